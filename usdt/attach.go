@@ -82,7 +82,7 @@ func (m *Manager) attach(prog *ebpf.Program, sel *Selection, opts *AttachOptions
 	if err != nil {
 		return nil, err
 	}
-	if reads {
+	if reads && !sitespec.IsOwn(m.specs.layout) {
 		sel = sel.limitedTo(m.specs.layout)
 	}
 	held, err := m.acquire(sel, reads, opts)
@@ -161,32 +161,20 @@ func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []by
 		list   int32
 		cookie uint64
 	}
-	lists := len(s.sites.lists)
 	which = make([]int32, s.Len())
-	specs = make([]byte, 0, min(lists, s.Len())*layout.Size())
+	specs = make([]byte, 0, min(len(s.sites.lists), s.Len())*layout.Size())
 	machines := s.machines()
-	count := int32(0)
-	// The numbers of specs, from 1: of each list of arguments with the first
-	// cookie, and of lists with other cookies.
-	common, others := make([]int32, lists), make(map[key]int32)
+	numbers := make(map[key]int32)
 	for i := range s.sites.rows {
 		k := key{s.sites.rows[i].list, cookies[i]}
-		n := common[k.list]
-		if k.cookie != cookies[0] {
-			n = others[k]
-		}
-		if n == 0 {
+		n, known := numbers[k]
+		if !known {
+			n = int32(len(numbers))
+			numbers[k] = n
 			specs = layout.Append(specs, machines, binary.NativeEndian, k.cookie,
 				s.sites.lists[k.list].args)
-			count++
-			n = count
-			if k.cookie != cookies[0] {
-				others[k] = n
-			} else {
-				common[k.list] = n
-			}
 		}
-		which[i] = n - 1
+		which[i] = n
 	}
 	return specs, which
 }
@@ -200,26 +188,23 @@ func (s *Selection) machines() sitespec.Machines {
 // arguments that the layout cannot describe are unavailable.
 func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
 	machines := s.machines()
-	limited := s
-	for i := range s.sites.lists {
-		for n := range s.sites.lists[i].args {
-			err := layout.Check(machines, &s.sites.lists[i].args[n])
+	lists := slices.Clone(s.sites.lists)
+	for i := range lists {
+		list := &lists[i]
+		cloned := false
+		for n := range list.args {
+			err := layout.Check(machines, &list.args[n])
 			if err == nil {
 				continue
 			}
-			if limited == s {
-				other := *s
-				other.borrowed = true
-				other.sites.lists = slices.Clone(s.sites.lists)
-				limited = &other
+			if !cloned {
+				list.args, cloned = slices.Clone(list.args), true
 			}
-			args := &limited.sites.lists[i].args
-			if &(*args)[0] == &s.sites.lists[i].args[0] {
-				*args = slices.Clone(*args)
-			}
-			(*args)[n].Kind, (*args)[n].Err = argspec.Unavailable, err
+			list.args[n].Kind, list.args[n].Err = argspec.Unavailable, err
 		}
 	}
+	limited := s.ForPID(s.pid)
+	limited.sites.lists = lists
 	return limited
 }
 
