@@ -52,7 +52,7 @@ RACE ?= -race
 # Under it a process waits for a second when it ends, and tests start many.
 export GORACE ?= atexit_sleep_ms=10
 # those that compare with the software's own numbers
-FIGURES := Figures|ThrowingStacksOfACommand
+FIGURES := Figures|ThrowingStacksOfACommand|StatementsOfDrivers
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # Packages that know no operating system.
