@@ -25,11 +25,12 @@ const interval = time.Second
 // follower follows processes: it attaches to files as processes map them, and
 // detaches when no process does any more.
 type follower struct {
-	tracer  *tracer
-	watch   *trace.Watch  // nil if files are named: those are attached already
-	watcher *proc.Watcher // then, for the names of functions on stacks
+	scanner
+	tracer *tracer
+	watch  *trace.Watch // nil if files are named: those are attached already
+	stats  func() proc.WatcherStats
 
-	perProcess bool            // it is about one process and perhaps its descendants, not about all
+	perProcess bool            // it is about one process, not about all or a family
 	begun      bool            // what was there at first is attached
 	polls      atomic.Bool     // warnPolling has to find out whether the kernel reports events
 	told       map[string]bool // paths of files of which was said what is watched, and what is not
@@ -37,16 +38,26 @@ type follower struct {
 	running sync.WaitGroup
 }
 
-// newFollower makes a follower of the processes that are wanted, each attached
-// by itself, or of all processes together if wanted is nil. With -f they are
-// attached together, and the session has others filtered out.
+// scanner is a watch, or where files are named a watcher, for the names of
+// functions on stacks.
+type scanner interface {
+	Sync(pid int) error
+	SyncAll() error
+	Run(ctx context.Context, interval time.Duration) error
+	Close() error
+}
+
+// newFollower makes a follower of the processes that are wanted, of all if
+// wanted is nil. One process is attached alone. Those of a family are attached
+// together, and the session has others filtered out.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.followsFamily(),
 		told: make(map[string]bool)}
 	options := proc.WatcherOptions{Filter: wanted, Handler: f.rememberStacks,
 		BeforePass: f.warnPolling}
 	if len(t.options.files) > 0 {
-		f.watcher = proc.NewWatcher(&options, t.options.patterns...)
+		watcher := proc.NewWatcher(&options, t.options.patterns...)
+		f.scanner, f.stats = watcher, watcher.Stats
 		return f, nil
 	}
 	linger := time.Duration(-1)
@@ -61,7 +72,12 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		Limits:     t.options.limits,
 	}, f.changed, trace.WatchSession{Session: t.session, Patterns: t.options.patterns,
 		OptionsFor: f.rememberFirst})
-	return f, err
+	if err != nil {
+		return nil, err
+	}
+	f.scanner = f.watch
+	f.stats = func() proc.WatcherStats { return f.watch.Stats().WatcherStats }
+	return f, nil
 }
 
 // follow watches all processes until the tracing ends. It returns when those
@@ -74,10 +90,7 @@ func (t *tracer) follow() (err error) {
 	if t.follower, err = newFollower(t, nil); err != nil {
 		return err
 	}
-	if t.follower.watcher != nil {
-		return t.follower.begin(t.follower.watcher.SyncAll, t.follower.watcher.Run)
-	}
-	return t.follower.begin(t.follower.watch.SyncAll, t.follower.watch.Run)
+	return t.follower.begin(t.follower.SyncAll)
 }
 
 // followProcess watches one process, and ends the tracing with it.
@@ -88,18 +101,18 @@ func (t *tracer) followProcess() error {
 	}
 	wanted := func(p proc.Process) bool { return p.PID == pid }
 	if t.options.follow {
-		wanted = (&family{members: map[int]bool{pid: true}}).has
+		wanted = familyOf(pid)
 	}
 	f, err := newFollower(t, wanted)
 	if err != nil {
 		return err
 	}
 	t.follower = f
-	scan := func() error { return f.watch.Sync(pid) }
+	scan := func() error { return f.Sync(pid) }
 	if t.options.follow {
-		scan = f.watch.SyncAll
+		scan = f.SyncAll
 	}
-	if err := f.begin(scan, f.watch.Run); err != nil {
+	if err := f.begin(scan); err != nil {
 		return err
 	}
 	sites, _ := t.targets.watched()
@@ -117,10 +130,14 @@ func (t *tracer) followProcess() error {
 	return errReported
 }
 
-// begin scans for the first time, and has the scans go on.
-func (f *follower) begin(scan func() error, run func(context.Context, time.Duration) error) error {
-	f.stopAtEnd()
-	done := f.tracer.messages.During("scanning processes and attaching")
+// begin scans for the first time, and has the scans go on until the tracing is
+// to end.
+func (f *follower) begin(scan func() error) error {
+	t := f.tracer
+	if f.watch != nil {
+		context.AfterFunc(t.ctx, f.watch.Stop)
+	}
+	done := t.messages.During("scanning processes and attaching")
 	err := scan()
 	done()
 	var reported *proc.Error // the user has seen it
@@ -128,7 +145,13 @@ func (f *follower) begin(scan func() error, run func(context.Context, time.Durat
 		return err
 	}
 	f.begun = true
-	f.run(run)
+	f.polls.Store(true)
+	f.running.Go(func() {
+		if err := f.Run(t.ctx, interval); err != nil {
+			t.warnFailed(err)
+			t.end()
+		}
+	})
 	return nil
 }
 
@@ -137,43 +160,15 @@ func (f *follower) warnPolling() {
 	if !f.polls.CompareAndSwap(true, false) {
 		return // before run, or again
 	}
-	var stats proc.WatcherStats
-	if f.watch != nil {
-		stats = f.watch.Stats().WatcherStats
-	} else {
-		stats = f.watcher.Stats()
-	}
-	if err := stats.EventsError; err != nil {
+	if err := f.stats().EventsError; err != nil {
 		f.tracer.messages.Warn("%v: processes are scanned once in %v, and what lives shorter is missed", err, interval)
 	}
-}
-
-// stopAtEnd has nothing more attached once the tracing is to end.
-func (f *follower) stopAtEnd() {
-	if f.watch != nil {
-		context.AfterFunc(f.tracer.ctx, f.watch.Stop)
-	}
-}
-
-func (f *follower) run(run func(context.Context, time.Duration) error) {
-	f.polls.Store(true)
-	f.running.Go(func() {
-		if err := run(f.tracer.ctx, interval); err != nil {
-			f.tracer.warnFailed(err)
-			f.tracer.end()
-		}
-	})
 }
 
 // close waits until nothing is scanned any more, and detaches.
 func (f *follower) close() {
 	f.running.Wait()
-	if f.watcher != nil {
-		f.watcher.Close()
-	}
-	if f.watch != nil {
-		_ = f.watch.Close() // the process ends anyway
-	}
+	_ = f.Close() // the process ends anyway
 }
 
 // rememberStacks has the mappings of processes read while they run, to name the
@@ -257,20 +252,18 @@ func (f *follower) warn(err error) {
 	}
 }
 
-// family is a process and its descendants.
-type family struct {
-	mu      sync.Mutex
-	members map[int]bool
-}
-
-// has reports whether a process is one of them.
-func (f *family) has(p proc.Process) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.members[p.Parent] {
-		f.members[p.PID] = true
+// familyOf returns what reports whether a process is this one or a descendant.
+func familyOf(pid int) func(proc.Process) bool {
+	var mu sync.Mutex
+	members := map[int]bool{pid: true}
+	return func(p proc.Process) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if members[p.Parent] {
+			members[p.PID] = true
+		}
+		return members[p.PID]
 	}
-	return f.members[p.PID]
 }
 
 // holdCommand starts the command, which waits until everything is attached.
@@ -292,7 +285,7 @@ func (t *tracer) beginCommand() error {
 		}
 	}
 	pid := t.command.pid
-	wanted := (&family{members: map[int]bool{pid: true}}).has
+	wanted := familyOf(pid)
 	if t.alone {
 		wanted = func(p proc.Process) bool { return p.PID == pid }
 	}
@@ -307,10 +300,7 @@ func (t *tracer) beginCommand() error {
 	if err := t.watchLatecomers(); err != nil {
 		t.messages.Warn("which processes were attached late is not known: %v", err)
 	}
-	if f.watcher != nil {
-		return f.begin(func() error { return f.watcher.Sync(pid) }, f.watcher.Run)
-	}
-	if err := f.begin(func() error { return f.watch.Sync(pid) }, f.watch.Run); err != nil {
+	if err := f.begin(func() error { return f.Sync(pid) }); err != nil {
 		return err
 	}
 	if sites, _ := t.targets.watched(); sites == 0 {

@@ -75,7 +75,7 @@ func (l *latecomers) catchUp() {
 	for pid, isLate := range l.look() {
 		if isLate {
 			// Errors are reported by its handler.
-			l.syncing.Go(func() { _ = l.tracer.follower.watch.Sync(pid) })
+			l.syncing.Go(func() { _ = l.tracer.follower.Sync(pid) })
 		}
 	}
 }

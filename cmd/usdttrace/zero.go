@@ -82,7 +82,7 @@ func (t *tracer) processesWith() []int {
 	t.targets.mu.Unlock()
 	wanted := func(p proc.Process) bool { return o.pid == 0 || p.PID == o.pid }
 	if o.follow {
-		wanted = (&family{members: map[int]bool{o.pid: true}}).has
+		wanted = familyOf(o.pid)
 	}
 	cache := proc.NewCache(nil)
 	for i, p := range o.patterns {
@@ -208,10 +208,10 @@ func (t *tracer) relatives() (n int, path string) {
 	if o.pid == 0 || o.follow {
 		return 0, ""
 	}
-	descendants := &family{members: map[int]bool{o.pid: true}}
+	isDescendant := familyOf(o.pid)
 	found := make(map[int]bool)
 	watcher := proc.NewWatcher(&proc.WatcherOptions{
-		Filter: func(p proc.Process) bool { return descendants.has(p) && p.PID != o.pid },
+		Filter: func(p proc.Process) bool { return isDescendant(p) && p.PID != o.pid },
 		Handler: func(changes *proc.Changes) {
 			for _, pair := range changes.Appeared {
 				found[pair.Process.PID] = true
