@@ -163,13 +163,10 @@ func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 // matchingFiles returns the paths of files that a process maps and that have
 // matching probes, as the process sees them.
 func (t *targets) matchingFiles(pid int) (paths []string) {
-	watcher := proc.NewWatcher(&proc.WatcherOptions{Handler: func(changes *proc.Changes) {
-		for _, pair := range changes.Appeared {
-			paths = append(paths, pair.Path)
-		}
-	}}, t.options.patterns...)
-	defer watcher.Close()
-	_ = watcher.Sync(pid) // what cannot be read has no names to offer
+	isThis := func(p proc.Process) bool { return p.PID == pid }
+	for _, pair := range mapping(isThis, t.options.patterns...) {
+		paths = append(paths, pair.Path)
+	}
 	return paths
 }
 

@@ -84,7 +84,6 @@ func (t *tracer) processesWith() []int {
 	if o.follow {
 		wanted = familyOf(o.pid)
 	}
-	cache := proc.NewCache(nil)
 	for i, p := range o.patterns {
 		if !matched[i] {
 			counts[i] = noProbe
@@ -94,17 +93,12 @@ func (t *tracer) processesWith() []int {
 			continue // it has ended
 		}
 		found := make(map[int]bool)
-		watcher := proc.NewWatcher(&proc.WatcherOptions{Cache: cache, Filter: wanted,
-			Handler: func(changes *proc.Changes) {
-				for _, pair := range changes.Appeared {
-					if _, named := t.targets.names[pair.File.ID()]; named || len(o.files) == 0 {
-						found[pair.Process.PID] = true
-					}
-				}
-			}}, p)
-		_ = watcher.SyncAll() // what cannot be read is not counted
+		for _, pair := range mapping(wanted, p) {
+			if _, named := t.targets.names[pair.File.ID()]; named || len(o.files) == 0 {
+				found[pair.Process.PID] = true
+			}
+		}
 		counts[i] = len(found)
-		watcher.Close()
 	}
 	return counts
 }
@@ -200,6 +194,15 @@ func (t *targets) addFires(site *trace.Site) {
 	}
 }
 
+// mapping returns which of the wanted processes map which files with probes that
+// match. What cannot be read is left out.
+func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) []*proc.ProcessFile {
+	watcher := proc.NewWatcher(&proc.WatcherOptions{Filter: wanted}, patterns...)
+	defer watcher.Close()
+	_ = watcher.SyncAll() // there are none if processes cannot be listed
+	return watcher.ProcessFiles()
+}
+
 // relatives returns how many descendants of the process of -p map files with
 // matching probes, and the path of one of the files. They are not watched
 // without -f.
@@ -210,17 +213,11 @@ func (t *tracer) relatives() (n int, path string) {
 	}
 	isDescendant := familyOf(o.pid)
 	found := make(map[int]bool)
-	watcher := proc.NewWatcher(&proc.WatcherOptions{
-		Filter: func(p proc.Process) bool { return isDescendant(p) && p.PID != o.pid },
-		Handler: func(changes *proc.Changes) {
-			for _, pair := range changes.Appeared {
-				found[pair.Process.PID] = true
-				path = pair.Path
-			}
-		},
-	}, o.patterns...)
-	_ = watcher.SyncAll() // what cannot be read is not counted
-	watcher.Close()       // the handler may be called until then
+	others := func(p proc.Process) bool { return isDescendant(p) && p.PID != o.pid }
+	for _, pair := range mapping(others, o.patterns...) {
+		found[pair.Process.PID] = true
+		path = pair.Path
+	}
 	return len(found), path
 }
 
