@@ -194,8 +194,8 @@ func (t *targets) addFires(site *trace.Site) {
 	}
 }
 
-// mapping returns which of the wanted processes map which files with probes that
-// match. What cannot be read is left out.
+// mapping returns which of the wanted processes map which files with probes
+// that match. What cannot be read is left out.
 func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) []*proc.ProcessFile {
 	watcher := proc.NewWatcher(&proc.WatcherOptions{Filter: wanted}, patterns...)
 	defer watcher.Close()
