@@ -71,7 +71,9 @@ type Aggregation struct {
 	// Sum, Min and Max of the values are kept for each row beside the count.
 	// Averages follow from the sum, see [Row.Average]. A sum that needs more
 	// than 64 bits is a [Float] if there is a Histogram. Without one, what
-	// comes between two snapshots is added up modulo 2^64.
+	// comes between two snapshots is added up modulo 2^64. Floats are added up
+	// as floats of 64 bits; of those that are infinite or not a number the hits
+	// are counted in [Losses.Unreadable]. They have no Histogram.
 	Sum, Min, Max bool
 
 	// Histogram, if set, distributes the values over buckets, with a count and

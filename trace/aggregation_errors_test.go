@@ -85,7 +85,8 @@ func TestAggregationErrors(t *testing.T) {
 		"arg7": ".*no span or aggregation is about any of the 1 sites: gousdt_test:.* has no arg7",
 	} {
 		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
-			aggregating(trace.NewAggregator(trace.Aggregation{Value: value, Sum: true})),
+			aggregating(trace.NewAggregator(trace.Aggregation{Value: value,
+				Histogram: &trace.Histogram{}})),
 			elfnote.Exact("gousdt_test", "floats"))
 		qt.Check(t, qt.ErrorMatches(err, want))
 	}

@@ -543,15 +543,29 @@ func (t *tally) read(a *aggregation, do func(key []byte, added sums)) error {
 	}
 }
 
+// addsFloats reports whether the sum of a key is a float.
+func (a *aggregation) addsFloats(key []byte) bool {
+	return a.Sum && a.Histogram == nil &&
+		bpfgen.Class(binary.NativeEndian.Uint32(key[len(key)-4:])) >= bpfgen.ClassFloat32
+}
+
+// plusFloat returns the sum of two floats, of which there are the bits.
+func plusFloat(a, b uint64) uint64 {
+	return math.Float64bits(math.Float64frombits(a) + math.Float64frombits(b))
+}
+
 // add adds what one processor has.
-func (s *sums) add(a *aggregation, value []byte) {
+func (s *sums) add(a *aggregation, value []byte, floats bool) {
 	word := func() uint64 {
 		w := binary.NativeEndian.Uint64(value)
 		value = value[8:]
 		return w
 	}
 	s.count += word()
-	if a.Sum {
+	switch {
+	case floats:
+		s.sum = plusFloat(s.sum, word())
+	case a.Sum:
 		s.sum += word()
 	}
 	if a.Min {
@@ -573,7 +587,7 @@ func (t *tally) each(a *aggregation, do func(key []byte, all sums) error) error 
 	for iterator.Next(&key, &processors) {
 		var s sums
 		for _, p := range processors {
-			s.add(a, p)
+			s.add(a, p, a.addsFloats(key))
 		}
 		if err := do(key, s); err != nil {
 			return err
@@ -588,7 +602,11 @@ func (t *tally) readSince(a *aggregation, do func([]byte, sums)) error {
 	return t.each(a, func(key []byte, all sums) error {
 		added, before := all, t.before[string(key)]
 		added.count -= before.count
-		added.sum -= before.sum
+		if a.addsFloats(key) {
+			added.sum = plusFloat(all.sum, before.sum^1<<63)
+		} else {
+			added.sum -= before.sum
+		}
 		if added.empty() {
 			return nil
 		}
@@ -635,7 +653,8 @@ func (t *tally) takeAll(a *aggregation, do func([]byte, sums)) error {
 		for i := range n {
 			var s sums
 			for p := range processors {
-				s.add(a, values[(i*processors+p)*size:][:size])
+				s.add(a, values[(i*processors+p)*size:][:size],
+					a.addsFloats(keys.Index(i).Bytes()))
 			}
 			do(keys.Index(i).Bytes(), s)
 		}

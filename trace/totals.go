@@ -201,7 +201,10 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 		}
 	}
 	t.row.Count += added.count
-	if a.Sum {
+	switch {
+	case a.Sum && class >= bpfgen.ClassFloat32:
+		t.row.Sum = plus(t.row.Sum, floatValue(math.Float64frombits(added.sum)))
+	case a.Sum:
 		t.row.Sum = plus(t.row.Sum, within.sumOf(added.sum, added.count))
 	}
 	if added.count == 0 {

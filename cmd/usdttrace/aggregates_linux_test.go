@@ -389,3 +389,14 @@ func TestValuesOfKeysHaveNames(t *testing.T) {
 	p.Fire("specs", 1)
 	qt.Check(t, qt.Not(qt.StringContains(r.interrupt().stdout, "green")))
 }
+
+// Floats are added up. Quantiles of them are not known.
+func TestFloatsAreAddedUp(t *testing.T) {
+	p := testprog.Start(t, testprog.Path(t, "target-pie"))
+	r := watching(t, "--sum", "arg1", testprog.Path(t, "target-pie"), "gousdt_test:floats")
+	p.Fire("floats", 3)
+	lines := r.interrupt().ok()
+	qt.Assert(t, qt.HasLen(lines, 3))
+	qt.Check(t, qt.Matches(lines[1], "COUNT +RATE +AVERAGE +MAX +TOTAL"))
+	qt.Check(t, qt.Matches(lines[2], " +3 .* -2.250 +-2.25 +-6.75"))
+}

@@ -345,7 +345,7 @@ func (t *tracer) open() error {
 	memlock := rlimit.RemoveMemlock()
 	o := t.options
 	var err error
-	t.asked = o.aggregations()
+	t.asked = o.aggregations(t.targets.isFloat)
 	opts := &trace.SessionOptions{
 		Mode: o.mode, Filter: o.filter(), Spans: o.spans, RingSize: o.buffer, Statistics: o.stats,
 		StartStacks: o.starts,

@@ -46,7 +46,9 @@ type aggregation struct {
 }
 
 // aggregations returns what is asked for, in the order in which it is printed.
-func (o *options) aggregations() []*aggregation {
+// isFloat reports whether a value is a float, as far as that is known before
+// anything is attached: it can be added up, but has no quantiles.
+func (o *options) aggregations(isFloat func(term string) bool) []*aggregation {
 	var all []*aggregation
 	values := trace.Aggregation{
 		Probes:    o.patterns,
@@ -74,6 +76,9 @@ func (o *options) aggregations() []*aggregation {
 	if o.sum != "" {
 		a := &aggregation{kind: kindSum, title: "sum of " + o.sum, Aggregation: values}
 		a.Value = o.sum
+		if isFloat(o.sum) {
+			a.Histogram = nil
+		}
 		all = append(all, a)
 	}
 	if o.hist != "" {
@@ -445,7 +450,7 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 	}
 	columns = append(columns,
 		column{"AVERAGE", func(row *trace.Row) string { return estimate(row.Average()) }})
-	if a.Max && a.rows == nil {
+	if a.Max && a.rows == nil && a.Histogram != nil {
 		for _, q := range quantiles {
 			columns = append(columns,
 				column{q.name,
@@ -457,7 +462,7 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 			column{"MAX", func(row *trace.Row) string { return exact(row.Max) }})
 	}
 	return append(columns, column{"TOTAL", func(row *trace.Row) string {
-		if row.Sum.Kind() == trace.Float && !a.duration {
+		if row.Sum.Kind() == trace.Float && row.Max.Kind() != trace.Float && !a.duration {
 			return fmt.Sprintf("~%.3g", row.Sum.Float()) // a sum of more than 64 bits
 		}
 		return exact(row.Sum)

@@ -298,3 +298,24 @@ func (t *tracer) attachFiles() error {
 	t.warnUnmatched()
 	return nil
 }
+
+// isFloat reports whether a term is an argument that is a float at a site of
+// the files.
+func (t *targets) isFloat(term string) bool {
+	for _, sel := range t.selections {
+		for _, site := range sel.Sites() {
+			var probe providers.Probe
+			if t.definitions != nil {
+				probe, _ = t.definitions.Probe(site.Provider, site.Name, len(site.Args))
+			}
+			for i := range site.Args {
+				named := i < len(probe.Arguments) && probe.Arguments[i].Name == term
+				n, numbered := argumentNumber(term)
+				if site.Args[i].Float && (named || numbered && n == i) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

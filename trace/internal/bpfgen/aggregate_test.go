@@ -367,3 +367,69 @@ func TestProcessesOfOtherNamespacesHaveNoNumber(t *testing.T) {
 		qt.Check(t, qt.ContentEquals(got, want), qt.Commentf("%s", k.name))
 	}
 }
+
+// Programs add floats as the processor does, but for the last bit.
+func TestFloatsAreAddedUp(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	number := func(size int) float64 {
+		switch random.IntN(4) {
+		case 0:
+			return float64(random.IntN(7) - 3)
+		case 1:
+			return math.Ldexp(random.Float64()-0.5, random.IntN(120)-60)
+		case 2:
+			return math.Float64frombits(random.Uint64())
+		default:
+			return random.NormFloat64()
+		}
+	}
+	for _, size := range []int{4, 8} {
+		for _, exchange := range []bool{false, true} {
+			k := testKernels[0]
+			w := k.newWorld(random, 0)
+			args := argspec.Parse(k.program, fmt.Sprintf("%df@%s", size, k.registers[0]))
+			kernel := k.forPlan()
+			kernel.CompareExchange = exchange
+			plan := &Plan{Kernel: kernel, Counters: testCounters, Aggregations: []*Aggregation{{
+				Map: testRows, Applies: func(*Site) bool { return true }, Sum: true,
+				Value: &expr.Term{Source: expr.Argument}}}}
+			block, err := plan.Block(&Site{Args: args})
+			qt.Assert(t, qt.IsNil(err))
+			program := append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...)
+			a := plan.Aggregations[0]
+			rows := w.addMap(testRows, true, 4, a.ValueSize(), a.Entries())
+			counters := w.addMap(testCounters, true, 4, 8, int(CounterCount))
+			slot, _ := args[0].Register.Slot(k.kernel)
+			sum, unreadable := 0.0, uint64(0)
+			for i := range 20000 {
+				v := number(size)
+				bits := math.Float64bits(v)
+				if size == 4 {
+					bits = uint64(math.Float32bits(float32(v)))
+					v = float64(float32(v))
+				}
+				w.store(w.context[8*slot:][:8], bits)
+				qt.Assert(t, qt.IsNil(w.run(program)))
+				if math.IsNaN(v) || math.IsInf(v, 0) {
+					unreadable++
+					continue
+				}
+				var got float64
+				for key, value := range rows.values {
+					if w.load([]byte(key)) == uint64(float64bits) {
+						got = math.Float64frombits(w.load(value[8:][:8]))
+					}
+				}
+				want := sum + v
+				if math.IsInf(want, 0) {
+					want = sum // the greatest sum stays
+				}
+				tolerance := math.Abs(want)*0x1p-51 + 0x1p-1021
+				qt.Assert(t, qt.IsTrue(math.Abs(got-want) <= tolerance),
+					qt.Commentf("%d: %g + %g = %g, not %g", i, sum, v, want, got))
+				sum = got
+			}
+			qt.Check(t, qt.Equals(w.counter(counters, CounterUnreadable), unreadable))
+		}
+	}
+}
