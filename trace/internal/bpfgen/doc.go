@@ -17,8 +17,10 @@
 //	                                   -> event.go      what sends it, with captures and stacks
 //	                                   -> sampling.go   which hits are sent, and whose there is room for
 //	Aggregation  what is added up      -> aggregate.go  accumulators, their keys, and the room for these
-//	                                   -> histogram.go
+//	                                   -> histogram.go, float.go
 //	Latency      what starts and ends  -> calls.go      a stack of calls for each thread and pair
+//	                                   -> outermost.go  calls that several probes start
+//	                                   -> start.go      what is kept of starts for their ends
 //	Blocks       all kinds of sites    -> program.go    a program that finds its block by the BPF cookie,
 //	                                                    or by the instruction pointer
 //	Table        many kinds of sites   -> table.go      code that looks up where arguments are

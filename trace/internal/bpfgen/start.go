@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// StartValue is a number or a text of a start, and where it is kept: how to
+// understand it in 8 bytes, and then itself.
+type StartValue struct {
+	Term   expr.Term
+	offset int
+}
+
+// How to understand what is kept: a class of numbers from startNumber on.
+const (
+	startUnreadable = iota
+	startMissing    // the start does not have it
+	startNumber
+)
+
+// room returns how many bytes are kept.
+func (v *StartValue) room() int {
+	if v.Term.Source == expr.String {
+		return 8 + align8(v.Term.Max+2)
+	}
+	return 16
+}
+
+// Keep has a term kept of each start, and returns its number.
+func (l *Latency) Keep(t expr.Term) int {
+	t.Offset, t.Start = 0, false
+	offset := 0
+	for i := range l.Values {
+		if l.Values[i].Term == t {
+			return i
+		}
+		offset += l.Values[i].room()
+	}
+	l.Values = append(l.Values, StartValue{t, offset})
+	return len(l.Values) - 1
+}
+
+// KeptSize is the size of what is kept of a start, with when it was.
+func (l *Latency) KeptSize() int {
+	last := &l.Values[len(l.Values)-1]
+	return last.offset + last.room() + 8
+}
+
+// StartCondition is a comparison, and whether its opposite is asked for.
+type StartCondition struct {
+	Node    *expr.Node
+	Negated bool
+}
+
+// MaxStartConditions is how many conditions of a start there can be: they share
+// a word with the site's number and four flags.
+const MaxStartConditions = 28
+
+// StartConditions appends the comparisons of the start's values in a condition.
+func StartConditions(to []StartCondition, n *expr.Node) []StartCondition {
+	return startConditions(to, n, false)
+}
+
+func startConditions(to []StartCondition, n *expr.Node, negated bool) []StartCondition {
+	if n.OfStart() {
+		return append(to, StartCondition{n, negated})
+	}
+	for _, part := range n.Nodes {
+		to = startConditions(to, part, negated != (n.Op == expr.Not))
+	}
+	return to
+}
+
+// startWord emits the word of a call: which conditions hold, and the site.
+func (b *builder) startWord(c *call, saves bool) error {
+	b.Emit(asm.Mov.Imm(asm.R1, 0))
+	if c.Spans || c.Outermost {
+		b.siteID(asm.R1)
+		b.Emit(asm.LSh.Imm(asm.R1, 32))
+	}
+	b.Emit(asm.StoreMem(asm.R10, int16(c.word), asm.R1, asm.DWord))
+	hold := func(bit int) {
+		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord))
+		b.Set(asm.R2, 1<<bit)
+		b.Emit(asm.Or.Reg(asm.R1, asm.R2), asm.StoreMem(asm.R10, int16(c.word), asm.R1, asm.DWord))
+	}
+	if saves {
+		hold(flagSaved)
+	}
+	if c.Outermost {
+		hold(FlagOutermost)
+	}
+	if b.site.Pairs[c.Latency].Attempt {
+		hold(flagAttempt)
+	}
+	for _, asked := range c.Conditions {
+		node := *asked.Node
+		node.Left.Start, node.Right.Start = false, false
+		resolved, err := b.site.resolve(b.plan.Kernel, &node, asked.Negated)
+		if err != nil {
+			return err
+		}
+		if resolved.kind == never {
+			continue
+		}
+		b.apart(func() {
+			no := b.Label()
+			b.together(resolved.arguments(nil), func() { b.condition(&resolved, no) })
+			hold(asked.Node.AtStart)
+			b.Place(no)
+		})
+	}
+	return nil
+}
+
+// savedRecord returns how the start's part of an event looks, the same for all
+// spans that a site starts. What the ends know is not saved if all spans are
+// matched by the thread.
+func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
+	e := *b.plan.Events
+	otherThread := slices.ContainsFunc(b.plan.Latencies,
+		func(l *Latency) bool { return l.Spans && !l.byThread() })
+	e.Header, e.Cgroup = e.Header && otherThread, e.Cgroup && otherThread
+	if !e.StartStacks {
+		e.Frames, e.Copy = 0, 0
+	}
+	record, groups, err := b.recordOf(&e, None)
+	if err == nil && record.Size > l.SavedSize-8 {
+		err = fmt.Errorf("what is to be kept of a start takes %d bytes, more than %d", record.Size,
+			l.SavedSize-8)
+	}
+	if err != nil {
+		b.Fail(err)
+		return nil, nil
+	}
+	return record, groups
+}
+
+// save emits what saves the start's part of an event, and sets the time of the
+// call that is at R7, less callsFirst.
+func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
+	full, done := b.Label(), b.Label()
+	b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R7, asm.DWord))
+	setTime := func() {
+		b.Call(asm.FnKtimeGetNs)
+		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord),
+			asm.StoreMem(asm.R1, callsFirst+callTime, asm.R0, asm.DWord))
+	}
+	b.lookUpOrMake(c, c.Saved, full)
+	b.header(r)
+	b.read(r, groups)
+	if r.Stack != None {
+		b.stackTo(r)
+	}
+	if r.CopySize > 0 {
+		b.stackCopy(r, c.duration) // which a start has not
+	}
+	setTime()
+	// It says to which call this belongs: the map may forget and make anew.
+	b.AddressOf(asm.R1, asm.R7, c.SavedSize-8)
+	b.Emit(asm.StoreMem(asm.R1, 0, asm.R0, asm.DWord))
+	b.Place(done)
+	b.Later(func() {
+		b.Place(full)
+		b.count(CounterStarts)
+		setTime()
+		b.Jump(done)
+	})
+}
+
+// keep emits what keeps values of a start. The call that is at R7, less
+// callsFirst, is then also in c.slot, and what is kept in c.began.
+func (b *builder) keep(c *call) {
+	full, done := b.Label(), b.Label()
+	b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R7, asm.DWord))
+	b.SetField(asm.R10, c.began, 0, asm.R1)
+	b.lookUpOrMake(c, c.Kept, full)
+	b.Emit(asm.StoreMem(asm.R10, int16(c.began), asm.R7, asm.DWord))
+	for i := range c.Values {
+		b.apart(func() { b.keepValue(&c.Values[i]) })
+	}
+	b.Place(done)
+	b.Emit(asm.LoadMem(asm.R7, asm.R10, int16(c.slot), asm.DWord))
+	b.Later(func() {
+		b.Place(full)
+		b.count(CounterStarts)
+		b.Jump(done)
+	})
+}
+
+// keepValue emits what stores a value to what is kept at R7.
+func (b *builder) keepValue(v *StartValue) {
+	at, t := v.offset, &v.Term
+	arguments := t.Arguments()
+	if slices.ContainsFunc(arguments, func(i int) bool { return i >= len(b.Args) }) {
+		b.SetField(asm.R7, at, startMissing, asm.R1)
+		return
+	}
+	b.SetField(asm.R7, at, startUnreadable, asm.R1)
+	if slices.ContainsFunc(arguments, func(i int) bool { return !b.Readable(i) }) {
+		return
+	}
+	unread := b.Label()
+	b.load(unread, arguments...)
+	kept := unsigned
+	if t.Source == expr.String {
+		b.keyText(t, asm.R7, at+8, unread)
+	} else {
+		kept = b.term(asm.R9, t)
+		b.Emit(asm.StoreMem(asm.R7, int16(at+8), asm.R9, asm.DWord))
+	}
+	b.SetField(asm.R7, at, uint64(startNumber+kept), asm.R1)
+	b.Place(unread)
+}
+
+// dateKept emits what says to which call belongs what is kept: the map may
+// forget and make anew.
+func (b *builder) dateKept(c *call) {
+	none := b.Label()
+	b.Emit(asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R1, none)
+	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord),
+		asm.LoadMem(asm.R1, asm.R1, callsFirst+callTime, asm.DWord),
+		asm.StoreMem(asm.R2, int16(c.KeptSize()-8), asm.R1, asm.DWord))
+	b.Place(none)
+}
+
+// findKept sets R7 to what is kept of the start of the call that ends. It goes
+// to none if that was forgotten.
+func (b *builder) findKept(none argcode.Label) {
+	c := b.ending
+	b.lookUp(c.Kept, c.key)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	b.Emit(asm.Mov.Reg(asm.R7, asm.R0), asm.LoadMem(asm.R1, asm.R7, int16(c.KeptSize()-8), asm.DWord),
+		asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.JumpIf(asm.JNE, asm.R1, asm.R2, none)
+}
+
+// spanTo emits what stores the call that ends here to the record at R7.
+func (b *builder) spanTo(p *SpanPlace) {
+	c := p.call
+	done := b.Label()
+	b.SetField(asm.R7, p.Found, 0, asm.R1)
+	for _, word := range [][2]int{{p.Duration, c.duration}, {p.Began, c.began}, {p.Word, c.word}} {
+		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(word[1]), asm.DWord),
+			asm.StoreMem(asm.R7, int16(word[0]), asm.R1, asm.DWord))
+	}
+	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord))
+	b.Set(asm.R2, 1<<flagSaved)
+	b.Emit(asm.And.Reg(asm.R1, asm.R2))
+	b.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, done)
+	b.AddressOf(asm.R2, asm.R10, c.key)
+	b.Emit(asm.LoadMapPtr(asm.R1, c.Saved))
+	b.Call(asm.FnMapLookupElem)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
+	b.AddressOf(asm.R1, asm.R0, p.Size)
+	b.Emit(asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.JumpIf(asm.JNE, asm.R1, asm.R2, done)
+	b.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, int32(p.Size)))
+	b.AddressOf(asm.R1, asm.R7, p.Saved)
+	b.Call(asm.FnProbeReadKernel)
+	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, done)
+	b.SetField(asm.R7, p.Found, 1, asm.R1)
+	b.Place(done)
+}
