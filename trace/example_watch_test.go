@@ -117,3 +117,21 @@ func ExampleWatchSessions() {
 		fmt.Println(event.PID, event.Args[0])
 	}
 }
+
+// A process that is about to be of interest is scanned at once, instead of when
+// the kernel's report of it is read.
+func ExampleWatch_Sync() {
+	s, err := trace.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	w, err := s.Watch(nil, nil, elfnote.MustParsePattern("python:*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Sync(os.Getppid()); err != nil {
+		log.Fatal(err)
+	}
+}
