@@ -164,17 +164,27 @@ func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []by
 	which = make([]int32, s.Len())
 	specs = make([]byte, 0, min(len(s.sites.lists), s.Len())*layout.Size())
 	machines := s.machines()
-	numbers := make(map[key]int32)
+	// Numbers of specs, from 1. Nearly always all sites have one cookie: then a
+	// list says which spec it is, and no map is asked for each site.
+	usual, others, count := make([]int32, len(s.sites.lists)), make(map[key]int32), int32(0)
 	for i := range s.sites.rows {
 		k := key{s.sites.rows[i].list, cookies[i]}
-		n, known := numbers[k]
-		if !known {
-			n = int32(len(numbers))
-			numbers[k] = n
+		n := usual[k.list]
+		if k.cookie != cookies[0] {
+			n = others[k]
+		}
+		if n == 0 {
+			count++
+			n = count
+			if k.cookie == cookies[0] {
+				usual[k.list] = n
+			} else {
+				others[k] = n
+			}
 			specs = layout.Append(specs, machines, binary.NativeEndian, k.cookie,
 				s.sites.lists[k.list].args)
 		}
-		which[i] = n
+		which[i] = n - 1
 	}
 	return specs, which
 }

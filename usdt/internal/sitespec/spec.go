@@ -100,15 +100,39 @@ const (
 // reading it gives the BPF program an error.
 func Encode(kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []argspec.Arg) Spec {
 	var spec Spec
+	// Calls through the interface would move every Spec to the heap.
+	big := order.Uint16(bigEndianOne[:]) == 1
 	count := min(len(args), MaxArgs)
 	for i := range count {
 		argument := spec[i*argumentSize:][:argumentSize]
-		order.PutUint64(argument[offsetValue:], encodeArg(argument, &args[i], kernel))
+		putUint64(argument[offsetValue:], big, encodeArg(argument, &args[i], kernel))
 	}
-	spec.encodeWindow(order, args[:count])
-	order.PutUint64(spec[offsetCookie:], cookie)
-	order.PutUint16(spec[offsetCount:], uint16(count))
+	spec.encodeWindow(big, args[:count])
+	putUint64(spec[offsetCookie:], big, cookie)
+	last := offsetCount
+	if big {
+		last++
+	}
+	spec[last] = uint8(count)
 	return spec
+}
+
+var bigEndianOne = [2]byte{0, 1}
+
+func putUint64(b []byte, big bool, value uint64) {
+	if big {
+		binary.BigEndian.PutUint64(b, value)
+	} else {
+		binary.LittleEndian.PutUint64(b, value)
+	}
+}
+
+func putUint32(b []byte, big bool, value uint32) {
+	if big {
+		binary.BigEndian.PutUint32(b, value)
+	} else {
+		binary.LittleEndian.PutUint32(b, value)
+	}
 }
 
 // encodeArg fills in the 16 bytes of one argument, which are zero before, all

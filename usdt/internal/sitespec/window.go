@@ -3,7 +3,6 @@
 package sitespec
 
 import (
-	"encoding/binary"
 	"math"
 
 	"github.com/gousdt/gousdt/argspec"
@@ -28,7 +27,7 @@ type operand struct {
 //
 // Of all places where the window could begin, the one that holds the most
 // arguments is taken.
-func (s *Spec) encodeWindow(order binary.ByteOrder, args []argspec.Arg) {
+func (s *Spec) encodeWindow(big bool, args []argspec.Arg) {
 	var buffer [MaxArgs]operand
 	operands := s.operands(buffer[:0], args)
 
@@ -56,7 +55,7 @@ func (s *Spec) encodeWindow(order binary.ByteOrder, args []argspec.Arg) {
 
 	s[offsetWindowBase] = base
 	s[offsetWindowSize] = uint8(end - start)
-	order.PutUint32(s[offsetWindowDisplacement:], uint32(start))
+	putUint32(s[offsetWindowDisplacement:], big, uint32(start))
 	for _, o := range operands {
 		if o.base == base && o.start >= start && o.end <= end {
 			s[int(o.index)*argumentSize+offsetPlace] = uint8(o.start-start) + 1
