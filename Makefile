@@ -72,7 +72,9 @@ demo:
 	@$(MAKE) -s -C testdata ARCH=$$($(GO) env GOARCH) $(program)
 	@$(GO) build -o testdata/build/ ./cmd/usdtlist ./cmd/usdttrace
 	testdata/build/usdtlist -v testdata/$(program)
-	testdata/build/usdttrace --max-events 9 --str 0 'gousdt_demo:*' -- testdata/$(program)
+	@echo "testdata/build/usdttrace --str 0 'gousdt_demo:*' -- testdata/$(program)"
+	@# The program ends with its input, with a terminal and without one.
+	@sleep 3 | testdata/build/usdttrace --str 0 'gousdt_demo:*' -- testdata/$(program)
 
 # Several packages attach to the same programs, and a semaphore counts the
 # tracers of all: those that use the traced programs come one after the other.
