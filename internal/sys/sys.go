@@ -8,7 +8,9 @@ package sys
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"sync"
 )
 
 // ClosedError is the error for the use of what it names after that was closed.
@@ -49,3 +51,27 @@ var ErrGone = errors.New("no such process")
 
 // Gone says that a process does not exist, or not any more.
 func Gone(pid int) error { return fmt.Errorf("process %d: %w", pid, ErrGone) }
+
+// CloseTogether closes all closers at the same time: what each of them waits
+// for, such as the kernel, is then waited for once.
+func CloseTogether[C io.Closer](closers []C) error {
+	errs := make([]error, len(closers))
+	var wait sync.WaitGroup
+	for i, c := range closers {
+		wait.Go(func() { errs[i] = c.Close() })
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// InitialPIDNamespace is the inode of the initial PID namespace
+// (PROC_PID_INIT_INO in include/linux/proc_ns.h). In another one, such as that
+// of a container, a process does not see the processes outside of it.
+const InitialPIDNamespace = 0xeffffffc
+
+// IsInitialPIDNamespace reports whether this process is in the initial PID
+// namespace, or not known to be in another.
+func IsInitialPIDNamespace() bool {
+	link, err := os.Readlink("/proc/self/ns/pid")
+	return err != nil || link == fmt.Sprintf("pid:[%d]", uint32(InitialPIDNamespace))
+}
