@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -21,8 +22,8 @@ func BenchmarkRows(b *testing.B) {
 			e := whole.nested()
 			b.Cleanup(e.close)
 			contestants, err := r.prepare(e)
-			if isNotHere(err) || isUnable(err) {
-				notRun(b, err)
+			if isUnable(err) {
+				b.Skip(err)
 			}
 			if err != nil {
 				b.Fatal(err)
@@ -39,11 +40,7 @@ func BenchmarkRows(b *testing.B) {
 func checkGoals(b *testing.B, r row, contestants []contestant) {
 	b.Helper()
 	for _, g := range r.goals {
-		names := []string{g.Of, g.Than}
-		if g.Floor != nil {
-			names = append(append(names, g.Floor.Of...), g.Floor.Than)
-		}
-		for _, name := range names {
+		for _, name := range []string{g.Of, g.Than} {
 			if name != "" && !slices.ContainsFunc(contestants,
 				func(c contestant) bool { return c.Name == name }) {
 				b.Errorf("a goal of %s is about %q, who does not take part", r.name, name)
@@ -53,8 +50,11 @@ func checkGoals(b *testing.B, r row, contestants []contestant) {
 }
 
 func benchmark(b *testing.B, c contestant, unit unit) {
+	if isUnable(c.Missing) {
+		b.Skip(c.Missing)
+	}
 	if c.Missing != nil {
-		notRun(b, c.Missing)
+		testneeds.Missing(b, "%v", c.Missing)
 	}
 	// The contestants take the time themselves: some only of a part of what
 	// they do, and some in another process.
@@ -69,27 +69,22 @@ func benchmark(b *testing.B, c contestant, unit unit) {
 	b.ReportMetric(total/float64(b.N), unit.String()+"/op")
 }
 
-// notRun skips what cannot be run. In CI everything is installed: then only
-// what cannot be run in any case is skipped.
-func notRun(b *testing.B, err error) {
-	b.Helper()
-	if isUnable(err) {
-		b.Skip(err)
-	}
-	testneeds.Missing(b, "%v", err)
-}
-
 // benchmarkEnv does as little as possible, so that -benchtime=1x is quick.
 func benchmarkEnv(b *testing.B) *env {
 	b.Helper()
 	testneeds.Root(b)
 	e, err := newEnv(smoke)
 	if isUnable(err) {
-		notRun(b, err)
+		b.Skip(err)
 	}
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(e.close)
 	return e
+}
+
+func isUnable(err error) bool {
+	var unable *unableError
+	return errors.As(err, &unable)
 }

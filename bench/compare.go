@@ -5,7 +5,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -13,146 +12,61 @@ import (
 )
 
 // A goal says what a contestant's work may cost: at most Times what Than costs,
-// plus More. Without Than it is at most More.
+// or at most Most.
 type goal struct {
 	// Text names the work where the contest's own title would not tell it.
 	Text string
 	// Of and Than are names of contestants.
-	Of, Than string
-	Times    float64
-	More     float64
-	// Note is printed with the outcome.
-	Note string
-	// Floor, if there is one, is compared with the goal in the same rounds.
-	Floor *floor
-}
-
-// A floor is who does the least that the work of a goal needs. Where even that
-// is beyond the goal, nobody can meet it.
-type floor struct {
-	// Name is what a report calls it.
-	Name string
-	// Of are names of contestants. The one that costs least counts.
-	Of []string
-	// Than is who they are compared with, if not the goal's own.
-	Than string
+	Of, Than    string
+	Times, Most float64
 }
 
 // verdict says whether a goal was met.
 type verdict string
 
 // The verdicts. unclear is a median beyond the limit with a spread that reaches
-// to where the goal would be met. belowFloor is a goal that was not met and
-// that the floor misses, too.
+// to where the goal would be met.
 const (
-	met        verdict = "met"
-	missed     verdict = "missed"
-	unclear    verdict = "unclear"
-	belowFloor verdict = "below the floor"
-	wasNotRun  verdict = "not run"
+	met       verdict = "met"
+	missed    verdict = "missed"
+	unclear   verdict = "unclear"
+	wasNotRun verdict = "not run"
 )
 
-// An outcome is a goal with what came out.
+// An outcome is a goal with what came out, in words.
 type outcome struct {
 	goal
-	Verdict verdict
-	// Limit, Measured and AtFloor are in words, the last one empty for a goal
-	// without a floor.
-	Limit, Measured, AtFloor string
+	Verdict         verdict
+	Limit, Measured string
 }
 
 // Judge compares a goal with what was measured.
 func (g goal) Judge(all []series, unit unit) outcome {
 	of, than := find(all, g.Of), find(all, g.Than)
-	measured := g.compare(of, than)
-	o := outcome{goal: g, Verdict: g.verdict(measured), Limit: g.limit(unit),
-		Measured: measured.Spread(g.format(unit))}
-	if o.Verdict == wasNotRun {
+	measured, format, limit := ratioOf(of, than), formatRatio, g.Times
+	o := outcome{goal: g,
+		Limit: fmt.Sprintf("at most %s × %s", formatRatio(g.Times), g.Than)}
+	if g.Than == "" {
+		measured, format, limit = summarize(of.Samples), unit.Format, g.Most
+		o.Limit = "at most " + unit.Format(g.Most)
+	}
+	o.Measured = measured.Spread(format)
+	switch {
+	case math.IsNaN(measured.Median):
+		o.Verdict = wasNotRun
 		for _, s := range []series{of, than} {
 			if s.Missing != "" {
 				o.Measured = fmt.Sprintf("%s: %s", s.Name, s.Missing)
 			}
 		}
-		return o
-	}
-	if g.Floor == nil {
-		return o
-	}
-	least := g.atFloor(all)
-	o.AtFloor = fmt.Sprintf("%s: %s", g.Floor.Name, least.Spread(g.format(unit)))
-	if o.Verdict != met && g.verdict(least) == missed {
-		o.Verdict = belowFloor
+	case measured.Median <= limit:
+		o.Verdict = met
+	case measured.Low > limit:
+		o.Verdict = missed
+	default:
+		o.Verdict = unclear
 	}
 	return o
-}
-
-// atFloor compares the floor as the goal's own contestant is compared.
-func (g goal) atFloor(all []series) summary {
-	than := find(all, cmp.Or(g.Floor.Than, g.Than))
-	least := summarize(nil)
-	for _, name := range g.Floor.Of {
-		if s := g.compare(find(all, name), than); math.IsNaN(least.Median) ||
-			s.Median < least.Median {
-			least = s
-		}
-	}
-	return least
-}
-
-func (g goal) compare(of, than series) summary {
-	switch {
-	case g.Than == "":
-		return summarize(of.Samples)
-	case g.More != 0:
-		return differenceOf(of, than)
-	default:
-		return ratioOf(of, than)
-	}
-}
-
-func (g goal) verdict(measured summary) verdict {
-	limit := g.More
-	if g.Times != 0 {
-		limit = g.Times
-	}
-	switch {
-	case math.IsNaN(measured.Median):
-		return wasNotRun
-	case measured.Median <= limit:
-		return met
-	case measured.Low > limit:
-		return missed
-	default:
-		return unclear
-	}
-}
-
-func (g goal) limit(unit unit) string {
-	switch {
-	case g.Than == "":
-		return "at most " + unit.Format(g.More)
-	case g.More != 0:
-		return fmt.Sprintf("%s, plus at most %s", g.Than, unit.Format(g.More))
-	default:
-		return fmt.Sprintf("at most %s × %s", formatRatio(g.Times), g.Than)
-	}
-}
-
-// format returns what writes a number that is compared with the goal.
-func (g goal) format(unit unit) func(float64) string {
-	switch {
-	case g.Than == "":
-		return unit.Format
-	case g.More != 0:
-		return func(cost float64) string {
-			if cost < 0 {
-				return "-" + unit.Format(-cost)
-			}
-			return "+" + unit.Format(cost)
-		}
-	default:
-		return formatRatio
-	}
 }
 
 func find(all []series, name string) series {
@@ -186,8 +100,6 @@ type series struct {
 	Samples []float64
 	// Missing says why there are none.
 	Missing string
-	// Failed says that it is because the contestant failed.
-	Failed bool
 }
 
 // effort says how long to measure.
@@ -209,7 +121,7 @@ func takeTurns(contestants []contestant, effort effort) []series {
 	measure := func(i, n int) (cost float64, ok bool) {
 		cost, err := contestants[i].Measure(n)
 		if err != nil {
-			all[i].Missing, all[i].Failed = "failed: "+err.Error(), true
+			all[i].Missing = "failed: " + err.Error()
 		}
 		return cost, err == nil
 	}
@@ -279,18 +191,9 @@ func quantile(sorted []float64, q float64) float64 {
 
 // ratioOf compares two contestants within each round that both took part in.
 func ratioOf(a, b series) summary {
-	return pairwise(a, b, func(a, b float64) float64 { return a / b })
-}
-
-// differenceOf is ratioOf for how much more one costs.
-func differenceOf(a, b series) summary {
-	return pairwise(a, b, func(a, b float64) float64 { return a - b })
-}
-
-func pairwise(a, b series, compare func(a, b float64) float64) summary {
 	var all []float64
 	for i := range min(len(a.Samples), len(b.Samples)) {
-		all = append(all, compare(a.Samples[i], b.Samples[i]))
+		all = append(all, a.Samples[i]/b.Samples[i])
 	}
 	return summarize(all)
 }
@@ -302,23 +205,16 @@ type unit uint8
 const (
 	inNanoseconds unit = iota
 	inBytes
-	inCount
 )
 
 // String returns the unit as Go benchmarks name it.
-func (u unit) String() string { return [...]string{"ns", "bytes", "count"}[u] }
+func (u unit) String() string { return [...]string{"ns", "bytes"}[u] }
 
 // Format writes a cost with a unit that suits its size.
 func (u unit) Format(cost float64) string {
-	var units []string
-	step := 1000.0
-	switch u {
-	case inNanoseconds:
-		units = []string{" ns", " µs", " ms", " s"}
-	case inBytes:
+	units, step := []string{" ns", " µs", " ms", " s"}, 1000.0
+	if u == inBytes {
 		units, step = []string{" B", " KiB", " MiB"}, 1024
-	default:
-		return fmt.Sprintf("%.4g", cost)
 	}
 	i := 0
 	for math.Abs(cost) >= step && i < len(units)-1 {

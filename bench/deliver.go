@@ -184,7 +184,7 @@ func (e *env) startTarget() (path string, target *peer, err error) {
 	}
 	built, err := buildPeer("target")
 	if err != nil {
-		return "", nil, &notHereError{reason: err.Error()}
+		return "", nil, &unableError{err.Error()}
 	}
 	if path, err = e.copyOf(built); err != nil {
 		return "", nil, err

@@ -7,7 +7,7 @@
 //
 //	make -C bench          # as root: everything, and writes the results into docs/measurements.md
 //	make -C bench quick    # the same in a tenth of the time, printed only
-//	make -C bench smoke    # everything once, to see that it works: CI runs it
+//	make -C bench smoke    # everything once, to see that it works
 //
 //	cd bench && go run . -run 'attach/|list/'    # some of it
 //

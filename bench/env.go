@@ -166,7 +166,7 @@ func newest(what string, patterns ...string) (string, error) {
 			return slices.Max(found), nil
 		}
 	}
-	return "", &notHereError{reason: fmt.Sprintf("no %s (looked for %s)", what, patterns[0])}
+	return "", &unableError{fmt.Sprintf("no %s (looked for %s)", what, patterns[0])}
 }
 
 // libjvm prefers the distribution's.
@@ -194,7 +194,6 @@ func timed(work func() error) (float64, error) {
 type tracer struct {
 	*usdt.Manager
 	programs map[string]*ebpf.Program
-	events   *ebpf.Map
 }
 
 // The programs of peers/hit.bpf.c, by the header that they are compiled with.
@@ -203,21 +202,20 @@ const (
 	libbpfObject = "libbpf.bpf.o"
 )
 
-// tracer loads the programs of an object. ring is the size of the ring buffer,
-// 0 if nothing will be sent.
-func (e *env) tracer(name string, opts usdt.ManagerOptions, ring uint32) (*tracer, error) {
+// tracer loads the programs of an object, which will send nothing.
+func (e *env) tracer(name string, opts usdt.ManagerOptions) (*tracer, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, err
 	}
 	object, err := buildPeer(name)
 	if err != nil {
-		return nil, &notHereError{reason: err.Error()}
+		return nil, &unableError{err.Error()}
 	}
 	spec, err := usdt.LoadCollectionSpec(object)
 	if err != nil {
 		return nil, err
 	}
-	spec.Maps["events"].MaxEntries = max(ring, 64<<10)
+	spec.Maps["events"].MaxEntries = 64 << 10
 	manager, err := usdt.NewManager(spec, &opts)
 	if err != nil {
 		return nil, err
@@ -229,11 +227,7 @@ func (e *env) tracer(name string, opts usdt.ManagerOptions, ring uint32) (*trace
 		return nil, err
 	}
 	e.cleanup(collection.Close)
-	return &tracer{
-		Manager:  manager,
-		programs: collection.Programs,
-		events:   collection.Maps["events"],
-	}, nil
+	return &tracer{Manager: manager, programs: collection.Programs}, nil
 }
 
 // attaching returns what attaches one program to the probes that match.

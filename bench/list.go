@@ -11,9 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -36,8 +36,7 @@ func listRows() []row {
 			rounds: 60,
 			sample: 4 * time.Millisecond,
 			goals: []goal{
-				{Of: ours, Than: byDebugELF, Times: 1.1,
-					Note: "debug/elf opens, and reads the notes by one pread, but does not look into them"},
+				{Of: ours, Than: byDebugELF, Times: 1.1},
 				{Of: ours, Than: byPread, Times: 2.5},
 			},
 			prepare: func(e *env) ([]contestant, error) {
@@ -59,37 +58,12 @@ func listRows() []row {
 			sample: 10 * time.Millisecond,
 			goals:  []goal{{Of: ours, Than: byLibelf, Times: 1.5}},
 			prepare: func(e *env) ([]contestant, error) {
-				return e.syntheticListers(manySites)
-			},
-		},
-		{
-			name: "list/100000/memory",
-			title: fmt.Sprintf("list a file of %d sites: bytes allocated beyond the note section",
-				manySites),
-			unit:   inBytes,
-			rounds: 5,
-			goals:  []goal{{Of: ours, More: 1 << 20}},
-			prepare: func(e *env) ([]contestant, error) {
-				path, err := e.synthetic(syntheticFile{Sites: manySites, Probes: 1000, Specs: 200})
-				if err != nil {
-					return nil, err
-				}
-				return []contestant{
-					{Name: ours, Once: true, Measure: allocatedBeyondNotes(path, listByElfnote)},
-					{Name: byDebugELF, Once: true,
-						Measure: allocatedBeyondNotes(path, listByDebugELF)},
-				}, nil
+				path, err := e.synthetic(
+					syntheticFile{Sites: manySites, Probes: manySites / 100, Specs: 200})
+				return e.listers(path), err
 			},
 		},
 	}
-}
-
-func (e *env) syntheticListers(sites int) ([]contestant, error) {
-	path, err := e.synthetic(syntheticFile{Sites: sites, Probes: max(1, sites/100), Specs: 200})
-	if err != nil {
-		return nil, err
-	}
-	return e.listers(path), nil
 }
 
 func (e *env) listers(path string) []contestant {
@@ -143,36 +117,6 @@ func listByDebugELF(path string) error {
 	return err
 }
 
-// allocatedBeyondNotes returns a Measure of what some work allocates, without
-// the notes themselves.
-func allocatedBeyondNotes(path string, work func(string) error) func(int) (float64, error) {
-	return func(int) (float64, error) {
-		notes, err := noteBytes(path)
-		if err != nil {
-			return 0, err
-		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		err = work(path)
-		runtime.ReadMemStats(&after)
-		return float64(after.TotalAlloc-before.TotalAlloc) - float64(notes), err
-	}
-}
-
-// noteBytes returns the size of the note section.
-func noteBytes(path string) (uint64, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	section := f.Section(".note.stapsdt")
-	if section == nil {
-		return 0, fmt.Errorf("%s: no notes", path)
-	}
-	return section.FileSize, nil
-}
-
 const (
 	byUsdtlistTree = "usdtlist -r"
 	byReadelfTree  = "readelf -n with all files"
@@ -193,113 +137,109 @@ func toolRows() []row {
 				{Of: byUsdtlist, Than: byReadelf, Times: 1},
 				{Of: byUsdtlist, Than: byBpftrace, Times: 1.0 / 15},
 			},
-			prepare: func(e *env) ([]contestant, error) { return e.tools(0) },
+			prepare: func(e *env) ([]contestant, error) { return e.tools(inTime) },
 		},
 		{
-			name:   "tool/memory",
-			title:  "list the probes of libjvm by a whole process: peak of resident memory",
-			unit:   inBytes,
-			rounds: 5,
-			goals:  []goal{{Of: byUsdtlist, More: 12 << 20}},
-			prepare: func(e *env) ([]contestant, error) {
-				return e.tools(1)
-			},
+			name:    "tool/memory",
+			title:   "list the probes of libjvm by a whole process: peak of resident memory",
+			unit:    inBytes,
+			rounds:  5,
+			goals:   []goal{{Of: byUsdtlist, Most: 12 << 20}},
+			prepare: func(e *env) ([]contestant, error) { return e.tools(inMemory) },
 		},
 		{
 			name:    "tool/tree",
 			title:   "list the files with probes among all of /usr (/usr/bin in a quick run), in a warm cache",
 			rounds:  9,
 			goals:   []goal{{Of: byUsdtlistTree, Than: byReadelfTree, Times: 0.5}},
-			prepare: func(e *env) ([]contestant, error) { return e.treeTools(0) },
+			prepare: func(e *env) ([]contestant, error) { return e.treeTools(inTime) },
 		},
 		{
 			name:    "tool/tree-memory",
 			title:   "list the files with probes among all of /usr (/usr/bin in a quick run): peak of resident memory",
 			unit:    inBytes,
 			rounds:  1,
-			goals:   []goal{{Of: byUsdtlistTree, More: 32 << 20}},
-			prepare: func(e *env) ([]contestant, error) { return e.treeTools(1) },
+			goals:   []goal{{Of: byUsdtlistTree, Most: 32 << 20}},
+			prepare: func(e *env) ([]contestant, error) { return e.treeTools(inMemory) },
 		},
 	}
 }
 
-// tools returns the tools that list. Each run has two costs: nanoseconds and
-// bytes.
+// The costs of a command.
+const (
+	inTime = iota
+	inMemory
+)
+
+// tools returns the tools that list the probes of libjvm.
 func (e *env) tools(cost int) ([]contestant, error) {
 	path, err := libjvm()
 	if err != nil {
 		return nil, err
 	}
-	usdtlist, err := e.goBuild("usdtlist")
-	if err != nil {
-		return nil, err
-	}
-	launcher, err := e.start("launch")
-	if err != nil {
-		return nil, err
-	}
-	by := func(name, command string, arguments ...any) contestant {
-		command, err := exec.LookPath(command)
-		if err != nil {
-			return missing(name, err)
-		}
-		return contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
-			costs, err := launched(launcher, append([]any{command}, arguments...)...)
-			return costs[cost], err
-		}}
-	}
-	return []contestant{
-		by(byUsdtlist, usdtlist, path),
-		by(byReadelf, "readelf", "-n", path),
-		by(byBpftrace, "bpftrace", "-l", "usdt:"+path+":*"),
-		by(byTplist, tplist(), "-l", path),
-	}, nil
+	return e.commands(cost, [][]any{
+		{byUsdtlist, "usdtlist", path},
+		{byReadelf, "readelf", "-n", path},
+		{byBpftrace, "bpftrace", "-l", "usdt:" + path + ":*"},
+		{byTplist, tplist(), "-l", path},
+	})
 }
 
 // treeTools returns the tools that list the files of a directory. What readelf
-// is given was found before: it does not look itself. Each has run once before
-// it is measured: the first one finds nothing in the page cache, which takes
-// many times as long.
+// is given was found before: it does not look itself.
 func (e *env) treeTools(cost int) ([]contestant, error) {
 	tree := "/usr"
 	if e.scale != full {
 		tree = "/usr/bin"
-	}
-	usdtlist, err := e.goBuild("usdtlist")
-	if err != nil {
-		return nil, err
-	}
-	launcher, err := e.start("launch")
-	if err != nil {
-		return nil, err
 	}
 	files := filepath.Join(e.dir, "files")
 	e.cleanup(func() { os.Remove(files) })
 	if err := exec.Command("sh", "-c", "find "+tree+" -type f -print0 >"+files).Run(); err != nil {
 		return nil, err
 	}
-	by := func(name, command string) contestant {
-		run := func() (float64, error) {
-			// Files that are not ELF make readelf fail.
-			costs, err := launched(launcher, "sh", "-c", command+"; true")
-			return costs[cost], err
+	// Files that are not ELF make readelf fail.
+	return e.commands(cost, [][]any{
+		{byUsdtlistTree, "usdtlist", "-r", tree},
+		{byReadelfTree, "sh", "-c", "xargs -0 -a " + files + " readelf -n; true"},
+	})
+}
+
+// commands returns commands, each a name, a program and its arguments. Each has
+// run once before it is measured: the first one finds nothing in the page
+// cache, which takes many times as long.
+func (e *env) commands(cost int, all [][]any) ([]contestant, error) {
+	usdtlist, err := e.goBuild("usdtlist")
+	if err != nil {
+		return nil, err
+	}
+	launcher, err := e.start("launch")
+	if err != nil {
+		return nil, err
+	}
+	var contestants []contestant
+	for _, words := range all {
+		name, command := words[0].(string), words[1:]
+		if command[0] == "usdtlist" {
+			command[0] = usdtlist
 		}
-		isWarm := false
-		return contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
-			if !isWarm {
-				if _, err := run(); err != nil {
+		if _, err := exec.LookPath(command[0].(string)); err != nil {
+			contestants = append(contestants, missing(name, err))
+			continue
+		}
+		warm := sync.OnceValue(func() error {
+			_, err := launched(launcher, command...)
+			return err
+		})
+		contestants = append(contestants,
+			contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+				if err := warm(); err != nil {
 					return 0, err
 				}
-				isWarm = true
-			}
-			return run()
-		}}
+				costs, err := launched(launcher, command...)
+				return costs[cost], err
+			}})
 	}
-	all := []contestant{by(byUsdtlistTree, usdtlist+" -r "+tree)}
-	if _, err := exec.LookPath("readelf"); err != nil {
-		return append(all, missing(byReadelfTree, err)), nil
-	}
-	return append(all, by(byReadelfTree, "xargs -0 -a "+files+" readelf -n")), nil
+	return contestants, nil
 }
 
 // tplist returns the name that the distribution gives to the tool.

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/gousdt/gousdt/trace"
@@ -31,20 +31,10 @@ var losslessKind = deliveredKinds[3]
 
 func losslessRows() []row {
 	var rows []row
-	processors := []int{1}
-	if runtime.NumCPU() > 2 {
-		processors = append(processors, 2)
-	}
-	if runtime.NumCPU() > 1 {
-		processors = append(processors, runtime.NumCPU())
-	}
-	for _, n := range processors {
+	for _, n := range slices.Compact([]int{1, runtime.NumCPU()}) {
 		from := "one processor"
-		switch {
-		case n == runtime.NumCPU():
+		if n > 1 {
 			from = fmt.Sprintf("all processors (%d)", n)
-		case n > 1:
-			from = fmt.Sprintf("%d processors", n)
 		}
 		rows = append(rows, row{
 			name: fmt.Sprintf("deliver/lossless%d", n),
@@ -52,7 +42,6 @@ func losslessRows() []row {
 				losslessKind.title,
 			rounds: 2,
 			goals: []goal{
-				{Of: byTrace, Than: byLibbpfDecoded, Times: 1.5},
 				{Of: byTrace, Than: byBpftracePrint, Times: 1},
 				{Of: byUsdttrace, Than: byBpftracePrint, Times: 1},
 			},
@@ -131,7 +120,6 @@ func (e *env) losslessReaders(processors int) ([]contestant, error) {
 				return v.keepUp(pacer, rate)
 			})
 		}},
-		e.losslessLibbpf(pacer, v),
 		e.losslessPrinter(byUsdttrace, pacer, path, 1, usdttrace, "PATH", "bench:PROBE"),
 		e.losslessPrinter(byBpftracePrint, pacer, path, 2, "bpftrace", "-e", bpftracePrints),
 	}, nil
@@ -181,43 +169,6 @@ func (v *delivery) keepUp(
 
 // restPatience is how long the rest may take to come.
 const restPatience = 2 * time.Second
-
-// losslessLibbpf is libbpf reading the ring buffer of a session.
-func (e *env) losslessLibbpf(pacer *paced, ring *delivery) contestant {
-	libbpf, err := e.start("libbpf")
-	if err != nil {
-		return missing(byLibbpfDecoded, err)
-	}
-	if _, err := libbpf.Ask("ring", ring.ring); err != nil {
-		return missing(byLibbpfDecoded, err)
-	}
-	poll := func(milliseconds int) (int, error) {
-		came, _, _, err := readByLibbpf(libbpf,
-			append([]any{"poll", milliseconds}, losslessKind.decode()...)...)
-		return came, err
-	}
-	try := func(rate float64) (passed, received int, per float64, err error) {
-		var stop atomic.Bool
-		read := make(chan error, 1)
-		go func() {
-			for {
-				last := stop.Load()
-				came, err := poll(20)
-				received += came
-				if err != nil || last {
-					read <- err
-					return
-				}
-			}
-		}()
-		passed, per, err = pacer.pass(ring.probe, rate)
-		stop.Store(true)
-		err = errors.Join(err, <-read)
-		return passed, received, per, err
-	}
-	return contestant{Name: byLibbpfDecoded, Once: true,
-		Measure: func(int) (float64, error) { return fastest(try) }}
-}
 
 // losslessPrinter is a command that prints each event.
 func (e *env) losslessPrinter(

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -66,9 +65,6 @@ func main() {
 func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("attaching needs root")
-	}
-	if again, err := withTracefs(); again {
-		return err
 	}
 	e, err := newEnv(s)
 	if err != nil {
@@ -145,30 +141,14 @@ type row struct {
 	sample time.Duration
 	goals  []goal
 	// prepare is called once, and what it prepares is cleaned up after the row.
-	// A notHereError means that something is not installed.
+	// An unableError says why nobody can do the work here.
 	prepare func(e *env) ([]contestant, error)
 }
 
-// notHereError says what is not installed.
-type notHereError struct{ reason string }
-
-func (e *notHereError) Error() string { return e.reason }
-
-func isNotHere(err error) bool {
-	var notHere *notHereError
-	return errors.As(err, &notHere)
-}
-
-// unableError says why something cannot be run, or is not worth while, whatever
-// is installed.
+// unableError says why something cannot be run here, or is not worth while.
 type unableError struct{ reason string }
 
 func (e *unableError) Error() string { return e.reason }
-
-func isUnable(err error) bool {
-	var unable *unableError
-	return errors.As(err, &unable)
-}
 
 // missing is a contestant that does not take part.
 func missing(name string, err error) contestant {
@@ -191,7 +171,7 @@ func repeated(work func() error) func(n int) (float64, error) {
 // rows returns all rows, in the order of the report.
 func rows() []row {
 	return slices.Concat(
-		listRows(), toolRows(), attachRows(), jvmRows(), detachRows(), hitRows(),
+		listRows(), toolRows(), attachRows(), detachRows(), hitRows(),
 		callRows(), deliverRows(), losslessRows(), printRows(), watchRows(),
 	)
 }

@@ -36,10 +36,7 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 						Samples: []float64{5, 5}}, {Name: "absent", Missing: "not installed"},
 				},
 				outcomes: []outcome{
-					{goal: goal{Note: "a note"}, Verdict: missed, Limit: "1 × fast",
-						Measured: "2"},
-					{Verdict: belowFloor, Limit: "1 × fast", Measured: "2",
-						AtFloor: "nothing: 1.5"},
+					{Verdict: missed, Limit: "1 × fast", Measured: "2"},
 				},
 			},
 			{row: row{title: "other work"}, missing: "no libjvm.so"},
@@ -48,8 +45,7 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 	text := rep.markdown()
 	for _, line := range []string{
 		"- a machine",
-		"| some work (a note) | 1 × fast | 2 |  | missed |",
-		"| some work | 1 × fast | 2 | nothing: 1.5 | below the floor |",
+		"| some work | 1 × fast | 2 | missed |",
 		"| fast | 5.00 ns (5.00 ns … 5.00 ns) | 2.00 (2.00 … 2.00) |",
 		"| absent | not run: not installed |  |",
 		"Not run: no libjvm.so.",

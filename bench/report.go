@@ -58,10 +58,10 @@ func (r *rowResult) lines() [][]string {
 }
 
 // goalHead is over goalLines.
-var goalHead = []string{"work", "goal", "measured", "floor", ""}
+var goalHead = []string{"work", "goal", "measured", ""}
 
-// goalLines returns for each goal the work, the limit, what was measured of it
-// and of its floor, and the verdict.
+// goalLines returns for each goal the work, the limit, what was measured of it,
+// and the verdict.
 func (rep *report) goalLines() [][]string {
 	var lines [][]string
 	for _, r := range rep.rows {
@@ -70,10 +70,7 @@ func (rep *report) goalLines() [][]string {
 			if text == "" {
 				text = r.title
 			}
-			if o.Note != "" {
-				text += " (" + o.Note + ")"
-			}
-			lines = append(lines, []string{text, o.Limit, o.Measured, o.AtFloor, string(o.Verdict)})
+			lines = append(lines, []string{text, o.Limit, o.Measured, string(o.Verdict)})
 		}
 	}
 	return lines

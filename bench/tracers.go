@@ -6,65 +6,34 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
-	"time"
-
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
+	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// A tracerID is who is attached to a site. Each has a twin of its own in
+// The tracers that goals are about. Each is attached to twins of its own in
 // peers/target.c.
-type tracerID int
-
 const (
-	emptyByEvent tracerID = iota
-	emptyByLink
-	libbpfAdds
-	headerAdds
-	specialisedHeader
-	specialisedOnes
-	specialisedLibbpf
-	generatedByLink
-	generatedByEvent
-	bccAdds
-	bpftraceAdds
-	libbpfSends
-	generatedSends
-	emptySends
-	tracerCount
+	headerAdds        = "bpf/usdt.bpf.h, attached as libbpf does it"
+	libbpfAdds        = "libbpf's header"
+	emptyByLink       = "empty program, uprobe_multi link"
+	specialisedHeader = "bpf/usdt.bpf.h, specialised, uprobe_multi link"
+	specialisedLibbpf = "libbpf's header, specialised, uprobe_multi link"
+	generatedByLink   = "generated, uprobe_multi link"
+	generatedByEvent  = "generated, perf event"
+	bccAdds           = "bcc"
+	bpftraceAdds      = "bpftrace"
+	libbpfSends       = "libbpf's header, to the ring buffer"
+	generatedSends    = "generated, to the ring buffer"
 )
-
-// String says what the tracer does at a hit.
-func (id tracerID) String() string {
-	return [...]string{
-		emptyByEvent:      "empty program, perf event",
-		emptyByLink:       "empty program, uprobe_multi link",
-		libbpfAdds:        "libbpf's header",
-		headerAdds:        "bpf/usdt.bpf.h, attached as libbpf does it",
-		specialisedHeader: "bpf/usdt.bpf.h, specialised, uprobe_multi link",
-		specialisedOnes:   "bpf_usdt_arg of bpf/usdt.bpf.h, specialised, uprobe_multi link",
-		specialisedLibbpf: "libbpf's header, specialised, uprobe_multi link",
-		generatedByLink:   "generated, uprobe_multi link",
-		generatedByEvent:  "generated, perf event",
-		bccAdds:           "bcc",
-		bpftraceAdds:      "bpftrace",
-		libbpfSends:       "libbpf's header, to the ring buffer",
-		generatedSends:    "generated, to the ring buffer",
-		emptySends:        "empty event, to the ring buffer",
-	}[id]
-}
 
 // bpftraceArguments is how many arguments bpftrace can name on x86-64.
 const bpftraceArguments = 6
@@ -79,159 +48,178 @@ const ringSize = 16 << 20
 // tracers are attached all at a time, to the twins of peers/target.c, and stay
 // so until the end of the run.
 type tracers struct {
-	env     *env
-	shapes  []shape // that they are attached to
-	path    string  // of the target
-	target  *peer   // that passes the sites
-	missing [tracerCount]error
-	drain   [tracerCount]func(sent int) error // for those that send events
+	env    *env
+	path   string // of the target
+	target *peer  // that passes the sites
+	all    []*attachedTracer
+}
 
-	asLibbpf usdt.Mode // how libbpf attaches
+// attachedTracer is one of them.
+type attachedTracer struct {
+	name    string
+	missing error                // why it is not attached
+	drain   func(sent int) error // reads the events that it has sent
 }
 
 func newTracers(e *env) (*tracers, error) {
-	t := &tracers{env: e, shapes: shapes, asLibbpf: usdt.ModeSingle}
-	if e.scale == smoke {
-		t.shapes = slices.DeleteFunc(slices.Clone(shapes), func(s shape) bool { return !s.smoke })
-	}
+	t := &tracers{env: e}
 	var err error
 	if t.path, t.target, err = e.startTarget(); err != nil {
 		return nil, err
 	}
-	// libbpf first, because it says how.
-	for _, attach := range []struct {
-		with func() error
-		ids  []tracerID
-	}{
-		{t.attachLibbpf, []tracerID{libbpfAdds, libbpfSends}},
-		{t.attachBcc, []tracerID{bccAdds}},
-		{t.attachBpftrace, []tracerID{bpftraceAdds}},
-	} {
-		if err := attach.with(); err != nil {
-			for _, id := range attach.ids {
-				t.missing[id] = err
+	libbpf, how, libbpfErr := e.libbpf()
+	asLibbpf := usdt.ModeSingle
+	if how == modeMulti {
+		asLibbpf = usdt.ModeMulti
+	}
+	byLibbpf := func(program string) func(shape, string) error {
+		return func(s shape, probe string) error {
+			if libbpfErr != nil {
+				return libbpfErr
 			}
+			_, err := libbpf.Ask("attach", fmt.Sprint(program, s.count), t.path, "bench", probe)
+			return err
 		}
 	}
-	return t, errors.Join(
-		t.attachObject(t.asLibbpf, map[tracerID]string{headerAdds: "add"}),
-		t.attachObject(t.asLibbpf, map[tracerID]string{emptySends: "reserve"}),
-		t.attachObject(usdt.ModeSingle, map[tracerID]string{emptyByEvent: ""}),
-		t.attachObject(usdt.ModeMulti, map[tracerID]string{emptyByLink: ""}),
-		t.attachSpecialised(ownObject,
-			map[tracerID]string{specialisedHeader: "add", specialisedOnes: "one"}),
-		t.attachSpecialised(libbpfObject, map[tracerID]string{specialisedLibbpf: "add"}),
-		t.attachGenerated(usdt.ModeMulti, generatedByLink),
-		t.attachGenerated(usdt.ModeSingle, generatedByEvent),
-		t.attachGeneratedSender(generatedSends),
-	)
-}
-
-func (t *tracers) attachLibbpf() error {
-	p, mode, err := t.env.libbpf()
-	if err != nil {
-		return err
+	var errs []error
+	own := func(name string, attach func(shape, string) error) *attachedTracer {
+		a := t.add(name, attach)
+		errs = append(errs, a.missing)
+		return a
 	}
-	if mode == modeMulti {
-		t.asLibbpf = usdt.ModeMulti
-	}
-	for _, s := range t.shapes {
-		for id, program := range map[tracerID]string{libbpfAdds: "add", libbpfSends: "send"} {
-			if _, err := p.Ask("attach", fmt.Sprint(program, s.count), t.path, "bench",
-				s.probe(id)); err != nil {
-				return err
-			}
-		}
-	}
-	t.drain[libbpfSends] = func(sent int) error {
-		drained, err := p.Number("drain")
+	// The one that the others are seen against comes first.
+	own(headerAdds, t.byObject(ownObject, "add", usdt.ManagerOptions{Mode: asLibbpf}))
+	t.add(libbpfAdds, byLibbpf("add"))
+	own(emptyByLink, t.byObject(ownObject, "", usdt.ManagerOptions{Mode: usdt.ModeMulti}))
+	specialised := usdt.ManagerOptions{Mode: usdt.ModeMulti, Specialise: true}
+	own(specialisedHeader, t.byObject(ownObject, "add", specialised))
+	own(specialisedLibbpf, t.byObject(libbpfObject, "add", specialised))
+	own(generatedByLink, t.byGenerated(usdt.ModeMulti))
+	own(generatedByEvent, t.byGenerated(usdt.ModeSingle))
+	t.addByScript(bccAdds, t.startBcc)
+	t.addByScript(bpftraceAdds, t.startBpftrace)
+	t.add(libbpfSends, byLibbpf("send")).drain = func(sent int) error {
+		drained, err := libbpf.Number("drain")
 		if err == nil && int(drained) != sent {
 			err = fmt.Errorf("%.0f of %d events came", drained, sent)
 		}
 		return err
 	}
-	return nil
+	var sender *trace.Session
+	own(generatedSends, func(_ shape, probe string) error {
+		// As libbpf's it sends the arguments alone and wakes nobody for each.
+		if sender == nil {
+			var err error
+			if sender, err = t.session(trace.SessionOptions{
+				Mode: asLibbpf, ArgumentsOnly: true, RingSize: 4 * ringSize, ReuseEvents: true,
+			}); err != nil {
+				return err
+			}
+		}
+		_, err := sender.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", probe))
+		return err
+	}).drain = func(sent int) error { return drainSession(sender, sent) }
+	return t, errors.Join(errs...)
 }
 
-// attachObject attaches programs of our own object, named by what they do.
-// Those that send share a ring buffer, so there may be only one of them.
-func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error {
-	tr, err := t.env.tracer(ownObject, usdt.ManagerOptions{Mode: mode}, ringSize)
-	if err != nil {
+// add attaches a tracer to its twin of each shape.
+func (t *tracers) add(name string, attach func(s shape, probe string) error) *attachedTracer {
+	a := &attachedTracer{name: name}
+	for _, s := range shapes {
+		if unable(name, s) == nil && a.missing == nil {
+			a.missing = attach(s, s.probe(len(t.all)))
+		}
+	}
+	t.all = append(t.all, a)
+	return a
+}
+
+// addByScript attaches a tracer that is started with all its probes.
+func (t *tracers) addByScript(name string, start func(map[string]shape) error) {
+	probes := make(map[string]shape)
+	a := t.add(name, func(s shape, probe string) error {
+		probes[probe] = s
+		return nil
+	})
+	a.missing = start(probes)
+}
+
+// byObject attaches programs of an object, named by what they do.
+func (t *tracers) byObject(
+	object, name string, opts usdt.ManagerOptions,
+) func(shape, string) error {
+	load := sync.OnceValues(func() (*tracer, error) { return t.env.tracer(object, opts) })
+	return func(s shape, probe string) error {
+		tr, err := load()
+		if err != nil {
+			return err
+		}
+		program := "empty"
+		if name != "" {
+			program = fmt.Sprint(name, s.count)
+		}
+		lnk, err := tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, nil,
+			elfnote.Exact("bench", probe))
+		if err != nil || !opts.Specialise {
+			return err
+		}
+		if specialised, reason := lnk.Specialised(); !specialised {
+			return fmt.Errorf("%s is not specialised: %s", program, reason)
+		}
+		return nil
+	}
+}
+
+// byGenerated attaches programs of package trace that look at all arguments
+// and find that there is nothing to do.
+func (t *tracers) byGenerated(mode usdt.Mode) func(shape, string) error {
+	return func(s shape, probe string) error {
+		var terms []string
+		for i := range s.count {
+			terms = append(terms, fmt.Sprintf("arg%d == %s", i, neverThere))
+		}
+		session, err := t.session(trace.SessionOptions{
+			Mode: mode, Filter: strings.Join(terms, " || "), RingSize: 64 << 10,
+		})
+		if err != nil {
+			return err
+		}
+		_, err = session.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", probe))
 		return err
 	}
-	for id, name := range names {
-		for _, s := range t.shapes {
-			program := "empty"
-			if name != "" {
-				program = fmt.Sprint(name, s.count)
-			}
-			if _, err := tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, nil,
-				elfnote.Exact("bench", s.probe(id))); err != nil {
-				return err
-			}
-		}
-		if name == "reserve" {
-			if t.drain[id], err = t.env.drainRing(tr.events); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
-// attachSpecialised attaches programs that are made for their sites.
-func (t *tracers) attachSpecialised(object string, names map[tracerID]string) error {
-	tr, err := t.env.tracer(object, usdt.ManagerOptions{Mode: usdt.ModeMulti, Specialise: true}, 0)
-	if err != nil {
-		return err
-	}
-	for id, name := range names {
-		for _, s := range t.shapes {
-			program := tr.programs[fmt.Sprint(name, s.count)]
-			lnk, err := tr.Attach(program, usdt.Target{Path: t.path}, nil,
-				elfnote.Exact("bench", s.probe(id)))
-			if err != nil {
-				return err
-			}
-			if specialised, reason := lnk.Specialised(); !specialised {
-				return fmt.Errorf("%s is not specialised: %s", program, reason)
-			}
-		}
-	}
-	return nil
-}
-
-// drainRing returns a function that reads the events that have been sent.
-func (e *env) drainRing(events *ebpf.Map) (func(sent int) error, error) {
-	reader, err := ringbuf.NewReader(events)
+func (t *tracers) session(opts trace.SessionOptions) (*trace.Session, error) {
+	session, err := trace.New(&opts)
 	if err != nil {
 		return nil, err
 	}
-	e.cleanup(func() { reader.Close() })
-	// The program sends without waking anybody up: with a deadline in the past
-	// the reader looks for itself.
-	reader.SetDeadline(time.Unix(1, 0))
-	var record ringbuf.Record
-	return func(sent int) error {
-		sum := uint64(0)
-		for i := range sent {
-			if err := reader.ReadInto(&record); err != nil {
-				return fmt.Errorf("%d of %d events came: %w", i, sent, err)
-			}
-			for at := 0; at < len(record.RawSample); at += 8 {
-				sum += binary.NativeEndian.Uint64(record.RawSample[at:])
-			}
+	t.env.cleanup(func() { session.Close() })
+	return session, nil
+}
+
+// drainSession reads the events that have been sent.
+func drainSession(session *trace.Session, sent int) error {
+	came, sum := 0, uint64(0)
+	for event, err := range session.Events(context.Background()) {
+		if err != nil {
+			return fmt.Errorf("%d of %d events came: %w", came, sent, err)
 		}
-		runtime.KeepAlive(sum) // so that reading cannot be left out
-		return nil
-	}, nil
+		for i := range event.Args {
+			sum += event.Args[i].Uint()
+		}
+		if came++; came == sent {
+			break
+		}
+	}
+	runtime.KeepAlive(sum) // so that reading cannot be left out
+	return nil
 }
 
 // ready is what peers print that need a while to attach.
 const ready = "ready"
 
-func (t *tracers) attachBcc() error {
+func (t *tracers) startBcc(probes map[string]shape) error {
 	python, ok := bccPython()
 	if !ok {
 		return errors.New("not installed")
@@ -241,8 +229,8 @@ func (t *tracers) attachBcc() error {
 		return err
 	}
 	words := []string{filepath.Join(folder, "peers", "add_by_bcc.py"), t.path}
-	for _, s := range t.shapes {
-		words = append(words, fmt.Sprintf("%s:%d", s.probe(bccAdds), s.count))
+	for probe, s := range probes {
+		words = append(words, fmt.Sprintf("%s:%d", probe, s.count))
 	}
 	p, err := t.env.untilClosed(startCommand(exec.Command(python, words...)))
 	if err != nil {
@@ -254,16 +242,16 @@ func (t *tracers) attachBcc() error {
 	return nil
 }
 
-func (t *tracers) attachBpftrace() error {
+func (t *tracers) startBpftrace(probes map[string]shape) error {
 	var script strings.Builder
 	fmt.Fprintf(&script, `BEGIN { printf("%s\n"); }`, ready)
-	for _, s := range t.shapes {
+	for probe, s := range probes {
 		var terms []string
-		for i := range min(s.count, bpftraceArguments) {
+		for i := range s.count {
 			terms = append(terms, fmt.Sprint("arg", i))
 		}
 		fmt.Fprintf(&script, " usdt:%s:bench:%s /%s == %s/ { @ = 1; }",
-			t.path, s.probe(bpftraceAdds), strings.Join(terms, " + "), neverThere)
+			t.path, probe, strings.Join(terms, " + "), neverThere)
 	}
 	return t.env.startBpftrace(script.String())
 }
@@ -285,80 +273,4 @@ func (e *env) startBpftrace(script string) error {
 			return nil
 		}
 	}
-}
-
-// attachGenerated attaches programs of package trace that look at all arguments
-// and find that there is nothing to do.
-func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
-	sessions := make(map[int]*trace.Session)
-	for _, s := range t.shapes {
-		if unable(id, s) != nil {
-			continue
-		}
-		session := sessions[s.count]
-		if session == nil {
-			var terms []string
-			for i := range s.count {
-				terms = append(terms, fmt.Sprintf("arg%d == %s", i, neverThere))
-			}
-			var err error
-			if session, err = t.session(trace.SessionOptions{
-				Mode: mode, Filter: strings.Join(terms, " || "), RingSize: 64 << 10,
-			}); err != nil {
-				return err
-			}
-			sessions[s.count] = session
-		}
-		if _, err := session.Attach(usdt.Target{Path: t.path}, nil,
-			elfnote.Exact("bench", s.probe(id))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// attachGeneratedSender attaches programs of package trace that send the
-// arguments, as libbpf's do: nothing else, and without waking anybody up for
-// each event.
-func (t *tracers) attachGeneratedSender(id tracerID) error {
-	session, err := t.session(trace.SessionOptions{
-		Mode:          t.asLibbpf,
-		ArgumentsOnly: true,
-		RingSize:      4 * ringSize, ReuseEvents: true,
-	})
-	if err != nil {
-		return err
-	}
-	for _, s := range t.shapes {
-		if _, err := session.Attach(usdt.Target{Path: t.path}, nil,
-			elfnote.Exact("bench", s.probe(id))); err != nil {
-			return err
-		}
-	}
-	t.drain[id] = func(sent int) error {
-		came, sum := 0, uint64(0)
-		for event, err := range session.Events(context.Background()) {
-			if err != nil {
-				return fmt.Errorf("%d of %d events came: %w", came, sent, err)
-			}
-			for i := range event.Args {
-				sum += event.Args[i].Uint()
-			}
-			if came++; came == sent {
-				break
-			}
-		}
-		runtime.KeepAlive(sum) // so that reading cannot be left out
-		return nil
-	}
-	return nil
-}
-
-func (t *tracers) session(opts trace.SessionOptions) (*trace.Session, error) {
-	session, err := trace.New(&opts)
-	if err != nil {
-		return nil, err
-	}
-	t.env.cleanup(func() { session.Close() })
-	return session, nil
 }

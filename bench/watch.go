@@ -31,7 +31,7 @@ const (
 
 func watchRows() []row {
 	atMost := func(of string) goal {
-		return goal{Of: of, More: float64(watchInterval) / 100}
+		return goal{Of: of, Most: float64(watchInterval) / 100}
 	}
 	return []row{{
 		name: "watch/2000",

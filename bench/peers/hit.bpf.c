@@ -3,8 +3,7 @@
 /*
  * What runs at the hits that are measured, compiled once with the header of this
  * module and once with libbpf's: an empty program, programs that add up arguments,
- * programs that send them through a ring buffer, and programs that send as much of
- * nothing.
+ * and programs that send them through a ring buffer.
  */
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
@@ -29,23 +28,9 @@ int empty(struct pt_regs *ctx)
 }
 
 SEC("usdt")
-int BPF_USDT(add1, long a)
-{
-	sum = a;
-	return 0;
-}
-
-SEC("usdt")
 int BPF_USDT(add3, long a, long b, long c)
 {
 	sum = a + b + c;
-	return 0;
-}
-
-SEC("usdt")
-int BPF_USDT(add6, long a, long b, long c, long d, long e, long f)
-{
-	sum = a + b + c + d + e + f;
 	return 0;
 }
 
@@ -55,27 +40,6 @@ int BPF_USDT(add12, long a, long b, long c, long d, long e, long f, long g, long
 	sum = a + b + c + d + e + f + g + h + i + j + k + l;
 	return 0;
 }
-
-/* The same, one call for each argument, which is what libbpf's BPF_USDT makes. */
-#define ONE(count)                                                             \
-	SEC("usdt")                                                            \
-	int one##count(struct pt_regs *ctx)                                    \
-	{                                                                      \
-		long value, total = 0;                                         \
-                                                                               \
-		_Pragma("unroll") for (int i = 0; i < (count); i++)            \
-		{                                                              \
-			bpf_usdt_arg(ctx, i, &value);                          \
-			total += value;                                        \
-		}                                                              \
-		sum = total;                                                   \
-		return 0;                                                      \
-	}
-
-ONE(1)
-ONE(3)
-ONE(6)
-ONE(12)
 
 /* The wake-up of a reader costs more than all else, and is nobody's merit. */
 #define SEND(count, values...)                                                 \
@@ -91,23 +55,9 @@ ONE(12)
 	} while (0)
 
 SEC("usdt")
-int BPF_USDT(send1, long a)
-{
-	SEND(1, a);
-	return 0;
-}
-
-SEC("usdt")
 int BPF_USDT(send3, long a, long b, long c)
 {
 	SEND(3, a, b, c);
-	return 0;
-}
-
-SEC("usdt")
-int BPF_USDT(send6, long a, long b, long c, long d, long e, long f)
-{
-	SEND(6, a, b, c, d, e, f);
 	return 0;
 }
 
@@ -117,22 +67,6 @@ int BPF_USDT(send12, long a, long b, long c, long d, long e, long f, long g, lon
 	SEND(12, a, b, c, d, e, f, g, h, i, j, k, l);
 	return 0;
 }
-
-#define RESERVE(count)                                                         \
-	SEC("usdt")                                                            \
-	int reserve##count(struct pt_regs *ctx)                                \
-	{                                                                      \
-		long *event = bpf_ringbuf_reserve(&events, (count) * 8, 0);    \
-                                                                               \
-		if (event)                                                     \
-			bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);           \
-		return 0;                                                      \
-	}
-
-RESERVE(1)
-RESERVE(3)
-RESERVE(6)
-RESERVE(12)
 
 /*
  * The time of a call, as programs for libbpf measure it: by thread. A call that

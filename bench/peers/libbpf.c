@@ -8,13 +8,11 @@
  *					are attached by uprobe_multi links, else "perf"
  *	attach PROGRAM FILE PROVIDER NAME
  *					answers the nanoseconds it took
- *	close				closes all that is attached, one after the other;
- *					answers the nanoseconds
+ *	close				closes all that is attached, one after the other
  *	drain				empties the ring buffer; answers the events
  *	ring ID				opens another ring buffer, by the ID of its map
  *	read HEADER WORDS TEXT		empties it; answers the events, the nanoseconds of
  *					processor time, and a sum of what was in them
- *	poll MILLISECONDS HEADER ...	the same for all that comes so long
  *
  * Events are what package trace sends, with (1) or without (0) time, process and
  * thread, so many words as arguments, and a text of at most so many bytes behind the
@@ -195,15 +193,12 @@ static void open_ring(int id)
 		answer("error map %d: %s", id, strerror(errno));
 }
 
-static void read_ring(long milliseconds, char **site)
+static void read_ring(char **site)
 {
 	set_site(site);
 	events = sum = failed = 0;
-	long long end = now_ns() + milliseconds * 1000000LL;
 	long long start = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 
-	for (; milliseconds && now_ns() < end;)
-		ring_buffer__poll(other, (end - now_ns()) / 1000000 + 1);
 	ring_buffer__consume(other);
 	long long spent = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start;
 
@@ -252,14 +247,10 @@ static void attach(char **words)
 
 static void close_links(void)
 {
-	long long start = now_ns();
-
 	for (size_t i = 0; i < link_count; i++)
 		bpf_link__destroy(links[i]);
-	long long spent = now_ns() - start;
-
 	link_count = 0;
-	answer("ok %lld", spent);
+	answer("ok");
 }
 
 static void handle(int count, char **words)
@@ -271,9 +262,7 @@ static void handle(int count, char **words)
 	else if (!strcmp(words[0], "ring") && count == 2)
 		open_ring(atoi(words[1]));
 	else if (!strcmp(words[0], "read") && count == 4 && other)
-		read_ring(0, words + 1);
-	else if (!strcmp(words[0], "poll") && count == 5 && other)
-		read_ring(atol(words[1]), words + 2);
+		read_ring(words + 1);
 	else if (!object)
 		answer("error nothing is loaded");
 	else if (!strcmp(words[0], "attach") && count == 5)
