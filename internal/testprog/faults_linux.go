@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/go-quicktest/qt"
+
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -103,13 +105,9 @@ func WithFaults(t *testing.T) bool {
 	testneeds.Only(t, "the calls are known by the numbers of these machines", "amd64", "arm64")
 	testneeds.Kernel(t, "5.19", "seccomp user notification that signals do not disturb")
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	ready, theirs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	defer ready.Close()
 	child := exec.Command(self, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$",
 		"-test.count=1", "-test.v",
@@ -120,9 +118,7 @@ func WithFaults(t *testing.T) bool {
 	child.Stdout, child.Stderr = &output, &output
 	err = child.Start()
 	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != "" {
 		superviseFaults(t, child.Process.Pid)
 	}
@@ -162,9 +158,7 @@ func NewFaults(t *testing.T) *Faults {
 	if errno != 0 {
 		t.Fatalf("seccomp: %v", errno)
 	}
-	if err := unix.Dup3(int(fd), notifyFD, unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(unix.Dup3(int(fd), notifyFD, unix.O_CLOEXEC)))
 	const readyFD = 3
 	if _, err := unix.Write(readyFD, []byte("ready\n")); err != nil {
 		t.Fatal(err)
@@ -285,14 +279,10 @@ func control(message uintptr, kind, n int, errno unix.Errno) int {
 func superviseFaults(t *testing.T, pid int) {
 	t.Helper()
 	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	defer unix.Close(pidfd)
 	fd, err := unix.PidfdGetfd(pidfd, notifyFD, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	defer unix.Close(fd)
 
 	// struct seccomp_notif and struct seccomp_notif_resp

@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/go-quicktest/qt"
+
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -45,18 +47,12 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	const name = "program"
 	dir := t.TempDir()
 	for _, sub := range []string{"fuse", "merged", "writable"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, sub), 0o755)))
 	}
 	// As it is where udev sets the permissions.
 	device := filepath.Join(dir, "device")
-	if err := unix.Mknod(device, unix.S_IFCHR, int(unix.Mkdev(10, 229))); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(device, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(unix.Mknod(device, unix.S_IFCHR, int(unix.Mkdev(10, 229)))))
+	qt.Assert(t, qt.IsNil(os.Chmod(device, 0o666)))
 	command := exec.Command(Path(t, "hostile"), strconv.Itoa(user), dir, name, contents)
 	command.Env = append(os.Environ(), environment...)
 	h := &Hostile{Process: StartCommand(t, command), File: filepath.Join("merged", name)}
@@ -65,12 +61,9 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 		state.ExitCode() == missingInKernel {
 		testneeds.Missing(t, "needs FUSE and user namespaces in the kernel: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if h.Server, err = strconv.Atoi(answer); err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
+	h.Server, err = strconv.Atoi(answer)
+	qt.Assert(t, qt.IsNil(err))
 	// First of all: nothing that waits for it can end before.
 	t.Cleanup(func() { _ = unix.Kill(h.Server, unix.SIGKILL) }) // it may have ended
 	if _, err := h.Command("mount"); err != nil {
@@ -205,9 +198,7 @@ func (c *Costs) CPU() time.Duration {
 func (c *Costs) Report(number int, attack, before, now string, late time.Duration) {
 	c.t.Helper()
 	descriptors, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	qt.Assert(c.t, qt.IsNil(err))
 	row := fmt.Sprintf("%d | %s | %s | %s | %.2f s | %.2f s | %d MB | %d\n", number, attack,
 		before, now,
 		late.Seconds(), (processorTime(c.t) - c.cpu).Seconds(), peakMemory(c.t)>>20,
@@ -217,9 +208,7 @@ func (c *Costs) Report(number int, attack, before, now string, late time.Duratio
 		return
 	}
 	table, err := os.OpenFile(os.Getenv(costsVariable), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	qt.Assert(c.t, qt.IsNil(err))
 	defer table.Close()
 	if _, err := table.WriteString(row); err != nil {
 		c.t.Fatal(err)
@@ -230,17 +219,13 @@ func (c *Costs) Report(number int, attack, before, now string, late time.Duratio
 func peakMemory(t testing.TB) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	peak := regexp.MustCompile(`(?m)^VmHWM:\s*(\d+) kB$`).FindSubmatch(status)
 	if peak == nil {
 		t.Fatalf("no VmHWM in %s", status)
 	}
 	kilobytes, err := strconv.Atoi(string(peak[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	return kilobytes << 10
 }
 
@@ -248,9 +233,7 @@ func peakMemory(t testing.TB) int {
 func processorTime(t testing.TB) time.Duration {
 	t.Helper()
 	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(unix.Getrusage(unix.RUSAGE_SELF, &usage)))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -271,9 +254,7 @@ func StartMapper(t testing.TB, user int, every time.Duration, dir string) *Proce
 	t.Helper()
 	testneeds.Root(t)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	command := exec.Command(self)
 	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", mapperVariable, user, every, dir))
 	p := StartCommand(t, command)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-quicktest/qt"
+
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
@@ -77,7 +79,5 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 			Flags: elf.PF_R | elf.PF_W, Address: data, Data: make([]byte, 2*semaphores), Align: page})
 	}
 	image.AddNotes(raw)
-	if err := os.WriteFile(path, image.Bytes(), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, image.Bytes(), 0o755)))
 }

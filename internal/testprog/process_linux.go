@@ -65,13 +65,10 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{t: t, cmd: cmd, answers: make(chan string), errs: new(strings.Builder)}
 	var err error
-	if p.stdin, err = cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
+	p.stdin, err = cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	cmd.Stderr = p.errs
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start the traced program: %v", err)
@@ -142,9 +139,7 @@ func (p *Process) end() error {
 func (p *Process) must(format string, args ...any) []string {
 	p.t.Helper()
 	answer, err := p.Command(fmt.Sprintf(format, args...))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	qt.Assert(p.t, qt.IsNil(err))
 	return strings.Fields(answer)
 }
 

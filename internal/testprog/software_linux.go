@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-quicktest/qt"
+
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -73,9 +75,7 @@ func StartPython(t testing.TB) *Python {
 		testneeds.Missing(t, "%v", err)
 	}
 	script := filepath.Join(t.TempDir(), "traced.py")
-	if err := os.WriteFile(script, []byte(pythonScript), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(pythonScript), 0o644)))
 	before, _, _ := strings.Cut(pythonScript, "def ")
 	// -I and -S: nothing of the user's runs before the script.
 	process := StartCommand(t, exec.Command(interpreter, "-I", "-S", script))
@@ -151,9 +151,7 @@ func StartThrow(t testing.TB) *Throw {
 	process := Start(t, "throw")
 	process.must("ready")
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", process.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	for line := range strings.Lines(string(maps)) {
 		// The path is the last field and the only one with a slash.
 		if i := strings.Index(line, "/"); i >= 0 && strings.Contains(line, "/libstdc++.so") {
@@ -227,9 +225,7 @@ func StartPostgres(t testing.TB) *Postgres {
 func StartPostgresForDrivers(t testing.TB) *Postgres {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	port := free.Addr().(*net.TCPAddr).Port
 	free.Close()
 	p := startPostgres(t, port)
@@ -244,20 +240,14 @@ func startPostgres(t testing.TB, port int) *Postgres {
 		testneeds.Missing(t, "%v", err)
 	}
 	owner, err := unprivileged()
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	// Not t.TempDir: another user has to be able to enter it, and the socket's
 	// path may have no more than 107 bytes.
 	dir, err := os.MkdirTemp("", "postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	if owner != nil {
-		if err := os.Chown(dir, int(owner.Uid), int(owner.Gid)); err != nil {
-			t.Fatal(err)
-		}
+		qt.Assert(t, qt.IsNil(os.Chown(dir, int(owner.Uid), int(owner.Gid))))
 	}
 	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, Port: port, t: t,
 		bin: bin}
@@ -290,20 +280,12 @@ func (p *Postgres) start(data string, owner *syscall.Credential) {
 	}
 	p.unprivileged(cmd, owner)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	qt.Assert(p.t, qt.IsNil(err))
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	qt.Assert(p.t, qt.IsNil(err))
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	qt.Assert(p.t, qt.IsNil(err))
+	qt.Assert(p.t, qt.IsNil(cmd.Start()))
 	log := make(chan []byte, 1)
 	ready := make(chan bool, 1)
 	go watchLog(stderr, ready, log)
