@@ -9,13 +9,21 @@ require (
 	github.com/gousdt/gousdt v0.0.0
 	github.com/gousdt/gousdt/tools v0.0.0
 	golang.org/x/sys v0.43.0
+	gotest.tools/gotestsum v1.13.0
 )
 
 require (
+	github.com/bitfield/gotestdox v0.2.2 // indirect
+	github.com/fatih/color v1.18.0 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/kr/text v0.2.0 // indirect
+	github.com/mattn/go-colorable v0.1.13 // indirect
+	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
+	golang.org/x/sync v0.20.0 // indirect
+	golang.org/x/term v0.35.0 // indirect
+	golang.org/x/text v0.17.0 // indirect
 )
 
 replace (

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"gotest.tools/gotestsum/testjson"
+
 	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/vm"
@@ -201,7 +203,13 @@ func readTests(ctx context.Context, output io.Reader) (*testresults.Package, err
 	if err != nil {
 		return nil, commandError("go tool test2json", err)
 	}
-	result := new(testresults.Package)
-	err = testresults.Read(bytes.NewReader(events), func(p *testresults.Package) { result = p })
-	return result, err
+	all, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: bytes.NewReader(events),
+		Handler: testresults.Handler{}})
+	if err != nil {
+		return nil, err
+	}
+	if p := all.Package(""); p != nil {
+		return testresults.Of(p), nil
+	}
+	return new(testresults.Package), nil
 }

@@ -5,12 +5,19 @@ go 1.25.0
 require (
 	github.com/go-quicktest/qt v1.102.0
 	go.yaml.in/yaml/v3 v3.0.6
+	gotest.tools/gotestsum v1.13.0
 )
 
 require (
+	github.com/bitfield/gotestdox v0.2.2 // indirect
+	github.com/fatih/color v1.18.0 // indirect
+	github.com/mattn/go-colorable v0.1.13 // indirect
+	github.com/mattn/go-isatty v0.0.20 // indirect
 	golang.org/x/mod v0.32.0 // indirect
 	golang.org/x/sync v0.19.0 // indirect
 	golang.org/x/sys v0.43.0 // indirect
+	golang.org/x/term v0.35.0 // indirect
+	golang.org/x/text v0.17.0 // indirect
 )
 
 require (

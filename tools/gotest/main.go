@@ -10,14 +10,16 @@ import (
 	"os/exec"
 	"strings"
 
+	"gotest.tools/gotestsum/testjson"
+
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/tools/testresults"
 )
 
 const usage = `Usage: gotest [go test flags] [PACKAGE...]
 
-Runs go test, prints a line for each package, what failed tests printed, and at
-the end which tests were skipped and why.
+Runs go test, prints a line for each package, and at the end what failed tests
+printed and which tests were skipped and why.
 
 Tests that attach to programs need root. As root this is go test. As a user it
 builds as that user and runs the test binaries alone with sudo. Without sudo it
@@ -58,21 +60,24 @@ func run(arguments []string, w io.Writer, ci bool) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	r := report{w: w}
-	readErr := testresults.Read(events, r.add)
+	results, readErr := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: events,
+		Handler: testresults.Handler{Formatter: testjson.NewEventFormatter(w, "pkgname",
+			testjson.FormatOptions{Icons: "text"})}})
 	// What is left where the events could not be read, so that go test ends.
 	_, _ = io.Copy(w, events)
 	err = cmd.Wait()
-	r.printSkips()
-	switch {
-	case readErr != nil:
+	if readErr != nil {
 		return readErr
-	case err != nil && r.failed > 0:
-		return fmt.Errorf("tests of %d packages failed", r.failed)
+	}
+	testjson.PrintSummary(w, results,
+		testjson.SummarizeFailed|testjson.SummarizeErrors|testjson.SummarizeOutput)
+	skips := skipsOf(results)
+	testresults.PrintSkips(w, skips)
+	switch {
 	case err != nil:
 		return fmt.Errorf("go test: %w", err)
 	case ci:
-		return r.refused()
+		return refused(skips)
 	}
 	return nil
 }
@@ -113,62 +118,26 @@ func asRoot(ci bool) ([]string, error) {
 	}
 }
 
-// report is printed as packages come to their end.
-type report struct {
-	w      io.Writer
-	failed int // packages
-	skips  []testresults.Skip
+// skipsOf returns the tests that were skipped.
+func skipsOf(results *testjson.Execution) (skips []testresults.Skip) {
+	for _, path := range results.Packages() {
+		name := path[strings.LastIndexByte(path, '/')+1:]
+		for _, t := range testresults.Of(results.Package(path)).Skipped {
+			skips = append(skips,
+				testresults.Skip{Test: name + "." + t.Name, Reason: t.SkipReason()})
+		}
+	}
+	return skips
 }
-
-func (r *report) add(p *testresults.Package) {
-	name := p.Path[strings.LastIndexByte(p.Path, '/')+1:]
-	for _, t := range p.Skipped {
-		r.skips = append(r.skips,
-			testresults.Skip{Test: name + "." + t.Name, Reason: t.SkipReason()})
-	}
-	if p.Verdict != "fail" {
-		fmt.Fprintf(r.w, "%-4s %-60s %6.1f s  %s\n", word(p), p.Path,
-			p.Elapsed.Seconds(), counts(p))
-		return
-	}
-	r.failed++
-	for _, t := range p.Failed {
-		fmt.Fprintf(r.w, "FAIL %s.%s\n%s", name, t.Name, t.Output)
-	}
-	// What is outside of tests tells why there are none: a panic, the compiler.
-	fmt.Fprintf(r.w, "%sFAIL %-60s %6.1f s  %s\n", p.Output, p.Path, p.Elapsed.Seconds(), counts(p))
-}
-
-func word(p *testresults.Package) string {
-	if p.Passed+len(p.Skipped) == 0 {
-		return "-"
-	}
-	return "ok"
-}
-
-func counts(p *testresults.Package) string {
-	text := fmt.Sprintf("%d passed", p.Passed)
-	if n := len(p.Failed); n > 0 {
-		text += fmt.Sprintf(", %d failed", n)
-	}
-	if n := len(p.Skipped); n > 0 {
-		text += fmt.Sprintf(", %d skipped", n)
-	}
-	return text
-}
-
-func (r *report) printSkips() { testresults.PrintSkips(r.w, r.skips) }
 
 // refused is an error if a test was skipped that should have run: for another
 // reason than those that hold wherever everything is installed. Benchmarks have
 // other reasons.
-func (r *report) refused() error {
+func refused(skips []testresults.Skip) error {
 	var names []string
-	for _, s := range r.skips {
-		if strings.Contains(s.Test, ".Benchmark") {
-			continue
-		}
-		if !strings.HasPrefix(s.Reason, testneeds.NeedsKernel) &&
+	for _, s := range skips {
+		if !strings.Contains(s.Test, ".Benchmark") &&
+			!strings.HasPrefix(s.Reason, testneeds.NeedsKernel) &&
 			!strings.HasPrefix(s.Reason, testneeds.ForOthers) {
 			names = append(names, s.Test)
 		}

@@ -3,36 +3,34 @@
 package main
 
 import (
-	"bytes"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
+	"gotest.tools/gotestsum/testjson"
 
 	"github.com/gousdt/gousdt/tools/testresults"
 )
 
-func skipped(name, reason string) testresults.Test {
-	return testresults.Test{Name: name, Output: "    x_test.go:1: " + reason + "\n"}
+func results(t *testing.T, events string) *testjson.Execution {
+	t.Helper()
+	all, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: strings.NewReader(events),
+		Handler: testresults.Handler{}})
+	qt.Assert(t, qt.IsNil(err))
+	return all
 }
 
-func TestReport(t *testing.T) {
-	var out bytes.Buffer
-	r := report{w: &out}
-	r.add(&testresults.Package{Path: "example.com/a", Passed: 3, Verdict: "pass",
-		Elapsed: 1500 * time.Millisecond,
-		Skipped: []testresults.Test{skipped("TestA/multi", "needs Linux 6.6: links")}})
-	r.add(&testresults.Package{Path: "example.com/b", Verdict: "skip"})
-	r.add(&testresults.Package{Path: "example.com/c", Verdict: "fail", Output: "exit status 1\n",
-		Failed: []testresults.Test{{Name: "TestC", Output: "    c_test.go:3: wrong\n"}}})
-	r.printSkips()
-	qt.Check(t, qt.Equals(out.String(), ""+
-		"ok   example.com/a                                                   1.5 s  3 passed, 1 skipped\n"+
-		"-    example.com/b                                                   0.0 s  0 passed\n"+
-		"FAIL c.TestC\n    c_test.go:3: wrong\nexit status 1\n"+
-		"FAIL example.com/c                                                   0.0 s  0 passed, 1 failed\n"+
-		"\nSkipped:\n  needs Linux 6.6: links\n    tests  a.TestA/multi\n"))
-	qt.Check(t, qt.Equals(r.failed, 1))
+func TestSkipsAreThoseOfAllPackages(t *testing.T) {
+	got := skipsOf(results(t, `{"Action":"run","Package":"example.com/a","Test":"TestA"}
+{"Action":"run","Package":"example.com/a","Test":"TestA/multi"}
+{"Action":"output","Package":"example.com/a","Test":"TestA/multi","Output":"    x_test.go:1: needs Linux 6.6: links\n"}
+{"Action":"skip","Package":"example.com/a","Test":"TestA/multi"}
+{"Action":"pass","Package":"example.com/a","Test":"TestA"}
+{"Action":"pass","Package":"example.com/a"}
+{"Action":"skip","Package":"example.com/b"}
+`))
+	qt.Check(t, qt.DeepEquals(got,
+		[]testresults.Skip{{Test: "a.TestA/multi", Reason: "needs Linux 6.6: links"}}))
 }
 
 func TestSkipsThatAreRefusedInCI(t *testing.T) {
@@ -42,11 +40,8 @@ func TestSkipsThatAreRefusedInCI(t *testing.T) {
 		"needs readelf (Debian: binutils)": false,
 		"no reason given":                  false,
 	} {
-		r := report{w: &bytes.Buffer{}}
-		r.add(&testresults.Package{Path: "a", Passed: 1, Verdict: "pass",
-			Skipped: []testresults.Test{skipped("TestA", reason)}})
-		qt.Check(t, qt.Equals(r.refused() == nil, allowed),
-			qt.Commentf("%s: %v", reason, r.refused()))
+		err := refused([]testresults.Skip{{Test: "a.TestA", Reason: reason}})
+		qt.Check(t, qt.Equals(err == nil, allowed), qt.Commentf("%s: %v", reason, err))
 	}
 }
 

@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package testresults reads what go test -json and go tool test2json print.
+// Package testresults has what tests printed that failed or were skipped, from
+// the events of go test -json and go tool test2json.
 package testresults
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
+
+	"gotest.tools/gotestsum/testjson"
 )
 
-// Package is how the tests of a package went. A test that has subtests is among
-// the failed ones only if it failed while all subtests passed, and among the
-// others never: its subtests count.
+// Package is how the tests of a package went. A test that has failed subtests
+// is not among the failed ones: its subtests count.
 type Package struct {
-	Path            string // "" where the events name none
 	Passed          int
 	Failed, Skipped []Test
 	Output          string // what was printed outside of any test
-	Elapsed         time.Duration
-	Verdict         string // "pass", "fail", "skip" for no tests, "" for none
 }
 
 // Test is a test that failed or was skipped, with what it printed.
@@ -47,126 +43,35 @@ func (t Test) SkipReason() string {
 	return reason
 }
 
-// event is one line.
-type event struct {
-	Action, Package, ImportPath, Test, Output, FailedBuild string
-	Elapsed                                                float64
-}
-
-// Read reads events to their end and calls done for each package when its tests
-// have ended. Events without a package are of one, which ends with them.
-func Read(r io.Reader, done func(*Package)) error {
-	packages := make(map[string]*recorder)
-	builds := make(map[string]string) // output of the compiler, by import path
-	var order []string
-	for decoder := json.NewDecoder(r); ; {
-		var e event
-		err := decoder.Decode(&e)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("reading test results: %w", err)
-		}
-		if e.Action == "build-output" {
-			builds[e.ImportPath] += e.Output
-			continue
-		}
-		if e.Action == "build-fail" {
-			continue // the package's own event follows
-		}
-		p := packages[e.Package]
-		if p == nil {
-			p = &recorder{result: Package{Path: e.Package}, tests: make(map[string]*record)}
-			packages[e.Package] = p
-			order = append(order, e.Package)
-		}
-		p.add(e)
-		if e.Test == "" && e.Package != "" && p.result.Verdict != "" {
-			p.result.Output = builds[e.FailedBuild] + p.result.Output
-			done(p.end())
-			delete(packages, e.Package)
-		}
+// Of returns how the tests of a package went.
+func Of(p *testjson.Package) *Package {
+	const outside = 0 // what has no test
+	r := &Package{Passed: len(p.Passed), Output: p.Output(outside)}
+	test := func(t testjson.TestCase) Test {
+		return Test{t.Test.Name(), strings.Join(p.OutputLines(t), "")}
 	}
-	for _, path := range order {
-		if p := packages[path]; p != nil {
-			done(p.end())
-		}
+	for _, t := range testjson.FilterFailedUnique(p.Failed) {
+		r.Failed = append(r.Failed, test(t))
 	}
-	return nil
-}
-
-// recorder collects the events of a package.
-type recorder struct {
-	result Package
-	tests  map[string]*record
-	began  []*record
-}
-
-// record is one test.
-type record struct {
-	name, result             string
-	output                   strings.Builder
-	hasSubtests, failedBelow bool
-}
-
-func (p *recorder) add(e event) {
-	t := p.tests[e.Test]
-	switch e.Action {
-	case "run":
-		t = &record{name: e.Test}
-		p.tests[e.Test] = t
-		p.began = append(p.began, t)
-	case "output":
-		if t != nil {
-			t.output.WriteString(e.Output)
-		} else {
-			p.result.Output += e.Output
-		}
-	case "pass", "fail", "skip":
-		if e.Test == "" {
-			p.result.Verdict = e.Action
-			p.result.Elapsed = time.Duration(e.Elapsed * float64(time.Second))
-		} else if t != nil {
-			t.result = e.Action
-		}
-	}
-}
-
-// end counts.
-func (p *recorder) end() *Package {
-	for _, t := range p.began {
-		// No event says that a benchmark has come to its end.
-		if t.result == "" && strings.HasPrefix(t.name, "Benchmark") {
-			t.result = "pass"
-		}
-		// A test that hangs ends the whole package, and must be named beside
-		// those that failed before it.
-		if t.result == "" {
-			t.result = "fail"
-			t.output.WriteString("it did not come to an end\n")
-		}
-		for i, r := range t.name {
-			if above := p.tests[t.name[:i]]; r == '/' && above != nil {
-				above.hasSubtests = true
-				above.failedBelow = above.failedBelow || t.result == "fail"
-			}
-		}
-	}
-	r := &p.result
-	for _, t := range p.began {
-		switch {
-		case t.result == "fail" && !t.failedBelow:
-			r.Failed = append(r.Failed, Test{t.name, t.output.String()})
-		case t.hasSubtests:
-		case t.result == "pass":
-			r.Passed++
-		case t.result == "skip":
-			r.Skipped = append(r.Skipped, Test{t.name, t.output.String()})
-		}
+	for _, t := range p.Skipped {
+		r.Skipped = append(r.Skipped, test(t))
 	}
 	return r
 }
+
+// Handler passes events to a formatter of package testjson, or to nobody.
+type Handler struct{ Formatter testjson.EventFormatter }
+
+// Event gets an event.
+func (h Handler) Event(e testjson.TestEvent, all *testjson.Execution) error {
+	if h.Formatter == nil {
+		return nil
+	}
+	return h.Formatter.Format(e, all)
+}
+
+// Err gets a line that is no event.
+func (Handler) Err(string) error { return nil }
 
 // Skip is a test that was skipped somewhere: on a kernel, in a module.
 type Skip struct{ Test, Reason, Where string }
