@@ -112,6 +112,17 @@ type Histogram struct {
 	// bucket's upper bound is 9.05 % above its lower bound.
 	PerDoubling int
 
+	// Unit, if it is set, is what values are divided by: the indices of
+	// exponential buckets are those of the quotients, exactly. A thousand
+	// million makes nanoseconds seconds.
+	Unit uint64
+
+	// Limits, if there are any, end the buckets: the first one has values up to
+	// the first limit, the last one what is greater than the last limit. A
+	// bucket of negative and other values is two. They ascend, and there are
+	// 160 at most.
+	Limits []int64
+
 	// Step, if it is set, is the width of a bucket from Low up to High. What is
 	// less than Low has a bucket, and so has what is not less than High. Step
 	// must divide the distance from Low to High.
@@ -204,6 +215,10 @@ const (
 
 	// maxBuckets bounds a linear histogram, because people will read it.
 	maxBuckets = 1 << 16
+
+	// maxLimits bounds what a program compares with: OpenTelemetry recommends
+	// 160 buckets at most.
+	maxLimits = 160
 )
 
 // parseAggregations parses all aggregations.
@@ -285,7 +300,11 @@ func (a *Aggregation) parse(
 	p.Sum, p.Min, p.Max = a.Sum, a.Min, a.Max
 	if h := a.Histogram; h != nil {
 		p.Histogram = &bpfgen.Histogram{Low: h.Low, High: h.High, Step: h.Step,
-			Scale: bpfgen.DefaultScale}
+			Scale: bpfgen.DefaultScale, Unit: h.Unit, Limits: slices.Clone(h.Limits)}
+		// A bucket has one minimum and one maximum, as numbers without a sign.
+		if at, found := slices.BinarySearch(h.Limits, -1); len(h.Limits) > 0 && !found {
+			p.Histogram.Limits = slices.Insert(p.Histogram.Limits, at, -1)
+		}
 		if h.PerDoubling > 0 {
 			p.Histogram.Scale = bits.TrailingZeros(uint(h.PerDoubling))
 		}
@@ -334,6 +353,15 @@ func checkHistogram(h *Histogram) error {
 	case h.PerDoubling < 0 || h.PerDoubling > 1<<bpfgen.MaxScale ||
 		bits.OnesCount(uint(h.PerDoubling)) > 1:
 		return errors.New("PerDoubling must be 1, 2, 4, 8 or 16")
+	case len(h.Limits) > 0 && (h.Step != 0 || h.PerDoubling != 0 || h.Unit != 0):
+		return errors.New("there are Limits, and PerDoubling, Unit or a Step")
+	case h.Step != 0 && h.Unit != 0:
+		return errors.New("there are both a Step and a Unit")
+	case len(h.Limits) > maxLimits:
+		return fmt.Errorf("there are more than %d Limits", maxLimits)
+	case slices.ContainsFunc(h.Limits, func(l int64) bool { return l == math.MaxInt64 }) ||
+		!slices.IsSorted(h.Limits) || len(slices.Compact(slices.Clone(h.Limits))) < len(h.Limits):
+		return errors.New("the Limits must ascend, and be less than 2^63-1")
 	case h.Step == 0:
 		return nil
 	case h.High <= h.Low || h.Step > math.MaxInt64 || width%h.Step != 0:

@@ -156,3 +156,19 @@ func ExampleWatch() {
 	stats := w.Stats()
 	fmt.Printf("%d sites, %d files over a limit\n", stats.Sites, stats.OverLimit)
 }
+
+// Times as metrics want them: in seconds, and by limits that somebody chose.
+func ExampleHistogram_seconds() {
+	statements := &trace.Latency{Pair: elfnote.MustParsePairPattern("postgresql:query")}
+	var aggregators []*trace.Aggregator
+	for _, h := range []trace.Histogram{
+		{Unit: uint64(time.Second)},
+		{Limits: []int64{int64(time.Millisecond), int64(time.Second)}},
+	} {
+		aggregators = append(aggregators,
+			trace.NewAggregator(trace.Aggregation{Latency: statements, Histogram: &h}))
+	}
+	opts := &trace.SessionOptions{Aggregators: aggregators, NoEvents: true}
+	fmt.Println(opts.Validate())
+	// Output: <nil>
+}

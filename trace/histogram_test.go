@@ -52,6 +52,13 @@ func TestHistogram(t *testing.T) {
 			"129..139 11", "140..152 13", "153..165 13", "166..181 16", "182..197 16",
 			"198..215 18", "216..234 19", "235..256 22",
 			"257..279 23", "280..304 20"}, "44850"},
+		{"of a unit", "specs", "arg0", trace.Histogram{PerDoubling: 1, Unit: 100}, nil, []string{
+			"0..0 1", "1..1 1", "2..3 2", "4..6 3", "7..12 6", "13..25 13", "26..50 25",
+			"51..100 50", "101..200 100", "201..400 99"}, "44850"},
+		{"limits", "specs", "arg0", trace.Histogram{Limits: []int64{0, 9, 250}}, nil,
+			[]string{"0..0 1", "1..9 9", "10..250 241", "251..18446744073709551615 49"}, "44850"},
+		{"negative limits", "inlined", "arg1", trace.Histogram{Limits: []int64{-104, 10}}, nil,
+			[]string{"-9223372036854775808..-104 2", "-103..-1 3"}, "-515"},
 		{"negative powers of two", "inlined", "arg1", trace.Histogram{PerDoubling: 1}, nil,
 			[]string{"-128..-65 5"}, "-515"},
 		{"negative exponential", "inlined", "arg1", trace.Histogram{PerDoubling: 16}, nil,

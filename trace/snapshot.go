@@ -69,8 +69,8 @@ type Row struct {
 	// Exponential is the histogram if it has exponential buckets.
 	Exponential *ExponentialHistogram
 
-	// Buckets are the buckets of a histogram with a Step, in order, without the
-	// empty ones at either end.
+	// Buckets are the buckets of a histogram with a Step or Limits, in order,
+	// without the empty ones at either end.
 	Buckets []Bucket
 }
 

@@ -237,7 +237,7 @@ func (a *aggregation) finished(t *total) (Row, error) {
 	}
 	switch {
 	case a.Histogram == nil:
-	case a.Histogram.Step == 0:
+	case a.Histogram.IsExponential():
 		row.Exponential = a.exponential(t)
 	default:
 		for i, count := range t.buckets.Counts {
@@ -250,17 +250,17 @@ func (a *aggregation) finished(t *total) (Row, error) {
 }
 
 func (a *aggregation) exponential(t *total) *ExponentialHistogram {
-	zero := a.Histogram.Zero()
-	h := &ExponentialHistogram{Scale: a.Histogram.Scale}
+	zero, shift := a.Histogram.Zero(), a.Histogram.Shift()
+	h := &ExponentialHistogram{Scale: a.Histogram.Scale, unit: a.Histogram.Unit}
 	for i, count := range t.buckets.Counts {
 		switch bucket := t.buckets.Offset + i; {
 		case count == 0:
 		case bucket == zero:
 			h.Zero = count
 		case bucket > zero:
-			h.Positive.add(bucket-zero-2, count)
+			h.Positive.add(bucket-zero-2-shift, count)
 		default:
-			h.Negative.add(zero-bucket-2, count)
+			h.Negative.add(zero-bucket-2-shift, count)
 		}
 	}
 	return h
@@ -446,6 +446,8 @@ type ExponentialHistogram struct {
 	// Positive are the buckets of values above 0, Negative those of values
 	// below 0, by their absolute value.
 	Positive, Negative ExponentialBuckets
+
+	unit uint64 // Histogram.Unit
 }
 
 // ExponentialBuckets are the counts of buckets whose indices follow each other.
@@ -464,7 +466,7 @@ func (h *ExponentialHistogram) Downscale(scale int) *ExponentialHistogram {
 	if scale >= h.Scale {
 		return h.clone()
 	}
-	d := &ExponentialHistogram{Scale: scale, Zero: h.Zero}
+	d := &ExponentialHistogram{Scale: scale, Zero: h.Zero, unit: h.unit}
 	for _, side := range []struct{ from, to *ExponentialBuckets }{{&h.Positive, &d.Positive},
 		{&h.Negative, &d.Negative}} {
 		for i, count := range side.from.Counts {
@@ -478,17 +480,17 @@ func (h *ExponentialHistogram) Downscale(scale int) *ExponentialHistogram {
 // the greatest integer of each, without the empty ones at either end. Buckets
 // in which there is no integer are left out.
 func (h *ExponentialHistogram) Buckets() []Bucket {
-	b := &bpfgen.Histogram{Scale: h.Scale}
-	zero := b.Zero()
+	b := &bpfgen.Histogram{Scale: h.Scale, Unit: h.unit}
+	zero, one := b.Zero(), b.Shift()+2
 	first, last := zero, zero
 	if h.Zero == 0 {
 		first, last = b.Buckets(), -1
 	}
 	if n := len(h.Negative.Counts); n > 0 {
-		first, last = zero-2-(h.Negative.Offset+n-1), max(last, zero-2-h.Negative.Offset)
+		first, last = zero-one-(h.Negative.Offset+n-1), max(last, zero-one-h.Negative.Offset)
 	}
 	if n := len(h.Positive.Counts); n > 0 {
-		first, last = min(first, zero+2+h.Positive.Offset), zero+2+h.Positive.Offset+n-1
+		first, last = min(first, zero+one+h.Positive.Offset), zero+one+h.Positive.Offset+n-1
 	}
 	var all []Bucket
 	for n := first; n <= last; n++ {
@@ -496,11 +498,11 @@ func (h *ExponentialHistogram) Buckets() []Bucket {
 		bucket := Bucket{Low: bound(low, lowNegative), High: bound(high, highNegative)}
 		switch {
 		case n < zero:
-			bucket.Count = h.Negative.at(zero - 2 - n)
+			bucket.Count = h.Negative.at(zero - one - n)
 		case n == zero:
 			bucket.Count = h.Zero
 		default:
-			bucket.Count = h.Positive.at(n - zero - 2)
+			bucket.Count = h.Positive.at(n - zero - one)
 		}
 		if bucket.Count > 0 || compareValues(bucket.Low, bucket.High) <= 0 {
 			all = append(all, bucket)

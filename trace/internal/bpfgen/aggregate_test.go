@@ -195,6 +195,8 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 		{Low: math.MinInt64, High: math.MaxInt64, Step: math.MaxUint64 / 5},
 		{Low: math.MinInt64 + 1, High: math.MaxInt64, Step: 1<<63 - 1},
 		{Low: 1 << 40, High: 1<<40 + 1<<45, Step: 1 << 35},
+		{Scale: 3, Unit: 1e9}, {Limits: []int64{0}}, {Limits: []int64{-1, 10, 100, 1000, 1 << 40}},
+		{Limits: []int64{math.MinInt64, -3, -1, 0, 1, 2, math.MaxInt64 - 1}},
 	} {
 		for _, size := range []string{"-8", "8"} {
 			program, a := histogramOf(t, k, size, &h)
@@ -225,12 +227,13 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 func TestBucketsFollowEachOther(t *testing.T) {
 	for _, h := range []Histogram{{Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 5},
 		{Low: -20, High: -10, Step: 5},
-		{}, {Scale: 1}, {Scale: 2}, {Scale: 3}, {Scale: 4}} {
+		{}, {Scale: 1}, {Scale: 2}, {Scale: 3}, {Scale: 4}, {Scale: 4, Unit: 1e6},
+		{Limits: []int64{-100, -1, 0, 5, 1e9}}} {
 		for bucket := 1; bucket < h.Buckets(); bucket++ {
 			_, before, _, beforeNegative := h.Bounds(bucket - 1)
 			low, high, lowNegative, highNegative := h.Bounds(bucket)
 			qt.Check(t, qt.Equals(low, before+1), qt.Commentf("bucket %d of %+v", bucket, h))
-			if h.Step == 0 {
+			if h.IsExponential() {
 				qt.Check(t, qt.IsTrue(lowNegative || high+1 >= low || high == math.MaxUint64))
 				continue
 			}
@@ -246,18 +249,26 @@ func TestBucketsFollowEachOther(t *testing.T) {
 	}
 }
 
-// exactIndex returns the index that OpenTelemetry gives a value above 0: the
-// greatest i for which value is above base^i. It multiplies instead of taking
-// roots.
-func exactIndex(value uint64, scale int) int {
-	per := 1 << scale
-	// value > 2^(i/per) is value^per > 2^i.
-	power := new(big.Int).Exp(new(big.Int).SetUint64(value), big.NewInt(int64(per)), nil)
-	i := power.BitLen() - 1 // 2^i <= value^per
-	if power.TrailingZeroBits() == uint(i) {
-		return i - 1
+// exactIndex returns the index that OpenTelemetry gives a value above 0 that is
+// divided by a unit: the greatest i for which the quotient is above base^i. It
+// multiplies instead of taking roots.
+func exactIndex(value, unit uint64, scale int) int {
+	per := big.NewInt(1 << scale)
+	// value/unit > 2^(i/per) is value^per > unit^per * 2^i.
+	power := new(big.Int).Exp(new(big.Int).SetUint64(value), per, nil)
+	one := new(big.Int).Exp(new(big.Int).SetUint64(unit), per, nil)
+	i := power.BitLen() - one.BitLen()
+	for ; ; i-- {
+		left, right := power, one
+		if i >= 0 {
+			right = new(big.Int).Lsh(one, uint(i))
+		} else {
+			left = new(big.Int).Lsh(power, uint(-i))
+		}
+		if left.Cmp(right) > 0 {
+			return i
+		}
 	}
-	return i
 }
 
 // The programs put every value at, next to and between the bounds of all
@@ -265,32 +276,29 @@ func exactIndex(value uint64, scale int) int {
 func TestExponentialBucketsAreThoseOfOpenTelemetry(t *testing.T) {
 	k := testKernels[0]
 	random := rand.New(rand.NewPCG(17, 18))
-	for scale := range MaxScale + 1 {
-		h := &Histogram{Scale: scale}
-		values := []uint64{0, 1, 2, 3, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
-		for i := range 64 << scale {
-			// The bound is the root of 2^i, rounded down.
-			bound := new(big.Int).Lsh(big.NewInt(1), uint(i))
-			for range scale {
-				bound.Sqrt(bound)
+	for _, unit := range []uint64{1, 1e9, 7, 3 << 60} {
+		for scale := range MaxScale + 1 {
+			h := &Histogram{Scale: scale, Unit: unit}
+			values := []uint64{0, 1, 2, 3, unit, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
+			for i := range 64 << scale {
+				_, bound, _, _ := h.Bounds(h.Zero() + 1 + i)
+				values = append(values, bound-1, bound, bound+1, random.Uint64()>>random.IntN(64))
 			}
-			b := bound.Uint64()
-			values = append(values, b-1, b, b+1, random.Uint64()>>random.IntN(64))
-		}
-		for _, size := range []string{"-8", "8"} {
-			program, a := histogramOf(t, k, size, h)
-			for _, value := range values {
-				got, _ := bucketOf(t, k, program, a, value)
-				want := h.Zero()
-				switch {
-				case size == "-8" && int64(value) < 0:
-					want -= 2 + exactIndex(-value, scale)
-				case value > 0:
-					want += 2 + exactIndex(value, scale)
-				}
-				if got != want {
-					t.Fatalf("scale %d: %#x of %s bytes is in bucket %d, not in %d", scale, value,
-						size, got-h.Zero(), want-h.Zero())
+			for _, size := range []string{"-8", "8"} {
+				program, a := histogramOf(t, k, size, h)
+				for _, value := range values {
+					got, _ := bucketOf(t, k, program, a, value)
+					want := h.Zero()
+					switch {
+					case size == "-8" && int64(value) < 0:
+						want -= 2 + h.Shift() + exactIndex(-value, unit, scale)
+					case value > 0:
+						want += 2 + h.Shift() + exactIndex(value, unit, scale)
+					}
+					if got != want {
+						t.Fatalf("unit %d, scale %d: %#x of %s bytes is in bucket %d, not in %d",
+							unit, scale, value, size, got-h.Zero(), want-h.Zero())
+					}
 				}
 			}
 		}

@@ -4,6 +4,10 @@ package bpfgen
 
 import (
 	"math"
+	"math/big"
+	"math/bits"
+	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -18,10 +22,19 @@ type Histogram struct {
 	Low, High int64
 	Step      uint64
 
-	// With a Step of 0, the histogram is exponential and Scale is its scale, up
-	// to MaxScale.
+	// Limits, if there are any, end the buckets: bucket 0 has values up to the
+	// first one, the last bucket has what is greater than the last one. They
+	// ascend.
+	Limits []int64
+
+	// Otherwise the histogram is exponential and Scale is its scale, up to
+	// MaxScale. Its buckets are those of the values divided by Unit; 0 is 1.
 	Scale int
+	Unit  uint64
 }
+
+// IsExponential reports whether the buckets are exponential.
+func (h *Histogram) IsExponential() bool { return h.Step == 0 && len(h.Limits) == 0 }
 
 // The buckets of an exponential histogram are those of OpenTelemetry: a value
 // above 0 has the index i if it is above base^i and not above base^(i+1), where
@@ -56,9 +69,56 @@ var roots = [1 << MaxScale]uint64{
 	0xf5257d152486cc2c,
 }
 
-// root returns 2^(i/2^scale), multiplied by 2^63 and rounded down. Only that of
-// 0 is exact: the others are irrational.
-func (h *Histogram) root(i int) uint64 { return roots[i<<(MaxScale-h.Scale)] }
+// root returns the i-th number from 1 to 2 where a bucket ends, multiplied by
+// 2^63 and rounded down. Without a Unit that is 2^(i/2^scale). At most one of
+// them is exact: the others are irrational.
+func (h *Histogram) root(i int) uint64 {
+	if h.Unit <= 1 {
+		return roots[i<<(MaxScale-h.Scale)]
+	}
+	type key struct {
+		unit  uint64
+		scale int
+	}
+	if known, ok := unitRoots.Load(key{h.Unit, h.Scale}); ok {
+		return known.([]uint64)[i]
+	}
+	// They are the unit times 2^(n/2^scale), in some order. What is rounded is
+	// far beyond the 63 bits that are kept.
+	const precision = 256
+	number := func(v float64) *big.Float { return new(big.Float).SetPrec(precision).SetFloat64(v) }
+	base := number(2)
+	for range h.Scale {
+		base.Sqrt(base)
+	}
+	end := number(0).SetUint64(h.Unit)
+	all := make([]uint64, 1<<h.Scale)
+	for n := range all {
+		all[n], _ = number(0).SetMantExp(end, 64-end.MantExp(nil)).Uint64()
+		end.Mul(end, base)
+	}
+	slices.Sort(all)
+	unitRoots.Store(key{h.Unit, h.Scale}, all)
+	return all[i]
+}
+
+// unitRoots has the roots of units.
+var unitRoots sync.Map
+
+// Shift returns the index of a value that is the unit, or the next greater one
+// where a bucket ends: the kernel counts from 1, OpenTelemetry from the unit.
+func (h *Histogram) Shift() int {
+	if h.Unit <= 1 {
+		return 0
+	}
+	exponent := bits.Len64(h.Unit) - 1
+	shift, mantissa := exponent<<h.Scale, h.Unit<<(63-exponent)
+	plain := Histogram{Scale: h.Scale}
+	for i := 1; i < 1<<h.Scale && plain.root(i) < mantissa; i++ {
+		shift++
+	}
+	return shift
+}
 
 // Zero returns the number of the bucket that has 0 alone, of an exponential
 // histogram. The index i of values above 0 is the bucket Zero+2+i, that of
@@ -67,8 +127,11 @@ func (h *Histogram) Zero() int { return 64<<h.Scale + 1 }
 
 // Buckets returns how many buckets there are.
 func (h *Histogram) Buckets() int {
-	if h.Step == 0 {
+	switch {
+	case h.IsExponential():
 		return 2*h.Zero() + 1
+	case h.Step == 0:
+		return len(h.Limits) + 1
 	}
 	return int((uint64(h.High)-uint64(h.Low))/h.Step) + 2
 }
@@ -77,7 +140,7 @@ func (h *Histogram) Buckets() int {
 // below 0 is a two's complement. Of an exponential histogram, small buckets may
 // have no integer: then low is high + 1.
 func (h *Histogram) Bounds(bucket int) (low, high uint64, lowNegative, highNegative bool) {
-	if h.Step == 0 {
+	if h.IsExponential() {
 		zero := h.Zero()
 		switch {
 		case bucket == zero:
@@ -87,6 +150,17 @@ func (h *Histogram) Bounds(bucket int) (low, high uint64, lowNegative, highNegat
 		default:
 			return -h.power(zero - bucket - 1), -(h.power(zero-bucket-2) + 1), true, true
 		}
+	}
+	if h.Step == 0 {
+		low, lowNegative = 1<<63, true
+		if bucket > 0 {
+			limit := h.Limits[bucket-1]
+			low, lowNegative = uint64(limit+1), limit < -1
+		}
+		if bucket == len(h.Limits) {
+			return low, math.MaxUint64, lowNegative, false
+		}
+		return low, uint64(h.Limits[bucket]), lowNegative, h.Limits[bucket] < 0
 	}
 	switch bucket {
 	case 0:
@@ -113,9 +187,12 @@ func (h *Histogram) power(exponent int) uint64 {
 
 // bucket emits the bucket of the value in R9.
 func (b *builder) bucket(dst asm.Register, h *Histogram, c class) {
-	if h.Step == 0 {
+	switch {
+	case h.IsExponential():
 		b.exponentialBucket(dst, h, c)
-	} else {
+	case h.Step == 0:
+		b.limitedBucket(dst, h, c)
+	default:
 		b.linearBucket(dst, h, c)
 	}
 	// The verifier should not take each bucket for a case of its own.
@@ -152,16 +229,19 @@ func (b *builder) magnitude(dst asm.Register, h *Histogram) {
 		b.Emit(asm.LSh.Imm(asm.R1, int32(bits)), asm.Sub.Imm(dst, int32(bits<<h.Scale)))
 		b.Place(high)
 	}
-	// A power of two belongs to the bucket that it ends.
-	b.JumpIfImm(asm.JEq, asm.R1, h.root(0), asm.R2, done)
+	// A number belongs to the bucket that it ends.
+	b.JumpIfImm(asm.JLE, asm.R1, h.root(0), asm.R2, done)
 	b.Emit(asm.Add.Imm(dst, 1))
-	b.searchRoots(dst, h, 0, 1<<h.Scale-1, done)
+	b.search(dst, asm.JLE, asm.R1, h.root, 0, 1<<h.Scale-1, done)
 	b.Place(done)
 }
 
-// searchRoots adds to dst the number of the greatest root that is less than R1:
-// it is at least the first one and at most the last one. Then it goes to done.
-func (b *builder) searchRoots(dst asm.Register, h *Histogram, first, last int, done argcode.Label) {
+// search adds to dst the number of the greatest limit that is less than a
+// value: it is at least the first one and at most the last one. Then it goes to
+// done. atMost compares as the value is compared: with a sign, or without.
+func (b *builder) search(dst asm.Register, atMost asm.JumpOp, value asm.Register,
+	limit func(int) uint64, first, last int, done argcode.Label,
+) {
 	if first == last {
 		if first > 0 {
 			b.Emit(asm.Add.Imm(dst, int32(first)))
@@ -171,10 +251,25 @@ func (b *builder) searchRoots(dst asm.Register, h *Histogram, first, last int, d
 	}
 	less := b.Label()
 	half := (first + last + 1) / 2
-	b.JumpIfImm(asm.JLE, asm.R1, h.root(half), asm.R2, less)
-	b.searchRoots(dst, h, half, last, done)
+	b.JumpIfImm(atMost, value, limit(half), asm.R2, less)
+	b.search(dst, atMost, value, limit, half, last, done)
 	b.Place(less)
-	b.searchRoots(dst, h, first, half-1, done)
+	b.search(dst, atMost, value, limit, first, half-1, done)
+}
+
+func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c class) {
+	done := b.Label()
+	b.Emit(asm.Mov.Imm(dst, 0))
+	atMost, first := asm.JSLE, 0
+	if c != signed {
+		atMost = asm.JLE
+		for first < len(h.Limits) && h.Limits[first] < 0 {
+			first++
+		}
+	}
+	b.search(dst, atMost, asm.R9, func(i int) uint64 { return uint64(h.Limits[i-1]) }, first,
+		len(h.Limits), done)
+	b.Place(done)
 }
 
 func (b *builder) linearBucket(dst asm.Register, h *Histogram, c class) {
