@@ -3,6 +3,7 @@ module github.com/gousdt/gousdt/otelcol
 go 1.26.0
 
 require (
+	github.com/DataDog/go-sqllexer v0.2.6
 	github.com/cilium/ebpf v0.22.0
 	github.com/go-quicktest/qt v1.102.0
 	github.com/gousdt/gousdt v0.0.0

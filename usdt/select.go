@@ -121,7 +121,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		return &NotFoundError{path: s.opened.name}
 	default:
 		return &NotFoundError{path: s.opened.name, patterns: joinPatterns(patterns),
-			Nearest: suggest.Probes(file, patterns...)}
+			Nearest: suggest.Probes(file.Sites(), patterns...)}
 	}
 
 	if err := s.check(); err != nil {

@@ -359,7 +359,7 @@ func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
 
 // warnNothing says why the only file asked for has nothing to list.
 func (l *lister) warnNothing(path string, file *elfnote.File) {
-	near := suggest.Probes(file, l.options.patterns...)
+	near := suggest.Probes(file.Sites(), l.options.patterns...)
 	patterns := l.wanted()
 	switch {
 	case !hasProbes(file):

@@ -6,6 +6,7 @@ package suggest
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -25,18 +26,18 @@ const (
 	longest = 128
 )
 
-// Probes returns up to three probes of a file, as PROVIDER:NAME, whose names
-// are spelled most like one of the patterns, best first. Upper and lower case,
-// hyphens and underscores make no difference: people write query-start, as
+// Probes returns up to three probes of some sites, as PROVIDER:NAME, whose
+// names are spelled most like one of the patterns, best first. Upper and lower
+// case, hyphens and underscores make no difference: people write query-start, as
 // DTrace does, for query__start.
-func Probes(file *elfnote.File, patterns ...elfnote.Pattern) []string {
+func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) []string {
 	wanted := make([]probe, 0, len(patterns))
 	for _, p := range patterns {
 		wanted = append(wanted, parse(p.String()))
 	}
 	var candidates candidates[string]
 	seen := make(map[string]bool)
-	for site, err := range file.Sites() {
+	for site, err := range sites {
 		name := site.Provider + ":" + site.Name
 		if err != nil || seen[name] {
 			continue

@@ -33,7 +33,7 @@ func TestProbes(t *testing.T) {
 		{"no pattern", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			names := Probes(file, tc.patterns...)
+			names := Probes(file.Sites(), tc.patterns...)
 			if tc.first == "" {
 				qt.Assert(t, qt.HasLen(names, 0))
 				return

@@ -3,14 +3,21 @@
 package usdtreceiver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"math/big"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -36,6 +43,9 @@ type Config struct {
 	// otel.metric.overflow.
 	CardinalityLimit int `mapstructure:"cardinality_limit"`
 
+	// ResourceAttributes says which attributes resources have.
+	ResourceAttributes metadata.ResourceAttributesConfig `mapstructure:"resource_attributes"`
+
 	// EndAfter is how long the series of a process that has gone are still
 	// sent.
 	EndAfter time.Duration `mapstructure:"end_after"`
@@ -43,6 +53,10 @@ type Config struct {
 	// MeasureCost has the kernel measure how long the receiver's eBPF programs
 	// run.
 	MeasureCost bool `mapstructure:"measure_cost"`
+
+	// Preset are names of software, of which the receiver knows what to
+	// measure: "postgresql", "hotspot", "python".
+	Preset []string `mapstructure:"preset"`
 
 	Metrics  []MetricConfig  `mapstructure:"metrics"`
 	Spans    []SpanConfig    `mapstructure:"spans"`
@@ -91,6 +105,7 @@ func defaultConfig() *Config {
 		Temporality:        Cumulative,
 		Resource:           ByProcess,
 		CardinalityLimit:   defaultCardinalityLimit,
+		ResourceAttributes: metadata.DefaultResourceAttributesConfig(),
 		EndAfter:           defaultEndAfter,
 	}
 }
@@ -121,7 +136,7 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Metrics)+len(c.Spans)+len(c.Logs)+len(c.Profiles) == 0 {
 		all = append(all,
-			errors.New("there is nothing to do: set metrics, spans, logs or profiles"))
+			errors.New("there is nothing to do: set preset, metrics, spans, logs or profiles"))
 	}
 	var names []string
 	for i := range c.Metrics {
@@ -160,6 +175,8 @@ type SpanConfig struct {
 	// Name is that of the spans. Without it they are called as the pair's
 	// probes are, without what tells start and end.
 	Name string `mapstructure:"name"`
+	// Kind is that of the spans: "internal", "server" or "client".
+	Kind string `mapstructure:"kind"`
 	// LongerThan is how long calls take that become spans.
 	LongerThan time.Duration `mapstructure:"longer_than"`
 	// Where is a further condition on them, evaluated in the kernel.
@@ -168,6 +185,9 @@ type SpanConfig struct {
 	Attributes map[string]string `mapstructure:"attributes"`
 	// Parent says where the context of the caller is.
 	Parent *ParentConfig `mapstructure:"parent"`
+	// SampledOnly says that a call whose caller is not recorded becomes no
+	// span. It is true where it is nil.
+	SampledOnly *bool `mapstructure:"sampled_only"`
 	// BufferSize is how much room there is for spans in the kernel, in bytes.
 	BufferSize int `mapstructure:"buffer_size"`
 }
@@ -191,6 +211,8 @@ type LogConfig struct {
 	// Attributes are terms, by the names of the attributes. Without any, all
 	// arguments are attributes.
 	Attributes map[string]string `mapstructure:"attributes"`
+	// Parent says where the context of the span is that a record belongs to.
+	Parent *ParentConfig `mapstructure:"parent"`
 	// BufferSize is how much room there is for events in the kernel, in bytes.
 	BufferSize int `mapstructure:"buffer_size"`
 }
@@ -208,10 +230,10 @@ type ProfileConfig struct {
 type MetricConfig struct {
 	Name        string `mapstructure:"name"`
 	Description string `mapstructure:"description"`
-	Unit        string `mapstructure:"unit"`
+	// Unit is that of the metric. What is a time is in it: ns, us, ms or s.
+	Unit string `mapstructure:"unit"`
 
-	// Pair makes the metric a histogram of the time between two probes, in
-	// nanoseconds.
+	// Pair makes the metric a histogram of the time between two probes.
 	Pair string `mapstructure:"pair"`
 	// MatchBy and MatchDoneBy are Latency.By and DoneBy of package trace.
 	MatchBy     string `mapstructure:"match_by"`
@@ -234,6 +256,9 @@ type MetricConfig struct {
 	Value string `mapstructure:"value"`
 	// Monotonic says that no Value is negative.
 	Monotonic bool `mapstructure:"monotonic"`
+	// Buckets are the upper bounds of a histogram's buckets, in its unit. They
+	// make it one with explicit bounds.
+	Buckets []float64 `mapstructure:"buckets"`
 	// PerDoubling is how many buckets a histogram has from a number to its
 	// double: 1, 2, 4, 8 or 16. 0 stands for 8.
 	PerDoubling int `mapstructure:"per_doubling"`
@@ -259,7 +284,10 @@ type metric struct {
 	kind        metricKind
 	unit        string
 	patterns    []elfnote.Pattern
-	attributes  []string // names, in the order of the keys behind the own ones
+	attributes  []string // names
+	edits       []edit   // of the attributes
+	divisor     float64  // what values are divided by: nanoseconds of a unit, or 1
+	limits      []int64  // where buckets end, with explicit bounds
 	aggregation trace.Aggregation
 	exemplars   exemplars // of a pair
 }
@@ -279,7 +307,8 @@ func (k ResourceKind) keys() []string {
 func kernelKeys(limit int) int { return max(1<<14, 2*limit) }
 
 func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
-	m := &metric{config: c, unit: c.Unit, attributes: slices.Sorted(maps.Keys(c.Attributes))}
+	m := &metric{config: c, unit: c.Unit, divisor: 1,
+		attributes: slices.Sorted(maps.Keys(c.Attributes))}
 	m.aggregation = trace.Aggregation{
 		Value: c.Value, Where: c.Where, By: kind.keys(), MaxKeys: kernelKeys(limit),
 	}
@@ -287,20 +316,75 @@ func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
 		if name == "" {
 			return nil, errors.New("attributes: one has no name")
 		}
-		m.aggregation.By = append(m.aggregation.By, c.Attributes[name])
+		if q := quotedTerm.FindStringSubmatch(strings.TrimSpace(c.Attributes[name])); q != nil {
+			constant := trace.ValueOf(q[1] + q[2])
+			m.edits = append(m.edits, edit{constant: &constant})
+			continue
+		}
+		function, of := splitFunction(c.Attributes[name])
+		if of == failureTerm {
+			pair, err := elfnote.ParsePairPattern(c.Pair)
+			if err != nil {
+				return nil, fmt.Errorf("attributes: %s: %s is for a pair: %w", name, of, err)
+			}
+			function, of = failures(pair), "probe"
+		}
+		// Attributes of one text share its key.
+		own := len(kind.keys())
+		key := slices.Index(m.aggregation.By[own:], of)
+		if key < 0 {
+			key = len(m.aggregation.By) - own
+			m.aggregation.By = append(m.aggregation.By, of)
+		}
+		m.edits = append(m.edits, edit{key: key, function: function})
 	}
+	m.aggregation.Normalize = m.normalize(len(kind.keys()))
 	if err := m.parseProbes(); err != nil {
 		return nil, err
 	}
-	if m.kind == histogram {
-		m.aggregation.Histogram = &trace.Histogram{PerDoubling: c.PerDoubling}
-		m.aggregation.Min, m.aggregation.Max = true, true
-	}
 	m.aggregation.Sum = m.kind == sum
-	if m.kind != histogram && c.PerDoubling != 0 {
-		return nil, errors.New("per_doubling is for pair and histogram")
+	if m.kind != histogram {
+		if c.PerDoubling != 0 || len(c.Buckets) > 0 {
+			return nil, errors.New("per_doubling and buckets are for pair and histogram")
+		}
+		return m, nil
+	}
+	m.aggregation.Min, m.aggregation.Max = true, true
+	m.aggregation.Histogram = &trace.Histogram{PerDoubling: c.PerDoubling, Unit: uint64(m.divisor)}
+	if len(c.Buckets) > 0 {
+		if c.PerDoubling != 0 {
+			return nil, errors.New("there are both buckets and per_doubling")
+		}
+		var err error
+		if m.limits, err = limits(c.Buckets, m.divisor); err != nil {
+			return nil, fmt.Errorf("buckets: %w", err)
+		}
+		m.aggregation.Histogram = &trace.Histogram{Limits: slices.Compact(slices.Clone(m.limits))}
 	}
 	return m, nil
+}
+
+// limits returns the greatest integers of buckets that end at some bounds,
+// whose values are integers divided by a divisor.
+func limits(bounds []float64, divisor float64) (all []int64, err error) {
+	for i, bound := range bounds {
+		if i > 0 && !(bound > bounds[i-1]) {
+			return nil, fmt.Errorf("%v does not come after %v", bound, bounds[i-1])
+		}
+		// As it is written: 0.005 seconds are 5,000,000 ns, which the nearest
+		// number that a float can be is not.
+		exact, ok := new(big.Rat).SetString(strconv.FormatFloat(bound, 'g', -1, 64))
+		if !ok {
+			return nil, fmt.Errorf("%v is no number", bound)
+		}
+		exact.Mul(exact, new(big.Rat).SetFloat64(divisor))
+		down, _ := new(big.Int).DivMod(exact.Num(), exact.Denom(), new(big.Int))
+		if !down.IsInt64() || down.Int64() == math.MaxInt64 {
+			return nil, fmt.Errorf("%v is too large", bound)
+		}
+		all = append(all, down.Int64())
+	}
+	return all, nil
 }
 
 func (m *metric) parseProbes() error {
@@ -360,22 +444,29 @@ func (m *metric) parsePair() error {
 	}
 	m.kind, m.patterns = histogram, providers.Builtin().Patterns(pair)
 	if value := m.config.Value; value == "" || value == "duration" {
-		if m.unit != "" && m.unit != nanoseconds {
-			return fmt.Errorf("unit: that of a pair is %q: its buckets are those of nanoseconds",
-				nanoseconds)
+		m.unit = cmp.Or(m.unit, "ns")
+		if m.divisor = timeUnits[m.unit]; m.divisor == 0 {
+			return fmt.Errorf("unit: that of a time is ns, us, ms or s, not %q", m.unit)
 		}
-		m.unit = nanoseconds
 	}
 	m.aggregation.Latency = &trace.Latency{Pair: pair, By: m.config.MatchBy,
 		DoneBy: m.config.MatchDoneBy}
 	return nil
 }
 
-const nanoseconds = "ns"
+// timeUnits has how many nanoseconds the units of times are.
+var timeUnits = map[string]float64{"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+// metricName is what the metrics SDK specification allows.
+var metricName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]{0,254}$`)
 
 func (c *MetricConfig) validate() error {
 	if c.Name == "" {
 		return errors.New("it has no name")
+	}
+	if !metricName.MatchString(c.Name) {
+		return fmt.Errorf("name: %q does not begin with a letter, or has more than letters, "+
+			"digits, _, ., / and -", c.Name)
 	}
 	if c.Open != "" {
 		_, err := c.parseOpen()

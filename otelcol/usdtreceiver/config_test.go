@@ -5,9 +5,11 @@ package usdtreceiver_test
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver"
@@ -27,8 +29,32 @@ func TestExampleConfigs(t *testing.T) {
 	c := configured(t, receiver.ToStringMap())
 	qt.Assert(t, qt.IsNil(c.Validate()))
 	qt.Check(t, qt.HasLen(c.Metrics, 2))
-	qt.Check(t, qt.Equals(c.Metrics[0].Attributes["db.operation.name"], "str(query, 6)"))
+	qt.Check(t, qt.Equals(c.Metrics[0].Attributes["db.operation.name"], "operation(query)"))
 	qt.Check(t, qt.Equals(c.CardinalityLimit, 2000))
+}
+
+// A preset adds what the configuration has not.
+func TestPresets(t *testing.T) {
+	for preset, metrics := range map[string]int{"postgresql": 8, "hotspot": 3, "python": 3} {
+		c := configured(t, map[string]any{"preset": preset})
+		qt.Check(t, qt.IsNil(c.Validate()), qt.Commentf("%s", preset))
+		qt.Check(t, qt.HasLen(c.Metrics, metrics), qt.Commentf("%s", preset))
+	}
+	c := configured(t, map[string]any{
+		"preset": []any{"python", "postgresql"},
+		"metrics": []any{map[string]any{"name": "db.client.operation.duration", "unit": "ms",
+			"pair": "postgresql:query"}},
+		"spans": []any{map[string]any{"pair": "postgresql:statement", "longer_than": "1s"}},
+	})
+	qt.Assert(t, qt.IsNil(c.Validate()))
+	qt.Check(t, qt.HasLen(c.Metrics, 3+8))
+	qt.Check(t, qt.Equals(c.Metrics[0].Unit, "ms"))
+	qt.Assert(t, qt.HasLen(c.Spans, 1))
+	qt.Check(t, qt.Equals(c.Spans[0].LongerThan, time.Second))
+
+	unknown := usdtreceiver.NewFactory().CreateDefaultConfig()
+	err := confmap.NewFromStringMap(map[string]any{"preset": "oracle"}).Unmarshal(unknown)
+	qt.Check(t, qt.ErrorMatches(err, `(?s).*preset: "oracle" is none of hotspot, postgresql, python.*`))
 }
 
 // aMetric returns the settings of a metric with changes.
@@ -71,11 +97,28 @@ func TestConfigValidate(t *testing.T) {
 			aMetric(map[string]any{"count": "", "pair": "p:query", "per_doubling": 10}),
 			`(?s).*Histogram.*`},
 		{"buckets of a counter", aMetric(map[string]any{"per_doubling": 8}),
-			`.*per_doubling is for pair and histogram`},
+			`.*per_doubling and buckets are for pair and histogram`},
 		{"a pattern", aMetric(map[string]any{"count": "p:["}), `(?s).*count: .*`},
 		{"a pair", aMetric(map[string]any{"count": "", "pair": "p:a*..p:b"}), `(?s).*pair: .*`},
-		{"seconds", aMetric(map[string]any{"count": "", "pair": "p:query", "unit": "s"}),
-			`.*unit: that of a pair is "ns".*`},
+		{"seconds", aMetric(map[string]any{"count": "", "pair": "p:query", "unit": "s"}), ``},
+		{"a unit that is none of times",
+			aMetric(map[string]any{"count": "", "pair": "p:query", "unit": "By"}),
+			`.*unit: that of a time is ns, us, ms or s, not "By"`},
+		{"explicit bounds", aMetric(map[string]any{"count": "", "pair": "p:query", "unit": "s",
+			"buckets": []any{0.005, 0.1, 2.5}}), ``},
+		{"bounds that descend", aMetric(map[string]any{"count": "", "pair": "p:query",
+			"buckets": []any{2, 1}}), `.*buckets: 1 does not come after 2`},
+		{"bounds of two kinds", aMetric(map[string]any{"count": "", "pair": "p:query",
+			"buckets": []any{1}, "per_doubling": 8}), `.*there are both buckets and per_doubling`},
+		{"bounds of a counter", aMetric(map[string]any{"buckets": []any{1}}),
+			`.*per_doubling and buckets are for pair and histogram`},
+		{"a name", aMetric(map[string]any{"name": "1st"}), `.*name: "1st" does not begin .*`},
+		{"functions", aMetric(map[string]any{"count": "", "pair": "postgresql:statement",
+			"attributes": map[string]any{"a": "operation(query)", "b": "summary(str(query, 99))",
+				"c": "'x'", "d": "error(probe)"}}), ``},
+		{"a failure of a counter",
+			aMetric(map[string]any{"attributes": map[string]any{"a": "error(probe)"}}),
+			`(?s).*error\(probe\) is for a pair.*`},
 		{"a condition", aMetric(map[string]any{"where": "arg0 =="}), `(?s).*Where.*`},
 		{"a condition on a time of nothing", aMetric(map[string]any{"where": "duration > 1ms"}),
 			`(?s).*Where.*`},

@@ -59,6 +59,7 @@ func (s *source) deliver(ending context.Context, b batch) {
 					zap.Error(err))
 				continue
 			}
+			s.items[0].hits.Add(event.Weight)
 			events <- event
 		}
 	})
@@ -156,6 +157,8 @@ type term struct {
 	length string // of a text: the argument that says its length, or ""
 	max    int    // of a text: its limit, 0 for the default
 	value  string // of a constant
+
+	function func(string) string // of a text; nil for none
 }
 
 const (
@@ -184,7 +187,18 @@ var (
 
 // parseTerm reads a term. Only spans have a start.
 func parseTerm(text string, span bool) (term, error) {
+	if function, of := splitFunction(text); function != nil {
+		t, err := parseTerm(of, span)
+		if err == nil && t.source != textTerm {
+			err = fmt.Errorf("%q is of %s, which is no text", text, of)
+		}
+		t.function = function
+		return t, err
+	}
 	text = strings.TrimSpace(text)
+	if text == failureTerm && span {
+		return term{source: failureTerm}, nil
+	}
 	if m := stringTerm.FindStringSubmatch(text); m != nil {
 		t := term{source: textTerm, start: m[1] != "", arg: m[2]}
 		switch n, err := strconv.Atoi(m[3]); {
@@ -326,8 +340,19 @@ func (t term) put(to pcommon.Map, name string, e *trace.Event) {
 	case constantTerm:
 		putText(to, name, t.value)
 	case textTerm:
-		if text, _ := t.text(e); text != nil {
+		text, _ := t.text(e)
+		switch {
+		case text == nil:
+		case t.function == nil:
 			putText(to, name, text)
+		default:
+			if of := t.function(string(text)); of != "" {
+				putText(to, name, of)
+			}
+		}
+	case failureTerm:
+		if _, probe, _ := strings.Cut(e.Probe, ":"); e.Failed {
+			putText(to, name, probe)
 		}
 	case "pid":
 		putID(to, name, e.PID)

@@ -62,7 +62,7 @@ func TestResourcesAreValidText(t *testing.T) {
 			service: map[string]string{attributeServiceName: "\xff"}},
 	} {
 		all := pcommon.NewResource()
-		r.fill(all)
+		(&usdtReceiver{config: defaultConfig()}).fillResource(all, r)
 		for name, value := range all.Attributes().All() {
 			qt.Check(t, qt.IsTrue(utf8.ValidString(value.AsString())), qt.Commentf("%s", name))
 		}

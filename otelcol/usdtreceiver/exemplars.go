@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/gousdt/gousdt/trace"
@@ -174,7 +173,7 @@ func (e *exemplars) take(until time.Time) map[exemplarSeries]*reservoir {
 
 // fillExemplars adds to a point what has happened in its time.
 func (s *series) fillExemplars(
-	from map[exemplarSeries]*reservoir, p pmetric.ExponentialHistogramDataPoint,
+	m *metric, from map[exemplarSeries]*reservoir, p histogramPoint,
 ) {
 	if len(from) == 0 {
 		return
@@ -189,7 +188,11 @@ func (s *series) fillExemplars(
 		}
 		e := p.Exemplars().AppendEmpty()
 		e.SetTimestamp(pcommon.NewTimestampFromTime(one.at))
-		e.SetIntValue(one.took.Nanoseconds())
+		if m.divisor == 1 {
+			e.SetIntValue(one.took.Nanoseconds())
+		} else {
+			e.SetDoubleValue(float64(one.took) / m.divisor)
+		}
 		e.SetTraceID(one.trace)
 		e.SetSpanID(one.span)
 	}

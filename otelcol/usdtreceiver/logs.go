@@ -12,7 +12,6 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -25,6 +24,7 @@ type logs struct {
 	config     *LogConfig
 	event      elfnote.Pattern
 	attributes []attribute
+	parent     *parent // nil for none
 	options    trace.SessionOptions
 }
 
@@ -36,6 +36,9 @@ func (c *LogConfig) parse() (*logs, error) {
 	}
 	if l.attributes, err = parseAttributes(c.Attributes, false); err != nil {
 		return nil, err
+	}
+	if l.parent, err = c.Parent.parse(false); err != nil {
+		return nil, fmt.Errorf("parent: %w", err)
 	}
 	l.options = trace.SessionOptions{
 		Filter: c.Where, Captures: captures(l.terms()), Definitions: providers.Builtin(),
@@ -53,6 +56,9 @@ func (l *logs) terms() (all []term) {
 	for _, a := range l.attributes {
 		all = append(all, a.term)
 	}
+	if l.parent != nil {
+		all = append(all, l.parent.term)
+	}
 	return all
 }
 
@@ -69,7 +75,7 @@ func (r *usdtReceiver) startLogs(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		s, err := r.open(name, &parsed.options,
-			item{name, []elfnote.Pattern{parsed.event}, parsed.terms()})
+			item{name: name, patterns: []elfnote.Pattern{parsed.event}, terms: parsed.terms()})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -116,9 +122,9 @@ func (b *logBatch) add(e *trace.Event) {
 	scope, ok := b.scopes[r]
 	if !ok {
 		rl := b.all.ResourceLogs().AppendEmpty()
-		r.fill(rl.Resource())
+		b.receiver.fillResource(rl.Resource(), r)
 		scope = rl.ScopeLogs().AppendEmpty()
-		scope.Scope().SetName(metadata.ScopeName)
+		b.receiver.fillScope(rl, scope.Scope())
 		b.scopes[r] = scope
 	}
 	record := plog.NewLogRecord() // a part of what is sent only when it is complete
@@ -132,6 +138,11 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 	record.SetObservedTimestamp(pcommon.NewTimestampFromTime(time.Now()))
 	record.SetEventName(validText(e.Probe))
 	record.Body().SetStr(validText(e.String()))
+	if of, ok := l.parent.of(e); ok {
+		record.SetTraceID(of.trace)
+		record.SetSpanID(of.span)
+		record.SetFlags(plog.LogRecordFlags(of.flags))
+	}
 	to := record.Attributes()
 	if l.config.RateLimit > 0 {
 		to.PutInt(attributeHits, int64(hits))

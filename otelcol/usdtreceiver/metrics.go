@@ -3,6 +3,7 @@
 package usdtreceiver
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -20,7 +21,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -50,7 +50,7 @@ func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 			open, err := c.parseOpen()
 			if err == nil {
 				open.source, err = r.open(name, &open.options,
-					item{name, providers.Builtin().Patterns(open.pair), open.terms()})
+					item{name: name, patterns: providers.Builtin().Patterns(open.pair), terms: open.terms()})
 			}
 			if err != nil {
 				return named(c.Name, err)
@@ -139,9 +139,12 @@ func (m *metricsSource) take(i int) (time.Time, error) {
 		row := &snapshot.Rows[j]
 		m.convert(func() {
 			resource := m.receiver.processes.resourceOf(pidOf(row, keys), row.Keys[0].Uint())
+			row.Keys = append(row.Keys[:keys:keys], m.metrics[i].edited(row.Keys[keys:])...)
 			m.tables[i].add(row, keys, resource, snapshot.Start, snapshot.Time)
 		})
+		m.items[i].hits.Add(row.Count)
 	}
+	m.items[i].hits.Add(snapshot.Other.Count)
 	m.tables[i].addOverflow(&snapshot.Other, snapshot.Start, snapshot.Time)
 	return snapshot.Time, nil
 }
@@ -191,6 +194,7 @@ type series struct {
 	min, max  float64
 	noExtreme bool // min and max are not known
 	buckets   exponential
+	explicit  []trace.Bucket // of a histogram with limits, in order
 }
 
 // total is a sum. Its integers have 128 bits; what is larger than 64 bits comes
@@ -273,6 +277,11 @@ func (s *series) add(row *trace.Row, at time.Time) {
 	if row.Exponential != nil {
 		s.buckets.add(row.Exponential)
 	}
+	for _, b := range row.Buckets {
+		if b.Count > 0 {
+			s.addBucket(b)
+		}
+	}
 	if row.Min.IsPresent() && row.Max.IsPresent() {
 		if s.count == 0 || row.Min.Float() < s.min {
 			s.min = row.Min.Float()
@@ -284,6 +293,30 @@ func (s *series) add(row *trace.Row, at time.Time) {
 	s.count += row.Count
 	s.sum.add(row.Sum)
 	s.changed = at
+}
+
+// addBucket adds a bucket with limits.
+func (s *series) addBucket(b trace.Bucket) {
+	i, found := slices.BinarySearchFunc(s.explicit, b,
+		func(a, b trace.Bucket) int { return cmp.Compare(a.Low.Float(), b.Low.Float()) })
+	if !found {
+		s.explicit = slices.Insert(s.explicit, i, trace.Bucket{Low: b.Low, High: b.High})
+	}
+	s.explicit[i].Count += b.Count
+}
+
+// counts returns the counts of the buckets that end at some limits, and of the
+// last one. The kernel's are these, or parts of them.
+func (s *series) counts(limits []int64) []uint64 {
+	counts := make([]uint64, len(limits)+1)
+	for _, b := range s.explicit {
+		end := len(limits)
+		if b.High.Kind() == trace.Signed || b.High.Uint() <= math.MaxInt64 {
+			end, _ = slices.BinarySearch(limits, b.High.Int())
+		}
+		counts[end] += b.Count
+	}
+	return counts
 }
 
 // seriesID identifies a series of a metric.
@@ -419,7 +452,7 @@ func (b *metricsBuilder) scope(r *resource) pmetric.ScopeMetrics {
 		rm := b.all.ResourceMetrics().AppendEmpty()
 		b.receiver.fillResource(rm.Resource(), r)
 		scope = rm.ScopeMetrics().AppendEmpty()
-		scope.Scope().SetName(metadata.ScopeName)
+		b.receiver.fillScope(rm, scope.Scope())
 		b.scopes[r] = scope
 	}
 	return scope
@@ -442,11 +475,26 @@ func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool)
 			b.describe(to, m)
 			metrics[s.resource] = to
 		}
-		if m.kind == histogram {
+		switch {
+		case m.limits != nil:
+			p := to.Histogram().DataPoints().AppendEmpty()
+			s.fillHistogram(m, p, at, ended)
+			if !ended {
+				p.ExplicitBounds().FromRaw(m.config.Buckets)
+				p.BucketCounts().FromRaw(s.counts(m.limits))
+				s.fillExemplars(m, samples, p)
+			}
+		case m.kind == histogram:
 			p := to.ExponentialHistogram().DataPoints().AppendEmpty()
 			s.fillHistogram(m, p, at, ended)
-			s.fillExemplars(samples, p)
-		} else {
+			if !ended {
+				p.SetScale(s.buckets.scale)
+				p.SetZeroCount(s.buckets.zero)
+				s.buckets.positive.fill(p.Positive())
+				s.buckets.negative.fill(p.Negative())
+				s.fillExemplars(m, samples, p)
+			}
+		default:
 			s.fillNumber(m, to.Sum().DataPoints().AppendEmpty(), at, ended)
 		}
 	}
@@ -456,7 +504,11 @@ func (b *metricsBuilder) describe(to pmetric.Metric, m *metric) {
 	to.SetName(m.config.Name)
 	to.SetDescription(m.config.Description)
 	to.SetUnit(m.unit)
-	if m.kind == histogram {
+	switch {
+	case m.limits != nil:
+		to.SetEmptyHistogram().SetAggregationTemporality(b.temporality)
+		return
+	case m.kind == histogram:
 		to.SetEmptyExponentialHistogram().SetAggregationTemporality(b.temporality)
 		return
 	}
@@ -485,9 +537,21 @@ func (s *series) fillNumber(m *metric, p pmetric.NumberDataPoint, at time.Time, 
 	}
 }
 
-func (s *series) fillHistogram(
-	m *metric, p pmetric.ExponentialHistogramDataPoint, at time.Time, ended bool,
-) {
+// histogramPoint is a point of either kind of histogram.
+type histogramPoint interface {
+	SetStartTimestamp(pcommon.Timestamp)
+	SetTimestamp(pcommon.Timestamp)
+	Attributes() pcommon.Map
+	SetFlags(pmetric.DataPointFlags)
+	SetCount(uint64)
+	SetSum(float64)
+	SetMin(float64)
+	SetMax(float64)
+	Exemplars() pmetric.ExemplarSlice
+}
+
+// fillHistogram sets all but the buckets.
+func (s *series) fillHistogram(m *metric, p histogramPoint, at time.Time, ended bool) {
 	p.SetStartTimestamp(pcommon.NewTimestampFromTime(s.start))
 	p.SetTimestamp(pcommon.NewTimestampFromTime(at))
 	s.fillAttributes(m, p.Attributes())
@@ -495,15 +559,11 @@ func (s *series) fillHistogram(
 		return
 	}
 	p.SetCount(s.count)
-	p.SetSum(s.sum.float())
+	p.SetSum(s.sum.float() / m.divisor)
 	if !s.noExtreme {
-		p.SetMin(s.min)
-		p.SetMax(s.max)
+		p.SetMin(s.min / m.divisor)
+		p.SetMax(s.max / m.divisor)
 	}
-	p.SetScale(s.buckets.scale)
-	p.SetZeroCount(s.buckets.zero)
-	s.buckets.positive.fill(p.Positive())
-	s.buckets.negative.fill(p.Negative())
 }
 
 func (b *buckets) fill(to pmetric.ExponentialHistogramDataPointBuckets) {

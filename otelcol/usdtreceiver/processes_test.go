@@ -78,16 +78,17 @@ func TestProcessesAreResources(t *testing.T) {
 	qt.Check(t, qt.Equals(ps.count(), 3))
 
 	for _, test := range []struct {
-		pid        int
-		name, file string
+		pid  int
+		name any
+		file string
 	}{
 		{10, "shop", "server"},
 		{11, "shop", "server"}, // its parent's, which it has overwritten
-		{12, "unknown_service:other", "other"},
+		{12, nil, "other"},     // in a container others know it
 	} {
 		r := ps.resourceOf(test.pid, 7)
 		got := attributesOf(r)
-		qt.Check(t, qt.Equals(got["service.name"], any(test.name)))
+		qt.Check(t, qt.Equals(got["service.name"], test.name))
 		qt.Check(t, qt.Equals(got["process.executable.name"], any(test.file)))
 		qt.Check(t, qt.Equals(got["process.pid"], any(int64(test.pid))))
 		qt.Check(t, qt.Equals(got["k8s.pod.uid"], any("0123abcd-1111-2222-3333-444455556666")))
@@ -178,8 +179,7 @@ func TestServiceThatIsKnownLater(t *testing.T) {
 		qt.Equals(attributesOf(after)["container.id"], attributesOf(before)["container.id"]))
 	qt.Check(t, qt.Equals(ps.resourceOf(0, 7), after))
 	qt.Check(t, qt.IsTrue(ps.hasGone(before)))
-	qt.Check(t, qt.Matches(attributesOf(before)["service.name"].(string),
-		"unknown_service:cri-containerd-.*"))
+	qt.Check(t, qt.IsNil(attributesOf(before)["service.name"]))
 }
 
 func TestProcessInAnotherControlGroup(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -102,12 +101,18 @@ func (p *profilesSource) collect(ctx context.Context) error {
 			err = errors.Join(err, named(p.profiles[i].config.Event, failed))
 			continue
 		}
+		before := b.hits
 		b.add(ctx, p.profiles[i], snapshot)
+		p.items[i].hits.Add(b.hits - before)
 	}
-	if b.all.SampleCount() == 0 {
+	samples := b.all.SampleCount()
+	if samples == 0 {
 		return err
 	}
-	if failed := p.receiver.nextProfiles.ConsumeProfiles(ctx, b.all); failed != nil {
+	ctx = p.receiver.report.StartProfilesOp(ctx)
+	failed := p.receiver.nextProfiles.ConsumeProfiles(ctx, b.all)
+	p.receiver.report.EndProfilesOp(ctx, format, samples, failed)
+	if failed != nil {
 		p.refused.Add(b.hits)
 		err = errors.Join(err, failed)
 	}
@@ -224,7 +229,7 @@ func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pp
 		rp := b.all.ResourceProfiles().AppendEmpty()
 		b.receiver.fillResource(rp.Resource(), r)
 		scope = rp.ScopeProfiles().AppendEmpty()
-		scope.Scope().SetName(metadata.ScopeName)
+		b.receiver.fillScope(rp, scope.Scope())
 		b.scopes[r] = scope
 	}
 	profile := scope.Profiles().AppendEmpty()

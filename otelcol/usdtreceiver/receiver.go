@@ -23,8 +23,10 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -85,7 +87,8 @@ type source struct {
 type item struct {
 	name     string
 	patterns []elfnote.Pattern
-	terms    []term // what it reads of events, with their names
+	terms    []term         // what it reads of events, with their names
+	hits     *atomic.Uint64 // that have been counted or have come
 }
 
 func (s *source) patterns() (all []elfnote.Pattern) {
@@ -162,6 +165,9 @@ func (r *usdtReceiver) open(
 	if err != nil {
 		return nil, err
 	}
+	for i := range items {
+		items[i].hits = new(atomic.Uint64)
+	}
 	s := &source{name: name, session: session, items: items, receiver: r}
 	r.sources = append(r.sources, s)
 	return s, nil
@@ -230,10 +236,13 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 		}
 		switch {
 		case stats.Denied > 0 && denied == 0:
-			r.logger.Warn("there are processes that may not be scanned for lack of privileges: "+
-				"their probes are not watched", zap.Int("processes", stats.Denied))
+			err := fmt.Errorf("there are %d processes that may not be scanned for lack of privileges: "+
+				"their probes are not watched", stats.Denied)
+			r.logger.Warn(err.Error(), zap.Int("processes", stats.Denied))
+			componentstatus.ReportStatus(r.host, componentstatus.NewRecoverableErrorEvent(err))
 		case stats.Denied == 0 && denied > 0:
 			r.logger.Info("all processes may be scanned again")
+			componentstatus.ReportStatus(r.host, componentstatus.NewEvent(componentstatus.StatusOK))
 		}
 		denied = stats.Denied
 	}
@@ -246,8 +255,18 @@ func (r *usdtReceiver) warnUnmatched() {
 		for _, i := range s.items {
 			if s.itemSites(i) == 0 {
 				r.logger.Warn("no process has a probe of this so far: check its name, or start what has it",
-					zap.String("item", i.name), zap.Stringers("probes", i.patterns))
+					zap.String("item", i.name), zap.Stringers("probes", i.patterns),
+					zap.Strings("known_names_like_it", suggest.Probes(knownProbes, i.patterns...)))
 			}
+		}
+	}
+}
+
+// knownProbes are those that the definitions have.
+func knownProbes(yield func(elfnote.Site, error) bool) {
+	for p := range providers.Builtin().Probes() {
+		if !yield(elfnote.Site{Provider: p.Provider, Name: p.Name}, nil) {
+			return
 		}
 	}
 }

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
 
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -33,63 +35,65 @@ type resource struct {
 	replaced bool      // by one whose service is known
 }
 
-// Attributes of resources, as the semantic conventions call them.
+// Attributes of resources that come from the environment of processes, and of
+// what has no process as its resource.
 const (
-	attributePID            = "process.pid"
-	attributeParentPID      = "process.parent_pid"
-	attributeExecutableName = "process.executable.name"
-	attributeExecutablePath = "process.executable.path"
-	attributeCgroup         = "process.linux.cgroup"
-	attributeContainerID    = "container.id"
-	attributeRuntime        = "container.runtime.name"
-	attributePodUID         = "k8s.pod.uid"
-	attributeServiceName    = "service.name"
-	attributeInstance       = "service.instance.id"
+	attributePID         = "process.pid"
+	attributeServiceName = "service.name"
 )
-
-// fill sets the attributes of the resource.
-func (r *resource) fill(to pcommon.Resource) {
-	a := to.Attributes()
-	put := func(name, value string) {
-		if value != "" {
-			putText(a, name, value)
-		}
-	}
-	for key, value := range r.service {
-		put(key, value)
-	}
-	if p := r.process; p != nil {
-		a.PutInt(attributePID, int64(p.PID))
-		a.PutInt(attributeParentPID, int64(p.Parent))
-		put(attributeExecutableName, p.name())
-		put(attributeExecutablePath, p.executable)
-	}
-	put(attributeCgroup, r.path)
-	put(attributeContainerID, r.container.ID)
-	put(attributeRuntime, r.container.Runtime)
-	put(attributePodUID, r.container.PodUID)
-	put(attributeInstance, r.instance)
-	if _, ok := a.Get(attributeServiceName); !ok {
-		// What the specification says of a service without a name.
-		put(attributeServiceName, strings.TrimSuffix(unknownService+":"+r.name(), ":"))
-	}
-}
 
 // unknownService is the name of a service of which nothing is known.
 const unknownService = "unknown_service"
 
-// fillResource sets the attributes of a resource, or those of what is over a
-// limit.
+// fillResource sets the attributes of a resource, those of them that the
+// configuration wants, or those of what is over a limit.
 func (r *usdtReceiver) fillResource(to pcommon.Resource, of *resource) {
-	if of != nil {
-		of.fill(to)
+	b := metadata.NewResourceBuilder(r.config.ResourceAttributes)
+	put := func(set func(string), value string) {
+		if value != "" {
+			set(validText(value))
+		}
+	}
+	if of == nil {
+		// Each receiver of a fleet has such a series of its own, and a backend
+		// is to tell them apart.
+		b.SetServiceInstanceID(instanceID(r.processes.boot, "receiver", r.settings.ID.String()))
+		b.Emit().MoveTo(to)
+		to.Attributes().PutStr(attributeServiceName, unknownService)
 		return
 	}
-	// Each receiver of a fleet has such a series of its own, and a backend is
-	// to tell them apart.
-	to.Attributes().PutStr(attributeServiceName, unknownService)
-	to.Attributes().PutStr(attributeInstance,
-		instanceID(r.processes.boot, "receiver", r.settings.ID.String()))
+	if p := of.process; p != nil {
+		b.SetProcessPid(int64(p.PID))
+		b.SetProcessParentPid(int64(p.Parent))
+		put(b.SetProcessExecutableName, p.name())
+		put(b.SetProcessExecutablePath, p.executable)
+	}
+	put(b.SetProcessLinuxCgroup, of.path)
+	put(b.SetContainerID, of.container.ID)
+	put(b.SetContainerRuntimeName, of.container.Runtime)
+	put(b.SetK8sPodUID, of.container.PodUID)
+	put(b.SetServiceInstanceID, of.instance)
+	b.Emit().MoveTo(to)
+	for key, value := range of.service {
+		putText(to.Attributes(), key, value)
+	}
+	// That of a container is known to others, who set it where there is none:
+	// the k8sattributes processor.
+	if of.service[attributeServiceName] == "" && of.container.ID == "" {
+		// What the specification says of a service without a name.
+		putText(to.Attributes(), attributeServiceName,
+			strings.TrimSuffix(unknownService+":"+of.name(), ":"))
+	}
+}
+
+// fillScope says what the data of a resource is from, and by which version of
+// the semantic conventions its attributes are called.
+func (r *usdtReceiver) fillScope(
+	of interface{ SetSchemaUrl(string) }, scope pcommon.InstrumentationScope,
+) {
+	of.SetSchemaUrl(semconv.SchemaURL)
+	scope.SetName(metadata.ScopeName)
+	scope.SetVersion(r.settings.BuildInfo.Version)
 }
 
 // name returns what stands for the name of a service that has none.

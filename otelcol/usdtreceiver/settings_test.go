@@ -97,14 +97,19 @@ type metadataFile struct {
 		Stability            map[string][]string
 		UnsupportedPlatforms []string `yaml:"unsupported_platforms"`
 	}
-	Attributes map[string]struct {
-		Description string
-		Type        string
-		Enum        []string
-	}
-	Telemetry struct {
+	SemanticConventions string                       `yaml:"sem_conv_version"`
+	ResourceAttributes  map[string]metadataAttribute `yaml:"resource_attributes"`
+	Attributes          map[string]metadataAttribute
+	Telemetry           struct {
 		Metrics map[string]metadataMetric
 	}
+}
+
+type metadataAttribute struct {
+	Description string
+	Type        string
+	Enum        []string
+	Enabled     bool
 }
 
 type metadataMetric struct {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -34,9 +33,15 @@ type spans struct {
 	config     *SpanConfig
 	pair       elfnote.PairPattern
 	attributes []attribute
-	parent     *term // nil for none
+	kind       ptrace.SpanKind
+	parent     *parent // nil for none
 	options    trace.SessionOptions
 }
+
+// spanKinds are the kinds that spans can have, by their names.
+var spanKinds = map[string]ptrace.SpanKind{"": ptrace.SpanKindInternal,
+	"internal": ptrace.SpanKindInternal, "server": ptrace.SpanKindServer,
+	"client": ptrace.SpanKindClient}
 
 func (c *SpanConfig) parse() (*spans, error) {
 	s := &spans{config: c}
@@ -50,7 +55,11 @@ func (c *SpanConfig) parse() (*spans, error) {
 	if s.attributes, err = parseAttributes(c.Attributes, true); err != nil {
 		return nil, err
 	}
-	if err := s.parseParent(); err != nil {
+	var known bool
+	if s.kind, known = spanKinds[c.Kind]; !known {
+		return nil, fmt.Errorf("kind: %q is none of internal, server and client", c.Kind)
+	}
+	if s.parent, err = c.Parent.parse(true); err != nil {
 		return nil, fmt.Errorf("parent: %w", err)
 	}
 	s.options = trace.SessionOptions{
@@ -70,7 +79,7 @@ func (s *spans) terms() []term {
 		terms = append(terms, a.term)
 	}
 	if s.parent != nil {
-		terms = append(terms, *s.parent)
+		terms = append(terms, s.parent.term)
 	}
 	return terms
 }
@@ -114,26 +123,43 @@ func (c *SpanConfig) filter() string {
 	}
 }
 
-func (s *spans) parseParent() error {
-	c := s.config.Parent
+// parent is a ParentConfig that has been parsed.
+type parent struct {
+	term
+	format string
+}
+
+// parse returns nil for nil. Only spans have a start.
+func (c *ParentConfig) parse(span bool) (*parent, error) {
 	if c == nil {
-		return nil
+		return nil, nil
 	}
 	if c.Format != sqlcommenter && c.Format != traceparent {
-		return fmt.Errorf("format: %q is neither %q nor %q", c.Format, sqlcommenter, traceparent)
+		return nil, fmt.Errorf("format: %q is neither %q nor %q", c.Format, sqlcommenter, traceparent)
 	}
-	t, err := parseTerm(c.From, true)
+	t, err := parseTerm(c.From, span)
 	if err != nil {
-		return fmt.Errorf("from: %w", err)
+		return nil, fmt.Errorf("from: %w", err)
 	}
 	if t.source != textTerm {
-		return errors.New("from: a text is wanted, such as str(arg0)")
+		return nil, errors.New("from: a text is wanted, such as str(arg0)")
 	}
 	if t.max == 0 {
 		t.max = defaultParentText
 	}
-	s.parent = &t
-	return nil
+	return &parent{t, c.Format}, nil
+}
+
+// of returns the context that an event has, if there is one.
+func (p *parent) of(e *trace.Event) (spanContext, bool) {
+	if p == nil {
+		return spanContext{}, false
+	}
+	text, complete := p.text(e)
+	if p.format == traceparent {
+		return parseTraceparent(string(text))
+	}
+	return commentParent(text, complete)
 }
 
 func (c *SpanConfig) validate() error {
@@ -150,11 +176,12 @@ func (r *usdtReceiver) startSpans(ctx context.Context) error {
 		}
 		to := r.exemplarsOf(parsed)
 		s, err := r.open(name, &parsed.options,
-			item{name, providers.Builtin().Patterns(parsed.pair), parsed.terms()})
+			item{name: name, patterns: providers.Builtin().Patterns(parsed.pair), terms: parsed.terms()})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		b := &spanBatch{source: s, spans: parsed, exemplars: to}
+		b := &spanBatch{source: s, spans: parsed, exemplars: to,
+			before: make(map[[2]int]spanContext)}
 		b.clear()
 		r.begin = append(r.begin, func() { s.deliver(ctx, b) })
 	}
@@ -168,7 +195,12 @@ type spanBatch struct {
 	all       ptrace.Traces
 	scopes    map[*resource]ptrace.ScopeSpans
 	exemplars []spanExemplars
+	// before has the last span with a caller, by process and thread.
+	before map[[2]int]spanContext
 }
+
+// maxBefore bounds for how many threads that is known.
+const maxBefore = 4096
 
 func (b *spanBatch) clear() {
 	b.all, b.scopes = ptrace.NewTraces(), make(map[*resource]ptrace.ScopeSpans)
@@ -191,33 +223,52 @@ func (b *spanBatch) add(e *trace.Event) {
 	if e.Start == nil {
 		return
 	}
+	caller, joined := b.spans.parent.of(e)
+	only := b.spans.config.SampledOnly
+	if joined && caller.flags&sampledFlag == 0 && (only == nil || *only) {
+		return // nobody keeps the spans above it
+	}
 	r := b.resourceOf(e)
 	scope, ok := b.scopes[r]
 	if !ok {
 		rs := b.all.ResourceSpans().AppendEmpty()
-		r.fill(rs.Resource())
+		b.receiver.fillResource(rs.Resource(), r)
 		scope = rs.ScopeSpans().AppendEmpty()
-		scope.Scope().SetName(metadata.ScopeName)
+		b.receiver.fillScope(rs, scope.Scope())
 		b.scopes[r] = scope
 	}
 	span := ptrace.NewSpan() // a part of what is sent only when it is complete
-	if parent, ok := b.spans.fill(span, e); ok {
-		for i := range b.exemplars {
-			b.exemplars[i].offer(r, e, span, parent.flags)
+	b.spans.fill(span, e)
+	thread := [2]int{e.PID, e.TID}
+	if joined {
+		span.SetTraceID(caller.trace)
+		span.SetParentSpanID(caller.span)
+		span.SetFlags(uint32(caller.flags) | remoteParent)
+		if len(b.before) == maxBefore {
+			clear(b.before)
 		}
+		b.before[thread] = spanContext{caller.trace, span.SpanID(), caller.flags}
+		for i := range b.exemplars {
+			b.exemplars[i].offer(r, e, span, caller.flags)
+		}
+	} else if before, ok := b.before[thread]; ok {
+		// As a COMMIT follows the statements of a caller.
+		link := span.Links().AppendEmpty()
+		link.SetTraceID(before.trace)
+		link.SetSpanID(before.span)
+		link.SetFlags(uint32(before.flags))
 	}
 	r.fillThread(span.Attributes(), e)
 	span.MoveTo(scope.Spans().AppendEmpty())
 }
 
-// fill makes a span of a call. It returns the caller's context, if there is
-// one.
-func (s *spans) fill(span ptrace.Span, e *trace.Event) (parent spanContext, joined bool) {
+// fill makes a span of a call, in a trace of its own.
+func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 	span.SetName(s.config.Name)
 	if s.config.Name == "" {
 		span.SetName(callName(e))
 	}
-	span.SetKind(ptrace.SpanKindInternal)
+	span.SetKind(s.kind)
 	// From the wall clock's time of the end: the two would be computed apart,
 	// and the difference has to be the duration.
 	end := e.Time
@@ -228,33 +279,15 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) (parent spanContext, join
 		span.Status().SetMessage(validText(e.Probe))
 	}
 	span.SetSpanID(newSpanID())
-	if parent, joined = s.parentOf(e); joined {
-		span.SetTraceID(parent.trace)
-		span.SetParentSpanID(parent.span)
-		span.SetFlags(uint32(parent.flags) | remoteParent)
-	} else {
-		span.SetTraceID(newTraceID())
-	}
+	span.SetTraceID(newTraceID())
 	for _, a := range s.attributes {
 		a.term.put(span.Attributes(), a.name, e)
 	}
-	return parent, joined
 }
 
 // remoteParent are the flags of OTLP that say that it is known whether the
 // parent is of another process, and that it is.
 const remoteParent = 1<<8 | 1<<9
-
-func (s *spans) parentOf(e *trace.Event) (spanContext, bool) {
-	if s.parent == nil {
-		return spanContext{}, false
-	}
-	text, complete := s.parent.text(e)
-	if s.config.Parent.Format == traceparent {
-		return parseTraceparent(string(text))
-	}
-	return commentParent(text, complete)
-}
 
 // callName returns what the two probes of a call have in common, as in
 // postgresql:query.

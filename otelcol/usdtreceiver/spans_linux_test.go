@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
@@ -158,4 +159,76 @@ func TestStatementsOfAllProtocols(t *testing.T) {
 	qt.Check(t, qt.Equals(selected, sent))
 	qt.Check(t, qt.Equals(failed, 1))
 	qt.Check(t, qt.Equals(s.sumOfDeltas("duration"), sent+failed))
+}
+
+// A preset has what dashboards know, of statements in every protocol, exactly.
+func TestPresetOfPostgreSQL(t *testing.T) {
+	b := startBenchmark(t)
+	s, end := started(t, map[string]any{
+		"preset": "postgresql", "temporality": "delta",
+		"spans": []any{map[string]any{
+			"pair": "postgresql:statement", "kind": "server",
+			"attributes": map[string]any{"summary": "summary(str(query, 300))",
+				"text": "statement(query)", "type": "error(probe)"},
+			"parent": map[string]any{"from": "str(query)", "format": "sqlcommenter"},
+		}},
+	})
+	s.awaitAttached(b.File, "spans[0]", "metrics")
+	sent := uint64(0)
+	for _, protocol := range []string{"simple", "extended", "prepared"} {
+		sent += b.transactions("-S", "-t", "20", "-M", protocol)
+	}
+	b.Refuse("SELECT 1/0")
+	comment := func(flags string) string {
+		return "/*traceparent='00-" + strings.Repeat("a", 32) + "-" + strings.Repeat("b", 16) +
+			"-" + flags + "'*/"
+	}
+	b.Query("BEGIN "+comment("01"), "COMMIT")
+	b.Query("BEGIN "+comment("00"), "ROLLBACK")
+	end()
+
+	counts := make(map[string]uint64)
+	var buckets uint64
+	const name = "db.client.operation.duration"
+	points(s.metrics.AllMetrics(), name, func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+		qt.Check(t, qt.Equals(m.Unit(), "s"))
+		for _, p := range m.Histogram().DataPoints().All() {
+			qt.Check(t, qt.DeepEquals(p.ExplicitBounds().AsRaw(),
+				[]float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10}))
+			qt.Check(t, qt.IsTrue(p.Max() < 10 && p.Min() > 0 && p.Sum() >= p.Max()))
+			for _, n := range p.BucketCounts().All() {
+				buckets += n
+			}
+			has := p.Attributes().AsRaw()
+			qt.Check(t, qt.Equals(has["db.system.name"], any("postgresql")))
+			counts[fmt.Sprint(has["db.operation.name"], " ", has["error.type"])] += p.Count()
+		}
+	})
+	qt.Check(t, qt.Equals(counts["SELECT <nil>"] >= sent, true), qt.Commentf("%v", counts))
+	qt.Check(t, qt.Equals(counts["SELECT transaction__abort"], 1))
+	all := uint64(0)
+	for _, n := range counts {
+		all += n
+	}
+	qt.Check(t, qt.Equals(buckets, all))
+
+	spans := make(map[string]int)
+	s.eachSpan(func(_ pcommon.Resource, span ptrace.Span) {
+		qt.Check(t, qt.Equals(span.Kind(), ptrace.SpanKindServer))
+		has := span.Attributes().AsRaw()
+		spans[fmt.Sprint(has["summary"], " ", has["type"])]++
+		switch has["summary"] {
+		case "BEGIN":
+			qt.Check(t, qt.Equals(span.ParentSpanID().String(), strings.Repeat("b", 16)))
+		case "COMMIT":
+			qt.Assert(t, qt.Equals(span.Links().Len(), 1))
+			qt.Check(t, qt.Equals(span.Links().At(0).TraceID().String(), strings.Repeat("a", 32)))
+		case "ROLLBACK":
+			qt.Check(t, qt.Equals(span.Links().Len(), 0))
+		}
+	})
+	qt.Check(t, qt.Equals(spans["SELECT pgbench_accounts <nil>"], int(sent)))
+	qt.Check(t, qt.Equals(spans["SELECT transaction__abort"], 1))
+	qt.Check(t, qt.Equals(spans["BEGIN <nil>"], 1)) // one caller is not sampled
+	qt.Check(t, qt.Equals(spans["COMMIT <nil>"], 1))
 }

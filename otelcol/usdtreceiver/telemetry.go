@@ -32,7 +32,10 @@ func (r *usdtReceiver) observe() (err error) {
 			return nil
 		}),
 		t.RegisterReceiverUsdtProcessesSkippedCallback(r.observeSkippedProcesses),
-		t.RegisterReceiverUsdtSitesCallback(r.observeSites),
+		t.RegisterReceiverUsdtSitesCallback(r.eachItem(
+			func(s *source, i item) int64 { return int64(s.itemSites(i)) })),
+		t.RegisterReceiverUsdtHitsCallback(r.eachItem(
+			func(_ *source, i item) int64 { return int64(i.hits.Load()) })),
 		t.RegisterReceiverUsdtSitesSkippedCallback(r.eachSource(observeSkippedSites)),
 		t.RegisterReceiverUsdtCapabilitiesMissingCallback(observeCapabilities),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
@@ -62,14 +65,17 @@ func (r *usdtReceiver) observeSkippedProcesses(
 	return nil
 }
 
-func (r *usdtReceiver) observeSites(_ context.Context, to otelmetric.Int64Observer) error {
-	for _, s := range r.sources {
-		for _, i := range s.items {
-			to.Observe(int64(s.itemSites(i)),
-				otelmetric.WithAttributes(otelattribute.String("item", i.name)))
+// eachItem returns a callback that observes a number of each item.
+func (r *usdtReceiver) eachItem(number func(*source, item) int64) otelmetric.Int64Callback {
+	return func(_ context.Context, to otelmetric.Int64Observer) error {
+		for _, s := range r.sources {
+			for _, i := range s.items {
+				to.Observe(number(s, i),
+					otelmetric.WithAttributes(otelattribute.String("item", i.name)))
+			}
 		}
+		return nil
 	}
-	return nil
 }
 
 func observeSkippedSites(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {

@@ -30,6 +30,7 @@ type TelemetryBuilder struct {
 	registrations                   []metric.Registration
 	ReceiverUsdtCallsUnfinished     metric.Int64ObservableGauge
 	ReceiverUsdtCapabilitiesMissing metric.Int64ObservableGauge
+	ReceiverUsdtHits                metric.Int64ObservableCounter
 	ReceiverUsdtHitsLost            metric.Int64ObservableCounter
 	ReceiverUsdtHitsNotSampled      metric.Int64ObservableCounter
 	ReceiverUsdtOverflowHits        metric.Int64ObservableCounter
@@ -73,6 +74,21 @@ func (builder *TelemetryBuilder) RegisterReceiverUsdtCapabilitiesMissingCallback
 		cb(ctx, &observerInt64{inst: builder.ReceiverUsdtCapabilitiesMissing, obs: o})
 		return nil
 	}, builder.ReceiverUsdtCapabilitiesMissing)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverUsdtHitsCallback sets callback for observable ReceiverUsdtHits metric.
+func (builder *TelemetryBuilder) RegisterReceiverUsdtHitsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverUsdtHits, obs: o})
+		return nil
+	}, builder.ReceiverUsdtHits)
 	if err != nil {
 		return err
 	}
@@ -265,6 +281,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_receiver_usdt_capabilities_missing",
 		metric.WithDescription("Is 1 for each capability that the receiver needs and does not have. Without CAP_SYS_PTRACE it finds no process of another user. [Development]"),
 		metric.WithUnit("1"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverUsdtHits, err = builder.meter.Int64ObservableCounter(
+		"otelcol_receiver_usdt_hits",
+		metric.WithDescription("Hits, or calls, that have been counted or sent for an entry of the configuration. [Development]"),
+		metric.WithUnit("{hit}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverUsdtHitsLost, err = builder.meter.Int64ObservableCounter(
