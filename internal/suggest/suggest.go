@@ -28,8 +28,8 @@ const (
 
 // Probes returns up to three probes of some sites, as PROVIDER:NAME, whose
 // names are spelled most like one of the patterns, best first. Upper and lower
-// case, hyphens and underscores make no difference: people write query-start, as
-// DTrace does, for query__start.
+// case, hyphens and underscores make no difference: people write query-start,
+// as DTrace does, for query__start.
 func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) []string {
 	wanted := make([]probe, 0, len(patterns))
 	for _, p := range patterns {

@@ -5,6 +5,7 @@ package usdtreceiver_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/consumer/consumertest"
@@ -50,13 +51,15 @@ func TestShutdownBeforeStart(t *testing.T) {
 	qt.Assert(t, qt.IsNil(r.Shutdown(t.Context())))
 }
 
-// A reload makes another receiver of the same factory.
+// What is shut down ends, once nothing like it has started for a while.
 func TestStartAgain(t *testing.T) {
-	factory := usdtreceiver.NewFactory()
-	for range 2 {
-		_, end := startedBy(t, factory, aMetric(nil))
-		end()
-		end() // once for each kind of data
+	for _, park := range []time.Duration{0, 50 * time.Millisecond} {
+		factory := usdtreceiver.NewFactoryThatParks(park)
+		for range 2 {
+			_, end := startedBy(t, factory, aMetric(nil))
+			end()
+			end() // once for each kind of data
+		}
 	}
 }
 

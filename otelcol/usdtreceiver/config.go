@@ -116,7 +116,7 @@ func (c *Config) Validate() error {
 	var all []error
 	add := func(field string, err error) {
 		if err != nil {
-			all = append(all, fmt.Errorf("%s: %w", field, err))
+			all = append(all, inField(field, err))
 		}
 	}
 	add("scan_interval", positive(c.ScanInterval))
@@ -325,7 +325,8 @@ func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
 		if of == failureTerm {
 			pair, err := elfnote.ParsePairPattern(c.Pair)
 			if err != nil {
-				return nil, fmt.Errorf("attributes: %s: %s is for a pair: %w", name, of, err)
+				return nil, inField("attributes."+name,
+					fmt.Errorf("%s is for a pair: %w", of, err))
 			}
 			function, of = failures(pair), "probe"
 		}
@@ -349,6 +350,9 @@ func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
 		}
 		return m, nil
 	}
+	if !slices.Contains([]int{0, 1, 2, 4, 8, 16}, c.PerDoubling) {
+		return nil, inField("per_doubling", fmt.Errorf("%d is not 1, 2, 4, 8 or 16", c.PerDoubling))
+	}
 	m.aggregation.Min, m.aggregation.Max = true, true
 	m.aggregation.Histogram = &trace.Histogram{PerDoubling: c.PerDoubling, Unit: uint64(m.divisor)}
 	if len(c.Buckets) > 0 {
@@ -357,7 +361,7 @@ func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
 		}
 		var err error
 		if m.limits, err = limits(c.Buckets, m.divisor); err != nil {
-			return nil, fmt.Errorf("buckets: %w", err)
+			return nil, inField("buckets", err)
 		}
 		m.aggregation.Histogram = &trace.Histogram{Limits: slices.Compact(slices.Clone(m.limits))}
 	}
@@ -419,7 +423,7 @@ func (m *metric) parseProbes() error {
 	}
 	pattern, err := elfnote.ParsePattern(c.Count + c.Sum + c.Histogram)
 	if err != nil {
-		return fmt.Errorf("%s: %w", given[0], err)
+		return inField(given[0], err)
 	}
 	m.patterns = []elfnote.Pattern{pattern}
 	m.aggregation.Probes = m.patterns
@@ -440,13 +444,13 @@ func (m *metric) parseProbes() error {
 func (m *metric) parsePair() error {
 	pair, err := elfnote.ParsePairPattern(m.config.Pair)
 	if err != nil {
-		return fmt.Errorf("pair: %w", err)
+		return inField("pair", err)
 	}
 	m.kind, m.patterns = histogram, providers.Builtin().Patterns(pair)
 	if value := m.config.Value; value == "" || value == "duration" {
 		m.unit = cmp.Or(m.unit, "ns")
 		if m.divisor = timeUnits[m.unit]; m.divisor == 0 {
-			return fmt.Errorf("unit: that of a time is ns, us, ms or s, not %q", m.unit)
+			return inField("unit", fmt.Errorf("that of a time is ns, us, ms or s, not %q", m.unit))
 		}
 	}
 	m.aggregation.Latency = &trace.Latency{Pair: pair, By: m.config.MatchBy,
@@ -465,18 +469,25 @@ func (c *MetricConfig) validate() error {
 		return errors.New("it has no name")
 	}
 	if !metricName.MatchString(c.Name) {
-		return fmt.Errorf("name: %q does not begin with a letter, or has more than letters, "+
-			"digits, _, ., / and -", c.Name)
+		return inField("name", fmt.Errorf("%q does not begin with a letter, or has more than "+
+			"letters, digits, _, ., / and -", c.Name))
 	}
 	if c.Open != "" {
 		_, err := c.parseOpen()
-		return named(c.Name, err)
+		return err
 	}
 	m, err := c.parse(ByProcess, defaultCardinalityLimit)
-	if err == nil {
-		err = metricOptions(m).Validate()
+	if err != nil {
+		return err
 	}
-	return named(c.Name, err)
+	return ofOption(metricOptions(m).Validate(), func(key int) string {
+		for i, e := range m.edits {
+			if e.constant == nil && e.key == key-len(ByProcess.keys()) {
+				return m.attributes[i]
+			}
+		}
+		return "" // it is not of an attribute
+	})
 }
 
 // metricOptions are those of a session that computes the metrics. The
@@ -491,9 +502,57 @@ func metricOptions(metrics ...*metric) *trace.SessionOptions {
 	return opts
 }
 
-func named(name string, err error) error {
+// fieldError says what is wrong with a field of the configuration.
+type fieldError struct {
+	field string // with those that it is in, as in metrics[2].attributes.query
+	err   error
+}
+
+func (e *fieldError) Error() string { return e.field + ": " + e.err.Error() }
+
+func (e *fieldError) Unwrap() error { return e.err }
+
+// inField returns an error about a field, or about one in it; nil for nil.
+func inField(field string, err error) error {
+	if inner, ok := err.(*fieldError); ok {
+		return &fieldError{field + "." + inner.field, inner.err}
+	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return &fieldError{field, err}
 	}
 	return nil
+}
+
+// optionFields are the fields of the configuration that options of package
+// trace are set by.
+var optionFields = map[string]string{
+	"Filter": "where", "Where": "where", "Value": "value", "Pair": "pair", "DoneBy": "match_done_by",
+	"Histogram": "per_doubling", "MaxKeys": "cardinality_limit", "RingSize": "buffer_size",
+	"SampleRate": "rate_limit", "By": "attributes", "Captures": "attributes", "Arg": "attributes",
+	"Max": "attributes", "Length": "attributes",
+}
+
+// ofOption returns an error of package trace as one about the configuration.
+// attribute names the attribute of a key, if there are keys.
+func ofOption(err error, attribute func(key int) string) error {
+	var outer, option *trace.OptionError
+	for at := err; errors.As(at, &option); at = option.Err {
+		if _, ok := option.Err.(*trace.OptionError); ok {
+			outer = option
+		}
+	}
+	if option == nil {
+		return err
+	}
+	field := optionFields[option.Field]
+	switch {
+	case option.Field == "By" && outer != nil && outer.Field != "Aggregators":
+		field = "match_by"
+	case option.Field == "By" && option.Index >= 0 && attribute != nil:
+		field += "." + attribute(option.Index)
+	}
+	if field == "" {
+		return err
+	}
+	return inField(field, option.Err)
 }

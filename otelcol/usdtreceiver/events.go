@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
@@ -29,6 +30,9 @@ const (
 	// which would cost the traced program more than all else.
 	delay = 100 * time.Millisecond
 
+	// lull is how long nothing comes after the last event.
+	lull = 3 * delay / 2
+
 	// Between tries to send what was refused for now.
 	firstRetry = 100 * time.Millisecond
 	maxRetry   = 5 * time.Second
@@ -44,16 +48,29 @@ type batch interface {
 	clear()
 }
 
-// deliver sends the events of a session until it is detached and all have come.
-// While they are refused, as by a memory limiter, they wait in the kernel's
-// buffer. What finds no room there is lost, and counted.
+// deliver sends the events of a session until the receiver pauses and all that
+// have happened before have come. While they are refused, as by a memory
+// limiter, they wait in the kernel's buffer. What finds no room there is lost,
+// and counted.
 //
 // Ending ends waiting.
 func (s *source) deliver(ending context.Context, b batch) {
 	events := make(chan *trace.Event, maxBatch)
 	s.receiver.delivering.Go(func() {
 		defer close(events)
-		for event, err := range s.session.Events(context.Background()) {
+		reading, stop := context.WithCancel(context.Background())
+		defer stop()
+		// They come within the delay. What comes later waits for the next
+		// reader, if there is one.
+		type pause struct {
+			since time.Time
+			quiet *time.Timer
+		}
+		var pausing atomic.Pointer[pause]
+		defer context.AfterFunc(s.receiver.pausing, func() {
+			pausing.Store(&pause{time.Now(), time.AfterFunc(lull, stop)})
+		})()
+		for event, err := range s.session.Events(reading) {
 			if err != nil {
 				s.receiver.logger.Warn("events are missing", zap.String("source", s.name),
 					zap.Error(err))
@@ -61,6 +78,12 @@ func (s *source) deliver(ending context.Context, b batch) {
 			}
 			s.items[0].hits.Add(event.Weight)
 			events <- event
+			if p := pausing.Load(); p != nil {
+				if event.Time.After(p.since) {
+					return
+				}
+				p.quiet.Reset(lull)
+			}
 		}
 	})
 	s.receiver.delivering.Go(func() {
@@ -249,7 +272,7 @@ func parseAttributes(all map[string]string, span bool) ([]attribute, error) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t, err := parseTerm(all[name], span)
 		if err != nil {
-			return nil, fmt.Errorf("attributes: %s: %w", name, err)
+			return nil, inField("attributes."+name, err)
 		}
 		parsed = append(parsed, attribute{name, t})
 	}

@@ -8,6 +8,9 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
+// NewFactoryThatParks is NewFactory with another time for what was shut down.
+var NewFactoryThatParks = newFactory
+
 // MissingCapabilities returns what the metric of that name says.
 func MissingCapabilities(t testing.TB) map[string]bool {
 	missing, err := missingCapabilities()

@@ -6,19 +6,29 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/xreceiver"
+	"go.uber.org/zap"
 
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 )
 
 // NewFactory returns the factory of the receiver.
-func NewFactory() receiver.Factory {
-	all := &instances{byConfig: make(map[*Config]*instance)}
+func NewFactory() receiver.Factory { return newFactory(maxParked) }
+
+// maxParked is how long what has been shut down stays attached, for a Collector
+// that reloads its configuration. The exporters of the pipelines may take some
+// seconds to end.
+const maxParked = 15 * time.Second
+
+func newFactory(park time.Duration) receiver.Factory {
+	all := &instances{park: park, byConfig: make(map[*Config]*instance),
+		parked: make(map[component.ID]*parkedReceiver)}
 	return xreceiver.NewFactory(
 		metadata.Type,
 		func() component.Config { return defaultConfig() },
@@ -32,17 +42,28 @@ func NewFactory() receiver.Factory {
 // instances are the receivers that there are. A Collector asks for one for each
 // kind of data; those of one configuration are the same.
 type instances struct {
+	park     time.Duration
 	mu       sync.Mutex
 	byConfig map[*Config]*instance
+	parked   map[component.ID]*parkedReceiver
+}
+
+// parkedReceiver has been shut down, and is attached still: it goes on if one
+// like it starts soon.
+type parkedReceiver struct {
+	*usdtReceiver
+	forget *time.Timer
 }
 
 // instance is a receiver of a configuration, which starts and ends once.
 type instance struct {
 	*usdtReceiver
 	all *instances
+	key *Config
 
 	starting, ending sync.Once
 	startErr, endErr error
+	closing          sync.WaitGroup // of the one before
 }
 
 func (all *instances) get(settings receiver.Settings, config component.Config) *instance {
@@ -51,15 +72,27 @@ func (all *instances) get(settings receiver.Settings, config component.Config) *
 	defer all.mu.Unlock()
 	i := all.byConfig[c]
 	if i == nil {
-		i = &instance{usdtReceiver: newReceiver(settings, c), all: all}
+		i = &instance{usdtReceiver: newReceiver(settings, c), all: all, key: c}
 		all.byConfig[c] = i
 	}
 	return i
 }
 
-// Start starts the receiver, for all kinds of data.
+// Start starts the receiver, for all kinds of data. One that does what the one
+// before has done goes on with that. Another one ends it once it has started.
 func (i *instance) Start(ctx context.Context, host component.Host) error {
-	i.starting.Do(func() { i.startErr = i.start(ctx, host) })
+	i.starting.Do(func() {
+		before := i.all.unpark(i.settings.ID, nil)
+		if before != nil && before.isLike(i.usdtReceiver) {
+			i.startErr = before.resume(i.usdtReceiver, host)
+			i.usdtReceiver = before
+			return
+		}
+		i.startErr = i.start(ctx, host)
+		if before != nil {
+			i.closing.Go(func() { before.end() })
+		}
+	})
 	return i.startErr
 }
 
@@ -67,11 +100,50 @@ func (i *instance) Start(ctx context.Context, host component.Host) error {
 func (i *instance) Shutdown(ctx context.Context) error {
 	i.ending.Do(func() {
 		i.all.mu.Lock()
-		delete(i.all.byConfig, i.config)
+		delete(i.all.byConfig, i.key)
 		i.all.mu.Unlock()
 		i.endErr = i.shutdown(ctx)
+		i.closing.Wait()
+		if i.watch == nil || i.all.park == 0 {
+			i.endErr = errors.Join(i.endErr, i.close())
+			return
+		}
+		i.all.keep(i.usdtReceiver)
 	})
 	return i.endErr
+}
+
+// keep parks a receiver.
+func (all *instances) keep(r *usdtReceiver) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	id := r.settings.ID
+	all.parked[id] = &parkedReceiver{r, time.AfterFunc(all.park, func() {
+		if r := all.unpark(id, r); r != nil {
+			r.end()
+		}
+	})}
+}
+
+// unpark returns the receiver that is parked, if that is the one that is
+// wanted; nil wants any.
+func (all *instances) unpark(id component.ID, wanted *usdtReceiver) *usdtReceiver {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	p := all.parked[id]
+	if p == nil || wanted != nil && p.usdtReceiver != wanted {
+		return nil
+	}
+	p.forget.Stop()
+	delete(all.parked, id)
+	return p.usdtReceiver
+}
+
+// end closes a receiver that has been shut down.
+func (r *usdtReceiver) end() {
+	if err := r.close(); err != nil {
+		r.logger.Warn("not everything could be detached", zap.Error(err))
+	}
 }
 
 func (all *instances) newMetrics(

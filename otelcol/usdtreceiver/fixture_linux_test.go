@@ -88,7 +88,7 @@ func (s *sinks) hasAttached(file, source string) bool {
 // The function that is returned ends it, as the end of the test does.
 func started(t testing.TB, settings map[string]any) (*sinks, func()) {
 	t.Helper()
-	return startedBy(t, usdtreceiver.NewFactory(), settings)
+	return startedBy(t, usdtreceiver.NewFactoryThatParks(0), settings)
 }
 
 func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) (*sinks, func()) {
@@ -101,6 +101,7 @@ func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) 
 	s := &sinks{t: t, logged: logged}
 	receiverSettings := receivertest.NewNopSettings(metadata.Type)
 	receiverSettings.Logger = zap.New(core)
+	receiverSettings.ID = component.NewID(metadata.Type) // the same of one that is started again
 	s.own = metric.NewManualReader()
 	receiverSettings.MeterProvider = metric.NewMeterProvider(metric.WithReader(s.own))
 	var all []interface {
@@ -222,7 +223,7 @@ func TestMain(m *testing.M) {
 func beReceiver(file string) {
 	testing.Init()
 	t := &testing.T{}
-	s, _ := startedBy(t, usdtreceiver.NewFactory(), map[string]any{
+	s, _ := startedBy(t, usdtreceiver.NewFactoryThatParks(0), map[string]any{
 		"metrics": []any{map[string]any{"name": "duration", "pair": "postgresql:query"}},
 		"spans":   []any{map[string]any{"pair": "postgresql:query"}},
 	})

@@ -153,8 +153,8 @@ func failures(pair elfnote.PairPattern) func(string) string {
 	}
 }
 
-// normalize returns what makes texts equal that have equal attributes, so that
-// they take the room of one: nil if there is a text that is an attribute itself.
+// normalize returns what makes texts equal that have equal attributes, so
+// that they take the room of one: nil if a text is an attribute itself.
 func (m *metric) normalize(own int) func(string) string {
 	used := false
 	for _, e := range m.edits {

@@ -32,13 +32,13 @@ func (c *LogConfig) parse() (*logs, error) {
 	l := &logs{config: c}
 	var err error
 	if l.event, err = elfnote.ParsePattern(c.Event); err != nil {
-		return nil, fmt.Errorf("event: %w", err)
+		return nil, inField("event", err)
 	}
 	if l.attributes, err = parseAttributes(c.Attributes, false); err != nil {
 		return nil, err
 	}
 	if l.parent, err = c.Parent.parse(false); err != nil {
-		return nil, fmt.Errorf("parent: %w", err)
+		return nil, inField("parent", err)
 	}
 	l.options = trace.SessionOptions{
 		Filter: c.Where, Captures: captures(l.terms()), Definitions: providers.Builtin(),
@@ -48,7 +48,7 @@ func (c *LogConfig) parse() (*logs, error) {
 	if len(l.attributes) == 0 {
 		l.options.Texts = defaultText
 	}
-	return l, l.options.Validate()
+	return l, ofOption(l.options.Validate(), nil)
 }
 
 // terms are what is read of each hit.
@@ -64,24 +64,24 @@ func (l *logs) terms() (all []term) {
 
 func (c *LogConfig) validate() error {
 	_, err := c.parse()
-	return named(c.Event, err)
+	return err
 }
 
-func (r *usdtReceiver) startLogs(ctx context.Context) error {
+func (r *usdtReceiver) startLogs() error {
 	for i := range r.config.Logs {
 		name := fmt.Sprintf("logs[%d]", i)
 		parsed, err := r.config.Logs[i].parse()
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return inField(name, err)
 		}
 		s, err := r.open(name, &parsed.options,
 			item{name: name, patterns: []elfnote.Pattern{parsed.event}, terms: parsed.terms()})
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return inField(name, err)
 		}
 		b := &logBatch{source: s, logs: parsed, limit: limiter{limit: parsed.config.RateLimit}}
 		b.clear()
-		r.begin = append(r.begin, func() { s.deliver(ctx, b) })
+		r.begin = append(r.begin, func(ctx context.Context) { s.deliver(ctx, b) })
 	}
 	return nil
 }

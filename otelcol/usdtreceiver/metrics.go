@@ -41,7 +41,7 @@ const maxSynced = 64
 // format is what the own metrics of the Collector call this kind of data.
 const format = "usdt"
 
-func (r *usdtReceiver) startMetrics(ctx context.Context) error {
+func (r *usdtReceiver) startMetrics() error {
 	m := &metricsSource{}
 	var items []item
 	for i := range r.config.Metrics {
@@ -53,14 +53,14 @@ func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 					item{name: name, patterns: providers.Builtin().Patterns(open.pair), terms: open.terms()})
 			}
 			if err != nil {
-				return named(c.Name, err)
+				return inField(name, err)
 			}
 			m.open = append(m.open, open)
 			continue
 		}
 		parsed, err := r.config.Metrics[i].parse(r.config.Resource, r.config.CardinalityLimit)
 		if err != nil {
-			return named(r.config.Metrics[i].Name, err)
+			return inField(name, err)
 		}
 		m.metrics = append(m.metrics, parsed)
 		m.tables = append(m.tables, newTable(r.config.CardinalityLimit))
@@ -76,7 +76,9 @@ func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 		}
 	}
 	r.metrics = m
-	r.begin = append(r.begin, func() { r.running.Go(func() { r.each(ctx, "metrics", m.collect) }) })
+	r.begin = append(r.begin, func(ctx context.Context) {
+		r.running.Go(func() { r.each(ctx, "metrics", m.collect) })
+	})
 	return nil
 }
 
@@ -105,10 +107,7 @@ func (m *metricsSource) collect(ctx context.Context) error {
 		b.add(metric, ended, taken[i], true)
 	}
 	for _, open := range m.open {
-		if r.ending.Load() {
-			break // it is detached: calls that go on are not known to have ended
-		}
-		err = errors.Join(err, named(open.config.Name, open.collect(b, now)))
+		err = errors.Join(err, inField(open.config.Name, open.collect(b, now)))
 	}
 	r.processes.forget(now.Add(-max(r.config.EndAfter, keepGone) - r.config.CollectionInterval))
 	points := b.all.DataPointCount()

@@ -10,9 +10,11 @@ import (
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver"
 )
 
 // points calls visit with each metric of a name in all that was sent.
@@ -210,4 +212,64 @@ func TestOpenCallsAreMeasured(t *testing.T) {
 		qt.Check(t, qt.IsTrue(ages[i] > 0.1 && (i == 0 || ages[i] > ages[i-1])))
 	}
 	qt.Check(t, qt.Equals(ages[len(ages)-1], 0))
+}
+
+// A Collector that reloads its configuration ends its receivers and makes new
+// ones of the same factory. What has not changed misses nothing.
+func TestReloadMissesNothing(t *testing.T) {
+	b := startBenchmark(t)
+	settings := map[string]any{
+		"collection_interval": "50ms", "temporality": "delta",
+		"metrics": []any{map[string]any{"name": "duration", "pair": "postgresql:statement",
+			"where": ofTest}},
+		"spans": []any{map[string]any{"pair": "postgresql:statement", "where": ofTest}},
+	}
+	factory := usdtreceiver.NewFactoryThatParks(2 * time.Second)
+	s, end := startedBy(t, factory, settings)
+	s.awaitAttached(b.File, "metrics", "spans[0]")
+	all := []*sinks{s}
+	done := make(chan uint64)
+	go func() { done <- b.marked("-c", "2", "-T", "4") }()
+	sent := uint64(0)
+	for sent == 0 {
+		end()
+		s, end = startedBy(t, factory, settings)
+		all = append(all, s)
+		select {
+		case sent = <-done:
+		case <-time.After(100 * time.Millisecond): // it receives for a while
+		}
+	}
+	end()
+	counted, spans := uint64(0), uint64(0)
+	for _, s := range all {
+		counted += s.sumOfDeltas("duration")
+		s.eachSpan(func(pcommon.Resource, ptrace.Span) { spans++ })
+	}
+	t.Logf("%d statements, %d times reloaded", sent, len(all)-1)
+	qt.Check(t, qt.Equals(counted, sent))
+	qt.Check(t, qt.Equals(spans, sent))
+}
+
+// One that is changed takes the place of the one before, which ends.
+func TestReloadOfAnotherConfiguration(t *testing.T) {
+	b := startBenchmark(t)
+	factory := usdtreceiver.NewFactoryThatParks(2 * time.Second)
+	settings := func(name string) map[string]any {
+		return map[string]any{"temporality": "delta", "metrics": []any{map[string]any{
+			"name": name, "count": "postgresql:query__start", "where": ofTest}}}
+	}
+	for _, name := range []string{"first", "second"} {
+		s, end := startedBy(t, factory, settings(name))
+		s.awaitAttached(b.File, "metrics")
+		n := b.marked("-t", "10")
+		end()
+		counted := int64(0)
+		points(s.metrics.AllMetrics(), name, func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+			for _, p := range m.Sum().DataPoints().All() {
+				counted += p.IntValue()
+			}
+		})
+		qt.Check(t, qt.Equals(uint64(counted), n))
+	}
 }

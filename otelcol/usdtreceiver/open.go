@@ -47,10 +47,10 @@ func (c *MetricConfig) parseOpen() (*openMetric, error) {
 	m := &openMetric{config: c}
 	var err error
 	if m.pair, err = elfnote.ParsePairPattern(c.Open); err != nil {
-		return nil, fmt.Errorf("open: %w", err)
+		return nil, inField("open", err)
 	}
 	if c.LongerThan < 0 {
-		return nil, fmt.Errorf("longer_than: %v is negative", c.LongerThan)
+		return nil, inField("longer_than", fmt.Errorf("%v is negative", c.LongerThan))
 	}
 	if m.attributes, err = parseAttributes(c.Attributes, false); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (c *MetricConfig) parseOpen() (*openMetric, error) {
 		Containers: new(container.Cgroups), CgroupIDs: true,
 		SampleEvery: 1 << 30, RingSize: 64 << 10, // hardly any event comes
 	}
-	return m, m.options.Validate()
+	return m, ofOption(m.options.Validate(), nil)
 }
 
 func (m *openMetric) terms() []term {

@@ -33,7 +33,7 @@ type profile struct {
 func (c *ProfileConfig) parse() (*profile, error) {
 	event, err := elfnote.ParsePattern(c.Event)
 	if err != nil {
-		return nil, fmt.Errorf("event: %w", err)
+		return nil, inField("event", err)
 	}
 	p := &profile{config: c, event: event, aggregation: trace.Aggregation{
 		Probes:  []elfnote.Pattern{event},
@@ -41,12 +41,12 @@ func (c *ProfileConfig) parse() (*profile, error) {
 		By:      []string{"cgroup", "stack"},
 		MaxKeys: maxStacks,
 	}}
-	return p, profileOptions(p).Validate()
+	return p, ofOption(profileOptions(p).Validate(), nil)
 }
 
 func (c *ProfileConfig) validate() error {
 	_, err := c.parse()
-	return named(c.Event, err)
+	return err
 }
 
 func profileOptions(profiles ...*profile) *trace.SessionOptions {
@@ -66,13 +66,13 @@ type profilesSource struct {
 	aggregators []*trace.Aggregator
 }
 
-func (r *usdtReceiver) startProfiles(ctx context.Context) error {
+func (r *usdtReceiver) startProfiles() error {
 	p := &profilesSource{}
 	var items []item
 	for i := range r.config.Profiles {
 		parsed, err := r.config.Profiles[i].parse()
 		if err != nil {
-			return fmt.Errorf("profiles[%d]: %w", i, err)
+			return inField(fmt.Sprintf("profiles[%d]", i), err)
 		}
 		p.profiles = append(p.profiles, parsed)
 		items = append(items, item{name: fmt.Sprintf("profiles[%d]", i),
@@ -86,8 +86,9 @@ func (r *usdtReceiver) startProfiles(ctx context.Context) error {
 		return err
 	}
 	r.profiles = p
-	r.begin = append(r.begin,
-		func() { r.running.Go(func() { r.each(ctx, "profiles", p.collect) }) })
+	r.begin = append(r.begin, func(ctx context.Context) {
+		r.running.Go(func() { r.each(ctx, "profiles", p.collect) })
+	})
 	return nil
 }
 
@@ -98,7 +99,7 @@ func (p *profilesSource) collect(ctx context.Context) error {
 	for i, aggregator := range p.aggregators {
 		snapshot, failed := aggregator.Take()
 		if failed != nil {
-			err = errors.Join(err, named(p.profiles[i].config.Event, failed))
+			err = errors.Join(err, inField(p.items[i].name, failed))
 			continue
 		}
 		before := b.hits

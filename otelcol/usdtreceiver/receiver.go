@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,19 +51,21 @@ type usdtReceiver struct {
 	scanned   chan struct{} // closed when no process is scanned any more
 	ending    atomic.Bool
 	sources   []*source
-	begin     []func()        // what is to run once the sources are watched
-	metrics   *metricsSource  // nil if there are no metrics
-	profiles  *profilesSource // nil if there are no profiles
+	begin     []func(context.Context) // what is to run once the sources are watched
+	metrics   *metricsSource          // nil if there are no metrics
+	profiles  *profilesSource         // nil if there are no profiles
 	telemetry *metadata.TelemetryBuilder
 
 	stop       context.CancelFunc
-	running    sync.WaitGroup // what ends with stop
-	delivering sync.WaitGroup // what ends when all events have been sent
+	running    sync.WaitGroup  // what ends with stop
+	pausing    context.Context // done when no more events are wanted
+	pause      context.CancelFunc
+	delivering sync.WaitGroup // what ends when all events before that have been sent
 }
 
 func newReceiver(settings receiver.Settings, config *Config) *usdtReceiver {
 	return &usdtReceiver{config: config, settings: settings, logger: settings.Logger,
-		stop: func() {}}
+		stop: func() {}, pause: func() {}}
 }
 
 // lastWait is how long what is refused at the end is tried to be sent.
@@ -105,11 +108,6 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		}
 	}()
 	r.host = host
-	if r.report, err = receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
-		ReceiverID: r.settings.ID, Transport: "usdt", ReceiverCreateSettings: r.settings,
-	}); err != nil {
-		return err
-	}
 	// Needed before Linux 5.11. Who may not do that may not trace either, and
 	// the session says so better. Later kernels need it not, even where a
 	// sandbox denies it.
@@ -125,33 +123,47 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	}
 	r.processes = newProcesses(r.config.Resource, proc.NewFS(""), r.cgroups)
 
-	ctx, stop := context.WithCancel(context.Background())
-	r.stop = stop
-	if r.nextMetrics != nil {
-		if err := r.startMetrics(ctx); err != nil {
-			return fmt.Errorf("metrics: %w", err)
+	for _, start := range []struct {
+		wanted bool
+		do     func() error
+	}{
+		{r.nextMetrics != nil, r.startMetrics}, {r.nextTraces != nil, r.startSpans},
+		{r.nextLogs != nil, r.startLogs}, {r.nextProfiles != nil, r.startProfiles},
+	} {
+		if start.wanted {
+			if err := start.do(); err != nil {
+				return err
+			}
 		}
 	}
-	if r.nextTraces != nil {
-		if err := r.startSpans(ctx); err != nil {
-			return err
-		}
-	}
-	if r.nextLogs != nil {
-		if err := r.startLogs(ctx); err != nil {
-			return err
-		}
-	}
-	if r.nextProfiles != nil {
-		if err := r.startProfiles(ctx); err != nil {
-			return err
-		}
-	}
-	if err := r.startWatch(ctx); err != nil {
+	if err := r.startWatch(); err != nil {
 		return err
 	}
+	return r.run()
+}
+
+// run has everything that is attached sent to the consumers.
+func (r *usdtReceiver) run() (err error) {
+	if r.report, err = receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
+		ReceiverID: r.settings.ID, Transport: "usdt", ReceiverCreateSettings: r.settings,
+	}); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.pausing, r.pause = context.WithCancel(context.Background())
+	r.ending.Store(false)
+	r.scanned = make(chan struct{})
+	r.running.Go(func() {
+		defer close(r.scanned)
+		if err := r.watch.Run(ctx, r.config.ScanInterval); err != nil {
+			componentstatus.ReportStatus(r.host,
+				componentstatus.NewPermanentErrorEvent(fmt.Errorf("scanning processes: %w", err)))
+		}
+	})
+	r.running.Go(func() { r.warn(ctx) })
 	for _, begin := range r.begin {
-		begin()
+		begin(ctx)
 	}
 	return r.observe()
 }
@@ -174,27 +186,16 @@ func (r *usdtReceiver) open(
 }
 
 // startWatch watches the probes of all sources, wherever they are.
-func (r *usdtReceiver) startWatch(ctx context.Context) (err error) {
+func (r *usdtReceiver) startWatch() (err error) {
 	var sessions []trace.WatchSession
 	for _, s := range r.sources {
 		sessions = append(sessions,
 			trace.WatchSession{Session: s.session, Patterns: s.patterns(), Name: s.name})
 	}
-	if r.watch, err = trace.WatchSessions(&usdt.WatchOptions{
+	r.watch, err = trace.WatchSessions(&usdt.WatchOptions{
 		Proc: proc.WatcherOptions{Handler: r.processes.changed},
-	}, r.changed, sessions...); err != nil {
-		return err
-	}
-	r.scanned = make(chan struct{})
-	r.running.Go(func() {
-		defer close(r.scanned)
-		if err := r.watch.Run(ctx, r.config.ScanInterval); err != nil {
-			componentstatus.ReportStatus(r.host,
-				componentstatus.NewPermanentErrorEvent(fmt.Errorf("scanning processes: %w", err)))
-		}
-	})
-	r.running.Go(func() { r.warn(ctx) })
-	return nil
+	}, r.changed, sessions...)
+	return err
 }
 
 // sync scans a process that has had a hit and that is not known yet. What was
@@ -321,16 +322,14 @@ func (r *usdtReceiver) sourceOf(a *trace.Attachment) *source {
 	return &source{}
 }
 
-// shutdown detaches everything, sends what is left and closes the sessions.
+// shutdown sends what has come so far, and stops sending. Everything stays
+// attached until close, so that nothing is missed if it is to go on with run.
 func (r *usdtReceiver) shutdown(ctx context.Context) error {
-	if r.host == nil {
-		return nil // it was never started
+	if r.watch == nil {
+		return r.close() // it was never started
 	}
-	var err error
 	r.ending.Store(true)
-	for _, s := range r.sources {
-		err = errors.Join(err, s.session.Detach())
-	}
+	r.pause()
 	delivered := make(chan struct{})
 	go func() {
 		r.delivering.Wait()
@@ -343,26 +342,55 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 	}
 	r.stop()
 	r.running.Wait()
+	r.delivering.Wait()
+	var err error
 	if r.metrics != nil {
-		err = errors.Join(err, r.metrics.collect(ctx))
+		err = r.metrics.collect(ctx)
 	}
 	if r.profiles != nil {
 		err = errors.Join(err, r.profiles.collect(ctx))
 	}
-	return errors.Join(err, r.close())
+	r.endTelemetry()
+	return err
 }
 
-// close gives back what the receiver holds.
-func (r *usdtReceiver) close() error {
-	r.stop()
-	var err error
+func (r *usdtReceiver) endTelemetry() {
 	if r.telemetry != nil {
 		r.telemetry.Shutdown() // waits for an observation that goes on
 		r.telemetry = nil
 	}
-	for _, s := range r.sources {
-		err = errors.Join(err, s.session.Close())
+}
+
+// resume goes on after shutdown, for the consumers of another receiver.
+func (r *usdtReceiver) resume(other *usdtReceiver, host component.Host) error {
+	r.settings, r.logger, r.host = other.settings, other.logger, host
+	r.nextMetrics, r.nextTraces = other.nextMetrics, other.nextTraces
+	r.nextLogs, r.nextProfiles = other.nextLogs, other.nextProfiles
+	return r.run()
+}
+
+// isLike reports whether another receiver would do the same.
+func (r *usdtReceiver) isLike(other *usdtReceiver) bool {
+	return reflect.DeepEqual(r.config, other.config) &&
+		(r.nextMetrics == nil) == (other.nextMetrics == nil) &&
+		(r.nextTraces == nil) == (other.nextTraces == nil) &&
+		(r.nextLogs == nil) == (other.nextLogs == nil) &&
+		(r.nextProfiles == nil) == (other.nextProfiles == nil)
+}
+
+// close detaches everything and gives back what the receiver holds.
+func (r *usdtReceiver) close() error {
+	r.pause()
+	r.stop()
+	r.endTelemetry()
+	// All at a time: each waits for the kernel.
+	errs := make([]error, len(r.sources))
+	var closing sync.WaitGroup
+	for i, s := range r.sources {
+		closing.Go(func() { errs[i] = s.session.Close() })
 	}
+	closing.Wait()
+	err := errors.Join(errs...)
 	r.running.Wait()
 	r.delivering.Wait()
 	r.sources = nil

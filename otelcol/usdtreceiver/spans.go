@@ -47,20 +47,21 @@ func (c *SpanConfig) parse() (*spans, error) {
 	s := &spans{config: c}
 	var err error
 	if s.pair, err = elfnote.ParsePairPattern(c.Pair); err != nil {
-		return nil, fmt.Errorf("pair: %w", err)
+		return nil, inField("pair", err)
 	}
 	if c.LongerThan < 0 {
-		return nil, fmt.Errorf("longer_than: %v is negative", c.LongerThan)
+		return nil, inField("longer_than", fmt.Errorf("%v is negative", c.LongerThan))
 	}
 	if s.attributes, err = parseAttributes(c.Attributes, true); err != nil {
 		return nil, err
 	}
 	var known bool
 	if s.kind, known = spanKinds[c.Kind]; !known {
-		return nil, fmt.Errorf("kind: %q is none of internal, server and client", c.Kind)
+		return nil, inField("kind",
+			fmt.Errorf("%q is none of internal, server and client", c.Kind))
 	}
 	if s.parent, err = c.Parent.parse(true); err != nil {
-		return nil, fmt.Errorf("parent: %w", err)
+		return nil, inField("parent", err)
 	}
 	s.options = trace.SessionOptions{
 		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
@@ -69,7 +70,7 @@ func (c *SpanConfig) parse() (*spans, error) {
 		// See metricOptions.
 		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, Containers: new(container.Cgroups),
 	}
-	return s, s.options.Validate()
+	return s, ofOption(s.options.Validate(), nil)
 }
 
 // terms are what is read of each call.
@@ -135,14 +136,15 @@ func (c *ParentConfig) parse(span bool) (*parent, error) {
 		return nil, nil
 	}
 	if c.Format != sqlcommenter && c.Format != traceparent {
-		return nil, fmt.Errorf("format: %q is neither %q nor %q", c.Format, sqlcommenter, traceparent)
+		return nil, inField("format",
+			fmt.Errorf("%q is neither %q nor %q", c.Format, sqlcommenter, traceparent))
 	}
 	t, err := parseTerm(c.From, span)
 	if err != nil {
-		return nil, fmt.Errorf("from: %w", err)
+		return nil, inField("from", err)
 	}
 	if t.source != textTerm {
-		return nil, errors.New("from: a text is wanted, such as str(arg0)")
+		return nil, inField("from", errors.New("a text is wanted, such as str(arg0)"))
 	}
 	if t.max == 0 {
 		t.max = defaultParentText
@@ -164,26 +166,26 @@ func (p *parent) of(e *trace.Event) (spanContext, bool) {
 
 func (c *SpanConfig) validate() error {
 	_, err := c.parse()
-	return named(c.Pair, err)
+	return err
 }
 
-func (r *usdtReceiver) startSpans(ctx context.Context) error {
+func (r *usdtReceiver) startSpans() error {
 	for i := range r.config.Spans {
 		name := fmt.Sprintf("spans[%d]", i)
 		parsed, err := r.config.Spans[i].parse()
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return inField(name, err)
 		}
 		to := r.exemplarsOf(parsed)
 		s, err := r.open(name, &parsed.options,
 			item{name: name, patterns: providers.Builtin().Patterns(parsed.pair), terms: parsed.terms()})
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return inField(name, err)
 		}
 		b := &spanBatch{source: s, spans: parsed, exemplars: to,
 			before: make(map[[2]int]spanContext)}
 		b.clear()
-		r.begin = append(r.begin, func() { s.deliver(ctx, b) })
+		r.begin = append(r.begin, func(ctx context.Context) { s.deliver(ctx, b) })
 	}
 	return nil
 }
