@@ -240,9 +240,13 @@ vulnerabilities:
 # missing: those that it consists of may not, or it does not compile.
 COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.162.0
 
+# For another machine: TARGET=arm64. The builder itself is for this one.
+TARGET ?=
 .PHONY: otelcol
 otelcol:
-	cd otelcol && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -e" $(GO) run $(COLLECTOR_BUILDER) --config builder.yaml
+	GOBIN=$(CURDIR)/otelcol/build $(GO) install $(COLLECTOR_BUILDER)
+	cd otelcol && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -e" $(if $(TARGET),GOARCH=$(TARGET)) \
+		build/builder --config builder.yaml
 
 # The built Collector, as root, with PostgreSQL, Prometheus and a backend that is
 # away for a while, and the receiver with 200 containers and 2,000 processes.

@@ -33,6 +33,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -315,4 +316,50 @@ func countsOf(all pmetric.Metrics) (sum uint64) {
 		}
 	})
 	return sum
+}
+
+// promtool tests the alerts of the Prometheus Operator with what the receiver
+// says of itself.
+func TestAlerts(t *testing.T) {
+	promtool := testneeds.Tool(t, "promtool", "prometheus")
+	all := manifests(t, filepath.Join(deployments, "prometheus-operator", "rules.yaml"))
+	rules, err := yaml.Marshal(all[0]["spec"])
+	qt.Assert(t, qt.IsNil(err))
+	tests, err := os.ReadFile("testdata/alerts.yaml")
+	qt.Assert(t, qt.IsNil(err))
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"rules.yaml": rules, "alerts.yaml": tests} {
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), text, 0o644)))
+	}
+	out, err := exec.Command(promtool, "test", "rules", filepath.Join(dir, "alerts.yaml")).CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+}
+
+// What is deployed is a configuration that the Collector takes.
+func TestDeployedConfigurations(t *testing.T) {
+	values := manifests(t, filepath.Join(deployments, "helm", "values.yaml"))
+	config := values[0]["config"].(map[string]any)
+	receivers := config["receivers"].(map[string]any)
+	for name, settings := range receivers {
+		if settings == nil {
+			delete(receivers, name) // of the chart's own, taken out
+		}
+	}
+	receivers["otlp"] = map[string]any{"protocols": map[string]any{"grpc": nil}} // the chart's
+	helm, err := yaml.Marshal(config)
+	qt.Assert(t, qt.IsNil(err))
+	all := manifests(t, filepath.Join(deployments, "kubernetes", "configmap.yaml"))
+	for name, text := range map[string]string{
+		"kubernetes": all[0]["data"].(map[string]any)["config.yaml"].(string), "helm": string(helm),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(text), 0o644)))
+			cmd := exec.Command("../build/otelcol-usdt", "validate", "--config", file)
+			cmd.Env = append(os.Environ(), "POD_IP=127.0.0.1", "NODE_NAME=node",
+				"OTLP_ENDPOINT=localhost:4317")
+			out, err := cmd.CombinedOutput()
+			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
+		})
+	}
 }

@@ -122,7 +122,8 @@ func TestConfigValidate(t *testing.T) {
 		{"a condition", aMetric(map[string]any{"where": "arg0 =="}), `metrics\[0\].where: expression .*`},
 		{"a condition on a time of nothing", aMetric(map[string]any{"where": "duration > 1ms"}),
 			`metrics\[0\].where: duration .*`},
-		{"an expression", aMetric(map[string]any{"attributes": map[string]any{"a": "'constant'", "x": "str(arg0"}}),
+		{"an expression", aMetric(map[string]any{
+			"attributes": map[string]any{"a": "'constant'", "x": "str(arg0"}}),
 			`metrics\[0\].attributes.x: expression .*`},
 		{"a text of a span", map[string]any{"spans": []any{map[string]any{"pair": "p:n",
 			"attributes": map[string]any{"x": "arg0 +"}}}}, `spans\[0\].attributes.x: .*`},

@@ -6,15 +6,16 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver"
 )
 
 const deployments = "../../deploy"
@@ -40,7 +41,8 @@ func manifests(t *testing.T, file string) []map[string]any {
 func TestManifests(t *testing.T) {
 	read := 0
 	err := filepath.WalkDir(deployments, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(file) != ".yaml" {
+		if err != nil || entry.IsDir() || filepath.Ext(file) != ".yaml" ||
+			filepath.Base(filepath.Dir(file)) == "helm" {
 			return err
 		}
 		read++
@@ -70,24 +72,50 @@ func TestConfigMap(t *testing.T) {
 	conf, err := retrieved.AsConf()
 	qt.Assert(t, qt.IsNil(err))
 
+	checkCollector(t, conf, map[string]func(*usdtreceiver.Config) int{
+		"metrics": func(c *usdtreceiver.Config) int { return len(c.Metrics) },
+		"traces":  func(c *usdtreceiver.Config) int { return len(c.Spans) },
+		"logs":    func(c *usdtreceiver.Config) int { return len(c.Logs) },
+	})
+}
+
+// The chart adds receivers, such as otlp, to what its values say.
+func TestHelmValues(t *testing.T) {
+	values, err := confmaptest.LoadConf(filepath.Join(deployments, "helm", "values.yaml"))
+	qt.Assert(t, qt.IsNil(err))
+	conf, err := values.Sub("config")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(conf.Merge(confmap.NewFromStringMap(map[string]any{
+		"receivers": map[string]any{"otlp": nil}}))))
+	checkCollector(t, conf, map[string]func(*usdtreceiver.Config) int{
+		"metrics": func(c *usdtreceiver.Config) int { return len(c.Metrics) },
+		"traces":  func(c *usdtreceiver.Config) int { return len(c.Spans) },
+	})
+}
+
+// checkCollector fails unless the receiver takes its part of a Collector's
+// configuration, has something to do in each pipeline that has it, and what the
+// pipelines name is configured.
+func checkCollector(
+	t *testing.T, conf *confmap.Conf, work map[string]func(*usdtreceiver.Config) int,
+) {
+	t.Helper()
 	receiver, err := conf.Sub("receivers::usdt")
 	qt.Assert(t, qt.IsNil(err))
 	c := configured(t, receiver.ToStringMap())
 	qt.Assert(t, qt.IsNil(c.Validate()))
-	qt.Check(t, qt.Not(qt.HasLen(c.Metrics, 0)))
-	qt.Check(t, qt.Not(qt.HasLen(c.Spans, 0)))
-	qt.Check(t, qt.Not(qt.HasLen(c.Logs, 0)))
-
-	// What the pipelines name is configured.
 	pipelines, _ := conf.Get("service::pipelines").(map[string]any)
-	qt.Assert(t,
-		qt.DeepEquals(slices.Sorted(maps.Keys(pipelines)), []string{"logs", "metrics", "traces"}))
 	for name, pipeline := range pipelines {
 		for kind, components := range pipeline.(map[string]any) {
 			for _, component := range components.([]any) {
 				qt.Check(t, qt.IsTrue(conf.IsSet(kind+"::"+component.(string))),
 					qt.Commentf("%s: %s of %v", component, kind, name))
+				if component == "usdt" {
+					qt.Check(t, qt.Not(qt.Equals(work[name](c), 0)))
+					delete(work, name)
+				}
 			}
 		}
 	}
+	qt.Check(t, qt.HasLen(work, 0))
 }
