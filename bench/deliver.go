@@ -294,7 +294,7 @@ func (v *delivery) take(ctx context.Context, most int) (sum uint64, came int, er
 	hasText := v.of.text > 0
 	for event, err := range v.session.Events(ctx) {
 		if err != nil {
-			if lost := (*trace.LostError)(nil); errors.As(err, &lost) {
+			if lost := trace.LostError(0); errors.As(err, &lost) {
 				continue
 			}
 			return sum, came, err

@@ -30,7 +30,7 @@
 //
 // [Changes] come as a batch, so that attaching and detaching can be done
 // together. They also have the files alone, for those who attach to a file
-// once for all processes. [usdt.Manager.Watch] and [trace.Session.Watch] attach
+// once for all processes. [usdt.Manager.Watch] and [trace.WatchSessions] attach
 // to what a Watcher finds.
 //
 // If a process cannot be scanned, or vanishes meanwhile, or a file cannot be
@@ -101,5 +101,5 @@
 // portable: a directory tree that looks like /proc can be read on any system.
 //
 // [usdt.Manager.Watch]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#Manager.Watch
-// [trace.Session.Watch]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#Session.Watch
+// [trace.WatchSessions]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#WatchSessions
 package proc

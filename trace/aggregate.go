@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -175,7 +176,7 @@ func (s *Session) bindAggregators() error {
 		before := a.bound.Load()
 		if before != nil && !before.session.isClosed() ||
 			!a.bound.CompareAndSwap(before, s.aggregations[i]) {
-			return &OptionError{Field: "Aggregators", Index: i,
+			return &tracing.OptionError{Field: "Aggregators", Index: i,
 				Err: errors.New("another session has this aggregator")}
 		}
 	}
@@ -225,11 +226,11 @@ const (
 func (s *Session) parseAggregations() error {
 	for i, a := range s.opts.Aggregators {
 		if a == nil {
-			return &OptionError{Field: "Aggregators", Index: i, Err: errors.New("there is none")}
+			return &tracing.OptionError{Field: "Aggregators", Index: i, Err: errors.New("there is none")}
 		}
 		parsed, err := s.parseAggregation(&a.definition)
 		if err != nil {
-			return &OptionError{Field: "Aggregators", Index: i, Err: err}
+			return &tracing.OptionError{Field: "Aggregators", Index: i, Err: err}
 		}
 		s.aggregations = append(s.aggregations, parsed)
 		s.plan.Aggregations = append(s.plan.Aggregations, &parsed.Aggregation)
@@ -293,7 +294,7 @@ func (a *Aggregation) parse(
 	for i, by := range a.By {
 		key, err := a.parseKey(by, opts)
 		if err != nil {
-			return nil, &OptionError{Field: "By", Index: i, Err: err}
+			return nil, &tracing.OptionError{Field: "By", Index: i, Err: err}
 		}
 		p.Keys = append(p.Keys, key)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -75,7 +76,7 @@ func TestAggregationErrors(t *testing.T) {
 		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}),
 			trace.NewAggregator(test.aggregation)))
 		qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: `+test.want))
-		var outer, inner *trace.OptionError
+		var outer, inner *tracing.OptionError
 		qt.Assert(t, qt.ErrorAs(err, &outer))
 		qt.Check(t, qt.Equals(outer.Field, "Aggregators"))
 		qt.Check(t, qt.Equals(outer.Index, 1))

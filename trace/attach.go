@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -56,19 +57,6 @@ func (a *Attachment) Path() string { return a.path }
 // every process. Of an attachment that no [Watch] has made only the PID is set.
 func (a *Attachment) Process() proc.Process { return a.process }
 
-// String returns what is watched, as in "/usr/bin/python3 in process 7
-// (python3)" and "/usr/bin/python3 in every process". Paths and the names of
-// processes are arbitrary bytes: escape them before they reach a terminal.
-func (a *Attachment) String() string {
-	switch {
-	case a.process.PID == 0:
-		return a.path + " in every process"
-	case a.process.Command == "":
-		return fmt.Sprintf("%s in process %d", a.path, a.process.PID)
-	}
-	return fmt.Sprintf("%s in process %s", a.path, a.process)
-}
-
 // Sites returns the sites that are watched, in the order of the file's notes.
 // The caller must not change the slice.
 func (a *Attachment) Sites() []*Site { return a.sites }
@@ -78,15 +66,6 @@ func (a *Attachment) Sites() []*Site { return a.sites }
 // [usdt.Selection.Skipped].
 func (a *Attachment) Skipped() (sites []*usdt.SiteError, count int) {
 	return a.links[0].Selection().Skipped()
-}
-
-func (a *Attachment) isClosed() bool {
-	select {
-	case <-a.closed:
-		return true
-	default:
-		return false
-	}
 }
 
 // Close detaches the probes. Events that have been sent already still come.
@@ -150,8 +129,8 @@ func (s *Session) attachSelection(
 		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
 	}
 	if len(w.wanted) == 0 || w.ends && !w.delivers {
-		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter,
-			missing: w.missing}
+		return nil, &tracing.FilteredError{File: file, Sites: sel.Len(),
+			Filter: s.opts.Filter, Missing: w.missing}
 	}
 	a.pairs, a.names = pairs.whole, pairs.names
 	if err := a.attach(w); err != nil {

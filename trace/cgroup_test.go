@@ -50,7 +50,7 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	counts := trace.NewAggregator(trace.Aggregation{By: []string{"cgroup"},
 		Where: fmt.Sprintf("cgroup == %d", id)})
 	s := open(t, process, "gousdt_test:three",
-		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, CgroupIDs: true})
+		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, Containers: new(container.Cgroups)})
 	join := func(dir string) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
 		qt.Assert(t, qt.IsNil(err))

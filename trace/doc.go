@@ -159,10 +159,11 @@
 // # Many files, many processes
 //
 // [Session.Attach] adds probes of another file, or of a process, to a running
-// session. [Attachment.Close] removes them. [Session.Watch] does both as
-// processes come and go, wherever they map a file with probes that match:
+// session. [Attachment.Close] removes them. A [Watch] does both as processes
+// come and go, wherever they map a file with probes that match:
 //
-//	w, err := s.Watch(nil, func(c *trace.WatchChanges) { ... }, patterns...)
+//	w, err := trace.WatchSessions(nil, func(c *trace.WatchChanges) { ... },
+//		trace.WatchSession{Session: s, Patterns: patterns})
 //	if err != nil {
 //		return err
 //	}
@@ -175,7 +176,7 @@
 // processes apart in events, filters and aggregations, see
 // [WatchSession.OptionsFor]. Package proc says what is noticed, and how soon.
 // Attachments of one file in several processes share a program. Sessions whose
-// events differ can share one Watch, see [WatchSessions].
+// events differ can share one Watch.
 //
 // # What is missing
 //

@@ -44,7 +44,7 @@ type Event struct {
 	CPU int
 
 	// CgroupID is the ID of the control group of the process in the hierarchy
-	// of version 2, if SessionOptions.CgroupIDs is set: the inode of its
+	// of version 2, if SessionOptions.Containers is set: the inode of its
 	// directory below /sys/fs/cgroup.
 	CgroupID uint64
 
@@ -164,7 +164,7 @@ const (
 // that was sent has come, and after [Session.Close]. While the events come too
 // fast to read all of them, some more may come after the context is done.
 //
-// An error comes without an event. A [*LostError] says that events were lost;
+// An error comes without an event. A [LostError] says that events were lost;
 // the iteration goes on. Other errors end it: the session has
 // SessionOptions.NoEvents set, another iteration is going on, or the ring
 // buffer cannot be read.
@@ -341,7 +341,7 @@ func (r *reading) reportLosses() bool {
 	}
 	more := lost - r.reported
 	r.reported = lost
-	return r.yield(nil, &LostError{Events: more})
+	return r.yield(nil, LostError(more))
 }
 
 // freeSites is called when the ring buffer was empty. No program sends events

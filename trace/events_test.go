@@ -59,9 +59,9 @@ func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
 			var delivered, sum, lost uint64
 			gap := false
 			for event, err := range s.Events(context.Background()) {
-				var l *trace.LostError
+				var l trace.LostError
 				if errors.As(err, &l) {
-					lost += l.Events
+					lost += uint64(l)
 					continue
 				}
 				qt.Assert(t, qt.IsNil(err))

@@ -60,11 +60,11 @@ func ExampleEvent_registers() {
 	}
 	defer s.Close()
 
-	var lost *trace.LostError
+	var lost trace.LostError
 	for event, err := range s.Events(context.Background()) {
 		switch r := event.Registers; {
 		case errors.As(err, &lost):
-			log.Print(lost.Events, " events found no room")
+			log.Print(uint64(lost), " events found no room")
 		case err != nil:
 			log.Fatal(err)
 		default:
@@ -126,7 +126,7 @@ func ExampleHistogram() {
 	}
 	for _, row := range snapshot.Rows {
 		fmt.Printf("%s at %#x:\n", row.Site.Name, row.Site.Location)
-		for _, bucket := range row.Exponential.Buckets() {
+		for _, bucket := range row.Histogram(0) {
 			fmt.Println(bucket.Low, bucket.High, bucket.Count)
 		}
 	}
@@ -140,9 +140,10 @@ func ExampleWatch() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := s.Watch(&usdt.WatchOptions{
+	w, err := trace.WatchSessions(&usdt.WatchOptions{
 		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
-	}, nil, elfnote.MustParsePattern("python:gc__*"))
+	}, nil, trace.WatchSession{Session: s,
+		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("python:gc__*")}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -150,8 +151,8 @@ func ExampleWatch() {
 	if err := w.SyncAll(); err != nil {
 		log.Fatal(err)
 	}
-	for _, a := range w.Attachments() {
-		fmt.Printf("%q\n", a)
+	for _, a := range s.Attachments() {
+		fmt.Printf("%q\n", a.Path())
 	}
 	stats := w.Stats()
 	fmt.Printf("%d sites, %d files over a limit\n", stats.Sites, stats.OverLimit)

@@ -42,8 +42,6 @@ func TestExamples(t *testing.T) {
 			`([\w.]+ \d+\n)*colorsys 1\n([\w.]+ \d+\n)*0 imports of further modules\n`},
 		{"Latency", ExampleLatency, `\d+ imports, [\d.]+.?s on average, [\d.]+.?s at most\n`},
 		{"Latency_spans", ExampleLatency_spans, `("colorsys" [\d.]+.?s\n)+`},
-		{"PairError", ExamplePairError,
-			`(there is python:\w+\n)*there is python:gc\n(there is python:\w+\n)*`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testprog.LeakCheck(t)

@@ -37,7 +37,7 @@ func Example() {
 	defer s.Close()
 
 	for event, err := range s.Events(ctx) {
-		var lost *trace.LostError
+		var lost trace.LostError
 		switch {
 		case errors.As(err, &lost):
 			log.Print(lost)
@@ -114,16 +114,6 @@ func ExampleAttachment_Skipped() {
 	fmt.Printf("%d sites are watched, %d are skipped\n", len(a.Sites()), count)
 	// It prints:
 	// 8 sites are watched, 0 are skipped
-}
-
-// Which option is wrong, and where?
-func ExampleOptionError() {
-	_, err := trace.New(&trace.SessionOptions{Filter: "=1"})
-	var option *trace.OptionError
-	if errors.As(err, &option) {
-		fmt.Printf("%s: %v\n", option.Field, option.Err)
-	}
-	// Output: Filter: expression "=1", at column 1: a comparison is written ==
 }
 
 // A configuration is checked before anything is watched, without privileges.
@@ -257,21 +247,6 @@ func ExampleLatency_spans() {
 	// "colorsys" 214.709µs
 }
 
-// Why is a pair of probes not measured?
-func ExamplePairError() {
-	_, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
-		Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("python:garbage")}},
-	})
-	var unpaired *trace.PairError
-	if errors.As(err, &unpaired) {
-		for _, pair := range unpaired.Pairs {
-			fmt.Println("there is", pair)
-		}
-	}
-	// It prints, among others:
-	// there is python:gc
-}
-
 // How long the queries of a PostgreSQL server take, every second.
 func ExampleAggregator_Take() {
 	latency := trace.NewAggregator(trace.Aggregation{
@@ -301,7 +276,7 @@ func ExampleAggregator_Take() {
 				time.Duration(row.Average()), time.Duration(row.Quantile(0.5)),
 				time.Duration(row.Quantile(0.99)),
 				time.Duration(row.Max.Int()))
-			for _, bucket := range row.Exponential.Downscale(0).Buckets() {
+			for _, bucket := range row.Histogram(1) {
 				fmt.Printf("%12v to %12v  %d\n", time.Duration(bucket.Low.Int()),
 					time.Duration(bucket.High.Int()), bucket.Count)
 			}

@@ -20,7 +20,7 @@ import (
 
 // The garbage collections of every Python interpreter, in containers too,
 // whether it runs already or starts later.
-func ExampleSession_Watch() {
+func ExampleWatchSessions() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
@@ -29,9 +29,9 @@ func ExampleSession_Watch() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := s.Watch(nil, func(changes *trace.WatchChanges) {
+	w, err := trace.WatchSessions(nil, func(changes *trace.WatchChanges) {
 		for _, a := range changes.Attached {
-			log.Printf("watching %d sites of %q", len(a.Sites()), a)
+			log.Printf("watching %d sites of %q", len(a.Sites()), a.Path())
 		}
 		for _, err := range changes.Errors {
 			if errors.Is(err, proc.ErrAccess) {
@@ -39,7 +39,8 @@ func ExampleSession_Watch() {
 			}
 			log.Printf("%q", err)
 		}
-	}, elfnote.Exact("python", "gc__start"))
+	}, trace.WatchSession{Session: s,
+		Patterns: []elfnote.Pattern{elfnote.Exact("python", "gc__start")}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func ExampleSession_Watch() {
 
 // Long queries of PostgreSQL one by one, and every garbage collection of
 // Python. The processes are scanned once for both.
-func ExampleWatchSessions() {
+func ExampleWatchSessions_several() {
 	queries, err := trace.New(&trace.SessionOptions{
 		Spans:  []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}},
 		Filter: "duration > 1s",
@@ -79,7 +80,7 @@ func ExampleWatchSessions() {
 	names := map[*trace.Session]string{queries: "queries", collections: "collections"}
 	w, err := trace.WatchSessions(nil, func(changes *trace.WatchChanges) {
 		for _, a := range changes.Attached {
-			log.Printf("%s: watching %q", names[a.Session()], a)
+			log.Printf("%s: watching %q", names[a.Session()], a.Path())
 		}
 		for _, err := range changes.Errors {
 			log.Printf("%q", err) // it begins with the name, too
@@ -126,7 +127,8 @@ func ExampleWatch_Sync() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := s.Watch(nil, nil, elfnote.MustParsePattern("python:*"))
+	w, err := trace.WatchSessions(nil, nil, trace.WatchSession{Session: s,
+		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("python:*")}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -3,10 +3,10 @@
 package trace
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -26,11 +26,6 @@ func WithoutProcessorID(t testing.TB) {
 	before := hasProcessorID
 	hasProcessorID = func() (bool, error) { return false, nil }
 	t.Cleanup(func() { hasProcessorID = before })
-}
-
-// AttachmentTo returns an attachment to nothing.
-func AttachmentTo(path string, process proc.Process) *Attachment {
-	return &Attachment{path: path, process: process}
 }
 
 // ThreadBirth returns where the kernel says when a thread began.
@@ -83,3 +78,25 @@ func BeginStacks(a *Aggregator) error { return a.bound.Load().stacks.begin() }
 
 // SetLocks has a session take these locks. Nothing may go on in it.
 func (s *Session) SetLocks(attaching, using rwLock) { s.attaching, s.using = attaching, using }
+
+// Watch is WatchSessions for one session.
+func (s *Session) Watch(
+	opts *usdt.WatchOptions, changed func(*WatchChanges), patterns ...elfnote.Pattern,
+) (*Watch, error) {
+	return WatchSessions(opts, changed, WatchSession{Session: s, Patterns: patterns})
+}
+
+// Attachments returns what is attached and not being detached.
+func (w *Watch) Attachments() []*Attachment {
+	return slices.DeleteFunc(w.follower.Attachments(), func(a *Attachment) bool {
+		select {
+		case <-a.closed:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// Mode returns how the session attaches programs.
+func (s *Session) Mode() usdt.Mode { return s.mode }

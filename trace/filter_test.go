@@ -15,6 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -139,7 +140,7 @@ func TestFilter(t *testing.T) {
 			s, err := trace.Open(usdt.Target{Path: process.path},
 				&trace.SessionOptions{Filter: test.filter, RingSize: 1 << 16},
 				elfnote.MustParsePattern("gousdt_test:"+test.group))
-			var filtered *trace.FilteredError
+			var filtered *tracing.FilteredError
 			if test.hits == 0 && errors.As(err, &filtered) {
 				return
 			}

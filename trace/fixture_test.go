@@ -177,9 +177,9 @@ func rest(t testing.TB, s *trace.Session) (events []*trace.Event, lost uint64) {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(s.Detach()))
 	for event, err := range s.Events(context.Background()) {
-		var l *trace.LostError
+		var l trace.LostError
 		if errors.As(err, &l) {
-			lost += l.Events
+			lost += uint64(l)
 			continue
 		}
 		qt.Assert(t, qt.IsNil(err))

@@ -18,7 +18,7 @@ import (
 func buckets(row trace.Row) []string {
 	all := row.Buckets
 	if row.Exponential != nil {
-		all = row.Exponential.Buckets()
+		all = row.Histogram(0)
 	}
 	var texts []string
 	for _, b := range all {

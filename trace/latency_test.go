@@ -96,42 +96,6 @@ func TestLatencyByArgument(t *testing.T) {
 	qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 3 * (900 - 5)}))
 }
 
-// An end that is never passed looks as if nothing happened.
-func TestLatencyEndsMustBeWatched(t *testing.T) {
-	testprog.RequireBPF(t)
-	testprog.LeakCheck(t)
-	path := testprog.Path(t, "target-pie")
-	for _, test := range []struct {
-		pair, by, doneBy string
-		want             string
-	}{
-		{"thre..twelve", "", "",
-			`.*: there is no pair of probes thre..twelve \(the names of no two probes end .*`},
-		{"gousdt_test:three..gousdt_test:twelv", "", "",
-			`.*: there is no pair of probes .*`},
-		{"three..sizes", "", "",
-			`option Aggregators\[0\]: Latency: Pair: no site of gousdt_test:sizes is watched: one of the patterns given to Open must match it.*`},
-		{"gousdt_test:sizes..gousdt_test:strings", "", "",
-			`option Aggregators\[0\]: Latency: Pair: no site of gousdt_test:s\w+ is watched: .*`},
-		{"three..twelve", "arg2", "arg99",
-			`option Aggregators\[0\]: Latency: Pair: no site of gousdt_test:twelve is watched: .*it must have the arguments.*`},
-		{"base", "", "", `.*there is no pair of probes base .*`},
-	} {
-		a := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Pair: elfnote.MustParsePairPattern(test.pair), By: test.by, DoneBy: test.doneBy,
-		}})
-		_, err := trace.Open(usdt.Target{Path: path}, aggregating(a),
-			elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
-		qt.Check(t, qt.ErrorMatches(err, test.want))
-	}
-	// They may be attached one after the other.
-	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-		Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve"),
-	}})))
-	attach(t, s, usdt.Target{Path: path}, "three", nil)
-	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
-}
-
 func TestLatencyFilterIsAboutTheEnd(t *testing.T) {
 	process := start(t, "target-pie")
 	a := trace.NewAggregator(trace.Aggregation{
@@ -144,4 +108,26 @@ func TestLatencyFilterIsAboutTheEnd(t *testing.T) {
 	process.Fire("inlined", 1)
 	process.Fire("specs", 1)
 	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), []string{"[3] 1 ?"}))
+}
+
+func TestLatencyNeedsAPair(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	path := testprog.Path(t, "target-pie")
+	for pair, want := range map[string]string{
+		"thre..twelve": `.*: there is no pair of probes thre..twelve \(the names of no two probes end .*`,
+		"base":         `.*there is no pair of probes base .*`,
+	} {
+		a := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+			Pair: elfnote.MustParsePairPattern(pair)}})
+		_, err := trace.Open(usdt.Target{Path: path}, aggregating(a),
+			elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
+		qt.Check(t, qt.ErrorMatches(err, want))
+	}
+	// They may be attached one after the other.
+	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+		Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve"),
+	}})))
+	attach(t, s, usdt.Target{Path: path}, "three", nil)
+	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
 }

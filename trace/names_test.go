@@ -11,6 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -131,7 +132,7 @@ func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
 			qt.Check(t, qt.IsNil(s.Close()))
 			continue
 		}
-		var option *trace.OptionError
+		var option *tracing.OptionError
 		qt.Check(t, qt.ErrorAs(err, &option))
 		qt.Check(t, qt.ErrorMatches(err, test.err))
 	}

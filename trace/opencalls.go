@@ -18,22 +18,6 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// An OpenCall is a call that has started and has not ended yet.
-type OpenCall struct {
-	// Pair is the pair of probes that measures the call, without their sites.
-	Pair elfnote.Pair
-
-	// Start is the hit that began the call, as Event.Start of a call that has
-	// ended. Where SessionOptions.Spans do not measure the call, but only an
-	// aggregation does, Site is nil, and there are no arguments. Command is
-	// that of now if the kernel has kept no other. PID and TID are 0 where
-	// those of events are, and TID also if the call is not one of a thread.
-	Start *Event
-
-	// Duration is how long the call has been going on.
-	Duration time.Duration
-}
-
 // OpenCalls returns the calls that have been going on for longer than a time,
 // the longest first: what hangs right now. They are those of all [Latency] that
 // the session measures, for Spans and for aggregations, as far as Filter and
@@ -42,14 +26,21 @@ type OpenCall struct {
 // if they have failed (see [Event.Failed]), or if their probes are not attached
 // any more.
 //
+// The events have what is known before the end: Start, Duration, which is how
+// long the call has been going on, and [Event.Pair]. Start is that of a call
+// that has ended, but Site is nil, and there are no arguments, where Spans do
+// not measure the call, only an aggregation does. Its Command is that of now
+// if the kernel has kept no other. PID and TID are 0 where those of events are,
+// and TID also if the call is not one of a thread.
+//
 // It works until [Session.Detach], and takes some 10 ms for each 10,000 threads
 // that have passed the probes.
-func (s *Session) OpenCalls(longer time.Duration) ([]OpenCall, error) {
+func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 	pairs := make(map[uint32]elfnote.Pair)
 	for _, a := range s.Attachments() {
 		maps.Copy(pairs, a.names)
 	}
-	var open []OpenCall
+	var open []*Event
 	err := s.use(func() (err error) {
 		decoder := newDecoder(&s.sites, false)
 		now, ok := readClocks()
@@ -64,12 +55,12 @@ func (s *Session) OpenCalls(longer time.Duration) ([]OpenCall, error) {
 			for all.Next(&key, &value) {
 				pid, _, pair := l.Caller(key)
 				for _, call := range l.Calls(value[:]) {
-					c := OpenCall{Pair: pairs[pair], Duration: now.monotonic - call.Began}
-					if c.Pair.Start.Name == "" || c.Duration <= longer ||
-						!s.mayCount(l, &call, pid, c.Duration) {
+					of, known := pairs[pair]
+					c := &Event{call: &of, Duration: now.monotonic - call.Began}
+					if !known || c.Duration <= longer || !s.mayCount(l, &call, pid, c.Duration) {
 						continue
 					}
-					if c.Start, err = s.openStart(decoder, l, key, &c.Pair, &call); err != nil {
+					if c.Start, err = s.openStart(decoder, l, key, &of, &call); err != nil {
 						return explain("reading the start of a call", err)
 					}
 					// Threads go on while their calls are read: what has
@@ -87,7 +78,7 @@ func (s *Session) OpenCalls(longer time.Duration) ([]OpenCall, error) {
 		}
 		return nil
 	})
-	slices.SortFunc(open, func(a, b OpenCall) int { return cmp.Compare(b.Duration, a.Duration) })
+	slices.SortFunc(open, func(a, b *Event) int { return cmp.Compare(b.Duration, a.Duration) })
 	return open, err
 }
 

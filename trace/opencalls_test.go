@@ -31,7 +31,7 @@ func TestOpenCalls(t *testing.T) {
 		open := openCalls(t, s, 0)
 		qt.Assert(t, qt.HasLen(open, 1))
 		call := open[0]
-		qt.Check(t, qt.Equals(call.Pair.String(), "gousdt_calls:left"))
+		qt.Check(t, qt.Equals(call.Pair().String(), "gousdt_calls:left"))
 		qt.Check(t, qt.Equals(call.Start.Probe, "gousdt_calls:left__start"))
 		qt.Check(t, qt.Equals(call.Start.PID, c.pid))
 		qt.Check(t, qt.Equals(call.Start.TID, c.pid))
@@ -144,7 +144,7 @@ func TestOpenCallsOfManyThreads(t *testing.T) {
 	}
 }
 
-func openCalls(t testing.TB, s *trace.Session, longer time.Duration) []trace.OpenCall {
+func openCalls(t testing.TB, s *trace.Session, longer time.Duration) []*trace.Event {
 	t.Helper()
 	open, err := s.OpenCalls(longer)
 	qt.Assert(t, qt.IsNil(err))

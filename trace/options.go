@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -105,13 +106,9 @@ type SessionOptions struct {
 	// Containers names the key "container" of aggregations: it is
 	// [container.Cgroups.Name] of the control group. Conditions can compare
 	// with it, too: container == "4c01db" is about the control groups that
-	// [container.Cgroups.IDs] returns when the session is made. The caller
-	// closes it after the session.
+	// [container.Cgroups.IDs] returns when the session is made. Events have a
+	// CgroupID then. The caller closes it after the session.
 	Containers *container.Cgroups
-
-	// CgroupIDs sets Event.CgroupID. It distinguishes containers also if the
-	// process has ended before the event is read.
-	CgroupIDs bool
 
 	// RingSize is the size of the ring buffer in bytes, rounded up to a power
 	// of two; 0 stands for 8 MiB. It is kernel memory that cannot be paged out.
@@ -288,7 +285,7 @@ func (o *SessionOptions) plan(
 		Captures: captures.of,
 		Batch:    o.Delay > 0,
 		Header:   !o.ArgumentsOnly,
-		Cgroup:   o.CgroupIDs,
+		Cgroup:   o.Containers != nil,
 
 		StartStacks: o.StartStacks,
 	}
@@ -367,7 +364,7 @@ func (o *SessionOptions) captures() (*captures, error) {
 	for i := range o.Captures {
 		c, err := o.Captures[i].parse(o.names())
 		if err != nil {
-			return nil, &OptionError{Field: "Captures", Index: i, Err: err}
+			return nil, &tracing.OptionError{Field: "Captures", Index: i, Err: err}
 		}
 		all.named = append(all.named, c)
 	}
@@ -405,14 +402,6 @@ func parseArgument(source string, names expr.Names) (expr.Term, error) {
 			Message: "an argument is expected: arg0, arg1, ..."}
 	}
 	return t, err
-}
-
-// hasGlobals reports whether variables of the program are captured.
-func (cs *captures) hasGlobals() bool {
-	return slices.ContainsFunc(cs.named, func(c parsedCapture) bool {
-		_, ok := c.arg.Global()
-		return ok
-	})
 }
 
 // globals returns the names in expressions of the variables that are captured

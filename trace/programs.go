@@ -113,7 +113,7 @@ func (s *Session) generate(
 			k.args = &found.Args[0]
 		}
 		call := pairs.calls[[2]string{found.Provider, found.Name}]
-		if len(w.globals) > 0 || s.captures.hasGlobals() || call != nil {
+		if len(w.globals) > 0 || len(s.captures.globals(found.Provider, found.Name)) > 0 || call != nil {
 			k.instruction = found.Instruction
 		}
 		this, ok := known[k]

@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -101,48 +100,23 @@ type rwLock interface {
 //
 // Open does what [New] and [Session.Attach] do, and returns their errors. The
 // [Attachment], which lists the sites that were skipped, is the only one in
-// [Session.Attachments]. In addition both ends of each [Latency] must be among
-// the probes that it watches. The error is an [*OptionError] otherwise.
+// [Session.Attachments].
 func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern) (*Session, error) {
 	s, err := New(opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.open(target, patterns); err != nil {
+	if _, err := s.Attach(target, nil, patterns...); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Session) open(target usdt.Target, patterns []elfnote.Pattern) error {
-	sel, err := usdt.Select(target, patterns...)
-	if err != nil {
-		return err
-	}
-	defer sel.Close()
-	a, err := s.Attach(usdt.Target{Selection: sel, MaxSites: target.MaxSites}, nil)
-	watched := &probeNames{}
-	if err == nil {
-		for _, site := range a.sites {
-			watched.add(&site.Site.Site)
-		}
-		return s.checkLatencies(watched, sel.File())
-	}
-	if errors.As(err, new(*PairError)) || s.opts.Filter == "" && errors.As(err, new(*FilteredError)) {
-		// Which end of a latency is not watched says more than that there is
-		// nothing to do.
-		return cmp.Or(s.checkLatencies(selectedNames(sel), sel.File()),
-			s.checkLatencies(watched, sel.File()), err)
-	}
-	return err
-}
-
 // New returns a session that watches nothing yet. It creates the session's
 // maps, so it needs the privileges of BPF. Nil options are the common case.
 //
 // Errors that a caller can tell apart:
-//   - [*OptionError]: an option is wrong.
 //   - [errors.ErrUnsupported]: the kernel does not support what an option asks
 //     for.
 //   - [*usdt.PermissionError]: a privilege is missing, or before Linux 5.11 the
@@ -186,9 +160,9 @@ func New(opts *SessionOptions) (*Session, error) {
 }
 
 // Validate returns what is wrong with the options, as far as that does not
-// depend on the kernel: an [*OptionError], which [New] would return too. It
-// needs no privileges and works on every system, to check a configuration
-// before it is used.
+// depend on the kernel, as an error that [New] would return too. It needs no
+// privileges and works on every system, to check a configuration before it is
+// used.
 func (o *SessionOptions) Validate() error {
 	s := &Session{opts: *o}
 	if o.Containers != nil { // which there are is known where the session is made
@@ -227,13 +201,11 @@ func (s *Session) parseOptions() (err error) {
 // Attach is all or nothing, except that sites that cannot be attached are
 // skipped: [Attachment.Skipped] lists them. Sites at which there is nothing to
 // do are left out: the filter cannot hold there, or with
-// [SessionOptions.NoEvents] no aggregation is about them.
+// [SessionOptions.NoEvents] no aggregation is about them. It is an error if none
+// remains.
 //
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
-//   - [*FilteredError]: there is nothing to do at any of the sites
-//   - [*PairError]: there is nothing to do since the file has no pair of probes
-//     that is to be measured
 //   - [*usdt.PermissionError]
 //   - [elfnote.ErrTooLarge]: the probes have more than about a million
 //     arguments, which no tool chain makes
@@ -261,9 +233,6 @@ func (s *Session) PerfEvents() int {
 	}
 	return n
 }
-
-// Mode returns how the session attaches programs. It is never [usdt.ModeAuto].
-func (s *Session) Mode() usdt.Mode { return s.mode }
 
 // Attachments returns the attachments that are not closed, in no particular
 // order.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -48,7 +49,7 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(),
 					testneeds.Patience(patience))
 				defer cancel()
-				var lost *trace.LostError
+				var lost trace.LostError
 				for event, err := range s.Events(ctx) {
 					switch {
 					case errors.As(err, &lost):
@@ -79,7 +80,7 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				qt.Check(t, qt.Equals(count[modest.PID], few))
 				qt.Check(t, qt.Equals(count[noisy.PID]+losses.Events, flood))
 				qt.Check(t,
-					qt.DeepEquals(owners, []trace.OwnerLoss{{CgroupID: id, Events: losses.Events}}))
+					qt.DeepEquals(owners, []tracing.OwnerLoss{{CgroupID: id, Events: losses.Events}}))
 			})
 		}
 	})
@@ -87,8 +88,8 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 
 func TestOwnerLossesArePrinted(t *testing.T) {
 	qt.Check(t,
-		qt.Equals(trace.OwnerLoss{CgroupID: 4711, Events: 12}.String(), "12 of cgroup 4711"))
-	qt.Check(t, qt.Equals(trace.OwnerLoss{User: 1000, Events: 12}.String(), "12 of user 1000"))
+		qt.Equals(tracing.OwnerLoss{CgroupID: 4711, Events: 12}.String(), "12 of cgroup 4711"))
+	qt.Check(t, qt.Equals(tracing.OwnerLoss{User: 1000, Events: 12}.String(), "12 of user 1000"))
 	testprog.RequireBPF(t)
 	s := newSession(t, &trace.SessionOptions{})
 	owners, err := s.LossesByOwner()

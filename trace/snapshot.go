@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -42,17 +43,14 @@ type Snapshot struct {
 // A Row is the result for one combination of keys.
 type Row struct {
 	// Keys are the values of the keys. The text of a key that is longer than
-	// the key's limit is cut, see [Value.Data].
+	// the key's limit is cut, see [Value.Data]. The value of "site" is the
+	// site's location in its file.
 	Keys []Value
 
 	// Stack is set if "stack" is a key: the addresses, the innermost first. The
 	// key's value is then the process whose addresses they are, and present if
 	// the kernel could walk the stack.
 	Stack []uint64
-
-	// Site is set if "site" is a key. The key's value is then the site's
-	// location in its file.
-	Site *Site
 
 	// Count is the number of hits.
 	Count uint64
@@ -66,12 +64,16 @@ type Row struct {
 	// has a Sum, too.
 	Sum, Min, Max Value
 
-	// Exponential is the histogram if it has exponential buckets.
-	Exponential *ExponentialHistogram
+	// Exponential is the histogram if it has exponential buckets, as this
+	// project's receiver exports it. Histogram returns its buckets.
+	Exponential *tracing.Exponential
 
 	// Buckets are the buckets of a histogram with a Step or Limits, in order,
 	// without the empty ones at either end.
 	Buckets []Bucket
+
+	// Site is set if "site" is a key.
+	Site *Site
 }
 
 // A Bucket of a histogram has the hits whose value is from Low to High, both
@@ -230,10 +232,7 @@ func (r *Row) Average() float64 {
 // result is the nearer of these. Where Min and Max are kept, it is between
 // them.
 func (r *Row) Quantile(q float64) float64 {
-	buckets := r.Buckets
-	if r.Exponential != nil {
-		buckets = r.Exponential.Buckets()
-	}
+	buckets := r.Histogram(0)
 	var all uint64
 	for i := range buckets {
 		all += buckets[i].Count
@@ -349,7 +348,7 @@ func (r *Row) clone() Row {
 	c := *r
 	c.Buckets = slices.Clone(c.Buckets)
 	if c.Exponential != nil {
-		c.Exponential = c.Exponential.clone()
+		c.Exponential = c.Exponential.Downscale(c.Exponential.Scale)
 	}
 	return c
 }
@@ -370,9 +369,9 @@ func (r *Row) merge(other *Row) {
 	}
 	switch {
 	case r.Exponential != nil && other.Exponential != nil:
-		r.Exponential.add(other.Exponential)
+		r.Exponential.Add(other.Exponential)
 	case other.Exponential != nil:
-		r.Exponential = other.Exponential.clone()
+		r.Exponential = other.Exponential.Downscale(other.Exponential.Scale)
 	}
 	for _, b := range other.Buckets {
 		i, found := slices.BinarySearchFunc(r.Buckets, b, func(a, b Bucket) int {

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -39,10 +40,10 @@ import (
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured on its own,
 	// and the probes that end a call that fails: see [Event.Failed]. The
-	// session must watch both probes of a pair. [Open] checks that it does. If
-	// the pattern is START..DONE, names both providers and has no wildcards,
-	// the two can be in different files, or attached one after the other.
-	// Otherwise one attachment has to have both.
+	// session must watch both probes of a pair. If the pattern is START..DONE,
+	// names both providers and has no wildcards, the two can be in different
+	// files, or attached one after the other. Otherwise one attachment has to
+	// have both.
 	//
 	// It can also be the name of a [providers.Call] that
 	// SessionOptions.Definitions have, such as postgresql:statement, which
@@ -253,7 +254,7 @@ func (s *Session) parseSpans() error {
 	for i := range s.opts.Spans {
 		l, err := s.latency(&s.opts.Spans[i])
 		if err != nil {
-			return &OptionError{Field: "Spans", Index: i, Err: err}
+			return &tracing.OptionError{Field: "Spans", Index: i, Err: err}
 		}
 		l.Spans = true
 		if l.SavedSize, err = s.opts.savedSize(); err != nil {
@@ -320,7 +321,7 @@ func (s *Session) parseStartConditions() error {
 			continue
 		}
 		if a.Where.IsOfSpan() && a.Latency == nil {
-			return &OptionError{Field: "Aggregators", Index: i,
+			return &tracing.OptionError{Field: "Aggregators", Index: i,
 				Err: optionError("Where", errNoSpan)}
 		}
 		number = a.Where.NumberAtStart(number)
@@ -489,7 +490,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 				return found, nil // the file has a pair whose ends are not both selected
 			}
 		}
-		found.missing = newPairError(s.latencies[0].pair, &names.Listing)
+		found.missing = tracing.NewPairError(s.latencies[0].pair, &names.Listing)
 	}
 	return found, nil
 }
@@ -519,10 +520,6 @@ func selectedNames(sel *usdt.Selection) *probeNames {
 		names.add(&site.Site)
 	}
 	return &names
-}
-
-func (p *probeNames) has(probe *elfnote.Probe) bool {
-	return p.known[[2]string{probe.Provider, probe.Name}]
 }
 
 // maxNames is how many probes of a file an error about its pairs knows. The
@@ -628,58 +625,6 @@ func (s *Session) endPairs(a *Attachment) {
 		})
 		return err // then calls are told as lost that are not
 	})
-}
-
-// checkLatencies returns an error unless both ends of each latency are watched.
-// With one end alone it would look as if nothing happened.
-func (s *Session) checkLatencies(watched *probeNames, file *elfnote.File) error {
-	for i := range s.opts.Spans {
-		if err := s.checkPairs(watched, &s.opts.Spans[i], file); err != nil {
-			return fmt.Errorf("option %w", &OptionError{Field: "Spans", Index: i,
-				Err: optionError("Pair", err)})
-		}
-	}
-	for i, aggregator := range s.opts.Aggregators {
-		if l := aggregator.definition.Latency; l != nil {
-			if err := s.checkPairs(watched, l, file); err != nil {
-				err = optionError("Latency", optionError("Pair", err))
-				return fmt.Errorf("option %w",
-					&OptionError{Field: "Aggregators", Index: i, Err: err})
-			}
-		}
-	}
-	return nil
-}
-
-// checkPairs returns an error unless both ends of some pair are watched.
-func (s *Session) checkPairs(watched *probeNames, of *Latency, file *elfnote.File) error {
-	l, err := s.latency(of)
-	if err != nil {
-		return err
-	}
-	for _, pair := range l.find(watched) {
-		if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
-			return nil
-		}
-	}
-	names, err := namesOf(file)
-	if err != nil {
-		return err
-	}
-	var missing *elfnote.Probe
-	for _, pair := range l.find(names) {
-		if missing = &pair.Done; !watched.has(&pair.Start) {
-			missing = &pair.Start
-		}
-	}
-	switch {
-	case missing != nil && l.call != nil:
-		return fmt.Errorf("no probe that starts %s is watched with its end: the patterns given to Open must match both", l.pair)
-	case missing != nil && len(missing.Sites) > 0:
-		return fmt.Errorf("no site of %s:%s is watched: one of the patterns given to Open must match it, and it must have the arguments "+
-			"that are named", missing.Provider, missing.Name)
-	}
-	return newPairError(l.pair, &names.Listing)
 }
 
 // isOfSpan reports whether a term makes sense only between two probes.

@@ -5,49 +5,16 @@ package trace
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
-
-// Stats is what a session costs, as the kernel accounts for it.
-type Stats struct {
-	// Programs are the programs that are attached.
-	Programs []ProgramStats
-	// MapMemory is how much memory of the kernel all maps of the session take,
-	// in bytes. It is an estimate before Linux 6.4.
-	MapMemory uint64
-}
-
-// ProgramStats is what the kernel says of a generated program.
-type ProgramStats struct {
-	// Name is the name of the program: a system profiler shows it as
-	// bpf_prog_TAG_NAME.
-	Name string
-	ID   ebpf.ProgramID
-	// Instructions is how many instructions of 8 bytes the verifier left. It is
-	// 0 if the kernel does not say.
-	Instructions int
-	// Memory is how much memory of the kernel the program takes, in bytes.
-	Memory uint64
-
-	// Runs and Time are how often and how long the program has run while
-	// SessionOptions.Statistics was set, by this process or by another one.
-	// Time includes about 20 ns of measuring for each run.
-	Runs uint64
-	Time time.Duration
-	// Missed is the number of hits at which the program did not run because it,
-	// or another BPF program, was running on the processor already. The kernel
-	// counts them from Linux 5.12 on.
-	Missed uint64
-}
 
 // Losses counts hits that are not in the events or aggregations of a session.
 // No other hits are missing.
@@ -140,27 +107,10 @@ func (s *Session) readLosses(l *Losses) (err error) {
 // have put nothing into a full ring buffer for longest are forgotten.
 const maxOwners = 4096
 
-// An OwnerLoss says whose events found no room in the ring buffer.
-type OwnerLoss struct {
-	// CgroupID is the ID of the control group, 0 if it is the root: then User
-	// says whose processes they are.
-	CgroupID uint64
-	User     uint32
-	Events   uint64
-}
-
-// String returns "12 of cgroup 4711" or "12 of user 1000".
-func (l OwnerLoss) String() string {
-	if l.CgroupID != 0 {
-		return fmt.Sprintf("%d of cgroup %d", l.Events, l.CgroupID)
-	}
-	return fmt.Sprintf("%d of user %d", l.Events, l.User)
-}
-
 // LossesByOwner returns whose events found no room in the ring buffer, those
 // with the most first. It is empty without [SessionOptions.ShareRing], and of
 // thousands of owners some may be missing. It works until [Session.Close].
-func (s *Session) LossesByOwner() (losses []OwnerLoss, err error) {
+func (s *Session) LossesByOwner() (losses []tracing.OwnerLoss, err error) {
 	if s.owners == nil {
 		return nil, nil
 	}
@@ -169,7 +119,7 @@ func (s *Session) LossesByOwner() (losses []OwnerLoss, err error) {
 		var state bpfgen.OwnerState
 		all := s.owners.Iterate()
 		for all.Next(&owner, &state) {
-			loss := OwnerLoss{CgroupID: owner, Events: state.Lost}
+			loss := tracing.OwnerLoss{CgroupID: owner, Events: state.Lost}
 			if owner&bpfgen.UserOwner != 0 {
 				loss.CgroupID, loss.User = 0, uint32(owner)
 			}
@@ -182,23 +132,24 @@ func (s *Session) LossesByOwner() (losses []OwnerLoss, err error) {
 		}
 		return nil
 	})
-	slices.SortFunc(losses, func(a, b OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+	slices.SortFunc(losses, func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
 	return losses, err
 }
 
 // Stats asks the kernel what the session costs. It works until
 // [Session.Close].
-func (s *Session) Stats() (*Stats, error) {
-	stats := &Stats{}
+func (s *Session) Stats() (*tracing.Stats, error) {
+	stats := &tracing.Stats{}
 	for _, prog := range s.programs.all() {
-		p, err := programStats(prog)
+		p, err := tracing.StatsOf(prog)
 		prog.Close()
 		if err != nil {
 			return nil, explain("asking the kernel for a program", err)
 		}
-		stats.Programs = append(stats.Programs, *p)
+		stats.Programs = append(stats.Programs, p)
 	}
-	slices.SortFunc(stats.Programs, func(a, b ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(stats.Programs,
+		func(a, b tracing.ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
 
 	err := s.use(func() error {
 		for _, m := range s.maps() {
@@ -216,25 +167,6 @@ func (s *Session) Stats() (*Stats, error) {
 		return nil
 	})
 	return stats, err
-}
-
-func programStats(prog *ebpf.Program) (*ProgramStats, error) {
-	info, err := prog.Info()
-	if err != nil {
-		return nil, err
-	}
-	measured, err := prog.Stats()
-	if err != nil {
-		return nil, err
-	}
-	p := &ProgramStats{Name: info.Name, Runs: measured.RunCount, Time: measured.Runtime,
-		Missed: measured.RecursionMisses}
-	p.ID, _ = info.ID()
-	p.Memory, _ = info.Memlock()
-	if size, err := info.TranslatedSize(); err == nil {
-		p.Instructions = size / 8
-	}
-	return p, nil
 }
 
 // statsRunTime is BPF_STATS_RUN_TIME of linux/bpf.h, which package unix has on

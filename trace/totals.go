@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -34,7 +35,7 @@ type total struct {
 	owner uint64
 	owned bool // the owner is known
 
-	buckets ExponentialBuckets // of a histogram of either kind, by their numbers
+	buckets tracing.Buckets // of a histogram of either kind, by their numbers
 }
 
 // index returns the index that an accumulator has in an array, or would have
@@ -178,7 +179,7 @@ func (a *aggregation) dropRows() {
 		a.totals.disown(t.total)
 		a.totals.other.row.merge(&t.row)
 		for i, count := range t.buckets.Counts {
-			a.totals.other.buckets.add(t.buckets.Offset+i, count)
+			a.totals.other.buckets.Add(t.buckets.Offset+i, count)
 		}
 	}
 	a.totals.dropped = true
@@ -192,7 +193,7 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 		if index < 0 || index >= a.Histogram.Buckets() {
 			return
 		}
-		t.buckets.add(index, added.count)
+		t.buckets.Add(index, added.count)
 		// Values of a bucket with a sign have a sum with a sign.
 		class = bpfgen.ClassUnsigned
 		within.low, within.high, within.lowNegative, within.highNegative = a.Histogram.Bounds(index)
@@ -249,18 +250,18 @@ func (a *aggregation) finished(t *total) (Row, error) {
 	return row, nil
 }
 
-func (a *aggregation) exponential(t *total) *ExponentialHistogram {
+func (a *aggregation) exponential(t *total) *tracing.Exponential {
 	zero, shift := a.Histogram.Zero(), a.Histogram.Shift()
-	h := &ExponentialHistogram{Scale: a.Histogram.Scale, unit: a.Histogram.Unit}
+	h := &tracing.Exponential{Scale: a.Histogram.Scale, Unit: a.Histogram.Unit}
 	for i, count := range t.buckets.Counts {
 		switch bucket := t.buckets.Offset + i; {
 		case count == 0:
 		case bucket == zero:
 			h.Zero = count
 		case bucket > zero:
-			h.Positive.add(bucket-zero-2-shift, count)
+			h.Positive.Add(bucket-zero-2-shift, count)
 		default:
-			h.Negative.add(zero-bucket-2-shift, count)
+			h.Negative.Add(zero-bucket-2-shift, count)
 		}
 	}
 	return h
@@ -431,56 +432,20 @@ func (v Value) extension() uint64 {
 	return 0
 }
 
-// An ExponentialHistogram has the buckets that OpenTelemetry and the Prometheus
-// native histograms define, as the kernel has kept them. With base =
-// 2^(2^-Scale), the bucket of index i has the values above base^i up to and
-// including base^(i+1).
-type ExponentialHistogram struct {
-	// Scale is from 0 to 4. It is 3 unless Histogram.PerDoubling says
-	// otherwise.
-	Scale int
-
-	// Zero is how many hits had the value 0.
-	Zero uint64
-
-	// Positive are the buckets of values above 0, Negative those of values
-	// below 0, by their absolute value.
-	Positive, Negative ExponentialBuckets
-
-	unit uint64 // Histogram.Unit
-}
-
-// ExponentialBuckets are the counts of buckets whose indices follow each other.
-// The first and the last count are not 0.
-type ExponentialBuckets struct {
-	// Offset is the index of the first bucket. The value 1 has the index -1.
-	Offset int
-	Counts []uint64
-}
-
-// Downscale returns the histogram with a lower scale: each bucket has those of
-// 2^(difference) buckets, so that nothing is lost but precision. It returns a
-// copy if the scale is not lower.
-func (h *ExponentialHistogram) Downscale(scale int) *ExponentialHistogram {
-	scale = max(scale, 0)
-	if scale >= h.Scale {
-		return h.clone()
+// Histogram returns the buckets of the histogram, with so many exponential
+// buckets from a number to its double: 1, 2, 4, 8 or 16, at most as many as
+// were kept; 0 stands for that. They are in the order of their values, without
+// the empty ones at either end. Each has the least and the greatest integer
+// that belongs to it; exponential buckets without an integer are left out.
+func (r *Row) Histogram(perDoubling int) []Bucket {
+	h := r.Exponential
+	if h == nil {
+		return r.Buckets
 	}
-	d := &ExponentialHistogram{Scale: scale, Zero: h.Zero, unit: h.unit}
-	for _, side := range []struct{ from, to *ExponentialBuckets }{{&h.Positive, &d.Positive},
-		{&h.Negative, &d.Negative}} {
-		for i, count := range side.from.Counts {
-			side.to.add((side.from.Offset+i)>>(h.Scale-scale), count)
-		}
+	if perDoubling > 0 {
+		h = h.Downscale(bits.Len(uint(perDoubling)) - 1)
 	}
-	return d
-}
-
-// Buckets returns the buckets in the order of their values, with the least and
-// the greatest integer of each, without the empty ones at either end. Buckets
-// in which there is no integer are left out.
-func (h *ExponentialHistogram) Buckets() []Bucket {
-	b := &bpfgen.Histogram{Scale: h.Scale, Unit: h.unit}
+	b := &bpfgen.Histogram{Scale: h.Scale, Unit: h.Unit}
 	zero, one := b.Zero(), b.Shift()+2
 	first, last := zero, zero
 	if h.Zero == 0 {
@@ -498,61 +463,15 @@ func (h *ExponentialHistogram) Buckets() []Bucket {
 		bucket := Bucket{Low: bound(low, lowNegative), High: bound(high, highNegative)}
 		switch {
 		case n < zero:
-			bucket.Count = h.Negative.at(zero - one - n)
+			bucket.Count = h.Negative.At(zero - one - n)
 		case n == zero:
 			bucket.Count = h.Zero
 		default:
-			bucket.Count = h.Positive.at(n - zero - one)
+			bucket.Count = h.Positive.At(n - zero - one)
 		}
 		if bucket.Count > 0 || compareValues(bucket.Low, bucket.High) <= 0 {
 			all = append(all, bucket)
 		}
 	}
 	return all
-}
-
-// at returns the count of an index.
-func (b *ExponentialBuckets) at(index int) uint64 {
-	if i := index - b.Offset; i >= 0 && i < len(b.Counts) {
-		return b.Counts[i]
-	}
-	return 0
-}
-
-func (h *ExponentialHistogram) clone() *ExponentialHistogram {
-	c := *h
-	c.Positive.Counts, c.Negative.Counts = slices.Clone(c.Positive.Counts),
-		slices.Clone(c.Negative.Counts)
-	return &c
-}
-
-// add adds another histogram. The scale becomes the lower one.
-func (h *ExponentialHistogram) add(other *ExponentialHistogram) {
-	scale := min(h.Scale, other.Scale)
-	*h = *h.Downscale(scale)
-	other = other.Downscale(scale)
-	h.Zero += other.Zero
-	for i, count := range other.Positive.Counts {
-		h.Positive.add(other.Positive.Offset+i, count)
-	}
-	for i, count := range other.Negative.Counts {
-		h.Negative.add(other.Negative.Offset+i, count)
-	}
-}
-
-// add adds to the bucket of an index.
-func (b *ExponentialBuckets) add(index int, count uint64) {
-	switch {
-	case count == 0:
-		return
-	case len(b.Counts) == 0:
-		b.Offset = index
-	case index < b.Offset:
-		b.Counts = slices.Concat(make([]uint64, b.Offset-index), b.Counts)
-		b.Offset = index
-	}
-	if missing := index - b.Offset - len(b.Counts) + 1; missing > 0 {
-		b.Counts = append(b.Counts, make([]uint64, missing)...)
-	}
-	b.Counts[index-b.Offset] += count
 }

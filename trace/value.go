@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"unsafe"
@@ -34,18 +33,6 @@ const (
 	// example because it was paged out.
 	Unreadable
 )
-
-// String returns "unsigned", "signed", "float", "text", "bytes", "unavailable"
-// or "unreadable".
-func (k Kind) String() string {
-	if int(k) < len(kinds) {
-		return kinds[k]
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
-
-var kinds = [...]string{Unsigned: "unsigned", Signed: "signed", Float: "float", Text: "text",
-	Bytes: "bytes", Unavailable: "unavailable", Unreadable: "unreadable"}
 
 // valueState says whether there is a value.
 type valueState uint8

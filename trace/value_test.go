@@ -57,16 +57,6 @@ func TestValueStringCanBeReadBack(t *testing.T) {
 	qt.Assert(t, qt.Equals(back, string(all)))
 }
 
-func TestKindsHaveNames(t *testing.T) {
-	var names []string
-	for kind := Unsigned; kind <= Unreadable; kind++ {
-		names = append(names, kind.String())
-	}
-	qt.Check(t, qt.DeepEquals(names, []string{"unsigned", "signed", "float", "text", "bytes",
-		"unavailable", "unreadable"}))
-	qt.Check(t, qt.Equals(Kind(9).String(), "Kind(9)"))
-}
-
 func TestNewValues(t *testing.T) {
 	qt.Check(t, qt.Equals(ValueOf("a\x00b").String(), `a\x00b`))
 	qt.Check(t, qt.Equals(ValueOf(int64(-1)).String(), "-1"))

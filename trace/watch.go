@@ -57,39 +57,20 @@ type Watch struct {
 	follower *follow.Follower[*watchedFile, *Attachment]
 }
 
-// Watch watches the probes that match any of the patterns, or all probes if
-// there is no pattern, wherever a process maps a file that has such probes. It
-// begins with the first Sync, SyncAll or Run. It ends with Close, and with
-// Detach or Close of the session.
+// WatchSessions watches probes for one session or more, wherever a process maps
+// a file that has such probes. It begins with the first Sync, SyncAll or Run.
+// It ends with Close, and as soon as one of the sessions is detached or closed.
+// The processes are scanned once for all sessions, and files are read once.
 //
-// Sites that cannot be attached are skipped: [Attachment.Skipped] lists them.
+// What a scan finds is attached session by session, in their order. A file that
+// cannot be attached to one of them does not affect the others. Sites that
+// cannot be attached are skipped: [Attachment.Skipped] lists them. What makes
+// room for what, and what is tried again, is as for [usdt.Manager.Watch], and
+// so is changed.
 //
-// If the system's limits on open files or memory leave no room, the Watch first
-// detaches files that no process maps any more. What still fails is tried again
-// before each scan of all processes, by SyncAll and Run, unless the file or the
-// session is to blame. What lacked room is tried again also as soon as the
-// Watch has detached something. Retries take no more than about 100 ms at a
-// time: the rest is tried next time.
-//
-// changed, if not nil, is told what was attached and detached, and what went
-// wrong, as by [usdt.Manager.Watch].
-//
-// The error wraps [os.ErrClosed] if the session is closed or detached. Another
+// The error wraps [os.ErrClosed] if a session is closed or detached. Another
 // error says that with PerProcess the PIDs of Proc.FS have to be those of this
 // process's own PID namespace.
-func (s *Session) Watch(
-	opts *usdt.WatchOptions, changed func(*WatchChanges), patterns ...elfnote.Pattern,
-) (*Watch, error) {
-	return WatchSessions(opts, changed, WatchSession{Session: s, Patterns: patterns})
-}
-
-// WatchSessions is [Session.Watch] for several sessions, whose events differ.
-// The processes are scanned once for all of them, and files are read once. The
-// Limits are those of all together.
-//
-// What a scan finds to attach is attached session by session, in their order. A
-// file that cannot be attached to one of them does not affect the others. The
-// Watch ends as soon as one of the sessions is detached or closed.
 func WatchSessions(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions ...WatchSession,
 ) (*Watch, error) {
@@ -159,13 +140,6 @@ func (w *Watch) Stats() usdt.WatchStats {
 		Descriptors:  counts.Descriptors,
 		OverLimit:    counts.OverLimit, Waiting: counts.Waiting,
 	}
-}
-
-// Attachments returns what is attached now, in no order. It does not return
-// what is being detached, as [Session.Attachments] does.
-func (w *Watch) Attachments() []*Attachment {
-	return slices.DeleteFunc(w.follower.Attachments(),
-		func(a *Attachment) bool { return a.isClosed() })
 }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is

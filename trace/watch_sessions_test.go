@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -100,7 +101,7 @@ func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 	qt.Assert(t, qt.HasLen(changes.Attached, 1))
 	qt.Assert(t, qt.HasLen(changes.Errors, 1))
 	qt.Check(t, qt.ErrorMatches(changes.Errors[0], "none: attaching to .*/target-pie .*"))
-	var filtered *trace.FilteredError
+	var filtered *tracing.FilteredError
 	qt.Check(t, qt.ErrorAs(changes.Errors[0], &filtered))
 	process.fires(t, three)
 }

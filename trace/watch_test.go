@@ -124,18 +124,6 @@ func (p *traced) fires(t *testing.T, s *trace.Session) {
 	qt.Assert(t, qt.Equals(event.Site.File, p.path))
 }
 
-func TestAttachmentString(t *testing.T) {
-	process := proc.Process{}
-	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(),
-		"/bin/program in every process"))
-	process.PID = 7
-	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(),
-		"/bin/program in process 7"))
-	process.Command = "worker"
-	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(),
-		"/bin/program in process 7 (worker)"))
-}
-
 func TestWatchFollowsProcesses(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {

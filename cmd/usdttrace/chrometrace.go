@@ -168,7 +168,7 @@ func (p *tracePrinter) nameThread(e *trace.Event) {
 }
 
 // open writes calls that go on as slices without an end.
-func (p *tracePrinter) open(calls []trace.OpenCall) {
+func (p *tracePrinter) open(calls []*trace.Event) {
 	for i := range calls {
 		start := calls[i].Start
 		p.nameThread(start)

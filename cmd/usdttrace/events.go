@@ -180,7 +180,7 @@ type printer interface {
 	pairs(file string, pairs []elfnote.Pair)
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)
-	open([]trace.OpenCall)
+	open([]*trace.Event)
 	summary(*summary)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -232,8 +233,8 @@ const maxTold = 10_000
 func (f *follower) warn(err error) {
 	t := f.tracer
 	var failed *usdt.WatchError
-	var filtered *trace.FilteredError
-	var unpaired *trace.PairError
+	var filtered *tracing.FilteredError
+	var unpaired *tracing.PairError
 	switch {
 	case errors.As(err, &unpaired):
 		t.targets.setFiltered(&nothingError{unpaired})

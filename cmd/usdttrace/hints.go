@@ -15,6 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -24,7 +25,7 @@ import (
 // privilege it names that, and says how to run the command.
 func explain(err error) string {
 	var denied *usdt.PermissionError
-	var filtered *trace.FilteredError
+	var filtered *tracing.FilteredError
 	switch {
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
@@ -48,7 +49,7 @@ func explain(err error) string {
 // named returns an error about an option of the session as one about the flag
 // that sets it.
 func (t *tracer) named(err error) error {
-	var option *trace.OptionError
+	var option *tracing.OptionError
 	if !errors.As(err, &option) {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/symbolname"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
@@ -189,7 +190,7 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 
 // exponential adds a histogram with the names that OpenTelemetry's protocol has
 // for its parts.
-func (p *jsonPrinter) exponential(h *trace.ExponentialHistogram) {
+func (p *jsonPrinter) exponential(h *tracing.Exponential) {
 	j := &p.json
 	j.Key("exponential")
 	j.Begin('{')
@@ -197,7 +198,7 @@ func (p *jsonPrinter) exponential(h *trace.ExponentialHistogram) {
 	j.Unsigned("zero_count", h.Zero)
 	for _, side := range []struct {
 		name    string
-		buckets *trace.ExponentialBuckets
+		buckets *tracing.Buckets
 	}{{"positive", &h.Positive}, {"negative", &h.Negative}} {
 		j.Key(side.name)
 		j.Begin('{')
@@ -244,7 +245,7 @@ func (p *jsonPrinter) summary(s *summary) {
 }
 
 // lostBy says whose events were lost.
-func (p *jsonPrinter) lostBy(owners []trace.OwnerLoss) {
+func (p *jsonPrinter) lostBy(owners []tracing.OwnerLoss) {
 	j := &p.json
 	j.Key("lost_by")
 	j.Begin('[')

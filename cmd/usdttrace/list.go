@@ -12,6 +12,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -218,7 +219,7 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 			found = found || len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}
 		if !found {
-			return &nothingError{&trace.PairError{Pattern: p,
+			return &nothingError{&tracing.PairError{Pattern: p,
 				Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}}
 		}
 	}
@@ -325,7 +326,7 @@ func withPairs(target usdt.Target, wanted elfnote.PairPattern, err error) error 
 	if len(pairs) == 0 {
 		return err
 	}
-	return fmt.Errorf("%s: %w", sel.Name(), &trace.PairError{Pattern: wanted, Pairs: pairs})
+	return fmt.Errorf("%s: %w", sel.Name(), &tracing.PairError{Pattern: wanted, Pairs: pairs})
 }
 
 // parsePair reads the pattern of a pair.

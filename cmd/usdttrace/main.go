@@ -21,6 +21,7 @@ import (
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -140,7 +141,7 @@ type tracer struct {
 	took   time.Duration    // from start to the end
 	before losses           // at the start
 	lost   losses           // from start to the end
-	going  []trace.OpenCall // at the end
+	going  []*trace.Event   // at the end
 	quit   <-chan os.Signal // SIGQUIT asks for the calls that go on
 
 	missing    uint64 // events that were reported as lost
@@ -396,8 +397,7 @@ func (t *tracer) open() error {
 		case err == nil && t.containers.Err() != nil && (byContainer || ofContainer):
 			t.messages.Warn("containers that end soon may have no name: %v", t.containers.Err())
 		}
-		opts.Containers, opts.CgroupIDs = t.containers, o.json && t.containers != nil &&
-			!o.aggregates()
+		opts.Containers = t.containers
 	}
 	t.session, err = trace.New(opts)
 	if err != nil && o.command != nil && t.followsAlone(opts, err) {
@@ -417,7 +417,7 @@ func (t *tracer) open() error {
 // followsAlone has the session watch the command without its descendants, where
 // the kernel cannot follow them: an error says so.
 func (t *tracer) followsAlone(opts *trace.SessionOptions, err error) bool {
-	var option *trace.OptionError
+	var option *tracing.OptionError
 	if !errors.As(err, &option) || option.Field != "Family" {
 		return false
 	}
@@ -470,11 +470,11 @@ func (t *tracer) collectEvents(
 	for event, err := range t.session.Events(ctx) {
 		if err != nil {
 			// Not before: the variable is an allocation.
-			var lost *trace.LostError
+			var lost trace.LostError
 			if !errors.As(err, &lost) {
 				return true, err
 			}
-			t.missing += lost.Events
+			t.missing += uint64(lost)
 			if !t.warnedLost && t.missing > t.before.Events { // others came while sites were attached
 				t.warnedLost = true
 				advice := "--buffer, --where and --count"

@@ -20,7 +20,7 @@ const openFor = time.Second
 func (o *options) measuresCalls() bool { return o.slow != nil || o.latency != nil }
 
 // askOpen asks for the calls that go on.
-func (t *tracer) askOpen() []trace.OpenCall {
+func (t *tracer) askOpen() []*trace.Event {
 	if !t.options.measuresCalls() {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (t *tracer) askOpen() []trace.OpenCall {
 }
 
 // printOpen prints calls that go on, those that have been for longest.
-func (t *tracer) printOpen(open []trace.OpenCall) {
+func (t *tracer) printOpen(open []*trace.Event) {
 	if t.stacks != nil {
 		t.stacks.Refresh()
 	}

@@ -102,11 +102,11 @@ func (p *textPrinter) call(start *trace.Event, d time.Duration, name, state stri
 const maxOpen = 20
 
 // open prints calls that go on.
-func (p *textPrinter) open(calls []trace.OpenCall) {
+func (p *textPrinter) open(calls []*trace.Event) {
 	p.headed = p.headed && !p.tracer.options.aggregates() // after a table there is a new header
 	for i := range calls[:min(len(calls), maxOpen)] {
-		c := &calls[i]
-		b := append(p.call(c.Start, c.Duration, terminal.Escape(cutPair(c.Pair)), "open"), '\n')
+		c := calls[i]
+		b := append(p.call(c.Start, c.Duration, terminal.Escape(cutPair(c.Pair())), "open"), '\n')
 		if p.tracer.options.starts {
 			b = p.framesOf(b, c.Start)
 		}
@@ -207,16 +207,16 @@ func (p *jsonPrinter) span(e *trace.Event) {
 }
 
 // open prints an object for each call that goes on.
-func (p *jsonPrinter) open(calls []trace.OpenCall) {
+func (p *jsonPrinter) open(calls []*trace.Event) {
 	for i := range calls {
-		c := &calls[i]
+		c := calls[i]
 		j := p.begin("open_call")
 		j.Time("time", c.Start.Time)
 		j.Signed("monotonic_ns", int64(c.Start.Monotonic))
 		j.Signed("duration_ns", int64(c.Duration/time.Nanosecond))
 		j.Members(p.thread.of(c.Start))
 		p.container(c.Start.CgroupID)
-		j.Text("pair", cutPair(c.Pair))
+		j.Text("pair", cutPair(c.Pair()))
 		if c.Start.Site != nil {
 			j.Key("start")
 			j.Begin('{')

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -27,7 +28,7 @@ type summary struct {
 	sampled uint64 // events, whatever was aggregated
 	weight  uint64 // how many hits these stand for
 	losses  trace.Losses
-	owners  []trace.OwnerLoss // whose events were lost
+	owners  []tracing.OwnerLoss // whose events were lost
 
 	late []*lateFile
 
@@ -45,7 +46,8 @@ type summary struct {
 
 // report prints what is known at the end.
 func (t *tracer) report() error {
-	s := &summary{mode: t.session.Mode().String(), took: t.took, sampled: t.events.Load(),
+	mode, _ := t.options.mode.Resolve() // the session has it
+	s := &summary{mode: mode.String(), took: t.took, sampled: t.events.Load(),
 		weight: t.weight.Load()}
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
@@ -175,8 +177,8 @@ func (s *summary) text() string {
 // losses is what was lost up to a moment.
 type losses struct {
 	trace.Losses
-	owners []trace.OwnerLoss // whose events were lost, the most first
-	err    error             // why it is not known
+	owners []tracing.OwnerLoss // whose events were lost, the most first
+	err    error               // why it is not known
 }
 
 // askLosses asks what has been lost so far.
@@ -200,23 +202,23 @@ func (l losses) since(before losses) losses {
 	less(&l.Replaced, before.Replaced)
 	less(&l.Unmatched, before.Unmatched)
 
-	earlier := make(map[trace.OwnerLoss]uint64, len(before.owners))
+	earlier := make(map[tracing.OwnerLoss]uint64, len(before.owners))
 	for _, loss := range before.owners {
 		earlier[ownerOf(loss)] = loss.Events
 	}
-	var owners []trace.OwnerLoss
+	var owners []tracing.OwnerLoss
 	for _, loss := range l.owners {
 		if less(&loss.Events, earlier[ownerOf(loss)]); loss.Events > 0 {
 			owners = append(owners, loss)
 		}
 	}
 	slices.SortStableFunc(owners,
-		func(a, b trace.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+		func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
 	l.owners = owners
 	return l
 }
 
-func ownerOf(loss trace.OwnerLoss) trace.OwnerLoss {
+func ownerOf(loss tracing.OwnerLoss) tracing.OwnerLoss {
 	loss.Events = 0
 	return loss
 }
@@ -225,7 +227,7 @@ func ownerOf(loss trace.OwnerLoss) trace.OwnerLoss {
 // that are attached, so it has to be asked before any is detached.
 type costs struct {
 	mu       sync.Mutex
-	programs map[ebpf.ProgramID]trace.ProgramStats
+	programs map[ebpf.ProgramID]tracing.ProgramStats
 	maps     uint64           // memory of all maps, in bytes
 	watch    *usdt.WatchStats // nil if no processes are followed
 }
@@ -243,7 +245,7 @@ func (c *costs) ask(t *tracer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.programs == nil {
-		c.programs = make(map[ebpf.ProgramID]trace.ProgramStats)
+		c.programs = make(map[ebpf.ProgramID]tracing.ProgramStats)
 	}
 	for _, p := range stats.Programs {
 		c.programs[p.ID] = p
@@ -256,10 +258,10 @@ func (c *costs) ask(t *tracer) {
 }
 
 // all returns the programs in the order in which they were loaded.
-func (c *costs) all() []trace.ProgramStats {
+func (c *costs) all() []tracing.ProgramStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []trace.ProgramStats
+	var all []tracing.ProgramStats
 	for _, id := range slices.Sorted(maps.Keys(c.programs)) {
 		all = append(all, c.programs[id])
 	}
@@ -275,7 +277,7 @@ func (c *costs) memory() (programs, maps uint64) {
 }
 
 // perRun returns how long a program runs, on average, in nanoseconds.
-func perRun(p *trace.ProgramStats) float64 {
+func perRun(p *tracing.ProgramStats) float64 {
 	if p.Runs == 0 {
 		return 0
 	}

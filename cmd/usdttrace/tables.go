@@ -527,15 +527,12 @@ const maxEmpty = 3
 // histogram draws the buckets of a row: exponential ones with bounds that are
 // powers of two, which is what one can see.
 func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.Row) {
-	buckets, format := row.Buckets, plainBound
+	buckets, format := row.Histogram(1), plainBound
 	switch {
 	case row.Exponential != nil && a.duration:
 		format = exponentialDuration
 	case a.duration:
 		format = durationBound
-	}
-	if row.Exponential != nil {
-		buckets = row.Exponential.Downscale(0).Buckets()
 	}
 	var most uint64
 	for i := range buckets {

@@ -11,6 +11,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -31,7 +32,7 @@ type targets struct {
 	files    map[string]int                // that are or were watched, and how many sites each has; see maxWatched
 	probes   map[[2]string]bool            // that are or were watched, if there are pairs to measure; see maxWatched
 	width    int                           // of the longest probe's name, see maxProbeWidth
-	filtered error                         // the last *trace.FilteredError or *trace.PairError
+	filtered error                         // the last *tracing.FilteredError or *tracing.PairError
 	fires    []string                      // when probes that are or were watched fire, see maxFires
 	missed   string                        // the path of a file whose process ended before it was attached
 	nearest  []string                      // probes that nearly match
@@ -271,7 +272,7 @@ func (t *tracer) attachFiles() error {
 		}
 		a, err := t.session.Attach(usdt.Target{Selection: sel}, nil)
 		done()
-		if errors.As(err, new(*trace.PairError)) { // another file has one, see checkPairs
+		if errors.As(err, new(*tracing.PairError)) { // another file has one, see checkPairs
 			t.targets.without = append(t.targets.without, err)
 			continue
 		}

@@ -71,8 +71,8 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 		return err
 	}
 	defer session.Close() // detaches, too
-	watch, err := session.Watch(nil, report,
-		definitions.Patterns(statement)...) // in files that have these
+	watch, err := trace.WatchSessions(nil, report, trace.WatchSession{Session: session,
+		Patterns: definitions.Patterns(statement)}) // in files that have these
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 // report logs what came and went, and what could not be attached.
 func report(changes *trace.WatchChanges) {
 	for _, a := range changes.Attached {
-		log.Printf("watching %d sites of %q", len(a.Sites()), a)
+		log.Printf("watching %d sites of %q", len(a.Sites()), a.Path())
 	}
 	for _, err := range changes.Errors {
 		if !errors.Is(err, proc.ErrAccess) { // processes of others, if not root

@@ -42,7 +42,7 @@ func (c *LogConfig) parse() (*logs, error) {
 	}
 	l.options = trace.SessionOptions{
 		Filter: c.Where, Captures: captures(l.terms()), Definitions: providers.Builtin(),
-		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, SampleRate: c.RateLimit,
+		RingSize: c.BufferSize, Delay: delay, SampleRate: c.RateLimit,
 		Containers: new(container.Cgroups), // see metricOptions
 	}
 	if len(l.attributes) == 0 {

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -239,7 +240,7 @@ type exponential struct {
 	positive, negative buckets
 }
 
-func (e *exponential) add(h *trace.ExponentialHistogram) {
+func (e *exponential) add(h *tracing.Exponential) {
 	e.scale = int32(h.Scale) // of one aggregation, so always the same
 	e.zero += h.Zero
 	e.positive.add(h.Positive)
@@ -252,7 +253,7 @@ type buckets struct {
 	counts []uint64
 }
 
-func (b *buckets) add(more trace.ExponentialBuckets) {
+func (b *buckets) add(more tracing.Buckets) {
 	if len(more.Counts) == 0 {
 		return
 	}

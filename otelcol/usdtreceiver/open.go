@@ -59,7 +59,7 @@ func (c *MetricConfig) parseOpen() (*openMetric, error) {
 		Spans:    []trace.Latency{{Pair: m.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
 		Filter:   c.Where,
 		Captures: captures(m.terms()), Definitions: providers.Builtin(),
-		Containers: new(container.Cgroups), CgroupIDs: true,
+		Containers:  new(container.Cgroups),
 		SampleEvery: 1 << 30, RingSize: 64 << 10, // hardly any event comes
 	}
 	return m, ofOption(m.options.Validate(), nil)
@@ -82,7 +82,7 @@ func (m *openMetric) collect(b *metricsBuilder, at time.Time) error {
 	}
 	now := make(map[string]*openSeries)
 	for i := range open {
-		m.convert(func() { m.add(now, &open[i]) })
+		m.convert(func() { m.add(now, open[i]) })
 	}
 	for id, s := range m.known {
 		if now[id] == nil && s.count > 0 {
@@ -119,7 +119,7 @@ func (m *openMetric) collect(b *metricsBuilder, at time.Time) error {
 }
 
 // add counts a call.
-func (m *openMetric) add(to map[string]*openSeries, c *trace.OpenCall) {
+func (m *openMetric) add(to map[string]*openSeries, c *trace.Event) {
 	s := &openSeries{resource: m.resourceOf(c.Start), attributes: pcommon.NewMap()}
 	for _, a := range m.attributes {
 		a.term.put(s.attributes, a.name, c.Start)

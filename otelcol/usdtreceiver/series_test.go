@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -63,7 +64,7 @@ func TestBucketsAreAdded(t *testing.T) {
 	var sum buckets
 	want := make(map[int]uint64)
 	for range 100 {
-		more := trace.ExponentialBuckets{Offset: random.IntN(50) - 25}
+		more := tracing.Buckets{Offset: random.IntN(50) - 25}
 		for range random.IntN(5) {
 			more.Counts = append(more.Counts, uint64(1+random.IntN(9)))
 		}

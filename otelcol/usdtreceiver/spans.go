@@ -68,7 +68,7 @@ func (c *SpanConfig) parse() (*spans, error) {
 		Filter:   c.filter(),
 		Captures: captures(s.terms()), Definitions: providers.Builtin(),
 		// See metricOptions.
-		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, Containers: new(container.Cgroups),
+		RingSize: c.BufferSize, Delay: delay, Containers: new(container.Cgroups),
 	}
 	return s, ofOption(s.options.Validate(), nil)
 }
