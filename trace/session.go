@@ -201,8 +201,8 @@ func (s *Session) parseOptions() (err error) {
 // Attach is all or nothing, except that sites that cannot be attached are
 // skipped: [Attachment.Skipped] lists them. Sites at which there is nothing to
 // do are left out: the filter cannot hold there, or with
-// [SessionOptions.NoEvents] no aggregation is about them. It is an error if none
-// remains.
+// [SessionOptions.NoEvents] no aggregation is about them. It is an error if
+// none remains.
 //
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]

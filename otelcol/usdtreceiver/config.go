@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -535,9 +536,9 @@ var optionFields = map[string]string{
 // ofOption returns an error of package trace as one about the configuration.
 // attribute names the attribute of a key, if there are keys.
 func ofOption(err error, attribute func(key int) string) error {
-	var outer, option *trace.OptionError
+	var outer, option *tracing.OptionError
 	for at := err; errors.As(at, &option); at = option.Err {
-		if _, ok := option.Err.(*trace.OptionError); ok {
+		if _, ok := option.Err.(*tracing.OptionError); ok {
 			outer = option
 		}
 	}
