@@ -6,7 +6,7 @@ require (
 	github.com/DataDog/go-sqllexer v0.2.6
 	github.com/cilium/ebpf v0.22.0
 	github.com/go-quicktest/qt v1.102.0
-	github.com/gousdt/gousdt v0.0.0
+	github.com/gousdt/gousdt v0.1.0
 	go.opentelemetry.io/collector/component v1.70.0
 	go.opentelemetry.io/collector/component/componentstatus v0.164.0
 	go.opentelemetry.io/collector/component/componenttest v0.164.0
