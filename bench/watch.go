@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 const (
@@ -79,7 +79,7 @@ func (e *env) crowd(processes int) error {
 // passTime returns the processor time of one pass of a watcher that knows all
 // processes already.
 func passTime(passes int) (float64, error) {
-	w := proc.NewWatcher(nil)
+	w := procwatch.NewWatcher(nil)
 	defer w.Close()
 	if err := w.SyncAll(); err != nil {
 		return 0, err
@@ -98,7 +98,7 @@ func passTime(passes int) (float64, error) {
 // runTime returns the processor time that a watcher takes in an interval,
 // averaged over some.
 func runTime(while time.Duration) (float64, error) {
-	w := proc.NewWatcher(nil)
+	w := procwatch.NewWatcher(nil)
 	defer w.Close()
 	if err := w.SyncAll(); err != nil {
 		return 0, err

@@ -1,47 +1,28 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package proc finds the files that processes execute, as they come and go,
-// and which of them have USDT probes.
+// Package proc has the words in which packages usdt and trace speak of
+// processes: a [FS] is a proc file system, a [Process] one of the processes
+// there, and a [ProcessFile] a file with probes that a process executes. The
+// watches of these packages, [usdt.Manager.Watch] and [trace.WatchSessions],
+// find such files as processes come and go. What follows says how.
 //
 // # From a process to a file
 //
-// The kernel lists what a process has mapped in /proc/PID/maps. [FS.Files]
-// reads from it the files of which there is executable memory, and
-// [MappedFile.Open] opens such a file.
-//
-// A path in maps is not enough to open the file. The process may live in
-// another mount namespace, as in a container. The file may have been deleted or
-// replaced, as by a package upgrade. Or it never had a path, as a memfd. So a
-// file is opened by the link of the mapping itself,
-// /proc/PID/map_files/START-END, if the caller has the privilege that this
-// needs (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN). Otherwise it is opened below
-// /proc/PID/root, if the file there is the one that is mapped.
-//
-// Two mappings are of the same file if their [FileID] is the same. A [Cache]
-// opens each file once for all processes, and remembers which files have no
-// probes.
-//
-// # Watching
-//
-// A [Watcher] finds which processes map which files with wanted probes, and
-// reports each such [ProcessFile] when it appears and disappears. [Watcher.Run]
-// scans processes until its context ends. A caller that decides itself when to
-// scan calls [Watcher.SyncAll] or [Watcher.Sync] instead.
-//
-// [Changes] come as a batch, so that attaching and detaching can be done
-// together. They also have the files alone, for those who attach to a file
-// once for all processes. [usdt.Manager.Watch] and [trace.WatchSessions] attach
-// to what a Watcher finds.
-//
-// If a process cannot be scanned, or vanishes meanwhile, or a file cannot be
-// read, nothing else is affected. [Changes].Errors says so.
+// The kernel lists what a process has mapped in /proc/PID/maps. A path in maps
+// is not enough to open the file. The process may live in another mount
+// namespace, as in a container. The file may have been deleted or replaced, as
+// by a package upgrade. Or it never had a path, as a memfd. So a file is opened
+// by the link of the mapping itself, /proc/PID/map_files/START-END, if the
+// caller has the privilege that this needs (CAP_CHECKPOINT_RESTORE or
+// CAP_SYS_ADMIN). Otherwise it is opened below /proc/PID/root, if the file
+// there is the one that is mapped. Each file is opened once for all processes.
 //
 // # What is noticed, and when
 //
-// A pass ([Watcher.SyncAll]) reads /proc/PID/stat of every process. That takes
-// three microseconds, and the kernel answers without a lock on the memory of
-// the process. The mappings of a process, which take 140 microseconds for 200
-// of them, are read only
+// A pass, as SyncAll makes it, reads /proc/PID/stat of every process. That
+// takes three microseconds, and the kernel answers without a lock on the memory
+// of the process. The mappings of a process, which take 140 microseconds for
+// 200 of them, are read only
 //
 //   - if the process is new: another start time is another process that got the
 //     PID;
@@ -63,7 +44,7 @@
 // From Linux 6.11 on, mappings are compared by an ioctl that lists the
 // executable ones alone (PROCMAP_QUERY), in a quarter of the time.
 //
-// [Watcher.Run] also asks the kernel to report every fork, exec, exit and
+// Run also asks the kernel to report every fork, exec, exit and
 // executable mapping, and scans the process 1 to 20 ms later, whatever the
 // interval: soon where processes start and end, unless these scans take more
 // than a fiftieth of the time, and later where one that runs maps files again
@@ -74,8 +55,8 @@
 //
 // Passes do all the work if there are no kernel events: because the privilege
 // is missing, or because the proc file system is of another PID namespace.
-// [WatcherStats] says so. The kernel does not report, and passes find, that a
-// process unmaps a file and goes on, that it changes its own name, and what
+// [usdt.WatchStats] says so. The kernel does not report, and passes find, that
+// a process unmaps a file and goes on, that it changes its own name, and what
 // happens on a CPU that was switched on after Run began. If reports are lost, a
 // pass finds what they would have said.
 //
@@ -88,18 +69,18 @@
 //
 // A file can withhold an answer for as long as its server likes, on FUSE and
 // network file systems, and a process that is stuck in the kernel while it
-// changes its memory withholds its mappings. A [Watcher] scans in a goroutine
-// that it leaves behind if a process takes more than half a second. The process
-// is set aside, and scanned when it answers. If two processes of a container or
-// user are set aside, the others of it are not scanned either. A process that
+// changes its memory withholds its mappings. A watch scans in a goroutine that
+// it abandons if a process takes more than half a second. The process is set
+// aside, and scanned when it answers. If two processes of a container or user
+// are set aside, the others of it are not scanned either. A process that
 // changes all the time, or maps so much that its scans take more than a
 // fiftieth of the time, is scanned more seldom, and a container or user gets a
-// quarter of the time. [WatcherStats] count these processes, and
-// [Changes].Errors name them.
+// quarter of the time. [usdt.WatchStats] counts these processes, and the Errors
+// of its changes name them.
 //
-// Everything but the opening and identifying of files, and kernel events, is
-// portable: a directory tree that looks like /proc can be read on any system.
+// A directory tree that looks like /proc can be read on any system.
 //
+// [usdt.WatchStats]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#WatchStats
 // [usdt.Manager.Watch]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#Manager.Watch
 // [trace.WatchSessions]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#WatchSessions
 package proc

@@ -5,8 +5,9 @@ package proc
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // FS is a proc file system. It holds nothing open and may be used by several
@@ -41,11 +42,6 @@ func (f *FS) Root() string {
 	return f.root
 }
 
-// path returns the path of something in a process's directory.
-func (f *FS) path(pid int, name string) string {
-	return f.Root() + "/" + strconv.Itoa(pid) + "/" + name
-}
-
 // PIDs returns the processes there are, in the order of the directory, which is
 // by number on Linux. With hidepid=invisible they are those the caller may see.
 func (f *FS) PIDs() ([]int, error) {
@@ -54,44 +50,20 @@ func (f *FS) PIDs() ([]int, error) {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	defer dir.Close()
-	return f.pids(dir)
+	return procfs.ReadPIDs(dir)
 }
 
-// pids is PIDs for the directory of the file system, just opened or rewound.
-func (f *FS) pids(dir *os.File) ([]int, error) {
-	// Readdirnames does not stat what it lists; the rest of os would.
-	names, err := dir.Readdirnames(-1)
+// Process returns what stat says about a process. The error may wrap [ErrGone]
+// or [ErrAccess].
+func (f *FS) Process(pid int) (Process, error) {
+	s, err := procfs.ReadStat(f.Root(), pid, make([]byte, procfs.MaxStat))
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return Process{}, err
 	}
-	pids := make([]int, 0, len(names))
-	for _, name := range names {
-		if pid, ok := parsePID(name); ok {
-			pids = append(pids, pid)
-		}
-	}
-	if len(pids) == 0 {
-		return nil, fmt.Errorf("list processes of %s: not a proc file system (no directory of a process in it)", f.Root())
-	}
-	return pids, nil
-}
-
-// OwnPIDs reports whether the PIDs of the file system are those that system
-// calls of the caller take and return.
-//
-// It goes by the line NSpid of self/status (Linux 4.1, see proc(5)), and so is
-// not deceived by PIDs that are equal by chance in two namespaces.
-func (f *FS) OwnPIDs() bool {
-	status, err := os.ReadFile(f.Root() + "/self/status")
-	if err != nil {
-		return false // it knows nothing of the caller
-	}
-	for line := range strings.Lines(string(status)) {
-		// The PIDs of the caller, from the namespace of the file system to its
-		// own.
-		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			return strings.TrimSpace(pids) == strconv.Itoa(os.Getpid())
-		}
-	}
-	return true // a kernel without PID namespaces
+	return Process{
+		ProcessID: ProcessID{PID: pid, StartTime: s.StartTime},
+		Parent:    int(s.Parent),
+		Command:   string(s.Command),
+		fs:        f,
+	}, nil
 }

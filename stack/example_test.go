@@ -76,17 +76,30 @@ func ExampleSymbolizer_Unwind() {
 	}
 }
 
-// A process is remembered when it is first seen, by the handler of a watch.
+// A process is remembered when a watch first sees it.
 func ExampleSymbolizer_Remember() {
 	symbolizer := stack.NewSymbolizer(nil)
 	defer symbolizer.Close()
-	watcher := proc.NewWatcher(&proc.WatcherOptions{Handler: func(changes *proc.Changes) {
-		for _, pair := range changes.Appeared {
-			symbolizer.Remember(pair.Process.PID)
-		}
-	}}, elfnote.MustParsePattern("postgresql:*"))
-	defer watcher.Close()
-	if err := watcher.SyncAll(); err != nil {
+	session, err := trace.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close()
+	watch, err := trace.WatchSessions(&usdt.WatchOptions{
+		Mapped: func(appeared, _ []*proc.ProcessFile) {
+			for _, file := range appeared {
+				symbolizer.Remember(file.Process.PID)
+			}
+		},
+	}, nil, trace.WatchSession{Session: session,
+		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:*")}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer watch.Close()
+	if err := watch.SyncAll(); err != nil {
 		fmt.Println(err)
 	}
 }

@@ -11,13 +11,14 @@ import (
 	"strconv"
 
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
 
 // files are those that the remembered processes map.
 type files struct {
-	known map[proc.FileID]*file
+	known map[procwatch.FileID]*file
 	open  []*file // the first opened first
 	seen  uint64  // files so far
 	held  int     // bytes of the tables of all files
@@ -25,10 +26,10 @@ type files struct {
 
 // file is a file that some process maps, or mapped.
 type file struct {
-	id     proc.FileID // zero if the kernel does not say it
-	number uint64      // no other file ever has it
-	users  int         // mappings
-	owner  int         // the process that mapped it first
+	id     procwatch.FileID // zero if the kernel does not say it
+	number uint64           // no other file ever has it
+	users  int              // mappings
+	owner  int              // the process that mapped it first
 
 	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
 	segments []elffile.Segment
@@ -46,10 +47,10 @@ func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
 // file returns a file that a process maps, opened when it is first seen: later
 // it may be gone.
 func (s *Symbolizer) file(p *process, mapped openable) *file {
-	var id proc.FileID
+	var id procwatch.FileID
 	err := proc.ErrBlocked
 	got := &struct {
-		id  proc.FileID
+		id  procwatch.FileID
 		err error
 	}{}
 	if s.ask(p.PID, func() { got.id, got.err = mapped.ID() }, nil) {
@@ -80,17 +81,17 @@ func (s *Symbolizer) file(p *process, mapped openable) *file {
 	return f
 }
 
-// openable is a file that some process maps: a [proc.MappedFile], or one that
-// is open.
+// openable is a file that some process maps: a [procwatch.MappedFile], or one
+// that is open.
 type openable interface {
-	ID() (proc.FileID, error)
+	ID() (procwatch.FileID, error)
 	Open() (*os.File, error)
 }
 
 // alreadyOpen is an openable that somebody else has open, and closes.
 type alreadyOpen struct{ *os.File }
 
-func (f alreadyOpen) ID() (proc.FileID, error) { return proc.IdentifyFile(f.File) }
+func (f alreadyOpen) ID() (procwatch.FileID, error) { return procwatch.IdentifyFile(f.File) }
 
 func (f alreadyOpen) Open() (*os.File, error) {
 	return os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
@@ -282,7 +283,7 @@ func (fs *files) closeFile(f *file) error {
 	if f.elf == nil {
 		return nil
 	}
-	opened := f.elf.OSFile() // since proc.MappedFile.Open
+	opened := f.elf.OSFile() // since procwatch.MappedFile.Open
 	f.elf = nil
 	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
 	return closeLater(opened)

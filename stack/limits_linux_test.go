@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -55,7 +56,7 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	placeholder, err := os.CreateTemp(f.t.TempDir(), "")
 	qt.Assert(f.t, qt.IsNil(err))
 	defer placeholder.Close()
-	id, err := proc.IdentifyFile(placeholder)
+	id, err := procwatch.IdentifyFile(placeholder)
 	qt.Assert(f.t, qt.IsNil(err))
 	this := &file{id: id, owner: owner, elf: opened, machine: opened.Machine,
 		segments: opened.Segments}

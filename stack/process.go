@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -43,9 +44,9 @@ func (s *Symbolizer) scan(pid int) *process {
 		return known
 	}
 	// Lines that are not understood are left out, and what has ended has none.
-	var files []*proc.MappedFile
-	read := &struct{ files []*proc.MappedFile }{}
-	if s.ask(pid, func() { read.files, _ = s.fs.Files(pid) }, nil) {
+	var files []*procwatch.MappedFile
+	read := &struct{ files []*procwatch.MappedFile }{}
+	if s.ask(pid, func() { read.files, _ = procwatch.Files(s.fs, pid) }, nil) {
 		files = read.files
 	}
 	if len(files) == 0 {
@@ -102,7 +103,7 @@ func (s *Symbolizer) Forked(parent, child int) {
 }
 
 // mapped returns the mappings of files, by address.
-func (s *Symbolizer) mapped(p *process, files []*proc.MappedFile) []mapping {
+func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping {
 	var mapped []mapping
 	for _, f := range files {
 		if len(mapped) == maxMappings {
@@ -114,7 +115,7 @@ func (s *Symbolizer) mapped(p *process, files []*proc.MappedFile) []mapping {
 				break
 			}
 			m := mapping{at, file, f.Path}
-			if before := p.find(at.Start); file.id == (proc.FileID{}) && before != nil &&
+			if before := p.find(at.Start); file.id == (procwatch.FileID{}) && before != nil &&
 				before.Mapping == at && before.path == f.Path {
 				m = *before // the process ends: its files cannot be opened any more
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -83,7 +84,7 @@ func NewSymbolizer(fs *proc.FS) *Symbolizer {
 	return &Symbolizer{
 		fs:        fs,
 		processes: make(map[int]*process),
-		files:     files{known: make(map[proc.FileID]*file)},
+		files:     files{known: make(map[procwatch.FileID]*file)},
 		unwinder:  unwind.NewUnwinder(),
 
 		unanswered: make(unanswered),
@@ -95,7 +96,7 @@ func (s *Symbolizer) Close() error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	err := s.files.close()
-	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[proc.FileID]*file), 0
+	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.FileID]*file), 0
 	return err
 }
 

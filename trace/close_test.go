@@ -109,7 +109,7 @@ func TestSessionIsClosedAtEachStep(t *testing.T) {
 		return err
 	}}
 	watch := action{"Watch", func(s *trace.Session, _ *trace.Aggregator) error {
-		w, err := s.Watch(&usdt.WatchOptions{Proc: only(process.path)}, nil)
+		w, err := s.Watch(&usdt.WatchOptions{Filter: only(process.path)}, nil)
 		if err != nil {
 			return err
 		}

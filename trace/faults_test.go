@@ -79,9 +79,9 @@ func TestFaultsOfAWatch(t *testing.T) {
 		defer s.Close()
 		faults.Each(t, func(t *testing.T) (err error) {
 			w, err := s.Watch(&usdt.WatchOptions{
-				Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+				Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
-				}},
+				},
 			}, func(c *trace.WatchChanges) {
 				err = errors.Join(err,
 					errors.Join(c.Errors...))

@@ -180,7 +180,7 @@ func distinctArguments(t *testing.T, users, sites int) {
 		qt.Commentf("%v a site", each))
 
 	costs := testprog.StartCosts(t)
-	opts := usdt.WatchOptions{Proc: only(self, innocent)}
+	opts := usdt.WatchOptions{Filter: only(self, innocent)}
 	attached := make(chan bool, 1)
 	changed := func(c *trace.WatchChanges) {
 		for _, err := range c.Errors {

@@ -12,6 +12,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -69,7 +70,7 @@ type Watch struct {
 // so is changed.
 //
 // The error wraps [os.ErrClosed] if a session is closed or detached. Another
-// error says that with PerProcess the PIDs of Proc.FS have to be those of this
+// error says that with PerProcess the PIDs of FS have to be those of this
 // process's own PID namespace.
 func WatchSessions(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions ...WatchSession,
@@ -87,7 +88,9 @@ func WatchSessions(
 	}
 	d := newWatchDriver(opts, changed, sessions)
 	follower, err := follow.New(d, follow.Options{
-		Proc: opts.Proc, Parts: len(sessions), NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
+		Proc: procwatch.WatcherOptions{FS: opts.FS, Filter: opts.Filter,
+			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
+		Parts: len(sessions), NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
 		Limits: follow.Limits{
 			Owner: opts.Limits.OwnerSites, All: opts.Limits.Sites,
 			OwnerDescriptors: opts.Limits.OwnerDescriptors, Descriptors: opts.Limits.Descriptors,
@@ -115,32 +118,31 @@ func (w *Watch) forget() {
 
 // Run scans all processes now and at each interval, and in between those that
 // the kernel reports to have started, executed or mapped something, until the
-// context or the Watch ends. It returns nil then, and the errors of
-// [proc.Watcher.Run].
+// context or the Watch ends. It returns nil then, and an error if the processes
+// cannot be listed the first time.
+//
+// An interval must be positive; ten seconds are a good one. If the kernel
+// reports what processes do, it may be longer: package proc says what only
+// scans of all processes find.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	return w.follower.Run(ctx, interval)
 }
 
-// Sync scans one process. It returns the errors of [proc.Watcher.Sync], among
-// them [os.ErrClosed] when the Watch has ended. Errors of attaching are
-// in [WatchChanges].
+// Sync scans one process, whatever is known about it: call it when something is
+// known to have happened. It is no error if the process does not exist. Other
+// errors say what went wrong with the process or with files of it. It wraps
+// [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] when the
+// Watch has ended. Errors of attaching are in [WatchChanges].
 func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
-// SyncAll scans all processes. It returns the errors of [proc.Watcher.SyncAll],
-// among them [os.ErrClosed] when the Watch has ended. Errors of attaching are
-// in [WatchChanges].
+// SyncAll scans all processes, each as thoroughly as it needs. The error is
+// that of listing the processes, or [os.ErrClosed] when the Watch has ended.
+// What is wrong with single ones is in [WatchChanges], as are errors of
+// attaching.
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // Stats returns the numbers of the watch.
-func (w *Watch) Stats() usdt.WatchStats {
-	counts := w.follower.Counts()
-	return usdt.WatchStats{
-		WatcherStats: w.follower.Watcher().Stats(),
-		Sites:        counts.Sites,
-		Descriptors:  counts.Descriptors,
-		OverLimit:    counts.OverLimit, Waiting: counts.Waiting,
-	}
-}
+func (w *Watch) Stats() usdt.WatchStats { return usdt.WatchStats(w.follower.Stats()) }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is
 // attached stays attached until Close.
@@ -182,7 +184,7 @@ func newWatchDriver(
 }
 
 // Open checks the sites of a file, once for all processes and all sessions.
-func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
+func (d *watchDriver) Open(pair *procwatch.ProcessFile) (*watchedFile, error) {
 	sel, err := usdt.Select(usdt.Target{ProcessFile: pair, MaxSites: d.fileSites()},
 		d.patterns...)
 	if err != nil {
@@ -218,10 +220,10 @@ func (d *watchDriver) fileSites() int {
 
 func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 
-func (d *watchDriver) PerProcess(*proc.CachedFile) bool { return d.opts.PerProcess }
+func (d *watchDriver) PerProcess(*procwatch.CachedFile) bool { return d.opts.PerProcess }
 
 func (d *watchDriver) Attach(
-	n int, file *watchedFile, pair *proc.ProcessFile, pid int,
+	n int, file *watchedFile, pair *procwatch.ProcessFile, pid int,
 ) (*Attachment, bool, error) {
 	part := file.parts[n]
 	if part.Selection == nil {
@@ -236,11 +238,11 @@ func (d *watchDriver) Attach(
 }
 
 func (d *watchDriver) attach(
-	s *WatchSession, sel *usdt.Selection, pair *proc.ProcessFile, process proc.Process,
+	s *WatchSession, sel *usdt.Selection, pair *procwatch.ProcessFile, process proc.Process,
 ) (*Attachment, error) {
 	var options usdt.AttachOptions
 	if s.OptionsFor != nil {
-		options = s.OptionsFor(pair)
+		options = s.OptionsFor(pair.View())
 	}
 	return s.Session.attachSelection(sel, pair.Path, process, &options, d.fileSites())
 }
@@ -273,7 +275,7 @@ func (d *watchDriver) Detach(attachments []*Attachment) error { return closeAll(
 
 func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
 
-func (d *watchDriver) Explain(n int, pair *proc.ProcessFile, err error) error {
+func (d *watchDriver) Explain(n int, pair *procwatch.ProcessFile, err error) error {
 	err = &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
 	if n != follow.WholeFile && d.sessions[n].Name != "" {
 		return fmt.Errorf("%s: %w", d.sessions[n].Name, err)
@@ -299,8 +301,12 @@ func limitOf(err error) error {
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*Attachment]) {
-	if d.changed != nil {
-		d.changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed,
-			Errors: c.Errors})
+	if d.changed == nil {
+		return
 	}
+	told := &WatchChanges{Attached: c.Attached, Detached: c.Detached, Errors: c.Errors}
+	for _, pair := range c.Missed {
+		told.Missed = append(told.Missed, pair.View())
+	}
+	d.changed(told)
 }

@@ -30,7 +30,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 					}
 					return usdt.AttachOptions{Cookie: numbers[pair.Path]}
 				}, &usdt.WatchOptions{
-					Proc: only(one.path, other.path), PerProcess: perProcess,
+					Filter: only(one.path, other.path), PerProcess: perProcess,
 				}, nil, "gousdt_test:three")
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.Equals(asked, len(w.Attachments())))

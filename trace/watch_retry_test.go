@@ -38,7 +38,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 			var failed []error
 			tries := 0
 			opts := &usdt.WatchOptions{
-				Proc: only(process.path), PerProcess: perProcess,
+				Filter: only(process.path), PerProcess: perProcess,
 			}
 			changed := func(changes *trace.WatchChanges) {
 				attached = append(attached, changes.Attached...)
@@ -76,7 +76,7 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 	s := newSession(t, nil)
 	process, another := start(t, "target-static"), copyOf(t, "target-static")
 	var c changed
-	opts := &usdt.WatchOptions{Proc: only(process.path, another), Linger: time.Hour}
+	opts := &usdt.WatchOptions{Filter: only(process.path, another), Linger: time.Hour}
 	tell := c.tell(t)
 	restore := func() {}
 	changed := func(changes *trace.WatchChanges) {
@@ -112,7 +112,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 		tries++
 		return usdt.AttachOptions{}
 	}, &usdt.WatchOptions{
-		Proc: only(process.path),
+		Filter: only(process.path),
 	}, func(changes *trace.WatchChanges) { failed += len(failures(changes)) }, "gousdt_test:none")
 	for range 3 {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))

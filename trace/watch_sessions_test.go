@@ -43,11 +43,9 @@ func TestWatchSessionsFeedsEachWithItsProbes(t *testing.T) {
 				process := start(t, "target-pie")
 				var c changed
 				filtered := 0
-				proc := only(process.path)
-				filter := proc.Filter
-				proc.Filter = countCalls(filter, process.PID, &filtered)
+				filter := countCalls(only(process.path), process.PID, &filtered)
 				w := watchTogether(t,
-					&usdt.WatchOptions{Proc: proc, PerProcess: perProcess}, c.tell(t),
+					&usdt.WatchOptions{Filter: filter, PerProcess: perProcess}, c.tell(t),
 					map[string]*trace.Session{"three": three, "none": none,
 						"there_is_no_such": absent})
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -94,7 +92,7 @@ func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 	process := start(t, "target-pie")
 	var changes trace.WatchChanges
 	w := watchTogether(t, &usdt.WatchOptions{
-		Proc: only(process.path),
+		Filter: only(process.path),
 	}, func(c *trace.WatchChanges) { changes = *c },
 		map[string]*trace.Session{"three": three, "none": none})
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -114,7 +112,7 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 			three, none := newSession(t, nil), newSession(t, nil)
 			process := start(t, "target-pie")
 			sessions := map[string]*trace.Session{"three": three, "none": none}
-			w := watchTogether(t, &usdt.WatchOptions{Proc: only(process.path)}, nil, sessions)
+			w := watchTogether(t, &usdt.WatchOptions{Filter: only(process.path)}, nil, sessions)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.IsNil(end(none)))
 			qt.Check(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
@@ -122,7 +120,7 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 				trace.WatchSession{Session: none})
 			qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 			// The other session can be used, and be ended, as before.
-			again := watch(t, three, &usdt.WatchOptions{Proc: only(process.path)}, nil,
+			again := watch(t, three, &usdt.WatchOptions{Filter: only(process.path)}, nil,
 				"gousdt_test:three")
 			qt.Check(t, qt.IsNil(again.SyncAll()))
 			qt.Check(t, qt.IsNil(w.Close()))

@@ -5,10 +5,8 @@
 package trace_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"slices"
 	"testing"
@@ -24,8 +22,8 @@ import (
 )
 
 // only lets these programs through, by the file that they run.
-func only(paths ...string) proc.WatcherOptions {
-	return proc.WatcherOptions{Filter: func(p proc.Process) bool {
+func only(paths ...string) func(proc.Process) bool {
+	return func(p proc.Process) bool {
 		executable, err := p.Executable()
 		for _, path := range paths {
 			if err == nil && executable == path {
@@ -33,7 +31,7 @@ func only(paths ...string) proc.WatcherOptions {
 			}
 		}
 		return false
-	}}
+	}
 }
 
 // watch watches probes until the end of the test.
@@ -134,7 +132,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
 					return usdt.AttachOptions{Cookie: 5}
 				}, &usdt.WatchOptions{
-					Proc:       only(process.path, another),
+					Filter:     only(process.path, another),
 					PerProcess: perProcess,
 					Linger:     -1,
 				}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three", "gousdt_test:guarded")
@@ -196,7 +194,7 @@ func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
 	s := newSession(t, nil)
 	program, library := copyOf(t, "target-pie"), copyOf(t, "libtarget.so")
 	var c changed
-	w := watch(t, s, &usdt.WatchOptions{Proc: only(program), Linger: time.Millisecond}, c.tell(t),
+	w := watch(t, s, &usdt.WatchOptions{Filter: only(program), Linger: time.Millisecond}, c.tell(t),
 		"gousdt_test:three")
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(t.Context(), 50*time.Millisecond) }()
@@ -223,7 +221,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-static")
 	var c changed
-	w := watch(t, s, &usdt.WatchOptions{Proc: only(process.path), Linger: time.Hour}, c.tell(t),
+	w := watch(t, s, &usdt.WatchOptions{Filter: only(process.path), Linger: time.Hour}, c.tell(t),
 		"gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	first := await(t, c.attached)
@@ -274,7 +272,7 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			fit := start(t, "target-pie")
 			var changes trace.WatchChanges
 			w := watch(t, s, &usdt.WatchOptions{
-				Proc: only(spoiled.path, fit.path), PerProcess: perProcess,
+				Filter: only(spoiled.path, fit.path), PerProcess: perProcess,
 			}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three")
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.HasLen(changes.Attached, 1))
@@ -296,7 +294,7 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 		process := start(t, "target-pie")
 		var changes trace.WatchChanges
 		opts := &usdt.WatchOptions{
-			Proc: only(process.path), PerProcess: true,
+			Filter: only(process.path), PerProcess: true,
 		}
 		optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
 			// Called before anything is attached.
@@ -321,7 +319,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 			s := newSession(t, nil)
 			process := start(t, "target-pie")
 			var c changed
-			w, err := s.Watch(&usdt.WatchOptions{Proc: only(process.path), Linger: time.Hour}, c.tell(t))
+			w, err := s.Watch(&usdt.WatchOptions{Filter: only(process.path), Linger: time.Hour}, c.tell(t))
 			qt.Assert(t, qt.IsNil(err)) // and not closed but by the session
 			ran := make(chan error, 1)
 			go func() { ran <- w.Run(context.Background(), time.Hour) }()
@@ -340,7 +338,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 func TestWatchStop(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-pie")
-	w := watch(t, s, &usdt.WatchOptions{Proc: only(process.path), PerProcess: true}, nil,
+	w := watch(t, s, &usdt.WatchOptions{Filter: only(process.path), PerProcess: true}, nil,
 		"gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	w.Stop()
@@ -351,30 +349,10 @@ func TestWatchStop(t *testing.T) {
 	process.fires(t, s)
 }
 
-// Files that the caller reads by other means are attached as well.
-func TestWatchWithTheCallersOwnReader(t *testing.T) {
-	s := newSession(t, nil)
-	process := start(t, "target-static")
-	opts := &usdt.WatchOptions{Proc: only(process.path)}
-	opts.Proc.Cache = proc.NewCache(func(m *proc.MappedFile) (io.ReaderAt,
-		error) {
-		file, err := m.Open()
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		content, err := io.ReadAll(file)
-		return bytes.NewReader(content), err
-	})
-	w := watch(t, s, opts, nil, "gousdt_test:three")
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	process.fires(t, s)
-}
-
 func TestWatchPerProcessNeedsTheOwnPIDs(t *testing.T) {
 	s := newSession(t, nil)
 	_, err := s.Watch(&usdt.WatchOptions{PerProcess: true,
-		Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}}, nil)
+		FS: proc.NewFS(t.TempDir())}, nil)
 	qt.Assert(t,
 		qt.ErrorMatches(err,
 			"watch: attaching to single processes needs the PIDs of .*: watch without PerProcess"))

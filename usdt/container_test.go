@@ -58,9 +58,9 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		var attached []*usdt.Link
 		w, err := c.Watch(&usdt.WatchOptions{
 			Linger: -1,
-			Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+			Filter: func(p proc.Process) bool {
 				return p.PID == one.PID || p.PID == two.PID
-			}},
+			},
 		}, func(changes *usdt.WatchChanges) {
 			attached = append(attached, changes.Attached...)
 		}, watching(t, c.Collect, "gousdt_test:three")...)
@@ -120,7 +120,7 @@ func TestWatchRefusesPIDsOfOtherNamespaces(t *testing.T) {
 			{proc.NewFS(t.TempDir()), true, true},
 		} {
 			w, err := c.Watch(&usdt.WatchOptions{
-				PerProcess: tc.perProcess, Proc: proc.WatcherOptions{FS: tc.fs},
+				PerProcess: tc.perProcess, FS: tc.fs,
 			}, nil, watching(t, c.Collect, "gousdt_test:three")...)
 			if tc.refused {
 				qt.Assert(t,
@@ -159,9 +159,9 @@ func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+		Filter: func(p proc.Process) bool {
 			return p.PID == process.PID
-		}},
+		},
 	}, nil, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

@@ -85,9 +85,6 @@
 //	defer watch.Close()
 //	err = watch.Run(ctx, 5*time.Second)
 //
-// A caller with a [proc.Watcher] of its own attaches to what that finds by
-// [Target].ProcessFile.
-//
 // # Modes
 //
 // There are three ways to attach, see [Mode]. A Manager takes the best that the

@@ -77,9 +77,7 @@ func ExampleWatch() {
 
 	names := map[*ebpf.Program]string{objs.Count: "count"}
 	watch, err := mgr.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{
-			Filter: func(p proc.Process) bool { return p.PID == os.Getpid() },
-		},
+		Filter: func(p proc.Process) bool { return p.PID == os.Getpid() },
 		Linger: time.Minute, // what is started once a minute stays attached
 	}, func(changes *usdt.WatchChanges) {
 		for _, err := range changes.Errors {

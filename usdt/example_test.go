@@ -176,9 +176,9 @@ func ExampleWatchProgram() {
 
 	watch, err := mgr.Watch(&usdt.WatchOptions{
 		PerProcess: true,
-		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+		Filter: func(p proc.Process) bool {
 			return p.Command == "postgres"
-		}},
+		},
 	}, nil, usdt.WatchProgram{
 		Program:  objs.Count,
 		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
@@ -193,8 +193,11 @@ func ExampleWatchProgram() {
 	if err := watch.SyncAll(); err != nil { // the processes that there are now
 		log.Fatal(err)
 	}
-	if denied := watch.Stats().Denied; denied > 0 {
-		log.Printf("%d processes may not be scanned", denied)
+	stats := watch.Stats()
+	fmt.Printf("%d files after %d scans of all processes\n", stats.Files, stats.Passes)
+	if stats.Denied+stats.Blocked+stats.Postponed > 0 {
+		fmt.Printf("%d processes may not be scanned, %d do not answer, %d are busy\n",
+			stats.Denied, stats.Blocked, stats.Postponed)
 	}
 	for _, lnk := range watch.Links() {
 		fmt.Printf("%q\n", lnk)

@@ -108,9 +108,9 @@ func TestFaultsWhileWatching(t *testing.T) {
 
 		faults.Each(t, func(t *testing.T) (err error) {
 			w, err := mgr.Watch(&usdt.WatchOptions{
-				Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+				Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
-				}},
+				},
 				PerProcess: true,
 			}, func(c *usdt.WatchChanges) {
 				err = errors.Join(err,

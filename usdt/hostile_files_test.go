@@ -126,10 +126,10 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	var told strings.Builder
 	attached, changed := make(chan string, 10), make(chan struct{}, 1)
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+		Filter: func(p proc.Process) bool {
 			exe, err := p.Executable()
 			return hostile[p.PID] != "" || err == nil && filepath.Dir(exe) == dir
-		}},
+		},
 	}, func(changes *usdt.WatchChanges) {
 		mu.Lock()
 		defer mu.Unlock()

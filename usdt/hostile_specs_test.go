@@ -16,7 +16,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -48,7 +47,7 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		var mu sync.Mutex // detaching goes on after SyncAll, and tells of it
 		var told []string
 		w, err := c.Watch(&usdt.WatchOptions{
-			Proc: proc.WatcherOptions{Filter: only(self, innocent)},
+			Filter: only(self, innocent),
 		}, func(changes *usdt.WatchChanges) {
 			mu.Lock()
 			defer mu.Unlock()

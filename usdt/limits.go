@@ -10,7 +10,6 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // Limits bound what a Watch attaches. A user who may start processes could have
@@ -44,8 +43,7 @@ type Limits struct {
 	// default is a quarter of RLIMIT_NOFILE.
 	OwnerDescriptors int
 	// Descriptors is for those of all that the Watch attaches. The default is
-	// half of RLIMIT_NOFILE. The files take up to a quarter besides, see
-	// [proc.Cache].
+	// half of RLIMIT_NOFILE. The files take up to a quarter besides.
 	Descriptors int
 }
 
@@ -64,8 +62,21 @@ func (l *Limits) fileSites() int { return follow.OrDefault(l.FileSites, follow.D
 
 // WatchStats are numbers of a Watch.
 type WatchStats struct {
-	// WatcherStats are those of the processes and files.
-	proc.WatcherStats
+	// Denied is how many processes could not be scanned for lack of privilege.
+	Denied int
+	// Blocked is how many processes are set aside because they, or files that
+	// they map, do not answer. Postponed is how many are to be scanned later:
+	// they change so often that it would take too much of the time, or others
+	// of the same container or user do, or are blocked.
+	Blocked, Postponed int
+	// Files is the number of different files that are found in processes.
+	Files int
+	// Passes counts the scans of all processes.
+	Passes uint64
+	// EventsError says why the kernel does not report what happens to
+	// processes, so that scans of all of them do all the work: because Run has
+	// not been called, for example. It is nil if the kernel does.
+	EventsError error
 
 	// Sites is how much of [Limits].Sites is in use. A site with a semaphore
 	// counts as eight, so fewer may be attached.

@@ -14,7 +14,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -68,7 +67,7 @@ func TestWatchLimits(t *testing.T) {
 		var changes usdt.WatchChanges
 		w, err := c.Watch(&usdt.WatchOptions{
 			PerProcess: true,
-			Proc:       proc.WatcherOptions{Filter: only(one, two)},
+			Filter:     only(one, two),
 			Limits:     usdt.Limits{OwnerSites: 3},
 		}, func(c *usdt.WatchChanges) { changes = *c },
 			watching(t, c.Collect, "gousdt_test:three", "gousdt_test:twelve")...)
@@ -109,7 +108,7 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 	testprog.Start(t, one)
 	var failed []error
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc:   proc.WatcherOptions{Filter: only(one)},
+		Filter: only(one),
 		Limits: usdt.Limits{FileSites: 399},
 	}, func(c *usdt.WatchChanges) { failed = append(failed, c.Errors...) },
 		watching(t, c.Collect, "gousdt_test:many")...)

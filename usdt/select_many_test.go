@@ -130,11 +130,7 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 	path := hostile(t)
 	told, handled := make(chan error, 16), make(chan struct{}, 16)
 	watch, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Handler: func(changes *proc.Changes) {
-			if len(changes.Appeared)+len(changes.Disappeared) > 0 {
-				handled <- struct{}{}
-			}
-		}},
+		Mapped: func(_, _ []*proc.ProcessFile) { handled <- struct{}{} },
 	}, func(changes *usdt.WatchChanges) {
 		for _, err := range failures(changes) {
 			if errors.Is(err, elfnote.ErrTooLarge) {

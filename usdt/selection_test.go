@@ -5,91 +5,64 @@
 package usdt_test
 
 import (
-	"bytes"
-	"io"
 	"os"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// readByOtherMeans makes a cache that reads files as a profiler does that has
-// them in its own cache.
-func readByOtherMeans() *proc.Cache {
-	return proc.NewCache(func(m *proc.MappedFile) (io.ReaderAt, error) {
-		file, err := m.Open()
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		content, err := io.ReadAll(file)
-		return bytes.NewReader(content), err
-	})
-}
-
 // Those who have a watcher of their own select in what it finds.
 func TestSelectOfAProcessFile(t *testing.T) {
-	for name, cache := range map[string]*proc.Cache{"files": proc.NewCache(nil),
-		"read by other means": readByOtherMeans()} {
-		t.Run(name, func(t *testing.T) {
-			c := newCollector(t, nil)
-			program, _ := copies(t, "target-static")
-			process := testprog.Start(t, program)
-			w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: cache},
-				patterns(t, "gousdt_test:three")...)
-			defer w.Close()
-			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-			pair := w.ProcessFiles()[0]
+	c := newCollector(t, nil)
+	program, _ := copies(t, "target-static")
+	process := testprog.Start(t, program)
+	w := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: only(program)},
+		patterns(t, "gousdt_test:three")...)
+	defer w.Close()
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	pair := w.ProcessFiles()[0]
 
-			all, err := usdt.Select(usdt.Target{ProcessFile: pair})
-			qt.Assert(t, qt.IsNil(err))
-			defer all.Close()
-			sel, err := usdt.Select(usdt.Target{ProcessFile: pair},
-				elfnote.Exact("gousdt_test", "three"))
-			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
-			qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "three"))
-			qt.Check(t, qt.Equals(sel.PID(), 0))
-			lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
-			qt.Assert(t, qt.IsNil(err))
-			defer lnk.Close()
-			qt.Check(t, qt.IsNil(sel.Close()))
-			process.Fire("three", 1)
-			qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+	all, err := usdt.Select(usdt.Target{ProcessFile: pair})
+	qt.Assert(t, qt.IsNil(err))
+	defer all.Close()
+	sel, err := usdt.Select(usdt.Target{ProcessFile: pair},
+		elfnote.Exact("gousdt_test", "three"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
+	qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "three"))
+	qt.Check(t, qt.Equals(sel.PID(), 0))
+	lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
+	qt.Assert(t, qt.IsNil(err))
+	defer lnk.Close()
+	qt.Check(t, qt.IsNil(sel.Close()))
+	process.Fire("three", 1)
+	qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 
-			_, err = usdt.Select(usdt.Target{ProcessFile: pair},
-				elfnote.Exact("gousdt_test", "missing"))
-			qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
-		})
-	}
+	_, err = usdt.Select(usdt.Target{ProcessFile: pair},
+		elfnote.Exact("gousdt_test", "missing"))
+	qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 }
 
 func TestSelectOfAProcessFileWhoseFileHasGone(t *testing.T) {
 	testneeds.Root(t)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
-	w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: readByOtherMeans()},
+	w := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: only(program)},
 		patterns(t, "gousdt_test:three")...)
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	pair := w.ProcessFiles()[0]
-	process.Kill() // only by it there is a way to the file
-	_, err := usdt.Select(usdt.Target{ProcessFile: pair},
-		elfnote.Exact("gousdt_test", "three"))
-	var failed *proc.Error
-	qt.Assert(t, qt.ErrorAs(err, &failed))
-	qt.Check(t, qt.Equals(failed.Path, program))
-
+	process.Kill()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	_, err = usdt.Select(usdt.Target{ProcessFile: pair})
+	_, err := usdt.Select(usdt.Target{ProcessFile: pair})
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
-	_, err = usdt.Select(usdt.Target{ProcessFile: &proc.ProcessFile{}})
+	_, err = usdt.Select(usdt.Target{ProcessFile: &procwatch.ProcessFile{}})
 	qt.Check(t, qt.ErrorMatches(err, "the ProcessFile has no File: .*"))
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -43,7 +42,7 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
 		w, err := c.Watch(&usdt.WatchOptions{
-			Proc: proc.WatcherOptions{Filter: only(path)},
+			Filter: only(path),
 		}, nil, watching(t, c.Collect, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()

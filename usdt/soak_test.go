@@ -19,7 +19,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -73,7 +72,7 @@ func TestSoakWatchWhileProcessesComeAndGo(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "churn")
 	copyFile(t, program, testprog.Path(t, "target-pie"))
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: only(program)}, PerProcess: true,
+		Filter: only(program), PerProcess: true,
 	}, nil, watching(t, c.Collect3, "gousdt_test:three", "gousdt_test:counted")...)
 	qt.Assert(t, qt.IsNil(err))
 	ctx, stop := context.WithCancel(context.Background())

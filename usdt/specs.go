@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
@@ -297,11 +298,11 @@ func (s *Selection) addresses() ([][]uint64, error) {
 			Hint: "without them a library or position-independent program can be attached for one PID only"})
 	}
 
-	files, err := proc.NewFS("").Files(s.pid)
+	files, err := procwatch.Files(proc.NewFS(""), s.pid)
 	if err != nil && len(files) == 0 {
 		return nil, explainProcess(s.pid, err)
 	}
-	want, err := proc.IdentifyFile(s.opened.elf.OSFile())
+	want, err := procwatch.IdentifyFile(s.opened.elf.OSFile())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}

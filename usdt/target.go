@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -43,11 +44,9 @@ type Target struct {
 	// returned or the Selection is closed.
 	ELF *elfnote.File
 
-	// ProcessFile is a file that a [proc.Watcher] has found in a process. The
-	// attachment covers every process, unless PID is set. It may also be one of
-	// the files that the watcher's cache does not read from the file system,
-	// see [proc.NewCache].
-	ProcessFile *proc.ProcessFile
+	// ProcessFile is a file that a watch has found in a process, for package
+	// trace. The attachment covers every process, unless PID is set.
+	ProcessFile *procwatch.ProcessFile
 
 	// Selection is what [Select] has found, to choose among its sites or to
 	// attach them. It has its own PID: see [Selection.ForPID].
@@ -180,7 +179,7 @@ func (o *opened) openPath(t Target) error {
 	case bare:
 		name, err = ldso.Find(t.Path)
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(t.Path, "/proc/"):
-		file, err = proc.NewFS("").OpenIn(t.PID, t.Path)
+		file, err = procwatch.OpenIn(proc.NewFS(""), t.PID, t.Path)
 	}
 	if t.PID != 0 && (errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrAccess)) {
 		return explainProcess(t.PID, err)
@@ -207,7 +206,7 @@ func (o *opened) openPath(t Target) error {
 
 // openProcessFile opens the file that a watcher has found, unless its cache has
 // it open.
-func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
+func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 	if pair.File == nil {
 		return errors.New("the ProcessFile has no File: set Path or ELF instead")
 	}
@@ -240,7 +239,7 @@ func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 // mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
 	fs := proc.NewFS("")
-	files, err := fs.Files(t.PID)
+	files, err := procwatch.Files(fs, t.PID)
 	if err != nil && len(files) == 0 {
 		return nil, "", err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -41,10 +42,24 @@ type WatchProgram struct {
 // WatchOptions say which processes a watch follows: a [Watch], or one of
 // package trace. Nil, or the zero value, is all processes of the system.
 type WatchOptions struct {
-	// Proc says which processes are followed, and how: its Filter, its FS, its
-	// Cache to share with other watches. Its Handler is called after everything
-	// has been attached, and before the function that is told of that.
-	Proc proc.WatcherOptions
+	// FS is the proc file system; nil is /proc.
+	FS *proc.FS
+	// Filter reports whether a process is wanted; nil wants all. It is asked
+	// when a process is found, and again when the process runs another program
+	// or changes its name. It is not asked about processes without memory, such
+	// as the threads of the kernel. It must not call the Watch.
+	//
+	// It is called by one goroutine at a time, unless a call takes so long that
+	// the process is set aside.
+	Filter func(proc.Process) bool
+	// Mapped, if set, is called with the files with such probes that processes
+	// have begun to map, and those that they do not map any more, after
+	// everything has been attached: to read what else is to be known of a
+	// process while it runs. It is called as the function that is told of
+	// changes is, and before that.
+	Mapped func(appeared, disappeared []*proc.ProcessFile)
+	// BeforePass, if set, is called before each scan of all processes.
+	BeforePass func()
 
 	// PerProcess attaches separately to each process that the filter lets
 	// through, so that no other process is hit. Without it a file is attached
@@ -53,7 +68,7 @@ type WatchOptions struct {
 	// start. A Manager in ModeSingleIPMap always attaches libraries and
 	// position-independent programs per process.
 	//
-	// The kernel gets the PIDs, so Proc.FS has to be that of this process's own
+	// The kernel gets the PIDs, so FS has to be that of this process's own
 	// PID namespace.
 	PerProcess bool
 
@@ -76,7 +91,7 @@ type WatchChanges struct {
 	// has returned, unless the Manager has detached everything. Their Close
 	// waits until that is done.
 	Detached []*Link
-	// Errors say which processes and files could not be read ([*proc.Error])
+	// Errors say which processes and files could not be read
 	// and which files could not be attached ([*WatchError]). They affect
 	// nothing else. A process that has exited meanwhile, or a file without
 	// probes for some of the programs, is no error. A retry that fails with the
@@ -138,7 +153,8 @@ func (m *Manager) Watch(
 		d.names = append(d.names, programName(program.Program))
 	}
 	follower, err := follow.New(d, follow.Options{
-		Proc:         opts.Proc,
+		Proc: procwatch.WatcherOptions{FS: opts.FS, Filter: opts.Filter,
+			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
 		Parts:        len(programs),
 		NeedsPIDs:    opts.PerProcess || m.mode == ModeSingleIPMap,
 		FollowsMoves: m.mode == ModeSingleIPMap, // the addresses of the sites change with it
@@ -158,32 +174,30 @@ func (m *Manager) Watch(
 
 // Run scans all processes now and at each interval, and in between those that
 // the kernel reports to have started, executed or mapped something, until the
-// context or the Watch ends. It returns nil then, and the errors of
-// [proc.Watcher.Run].
+// context or the Watch ends. It returns nil then, and an error if the processes
+// cannot be listed the first time.
+//
+// An interval must be positive; ten seconds are a good one. If the kernel
+// reports what processes do, it may be longer: package proc says what only
+// scans of all processes find.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	return w.follower.Run(ctx, interval)
 }
 
-// Sync scans one process. It returns the errors of [proc.Watcher.Sync], among
-// them [os.ErrClosed] after Close. Errors of attaching are in
-// [WatchChanges].
+// Sync scans one process, whatever is known about it: call it when something is
+// known to have happened. It is no error if the process does not exist. Other
+// errors say what went wrong with the process or with files of it. It wraps
+// [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
+// Close. Errors of attaching are in [WatchChanges].
 func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
-// SyncAll scans all processes. It returns the errors of [proc.Watcher.SyncAll],
-// among them [os.ErrClosed] after Close. Errors of attaching are in
-// [WatchChanges].
+// SyncAll scans all processes, each as thoroughly as it needs. The error is
+// that of listing the processes, or [os.ErrClosed] after Close. What is wrong
+// with single ones is in [WatchChanges], as are errors of attaching.
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // Stats returns the numbers of the watch.
-func (w *Watch) Stats() WatchStats {
-	counts := w.follower.Counts()
-	return WatchStats{
-		WatcherStats: w.follower.Watcher().Stats(),
-		Sites:        counts.Sites,
-		Descriptors:  counts.Descriptors,
-		OverLimit:    counts.OverLimit, Waiting: counts.Waiting,
-	}
-}
+func (w *Watch) Stats() WatchStats { return WatchStats(w.follower.Stats()) }
 
 // Links returns what is attached now, in no order.
 func (w *Watch) Links() []*Link { return w.follower.Attachments() }
@@ -209,7 +223,7 @@ type watchDriver struct {
 }
 
 // Open checks the sites of a file, once for all processes and all programs.
-func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
+func (d *watchDriver) Open(pair *procwatch.ProcessFile) (*watchedFile, error) {
 	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.opts.Limits.fileSites()},
 		d.patterns...)
 	if err != nil {
@@ -231,13 +245,13 @@ func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 // PerProcess reports whether a file is attached to each process alone. In
 // ModeSingleIPMap the programs know a site by its address, which is the same
 // everywhere only for an executable that is not position-independent.
-func (d *watchDriver) PerProcess(file *proc.CachedFile) bool {
+func (d *watchDriver) PerProcess(file *procwatch.CachedFile) bool {
 	return d.opts.PerProcess || d.manager.mode == ModeSingleIPMap &&
 		file.ELF().Kind() != elfnote.Executable
 }
 
 func (d *watchDriver) Attach(
-	n int, file *watchedFile, pair *proc.ProcessFile, pid int,
+	n int, file *watchedFile, pair *procwatch.ProcessFile, pid int,
 ) (*Link, bool, error) {
 	program, part := &d.programs[n], &file.parts[n]
 	if part.selection == nil {
@@ -245,7 +259,7 @@ func (d *watchDriver) Attach(
 	}
 	var options AttachOptions
 	if program.OptionsFor != nil {
-		options = program.OptionsFor(pair)
+		options = program.OptionsFor(pair.View())
 	}
 	lnk, err := d.manager.attach(program.Program, part.selection.ForPID(pid), &options)
 	if err != nil {
@@ -287,7 +301,7 @@ func (d *watchDriver) Retry(err error) follow.When {
 	}
 }
 
-func (d *watchDriver) Explain(n int, pair *proc.ProcessFile, err error) error {
+func (d *watchDriver) Explain(n int, pair *procwatch.ProcessFile, err error) error {
 	failed := &WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
 	if n != follow.WholeFile {
 		failed.program = d.names[n]

@@ -11,7 +11,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -25,7 +24,7 @@ func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.
 	watched[0].OptionsFor = always(opts)
 	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: linger,
-		Proc:   proc.WatcherOptions{Filter: only(programs...)},
+		Filter: only(programs...),
 	}, func(changes *usdt.WatchChanges) {
 		for _, a := range changes.Attached {
 			attached <- a

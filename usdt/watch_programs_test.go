@@ -39,7 +39,7 @@ func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts us
 	changed func(*usdt.WatchChanges), paths ...string) (w *usdt.Watch, told *usdt.WatchChanges) {
 	t.Helper()
 	told = &usdt.WatchChanges{}
-	opts.Proc.Filter = only(paths...)
+	opts.Filter = only(paths...)
 	toldToo := func(changes *usdt.WatchChanges) {
 		*told = *changes
 		if changed != nil {
@@ -94,9 +94,8 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				one, two := testprog.Start(t, both), testprog.Start(t, lacking)
 				programs := append(watching(t, c.Collect3, "*:guarded"),
 					watching(t, c.Collect, "*:three", "*:no_nop")...)
-				cache := proc.NewCache(nil)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{
-					PerProcess: perProcess, Linger: -1, Proc: proc.WatcherOptions{Cache: cache},
+					PerProcess: perProcess, Linger: -1,
 				}, nil, both, lacking)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(told.Errors, 0))
@@ -351,11 +350,11 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	var order []string
 	var w *usdt.Watch
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: only(path), Handler: func(changes *proc.Changes) {
-			if len(changes.Appeared) > 0 && len(w.Links()) > 0 {
+		Filter: only(path), Mapped: func(appeared, _ []*proc.ProcessFile) {
+			if len(appeared) > 0 && len(w.Links()) > 0 {
 				order = append(order, "handler")
 			}
-		}},
+		},
 	}, func(*usdt.WatchChanges) { order = append(order, "changed") },
 		watching(t, c.Collect, "*:three")...)
 	qt.Assert(t, qt.IsNil(err))

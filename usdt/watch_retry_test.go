@@ -32,7 +32,7 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 		t.Errorf("no cookie for %s", pair.Path)
 		return usdt.AttachOptions{}
 	}
-	opts.Proc.Filter = only(paths...)
+	opts.Filter = only(paths...)
 	changed := func(changes *usdt.WatchChanges) {
 		for _, a := range changes.Attached {
 			attached <- a
@@ -120,7 +120,7 @@ func TestWatchTriesAgainBeforeEachPass(t *testing.T) {
 		&usdt.AttachOptions{Cookie: 7})
 	called := 0
 	w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{
-		Proc: proc.WatcherOptions{BeforePass: func() { called++ }},
+		BeforePass: func() { called++ },
 	}, path)
 	process := testprog.Start(t, path)
 	for range 3 {

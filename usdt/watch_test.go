@@ -76,7 +76,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				w, err := c.Watch(&usdt.WatchOptions{
 					PerProcess: perProcess,
 					Linger:     -1,
-					Proc:       proc.WatcherOptions{Filter: only(one, two)},
+					Filter:     only(one, two),
 				}, func(c *usdt.WatchChanges) { changes = *c },
 					watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 				qt.Assert(t, qt.IsNil(err))
@@ -138,13 +138,8 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 
 	attached := make(chan *usdt.Link, 100)
 	detached := make(chan *usdt.Link, 100)
-	var appeared sync.Map // the files, by their IDs
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: only(loader), Handler: func(changes *proc.Changes) {
-			for _, file := range changes.FilesAppeared {
-				appeared.Store(file.ID(), true)
-			}
-		}},
+		Filter: only(loader),
 	}, func(changes *usdt.WatchChanges) {
 		for _, a := range changes.Attached {
 			attached <- a
@@ -181,12 +176,8 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 	// Spelled otherwise, or the loader takes it for the same.
 	process.Load(filepath.Dir(library) + "/./libcome.so")
-	// Where a file system has no time of birth, a file that is deleted counts
-	// as another one and is attached anew.
-	replaced := fileID(t, library)
 	awaitThat(t, attached, func(lnk *usdt.Link) bool {
-		_, known := appeared.Load(replaced)
-		return known && lnk.Selection().Name() == library
+		return lnk != first && lnk.Selection().Name() == library
 	})
 
 	process.Unload()
@@ -194,16 +185,6 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 		func(lnk *usdt.Link) bool { return lnk != first && lnk.Selection().Name() == library })
 	process.Kill()
 	awaitThat(t, detached, func(*usdt.Link) bool { return len(w.Links()) == 0 })
-}
-
-func fileID(t *testing.T, path string) proc.FileID {
-	t.Helper()
-	file, err := os.Open(path)
-	qt.Assert(t, qt.IsNil(err))
-	defer file.Close()
-	id, err := proc.IdentifyFile(file)
-	qt.Assert(t, qt.IsNil(err))
-	return id
 }
 
 func awaitThat[T any](t *testing.T, c <-chan T, is func(T) bool) T {
@@ -226,26 +207,6 @@ func await[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// Files that the caller reads by other means are attached as well.
-func TestWatchWithTheCallersOwnReader(t *testing.T) {
-	c := newCollector(t, nil)
-	program, _ := copies(t, "target-static")
-	process := testprog.Start(t, program)
-	cache := readByOtherMeans()
-	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: only(program), Cache: cache, Handler: func(changes *proc.Changes) {
-			for _, pair := range changes.Appeared {
-				qt.Check(t, qt.IsNil(pair.File.ELF().OSFile()))
-			}
-		}},
-	}, nil, watching(t, c.Collect, "gousdt_test:three")...)
-	qt.Assert(t, qt.IsNil(err))
-	defer w.Close()
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	process.Fire("three", 1)
-	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
-}
-
 func TestWatchEndsWithTheManager(t *testing.T) {
 	c := newCollector(t, nil)
 	program, _ := copies(t, "target-static")
@@ -254,7 +215,7 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 	attached := make(chan *usdt.Link, 1)
 	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: time.Hour,
-		Proc:   proc.WatcherOptions{Filter: only(program)},
+		Filter: only(program),
 	}, func(changes *usdt.WatchChanges) {
 		for _, a := range changes.Attached {
 			attached <- a

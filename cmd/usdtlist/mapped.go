@@ -19,6 +19,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -26,7 +28,7 @@ import (
 // of the command line.
 type mapped struct {
 	elf     *elfnote.File
-	id      proc.FileID
+	id      procwatch.FileID
 	path    string // as the process sees it
 	pid     int    // the first process that maps the file
 	here    string // a path that opens the file from here
@@ -46,27 +48,27 @@ type user struct {
 type scan struct {
 	fs        *proc.FS
 	self      int // this process as fs sees it, 0 if it does not
-	cache     *proc.Cache
+	cache     *procwatch.Cache
 	patterns  []elfnote.Pattern
 	names     []*named // if there are any, no other files are wanted
 	ofAll     bool     // processes: then names that are not mapped are not searched for
 	files     []*mapped
-	mappings  int                  // of files of all kinds
-	scanned   atomic.Int64         // processes, for who waits
-	processes []proc.Process       // whose mappings have been read
-	failures  []failure            // what could not be read
-	reported  map[proc.FileID]bool // files whose contents are what is wrong
-	blocked   map[string]int       // by owner, processes that do not answer
-	left      int                  // of these, all together
+	mappings  int                       // of files of all kinds
+	scanned   atomic.Int64              // processes, for who waits
+	processes []proc.Process            // whose mappings have been read
+	failures  []failure                 // what could not be read
+	reported  map[procwatch.FileID]bool // files whose contents are what is wrong
+	blocked   map[string]int            // by owner, processes that do not answer
+	left      int                       // of these, all together
 }
 
 func newScan(l *lister) *scan {
 	s := &scan{
 		fs:       l.proc,
-		cache:    proc.NewCache(nil),
+		cache:    procwatch.NewCache(nil),
 		patterns: l.options.patterns,
 		ofAll:    l.options.allProcesses,
-		reported: make(map[proc.FileID]bool),
+		reported: make(map[procwatch.FileID]bool),
 	}
 	if self, err := os.Readlink(s.fs.Root() + "/self"); err == nil {
 		s.self, _ = strconv.Atoi(self)
@@ -121,7 +123,7 @@ const mostHalvings = 3
 // each of which takes a thread.
 const maxBlocked = 2
 
-func blockedError(pid int) error { return &proc.Error{PID: pid, Op: "scan", Err: proc.ErrBlocked} }
+func blockedError(pid int) error { return &procfs.Error{PID: pid, Op: "scan", Err: proc.ErrBlocked} }
 
 // part returns a scan for one process, which shares nothing with s that
 // changes.
@@ -176,13 +178,13 @@ func (s *scan) gatherProcess(pid int) error {
 		return err
 	}
 	for attempt := 0; ; attempt++ {
-		files, err := s.fs.Files(pid)
+		files, err := procwatch.Files(s.fs, pid)
 		if err != nil && len(files) == 0 {
 			return err
 		}
 		failed := s.gather(process, files)
 		changed := slices.ContainsFunc(failed,
-			func(err error) bool { return errors.Is(err, proc.ErrChanged) })
+			func(err error) bool { return errors.Is(err, procfs.ErrChanged) })
 		if changed && attempt == 0 {
 			continue // it was loading a library
 		}
@@ -202,7 +204,7 @@ func (s *scan) gatherProcess(pid int) error {
 
 // failProcess notes an error of a process, or of a file that the error names.
 func (s *scan) failProcess(pid int, err error) {
-	of := new(proc.Error)
+	of := new(procfs.Error)
 	errors.As(err, &of)
 	s.fail(of.Path, pid, err)
 }
@@ -211,7 +213,7 @@ func (s *scan) failProcess(pid int, err error) {
 // or file: that it may not be read is no error.
 func (s *scan) fail(path string, pid int, err error) {
 	leftOut := false
-	for _, reason := range []error{proc.ErrAccess, proc.ErrUnreachable, proc.ErrChanged,
+	for _, reason := range []error{proc.ErrAccess, procfs.ErrUnreachable, procfs.ErrChanged,
 		proc.ErrBlocked, os.ErrPermission} {
 		leftOut = leftOut || s.ofAll && errors.Is(err, reason)
 	}
@@ -221,7 +223,7 @@ func (s *scan) fail(path string, pid int, err error) {
 // gather adds those of a process's files that are asked for and have probes to
 // list, and returns what could not be read. A file that has been added is not
 // added again.
-func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (failed []error) {
+func (s *scan) gather(process proc.Process, files []*procwatch.MappedFile) (failed []error) {
 	names := s.namesIn(process.PID, files)
 	defer s.addUnmapped(process.PID, names)
 	for _, m := range files {
@@ -229,7 +231,7 @@ func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (failed []
 			continue
 		}
 		err := s.addFile(process, m)
-		if errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrNotRegular) {
+		if errors.Is(err, proc.ErrGone) || errors.Is(err, procfs.ErrNotRegular) {
 			continue // the process has ended, or it is a device: nothing is missing
 		}
 		if err != nil {
@@ -240,7 +242,7 @@ func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (failed []
 }
 
 // addFile notes that a process maps a file.
-func (s *scan) addFile(process proc.Process, m *proc.MappedFile) error {
+func (s *scan) addFile(process proc.Process, m *procwatch.MappedFile) error {
 	id, err := m.ID()
 	if err != nil {
 		return err
@@ -319,12 +321,12 @@ func (s *scan) finds(pid int, f *mapped) bool {
 }
 
 func (s *scan) findsNow(pid int, f *mapped) bool {
-	file, err := s.fs.OpenIn(pid, f.path)
+	file, err := procwatch.OpenIn(s.fs, pid, f.path)
 	if err != nil {
 		return false
 	}
 	defer file.Close()
-	id, err := proc.IdentifyFile(file)
+	id, err := procwatch.IdentifyFile(file)
 	return err == nil && id.MayBe(f.id)
 }
 
@@ -354,13 +356,13 @@ type named struct {
 // namedFile is what a name means to one process.
 type namedFile struct {
 	*named
-	byName bool        // mapped files are compared by their paths
-	found  *os.File    // else, what is at that path
-	id     proc.FileID // of found
+	byName bool             // mapped files are compared by their paths
+	found  *os.File         // else, what is at that path
+	id     procwatch.FileID // of found
 }
 
 // isNamed reports whether a mapped file is one of those named.
-func isNamed(names []namedFile, m *proc.MappedFile) bool {
+func isNamed(names []namedFile, m *procwatch.MappedFile) bool {
 	is := false
 	for _, n := range names {
 		if n.byName {
@@ -376,7 +378,7 @@ func isNamed(names []namedFile, m *proc.MappedFile) bool {
 }
 
 // namesIn finds out what the names mean to a process.
-func (s *scan) namesIn(pid int, files []*proc.MappedFile) []namedFile {
+func (s *scan) namesIn(pid int, files []*procwatch.MappedFile) []namedFile {
 	var names []namedFile
 	for _, n := range s.names {
 		file := namedFile{named: n}
@@ -408,13 +410,13 @@ func (n *named) means(filePath string) bool {
 func (n *namedFile) find(fs *proc.FS, pid int) {
 	var err error
 	if strings.Contains(n.name, "/") {
-		n.found, err = fs.OpenIn(pid, n.name)
+		n.found, err = procwatch.OpenIn(fs, pid, n.name)
 	} else {
 		err = fmt.Errorf("%s: %w: process %d maps no file of that name (give its path as the process sees it)",
 			n.name, os.ErrNotExist, pid)
 	}
 	if err == nil {
-		n.id, err = proc.IdentifyFile(n.found)
+		n.id, err = procwatch.IdentifyFile(n.found)
 	}
 	if err != nil && (n.err == nil || !errors.Is(err, os.ErrNotExist)) {
 		n.err, n.pid = err, pid

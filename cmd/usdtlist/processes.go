@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -86,7 +87,7 @@ func (s *scan) all() {
 			s.failProcess(pid, err)
 		}
 	}
-	if !sys.IsInitialPIDNamespace() && s.fs.OwnPIDs() {
+	if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(s.fs.Root()) {
 		s.failures = append(s.failures,
 			failure{leftOut: true, err: errors.New("processes outside of this PID namespace, " +
 				"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
@@ -104,7 +105,7 @@ func (s *scan) some(pids []int) {
 		err := s.process(pid)
 		if errors.Is(err, proc.ErrGone) {
 			or := ""
-			if !sys.IsInitialPIDNamespace() && s.fs.OwnPIDs() {
+			if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(s.fs.Root()) {
 				s.failures = append(s.failures, failure{leftOut: true,
 					err: errors.New("processes outside of this PID namespace, " +
 						"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})

@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -25,7 +26,7 @@ func TestMissingCapabilities(t *testing.T) {
 func TestWhatIsReadAgainIsNotToldOfAmongAllProcesses(t *testing.T) {
 	var out strings.Builder
 	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", &out)}
-	changed := fmt.Errorf("process 7: open /lib/x: %w", proc.ErrChanged)
+	changed := fmt.Errorf("process 7: open /lib/x: %w", procfs.ErrChanged)
 	tr.warnLeftOut(changed, false)
 	qt.Check(t, qt.Equals(out.String(), ""))
 	tr.warnLeftOut(fmt.Errorf("process 7: open /lib/x: %w", proc.ErrAccess), false)

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -29,7 +31,7 @@ type follower struct {
 	scanner
 	tracer *tracer
 	watch  *trace.Watch // nil if files are named: those are attached already
-	stats  func() proc.WatcherStats
+	stats  func() error // why the kernel reports no events
 
 	perProcess bool            // it is about one process, not about all or a family
 	begun      bool            // what was there at first is attached
@@ -54,11 +56,11 @@ type scanner interface {
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.followsFamily(),
 		told: make(map[string]bool)}
-	options := proc.WatcherOptions{Filter: wanted, Handler: f.rememberStacks,
-		BeforePass: f.warnPolling}
 	if len(t.options.files) > 0 {
-		watcher := proc.NewWatcher(&options, t.options.patterns...)
-		f.scanner, f.stats = watcher, watcher.Stats
+		watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted,
+			Handler: procwatch.Report(f.rememberStacks), BeforePass: f.warnPolling},
+			t.options.patterns...)
+		f.scanner, f.stats = watcher, func() error { return watcher.Stats().EventsError }
 		return f, nil
 	}
 	linger := time.Duration(-1)
@@ -67,7 +69,9 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	}
 	var err error
 	f.watch, err = trace.WatchSessions(&usdt.WatchOptions{
-		Proc:       options,
+		Filter:     wanted,
+		Mapped:     f.rememberStacks,
+		BeforePass: f.warnPolling,
 		PerProcess: f.perProcess,
 		Linger:     linger,
 		Limits:     t.options.limits,
@@ -77,14 +81,14 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		return nil, err
 	}
 	f.scanner = f.watch
-	f.stats = func() proc.WatcherStats { return f.watch.Stats().WatcherStats }
+	f.stats = func() error { return f.watch.Stats().EventsError }
 	return f, nil
 }
 
 // follow watches all processes until the tracing ends. It returns when those
 // that are there have been scanned.
 func (t *tracer) follow() (err error) {
-	if !sys.IsInitialPIDNamespace() && proc.NewFS("").OwnPIDs() {
+	if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(proc.NewFS("").Root()) {
 		t.messages.Warn("processes outside of this PID namespace, such as that of a container, are not seen " +
 			"(run it on the host, or in a container with the host's PIDs: --pid=host)")
 	}
@@ -141,7 +145,7 @@ func (f *follower) begin(scan func() error) error {
 	done := t.messages.During("scanning processes and attaching")
 	err := scan()
 	done()
-	var reported *proc.Error // the user has seen it
+	var reported *procfs.Error // the user has seen it
 	if err != nil && !errors.As(err, &reported) && !errors.Is(err, os.ErrClosed) {
 		return err
 	}
@@ -161,7 +165,7 @@ func (f *follower) warnPolling() {
 	if !f.polls.CompareAndSwap(true, false) {
 		return // before run, or again
 	}
-	if err := f.stats().EventsError; err != nil {
+	if err := f.stats(); err != nil {
 		f.tracer.messages.Warn("%v: processes are scanned once in %v, and what lives shorter is missed", err, interval)
 	}
 }
@@ -174,11 +178,11 @@ func (f *follower) close() {
 
 // rememberStacks has the mappings of processes read while they run, to name the
 // functions on their stacks.
-func (f *follower) rememberStacks(changes *proc.Changes) {
+func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
 	if f.tracer.stacks == nil {
 		return
 	}
-	for _, pair := range changes.Appeared {
+	for _, pair := range appeared {
 		f.tracer.stacks.Remember(pair.Process.PID)
 	}
 }

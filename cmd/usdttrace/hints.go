@@ -15,6 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -156,7 +157,7 @@ func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 	switch {
 	case isAskedFor:
 		t.warnFailed(err)
-	case !errors.Is(err, proc.ErrChanged):
+	case !errors.Is(err, procfs.ErrChanged):
 		t.messages.WarnOf("left out: "+commandline.Cause(err), "left out: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -29,7 +30,7 @@ type latecomers struct {
 	syncing sync.WaitGroup // of what these ask for
 
 	mu       sync.Mutex
-	attached map[proc.FileID]bool
+	attached map[procwatch.FileID]bool
 	known    map[string]bool      // paths of files that are attached or have no matching probe
 	waiting  map[string]*lateFile // paths of files that have one, until they are attached
 	late     []*lateFile          // those that were attached late
@@ -58,7 +59,7 @@ func (t *tracer) watchLatecomers() error {
 	if err != nil {
 		return err
 	}
-	l := &latecomers{tracer: t, records: records, attached: make(map[proc.FileID]bool),
+	l := &latecomers{tracer: t, records: records, attached: make(map[procwatch.FileID]bool),
 		known: make(map[string]bool), waiting: make(map[string]*lateFile)}
 	t.latecomers = l
 	l.done.Go(func() {
@@ -229,7 +230,7 @@ func (l *latecomers) isLate(path string) (bool, error) {
 		return true, err
 	}
 	defer opened.Close()
-	if id, err := proc.IdentifyFile(opened); err == nil && l.attached[id] {
+	if id, err := procwatch.IdentifyFile(opened); err == nil && l.attached[id] {
 		return false, nil
 	}
 	sel, err := usdt.Select(usdt.Target{Path: path}, l.tracer.options.patterns...)
@@ -247,7 +248,7 @@ func (l *latecomers) attachedNow(path string) {
 	defer l.mu.Unlock()
 	l.known[path] = true
 	if opened, err := os.Open(path); err == nil {
-		if id, err := proc.IdentifyFile(opened); err == nil {
+		if id, err := procwatch.IdentifyFile(opened); err == nil {
 			l.attached[id] = true
 		}
 		opened.Close()

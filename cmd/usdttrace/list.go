@@ -11,6 +11,8 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -98,8 +100,8 @@ func (t *tracer) listCommand() (found int, err error) {
 // once.
 func (t *tracer) listProcesses() (found int, err error) {
 	pid := t.options.pid
-	listed := make(map[proc.FileID]bool)
-	options := &proc.WatcherOptions{Handler: func(changes *proc.Changes) {
+	listed := make(map[procwatch.FileID]bool)
+	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
 		for _, err := range changes.Errors {
 			t.warnLeftOut(err, pid != 0)
 		}
@@ -117,7 +119,7 @@ func (t *tracer) listProcesses() (found int, err error) {
 	if pid != 0 {
 		options.Filter = func(p proc.Process) bool { return p.PID == pid }
 	}
-	watcher := proc.NewWatcher(options, t.options.patterns...)
+	watcher := procwatch.NewWatcher(options, t.options.patterns...)
 	if pid != 0 {
 		err = watcher.Sync(pid)
 	} else {
@@ -125,7 +127,7 @@ func (t *tracer) listProcesses() (found int, err error) {
 	}
 	watcher.Close() // the handler may be called until then
 	switch {
-	case !errors.As(err, new(*proc.Error)):
+	case !errors.As(err, new(*procfs.Error)):
 		return found, err
 	case found == 0:
 		return 0, errReported

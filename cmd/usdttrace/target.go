@@ -10,9 +10,9 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -23,9 +23,9 @@ import (
 type targets struct {
 	options     *options
 	selections  []*usdt.Selection
-	names       map[proc.FileID]string // of the selections
-	same        [][2]string            // names of files that are not selected, each with that by which they are
-	definitions *providers.Definitions // nil without names
+	names       map[procwatch.FileID]string // of the selections
+	same        [][2]string                 // names of files that are not selected, each with that by which they are
+	definitions *providers.Definitions      // nil without names
 
 	mu       sync.Mutex
 	matched  []bool                        // which patterns match a site that is or was watched
@@ -242,7 +242,7 @@ func (t *targets) find(files []string, pid int) error {
 // two mounts of overlayfs is not known for the same: who can mount one can make
 // it look like another's.
 func (t *targets) isSelected(sel *usdt.Selection) bool {
-	id, err := proc.IdentifyFile(sel.File().OSFile())
+	id, err := procwatch.IdentifyFile(sel.File().OSFile())
 	if err != nil {
 		return false // also where nothing can be attached
 	}
@@ -251,7 +251,7 @@ func (t *targets) isSelected(sel *usdt.Selection) bool {
 		return true
 	}
 	if t.names == nil {
-		t.names = make(map[proc.FileID]string)
+		t.names = make(map[procwatch.FileID]string)
 	}
 	t.names[id] = sel.Name()
 	return false

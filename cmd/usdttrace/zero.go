@@ -11,6 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -157,8 +158,8 @@ func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 // process.
 func (t *tracer) addNearest(pid int) {
 	deadline.One(t.ctx, nearestPatience, func() {
-		cache := proc.NewCache(nil)
-		files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
+		cache := procwatch.NewCache(nil)
+		files, _ := procwatch.Files(proc.NewFS(""), pid) // what cannot be read has no names to offer
 		for _, m := range files {
 			if file, ok, err := cache.Acquire(m); err == nil && ok {
 				t.targets.addNearest(file.ELF(), t.options.patterns)
@@ -196,8 +197,8 @@ func (t *targets) addFires(site *trace.Site) {
 
 // mapping returns which of the wanted processes map which files with probes
 // that match. What cannot be read is left out.
-func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) []*proc.ProcessFile {
-	watcher := proc.NewWatcher(&proc.WatcherOptions{Filter: wanted}, patterns...)
+func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) []*procwatch.ProcessFile {
+	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted}, patterns...)
 	defer watcher.Close()
 	_ = watcher.SyncAll() // there are none if processes cannot be listed
 	return watcher.ProcessFiles()

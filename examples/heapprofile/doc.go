@@ -48,11 +48,9 @@
 //   - Where it knows of new processes and mappings already, it calls
 //     watch.Sync(pid) for each in the place of watch.Run. Watch.SyncAll now and
 //     then makes up for what was missed.
-//   - Where it reads files by its own means, proc.NewCache takes the
-//     function that opens them.
 //   - Where its BPF program must tell processes or files apart otherwise than
 //     by the PID, usdt.WatchProgram.OptionsFor gives each a cookie.
-//   - Which processes are profiled is for proc.WatcherOptions.Filter to say.
+//   - Which processes are profiled is for usdt.WatchOptions.Filter to say.
 //     Without usdt.WatchOptions.PerProcess a file is attached to once for all
 //     processes that map it, however many there are: let the program ask
 //     whether it cares for the process that it runs in.

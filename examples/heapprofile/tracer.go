@@ -53,11 +53,11 @@ func newTracer(
 	}
 
 	watchOptions := &usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Handler: remember(symbolizer)},
+		Mapped: remember(symbolizer),
 	}
 	if len(o.pids) > 0 {
 		watchOptions.PerProcess = true // others that map the same files are left alone
-		watchOptions.Proc.Filter = func(p proc.Process) bool {
+		watchOptions.Filter = func(p proc.Process) bool {
 			return slices.Contains(o.pids, p.PID)
 		}
 	}
@@ -79,11 +79,11 @@ func newTracer(
 	return t, nil
 }
 
-// remember returns the handler of the watch: a process that has ended can still
-// be asked for the functions on its stacks.
-func remember(symbolizer *stack.Symbolizer) func(*proc.Changes) {
-	return func(changes *proc.Changes) {
-		for _, pair := range changes.Appeared {
+// remember returns what is told of processes: a process that has ended can
+// still be asked for the functions on its stacks.
+func remember(symbolizer *stack.Symbolizer) func(_, _ []*proc.ProcessFile) {
+	return func(appeared, _ []*proc.ProcessFile) {
+		for _, pair := range appeared {
 			symbolizer.Remember(pair.Process.PID)
 		}
 	}

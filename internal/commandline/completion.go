@@ -10,6 +10,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -63,7 +64,7 @@ func (s probeSource) Probes() []Word {
 	if len(s.Files) > 0 || s.PID == 0 && !s.All {
 		return names.words
 	}
-	options := &proc.WatcherOptions{Handler: func(changes *proc.Changes) {
+	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
 		for _, file := range changes.FilesAppeared {
 			names.add(file.ELF())
 		}
@@ -71,7 +72,7 @@ func (s probeSource) Probes() []Word {
 	if s.PID != 0 {
 		options.Filter = func(p proc.Process) bool { return p.PID == s.PID }
 	}
-	watcher := proc.NewWatcher(options)
+	watcher := procwatch.NewWatcher(options)
 	if s.PID != 0 {
 		_ = watcher.Sync(s.PID)
 	} else {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -191,7 +192,7 @@ func (f *Follower[F, A]) makeRoom(r *round[A]) bool {
 	room := &round[A]{gone: r.gone}
 	r.gone = nil
 	f.detachGone(room)
-	f.lingering.endAll(func(file proc.FileID) { f.leave(file, room) })
+	f.lingering.endAll(func(file procwatch.FileID) { f.leave(file, room) })
 	return f.detachNow(room)
 }
 
@@ -227,7 +228,7 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 }
 
 // refuse has a file not opened again.
-func (f *Follower[F, A]) refuse(file proc.FileID) {
+func (f *Follower[F, A]) refuse(file procwatch.FileID) {
 	if len(f.refused) >= maxRefused {
 		clear(f.refused)
 	}
@@ -254,7 +255,7 @@ func (f *Follower[F, A]) tryAgain(when When) {
 		return
 	}
 	r := &round[A]{}
-	f.failed.again(f.watcher.ProcessFiles(), when, func(again attempt, pair *proc.ProcessFile) {
+	f.failed.again(f.watcher.ProcessFiles(), when, func(again attempt, pair *procwatch.ProcessFile) {
 		at := newTarget(again.Place, pair)
 		if again.part == WholeFile {
 			f.attach([]target{at}, r)

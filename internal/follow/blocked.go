@@ -8,6 +8,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -32,7 +33,7 @@ const fewSites = 1000
 // blocked are calls of a driver that have not returned and were left behind.
 type blocked struct {
 	fairness.Blocked
-	files map[proc.FileID]int // how many calls for each
+	files map[procwatch.FileID]int // how many calls for each
 	// inRound is how many of them the last round of attaching has left behind.
 	inRound int
 }
@@ -50,9 +51,9 @@ func (b *blocked) has(at target) bool {
 	return b.files[at.File] > 0 || b.IsFull(at.owner, maxBlocked)
 }
 
-func (b *blocked) add(file proc.FileID, owner string, more int) {
+func (b *blocked) add(file procwatch.FileID, owner string, more int) {
 	if b.files == nil {
-		b.files = make(map[proc.FileID]int)
+		b.files = make(map[procwatch.FileID]int)
 	}
 	if b.files[file] += more; b.files[file] == 0 {
 		delete(b.files, file)
@@ -192,7 +193,7 @@ func (f *Follower[F, A]) isWanted(at target) bool {
 }
 
 // release closes a file. It does not wait for calls that use the file.
-func (f *Follower[F, A]) release(id proc.FileID, file F) {
+func (f *Follower[F, A]) release(id procwatch.FileID, file F) {
 	if _, goesOn := f.goesOn[id]; goesOn || f.blocked.files[id] > 0 {
 		go f.driver.Release(file)
 	} else {

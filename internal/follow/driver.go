@@ -3,6 +3,7 @@
 package follow
 
 import (
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -10,7 +11,7 @@ import (
 // is zero, in every process.
 type Place struct {
 	Process proc.ProcessID
-	File    proc.FileID
+	File    procwatch.FileID
 }
 
 // isInEveryProcess reports whether the place is not restricted to one process.
@@ -28,15 +29,15 @@ const WholeFile = -1
 // call the Follower.
 type Driver[F, A any] interface {
 	// Open opens the file of a pair, once for all processes that map it.
-	Open(pair *proc.ProcessFile) (F, error)
+	Open(pair *procwatch.ProcessFile) (F, error)
 	// Release closes what Open returned. What is attached stays attached.
 	Release(file F)
 	// PerProcess reports whether a file is attached in each process by itself.
-	PerProcess(file *proc.CachedFile) bool
+	PerProcess(file *procwatch.CachedFile) bool
 	// Attach attaches a part of a file in the process with this PID, or in
 	// every process if the PID is 0. The pair is the process in which the file
 	// was found. ok is false if the file has nothing for this part.
-	Attach(part int, file F, pair *proc.ProcessFile, pid int) (attachment A, ok bool, err error)
+	Attach(part int, file F, pair *procwatch.ProcessFile, pid int) (attachment A, ok bool, err error)
 	// Sites returns as how many sites a part of a file counts.
 	Sites(part int, file F) int
 	// Descriptors returns how many descriptors an attachment has.
@@ -47,7 +48,7 @@ type Driver[F, A any] interface {
 	Retry(err error) When
 	// Explain returns the error that is told for one of Open, for which part is
 	// WholeFile, or of Attach.
-	Explain(part int, pair *proc.ProcessFile, err error) error
+	Explain(part int, pair *procwatch.ProcessFile, err error) error
 	// Changed is told what has changed.
 	Changed(changes *Changes[A])
 }
@@ -59,8 +60,8 @@ type Changes[A any] struct {
 	Detached []A
 	// Missed are pairs whose process ended before it was attached. They are
 	// only of files that are attached in each process by itself.
-	Missed []*proc.ProcessFile
-	// Errors are those of finding processes, of type *proc.Error, and those
+	Missed []*procwatch.ProcessFile
+	// Errors are those of finding processes, of type *procfs.Error, and those
 	// that Explain has returned. What is tried again and fails again is told
 	// only if the text of the error is another one.
 	Errors []error

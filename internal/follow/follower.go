@@ -3,10 +3,10 @@
 // Package follow keeps something attached to the files of processes while the
 // processes come and go. It is the engine of usdt.Watch and trace.Watch.
 //
-// A proc.Watcher finds the processes. A [Follower] decides what to attach and
-// to detach: in every process or in each one by itself, how long a file stays
-// attached after its last process, what makes room for what, and what is tried
-// again. A [Driver] does the attaching and detaching.
+// A procwatch.Watcher finds the processes. A [Follower] decides what to attach
+// and to detach: in every process or in each one by itself, how long a file
+// stays attached after its last process, what makes room for what, and what is
+// tried again. A [Driver] does the attaching and detaching.
 package follow
 
 import (
@@ -19,6 +19,8 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -32,7 +34,7 @@ const DefaultLinger = time.Second
 type Options struct {
 	// Proc says which processes there are and which of them are wanted. Its
 	// Handler is called after everything has been attached, before Changed.
-	Proc proc.WatcherOptions
+	Proc procwatch.WatcherOptions
 	// Parts is how many parts a file has. They are attached one after the
 	// other: each of them to all files that were found together.
 	Parts int
@@ -58,7 +60,7 @@ var errClosed error = sys.ClosedError("watch")
 type Follower[F, A any] struct {
 	driver  Driver[F, A]
 	opts    Options
-	watcher *proc.Watcher
+	watcher *procwatch.Watcher
 
 	patience, turn time.Duration // with a call of the driver
 
@@ -71,16 +73,16 @@ type Follower[F, A any] struct {
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
 	blocked   blocked
-	goesOn    map[proc.FileID]string // files for which a call goes on, by owner
-	files     map[proc.FileID]F
-	sources   map[proc.FileID]*proc.CachedFile // as which a file was read that is to be attached
-	refused   map[proc.FileID]struct{}         // files that are too large to be opened again and again
+	goesOn    map[procwatch.FileID]string // files for which a call goes on, by owner
+	files     map[procwatch.FileID]F
+	sources   map[procwatch.FileID]*procwatch.CachedFile // as which a file was read that is to be attached
+	refused   map[procwatch.FileID]struct{}              // files that are too large to be opened again and again
 	lingering *lingering
 	failed    attempts
 	budget    *budget
-	gaveUp    []proc.FileID // what was detached for others, and may be closed
-	until     time.Time     // what is attached later waits; the zero value if nothing does
-	waits     *time.Timer   // tries again what waits for time
+	gaveUp    []procwatch.FileID // what was detached for others, and may be closed
+	until     time.Time          // what is attached later waits; the zero value if nothing does
+	waits     *time.Timer        // tries again what waits for time
 
 	// mu is held, beside following, to change what comes next: either is enough
 	// to read it.
@@ -102,7 +104,7 @@ type attachment[A any] struct {
 	attached A
 	mappings []proc.Mapping // where the process had mapped the file
 
-	pair  *proc.ProcessFile // by which it was found
+	pair  *procwatch.ProcessFile // by which it was found
 	owner string
 	sites int
 }
@@ -113,7 +115,7 @@ type attachment[A any] struct {
 func New[F, A any](
 	driver Driver[F, A], opts Options, patterns ...elfnote.Pattern,
 ) (*Follower[F, A], error) {
-	if opts.NeedsPIDs && !opts.Proc.FS.OwnPIDs() {
+	if opts.NeedsPIDs && !procfs.HasOwnPIDs(opts.Proc.FS.Root()) {
 		return nil, fmt.Errorf("attaching to single processes needs the PIDs of the caller's own PID namespace, "+
 			"which are not those of the proc file system at %s", opts.Proc.FS.Root())
 	}
@@ -122,10 +124,10 @@ func New[F, A any](
 	}
 	f := &Follower[F, A]{
 		driver: driver, opts: opts, patience: deadline.Patience(patience),
-		turn: turn, following: make(inTurns, 1), goesOn: make(map[proc.FileID]string),
-		files:    make(map[proc.FileID]F),
-		sources:  make(map[proc.FileID]*proc.CachedFile),
-		refused:  make(map[proc.FileID]struct{}),
+		turn: turn, following: make(inTurns, 1), goesOn: make(map[procwatch.FileID]string),
+		files:    make(map[procwatch.FileID]F),
+		sources:  make(map[procwatch.FileID]*procwatch.CachedFile),
+		refused:  make(map[procwatch.FileID]struct{}),
 		attached: make(map[Place][]*attachment[A]),
 		budget:   newBudget(opts.Limits),
 	}
@@ -133,15 +135,12 @@ func New[F, A any](
 	f.stopped, f.stop = context.WithCancel(context.Background())
 	watch := opts.Proc
 	watch.Handler, watch.BeforePass = f.follow, f.beforePass
-	f.watcher = proc.NewWatcher(&watch, patterns...)
+	f.watcher = procwatch.NewWatcher(&watch, patterns...)
 	return f, nil
 }
 
-// Watcher returns what finds the processes.
-func (f *Follower[F, A]) Watcher() *proc.Watcher { return f.watcher }
-
 // Run follows processes until the context or the follower ends. See
-// [proc.Watcher.Run].
+// [procwatch.Watcher.Run].
 func (f *Follower[F, A]) Run(ctx context.Context, interval time.Duration) error {
 	f.running.Add(1)
 	defer f.running.Add(-1)
@@ -151,7 +150,7 @@ func (f *Follower[F, A]) Run(ctx context.Context, interval time.Duration) error 
 	return f.watcher.Run(ctx, interval)
 }
 
-// Sync follows what has changed in one process. See [proc.Watcher.Sync].
+// Sync follows what has changed in one process. See [procwatch.Watcher.Sync].
 func (f *Follower[F, A]) Sync(pid int) error {
 	if f.isStopped() {
 		return errClosed
@@ -160,7 +159,7 @@ func (f *Follower[F, A]) Sync(pid int) error {
 }
 
 // SyncAll follows what has changed in all processes. See
-// [proc.Watcher.SyncAll].
+// [procwatch.Watcher.SyncAll].
 func (f *Follower[F, A]) SyncAll() error {
 	if f.isStopped() {
 		return errClosed
@@ -199,7 +198,7 @@ func (f *Follower[F, A]) Close() error {
 
 // detachAll detaches everything and closes all files.
 func (f *Follower[F, A]) detachAll() error {
-	f.lingering.endAll(func(proc.FileID) {})
+	f.lingering.endAll(func(procwatch.FileID) {})
 	if f.waits != nil {
 		f.waits.Stop()
 	}

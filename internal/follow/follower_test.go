@@ -15,6 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -72,7 +73,7 @@ func TestFollower(t *testing.T) {
 	t.Run("calls the handler between attaching and telling", func(t *testing.T) {
 		w := newWorld(t)
 		var f *Follower[string, *fake]
-		f = w.follower(Options{Proc: proc.WatcherOptions{Handler: func(*proc.Changes) {
+		f = w.follower(Options{Proc: procwatch.WatcherOptions{Handler: func(*procwatch.Changes) {
 			w.told = append(w.told, fmt.Sprint("handler ", len(f.Attachments())))
 		}}})
 		w.start(1, "a")
@@ -91,7 +92,7 @@ func TestFollower(t *testing.T) {
 		w := newWorld(t)
 		w.write("self/status", "NSpid:\t1\t2\n")
 		_, err := New[string, *fake](w, Options{NeedsPIDs: true,
-			Proc: proc.WatcherOptions{FS: proc.NewFS(w.root)}})
+			Proc: procwatch.WatcherOptions{FS: proc.NewFS(w.root)}})
 		qt.Check(t, qt.ErrorMatches(err, ".* needs the PIDs of the caller's own PID namespace.*"))
 	})
 }
@@ -215,7 +216,7 @@ func TestFollowerTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			before := 0
-			f := w.follower(Options{Proc: proc.WatcherOptions{BeforePass: func() { before++ }}})
+			f := w.follower(Options{Proc: procwatch.WatcherOptions{BeforePass: func() { before++ }}})
 			tries := 0
 			w.fail = func(failing int, _ string) error {
 				if failing != part {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 // lingering are files that stay attached for a while after the last process
@@ -14,18 +14,18 @@ import (
 // are not attached each time. The lock is held to call its methods.
 type lingering struct {
 	lock   sync.Locker
-	end    func(proc.FileID)
-	timers map[proc.FileID]*time.Timer // they end it
+	end    func(procwatch.FileID)
+	timers map[procwatch.FileID]*time.Timer // they end it
 }
 
 // newLingering returns none. When a file has lingered, another goroutine calls
 // end for it with the lock held.
-func newLingering(lock sync.Locker, end func(proc.FileID)) *lingering {
-	return &lingering{lock: lock, end: end, timers: make(map[proc.FileID]*time.Timer)}
+func newLingering(lock sync.Locker, end func(procwatch.FileID)) *lingering {
+	return &lingering{lock: lock, end: end, timers: make(map[procwatch.FileID]*time.Timer)}
 }
 
 // leave has a file linger that does not.
-func (l *lingering) leave(file proc.FileID, after time.Duration) {
+func (l *lingering) leave(file procwatch.FileID, after time.Duration) {
 	var timer *time.Timer
 	timer = time.AfterFunc(after, func() {
 		l.lock.Lock()
@@ -40,7 +40,7 @@ func (l *lingering) leave(file proc.FileID, after time.Duration) {
 
 // back ends the lingering of a file, if it lingers, because a process maps it
 // again.
-func (l *lingering) back(file proc.FileID) {
+func (l *lingering) back(file procwatch.FileID) {
 	if timer := l.timers[file]; timer != nil {
 		timer.Stop()
 		delete(l.timers, file)
@@ -48,7 +48,7 @@ func (l *lingering) back(file proc.FileID) {
 }
 
 // endAll ends the lingering of all files, with a call of end for each.
-func (l *lingering) endAll(end func(proc.FileID)) {
+func (l *lingering) endAll(end func(procwatch.FileID)) {
 	for file, timer := range l.timers {
 		timer.Stop()
 		delete(l.timers, file)

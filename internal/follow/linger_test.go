@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 // channelLock is a mutex for which the clock of a synctest bubble goes on while
@@ -26,14 +26,14 @@ func (c channelLock) Unlock() { <-c }
 type lingerTest struct {
 	*lingering
 	lock  channelLock
-	ended []proc.FileID
+	ended []procwatch.FileID
 }
 
 // inBubble runs a test in a bubble, with the lock held.
 func inBubble(t *testing.T, test func(*testing.T, *lingerTest)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lingerTest{lock: make(channelLock, 1)}
-		l.lingering = newLingering(l.lock, func(file proc.FileID) {
+		l.lingering = newLingering(l.lock, func(file procwatch.FileID) {
 			qt.Check(t, qt.HasLen(l.lock, 1))
 			l.ended = append(l.ended, file)
 		})
@@ -62,9 +62,9 @@ func TestLingering(t *testing.T) {
 			l.pass(time.Second - 1)
 			qt.Check(t, qt.HasLen(l.ended, 0))
 			l.pass(1)
-			qt.Check(t, qt.IsTrue(slices.Equal(l.ended, []proc.FileID{file})))
+			qt.Check(t, qt.IsTrue(slices.Equal(l.ended, []procwatch.FileID{file})))
 			l.pass(time.Hour)
-			qt.Check(t, qt.IsTrue(slices.Equal(l.ended, []proc.FileID{file, other})))
+			qt.Check(t, qt.IsTrue(slices.Equal(l.ended, []procwatch.FileID{file, other})))
 		},
 		"does not end if a process maps the file again": func(t *testing.T, l *lingerTest) {
 			l.back(file) // it has not gone

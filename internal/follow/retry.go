@@ -9,7 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 // maxRound is after how long a round of attempts leaves the rest to the next
@@ -41,7 +42,7 @@ const errNotSupported = syscall.Errno(524)
 func Classify(err error) When {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
-		if errors.Is(err, proc.ErrChanged) {
+		if errors.Is(err, procfs.ErrChanged) {
 			return Later
 		}
 		return Never
@@ -119,9 +120,9 @@ func (a *attempts) fail(key attempt, owner string, err error, when When) (news b
 // call does not take long and later ones come to the rest. It forgets an
 // attempt that does not fail again, and one for what is not among the pairs.
 func (a *attempts) again(
-	pairs []*proc.ProcessFile, when When, try func(attempt, *proc.ProcessFile),
+	pairs []*procwatch.ProcessFile, when When, try func(attempt, *procwatch.ProcessFile),
 ) {
-	current := make(map[Place]*proc.ProcessFile, 2*len(pairs))
+	current := make(map[Place]*procwatch.ProcessFile, 2*len(pairs))
 	for _, pair := range slices.Backward(pairs) {
 		current[inProcess(pair)] = pair
 		current[inEveryProcess(pair)] = pair
@@ -167,7 +168,7 @@ func (a *attempts) sort(keys []attempt) {
 
 // isOver reports whether the place is in a process that has ended, whose PID
 // may be that of another one already.
-func isOver(place Place, pair *proc.ProcessFile) bool {
+func isOver(place Place, pair *procwatch.ProcessFile) bool {
 	if place.isInEveryProcess() {
 		return false
 	}

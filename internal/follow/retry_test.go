@@ -16,7 +16,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 func TestClassify(t *testing.T) {
@@ -29,7 +30,7 @@ func TestClassify(t *testing.T) {
 		{fmt.Errorf("the kernel refuses a breakpoint: %w", syscall.EOPNOTSUPP), Never},
 		{fmt.Errorf("the kernel refuses a breakpoint: %w", syscall.Errno(524)), Never},
 		{missing, Later},
-		{&proc.Error{Op: "open", Err: proc.ErrChanged}, Later},
+		{&procfs.Error{Op: "open", Err: procfs.ErrChanged}, Later},
 		{fmt.Errorf("link: %w", syscall.EPERM), Later},
 		{fmt.Errorf("link: %w", syscall.ENOMEM), WithRoom},
 		{&os.PathError{Op: "open", Err: syscall.EMFILE}, WithRoom},
@@ -66,8 +67,8 @@ func TestAttemptsAgain(t *testing.T) {
 		a.fail(inFirst, "", errTest, WithRoom)
 		a.fail(third, "", errTest, WithRoom)
 
-		tried := func(pairs []*proc.ProcessFile, when When, failing bool) (tried []attempt) {
-			a.again(pairs, when, func(key attempt, pair *proc.ProcessFile) {
+		tried := func(pairs []*procwatch.ProcessFile, when When, failing bool) (tried []attempt) {
+			a.again(pairs, when, func(key attempt, pair *procwatch.ProcessFile) {
 				qt.Check(t, qt.Equals(pair.File.ID(), key.File))
 				tried = append(tried, key)
 				if failing {
@@ -91,8 +92,8 @@ func TestAttemptsAgain(t *testing.T) {
 		w.end(pair.Process.PID)
 		var a attempts
 		a.fail(attempt{inProcess(pair), 0}, "", errTest, Later)
-		a.again([]*proc.ProcessFile{pair}, Later,
-			func(attempt, *proc.ProcessFile) { t.Error("it has ended") })
+		a.again([]*procwatch.ProcessFile{pair}, Later,
+			func(attempt, *procwatch.ProcessFile) { t.Error("it has ended") })
 		qt.Check(t, qt.Equals(a.len(), 0))
 	})
 	t.Run("comes to all in several rounds", func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestAttemptsAgain(t *testing.T) {
 			tries := make(map[attempt]int)
 			for range 5 {
 				start := time.Now()
-				a.again(all, Later, func(key attempt, _ *proc.ProcessFile) {
+				a.again(all, Later, func(key attempt, _ *procwatch.ProcessFile) {
 					time.Sleep(10 * time.Millisecond)
 					tries[key]++
 					a.fail(key, "", errTest, Later)

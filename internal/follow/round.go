@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -14,7 +15,7 @@ type round[A any] struct {
 	Changes[A]
 	// gone are changes of which what has disappeared is still attached. It is
 	// nil once that is detached.
-	gone *proc.Changes
+	gone *procwatch.Changes
 	// unwanted was attached by a call that returned late, when it was not
 	// wanted any more.
 	unwanted []A
@@ -23,24 +24,24 @@ type round[A any] struct {
 // A target is a place to attach, and the pair by which it was found.
 type target struct {
 	Place
-	pair  *proc.ProcessFile
+	pair  *procwatch.ProcessFile
 	owner string // who is to answer for it
 }
 
-func newTarget(place Place, pair *proc.ProcessFile) target {
+func newTarget(place Place, pair *procwatch.ProcessFile) target {
 	return target{place, pair, pair.Process.Owner()}
 }
 
 // inProcess returns the place of a pair's file in its process.
-func inProcess(pair *proc.ProcessFile) Place {
+func inProcess(pair *procwatch.ProcessFile) Place {
 	return Place{Process: pair.Process.ProcessID, File: pair.File.ID()}
 }
 
 // inEveryProcess returns the place of a pair's file in every process.
-func inEveryProcess(pair *proc.ProcessFile) Place { return Place{File: pair.File.ID()} }
+func inEveryProcess(pair *procwatch.ProcessFile) Place { return Place{File: pair.File.ID()} }
 
 // follow attaches what has appeared and detaches what has disappeared.
-func (f *Follower[F, A]) follow(changes *proc.Changes) {
+func (f *Follower[F, A]) follow(changes *procwatch.Changes) {
 	f.following.Lock()
 	defer f.following.Unlock()
 	r := &round[A]{gone: changes}
@@ -56,9 +57,9 @@ func (f *Follower[F, A]) follow(changes *proc.Changes) {
 }
 
 // targets returns what is to be attached.
-func (f *Follower[F, A]) targets(changes *proc.Changes, r *round[A]) []target {
+func (f *Follower[F, A]) targets(changes *procwatch.Changes, r *round[A]) []target {
 	var targets []target
-	first := make(map[*proc.CachedFile]*proc.ProcessFile)
+	first := make(map[*procwatch.CachedFile]*procwatch.ProcessFile)
 	f.leaveWritten(changes.FilesAppeared)
 	for _, pair := range changes.Appeared {
 		if first[pair.File] == nil {
@@ -87,7 +88,7 @@ func (f *Follower[F, A]) targets(changes *proc.Changes, r *round[A]) []target {
 // leaveWritten detaches files that were written to, to be attached anew with
 // what is in them now. What is attached is of the same file for the kernel, so
 // that is done first, and no hit is seen by both.
-func (f *Follower[F, A]) leaveWritten(files []*proc.CachedFile) {
+func (f *Follower[F, A]) leaveWritten(files []*procwatch.CachedFile) {
 	old := &round[A]{}
 	for _, file := range files {
 		id := file.ID()
@@ -106,7 +107,7 @@ func (f *Follower[F, A]) leaveWritten(files []*proc.CachedFile) {
 
 // others returns the processes that map the same file as a pair, and have not
 // been scanned since it was written to.
-func (f *Follower[F, A]) others(of *proc.ProcessFile) []target {
+func (f *Follower[F, A]) others(of *procwatch.ProcessFile) []target {
 	var targets []target
 	for _, pair := range f.watcher.ProcessFiles() {
 		if pair.File != of.File && pair.File.ID() == of.File.ID() {
@@ -121,7 +122,7 @@ func (f *Follower[F, A]) others(of *proc.ProcessFile) []target {
 
 // moved detaches pairs that are mapped elsewhere now, and returns them to be
 // attached anew.
-func (f *Follower[F, A]) moved(pairs []*proc.ProcessFile, r *round[A]) []target {
+func (f *Follower[F, A]) moved(pairs []*procwatch.ProcessFile, r *round[A]) []target {
 	if !f.opts.FollowsMoves {
 		return nil
 	}
@@ -175,25 +176,25 @@ func (f *Follower[F, A]) detachGone(r *round[A]) {
 
 // lingers reports whether a file stays attached for a while that no process
 // maps any more. What is attached in every process does.
-func (f *Follower[F, A]) lingers(file proc.FileID) bool {
+func (f *Follower[F, A]) lingers(file procwatch.FileID) bool {
 	return f.opts.Linger >= 0 && f.attached[Place{File: file}] != nil
 }
 
 // endLinger detaches a file that has lingered.
-func (f *Follower[F, A]) endLinger(file proc.FileID) {
+func (f *Follower[F, A]) endLinger(file procwatch.FileID) {
 	r := &round[A]{}
 	f.leave(file, r)
 	f.finish(r)
 }
 
 // leave detaches and closes a file that no process maps any more.
-func (f *Follower[F, A]) leave(id proc.FileID, r *round[A]) {
+func (f *Follower[F, A]) leave(id procwatch.FileID, r *round[A]) {
 	f.detachFile(id, r)
 	delete(f.sources, id)
 }
 
 // detachFile detaches a file in every process and closes it.
-func (f *Follower[F, A]) detachFile(id proc.FileID, r *round[A]) {
+func (f *Follower[F, A]) detachFile(id procwatch.FileID, r *round[A]) {
 	f.detach(Place{File: id}, r)
 	if file, ok := f.files[id]; ok {
 		f.release(id, file)

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 // Counts are how much a [Follower] has attached, and how much not.
@@ -26,6 +26,25 @@ func (f *Follower[F, A]) Counts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.counts
+}
+
+// Stats are what users are told of a [Follower]: the fields are those of
+// usdt.WatchStats.
+type Stats struct {
+	Denied, Blocked, Postponed, Files      int
+	Passes                                 uint64
+	EventsError                            error
+	Sites, Descriptors, OverLimit, Waiting int
+}
+
+// Stats returns the numbers of the last scan and round.
+func (f *Follower[F, A]) Stats() Stats {
+	s, c := f.watcher.Stats(), f.Counts()
+	return Stats{
+		Denied: s.Denied, Blocked: s.Blocked, Postponed: s.Postponed, Files: s.Files,
+		Passes: s.Passes, EventsError: s.EventsError,
+		Sites: c.Sites, Descriptors: c.Descriptors, OverLimit: c.OverLimit, Waiting: c.Waiting,
+	}
 }
 
 // count makes the numbers anew, and has what waits for time tried again when
@@ -143,7 +162,7 @@ func (f *Follower[F, A]) closeGivenUp() {
 // closeUnattached closes a file of which nothing is attached for want of a
 // share: what has been read of it takes memory. It is opened again when there
 // is room.
-func (f *Follower[F, A]) closeUnattached(id proc.FileID) {
+func (f *Follower[F, A]) closeUnattached(id procwatch.FileID) {
 	file, ok := f.files[id]
 	if !ok {
 		return

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -29,7 +30,7 @@ type world struct {
 	t     *testing.T
 	root  string // of the file system of processes
 	files string // the directory of the files
-	names map[proc.FileID]string
+	names map[procwatch.FileID]string
 
 	mu          sync.Mutex
 	attached    map[*fake]bool
@@ -73,7 +74,7 @@ func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[proc.FileID]string),
+		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procwatch.FileID]string),
 		attached: make(map[*fake]bool), room: 1000,
 		perFile: func(string) bool { return true }, fail: func(int, string) error { return nil },
 		detached: make(chan string, 100),
@@ -125,12 +126,12 @@ func (w *world) end(pid int) {
 
 // pairs returns pairs of a process and a file, with processes and files of
 // their own.
-func (w *world) pairs(n int) []*proc.ProcessFile {
+func (w *world) pairs(n int) []*procwatch.ProcessFile {
 	w.t.Helper()
 	for i := range n {
 		w.start(100+i, fmt.Sprint("file-", i))
 	}
-	watcher := proc.NewWatcher(&proc.WatcherOptions{FS: proc.NewFS(w.root)})
+	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{FS: proc.NewFS(w.root)})
 	w.t.Cleanup(func() { watcher.Close() })
 	qt.Assert(w.t, qt.IsNil(watcher.SyncAll()))
 	pairs := watcher.ProcessFiles()
@@ -139,9 +140,9 @@ func (w *world) pairs(n int) []*proc.ProcessFile {
 }
 
 // fileIDs returns the IDs of some files.
-func fileIDs(t *testing.T, n int) []proc.FileID {
+func fileIDs(t *testing.T, n int) []procwatch.FileID {
 	t.Helper()
-	ids := make([]proc.FileID, n)
+	ids := make([]procwatch.FileID, n)
 	for i := range ids {
 		path := filepath.Join(t.TempDir(), "file")
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o644)))
@@ -150,18 +151,18 @@ func fileIDs(t *testing.T, n int) []proc.FileID {
 	return ids
 }
 
-func fileID(t *testing.T, path string) proc.FileID {
+func fileID(t *testing.T, path string) procwatch.FileID {
 	t.Helper()
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	id, err := proc.IdentifyFile(file)
+	id, err := procwatch.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	return id
 }
 
 // Open, and what follows, is the driver.
-func (w *world) Open(pair *proc.ProcessFile) (string, error) {
+func (w *world) Open(pair *procwatch.ProcessFile) (string, error) {
 	name := filepath.Base(pair.Path)
 	if err := w.fail(WholeFile, name); err != nil {
 		return "", err
@@ -178,12 +179,12 @@ func (w *world) Release(string) {
 	w.opened--
 }
 
-func (w *world) PerProcess(file *proc.CachedFile) bool {
+func (w *world) PerProcess(file *procwatch.CachedFile) bool {
 	return w.perFile(w.names[file.ID()])
 }
 
 func (w *world) Attach(
-	part int, file string, pair *proc.ProcessFile, pid int,
+	part int, file string, pair *procwatch.ProcessFile, pid int,
 ) (*fake, bool, error) {
 	if err := w.fail(part, file); err != nil {
 		return nil, false, err
@@ -228,7 +229,7 @@ func (w *world) Retry(err error) When {
 	return Classify(err)
 }
 
-func (w *world) Explain(part int, pair *proc.ProcessFile, err error) error {
+func (w *world) Explain(part int, pair *procwatch.ProcessFile, err error) error {
 	return fmt.Errorf("%d %s %d: %w", part, filepath.Base(pair.Path), pair.Process.PID, err)
 }
 

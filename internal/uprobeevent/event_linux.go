@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -307,7 +308,7 @@ func newName() (string, error) {
 // readSelf returns this process as the owner of events.
 func readSelf() (owner, error) {
 	fs := proc.NewFS("")
-	if !fs.OwnPIDs() {
+	if !procfs.HasOwnPIDs(fs.Root()) {
 		return owner{}, errors.New("/proc is that of another PID namespace")
 	}
 	p, err := fs.Process(os.Getpid())

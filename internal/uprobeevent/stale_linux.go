@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -56,7 +57,7 @@ func Remove() (removed []string, err error) {
 func (o owner) hasEnded() bool {
 	fs := proc.NewFS("")
 	own, err := pidNamespace("self")
-	if err != nil || !fs.OwnPIDs() {
+	if err != nil || !procfs.HasOwnPIDs(fs.Root()) {
 		return false
 	}
 	if own == o.namespace {

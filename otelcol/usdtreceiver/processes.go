@@ -89,14 +89,14 @@ func newProcesses(kind ResourceKind, fs *proc.FS, cgroups *container.Cgroups) *p
 }
 
 // changed is told by the watch what has come and gone.
-func (ps *processes) changed(c *proc.Changes) {
-	for _, pair := range c.Appeared {
+func (ps *processes) changed(appeared, disappeared []*proc.ProcessFile) {
+	for _, pair := range appeared {
 		ps.appeared(pair.Process)
 		if ps.symbolizer != nil {
 			ps.symbolizer.Remember(pair.Process.PID)
 		}
 	}
-	for _, pair := range c.Disappeared {
+	for _, pair := range disappeared {
 		ps.disappeared(pair.Process)
 	}
 }

@@ -54,15 +54,14 @@ func (p *tree) add(pid, parent int, start, executable, cgroup, environment strin
 	return process
 }
 
-func changes(appeared, disappeared []proc.Process) *proc.Changes {
-	c := &proc.Changes{}
-	for _, p := range appeared {
-		c.Appeared = append(c.Appeared, &proc.ProcessFile{Process: p})
+func (ps *processes) change(appeared, disappeared []proc.Process) {
+	var lists [2][]*proc.ProcessFile
+	for i, processes := range [][]proc.Process{appeared, disappeared} {
+		for _, p := range processes {
+			lists[i] = append(lists[i], &proc.ProcessFile{Process: p})
+		}
 	}
-	for _, p := range disappeared {
-		c.Disappeared = append(c.Disappeared, &proc.ProcessFile{Process: p})
-	}
-	return c
+	ps.changed(lists[0], lists[1])
 }
 
 const podScope = "/kubepods.slice/kubepods-pod0123abcd_1111_2222_3333_444455556666.slice/" +
@@ -74,7 +73,7 @@ func TestProcessesAreResources(t *testing.T) {
 	server := files.add(10, 1, "500", "/bin/server", podScope, "OTEL_SERVICE_NAME=shop\x00")
 	child := files.add(11, 10, "600", "/bin/server", podScope, "server: idle")
 	other := files.add(12, 10, "700", "/bin/other", podScope, "")
-	ps.changed(changes([]proc.Process{server, child, other}, nil))
+	ps.change([]proc.Process{server, child, other}, nil)
 	qt.Check(t, qt.Equals(ps.count(), 3))
 
 	for _, test := range []struct {
@@ -108,12 +107,12 @@ func TestServiceInCgroupNamespace(t *testing.T) {
 	const unit = "/system.slice/shop.service"
 	files := newTree(t)
 	ps := newProcesses(ByContainer, proc.NewFS(files.root), nil)
-	ps.changed(changes([]proc.Process{
+	ps.change([]proc.Process{
 		files.add(10, 1, "500", "/bin/a", "/../.."+strings.TrimPrefix(podScope, "/kubepods.slice"),
 			"OTEL_SERVICE_NAME=pod\x00"),
 		files.add(11, 1, "600", "/bin/b", "/../../.."+unit, "OTEL_SERVICE_NAME=unit\x00"),
 		files.add(12, 1, "700", "/bin/c", "/../other", "OTEL_SERVICE_NAME=other\x00"),
-	}, nil))
+	}, nil)
 	for path, want := range map[string]string{podScope: "pod", unit: "unit", "/system.slice": ""} {
 		r := &resource{path: path}
 		r.container, _ = container.Of(path)
@@ -136,22 +135,22 @@ func TestProcessesComeAndGo(t *testing.T) {
 	files := newTree(t)
 	ps := newProcesses(ByProcess, proc.NewFS(files.root), nil)
 	first := files.add(10, 1, "500", "/bin/a", "/x", "")
-	ps.changed(changes([]proc.Process{first, first}, nil)) // it maps two files
+	ps.change([]proc.Process{first, first}, nil) // it maps two files
 	r := ps.resourceOf(10, 7)
-	ps.changed(changes(nil, []proc.Process{first}))
+	ps.change(nil, []proc.Process{first})
 	qt.Check(t, qt.IsFalse(ps.hasGone(r)))
-	ps.changed(changes(nil, []proc.Process{first}))
+	ps.change(nil, []proc.Process{first})
 	qt.Check(t, qt.IsTrue(ps.hasGone(r)))
 	qt.Check(t, qt.Equals(ps.count(), 0))
 	qt.Check(t, qt.Equals(ps.resourceOf(10, 7), r)) // for what is read later
 
-	ps.changed(changes([]proc.Process{first}, nil)) // it maps one again
+	ps.change([]proc.Process{first}, nil) // it maps one again
 	qt.Check(t, qt.IsFalse(ps.hasGone(r)))
 	qt.Check(t, qt.Equals(ps.resourceOf(10, 7), r))
 	qt.Check(t, qt.Equals(ps.count(), 1))
 
 	second := files.add(10, 1, "900", "/bin/a", "/x", "") // the PID is used again
-	ps.changed(changes([]proc.Process{second}, []proc.Process{first}))
+	ps.change([]proc.Process{second}, []proc.Process{first})
 	qt.Check(t, qt.IsTrue(ps.hasGone(r)))
 	now := ps.resourceOf(10, 7)
 	qt.Check(t, qt.Not(qt.Equals(now, r)))
@@ -170,9 +169,9 @@ func TestServiceThatIsKnownLater(t *testing.T) {
 	ps.resources[resourceID{group: 7}] = &resource{path: podScope, group: 7, instance: "i"}
 	ps.resources[resourceID{group: 7}].container, _ = container.Of(podScope)
 	before := ps.resourceOf(0, 7)
-	ps.changed(changes([]proc.Process{first}, nil))
+	ps.change([]proc.Process{first}, nil)
 	qt.Check(t, qt.Equals(ps.resourceOf(0, 7), before))
-	ps.changed(changes([]proc.Process{second}, nil))
+	ps.change([]proc.Process{second}, nil)
 	after := ps.resourceOf(0, 7)
 	qt.Check(t, qt.Equals(attributesOf(after)["service.name"], any("shop")))
 	qt.Check(t,
@@ -185,7 +184,7 @@ func TestServiceThatIsKnownLater(t *testing.T) {
 func TestProcessInAnotherControlGroup(t *testing.T) {
 	files := newTree(t)
 	ps := newProcesses(ByProcess, proc.NewFS(files.root), nil)
-	ps.changed(changes([]proc.Process{files.add(10, 1, "500", "/bin/a", podScope, "")}, nil))
+	ps.change([]proc.Process{files.add(10, 1, "500", "/bin/a", podScope, "")}, nil)
 	here, there := ps.resourceOf(10, 7), ps.resourceOf(10, 8)
 	qt.Check(t, qt.Not(qt.Equals(here.instance, there.instance)))
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/proc"
@@ -193,7 +194,7 @@ func (r *usdtReceiver) startWatch() (err error) {
 			trace.WatchSession{Session: s.session, Patterns: s.patterns(), Name: s.name})
 	}
 	r.watch, err = trace.WatchSessions(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Handler: r.processes.changed},
+		Mapped: r.processes.changed,
 	}, r.changed, sessions...)
 	return err
 }
@@ -303,7 +304,7 @@ func (r *usdtReceiver) changed(c *trace.WatchChanges) {
 		r.logger.Info("detached", zap.String("source", r.sourceOf(a).name), zap.String("file", a.Path()))
 	}
 	for _, err := range c.Errors {
-		var scan *proc.Error
+		var scan *procfs.Error
 		if errors.As(err, &scan) {
 			r.logger.Debug("not scanned", zap.Error(err))
 			continue

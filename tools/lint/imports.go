@@ -36,7 +36,7 @@ var dependencies = []dependency{
 	{"bpf", nil, nil},
 	{"providers", nil, []string{"elfnote"}},
 	{"container", []string{sys}, nil},
-	{"proc", []string{sys}, []string{"container", "elfnote"}},
+	{"proc", []string{sys}, []string{"container"}},
 	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "container", "elfnote", "proc"}},
 	{"stack", []string{pprof, demangle, sys}, []string{"container", "elfnote", "proc"}},
 	{"trace", []string{ebpf, arch, sys},

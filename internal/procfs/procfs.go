@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package procfs reads the files of a proc file system, for package proc and
+// for those that look for mapped files. PIDs are those of the namespace for
+// which the file system was mounted.
+package procfs
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// maxCgroup bounds what is read of /proc/PID/cgroup: up to a dozen hierarchies,
+// whose paths are at most 4,096 bytes long each.
+const maxCgroup = 64 << 10
+
+// Path returns the path of something in a process's directory.
+func Path(root string, pid int, name string) string {
+	return root + "/" + strconv.Itoa(pid) + "/" + name
+}
+
+// ReadPIDs returns the processes that the directory of the file system lists,
+// just opened or rewound.
+func ReadPIDs(dir *os.File) ([]int, error) {
+	// Readdirnames does not stat what it lists; the rest of os would.
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, ok := ParsePID(name); ok {
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) == 0 {
+		return nil, fmt.Errorf("list processes of %s: not a proc file system (no directory of a process in it)", dir.Name())
+	}
+	return pids, nil
+}
+
+// HasOwnPIDs reports whether the PIDs of the file system are those that system
+// calls of the caller take and return.
+//
+// It goes by the line NSpid of self/status (Linux 4.1, see proc(5)), and so is
+// not deceived by PIDs that are equal by chance in two namespaces.
+func HasOwnPIDs(root string) bool {
+	status, err := os.ReadFile(root + "/self/status")
+	if err != nil {
+		return false // it knows nothing of the caller
+	}
+	for line := range strings.Lines(string(status)) {
+		// The PIDs of the caller, from the namespace of the file system to its
+		// own.
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return strings.TrimSpace(pids) == strconv.Itoa(os.Getpid())
+		}
+	}
+	return true // a kernel without PID namespaces
+}
+
+// ReadCgroup returns the text of /proc/PID/cgroup.
+func ReadCgroup(root string, pid int) (string, error) {
+	file, err := OpenRaw(Path(root, pid, "cgroup"))
+	if err != nil {
+		return "", &Error{PID: pid, Op: "read cgroup", Err: Classify(err)}
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxCgroup))
+	if err != nil {
+		return "", &Error{PID: pid, Op: "read cgroup", Err: Classify(err)}
+	}
+	return string(text), nil
+}
+
+// RootOf returns the process's root directory as the caller's proc shows paths,
+// "/" if it cannot be found out.
+func RootOf(root string, pid int) string {
+	dir, err := os.Readlink(Path(root, pid, "root"))
+	if err != nil {
+		return "/"
+	}
+	return dir
+}
+
+// CutRoot turns a path that the kernel made for the caller into the process's
+// own, given the process's root. The kernel writes paths from the root of the
+// mount namespace that the file is in, or from the caller's root if that is on
+// the way: for a process after chroot, both differ from its own root.
+func CutRoot(path, root string) string {
+	if root == "/" || root == "" {
+		return path
+	}
+	if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
+		return rest
+	}
+	return path
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// MaxStat bounds what is read of stat. The 52 numbers and the command take 300
+// bytes, 1,100 if every number had 20 digits.
+const MaxStat = 2 << 10
+
+// Stat is what is read of /proc/PID/stat, numbered as in proc(5).
+type Stat struct {
+	Command     []byte // field 2, without the parentheses; part of the text parsed
+	State       byte   // field 3
+	Parent      uint64 // field 4
+	MinorFaults uint64 // field 10, of all threads, also those that ended
+	MajorFaults uint64 // field 12, likewise
+	Threads     uint64 // field 20
+	StartTime   uint64 // field 22, in clock ticks after boot
+	Size        uint64 // field 23, of the address space in bytes; 0 if there is none
+	StartCode   uint64 // field 26; 0 or 1 without ptrace access
+	StartStack  uint64 // field 28; 0 without ptrace access
+}
+
+// parseStat reads the text of /proc/PID/stat. It allocates nothing.
+func parseStat(text []byte) (Stat, error) {
+	var s Stat
+	// The command may hold anything, also ") R 1", except that the last
+	// parenthesis is always the kernel's: nothing but numbers follows.
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return Stat{}, fmt.Errorf("%w stat: no command in parentheses", ErrMalformed)
+	}
+	s.Command = text[open+1 : end]
+	rest := text[end+1:]
+
+	field := 2
+	for field < 28 {
+		for len(rest) > 0 && rest[0] == ' ' {
+			rest = rest[1:]
+		}
+		n := 0
+		for n < len(rest) && rest[n] != ' ' && rest[n] != '\n' {
+			n++
+		}
+		if n == 0 {
+			return Stat{}, fmt.Errorf("%w stat: ends after field %d of 28", ErrMalformed, field)
+		}
+		field++
+		word := rest[:n]
+		rest = rest[n:]
+
+		var into *uint64
+		switch field {
+		case 3:
+			s.State = word[0]
+		case 4:
+			into = &s.Parent
+		case 10:
+			into = &s.MinorFaults
+		case 12:
+			into = &s.MajorFaults
+		case 20:
+			into = &s.Threads
+		case 22:
+			into = &s.StartTime
+		case 23:
+			into = &s.Size
+		case 26:
+			into = &s.StartCode
+		case 28:
+			into = &s.StartStack
+		}
+		if into != nil {
+			value, ok := ParseDecimal(word)
+			if !ok {
+				return Stat{}, fmt.Errorf("%w stat: field %d is not a number", ErrMalformed, field)
+			}
+			*into = value
+		}
+	}
+	return s, nil
+}
+
+// HasNoMemory reports whether the process cannot map anything: it is a thread
+// of the kernel, or has ended but is still to be waited for.
+func (s *Stat) HasNoMemory() bool { return s.Size == 0 && !s.IsLeaderless() }
+
+// IsLeaderless reports whether the first thread has ended before the others.
+// The process then looks like a zombie: what it maps is seen through a thread
+// that still runs.
+func (s *Stat) IsLeaderless() bool { return s.State == 'Z' && s.Threads > 1 }
+
+// ParseDecimal reads a number without a sign that fills its text.
+func ParseDecimal[T string | []byte](text T) (uint64, bool) {
+	if len(text) == 0 || len(text) > 20 {
+		return 0, false
+	}
+	var v uint64
+	for i := range len(text) {
+		digit := text[i] - '0'
+		if digit > 9 {
+			return 0, false
+		}
+		next := v*10 + uint64(digit)
+		if v > (1<<64-1)/10 || next < v*10 {
+			return 0, false
+		}
+		v = next
+	}
+	return v, true
+}
+
+// ParsePID reads the name of a process's directory.
+func ParsePID[T string | []byte](name T) (int, bool) {
+	v, ok := ParseDecimal(name)
+	// A PID fits 22 bits (PID_MAX_LIMIT); a leading zero would make two names
+	// of one process.
+	if !ok || v == 0 || v > 1<<30 || name[0] == '0' {
+		return 0, false
+	}
+	return int(v), true
+}
+
+// ReadStat reads and parses stat into buf, which is of [MaxStat] bytes and holds
+// the command afterwards.
+func ReadStat(root string, pid int, buf []byte) (Stat, error) {
+	file, err := OpenRaw(Path(root, pid, "stat"))
+	if IsLack(err) {
+		// That a process has ended is to be noticed all the same: it gives
+		// back what is lacking.
+		if _, gone := os.Lstat(Path(root, pid, "stat")); errors.Is(gone, fs.ErrNotExist) {
+			err = gone
+		}
+	}
+	if err != nil {
+		return Stat{}, &Error{PID: pid, Op: "read stat", Err: Classify(err)}
+	}
+	defer file.Close()
+	n := 0
+	for n < len(buf) {
+		m, err := file.Read(buf[n:])
+		n += m
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return Stat{}, &Error{PID: pid, Op: "read stat", Err: Classify(err)}
+		}
+		if n > 0 && buf[n-1] == '\n' { // saves the read that tells the end
+			break
+		}
+	}
+	s, err := parseStat(buf[:n])
+	if err != nil {
+		return Stat{}, &Error{PID: pid, Op: "read stat", Err: err}
+	}
+	return s, nil
+}
+
+// LiveThread returns a thread of the process that has not ended, by whose
+// number proc shows what it can no longer show by the process's. It is asked
+// for processes whose first thread has ended.
+func LiveThread(root string, pid int, buf []byte) (int, Stat, error) {
+	dir, err := os.Open(Path(root, pid, "task"))
+	if err != nil {
+		return 0, Stat{}, &Error{PID: pid, Op: "list threads", Err: Classify(err)}
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(64)
+		for _, name := range names {
+			tid, ok := ParsePID(name)
+			if !ok || tid == pid {
+				continue
+			}
+			if s, err := ReadStat(root, tid, buf); err == nil && s.Size != 0 {
+				return tid, s, nil
+			}
+		}
+		if err != nil {
+			return 0, Stat{}, &Error{PID: pid, Op: "list threads",
+				Err: fmt.Errorf("%w: no thread runs", ErrGone)}
+		}
+	}
+}

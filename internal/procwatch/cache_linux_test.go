@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// mapped returns a file as process pid of the fixture maps it.
+func mapped(t testing.TB, f *fixture, pid int, path string) *MappedFile {
+	t.Helper()
+	f.put(fakeProcess{pid: pid, size: 1, maps: []fakeMap{code(0x1000, path)}})
+	return theFile(t, f, pid)
+}
+
+// acquire acquires a file that has probes.
+func acquire(t testing.TB, c *Cache, m *MappedFile, patterns ...elfnote.Pattern) *CachedFile {
+	t.Helper()
+	file, ok, err := c.Acquire(m, patterns...)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsTrue(ok))
+	return file
+}
+
+// acquireNothing asserts that a file has no probes that are wanted.
+func acquireNothing(t testing.TB, c *Cache, m *MappedFile, patterns ...elfnote.Pattern) {
+	t.Helper()
+	_, ok, err := c.Acquire(m, patterns...)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsFalse(ok))
+}
+
+// inUse returns how many files are acquired.
+func (c *Cache) inUse() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.files)
+}
+
+func TestCache(t *testing.T) {
+	nothing, free := elfnote.Exact("otel_memory", "nothing"), elfnote.Exact("otel_memory", "free")
+
+	t.Run("opens a file once for all processes", func(t *testing.T) {
+		f, c := newFixture(t), NewCache(nil)
+		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+		before := openDescriptors(t)
+
+		first := acquire(t, c, mapped(t, f, 1, lib))
+		second := acquire(t, c, mapped(t, f, 2, lib))
+		qt.Check(t, qt.Equals(first, second))
+		checkDescriptors(t, before+1)
+		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 1, searched: 1}))
+		qt.Check(t, qt.IsNotNil(first.ELF().OSFile()))
+		qt.Check(t, qt.Equals(first.ID(), identityOf(t, lib)))
+
+		first.Release()
+		checkDescriptors(t, before+1) // the second is still there
+		second.Hold()
+		second.Release()
+		checkDescriptors(t, before+1) // it is held
+		second.Release()
+		checkDescriptors(t, before)
+		qt.Check(t, qt.HasLen(c.files, 0))
+		second.Release() // once too often
+
+		third := acquire(t, c, mapped(t, f, 3, lib))
+		defer third.Release()
+		second.Hold() // too late
+		qt.Check(t, qt.IsNil(second.ELF()))
+		second.Release()
+		qt.Check(t, qt.Equals(acquire(t, c, mapped(t, f, 4, lib)), third))
+		third.Release()
+		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 2, searched: 1}),
+			qt.Commentf("its notes are not read again"))
+		n, err := third.ELF().ReadAt(make([]byte, 4), 0)
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(n, 4))
+	})
+	t.Run("does not keep open what is not wanted", func(t *testing.T) {
+		f, c := newFixture(t), NewCache(nil)
+		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+		before := openDescriptors(t)
+		for range 3 {
+			acquireNothing(t, c, mapped(t, f, 1, lib), nothing)
+		}
+		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 1, searched: 1}))
+		checkDescriptors(t, before)
+	})
+	t.Run("answers for each set of patterns", func(t *testing.T) {
+		f, c := newFixture(t), NewCache(nil)
+		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+		for range 2 {
+			acquireNothing(t, c, mapped(t, f, 1, lib), nothing)
+			acquire(t, c, mapped(t, f, 1, lib), free).Release()
+			acquire(t, c, mapped(t, f, 1, lib), nothing, free).Release()
+			acquire(t, c, mapped(t, f, 1, lib)).Release()
+		}
+		qt.Check(t, qt.Equals(c.counts.searched, 4))
+		file := acquire(t, c, mapped(t, f, 1, lib))
+		acquireNothing(t, c, mapped(t, f, 1, lib), nothing, elfnote.Exact("other", "probe"))
+		qt.Check(t, qt.IsNotNil(file.ELF()), qt.Commentf("it is open for another"))
+		file.Release()
+		qt.Check(t, qt.HasLen(c.files, 0))
+	})
+	t.Run("remembers files without probes for all patterns", func(t *testing.T) {
+		f, c := newFixture(t), NewCache(nil)
+		dir := t.TempDir()
+		script := filepath.Join(dir, "jit-cache")
+		qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("code, but not ELF"), 0o755)))
+		empty := filepath.Join(dir, "empty")
+		qt.Assert(t, qt.IsNil(os.WriteFile(empty, nil, 0o755)))
+		before := openDescriptors(t)
+		for i, path := range []string{noProbes.write(t, dir, "lib.so"), script, empty} {
+			for range 3 {
+				acquireNothing(t, c, mapped(t, f, 1, path))
+				acquireNothing(t, c, mapped(t, f, 1, path), free)
+			}
+			qt.Check(t, qt.Equals(c.counts.opened, i+1))
+		}
+		checkDescriptors(t, before)
+		qt.Check(t, qt.HasLen(c.files, 0))
+	})
+	t.Run("finds the good probes of a file with a malformed one", func(t *testing.T) {
+		f, c := newFixture(t), NewCache(nil)
+		lib := testELF{probes: [][2]string{{"p", "bad"}, {"p", "good"}}, broken: true}.write(t,
+			t.TempDir(), "lib.so")
+		acquire(t, c, mapped(t, f, 1, lib), elfnote.Exact("p", "good")).Release()
+		acquireNothing(t, c, mapped(t, f, 1, lib), elfnote.Exact("p", "bad"))
+	})
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	f, c := newFixture(t), NewCache(nil)
+	c.answers.limit = 2
+	dir := t.TempDir()
+	opened := func(i int) bool {
+		before := c.counts.opened
+		path := filepath.Join(dir, fmt.Sprint(i))
+		if _, err := os.Stat(path); err != nil {
+			noProbes.write(t, path)
+		}
+		acquireNothing(t, c, mapped(t, f, 1, path))
+		qt.Assert(t, qt.IsTrue(len(c.answers.recent)+len(c.answers.former) <= 4))
+		return c.counts.opened > before
+	}
+	for i := range 10 {
+		qt.Check(t, qt.IsTrue(opened(i)))
+		qt.Check(t, qt.IsFalse(opened(0)), qt.Commentf("asked for all the time, at %d", i))
+		qt.Check(t, qt.IsFalse(opened(i)), qt.Commentf("the last one"))
+	}
+	qt.Check(t, qt.IsTrue(opened(1)))
+}
+
+// heap returns how much memory is in use.
+func heap() uint64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+func TestCacheKeepsLittleOfAFile(t *testing.T) {
+	const notes, files = 200_000, 3 // of 20 bytes
+	for name, file := range map[string]testELF{
+		"none usable": {probes: [][2]string{{"p", "n"}}, broken: true, empty: notes},
+		"one usable":  {probes: [][2]string{{"p", "n"}}, empty: notes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, c := newFixture(t), NewCache(nil)
+			lib := filepath.Join(t.TempDir(), "lib.so")
+			before := heap()
+			for i := range files {
+				file.tag = byte(i)
+				file.write(t, lib)
+				for _, wanted := range []elfnote.Pattern{elfnote.Exact("p", "n"),
+					elfnote.Exact("p", "other")} {
+					if file, ok, _ := c.Acquire(mapped(t, f, 1, lib), wanted); ok {
+						file.Release()
+					}
+				}
+				// The next one has another ID.
+				qt.Assert(t, qt.IsNil(os.Rename(lib, lib+fmt.Sprint(i))))
+			}
+			kept := int64(heap()) - int64(before)
+			qt.Check(t, qt.IsTrue(kept < 1<<20), qt.Commentf("%d kB", kept>>10))
+			runtime.KeepAlive(c)
+		})
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+// Files beyond the share of descriptors are refused by name, and taken when
+// there is room.
+func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.cache.limit = 6 // nobody takes more than he leaves
+	dir := t.TempDir()
+	for pid := 1; pid <= 5; pid++ {
+		lib := memoryProbes.write(t, dir, fmt.Sprint(pid, ".so"))
+		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{code(0x1000, lib)}})
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	refused := 0
+	for _, line := range w.told {
+		if strings.HasPrefix(line, "! ") {
+			qt.Check(t,
+				qt.Matches(line,
+					`! process [1-5]: open ".*/[1-5]\.so": too many files with wanted probes are open: 3 of its container or user, and 3 altogether, for a limit of 24 descriptors .*`))
+			refused++
+		}
+	}
+	qt.Check(t, qt.Equals(refused, 2))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 3))
+	for _, pair := range w.ProcessFiles()[:2] {
+		w.remove(pair.Process.PID)
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll())) // what ends is noticed last
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 3))
+	qt.Check(t, qt.Equals(w.cache.opened, 3))
+}
+
+// Whatever others have open, there is room for who has nothing.
+func TestWatcherSharesOutDescriptors(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.cache.limit = 16
+	dir := t.TempDir()
+	start := func(user, pid int) {
+		lib := memoryProbes.write(t, dir, fmt.Sprint(pid, ".so"))
+		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{code(0x1000, lib)}})
+		w.write(pid, "cgroup", fmt.Sprintf("0::/user.slice/user-%d.slice\n", user))
+	}
+	for pid := 1; pid <= 20; pid++ {
+		start(1000, pid)
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 8))
+	for pid := 21; pid <= 40; pid++ {
+		start(1001, pid)
+	}
+	w.told = nil
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	for _, line := range w.told { // none is said again because its numbers have changed
+		qt.Check(t, qt.IsFalse(regexp.MustCompile(`^! process 1?\d:`).MatchString(line)),
+			qt.Commentf(line))
+	}
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 12))
+	start(1002, 41)
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 13))
+	for _, pair := range w.ProcessFiles() {
+		w.remove(pair.Process.PID)
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.cache.owners, 0))
+}
+
+// Without a free descriptor it is noticed that processes end, which gives
+// back some.
+func TestWatcherNoticesEndsWithoutADescriptor(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.put(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.put(fakeProcess{pid: 2, startTime: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
+	w.pass("+otel_memory", "+libstdcxx", "+1 memory.so", "+2 other.so")
+	w.remove(1)
+
+	var limit unix.Rlimit
+	qt.Assert(t, qt.IsNil(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)))
+	none := unix.Rlimit{Cur: 0, Max: limit.Max}
+	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &none)))
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	_, err := os.Open(w.root)
+	qt.Check(t, qt.ErrorIs(err, unix.EMFILE))
+	w.told = nil
+	qt.Check(t, qt.ErrorIs(w.SyncAll(), unix.EMFILE), qt.Commentf("told once for all processes"))
+	told := w.told
+	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)))
+	qt.Check(t, qt.DeepEquals(told, []string{"-1 memory.so", "-otel_memory"}))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1), qt.Commentf("what cannot be read is still there"))
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/procfs"
+)
+
+// identify returns the identity of the file at a path, following symbolic links
+// and opening nothing, or of a descriptor if the path is "".
+func identify(fd int, path string) (identity, error) {
+	flags := unix.AT_STATX_SYNC_AS_STAT
+	if path == "" {
+		flags |= unix.AT_EMPTY_PATH
+	} else {
+		fd = unix.AT_FDCWD
+	}
+	var st unix.Statx_t
+	var err error
+	for {
+		err = unix.Statx(fd, path, flags,
+			unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return identity{}, err
+		}
+		break
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return identity{}, procfs.ErrNotRegular
+	}
+	id := identity{
+		FileID: FileID{device: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), inode: st.Ino},
+		contents: contents{
+			size:     int64(min(st.Size, 1<<63-1)),
+			modified: nanoseconds(st.Mtime),
+			changed:  nanoseconds(st.Ctime),
+		},
+	}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		id.born = nanoseconds(st.Btime)
+	}
+	if st.Mask&unix.STATX_MNT_ID != 0 {
+		id.mount = st.Mnt_id
+	}
+	// Only file systems without a disk of their own have major number 0, which
+	// saves the others a system call.
+	if st.Dev_major == 0 {
+		if id.overlay, err = isOverlay(fd, path); err != nil {
+			return identity{}, err
+		}
+	}
+	return id, nil
+}
+
+func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
+
+func isOverlay(fd int, path string) (bool, error) {
+	var st unix.Statfs_t
+	var err error
+	if path == "" {
+		err = unix.Fstatfs(fd, &st)
+	} else {
+		err = unix.Statfs(path, &st)
+	}
+	return err == nil && int64(st.Type) == unix.OVERLAYFS_SUPER_MAGIC, err
+}
+
+// IdentifyFile returns the ID of an open file. A file of overlayfs may have
+// another ID than in the processes that map it, see [FileID.MayBe].
+//
+// It is available on Linux only; elsewhere the error wraps
+// errors.ErrUnsupported.
+func IdentifyFile(file *os.File) (FileID, error) {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
+	}
+	var id identity
+	var failed error
+	err = conn.Control(func(fd uintptr) { id, failed = identify(int(fd), "") })
+	if err = errors.Join(err, failed); err != nil {
+		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
+	}
+	return id.FileID, nil
+}

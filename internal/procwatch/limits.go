@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"time"
+
+	"github.com/gousdt/gousdt/internal/fairness"
+)
+
+// Limits and sizes. What a process has mapped is up to the process, so that
+// none of these may grow with what it says.
+const (
+	// maxLine bounds a line of maps, and is the size of the buffer that maps is
+	// read through. The kernel shows paths of up to a page; a longer line is
+	// reported and skipped.
+	maxLine = 64 << 10
+
+	// maxAnswers is how many answers a [Cache] remembers for certain (and up to
+	// twice as many) to the question whether a file has probes that match
+	// certain patterns. One takes about 150 bytes; a host with hundreds of
+	// different containers maps some 10,000 files.
+	maxAnswers = 1 << 15
+
+	// maxPairs bounds the files with wanted probes of one process, each of
+	// which takes a descriptor. Large programs map some hundred files
+	// altogether.
+	maxPairs = 1024
+
+	// maxMounts bounds the mounts of a process that are read: the kernel allows
+	// 100,000 in a namespace (fs.mount-max).
+	maxMounts = 1 << 17
+
+	// descriptorsPerFile is which part of the limit on descriptors a [Cache]
+	// may take, one for each file: attaching to a file takes one or two more,
+	// and the program has other needs.
+	descriptorsPerFile = 4
+
+	// maxReportedFiles bounds the memory of which files have been reported as
+	// unreadable, so that one is reported once and not once per process.
+	maxReportedFiles = 4096
+)
+
+// What a [Watcher] gives to processes that take their time.
+const (
+	// scanPatience is how long the scan of a process may take before the others
+	// go on without it. A scan takes less than a millisecond; from a disk that
+	// sleeps, or on a machine that is short of everything, it takes longer.
+	scanPatience = 500 * time.Millisecond
+
+	// maxBlocked bounds the scans that do not return, each of which takes a
+	// thread. Go ends a program of 10,000 threads. An owner has fewer, see
+	// [fairness.Blocked]: its other processes are set aside meanwhile.
+	maxBlocked = 512
+
+	// scanTurn is how long a process's files are read that are new, before
+	// other processes have their turn. A file with the most probes takes 10 ms.
+	scanTurn = 20 * time.Millisecond
+
+	// noiseOfOwner is how long scans of an owner's processes that find nothing
+	// new may take at once.
+	noiseOfOwner = 25 * time.Millisecond
+
+	// slowScan is from which time on the owner of a process is to answer for
+	// its first scan.
+	slowScan = 5 * time.Millisecond
+)
+
+// What scans may take of the time. A scan of a large process takes less than a
+// millisecond, and it is scanned at most 50 times a second.
+var (
+	processRate = fairness.Rate{Full: 250 * time.Millisecond, Refill: 1. / 50}
+	ownerRate   = fairness.Rate{Full: time.Second, Refill: 1. / 4}
+
+	// noiseRate is for all scans together that are made again and find
+	// nothing new. Where these take more, owners have equal shares.
+	noiseRate = fairness.Rate{Full: 250 * time.Millisecond, Refill: 1. / 10}
+
+	// eventRate is for the scans of what the kernel reports. If these
+	// take more, they are made once in eventDelay.
+	eventRate = fairness.Rate{Full: 20 * time.Millisecond, Refill: 1. / 50}
+)
+
+// How often a [Watcher] reads the mappings of a process again although neither
+// its size nor its image changed, in passes over all processes. See the package
+// documentation for what is guaranteed.
+const (
+	// busyPasses is for processes that had page faults since. It is a
+	// compromise between how late an exotic change may be noticed and the 0.2
+	// ms that reading the mappings of a large process takes.
+	busyPasses = 10
+	// idlePasses is for processes that did not even fault, which therefore can
+	// hardly have run code of a new mapping.
+	idlePasses = 100
+)
+
+// Sizes of the kernel event source.
+const (
+	// eventDelay is how long records of the kernel are gathered before the
+	// processes that they name are scanned: a starting program maps a dozen
+	// files within a millisecond or two, and is to be scanned once.
+	eventDelay = 20 * time.Millisecond
+
+	// firstEventDelay is the least time that records are gathered, see pace:
+	// until a program that starts has mapped its file and a library or two.
+	firstEventDelay = 1 * time.Millisecond
+
+	// ringBytes is the size of a CPU's buffer of records, which take 120 bytes
+	// each: 1,000 of them in eventDelay on one CPU, or 50,000 a second. What
+	// does not fit is noticed and made good by a pass over all processes. The
+	// kernel grants every user 512 KiB per CPU (perf_event_mlock_kb).
+	ringBytes = 128 << 10
+)

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/gousdt/gousdt/internal/procfs"
+)
+
+// mapLine is one line of /proc/PID/maps. The path is part of the text parsed.
+type mapLine struct {
+	start, end   uint64
+	offset       uint64
+	inode        uint64
+	major, minor uint32
+	executable   bool
+	path         []byte // as written: escapes and " (deleted)" included
+}
+
+// deletedSuffix is what the kernel appends to the path of a file that has none
+// any more.
+const deletedSuffix = " (deleted)"
+
+// isFile reports whether it is a file that is mapped, rather than anonymous
+// memory, [vdso] and the like.
+// Only files have a device and an inode number. What is left has a path that
+// starts with a slash, or is of a kind like anon_inode:[perf_event].
+func (l *mapLine) isFile() bool { return l.inode != 0 || l.major != 0 || l.minor != 0 }
+
+// parseMapLine reads a line of the form that proc(5) describes,
+//
+//	7f5c1e000000-7f5c1e1d5000 r-xp 00026000 fe:00 326789     /usr/lib/libc.so.6
+//
+// without its newline. It allocates nothing unless it fails.
+func parseMapLine(text []byte, l *mapLine) error {
+	*l = mapLine{}
+	var ok bool
+	if l.start, text, ok = parseHex(text, '-'); !ok {
+		return fmt.Errorf("%w line of maps: no start address", procfs.ErrMalformed)
+	}
+	if l.end, text, ok = parseHex(text, ' '); !ok || l.end <= l.start {
+		return fmt.Errorf("%w line of maps: no end address after the start", procfs.ErrMalformed)
+	}
+	if len(text) < 5 || text[4] != ' ' {
+		return fmt.Errorf("%w line of maps: no permissions", procfs.ErrMalformed)
+	}
+	l.executable = text[2] == 'x'
+	if l.offset, text, ok = parseHex(text[5:], ' '); !ok {
+		return fmt.Errorf("%w line of maps: no offset", procfs.ErrMalformed)
+	}
+	var major, minor uint64
+	if major, text, ok = parseHex(text, ':'); !ok || major > 1<<32-1 {
+		return fmt.Errorf("%w line of maps: no device", procfs.ErrMalformed)
+	}
+	if minor, text, ok = parseHex(text, ' '); !ok || minor > 1<<32-1 {
+		return fmt.Errorf("%w line of maps: no device", procfs.ErrMalformed)
+	}
+	l.major, l.minor = uint32(major), uint32(minor)
+
+	// The inode is decimal. Blanks up to a fixed column follow if there is a
+	// path, which itself may begin with anything but a blank.
+	n := bytes.IndexByte(text, ' ')
+	if n < 0 {
+		n = len(text)
+	}
+	if l.inode, ok = procfs.ParseDecimal(text[:n]); !ok {
+		return fmt.Errorf("%w line of maps: no inode", procfs.ErrMalformed)
+	}
+	l.path = bytes.TrimLeft(text[n:], " ")
+	return nil
+}
+
+// isOther reports whether a line is of a mapping that is not executable, which
+// three of four are, without parsing more of it.
+func isOther(text []byte) bool {
+	n := bytes.IndexByte(text, ' ')
+	return n > 0 && len(text) > n+5 && text[n+5] == ' ' && text[n+3] == '-'
+}
+
+// parseHex reads a hexadecimal number up to a separator and returns what
+// follows that.
+func parseHex(text []byte, separator byte) (uint64, []byte, bool) {
+	var v uint64
+	for i, c := range text {
+		switch {
+		case c == separator:
+			return v, text[i+1:], i > 0
+		case i == 16:
+			return 0, nil, false
+		case c >= '0' && c <= '9':
+			v = v<<4 | uint64(c-'0')
+		case c >= 'a' && c <= 'f':
+			v = v<<4 | uint64(c-'a'+10)
+		default:
+			return 0, nil, false
+		}
+	}
+	return 0, nil, false
+}
+
+// unescapePath undoes the one escape of maps: a newline is written \012. A file
+// name that really holds these four characters looks the same, so that one
+// cannot be told from the other here.
+func unescapePath(path []byte) string {
+	if bytes.IndexByte(path, '\\') < 0 {
+		return string(path)
+	}
+	return string(bytes.ReplaceAll(path, []byte(`\012`), []byte("\n")))
+}
+
+// readMaps calls line for each line of maps that shows executable memory from a
+// file. A malformed line hides no other: the first error of that kind is
+// returned when everything else has been read.
+func readMaps(root string, pid int, lines *lineReader, line func(*mapLine)) error {
+	file, err := procfs.OpenRaw(procfs.Path(root, pid, "maps"))
+	if err != nil {
+		return &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
+	}
+	defer file.Close()
+	lines.reset(file)
+	var malformed error
+	var l mapLine // not one per line: it escapes
+	for {
+		text, whole, err := lines.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if malformed != nil {
+				return &procfs.Error{PID: pid, Op: "read maps", Err: malformed}
+			}
+			return nil
+		case err != nil:
+			return &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
+		}
+		if whole && isOther(text) {
+			continue
+		}
+		err = parseMapLine(text, &l)
+		if err == nil && !whole {
+			err = fmt.Errorf("%w line of maps: longer than %d bytes", procfs.ErrMalformed, maxLine)
+		}
+		if err != nil {
+			if malformed == nil {
+				malformed = err
+			}
+			continue
+		}
+		if l.executable && l.isFile() {
+			line(&l)
+		}
+	}
+}

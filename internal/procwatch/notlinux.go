@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package procwatch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// IdentifyFile returns the ID of an open file. A file of overlayfs may have
+// another ID than in the processes that map it, see [FileID.MayBe].
+//
+// It is available on Linux only; elsewhere the error wraps
+// errors.ErrUnsupported.
+func IdentifyFile(file *os.File) (FileID, error) {
+	return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), errors.ErrUnsupported)
+}
+
+// eventSource does not exist here.
+type eventSource struct{ happened chan struct{} }
+
+func openEventSource() (*eventSource, error) { return nil, errors.ErrUnsupported }
+
+func (s *eventSource) take() happenings { return happenings{} }
+
+func (s *eventSource) spend(time.Duration) {}
+
+// Close does nothing.
+func (s *eventSource) Close() error { return nil }
+
+// ID is available on Linux only; here the error wraps
+// errors.ErrUnsupported.
+func (m *MappedFile) ID() (FileID, error) {
+	return FileID{}, m.wrap("identify", errors.ErrUnsupported)
+}
+
+func (m *MappedFile) identify() (identity, error) {
+	return identity{}, m.wrap("identify", errors.ErrUnsupported)
+}
+
+// Open is available on Linux only; here the error wraps errors.ErrUnsupported.
+func (m *MappedFile) Open() (*os.File, error) {
+	return nil, m.wrap("open", errors.ErrUnsupported)
+}
+
+// errNoQuery is always the answer here.
+var errNoQuery = errors.New("no PROCMAP_QUERY")
+
+func queryMaps(string, int, func(*mapLine)) error { return errNoQuery }
+
+// mounts are for files that can be identified.
+type mounts struct{}
+
+// OpenIn is available on Linux only; here the error wraps
+// errors.ErrUnsupported.
+func OpenIn(fs *proc.FS, pid int, path string) (*os.File, error) {
+	return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: errors.ErrUnsupported}
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// WatcherOptions say which processes a [Watcher] scans and to whom it reports.
+// The zero value, and nil, are all processes of /proc, and nobody.
+type WatcherOptions struct {
+	// FS is the proc file system; nil is /proc.
+	FS *proc.FS
+	// Cache may be shared with other watchers; nil makes one.
+	Cache *Cache
+	// Filter reports whether a process is wanted; nil wants all. It is asked
+	// when a process is found, and again when the process runs another program
+	// or changes its name. It is not asked about processes without memory, such
+	// as the threads of the kernel. It must not call the watcher.
+	//
+	// It is called by one goroutine at a time, unless a call takes so long that
+	// the process is set aside.
+	Filter func(proc.Process) bool
+	// Handler receives what has appeared and disappeared. It is called by one
+	// goroutine at a time, the one that scans: by Sync, SyncAll, Run or Close
+	// before they return, or by a goroutine of the watcher when a process that
+	// was set aside has been scanned after all. It may take its time, and call
+	// ProcessFiles and Stats, but not the functions by which it is called.
+	Handler func(*Changes)
+	// BeforePass, if set, is called before each scan of all processes, by
+	// SyncAll and Run, as Handler is: to try again what the Handler could not
+	// do.
+	BeforePass func()
+}
+
+// Watcher finds out which processes map files with certain probes, and reports
+// when that changes. The package documentation says how, and how soon.
+//
+// Its methods may be called by several goroutines at once. They scan one after
+// the other.
+type Watcher struct {
+	fs       *proc.FS
+	cache    *Cache
+	filter   func(proc.Process) bool
+	handler  func(*Changes)
+	before   func() // a pass
+	wanted   wanted
+	events   bool // to be asked of the kernel
+	patience time.Duration
+
+	// open ends when the watcher is closed, so that no further process is
+	// scanned.
+	open  context.Context
+	close context.CancelFunc
+
+	// due gets a value, if it has none, when a process is to be scanned that
+	// could not be before.
+	due chan struct{}
+
+	buffers sync.Pool
+	running atomic.Int32 // calls of Run
+	noQuery atomic.Bool  // PROCMAP_QUERY is not available
+	seed    maphash.Seed
+
+	// scanning is held while processes are scanned and the handler runs.
+	scanning sync.Mutex
+	closed   bool
+	// Of the file system: held, so that it can be listed without a free
+	// descriptor.
+	procDir  *os.File
+	unused   []task // memory for the next scan
+	reported map[FileID]bool
+	aside    aside
+
+	// mu guards what ProcessFiles and Stats read. The goroutine that scans
+	// holds it, but not while it waits for processes, nor while the handler
+	// runs.
+	mu        sync.Mutex
+	processes map[int]*watched
+	files     map[*CachedFile]int // how many pairs each has
+	stats     WatcherStats
+	compared  int   // mappings of a process
+	read      int   // mappings of a process, in full
+	scan      *scan // what has been found so far
+}
+
+// watched is what a watcher knows about a process.
+type watched struct {
+	*known
+	pairs []*ProcessFile
+	pass  uint64
+
+	// blocked is the scan that has not returned yet and was left behind, nil if
+	// there is none.
+	blocked *task
+	// due is whether the process is to be scanned when that is possible: when
+	// the scan has returned, or the allowance is not overdrawn any more.
+	due       bool
+	scans     int // how often its mappings have been read
+	allowance fairness.Allowance
+	isPutOff  bool // has been reported
+}
+
+// NewWatcher returns a watcher for the probes that match any of the patterns,
+// or for all probes if there is no pattern. It does nothing before the first
+// call of Sync, SyncAll or Run. Call Close in the end.
+func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
+	if options == nil {
+		options = new(WatcherOptions)
+	}
+	w := &Watcher{
+		fs:        options.FS,
+		cache:     options.Cache,
+		filter:    options.Filter,
+		handler:   options.Handler,
+		before:    options.BeforePass,
+		events:    true,
+		patience:  deadline.Patience(scanPatience),
+		due:       make(chan struct{}, 1),
+		buffers:   sync.Pool{New: newBuffers},
+		seed:      maphash.MakeSeed(),
+		reported:  make(map[FileID]bool),
+		processes: make(map[int]*watched),
+		files:     make(map[*CachedFile]int),
+	}
+	w.open, w.close = context.WithCancel(context.Background())
+	if w.fs == nil {
+		w.fs = proc.NewFS("")
+	}
+	if w.cache == nil {
+		w.cache = NewCache(nil)
+	}
+	w.wanted = w.cache.wanted(slices.Clone(patterns))
+	w.stats.EventsError = errNotRunning
+	return w
+}
+
+// ProcessFiles returns which files with wanted probes processes map, by PID and
+// then by address. During a call of the handler it returns those that there are
+// after the changes.
+func (w *Watcher) ProcessFiles() []*ProcessFile {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var pairs []*ProcessFile
+	for _, p := range w.processes {
+		pairs = append(pairs, p.pairs...)
+	}
+	slices.SortStableFunc(pairs,
+		func(a, b *ProcessFile) int { return a.Process.PID - b.Process.PID })
+	return pairs
+}
+
+// Close has every [ProcessFile] disappear, so that the handler undoes what it
+// did, and releases all files. A scan afterwards is os.ErrClosed; closing again
+// does nothing. A Run that is going on returns at its next scan. Close does not
+// wait for a process that is set aside.
+func (w *Watcher) Close() error {
+	w.close()
+	w.scanning.Lock()
+	defer w.scanning.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	if w.procDir != nil {
+		w.procDir.Close()
+	}
+	w.begin()
+	w.mu.Lock()
+	for pid := range w.processes {
+		w.forget(pid)
+	}
+	w.mu.Unlock()
+	w.deliver()
+	return nil
+}
+
+// Sync scans one process, and reads its mappings whatever is known about it:
+// call it when something is known to have happened. It is no error if the
+// process does not exist. The error says what went wrong with the process or
+// with files of it, even if the handler got it before. It is an [*Error], or
+// several that are joined. It wraps [ErrBlocked] if the process is set aside.
+func (w *Watcher) Sync(pid int) error {
+	_, err := w.sync(context.Background(), []int{pid}, asked)
+	return err
+}
+
+// SyncAll scans all processes, each as thoroughly as it needs. The error is
+// that of listing the processes. What is wrong with single ones is for the
+// handler.
+func (w *Watcher) SyncAll() error { return w.syncAll(context.Background()) }
+
+func (w *Watcher) syncAll(ctx context.Context) error {
+	w.scanning.Lock()
+	defer w.scanning.Unlock()
+	if w.closed {
+		return errClosed
+	}
+	if w.before != nil {
+		w.before()
+	}
+	pids, err := w.pids()
+	if err != nil {
+		return err
+	}
+	w.begin()
+	w.mu.Lock()
+	w.stats.Passes++
+	pass := w.stats.Passes
+	w.mu.Unlock()
+	complete := w.visit(ctx, pids, ifNeeded)
+	w.mu.Lock()
+	for pid, p := range w.processes {
+		if complete && p.pass != pass {
+			w.forget(pid)
+		}
+	}
+	w.mu.Unlock()
+	lack := w.scan.lack
+	w.deliver()
+	return lack
+}
+
+// pids lists the processes. The caller holds scanning.
+func (w *Watcher) pids() (pids []int, err error) {
+	if w.procDir == nil {
+		if w.procDir, err = os.Open(w.fs.Root()); err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+	} else if _, err := w.procDir.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	return procfs.ReadPIDs(w.procDir)
+}
+
+// Changes are what the scan of one or of all processes found to be new. They
+// take a watcher's user from one set of [ProcessFile] to the next as a whole:
+// do what appeared first, then undo what disappeared.
+type Changes struct {
+	// FilesAppeared are the files that a watched process maps now and none did
+	// before: to be attached, if that is done for all processes at once.
+	FilesAppeared []*CachedFile
+	// Appeared are files with wanted probes that a process maps now, and did
+	// not before.
+	Appeared []*ProcessFile
+	// Moved are those that were there before, with what has changed of
+	// Mappings, Path or Deleted. Each replaces the ProcessFile of the same
+	// Process and File. They matter only to those who compute with addresses.
+	Moved []*ProcessFile
+	// Disappeared are those that are no more: the process ended, executed
+	// another program, unmapped the file or is not wanted any more. They are
+	// the values delivered last.
+	Disappeared []*ProcessFile
+	// FilesDisappeared are the files that no watched process maps any more.
+	// They are closed when the handler returns, unless held.
+	FilesDisappeared []*CachedFile
+	// Errors are what could not be scanned, of type [*Error]. An error is
+	// reported once, not again in every pass, and again if it is another one.
+	// What could not be read is tried again in later passes.
+	Errors []error
+}
+
+func (c *Changes) isEmpty() bool {
+	return len(c.Appeared)+len(c.Moved)+len(c.Disappeared)+len(c.Errors)+
+		len(c.FilesAppeared)+len(c.FilesDisappeared) == 0
+}
+
+// Why there are no kernel events, see [WatcherStats].
+var (
+	errNoKernelEvents = errors.New("no kernel events, polling only")
+	errNotRunning     = fmt.Errorf("%w: not running", errNoKernelEvents)
+)
+
+// Run scans all processes, now and at each interval. If the kernel reports what
+// happens to processes, Run also scans single ones within 1 to 20 ms of their
+// start, exec, exit or mapping of a file. It returns nil when the context ends
+// or the watcher is closed, and an error if the processes cannot be listed the
+// first time. Later, the handler gets it.
+//
+// An interval must be positive; ten seconds are a good one. With kernel events
+// it may be longer: passes then only find what the package documentation
+// describes as not reported by the kernel.
+func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
+	if interval <= 0 {
+		return fmt.Errorf("run watcher: interval %v is not positive", interval)
+	}
+	w.running.Add(1)
+	defer w.running.Add(-1)
+	// Events first: what happens during the first pass is not to be missed.
+	var happened <-chan struct{}
+	source, err := w.openEvents()
+	if source != nil {
+		defer source.Close()
+		happened = source.happened
+	}
+	w.setEventsError(err)
+	defer w.setEventsError(errNotRunning)
+
+	if err := w.syncAll(ctx); err != nil && !procfs.IsLack(err) { // a lack passes
+		return unlessClosed(err)
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.open.Done():
+			return nil
+		case <-happened:
+			err = w.syncEvents(ctx, source)
+		case <-w.due:
+			_, err = w.syncSome(ctx, w.pidsDue())
+		case <-tick.C:
+			err = w.syncAllReporting(ctx)
+		}
+		if errors.Is(err, os.ErrClosed) {
+			return nil
+		}
+	}
+}
+
+func unlessClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// openEvents opens the kernel's source of events if that is wanted and it
+// speaks of the processes of this proc file system.
+func (w *Watcher) openEvents() (*eventSource, error) {
+	if !w.events {
+		return nil, fmt.Errorf("%w: switched off", errNoKernelEvents)
+	}
+	if !procfs.HasOwnPIDs(w.fs.Root()) {
+		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
+			errNoKernelEvents, w.fs.Root())
+	}
+	source, err := openEventSource()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoKernelEvents, err)
+	}
+	return source, nil
+}
+
+func (w *Watcher) setEventsError(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.EventsError = err
+}
+
+// syncEvents scans the processes that the kernel reported, or all if the kernel
+// could not report everything.
+func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
+	told := source.take()
+	w.mu.Lock()
+	w.stats.Lost += told.lost
+	var pids []int
+	for pid, always := range told.pids {
+		if p := w.processes[pid]; always || (p != nil && p.leaderless) {
+			pids = append(pids, pid)
+		}
+	}
+	w.mu.Unlock()
+	if told.lost > 0 {
+		if err := w.syncAllReporting(ctx); err != nil {
+			return err
+		}
+	}
+	took, err := w.syncSome(ctx, pids)
+	source.spend(took)
+	return err
+}
+
+// syncSome scans processes of which something is known to have happened, and
+// returns how long that took.
+func (w *Watcher) syncSome(ctx context.Context, pids []int) (took time.Duration, err error) {
+	if len(pids) == 0 {
+		return 0, nil
+	}
+	took, err = w.sync(ctx, pids, happened)
+	if !errors.Is(err, os.ErrClosed) {
+		err = nil // what is wrong with single ones has been reported
+	}
+	return took, err
+}
+
+// syncAllReporting is SyncAll with the handler told of an error.
+func (w *Watcher) syncAllReporting(ctx context.Context) error {
+	err := w.syncAll(ctx)
+	if err == nil || errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	w.scanning.Lock()
+	defer w.scanning.Unlock()
+	if !w.closed {
+		w.begin()
+		w.scan.changes.Errors = []error{&procfs.Error{Op: "scan all processes", Err: err}}
+		w.deliver()
+	}
+	return nil
+}
+
+// WatcherStats are numbers of a [Watcher].
+type WatcherStats struct {
+	// Processes is how many there were in the last pass, threads of the kernel
+	// included. Wanted is how many of them the filter lets through, Denied how
+	// many could not be scanned for lack of privilege.
+	Processes, Wanted, Denied int
+	// Blocked is how many processes are set aside because they, or files that
+	// they map, do not answer. Postponed is how many are to be scanned later:
+	// they change so often that it would take too much of the time, or others
+	// of the same container or user do, or are blocked.
+	Blocked, Postponed int
+	// ProcessFiles is how many [Watcher.ProcessFiles] returns, and Files how
+	// many different files these are.
+	ProcessFiles, Files int
+	// Passes counts the scans of all processes.
+	Passes uint64
+	// Lost counts how often the kernel had more to report than its buffers
+	// hold. Each was followed by a pass.
+	Lost uint64
+	// EventsError says why the kernel does not report what happens to
+	// processes, so that passes do all the work: because Run has not been
+	// called, for example. It is nil if the kernel does.
+	EventsError error
+}
+
+// Stats returns the numbers of the watcher.
+func (w *Watcher) Stats() WatcherStats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stats := w.stats
+	stats.Files = len(w.files)
+	for _, p := range w.processes {
+		stats.ProcessFiles += len(p.pairs)
+		if p.wanted {
+			stats.Wanted++
+		}
+		switch {
+		case p.blocked != nil:
+			stats.Blocked++
+		case p.due:
+			stats.Postponed++
+		}
+		if p.denied {
+			stats.Denied++
+		}
+	}
+	stats.Processes = len(w.processes)
+	return stats
+}

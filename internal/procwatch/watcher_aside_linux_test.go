@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// block has a process block whoever reads its mappings: they are a pipe into
+// which nobody writes. The function that is returned ends that.
+func (w *watch) block(p fakeProcess, container string) (unblock func()) {
+	w.t.Helper()
+	w.put(p)
+	w.write(p.pid, "cgroup", "0::/system.slice/docker-"+strings.Repeat(container, 64)+".scope\n")
+	path := filepath.Join(w.root, strconv.Itoa(p.pid), "maps")
+	hidden := path + ".real"
+	qt.Assert(w.t, qt.IsNil(os.Rename(path, hidden)))
+	qt.Assert(w.t, qt.IsNil(unix.Mkfifo(path, 0o600)))
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0)
+	qt.Assert(w.t, qt.IsNil(err))
+	unblock = sync.OnceFunc(func() {
+		qt.Check(w.t, qt.IsNil(os.Rename(hidden, path)))
+		qt.Check(w.t, qt.IsNil(pipe.Close())) // whoever reads is at the end
+	})
+	w.t.Cleanup(unblock)
+	return unblock
+}
+
+// impatience is how long a watcher waits for a process that will not answer.
+const impatience = 50 * time.Millisecond
+
+func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.patience = impatience
+	var unblock []func()
+	for pid := 1; pid <= 10; pid++ {
+		p := fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{w.at(0x1000, "memory.so")}}
+		unblock = append(unblock, w.block(p, "a"))
+	}
+	unblock = append(unblock, w.block(fakeProcess{pid: 11, startTime: 7, size: 1,
+		maps: []fakeMap{w.at(0x1000, "memory.so")}}, "b"))
+	w.put(fakeProcess{pid: 20, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
+
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	// A busy machine may have kept the scan of the last one waiting, too.
+	w.await(func() bool { return len(w.ProcessFiles()) == 1 })
+	told := slices.DeleteFunc(w.told,
+		func(line string) bool { return strings.HasPrefix(line, "! process 20: ") })
+	slices.Sort(told)
+	qt.Assert(t, qt.HasLen(told, 13), qt.Commentf("an error for each of them"))
+	for _, line := range told[:11] {
+		qt.Check(t,
+			qt.Matches(line, "! process [0-9]+: scan: no answer from the process or its files .*"))
+	}
+	qt.Check(t, qt.DeepEquals(told[11:], []string{"+20 other.so", "+libstdcxx"}))
+	w.told = nil
+	stats := w.Stats()
+	qt.Check(t, qt.Equals(stats.Blocked, 3), qt.Commentf("two of one container, one of another"))
+	qt.Check(t, qt.Equals(stats.Postponed, 8))
+
+	// They cost nothing more, and are told once.
+	w.pass()
+	qt.Check(t, qt.Equals(w.Stats().Blocked, 3))
+	for pid := 1; pid <= 10; pid++ {
+		qt.Check(t, qt.ErrorIs(w.Sync(pid), procfs.ErrBlocked))
+	}
+	qt.Check(t, qt.Equals(w.Stats().Blocked, 3))
+
+	// What goes on is scanned.
+	ctx, stop := context.WithCancel(t.Context())
+	w.scanning.Lock()
+	w.patience = scansAnswer
+	w.handler = func(*Changes) {
+		if len(w.ProcessFiles()) == 12 {
+			stop()
+		}
+	}
+	w.scanning.Unlock()
+	for _, f := range unblock {
+		f()
+	}
+	qt.Check(t, qt.IsNil(w.Run(ctx, time.Millisecond)))
+	stats = w.Stats()
+	qt.Check(t, qt.Equals(stats.Blocked, 0))
+	qt.Check(t, qt.Equals(stats.ProcessFiles, 12))
+}
+
+// Another process that gets the number of one that is set aside is no prisoner
+// of that.
+func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.patience = impatience
+	unblock := w.block(fakeProcess{pid: 1, startTime: 1, size: 1,
+		maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.Equals(w.Stats().Blocked, 1))
+	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(w.root, "1/maps"))))
+	w.put(fakeProcess{pid: 1, startTime: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
+	w.patience = scansAnswer
+	w.pass("+libstdcxx", "+1 other.so")
+	qt.Check(t, qt.Equals(w.Stats().Blocked, 0))
+	qt.Assert(t, qt.IsNil(os.Rename(filepath.Join(w.root, "1/maps"),
+		filepath.Join(w.root, "1/maps.real"))))
+	unblock()
+	w.pass() // what the old one had is not taken for the new one's
+}
+
+func TestWatcherEndsWhileAProcessBlocks(t *testing.T) {
+	found := make(chan struct{}, 1)
+	w := newWatch(t,
+		WatcherOptions{Filter: func(proc.Process) bool { found <- struct{}{}; return true }}, "*:*")
+	w.patience = time.Hour
+	w.block(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}},
+		"a")
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error)
+	go func() { ran <- w.Run(ctx, time.Hour) }()
+	<-found
+	cancel()
+	qt.Check(t, qt.IsNil(<-ran))
+	qt.Check(t, qt.IsNil(w.Close()))
+}

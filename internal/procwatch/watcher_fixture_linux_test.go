@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// watch is a watcher of a fixture that writes down what the handler is told,
+// one string each: "+7 lib.so", "-7 lib.so", "~7 lib.so" for pairs, "+lib.so"
+// and "-lib.so" for files, "!" and the text of errors.
+type watch struct {
+	*fixture
+	*Watcher
+	libs map[string]string // by name
+	told []string
+}
+
+// scansAnswer is a patience by which no scan is set aside because the machine
+// is busy.
+const scansAnswer = time.Minute
+
+func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
+	f := newFixture(t)
+	dir := t.TempDir()
+	w := &watch{fixture: f, libs: map[string]string{
+		"memory.so": memoryProbes.write(t, dir, "memory.so"),
+		"other.so":  otherProbes.write(t, dir, "other.so"),
+		"plain.so":  noProbes.write(t, dir, "plain.so"),
+	}}
+	options.FS = f.fs()
+	options.Handler = func(c *Changes) { w.told = append(w.told, describe(c)...) }
+	w.Watcher = NewWatcher(&options, patterns(t, wanted...)...)
+	w.patience = scansAnswer
+	before := openDescriptors(t)
+	t.Cleanup(func() {
+		qt.Check(t, qt.IsNil(w.Close()))
+		w.awaitReturns(t)
+		checkDescriptors(t, before)
+		qt.Check(t, qt.HasLen(w.ProcessFiles(), 0))
+	})
+	return w
+}
+
+// awaitReturns waits until every scan that was left behind has returned, and
+// has given back what it opened on its way. When Run ends, the one that is
+// going on may be left behind.
+func (w *Watcher) awaitReturns(t testing.TB) {
+	t.Helper()
+	blocked := func() int {
+		w.aside.mu.Lock()
+		defer w.aside.mu.Unlock()
+		return w.aside.blocked.Total
+	}
+	for start := time.Now(); blocked() > 0; runtime.Gosched() {
+		if time.Since(start) > testneeds.Patience(10*time.Second) {
+			t.Errorf("%d scans that were left behind have not returned", blocked())
+			return
+		}
+	}
+	w.scanning.Lock() // which the last of them holds until it has given back all
+	defer w.scanning.Unlock()
+	testneeds.Await(t, 10*time.Second, "files are closed", func() bool {
+		w.cache.closing.mu.Lock()
+		defer w.cache.closing.mu.Unlock()
+		return len(w.cache.closing.devices) == 0
+	})
+}
+
+// await scans all processes until something is so.
+func (w *watch) await(is func() bool) {
+	w.t.Helper()
+	testneeds.Await(w.t, 10*time.Second, "scans find it", func() bool {
+		qt.Assert(w.t, qt.IsNil(w.SyncAll()))
+		return is()
+	})
+}
+
+func describe(c *Changes) []string {
+	var lines []string
+	file := func(sign string, f *CachedFile) {
+		lines = append(lines, sign+filepath.Base(nameOf(f)))
+	}
+	pair := func(sign string, p *ProcessFile) {
+		lines = append(lines, fmt.Sprintf("%s%d %s", sign, p.Process.PID, filepath.Base(p.Path)))
+	}
+	for _, f := range c.FilesAppeared {
+		file("+", f)
+	}
+	for _, p := range c.Appeared {
+		pair("+", p)
+	}
+	for _, p := range c.Moved {
+		pair("~", p)
+	}
+	for _, p := range c.Disappeared {
+		pair("-", p)
+	}
+	for _, f := range c.FilesDisappeared {
+		file("-", f)
+	}
+	for _, err := range c.Errors {
+		lines = append(lines, "! "+err.Error())
+	}
+	return lines
+}
+
+// nameOf finds the name of an open file: that of its first probe's provider.
+func nameOf(f *CachedFile) string {
+	if f.ELF() == nil {
+		return "closed"
+	}
+	for site := range f.ELF().Sites() {
+		return site.Provider
+	}
+	return "without probes"
+}
+
+// pairKey is what makes a pair.
+type pairKey struct {
+	process proc.ProcessID
+	file    *CachedFile
+}
+
+func (p *ProcessFile) key() pairKey { return pairKey{p.Process.ProcessID, p.File} }
+
+// at returns a mapping of one of the libraries.
+func (w *watch) at(start uint64, lib string) fakeMap { return code(start, w.libs[lib]) }
+
+// pass scans all processes and checks what the handler was told.
+func (w *watch) pass(want ...string) {
+	w.t.Helper()
+	w.told = nil
+	qt.Assert(w.t, qt.IsNil(w.SyncAll()))
+	qt.Assert(w.t, qt.ContentEquals(w.told, want))
+}
