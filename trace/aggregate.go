@@ -158,7 +158,6 @@ type aggregation struct {
 	spare    *tally    // which the next exchange makes the other; nil if there is none
 	current  *ebpf.Map // where programs find the tally; nil if it is always the same
 	overflow *tally    // what finds no room; nil without keys
-	owners   *ebpf.Map // of the reserve; nil without keys
 	round    uint32    // of the room for keys, which goes up when they are taken
 	taken    uint64    // how many keys had been made then
 	stacks   keyStacks // if a key is a stack

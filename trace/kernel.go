@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -24,49 +25,33 @@ import (
 // some hundreds, a database some thousands.
 const maxFamily = 1 << 16
 
-// family is what SessionOptions.Family asks for: a map of processes, which the
-// kernel adds to as they fork.
-type family struct {
-	members *ebpf.Map
-	full    *ebpf.Map // one u64: processes that found no room
-	links   []link.Link
-	progs   []*ebpf.Program
-}
-
-// newFamily follows a process and its descendants: those that are there, and
-// those to come.
-func newFamily(pid int) (_ *family, err error) {
+// followFamily watches a process and its descendants only: those that are
+// there, and those to come, which the kernel adds to a map as they fork.
+func (s *Session) followFamily(pid int) error {
 	if ownPIDs() != nil {
-		return nil, optionError("Family", errors.New("a process and its descendants are followed from the initial PID namespace only"))
+		return optionError("Family", errors.New("a process and its descendants are followed from the initial PID namespace only"))
 	}
 	task, err := taskLayout()
 	if err != nil {
-		return nil, optionError("Family", err)
+		return optionError("Family", err)
 	}
-	f := &family{}
-	defer func() {
-		if err != nil {
-			f.close()
-		}
-	}()
-	if f.members, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_family", Type: ebpf.Hash, KeySize: bpfgen.FamilyKeySize, ValueSize: 4,
-		MaxEntries: maxFamily,
-	}); err != nil {
-		return nil, explain("creating the map of a family", err)
-	}
-	if f.full, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_full", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
-	}); err != nil {
-		return nil, explain("creating the map of a family", err)
-	}
-	fork, err := bpfgen.FamilyFork(f.members.FD(), f.full.FD(), task)
+	members, err := s.newMap("the map of a family",
+		mapSpec("trace_family", ebpf.Hash, bpfgen.FamilyKeySize, 4, maxFamily))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	exit, err := bpfgen.FamilyExit(f.members.FD(), task)
+	if s.familyFull, err = s.newMap("the map of a family",
+		mapSpec("trace_full", ebpf.Array, 4, 8, 1)); err != nil {
+		return err
+	}
+	s.plan.Family = members.FD()
+	fork, err := bpfgen.FamilyFork(members.FD(), s.familyFull.FD(), task)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	exit, err := bpfgen.FamilyExit(members.FD(), task)
+	if err != nil {
+		return err
 	}
 	// Ends first: what is added is to be removed.
 	for _, p := range []*ebpf.ProgramSpec{
@@ -77,32 +62,39 @@ func newFamily(pid int) (_ *family, err error) {
 		p.Name, p.Type, p.License = "trace_family", ebpf.RawTracepoint, license
 		prog, err := ebpf.NewProgramWithOptions(p, ebpf.ProgramOptions{LogDisabled: true})
 		if err != nil {
-			return nil, explain("loading what follows forks", err)
+			return explain("loading what follows forks", err)
 		}
-		f.progs = append(f.progs, prog)
+		s.family = append(s.family, prog)
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint,
 			Program: prog})
 		if err != nil {
-			return nil, explain("attaching to the tracepoint "+tracepoint, err)
+			return explain("attaching to the tracepoint "+tracepoint, err)
 		}
-		f.links = append(f.links, l)
+		s.family = append(s.family, l)
 	}
-	if err := f.addAll(pid); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return addFamily(members, pid)
 }
 
-// addAll adds the process and its descendants. Those that fork meanwhile are
+// addFamily adds a process and its descendants. Those that fork meanwhile are
 // added by the kernel if their parent is there already, so it is tried until
 // there is no other one.
-func (f *family) addAll(pid int) error {
+func addFamily(members *ebpf.Map, pid int) error {
 	fs := proc.NewFS("")
 	known := map[int]bool{pid: true}
-	switch there, err := f.add(pid); {
-	case err != nil:
+	// The kernel does not remove a process that has ended before it is added:
+	// another process may get its number.
+	add := func(pid int) (there bool, err error) {
+		if err := members.Put(uint32(pid), uint32(1)); err != nil {
+			return false, explain("adding a process to the family", err)
+		}
+		if unix.Kill(pid, 0) != unix.ESRCH {
+			return true, nil
+		}
+		return false, ignoreMissing(members.Delete(uint32(pid)))
+	}
+	if there, err := add(pid); err != nil {
 		return err
-	case !there:
+	} else if !there {
 		return optionError("Family", fmt.Errorf("there is no process %d", pid))
 	}
 	for added := true; added; {
@@ -114,47 +106,13 @@ func (f *family) addAll(pid int) error {
 		for _, p := range pids {
 			if process, err := fs.Process(p); err == nil && known[process.Parent] && !known[p] {
 				known[p], added = true, true
-				if _, err := f.add(p); err != nil {
+				if _, err := add(p); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return nil
-}
-
-// add adds a process, and reports whether it is there. The kernel does not
-// remove one that has ended before: another process may get its number.
-func (f *family) add(pid int) (there bool, err error) {
-	if err := f.members.Put(uint32(pid), uint32(1)); err != nil {
-		return false, explain("adding a process to the family", err)
-	}
-	if unix.Kill(pid, 0) != unix.ESRCH {
-		return true, nil
-	}
-	return false, ignoreMissing(f.members.Delete(uint32(pid)))
-}
-
-// lost returns how many processes found no room.
-func (f *family) lost() (n uint64, err error) {
-	err = f.full.Lookup(uint32(0), &n)
-	return n, err
-}
-
-func (f *family) close() error {
-	var errs []error
-	for _, l := range f.links {
-		errs = append(errs, l.Close())
-	}
-	for _, p := range f.progs {
-		errs = append(errs, p.Close())
-	}
-	for _, m := range []*ebpf.Map{f.members, f.full} {
-		if m != nil {
-			errs = append(errs, m.Close())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // taskLayout asks the kernel where a task has its numbers.
@@ -193,29 +151,28 @@ func (s *Session) numberProcessors() error {
 	if known || err != nil {
 		return err
 	}
-	if s.processors, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_processor", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1,
-	}); err != nil {
-		return err
-	}
-	s.plan.Kernel.Processors = s.processors.FD()
-	count, err := ebpf.PossibleCPU()
+	processors, err := s.newMap("the map of processors",
+		mapSpec("trace_processor", ebpf.PerCPUArray, 4, 8, 1))
 	if err != nil {
 		return err
 	}
-	numbers := make([]uint64, count)
+	s.plan.Kernel.Processors = processors.FD()
+	numbers := make([]uint64, ebpf.MustPossibleCPU())
 	for i := range numbers {
 		numbers[i] = uint64(i)
 	}
-	return s.processors.Put(uint32(0), numbers)
+	return processors.Put(uint32(0), numbers)
 }
 
 // hasProcessorID reports whether programs may call bpf_get_smp_processor_id. It
-// loads one that does. It is a variable for tests.
-var hasProcessorID = func() (bool, error) {
-	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
-		Name: "trace_processor", Type: ebpf.Kprobe, License: license,
-		Instructions: bpfgen.ProcessorIDProbe(),
+// is a variable for tests.
+var hasProcessorID = func() (bool, error) { return supports(bpfgen.ProcessorIDProbe()) }
+
+// supports reports whether the kernel loads a program. It refuses one by EINVAL
+// and, if its just-in-time compiler does not support an instruction, ENOTSUPP.
+func supports(program asm.Instructions) (bool, error) {
+	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{Name: "trace_probe",
+		Type: ebpf.Kprobe, License: license, Instructions: program,
 	}, ebpf.ProgramOptions{LogDisabled: true})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, errNotSupported) {
 		return false, nil
@@ -225,6 +182,10 @@ var hasProcessorID = func() (bool, error) {
 	}
 	return true, prog.Close()
 }
+
+// errNotSupported is the kernel's ENOTSUPP, which is no error of POSIX and has
+// no name in user space.
+const errNotSupported = unix.Errno(524)
 
 // ownPIDs returns the PID namespace of this process, nil for the initial one,
 // or if that is not known.

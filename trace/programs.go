@@ -388,8 +388,7 @@ func newTable(table *bpfgen.Table) (*ebpf.Map, error) {
 		keys[i] = uint32(i)
 		values[i] = [bpfgen.EntrySize]byte(entries[i*bpfgen.EntrySize:])
 	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace_table", Type: ebpf.Array, KeySize: 4,
-		ValueSize: bpfgen.EntrySize, MaxEntries: uint32(len(keys))})
+	m, err := ebpf.NewMap(mapSpec("trace_table", ebpf.Array, 4, bpfgen.EntrySize, len(keys)))
 	if err != nil {
 		return nil, explain("creating a table of sites", err)
 	}
@@ -497,19 +496,6 @@ type slotTable struct {
 	mu    sync.Mutex
 	used  int
 	group uint64 // the last one
-}
-
-func (t *slotTable) create(mode usdt.Mode) (err error) {
-	if mode == usdt.ModeMulti {
-		return nil
-	}
-	t.slots, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_slots", Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxSlots,
-	})
-	if err != nil {
-		return explain("creating the map of slots", err)
-	}
-	return nil
 }
 
 // reserve reports whether there is room for n slots, and keeps it for the

@@ -44,19 +44,20 @@ type Session struct {
 	knownLatencies map[latencyKey]*latency
 
 	room    *ebpf.Map       // how much room aggregations have for keys; nil if none is emptied
-	signal  *ebpf.Map       // where programs say that there is little, with
-	signals *ringbuf.Reader // its reader
+	signal  *ebpf.Map       // where programs say that there is little
+	signals *ringbuf.Reader // of signal
 	taking  sync.WaitGroup  // of what takes the keys then
 
+	made       []*ebpf.Map // all maps
 	counters   *ebpf.Map
 	filtered   *ebpf.Map // nil without a filter, see bpfgen.Plan
 	slots      slotTable
-	processors *ebpf.Map // nil where the kernel tells the processor
-	sampling   *ebpf.Map // nil where every hit is sent
-	owners     *ebpf.Map // nil where the ring buffer is not shared out
-	ring       *ebpf.Map // nil where no events are sent
-	family     *family   // nil for all processes
-	statistics io.Closer // nil unless they are measured
+	sampling   *ebpf.Map   // nil where every hit is sent
+	owners     *ebpf.Map   // nil where the ring buffer is not shared out
+	ring       *ebpf.Map   // nil where no events are sent
+	family     []io.Closer // what follows forks; nil for all processes
+	familyFull *ebpf.Map   // one u64: processes that found no room in the family
+	statistics io.Closer   // nil unless they are measured
 
 	reading  sync.Mutex // held by the iteration over events
 	reader   *ringbuf.Reader
@@ -293,11 +294,11 @@ func (s *Session) Close() error {
 		}
 		s.using.Lock()
 		s.closed = true
-		for _, m := range s.maps() {
-			errs = append(errs, m.Close())
+		for _, c := range s.family {
+			errs = append(errs, c.Close())
 		}
-		if s.family != nil {
-			errs = append(errs, s.family.close())
+		for _, m := range s.made {
+			errs = append(errs, m.Close())
 		}
 		s.using.Unlock()
 		if s.statistics != nil {
@@ -374,20 +375,32 @@ func (s *Session) allWatches() []*Watch {
 
 func (s *Session) errClosed() error { return sys.ClosedError("session") }
 
+// newMap makes a map, which is closed with the session. what names it in errors.
+func (s *Session) newMap(what string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, explain("creating "+what, err)
+	}
+	s.made = append(s.made, m)
+	return m, nil
+}
+
+func mapSpec(name string, kind ebpf.MapType, key, value, entries int) *ebpf.MapSpec {
+	return &ebpf.MapSpec{Name: name, Type: kind, KeySize: uint32(key), ValueSize: uint32(value),
+		MaxEntries: uint32(entries)}
+}
+
 func (s *Session) createMaps() error {
 	var err error
-	if s.counters, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_counters", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8,
-		MaxEntries: uint32(bpfgen.CounterCount),
-	}); err != nil {
-		return explain("creating the map of counters", err)
+	if s.counters, err = s.newMap("the map of counters",
+		mapSpec("trace_counters", ebpf.PerCPUArray, 4, 8, int(bpfgen.CounterCount))); err != nil {
+		return err
 	}
 	s.plan.Counters = s.counters.FD()
 	if s.plan.Filter != nil {
-		if s.filtered, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_filtered", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1,
-		}); err != nil {
-			return explain("creating the map of the filter", err)
+		if s.filtered, err = s.newMap("the map of the filter",
+			mapSpec("trace_filtered", ebpf.Array, 4, 4, 1)); err != nil {
+			return err
 		}
 		s.plan.Filtered = s.filtered.FD()
 	}
@@ -395,8 +408,11 @@ func (s *Session) createMaps() error {
 	if err := s.numberProcessors(); err != nil {
 		return explain("asking for the processor in a program", err)
 	}
-	if err := s.slots.create(s.mode); err != nil {
-		return err
+	if s.mode != usdt.ModeMulti {
+		if s.slots.slots, err = s.newMap("the map of slots",
+			mapSpec("trace_slots", ebpf.Hash, 8, 8, maxSlots)); err != nil {
+			return err
+		}
 	}
 	if err := s.createAggregations(); err != nil {
 		return err
@@ -405,37 +421,30 @@ func (s *Session) createMaps() error {
 		return err
 	}
 	if s.opts.Family != 0 {
-		if s.family, err = newFamily(s.opts.Family); err != nil {
+		if err := s.followFamily(s.opts.Family); err != nil {
 			return err
 		}
-		s.plan.Family = s.family.members.FD()
 	}
-
 	events := s.plan.Events
 	if events == nil {
 		return nil
 	}
-	if s.ring, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_events", Type: ebpf.RingBuf, MaxEntries: uint32(events.RingSize),
-	}); err != nil {
-		return explain("creating the ring buffer", err)
+	if s.ring, err = s.newMap("the ring buffer",
+		mapSpec("trace_events", ebpf.RingBuf, 0, 0, events.RingSize)); err != nil {
+		return err
 	}
 	events.Ring = s.ring.FD()
 	if events.Sampling != nil {
-		if s.sampling, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_sampling", Type: ebpf.PerCPUArray, KeySize: 4,
-			ValueSize: bpfgen.SamplingStateSize, MaxEntries: 1,
-		}); err != nil {
-			return explain("creating the map of what is sampled", err)
+		if s.sampling, err = s.newMap("the map of what is sampled", mapSpec("trace_sampling",
+			ebpf.PerCPUArray, 4, bpfgen.SamplingStateSize, 1)); err != nil {
+			return err
 		}
 		events.Sampling.State = s.sampling.FD()
 	}
 	if events.Share != nil {
-		if s.owners, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_owners", Type: ebpf.LRUHash, KeySize: 8, ValueSize: bpfgen.OwnerStateSize,
-			MaxEntries: maxOwners,
-		}); err != nil {
-			return explain("creating the map of owners", err)
+		if s.owners, err = s.newMap("the map of owners", mapSpec("trace_owners",
+			ebpf.LRUHash, 8, bpfgen.OwnerStateSize, maxOwners)); err != nil {
+			return err
 		}
 		events.Share.Owners = s.owners.FD()
 	}
@@ -445,17 +454,4 @@ func (s *Session) createMaps() error {
 	s.memory, _ = newRingMemory(s.ring) // without it the reader reads all
 	s.decoder = newDecoder(&s.sites, s.opts.ReuseEvents)
 	return nil
-}
-
-// maps returns all maps that the session has made.
-func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.filtered, s.slots.slots, s.processors, s.sampling, s.owners,
-		s.ring, s.room, s.signal}
-	for _, a := range s.aggregations {
-		all = append(all, a.maps()...)
-	}
-	for _, l := range s.latencies {
-		all = append(all, l.calls, l.zeros, l.saved, l.kept)
-	}
-	return slices.DeleteFunc(all, func(m *ebpf.Map) bool { return m == nil })
 }

@@ -99,10 +99,9 @@ const (
 // latency is a Latency with its expressions parsed, and its maps.
 type latency struct {
 	bpfgen.Latency
-	pair                elfnote.PairPattern
-	call                *providers.Call // that the pattern names; nil for pairs of probes
-	calls, zeros, saved *ebpf.Map       // zeros and saved may be nil
-	kept                *ebpf.Map       // what aggregations know of starts; nil for nothing
+	pair         elfnote.PairPattern
+	call         *providers.Call // that the pattern names; nil for pairs of probes
+	calls, saved *ebpf.Map       // saved may be nil
 }
 
 // latencyKey is equal for latencies that are measured together. Patterns with
@@ -375,59 +374,40 @@ func (s *Session) createLatencies() error {
 	if len(s.latencies) == 0 {
 		return nil
 	}
-	birth := threadBirth()
-	processors, err := ebpf.PossibleCPU()
-	if err != nil {
-		return explain("counting the processors", err)
-	}
+	birth, processors := threadBirth(), ebpf.MustPossibleCPU()
 	for _, l := range s.latencies {
 		l.Birth = birth
 		size := bpfgen.CallsSize
-		if l.calls, err = ebpf.NewMap(&ebpf.MapSpec{
-			// The oldest make room for new ones: threads and objects end
-			// without a probe.
-			Name: "trace_calls", Type: ebpf.LRUHash, KeySize: 16, ValueSize: bpfgen.CallsSize,
-			MaxEntries: uint32(maxCallers + heldBack*processors),
-		}); err != nil {
-			return explain("creating the map of calls", err)
+		var err error
+		// The oldest make room for new ones: threads and objects end without a
+		// probe.
+		if l.calls, err = s.newMap("the map of calls", mapSpec("trace_calls", ebpf.LRUHash, 16,
+			bpfgen.CallsSize, maxCallers+heldBack*processors)); err != nil {
+			return err
 		}
 		l.Starts = l.calls.FD()
 		if l.Spans {
 			size = max(size, l.SavedSize)
-			if l.saved, err = ebpf.NewMap(&ebpf.MapSpec{
-				Name:       "trace_starts",
-				Type:       ebpf.LRUHash,
-				KeySize:    24,
-				ValueSize:  uint32(l.SavedSize),
-				MaxEntries: uint32(savedStarts(l.SavedSize, processors)),
-			}); err != nil {
-				return explain("creating the map of starts", err)
+			if l.saved, err = s.newMap("the map of starts", mapSpec("trace_starts", ebpf.LRUHash,
+				24, l.SavedSize, savedStarts(l.SavedSize, processors))); err != nil {
+				return err
 			}
 			l.Saved = l.saved.FD()
 		}
 		if len(l.Values) > 0 {
 			size = max(size, l.KeptSize())
-			if l.kept, err = ebpf.NewMap(&ebpf.MapSpec{
-				Name:       "trace_kept",
-				Type:       ebpf.LRUHash,
-				KeySize:    24,
-				ValueSize:  uint32(l.KeptSize()),
-				MaxEntries: uint32(savedStarts(l.KeptSize(), processors)),
-			}); err != nil {
-				return explain("creating the map of what is kept of starts", err)
+			kept, err := s.newMap("the map of what is kept of starts", mapSpec("trace_kept",
+				ebpf.LRUHash, 24, l.KeptSize(), savedStarts(l.KeptSize(), processors)))
+			if err != nil {
+				return err
 			}
-			l.Kept = l.kept.FD()
+			l.Kept = kept.FD()
 		}
-		if l.zeros, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name:       "trace_zeros",
-			Type:       ebpf.Array,
-			KeySize:    4,
-			ValueSize:  uint32(size),
-			MaxEntries: 1,
-		}); err != nil {
-			return explain("creating the map of zeros", err)
+		zeros, err := s.newMap("the map of zeros", mapSpec("trace_zeros", ebpf.Array, 4, size, 1))
+		if err != nil {
+			return err
 		}
-		l.Zeros = l.zeros.FD()
+		l.Zeros = zeros.FD()
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (s *Session) readLosses(l *Losses) (err error) {
 		}
 	}
 	if s.family != nil {
-		if l.Processes, err = s.family.lost(); err != nil {
+		if err = s.familyFull.Lookup(uint32(0), &l.Processes); err != nil {
 			return explain("reading what is lost of a family", err)
 		}
 	}
@@ -152,7 +152,7 @@ func (s *Session) Stats() (*tracing.Stats, error) {
 		func(a, b tracing.ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
 
 	err := s.use(func() error {
-		for _, m := range s.maps() {
+		for _, m := range s.made {
 			info, err := m.Info()
 			if err != nil {
 				return explain("asking the kernel for a map", err)
