@@ -157,7 +157,7 @@ func (s *Session) numberProcessors() error {
 		return err
 	}
 	s.plan.Kernel.Processors = processors.FD()
-	numbers := make([]uint64, ebpf.MustPossibleCPU())
+	numbers := make([]uint64, s.cpus)
 	for i := range numbers {
 		numbers[i] = uint64(i)
 	}

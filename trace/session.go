@@ -48,6 +48,7 @@ type Session struct {
 	signals *ringbuf.Reader // of signal
 	taking  sync.WaitGroup  // of what takes the keys then
 
+	cpus       int         // processors that there can be
 	made       []*ebpf.Map // all maps
 	counters   *ebpf.Map
 	filtered   *ebpf.Map // nil without a filter, see bpfgen.Plan
@@ -390,8 +391,10 @@ func mapSpec(name string, kind ebpf.MapType, key, value, entries int) *ebpf.MapS
 		MaxEntries: uint32(entries)}
 }
 
-func (s *Session) createMaps() error {
-	var err error
+func (s *Session) createMaps() (err error) {
+	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
+		return explain("counting the processors", err)
+	}
 	if s.counters, err = s.newMap("the map of counters",
 		mapSpec("trace_counters", ebpf.PerCPUArray, 4, 8, int(bpfgen.CounterCount))); err != nil {
 		return err

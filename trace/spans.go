@@ -374,7 +374,7 @@ func (s *Session) createLatencies() error {
 	if len(s.latencies) == 0 {
 		return nil
 	}
-	birth, processors := threadBirth(), ebpf.MustPossibleCPU()
+	birth, processors := threadBirth(), s.cpus
 	for _, l := range s.latencies {
 		l.Birth = birth
 		size := bpfgen.CallsSize

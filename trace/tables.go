@@ -69,7 +69,7 @@ func (a *aggregation) create(s *Session, maps string, number int) (err error) {
 		_, size := a.KeyLayout()
 		spec = mapSpec(array.Name, ebpf.PerCPUHash, size, a.ValueSize(), a.room()+a.reserve())
 		owners, err := s.newMap(maps, mapSpec(fmt.Sprintf("trace_owners%d", number), ebpf.LRUHash,
-			8, bpfgen.OwnerKeysSize, maxKeyOwners+heldBack*ebpf.MustPossibleCPU()))
+			8, bpfgen.OwnerKeysSize, maxKeyOwners+heldBack*s.cpus))
 		if err != nil {
 			return err
 		}
@@ -520,7 +520,7 @@ func (t *tally) readSince(a *aggregation, do func([]byte, sums)) error {
 }
 
 func (t *tally) takeArray(a *aggregation, do func([]byte, sums)) error {
-	zeros := make([][]byte, ebpf.MustPossibleCPU())
+	zeros := make([][]byte, a.session.cpus)
 	for i := range zeros {
 		zeros[i] = make([]byte, t.ValueSize())
 	}
@@ -543,7 +543,7 @@ const batch = 1024
 // takeAll takes all keys of a hash map.
 func (t *tally) takeAll(a *aggregation, do func([]byte, sums)) error {
 	size := int(t.ValueSize())
-	processors := ebpf.MustPossibleCPU()
+	processors := a.session.cpus
 	keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(t.KeySize()),
 		reflect.TypeFor[byte]())), batch, batch)
 	values := make([]byte, batch*processors*size)

@@ -249,7 +249,7 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	case a.Value != nil:
 		b.add(a, key, index, b.term(asm.R9, a.Value), unread)
 	case a.Latency != nil:
-		b.Emit(asm.LoadMem(asm.R9, asm.R10, int16(b.ending.duration), asm.DWord))
+		b.Emit(fromStack(asm.R9, b.ending.duration))
 		b.add(a, key, index, unsigned, unread)
 	default:
 		b.add(a, key, index, unsigned, unread)
@@ -292,8 +292,7 @@ func (b *builder) keptAt(t *expr.Term, unread, missing argcode.Label) (at int) {
 func (b *builder) keyOfStart(t *expr.Term, at, size int, unread, missing argcode.Label) {
 	from := b.keptAt(t, unread, missing)
 	for i := 0; i < size; i += 8 {
-		b.Emit(asm.LoadMem(asm.R2, asm.R7, int16(from+i), asm.DWord),
-			asm.StoreMem(asm.R10, int16(at+i), asm.R2, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R2, asm.R7, int16(from+i), asm.DWord), toStack(at+i, asm.R2))
 	}
 	b.Emit(asm.Sub.Imm(asm.R1, startNumber), asm.And.Imm(asm.R1, 3))
 }
@@ -327,8 +326,7 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	fresh := b.Alloc(a.ValueSize())
 	if a.Exchanged {
 		b.Emit(asm.StoreImm(asm.R10, int16(fresh), 0, asm.Word))
-		b.lookUp(a.Map, fresh)
-		b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+		b.lookUp(a.Map, fresh, none)
 		b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
 	}
 	setMap := func() {
@@ -358,7 +356,7 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		owner := fresh + a.ValueSize() - 8
 		b.zero(asm.R10, fresh, a.ValueSize()-8)
 		b.ownerID()
-		b.Emit(asm.StoreMem(asm.R10, int16(owner), asm.R0, asm.DWord))
+		b.Emit(toStack(owner, asm.R0))
 		if a.Room != nil {
 			b.takeRoom(a.Room, owner, fresh, refused)
 		}
@@ -372,22 +370,12 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		// look-up does not.
 		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
 		b.Place(refused)
-		b.lookUp(a.Overflow, index)
+		element(b.Assembler, a.Overflow, index)
 		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
 		b.Jump(none)
 	})
 	return none
 }
-
-// lookUp sets R0 to the element of a map whose key is on the stack.
-func (b *builder) lookUp(fd, key int) {
-	b.AddressOf(asm.R2, asm.R10, key)
-	b.Emit(asm.LoadMapPtr(asm.R1, fd))
-	b.Call(asm.FnMapLookupElem)
-}
-
-// updateNoExist is BPF_NOEXIST of bpf_map_update_elem.
-const updateNoExist = 1
 
 // addValue adds R9 to the accumulator in R7.
 func (b *builder) addValue(a *Aggregation, c class) {
@@ -494,19 +482,19 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 	case expr.Stack:
 		b.stackKey(a.Stacks, at, unread)
 		b.numbers()
-		b.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(at+8), asm.R0, asm.DWord))
+		b.Emit(asm.RSh.Imm(asm.R0, 32), toStack(at+8, asm.R0))
 	case expr.Provider:
 		b.siteNumber(asm.R1, uint64(a.Names(b.site.Provider)))
-		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R1, asm.DWord))
+		b.Emit(toStack(at, asm.R1))
 	case expr.Probe:
 		b.siteNumber(asm.R1, uint64(a.Names(b.site.Provider+":"+b.site.Name)))
-		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R1, asm.DWord))
+		b.Emit(toStack(at, asm.R1))
 	case expr.Site:
 		b.siteID(asm.R1)
-		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R1, asm.DWord))
+		b.Emit(toStack(at, asm.R1))
 	default:
 		c := b.term(asm.R9, t)
-		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R9, asm.DWord))
+		b.Emit(toStack(at, asm.R9))
 		return c
 	}
 	return unsigned
@@ -517,8 +505,7 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	odd, chosen, failed := b.Label(), b.Label(), b.Label()
 	b.Emit(asm.StoreImm(asm.R10, int16(at), 0, asm.Word))
-	b.lookUp(s.Present, at)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none) // which cannot be
+	b.lookUp(s.Present, at, none) // it is there
 	b.Emit(asm.LoadMem(asm.R9, asm.R0, 0, asm.DWord))
 	b.JumpIfImm(asm.JSet, asm.R9, 1, asm.R1, odd)
 	b.Emit(asm.LoadMapPtr(asm.R2, s.Even))
@@ -531,7 +518,7 @@ func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, failed)
 	b.Emit(asm.LSh.Imm(asm.R9, 32), asm.Or.Reg(asm.R0, asm.R9))
 	b.Place(failed)
-	b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
+	b.Emit(toStack(at, asm.R0))
 }
 
 // keyText brings a text to where a register points, and marks it if it is cut:
@@ -632,22 +619,17 @@ const (
 // owner, which is on the stack, may not make one. There are 8 bytes of zeros on
 // the stack.
 func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
-	enough, known, same, little := b.Label(), b.Label(), b.Label(), b.Label()
+	enough, same, little := b.Label(), b.Label(), b.Label()
 	key := b.Temporary(32)
 	round, made, index := key+8, key+16, key+24
 	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(r.Taken()), asm.Word))
-	b.lookUp(r.State, key)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomRound, asm.Word),
-		asm.StoreMem(asm.R10, int16(round), asm.R1, asm.DWord))
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord),
-		asm.StoreMem(asm.R10, int16(made), asm.R1, asm.DWord))
+	b.lookUp(r.State, key, enough)
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomRound, asm.Word), toStack(round, asm.R1))
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord), toStack(made, asm.R1))
 	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(r.Made()), asm.Word))
-	b.lookUp(r.State, key)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord),
-		asm.LoadMem(asm.R2, asm.R10, int16(made), asm.DWord),
-		asm.Sub.Reg(asm.R1, asm.R2), asm.StoreMem(asm.R10, int16(made), asm.R1, asm.DWord))
+	b.lookUp(r.State, key, enough)
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord), fromStack(asm.R2, made),
+		asm.Sub.Reg(asm.R1, asm.R2), toStack(made, asm.R1))
 	b.JumpIfImm(asm.JGE, asm.R1, uint64(r.Size), asm.R2, little)
 	b.Emit(asm.Mov.Imm(asm.R2, 1), asm.AddAtomic.Mem(asm.R0, asm.R2, asm.DWord, roomKeys))
 	b.JumpIfImm(asm.JLT, asm.R1, uint64(r.Filled-1), asm.R2, enough)
@@ -662,20 +644,11 @@ func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
 		b.Emit(asm.Mov.Imm(asm.R3, 8), asm.Mov.Imm(asm.R4, 0))
 		b.Call(asm.FnRingbufOutput)
 	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(made), asm.DWord))
+	b.Emit(fromStack(asm.R1, made))
 	b.JumpIfImm(asm.JLT, asm.R1, uint64(r.Size), asm.R2, enough)
 
-	b.lookUp(r.Owners, owner)
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, known)
-	b.AddressOf(asm.R2, asm.R10, owner)
-	b.AddressOf(asm.R3, asm.R10, zeros)
-	b.Emit(asm.LoadMapPtr(asm.R1, r.Owners), asm.Mov.Imm(asm.R4, updateNoExist))
-	b.Call(asm.FnMapUpdateElem)
-	b.lookUp(r.Owners, owner)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
-	b.Place(known)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, keysRound, asm.Word),
-		asm.LoadMem(asm.R2, asm.R10, int16(round), asm.DWord))
+	b.lookUpOrAdd(r.Owners, owner, zeros, enough)
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, keysRound, asm.Word), fromStack(asm.R2, round))
 	b.JumpIf(asm.JEq, asm.R1, asm.R2, same)
 	b.Emit(asm.StoreMem(asm.R0, keysRound, asm.R2, asm.Word),
 		asm.StoreImm(asm.R0, keysCount, 0, asm.Word))

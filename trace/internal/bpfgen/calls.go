@@ -186,13 +186,10 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	}
 	c := b.placeOf(l)
 	b.Call(asm.FnKtimeGetNs)
-	b.Emit(asm.StoreMem(asm.R10, int16(c.duration), asm.R0, asm.DWord))
+	b.Emit(toStack(c.duration, asm.R0))
 	b.loadTerm(&l.Done, unread)
 	b.callsKey(c, &l.Done, pair)
-	b.AddressOf(asm.R2, asm.R10, c.key)
-	b.Emit(asm.LoadMapPtr(asm.R1, l.Starts))
-	b.Call(asm.FnMapLookupElem)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, unmatched)
+	b.lookUp(l.Starts, c.key, unmatched)
 	b.Emit(asm.Mov.Reg(asm.R7, asm.R0), asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R1, unmatched)
 	switch {
@@ -208,12 +205,10 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	}
 
 	// R4 is the call.
-	b.Emit(asm.LoadMem(asm.R1, asm.R4, callWord, asm.DWord),
-		asm.StoreMem(asm.R10, int16(c.word), asm.R1, asm.DWord))
-	b.Emit(asm.LoadMem(asm.R3, asm.R4, callTime, asm.DWord),
-		asm.StoreMem(asm.R10, int16(c.began), asm.R3, asm.DWord))
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.duration), asm.DWord), asm.Sub.Reg(asm.R1, asm.R3))
-	b.Emit(asm.StoreMem(asm.R10, int16(c.duration), asm.R1, asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R4, callWord, asm.DWord), toStack(c.word, asm.R1))
+	b.Emit(asm.LoadMem(asm.R3, asm.R4, callTime, asm.DWord), toStack(c.began, asm.R3))
+	b.Emit(fromStack(asm.R1, c.duration), asm.Sub.Reg(asm.R1, asm.R3))
+	b.Emit(toStack(c.duration, asm.R1))
 	if l.byThread() && l.Birth != None {
 		old := b.Label()
 		b.JumpIfImm(asm.JSGT, asm.R1, uint64(maxYoung), asm.R2, old)
@@ -226,7 +221,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Place(checked)
 	if b.knowsLevels(l) && !failed && !l.Outermost {
 		abandoned, counted := b.Label(), b.Label()
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord))
+		b.Emit(fromStack(asm.R1, c.slot))
 		b.JumpIfImm(asm.JNE, asm.R1, 0, asm.R2, abandoned)
 		b.Place(counted)
 		b.Later(func() {
@@ -279,17 +274,17 @@ func (b *builder) callsKey(c *call, t *expr.Term, pair uint32) {
 	defer func() { b.kernel.PIDs = namespace }()
 	if c.byThread() {
 		b.Call(asm.FnGetCurrentPidTgid)
-		b.Emit(asm.StoreMem(asm.R10, int16(key), asm.R0, asm.DWord))
+		b.Emit(toStack(key, asm.R0))
 		b.siteNumber(asm.R1, uint64(pair))
-		b.Emit(asm.StoreMem(asm.R10, int16(key+8), asm.R1, asm.DWord))
+		b.Emit(toStack(key+8, asm.R1))
 		return
 	}
 	b.term(asm.R9, t)
-	b.Emit(asm.StoreMem(asm.R10, int16(key), asm.R9, asm.DWord))
+	b.Emit(toStack(key, asm.R9))
 	b.siteNumber(asm.R9, uint64(pair))
 	b.Call(asm.FnGetCurrentPidTgid)
 	b.Emit(asm.RSh.Imm(asm.R0, 32), asm.LSh.Imm(asm.R0, 32))
-	b.Emit(asm.Or.Reg(asm.R0, asm.R9), asm.StoreMem(asm.R10, int16(key+8), asm.R0, asm.DWord))
+	b.Emit(asm.Or.Reg(asm.R0, asm.R9), toStack(key+8, asm.R0))
 }
 
 // MaxCalls is how many calls of a pair can be going on at once in a thread. Of
@@ -383,30 +378,20 @@ const maxYoung = 100 * time.Millisecond
 // zeros where there is none. It goes to full if there is no room.
 func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	missing, found := b.Label(), b.Label()
-	look := func() {
-		b.AddressOf(asm.R2, asm.R10, c.key)
-		b.Emit(asm.LoadMapPtr(asm.R1, m))
-		b.Call(asm.FnMapLookupElem)
-	}
-	look()
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, missing)
+	b.lookUp(m, c.key, missing)
 	b.Place(found)
 	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
 	b.Later(func() {
 		b.Place(missing)
 		zero := c.key - 8
 		b.Emit(asm.StoreImm(asm.R10, int16(zero), 0, asm.Word))
-		b.AddressOf(asm.R2, asm.R10, zero)
-		b.Emit(asm.LoadMapPtr(asm.R1, c.Zeros))
-		b.Call(asm.FnMapLookupElem)
-		b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
+		b.lookUp(c.Zeros, zero, full)
 		b.Emit(asm.Mov.Reg(asm.R3, asm.R0))
 		b.AddressOf(asm.R2, asm.R10, c.key)
 		b.Emit(asm.LoadMapPtr(asm.R1, m), asm.Mov.Imm(asm.R4, updateNoExist))
 		b.Call(asm.FnMapUpdateElem)
-		look()
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
-		b.Jump(full)
+		b.lookUp(m, c.key, full)
+		b.Jump(found)
 	})
 }
 
@@ -440,20 +425,18 @@ func (b *builder) push(c *call) {
 	b.Place(pushed)
 	b.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1),
 		asm.StoreMem(asm.R7, callsPushed, asm.R2, asm.Word))
-	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1),
-		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+	b.storeSlot(c)
 	b.Emit(asm.Mul.Imm(asm.R1, callSize), asm.Add.Reg(asm.R7, asm.R1))
 	if sp, ok := b.stackPointer(); ok {
 		b.Emit(asm.LoadMem(asm.R1, asm.R6, sp, asm.DWord),
 			asm.StoreMem(asm.R7, callsFirst+callLevel, asm.R1, asm.DWord))
 	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord),
-		asm.StoreMem(asm.R7, callsFirst+callWord, asm.R1, asm.DWord))
+	b.Emit(fromStack(asm.R1, c.word), asm.StoreMem(asm.R7, callsFirst+callWord, asm.R1, asm.DWord))
 	b.Later(func() {
 		b.Place(full)
-		b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R1, asm.DWord))
+		b.Emit(toStack(c.slot, asm.R1))
 		b.count(CounterReplaced)
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord))
+		b.Emit(fromStack(asm.R1, c.slot))
 		b.Jump(pushed)
 	})
 }
@@ -476,8 +459,7 @@ func (b *builder) knowsLevels(l *Latency) bool {
 // end, as it can where calls are those of several threads: the end is that of
 // another call.
 func (b *builder) pop(c *call, younger argcode.Label) {
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
-	b.callAt(asm.R4, 0)
+	b.innermost()
 	if !c.byThread() {
 		b.notYounger(c, younger)
 	}
@@ -497,8 +479,7 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 	}
 	b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word), asm.Sub.Imm(asm.R2, 1))
 	b.Emit(asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
-	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1),
-		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+	b.storeSlot(c)
 }
 
 // is goes to a label if the call at R4 has one of some flags. It changes R0 and
@@ -513,8 +494,7 @@ func (b *builder) is(flags int32, then argcode.Label) {
 // end that comes all the same, as of a query that is a ROLLBACK, is not taken
 // for that of another call.
 func (b *builder) fail(c *call, none argcode.Label) {
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
-	b.callAt(asm.R4, 0)
+	b.innermost()
 	if !c.byThread() {
 		b.notYounger(c, none)
 	}
@@ -530,16 +510,14 @@ func (b *builder) fail(c *call, none argcode.Label) {
 	}
 	b.Emit(asm.LoadMem(asm.R0, asm.R4, callWord, asm.DWord), asm.Or.Imm(asm.R0, 1<<FlagFailed),
 		asm.StoreMem(asm.R4, callWord, asm.R0, asm.DWord))
-	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1),
-		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+	b.storeSlot(c)
 }
 
 // dropFailed emits what removes the innermost of R2 calls if it has failed. It
 // goes to none if this is its end, and to unmatched if there is no other call.
 func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
 	drop, dropped := b.Label(), b.Label()
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
-	b.callAt(asm.R4, 0)
+	b.innermost()
 	b.is(1<<FlagFailed, drop)
 	b.Place(dropped)
 	b.Later(func() {
@@ -562,10 +540,20 @@ func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
 
 // notYounger goes to a label if the call at R4 has begun after the end.
 func (b *builder) notYounger(c *call, younger argcode.Label) {
-	b.Emit(asm.LoadMem(asm.R5, asm.R4, callTime, asm.DWord),
-		asm.LoadMem(asm.R0, asm.R10, int16(c.duration), asm.DWord))
+	b.Emit(asm.LoadMem(asm.R5, asm.R4, callTime, asm.DWord), fromStack(asm.R0, c.duration))
 	b.JumpIfImm(asm.JEq, asm.R5, 0, asm.R3, younger)
 	b.JumpIf(asm.JGT, asm.R5, asm.R0, younger)
+}
+
+// innermost sets R1 to the number of the innermost call, and R4 to the call.
+func (b *builder) innermost() {
+	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
+	b.callAt(asm.R4, 0)
+}
+
+// storeSlot stores the place of the call whose number is in R1 behind the key.
+func (b *builder) storeSlot(c *call) {
+	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1), toStack(c.key+16, asm.R1))
 }
 
 // callAt sets a register to the call that is n further out than the innermost
@@ -615,8 +603,7 @@ func (b *builder) bornBefore(c *call, checked argcode.Label) {
 		b.Emit(asm.Mov.Imm(asm.R2, 8))
 		b.Call(asm.FnProbeReadKernel)
 		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, checked)
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(birth), asm.DWord),
-			asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+		b.Emit(fromStack(asm.R1, birth), fromStack(asm.R2, c.began))
 		b.JumpIf(asm.JLE, asm.R1, asm.R2, checked)
 		b.Emit(asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
 	})

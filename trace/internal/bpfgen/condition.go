@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -175,9 +176,9 @@ func (s *Site) resolveText(kernel Kernel, op expr.Op, left, right expr.Term) con
 	literal := right.Text
 	switch left.Source {
 	case expr.Provider:
-		return decided(op.Holds(equalText(s.Provider, literal)))
+		return decided(op.Holds(strings.Compare(s.Provider, literal)))
 	case expr.Probe:
-		return decided(op.Holds(equalText(s.Name, literal)))
+		return decided(op.Holds(strings.Compare(s.Name, literal)))
 	case expr.String:
 		for _, index := range left.Arguments() {
 			if !s.readable(kernel, index) {
@@ -364,13 +365,6 @@ func decided(holds bool) condition {
 	return condition{kind: never}
 }
 
-func equalText(a, b string) int {
-	if a == b {
-		return 0
-	}
-	return 1
-}
-
 func isNaN(v expr.Value) bool { return v.IsFloat && math.IsNaN(v.Float) }
 
 // condition emits what goes to ifFalse unless a condition holds, and returns
@@ -394,8 +388,7 @@ func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 		return otherwise
 	}
 	if c.kind == heldAtStart {
-		f.Emit(asm.LoadMem(asm.R1, asm.R10, int16(f.ending.word), asm.DWord),
-			asm.And.Imm(asm.R1, 1<<c.number))
+		f.Emit(fromStack(asm.R1, f.ending.word), asm.And.Imm(asm.R1, 1<<c.number))
 		f.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, ifFalse)
 	}
 	return maps.Clone(f.loaded)
@@ -506,7 +499,7 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 		f.Call(asm.FnGetCurrentUidGid)
 		f.Emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
 	case expr.Duration:
-		f.Emit(asm.LoadMem(dst, asm.R10, int16(f.ending.duration), asm.DWord))
+		f.Emit(fromStack(dst, f.ending.duration))
 	case expr.CPU:
 		f.processorID()
 		f.Emit(asm.Mov.Reg32(dst, asm.R0))

@@ -441,7 +441,7 @@ func (b *builder) stackCopy(record *Record, keep int) {
 		if b.site.Fixed {
 			b.Emit(asm.Mov.Imm(asm.R8, 0)) // there is nothing in it
 		}
-		b.Emit(asm.StoreMem(asm.R10, int16(keep), asm.R8, asm.DWord))
+		b.Emit(toStack(keep, asm.R8))
 	}
 
 	// R9 is the beginning of the unit that the stack pointer is in, R8 how much
@@ -468,6 +468,6 @@ func (b *builder) stackCopy(record *Record, keep int) {
 		asm.DWord))
 	b.Place(done)
 	if keep != None {
-		b.Emit(asm.LoadMem(asm.R8, asm.R10, int16(keep), asm.DWord))
+		b.Emit(fromStack(asm.R8, keep))
 	}
 }

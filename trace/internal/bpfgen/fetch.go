@@ -57,10 +57,7 @@ func (f *fetcher) processorID() {
 	key := f.Temporary(4)
 	none := f.Label()
 	f.Emit(asm.StoreImm(asm.R10, int16(key), 0, asm.Word))
-	f.AddressOf(asm.R2, asm.R10, key)
-	f.Emit(asm.LoadMapPtr(asm.R1, f.kernel.Processors))
-	f.Call(asm.FnMapLookupElem)
-	f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	f.lookUp(f.kernel.Processors, key, none)
 	f.Emit(asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord))
 	f.Place(none)
 }
@@ -81,7 +78,7 @@ func (f *fetcher) numbers() {
 	f.Call(asm.FnGetNsCurrentPidTgid)
 	// Where it fails, with EINVAL for a task of another namespace, it has
 	// stored zeroes.
-	f.Emit(asm.LoadMem(asm.R0, asm.R10, int16(at), asm.DWord))
+	f.Emit(fromStack(asm.R0, at))
 	if f.kernel.bigEndian() {
 		f.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.LSh.Imm(asm.R0, 32),
 			asm.Or.Reg(asm.R0, asm.R1))
@@ -106,7 +103,7 @@ func (f *fetcher) addressOf(dst asm.Register, index int, scratch asm.Register) {
 			f.SetField(asm.R10, at, 0, asm.R1)
 			f.readLookedUp(index, asm.R10, at, known)
 			f.Place(known)
-			f.Emit(asm.LoadMem(dst, asm.R10, int16(at), asm.DWord))
+			f.Emit(fromStack(dst, at))
 		})
 		return
 	}

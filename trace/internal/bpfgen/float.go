@@ -83,11 +83,9 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	b.Place(ordered)
 	exponent(asm.R3, asm.R1)
 	exponent(asm.R4, asm.R2)
-	b.Emit(asm.Mov.Reg(asm.R5, asm.R3), asm.Sub.Reg(asm.R5, asm.R4),
-		asm.Mov.Reg(asm.R4, asm.R1), asm.RSh.Imm(asm.R4, 63), asm.LSh.Imm(asm.R4, 63),
-		asm.StoreMem(asm.R10, int16(sign), asm.R4, asm.DWord),
-		asm.Mov.Reg(asm.R4, asm.R1), asm.Xor.Reg(asm.R4, asm.R2),
-		asm.StoreMem(asm.R10, int16(signs), asm.R4, asm.DWord))
+	b.Emit(asm.Mov.Reg(asm.R5, asm.R3), asm.Sub.Reg(asm.R5, asm.R4), asm.Mov.Reg(asm.R4, asm.R1),
+		asm.RSh.Imm(asm.R4, 63), asm.LSh.Imm(asm.R4, 63), toStack(sign, asm.R4),
+		asm.Mov.Reg(asm.R4, asm.R1), asm.Xor.Reg(asm.R4, asm.R2), toStack(signs, asm.R4))
 
 	// Their mantissas, with the first bit that is not written.
 	b.Set(asm.R4, 1<<mantissaBits)
@@ -101,7 +99,7 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	b.Place(small)
 	b.Emit(asm.RSh.Reg(asm.R2, asm.R5))
 	b.Place(apart)
-	b.Emit(asm.LoadMem(asm.R4, asm.R10, int16(signs), asm.DWord))
+	b.Emit(fromStack(asm.R4, signs))
 	b.JumpIfImm(asm.JSLT, asm.R4, 0, asm.R5, less)
 	b.Emit(asm.Add.Reg(asm.R1, asm.R2))
 	b.JumpIfImm(asm.JSGE, asm.R1, 0, asm.R5, round)
@@ -126,8 +124,8 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	b.JumpIfImm(asm.JSLE, asm.R3, 0, asm.R5, zero)
 	b.JumpIfImm(asm.JGE, asm.R3, endlessDouble, asm.R5, done) // the greatest sum stays
 	b.Emit(asm.LSh.Imm(asm.R1, 63-mantissaBits-guard+1), asm.RSh.Imm(asm.R1, 64-mantissaBits),
-		asm.LSh.Imm(asm.R3, mantissaBits), asm.Or.Reg(asm.R1, asm.R3),
-		asm.LoadMem(asm.R4, asm.R10, int16(sign), asm.DWord), asm.Or.Reg(asm.R1, asm.R4))
+		asm.LSh.Imm(asm.R3, mantissaBits), asm.Or.Reg(asm.R1, asm.R3), fromStack(asm.R4, sign),
+		asm.Or.Reg(asm.R1, asm.R4))
 	b.Jump(result)
 	b.Place(zero)
 	b.Emit(asm.Mov.Imm(asm.R1, 0))

@@ -93,6 +93,48 @@ func ProcessorIDProbe() asm.Instructions {
 	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
 }
 
+// updateNoExist is BPF_NOEXIST of bpf_map_update_elem.
+const updateNoExist = 1
+
+// toStack stores eight bytes to the stack, fromStack loads them.
+func toStack(at int, src asm.Register) asm.Instruction {
+	return asm.StoreMem(asm.R10, int16(at), src, asm.DWord)
+}
+
+func fromStack(dst asm.Register, at int) asm.Instruction {
+	return asm.LoadMem(dst, asm.R10, int16(at), asm.DWord)
+}
+
+// element emits what sets R0 to the element of a map whose key is on the stack,
+// or to 0 if there is none.
+func element(a *argcode.Assembler, fd, key int) {
+	a.AddressOf(asm.R2, asm.R10, key)
+	a.Emit(asm.LoadMapPtr(asm.R1, fd))
+	a.Call(asm.FnMapLookupElem)
+}
+
+// lookUp is element that goes to none if there is none.
+func lookUp(a *argcode.Assembler, fd, key int, none argcode.Label) {
+	element(a, fd, key)
+	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+}
+
+func (f *fetcher) lookUp(fd, key int, none argcode.Label) { lookUp(f.Assembler, fd, key, none) }
+
+// lookUpOrAdd is lookUp that adds an element, with the value on the stack, where
+// there is none. It goes to none if there is no room.
+func (f *fetcher) lookUpOrAdd(fd, key, value int, none argcode.Label) {
+	found := f.Label()
+	element(f.Assembler, fd, key)
+	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+	f.AddressOf(asm.R2, asm.R10, key)
+	f.AddressOf(asm.R3, asm.R10, value)
+	f.Emit(asm.LoadMapPtr(asm.R1, fd), asm.Mov.Imm(asm.R4, updateNoExist))
+	f.Call(asm.FnMapUpdateElem)
+	f.lookUp(fd, key, none)
+	f.Place(found)
+}
+
 // TaskSize is how much of struct task_struct TaskProbe copies. It is about as
 // large as that is on machines where it is small, and holds what comes before
 // the state of the processor.
@@ -105,10 +147,7 @@ func TaskProbe(task int) asm.Instructions {
 	none := a.Label()
 	key := a.Alloc(8)
 	a.Emit(asm.StoreImm(asm.R10, int16(key), 0, asm.Word))
-	a.AddressOf(asm.R2, asm.R10, key)
-	a.Emit(asm.LoadMapPtr(asm.R1, task))
-	a.Call(asm.FnMapLookupElem)
-	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	lookUp(a, task, key, none)
 	a.Emit(asm.Mov.Reg(asm.R7, asm.R0))
 	a.Call(asm.FnGetCurrentTask)
 	a.Emit(asm.Mov.Reg(asm.R6, asm.R0))
@@ -136,10 +175,7 @@ func (b *builder) ofFamily(family int, leave argcode.Label) {
 		key := b.Alloc(8)
 		b.Call(asm.FnGetCurrentPidTgid)
 		b.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(key), asm.R0, asm.Word))
-		b.AddressOf(asm.R2, asm.R10, key)
-		b.Emit(asm.LoadMapPtr(asm.R1, family))
-		b.Call(asm.FnMapLookupElem)
-		b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, leave)
+		b.lookUp(family, key, leave)
 	})
 }
 
@@ -160,10 +196,7 @@ func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 	parent := a.Alloc(8)
 	a.Call(asm.FnGetCurrentPidTgid)
 	a.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(parent), asm.R0, asm.Word))
-	a.AddressOf(asm.R2, asm.R10, parent)
-	a.Emit(asm.LoadMapPtr(asm.R1, family))
-	a.Call(asm.FnMapLookupElem)
-	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
+	lookUp(a, family, parent, done)
 
 	value := a.Alloc(8)
 	a.Emit(asm.StoreImm(asm.R10, int16(value), 1, asm.Word))
@@ -173,10 +206,7 @@ func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 	a.Call(asm.FnMapUpdateElem)
 	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
 	a.Emit(asm.StoreImm(asm.R10, int16(value), 0, asm.Word))
-	a.AddressOf(asm.R2, asm.R10, value)
-	a.Emit(asm.LoadMapPtr(asm.R1, full))
-	a.Call(asm.FnMapLookupElem)
-	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
+	lookUp(a, full, value, done)
 	a.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
 	a.Place(done)
 	a.Leave()

@@ -64,8 +64,7 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 // is the end of something inside the call.
 func (b *builder) popOutermost(c *call, none argcode.Label) {
 	ends, within, failed := b.Label(), b.Label(), b.Label()
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
-	b.callAt(asm.R4, 0)
+	b.innermost()
 	b.Emit(asm.LoadMem(asm.R2, asm.R7, callsInside, asm.Half))
 	b.is(1<<flagAttempt, none)
 	if c.Fails {
@@ -91,7 +90,7 @@ func (b *builder) popOutermost(c *call, none argcode.Label) {
 	b.Place(ends)
 	b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word),
 		asm.StoreImm(asm.R7, callsCount, 0, asm.Word), asm.And.Imm(asm.R1, MaxCalls-1),
-		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+		toStack(c.key+16, asm.R1))
 	b.Later(func() {
 		b.Place(within)
 		b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R0, none)

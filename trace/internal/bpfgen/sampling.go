@@ -75,10 +75,7 @@ type sampled struct {
 func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	at := &sampled{weight: b.Alloc(8), state: b.Alloc(8)}
 	b.Emit(asm.StoreImm(asm.R10, int16(at.state), 0, asm.Word))
-	b.AddressOf(asm.R2, asm.R10, at.state)
-	b.Emit(asm.LoadMapPtr(asm.R1, s.State))
-	b.Call(asm.FnMapLookupElem)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, leave)
+	b.lookUp(s.State, at.state, leave)
 	b.Emit(asm.Mov.Reg(asm.R9, asm.R0))
 	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
 
@@ -86,7 +83,7 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	if s.Rate > 0 {
 		at.time = b.Alloc(8)
 		b.Call(asm.FnKtimeGetNs)
-		b.Emit(asm.StoreMem(asm.R10, int16(at.time), asm.R0, asm.DWord))
+		b.Emit(toStack(at.time, asm.R0))
 		b.countForMean(s)
 		_, early := s.spacing()
 		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateNext, asm.DWord), asm.Sub.Reg(asm.R1, asm.R0))
@@ -95,8 +92,7 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateSince, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R9, stateGap, asm.DWord))
 	b.JumpIf(asm.JSLT, asm.R1, asm.R2, skip)
-	b.Emit(asm.StoreMem(asm.R10, int16(at.weight), asm.R1, asm.DWord),
-		asm.StoreMem(asm.R10, int16(at.state), asm.R9, asm.DWord))
+	b.Emit(toStack(at.weight, asm.R1), toStack(at.state, asm.R9))
 	b.Later(func() {
 		b.Place(skip)
 		b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateLeftOut))
@@ -128,15 +124,13 @@ func (b *builder) countForMean(s *Sampling) {
 // the weight, and the next gap is chosen. A hit that found no room is part of
 // the weight of the next one.
 func (b *builder) take(s *Sampling, at *sampled, weight int) {
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(at.weight), asm.DWord),
-		asm.LoadMem(asm.R9, asm.R10, int16(at.state), asm.DWord),
-		asm.StoreMem(asm.R7, int16(weight), asm.R1, asm.DWord),
-		asm.Neg.Imm(asm.R1, 0), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
+	b.Emit(fromStack(asm.R1, at.weight), fromStack(asm.R9, at.state),
+		asm.StoreMem(asm.R7, int16(weight), asm.R1, asm.DWord), asm.Neg.Imm(asm.R1, 0),
+		asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
 	if s.Rate > 0 {
 		later := b.Label()
 		between, _ := s.spacing()
-		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateNext, asm.DWord),
-			asm.LoadMem(asm.R2, asm.R10, int16(at.time), asm.DWord))
+		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateNext, asm.DWord), fromStack(asm.R2, at.time))
 		b.JumpIf(asm.JGE, asm.R1, asm.R2, later)
 		b.Emit(asm.Mov.Reg(asm.R1, asm.R2))
 		b.Place(later)
@@ -257,17 +251,8 @@ func (b *builder) ownerID() {
 // no room for one more.
 func (b *builder) owner(s *Share, none argcode.Label) {
 	at := b.Temporary(8 + OwnerStateSize)
-	found := b.Label()
 	b.ownerID()
-	b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
-	b.lookUp(s.Owners, at)
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+	b.Emit(toStack(at, asm.R0))
 	b.zero(asm.R10, at+8, OwnerStateSize)
-	b.AddressOf(asm.R2, asm.R10, at)
-	b.AddressOf(asm.R3, asm.R10, at+8)
-	b.Emit(asm.LoadMapPtr(asm.R1, s.Owners), asm.Mov.Imm(asm.R4, updateNoExist))
-	b.Call(asm.FnMapUpdateElem)
-	b.lookUp(s.Owners, at)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
-	b.Place(found)
+	b.lookUpOrAdd(s.Owners, at, at+8, none)
 }

@@ -316,7 +316,7 @@ func (b *builder) count(c Counter) { b.addTo(c, func() { b.Emit(asm.Mov.Imm(asm.
 
 // countMany adds a number on the stack to a counter.
 func (b *builder) countMany(c Counter, at int) {
-	b.addTo(c, func() { b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(at), asm.DWord)) })
+	b.addTo(c, func() { b.Emit(fromStack(asm.R1, at)) })
 }
 
 // addTo adds to a counter what is then put into R1.
@@ -324,10 +324,7 @@ func (b *builder) addTo(c Counter, number func()) {
 	key := b.Temporary(4)
 	none := b.Label()
 	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(c), asm.Word))
-	b.AddressOf(asm.R2, asm.R10, key)
-	b.Emit(asm.LoadMapPtr(asm.R1, b.plan.Counters))
-	b.Call(asm.FnMapLookupElem)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	b.lookUp(b.plan.Counters, key, none)
 	number()
 	b.Emit(asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
 	b.Place(none)
@@ -422,7 +419,8 @@ func (s *Site) Argument(name string) (int, bool) {
 // available at a site, nil if all are.
 func (p *Plan) Missing(site *Site) error {
 	p, site = p.bind(site)
-	terms := terms(p.Filter, nil)
+	var terms []expr.Term
+	p.Filter.Walk(func(t *expr.Term) { terms = append(terms, *t) })
 	for _, a := range p.Aggregations {
 		pair, _ := site.Pairs[a.Latency].end()
 		if a.Latency == nil && !a.Applies(site) || a.Latency != nil && pair == 0 {
@@ -497,18 +495,4 @@ func (p *Plan) Globals() (names []string) {
 		}
 	})
 	return names
-}
-
-// terms appends the terms of a condition.
-func terms(n *expr.Node, to []expr.Term) []expr.Term {
-	if n == nil {
-		return to
-	}
-	for _, child := range n.Nodes {
-		to = terms(child, to)
-	}
-	if len(n.Nodes) == 0 {
-		to = append(to, n.Left, n.Right)
-	}
-	return to
 }

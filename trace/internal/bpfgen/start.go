@@ -86,11 +86,11 @@ func (b *builder) startWord(c *call, saves bool) error {
 		b.siteID(asm.R1)
 		b.Emit(asm.LSh.Imm(asm.R1, 32))
 	}
-	b.Emit(asm.StoreMem(asm.R10, int16(c.word), asm.R1, asm.DWord))
+	b.Emit(toStack(c.word, asm.R1))
 	hold := func(bit int) {
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord))
+		b.Emit(fromStack(asm.R1, c.word))
 		b.Set(asm.R2, 1<<bit)
-		b.Emit(asm.Or.Reg(asm.R1, asm.R2), asm.StoreMem(asm.R10, int16(c.word), asm.R1, asm.DWord))
+		b.Emit(asm.Or.Reg(asm.R1, asm.R2), toStack(c.word, asm.R1))
 	}
 	if saves {
 		hold(flagSaved)
@@ -148,10 +148,10 @@ func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 // call that is at R7, less callsFirst.
 func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	full, done := b.Label(), b.Label()
-	b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R7, asm.DWord))
+	b.Emit(toStack(c.slot, asm.R7))
 	setTime := func() {
 		b.Call(asm.FnKtimeGetNs)
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord),
+		b.Emit(fromStack(asm.R1, c.slot),
 			asm.StoreMem(asm.R1, callsFirst+callTime, asm.R0, asm.DWord))
 	}
 	b.lookUpOrMake(c, c.Saved, full)
@@ -180,15 +180,15 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 // callsFirst, is then also in c.slot, and what is kept in c.began.
 func (b *builder) keep(c *call) {
 	full, done := b.Label(), b.Label()
-	b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R7, asm.DWord))
+	b.Emit(toStack(c.slot, asm.R7))
 	b.SetField(asm.R10, c.began, 0, asm.R1)
 	b.lookUpOrMake(c, c.Kept, full)
-	b.Emit(asm.StoreMem(asm.R10, int16(c.began), asm.R7, asm.DWord))
+	b.Emit(toStack(c.began, asm.R7))
 	for i := range c.Values {
 		b.apart(func() { b.keepValue(&c.Values[i]) })
 	}
 	b.Place(done)
-	b.Emit(asm.LoadMem(asm.R7, asm.R10, int16(c.slot), asm.DWord))
+	b.Emit(fromStack(asm.R7, c.slot))
 	b.Later(func() {
 		b.Place(full)
 		b.count(CounterStarts)
@@ -225,10 +225,9 @@ func (b *builder) keepValue(v *StartValue) {
 // forget and make anew.
 func (b *builder) dateKept(c *call) {
 	none := b.Label()
-	b.Emit(asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.Emit(fromStack(asm.R2, c.began))
 	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R1, none)
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord),
-		asm.LoadMem(asm.R1, asm.R1, callsFirst+callTime, asm.DWord),
+	b.Emit(fromStack(asm.R1, c.slot), asm.LoadMem(asm.R1, asm.R1, callsFirst+callTime, asm.DWord),
 		asm.StoreMem(asm.R2, int16(c.KeptSize()-8), asm.R1, asm.DWord))
 	b.Place(none)
 }
@@ -237,10 +236,9 @@ func (b *builder) dateKept(c *call) {
 // to none if that was forgotten.
 func (b *builder) findKept(none argcode.Label) {
 	c := b.ending
-	b.lookUp(c.Kept, c.key)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
-	b.Emit(asm.Mov.Reg(asm.R7, asm.R0), asm.LoadMem(asm.R1, asm.R7, int16(c.KeptSize()-8), asm.DWord),
-		asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.lookUp(c.Kept, c.key, none)
+	b.Emit(asm.Mov.Reg(asm.R7, asm.R0),
+		asm.LoadMem(asm.R1, asm.R7, int16(c.KeptSize()-8), asm.DWord), fromStack(asm.R2, c.began))
 	b.JumpIf(asm.JNE, asm.R1, asm.R2, none)
 }
 
@@ -250,20 +248,15 @@ func (b *builder) spanTo(p *SpanPlace) {
 	done := b.Label()
 	b.SetField(asm.R7, p.Found, 0, asm.R1)
 	for _, word := range [][2]int{{p.Duration, c.duration}, {p.Began, c.began}, {p.Word, c.word}} {
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(word[1]), asm.DWord),
-			asm.StoreMem(asm.R7, int16(word[0]), asm.R1, asm.DWord))
+		b.Emit(fromStack(asm.R1, word[1]), asm.StoreMem(asm.R7, int16(word[0]), asm.R1, asm.DWord))
 	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord))
+	b.Emit(fromStack(asm.R1, c.word))
 	b.Set(asm.R2, 1<<flagSaved)
 	b.Emit(asm.And.Reg(asm.R1, asm.R2))
 	b.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, done)
-	b.AddressOf(asm.R2, asm.R10, c.key)
-	b.Emit(asm.LoadMapPtr(asm.R1, c.Saved))
-	b.Call(asm.FnMapLookupElem)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
+	b.lookUp(c.Saved, c.key, done)
 	b.AddressOf(asm.R1, asm.R0, p.Size)
-	b.Emit(asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
-		asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord), fromStack(asm.R2, c.began))
 	b.JumpIf(asm.JNE, asm.R1, asm.R2, done)
 	b.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, int32(p.Size)))
 	b.AddressOf(asm.R1, asm.R7, p.Saved)

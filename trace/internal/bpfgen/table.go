@@ -356,10 +356,7 @@ func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
 	key := f.Temporary(8)
 	f.Emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Add.Imm(asm.R1, int32(further)),
 		asm.StoreMem(asm.R10, int16(key), asm.R1, asm.Word))
-	f.AddressOf(asm.R2, asm.R10, key)
-	f.Emit(asm.LoadMapPtr(asm.R1, TableMap))
-	f.Call(asm.FnMapLookupElem)
-	f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	f.lookUp(TableMap, key, none)
 }
 
 // word sets a register to the word of the context at the offset in R1, or to 0
@@ -421,20 +418,18 @@ func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail ar
 		f.Place(inMemory)
 		unused := f.Temporary(16)
 		address := unused + 8
-		f.Emit(asm.LoadMem(asm.R1, asm.R0, entryUnused, asm.Byte),
-			asm.StoreMem(asm.R10, int16(unused), asm.R1, asm.DWord))
+		f.Emit(asm.LoadMem(asm.R1, asm.R0, entryUnused, asm.Byte), toStack(unused, asm.R1))
 		f.Emit(asm.Mov.Imm(asm.R1, 0), asm.StoreMem(base, int16(offset), asm.R1, asm.DWord))
 		f.JumpIfImm(asm.JGT, asm.R2, 8, asm.R1, fail) // which is never so
 		f.AddressOf(asm.R1, base, offset)
 		if f.kernel.bigEndian() {
-			f.Emit(asm.StoreMem(asm.R10, int16(address), asm.R1, asm.DWord))
+			f.Emit(toStack(address, asm.R1))
 		}
 		f.Call(asm.FnProbeReadUser)
 		f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
 		if f.kernel.bigEndian() {
 			// What has been read are the upper bytes.
-			f.Emit(asm.LoadMem(asm.R1, asm.R10, int16(address), asm.DWord),
-				asm.LoadMem(asm.R2, asm.R10, int16(unused), asm.DWord),
+			f.Emit(fromStack(asm.R1, address), fromStack(asm.R2, unused),
 				asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord), asm.RSh.Reg(asm.R3, asm.R2),
 				asm.StoreMem(asm.R1, 0, asm.R3, asm.DWord))
 		}

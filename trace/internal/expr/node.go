@@ -2,7 +2,10 @@
 
 package expr
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Op is what a Node does.
 type Op uint8
@@ -247,25 +250,14 @@ func (v Value) AsFloat() float64 {
 // must not be asked about a NaN.
 func (v Value) Compare(w Value) int {
 	if v.IsFloat || w.IsFloat {
-		return order(v.AsFloat() < w.AsFloat(), v.AsFloat() > w.AsFloat())
+		return cmp.Compare(v.AsFloat(), w.AsFloat())
 	}
 	if v.Negative != w.Negative {
-		return order(v.Negative, w.Negative)
+		return cmp.Compare(v.AsFloat(), w.AsFloat()) // one is below 0
 	}
 	// The two's complements of two negative numbers are ordered as the numbers
 	// are.
-	return order(v.Bits < w.Bits, v.Bits > w.Bits)
-}
-
-func order(less, greater bool) int {
-	switch {
-	case less:
-		return -1
-	case greater:
-		return 1
-	default:
-		return 0
-	}
+	return cmp.Compare(v.Bits, w.Bits)
 }
 
 // Holds reports whether a comparison holds between two values of which Compare
