@@ -28,8 +28,10 @@
 // The names come from the symbol tables of the mapped files, and of their
 // separate debug files where these are installed. So they are known, too, when
 // the process has ended or the file was deleted. Names of C++ and Rust
-// functions are as they are in the file: pprof makes them readable. Frames
-// without a name are counted, see [Counts].
+// functions are as they are in the file: pprof makes them readable. Code that a
+// process has made at run time, as JIT compilers do, has the names that the
+// process says in /tmp/perf-PID.map, the format of Linux' perf. Frames without
+// a name are counted, see [Counts].
 //
 // # Programs without frame pointers
 //

@@ -20,6 +20,8 @@ type process struct {
 	scanned time.Duration
 	next    time.Time // when it may be scanned again
 
+	made perfMap // the code that it has made itself
+
 	steps budget // for its stacks
 	bytes budget // for its files
 }

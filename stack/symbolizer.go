@@ -38,7 +38,8 @@ type Counts struct {
 	Frames uint64
 	// NoFile is how many of them have no name because their address is in no
 	// file that is known: in code that was made at run time, as JIT compilers
-	// do, or in a process that ended before anything was known of it.
+	// do, and that is not in /tmp/perf-PID.map, or in a process that ended
+	// before anything was known of it.
 	NoFile uint64
 	// NoFunction is how many of them have no name although the file is known:
 	// it was stripped, it is malformed, or its symbols exceed a limit.
@@ -190,9 +191,10 @@ func (s *Symbolizer) earn(pid int) {
 func (s *Symbolizer) count(inFile, named bool) {
 	s.counts.Frames++
 	switch {
+	case named:
 	case !inFile:
 		s.counts.NoFile++
-	case !named:
+	default:
 		s.counts.NoFunction++
 	}
 }
@@ -208,6 +210,9 @@ func (s *Symbolizer) find(
 	}
 	at := s.mapping(pid, executed)
 	if at == nil {
+		if name, start, ok := s.made(pid, executed); ok {
+			frame.Function, frame.Offset = name, address-start
+		}
 		return nil, frame
 	}
 	frame.FileOffset = address - at.Start + at.Offset

@@ -9,7 +9,8 @@ import (
 	"os"
 )
 
-func userOfInfo(fs.FileInfo) (uint32, bool) { return 0, false }
+// UserOf returns the user whose file it is, if the system tells.
+func UserOf(fs.FileInfo) (uint32, bool) { return 0, false }
 
 // RawFile stands in for the descriptor that other systems have.
 type RawFile struct{ *os.File }

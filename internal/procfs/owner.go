@@ -73,5 +73,5 @@ func userOf(path string) (uint32, bool) {
 	if err != nil {
 		return 0, false
 	}
-	return userOfInfo(info)
+	return UserOf(info)
 }

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func userOfInfo(info fs.FileInfo) (uint32, bool) {
+// UserOf returns the user whose file it is, if the system tells.
+func UserOf(info fs.FileInfo) (uint32, bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0, false

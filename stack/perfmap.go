@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
+)
+
+// A perfMap has the functions that a process has made at run time, as it says
+// itself in /tmp/perf-PID.map: JIT compilers write a line for each, with its
+// address, its size and its name. The format is that of Linux' perf
+// (tools/perf/Documentation/jit-interface.txt).
+type perfMap struct {
+	functions []madeFunction // by address; the latest of an address comes last
+	widest    uint64         // size of the largest function
+
+	size    int64     // of the file, when it was read
+	changed time.Time // likewise
+	next    time.Time // when it may be read again
+}
+
+// madeFunction is a line.
+type madeFunction struct {
+	start, size uint64
+	line        int // what was written later is what is there
+	name        string
+}
+
+const (
+	// maxPerfMap bounds what is read of a map, and maxPerfMaps what is known of
+	// all together: the largest go first. A large Java program writes some ten
+	// megabytes, which take about three times as much memory.
+	maxPerfMap  = 16 << 20
+	maxPerfMaps = 64 << 20
+
+	// maxPerfName bounds a name. Java's have the types of all parameters.
+	maxPerfName = 1 << 10
+
+	// perfMapShare is the part of the time that may be spent on reading a map
+	// that grows: 1 in so many.
+	perfMapShare = 20
+
+	// maxOverlaps bounds for how many functions it is asked whether they have
+	// an address. Those of the same place replace each other.
+	maxOverlaps = 64
+)
+
+// made returns the function at an address that is in no file. It reads the
+// process's map if that has changed since.
+func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, ok bool) {
+	p := s.processes[pid]
+	if p == nil {
+		return "", 0, false
+	}
+	if name, start, ok = p.made.find(address); ok || time.Now().Before(p.made.next) {
+		return name, start, ok
+	}
+	began := time.Now()
+	read := new(perfMap)
+	if s.ask(pid, func() { *read = s.readPerfMap(p.made, pid, &p.bytes) }, nil) {
+		p.made = *read
+		s.boundPerfMaps(p)
+	}
+	now := time.Now()
+	p.made.next = now.Add(perfMapShare*now.Sub(began) + time.Millisecond)
+	return p.made.find(address)
+}
+
+// boundPerfMaps forgets what has too much room in memory, but not what was just
+// read of a process.
+func (s *Symbolizer) boundPerfMaps(just *process) {
+	for {
+		all, largest := just.made.size, (*process)(nil)
+		for _, p := range s.processes {
+			if p == just {
+				continue
+			}
+			all += p.made.size
+			if p.made.size > 0 && (largest == nil || p.made.size > largest.made.size) {
+				largest = p
+			}
+		}
+		if all <= maxPerfMaps || largest == nil {
+			return
+		}
+		largest.made = perfMap{next: largest.made.next}
+	}
+}
+
+// readPerfMap reads the map of a process, and returns the one before if that
+// has not changed or cannot be read.
+func (s *Symbolizer) readPerfMap(before perfMap, pid int, budget *budget) perfMap {
+	file, err := s.openPerfMap(pid)
+	if err != nil {
+		return before
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || info.Size() == before.size && info.ModTime().Equal(before.changed) ||
+		info.Size() > maxPerfMap || !budget.take(int(info.Size())) {
+		return before
+	}
+	m := parsePerfMap(io.LimitReader(file, maxPerfMap))
+	m.size, m.changed = info.Size(), info.ModTime()
+	return m
+}
+
+// openPerfMap opens the map of a process, in its own mount namespace and by the
+// PID that it has in its own PID namespace. A file that another user wrote, or
+// that a link leads to, is not the process's claim.
+func (s *Symbolizer) openPerfMap(pid int) (*os.File, error) {
+	own, err := s.ownNumber(pid)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("perf-%d.map", own)
+	file, err := procwatch.OpenIn(s.fs, pid, "/tmp/"+name)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.isOwn(pid, file, name); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// isOwn returns an error unless a file has that name and belongs to the
+// process's user, or to root.
+func (s *Symbolizer) isOwn(pid int, file *os.File, name string) error {
+	at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err != nil {
+		return err
+	}
+	process, err := os.Stat(procfs.Path(s.fs.Root(), pid, ""))
+	if err != nil {
+		return err
+	}
+	written, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	user, ok := procfs.UserOf(process)
+	owner, ok2 := procfs.UserOf(written)
+	if filepath.Base(at) != name || !ok || !ok2 || owner != user && owner != 0 {
+		return fmt.Errorf("%s is not the process's own", file.Name())
+	}
+	return nil
+}
+
+// ownNumber returns the PID that a process has in its own PID namespace.
+func (s *Symbolizer) ownNumber(pid int) (int, error) {
+	status, err := os.ReadFile(procfs.Path(s.fs.Root(), pid, "status"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			// One for each namespace that it is in, the outermost first.
+			numbers = strings.TrimSpace(numbers)
+			return strconv.Atoi(numbers[strings.LastIndexByte(numbers, '\t')+1:])
+		}
+	}
+	return pid, nil // the kernel has no PID namespaces
+}
+
+// parsePerfMap reads lines of three words, of which the last one is all of the
+// rest. Others are left out.
+func parsePerfMap(r io.Reader) perfMap {
+	var m perfMap
+	lines := bufio.NewReaderSize(r, 64<<10)
+	for number := 0; ; number++ {
+		line, err := lines.ReadSlice('\n')
+		text := string(line)
+		for err == bufio.ErrBufferFull {
+			_, err = lines.ReadSlice('\n') // the rest of a line of 64 KiB
+		}
+		if f, ok := parseMade(strings.TrimSuffix(text, "\n")); ok {
+			f.line = number
+			m.functions = append(m.functions, f)
+			m.widest = max(m.widest, f.size)
+		}
+		if err != nil {
+			break
+		}
+	}
+	slices.SortFunc(m.functions, func(a, b madeFunction) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.line, b.line))
+	})
+	return m
+}
+
+func parseMade(line string) (f madeFunction, ok bool) {
+	start, rest, _ := strings.Cut(line, " ")
+	size, name, _ := strings.Cut(rest, " ")
+	var err1, err2 error
+	f.start, err1 = strconv.ParseUint(strings.TrimPrefix(start, "0x"), 16, 64)
+	f.size, err2 = strconv.ParseUint(strings.TrimPrefix(size, "0x"), 16, 64)
+	f.name = strings.Clone(name[:min(len(name), maxPerfName)])
+	return f, err1 == nil && err2 == nil && f.name != "" && f.size > 0 && f.start+f.size > f.start
+}
+
+// find returns the function at an address that was written last.
+func (m *perfMap) find(address uint64) (name string, start uint64, ok bool) {
+	i, _ := slices.BinarySearchFunc(m.functions, address, func(f madeFunction, a uint64) int {
+		if f.start > a {
+			return 1
+		}
+		return -1
+	})
+	last := -1
+	for n := 0; n < maxOverlaps && i > 0; n++ {
+		i--
+		f := &m.functions[i]
+		if address-f.start >= m.widest {
+			break
+		}
+		if address-f.start < f.size && f.line > last {
+			name, start, last = f.name, f.start, f.line
+		}
+	}
+	return name, start, last >= 0
+}
