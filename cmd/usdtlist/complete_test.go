@@ -25,7 +25,8 @@ func TestHelpHasEveryFlag(t *testing.T) {
 			inHelp[strings.TrimLeft(f.Name, "-")] = true
 		}
 	}
-	defined := make(map[string]bool)
+	defined := map[string]bool{"h": true, "help": true, "version": true, "man": true,
+		"completion": true} // those of Flags.Standard
 	definitions := regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`)
 	for _, line := range definitions.FindAllStringSubmatch(flagsSource, -1) {
 		for _, name := range strings.Split(line[1], ", ") {
@@ -36,10 +37,16 @@ func TestHelpHasEveryFlag(t *testing.T) {
 }
 
 func TestCompletion(t *testing.T) {
-	complete := func(words ...string) string { return completer().Complete(words).String() }
+	complete := func(words ...string) string { return completed(words) }
 	qt.Check(t, qt.StringContains(complete(testprog.Path(t, "target-pie"), "gousdt_test:th"),
 		"gousdt_test:three\n"))
 	qt.Check(t, qt.Equals(complete("--format", "b"), "bpftrace\nbcc\n"))
 	qt.Check(t, qt.Equals(complete("--completion=f"), "--completion=fish\n"))
 	qt.Check(t, qt.Equals(complete("--debug-file", ""), ":files\n"))
+}
+
+// completed returns what a shell's function reads.
+func completed(words []string) string {
+	_, err := parseCommandLine(append([]string{"__complete"}, words...))
+	return err.Error()
 }

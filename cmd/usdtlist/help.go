@@ -2,10 +2,6 @@
 
 package main
 
-import (
-	"github.com/gousdt/gousdt/internal/commandline"
-)
-
 const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
        usdtlist [FLAGS] -r DIRECTORY... [PATTERN...]
        usdtlist [FLAGS] -p PID [FILE|LIBRARY...] [PATTERN...]
@@ -93,8 +89,3 @@ Examples
   $ usdtlist -p 812 'postgresql:query__*'
   $ sudo usdtlist -a libstdc++.so.6
 `
-
-// completer completes the command's words.
-func completer() *commandline.Completer {
-	return commandline.NewCompleter(usage, map[string][]string{"FORMAT": formats[:]})
-}

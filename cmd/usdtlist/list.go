@@ -206,14 +206,9 @@ func findFile(name string) (path string, searched bool, err error) {
 // or do something.
 func checkRegular(path string) error {
 	info, err := os.Stat(path)
-	if err != nil {
-		var pathErr *fs.PathError
-		if errors.As(err, &pathErr) {
-			err = pathErr.Err
-		}
-		return fmt.Errorf("%s: %w", path, err)
-	}
 	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
 	case info.IsDir():
 		return fmt.Errorf("%s: is a directory (-r lists what is in it)", path)
 	case !info.Mode().IsRegular():
@@ -293,7 +288,7 @@ func (l *lister) listMany() (found int, failed bool) {
 func (l *lister) scan(path string) (scanned, bool) {
 	file, err := openScanned(path)
 	if err != nil {
-		return scanned{path: path, err: fmt.Errorf("%s: %w", path, cause(err))}, true
+		return scanned{path: path, err: fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))}, true
 	}
 	defer file.Close()
 	var begin [len(elf.ELFMAG)]byte

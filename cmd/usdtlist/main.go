@@ -31,31 +31,16 @@ func main() {
 // status.
 func run(args []string, stdout, stderr io.Writer) int {
 	m := commandline.NewMessages("usdtlist", stderr)
-	if len(args) > 0 && args[0] == commandline.CompletionRequest {
-		io.WriteString(stdout, completer().Complete(args[1:]).String())
-		return exitFound
-	}
 	o, err := parseCommandLine(args)
-	if err != nil {
+	var answer commandline.Answer
+	switch {
+	case errors.As(err, &answer):
+		io.WriteString(stdout, string(answer))
+		return exitFound
+	case err != nil:
 		m.Warn("%v (usdtlist -h shows how to use it)", err)
 		return exitError
 	}
-	switch {
-	case o.help:
-		io.WriteString(stdout, usage)
-		return exitFound
-	case o.version:
-		io.WriteString(stdout, commandline.Version("usdtlist"))
-		return exitFound
-	case o.man:
-		io.WriteString(stdout,
-			commandline.ParseHelp(usage).Man("usdtlist", commandline.Version("usdtlist")))
-		return exitFound
-	case o.completion != "":
-		io.WriteString(stdout, commandline.CompletionScript(o.completion, "usdtlist"))
-		return exitFound
-	}
-
 	out := bufio.NewWriterSize(stdout, 32<<10)
 	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), out: out,
 		Messages: m}
@@ -67,11 +52,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	status := l.list()
 	if err := out.Flush(); err != nil {
-		var pathErr *os.PathError
-		if errors.As(err, &pathErr) {
-			err = pathErr.Err
-		}
-		m.Warn("writing the list: %v", err)
+		m.Warn("writing the list: %v", commandline.WithoutPath(err))
 		return exitError
 	}
 	return status
@@ -79,7 +60,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // options is the command line, understood.
 type options struct {
-	files    []string // paths and bare names, in order; as processes see them if some are asked for
+	files    []string // paths and bare names, in order; of processes as these see them
 	patterns []elfnote.Pattern
 
 	recursive bool     // directories are listed, with all that is in them
@@ -88,14 +69,10 @@ type options struct {
 	pids         []int // the processes whose files are listed
 	allProcesses bool
 
-	format     string // one of the formats
-	verbose    bool
-	debugFile  string
-	names      []string // files with definitions
-	help       bool
-	version    bool
-	man        bool
-	completion string // the shell
+	format    string // one of the formats
+	verbose   bool
+	debugFile string
+	names     []string // files with definitions
 }
 
 // The values of --format.
@@ -122,7 +99,7 @@ func parseCommandLine(args []string) (*options, error) {
 	o := &options{}
 	var asJSON bool
 	var flags commandline.Flags
-	flags.List(o.addPattern, "e", "probe")
+	flags.Patterns(&o.patterns, "e", "probe")
 	flags.List(o.addPID, "p", "pid")
 	flags.Switch(&o.allProcesses, "a", "all")
 	flags.Switch(&o.recursive, "r", "recursive")
@@ -131,44 +108,30 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&asJSON, "json")
 	flags.Text(&o.format, "format")
 	flags.Text(&o.debugFile, "debug-file")
-	flags.List(o.addNames, "names")
-	flags.Switch(&o.help, "h", "help")
-	flags.Switch(&o.version, "version")
-	flags.Switch(&o.man, "man")
-	flags.Func(o.setCompletion, "completion")
+	flags.Texts(&o.names, "names")
+	flags.Standard("usdtlist", usage, map[string][]string{"FORMAT": formats[:]})
 	operands, err := flags.Parse(args)
-	if err != nil || o.help || o.version || o.man || o.completion != "" {
-		return o, err
-	}
-	if err := o.parseFormat(asJSON); err != nil {
-		return nil, err
-	}
-	if len(o.pids) > 0 && o.allProcesses {
-		return nil, errors.New("-p and -a exclude each other: -a means every process")
-	}
-	if o.ofProcesses() && o.many() {
-		return nil, errors.New("-p and -a list files of processes: -r and --files-from do not go with them")
-	}
-	return o, o.parseOperands(operands)
-}
-
-func (o *options) setCompletion(shell string) error {
-	o.completion = shell
-	return commandline.CheckShell(shell)
-}
-
-func (o *options) parseFormat(asJSON bool) error {
 	switch {
+	case err != nil:
+		return nil, err
 	case asJSON && o.format != "" && o.format != formatJSON:
-		return fmt.Errorf("--json and --format %s exclude each other", o.format)
+		return nil, fmt.Errorf("--json and --format %s exclude each other", o.format)
 	case asJSON:
 		o.format = formatJSON
 	case o.format == "":
 		o.format = formatTable
 	case !slices.Contains(formats[:], o.format):
-		return fmt.Errorf("--format %q: want one of %s", o.format, strings.Join(formats[:], ", "))
+		return nil, fmt.Errorf("--format %q: want one of %s", o.format,
+			strings.Join(formats[:], ", "))
 	}
-	return nil
+	switch {
+	case len(o.pids) > 0 && o.allProcesses:
+		return nil, errors.New("-p and -a exclude each other: -a means every process")
+	case o.ofProcesses() && o.many():
+		return nil, errors.New("-p and -a list files of processes: " +
+			"-r and --files-from do not go with them")
+	}
+	return o, o.parseOperands(operands)
 }
 
 // parseOperands divides the other words into patterns, and files or libraries.
@@ -176,13 +139,13 @@ func (o *options) parseOperands(words []string) error {
 	for _, word := range words {
 		switch {
 		case commandline.IsPattern(word, o.ofProcesses()):
-			for _, pattern := range commandline.Split(word) {
-				if err := o.addPattern(pattern); err != nil {
-					return err
-				}
+			err := commandline.AddPatterns(&o.patterns, commandline.Split(word)...)
+			if err != nil {
+				return err
 			}
 		case o.ofProcesses() && strings.Contains(word, "/") && !strings.HasPrefix(word, "/"):
-			return fmt.Errorf("%s: with -p and -a, a path is one as the process sees it, and starts with /", word)
+			return fmt.Errorf("%s: with -p and -a, a path is one as the process sees it, "+
+				"and starts with /", word)
 		default:
 			o.files = append(o.files, word)
 		}
@@ -191,27 +154,14 @@ func (o *options) parseOperands(words []string) error {
 	case len(o.files) > 0 || len(o.filesFrom) > 0 || o.ofProcesses():
 		return nil
 	case len(words) > 0:
-		return fmt.Errorf("no file or library given, only patterns (%s); -a lists the files of all processes",
-			strings.Join(words, " "))
+		return fmt.Errorf("no file or library given, only patterns (%s); "+
+			"-a lists the files of all processes", strings.Join(words, " "))
 	}
 	return errors.New("no file or library given; -p PID lists those of a process, -a those of all")
 }
 
-func (o *options) addPattern(s string) error {
-	p, err := elfnote.ParsePattern(s)
-	if err == nil {
-		o.patterns = append(o.patterns, p)
-	}
-	return err
-}
-
 func (o *options) addFilesFrom(file string) error {
 	o.filesFrom = append(o.filesFrom, file)
-	return nil
-}
-
-func (o *options) addNames(file string) error {
-	o.names = append(o.names, file)
 	return nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/commandline"
 )
 
 // walker finds the files that are to be scanned: those in directories, and
@@ -69,7 +71,7 @@ func (w *walker) named(name string) {
 		}
 		fallthrough
 	case err != nil:
-		w.fail(scanned{path: name, err: fmt.Errorf("%s: %w", name, cause(err)), expected: true})
+		w.fail(scanned{path: name, err: fmt.Errorf("%s: %w", name, commandline.WithoutPath(err)), expected: true})
 	case info.IsDir():
 		w.fail(scanned{path: name,
 			err: fmt.Errorf("%s: is a directory (-r lists what is in it)", name), expected: true})
@@ -118,7 +120,7 @@ const maxPath = 4096
 func (w *walker) listed(path string) {
 	switch info, err := os.Stat(path); {
 	case err != nil:
-		w.fail(scanned{path: path, err: fmt.Errorf("%s: %w", path, cause(err))})
+		w.fail(scanned{path: path, err: fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))})
 	case info.Mode().IsRegular():
 		w.add(path)
 	case info.IsDir() && w.options.recursive:
@@ -137,7 +139,7 @@ func (w *walker) directory(root string) {
 	root = strings.TrimSuffix(root, "/") + "/" // it may be a symbolic link itself
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			w.fail(scanned{path: path, err: fmt.Errorf("%s: %w", path, cause(err))})
+			w.fail(scanned{path: path, err: fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))})
 			return nil
 		}
 		if entry.Type().IsRegular() {
@@ -182,15 +184,6 @@ func (w *walker) flush() {
 		w.give(w.current)
 		w.current = nil
 	}
-}
-
-// cause returns what is wrong with a path, without the path.
-func cause(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
 }
 
 // madeUp are file systems whose files the kernel makes up, by the numbers that

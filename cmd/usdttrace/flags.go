@@ -71,10 +71,7 @@ type options struct {
 	stats      bool
 	duration   time.Duration
 	mode       usdt.Mode
-
-	help, version, cleanup bool
-	man                    bool
-	completion             string // the shell
+	cleanup    bool
 }
 
 // followsFamily reports whether descendants are watched, too.
@@ -135,12 +132,13 @@ func parseCommandLine(args []string) (*options, error) {
 	o := &options{}
 	var latency, match, unwind string
 	var flags commandline.Flags
-	flags.List(o.addProbe, "e", "probe")
+	flags.Patterns(&o.probes, "e", "probe")
 	flags.Func(o.setPID, "p", "pid")
 	flags.Switch(&o.follow, "f", "follow")
 	flags.Switch(&o.all, "a", "all")
 	flags.Func(func(string) error {
-		return errors.New("is not known: the command is written at the end, as in usdttrace PATTERN -- COMMAND ARGUMENT")
+		return errors.New("is not known: the command is written at the end, " +
+			"as in usdttrace PATTERN -- COMMAND ARGUMENT")
 	}, "c", "command")
 	flags.List(o.addLimit, "limits")
 	flags.Once(&o.where, "where")
@@ -151,12 +149,12 @@ func parseCommandLine(args []string) (*options, error) {
 
 	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
 	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
-	flags.List(o.addNames, "names")
+	flags.Texts(&o.names, "names")
 	flags.Switch(&o.stack, "stack")
 	flags.Switch(&o.starts, "start-stack")
 	flags.Text(&unwind, "unwind")
 	flags.Func(setCount(&o.maxEvents), "max-events")
-	flags.Func(o.setBuffer, "buffer")
+	flags.Func(setSize(&o.buffer, 1<<30, "1G, with k, M or G"), "buffer")
 	flags.Func(setCount(&o.every), "every")
 	flags.Func(setCount(&o.rate), "rate")
 
@@ -166,7 +164,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(o.setLinear, "linear")
 	flags.Once(&latency, "latency")
 	flags.Once(&match, "match")
-	flags.List(o.addKey, "by")
+	flags.Texts(&o.by, "by")
 	flags.Func(setTime(&o.interval), "interval")
 	flags.Func(o.setSort, "sort")
 	flags.Func(setCount(&o.top), "top")
@@ -184,32 +182,32 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(setTime(&o.duration), "duration")
 	flags.Func(o.setMode, "mode")
 	flags.Switch(&o.cleanup, "cleanup")
-	flags.Switch(&o.help, "h", "help")
-	flags.Switch(&o.version, "version")
-	flags.Switch(&o.man, "man")
-	flags.Func(o.setCompletion, "completion")
-	flags.Rest(o.setCommandWords)
-	operands, err := flags.Parse(args)
-	if err != nil || o.help || o.version || o.man || o.completion != "" {
-		return o, err
-	}
-	if o.cleanup {
-		if len(args) > 1 {
-			return nil, errors.New("--cleanup goes with nothing else")
+	flags.Standard("usdttrace", usage, completions())
+	flags.Rest = func(words []string) error {
+		if o.command = words; len(words) == 0 {
+			return errors.New("no COMMAND behind --")
 		}
+		return nil
+	}
+	operands, err := flags.Parse(args)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.cleanup && len(args) > 1:
+		return nil, errors.New("--cleanup goes with nothing else")
+	case o.cleanup:
 		return o, nil
 	}
-	for _, parse := range []func() error{
-		func() error { return o.parseLatency(latency, match) },
-		func() error { return o.parseUnwind(unwind) },
-		func() error { return o.parseOperands(operands, match) },
-		o.check,
-	} {
-		if err := parse(); err != nil {
-			return nil, err
-		}
+	if err := o.parseLatency(latency, match); err != nil {
+		return nil, err
 	}
-	return o, nil
+	if err := o.parseUnwind(unwind); err != nil {
+		return nil, err
+	}
+	if err := o.parseOperands(operands, match); err != nil {
+		return nil, err
+	}
+	return o, o.check()
 }
 
 // parseOperands divides the other words into patterns, and files or libraries.
@@ -229,15 +227,11 @@ func (o *options) parseOperands(words []string, match string) error {
 		return o.parsePairs(patterns, match)
 	case others && o.latency != nil && !o.count && o.sum == "" && o.hist == "" &&
 		o.chromeTrace == "":
-		return errors.New("--latency watches the pair that it names: other patterns are for --count, --sum and --hist beside it")
+		return errors.New("--latency watches the pair that it names: " +
+			"other patterns are for --count, --sum and --hist beside it")
 	}
 	o.patterns = append(o.patterns, o.probes...)
-	for _, word := range patterns {
-		if err := o.addPattern(word); err != nil {
-			return err
-		}
-	}
-	return nil
+	return commandline.AddPatterns(&o.patterns, patterns...)
 }
 
 func (o *options) check() error {
@@ -247,58 +241,74 @@ func (o *options) check() error {
 			targets++
 		}
 	}
-	if o.list && len(o.patterns) == 0 && !slices.ContainsFunc(o.files, commandline.IsMistaken) {
+	wrongFile := ""
+	if i := slices.IndexFunc(o.files, commandline.IsMistaken); i >= 0 {
+		wrongFile = o.files[i]
+	}
+	if o.list && len(o.patterns) == 0 && wrongFile == "" {
 		o.patterns, o.everyProbe = []elfnote.Pattern{elfnote.MustParsePattern("*")}, true
 	}
-	switch {
-	case o.follow && o.pid == 0 && o.command == nil:
-		return errors.New("-f goes with -p PID: it watches the descendants of the process, too, as -- COMMAND always does")
-	case o.limits != usdt.Limits{} &&
-		(len(o.files) > 0 || o.command != nil || !o.all && o.pid == 0):
-		return errors.New("--limits goes with -a, or with -p and no FILE: what is named is attached whatever its size")
-	case targets > 1:
-		return errors.New("-p, -a and -- COMMAND exclude each other")
-	case targets == 0 && len(o.files) == 0:
-		return errors.New("nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a")
-	case len(o.patterns) == 0 && slices.ContainsFunc(o.files, commandline.IsMistaken):
-		name := o.files[slices.IndexFunc(o.files, commandline.IsMistaken)]
-		return fmt.Errorf("no PATTERN of probes given: %s was taken for a file; a probe is written PROVIDER:NAME, as in '*:%s'", name, name)
-	case len(o.patterns) == 0:
-		return errors.New("no PATTERN of probes given; '*' is all of them")
-	case len(o.by) > 0 && !o.aggregates():
-		return errors.New("--by goes with --count, --sum, --hist or --latency")
-	case o.linear != nil && o.hist == "" && o.latency == nil:
-		return errors.New("--linear goes with --hist or --latency")
-	case o.interval > 0 && !o.aggregates() && o.slow == nil:
-		return errors.New("--interval goes with --count, --sum, --hist, --latency or --slow")
-	case o.chromeTrace != "" && (o.aggregates() || o.list || o.listPairs || o.json ||
-		o.outputFile != ""):
-		return errors.New("--chrome-trace is about events, and takes the place of the output: " +
-			"it does not go with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --pairs, --json and -o")
-	case o.starts && o.slow == nil && (o.chromeTrace == "" || o.latency == nil):
-		return errors.New("--start-stack goes with --slow, or with --latency and --chrome-trace: other hits have one stack, see --stack")
-	case o.every > 0 && o.rate > 0:
-		return errors.New("--every and --rate exclude each other")
-	case o.samples() && o.aggregates() && !o.fromEvents():
-		if reason := o.needsKernel(); reason != "" && (o.profiles() || o.byStack()) {
-			return fmt.Errorf("--every and --rate do not go with %s, which is counted in the kernel, of all hits", reason)
+	events := !o.aggregates()
+	for _, wrong := range []struct {
+		is   bool
+		text string
+	}{
+		{o.follow && o.pid == 0 && o.command == nil,
+			"-f goes with -p PID: it watches the descendants of the process, too, " +
+				"as -- COMMAND always does"},
+		{o.limits != usdt.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
+			"--limits goes with -a, or with -p and no FILE: " +
+				"what is named is attached whatever its size"},
+		{targets > 1, "-p, -a and -- COMMAND exclude each other"},
+		{targets == 0 && len(o.files) == 0,
+			"nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a"},
+		{len(o.patterns) == 0 && wrongFile != "", "no PATTERN of probes given: " + mistaken(wrongFile)},
+		{len(o.patterns) == 0, "no PATTERN of probes given; '*' is all of them"},
+		{len(o.by) > 0 && events, "--by goes with --count, --sum, --hist or --latency"},
+		{o.linear != nil && o.hist == "" && o.latency == nil,
+			"--linear goes with --hist or --latency"},
+		{o.interval > 0 && events && o.slow == nil,
+			"--interval goes with --count, --sum, --hist, --latency or --slow"},
+		{o.chromeTrace != "" && (!events || o.list || o.listPairs || o.json || o.outputFile != ""),
+			"--chrome-trace is about events, and takes the place of the output: it does not go " +
+				"with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --pairs, " +
+				"--json and -o"},
+		{o.starts && o.slow == nil && (o.chromeTrace == "" || o.latency == nil),
+			"--start-stack goes with --slow, or with --latency and --chrome-trace: " +
+				"other hits have one stack, see --stack"},
+		{o.every > 0 && o.rate > 0, "--every and --rate exclude each other"},
+		{o.samples() && !events && !o.fromEvents() && o.needsKernel() != "" &&
+			(o.profiles() || o.byStack()),
+			"--every and --rate do not go with " + o.needsKernel() +
+				", which is counted in the kernel, of all hits"},
+		{o.samples() && !events && !o.fromEvents(),
+			"--every and --rate are about events and stacks; " +
+				"what is counted in the kernel is counted of all hits"},
+		{o.slow != nil && (!events || o.list) ||
+			o.listPairs && (!events || o.list || o.slow != nil),
+			"--slow prints calls, and --pairs lists pairs of probes: neither goes with the " +
+				"other, nor with -l, --count, --sum, --hist, --latency or profiles"},
+		{o.listPairs && o.where != "",
+			"--pairs only lists pairs of probes: it does not go with --where"},
+		{o.list && (!events || o.where != ""),
+			"-l only lists what the patterns match: it does not go with --where, --count, " +
+				"--sum, --hist, --latency or --pprof"},
+		{(o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && events,
+			"--top, --sort, --max-keys and --normalize go with --count, --sum, --hist or --latency"},
+		{!events && (o.maxEvents > 0 || o.stack || len(o.captures) > 0),
+			"--max-events, --stack, --str and --bytes are about events, but the other flags " +
+				"ask for what hits come to (as keys: --by stack, --by 'str(arg0)')"},
+	} {
+		if wrong.is {
+			return errors.New(wrong.text)
 		}
-		return errors.New("--every and --rate are about events and stacks; what is counted in the kernel is counted of all hits")
-	case o.slow != nil && (o.aggregates() || o.list) ||
-		o.listPairs && (o.aggregates() || o.list || o.slow != nil):
-		return errors.New("--slow prints calls, and --pairs lists pairs of probes: neither goes with the other, nor with -l, --count, --sum, " +
-			"--hist, --latency or profiles")
-	case o.listPairs && o.where != "":
-		return errors.New("--pairs only lists pairs of probes: it does not go with --where")
-	case o.list && (o.aggregates() || o.where != ""):
-		return errors.New("-l only lists what the patterns match: it does not go with --where, --count, --sum, --hist, --latency or --pprof")
-	case (o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && !o.aggregates():
-		return errors.New("--top, --sort, --max-keys and --normalize go with --count, --sum, --hist or --latency")
-	case o.aggregates() && (o.maxEvents > 0 || o.stack || len(o.captures) > 0):
-		return errors.New("--max-events, --stack, --str and --bytes are about events, but the other flags ask for what hits come to " +
-			"(as keys: --by stack, --by 'str(arg0)')")
 	}
 	return nil
+}
+
+// mistaken says of a word that was taken for a file how a probe is written.
+func mistaken(word string) string {
+	return word + " was taken for a file; a probe is written PROVIDER:NAME, as in '*:" + word + "'"
 }
 
 func (o *options) setPID(s string) (err error) {
@@ -307,20 +317,6 @@ func (o *options) setPID(s string) (err error) {
 	}
 	o.pid, err = commandline.ParsePID(s)
 	return err
-}
-
-func (o *options) setCompletion(shell string) error {
-	o.completion = shell
-	return commandline.CheckShell(shell)
-}
-
-// setCommandWords takes the words behind --.
-func (o *options) setCommandWords(words []string) error {
-	if len(words) == 0 {
-		return errors.New("no COMMAND behind --")
-	}
-	o.command = words
-	return nil
 }
 
 // setCount returns a function that reads a number above 0.
@@ -339,16 +335,6 @@ func (o *options) setSort(s string) error {
 	if sortable[o.sort] == nil {
 		return fmt.Errorf("want %s", strings.Join(slices.Sorted(maps.Keys(sortable)), ", "))
 	}
-	return nil
-}
-
-func (o *options) addKey(key string) error {
-	o.by = append(o.by, key)
-	return nil
-}
-
-func (o *options) addNames(file string) error {
-	o.names = append(o.names, file)
 	return nil
 }
 
@@ -425,15 +411,11 @@ func (o *options) setSlow(s string) error {
 	return nil
 }
 
-func (o *options) setMode(mode string) error {
-	switch mode {
-	case "multi":
-		o.mode = usdt.ModeMulti
-	case "single":
-		o.mode = usdt.ModeSingle
-	case "single-ip":
-		o.mode = usdt.ModeSingleIPMap
-	default:
+func (o *options) setMode(mode string) (err error) {
+	modes := map[string]usdt.Mode{"multi": usdt.ModeMulti, "single": usdt.ModeSingle,
+		"single-ip": usdt.ModeSingleIPMap}
+	var known bool
+	if o.mode, known = modes[mode]; !known {
 		return errors.New("want multi, single or single-ip")
 	}
 	return nil
@@ -449,15 +431,14 @@ var limitOptions = map[string]string{
 func (o *options) addLimit(limit string) error {
 	name, number, _ := strings.Cut(limit, "=")
 	to := map[string]*int{
-		"Limits.FileSites": &o.limits.FileSites, "Limits.OwnerSites": &o.limits.OwnerSites,
-		"Limits.Sites":            &o.limits.Sites,
-		"Limits.OwnerDescriptors": &o.limits.OwnerDescriptors,
-		"Limits.Descriptors":      &o.limits.Descriptors,
-	}[limitOptions[name]]
+		"file": &o.limits.FileSites, "owner": &o.limits.OwnerSites, "all": &o.limits.Sites,
+		"owner-descriptors": &o.limits.OwnerDescriptors, "descriptors": &o.limits.Descriptors,
+	}[name]
 	n, err := strconv.Atoi(number)
 	switch {
 	case to == nil || err != nil || n < 0:
-		return errors.New("want LIMIT=N, the LIMIT being file, owner, all, owner-descriptors or descriptors")
+		return errors.New("want LIMIT=N, the LIMIT being file, owner, all, " +
+			"owner-descriptors or descriptors")
 	case n == 0:
 		n = -1 // none
 	}
@@ -465,50 +446,42 @@ func (o *options) addLimit(limit string) error {
 	return nil
 }
 
-func (o *options) setBuffer(size string) (err error) {
-	if o.buffer, err = parseSize(size, 1<<30); err != nil {
-		return errors.New("want bytes up to 1G, with k, M or G")
+// setSize returns a function that reads bytes, with k, M or G. most is the
+// limit as its error names it.
+func setSize(to *int, limit int, most string) func(string) error {
+	return func(size string) error {
+		units := map[string]int{"k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+		unit := 1
+		if u := units[size[max(0, len(size)-1):]]; u != 0 {
+			unit, size = u, size[:len(size)-1]
+		}
+		n, err := strconv.Atoi(size)
+		if err != nil || n <= 0 || n > limit/unit {
+			return errors.New("want bytes up to " + most)
+		}
+		*to = n * unit
+		return nil
 	}
-	return nil
-}
-
-// parseSize reads bytes, with k, M or G.
-func parseSize(size string, limit int) (int, error) {
-	if size == "" {
-		return 0, strconv.ErrSyntax
-	}
-	units := map[byte]int{'k': 1 << 10, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
-	unit, number := units[size[len(size)-1]], size[:len(size)-1]
-	if unit == 0 {
-		unit, number = 1, size
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil || n <= 0 || n > limit/unit {
-		return 0, strconv.ErrRange
-	}
-	return n * unit, nil
 }
 
 // setLinear reads LOW:HIGH:STEP.
 func (o *options) setLinear(s string) error {
-	var h trace.Histogram
 	parts := strings.Split(s, ":")
 	if len(parts) != 3 {
 		return errors.New("want LOW:HIGH:STEP")
 	}
-	var errs [3]error
-	h.Low, errs[0] = strconv.ParseInt(parts[0], 0, 64)
-	h.High, errs[1] = strconv.ParseInt(parts[1], 0, 64)
-	h.Step, errs[2] = strconv.ParseUint(parts[2], 0, 64)
+	low, err := strconv.ParseInt(parts[0], 0, 64)
+	high, err2 := strconv.ParseInt(parts[1], 0, 64)
+	step, err3 := strconv.ParseUint(parts[2], 0, 64)
 	switch {
-	case errors.Join(errs[:]...) != nil || h.Step == 0:
+	case errors.Join(err, err2, err3) != nil || step == 0:
 		return errors.New("want LOW:HIGH:STEP")
-	case h.Low >= h.High:
+	case low >= high:
 		return errors.New("LOW must be less than HIGH")
-	case (uint64(h.High)-uint64(h.Low))%h.Step != 0:
+	case (uint64(high)-uint64(low))%step != 0:
 		return errors.New("STEP must divide the distance from LOW to HIGH")
 	}
-	o.linear = &h
+	o.linear = &trace.Histogram{Low: low, High: high, Step: step}
 	return nil
 }
 
@@ -528,20 +501,4 @@ func (o *options) parseLatency(s, match string) error {
 	o.latency = &trace.Latency{Pair: pair}
 	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
 	return nil
-}
-
-func (o *options) addProbe(s string) error {
-	p, err := elfnote.ParsePattern(s)
-	if err == nil {
-		o.probes = append(o.probes, p)
-	}
-	return err
-}
-
-func (o *options) addPattern(s string) error {
-	p, err := elfnote.ParsePattern(s)
-	if err == nil {
-		o.patterns = append(o.patterns, p)
-	}
-	return err
 }

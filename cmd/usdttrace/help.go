@@ -2,10 +2,6 @@
 
 package main
 
-import (
-	"github.com/gousdt/gousdt/internal/commandline"
-)
-
 const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a] [FILE|LIBRARY...] PATTERN...
        usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 
@@ -165,20 +161,18 @@ Examples
   usdttrace -p 1234 --count --by comm,probe 'hotspot:*'
 `
 
-// completer completes the command's words.
-func completer() *commandline.Completer {
+// completions are what can stand for placeholders of the help.
+func completions() map[string][]string {
 	numbers := []string{"pid", "tid", "uid", "gid", "cpu", "cgroup", "cookie", "arg0", "arg1",
 		"arg2", "arg3"}
-	keys := append([]string{
-		"comm", "probe", "provider", "site", "container", "stack", "str(arg0)", "str(arg1)",
-	}, numbers...)
-	return commandline.NewCompleter(usage, map[string][]string{
-		"KEY":         keys,
+	return map[string][]string{
+		"KEY": append([]string{"comm", "probe", "provider", "site", "container", "stack",
+			"str(arg0)", "str(arg1)"}, numbers...),
 		"TERM":        numbers,
 		"TERM[=TERM]": numbers,
 		"HOW":         {unwindDWARF, unwindFP},
 		"MODE":        {"multi", "single", "single-ip"},
 		"DIALECT":     {"sql", "mysql"},
 		"COLUMN":      {"count", "average", "p50", "p90", "p99", "max", "total"},
-	})
+	}
 }

@@ -45,14 +45,10 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the command: events and what they come to go to stdout, all else to
-// stderr. It returns the exit status.
+// run is the command: events and aggregates go to stdout, all else to stderr.
+// It returns the exit status.
 func run(args []string, stdout, stderr *os.File) int {
 	m := commandline.NewMessages("usdttrace", stderr)
-	if len(args) > 0 && args[0] == commandline.CompletionRequest {
-		io.WriteString(stdout, completer().Complete(args[1:]).String())
-		return exitWatched
-	}
 	if len(args) == 1 && args[0] == holdLinks {
 		holdUntilAlone()
 		return exitWatched
@@ -61,26 +57,15 @@ func run(args []string, stdout, stderr *os.File) int {
 		return becomeCommand(args[1:])
 	}
 	o, err := parseCommandLine(args)
-	if err != nil {
+	var answer commandline.Answer
+	switch {
+	case errors.As(err, &answer):
+		io.WriteString(stdout, string(answer))
+		return exitWatched
+	case err != nil:
 		m.Warn("%v (usdttrace -h shows how to use it)", err)
 		return exitError
-	}
-	switch {
-	case o.help:
-		io.WriteString(stdout, usage)
-		return exitWatched
-	case o.version:
-		io.WriteString(stdout, commandline.Version("usdttrace"))
-		return exitWatched
-	case o.man:
-		io.WriteString(stdout, commandline.ParseHelp(usage).Man("usdttrace",
-			commandline.Version("usdttrace")))
-		return exitWatched
-	case o.completion != "":
-		io.WriteString(stdout, commandline.CompletionScript(o.completion, "usdttrace"))
-		return exitWatched
-	}
-	if o.cleanup {
+	case o.cleanup:
 		return cleanUp(m, stdout)
 	}
 	t := &tracer{options: o, messages: m, stdout: stdout}
@@ -89,9 +74,8 @@ func run(args []string, stdout, stderr *os.File) int {
 	}
 	err = t.trace()
 	m.Rest("")
-	var nothing *nothingError
 	switch {
-	case errors.As(err, &nothing):
+	case errors.As(err, new(*nothingError)):
 		m.Warn("%v", err)
 		return exitNothing
 	case errors.Is(err, syscall.EPIPE):

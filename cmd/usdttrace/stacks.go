@@ -49,31 +49,28 @@ const (
 func (o *options) parseUnwind(way string) error {
 	asked := o.eventStacks() || o.profiles() || o.byStack()
 	possible := slices.Contains([]string{"amd64", "arm64", "riscv64", "s390x"}, runtime.GOARCH)
+	reason := o.needsKernel()
 	method, size, sized := strings.Cut(way, ":")
 	switch {
+	case way == unwindFP, way == "" && !(asked && possible && reason == ""):
+		return nil
 	case way == "":
-		if asked && possible && o.needsKernel() == "" {
-			o.unwind = stackCopy
-		}
-		return nil
-	case way == unwindFP:
-		return nil
 	case method != unwindDWARF:
 		return fmt.Errorf("--unwind %q: want %s, %s:SIZE or %s", way, unwindDWARF, unwindDWARF,
 			unwindFP)
 	case !asked:
-		return fmt.Errorf("--unwind %s goes with --stack, --start-stack, --by stack, --pprof, --folded and --flamegraph", way)
+		return fmt.Errorf("--unwind %s goes with --stack, --start-stack, --by stack, "+
+			"--pprof, --folded and --flamegraph", way)
 	case !possible:
 		return fmt.Errorf("--unwind %s: not on %s", way, runtime.GOARCH)
-	}
-	if reason := o.needsKernel(); reason != "" {
-		return fmt.Errorf("--unwind %s: what is asked for with %s is counted in the kernel, which can walk stacks by frame pointers only", way, reason)
+	case reason != "":
+		return fmt.Errorf("--unwind %s: what is asked for with %s is counted in the kernel, "+
+			"which can walk stacks by frame pointers only", way, reason)
 	}
 	o.unwind = stackCopy
 	if sized {
-		var err error
-		if o.unwind, err = parseSize(size, maxStackCopy); err != nil {
-			return fmt.Errorf("--unwind %q: want bytes up to 64k", way)
+		if err := setSize(&o.unwind, maxStackCopy, "64k")(size); err != nil {
+			return fmt.Errorf("--unwind %q: %w", way, err)
 		}
 	}
 	return nil

@@ -212,7 +212,7 @@ func (t *targets) find(files []string, pid int) error {
 			missing = errors.Join(missing, err)
 			t.without = append(t.without, err)
 		case err != nil && commandline.IsMistaken(name):
-			return fmt.Errorf("%w: %s was taken for a file; a probe is written PROVIDER:NAME, as in '*:%s'", err, name, name)
+			return fmt.Errorf("%w: %s", err, mistaken(name))
 		case err != nil:
 			return err
 		case t.isSelected(sel):

@@ -19,39 +19,25 @@ import (
 // read has none.
 const maxNames = 2000
 
-// probeSource is where the probes are.
-type probeSource struct {
-	Files []string // paths, and names of programs and libraries
-	PID   int      // the files that it maps, if there are no Files
-	All   bool     // those of all processes, if there is no PID
-}
-
-// sourceOf returns the files and the process that a command line names.
-func sourceOf(words []string) (of probeSource) {
+// probesOf returns the probes of what a command line names, as patterns that
+// pick them: of its files, else of those that its process maps, or all.
+func probesOf(words []string) []Word {
+	var files []string
+	pid, all := 0, false
 	for i, word := range words {
 		switch {
 		case i > 0 && (words[i-1] == "-p" || words[i-1] == "--pid"):
-			of.PID, _ = ParsePID(word) // a wrong one has no probes
+			pid, _ = ParsePID(word) // a wrong one has no probes
 		case word == "-a" || word == "--all":
-			of.All = true
-		case word != "" && word[0] != '-' && !IsPattern(word, of.PID != 0):
-			of.Files = append(of.Files, word)
+			all = true
+		case word != "" && word[0] != '-' && !IsPattern(word, pid != 0):
+			files = append(files, word)
 		}
 	}
-	return of
-}
-
-// Probes returns the probes as patterns that pick them.
-func (s probeSource) Probes() []Word {
 	names := &names{known: make(map[string]bool)}
-	for _, name := range s.Files {
-		path := name
-		if !strings.Contains(name, "/") && !IsFileHere(name) {
-			found, err := ldso.Find(name)
-			if err != nil {
-				continue
-			}
-			path = found
+	for _, path := range files {
+		if !strings.Contains(path, "/") && !IsFileHere(path) {
+			path, _ = ldso.Find(path) // "" has no probes
 		}
 		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 			continue
@@ -61,20 +47,19 @@ func (s probeSource) Probes() []Word {
 			file.Close()
 		}
 	}
-	if len(s.Files) > 0 || s.PID == 0 && !s.All {
+	if len(files) > 0 || pid == 0 && !all {
 		return names.words
 	}
-	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
-		for _, file := range changes.FilesAppeared {
-			names.add(file.ELF())
-		}
-	}}
-	if s.PID != 0 {
-		options.Filter = func(p proc.Process) bool { return p.PID == s.PID }
-	}
-	watcher := procwatch.NewWatcher(options)
-	if s.PID != 0 {
-		_ = watcher.Sync(s.PID)
+	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{
+		Filter: func(p proc.Process) bool { return pid == 0 || p.PID == pid },
+		Handler: func(changes *procwatch.Changes) {
+			for _, file := range changes.FilesAppeared {
+				names.add(file.ELF())
+			}
+		},
+	})
+	if pid != 0 {
+		_ = watcher.Sync(pid)
 	} else {
 		_ = watcher.SyncAll()
 	}
@@ -120,23 +105,17 @@ func processWords() (words []Word) {
 // its flags, processes, and the probes of the files and the process on the
 // line. values are what can stand for other placeholders of the help.
 func NewCompleter(usage string, values map[string][]string) *Completer {
-	return &Completer{
-		Help: ParseHelp(usage),
-		Values: func(placeholder string, words []string) ([]Word, bool) {
-			switch placeholder {
-			case "PID":
-				return processWords(), false
-			case "PATTERN", "PAIR":
-				return sourceOf(words).Probes(), false
-			case "SHELL":
-				return Words(Shells...), false
-			}
-			return Words(values[placeholder]...), false
-		},
-		Operands: func(words []string, _ string) []Word {
-			return sourceOf(words).Probes()
-		},
-	}
+	return &Completer{ParseHelp(usage), func(placeholder string, line []string) (words []Word) {
+		switch placeholder {
+		case "PID":
+			return processWords()
+		case "PATTERN", "PAIR":
+			return probesOf(line)
+		case "SHELL":
+			return wordsOf(Shells)
+		}
+		return wordsOf(values[placeholder])
+	}}
 }
 
 // Completion is what can stand for the last word of a command line.
@@ -145,13 +124,12 @@ type Completion struct {
 	Files bool // names of files can, too
 }
 
-// Word is one of them. What explains it may be "".
+// Word is one of them. Its explanation may be "".
 type Word struct {
 	Text, Explanation string
 }
 
-// Words returns words without an explanation.
-func Words(texts ...string) (words []Word) {
+func wordsOf(texts []string) (words []Word) {
 	for _, text := range texts {
 		words = append(words, Word{Text: text})
 	}
@@ -161,24 +139,22 @@ func Words(texts ...string) (words []Word) {
 // Completer knows what can stand for values and other words.
 type Completer struct {
 	*Help
-	// Values returns the values of a flag, by what stands for them in the text,
-	// such as "PID". More are values that Files has.
-	Values func(placeholder string, words []string) (values []Word, files bool)
-	// Operands returns what can stand there beside names of files.
-	Operands func(words []string, current string) []Word
+	// Values returns what can stand for a placeholder of the help, such as
+	// "PID"; for "PATTERN" also what operands can be beside names of files.
+	Values func(placeholder string, line []string) []Word
 }
 
 // Complete returns what can stand for the last of the words.
-func (c *Completer) Complete(words []string) Completion {
+func (c *Completer) Complete(words []string) (all Completion) {
 	if len(words) == 0 {
-		return Completion{}
+		return all
 	}
 	before, current := words[:len(words)-1], words[len(words)-1]
 	if slices.Contains(before, "--") {
 		return Completion{Files: true}
 	}
 	if name, value, ok := strings.Cut(current, "="); ok && strings.HasPrefix(current, "--") {
-		all := c.values(name, before, value)
+		all = c.values(name, before, value)
 		for i := range all.Words {
 			all.Words[i].Text = name + "=" + all.Words[i].Text
 		}
@@ -189,20 +165,14 @@ func (c *Completer) Complete(words []string) Completion {
 			return c.values(before[len(before)-1], before, current)
 		}
 	}
-	if strings.HasPrefix(current, "-") {
-		return c.flags(current)
+	if !strings.HasPrefix(current, "-") {
+		return Completion{Words: starting(c.Values("PATTERN", before), current), Files: true}
 	}
-	return Completion{Words: starting(c.Operands(before, current), current), Files: true}
-}
-
-// flags returns the flags that begin so.
-func (c *Completer) flags(current string) (all Completion) {
 	for _, it := range c.Flags() {
 		for _, f := range it.Flags {
-			word := Word{f.Name, it.summary()}
 			if strings.HasPrefix(f.Name, current) &&
 				!slices.ContainsFunc(all.Words, func(w Word) bool { return w.Text == f.Name }) {
-				all.Words = append(all.Words, word)
+				all.Words = append(all.Words, Word{f.Name, it.summary()})
 			}
 		}
 	}
@@ -217,32 +187,30 @@ func (c *Completer) values(flag string, before []string, current string) Complet
 	if comma := strings.LastIndexByte(current, ','); isList && comma >= 0 {
 		head, current = current[:comma+1], current[comma+1:]
 	}
-	words, files := c.Values(placeholder, before)
-	words = starting(words, current)
+	words := starting(c.Values(placeholder, before), current)
 	for i := range words {
 		words[i].Text = head + words[i].Text
 	}
-	return Completion{Words: words, Files: files || strings.HasPrefix(placeholder, "FILE")}
+	return Completion{Words: words, Files: strings.HasPrefix(placeholder, "FILE")}
 }
 
 func starting(words []Word, with string) []Word {
 	return slices.DeleteFunc(words, func(w Word) bool { return !strings.HasPrefix(w.Text, with) })
 }
 
-// String returns a line for each word, with what explains it behind a tab, and
-// a last line ":files" if names of files can stand there, too. The functions of
+// String returns a line for each word, with its explanation after a tab, and a
+// last line ":files" if names of files can stand there, too. The functions of
 // the shells read that.
 func (c Completion) String() string {
 	var b strings.Builder
 	for _, w := range c.Words {
-		if strings.ContainsAny(w.Text, "\n\t") {
-			continue // no shell could take it
+		switch {
+		case strings.ContainsAny(w.Text, "\n\t"): // no shell could take it
+		case w.Explanation == "":
+			b.WriteString(w.Text + "\n")
+		default:
+			b.WriteString(w.Text + "\t" + w.Explanation + "\n")
 		}
-		b.WriteString(w.Text)
-		if w.Explanation != "" {
-			b.WriteString("\t" + w.Explanation)
-		}
-		b.WriteByte('\n')
 	}
 	if c.Files {
 		b.WriteString(":files\n")
@@ -250,30 +218,23 @@ func (c Completion) String() string {
 	return b.String()
 }
 
-// CompletionRequest is the first word of a command line when a shell's function
+// completionRequest is the first word of a command line when a shell's function
 // asks for a Completion. The words after it are those of the line. The last of
 // them is to be completed.
-const CompletionRequest = "__complete"
+const completionRequest = "__complete"
 
 // Shells are those for which there is a CompletionScript.
 var Shells = []string{"bash", "zsh", "fish"}
 
-// CheckShell returns an error for a shell for which there is no
-// CompletionScript.
-func CheckShell(shell string) error {
-	if slices.Contains(Shells, shell) {
-		return nil
-	}
-	return fmt.Errorf("want one of %s", strings.Join(Shells, ", "))
-}
-
 // CompletionScript returns the function by which one of the Shells completes a
 // command.
-func CompletionScript(shell, command string) string {
+func CompletionScript(shell, command string) (string, error) {
+	if !slices.Contains(Shells, shell) {
+		return "", fmt.Errorf("want one of %s", strings.Join(Shells, ", "))
+	}
 	return fmt.Sprintf("# Completion of %s for %s. To have it always, put it into %s\n", command,
-		shell,
-		fmt.Sprintf(places[shell], command)) + strings.ReplaceAll(scripts[shell],
-		"COMMAND", command)
+		shell, fmt.Sprintf(places[shell], command)) +
+		strings.ReplaceAll(scripts[shell], "COMMAND", command), nil
 }
 
 // places are where shells look for completions.

@@ -59,8 +59,11 @@ func Definitions(files []string, warn func(format string, args ...any)) (
 		if err == nil {
 			err = known.Parse(path, source)
 		}
-		if err != nil {
-			return nil, nameError(path, err)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("--names %s: there is no such file", path)
+		case err != nil:
+			return nil, fmt.Errorf("names of arguments: %w", err)
 		}
 	}
 	return known, nil
@@ -97,14 +100,6 @@ func readDefinitions(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: it is no regular file", path)
 	}
 	return io.ReadAll(io.LimitReader(file, maxDefinitions))
-}
-
-// nameError says how an error about a file of definitions came to be.
-func nameError(path string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("--names %s: there is no such file", path)
-	}
-	return fmt.Errorf("names of arguments: %w", err)
 }
 
 // globQuoter quotes what a folder's name may have of a pattern's special bytes.

@@ -14,19 +14,32 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
 )
 
 // Flags are the flags of a command. The zero value has none. A flag has one or
 // more names: those of one letter are written "-p", others "--pid".
 type Flags struct {
-	named map[string]flag
-	rest  func(words []string) error
+	// Rest takes the words after "--", unless it is nil. Otherwise they are
+	// among those that Parse returns.
+	Rest func(words []string) error
+
+	named    map[string]flag
+	answer   *Answer
+	complete func(line []string) string
 }
 
 type flag struct {
 	set        func(value string) error
 	takesValue bool
 }
+
+// Answer is the error of [Flags.Parse] for a line that asks for a text, such as
+// the help, instead of what the command does.
+type Answer string
+
+func (a Answer) Error() string { return string(a) }
 
 func (f *Flags) add(names []string, added flag) {
 	if f.named == nil {
@@ -37,9 +50,25 @@ func (f *Flags) add(names []string, added flag) {
 	}
 }
 
-// Switch adds a flag that takes no value.
-func (f *Flags) Switch(to *bool, names ...string) {
-	f.add(names, flag{set: func(string) error { *to = true; return nil }})
+// Standard adds the flags that every command has: -h, --version, --man and
+// --completion, and what the functions of shells ask for. values are what can
+// stand for placeholders of the help, see [NewCompleter].
+func (f *Flags) Standard(command, usage string, values map[string][]string) {
+	answer := func(text func() string) flag {
+		return flag{set: func(string) error { a := Answer(text()); f.answer = &a; return nil }}
+	}
+	f.add([]string{"h", "help"}, answer(func() string { return usage }))
+	f.add([]string{"version"}, answer(func() string { return Version(command) }))
+	f.add([]string{"man"},
+		answer(func() string { return ParseHelp(usage).Man(command, Version(command)) }))
+	f.Func(func(shell string) error {
+		script, err := CompletionScript(shell, command)
+		f.answer = (*Answer)(&script)
+		return err
+	}, "completion")
+	f.complete = func(line []string) string {
+		return NewCompleter(usage, values).Complete(line).String()
+	}
 }
 
 // Text adds a flag whose value is kept as it is. If it is repeated, the last
@@ -48,8 +77,30 @@ func (f *Flags) Text(to *string, names ...string) {
 	f.Func(func(value string) error { *to = value; return nil }, names...)
 }
 
-// Once adds a flag whose value is kept as it is. To repeat it is an error: it
-// asks for something that there can be one of, and is not to be lost.
+// Texts adds a flag whose values are kept, see [Flags.List].
+func (f *Flags) Texts(to *[]string, names ...string) {
+	f.List(func(item string) error { *to = append(*to, item); return nil }, names...)
+}
+
+// Patterns adds a flag whose values are patterns of probes, see [Flags.List].
+func (f *Flags) Patterns(to *[]elfnote.Pattern, names ...string) {
+	f.List(func(item string) error { return AddPatterns(to, item) }, names...)
+}
+
+// AddPatterns reads patterns of probes.
+func AddPatterns(to *[]elfnote.Pattern, words ...string) error {
+	for _, word := range words {
+		p, err := elfnote.ParsePattern(word)
+		if err != nil {
+			return err
+		}
+		*to = append(*to, p)
+	}
+	return nil
+}
+
+// Once adds a flag whose value is kept as it is, and that cannot be repeated:
+// it asks for something that there can be one of.
 func (f *Flags) Once(to *string, names ...string) {
 	given := false
 	f.Func(func(value string) error {
@@ -67,6 +118,11 @@ func (f *Flags) Func(set func(value string) error, names ...string) {
 	f.add(names, flag{set: set, takesValue: true})
 }
 
+// Switch adds a flag that takes no value.
+func (f *Flags) Switch(to *bool, names ...string) {
+	f.add(names, flag{set: func(string) error { *to = true; return nil }})
+}
+
 // List adds a flag that can be repeated, and whose value is a list as [Split]
 // divides it. Each item is given to a function.
 func (f *Flags) List(add func(item string) error, names ...string) {
@@ -80,20 +136,20 @@ func (f *Flags) List(add func(item string) error, names ...string) {
 	}, names...)
 }
 
-// Rest has the words behind "--" given to a function. Otherwise they are among
-// those that Parse returns.
-func (f *Flags) Rest(take func(words []string) error) { f.rest = take }
-
-// Parse sets the flags of a command line and returns the other words.
+// Parse sets the flags of a command line and returns the other words, or an
+// [Answer].
 func (f *Flags) Parse(args []string) (operands []string, err error) {
-	for len(args) > 0 {
+	if f.complete != nil && len(args) > 0 && args[0] == completionRequest {
+		return nil, Answer(f.complete(args[1:]))
+	}
+	for len(args) > 0 && err == nil {
 		word := args[0]
 		args = args[1:]
 		switch {
-		case word == "--" && f.rest != nil:
-			return operands, f.rest(args)
+		case word == "--" && f.Rest != nil:
+			args, err = nil, f.Rest(args)
 		case word == "--":
-			return append(operands, args...), nil
+			operands, args = append(operands, args...), nil
 		case strings.HasPrefix(word, "--"):
 			args, err = f.setLong(word, args)
 		case strings.HasPrefix(word, "-") && word != "-":
@@ -101,9 +157,12 @@ func (f *Flags) Parse(args []string) (operands []string, err error) {
 		default:
 			operands = append(operands, word)
 		}
-		if err != nil {
-			return nil, err
-		}
+	}
+	if err == nil && f.answer != nil {
+		err = *f.answer
+	}
+	if err != nil {
+		return nil, err
 	}
 	return operands, nil
 }

@@ -72,13 +72,13 @@ func TestRest(t *testing.T) {
 	var verbose bool
 	var rest []string
 	f.Switch(&verbose, "v")
-	f.Rest(func(words []string) error { rest = words; return nil })
+	f.Rest = func(words []string) error { rest = words; return nil }
 	operands, err := f.Parse([]string{"one", "--", "-v", "--", "two"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(operands, []string{"one"}))
 	qt.Check(t, qt.DeepEquals(rest, []string{"-v", "--", "two"}))
 	qt.Check(t, qt.IsFalse(verbose))
-	f.Rest(func([]string) error { return errors.New("refused") })
+	f.Rest = func([]string) error { return errors.New("refused") }
 	_, err = f.Parse([]string{"--"})
 	qt.Check(t, qt.ErrorMatches(err, "refused"))
 }

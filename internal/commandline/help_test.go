@@ -82,17 +82,16 @@ func TestMan(t *testing.T) {
 func complete(words ...string) string {
 	c := &Completer{
 		Help: ParseHelp(text),
-		Values: func(placeholder string, words []string) ([]Word, bool) {
+		Values: func(placeholder string, line []string) []Word {
 			switch placeholder {
 			case "PID":
-				return []Word{{"12", "one"}, {"13", ""}, {"2", ""}}, false
+				return []Word{{"12", "one"}, {"13", ""}, {"2", ""}}
 			case "MODE":
-				return Words("fast", "slow"), false
+				return []Word{{"fast", ""}, {"slow", ""}}
+			case "PATTERN":
+				return []Word{{"p:a", ""}, {"p:b", ""}, {"q:c\n", ""}}
 			}
-			return nil, false
-		},
-		Operands: func(words []string, current string) []Word {
-			return Words("p:a", "p:b", "q:c\n")
+			return nil
 		},
 	}
 	return c.Complete(words).String()
@@ -121,14 +120,18 @@ func TestComplete(t *testing.T) {
 
 func TestScriptsAreUnderstood(t *testing.T) {
 	for _, shell := range Shells {
-		qt.Check(t, qt.IsNil(CheckShell(shell)))
-		qt.Check(t, qt.StringContains(CompletionScript(shell, "tool"), "__complete"))
+		script, err := CompletionScript(shell, "tool")
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.StringContains(script, "__complete"))
 	}
-	qt.Check(t, qt.ErrorMatches(CheckShell("csh"), "want one of bash, zsh, fish"))
+	_, err := CompletionScript("csh", "tool")
+	qt.Check(t, qt.ErrorMatches(err, "want one of bash, zsh, fish"))
 
 	bash := testneeds.Tool(t, "bash", "bash")
 	// A tool that completes everything in the same way.
-	script := CompletionScript("bash", "tool") + `
+	script, err := CompletionScript("bash", "tool")
+	qt.Assert(t, qt.IsNil(err))
+	script += `
 tool() { printf 'p:one\tfirst\np:two\n--mode=fast\n'; }
 try() { COMP_LINE=$1 COMP_POINT=${#1}; _tool; echo "${COMPREPLY[@]}"; }
 COMP_WORDBREAKS=$' \t\n"><=;|&(:'

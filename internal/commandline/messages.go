@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -38,18 +38,17 @@ type Messages struct {
 	command    string
 	out        *Writer
 	isTerminal bool
+	quiet      atomic.Bool
 
 	mu       sync.Mutex
-	quiet    bool
-	progress string // what stands on the last line, "" for nothing
-	kinds    []kind // in the order of their first messages
+	progress string  // what stands on the last line, "" for nothing
+	kinds    []*kind // in the order of their first messages
 }
 
 // kind is how many messages of a kind there have been.
 type kind struct {
-	name    string
-	printed int
-	more    int
+	name          string
+	printed, more int
 }
 
 // NewMessages returns the messages of a command. Each line begins with its
@@ -61,21 +60,20 @@ func NewMessages(command string, file io.Writer) *Messages {
 }
 
 // SetQuiet has notes left out.
-func (m *Messages) SetQuiet() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.quiet = true
-}
+func (m *Messages) SetQuiet() { m.quiet.Store(true) }
 
 // Hurry gives up messages that nobody reads, see [Writer.Hurry].
 func (m *Messages) Hurry(patience time.Duration) { m.out.Hurry(patience) }
 
 // Warn prints a message about something that is wrong.
-func (m *Messages) Warn(format string, args ...any) { m.line(fmt.Sprintf(format, args...)) }
+func (m *Messages) Warn(format string, args ...any) {
+	text := truncate.Text(fmt.Sprintf(format, args...), maxLength)
+	m.Print(m.command + ": " + terminal.Clean(text) + "\n")
+}
 
 // Note prints a message about what is going on.
 func (m *Messages) Note(format string, args ...any) {
-	if !m.isQuiet() {
+	if !m.quiet.Load() {
 		m.Warn(format, args...)
 	}
 }
@@ -84,14 +82,23 @@ func (m *Messages) Note(format string, args ...any) {
 // [MaxOfKind] of its kind. [Messages.Rest] names the kind, a noun in the
 // plural.
 func (m *Messages) WarnOf(kind, format string, args ...any) {
-	if m.count(kind, 1) {
+	m.mu.Lock()
+	k := m.kind(kind)
+	isPrinted := k.printed < MaxOfKind
+	if isPrinted {
+		k.printed++
+	} else {
+		k.more++
+	}
+	m.mu.Unlock()
+	if isPrinted {
 		m.Warn(format, args...)
 	}
 }
 
 // NoteOf does for [Messages.Note] what WarnOf does for Warn.
 func (m *Messages) NoteOf(kind, format string, args ...any) {
-	if !m.isQuiet() {
+	if !m.quiet.Load() {
 		m.WarnOf(kind, format, args...)
 	}
 }
@@ -105,48 +112,34 @@ func (m *Messages) More(kind string, n int) {
 	}
 }
 
-// Rest prints for each kind how many messages were not printed, and what is
-// worth knowing of that, such as how to see them all.
+// Rest prints for each kind how many messages were not printed, and a hint such
+// as how to see them all.
 func (m *Messages) Rest(hint string) {
 	m.mu.Lock()
-	kinds := slices.Clone(m.kinds)
+	var rest []kind
+	for _, k := range m.kinds {
+		rest = append(rest, *k)
+	}
 	m.mu.Unlock()
-	for _, k := range kinds {
+	for _, k := range rest {
 		if k.more > 0 {
 			m.Warn("%s: %d more%s", k.name, k.more, hint)
 		}
 	}
 }
 
-func (m *Messages) isQuiet() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.quiet
-}
-
-// count counts a message, and reports whether it is to be printed.
-func (m *Messages) count(name string, n int) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	k := m.kind(name)
-	if k.printed == MaxOfKind {
-		k.more += n
-		return false
-	}
-	k.printed += n
-	return true
-}
-
 func (m *Messages) kind(name string) *kind {
-	i := slices.IndexFunc(m.kinds, func(k kind) bool { return k.name == name })
-	switch {
-	case i >= 0:
-		return &m.kinds[i]
-	case len(m.kinds) >= maxKinds && name != others:
+	for _, k := range m.kinds {
+		if k.name == name {
+			return k
+		}
+	}
+	if len(m.kinds) >= maxKinds && name != others {
 		return m.kind(others)
 	}
-	m.kinds = append(m.kinds, kind{name: name})
-	return &m.kinds[len(m.kinds)-1]
+	k := &kind{name: name}
+	m.kinds = append(m.kinds, k)
+	return k
 }
 
 // Cause returns the text of an error without what it is about: that of the
@@ -172,38 +165,32 @@ func Cause(err error) string {
 // maxCause is how many bytes of a cause are kept.
 const maxCause = 200
 
-func (m *Messages) line(text string) {
-	m.Print(m.command + ": " + terminal.Clean(truncate.Text(text, maxLength)) + "\n")
-}
-
 // Print prints text that is fit for a terminal.
 func (m *Messages) Print(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.write(m.erased() + text + m.progress)
+	m.replaceProgress(text, m.progress)
 }
 
-// write returns when the text is written. There is nowhere to report an error.
-func (m *Messages) write(text string) {
-	_, _ = io.WriteString(m.out, text)
-	_ = m.out.Flush()
-}
-
-const eraseLine = "\r\x1b[K"
-
-func (m *Messages) erased() string {
-	if m.progress == "" {
-		return ""
+// replaceProgress prints text in the place of what stands on the last line, and
+// then a new last line. It returns when that is written: there is nowhere to
+// report an error.
+func (m *Messages) replaceProgress(text, progress string) {
+	if m.progress != "" {
+		text = eraseLine + text
 	}
-	return eraseLine
+	m.progress = progress
+	_, _ = io.WriteString(m.out, text+progress)
+	_ = m.out.Flush()
 }
 
 func (m *Messages) show(progress string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.write(m.erased() + progress)
-	m.progress = progress
+	m.replaceProgress("", progress)
 }
+
+const eraseLine = "\r\x1b[K"
 
 // Hide takes what Progress or During show off the terminal, until it has
 // changed: something else is to be printed.
@@ -224,28 +211,28 @@ func (m *Messages) During(format string, args ...any) (done func()) {
 
 // Progress is During with a text that changes.
 func (m *Messages) Progress(text func() string) (done func()) {
-	if !m.isTerminal || m.isQuiet() {
+	if !m.isTerminal || m.quiet.Load() {
 		return func() {}
 	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
 		ticks := time.NewTicker(progressDelay)
 		defer ticks.Stop()
+		defer m.show("")
 		for {
 			select {
 			case <-ticks.C:
 				m.show(terminal.Clean(text()))
 			case <-stop:
-				m.show("")
 				return
 			}
 		}
-	}()
+	})
 	var once sync.Once
 	return func() {
 		once.Do(func() { close(stop) })
-		<-stopped
+		running.Wait()
 	}
 }
 
@@ -287,7 +274,12 @@ type Writer struct {
 func NewWriter(file io.Writer) *Writer {
 	w := &Writer{file: file}
 	w.changed = sync.NewCond(&w.mu)
-	w.idle = time.AfterFunc(time.Hour, w.flushIdle)
+	w.idle = time.AfterFunc(time.Hour, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.armed = false
+		w.start()
+	})
 	w.idle.Stop()
 	return w
 }
@@ -369,13 +361,6 @@ func (w *Writer) limit() {
 	})
 }
 
-func (w *Writer) flushIdle() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.armed = false
-	w.start()
-}
-
 // start has what is pending written, now or after what is being written.
 func (w *Writer) start() {
 	w.wanted = true
@@ -402,7 +387,7 @@ func (w *Writer) write(text []byte) {
 		w.mu.Lock()
 		w.spare = text
 		if err != nil && w.err == nil {
-			w.fail(unwrapPath(err))
+			w.fail(WithoutPath(err))
 		}
 		if w.writing = w.wanted && len(w.pending) > 0 && w.err == nil; !w.writing {
 			w.changed.Broadcast()
@@ -423,8 +408,9 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-// unwrapPath returns an error without the name of the file, which is known.
-func unwrapPath(err error) error {
+// WithoutPath returns an error without the name of the file, where that is
+// known.
+func WithoutPath(err error) error {
 	var pathErr *os.PathError
 	if errors.As(err, &pathErr) {
 		return pathErr.Err
