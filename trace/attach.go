@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -64,7 +65,7 @@ func (a *Attachment) Sites() []*Site { return a.sites }
 // Skipped returns the sites of the chosen probes that are not watched because
 // they cannot be attached, each with the reason, and how many these are. See
 // [usdt.Selection.Skipped].
-func (a *Attachment) Skipped() (sites []*usdt.SiteError, count int) {
+func (a *Attachment) Skipped() (sites []*follow.SiteError, count int) {
 	return a.links[0].Selection().Skipped()
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 func optionError(field string, err error) error {
@@ -30,11 +29,11 @@ func (e LostError) Error() string {
 	return fmt.Sprintf("%d events lost: the ring buffer was full (a larger one, a filter and aggregates lose less)", uint64(e))
 }
 
-// explain returns a *usdt.PermissionError if a privilege is missing, and any
+// explain returns a *follow.PermissionError if a privilege is missing, and any
 // other error with what was tried.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return &usdt.PermissionError{Op: op, Err: err}
+		return &follow.PermissionError{Op: op, Err: err}
 	}
 	var refused *ebpf.VerifierError
 	switch {

@@ -17,6 +17,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -603,7 +604,7 @@ func (w *work) checkPerfEvents(events int) error {
 	if limit <= 0 || events == 1 || needed <= limit {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", w.file, elffile.TooLarge(&usdt.LimitError{
+	return fmt.Errorf("%s: %w", w.file, elffile.TooLarge(&follow.LimitError{
 		Limit:    "sites (a perf event counts as 8)",
 		Option:   "Target.MaxSites",
 		Capacity: limit,

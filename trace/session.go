@@ -121,7 +121,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 // Errors that a caller can tell apart:
 //   - [errors.ErrUnsupported]: the kernel does not support what an option asks
 //     for.
-//   - [*usdt.PermissionError]: a privilege is missing, or before Linux 5.11 the
+//   - [os.ErrPermission]: a privilege is missing, or before Linux 5.11 the
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) {
 	s := &Session{attaching: &sync.RWMutex{}, using: &sync.RWMutex{},
@@ -208,7 +208,7 @@ func (s *Session) parseOptions() (err error) {
 //
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
-//   - [*usdt.PermissionError]
+//   - [os.ErrPermission]
 //   - [elfnote.ErrTooLarge]: the probes have more than about a million
 //     arguments, which no tool chain makes
 //   - [os.ErrClosed]: the session is closed or detached

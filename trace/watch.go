@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -276,28 +275,11 @@ func (d *watchDriver) Detach(attachments []*Attachment) error { return closeAll(
 func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
 
 func (d *watchDriver) Explain(n int, pair *procwatch.ProcessFile, err error) error {
-	err = &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
+	err = &follow.WatchError{Path: pair.Path, Process: pair.Process, Err: follow.InWatch(err)}
 	if n != follow.WholeFile && d.sessions[n].Name != "" {
 		return fmt.Errorf("%s: %w", d.sessions[n].Name, err)
 	}
 	return err
-}
-
-// limitOf explains a limit of the watch in the words of its options.
-func limitOf(err error) error {
-	var file *usdt.LimitError
-	if errors.As(err, &file) && file.Option == "Target.MaxSites" {
-		limit := *file
-		limit.Option = "Limits.FileSites"
-		return elffile.TooLarge(&limit)
-	}
-	var full *follow.FullError
-	if !errors.As(err, &full) {
-		return err
-	}
-	limit, option := full.Option()
-	return &usdt.LimitError{Limit: limit, Option: option, Capacity: full.Capacity,
-		InUse: full.InUse, Needed: full.Needed}
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*Attachment]) {

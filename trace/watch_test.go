@@ -15,6 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -277,11 +278,11 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.HasLen(changes.Attached, 1))
 			qt.Assert(t, qt.HasLen(changes.Errors, 1))
-			var failed *usdt.WatchError
+			var failed *follow.WatchError
 			qt.Assert(t, qt.ErrorAs(changes.Errors[0], &failed))
 			qt.Check(t, qt.Equals(failed.Path, spoiled.path))
 			qt.Check(t, qt.Equals(failed.Process.PID, spoiled.PID))
-			var site *usdt.SiteError
+			var site *follow.SiteError
 			qt.Check(t, qt.ErrorAs(changes.Errors[0], &site))
 			fit.fires(t, s)
 		})

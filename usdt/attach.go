@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
@@ -49,15 +50,13 @@ type AttachOptions struct {
 // [Manager.CollectionOptions]. [Selection.AttachRaw] is for other programs.
 // Attach is all or nothing: if it fails, nothing stays attached.
 //
-// The error is one of those of [Select], or
+// The error is one of those of [Select], says that the kernel refuses a site,
+// or what to set if there is no room for the specs or addresses, or it wraps
 //
-//   - a [*SiteError] if the kernel refuses a site,
-//   - a [*LimitError] if there is no room for the specs or addresses,
 //   - [errors.ErrUnsupported] if a probe has a semaphore and the kernel cannot
 //     count it; in ModeMulti, if there is a PID and the kernel would take it
 //     for a thread; in ModeSingleIPMap, if there is no PID and the file is a
 //     library or position-independent,
-//   - a [*PermissionError],
 //   - [os.ErrClosed] after [Manager.Close].
 //
 // Other errors say that the program was not loaded for this Manager.
@@ -280,7 +279,7 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	}()
 	info, err := prog.Info()
 	if err != nil {
-		return false, explain("asking the kernel for the program", err)
+		return false, follow.Explain("asking the kernel for the program", err)
 	}
 	ids, _ := info.MapIDs()
 	mine, err := m.specs.id()
@@ -431,7 +430,7 @@ func explainProcess(pid int, err error) error {
 		if errors.Is(sys.CheckTracee(pid), proc.ErrGone) {
 			return sys.Gone(pid)
 		}
-		return &PermissionError{Op: "reading a process", Err: err}
+		return &follow.PermissionError{Op: "reading a process", Err: err}
 	default:
 		return err // which names the process
 	}

@@ -175,11 +175,8 @@
 // next.
 //
 //   - [*NotFoundError]: the file has none of the probes
-//   - [*SiteError]: a site cannot be attached
-//   - [*LimitError]: a map of the Manager is full
 //   - [errors.ErrUnsupported]: the kernel lacks something
-//   - [*PermissionError]: the caller lacks a privilege
-//   - [*WatchError]: a Watch could not attach to a file
+//   - [os.ErrPermission]: the caller lacks a privilege, which the text names
 //   - [proc.ErrGone]: the process does not exist, or has exited meanwhile
 //   - [os.ErrClosed]: the Manager, Selection or Watch is closed
 package usdt

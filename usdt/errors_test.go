@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -111,7 +112,7 @@ func TestAttachRefusesSitesWithoutNop(t *testing.T) {
 	c := newCollector(t, nil)
 	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "target-pie")}, nil,
 		elfnote.Exact("gousdt_broken", "no_nop"))
-	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
+	qt.Assert(t, qt.ErrorAs(err, new(*follow.SiteError)))
 	qt.Assert(t, qt.ErrorMatches(err, `.*: no nop there but [0-9a-f]{2} .*`))
 }
 
@@ -133,7 +134,7 @@ func TestAttachNamesTheSiteThatTheKernelRefuses(t *testing.T) {
 		// After it was found to be fit.
 		patch(t, library, "nop5", []byte{0x2e, 0x0f, 0x1f, 0x40, 0x00, 0x90})
 		_, err = c.Attach(c.Collect3, usdt.Target{Selection: sel}, nil)
-		var site *usdt.SiteError
+		var site *follow.SiteError
 		qt.Assert(t, qt.ErrorAs(err, &site))
 		qt.Assert(t, qt.Equals(site.Name, "nop5"))
 
@@ -184,7 +185,7 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 
 		_, err = c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "split"))
-		var site *usdt.SiteError
+		var site *follow.SiteError
 		qt.Assert(t, qt.ErrorAs(err, &site))
 		qt.Assert(t, qt.Equals(site.Location, second.Location))
 		qt.Assert(t,

@@ -20,16 +20,13 @@ import (
 )
 
 // Say what a caller can do about each error.
-func ExampleSiteError() {
+func ExampleNotFoundError() {
 	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"},
 		elfnote.MustParsePattern("python:function__*"))
 	var notFound *usdt.NotFoundError
-	var site *usdt.SiteError
 	switch {
 	case errors.As(err, &notFound):
 		fmt.Printf("there is no such probe; there are %v\n", notFound.Nearest)
-	case errors.As(err, &site):
-		fmt.Printf("%s:%s at %#x: %v\n", site.Provider, site.Name, site.Location, site.Err)
 	case err != nil:
 		fmt.Println(err)
 	default:
@@ -81,10 +78,7 @@ func ExampleWatch() {
 		Linger: time.Minute, // what is started once a minute stays attached
 	}, func(changes *usdt.WatchChanges) {
 		for _, err := range changes.Errors {
-			var failed *usdt.WatchError
-			if errors.As(err, &failed) {
-				log.Printf("process %d, %q: %v", failed.Process.PID, failed.Path, failed.Err)
-			}
+			log.Printf("%q", err) // paths are arbitrary bytes
 		}
 	}, usdt.WatchProgram{Program: objs.Count,
 		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("libc:*")}})

@@ -123,12 +123,9 @@ func ExampleManager_Attach_selection() {
 	for _, pid := range []int{1234, 5678} {
 		_, err := mgr.Attach(objs.Count, usdt.Target{Selection: sel.ForPID(pid)},
 			&usdt.AttachOptions{Cookie: uint64(pid)})
-		var full *usdt.LimitError
 		switch {
 		case errors.Is(err, proc.ErrGone):
 			log.Printf("process %d has exited meanwhile", pid)
-		case errors.As(err, &full):
-			log.Fatalf("set %s to %d", full.Option, full.InUse+full.Needed)
 		case err != nil:
 			log.Fatal(err)
 		}
@@ -215,10 +212,7 @@ func ExampleLimits() {
 		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
 	}, func(changes *usdt.WatchChanges) {
 		for _, err := range changes.Errors {
-			var full *usdt.LimitError
-			if errors.As(err, &full) {
-				log.Printf("%v (%s)", err, full.Option)
-			}
+			log.Print(err) // what is over a limit, for example
 		}
 	}, usdt.WatchProgram{Program: objs.Count})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -109,7 +110,7 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 		// when it is tried with other entries in use.
 		qt.Check(t, qt.IsTrue(len(said) <= 3))
 		for _, err := range said {
-			qt.Check(t, qt.ErrorAs(err, new(*usdt.LimitError)))
+			qt.Check(t, qt.ErrorAs(err, new(*follow.LimitError)))
 		}
 	} else {
 		qt.Check(t, qt.HasLen(said, 0))

@@ -58,7 +58,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64) (*Link, erro
 	isForLink, err := kernel.isForMultiLink(prog)
 	switch {
 	case err != nil:
-		return nil, explain("asking how the program was loaded", err)
+		return nil, follow.Explain("asking how the program was loaded", err)
 	case isForLink:
 		mode = ModeMulti
 	case !kernel.cookie && cookies == nil:
@@ -227,10 +227,10 @@ func (s *Selection) explainSingle(
 		return sys.Gone(s.pid)
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return s.siteError(i, explain("attaching by a perf event", err))
+		return s.siteError(i, follow.Explain("attaching by a perf event", err))
 	}
 	if err = withErrno(err); follow.Classify(err) == follow.WithRoom {
-		return s.siteError(i, explain("attaching by a perf event", err))
+		return s.siteError(i, follow.Explain("attaching by a perf event", err))
 	}
 
 	trial, trialErr := trialProgram(ebpf.AttachNone)
@@ -247,7 +247,7 @@ func (s *Selection) explainSingle(
 		// Offsets, alignment and the process have been checked before.
 		err = semaphoreClash(s.sites.rows[i].semaphoreOffset, err)
 	}
-	return s.siteError(i, explain("attaching by a perf event", err))
+	return s.siteError(i, follow.Explain("attaching by a perf event", err))
 }
 
 // trialProgram does nothing. If it can be attached, the fault is with the
@@ -272,7 +272,7 @@ func (s *Selection) explainMulti(
 	}
 	instruction := refusesInstruction(err)
 	if !errors.Is(err, unix.EINVAL) && !instruction {
-		return fmt.Errorf("%s: %w", s.opened.name, explain("attaching by a uprobe_multi link", err))
+		return fmt.Errorf("%s: %w", s.opened.name, follow.Explain("attaching by a uprobe_multi link", err))
 	}
 
 	// EINVAL means that the program has another attach type, or that the

@@ -3,11 +3,9 @@
 package usdt
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 )
@@ -18,7 +16,7 @@ import (
 //
 // A site with a semaphore counts as eight, because the kernel takes longer for
 // it, and so does each perf event where attaching is by these. What is over a
-// limit is not attached. It is an error of [WatchChanges], a [*LimitError], and
+// limit is not attached. It is an error of [WatchChanges], and
 // is tried again when there is room.
 //
 // An owner is a container, or else a user: see [proc.Process.Owner]. No owner
@@ -116,7 +114,7 @@ func (s *Selection) checkPerfEvents(events int) error {
 		return nil
 	}
 	if weight := perfEventSites * events; events > 1 && weight > s.maxSites {
-		return tooMany(s.opened.name, "sites (a perf event counts as 8)", s.maxSites, weight)
+		return follow.TooMany(s.opened.name, "sites (a perf event counts as 8)", s.maxSites, weight)
 	}
 	if open := sys.MaxDescriptors(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
 		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the descriptors "+
@@ -135,26 +133,3 @@ const (
 	// another owner may take: one part of this many.
 	fileDescriptorsPart = 8
 )
-
-// tooMany returns an error for a file with more than it may have.
-func tooMany(file, what string, limit, needed int) error {
-	return fmt.Errorf("%s: %w", file, elffile.TooLarge(
-		&LimitError{Limit: what, Option: "Target.MaxSites", Capacity: limit, Needed: needed}))
-}
-
-// limitOf explains a limit of a Watch in the words of its options.
-func limitOf(err error) error {
-	var file *LimitError
-	if errors.As(err, &file) && file.Option == "Target.MaxSites" {
-		limit := *file
-		limit.Option = "Limits.FileSites"
-		return elffile.TooLarge(&limit)
-	}
-	var full *follow.FullError
-	if !errors.As(err, &full) {
-		return err
-	}
-	limit, option := full.Option()
-	return &LimitError{Limit: limit, Option: option, Capacity: full.Capacity, InUse: full.InUse,
-		Needed: full.Needed}
-}

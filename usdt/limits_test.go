@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -46,9 +47,9 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 		qt.Check(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
 		// The limit may be less than any real file's.
 		qt.Check(t, qt.ErrorMatches(err, `.*: there is room for .*`))
-		var full *usdt.LimitError
+		var full *follow.LimitError
 		qt.Assert(t, qt.IsTrue(errors.As(err, &full)), qt.Commentf("%s: %v", test.probe, err))
-		qt.Check(t, qt.Equals(*full, usdt.LimitError{
+		qt.Check(t, qt.Equals(*full, follow.LimitError{
 			Limit:    test.limit,
 			Option:   "Target.MaxSites",
 			Capacity: test.capacity,
@@ -76,7 +77,7 @@ func TestWatchLimits(t *testing.T) {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.HasLen(w.Links(), 1))
 		qt.Assert(t, qt.HasLen(failures(&changes), 1))
-		var full *usdt.LimitError
+		var full *follow.LimitError
 		qt.Assert(t, qt.IsTrue(errors.As(failures(&changes)[0], &full)),
 			qt.Commentf("%v", changes.Errors))
 		qt.Assert(t, qt.Equals(full.Option, "Limits.OwnerSites"))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/bpfobject"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -122,7 +123,7 @@ type Manager struct {
 //
 // It creates the support maps, and needs the privileges that loading needs. The
 // error wraps [errors.ErrUnsupported] if the kernel does not have the mode that
-// the options ask for, or is a [*PermissionError]. Other errors say what is
+// the options ask for, or [os.ErrPermission]. Other errors say what is
 // wrong with the object.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
 	if opts == nil {
@@ -173,7 +174,7 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		specs.MaxEntries = min(specs.MaxEntries, math.MaxUint32-firstSpecID) + firstSpecID
 		created, err := ebpf.NewMap(specs)
 		if err != nil {
-			return explain("creating the map of specs", err)
+			return follow.Explain("creating the map of specs", err)
 		}
 		m.specs = newSpecTable(created, layout)
 	}
@@ -188,7 +189,7 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		}
 		created, err := ebpf.NewMap(addresses)
 		if err != nil {
-			return explain("creating the map of addresses", err)
+			return follow.Explain("creating the map of addresses", err)
 		}
 		m.addresses = newAddressTable(created)
 	}
@@ -341,7 +342,7 @@ func (m *Manager) preparePrograms(
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
 		}
 		if prog.Instructions, err = argcode.AvoidPrivateStackIn(prog.Instructions, kernel); err != nil {
-			return nil, explain("asking for the kernel's version", err)
+			return nil, follow.Explain("asking for the kernel's version", err)
 		}
 	}
 	return programs, nil

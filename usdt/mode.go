@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -79,8 +80,8 @@ func (m Mode) String() string {
 // there are BPF cookies; else ModeSingleIPMap. For the others it is the mode
 // itself.
 //
-// The error wraps [errors.ErrUnsupported] if the kernel does not have the mode.
-// It is a [*PermissionError] without CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
+// The error wraps [errors.ErrUnsupported] if the kernel does not have the mode,
+// and [os.ErrPermission] without CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
 func (m Mode) Resolve() (Mode, error) {
 	if m > ModeSingleIPMap {
 		return 0, fmt.Errorf("no such mode: %s", m)
@@ -141,17 +142,17 @@ func (k kernelModes) supports(m Mode) error {
 func askKernel() (k kernelModes, err error) {
 	if k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe,
 		asm.FnGetAttachCookie)); err != nil {
-		return k, explain("asking for BPF cookies", err)
+		return k, follow.Explain("asking for BPF cookies", err)
 	}
 
 	// This must be asked before any multi link is tried: an older kernel
 	// answers EINVAL to the link.
 	if k.multi, err = supported(features.HaveBPFLinkUprobeMulti()); err != nil {
-		return k, explain("asking for uprobe_multi links", err)
+		return k, follow.Explain("asking for uprobe_multi links", err)
 	}
 	if k.multi {
 		if k.multiPID, err = rightPIDFilter(); err != nil {
-			return k, explain("asking for the PID filter of uprobe_multi links", err)
+			return k, follow.Explain("asking for the PID filter of uprobe_multi links", err)
 		}
 	}
 	return k, nil
@@ -181,7 +182,7 @@ func rightPIDFilter() (bool, error) {
 func requirePIDFilter() error {
 	right, err := rightPIDFilter()
 	if err != nil {
-		return explain("asking for the PID filter of uprobe_multi links", err)
+		return follow.Explain("asking for the PID filter of uprobe_multi links", err)
 	}
 	if !right {
 		return &sys.UnsupportedError{Feature: "uprobe_multi links for a process with all its threads",

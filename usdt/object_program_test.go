@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -124,9 +125,9 @@ func TestObjectsForLibbpfWithAFullMapOfSpecs(t *testing.T) {
 			for range 2 {
 				_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "specs"),
 					elfnote.Exact(provider, "guarded"))
-				var limit *usdt.LimitError
+				var limit *follow.LimitError
 				qt.Assert(t, qt.ErrorAs(err, &limit))
-				qt.Check(t, qt.DeepEquals(limit, &usdt.LimitError{
+				qt.Check(t, qt.DeepEquals(limit, &follow.LimitError{
 					Limit:    "specs",
 					Option:   "ManagerOptions.MaxSpecs",
 					Capacity: 256,
@@ -173,7 +174,7 @@ func TestObjectsForLibbpfWithManySpecs(t *testing.T) {
 			qt.Assert(t, qt.Equals(event.Val[0], int64(i)))
 		}
 		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "three"))
-		qt.Assert(t, qt.ErrorAs(err, new(*usdt.LimitError)))
+		qt.Assert(t, qt.ErrorAs(err, new(*follow.LimitError)))
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 		c.attach(t, c.Collect, target, "three", nil)
 	})

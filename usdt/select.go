@@ -20,13 +20,9 @@ import (
 // all probes of the file if there is no pattern. Close the Selection when it is
 // not needed any more.
 //
-// The error is
-//
-//   - a [*NotFoundError] if no probe matches, or the file has no probes,
-//   - a [*SiteError] if none of the sites can be attached,
-//   - a [*PermissionError] if the caller may not read the target's process.
-//
-// It wraps
+// The error is a [*NotFoundError] if no probe matches, or the file has no
+// probes, and that of the first site if none of the sites can be attached. It
+// wraps
 //
 //   - [proc.ErrGone] if the target's process does not exist,
 //   - an [*elfnote.NoteError] if the notes of all matching probes, or of all
@@ -35,7 +31,7 @@ import (
 //   - [elfnote.ErrNotELF] or another error of package elfnote if the file
 //     cannot be read. It is [elfnote.ErrTooLarge] also if the probes have more
 //     than 524,288 arguments altogether, or more than the target's MaxSites
-//     allows: then it wraps a [*LimitError], too.
+//     allows.
 //
 // Other errors say what is missing in the target, or that this kernel cannot
 // run such a file.
@@ -79,8 +75,8 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			// probe.
 			if note.Name != "" && elfnote.MatchAny(patterns, note.Provider, note.Name) {
 				if s.skippedCount++; s.skippedCount <= maxMalformed {
-					s.skipped = append(s.skipped, &SiteError{
-						path: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
+					s.skipped = append(s.skipped, &follow.SiteError{
+						Path: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
 					})
 				}
 			}
@@ -107,7 +103,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		if semaphores {
 			what = "sites (one with a semaphore counts as 8)"
 		}
-		return tooMany(s.opened.name, what, s.maxSites, weight)
+		return follow.TooMany(s.opened.name, what, s.maxSites, weight)
 	}
 	s.sites = found.siteTable
 
@@ -230,7 +226,7 @@ type Selection struct {
 	kernel       elf.Machine
 	machine      elf.Machine // of the file
 	sites        siteTable
-	skipped      []*SiteError
+	skipped      []*follow.SiteError
 	skippedCount int
 	maxSites     int // of the target
 }
@@ -274,7 +270,9 @@ func (s *Selection) String() string {
 //   - another probe with another semaphore is at the same instruction,
 //   - its note is malformed: then the error wraps an [*elfnote.NoteError]. 16
 //     of these are listed.
-func (s *Selection) Skipped() (sites []*SiteError, count int) { return s.skipped, s.skippedCount }
+func (s *Selection) Skipped() (sites []*follow.SiteError, count int) {
+	return s.skipped, s.skippedCount
+}
 
 // Name returns the name of the file: its path, as the target's process sees it
 // if the file was found through a process.
@@ -334,7 +332,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 		if slices.ContainsFunc(s.sites.rows, other) {
 			part.sites.rows = slices.DeleteFunc(slices.Clone(s.sites.rows), other)
 		}
-		part.skipped = slices.DeleteFunc(slices.Clone(s.skipped), func(site *SiteError) bool {
+		part.skipped = slices.DeleteFunc(slices.Clone(s.skipped), func(site *follow.SiteError) bool {
 			return !elfnote.MatchAny(patterns, site.Provider, site.Name)
 		})
 		if len(part.skipped) < len(s.skipped) {
@@ -344,7 +342,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	if target.MaxSites > 0 {
 		part.maxSites = target.MaxSites
 		if weight := part.weight(); weight > target.MaxSites {
-			return nil, tooMany(s.opened.name, "sites", target.MaxSites, weight)
+			return nil, follow.TooMany(s.opened.name, "sites", target.MaxSites, weight)
 		}
 	}
 	switch {
@@ -367,9 +365,9 @@ func (s *Selection) Close() error {
 }
 
 // siteError returns the error for a site.
-func (s *Selection) siteError(i int, err error) *SiteError {
+func (s *Selection) siteError(i int, err error) *follow.SiteError {
 	row := &s.sites.rows[i]
 	probe := &s.sites.probes[row.probe]
-	return &SiteError{path: s.opened.name, Provider: probe.provider, Name: probe.name,
+	return &follow.SiteError{Path: s.opened.name, Provider: probe.provider, Name: probe.name,
 		Location: row.location, Err: err}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -84,11 +85,11 @@ func TestSelectAmongTheSitesOfASelection(t *testing.T) {
 	qt.Check(t, qt.Equals(skipped, 1))
 
 	_, err = usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:no_nop")...)
-	qt.Check(t, qt.ErrorAs(err, new(*usdt.SiteError)))
+	qt.Check(t, qt.ErrorAs(err, new(*follow.SiteError)))
 	_, err = usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:twelve")...)
 	qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 	_, err = usdt.Select(usdt.Target{Selection: all, MaxSites: 10})
-	qt.Check(t, qt.ErrorAs(err, new(*usdt.LimitError)))
+	qt.Check(t, qt.ErrorAs(err, new(*follow.LimitError)))
 	_, err = usdt.Select(usdt.Target{Selection: all, PID: 1})
 	qt.Check(t, qt.ErrorMatches(err, ".* has its own PID: .*"))
 	_, err = usdt.Select(usdt.Target{Selection: all, Path: path})

@@ -16,6 +16,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/follow"
 )
 
 // A siteTable holds sites. Ten thousand of them, each a Site, would take 1.2 MB
@@ -183,7 +184,7 @@ func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
 		list.decoded = true
 		count += len(list.args)
 		if limit := argumentsPerSite * maxSites; limit > 0 && count > limit {
-			return tooMany(file.Name(), "different arguments", limit, count)
+			return follow.TooMany(file.Name(), "different arguments", limit, count)
 		}
 		if count > maxArguments {
 			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), maxArguments,

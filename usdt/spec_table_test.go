@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -82,9 +83,9 @@ func TestSpecTableWithoutRoom(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 
 		_, err = table.acquire(specsOf(2, 3, 3, 4, 5))
-		var full *LimitError
+		var full *follow.LimitError
 		qt.Assert(t, qt.ErrorAs(err, &full))
-		qt.Assert(t, qt.Equals(*full, LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+		qt.Assert(t, qt.Equals(*full, follow.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 			Capacity: 4, InUse: 2, Needed: 3}))
 		qt.Assert(t, qt.Equals(table.inUse(), 2))
 

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -269,7 +270,7 @@ func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
 	}
 	info, err := prog.Info()
 	if err != nil {
-		return nil, explain("asking the kernel for the program", err)
+		return nil, follow.Explain("asking the kernel for the program", err)
 	}
 	var found []*ebpf.ProgramSpec
 	for _, spec := range s.programs {

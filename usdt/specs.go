@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
@@ -87,7 +88,7 @@ func (t *specTable) enter(fresh []*sharedSpec) error {
 		return nil
 	}
 	if capacity := t.capacity(); len(t.used) > capacity {
-		return &LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+		return &follow.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 			Capacity: capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
 	}
 	for _, shared := range fresh {
@@ -113,13 +114,13 @@ func (t *specTable) write(specs []*sharedSpec) error {
 			return nil
 		}
 		if !errors.Is(err, ebpf.ErrNotSupported) {
-			return explain("writing the spec map", err)
+			return follow.Explain("writing the spec map", err)
 		}
 		t.oneByOne = true
 	}
 	for _, shared := range specs {
 		if err := t.specs.Put(shared.id, []byte(shared.spec)); err != nil {
-			return explain("writing the spec map", err)
+			return follow.Explain("writing the spec map", err)
 		}
 	}
 	return nil
@@ -210,7 +211,7 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 		}
 	}
 	if capacity := int(t.addresses.MaxEntries()); len(t.used)+len(needed) > capacity {
-		return &LimitError{Limit: "addresses", Option: "ManagerOptions.MaxSpecs",
+		return &follow.LimitError{Limit: "addresses", Option: "ManagerOptions.MaxSpecs",
 			Capacity: capacity, InUse: len(t.used), Needed: len(needed)}
 	}
 
@@ -219,7 +220,7 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 		if shared == nil {
 			if err := t.addresses.Put(w.address, w.spec); err != nil {
 				t.releaseLocked(wanted[:i])
-				return explain(fmt.Sprintf("writing address %#x into the address map", w.address),
+				return follow.Explain(fmt.Sprintf("writing address %#x into the address map", w.address),
 					err)
 			}
 			shared = &sharedAddress{spec: w.spec}
@@ -268,7 +269,7 @@ func (t *specTable) id() (ebpf.MapID, error) {
 	}
 	info, err := t.specs.Info()
 	if err != nil {
-		return 0, explain("asking the kernel for the spec map", err)
+		return 0, follow.Explain("asking the kernel for the spec map", err)
 	}
 	id, _ := info.ID()
 	return id, nil

@@ -58,7 +58,7 @@ type Target struct {
 	// needs CAP_SYS_PTRACE.
 	PID int
 
-	// MaxSites makes it an error, a [*LimitError], if more sites match. A site
+	// MaxSites makes it an error if more sites match. A site
 	// with a semaphore counts as eight, and so does a perf event. It also
 	// bounds the different arguments of the sites, to four times as many. 0
 	// means no limit but that on arguments which every file has, see [Select].

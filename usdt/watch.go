@@ -91,11 +91,10 @@ type WatchChanges struct {
 	// has returned, unless the Manager has detached everything. Their Close
 	// waits until that is done.
 	Detached []*Link
-	// Errors say which processes and files could not be read
-	// and which files could not be attached ([*WatchError]). They affect
-	// nothing else. A process that has exited meanwhile, or a file without
-	// probes for some of the programs, is no error. A retry that fails with the
-	// same text is not reported again.
+	// Errors say which processes and files could not be read, and which files
+	// could not be attached. They affect nothing else. A process that has
+	// exited meanwhile, or a file without probes for some of the programs, is
+	// no error. A retry that fails with the same text is not reported again.
 	Errors []error
 }
 
@@ -288,7 +287,7 @@ func (d *watchDriver) Detach(links []*Link) error { return sys.CloseTogether(lin
 // have room for what needs no more than they hold altogether, and are shared
 // out.
 func (d *watchDriver) Retry(err error) follow.When {
-	var full *LimitError
+	var full *follow.LimitError
 	switch {
 	case errors.As(err, &full) && full.Needed > full.Capacity:
 		return follow.Never
@@ -302,9 +301,9 @@ func (d *watchDriver) Retry(err error) follow.When {
 }
 
 func (d *watchDriver) Explain(n int, pair *procwatch.ProcessFile, err error) error {
-	failed := &WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
+	failed := &follow.WatchError{Path: pair.Path, Process: pair.Process, Err: follow.InWatch(err)}
 	if n != follow.WholeFile {
-		failed.program = d.names[n]
+		failed.Program = d.names[n]
 	}
 	return failed
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -216,7 +217,7 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
 					[]*ebpf.Program{c.Collect, c.Collect3})))
 				qt.Assert(t, qt.HasLen(told.Errors, 1))
-				var failed *usdt.WatchError
+				var failed *follow.WatchError
 				qt.Assert(t, qt.ErrorAs(told.Errors[0], &failed))
 				qt.Assert(t, qt.Equals(failed.Path, path))
 				qt.Assert(t, qt.Equals(failed.Process.PID, process.PID))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -61,7 +62,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 
 				found, other := testprog.Start(t, two), testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.Sync(found.PID)))
-				var full *usdt.LimitError
+				var full *follow.LimitError
 				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				// The one that the file was found in is not the one that it
 				// will be attached with.

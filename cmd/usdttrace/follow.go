@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -236,7 +237,7 @@ const maxTold = 10_000
 // warn says what could not be attached or scanned.
 func (f *follower) warn(err error) {
 	t := f.tracer
-	var failed *usdt.WatchError
+	var failed *follow.WatchError
 	var filtered *tracing.FilteredError
 	var unpaired *tracing.PairError
 	switch {

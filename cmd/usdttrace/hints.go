@@ -15,17 +15,17 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 // explain returns the text of an error as it is printed. For a missing
 // privilege it names that, and says how to run the command.
 func explain(err error) string {
-	var denied *usdt.PermissionError
+	var denied *follow.PermissionError
 	var filtered *tracing.FilteredError
 	switch {
 	case errors.As(err, &denied):
@@ -34,7 +34,7 @@ func explain(err error) string {
 		return filtered.Error()
 	}
 	text := err.Error()
-	var full *usdt.LimitError
+	var full *follow.LimitError
 	if errors.As(err, &full) {
 		for limit, option := range limitOptions {
 			if option == full.Option {
@@ -134,7 +134,7 @@ func missingCapabilities(have uint64) (missing []string) {
 
 // warnSkipped names the sites of a file that match but are not watched.
 func (t *tracer) warnSkipped(a interface {
-	Skipped() ([]*usdt.SiteError, int)
+	Skipped() ([]*follow.SiteError, int)
 }, file string) {
 	skipped, count := a.Skipped()
 	for _, site := range skipped {

@@ -4,7 +4,6 @@ package follow
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -75,33 +74,14 @@ func OrDefault(limit, usual int) int {
 	return limit
 }
 
-// A FullError says that a limit leaves no room for what is to be attached.
-type FullError struct {
-	Owner    string // "" if it is the limit on all
-	Capacity int
-	InUse    int
-	Needed   int
-
-	of resource
-}
+// limitsOption begins the names of the options that limit resources.
+const limitsOption = "Limits."
 
 // names of resources, and how options are called that limit them.
-var names = [resources]struct{ name, option string }{{"sites", "Sites"},
+var names = [resources]limitName{{"sites", "Sites"},
 	{"descriptors", "Descriptors"}}
 
-// Option returns what is full, and which option says so.
-func (e *FullError) Option() (limit, option string) {
-	of := names[e.of]
-	if e.Owner == "" {
-		return of.name, "Limits." + of.option
-	}
-	return of.name + " of " + e.Owner, "Limits.Owner" + of.option
-}
-
-func (e *FullError) Error() string {
-	return fmt.Sprintf("there is room for %d %s, %d are in use, and %d more are needed",
-		e.Capacity, names[e.of].name, e.InUse, e.Needed)
-}
+type limitName struct{ name, option string }
 
 // What the attaching of one owner may take of the time.
 const (
@@ -175,16 +155,19 @@ func (b *budget) account(owner string) *account {
 }
 
 // check returns an error if an owner may not have so much more.
-func (b *budget) check(owner string, more amounts) *FullError {
+func (b *budget) check(owner string, more amounts) *LimitError {
 	has := b.account(owner).has
 	for r := range resources {
 		if limit := b.ofOwner[r]; limit > 0 && has[r]+more[r] > limit {
-			return &FullError{Owner: owner, Capacity: limit, InUse: has[r], Needed: more[r], of: r}
+			return &LimitError{Limit: names[r].name + " of " + owner,
+				Option: limitsOption + "Owner" + names[r].option, Capacity: limit, InUse: has[r],
+				Needed: more[r]}
 		}
 	}
 	for r := range resources {
 		if limit := b.ofAll[r]; limit > 0 && b.total[r]+more[r] > limit {
-			return &FullError{Capacity: limit, InUse: b.total[r], Needed: more[r], of: r}
+			return &LimitError{Limit: names[r].name, Option: limitsOption + names[r].option,
+				Capacity: limit, InUse: b.total[r], Needed: more[r]}
 		}
 	}
 	return nil

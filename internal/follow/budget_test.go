@@ -20,10 +20,10 @@ func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
 	b.take(placeOf(1), "a", amounts{sites: 60})
 	b.take(placeOf(1), "a", amounts{sites: 40}) // another part of the same place
 	qt.Assert(t, qt.Equals(*b.check("a", amounts{sites: 1}),
-		FullError{Owner: "a", Capacity: 100, InUse: 100, Needed: 1}))
+		LimitError{Limit: "sites of a", Option: "Limits.OwnerSites", Capacity: 100, InUse: 100, Needed: 1}))
 	qt.Assert(t, qt.IsNil(b.check("b", amounts{sites: 50})))
 	qt.Assert(t, qt.Equals(*b.check("b", amounts{sites: 51}),
-		FullError{Capacity: 150, InUse: 100, Needed: 51}))
+		LimitError{Limit: "sites", Option: "Limits.Sites", Capacity: 150, InUse: 100, Needed: 51}))
 	b.give(placeOf(1))
 	b.give(placeOf(1))
 	qt.Assert(t, qt.IsNil(b.check("a", amounts{sites: 100})))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -138,8 +139,14 @@ func (f *Follower[F, A]) share(at target, needs amounts, r *round[A]) error {
 	if full != nil && f.makeRoom(r) {
 		full = f.budget.check(at.owner, needs)
 	}
-	for full != nil && full.Owner == "" {
-		if _, ok := f.takeAway(full.of, at.owner, full.Needed); !ok {
+	for full != nil {
+		of := slices.IndexFunc(names[:], func(limit limitName) bool {
+			return full.Option == limitsOption+limit.option // and not that on an owner
+		})
+		if of < 0 {
+			break
+		}
+		if _, ok := f.takeAway(resource(of), at.owner, full.Needed); !ok {
 			break
 		}
 		full = f.budget.check(at.owner, needs)
@@ -270,7 +277,7 @@ func (e *gaveWayError) Error() string {
 // isShare reports whether an error is for want of a share. Its text has numbers
 // that change all the time.
 func isShare(err error) bool {
-	var full *FullError
+	var full *LimitError
 	var gave *gaveWayError
-	return errors.As(err, &full) || errors.As(err, &gave)
+	return errors.As(err, &full) && strings.HasPrefix(full.Option, limitsOption) || errors.As(err, &gave)
 }

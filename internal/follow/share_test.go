@@ -33,7 +33,8 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	w.startOf(1000, 2, "b")
 	w.startOf(1001, 4, "d")
 	pass(t, f)
-	w.tells("+0 d", "!0 b 2: there is room for 10 sites, 6 are in use, and 5 more are needed")
+	w.tells("+0 d", "!0 b 2: there is room for 10 sites of /user.slice/user-1000.slice, "+
+		"6 are in use, and 5 more are needed: set Limits.OwnerSites to 11 or more")
 	w.startOf(1000, 3, "c")
 	pass(t, f)
 	w.tells("+0 c")
@@ -161,7 +162,8 @@ func TestFollowerSharesOutDescriptors(t *testing.T) {
 	w.tells("+0 greedy0", "+0 greedy1")
 	w.startOf(1000, 2, "greedy2")
 	pass(t, f)
-	w.tells("!0 greedy2 2: there is room for 60 descriptors, 60 are in use, and 1 more are needed")
+	w.tells("!0 greedy2 2: there is room for 60 descriptors of /user.slice/user-1000.slice, " +
+		"60 are in use, and 1 more are needed: set Limits.OwnerDescriptors to 61 or more")
 
 	w.startOf(1001, 3, "modest")
 	pass(t, f)

@@ -105,7 +105,8 @@ func TestFollowerKeepsRoomForACallThatGoesOn(t *testing.T) {
 		qt.Assert(t, qt.IsNil(f.SyncAll()))
 		w.startOf(1001, 2, "other")
 		qt.Assert(t, qt.IsNil(f.SyncAll()))
-		w.tells("!0 other 2: there is room for 12 sites, 10 are in use, and 5 more are needed")
+		w.tells("!0 other 2: there is room for 12 sites, 10 are in use, and 5 more are needed: " +
+			"set Limits.Sites to 15 or more")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		w.tells("+0 large")

@@ -129,8 +129,8 @@ func ParsePID[T string | []byte](name T) (int, bool) {
 	return int(v), true
 }
 
-// ReadStat reads and parses stat into buf, which is of [MaxStat] bytes and holds
-// the command afterwards.
+// ReadStat reads and parses stat into buf, which is of [MaxStat] bytes and
+// holds the command afterwards.
 func ReadStat(root string, pid int, buf []byte) (Stat, error) {
 	file, err := OpenRaw(Path(root, pid, "stat"))
 	if IsLack(err) {
