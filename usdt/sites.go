@@ -278,34 +278,21 @@ func attachable(file *elfnote.File) error {
 // for another. A kernel for arm64 runs 32-bit programs, but takes no uprobes in
 // them (arch_uprobe_analyze_insn).
 func attaches(kernel, program elf.Machine) bool {
-	switch {
-	case kernel == program:
-		return true
-	case kernel == elf.EM_X86_64:
-		return program == elf.EM_386
-	default:
-		return false
-	}
+	return kernel == program || kernel == elf.EM_X86_64 && program == elf.EM_386
 }
+
+// machines are those of 64-bit kernels, by GOARCH.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64,
+	"s390x": elf.EM_S390, "ppc64": elf.EM_PPC64, "ppc64le": elf.EM_PPC64,
+	"riscv64": elf.EM_RISCV, "loong64": elf.EM_LOONGARCH}
 
 // kernelMachine returns the machine of the kernel, which lays out the
 // registers.
 func kernelMachine() (elf.Machine, error) {
 	// A 64-bit program needs a kernel of its own machine. What uname says
 	// depends on the personality of the process.
-	switch runtime.GOARCH {
-	case "amd64":
-		return elf.EM_X86_64, nil
-	case "arm64":
-		return elf.EM_AARCH64, nil
-	case "s390x":
-		return elf.EM_S390, nil
-	case "ppc64", "ppc64le":
-		return elf.EM_PPC64, nil
-	case "riscv64":
-		return elf.EM_RISCV, nil
-	case "loong64":
-		return elf.EM_LOONGARCH, nil
+	if machine, ok := machines[runtime.GOARCH]; ok {
+		return machine, nil
 	}
 
 	// A 32-bit program may run on a kernel of either width.

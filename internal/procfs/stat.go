@@ -41,44 +41,23 @@ func parseStat(text []byte) (Stat, error) {
 	s.Command = text[open+1 : end]
 	rest := text[end+1:]
 
-	field := 2
-	for field < 28 {
-		for len(rest) > 0 && rest[0] == ' ' {
-			rest = rest[1:]
-		}
-		n := 0
-		for n < len(rest) && rest[n] != ' ' && rest[n] != '\n' {
-			n++
+	numbers := [...]*uint64{4: &s.Parent, 10: &s.MinorFaults, 12: &s.MajorFaults,
+		20: &s.Threads, 22: &s.StartTime, 23: &s.Size, 26: &s.StartCode, 28: &s.StartStack}
+	for field := 3; field < len(numbers); field++ {
+		rest = bytes.TrimLeft(rest, " ")
+		n := bytes.IndexAny(rest, " \n")
+		if n < 0 {
+			n = len(rest)
 		}
 		if n == 0 {
-			return Stat{}, fmt.Errorf("%w stat: ends after field %d of 28", ErrMalformed, field)
+			return Stat{}, fmt.Errorf("%w stat: ends after field %d of 28", ErrMalformed, field-1)
 		}
-		field++
 		word := rest[:n]
 		rest = rest[n:]
-
-		var into *uint64
-		switch field {
-		case 3:
+		if field == 3 {
 			s.State = word[0]
-		case 4:
-			into = &s.Parent
-		case 10:
-			into = &s.MinorFaults
-		case 12:
-			into = &s.MajorFaults
-		case 20:
-			into = &s.Threads
-		case 22:
-			into = &s.StartTime
-		case 23:
-			into = &s.Size
-		case 26:
-			into = &s.StartCode
-		case 28:
-			into = &s.StartStack
 		}
-		if into != nil {
+		if into := numbers[field]; into != nil {
 			value, ok := ParseDecimal(word)
 			if !ok {
 				return Stat{}, fmt.Errorf("%w stat: field %d is not a number", ErrMalformed, field)

@@ -3,6 +3,7 @@
 package procwatch
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"strings"
@@ -80,7 +81,7 @@ func FuzzLineReader(f *testing.F) {
 	f.Add("a\nb\n\nc", 3)
 	f.Add(strings.Repeat("x", 3*size)+"\ny", 100)
 	f.Fuzz(func(t *testing.T, text string, chunk int) {
-		lr := lineReader{buf: make([]byte, size)}
+		lr := lineReader{bufio.NewReaderSize(nil, size)}
 		lr.reset(&chunkReader{text, max(chunk, 1)})
 		want := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if text == "" {

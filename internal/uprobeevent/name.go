@@ -4,8 +4,6 @@ package uprobeevent
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 )
 
 // Group is the group of all events that this package defines, and their
@@ -28,18 +26,11 @@ func (o owner) name(n uint64) string {
 // parseName returns the owner of an event, and reports whether the name is one
 // that this package has given.
 func parseName(name string) (owner, bool) {
-	words := strings.Split(strings.TrimPrefix(name, "p"), "_")
-	if len(words) != 4 {
+	var o owner
+	var n uint64
+	if _, err := fmt.Sscanf(name, "p%d_%d_%d_%d", &o.pid, &o.startTime, &o.namespace, &n); err != nil {
 		return owner{}, false
 	}
-	var numbers [4]uint64
-	for i, word := range words {
-		var err error
-		if numbers[i], err = strconv.ParseUint(word, 10, 64); err != nil {
-			return owner{}, false
-		}
-	}
 	// PIDs have 22 bits (PID_MAX_LIMIT).
-	o := owner{pid: int(numbers[0] & (1<<30 - 1)), startTime: numbers[1], namespace: numbers[2]}
-	return o, o.pid > 0 && o.name(numbers[3]) == name
+	return o, o.pid > 0 && o.pid < 1<<30 && o.name(n) == name
 }
