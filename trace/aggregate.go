@@ -22,29 +22,25 @@ import (
 )
 
 // Aggregation says what to compute in the kernel over many hits, so that a busy
-// probe costs little more than being passed. [NewAggregator] makes of it what a
-// session computes.
-//
-// The zero Aggregation counts the hits of all probes.
+// probe costs little more than being passed. The zero Aggregation counts the
+// hits of all probes. See [NewAggregator].
 type Aggregation struct {
 	// Probes are the probes whose hits are aggregated; none stands for all
 	// probes of the session. Hits of probes without an argument that Value or
-	// By name are not aggregated. Hits at which such an argument cannot be read
-	// are counted in [Losses.Unreadable].
+	// By name are not aggregated, and those at which it cannot be read are
+	// counted in [Losses.Unreadable].
 	Probes []elfnote.Pattern
 
-	// Value is a term of the expression language that is a number, such as
-	// "arg2" or "arg2 & 0xfff". It is what Sum, Min, Max and Histogram are
-	// about.
+	// Value is a term that is a number, such as "arg2" or "arg2 & 0xfff", for
+	// Sum, Min, Max and Histogram.
 	Value string
 
-	// Latency, if set, has calls between two probes aggregated. The value is
-	// their time in nanoseconds, unless there is a Value: "duration" is that,
-	// and "start.arg1" an argument of the start. Then Probes are not used, and
-	// By and Where are about the hit that ends the call, but for "start.arg1",
-	// "start.sku" and "str(start.arg0)". Hits whose start was forgotten are
-	// counted in [Losses.Unreadable]. Aggregations with equal latencies share
-	// the measurement.
+	// Latency, if set, has calls between two probes aggregated; Probes are not
+	// used then. The value is their time in nanoseconds, unless there is a
+	// Value: "duration" is that, and "start.arg1" an argument of the start. By
+	// and Where are about the hit that ends the call, but for "start.arg1" or
+	// "str(start.arg0)". Hits whose start was forgotten are counted in
+	// [Losses.Unreadable]. Equal latencies share the measurement.
 	Latency *Latency
 
 	// By are the keys. There is a row for each combination of their values. A
@@ -52,11 +48,9 @@ type Aggregation struct {
 	// no limit, or 128 with Normalize), "comm", "pid", "tid", "uid", "gid",
 	// "cpu", "cgroup", "container" (see SessionOptions.Containers), "probe",
 	// "provider", "site", "cookie" or "stack" (the user stack, with the process
-	// whose addresses it has). There can be 15 keys, of 320 bytes together.
-	//
-	// The name of an argument that SessionOptions.Definitions say is a text
-	// stands for the text: "query" is "str(query)". It is an error if they say
-	// so of only some of the Probes that have an argument of that name.
+	// whose addresses it has). There can be 15 keys, of 320 bytes together. The
+	// name of an argument that SessionOptions.Definitions say is a text stands
+	// for the text; it is an error if they say so of only some of the Probes.
 	By []string
 
 	// Where is a condition like SessionOptions.Filter, for this aggregation
@@ -64,17 +58,16 @@ type Aggregation struct {
 	Where string
 
 	// Normalize changes the texts of keys such as "str(arg0)". Texts that
-	// become equal share a row: "WHERE id = 17" and "WHERE id = 18" can become
-	// "WHERE id = ?". It is called while texts are taken from the kernel, never
-	// by two goroutines at the same time.
+	// become equal share a row, as "id = 17" and "id = 18" when both become "id
+	// = ?". It is never called by two goroutines at the same time.
 	Normalize func(text string) string
 
-	// Sum, Min and Max of the values are kept for each row beside the count.
-	// Averages follow from the sum, see [Row.Average]. A sum that needs more
-	// than 64 bits is a [Float] if there is a Histogram. Without one, what
-	// comes between two snapshots is added up modulo 2^64. Floats are added up
-	// as floats of 64 bits; of those that are infinite or not a number the hits
-	// are counted in [Losses.Unreadable]. They have no Histogram.
+	// Sum, Min and Max of the values are kept for each row beside the count. A
+	// sum that needs more than 64 bits is a [Float] if there is a Histogram.
+	// Without one, what comes between two snapshots is added up modulo 2^64.
+	// Floats are added up as floats of 64 bits, but hits whose value is
+	// infinite or not a number are counted in [Losses.Unreadable]. Floats have
+	// no Histogram.
 	Sum, Min, Max bool
 
 	// Histogram, if set, distributes the values over buckets, with a count and
@@ -84,49 +77,41 @@ type Aggregation struct {
 	// MaxKeys is how many rows there can be; 0 stands for 16,384. If there are
 	// more keys, those with the fewest hits are added up in [Snapshot.Other]:
 	// the total is always exact, and frequent keys have a row. [Row.Partial]
-	// tells rows that may have had more hits.
+	// tells rows that may have had more hits. Rows are shared out between
+	// containers, or users where there are none: those that have the most lose
+	// rows first.
 	//
-	// Rows are shared out between containers, or users where there are none. A
-	// row belongs to the one whose hit has made it. Rows of those that have the
-	// most are added up, until all of these have the same number. So one that
-	// makes up keys without end leaves others their rows.
-	//
-	// The kernel has room for half as many keys, or for 4096 if that is more,
-	// and for 65,536 at most. The session takes them from there before the room
-	// is filled. If it is filled all the same, there is a reserve of a quarter
-	// of it, and each container or user can have a ninth of that. With a
-	// histogram each bucket of a row is a key of its own there. A key takes 24
-	// to 40 bytes for each processor, and its own size twice. If "stack" is a
-	// key the kernel has room for as many different stacks between two
-	// snapshots, and each takes two kilobytes more. It keeps one of those with
-	// the same hash; the others are [Unavailable].
+	// The kernel has room for half as many keys, but for 4096 at least and
+	// 65,536 at most. The session takes them from there before the room is
+	// filled. If it is filled all the same, there is a reserve of a quarter of
+	// it, of which a container or user can have a ninth. Each bucket of a
+	// histogram is a key of its own there. A key takes 24 to 40 bytes for each
+	// processor, and its own size twice; stacks take two kilobytes more. Of
+	// stacks with the same hash the kernel keeps one; the others are
+	// [Unavailable].
 	MaxKeys int
 }
 
 // Histogram says how values are distributed over buckets. The zero value means
-// exponential buckets, as OpenTelemetry defines them. Their number does not
-// depend on the values: each quantile is known with the same precision, see
-// [Row.Quantile].
+// exponential buckets, as OpenTelemetry defines them, which know each quantile
+// with the same precision, see [Row.Quantile].
 type Histogram struct {
 	// PerDoubling is how many exponential buckets there are from a number to
-	// its double: 1, 2, 4, 8 or 16. 0 stands for 8, which is a scale of 3: a
-	// bucket's upper bound is 9.05 % above its lower bound.
+	// its double: 1, 2, 4, 8 or 16. 0 stands for 8, a scale of 3: a bucket's
+	// upper bound is 9.05 % above its lower bound.
 	PerDoubling int
 
-	// Unit, if it is set, is what values are divided by: the indices of
-	// exponential buckets are those of the quotients, exactly. A thousand
-	// million makes nanoseconds seconds.
+	// Unit, if set, is what values are divided by: the exponential buckets are
+	// exactly those of the quotients. 1e9 makes nanoseconds seconds.
 	Unit uint64
 
-	// Limits, if there are any, end the buckets: the first one has values up to
-	// the first limit, the last one what is greater than the last limit. A
-	// bucket of negative and other values is two. They ascend, and there are
-	// 160 at most.
+	// Limits, if there are any, end the buckets, the last of which has what is
+	// greater than the last limit. A bucket of negative and other values is
+	// two. Limits ascend, and there are 160 at most.
 	Limits []int64
 
-	// Step, if it is set, is the width of a bucket from Low up to High. What is
-	// less than Low has a bucket, and so has what is not less than High. Step
-	// must divide the distance from Low to High.
+	// Step, if set, is the width of a bucket from Low up to High, and divides
+	// the distance between them. What lies outside has two buckets more.
 	Low, High int64
 	Step      uint64
 }
@@ -139,14 +124,14 @@ type Aggregator struct {
 }
 
 // NewAggregator returns an Aggregator to be put into
-// [SessionOptions.Aggregators]. What is wrong with the definition is an error
-// of [New] and [Open].
+// [SessionOptions.Aggregators]. [New] returns what is wrong with the
+// definition.
 func NewAggregator(definition Aggregation) *Aggregator {
 	return &Aggregator{definition: definition}
 }
 
-// aggregation is an Aggregation with its expressions parsed, its maps, and what
-// has been taken from these.
+// aggregation is a parsed Aggregation with its maps, and what has been taken
+// from these.
 type aggregation struct {
 	bpfgen.Aggregation
 	session   *Session
@@ -194,16 +179,15 @@ const (
 	defaultMaxKeys = 16_384
 	defaultKeyText = 64
 
-	// defaultNormalizedText is more: texts that differ before the place where
-	// they are cut are equal up to there when they are normalized, but one may
-	// be cut later than the other.
+	// defaultNormalizedText is more: texts that differ only after they were cut
+	// should be cut after what makes them equal.
 	defaultNormalizedText = 128
 
 	// maxEntries keeps a mistyped number from taking all memory: the kernel
 	// allocates maps when they are created.
 	maxEntries = 1 << 24
 
-	// minRoom and maxRoom bound how many keys the kernel's maps have room for:
+	// minRoom and maxRoom bound the keys that the kernel's maps have room for:
 	// they must not fill before they are read, and take memory for each
 	// processor.
 	minRoom = 4096

@@ -27,15 +27,13 @@ type Event struct {
 	// Time is the time of the hit by the wall clock. It is computed from
 	// Monotonic.
 	Time time.Time
-	// Monotonic is the time of the hit by the kernel's CLOCK_MONOTONIC: since
-	// boot, without suspensions. In a time namespace it is the time of the
-	// initial one.
+	// Monotonic is the time of the hit by CLOCK_MONOTONIC of the initial time
+	// namespace: since boot, without suspensions.
 	Monotonic time.Duration
 
 	// PID and TID are the numbers of the process and the thread in the PID
-	// namespace of the tracing process. They are 0 for processes of another PID
-	// namespace, such as those of containers, unless the tracing process is in
-	// the initial namespace, which numbers all processes.
+	// namespace of the tracing process. They are 0 for processes that it does
+	// not number, such as the host's if it is in a container.
 	PID, TID int
 	// Command is the name of the thread, at most 15 bytes. The bytes are
 	// arbitrary: escape them before they reach a terminal.
@@ -43,17 +41,14 @@ type Event struct {
 	// CPU is the number of the processor.
 	CPU int
 
-	// CgroupID is the ID of the control group of the process in the hierarchy
-	// of version 2, if SessionOptions.Containers is set: the inode of its
-	// directory below /sys/fs/cgroup.
+	// CgroupID is the ID of the control group in the hierarchy of version 2,
+	// the inode of its directory, if SessionOptions.Containers is set.
 	CgroupID uint64
 
-	// Weight is the number of hits that the event stands for: itself and, if
-	// SessionOptions.SampleEvery or SampleRate is set, the hits on its
-	// processor before it that became no event. Otherwise it is 1. The weights
-	// add up to all hits but those after the last event of each processor: to
-	// estimate how many hits have some property, add up the weights of the
-	// events that have it.
+	// Weight is the number of hits that the event stands for: itself and, with
+	// SessionOptions.SampleEvery or SampleRate, the hits on its processor
+	// before it that became no event. To estimate how many hits have some
+	// property, add up the weights of the events that have it.
 	Weight uint64
 
 	// Probe is PROVIDER:NAME. Names are arbitrary bytes: escape them before
@@ -65,38 +60,35 @@ type Event struct {
 	// Args are all arguments of the probe.
 	Args []Value
 
-	// Start is the hit that began what this one ends, if SessionOptions.Spans
-	// asks for it, and otherwise nil. It has a Stack only with
-	// SessionOptions.StartStacks, and its CPU is -1. If there were too many
-	// calls at once to keep what it had, its arguments are Unreadable, and its
-	// TID is 0 if it may have been of another thread.
+	// Start is the hit that began what this one ends, with
+	// SessionOptions.Spans, and otherwise nil. It has a Stack only with
+	// StartStacks, and its CPU is -1. If there were too many calls at once to
+	// keep what it had, its arguments are Unreadable, and its TID is 0 if it
+	// may have been of another thread.
 	Start *Event
 	// Duration is the time since Start.
 	Duration time.Duration
-	// Failed says that Site does not end what Start began as usual: it is a
-	// probe that the [elfnote.PairPattern] has for calls that fail.
+	// Failed: the call has ended at a probe that the [elfnote.PairPattern] has
+	// for calls that fail.
 	Failed bool
 
 	call *elfnote.Pair // see Pair; nil for a pair of probes
 
-	// Stack is the user stack, the innermost address first, if
-	// SessionOptions.StackDepth asks for it. It is empty if the kernel could
-	// not walk it.
+	// Stack is the user stack, the innermost address first, with
+	// SessionOptions.StackDepth. It is empty if the kernel could not walk it.
 	Stack []uint64
 
-	// Registers and StackCopy are set if SessionOptions.StackCopy asks for
-	// them. StackCopy is the memory of the user stack from the stack pointer
-	// up. It ends early, and may be empty, where the stack ends or memory is
-	// paged out.
+	// Registers and StackCopy, the memory of the user stack from the stack
+	// pointer up, are set with SessionOptions.StackCopy. The copy ends early,
+	// and may be empty, where the stack ends or memory is paged out.
 	Registers proc.Registers
 	StackCopy []byte
 }
 
 // Pair returns the pair of probes of a call, without their sites. Its Done is
 // the probe that ends such calls as usual, also of one that has failed. Of a
-// [providers.Call] the names are NAME__start and NAME__done, which no probe
-// needs to have: its String is PROVIDER:NAME. It is the zero value for an event
-// without a Start.
+// [providers.Call] the names are NAME__start and NAME__done, whether or not
+// there are such probes. It is the zero value for an event without a Start.
 func (e *Event) Pair() (pair elfnote.Pair) {
 	switch {
 	case e.Start == nil:
@@ -152,12 +144,10 @@ const (
 	clockTries     = 5
 )
 
-// Events iterates over the hits, in the order in which they were recorded.
-// Breaking out of the loop loses nothing: a later iteration goes on there.
-// There can be one iteration at a time.
-//
-// Each event is the caller's own, to keep or to pass on. With
-// [SessionOptions.ReuseEvents] an event is valid until the next one only.
+// Events iterates over the hits, in the order in which they were recorded, by
+// one iteration at a time. Breaking out of the loop loses nothing: a later
+// iteration goes on there. Each event is the caller's own, unless
+// [SessionOptions.ReuseEvents] is set.
 //
 // The iteration ends without an error when the context is done (what has been
 // sent by then waits for the next iteration), after [Session.Detach] when all
@@ -165,13 +155,12 @@ const (
 // fast to read all of them, some more may come after the context is done.
 //
 // An error comes without an event. A [LostError] says that events were lost;
-// the iteration goes on. Other errors end it: the session has
-// SessionOptions.NoEvents set, another iteration is going on, or the ring
-// buffer cannot be read.
+// the iteration goes on. Other errors end it: the session has NoEvents set,
+// another iteration is going on, or the ring buffer cannot be read.
 //
 // The sites of a closed [Attachment] are kept until its last events have been
 // read. So where attachments come and go, the events should be read, or
-// SessionOptions.NoEvents be set.
+// NoEvents be set.
 func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		if s.reader == nil {
@@ -373,8 +362,7 @@ func (r *reading) setClock() {
 }
 
 // clocks are a moment by the monotonic clock of the initial time namespace, by
-// which BPF programs measure, and how far the wall clock is ahead of it, in
-// nanoseconds.
+// which BPF programs measure, and how far the wall clock is ahead of it (ns).
 type clocks struct {
 	monotonic time.Duration
 	wall      int64

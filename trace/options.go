@@ -21,93 +21,85 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// SessionOptions are the options of a session. Nil, or the zero value, is the
-// common case: every hit becomes an event, with every field that is cheap to
-// collect.
+// SessionOptions are the options of a session. With the zero value every hit
+// becomes an event, with all that is cheap to collect.
 type SessionOptions struct {
-	// Mode is how programs are attached. ModeAuto takes the best mode that the
+	// Mode is how programs are attached. ModeAuto takes the best that the
 	// kernel supports. In ModeSingleIPMap each site gets a program of its own,
-	// so a session does not have the limits that package usdt has there:
-	// libraries can be traced in every process.
+	// so libraries can be traced in every process, unlike with package usdt.
 	Mode usdt.Mode
 
-	// Filter is a condition on hits. The kernel evaluates it, and hits for
-	// which it is false cost no more. With Spans and Aggregation.Latency it is
-	// a condition on the hit that ends a call. The documentation of the package
-	// describes the language. Empty means every hit.
+	// Filter is a condition on hits, in the language that the documentation of
+	// the package describes. The kernel evaluates it. With Spans and
+	// Aggregation.Latency it is about the hit that ends a call. Empty means
+	// every hit.
 	Filter string
 
 	// Family, if set, is a process: only hits of this one and of its
-	// descendants count, also in aggregations. The kernel follows forks, so
-	// that a child is hit from its first instruction on, if what it runs is
-	// attached: attach for all processes, that is to PID 0, or Watch without
-	// PerProcess. Family needs the initial PID namespace, and a kernel with
-	// BTF.
+	// descendants count. The kernel follows forks, so a child is hit from its
+	// first instruction on, if what it runs is attached: attach for all
+	// processes, or Watch without PerProcess. Family needs the initial PID
+	// namespace, and a kernel with BTF.
 	Family int
 
 	// Captures say which arguments are pointers, and what to read there.
 	Captures []Capture
 
-	// Definitions say what the arguments of probes mean: expressions and
+	// Definitions say what the arguments of probes mean. Expressions and
 	// captures can use the names that arguments have there, such as "query" for
-	// "arg0", and [Site.Definition] returns them. It must not be changed while
-	// the session is open. Nil knows no names; see [providers.Builtin].
+	// "arg0", and [Site.Definition] returns them. They must not be changed
+	// while the session is open. See [providers.Builtin].
 	Definitions *providers.Definitions
 
 	// Texts is how many bytes are read at most of each argument that is a text
-	// by its definition, up to 32,768; 0 reads none. An argument for which
-	// there is a Capture is read as that says.
+	// by its definition and has no Capture, up to 32,768; 0 reads none.
 	Texts int
 
 	// Spans, if there are any, make the session send an event for each call
 	// between two probes, at its end, in place of an event for each hit:
 	// [Event.Duration] and [Event.Start] are set. Filter is a condition on the
-	// call then, such as duration > 5ms: other calls are not sent. Captures are
-	// read where they are valid, also at the start. Stacks are those of the
-	// end, and with StartStacks those of the start, too.
+	// call then, such as duration > 5ms. Captures are read where they are
+	// valid, also at the start. Stacks are those of the end.
 	Spans []Latency
 
-	// StartStacks makes the starts of Spans have what StackDepth and StackCopy
-	// ask for: Event.Start.Stack, Registers and StackCopy. Each start pays for
-	// that, also where the Filter lets no event of the call through. With
-	// StackCopy, the kernel keeps as much for up to 1024 calls.
+	// StartStacks makes the starts of Spans, too, have what StackDepth and
+	// StackCopy ask for. Each start pays for that, whatever the Filter says of
+	// the call. With StackCopy, the kernel keeps as much for up to 1024 calls.
 	StartStacks bool
 
 	// StackDepth is how many addresses of the user stack an event has at most,
-	// up to 127; 0 for no stack. The kernel walks the stack by frame pointers.
-	// On s390x it does so from Linux 6.7 on, and stacks are empty before.
+	// up to 127; 0 for no stack. The kernel walks the stack by frame pointers
+	// (on s390x from Linux 6.7 on; stacks are empty before).
 	StackDepth int
 
 	// StackCopy is how many bytes of the user stack an event has at most, from
-	// the stack pointer up, together with the registers; 0 for none. It can be
-	// up to 65,536 and is rounded up to a multiple of 4096. From them a stack
-	// can be unwound as debuggers do it, without frame pointers. Each event
-	// takes that much room in the ring buffer, and 4096 bytes more, however
-	// short the stack is: set RingSize, too. The copy ends at a page that is
-	// not in memory. It takes about half a microsecond for every 4096 bytes,
-	// and as long again if it ends early. It is supported on x86-64, arm64,
-	// riscv64 and s390x; on other machines Attach fails.
+	// the stack pointer up, together with the registers: what debuggers need to
+	// unwind it without frame pointers. It can be up to 65,536 and is rounded
+	// up to a multiple of 4096; 0 for none. Each event takes that much room in
+	// the ring buffer, and 4096 bytes more, however short the stack is: set
+	// RingSize, too. The copy ends at a page that is not in memory. It takes
+	// about half a microsecond for every 4096 bytes. Attach fails on machines
+	// other than x86-64, arm64, riscv64 and s390x.
 	StackCopy int
 
 	// SampleEvery makes about one in that many hits an event, and SampleRate at
-	// most that many a second on each processor, spread over the second: an
-	// eighth of them can come at once. 0 is every hit. Where hits are more
-	// costly to collect than to count, as with stacks, this bounds what they
+	// most that many a second on each processor, an eighth of which can come at
+	// once. 0 is every hit. That bounds what costly events, as with stacks,
 	// cost the traced program. The hits are chosen at random, after the Filter,
 	// and Event.Weight is the number of hits that an event stands for.
-	// What aggregators compute is of all hits. Losses.NotSampled counts the
-	// hits that became no event. At most one of the two can be set, up to 2^30.
+	// Aggregators see all hits. Losses.NotSampled counts the hits that became
+	// no event. At most one of the two can be set, up to 2^30.
 	SampleEvery, SampleRate int
 
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
 	// events, which saves 60 to 80 ns at each hit.
 	ArgumentsOnly bool
 
-	// Containers names the key "container" of aggregations: it is
-	// [container.Cgroups.Name] of the control group. Conditions can compare
+	// Containers gives the key "container" of aggregations its values,
+	// [container.Cgroups.Name], and sets Event.CgroupID. Conditions can compare
 	// with it, too: container == "4c01db" is about the control groups that
-	// [container.Cgroups.IDs] returns when the session is made. Events have a
-	// CgroupID then. The caller closes it after the session.
+	// [container.Cgroups.IDs] returns when the session is made. The caller
+	// closes it after the session.
 	Containers *container.Cgroups
 
 	// RingSize is the size of the ring buffer in bytes, rounded up to a power
@@ -116,35 +108,31 @@ type SessionOptions struct {
 
 	// ShareRing keeps the last quarter of the ring buffer for containers and
 	// users that have put little into it lately, so that one that passes its
-	// probes all the time leaves room for the events of others.
-	// [Session.LossesByOwner] names those whose events were lost. It costs some
-	// 5 ns at each hit, and a quarter of the room that one owner alone would
-	// have.
+	// probes all the time leaves room for others. [Session.LossesByOwner] names
+	// those whose events were lost. It costs some 5 ns at each hit.
 	ShareRing bool
 
-	// Delay is how long an event may wait until it is delivered, if events come
-	// too seldom to fill a quarter of the ring buffer. It spares the traced
-	// program waking the reader at each hit, which costs more than all else. 0
-	// delivers each event at once.
+	// Delay is how long an event may wait until it is delivered, if the events
+	// do not fill a quarter of the ring buffer. It spares the traced program
+	// waking the reader at each hit, which costs more than all else. 0 delivers
+	// each event at once.
 	Delay time.Duration
 
 	// ReuseEvents makes Session.Events deliver the same Event again and again,
-	// one for each kind of site, so that an event takes no new memory. An
-	// event, and all that its slices and values refer to, is then valid until
-	// the next one comes, and must not be changed.
+	// so that an event takes no new memory. An event, and all that it refers
+	// to, is then valid until the next one comes, and must not be changed.
 	ReuseEvents bool
 
 	// Aggregators are what the session computes in the kernel over many hits.
 	Aggregators []*Aggregator
 
 	// NoEvents is for a session that only aggregates: no hit becomes an event,
-	// and there is no ring buffer. Sites that no aggregation is about are not
-	// attached then.
+	// and sites that no aggregation is about are not attached.
 	NoEvents bool
 
 	// Statistics makes the kernel measure how often and how long its BPF
-	// programs run, as long as the session is open. It measures all BPF
-	// programs of the machine, which costs about 20 ns for each run.
+	// programs run while the session is open: all programs of the machine,
+	// which costs about 20 ns for each run.
 	Statistics bool
 }
 
@@ -309,24 +297,24 @@ type Capture struct {
 
 	// Arg is the argument, named as in expressions: "arg0", or "query" if
 	// SessionOptions.Definitions call it so. It can be a variable of the
-	// program, as "global.debug_query_string": events then have its value as
-	// one more argument, after those of the probe. Nothing is read where it
-	// does not have the size of a pointer, or is a floating point number.
+	// program, as "global.debug_query_string", whose value events then have as
+	// one more argument. Nothing is read where it does not have the size of a
+	// pointer, or is a floating point number.
 	Arg string
 
 	// Bytes says that the argument points to bytes, not to a text. That matters
 	// for Value.String, and if there is no Length.
 	Bytes bool
 
-	// Length is the argument that says how many bytes there are, such as
-	// "arg1". If it is negative at a hit, nothing is read. Without Length a
-	// text ends before its first zero byte, and there are Max bytes.
+	// Length is the argument with the number of bytes, such as "arg1". If it is
+	// negative at a hit, nothing is read. Without Length a text ends before its
+	// first zero byte, and there are Max bytes.
 	Length string
 
 	// Max is how many bytes are read at most, from 1 to 32,768; 0 stands for
 	// 128. Each event takes that much room in the ring buffer, however short
-	// the text is. An argument of kind [Bytes] is no pointer, and of its
-	// Capture only Max is used.
+	// the text is. Of the Capture of an argument of kind [Bytes] only Max is
+	// used.
 	Max int
 }
 

@@ -24,19 +24,18 @@ type Snapshot struct {
 	// By names the keys, as Aggregation.By does.
 	By []string
 
-	// Rows are sorted by their count, the greatest first, and rows with equal
-	// counts by their keys. Without keys there is one row, or none if there was
-	// no hit.
+	// Rows are sorted by their count, the greatest first, then by their keys.
+	// Without keys there is one row, or none if there was no hit.
 	Rows []Row
 
 	// Other has the hits of all keys that have no row, because there are more
-	// keys than Aggregation.MaxKeys: those with the fewest hits. It has no
-	// Keys. The rows and Other together are all hits.
+	// than Aggregation.MaxKeys: those with the fewest hits. It has no Keys. The
+	// rows and Other together are all hits.
 	Other Row
 
 	// Overflow is how many hits of Other came while the kernel had no room for
-	// keys, because more new keys came than could be taken from it. They may be
-	// of keys that have a row.
+	// keys, because new keys came too fast. They may be of keys that have a
+	// row.
 	Overflow uint64
 }
 
@@ -48,16 +47,15 @@ type Row struct {
 	Keys []Value
 
 	// Stack is set if "stack" is a key: the addresses, the innermost first. The
-	// key's value is then the process whose addresses they are, and present if
-	// the kernel could walk the stack.
+	// key's value is then the process, present if the kernel could walk the
+	// stack.
 	Stack []uint64
 
 	// Count is the number of hits.
 	Count uint64
 
-	// Partial means that there may have been more hits: earlier ones, or some
-	// among others, are in Snapshot.Other. It is set only if there were more
-	// keys than Aggregation.MaxKeys, or than the kernel had room for.
+	// Partial means that other hits of the keys may be in Snapshot.Other: there
+	// were more keys than Aggregation.MaxKeys, or than the kernel had room for.
 	Partial bool
 
 	// Sum, Min and Max are present if the aggregation keeps them. A histogram
@@ -84,20 +82,18 @@ type Bucket struct {
 }
 
 // Snapshot returns what has been computed since the session was made, or since
-// the last [Aggregator.Take].
+// the last [Aggregator.Take]. It works until the session is closed; then it
+// returns os.ErrClosed.
 //
 // With keys, and with minima or maxima, a hit is in a snapshot as a whole or
-// not at all. It takes some milliseconds, in which the kernel waits until no
-// program is at work on what is read. Otherwise a hit that happens at the same
-// moment may be in the count and not yet in the sum.
-//
-// Snapshot works until the session is closed; then it returns os.ErrClosed.
+// not at all, and the kernel takes some milliseconds for it. Otherwise a hit
+// that happens at the same moment may be in the count and not yet in the sum.
 func (a *Aggregator) Snapshot() (*Snapshot, error) { return a.read(false) }
 
 // Take returns what [Aggregator.Snapshot] does, and begins again: each hit is
 // in one of the snapshots that Take returns, and there is room for other keys.
-// Minima and maxima of what came while the kernel had no room for keys, see
-// [Snapshot.Overflow], are those since the session was made.
+// Minima and maxima of [Snapshot.Overflow] are those since the session was
+// made.
 func (a *Aggregator) Take() (*Snapshot, error) { return a.read(true) }
 
 func (a *Aggregator) read(anew bool) (*Snapshot, error) {
@@ -222,14 +218,13 @@ func (r *Row) Average() float64 {
 }
 
 // Quantile returns a number near the value that the given part of all hits does
-// not exceed: near the median for 0.5, near the greatest value for 1. It
-// returns NaN if there is no histogram or no hit.
+// not exceed: near the median for 0.5, near the greatest value for 1. It is NaN
+// if there is no histogram or no hit.
 //
-// With exponential buckets, the result differs from that value, which is one of
-// the hits', by at most 4.34 % of the value: for other numbers of buckets by
-// 33.4 % (1), 17.2 % (2), 8.7 % (4) or 2.17 % (16). With a Step it differs by
-// at most half of it, unless the value is outside of Low and High: then the
-// result is the nearer of these. Where Min and Max are kept, it is between
+// With exponential buckets, the result differs from the value of a hit by at
+// most 4.34 % of it: for other numbers of buckets by 33.4 % (1), 17.2 % (2),
+// 8.7 % (4) or 2.17 % (16). With a Step it differs by at most half of it, but
+// is never outside of Low and High. Where Min and Max are kept, it is between
 // them.
 func (r *Row) Quantile(q float64) float64 {
 	buckets := r.Histogram(0)
@@ -308,11 +303,9 @@ func presence(v Value) float64 {
 
 // Merge returns a snapshot in which rows with the same key are one: their
 // counts, sums and histograms are added, and the least minimum and the greatest
-// maximum are kept. Keys, stack and site are those of one of these rows. The
-// function must not change the row.
-//
-// It is for stacks: those of different processes have different addresses, and
-// stack.Symbolizer.Key is equal where they are of the same places.
+// maximum are kept. It is for stacks: those of different processes have
+// different addresses, and stack.Symbolizer.Key is equal where they are of the
+// same places. The function must not change the row.
 func (s *Snapshot) Merge(key func(*Row) string) *Snapshot {
 	merged := *s
 	merged.Rows = nil

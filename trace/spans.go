@@ -23,47 +23,43 @@ import (
 // Latency says which probes start and end a call whose time is measured.
 //
 // An end belongs to the last start of the same pair, in the same thread, that
-// has no end yet, so calls can be nested. Up to 64 calls of a pair can be going
-// on at once in a thread; of more the outermost are forgotten. A call may be
-// left without its end, as by an exception. The end of the call around it is
-// then not taken for its own where the stack pointer tells the two apart (on
-// x86-64, arm64, riscv64 and s390x, if a pair's probes are in one function).
-// [Losses] counts the starts and ends that are not measured. Each different
-// Latency of a session takes 13 MB of kernel memory, and 200 kB for each
-// processor.
+// has no end yet, so calls can be nested, up to 64 of a pair; of more the
+// outermost are forgotten. A call may be left without its end, as by an
+// exception. The end of the call around it is then not taken for its own where
+// the stack pointer tells the two apart (on x86-64, arm64, riscv64 and s390x,
+// if a pair's probes are in one function). [Losses] counts the starts and ends
+// that are not measured. Each different Latency of a session takes 13 MB of
+// kernel memory, and 200 kB for each processor.
 //
 // There is room for the calls of 8,192 threads, or of other things that By
-// names, in all processes together. If there are more, those that have been
-// idle for longest are forgotten, of all users. When their calls end they
-// are counted in Losses.Unmatched. So an untrusted process that starts calls
-// without end can hide those of others, but makes no time wrong.
+// names, in all processes together. Of more, those that have been idle for
+// longest are forgotten, and the ends of their calls counted in
+// Losses.Unmatched. So an untrusted process can hide the calls of others, but
+// makes no time wrong.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured on its own,
-	// and the probes that end a call that fails: see [Event.Failed]. The
-	// session must watch both probes of a pair. If the pattern is START..DONE,
-	// names both providers and has no wildcards, the two can be in different
-	// files, or attached one after the other. Otherwise one attachment has to
-	// have both.
+	// and the probes that end a call that fails: see [Event.Failed]. One
+	// attachment has to have both probes of a pair, unless the pattern is
+	// START..DONE, names both providers and has no wildcards.
 	//
 	// It can also be the name of a [providers.Call] that
 	// SessionOptions.Definitions have, such as postgresql:statement, which
-	// several probes start and end. [providers.Definitions.Patterns] selects
-	// these. The arguments of the start are those of the call then.
+	// several probes, those of [providers.Definitions.Patterns], start and end.
+	// The arguments of the start are those of the call then.
 	Pair elfnote.PairPattern
 
 	// By is what an end has in common with its start: a term that is a number.
-	// Empty stands for "tid", the same thread. An argument such as "arg0" can
-	// say what is started and ended, within the process. A call without an end
-	// may then be taken for one of a later process with the same PID. DoneBy is
-	// the term at the end, if it is another one there than at the start.
+	// Empty stands for "tid", the same thread. An argument such as "arg0" is
+	// compared within the process; a call without an end may then be taken for
+	// one of a later process with the same PID. DoneBy is the term at the end,
+	// if it is another one there.
 	By, DoneBy string
 }
 
 const (
 	// maxCallers is the number of threads, or of other things that starts and
-	// ends are matched by, that have calls of a pair going on. If there are
-	// more, those that have been idle for longest are forgotten. The kernel
-	// allocates 1.5 kB for each.
+	// ends are matched by, with calls of a pair going on. The kernel allocates
+	// 1.5 kB for each.
 	maxCallers = 8192
 
 	// maxSaved is the number of calls whose starts are kept at once, unless
@@ -74,8 +70,8 @@ const (
 
 	// heldBack is how many free entries of such a map each processor may keep
 	// for itself (LOCAL_FREE_TARGET of the kernel before Linux 6.16). Without
-	// room for these a large machine forgets calls that are going on while most
-	// of the map is free.
+	// room for these a large machine forgets calls while most of the map is
+	// free.
 	heldBack = 128
 
 	// savedArguments is the room for the arguments of a start that is kept.
