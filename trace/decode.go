@@ -234,25 +234,10 @@ func forgotten(start *Event, of *events) {
 // newEvent returns an event with room for its arguments. Most probes have few,
 // and then event and arguments are one allocation.
 func newEvent(args int) *Event {
-	switch {
-	case args <= 2:
-		b := new(struct {
-			Event
-			args [2]Value
-		})
-		b.Args = b.args[:0]
-		return &b.Event
-	case args <= 4:
+	if args <= 4 {
 		b := new(struct {
 			Event
 			args [4]Value
-		})
-		b.Args = b.args[:0]
-		return &b.Event
-	case args <= 8:
-		b := new(struct {
-			Event
-			args [8]Value
 		})
 		b.Args = b.args[:0]
 		return &b.Event

@@ -176,20 +176,20 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 			return
 		}
 		cancel := context.AfterFunc(ctx, func() {
-			s.memory.interrupt()
+			s.memory.interrupted.Store(true)
 			// It fails only if the reader is closed, and then the loop ends
 			// anyway.
 			_ = s.reader.Flush()
 		})
 		defer cancel()
-		r := &reading{Session: s, yield: yield, ctx: ctx}
-		if s.memory.use() {
-			r.memory = s.memory
-			defer func() {
-				r.decoder.settle()
-				r.memory.done()
-			}()
+		if !s.memory.use() {
+			return
 		}
+		r := &reading{Session: s, yield: yield, ctx: ctx, memory: s.memory}
+		defer func() {
+			r.decoder.settle()
+			r.memory.done()
+		}()
 		r.setClock()
 		r.loop()
 	}
@@ -200,7 +200,7 @@ type reading struct {
 	*Session
 	yield   func(*Event, error) bool
 	ctx     context.Context
-	memory  *ringMemory // nil where there is none
+	memory  *ringMemory
 	record  ringbuf.Record
 	checked time.Time // when losses were asked for
 	clocks  time.Time // when the clocks were compared
@@ -218,50 +218,22 @@ func (r *reading) loop() {
 	}
 }
 
-// wait waits for an event and hands it on. Where there is no memory to read it
-// does so with all that follow. It reports whether to go on.
+// wait waits for an event and hands it on. It reports whether to go on.
 func (r *reading) wait() bool {
-	for {
-		err := r.reader.ReadInto(&r.record)
-		switch {
-		case err == nil:
-			if r.memory != nil {
-				r.memory.skip()
-				return r.hand(r.record.RawSample)
-			}
-			if !r.hand(r.record.RawSample) {
-				return false
-			}
-			if r.record.Remaining > 0 {
-				continue
-			}
-			r.freeSites()
-			return true
-		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ringbuf.ErrFlushed):
-			if r.memory != nil {
-				r.memory.skip() // it may have gone past discarded records
-			} else {
-				r.freeSites()
-			}
-			return true
-		case errors.Is(err, os.ErrClosed):
-			return false
-		default:
-			r.yield(nil, err)
-			return false
-		}
+	err := r.reader.ReadInto(&r.record)
+	switch {
+	case err == nil:
+		r.memory.skip()
+		event, err := r.decoder.decode(r.record.RawSample)
+		r.unasked = true
+		return r.yield(event, err) && r.ctx.Err() == nil
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ringbuf.ErrFlushed):
+		r.memory.skip() // it may have gone past discarded records
+		return true
+	case !errors.Is(err, os.ErrClosed):
+		r.yield(nil, err)
 	}
-}
-
-// hand hands on the event of a record. It reports whether to go on.
-func (r *reading) hand(record []byte) bool {
-	event, err := r.decoder.decode(record)
-	r.unasked = true
-	if !r.yield(event, err) || r.ctx.Err() != nil {
-		return false
-	}
-	r.count++
-	return r.count%eventsPerCheck != 0 || r.check()
+	return false
 }
 
 // check does what is done from time to time while events come. It reports
@@ -419,12 +391,9 @@ func (s *Session) countOf(c bpfgen.Counter) func() (uint64, error) {
 }
 
 const (
-	// eventsPerCheck is how many events are read before the clock is read,
-	// while there are more to read.
-	eventsPerCheck = 1024
-
-	// bytesPerCheck is as much in bytes, of events that have hardly any.
-	bytesPerCheck = 16 * eventsPerCheck
+	// bytesPerCheck is what is read before the clock is read, while there is
+	// more to read: a thousand events that have hardly any bytes.
+	bytesPerCheck = 16 << 10
 
 	// eventsOneByOne is how many events are read, once some have come, with a
 	// look at the context after each. If there are more, many of them wait.
@@ -435,9 +404,6 @@ const (
 // reports whether to go on.
 func (r *reading) readMemory() bool {
 	m := r.memory
-	if m == nil {
-		return true
-	}
 	r.count, r.lookAt = 0, 0
 	for m.refill() {
 		r.unasked = true

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -150,20 +151,6 @@ const (
 	maxStackCopy = 64 << 10
 )
 
-// ringSize returns the size of the ring buffer as the kernel wants it: a power
-// of two, and whole pages.
-func (o *SessionOptions) ringSize() (int, error) {
-	size := o.RingSize
-	if size == 0 {
-		size = defaultRingSize
-	}
-	if size < 0 || size > maxRingSize {
-		return 0, notBetween("RingSize", size, 0, maxRingSize)
-	}
-	size = max(size, os.Getpagesize())
-	return 1 << bits.Len(uint(size-1)), nil
-}
-
 // names returns which names of arguments expressions can use.
 func (o *SessionOptions) names() expr.Names {
 	if o.Definitions == nil {
@@ -218,16 +205,6 @@ func (o *SessionOptions) calls() iter.Seq[providers.Call] {
 	}
 }
 
-// definition returns what is known of a probe.
-func definition(
-	d *providers.Definitions, provider, name string, arguments int,
-) (providers.Probe, bool) {
-	if d == nil {
-		return providers.Probe{}, false
-	}
-	return d.Probe(provider, name, arguments)
-}
-
 // plan returns what to generate code for, but for the descriptors of the maps.
 func (o *SessionOptions) plan(
 	containers expr.Containers, captures *captures,
@@ -239,21 +216,24 @@ func (o *SessionOptions) plan(
 			return nil, optionError("Filter", err)
 		}
 	}
-	size, err := o.ringSize()
-	if err != nil {
-		return nil, err
+	size := cmp.Or(o.RingSize, defaultRingSize)
+	for _, number := range []struct {
+		field         string
+		value, atMost int
+	}{
+		{"RingSize", size, maxRingSize}, {"StackDepth", o.StackDepth, maxStackDepth},
+		{"StackCopy", o.StackCopy, maxStackCopy}, {"SampleEvery", o.SampleEvery, maxSampling},
+		{"SampleRate", o.SampleRate, maxSampling},
+	} {
+		if number.value < 0 || number.value > number.atMost {
+			return nil, notBetween(number.field, number.value, 0, number.atMost)
+		}
 	}
+	// The kernel wants a power of two, and whole pages.
+	size = 1 << bits.Len(uint(max(size, os.Getpagesize())-1))
 	switch {
 	case o.Family < 0:
 		return nil, optionError("Family", fmt.Errorf("%d is no process", o.Family))
-	case o.StackDepth < 0 || o.StackDepth > maxStackDepth:
-		return nil, notBetween("StackDepth", o.StackDepth, 0, maxStackDepth)
-	case o.StackCopy < 0 || o.StackCopy > maxStackCopy:
-		return nil, notBetween("StackCopy", o.StackCopy, 0, maxStackCopy)
-	case o.SampleEvery < 0 || o.SampleEvery > maxSampling:
-		return nil, notBetween("SampleEvery", o.SampleEvery, 0, maxSampling)
-	case o.SampleRate < 0 || o.SampleRate > maxSampling:
-		return nil, notBetween("SampleRate", o.SampleRate, 0, maxSampling)
 	case o.SampleEvery > 0 && o.SampleRate > 0:
 		return nil, optionError("SampleRate", errors.New("SampleRate and SampleEvery exclude each other"))
 	case o.NoEvents && o.SampleEvery+o.SampleRate > 0:

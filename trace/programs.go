@@ -123,9 +123,10 @@ func (s *Session) generate(
 				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w",
 					maxArguments, elfnote.ErrTooLarge)
 			}
-			if probe, ok := definition(s.opts.Definitions, found.Provider, found.Name,
-				len(found.Args)); ok {
-				site.definition = &probe
+			if d := s.opts.Definitions; d != nil {
+				if probe, ok := d.Probe(found.Provider, found.Name, len(found.Args)); ok {
+					site.definition = &probe
+				}
 			}
 			site.own = len(found.Args)
 			if call != nil {

@@ -51,9 +51,6 @@ const (
 const reportEvery = 8
 
 func newRingMemory(ring *ebpf.Map) (*ringMemory, error) {
-	if unsafe.Sizeof(uintptr(0)) != 8 {
-		return nil, errors.ErrUnsupported // positions have four bytes there
-	}
 	page, size := os.Getpagesize(), int(ring.MaxEntries())
 	consumer, err := unix.Mmap(ring.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -70,12 +67,8 @@ func newRingMemory(ring *ebpf.Map) (*ringMemory, error) {
 	}, nil
 }
 
-// use keeps the memory until done. It reports whether there is memory, which
-// nil has not.
+// use keeps the memory until done. It reports whether it has not ended.
 func (m *ringMemory) use() bool {
-	if m == nil {
-		return false
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ended.Load() {
@@ -95,7 +88,7 @@ func (m *ringMemory) done() {
 	m.unmap()
 }
 
-// end ends all reading.
+// end ends all reading. nil has nothing to end.
 func (m *ringMemory) end() {
 	if m == nil {
 		return
@@ -106,13 +99,6 @@ func (m *ringMemory) end() {
 		m.unmap()
 	}
 	m.interrupted.Store(true)
-}
-
-// interrupt has the reader check whether it must end.
-func (m *ringMemory) interrupt() {
-	if m != nil {
-		m.interrupted.Store(true)
-	}
 }
 
 func (m *ringMemory) unmap() {

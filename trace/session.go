@@ -62,7 +62,7 @@ type Session struct {
 
 	reading  sync.Mutex // held by the iteration over events
 	reader   *ringbuf.Reader
-	memory   *ringMemory // of the ring buffer; nil where it cannot be mapped
+	memory   *ringMemory // of the ring buffer
 	decoder  *decoder
 	reported uint64      // losses that iterations have reported
 	leaving  []*Site     // retired before the ring buffer was last seen empty
@@ -454,7 +454,9 @@ func (s *Session) createMaps() (err error) {
 	if s.reader, err = ringbuf.NewReader(s.ring); err != nil {
 		return explain("reading the ring buffer", err)
 	}
-	s.memory, _ = newRingMemory(s.ring) // without it the reader reads all
+	if s.memory, err = newRingMemory(s.ring); err != nil {
+		return explain("mapping the ring buffer", err)
+	}
 	s.decoder = newDecoder(&s.sites, s.opts.ReuseEvents)
 	return nil
 }

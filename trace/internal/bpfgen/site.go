@@ -338,23 +338,18 @@ func (p *Plan) bind(site *Site) (*Plan, *Site) {
 		return p, site
 	}
 	bound := *p
-	bound.Filter = site.bind(p.Filter)
+	bound.Filter = p.Filter.Clone()
 	latencies := make(map[*Latency]*Latency, len(p.Latencies))
 	bound.Latencies = make([]*Latency, len(p.Latencies))
 	for i, l := range p.Latencies {
 		here := *l
-		here.Start, here.Done = site.bindTerm(l.Start), site.bindTerm(l.Done)
-		here.Conditions = make([]StartCondition, len(l.Conditions))
-		for j, c := range l.Conditions {
-			here.Conditions[j] = StartCondition{site.bind(c.Node), c.Negated}
+		here.Conditions = slices.Clone(l.Conditions)
+		for j := range here.Conditions {
+			here.Conditions[j].Node = l.Conditions[j].Node.Clone()
 		}
-		here.Values = slices.Clone(l.Values)
-		for j := range here.Values {
-			here.Values[j].Term = site.bindTerm(l.Values[j].Term)
-		}
-		here.If = make([]*expr.Node, len(l.If))
-		for j, node := range l.If {
-			here.If[j] = site.bind(node)
+		here.Values, here.If = slices.Clone(l.Values), slices.Clone(l.If)
+		for j := range here.If {
+			here.If[j] = l.If[j].Clone()
 		}
 		bound.Latencies[i], latencies[l] = &here, &here
 	}
@@ -367,32 +362,21 @@ func (p *Plan) bind(site *Site) (*Plan, *Site) {
 	bound.Aggregations = make([]*Aggregation, len(p.Aggregations))
 	for i, a := range p.Aggregations {
 		here := *a
-		here.Where = site.bind(a.Where)
-		here.Latency = latencies[a.Latency]
-		here.Keys = make([]expr.Term, len(a.Keys))
-		for j, key := range a.Keys {
-			if here.Keys[j] = key; !key.Start {
-				here.Keys[j] = site.bindTerm(key)
-			}
-		}
-		if a.Value != nil && !a.Value.Start {
-			value := site.bindTerm(*a.Value)
+		here.Where, here.Latency = a.Where.Clone(), latencies[a.Latency]
+		here.Keys = slices.Clone(a.Keys)
+		if a.Value != nil {
+			value := *a.Value
 			here.Value = &value
 		}
 		bound.Aggregations[i] = &here
 	}
+	bound.Terms(func(t *expr.Term) { *t = site.bindTerm(*t) })
 	return &bound, &boundSite
 }
 
-// bind returns a condition with the site's arguments in place of their names.
-func (s *Site) bind(node *expr.Node) *expr.Node {
-	bound := node.Bind(s.Argument)
-	bound.Walk(func(t *expr.Term) { *t = s.bindTerm(*t) })
-	return bound
-}
-
-// bindTerm is bind for a term. A text whose length is known to be in another
-// argument has no zero byte at its end.
+// bindTerm returns a term with the site's arguments in place of their names. A
+// text whose length is known to be in another argument has no zero byte at its
+// end.
 func (s *Site) bindTerm(t expr.Term) expr.Term {
 	own := len(s.Args) - s.Globals
 	if t.Name == "" && t.Index >= own {

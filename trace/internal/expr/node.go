@@ -119,19 +119,17 @@ func (t *Term) Global() (symbol string, ok bool) { return strings.CutPrefix(t.Na
 // at a site Bind puts the argument's number in its place.
 const Unbound = maxIndex + 1
 
-// Bind returns the condition with the arguments that index finds by their
-// names. The others stay unbound.
-func (n *Node) Bind(index func(name string) (int, bool)) *Node {
+// Clone returns a copy of the condition.
+func (n *Node) Clone() *Node {
 	if n == nil {
 		return nil
 	}
-	bound := *n
-	bound.Nodes = make([]*Node, len(n.Nodes))
+	c := *n
+	c.Nodes = make([]*Node, len(n.Nodes))
 	for i, child := range n.Nodes {
-		bound.Nodes[i] = child.Bind(index)
+		c.Nodes[i] = child.Clone()
 	}
-	bound.Left, bound.Right = n.Left.Bind(index), n.Right.Bind(index)
-	return &bound
+	return &c
 }
 
 // Walk calls f for all terms.
@@ -148,7 +146,8 @@ func (n *Node) Walk(f func(*Term)) {
 	}
 }
 
-// Bind is Node.Bind of a term.
+// Bind returns the term with the arguments that index finds by their names. The
+// others stay unbound.
 func (t Term) Bind(index func(name string) (int, bool)) Term {
 	if i, ok := index(t.Name); ok && t.Name != "" {
 		t.Index = i
