@@ -62,35 +62,29 @@ func (f *Follower[F, A]) open(at target, r *round[A]) (file F, ok bool) {
 }
 
 func (f *Follower[F, A]) openOnce(at target) (F, error) {
-	type result struct {
-		file F
-		err  error
-	}
-	got := &result{}
-	open := func() { got.file, got.err = f.driver.Open(at.pair) }
-	err := f.call(&call[A]{target: at, part: WholeFile, patience: f.blocked.shorten(f.patience),
-		turn: f.turn, do: open, late: func(r *round[A]) {
+	var file F
+	var failed error
+	err := f.call(&call[A]{target: at, part: WholeFile,
+		do: func() { file, failed = f.driver.Open(at.pair) },
+		late: func(r *round[A]) {
 			switch _, opened := f.files[at.File]; {
-			case got.err != nil:
-				f.fail(WholeFile, at, got.err, r)
+			case failed != nil:
+				f.fail(WholeFile, at, failed, r)
 			case opened || !f.isWanted(at):
-				f.driver.Release(got.file)
+				f.driver.Release(file)
 			default:
-				f.files[at.File] = got.file
+				f.files[at.File] = file
 				f.attach([]target{at}, r)
 			}
 		}})
 	if err != nil {
-		return *new(F), err
+		return *new(F), err // the call may still set the others
 	}
-	return got.file, got.err
+	return file, failed
 }
 
 func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
-	if f.isStopped() || f.isAttached(part, at.Place) {
-		return
-	}
-	if f.mustWait(part, at) {
+	if f.isStopped() || f.isAttached(part, at.Place) || f.mustWait(part, at) {
 		return
 	}
 	needs := f.needs(attempt{at.Place, part}, file)
@@ -102,7 +96,7 @@ func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
 	if f.lacksRoom(err) && f.makeRoom(r) {
 		attached, ok, err = f.attachOnce(part, file, at)
 	}
-	for f.lacksShare(err) {
+	for err != nil && f.driver.Retry(err) == WithShare {
 		if done, _ := f.takeAway(sites, at.owner, needs[sites]); !done {
 			break // it is tried again when that is done
 		}
@@ -117,45 +111,30 @@ func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
 }
 
 func (f *Follower[F, A]) attachOnce(part int, file F, at target) (A, bool, error) {
-	type result struct {
-		attached A
-		ok       bool
-		err      error
-	}
-	got := &result{}
-	needs := f.needs(attempt{at.Place, part}, file)
-	err := f.call(&call[A]{target: at, part: part, needs: needs, turn: f.turn,
-		patience: f.blocked.shorten(f.patience), do: func() {
-			got.attached, got.ok, got.err = f.driver.Attach(part, file, at.pair, at.Process.PID)
-		}, late: func(r *round[A]) {
+	var attached A
+	var ok bool
+	var failed error
+	err := f.call(&call[A]{target: at, part: part, needs: f.needs(attempt{at.Place, part}, file),
+		do: func() { attached, ok, failed = f.driver.Attach(part, file, at.pair, at.Process.PID) },
+		late: func(r *round[A]) {
 			switch {
-			case got.err != nil:
-				f.fail(part, at, got.err, r)
-			case got.ok && (f.isAttached(part, at.Place) || !f.isWanted(at)):
-				r.unwanted = append(r.unwanted, got.attached)
-			case got.ok:
-				f.add(part, at, file, got.attached, r)
+			case failed != nil:
+				f.fail(part, at, failed, r)
+			case ok && (f.isAttached(part, at.Place) || !f.isWanted(at)):
+				r.unwanted = append(r.unwanted, attached)
+			case ok:
+				f.add(part, at, file, attached, r)
 			}
 		}})
 	if err != nil {
-		return *new(A), false, err
+		return *new(A), false, err // the call may still set the others
 	}
-	return got.attached, got.ok, got.err
+	return attached, ok, failed
 }
 
 func (f *Follower[F, A]) isAttached(part int, place Place) bool {
 	parts := f.attached[place]
 	return parts != nil && parts[part] != nil
-}
-
-func (f *Follower[F, A]) add(part int, at target, file F, attached A, r *round[A]) {
-	f.addTo(at.Place, part, &attachment[A]{
-		attached: attached,
-		mappings: at.pair.Mappings,
-		pair:     at.pair,
-		owner:    at.owner,
-		sites:    f.driver.Sites(part, file),
-	}, r)
 }
 
 // needs returns what it takes to attach a part of a file. How many descriptors
@@ -170,16 +149,18 @@ func (f *Follower[F, A]) needs(what attempt, file F) amounts {
 	return needs
 }
 
-func (f *Follower[F, A]) addTo(place Place, part int, a *attachment[A], r *round[A]) {
-	f.budget.take(place, a.owner,
-		amounts{sites: a.sites, descriptors: f.driver.Descriptors(a.attached)})
+func (f *Follower[F, A]) add(part int, at target, file F, attached A, r *round[A]) {
+	a := &attachment[A]{attached: attached, mappings: at.pair.Mappings, pair: at.pair,
+		owner: at.owner, sites: f.driver.Sites(part, file)}
+	f.budget.take(at.Place, a.owner,
+		amounts{sites: a.sites, descriptors: f.driver.Descriptors(attached)})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.attached[place] == nil {
-		f.attached[place] = make([]*attachment[A], f.opts.Parts)
+	if f.attached[at.Place] == nil {
+		f.attached[at.Place] = make([]*attachment[A], f.opts.Parts)
 	}
-	f.attached[place][part] = a
-	r.Attached = append(r.Attached, a.attached)
+	f.attached[at.Place][part] = a
+	r.Attached = append(r.Attached, attached)
 }
 
 func (f *Follower[F, A]) lacksRoom(err error) bool {

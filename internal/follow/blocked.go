@@ -17,9 +17,8 @@ import (
 const maxBlocked = 256
 
 // patience is how long it may take to open or to attach a file, if that is
-// spent with waiting, before the others are attached without it. The kernel
-// waits for some 10 ms by itself, and longer where others attach and detach at
-// the same moment.
+// spent with waiting, before the others are attached. The kernel waits for some
+// 10 ms, and longer where others attach and detach.
 const patience = 500 * time.Millisecond
 
 // turn is how long a call may take, waiting or not, before others have their
@@ -30,7 +29,7 @@ const turn = 100 * time.Millisecond
 // call that goes on. libjvm, which has the most of real files, has 750.
 const fewSites = 1000
 
-// blocked are calls of a driver that have not returned and were left behind.
+// blocked are calls of a driver that have not returned and were abandoned.
 type blocked struct {
 	fairness.Blocked
 	files map[procwatch.FileID]int // how many calls for each
@@ -38,9 +37,9 @@ type blocked struct {
 	inRound int
 }
 
-// shorten returns how long a call may wait. Each that has been left behind in
-// the same round halves the time of the next ones: where one blocks on purpose,
-// there may be many.
+// shorten returns how long a call may wait. Each that was abandoned in the same
+// round halves the time of the next ones: where one blocks on purpose, there
+// may be many.
 func (b *blocked) shorten(patience time.Duration) time.Duration {
 	const most = 3
 	return patience >> min(b.inRound, most)
@@ -64,13 +63,9 @@ func (b *blocked) add(file procwatch.FileID, owner string, more int) {
 // A call is what is asked of the driver.
 type call[A any] struct {
 	target
-	part     int
-	needs    amounts
-	patience time.Duration
-	// turn is how long the caller waits for a call that uses the processor, 0
-	// for as long as it takes.
-	turn time.Duration
-	do   func()
+	part  int
+	needs amounts
+	do    func()
 	// late is called with the lock held if do returns later than the caller.
 	late func(*round[A])
 
@@ -86,8 +81,9 @@ func (f *Follower[F, A]) call(c *call[A]) error {
 	}
 	began := time.Now()
 	defer func() { f.budget.spend(c.owner, time.Now(), time.Since(began)) }()
+	patience := f.blocked.shorten(f.patience)
 	do := func() bool {
-		return deadline.One(context.Background(), c.patience, c.do, func() {
+		return deadline.One(context.Background(), patience, c.do, func() {
 			f.following.Lock()
 			defer f.following.Unlock()
 			f.blocked.add(c.File, c.owner, -1)
@@ -103,12 +99,12 @@ func (f *Follower[F, A]) call(c *call[A]) error {
 		})
 	}
 	returned := true
-	if c.turn == 0 || f.running.Load() == 0 { // the caller of SyncAll waits for all of it
+	if f.running.Load() == 0 { // the caller of SyncAll waits for all of it
 		returned = do()
 	} else {
 		done := make(chan bool, 1)
 		go func() { done <- do() }()
-		timer := time.NewTimer(c.turn)
+		timer := time.NewTimer(f.turn)
 		defer timer.Stop()
 		select {
 		case returned = <-done:

@@ -87,33 +87,27 @@ const minimumWait = 50 * time.Millisecond
 // come before another one's single one. In each turn, owners that have taken
 // the least time lately come first.
 func (b *budget) inTurn(targets []target, now time.Time) []target {
-	nth, of := make([]int, len(targets)), make(map[string]int)
+	type turn struct {
+		target
+		nth   int           // of its owner's
+		spent time.Duration // by its owner
+	}
+	turns, of := make([]turn, len(targets)), make(map[string]int)
 	for i, at := range targets {
-		nth[i] = of[at.owner]
+		turns[i] = turn{target: at, nth: of[at.owner]}
+		if a := b.owners[at.owner]; a != nil {
+			turns[i].spent = a.time.Taken(b.rate(now), now)
+		}
 		of[at.owner]++
 	}
-	if len(of) < 2 {
-		return targets
-	}
-	order := make([]int, len(targets))
-	for i := range order {
-		order[i] = i
-	}
-	spent := make(map[string]time.Duration, len(of))
-	for owner := range of {
-		if a := b.owners[owner]; a != nil {
-			spent[owner] = a.time.Taken(b.rate(now), now)
-		}
-	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		return cmp.Or(cmp.Compare(nth[x], nth[y]),
-			cmp.Compare(spent[targets[x].owner], spent[targets[y].owner]))
+	slices.SortStableFunc(turns, func(x, y turn) int {
+		return cmp.Or(cmp.Compare(x.nth, y.nth), cmp.Compare(x.spent, y.spent))
 	})
-	turns := make([]target, len(targets))
-	for i, n := range order {
-		turns[i] = targets[n]
+	sorted := make([]target, len(targets))
+	for i := range turns {
+		sorted[i] = turns[i].target
 	}
-	return turns
+	return sorted
 }
 
 // mustWait reports whether a target waits, because attaching for its owner has
@@ -140,6 +134,7 @@ func (f *Follower[F, A]) share(at target, needs amounts, r *round[A]) error {
 		full = f.budget.check(at.owner, needs)
 	}
 	for full != nil {
+<<<<<<< HEAD
 		of := slices.IndexFunc(names[:], func(limit limitName) bool {
 			return full.Option == limitsOption+limit.option // and not that on an owner
 		})
@@ -148,11 +143,15 @@ func (f *Follower[F, A]) share(at target, needs amounts, r *round[A]) error {
 		}
 		if _, ok := f.takeAway(resource(of), at.owner, full.Needed); !ok {
 			break
+=======
+		if full.Owner != "" {
+			return full
+		}
+		if _, ok := f.takeAway(full.of, at.owner, full.Needed); !ok {
+			return full
+>>>>>>> 9e4389d (follow: a call knows its patience; results without a struct of their own)
 		}
 		full = f.budget.check(at.owner, needs)
-	}
-	if full != nil {
-		return full
 	}
 	return nil
 }
@@ -218,10 +217,6 @@ func (f *Follower[F, A]) isOverShare(at target, r *round[A]) bool {
 		again.needs = failed.needs
 	}
 	return true
-}
-
-func (f *Follower[F, A]) lacksShare(err error) bool {
-	return err != nil && f.driver.Retry(err) == WithShare
 }
 
 // when says when an error may be over.
