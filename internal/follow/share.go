@@ -134,22 +134,14 @@ func (f *Follower[F, A]) share(at target, needs amounts, r *round[A]) error {
 		full = f.budget.check(at.owner, needs)
 	}
 	for full != nil {
-<<<<<<< HEAD
 		of := slices.IndexFunc(names[:], func(limit limitName) bool {
 			return full.Option == limitsOption+limit.option // and not that on an owner
 		})
 		if of < 0 {
-			break
+			return full
 		}
 		if _, ok := f.takeAway(resource(of), at.owner, full.Needed); !ok {
-			break
-=======
-		if full.Owner != "" {
 			return full
-		}
-		if _, ok := f.takeAway(full.of, at.owner, full.Needed); !ok {
-			return full
->>>>>>> 9e4389d (follow: a call knows its patience; results without a struct of their own)
 		}
 		full = f.budget.check(at.owner, needs)
 	}
