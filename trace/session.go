@@ -376,7 +376,7 @@ func (s *Session) allWatches() []*Watch {
 
 func (s *Session) errClosed() error { return sys.ClosedError("session") }
 
-// newMap makes a map, which is closed with the session. what names it in errors.
+// newMap makes a map that is closed with the session. what names it in errors.
 func (s *Session) newMap(what string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(spec)
 	if err != nil {

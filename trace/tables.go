@@ -92,8 +92,8 @@ func (a *aggregation) create(s *Session, maps string, number int) (err error) {
 			return err
 		}
 		a.tally.emptied, a.spare.emptied = true, true
-		// cilium/ebpf makes a third map, from which the kernel takes what kind
-		// of map the others are. A hash table's size is not of that (Linux 5.10,
+		// cilium/ebpf makes a third map, to tell the kernel what kind of map
+		// the others are. A hash table's size is not of that (Linux 5.10,
 		// 134fede4eecf), and to make room for all keys takes milliseconds.
 		kind := spec.Copy()
 		if kind.Type == ebpf.PerCPUHash {

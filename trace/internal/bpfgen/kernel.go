@@ -121,8 +121,8 @@ func lookUp(a *argcode.Assembler, fd, key int, none argcode.Label) {
 
 func (f *fetcher) lookUp(fd, key int, none argcode.Label) { lookUp(f.Assembler, fd, key, none) }
 
-// lookUpOrAdd is lookUp that adds an element, with the value on the stack, where
-// there is none. It goes to none if there is no room.
+// lookUpOrAdd is lookUp that adds an element, with the value on the stack,
+// where there is none. It goes to none if there is no room.
 func (f *fetcher) lookUpOrAdd(fd, key, value int, none argcode.Label) {
 	found := f.Label()
 	element(f.Assembler, fd, key)
