@@ -162,7 +162,7 @@ generate:
 	$(GO) generate ./...
 
 .PHONY: renderer
-renderer: graph := stack/internal/flamegraph
+renderer: graph := stack/flamegraph
 renderer:
 	build=$$(mktemp -d) && trap 'rm -rf $$build' EXIT && \
 		cp $(graph)/package.json $(graph)/renderer.entry.js $$build && cd $$build && \

@@ -17,7 +17,6 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/internal/symbolname"
-	"github.com/gousdt/gousdt/stack/internal/flamegraph"
 )
 
 // ValueType names what is counted, and its unit: "count", "nanoseconds",
@@ -243,32 +242,6 @@ func (p *Profile) WriteFolded(w io.Writer) error {
 		fmt.Fprintf(out, "%s %d\n", line, lines[line])
 	}
 	return out.Flush()
-}
-
-// WriteFlameGraph writes the profile as a page of HTML: a flame graph that can
-// be searched and zoomed. The page needs nothing else, no network either. What
-// it shows is what WriteFolded writes.
-func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
-	graph := &flamegraph.Graph{Title: valid(title), Root: flamegraph.Node{Name: "all"}}
-	if n := len(p.types); n > 0 {
-		graph.Type, graph.Unit = valid(p.types[n-1].Type), valid(p.types[n-1].Unit)
-	}
-	if p.Period > 0 {
-		graph.Note = fmt.Sprintf("sampled, 1 in %d %s", p.Period, valid(p.PeriodType.Type))
-	}
-	for _, s := range p.samples {
-		value := s.last()
-		if value <= 0 {
-			continue
-		}
-		node := &graph.Root
-		node.Value += value
-		for _, name := range s.names() {
-			node = node.Child(name)
-			node.Value += value
-		}
-	}
-	return graph.Write(w)
 }
 
 // last returns the value that is shown unless another one is asked for.

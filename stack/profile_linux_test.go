@@ -124,9 +124,9 @@ func TestFlameGraphs(t *testing.T) {
 	data, _, _ = strings.Cut(data, "</script>")
 	qt.Check(t,
 		qt.Equals(data,
-			`{"title":"a \u003ctitle>","type":"arg0","unit":"bytes","note":"","root":{"name":"all","value":40,"children":[`+
+			`{"title":"a \u003ctitle\u003e","type":"arg0","unit":"bytes","note":"","root":{"name":"all","value":40,"children":[`+
 				`{"name":"main","value":33,"children":[{"name":"main","value":33}]},`+
-				`{"name":"comm=\u003c/script>:?","value":7,"children":[{"name":"[unknown]","value":7,"children":[{"name":"main","value":7}]}]}]}}`))
+				`{"name":"comm=\u003c/script\u003e:?","value":7,"children":[{"name":"[unknown]","value":7,"children":[{"name":"main","value":7}]}]}]}}`))
 	for _, mark := range []string{"RENDERER", "PROFILE"} {
 		qt.Check(t, qt.Not(qt.StringContains(page.String(), mark)))
 	}

@@ -11,11 +11,11 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/testschema"
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 func TestJSONIsAsTheSchemaSays(t *testing.T) {
-	schema := testschema.Load(t, "usdtlist")
+	schema := testprog.LoadSchema(t, "usdtlist")
 	for _, args := range [][]string{
 		{"testdata/odd"},
 		{"testdata/shop-s390x", "testdata/missing", "testdata/none"},

@@ -21,7 +21,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/internal/testschema"
 )
 
 // runDeadline is how long one run of usdttrace may take: an emulated or busy
@@ -225,7 +224,7 @@ type frame struct {
 // and returns those of one kind.
 func (r result) objects(kind string) []object {
 	r.t.Helper()
-	schema := testschema.Load(r.t, "usdttrace")
+	schema := testprog.LoadSchema(r.t, "usdttrace")
 	var all []object
 	for _, line := range r.ok() {
 		schema.Check(r.t, []byte(line))

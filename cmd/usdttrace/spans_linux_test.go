@@ -15,7 +15,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/internal/testschema"
 )
 
 func TestSlowCallsArePrinted(t *testing.T) {
@@ -57,7 +56,7 @@ func TestPairsAreListed(t *testing.T) {
 		qt.Matches(lines[2], `gousdt_calls:\w+ +gousdt_calls:\w+__start +gousdt_calls:\w+__done`))
 	qt.Check(t, qt.HasLen(lines, 2+6))
 	for _, line := range start(t, "--json", "--pairs", path).wait().ok() {
-		testschema.Load(t, "usdttrace").Check(t, []byte(line))
+		testprog.LoadSchema(t, "usdttrace").Check(t, []byte(line))
 	}
 	result := start(t, "--pairs", path, "gousdt_calls:l*").wait()
 	qt.Check(t, qt.HasLen(result.ok(), 3))
@@ -87,7 +86,7 @@ func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 		"gousdt_calls:outer", "--", path).wait()
 	qt.Check(t, qt.Matches(result.ok()[0],
 		`.*"start":\{[^}]*"args":.*"stack":\[\{[^}]*"function":"outer".*"done":\{.*`))
-	testschema.Load(t, "usdttrace").Check(t, []byte(result.ok()[0]))
+	testprog.LoadSchema(t, "usdttrace").Check(t, []byte(result.ok()[0]))
 
 	result = start(t, "--start-stack", path, "gousdt_calls:outer__start").wait()
 	qt.Check(t, qt.Equals(result.status, exitError))

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package testschema compares the JSON of the commands with its schemas in
-// docs, which users rely on.
-package testschema
+package testprog
 
 import (
 	"bytes"
@@ -20,17 +18,18 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// A Schema is one of docs, compiled.
+// A Schema is one of docs, compiled: of the JSON of the commands, which users
+// rely on.
 type Schema struct {
 	compiled *jsonschema.Schema
 }
 
-// Load compiles docs/NAME.schema.json for the tests of a package of cmd, more
-// strictly than it is meant: a member that it does not describe is an error. A
-// schema lets users read what later versions print, but what is printed now is
-// described. It returns nil on an emulated machine, which has no docs: the
-// output does not depend on the machine.
-func Load(t testing.TB, name string) *Schema {
+// LoadSchema compiles docs/NAME.schema.json for the tests of a package of cmd,
+// more strictly than it is meant: a member that it does not describe is an
+// error. A schema lets users read what later versions print, but what is
+// printed now is described. It returns nil on an emulated machine, which has no
+// docs: the output does not depend on the machine.
+func LoadSchema(t testing.TB, name string) *Schema {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", name+".schema.json")
 	data, err := os.ReadFile(path)

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// The page of a flame graph. Its renderer is d3-flame-graph, bundled with the
+// parts of d3 that it needs: `make renderer` bundles it anew.
+// flamegraph/LICENSES.txt has the licences.
+var (
+	//go:embed flamegraph/page.html
+	flameGraphPage []byte
+	//go:embed flamegraph/renderer.js
+	flameGraphRenderer []byte
+	//go:embed flamegraph/renderer.css
+	flameGraphStyle []byte
+)
+
+// flameGraph is what a page shows.
+type flameGraph struct {
+	Title string    `json:"title"`
+	Type  string    `json:"type"` // of the values
+	Unit  string    `json:"unit"`
+	Note  string    `json:"note"` // what is to be known about them, "" for nothing
+	Root  flameNode `json:"root"`
+}
+
+// flameNode is a function with those that it calls. Its value includes theirs.
+type flameNode struct {
+	Name     string       `json:"name"`
+	Value    int64        `json:"value"`
+	Children []*flameNode `json:"children,omitempty"`
+
+	byName map[string]*flameNode
+}
+
+// child returns a function that this one calls, new or as it is known.
+func (n *flameNode) child(name string) *flameNode {
+	c := n.byName[name]
+	if c == nil {
+		if n.byName == nil {
+			n.byName = make(map[string]*flameNode)
+		}
+		c = &flameNode{Name: name}
+		n.byName[name] = c
+		n.Children = append(n.Children, c)
+	}
+	return c
+}
+
+// WriteFlameGraph writes the profile as a page of HTML: a flame graph that can
+// be searched and zoomed. The page needs nothing else, no network either. What
+// it shows is what WriteFolded writes.
+func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
+	graph := flameGraph{Title: title, Root: flameNode{Name: "all"}}
+	if n := len(p.types); n > 0 {
+		graph.Type, graph.Unit = p.types[n-1].Type, p.types[n-1].Unit
+	}
+	if p.Period > 0 {
+		graph.Note = fmt.Sprintf("sampled, 1 in %d %s", p.Period, p.PeriodType.Type)
+	}
+	for _, s := range p.samples {
+		value := s.last()
+		if value <= 0 {
+			continue
+		}
+		node := &graph.Root
+		node.Value += value
+		for _, name := range s.names() {
+			node = node.child(name)
+			node.Value += value
+		}
+	}
+	// What is not UTF-8 is replaced, and no name can end the element of the
+	// page that it stands in: < is escaped.
+	shown, err := json.Marshal(&graph)
+	if err != nil {
+		return err
+	}
+	rest := flameGraphPage
+	for _, part := range []struct {
+		mark string
+		text []byte
+	}{{"RENDERER_STYLE", flameGraphStyle}, {"RENDERER", flameGraphRenderer}, {"PROFILE", shown}} {
+		before, after, _ := bytes.Cut(rest, []byte(part.mark))
+		rest = after
+		for _, text := range [][]byte{before, part.text} {
+			if _, err := w.Write(text); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = w.Write(rest)
+	return err
+}
