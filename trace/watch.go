@@ -90,10 +90,7 @@ func WatchSessions(
 		Proc: procwatch.WatcherOptions{FS: opts.FS, Filter: opts.Filter,
 			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
 		Parts: len(sessions), NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
-		Limits: follow.Limits{
-			Owner: opts.Limits.OwnerSites, All: opts.Limits.Sites,
-			OwnerDescriptors: opts.Limits.OwnerDescriptors, Descriptors: opts.Limits.Descriptors,
-		},
+		Limits: follow.Limits(opts.Limits),
 	}, d.patterns...)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess", err)
@@ -213,9 +210,7 @@ type filePart struct {
 	err             error // the file has probes for the session, but none that can be attached
 }
 
-func (d *watchDriver) fileSites() int {
-	return follow.OrDefault(d.opts.Limits.FileSites, follow.DefaultFileSites)
-}
+func (d *watchDriver) fileSites() int { return follow.Limits(d.opts.Limits).OfFile() }
 
 func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 

@@ -45,19 +45,6 @@ type Limits struct {
 	Descriptors int
 }
 
-// follow returns the limits that are not of single files.
-func (l *Limits) follow() follow.Limits {
-	return follow.Limits{
-		Owner:            l.OwnerSites,
-		All:              l.Sites,
-		OwnerDescriptors: l.OwnerDescriptors,
-		Descriptors:      l.Descriptors,
-	}
-}
-
-// fileSites returns what Target.MaxSites is to be.
-func (l *Limits) fileSites() int { return follow.OrDefault(l.FileSites, follow.DefaultFileSites) }
-
 // WatchStats are numbers of a Watch.
 type WatchStats struct {
 	// Denied is how many processes could not be scanned for lack of privilege.

@@ -158,7 +158,7 @@ func (m *Manager) Watch(
 		NeedsPIDs:    opts.PerProcess || m.mode == ModeSingleIPMap,
 		FollowsMoves: m.mode == ModeSingleIPMap, // the addresses of the sites change with it
 		Linger:       opts.Linger,
-		Limits:       opts.Limits.follow(),
+		Limits:       follow.Limits(opts.Limits),
 	}, d.patterns...)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err,
@@ -223,7 +223,7 @@ type watchDriver struct {
 
 // Open checks the sites of a file, once for all processes and all programs.
 func (d *watchDriver) Open(pair *procwatch.ProcessFile) (*watchedFile, error) {
-	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.opts.Limits.fileSites()},
+	sel, err := Select(Target{ProcessFile: pair, MaxSites: follow.Limits(d.opts.Limits).OfFile()},
 		d.patterns...)
 	if err != nil {
 		return nil, err

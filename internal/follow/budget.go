@@ -14,20 +14,22 @@ import (
 
 // Limits are what a [Follower] attaches at most: sites, of which each takes
 // memory in the kernel and time, and the descriptors of what is attached. For
-// each number 0 stands for the default, and one below 0 for no limit.
+// each number 0 stands for the default, and one below 0 for no limit. The fields
+// are those of usdt.Limits.
 type Limits struct {
-	Owner int // sites of one container or user
-	All   int // sites altogether
-
+	FileSites, OwnerSites, Sites  int
 	OwnerDescriptors, Descriptors int
 }
+
+// OfFile returns the limit on the sites of one file, 0 if there is none.
+func (l Limits) OfFile() int { return orDefault(l.FileSites, defaultFileSites) }
 
 // The defaults. libjvm, which has the most of real files, has 750 sites: these
 // are for 66 containers of one owner that have one each, and for 266
 // altogether. A site takes 350 bytes of the kernel, and 6 us to attach and
 // detach: 200,000 are 70 MB and 1.2 s.
 const (
-	DefaultFileSites  = 10_000
+	defaultFileSites  = 10_000
 	defaultOwnerSites = 50_000
 	defaultSites      = 200_000
 )
@@ -63,8 +65,8 @@ func (a *amounts) add(more amounts, times int) {
 // all such semaphores for each of them.
 const SemaphoreSites = 8
 
-// OrDefault returns a limit, none being 0 then.
-func OrDefault(limit, usual int) int {
+// orDefault returns a limit, none being 0 then.
+func orDefault(limit, usual int) int {
 	switch {
 	case limit == 0:
 		return usual
@@ -131,12 +133,12 @@ func newBudget(limits Limits) *budget {
 	open := sys.MaxDescriptors()
 	return &budget{
 		ofOwner: amounts{
-			sites:       OrDefault(limits.Owner, defaultOwnerSites),
-			descriptors: OrDefault(limits.OwnerDescriptors, open/ownerDescriptorsPart),
+			sites:       orDefault(limits.OwnerSites, defaultOwnerSites),
+			descriptors: orDefault(limits.OwnerDescriptors, open/ownerDescriptorsPart),
 		},
 		ofAll: amounts{
-			sites:       OrDefault(limits.All, defaultSites),
-			descriptors: OrDefault(limits.Descriptors, open/descriptorsPart),
+			sites:       orDefault(limits.Sites, defaultSites),
+			descriptors: orDefault(limits.Descriptors, open/descriptorsPart),
 		},
 		owners: make(map[string]*account), places: make(map[Place]*share), atOnce: attachTime,
 	}

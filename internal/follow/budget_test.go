@@ -15,7 +15,7 @@ import (
 func placeOf(n int) Place { return Place{Process: proc.ProcessID{PID: n + 1}} }
 
 func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
-	b := newBudget(Limits{Owner: 100, All: 150})
+	b := newBudget(Limits{OwnerSites: 100, Sites: 150})
 	qt.Assert(t, qt.IsNil(b.check("a", amounts{sites: 100})))
 	b.take(placeOf(1), "a", amounts{sites: 60})
 	b.take(placeOf(1), "a", amounts{sites: 40}) // another part of the same place
@@ -32,14 +32,14 @@ func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
 
 func TestBudgetHasDefaultsAndCanBeWithoutLimits(t *testing.T) {
 	qt.Assert(t, qt.Equals(newBudget(Limits{}).ofOwner[sites], defaultOwnerSites))
-	b := newBudget(Limits{Owner: -1, All: -1, OwnerDescriptors: -1, Descriptors: -1})
+	b := newBudget(Limits{OwnerSites: -1, Sites: -1, OwnerDescriptors: -1, Descriptors: -1})
 	qt.Assert(t, qt.IsNil(b.check("a", amounts{1 << 30, 1 << 30})))
 }
 
 // Who has more than another one would have gives half of it up, what came last
 // first. So each owner comes to the share that all can have.
 func TestBudgetIsSharedOutFairly(t *testing.T) {
-	b := newBudget(Limits{Owner: -1, All: 1000})
+	b := newBudget(Limits{OwnerSites: -1, Sites: 1000})
 	for n := range 100 {
 		b.take(placeOf(n), "greedy", amounts{sites: 10})
 	}

@@ -26,7 +26,7 @@ func (w *world) startOf(user, pid int, files ...string) {
 func TestFollowerLimitsOwners(t *testing.T) {
 	w := newWorld(t).everywhere()
 	w.sites = map[string]int{"a": 6, "b": 5, "c": 4}
-	f := w.follower(Options{Linger: -1, Limits: Limits{Owner: 10, All: 100}})
+	f := w.follower(Options{Linger: -1, Limits: Limits{OwnerSites: 10, Sites: 100}})
 	w.startOf(1000, 1, "a")
 	pass(t, f)
 	w.tells("+0 a")
@@ -53,7 +53,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 // Whatever one owner has attached, another one that has less gets room.
 func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
 	for name, full := range map[string]func(w *world) Options{
-		"by a limit": func(*world) Options { return Options{Linger: -1, Limits: Limits{All: 8}} },
+		"by a limit": func(*world) Options { return Options{Linger: -1, Limits: Limits{Sites: 8}} },
 		"since there is no more room": func(w *world) Options {
 			w.room, w.share = 8, true
 			return Options{Linger: -1}
@@ -182,7 +182,7 @@ func TestFollowerSharesOutDescriptors(t *testing.T) {
 // runs.
 func TestFollowerDoesNotWaitForWhatGivesWay(t *testing.T) {
 	w := newWorld(t).everywhere()
-	f := w.follower(Options{Linger: -1, Limits: Limits{All: 2}})
+	f := w.follower(Options{Linger: -1, Limits: Limits{Sites: 2}})
 	w.startOf(1000, 1, "greedy0", "greedy1")
 	pass(t, f)
 	w.takeTold()

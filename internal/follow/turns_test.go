@@ -99,7 +99,7 @@ func TestFollowerKeepsRoomForACallThatGoesOn(t *testing.T) {
 			}
 			return nil
 		}
-		f := w.follower(Options{Limits: Limits{All: 12}})
+		f := w.follower(Options{Limits: Limits{Sites: 12}})
 		f.running.Add(1)
 		w.startOf(1000, 1, "large")
 		qt.Assert(t, qt.IsNil(f.SyncAll()))
