@@ -45,7 +45,7 @@ Flags
                           *:NAME, and \, is a comma
   -v, --verbose           every site, with its arguments decoded
       --json              a JSON document; the fields are explained at
-                          https://pkg.go.dev/github.com/gousdt/gousdt/cmd/usdtlist
+                          https://github.com/gousdt/gousdt/blob/main/docs/json.md
       --format FORMAT     table     one line for each probe (the default)
                           json      the same as --json
                           bpftrace  lines for other tools: usdt:PATH:PROVIDER:NAME

@@ -71,7 +71,8 @@ func (w *walker) named(name string) {
 		}
 		fallthrough
 	case err != nil:
-		w.fail(scanned{path: name, err: fmt.Errorf("%s: %w", name, commandline.WithoutPath(err)), expected: true})
+		err = fmt.Errorf("%s: %w", name, commandline.WithoutPath(err))
+		w.fail(scanned{path: name, err: err, expected: true})
 	case info.IsDir():
 		w.fail(scanned{path: name,
 			err: fmt.Errorf("%s: is a directory (-r lists what is in it)", name), expected: true})

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -43,13 +44,13 @@ type textPrinter struct {
 	out    io.Writer
 	style  style
 
-	line     []byte
-	begun    bool
-	headed   bool // the header of calls is above
-	probe    int  // width of the column
-	rendered map[*trace.Site]string
-	second   int64  // for which clock was rendered
-	clock    []byte // HH:MM:SS
+	line   []byte
+	begun  bool
+	headed bool                   // the header of calls is above
+	probe  int                    // width of the column
+	names  map[*trace.Site]string // as they may be printed
+	second int64                  // for which clock was rendered
+	clock  []byte                 // HH:MM:SS
 }
 
 const (
@@ -66,24 +67,11 @@ func (p *textPrinter) event(e *trace.Event) {
 	b := p.line[:0]
 	if !p.begun {
 		p.begun = true
-		b = p.header(b)
+		p.probe = max(len("PROBE"), p.tracer.targets.probeWidth())
+		b = p.header(b, "", "PROBE", p.probe)
 	}
-	b = append(b, p.style.time...)
-	b = p.appendTime(b, e.Time)
-	b = append(b, p.style.reset...)
-	b = append(b, "  "...)
-	b = appendRight(b, e.PID)
-	b = append(b, "  "...)
-	b = appendRight(b, e.TID)
-	b = append(b, "  "...)
-	start := len(b)
-	b = terminal.AppendEscaped(b, e.Command)
-	b = pad(b, commandWidth-terminal.Columns(string(b[start:])))
-	b = append(b, "  "...)
-	b = append(b, p.style.probe...)
-	name := p.probeName(e.Site)
-	b = append(b, name...)
-	b = append(b, p.style.reset...)
+	name := p.rendered(e.Site, func() string { return probeName(e.Site) })
+	b = p.hit(b, e, "", name)
 	if len(e.Args) > 0 {
 		b = pad(b, p.probe-terminal.Columns(name))
 		b = append(b, ' ')
@@ -94,30 +82,41 @@ func (p *textPrinter) event(e *trace.Event) {
 	p.out.Write(b) // the output keeps the error
 }
 
-func (p *textPrinter) header(b []byte) []byte {
-	p.rendered = make(map[*trace.Site]string)
-	p.probe = max(len("PROBE"), p.tracer.targets.probeWidth())
-	b = append(b, p.style.header...)
-	b = append(b, "TIME             "...)
-	b = append(b, "    PID      TID  COMMAND          "...)
-	b = append(b, "PROBE"...)
-	b = pad(b, p.probe-len("PROBE"))
-	b = append(b, "  ARGS"...)
-	b = append(b, p.style.reset...)
-	return append(b, '\n')
+// header appends the titles of the columns. That of calls has the duration.
+func (p *textPrinter) header(b []byte, duration, what string, width int) []byte {
+	b = append(append(b, p.style.header...), "TIME             "...)
+	b = append(append(b, duration...), "    PID      TID  COMMAND          "...)
+	b = append(pad(append(b, what...), width-len(what)), "  ARGS"...)
+	return append(append(b, p.style.reset...), '\n')
 }
 
-// probeName returns the name as it may be printed.
-func (p *textPrinter) probeName(site *trace.Site) string {
-	if name, ok := p.rendered[site]; ok {
+// hit appends the columns that all lines have, of a call with its duration.
+func (p *textPrinter) hit(b []byte, e *trace.Event, duration, name string) []byte {
+	b = p.appendTime(append(b, p.style.time...), e.Time)
+	b = append(append(b, p.style.reset...), "  "...)
+	if duration != "" {
+		b = append(append(pad(b, durationWidth-len(duration)), duration...), "  "...)
+	}
+	b = append(appendRight(b, e.PID), "  "...)
+	b = append(appendRight(b, e.TID), "  "...)
+	start := len(b)
+	b = terminal.AppendEscaped(b, e.Command)
+	b = append(pad(b, commandWidth-terminal.Columns(string(b[start:]))), "  "...)
+	b = append(append(b, p.style.probe...), name...)
+	return append(b, p.style.reset...)
+}
+
+// rendered returns the name of a site's probe or calls as it may be printed.
+func (p *textPrinter) rendered(site *trace.Site, name func() string) string {
+	if name, ok := p.names[site]; ok {
 		return name
 	}
-	if len(p.rendered) == maxRendered {
-		clear(p.rendered) // of attachments that are no more
+	if p.names == nil || len(p.names) == maxRendered {
+		p.names = make(map[*trace.Site]string) // others are of attachments that are no more
 	}
-	name := terminal.Escape(probeName(site))
-	p.rendered[site] = name
-	return name
+	text := terminal.Escape(name())
+	p.names[site] = text
+	return text
 }
 
 // appendTime appends the wall clock's time, down to the microsecond.
@@ -151,26 +150,16 @@ func pad(b []byte, n int) []byte {
 
 // appendFrame appends a line for a function on a stack.
 func appendFrame(b []byte, f *stack.Frame) []byte {
-	b = append(b, "    "...)
-	switch {
+	file := terminal.Escape(f.File)
+	switch name := terminal.Escape(symbolname.Readable(f.Function)); {
+	case f.Function != "" && f.File != "":
+		return fmt.Appendf(b, "    %s+%#x (%s)\n", name, f.Offset, file)
 	case f.Function != "":
-		b = terminal.AppendEscaped(b, symbolname.Readable(f.Function))
-		b = append(b, "+0x"...)
-		b = strconv.AppendUint(b, f.Offset, 16)
-	default:
-		b = append(b, "0x"...)
-		b = strconv.AppendUint(b, f.Address, 16)
+		return fmt.Appendf(b, "    %s+%#x\n", name, f.Offset)
+	case f.File != "":
+		return fmt.Appendf(b, "    %#x (%s+%#x)\n", f.Address, file, f.FileOffset)
 	}
-	if f.File != "" {
-		b = append(b, " ("...)
-		b = terminal.AppendEscaped(b, f.File)
-		if f.Function == "" {
-			b = append(b, "+0x"...)
-			b = strconv.AppendUint(b, f.FileOffset, 16)
-		}
-		b = append(b, ')')
-	}
-	return append(b, '\n')
+	return fmt.Appendf(b, "    %#x\n", f.Address)
 }
 
 // printer prints the output, as text or as JSON. The output keeps the errors of

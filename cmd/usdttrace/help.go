@@ -128,8 +128,8 @@ Aggregates, computed in the kernel
 
 Output
   -o, --output FILE     print into FILE: a command may use standard output
-      --json            print an object on each line; go doc
-                        github.com/gousdt/gousdt/cmd/usdttrace explains them
+      --json            print an object on each line, which
+                        github.com/gousdt/gousdt/blob/main/docs/json.md explains
   -q, --quiet           on standard error, print only warnings and errors
       --stats           say what the tracing itself costs for each hit, and how much
                         of --limits is in use

@@ -13,7 +13,6 @@ import (
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
-	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -96,147 +95,149 @@ func (p *jsonPrinter) container(cgroup uint64) {
 
 func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 	j := &p.json
-	j.Key("stack")
-	j.Begin('[')
-	for _, frame := range p.tracer.stacks.Frames(context.Background(), pid, addresses) {
-		p.frame(&frame)
-	}
-	j.End(']')
-}
-
-func (p *jsonPrinter) frame(f *stack.Frame) {
-	j := &p.json
-	j.Begin('{')
-	j.Unsigned("address", f.Address)
-	if f.Function != "" {
-		j.Text("function", truncate.Text(f.Function, symbolname.MaxLength))
-		j.Unsigned("offset", f.Offset)
-	}
-	if f.File != "" {
-		j.Text("file", f.File)
-		j.Unsigned("file_offset", f.FileOffset)
-	}
-	j.End('}')
+	j.Array("stack", func() {
+		for _, f := range p.tracer.stacks.Frames(context.Background(), pid, addresses) {
+			j.Begin('{')
+			j.Unsigned("address", f.Address)
+			if f.Function != "" {
+				j.Text("function", truncate.Text(f.Function, symbolname.MaxLength))
+				j.Unsigned("offset", f.Offset)
+			}
+			if f.File != "" {
+				j.Text("file", f.File)
+				j.Unsigned("file_offset", f.FileOffset)
+			}
+			j.End('}')
+		}
+	})
 }
 
 func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	for _, row := range rowsOf(s) {
-		p.row(a, s, row)
+		j := p.begin("row")
+		j.Text("aggregation", a.kind)
+		j.Time("start", s.Start)
+		j.Time("time", s.Time)
+		if row == &s.Other {
+			j.Boolean("other", true)
+		}
+		j.Object("keys", func() {
+			for i, key := range row.Keys {
+				p.key(s.By[i], key, row)
+			}
+		})
+		j.Unsigned("count", row.Count)
+		if row.Partial && row != &s.Other {
+			j.Boolean("partial", true)
+		}
+		if row.Sum.IsPresent() {
+			addMember(j, "sum", row.Sum)
+			j.FloatMember("average", row.Average())
+		}
+		if row.Min.IsPresent() {
+			addMember(j, "min", row.Min)
+			addMember(j, "max", row.Max)
+		}
+		switch {
+		case row.Exponential != nil:
+			for _, q := range quantiles {
+				j.FloatMember(q.json, row.Quantile(q.part))
+			}
+			p.exponential(row.Exponential)
+		case a.Histogram != nil:
+			j.Array("buckets", func() {
+				for i := range row.Buckets {
+					b := &row.Buckets[i]
+					j.Object("", func() {
+						addMember(j, "low", b.Low)
+						addMember(j, "high", b.High)
+						j.Unsigned("count", b.Count)
+					})
+				}
+			})
+		}
+		p.end()
 	}
 }
 
-func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
-	j := p.begin("row")
-	j.Text("aggregation", a.kind)
-	j.Time("start", s.Start)
-	j.Time("time", s.Time)
-	if row == &s.Other {
-		j.Boolean("other", true)
-	}
-	j.Key("keys")
-	j.Begin('{')
-	for i, key := range row.Keys {
-		if s.By[i] == "stack" {
-			p.stack(int(key.Uint()), row.Stack)
-			continue
-		}
-		if data, complete := key.Data(); key.Kind() == trace.Text {
-			text := truncate.Text(string(data), maxText)
-			j.Text(s.By[i], text)
-			if !complete || len(text) < len(data) {
-				j.Boolean(s.By[i]+"_truncated", true)
-			}
-		} else {
-			addMember(j, s.By[i], key)
-		}
-		if name := p.tracer.targets.valueName(s.By[i], key); name != "" {
-			j.Text(s.By[i]+"_name", name)
-		}
-	}
-	j.End('}')
-	j.Unsigned("count", row.Count)
-	if row.Partial && row != &s.Other {
-		j.Boolean("partial", true)
-	}
-	if row.Sum.IsPresent() {
-		addMember(j, "sum", row.Sum)
-		j.FloatMember("average", row.Average())
-	}
-	if row.Min.IsPresent() {
-		addMember(j, "min", row.Min)
-		addMember(j, "max", row.Max)
-	}
+// key adds a key of a row.
+func (p *jsonPrinter) key(by string, key trace.Value, row *trace.Row) {
+	j := &p.json
+	data, complete := key.Data()
 	switch {
-	case row.Exponential != nil:
-		for _, q := range quantiles {
-			j.FloatMember(q.json, row.Quantile(q.part))
+	case by == "stack":
+		p.stack(int(key.Uint()), row.Stack)
+		return
+	case key.Kind() == trace.Text:
+		text := truncate.Text(string(data), maxText)
+		j.Text(by, text)
+		if !complete || len(text) < len(data) {
+			j.Boolean(by+"_truncated", true)
 		}
-		p.exponential(row.Exponential)
-	case a.Histogram != nil:
-		j.Key("buckets")
-		j.Begin('[')
-		for i := range row.Buckets {
-			b := &row.Buckets[i]
-			j.Begin('{')
-			addMember(j, "low", b.Low)
-			addMember(j, "high", b.High)
-			j.Unsigned("count", b.Count)
-			j.End('}')
-		}
-		j.End(']')
+	default:
+		addMember(j, by, key)
 	}
-	p.end()
+	if name := p.tracer.targets.valueName(by, key); name != "" {
+		j.Text(by+"_name", name)
+	}
 }
 
 // exponential adds a histogram with the names that OpenTelemetry's protocol has
 // for its parts.
 func (p *jsonPrinter) exponential(h *tracing.Exponential) {
 	j := &p.json
-	j.Key("exponential")
-	j.Begin('{')
-	j.Signed("scale", int64(h.Scale))
-	j.Unsigned("zero_count", h.Zero)
-	for _, side := range []struct {
-		name    string
-		buckets *tracing.Buckets
-	}{{"positive", &h.Positive}, {"negative", &h.Negative}} {
-		j.Key(side.name)
-		j.Begin('{')
-		j.Signed("offset", int64(side.buckets.Offset))
-		j.Key("bucket_counts")
-		j.Begin('[')
-		for _, count := range side.buckets.Counts {
-			j.Uint(count)
-		}
-		j.End(']')
-		j.End('}')
+	side := func(name string, b *tracing.Buckets) {
+		j.Object(name, func() {
+			j.Fields("offset", int(b.Offset))
+			j.Array("bucket_counts", func() {
+				for _, count := range b.Counts {
+					j.Uint(count)
+				}
+			})
+		})
 	}
-	j.End('}')
+	j.Object("exponential", func() {
+		j.Fields("scale", int(h.Scale), "zero_count", h.Zero)
+		side("positive", &h.Positive)
+		side("negative", &h.Negative)
+	})
 }
 
 func (p *jsonPrinter) summary(s *summary) {
 	j := p.begin("summary")
-	j.Signed("schema", schema)
-	j.Unsigned("events", s.events)
-	j.Unsigned("lost", s.losses.Events)
+	j.Fields("schema", schema, "events", s.events, "lost", s.losses.Events)
 	if len(s.owners) > 0 {
-		p.lostBy(s.owners)
+		j.Array("lost_by", func() {
+			for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
+				j.Object("", func() {
+					if loss.CgroupID != 0 {
+						j.Unsigned("cgroup", loss.CgroupID)
+					} else {
+						j.Unsigned("user", uint64(loss.User))
+					}
+					j.Unsigned("events", loss.Events)
+				})
+			}
+		})
 	}
-	j.Unsigned("not_sampled", s.losses.NotSampled)
-	j.Unsigned("other", s.others)
-	j.Unsigned("overflow", s.overflow)
-	j.Unsigned("lost_unreadable", s.losses.Unreadable)
-	j.Unsigned("lost_starts", s.losses.Starts)
-	j.Unsigned("replaced", s.losses.Replaced)
-	j.Unsigned("unfinished", s.losses.Unfinished)
-	j.Unsigned("unmatched", s.losses.Unmatched)
-	j.Signed("sites", int64(s.sites))
-	j.Text("mode", s.mode)
-	j.FloatMember("seconds", s.took.Seconds())
-	p.late(s.late)
+	j.Fields("not_sampled", s.losses.NotSampled, "other", s.others, "overflow", s.overflow,
+		"lost_unreadable", s.losses.Unreadable, "lost_starts", s.losses.Starts,
+		"replaced", s.losses.Replaced, "unfinished", s.losses.Unfinished,
+		"unmatched", s.losses.Unmatched, "sites", s.sites, "mode", s.mode,
+		"seconds", s.took.Seconds())
+	if len(s.late) > 0 {
+		j.Array("late", func() {
+			for _, file := range s.late {
+				j.Object("", func() {
+					j.Fields("file", file.path, "pid", file.pid, "processes", file.processes,
+						"late_ns", int64(file.by), "attached", file.attached)
+				})
+			}
+		})
+	}
 	if s.frames != nil {
-		j.Unsigned("frames", s.frames.Frames)
-		j.Unsigned("unnamed_frames", s.frames.NoFile+s.frames.NoFunction)
+		j.Fields("frames", s.frames.Frames,
+			"unnamed_frames", s.frames.NoFile+s.frames.NoFunction)
 	}
 	if s.costs != nil {
 		p.costs(s.costs)
@@ -244,65 +245,22 @@ func (p *jsonPrinter) summary(s *summary) {
 	p.end()
 }
 
-// lostBy says whose events were lost.
-func (p *jsonPrinter) lostBy(owners []tracing.OwnerLoss) {
-	j := &p.json
-	j.Key("lost_by")
-	j.Begin('[')
-	for _, loss := range owners[:min(len(owners), maxOwnerLosses)] {
-		j.Begin('{')
-		if loss.CgroupID != 0 {
-			j.Unsigned("cgroup", loss.CgroupID)
-		} else {
-			j.Unsigned("user", uint64(loss.User))
-		}
-		j.Unsigned("events", loss.Events)
-		j.End('}')
-	}
-	j.End(']')
-}
-
-func (p *jsonPrinter) late(files []*lateFile) {
-	if len(files) == 0 {
-		return
-	}
-	j := &p.json
-	j.Key("late")
-	j.Begin('[')
-	for _, file := range files {
-		j.Begin('{')
-		j.Text("file", file.path)
-		j.Signed("pid", int64(file.pid))
-		j.Signed("processes", int64(file.processes))
-		j.Signed("late_ns", int64(file.by))
-		j.Boolean("attached", file.attached)
-		j.End('}')
-	}
-	j.End(']')
-}
-
 func (p *jsonPrinter) costs(c *costs) {
 	j := &p.json
-	j.Key("programs")
-	j.Begin('[')
-	for _, program := range c.all() {
-		j.Begin('{')
-		j.Text("name", program.Name)
-		j.Unsigned("runs", program.Runs)
-		j.FloatMember("ns_per_run", perRun(&program))
-		j.Unsigned("missed", program.Missed)
-		j.Signed("instructions", int64(program.Instructions))
-		j.End('}')
-	}
-	j.End(']')
+	j.Array("programs", func() {
+		for _, program := range c.all() {
+			j.Object("", func() {
+				j.Fields("name", program.Name, "runs", program.Runs,
+					"ns_per_run", perRun(&program), "missed", program.Missed,
+					"instructions", int64(program.Instructions))
+			})
+		}
+	})
 	programs, maps := c.memory()
-	j.Unsigned("program_bytes", programs)
-	j.Unsigned("map_bytes", maps)
+	j.Fields("program_bytes", programs, "map_bytes", maps)
 	if w := c.watch; w != nil {
-		j.Signed("limited_sites", int64(w.Sites))
-		j.Signed("limited_descriptors", int64(w.Descriptors))
-		j.Signed("over_limit", int64(w.OverLimit))
-		j.Signed("waiting", int64(w.Waiting))
+		j.Fields("limited_sites", w.Sites, "limited_descriptors", w.Descriptors,
+			"over_limit", w.OverLimit, "waiting", w.Waiting)
 	}
 }
 

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -343,74 +345,66 @@ func parsePair(s string) (elfnote.PairPattern, error) {
 // sites prints a line for each probe of a file, with the arguments of the first
 // site.
 func (p *textPrinter) sites(file string, sel *usdt.Selection) {
-	var b strings.Builder
-	if p.begun {
-		b.WriteByte('\n')
-	}
-	p.begun = true
-	fmt.Fprintf(&b, "%sFile: %s%s\n", p.style.header, terminal.Escape(file), p.style.reset)
 	lines := [][]cell{{{"PROBE", false}, {"SITES", true}, {"ARGUMENTS", false}}}
-	type name struct{ provider, name string }
-	line := make(map[name]int)
-	count := make(map[int]int)
+	line := make(map[[2]string]int)
+	var counts []int
 	for _, site := range sel.Sites() {
-		n := name{site.Provider, site.Name}
-		at, ok := line[n]
+		name := [2]string{site.Provider, site.Name}
+		at, ok := line[name]
 		if !ok {
-			at = len(lines)
-			line[n] = at
+			at = len(counts)
+			line[name], counts = at, append(counts, 0)
 			text := cutName(site.Provider) + ":" + cutName(site.Name)
 			lines = append(lines, []cell{{terminal.Escape(text), false}, {"", true},
 				{p.tracer.targets.arguments(&site), false}})
 		}
-		count[at]++
+		counts[at]++
 	}
-	for at, n := range count {
-		lines[at][1].text = fmt.Sprint(n)
+	for at, n := range counts {
+		lines[at+1][1].text = fmt.Sprint(n)
 	}
+	p.fileTable(file, lines)
+}
+
+// fileTable prints a table about a file.
+func (p *textPrinter) fileTable(file string, lines [][]cell) {
+	var b strings.Builder
+	p.separate(&b)
+	fmt.Fprintf(&b, "%sFile: %s%s\n", p.style.header, terminal.Escape(file), p.style.reset)
 	writeTable(&b, lines)
-	p.out.Write([]byte(b.String())) // the output keeps the error
+	io.WriteString(p.out, b.String()) // the output keeps the error
+}
+
+// separate writes an empty line, unless nothing has been printed so far.
+func (p *textPrinter) separate(b *strings.Builder) {
+	if p.begun {
+		b.WriteByte('\n')
+	}
+	p.begun = true
 }
 
 // arguments returns "generation: 4 signed", with the names that are known, "-"
 // for no arguments.
 func (t *targets) arguments(site *usdt.Site) string {
-	var names []providers.Argument
+	var probe providers.Probe
 	if t.definitions != nil {
-		if probe, ok := t.definitions.Probe(site.Provider, site.Name, len(site.Args)); ok {
-			names = probe.Arguments
-		}
-	}
-	if names == nil {
-		return argumentTypes(site.Args)
+		probe, _ = t.definitions.Probe(site.Provider, site.Name, len(site.Args))
 	}
 	var texts []string
 	for i := range site.Args {
 		text := argumentType(&site.Args[i])
-		if names[i].IsText && site.Args[i].Kind != argspec.Unavailable {
-			text = "text"
-		}
-		if names[i].Name != "" {
-			text = names[i].Name + ": " + text
+		if probe.Arguments != nil {
+			argument := &probe.Arguments[i]
+			if argument.IsText && site.Args[i].Kind != argspec.Unavailable {
+				text = "text"
+			}
+			if argument.Name != "" {
+				text = argument.Name + ": " + text
+			}
 		}
 		texts = append(texts, text)
 	}
-	if texts == nil {
-		return "-"
-	}
-	return strings.Join(texts, ", ")
-}
-
-// argumentTypes returns "4 signed, 8 unsigned", "-" for no arguments.
-func argumentTypes(args []argspec.Arg) string {
-	var types []string
-	for i := range args {
-		types = append(types, argumentType(&args[i]))
-	}
-	if types == nil {
-		return "-"
-	}
-	return strings.Join(types, ", ")
+	return cmp.Or(strings.Join(texts, ", "), "-")
 }
 
 func argumentType(arg *argspec.Arg) string {
@@ -424,16 +418,13 @@ func argumentType(arg *argspec.Arg) string {
 func (p *jsonPrinter) sites(file string, sel *usdt.Selection) {
 	for _, site := range sel.Sites() {
 		j := p.begin("site")
-		j.Text("provider", cutName(site.Provider))
-		j.Text("name", cutName(site.Name))
-		j.Text("file", file)
-		j.Unsigned("location", site.Location)
-		j.Key("args")
-		j.Begin('[')
-		for n := range site.Args {
-			j.String(argumentType(&site.Args[n]))
-		}
-		j.End(']')
+		j.Fields("provider", cutName(site.Provider), "name", cutName(site.Name), "file", file,
+			"location", site.Location)
+		j.Array("args", func() {
+			for n := range site.Args {
+				j.String(argumentType(&site.Args[n]))
+			}
+		})
 		p.end()
 	}
 }

@@ -5,17 +5,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace"
 )
-
-// pairName returns the name of the pair of probes that an event is the end of.
-func pairName(e *trace.Event) string { return cutPair(e.Pair()) }
 
 func cutPair(pair elfnote.Pair) string {
 	for _, end := range []*elfnote.Probe{&pair.Start, &pair.Done} {
@@ -30,19 +26,11 @@ const durationWidth = 8
 // span prints a call that has ended: when it began, how long it took, the
 // arguments of its start, and those of its end that are others.
 func (p *textPrinter) span(e *trace.Event) {
-	name, ok := p.rendered[e.Site]
-	if !ok {
-		if p.rendered == nil || len(p.rendered) == maxRendered {
-			p.rendered = make(map[*trace.Site]string)
-		}
-		name = terminal.Escape(pairName(e))
-		p.rendered[e.Site] = name
-	}
 	state := ""
 	if e.Failed {
 		state = "failed"
 	}
-	b := p.call(e.Start, e.Duration, name, state)
+	b := p.call(e, p.rendered(e.Site, func() string { return cutPair(e.Pair()) }), state)
 	own := func(i int) bool { return !repeats(e, i) }
 	for i := range e.Args {
 		if own(i) {
@@ -66,36 +54,24 @@ func (p *textPrinter) span(e *trace.Event) {
 
 // call returns a line about a call, without its end, and before the first one
 // the header.
-func (p *textPrinter) call(start *trace.Event, d time.Duration, name, state string) []byte {
+func (p *textPrinter) call(e *trace.Event, name, state string) []byte {
 	b := p.line[:0]
 	if !p.headed {
 		if p.begun {
 			b = append(b, '\n')
 		}
 		p.begun, p.headed = true, true
-		b = append(b, p.style.header...)
-		b = append(b, "TIME             DURATION      PID      TID  COMMAND          CALL"...)
-		b = append(pad(b, terminal.Columns(name)-len("CALL")), "  ARGS"...)
-		b = append(append(b, p.style.reset...), '\n')
+		b = p.header(b, "DURATION  ", "CALL", terminal.Columns(name))
 	}
-	b = append(b, p.style.time...)
-	b = p.appendTime(b, start.Time)
-	b = append(append(b, p.style.reset...), "  "...)
-	duration := formatDuration(float64(d))
-	b = append(pad(b, durationWidth-len(duration)), duration...)
-	b = appendRight(append(b, "  "...), start.PID)
-	b = appendRight(append(b, "  "...), start.TID)
-	b = append(b, "  "...)
-	begin := len(b)
-	b = terminal.AppendEscaped(b, start.Command)
-	b = pad(b, commandWidth-terminal.Columns(string(b[begin:])))
-	b = append(append(b, "  "...), p.style.probe...)
-	b = append(append(b, name...), p.style.reset...)
+	b = p.hit(b, e.Start, formatDuration(float64(e.Duration)), name)
 	if state != "" {
 		b = append(append(append(b, "  "...), p.style.header...), state...)
 		b = append(b, p.style.reset...)
 	}
-	return p.arguments(append(b, ' '), start, func(int) bool { return true })
+	if len(e.Start.Args) == 0 {
+		return b
+	}
+	return p.arguments(append(b, ' '), e.Start, func(int) bool { return true })
 }
 
 // maxOpen is how many calls that go on are listed at a time.
@@ -104,9 +80,8 @@ const maxOpen = 20
 // open prints calls that go on.
 func (p *textPrinter) open(calls []*trace.Event) {
 	p.headed = p.headed && !p.tracer.options.aggregates() // after a table there is a new header
-	for i := range calls[:min(len(calls), maxOpen)] {
-		c := calls[i]
-		b := append(p.call(c.Start, c.Duration, terminal.Escape(cutPair(c.Pair())), "open"), '\n')
+	for _, c := range calls[:min(len(calls), maxOpen)] {
+		b := append(p.call(c, terminal.Escape(cutPair(c.Pair())), "open"), '\n')
 		if p.tracer.options.starts {
 			b = p.framesOf(b, c.Start)
 		}
@@ -153,12 +128,6 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 
 // pairs prints a line for each pair of a file.
 func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
-	var b strings.Builder
-	if p.begun {
-		b.WriteByte('\n')
-	}
-	p.begun = true
-	fmt.Fprintf(&b, "%sFile: %s%s\n", p.style.header, terminal.Escape(file), p.style.reset)
 	lines := [][]cell{{{"PAIR", false}, {"START", false}, {"DONE", false}}}
 	for _, pair := range pairs {
 		var line []cell
@@ -168,38 +137,17 @@ func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 		}
 		lines = append(lines, line)
 	}
-	writeTable(&b, lines)
-	p.out.Write([]byte(b.String())) // the output keeps the error
+	p.fileTable(file, lines)
 }
 
 // span prints an object for a call.
 func (p *jsonPrinter) span(e *trace.Event) {
-	j := p.begin("span")
-	j.Time("time", e.Start.Time)
-	j.Signed("monotonic_ns", int64(e.Start.Monotonic))
-	j.Signed("duration_ns", int64(e.Duration/time.Nanosecond))
-	j.Members(p.thread.of(e))
-	j.Signed("cpu", int64(e.CPU))
-	if p.tracer.options.samples() {
-		j.Unsigned("weight", e.Weight)
-	}
-	p.container(e.CgroupID)
-	j.Text("pair", pairName(e))
+	j := p.call("span", e)
 	if e.Failed {
 		j.Boolean("failed", true)
 	}
-	for _, end := range []struct {
-		name  string
-		event *trace.Event
-	}{{"start", e.Start}, {"done", e}} {
-		j.Key(end.name)
-		j.Begin('{')
-		p.hit(end.event)
-		if end.event == e.Start && p.tracer.options.starts {
-			p.stack(e.PID, p.tracer.stackOf(e.Start))
-		}
-		j.End('}')
-	}
+	p.hitOf("start", e.Start, p.tracer.options.starts)
+	p.hitOf("done", e, false)
 	if p.tracer.options.stack {
 		p.stack(e.PID, p.tracer.stackOf(e))
 	}
@@ -208,37 +156,52 @@ func (p *jsonPrinter) span(e *trace.Event) {
 
 // open prints an object for each call that goes on.
 func (p *jsonPrinter) open(calls []*trace.Event) {
-	for i := range calls {
-		c := calls[i]
-		j := p.begin("open_call")
-		j.Time("time", c.Start.Time)
-		j.Signed("monotonic_ns", int64(c.Start.Monotonic))
-		j.Signed("duration_ns", int64(c.Duration/time.Nanosecond))
-		j.Members(p.thread.of(c.Start))
-		p.container(c.Start.CgroupID)
-		j.Text("pair", cutPair(c.Pair()))
+	for _, c := range calls {
+		p.call("open_call", c)
 		if c.Start.Site != nil {
-			j.Key("start")
-			j.Begin('{')
-			p.hit(c.Start)
-			if p.tracer.options.starts {
-				p.stack(c.Start.PID, p.tracer.stackOf(c.Start))
-			}
-			j.End('}')
+			p.hitOf("start", c.Start, p.tracer.options.starts)
 		}
 		p.end()
 	}
 }
 
+// call begins an object for a call, which has no site if it goes on.
+func (p *jsonPrinter) call(kind string, e *trace.Event) *jsontext.Builder {
+	j := p.begin(kind)
+	j.Time("time", e.Start.Time)
+	j.Signed("monotonic_ns", int64(e.Start.Monotonic))
+	j.Signed("duration_ns", int64(e.Duration))
+	if kind == "span" {
+		j.Members(p.thread.of(e))
+		j.Signed("cpu", int64(e.CPU))
+		if p.tracer.options.samples() {
+			j.Unsigned("weight", e.Weight)
+		}
+		p.container(e.CgroupID)
+	} else {
+		j.Members(p.thread.of(e.Start))
+		p.container(e.Start.CgroupID)
+	}
+	j.Text("pair", cutPair(e.Pair()))
+	return j
+}
+
+// hitOf adds an end of a call.
+func (p *jsonPrinter) hitOf(name string, e *trace.Event, withStack bool) {
+	p.json.Object(name, func() {
+		p.hit(e)
+		if withStack {
+			p.stack(e.PID, p.tracer.stackOf(e))
+		}
+	})
+}
+
 // pairs prints an object for each pair of a file.
 func (p *jsonPrinter) pairs(file string, pairs []elfnote.Pair) {
 	for _, pair := range pairs {
-		j := p.begin("pair")
-		j.Text("pair", truncate.Text(pair.String(), maxText))
-		j.Text("file", file)
 		start, done := p.tracer.targets.endsOf(&pair)
-		j.Text("start", start)
-		j.Text("done", done)
+		p.begin("pair").Fields("pair", truncate.Text(pair.String(), maxText), "file", file,
+			"start", start, "done", done)
 		p.end()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -196,10 +197,7 @@ const barWidth = 32
 
 func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	var b strings.Builder
-	if p.begun {
-		b.WriteByte('\n')
-	}
-	p.begun = true
+	p.separate(&b)
 	title := a.title
 	if p.tracer.options.interval > 0 {
 		title = s.Time.Format("15:04:05") + "  " + title
@@ -215,7 +213,7 @@ func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	default:
 		p.table(&b, a, s)
 	}
-	p.out.Write([]byte(b.String())) // the output keeps the error
+	io.WriteString(p.out, b.String()) // the output keeps the error
 }
 
 // rowsOf returns the rows, and behind them that of all others, if it has hits.
@@ -395,14 +393,13 @@ func (p *textPrinter) stack(b *strings.Builder, s *trace.Snapshot, row *trace.Ro
 	if !ok {
 		return
 	}
-	var lines []byte
-	for _, frame := range p.tracer.stacks.Frames(context.Background(), pid, row.Stack) {
-		lines = appendFrame(lines, &frame)
+	frames := p.tracer.stacks.Frames(context.Background(), pid, row.Stack)
+	for _, frame := range frames {
+		b.Write(appendFrame(nil, &frame))
 	}
-	if len(lines) == 0 {
-		lines = append(lines, "    (no stack)\n"...)
+	if len(frames) == 0 {
+		b.WriteString("    (no stack)\n")
 	}
-	b.Write(lines)
 }
 
 // stackOf returns whose stack a row has; ok is false if it has none.
@@ -527,28 +524,27 @@ const maxEmpty = 3
 // histogram draws the buckets of a row: exponential ones with bounds that are
 // powers of two, which is what one can see.
 func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.Row) {
-	buckets, format := row.Histogram(1), plainBound
-	switch {
-	case row.Exponential != nil && a.duration:
-		format = exponentialDuration
-	case a.duration:
-		format = durationBound
-	}
+	buckets := row.Histogram(1)
 	var most uint64
 	for i := range buckets {
 		most = max(most, buckets[i].Count)
 	}
 	lines := [][]cell{{{"FROM", true}, {"TO", true}, {"COUNT", true}, {"%", true}}}
 	for i := 0; i < len(buckets); i++ {
-		if n := emptyFrom(buckets[i:]); n > maxEmpty {
+		empty := slices.IndexFunc(buckets[i:], func(b trace.Bucket) bool { return b.Count > 0 })
+		if empty < 0 {
+			empty = len(buckets) - i
+		}
+		if empty > maxEmpty {
 			lines = append(lines, []cell{{"...", true}, {"...", true}, {"0", true}, {"0.0%", true}})
-			i += n - 1
+			i += empty - 1
 			continue
 		}
 		bucket := &buckets[i]
+		isExponential := row.Exponential != nil
 		lines = append(lines, []cell{
-			{format(bucket.Low, false), true},
-			{format(bucket.High, true), true},
+			{bound(bucket.Low, false, a.duration, isExponential), true},
+			{bound(bucket.High, true, a.duration, isExponential), true},
 			{fmt.Sprint(bucket.Count), true},
 			{percent(float64(bucket.Count) / float64(row.Count)), true},
 			{p.bar(float64(bucket.Count) / float64(most)), false},
@@ -557,54 +553,25 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 	writeTable(b, lines)
 }
 
-// emptyFrom returns how many buckets are empty before the first that is not.
-func emptyFrom(buckets []trace.Bucket) int {
-	for i := range buckets {
-		if buckets[i].Count > 0 {
-			return i
-		}
-	}
-	return len(buckets)
-}
-
-// plainBound shows an end of a bucket, inclusive. Buckets without an end are of
-// linear histograms.
-func plainBound(v trace.Value, high bool) string {
+// bound shows an end of a bucket. Of linear histograms the bounds are
+// inclusive, and buckets without an end have the least and the greatest number.
+// Times show the end of one bucket as the beginning of the next: the lower bound
+// of an exponential bucket is not in it.
+func bound(v trace.Value, high, isDuration, isExponential bool) string {
+	signed := v.Kind() == trace.Signed
 	switch {
-	case high && isGreatest(v):
+	case isDuration && isExponential && (high || v.Float() == 0):
+		return formatDuration(v.Float())
+	case isDuration && isExponential:
+		return formatDuration(v.Float() - 1)
+	case high && (signed && v.Int() == math.MaxInt64 || !signed && v.Uint() >= math.MaxInt64):
 		return "more"
-	case !high && isLeast(v):
+	case !high && signed && v.Int() == math.MinInt64:
 		return "less"
+	case isDuration && high:
+		return formatDuration(v.Float() + 1)
+	case isDuration:
+		return formatDuration(v.Float())
 	}
 	return v.String()
 }
-
-// durationBound shows an end of a bucket in nanoseconds; the upper one is that
-// of the next bucket.
-func durationBound(v trace.Value, high bool) string {
-	switch {
-	case high && isGreatest(v):
-		return "more"
-	case !high && isLeast(v):
-		return "less"
-	case high:
-		return formatDuration(v.Float() + 1)
-	}
-	return formatDuration(v.Float())
-}
-
-// exponentialDuration shows an end of an exponential bucket in nanoseconds, of
-// which the lower one is not in the bucket.
-func exponentialDuration(v trace.Value, high bool) string {
-	if high || v.Float() == 0 {
-		return formatDuration(v.Float())
-	}
-	return formatDuration(v.Float() - 1)
-}
-
-func isGreatest(v trace.Value) bool {
-	return v.Kind() == trace.Signed && v.Int() == math.MaxInt64 ||
-		v.Kind() != trace.Signed && v.Uint() >= math.MaxInt64
-}
-
-func isLeast(v trace.Value) bool { return v.Kind() == trace.Signed && v.Int() == math.MinInt64 }

@@ -4,6 +4,7 @@ package jsontext
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -148,6 +149,45 @@ func (b *Builder) Boolean(key string, value bool) {
 	b.Key(key)
 	b.text = strconv.AppendBool(b.text, value)
 	b.comma = true
+}
+
+// Object adds a member, or an element if there is no key.
+func (b *Builder) Object(key string, members func()) { b.nested(key, '{', '}', members) }
+
+// Array adds a member, or an element if there is no key.
+func (b *Builder) Array(key string, elements func()) { b.nested(key, '[', ']', elements) }
+
+func (b *Builder) nested(key string, begin, end byte, build func()) {
+	if key != "" {
+		b.Key(key)
+	}
+	b.Begin(begin)
+	build()
+	b.End(end)
+}
+
+// Fields adds members, each by its key and its value: a text as Text adds it, a
+// number or a truth value.
+func (b *Builder) Fields(pairs ...any) {
+	for i := 0; i < len(pairs); i += 2 {
+		key := pairs[i].(string)
+		switch v := pairs[i+1].(type) {
+		case string:
+			b.Text(key, v)
+		case bool:
+			b.Boolean(key, v)
+		case int:
+			b.Signed(key, int64(v))
+		case int64:
+			b.Signed(key, v)
+		case uint64:
+			b.Unsigned(key, v)
+		case float64:
+			b.FloatMember(key, v)
+		default:
+			panic(fmt.Sprintf("jsontext: a %T", v))
+		}
+	}
 }
 
 // Time adds a member that is a moment, in UTC and the form of RFC 3339 with as
