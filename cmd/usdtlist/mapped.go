@@ -65,7 +65,7 @@ type scan struct {
 func newScan(l *lister) *scan {
 	s := &scan{
 		fs:       l.proc,
-		cache:    procwatch.NewCache(nil),
+		cache:    procwatch.NewCache(),
 		patterns: l.options.patterns,
 		ofAll:    l.options.allProcesses,
 		reported: make(map[procwatch.FileID]bool),

@@ -158,7 +158,7 @@ func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 // process.
 func (t *tracer) addNearest(pid int) {
 	deadline.One(t.ctx, nearestPatience, func() {
-		cache := procwatch.NewCache(nil)
+		cache := procwatch.NewCache()
 		files, _ := procwatch.Files(proc.NewFS(""), pid) // what cannot be read has no names to offer
 		for _, m := range files {
 			if file, ok, err := cache.Acquire(m); err == nil && ok {

@@ -22,7 +22,7 @@ import (
 // A file is open while somebody has it acquired. Of the other files the cache
 // knows in bounded memory whether they have probes, but not which.
 type Cache struct {
-	open func(*MappedFile) (io.ReaderAt, error)
+	open func(*MappedFile) (io.ReaderAt, error) // the file, closed if it is an io.Closer
 	seed maphash.Seed
 
 	mu      sync.Mutex
@@ -39,17 +39,8 @@ type Cache struct {
 type cacheCounts struct{ opened, searched int }
 
 // NewCache returns an empty cache.
-//
-// If open is not nil, it opens a file in place of [MappedFile.Open], for
-// callers that have its bytes already or read them by other means. The reader
-// is closed, if it is an io.Closer, when nobody uses the file any more. open is
-// called by the goroutine that acquires the file. It may call the methods of
-// the MappedFile, which is valid only during the call.
-func NewCache(open func(*MappedFile) (io.ReaderAt, error)) *Cache {
-	if open == nil {
-		open = openMapped
-	}
-	c := &Cache{open: open, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile),
+func NewCache() *Cache {
+	c := &Cache{open: openMapped, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile),
 		owners: make(map[string]int)}
 	c.answers.limit = maxAnswers
 	c.limit = sys.MaxDescriptors() / descriptorsPerFile
@@ -73,9 +64,8 @@ func openMapped(m *MappedFile) (io.ReaderAt, error) {
 // A file is read by one caller while the others wait for the outcome. A file
 // that is not ELF has no probes. An ELF file that cannot be read gives an
 // [*Error] that wraps an error of package elfnote, each time again but without
-// reading the file again. Errors of opening are those of [MappedFile.Open] or
-// of the function given to [NewCache]; an error of reading is an [*Error] that
-// wraps what the reader returned. Neither is remembered.
+// reading the file again. Errors of opening are those of [MappedFile.Open]; an
+// error of reading is an [*Error], too. Neither is remembered.
 func (c *Cache) Acquire(
 	m *MappedFile, patterns ...elfnote.Pattern,
 ) (f *CachedFile, ok bool, err error) {

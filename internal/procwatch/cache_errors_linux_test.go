@@ -17,7 +17,7 @@ import (
 )
 
 func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
-	f, c := newFixture(t), NewCache(nil)
+	f, c := newFixture(t), NewCache()
 	dir := t.TempDir()
 	truncated := filepath.Join(dir, "truncated.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(truncated, memoryProbes.bytes()[:0x1010], 0o755)))
@@ -42,12 +42,13 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
 	f := newFixture(t)
 	fail := error(syscall.EMFILE)
-	c := NewCache(func(m *MappedFile) (io.ReaderAt, error) {
+	c := NewCache()
+	c.open = func(m *MappedFile) (io.ReaderAt, error) {
 		if fail != nil {
 			return nil, fail
 		}
 		return openMapped(m)
-	})
+	}
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	_, ok, err := c.Acquire(mapped(t, f, 1, lib))
 	qt.Check(t, qt.ErrorIs(err, fail))
@@ -88,11 +89,12 @@ func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 		io.ErrUnexpectedEOF} {
 		f := newFixture(t)
 		opened, closed := 0, 0
-		c := NewCache(func(*MappedFile) (io.ReaderAt, error) {
+		c := NewCache()
+		c.open = func(*MappedFile) (io.ReaderAt, error) {
 			opened++
 			return &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, opened - 1,
 				&closed}, nil
-		})
+		}
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		for {
 			file, ok, err := c.Acquire(mapped(t, f, 1, lib))

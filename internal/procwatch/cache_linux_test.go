@@ -49,7 +49,7 @@ func TestCache(t *testing.T) {
 	nothing, free := elfnote.Exact("otel_memory", "nothing"), elfnote.Exact("otel_memory", "free")
 
 	t.Run("opens a file once for all processes", func(t *testing.T) {
-		f, c := newFixture(t), NewCache(nil)
+		f, c := newFixture(t), NewCache()
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		before := openDescriptors(t)
 
@@ -85,7 +85,7 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.Equals(n, 4))
 	})
 	t.Run("does not keep open what is not wanted", func(t *testing.T) {
-		f, c := newFixture(t), NewCache(nil)
+		f, c := newFixture(t), NewCache()
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		before := openDescriptors(t)
 		for range 3 {
@@ -95,7 +95,7 @@ func TestCache(t *testing.T) {
 		checkDescriptors(t, before)
 	})
 	t.Run("answers for each set of patterns", func(t *testing.T) {
-		f, c := newFixture(t), NewCache(nil)
+		f, c := newFixture(t), NewCache()
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		for range 2 {
 			acquireNothing(t, c, mapped(t, f, 1, lib), nothing)
@@ -111,7 +111,7 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.HasLen(c.files, 0))
 	})
 	t.Run("remembers files without probes for all patterns", func(t *testing.T) {
-		f, c := newFixture(t), NewCache(nil)
+		f, c := newFixture(t), NewCache()
 		dir := t.TempDir()
 		script := filepath.Join(dir, "jit-cache")
 		qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("code, but not ELF"), 0o755)))
@@ -129,7 +129,7 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.HasLen(c.files, 0))
 	})
 	t.Run("finds the good probes of a file with a malformed one", func(t *testing.T) {
-		f, c := newFixture(t), NewCache(nil)
+		f, c := newFixture(t), NewCache()
 		lib := testELF{probes: [][2]string{{"p", "bad"}, {"p", "good"}}, broken: true}.write(t,
 			t.TempDir(), "lib.so")
 		acquire(t, c, mapped(t, f, 1, lib), elfnote.Exact("p", "good")).Release()
@@ -138,7 +138,7 @@ func TestCache(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
-	f, c := newFixture(t), NewCache(nil)
+	f, c := newFixture(t), NewCache()
 	c.answers.limit = 2
 	dir := t.TempDir()
 	opened := func(i int) bool {
@@ -174,7 +174,7 @@ func TestCacheKeepsLittleOfAFile(t *testing.T) {
 		"one usable":  {probes: [][2]string{{"p", "n"}}, empty: notes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, c := newFixture(t), NewCache(nil)
+			f, c := newFixture(t), NewCache()
 			lib := filepath.Join(t.TempDir(), "lib.so")
 			before := heap()
 			for i := range files {

@@ -16,10 +16,11 @@ import (
 func TestCacheTakesBytesFromTheCaller(t *testing.T) {
 	f := newFixture(t)
 	asked := ""
-	c := NewCache(func(m *MappedFile) (io.ReaderAt, error) {
+	c := NewCache()
+	c.open = func(m *MappedFile) (io.ReaderAt, error) {
 		asked = m.Path
 		return bytes.NewReader(otherProbes.bytes()), nil
-	})
+	}
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	before := openDescriptors(t)
 	file := acquire(t, c, mapped(t, f, 1, lib))
@@ -35,12 +36,13 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 	const callers = 8
 	var openings atomic.Int32
 	opening, proceed := make(chan struct{}, callers), make(chan struct{})
-	c := NewCache(func(m *MappedFile) (io.ReaderAt, error) {
+	c := NewCache()
+	c.open = func(m *MappedFile) (io.ReaderAt, error) {
 		openings.Add(1)
 		opening <- struct{}{}
 		<-proceed
 		return openMapped(m)
-	})
+	}
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	var files [callers]*CachedFile
 	var group sync.WaitGroup
@@ -68,7 +70,7 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 }
 
 func TestCacheUsedByManyAtOnce(t *testing.T) {
-	f, c := newFixture(t), NewCache(nil)
+	f, c := newFixture(t), NewCache()
 	c.answers.limit = 2
 	dir := t.TempDir()
 	var paths []string

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,8 +50,7 @@ func (f *CachedFile) HasSameSites(other *CachedFile) bool {
 }
 
 // ELF returns the open file. It is valid until the file is released, and is not
-// to be closed. Its OSFile is nil if the function given to [NewCache] returned
-// something else than an *os.File.
+// to be closed.
 func (f *CachedFile) ELF() *elfnote.File { return f.elf }
 
 // Hold keeps the file open for one more [CachedFile.Release]. Call it while the
@@ -114,7 +112,7 @@ func (f *CachedFile) prepare(m *MappedFile, is contents, w wanted) (ok bool, err
 	f.opening.Lock()
 	defer f.opening.Unlock()
 	if f.elf != nil && !f.isCurrent(is) {
-		sites, err := f.fingerprintNow(m)
+		sites, err := f.fingerprint(f.reader)
 		if err != nil {
 			return false, err
 		}
@@ -168,21 +166,6 @@ func (f *CachedFile) setContents(is contents) {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	f.contents = is
-}
-
-// fingerprintNow is fingerprint for a file that was written to.
-func (f *CachedFile) fingerprintNow(m *MappedFile) (uint64, error) {
-	if file, ok := f.reader.(*os.File); ok {
-		return f.fingerprint(file)
-	}
-	reader, err := f.cache.open(m) // the one there is may be of what was read then
-	if err != nil {
-		return 0, err
-	}
-	if closer, ok := reader.(io.Closer); ok {
-		defer closer.Close()
-	}
-	return f.fingerprint(reader)
 }
 
 // fingerprint returns the fingerprint of the sites of a file.

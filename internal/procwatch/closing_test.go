@@ -30,7 +30,7 @@ func TestClosingGoesOnWithoutAFileSystemThatBlocks(t *testing.T) {
 
 // A file that cannot be closed still has its descriptor.
 func TestCacheCountsAFileUntilItIsClosed(t *testing.T) {
-	c := NewCache(nil)
+	c := NewCache()
 	qt.Assert(t, qt.IsNil(c.takeDescriptor("")))
 	closed := -1
 	f := c.enter(FileID{inode: 1})

@@ -143,7 +143,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		w.fs = proc.NewFS("")
 	}
 	if w.cache == nil {
-		w.cache = NewCache(nil)
+		w.cache = NewCache()
 	}
 	w.wanted = w.cache.wanted(slices.Clone(patterns))
 	w.stats.EventsError = errNotRunning

@@ -316,7 +316,7 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 }
 
 func TestWatchersShareACache(t *testing.T) {
-	c := NewCache(nil)
+	c := NewCache()
 	one, two := newWatch(t, WatcherOptions{Cache: c}, "*:*"), newWatch(t, WatcherOptions{Cache: c},
 		"*:*")
 	two.libs = one.libs
