@@ -16,8 +16,7 @@ import (
 
 // Cache opens the files that processes map and that have probes, each once,
 // however many processes map it. It remembers which files have none, so that
-// they are not read again. It may be shared by several watchers and used by
-// several goroutines at once.
+// they are not read again. It may be used by several goroutines at once.
 //
 // A file is open while somebody has it acquired. Of the other files the cache
 // knows in bounded memory whether they have probes, but not which.
