@@ -68,7 +68,15 @@ func newSpecialiser(
 		origins: make(map[weak.Pointer[ebpf.Program]]*origin),
 		special: make(map[specialKey]*specialProgram),
 	}
-	switch array, extension := programArray(spec), extensionIn(spec); {
+	// A program that replaces a function of a loaded program would not replace
+	// that of the programs that are made later.
+	extension := ""
+	for name, program := range spec.Programs {
+		if program.Type == ebpf.Extension && (extension == "" || name < extension) {
+			extension = name
+		}
+	}
+	switch array := programArray(spec); {
 	case !m.mode.cookie():
 		s.refusal = "programs have no BPF cookie in mode " + m.mode.String()
 	case array != "":
@@ -78,18 +86,6 @@ func newSpecialiser(
 			", which replaces functions of another one"
 	}
 	return s
-}
-
-// extensionIn returns the name of a program of the collection that replaces a
-// function of a loaded program, "" if there is none. It would not replace that
-// of the programs that are made later.
-func extensionIn(spec *ebpf.CollectionSpec) string {
-	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
-		if spec.Programs[name].Type == ebpf.Extension {
-			return name
-		}
-	}
-	return ""
 }
 
 // specialise takes a program made for the sites, or says why there is none.
@@ -241,24 +237,6 @@ type refusedProgram struct {
 	err   *ebpf.VerifierError
 }
 
-func (o *origin) openMaps(s *specialiser) (map[string]*ebpf.Map, error) {
-	opened := make(map[string]*ebpf.Map)
-	for name, id := range o.maps {
-		m, err := s.open(id)
-		if err != nil {
-			return opened, fmt.Errorf("opening map %s of the program, which needs CAP_SYS_ADMIN if it was not loaded by Manager.LoadAndAssign: %w", name, err)
-		}
-		opened[name] = m
-	}
-	return opened, nil
-}
-
-func closeMaps(opened map[string]*ebpf.Map) {
-	for _, m := range opened {
-		m.Close()
-	}
-}
-
 // originOf finds out what a program was loaded from.
 func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
 	key := weak.Make(prog)
@@ -326,13 +304,10 @@ func (o *origin) check(info *ebpf.ProgramInfo) error {
 		return err
 	}
 	same, err := instructions.HasTag(info.Tag, nativeOrder())
-	if err != nil {
-		return err
+	if err == nil && !same {
+		err = errChanged
 	}
-	if !same {
-		return errChanged
-	}
-	return nil
+	return err
 }
 
 // nativeOrder returns the byte order of this machine by its own name, which
@@ -378,10 +353,19 @@ func (o *origin) findMaps(info *ebpf.ProgramInfo) error {
 
 // load loads the program with other instructions, and with the same maps.
 func (o *origin) load(s *specialiser, instructions asm.Instructions) (*ebpf.Program, error) {
-	shared, err := o.openMaps(s)
-	defer closeMaps(shared)
-	if err != nil {
-		return nil, err
+	shared := make(map[string]*ebpf.Map)
+	defer func() {
+		for _, m := range shared {
+			m.Close()
+		}
+	}()
+	for name, id := range o.maps {
+		m, err := s.open(id)
+		if err != nil {
+			return nil, fmt.Errorf("opening map %s of the program, which needs CAP_SYS_ADMIN "+
+				"if it was not loaded by Manager.LoadAndAssign: %w", name, err)
+		}
+		shared[name] = m
 	}
 	spec := o.spec.Copy()
 	spec.Instructions = slices.Clone(instructions)

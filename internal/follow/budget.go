@@ -14,8 +14,8 @@ import (
 
 // Limits are what a [Follower] attaches at most: sites, of which each takes
 // memory in the kernel and time, and the descriptors of what is attached. For
-// each number 0 stands for the default, and one below 0 for no limit. The fields
-// are those of usdt.Limits.
+// each number 0 stands for the default, and one below 0 for no limit. The
+// fields are those of usdt.Limits.
 type Limits struct {
 	FileSites, OwnerSites, Sites  int
 	OwnerDescriptors, Descriptors int
