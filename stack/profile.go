@@ -46,7 +46,8 @@ type Profile struct {
 	known      map[string]*sample
 	rest       *sample // of all stacks for which there is no room, nil if there are none
 	places     map[placeKey]*place
-	placed     int // how many places have a number
+	named      map[string]*place // of AddFrames, by function
+	placed     int               // how many places have a number
 	key        []byte
 	frames     int // of all samples
 	names      int // bytes of the names of functions
@@ -85,6 +86,7 @@ func NewProfile(symbolizer *Symbolizer, types ...ValueType) *Profile {
 		types:      slices.Clone(types),
 		known:      make(map[string]*sample),
 		places:     make(map[placeKey]*place),
+		named:      make(map[string]*place),
 	}
 }
 
@@ -108,6 +110,38 @@ func (p *Profile) Add(
 	places := make([]*place, 0, len(stack))
 	for i, address := range stack {
 		places = append(places, p.place(ctx, pid, address, i > 0))
+	}
+	added := p.sample(places, labels, pid)
+	for i := range min(len(values), len(p.types)) {
+		added.values[i] += values[i]
+	}
+}
+
+// AddFrames adds a stack whose functions are known otherwise, such as those of
+// an interpreter, the innermost first: each has a Function, or a File. Nothing
+// else of a Frame counts. The Symbolizer of such a profile may be nil, unless
+// ByProcess is set. See [Profile.Add] for the rest.
+func (p *Profile) AddFrames(pid int, frames []Frame, values []int64, labels map[string]string) {
+	places := make([]*place, 0, max(len(frames), 1))
+	for _, f := range frames {
+		if f.Function == "" {
+			f.Function = "[unknown]"
+			if f.File != "" {
+				f.Function = "[" + filepath.Base(f.File) + "]"
+			}
+		}
+		known := p.named[f.Function]
+		if known == nil {
+			known = p.newPlace()
+			known.function = f.Function
+			if len(p.named) < maxProfilePlaces {
+				p.named[f.Function] = known
+			}
+		}
+		places = append(places, known)
+	}
+	if len(places) == 0 {
+		places = append(places, p.newPlace())
 	}
 	added := p.sample(places, labels, pid)
 	for i := range min(len(values), len(p.types)) {

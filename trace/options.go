@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
@@ -123,6 +125,13 @@ type SessionOptions struct {
 	// so that an event takes no new memory. An event, and all that it refers
 	// to, is then valid until the next one comes, and must not be changed.
 	ReuseEvents bool
+
+	// Next is a program that runs at each hit that has become an event, after
+	// it was sent, with the same registers: a profiler's, which unwinds the
+	// stack. It is the last thing at the hit, so there can be no more than one
+	// of Spans. It must have been loaded as a kprobe, and not for uprobe_multi
+	// links; ModeAuto then takes no such links.
+	Next *ebpf.Program
 
 	// Aggregators are what the session computes in the kernel over many hits.
 	Aggregators []*Aggregator
@@ -241,6 +250,9 @@ func (o *SessionOptions) plan(
 	case o.StartStacks && (len(o.Spans) == 0 || o.StackDepth+o.StackCopy == 0):
 		return nil, optionError("StartStacks",
 			errors.New("stacks of starts need Spans, and StackDepth or StackCopy"))
+	case o.Next != nil && (o.NoEvents || len(o.Spans) > 1 || o.Mode == usdt.ModeMulti):
+		return nil, optionError("Next",
+			errors.New("a program that follows needs events, at most one of Spans, and no ModeMulti"))
 	case o.Delay < 0:
 		return nil, optionError("Delay", fmt.Errorf("%v is negative", o.Delay))
 	case o.NoEvents:

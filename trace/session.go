@@ -140,6 +140,9 @@ func New(opts *SessionOptions) (*Session, error) {
 	if s.mode, err = s.opts.Mode.Resolve(); err != nil {
 		return nil, err
 	}
+	if s.opts.Next != nil && s.mode == usdt.ModeMulti {
+		s.mode = usdt.ModeSingle // a kernel with such links has cookies, too
+	}
 	s.programs.template = programTemplate(s.mode)
 	if err := s.createMaps(); err != nil {
 		s.Close()
@@ -437,6 +440,17 @@ func (s *Session) createMaps() (err error) {
 		return err
 	}
 	events.Ring = s.ring.FD()
+	if s.opts.Next != nil {
+		next, err := s.newMap("the map of the program that follows",
+			mapSpec("trace_next", ebpf.ProgramArray, 4, 4, 1))
+		if err != nil {
+			return err
+		}
+		if err := next.Put(uint32(0), s.opts.Next); err != nil {
+			return optionError("Next", explain("following with this program", err))
+		}
+		events.Next = next.FD()
+	}
 	if events.Sampling != nil {
 		if s.sampling, err = s.newMap("the map of what is sampled", mapSpec("trace_sampling",
 			ebpf.PerCPUArray, 4, bpfgen.SamplingStateSize, 1)); err != nil {

@@ -34,6 +34,10 @@ type Events struct {
 	Sampling *Sampling // nil: every hit
 	Share    *Share    // nil: whoever comes first has the room
 
+	// Next is the descriptor of a program array whose first program a hit goes
+	// on with when it has been sent; 0 for none.
+	Next int
+
 	// Batch: the reader looks by itself from time to time and is woken only
 	// when the ring buffer fills.
 	Batch bool
@@ -248,6 +252,10 @@ func (b *builder) submit(e *Events, size int) {
 	}
 	b.Emit(asm.Mov.Reg(asm.R1, asm.R7))
 	b.Call(asm.FnRingbufSubmit)
+	if e.Next != 0 {
+		b.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, e.Next), asm.Mov.Imm(asm.R3, 0))
+		b.Call(asm.FnTailCall)
+	}
 }
 
 // wakeSeldom sets R2 so that the reader is woken only where this record fills

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package profiler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+	"go.opentelemetry.io/ebpf-profiler/tracer"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// Options say which hits get a stack, and what their value is. Nil, or the zero
+// value, is every hit of every process, with the value 1.
+type Options struct {
+	// Session has the condition (Filter), sampling (SampleEvery, SampleRate),
+	// calls between two probes (Spans) and the names of arguments
+	// (Definitions). Next, NoEvents and ReuseEvents are set by the Probe.
+	Session trace.SessionOptions
+
+	// Watch says which processes are followed. What is attached per process
+	// takes one perf event for each file of it, which the kernel needs 0.1 s to
+	// close.
+	Watch usdt.WatchOptions
+
+	// Interval is how often all processes are scanned for what the kernel did
+	// not tell of; 0 stands for 5 s.
+	Interval time.Duration
+
+	// Value, if set, returns the value of a hit. It is multiplied by the number
+	// of hits that the event stands for. Without it the value is the duration
+	// in nanoseconds if there are Spans, and otherwise 1.
+	Value func(*trace.Event) int64
+
+	// SampleType and SampleUnit are what the tracer reports the values as; ""
+	// stands for "events" and "count", or "duration" and "nanoseconds".
+	SampleType, SampleUnit string
+
+	// Changed, if set, is told of what was attached, and of what could not be.
+	Changed func(*trace.WatchChanges)
+}
+
+// Stats counts how hits and stacks have met.
+type Stats struct {
+	// Matched are traces with the hit that they are of.
+	Matched uint64
+	// NoStack are hits whose stack the unwinder did not send. It does not at the
+	// first hits of a process that it has not read yet.
+	NoStack uint64
+	// NoHit are traces for which there was no hit.
+	NoHit uint64
+	// Lost are hits that were sent neither to us nor unwound: the ring buffer
+	// was full.
+	Lost uint64
+}
+
+// A Probe attaches the profiler's unwinder to USDT probes. Make it with [USDT].
+type Probe struct {
+	opts     Options
+	patterns []elfnote.Pattern
+
+	origin  uint16
+	program *ebpf.Program
+	session *trace.Session
+	watch   *trace.Watch
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	matcher   matcher
+	closeOnce sync.Once
+	closeErr  error
+}
+
+var _ tracer.Probe = (*Probe)(nil)
+
+// USDT returns a Probe for the USDT probes that match any of the patterns. With
+// Options.Session.Spans the patterns are those of the pairs, and none must be
+// given.
+func USDT(opts *Options, patterns ...elfnote.Pattern) *Probe {
+	p := &Probe{patterns: patterns}
+	if opts != nil {
+		p.opts = *opts
+	}
+	for _, span := range p.opts.Session.Spans {
+		p.patterns = append(p.patterns, span.Pair.Patterns()...)
+	}
+	p.matcher.init()
+	return p
+}
+
+// unwinder is the program of the profiler that unwinds where it is attached.
+const unwinder = "kprobe__generic"
+
+// Load loads the unwinder and attaches it. Tracer.Enable calls it, once for a
+// Probe. The Link that it returns detaches it.
+func (p *Probe) Load(
+	_ context.Context, reg tracer.ProbeRegistrar, probeContext *tracer.ProbeContext,
+) (_ link.Link, err error) {
+	if p.session != nil {
+		return nil, errors.New("the probe was loaded before")
+	}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if err := p.loadUnwinder(reg, probeContext); err != nil {
+		return nil, err
+	}
+	opts := p.opts.Session
+	opts.Next, opts.NoEvents, opts.ReuseEvents, opts.ArgumentsOnly = p.program, false, false, false
+	if p.session, err = trace.New(&opts); err != nil {
+		return nil, err
+	}
+	p.watch, err = trace.WatchSessions(&p.opts.Watch, p.opts.Changed,
+		trace.WatchSession{Session: p.session, Patterns: p.patterns})
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.running.Go(func() {
+		defer p.matcher.end()
+		for event, err := range p.session.Events(ctx) {
+			if err == nil {
+				p.matcher.add(event)
+			}
+		}
+	})
+	if err := p.watch.SyncAll(); err != nil {
+		return nil, err
+	}
+	interval := p.opts.Interval
+	if interval == 0 {
+		interval = 5 * time.Second
+	}
+	p.running.Go(func() { _ = p.watch.Run(ctx, interval) })
+	return attached{probe: p}, nil
+}
+
+func (p *Probe) loadUnwinder(reg tracer.ProbeRegistrar, c *tracer.ProbeContext) (err error) {
+	meta := &samples.TypeMetadata{SampleType: p.opts.SampleType, SampleUnit: p.opts.SampleUnit}
+	if meta.SampleType == "" {
+		meta.SampleType, meta.SampleUnit = "events", "count"
+		if len(p.opts.Session.Spans) > 0 && p.opts.Value == nil {
+			meta.SampleType, meta.SampleUnit = "duration", "nanoseconds"
+		}
+	}
+	if p.origin, err = reg.Register(meta); err != nil {
+		return fmt.Errorf("registering the origin of samples: %w", err)
+	}
+	spec, err := c.CollectionSpecWith(nil, []string{unwinder}, []string{"origin_id_probe"})
+	if err != nil {
+		return err
+	}
+	if err := spec.Variables["origin_id_probe"].Set(p.origin); err != nil {
+		return err
+	}
+	if err := c.RewriteMaps(spec, nil); err != nil {
+		return err
+	}
+	loaded := make(map[string]*ebpf.Program)
+	if err := c.LoadProbeUnwinders(spec, loaded, []tracer.ProgLoaderHelper{
+		{Name: unwinder, NoTailCallTarget: true, Enable: true}}, 0); err != nil {
+		return err
+	}
+	if p.program = loaded[unwinder]; p.program == nil {
+		return fmt.Errorf("the profiler has no program %s", unwinder)
+	}
+	return nil
+}
+
+// Match sets the value of a trace, and returns the hit that it is of: nil for
+// one that is not of this Probe, or has none, see [Stats].NoHit. It must be
+// called for each trace before Tracer.HandleTrace.
+func (p *Probe) Match(t *libpf.EbpfTrace) *trace.Event {
+	if p.origin == 0 || t.Origin != p.origin {
+		return nil
+	}
+	event := p.matcher.match(int(t.TID), time.Duration(t.KTime))
+	if event == nil {
+		return nil
+	}
+	t.Value = int64(max(event.Weight, 1))
+	switch {
+	case p.opts.Value != nil:
+		t.Value *= p.opts.Value(event)
+	case event.Start != nil:
+		t.Value *= int64(event.Duration)
+	}
+	return event
+}
+
+// Watch returns what follows the processes, to give it a new one at once
+// (Sync). It is nil before Load.
+func (p *Probe) Watch() *trace.Watch { return p.watch }
+
+// Stats returns what has been counted. After Close all hits without a stack are
+// in it.
+func (p *Probe) Stats() (s Stats, err error) {
+	s = p.matcher.counted()
+	if p.session != nil {
+		var losses trace.Losses
+		losses, err = p.session.Losses()
+		s.Lost = losses.Events
+	}
+	return s, err
+}
+
+// Detach ends the hits. What was sent before can still be matched.
+func (p *Probe) Detach() error {
+	if p.watch == nil {
+		return nil
+	}
+	return errors.Join(p.watch.Close(), p.session.Detach())
+}
+
+// Close detaches the unwinder and frees what the Probe has.
+func (p *Probe) Close() error {
+	p.closeOnce.Do(func() {
+		p.closeErr = p.Detach()
+		if p.stop != nil {
+			p.stop()
+		}
+		p.running.Wait()
+		if p.session != nil {
+			p.closeErr = errors.Join(p.closeErr, p.session.Close())
+		}
+		if p.program != nil {
+			p.closeErr = errors.Join(p.closeErr, p.program.Close())
+		}
+	})
+	return p.closeErr
+}
+
+// attached is a Probe as the link that a tracer wants. Its nil Link is there
+// for the method that keeps others from being links; no kernel link stands for
+// all that comes and goes.
+type attached struct {
+	link.Link
+	probe *Probe
+}
+
+func (a attached) Update(*ebpf.Program) error { return notOfOne("updated") }
+func (a attached) Pin(string) error           { return notOfOne("pinned") }
+func (a attached) Unpin() error               { return notOfOne("unpinned") }
+func (a attached) Info() (*link.Info, error)  { return nil, notOfOne("described") }
+func (a attached) Detach() error              { return a.probe.Detach() }
+func (a attached) Close() error               { return a.probe.Close() }
+
+func notOfOne(done string) error {
+	return fmt.Errorf("probes of processes that come and go cannot be %s as one link: %w",
+		done, link.ErrNotSupported)
+}
