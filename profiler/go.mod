@@ -37,7 +37,6 @@ require (
 	go.opentelemetry.io/collector/pdata v1.64.0 // indirect
 	go.opentelemetry.io/collector/pdata/pprofile v0.158.0 // indirect
 	go.opentelemetry.io/otel v1.45.0 // indirect
-	go.opentelemetry.io/otel/metric v1.45.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
 	go.opentelemetry.io/proto/otlp/processcontext/v1development v0.4.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
@@ -53,6 +52,7 @@ require (
 
 require (
 	github.com/go-quicktest/qt v1.102.0
+	go.opentelemetry.io/otel/metric v1.45.0
 	golang.org/x/sys v0.47.0
 )
 

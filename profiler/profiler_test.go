@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +18,9 @@ import (
 	"unsafe"
 
 	"github.com/go-quicktest/qt"
+	pflog "go.opentelemetry.io/ebpf-profiler/log"
 	"golang.org/x/sys/unix"
+	"log/slog"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
@@ -32,6 +35,9 @@ func TestMain(m *testing.M) {
 	if err := answerMemlock(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	if os.Getenv("RBDEBUG") != "" {
+		pflog.SetLevel(slog.LevelDebug)
 	}
 	os.Exit(m.Run())
 }
@@ -160,15 +166,8 @@ func (c *collected) finish(t *testing.T) Stats {
 }
 
 func only(pids ...int) usdt.WatchOptions {
-	return usdt.WatchOptions{PerProcess: true, Proc: proc.WatcherOptions{
-		Filter: func(p proc.Process) bool {
-			for _, pid := range pids {
-				if p.PID == pid {
-					return true
-				}
-			}
-			return false
-		}}}
+	return usdt.WatchOptions{PerProcess: true,
+		Filter: func(p proc.Process) bool { return slices.Contains(pids, p.PID) }}
 }
 
 func java(t *testing.T) *target {
