@@ -3,6 +3,7 @@
 package profiler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,6 +99,8 @@ func USDT(opts *Options, patterns ...elfnote.Pattern) *Probe {
 	return p
 }
 
+func (p *Probe) interval() time.Duration { return cmp.Or(p.opts.Interval, 5*time.Second) }
+
 // unwinder is the program of the profiler that unwinds where it is attached.
 const unwinder = "kprobe__generic"
 
@@ -140,11 +143,7 @@ func (p *Probe) Load(
 	if err := p.watch.SyncAll(); err != nil {
 		return nil, err
 	}
-	interval := p.opts.Interval
-	if interval == 0 {
-		interval = 5 * time.Second
-	}
-	p.running.Go(func() { _ = p.watch.Run(ctx, interval) })
+	p.running.Go(func() { _ = p.watch.Run(ctx, p.interval()) })
 	return attached{probe: p}, nil
 }
 

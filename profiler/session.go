@@ -34,15 +34,14 @@ type Sample struct {
 // A Profiler runs the OpenTelemetry eBPF profiler for a [Probe] alone: nothing
 // is sampled by time. A program that has a tracer of its own gives it the Probe.
 type Profiler struct {
-	probe   *Probe
-	tracer  *tracer.Tracer
-	traces  chan *libpf.EbpfTrace
-	stop    context.CancelFunc
-	stopped context.Context
-	settled time.Time // when the traces that were sent before Stop have come
+	probe  *Probe
+	tracer *tracer.Tracer
+	traces chan *libpf.EbpfTrace
+	stop   context.CancelFunc
 
-	handler func(*Sample)
-	current *trace.Event // of the trace that is handled
+	opts    StartOptions
+	otlp    reporter.Reporter // nil if there is none
+	current *trace.Event      // of the trace that is handled
 
 	mu    sync.Mutex
 	files map[libpf.FrameMappingFile]*symbols
@@ -52,19 +51,32 @@ type Profiler struct {
 // tracer reads them every quarter of a second.
 const drained = time.Second
 
-// Start makes a tracer, attaches the Probe, and calls handler for each stack
-// while Run runs. Close frees all that.
-func Start(ctx context.Context, probe *Probe, handler func(*Sample)) (_ *Profiler, err error) {
-	p := &Profiler{probe: probe, handler: handler, traces: make(chan *libpf.EbpfTrace),
+// StartOptions say what is done with stacks.
+type StartOptions struct {
+	// Handler, if set, is called by Run for each stack.
+	Handler func(*Sample)
+	// OTLP, if set, is the address of a Collector, HOST:PORT, that gets the
+	// stacks as OTLP profiles by gRPC without TLS, every five seconds.
+	OTLP string
+}
+
+// Start makes a tracer and attaches the Probe. Stacks are handled while Run
+// runs. Close frees all that.
+func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, err error) {
+	p := &Profiler{probe: probe, opts: *opts, traces: make(chan *libpf.EbpfTrace),
 		files: make(map[libpf.FrameMappingFile]*symbols)}
 	ctx, p.stop = context.WithCancel(ctx)
-	p.stopped = ctx
 	defer func() {
 		if err != nil {
 			p.Close()
 		}
 	}()
 	metrics.Start(noop.Meter{}) // of the tracer itself, which otherwise logs each
+	if opts.OTLP != "" {
+		if err := p.sendTo(ctx, opts.OTLP); err != nil {
+			return nil, fmt.Errorf("sending to %s: %w", opts.OTLP, err)
+		}
+	}
 	intervals := times.New(time.Second, 5*time.Second, time.Minute)
 	p.tracer, err = tracer.NewTracer(ctx, &tracer.Config{
 		TraceReporter: p, ExecutableReporter: executables{p}, Intervals: intervals,
@@ -86,6 +98,22 @@ func Start(ctx context.Context, probe *Probe, handler func(*Sample)) (_ *Profile
 		return nil, err
 	}
 	return p, nil
+}
+
+// sendTo makes the reporter of the profiler send to a Collector.
+func (p *Profiler) sendTo(ctx context.Context, address string) error {
+	otlp, err := reporter.NewOTLP(&reporter.Config{Name: "usdtprofile", CollAgentAddr: address,
+		DisableTLS: true, MaxRPCMsgSize: 32 << 20, MaxGRPCRetries: 5,
+		GRPCOperationTimeout: 5 * time.Second, GRPCStartupBackoffTime: time.Second,
+		GRPCConnectionTimeout: 3 * time.Second, ReportInterval: 5 * time.Second, SamplesPerSecond: 1})
+	if err != nil {
+		return err
+	}
+	if err := otlp.Start(ctx); err != nil {
+		return err
+	}
+	p.otlp = otlp
+	return nil
 }
 
 // Run handles stacks until the context ends. Then it detaches the Probe and
@@ -123,6 +151,9 @@ func (p *Profiler) handle(t *libpf.EbpfTrace) {
 // Close detaches the Probe and ends the tracer.
 func (p *Profiler) Close() error {
 	err := p.probe.Close()
+	if p.otlp != nil {
+		p.otlp.Stop()
+	}
 	p.stop()
 	for p.tracer != nil {
 		select { // a reader of stacks may be waiting to hand one over
@@ -141,11 +172,19 @@ func (p *Profiler) ReportTraceEvent(t *libpf.Trace, meta *samples.TraceEventMeta
 	if p.current == nil {
 		return nil
 	}
+	if p.otlp != nil {
+		if err := p.otlp.ReportTraceEvent(t, meta); err != nil {
+			return err
+		}
+	}
+	if p.opts.Handler == nil {
+		return nil
+	}
 	s := &Sample{Event: p.current, Value: meta.Value, Frames: make([]stack.Frame, 0, len(t.Frames))}
 	for _, handle := range t.Frames {
 		s.Frames = append(s.Frames, p.frame(handle.Value()))
 	}
-	p.handler(s)
+	p.opts.Handler(s)
 	return nil
 }
 

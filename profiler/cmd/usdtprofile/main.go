@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command usdtprofile shows the stacks at USDT probes, with the functions of
+// Python, Java, Ruby and other runtimes, by the unwinder of the OpenTelemetry
+// eBPF profiler.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/profiler"
+	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
+)
+
+const usage = `Usage: usdtprofile (-a | -p PID...) [FLAGS] -o FILE PATTERN...
+       usdtprofile (-a | -p PID...) [FLAGS] -o FILE --slow TIME PAIR
+       usdtprofile (-a | -p PID...) [FLAGS] -o FILE --memory
+
+Writes a profile of the stacks at which programs pass USDT probes, with the
+functions of Python, Java, Ruby and other runtimes, until it is interrupted.
+
+  -a, --all            all processes
+  -p, --pid PID        these processes
+  -o, --output FILE    .html for a flame graph, .folded or .txt for folded
+                       stacks, otherwise for go tool pprof
+      --for TIME       end after that time
+      --where COND     only hits for which this holds, as in usdttrace
+      --value ARG      add up an argument, such as arg1, in place of hits
+      --slow TIME      calls between two probes that take longer; adds up times
+      --every N        one in about N hits
+      --memory         allocations and live bytes, of allocators with the probes
+                       otel_memory:alloc and otel_memory:free
+      --otlp ADDRESS   send the profile to a Collector (gRPC, without TLS)
+      --names FILE     a provider definition, with names of arguments
+      --by-process     keep the stacks of processes apart
+  -h, --help           this text
+`
+
+// options are the command line.
+type options struct {
+	all             bool
+	pids            []int
+	output, where   string
+	value, otlp     string
+	slow, duration  time.Duration
+	every           int
+	memory, help    bool
+	byProcess, span bool
+	names           []string
+	patterns        []string
+}
+
+func main() {
+	o, err := parse(os.Args[1:])
+	if err == nil && o.help {
+		fmt.Print(usage)
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "usdtprofile: %v (usdtprofile -h shows how to use it)\n", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o, os.Stderr); err != nil {
+		fmt.Fprintf(os.Stderr, "usdtprofile: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{}
+	var flags commandline.Flags
+	times := func(to *time.Duration) func(string) error {
+		return func(s string) (err error) {
+			if *to, err = time.ParseDuration(s); err != nil || *to < 0 {
+				return errors.New("want a time, such as 5ms")
+			}
+			return nil
+		}
+	}
+	flags.Switch(&o.all, "a", "all")
+	flags.List(func(s string) error {
+		pid, err := commandline.ParsePID(s)
+		o.pids = append(o.pids, pid)
+		return err
+	}, "p", "pid")
+	flags.Text(&o.output, "o", "output")
+	flags.Func(times(&o.duration), "for")
+	flags.Once(&o.where, "where")
+	flags.Once(&o.value, "value")
+	flags.Func(func(s string) error { o.span = true; return times(&o.slow)(s) }, "slow")
+	flags.Func(func(s string) (err error) {
+		if o.every, err = strconv.Atoi(s); err != nil || o.every < 1 {
+			return errors.New("want a number from 1 on")
+		}
+		return nil
+	}, "every")
+	flags.Switch(&o.memory, "memory")
+	flags.Text(&o.otlp, "otlp")
+	flags.List(func(s string) error { o.names = append(o.names, s); return nil }, "names")
+	flags.Switch(&o.byProcess, "by-process")
+	flags.Switch(&o.help, "h", "help")
+	operands, err := flags.Parse(args)
+	if err != nil || o.help {
+		return o, err
+	}
+	o.patterns = operands
+	switch {
+	case o.all == (len(o.pids) > 0):
+		return nil, errors.New("give -a for all processes, or -p with some")
+	case o.output == "" && o.otlp == "":
+		return nil, errors.New("give -o with a file to write, or --otlp")
+	case o.memory && (len(operands) > 0 || o.span || o.value != "" || o.every > 0 || o.otlp != ""):
+		return nil, errors.New("--memory has its own probes and values: it goes with --where, -o and --for")
+	case !o.memory && len(operands) == 0:
+		return nil, errors.New("give a pattern of probes, such as python:gc__start")
+	case o.span && (len(operands) > 1 || o.value != ""):
+		return nil, errors.New("--slow takes one pair of probes, and adds up their times")
+	}
+	return o, nil
+}
+
+// options returns those of the Probe, and the patterns.
+func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Pattern, error) {
+	definitions, err := commandline.Definitions(o.names, func(format string, args ...any) {
+		fmt.Fprintf(messages, "usdtprofile: "+format+"\n", args...)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := &profiler.Options{Session: trace.SessionOptions{Filter: o.where, SampleEvery: o.every,
+		Definitions: definitions, Delay: 50 * time.Millisecond, RingSize: 32 << 20}}
+	opts.Changed = func(changes *trace.WatchChanges) {
+		for _, err := range changes.Errors {
+			fmt.Fprintf(messages, "usdtprofile: %v\n", err)
+		}
+	}
+	if len(o.pids) > 0 {
+		opts.Watch.PerProcess = true
+		opts.Watch.Filter = func(p proc.Process) bool { return slices.Contains(o.pids, p.PID) }
+	}
+	if o.span {
+		pair, err := elfnote.ParsePairPattern(o.patterns[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		opts.Session.Spans = []trace.Latency{{Pair: pair}}
+		slow := fmt.Sprintf("duration >= %dns", o.slow.Nanoseconds())
+		if opts.Session.Filter != "" {
+			slow += " && (" + opts.Session.Filter + ")"
+		}
+		opts.Session.Filter = slow
+		return opts, nil, nil
+	}
+	if o.value != "" {
+		opts.Value = func(e *trace.Event) int64 { return argument(e, o.value) }
+		opts.SampleType, opts.SampleUnit = o.value, "units"
+	}
+	var patterns []elfnote.Pattern
+	for _, s := range o.patterns {
+		pattern, err := elfnote.ParsePattern(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		patterns = append(patterns, pattern)
+	}
+	return opts, patterns, nil
+}
+
+// argument returns an argument of a hit, by its name or its number, and 0 if
+// the probe does not have it.
+func argument(e *trace.Event, name string) int64 {
+	definition := e.Site.Definition()
+	for i := range e.Args {
+		if name == fmt.Sprintf("arg%d", i) ||
+			definition != nil && i < len(definition.Arguments) && definition.Arguments[i].Name == name {
+			return e.Args[i].Int()
+		}
+	}
+	return 0
+}
+
+// run writes a profile.
+func run(ctx context.Context, o *options, messages io.Writer) error {
+	if o.duration > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, o.duration)
+		defer stop()
+	}
+	if o.memory {
+		return runMemory(ctx, o, messages)
+	}
+	opts, patterns, err := o.probe(messages)
+	if err != nil {
+		return err
+	}
+	kind := stack.ValueType{Type: "hits", Unit: "count"}
+	switch {
+	case o.span:
+		kind = stack.ValueType{Type: "time", Unit: "nanoseconds"}
+	case o.value != "":
+		kind = stack.ValueType{Type: o.value, Unit: "units"}
+	}
+	p := stack.NewProfile(nil, kind)
+	p.Start = time.Now()
+	probe := profiler.USDT(opts, patterns...)
+	running, err := profiler.Start(ctx, probe, &profiler.StartOptions{OTLP: o.otlp,
+		Handler: func(s *profiler.Sample) {
+			p.AddFrames(s.Event.PID, s.Frames, []int64{s.Value}, o.labels(s.Event))
+		}})
+	if err != nil {
+		return err
+	}
+	defer running.Close()
+	fmt.Fprintln(messages, "usdtprofile: collecting stacks; end with Ctrl-C")
+	err = running.Run(ctx)
+	p.Duration = time.Since(p.Start)
+	return errors.Join(err, tell(messages, probe), write(p, o.output, strings.Join(o.patterns, " ")))
+}
+
+// labels keep the stacks of processes apart where that was asked for.
+func (o *options) labels(e *trace.Event) map[string]string {
+	if !o.byProcess {
+		return nil
+	}
+	return map[string]string{"process": fmt.Sprintf("%s (%d)", e.Command, e.PID)}
+}
+
+// tell says what is in the profile, and what is not.
+func tell(messages io.Writer, probe *profiler.Probe) error {
+	stats, err := probe.Stats()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(messages, "usdtprofile: %d stacks", stats.Matched)
+	if stats.NoStack > 0 {
+		fmt.Fprintf(messages, "; %d hits without a stack: the unwinder did not know the process yet",
+			stats.NoStack)
+	}
+	if stats.NoHit > 0 {
+		fmt.Fprintf(messages, "; %d stacks without a hit", stats.NoHit)
+	}
+	if stats.Lost > 0 {
+		fmt.Fprintf(messages, "; %d hits lost: take fewer with --every", stats.Lost)
+	}
+	fmt.Fprintln(messages)
+	return nil
+}
+
+// write writes a profile as the name of the file says.
+func write(p *stack.Profile, name, title string) (err error) {
+	if name == "" {
+		return nil
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	switch filepath.Ext(name) {
+	case ".html":
+		return p.WriteFlameGraph(file, title)
+	case ".folded", ".txt":
+		return p.WriteFolded(file)
+	default:
+		return p.Write(file)
+	}
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package profiler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// The probes of allocators: alloc(pointer, size, weight) for a sampled
+// allocation, whose weight is how many bytes it stands for, and free(pointer)
+// when it is freed. Without a weight an allocation stands for itself.
+var (
+	allocProbe = elfnote.Exact("otel_memory", "alloc")
+	freeProbe  = elfnote.Exact("otel_memory", "free")
+)
+
+// maxLive bounds the allocations that are remembered until they are freed.
+const maxLive = 1 << 20
+
+// late is more than the time until the stack of an allocation comes.
+const late = 2 * time.Second
+
+// A MemorySite is a stack that has allocated.
+type MemorySite struct {
+	PID     int // of one process that has this stack
+	Process string
+	Frames  []stack.Frame
+
+	Allocs, AllocBytes int64 // what was allocated
+	Frees, FreeBytes   int64 // what was freed of it
+}
+
+// Memory adds up allocations and what is live of them by stack, in processes
+// whose allocator has the probes otel_memory:alloc and otel_memory:free.
+type Memory struct {
+	probe *Probe
+	frees *trace.Session
+	watch *trace.Watch
+
+	mu    sync.Mutex
+	sites map[string]*MemorySite
+	live  map[block]*allocation
+	freed map[block][]*trace.Event // what was freed before the stack of its allocation came
+	lost  uint64
+
+	reading sync.WaitGroup
+	stop    context.CancelFunc
+}
+
+// block is what one process was given.
+type block struct {
+	pid     int
+	pointer uint64
+}
+
+type allocation struct {
+	site           *MemorySite
+	objects, bytes int64
+	at             int64 // when it was made
+}
+
+// NewMemory returns a Memory. Of the options, Session.Filter is about
+// allocations; there can be no sampling, calls or Value.
+func NewMemory(opts *Options) *Memory {
+	o := *opts
+	o.SampleType, o.SampleUnit = "alloc_space", "bytes"
+	o.Value = func(e *trace.Event) int64 { _, bytes := weight(e); return bytes }
+	return &Memory{probe: USDT(&o, allocProbe), sites: make(map[string]*MemorySite),
+		live: make(map[block]*allocation), freed: make(map[block][]*trace.Event)}
+}
+
+// weight returns how many allocations and bytes an allocation stands for.
+func weight(e *trace.Event) (objects, bytes int64) {
+	if len(e.Args) < 2 {
+		return 1, 0
+	}
+	size := e.Args[1].Int()
+	bytes = size
+	if len(e.Args) > 2 {
+		bytes = e.Args[2].Int()
+	}
+	if size <= 0 {
+		return 1, bytes
+	}
+	return max(1, (bytes+size/2)/size), bytes
+}
+
+// Probe returns the Probe of allocations, for what it has counted.
+func (m *Memory) Probe() *Probe { return m.probe }
+
+// Start attaches to the probes: first to those that free, so that what is seen
+// to be allocated is seen to be freed.
+func (m *Memory) Start(ctx context.Context) (_ *Profiler, err error) {
+	opts := m.probe.opts.Session
+	opts.Filter = ""
+	if m.frees, err = trace.New(&opts); err != nil {
+		return nil, err
+	}
+	m.watch, err = trace.WatchSessions(&m.probe.opts.Watch, nil,
+		trace.WatchSession{Session: m.frees, Patterns: []elfnote.Pattern{freeProbe}})
+	if err != nil {
+		return nil, err
+	}
+	if err := m.watch.SyncAll(); err != nil {
+		return nil, err
+	}
+	ctx, m.stop = context.WithCancel(ctx)
+	m.reading.Go(func() {
+		for event, err := range m.frees.Events(context.Background()) {
+			if err == nil {
+				m.free(event)
+			}
+		}
+	})
+	m.reading.Go(func() { _ = m.watch.Run(ctx, m.probe.interval()) })
+	return Start(ctx, m.probe, &StartOptions{Handler: m.alloc})
+}
+
+func (m *Memory) alloc(s *Sample) {
+	if len(s.Event.Args) < 2 {
+		return
+	}
+	key := block{s.Event.PID, s.Event.Args[0].Uint()}
+	objects, bytes := weight(s.Event)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	site := m.site(s)
+	site.Allocs += objects
+	site.AllocBytes += bytes
+	a := &allocation{site: site, objects: objects, bytes: bytes, at: int64(s.Event.Monotonic)}
+	// Frees are read at once, stacks later: it may have been freed already.
+	frees := m.freed[key]
+	for i, free := range frees {
+		if int64(free.Monotonic) >= a.at {
+			m.release(a)
+			if m.freed[key] = frees[i+1:]; len(m.freed[key]) == 0 {
+				delete(m.freed, key)
+			}
+			return
+		}
+	}
+	delete(m.freed, key)
+	if known := m.live[key]; known != nil { // it was freed unseen
+		m.release(known)
+	} else if len(m.live) >= maxLive {
+		m.lost++
+		m.release(a)
+		return
+	}
+	m.live[key] = a
+}
+
+func (m *Memory) free(e *trace.Event) {
+	if len(e.Args) == 0 {
+		return
+	}
+	key := block{e.PID, e.Args[0].Uint()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a := m.live[key]; a != nil && a.at <= int64(e.Monotonic) {
+		m.release(a)
+		delete(m.live, key)
+		return
+	}
+	if len(m.freed) >= maxLive {
+		m.forget(e.Monotonic - late)
+	}
+	m.freed[key] = append(m.freed[key], e)
+}
+
+// forget drops what was freed before a time: no stack of an allocation comes as
+// late, so it was of allocations that were not sampled.
+func (m *Memory) forget(before time.Duration) {
+	maps.DeleteFunc(m.freed, func(_ block, frees []*trace.Event) bool {
+		return frees[len(frees)-1].Monotonic < before
+	})
+}
+
+func (m *Memory) release(a *allocation) {
+	a.site.Frees += a.objects
+	a.site.FreeBytes += a.bytes
+}
+
+func (m *Memory) site(s *Sample) *MemorySite {
+	var b strings.Builder
+	fmt.Fprint(&b, s.Event.PID)
+	for _, f := range s.Frames {
+		b.WriteByte(0)
+		b.WriteString(f.Function)
+	}
+	site := m.sites[b.String()]
+	if site == nil {
+		site = &MemorySite{PID: s.Event.PID, Frames: s.Frames,
+			Process: fmt.Sprintf("%s (%d)", s.Event.Command, s.Event.PID)}
+		m.sites[b.String()] = site
+	}
+	return site
+}
+
+// Profile calls add for each stack, and returns how many hits were lost: then
+// what is live is not known. Call it after Profiler.Run.
+func (m *Memory) Profile(add func(*MemorySite)) (lost uint64, err error) {
+	losses, err := m.frees.Losses()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for site := range maps.Values(m.sites) {
+		add(site)
+	}
+	return m.lost + losses.Events, err
+}
+
+// Close detaches what Start has attached to frees. The Profiler has the rest.
+func (m *Memory) Close() error {
+	if m.frees == nil {
+		return nil
+	}
+	if m.stop != nil {
+		m.stop()
+	}
+	var err error
+	if m.watch != nil {
+		err = m.watch.Close()
+	}
+	err = errors.Join(err, m.frees.Close())
+	m.reading.Wait()
+	return err
+}
