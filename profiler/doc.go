@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package profiler brings USDT probes to the OpenTelemetry eBPF profiler: its
-// unwinder runs where a process passes a probe, so that a hit has the stack with
-// Python, Java and Ruby frames.
+// unwinder runs where a process passes a probe, so that a hit has the stack
+// with the frames of Python, Java and the other languages that it knows.
 //
 // A [Probe] is a tracer.Probe. Give it to Tracer.Enable, of a tracer that was
 // made with Config.LoadProbe, and pass each trace through [Probe.Match] before

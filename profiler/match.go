@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxWaiting bounds the hits whose stack has not come. Stacks come at least
-	// every quarter of a second; more hits than this in between lose some.
+	// maxWaiting bounds the hits whose stack has not come. Stacks come
+	// soon after; if there are more hits than this in between, some are lost.
 	maxWaiting = 1 << 18
 
-	// patience is how long a trace waits for its hit. That is in the ring buffer
-	// before the unwinder begins, and only has to be read.
+	// patience is how long a trace waits for its hit, which is in the ring
+	// buffer before the unwinder begins, and only has to be read.
 	patience = 200 * time.Millisecond
 
 	// near is how soon after its hit a trace begins, unless the thread was

@@ -55,8 +55,8 @@ type Options struct {
 type Stats struct {
 	// Matched are traces with the hit that they are of.
 	Matched uint64
-	// NoStack are hits whose stack the unwinder did not send. It does not at the
-	// first hits of a process that it has not read yet.
+	// NoStack are hits whose stack the unwinder did not send: at the first hits
+	// of a process that it has not read yet, or where its ring buffer was full.
 	NoStack uint64
 	// NoHit are traces for which there was no hit.
 	NoHit uint64

@@ -132,7 +132,7 @@ func (c *collected) warm(t *testing.T, p *target, outer string) {
 	}
 }
 
-// stacks returns the named functions of a process's samples, the innermost first.
+// stacks returns the functions of a process's samples, the innermost first.
 func (c *collected) stacks(pid int) (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,8 +171,8 @@ func java(t *testing.T) *target {
 	return run(t, "java", "-XX:+ExtendedDTraceProbes", "-cp", dir, "Hits")
 }
 
-// TestFunctions states that each of 1,000 hits in four threads has the functions
-// of its runtime in order.
+// TestFunctions states that each of 1,000 hits in four threads has the
+// functions of its runtime in order.
 func TestFunctions(t *testing.T) {
 	for _, test := range []struct {
 		name, pattern, want, outer string

@@ -3,6 +3,7 @@
 package profiler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ type Sample struct {
 }
 
 // A Profiler runs the OpenTelemetry eBPF profiler for a [Probe] alone: nothing
-// is sampled by time. A program that has a tracer of its own gives it the Probe.
+// is sampled by time. A program with a tracer of its own gives that the Probe.
 type Profiler struct {
 	probe  *Probe
 	tracer *tracer.Tracer
@@ -47,8 +48,13 @@ type Profiler struct {
 	files map[libpf.FrameMappingFile]*symbols
 }
 
-// drained is how long after the probes were detached traces can still come: the
-// tracer reads them every quarter of a second.
+// often reads stacks more often than the tracer does for what it samples by
+// time: it takes some 4,000 of them at a time.
+type often struct{ *times.Times }
+
+func (often) TracePollInterval() time.Duration { return 10 * time.Millisecond }
+
+// drained is how long after the probes were detached traces can still come.
 const drained = time.Second
 
 // StartOptions say what is done with stacks.
@@ -77,7 +83,7 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 			return nil, fmt.Errorf("sending to %s: %w", opts.OTLP, err)
 		}
 	}
-	intervals := times.New(time.Second, 5*time.Second, time.Minute)
+	intervals := often{times.New(time.Second, 5*time.Second, time.Minute)}
 	p.tracer, err = tracer.NewTracer(ctx, &tracer.Config{
 		TraceReporter: p, ExecutableReporter: executables{p}, Intervals: intervals,
 		SamplesPerSecond: 1000, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
@@ -188,7 +194,8 @@ func (p *Profiler) ReportTraceEvent(t *libpf.Trace, meta *samples.TraceEventMeta
 	return nil
 }
 
-// frame names a frame. The tracer leaves the names of native functions to others.
+// frame names a frame. The tracer leaves the names of native functions to
+// others.
 func (p *Profiler) frame(f libpf.Frame) stack.Frame {
 	out := stack.Frame{Function: f.FunctionName.String(), File: f.SourceFile.String(),
 		Address: uint64(f.AddressOrLineno)}
@@ -229,7 +236,9 @@ func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
 	}
 	_ = file.VisitSymbols(add)
 	_ = file.VisitDynamicSymbols(add)
-	slices.SortStableFunc(s.all, func(a, b libpf.Symbol) int { return int(int64(a.Address) - int64(b.Address)) })
+	slices.SortStableFunc(s.all, func(a, b libpf.Symbol) int {
+		return cmp.Compare(a.Address, b.Address)
+	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.files) < maxFiles {
@@ -253,7 +262,7 @@ func (s *symbols) name(address uint64) string {
 		return ""
 	}
 	n, found := slices.BinarySearchFunc(s.all, address, func(s libpf.Symbol, address uint64) int {
-		return int(int64(s.Address) - int64(address))
+		return cmp.Compare(uint64(s.Address), address)
 	})
 	if !found {
 		n--

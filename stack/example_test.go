@@ -131,6 +131,18 @@ func ExampleProfile() {
 	// Output:
 }
 
+// Functions that something else has named, such as an interpreter.
+func ExampleProfile_AddFrames() {
+	profile := stack.NewProfile(nil, stack.ValueType{Type: "hits", Unit: "count"})
+	frames := []stack.Frame{{Function: "collect"}, {Function: "main"}, {File: "/usr/bin/python3"}}
+	profile.AddFrames(1, frames, []int64{2}, nil)
+	profile.AddFrames(7, frames, []int64{1}, nil)
+	if err := profile.WriteFolded(os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+	// Output: [python3];main;collect 3
+}
+
 // The registers of an x86-64 thread that some other means has stopped, with the
 // top of its stack.
 func ExampleSymbolizer_Unwind_stopped() {

@@ -12,6 +12,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -47,6 +49,21 @@ func ExampleSession_Attach() {
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// A program of one's own at each statement that took long. It was loaded as a
+// kprobe.
+func ExampleSessionOptions_next() {
+	var unwinder *ebpf.Program
+	s, err := trace.New(&trace.SessionOptions{
+		Spans:  []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}},
+		Filter: "duration > 5ms",
+		Next:   unwinder,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
 }
 
 // The registers at each exception of a C++ program, and nothing about threads.

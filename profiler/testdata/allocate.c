@@ -27,10 +27,10 @@ __attribute__((noinline)) void serve(long requests, unsigned long *total, unsign
 		state ^= state << 13;
 		state ^= state >> 7;
 		state ^= state << 17;
-		size = 16384 + state % 32768;
+		size = 4096 + state % 8192;
 		memory = load_picture(size);
 		*total += size;
-		if (state >> 32 & 63)
+		if (state >> 32 & 15)
 			free(memory);
 		else
 			*live += size;
