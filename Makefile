@@ -46,7 +46,7 @@ TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
 HOSTILE_PACKAGES := ./usdt ./trace ./stack
 # those whose own threads meet
-RACE_PACKAGES := ./internal/follow ./proc ./trace ./usdt
+RACE_PACKAGES := ./internal/follow ./internal/procwatch ./trace ./usdt
 # empty on machines that have no race detector
 RACE ?= -race
 # Under it a process waits for a second when it ends, and tests start many.
@@ -182,7 +182,7 @@ lint:
 	$(tool) ./api ..
 	# what is not for Linux alone, or for 64 bits alone
 	GOOS=darwin $(GO) vet ./...
-	GOOS=windows $(GO) vet $(pure) ./providers ./container ./proc ./cmd/usdtlist
+	GOOS=windows $(GO) vet $(pure) ./providers ./container ./proc ./internal/procfs ./internal/procwatch ./cmd/usdtlist
 	GOARCH=386 $(GO) vet ./...
 
 .PHONY: api
