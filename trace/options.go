@@ -111,8 +111,8 @@ type SessionOptions struct {
 
 	// ShareRing keeps the last quarter of the ring buffer for containers and
 	// users that have put little into it lately, so that one that passes its
-	// probes all the time leaves room for others. [Session.LossesByOwner] names
-	// those whose events were lost. It costs some 5 ns at each hit.
+	// probes all the time leaves room for others. It costs some 5 ns at each
+	// hit.
 	ShareRing bool
 
 	// Delay is how long an event may wait until it is delivered, if the events

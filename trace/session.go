@@ -227,18 +227,6 @@ func (s *Session) Attach(
 	return s.attachSelection(sel, sel.Name(), process, opts, target.MaxSites)
 }
 
-// PerfEvents returns how many perf events the session is attached by, see
-// [usdt.Link.PerfEvents]: it says how long Detach takes.
-func (s *Session) PerfEvents() int {
-	n := 0
-	for _, a := range s.Attachments() {
-		for _, l := range a.links {
-			n += l.PerfEvents()
-		}
-	}
-	return n
-}
-
 // Attachments returns the attachments that are not closed, in no particular
 // order.
 func (s *Session) Attachments() []*Attachment {

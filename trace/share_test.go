@@ -70,17 +70,17 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				}
 				losses, err := s.Losses()
 				qt.Assert(t, qt.IsNil(err))
-				owners, err := s.LossesByOwner()
+				stats, err := s.Stats()
 				qt.Assert(t, qt.IsNil(err))
 				if !shared {
 					qt.Check(t, qt.Equals(count[modest.PID], 0))
-					qt.Check(t, qt.HasLen(owners, 0))
+					qt.Check(t, qt.HasLen(stats.LostBy, 0))
 					return
 				}
 				qt.Check(t, qt.Equals(count[modest.PID], few))
 				qt.Check(t, qt.Equals(count[noisy.PID]+losses.Events, flood))
 				qt.Check(t,
-					qt.DeepEquals(owners, []tracing.OwnerLoss{{CgroupID: id, Events: losses.Events}}))
+					qt.DeepEquals(stats.LostBy, []tracing.OwnerLoss{{CgroupID: id, Events: losses.Events}}))
 			})
 		}
 	})
@@ -92,7 +92,7 @@ func TestOwnerLossesArePrinted(t *testing.T) {
 	qt.Check(t, qt.Equals(tracing.OwnerLoss{User: 1000, Events: 12}.String(), "12 of user 1000"))
 	testprog.RequireBPF(t)
 	s := newSession(t, &trace.SessionOptions{})
-	owners, err := s.LossesByOwner()
+	stats, err := s.Stats()
 	qt.Check(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(owners, 0))
+	qt.Check(t, qt.HasLen(stats.LostBy, 0))
 }

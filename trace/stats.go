@@ -107,37 +107,33 @@ func (s *Session) readLosses(l *Losses) (err error) {
 // have put nothing into a full ring buffer for longest are forgotten.
 const maxOwners = 4096
 
-// LossesByOwner returns whose events found no room in the ring buffer, those
-// with the most first. It is empty without [SessionOptions.ShareRing], and of
-// thousands of owners some may be missing. It works until [Session.Close].
-func (s *Session) LossesByOwner() (losses []tracing.OwnerLoss, err error) {
+// lostBy reads whose events found no room in the ring buffer.
+func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 	if s.owners == nil {
 		return nil, nil
 	}
-	err = s.use(func() error {
-		var owner uint64
-		var state bpfgen.OwnerState
-		all := s.owners.Iterate()
-		for all.Next(&owner, &state) {
-			loss := tracing.OwnerLoss{CgroupID: owner, Events: state.Lost}
-			if owner&bpfgen.UserOwner != 0 {
-				loss.CgroupID, loss.User = 0, uint32(owner)
-			}
-			if loss.Events > 0 {
-				losses = append(losses, loss)
-			}
+	var owner uint64
+	var state bpfgen.OwnerState
+	all := s.owners.Iterate()
+	for all.Next(&owner, &state) {
+		loss := tracing.OwnerLoss{CgroupID: owner, Events: state.Lost}
+		if owner&bpfgen.UserOwner != 0 {
+			loss.CgroupID, loss.User = 0, uint32(owner)
 		}
-		if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-			return explain("reading whose events were lost", err)
+		if loss.Events > 0 {
+			losses = append(losses, loss)
 		}
-		return nil
-	})
-	slices.SortFunc(losses, func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
-	return losses, err
+	}
+	if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil, explain("reading whose events were lost", err)
+	}
+	slices.SortFunc(losses,
+		func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+	return losses, nil
 }
 
-// Stats asks the kernel what the session costs. It works until
-// [Session.Close].
+// Stats returns what the commands of this project say of a session's costs. It
+// works until [Session.Close].
 func (s *Session) Stats() (*tracing.Stats, error) {
 	stats := &tracing.Stats{}
 	for _, prog := range s.programs.all() {
@@ -151,7 +147,12 @@ func (s *Session) Stats() (*tracing.Stats, error) {
 	slices.SortFunc(stats.Programs,
 		func(a, b tracing.ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
 
-	err := s.use(func() error {
+	for _, a := range s.Attachments() {
+		for _, l := range a.links {
+			stats.PerfEvents += l.PerfEvents()
+		}
+	}
+	err := s.use(func() (err error) {
 		for _, m := range s.made {
 			info, err := m.Info()
 			if err != nil {
@@ -164,7 +165,8 @@ func (s *Session) Stats() (*tracing.Stats, error) {
 			}
 			stats.MapMemory += memory
 		}
-		return nil
+		stats.LostBy, err = s.lostBy()
+		return err
 	})
 	return stats, err
 }

@@ -99,10 +99,10 @@ func (t *tracer) watchEnd() {
 		t.until.Store(monotonic())
 		t.lost = t.askLosses().since(t.before)
 		t.going = t.askOpen()
-		if takes := time.Duration(t.session.PerfEvents()) * closingTime; takes > time.Second {
+		if takes := time.Duration(t.lost.perfEvents) * closingTime; takes > time.Second {
 			t.messages.Note("detaching takes some %.0f s: this kernel closes %d perf events one after the other "+
 				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(),
-				t.session.PerfEvents())
+				t.lost.perfEvents)
 		}
 		done := t.messages.During("detaching")
 		if err := t.session.Detach(); err != nil {

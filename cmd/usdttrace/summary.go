@@ -179,6 +179,8 @@ type losses struct {
 	trace.Losses
 	owners []tracing.OwnerLoss // whose events were lost, the most first
 	err    error               // why it is not known
+
+	perfEvents int // that the kernel has to close
 }
 
 // askLosses asks what has been lost so far.
@@ -187,8 +189,11 @@ func (t *tracer) askLosses() losses {
 	if err != nil {
 		return losses{err: err}
 	}
-	owners, err := t.session.LossesByOwner()
-	return losses{l, owners, err}
+	stats, err := t.session.Stats()
+	if err != nil {
+		return losses{err: err}
+	}
+	return losses{Losses: l, owners: stats.LostBy, perfEvents: stats.PerfEvents}
 }
 
 // since returns what was lost after an earlier moment. What comes while sites

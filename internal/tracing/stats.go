@@ -11,8 +11,14 @@ import (
 
 // Stats is what a session costs, as the kernel accounts for it.
 type Stats struct {
-	Programs  []ProgramStats // that are attached
-	MapMemory uint64         // bytes of all maps; an estimate before Linux 6.4
+	Programs   []ProgramStats // that are attached
+	MapMemory  uint64         // bytes of all maps; an estimate before Linux 6.4
+	PerfEvents int            // see usdt.Link.PerfEvents: it says how long Detach takes
+
+	// LostBy says whose events found no room in the ring buffer, those with the
+	// most first. It is empty without trace.SessionOptions.ShareRing. Of
+	// thousands of owners some may be missing.
+	LostBy []OwnerLoss
 }
 
 // ProgramStats is what the kernel says of a generated program.
