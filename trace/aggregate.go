@@ -96,24 +96,32 @@ type Aggregation struct {
 // exponential buckets, as OpenTelemetry defines them, which know each quantile
 // with the same precision, see [Row.Quantile].
 type Histogram struct {
-	// PerDoubling is how many exponential buckets there are from a number to
-	// its double: 1, 2, 4, 8 or 16. 0 stands for 8, a scale of 3: a bucket's
-	// upper bound is 9.05 % above its lower bound.
-	PerDoubling int
+	perDoubling int
+	unit        uint64
+	limits      []int64
+	linear      bool
+	low, high   int64
+	step        uint64
+}
 
-	// Unit, if set, is what values are divided by: the exponential buckets are
-	// exactly those of the quotients. 1e9 makes nanoseconds seconds.
-	Unit uint64
+// Exponential returns a histogram with 1, 2, 4, 8 or 16 buckets from a number
+// to its double. 0 stands for 8, a scale of 3: a bucket's upper bound is 9.05 %
+// above its lower bound. The unit, unless it is 0, is what values are divided
+// by: the buckets are exactly those of the quotients. 1e9 makes nanoseconds
+// seconds.
+func Exponential(perDoubling int, unit uint64) *Histogram {
+	return &Histogram{perDoubling: perDoubling, unit: unit}
+}
 
-	// Limits, if there are any, end the buckets, the last of which has what is
-	// greater than the last limit. A bucket of negative and other values is
-	// two. Limits ascend, and there are 160 at most.
-	Limits []int64
+// Limits returns a histogram whose buckets end at the limits. One more has what
+// is greater than the last limit, and a bucket of negative and other values is
+// two. Limits ascend, and there are 160 at most.
+func Limits(limits ...int64) *Histogram { return &Histogram{limits: slices.Clone(limits)} }
 
-	// Step, if set, is the width of a bucket from Low up to High, and divides
-	// the distance between them. What lies outside has two buckets more.
-	Low, High int64
-	Step      uint64
+// Linear returns a histogram with buckets from low up to high whose width is
+// step, which divides the distance. What lies outside has two buckets more.
+func Linear(low, high int64, step uint64) *Histogram {
+	return &Histogram{linear: true, low: low, high: high, step: step}
 }
 
 // An Aggregator computes an [Aggregation] for the session whose
@@ -283,14 +291,14 @@ func (a *Aggregation) parse(
 	}
 	p.Sum, p.Min, p.Max = a.Sum, a.Min, a.Max
 	if h := a.Histogram; h != nil {
-		p.Histogram = &bpfgen.Histogram{Low: h.Low, High: h.High, Step: h.Step,
-			Scale: bpfgen.DefaultScale, Unit: h.Unit, Limits: slices.Clone(h.Limits)}
+		p.Histogram = &bpfgen.Histogram{Low: h.low, High: h.high, Step: h.step,
+			Scale: bpfgen.DefaultScale, Unit: h.unit, Limits: slices.Clone(h.limits)}
 		// A bucket has one minimum and one maximum, as numbers without a sign.
-		if at, found := slices.BinarySearch(h.Limits, -1); len(h.Limits) > 0 && !found {
+		if at, found := slices.BinarySearch(h.limits, -1); len(h.limits) > 0 && !found {
 			p.Histogram.Limits = slices.Insert(p.Histogram.Limits, at, -1)
 		}
-		if h.PerDoubling > 0 {
-			p.Histogram.Scale = bits.TrailingZeros(uint(h.PerDoubling))
+		if h.perDoubling > 0 {
+			p.Histogram.Scale = bits.TrailingZeros(uint(h.perDoubling))
 		}
 		p.Sum = true
 	}
@@ -317,9 +325,9 @@ func (p *aggregation) check(a *Aggregation) error {
 	if p.Histogram == nil {
 		return nil
 	}
-	if a.Histogram.Step != 0 && (a.Min || a.Max) {
+	if a.Histogram.linear && (a.Min || a.Max) {
 		return optionError("Histogram",
-			errors.New("a histogram with a Step has no Min and Max: make these an aggregation of their own"))
+			errors.New("a linear histogram has no Min and Max: make these an aggregation of their own"))
 	}
 	if err := checkHistogram(a.Histogram); err != nil {
 		return optionError("Histogram", err)
@@ -328,30 +336,22 @@ func (p *aggregation) check(a *Aggregation) error {
 }
 
 func checkHistogram(h *Histogram) error {
-	width := uint64(h.High) - uint64(h.Low)
+	width := uint64(h.high) - uint64(h.low)
 	switch {
-	case h.Step == 0 && (h.Low != 0 || h.High != 0):
-		return errors.New("there are bounds but no Step")
-	case h.Step != 0 && h.PerDoubling != 0:
-		return errors.New("there are both a Step and PerDoubling")
-	case h.PerDoubling < 0 || h.PerDoubling > 1<<bpfgen.MaxScale ||
-		bits.OnesCount(uint(h.PerDoubling)) > 1:
-		return errors.New("PerDoubling must be 1, 2, 4, 8 or 16")
-	case len(h.Limits) > 0 && (h.Step != 0 || h.PerDoubling != 0 || h.Unit != 0):
-		return errors.New("there are Limits, and PerDoubling, Unit or a Step")
-	case h.Step != 0 && h.Unit != 0:
-		return errors.New("there are both a Step and a Unit")
-	case len(h.Limits) > maxLimits:
-		return fmt.Errorf("there are more than %d Limits", maxLimits)
-	case slices.ContainsFunc(h.Limits, func(l int64) bool { return l == math.MaxInt64 }) ||
-		!slices.IsSorted(h.Limits) || len(slices.Compact(slices.Clone(h.Limits))) < len(h.Limits):
-		return errors.New("the Limits must ascend, and be less than 2^63-1")
-	case h.Step == 0:
+	case h.perDoubling < 0 || h.perDoubling > 1<<bpfgen.MaxScale ||
+		bits.OnesCount(uint(h.perDoubling)) > 1:
+		return errors.New("there can be 1, 2, 4, 8 or 16 buckets for a doubling")
+	case len(h.limits) > maxLimits:
+		return fmt.Errorf("there are more than %d limits", maxLimits)
+	case slices.ContainsFunc(h.limits, func(l int64) bool { return l == math.MaxInt64 }) ||
+		!slices.IsSorted(h.limits) || len(slices.Compact(slices.Clone(h.limits))) < len(h.limits):
+		return errors.New("the limits must ascend, and be less than 2^63-1")
+	case !h.linear:
 		return nil
-	case h.High <= h.Low || h.Step > math.MaxInt64 || width%h.Step != 0:
-		return errors.New("the distance from Low up to High must be a multiple of Step")
-	case width/h.Step > maxBuckets:
-		return fmt.Errorf("there are more than %d buckets: take a larger Step", maxBuckets)
+	case h.step == 0 || h.high <= h.low || h.step > math.MaxInt64 || width%h.step != 0:
+		return errors.New("the distance from low up to high must be a multiple of the step")
+	case width/h.step > maxBuckets:
+		return fmt.Errorf("there are more than %d buckets: take a larger step", maxBuckets)
 	}
 	return nil
 }

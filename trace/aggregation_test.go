@@ -237,7 +237,7 @@ func TestTake(t *testing.T) {
 	sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true,
 		By: []string{"arg0"}})
 	histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0",
-		Histogram: &trace.Histogram{PerDoubling: 1}})
+		Histogram: trace.Exponential(1, 0)})
 	extremes := trace.NewAggregator(trace.Aggregation{Value: "arg1", Min: true, Max: true,
 		Where: "arg0 != 3"})
 	opts := aggregating(sums, histogram, extremes)

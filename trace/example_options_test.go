@@ -120,7 +120,7 @@ func ExampleHistogram() {
 		Probes:    []elfnote.Pattern{elfnote.Exact("postgresql", "lwlock__wait__start")},
 		Value:     "arg1",
 		By:        []string{"site"},
-		Histogram: &trace.Histogram{PerDoubling: 1}, // 1, 2 to 3, 4 to 7, ...
+		Histogram: trace.Exponential(1, 0), // 1, 2 to 3, 4 to 7, ...
 	})
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{
@@ -179,12 +179,12 @@ func ExampleWatch() {
 func ExampleHistogram_seconds() {
 	statements := &trace.Latency{Pair: elfnote.MustParsePairPattern("postgresql:query")}
 	var aggregators []*trace.Aggregator
-	for _, h := range []trace.Histogram{
-		{Unit: uint64(time.Second)},
-		{Limits: []int64{int64(time.Millisecond), int64(time.Second)}},
+	for _, h := range []*trace.Histogram{
+		trace.Exponential(0, uint64(time.Second)),
+		trace.Limits(int64(time.Millisecond), int64(time.Second)),
 	} {
 		aggregators = append(aggregators,
-			trace.NewAggregator(trace.Aggregation{Latency: statements, Histogram: &h}))
+			trace.NewAggregator(trace.Aggregation{Latency: statements, Histogram: h}))
 	}
 	opts := &trace.SessionOptions{Aggregators: aggregators, NoEvents: true}
 	fmt.Println(opts.Validate())

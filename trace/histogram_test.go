@@ -37,7 +37,7 @@ func TestHistogram(t *testing.T) {
 		want               []string
 		sum                string
 	}{
-		{"powers of two", "specs", "arg0", trace.Histogram{PerDoubling: 1}, nil, []string{
+		{"powers of two", "specs", "arg0", *trace.Exponential(1, 0), nil, []string{
 			"0..0 1", "1..1 1", "2..2 1", "3..4 2", "5..8 4", "9..16 8", "17..32 16", "33..64 32",
 			"65..128 64", "129..256 128", "257..512 43"}, "44850"},
 		{"exponential", "specs", "arg0", trace.Histogram{}, nil, []string{
@@ -52,32 +52,32 @@ func TestHistogram(t *testing.T) {
 			"129..139 11", "140..152 13", "153..165 13", "166..181 16", "182..197 16",
 			"198..215 18", "216..234 19", "235..256 22",
 			"257..279 23", "280..304 20"}, "44850"},
-		{"of a unit", "specs", "arg0", trace.Histogram{PerDoubling: 1, Unit: 100}, nil, []string{
+		{"of a unit", "specs", "arg0", *trace.Exponential(1, 100), nil, []string{
 			"0..0 1", "1..1 1", "2..3 2", "4..6 3", "7..12 6", "13..25 13", "26..50 25",
 			"51..100 50", "101..200 100", "201..400 99"}, "44850"},
-		{"limits", "specs", "arg0", trace.Histogram{Limits: []int64{0, 9, 250}}, nil,
+		{"limits", "specs", "arg0", *trace.Limits(0, 9, 250), nil,
 			[]string{"0..0 1", "1..9 9", "10..250 241", "251..18446744073709551615 49"}, "44850"},
-		{"negative limits", "inlined", "arg1", trace.Histogram{Limits: []int64{-104, 10}}, nil,
+		{"negative limits", "inlined", "arg1", *trace.Limits(-104, 10), nil,
 			[]string{"-9223372036854775808..-104 2", "-103..-1 3"}, "-515"},
-		{"negative powers of two", "inlined", "arg1", trace.Histogram{PerDoubling: 1}, nil,
+		{"negative powers of two", "inlined", "arg1", *trace.Exponential(1, 0), nil,
 			[]string{"-128..-65 5"}, "-515"},
-		{"negative exponential", "inlined", "arg1", trace.Histogram{PerDoubling: 16}, nil,
+		{"negative exponential", "inlined", "arg1", *trace.Exponential(16, 0), nil,
 			[]string{"-107..-104 2", "-103..-99 3"}, "-515"},
-		{"greatest powers of two", "stack", "arg7", trace.Histogram{PerDoubling: 1}, nil,
+		{"greatest powers of two", "stack", "arg7", *trace.Exponential(1, 0), nil,
 			[]string{"9223372036854775809..18446744073709551615 1"}, "18000000000000000001"},
-		{"least powers of two", "stack", "arg6", trace.Histogram{PerDoubling: 1}, []string{"comm"},
+		{"least powers of two", "stack", "arg6", *trace.Exponential(1, 0), []string{"comm"},
 			[]string{"-9223372036854775808..-4611686018427387905 1"}, "-9000000000000000001"},
-		{"linear", "specs", "arg0", trace.Histogram{Low: 0, High: 300, Step: 100}, nil,
+		{"linear", "specs", "arg0", *trace.Linear(0, 300, 100), nil,
 			[]string{"0..99 100", "100..199 100", "200..299 100"}, "44850"},
 		{"linear with values outside", "specs", "arg0",
-			trace.Histogram{Low: 100, High: 200, Step: 50}, []string{"probe"}, []string{
+			*trace.Linear(100, 200, 50), []string{"probe"}, []string{
 				"-9223372036854775808..99 100", "100..149 50", "150..199 50",
 				"200..18446744073709551615 100"}, "44850"},
-		{"negative linear", "inlined", "arg1", trace.Histogram{Low: -105, High: -99, Step: 2}, nil,
+		{"negative linear", "inlined", "arg1", *trace.Linear(-105, -99, 2), nil,
 			[]string{"-105..-104 2", "-103..-102 2", "-101..-100 1"}, "-515"},
-		{"linear below all", "stack", "arg6", trace.Histogram{Low: -10, High: 10, Step: 5}, nil,
+		{"linear below all", "stack", "arg6", *trace.Linear(-10, 10, 5), nil,
 			[]string{"-9223372036854775808..-11 1"}, "-9000000000000000001"},
-		{"linear above all", "stack", "arg7", trace.Histogram{Low: -10, High: 10, Step: 5}, nil,
+		{"linear above all", "stack", "arg7", *trace.Linear(-10, 10, 5), nil,
 			[]string{"10..18446744073709551615 1"}, "18000000000000000001"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -217,7 +217,7 @@ func BenchmarkSession(b *testing.B) {
 
 func histogramOf(perDoubling int, by ...string) *trace.Aggregator {
 	return trace.NewAggregator(trace.Aggregation{
-		Value: "pid", Histogram: &trace.Histogram{PerDoubling: perDoubling}, By: by,
+		Value: "pid", Histogram: trace.Exponential(perDoubling, 0), By: by,
 	})
 }
 

@@ -66,7 +66,7 @@ type Row struct {
 	// project's receiver exports it. Histogram returns its buckets.
 	Exponential *tracing.Exponential
 
-	// Buckets are the buckets of a histogram with a Step or Limits, in order,
+	// Buckets are the buckets of a histogram that is not exponential, in order,
 	// without the empty ones at either end.
 	Buckets []Bucket
 
@@ -223,9 +223,9 @@ func (r *Row) Average() float64 {
 //
 // With exponential buckets, the result differs from the value of a hit by at
 // most 4.34 % of it: for other numbers of buckets by 33.4 % (1), 17.2 % (2),
-// 8.7 % (4) or 2.17 % (16). With a Step it differs by at most half of it, but
-// is never outside of Low and High. Where Min and Max are kept, it is between
-// them.
+// 8.7 % (4) or 2.17 % (16). With linear ones it differs by at most half a step,
+// but is never outside of their range. Where Min and Max are kept, it is
+// between them.
 func (r *Row) Quantile(q float64) float64 {
 	buckets := r.Histogram(0)
 	var all uint64

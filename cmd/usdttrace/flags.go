@@ -481,7 +481,7 @@ func (o *options) setLinear(s string) error {
 	case (uint64(high)-uint64(low))%step != 0:
 		return errors.New("STEP must divide the distance from LOW to HIGH")
 	}
-	o.linear = &trace.Histogram{Low: low, High: high, Step: step}
+	o.linear = trace.Linear(low, high, step)
 	return nil
 }
 

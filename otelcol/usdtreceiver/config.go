@@ -355,7 +355,7 @@ func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
 		return nil, inField("per_doubling", fmt.Errorf("%d is not 1, 2, 4, 8 or 16", c.PerDoubling))
 	}
 	m.aggregation.Min, m.aggregation.Max = true, true
-	m.aggregation.Histogram = &trace.Histogram{PerDoubling: c.PerDoubling, Unit: uint64(m.divisor)}
+	m.aggregation.Histogram = trace.Exponential(c.PerDoubling, uint64(m.divisor))
 	if len(c.Buckets) > 0 {
 		if c.PerDoubling != 0 {
 			return nil, errors.New("there are both buckets and per_doubling")
@@ -364,7 +364,7 @@ func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
 		if m.limits, err = limits(c.Buckets, m.divisor); err != nil {
 			return nil, inField("buckets", err)
 		}
-		m.aggregation.Histogram = &trace.Histogram{Limits: slices.Compact(slices.Clone(m.limits))}
+		m.aggregation.Histogram = trace.Limits(slices.Compact(slices.Clone(m.limits))...)
 	}
 	return m, nil
 }
