@@ -5,7 +5,8 @@ package usdt
 import (
 	"errors"
 	"fmt"
-	"strings"
+
+	"github.com/gousdt/gousdt/internal/suggest"
 )
 
 // A NotFoundError says that a file has none of the probes asked for.
@@ -20,11 +21,7 @@ func (e *NotFoundError) Error() string {
 	if e.patterns == "" {
 		return e.path + ": the file has no USDT probes"
 	}
-	s := fmt.Sprintf("%s: no probe matches %s", e.path, e.patterns)
-	if len(e.Nearest) > 0 {
-		s += " (nearest: " + strings.Join(e.Nearest, ", ") + ")"
-	}
-	return s
+	return e.path + ": " + suggest.NoMatch(e.patterns, "", e.Nearest)
 }
 
 // Why a site is refused before the kernel is asked.

@@ -54,62 +54,54 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	} else {
 		j.NullMember("build_id")
 	}
-	j.Text("machine", machineName(l.elf))
-	j.Unsigned("class", classBits(l.elf))
-	j.Text("byte_order", byteOrderName(l.elf))
-	j.Text("kind", kindName(l.elf.Kind()))
-
-	j.Key("probes")
-	j.Begin('[')
-	for i := range l.probes {
-		p.probe(l, &l.probes[i])
-		p.flush()
-	}
-	j.End(']')
-
-	j.Key("malformed_notes")
-	j.Begin('[')
-	for _, err := range l.elf.Sites() {
-		var note *elfnote.NoteError
-		if !errors.As(err, &note) {
-			continue
+	j.Fields("machine", machineName(l.elf), "class", classBits(l.elf),
+		"byte_order", byteOrderName(l.elf), "kind", kindNames[l.elf.Kind()])
+	j.Array("probes", func() {
+		for i := range l.probes {
+			p.probe(l, &l.probes[i])
+			p.flush()
 		}
-		j.NewLine(2)
-		j.Begin('{')
-		j.Unsigned("index", uint64(note.Index))
-		j.Text("provider", truncate.Text(note.Provider, maxText))
-		j.Text("name", truncate.Text(note.Name, maxText))
-		j.Text("error", terminal.Clean(truncate.Text(note.Err.Error(), maxText)))
-		j.End('}')
-		p.flush()
-	}
-	j.End(']')
+	})
+	j.Array("malformed_notes", func() {
+		for _, err := range l.elf.Sites() {
+			var note *elfnote.NoteError
+			if !errors.As(err, &note) {
+				continue
+			}
+			j.NewLine(2)
+			j.Object("", func() {
+				j.Fields("index", int(note.Index), "provider", truncate.Text(note.Provider, maxText),
+					"name", truncate.Text(note.Name, maxText), "error", errorText(note.Err))
+			})
+			p.flush()
+		}
+	})
 	j.End('}')
 	p.flush()
 	return len(l.probes), nil
 }
 
-func (p *jsonPrinter) failed(f failure) {
-	p.errors = append(p.errors, f)
-}
+// errorText returns the text of an error as the document has it.
+func errorText(err error) string { return terminal.Clean(truncate.Text(err.Error(), maxText)) }
+
+func (p *jsonPrinter) failed(f failure) { p.errors = append(p.errors, f) }
 
 func (p *jsonPrinter) close() {
 	j := &p.json
 	j.End(']')
 	j.NewLine(0)
-	j.Key("errors")
-	j.Begin('[')
-	for _, e := range p.errors {
-		j.NewLine(1)
-		j.Begin('{')
-		j.Text("file", e.name)
-		if e.pid != 0 {
-			j.Signed("pid", int64(e.pid))
+	j.Array("errors", func() {
+		for _, e := range p.errors {
+			j.NewLine(1)
+			j.Object("", func() {
+				j.Text("file", e.name)
+				if e.pid != 0 {
+					j.Signed("pid", int64(e.pid))
+				}
+				j.Text("error", errorText(e.err))
+			})
 		}
-		j.Text("error", terminal.Clean(truncate.Text(e.err.Error(), maxText)))
-		j.End('}')
-	}
-	j.End(']')
+	})
 	j.End('}')
 	j.EndDocument()
 	p.flush()
@@ -193,7 +185,7 @@ func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 		j.Signed("displacement", a.Displacement)
 		j.Boolean("address_32", a.Address32)
 	default:
-		j.Text("reason", terminal.Clean(truncate.Text(a.Err.Error(), maxText)))
+		j.Text("reason", errorText(a.Err))
 	}
 	j.End('}')
 }

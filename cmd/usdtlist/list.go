@@ -7,7 +7,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"runtime"
@@ -16,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
@@ -119,7 +119,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
-	args := newArguments(file, l.definitions)
+	args := &arguments{decoder: argspec.NewDecoder(file), definitions: l.definitions}
 
 	l.warnMalformed(path, all)
 	if len(all.Probes) == 0 && !several {
@@ -154,7 +154,11 @@ func (l *lister) listFiles() (found int, failed bool) {
 		l.options.files = l.options.files[i : i+1]
 	}
 	for _, name := range l.options.files {
-		n, err := l.listFile(name)
+		n := 0
+		path, searched, err := findFile(name)
+		if err == nil {
+			n, err = l.listPath(path, searched || l.several())
+		}
 		found += n
 		if err != nil {
 			failed = true
@@ -163,16 +167,6 @@ func (l *lister) listFiles() (found int, failed bool) {
 		}
 	}
 	return found, failed
-}
-
-// listFile lists a file or library by its name and returns how many probes it
-// listed. The error names the file.
-func (l *lister) listFile(name string) (int, error) {
-	path, searched, err := findFile(name)
-	if err != nil {
-		return 0, err
-	}
-	return l.listPath(path, searched || l.several())
 }
 
 // listPath lists a file and returns how many probes it listed.
@@ -283,48 +277,36 @@ func (l *lister) listMany() (found int, failed bool) {
 	return found, failed
 }
 
-// scan looks whether a file has something to list, and reports whether there is
-// something to say. It is called by several goroutines.
+// scan looks whether a file has something to list: a probe, or a note that
+// cannot be read. It reports whether there is something to say, and is called by
+// several goroutines.
 func (l *lister) scan(path string) (scanned, bool) {
-	file, err := openScanned(path)
+	opened, err := openScanned(path)
 	if err != nil {
-		return scanned{path: path, err: fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))}, true
+		err = fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
+		return scanned{path: path, err: err}, true
 	}
-	defer file.Close()
+	defer opened.Close()
 	var begin [len(elf.ELFMAG)]byte
-	_, err = file.ReadAt(begin[:], 0)
+	_, err = opened.ReadAt(begin[:], 0)
 	if err != nil || string(begin[:]) != elf.ELFMAG {
 		return scanned{}, false // also a directory, by now, or an error that concerns no ELF file
 	}
-	has, err := l.readerHasSomething(file)
+	file, err := elfnote.NewFile(opened)
 	if err != nil {
 		return scanned{path: path, err: fmt.Errorf("%s: %w", path, err)}, true
 	}
-	return scanned{path: path}, has
-}
-
-func (l *lister) readerHasSomething(r io.ReaderAt) (bool, error) {
-	file, err := elfnote.NewFile(r)
-	if err != nil {
-		return false, err
-	}
 	defer file.Close()
-	return l.hasSomething(file)
-}
-
-// hasSomething reports whether a file has a probe to list, or a note that
-// cannot be read.
-func (l *lister) hasSomething(file *elfnote.File) (bool, error) {
 	for site, err := range file.Sites() {
 		var note *elfnote.NoteError
-		if err != nil && !errors.As(err, &note) {
-			return false, err
-		}
-		if err != nil || elfnote.MatchAny(l.options.patterns, site.Provider, site.Name) {
-			return true, nil
+		switch {
+		case err != nil && !errors.As(err, &note):
+			return scanned{path: path, err: fmt.Errorf("%s: %w", path, err)}, true
+		case err != nil || elfnote.MatchAny(l.options.patterns, site.Provider, site.Name):
+			return scanned{path: path}, true
 		}
 	}
-	return false, nil
+	return scanned{}, false
 }
 
 // warnUnmatched names the patterns that match no probe, and says where there
@@ -354,32 +336,21 @@ func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
 
 // warnNothing says why the only file asked for has nothing to list.
 func (l *lister) warnNothing(path string, file *elfnote.File) {
-	near := suggest.Probes(file.Sites(), l.options.patterns...)
-	patterns := l.wanted()
-	switch {
-	case !hasProbes(file):
-		l.Warn("%s: no probes", path)
-	case len(near) > 0:
-		l.Warn("%s: no probe matches %s (nearest: %s)", path, patterns, strings.Join(near, ", "))
-	default:
-		l.Warn("%s: no probe matches %s (without a pattern, all are listed)", path, patterns)
+	hasProbes := false
+	for _, err := range file.Sites() {
+		hasProbes = hasProbes || err == nil
 	}
-}
-
-// wanted returns the patterns.
-func (l *lister) wanted() string {
+	if !hasProbes {
+		l.Warn("%s: no probes", path)
+		return
+	}
 	var wanted []string
 	for _, p := range l.options.patterns {
 		wanted = append(wanted, p.String())
 	}
-	return strings.Join(wanted, ", ")
-}
-
-func hasProbes(file *elfnote.File) bool {
-	for _, err := range file.Sites() {
-		if err == nil {
-			return true
-		}
+	near, hint := suggest.Probes(file.Sites(), l.options.patterns...), ""
+	if len(near) == 0 {
+		hint = " (without a pattern, all are listed)"
 	}
-	return false
+	l.Warn("%s: %s%s", path, suggest.NoMatch(strings.Join(wanted, " or "), "", near), hint)
 }

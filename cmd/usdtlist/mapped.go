@@ -316,18 +316,15 @@ func (s *scan) findHere(f *mapped) {
 // finds reports whether a process finds the file at its path.
 func (s *scan) finds(pid int, f *mapped) bool {
 	found := false
-	return deadline.One(context.Background(), patience, func() { found = s.findsNow(pid, f) },
-		nil) && found
-}
-
-func (s *scan) findsNow(pid int, f *mapped) bool {
-	file, err := procwatch.OpenIn(s.fs, pid, f.path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	id, err := procwatch.IdentifyFile(file)
-	return err == nil && id.MayBe(f.id)
+	return deadline.One(context.Background(), patience, func() {
+		file, err := procwatch.OpenIn(s.fs, pid, f.path)
+		if err != nil {
+			return
+		}
+		defer file.Close()
+		id, err := procwatch.IdentifyFile(file)
+		found = err == nil && id.MayBe(f.id)
+	}, nil) && found
 }
 
 // close lets go of the files.
@@ -452,38 +449,31 @@ func (s *scan) addUnmapped(pid int, names []namedFile) {
 // machineName returns the name of the file's machine, in text and in JSON.
 // Class and byte order make different machines of one ELF number.
 func machineName(f *elfnote.File) string {
-	wide := f.Header().Class == elf.ELFCLASS64
-	pick := func(ifWide, ifNarrow string) string {
-		if wide {
-			return ifWide
-		}
-		return ifNarrow
+	header := f.Header()
+	names, known := machineNames[header.Machine]
+	switch {
+	case !known:
+		return header.Machine.String()
+	case header.Machine == elf.EM_PPC64 && byteOrderName(f) == "big",
+		header.Machine != elf.EM_PPC64 && header.Class != elf.ELFCLASS64:
+		return names[1]
 	}
-	switch f.Header().Machine {
-	case elf.EM_X86_64:
-		return pick("x86-64", "x32")
-	case elf.EM_386:
-		return "i386"
-	case elf.EM_AARCH64:
-		return "arm64"
-	case elf.EM_ARM:
-		return "arm"
-	case elf.EM_S390:
-		return pick("s390x", "s390")
-	case elf.EM_PPC64:
-		if f.Header().ByteOrder == binary.ByteOrder(binary.LittleEndian) {
-			return "ppc64le"
-		}
-		return "ppc64"
-	case elf.EM_RISCV:
-		return pick("riscv64", "riscv32")
-	case elf.EM_LOONGARCH:
-		return pick("loongarch64", "loongarch32")
-	}
-	return f.Header().Machine.String()
+	return names[0]
 }
 
-func classBits(f *elfnote.File) uint64 {
+// machineNames are those of 64 and of 32 bits; of PowerPC, of both byte orders.
+var machineNames = map[elf.Machine][2]string{
+	elf.EM_X86_64:    {"x86-64", "x32"},
+	elf.EM_386:       {"i386", "i386"},
+	elf.EM_AARCH64:   {"arm64", "arm64"},
+	elf.EM_ARM:       {"arm", "arm"},
+	elf.EM_S390:      {"s390x", "s390"},
+	elf.EM_PPC64:     {"ppc64le", "ppc64"},
+	elf.EM_RISCV:     {"riscv64", "riscv32"},
+	elf.EM_LOONGARCH: {"loongarch64", "loongarch32"},
+}
+
+func classBits(f *elfnote.File) int {
 	if f.Header().Class == elf.ELFCLASS32 {
 		return 32
 	}
@@ -497,18 +487,12 @@ func byteOrderName(f *elfnote.File) string {
 	return "little"
 }
 
-// kindName returns the kind as the JSON document has it.
-func kindName(k elfnote.Kind) string {
-	switch k {
-	case elfnote.Executable:
-		return "executable"
-	case elfnote.PositionIndependent:
-		return "position_independent"
-	case elfnote.DebugFile:
-		return "debug_file"
-	default:
-		return "relocatable"
-	}
+// kindNames are the kinds as the JSON document has them.
+var kindNames = map[elfnote.Kind]string{
+	elfnote.Executable:          "executable",
+	elfnote.PositionIndependent: "position_independent",
+	elfnote.DebugFile:           "debug_file",
+	elfnote.Relocatable:         "relocatable",
 }
 
 // attachable reports whether the file's probes can be attached to.

@@ -28,20 +28,10 @@ type pastePrinter struct {
 // name gets an error that says why.
 type pasteLine func(path string, p *elfnote.Probe, sameName bool) (string, error)
 
-// pasteLineFor returns the function for a format. What can be written is what
-// the tools' own parsers read: seen with bpftrace 0.17, bcc 0.26 and perf 6.1.
-func pasteLineFor(format string) pasteLine {
-	switch format {
-	case formatBpftrace:
-		return bpftraceLine
-	case formatBCC:
-		return bccLine
-	case formatPerf:
-		return perfLine
-	default:
-		return libbpfLine
-	}
-}
+// pasteLines are the lines of formats. What can be written is what the tools'
+// own parsers read: seen with bpftrace 0.17, bcc 0.26 and perf 6.1.
+var pasteLines = map[string]pasteLine{formatBpftrace: bpftraceLine, formatBCC: bccLine,
+	formatPerf: perfLine, formatLibbpf: libbpfLine}
 
 // errNoCode means that nothing can be attached to the file.
 var errNoCode = errors.New("file holds no code to run (use the executable or library itself)")

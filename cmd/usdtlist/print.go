@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,7 +30,7 @@ func newPrinter(o *options, out *bufio.Writer, m *commandline.Messages) printer 
 	case formatJSON:
 		return newJSONPrinter(out)
 	}
-	return &pastePrinter{out: out, messages: m, line: pasteLineFor(o.format)}
+	return &pastePrinter{out: out, messages: m, line: pasteLines[o.format]}
 }
 
 // appendHex appends an address as 0x....
@@ -155,11 +156,7 @@ const maxCell = 100
 // sites have another one.
 func appendArguments(line []byte, p *elfnote.Probe) []byte {
 	first := p.Sites[0].Arguments
-	if first == "" {
-		line = append(line, '-')
-	} else {
-		line = appendCut(line, first, maxText)
-	}
+	line = appendCut(line, cmp.Or(first, "-"), maxText)
 	different := 0
 	for i := range p.Sites {
 		if p.Sites[i].Arguments != first {
@@ -167,9 +164,7 @@ func appendArguments(line []byte, p *elfnote.Probe) []byte {
 		}
 	}
 	if different > 0 {
-		line = strconv.AppendInt(append(line, "  (differs at "...), int64(different), 10)
-		line = strconv.AppendInt(append(line, " of "...), int64(len(p.Sites)), 10)
-		line = append(line, " sites, see -v)"...)
+		line = fmt.Appendf(line, "  (differs at %d of %d sites, see -v)", different, len(p.Sites))
 	}
 	return line
 }
@@ -190,25 +185,23 @@ func (d *detailsPrinter) file(l *listing) (int, error) {
 	}
 	d.printed = true
 
-	line := append(appendHeading(nil, l), "  "...)
-	line = append(line, machineName(l.elf)...)
-	line = append(append(line, ", "...), l.elf.Kind().String()...)
+	d.out.Write(appendHeading(nil, l))
+	fmt.Fprintf(d.out, "  %s, %s", machineName(l.elf), l.elf.Kind())
 	if id, err := l.elf.BuildID(); err == nil {
-		line = append(append(line, ", build ID "...), id...)
+		d.out.WriteString(", build ID " + id)
 	}
 	if !attachable(l.elf) {
-		line = append(line,
-			"\n  Nothing can be attached to this file: it has the probes, but not the code that runs."...)
+		d.out.WriteString("\n  Nothing can be attached to this file: " +
+			"it has the probes, but not the code that runs.")
 	}
-	d.out.Write(append(line, '\n'))
-
+	d.out.WriteByte('\n')
 	for i := range l.probes {
 		p := &l.probes[i]
 		d.line = appendCut(d.line[:0], p.Provider, maxText)
 		d.line = appendCut(append(d.line, ':'), p.Name, maxText)
 		d.line = append(d.line, '\n')
 		for j := range p.Sites {
-			d.appendSite(l, j, p)
+			d.line = appendSite(d.line, l, j, p)
 		}
 		d.out.Write(d.line)
 	}
@@ -218,54 +211,44 @@ func (d *detailsPrinter) file(l *listing) (int, error) {
 func (d *detailsPrinter) failed(failure) {}
 func (d *detailsPrinter) close()         {}
 
-func (d *detailsPrinter) appendSite(l *listing, number int, p *elfnote.Probe) {
+func appendSite(b []byte, l *listing, number int, p *elfnote.Probe) []byte {
 	site := &p.Sites[number]
-	line := append(d.line, "  "...)
+	b = append(b, "  "...)
 	if len(p.Sites) > 1 {
-		line = strconv.AppendInt(append(line, "site "...), int64(number+1), 10)
-		line = strconv.AppendInt(append(line, " of "...), int64(len(p.Sites)), 10)
-		line = append(line, ": "...)
+		b = fmt.Appendf(b, "site %d of %d: ", number+1, len(p.Sites))
 	}
-	line = appendHex(append(line, "Location: "...), site.Location)
+	b = fmt.Appendf(b, "Location: %#x", site.Location)
 	if attachable(l.elf) {
-		line = appendHex(append(line, ", Offset: "...), site.Offset)
+		b = fmt.Appendf(b, ", Offset: %#x", site.Offset)
 	}
-	line = appendHex(append(line, ", Base: "...), site.Base)
-	line = append(line, ", Semaphore: "...)
-	if site.Semaphore == 0 {
-		line = append(line, "none"...)
-	} else {
-		line = appendHex(line, site.Semaphore)
-		if site.SemaphoreOffset != 0 {
-			line = appendHex(append(line, " (offset "...), site.SemaphoreOffset)
-			line = append(line, ')')
-		}
+	b = fmt.Appendf(b, ", Base: %#x, Semaphore: ", site.Base)
+	switch {
+	case site.Semaphore == 0:
+		b = append(b, "none"...)
+	case site.SemaphoreOffset == 0:
+		b = fmt.Appendf(b, "%#x", site.Semaphore)
+	default:
+		b = fmt.Appendf(b, "%#x (offset %#x)", site.Semaphore, site.SemaphoreOffset)
 	}
-	line = append(line, "\n  Arguments: "...)
-	if site.Arguments == "" {
-		line = append(line, "none"...)
-	} else {
-		line = appendCut(line, site.Arguments, maxText)
-	}
-	line = append(line, '\n')
+	b = append(b, "\n  Arguments: "...)
+	b = append(appendCut(b, cmp.Or(site.Arguments, "none"), maxText), '\n')
 
 	args := l.args.decode(site)
 	probe := l.args.definition(site, len(args))
 	for i, arg := range args {
-		line = strconv.AppendInt(append(line, "    "...), int64(i), 10)
-		line = append(line, ": "...)
+		b = fmt.Appendf(b, "    %d: ", i)
 		if probe != nil && probe.Arguments[i].Name != "" {
-			line = append(append(line, probe.Arguments[i].Name...), ": "...)
+			b = append(append(b, probe.Arguments[i].Name...), ": "...)
 		}
-		line = append(line, truncate.Text(terminal.Clean(arg.String()), maxText)...)
-		line = append(line, '\n')
+		b = append(b, truncate.Text(terminal.Clean(arg.String()), maxText)...)
+		b = append(b, '\n')
 	}
 	if l.args.definitions != nil && number == len(p.Sites)-1 {
 		if fires := l.args.definitions.Fires(p.Provider, p.Name); fires != "" {
-			line = append(append(append(line, "  Fires "...), fires...), '\n')
+			b = append(append(append(b, "  Fires "...), fires...), '\n')
 		}
 	}
-	d.line = line
+	return b
 }
 
 // appendHeading appends the lines above the probes of a file: which it is, and
@@ -284,10 +267,10 @@ func appendHeading(line []byte, l *listing) []byte {
 	}
 	line = append(line, '\n')
 	if m.here != m.path {
-		line = append(terminal.AppendEscaped(append(line, "  Path here: "...), m.here), '\n')
+		line = fmt.Appendf(line, "  Path here: %s\n", terminal.Escape(m.here))
 	}
 	if l.showUsers && len(m.users) > 0 {
-		line = append(append(append(line, "  Mapped by: "...), m.usersText()...), '\n')
+		line = fmt.Appendf(line, "  Mapped by: %s\n", m.usersText())
 	}
 	return line
 }
@@ -323,27 +306,21 @@ func (m *mapped) usersText() string {
 // users adds the members about the processes that map a file.
 func (p *jsonPrinter) users(m *mapped) {
 	j := &p.json
-	j.Text("path", m.path)
-	j.Boolean("deleted", m.deleted)
-	j.Key("pids")
-	j.Begin('[')
-	for i := range m.users {
-		j.Int(int64(m.users[i].process.PID))
-	}
-	j.End(']')
-	j.Key("processes")
-	j.Begin('[')
-	for i := range m.users {
-		u := &m.users[i]
-		j.NewLine(2)
-		j.Begin('{')
-		j.Signed("pid", int64(u.process.PID))
-		j.Text("command", u.process.Command)
-		j.Text("path", u.path)
-		j.Boolean("deleted", u.deleted)
-		j.End('}')
-	}
-	j.End(']')
+	j.Fields("path", m.path, "deleted", m.deleted)
+	j.Array("pids", func() {
+		for i := range m.users {
+			j.Int(int64(m.users[i].process.PID))
+		}
+	})
+	j.Array("processes", func() {
+		for _, u := range m.users {
+			j.NewLine(2)
+			j.Object("", func() {
+				j.Fields("pid", u.process.PID, "command", u.process.Command, "path", u.path,
+					"deleted", u.deleted)
+			})
+		}
+	})
 }
 
 // arguments decodes the argument strings of one file.
@@ -354,10 +331,6 @@ type arguments struct {
 
 	// missing is the last argument whose symbol is nowhere, or "".
 	missing string
-}
-
-func newArguments(file *elfnote.File, definitions *providers.Definitions) *arguments {
-	return &arguments{decoder: argspec.NewDecoder(file), definitions: definitions}
 }
 
 // definition returns what is known of a site's probe, or nil.

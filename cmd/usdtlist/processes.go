@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -87,15 +86,20 @@ func (s *scan) all() {
 			s.failProcess(pid, err)
 		}
 	}
-	if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(s.fs.Root()) {
-		s.failures = append(s.failures,
-			failure{leftOut: true, err: errors.New("processes outside of this PID namespace, " +
-				"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
-	}
+	s.leaveOutOthers()
 	// Every PID namespace has a process 1.
 	if hidden := s.hidden(); hidden != "" && pids[0] != 1 {
 		s.failures = append(s.failures,
 			failure{err: fmt.Errorf("processes that are %s", hidden), leftOut: true})
+	}
+}
+
+// leaveOutOthers says so in a PID namespace from which others are not seen.
+func (s *scan) leaveOutOthers() {
+	if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(s.fs.Root()) {
+		s.failures = append(s.failures, failure{leftOut: true,
+			err: errors.New("processes outside of this PID namespace, such as that of a container " +
+				"(run it on the host, or in a container with the host's PIDs: --pid=host)")})
 	}
 }
 
@@ -105,12 +109,7 @@ func (s *scan) some(pids []int) {
 		err := s.process(pid)
 		if errors.Is(err, proc.ErrGone) {
 			or := ""
-			if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(s.fs.Root()) {
-				s.failures = append(s.failures, failure{leftOut: true,
-					err: errors.New("processes outside of this PID namespace, " +
-						"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
-			}
-			// Every PID namespace has a process 1.
+			s.leaveOutOthers()
 			if hidden := s.hidden(); hidden != "" {
 				or = ", or it is " + hidden
 			}
@@ -193,40 +192,30 @@ func hidePID(root string) string {
 		return ""
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxMounts))
+	mounts, err := io.ReadAll(io.LimitReader(file, maxMounts))
 	if err != nil {
 		return ""
 	}
-	return hidePIDOption(text, root)
-}
-
-// hidePIDOption finds the option in a mount table, whose later lines cover the
-// earlier.
-func hidePIDOption(mounts []byte, root string) string {
 	// Blanks and the like are octal there.
 	root = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(root)
 	hide := ""
-	for line := range bytes.Lines(mounts) {
-		fields := bytes.Fields(line)
-		if len(fields) < 4 || string(fields[1]) != root || string(fields[2]) != "proc" {
+	for line := range strings.Lines(string(mounts)) { // later ones cover the earlier
+		fields := strings.Fields(line)
+		if len(fields) < 4 || fields[1] != root || fields[2] != "proc" {
 			continue
 		}
 		hide = ""
-		for option := range bytes.SplitSeq(fields[3], []byte(",")) {
-			if value, ok := bytes.CutPrefix(option, []byte("hidepid=")); ok {
-				hide = string(value)
+		for option := range strings.SplitSeq(fields[3], ",") {
+			if value, ok := strings.CutPrefix(option, "hidepid="); ok {
+				hide = value
 			}
 		}
 	}
-	switch hide {
-	case "0", "off": // spelled as numbers before Linux 5.8
-		return ""
-	case "1":
-		return "noaccess"
-	case "2":
-		return "invisible"
-	case "4":
-		return "ptraceable"
+	// They are numbers before Linux 5.8.
+	numbers := map[string]string{"0": "", "off": "", "1": "noaccess", "2": "invisible",
+		"4": "ptraceable"}
+	if name, known := numbers[hide]; known {
+		return name
 	}
 	return hide
 }

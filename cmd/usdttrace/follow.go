@@ -128,7 +128,11 @@ func (t *tracer) followProcess() error {
 		return nil
 	case t.targets.filtered == nil && !t.failed.Load():
 		t.addNearest(pid)
-		return &nothingError{t.withRelatives(t.targets.nothing(t.options.patterns, t.where()))}
+		err := t.targets.nothing(t.options.patterns, t.where())
+		if relatives := t.relatives(); relatives != "" {
+			err = fmt.Errorf("%w; %s", err, relatives)
+		}
+		return &nothingError{err}
 	}
 	if err := t.verdict(); err != nil {
 		return err

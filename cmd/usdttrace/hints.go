@@ -27,24 +27,22 @@ import (
 func explain(err error) string {
 	var denied *follow.PermissionError
 	var filtered *tracing.FilteredError
+	var full *follow.LimitError
 	switch {
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
 	case errors.As(err, &filtered):
 		return filtered.Error()
-	}
-	text := err.Error()
-	var full *follow.LimitError
-	if errors.As(err, &full) {
+	case errors.As(err, &full):
+		flag := *full
 		for limit, option := range limitOptions {
 			if option == full.Option {
-				flag := *full
 				flag.Option = "--limits " + limit + "="
-				text = strings.Replace(text, full.Error(), flag.Error(), 1)
 			}
 		}
+		return strings.Replace(err.Error(), full.Error(), flag.Error(), 1)
 	}
-	return text
+	return err.Error()
 }
 
 // named returns an error about an option of the session as one about the flag
@@ -95,20 +93,32 @@ const (
 func advice(cause error) string {
 	status, _ := os.ReadFile("/proc/self/status") // if that fails, all are missing
 	have := effectiveCapabilities(status)
-	switch missing := missingCapabilities(have); len(missing) {
-	case 0:
-		if have&(1<<capSysAdmin) == 0 {
-			return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: --stats needs CAP_SYS_ADMIN, and so does "+
-				"attaching by perf events (kernels since July 2025 without uprobe_multi links, and before Linux 5.8); run it "+
-				"as root, for example with sudo", cause)
-		}
-		return fmt.Sprintf("%v, although CAP_SYS_ADMIN is there: by the rules of a container, or a kernel in lockdown mode", cause)
-	case 1:
-		return missing[0] + " is missing; run it as root, for example with sudo"
-	default:
-		return strings.Join(missing, " and ") +
-			" are missing; run it as root, for example with sudo"
+	missing, verb := missingCapabilities(have), "are"
+	switch {
+	case len(missing) == 0 && have&(1<<capSysAdmin) == 0:
+		return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: --stats needs "+
+			"CAP_SYS_ADMIN, and so does attaching by perf events (kernels since July 2025 without "+
+			"uprobe_multi links, and before Linux 5.8); run it as root, for example with sudo", cause)
+	case len(missing) == 0:
+		return fmt.Sprintf("%v, although CAP_SYS_ADMIN is there: "+
+			"by the rules of a container, or a kernel in lockdown mode", cause)
+	case len(missing) == 1:
+		verb = "is"
 	}
+	return fmt.Sprintf("%s %s missing; run it as root, for example with sudo",
+		strings.Join(missing, " and "), verb)
+}
+
+// missingCapabilities names those that tracing needs: CAP_SYS_ADMIN contains
+// them.
+func missingCapabilities(have uint64) (missing []string) {
+	if have&(1<<capBPF|1<<capSysAdmin) == 0 {
+		missing = append(missing, "CAP_BPF")
+	}
+	if have&(1<<capPerfmon|1<<capSysAdmin) == 0 {
+		missing = append(missing, "CAP_PERFMON")
+	}
+	return missing
 }
 
 // effectiveCapabilities reads the line CapEff of /proc/PID/status.
@@ -117,19 +127,6 @@ func effectiveCapabilities(status []byte) uint64 {
 	line, _, _ := bytes.Cut(after, []byte{'\n'})
 	set, _ := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
 	return set
-}
-
-func missingCapabilities(have uint64) (missing []string) {
-	if have&(1<<capSysAdmin) != 0 {
-		return nil // it contains them
-	}
-	if have&(1<<capBPF) == 0 {
-		missing = append(missing, "CAP_BPF")
-	}
-	if have&(1<<capPerfmon) == 0 {
-		missing = append(missing, "CAP_PERFMON")
-	}
-	return missing
 }
 
 // warnSkipped names the sites of a file that match but are not watched.

@@ -297,27 +297,23 @@ func (l *latecomers) finish() (late []*lateFile, complete bool) {
 // String says what was missed, and what to do about it.
 func (f *lateFile) String() string {
 	by := fmt.Sprintf("process %d", f.pid)
-	if f.processes > 1 {
-		by += fmt.Sprintf(" (and %s)", others(f.processes-1))
+	switch others := f.processes - 1; {
+	case others == 1:
+		by += " (and 1 other)"
+	case others > 1:
+		by += fmt.Sprintf(" (and %d others)", others)
 	}
 	switch took := formatDuration(float64(f.by)); {
 	case f.err != nil:
-		return fmt.Sprintf("perhaps not seen: hits in %s, which %s ran for %s: it could not be read any more",
-			f.path, by, took)
+		return fmt.Sprintf("perhaps not seen: hits in %s, which %s ran for %s: "+
+			"it could not be read any more", f.path, by, took)
 	case f.attached:
-		return fmt.Sprintf("not seen: hits in %s for up to %s, because it was attached that long after %s had mapped it "+
-			"(name the FILE to miss none)", f.path, took, by)
+		return fmt.Sprintf("not seen: hits in %s for up to %s, because it was attached that long "+
+			"after %s had mapped it (name the FILE to miss none)", f.path, took, by)
 	default:
-		return fmt.Sprintf("not seen: hits in %s, which %s had mapped for up to %s, and ended before it was attached "+
-			"(name the FILE to miss none)", f.path, by, took)
+		return fmt.Sprintf("not seen: hits in %s, which %s had mapped for up to %s, and ended "+
+			"before it was attached (name the FILE to miss none)", f.path, by, took)
 	}
-}
-
-func others(n int) string {
-	if n == 1 {
-		return "1 other"
-	}
-	return fmt.Sprintf("%d others", n)
 }
 
 // maxLate is the number of files that are named whose hits were not all seen.

@@ -296,11 +296,14 @@ func (t *tracer) begin() error {
 func (t *tracer) noteBegun() {
 	sites, files := t.targets.watched()
 	if !t.options.quiet {
-		t.noteRelatives()
+		if relatives := t.relatives(); relatives != "" {
+			t.messages.Note("process %d is watched alone: %s", t.options.pid, relatives)
+		}
 	}
 	switch {
 	case sites == 0:
-		t.messages.Note("no process has a matching probe yet; those that come are watched (Ctrl-C ends)")
+		t.messages.Note("no process has a matching probe yet; " +
+			"those that come are watched (Ctrl-C ends)")
 	case files == 1:
 		t.messages.Note("watching %s (Ctrl-C ends)", plural(sites, "site"))
 	default:

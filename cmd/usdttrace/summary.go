@@ -107,7 +107,9 @@ func (t *tracer) report() error {
 		s.costs = &t.costs
 	}
 	if s.events == 0 {
-		t.warnRelatives()
+		if relatives := t.relatives(); relatives != "" {
+			t.messages.Warn("process %d hit nothing; %s", t.options.pid, relatives)
+		}
 	}
 	t.printOpen(t.going)
 	t.printer.summary(s)
@@ -136,22 +138,23 @@ func (s *summary) text() string {
 	for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
 		text += fmt.Sprintf("of the lost events %s\n", loss)
 	}
+	const unended = "(PAIR|PROBE names another end)"
 	for _, loss := range []struct {
 		n    uint64
 		what string
 	}{
-		{s.losses.NotSampled,
-			fmt.Sprintf("hits not sampled: each event stands for those before it, on average for %.3g hits",
-				float64(s.weight)/float64(max(s.sampled, 1)))},
+		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for those before it, "+
+			"on average for %.3g hits", float64(s.weight)/float64(max(s.sampled, 1)))},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
-		{s.others,
-			fmt.Sprintf("hits are of the less frequent keys in (other): there are more than %d (--max-keys)", s.maxKeys)},
-		{s.overflow,
-			"of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
+		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): "+
+			"there are more than %d (--max-keys)", s.maxKeys)},
+		{s.overflow, "of these came too fast for the room in the kernel: " +
+			"some may be of keys with a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
-		{s.losses.Replaced, "not measured: starts without an end, as of calls that failed (PAIR|PROBE names another end)"},
-		{s.losses.Unfinished, "not measured: calls that had not ended, or failed (PAIR|PROBE names another end)"},
+		{s.losses.Replaced,
+			"not measured: starts without an end, as of calls that failed " + unended},
+		{s.losses.Unfinished, "not measured: calls that had not ended, or failed " + unended},
 		{s.losses.Unmatched, "not measured: ends without a start"},
 	} {
 		if loss.n > 0 {
@@ -159,10 +162,10 @@ func (s *summary) text() string {
 		}
 	}
 	text += lateText(s.late)
-	if s.frames != nil && s.frames.NoFile+s.frames.NoFunction > 0 {
-		text += fmt.Sprintf("%d of %d functions on stacks have no name: %d in no file, %d in files without symbols for them\n",
-			s.frames.NoFile+s.frames.NoFunction, s.frames.Frames, s.frames.NoFile,
-			s.frames.NoFunction)
+	if f := s.frames; f != nil && f.NoFile+f.NoFunction > 0 {
+		text += fmt.Sprintf("%d of %d functions on stacks have no name: %d in no file, "+
+			"%d in files without symbols for them\n",
+			f.NoFile+f.NoFunction, f.Frames, f.NoFile, f.NoFunction)
 	}
 	if s.frames != nil && s.frames.CutStacks > 0 {
 		text += fmt.Sprintf("%s cut: deeper, or costlier to unwind, than a limit allows\n",
@@ -207,13 +210,17 @@ func (l losses) since(before losses) losses {
 	less(&l.Replaced, before.Replaced)
 	less(&l.Unmatched, before.Unmatched)
 
+	owner := func(loss tracing.OwnerLoss) tracing.OwnerLoss {
+		loss.Events = 0
+		return loss
+	}
 	earlier := make(map[tracing.OwnerLoss]uint64, len(before.owners))
 	for _, loss := range before.owners {
-		earlier[ownerOf(loss)] = loss.Events
+		earlier[owner(loss)] = loss.Events
 	}
 	var owners []tracing.OwnerLoss
 	for _, loss := range l.owners {
-		if less(&loss.Events, earlier[ownerOf(loss)]); loss.Events > 0 {
+		if less(&loss.Events, earlier[owner(loss)]); loss.Events > 0 {
 			owners = append(owners, loss)
 		}
 	}
@@ -221,11 +228,6 @@ func (l losses) since(before losses) losses {
 		func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
 	l.owners = owners
 	return l
-}
-
-func ownerOf(loss tracing.OwnerLoss) tracing.OwnerLoss {
-	loss.Events = 0
-	return loss
 }
 
 // costs is what the tracing itself has cost. The kernel knows it of programs
@@ -302,8 +304,8 @@ func (c *costs) text() string {
 	fmt.Fprintf(&b, "memory in the kernel: programs %d kB, maps %d kB\n", (programs+1023)/1024,
 		(maps+1023)/1024)
 	if w := c.watch; w != nil {
-		fmt.Fprintf(&b,
-			"of --limits: %d sites and %d descriptors in use; not attached: %d over a limit, %d that wait for their turn\n",
+		fmt.Fprintf(&b, "of --limits: %d sites and %d descriptors in use; "+
+			"not attached: %d over a limit, %d that wait for their turn\n",
 			w.Sites, w.Descriptors, w.OverLimit, w.Waiting)
 	}
 	return b.String()

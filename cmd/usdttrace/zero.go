@@ -12,6 +12,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -25,23 +26,24 @@ func (t *tracer) whyNothing(l *trace.Losses) (lines []string) {
 	case l.Filtered && o.slow != nil && o.where == "":
 		return []string{fmt.Sprintf("there were calls, but none was as long as --slow %v", *o.slow)}
 	case l.Filtered && o.slow != nil:
-		return []string{fmt.Sprintf("there were calls, but none for which --where holds was as long as --slow %v", *o.slow)}
+		return []string{fmt.Sprintf("there were calls, "+
+			"but none for which --where holds was as long as --slow %v", *o.slow)}
 	case l.Filtered:
 		return []string{"probes were passed, but --where holds for no hit"}
 	case l.Events+l.Unreadable+l.Starts+l.NotSampled+l.Replaced+l.Unfinished+l.Unmatched > 0:
 		return nil // the summary says what came of the hits
 	}
-	reasons := make(map[string][]string)
-	var order []string
-	for i, n := range t.processesWith() {
-		reason := t.whySilent(n)
-		if reasons[reason] == nil {
-			order = append(order, reason)
+	var reasons []string
+	patterns := make(map[string][]string) // by the reason
+	for i, p := range o.patterns {
+		reason := t.whySilent(i)
+		if patterns[reason] == nil {
+			reasons = append(reasons, reason)
 		}
-		reasons[reason] = append(reasons[reason], o.patterns[i].String())
+		patterns[reason] = append(patterns[reason], p.String())
 	}
-	for _, reason := range order {
-		names := reasons[reason]
+	for _, reason := range reasons {
+		names := patterns[reason]
 		if more := len(names) - maxSilent; more > 0 {
 			names = append(names[:maxSilent:maxSilent], fmt.Sprintf("%d more", more))
 		}
@@ -55,74 +57,50 @@ func (t *tracer) whyNothing(l *trace.Losses) (lines []string) {
 // maxSilent is how many patterns are named at most for one reason.
 const maxSilent = 4
 
-// noProbe is what processesWith returns for a pattern that no file matches.
-const noProbe = -1
-
-// whySilent says why probes that this many processes have were not passed.
-func (t *tracer) whySilent(processes int) string {
+// whySilent says why no probe that matches a pattern was passed: how many of the
+// processes that are watched map a file with one now.
+func (t *tracer) whySilent(pattern int) string {
+	o := t.options
+	t.targets.mu.Lock()
+	matched := t.targets.matched[pattern]
+	t.targets.mu.Unlock()
 	switch {
-	case processes == noProbe:
+	case !matched:
 		return "no process has such a probe"
 	case t.command != nil:
 		return "the command has run what has it, and did not pass it"
-	case processes == 0:
-		return "no process runs what has it"
-	case processes == 1:
-		return "1 process has it, and did not pass it"
 	}
-	return fmt.Sprintf("%d processes have it, and none passed it", processes)
-}
-
-// processesWith returns for each pattern how many of the processes that are
-// watched map a file with a matching probe now.
-func (t *tracer) processesWith() []int {
-	o := t.options
-	counts := make([]int, len(o.patterns))
-	t.targets.mu.Lock()
-	matched := slices.Clone(t.targets.matched)
-	t.targets.mu.Unlock()
 	wanted := func(p proc.Process) bool { return o.pid == 0 || p.PID == o.pid }
 	if o.follow {
 		wanted = familyOf(o.pid)
 	}
-	for i, p := range o.patterns {
-		if !matched[i] {
-			counts[i] = noProbe
-			continue
+	found := make(map[int]bool)
+	for _, pair := range mapping(wanted, o.patterns[pattern]) {
+		if _, named := t.targets.names[pair.File.ID()]; named || len(o.files) == 0 {
+			found[pair.Process.PID] = true
 		}
-		if t.command != nil {
-			continue // it has ended
-		}
-		found := make(map[int]bool)
-		for _, pair := range mapping(wanted, p) {
-			if _, named := t.targets.names[pair.File.ID()]; named || len(o.files) == 0 {
-				found[pair.Process.PID] = true
-			}
-		}
-		counts[i] = len(found)
 	}
-	return counts
+	switch len(found) {
+	case 0:
+		return "no process runs what has it"
+	case 1:
+		return "1 process has it, and did not pass it"
+	}
+	return fmt.Sprintf("%d processes have it, and none passed it", len(found))
 }
 
 // nothing says that no probe matches any of the patterns.
 func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
+	if t.options.everyProbe {
+		return errors.New("no probes in " + where)
+	}
 	var texts []string
 	for _, p := range patterns {
 		texts = append(texts, p.String())
 	}
-	text := "no probe matches " + strings.Join(texts, " or ")
-	if t.options.everyProbe {
-		text = "no probes"
-	}
-	if where != "" {
-		text += " in " + where
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.nearest) > 0 {
-		text += " (nearest: " + strings.Join(t.nearest, ", ") + ")"
-	}
-	return errors.New(text)
+	return errors.New(suggest.NoMatch(strings.Join(texts, " or "), where, t.nearest))
 }
 
 // maxNearest is how many names are suggested.
@@ -154,6 +132,9 @@ func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 	t.near(err)
 }
 
+// nearestPatience is how long the files of a process may have one wait.
+const nearestPatience = 500 * time.Millisecond
+
 // addNearest keeps the names of probes that nearly match in the files of a
 // process.
 func (t *tracer) addNearest(pid int) {
@@ -168,9 +149,6 @@ func (t *tracer) addNearest(pid int) {
 		}
 	}, nil)
 }
-
-// nearestPatience is how long the files of a process may have one wait.
-const nearestPatience = 500 * time.Millisecond
 
 func (t *tracer) warnUnmatched() {
 	for _, p := range t.targets.unmatched() {
@@ -204,55 +182,28 @@ func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) []*pro
 	return watcher.ProcessFiles()
 }
 
-// relatives returns how many descendants of the process of -p map files with
-// matching probes, and the path of one of the files. They are not watched
-// without -f.
-func (t *tracer) relatives() (n int, path string) {
+// relatives says which descendants of the process of -p have matching probes,
+// "" if none. They are not watched without -f.
+func (t *tracer) relatives() string {
 	o := t.options
 	if o.pid == 0 || o.follow {
-		return 0, ""
+		return ""
 	}
 	isDescendant := familyOf(o.pid)
-	found := make(map[int]bool)
-	others := func(p proc.Process) bool { return isDescendant(p) && p.PID != o.pid }
-	for _, pair := range mapping(others, o.patterns...) {
-		found[pair.Process.PID] = true
-		path = pair.Path
+	found, path := make(map[int]bool), ""
+	for _, pair := range mapping(isDescendant, o.patterns...) {
+		if pair.Process.PID != o.pid {
+			found[pair.Process.PID] = true
+			path = pair.Path
+		}
 	}
-	return len(found), path
-}
-
-// noteRelatives says that descendants are not watched.
-func (t *tracer) noteRelatives() {
-	if n, path := t.relatives(); n > 0 {
-		t.messages.Note("not watched: %s of process %d that %s %s, which has matching probes (-f watches them, too)",
-			descendants(n), t.options.pid, mapsVerb(n), path)
+	verb := "map"
+	switch len(found) {
+	case 0:
+		return ""
+	case 1:
+		verb = "maps"
 	}
-}
-
-// withRelatives adds to what says that a process has no matching probe that
-// descendants have.
-func (t *tracer) withRelatives(err error) error {
-	if n, path := t.relatives(); n > 0 {
-		return fmt.Errorf("%w; %s of it %s %s, which has matching probes: watch them, too, with -f",
-			err, descendants(n), mapsVerb(n), path)
-	}
-	return err
-}
-
-// warnRelatives says so where nothing was hit.
-func (t *tracer) warnRelatives() {
-	if n, path := t.relatives(); n > 0 {
-		t.messages.Warn("process %d hit nothing; %s of it %s %s, which has matching probes: watch them, too, with -f",
-			t.options.pid, descendants(n), mapsVerb(n), path)
-	}
-}
-
-func descendants(n int) string { return plural(n, "descendant") }
-
-func mapsVerb(n int) string {
-	if n == 1 {
-		return "maps"
-	}
-	return "map"
+	return fmt.Sprintf("%s of it %s %s, which has matching probes: watch them, too, with -f",
+		plural(len(found), "descendant"), verb, path)
 }

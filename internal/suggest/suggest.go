@@ -26,6 +26,19 @@ const (
 	longest = 128
 )
 
+// NoMatch says that no probe matches any of the patterns in a place, if that is
+// named, and which probes are spelled most alike, if there are some.
+func NoMatch(patterns, where string, nearest []string) string {
+	text := "no probe matches " + patterns
+	if where != "" {
+		text += " in " + where
+	}
+	if len(nearest) > 0 {
+		text += " (nearest: " + strings.Join(nearest, ", ") + ")"
+	}
+	return text
+}
+
 // Probes returns up to three probes of some sites, as PROVIDER:NAME, whose
 // names are spelled most like one of the patterns, best first. Upper and lower
 // case, hyphens and underscores make no difference: people write query-start,
@@ -46,8 +59,14 @@ func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) [
 			break
 		}
 		seen[name] = true
-		if d := closest(wanted, plain(site.Provider), plain(site.Name)); d >= 0 {
-			candidates = append(candidates, candidate[string]{name, d})
+		provider, probe, best := plain(site.Provider), plain(site.Name), -1
+		for i := range wanted {
+			if d := wanted[i].distance(provider, probe); d >= 0 && (best < 0 || d < best) {
+				best = d
+			}
+		}
+		if best >= 0 {
+			candidates = append(candidates, candidate[string]{name, best})
 		}
 	}
 	return candidates.best()
@@ -101,18 +120,6 @@ func (all candidates[T]) best() []T {
 	return values
 }
 
-// closest returns the distance of a name to the nearest of the patterns, -1 if
-// it is far from all.
-func closest(wanted []probe, provider, name string) int {
-	best := -1
-	for i := range wanted {
-		if d := wanted[i].distance(provider, name); d >= 0 && (best < 0 || d < best) {
-			best = d
-		}
-	}
-	return best
-}
-
 // plain is what is compared of a name.
 func plain(s string) string {
 	return strings.ToLower(ignored.Replace(s[:min(len(s), longest)]))
@@ -128,11 +135,8 @@ type probe struct {
 // distance returns how far a name is from the pattern, -1 if it is far.
 func (p *probe) distance(provider, name string) int {
 	inProvider, near := p.provider.distance(provider)
-	if !near {
-		return -1
-	}
-	inName, near := p.name.distance(name)
-	if !near {
+	inName, alsoNear := p.name.distance(name)
+	if !near || !alsoNear {
 		return -1
 	}
 	return inProvider + inName

@@ -95,9 +95,9 @@ func TestDistance(t *testing.T) {
 		if pattern, err := elfnote.ParsePattern(tc.pattern); err == nil {
 			p = parse(pattern.String())
 		}
-		qt.Check(t, qt.Equals(closest([]probe{p}, plain(tc.provider), plain(tc.name)), tc.want),
+		qt.Check(t, qt.Equals(p.distance(plain(tc.provider), plain(tc.name)), tc.want),
 			qt.Commentf("%q", tc.pattern))
 	}
 	exact := parse(elfnote.Exact("a:b", "[c]").String())
-	qt.Check(t, qt.Equals(closest([]probe{exact}, "a:b", "[c]"), 0))
+	qt.Check(t, qt.Equals(exact.distance("a:b", "[c]"), 0))
 }
