@@ -14,7 +14,6 @@ require (
 	github.com/elastic/go-freelru v0.16.0 // indirect
 	github.com/elastic/go-perf v0.0.0-20260224073651-af0ee0c731b7 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
-	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/hashicorp/go-version v1.9.0 // indirect
 	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724 // indirect
@@ -52,6 +51,7 @@ require (
 
 require (
 	github.com/go-quicktest/qt v1.102.0
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	go.opentelemetry.io/otel/metric v1.45.0
 	golang.org/x/sys v0.47.0
 )

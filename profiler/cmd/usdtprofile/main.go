@@ -136,7 +136,7 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
-// options returns those of the Probe, and the patterns.
+// probe returns the options of the Probe, and the patterns.
 func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Pattern, error) {
 	definitions, err := commandline.Definitions(o.names, func(format string, args ...any) {
 		fmt.Fprintf(messages, "usdtprofile: "+format+"\n", args...)
@@ -198,11 +198,6 @@ func argument(e *trace.Event, name string) int64 {
 
 // run writes a profile.
 func run(ctx context.Context, o *options, messages io.Writer) error {
-	if o.duration > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, o.duration)
-		defer stop()
-	}
 	if o.memory {
 		return runMemory(ctx, o, messages)
 	}
@@ -229,9 +224,19 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 	}
 	defer running.Close()
 	fmt.Fprintln(messages, "usdtprofile: collecting stacks; end with Ctrl-C")
-	err = running.Run(ctx)
+	err = o.collect(ctx, running)
 	p.Duration = time.Since(p.Start)
 	return errors.Join(err, tell(messages, probe), write(p, o.output, strings.Join(o.patterns, " ")))
+}
+
+// collect runs for the time that was asked for.
+func (o *options) collect(ctx context.Context, running *profiler.Profiler) error {
+	if o.duration > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, o.duration)
+		defer stop()
+	}
+	return running.Run(ctx)
 }
 
 // labels keep the stacks of processes apart where that was asked for.

@@ -27,7 +27,7 @@ func runMemory(ctx context.Context, o *options, messages io.Writer) error {
 		return err
 	}
 	defer running.Close()
-	err = running.Run(ctx)
+	err = o.collect(ctx, running)
 	p := stack.NewProfile(nil,
 		stack.ValueType{Type: "alloc_objects", Unit: "count"},
 		stack.ValueType{Type: "alloc_space", Unit: "bytes"},

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
+
+	"github.com/gousdt/gousdt/profiler/internal/memlock"
+)
+
+func TestMain(m *testing.M) {
+	if err := memlock.Answer(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// python starts a program that passes python:gc__start all the time.
+func python(t *testing.T) (pid string) {
+	t.Helper()
+	cmd := exec.Command("/usr/bin/python3.11", "-c", `
+import gc, time
+def collect():
+    gc.collect(0)
+def serve():
+    while True:
+        collect()
+        time.sleep(0.001)
+serve()
+`)
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return fmt.Sprint(cmd.Process.Pid)
+}
+
+// profiled runs the command line for three seconds and returns what it writes to
+// a file of this name.
+func profiled(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	o, err := parse(append(args, "-o", file, "--for", "3s"))
+	qt.Assert(t, qt.IsNil(err))
+	var messages strings.Builder
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	qt.Assert(t, qt.IsNil(run(ctx, o, &messages)))
+	t.Log(messages.String())
+	return file
+}
+
+func TestProfile(t *testing.T) {
+	pid := python(t)
+	for _, test := range []struct {
+		name string
+		args []string
+	}{
+		{"hits.folded", []string{"python:gc__start"}},
+		{"slow.folded", []string{"--slow", "1ns", "python:gc"}},
+	} {
+		written, err := os.ReadFile(profiled(t, test.name, append(test.args, "-p", pid)...))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.StringContains(string(written), ";<module>;serve;collect;"))
+		t.Logf("%s", written)
+	}
+	file, err := os.Open(profiled(t, "hits.pb.gz", "-p", pid, "--where", "arg0 == 0",
+		"--every", "10", "python:gc__start"))
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	p, err := profile.Parse(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(p.SampleType[0].Type, "hits"))
+	qt.Check(t, qt.IsTrue(len(p.Sample) > 0))
+}
+
+func TestParse(t *testing.T) {
+	for line, want := range map[string]string{
+		"python:gc__start":                         "give -a .*",
+		"-a python:gc__start":                      "give -o .*",
+		"-a -o x":                                  "give a pattern .*",
+		"-a -o x --memory python:gc__start":        "--memory has its own .*",
+		"-a -o x --slow 1ms a:b c:d":               "--slow takes one pair .*",
+		"-a -p 1 -o x python:gc__start":            "give -a .*",
+		"-a -o x --every 0 python:gc__start":       ".*want a number from 1 on",
+		"-a -o x --slow fast postgresql:statement": ".*want a time, such as 5ms",
+	} {
+		_, err := parse(strings.Fields(line))
+		qt.Check(t, qt.ErrorMatches(err, want), qt.Commentf("%s", line))
+	}
+}
