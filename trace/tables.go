@@ -323,10 +323,10 @@ func (a *aggregation) take() (time.Time, error) {
 }
 
 // keyStacks are the stacks of an aggregation whose keys are stacks. The kernel
-// has one place for all stacks with the same hash, and keeps what comes first
-// until it is removed. So stacks are removed whenever keys are taken: each time
-// begins a generation, whose stacks are in the other one of two maps. A key has
-// the number of its generation beside that of its stack.
+// has one place for all stacks with the same hash, and keeps what comes first.
+// So stacks are removed whenever keys are taken: each time begins a generation,
+// whose stacks are in the other one of two maps. A key has the number of its
+// generation beside that of its stack.
 type keyStacks struct {
 	maps    [2]*ebpf.Map // of even and of odd generations
 	present *ebpf.Map    // an array, whose only element is the generation

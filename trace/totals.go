@@ -77,8 +77,7 @@ func (a *aggregation) translates() bool {
 
 // newTotal makes a row. Should there be many more than there may be, those with
 // the fewest hits go, and known is emptied. Before that there can be as many
-// more as the kernel has room for: what is frequent is seen only when all of
-// that has been taken.
+// more as the kernel has room for: only then is it seen what is frequent.
 func (a *aggregation) newTotal(identity string, fresh total, known map[string]*total) *total {
 	if len(a.totals.rows) >= a.maxKeys+max(a.maxKeys/4, a.room()+a.reserve()) {
 		a.dropRows()
@@ -92,10 +91,9 @@ func (a *aggregation) newTotal(identity string, fresh total, known map[string]*t
 	return &fresh
 }
 
-// give gives a row to the owner whose hit has made its key in the kernel. If it
-// has been given to another one before, it belongs to the one that has fewer
-// rows: an owner that passes the keys of others does not have them dropped with
-// its own.
+// give gives a row to the owner whose hit has made its key in the kernel. Of
+// two owners it belongs to the one with fewer rows: an owner that passes the
+// keys of others does not have them dropped with its own.
 func (all *totals) give(t *total, owner uint64) {
 	if t == &all.other {
 		return
@@ -137,9 +135,7 @@ func (all *totals) share(most int) (each, over int) {
 }
 
 // dropRows adds the rows that are too many to the others: of the owners that
-// have the most rows those with the fewest hits, and of these the latest. So a
-// key that is frequent keeps its row however many others its owner has, and an
-// owner with few keys has all of its rows however many others have.
+// have the most rows those with the fewest hits, and of these the latest.
 func (a *aggregation) dropRows() {
 	if len(a.totals.rows) <= a.maxKeys {
 		return

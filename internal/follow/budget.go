@@ -27,7 +27,7 @@ func (l Limits) OfFile() int { return orDefault(l.FileSites, defaultFileSites) }
 // The defaults. libjvm, which has the most of real files, has 750 sites: these
 // are for 66 containers of one owner that have one each, and for 266
 // altogether. A site takes 350 bytes of the kernel, and 6 us to attach and
-// detach: 200,000 are 70 MB and 1.2 s.
+// detach.
 const (
 	defaultFileSites  = 10_000
 	defaultOwnerSites = 50_000

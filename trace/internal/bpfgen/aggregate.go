@@ -17,13 +17,11 @@ import (
 // Its map holds accumulators: for each processor a count and, as wanted, a sum,
 // a minimum and a maximum, in this order, 8 bytes each. Without keys it is an
 // array, with an accumulator for each bucket of a histogram, or for each class
-// of the value. With keys it is a hash map, whose keys are laid out by
-// KeyLayout. The last word of its accumulators is then the owner of the hit
-// that has made the key, on the processor of that hit, and 0 on others.
+// of the value. With keys it is a hash map, see KeyLayout, whose last word is
+// the owner of the hit that has made the key, on the processor of that hit.
 //
-// User space cannot empty a map while programs add to what they have found in
-// it. So it exchanges the map for an empty one, waits until no program can have
-// the old one in hand, and empties that.
+// User space exchanges the map for an empty one, waits until no program can
+// have the old one in hand, and empties that.
 type Aggregation struct {
 	Map       int                      // descriptor
 	Exchanged bool                     // Map is an array of maps, whose only element is the map
@@ -54,10 +52,9 @@ type KeyPart struct {
 	Offset, Size int
 }
 
-// KeyLayout returns where the keys lie, and the size of all. Behind them stand
+// KeyLayout returns where the keys lie, and the size of all. After them stand
 // the classes of the keys, and what would be the index without keys, each in 4
-// bytes. Of a text that is longer than its limit, the byte behind the zero that
-// ends it is 1.
+// bytes. The byte after the zero that ends a text is 1 if the text was cut.
 func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 	for i := range a.Keys {
 		part := KeyPart{Offset: size, Size: 8}
@@ -572,10 +569,8 @@ func (b *builder) term(dst asm.Register, t *expr.Term) class {
 
 // Room says how the room for an aggregation's keys is shared out. User space
 // takes the keys before the room is full. What is left in reserve then is for
-// owners that have made few keys since.
-//
-// Until then nothing is counted by owner, and hits of keys that are there
-// already cost nothing at any time.
+// owners that have made few keys since. Until then nothing is counted by owner,
+// and hits of keys that are there already never cost anything.
 type Room struct {
 	State  int    // descriptor of an array, of which an aggregation has two elements: RoomState
 	Index  uint32 // of the aggregation
@@ -588,9 +583,8 @@ type Room struct {
 	Owners              int
 }
 
-// RoomState is an element of Room.State. Of each aggregation programs write
-// nothing but the first, and user space nothing but the second. So none of them
-// undoes what the other one does at the same moment.
+// RoomState is an element of Room.State. Programs write only the first of an
+// aggregation, user space only the second.
 type RoomState struct {
 	Keys  uint64 // that programs have made, or had made when the room became empty
 	Round uint32 // goes up whenever keys are taken

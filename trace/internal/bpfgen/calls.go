@@ -56,14 +56,11 @@ type Latency struct {
 	SavedSize int
 }
 
-// Ends says what a site is for a Latency: numbers of pairs, which are not 0, or
-// 0. A site can end one call and start another one. Failed ends a call that has
-// failed.
-//
-// The others are of calls with Outermost. Index tells which end belongs to a
-// start. Attempt is a start that is silently over where another call starts, or
-// the site is passed again. StartIf and FailedIf are conditions of Latency.If,
-// counted from 1, or 0.
+// Ends says what a site is for a Latency: numbers of pairs, or 0. Failed ends a
+// call that has failed. The others are of calls with Outermost: Index tells
+// which end belongs to a start; Attempt is a start that is silently over where
+// another call starts, or the site is passed again; StartIf and FailedIf are
+// conditions of Latency.If, counted from 1, or 0.
 type Ends struct {
 	Start, Done, Failed uint32
 	Index               uint16
@@ -395,9 +392,8 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	})
 }
 
-// push emits what pushes a call on the stack at R7, all but its time, and sets
-// R7 to the call less callsFirst. It stores the place in the stack behind the
-// key.
+// push emits what pushes a call on the stack at R7, all but its time, stores
+// its place after the key, and sets R7 to the call less callsFirst.
 func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
 	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word),
@@ -453,11 +449,9 @@ func (b *builder) knowsLevels(l *Latency) bool {
 	return known && l.byThread()
 }
 
-// pop emits what takes the innermost call, whose place it sets R4 to, from the
-// stack at R7, of which R2 is the number of calls. It stores the place in the
-// stack behind the key. It goes to younger if that call has begun after the
-// end, as it can where calls are those of several threads: the end is that of
-// another call.
+// pop emits what takes the innermost of R2 calls, whose place it sets R4 to,
+// from the stack at R7. It goes to younger if that call has begun after the
+// end, as it can where calls are those of several threads.
 func (b *builder) pop(c *call, younger argcode.Label) {
 	b.innermost()
 	if !c.byThread() {
@@ -490,9 +484,8 @@ func (b *builder) is(flags int32, then argcode.Label) {
 }
 
 // fail emits what marks the innermost call as failed, and sets R4 to it. It
-// goes to none if it has failed before. The call stays on the stack, so that an
-// end that comes all the same, as of a query that is a ROLLBACK, is not taken
-// for that of another call.
+// goes to none if it has failed before. The call stays on the stack, for an end
+// that comes all the same, as of a query that is a ROLLBACK.
 func (b *builder) fail(c *call, none argcode.Label) {
 	b.innermost()
 	if !c.byThread() {

@@ -206,10 +206,9 @@ type placedGroup struct {
 }
 
 // together emits code that reads arguments and has no other effects. In it,
-// neighbours in memory are read by one call, where the first of them is needed.
-// If that call fails, the code starts again in a second version, which reads
-// each argument by a call of its own: an argument that cannot be read matters
-// only if it is needed.
+// neighbours in memory are read by one call, where the first is needed. If that
+// fails, the code starts again in a second version, which reads each argument
+// alone: one that cannot be read matters only if it is needed.
 func (f *fetcher) together(indices []int, emit func()) {
 	if !f.merge(indices) {
 		emit()

@@ -27,10 +27,9 @@ type Kernel struct {
 
 	// Processors is the descriptor of a per-processor array of one u64, the
 	// processor's number, where bpf_get_smp_processor_id cannot be called; else
-	// 0. Some just-in-time compilers put code of their own in its place, and
-	// where they are switched off (net.core.bpf_jit_enable, as by default on
-	// riscv64) the kernel may refuse programs that call it: Linux 7.2 does,
-	// 6.12 does not.
+	// 0. Without a just-in-time compiler (net.core.bpf_jit_enable, off by
+	// default on riscv64) Linux 7.2 refuses programs that call it, 6.12 does
+	// not.
 	Processors int
 
 	// PIDs is the PID namespace whose numbers are reported, nil for the initial

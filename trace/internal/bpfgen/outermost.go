@@ -21,10 +21,10 @@ func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) error 
 	return err
 }
 
-// inside emits what counts a start that is inside the call at R7, and goes to
-// counted. It goes on where there is no such call. One that has not ended was
-// left by a long jump if the stack is no longer as deep as it was there, or if
-// the same site is passed at the same depth.
+// inside emits what counts a start inside the call at R7, and goes to counted.
+// It goes on where there is no such call. One that has not ended was left by a
+// long jump if the stack is less deep than it was there, or if the same site is
+// passed at the same depth.
 func (b *builder) inside(c *call, counted argcode.Label) {
 	fresh, left, within := b.Label(), b.Label(), b.Label()
 	b.Emit(asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word),

@@ -80,8 +80,8 @@ type CapturePlace struct {
 }
 
 // Capture is what to bring from behind an argument that is a pointer, or an
-// argument that is itself bytes in memory (argspec.Bytes). Of the latter there
-// are as many as the argument has, or Max, whatever Text and Length say.
+// argument that is bytes in memory (argspec.Bytes): of these there are as many
+// as the argument has, or Max.
 type Capture struct {
 	Arg int
 

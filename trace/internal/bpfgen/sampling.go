@@ -11,25 +11,21 @@ import (
 )
 
 // Sampling says which hits become events: about one in Every, or at most Rate a
-// second on each processor. One of them is set.
-//
-// Hits are chosen at random, not each one of so many: probes that alternate,
-// such as those at the start and at the end of something, would otherwise give
-// events of one of them alone.
+// second on each processor. They are chosen at random: of probes that
+// alternate, such as a start and an end, each second hit would be those of one.
 //
 // With a rate the gaps between events follow the number of hits in the eighth
-// of a second before, and make somewhat fewer events than are allowed. What
-// holds them to the rate, where hits become more frequent, is the time of the
-// next event.
+// of a second before, and make somewhat fewer events than are allowed. Where
+// hits become more frequent, the time of the next event holds them to the rate.
 type Sampling struct {
 	State int // descriptor of a per-processor array of one SamplingState
 	Every uint32
 	Rate  uint32
 }
 
-// SamplingState is what a processor knows. Another hit may interrupt this one
-// where a hit is chosen, so Since can become less than 0 for a moment. But what
-// events have as their weight and what is left in Since are all hits.
+// SamplingState is what a processor knows. Another hit may interrupt this one,
+// so Since can be less than 0 for a moment. But the weights of events and what
+// is left in Since are all hits.
 type SamplingState struct {
 	Since   int64  // hits since the last one that became an event
 	Gap     uint64 // how many hits there are to be from that one to the next

@@ -20,15 +20,14 @@ import (
 // table is created when the program is loaded.
 const TableMap = 0x7fff_fff0
 
-// A Table is an array that programs look their site up in. It keeps what takes
-// time to attach in proportion to what is asked for, not to what a file says:
-// code that is specialised for each of 10,000 sites takes the kernel seconds to
-// verify. With a table, sites share their code whatever their arguments are.
+// A Table is an array that programs look their site up in. With it sites share
+// their code whatever their arguments are: code that is specialised for each of
+// 10,000 sites takes the kernel seconds to verify.
 //
-// A site is some elements of the array: the number of its block, then where
-// each of its arguments is, then other numbers that are the site's, in the
-// order in which the code asks for them. The low half of the BPF cookie is the
-// number of the first one.
+// A site is some elements of the array: the number of its block, where each of
+// its arguments is, then other numbers that are the site's, in the order in
+// which the code asks for them. The low half of the BPF cookie is the number of
+// the first one.
 type Table struct {
 	plan    *Plan
 	known   map[tableKey]*Block
