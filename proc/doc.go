@@ -58,7 +58,9 @@
 // [usdt.WatchStats] says so. The kernel does not report, and passes find, that
 // a process unmaps a file and goes on, that it changes its own name, and what
 // happens on a CPU that was switched on after Run began. If reports are lost, a
-// pass finds what they would have said.
+// pass finds what they would have said. A process that starts with files alone
+// that were found without wanted probes since the last pass is not scanned. So
+// it is the next pass that finds probes that were written into such a file.
 //
 // # Limits
 //

@@ -5,6 +5,7 @@ package procwatch
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,12 +28,36 @@ const (
 
 // happenings is what records of the kernel tell.
 type happenings struct {
-	// pids are processes to scan: true if whatever is known about them,
-	// false if only those whose first thread has ended.
-	pids    map[int]bool
+	pids    map[int]*told
 	lost    uint64
 	started int // how often a process has started, has executed a file or has ended
 }
+
+// told is what has happened to a process.
+type told struct {
+	parent      int  // that has forked it, 0 if it was there before
+	executed    bool // another program
+	ended       bool // with its first thread
+	threadEnded bool // another one than the first
+	mapped      []mappedFile
+	many        bool // more than are in mapped
+}
+
+// mappedFile is a file as records tell it. The generation tells it from another
+// one that had the same inode.
+type mappedFile struct {
+	mapKey
+	generation uint64
+}
+
+// mapKey is a file as maps tells it. It can be one of several: see FileID.
+type mapKey struct {
+	major, minor uint32
+	inode        uint64
+}
+
+// maxMapped bounds what is noted of a process between two looks.
+const maxMapped = 32
 
 // add notes what a record tells. It begins with its header. Records that are
 // too short for their type tell nothing.
@@ -56,37 +81,59 @@ func (h *happenings) add(record []byte) {
 		// every thread; passes find them.
 		if misc&commIsExec != 0 {
 			h.started++
-			h.addPID(word(0), true)
+			h.of(word(0)).executed = true
 		}
 	case recordFork:
 		if word(0) != word(4) { // else it is a thread
 			h.started++
-			h.addPID(word(0), true)
+			h.of(word(0)).parent = int(word(4))
 		}
 	case recordExit:
 		// A process ends with its last thread, which is not always the first:
 		// of those killed, any may be.
 		if word(0) == word(8) {
 			h.started++
+			h.of(word(0)).ended = true
+		} else {
+			h.of(word(0)).threadEnded = true
 		}
-		h.addPID(word(0), word(0) == word(8))
 	case recordMmap2:
 		// Only executable memory is reported. Anonymous memory has no file.
 		if word(32)|word(36)|word(40)|word(44) != 0 {
-			h.addPID(word(0), true)
+			long := func(at int) uint64 { return uint64(word(at)) | uint64(word(at+4))<<32 }
+			if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+				long = func(at int) uint64 { return uint64(word(at))<<32 | uint64(word(at+4)) }
+			}
+			h.of(word(0)).add(mappedFile{mapKey{word(32), word(36), long(40)}, long(48)})
 		}
 	}
 }
 
-// addPID leaves out 0 and -1: processes of other PID namespaces.
-func (h *happenings) addPID(pid uint32, always bool) {
+// of returns what is noted of a process. What is said of 0 and -1, which are
+// processes of other PID namespaces, is not kept.
+func (h *happenings) of(pid uint32) *told {
 	if pid == 0 || pid > 1<<30 {
-		return
+		return new(told)
 	}
 	if h.pids == nil {
-		h.pids = make(map[int]bool)
+		h.pids = make(map[int]*told)
 	}
-	h.pids[int(pid)] = h.pids[int(pid)] || always
+	t := h.pids[int(pid)]
+	if t == nil {
+		t = new(told)
+		h.pids[int(pid)] = t
+	}
+	return t
+}
+
+func (t *told) add(file mappedFile) {
+	switch {
+	case slices.Contains(t.mapped, file):
+	case len(t.mapped) == maxMapped:
+		t.many = true
+	default:
+		t.mapped = append(t.mapped, file)
+	}
 }
 
 // drainRecords shows each record between tail and head of a ring of a power of

@@ -4,6 +4,7 @@ package procwatch
 
 import (
 	"encoding/binary"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -32,20 +33,23 @@ func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 	tests := []struct {
 		name   string
 		record []byte
-		pids   map[int]bool
+		pids   map[int]*told
 		lost   uint64
 	}{
 		{"fork of a process", testRecord(recordFork, 0, 100, 1, 100, 1, 0, 0),
-			map[int]bool{100: true}, 0},
+			map[int]*told{100: {parent: 1}}, 0},
 		{"start of a thread", testRecord(recordFork, 0, 100, 100, 101, 100, 0, 0), nil, 0},
-		{"exec", testRecord(recordComm, commIsExec, 100, 100, 0x6261), map[int]bool{100: true}, 0},
+		{"exec", testRecord(recordComm, commIsExec, 100, 100, 0x6261),
+			map[int]*told{100: {executed: true}}, 0},
 		{"change of a name", testRecord(recordComm, 0, 100, 101, 0x6261), nil, 0},
 		{"exit of a process", testRecord(recordExit, 0, 100, 1, 100, 1, 0, 0),
-			map[int]bool{100: true}, 0},
+			map[int]*told{100: {ended: true}}, 0},
 		{"exit of a thread", testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0),
-			map[int]bool{100: false}, 0},
-		{"mapping of a file", mmap(100, 8, 1, 77), map[int]bool{100: true}, 0},
-		{"mapping of a memfd", mmap(100, 0, 1, 77), map[int]bool{100: true}, 0},
+			map[int]*told{100: {threadEnded: true}}, 0},
+		{"mapping of a file", mmap(100, 8, 1, 77),
+			map[int]*told{100: {mapped: []mappedFile{{mapKey{8, 1, 77 | 77<<32}, 7}}}}, 0},
+		{"mapping of a memfd", mmap(100, 0, 1, 77),
+			map[int]*told{100: {mapped: []mappedFile{{mapKey{0, 1, 77 | 77<<32}, 7}}}}, 0},
 		{"anonymous memory of a JIT compiler", mmap(100, 0, 0, 0), nil, 0},
 		{"process of another namespace", mmap(0, 8, 1, 77), nil, 0},
 		{"process that is gone", mmap(1<<32-1, 8, 1, 77), nil, 0},
@@ -57,7 +61,7 @@ func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var h happenings
 			h.add(test.record)
-			qt.Check(t, qt.DeepEquals(h.pids, test.pids))
+			qt.Check(t, qt.IsTrue(reflect.DeepEqual(h.pids, test.pids)), qt.Commentf("%+v", h.pids))
 			qt.Check(t, qt.Equals(h.lost, test.lost))
 		})
 	}
@@ -68,7 +72,8 @@ func TestHappeningsOfAThreadDoNotHideThoseOfItsProcess(t *testing.T) {
 	h.add(testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0))
 	h.add(testRecord(recordExit, 0, 100, 1, 100, 1, 0, 0))
 	h.add(testRecord(recordExit, 0, 100, 1, 102, 1, 0, 0))
-	qt.Check(t, qt.DeepEquals(h.pids, map[int]bool{100: true}))
+	qt.Check(t, qt.IsTrue(reflect.DeepEqual(h.pids,
+		map[int]*told{100: {ended: true, threadEnded: true}})))
 }
 
 func TestDrainRecordsGoesAroundTheEnd(t *testing.T) {
@@ -120,5 +125,44 @@ func TestParseCPUs(t *testing.T) {
 	for _, list := range []string{"", "\n", "a", "1-", "-1", "2-1", "0,", "0-99999999"} {
 		_, err := parseCPUs(list)
 		qt.Check(t, qt.ErrorIs(err, procfs.ErrMalformed), qt.Commentf("%q", list))
+	}
+}
+
+// What starts is scanned unless all that it maps is known not to be wanted.
+func TestProcessesThatAreScannedForWhatTheKernelTells(t *testing.T) {
+	file := func(inode uint64) mappedFile { return mappedFile{mapKey{8, 1, inode}, 3} }
+	other := file(5)
+	other.generation++
+	w := &Watcher{unwanted: make(map[mappedFile]bool)}
+	w.processes = map[int]*watched{
+		1: {pairs: []*ProcessFile{nil}, known: new(known)},
+		2: {known: new(known)},
+		3: {known: &known{leaderless: true}},
+	}
+	w.told = map[int]*told{20: {mapped: []mappedFile{file(5), file(6), file(7)}}}
+	w.learn(20, []mapKey{{8, 1, 5}, {8, 1, 6}, {9, 1, 7}})
+	known := []mappedFile{file(5), file(6)}
+	for name, test := range map[string]struct {
+		pid  int
+		told told
+		want bool
+	}{
+		"starts with files that are known":    {10, told{parent: 2, executed: true, mapped: known}, false},
+		"maps another file":                   {10, told{mapped: []mappedFile{file(5), file(8)}}, true},
+		"maps one that was gone already":      {10, told{mapped: []mappedFile{file(7)}}, true},
+		"maps one with the inode of another":  {10, told{mapped: []mappedFile{other}}, true},
+		"maps more than was noted":            {10, told{many: true}, true},
+		"is a fork of one that is wanted":     {10, told{parent: 1}, true},
+		"is a fork of one that is not wanted": {10, told{parent: 2}, false},
+		"is a fork of one that just mapped":   {10, told{parent: 30}, true},
+		"ends, and was never scanned":         {10, told{ended: true}, false},
+		"ends":                                {2, told{ended: true}, true},
+		"executes, and was wanted":            {1, told{executed: true}, true},
+		"executes, and was not wanted":        {2, told{executed: true}, false},
+		"has a thread less":                   {2, told{threadEnded: true}, false},
+		"has the last thread less, maybe":     {3, told{threadEnded: true}, true},
+	} {
+		w.told = map[int]*told{test.pid: &test.told, 30: {mapped: []mappedFile{file(8)}}}
+		qt.Check(t, qt.Equals(w.isNeeded(test.pid), test.want), qt.Commentf("%s", name))
 	}
 }

@@ -207,6 +207,9 @@ func (w *Watcher) apply(t *task) {
 	changes := func() int { return len(c.Appeared) + len(c.Moved) + len(c.Disappeared) }
 	before := changes()
 	w.setPairs(p, f.pairs, d.acquired)
+	if d.unwanted {
+		w.learn(t.pid, d.mapped)
+	}
 	w.charge(p, d)
 	if t.again && !d.partial && changes() == before && p.known.owner != "" {
 		w.aside.takeNoise(p.known.owner, time.Now(), d.took)
@@ -253,7 +256,13 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	}
 	f.details.read = true
 	hash := w.newHash()
-	files, err := files(w.fs.Root(), t.pid, reader, &b.lines, hash.add)
+	files, err := files(w.fs.Root(), t.pid, reader, &b.lines, func(l *mapLine) {
+		hash.add(l)
+		key := mapKey{l.major, l.minor, l.inode}
+		if n := len(f.details.mapped); n == 0 || f.details.mapped[n-1] != key {
+			f.details.mapped = append(f.details.mapped, key)
+		}
+	})
 	switch {
 	case errors.Is(err, procfs.ErrGone):
 		f.pairs = nil
@@ -305,6 +314,8 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	}
 	found.finish()
 	f.pairs = found.pairs
+	f.details.unwanted = len(f.pairs) == 0 && !f.details.partial && !now.retry &&
+		len(f.details.errors) == 0
 }
 
 // foundPairs are the pairs of a process that have been found so far.

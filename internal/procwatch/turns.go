@@ -281,6 +281,8 @@ type details struct {
 	took       time.Duration
 	read       bool
 	partial    bool // not all files have been looked at
+	mapped     []mapKey
+	unwanted   bool // nothing is wanted of any of these
 	acquired   []*CachedFile
 	errors     []error // all, also those reported before
 	news       []error // to be reported

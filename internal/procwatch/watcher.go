@@ -92,6 +92,8 @@ type Watcher struct {
 	// runs.
 	mu        sync.Mutex
 	processes map[int]*watched
+	told      map[int]*told // what the kernel told last
+	unwanted  map[mappedFile]bool
 	files     map[*CachedFile]int // how many pairs each has
 	stats     WatcherStats
 	compared  int   // mappings of a process
@@ -135,6 +137,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		buffers:   sync.Pool{New: newBuffers},
 		seed:      maphash.MakeSeed(),
 		reported:  make(map[FileID]bool),
+		unwanted:  make(map[mappedFile]bool),
 		processes: make(map[int]*watched),
 		files:     make(map[*CachedFile]int),
 	}
@@ -221,6 +224,7 @@ func (w *Watcher) syncAll(ctx context.Context) error {
 	w.begin()
 	w.mu.Lock()
 	w.stats.Passes++
+	clear(w.unwanted)
 	pass := w.stats.Passes
 	w.mu.Unlock()
 	complete := w.visit(ctx, pids, ifNeeded)
@@ -288,7 +292,8 @@ var (
 
 // Run scans all processes, now and at each interval. If the kernel reports what
 // happens to processes, Run also scans single ones within 1 to 20 ms of their
-// start, exec, exit or mapping of a file. It returns nil when the context ends
+// start, exec, exit or mapping of a file, unless they map known files alone of
+// which nothing is wanted. It returns nil when the context ends
 // or the watcher is closed, and an error if the processes cannot be listed the
 // first time. Later, the handler gets it.
 //
@@ -371,9 +376,10 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	told := source.take()
 	w.mu.Lock()
 	w.stats.Lost += told.lost
+	w.told = told.pids
 	var pids []int
-	for pid, always := range told.pids {
-		if p := w.processes[pid]; always || (p != nil && p.leaderless) {
+	for pid := range told.pids {
+		if w.isNeeded(pid) {
 			pids = append(pids, pid)
 		}
 	}
@@ -386,6 +392,47 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	took, err := w.syncSome(ctx, pids)
 	source.spend(took)
 	return err
+}
+
+// isNeeded reports whether a process is to be scanned for what the kernel told
+// of it. Most that start map files alone that others have been scanned with,
+// and that nothing is wanted of. The caller holds mu.
+func (w *Watcher) isNeeded(pid int) bool {
+	told, p := w.told[pid], w.processes[pid]
+	if p != nil && (told.ended || told.executed && len(p.pairs) > 0 ||
+		told.threadEnded && p.leaderless) || w.mapsOthers(told) {
+		return true
+	}
+	// A fork has what its parent has.
+	parent := w.processes[told.parent]
+	return parent != nil && len(parent.pairs) > 0 ||
+		w.told[told.parent] != nil && w.mapsOthers(w.told[told.parent])
+}
+
+// mapsOthers reports whether a process has mapped another file than those that
+// nothing is wanted of.
+func (w *Watcher) mapsOthers(t *told) bool {
+	return t.many ||
+		slices.ContainsFunc(t.mapped, func(f mappedFile) bool { return !w.unwanted[f] })
+}
+
+// maxUnwanted bounds the files of which is known that nothing is wanted of
+// them. They are learned anew after each pass: what is written into a file is
+// seen then.
+const maxUnwanted = 1 << 16
+
+// learn notes the files that a process was told to have mapped, has mapped
+// still, and has no pair with. The caller holds mu.
+func (w *Watcher) learn(pid int, mapped []mapKey) {
+	told := w.told[pid]
+	if told == nil || len(w.unwanted)+len(told.mapped) > maxUnwanted {
+		return
+	}
+	for _, f := range told.mapped {
+		if slices.Contains(mapped, f.mapKey) {
+			w.unwanted[f] = true
+		}
+	}
 }
 
 // syncSome scans processes of which something is known to have happened, and
