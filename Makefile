@@ -175,8 +175,10 @@ renderer:
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && \
 		if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted" >&2; exit 1; fi
+	# -e: the profiler's own tests need a module that not every proxy has.
 	set -e; for module in $(modules); do \
-		(cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); \
+		if [ $$module = profiler ]; then lenient=-e; else lenient=; fi; \
+		(cd $$module && $(GO) mod tidy $$lenient -diff && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); \
 	done
 	$(tool) ./lint ..
 	$(tool) ./api ..

@@ -144,6 +144,9 @@ func ExampleManager_Watch() {
 	watch, err := mgr.Watch(nil, func(changes *usdt.WatchChanges) {
 		for _, lnk := range changes.Attached {
 			fmt.Printf("attached to %q\n", lnk)
+			if process := lnk.Process(); process.PID != 0 {
+				fmt.Printf("of process %d alone\n", process.PID)
+			}
 		}
 		for _, lnk := range changes.Detached {
 			fmt.Printf("detached from %q\n", lnk)

@@ -47,8 +47,8 @@ serve()
 	return fmt.Sprint(cmd.Process.Pid)
 }
 
-// profiled runs the command line for three seconds and returns what it writes to
-// a file of this name.
+// profiled runs the command line for three seconds and returns the path of what
+// it writes, with this name.
 func profiled(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
