@@ -41,7 +41,7 @@ Processes
   the process sees elsewhere.
 
 Flags
-  -e, --probe PATTERN,... patterns, whatever they look like; NAME alone means
+  -e, --probe PATTERN,...  patterns, whatever they look like; NAME alone means
                           *:NAME, and \, is a comma
   -v, --verbose           every site, with its arguments decoded
       --json              a JSON document; the fields are explained at

@@ -208,7 +208,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 		f.warn(err)
 	}
 	for _, pair := range changes.Missed {
-		t.targets.setMissed(pair.Path)
+		t.targets.setNotAttached(pair.Path, nil)
 	}
 	for _, a := range changes.Attached {
 		t.targets.attached(a)
@@ -246,12 +246,12 @@ func (f *follower) warn(err error) {
 	var unpaired *tracing.PairError
 	switch {
 	case errors.As(err, &unpaired):
-		t.targets.setFiltered(&nothingError{unpaired})
+		t.targets.setNotAttached("", &nothingError{unpaired})
 	case errors.As(err, &filtered):
-		t.targets.setFiltered(filtered)
+		t.targets.setNotAttached("", filtered)
 	case errors.As(err, &failed):
 		if running, e := failed.Process.IsRunning(); e == nil && !running {
-			t.targets.setMissed(failed.Path)
+			t.targets.setNotAttached(failed.Path, nil)
 			return
 		}
 		t.warnFailed(fmt.Errorf("process %s: %s: %w", failed.Process, failed.Path, failed.Err))

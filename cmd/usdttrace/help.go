@@ -67,7 +67,7 @@ Calls
                         (Ctrl-\): what hangs
 
 Events
-      --str N[:MAX],... argument N points to text: show up to MAX (128) bytes of it
+      --str N[:MAX],...  argument N points to text: show up to MAX (128) bytes of it
       --bytes N:LENGTH,...    argument N points to LENGTH bytes: show them
       --str N:argM, --bytes N:argM  argument M is the length: show up to 256 bytes
       --names FILE,...  what the arguments of probes mean, as a provider definition:

@@ -13,13 +13,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // explain returns the text of an error as it is printed. For a missing
@@ -53,16 +54,15 @@ func (t *tracer) named(err error) error {
 		return err
 	}
 	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind",
-		"SampleEvery": "every", "SampleRate": "rate", "Family": "follow"}[option.Field]
-	switch option.Field {
-	case "Captures":
-		flag = "str"
-		if option.Index >= 0 {
-			flag = t.options.captures[option.Index].flag()
-		}
-	case "Spans":
-		return fmt.Errorf("--match: %w", option.Err) // all else of them has been checked
-	case "Aggregators":
+		"SampleEvery": "every", "SampleRate": "rate", "Family": "follow", "Captures": "str",
+		"Spans": "match", // all else of them has been checked
+	}[option.Field]
+	switch {
+	case option.Field == "Spans":
+		return fmt.Errorf("--match: %w", option.Err)
+	case option.Field == "Captures" && option.Index >= 0:
+		flag = t.options.captures[option.Index].flag()
+	case option.Field == "Aggregators":
 		asked := slices.DeleteFunc(slices.Clone(t.asked),
 			func(a *aggregation) bool { return a.aggregator == nil })
 		flag = asked[option.Index].kind
@@ -77,7 +77,7 @@ func (t *tracer) named(err error) error {
 		}
 	}
 	if flag == "" {
-		return err
+		return option.Err
 	}
 	return fmt.Errorf("--%s: %w", flag, option.Err)
 }
@@ -159,16 +159,6 @@ func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 	}
 }
 
-// matchingFiles returns the paths of files that a process maps and that have
-// matching probes, as the process sees them.
-func (t *targets) matchingFiles(pid int) (paths []string) {
-	isThis := func(p proc.Process) bool { return p.PID == pid }
-	for _, pair := range mapping(isThis, t.options.patterns...) {
-		paths = append(paths, pair.Path)
-	}
-	return paths
-}
-
 var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
 
 // term is a key, or a value that is aggregated.
@@ -224,47 +214,57 @@ func (t *tracer) checkArguments() error {
 // noPointer returns an error if an argument has the size of a pointer at no
 // site of the files that are named: nothing would be shown of what it points
 // to.
-func (t *targets) noPointer(n int) (err error) {
-	for _, sel := range t.selections {
+func (t *targets) noPointer(n int) error {
+	return t.anySite(n, nil, func(sel *usdt.Selection, site *usdt.Site, arg *argspec.Arg) error {
 		pointer := 8
 		if sel.File().Header().Class == elf.ELFCLASS32 {
 			pointer = 4
 		}
+		if arg.Size == pointer && !arg.Float {
+			return nil
+		}
+		return fmt.Errorf("arg%d of %s is no pointer: %s", n, siteName(site), argumentType(arg))
+	})
+}
+
+// missing returns why an argument is available at no site of the files that are
+// named, nil if it is at one.
+func (t *targets) missing(n int) error {
+	none := fmt.Errorf("no site has arg%d", n)
+	return t.anySite(n, none, func(sel *usdt.Selection, site *usdt.Site, arg *argspec.Arg) error {
+		switch {
+		case arg.ReadableOn(sel.KernelMachine()):
+			return nil
+		case arg.Err != nil:
+			return fmt.Errorf("arg%d of %s is not available: %w", n, siteName(site), arg.Err)
+		}
+		return fmt.Errorf("arg%d of %s is no number: %s", n, siteName(site), *arg)
+	})
+}
+
+// anySite returns nil if something is right with an argument at one site of the
+// files that are named, else what is wrong at the last one, or none if no site
+// has the argument.
+func (t *targets) anySite(n int, none error,
+	wrong func(*usdt.Selection, *usdt.Site, *argspec.Arg) error,
+) error {
+	err := none
+	for _, sel := range t.selections {
 		for _, site := range sel.Sites() {
-			switch {
-			case n >= len(site.Args):
-			case site.Args[n].Size == pointer && !site.Args[n].Float:
+			if n >= len(site.Args) {
+				continue
+			}
+			if err = wrong(sel, &site, &site.Args[n]); err == nil {
 				return nil
-			default:
-				err = fmt.Errorf("arg%d of %s:%s is no pointer: %s", n, cutName(site.Provider),
-					cutName(site.Name), argumentType(&site.Args[n]))
 			}
 		}
 	}
 	return err
 }
 
-// missing returns why an argument is available at no site of the files that are
-// named, nil if it is at one.
-func (t *targets) missing(n int) error {
-	err := fmt.Errorf("no site has arg%d", n)
-	for _, sel := range t.selections {
-		for _, site := range sel.Sites() {
-			switch {
-			case n >= len(site.Args):
-			case site.Args[n].ReadableOn(sel.KernelMachine()):
-				return nil
-			case site.Args[n].Err != nil:
-				err = fmt.Errorf("arg%d of %s:%s is not available: %w", n, cutName(site.Provider),
-					cutName(site.Name), site.Args[n].Err)
-			default:
-				err = fmt.Errorf("arg%d of %s:%s is no number: %s", n, cutName(site.Provider),
-					cutName(site.Name), site.Args[n])
-			}
-		}
-	}
-	return err
-}
+func siteName(site *usdt.Site) string { return cutName(site.Provider) + ":" + cutName(site.Name) }
+
+var word = regexp.MustCompile(`\w+`)
 
 // addLacking keeps why a site lacks an argument of a term, unless another site
 // has it.
@@ -275,8 +275,6 @@ func (t *targets) addLacking(site *trace.Site) {
 		}
 	}
 }
-
-var word = regexp.MustCompile(`\w+`)
 
 // lackingAt returns why an argument that the term names is not available at a
 // site, nil if all are.
@@ -293,18 +291,11 @@ func (t term) lackingAt(site *trace.Site) error {
 		case n >= len(site.Args):
 			return fmt.Errorf("no site has %s", name)
 		case site.Args[n].Err != nil:
-			return fmt.Errorf("%s of %s:%s is not available: %w", name, cutName(site.Provider),
-				cutName(site.Name), site.Args[n].Err)
+			return fmt.Errorf("%s of %s is not available: %w", name, probeName(site),
+				site.Args[n].Err)
 		}
 	}
 	return nil
-}
-
-// lack returns what addLacking has kept for a term.
-func (t *targets) lack(of term) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lacking[of]
 }
 
 // warnArguments names the arguments that are to be shown or aggregated but that
@@ -314,13 +305,15 @@ func (t *tracer) warnArguments() {
 	if sites == 0 || len(t.targets.selections) > 0 {
 		return
 	}
+	t.targets.mu.Lock()
+	defer t.targets.mu.Unlock()
 	for _, term := range t.options.terms() {
-		if err := t.targets.lack(term); err != nil {
+		if err := t.targets.lacking[term]; err != nil {
 			t.messages.Warn("%s: %v", term, err)
 		}
 	}
 	for _, c := range t.options.captures {
-		if c.number >= 0 && c.number >= t.targets.mostArguments() {
+		if c.number >= 0 && c.number >= t.targets.most {
 			t.messages.Warn("--%s %d: no site has %s", c.flag(), c.number, c.Arg)
 		}
 	}

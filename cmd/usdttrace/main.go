@@ -162,8 +162,9 @@ func (t *tracer) trace() (err error) {
 	if err := t.targets.find(o.files, o.pid); err != nil {
 		return err
 	}
-	defer t.abandonProfiles()
-	if err := t.openProfiles(); err != nil {
+	abandonProfiles, err := t.openProfiles()
+	defer abandonProfiles()
+	if err != nil {
 		return err
 	}
 	t.out = commandline.NewWriter(t.stdout)

@@ -282,36 +282,32 @@ type profileFile struct {
 
 // profileFiles returns the files that are asked for.
 func (o *options) profileFiles() []*profileFile {
-	var files []*profileFile
-	add := func(flag, path, use string, write func(*stack.Profile, io.Writer) error) {
-		if path != "" {
-			files = append(files, &profileFile{flag: flag, path: path, use: use, write: write})
-		}
-	}
-	add("pprof", o.pprofFile, "go tool pprof "+o.pprofFile, (*stack.Profile).Write)
-	add("folded", o.foldedFile, "for tools that draw flame graphs", (*stack.Profile).WriteFolded)
-	add("flamegraph", o.flamegraphFile, "open it in a browser", func(p *stack.Profile, w io.Writer) error {
+	graph := func(p *stack.Profile, w io.Writer) error {
 		return p.WriteFlameGraph(w, o.profileTitle())
-	})
-	return files
+	}
+	return slices.DeleteFunc([]*profileFile{
+		{"pprof", o.pprofFile, (*stack.Profile).Write, "go tool pprof " + o.pprofFile, nil},
+		{"folded", o.foldedFile, (*stack.Profile).WriteFolded,
+			"for tools that draw flame graphs", nil},
+		{"flamegraph", o.flamegraphFile, graph, "open it in a browser", nil},
+	}, func(f *profileFile) bool { return f.path == "" })
 }
 
 // profiles reports whether stacks are written to files.
-func (o *options) profiles() bool { return len(o.profileFiles()) > 0 }
+func (o *options) profiles() bool { return o.pprofFile+o.foldedFile+o.flamegraphFile != "" }
 
 // profileTitle says what the stacks are of.
 func (o *options) profileTitle() string {
 	var words []string
-	switch {
-	case o.latency != nil:
+	if o.sum != "" {
+		words = append(words, "sum of "+o.sum+" of")
+	}
+	if o.latency != nil {
 		words = append(words, o.latencyTitle())
-	default:
+	} else {
 		for _, p := range o.patterns {
 			words = append(words, p.String())
 		}
-	}
-	if o.sum != "" {
-		words = append([]string{"sum of " + o.sum + " of"}, words...)
 	}
 	for _, file := range o.files {
 		words = append(words, filepath.Base(file))
@@ -330,24 +326,20 @@ func (o *options) profileTitle() string {
 }
 
 // openProfiles opens the files: a wrong path is an error before anything is
-// watched.
-func (t *tracer) openProfiles() (err error) {
-	t.profiles = t.options.profileFiles()
-	for _, p := range t.profiles {
-		if p.file, err = createFile(p.path); err != nil {
-			return fmt.Errorf("--%s: %w", p.flag, err)
-		}
-	}
-	return nil
-}
-
-// abandonProfiles closes the files, and removes those that are not written.
-func (t *tracer) abandonProfiles() {
-	for _, p := range t.profiles {
-		if p.file != nil {
+// watched. Those that are not written by then are removed by abandon.
+func (t *tracer) openProfiles() (abandon func(), err error) {
+	abandon = func() {
+		for _, p := range t.profiles {
 			p.file.abandon()
 		}
 	}
+	for _, p := range t.options.profileFiles() {
+		if p.file, err = createFile(p.path); err != nil {
+			return abandon, fmt.Errorf("--%s: %w", p.flag, err)
+		}
+		t.profiles = append(t.profiles, p)
+	}
+	return abandon, nil
 }
 
 // newProfile returns a profile of hits, and of what is added up beside them

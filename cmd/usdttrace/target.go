@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -140,13 +142,6 @@ func (t *targets) watched() (sites, files int) {
 	return sites, len(t.files)
 }
 
-// mostArguments returns the most arguments that a site has.
-func (t *targets) mostArguments() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.most
-}
-
 // unmatched returns the patterns that match nothing that is or was watched.
 func (t *targets) unmatched() []elfnote.Pattern {
 	t.mu.Lock()
@@ -160,23 +155,17 @@ func (t *targets) unmatched() []elfnote.Pattern {
 	return none
 }
 
-// setMissed takes the path of a file whose process ended before it was
-// attached.
-func (t *targets) setMissed(path string) {
+// setNotAttached takes the path of a file whose process ended before it was
+// attached, or the error for a file whose hits would all be filtered out. The
+// last of each is kept.
+func (t *targets) setNotAttached(missed string, filtered error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.missed = path
+	t.missed = cmp.Or(missed, t.missed)
+	t.filtered = cmp.Or(filtered, t.filtered)
 }
 
-// setFiltered takes the error for a file whose hits would all be filtered out.
-func (t *targets) setFiltered(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.filtered = err
-}
-
-// notAttached returns the last path of setMissed, and the last error of
-// setFiltered.
+// notAttached returns what setNotAttached has kept.
 func (t *targets) notAttached() (missed string, filtered error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,7 +186,6 @@ func (t *targets) probeWidth() int {
 // find selects the sites in the files, which takes no privileges. A file
 // without any is no error if another has some.
 func (t *targets) find(files []string, pid int) error {
-	var missing error
 	for _, name := range files {
 		target := usdt.Target{Path: name, PID: pid}
 		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
@@ -209,7 +197,6 @@ func (t *targets) find(files []string, pid int) error {
 			if pairs := t.options.pairs(); len(pairs) > 0 {
 				err = withPairs(target, pairs[0], err)
 			}
-			missing = errors.Join(missing, err)
 			t.without = append(t.without, err)
 		case err != nil && commandline.IsMistaken(name):
 			return fmt.Errorf("%w: %s", err, mistaken(name))
@@ -221,20 +208,21 @@ func (t *targets) find(files []string, pid int) error {
 			t.selections = append(t.selections, sel)
 		}
 	}
+	missing := errors.Join(t.without...)
 	switch {
 	case len(t.selections) > 0:
 		return t.checkPairs()
-	case missing != nil && pid != 0:
-		if paths := t.matchingFiles(pid); len(paths) > 0 {
+	case missing == nil:
+		return nil
+	case pid != 0:
+		isThis := func(p proc.Process) bool { return p.PID == pid }
+		if pairs := mapping(isThis, t.options.patterns...); len(pairs) > 0 {
 			// java, for one, is a launcher: its probes are in libjvm.so.
-			missing = fmt.Errorf("%w; process %d maps %s, which has matching probes: name that, or no file",
-				missing, pid, paths[0])
+			missing = fmt.Errorf("%w; process %d maps %s, which has matching probes: "+
+				"name that, or no file", missing, pid, pairs[0].Path)
 		}
-		return &nothingError{missing}
-	case missing != nil:
-		return &nothingError{missing}
 	}
-	return nil
+	return &nothingError{missing}
 }
 
 // isSelected reports whether a file is one of those that have been selected, by

@@ -15,8 +15,7 @@ const Examples = "Examples"
 // The text begins with the usage, and has blocks, each after an empty line. A
 // block whose first line is its title describes flags and words: each begins in
 // the third column, or in the seventh if it is a long flag alone, and what
-// explains it follows after two blanks, or after a value in capitals. Lines
-// that go on are indented further. The block Examples is as it is.
+// explains it follows after two blanks. Lines that go on are indented further. The block Examples is as it is.
 type Help struct {
 	Synopsis []string
 	Blocks   []Block
@@ -148,48 +147,20 @@ func (it *Item) summary() string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// This is done without regular expressions: to link them and the tables of
-// Unicode would take a command a tenth of the time that it starts in.
-
 // begin returns the item that a line begins, and whether it begins one. Its
-// head ends at two blanks. Flags can also end at one, before what is neither a
-// flag nor a value.
+// head ends at two blanks.
 func begin(line string) (Item, bool) {
 	text := strings.TrimLeft(line, " ")
 	if indent := len(line) - len(text); indent < 2 || indent >= continues-1 {
 		return Item{}, false
 	}
-	head, explanation, ok := strings.Cut(text, "  ")
+	head, explanation, _ := strings.Cut(text, "  ")
 	explanation = strings.TrimLeft(explanation, " ")
-	ok = ok && explanation != ""
-	if name := nameLength(text); name > 0 {
-		if !ok || !strings.HasPrefix(text[name:], " ") {
-			head, explanation, ok = cutFlags(text)
-		}
-		return Item{Head: head, Flags: flags(head), Lines: []string{explanation}}, ok
+	it := Item{Head: head, Lines: []string{explanation}}
+	if isFlag(text) || strings.HasPrefix(text, "-- ") {
+		it.Flags = flags(head)
 	}
-	return Item{Head: head, Lines: []string{explanation}}, ok
-}
-
-// cutFlags cuts a line after its flags and their values. It reports whether
-// there is a blank or nothing behind them.
-func cutFlags(text string) (head, explanation string, ok bool) {
-	rest := text
-	for {
-		rest = rest[nameLength(rest):]
-		if value := nextWord(rest); isValue(value) {
-			rest = rest[1+len(strings.TrimSuffix(value, ",")):]
-			if more := nextWord(rest); strings.HasPrefix(more, "[") {
-				rest = rest[1+len(more):]
-			}
-		}
-		next, ok := strings.CutPrefix(rest, ", ")
-		if !ok || nameLength(next) == 0 {
-			break
-		}
-		rest = next
-	}
-	return text[:len(text)-len(rest)], strings.TrimLeft(rest, " "), rest == "" || rest[0] == ' '
+	return it, explanation != ""
 }
 
 // flags returns the flags of a head that has nothing but flags, each with at
@@ -197,45 +168,16 @@ func cutFlags(text string) (head, explanation string, ok bool) {
 func flags(head string) (all []Flag) {
 	for part := range strings.SplitSeq(head, ", ") {
 		words := strings.Fields(part)
-		if len(words) > 3 || len(words[0]) < 2 || nameLength(words[0]) != len(words[0]) ||
-			words[0] == "--" {
+		if len(words) > 3 || !isFlag(words[0]) {
 			return nil
 		}
-		flag := Flag{Name: words[0]}
-		if len(words) > 1 {
-			flag.Value = words[1]
-		}
-		all = append(all, flag)
+		all = append(all, Flag{words[0], strings.Join(words[1:min(2, len(words))], "")})
 	}
 	return all
 }
 
-// nameLength returns the length of the name of a flag at the beginning of a
-// text, or of a -- that stands for itself, 0 if there is none.
-func nameLength(text string) int {
+// isFlag reports whether a text begins with the name of a flag.
+func isFlag(text string) bool {
 	letters := strings.TrimPrefix(strings.TrimPrefix(text, "-"), "-")
-	n := len(text) - len(letters)
-	if n == 0 || letters == "" || letters[0] < 'a' || letters[0] > 'z' {
-		if n == 2 {
-			return n
-		}
-		return 0
-	}
-	for n < len(text) && (text[n] >= 'a' && text[n] <= 'z' || text[n] == '-') {
-		n++
-	}
-	return n
+	return len(letters) < len(text) && letters != "" && letters[0] >= 'a' && letters[0] <= 'z'
 }
-
-// nextWord returns the word behind a single blank, "" if there is none.
-func nextWord(text string) string {
-	text, ok := strings.CutPrefix(text, " ")
-	if !ok {
-		return ""
-	}
-	word, _, _ := strings.Cut(text, " ")
-	return word
-}
-
-// isValue reports whether a word stands for a value: it has capitals.
-func isValue(word string) bool { return strings.ToLower(word) != word }

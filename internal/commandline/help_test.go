@@ -19,7 +19,7 @@ Does things: many of them.
 
 What is done
   FILE              to a file
-  -p, --pid PID,... to processes; that
+  -p, --pid PID,...  to processes; that
                     .are there
   -- COMMAND [ARGUMENT...]  to a command
       --mode MODE   how:
