@@ -70,7 +70,8 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 			}
 			j.NewLine(2)
 			j.Object("", func() {
-				j.Fields("index", int(note.Index), "provider", truncate.Text(note.Provider, maxText),
+				j.Fields("index", int(note.Index),
+					"provider", truncate.Text(note.Provider, maxText),
 					"name", truncate.Text(note.Name, maxText), "error", errorText(note.Err))
 			})
 			p.flush()

@@ -131,8 +131,8 @@ func (l *lister) listOpened(list *listing) (int, error) {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
 	if args.missing != "" {
-		l.Warn("%s: no symbol for %s; if the file was stripped, its debug file has it (--debug-file, or a -dbgsym package)",
-			path, args.missing)
+		l.Warn("%s: no symbol for %s; if the file was stripped, its debug file has it "+
+			"(--debug-file, or a -dbgsym package)", path, args.missing)
 	}
 	return printed, nil
 }
@@ -278,8 +278,8 @@ func (l *lister) listMany() (found int, failed bool) {
 }
 
 // scan looks whether a file has something to list: a probe, or a note that
-// cannot be read. It reports whether there is something to say, and is called by
-// several goroutines.
+// cannot be read. It reports whether there is something to say. Several
+// goroutines call it.
 func (l *lister) scan(path string) (scanned, bool) {
 	opened, err := openScanned(path)
 	if err != nil {

@@ -123,7 +123,9 @@ const mostHalvings = 3
 // each of which takes a thread.
 const maxBlocked = 2
 
-func blockedError(pid int) error { return &procfs.Error{PID: pid, Op: "scan", Err: proc.ErrBlocked} }
+func blockedError(pid int) error {
+	return &procfs.Error{PID: pid, Op: "scan", Err: proc.ErrBlocked}
+}
 
 // part returns a scan for one process, which shares nothing with s that
 // changes.
@@ -409,8 +411,8 @@ func (n *namedFile) find(fs *proc.FS, pid int) {
 	if strings.Contains(n.name, "/") {
 		n.found, err = procwatch.OpenIn(fs, pid, n.name)
 	} else {
-		err = fmt.Errorf("%s: %w: process %d maps no file of that name (give its path as the process sees it)",
-			n.name, os.ErrNotExist, pid)
+		err = fmt.Errorf("%s: %w: process %d maps no file of that name "+
+			"(give its path as the process sees it)", n.name, os.ErrNotExist, pid)
 	}
 	if err == nil {
 		n.id, err = procwatch.IdentifyFile(n.found)

@@ -98,8 +98,9 @@ func (s *scan) all() {
 func (s *scan) leaveOutOthers() {
 	if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(s.fs.Root()) {
 		s.failures = append(s.failures, failure{leftOut: true,
-			err: errors.New("processes outside of this PID namespace, such as that of a container " +
-				"(run it on the host, or in a container with the host's PIDs: --pid=host)")})
+			err: errors.New("processes outside of this PID namespace, " +
+				"such as that of a container (run it on the host, " +
+				"or in a container with the host's PIDs: --pid=host)")})
 	}
 }
 

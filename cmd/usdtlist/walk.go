@@ -121,7 +121,8 @@ const maxPath = 4096
 func (w *walker) listed(path string) {
 	switch info, err := os.Stat(path); {
 	case err != nil:
-		w.fail(scanned{path: path, err: fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))})
+		err = fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
+		w.fail(scanned{path: path, err: err})
 	case info.Mode().IsRegular():
 		w.add(path)
 	case info.IsDir() && w.options.recursive:
@@ -140,7 +141,8 @@ func (w *walker) directory(root string) {
 	root = strings.TrimSuffix(root, "/") + "/" // it may be a symbolic link itself
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			w.fail(scanned{path: path, err: fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))})
+			err = fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
+			w.fail(scanned{path: path, err: err})
 			return nil
 		}
 		if entry.Type().IsRegular() {

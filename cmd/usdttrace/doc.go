@@ -135,8 +135,7 @@ package main
 //	command_*.go    which waits until it is attached
 //	list.go         what would be attached (-l), and the pairs (--pairs)
 //	events.go       a line for each hit
-//	spans.go        a line for each call
-//	opencalls.go    and for those that have not ended
+//	spans.go        a line for each call, also for those that have not ended
 //	tables.go       what hits come to: rows, columns, distributions
 //	stacks.go       stacks, and the profiles made of them
 //	json.go         all of it as JSON

@@ -100,7 +100,8 @@ func (t *tracer) watchEnd() {
 		t.lost = t.askLosses().since(t.before)
 		t.going = t.askOpen()
 		if takes := time.Duration(t.lost.perfEvents) * closingTime; takes > time.Second {
-			t.messages.Note("detaching takes some %.0f s: this kernel closes %d perf events one after the other "+
+			t.messages.Note("detaching takes some %.0f s: "+
+				"this kernel closes %d perf events one after the other "+
 				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(),
 				t.lost.perfEvents)
 		}
@@ -201,8 +202,8 @@ func (t *tracer) verdict() error {
 		return filtered
 	}
 	if late != "" {
-		return &nothingError{fmt.Errorf("the process ended before %s was attached: name that file on the command line "+
-			"to have it attached from the start", late)}
+		return &nothingError{fmt.Errorf("the process ended before %s was attached: "+
+			"name that file on the command line to have it attached from the start", late)}
 	}
 	return &nothingError{t.targets.nothing(t.options.patterns, where)}
 }

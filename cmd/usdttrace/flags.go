@@ -262,7 +262,8 @@ func (o *options) check() error {
 		{targets > 1, "-p, -a and -- COMMAND exclude each other"},
 		{targets == 0 && len(o.files) == 0,
 			"nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a"},
-		{len(o.patterns) == 0 && wrongFile != "", "no PATTERN of probes given: " + mistaken(wrongFile)},
+		{len(o.patterns) == 0 && wrongFile != "",
+			"no PATTERN of probes given: " + mistaken(wrongFile)},
 		{len(o.patterns) == 0, "no PATTERN of probes given; '*' is all of them"},
 		{len(o.by) > 0 && events, "--by goes with --count, --sum, --hist or --latency"},
 		{o.linear != nil && o.hist == "" && o.latency == nil,
@@ -294,7 +295,8 @@ func (o *options) check() error {
 			"-l only lists what the patterns match: it does not go with --where, --count, " +
 				"--sum, --hist, --latency or --pprof"},
 		{(o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && events,
-			"--top, --sort, --max-keys and --normalize go with --count, --sum, --hist or --latency"},
+			"--top, --sort, --max-keys and --normalize go with --count, --sum, --hist " +
+				"or --latency"},
 		{!events && (o.maxEvents > 0 || o.stack || len(o.captures) > 0),
 			"--max-events, --stack, --str and --bytes are about events, but the other flags " +
 				"ask for what hits come to (as keys: --by stack, --by 'str(arg0)')"},

@@ -90,8 +90,8 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 // that are there have been scanned.
 func (t *tracer) follow() (err error) {
 	if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(proc.NewFS("").Root()) {
-		t.messages.Warn("processes outside of this PID namespace, such as that of a container, are not seen " +
-			"(run it on the host, or in a container with the host's PIDs: --pid=host)")
+		t.messages.Warn("processes outside of this PID namespace, such as that of a container, " +
+			"are not seen (run it on the host, or in a container with the host's PIDs: --pid=host)")
 	}
 	if t.follower, err = newFollower(t, nil); err != nil {
 		return err
@@ -171,7 +171,8 @@ func (f *follower) warnPolling() {
 		return // before run, or again
 	}
 	if err := f.stats(); err != nil {
-		f.tracer.messages.Warn("%v: processes are scanned once in %v, and what lives shorter is missed", err, interval)
+		f.tracer.messages.Warn("%v: processes are scanned once in %v, "+
+			"and what lives shorter is missed", err, interval)
 	}
 }
 

@@ -98,7 +98,8 @@ func advice(cause error) string {
 	case len(missing) == 0 && have&(1<<capSysAdmin) == 0:
 		return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: --stats needs "+
 			"CAP_SYS_ADMIN, and so does attaching by perf events (kernels since July 2025 without "+
-			"uprobe_multi links, and before Linux 5.8); run it as root, for example with sudo", cause)
+			"uprobe_multi links, and before Linux 5.8); run it as root, for example with sudo",
+			cause)
 	case len(missing) == 0:
 		return fmt.Sprintf("%v, although CAP_SYS_ADMIN is there: "+
 			"by the rules of a container, or a kernel in lockdown mode", cause)

@@ -102,7 +102,7 @@ const (
 	recordComm  = 3  // u32 pid, tid; char name[]
 	recordExit  = 4  // u32 pid, ppid, tid, ptid
 	recordFork  = 7  // as exit
-	recordMmap2 = 10 // u32 pid, tid; u64 address, length, offset; u32 major, minor; u64 inode; ... char path[]
+	recordMmap2 = 10 // u32 pid, tid; u64 address, length, offset; u32 device[2]; u64 inode; ...
 
 	recordHeader = 8       // u32 type; u16 misc, size
 	commIsExec   = 1 << 13 // in misc

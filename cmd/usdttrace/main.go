@@ -394,7 +394,8 @@ func (t *tracer) open() error {
 	if err != nil {
 		// Who merely lacks the privilege is told so by the session.
 		if memlock != nil && !errors.Is(memlock, os.ErrPermission) {
-			t.messages.Warn("cannot lift the limit on locked memory, which Linux before 5.11 needs "+
+			t.messages.Warn("cannot lift the limit on locked memory, "+
+				"which Linux before 5.11 needs "+
 				"(raise it by ulimit -l, or let prlimit64 through): %v", memlock)
 		}
 		return t.named(err)
@@ -463,7 +464,8 @@ func (t *tracer) collectEvents(
 				return true, err
 			}
 			t.missing += uint64(lost)
-			if !t.warnedLost && t.missing > t.before.Events { // others came while sites were attached
+			// Others came while sites were attached.
+			if !t.warnedLost && t.missing > t.before.Events {
 				t.warnedLost = true
 				advice := "--buffer, --where and --count"
 				if t.options.unwind > 0 {

@@ -53,7 +53,8 @@ func (t *tracer) report() error {
 	if t.latecomers != nil {
 		var complete bool
 		if s.late, complete = t.latecomers.finish(); !complete {
-			t.messages.Warn("other files may have been attached late: the kernel has lost records of mappings")
+			t.messages.Warn("other files may have been attached late: " +
+				"the kernel has lost records of mappings")
 		}
 	}
 	if s.sites == 0 {
@@ -143,8 +144,9 @@ func (s *summary) text() string {
 		n    uint64
 		what string
 	}{
-		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for those before it, "+
-			"on average for %.3g hits", float64(s.weight)/float64(max(s.sampled, 1)))},
+		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for "+
+			"those before it, on average for %.3g hits",
+			float64(s.weight)/float64(max(s.sampled, 1)))},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
 		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): "+
 			"there are more than %d (--max-keys)", s.maxKeys)},

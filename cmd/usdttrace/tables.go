@@ -100,7 +100,8 @@ func (o *options) aggregations(isFloat func(term string) bool) []*aggregation {
 		all = append(all, o.profile())
 	}
 	for _, a := range all {
-		if o.latency != nil && slices.ContainsFunc(append(slices.Clone(a.By), a.Value), o.isOfCall) {
+		terms := append(slices.Clone(a.By), a.Value)
+		if o.latency != nil && slices.ContainsFunc(terms, o.isOfCall) {
 			a.Latency, a.duration = o.latency, a.duration || a.Value == "duration"
 		}
 		a.MaxKeys = cmp.Or(a.MaxKeys, defaultMaxKeys)
@@ -555,8 +556,8 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 
 // bound shows an end of a bucket. Of linear histograms the bounds are
 // inclusive, and buckets without an end have the least and the greatest number.
-// Times show the end of one bucket as the beginning of the next: the lower bound
-// of an exponential bucket is not in it.
+// Times show the end of one bucket as the beginning of the next: the lower
+// bound of an exponential bucket is not in it.
 func bound(v trace.Value, high, isDuration, isExponential bool) string {
 	signed := v.Kind() == trace.Signed
 	switch {

@@ -26,20 +26,20 @@ type targets struct {
 	options     *options
 	selections  []*usdt.Selection
 	names       map[procwatch.FileID]string // of the selections
-	same        [][2]string                 // names of files that are not selected, each with that by which they are
+	same        [][2]string                 // names of files, and by which else these are selected
 	definitions *providers.Definitions      // nil without names
 
 	mu       sync.Mutex
 	matched  []bool                        // which patterns match a site that is or was watched
-	files    map[string]int                // that are or were watched, and how many sites each has; see maxWatched
-	probes   map[[2]string]bool            // that are or were watched, if there are pairs to measure; see maxWatched
+	files    map[string]int                // that were watched, with their sites; see maxWatched
+	probes   map[[2]string]bool            // the same, if pairs are measured; see maxWatched
 	width    int                           // of the longest probe's name, see maxProbeWidth
 	filtered error                         // the last *tracing.FilteredError or *tracing.PairError
-	fires    []string                      // when probes that are or were watched fire, see maxFires
-	missed   string                        // the path of a file whose process ended before it was attached
+	fires    []string                      // when probes that were watched fire, see maxFires
+	missed   string                        // a file whose process ended before it was attached
 	nearest  []string                      // probes that nearly match
 	most     int                           // the most arguments that a site has
-	keys     map[string]providers.Argument // what keys that are arguments mean, of all probes so far
+	keys     map[string]providers.Argument // what keys mean that are arguments
 	lacking  map[term]error                // why no site so far has what a term names
 	without  []error                       // says which files that are named have no matching probe
 }

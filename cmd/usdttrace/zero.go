@@ -57,8 +57,8 @@ func (t *tracer) whyNothing(l *trace.Losses) (lines []string) {
 // maxSilent is how many patterns are named at most for one reason.
 const maxSilent = 4
 
-// whySilent says why no probe that matches a pattern was passed: how many of the
-// processes that are watched map a file with one now.
+// whySilent says why no probe that matches a pattern was passed: how many of
+// the processes that are watched map a file with one now.
 func (t *tracer) whySilent(pattern int) string {
 	o := t.options
 	t.targets.mu.Lock()
@@ -140,7 +140,8 @@ const nearestPatience = 500 * time.Millisecond
 func (t *tracer) addNearest(pid int) {
 	deadline.One(t.ctx, nearestPatience, func() {
 		cache := procwatch.NewCache()
-		files, _ := procwatch.Files(proc.NewFS(""), pid) // what cannot be read has no names to offer
+		// What cannot be read has no names to offer.
+		files, _ := procwatch.Files(proc.NewFS(""), pid)
 		for _, m := range files {
 			if file, ok, err := cache.Acquire(m); err == nil && ok {
 				t.targets.addNearest(file.ELF(), t.options.patterns)

@@ -15,7 +15,8 @@ const Examples = "Examples"
 // The text begins with the usage, and has blocks, each after an empty line. A
 // block whose first line is its title describes flags and words: each begins in
 // the third column, or in the seventh if it is a long flag alone, and what
-// explains it follows after two blanks. Lines that go on are indented further. The block Examples is as it is.
+// explains it follows after two blanks. Lines that go on are indented further.
+// The block Examples is as it is.
 type Help struct {
 	Synopsis []string
 	Blocks   []Block
