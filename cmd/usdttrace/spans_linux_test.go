@@ -108,7 +108,7 @@ func TestOpenCallsArePrinted(t *testing.T) {
 	}{
 		"slow":        {[]string{"--slow", "1ms", "--str", "1"}, text + ".*one at a time", true},
 		"interval":    {[]string{"--slow", "1ms", "--str", "1", "--interval", "10ms"}, text, false},
-		"latency":     {[]string{"--latency"}, text, true},
+		"latency":     {[]string{"--latency"}, text + "\n", true}, // no blank at its end
 		"slow, JSON":  {[]string{"--json", "--slow", "1ms", "--str", "1"}, json + ".*one at a time", true},
 		"latency too": {[]string{"--json", "--latency"}, json, true},
 	} {
