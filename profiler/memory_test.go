@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -21,7 +22,7 @@ func compile(t *testing.T, name string, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
 	args := append([]string{"-O1", "-o", out, "testdata/" + name + ".c"}, flags...)
-	text, err := exec.Command("gcc", args...).CombinedOutput()
+	text, err := exec.Command(testneeds.Tool(t, "gcc", "gcc"), args...).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", text))
 	return out
 }

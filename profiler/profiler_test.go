@@ -18,6 +18,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/profiler/internal/memlock"
 	"github.com/gousdt/gousdt/usdt"
@@ -40,6 +42,7 @@ type target struct {
 
 func run(t *testing.T, name string, args ...string) *target {
 	t.Helper()
+	testprog.RequireBPF(t)
 	cmd := exec.Command(name, args...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -140,7 +143,8 @@ func only(pids ...int) usdt.WatchOptions {
 func java(t *testing.T) *target {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command("javac", "-d", dir, "testdata/Hits.java").CombinedOutput()
+	javac := testneeds.Tool(t, "javac", "default-jdk-headless")
+	out, err := exec.Command(javac, "-d", dir, "testdata/Hits.java").CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	return run(t, "java", "-XX:+ExtendedDTraceProbes", "-cp", dir, "Hits")
 }
@@ -154,7 +158,10 @@ func TestFunctions(t *testing.T) {
 	}{
 		{name: "Python", pattern: "python:gc__start",
 			want: "deep_collect < handle_request < main_loop < ", outer: "main_loop",
-			run: func() *target { return run(t, "/usr/bin/python3.11", "testdata/hits.py") }},
+			run: func() *target {
+				return run(t, testneeds.Tool(t, "/usr/bin/python3.11", "python3.11"),
+					"testdata/hits.py")
+			}},
 		{name: "Java", pattern: "hotspot:thread__sleep__begin",
 			want: "Hits.pause() < void Hits.handleOrder() < void Hits.mainLoop(int)", outer: "mainLoop",
 			run: func() *target { return java(t) }},

@@ -161,16 +161,16 @@ func (p *Profiler) Close() error {
 		p.otlp.Stop()
 	}
 	p.stop()
-	for p.tracer != nil {
-		select { // a reader of stacks may be waiting to hand one over
-		case <-p.traces:
-			continue
-		default:
-		}
+	if p.tracer != nil {
 		p.tracer.Close()
-		p.tracer = nil
 	}
-	return err
+	for { // the reader of stacks may be waiting to hand one over, and ends then
+		select {
+		case <-p.traces:
+		case <-time.After(2 * often{}.TracePollInterval()):
+			return err
+		}
+	}
 }
 
 // ReportTraceEvent is called by the tracer for what is handled.

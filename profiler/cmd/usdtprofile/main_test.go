@@ -15,6 +15,8 @@ import (
 	"github.com/go-quicktest/qt"
 	"github.com/google/pprof/profile"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/profiler/internal/memlock"
 )
 
@@ -29,7 +31,8 @@ func TestMain(m *testing.M) {
 // python starts a program that passes python:gc__start all the time.
 func python(t *testing.T) (pid string) {
 	t.Helper()
-	cmd := exec.Command("/usr/bin/python3.11", "-c", `
+	testprog.RequireBPF(t)
+	cmd := exec.Command(testneeds.Tool(t, "/usr/bin/python3.11", "python3.11"), "-c", `
 import gc, time
 def collect():
     gc.collect(0)
