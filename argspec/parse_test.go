@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/argvectors"
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
@@ -32,7 +32,7 @@ func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
 		switch word {
 		case "", "#":
 		case "machine":
-			program.machine, err = argvectors.MachineNamed(rest)
+			program.machine, err = testprog.MachineNamed(rest)
 			qt.Assert(t, qt.IsNil(err))
 			machines++
 		case "class":

@@ -11,11 +11,11 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/argvectors"
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // decodeVector decodes the string of a vector.
-func decodeVector(v *argvectors.Vector) []Arg {
+func decodeVector(v *testprog.Vector) []Arg {
 	decoder := NewDecoder(v.File)
 	if v.NoSymbols {
 		decoder.target.file = nil
@@ -46,8 +46,8 @@ var reasonWords = map[string]error{
 }
 
 // loadVectors reads all vector files.
-func loadVectors(tb testing.TB) []argvectors.Vector {
-	vectors, err := argvectors.Load("../testdata/vectors")
+func loadVectors(tb testing.TB) []testprog.Vector {
+	vectors, err := testprog.LoadVectors("../testdata/vectors")
 	qt.Assert(tb, qt.IsNil(err))
 	return vectors
 }

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/argvectors"
 	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // Programs that look an argument up, and programs that are made for it, read
@@ -44,7 +44,7 @@ func FuzzReadsOfText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, seed))
 		registers := make([]byte, contextSize)
-		if _, _, _, known := argvectors.ReadX86(text, registers, read); !known {
+		if _, _, _, known := testprog.ReadX86(text, registers, read); !known {
 			return
 		}
 		args := argspec.Parse(machine, text)
@@ -57,7 +57,7 @@ func FuzzReadsOfText(f *testing.F) {
 		defer special.Close()
 		for range 8 {
 			state := randomState(random, machine, memory, args)
-			size, want, readable, _ := argvectors.ReadX86(text, state.context(), read)
+			size, want, readable, _ := testprog.ReadX86(text, state.context(), read)
 			if unused := 64 - 8*size; strings.HasPrefix(text, "-") {
 				want = uint64(int64(want<<unused) >> unused)
 			}

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/argvectors"
 	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -38,7 +37,7 @@ type vectorArg struct {
 // order, by the kernel's machine.
 func vectorArgs(t testing.TB) map[elf.Machine][]vectorArg {
 	t.Helper()
-	vectors, err := argvectors.Load("../testdata/vectors")
+	vectors, err := testprog.LoadVectors("../testdata/vectors")
 	qt.Assert(t, qt.IsNil(err))
 	all := make(map[elf.Machine][]vectorArg)
 	for _, v := range vectors {

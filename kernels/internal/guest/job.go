@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/kernels/internal/protocol"
+	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
 // A Go program needs a moment to print its stacks over a serial line.
@@ -24,7 +24,7 @@ const cannotStart = 127
 
 // run starts a job and waits until it has ended, and with it everything that
 // it left behind. The result is an exit status as a shell gives it.
-func run(job protocol.Job) (int, error) {
+func run(job platform.Job) (int, error) {
 	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("opening /dev/null: %w", err)

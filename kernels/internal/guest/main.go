@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/kernels/internal/protocol"
+	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
 func main() {
@@ -28,9 +28,9 @@ func main() {
 			"guest: this is the first process of an emulated machine: run kernels matrix instead")
 		os.Exit(2)
 	}
-	var plan protocol.Plan
+	var plan platform.Plan
 	if err := work(&plan); err != nil {
-		report(plan, protocol.Event{Kind: protocol.Failed, Text: err.Error()})
+		report(plan, platform.Event{Kind: platform.Failed, Text: err.Error()})
 	}
 	// Turning off loses what the terminal has not sent yet.
 	unix.IoctlSetInt(1, unix.TCSBRK, 1)
@@ -40,17 +40,17 @@ func main() {
 	select {}
 }
 
-func work(plan *protocol.Plan) error {
+func work(plan *platform.Plan) error {
 	mountError := mountAll(mounts())
 	if err := openConsole(); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(protocol.PlanFile)
+	text, err := os.ReadFile(platform.PlanFile)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, plan); err != nil {
-		return fmt.Errorf("reading %s: %w", protocol.PlanFile, err)
+		return fmt.Errorf("reading %s: %w", platform.PlanFile, err)
 	}
 	if mountError != nil {
 		return mountError
@@ -68,22 +68,22 @@ func work(plan *protocol.Plan) error {
 		return fmt.Errorf("asking for the kernel's release: %w", err)
 	}
 	report(*plan,
-		protocol.Event{Kind: protocol.Booted, Text: unix.ByteSliceToString(name.Release[:])})
+		platform.Event{Kind: platform.Booted, Text: unix.ByteSliceToString(name.Release[:])})
 	for i, job := range plan.Jobs {
-		report(*plan, protocol.Event{Kind: protocol.Started, Job: i})
+		report(*plan, platform.Event{Kind: platform.Started, Job: i})
 		status, err := run(job)
 		if err != nil {
 			return err
 		}
-		report(*plan, protocol.Event{Kind: protocol.Exited, Job: i, Status: status})
+		report(*plan, platform.Event{Kind: platform.Exited, Job: i, Status: status})
 	}
-	report(*plan, protocol.Event{Kind: protocol.Done})
+	report(*plan, platform.Event{Kind: platform.Done})
 	return nil
 }
 
 // report prints a marker, whatever the line has that was begun before.
-func report(plan protocol.Plan, e protocol.Event) {
-	fmt.Println(protocol.Marker(plan.Token, e))
+func report(plan platform.Plan, e platform.Event) {
+	fmt.Println(platform.Marker(plan.Token, e))
 }
 
 // mounts are the file systems of the guest, in the order in which they must

@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/gousdt/gousdt/kernels/internal/protocol"
+	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
 // NoJob stands for what the console says while no job runs.
@@ -62,7 +62,7 @@ func (c *console) read(r io.Reader) error {
 // line takes one line. A serial terminal ends it with a carriage return.
 func (c *console) line(line string) {
 	line = strings.TrimRight(line, "\r\n")
-	before, event, ok := protocol.ParseMarker(c.token, line)
+	before, event, ok := platform.ParseMarker(c.token, line)
 	if !ok {
 		c.say(line)
 		if c.panicked == "" && strings.Contains(line, "Kernel panic - not syncing") {
@@ -74,19 +74,19 @@ func (c *console) line(line string) {
 		c.say(before)
 	}
 	switch event.Kind {
-	case protocol.Booted:
+	case platform.Booted:
 		c.release = event.Text
 		if c.onBoot != nil {
 			c.onBoot()
 		}
-	case protocol.Started:
+	case platform.Started:
 		c.job = event.Job
-	case protocol.Exited:
+	case platform.Exited:
 		c.statuses[event.Job] = event.Status
 		c.job = NoJob
-	case protocol.Failed:
+	case platform.Failed:
 		c.failed = event.Text
-	case protocol.Done:
+	case platform.Done:
 		c.done = true
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/kernels/internal/platform"
-	"github.com/gousdt/gousdt/kernels/internal/protocol"
 )
 
 // Guest is what an emulated machine will have in it.
@@ -25,7 +24,7 @@ type Guest struct {
 	checkout string // the repository's directory on the host
 	archive  archive
 	env      []string
-	jobs     []protocol.Job
+	jobs     []platform.Job
 }
 
 const (
@@ -88,7 +87,7 @@ func (g *Guest) AddTest(binary, dir string, timeout time.Duration, arguments ...
 	if err := g.archive.addTree(path.Join(at, "testdata"), filepath.Join(dir, "testdata")); err != nil {
 		return err
 	}
-	g.jobs = append(g.jobs, protocol.Job{
+	g.jobs = append(g.jobs, platform.Job{
 		Path: program, Dir: at, Args: arguments,
 		Env:     append(slices.Clip(g.env), "PWD="+at),
 		Timeout: timeout,
@@ -109,7 +108,7 @@ func (g *Guest) AddLibraries() error {
 
 // write writes the guest's initramfs. The guest itself may be run again, with
 // another plan.
-func (g *Guest) write(file string, o Options, plan protocol.Plan) error {
+func (g *Guest) write(file string, o Options, plan platform.Plan) error {
 	all := archive{maps.Clone(g.archive.entries)}
 	for _, module := range o.Modules {
 		at := path.Join(guestModules, filepath.Base(module))
@@ -122,7 +121,7 @@ func (g *Guest) write(file string, o Options, plan protocol.Plan) error {
 	if err != nil {
 		return err
 	}
-	all.addBytes(protocol.PlanFile, string(text))
+	all.addBytes(platform.PlanFile, string(text))
 	if err := all.addFile("/init", o.Init); err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
-	"github.com/gousdt/gousdt/kernels/internal/protocol"
 )
 
 // Options say how a guest is run.
@@ -137,7 +136,7 @@ func (g *Guest) run(ctx context.Context, o Options) (Result, error) {
 
 	token := rand.Text()
 	initrd := filepath.Join(dir, "initramfs")
-	if err := g.write(initrd, o, protocol.Plan{Token: token, Jobs: g.jobs}); err != nil {
+	if err := g.write(initrd, o, platform.Plan{Token: token, Jobs: g.jobs}); err != nil {
 		return Result{}, err
 	}
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
-	"github.com/gousdt/gousdt/kernels/internal/protocol"
 )
 
 // follow feeds a console and returns what it passed on, "job:line".
@@ -32,18 +31,18 @@ func follow(t *testing.T, text string) (*console, []string) {
 	return c, lines
 }
 
-func marker(e protocol.Event) string { return protocol.Marker("token", e) + "\r\n" }
+func marker(e platform.Event) string { return platform.Marker("token", e) + "\r\n" }
 
 func TestConsoleTellsTheJobsApart(t *testing.T) {
 	c, lines := follow(t, "SeaBIOS\r\n"+
-		marker(protocol.Event{Kind: protocol.Booted, Text: "6.12.1"})+
-		marker(protocol.Event{Kind: protocol.Started, Job: 0})+
+		marker(platform.Event{Kind: platform.Booted, Text: "6.12.1"})+
+		marker(platform.Event{Kind: platform.Started, Job: 0})+
 		"=== RUN\r\n\r\nwithout an end"+
-		marker(protocol.Event{Kind: protocol.Exited, Job: 0, Status: 1})+
+		marker(platform.Event{Kind: platform.Exited, Job: 0, Status: 1})+
 		"[ 1.0] a message\r\n"+
-		marker(protocol.Event{Kind: protocol.Started, Job: 1})+
-		marker(protocol.Event{Kind: protocol.Exited, Job: 1, Status: 0})+
-		marker(protocol.Event{Kind: protocol.Done})+
+		marker(platform.Event{Kind: platform.Started, Job: 1})+
+		marker(platform.Event{Kind: platform.Exited, Job: 1, Status: 0})+
+		marker(platform.Event{Kind: platform.Done})+
 		"[ 2.0] reboot: Power down\r\n")
 	qt.Check(t, qt.DeepEquals(lines, []string{
 		"-1:SeaBIOS",
@@ -57,14 +56,14 @@ func TestConsoleTellsTheJobsApart(t *testing.T) {
 }
 
 func TestMarkerBehindAKernelMessageIsSeen(t *testing.T) {
-	c, lines := follow(t, "[ 1.0] half a mess"+protocol.Marker("token",
-		protocol.Event{Kind: protocol.Done})+"\r\n")
+	c, lines := follow(t, "[ 1.0] half a mess"+platform.Marker("token",
+		platform.Event{Kind: platform.Done})+"\r\n")
 	qt.Check(t, qt.IsTrue(c.done))
 	qt.Check(t, qt.DeepEquals(lines, []string{"-1:[ 1.0] half a mess"}))
 }
 
 func TestPanicIsNoticed(t *testing.T) {
-	c, _ := follow(t, marker(protocol.Event{Kind: protocol.Started, Job: 0})+
+	c, _ := follow(t, marker(platform.Event{Kind: platform.Started, Job: 0})+
 		"[ 1.0] Kernel panic - not syncing: Fatal exception\r\n[ 1.1] Rebooting\r\n")
 	qt.Check(t, qt.Equals(c.panicked, "[ 1.0] Kernel panic - not syncing: Fatal exception"))
 	qt.Check(t, qt.IsFalse(c.done))

@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/argvectors"
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // The value of an argument is the same by the program that is generated for its
@@ -32,7 +32,7 @@ func FuzzArgument(f *testing.F) {
 		for _, name := range []string{"%rbp", "%rsp", "%rbx", "%r8"} {
 			k.setRegister(w.bpfMachine, name, userMemory+uint64(random.IntN(userMemorySize)))
 		}
-		size, want, readable, known := argvectors.ReadX86(text, w.context, w.user)
+		size, want, readable, known := testprog.ReadX86(text, w.context, w.user)
 		if !known {
 			return
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/argvectors"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -315,7 +315,7 @@ func FuzzLookedUp(f *testing.F) {
 // Every argument that testdata/vectors describes has the same value in both
 // forms.
 func TestLookedUpVectors(t *testing.T) {
-	vectors, err := argvectors.Load("../../../testdata/vectors")
+	vectors, err := testprog.LoadVectors("../../../testdata/vectors")
 	qt.Assert(t, qt.IsNil(err))
 	random := rand.New(rand.NewPCG(32, 33))
 	compared := 0

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package protocol is what the host and the guest's first process agree on.
-//
-// The host packs a [Plan] into the initramfs. The guest runs the plan's jobs
-// one after the other and tells how they went through marker lines on the
-// console, the only way out of a guest that has neither disk nor network. A
-// marker line carries a word that the host made up for this run, so that the
-// output of a test cannot be taken for one.
-package protocol
+package platform
 
 import (
 	"encoding/json"
@@ -17,6 +10,11 @@ import (
 
 // PlanFile is where the guest finds its plan, as JSON.
 const PlanFile = "/gousdt/plan.json"
+
+// The host and the guest talk by a plan, which is a file in the guest, and by
+// marker lines on the console, the only way out of a guest that has neither disk
+// nor network. A marker line carries a word that the host made up for this run,
+// so that the output of a test cannot be taken for one.
 
 // Plan is what a guest is to do.
 type Plan struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package argvectors
+package testprog
 
 import (
 	"debug/elf"
@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// File is the file that an argument string is from, as package argspec asks for
-// it.
-type File struct {
+// VectorFile is the file that an argument string is from, as package argspec
+// asks for it.
+type VectorFile struct {
 	machine   elf.Machine
 	class     elf.Class
 	order     binary.ByteOrder
@@ -25,7 +25,7 @@ type File struct {
 
 // Header returns what matters of the ELF header. ByteOrder is nil for
 // little-endian.
-func (f *File) Header() elf.FileHeader {
+func (f *VectorFile) Header() elf.FileHeader {
 	header := elf.FileHeader{Machine: f.machine, Class: f.class, ByteOrder: f.order, Type: f.kind}
 	if header.Type == elf.ET_NONE {
 		header.Type = elf.ET_DYN
@@ -34,10 +34,10 @@ func (f *File) Header() elf.FileHeader {
 }
 
 // IsProgram reports whether it is no library.
-func (f *File) IsProgram() bool { return !f.isLibrary }
+func (f *VectorFile) IsProgram() bool { return !f.isLibrary }
 
 // Symbol returns a symbol by its name.
-func (f *File) Symbol(name string) (elf.Symbol, error) {
+func (f *VectorFile) Symbol(name string) (elf.Symbol, error) {
 	if f.unclear[name] {
 		return elf.Symbol{}, errors.New("several symbols of that name")
 	}
@@ -48,7 +48,7 @@ func (f *File) Symbol(name string) (elf.Symbol, error) {
 }
 
 // PLTGOT returns DT_PLTGOT.
-func (f *File) PLTGOT() (uint64, error) {
+func (f *VectorFile) PLTGOT() (uint64, error) {
 	if f.pltgot == nil {
 		return 0, errors.New("no DT_PLTGOT")
 	}
@@ -56,7 +56,7 @@ func (f *File) PLTGOT() (uint64, error) {
 }
 
 // addSymbol reads the name and the value of a symbol of a kind.
-func (f *File) addSymbol(kind, text string) (err error) {
+func (f *VectorFile) addSymbol(kind, text string) (err error) {
 	i := strings.LastIndexByte(text, ' ')
 	symbol := elf.Symbol{Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT), Section: 1}
 	switch kind {

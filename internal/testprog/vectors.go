@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package argvectors reads the argument strings in testdata/vectors, with what
-// each of them means: the README there says how they are written. Package
-// argspec is tested against them, and the programs that fetch arguments.
-package argvectors
+package testprog
 
 import (
 	"bufio"
@@ -18,10 +15,12 @@ import (
 	"strings"
 )
 
-// A Vector is an argument string and what it means.
+// A Vector is an argument string of testdata/vectors, and what it means: the
+// README there says how they are written. Package argspec is tested against
+// them, and the programs that fetch arguments.
 type Vector struct {
 	Place     string // line of a file
-	File      *File
+	File      *VectorFile
 	NoSymbols bool // only the machine of the file is known
 	Location  uint64
 	Kernel    elf.Machine
@@ -29,15 +28,15 @@ type Vector struct {
 	Expected  string // the results, with " ; " between them
 }
 
-// Load reads all files of a directory, of which there must be one.
-func Load(directory string) ([]Vector, error) {
+// LoadVectors reads all files of a directory, of which there must be one.
+func LoadVectors(directory string) ([]Vector, error) {
 	paths, err := filepath.Glob(filepath.Join(directory, "*.txt"))
 	if err == nil && len(paths) == 0 {
 		err = fmt.Errorf("no vectors in %s", directory)
 	}
 	var vectors []Vector
 	for _, path := range paths {
-		found, err := read(path)
+		found, err := readVectors(path)
 		if err != nil {
 			return nil, err
 		}
@@ -46,20 +45,20 @@ func Load(directory string) ([]Vector, error) {
 	return vectors, err
 }
 
-// reader reads a file of vectors.
-type reader struct {
+// vectorReader reads a file of vectors.
+type vectorReader struct {
 	context Vector
-	file    File // what context.File is a copy of
+	file    VectorFile // what context.File is a copy of
 	vectors []Vector
 }
 
-func read(path string) ([]Vector, error) {
+func readVectors(path string) ([]Vector, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	r := reader{file: File{symbols: make(map[string]elf.Symbol), unclear: make(map[string]bool)}}
+	r := vectorReader{file: VectorFile{symbols: make(map[string]elf.Symbol), unclear: make(map[string]bool)}}
 	lines := bufio.NewScanner(file)
 	for number := 1; lines.Scan(); number++ {
 		line := lines.Text()
@@ -79,7 +78,7 @@ func read(path string) ([]Vector, error) {
 }
 
 // vector reads a line with a string and what it means.
-func (r *reader) vector(line string) error {
+func (r *vectorReader) vector(line string) error {
 	decoder := json.NewDecoder(strings.NewReader(line))
 	if err := decoder.Decode(&r.context.Text); err != nil {
 		return err
@@ -96,7 +95,7 @@ func (r *reader) vector(line string) error {
 }
 
 // setContext reads a line that says something of the vectors after it.
-func (r *reader) setContext(line string) (err error) {
+func (r *vectorReader) setContext(line string) (err error) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
 	case "machine":
