@@ -12,9 +12,9 @@ import (
 const PlanFile = "/gousdt/plan.json"
 
 // The host and the guest talk by a plan, which is a file in the guest, and by
-// marker lines on the console, the only way out of a guest that has neither disk
-// nor network. A marker line carries a word that the host made up for this run,
-// so that the output of a test cannot be taken for one.
+// marker lines on the console, the only way out of a guest that has neither
+// disk nor network. A marker line carries a word that the host made up for this
+// run, so that the output of a test cannot be taken for one.
 
 // Plan is what a guest is to do.
 type Plan struct {
