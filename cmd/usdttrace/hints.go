@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -307,14 +308,15 @@ func (t *tracer) warnArguments() {
 		return
 	}
 	t.targets.mu.Lock()
-	defer t.targets.mu.Unlock()
+	lacking, most := maps.Clone(t.targets.lacking), t.targets.most
+	t.targets.mu.Unlock() // a message may wait for its reader
 	for _, term := range t.options.terms() {
-		if err := t.targets.lacking[term]; err != nil {
+		if err := lacking[term]; err != nil {
 			t.messages.Warn("%s: %v", term, err)
 		}
 	}
 	for _, c := range t.options.captures {
-		if c.number >= 0 && c.number >= t.targets.most {
+		if c.number >= 0 && c.number >= most {
 			t.messages.Warn("--%s %d: no site has %s", c.flag(), c.number, c.Arg)
 		}
 	}
