@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
@@ -27,13 +28,25 @@ const (
 	// passesForAll are as many as it takes until every kind of pass has come:
 	// each hundredth is thorough.
 	passesForAll = 100
+
+	startsPerSecond = 500
 )
 
 func watchRows() []row {
 	atMost := func(of string) goal {
 		return goal{Of: of, Most: float64(watchInterval) / 100}
 	}
+	started := goal{Of: byEvents, Most: float64(50 * time.Microsecond)}
 	return []row{{
+		name: "watch/start",
+		title: fmt.Sprintf("a watcher over %d processes, and %d that start in a second and map no file with wanted probes: processor time for each",
+			watchedProcesses, startsPerSecond),
+		rounds: 3,
+		goals:  []goal{started},
+		prepare: func(e *env) ([]contestant, error) {
+			return e.starters(e.pick(watchedProcesses, watchedProcesses, 20), e.pick(2000, 1000, 20))
+		},
+	}, {
 		name: "watch/2000",
 		title: fmt.Sprintf("a watcher over %d processes with %d mappings each, nothing changing: processor time in %v",
 			watchedProcesses, watchedMappings, watchInterval),
@@ -60,6 +73,37 @@ func (e *env) watchers(processes int) ([]contestant, error) {
 		{Name: byStat, Once: true,
 			Measure: func(int) (float64, error) { return processorTime(readAllStats) }},
 	}, nil
+}
+
+// starters returns who watches while processes start.
+func (e *env) starters(processes, starts int) ([]contestant, error) {
+	if err := e.crowd(processes); err != nil {
+		return nil, err
+	}
+	p, err := e.start("crowd")
+	if err != nil {
+		return nil, err
+	}
+	start := func(count int) error {
+		_, err := p.Ask("run", count, startsPerSecond)
+		return err
+	}
+	return []contestant{{Name: byEvents, Once: true, Measure: func(int) (float64, error) {
+		w := procwatch.NewWatcher(nil, elfnote.MustParsePattern(syntheticProvider+":*"))
+		defer w.Close()
+		if err := w.SyncAll(); err != nil {
+			return 0, err
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		ran := make(chan error, 1)
+		go func() { ran <- w.Run(ctx, watchInterval) }()
+		defer func() { stop(); <-ran }()
+		if err := start(startsPerSecond); err != nil { // its pass is over, and it knows the files
+			return 0, err
+		}
+		spent, err := processorTime(func() error { return start(starts) })
+		return spent / float64(starts), err
+	}}}, nil
 }
 
 // crowd starts processes that have a file with probes mapped.

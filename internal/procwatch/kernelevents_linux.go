@@ -26,14 +26,19 @@ type eventSource struct {
 	// happened gets a value, if it has none, when there is something to take.
 	happened chan struct{}
 
-	mu    sync.Mutex
-	taken happenings
-	pace  pace
+	// isNothing reports whether what has been gathered concerns no process that
+	// is to be scanned. It is not asked while what was taken is being scanned.
+	isNothing func(*happenings) bool
+
+	mu       sync.Mutex
+	taken    happenings
+	scanning bool // what was taken
+	pace     pace
 }
 
 // openEventSource needs CAP_PERFMON, before Linux 5.8 CAP_SYS_ADMIN, or
 // kernel.perf_event_paranoid of at most 0.
-func openEventSource() (source *eventSource, err error) {
+func openEventSource(isNothing func(*happenings) bool) (source *eventSource, err error) {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
 		return nil, fmt.Errorf("find the CPUs: %w", err)
@@ -43,7 +48,7 @@ func openEventSource() (source *eventSource, err error) {
 		return nil, fmt.Errorf("find the CPUs: %w", err)
 	}
 	s := &eventSource{epoll: -1, closing: -1, happened: make(chan struct{}, 1),
-		done: make(chan struct{})}
+		done: make(chan struct{}), isNothing: isNothing}
 	defer func() {
 		if err != nil {
 			s.free()
@@ -116,6 +121,7 @@ func (s *eventSource) delay() time.Duration {
 func (s *eventSource) spend(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.scanning = false
 	s.pace.spend(time.Now(), took)
 }
 
@@ -130,6 +136,10 @@ func (s *eventSource) gather() {
 	if len(s.taken.pids) == 0 && s.taken.lost == 0 {
 		return
 	}
+	if s.taken.lost == 0 && !s.scanning && s.isNothing(&s.taken) {
+		s.taken = happenings{started: s.taken.started}
+		return
+	}
 	select {
 	case s.happened <- struct{}{}:
 	default:
@@ -141,7 +151,7 @@ func (s *eventSource) take() happenings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.taken
-	s.taken = happenings{}
+	s.taken, s.scanning = happenings{}, true
 	return taken
 }
 

@@ -162,7 +162,7 @@ func TestProcessesThatAreScannedForWhatTheKernelTells(t *testing.T) {
 		"has a thread less":                   {2, told{threadEnded: true}, false},
 		"has the last thread less, maybe":     {3, told{threadEnded: true}, true},
 	} {
-		w.told = map[int]*told{test.pid: &test.told, 30: {mapped: []mappedFile{file(8)}}}
-		qt.Check(t, qt.Equals(w.isNeeded(test.pid), test.want), qt.Commentf("%s", name))
+		all := map[int]*told{test.pid: &test.told, 30: {mapped: []mappedFile{file(8)}}}
+		qt.Check(t, qt.Equals(w.isNeeded(test.pid, all), test.want), qt.Commentf("%s", name))
 	}
 }

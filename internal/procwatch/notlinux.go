@@ -26,7 +26,7 @@ func IdentifyFile(file *os.File) (FileID, error) {
 // eventSource does not exist here.
 type eventSource struct{ happened chan struct{} }
 
-func openEventSource() (*eventSource, error) { return nil, errors.ErrUnsupported }
+func openEventSource(func(*happenings) bool) (*eventSource, error) { return nil, errors.ErrUnsupported }
 
 func (s *eventSource) take() happenings { return happenings{} }
 

@@ -357,7 +357,7 @@ func (w *Watcher) openEvents() (*eventSource, error) {
 		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
 			errNoKernelEvents, w.fs.Root())
 	}
-	source, err := openEventSource()
+	source, err := openEventSource(w.isNothing)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKernelEvents, err)
 	}
@@ -379,7 +379,7 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	w.told = told.pids
 	var pids []int
 	for pid := range told.pids {
-		if w.isNeeded(pid) {
+		if w.isNeeded(pid, told.pids) {
 			pids = append(pids, pid)
 		}
 	}
@@ -394,11 +394,24 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	return err
 }
 
+// isNothing reports whether the kernel tells of no process that is to be
+// scanned.
+func (w *Watcher) isNothing(h *happenings) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for pid := range h.pids {
+		if w.isNeeded(pid, h.pids) {
+			return false
+		}
+	}
+	return true
+}
+
 // isNeeded reports whether a process is to be scanned for what the kernel told
 // of it. Most that start map files alone that others have been scanned with,
 // and that nothing is wanted of. The caller holds mu.
-func (w *Watcher) isNeeded(pid int) bool {
-	told, p := w.told[pid], w.processes[pid]
+func (w *Watcher) isNeeded(pid int, all map[int]*told) bool {
+	told, p := all[pid], w.processes[pid]
 	if p != nil && (told.ended || told.executed && len(p.pairs) > 0 ||
 		told.threadEnded && p.leaderless) || w.mapsOthers(told) {
 		return true
@@ -406,7 +419,7 @@ func (w *Watcher) isNeeded(pid int) bool {
 	// A fork has what its parent has.
 	parent := w.processes[told.parent]
 	return parent != nil && len(parent.pairs) > 0 ||
-		w.told[told.parent] != nil && w.mapsOthers(w.told[told.parent])
+		all[told.parent] != nil && w.mapsOthers(all[told.parent])
 }
 
 // mapsOthers reports whether a process has mapped another file than those that
