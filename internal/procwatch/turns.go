@@ -377,8 +377,14 @@ func (w *Watcher) look(t *task) {
 		case procfs.IsLack(err):
 			f.now, f.lack = t.known, err
 			return
-		case err != nil || process.StartTime != s.StartTime:
+		case errors.Is(err, procfs.ErrGone) || err == nil && process.StartTime != s.StartTime:
 			f.gone = true
+			return
+		case err != nil:
+			if isNew {
+				old.process.ProcessID = proc.ProcessID{PID: t.pid, StartTime: s.StartTime}
+			}
+			f.deny(old, err)
 			return
 		}
 		now.process, now.command = process, string(s.Command)

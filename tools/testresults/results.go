@@ -46,7 +46,9 @@ func (t Test) SkipReason() string {
 // Of returns how the tests of a package went.
 func Of(p *testjson.Package) *Package {
 	const outside = 0 // what has no test
-	r := &Package{Passed: len(p.Passed), Output: p.Output(outside)}
+	var output strings.Builder
+	_ = p.WriteOutputTo(&output, outside) // a Builder has no errors
+	r := &Package{Passed: len(p.Passed), Output: output.String()}
 	test := func(t testjson.TestCase) Test {
 		return Test{t.Test.Name(), strings.Join(p.OutputLines(t), "")}
 	}
