@@ -363,3 +363,25 @@ func TestDeployedConfigurations(t *testing.T) {
 		})
 	}
 }
+
+// A configuration is written out with what its presets have, and that is a
+// configuration too.
+func TestPresetsAreWrittenOut(t *testing.T) {
+	const using = `
+receivers: { usdt: { preset: postgresql } }
+exporters: { file: { path: /dev/null } }
+service: { pipelines: { metrics: { receivers: [usdt], exporters: [file] } } }
+`
+	config := func(text string) string {
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(text), 0o644)))
+		return file
+	}
+	out, err := exec.Command("../build/otelcol-usdt", "print-config", "--config",
+		config(using)).CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	qt.Check(t, qt.StringContains(string(out), "name: db.client.operation.duration"))
+	out, err = exec.Command("../build/otelcol-usdt", "validate", "--config",
+		config(string(out))).CombinedOutput()
+	qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
+}

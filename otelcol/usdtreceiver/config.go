@@ -57,12 +57,12 @@ type Config struct {
 
 	// Preset are names of software, of which the receiver knows what to
 	// measure: "postgresql", "hotspot", "python".
-	Preset []string `mapstructure:"preset"`
+	Preset []string `mapstructure:"preset,omitempty"`
 
-	Metrics  []MetricConfig  `mapstructure:"metrics"`
-	Spans    []SpanConfig    `mapstructure:"spans"`
-	Logs     []LogConfig     `mapstructure:"logs"`
-	Profiles []ProfileConfig `mapstructure:"profiles"`
+	Metrics  []MetricConfig  `mapstructure:"metrics,omitempty"`
+	Spans    []SpanConfig    `mapstructure:"spans,omitempty"`
+	Logs     []LogConfig     `mapstructure:"logs,omitempty"`
+	Profiles []ProfileConfig `mapstructure:"profiles,omitempty"`
 
 	// prevent unkeyed literal initialization
 	_ struct{}
@@ -170,104 +170,104 @@ func positive(d time.Duration) error {
 // SpanConfig makes spans of the calls between two probes.
 type SpanConfig struct {
 	// Pair are the probes.
-	Pair        string `mapstructure:"pair"`
-	MatchBy     string `mapstructure:"match_by"`
-	MatchDoneBy string `mapstructure:"match_done_by"`
+	Pair        string `mapstructure:"pair,omitempty"`
+	MatchBy     string `mapstructure:"match_by,omitempty"`
+	MatchDoneBy string `mapstructure:"match_done_by,omitempty"`
 	// Name is that of the spans. Without it they are called as the pair's
 	// probes are, without what tells start and end.
-	Name string `mapstructure:"name"`
+	Name string `mapstructure:"name,omitempty"`
 	// Kind is that of the spans: "internal", "server" or "client".
-	Kind string `mapstructure:"kind"`
+	Kind string `mapstructure:"kind,omitempty"`
 	// LongerThan is how long calls take that become spans.
-	LongerThan time.Duration `mapstructure:"longer_than"`
+	LongerThan time.Duration `mapstructure:"longer_than,omitempty"`
 	// Where is a further condition on them, evaluated in the kernel.
-	Where string `mapstructure:"where"`
+	Where string `mapstructure:"where,omitempty"`
 	// Attributes are terms, by the names of the attributes.
-	Attributes map[string]string `mapstructure:"attributes"`
+	Attributes map[string]string `mapstructure:"attributes,omitempty"`
 	// Parent says where the context of the caller is.
-	Parent *ParentConfig `mapstructure:"parent"`
+	Parent *ParentConfig `mapstructure:"parent,omitempty"`
 	// SampledOnly says that a call whose caller is not recorded becomes no
 	// span. It is true where it is nil.
-	SampledOnly *bool `mapstructure:"sampled_only"`
+	SampledOnly *bool `mapstructure:"sampled_only,omitempty"`
 	// BufferSize is how much room there is for spans in the kernel, in bytes.
-	BufferSize int `mapstructure:"buffer_size"`
+	BufferSize int `mapstructure:"buffer_size,omitempty"`
 }
 
 // ParentConfig says where a text with the context of the caller is.
 type ParentConfig struct {
 	// From is a term that is a text.
-	From string `mapstructure:"from"`
+	From string `mapstructure:"from,omitempty"`
 	// Format is "sqlcommenter" or "traceparent".
-	Format string `mapstructure:"format"`
+	Format string `mapstructure:"format,omitempty"`
 }
 
 // LogConfig makes log records of hits.
 type LogConfig struct {
 	// Event is a pattern of probes.
-	Event string `mapstructure:"event"`
+	Event string `mapstructure:"event,omitempty"`
 	// RateLimit is how many hits a second become records; 0 is all.
-	RateLimit int `mapstructure:"rate_limit"`
+	RateLimit int `mapstructure:"rate_limit,omitempty"`
 	// Where is a condition on them, evaluated in the kernel.
-	Where string `mapstructure:"where"`
+	Where string `mapstructure:"where,omitempty"`
 	// Attributes are terms, by the names of the attributes. Without any, all
 	// arguments are attributes.
-	Attributes map[string]string `mapstructure:"attributes"`
+	Attributes map[string]string `mapstructure:"attributes,omitempty"`
 	// Parent says where the context of the span is that a record belongs to.
-	Parent *ParentConfig `mapstructure:"parent"`
+	Parent *ParentConfig `mapstructure:"parent,omitempty"`
 	// BufferSize is how much room there is for events in the kernel, in bytes.
-	BufferSize int `mapstructure:"buffer_size"`
+	BufferSize int `mapstructure:"buffer_size,omitempty"`
 }
 
 // ProfileConfig makes profiles of the stacks at hits.
 type ProfileConfig struct {
 	// Event is a pattern of probes.
-	Event string `mapstructure:"event"`
+	Event string `mapstructure:"event,omitempty"`
 	// Where is a condition on hits, evaluated in the kernel.
-	Where string `mapstructure:"where"`
+	Where string `mapstructure:"where,omitempty"`
 }
 
 // MetricConfig is a metric. Exactly one of Pair, Open, Count, Sum and Histogram
 // says which probes it is about, and what it is.
 type MetricConfig struct {
-	Name        string `mapstructure:"name"`
-	Description string `mapstructure:"description"`
+	Name        string `mapstructure:"name,omitempty"`
+	Description string `mapstructure:"description,omitempty"`
 	// Unit is that of the metric. What is a time is in it: ns, us, ms or s.
-	Unit string `mapstructure:"unit"`
+	Unit string `mapstructure:"unit,omitempty"`
 
 	// Pair makes the metric a histogram of the time between two probes.
-	Pair string `mapstructure:"pair"`
+	Pair string `mapstructure:"pair,omitempty"`
 	// MatchBy and MatchDoneBy are Latency.By and DoneBy of package trace.
-	MatchBy     string `mapstructure:"match_by"`
-	MatchDoneBy string `mapstructure:"match_done_by"`
+	MatchBy     string `mapstructure:"match_by,omitempty"`
+	MatchDoneBy string `mapstructure:"match_done_by,omitempty"`
 
 	// Open makes it a gauge of the calls between two probes that have started
 	// and not ended.
-	Open string `mapstructure:"open"`
+	Open string `mapstructure:"open,omitempty"`
 	// LongerThan is how long these have been going on at least.
-	LongerThan time.Duration `mapstructure:"longer_than"`
+	LongerThan time.Duration `mapstructure:"longer_than,omitempty"`
 
 	// Count makes it the number of hits of probes.
-	Count string `mapstructure:"count"`
+	Count string `mapstructure:"count,omitempty"`
 	// Sum makes it the sum of Value at the hits of probes.
-	Sum string `mapstructure:"sum"`
+	Sum string `mapstructure:"sum,omitempty"`
 	// Histogram makes it a histogram of Value at the hits of probes.
-	Histogram string `mapstructure:"histogram"`
+	Histogram string `mapstructure:"histogram,omitempty"`
 	// Value is a number at each hit, as in "arg1". With Pair it can be one of
 	// the start, as in "start.arg1". The time is then not what is measured.
-	Value string `mapstructure:"value"`
+	Value string `mapstructure:"value,omitempty"`
 	// Monotonic says that no Value is negative.
-	Monotonic bool `mapstructure:"monotonic"`
+	Monotonic bool `mapstructure:"monotonic,omitempty"`
 	// Buckets are the upper bounds of a histogram's buckets, in its unit. They
 	// make it one with explicit bounds.
-	Buckets []float64 `mapstructure:"buckets"`
+	Buckets []float64 `mapstructure:"buckets,omitempty"`
 	// PerDoubling is how many buckets a histogram has from a number to its
 	// double: 1, 2, 4, 8 or 16. 0 stands for 8.
-	PerDoubling int `mapstructure:"per_doubling"`
+	PerDoubling int `mapstructure:"per_doubling,omitempty"`
 
 	// Where is a condition on the hits that count.
-	Where string `mapstructure:"where"`
+	Where string `mapstructure:"where,omitempty"`
 	// Attributes are expressions, by the names of the attributes.
-	Attributes map[string]string `mapstructure:"attributes"`
+	Attributes map[string]string `mapstructure:"attributes,omitempty"`
 }
 
 // metricKind is what a metric is.
