@@ -427,7 +427,12 @@ func (c *programCache) all() []*ebpf.Program {
 	defer c.mu.Unlock()
 	var all []*ebpf.Program
 	for _, p := range c.loaded {
-		if clone, err := p.Clone(); err == nil {
+		select {
+		case <-p.loaded:
+		default:
+			continue // the verifier has it still
+		}
+		if clone, err := p.Clone(); err == nil && clone != nil {
 			all = append(all, clone)
 		}
 	}
