@@ -188,10 +188,11 @@ func parseCPUs(list string) ([]int, error) {
 // that they name are scanned. What happens, happens in bursts: a program starts
 // by mapping a dozen files. Without a delay it would be scanned for each.
 //
-// The delay is the least there is after a quiet time and where programs start
-// and end, so that a new one is scanned at once. It is longer while programs
-// that run already map files all the time, and where the scans have taken more
-// of the time than they are allowed.
+// The delay is the least there is after a quiet time, so that a new program is
+// scanned at once. It is longer while programs start and end all the time,
+// because to be woken for each costs more than to scan it, longer still while
+// programs that run already map files, and where the scans have taken more of
+// the time than they are allowed.
 type pace struct {
 	delay    time.Duration // the last one
 	gathered time.Time
@@ -201,9 +202,12 @@ type pace struct {
 
 // next returns the delay for records that have begun to come.
 func (p *pace) next(now time.Time) time.Duration {
-	if p.started || now.Sub(p.gathered) > eventDelay {
+	switch {
+	case now.Sub(p.gathered) > eventDelay:
 		p.delay = firstEventDelay
-	} else {
+	case p.started:
+		p.delay = min(2*p.delay, startsDelay)
+	default:
 		p.delay = min(2*p.delay, eventDelay)
 	}
 	return max(p.delay, min(p.scans.Wait(eventRate, now), eventDelay))
