@@ -106,7 +106,8 @@ const (
 	firstEventDelay = 1 * time.Millisecond
 
 	// startsDelay is how long records are gathered at most while programs
-	// start: at 500 starts a second, less than half of the processor time goes that 1 ms costs.
+	// start. At 500 starts a second that takes half of the processor time that
+	// 1 ms takes.
 	startsDelay = 5 * time.Millisecond
 
 	// ringBytes is the size of a CPU's buffer of records, which take 120 bytes
