@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,12 +48,12 @@ type built struct {
 
 // startBuilt starts the Collector and waits until it watches a file as often as
 // it has sources.
-func startBuilt(t testing.TB, config, file string, sources int) *built {
+func startBuilt(t testing.TB, config, file string, sources int, flags ...string) *built {
 	t.Helper()
 	testneeds.Root(t)
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(config), 0o644)))
-	cmd := exec.Command("../build/otelcol-usdt", "--config", path)
+	cmd := exec.Command("../build/otelcol-usdt", append(flags, "--config", path)...)
 	stderr, err := cmd.StderrPipe()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(cmd.Start()))
@@ -192,6 +193,41 @@ service:
 		exact := single[int(math.Ceil(q*float64(n)))-1]
 		qt.Check(t, qt.IsTrue(math.Abs(got-exact) <= 0.05*exact),
 			qt.Commentf("p%v is %v, not %v", 100*q, got, exact))
+	}
+}
+
+// Profiles are what the Collector's own debug exporter prints.
+func TestProfilesArePrinted(t *testing.T) {
+	b := startBenchmark(t)
+	printed := filepath.Join(t.TempDir(), "printed")
+	startBuilt(t, fmt.Sprintf(`
+receivers:
+  usdt:
+    collection_interval: 500ms
+    profiles: [{ event: "postgresql:query__start", where: %q }]
+exporters:
+  debug: { verbosity: detailed, use_internal_logger: false, output_paths: [%q] }
+service:
+  telemetry: { metrics: { level: none } }
+  pipelines: { profiles: { receivers: [usdt], exporters: [debug] } }
+`, ofTest, printed), b.File, 1, "--feature-gates=service.profilesSupport")
+	n := b.marked("-c", "2", "-t", "100")
+	values := regexp.MustCompile(`Values: \[(\d+)\]`)
+	testneeds.Await(t, 30*time.Second, "all hits", func() bool {
+		text, err := os.ReadFile(printed)
+		qt.Assert(t, qt.IsNil(err))
+		var sum uint64
+		for _, match := range values.FindAllSubmatch(text, -1) {
+			value, err := strconv.ParseUint(string(match[1]), 10, 64)
+			qt.Assert(t, qt.IsNil(err))
+			sum += value
+		}
+		return sum == n
+	})
+	text, err := os.ReadFile(printed)
+	qt.Assert(t, qt.IsNil(err))
+	for _, words := range []string{"hits", b.File} {
+		qt.Check(t, qt.StringContains(string(text), words))
 	}
 }
 
