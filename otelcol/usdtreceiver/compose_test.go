@@ -127,6 +127,6 @@ func TestComposeDashboard(t *testing.T) {
 	for _, query := range queries {
 		qt.Check(t,
 			qt.Matches(query,
-				`.*(postgresql_query_duration_nanoseconds|postgresql_transactions_total).*`))
+				`.*(db_client_operation_duration_seconds|postgresql_transaction_|postgresql_statement_open).*`))
 	}
 }

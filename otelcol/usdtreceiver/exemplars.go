@@ -79,7 +79,7 @@ func exemplarsFor(m *metric, spans *spans) (attributes []attribute, ok bool) {
 	if m.config.Where != "" && m.config.Where != spans.config.Where {
 		return nil, false
 	}
-	attributes, err := parseAttributes(m.config.Attributes, false)
+	attributes, err := parseAttributes(m.config.Attributes, true)
 	if err != nil {
 		return nil, false
 	}

@@ -32,6 +32,9 @@ func TestExemplarsAreOfSpansThatTheMetricHasCounted(t *testing.T) {
 		{"attributes of the call", pair(func(c *MetricConfig) {
 			c.Attributes = map[string]string{"a": "str(arg0, 6)", "b": "arg1", "c": "comm"}
 		}), true},
+		{"attributes of the start, and of calls that fail", pair(func(c *MetricConfig) {
+			c.Attributes = map[string]string{"a": "start.arg0", "error.type": "error(probe)"}
+		}), true},
 		{"another condition", pair(func(c *MetricConfig) { c.Where = other }), false},
 		{"another pair", pair(func(c *MetricConfig) { c.Pair = "p:parse" }), false},
 		{"matched otherwise", pair(func(c *MetricConfig) { c.MatchBy = "arg0" }), false},
