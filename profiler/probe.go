@@ -75,6 +75,7 @@ type Probe struct {
 	session *trace.Session
 	watch   *trace.Watch
 	stop    context.CancelFunc
+	reading context.Context // done when no more hits will come
 	running sync.WaitGroup
 
 	matcher   matcher
@@ -95,7 +96,7 @@ func USDT(opts *Options, patterns ...elfnote.Pattern) *Probe {
 	for _, span := range p.opts.Session.Spans {
 		p.patterns = append(p.patterns, span.Pair.Patterns()...)
 	}
-	p.matcher.init()
+	p.matcher.waiting = make(map[int][]*trace.Event)
 	return p
 }
 
@@ -132,7 +133,10 @@ func (p *Probe) Load(
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
+	reading, ended := context.WithCancel(ctx)
+	p.reading = reading
 	p.running.Go(func() {
+		defer ended()
 		defer p.matcher.end()
 		for event, err := range p.session.Events(ctx) {
 			if err == nil {
@@ -186,7 +190,7 @@ func (p *Probe) Match(t *libpf.EbpfTrace) *trace.Event {
 	if p.origin == 0 || t.Origin != p.origin {
 		return nil
 	}
-	event := p.matcher.match(int(t.TID), time.Duration(t.KTime))
+	event := p.matcher.match(p.reading, int(t.TID), time.Duration(t.KTime), p.session)
 	if event == nil {
 		return nil
 	}

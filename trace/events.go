@@ -9,6 +9,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -164,7 +165,7 @@ const (
 func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		if s.reader == nil {
-			yield(nil, errors.New("the session has SessionOptions.NoEvents set: it sends none"))
+			yield(nil, errNoEvents)
 			return
 		}
 		if !s.reading.TryLock() {
@@ -195,6 +196,31 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	}
 }
 
+// Drain waits until [Session.Events], which something must iterate over, has
+// delivered all events that were sent before Drain was called, or until the
+// context is done. It is for a caller that brings events together with what
+// another program of its own has sent.
+func (s *Session) Drain(ctx context.Context) error {
+	if s.reader == nil {
+		return errNoEvents
+	}
+	drained := make(chan struct{})
+	s.mu.Lock()
+	s.drains = append(s.drains, drained)
+	s.mu.Unlock()
+	if err := s.reader.Flush(); err != nil {
+		return err
+	}
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errNoEvents = errors.New("the session has SessionOptions.NoEvents set: it sends none")
+
 // reading is an iteration.
 type reading struct {
 	*Session
@@ -214,7 +240,24 @@ type reading struct {
 var past = time.Unix(1, 0)
 
 func (r *reading) loop() {
-	for r.readMemory() && r.drained() && r.wait() {
+	for {
+		r.mu.Lock()
+		drains := len(r.drains)
+		r.mu.Unlock()
+		if !r.readMemory() {
+			return
+		}
+		if drains > 0 && r.memory.isEmpty() {
+			r.mu.Lock()
+			for _, drain := range r.drains[:drains] {
+				close(drain)
+			}
+			r.drains = slices.Delete(r.drains, 0, drains)
+			r.mu.Unlock()
+		}
+		if !r.drained() || !r.wait() {
+			return
+		}
 	}
 }
 

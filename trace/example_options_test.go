@@ -64,6 +64,16 @@ func ExampleSessionOptions_next() {
 		log.Fatal(err)
 	}
 	defer s.Close()
+
+	go func() {
+		for event := range s.Events(context.Background()) {
+			fmt.Println("thread", event.TID, "was hit at", event.Monotonic)
+		}
+	}()
+	// When a stack has come from the unwinder, its event has come after this:
+	if err := s.Drain(context.Background()); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // The registers at each exception of a C++ program, and nothing about threads.

@@ -83,7 +83,8 @@ type Session struct {
 	mu          sync.Mutex
 	attachments map[*Attachment]struct{}
 	watches     map[*Watch]struct{}
-	retired     []*Site // of closed attachments, whose last events may not have been read
+	retired     []*Site         // of closed attachments, whose last events may not have been read
+	drains      []chan struct{} // closed when what was sent before has been read
 
 	closeOnce sync.Once
 	closeErr  error

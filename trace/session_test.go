@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
@@ -202,6 +203,28 @@ func TestAttachCountsSemaphores(t *testing.T) {
 		silent(t, s)
 		qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	})
+}
+
+// TestDrain states that all hits of before have been delivered, although
+// delivering is delayed and nothing else wakes the reader.
+func TestDrain(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Delay: time.Hour})
+	var delivered atomic.Int64
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for range s.Events(context.Background()) {
+			delivered.Add(1)
+		}
+	})
+	for i := range int64(20) {
+		process.Fire("three", 10)
+		qt.Assert(t, qt.IsNil(s.Drain(t.Context())))
+		qt.Assert(t, qt.Equals(delivered.Load(), 10*(i+1)))
+	}
+	qt.Assert(t, qt.IsNil(s.Close()))
+	reading.Wait()
+	qt.Check(t, qt.ErrorIs(s.Drain(t.Context()), os.ErrClosed))
 }
 
 func TestSessionConcurrentUse(t *testing.T) {
