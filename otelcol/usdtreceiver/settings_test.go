@@ -21,7 +21,7 @@ import (
 func settingsOf(config reflect.Type) map[string]bool {
 	names := make(map[string]bool)
 	for _, field := range reflect.VisibleFields(config) {
-		if name := field.Tag.Get("mapstructure"); name != "" {
+		if name, _, _ := strings.Cut(field.Tag.Get("mapstructure"), ","); name != "" {
 			names[name] = true
 		}
 	}
@@ -72,7 +72,7 @@ func TestReadmeHasTheDefaults(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defaults := reflect.ValueOf(usdtreceiver.NewFactory().CreateDefaultConfig()).Elem()
 	for _, field := range reflect.VisibleFields(defaults.Type()) {
-		name := field.Tag.Get("mapstructure")
+		name, _, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
 		row := regexp.MustCompile("(?m)^\\| `" + name + "` \\| ([^ |]+) \\|").FindSubmatch(text)
 		if name == "" || row == nil {
 			continue // a list, or several in a row
