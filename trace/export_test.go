@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -84,18 +83,6 @@ func (s *Session) Watch(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), patterns ...elfnote.Pattern,
 ) (*Watch, error) {
 	return WatchSessions(opts, changed, WatchSession{Session: s, Patterns: patterns})
-}
-
-// Attachments returns what is attached and not being detached.
-func (w *Watch) Attachments() []*Attachment {
-	return slices.DeleteFunc(w.follower.Attachments(), func(a *Attachment) bool {
-		select {
-		case <-a.closed:
-			return true
-		default:
-			return false
-		}
-	})
 }
 
 // Mode returns how the session attaches programs.

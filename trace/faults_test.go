@@ -91,11 +91,11 @@ func TestFaultsOfAWatch(t *testing.T) {
 			}
 			defer func() { err = errors.Join(err, w.Close()) }()
 			err = errors.Join(err, w.SyncAll())
-			if len(w.Attachments()) == 0 {
+			if len(s.Attachments()) == 0 {
 				qt.Check(t, qt.IsNotNil(err), qt.Commentf("nothing attached, and no error"))
 				qt.Check(t, qt.IsNil(w.SyncAll()))
 			}
-			qt.Assert(t, qt.HasLen(w.Attachments(), 1), qt.Commentf("%v", err))
+			qt.Assert(t, qt.HasLen(s.Attachments(), 1), qt.Commentf("%v", err))
 			process.Fire("three", 2)
 			next(t, s, 2)
 			return err

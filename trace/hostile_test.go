@@ -207,7 +207,7 @@ func distinctArguments(t *testing.T, users, sites int) {
 	process.Fire("three", 1)
 	qt.Check(t, qt.Equals(int(next(t, s, 1)[0].PID), process.PID))
 	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("after %v", late))
-	for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(w.Attachments()) <
+	for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(s.Attachments()) <
 		min(users, 5)+1 && time.Now().Before(deadline); {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 	}

@@ -152,7 +152,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				if perProcess {
 					want = 3
 				}
-				qt.Assert(t, qt.HasLen(w.Attachments(), want))
+				qt.Assert(t, qt.HasLen(s.Attachments(), want))
 				for _, p := range []*traced{process, same, other} {
 					p.fires(t, s)
 				}
@@ -166,18 +166,18 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				other.Kill()
 				same.Kill()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				qt.Assert(t, qt.HasLen(changes.Detached, want-1))
 				for _, a := range changes.Detached {
 					qt.Assert(t, qt.IsNil(a.Close()))
 				}
+				qt.Assert(t, qt.HasLen(s.Attachments(), 1))
 				event := next(t, s, 1)[0]
 				qt.Assert(t, qt.Equals(event.Site.File, another))
 				qt.Assert(t, qt.Equals(event.Site.Cookie, 5))
 				qt.Assert(t, qt.Equals(event.Site.Name, "three"))
 
 				qt.Assert(t, qt.IsNil(w.Close()))
-				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
 				qt.Assert(t, qt.HasLen(changes.Detached, 1))
 				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
 				qt.Assert(t, qt.ErrorIs(w.SyncAll(), os.ErrClosed))
@@ -229,13 +229,12 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 	for range 2 {
 		process.Kill()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		qt.Assert(t, qt.Equals(w.Stats().Files, 0))
-		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		qt.Assert(t, qt.HasLen(s.Attachments(), 1))
 
 		process = process.again(t)
 		process.fires(t, s) // before it is scanned
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-		qt.Assert(t, qt.Equals(w.Attachments()[0], first))
+		qt.Assert(t, qt.Equals(s.Attachments()[0], first))
 	}
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -328,7 +327,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 
 			qt.Assert(t, qt.IsNil(end(s)))
 			qt.Assert(t, qt.IsNil(await(t, ran)))
-			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+			qt.Assert(t, qt.HasLen(s.Attachments(), 0))
 			qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
 			_, err = s.Watch(nil, nil)
 			qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
@@ -348,13 +347,4 @@ func TestWatchStop(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Run(t.Context(), time.Hour)))
 	other.Fire("three", 1)
 	process.fires(t, s)
-}
-
-func TestWatchPerProcessNeedsTheOwnPIDs(t *testing.T) {
-	s := newSession(t, nil)
-	_, err := s.Watch(&usdt.WatchOptions{PerProcess: true,
-		FS: proc.NewFS(t.TempDir())}, nil)
-	qt.Assert(t,
-		qt.ErrorMatches(err,
-			"watch: attaching to single processes needs the PIDs of .*: watch without PerProcess"))
 }

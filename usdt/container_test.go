@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"syscall"
 	"testing"
 
@@ -61,7 +60,7 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 			Filter: func(p proc.Process) bool {
 				return p.PID == one.PID || p.PID == two.PID
 			},
-		}, func(changes *usdt.WatchChanges) {
+		}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 			attached = append(attached, changes.Attached...)
 		}, watching(t, c.Collect, "gousdt_test:three")...)
 		qt.Assert(t, qt.IsNil(err))
@@ -84,54 +83,6 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		qt.Assert(t, qt.HasLen(w.Links(), 1))
 		two.Fire("three", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), two.PID))
-	})
-}
-
-// The PIDs of another namespace mean other processes here, or none.
-func TestWatchRefusesPIDsOfOtherNamespaces(t *testing.T) {
-	unshare := testneeds.Tool(t, "unshare", "util-linux")
-	container := exec.Command(unshare, "--pid", "--fork", "--mount-proc", "sh", "-c",
-		"echo up; exec cat")
-	hold, err := container.StdinPipe()
-	qt.Assert(t, qt.IsNil(err))
-	stdout, err := container.StdoutPipe()
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(container.Start()))
-	defer func() {
-		hold.Close()
-		qt.Check(t, qt.IsNil(container.Wait()))
-	}()
-	_, err = io.ReadFull(stdout, make([]byte, len("up\n")))
-	qt.Assert(t, qt.IsNil(err))
-	own := proc.NewFS("/proc/self/root/proc")
-	foreign := proc.NewFS(fmt.Sprintf("/proc/%d/root/proc", container.Process.Pid))
-
-	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
-		for _, tc := range []struct {
-			fs         *proc.FS
-			perProcess bool
-			refused    bool
-		}{
-			{nil, true, false},
-			{own, true, false},
-			{foreign, true, true},
-			{foreign, false, mode == usdt.ModeSingleIPMap},
-			{proc.NewFS(t.TempDir()), true, true},
-		} {
-			w, err := c.Watch(&usdt.WatchOptions{
-				PerProcess: tc.perProcess, FS: tc.fs,
-			}, nil, watching(t, c.Collect, "gousdt_test:three")...)
-			if tc.refused {
-				qt.Assert(t,
-					qt.ErrorMatches(err,
-						"watch: attaching to single processes needs the PIDs of .* at "+
-							regexp.QuoteMeta(tc.fs.Root())+": .*"))
-				continue
-			}
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(w.Close()))
-		}
 	})
 }
 

@@ -76,7 +76,10 @@ func ExampleWatch() {
 	watch, err := mgr.Watch(&usdt.WatchOptions{
 		Filter: func(p proc.Process) bool { return p.PID == os.Getpid() },
 		Linger: time.Minute, // what is started once a minute stays attached
-	}, func(changes *usdt.WatchChanges) {
+	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+		for _, lnk := range changes.Attached {
+			fmt.Printf("%s is attached to %q\n", names[lnk.Program()], lnk.Selection().Name())
+		}
 		for _, err := range changes.Errors {
 			log.Printf("%q", err) // paths are arbitrary bytes
 		}
@@ -88,9 +91,6 @@ func ExampleWatch() {
 	defer watch.Close()
 	if err := watch.Sync(os.Getpid()); err != nil { // this process alone
 		log.Fatal(err)
-	}
-	for _, lnk := range watch.Links() {
-		fmt.Printf("%s is attached to %q\n", names[lnk.Program()], lnk.Selection().Name())
 	}
 	fmt.Println(watch.Stats().Waiting, "files wait for their turn")
 }

@@ -141,7 +141,7 @@ func ExampleManager_Watch() {
 	defer mgr.Close()
 	defer objs.Close()
 
-	watch, err := mgr.Watch(nil, func(changes *usdt.WatchChanges) {
+	watch, err := mgr.Watch(nil, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, lnk := range changes.Attached {
 			fmt.Printf("attached to %q\n", lnk)
 			if process := lnk.Process(); process.PID != 0 {
@@ -194,13 +194,10 @@ func ExampleWatchProgram() {
 		log.Fatal(err)
 	}
 	stats := watch.Stats()
-	fmt.Printf("%d files after %d scans of all processes\n", stats.Files, stats.Passes)
+	fmt.Printf("%d sites after %d scans of all processes\n", stats.Sites, stats.Passes)
 	if stats.Denied+stats.Blocked+stats.Postponed > 0 {
 		fmt.Printf("%d processes may not be scanned, %d do not answer, %d are busy\n",
 			stats.Denied, stats.Blocked, stats.Postponed)
-	}
-	for _, lnk := range watch.Links() {
-		fmt.Printf("%q\n", lnk)
 	}
 }
 
@@ -213,7 +210,7 @@ func ExampleLimits() {
 
 	watch, err := mgr.Watch(&usdt.WatchOptions{
 		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
-	}, func(changes *usdt.WatchChanges) {
+	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, err := range changes.Errors {
 			log.Print(err) // what is over a limit, for example
 		}

@@ -4,6 +4,13 @@
 
 package usdt
 
+import "github.com/gousdt/gousdt/internal/follow"
+
+// Links returns what a watch of a Manager has attached, in no order.
+func (w *Watch) Links() []*Link {
+	return w.follower.(*follow.Follower[*watchedFile, *Link]).Attachments()
+}
+
 // SpecsInUse returns how many specs are in use by the links of the Manager, and
 // how many there is room for.
 func (m *Manager) SpecsInUse() (used, capacity int) {

@@ -112,7 +112,7 @@ func TestFaultsWhileWatching(t *testing.T) {
 					return p.PID == process.PID
 				},
 				PerProcess: true,
-			}, func(c *usdt.WatchChanges) {
+			}, func(c *usdt.WatchChanges[*usdt.Link]) {
 				err = errors.Join(err,
 					errors.Join(c.Errors...))
 			}, usdt.WatchProgram{Program: objs.Collect,

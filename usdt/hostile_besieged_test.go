@@ -53,7 +53,7 @@ func besiege(t *testing.T, c *collector, dir string, limits usdt.Limits) *besieg
 	var err error
 	b.Watch, err = c.Watch(&usdt.WatchOptions{
 		Limits: limits,
-	}, func(changes *usdt.WatchChanges) {
+	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, err := range changes.Errors { // of others there may be any

@@ -130,7 +130,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 			exe, err := p.Executable()
 			return hostile[p.PID] != "" || err == nil && filepath.Dir(exe) == dir
 		},
-	}, func(changes *usdt.WatchChanges) {
+	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, err := range changes.Errors {

@@ -48,7 +48,7 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		var told []string
 		w, err := c.Watch(&usdt.WatchOptions{
 			Filter: only(self, innocent),
-		}, func(changes *usdt.WatchChanges) {
+		}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, err := range changes.Errors {

@@ -54,8 +54,6 @@ type WatchStats struct {
 	// they change so often that it would take too much of the time, or others
 	// of the same container or user do, or are blocked.
 	Blocked, Postponed int
-	// Files is the number of different files that are found in processes.
-	Files int
 	// Passes counts the scans of all processes.
 	Passes uint64
 	// EventsError says why the kernel does not report what happens to

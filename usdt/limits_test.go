@@ -65,12 +65,12 @@ func TestWatchLimits(t *testing.T) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		one, two := copies(t, "target-pie")
 		processes := []*testprog.Process{testprog.Start(t, one), testprog.Start(t, two)}
-		var changes usdt.WatchChanges
+		var changes usdt.WatchChanges[*usdt.Link]
 		w, err := c.Watch(&usdt.WatchOptions{
 			PerProcess: true,
 			Filter:     only(one, two),
 			Limits:     usdt.Limits{OwnerSites: 3},
-		}, func(c *usdt.WatchChanges) { changes = *c },
+		}, func(c *usdt.WatchChanges[*usdt.Link]) { changes = *c },
 			watching(t, c.Collect, "gousdt_test:three", "gousdt_test:twelve")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
@@ -85,7 +85,7 @@ func TestWatchLimits(t *testing.T) {
 		stats := w.Stats()
 		qt.Assert(t,
 			qt.Equals([3]int{stats.Sites, stats.OverLimit, stats.Waiting}, [3]int{2, 1, 0}))
-		changes = usdt.WatchChanges{}
+		changes = usdt.WatchChanges[*usdt.Link]{}
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.HasLen(failures(&changes), 0)) // it is not said again
 
@@ -111,7 +111,7 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 	w, err := c.Watch(&usdt.WatchOptions{
 		Filter: only(one),
 		Limits: usdt.Limits{FileSites: 399},
-	}, func(c *usdt.WatchChanges) { failed = append(failed, c.Errors...) },
+	}, func(c *usdt.WatchChanges[*usdt.Link]) { failed = append(failed, c.Errors...) },
 		watching(t, c.Collect, "gousdt_test:many")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

@@ -230,7 +230,7 @@ func (m *Manager) Close() error {
 			case *Link:
 				links = append(links, opened)
 			case *Watch:
-				opened.follower.Stop()
+				opened.Stop()
 				watches = append(watches, opened)
 			}
 		}

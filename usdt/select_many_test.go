@@ -131,7 +131,7 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 	told, handled := make(chan error, 16), make(chan struct{}, 16)
 	watch, err := c.Watch(&usdt.WatchOptions{
 		Mapped: func(_, _ []*proc.ProcessFile) { handled <- struct{}{} },
-	}, func(changes *usdt.WatchChanges) {
+	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, err := range failures(changes) {
 			if errors.Is(err, elfnote.ErrTooLarge) {
 				told <- err

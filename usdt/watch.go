@@ -42,8 +42,6 @@ type WatchProgram struct {
 // WatchOptions say which processes a watch follows: a [Watch], or one of
 // package trace. Nil, or the zero value, is all processes of the system.
 type WatchOptions struct {
-	// FS is the proc file system; nil is /proc.
-	FS *proc.FS
 	// Filter reports whether a process is wanted; nil wants all. It is asked
 	// when a process is found, and again when the process runs another program
 	// or changes its name. It is not asked about processes without memory, such
@@ -68,7 +66,7 @@ type WatchOptions struct {
 	// start. A Manager in ModeSingleIPMap always attaches libraries and
 	// position-independent programs per process.
 	//
-	// The kernel gets the PIDs, so FS has to be that of this process's own
+	// The kernel gets the PIDs, so /proc has to be that of this process's own
 	// PID namespace.
 	PerProcess bool
 
@@ -83,14 +81,18 @@ type WatchOptions struct {
 	Limits Limits
 }
 
-// WatchChanges are what a Watch has changed, and what it could not.
-type WatchChanges struct {
+// WatchChanges are what a Watch has changed, and what it could not. A is
+// *[Link], or what package trace attaches.
+type WatchChanges[A any] struct {
 	// Attached are closed by the Watch.
-	Attached []*Link
+	Attached []A
 	// Detached are closed together as soon as the function that is told of them
-	// has returned, unless the Manager has detached everything. Their Close
-	// waits until that is done.
-	Detached []*Link
+	// has returned, unless the Manager or session has detached everything.
+	// Their Close waits until that is done.
+	Detached []A
+	// Missed are the files of processes that ended before the files were
+	// attached, with PerProcess.
+	Missed []*proc.ProcessFile
 	// Errors say which processes and files could not be read, and which files
 	// could not be attached. They affect nothing else. A process that has
 	// exited meanwhile, or a file without probes for some of the programs, is
@@ -101,8 +103,15 @@ type WatchChanges struct {
 // A Watch keeps programs attached to the probes that match their patterns, in
 // whatever processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
-	manager  *Manager
-	follower *follow.Follower[*watchedFile, *Link]
+	follower interface {
+		Run(ctx context.Context, interval time.Duration) error
+		Sync(pid int) error
+		SyncAll() error
+		Stats() follow.Stats
+		Stop()
+		Close() error
+	}
+	ended func() // called by Close
 }
 
 // Watch attaches programs to the probes that match their patterns, wherever a
@@ -133,42 +142,59 @@ type Watch struct {
 // there is no program, or one that was not loaded for this Manager, or that
 // processes of this proc file system cannot be attached to.
 func (m *Manager) Watch(
-	opts *WatchOptions, changed func(*WatchChanges), programs ...WatchProgram,
+	opts *WatchOptions, changed func(*WatchChanges[*Link]), programs ...WatchProgram,
 ) (*Watch, error) {
-	if opts == nil {
-		opts = &WatchOptions{}
-	}
 	if len(programs) == 0 {
 		return nil, errors.New("there is no program to watch with: give one WatchProgram or more")
 	}
-	d := &watchDriver{
-		manager: m, programs: slices.Clone(programs), patterns: patternsOf(programs), opts: *opts,
-		changed: changed,
-	}
+	a := &programAttacher{manager: m, programs: slices.Clone(programs)}
+	var patterns [][]elfnote.Pattern
 	for _, program := range programs {
 		if _, err := m.checkProgram(program.Program); err != nil {
 			return nil, err
 		}
-		d.names = append(d.names, programName(program.Program))
+		a.names = append(a.names, programName(program.Program))
+		patterns = append(patterns, program.Patterns)
+	}
+	var w *Watch
+	w, err := NewWatch(opts, changed, patterns, m.mode, a, func() { m.forget(w) })
+	if err == nil && !m.keep(w) {
+		return nil, sys.ClosedError("manager")
+	}
+	return w, err
+}
+
+// NewWatch makes the watches of this package and of package trace, which alone
+// can call it. The patterns are those of each part that the attacher attaches.
+func NewWatch[A any](
+	opts *WatchOptions, changed func(*WatchChanges[A]), patterns [][]elfnote.Pattern, mode Mode,
+	attacher follow.Attacher[*Selection, A], ended func(),
+) (*Watch, error) {
+	if opts == nil {
+		opts = &WatchOptions{}
+	}
+	d := &watchDriver[A]{Attacher: attacher, patterns: patterns, byAddress: mode == ModeSingleIPMap,
+		perProcess: opts.PerProcess, fileSites: follow.Limits(opts.Limits).OfFile(), changed: changed}
+	for _, part := range patterns {
+		d.all = append(d.all, part...)
+	}
+	if slices.ContainsFunc(patterns, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
+		d.all = nil
 	}
 	follower, err := follow.New(d, follow.Options{
-		Proc: procwatch.WatcherOptions{FS: opts.FS, Filter: opts.Filter,
+		Proc: procwatch.WatcherOptions{Filter: opts.Filter,
 			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
-		Parts:        len(programs),
-		NeedsPIDs:    opts.PerProcess || m.mode == ModeSingleIPMap,
-		FollowsMoves: m.mode == ModeSingleIPMap, // the addresses of the sites change with it
+		Parts:        len(patterns),
+		NeedsPIDs:    opts.PerProcess || d.byAddress,
+		FollowsMoves: d.byAddress, // the addresses of the sites change with it
 		Linger:       opts.Linger,
 		Limits:       follow.Limits(opts.Limits),
-	}, d.patterns...)
+	}, d.all...)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err,
 			ModeSingleIPMap)
 	}
-	w := &Watch{manager: m, follower: follower}
-	if !m.keep(w) {
-		return nil, sys.ClosedError("manager")
-	}
-	return w, nil
+	return &Watch{follower: follower, ended: ended}, nil
 }
 
 // Run scans all processes now and at each interval, and in between those that
@@ -198,95 +224,96 @@ func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 // Stats returns the numbers of the watch.
 func (w *Watch) Stats() WatchStats { return WatchStats(w.follower.Stats()) }
 
-// Links returns what is attached now, in no order.
-func (w *Watch) Links() []*Link { return w.follower.Attachments() }
+// Stop ends Run, and nothing more is attached. It waits for neither. What is
+// attached stays attached until Close.
+func (w *Watch) Stop() { w.follower.Stop() }
 
 // Close detaches everything, all at a time. It waits until that is done, and
 // until no process is scanned any more. Errors are those of [Link.Close]. It is
 // safe to call it again.
 func (w *Watch) Close() error {
 	err := w.follower.Close()
-	w.manager.forget(w)
+	w.ended()
 	return err
 }
 
-// watchDriver attaches the programs of a Watch where a follow.Follower finds a
-// place for them. The parts of a file are its probes for each program.
-type watchDriver struct {
-	manager  *Manager
-	programs []WatchProgram
-	names    []string          // of the programs, which cannot be asked once they are closed
-	patterns []elfnote.Pattern // of all programs together
-	opts     WatchOptions
-	changed  func(*WatchChanges)
+// watchDriver attaches the parts of files where a follow.Follower finds a place
+// for them: the probes of a file for each program or session.
+type watchDriver[A any] struct {
+	follow.Attacher[*Selection, A]
+	patterns   [][]elfnote.Pattern // by part
+	all        []elfnote.Pattern   // of all parts together
+	byAddress  bool                // the programs know a site by its address
+	perProcess bool
+	fileSites  int
+	changed    func(*WatchChanges[A])
 }
 
-// Open checks the sites of a file, once for all processes and all programs.
-func (d *watchDriver) Open(pair *procwatch.ProcessFile) (*watchedFile, error) {
-	sel, err := Select(Target{ProcessFile: pair, MaxSites: follow.Limits(d.opts.Limits).OfFile()},
-		d.patterns...)
+// A watchedFile is a file whose sites have been checked, once for all its
+// processes and all parts.
+type watchedFile struct {
+	selection *Selection
+	parts     []filePart
+}
+
+// A filePart is the sites of a file for one part. Without a selection there are
+// none.
+type filePart struct {
+	selection *Selection // shares the file's
+	err       error      // the file has probes for the part, but none that can be attached
+}
+
+func (d *watchDriver[A]) Open(pair *procwatch.ProcessFile) (*watchedFile, error) {
+	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.fileSites}, d.all...)
 	if err != nil {
 		return nil, err
 	}
-	file := &watchedFile{selection: sel, parts: make([]filePart, len(d.programs))}
-	for n := range d.programs {
-		part, err := Select(Target{Selection: sel}, d.programs[n].Patterns...)
+	file := &watchedFile{selection: sel, parts: make([]filePart, len(d.patterns))}
+	for n, patterns := range d.patterns {
+		part, err := Select(Target{Selection: sel}, patterns...)
 		if errors.As(err, new(*NotFoundError)) {
-			err = nil // it has probes for other programs
+			err = nil // it has probes for others
 		}
 		file.parts[n] = filePart{part, err}
 	}
 	return file, nil
 }
 
-func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
+func (d *watchDriver[A]) Release(file *watchedFile) { file.selection.Close() }
 
-// PerProcess reports whether a file is attached to each process alone. In
-// ModeSingleIPMap the programs know a site by its address, which is the same
-// everywhere only for an executable that is not position-independent.
-func (d *watchDriver) PerProcess(file *procwatch.CachedFile) bool {
-	return d.opts.PerProcess || d.manager.mode == ModeSingleIPMap &&
-		file.ELF().Kind() != elfnote.Executable
+// PerProcess reports whether a file is attached to each process alone. The
+// address of a site is the same everywhere only in an executable that is not
+// position-independent.
+func (d *watchDriver[A]) PerProcess(file *procwatch.CachedFile) bool {
+	return d.perProcess || d.byAddress && file.ELF().Kind() != elfnote.Executable
 }
 
-func (d *watchDriver) Attach(
+func (d *watchDriver[A]) Attach(
 	n int, file *watchedFile, pair *procwatch.ProcessFile, pid int,
-) (*Link, bool, error) {
-	program, part := &d.programs[n], &file.parts[n]
+) (attachment A, ok bool, err error) {
+	part := &file.parts[n]
 	if part.selection == nil {
-		return nil, false, part.err
+		return attachment, false, part.err
 	}
-	var options AttachOptions
-	if program.OptionsFor != nil {
-		options = program.OptionsFor(pair.View())
-	}
-	lnk, err := d.manager.attach(program.Program, part.selection.ForPID(pid), &options)
-	if err != nil {
-		return nil, false, err
-	}
-	lnk.sel.opened.name = pair.Path // the file may have been opened by another process's path
+	var process proc.Process
 	if pid != 0 {
-		lnk.process = pair.Process
+		process = pair.Process
 	}
-	return lnk, true, nil
+	attachment, err = d.AttachPart(n, part.selection.ForPID(pid), pair, process)
+	return attachment, err == nil, err
 }
 
 // Sites counts what the kernel attaches for a part.
-func (d *watchDriver) Sites(n int, file *watchedFile) int {
+func (d *watchDriver[A]) Sites(n int, file *watchedFile) int {
 	if part := &file.parts[n]; part.selection != nil {
 		return part.selection.weight()
 	}
 	return 0
 }
 
-func (d *watchDriver) Descriptors(l *Link) int { return l.descriptors() }
-
-func (d *watchDriver) Detach(links []*Link) error { return sys.CloseTogether(links) }
-
-// Retry says when what failed is to be tried again. The maps of the Manager
-// have room for what needs no more than they hold altogether, and are shared
-// out.
-func (d *watchDriver) Retry(err error) follow.When {
+// Retry says when what failed is to be tried again. The maps of a Manager have
+// room for what needs no more than they hold altogether, and are shared out.
+func (d *watchDriver[A]) Retry(err error) follow.When {
 	var full *follow.LimitError
 	switch {
 	case errors.As(err, &full) && full.Needed > full.Capacity:
@@ -300,31 +327,45 @@ func (d *watchDriver) Retry(err error) follow.When {
 	}
 }
 
-func (d *watchDriver) Explain(n int, pair *procwatch.ProcessFile, err error) error {
-	failed := &follow.WatchError{Path: pair.Path, Process: pair.Process, Err: follow.InWatch(err)}
-	if n != follow.WholeFile {
-		failed.Program = d.names[n]
-	}
-	return failed
-}
-
-func (d *watchDriver) Changed(c *follow.Changes[*Link]) {
+func (d *watchDriver[A]) Changed(c *follow.Changes[A]) {
 	if d.changed != nil {
-		d.changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Errors: c.Errors})
+		d.changed(&WatchChanges[A]{Attached: c.Attached, Detached: c.Detached, Errors: c.Errors,
+			Missed: procwatch.Views(c.Missed)})
 	}
 }
 
-// patternsOf returns the patterns of all programs, none if one of the programs
-// is for all probes.
-func patternsOf(programs []WatchProgram) []elfnote.Pattern {
-	var all []elfnote.Pattern
-	for i := range programs {
-		if len(programs[i].Patterns) == 0 {
-			return nil
-		}
-		all = slices.Concat(all, programs[i].Patterns)
+// programAttacher attaches the programs of a Manager.
+type programAttacher struct {
+	manager  *Manager
+	programs []WatchProgram
+	names    []string // of the programs, which cannot be asked once they are closed
+}
+
+func (a *programAttacher) AttachPart(
+	n int, sel *Selection, pair *procwatch.ProcessFile, process proc.Process,
+) (*Link, error) {
+	var options AttachOptions
+	if a.programs[n].OptionsFor != nil {
+		options = a.programs[n].OptionsFor(pair.View())
 	}
-	return all
+	lnk, err := a.manager.attach(a.programs[n].Program, sel, &options)
+	if err != nil {
+		return nil, err
+	}
+	lnk.sel.opened.name = pair.Path // the file may have been opened by another process's path
+	lnk.process = process
+	return lnk, nil
+}
+
+func (a *programAttacher) Descriptors(l *Link) int { return l.descriptors() }
+
+func (a *programAttacher) Detach(links []*Link) error { return sys.CloseTogether(links) }
+
+func (a *programAttacher) Explain(n int, err *follow.WatchError) error {
+	if n != follow.WholeFile {
+		err.Program = a.names[n]
+	}
+	return err
 }
 
 // programName returns what people call a program.
@@ -333,18 +374,4 @@ func programName(prog *ebpf.Program) string {
 		return info.Name
 	}
 	return prog.String()
-}
-
-// A watchedFile is a file whose sites have been checked, once for all its
-// processes and all programs of a Watch.
-type watchedFile struct {
-	selection *Selection
-	parts     []filePart // by program
-}
-
-// A filePart is the sites of a file for one program. Without a selection there
-// are none.
-type filePart struct {
-	selection *Selection // shares the file's
-	err       error      // the file has probes for the program, but none that can be attached
 }

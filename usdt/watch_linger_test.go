@@ -25,7 +25,7 @@ func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.
 	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: linger,
 		Filter: only(programs...),
-	}, func(changes *usdt.WatchChanges) {
+	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -53,7 +53,6 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 		for range 2 {
 			process.Kill()
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
-			qt.Assert(t, qt.Equals(w.Stats().Files, 0))
 			qt.Assert(t, qt.HasLen(w.Links(), 1))
 
 			process = testprog.Start(t, program)

@@ -34,7 +34,7 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 		return usdt.AttachOptions{}
 	}
 	opts.Filter = only(paths...)
-	changed := func(changes *usdt.WatchChanges) {
+	changed := func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -157,7 +157,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 		says("set ManagerOptions.MaxSpecs to"), says("no nop there")} {
 		qt.Assert(t, qt.IsTrue(is(told.Errors[i])), qt.Commentf("%v", told.Errors[i]))
 	}
-	*told = usdt.WatchChanges{}
+	*told = usdt.WatchChanges[*usdt.Link]{}
 	for range 3 {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 	}

@@ -72,12 +72,12 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				one, two := copies(t, "target-pie")
 				process := testprog.Start(t, one)
 
-				var changes usdt.WatchChanges
+				var changes usdt.WatchChanges[*usdt.Link]
 				w, err := c.Watch(&usdt.WatchOptions{
 					PerProcess: perProcess,
 					Linger:     -1,
 					Filter:     only(one, two),
-				}, func(c *usdt.WatchChanges) { changes = *c },
+				}, func(c *usdt.WatchChanges[*usdt.Link]) { changes = *c },
 					watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 				qt.Assert(t, qt.IsNil(err))
 				defer w.Close()
@@ -140,7 +140,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	detached := make(chan *usdt.Link, 100)
 	w, err := c.Watch(&usdt.WatchOptions{
 		Filter: only(loader),
-	}, func(changes *usdt.WatchChanges) {
+	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -216,7 +216,7 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: time.Hour,
 		Filter: only(program),
-	}, func(changes *usdt.WatchChanges) {
+	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -240,7 +240,7 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 
 // failures returns the errors of a Watch but for those that say that a process
 // is scanned later, which happens on a slow machine.
-func failures(changes *usdt.WatchChanges) []error {
+func failures(changes *usdt.WatchChanges[*usdt.Link]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
 		return errors.Is(err, proc.ErrPostponed)
 	})

@@ -204,8 +204,13 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 		}
 	}
 	if f.failed.fail(attempt{at.Place, part}, at.owner, err, when) {
-		r.Errors = append(r.Errors, f.driver.Explain(part, at.pair, err))
+		r.Errors = append(r.Errors, f.explain(part, at.pair, err))
 	}
+}
+
+func (f *Follower[F, A]) explain(part int, pair *procwatch.ProcessFile, err error) error {
+	return f.driver.Explain(part,
+		&WatchError{Path: pair.Path, Process: pair.Process, Err: inWatch(err)})
 }
 
 // refuse has a file not opened again.

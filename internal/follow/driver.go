@@ -32,13 +32,13 @@ type Driver[F, A any] interface {
 	Open(pair *procwatch.ProcessFile) (F, error)
 	// Release closes what Open returned. What is attached stays attached.
 	Release(file F)
-	// PerProcess reports whether a file is attached in each process by itself.
+	// PerProcess reports whether a file is attached in each process alone.
 	PerProcess(file *procwatch.CachedFile) bool
 	// Attach attaches a part of a file in the process with this PID, or in
 	// every process if the PID is 0. The pair is the process in which the file
 	// was found. ok is false if the file has nothing for this part.
 	Attach(part int, file F, pair *procwatch.ProcessFile, pid int) (attachment A, ok bool, err error)
-	// Sites returns as how many sites a part of a file counts.
+	// Sites returns the number of sites that a part of a file counts for.
 	Sites(part int, file F) int
 	// Descriptors returns how many descriptors an attachment has.
 	Descriptors(attached A) int
@@ -46,11 +46,22 @@ type Driver[F, A any] interface {
 	Detach(attachments []A) error
 	// Retry says when an error of Open or Attach may be over.
 	Retry(err error) When
-	// Explain returns the error that is told for one of Open, for which part is
+	// Explain returns the error to report for one of Open, for which part is
 	// WholeFile, or of Attach.
-	Explain(part int, pair *procwatch.ProcessFile, err error) error
+	Explain(part int, err *WatchError) error
 	// Changed is told what has changed.
 	Changed(changes *Changes[A])
+}
+
+// An Attacher is the part of a [Driver] in which the watches of packages usdt
+// and trace differ. S is the sites of a part of a file.
+type Attacher[S, A any] interface {
+	// AttachPart attaches a part in one process, or in every process if that is
+	// the zero value.
+	AttachPart(part int, sites S, pair *procwatch.ProcessFile, process proc.Process) (A, error)
+	Descriptors(attached A) int
+	Detach(attachments []A) error
+	Explain(part int, err *WatchError) error
 }
 
 // Changes are what a [Follower] has changed.

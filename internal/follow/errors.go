@@ -55,9 +55,9 @@ func (e *LimitError) Error() string {
 		e.Capacity, e.Limit, e.InUse, e.Needed, e.Option, e.InUse+e.Needed)
 }
 
-// InWatch explains a limit on the sites of a file in the words of the options
+// inWatch explains a limit on the sites of a file in the words of the options
 // of a watch.
-func InWatch(err error) error {
+func inWatch(err error) error {
 	var file *LimitError
 	if !errors.As(err, &file) || file.Option != maxSites {
 		return err

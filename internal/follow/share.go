@@ -32,7 +32,7 @@ func (f *Follower[F, A]) Counts() Counts {
 // Stats are what users are told of a [Follower]: the fields are those of
 // usdt.WatchStats.
 type Stats struct {
-	Denied, Blocked, Postponed, Files      int
+	Denied, Blocked, Postponed             int
 	Passes                                 uint64
 	EventsError                            error
 	Sites, Descriptors, OverLimit, Waiting int
@@ -42,7 +42,7 @@ type Stats struct {
 func (f *Follower[F, A]) Stats() Stats {
 	s, c := f.watcher.Stats(), f.Counts()
 	return Stats{
-		Denied: s.Denied, Blocked: s.Blocked, Postponed: s.Postponed, Files: s.Files,
+		Denied: s.Denied, Blocked: s.Blocked, Postponed: s.Postponed,
 		Passes: s.Passes, EventsError: s.EventsError,
 		Sites: c.Sites, Descriptors: c.Descriptors, OverLimit: c.OverLimit, Waiting: c.Waiting,
 	}
@@ -240,7 +240,7 @@ func (f *Follower[F, A]) takeAway(of resource, other string, more int) (done, ok
 			}
 			gave := &gaveWayError{inUse, of}
 			if f.failed.fail(attempt{place, part}, owner, gave, WithShare) {
-				room.Errors = append(room.Errors, f.driver.Explain(part, a.pair, gave))
+				room.Errors = append(room.Errors, f.explain(part, a.pair, gave))
 			}
 			f.failed.failed[attempt{place, part}].needs[descriptors] = f.driver.Descriptors(a.attached)
 		}

@@ -177,12 +177,13 @@ func Report(to func(appeared, disappeared []*proc.ProcessFile)) func(*Changes) {
 	}
 	return func(c *Changes) {
 		if len(c.Appeared)+len(c.Disappeared) > 0 {
-			to(views(c.Appeared), views(c.Disappeared))
+			to(Views(c.Appeared), Views(c.Disappeared))
 		}
 	}
 }
 
-func views(pairs []*ProcessFile) []*proc.ProcessFile {
+// Views returns the View of each.
+func Views(pairs []*ProcessFile) []*proc.ProcessFile {
 	var all []*proc.ProcessFile
 	for _, pair := range pairs {
 		all = append(all, pair.View())
