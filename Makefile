@@ -97,6 +97,7 @@ test-root:
 setup:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
+	internal/setup/ruby profiler/testdata/build/ruby
 
 # All tests of all modules, once.
 .PHONY: test-all
@@ -295,7 +296,7 @@ pictures:
 .PHONY: clean
 clean:
 	$(MAKE) -C testdata clean
-	rm -rf otelcol/build docs/recipes/build
+	rm -rf otelcol/build docs/recipes/build profiler/testdata/build
 	$(GO) clean -testcache
 
 # Measures this module and its peers, as root, and rewrites docs/measurements.md.

@@ -73,8 +73,8 @@ func (m *matcher) end() {
 	m.ended = true
 }
 
-// match returns the last hit of a thread before its trace began, nil if there is
-// none. Those before it have no trace any more.
+// match returns the last hit of a thread before its trace began, nil if there
+// is none. Those before it have no trace any more.
 func (m *matcher) match(
 	reading context.Context, tid int, began time.Duration, session *trace.Session,
 ) *trace.Event {

@@ -64,7 +64,6 @@ func TestMemory(t *testing.T) {
 	for range 100 {
 		total, live = account(10_000)
 	}
-	time.Sleep(time.Second)
 	stop()
 	qt.Assert(t, qt.IsNil(<-ended))
 

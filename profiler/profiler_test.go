@@ -9,19 +9,24 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/profiler/internal/memlock"
+	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -36,14 +41,15 @@ func TestMain(m *testing.M) {
 // target is a program that passes probes as often as it is told.
 type target struct {
 	*exec.Cmd
-	in  io.Writer
-	out *bufio.Reader
+	in   io.WriteCloser
+	out  *bufio.Reader
+	hits uint64
 }
 
-func run(t *testing.T, name string, args ...string) *target {
+func run(t *testing.T, command ...string) *target {
 	t.Helper()
 	testprog.RequireBPF(t)
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	qt.Assert(t, qt.IsNil(err))
@@ -54,16 +60,27 @@ func run(t *testing.T, name string, args ...string) *target {
 		in.Close()
 		cmd.Wait()
 	})
-	return &target{cmd, in, bufio.NewReader(out)}
+	return &target{Cmd: cmd, in: in, out: bufio.NewReader(out)}
 }
 
 // hit makes the program pass its probe in four threads, n times in each.
 func (p *target) hit(t *testing.T, n int) {
 	t.Helper()
 	fmt.Fprintln(p.in, n)
+	p.hits += 4 * uint64(n)
 	line, err := p.out.ReadString('\n')
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(line, "done\n"))
+}
+
+// end ends the program, and returns how often it says that the probe was passed.
+func (p *target) end(t *testing.T) (hits uint64) {
+	t.Helper()
+	p.in.Close()
+	_, err := fmt.Fscan(p.out, &hits)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	return hits
 }
 
 // collected are the samples of a Profiler.
@@ -95,22 +112,27 @@ func start(t *testing.T, opts *Options, patterns ...elfnote.Pattern) *collected 
 	return c
 }
 
-// warm hits a process until the unwinder knows it, and forgets the samples.
-func (c *collected) warm(t *testing.T, p *target, outer string) {
+// warm hits a process until the unwinder knows it, and returns when that was.
+// What is hit after that time has a stack.
+func (c *collected) warm(t *testing.T, p *target, pid int, outer string) time.Duration {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
-	for !strings.Contains(strings.Join(c.stacks(p.Process.Pid), "\n"), outer) {
+	for !strings.Contains(strings.Join(c.stacks(pid, 0), "\n"), outer) {
 		if time.Now().After(deadline) {
 			stats, err := c.probe.Stats()
-			t.Fatalf("no stack with %s; %+v, %v; %q", outer, stats, err, c.stacks(p.Process.Pid))
+			t.Fatalf("no stack with %s; %+v, %v; %q", outer, stats, err, c.stacks(pid, 0))
 		}
 		p.hit(t, 1)
 		time.Sleep(100 * time.Millisecond) // the unwinder reads of new processes now and then
 	}
+	var now unix.Timespec
+	qt.Assert(t, qt.IsNil(unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)))
+	return time.Duration(now.Nano())
 }
 
-// stacks returns the functions of a process's samples, the innermost first.
-func (c *collected) stacks(pid int) (all []string) {
+// stacks returns the functions of a process's samples since a time, the innermost
+// first.
+func (c *collected) stacks(pid int, since time.Duration) (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.samples {
@@ -118,11 +140,21 @@ func (c *collected) stacks(pid int) (all []string) {
 		for _, f := range s.Frames {
 			names = append(names, f.Function)
 		}
-		if s.Event.PID == pid {
+		if s.Event.PID == pid && s.Event.Monotonic > since {
 			all = append(all, strings.Join(names, " < "))
 		}
 	}
 	return all
+}
+
+// check states that each of the hits since a time has these functions.
+func (c *collected) check(t *testing.T, pid int, since time.Duration, hits int, want string) {
+	t.Helper()
+	all := c.stacks(pid, since)
+	qt.Check(t, qt.Equals(len(all), hits))
+	for _, stack := range all {
+		qt.Assert(t, qt.StringContains(stack, want))
+	}
 }
 
 // finish ends the profile.
@@ -140,64 +172,134 @@ func only(pids ...int) usdt.WatchOptions {
 		Filter: func(p proc.Process) bool { return slices.Contains(pids, p.PID) }}
 }
 
-func java(t *testing.T) *target {
+const (
+	pythonProbe, pythonWant = "python:gc__start", "deep_collect < handle_request < main_loop < "
+	javaProbe               = "hotspot:thread__sleep__begin"
+	javaWant                = "Hits.pause() < void Hits.handleOrder() < void Hits.mainLoop(int)"
+	rubyProbe               = "ruby:raise"
+	rubyWant                = "charge_card < handle_request < main_loop < "
+)
+
+func python(t *testing.T, args ...string) []string {
+	return append([]string{testneeds.Tool(t, "/usr/bin/python3.11", "python3.11"),
+		"testdata/hits.py"}, args...)
+}
+
+func java(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
 	javac := testneeds.Tool(t, "javac", "default-jdk-headless")
 	out, err := exec.Command(javac, "-d", dir, "testdata/Hits.java").CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	return run(t, "java", "-XX:+ExtendedDTraceProbes", "-cp", dir, "Hits")
+	return []string{"java", "-XX:+ExtendedDTraceProbes", "-cp", dir, "Hits"}
+}
+
+func ruby(t *testing.T) []string {
+	return []string{testneeds.Tool(t, "testdata/build/ruby/ruby", "what internal/setup/ruby builds"),
+		"testdata/hits.rb"}
 }
 
 // TestFunctions states that each of 1,000 hits in four threads has the
 // functions of its runtime in order.
 func TestFunctions(t *testing.T) {
 	for _, test := range []struct {
-		name, pattern, want, outer string
-		run                        func() *target
+		name, probe, want, outer string
+		command                  func(*testing.T) []string
 	}{
-		{name: "Python", pattern: "python:gc__start",
-			want: "deep_collect < handle_request < main_loop < ", outer: "main_loop",
-			run: func() *target {
-				return run(t, testneeds.Tool(t, "/usr/bin/python3.11", "python3.11"),
-					"testdata/hits.py")
-			}},
-		{name: "Java", pattern: "hotspot:thread__sleep__begin",
-			want: "Hits.pause() < void Hits.handleOrder() < void Hits.mainLoop(int)", outer: "mainLoop",
-			run: func() *target { return java(t) }},
+		{"Python", pythonProbe, pythonWant, "main_loop",
+			func(t *testing.T) []string { return python(t) }},
+		{"Java", javaProbe, javaWant, "mainLoop", java},
+		{"Ruby", rubyProbe, rubyWant, "main_loop", ruby},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := test.run()
-			c := start(t, &Options{Watch: only(p.Process.Pid)},
-				elfnote.MustParsePattern(test.pattern))
-			c.warm(t, p, test.outer)
-			before := c.finishWarm(p)
+			p := run(t, test.command(t)...)
+			pid := p.Process.Pid
+			c := start(t, &Options{Watch: only(pid)}, elfnote.MustParsePattern(test.probe))
+			known := c.warm(t, p, pid, test.outer)
 			p.hit(t, 250)
 			stats := c.finish(t)
-			all := c.stacks(p.Process.Pid)[before:]
-			qt.Check(t, qt.Equals(len(all), 1000), qt.Commentf("%+v", stats))
-			wrong := 0
-			for _, stack := range all {
-				if !strings.Contains(stack, test.want) {
-					if wrong++; wrong < 5 {
-						t.Errorf("%s is not in %s", test.want, stack)
-					}
-				}
-			}
-			t.Logf("%d wrong, %+v, such as %s", wrong, stats, all[len(all)-1])
+			c.check(t, pid, known, 1000, test.want)
+			t.Logf("%+v", stats)
 		})
 	}
 }
 
-// finishWarm waits for the last traces of what was hit before, and returns how
-// many there are.
-func (c *collected) finishWarm(p *target) int {
-	for last := -1; ; {
-		if n := len(c.stacks(p.Process.Pid)); n == last {
-			return n
-		} else {
-			last = n
-		}
-		time.Sleep(500 * time.Millisecond)
+// TestTree states the same of a Python program and of the Java program that it
+// has started, while both run.
+func TestTree(t *testing.T) {
+	p := run(t, python(t, java(t)...)...)
+	p.hit(t, 1)
+	parent, child := p.Process.Pid, child(t, p.Process.Pid)
+	c := start(t, &Options{Watch: only(parent, child)},
+		elfnote.MustParsePattern(pythonProbe), elfnote.MustParsePattern(javaProbe))
+	c.warm(t, p, parent, "main_loop")
+	known := c.warm(t, p, child, "mainLoop")
+	p.hit(t, 250)
+	stats := c.finish(t)
+	c.check(t, parent, known, 1000, pythonWant)
+	c.check(t, child, known, 1000, javaWant)
+	qt.Check(t, qt.Equals(stats.NoHit+stats.Lost, 0))
+}
+
+// TestContainer states the same of a process with namespaces of its own, whose
+// program is in a file system that no other process sees.
+func TestContainer(t *testing.T) {
+	command := python(t)
+	p := run(t, testneeds.Tool(t, "unshare", "util-linux"), "--mount", "--pid", "--cgroup", "--ipc",
+		"--uts", "--net", "--fork", "sh", "-c", "mount -t tmpfs none /mnt && cp "+command[0]+
+			" /mnt/python3.11 && exec /mnt/python3.11 "+command[1])
+	p.hit(t, 1)
+	pid := child(t, p.Process.Pid)
+	c := start(t, &Options{Watch: only(pid)}, elfnote.MustParsePattern(pythonProbe))
+	known := c.warm(t, p, pid, "main_loop")
+	p.hit(t, 250)
+	c.finish(t)
+	c.check(t, pid, known, 1000, pythonWant)
+}
+
+// TestShort states that each hit of processes that live for a few milliseconds
+// has a stack, or is counted as without one, where their program is known.
+func TestShort(t *testing.T) {
+	command := python(t)
+	program, err := os.ReadFile(command[0])
+	qt.Assert(t, qt.IsNil(err))
+	command[0] = filepath.Join(t.TempDir(), "python3.11") // what no other process runs
+	qt.Assert(t, qt.IsNil(os.WriteFile(command[0], program, 0o755)))
+
+	known := run(t, command...)
+	known.hit(t, 0)
+	c := start(t, &Options{Session: trace.SessionOptions{Filter: "arg0 == 0"}, // none at their ends
+		Watch: usdt.WatchOptions{Filter: func(p proc.Process) bool {
+			name, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+			return name == command[0]
+		}},
+	}, elfnote.MustParsePattern(pythonProbe))
+	c.warm(t, known, known.Process.Pid, "main_loop")
+	var hits uint64
+	for range 10 {
+		p := run(t, command...)
+		p.hit(t, 25)
+		hits += p.end(t)
 	}
+	stats := c.finish(t)
+	named := 0
+	for _, s := range c.samples {
+		if slices.ContainsFunc(s.Frames,
+			func(f stack.Frame) bool { return f.Function == "deep_collect" }) {
+			named++
+		}
+	}
+	t.Logf("%d of %d have names, %+v", named, hits, stats)
+	qt.Check(t, qt.Equals(stats.Matched+stats.NoStack, hits+known.hits))
+	qt.Check(t, qt.Equals(stats.NoHit+stats.Lost, 0))
+}
+
+// child returns the only child of a process.
+func child(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	qt.Assert(t, qt.IsNil(err))
+	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	qt.Assert(t, qt.IsNil(err))
+	return child
 }
