@@ -73,7 +73,7 @@ func (p *target) hit(t *testing.T, n int) {
 	qt.Assert(t, qt.Equals(line, "done\n"))
 }
 
-// end ends the program, and returns how often it says that the probe was passed.
+// end ends the program, and returns how often it says that it was hit.
 func (p *target) end(t *testing.T) (hits uint64) {
 	t.Helper()
 	p.in.Close()
@@ -94,13 +94,22 @@ type collected struct {
 
 func start(t *testing.T, opts *Options, patterns ...elfnote.Pattern) *collected {
 	t.Helper()
+	return startWith(t, "", opts, patterns...)
+}
+
+func startWith(
+	t *testing.T, otlp string, opts *Options, patterns ...elfnote.Pattern,
+) *collected {
+	t.Helper()
 	c := &collected{ended: make(chan error, 1)}
 	var err error
-	c.Profiler, err = Start(t.Context(), USDT(opts, patterns...), &StartOptions{Handler: func(s *Sample) {
+	handle := func(s *Sample) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.samples = append(c.samples, s)
-	}})
+	}
+	c.Profiler, err = Start(t.Context(), USDT(opts, patterns...),
+		&StartOptions{Handler: handle, OTLP: otlp})
 	qt.Assert(t, qt.IsNil(err))
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
@@ -130,8 +139,8 @@ func (c *collected) warm(t *testing.T, p *target, pid int, outer string) time.Du
 	return time.Duration(now.Nano())
 }
 
-// stacks returns the functions of a process's samples since a time, the innermost
-// first.
+// stacks returns the functions of a process's samples since a time, the
+// innermost first.
 func (c *collected) stacks(pid int, since time.Duration) (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,8 +41,8 @@ type Profiler struct {
 	stop   context.CancelFunc
 
 	opts    StartOptions
-	otlp    reporter.Reporter // nil if there is none
-	current *trace.Event      // of the trace that is handled
+	otlp    *sender      // nil if there is none
+	current *trace.Event // of the trace that is handled
 
 	mu    sync.Mutex
 	files map[libpf.FrameMappingFile]*symbols
@@ -62,7 +62,8 @@ type StartOptions struct {
 	// Handler, if set, is called by Run for each stack.
 	Handler func(*Sample)
 	// OTLP, if set, is the address of a Collector, HOST:PORT, that gets the
-	// stacks as OTLP profiles by gRPC without TLS, every five seconds.
+	// stacks as OTLP profiles by gRPC without TLS, every few seconds. Native
+	// functions are addresses there, with the build ID of their file.
 	OTLP string
 }
 
@@ -79,8 +80,8 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 	}()
 	metrics.Start(noop.Meter{}) // of the tracer itself, which otherwise logs each
 	if opts.OTLP != "" {
-		if err := p.sendTo(ctx, opts.OTLP); err != nil {
-			return nil, fmt.Errorf("sending to %s: %w", opts.OTLP, err)
+		if p.otlp, err = sendTo(ctx, opts.OTLP); err != nil {
+			return nil, err
 		}
 	}
 	intervals := often{times.New(time.Second, 5*time.Second, time.Minute)}
@@ -106,24 +107,9 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 	return p, nil
 }
 
-// sendTo makes the reporter of the profiler send to a Collector.
-func (p *Profiler) sendTo(ctx context.Context, address string) error {
-	otlp, err := reporter.NewOTLP(&reporter.Config{Name: "usdtprofile", CollAgentAddr: address,
-		DisableTLS: true, MaxRPCMsgSize: 32 << 20, MaxGRPCRetries: 5,
-		GRPCOperationTimeout: 5 * time.Second, GRPCStartupBackoffTime: time.Second,
-		GRPCConnectionTimeout: 3 * time.Second, ReportInterval: 5 * time.Second, SamplesPerSecond: 1})
-	if err != nil {
-		return err
-	}
-	if err := otlp.Start(ctx); err != nil {
-		return err
-	}
-	p.otlp = otlp
-	return nil
-}
-
 // Run handles stacks until the context ends. Then it detaches the Probe and
-// handles what has been sent before.
+// handles what has been sent before. The error says, too, what a Collector did
+// not get.
 func (p *Profiler) Run(ctx context.Context) error {
 	done, detached := ctx.Done(), make(chan error, 1)
 	var rest <-chan time.Time
@@ -140,6 +126,9 @@ func (p *Profiler) Run(ctx context.Context) error {
 		case err = <-detached:
 			rest = time.After(drained)
 		case <-rest:
+			if p.otlp != nil {
+				err = errors.Join(err, p.otlp.finish())
+			}
 			return err
 		}
 	}
@@ -158,7 +147,7 @@ func (p *Profiler) handle(t *libpf.EbpfTrace) {
 func (p *Profiler) Close() error {
 	err := p.probe.Close()
 	if p.otlp != nil {
-		p.otlp.Stop()
+		err = errors.Join(err, p.otlp.close())
 	}
 	p.stop()
 	if p.tracer != nil {
@@ -179,7 +168,7 @@ func (p *Profiler) ReportTraceEvent(t *libpf.Trace, meta *samples.TraceEventMeta
 		return nil
 	}
 	if p.otlp != nil {
-		if err := p.otlp.ReportTraceEvent(t, meta); err != nil {
+		if err := p.otlp.report(t, meta); err != nil {
 			return err
 		}
 	}

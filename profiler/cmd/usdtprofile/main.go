@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"go.opentelemetry.io/ebpf-profiler/log"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
@@ -75,6 +78,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "usdtprofile: %v (usdtprofile -h shows how to use it)\n", err)
 		os.Exit(2)
 	}
+	log.SetLevel(slog.LevelWarn)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o, os.Stderr); err != nil {

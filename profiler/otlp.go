@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package profiler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/reporter"
+	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+)
+
+const (
+	// sendInterval is how often stacks are sent.
+	sendInterval = 2 * time.Second
+	// sendTimeout bounds the time that sending takes, each time and at the end.
+	sendTimeout = 5 * time.Second
+)
+
+// sender sends stacks to a Collector. The profiler's own reporter makes profiles
+// of them; it does not send the last ones, nor say what it could not send.
+type sender struct {
+	*reporter.CollectorReporter
+	address string
+	conn    *grpc.ClientConn
+	client  pprofileotlp.GRPCClient
+
+	mu      sync.Mutex
+	done    *sync.Cond
+	waiting int // stacks that were not sent yet
+	lost    int // that the Collector did not take
+	err     error
+}
+
+func sendTo(ctx context.Context, address string) (*sender, error) {
+	conn, err := grpc.NewClient(address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("sending to %s: %w", address, err)
+	}
+	s := &sender{address: address, conn: conn, client: pprofileotlp.NewGRPCClient(conn)}
+	s.done = sync.NewCond(&s.mu)
+	asking, stop := context.WithTimeout(ctx, sendTimeout)
+	defer stop()
+	_, err = s.client.Export(asking, pprofileotlp.NewExportRequest()) // of nothing: does it take them?
+	if err == nil {
+		s.CollectorReporter, err = reporter.NewCollector(&reporter.Config{Name: "usdtprofile",
+			ReportInterval: sendInterval, SamplesPerSecond: 1}, s)
+	}
+	if err == nil {
+		err = s.Start(ctx)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("sending to %s: %w", address, err)
+	}
+	return s, nil
+}
+
+func (s *sender) report(t *libpf.Trace, meta *samples.TraceEventMeta) error {
+	s.mu.Lock()
+	s.waiting++
+	s.mu.Unlock()
+	return s.ReportTraceEvent(t, meta)
+}
+
+// Capabilities says that profiles are not changed.
+func (s *sender) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
+
+// ConsumeProfiles sends profiles. The reporter calls it.
+func (s *sender) ConsumeProfiles(ctx context.Context, profiles pprofile.Profiles) error {
+	count := stacksOf(profiles) // the request takes the profiles
+	ctx, stop := context.WithTimeout(ctx, sendTimeout)
+	defer stop()
+	answer, err := s.client.Export(ctx, pprofileotlp.NewExportRequestFromProfiles(profiles),
+		grpc.UseCompressor(gzip.Name))
+	refused := 0
+	if err != nil {
+		refused = count
+	} else if part := answer.PartialSuccess(); part.RejectedProfiles() > 0 {
+		refused, err = count, errors.New(part.ErrorMessage())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting -= count; refused > 0 {
+		s.lost += refused
+		s.err = err
+	}
+	s.done.Broadcast()
+	return nil
+}
+
+// stacksOf returns how many stacks are in profiles: each has a time.
+func stacksOf(profiles pprofile.Profiles) (n int) {
+	for _, resource := range profiles.ResourceProfiles().All() {
+		for _, scope := range resource.ScopeProfiles().All() {
+			for _, profile := range scope.Profiles().All() {
+				for _, sample := range profile.Samples().All() {
+					n += sample.TimestampsUnixNano().Len()
+				}
+			}
+		}
+	}
+	return n
+}
+
+// finish waits until all has been sent.
+func (s *sender) finish() error {
+	late := false
+	timer := time.AfterFunc(sendInterval+2*sendTimeout, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		late = true
+		s.done.Broadcast()
+	})
+	defer timer.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.waiting > 0 && !late {
+		s.done.Wait()
+	}
+	if s.lost+s.waiting > 0 {
+		return fmt.Errorf("%d stacks were not sent to %s: %w", s.lost+s.waiting, s.address,
+			cmp.Or(s.err, context.DeadlineExceeded))
+	}
+	return nil
+}
+
+func (s *sender) close() error {
+	s.Stop()
+	return s.conn.Close()
+}
