@@ -71,9 +71,10 @@ type Call struct {
 	Pairs [][2]string
 	// Failed are probes that end it, too, where it fails.
 	Failed []CallProbe
-	// Attempts are probes that are passed before a call. It can fail before it
-	// starts: then it has started there. What passes such a probe and does not
-	// fail is no call. An attempt ends where the probe is passed again.
+	// Attempts are probes that are passed before a call. It can fail, or
+	// hang, before it starts: then it has started there. What passes such a
+	// probe and does not fail is no call. An attempt ends where the probe is
+	// passed again.
 	Attempts []CallProbe
 }
 

@@ -4,13 +4,16 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -136,6 +139,53 @@ func TestStatementsThatAreSpecial(t *testing.T) {
 			qt.Check(t, qt.Equals(summary.Lost+summary.Replaced+summary.Unfinished+summary.Unmatched, 0))
 		})
 	}
+}
+
+// What hangs is open: also where the server waits for a lock before it executes
+// a statement of the extended protocol. What other processes do for a statement
+// is part of it.
+func TestStatementsThatHang(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	server.Query("CREATE TABLE t (a int)")
+	script := filepath.Join(t.TempDir(), "script")
+	const waits = "UPDATE t SET a = a + 1;"
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(waits+"\n"), 0o644)))
+	bin := filepath.Dir(server.File)
+	as := []string{"-h", server.SocketDir, "-U", "gousdt"}
+	background := func(program string, arguments ...string) io.WriteCloser {
+		cmd := exec.Command(filepath.Join(bin, program), append(as, arguments...)...)
+		stdin, err := cmd.StdinPipe()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		t.Cleanup(func() { stdin.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return stdin
+	}
+	active := func(n int) {
+		testneeds.Await(t, 10*time.Second, "statements that hang", func() bool {
+			return server.Query("SELECT count(*) FROM pg_stat_activity WHERE state = 'active' "+
+				"AND pid <> pg_backend_pid()") == strconv.Itoa(n)
+		})
+	}
+	r := watching(t, "--json", "--slow", "0", server.File, "postgresql:statement")
+	lock := background("psql", "-q", "-d", "postgres")
+	_, err := io.WriteString(lock, "BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE;\n")
+	qt.Assert(t, qt.IsNil(err))
+	testneeds.Await(t, 10*time.Second, "the lock", func() bool {
+		return server.Query("SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass") == "1"
+	})
+	background("pgbench", "-n", "-M", "prepared", "-c", "2", "-j", "2", "-t", "1", "-f", script, "postgres")
+	active(2)
+	const parallel = "SELECT pg_sleep(600)"
+	background("psql", "-d", "postgres", "-c", "SET force_parallel_mode = on", "-c", parallel)
+	active(4) // the statement, and the process that sleeps for it
+
+	var open []string
+	for _, call := range r.interrupt().objects("open_call") {
+		open = append(open, call.startText(t))
+	}
+	slices.Sort(open)
+	qt.Check(t, qt.DeepEquals(open, []string{parallel, waits, waits}))
 }
 
 // startText returns the text that a call has started with.

@@ -23,14 +23,15 @@ provider postgresql {
 	 * aborted, but not where ROLLBACK aborts it. An error that aborts no
 	 * transaction, but a part of it or nothing at all, is seen when the process
 	 * says what it does next. It also says so before it parses or binds a
-	 * statement of the extended protocol, which can fail there.
+	 * statement of the extended protocol, which can fail there, and wait for a
+	 * lock. Workers of a parallel statement say so too: it is not theirs.
 	 */
 	call statement(const char *query = global.debug_query_string) {
 		query__start .. query__done;
 		query__execute__start .. query__execute__done;
 		failed transaction__abort if global.debug_query_string == 0;
 		failed statement__status;
-		attempt statement__status if global.debug_query_string != 0;
+		attempt statement__status if global.debug_query_string != 0 && global.ParallelWorkerNumber == 0xffffffff;
 	};
 
 	probe transaction__start(LocalTransactionId local_id);

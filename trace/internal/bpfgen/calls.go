@@ -342,7 +342,7 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 		slot := (pushed - 1 - n) % MaxCalls
 		call := stack[callsFirst+int(slot)*callSize:]
 		word := order.Uint64(call[callWord:])
-		if l.Fails && n == 0 && word&(1<<FlagFailed) != 0 || l.Outermost && word&(1<<flagAttempt) != 0 {
+		if l.Fails && n == 0 && word&(1<<FlagFailed) != 0 {
 			continue
 		}
 		calls = append(calls, OpenCall{
