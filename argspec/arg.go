@@ -51,30 +51,6 @@ func (k Kind) String() string {
 	return "unavailable"
 }
 
-// Extension says which bits of an index register count.
-type Extension uint8
-
-const (
-	// NoExtension: all bits of the register count.
-	NoExtension Extension = iota
-	// ZeroExtend32: the low 32 bits count, as an unsigned number (uxtw of
-	// arm64).
-	ZeroExtend32
-	// SignExtend32: the low 32 bits count, as a signed number (sxtw of arm64).
-	SignExtend32
-)
-
-// String returns "", "uxtw" or "sxtw".
-func (e Extension) String() string {
-	switch e {
-	case ZeroExtend32:
-		return "uxtw"
-	case SignExtend32:
-		return "sxtw"
-	}
-	return ""
-}
-
 // Arg is one argument of a probe site: its size, its sign, and where its value
 // is when the site is hit.
 type Arg struct {
@@ -126,57 +102,21 @@ type Arg struct {
 	// without an Index.
 	Scale uint8
 
-	// IndexExtension is applied to Index before it is scaled. It is
-	// NoExtension without an Index.
-	IndexExtension Extension
+	// IndexSize is the number of low bytes of Index that count, before it is
+	// scaled: 4 as an unsigned number (uxtw of arm64), -4 as a signed one
+	// (sxtw), 0 for all.
+	IndexSize int8
 
 	// Address32 reports whether the address is cut to its low 32 bits. It is in
 	// 32-bit programs, and where an x86-64 program uses 32-bit registers in an
 	// address.
 	Address32 bool
 
-	// relative is behind Relative.
-	relative bool
-
 	// Err says why there is no value to fetch, for kinds Unavailable and Bytes.
-	// Its text ends with Raw in parentheses. It wraps the error of
-	// File.Symbol or File.PLTGOT where that is the cause. In JSON it is its
-	// text.
+	// Its text ends with Raw in parentheses. It wraps the error of finding the
+	// symbol where that is the cause. In JSON it is its text.
 	Err error
 }
-
-// ReadableOn reports whether a BPF program on a kernel of the given machine can
-// read a value: whether Err is nil, and that kernel runs programs of the
-// argument's machine. x86-64 runs those of i386, arm64 those of arm.
-func (a *Arg) ReadableOn(kernel elf.Machine) bool {
-	if a.Kind == Unavailable || a.Kind == Bytes {
-		return false
-	}
-	// All registers are of one machine, so that one of them is enough.
-	r := &a.Register
-	if a.Kind != InRegister {
-		if r = &a.Base; r.IsZero() {
-			r = &a.Index
-		}
-	}
-	_, ok := r.Slot(kernel)
-	return ok || r.IsZero()
-}
-
-// AddressableOn reports whether a BPF program on a kernel of the given machine
-// can read the memory of an argument of kind Bytes.
-func (a *Arg) AddressableOn(kernel elf.Machine) bool {
-	saved := func(r Register) bool {
-		_, ok := r.Slot(kernel)
-		return ok || r.IsZero()
-	}
-	return a.Kind == Bytes && saved(a.Base) && saved(a.Index)
-}
-
-// Relative reports whether Displacement depends on the location, because the
-// operand names a symbol relative to the instruction pointer. All other
-// arguments decode the same at every site of their file.
-func (a Arg) Relative() bool { return a.relative }
 
 // String describes the argument: "4 signed @ [rbp-20]", "8 float @ [rsp+8]",
 // "8 unsigned @ [x2+sxtw(w9)*4]", "4 signed @ 17", "1 unsigned @ ah", "8 signed
@@ -186,12 +126,12 @@ func (a Arg) String() string {
 	if a.Kind == Unavailable {
 		return a.place()
 	}
-	return a.Type() + " @ " + a.place()
+	return a.format() + " @ " + a.place()
 }
 
-// Type returns the size in bytes and how to interpret the value: "4 signed", "8
-// float", "1 unsigned", "12 bytes".
-func (a Arg) Type() string {
+// format returns the size in bytes and how to interpret the value: "4 signed",
+// "8 float", "1 unsigned", "12 bytes".
+func (a Arg) format() string {
 	size := strconv.Itoa(a.Size)
 	switch {
 	case a.Kind == Bytes:
@@ -216,7 +156,7 @@ func (a Arg) place() string {
 		}
 		return strconv.FormatUint(a.Constant, 10)
 	case InRegister:
-		if !a.High.IsZero() {
+		if !a.High.isZero() {
 			return a.High.Name + ":" + a.Register.Name
 		}
 		return a.Register.Name
@@ -234,20 +174,20 @@ func (a Arg) place() string {
 }
 
 func (a Arg) appendAddress(b []byte) []byte {
-	if !a.Base.IsZero() {
+	if !a.Base.isZero() {
 		b = append(b, a.Base.Name...)
 	}
-	if !a.Index.IsZero() {
-		if !a.Base.IsZero() {
+	if !a.Index.isZero() {
+		if !a.Base.isZero() {
 			b = append(b, '+')
 		}
-		if a.IndexExtension == NoExtension {
+		switch a.IndexSize {
+		case 4:
+			b = append(append(append(b, "uxtw("...), a.Index.Name...), ')')
+		case -4:
+			b = append(append(append(b, "sxtw("...), a.Index.Name...), ')')
+		default:
 			b = append(b, a.Index.Name...)
-		} else {
-			b = append(b, a.IndexExtension.String()...)
-			b = append(b, '(')
-			b = append(b, a.Index.Name...)
-			b = append(b, ')')
 		}
 		if a.Scale != 1 {
 			b = append(b, '*')
@@ -255,7 +195,7 @@ func (a Arg) appendAddress(b []byte) []byte {
 		}
 	}
 	switch {
-	case a.Base.IsZero() && a.Index.IsZero():
+	case a.Base.isZero() && a.Index.isZero():
 		address := uint64(a.Displacement)
 		if a.Address32 {
 			address = uint64(uint32(address))
@@ -272,8 +212,8 @@ func (a Arg) appendAddress(b []byte) []byte {
 }
 
 // Register is a register of the traced program that the kernel saves in struct
-// pt_regs. Registers can be compared by ==. The zero Register stands for no
-// register.
+// pt_regs. Registers can be compared by ==. The zero Register, which has no
+// name, stands for no register.
 type Register struct {
 	// Name is the register's name in the string, without sigils and in lower
 	// case: "eax", "r14", "x3". A bare number gets the machine's letter: "r9"
@@ -291,8 +231,8 @@ type Register struct {
 	machine elf.Machine
 }
 
-// IsZero reports whether r is the zero Register, which stands for no register.
-func (r Register) IsZero() bool { return r.machine == elf.EM_NONE }
+// isZero reports whether r is the zero Register.
+func (r Register) isZero() bool { return r.machine == elf.EM_NONE }
 
 // Slot returns where a kernel of the given machine saves the register in the
 // struct pt_regs that is the context of a uprobe's BPF program: the index of an

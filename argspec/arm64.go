@@ -46,13 +46,13 @@ func (p *parser) arm64Memory() error {
 		return unavailable(errRegister, "address of "+quote(name))
 	}
 	var index Register
-	var extension Extension
+	var indexSize int8
 	var displacement value
 	scale := uint8(1)
 	if p.accept(',') {
 		p.skipBlanks()
 		if isLetter(p.peek()) {
-			index, extension, scale, err = p.arm64Index()
+			index, indexSize, scale, err = p.arm64Index()
 		} else {
 			displacement, err = p.arm64Displacement()
 		}
@@ -63,7 +63,7 @@ func (p *parser) arm64Memory() error {
 	if !p.accept(']') {
 		return p.malformed()
 	}
-	p.arg.IndexExtension = extension
+	p.arg.IndexSize = indexSize
 	return p.address(base, index, scale, displacement)
 }
 
@@ -88,7 +88,7 @@ func (p *parser) arm64Displacement() (value, error) {
 }
 
 // arm64Index parses R, or R and how it is extended and shifted.
-func (p *parser) arm64Index() (r Register, extension Extension, scale uint8, err error) {
+func (p *parser) arm64Index() (r Register, size int8, scale uint8, err error) {
 	if r, err = p.arm64Named(lower(p.word())); err != nil {
 		return Register{}, 0, 0, err
 	}
@@ -110,16 +110,16 @@ func (p *parser) arm64Index() (r Register, extension Extension, scale uint8, err
 	case "", "lsl", "uxtx", "sxtx":
 		// To extend 64 bits to 64 changes nothing.
 	case "uxtw":
-		extension, width = ZeroExtend32, 4
+		size, width = 4, 4
 	case "sxtw":
-		extension, width = SignExtend32, 4
+		size, width = -4, 4
 	default:
 		return Register{}, 0, 0, unavailable(errIndex, r.Name+" "+operation)
 	}
-	if r.size != width && !r.IsZero() || amount > 4 {
+	if r.size != width && !r.isZero() || amount > 4 {
 		return Register{}, 0, 0, unavailable(errIndex, strings.TrimSpace(r.Name+" "+operation))
 	}
-	return r, extension, 1 << amount, nil
+	return r, size, 1 << amount, nil
 }
 
 // arm64Named returns the register of a name in lower case, the zero Register

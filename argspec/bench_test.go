@@ -24,20 +24,18 @@ func realX86Strings(b *testing.B) []string {
 // average, into memory of its own.
 func BenchmarkDecode(b *testing.B) {
 	texts := realX86Strings(b)
-	decoder := NewDecoder(&x86)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		decoder.Decode(0x1000, texts[i%len(texts)])
+		Decode(nil, &x86, 0x1000, texts[i%len(texts)])
 	}
 }
 
-// BenchmarkAppendDecode does the same into memory that is used again.
-func BenchmarkAppendDecode(b *testing.B) {
+// BenchmarkDecodeIntoSameMemory does the same into memory that is used again.
+func BenchmarkDecodeIntoSameMemory(b *testing.B) {
 	texts := realX86Strings(b)
-	decoder := NewDecoder(&x86)
 	var args []Arg
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		args = decoder.AppendDecode(args[:0], 0x1000, texts[i%len(texts)])
+		args = Decode(args[:0], &x86, 0x1000, texts[i%len(texts)])
 	}
 }

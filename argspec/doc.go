@@ -17,10 +17,9 @@
 //
 //	file, err := elfnote.Open(path)
 //	...
-//	decoder := argspec.NewDecoder(file)
 //	for site, err := range file.Sites() {
 //		...
-//		args := decoder.Decode(site.Location, site.Arguments)
+//		args := argspec.Decode(nil, file, site.Location, site.Arguments)
 //	}
 //
 // The file decides the machine, not the host: the files of any machine can be

@@ -12,19 +12,18 @@ import (
 )
 
 // The arguments of all probes of a file, of any machine.
-func ExampleNewDecoder() {
+func ExampleDecode() {
 	file, err := elfnote.Open("../elfnote/testdata/s390x.so")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer file.Close()
-	decoder := argspec.NewDecoder(file)
 	for site, err := range file.Sites() {
 		if err != nil {
 			continue // a malformed note hides no other
 		}
 		fmt.Println(site.Provider, site.Name)
-		for i, arg := range decoder.Decode(site.Location, site.Arguments) {
+		for i, arg := range argspec.Decode(nil, file, site.Location, site.Arguments) {
 			fmt.Println("   ", i, arg)
 		}
 	}
@@ -54,13 +53,12 @@ func ExampleArg() {
 		log.Fatal(err)
 	}
 	defer file.Close()
-	decoder := argspec.NewDecoder(file)
 	for site, err := range file.Sites() {
 		if err != nil {
 			log.Print(err) // one malformed note; the others follow
 			continue
 		}
-		for _, arg := range decoder.Decode(site.Location, site.Arguments) {
+		for _, arg := range argspec.Decode(nil, file, site.Location, site.Arguments) {
 			switch arg.Kind {
 			case argspec.Constant:
 				fmt.Println(site.Name, arg.Constant)
@@ -79,20 +77,19 @@ func ExampleArg() {
 
 // A stripped library lacks the symbols that its arguments name. They are in its
 // separate debug file, which need not be named if it is installed.
-func ExampleDecoder_Decode() {
+func ExampleDecode_debugFile() {
 	file, err := elfnote.Open("../cmd/usdtlist/testdata/shop-amd64")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer file.Close()
 	const arguments = "-8@stock_of_apples(%rip) -8@(%rax,%rdx,8)"
-	decoder := argspec.NewDecoder(file)
-	fmt.Println(decoder.Decode(0x1f8, arguments)[0])
+	fmt.Println(argspec.Decode(nil, file, 0x1f8, arguments)[0])
 
 	if err := file.UseDebugFile("../cmd/usdtlist/testdata/shop-amd64.debug"); err != nil {
 		log.Fatal(err)
 	}
-	for _, arg := range decoder.Decode(0x1f8, arguments) {
+	for _, arg := range argspec.Decode(nil, file, 0x1f8, arguments) {
 		fmt.Println(arg)
 	}
 	// Output:

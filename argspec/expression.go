@@ -318,7 +318,7 @@ func (p *parser) threadLocalMemory(tp Register) error {
 		return p.malformed()
 	case v.addresses != 1:
 		return unavailable(errSyntax, "a symbol is missing")
-	case !p.target.file.IsProgram():
+	case !p.target.symbols.IsProgram():
 		return unavailable(errThreadLocal, "of a library")
 	}
 	p.memory(tp, Register{}, 1, v.number)
@@ -329,7 +329,6 @@ func (p *parser) threadLocalMemory(tp Register) error {
 // the instruction pointer, which holds the site's address at a hit.
 func (p *parser) relativeMemory(ip Register, address value) {
 	p.memory(ip, Register{}, 1, address.number-p.location)
-	p.arg.relative = true
 }
 
 // absolute returns the number of a value that stands alone, without a register
@@ -407,7 +406,7 @@ func (p *parser) inGOT(name string) (value, error) {
 	if err != nil {
 		return value{}, err
 	}
-	if isReplaceable(symbol) && !p.target.file.IsProgram() {
+	if isReplaceable(symbol) && !p.target.symbols.IsProgram() {
 		return value{}, unavailable(errReplaceable, name)
 	}
 	v, err := p.valueOf(symbol, name)
@@ -428,7 +427,7 @@ func (p *parser) fromPLTGOT(name string) (value, error) {
 	if err != nil {
 		return value{}, err
 	}
-	table, err := p.target.file.PLTGOT()
+	table, err := p.target.symbols.PLTGOT()
 	if err != nil {
 		return value{}, &unavailableError{reason: errSymbol, cause: err}
 	}
@@ -438,12 +437,12 @@ func (p *parser) fromPLTGOT(name string) (value, error) {
 // lookup asks the file for a symbol.
 func (p *parser) lookup(name string) (elf.Symbol, error) {
 	switch {
-	case p.target.file == nil:
+	case p.target.symbols == nil:
 		return elf.Symbol{}, unavailable(errNoSymbols, name)
 	case p.target.kind == elf.ET_REL:
 		return elf.Symbol{}, unavailable(errNotLinked, name)
 	}
-	symbol, err := p.target.file.Symbol(name)
+	symbol, err := p.target.symbols.Symbol(name)
 	if err != nil {
 		return elf.Symbol{}, &unavailableError{reason: errSymbol, cause: err}
 	}

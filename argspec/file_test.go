@@ -6,6 +6,8 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 var errNoSuchSymbol = errors.New("no such symbol")
@@ -33,6 +35,8 @@ func (f *testFile) Header() elf.FileHeader {
 	return header
 }
 
+func (f *testFile) Symbols() elffile.Symbols { return f }
+
 func (f *testFile) IsProgram() bool { return !f.isLibrary }
 
 func (f *testFile) Symbol(name string) (elf.Symbol, error) {
@@ -51,7 +55,7 @@ func (f *testFile) PLTGOT() (uint64, error) {
 
 // decode decodes a string of the file.
 func (f testFile) decode(location uint64, text string) []Arg {
-	return NewDecoder(&f).Decode(location, text)
+	return Decode(nil, &f, location, text)
 }
 
 // newSymbol returns a symbol that other files may replace.

@@ -76,7 +76,7 @@ func (p *parser) operand(sized bool) error {
 		a.Constant = extend(a.Constant, a.Size, a.Signed)
 	case InRegister:
 		if a.Size > p.machine.register {
-			if a.High = p.high(a.Register); a.High.IsZero() {
+			if a.High = p.high(a.Register); a.High.isZero() {
 				return unavailable(errRegisterPair, a.Register.Name)
 			}
 			if p.target.bigEndian {
@@ -110,7 +110,7 @@ func (p *parser) constant(value uint64) {
 // register makes the argument the value of a register. The zero Register stands
 // for the ones that always read as 0.
 func (p *parser) register(r Register) {
-	if r.IsZero() {
+	if r.isZero() {
 		p.constant(0)
 		return
 	}
@@ -123,15 +123,15 @@ func (p *parser) register(r Register) {
 func (p *parser) memory(base, index Register, scale uint8, displacement uint64) {
 	a := p.arg
 	a.Kind = Memory
-	if index.IsZero() {
-		scale, a.IndexExtension = 1, NoExtension
-	} else if base.IsZero() && scale == 1 {
+	if index.isZero() {
+		scale, a.IndexSize = 1, 0
+	} else if base.isZero() && scale == 1 {
 		base, index = index, base
 	}
 	a.Base, a.Index, a.Scale = base, index, scale
 	a.Displacement = int64(displacement)
 	a.Address32 = p.machine.address32 || base.size == 4 ||
-		index.size == 4 && a.IndexExtension == NoExtension
+		index.size == 4 && a.IndexSize == 0
 	if a.Address32 {
 		// The low half is all that counts: -4 and 0xfffffffc are one.
 		a.Displacement = int64(int32(displacement))

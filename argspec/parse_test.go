@@ -174,8 +174,6 @@ func TestRelativeArgumentsDifferBySite(t *testing.T) {
 	there := program.decode(0x1010, "8@x+8(%rip) 8@8(%rip)")
 	qt.Check(t, qt.Equals(here[0].Displacement, 0x3008))
 	qt.Check(t, qt.Equals(there[0].Displacement, 0x2ff8))
-	qt.Check(t, qt.IsTrue(here[0].Relative()))
-	qt.Check(t, qt.IsFalse(here[1].Relative()))
 	qt.Check(t, qt.Equals(here[1], there[1]))
 	// Addresses below the site, and sums that wrap, are no special case.
 	program.symbol = everySymbol(0)
@@ -211,15 +209,14 @@ func TestTooManyArgumentsAreOneMore(t *testing.T) {
 	checkInvariants(t, text, args)
 }
 
-func TestAppendDecodeReusesMemory(t *testing.T) {
+func TestDecodeReusesMemory(t *testing.T) {
 	args := Parse(elf.EM_X86_64, "8@%rax 8@gone(%rip)")
 	before := &args[0]
-	decoder := NewDecoder(&x86)
-	args = decoder.AppendDecode(args[:0], 0, "-4@%ebx")
+	args = Decode(args[:0], &x86, 0, "-4@%ebx")
 	qt.Assert(t, qt.HasLen(args, 1))
 	qt.Assert(t, qt.Equals(&args[0], before))
 	qt.Assert(t, qt.Equals(args[0], Parse(elf.EM_X86_64, "-4@%ebx")[0]))
-	args = decoder.AppendDecode(args, 0, "8@%rcx")
+	args = Decode(args, &x86, 0, "8@%rcx")
 	qt.Assert(t, qt.Equals(args[1].Register.Name, "rcx"))
 }
 
@@ -227,9 +224,8 @@ func TestParsingAllocatesNothingButItsResult(t *testing.T) {
 	args := make([]Arg, 0, 12)
 	program := x86
 	program.symbol = everySymbol(0x4000)
-	decoder := NewDecoder(&program)
 	allocations := testing.AllocsPerRun(100, func() {
-		args = decoder.AppendDecode(args[:0], 0x1000,
+		args = Decode(args[:0], &program, 0x1000,
 			"8@%rax -4@-20(%rbp) 8@(%rax,%rcx,8) 8@x+8(%rip) -4@$5 1@%ah")
 	})
 	qt.Assert(t, qt.Equals(allocations, 0))

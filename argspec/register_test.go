@@ -46,7 +46,6 @@ func TestSlotsDependOnTheKernel(t *testing.T) {
 			slot = none
 		}
 		qt.Check(t, qt.Equals(slot, test.want), qt.Commentf("%+v", test))
-		qt.Check(t, qt.Equals(args[0].ReadableOn(test.kernel), ok))
 	}
 }
 
@@ -55,25 +54,6 @@ func TestTheZeroRegisterHasNoSlot(t *testing.T) {
 		_, ok := Register{}.Slot(kernel)
 		qt.Check(t, qt.IsFalse(ok))
 	}
-	qt.Check(t, qt.IsTrue(Register{}.IsZero()))
-	qt.Check(t, qt.IsFalse(Parse(elf.EM_X86_64, "%r15")[0].Register.IsZero()))
-}
-
-func TestReadableOn(t *testing.T) {
-	for _, test := range []struct {
-		text           string
-		onX86, onOther bool
-	}{
-		{"8@%rax", true, false},
-		{"8@(,%rcx,8)", true, false},
-		{"8@$5", true, true}, // needs no register
-		{"8@%xmm0", false, false},
-		{"12@(%rax)", false, false},
-	} {
-		arg := Parse(elf.EM_X86_64, test.text)[0]
-		qt.Check(t, qt.Equals(arg.ReadableOn(elf.EM_X86_64), test.onX86),
-			qt.Commentf("%s", test.text))
-		qt.Check(t, qt.Equals(arg.ReadableOn(elf.EM_S390), test.onOther),
-			qt.Commentf("%s", test.text))
-	}
+	qt.Check(t, qt.IsTrue(Register{}.isZero()))
+	qt.Check(t, qt.IsFalse(Parse(elf.EM_X86_64, "%r15")[0].Register.isZero()))
 }

@@ -16,11 +16,15 @@ import (
 
 // decodeVector decodes the string of a vector.
 func decodeVector(v *testprog.Vector) []Arg {
-	decoder := NewDecoder(v.File)
+	return decodeVectorAt(v, v.Location)
+}
+
+func decodeVectorAt(v *testprog.Vector, location uint64) []Arg {
+	target := newTarget(v.File)
 	if v.NoSymbols {
-		decoder.target.file = nil
+		target.symbols = nil
 	}
-	return decoder.Decode(v.Location, v.Text)
+	return target.decode(nil, location, v.Text)
 }
 
 // reasonWords are the words that the vectors have for the reasons.
@@ -53,18 +57,19 @@ func loadVectors(tb testing.TB) []testprog.Vector {
 }
 
 // vectorText writes arguments as the vectors have them.
-func vectorText(args []Arg, kernel elf.Machine) string {
+func vectorText(args, elsewhere []Arg, kernel elf.Machine) string {
 	if len(args) == 0 {
 		return "none"
 	}
 	var results []string
-	for _, a := range args {
-		results = append(results, a.Type()+vectorPlace(a, kernel))
+	for i, a := range args {
+		results = append(results,
+			a.format()+vectorPlace(a, a.Displacement != elsewhere[i].Displacement, kernel))
 	}
 	return strings.Join(results, " ; ")
 }
 
-func vectorPlace(a Arg, kernel elf.Machine) string {
+func vectorPlace(a Arg, relative bool, kernel elf.Machine) string {
 	register := func(r Register) string {
 		slot, ok := r.Slot(kernel)
 		if !ok {
@@ -80,7 +85,7 @@ func vectorPlace(a Arg, kernel elf.Machine) string {
 		if a.Register.Shift != 0 {
 			text += fmt.Sprintf(" shift %d", a.Register.Shift)
 		}
-		if !a.High.IsZero() {
+		if !a.High.isZero() {
 			text += " high " + register(a.High)
 		}
 		return text
@@ -89,20 +94,20 @@ func vectorPlace(a Arg, kernel elf.Machine) string {
 		if a.Kind != Bytes {
 			text = " " + a.Kind.String()
 		}
-		if !a.Base.IsZero() {
+		if !a.Base.isZero() {
 			text += " base " + register(a.Base)
 		}
-		if !a.Index.IsZero() {
+		if !a.Index.isZero() {
 			text += " index " + register(a.Index)
-			if a.IndexExtension != NoExtension {
-				text += " " + a.IndexExtension.String()
+			if a.IndexSize != 0 {
+				text += map[int8]string{4: " uxtw", -4: " sxtw"}[a.IndexSize]
 			}
 		}
 		if a.Scale != 1 {
 			text += fmt.Sprintf(" scale %d", a.Scale)
 		}
 		text += fmt.Sprintf(" displacement %d", a.Displacement)
-		if a.Relative() {
+		if relative {
 			text += " relative"
 		}
 		if a.Address32 {
@@ -122,7 +127,7 @@ func TestParseDecodesTheConformanceVectors(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range loadVectors(t) {
 		args := decodeVector(&v)
-		if got := vectorText(args, v.Kernel); got != v.Expected {
+		if got := vectorText(args, decodeVectorAt(&v, v.Location+16), v.Kernel); got != v.Expected {
 			t.Errorf("%s: %q\n got: %s\nwant: %s", v.Place, v.Text, got, v.Expected)
 		}
 		checkInvariants(t, v.Text, args)
@@ -166,8 +171,8 @@ func checkArg(tb testing.TB, a Arg) {
 		if !ok || unavailable.raw != a.Raw || unavailable.reason == nil {
 			fail("bad error")
 		}
-		if !a.Register.IsZero() || !a.High.IsZero() || !a.Base.IsZero() || !a.Index.IsZero() ||
-			a.Scale != 0 || a.Displacement != 0 || a.Constant != 0 || a.Address32 || a.Relative() {
+		if !a.Register.isZero() || !a.High.isZero() || !a.Base.isZero() || !a.Index.isZero() ||
+			a.Scale != 0 || a.Displacement != 0 || a.Constant != 0 || a.Address32 {
 			fail("unavailable with remains")
 		}
 		return
@@ -180,18 +185,18 @@ func checkArg(tb testing.TB, a Arg) {
 		fail("size")
 	}
 	isMemory := a.Kind == Memory || a.Kind == Address || a.Kind == Bytes
-	if (a.Kind == InRegister) == a.Register.IsZero() {
+	if (a.Kind == InRegister) == a.Register.isZero() {
 		fail("register")
 	}
-	if !a.High.IsZero() && (a.Kind != InRegister || a.Size != 8 || a.Register.Shift != 0 ||
+	if !a.High.isZero() && (a.Kind != InRegister || a.Size != 8 || a.Register.Shift != 0 ||
 		a.High.slot == a.Register.slot) {
 		fail("two registers")
 	}
-	if !isMemory && (!a.Base.IsZero() || !a.Index.IsZero() || a.Scale != 0 || a.Displacement != 0 ||
+	if !isMemory && (!a.Base.isZero() || !a.Index.isZero() || a.Scale != 0 || a.Displacement != 0 ||
 		a.Address32) {
 		fail("address of what is not in memory")
 	}
-	if isMemory && (a.Scale == 0 || a.Scale&(a.Scale-1) != 0 || a.Index.IsZero() && a.Scale != 1) {
+	if isMemory && (a.Scale == 0 || a.Scale&(a.Scale-1) != 0 || a.Index.isZero() && a.Scale != 1) {
 		fail("scale")
 	}
 	if a.Kind == Constant && a.Constant != extend(a.Constant, a.Size, a.Signed) {
@@ -201,7 +206,7 @@ func checkArg(tb testing.TB, a Arg) {
 		fail("constant elsewhere")
 	}
 	for _, r := range []Register{a.Register, a.High, a.Base, a.Index} {
-		if !r.IsZero() && (r.Name == "" || r.slot > 40 || r.size == 0 || r.size > 8) {
+		if !r.isZero() && (r.Name == "" || r.slot > 40 || r.size == 0 || r.size > 8) {
 			fail("illegal register")
 		}
 	}

@@ -198,18 +198,18 @@ func (p *parser) x86Address(displacement value, base, index Register, scale uint
 	return p.address(base, index, scale, displacement)
 }
 
-func isX86IP(r Register) bool { return !r.IsZero() && r.slot == x86IP }
+func isX86IP(r Register) bool { return !r.isZero() && r.slot == x86IP }
 
 // isX86Address reports whether the two registers can make an address: both of
 // 64 or both of 32 bits, or one missing. (16-bit addresses do not exist in
 // 64-bit code, and compilers do not use them in other.)
 func isX86Address(base, index Register) bool {
-	if isX86IP(index) || isX86IP(base) && !index.IsZero() {
+	if isX86IP(index) || isX86IP(base) && !index.isZero() {
 		return false
 	}
 	width := max(base.size, index.size)
-	return (base.IsZero() || base.size == width) &&
-		(index.IsZero() || index.size == width) &&
+	return (base.isZero() || base.size == width) &&
+		(index.isZero() || index.size == width) &&
 		(width == 0 || width >= 4)
 }
 
@@ -257,8 +257,8 @@ func (p *parser) isIntel() bool {
 	}
 	// i386's AT&T syntax writes a variable of that name just so; in the Intel
 	// syntax no variable can have it.
-	if p.target.machine == elf.EM_386 && p.target.file != nil {
-		_, err := p.target.file.Symbol(word)
+	if p.target.machine == elf.EM_386 && p.target.symbols != nil {
+		_, err := p.target.symbols.Symbol(word)
 		return err != nil
 	}
 	return true
@@ -343,9 +343,9 @@ func parseIntel(p *parser) error {
 	switch {
 	case memory || brackets || sum.rest.addresses != 0:
 		return p.x86Address(sum.rest, sum.base, sum.index, sum.scale)
-	case !sum.index.IsZero() || !sum.base.IsZero() && sum.rest.number != 0:
+	case !sum.index.isZero() || !sum.base.isZero() && sum.rest.number != 0:
 		return p.malformed()
-	case !sum.base.IsZero():
+	case !sum.base.isZero():
 		p.register(sum.base)
 	default:
 		p.constant(sum.rest.number)
@@ -420,9 +420,9 @@ func (p *parser) intelTerm(sum *intelSum) error {
 		}
 	}
 	switch {
-	case scale == 0 && sum.base.IsZero():
+	case scale == 0 && sum.base.isZero():
 		sum.base = r
-	case sum.index.IsZero():
+	case sum.index.isZero():
 		sum.index = r
 		switch scale {
 		case 0:

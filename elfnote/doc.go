@@ -12,10 +12,9 @@
 //	defer file.Close()
 //	listing, err := file.Probes()
 //	if err != nil { ... }
-//	decoder := argspec.NewDecoder(file)
 //	for _, probe := range listing.Probes {
 //		for _, site := range probe.Sites {
-//			arguments := decoder.Decode(site.Location, site.Arguments)
+//			arguments := argspec.Decode(nil, file, site.Location, site.Arguments)
 //			fmt.Printf("%s:%s at %#x: %v\n", probe.Provider, probe.Name, site.Location, arguments)
 //		}
 //	}
@@ -56,7 +55,7 @@
 // Some arguments name symbols, as in "4@counter(%rip)". [File.Symbol] finds
 // them in the file, and where they were stripped from it in the separate debug
 // file that is installed, or that [File.UseDebugFile] names.
-// argspec.NewDecoder asks it.
+// argspec.Decode asks it.
 //
 // # What is read
 //

@@ -47,11 +47,11 @@ func ExampleFile_Probes() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	decoder := argspec.NewDecoder(file)
 	for _, probe := range listing.Probes {
 		fmt.Printf("%s:%s\n", probe.Provider, probe.Name)
 		for _, site := range probe.Sites {
-			fmt.Printf("  at %#x: %v\n", site.Offset, decoder.Decode(site.Location, site.Arguments))
+			args := argspec.Decode(nil, file, site.Location, site.Arguments)
+			fmt.Printf("  at %#x: %v\n", site.Offset, args)
 		}
 	}
 	for _, err := range listing.Malformed {

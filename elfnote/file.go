@@ -139,12 +139,6 @@ func (f *File) Header() elf.FileHeader {
 	return header
 }
 
-// IsProgram reports whether the file is a program and not a library: whether it
-// is an ET_EXEC, or an ET_DYN that is marked as position-independent
-// executable. The symbols of a library can be replaced by those of another file
-// that is loaded with it.
-func (f *File) IsProgram() bool { return f.elf.IsProgram() }
-
 // Kind returns what can be done with the probes of the file.
 func (f *File) Kind() Kind { return f.kind }
 

@@ -81,10 +81,10 @@ func TestFileIsUsedByManyAtOnce(t *testing.T) {
 	for range 8 {
 		go func() {
 			sites, _ := collect(f)
-			f.Symbol("main")
-			f.Symbol("nothing")
+			f.Symbols().Symbol("main")
+			f.Symbols().Symbol("nothing")
 			f.BuildID()
-			f.PLTGOT()
+			f.Symbols().PLTGOT()
 			done <- len(sites)
 		}()
 	}

@@ -25,6 +25,17 @@ type symbols struct {
 	closed    bool
 }
 
+// Symbols is for package argspec: see [argspec.Decode].
+//
+// [argspec.Decode]: https://pkg.go.dev/github.com/gousdt/gousdt/argspec#Decode
+func (f *File) Symbols() elffile.Symbols { return fileSymbols{f} }
+
+type fileSymbols struct{ *File }
+
+// IsProgram reports whether the file is an ET_EXEC, or an ET_DYN that is marked
+// as position-independent executable.
+func (f fileSymbols) IsProgram() bool { return f.elf.IsProgram() }
+
 // Symbol returns the symbol that is defined under a name. It is searched for in
 // .symtab, then in .dynsym, then in the separate debug file: the one that
 // [File.UseDebugFile] has opened, or else the one that is found. That is opened
@@ -47,7 +58,7 @@ type symbols struct {
 // The first call finds all symbols that the arguments of the file's probes
 // name, because one search takes hardly longer for many names than for one.
 // Other names take a search each. The outcome is remembered.
-func (f *File) Symbol(name string) (elf.Symbol, error) {
+func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
 	s := &f.symbols
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -82,10 +93,10 @@ func (f *File) missing(names []string) []string {
 // DT_PLTGOT of the dynamic section. A file without that, such as a static
 // program, has the symbol _GLOBAL_OFFSET_TABLE_, or else the section .got.plt,
 // at whose start linkers for i386 put the table. What the file lacks is taken
-// from its separate debug file, as by [File.Symbol].
+// from its separate debug file, as by Symbol.
 //
 // It fails if none of these exists or can be read.
-func (f *File) PLTGOT() (uint64, error) {
+func (f fileSymbols) PLTGOT() (uint64, error) {
 	address, err := f.elf.PLTGOT()
 	if !errors.Is(err, elffile.ErrNoPLTGOT) {
 		return address, err
@@ -98,8 +109,8 @@ func (f *File) PLTGOT() (uint64, error) {
 	return address, err
 }
 
-// UseDebugFile opens the separate debug file at path for [File.Symbol] and
-// [File.PLTGOT], instead of the one that is installed. Close closes it.
+// UseDebugFile opens the separate debug file at path for the symbols that
+// arguments name, instead of the one that is installed. Close closes it.
 //
 // Prelink moves a file, but not its debug file. Symbols of the debug file have
 // the addresses that they have in f: moved by as much as the section

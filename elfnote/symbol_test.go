@@ -28,7 +28,7 @@ func TestSymbolOfADebugFile(t *testing.T) {
 			func(f *File) error { f.symbols.installed = "testdata/s390x.so.debug"; return nil }},
 		{"that is named", func(f *File) error { return f.UseDebugFile("testdata/s390x.so.debug") }},
 		{"that is named late", func(f *File) error {
-			_, err := f.Symbol(strippedSymbol)
+			_, err := f.Symbols().Symbol(strippedSymbol)
 			qt.Check(t, qt.ErrorIs(err, ErrSymbolNotFound))
 			return f.UseDebugFile("testdata/s390x.so.debug")
 		}},
@@ -43,10 +43,10 @@ func TestSymbolOfADebugFile(t *testing.T) {
 			defer f.Close()
 			qt.Assert(t, qt.IsNil(test.use(f)))
 			for range 2 {
-				symbol, err := f.Symbol(strippedSymbol)
+				symbol, err := f.Symbols().Symbol(strippedSymbol)
 				qt.Assert(t, qt.IsNil(err))
 				qt.Check(t, qt.Equals(symbol.Value, 0x205e))
-				_, err = f.Symbol("nowhere")
+				_, err = f.Symbols().Symbol("nowhere")
 				qt.Check(t, qt.ErrorIs(err, ErrSymbolNotFound))
 			}
 		})
@@ -60,10 +60,10 @@ func TestSymbolWithoutAUsableDebugFile(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
 		f.symbols.installed = installed
-		_, err = f.Symbol(strippedSymbol)
+		_, err = f.Symbols().Symbol(strippedSymbol)
 		qt.Check(t, qt.ErrorIs(err, ErrSymbolNotFound))
 		qt.Check(t, qt.ErrorMatches(err, `symbol "elf_guarded_semaphore": not defined in the file`))
-		symbol, err := f.Symbol("counter")
+		symbol, err := f.Symbols().Symbol("counter")
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(symbol.Value, 0x2050))
 	}
@@ -81,7 +81,7 @@ func TestUseDebugFileFails(t *testing.T) {
 
 func TestPLTGOTOfADebugFile(t *testing.T) {
 	f := newImage64().open(t)
-	_, err := f.PLTGOT()
+	_, err := f.Symbols().PLTGOT()
 	qt.Assert(t, qt.ErrorIs(err, elffile.ErrNoPLTGOT))
 
 	im := newImage64()
@@ -92,7 +92,7 @@ func TestPLTGOTOfADebugFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o600)))
 	qt.Assert(t, qt.IsNil(f.UseDebugFile(path)))
 	defer f.Close()
-	got, err := f.PLTGOT()
+	got, err := f.Symbols().PLTGOT()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(got, 0x6000))
 }
@@ -115,13 +115,13 @@ func TestSymbolsOfArgumentsAreFoundAtOnce(t *testing.T) {
 	f := im.open(t)
 	words := f.argumentWords()
 	qt.Assert(t, qt.HasLen(words, maxArgumentWords))
-	symbol, err := f.Symbol("symbol_7")
+	symbol, err := f.Symbols().Symbol("symbol_7")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(symbol.Value, 0x10))
 	// Further ones cost a search each, which is within bounds.
 	for i := range count {
 		if i != 7 {
-			_, err = f.Symbol(fmt.Sprint("symbol_", i))
+			_, err = f.Symbols().Symbol(fmt.Sprint("symbol_", i))
 			qt.Assert(t, qt.ErrorIs(err, ErrSymbolNotFound))
 		}
 	}

@@ -44,13 +44,12 @@ func TestBuiltinFitsSoftware(t *testing.T) {
 				}
 				qt.Assert(t, qt.IsNil(err))
 				defer file.Close()
-				decoder := argspec.NewDecoder(file)
 				for site, err := range file.Sites() {
 					qt.Assert(t, qt.IsNil(err))
 					if site.Provider != test.provider {
 						continue
 					}
-					arguments := len(decoder.Decode(site.Location, site.Arguments))
+					arguments := len(argspec.Decode(nil, file, site.Location, site.Arguments))
 					if _, ok := known.Probe(site.Provider, site.Name, arguments); !ok &&
 						arguments > 0 {
 						t.Errorf("%s: %s:%s has %d arguments, and no such definition", path,

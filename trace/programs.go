@@ -44,8 +44,8 @@ type work struct {
 	block  []*bpfgen.Block // by number
 
 	session *Session
-	decoder *argspec.Decoder // of the file
-	globals []string         // that expressions name
+	elf     *elfnote.File
+	globals []string // that expressions name
 
 	missing        error // why an argument is not available at a site that is not wanted
 	pairs          *filePairs
@@ -87,7 +87,7 @@ func (s *Session) generate(
 		instruction    uint64 // which the places of variables are counted from
 	}
 	w := &work{plan: plan, sel: sel, file: file, pairs: pairs,
-		session: s, decoder: argspec.NewDecoder(sel.File()), globals: plan.Globals()}
+		session: s, elf: sel.File(), globals: plan.Globals()}
 	w.blocks.Table = table
 	blockOf := plan.Block
 	if table != nil {
@@ -234,7 +234,7 @@ func (w *work) addCaptured(s *Site) {
 // global returns what reads a variable, by its name in expressions, at a site.
 func (w *work) global(s *Site, name string) argspec.Arg {
 	symbol, _ := (&expr.Term{Name: name}).Global()
-	return w.decoder.Global(s.Instruction, symbol)
+	return argspec.Global(w.elf, s.Instruction, symbol)
 }
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {

@@ -239,12 +239,12 @@ func checkLibbpfUnavailable(t *testing.T, header libbpfHeader, file *elfnote.Fil
 				qt.Check(t, qt.IsNotNil(arg.Err), at)
 				continue
 			}
-			lacks := whole.Kind == argspec.Address || !whole.High.IsZero() ||
-				whole.IndexExtension != argspec.NoExtension
-			if whole.Kind == argspec.Memory && whole.Base.IsZero() {
-				lacks = lacks || whole.Index.IsZero() || whole.Scale != 1
+			lacks := whole.Kind == argspec.Address || whole.High.Name != "" ||
+				whole.IndexSize != 0
+			if whole.Kind == argspec.Memory && whole.Base.Name == "" {
+				lacks = lacks || whole.Index.Name == "" || whole.Scale != 1
 			} else {
-				lacks = lacks || !whole.Index.IsZero() && (!header.indexes || whole.Address32)
+				lacks = lacks || whole.Index.Name != "" && (!header.indexes || whole.Address32)
 				lacks = lacks || whole.Address32 && file.Header().Machine == elf.EM_X86_64
 			}
 			qt.Check(t, qt.Equals(arg.Err != nil, lacks), at)

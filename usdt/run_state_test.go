@@ -181,12 +181,12 @@ func randomState(
 			}
 			s.words[slot] = target - uint64(a.Displacement)
 			if index, ok := a.Index.Slot(machine); ok && index != slot {
-				word := randomIndex(random, a.IndexExtension)
+				word := randomIndex(random, a.IndexSize)
 				s.words[index] = word
-				switch a.IndexExtension {
-				case argspec.ZeroExtend32:
+				switch a.IndexSize {
+				case 4:
 					word = uint64(uint32(word))
-				case argspec.SignExtend32:
+				case -4:
 					word = uint64(int32(word))
 				}
 				s.words[slot] -= word * uint64(a.Scale)
@@ -198,9 +198,9 @@ func randomState(
 
 // randomIndex returns a small index, of which the bits that do not count are
 // anything.
-func randomIndex(random *rand.Rand, extension argspec.Extension) uint64 {
+func randomIndex(random *rand.Rand, size int8) uint64 {
 	index := uint64(random.IntN(40) - 20)
-	if extension != argspec.NoExtension {
+	if size != 0 {
 		index = random.Uint64()<<32 | uint64(uint32(index))
 	}
 	return index

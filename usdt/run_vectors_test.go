@@ -46,7 +46,7 @@ func vectorArgs(t testing.TB) map[elf.Machine][]vectorArg {
 			v.Kernel == elf.EM_NONE {
 			continue
 		}
-		args := argspec.NewDecoder(v.File).Decode(v.Location, v.Text)
+		args := argspec.Decode(nil, v.File, v.Location, v.Text)
 		if v.NoSymbols {
 			args = argspec.Parse(v.File.Header().Machine, v.Text)
 		}

@@ -166,7 +166,6 @@ const maxArguments = 1 << 19
 //
 // maxSites is Target.MaxSites.
 func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
-	decoder := argspec.NewDecoder(file)
 	count := 0
 	for i := range sites.rows {
 		row := &sites.rows[i]
@@ -179,8 +178,8 @@ func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
 			sites.lists = append(sites.lists, argumentList{text: list.text})
 			list = &sites.lists[row.list]
 		}
-		list.args = decoder.Decode(row.instruction(), list.text)
-		list.relative = slices.ContainsFunc(list.args, argspec.Arg.Relative)
+		list.args = argspec.Decode(nil, file, row.instruction(), list.text)
+		list.relative = slices.ContainsFunc(list.args, isRelative)
 		list.decoded = true
 		count += len(list.args)
 		if limit := argumentsPerSite * maxSites; limit > 0 && count > limit {
@@ -192,6 +191,11 @@ func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
 		}
 	}
 	return nil
+}
+
+// isRelative reports whether an argument depends on the address of its site.
+func isRelative(a argspec.Arg) bool {
+	return a.Base.Name == "rip" || a.Base.Name == "eip" || a.Base.Name == "pc"
 }
 
 // Sites closer together than nearSites are read by one call: copying that much

@@ -177,10 +177,10 @@ func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 	case argspec.Memory, argspec.Address, argspec.Bytes:
 		p.register("base", a.Base)
 		p.register("index", a.Index)
-		if a.IndexExtension == argspec.NoExtension {
+		if a.IndexSize == 0 {
 			j.NullMember("index_extension")
 		} else {
-			j.Text("index_extension", a.IndexExtension.String())
+			j.Text("index_extension", map[int8]string{4: "uxtw", -4: "sxtw"}[a.IndexSize])
 		}
 		j.Unsigned("scale", uint64(a.Scale))
 		j.Signed("displacement", a.Displacement)
@@ -192,7 +192,7 @@ func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 }
 
 func (p *jsonPrinter) register(key string, r argspec.Register) {
-	if r.IsZero() {
+	if r.Name == "" {
 		p.json.NullMember(key)
 	} else {
 		p.json.Text(key, r.Name)

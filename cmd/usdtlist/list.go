@@ -15,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
@@ -119,7 +118,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
-	args := &arguments{decoder: argspec.NewDecoder(file), definitions: l.definitions}
+	args := &arguments{file: file, definitions: l.definitions}
 
 	l.warnMalformed(path, all)
 	if len(all.Probes) == 0 && !several {

@@ -325,7 +325,7 @@ func (p *jsonPrinter) users(m *mapped) {
 
 // arguments decodes the argument strings of one file.
 type arguments struct {
-	decoder     *argspec.Decoder
+	file        *elfnote.File
 	definitions *providers.Definitions // nil without names
 	buffer      []argspec.Arg
 
@@ -347,7 +347,7 @@ func (a *arguments) definition(site *elfnote.Site, arguments int) *providers.Pro
 
 // decode returns a site's arguments, which are valid until the next call.
 func (a *arguments) decode(site *elfnote.Site) []argspec.Arg {
-	a.buffer = a.decoder.AppendDecode(a.buffer[:0], site.Location, site.Arguments)
+	a.buffer = argspec.Decode(a.buffer[:0], a.file, site.Location, site.Arguments)
 	for i := range a.buffer {
 		if arg := &a.buffer[i]; arg.Err != nil && errors.Is(arg.Err, elfnote.ErrSymbolNotFound) {
 			a.missing = arg.Raw

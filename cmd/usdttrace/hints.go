@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -235,7 +236,7 @@ func (t *targets) missing(n int) error {
 	none := fmt.Errorf("no site has arg%d", n)
 	return t.anySite(n, none, func(sel *usdt.Selection, site *usdt.Site, arg *argspec.Arg) error {
 		switch {
-		case arg.ReadableOn(sel.KernelMachine()):
+		case argcode.Readable(arg, sel.KernelMachine()):
 			return nil
 		case arg.Err != nil:
 			return fmt.Errorf("arg%d of %s is not available: %w", n, siteName(site), arg.Err)

@@ -411,7 +411,8 @@ func argumentType(arg *argspec.Arg) string {
 	if arg.Kind == argspec.Unavailable {
 		return "unavailable"
 	}
-	return arg.Type()
+	text, _, _ := strings.Cut(arg.String(), " @ ")
+	return text
 }
 
 // sites prints an object for each site.

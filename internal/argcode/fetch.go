@@ -29,7 +29,33 @@ type Fetcher struct {
 
 // Readable reports whether this kernel can fetch an argument.
 func (f *Fetcher) Readable(index int) bool {
-	return index < len(f.Args) && f.Args[index].ReadableOn(f.Machine)
+	return index < len(f.Args) && Readable(&f.Args[index], f.Machine)
+}
+
+// Readable reports whether a BPF program on a kernel of the given machine can
+// read a value: that kernel runs programs of the argument's machine. x86-64
+// runs those of i386, arm64 those of arm.
+func Readable(a *argspec.Arg, kernel elf.Machine) bool {
+	switch a.Kind {
+	case argspec.Unavailable, argspec.Bytes:
+		return false
+	case argspec.InRegister:
+		return isSaved(&a.Register, kernel)
+	}
+	return isSaved(&a.Base, kernel) && isSaved(&a.Index, kernel)
+}
+
+// Addressable reports whether such a program can read the memory of an argument
+// of kind Bytes.
+func Addressable(a *argspec.Arg, kernel elf.Machine) bool {
+	return a.Kind == argspec.Bytes && isSaved(&a.Base, kernel) && isSaved(&a.Index, kernel)
+}
+
+// isSaved reports whether the kernel saves a register, or there is none to
+// save.
+func isSaved(r *argspec.Register, kernel elf.Machine) bool {
+	_, ok := r.Slot(kernel)
+	return ok || r.Name == ""
 }
 
 // Raw emits the value of an argument that is not in memory, extended by zeros.
@@ -40,7 +66,7 @@ func (f *Fetcher) Raw(dst asm.Register, index int) {
 	case argspec.Constant:
 		f.Set(dst, Truncate(arg.Constant, arg.Size))
 	case argspec.InRegister:
-		if arg.High.IsZero() {
+		if arg.High.Name == "" {
 			f.Register(dst, arg.Register, arg.Size)
 			break
 		}
@@ -101,18 +127,18 @@ func (f *Fetcher) Truncate(dst asm.Register, size int) {
 // Address emits the address of memory that a group of arguments begins with.
 func (f *Fetcher) Address(dst asm.Register, g *Group, displacement int64, scratch asm.Register) {
 	switch {
-	case g.base.IsZero() && g.index.IsZero():
+	case g.base.Name == "" && g.index.Name == "":
 		value := uint64(displacement)
 		if g.wraps {
 			value = Truncate(value, 4)
 		}
 		f.Set(dst, value)
 		return
-	case g.index.IsZero():
+	case g.index.Name == "":
 		f.Register(dst, g.base, f.word())
 	default:
 		f.index(dst, g)
-		if !g.base.IsZero() {
+		if g.base.Name != "" {
 			f.Register(scratch, g.base, f.word())
 			f.Emit(asm.Add.Reg(dst, scratch))
 		}
@@ -126,11 +152,11 @@ func (f *Fetcher) Address(dst asm.Register, g *Group, displacement int64, scratc
 // index emits the part of an address that is a scaled register.
 func (f *Fetcher) index(dst asm.Register, g *Group) {
 	size := f.word()
-	if g.extension != argspec.NoExtension {
+	if g.indexSize != 0 {
 		size = 4
 	}
 	f.Register(dst, g.index, size)
-	if g.extension == argspec.SignExtend32 {
+	if g.indexSize < 0 {
 		f.Emit(asm.LSh.Imm(dst, 32), asm.ArSh.Imm(dst, 32))
 	}
 	if shift := bits.TrailingZeros8(g.scale | 0x80); shift > 0 {
@@ -248,7 +274,7 @@ type Group struct {
 	Args []int // their indices
 
 	base, index argspec.Register
-	extension   argspec.Extension
+	indexSize   int8
 	scale       uint8
 	wraps       bool  // addresses wrap at 32 bits
 	low, high   int64 // displacement of the first byte and of the one behind the last
@@ -288,7 +314,7 @@ func (f *Fetcher) GroupsWithin(indices []int, room int) []Group {
 			cmp.Compare(f.slot(x.Base), f.slot(y.Base)),
 			cmp.Compare(f.slot(x.Index), f.slot(y.Index)),
 			cmp.Compare(x.Scale, y.Scale),
-			cmp.Compare(x.IndexExtension, y.IndexExtension),
+			cmp.Compare(x.IndexSize, y.IndexSize),
 			cmp.Compare(x.Displacement, y.Displacement),
 		)
 	})
@@ -311,7 +337,7 @@ func (f *Fetcher) GroupsWithin(indices []int, room int) []Group {
 // NewGroup returns the group of one argument alone.
 func NewGroup(index int, arg *argspec.Arg) *Group {
 	return &Group{
-		base: arg.Base, index: arg.Index, extension: arg.IndexExtension, scale: arg.Scale,
+		base: arg.Base, index: arg.Index, indexSize: arg.IndexSize, scale: arg.Scale,
 		wraps: arg.Address32,
 		low:   arg.Displacement, high: arg.Displacement + int64(arg.Size), Args: []int{index},
 	}
@@ -320,7 +346,7 @@ func NewGroup(index int, arg *argspec.Arg) *Group {
 func (f *Fetcher) joins(g *Group, arg *argspec.Arg, high int64, room int) bool {
 	first := &f.Args[g.Args[0]]
 	return f.slot(g.base) == f.slot(arg.Base) && f.slot(g.index) == f.slot(arg.Index) &&
-		g.scale == arg.Scale && g.extension == arg.IndexExtension && g.wraps == arg.Address32 &&
+		g.scale == arg.Scale && g.indexSize == arg.IndexSize && g.wraps == arg.Address32 &&
 		near(g.low) && near(arg.Displacement) &&
 		arg.Displacement-g.high <= maxGap && max(g.high, high)-g.low <= int64(room) &&
 		aligned(first) && aligned(arg)

@@ -73,6 +73,29 @@ type File struct {
 	}
 }
 
+// Symbols is what package argspec asks of an elfnote.File: the header, and the
+// rest when an argument names a symbol.
+type Symbols interface {
+	// Header returns the ELF header, of which four fields count. Machine
+	// decides the syntax of the arguments. Class is ELFCLASS32 or ELFCLASS64,
+	// and ELFCLASSNONE stands for the machine's usual class; ELFCLASS32 with
+	// EM_X86_64 is an x32 program. ByteOrder decides which of two registers
+	// holds the high half of a value on arm; nil stands for little-endian. Type
+	// is ET_EXEC, ET_DYN or ET_REL: the addresses of an ET_EXEC are those at
+	// which it runs, and those of an ET_REL are not known yet.
+	Header() elf.FileHeader
+	// IsProgram reports whether the file is a program and not a library: the
+	// symbols of a library can be replaced by those of another file.
+	IsProgram() bool
+	// Symbol returns the symbol that is defined under a name. Its Value is an
+	// address in the file; that of a thread-local variable (STT_TLS) the offset
+	// in the memory of thread-local variables. It fails if there is no symbol
+	// of that name, or more than one.
+	Symbol(name string) (elf.Symbol, error)
+	// PLTGOT returns the value of DT_PLTGOT, which i386's @GOTOFF counts from.
+	PLTGOT() (uint64, error)
+}
+
 // Open opens the ELF file at path.
 //
 // The error wraps ErrNotELF, ErrFileType, ErrTruncated, ErrMalformed,

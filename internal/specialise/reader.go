@@ -139,7 +139,7 @@ func (r *reader) argumentOf(spec *Spec) {
 		switch {
 		case i == len(args): // or above
 			r.failed(noSuchArgument)
-		case !args[i].ReadableOn(r.kernel.Machine):
+		case !argcode.Readable(&args[i], r.kernel.Machine):
 			r.failed(r.unavailable())
 		case args[i].Kind == argspec.Memory:
 			r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, result))

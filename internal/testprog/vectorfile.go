@@ -8,6 +8,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // VectorFile is the file that an argument string is from, as package argspec
@@ -32,6 +34,9 @@ func (f *VectorFile) Header() elf.FileHeader {
 	}
 	return header
 }
+
+// Symbols returns the file itself.
+func (f *VectorFile) Symbols() elffile.Symbols { return f }
 
 // IsProgram reports whether it is no library.
 func (f *VectorFile) IsProgram() bool { return !f.isLibrary }

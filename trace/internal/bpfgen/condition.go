@@ -346,7 +346,7 @@ func (s *Site) describe(t expr.Term) string {
 }
 
 func (s *Site) readable(kernel Kernel, index int) bool {
-	return index < len(s.Args) && s.Args[index].ReadableOn(kernel.Machine)
+	return index < len(s.Args) && argcode.Readable(&s.Args[index], kernel.Machine)
 }
 
 // whatever decides a comparison whose outcome does not depend on the value. It

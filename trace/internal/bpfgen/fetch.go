@@ -91,7 +91,7 @@ func (f *fetcher) inMemory(index int) bool { return f.Args[index].Kind == argspe
 
 // isBytes reports whether an argument is bytes in memory that can be read.
 func (f *fetcher) isBytes(index int) bool {
-	return index < len(f.Args) && f.Args[index].AddressableOn(f.Machine)
+	return index < len(f.Args) && argcode.Addressable(&f.Args[index], f.Machine)
 }
 
 // addressOf emits where an argument in memory begins.

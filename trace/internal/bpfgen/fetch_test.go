@@ -50,7 +50,7 @@ func TestEventsHaveTheArgumentsOfEveryMachine(t *testing.T) {
 					want, ok := w.expect(plan.Kernel, i)
 					comment := qt.Commentf("%v of %v", arg, w.args)
 					switch {
-					case arg.Kind == argspec.Constant || !arg.ReadableOn(k.kernel):
+					case arg.Kind == argspec.Constant || !argcode.Readable(arg, k.kernel):
 						qt.Assert(t, qt.Equals(place, Place{Value: None, Failed: None}), comment)
 					case !ok:
 						unreadable++

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // testKernel is a machine to generate code for, with what its argument strings
@@ -144,8 +146,7 @@ func (k *testKernel) newWorld(random *rand.Rand, count int) *world {
 		all = append(all, k.argument(random, base, index))
 	}
 	symbol := random.Uint64() >> random.IntN(64)
-	decoder := argspec.NewDecoder(&symbolFile{k, symbol})
-	w.args = decoder.Decode(0, strings.Join(all, " "))
+	w.args = argspec.Decode(nil, &symbolFile{k, symbol}, 0, strings.Join(all, " "))
 	return w
 }
 
@@ -158,6 +159,8 @@ type symbolFile struct {
 func (f *symbolFile) Header() elf.FileHeader {
 	return elf.FileHeader{Machine: f.kernel.program, ByteOrder: f.kernel.order, Type: elf.ET_DYN}
 }
+
+func (f *symbolFile) Symbols() elffile.Symbols { return f }
 
 func (f *symbolFile) IsProgram() bool         { return true }
 func (f *symbolFile) PLTGOT() (uint64, error) { return f.symbol, nil }
@@ -208,7 +211,7 @@ func (k *testKernel) setRegister(m *bpfMachine, name string, value uint64) {
 // expect says what an argument is, straight from its description.
 func (w *world) expect(kernel Kernel, index int) (value uint64, readable bool) {
 	arg := &w.args[index]
-	if !arg.ReadableOn(kernel.Machine) {
+	if !argcode.Readable(arg, kernel.Machine) {
 		return 0, false
 	}
 	word := func(r argspec.Register) uint64 {
@@ -223,15 +226,15 @@ func (w *world) expect(kernel Kernel, index int) (value uint64, readable bool) {
 		return arg.Constant, true
 	case argspec.InRegister:
 		value = word(arg.Register) >> arg.Register.Shift
-		if !arg.High.IsZero() {
+		if arg.High.Name != "" {
 			value = value&math.MaxUint32 | word(arg.High)<<32
 		}
 	case argspec.Memory, argspec.Address:
 		index := word(arg.Index)
-		switch arg.IndexExtension {
-		case argspec.ZeroExtend32:
+		switch arg.IndexSize {
+		case 4:
 			index = uint64(uint32(index))
-		case argspec.SignExtend32:
+		case -4:
 			index = uint64(int64(int32(index)))
 		}
 		address := word(arg.Base) + index<<bits.TrailingZeros8(arg.Scale) + uint64(arg.Displacement)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/bpfobject"
 	"github.com/gousdt/gousdt/internal/specialise"
 )
@@ -142,7 +143,7 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 			switch value, readable = w.expect(kernel, i); {
 			case readable:
 				code = 0
-			case w.args[i].ReadableOn(kernel.Machine):
+			case argcode.Readable(&w.args[i], kernel.Machine):
 				code = -int64(unix.EFAULT)
 			default:
 				code = unavailable

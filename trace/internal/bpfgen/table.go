@@ -185,7 +185,7 @@ func (k Kernel) describe(e []byte, arg *argspec.Arg) {
 	case argspec.InRegister:
 		place(entryBase, arg.Register)
 		e[entryShift] = arg.Register.Shift
-		if !arg.High.IsZero() {
+		if arg.High.Name != "" {
 			place(entryIndex, arg.High)
 			e[entryCut], e[entryScale] = 32, 32
 		}
@@ -193,10 +193,10 @@ func (k Kernel) describe(e []byte, arg *argspec.Arg) {
 		k.Order.PutUint64(e[entryValue:], uint64(arg.Displacement))
 		place(entryBase, arg.Base)
 		place(entryIndex, arg.Index)
-		switch arg.IndexExtension {
-		case argspec.ZeroExtend32:
+		switch arg.IndexSize {
+		case 4:
 			e[entryZero] = 32
-		case argspec.SignExtend32:
+		case -4:
 			e[entrySign] = 32
 		}
 		e[entryScale] = byte(bits.TrailingZeros8(arg.Scale | 0x80))
@@ -234,10 +234,10 @@ func (p *Plan) lookedUp(site *Site) *Site {
 	for i := range site.Args {
 		arg, to := &site.Args[i], &here.Args[i]
 		switch {
-		case arg.AddressableOn(p.Kernel.Machine):
+		case argcode.Addressable(arg, p.Kernel.Machine):
 			*to = argspec.Arg{Kind: argspec.Bytes, Size: 8}
 		case !slices.Contains(named, i):
-		case !arg.ReadableOn(p.Kernel.Machine):
+		case !argcode.Readable(arg, p.Kernel.Machine):
 			*to = argspec.Arg{}
 		case arg.Signed || arg.Float:
 			to.Size, to.Signed, to.Float = arg.Size, arg.Signed, arg.Float
@@ -282,7 +282,7 @@ func (p *Plan) capturesOf(site *Site) (captures []Capture) {
 	readable := func(i int) bool { return site.readable(p.Kernel, i) }
 	for _, c := range p.Events.Captures(site) {
 		switch {
-		case c.Arg < len(site.Args) && site.Args[c.Arg].AddressableOn(p.Kernel.Machine):
+		case c.Arg < len(site.Args) && argcode.Addressable(&site.Args[c.Arg], p.Kernel.Machine):
 			if size := site.Args[c.Arg].Size; size <= c.Max {
 				c.Max = 1 << bits.Len(uint(max(size, 1)-1))
 			}
@@ -330,7 +330,7 @@ func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
 		arg, p := &site.Args[i], &own.Args[i]
 		switch {
 		case p.Value == None:
-		case arg.Kind == argspec.Constant || !arg.ReadableOn(k.Machine):
+		case arg.Kind == argspec.Constant || !argcode.Readable(arg, k.Machine):
 			*p = Place{Value: None, Failed: None}
 		case k.bigEndian():
 			width := 8

@@ -276,9 +276,9 @@ func (k *testKernel) otherArguments(random *rand.Rand, w *world, count int) []ar
 		if len(w.args) > 0 && random.IntN(2) == 0 {
 			from := &w.args[random.IntN(len(w.args))]
 			args[i].Base, args[i].Index = from.Base, from.Index
-			args[i].IndexExtension, args[i].Address32 = from.IndexExtension, from.Address32
+			args[i].IndexSize, args[i].Address32 = from.IndexSize, from.Address32
 			args[i].Scale = max(from.Scale, 1)
-			if args[i].Base.IsZero() && args[i].Index.IsZero() && args[i].Kind == argspec.Memory {
+			if args[i].Base.Name == "" && args[i].Index.Name == "" && args[i].Kind == argspec.Memory {
 				args[i] = *from
 			}
 		}
@@ -326,7 +326,7 @@ func TestLookedUpVectors(t *testing.T) {
 			continue
 		}
 		k := &testKernels[i]
-		args := argspec.NewDecoder(v.File).Decode(v.Location, v.Text)
+		args := argspec.Decode(nil, v.File, v.Location, v.Text)
 		w := k.newWorld(random, 1)
 		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20,
 			Captures: func(site *Site) (here []Capture) {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 var fuzzMachines = []elf.Machine{
@@ -54,7 +55,7 @@ func checkEncoded(
 		}
 		return 0xff
 	}
-	located := a.ReadableOn(kernel) || a.Kind == argspec.Bytes && slot(a.Base) != 0xff
+	located := argcode.Readable(&a, kernel) || a.Kind == argspec.Bytes && slot(a.Base) != 0xff
 	qt.Assert(t, qt.Equals(b[8] != 0, located))
 	if a.Size <= 255 {
 		qt.Assert(t, qt.Equals(int(b[9]), a.Size))
@@ -66,9 +67,9 @@ func checkEncoded(
 	}
 	qt.Assert(t, qt.Equals(b[10]&1 != 0, a.Signed))
 	qt.Assert(t, qt.Equals(b[10]&2 != 0, a.Address32))
-	qt.Assert(t, qt.Equals(b[10]&4 != 0, a.IndexExtension == argspec.ZeroExtend32))
-	qt.Assert(t, qt.Equals(b[10]&8 != 0, a.IndexExtension == argspec.SignExtend32))
-	qt.Assert(t, qt.Equals(b[10]&16 != 0, !a.High.IsZero()))
+	qt.Assert(t, qt.Equals(b[10]&4 != 0, a.IndexSize == 4))
+	qt.Assert(t, qt.Equals(b[10]&8 != 0, a.IndexSize == -4))
+	qt.Assert(t, qt.Equals(b[10]&16 != 0, a.High.Name != ""))
 	switch a.Kind {
 	case argspec.Constant:
 		qt.Assert(t, qt.Equals(b[8], 1))
@@ -78,7 +79,7 @@ func checkEncoded(
 		qt.Assert(t, qt.Equals(b[11], a.Register.Shift))
 		qt.Assert(t, qt.Not(qt.Equals(b[12], 0xff)))
 		qt.Assert(t, qt.Equals(b[13], slot(a.High)))
-		if a.High.IsZero() {
+		if a.High.Name == "" {
 			qt.Assert(t, qt.Equals(b[8], 2))
 		} else {
 			qt.Assert(t, qt.Equals(b[8], 4))

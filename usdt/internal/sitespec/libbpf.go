@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // libbpf is how a header of libbpf declares a spec. Versions differ: from
@@ -169,7 +170,7 @@ func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *args
 	} else {
 		l.shift.put(b, big, 64)
 	}
-	if !arg.ReadableOn(machines.Kernel) || l.Check(machines, arg) != nil {
+	if !argcode.Readable(arg, machines.Kernel) || l.Check(machines, arg) != nil {
 		l.kind.put(b, big, libbpfNone)
 		return
 	}
@@ -192,7 +193,7 @@ func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *args
 		base, index := simplest(arg)
 		l.value.put(b, big, uint64(arg.Displacement))
 		l.register.put(b, big, offset(base))
-		if index.IsZero() {
+		if index.Name == "" {
 			l.kind.put(b, big, libbpfMemory)
 			return
 		}
@@ -205,7 +206,7 @@ func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *args
 // simplest returns the registers of an address. An index that is alone and not
 // multiplied is as good as a base.
 func simplest(arg *argspec.Arg) (base, index argspec.Register) {
-	if arg.Base.IsZero() && arg.Scale == 1 && arg.IndexExtension == argspec.NoExtension {
+	if arg.Base.Name == "" && arg.Scale == 1 && arg.IndexSize == 0 {
 		return arg.Index, arg.Base
 	}
 	return arg.Base, arg.Index
@@ -216,7 +217,7 @@ func (l *libbpf) Check(machines Machines, arg *argspec.Arg) error {
 	lacks := ""
 	switch arg.Kind {
 	case argspec.InRegister:
-		if !arg.High.IsZero() {
+		if arg.High.Name != "" {
 			lacks = "a value in two registers"
 		}
 	case argspec.Memory:
@@ -238,15 +239,15 @@ func (l *libbpf) lacksAddress(machines Machines, arg *argspec.Arg) string {
 	switch {
 	case machines.Kernel == elf.EM_ARM:
 		return "addresses of a kernel of 32 bits" // it reads two registers for one
-	case base.IsZero():
+	case base.Name == "":
 		return "an address without a base register"
-	case arg.IndexExtension != argspec.NoExtension:
+	case arg.IndexSize != 0:
 		return "an index register of 32 bits"
-	case arg.Address32 && (!is32Bit || !index.IsZero()):
+	case arg.Address32 && (!is32Bit || index.Name != ""):
 		// In a program of 32 bits, base and displacement alone give the right
 		// address, or one that nothing is at.
 		return "an address of 32 bits"
-	case !index.IsZero() && l.index.size == 0:
+	case index.Name != "" && l.index.size == 0:
 		return "an index register, which that of libbpf 1.7 does"
 	}
 	return ""

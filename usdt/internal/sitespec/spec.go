@@ -11,6 +11,7 @@ import (
 	"math/bits"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // MaxArgs is how many arguments of a site a BPF program can read: as many as
@@ -97,7 +98,7 @@ const (
 // Encode returns the Spec of a site with these arguments for a kernel of the
 // given machine and byte order. Of more than MaxArgs arguments the first ones
 // are encoded. An argument that is Unavailable, or whose registers this kernel
-// does not save (see [argspec.Arg.ReadableOn]), is encoded as unavailable:
+// does not save (see argcode.Readable), is encoded as unavailable:
 // reading it gives the BPF program an error.
 func Encode(kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []argspec.Arg) Spec {
 	var spec Spec
@@ -143,7 +144,7 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		b[offsetSize] = uint8(a.Size)
 	}
 	b[offsetBase], b[offsetIndex] = noSlot, noSlot
-	if !a.ReadableOn(kernel) && !a.AddressableOn(kernel) {
+	if !argcode.Readable(a, kernel) && !argcode.Addressable(a, kernel) {
 		return 0
 	}
 	if a.Signed {
@@ -171,10 +172,10 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 	if a.Address32 {
 		b[offsetFlags] |= flagAddress32
 	}
-	switch a.IndexExtension {
-	case argspec.ZeroExtend32:
+	switch a.IndexSize {
+	case 4:
 		b[offsetFlags] |= flagIndexZeroExtended
-	case argspec.SignExtend32:
+	case -4:
 		b[offsetFlags] |= flagIndexSignExtended
 	}
 	return uint64(a.Displacement)
@@ -185,7 +186,7 @@ func encodeRegister(b []byte, a *argspec.Arg, kernel elf.Machine) {
 	b[offsetKind] = kindRegister
 	b[offsetBase] = slotByte(a.Register, kernel)
 	b[offsetShift] = a.Register.Shift
-	if !a.High.IsZero() {
+	if a.High.Name != "" {
 		b[offsetKind] = kindSum
 		b[offsetFlags] |= flagBaseZeroExtended
 		b[offsetIndex], b[offsetScale] = slotByte(a.High, kernel), 32

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // golden is what Encode has to return for one string: of each argument the
@@ -125,6 +126,8 @@ func (l library) Header() elf.FileHeader {
 	return elf.FileHeader{Machine: l.machine, Type: elf.ET_DYN}
 }
 
+func (l library) Symbols() elffile.Symbols { return l }
+
 func (library) IsProgram() bool         { return true }
 func (library) PLTGOT() (uint64, error) { return 0, nil }
 func (library) Symbol(string) (elf.Symbol, error) {
@@ -133,7 +136,7 @@ func (library) Symbol(string) (elf.Symbol, error) {
 
 // decode decodes a string of a site at 0x1000.
 func decode(machine elf.Machine, text string) []argspec.Arg {
-	return argspec.NewDecoder(library{machine}).Decode(0x1000, text)
+	return argspec.Decode(nil, library{machine}, 0x1000, text)
 }
 
 func unhex(t *testing.T, text string) []byte {
