@@ -43,6 +43,8 @@ type textPrinter struct {
 	tracer *tracer
 	out    io.Writer
 	style  style
+	screen *os.File // the terminal, nil for a file or pipe
+	width  int      // of the terminal, 0 for as much as is needed
 
 	line   []byte
 	begun  bool
@@ -123,6 +125,7 @@ func (p *textPrinter) rendered(site *trace.Site, name func() string) string {
 func (p *textPrinter) appendTime(b []byte, t time.Time) []byte {
 	if second := t.Unix(); p.clock == nil || second != p.second {
 		p.second = second
+		p.resize()
 		p.clock = t.AppendFormat(p.clock[:0], "15:04:05")
 	}
 	b = append(append(b, p.clock...), '.')
@@ -131,6 +134,13 @@ func (p *textPrinter) appendTime(b []byte, t time.Time) []byte {
 		b = append(b, byte('0'+micros/unit%10))
 	}
 	return b
+}
+
+// resize asks how wide the terminal is.
+func (p *textPrinter) resize() {
+	if p.screen != nil {
+		p.width = terminal.Width(p.screen)
+	}
 }
 
 // appendRight appends a number, flush right.
@@ -177,12 +187,17 @@ func newPrinter(t *tracer) printer {
 	if t.options.chromeTrace != "" {
 		return &tracePrinter{tracer: t, out: t.out}
 	}
-	onTerminal := t.file == nil && terminal.IsTerminal(t.stdout)
 	if t.options.json {
 		return &jsonPrinter{tracer: t, out: t.out}
 	}
-	return &textPrinter{tracer: t, out: t.out, style: newStyle(onTerminal &&
-		os.Getenv("NO_COLOR") == "")}
+	p := &textPrinter{tracer: t, out: t.out}
+	if t.file == nil && terminal.IsTerminal(t.stdout) {
+		p.screen = t.stdout
+	}
+	colour := t.options.color
+	p.style = newStyle(colour == "always" ||
+		colour != "never" && p.screen != nil && os.Getenv("NO_COLOR") == "")
+	return p
 }
 
 // argumentOf returns what is known of an argument of a site, or nil.

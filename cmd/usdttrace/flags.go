@@ -66,6 +66,7 @@ type options struct {
 	chromeTrace string // the file, "" for none
 
 	outputFile string // "" for standard output
+	color      string // "always", "never" or ""
 	json       bool
 	quiet      bool
 	stats      bool
@@ -176,6 +177,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Text(&o.chromeTrace, "chrome-trace")
 
 	flags.Text(&o.outputFile, "o", "output")
+	flags.Func(o.setColor, "color")
 	flags.Switch(&o.json, "json")
 	flags.Switch(&o.quiet, "q", "quiet")
 	flags.Switch(&o.stats, "stats")
@@ -336,6 +338,14 @@ func (o *options) setSort(s string) error {
 	o.sort = strings.ToLower(s)
 	if sortable[o.sort] == nil {
 		return fmt.Errorf("want %s", strings.Join(slices.Sorted(maps.Keys(sortable)), ", "))
+	}
+	return nil
+}
+
+// setColor reads when output is coloured.
+func (o *options) setColor(s string) error {
+	if o.color = s; !slices.Contains([]string{"auto", "always", "never"}, s) {
+		return errors.New("want auto, always or never")
 	}
 	return nil
 }

@@ -128,6 +128,9 @@ Aggregates, computed in the kernel
 
 Output
   -o, --output FILE     print into FILE: a command may use standard output
+      --color WHEN      auto (on a terminal, unless NO_COLOR is set), always or never.
+                        On a terminal, tables and the texts of events are cut to its
+                        width; in files and pipes they are whole
       --json            print an object on each line, which
                         github.com/gousdt/gousdt/blob/main/docs/json.md explains
   -q, --quiet           on standard error, print only warnings and errors
@@ -172,6 +175,7 @@ func completions() map[string][]string {
 		"TERM[=TERM]": numbers,
 		"HOW":         {unwindDWARF, unwindFP},
 		"MODE":        {"multi", "single", "single-ip"},
+		"WHEN":        {"auto", "always", "never"},
 		"DIALECT":     {"sql", "mysql"},
 		"COLUMN":      {"count", "average", "p50", "p90", "p99", "max", "total"},
 	}

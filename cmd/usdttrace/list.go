@@ -345,7 +345,7 @@ func parsePair(s string) (elfnote.PairPattern, error) {
 // sites prints a line for each probe of a file, with the arguments of the first
 // site.
 func (p *textPrinter) sites(file string, sel *usdt.Selection) {
-	lines := [][]cell{{{"PROBE", false}, {"SITES", true}, {"ARGUMENTS", false}}}
+	lines := [][]cell{{left("PROBE"), right("SITES"), left("ARGUMENTS")}}
 	line := make(map[[2]string]int)
 	var counts []int
 	for _, site := range sel.Sites() {
@@ -355,8 +355,8 @@ func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 			at = len(counts)
 			line[name], counts = at, append(counts, 0)
 			text := cutName(site.Provider) + ":" + cutName(site.Name)
-			lines = append(lines, []cell{{terminal.Escape(text), false}, {"", true},
-				{p.tracer.targets.arguments(&site), false}})
+			lines = append(lines, []cell{left(terminal.Escape(text)), right(""),
+				left(p.tracer.targets.arguments(&site))})
 		}
 		counts[at]++
 	}
@@ -371,7 +371,7 @@ func (p *textPrinter) fileTable(file string, lines [][]cell) {
 	var b strings.Builder
 	p.separate(&b)
 	fmt.Fprintf(&b, "%sFile: %s%s\n", p.style.header, terminal.Escape(file), p.style.reset)
-	writeTable(&b, lines)
+	p.writeTable(&b, lines, 0)
 	io.WriteString(p.out, b.String()) // the output keeps the error
 }
 

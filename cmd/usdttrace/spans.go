@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -104,8 +107,10 @@ func repeats(e *trace.Event, i int) bool {
 		e.Args[i].String() == e.Start.Args[i].String()
 }
 
-// arguments appends the arguments that are wanted.
+// arguments appends the arguments that are wanted. On a terminal that has no
+// room for them, texts are cut.
 func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) bool) []byte {
+	var texts [][2]int // where they begin and end
 	for i := range e.Args {
 		if isShownLength(e, i) || !wanted(i) {
 			continue
@@ -114,10 +119,30 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 		definition := argumentOf(e.Site, i)
 		b = appendArgumentName(b, definition, i)
 		b = append(append(b, '='), p.style.reset...)
+		from := len(b)
 		b = appendArgument(b, &e.Args[i], definition)
+		if data, _ := e.Args[i].Data(); p.width > 0 && data != nil {
+			texts = append(texts, [2]int{from, len(b)})
+		}
+	}
+	if len(texts) == 0 {
+		return b
+	}
+	over := terminal.Columns(coloured.ReplaceAllString(string(b), "")) - p.width
+	for i := len(texts) - 1; i >= 0 && over > 0; i-- {
+		from, to := texts[i][0], texts[i][1]
+		text := string(b[from:to])
+		columns := terminal.Columns(text)
+		if room := max(leastText, columns-over); room < columns {
+			text = strings.TrimRight(string([]rune(text)[:room-len(`"...`)]), `\`) + `"...`
+			b, over = slices.Replace(b, from, to, []byte(text)...), over-columns+room
+		}
 	}
 	return b
 }
+
+// coloured is what colours a text.
+var coloured = regexp.MustCompile("\x1b\\[[0-9]*m")
 
 // framesOf appends the stack of an event.
 func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
@@ -132,12 +157,12 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 
 // pairs prints a line for each pair of a file.
 func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
-	lines := [][]cell{{{"PAIR", false}, {"START", false}, {"DONE", false}}}
+	lines := [][]cell{{left("PAIR"), left("START"), left("DONE")}}
 	for _, pair := range pairs {
 		var line []cell
 		start, done := p.tracer.targets.endsOf(&pair)
 		for _, text := range []string{pair.String(), start, done} {
-			line = append(line, cell{terminal.Escape(truncate.Text(text, maxText)), false})
+			line = append(line, left(terminal.Escape(truncate.Text(text, maxText))))
 		}
 		lines = append(lines, line)
 	}

@@ -193,11 +193,19 @@ func normalizer(dialect sqllexer.DBMSType) func(string) string {
 	}
 }
 
-// barWidth is how many characters the longest bar has.
-const barWidth = 32
+const (
+	// barWidth is how many characters the longest bar has. Where the terminal
+	// has no room for leastBar of them, there are no bars.
+	barWidth = 32
+	leastBar = 8
+
+	// leastText is what a column of texts keeps of them in any terminal.
+	leastText = 24
+)
 
 func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	var b strings.Builder
+	p.resize()
 	p.separate(&b)
 	title := a.title
 	if p.tracer.options.interval > 0 {
@@ -234,27 +242,32 @@ const otherRow = "(other)"
 
 func (p *textPrinter) summary(*summary) {} // it is on standard error
 
-// cell is text in a column.
+// cell is text in a column, or a bar, which is a part of the longest one.
 type cell struct {
 	text  string
 	right bool
+	bar   float64
 }
+
+// left and right are cells with their text at one side of the column.
+func left(text string) cell  { return cell{text: text} }
+func right(text string) cell { return cell{text: text, right: true} }
 
 // table prints a line for each row, with the keys in columns.
 func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
 	var lines [][]cell
 	var header []cell
 	for _, key := range s.By {
-		header = append(header, cell{strings.ToUpper(terminal.Escape(key)), false})
+		header = append(header, left(strings.ToUpper(terminal.Escape(key))))
 	}
 	columns := columnsOf(a, s)
 	for _, c := range columns {
-		header = append(header, cell{c.name, true})
+		header = append(header, right(c.name))
 	}
 	rows := rowsOf(s)
 	shares := sharesOf(a, rows)
 	if len(s.By) > 0 {
-		header = append(header, cell{"%", true})
+		header = append(header, right("%"))
 	}
 	lines = append(lines, header)
 	for i, row := range rows {
@@ -267,15 +280,15 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 			line[0].text = otherRow
 		}
 		for _, c := range columns {
-			line = append(line, cell{c.text(row), true})
+			line = append(line, right(c.text(row)))
 		}
 		if len(s.By) > 0 {
-			line = append(line, cell{percent(shares[i]), true},
-				cell{p.bar(shares[i] / max(1e-9, slices.Max(shares))), false})
+			line = append(line, right(percent(shares[i])),
+				cell{bar: shares[i] / max(1e-9, slices.Max(shares))})
 		}
 		lines = append(lines, line)
 	}
-	writeTable(b, lines)
+	p.fitTable(b, lines)
 }
 
 // keyCell shows a key: numbers flush right, with the names that values have,
@@ -291,7 +304,7 @@ func (p *textPrinter) keyCell(name string, key trace.Value) cell {
 	case name == "site", key.Kind() == trace.Unsigned && p.tracer.targets.isAddress(name):
 		text = fmt.Sprintf("%#x", key.Uint())
 	}
-	return cell{text, key.Kind() != trace.Text}
+	return cell{text: text, right: key.Kind() != trace.Text}
 }
 
 // sharesOf returns how much of the whole each row is: of the sum where there is
@@ -319,20 +332,58 @@ func sharesOf(a *aggregation, rows []*trace.Row) []float64 {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// bar draws a part of the longest bar, at least a stroke for what is there at
-// all.
-func (p *textPrinter) bar(part float64) string {
-	n := int(part*barWidth + 0.5)
-	if part > 0 {
-		n = max(n, 1)
+// fitTable writes a table that is no wider than the terminal, as far as can be:
+// first texts are cut, then bars get shorter, then quantiles are left out.
+func (p *textPrinter) fitTable(b *strings.Builder, lines [][]cell) {
+	bars := barWidth
+	for dispensable := []string{"P90", "P50", "P99"}; p.width > 0; {
+		widths := widthsOf(lines)
+		over := len("  ")*(len(widths)-1) - p.width
+		for _, width := range widths {
+			over += width
+		}
+		if len(widths) > len(lines[0]) { // bars have no title
+			over += barWidth
+		}
+		for over > 0 {
+			longest := -1
+			for i, title := range lines[0] {
+				if !title.right && widths[i] > leastText &&
+					(longest < 0 || widths[i] > widths[longest]) {
+					longest = i
+				}
+			}
+			if longest < 0 {
+				break
+			}
+			widths[longest]--
+			over--
+		}
+		if bars = barWidth - max(over, 0); bars < leastBar {
+			bars = 0
+		}
+		if over <= barWidth || len(dispensable) == 0 {
+			for _, line := range lines {
+				for i := range line {
+					line[i].text = terminal.Cut(line[i].text, widths[i])
+				}
+			}
+			break
+		}
+		for i, title := range lines[0] {
+			if title.text == dispensable[0] {
+				for n := range lines {
+					lines[n] = slices.Delete(lines[n], i, i+1)
+				}
+				break
+			}
+		}
+		dispensable = dispensable[1:]
 	}
-	return p.style.bar + strings.Repeat("#", n) + p.style.reset
+	p.writeTable(b, lines, bars)
 }
 
-// writeTable writes cells in columns, two blanks apart. Bars, which may carry
-// colours, are the last column only.
-func writeTable(b *strings.Builder, lines [][]cell) {
-	var widths []int
+func widthsOf(lines [][]cell) (widths []int) {
 	for _, line := range lines {
 		for i, c := range line {
 			if i == len(widths) {
@@ -341,13 +392,23 @@ func writeTable(b *strings.Builder, lines [][]cell) {
 			widths[i] = max(widths[i], terminal.Columns(c.text))
 		}
 	}
+	return widths
+}
+
+// writeTable writes cells in columns, two blanks apart. Bars, which are the
+// last column only, have at least a stroke for what is there at all.
+func (p *textPrinter) writeTable(b *strings.Builder, lines [][]cell, bars int) {
+	widths := widthsOf(lines)
 	for _, line := range lines {
 		for i, c := range line {
-			if i > 0 {
+			blanks := strings.Repeat(" ", widths[i]-terminal.Columns(c.text))
+			if i > 0 && (c.bar == 0 || bars > 0) {
 				b.WriteString("  ")
 			}
-			blanks := strings.Repeat(" ", widths[i]-terminal.Columns(c.text))
 			switch {
+			case c.bar > 0 && bars > 0:
+				n := max(1, int(c.bar*float64(bars)+0.5))
+				b.WriteString(p.style.bar + strings.Repeat("#", n) + p.style.reset)
 			case c.right:
 				b.WriteString(blanks + c.text)
 			case i == len(line)-1:
@@ -530,28 +591,28 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 	for i := range buckets {
 		most = max(most, buckets[i].Count)
 	}
-	lines := [][]cell{{{"FROM", true}, {"TO", true}, {"COUNT", true}, {"%", true}}}
+	lines := [][]cell{{right("FROM"), right("TO"), right("COUNT"), right("%")}}
 	for i := 0; i < len(buckets); i++ {
 		empty := slices.IndexFunc(buckets[i:], func(b trace.Bucket) bool { return b.Count > 0 })
 		if empty < 0 {
 			empty = len(buckets) - i
 		}
 		if empty > maxEmpty {
-			lines = append(lines, []cell{{"...", true}, {"...", true}, {"0", true}, {"0.0%", true}})
+			lines = append(lines, []cell{right("..."), right("..."), right("0"), right("0.0%")})
 			i += empty - 1
 			continue
 		}
 		bucket := &buckets[i]
 		isExponential := row.Exponential != nil
 		lines = append(lines, []cell{
-			{bound(bucket.Low, false, a.duration, isExponential), true},
-			{bound(bucket.High, true, a.duration, isExponential), true},
-			{fmt.Sprint(bucket.Count), true},
-			{percent(float64(bucket.Count) / float64(row.Count)), true},
-			{p.bar(float64(bucket.Count) / float64(most)), false},
+			right(bound(bucket.Low, false, a.duration, isExponential)),
+			right(bound(bucket.High, true, a.duration, isExponential)),
+			right(fmt.Sprint(bucket.Count)),
+			right(percent(float64(bucket.Count) / float64(row.Count))),
+			{bar: float64(bucket.Count) / float64(most)},
 		})
 	}
-	writeTable(b, lines)
+	p.fitTable(b, lines)
 }
 
 // bound shows an end of a bucket. Of linear histograms the bounds are

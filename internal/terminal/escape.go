@@ -85,6 +85,16 @@ func Columns(s string) int {
 	return utf8.RuneCountInString(s)
 }
 
+// Cut returns a text of at most so many columns: a longer one ends in "...".
+func Cut(s string, columns int) string {
+	if Columns(s) <= columns {
+		return s
+	}
+	const dots = "..."
+	runes := []rune(s)
+	return string(runes[:max(columns-len(dots), 0)]) + dots[:min(columns, len(dots))]
+}
+
 const hexDigits = "0123456789abcdef"
 
 // isPlain reports whether s is printable ASCII without a backslash, as nearly

@@ -14,3 +14,12 @@ func IsTerminal(file *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	return err == nil && os.Getenv("TERM") != "dumb"
 }
+
+// Width returns how many columns a terminal has, 0 for what is no terminal.
+func Width(file *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/terminal"
+)
+
+// First the text is cut, then bars get shorter, then quantiles go.
+func TestTablesFitTheTerminal(t *testing.T) {
+	query := "SELECT abalance FROM pgbench_accounts WHERE aid = $1 AND " + strings.Repeat("x", 99)
+	for _, test := range []struct {
+		width  int
+		header string
+		query  string
+		bar    int
+	}{
+		{0, "P50 P90 P99 MAX", query, 32},
+		{110, "P50 P90 P99 MAX", "SELECT abalance FROM pgbenc...", 32},
+		{100, "P50 P90 P99 MAX", "SELECT abalance FROM ...", 28},
+		{80, "P50 P90 P99 MAX", "SELECT abalance FROM ...", 8},
+		{76, "P50 P90 P99 MAX", "SELECT abalance FROM ...", 0},
+		{70, "P50 P99 MAX", "SELECT abalance FROM ...", 0},
+		{58, "MAX", "SELECT abalance FROM ...", 0},
+	} {
+		lines := [][]cell{
+			{left("QUERY"), right("COUNT"), right("P50"), right("P90"), right("P99"), right("MAX"),
+				right("%")},
+			{left(query), right("12345"), right("1.02us"), right("11.2us"), right("91.1us"),
+				right("9.12ms"), right("99.0%"), {bar: 1}},
+			{left("END"), right("1"), right("1.02us"), right("11.2us"), right("91.1us"),
+				right("9.12ms"), right("1.0%"), {bar: 0.001}},
+		}
+		var b strings.Builder
+		(&textPrinter{width: test.width}).fitTable(&b, lines)
+		all := strings.Split(b.String(), "\n")
+		qt.Check(t, qt.StringContains(strings.Join(strings.Fields(all[0]), " "), test.header),
+			qt.Commentf("%d", test.width))
+		qt.Check(t, qt.Equals(strings.HasPrefix(all[1], test.query+"  "), true),
+			qt.Commentf("%d: %s", test.width, all[1]))
+		qt.Check(t, qt.Equals(strings.Count(all[1], "#"), test.bar), qt.Commentf("%s", all[1]))
+		for _, line := range all {
+			if test.width > 0 {
+				qt.Check(t, qt.IsTrue(terminal.Columns(line) <= test.width), qt.Commentf("%s", line))
+			}
+		}
+	}
+}
