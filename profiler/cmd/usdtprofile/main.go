@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/profiler"
 	"github.com/gousdt/gousdt/stack"
@@ -66,6 +68,8 @@ type options struct {
 	byProcess, span bool
 	names           []string
 	patterns        []string
+
+	attached atomic.Int64 // files in which probes were found
 }
 
 func main() {
@@ -151,6 +155,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 	opts := &profiler.Options{Session: trace.SessionOptions{Filter: o.where, SampleEvery: o.every,
 		Definitions: definitions, Delay: 50 * time.Millisecond, RingSize: 32 << 20}}
 	opts.Changed = func(changes *trace.WatchChanges) {
+		o.attached.Add(int64(len(changes.Attached)))
 		for _, err := range changes.Errors {
 			fmt.Fprintf(messages, "usdtprofile: %v\n", err)
 		}
@@ -230,17 +235,38 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 	fmt.Fprintln(messages, "usdtprofile: collecting stacks; end with Ctrl-C")
 	err = o.collect(ctx, running)
 	p.Duration = time.Since(p.Start)
-	return errors.Join(err, tell(messages, probe), write(p, o.output, strings.Join(o.patterns, " ")))
+	if o.attached.Load() == 0 {
+		return errors.Join(err, o.nothing())
+	}
+	return errors.Join(err, o.tell(messages, probe), write(p, o.output, strings.Join(o.patterns, " ")))
 }
 
 // collect runs for the time that was asked for.
 func (o *options) collect(ctx context.Context, running *profiler.Profiler) error {
+	if len(o.pids) > 0 && o.attached.Load() == 0 {
+		return nil // they will not have the probe later
+	}
 	if o.duration > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, o.duration)
 		defer stop()
 	}
 	return running.Run(ctx)
+}
+
+// nothing says that there is no such probe.
+func (o *options) nothing() error {
+	patterns, where := strings.Join(o.patterns, " or "), "any process; usdtlist -a lists the probes"
+	if o.memory {
+		patterns = "otel_memory:alloc"
+	}
+	if len(o.pids) > 0 {
+		where = fmt.Sprintf("process %d; usdtlist -p %[1]d lists its probes", o.pids[0])
+		if len(o.pids) > 1 {
+			where = "these processes; usdtlist -p PID lists the probes of one"
+		}
+	}
+	return errors.New(suggest.NoMatch(patterns, where, nil))
 }
 
 // labels keep the stacks of processes apart where that was asked for.
@@ -252,12 +278,15 @@ func (o *options) labels(e *trace.Event) map[string]string {
 }
 
 // tell says what is in the profile, and what is not.
-func tell(messages io.Writer, probe *profiler.Probe) error {
+func (o *options) tell(messages io.Writer, probe *profiler.Probe) error {
 	stats, err := probe.Stats()
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(messages, "usdtprofile: %d stacks", stats.Matched)
+	if stats == (profiler.Stats{}) {
+		fmt.Fprint(messages, ": no process passed a probe")
+	}
 	if stats.NoStack > 0 {
 		fmt.Fprintf(messages, "; %d hits without a stack: the unwinder did not know the process yet",
 			stats.NoStack)

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,6 +88,20 @@ func TestProfile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(p.SampleType[0].Type, "hits"))
 	qt.Check(t, qt.IsTrue(len(p.Sample) > 0))
+}
+
+// TestNothing states that it is said that no process has the probe.
+func TestNothing(t *testing.T) {
+	testprog.RequireBPF(t)
+	for line, want := range map[string]string{
+		"-p 1 python:gc__start": "no probe matches python:gc__start in process 1; usdtlist -p 1 .*",
+		"-p 1 --memory":         "no probe matches otel_memory:alloc in process 1; .*",
+		"-a nobody:has__this":   "no probe matches nobody:has__this in any process; .*",
+	} {
+		o, err := parse(append(strings.Fields(line), "--for", "1ms", "-o", t.TempDir()+"/x.folded"))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.ErrorMatches(run(t.Context(), o, io.Discard), want))
+	}
 }
 
 func TestParse(t *testing.T) {

@@ -28,6 +28,9 @@ func runMemory(ctx context.Context, o *options, messages io.Writer) error {
 	}
 	defer running.Close()
 	err = o.collect(ctx, running)
+	if o.attached.Load() == 0 {
+		return errors.Join(err, o.nothing())
+	}
 	p := stack.NewProfile(nil,
 		stack.ValueType{Type: "alloc_objects", Unit: "count"},
 		stack.ValueType{Type: "alloc_space", Unit: "bytes"},
@@ -46,6 +49,6 @@ func runMemory(ctx context.Context, o *options, messages io.Writer) error {
 	if lost > 0 {
 		io.WriteString(messages, "usdtprofile: hits were lost: what is live is too much\n")
 	}
-	return errors.Join(err, err2, tell(messages, memory.Probe()),
+	return errors.Join(err, err2, o.tell(messages, memory.Probe()),
 		write(p, o.output, strings.TrimSpace("memory "+o.where)))
 }
