@@ -47,15 +47,15 @@
 //     part of a segment, the bss, has none.
 //
 // All that is checked: every site that is returned can be attached to, as far
-// as the file shows that, unless the [Kind] of the file is one without code. A
-// note that fails a check is reported as a [NoteError], and affects no other.
+// as the file shows that, unless it is a debug file or an object file. A note
+// that fails a check is reported as an error, and affects no other.
 //
 // # Symbols
 //
-// Some arguments name symbols, as in "4@counter(%rip)". [File.Symbol] finds
-// them in the file, and where they were stripped from it in the separate debug
-// file that is installed, or that [File.UseDebugFile] names.
-// argspec.Decode asks it.
+// Some arguments name symbols, as in "4@counter(%rip)". Function Decode of
+// package argspec finds them in the file, and where they were stripped from it
+// in the separate debug file that is installed, or that [File.UseDebugFile]
+// names.
 //
 // # What is read
 //
@@ -70,7 +70,7 @@
 //
 // A tracer reads whatever runs in a container, so that files are untrusted.
 // This package checks every length before it is used. Every size has a limit,
-// with its reason in file.go (what exceeds it is [ErrTooLarge]). Memory is
+// with its reason in file.go. Memory is
 // allocated only for what the file has shown to have, and nothing panics. The
 // types and constants are those of [debug/elf], but its reader is not used,
 // because it is not hardened against such files, as its documentation says.

@@ -17,7 +17,7 @@ func ExampleFile_Sites() {
 		log.Fatal(err)
 	}
 	defer f.Close()
-	fmt.Println(f.Header().Machine, f.Kind())
+	fmt.Println(f.Header().Machine, f.Header().Type)
 	for site, err := range f.Sites() {
 		if err != nil {
 			fmt.Println(err)
@@ -26,7 +26,7 @@ func ExampleFile_Sites() {
 		fmt.Printf("%s:%s at %#x: %q\n", site.Provider, site.Name, site.Offset, site.Arguments)
 	}
 	// Output:
-	// EM_S390 position-independent file
+	// EM_S390 ET_DYN
 	// elf:plain at 0x3a4: ""
 	// elf:places at 0x3ba: "-8@%r1 -4@%r3 1@%r4 -8@160(%r15) -8@0(%r2,%r5)"
 	// elf:copies at 0x3c4: "-8@%r1"

@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 // File is an opened ELF file. [Open] and [NewFile] read and check its headers.
@@ -20,53 +18,15 @@ import (
 // goroutines may use a File at once.
 type File struct {
 	elf     elffile.File
-	kind    Kind
 	code    elffile.Segment // see usualCode; empty if nothing can be attached
 	symbols symbols
-}
-
-// Kind says what can be done with the probes of a file.
-type Kind uint8
-
-const (
-	// Executable is a program that runs at the addresses it was linked for
-	// (ET_EXEC).
-	Executable Kind = iota + 1
-	// PositionIndependent is a shared library or a position-independent
-	// executable, which runs at an address that is chosen when it is loaded
-	// (ET_DYN).
-	PositionIndependent
-	// DebugFile is what strip or objcopy --only-keep-debug split off an
-	// executable or library. It has the notes and all addresses, but not the
-	// code: its probes can be listed, and nothing can be attached to it.
-	DebugFile
-	// Relocatable is an object file (ET_REL). It has no segments: locations and
-	// semaphores count from the start of their sections. Its probes can be
-	// listed, and nothing can be attached to it.
-	Relocatable
-)
-
-// String returns the kind in words.
-func (k Kind) String() string {
-	switch k {
-	case Executable:
-		return "executable"
-	case PositionIndependent:
-		return "position-independent file"
-	case DebugFile:
-		return "separate debug file"
-	case Relocatable:
-		return "object file"
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
 // Open opens the ELF file at path. The file stays open until Close. So it
 // remains the same file, whatever happens to the path, for what is read from it
 // later and for what is attached to its descriptor.
 //
-// The error wraps ErrNotELF, ErrMalformed or ErrTooLarge, or is that of the
-// operating system.
+// The error wraps [ErrNotELF] if the file is none.
 func Open(path string) (*File, error) {
 	f := new(File)
 	if err := f.elf.ReadFile(path); err != nil {
@@ -90,16 +50,6 @@ func NewFile(r io.ReaderAt) (*File, error) {
 
 // prepare finds what the headers say about all probes.
 func (f *File) prepare() {
-	switch {
-	case f.elf.Type == elf.ET_REL:
-		f.kind = Relocatable
-	case f.elf.IsDebugFile:
-		f.kind = DebugFile
-	case f.elf.Type == elf.ET_EXEC:
-		f.kind = Executable
-	default:
-		f.kind = PositionIndependent
-	}
 	if f.elf.HasCode() {
 		f.code = usualCode(f.elf.Segments)
 	}
@@ -139,40 +89,29 @@ func (f *File) Header() elf.FileHeader {
 	return header
 }
 
-// Kind returns what can be done with the probes of the file.
-func (f *File) Kind() Kind { return f.kind }
+// IsDebugFile reports whether the file is what strip or objcopy
+// --only-keep-debug split off an executable or library. It has the notes and
+// all addresses, but not the code: its probes can be listed, and nothing can be
+// attached to it. The same is true of an object file, whose type is ET_REL. Its
+// locations and semaphores count from the start of their sections.
+func (f *File) IsDebugFile() bool { return f.elf.IsDebugFile && !f.isObject() }
+
+func (f *File) isObject() bool { return f.elf.Type == elf.ET_REL }
 
 // BuildID returns the GNU build ID in lower-case hexadecimal, by which a file
 // and its separate debug file know each other. It fails if the file has none,
 // or if it cannot be read.
 func (f *File) BuildID() (string, error) { return f.elf.BuildID() }
 
-// Reasons for which a file, or a part of it, cannot be read. Other errors are
-// those of the operating system, or of the reader given to [NewFile]. Errors
-// wrap their reason together with what was being read: compare them by
-// errors.Is.
-var (
-	// ErrNotELF means that the file does not start with the ELF magic bytes.
-	ErrNotELF = elffile.ErrNotELF
-	// ErrMalformed means that the file is ELF, but cannot be read: its headers
-	// contradict themselves, it is truncated, it is a core dump, or a section
-	// that should not be compressed is.
-	ErrMalformed = elffile.ErrMalformed
-	// ErrTooLarge means that a part of the file is larger than this package is
-	// willing to read. The limits are far above what tool chains produce.
-	ErrTooLarge = elffile.ErrTooLarge
-	// ErrSymbolNotFound means that neither the file nor its separate debug file
-	// defines the symbol.
-	ErrSymbolNotFound = elffile.ErrSymbolNotFound
-	// ErrOtherBuildID means that a separate debug file belongs to another build
-	// of the file.
-	ErrOtherBuildID = elffile.ErrOtherBuildID
-)
+// ErrNotELF means that a file does not start with the ELF magic bytes. Other
+// errors of opening and reading say what is malformed or too large, or are
+// those of the operating system, or of the reader given to [NewFile].
+var ErrNotELF = elffile.ErrNotELF
 
 // errPattern means that a pattern cannot be understood.
 var errPattern = errors.New("bad pattern")
 
-// Causes of a [NoteError].
+// Causes of an [elffile.NoteError].
 var (
 	// errNoteSize: the sizes in the note's header reach past the end of the
 	// section. Where the next note would start is unknown, so nothing after it
@@ -195,32 +134,6 @@ var (
 	// it aligned for its two bytes.
 	errSemaphoreUnaligned = errors.New("semaphore is at an odd file offset, which the kernel refuses")
 )
-
-// NoteError is a note of a probe that is malformed. It affects no other note.
-type NoteError struct {
-	// Index is the number of the note in the file, from 0, counting the notes
-	// of every owner in all .note.stapsdt sections, in file order. It is the
-	// order in which readelf -n prints them.
-	Index int
-	// Provider and Name are those of the probe, or "" where they cannot be
-	// read.
-	Provider, Name string
-	// Err is the cause, a text.
-	Err error
-}
-
-// Error says which note is malformed and why. Provider and name are quoted:
-// they are arbitrary bytes.
-func (e *NoteError) Error() string {
-	if e.Provider == "" && e.Name == "" {
-		return fmt.Sprintf("note %d: %v", e.Index, e.Err)
-	}
-	return fmt.Sprintf("note %d, probe %s: %v", e.Index,
-		strconv.Quote(truncate.Name(e.Provider)+":"+truncate.Name(e.Name)), e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *NoteError) Unwrap() error { return e.Err }
 
 // addressError is the cause of a NoteError that has to do with an address. It
 // is a type of its own to be small: a crafted file has very many of them.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
@@ -51,7 +52,7 @@ func FuzzFile(f *testing.F) {
 		file.Name()
 		file.OSFile()
 		file.Header()
-		_ = file.Kind().String()
+		file.IsDebugFile()
 		if found, err := file.Symbols().Symbol(symbol); err != nil && found != (elf.Symbol{}) {
 			t.Error("an error and a symbol")
 		}
@@ -82,14 +83,14 @@ func checkSites(t *testing.T, f *File) {
 	}
 	seen := map[Site]bool{}
 	for _, s := range sites {
-		if seen[s] && f.Kind() != Relocatable {
+		if seen[s] && !f.isObject() {
 			t.Errorf("twice: %+v", s)
 		}
 		seen[s] = true
-		attachable := f.Kind() == Executable || f.Kind() == PositionIndependent
+		attachable := isAttachable(f)
 		if attachable != (s.Offset != 0) || (attachable &&
 			s.Semaphore != 0) != (s.SemaphoreOffset != 0) {
-			t.Errorf("%v: %+v", f.Kind(), s)
+			t.Errorf("%v: %+v", kindOf(f), s)
 		}
 		if f.Header().Class == elf.ELFCLASS32 && (s.Location|s.Semaphore|s.Base)>>32 != 0 {
 			t.Errorf("addresses of more than 32 bits: %+v", s)
@@ -102,7 +103,7 @@ func checkSites(t *testing.T, f *File) {
 	}
 	broken := 0
 	for i, err := range errs {
-		if note, ok := err.(*NoteError); ok {
+		if note, ok := err.(*elffile.NoteError); ok {
 			broken++
 			if note.Index < 0 || note.Err == nil || err.Error() == "" {
 				t.Errorf("note error %+v", note)
@@ -187,7 +188,7 @@ func FuzzNotes(f *testing.F) {
 		got, errs := collect(file)
 		var broken []int
 		for _, err := range errs {
-			broken = append(broken, err.(*NoteError).Index)
+			broken = append(broken, err.(*elffile.NoteError).Index)
 		}
 		want, wantBroken := plainSites(im, file, []plainSection{{first, align}, {second, 4}})
 		if !slices.Equal(got, want) || !slices.Equal(broken, wantBroken) {

@@ -166,7 +166,7 @@ func (w *noteWalk) nextSection() bool {
 		w.data, w.next, w.pad = nil, 0, int(elffile.NoteAlign(s.Align))-1
 		w.offset, w.start, w.end = s.Offset, s.Offset, s.Offset+s.Size
 		w.endRelocations()
-		if w.file.kind == Relocatable {
+		if w.file.isObject() {
 			w.relocator = w.file.elf.NewRelocator(s, maxRelocations-w.relocated)
 		}
 		if err := w.check(s); err != nil {
@@ -193,7 +193,7 @@ func (w *noteWalk) check(s elffile.Section) error {
 		return elffile.ErrCompressed
 	}
 	if s.Size > maxNoteBytes-w.total {
-		return fmt.Errorf("%d bytes of notes: %w", s.Size, ErrTooLarge)
+		return fmt.Errorf("%d bytes of notes: %w", s.Size, elffile.ErrTooLarge)
 	}
 	return w.file.elf.Reaches(s.Offset, s.Size)
 }
@@ -410,8 +410,8 @@ func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
 }
 
 // malformed describes the current note, which is malformed.
-func (w *probeWalk) malformed(err error) *NoteError {
-	e := &NoteError{Index: w.index, Err: err}
+func (w *probeWalk) malformed(err error) *elffile.NoteError {
+	e := &elffile.NoteError{Index: w.index, Err: err}
 	if errors.Is(err, errNoteSize) {
 		return e // there is no descriptor
 	}

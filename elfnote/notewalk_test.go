@@ -15,7 +15,7 @@ import (
 )
 
 // cmpErrors compares errors by what they say.
-var cmpErrors = cmp.Comparer(func(a, b *NoteError) bool { return a.Error() == b.Error() })
+var cmpErrors = cmp.Comparer(func(a, b error) bool { return a.Error() == b.Error() })
 
 // at returns a site of the usual image.
 func at(i int) Site { return Site{Location: codeAddress + uint64(i), Provider: "p", Name: "n"} }
@@ -46,7 +46,7 @@ func TestNoteWalkSkipsAndCountsNotesOfOthers(t *testing.T) {
 		sites, errs := collect(im.open(t))
 		qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
 		qt.Assert(t, qt.HasLen(errs, 1))
-		qt.Assert(t, qt.Equals(errs[0].(*NoteError).Index, 8))
+		qt.Assert(t, qt.Equals(errs[0].(*elffile.NoteError).Index, 8))
 	})
 }
 
@@ -113,7 +113,7 @@ func TestNoteWalkSizePastTheEndEndsItsSectionOnly(t *testing.T) {
 			qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 4}))
 			qt.Assert(t, qt.HasLen(errs, 1))
 			qt.Assert(t, qt.ErrorIs(errs[0], errNoteSize))
-			qt.Assert(t, qt.Equals(errs[0].(*NoteError).Index, 1))
+			qt.Assert(t, qt.Equals(errs[0].(*elffile.NoteError).Index, 1))
 			qt.Assert(t,
 				qt.ErrorMatches(errs[0], "note 1: note reaches past the end of its section"))
 		}
@@ -163,7 +163,7 @@ func TestSitesBesideSectionsThatCannotBeRead(t *testing.T) {
 		{"compressed", func(s *elfimage.Section) { s.Flags = elf.SHF_COMPRESSED },
 			elffile.ErrCompressed,
 			"section .note.stapsdt at offset 0x[0-9a-f]+: section is compressed .*"},
-		{"4 GB", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](4 << 30) }, ErrTooLarge,
+		{"4 GB", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](4 << 30) }, elffile.ErrTooLarge,
 			".*: 4294967296 bytes of notes: .*"},
 		{"as large as can be, but not there",
 			func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](maxNoteBytes - 1000) },
@@ -172,7 +172,7 @@ func TestSitesBesideSectionsThatCannotBeRead(t *testing.T) {
 			func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](5000) }, elffile.ErrTruncated,
 			".*"},
 		{"all of the address space",
-			func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](1<<64 - 1) }, ErrTooLarge,
+			func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](1<<64 - 1) }, elffile.ErrTooLarge,
 			".*"},
 		{"past the end", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1 << 40) },
 			elffile.ErrTruncated, ".*"},
@@ -222,7 +222,7 @@ func TestNoteWalkBoundsOverlappingSections(t *testing.T) {
 	qt.Assert(t, qt.Equals(walk.total, maxNoteBytes))
 	walk.close()
 	last := errs[len(errs)-1]
-	qt.Assert(t, qt.ErrorIs(last, ErrTooLarge))
+	qt.Assert(t, qt.ErrorIs(last, elffile.ErrTooLarge))
 	qt.Assert(t,
 		qt.Equals(bytes.Count([]byte(last.Error()), []byte("larger than")), maxSectionErrors))
 }

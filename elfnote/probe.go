@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // Probe is a probe with all its sites.
@@ -21,7 +23,7 @@ type Listing struct {
 	// Malformed are the first 16 of the malformed notes, in the order of the
 	// file. They are listed whatever the patterns: the name of the probe may be
 	// what is malformed.
-	Malformed []*NoteError
+	Malformed []error
 	// MalformedCount is how many notes are malformed altogether.
 	MalformedCount int
 }
@@ -61,7 +63,7 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 	var last *Probe
 	for site, err := range f.Sites() {
 		if err != nil {
-			var malformed *NoteError
+			var malformed *elffile.NoteError
 			if !errors.As(err, &malformed) {
 				return nil, err
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
@@ -54,7 +55,7 @@ func TestProbesMatchPatterns(t *testing.T) {
 	qt.Assert(t, qt.Equals(listing.Probes[0].Name, "two"))
 	// Broken notes are listed whatever is selected.
 	qt.Assert(t, qt.HasLen(listing.Malformed, 1))
-	qt.Assert(t, qt.Equals(listing.Malformed[0].Name, "broken"))
+	qt.Assert(t, qt.Equals(listing.Malformed[0].(*elffile.NoteError).Name, "broken"))
 }
 
 func TestProbesListTheFirstMalformedNotesAndCountAll(t *testing.T) {
@@ -68,7 +69,7 @@ func TestProbesListTheFirstMalformedNotesAndCountAll(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(listing.Probes, 1))
 	qt.Assert(t, qt.HasLen(listing.Malformed, maxMalformed))
-	qt.Assert(t, qt.Equals(listing.Malformed[maxMalformed-1].Index, maxMalformed))
+	qt.Assert(t, qt.Equals(listing.Malformed[maxMalformed-1].(*elffile.NoteError).Index, maxMalformed))
 	qt.Assert(t, qt.Equals(listing.MalformedCount, 3*maxMalformed))
 }
 

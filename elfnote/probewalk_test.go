@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 func TestSitesHaveStringsOfAnyLength(t *testing.T) {
@@ -97,7 +99,7 @@ func TestSitesKeepTheirStrings(t *testing.T) {
 		qt.Assert(t, qt.Equals(s.Name, fmt.Sprint("one", i)))
 	}
 	qt.Assert(t, qt.HasLen(errs, 1))
-	qt.Assert(t, qt.Equals(errs[0].(*NoteError).Name, "one"))
+	qt.Assert(t, qt.Equals(errs[0].(*elffile.NoteError).Name, "one"))
 }
 
 func TestSitesMayBeNested(t *testing.T) {

@@ -27,7 +27,8 @@ type Site struct {
 	// Location is the virtual address of the site, as linked (and prelinked).
 	Location uint64
 	// Offset is the place of Location in the file, at which a uprobe is set. It
-	// is 0 in a DebugFile and a Relocatable, to which nothing can be attached.
+	// is 0 in a debug file and an object file, to which nothing can be
+	// attached.
 	Offset uint64
 	// Base is the address of the section .stapsdt.base when the file was
 	// linked, as the note has it, or 0. Location and Semaphore are already
@@ -39,25 +40,23 @@ type Site struct {
 	// others, or none.
 	Semaphore uint64
 	// SemaphoreOffset is the place of Semaphore in the file, or 0 if there is
-	// none. The kernel identifies a semaphore by it. It is 0 in a DebugFile and
-	// a Relocatable.
+	// none. The kernel identifies a semaphore by it. It is 0 in a debug file
+	// and an object file.
 	SemaphoreOffset uint64
 }
 
 // Sites returns the sites of all probes in the order of their notes. Of notes
-// that are identical in everything only the first one counts, except in a
-// Relocatable, where sites in different sections may have the same location.
+// that are identical in everything only the first one counts, except in an
+// object file, where sites in different sections may have the same location.
 //
-// A note that is malformed yields a zero Site and a [*NoteError], and the
-// iteration goes on. Any other error is the last thing yielded: it says which
-// note section could not be read, and wraps ErrMalformed, ErrTooLarge or an
-// error of the reader.
+// A note that is malformed yields a zero Site and an error, and the iteration
+// goes on. A note section that could not be read is an error after all sites.
 //
-// Locations and semaphores are adjusted if prelink moved the file. Those of a
-// Relocatable are what its relocations say. A location must be in the part of
+// Locations and semaphores are adjusted if prelink moved the file. Those of an
+// object file are what its relocations say. A location must be in the part of
 // an executable segment that comes from the file, and a semaphore in that of a
-// writable segment. Neither is checked, and no offset is known, in a DebugFile
-// and a Relocatable.
+// writable segment. Neither is checked, and no offset is known, in a debug file
+// and an object file.
 //
 // Each iteration reads the notes anew, so the file must be open. It holds some
 // 64 KiB of them at a time. Memory is allocated for the strings, in pieces; if
@@ -90,7 +89,7 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 			switch {
 			case err != nil:
 				site, err = Site{}, walk.malformed(err)
-			case f.kind != Relocatable && known.add(&walk):
+			case !f.isObject() && known.add(&walk):
 				continue
 			case walk.shared != nil:
 				walk.shared.give(&walk, &site)
@@ -116,7 +115,7 @@ const semaphoreSize = 2
 
 // offsets returns the file offsets of a location and of a semaphore.
 func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error) {
-	if f.kind == DebugFile || f.kind == Relocatable {
+	if f.IsDebugFile() || f.isObject() {
 		return 0, 0, nil
 	}
 	if skip := location - f.code.Address; skip < f.code.FileSize {

@@ -149,7 +149,7 @@ func TestSitesMalformed(t *testing.T) {
 				sites, errs := collect(f)
 				qt.Assert(t, qt.HasLen(sites, 2))
 				qt.Assert(t, qt.HasLen(errs, 1))
-				var broken *NoteError
+				var broken *elffile.NoteError
 				qt.Assert(t, qt.ErrorAs(errs[0], &broken))
 				qt.Assert(t, qt.Equals(broken.Index, 1))
 				qt.Assert(t, qt.ErrorIs(errs[0], test.want))
@@ -160,7 +160,7 @@ func TestSitesMalformed(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.HasLen(listing.Probes, 1))
 				qt.Assert(t, qt.HasLen(listing.Probes[0].Sites, 2))
-				qt.Assert(t, qt.CmpEquals(listing.Malformed, []*NoteError{broken}, cmpErrors))
+				qt.Assert(t, qt.CmpEquals(listing.Malformed, []error{broken}, cmpErrors))
 			})
 		})
 	}
@@ -277,7 +277,7 @@ func TestSitesShareMemory(t *testing.T) {
 }
 
 func TestNoteErrorUnwrapsToItsCause(t *testing.T) {
-	err := error(&NoteError{Index: 3, Provider: "a\x1b[31m", Name: "b",
+	err := error(&elffile.NoteError{Index: 3, Provider: "a\x1b[31m", Name: "b",
 		Err: &addressError{0x10, errLocation}})
 	qt.Assert(t, qt.IsTrue(errors.Is(err, errLocation)))
 	qt.Assert(t,

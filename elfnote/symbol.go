@@ -49,11 +49,11 @@ func (f fileSymbols) IsProgram() bool { return f.elf.IsProgram() }
 // Definitions at the same address are one. Undefined symbols, and the names of
 // source files and sections, do not count.
 //
-// The error wraps ErrSymbolNotFound if nothing is defined under the name. It is
-// another one if there are definitions with different addresses, and it wraps
-// ErrMalformed, ErrTooLarge or an error of the reader if the symbols cannot be
-// read. ErrTooLarge is also the error once all searches in the file have taken
-// more than about a second together.
+// The error wraps elffile.ErrSymbolNotFound if nothing is defined under the
+// name. It is another one if there are definitions with different addresses,
+// and it wraps ErrMalformed, ErrTooLarge or an error of the reader if the
+// symbols cannot be read. ErrTooLarge is also the error once all searches in
+// the file have taken more than about a second together.
 //
 // The first call finds all symbols that the arguments of the file's probes
 // name, because one search takes hardly longer for many names than for one.
@@ -67,7 +67,7 @@ func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
 		f.elf.FindSymbols(append(slices.Clip(s.words), name))
 	}
 	symbol, err := f.elf.Symbol(name)
-	if !errors.Is(err, ErrSymbolNotFound) || !f.openDebug() {
+	if !errors.Is(err, elffile.ErrSymbolNotFound) || !f.openDebug() {
 		return symbol, err
 	}
 	if !s.found {
@@ -81,7 +81,7 @@ func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
 func (f *File) missing(names []string) []string {
 	var missing []string
 	for _, name := range names {
-		if _, err := f.elf.Symbol(name); errors.Is(err, ErrSymbolNotFound) {
+		if _, err := f.elf.Symbol(name); errors.Is(err, elffile.ErrSymbolNotFound) {
 			missing = append(missing, name)
 		}
 	}
@@ -117,8 +117,8 @@ func (f fileSymbols) PLTGOT() (uint64, error) {
 // .stapsdt.base, or the first PT_LOAD segment where one of the files has no
 // such section.
 //
-// If both files have a build ID it must be the same, else the error wraps
-// ErrOtherBuildID. It wraps os.ErrClosed if f is closed. Else it is an error of
+// If both files have a build ID it must be the same. The error wraps
+// os.ErrClosed if f is closed. Else it is an error of
 // [Open], or says that the distance is not known.
 func (f *File) UseDebugFile(path string) error {
 	debug, err := f.elf.FindDebugFile(path)
@@ -143,7 +143,7 @@ func (f *File) UseDebugFile(path string) error {
 // cannot be used is no reason to fail: the symbol is missing then.
 func (f *File) openDebug() bool {
 	s := &f.symbols
-	if !s.searched && !s.closed && f.kind != DebugFile {
+	if !s.searched && !s.closed && !f.IsDebugFile() {
 		s.searched = true
 		s.debug, _ = f.elf.FindDebugFile(s.installed)
 	}

@@ -29,7 +29,7 @@ func TestSymbolOfADebugFile(t *testing.T) {
 		{"that is named", func(f *File) error { return f.UseDebugFile("testdata/s390x.so.debug") }},
 		{"that is named late", func(f *File) error {
 			_, err := f.Symbols().Symbol(strippedSymbol)
-			qt.Check(t, qt.ErrorIs(err, ErrSymbolNotFound))
+			qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 			return f.UseDebugFile("testdata/s390x.so.debug")
 		}},
 		{"that is named twice", func(f *File) error {
@@ -47,7 +47,7 @@ func TestSymbolOfADebugFile(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				qt.Check(t, qt.Equals(symbol.Value, 0x205e))
 				_, err = f.Symbols().Symbol("nowhere")
-				qt.Check(t, qt.ErrorIs(err, ErrSymbolNotFound))
+				qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 			}
 		})
 	}
@@ -61,7 +61,7 @@ func TestSymbolWithoutAUsableDebugFile(t *testing.T) {
 		defer f.Close()
 		f.symbols.installed = installed
 		_, err = f.Symbols().Symbol(strippedSymbol)
-		qt.Check(t, qt.ErrorIs(err, ErrSymbolNotFound))
+		qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 		qt.Check(t, qt.ErrorMatches(err, `symbol "elf_guarded_semaphore": not defined in the file`))
 		symbol, err := f.Symbols().Symbol("counter")
 		qt.Check(t, qt.IsNil(err))
@@ -73,7 +73,7 @@ func TestUseDebugFileFails(t *testing.T) {
 	f, err := Open("testdata/s390x.so")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.ErrorIs(f.UseDebugFile("/nowhere/s390x.so.debug"), os.ErrNotExist))
-	qt.Check(t, qt.ErrorIs(f.UseDebugFile("testdata/i386.exe"), ErrOtherBuildID))
+	qt.Check(t, qt.ErrorIs(f.UseDebugFile("testdata/i386.exe"), elffile.ErrOtherBuildID))
 	qt.Check(t, qt.ErrorIs(f.UseDebugFile(os.DevNull), ErrNotELF))
 	qt.Assert(t, qt.IsNil(f.Close()))
 	qt.Check(t, qt.ErrorIs(f.UseDebugFile("testdata/s390x.so.debug"), os.ErrClosed))
@@ -122,7 +122,7 @@ func TestSymbolsOfArgumentsAreFoundAtOnce(t *testing.T) {
 	for i := range count {
 		if i != 7 {
 			_, err = f.Symbols().Symbol(fmt.Sprint("symbol_", i))
-			qt.Assert(t, qt.ErrorIs(err, ErrSymbolNotFound))
+			qt.Assert(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 		}
 	}
 }

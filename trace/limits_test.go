@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -29,7 +30,7 @@ func TestAttachRefusesTooManyArguments(t *testing.T) {
 	testprog.WriteNotes(t, path, notes)
 	s := newSession(t, nil)
 	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern("p:*"))
-	qt.Assert(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
+	qt.Assert(t, qt.ErrorIs(err, elffile.ErrTooLarge))
 	qt.Check(t,
 		qt.ErrorMatches(err,
 			`/.*/hostile.so: more than .* arguments and sites of different probes: .*`))

@@ -121,7 +121,7 @@ func (s *Session) generate(
 		if !ok {
 			if args += 1 + len(found.Args) + len(w.globals); args > maxArguments {
 				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w",
-					maxArguments, elfnote.ErrTooLarge)
+					maxArguments, elffile.ErrTooLarge)
 			}
 			if d := s.opts.Definitions; d != nil {
 				if probe, ok := d.Probe(found.Provider, found.Name, len(found.Args)); ok {

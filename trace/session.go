@@ -213,8 +213,6 @@ func (s *Session) parseOptions() (err error) {
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
 //   - [os.ErrPermission]
-//   - [elfnote.ErrTooLarge]: the probes have more than about a million
-//     arguments, which no tool chain makes
 //   - [os.ErrClosed]: the session is closed or detached
 func (s *Session) Attach(
 	target usdt.Target, opts *usdt.AttachOptions, patterns ...elfnote.Pattern,

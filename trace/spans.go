@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -506,7 +507,7 @@ const maxNames = 4096
 func namesOf(file *elfnote.File) (*probeNames, error) {
 	var names probeNames
 	for site, err := range file.Sites() {
-		var malformed *elfnote.NoteError
+		var malformed *elffile.NoteError
 		switch {
 		case errors.As(err, &malformed):
 			continue

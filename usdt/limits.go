@@ -5,7 +5,7 @@ package usdt
 import (
 	"fmt"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 )
@@ -104,7 +104,7 @@ func (s *Selection) checkPerfEvents(events int) error {
 	if open := sys.MaxDescriptors(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
 		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the descriptors "+
 			"that this process may have, %d (raise RLIMIT_NOFILE)", s.opened.name,
-			elfnote.ErrTooLarge, events, fileDescriptorsPart, open)
+			elffile.ErrTooLarge, events, fileDescriptorsPart, open)
 	}
 	return nil
 }

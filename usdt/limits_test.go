@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -44,7 +45,7 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 			}
 			continue
 		}
-		qt.Check(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
+		qt.Check(t, qt.ErrorIs(err, elffile.ErrTooLarge))
 		// The limit may be less than any real file's.
 		qt.Check(t, qt.ErrorMatches(err, `.*: there is room for .*`))
 		var full *follow.LimitError

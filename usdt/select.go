@@ -12,6 +12,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/suggest"
 )
@@ -25,15 +26,12 @@ import (
 // wraps
 //
 //   - [proc.ErrGone] if the target's process does not exist,
-//   - an [*elfnote.NoteError] if the notes of all matching probes, or of all
-//     probes, are malformed,
 //   - [os.ErrNotExist] or [os.ErrPermission] if the file cannot be opened,
-//   - [elfnote.ErrNotELF] or another error of package elfnote if the file
-//     cannot be read. It is [elfnote.ErrTooLarge] also if the probes have more
-//     than 524,288 arguments altogether, or more than the target's MaxSites
-//     allows.
+//   - [elfnote.ErrNotELF] if the file is none.
 //
-// Other errors say what is missing in the target, or that this kernel cannot
+// Other errors say what is malformed, that the probes have more than 524,288
+// arguments altogether, or more sites than the target's MaxSites allows, what
+// is missing in the target, or that this kernel cannot
 // run such a file.
 func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 	if target.Selection != nil {
@@ -61,10 +59,10 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 
 	found, usable := newSiteCollector(), false
 	weight, semaphores := 0, false        // of the sites that match, while there is a limit
-	var firstMalformed *elfnote.NoteError // of whatever probe
+	var firstMalformed *elffile.NoteError // of whatever probe
 	for site, err := range file.Sites() {
 		if err != nil {
-			var note *elfnote.NoteError
+			var note *elffile.NoteError
 			if !errors.As(err, &note) {
 				return fmt.Errorf("%s: %w", s.opened.name, err)
 			}
@@ -268,8 +266,7 @@ func (s *Selection) String() string {
 //   - the kernel refuses a breakpoint on that nop, or would damage the traced
 //     program (a five-byte nop on x86-64, Linux 6.18 to 7.1),
 //   - another probe with another semaphore is at the same instruction,
-//   - its note is malformed: then the error wraps an [*elfnote.NoteError]. 16
-//     of these are listed.
+//   - its note is malformed. 16 of these are listed.
 func (s *Selection) Skipped() (sites []*follow.SiteError, count int) {
 	return s.skipped, s.skippedCount
 }

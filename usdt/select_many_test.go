@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -47,7 +48,7 @@ func TestSelectRefusesTooManyArguments(t *testing.T) {
 	path := hostile(t)
 	before := allocated()
 	_, err := usdt.Select(usdt.Target{Path: path}, elfnote.Exact("p", "n"))
-	qt.Assert(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
+	qt.Assert(t, qt.ErrorIs(err, elffile.ErrTooLarge))
 	qt.Check(t, qt.ErrorMatches(err, `/.*/hostile.so: more than 524288 arguments of probes: .*`))
 	took := allocated() - before
 	qt.Check(t, qt.IsTrue(took < 450<<19), qt.Commentf("%d MB", took>>20))
@@ -96,7 +97,7 @@ func TestSelectWithNothingButMalformedNotes(t *testing.T) {
 	testprog.WriteNotes(t, path, []testprog.Note{{Provider: "p", Name: "n", Broken: true}})
 	for _, name := range []string{"n", "another"} {
 		_, err := usdt.Select(usdt.Target{Path: path}, elfnote.Exact("p", name))
-		qt.Check(t, qt.ErrorAs(err, new(*elfnote.NoteError)))
+		qt.Check(t, qt.ErrorAs(err, new(*elffile.NoteError)))
 		qt.Check(t, qt.Not(qt.ErrorAs(err, new(*usdt.NotFoundError))))
 	}
 }
@@ -116,7 +117,7 @@ func TestSelectionListsTheFirstMalformedNotes(t *testing.T) {
 	skipped, count := sel.Skipped()
 	qt.Check(t, qt.HasLen(skipped, 16+1))
 	qt.Check(t, qt.Equals(count, 40+1))
-	qt.Check(t, qt.ErrorAs(error(skipped[0]), new(*elfnote.NoteError)))
+	qt.Check(t, qt.ErrorAs(error(skipped[0]), new(*elffile.NoteError)))
 	qt.Check(t, qt.ErrorMatches(skipped[16], ".*: no nop there but .*"))
 }
 
@@ -133,7 +134,7 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 		Mapped: func(_, _ []*proc.ProcessFile) { handled <- struct{}{} },
 	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, err := range failures(changes) {
-			if errors.Is(err, elfnote.ErrTooLarge) {
+			if errors.Is(err, elffile.ErrTooLarge) {
 				told <- err
 			}
 		}
@@ -188,7 +189,7 @@ func TestSelectFindsManySymbolsAtOnce(t *testing.T) {
 	qt.Check(t, qt.IsTrue(took < 2000*count), qt.Commentf("%d MB", took>>20))
 	for _, site := range sel.Sites() {
 		for _, arg := range site.Args {
-			qt.Assert(t, qt.ErrorIs(arg.Err, elfnote.ErrSymbolNotFound))
+			qt.Assert(t, qt.ErrorIs(arg.Err, elffile.ErrSymbolNotFound))
 		}
 	}
 }

@@ -157,7 +157,7 @@ func endOf(text string) (hash uint32) {
 // with equal arguments count once. A file is untrusted, and an argument of a
 // few bytes in it takes some 170 in memory: this many take 90 MB, or 240 MB if
 // each names another symbol. Of real files libjvm has the most, 750 sites with
-// 2,000 arguments. The error for more of them wraps elfnote.ErrTooLarge.
+// 2,000 arguments. The error for more of them wraps elffile.ErrTooLarge.
 const maxArguments = 1 << 19
 
 // decodeArguments decodes the arguments of sites whose instruction to attach to
@@ -187,7 +187,7 @@ func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
 		}
 		if count > maxArguments {
 			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), maxArguments,
-				elfnote.ErrTooLarge)
+				elffile.ErrTooLarge)
 		}
 	}
 	return nil
@@ -258,10 +258,10 @@ func inOrder(sites []siteRow) []int32 {
 // attachable returns an error if the running kernel could not run a file at
 // all.
 func attachable(file *elfnote.File) error {
-	switch file.Kind() {
-	case elfnote.DebugFile:
+	switch {
+	case file.IsDebugFile():
 		return errors.New("this is a separate debug file, without the machine code: attach to the file it belongs to")
-	case elfnote.Relocatable:
+	case file.Header().Type == elf.ET_REL:
 		return errors.New("this is an object file that is not linked yet: attach to the program or library made of it")
 	}
 	kernel, err := kernelMachine()

@@ -3,6 +3,7 @@
 package usdt
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"reflect"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -287,7 +287,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 		return nil, sys.ClosedError("selection")
 	}
 	all := make([][]uint64, s.Len())
-	if s.opened.elf.Kind() == elfnote.Executable {
+	if s.opened.elf.Header().Type == elf.ET_EXEC {
 		for i := range s.sites.rows {
 			all[i] = []uint64{s.sites.rows[i].instruction()}
 		}

@@ -4,6 +4,7 @@ package usdt
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"slices"
@@ -285,7 +286,7 @@ func (d *watchDriver[A]) Release(file *watchedFile) { file.selection.Close() }
 // address of a site is the same everywhere only in an executable that is not
 // position-independent.
 func (d *watchDriver[A]) PerProcess(file *procwatch.CachedFile) bool {
-	return d.perProcess || d.byAddress && file.ELF().Kind() != elfnote.Executable
+	return d.perProcess || d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
 }
 
 func (d *watchDriver[A]) Attach(

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
@@ -54,8 +55,9 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	} else {
 		j.NullMember("build_id")
 	}
+	kind, _ := kindOf(l.elf)
 	j.Fields("machine", machineName(l.elf), "class", classBits(l.elf),
-		"byte_order", byteOrderName(l.elf), "kind", kindNames[l.elf.Kind()])
+		"byte_order", byteOrderName(l.elf), "kind", kind)
 	j.Array("probes", func() {
 		for i := range l.probes {
 			p.probe(l, &l.probes[i])
@@ -64,7 +66,7 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	})
 	j.Array("malformed_notes", func() {
 		for _, err := range l.elf.Sites() {
-			var note *elfnote.NoteError
+			var note *elffile.NoteError
 			if !errors.As(err, &note) {
 				continue
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
@@ -114,7 +115,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	several := l.several()
 	if l.options.debugFile != "" {
 		err := file.UseDebugFile(l.options.debugFile)
-		if err != nil && !(several && errors.Is(err, elfnote.ErrOtherBuildID)) {
+		if err != nil && !(several && errors.Is(err, elffile.ErrOtherBuildID)) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
@@ -297,7 +298,7 @@ func (l *lister) scan(path string) (scanned, bool) {
 	}
 	defer file.Close()
 	for site, err := range file.Sites() {
-		var note *elfnote.NoteError
+		var note *elffile.NoteError
 		switch {
 		case err != nil && !errors.As(err, &note):
 			return scanned{path: path, err: fmt.Errorf("%s: %w", path, err)}, true

@@ -489,15 +489,20 @@ func byteOrderName(f *elfnote.File) string {
 	return "little"
 }
 
-// kindNames are the kinds as the JSON document has them.
-var kindNames = map[elfnote.Kind]string{
-	elfnote.Executable:          "executable",
-	elfnote.PositionIndependent: "position_independent",
-	elfnote.DebugFile:           "debug_file",
-	elfnote.Relocatable:         "relocatable",
+// kindOf returns what a file is, as the JSON document has it and in words.
+func kindOf(f *elfnote.File) (kind, words string) {
+	switch {
+	case f.IsDebugFile():
+		return "debug_file", "separate debug file"
+	case f.Header().Type == elf.ET_EXEC:
+		return "executable", "executable"
+	case f.Header().Type == elf.ET_REL:
+		return "relocatable", "object file"
+	}
+	return "position_independent", "position-independent file"
 }
 
 // attachable reports whether the file's probes can be attached to.
 func attachable(f *elfnote.File) bool {
-	return f.Kind() == elfnote.Executable || f.Kind() == elfnote.PositionIndependent
+	return !f.IsDebugFile() && f.Header().Type != elf.ET_REL
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
@@ -186,7 +187,8 @@ func (d *detailsPrinter) file(l *listing) (int, error) {
 	d.printed = true
 
 	d.out.Write(appendHeading(nil, l))
-	fmt.Fprintf(d.out, "  %s, %s", machineName(l.elf), l.elf.Kind())
+	_, kind := kindOf(l.elf)
+	fmt.Fprintf(d.out, "  %s, %s", machineName(l.elf), kind)
 	if id, err := l.elf.BuildID(); err == nil {
 		d.out.WriteString(", build ID " + id)
 	}
@@ -349,7 +351,7 @@ func (a *arguments) definition(site *elfnote.Site, arguments int) *providers.Pro
 func (a *arguments) decode(site *elfnote.Site) []argspec.Arg {
 	a.buffer = argspec.Decode(a.buffer[:0], a.file, site.Location, site.Arguments)
 	for i := range a.buffer {
-		if arg := &a.buffer[i]; arg.Err != nil && errors.Is(arg.Err, elfnote.ErrSymbolNotFound) {
+		if arg := &a.buffer[i]; arg.Err != nil && errors.Is(arg.Err, elffile.ErrSymbolNotFound) {
 			a.missing = arg.Raw
 		}
 	}

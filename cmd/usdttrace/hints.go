@@ -15,9 +15,9 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -138,7 +138,7 @@ func (t *tracer) warnSkipped(a interface {
 }, file string) {
 	skipped, count := a.Skipped()
 	for _, site := range skipped {
-		var note *elfnote.NoteError
+		var note *elffile.NoteError
 		if errors.As(site.Err, &note) { // which names the probe
 			t.messages.WarnOf("skipped sites", "%s: skipped %v", file, note)
 			continue

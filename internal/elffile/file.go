@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"sync"
+
+	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 // File is an opened ELF file. Its headers are read and checked when it is
@@ -245,3 +248,29 @@ type malformedError string
 
 func (e malformedError) Error() string        { return string(e) }
 func (e malformedError) Is(target error) bool { return target == ErrMalformed }
+
+// NoteError is a note of a probe that is malformed. It affects no other note.
+type NoteError struct {
+	// Index is the number of the note in the file, from 0, counting the notes
+	// of every owner in all .note.stapsdt sections, in file order. It is the
+	// order in which readelf -n prints them.
+	Index int
+	// Provider and Name are those of the probe, or "" where they cannot be
+	// read.
+	Provider, Name string
+	// Err is the cause, a text.
+	Err error
+}
+
+// Error says which note is malformed and why. Provider and name are quoted:
+// they are arbitrary bytes.
+func (e *NoteError) Error() string {
+	if e.Provider == "" && e.Name == "" {
+		return fmt.Sprintf("note %d: %v", e.Index, e.Err)
+	}
+	return fmt.Sprintf("note %d, probe %s: %v", e.Index,
+		strconv.Quote(truncate.Name(e.Provider)+":"+truncate.Name(e.Name)), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *NoteError) Unwrap() error { return e.Err }

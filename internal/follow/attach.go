@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -188,7 +188,7 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 		f.failed.fail(attempt{at.Place, part}, at.owner, err, WithTime)
 		return
 	}
-	if errors.Is(err, elfnote.ErrTooLarge) {
+	if errors.Is(err, elffile.ErrTooLarge) {
 		f.refuse(at.File) // to find that out takes a second, and there may be many processes
 	}
 	when := f.when(err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/truncate"
@@ -29,7 +28,7 @@ type SiteError struct {
 }
 
 func (e *SiteError) Error() string {
-	if _, malformed := e.Err.(*elfnote.NoteError); malformed { // which names the probe
+	if _, malformed := e.Err.(*elffile.NoteError); malformed { // which names the probe
 		return fmt.Sprintf("%s: %v", e.Path, e.Err)
 	}
 	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.Path, truncate.Name(e.Provider),

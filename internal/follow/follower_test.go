@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
@@ -255,12 +255,12 @@ func TestFollowerTriesAgain(t *testing.T) {
 		w := newWorld(t)
 		f := w.follower(Options{})
 		tries := 0
-		w.fail = func(int, string) error { tries++; return elfnote.ErrTooLarge }
+		w.fail = func(int, string) error { tries++; return elffile.ErrTooLarge }
 		for pid := range 3 {
 			w.start(1+pid, "a")
 			pass(t, f)
 		}
-		w.tells("!-1 a 1: " + elfnote.ErrTooLarge.Error())
+		w.tells("!-1 a 1: " + elffile.ErrTooLarge.Error())
 		qt.Check(t, qt.Equals(tries, 1))
 	})
 }

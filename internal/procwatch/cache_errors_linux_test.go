@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
@@ -26,7 +27,7 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 	for _, patterns := range [][]elfnote.Pattern{nil, {elfnote.Exact("p", "n")}} {
 		_, ok, err := c.Acquire(mapped(t, f, 1, truncated), patterns...)
 		qt.Check(t, qt.IsFalse(ok))
-		qt.Check(t, qt.ErrorIs(err, elfnote.ErrMalformed))
+		qt.Check(t, qt.ErrorIs(err, elffile.ErrMalformed))
 		qt.Check(t, qt.ErrorMatches(err, `process 1: read probes ".*/truncated.so": .*`))
 
 		_, ok, err = c.Acquire(mapped(t, f, 2, malformed), patterns...)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // CachedFile is a file with probes, held open. It is the same value for all who
@@ -192,7 +193,7 @@ func (f *CachedFile) fingerprint(r io.ReaderAt) (uint64, error) {
 // unlessOfContents returns nil for an error of the contents of a file, and
 // other errors as they are.
 func unlessOfContents(err error) error {
-	if isOfContents(err) || errors.As(err, new(*elfnote.NoteError)) {
+	if isOfContents(err) || errors.As(err, new(*elffile.NoteError)) {
 		return nil
 	}
 	return err
@@ -237,18 +238,18 @@ func (f *CachedFile) find(m *MappedFile, is contents, w wanted) (bool, error) {
 	f.cache.count(cacheCounts{searched: 1})
 	hash := newSiteHash(f.cache.seed)
 	var last elfnote.Site // sites of a probe most often come one after the other
-	var malformed *elfnote.NoteError
+	var malformed *elffile.NoteError
 	malformedCount, usable, matches := 0, false, false
 	for site, err := range f.elf.Sites() {
 		if err != nil {
-			var note *elfnote.NoteError
+			var note *elffile.NoteError
 			if !errors.As(err, &note) {
 				return false, f.fail(m, is, err)
 			}
 			hash.fail(err)
 			if malformedCount++; malformed == nil {
 				// Without the names: they would keep others in memory.
-				malformed = &elfnote.NoteError{Index: note.Index, Err: note.Err}
+				malformed = &elffile.NoteError{Index: note.Index, Err: note.Err}
 			}
 			continue
 		}
@@ -290,7 +291,7 @@ func (f *CachedFile) fail(m *MappedFile, is contents, err error) error {
 // which is anything that the reader makes up.
 func isOfContents(err error) bool {
 	for _, reason := range [...]error{
-		elfnote.ErrNotELF, elfnote.ErrMalformed, elfnote.ErrTooLarge,
+		elfnote.ErrNotELF, elffile.ErrMalformed, elffile.ErrTooLarge,
 	} {
 		if errors.Is(err, reason) {
 			return true
@@ -313,7 +314,7 @@ func (h *siteHash) add(file *elfnote.File, site *elfnote.Site) {
 	for i, n := range [...]uint64{
 		uint64(len(site.Provider)), uint64(len(site.Name)), uint64(len(site.Arguments)),
 		site.Location, site.Offset, site.Base, site.Semaphore, site.SemaphoreOffset,
-		uint64(file.Kind()),
+		uint64(file.Header().Type),
 	} {
 		binary.NativeEndian.PutUint64(numbers[i*8:], n)
 	}

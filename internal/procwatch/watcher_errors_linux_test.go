@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
@@ -73,7 +73,7 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 	w.put(fakeProcess{pid: 5, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 	w.pass("+libstdcxx", "+5 other.so") // what is mended, is found
 	qt.Check(t, qt.ErrorIs(w.Sync(1), procfs.ErrNotRegular), qt.Commentf("who asks is told again"))
-	qt.Check(t, qt.ErrorIs(w.Sync(2), elfnote.ErrMalformed))
+	qt.Check(t, qt.ErrorIs(w.Sync(2), elffile.ErrMalformed))
 }
 
 func TestWatcherKeepsPairsThroughTroubleThatPasses(t *testing.T) {
