@@ -11,6 +11,7 @@ require (
 	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724
 	github.com/rogpeppe/go-internal v1.14.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	github.com/therootcompany/xz v1.0.1
 	golang.org/x/arch v0.29.0
 	golang.org/x/sys v0.43.0
 )

@@ -182,7 +182,8 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 }
 
 // readDebugFunctions adds the functions of the separate debug file, if that is
-// installed. Where it does not answer they are missing.
+// installed, else those that the file itself has of it. Where neither answers
+// they are missing.
 func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
 	of := f.elf
 	found := &struct{ debug *elffile.File }{}
@@ -195,11 +196,18 @@ func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
 		s.files.giveUp(f)
 		return
 	}
-	if found.debug == nil || !p.bytes.take(found.debug.FunctionBytes()) {
+	read := &struct{ functions *elffile.Functions }{}
+	if found.debug == nil {
+		if p.bytes.take(of.MiniDebugBytes()) && s.ask(p.PID,
+			func() { read.functions, _ = of.MiniFunctions() }, nil) && read.functions != nil {
+			f.functions.Append(read.functions)
+		}
+		return
+	}
+	if !p.bytes.take(found.debug.FunctionBytes()) {
 		closeFound()
 		return
 	}
-	read := &struct{ functions *elffile.Functions }{}
 	if s.ask(p.PID, func() { read.functions, _ = found.debug.Functions() }, closeFound) {
 		f.functions.Append(read.functions)
 		closeFound()

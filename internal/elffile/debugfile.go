@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/therootcompany/xz"
 )
 
 // FindDebugFile opens the separate debug file that belongs to f, for the
@@ -304,4 +306,45 @@ func debuginfodCaches() []string {
 		caches = append(caches, filepath.Join(home, ".debuginfod_client_cache"))
 	}
 	return caches
+}
+
+// MiniDebugBytes returns how many bytes MiniFunctions reads and unpacks at
+// most, by the size of the section.
+func (f *File) MiniDebugBytes() int {
+	return int(min(f.miniDebug.Size, maxMiniDebug/maxMiniRatio) * maxMiniRatio)
+}
+
+// MiniFunctions reads the functions in the section .gnu_debugdata. Fedora and
+// others leave those there that strip takes away, in an ELF file that xz has
+// compressed: https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html.
+// There are none where f has no such section.
+//
+// It fails with ErrTruncated, ErrMalformed or ErrTooLarge, or with an error of
+// the reader.
+func (f *File) MiniFunctions() (*Functions, error) {
+	if f.miniDebug.Size == 0 || f.miniDebug.Kind != elf.SHT_PROGBITS {
+		return new(Functions), nil
+	}
+	packed := io.NewSectionReader(f, int64(f.miniDebug.Offset),
+		int64(min(f.miniDebug.Size, maxMiniDebug)))
+	unpacked, err := xz.NewReader(packed, maxDictionary)
+	if err != nil {
+		return nil, fmt.Errorf("section .gnu_debugdata: %w: %w", ErrMalformed, err)
+	}
+	limit := int64(f.MiniDebugBytes())
+	data, err := io.ReadAll(io.LimitReader(unpacked, limit+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("section .gnu_debugdata: %w: %w", ErrMalformed, err)
+	case int64(len(data)) > limit:
+		return nil, fmt.Errorf("section .gnu_debugdata: %w", ErrTooLarge)
+	}
+	mini, err := New(bytes.NewReader(data))
+	if err == nil {
+		err = f.adopt(mini)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("section .gnu_debugdata: %w", err)
+	}
+	return mini.Functions()
 }

@@ -103,6 +103,14 @@ const (
 	// have build IDs.
 	maxChecked = 256 << 20
 
+	// maxMiniDebug bounds the file in a section .gnu_debugdata, and
+	// maxMiniRatio how many times as large it is as the section. Symbol tables
+	// shrink to a quarter at best, and those of the largest programs have some
+	// 20 MB. maxDictionary is that of xz -9.
+	maxMiniDebug  = 64 << 20
+	maxMiniRatio  = 32
+	maxDictionary = 64 << 20
+
 	// ChunkSize is how much of a large range is read at once, and the largest
 	// size that is allocated before the file has shown that it has the bytes.
 	ChunkSize = 64 << 10
