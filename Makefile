@@ -35,6 +35,8 @@
 #   make release-test        the same bytes twice; the package in a fresh Debian
 #   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
 #   make test-otelcol        runs it with PostgreSQL and Prometheus
+#   make test-profiler-newest  the profiler's tests with the newest OpenTelemetry
+#                   eBPF profiler
 #   make metadata   what the Collector's mdatagen makes of the receiver's
 #                   metadata.yaml
 #   make clean      remove what was built
@@ -133,7 +135,7 @@ test-race: setup
 .PHONY: nightly
 nightly:
 	set -e; for goal in test-race test-faults test-soak test-hostile transcripts \
-		test-otelcol bench-smoke test-kernels fuzz; do \
+		test-otelcol test-profiler-newest bench-smoke test-kernels fuzz; do \
 		$(MAKE) --no-print-directory $$goal; \
 	done
 
@@ -254,6 +256,16 @@ otelcol:
 # The built Collector, as root, with PostgreSQL, Prometheus and a backend that is
 # away for a while, and the receiver with 200 containers and 2,000 processes.
 # Building it takes minutes, so this is not in make test-all.
+# As root. The interfaces of that profiler are young.
+.PHONY: test-profiler-newest
+test-profiler-newest: newest := testdata/build/newest.mod
+test-profiler-newest: setup
+	mkdir -p profiler/testdata/build
+	cp profiler/go.mod profiler/$(newest)
+	cp profiler/go.sum profiler/$(newest:.mod=.sum)
+	cd profiler && $(GO) get -modfile=$(newest) go.opentelemetry.io/ebpf-profiler@latest
+	$(tool) ./gotest -C ../profiler -modfile=$(newest) -count=1 -p 1 $(TESTFLAGS) ./...
+
 .PHONY: test-otelcol
 test-otelcol: otelcol
 	internal/setup/install test-otelcol

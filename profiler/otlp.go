@@ -28,8 +28,8 @@ const (
 	sendTimeout = 5 * time.Second
 )
 
-// sender sends stacks to a Collector. The profiler's own reporter makes profiles
-// of them; it does not send the last ones, nor say what it could not send.
+// sender sends stacks to a Collector. The profiler's own reporter makes the
+// profiles. It neither sends the last ones, nor says what it could not send.
 type sender struct {
 	*reporter.CollectorReporter
 	address string
