@@ -295,3 +295,17 @@ func ExampleLink_Specialised() {
 		fmt.Println("the program itself is attached:", reason)
 	}
 }
+
+// Have a program go on when this one has ended.
+func ExampleLink_Links() {
+	var lnk *usdt.Link // by Manager.Attach
+	links, err := lnk.Links()
+	if err != nil {
+		log.Fatal(err) // by perf events, see Mode
+	}
+	for i, kernel := range links { // one, for up to a million sites
+		if err := kernel.Pin(fmt.Sprintf("/sys/fs/bpf/throws-%d", i)); err != nil {
+			log.Fatal(err)
+		}
+	}
+}

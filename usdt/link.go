@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 
 	"github.com/gousdt/gousdt/proc"
 )
@@ -83,6 +84,24 @@ func (l *Link) PerfEvents() int {
 	return len(l.kernel)
 }
 
+// Links returns the links of the kernel, for code that wants the interface of
+// cilium/ebpf, and to pin them: a pinned link goes on when this process has
+// ended without closing the Link, and the program reads arguments as before.
+// Close unpins it. Each belongs to the Link, so close that.
+//
+// The error wraps [errors.ErrUnsupported] where the program is attached by perf
+// events, which the kernel does not pin.
+func (l *Link) Links() ([]link.Link, error) {
+	if l.mode != ModeMulti {
+		return nil, fmt.Errorf("%s: perf events have no link to pin: %w", l, errors.ErrUnsupported)
+	}
+	var links []link.Link
+	for _, c := range l.kernel {
+		links = append(links, c.(link.Link))
+	}
+	return links, nil
+}
+
 // descriptors returns how many the link has at most.
 func (l *Link) descriptors() int {
 	if l.mode == ModeMulti {
@@ -107,6 +126,11 @@ func (l *Link) Close() error {
 		// links to over a million sites.
 		for _, c := range l.kernel {
 			room <- struct{}{}
+			if pinned, ok := c.(link.Link); ok {
+				// Or it would go on, and read arguments by specs that are
+				// given to others.
+				l.err = errors.Join(l.err, pinned.Unpin())
+			}
 			l.err = errors.Join(l.err, c.Close())
 			<-room
 		}

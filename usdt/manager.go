@@ -6,9 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"weak"
@@ -69,10 +67,10 @@ type ManagerOptions struct {
 	// It needs CAP_SYS_ADMIN, because the maps of a loaded program are opened
 	// by their IDs, unless [Manager.LoadAndAssign] has loaded the program.
 	// Where it is not possible, the program itself is attached, and
-	// [Link.Specialised] says why: for a collection with a program array or
-	// with a program that replaces functions, in ModeSingleIPMap, for sites
-	// with more than 16 specs, and for programs whose functions the compiler
-	// has inlined or that have no BTF.
+	// [Link.Specialised] says why: for a collection with a program that
+	// replaces functions, in ModeSingleIPMap, for sites with more than 16
+	// specs, and for programs whose functions the compiler has inlined or that
+	// have no BTF. Programs that it tail-calls read arguments as before.
 	Specialise bool
 }
 
@@ -274,23 +272,21 @@ func (m *Manager) forget(linkOrWatch any) {
 // chooseModeFor returns how to attach the programs of a collection.
 func chooseModeFor(spec *ebpf.CollectionSpec, wanted Mode) (Mode, error) {
 	mode, err := wanted.Resolve()
-	if err == nil && wanted == ModeAuto && mode == ModeMulti && programArray(spec) != "" {
+	if err == nil && wanted == ModeAuto && mode == ModeMulti && hasProgramArray(spec) {
 		return ModeSingle, nil // kernels refuse programs of mixed attach types in one array
 	}
 	return mode, err
 }
 
-// programArray returns the name of a map of the collection that programs are
-// put into, "" if there is none.
-func programArray(spec *ebpf.CollectionSpec) string {
-	for _, name := range slices.Sorted(maps.Keys(spec.Maps)) {
-		m := spec.Maps[name]
+// hasProgramArray reports whether programs are put into a map of the collection.
+func hasProgramArray(spec *ebpf.CollectionSpec) bool {
+	for _, m := range spec.Maps {
 		if m.Type == ebpf.ProgramArray ||
 			m.InnerMap != nil && m.InnerMap.Type == ebpf.ProgramArray {
-			return name
+			return true
 		}
 	}
-	return ""
+	return false
 }
 
 // preparePrograms prepares USDT programs for loading, and returns them by name.

@@ -221,31 +221,39 @@ func needsTailCallsBesideFunctions(t *testing.T) {
 	}
 }
 
+// TestObjectsForLibbpfWithTailCalls states that both programs read arguments,
+// and that a program that is specialised goes on in the other one.
 func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
 	needsTailCallsBesideFunctions(t)
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
-		mgr, collection := manage(t, header.load(t, "tail"), nil)
-		best, err := usdt.ModeAuto.Resolve()
-		qt.Assert(t, qt.IsNil(err))
-		if best == usdt.ModeMulti {
-			qt.Check(t, qt.Equals(mgr.Mode(), usdt.ModeSingle))
-		} else {
+		for _, specialise := range []bool{false, true} {
+			mgr, collection := manage(t, header.load(t, "tail"),
+				&usdt.ManagerOptions{Specialise: specialise})
+			best, err := usdt.ModeAuto.Resolve()
+			qt.Assert(t, qt.IsNil(err))
+			if best == usdt.ModeMulti {
+				best = usdt.ModeSingle
+			}
 			qt.Check(t, qt.Equals(mgr.Mode(), best))
-		}
-		qt.Assert(t,
-			qt.IsNil(collection.Maps["programs"].Put(uint32(0), collection.Programs["next"])))
+			qt.Assert(t,
+				qt.IsNil(collection.Maps["programs"].Put(uint32(0), collection.Programs["next"])))
 
-		process := testprog.Start(t, "target-pie")
-		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
-		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil,
-			elfnote.Exact(provider, "three"))
-		qt.Assert(t, qt.IsNil(err))
-		defer lnk.Close()
-		process.Fire("three", 3)
-		var hits [2]uint64
-		qt.Assert(t, qt.IsNil(collection.Variables["hits"].Get(&hits)))
-		qt.Check(t, qt.Equals(hits, [2]uint64{3, 3}))
-		qt.Check(t, qt.Equals(variable[int64](t, collection, "last"), -2000000000))
+			process := testprog.Start(t, "target-pie")
+			target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+			lnk, err := mgr.Attach(collection.Programs["entry"], target, nil,
+				elfnote.Exact(provider, "three"))
+			qt.Assert(t, qt.IsNil(err))
+			specialised, reason := lnk.Specialised()
+			qt.Check(t, qt.Equals(specialised, specialise && best == usdt.ModeSingle),
+				qt.Commentf("%s", reason))
+			process.Fire("three", 3)
+			var hits [2]uint64
+			qt.Assert(t, qt.IsNil(collection.Variables["hits"].Get(&hits)))
+			qt.Check(t, qt.Equals(hits, [2]uint64{3, 3}))
+			qt.Check(t, qt.Equals(variable[int64](t, collection, "first"), -2000000000))
+			qt.Check(t, qt.Equals(variable[int64](t, collection, "after"), -2000000000))
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+		}
 	})
 }
 

@@ -76,11 +76,9 @@ func newSpecialiser(
 			extension = name
 		}
 	}
-	switch array := programArray(spec); {
+	switch {
 	case !m.mode.cookie():
 		s.refusal = "programs have no BPF cookie in mode " + m.mode.String()
-	case array != "":
-		s.refusal = "the collection has the program array " + array
 	case extension != "":
 		s.refusal = "the collection has the program " + extension +
 			", which replaces functions of another one"

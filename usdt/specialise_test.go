@@ -189,14 +189,6 @@ func TestSpecialisedSaysWhyNot(t *testing.T) {
 		check(t, lnk, err, `programs have no BPF cookie in mode single\+ip`)
 	})
 	needsCookies(t)
-	t.Run("program array", func(t *testing.T) {
-		needsTailCallsBesideFunctions(t)
-		mgr, collection := manage(t, libbpfHeaders(t)[0].load(t, "tail"),
-			&usdt.ManagerOptions{Specialise: true})
-		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil,
-			elfnote.Exact(provider, "three"))
-		check(t, lnk, err, "the collection has the program array programs")
-	})
 	t.Run("no arguments read", func(t *testing.T) {
 		spec, err := testbpf.LoadCounts()
 		qt.Assert(t, qt.IsNil(err))

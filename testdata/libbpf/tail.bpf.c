@@ -13,13 +13,13 @@ struct {
 } programs SEC(".maps");
 
 __u64 hits[2];
-__s64 last;
+__s64 first, after;
 
 SEC("usdt")
 int BPF_USDT(entry, long a)
 {
 	hits[0]++;
-	last = a;
+	first = a;
 	bpf_tail_call(ctx, &programs, 0);
 	return 0;
 }
@@ -27,6 +27,10 @@ int BPF_USDT(entry, long a)
 SEC("uprobe")
 int next(struct pt_regs *ctx)
 {
+	long a = 0;
+
 	hits[1]++;
+	bpf_usdt_arg(ctx, 0, &a);
+	after = a;
 	return 0;
 }
