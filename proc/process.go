@@ -3,7 +3,6 @@
 package proc
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -73,24 +72,6 @@ func (p Process) Owner() string { return procfs.OwnerOf(p.fs.Root(), p.PID) }
 // String returns PID and command: "1234 (postgres)".
 func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Command) }
 
-// Mapping is a part of a file that a process has in its memory to execute it.
-type Mapping struct {
-	// Start and End are addresses in the process; End is the first one after
-	// the mapping.
-	Start, End uint64
-	// Offset is where in the file the mapping starts, in bytes.
-	Offset uint64
-}
-
-// Address returns where in the memory of the process the byte with this offset
-// in the file is. ok is false if the mapping does not have it.
-func (m Mapping) Address(offset uint64) (address uint64, ok bool) {
-	if offset < m.Offset || offset-m.Offset >= m.End-m.Start {
-		return 0, false
-	}
-	return m.Start + (offset - m.Offset), true
-}
-
 // ProcessFile is a file with wanted probes in a process that maps it, as a
 // watch has found it.
 type ProcessFile struct {
@@ -99,21 +80,6 @@ type ProcessFile struct {
 	// Path is the path as the process sees it: below its root directory and in
 	// its mount namespace. Other things than paths occur: "/memfd:name".
 	Path string
-}
-
-// Registers are the registers of a thread at some moment. Package trace
-// delivers them with a copy of the stack, from which package stack unwinds it.
-type Registers struct {
-	// Machine is the machine of the kernel. The registers of a 32-bit program
-	// are those of the 64-bit machine, too.
-	Machine elf.Machine
-	// PC is the address of the instruction in the process, and SP the stack
-	// pointer.
-	PC, SP uint64
-	// General are the general registers, by the numbers that DWARF gives them.
-	// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to
-	// x30, sp; riscv64: x0 to x31; s390x: r0 to r15.
-	General []uint64
 }
 
 // Reasons why a process, or a file that it maps, cannot be read. Compare with
@@ -130,8 +96,4 @@ var (
 	// its file system withholds something, or the process is stuck in the
 	// kernel. A watch sets it aside until it answers.
 	ErrBlocked = procfs.ErrBlocked
-	// ErrPostponed means that the scans of a process, or of those of its
-	// container or user, have taken more than their part of the time. Nothing
-	// is lost yet: a watch scans it later, and then finds what it maps.
-	ErrPostponed = procfs.ErrPostponed
 )

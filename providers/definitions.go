@@ -4,20 +4,20 @@ package providers
 
 import (
 	"embed"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 )
 
 // Definitions say what the arguments of probes mean. The zero value knows none.
 // It must not be changed while it is in use.
 type Definitions struct {
 	probes  map[probeKey]Probe
-	calls   map[[2]string]Call // by provider and name
+	calls   map[[2]string]callDefinition // by provider and name
 	fires   []firesHint
 	builtin bool // also those that this package has
 }
@@ -51,7 +51,7 @@ type Argument struct {
 	// Length is the number of the argument, from 0, with the length of the text
 	// in bytes, or -1 if a zero byte ends it.
 	Length int
-	// Value is what the argument of a [Call] is where the call starts:
+	// Value is what the argument of a call is where the call starts:
 	// "global.NAME" for a variable of the program, or an argument of the probe,
 	// "arg0" or by its name. It is "" for arguments of probes.
 	Value string
@@ -59,45 +59,21 @@ type Argument struct {
 	enum *enumeration
 }
 
-// Call is what several probes can start and end, also inside each other. The
-// outermost counts: it ends where the probe passes that belongs to the one by
-// which it has started.
-type Call struct {
-	Provider string
-	Name     string
-	// Arguments are those of the start, whichever probe that is.
-	Arguments []Argument
-	// Pairs are the names of probes that start it, each with its end.
-	Pairs [][2]string
-	// Failed are probes that end it, too, where it fails.
-	Failed []CallProbe
-	// Attempts are probes that are passed before a call. It can fail, or
-	// hang, before it starts: then it has started there. What passes such a
-	// probe and does not fail is no call. An attempt ends where the probe is
-	// passed again.
-	Attempts []CallProbe
-}
-
-// CallProbe is a probe of a call.
-type CallProbe struct {
-	Name string
-	// If is a condition, in the language of package trace, for the probe to
-	// count. Empty: it always does.
-	If string
-}
+// A callDefinition is what several probes can start and end.
+type callDefinition = tracing.Call[Argument]
 
 // Call returns the call that a pattern of pairs names, as in
 // postgresql:statement. Nil Definitions know none.
-func (d *Definitions) Call(pair elfnote.PairPattern) (Call, bool) {
+func (d *Definitions) Call(pair elfnote.PairPattern) (tracing.Call[Argument], bool) {
 	provider, name, _ := strings.Cut(pair.String(), ":")
 	if d == nil {
-		return Call{}, false
+		return callDefinition{}, false
 	}
-	call, ok := d.calls[[2]string{provider, name}]
+	found, ok := d.calls[[2]string{provider, name}]
 	if !ok && d.builtin {
 		return builtinOf(provider).Call(pair)
 	}
-	return call, ok
+	return found, ok
 }
 
 // Pairs returns the pairs among some probes that match any of the patterns: the
@@ -136,7 +112,7 @@ func (d *Definitions) Pairs(
 }
 
 // callsOf returns the calls of a provider, sorted by their names.
-func (d *Definitions) callsOf(provider string) (calls []Call) {
+func (d *Definitions) callsOf(provider string) (calls []callDefinition) {
 	if d == nil {
 		return nil
 	}
@@ -145,11 +121,11 @@ func (d *Definitions) callsOf(provider string) (calls []Call) {
 	}
 	for _, call := range d.calls {
 		if call.Provider == provider {
-			calls = slices.DeleteFunc(calls, func(c Call) bool { return c.Name == call.Name })
+			calls = slices.DeleteFunc(calls, func(c callDefinition) bool { return c.Name == call.Name })
 			calls = append(calls, call)
 		}
 	}
-	slices.SortFunc(calls, func(a, b Call) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(calls, func(a, b callDefinition) int { return strings.Compare(a.Name, b.Name) })
 	return calls
 }
 
@@ -244,9 +220,9 @@ func (d *Definitions) add(probe Probe) {
 }
 
 // addCall adds a call, in place of one of the same name.
-func (d *Definitions) addCall(call Call) {
+func (d *Definitions) addCall(call callDefinition) {
 	if d.calls == nil {
-		d.calls = make(map[[2]string]Call)
+		d.calls = make(map[[2]string]callDefinition)
 	}
 	markTexts(call.Arguments)
 	d.calls[[2]string{call.Provider, call.Name}] = call
@@ -266,23 +242,6 @@ func markTexts(arguments []Argument) {
 			a.Length = i + 1
 		}
 	}
-}
-
-// String returns the definition as it is written in a file.
-func (p Probe) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "probe %s(", p.Name)
-	for i, a := range p.Arguments {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(a.Type)
-		if a.Name != "" && !strings.HasSuffix(a.Type, "*") {
-			b.WriteByte(' ')
-		}
-		b.WriteString(a.Name)
-	}
-	return b.String() + ")"
 }
 
 //go:embed definitions

@@ -3,12 +3,14 @@
 package providers_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -37,7 +39,7 @@ func TestBuiltin(t *testing.T) {
 		t.Run(test.provider+":"+test.name, func(t *testing.T) {
 			probe, ok := known.Probe(test.provider, test.name, test.arguments)
 			qt.Assert(t, qt.IsTrue(ok))
-			qt.Assert(t, qt.Equals(probe.String(), test.want))
+			qt.Assert(t, qt.Equals(textOf(probe), test.want))
 		})
 	}
 	t.Run("depends on the number of arguments", func(t *testing.T) {
@@ -119,7 +121,7 @@ vcpu tcg guest_mem_before(TCGv vaddr, uint16_t info) "info=%d", "vaddr=0x%016"PR
 	} {
 		probe, ok := d.Probe("qemu", test.name, test.arguments)
 		qt.Check(t, qt.IsTrue(ok), qt.Commentf("%s", test.name))
-		qt.Check(t, qt.Equals(probe.String(), test.want))
+		qt.Check(t, qt.Equals(textOf(probe), test.want))
 	}
 	for name, arguments := range map[string]int{"qemu_malloc": 1, "guest_mem_before": 3} {
 		_, ok := d.Probe("qemu", name, arguments)
@@ -169,7 +171,7 @@ func TestParse(t *testing.T) {
 			var got []string
 			for n := range 5 {
 				if probe, ok := d.Probe("p", "a", n); ok {
-					got = append(got, probe.String())
+					got = append(got, textOf(probe))
 				}
 			}
 			qt.Assert(t, qt.DeepEquals(got, test.want))
@@ -236,8 +238,8 @@ func TestCalls(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.DeepEquals(work.Pairs, [][2]string{{"begin", "end"}}))
 	qt.Check(t, qt.DeepEquals(work.Failed,
-		[]providers.CallProbe{{Name: "stop", If: `a == 1 && str(b) != "x y"`}}))
-	qt.Check(t, qt.DeepEquals(work.Attempts, []providers.CallProbe{{Name: "idle"}}))
+		[]tracing.CallProbe{{Name: "stop", If: `a == 1 && str(b) != "x y"`}}))
+	qt.Check(t, qt.DeepEquals(work.Attempts, []tracing.CallProbe{{Name: "idle"}}))
 	qt.Check(t, qt.Equals(work.Arguments[1].Value, "arg1"))
 	var patterns []string
 	for _, p := range d.Patterns(pair) {
@@ -272,4 +274,21 @@ func TestCalls(t *testing.T) {
 	} {
 		qt.Check(t, qt.ErrorMatches(new(providers.Definitions).Parse("own.d", []byte(source)), want))
 	}
+}
+
+// textOf returns the definition as it is written in a file.
+func textOf(p providers.Probe) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "probe %s(", p.Name)
+	for i, a := range p.Arguments {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(a.Type)
+		if a.Name != "" && !strings.HasSuffix(a.Type, "*") {
+			b.WriteByte(' ')
+		}
+		b.WriteString(a.Name)
+	}
+	return b.String() + ")"
 }

@@ -17,10 +17,10 @@ func ExampleBuiltin() {
 		fmt.Println("it is not known")
 		return
 	}
-	fmt.Println(probe)
+	fmt.Println(probe.Arguments[0].Type, probe.Arguments[0].Name)
 	fmt.Println(probe.Arguments[0].IsText, probe.Arguments[1].ValueName(1))
 	// Output:
-	// probe lwlock__acquire(const char *tranche, LWLockMode mode)
+	// const char * tranche
 	// true LW_SHARED
 }
 

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 )
 
 // Limits of a file, which somebody else may have written. Real ones have some
@@ -65,7 +66,7 @@ type parser struct {
 	types  map[string]string // of #define
 	enums  map[string]*enumeration
 	probes []Probe
-	calls  []Call
+	calls  []callDefinition
 	fires  []firesHint
 
 	err  error
@@ -214,7 +215,7 @@ func (p *parser) provider() {
 // call reads what follows the word: the name and the arguments of a call, and
 // in braces its probes.
 func (p *parser) call(provider string) {
-	call := Call{Provider: provider, Name: p.name(), Arguments: p.arguments()}
+	call := callDefinition{Provider: provider, Name: p.name(), Arguments: p.arguments()}
 	p.expect("{")
 	for p.err == nil && p.peek() != "}" {
 		if len(call.Pairs)+len(call.Failed)+len(call.Attempts) == maxEnds {
@@ -245,8 +246,8 @@ func (p *parser) call(provider string) {
 }
 
 // callProbe reads NAME [if CONDITION].
-func (p *parser) callProbe() CallProbe {
-	probe := CallProbe{Name: p.name()}
+func (p *parser) callProbe() tracing.CallProbe {
+	probe := tracing.CallProbe{Name: p.name()}
 	if p.accept("if") {
 		probe.If = p.upTo(";")
 	}

@@ -4,7 +4,6 @@ package stack_test
 
 import (
 	"context"
-	"debug/elf"
 	"fmt"
 	"os"
 	"time"
@@ -141,22 +140,4 @@ func ExampleProfile_AddFrames() {
 		fmt.Println(err)
 	}
 	// Output: [python3];main;collect 3
-}
-
-// The registers of an x86-64 thread that some other means has stopped, with the
-// top of its stack.
-func ExampleSymbolizer_Unwind_stopped() {
-	symbolizer := stack.NewSymbolizer(nil)
-	defer symbolizer.Close()
-	registers := proc.Registers{
-		Machine: elf.EM_X86_64,
-		PC:      0x401136, SP: 0x7ffd_0000_1000,
-		General: make([]uint64, 16),
-	}
-	registers.General[7] = registers.SP // rsp
-	copied := make([]byte, 4096)        // from SP upwards
-	for _, address := range symbolizer.Unwind(context.Background(), os.Getpid(),
-		registers, copied) {
-		fmt.Printf("%#x\n", address)
-	}
 }

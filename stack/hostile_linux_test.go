@@ -19,9 +19,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // Files and processes that do not answer cost their owners their names, and
@@ -91,7 +91,7 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 			}
 			frames := s.Frames(t.Context(), hostile.PID, stack)
 			qt.Assert(t, qt.Equals(frames[1].Function != "", name == "repeated"), qt.Commentf(name))
-			s.Unwind(t.Context(), hostile.PID, proc.Registers{
+			s.Unwind(t.Context(), hostile.PID, procfs.Registers{
 				Machine: elf.EM_X86_64, PC: code, SP: stackAt, General: []uint64{7: stackAt, 16: 0},
 			}, memory)
 		}

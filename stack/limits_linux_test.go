@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -42,7 +43,7 @@ func (f fixture) process(pid int, mapped *file) *process {
 	p := &process{steps: budget{processSteps}, bytes: budget{processBytes}}
 	p.PID = pid
 	f.processes[pid] = p
-	at := proc.Mapping{Start: mappedAt, End: mappedAt + elfimage.CodeSize,
+	at := procfs.Mapping{Start: mappedAt, End: mappedAt + elfimage.CodeSize,
 		Offset: elfimage.CodeOffset}
 	f.setMapped(p, []mapping{{at, mapped, "/file"}})
 	return p
@@ -163,7 +164,7 @@ func (f fixture) unwind(pid, depth int) int {
 		memory = binary.LittleEndian.AppendUint64(memory,
 			mappedAt+1+uint64(n)%(elfimage.CodeSize-1))
 	}
-	registers := proc.Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
+	registers := procfs.Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
 		General: make([]uint64, 17)}
 	registers.General[7] = stackAt
 	return len(f.Unwind(f.t.Context(), pid, registers, memory))
@@ -219,7 +220,7 @@ func TestSymbolizerMergesMappings(t *testing.T) {
 	at := func(ranges ...uint64) (mapped []mapping) {
 		for i := 0; i < len(ranges); i += 2 {
 			mapped = append(mapped,
-				mapping{Mapping: proc.Mapping{Start: ranges[i], End: ranges[i+1]}})
+				mapping{Mapping: procfs.Mapping{Start: ranges[i], End: ranges[i+1]}})
 		}
 		return mapped
 	}
@@ -248,7 +249,7 @@ func TestSymbolizerMergesMappings(t *testing.T) {
 	qt.Check(t, qt.Equals(merged[maxMappings-1].Start, 1<<40), qt.Commentf("those of now stay"))
 }
 
-func ranges(mapped []mapping) (all []proc.Mapping) {
+func ranges(mapped []mapping) (all []procfs.Mapping) {
 	for _, m := range mapped {
 		all = append(all, m.Mapping)
 	}
@@ -259,7 +260,7 @@ func TestSymbolizerFindsMappings(t *testing.T) {
 	p := &process{}
 	for _, start := range []uint64{0x1000, 0x3000, 0x4000} {
 		p.mapped = append(p.mapped,
-			mapping{Mapping: proc.Mapping{Start: start, End: start + 0x1000}})
+			mapping{Mapping: procfs.Mapping{Start: start, End: start + 0x1000}})
 	}
 	for address, want := range map[uint64]uint64{
 		0xfff: 0, 0x1000: 0x1000, 0x1fff: 0x1000, 0x2000: 0, 0x2fff: 0, 0x3fff: 0x3000,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -28,7 +29,7 @@ type process struct {
 
 // mapping is where a process executes, or executed, a file.
 type mapping struct {
-	proc.Mapping
+	procfs.Mapping
 	*file
 	path string // as the process sees it
 }
@@ -79,7 +80,7 @@ func (s *Symbolizer) add(pid int) *process {
 // kernel tells of each mapping (PERF_RECORD_MMAP2): a process that ends at once
 // is known by that. The file is the caller's, who has made sure that it is the
 // one, and may close it afterwards.
-func (s *Symbolizer) Mapped(pid int, at proc.Mapping, file *os.File) {
+func (s *Symbolizer) Mapped(pid int, at procfs.Mapping, file *os.File) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	p := s.processes[pid]

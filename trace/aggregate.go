@@ -393,14 +393,14 @@ func (a *Aggregation) parseValue(opts *SessionOptions) (expr.Term, error) {
 }
 
 // call returns the call of several probes that is aggregated.
-func (a *Aggregation) call(opts *SessionOptions) (call providers.Call, ok bool) {
+func (a *Aggregation) call(opts *SessionOptions) (call tracing.Call[providers.Argument], ok bool) {
 	if a.Latency != nil {
 		call, ok = opts.Definitions.Call(a.Latency.Pair)
 	}
 	return call, ok
 }
 
-func hasArgument(call *providers.Call, name string) bool {
+func hasArgument(call *tracing.Call[providers.Argument], name string) bool {
 	return slices.ContainsFunc(call.Arguments,
 		func(a providers.Argument) bool { return a.Name == name && name != "" })
 }

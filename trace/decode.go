@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -217,7 +217,7 @@ func (d *decoder) decodeStart(start *Event, site *Site, saved []byte) {
 
 // forgotten sets the arguments of a start that was not kept, without a stack.
 func forgotten(start *Event, of *events) {
-	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, proc.Registers{}
+	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, procfs.Registers{}
 	start.Args = append(start.Args[:0], of.known...)
 	for i := range start.Args {
 		if v := &start.Args[i]; of.record.Args[i].Value != bpfgen.None || v.kind == Bytes {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -80,16 +80,18 @@ type Event struct {
 	Stack []uint64
 
 	// Registers and StackCopy, the memory of the user stack from the stack
-	// pointer up, are set with SessionOptions.StackCopy. The copy ends early,
-	// and may be empty, where the stack ends or memory is paged out.
-	Registers proc.Registers
+	// pointer up, are set with SessionOptions.StackCopy. They are what
+	// stack.Symbolizer.Unwind takes. The copy ends early, and may be empty,
+	// where the stack ends or memory is paged out.
+	Registers procfs.Registers
 	StackCopy []byte
 }
 
 // Pair returns the pair of probes of a call, without their sites. Its Done is
 // the probe that ends such calls as usual, also of one that has failed. Of a
-// [providers.Call] the names are NAME__start and NAME__done, whether or not
-// there are such probes. It is the zero value for an event without a Start.
+// call that [SessionOptions].Definitions define the names are NAME__start and
+// NAME__done, whether or not there are such probes. It is the zero value for an
+// event without a Start.
 func (e *Event) Pair() (pair elfnote.Pair) {
 	switch {
 	case e.Start == nil:

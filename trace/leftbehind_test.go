@@ -63,7 +63,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.IsTrue(len(stats.Programs) > 0))
 			for _, p := range stats.Programs {
-				ours[tagOf(t, p.ID)] = true
+				ours[tagOf(t, ebpf.ProgramID(p.ID))] = true
 			}
 			end(s)
 			loaded := kernel.expectUnloaded(t, ours)

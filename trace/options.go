@@ -198,8 +198,8 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 }
 
 // calls returns the calls of several probes that are measured.
-func (o *SessionOptions) calls() iter.Seq[providers.Call] {
-	return func(yield func(providers.Call) bool) {
+func (o *SessionOptions) calls() iter.Seq[tracing.Call[providers.Argument]] {
+	return func(yield func(tracing.Call[providers.Argument]) bool) {
 		all := slices.Clone(o.Spans)
 		for _, a := range o.Aggregators {
 			if a != nil && a.definition.Latency != nil {

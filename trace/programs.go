@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -190,7 +191,7 @@ func (s *Session) generate(
 
 // setCall gives a site the arguments of the call that starts there in place of
 // its own.
-func (w *work) setCall(s *Site, call *providers.Call) {
+func (w *work) setCall(s *Site, call *tracing.Call[providers.Argument]) {
 	own, named := s.Args, s.definition
 	s.Args = make([]argspec.Arg, len(call.Arguments))
 	for i := range s.Args {

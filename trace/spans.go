@@ -43,7 +43,7 @@ type Latency struct {
 	// attachment has to have both probes of a pair, unless the pattern is
 	// START..DONE, names both providers and has no wildcards.
 	//
-	// It can also be the name of a [providers.Call] that
+	// It can also be the name of a call of package providers that
 	// SessionOptions.Definitions have, such as postgresql:statement, which
 	// several probes, those of [providers.Definitions.Patterns], start and end.
 	// The arguments of the start are those of the call then.
@@ -97,8 +97,8 @@ const (
 type latency struct {
 	bpfgen.Latency
 	pair         elfnote.PairPattern
-	call         *providers.Call // that the pattern names; nil for pairs of probes
-	calls, saved *ebpf.Map       // saved may be nil
+	call         *tracing.Call[providers.Argument] // that the pattern names; nil for pairs of probes
+	calls, saved *ebpf.Map                         // saved may be nil
 }
 
 // latencyKey is equal for latencies that are measured together. Patterns with
@@ -150,7 +150,7 @@ func (l *Latency) parse(opts *SessionOptions) (*latency, error) {
 }
 
 // setCall makes it the latency of a call that has several probes.
-func (l *latency) setCall(call *providers.Call, names expr.Names) error {
+func (l *latency) setCall(call *tracing.Call[providers.Argument], names expr.Names) error {
 	l.call, l.Outermost, l.Fails = call, true, len(call.Failed) > 0
 	for _, probe := range slices.Concat(call.Failed, call.Attempts) {
 		var node *expr.Node

@@ -137,7 +137,7 @@ func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 func (s *Session) Stats() (*tracing.Stats, error) {
 	stats := &tracing.Stats{}
 	for _, prog := range s.programs.all() {
-		p, err := tracing.StatsOf(prog)
+		p, err := statsOf(prog)
 		prog.Close()
 		if err != nil {
 			return nil, explain("asking the kernel for a program", err)
@@ -184,4 +184,25 @@ func enableStatistics() (io.Closer, error) {
 		return nil, explain("switching BPF statistics on", err)
 	}
 	return closer, nil
+}
+
+// statsOf asks the kernel for a program.
+func statsOf(prog *ebpf.Program) (p tracing.ProgramStats, err error) {
+	info, err := prog.Info()
+	if err != nil {
+		return p, err
+	}
+	measured, err := prog.Stats()
+	if err != nil {
+		return p, err
+	}
+	p = tracing.ProgramStats{Name: info.Name, Runs: measured.RunCount, Time: measured.Runtime,
+		Missed: measured.RecursionMisses}
+	id, _ := info.ID()
+	p.ID = uint32(id)
+	p.Memory, _ = info.Memlock()
+	if size, err := info.TranslatedSize(); err == nil {
+		p.Instructions = size / 8
+	}
+	return p, nil
 }

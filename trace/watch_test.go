@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -88,7 +89,7 @@ func (c *changed) tell(t *testing.T) func(*trace.WatchChanges) {
 // is scanned later, which happens on a slow machine.
 func failures(changes *trace.WatchChanges) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
-		return errors.Is(err, proc.ErrPostponed)
+		return errors.Is(err, procfs.ErrPostponed)
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -242,6 +243,6 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 // is scanned later, which happens on a slow machine.
 func failures(changes *usdt.WatchChanges[*usdt.Link]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
-		return errors.Is(err, proc.ErrPostponed)
+		return errors.Is(err, procfs.ErrPostponed)
 	})
 }

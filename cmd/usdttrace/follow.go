@@ -256,7 +256,7 @@ func (f *follower) warn(err error) {
 			return
 		}
 		t.warnFailed(fmt.Errorf("process %s: %s: %w", failed.Process, failed.Path, failed.Err))
-	case errors.Is(err, proc.ErrPostponed):
+	case errors.Is(err, procfs.ErrPostponed):
 		t.messages.NoteOf("processes that are scanned later", "%v", err)
 	default:
 		t.warnLeftOut(err, f.perProcess)

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -182,7 +182,7 @@ func (l *latecomers) remember(pid int, record []byte, path string) {
 	}
 	start := number(8)
 	l.tracer.stacks.Mapped(pid,
-		proc.Mapping{Start: start, End: start + number(16), Offset: number(24)}, opened)
+		procfs.Mapping{Start: start, End: start + number(16), Offset: number(24)}, opened)
 }
 
 func (f *lateFile) add(pid int, at time.Time) {

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -236,7 +234,7 @@ func (l losses) since(before losses) losses {
 // that are attached, so it has to be asked before any is detached.
 type costs struct {
 	mu       sync.Mutex
-	programs map[ebpf.ProgramID]tracing.ProgramStats
+	programs map[uint32]tracing.ProgramStats
 	maps     uint64           // memory of all maps, in bytes
 	watch    *usdt.WatchStats // nil if no processes are followed
 }
@@ -254,7 +252,7 @@ func (c *costs) ask(t *tracer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.programs == nil {
-		c.programs = make(map[ebpf.ProgramID]tracing.ProgramStats)
+		c.programs = make(map[uint32]tracing.ProgramStats)
 	}
 	for _, p := range stats.Programs {
 		c.programs[p.ID] = p

@@ -22,7 +22,6 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // DefaultLinger is how long a file stays attached after its last process if
@@ -102,7 +101,7 @@ func (l inTurns) Unlock() { <-l }
 // attachment is something that is attached.
 type attachment[A any] struct {
 	attached A
-	mappings []proc.Mapping // where the process had mapped the file
+	mappings []procfs.Mapping // where the process had mapped the file
 
 	pair  *procwatch.ProcessFile // by which it was found
 	owner string

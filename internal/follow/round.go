@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // A round is what comes of one set of changes of the processes.
@@ -141,7 +141,7 @@ func (f *Follower[F, A]) moved(pairs []*procwatch.ProcessFile, r *round[A]) []ta
 }
 
 // isAttachedAt reports whether a file is attached as it is mapped.
-func (f *Follower[F, A]) isAttachedAt(place Place, mappings []proc.Mapping) bool {
+func (f *Follower[F, A]) isAttachedAt(place Place, mappings []procfs.Mapping) bool {
 	return slices.ContainsFunc(f.attached[place], func(a *attachment[A]) bool {
 		return a != nil && slices.Equal(a.mappings, mappings)
 	})

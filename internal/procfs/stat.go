@@ -4,6 +4,7 @@ package procfs
 
 import (
 	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -169,4 +170,37 @@ func LiveThread(root string, pid int, buf []byte) (int, Stat, error) {
 				Err: fmt.Errorf("%w: no thread runs", ErrGone)}
 		}
 	}
+}
+
+// Mapping is a part of a file that a process has in its memory to execute it.
+type Mapping struct {
+	// Start and End are addresses in the process; End is the first one after
+	// the mapping.
+	Start, End uint64
+	// Offset is where in the file the mapping starts, in bytes.
+	Offset uint64
+}
+
+// Address returns where in the memory of the process the byte with this offset
+// in the file is. ok is false if the mapping does not have it.
+func (m Mapping) Address(offset uint64) (address uint64, ok bool) {
+	if offset < m.Offset || offset-m.Offset >= m.End-m.Start {
+		return 0, false
+	}
+	return m.Start + (offset - m.Offset), true
+}
+
+// Registers are the registers of a thread at some moment. Package trace
+// delivers them with a copy of the stack, for stack.Symbolizer.Unwind.
+type Registers struct {
+	// Machine is the machine of the kernel. The registers of a 32-bit program
+	// are those of the 64-bit machine, too.
+	Machine elf.Machine
+	// PC is the address of the instruction in the process, and SP the stack
+	// pointer.
+	PC, SP uint64
+	// General are the general registers, by the numbers that DWARF gives them.
+	// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to
+	// x30, sp; riscv64: x0 to x31; s390x: r0 to r15.
+	General []uint64
 }

@@ -115,7 +115,7 @@ func TestFilesGroupsMappings(t *testing.T) {
 	type view struct {
 		Path     string
 		Deleted  bool
-		Mappings []proc.Mapping
+		Mappings []procfs.Mapping
 	}
 	var got []view
 	for _, file := range files {
@@ -123,22 +123,22 @@ func TestFilesGroupsMappings(t *testing.T) {
 		got = append(got, view{file.Path, file.Deleted, file.Mappings})
 	}
 	qt.Assert(t, qt.DeepEquals(got, []view{
-		{"/bin/program", false, []proc.Mapping{
+		{"/bin/program", false, []procfs.Mapping{
 			{Start: 0x2000, End: 0x3000, Offset: 0x1000},
 			{Start: 0x3000, End: 0x4000, Offset: 0x2000},
 		}},
-		{"/lib/a.so", true, []proc.Mapping{
+		{"/lib/a.so", true, []procfs.Mapping{
 			{Start: 0x5000, End: 0x6000, Offset: 0},
 			{Start: 0x7000, End: 0x8000, Offset: 0x5000},
 		}},
-		{"/lib/a.so", false, []proc.Mapping{{Start: 0x6000, End: 0x7000, Offset: 0}}},
-		{"/memfd:jit\n", true, []proc.Mapping{{Start: 0x9000, End: 0xa000, Offset: 0}}},
-		{"/mnt/a.so", false, []proc.Mapping{{Start: 0xc000, End: 0xd000, Offset: 0}}},
+		{"/lib/a.so", false, []procfs.Mapping{{Start: 0x6000, End: 0x7000, Offset: 0}}},
+		{"/memfd:jit\n", true, []procfs.Mapping{{Start: 0x9000, End: 0xa000, Offset: 0}}},
+		{"/mnt/a.so", false, []procfs.Mapping{{Start: 0xc000, End: 0xd000, Offset: 0}}},
 	}))
 }
 
 func TestMappingAddress(t *testing.T) {
-	m := proc.Mapping{Start: 0x7f0000001000, End: 0x7f0000003000, Offset: 0x5000}
+	m := procfs.Mapping{Start: 0x7f0000001000, End: 0x7f0000003000, Offset: 0x5000}
 	for offset, want := range map[uint64]uint64{0x5000: 0x7f0000001000, 0x6fff: 0x7f0000002fff} {
 		address, ok := m.Address(offset)
 		qt.Check(t, qt.IsTrue(ok))

@@ -26,7 +26,7 @@ type MappedFile struct {
 	// another file.
 	Deleted bool
 	// Mappings are where the process executes the file, by address.
-	Mappings []proc.Mapping
+	Mappings []procfs.Mapping
 
 	root string // of the proc file system
 	pid  int
@@ -102,7 +102,7 @@ func files(root string, pid, reader int, lines *lineReader, seen func(*mapLine))
 			})
 		}
 		files[i].Mappings = append(files[i].Mappings,
-			proc.Mapping{Start: l.start, End: l.end, Offset: l.offset})
+			procfs.Mapping{Start: l.start, End: l.end, Offset: l.offset})
 	})
 	if len(files) > 0 {
 		shared, owner := new(mounts), sync.OnceValue(func() string { return procfs.OwnerOf(root, pid) })
@@ -123,7 +123,7 @@ func files(root string, pid, reader int, lines *lineReader, seen func(*mapLine))
 func (m *MappedFile) OpenedPath() string { return m.openedPath }
 
 // mapFilesPath returns the link of a mapping, whose name has no leading zeros.
-func (m *MappedFile) mapFilesPath(mapping proc.Mapping) string {
+func (m *MappedFile) mapFilesPath(mapping procfs.Mapping) string {
 	name := append([]byte("map_files/"), strconv.FormatUint(mapping.Start, 16)...)
 	name = append(name, '-')
 	name = strconv.AppendUint(name, mapping.End, 16)

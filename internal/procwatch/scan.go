@@ -13,7 +13,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // why says why a process is scanned, and so how thoroughly.
@@ -392,7 +391,7 @@ func (found *foundPairs) merge(i int, m *MappedFile) {
 func (found *foundPairs) finish() {
 	for i := range found.merged {
 		slices.SortFunc(found.pairs[i].Mappings,
-			func(a, b proc.Mapping) int { return cmp.Compare(a.Start, b.Start) })
+			func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -32,7 +33,7 @@ func TestWatcherTellsPairsAndFiles(t *testing.T) {
 	qt.Check(t, qt.Equals(p.Process.PID, 2))
 	qt.Check(t, qt.Equals(p.Path, w.libs["memory.so"]))
 	qt.Check(t, qt.Equals(p.OpenedPath(), w.root+"/2/map_files/2000-3000"))
-	qt.Check(t, qt.DeepEquals(p.Mappings, []proc.Mapping{{Start: 0x2000, End: 0x3000, Offset: 0}}))
+	qt.Check(t, qt.DeepEquals(p.Mappings, []procfs.Mapping{{Start: 0x2000, End: 0x3000, Offset: 0}}))
 	qt.Check(t, qt.Equals(p.File, pairs[0].File))
 	qt.Check(t, qt.Equals(w.cache.counts.opened, 3), qt.Commentf("each file once"))
 
@@ -210,7 +211,7 @@ func TestWatcherTellsWhenAFileIsMappedElsewhere(t *testing.T) {
 		w.at(0x7000, "memory.so")}})
 	w.pass("~1 memory.so")
 	p := w.ProcessFiles()[0]
-	qt.Check(t, qt.DeepEquals(p.Mappings, []proc.Mapping{
+	qt.Check(t, qt.DeepEquals(p.Mappings, []procfs.Mapping{
 		{Start: 0x5000, End: 0x6000}, {Start: 0x7000, End: 0x8000}}))
 	qt.Check(t, qt.Equals(p.key(), key))
 }
@@ -222,7 +223,7 @@ func TestWatcherTakesTwoPathsOfOneFileForOne(t *testing.T) {
 	w.put(fakeProcess{pid: 1, size: 1,
 		maps: []fakeMap{code(0x5000, link), w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 link.so")
-	qt.Check(t, qt.DeepEquals(w.ProcessFiles()[0].Mappings, []proc.Mapping{
+	qt.Check(t, qt.DeepEquals(w.ProcessFiles()[0].Mappings, []procfs.Mapping{
 		{Start: 0x1000, End: 0x2000}, {Start: 0x5000, End: 0x6000}}))
 	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{code(0x5000, link)}})
 	w.pass("~1 link.so")

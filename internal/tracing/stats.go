@@ -5,8 +5,6 @@ package tracing
 import (
 	"fmt"
 	"time"
-
-	"github.com/cilium/ebpf"
 )
 
 // Stats is what a session costs, as the kernel accounts for it.
@@ -26,7 +24,7 @@ type ProgramStats struct {
 	// Name is the name of the program: a system profiler shows it as
 	// bpf_prog_TAG_NAME.
 	Name         string
-	ID           ebpf.ProgramID
+	ID           uint32
 	Instructions int    // that the verifier left, of 8 bytes; 0 if the kernel does not say
 	Memory       uint64 // bytes
 
@@ -39,26 +37,6 @@ type ProgramStats struct {
 	// or another BPF program, was running on the processor already (Linux
 	// 5.12).
 	Missed uint64
-}
-
-// StatsOf asks the kernel for a program.
-func StatsOf(prog *ebpf.Program) (p ProgramStats, err error) {
-	info, err := prog.Info()
-	if err != nil {
-		return p, err
-	}
-	measured, err := prog.Stats()
-	if err != nil {
-		return p, err
-	}
-	p = ProgramStats{Name: info.Name, Runs: measured.RunCount, Time: measured.Runtime,
-		Missed: measured.RecursionMisses}
-	p.ID, _ = info.ID()
-	p.Memory, _ = info.Memlock()
-	if size, err := info.TranslatedSize(); err == nil {
-		p.Instructions = size / 8
-	}
-	return p, nil
 }
 
 // An OwnerLoss says whose events found no room in the ring buffer.
@@ -74,4 +52,31 @@ func (l OwnerLoss) String() string {
 		return fmt.Sprintf("%d of cgroup %d", l.Events, l.CgroupID)
 	}
 	return fmt.Sprintf("%d of user %d", l.Events, l.User)
+}
+
+// Call is a call of package providers: what several probes can start and end,
+// also inside each other. The outermost counts: it ends where the probe passes
+// that belongs to the one by which it has started.
+type Call[Argument any] struct {
+	Provider string
+	Name     string
+	// Arguments are those of the start, whichever probe that is.
+	Arguments []Argument
+	// Pairs are the names of probes that start it, each with its end.
+	Pairs [][2]string
+	// Failed are probes that end it, too, where it fails.
+	Failed []CallProbe
+	// Attempts are probes that are passed before a call. It can fail, or
+	// hang, before it starts: then it has started there. What passes such a
+	// probe and does not fail is no call. An attempt ends where the probe is
+	// passed again.
+	Attempts []CallProbe
+}
+
+// CallProbe is a probe of a call.
+type CallProbe struct {
+	Name string
+	// If is a condition, in the language of package trace, for the probe to
+	// count. Empty: it always does.
+	If string
 }

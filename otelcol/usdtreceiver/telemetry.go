@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
 	otelattribute "go.opentelemetry.io/otel/attribute"
 	otelmetric "go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
@@ -217,7 +216,7 @@ func (s *source) observeLosses(to otelmetric.Int64Observer, name otelattribute.K
 // in it.
 type costs struct {
 	mu   sync.Mutex
-	last map[ebpf.ProgramID]time.Duration
+	last map[uint32]time.Duration
 	past time.Duration // of programs that have gone
 }
 
@@ -227,7 +226,7 @@ func (s *source) programTime() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stats, err := s.session.Stats()
-	now := make(map[ebpf.ProgramID]time.Duration)
+	now := make(map[uint32]time.Duration)
 	if err == nil {
 		for _, p := range stats.Programs {
 			now[p.ID] = p.Time
