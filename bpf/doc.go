@@ -11,13 +11,13 @@
 //
 //	#include <bpf/usdt.bpf.h>
 //
-// finds this header and not libbpf's of the same name. With bpf2go, whose
-// -target also says which machine's registers the program will see:
+// finds this header and not libbpf's of the same name. The command bpf2go beside
+// this package runs that of cilium/ebpf so. Its -target also says which
+// machine's registers the program will see:
 //
-//	//go:generate sh -c "headers=$(go list -f {{.Dir}} github.com/gousdt/gousdt/bpf) && go run github.com/cilium/ebpf/cmd/bpf2go -target amd64,arm64 probe probe.bpf.c -- \"-I${DOLLAR}headers/..\" -idirafter /usr/include/$(uname -m)-linux-gnu"
+//	//go:generate go run github.com/gousdt/gousdt/bpf/bpf2go -target amd64,arm64 probe probe.bpf.c
 //
-// ${DOLLAR} is how go generate writes a $ for the shell. Debian and Ubuntu need
-// the -idirafter: they keep <asm/types.h> in a folder
+// It adds -idirafter for Debian and Ubuntu, which keep <asm/types.h> in a folder
 // for each machine. The header itself includes <bpf/bpf_helpers.h> and
 // <bpf/bpf_tracing.h> of libbpf (Debian: libbpf-dev).
 //

@@ -278,7 +278,7 @@ func chooseModeFor(spec *ebpf.CollectionSpec, wanted Mode) (Mode, error) {
 	return mode, err
 }
 
-// hasProgramArray reports whether programs are put into a map of the collection.
+// hasProgramArray reports whether programs are put into a map of a collection.
 func hasProgramArray(spec *ebpf.CollectionSpec) bool {
 	for _, m := range spec.Maps {
 		if m.Type == ebpf.ProgramArray ||

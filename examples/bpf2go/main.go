@@ -30,7 +30,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -type call python python.bpf.c -- -Wall -Wextra -Werror -I../.. -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -idirafter /usr/include/s390x-linux-gnu
+//go:generate go run github.com/gousdt/gousdt/bpf/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -type call python python.bpf.c -- -Wall -Wextra -Werror
 
 func main() {
 	path := flag.String("python", "python3",
