@@ -55,7 +55,7 @@
 //
 // Passes do all the work if there are no kernel events: because the privilege
 // is missing, or because the proc file system is of another PID namespace.
-// [usdt.WatchStats] says so. The kernel does not report, and passes find, that
+// [usdt.Watch.Stats] says so. The kernel does not report, and passes find, that
 // a process unmaps a file and goes on, that it changes its own name, and what
 // happens on a CPU that was switched on after Run began. If reports are lost, a
 // pass finds what they would have said. A process that starts with files alone
@@ -77,12 +77,12 @@
 // are set aside, the others of it are not scanned either. A process that
 // changes all the time, or maps so much that its scans take more than a
 // fiftieth of the time, is scanned more seldom, and a container or user gets a
-// quarter of the time. [usdt.WatchStats] counts these processes, and the Errors
-// of its changes name them.
+// quarter of the time. [usdt.Watch.Stats] counts these processes, and the
+// Errors of its changes name them.
 //
 // A directory tree that looks like /proc can be read on any system.
 //
-// [usdt.WatchStats]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#WatchStats
+// [usdt.Watch.Stats]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#Watch.Stats
 // [usdt.Manager.Watch]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#Manager.Watch
 // [trace.WatchSessions]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#WatchSessions
 package proc

@@ -45,35 +45,6 @@ type Limits struct {
 	Descriptors int
 }
 
-// WatchStats are numbers of a Watch.
-type WatchStats struct {
-	// Denied is how many processes could not be scanned for lack of privilege.
-	Denied int
-	// Blocked is how many processes are set aside because they, or files that
-	// they map, do not answer. Postponed is how many are to be scanned later:
-	// they change so often that it would take too much of the time, or others
-	// of the same container or user do, or are blocked.
-	Blocked, Postponed int
-	// Passes counts the scans of all processes.
-	Passes uint64
-	// EventsError says why the kernel does not report what happens to
-	// processes, so that scans of all of them do all the work: because Run has
-	// not been called, for example. It is nil if the kernel does.
-	EventsError error
-
-	// Sites is how much of [Limits].Sites is in use. A site with a semaphore
-	// counts as eight, so fewer may be attached.
-	Sites int
-	// Descriptors is how much of [Limits].Descriptors is in use.
-	Descriptors int
-	// OverLimit is how many files, and files in processes, are not attached
-	// because of [Limits], or because the maps of the Manager have no room.
-	OverLimit int
-	// Waiting is how many are not attached yet because attaching for the same
-	// owner has taken too much of the time.
-	Waiting int
-}
-
 // argumentsPerSite is how many arguments there may be for each site of
 // [Target].MaxSites.
 const argumentsPerSite = 4

@@ -222,8 +222,12 @@ func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 // with single ones is in [WatchChanges], as are errors of attaching.
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
-// Stats returns the numbers of the watch.
-func (w *Watch) Stats() WatchStats { return WatchStats(w.follower.Stats()) }
+// Stats returns the numbers of the watch: how many processes were Denied for
+// lack of privilege, are Blocked because they do not answer, or Postponed
+// because they are busy; how many Passes there were, and the EventsError that
+// says why the kernel does not report what processes do; how much of [Limits]
+// is in use, and how many files are OverLimit or Waiting.
+func (w *Watch) Stats() follow.Stats { return w.follower.Stats() }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is
 // attached stays attached until Close.

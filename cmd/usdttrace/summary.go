@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 // maxOwnerLosses is of how many is said that their events were lost.
@@ -235,8 +235,8 @@ func (l losses) since(before losses) losses {
 type costs struct {
 	mu       sync.Mutex
 	programs map[uint32]tracing.ProgramStats
-	maps     uint64           // memory of all maps, in bytes
-	watch    *usdt.WatchStats // nil if no processes are followed
+	maps     uint64        // memory of all maps, in bytes
+	watch    *follow.Stats // nil if no processes are followed
 }
 
 // ask asks the kernel, if costs are of interest.

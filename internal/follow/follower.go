@@ -87,7 +87,7 @@ type Follower[F, A any] struct {
 	// to read it.
 	mu       sync.Mutex
 	attached map[Place][]*attachment[A] // by part; nil if the part is not attached
-	counts   Counts
+	stats    Stats                      // of attaching alone
 	closing  sync.WaitGroup
 }
 

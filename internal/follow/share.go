@@ -14,44 +14,50 @@ import (
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
-// Counts are how much a [Follower] has attached, and how much not.
-type Counts struct {
-	Sites       int // that are attached
-	Descriptors int // of what is attached
-	OverLimit   int // places and files that are not attached for a limit
-	Waiting     int // places that wait until their owner may take time again
-}
-
-// Counts returns the numbers of the last round.
-func (f *Follower[F, A]) Counts() Counts {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts
-}
-
-// Stats are what users are told of a [Follower]: the fields are those of
-// usdt.WatchStats.
+// Stats are the numbers of a watch: of the last scan and round.
 type Stats struct {
-	Denied, Blocked, Postponed             int
-	Passes                                 uint64
-	EventsError                            error
-	Sites, Descriptors, OverLimit, Waiting int
+	// Denied is how many processes could not be scanned for lack of privilege.
+	Denied int
+	// Blocked is how many processes are set aside because they, or files that
+	// they map, do not answer. Postponed is how many are to be scanned later:
+	// they change so often that it would take too much of the time, or others
+	// of the same container or user do, or are blocked.
+	Blocked, Postponed int
+	// Passes counts the scans of all processes.
+	Passes uint64
+	// EventsError says why the kernel does not report what happens to
+	// processes, so that scans of all of them do all the work: because Run has
+	// not been called, for example. It is nil if the kernel does.
+	EventsError error
+
+	// Sites is how much of usdt.Limits.Sites is in use. A site with a semaphore
+	// counts as eight, so fewer may be attached.
+	Sites int
+	// Descriptors is how much of usdt.Limits.Descriptors is in use.
+	Descriptors int
+	// OverLimit is how many files, and files in processes, are not attached
+	// because of usdt.Limits, or because the maps of the Manager have no room.
+	OverLimit int
+	// Waiting is how many are not attached yet because attaching for the same
+	// owner has taken too much of the time.
+	Waiting int
 }
 
 // Stats returns the numbers of the last scan and round.
 func (f *Follower[F, A]) Stats() Stats {
-	s, c := f.watcher.Stats(), f.Counts()
-	return Stats{
-		Denied: s.Denied, Blocked: s.Blocked, Postponed: s.Postponed,
-		Passes: s.Passes, EventsError: s.EventsError,
-		Sites: c.Sites, Descriptors: c.Descriptors, OverLimit: c.OverLimit, Waiting: c.Waiting,
-	}
+	f.mu.Lock()
+	stats := f.stats
+	f.mu.Unlock()
+	s := f.watcher.Stats()
+	stats.Denied, stats.Blocked, stats.Postponed = s.Denied, s.Blocked, s.Postponed
+	stats.Passes, stats.EventsError = s.Passes, s.EventsError
+	return stats
 }
 
 // count makes the numbers anew, and has what waits for time tried again when
 // the first of it may be.
 func (f *Follower[F, A]) count() {
-	c := Counts{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors],
+	c := Stats{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors],
 		OverLimit: len(f.refused)}
 	wait, now := time.Duration(math.MaxInt64), time.Now()
 	for _, failed := range f.failed.failed {
@@ -71,7 +77,7 @@ func (f *Follower[F, A]) count() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.counts = c
+	f.stats = c
 }
 
 // errWaits is noted for what waits for time. It is not told.

@@ -38,7 +38,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	w.startOf(1000, 3, "c")
 	pass(t, f)
 	w.tells("+0 c")
-	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 11, Descriptors: 3, OverLimit: 1}))
+	qt.Assert(t, qt.Equals(f.stats, Stats{Sites: 11, Descriptors: 3, OverLimit: 1}))
 	qt.Assert(t, qt.Equals(w.opened, 3), qt.Commentf("what is not attached is closed"))
 	pass(t, f)
 	w.tells() // it is not told again
@@ -47,7 +47,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	w.awaitDetached(1)
 	f.closing.Wait() // what lacked room is tried again
 	w.tells("-0 a", "+0 b")
-	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 10, Descriptors: 3}))
+	qt.Assert(t, qt.Equals(f.stats, Stats{Sites: 10, Descriptors: 3}))
 }
 
 // Whatever one owner has attached, another one that has less gets room.
@@ -140,14 +140,14 @@ func TestFollowerSharesOutTime(t *testing.T) {
 		w.startOf(1001, 2, "modest")
 		pass(t, f)
 		qt.Assert(t, qt.StringContains(strings.Join(w.takeTold(), " "), "+0 modest"))
-		qt.Assert(t, qt.IsTrue(f.Counts().Waiting > 0))
+		qt.Assert(t, qt.IsTrue(f.Stats().Waiting > 0))
 		for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(f.Attachments()) < 7; {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d are attached: %+v", len(f.Attachments()), f.Counts())
+				t.Fatalf("%d are attached: %+v", len(f.Attachments()), f.Stats())
 			}
 			time.Sleep(minimumWait)
 		}
-		qt.Assert(t, qt.Equals(f.Counts().Waiting, 0))
+		qt.Assert(t, qt.Equals(f.Stats().Waiting, 0))
 	})
 }
 
@@ -175,7 +175,7 @@ func TestFollowerSharesOutDescriptors(t *testing.T) {
 	qt.Check(t, qt.StringContains(told, "+0 other"))
 	qt.Check(t,
 		qt.StringContains(told, "its container or user had 60 descriptors, the most of all"))
-	qt.Check(t, qt.IsTrue(f.Counts().Descriptors <= 61), qt.Commentf("%+v", f.Counts()))
+	qt.Check(t, qt.IsTrue(f.Stats().Descriptors <= 61), qt.Commentf("%+v", f.Stats()))
 }
 
 // What takes long to be detached for somebody keeps nobody waiting, while Run

@@ -57,7 +57,7 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
 			qt.Check(t, qt.HasLen(f.Attachments(), 5))
-			qt.Check(t, qt.Equals(f.Counts(), Counts{Sites: 20_003, Descriptors: 5}))
+			qt.Check(t, qt.Equals(f.stats, Stats{Sites: 20_003, Descriptors: 5}))
 			qt.Check(t, qt.HasLen(append(told, w.takeTold()...), 5))
 		})
 		bubble(name+" and closing", func(t *testing.T, w *world, f *Follower[string, *fake]) {
