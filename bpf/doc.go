@@ -11,14 +11,14 @@
 //
 //	#include <bpf/usdt.bpf.h>
 //
-// finds this header and not libbpf's of the same name. The command bpf2go beside
-// this package runs that of cilium/ebpf so. Its -target also says which
+// finds this header and not libbpf's of the same name. The command bpf2go
+// beside this package runs that of cilium/ebpf so. Its -target also says which
 // machine's registers the program will see:
 //
 //	//go:generate go run github.com/gousdt/gousdt/bpf/bpf2go -target amd64,arm64 probe probe.bpf.c
 //
-// It adds -idirafter for Debian and Ubuntu, which keep <asm/types.h> in a folder
-// for each machine. The header itself includes <bpf/bpf_helpers.h> and
+// It adds -idirafter for Debian and Ubuntu, which keep <asm/types.h> in a
+// folder for each machine. The header itself includes <bpf/bpf_helpers.h> and
 // <bpf/bpf_tracing.h> of libbpf (Debian: libbpf-dev).
 //
 // # What the header offers

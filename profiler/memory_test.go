@@ -18,7 +18,7 @@ import (
 )
 
 // compile compiles a program, or a library to preload.
-func compile(t *testing.T, name string, flags ...string) string {
+func compile(t testing.TB, name string, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
 	args := append([]string{"-O1", "-o", out, "testdata/" + name + ".c"}, flags...)

@@ -46,7 +46,7 @@ type target struct {
 	hits uint64
 }
 
-func run(t *testing.T, command ...string) *target {
+func run(t testing.TB, command ...string) *target {
 	t.Helper()
 	testprog.RequireBPF(t)
 	cmd := exec.Command(command[0], command[1:]...)
@@ -92,13 +92,13 @@ type collected struct {
 	ended   chan error
 }
 
-func start(t *testing.T, opts *Options, patterns ...elfnote.Pattern) *collected {
+func start(t testing.TB, opts *Options, patterns ...elfnote.Pattern) *collected {
 	t.Helper()
 	return startWith(t, "", opts, patterns...)
 }
 
 func startWith(
-	t *testing.T, otlp string, opts *Options, patterns ...elfnote.Pattern,
+	t testing.TB, otlp string, opts *Options, patterns ...elfnote.Pattern,
 ) *collected {
 	t.Helper()
 	c := &collected{ended: make(chan error, 1)}
