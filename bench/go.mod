@@ -14,7 +14,6 @@ require (
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
-	github.com/therootcompany/xz v1.0.1 // indirect
 	golang.org/x/arch v0.29.0 // indirect
 )
 

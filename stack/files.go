@@ -6,9 +6,12 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strconv"
+
+	"github.com/therootcompany/xz"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -36,6 +39,8 @@ type file struct {
 	buildID  string
 
 	elf       *elffile.File      // while it is open
+	fetched   *fetched           // what debuginfod is asked for, until it has been read
+	image     *elffile.File      // elf, also when it is closed, as long as fetched is awaited
 	functions *elffile.Functions // nil if they were not read
 	frames    *unwind.Table      // nil if there are none, or they were not read
 	hasRead   bool               // frames
@@ -144,6 +149,7 @@ func (s *Symbolizer) function(
 	ctx context.Context, p *process, f *file, offset uint64,
 ) (name string, start uint64, ok bool) {
 	s.readFunctions(ctx, p, f)
+	s.readFetched(ctx, p, f)
 	segment := f.segment(offset)
 	if f.functions == nil || segment == nil {
 		return "", 0, false
@@ -196,22 +202,61 @@ func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
 		s.files.giveUp(f)
 		return
 	}
-	read := &struct{ functions *elffile.Functions }{}
 	if found.debug == nil {
+		read := &struct{ functions *elffile.Functions }{}
 		if p.bytes.take(of.MiniDebugBytes()) && s.ask(p.PID,
-			func() { read.functions, _ = of.MiniFunctions() }, nil) && read.functions != nil {
+			func() { read.functions, _ = of.MiniFunctions(unpack) }, nil) && read.functions != nil {
 			f.functions.Append(read.functions)
+		}
+		if s.Debuginfod != nil && f.buildID != "" {
+			f.fetched, f.image = s.Debuginfod.want(f.buildID), of
 		}
 		return
 	}
-	if !p.bytes.take(found.debug.FunctionBytes()) {
-		closeFound()
+	s.addFunctions(p, f, found.debug)
+}
+
+func unpack(packed io.Reader, dictionary uint32) (io.Reader, error) {
+	return xz.NewReader(packed, dictionary)
+}
+
+// addFunctions adds the functions of a debug file, and closes it.
+func (s *Symbolizer) addFunctions(p *process, f *file, debug *elffile.File) {
+	read := &struct{ functions *elffile.Functions }{}
+	done := func() { _ = debug.Close() } // it was only read
+	if p.bytes.take(debug.FunctionBytes()) {
+		if !s.ask(p.PID, func() { read.functions, _ = debug.Functions() }, done) {
+			return
+		}
+		f.functions.Append(read.functions)
+	}
+	done()
+}
+
+// readFetched adds the functions of a debug file that has come meanwhile.
+func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
+	if f.fetched == nil || ctx.Err() != nil || f.functions == nil {
 		return
 	}
-	if s.ask(p.PID, func() { read.functions, _ = found.debug.Functions() }, closeFound) {
-		f.functions.Append(read.functions)
-		closeFound()
+	select {
+	case <-f.fetched.done:
+	default:
+		return
 	}
+	before := f.functions.Size()
+	if f.fetched.err == nil {
+		debug, err := f.image.FindDebugFile(f.fetched.path)
+		if err == nil {
+			// The file may be closed, so that this is not known yet.
+			if id, _ := debug.BuildID(); id == f.buildID {
+				s.addFunctions(p, f, debug)
+			} else {
+				_ = debug.Close() // it was only read
+			}
+		}
+	}
+	f.fetched, f.image = nil, nil
+	s.files.hold(f, f.functions.Size()-before)
 }
 
 // readFrames reads the call frame information of a file, unless that has been
@@ -263,6 +308,7 @@ func (fs *files) drop(f *file) {
 	fs.held -= f.size
 	f.size = 0
 	f.functions, f.frames, f.hasRead = new(elffile.Functions), nil, true
+	f.fetched, f.image = nil, nil
 }
 
 // release forgets the files that nobody maps any more but these mappings.

@@ -58,6 +58,7 @@ func (n *flameNode) child(name string) *flameNode {
 // be searched and zoomed. The page needs nothing else, no network either. What
 // it shows is what WriteFolded writes.
 func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
+	p.complete()
 	graph := flameGraph{Title: title, Root: flameNode{Name: "all"}}
 	if n := len(p.types); n > 0 {
 		graph.Type, graph.Unit = p.types[n-1].Type, p.types[n-1].Unit

@@ -67,6 +67,8 @@ type place struct {
 	at       *mapping // where a process maps the file, nil if it is in none
 	address  uint64   // by that mapping
 	function string   // "" if it is not known
+	pid      int      // whose address it is
+	unnamed  uint64   // how often it was counted without its name
 }
 
 // placeKey is equal for the same place. An address that is in no file means
@@ -225,15 +227,36 @@ func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn b
 		known.address = address
 		if at != nil {
 			known.at = &mapping{at.Mapping, at.file, at.path}
-			known.file = at.file
+			known.file, known.pid = at.file, pid
 			known.function = p.function(ctx, pid, key)
 		}
 		if len(p.places) < maxProfilePlaces {
 			p.places[key] = known
 		}
 	}
-	s.count(known.file != nil, known.function != "")
+	if s.count(known.file != nil, known.function != ""); known.function == "" {
+		known.unnamed++
+	}
 	return known
+}
+
+// complete names what has no name because its debug file came later.
+func (p *Profile) complete() {
+	s := p.symbolizer
+	if s == nil || s.Debuginfod == nil {
+		return
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for key, known := range p.places {
+		if known.function != "" || known.file == nil || s.processes[known.pid] == nil {
+			continue
+		}
+		if known.function = p.function(context.Background(), known.pid, key); known.function != "" {
+			s.counts.NoFunction -= known.unnamed
+			known.unnamed = 0
+		}
+	}
 }
 
 func (p *Profile) newPlace() *place {
@@ -265,6 +288,7 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // name is its file in brackets. Stacks of equal names are one line. Stacks
 // with a value of 0 or less are left out.
 func (p *Profile) WriteFolded(w io.Writer) error {
+	p.complete()
 	lines := make(map[string]int64)
 	for _, s := range p.samples {
 		if value := s.last(); value > 0 {
@@ -324,6 +348,7 @@ func folded(name string) string {
 
 // Write writes the profile for go tool pprof, compressed.
 func (p *Profile) Write(w io.Writer) error {
+	p.complete()
 	b := &pprofBuilder{
 		Profile:   p,
 		mappings:  make(map[mappingKey]*profile.Mapping),

@@ -20,6 +20,11 @@ import (
 // the processes have mapped, also when they have ended. Its methods may be
 // called by several goroutines at once; they wait for each other.
 type Symbolizer struct {
+	// Debuginfod fetches the debug files of builds that have none here, in the
+	// background: functions have names as soon as they are there. Nil fetches
+	// nothing. It must be set before the Symbolizer is used.
+	Debuginfod *Debuginfod
+
 	fs *proc.FS
 
 	mutex     sync.Mutex
@@ -152,6 +157,18 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 		frames = append(frames, frame)
 	}
 	return frames
+}
+
+// Want has Debuginfod fetch the debug files that Frames would read for a stack.
+// A profile has done that for the stacks that were added to it.
+func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, address := range stack {
+		if at := s.mapping(pid, address); at != nil {
+			s.readFunctions(ctx, s.processes[pid], at.file)
+		}
+	}
 }
 
 // Key returns a text that is the same for stacks of the same places in the same

@@ -56,6 +56,8 @@ Flags
                           name. Without it, the one that has the file's build ID
                           below /usr/lib/debug or in debuginfod's cache is used,
                           or the one that the file names (.gnu_debuglink)
+      --debuginfod        fetch debug files that are not installed, by build ID, from
+                          the servers in DEBUGINFOD_URLS. They learn what is here
       --names FILE,...    what the arguments of probes mean, for -v and --json: a
                           provider definition, PROVIDER.d of the application's
                           sources, or QEMU's trace-events-all. Those of PostgreSQL,

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/stack"
 )
 
 // printer prints the probes of one file after the other.
@@ -63,6 +65,7 @@ type lister struct {
 	*commandline.Messages
 
 	definitions *providers.Definitions // nil without names
+	debuginfod  *stack.Debuginfod      // nil without --debuginfod
 
 	matched []bool // which patterns picked a probe
 }
@@ -120,6 +123,11 @@ func (l *lister) listOpened(list *listing) (int, error) {
 		}
 	}
 	args := &arguments{file: file, definitions: l.definitions}
+	if l.debuginfod != nil {
+		if err := l.fetchDebugFile(file, all.Probes); err != nil {
+			l.Warn("%s: --debuginfod: %v", path, err)
+		}
+	}
 
 	l.warnMalformed(path, all)
 	if len(all.Probes) == 0 && !several {
@@ -132,9 +140,29 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	}
 	if args.missing != "" {
 		l.Warn("%s: no symbol for %s; if the file was stripped, its debug file has it "+
-			"(--debug-file, or a -dbgsym package)", path, args.missing)
+			"(--debug-file, --debuginfod, or a -dbgsym package)", path, args.missing)
 	}
 	return printed, nil
+}
+
+// fetchDebugFile has the debug file fetched where arguments name symbols that
+// are not known.
+func (l *lister) fetchDebugFile(file *elfnote.File, probes []elfnote.Probe) error {
+	args := &arguments{file: file}
+	for _, probe := range probes {
+		for i := range probe.Sites {
+			args.decode(&probe.Sites[i])
+		}
+	}
+	buildID, err := file.BuildID()
+	if args.missing == "" || err != nil {
+		return nil
+	}
+	path, err := l.debuginfod.Fetch(context.Background(), buildID)
+	if err == nil {
+		err = file.UseDebugFile(path)
+	}
+	return err
 }
 
 // mark remembers which patterns picked a probe.

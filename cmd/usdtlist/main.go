@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
 )
 
 // The exit status.
@@ -50,6 +51,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 			return exitError
 		}
 	}
+	if o.debuginfod {
+		if l.debuginfod, err = stack.NewDebuginfod("", func(text string) { m.Note("%s", text) }); err != nil {
+			m.Warn("--debuginfod: %v", err)
+			return exitError
+		}
+		defer l.debuginfod.Close()
+	}
 	status := l.list()
 	if err := out.Flush(); err != nil {
 		m.Warn("writing the list: %v", commandline.WithoutPath(err))
@@ -69,10 +77,11 @@ type options struct {
 	pids         []int // the processes whose files are listed
 	allProcesses bool
 
-	format    string // one of the formats
-	verbose   bool
-	debugFile string
-	names     []string // files with definitions
+	format     string // one of the formats
+	verbose    bool
+	debugFile  string
+	debuginfod bool     // fetch debug files that are not here
+	names      []string // files with definitions
 }
 
 // The values of --format.
@@ -108,6 +117,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&asJSON, "json")
 	flags.Text(&o.format, "format")
 	flags.Text(&o.debugFile, "debug-file")
+	flags.Switch(&o.debuginfod, "debuginfod")
 	flags.Texts(&o.names, "names")
 	flags.Standard("usdtlist", usage, map[string][]string{"FORMAT": formats[:]})
 	operands, err := flags.Parse(args)

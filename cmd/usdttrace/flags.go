@@ -40,6 +40,7 @@ type options struct {
 	names      []string // files with definitions
 	stack      bool
 	starts     bool // stacks of the starts of calls
+	debuginfod bool // fetch debug files that are not here
 	unwind     int  // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
 	maxEvents  int
 	every      int // about one in so many hits is taken, 0 for all
@@ -154,6 +155,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.stack, "stack")
 	flags.Switch(&o.starts, "start-stack")
 	flags.Text(&unwind, "unwind")
+	flags.Switch(&o.debuginfod, "debuginfod")
 	flags.Func(setCount(&o.maxEvents), "max-events")
 	flags.Func(setSize(&o.buffer, 1<<30, "1G, with k, M or G"), "buffer")
 	flags.Func(setCount(&o.every), "every")

@@ -84,6 +84,8 @@ Events
                         dwarf or dwarf:SIZE  from a copy of SIZE (16k, at most 64k)
                           bytes of the stack, which needs no frame pointers (default)
                         fp  by frame pointers, in the kernel, which costs less
+      --debuginfod      for stacks, fetch debug files that are not installed, by build ID,
+                        from the servers in DEBUGINFOD_URLS. They learn what runs here
       --max-events N    stop after N events
       --every N         take about one hit in N, chosen at random in the kernel; with
                         --pprof, --flamegraph, --folded and --by stack, it counts for

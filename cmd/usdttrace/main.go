@@ -107,6 +107,7 @@ type tracer struct {
 	alone      bool              // the command's descendants cannot be watched
 	latecomers *latecomers       // of the command
 	stacks     *stack.Symbolizer // nil where no stacks are asked for
+	debuginfod *stack.Debuginfod // nil without --debuginfod
 	samples    *samples          // nil where no profile is made from events
 	profiles   []*profileFile    // what stacks are written to
 	file       *outputFile       // nil without --output
@@ -183,6 +184,13 @@ func (t *tracer) trace() (err error) {
 	if o.list || o.listPairs {
 		return t.list()
 	}
+	if o.debuginfod {
+		note := func(text string) { t.messages.Note("%s", text) }
+		if t.debuginfod, err = stack.NewDebuginfod("", note); err != nil {
+			return fmt.Errorf("--debuginfod: %w", err)
+		}
+		defer t.debuginfod.Close()
+	}
 	if o.command != nil {
 		if err := t.holdCommand(); err != nil {
 			return err
@@ -203,6 +211,7 @@ func (t *tracer) trace() (err error) {
 	if o.eventStacks() || o.profiles() || o.byStack() {
 		t.stacks = stack.NewSymbolizer(nil)
 		defer t.stacks.Close()
+		t.stacks.Debuginfod = t.debuginfod
 		if o.fromEvents() {
 			t.samples = t.newSamples()
 			for _, a := range t.asked {
@@ -556,6 +565,7 @@ func (t *tracer) printRows() error {
 			if t.options.top > 0 {
 				snapshot = snapshot.Top(t.options.top)
 			}
+			t.wantNames(snapshot)
 			t.printer.rows(a, snapshot)
 		}
 	}

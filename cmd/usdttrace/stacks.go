@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -48,6 +49,10 @@ const (
 // parseUnwind decides how stacks are found.
 func (o *options) parseUnwind(way string) error {
 	asked := o.eventStacks() || o.profiles() || o.byStack()
+	if o.debuginfod && !asked {
+		return errors.New("--debuginfod goes with --stack, --start-stack, --by stack, --pprof, " +
+			"--folded and --flamegraph")
+	}
 	possible := slices.Contains([]string{"amd64", "arm64", "riscv64", "s390x"}, runtime.GOARCH)
 	reason := o.needsKernel()
 	method, size, sized := strings.Cut(way, ":")
@@ -384,6 +389,56 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 	return p
 }
 
+// debugFilePatience is how long the end waits for debug files.
+const debugFilePatience = time.Minute
+
+// awaitDebugFiles waits for the debug files that are still to come, at the end.
+func (t *tracer) awaitDebugFiles() {
+	if t.debuginfod == nil || t.debuginfod.Waiting() == 0 || t.ctx.Err() == nil {
+		return
+	}
+	defer t.messages.Progress(func() string {
+		return "waiting for " + plural(t.debuginfod.Waiting(), "debug file")
+	})()
+	ctx, cancel := context.WithTimeout(context.Background(), debugFilePatience)
+	defer cancel()
+	t.debuginfod.Wait(ctx)
+}
+
+// debuginfodText says what has been fetched, "" if nothing was to be.
+func debuginfodText(c stack.DebuginfodCounts, waiting int) string {
+	var parts []string
+	if c.Fetched > 0 {
+		parts = append(parts, fmt.Sprintf("%s fetched (%.1f MB)", plural(c.Fetched, "debug file"),
+			float64(c.Bytes)/1e6))
+	}
+	if c.Missing > 0 {
+		parts = append(parts, fmt.Sprintf("no server has that of %s", plural(c.Missing, "build")))
+	}
+	if waiting > 0 {
+		parts = append(parts, fmt.Sprintf("%d did not come in time (try again)", waiting))
+	}
+	if c.Failed > 0 {
+		parts = append(parts, fmt.Sprintf("%d failed: %v", c.Failed, c.Err))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "debuginfod: " + strings.Join(parts, "; ") + "\n"
+}
+
+// wantNames has the functions of rows named as far as servers have the names.
+func (t *tracer) wantNames(s *trace.Snapshot) {
+	if t.debuginfod == nil {
+		return
+	}
+	for i := range s.Rows {
+		pid, _ := stackOf(s, &s.Rows[i])
+		t.stacks.Want(context.Background(), pid, s.Rows[i].Stack)
+	}
+	t.awaitDebugFiles()
+}
+
 // profileSum returns a sum as profiles have numbers: the greatest one instead
 // of what is greater.
 func profileSum(sum trace.Value) int64 {
@@ -404,6 +459,7 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 		p.Period, p.PeriodType = t.samples.period(), stack.ValueType{Type: "hits", Unit: "count"}
 	}
 	p.Start, p.Duration = t.start, t.took
+	t.awaitDebugFiles()
 	for _, f := range t.profiles {
 		if err := f.file.write(func(file *os.File) error { return f.write(p, file) }); err != nil {
 			return fmt.Errorf("%s: %w", f.path, err)

@@ -39,7 +39,9 @@ type summary struct {
 	mode   string
 	took   time.Duration
 	frames *stack.Counts // nil where no stacks are asked for
-	costs  *costs        // nil unless asked for
+
+	debuginfod string // what has been fetched, with its newline
+	costs      *costs // nil unless asked for
 }
 
 // report prints what is known at the end.
@@ -101,6 +103,9 @@ func (t *tracer) report() error {
 	if t.stacks != nil {
 		counts := t.stacks.Counts()
 		s.frames = &counts
+		if t.debuginfod != nil {
+			s.debuginfod = debuginfodText(t.debuginfod.Counts(), t.debuginfod.Waiting())
+		}
 	}
 	if t.options.stats {
 		s.costs = &t.costs
@@ -167,6 +172,7 @@ func (s *summary) text() string {
 			"%d in files without symbols for them\n",
 			f.NoFile+f.NoFunction, f.Frames, f.NoFile, f.NoFunction)
 	}
+	text += s.debuginfod
 	if s.frames != nil && s.frames.CutStacks > 0 {
 		text += fmt.Sprintf("%s cut: deeper, or costlier to unwind, than a limit allows\n",
 			plural(int(s.frames.CutStacks), "stack"))

@@ -14,8 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/therootcompany/xz"
 )
 
 // FindDebugFile opens the separate debug file that belongs to f, for the
@@ -211,7 +209,7 @@ func (f *File) debugFiles() ([]debugFile, error) {
 	if err == nil && len(id) >= 4 {
 		files = append(files,
 			debugFile{path: filepath.Join(DebugRoot, ".build-id", id[:2], id[2:]+".debug")})
-		for _, cache := range debuginfodCaches() {
+		for _, cache := range DebuginfodCaches() {
 			files = append(files, debugFile{path: filepath.Join(cache, id, "debuginfo")})
 		}
 	}
@@ -289,9 +287,9 @@ func (f *File) sameBuildID(other *File) bool {
 	return err == nil && otherErr == nil && mine == theirs
 }
 
-// debuginfodCaches returns where the clients of debuginfod keep what they have
+// DebuginfodCaches returns where the clients of debuginfod keep what they have
 // fetched, as debuginfod_find_debuginfo(3) says.
-func debuginfodCaches() []string {
+func DebuginfodCaches() []string {
 	if path := os.Getenv("DEBUGINFOD_CACHE_PATH"); path != "" {
 		return []string{path}
 	}
@@ -316,18 +314,21 @@ func (f *File) MiniDebugBytes() int {
 
 // MiniFunctions reads the functions in the section .gnu_debugdata. Fedora and
 // others leave those there that strip takes away, in an ELF file that xz has
-// compressed: https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html.
-// There are none where f has no such section.
+// compressed (MiniDebugInfo in GDB's manual). There are none where f has no
+// such section. unpack decompresses, and is given how large a dictionary may
+// be.
 //
 // It fails with ErrTruncated, ErrMalformed or ErrTooLarge, or with an error of
 // the reader.
-func (f *File) MiniFunctions() (*Functions, error) {
+func (f *File) MiniFunctions(
+	unpack func(packed io.Reader, dictionary uint32) (io.Reader, error),
+) (*Functions, error) {
 	if f.miniDebug.Size == 0 || f.miniDebug.Kind != elf.SHT_PROGBITS {
 		return new(Functions), nil
 	}
 	packed := io.NewSectionReader(f, int64(f.miniDebug.Offset),
 		int64(min(f.miniDebug.Size, maxMiniDebug)))
-	unpacked, err := xz.NewReader(packed, maxDictionary)
+	unpacked, err := unpack(packed, maxDictionary)
 	if err != nil {
 		return nil, fmt.Errorf("section .gnu_debugdata: %w: %w", ErrMalformed, err)
 	}

@@ -4,12 +4,14 @@ package elffile
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/therootcompany/xz"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
@@ -42,13 +44,17 @@ int main(int argc, char **argv) { return inner(argc); }
 	return at("program")
 }
 
+func unpack(packed io.Reader, dictionary uint32) (io.Reader, error) {
+	return xz.NewReader(packed, dictionary)
+}
+
 func TestMiniFunctions(t *testing.T) {
 	f, err := Open(withMiniDebug(t, nil))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	own, err := f.Functions()
 	qt.Assert(t, qt.IsNil(err))
-	mini, err := f.MiniFunctions()
+	mini, err := f.MiniFunctions(unpack)
 	qt.Assert(t, qt.IsNil(err))
 	names := make(map[string]bool)
 	for _, function := range mini.tables[0].functions {
@@ -84,7 +90,7 @@ func TestMiniFunctionsRefuses(t *testing.T) {
 			f, err := Open(withMiniDebug(t, test.data))
 			qt.Assert(t, qt.IsNil(err))
 			defer f.Close()
-			_, err = f.MiniFunctions()
+			_, err = f.MiniFunctions(unpack)
 			qt.Check(t, qt.ErrorIs(err, test.want))
 		})
 	}

@@ -19,6 +19,7 @@ const (
 	pprof    = "github.com/google/pprof"
 	arch     = "golang.org/x/arch"
 	sys      = "golang.org/x/sys"
+	xz       = "github.com/therootcompany/xz"
 )
 
 // dependency is what those who import a package get with it, on Linux: the
@@ -38,7 +39,7 @@ var dependencies = []dependency{
 	{"container", []string{sys}, nil},
 	{"proc", []string{sys}, []string{"container"}},
 	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "container", "elfnote", "proc"}},
-	{"stack", []string{pprof, demangle, sys}, []string{"container", "elfnote", "proc"}},
+	{"stack", []string{pprof, demangle, sys, xz}, []string{"container", "elfnote", "proc"}},
 	{"trace", []string{ebpf, arch, sys},
 		[]string{"argspec", "bpf", "container", "elfnote", "proc", "providers", "usdt"}},
 }

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+)
+
+// Debuginfod fetches separate debug files from debuginfod servers, by build ID:
+// https://sourceware.org/elfutils/Debuginfod.html. That tells the servers which
+// builds run here. What it fetches is kept where debuginfod's own clients keep
+// it, and where this module looks for installed debug files. Its methods may be
+// called by several goroutines at once.
+type Debuginfod struct {
+	servers []string
+	cache   string
+	client  *http.Client
+	report  func(text string)
+
+	open context.Context // until Close
+	stop context.CancelFunc
+
+	mutex   sync.Mutex
+	known   map[string]*fetched // by build ID
+	queue   chan *fetched
+	waiting int // of those known
+	counts  DebuginfodCounts
+}
+
+// DebuginfodCounts are what a [Debuginfod] has done since it was made.
+type DebuginfodCounts struct {
+	Fetched int    // debug files
+	Bytes   uint64 // of these files
+	Missing int    // build IDs of which no server has a debug file
+	Failed  int    // build IDs of which no server has given a usable answer, or that were too many
+	Err     error  // why the last one of them failed
+}
+
+// fetched is what became of a build ID.
+type fetched struct {
+	id   string
+	done chan struct{} // closed when the rest is known
+	path string
+	err  error
+}
+
+// Limits of what servers are asked for and what they answer, which is
+// untrusted.
+const (
+	// maxFetched bounds the build IDs that are asked for in the life of a
+	// Debuginfod, and maxFetching those that wait for others. A large host has
+	// some hundred builds with probes on their stacks.
+	maxFetched  = 1024
+	maxFetching = 256
+	// maxDebugFile bounds a debug file. That of a browser has 2 GB; those of
+	// servers and runtimes have up to 500 MB.
+	maxDebugFile = 1 << 30
+	// fetchers are how many files come at a time.
+	fetchers = 2
+	// fetchTimeout is how long a server may send nothing, as debuginfod's own
+	// clients have it (DEBUGINFOD_TIMEOUT).
+	fetchTimeout = 90 * time.Second
+	// reportEvery is how much of a file comes between two reports.
+	reportEvery = 32 << 20
+	// missingFor is how long it is believed that no server has a file, as
+	// debuginfod's own clients do.
+	missingFor = 10 * time.Minute
+)
+
+// NewDebuginfod returns a client of servers. They are URLs with the schemes
+// http and https, divided by blanks, as in the variable DEBUGINFOD_URLS, which
+// is used if there are none. Report, unless it is nil, is called with a line
+// about a large file that comes, by another goroutine.
+//
+// It fails where there are no servers, or one is no such URL, or there is no
+// directory for the cache: DEBUGINFOD_CACHE_PATH, XDG_CACHE_HOME or HOME says
+// where.
+func NewDebuginfod(servers string, report func(text string)) (*Debuginfod, error) {
+	d := &Debuginfod{
+		client: &http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: fetchTimeout,
+			TLSHandshakeTimeout: fetchTimeout, MaxResponseHeaderBytes: 64 << 10,
+			IdleConnTimeout: time.Second,
+		}},
+		report: report,
+		known:  make(map[string]*fetched),
+		queue:  make(chan *fetched, maxFetching),
+	}
+	for _, server := range strings.Fields(cmp.Or(servers, os.Getenv("DEBUGINFOD_URLS"))) {
+		u, err := url.Parse(server)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("debuginfod server %q: not a URL such as https://debuginfod.debian.net", server)
+		}
+		d.servers = append(d.servers, strings.TrimRight(server, "/"))
+	}
+	if len(d.servers) == 0 {
+		return nil, errors.New("no debuginfod servers (set DEBUGINFOD_URLS, as in https://debuginfod.debian.net)")
+	}
+	caches := elffile.DebuginfodCaches()
+	if len(caches) == 0 {
+		return nil, errors.New("no directory for debug files (set DEBUGINFOD_CACHE_PATH or HOME)")
+	}
+	d.cache = caches[0]
+	d.open, d.stop = context.WithCancel(context.Background())
+	for range fetchers {
+		go d.run()
+	}
+	return d, nil
+}
+
+// Close ends what is being fetched. What is wanted afterwards fails.
+func (d *Debuginfod) Close() { d.stop() }
+
+// Counts returns what has been fetched, and what has not.
+func (d *Debuginfod) Counts() DebuginfodCounts {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.counts
+}
+
+// Fetch returns the path of the debug file of a build ID, in lower-case
+// hexadecimal, after it has been fetched. It fails with fs.ErrNotExist where no
+// server has it.
+func (d *Debuginfod) Fetch(ctx context.Context, buildID string) (path string, err error) {
+	f := d.want(buildID)
+	select {
+	case <-f.done:
+		return f.path, f.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-d.open.Done():
+		return "", errClosed
+	}
+}
+
+var errClosed = errors.New("the client of debuginfod has been closed")
+
+// Wait returns when no file is still to come, or the context ends.
+func (d *Debuginfod) Wait(ctx context.Context) {
+	d.mutex.Lock()
+	coming := slices.Collect(maps.Keys(d.known))
+	d.mutex.Unlock()
+	for _, buildID := range coming {
+		if _, err := d.Fetch(ctx, buildID); ctx.Err() != nil || errors.Is(err, errClosed) {
+			return
+		}
+	}
+}
+
+// Waiting returns how many files are still to come.
+func (d *Debuginfod) Waiting() int {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.waiting
+}
+
+var validBuildID = regexp.MustCompile(`^[0-9a-f]{4,128}$`)
+
+// want has the debug file of a build ID fetched, and does not wait for it.
+func (d *Debuginfod) want(buildID string) *fetched {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if f := d.known[buildID]; f != nil {
+		return f
+	}
+	f := &fetched{id: buildID, done: make(chan struct{})}
+	switch {
+	case !validBuildID.MatchString(buildID):
+		f.err = fmt.Errorf("build ID %.40q: not 4 to 128 hexadecimal digits", buildID)
+	case len(d.known) >= maxFetched:
+		f.err = fmt.Errorf("not asked for: it would be more than %d builds", maxFetched)
+	default:
+		select {
+		case d.queue <- f:
+			d.waiting++
+			d.known[buildID] = f
+			return f
+		default:
+			f.err = fmt.Errorf("not asked for: %d others are waited for", maxFetching)
+		}
+	}
+	d.finish(f, 0)
+	return f
+}
+
+// finish counts what has become of a build ID. The caller holds the mutex.
+func (d *Debuginfod) finish(f *fetched, size int64) {
+	switch {
+	case f.err == nil:
+		d.counts.Fetched++
+		d.counts.Bytes += uint64(size)
+	case errors.Is(f.err, fs.ErrNotExist):
+		d.counts.Missing++
+	default:
+		d.counts.Failed++
+		d.counts.Err = f.err
+	}
+	close(f.done)
+}
+
+// run fetches what is wanted.
+func (d *Debuginfod) run() {
+	for {
+		select {
+		case <-d.open.Done():
+			return
+		case f := <-d.queue:
+			size := int64(0)
+			f.path, size, f.err = d.fetch(f.id)
+			d.mutex.Lock()
+			d.waiting--
+			d.finish(f, size)
+			d.mutex.Unlock()
+		}
+	}
+}
+
+// fetch takes a file from the first server that has it.
+func (d *Debuginfod) fetch(buildID string) (path string, size int64, err error) {
+	path = filepath.Join(d.cache, buildID, "debuginfo")
+	if info, err := os.Stat(path); err == nil {
+		switch {
+		case info.Size() > 0:
+			return path, info.Size(), nil
+		case time.Since(info.ModTime()) < missingFor:
+			return "", 0, fmt.Errorf("no server has the debug file of build %s: %w", buildID, fs.ErrNotExist)
+		}
+		_ = os.Remove(path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", 0, err
+	}
+	var failed error
+	for _, server := range d.servers {
+		size, err := d.fetchFrom(server, buildID, path)
+		if err == nil {
+			return path, size, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, fmt.Errorf("%s: build %s: %w", server, buildID, err))
+		}
+	}
+	if failed != nil {
+		return "", 0, failed
+	}
+	if none, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0); err == nil {
+		none.Close() // so that nobody asks again soon
+	}
+	return "", 0, fmt.Errorf("no server has the debug file of build %s: %w", buildID, fs.ErrNotExist)
+}
+
+// fetchFrom writes what a server has of a build to a path, where it appears
+// when it is whole.
+func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err error) {
+	ctx, cancel := context.WithCancelCause(d.open)
+	defer cancel(nil)
+	idle := time.AfterFunc(fetchTimeout,
+		func() { cancel(fmt.Errorf("nothing came for %v", fetchTimeout)) })
+	defer idle.Stop()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		server+"/buildid/"+buildID+"/debuginfo", nil)
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("User-Agent", "gousdt")
+	response, err := d.client.Do(request)
+	if err != nil {
+		return 0, cmp.Or(context.Cause(ctx), err)
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusNotFound:
+		return 0, fs.ErrNotExist
+	case response.StatusCode != http.StatusOK:
+		return 0, errors.New(response.Status)
+	case response.ContentLength > maxDebugFile:
+		return 0, fmt.Errorf("%d bytes: more than %d", response.ContentLength, maxDebugFile)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "debuginfo.*")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(file.Name()) // unless it was renamed
+	defer file.Close()
+	body := &reader{response.Body, func() { idle.Reset(fetchTimeout) }}
+	for err == nil {
+		var n int64
+		n, err = io.CopyN(file, body, min(reportEvery, maxDebugFile+1-size))
+		size += n
+		switch {
+		case size > maxDebugFile:
+			return 0, fmt.Errorf("more than %d bytes", maxDebugFile)
+		case err == nil && d.report != nil:
+			d.report(fmt.Sprintf("debuginfod: %d MB so far of the debug file of build %.8s", size>>20,
+				buildID))
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return 0, cmp.Or(context.Cause(ctx), err)
+	}
+	debug, err := elffile.New(file)
+	if err == nil {
+		var id string
+		if id, err = debug.BuildID(); err == nil && id != buildID {
+			err = fmt.Errorf("%w: build ID %s", elffile.ErrOtherBuildID, id)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("what came is no debug file: %w", err)
+	}
+	return size, errors.Join(file.Close(), os.Rename(file.Name(), path))
+}
+
+// reader calls a function whenever it has read something.
+type reader struct {
+	io.Reader
+	has func()
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if n > 0 {
+		r.has()
+	}
+	return n, err
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/stack"
+)
+
+// strippedProgram makes a program without symbols, and its debug file in
+// another folder.
+func strippedProgram(t *testing.T) (program, debug, buildID string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "program")
+	debug = filepath.Join(t.TempDir(), "program.debug")
+	for _, command := range [][]string{
+		{"cp", testprog.Path(t, "target-pie"), program},
+		{"objcopy", "--only-keep-debug", program, debug},
+		{"strip", program},
+	} {
+		out, err := exec.Command(testneeds.Tool(t, command[0], "binutils"), command[1:]...).CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v: %s", command, out))
+	}
+	file, err := elffile.Open(program)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	buildID, err = file.BuildID()
+	qt.Assert(t, qt.IsNil(err))
+	return program, debug, buildID
+}
+
+func newDebuginfod(t *testing.T, servers string) *stack.Debuginfod {
+	t.Helper()
+	d, err := stack.NewDebuginfod(servers, nil)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(d.Close)
+	return d
+}
+
+// Debian's own server has the debug file of a program that runs.
+func TestDebuginfod(t *testing.T) {
+	program, debug, buildID := strippedProgram(t)
+	listener, err := net.Listen("tcp", "localhost:0")
+	qt.Assert(t, qt.IsNil(err))
+	port := listener.Addr().(*net.TCPAddr).Port
+	listener.Close()
+	server := exec.Command(testneeds.Tool(t, "debuginfod", "debuginfod"), "-F", filepath.Dir(debug),
+		"-p", fmt.Sprint(port), "-d", ":memory:")
+	qt.Assert(t, qt.IsNil(server.Start()))
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	address := fmt.Sprintf("http://localhost:%d", port)
+	testneeds.Await(t, 20*time.Second, "the server", func() bool {
+		response, err := http.Get(address + "/buildid/" + buildID + "/debuginfo")
+		if err == nil {
+			response.Body.Close()
+		}
+		return err == nil && response.StatusCode == http.StatusOK
+	})
+	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
+	d := newDebuginfod(t, "http://localhost:1 "+address) // nobody listens at the first
+
+	process := testprog.StartCommand(t, exec.Command(program))
+	s := stack.NewSymbolizer(nil)
+	s.Debuginfod = d
+	defer s.Close()
+	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
+	address0 := mainOf(t, process.PID, program, debug)
+	s.Remember(process.PID)
+	p.Add(t.Context(), process.PID, []uint64{address0}, []int64{1}, nil)
+	d.Wait(t.Context())
+	qt.Check(t, qt.Equals(d.Counts().Fetched, 1), qt.Commentf("%v", d.Counts().Err))
+	qt.Check(t, qt.Equals(s.Frames(t.Context(), process.PID, []uint64{address0})[0].Function, "main"))
+	var folded strings.Builder
+	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Check(t, qt.Equals(folded.String(), "main 1\n"))
+	qt.Check(t, qt.Equals(s.Counts().NoFunction, 0))
+
+	// Another client finds it where debuginfod's own keep it.
+	find := exec.Command(testneeds.Tool(t, "debuginfod-find", "debuginfod"), "debuginfo", buildID)
+	find.Env = append(os.Environ(), "DEBUGINFOD_URLS=http://localhost:1")
+	out, err := find.Output()
+	qt.Assert(t, qt.IsNil(err))
+	path, err := newDebuginfod(t, "http://localhost:1").Fetch(t.Context(), buildID)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(strings.TrimSpace(string(out)), path))
+}
+
+// mainOf returns where the function main of a process is.
+func mainOf(t *testing.T, pid int, program, debug string) uint64 {
+	t.Helper()
+	file, err := elffile.Open(debug)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	main, err := file.Symbol("main")
+	qt.Assert(t, qt.IsNil(err))
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	qt.Assert(t, qt.IsNil(err))
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, program) { // the first is where the file begins
+			var start uint64
+			_, err := fmt.Sscanf(line, "%x-", &start)
+			qt.Assert(t, qt.IsNil(err))
+			return start + main.Value
+		}
+	}
+	t.Fatal("the program is not mapped")
+	return 0
+}
+
+// What servers answer is untrusted.
+func TestDebuginfodRefuses(t *testing.T) {
+	_, debug, buildID := strippedProgram(t)
+	other := strings.Repeat("ab", 20)
+	asked := make(chan string, 100)
+	hang := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path
+		switch id := strings.Split(r.URL.Path, "/")[2]; id {
+		case buildID, other:
+			http.ServeFile(w, r, debug)
+		case "aaaa":
+			fmt.Fprint(w, "no ELF file")
+		case "bbbb":
+			w.Header().Set("Content-Length", "2147483648")
+		case "cccc":
+			w.WriteHeader(http.StatusBadGateway)
+		case "dddd":
+			<-hang
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer server.Close()
+	defer close(hang)
+	cache := t.TempDir()
+	t.Setenv("DEBUGINFOD_CACHE_PATH", cache)
+	d := newDebuginfod(t, server.URL+"/")
+	for id, text := range map[string]string{
+		other: ".*belongs to another build.*", "aaaa": ".*no debug file: .*not an ELF file.*",
+		"bbbb": ".*2147483648 bytes: more than.*", "cccc": ".*502 Bad Gateway.*",
+		"../../etc": `build ID "../../etc": not 4 to 128 hexadecimal digits`, "": "build ID.*",
+	} {
+		_, err := d.Fetch(t.Context(), id)
+		qt.Check(t, qt.ErrorMatches(err, "(?s)"+text))
+	}
+	qt.Check(t, qt.Equals(d.Counts().Failed, 6))
+
+	// That a server has nothing is remembered, also by another client.
+	for range 2 {
+		_, err := newDebuginfod(t, server.URL).Fetch(t.Context(), "eeee")
+		qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
+	}
+	// A server that does not answer keeps nobody waiting.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := d.Fetch(ctx, "dddd")
+	qt.Check(t, qt.ErrorIs(err, context.DeadlineExceeded))
+	qt.Check(t, qt.Equals(d.Waiting(), 1))
+	path, err := d.Fetch(t.Context(), buildID) // while that one waits
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(path, filepath.Join(cache, buildID, "debuginfo")))
+	d.Close()
+	_, err = d.Fetch(t.Context(), "dddd")
+	qt.Check(t, qt.ErrorMatches(err, ".*closed"))
+
+	for _, servers := range []string{"file:///etc", "nothing", "ftp://host"} {
+		_, err := stack.NewDebuginfod(servers, nil)
+		qt.Check(t, qt.ErrorMatches(err, "debuginfod server .*: not a URL.*"))
+	}
+	t.Setenv("DEBUGINFOD_URLS", "")
+	_, err = stack.NewDebuginfod("", nil)
+	qt.Check(t, qt.ErrorMatches(err, "no debuginfod servers .*"))
+	close(asked)
+	asks := 0
+	for path := range asked {
+		if strings.Contains(path, "eeee") {
+			asks++
+		}
+	}
+	qt.Check(t, qt.Equals(asks, 1))
+	leftOver, err := filepath.Glob(filepath.Join(cache, "*", "debuginfo.*"))
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(leftOver, 0))
+}
