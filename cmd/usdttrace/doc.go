@@ -137,6 +137,7 @@ package main
 //	events.go       a line for each hit
 //	spans.go        a line for each call, also for those that have not ended
 //	tables.go       what hits come to: rows, columns, distributions
+//	live.go         tables that are drawn in place, and what looks closer at a row
 //	stacks.go       stacks, and the profiles made of them
 //	json.go         all of it as JSON
 //	chrometrace.go  or as a trace for Perfetto

@@ -56,6 +56,7 @@ type options struct {
 	callArguments []string
 	by            []string
 	interval      time.Duration
+	live          bool // tables are drawn in place
 
 	sort      string // "" for what a table is about
 	top       int    // rows that are printed, 0 for all
@@ -169,6 +170,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Once(&match, "match")
 	flags.Texts(&o.by, "by")
 	flags.Func(setTime(&o.interval), "interval")
+	flags.Switch(&o.live, "live")
 	flags.Func(o.setSort, "sort")
 	flags.Func(setCount(&o.top), "top")
 	flags.Func(setCount(&o.maxKeys), "max-keys")
@@ -210,6 +212,9 @@ func parseCommandLine(args []string) (*options, error) {
 	}
 	if err := o.parseOperands(operands, match); err != nil {
 		return nil, err
+	}
+	if o.live {
+		o.useLive()
 	}
 	return o, o.check()
 }
@@ -263,6 +268,9 @@ func (o *options) check() error {
 		{o.limits != usdt.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
 			"--limits goes with -a, or with -p and no FILE: " +
 				"what is named is attached whatever its size"},
+		{o.live && !o.canBeLive(),
+			"--live draws tables: it does not go with -- COMMAND, --slow, --json, -o, " +
+				"--chrome-trace and profiles"},
 		{targets > 1, "-p, -a and -- COMMAND exclude each other"},
 		{targets == 0 && len(o.files) == 0,
 			"nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a"},

@@ -118,8 +118,11 @@ Aggregates, computed in the kernel
                         hits may belong to ends in +
       --normalize DIALECT     sql or mysql: of keys that are texts, take statements for
                         equal that differ only in numbers, texts and comments
+      --live            draw tables in place on the terminal, each second or --interval:
+                        keys sort, filter and pause, enter looks closer (provider, probe,
+                        keys, stacks), q ends and prints. Without a PATTERN, what fires
       --interval TIME   print at each interval, and start again from zero; with --slow,
-                        print the calls that go on
+                        print the calls that go on. On a terminal, tables are --live
       --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
                         counts of hits, and with the sums of --sum
       --flamegraph FILE.html  write them as a flame graph: a page that needs nothing

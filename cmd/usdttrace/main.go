@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/rlimit"
+	"github.com/gdamore/tcell/v2"
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -68,11 +70,23 @@ func run(args []string, stdout, stderr *os.File) int {
 	case o.cleanup:
 		return cleanUp(m, stdout)
 	}
+	switch isTerminal := terminal.IsTerminal(stdout) && terminal.IsTerminal(os.Stdin); {
+	case o.live && !isTerminal:
+		m.Warn("--live needs a terminal: --interval prints the tables into files and pipes")
+		return exitError
+	case o.live, isTerminal && o.interval > 0 && o.canBeLive():
+		return runLive(o, stdout, stderr)
+	}
 	t := &tracer{options: o, messages: m, stdout: stdout}
 	if o.quiet {
 		m.SetQuiet()
 	}
-	err = t.trace()
+	return t.exitStatus(t.trace())
+}
+
+// exitStatus says why a run has failed, if it has, and returns the status.
+func (t *tracer) exitStatus(err error) int {
+	m := t.messages
 	m.Rest("")
 	switch {
 	case errors.As(err, new(*nothingError)):
@@ -101,6 +115,7 @@ type tracer struct {
 	session    *trace.Session
 	containers *container.Cgroups // nil where nobody asks for containers
 	printer    printer
+	live       *live // nil unless tables are drawn in place
 	targets    *targets
 	follower   *follower         // nil for files without a process
 	command    *command          // nil without one
@@ -255,6 +270,12 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	<-t.ended
+	if t.live != nil {
+		if t.live.leaves() {
+			return nil
+		}
+		t.live.close()
+	}
 	if err := t.report(); err != nil {
 		return err
 	}
@@ -504,6 +525,10 @@ func (t *tracer) collectEvents(
 
 func (t *tracer) collectRows() error {
 	var ticks <-chan time.Time
+	var keys chan *tcell.EventKey
+	if t.live != nil {
+		keys = t.live.keys
+	}
 	if t.options.interval > 0 {
 		ticker := time.NewTicker(t.options.interval)
 		defer ticker.Stop()
@@ -515,10 +540,16 @@ func (t *tracer) collectRows() error {
 			if err := t.printRows(); err != nil {
 				return err
 			}
+			if t.live != nil {
+				t.live.draw(t)
+				continue
+			}
 			t.printOpen(t.askOpen())
 			if t.out.Err() != nil {
 				return nil
 			}
+		case key := <-keys:
+			t.live.key(t, key)
 		case <-t.quit:
 			t.printOpen(t.askOpen())
 		case <-t.ended:
@@ -559,7 +590,13 @@ func (t *tracer) printRows() error {
 		if t.stacks != nil {
 			t.stacks.Refresh()
 		}
-		if t.options.interval == 0 || len(snapshot.Rows) > 0 || snapshot.Other.Count > 0 {
+		if t.live != nil {
+			snapshot = t.live.add(a, snapshot)
+			if !t.hasEnded() {
+				continue
+			}
+		}
+		if t.options.interval == 0 || t.live != nil || len(snapshot.Rows) > 0 || snapshot.Other.Count > 0 {
 			snapshot = t.mergeStacks(snapshot)
 			t.sortRows(a, snapshot)
 			if t.options.top > 0 {
@@ -600,13 +637,20 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	if a.rows != nil && t.start.After(snapshot.Start) {
 		snapshot.Start = t.start
 	}
-	select {
-	case <-t.ended:
-		// A row at an interval may have been printed while all was detached.
-		if end := t.start.Add(t.took); snapshot.Time.After(end) && end.After(snapshot.Start) {
-			snapshot.Time = end
-		}
-	default:
+	// A row at an interval may have been printed while all was detached.
+	if end := t.start.Add(t.took); t.hasEnded() && snapshot.Time.After(end) &&
+		end.After(snapshot.Start) {
+		snapshot.Time = end
 	}
 	return snapshot, nil
+}
+
+// hasEnded reports whether everything is detached.
+func (t *tracer) hasEnded() bool {
+	select {
+	case <-t.ended:
+		return true
+	default:
+		return false
+	}
 }

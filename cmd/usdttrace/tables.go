@@ -200,7 +200,7 @@ const (
 	leastBar = 8
 
 	// leastText is what a column of texts keeps of them in any terminal.
-	leastText = 24
+	leastText = 32
 )
 
 func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -63,4 +64,43 @@ func TestTerminalsGetColoursUnlessTheUserWantsNone(t *testing.T) {
 				qt.Commentf("%q", text))
 		})
 	}
+}
+
+// Enter looks closer at a row in another run, and q ends with the table of all
+// hits, whatever intervals they came in.
+func TestLiveTablesAreDrawnInPlaceAndPrintedAtTheEnd(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	master, slave := openTerminal(t)
+	qt.Assert(t, qt.IsNil(unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: 24, Col: 120})))
+	screen := &watched{changed: make(chan struct{}, 1)}
+	r := startPrepared(t, func(cmd *exec.Cmd) {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	}, "--live", "--by", "probe", "--interval", "20ms", p.path, "gousdt_test:*")
+	slave.Close()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(screen, master) // it ends with an error, since nobody has the other end
+	}()
+	press := func(keys string) {
+		_, err := io.WriteString(master, keys)
+		qt.Assert(t, qt.IsNil(err))
+	}
+	r.await(screen, "(Ctrl-C ends)")
+	p.Fire("three", 3)
+	r.await(screen, "gousdt_test:three")
+	press("\r")
+	r.await(screen, "--by comm,pid")
+	r.await(screen, "watching 1 site")
+	p.Fire("three", 1)
+	r.await(screen, "target-pie  ")
+	p.Fire("three", 5)
+	press("q")
+	qt.Check(t, qt.Equals(r.wait().status, exitWatched))
+	<-read
+	_, printed, ok := strings.Cut(screen.String(), "\x1b[?1049l")
+	qt.Assert(t, qt.IsTrue(ok))
+	qt.Check(t, qt.Matches(printed, `(?s).*COMM .*target-pie +\d+ +6 .*6 events, 0 lost; .*`))
 }

@@ -21,12 +21,12 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		bar    int
 	}{
 		{0, "P50 P90 P99 MAX", query, 32},
-		{110, "P50 P90 P99 MAX", "SELECT abalance FROM pgbenc...", 32},
-		{100, "P50 P90 P99 MAX", "SELECT abalance FROM ...", 28},
-		{80, "P50 P90 P99 MAX", "SELECT abalance FROM ...", 8},
-		{76, "P50 P90 P99 MAX", "SELECT abalance FROM ...", 0},
-		{70, "P50 P99 MAX", "SELECT abalance FROM ...", 0},
-		{58, "MAX", "SELECT abalance FROM ...", 0},
+		{112, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 32},
+		{100, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 20},
+		{88, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 8},
+		{86, "P50 P90 P99 MAX", "SELECT abalance FROM pgbench_...", 0},
+		{78, "P50 P99 MAX", "SELECT abalance FROM pgbench_...", 0},
+		{64, "MAX", "SELECT abalance FROM pgbench_...", 0},
 	} {
 		lines := [][]cell{
 			{left("QUERY"), right("COUNT"), right("P50"), right("P90"), right("P99"), right("MAX"),

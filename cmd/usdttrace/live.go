@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/DataDog/go-sqllexer"
+	"github.com/gdamore/tcell/v2"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// live is a terminal on which tables are drawn in place. To look closer at a
+// row is another run: of the same command line with that row's probe, or with a
+// condition and another key. The terminal stays the same.
+type live struct {
+	screen tcell.Screen
+	keys   chan *tcell.EventKey
+	stderr *os.File
+
+	mu     sync.Mutex // the following: messages come from anywhere
+	open   bool
+	log    []byte // messages for standard error, printed at the end
+	status string // the last of them
+	lines  []string
+	title  string
+	first  int // the line of the first row
+	chosen int
+	rows   []*trace.Row // that are shown, nil where lines are none
+	typing bool         // a filter
+
+	view
+	shown *trace.Snapshot // the rows are of this
+	total map[*aggregation]*trace.Snapshot
+	// visible are all rows and those of the last interval, unless it is paused.
+	visible map[*aggregation][2]*trace.Snapshot
+
+	next *options // a run that is to follow
+	back bool     // to the run before
+	// depth is how many runs lead to this one, which counts.
+	depth int
+}
+
+// view is how rows are shown.
+type view struct {
+	table    int // of those that are asked for
+	interval bool
+	paused   bool
+	filter   string
+	sort     string
+}
+
+const liveKeys = "enter in  esc out  c count t total 9 p99  i interval  / filter  p pause  q quit"
+
+// runLive runs what the options ask for on the terminal, and what is chosen
+// there after it.
+func runLive(o *options, stdout, stderr *os.File) int {
+	screen, err := tcell.NewScreen()
+	if err == nil {
+		err = screen.Init()
+	}
+	if err != nil {
+		commandline.NewMessages("usdttrace", stderr).Warn("the terminal: %v", err)
+		return exitError
+	}
+	l := &live{screen: screen, keys: make(chan *tcell.EventKey, 16), stderr: stderr, open: true}
+	defer l.close()
+	go l.poll()
+	for levels := []*options{o}; ; {
+		l.depth = len(levels)
+		l.begin(levels[len(levels)-1])
+		status, failure := l.run(levels[len(levels)-1].clone(), stdout)
+		switch {
+		case l.next != nil:
+			levels = append(levels, l.next)
+		case l.back, failure && len(levels) > 1 && l.isOpen():
+			levels = levels[:len(levels)-1]
+		default:
+			return status
+		}
+	}
+}
+
+// run runs one command line. If it fails, the reason stands on the terminal, or
+// is printed when that is closed.
+func (l *live) run(o *options, stdout *os.File) (status int, failed bool) {
+	t := &tracer{options: o, messages: commandline.NewMessages("usdttrace", l), stdout: stdout,
+		live: l}
+	if o.quiet {
+		t.messages.SetQuiet()
+	}
+	err := t.trace()
+	return t.exitStatus(err), err != nil
+}
+
+// clone returns options that a run can add patterns to.
+func (o *options) clone() *options {
+	c := *o
+	c.patterns, c.callArguments = slices.Clone(o.patterns), slices.Clone(o.callArguments)
+	return &c
+}
+
+// begin empties the terminal for another run.
+func (l *live) begin(o *options) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next != nil || l.back {
+		l.log = nil // messages of a run that is left
+	}
+	l.next, l.back, l.shown, l.rows, l.lines = nil, false, nil, nil, nil
+	l.chosen, l.title = 0, o.commandLine()
+	l.view = view{sort: o.sort}
+	l.total = make(map[*aggregation]*trace.Snapshot)
+	l.visible = make(map[*aggregation][2]*trace.Snapshot)
+	if l.status == "" {
+		l.status = "scanning processes and attaching"
+	}
+	l.show()
+	l.screen.Sync()
+}
+
+// Write takes a message.
+func (l *live) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open {
+		return l.stderr.Write(text)
+	}
+	l.log = append(l.log, text...)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	l.status = strings.TrimPrefix(lines[len(lines)-1], "usdttrace: ")
+	l.show()
+	l.screen.Sync() // something else may have written on the terminal
+	return len(text), nil
+}
+
+func (l *live) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+// leaves reports whether another run follows.
+func (l *live) leaves() bool { return l.next != nil || l.back }
+
+// close gives the terminal back, and prints what was said meanwhile.
+func (l *live) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open {
+		l.open = false
+		l.screen.Fini()
+		_, _ = l.stderr.Write(l.log) // there is nowhere to report an error
+	}
+}
+
+// poll takes keys. To end is possible while files are attached, too: it is what
+// the signal does.
+func (l *live) poll() {
+	for {
+		switch event := l.screen.PollEvent().(type) {
+		case nil:
+			return // it is closed
+		case *tcell.EventResize:
+			l.screen.Sync()
+			l.keys <- tcell.NewEventKey(tcell.KeyNUL, 0, 0) // to draw it anew
+		case *tcell.EventKey:
+			l.mu.Lock()
+			quits := event.Key() == tcell.KeyCtrlC || event.Rune() == 'q' && !l.typing
+			l.mu.Unlock()
+			if quits {
+				l.close()
+				_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+				return
+			}
+			select {
+			case l.keys <- event:
+			default: // nothing is shown yet
+			}
+		}
+	}
+}
+
+// add adds the rows of an interval to those before, and returns all.
+func (l *live) add(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	total := *s
+	if before := l.total[a]; before != nil {
+		total.Start = before.Start
+		total.Overflow += before.Overflow
+		others := trace.Snapshot{Rows: []trace.Row{before.Other, s.Other}}
+		total.Other = others.Top(0).Other
+		total.Rows = slices.Concat(before.Rows, s.Rows)
+	}
+	merged := total.Merge(rowKey)
+	if limit := a.maxKeys(); len(merged.Rows) > limit {
+		merged = merged.Top(limit)
+		for i := range merged.Rows {
+			merged.Rows[i].Partial = true // later ones of these keys may be in Other
+		}
+	}
+	l.total[a] = merged
+	if !l.paused {
+		l.visible[a] = [2]*trace.Snapshot{merged, s}
+	}
+	return merged
+}
+
+// rowKey is equal for rows of equal keys.
+func rowKey(row *trace.Row) string {
+	key := fmt.Append(nil, row.Stack)
+	for _, k := range row.Keys {
+		key = fmt.Appendf(key, "/%d:%q", k.Kind(), k.String())
+	}
+	return string(key)
+}
+
+// draw shows the rows that there are.
+func (l *live) draw(t *tracer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open {
+		return
+	}
+	tables := slices.DeleteFunc(slices.Clone(t.asked),
+		func(a *aggregation) bool { return !a.printed() })
+	a := tables[l.table%len(tables)]
+	s := l.visible[a][0]
+	if l.interval {
+		s = l.visible[a][1]
+	}
+	if s == nil {
+		l.show()
+		return
+	}
+	s = t.mergeStacks(s)
+	t.options.sort = l.sort
+	t.sortRows(a, s)
+	if t.options.top > 0 {
+		s = s.Top(t.options.top)
+	}
+	all := len(s.Rows)
+	if l.filter != "" {
+		filtered := *s
+		filtered.Rows = slices.DeleteFunc(slices.Clone(s.Rows), func(row trace.Row) bool {
+			return !strings.Contains(strings.ToLower(t.rowText(s, &row)), strings.ToLower(l.filter))
+		})
+		filtered.Other = trace.Row{}
+		s = &filtered
+	}
+	width, _ := l.screen.Size()
+	var b strings.Builder
+	p := &textPrinter{tracer: t, out: &b, width: width}
+	p.rows(a, s)
+	l.lines = strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if l.filter != "" {
+		l.lines[0] += fmt.Sprintf("  /%s: %d of %d rows", l.filter, len(s.Rows), all)
+	}
+	l.shown, l.rows, l.first = s, nil, 2
+	if !a.drawn && !slices.Contains(s.By, "stack") && len(s.By) > 0 {
+		for i := range s.Rows {
+			l.rows = append(l.rows, &s.Rows[i])
+		}
+	}
+	l.show()
+}
+
+// rowText is what a filter looks for.
+func (t *tracer) rowText(s *trace.Snapshot, row *trace.Row) string {
+	text := ""
+	for _, key := range row.Keys {
+		text += key.String() + " "
+	}
+	if pid, ok := stackOf(s, row); ok {
+		for _, frame := range t.stacks.Frames(t.ctx, pid, row.Stack) {
+			text += frame.Function + " "
+		}
+	}
+	return text
+}
+
+// show writes the terminal. The caller has the lock.
+func (l *live) show() {
+	if !l.open {
+		return
+	}
+	width, height := l.screen.Size()
+	l.screen.Clear()
+	put := func(x, y int, text string, style tcell.Style) {
+		if y >= 0 && y < height {
+			l.screen.PutStrStyled(x, y, terminal.Cut(text, max(width-x, 0)), style)
+		}
+	}
+	plain := tcell.StyleDefault
+	room := max(height-3, 0)
+	l.chosen = max(0, min(l.chosen, max(len(l.rows), len(l.lines)-room+1)-1))
+	top := l.chosen
+	if l.rows != nil {
+		l.chosen = min(l.chosen, len(l.rows)-1)
+		top = max(0, l.first+l.chosen-room+1)
+	}
+	for y := 0; y < room && top+y < len(l.lines); y++ {
+		style, line := plain, l.lines[top+y]
+		text := strings.TrimRight(line, "#")
+		switch {
+		case top+y < l.first:
+			style = plain.Bold(true)
+		case l.rows != nil && top+y == l.first+l.chosen:
+			style = plain.Reverse(true)
+		}
+		put(0, 1+y, text, style)
+		put(len([]rune(text)), 1+y, line[len(text):], plain.Foreground(tcell.ColorGreen))
+	}
+	status := l.status
+	if l.typing {
+		status = "/" + l.filter
+	}
+	state := "since the start"
+	if l.interval {
+		state = "each interval"
+	}
+	if l.paused {
+		state += ", paused"
+	}
+	put(0, height-2, status, plain.Dim(!l.typing))
+	put(0, 0, terminal.Cut(l.title, max(0, width-len(state)-2)), plain.Bold(true))
+	put(max(0, width-len(state)), 0, state, plain)
+	put(0, height-1, liveKeys, plain.Reverse(true))
+	l.screen.Show()
+}
+
+// key does what a key asks for.
+func (l *live) key(t *tracer, event *tcell.EventKey) {
+	l.mu.Lock()
+	switch r := event.Rune(); {
+	case l.typing:
+		switch event.Key() {
+		case tcell.KeyEnter:
+			l.typing = false
+		case tcell.KeyEscape:
+			l.typing, l.filter = false, ""
+		case tcell.KeyBackspace, tcell.KeyBackspace2:
+			runes := []rune(l.filter)
+			l.filter = string(runes[:max(len(runes)-1, 0)])
+		case tcell.KeyRune:
+			l.filter += string(r)
+		}
+	case event.Key() == tcell.KeyUp, r == 'k':
+		l.chosen--
+	case event.Key() == tcell.KeyDown, r == 'j':
+		l.chosen++
+	case event.Key() == tcell.KeyPgUp:
+		l.chosen -= 10
+	case event.Key() == tcell.KeyPgDn:
+		l.chosen += 10
+	case event.Key() == tcell.KeyTab:
+		l.table++
+	case event.Key() == tcell.KeyEscape && l.filter != "":
+		l.filter = ""
+	case event.Key() == tcell.KeyEscape, event.Key() == tcell.KeyBackspace2:
+		l.back = l.depth > 1
+	case event.Key() == tcell.KeyEnter && l.chosen < len(l.rows):
+		shown, row := l.shown, l.rows[l.chosen]
+		l.mu.Unlock()
+		next, err := t.closer(shown, row)
+		if err != nil {
+			t.messages.Warn("%v", err)
+		}
+		l.mu.Lock()
+		l.next = next
+	case r == 'i':
+		l.interval = !l.interval
+	case r == 'p':
+		l.paused = !l.paused
+	case r == '/':
+		l.typing = true
+	case r == 'c', r == 't', r == '9':
+		l.sort = map[rune]string{'c': "count", 't': "total", '9': "p99"}[r]
+	}
+	leaves := l.leaves()
+	l.mu.Unlock()
+	if leaves {
+		t.end()
+		return
+	}
+	l.draw(t)
+}
+
+// closer returns the options that look closer at a row: from a provider to its
+// probes, to their keys, to the stacks of one of these.
+func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (*options, error) {
+	o := t.options.clone()
+	o.where = t.options.where
+	for i, key := range row.Keys {
+		name, text := s.By[i], key.String()
+		switch name {
+		case "provider":
+			exact := elfnote.Exact(text, "x").String()
+			return o.of(elfnote.MustParsePattern(strings.TrimSuffix(exact, "x")+"*"), "probe")
+		case "probe":
+			if t.options.latency != nil {
+				continue // it is the pair that is measured
+			}
+			provider, probe, _ := strings.Cut(text, ":")
+			keys := t.keysOf(provider, probe)
+			if o.normalize == nil && keys[0] == "query" {
+				o.normalize = normalizer(sqllexer.DBMSPostgres)
+			}
+			return o.of(elfnote.Exact(provider, probe), keys...)
+		}
+	}
+	if o.latency != nil {
+		return nil, errors.New("this is the last level: of calls, --slow TIME --stack shows stacks")
+	}
+	for i, key := range row.Keys {
+		term := s.By[i]
+		if inner, ok := strings.CutPrefix(term, "str("); ok {
+			term, _, _ = strings.Cut(strings.TrimSuffix(inner, ")"), ",")
+		}
+		value := key.String()
+		if data, complete := key.Data(); key.Kind() == trace.Text {
+			if o.normalize != nil || !complete {
+				// The kernel cannot tell its hits apart: all are taken.
+				t.messages.Warn("of all texts: that of %s is cut or normalized", s.By[i])
+				continue
+			}
+			value = strconv.Quote(string(data))
+		}
+		o.where = and(o.where, term+" == "+value)
+	}
+	return o.of(elfnote.Pattern{}, "stack")
+}
+
+// of returns the options with other keys, and with another pattern if there is
+// one.
+func (o *options) of(pattern elfnote.Pattern, by ...string) (*options, error) {
+	o.by, o.sum, o.hist, o.count, o.sort = by, "", "", true, ""
+	if pattern.String() != "" {
+		o.patterns = []elfnote.Pattern{pattern}
+	}
+	return o, o.parseUnwind("")
+}
+
+// keysOf returns the keys that tell hits of a probe apart best: its first text,
+// or the processes.
+func (t *tracer) keysOf(provider, name string) []string {
+	const mostArguments = 12
+	for n := 1; n <= mostArguments && t.targets.definitions != nil; n++ {
+		probe, _ := t.targets.definitions.Probe(provider, name, n)
+		for _, argument := range probe.Arguments {
+			if argument.IsText && argument.Name != "" {
+				return []string{argument.Name}
+			}
+		}
+	}
+	return []string{"comm", "pid"}
+}
+
+// commandLine is how a run is asked for.
+func (o *options) commandLine() string {
+	words := []string{"usdttrace --live"}
+	flag := func(name, value string) {
+		if value != "" {
+			words = append(words, name+" "+value)
+		}
+	}
+	if o.count {
+		words = append(words, "--count")
+	}
+	flag("--sum", o.sum)
+	flag("--hist", o.hist)
+	if o.latency != nil {
+		flag("--latency", o.latency.Pair.String())
+	}
+	flag("--by", strings.Join(o.by, ","))
+	if o.where != "" {
+		flag("--where", "'"+o.where+"'")
+	}
+	if o.pid != 0 {
+		flag("-p", fmt.Sprint(o.pid))
+	}
+	if o.all {
+		words = append(words, "-a")
+	}
+	words = append(words, o.files...)
+	if o.latency == nil {
+		for _, p := range o.patterns {
+			words = append(words, "'"+p.String()+"'")
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// liveInterval is how often tables are drawn unless --interval says otherwise.
+const liveInterval = time.Second
+
+// canBeLive reports whether what is printed are tables that can be drawn in
+// place: a command may write on the same terminal.
+func (o *options) canBeLive() bool {
+	return o.aggregates() && !o.json && o.command == nil && o.outputFile == "" && !o.profiles()
+}
+
+// useLive completes what --live leaves open: what fires, by provider.
+func (o *options) useLive() {
+	o.interval = cmp.Or(o.interval, liveInterval)
+	if !o.aggregates() && o.slow == nil {
+		if o.count = true; len(o.by) == 0 && len(o.patterns) == 0 {
+			o.by = []string{"provider"}
+		}
+	}
+	if len(o.patterns) == 0 {
+		o.patterns = []elfnote.Pattern{elfnote.MustParsePattern("*")}
+	}
+}
