@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -45,4 +47,14 @@ func TestMatchForgets(t *testing.T) {
 	m.end()
 	qt.Check(t, qt.IsNil(m.match(t.Context(), 1, 2*patience, nil)))
 	qt.Check(t, qt.Equals(m.counted(), Stats{NoHit: 1, NoStack: 1 + maxWaiting}))
+}
+
+// TestPatterns states that a call of the definitions is hit at all its probes.
+func TestPatterns(t *testing.T) {
+	pair := elfnote.MustParsePairPattern("postgresql:statement")
+	known := providers.Builtin()
+	p := USDT(&Options{Session: trace.SessionOptions{Definitions: known,
+		Spans: []trace.Latency{{Pair: pair}}}})
+	qt.Check(t, qt.DeepEquals(p.patterns, known.Patterns(pair)))
+	qt.Check(t, qt.IsTrue(len(p.patterns) > len(pair.Patterns())))
 }

@@ -94,7 +94,7 @@ func USDT(opts *Options, patterns ...elfnote.Pattern) *Probe {
 		p.opts = *opts
 	}
 	for _, span := range p.opts.Session.Spans {
-		p.patterns = append(p.patterns, span.Pair.Patterns()...)
+		p.patterns = append(p.patterns, p.opts.Session.Definitions.Patterns(span.Pair)...)
 	}
 	p.matcher.waiting = make(map[int][]*trace.Event)
 	return p
