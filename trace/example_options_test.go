@@ -167,9 +167,9 @@ func ExampleWatch() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := trace.WatchSessions(&usdt.WatchOptions{
-		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
-	}, nil, trace.WatchSession{Session: s,
+	opts := &usdt.WatchOptions{}
+	opts.Limits.FileSites, opts.Limits.OwnerSites = 2_000, 10_000
+	w, err := trace.WatchSessions(opts, nil, trace.WatchSession{Session: s,
 		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("python:gc__*")}})
 	if err != nil {
 		log.Fatal(err)

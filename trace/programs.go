@@ -601,7 +601,7 @@ func (a *Attachment) attachGroups(w *work) error {
 }
 
 // perfEventSites is the number of sites a perf event counts for, see
-// [usdt.Limits].
+// [usdt.WatchOptions].
 const perfEventSites = 8
 
 // checkPerfEvents returns an error if a file of a watch needs more programs and

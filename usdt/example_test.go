@@ -203,14 +203,14 @@ func ExampleWatchProgram() {
 
 // A host on which anybody may start containers: less for each of them than
 // usual, and a line when something does not fit.
-func ExampleLimits() {
+func ExampleWatchOptions_limits() {
 	mgr, objs := loadExample() // as in the example of the package
 	defer mgr.Close()
 	defer objs.Close()
 
-	watch, err := mgr.Watch(&usdt.WatchOptions{
-		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
-	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+	opts := &usdt.WatchOptions{}
+	opts.Limits.FileSites, opts.Limits.OwnerSites = 2_000, 10_000
+	watch, err := mgr.Watch(opts, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, err := range changes.Errors {
 			log.Print(err) // what is over a limit, for example
 		}

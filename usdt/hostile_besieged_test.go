@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -45,7 +46,7 @@ type besieged struct {
 }
 
 // besiege starts a Watch, and returns when it has seen something.
-func besiege(t *testing.T, c *collector, dir string, limits usdt.Limits) *besieged {
+func besiege(t *testing.T, c *collector, dir string, limits follow.Limits) *besieged {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	b := &besieged{t: t, c: c, stop: stop, ended: make(chan error, 1)}

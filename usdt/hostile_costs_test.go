@@ -53,7 +53,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 		qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE,
 			&unix.Rlimit{Cur: uint64(descriptors), Max: limit.Max})))
 	defer func() { qt.Check(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))) }()
-	b := besiege(t, c, dir, usdt.Limits{})
+	b := besiege(t, c, dir, follow.Limits{})
 	b.attachInnocent()
 	// A slow machine comes to their files by and by: the time of scanning is
 	// shared out.
@@ -100,7 +100,7 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	testprog.StartMapper(t, testprog.Nobody, 20*time.Millisecond, mapped)
 
 	c := newCollector(t, nil)
-	b := besiege(t, c, dir, usdt.Limits{})
+	b := besiege(t, c, dir, follow.Limits{})
 	b.attachInnocent()
 	settle := time.Duration(atMost(1, 5)) * time.Second
 	time.Sleep(settle) // what that takes is measured
@@ -140,7 +140,7 @@ func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 	}
 	testprog.StartMapper(t, testprog.Nobody, 0, dir)
 	c := newCollector(t, nil)
-	b := besiege(t, c, dir, usdt.Limits{})
+	b := besiege(t, c, dir, follow.Limits{})
 	b.attachInnocent()
 	for range 3 {
 		qt.Assert(t, qt.IsNil(b.SyncAll()))

@@ -10,41 +10,6 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// Limits bound what a Watch attaches. A user who may start processes could have
-// a host watch files with any number of probes, so each limit has a default. 0
-// means the default, and a negative number no limit.
-//
-// A site with a semaphore counts as eight, because the kernel takes longer for
-// it, and so does each perf event where attaching is by these. What is over a
-// limit is not attached. It is an error of [WatchChanges], and
-// is tried again when there is room.
-//
-// An owner is a container, or else a user: see [proc.Process.Owner]. No owner
-// keeps the others from being attached: if there is no room for one that would
-// still have less than the owner with the most, the latter gives up half of
-// what it has. While Run runs, the time that attaching takes is shared out,
-// too: an owner for which it takes more than a quarter of the time waits while
-// there are others.
-type Limits struct {
-	// FileSites is for the sites of one file. The default is 10,000. Of real
-	// files libjvm has the most, 750. The file may have four times as many
-	// different arguments.
-	FileSites int
-	// OwnerSites is for all files of one owner. The default is 50,000.
-	OwnerSites int
-	// Sites is for all files that the Watch attaches. The default is 200,000,
-	// which take 70 MB of kernel memory.
-	Sites int
-
-	// OwnerDescriptors is for the descriptors of all that is attached for one
-	// owner: a uprobe_multi link has one, and a perf event up to two. The
-	// default is a quarter of RLIMIT_NOFILE.
-	OwnerDescriptors int
-	// Descriptors is for those of all that the Watch attaches. The default is
-	// half of RLIMIT_NOFILE. The files take up to a quarter besides.
-	Descriptors int
-}
-
 // argumentsPerSite is how many arguments there may be for each site of
 // [Target].MaxSites.
 const argumentsPerSite = 4

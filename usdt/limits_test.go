@@ -70,7 +70,7 @@ func TestWatchLimits(t *testing.T) {
 		w, err := c.Watch(&usdt.WatchOptions{
 			PerProcess: true,
 			Filter:     only(one, two),
-			Limits:     usdt.Limits{OwnerSites: 3},
+			Limits:     follow.Limits{OwnerSites: 3},
 		}, func(c *usdt.WatchChanges[*usdt.Link]) { changes = *c },
 			watching(t, c.Collect, "gousdt_test:three", "gousdt_test:twelve")...)
 		qt.Assert(t, qt.IsNil(err))
@@ -111,7 +111,7 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 	var failed []error
 	w, err := c.Watch(&usdt.WatchOptions{
 		Filter: only(one),
-		Limits: usdt.Limits{FileSites: 399},
+		Limits: follow.Limits{FileSites: 399},
 	}, func(c *usdt.WatchChanges[*usdt.Link]) { failed = append(failed, c.Errors...) },
 		watching(t, c.Collect, "gousdt_test:many")...)
 	qt.Assert(t, qt.IsNil(err))

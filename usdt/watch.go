@@ -78,8 +78,28 @@ type WatchOptions struct {
 	// not linger.
 	Linger time.Duration
 
-	// Limits bound what is attached.
-	Limits Limits
+	// Limits bound what is attached. A user who may start processes could have
+	// a host watch files with any number of probes, so each limit has a
+	// default. 0 means the default, and a negative number no limit.
+	//
+	//   - FileSites: the sites of one file, 10,000
+	//   - OwnerSites: those of all files of one owner, 50,000
+	//   - Sites: those of all files, 200,000, which take 70 MB of kernel memory
+	//   - OwnerDescriptors: the descriptors of all that is attached for one
+	//     owner, a quarter of RLIMIT_NOFILE: a uprobe_multi link has one, and a
+	//     perf event up to two
+	//   - Descriptors: those of all that is attached, half of RLIMIT_NOFILE
+	//
+	// A site with a semaphore counts as eight, and so does each perf event
+	// where attaching is by these. What is over a limit is not attached. It is
+	// an error of [WatchChanges], and is tried again when there is room.
+	//
+	// An owner is a container, or else a user: see [proc.Process.Owner]. If
+	// there is no room for one that would still have less than the owner with
+	// the most, the latter gives up half of what it has. An owner for which
+	// attaching takes more than a quarter of the time waits while there are
+	// others.
+	Limits follow.Limits
 }
 
 // WatchChanges are what a Watch has changed, and what it could not. A is
@@ -175,7 +195,7 @@ func NewWatch[A any](
 		opts = &WatchOptions{}
 	}
 	d := &watchDriver[A]{Attacher: attacher, patterns: patterns, byAddress: mode == ModeSingleIPMap,
-		perProcess: opts.PerProcess, fileSites: follow.Limits(opts.Limits).OfFile(), changed: changed}
+		perProcess: opts.PerProcess, fileSites: opts.Limits.OfFile(), changed: changed}
 	for _, part := range patterns {
 		d.all = append(d.all, part...)
 	}
@@ -189,7 +209,7 @@ func NewWatch[A any](
 		NeedsPIDs:    opts.PerProcess || d.byAddress,
 		FollowsMoves: d.byAddress, // the addresses of the sites change with it
 		Linger:       opts.Linger,
-		Limits:       follow.Limits(opts.Limits),
+		Limits:       opts.Limits,
 	}, d.all...)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err,
@@ -225,7 +245,7 @@ func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 // Stats returns the numbers of the watch: how many processes were Denied for
 // lack of privilege, are Blocked because they do not answer, or Postponed
 // because they are busy; how many Passes there were, and the EventsError that
-// says why the kernel does not report what processes do; how much of [Limits]
+// says why the kernel does not report what processes do; how much of the Limits
 // is in use, and how many files are OverLimit or Waiting.
 func (w *Watch) Stats() follow.Stats { return w.follower.Stats() }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -27,7 +28,7 @@ type options struct {
 	all      bool
 	command  []string // nil without --
 
-	limits    usdt.Limits
+	limits    follow.Limits
 	where     string
 	list      bool
 	listPairs bool
@@ -265,7 +266,7 @@ func (o *options) check() error {
 		{o.follow && o.pid == 0 && o.command == nil,
 			"-f goes with -p PID: it watches the descendants of the process, too, " +
 				"as -- COMMAND always does"},
-		{o.limits != usdt.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
+		{o.limits != follow.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
 			"--limits goes with -a, or with -p and no FILE: " +
 				"what is named is attached whatever its size"},
 		{o.live && !o.canBeLive(),

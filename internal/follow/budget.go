@@ -12,10 +12,7 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// Limits are what a [Follower] attaches at most: sites, of which each takes
-// memory in the kernel and time, and the descriptors of what is attached. For
-// each number 0 stands for the default, and one below 0 for no limit. The
-// fields are those of usdt.Limits.
+// Limits bound what a [Follower] attaches: usdt.WatchOptions say how.
 type Limits struct {
 	FileSites, OwnerSites, Sites  int
 	OwnerDescriptors, Descriptors int

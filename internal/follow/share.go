@@ -30,13 +30,13 @@ type Stats struct {
 	// not been called, for example. It is nil if the kernel does.
 	EventsError error
 
-	// Sites is how much of usdt.Limits.Sites is in use. A site with a semaphore
+	// Sites is how much of Limits.Sites is in use. A site with a semaphore
 	// counts as eight, so fewer may be attached.
 	Sites int
-	// Descriptors is how much of usdt.Limits.Descriptors is in use.
+	// Descriptors is how much of Limits.Descriptors is in use.
 	Descriptors int
 	// OverLimit is how many files, and files in processes, are not attached
-	// because of usdt.Limits, or because the maps of the Manager have no room.
+	// because of the Limits, or because the maps of the Manager have no room.
 	OverLimit int
 	// Waiting is how many are not attached yet because attaching for the same
 	// owner has taken too much of the time.
