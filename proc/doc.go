@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package proc has the words in which packages usdt and trace speak of
-// processes: a [FS] is a proc file system, a [Process] one of the processes
-// there, and a [ProcessFile] a file with probes that a process executes. The
-// watches of these packages, [usdt.Manager.Watch] and [trace.WatchSessions],
-// find such files as processes come and go. What follows says how.
+// processes: a [Process], and a [ProcessFile], a file with probes that a
+// process executes. The watches of these packages, [usdt.Manager.Watch] and
+// [trace.WatchSessions], find such files as processes come and go. What follows
+// says how.
 //
 // # From a process to a file
 //

@@ -21,21 +21,18 @@ func ExampleProcess() {
 		program, err := p.Executable() // as the process itself sees it
 		return err == nil && strings.HasPrefix(program, "/usr/bin/python3")
 	}
-	fs := proc.NewFS("")
-	pids, err := fs.PIDs()
+	p, err := proc.Find(nil, os.Getpid())
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, pid := range pids {
-		if p, err := fs.Process(pid); err == nil && wanted(p) {
-			fmt.Println(p)
-		}
+	if wanted(p) {
+		fmt.Println(p)
 	}
 }
 
 // A process is the same as long as its number and its start are.
 func ExampleProcess_IsRunning() {
-	self, err := proc.NewFS("").Process(os.Getpid())
+	self, err := proc.Find(nil, os.Getpid())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,27 +10,34 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// ProcessID identifies a process for as long as the machine runs: PIDs
-// are used again, but not with the same start time. It can be compared and be a
-// map key.
-type ProcessID struct {
-	// PID is the number of the process in the namespace of the [FS].
+// Process is a process as it was when it was read. PID and StartTime together
+// identify it for as long as the machine runs: PIDs are used again, but not
+// with the same start time.
+type Process struct {
+	// PID is the number of the process in the namespace of the proc file
+	// system.
 	PID int
 	// StartTime is when the process was forked, in clock ticks (100 a second)
 	// after boot, as field 22 of /proc/PID/stat. exec does not change it.
 	StartTime uint64
-}
-
-// Process is a process as it was when it was read.
-type Process struct {
-	ProcessID
 	// Parent is the PID of the parent, 0 if that is not in the namespace.
 	Parent int
 	// Command is the name of the first thread, of at most 15 bytes: that of the
 	// executable, unless the process chose another.
 	Command string
 
-	fs *FS
+	fs *procfs.FS
+}
+
+// Find returns what stat says about a process. The error may wrap [ErrGone] or
+// [ErrAccess]. fs is the proc file system; nil is /proc.
+func Find(fs *procfs.FS, pid int) (Process, error) {
+	s, err := procfs.ReadStat(fs.Root(), pid, make([]byte, procfs.MaxStat))
+	if err != nil {
+		return Process{}, err
+	}
+	return Process{PID: pid, StartTime: s.StartTime, Parent: int(s.Parent),
+		Command: string(s.Command), fs: fs}, nil
 }
 
 // IsRunning reports whether the process still exists, rather than another one

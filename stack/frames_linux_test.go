@@ -12,9 +12,9 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 )
 
@@ -41,7 +41,7 @@ func startFile(t *testing.T, path string) target {
 	qt.Assert(t, qt.IsNil(err))
 	offset, err := file.Offset(function.Value)
 	qt.Assert(t, qt.IsNil(err))
-	files, err := procwatch.Files(proc.NewFS(""), p.PID)
+	files, err := procwatch.Files(procfs.NewFS(""), p.PID)
 	qt.Assert(t, qt.IsNil(err))
 	for _, f := range files {
 		for _, m := range f.Mappings {

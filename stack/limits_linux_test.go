@@ -29,7 +29,7 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) fixture {
-	return fixture{NewSymbolizer(proc.NewFS(t.TempDir())), t}
+	return fixture{NewSymbolizer(procfs.NewFS(t.TempDir())), t}
 }
 
 // Where processes of a fixture map the code of an image.
@@ -284,7 +284,7 @@ func (f fixture) running(pid int, mapped *file) *process {
 	qt.Assert(f.t, qt.IsNil(os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o600)))
 	p := f.process(pid, mapped)
 	var err error
-	p.Process, err = f.fs.Process(pid)
+	p.Process, err = proc.Find(f.fs, pid)
 	qt.Assert(f.t, qt.IsNil(err))
 	return p
 }

@@ -42,7 +42,7 @@ func (s *Symbolizer) scan(pid int) *process {
 	if known != nil {
 		defer known.scanLater(began)
 	}
-	now, err := s.fs.Process(pid)
+	now, err := proc.Find(s.fs, pid)
 	if err != nil {
 		return known
 	}
@@ -55,7 +55,7 @@ func (s *Symbolizer) scan(pid int) *process {
 	if len(files) == 0 {
 		return known
 	}
-	if known == nil || known.ProcessID != now.ProcessID {
+	if known == nil || known.StartTime != now.StartTime {
 		s.forget(pid)
 		known = s.add(pid)
 		defer known.scanLater(began)
@@ -70,7 +70,7 @@ func (s *Symbolizer) add(pid int) *process {
 	if s.isFull() {
 		s.makeRoom()
 	}
-	p := &process{Process: proc.Process{ProcessID: proc.ProcessID{PID: pid}},
+	p := &process{Process: proc.Process{PID: pid},
 		steps: budget{processSteps}, bytes: budget{processBytes}}
 	s.processes[pid] = p
 	return p

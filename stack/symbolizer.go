@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
@@ -25,7 +26,7 @@ type Symbolizer struct {
 	// nothing. It must be set before the Symbolizer is used.
 	Debuginfod *Debuginfod
 
-	fs *proc.FS
+	fs *procfs.FS
 
 	mutex     sync.Mutex
 	processes map[int]*process
@@ -83,9 +84,9 @@ func (f Frame) String() string {
 
 // NewSymbolizer returns a Symbolizer for the processes of a proc file system:
 // of /proc if it is nil.
-func NewSymbolizer(fs *proc.FS) *Symbolizer {
+func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 	if fs == nil {
-		fs = proc.NewFS("")
+		fs = procfs.NewFS("")
 	}
 	return &Symbolizer{
 		fs:        fs,
@@ -263,7 +264,7 @@ type unanswered map[string]int
 func (s *Symbolizer) ask(pid int, call, late func()) bool {
 	process := proc.Process{}
 	if len(s.unanswered) > 0 {
-		process, _ = s.fs.Process(pid)
+		process, _ = proc.Find(s.fs, pid)
 		if s.unanswered[ownerOf(process)] >= maxUnanswered {
 			return false
 		}
@@ -283,7 +284,7 @@ func (s *Symbolizer) ask(pid int, call, late func()) bool {
 		return true
 	}
 	if process.PID == 0 {
-		process, _ = s.fs.Process(pid)
+		process, _ = proc.Find(s.fs, pid)
 	}
 	owner = ownerOf(process) // before the mutex is free
 	s.unanswered[owner]++

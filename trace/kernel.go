@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -79,7 +80,7 @@ func (s *Session) followFamily(pid int) error {
 // added by the kernel if their parent is there already, so it is tried until
 // there is no other one.
 func addFamily(members *ebpf.Map, pid int) error {
-	fs := proc.NewFS("")
+	fs := procfs.NewFS("")
 	known := map[int]bool{pid: true}
 	// The kernel does not remove a process that has ended before it is added:
 	// another process may get its number.
@@ -104,7 +105,7 @@ func addFamily(members *ebpf.Map, pid int) error {
 			return fmt.Errorf("listing processes: %w", err)
 		}
 		for _, p := range pids {
-			if process, err := fs.Process(p); err == nil && known[process.Parent] && !known[p] {
+			if process, err := proc.Find(fs, p); err == nil && known[process.Parent] && !known[p] {
 				known[p], added = true, true
 				if _, err := add(p); err != nil {
 					return err

@@ -222,7 +222,7 @@ func (s *Session) Attach(
 		return nil, err
 	}
 	defer sel.Close()
-	process := proc.Process{ProcessID: proc.ProcessID{PID: sel.PID()}}
+	process := proc.Process{PID: sel.PID()}
 	return s.attachSelection(sel, sel.Name(), process, opts, target.MaxSites)
 }
 

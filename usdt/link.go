@@ -48,7 +48,7 @@ func newLink(mode Mode, sel *Selection, prog *ebpf.Program) *Link {
 	describing.opened, describing.borrowed = &opened{name: sel.opened.name, closed: true}, true
 	return &Link{
 		mode: mode, sel: &describing, program: prog,
-		process: proc.Process{ProcessID: proc.ProcessID{PID: sel.pid}},
+		process: proc.Process{PID: sel.pid},
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
@@ -299,7 +299,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 			Hint: "without them a library or position-independent program can be attached for one PID only"})
 	}
 
-	files, err := procwatch.Files(proc.NewFS(""), s.pid)
+	files, err := procwatch.Files(procfs.NewFS(""), s.pid)
 	if err != nil && len(files) == 0 {
 		return nil, explainProcess(s.pid, err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
@@ -179,7 +180,7 @@ func (o *opened) openPath(t Target) error {
 	case bare:
 		name, err = ldso.Find(t.Path)
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(t.Path, "/proc/"):
-		file, err = procwatch.OpenIn(proc.NewFS(""), t.PID, t.Path)
+		file, err = procwatch.OpenIn(procfs.NewFS(""), t.PID, t.Path)
 	}
 	if t.PID != 0 && (errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrAccess)) {
 		return explainProcess(t.PID, err)
@@ -238,7 +239,7 @@ func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 // findInProcess finds a file by a bare name among those that the process has
 // mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
-	fs := proc.NewFS("")
+	fs := procfs.NewFS("")
 	files, err := procwatch.Files(fs, t.PID)
 	if err != nil && len(files) == 0 {
 		return nil, "", err

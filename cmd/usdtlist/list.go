@@ -20,8 +20,8 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/suggest"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 )
@@ -59,7 +59,7 @@ type listing struct {
 // lister goes through the files.
 type lister struct {
 	options *options
-	proc    *proc.FS
+	proc    *procfs.FS
 	printer printer
 	out     *bufio.Writer // what the printer prints to
 	*commandline.Messages

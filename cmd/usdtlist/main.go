@@ -13,7 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/stack"
 )
 
@@ -43,7 +43,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	out := bufio.NewWriterSize(stdout, 32<<10)
-	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), out: out,
+	l := lister{options: o, proc: procfs.NewFS(""), printer: newPrinter(o, out, m), out: out,
 		Messages: m}
 	if o.verbose || o.format == formatJSON { // what shows names
 		if l.definitions, err = commandline.Definitions(o.names, m.Warn); err != nil {

@@ -46,7 +46,7 @@ type user struct {
 
 // scan gathers the files with probes that processes map, each file once.
 type scan struct {
-	fs        *proc.FS
+	fs        *procfs.FS
 	self      int // this process as fs sees it, 0 if it does not
 	cache     *procwatch.Cache
 	patterns  []elfnote.Pattern
@@ -104,7 +104,7 @@ func (s *scan) process(pid int) error {
 
 // owner returns who is to answer for a process, "" if that has ended.
 func (s *scan) owner(pid int) string {
-	process, err := s.fs.Process(pid)
+	process, err := proc.Find(s.fs, pid)
 	if err != nil {
 		return ""
 	}
@@ -175,7 +175,7 @@ func (s *scan) add(part *scan) {
 
 // gatherProcess is process for a scan of that process alone.
 func (s *scan) gatherProcess(pid int) error {
-	process, err := s.fs.Process(pid)
+	process, err := proc.Find(s.fs, pid)
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,10 @@ func (s *scan) addFile(process proc.Process, m *procwatch.MappedFile) error {
 	file.Release() // it is held already
 	f := s.files[i]
 	if !slices.ContainsFunc(f.users,
-		func(u user) bool { return u.process.ProcessID == process.ProcessID }) {
+		func(u user) bool {
+			return u.process.PID == process.PID &&
+				u.process.StartTime == process.StartTime
+		}) {
 		f.users = append(f.users, u)
 	}
 	return nil
@@ -406,7 +409,7 @@ func (n *named) means(filePath string) bool {
 }
 
 // find opens what a process would find by the name.
-func (n *namedFile) find(fs *proc.FS, pid int) {
+func (n *namedFile) find(fs *procfs.FS, pid int) {
 	var err error
 	if strings.Contains(n.name, "/") {
 		n.found, err = procwatch.OpenIn(fs, pid, n.name)

@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -43,7 +44,7 @@ func TestAllGoesOnWithoutProcessesThatBlock(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(link), 0o755)))
 		qt.Assert(t, qt.IsNil(os.Symlink(lib, link)))
 	}
-	s := newScan(&lister{options: &options{allProcesses: true}, proc: proc.NewFS(root)})
+	s := newScan(&lister{options: &options{allProcesses: true}, proc: procfs.NewFS(root)})
 	defer s.close()
 	s.all()
 	qt.Assert(t, qt.HasLen(s.files, 1))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -141,7 +142,7 @@ func (t *tracer) addNearest(pid int) {
 	deadline.One(t.ctx, nearestPatience, func() {
 		cache := procwatch.NewCache()
 		// What cannot be read has no names to offer.
-		files, _ := procwatch.Files(proc.NewFS(""), pid)
+		files, _ := procwatch.Files(procfs.NewFS(""), pid)
 		for _, m := range files {
 			if file, ok, err := cache.Acquire(m); err == nil && ok {
 				t.targets.addNearest(file.ELF(), t.options.patterns)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
@@ -90,10 +91,10 @@ func (n *names) add(file *elfnote.File) {
 
 // processWords returns the processes with their names.
 func processWords() (words []Word) {
-	fs := proc.NewFS("")
+	fs := procfs.NewFS("")
 	pids, _ := fs.PIDs()
 	for _, pid := range pids {
-		if p, err := fs.Process(pid); err == nil && len(words) < maxNames {
+		if p, err := proc.Find(fs, pid); err == nil && len(words) < maxNames {
 			words = append(words,
 				Word{Text: fmt.Sprint(pid), Explanation: terminal.Escape(p.Command)})
 		}

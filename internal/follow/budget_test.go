@@ -9,10 +9,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-func placeOf(n int) Place { return Place{Process: proc.ProcessID{PID: n + 1}} }
+func placeOf(n int) Place { return Place{Process: procfs.ID{PID: n + 1}} }
 
 func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
 	b := newBudget(Limits{OwnerSites: 100, Sites: 150})

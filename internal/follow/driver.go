@@ -3,6 +3,7 @@
 package follow
 
 import (
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -10,12 +11,12 @@ import (
 // A Place is where something is attached: a file in one process or, if Process
 // is zero, in every process.
 type Place struct {
-	Process proc.ProcessID
+	Process procfs.ID
 	File    procwatch.FileID
 }
 
 // isInEveryProcess reports whether the place is not restricted to one process.
-func (p Place) isInEveryProcess() bool { return p.Process == proc.ProcessID{} }
+func (p Place) isInEveryProcess() bool { return p.Process == procfs.ID{} }
 
 // WholeFile stands in for the number of a part if a file could not be opened,
 // so that no part of it was attached.

@@ -15,9 +15,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
 )
 
 func pass(t *testing.T, f *Follower[string, *fake]) {
@@ -92,7 +92,7 @@ func TestFollower(t *testing.T) {
 		w := newWorld(t)
 		w.write("self/status", "NSpid:\t1\t2\n")
 		_, err := New[string, *fake](w, Options{NeedsPIDs: true,
-			Proc: procwatch.WatcherOptions{FS: proc.NewFS(w.root)}})
+			Proc: procwatch.WatcherOptions{FS: procfs.NewFS(w.root)}})
 		qt.Check(t, qt.ErrorMatches(err, ".* needs the PIDs of the caller's own PID namespace.*"))
 	})
 }

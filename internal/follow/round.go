@@ -34,7 +34,8 @@ func newTarget(place Place, pair *procwatch.ProcessFile) target {
 
 // inProcess returns the place of a pair's file in its process.
 func inProcess(pair *procwatch.ProcessFile) Place {
-	return Place{Process: pair.Process.ProcessID, File: pair.File.ID()}
+	id := procfs.ID{PID: pair.Process.PID, StartTime: pair.Process.StartTime}
+	return Place{Process: id, File: pair.File.ID()}
 }
 
 // inEveryProcess returns the place of a pair's file in every process.

@@ -18,10 +18,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // world is a directory tree that looks like /proc, of processes that map files
@@ -131,7 +131,7 @@ func (w *world) pairs(n int) []*procwatch.ProcessFile {
 	for i := range n {
 		w.start(100+i, fmt.Sprint("file-", i))
 	}
-	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{FS: proc.NewFS(w.root)})
+	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{FS: procfs.NewFS(w.root)})
 	w.t.Cleanup(func() { watcher.Close() })
 	qt.Assert(w.t, qt.IsNil(watcher.SyncAll()))
 	pairs := watcher.ProcessFiles()
@@ -290,7 +290,7 @@ func (w *world) awaitDetached(n int) {
 // follower returns a follower of all processes of the world.
 func (w *world) follower(opts Options) *Follower[string, *fake] {
 	w.t.Helper()
-	opts.Proc.FS = proc.NewFS(w.root)
+	opts.Proc.FS = procfs.NewFS(w.root)
 	opts.Parts = max(opts.Parts, 1)
 	f, err := New[string, *fake](w, opts)
 	qt.Assert(w.t, qt.IsNil(err))

@@ -19,6 +19,56 @@ import (
 // whose paths are at most 4,096 bytes long each.
 const maxCgroup = 64 << 10
 
+// FS is a proc file system. It holds nothing open and may be used by several
+// goroutines at once. A nil *FS is /proc.
+//
+// PIDs are those of the PID namespace for which the file system was mounted. If
+// the /proc of a host is mounted elsewhere in a container, they are the host's,
+// and mean nothing to system calls of the caller.
+type FS struct {
+	root string
+}
+
+const defaultRoot = "/proc"
+
+// NewFS returns the proc file system at root, "/proc" if root is "". Any
+// directory tree that looks like one will do. Nothing is checked yet.
+func NewFS(root string) *FS {
+	if root == "" {
+		root = defaultRoot
+	}
+	if trimmed := strings.TrimRight(root, "/"); trimmed != "" {
+		root = trimmed
+	}
+	return &FS{root: root}
+}
+
+// Root returns the directory of the file system.
+func (f *FS) Root() string {
+	if f == nil {
+		return defaultRoot
+	}
+	return f.root
+}
+
+// PIDs returns the processes there are, in the order of the directory, which is
+// by number on Linux. With hidepid=invisible they are those the caller may see.
+func (f *FS) PIDs() ([]int, error) {
+	dir, err := os.Open(f.Root())
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close()
+	return ReadPIDs(dir)
+}
+
+// ID identifies a process for as long as the machine runs: PIDs are used again,
+// but not with the same start time.
+type ID struct {
+	PID       int
+	StartTime uint64
+}
+
 // Path returns the path of something in a process's directory.
 func Path(root string, pid int, name string) string {
 	return root + "/" + strconv.Itoa(pid) + "/" + name

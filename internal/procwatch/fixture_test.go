@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // fixture is a directory tree that looks like /proc.
@@ -23,7 +23,7 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture { return &fixture{t: t, root: t.TempDir()} }
 
-func (f *fixture) fs() *proc.FS { return proc.NewFS(f.root) }
+func (f *fixture) fs() *procfs.FS { return procfs.NewFS(f.root) }
 
 // fakeProcess is a process of a fixture, with the numbers that matter.
 type fakeProcess struct {

@@ -29,26 +29,26 @@ func TestPIDs(t *testing.T) {
 }
 
 func TestPIDsOfWhatIsNoProcFileSystem(t *testing.T) {
-	_, err := proc.NewFS(t.TempDir()).PIDs()
+	_, err := procfs.NewFS(t.TempDir()).PIDs()
 	qt.Check(t, qt.ErrorMatches(err, "list processes of .*: not a proc file system .*"))
-	_, err = proc.NewFS(filepath.Join(t.TempDir(), "absent")).PIDs()
+	_, err = procfs.NewFS(filepath.Join(t.TempDir(), "absent")).PIDs()
 	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
 }
 
 func TestNewFSRoot(t *testing.T) {
 	for root, want := range map[string]string{"": "/proc", "/proc": "/proc",
 		"/host/proc/": "/host/proc", "/": "/"} {
-		qt.Check(t, qt.Equals(proc.NewFS(root).Root(), want))
+		qt.Check(t, qt.Equals(procfs.NewFS(root).Root(), want))
 	}
-	qt.Check(t, qt.Equals((*proc.FS)(nil).Root(), "/proc"))
+	qt.Check(t, qt.Equals((*procfs.FS)(nil).Root(), "/proc"))
 }
 
 func TestProcess(t *testing.T) {
 	f := newFixture(t)
 	f.put(fakeProcess{pid: 7, command: "a (b) c", startTime: 42, size: 1})
-	p, err := f.fs().Process(7)
+	p, err := proc.Find(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(p.ProcessID, proc.ProcessID{PID: 7, StartTime: 42}))
+	qt.Check(t, qt.Equals(procfs.ID{PID: p.PID, StartTime: p.StartTime}, procfs.ID{PID: 7, StartTime: 42}))
 	qt.Check(t, qt.Equals(p.String(), "7 (a (b) c)"))
 	qt.Check(t, qt.Equals(p.Parent, 1))
 
@@ -64,7 +64,7 @@ func TestProcess(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsFalse(running))
 
-	_, err = f.fs().Process(7)
+	_, err = proc.Find(f.fs(), 7)
 	qt.Check(t, qt.ErrorIs(err, procfs.ErrGone))
 	qt.Check(t, qt.ErrorMatches(err, `process 7: read stat: no such process: .*`))
 }
@@ -75,7 +75,7 @@ func TestProcessTellsExecutableAndCgroup(t *testing.T) {
 	f.link(7, "exe", "/jail/usr/bin/program (deleted)")
 	f.link(7, "root", "/jail")
 	f.write(7, "cgroup", "0::/kubepods/pod1/container2\n")
-	p, err := f.fs().Process(7)
+	p, err := proc.Find(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	exe, err := p.Executable()
 	qt.Check(t, qt.IsNil(err))

@@ -21,7 +21,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // The test binary run with this variable is the helper: a process that does
@@ -175,7 +174,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 		if err != nil {
 			return "", err
 		}
-		files, err := Files(proc.NewFS(args[0]), pid)
+		files, err := Files(procfs.NewFS(args[0]), pid)
 		if err != nil {
 			return "", err
 		}
@@ -195,13 +194,13 @@ var helperCommands = map[string]func(args []string) (string, error){
 	},
 	// pids ROOT answers how many processes are seen.
 	"pids": func(args []string) (string, error) {
-		pids, err := proc.NewFS(args[0]).PIDs()
+		pids, err := procfs.NewFS(args[0]).PIDs()
 		return fmt.Sprint(len(pids)), err
 	},
 	// pass ROOT scans all processes as a watcher does.
 	"pass": func(args []string) (string, error) {
 		access, other := 0, 0
-		w := NewWatcher(&WatcherOptions{FS: proc.NewFS(args[0]), Handler: func(c *Changes) {
+		w := NewWatcher(&WatcherOptions{FS: procfs.NewFS(args[0]), Handler: func(c *Changes) {
 			for _, err := range c.Errors {
 				if errors.Is(err, procfs.ErrAccess) && (errors.Is(err, unix.EACCES) ||
 					errors.Is(err, unix.EPERM)) {

@@ -63,7 +63,7 @@ type fileKey struct {
 // Files returns the files of which the process has executable mappings, by
 // their first address. The error is an [*Error]. If it is only that some lines
 // of maps were malformed, the files of all others are returned with it.
-func Files(fs *proc.FS, pid int) ([]*MappedFile, error) {
+func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
 	root := fs.Root()
 	buf := make([]byte, procfs.MaxStat)
 	s, err := procfs.ReadStat(root, pid, buf)

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // ID finds out which file it is, without opening it, and remembers the answer.
@@ -289,7 +288,7 @@ func readMounts(root string, pid int) map[uint64]bool {
 // OpenIn opens a regular file by the path that the process would use: below its
 // root directory and in its mount namespace. The caller closes it. The name of
 // the file is its path for the caller. The error is an [*Error].
-func OpenIn(fs *proc.FS, pid int, path string) (*os.File, error) {
+func OpenIn(fs *procfs.FS, pid int, path string) (*os.File, error) {
 	file, err := openIn(fs.Root(), pid, path)
 	if err != nil {
 		return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: err}

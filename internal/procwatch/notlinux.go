@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // IdentifyFile returns the ID of an open file. A file of overlayfs may have
@@ -60,6 +59,6 @@ type mounts struct{}
 
 // OpenIn is available on Linux only; here the error wraps
 // errors.ErrUnsupported.
-func OpenIn(fs *proc.FS, pid int, path string) (*os.File, error) {
+func OpenIn(fs *procfs.FS, pid int, path string) (*os.File, error) {
 	return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: errors.ErrUnsupported}
 }

@@ -80,7 +80,7 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 				qt.Commentf(p.OpenedPath()))
 			qt.Check(t, qt.Equals(p.File.ID(), identityOf(t, lib)))
 
-			file, err := OpenIn(proc.NewFS(""), h.pid, p.Path)
+			file, err := OpenIn(procfs.NewFS(""), h.pid, p.Path)
 			qt.Assert(t, qt.IsNil(err))
 			defer file.Close()
 			id, err := IdentifyFile(file)
@@ -91,14 +91,14 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 }
 
 func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
-	qt.Check(t, qt.IsTrue(procfs.HasOwnPIDs((*proc.FS)(nil).Root())))
-	qt.Check(t, qt.IsTrue(procfs.HasOwnPIDs(proc.NewFS("/proc/self/root/proc").Root())))
+	qt.Check(t, qt.IsTrue(procfs.HasOwnPIDs((*procfs.FS)(nil).Root())))
+	qt.Check(t, qt.IsTrue(procfs.HasOwnPIDs(procfs.NewFS("/proc/self/root/proc").Root())))
 	testneeds.Root(t)
 	mounted := t.TempDir()
 	h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 	h.do("private")
 	h.do("mount", "proc", "proc", mounted, "")
-	foreign := proc.NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, mounted))
+	foreign := procfs.NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, mounted))
 	pids, err := foreign.PIDs()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(pids, []int{1}))
@@ -285,7 +285,7 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	after, _ := realWatch(t, WatcherOptions{})
 	p = syncOne(t, after, h.pid)
 	qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath(), "/map_files/")))
-	files, err := Files(proc.NewFS(""), h.pid)
+	files, err := Files(procfs.NewFS(""), h.pid)
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(len(files) > 1))
 
@@ -304,7 +304,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 	h.do("private")
 	h.do("mount", "proc", "proc", dir, "")
-	fs := proc.NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, dir))
+	fs := procfs.NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, dir))
 	told := []string{}
 	w := NewWatcher(&WatcherOptions{FS: fs, Handler: func(c *Changes) {
 		told = append(told,

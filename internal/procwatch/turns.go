@@ -116,8 +116,8 @@ func (w *Watcher) setAside(t *task) {
 		w.processes[t.pid] = p
 	}
 	if p.known == nil {
-		id := proc.ProcessID{PID: t.pid, StartTime: t.startTime.Load()}
-		p.known = &known{process: proc.Process{ProcessID: id}}
+		id := procfs.ID{PID: t.pid, StartTime: t.startTime.Load()}
+		p.known = &known{process: proc.Process{PID: id.PID, StartTime: id.StartTime}}
 	}
 	p.blocked, p.due = t, true
 	t.owner = owner
@@ -339,7 +339,7 @@ func (w *Watcher) look(t *task) {
 	}
 	if err != nil {
 		if old == nil {
-			old = &known{process: proc.Process{ProcessID: proc.ProcessID{PID: t.pid}}}
+			old = &known{process: proc.Process{PID: t.pid}}
 		}
 		f.deny(old, err)
 		return
@@ -357,7 +357,7 @@ func (w *Watcher) look(t *task) {
 	}
 	image := old.startCode != s.StartCode || old.startStack != s.StartStack
 	renamed := isNew || image || old.command != string(s.Command) ||
-		old.process == proc.Process{ProcessID: old.process.ProcessID} // only its number is known
+		old.process == proc.Process{PID: old.process.PID, StartTime: old.process.StartTime} // only its number is known
 	thoroughly := t.thoroughly || isNew || image || old.retry
 	changed := old.size != s.Size
 	if old.wanted && s.Size != 0 && !thoroughly && !changed && !renamed &&
@@ -372,7 +372,7 @@ func (w *Watcher) look(t *task) {
 	now.size, now.startCode, now.startStack = s.Size, s.StartCode, s.StartStack
 	if renamed {
 		// The thread that was read may have another name than the process.
-		process, err := w.fs.Process(t.pid)
+		process, err := proc.Find(w.fs, t.pid)
 		switch {
 		case procfs.IsLack(err):
 			f.now, f.lack = t.known, err
@@ -382,7 +382,7 @@ func (w *Watcher) look(t *task) {
 			return
 		case err != nil:
 			if isNew {
-				old.process.ProcessID = proc.ProcessID{PID: t.pid, StartTime: s.StartTime}
+				old.process.PID, old.process.StartTime = t.pid, s.StartTime
 			}
 			f.deny(old, err)
 			return

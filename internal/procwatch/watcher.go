@@ -25,7 +25,7 @@ import (
 // The zero value, and nil, are all processes of /proc, and nobody.
 type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
-	FS *proc.FS
+	FS *procfs.FS
 	// Cache may be shared with other watchers; nil makes one.
 	Cache *Cache
 	// Filter reports whether a process is wanted; nil wants all. It is asked
@@ -54,7 +54,7 @@ type WatcherOptions struct {
 // Its methods may be called by several goroutines at once. They scan one after
 // the other.
 type Watcher struct {
-	fs       *proc.FS
+	fs       *procfs.FS
 	cache    *Cache
 	filter   func(proc.Process) bool
 	handler  func(*Changes)
@@ -143,7 +143,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	}
 	w.open, w.close = context.WithCancel(context.Background())
 	if w.fs == nil {
-		w.fs = proc.NewFS("")
+		w.fs = procfs.NewFS("")
 	}
 	if w.cache == nil {
 		w.cache = NewCache()

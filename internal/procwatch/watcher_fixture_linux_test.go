@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // watch is a watcher of a fixture that writes down what the handler is told,
@@ -127,11 +127,13 @@ func nameOf(f *CachedFile) string {
 
 // pairKey is what makes a pair.
 type pairKey struct {
-	process proc.ProcessID
+	process procfs.ID
 	file    *CachedFile
 }
 
-func (p *ProcessFile) key() pairKey { return pairKey{p.Process.ProcessID, p.File} }
+func (p *ProcessFile) key() pairKey {
+	return pairKey{procfs.ID{PID: p.Process.PID, StartTime: p.Process.StartTime}, p.File}
+}
 
 // at returns a mapping of one of the libraries.
 func (w *watch) at(start uint64, lib string) fakeMap { return code(start, w.libs[lib]) }

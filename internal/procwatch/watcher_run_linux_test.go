@@ -13,8 +13,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // running is a watcher of the real /proc that runs, and what it has told so
@@ -41,7 +41,7 @@ func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
 		}
 		for _, p := range c.Disappeared {
 			if known := r.pairs[p.Process.PID]; known != nil && known.File == p.File &&
-				known.Process.ProcessID == p.Process.ProcessID {
+				known.Process.StartTime == p.Process.StartTime && known.Process.PID == p.Process.PID {
 				delete(r.pairs, p.Process.PID)
 			}
 		}
@@ -272,7 +272,7 @@ func TestRunEndsWhenTheWatcherIsClosed(t *testing.T) {
 }
 
 func TestRunNeedsAnIntervalAndProcesses(t *testing.T) {
-	w := NewWatcher(&WatcherOptions{FS: proc.NewFS(t.TempDir())})
+	w := NewWatcher(&WatcherOptions{FS: procfs.NewFS(t.TempDir())})
 	defer w.Close()
 	qt.Check(t, qt.ErrorMatches(w.Run(t.Context(), 0), `run watcher: interval 0s is not positive`))
 	qt.Check(t, qt.ErrorMatches(w.Run(t.Context(), time.Hour), ".* not a proc file system .*"))

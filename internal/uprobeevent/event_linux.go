@@ -307,11 +307,11 @@ func newName() (string, error) {
 
 // readSelf returns this process as the owner of events.
 func readSelf() (owner, error) {
-	fs := proc.NewFS("")
+	fs := procfs.NewFS("")
 	if !procfs.HasOwnPIDs(fs.Root()) {
 		return owner{}, errors.New("/proc is that of another PID namespace")
 	}
-	p, err := fs.Process(os.Getpid())
+	p, err := proc.Find(fs, os.Getpid())
 	if err != nil {
 		return owner{}, err
 	}

@@ -55,7 +55,7 @@ func Remove() (removed []string, err error) {
 
 // hasEnded reports whether the process is certainly no more.
 func (o owner) hasEnded() bool {
-	fs := proc.NewFS("")
+	fs := procfs.NewFS("")
 	own, err := pidNamespace("self")
 	if err != nil || !procfs.HasOwnPIDs(fs.Root()) {
 		return false
@@ -87,12 +87,12 @@ func (o owner) hasEnded() bool {
 
 // hasEndedAs reports whether the process with a PID of this process's namespace
 // is another one, or has ended.
-func (o owner) hasEndedAs(fs *proc.FS, pid int) bool {
+func (o owner) hasEndedAs(fs *procfs.FS, pid int) bool {
 	// Unlike a directory in /proc, nothing hides this from us.
 	if err := unix.Kill(pid, 0); errors.Is(err, unix.ESRCH) {
 		return true
 	}
-	p, err := fs.Process(pid)
+	p, err := proc.Find(fs, pid)
 	if err != nil || p.StartTime == o.startTime {
 		return false
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 )
@@ -59,7 +60,7 @@ func (p *process) name() string {
 // them, and the resources that they are.
 type processes struct {
 	kind    ResourceKind
-	fs      *proc.FS
+	fs      *procfs.FS
 	cgroups *container.Cgroups // nil if there is no hierarchy of version 2
 	boot    string
 
@@ -80,7 +81,7 @@ type resourceID struct {
 	group   uint64
 }
 
-func newProcesses(kind ResourceKind, fs *proc.FS, cgroups *container.Cgroups) *processes {
+func newProcesses(kind ResourceKind, fs *procfs.FS, cgroups *container.Cgroups) *processes {
 	return &processes{
 		kind: kind, fs: fs, cgroups: cgroups, boot: bootID(fs),
 		byPID: make(map[int]*process), services: make(map[string]map[*process]bool),
@@ -105,14 +106,14 @@ func (ps *processes) appeared(found proc.Process) {
 	ps.mu.Lock()
 	p := ps.byPID[found.PID]
 	ps.mu.Unlock()
-	if p == nil || p.ProcessID != found.ProcessID || !p.gone.IsZero() {
+	if p == nil || p.StartTime != found.StartTime || !p.gone.IsZero() {
 		p = ps.read(found) // also again: it may run another program now
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	switch now := ps.byPID[found.PID]; {
 	case now == nil:
-	case now.ProcessID != found.ProcessID:
+	case now.StartTime != found.StartTime:
 		ps.leave(now)
 	case now.gone.IsZero():
 		p = now
@@ -172,7 +173,7 @@ func (ps *processes) disappeared(old proc.Process) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p := ps.byPID[old.PID]
-	if p == nil || p.ProcessID != old.ProcessID || !p.gone.IsZero() {
+	if p == nil || p.StartTime != old.StartTime || !p.gone.IsZero() {
 		return
 	}
 	if p.pairs--; p.pairs == 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -49,7 +50,7 @@ func (p *tree) add(pid, parent int, start, executable, cgroup, environment strin
 	write("environ", environment)
 	qt.Assert(p.t, qt.IsNil(os.Symlink("/", filepath.Join(dir, "root"))))
 	qt.Assert(p.t, qt.IsNil(os.Symlink(executable, filepath.Join(dir, "exe"))))
-	process, err := proc.NewFS(p.root).Process(pid)
+	process, err := proc.Find(procfs.NewFS(p.root), pid)
 	qt.Assert(p.t, qt.IsNil(err))
 	return process
 }
@@ -69,7 +70,7 @@ const podScope = "/kubepods.slice/kubepods-pod0123abcd_1111_2222_3333_4444555566
 
 func TestProcessesAreResources(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByProcess, proc.NewFS(files.root), nil)
+	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
 	server := files.add(10, 1, "500", "/bin/server", podScope, "OTEL_SERVICE_NAME=shop\x00")
 	child := files.add(11, 10, "600", "/bin/server", podScope, "server: idle")
 	other := files.add(12, 10, "700", "/bin/other", podScope, "")
@@ -106,7 +107,7 @@ func TestProcessesAreResources(t *testing.T) {
 func TestServiceInCgroupNamespace(t *testing.T) {
 	const unit = "/system.slice/shop.service"
 	files := newTree(t)
-	ps := newProcesses(ByContainer, proc.NewFS(files.root), nil)
+	ps := newProcesses(ByContainer, procfs.NewFS(files.root), nil)
 	ps.change([]proc.Process{
 		files.add(10, 1, "500", "/bin/a", "/../.."+strings.TrimPrefix(podScope, "/kubepods.slice"),
 			"OTEL_SERVICE_NAME=pod\x00"),
@@ -133,7 +134,7 @@ func (b *metricsBuilder) scopeIndex(r *resource) int {
 
 func TestProcessesComeAndGo(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByProcess, proc.NewFS(files.root), nil)
+	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
 	first := files.add(10, 1, "500", "/bin/a", "/x", "")
 	ps.change([]proc.Process{first, first}, nil) // it maps two files
 	r := ps.resourceOf(10, 7)
@@ -163,7 +164,7 @@ func TestProcessesComeAndGo(t *testing.T) {
 // it ends, and another series goes on.
 func TestServiceThatIsKnownLater(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByContainer, proc.NewFS(files.root), nil)
+	ps := newProcesses(ByContainer, procfs.NewFS(files.root), nil)
 	first := files.add(10, 1, "500", "/bin/a", podScope, "")
 	second := files.add(11, 1, "600", "/bin/b", podScope, "OTEL_SERVICE_NAME=shop\x00")
 	ps.resources[resourceID{group: 7}] = &resource{path: podScope, group: 7, instance: "i"}
@@ -183,7 +184,7 @@ func TestServiceThatIsKnownLater(t *testing.T) {
 
 func TestProcessInAnotherControlGroup(t *testing.T) {
 	files := newTree(t)
-	ps := newProcesses(ByProcess, proc.NewFS(files.root), nil)
+	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
 	ps.change([]proc.Process{files.add(10, 1, "500", "/bin/a", podScope, "")}, nil)
 	here, there := ps.resourceOf(10, 7), ps.resourceOf(10, 8)
 	qt.Check(t, qt.Not(qt.Equals(here.instance, there.instance)))

@@ -27,7 +27,6 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -122,7 +121,7 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	} else if err := r.cgroups.Err(); err != nil {
 		r.logger.Warn("containers that end soon may not be known", zap.Error(err))
 	}
-	r.processes = newProcesses(r.config.Resource, proc.NewFS(""), r.cgroups)
+	r.processes = newProcesses(r.config.Resource, procfs.NewFS(""), r.cgroups)
 
 	for _, start := range []struct {
 		wanted bool

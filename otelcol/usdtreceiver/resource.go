@@ -14,8 +14,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
 
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // resource is a process, or a container or other control group. Equal ones are
@@ -116,7 +116,7 @@ func instanceID(parts ...any) string {
 
 // bootID tells times after boot, PIDs and control groups of one boot of one
 // machine from those of all others. It is "" where the kernel does not say.
-func bootID(fs *proc.FS) string {
+func bootID(fs *procfs.FS) string {
 	text, _ := os.ReadFile(path.Join(fs.Root(), "sys/kernel/random/boot_id"))
 	return strings.TrimSpace(string(text))
 }
