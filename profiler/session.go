@@ -3,16 +3,13 @@
 package profiler
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/metrics"
 	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
@@ -20,6 +17,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -45,7 +43,8 @@ type Profiler struct {
 	current *trace.Event // of the trace that is handled
 
 	mu    sync.Mutex
-	files map[libpf.FrameMappingFile]*symbols
+	files map[libpf.FrameMappingFile]*elffile.Functions
+	size  int // of the functions in memory
 }
 
 // often reads stacks more often than the tracer does for what it samples by
@@ -71,7 +70,7 @@ type StartOptions struct {
 // runs. Close frees all that.
 func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, err error) {
 	p := &Profiler{probe: probe, opts: *opts, traces: make(chan *libpf.EbpfTrace),
-		files: make(map[libpf.FrameMappingFile]*symbols)}
+		files: make(map[libpf.FrameMappingFile]*elffile.Functions)}
 	ctx, p.stop = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -198,7 +197,10 @@ func (p *Profiler) frame(f libpf.Frame) stack.Frame {
 	if out.Function == "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		out.Function = p.files[file].name(uint64(f.AddressOrLineno))
+		if functions := p.files[file]; functions != nil {
+			function, _ := functions.At(uint64(f.AddressOrLineno))
+			out.Function = symbolname.Readable(function.Name)
+		}
 	}
 	return out
 }
@@ -212,58 +214,23 @@ func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
 		return // its frames have the name of the file
 	}
 	defer read.Close()
-	file, err := pfelf.NewFile(read, 0, false)
+	file, err := elffile.New(read)
 	if err != nil {
 		return
 	}
-	s := &symbols{}
-	add := func(symbol libpf.Symbol) bool {
-		if symbol.Address != 0 && symbol.Name != "" {
-			s.all = append(s.all, symbol)
-		}
-		return len(s.all) < maxSymbols
+	defer file.Close()
+	functions, _ := file.Functions() // without those of a malformed table
+	if debug, err := file.FindDebugFile(""); err == nil {
+		more, _ := debug.Functions()
+		functions.Append(more)
+		_ = debug.Close() // it was only read
 	}
-	_ = file.VisitSymbols(add)
-	_ = file.VisitDynamicSymbols(add)
-	slices.SortStableFunc(s.all, func(a, b libpf.Symbol) int {
-		return cmp.Compare(a.Address, b.Address)
-	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.files) < maxFiles {
-		e.files[m.MappingFile] = s
+	if size := e.size + functions.Size(); size <= maxSize {
+		e.files[m.MappingFile], e.size = functions, size
 	}
 }
 
-const (
-	// maxSymbols is more than the largest programs have.
-	maxSymbols = 1 << 20
-	// maxFiles bounds the memory that all of them take together.
-	maxFiles = 4096
-)
-
-// symbols are the functions of a file by address.
-type symbols struct{ all []libpf.Symbol }
-
-// name returns the function at an address of the file, "" if it is not known.
-func (s *symbols) name(address uint64) string {
-	if s == nil {
-		return ""
-	}
-	n, found := slices.BinarySearchFunc(s.all, address, func(s libpf.Symbol, address uint64) int {
-		return cmp.Compare(uint64(s.Address), address)
-	})
-	if !found {
-		n--
-	}
-	for ; n >= 0; n-- {
-		s := &s.all[n]
-		if s.Size > 0 && address-uint64(s.Address) >= uint64(s.Size) {
-			break
-		}
-		if s.Size > 0 {
-			return symbolname.Readable(string(s.Name))
-		}
-	}
-	return ""
-}
+// maxSize bounds the memory that the names of all files take.
+const maxSize = 1 << 30
