@@ -26,7 +26,8 @@ import (
 type Options struct {
 	// Session has the condition (Filter), sampling (SampleEvery, SampleRate),
 	// calls between two probes (Spans) and the names of arguments
-	// (Definitions). Next, NoEvents and ReuseEvents are set by the Probe.
+	// (Definitions). Next, NoEvents, ReuseEvents and ArgumentsOnly are set by
+	// the Probe.
 	Session trace.SessionOptions
 
 	// Watch says which processes are followed. What is attached per process
@@ -47,7 +48,7 @@ type Options struct {
 	// stands for "events" and "count", or "duration" and "nanoseconds".
 	SampleType, SampleUnit string
 
-	// Changed, if set, is told of what was attached, and of what could not be.
+	// Changed, if set, gets what was attached, and what could not be.
 	Changed func(*trace.WatchChanges)
 }
 

@@ -53,8 +53,9 @@ type often struct{ *times.Times }
 
 func (often) TracePollInterval() time.Duration { return 10 * time.Millisecond }
 
-// drained is how long after the probes were detached traces can still come.
-const drained = time.Second
+// drained is how long no trace has to come, once the probes were detached, until
+// it is taken that all have.
+const drained = 500 * time.Millisecond
 
 // StartOptions say what is done with stacks.
 type StartOptions struct {
@@ -117,6 +118,9 @@ func (p *Profiler) Run(ctx context.Context) error {
 		select {
 		case t := <-p.traces:
 			p.handle(t)
+			if rest != nil && t != nil {
+				rest = time.After(drained)
+			}
 		case <-p.tracer.Done():
 			return errors.New("the unwinder has ended: it could not read its stacks")
 		case <-done:
