@@ -70,6 +70,7 @@ type options struct {
 	patterns        []string
 
 	attached atomic.Int64 // files in which probes were found
+	without  atomic.Int64 // stacks whose probe does not have the argument of --value
 }
 
 func main() {
@@ -178,7 +179,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 		return opts, nil, nil
 	}
 	if o.value != "" {
-		opts.Value = func(e *trace.Event) int64 { return argument(e, o.value) }
+		opts.Value = o.argument
 		opts.SampleType, opts.SampleUnit = o.value, "units"
 	}
 	var patterns []elfnote.Pattern
@@ -192,21 +193,35 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 	return opts, patterns, nil
 }
 
-// argument returns an argument of a hit, by its name or its number, and 0 if
-// the probe does not have it.
-func argument(e *trace.Event, name string) int64 {
+// argument returns the argument of a hit that --value names, or gives the number
+// of, and counts the hits that do not have it.
+func (o *options) argument(e *trace.Event) int64 {
 	definition := e.Site.Definition()
 	for i := range e.Args {
-		if name == fmt.Sprintf("arg%d", i) ||
-			definition != nil && i < len(definition.Arguments) && definition.Arguments[i].Name == name {
+		named := definition != nil && i < len(definition.Arguments) &&
+			definition.Arguments[i].Name == o.value
+		if (named || o.value == fmt.Sprintf("arg%d", i)) && e.Args[i].IsPresent() {
 			return e.Args[i].Int()
 		}
 	}
+	o.without.Add(1)
 	return 0
 }
 
 // run writes a profile.
 func run(ctx context.Context, o *options, messages io.Writer) error {
+	for _, pid := range o.pids {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("there is no process %d", pid)
+		}
+	}
+	if o.output != "" { // rather now than when all has been collected
+		file, err := os.OpenFile(o.output, os.O_CREATE|os.O_WRONLY, 0o666)
+		if err != nil {
+			return err
+		}
+		file.Close()
+	}
 	if o.memory {
 		return runMemory(ctx, o, messages)
 	}
@@ -284,6 +299,10 @@ func (o *options) tell(messages io.Writer, probe *profiler.Probe) error {
 		return err
 	}
 	fmt.Fprintf(messages, "usdtprofile: %d stacks", stats.Matched)
+	if without := o.without.Load(); without > 0 {
+		fmt.Fprintf(messages, "; %d of them count 0: their probe has no argument %s "+
+			"that can be read; usdtlist -v shows what it has", without, o.value)
+	}
 	if stats == (profiler.Stats{}) {
 		fmt.Fprint(messages, ": no process passed a probe")
 	}

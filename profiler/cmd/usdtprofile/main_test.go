@@ -53,7 +53,7 @@ serve()
 
 // profiled runs the command line for three seconds and returns the path of what
 // it writes, with this name.
-func profiled(t *testing.T, name string, args ...string) string {
+func profiled(t *testing.T, name string, args ...string) (path, said string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	o, err := parse(append(args, "-o", file, "--for", "3s"))
@@ -63,7 +63,7 @@ func profiled(t *testing.T, name string, args ...string) string {
 	defer stop()
 	qt.Assert(t, qt.IsNil(run(ctx, o, &messages)))
 	t.Log(messages.String())
-	return file
+	return file, messages.String()
 }
 
 func TestProfile(t *testing.T) {
@@ -75,19 +75,24 @@ func TestProfile(t *testing.T) {
 		{"hits.folded", []string{"python:gc__start"}},
 		{"slow.folded", []string{"--slow", "1ns", "python:gc"}},
 	} {
-		written, err := os.ReadFile(profiled(t, test.name, append(test.args, "-p", pid)...))
+		path, _ := profiled(t, test.name, append(test.args, "-p", pid)...)
+		written, err := os.ReadFile(path)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.StringContains(string(written), ";<module>;serve;collect;"))
 		t.Logf("%s", written)
 	}
-	file, err := os.Open(profiled(t, "hits.pb.gz", "-p", pid, "--where", "arg0 == 0",
-		"--every", "10", "python:gc__start"))
+	path, _ := profiled(t, "hits.pb.gz", "-p", pid, "--where", "arg0 == 0", "--every", "10",
+		"python:gc__start")
+	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	p, err := profile.Parse(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(p.SampleType[0].Type, "hits"))
 	qt.Check(t, qt.IsTrue(len(p.Sample) > 0))
+
+	_, said := profiled(t, "none.folded", "-p", pid, "--value", "arg7", "python:gc__start")
+	qt.Check(t, qt.Matches(said, "(?s).*count 0: their probe has no argument arg7 .*"))
 }
 
 // TestNothing states that it is said that no process has the probe.
@@ -99,6 +104,18 @@ func TestNothing(t *testing.T) {
 		"-a nobody:has__this":   "no probe matches nobody:has__this in any process; .*",
 	} {
 		o, err := parse(append(strings.Fields(line), "--for", "1ms", "-o", t.TempDir()+"/x.folded"))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.ErrorMatches(run(t.Context(), o, io.Discard), want))
+	}
+}
+
+// TestRefused states what is said before anything is collected.
+func TestRefused(t *testing.T) {
+	for line, want := range map[string]string{
+		"-p 99999999 -o " + t.TempDir() + "/x a:b": "there is no process 99999999",
+		"-a -o /nonexistent/x a:b":                 "open /nonexistent/x: no such file or directory",
+	} {
+		o, err := parse(strings.Fields(line))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.ErrorMatches(run(t.Context(), o, io.Discard), want))
 	}
