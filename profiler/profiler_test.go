@@ -24,14 +24,13 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/profiler/internal/memlock"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
 func TestMain(m *testing.M) {
-	if err := memlock.Answer(); err != nil {
+	if err := testprog.AllowLockedMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

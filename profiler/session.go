@@ -53,8 +53,8 @@ type often struct{ *times.Times }
 
 func (often) TracePollInterval() time.Duration { return 10 * time.Millisecond }
 
-// drained is how long no trace has to come, once the probes were detached, until
-// it is taken that all have.
+// drained is how long no trace comes if all have come, once the probes were
+// detached.
 const drained = 500 * time.Millisecond
 
 // StartOptions say what is done with stacks.

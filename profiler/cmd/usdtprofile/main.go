@@ -193,8 +193,8 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 	return opts, patterns, nil
 }
 
-// argument returns the argument of a hit that --value names, or gives the number
-// of, and counts the hits that do not have it.
+// argument returns the argument of a hit that --value names, by its name or its
+// number, and counts the hits that do not have it.
 func (o *options) argument(e *trace.Event) int64 {
 	definition := e.Site.Definition()
 	for i := range e.Args {

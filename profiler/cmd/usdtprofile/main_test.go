@@ -18,11 +18,10 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/profiler/internal/memlock"
 )
 
 func TestMain(m *testing.M) {
-	if err := memlock.Answer(); err != nil {
+	if err := testprog.AllowLockedMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

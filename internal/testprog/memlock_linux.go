@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package memlock lets tests run the profiler without CAP_SYS_RESOURCE.
-package memlock
+package testprog
 
 import (
 	"errors"
@@ -11,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Answer makes the one call of the profiler that needs CAP_SYS_RESOURCE succeed
-// without effect, if that is missing: it raises the limit on locked memory,
-// which kernels since 5.11 do not ask for. It lasts until this process ends.
-func Answer() error {
+// AllowLockedMemory makes the call that raises the limit on locked memory
+// succeed without effect, if CAP_SYS_RESOURCE is missing. The profiler insists
+// on it, and kernels since 5.11 do not need it. It lasts until this process ends.
+func AllowLockedMemory() error {
 	limit := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	if err := unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &limit, nil); !errors.Is(err, unix.EPERM) {
 		return err
