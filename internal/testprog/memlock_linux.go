@@ -12,7 +12,8 @@ import (
 
 // AllowLockedMemory makes the call that raises the limit on locked memory
 // succeed without effect, if CAP_SYS_RESOURCE is missing. The profiler insists
-// on it, and kernels since 5.11 do not need it. It lasts until this process ends.
+// on it, and kernels since 5.11 do not need it. It lasts until this process
+// ends.
 func AllowLockedMemory() error {
 	limit := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	if err := unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &limit, nil); !errors.Is(err, unix.EPERM) {
