@@ -321,7 +321,8 @@ func parseIntel(p *parser) error {
 		case word == "ptr" && memory:
 			continue
 		case word == "offset":
-			if start = p.pos; !strings.EqualFold(p.skipWord(), "flat") || !p.accept(':') {
+			start = p.pos
+			if p.skipBlanks(); !strings.EqualFold(p.word(), "flat") || !p.accept(':') {
 				p.pos = start
 			}
 			return p.constantExpression()
@@ -351,12 +352,6 @@ func parseIntel(p *parser) error {
 		p.constant(sum.rest.number)
 	}
 	return nil
-}
-
-// skipWord returns the word after blanks.
-func (p *parser) skipWord() string {
-	p.skipBlanks()
-	return p.word()
 }
 
 // intelTerms adds up terms until the end, or the bracket that closes them, and

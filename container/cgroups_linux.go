@@ -299,13 +299,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// removed keeps the ID of a cgroup for a while.
-func (c *Cgroups) removed(cgroup string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.removedLocked(cgroup)
-}
-
+// removedLocked keeps the ID of a cgroup for a while.
 func (c *Cgroups) removedLocked(cgroup string) {
 	now := time.Now()
 	if id, ok := c.ids[cgroup]; ok {
@@ -399,6 +393,8 @@ func (c *Cgroups) changed(watch int32, mask uint32, name string) {
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 		c.add(cgroup, strings.Count(cgroup, "/"))
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
-		c.removed(cgroup)
+		c.mu.Lock()
+		c.removedLocked(cgroup)
+		c.mu.Unlock()
 	}
 }

@@ -166,7 +166,7 @@ type aggregation struct {
 func (s *Session) bindAggregators() error {
 	for i, a := range s.opts.Aggregators {
 		before := a.bound.Load()
-		if before != nil && !before.session.isClosed() ||
+		if before != nil && before.session.use(func() error { return nil }) == nil ||
 			!a.bound.CompareAndSwap(before, s.aggregations[i]) {
 			return &tracing.OptionError{Field: "Aggregators", Index: i,
 				Err: errors.New("another session has this aggregator")}

@@ -138,7 +138,9 @@ func (s *Session) attachSelection(
 		a.Close()
 		return nil, err
 	}
-	s.keep(a)
+	s.mu.Lock()
+	s.attachments[a] = struct{}{}
+	s.mu.Unlock()
 	return a, nil
 }
 

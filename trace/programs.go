@@ -239,10 +239,11 @@ func (w *work) global(s *Site, name string) argspec.Arg {
 }
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
+	probe := [2]string{s.Provider, s.Name}
 	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie,
-		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own,
-		Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}],
-		NoneAtEnd: len(w.session.opts.Spans) > 0 && w.pairs.isOfCalls([2]string{s.Provider, s.Name})}
+		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own, Pointer: 8, Pairs: w.pairs.ends[probe],
+		// Calls have the same arguments at all starts, and none at their ends.
+		NoneAtEnd: len(w.session.opts.Spans) > 0 && w.pairs.ends[probe] != nil && !w.pairs.others[probe]}
 	if w.sel.File().Header().Class == elf.ELFCLASS32 {
 		site.Pointer = 4
 	}

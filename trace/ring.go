@@ -164,9 +164,6 @@ func (m *ringMemory) part() uint64 { return (m.mask + 1) / reportEvery }
 // that was being written.
 func (m *ringMemory) isEmpty() bool { return m.read == m.produced }
 
-// consumed returns up to where the kernel knows that records were read.
-func (m *ringMemory) consumed() uint64 { return atomic.LoadUint64(m.consumer) }
-
 // report tells the kernel how far was read. It reports whether that is news.
 func (m *ringMemory) report() bool {
 	if m.reported == m.read {
@@ -179,6 +176,6 @@ func (m *ringMemory) report() bool {
 
 // skip goes to where another reader of the ring buffer has read.
 func (m *ringMemory) skip() {
-	m.read = m.consumed()
+	m.read = atomic.LoadUint64(m.consumer) // up to where the kernel knows that records were read
 	m.reported, m.produced, m.limit = m.read, m.read, m.read
 }

@@ -300,12 +300,6 @@ func (s *Session) Close() error {
 	return s.closeErr
 }
 
-func (s *Session) isClosed() bool {
-	s.using.RLock()
-	defer s.using.RUnlock()
-	return s.closed
-}
-
 // use calls a function that reads the maps. They are not closed meanwhile.
 func (s *Session) use(read func() error) error {
 	s.using.RLock()
@@ -316,15 +310,9 @@ func (s *Session) use(read func() error) error {
 	return read()
 }
 
-// keep remembers an attachment until it is closed.
-func (s *Session) keep(a *Attachment) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.attachments[a] = struct{}{}
-}
-
-// forget undoes keep. The numbers of the sites become free: at once if the
-// session sends no events, otherwise when the last events have been read.
+// forget forgets a closed attachment. The numbers of the sites become free: at
+// once if the session sends no events, otherwise when the last events have been
+// read.
 func (s *Session) forget(a *Attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

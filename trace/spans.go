@@ -236,13 +236,6 @@ func (l *latency) findCall(probes *probeNames) []foundPair {
 	return []foundPair{f}
 }
 
-// isOfCalls reports whether a probe starts and ends nothing but calls of
-// several probes. These have the same arguments at all starts, and none at
-// their ends.
-func (f *filePairs) isOfCalls(probe [2]string) bool {
-	return f.ends[probe] != nil && !f.others[probe]
-}
-
 func nameOf(p *elfnote.Probe) [2]string { return [2]string{p.Provider, p.Name} }
 
 // parseSpans parses SessionOptions.Spans.

@@ -47,7 +47,8 @@ func index(key []byte) int { return int(binary.NativeEndian.Uint32(key[len(key)-
 // what has no row.
 func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, error) {
 	key = key[:len(key)-4] // all but the index
-	if !a.translates() {
+	// Several keys of the kernel become one of a row then.
+	if a.normalize == nil && !a.by(expr.Container) && !a.by(expr.Stack) {
 		if t := a.totals.rows[string(key)]; t != nil {
 			return t, nil
 		}
@@ -67,12 +68,6 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 	}
 	known[string(key)] = t
 	return t, nil
-}
-
-// translates reports whether keys of rows are made from keys of the kernel such
-// that several become one.
-func (a *aggregation) translates() bool {
-	return a.normalize != nil || a.by(expr.Container) || a.by(expr.Stack)
 }
 
 // newTotal makes a row. Should there be many more than there may be, those with

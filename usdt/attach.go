@@ -368,10 +368,6 @@ func (m *Manager) attachSection(
 	return m.Attach(prog, Target{Path: path, PID: pid}, opts, elfnote.Exact(provider, name))
 }
 
-// namesPath reports whether the section of a program is meant to say what to
-// attach to.
-func namesPath(at string) bool { return strings.Contains(at, ":") }
-
 // splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a
 // provider or a name only where it is doubled, as in a C++ or Rust name.
 func splitSection(at string) (path, provider, name string, err error) {

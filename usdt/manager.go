@@ -189,7 +189,7 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		if err != nil {
 			return follow.Explain("creating the map of addresses", err)
 		}
-		m.addresses = newAddressTable(created)
+		m.addresses = &addressTable{addresses: created, used: make(map[uint64]*sharedAddress)}
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func (m *Manager) preparePrograms(
 			continue
 		}
 		programs[name] = prog
-		if namesPath(at) {
+		if strings.Contains(at, ":") { // it says what to attach to
 			m.sections[name] = at
 		}
 	}

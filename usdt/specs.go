@@ -174,10 +174,6 @@ type addressTable struct {
 	closed bool
 }
 
-func newAddressTable(addresses *ebpf.Map) *addressTable {
-	return &addressTable{addresses: addresses, used: make(map[uint64]*sharedAddress)}
-}
-
 type sharedAddress struct {
 	spec uint32
 	refs int

@@ -142,7 +142,7 @@ func (t Target) open() (*opened, error) {
 	if o.name == "" {
 		o.name = o.elf.Name()
 		if t.PID != 0 {
-			o.name = strings.TrimPrefix(o.name, t.root())
+			o.name = strings.TrimPrefix(o.name, fmt.Sprintf("/proc/%d/root", t.PID))
 		}
 	}
 	file := o.elf.OSFile()
@@ -258,6 +258,3 @@ func (t Target) findInProcess() (*os.File, string, error) {
 
 // isBase reports whether a name is the last element of a path, exactly.
 func isBase(file, name string) bool { return path.Base(file) == name }
-
-// root leads to the root directory of the target's process.
-func (t Target) root() string { return fmt.Sprintf("/proc/%d/root", t.PID) }

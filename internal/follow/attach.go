@@ -189,11 +189,18 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 		return
 	}
 	if errors.Is(err, elffile.ErrTooLarge) {
-		f.refuse(at.File) // to find that out takes a second, and there may be many processes
+		// To find that out takes a second, and there may be many processes.
+		if len(f.refused) >= maxRefused {
+			clear(f.refused)
+		}
+		f.refused[at.File] = struct{}{}
 	}
-	when := f.when(err)
-	if errors.Is(err, proc.ErrBlocked) {
+	when := f.driver.Retry(err)
+	switch {
+	case errors.Is(err, proc.ErrBlocked):
 		when = Later
+	case isShare(err):
+		when = WithShare
 	}
 	if !at.isInEveryProcess() {
 		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
@@ -211,14 +218,6 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 func (f *Follower[F, A]) explain(part int, pair *procwatch.ProcessFile, err error) error {
 	return f.driver.Explain(part,
 		&WatchError{Path: pair.Path, Process: pair.Process, Err: inWatch(err)})
-}
-
-// refuse has a file not opened again.
-func (f *Follower[F, A]) refuse(file procwatch.FileID) {
-	if len(f.refused) >= maxRefused {
-		clear(f.refused)
-	}
-	f.refused[file] = struct{}{}
 }
 
 // beforePass tries again whatever has failed.

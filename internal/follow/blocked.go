@@ -45,11 +45,6 @@ func (b *blocked) shorten(patience time.Duration) time.Duration {
 	return patience >> min(b.inRound, most)
 }
 
-// has reports whether nothing more is to be tried with a file.
-func (b *blocked) has(at target) bool {
-	return b.files[at.File] > 0 || b.IsFull(at.owner, maxBlocked)
-}
-
 func (b *blocked) add(file procwatch.FileID, owner string, more int) {
 	if b.files == nil {
 		b.files = make(map[procwatch.FileID]int)
@@ -76,7 +71,7 @@ type call[A any] struct {
 // abandoned, and the error wraps proc.ErrBlocked. If it takes longer than its
 // turn, it goes on, and the error is errWaits.
 func (f *Follower[F, A]) call(c *call[A]) error {
-	if f.blocked.has(c.target) {
+	if f.blocked.files[c.File] > 0 || f.blocked.IsFull(c.owner, maxBlocked) {
 		return proc.ErrBlocked
 	}
 	began := time.Now()

@@ -78,7 +78,3 @@ type Changes[A any] struct {
 	// only if the text of the error is another one.
 	Errors []error
 }
-
-func (c *Changes[A]) isEmpty() bool {
-	return len(c.Attached)+len(c.Detached)+len(c.Missed)+len(c.Errors) == 0
-}

@@ -166,19 +166,14 @@ func (f *Follower[F, A]) detachGone(r *round[A]) {
 		if f.sources[file.ID()] != file {
 			continue // it was written to, and is attached as another one
 		}
-		if f.lingers(file.ID()) {
+		// What is attached in every process lingers.
+		if f.opts.Linger >= 0 && f.attached[Place{File: file.ID()}] != nil {
 			f.lingering.leave(file.ID(), f.opts.Linger)
 		} else {
 			f.leave(file.ID(), r)
 		}
 	}
 	r.gone = nil
-}
-
-// lingers reports whether a file stays attached for a while that no process
-// maps any more. What is attached in every process does.
-func (f *Follower[F, A]) lingers(file procwatch.FileID) bool {
-	return f.opts.Linger >= 0 && f.attached[Place{File: file}] != nil
 }
 
 // endLinger detaches a file that has lingered.
@@ -265,7 +260,7 @@ func (f *Follower[F, A]) finish(r *round[A]) {
 }
 
 func (f *Follower[F, A]) tell(r *round[A]) {
-	if !r.isEmpty() {
+	if len(r.Attached)+len(r.Detached)+len(r.Missed)+len(r.Errors) > 0 {
 		f.driver.Changed(&r.Changes)
 	}
 }

@@ -217,14 +217,6 @@ func (f *Follower[F, A]) isOverShare(at target, r *round[A]) bool {
 	return true
 }
 
-// when says when an error may be over.
-func (f *Follower[F, A]) when(err error) When {
-	if isShare(err) {
-		return WithShare
-	}
-	return f.driver.Retry(err)
-}
-
 // takeAway detaches half of what the owner has that has the most of a resource,
 // if that is more than another one would have with so much more. It reports
 // whether that is done, and whether there was such an owner.

@@ -130,10 +130,6 @@ func (m *MappedFile) mapFilesPath(mapping procfs.Mapping) string {
 	return procfs.Path(m.root, m.reader, string(name))
 }
 
-// isPath reports whether the file may have a path at all. A memfd, shared
-// memory and shared anonymous memory look like deleted files and never had one.
-func (m *MappedFile) isPath() bool { return strings.HasPrefix(m.rawPath, "/") }
-
 func (m *MappedFile) wrap(op string, err error) error {
 	return &procfs.Error{PID: m.pid, Path: m.Path, Op: op, Err: err}
 }
@@ -157,11 +153,6 @@ type ProcessFile struct {
 	File *CachedFile
 	// MappedFile says how the process has the file: its Path and its Mappings.
 	*MappedFile
-}
-
-// equals reports whether the process has the file in the same way.
-func (p *ProcessFile) equals(other *ProcessFile) bool {
-	return p.File == other.File && p.MappedFile.equals(other.MappedFile)
 }
 
 // View returns what users of a watch are shown.

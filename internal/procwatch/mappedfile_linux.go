@@ -126,7 +126,9 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 // findByPath calls the function for the path that maps shows, below the
 // process's root.
 func (m *MappedFile) findByPath(try func(path string) (identity, error)) (identity, string, error) {
-	if !m.isPath() {
+	// A memfd, shared memory and shared anonymous memory look like deleted
+	// files and never had a path.
+	if !strings.HasPrefix(m.rawPath, "/") {
 		return identity{}, "", procfs.ErrUnreachable
 	}
 	root := procfs.Path(m.root, m.reader, "root")

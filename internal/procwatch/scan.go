@@ -65,7 +65,8 @@ func (w *Watcher) deliver() []error {
 	}
 	w.mu.Unlock()
 
-	if w.handler != nil && !s.changes.isEmpty() {
+	if c := &s.changes; w.handler != nil && len(c.Appeared)+len(c.Moved)+len(c.Disappeared)+
+		len(c.Errors)+len(c.FilesAppeared)+len(c.FilesDisappeared) > 0 {
 		w.handler(&s.changes)
 	}
 	for _, pair := range s.changes.Disappeared {
@@ -443,7 +444,7 @@ func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedF
 		case old == nil:
 			w.count(pair.File, +1)
 			c.Appeared = append(c.Appeared, pair)
-		case old.equals(pair):
+		case old.File == pair.File && old.MappedFile.equals(pair.MappedFile):
 			pairs[i] = old
 		default:
 			c.Moved = append(c.Moved, pair)

@@ -279,11 +279,6 @@ type Changes struct {
 	Errors []error
 }
 
-func (c *Changes) isEmpty() bool {
-	return len(c.Appeared)+len(c.Moved)+len(c.Disappeared)+len(c.Errors)+
-		len(c.FilesAppeared)+len(c.FilesDisappeared) == 0
-}
-
 // Why there are no kernel events, see [WatcherStats].
 var (
 	errNoKernelEvents = errors.New("no kernel events, polling only")

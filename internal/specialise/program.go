@@ -19,6 +19,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/bpfobject"
+	"golang.org/x/sys/unix"
 )
 
 // The functions that are replaced, and their parameters.
@@ -131,13 +132,12 @@ func (p *Program) functions() ([]function, error) {
 // replace gives a function a new body.
 func (p *Program) replace(f *function, functions []function, specs []Spec) error {
 	r := p.reader(f, specs)
-	var body asm.Instructions
-	var err error
 	if f.name == readOne {
-		body, err = r.argument()
+		r.eachSpec(r.argumentOf, func() { r.failed(unix.ESRCH) })
 	} else {
-		body, err = r.many(constantCount(functions))
+		r.many(constantCount(functions))
 	}
+	body, err := r.Finish()
 	if err != nil {
 		return err
 	}

@@ -123,12 +123,6 @@ func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
 	none()
 }
 
-// argument emits the body of bpf_usdt_arg.
-func (r *reader) argument() (asm.Instructions, error) {
-	r.eachSpec(r.argumentOf, func() { r.failed(unix.ESRCH) })
-	return r.Finish()
-}
-
 func (r *reader) argumentOf(spec *Spec) {
 	args := r.fetcher(spec.Args, context).Args
 	numbers := make([]uint64, len(args)+1)
@@ -204,10 +198,9 @@ func (r *reader) readInPlace(
 
 // many emits the body of __bpf_usdt_read_many, for a number of arguments, or
 // for any number where that is 0.
-func (r *reader) many(arguments int) (asm.Instructions, error) {
+func (r *reader) many(arguments int) {
 	r.eachSpec(func(spec *Spec) { r.manyOf(spec, arguments) },
 		func() { r.manyOf(&Spec{}, arguments) })
-	return r.Finish()
 }
 
 func (r *reader) manyOf(spec *Spec, arguments int) {

@@ -223,7 +223,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.Place(counted)
 		b.Later(func() {
 			b.Place(abandoned)
-			b.countMany(CounterReplaced, c.slot)
+			b.addTo(CounterReplaced, func() { b.Emit(fromStack(asm.R1, c.slot)) })
 			b.Jump(counted)
 		})
 	}

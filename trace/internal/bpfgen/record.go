@@ -170,7 +170,8 @@ func (f *fetcher) layout(
 	// The largest come first, so that each is aligned.
 	for _, size := range []int{8, 4, 2, 1} {
 		for i := range f.sent {
-			if r.Args[i].Failed == None && f.varies(i) && f.Args[i].Size == size {
+			if r.Args[i].Failed == None && f.Readable(i) &&
+				f.Args[i].Kind != argspec.Constant && f.Args[i].Size == size {
 				r.Args[i].Value = r.Size
 				r.Size += size
 			}
@@ -199,9 +200,4 @@ func (f *fetcher) layout(
 		r.Copy = take(r.CopySize)
 	}
 	return r, nil
-}
-
-// varies reports whether an argument can have another value at each hit.
-func (f *fetcher) varies(index int) bool {
-	return f.Readable(index) && f.Args[index].Kind != argspec.Constant
 }

@@ -314,11 +314,6 @@ func (b *builder) siteID(dst asm.Register) {
 // count adds one to a counter.
 func (b *builder) count(c Counter) { b.addTo(c, func() { b.Emit(asm.Mov.Imm(asm.R1, 1)) }) }
 
-// countMany adds a number on the stack to a counter.
-func (b *builder) countMany(c Counter, at int) {
-	b.addTo(c, func() { b.Emit(fromStack(asm.R1, at)) })
-}
-
 // addTo adds to a counter what is then put into R1.
 func (b *builder) addTo(c Counter, number func()) {
 	key := b.Temporary(4)
