@@ -175,14 +175,6 @@ func (s *Session) bindAggregators() error {
 	return nil
 }
 
-// aggregation returns the aggregator's maps and expressions in its session.
-func (a *Aggregator) aggregation() (*aggregation, error) {
-	if bound := a.bound.Load(); bound != nil {
-		return bound, nil
-	}
-	return nil, errors.New("the aggregator has no session: put it into SessionOptions.Aggregators")
-}
-
 const (
 	defaultMaxKeys = 16_384
 	defaultKeyText = 64

@@ -276,7 +276,11 @@ func (a *Attachment) attachSome(
 		return err
 	}
 	a.programs = append(a.programs, p)
-	lnk, err := a.session.attachRaw(w.selection(indices), p.Program, cookies)
+	sel := w.sel
+	if len(indices) != sel.Len() || !slices.IsSorted(indices) {
+		sel = sel.Subset(indices)
+	}
+	lnk, err := a.session.attachRaw(sel, p.Program, cookies)
 	if err != nil {
 		return err
 	}

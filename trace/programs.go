@@ -292,14 +292,6 @@ func (w *work) fixed(n int) (*bpfgen.Program, error) {
 	return &blocks.Programs(nil)[0], nil
 }
 
-// selection returns some of the wanted sites, in this order.
-func (w *work) selection(some []int) *usdt.Selection {
-	if len(some) == w.sel.Len() && slices.IsSorted(some) {
-		return w.sel
-	}
-	return w.sel.Subset(some)
-}
-
 // license is what the kernel requires of programs that read the memory of
 // processes.
 const license = "Dual BSD/GPL"
@@ -520,14 +512,6 @@ func (t *slotTable) reserve(n int) bool {
 	return true
 }
 
-// newGroup returns the number of a new group.
-func (t *slotTable) newGroup() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.group++
-	return t.group
-}
-
 // release removes slots, and gives back the room for as many as were reserved.
 func (t *slotTable) release(keys []uint64, reserved int) {
 	for _, key := range keys {
@@ -572,7 +556,10 @@ func (a *Attachment) attachGroups(w *work) error {
 		numbers := make(map[int]uint64, len(some)) // the group of each site
 		groups := w.groups(some)
 		for _, group := range groups {
-			number := table.newGroup()
+			table.mu.Lock()
+			table.group++
+			number := table.group
+			table.mu.Unlock()
 			for _, n := range group {
 				numbers[n] = number
 				key := bpfgen.Slot(number, w.sites[n].Instruction)

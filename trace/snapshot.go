@@ -4,6 +4,7 @@ package trace
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -97,12 +98,12 @@ func (a *Aggregator) Snapshot() (*Snapshot, error) { return a.read(false) }
 func (a *Aggregator) Take() (*Snapshot, error) { return a.read(true) }
 
 func (a *Aggregator) read(anew bool) (*Snapshot, error) {
-	bound, err := a.aggregation()
-	if err != nil {
-		return nil, fmt.Errorf("snapshot: %w", err)
+	bound := a.bound.Load()
+	if bound == nil {
+		return nil, errors.New("snapshot: the aggregator has no session: put it into SessionOptions.Aggregators")
 	}
 	var snapshot *Snapshot
-	err = bound.session.use(func() error {
+	err := bound.session.use(func() (err error) {
 		snapshot, err = bound.snapshot(anew)
 		return err
 	})

@@ -147,10 +147,6 @@ func (o *optimisedNops) ask() unix.Errno {
 // safe.
 func (o *optimisedNops) nop10() bool { return o.ask() == unix.EPROTO }
 
-// nop5 reports whether a breakpoint on a five-byte nop becomes a call that is
-// not safe, or may do so for all that is known.
-func (o *optimisedNops) nop5() bool { return o.ask() == unix.ENXIO || o.ask() == errUnknown }
-
 // skip returns how many bytes after the beginning of a nop the breakpoint has
 // to be, and an error where it may be nowhere.
 func (o *optimisedNops) skip(nop []byte, mode int) (uint8, error) {
@@ -166,7 +162,8 @@ func (o *optimisedNops) skip(nop []byte, mode int) (uint8, error) {
 		return 0, err
 	case hasRefusedPrefix(nop) && !(bytes.HasPrefix(nop, nop10) && o.nop10()):
 		return 0, errPrefixedNop
-	case inst.Len == 5 && o.nop5():
+	// It becomes a call that is not safe, or may do so for all that is known.
+	case inst.Len == 5 && (o.ask() == unix.ENXIO || o.ask() == errUnknown):
 		return 0, errUnsafeNop
 	}
 	return 0, nil

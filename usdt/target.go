@@ -244,6 +244,7 @@ func (t Target) findInProcess() (*os.File, string, error) {
 	if err != nil && len(files) == 0 {
 		return nil, "", err
 	}
+	isBase := func(file, name string) bool { return path.Base(file) == name }
 	for _, isNamed := range []func(file, name string) bool{isBase, ldso.IsNamed} {
 		for _, mapped := range files {
 			if isNamed(mapped.Path, t.Path) {
@@ -255,6 +256,3 @@ func (t Target) findInProcess() (*os.File, string, error) {
 	return nil, "", fmt.Errorf("%s: %w: process %d maps no file of that name (give its path as the process sees it)",
 		t.Path, os.ErrNotExist, t.PID)
 }
-
-// isBase reports whether a name is the last element of a path, exactly.
-func isBase(file, name string) bool { return path.Base(file) == name }

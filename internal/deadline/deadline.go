@@ -142,7 +142,7 @@ func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
 	defer timer.Stop()
 	ended := ctx.Done()
 	last, unchanged := -1, 0
-	var clock *clock
+	var looked *clock
 	for {
 		select {
 		case <-w.returned:
@@ -156,13 +156,14 @@ func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
 			w.mu.Unlock()
 		case <-timer.C:
 			timer.Reset(patience / checks)
-			if w.thread != nil && clock == nil {
+			if w.thread != nil && looked == nil {
 				// Not before: for who waits for it another thread has to be
 				// woken, which takes longer than most calls.
-				clock = newClock(<-w.thread)
+				t := <-w.thread
+				looked = &clock{t, t.processorTime()}
 			}
 			w.mu.Lock()
-			if w.next != last || clock.hasRun() {
+			if w.next != last || looked.hasRun() {
 				last, unchanged = w.next, 0
 			} else if unchanged++; unchanged >= checks && !w.ended {
 				w.left = true
@@ -185,8 +186,6 @@ type clock struct {
 	thread thread
 	last   time.Duration
 }
-
-func newClock(t thread) *clock { return &clock{t, t.processorTime()} }
 
 // hasRun reports whether the thread has used the processor since it was called
 // last. A nil clock does not run.

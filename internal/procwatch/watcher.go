@@ -312,7 +312,10 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	defer w.setEventsError(errNotRunning)
 
 	if err := w.syncAll(ctx); err != nil && !procfs.IsLack(err) { // a lack passes
-		return unlessClosed(err)
+		if errors.Is(err, os.ErrClosed) {
+			return nil
+		}
+		return err
 	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -333,13 +336,6 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 			return nil
 		}
 	}
-}
-
-func unlessClosed(err error) error {
-	if errors.Is(err, os.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 // openEvents opens the kernel's source of events if that is wanted and it

@@ -196,7 +196,8 @@ func (b *builder) plain() error {
 			return err
 		}
 	}
-	if b.plan.Events != nil && !b.plan.sendsSpans() {
+	if isSpan := func(l *Latency) bool { return l.Spans }; b.plan.Events != nil &&
+		!slices.ContainsFunc(b.plan.Latencies, isSpan) {
 		b.block.Delivers = true
 		b.block.Record = b.event(b.plan.Events)
 	}
@@ -213,11 +214,6 @@ func (b *builder) aggregateIf(a *Aggregation) error {
 	b.block.Delivers = true
 	b.apart(func() { err = b.aggregate(a, r) })
 	return err
-}
-
-// sendsSpans reports whether events are sent for calls rather than for hits.
-func (p *Plan) sendsSpans() bool {
-	return slices.ContainsFunc(p.Latencies, func(l *Latency) bool { return l.Spans })
 }
 
 // end emits all that is to be done at the end of a call.
