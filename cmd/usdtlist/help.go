@@ -2,6 +2,29 @@
 
 package main
 
+// short is what -h says: one screen, with what is asked most.
+const short = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
+       usdtlist [FLAGS] -r DIRECTORY... | -p PID,... | -a  [PATTERN...]
+
+Lists the USDT probes of executables, libraries and processes, for any machine.
+
+Examples
+  Of a program or library?   usdtlist python3
+  What do they mean?         usdtlist -v python3 'python:gc__*'
+  Of a process?              usdtlist -p PID
+  Of all that runs here?     sudo usdtlist -a 'postgresql:query__*'
+  Of an image, or a folder?  usdtlist -r /usr/lib
+  For bpftrace, perf, bcc?   usdtlist --format bpftrace libc.so.6
+
+PATTERN is PROVIDER:NAME with * and ?; the most important flags are
+  -p PID,..., -a      processes, by number or name; all of them
+  -r                  what is in directories
+  -v                  every site, its arguments decoded, and what they mean
+      --json          a document
+      --names FILE    what arguments mean: PROVIDER.d of an application's sources
+      --help          all flags; --man | man -l - shows them as a man page
+`
+
 const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
        usdtlist [FLAGS] -r DIRECTORY... [PATTERN...]
        usdtlist [FLAGS] -p PID [FILE|LIBRARY...] [PATTERN...]
@@ -30,7 +53,7 @@ Directories
   ELF. What may not be read is counted, and does not change the exit status.
 
 Processes
-  -p, --pid PID,...       the files that a process executes: its program and the
+  -p, --pid PID,...       (or the name of processes) the files that a process executes: its program and the
                           libraries that it maps
   -a, --all               those of every process, each file once, with its PIDs
   FILE and LIBRARY then pick among these, by the names that the process sees, also
@@ -64,7 +87,8 @@ Flags
                           Python, HotSpot, Ruby, PHP, libvirt, glibc and others are
                           known, and ~/.config/gousdt/names/*.d are read. none: no
                           names
-  -h, --help              this text
+  -h                      the most important of it, on one screen
+      --help              this text
       --version           the version
       --man               this text as a man page: usdtlist --man | man -l -
       --completion SHELL  what has bash, zsh or fish complete flags, and the probes of

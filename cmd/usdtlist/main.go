@@ -119,7 +119,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Text(&o.debugFile, "debug-file")
 	flags.Switch(&o.debuginfod, "debuginfod")
 	flags.Texts(&o.names, "names")
-	flags.Standard("usdtlist", usage, map[string][]string{"FORMAT": formats[:]})
+	flags.Standard("usdtlist", short, usage, map[string][]string{"FORMAT": formats[:]})
 	operands, err := flags.Parse(args)
 	switch {
 	case err != nil:
@@ -176,9 +176,11 @@ func (o *options) addFilesFrom(file string) error {
 }
 
 func (o *options) addPID(s string) error {
-	pid, err := commandline.ParsePID(s)
-	if err == nil && !slices.Contains(o.pids, pid) {
-		o.pids = append(o.pids, pid)
+	pids, err := commandline.ParsePIDs(s)
+	for _, pid := range pids {
+		if !slices.Contains(o.pids, pid) {
+			o.pids = append(o.pids, pid)
+		}
 	}
 	return err
 }

@@ -158,7 +158,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.starts, "start-stack")
 	flags.Text(&unwind, "unwind")
 	flags.Switch(&o.debuginfod, "debuginfod")
-	flags.Func(setCount(&o.maxEvents), "max-events")
+	flags.Func(setCount(&o.maxEvents), "n", "max-events")
 	flags.Func(setSize(&o.buffer, 1<<30, "1G, with k, M or G"), "buffer")
 	flags.Func(setCount(&o.every), "every")
 	flags.Func(setCount(&o.rate), "rate")
@@ -181,7 +181,8 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Text(&o.flamegraphFile, "flamegraph")
 	flags.Text(&o.chromeTrace, "chrome-trace")
 
-	flags.Text(&o.outputFile, "o", "output")
+	flags.Func(o.setOutput, "o", "output")
+	flags.Func(o.setFormat, "format")
 	flags.Func(o.setColor, "color")
 	flags.Switch(&o.json, "json")
 	flags.Switch(&o.quiet, "q", "quiet")
@@ -189,12 +190,17 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(setTime(&o.duration), "duration")
 	flags.Func(o.setMode, "mode")
 	flags.Switch(&o.cleanup, "cleanup")
-	flags.Standard("usdttrace", usage, completions())
+	flags.Standard("usdttrace", short, usage, completions())
+	flags.Answer(version, "version")
 	flags.Rest = func(words []string) error {
 		if o.command = words; len(words) == 0 {
 			return errors.New("no COMMAND behind --")
 		}
 		return nil
+	}
+	if len(args) > 0 && args[0] == "list" && !commandline.IsFileHere("list") {
+		return nil, errors.New("list is no command: -l lists what would be watched, " +
+			"and usdtlist FILE all that a file has")
 	}
 	operands, err := flags.Parse(args)
 	switch {
@@ -326,12 +332,48 @@ func mistaken(word string) string {
 	return word + " was taken for a file; a probe is written PROVIDER:NAME, as in '*:" + word + "'"
 }
 
-func (o *options) setPID(s string) (err error) {
-	if o.pid != 0 {
-		return errors.New("one process can be given (-a watches all)")
+func (o *options) setPID(s string) error {
+	several := func(condition string) error {
+		return fmt.Errorf("one process can be given: -a --where '%s' watches several", condition)
 	}
-	o.pid, err = commandline.ParsePID(s)
-	return err
+	if o.pid != 0 || strings.Contains(s, ",") {
+		pids := commandline.Split(s)
+		if o.pid != 0 {
+			pids = append([]string{strconv.Itoa(o.pid)}, pids...)
+		}
+		return several("pid == " + strings.Join(pids, " || pid == "))
+	}
+	pids, err := commandline.ParsePIDs(s)
+	switch {
+	case err != nil:
+		return err
+	case len(pids) > 1:
+		return fmt.Errorf("%d processes have that name: %w", len(pids),
+			several("comm == "+strconv.Quote(s)))
+	}
+	o.pid = pids[0]
+	return nil
+}
+
+// setOutput takes the name of a file, unless a format seems to be meant.
+func (o *options) setOutput(s string) error {
+	if s == "json" {
+		return errors.New("-o names a file: --json prints JSON, and ./json is a file of that name")
+	}
+	o.outputFile = s
+	return nil
+}
+
+// setFormat takes what other commands write --format for.
+func (o *options) setFormat(s string) error {
+	switch s {
+	case "json":
+		o.json = true
+	case "text":
+	default:
+		return errors.New("want text or json")
+	}
+	return nil
 }
 
 // setCount returns a function that reads a number above 0.
@@ -491,14 +533,22 @@ func setSize(to *int, limit int, most string) func(string) error {
 func (o *options) setLinear(s string) error {
 	parts := strings.Split(s, ":")
 	if len(parts) != 3 {
-		return errors.New("want LOW:HIGH:STEP")
+		return errors.New("want LOW:HIGH:STEP, as numbers or times such as 0:10ms:1ms")
 	}
-	low, err := strconv.ParseInt(parts[0], 0, 64)
-	high, err2 := strconv.ParseInt(parts[1], 0, 64)
-	step, err3 := strconv.ParseUint(parts[2], 0, 64)
+	number := func(s string) (int64, error) {
+		n, err := strconv.ParseInt(s, 0, 64)
+		if d, e := time.ParseDuration(s); err != nil && e == nil {
+			return d.Nanoseconds(), nil
+		}
+		return n, err
+	}
+	low, err := number(parts[0])
+	high, err2 := number(parts[1])
+	width, err3 := number(parts[2])
+	step := uint64(width)
 	switch {
-	case errors.Join(err, err2, err3) != nil || step == 0:
-		return errors.New("want LOW:HIGH:STEP")
+	case errors.Join(err, err2, err3) != nil || width <= 0:
+		return errors.New("want LOW:HIGH:STEP, as numbers or times such as 0:10ms:1ms")
 	case low >= high:
 		return errors.New("LOW must be less than HIGH")
 	case (uint64(high)-uint64(low))%step != 0:

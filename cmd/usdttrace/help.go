@@ -2,6 +2,36 @@
 
 package main
 
+// short is what -h says: one screen, with what is asked most.
+const short = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a] [FILE|LIBRARY...] PATTERN...
+       usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
+
+Watches USDT probes fire: prints a line for each hit, or what all come to.
+
+Examples
+  What fires here?         usdttrace --live -a
+  Which probes are there?  usdttrace -l -p PID
+  With which texts?        usdttrace -p PID 'postgresql:query__start'
+  How often, by what?      usdttrace -a --count --by comm,probe 'hotspot:*'
+  How long does it take?   usdttrace -a --latency postgresql:statement --by query
+  What is slow, or hangs?  usdttrace -a --slow 5ms postgresql:statement
+  Called from where?       usdttrace -a --count --by stack 'libstdcxx:throw'
+  All of a command?        usdttrace 'python:function__entry' -- python3 script.py
+
+PATTERN is PROVIDER:NAME with * and ?; the most important flags are
+  -p PID, -a, FILE        a process, or its name; all processes; a program
+  -l, --pairs             only list probes, or the pairs of them that are calls
+      --where EXPR        only the hits for which it holds: arg2 > 4096 && pid == 9
+      --count, --sum TERM, --hist TERM, --latency PAIR    aggregates
+      --slow TIME PAIR... a line for each call that takes at least so long
+      --by KEY,...        comm, pid, probe, container, stack, arg0, query...
+      --sort COLUMN, --top N, --interval TIME, --live     of tables
+      --stack, --str N    the stack of each hit, the text of an argument
+      --duration TIME, -n N      when to end; Ctrl-C does, too
+      --json, -o FILE, --pprof FILE, --flamegraph FILE    what to write, and where
+      --help              all flags; --man | man -l - shows them as a man page
+`
+
 const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a] [FILE|LIBRARY...] PATTERN...
        usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 
@@ -14,7 +44,7 @@ What is watched
                         program in PATH, or a library in /etc/ld.so.cache
   -e, --probe PATTERN,...  patterns, whatever they look like; NAME alone means *:NAME
   -p, --pid PID         all files that the process maps, now or later; processes that
-                        it forks are others
+                        it forks are others. Also a name that one process has
   -f, --follow          with -p, also its descendants: those that are there, and
                         those to come, from their fork on
   -a, --all             all files that any process maps, now or later
@@ -41,31 +71,6 @@ What is watched
 PIDs are those of usdttrace's own PID namespace. If that is not the initial one,
 processes of other namespaces have PID 0.
 
-Terms, in EXPR, TERM and KEY
-  arg0 arg1...          arguments, by number or name
-  str(arg0) str(arg0,N)  the text that an argument points to, or its first N bytes
-  global.NAME            a variable of the program, by its symbol; also in str( )
-  pid tid uid gid cpu comm cgroup provider probe      of the hit
-  container             in EXPR, == or != with the beginning of the ID of a container
-                        that runs already; as a key, its ID or the name of a unit
-  site stack            as keys only: the address in the file, the user stack
-  4096 0xff 2.5 "text"  numbers and texts, in EXPR
-  An integer can be masked: arg1 & 7. EXPR compares by == != < <= > >= and combines
-  by && || ! and parentheses. What cannot be read is neither equal nor unequal.
-
-Calls
-      --slow TIME PAIR...   a line for each call that takes at least so long (0 for all).
-                        PAIR stands in the place of a PATTERN: what the names of both
-                        probes begin with, as in postgresql:query (query__start and
-                        query__done), or START..DONE. A call that fails may end elsewhere:
-                        PAIR|PROBE, as in 'postgresql:query|transaction__abort', shows it
-                        as failed. postgresql:statement is every statement, in all
-                        protocols (files of --names can define such calls). In EXPR,
-                        start.arg0 is of the start, arg0 of the end, and duration is
-                        the time: duration < 1s. Calls that go on for longer are
-                        listed at the end, at each --interval and on SIGQUIT
-                        (Ctrl-\): what hangs
-
 Events
       --str N[:MAX],...  argument N points to text: show up to MAX (128) bytes of it
       --bytes N:LENGTH,...    argument N points to LENGTH bytes: show them
@@ -86,7 +91,7 @@ Events
                         fp  by frame pointers, in the kernel, which costs less
       --debuginfod      for stacks, fetch debug files that are not installed, by build ID,
                         from the servers in DEBUGINFOD_URLS. They learn what runs here
-      --max-events N    stop after N events
+  -n, --max-events N    stop after N events
       --every N         take about one hit in N, chosen at random in the kernel; with
                         --pprof, --flamegraph, --folded and --by stack, it counts for
                         those that were left out before it
@@ -106,7 +111,8 @@ Aggregates, computed in the kernel
                         PAIR|PROBE; --by probe tells them apart
       --match TERM[=TERM]     for --latency and --slow, what START and DONE have in common: tid
                         (the default), or arguments
-      --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
+      --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn:
+                        numbers, or times such as 0:10ms:1ms
       --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), query,
                         cpu, cgroup, container, stack. For --latency, keys of the DONE
                         probe, and start.arg1, str(start.arg0)... of the START. Beside
@@ -131,12 +137,37 @@ Aggregates, computed in the kernel
                         with --latency, each call with its time
       --folded FILE     write them for tools that draw flame graphs
 
+Calls
+      --slow TIME PAIR...   a line for each call that takes at least so long (0 for all).
+                        PAIR stands in the place of a PATTERN: what the names of both
+                        probes begin with, as in postgresql:query (query__start and
+                        query__done), or START..DONE. A call that fails may end elsewhere:
+                        PAIR|PROBE, as in 'postgresql:query|transaction__abort', shows it
+                        as failed. postgresql:statement is every statement, in all
+                        protocols (files of --names can define such calls). In EXPR,
+                        start.arg0 is of the start, arg0 of the end, and duration is
+                        the time: duration < 1s. Calls that go on for longer are
+                        listed at the end, at each --interval and on SIGQUIT
+                        (Ctrl-\): what hangs
+
+Terms, in EXPR, TERM and KEY
+  arg0 arg1...          arguments, by number or name
+  str(arg0) str(arg0,N)  the text that an argument points to, or its first N bytes
+  global.NAME            a variable of the program, by its symbol; also in str( )
+  pid tid uid gid cpu comm cgroup provider probe      of the hit
+  container             in EXPR, == or != with the beginning of the ID of a container
+                        that runs already; as a key, its ID or the name of a unit
+  site stack            as keys only: the address in the file, the user stack
+  4096 0xff 2.5 "text"  numbers and texts, in EXPR
+  An integer can be masked: arg1 & 7. EXPR compares by == != < <= > >= and combines
+  by && || ! and parentheses. What cannot be read is neither equal nor unequal.
+
 Output
   -o, --output FILE     print into FILE: a command may use standard output
       --color WHEN      auto (on a terminal, unless NO_COLOR is set), always or never.
                         On a terminal, tables and the texts of events are cut to its
                         width; in files and pipes they are whole
-      --json            print an object on each line, which
+      --json, --format json  print an object on each line, which
                         github.com/gousdt/gousdt/blob/main/docs/json.md explains
   -q, --quiet           on standard error, print only warnings and errors
       --stats           say what the tracing itself costs for each hit, and how much
@@ -145,8 +176,9 @@ Output
       --mode MODE       how to attach, for tests: multi, single or single-ip
       --cleanup         remove what tracers that were killed have left in tracefs, as
                         the next run does by itself; the status is 1 if that is nothing
-  -h, --help            this text
-      --version         the version
+  -h                    the most important of it, on one screen
+      --help            this text
+      --version         the version, and what the kernel allows
       --man             this text as a man page: usdttrace --man | man -l -
       --completion SHELL  what has bash, zsh or fish complete flags, and the probes of
                         the FILE or PID on the line: source <(usdttrace --completion bash)

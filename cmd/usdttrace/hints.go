@@ -21,6 +21,7 @@ import (
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -112,6 +113,25 @@ func advice(cause error) string {
 		strings.Join(missing, " and "), verb)
 }
 
+// version says which build this is, and what this kernel and user allow.
+func version() string {
+	text := commandline.Version("usdttrace")
+	mode, err := usdt.ModeAuto.Resolve()
+	if err != nil {
+		return text + fmt.Sprintf("this kernel cannot attach: %v\n", err)
+	}
+	text += map[usdt.Mode]string{
+		usdt.ModeMulti:       "this kernel attaches all sites of a file by one uprobe_multi link",
+		usdt.ModeSingle:      "this kernel attaches by perf events with BPF cookies (uprobe_multi: Linux 6.6)",
+		usdt.ModeSingleIPMap: "this kernel attaches by perf events (BPF cookies: Linux 5.15)",
+	}[mode]
+	status, _ := os.ReadFile("/proc/self/status")
+	if missing := missingCapabilities(effectiveCapabilities(status)); len(missing) > 0 {
+		return text + "; missing for it: " + strings.Join(missing, " and ") + "\n"
+	}
+	return text + "\n"
+}
+
 // missingCapabilities names those that tracing needs: CAP_SYS_ADMIN contains
 // them.
 func missingCapabilities(have uint64) (missing []string) {
@@ -157,10 +177,27 @@ func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 	switch {
 	case isAskedFor:
 		t.warnFailed(err)
+	case errors.Is(err, proc.ErrAccess):
+		// One is nearly always there, as of a sandbox: see warnDenied.
+		t.denied.Add(1)
 	case !errors.Is(err, procfs.ErrChanged):
 		t.messages.WarnOf("left out: "+commandline.Cause(err), "left out: %v", err)
 	}
 }
+
+// warnDenied says how many processes could not be read, if it matters: nothing
+// was found in the others, or they are many.
+func (t *tracer) warnDenied(isNothing bool) {
+	if n := int(t.denied.Load()); n > 0 && (isNothing || n > fewDenied) {
+		t.messages.Warn("left out: %s, which only their users and root may read "+
+			"(or CAP_SYS_PTRACE; hidepid on the proc file system denies it too)",
+			strings.Replace(plural(n, "process"), "processs", "processes", 1))
+		t.denied.Store(0)
+	}
+}
+
+// fewDenied is how many processes are denied to root on many a machine.
+const fewDenied = 3
 
 var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
 

@@ -127,6 +127,7 @@ type tracer struct {
 	profiles   []*profileFile    // what stacks are written to
 	file       *outputFile       // nil without --output
 	costs      costs
+	denied     atomic.Int64 // processes that could not be read, see warnDenied
 	asked      []*aggregation
 
 	ctx    context.Context // ends when the tracing is to end
@@ -326,6 +327,7 @@ func (t *tracer) begin() error {
 // noteBegun says that from now on nothing is missed.
 func (t *tracer) noteBegun() {
 	sites, files := t.targets.watched()
+	t.warnDenied(sites == 0)
 	if !t.options.quiet {
 		if relatives := t.relatives(); relatives != "" {
 			t.messages.Note("process %d is watched alone: %s", t.options.pid, relatives)
@@ -333,8 +335,15 @@ func (t *tracer) noteBegun() {
 	}
 	switch {
 	case sites == 0:
-		t.messages.Note("no process has a matching probe yet; " +
-			"those that come are watched (Ctrl-C ends)")
+		t.addNearestOfAll()
+		near := ""
+		t.targets.mu.Lock()
+		if names := t.targets.nearest; len(names) > 0 {
+			near = " (nearest: " + strings.Join(names, ", ") + ")"
+		}
+		t.targets.mu.Unlock()
+		t.messages.Note("no process has a matching probe yet%s; "+
+			"those that come are watched (Ctrl-C ends)", near)
 	case files == 1:
 		t.messages.Note("watching %s (Ctrl-C ends)", plural(sites, "site"))
 	default:

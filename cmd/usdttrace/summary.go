@@ -120,9 +120,13 @@ func (t *tracer) report() error {
 	if t.out.Flush() != nil {
 		return nil // trace returns the error
 	}
-	if !t.options.quiet {
+	switch {
+	case t.options.quiet && s.costs != nil: // which was asked for
+		t.messages.Print(s.costs.text())
+	case !t.options.quiet:
 		t.messages.Print(s.text())
 		if s.events == 0 {
+			t.warnDenied(true)
 			for _, why := range t.whyNothing(&s.losses) {
 				t.messages.Print(why + "\n")
 			}
@@ -138,7 +142,7 @@ func (s *summary) text() string {
 	if s.files != 1 {
 		text += " in " + plural(s.files, "file")
 	}
-	text += fmt.Sprintf("; %s; %s\n", s.mode, formatDuration(float64(s.took)))
+	text += fmt.Sprintf("; %s\n", formatDuration(float64(s.took)))
 	for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
 		text += fmt.Sprintf("of the lost events %s\n", loss)
 	}
@@ -178,7 +182,7 @@ func (s *summary) text() string {
 			plural(int(s.frames.CutStacks), "stack"))
 	}
 	if s.costs != nil {
-		text += s.costs.text()
+		text += fmt.Sprintf("attached by %s\n", s.mode) + s.costs.text()
 	}
 	return text
 }

@@ -152,6 +152,25 @@ func (t *tracer) addNearest(pid int) {
 	}, nil)
 }
 
+// addNearestOfAll does so in the files of all processes.
+func (t *tracer) addNearestOfAll() {
+	deadline.One(t.ctx, allPatience, func() {
+		watcher := procwatch.NewWatcher(nil, elfnote.MustParsePattern("*"))
+		defer watcher.Close()
+		_ = watcher.SyncAll() // what cannot be read has no names to offer
+		seen := make(map[procwatch.FileID]bool)
+		for _, pair := range watcher.ProcessFiles() {
+			if id := pair.File.ID(); !seen[id] {
+				seen[id] = true
+				t.targets.addNearest(pair.File.ELF(), t.options.patterns)
+			}
+		}
+	}, nil)
+}
+
+// allPatience is how long the files of all processes may have one wait.
+const allPatience = 3 * time.Second
+
 func (t *tracer) warnUnmatched() {
 	for _, p := range t.targets.unmatched() {
 		t.messages.Warn("no probe matches %s", p)

@@ -28,7 +28,9 @@ func probesOf(words []string) []Word {
 	for i, word := range words {
 		switch {
 		case i > 0 && (words[i-1] == "-p" || words[i-1] == "--pid"):
-			pid, _ = ParsePID(word) // a wrong one has no probes
+			if pids, _ := ParsePIDs(word); len(pids) > 0 { // a wrong one has no probes
+				pid = pids[0]
+			}
 		case word == "-a" || word == "--all":
 			all = true
 		case word != "" && word[0] != '-' && !IsPattern(word, pid != 0):

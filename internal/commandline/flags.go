@@ -12,10 +12,15 @@ package commandline
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/suggest"
 )
 
 // Flags are the flags of a command. The zero value has none. A flag has one or
@@ -27,6 +32,7 @@ type Flags struct {
 
 	named    map[string]flag
 	answer   *Answer
+	short    string // what -h says
 	complete func(line []string) string
 }
 
@@ -50,17 +56,16 @@ func (f *Flags) add(names []string, added flag) {
 	}
 }
 
-// Standard adds the flags that every command has: -h, --version, --man and
-// --completion, and what the functions of shells ask for. values are what can
-// stand for placeholders of the help, see [NewCompleter].
-func (f *Flags) Standard(command, usage string, values map[string][]string) {
-	answer := func(text func() string) flag {
-		return flag{set: func(string) error { a := Answer(text()); f.answer = &a; return nil }}
-	}
-	f.add([]string{"h", "help"}, answer(func() string { return usage }))
-	f.add([]string{"version"}, answer(func() string { return Version(command) }))
-	f.add([]string{"man"},
-		answer(func() string { return ParseHelp(usage).Man(command, Version(command)) }))
+// Standard adds the flags that every command has: -h, which answers short,
+// --help, --version, --man and --completion, and what the functions of shells
+// ask for. values are what can stand for placeholders of the help, see
+// [NewCompleter].
+func (f *Flags) Standard(command, short, usage string, values map[string][]string) {
+	f.short = short
+	f.Answer(func() string { return short }, "h")
+	f.Answer(func() string { return usage }, "help")
+	f.Answer(func() string { return Version(command) }, "version")
+	f.Answer(func() string { return ParseHelp(usage).Man(command, Version(command)) }, "man")
 	f.Func(func(shell string) error {
 		script, err := CompletionScript(shell, command)
 		f.answer = (*Answer)(&script)
@@ -69,6 +74,12 @@ func (f *Flags) Standard(command, usage string, values map[string][]string) {
 	f.complete = func(line []string) string {
 		return NewCompleter(usage, values).Complete(line).String()
 	}
+}
+
+// Answer adds a flag that asks for a text.
+func (f *Flags) Answer(text func() string, names ...string) {
+	f.add(names,
+		flag{set: func(string) error { a := Answer(text()); f.answer = &a; return nil }})
 }
 
 // Text adds a flag whose value is kept as it is. If it is repeated, the last
@@ -142,6 +153,9 @@ func (f *Flags) Parse(args []string) (operands []string, err error) {
 	if f.complete != nil && len(args) > 0 && args[0] == completionRequest {
 		return nil, Answer(f.complete(args[1:]))
 	}
+	if len(args) > 0 && len(args) <= 2 && args[0] == "help" && !IsFileHere("help") {
+		return nil, Answer(f.short)
+	}
 	for len(args) > 0 && err == nil {
 		word := args[0]
 		args = args[1:]
@@ -174,6 +188,11 @@ func (f *Flags) setLong(word string, next []string) ([]string, error) {
 	set, ok := f.named[name[2:]]
 	switch {
 	case !ok || len(name) == len("--p"):
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(f.named)),
+			func(name string) bool { return len(name) == 1 })
+		if near := suggest.Word(name[2:], names); near != "" {
+			return nil, fmt.Errorf("no such flag: %s (nearest: --%s)", name, near)
+		}
 		return nil, fmt.Errorf("no such flag: %s", name)
 	case hasValue && !set.takesValue:
 		return nil, fmt.Errorf("%s takes no value", name)
@@ -249,11 +268,30 @@ func Split(list string) []string {
 	return append(items, strings.TrimSpace(list[from:]))
 }
 
-// ParsePID reads the number of a process.
-func ParsePID(s string) (int, error) {
+// ParsePIDs reads the number of a process, or the name that ps and top show of
+// some.
+func ParsePIDs(s string) ([]int, error) {
 	pid, err := strconv.ParseInt(s, 10, 32)
-	if err != nil || pid <= 0 {
-		return 0, errors.New("want the number of a process")
+	switch {
+	case err == nil && pid > 0:
+		return []int{int(pid)}, nil
+	case err == nil || s == "" || s[0] == '-':
+		return nil, errors.New("want the number of a process, or its name")
 	}
-	return int(pid), nil
+	var pids []int
+	const longest = 15 // what the kernel keeps of a name
+	comms, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, path := range comms {
+		name, err := os.ReadFile(path)
+		if err != nil || strings.TrimSuffix(string(name), "\n") != s[:min(len(s), longest)] {
+			continue
+		}
+		if pid, err := strconv.Atoi(strings.Split(path, "/")[2]); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	if slices.Sort(pids); len(pids) == 0 {
+		return nil, errors.New("no process has that name; want its number, or the name in ps -o comm")
+	}
+	return pids, nil
 }

@@ -122,13 +122,14 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-func TestParsePID(t *testing.T) {
-	pid, err := ParsePID("4194304")
+func TestParsePIDs(t *testing.T) {
+	pids, err := ParsePIDs("4194304")
 	qt.Check(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(pid, 4194304))
-	for _, s := range []string{"", "0", "-1", "x", "4294967296", "1 "} {
-		_, err := ParsePID(s)
-		qt.Check(t, qt.ErrorMatches(err, "want the number of a process"), qt.Commentf("%q", s))
+	qt.Check(t, qt.DeepEquals(pids, []int{4194304}))
+	for _, s := range []string{"", "0", "-1", "no such name", "4294967296", "1 "} {
+		_, err := ParsePIDs(s)
+		qt.Check(t, qt.ErrorMatches(err, "want the number of a process, or its name|"+
+			"no process has that name; .*"), qt.Commentf("%q", s))
 	}
 }
 

@@ -72,6 +72,21 @@ func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) [
 	return candidates.best()
 }
 
+// Word returns the word that is spelled most like another, "" if none is near.
+func Word(wanted string, words []string) string {
+	var candidates candidates[string]
+	p := parse(wanted)
+	for _, word := range words {
+		if d, near := p.name.distance(plain(word)); near {
+			candidates = append(candidates, candidate[string]{word, d})
+		}
+	}
+	if best := candidates.best(); len(best) > 0 {
+		return best[0]
+	}
+	return ""
+}
+
 // Pairs returns up to three of some pairs whose names are spelled most like a
 // pattern, best first.
 func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
@@ -88,6 +103,13 @@ func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 		names := []elfnote.Probe{{Provider: provider, Name: base}}
 		if both {
 			names = []elfnote.Probe{pair.Start, pair.Done}
+		}
+		is := func(end *elfnote.Probe) bool {
+			return text == end.Name || text == end.Provider+":"+end.Name
+		}
+		if is(&pair.Start) || is(&pair.Done) { // one of the probes is named, not the pair
+			candidates = append(candidates, candidate[elfnote.Pair]{pair, 0})
+			continue
 		}
 		sum, near := 0, true
 		for i := range wanted {

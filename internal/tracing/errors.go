@@ -42,7 +42,8 @@ type FilteredError struct {
 }
 
 func (e *FilteredError) Error() string {
-	text := fmt.Sprintf("%s: no span or aggregation is about any of the %d sites", e.File, e.Sites)
+	text := fmt.Sprintf("%s: none of the %d matching sites has what is asked for", e.File,
+		e.Sites)
 	if e.Filter != "" {
 		text = fmt.Sprintf("%s: the condition %q can hold at none of the %d sites", e.File,
 			e.Filter, e.Sites)

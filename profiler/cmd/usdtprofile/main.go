@@ -105,8 +105,8 @@ func parse(args []string) (*options, error) {
 	}
 	flags.Switch(&o.all, "a", "all")
 	flags.List(func(s string) error {
-		pid, err := commandline.ParsePID(s)
-		o.pids = append(o.pids, pid)
+		pids, err := commandline.ParsePIDs(s)
+		o.pids = append(o.pids, pids...)
 		return err
 	}, "p", "pid")
 	flags.Text(&o.output, "o", "output")

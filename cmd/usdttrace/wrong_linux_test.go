@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// What people type wrong, and what they are told. The messages of the file are
+// written by -update: read them as somebody would who has typed that.
+func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
+	testprog.RequireBPF(t)
+	const file = "testdata/wrong.txt"
+	golden, err := os.ReadFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	dir := t.TempDir()
+	program, err := os.ReadFile(testprog.Path(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "target"), program, 0o755)))
+	self, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	var got strings.Builder
+	for line := range strings.Lines(string(golden)) {
+		words, isCommand := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+		if !isCommand {
+			if strings.HasPrefix(line, "#") {
+				got.WriteString(line)
+			}
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(runDeadline))
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "sh", "-c", `usdttrace() { exec "$0" "$@"; }; `+words, self)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), runVariable+"=1", "HOME="+dir)
+		output, err := cmd.CombinedOutput()
+		qt.Check(t, qt.IsNotNil(err), qt.Commentf("%s", words))
+		got.WriteString("$ " + words + "\n" + string(output))
+	}
+	if *update {
+		qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(got.String()), 0o644)))
+		return
+	}
+	qt.Check(t, qt.Equals(got.String(), string(golden)))
+}
