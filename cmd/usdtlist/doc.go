@@ -22,7 +22,7 @@
 //
 //	$ usdtlist -r /usr
 //
-// usdtlist -h shows the flags.
+// usdtlist --help shows the flags.
 //
 // # Exit status
 //

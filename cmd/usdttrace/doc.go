@@ -8,7 +8,7 @@
 // It prints a line for each hit, or with --count, --sum, --hist and --latency
 // aggregates computed in the kernel. It needs the privileges to load eBPF
 // programs, but no C compiler and no kernel headers. Only -f needs BTF.
-// `usdttrace -h` explains the flags.
+// `usdttrace --help` explains the flags.
 //
 // # What is attached when
 //
@@ -127,7 +127,7 @@ package main
 
 // From the flags to what is printed, for those who read the code:
 //
-//	flags.go        the command line (help.go: what -h says)
+//	flags.go        the command line (help.go: what -h and --help say)
 //	main.go         one run: the trace.Session that the flags ask for, from its
 //	                beginning to its end; events and rows as they come
 //	target.go       what is attached to: files that are named
