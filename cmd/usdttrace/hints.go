@@ -189,9 +189,13 @@ func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 // was found in the others, or they are many.
 func (t *tracer) warnDenied(isNothing bool) {
 	if n := int(t.denied.Load()); n > 0 && (isNothing || n > fewDenied) {
-		t.messages.Warn("left out: %s, which only their users and root may read "+
-			"(or CAP_SYS_PTRACE; hidepid on the proc file system denies it too)",
-			strings.Replace(plural(n, "process"), "processs", "processes", 1))
+		why := "which only their users and root may read (or CAP_SYS_PTRACE; hidepid on the proc file " +
+			"system denies it too)"
+		if os.Geteuid() == 0 {
+			why = "which are denied to this root (it lacks CAP_SYS_PTRACE, or is in a sandbox)"
+		}
+		t.messages.Warn("left out: %s, %s",
+			strings.Replace(plural(n, "process"), "processs", "processes", 1), why)
 		t.denied.Store(0)
 	}
 }
