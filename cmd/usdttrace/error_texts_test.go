@@ -34,7 +34,7 @@ func TestWhatIsReadAgainIsNotToldOfAmongAllProcesses(t *testing.T) {
 	tr.warnDenied(false)
 	qt.Check(t, qt.Equals(out.String(), ""))
 	tr.warnDenied(true) // nothing was found
-	qt.Check(t, qt.StringContains(out.String(), "usdttrace: left out: 1 process, which only "))
+	qt.Check(t, qt.StringContains(out.String(), "usdttrace: left out: 1 process, "))
 	out.Reset()
 	tr.warnLeftOut(changed, true)
 	qt.Check(t, qt.StringContains(out.String(), "changed while it was read"))

@@ -192,7 +192,7 @@ func (t *tracer) warnDenied(isNothing bool) {
 		why := "which only their users and root may read (or CAP_SYS_PTRACE; hidepid on the proc file " +
 			"system denies it too)"
 		if os.Geteuid() == 0 {
-			why = "which are denied to this root (it lacks CAP_SYS_PTRACE, or is in a sandbox)"
+			why = "denied to this root (it lacks CAP_SYS_PTRACE, or is in a sandbox)"
 		}
 		t.messages.Warn("left out: %s, %s",
 			strings.Replace(plural(n, "process"), "processs", "processes", 1), why)
