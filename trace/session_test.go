@@ -322,7 +322,7 @@ func TestOpenErrors(t *testing.T) {
 			"option Delay: -1ns is negative"},
 		{usdt.Target{Path: path}, "none",
 			*aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"arg0"}})),
-			".*no span or aggregation is about any of the 1 sites: gousdt_test:none has no arg0"},
+			".*none of the 1 matching sites has what is asked for: gousdt_test:none has no arg0"},
 	} {
 		_, err := trace.Open(test.target, &test.opts, elfnote.MustParsePattern(test.pattern))
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%s %+v", test.pattern, test.opts))
