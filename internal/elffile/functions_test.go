@@ -4,6 +4,7 @@ package elffile
 
 import (
 	"debug/elf"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -95,6 +96,29 @@ func TestFunctions(t *testing.T) {
 	})
 }
 
+// Debug files may have their tables compressed.
+func TestFunctionsOfCompressedTables(t *testing.T) {
+	more := ""
+	for n := range 20_000 { // of more than a block
+		more += fmt.Sprint(n*n, "\x00")
+	}
+	everyClass(t, func(t *testing.T, im *image) {
+		for _, kind := range []elf.CompressionType{elf.COMPRESS_ZLIB, elf.COMPRESS_ZSTD} {
+			im.Sections = im.Sections[:1]
+			im.AddSymbols(elf.SHT_SYMTAB, more,
+				elfimage.NewSymbol("main", 0x100, elf.STT_FUNC, 1))
+			for i := range im.Sections[1:] {
+				im.Compress(&im.Sections[1+i], kind)
+			}
+			f := im.open(t)
+			fs, err := f.Functions()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(functionAt(fs, 0x100), "main"))
+			qt.Check(t, qt.IsTrue(f.FunctionBytes() >= fs.Size()))
+		}
+	})
+}
+
 func TestFunctionsRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -106,10 +130,18 @@ func TestFunctionsRefuses(t *testing.T) {
 			ErrMalformed, "functions in SHT_SYMTAB: .*"},
 		{"compressed symbols",
 			func(symbols, strings *elfimage.Section) { symbols.Flags = elf.SHF_COMPRESSED },
-			ErrCompressed, ".*"},
+			ErrMalformed, ".*"},
 		{"compressed names",
 			func(symbols, strings *elfimage.Section) { strings.Flags = elf.SHF_COMPRESSED },
-			ErrCompressed, ".*"},
+			ErrMalformed, ".*"},
+		{"symbols that grow out of size", func(symbols, strings *elfimage.Section) {
+			symbols.Data = make([]byte, 24<<10)
+			newImage64().Compress(symbols, elf.COMPRESS_ZLIB)
+		}, ErrTooLarge, ".*"},
+		{"names that end too early", func(symbols, strings *elfimage.Section) {
+			newImage64().Compress(strings, elf.COMPRESS_ZLIB)
+			strings.Data = strings.Data[:len(strings.Data)-8]
+		}, ErrMalformed, ".*"},
 		{"symbols past the end",
 			func(symbols,
 				strings *elfimage.Section) {

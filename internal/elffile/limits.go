@@ -111,6 +111,11 @@ const (
 	maxMiniRatio  = 32
 	maxDictionary = 64 << 20
 
+	// maxUnpacked bounds a section that is held in memory as a whole, and
+	// maxUnpackedRatio how many times as large it is as it was compressed.
+	maxUnpacked      = 256 << 20
+	maxUnpackedRatio = 32
+
 	// ChunkSize is how much of a large range is read at once, and the largest
 	// size that is allocated before the file has shown that it has the bytes.
 	ChunkSize = 64 << 10

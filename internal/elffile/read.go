@@ -3,8 +3,12 @@
 package elffile
 
 import (
+	"bytes"
+	"cmp"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"math/bits"
@@ -39,6 +43,83 @@ func (f *File) ReadRange(offset, size uint64) ([]byte, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// unpackedSize bounds what Unpack returns of a section.
+func (s *Section) unpackedSize() uint64 {
+	if s.Flags&elf.SHF_COMPRESSED == 0 {
+		return s.Size
+	}
+	return min(s.Size, maxUnpacked/maxUnpackedRatio) * maxUnpackedRatio
+}
+
+// Unpack returns the contents of a section, decompressed if it is compressed
+// (SHF_COMPRESSED), with zlib or zstd. It fails with ErrTooLarge where it is
+// larger than compilers make it, with ErrTruncated or ErrMalformed, or with an
+// error of the reader.
+func (f *File) Unpack(s Section) ([]byte, error) {
+	if s.Size > maxUnpacked {
+		return nil, fmt.Errorf("section of %d bytes: %w", s.Size, ErrTooLarge)
+	}
+	if s.Flags&elf.SHF_COMPRESSED == 0 {
+		return f.ReadRange(s.Offset, s.Size)
+	}
+	packed, err := f.ReadRange(s.Offset, s.Size)
+	if err != nil {
+		return nil, err
+	}
+	// Package debug/elf decompresses sections of files: this is one, with
+	// nothing else in it.
+	all, err := elf.NewFile(bytes.NewReader(f.fileOf(packed)))
+	if err != nil {
+		return nil, fmt.Errorf("compressed section: %w: %w", ErrMalformed, err)
+	}
+	section := all.Sections[1]
+	if section.Size > s.unpackedSize() {
+		return nil, fmt.Errorf("section of %d bytes from %d: %w", section.Size, s.Size, ErrTooLarge)
+	}
+	out := bytes.NewBuffer(make([]byte, 0, min(section.Size, ChunkSize)))
+	n, err := io.Copy(out, io.LimitReader(section.Open(), int64(section.Size)+1))
+	if err != nil || n != int64(section.Size) {
+		return nil, fmt.Errorf("compressed section: %w: %d of %d bytes: %w", ErrMalformed, n,
+			section.Size, cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	return out.Bytes(), nil
+}
+
+// fileOf returns a file of the class and byte order of f that has one section,
+// which is compressed.
+func (f *File) fileOf(packed []byte) []byte {
+	order := f.Words.Order()
+	b := append([]byte(elf.ELFMAG), byte(f.Class()), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT))
+	if f.Words.Big {
+		b[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
+	}
+	b = append(b, make([]byte, elf.EI_NIDENT-len(b))...)
+	out := new(bytes.Buffer)
+	var parts []any
+	if f.Words.Wide {
+		parts = []any{
+			elf.Header64{Type: uint16(elf.ET_REL), Version: 1, Shoff: headerSize64,
+				Ehsize: headerSize64, Shentsize: sectionSize64, Shnum: 2},
+			elf.Section64{},
+			elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED),
+				Off: headerSize64 + 2*sectionSize64, Size: uint64(len(packed))},
+		}
+	} else {
+		parts = []any{
+			elf.Header32{Type: uint16(elf.ET_REL), Version: 1, Shoff: headerSize32,
+				Ehsize: headerSize32, Shentsize: sectionSize32, Shnum: 2},
+			elf.Section32{},
+			elf.Section32{Type: uint32(elf.SHT_PROGBITS), Flags: uint32(elf.SHF_COMPRESSED),
+				Off: headerSize32 + 2*sectionSize32, Size: uint32(len(packed))},
+		}
+	}
+	for _, part := range append(parts, packed) {
+		_ = binary.Write(out, order, part) // to memory
+	}
+	copy(out.Bytes(), b)
+	return out.Bytes()
 }
 
 // Reaches fails where a range is larger than a chunk and the file ends before

@@ -186,6 +186,9 @@ func (s *symbolSearch) search(table Section) error {
 	if err != nil || size == 0 {
 		return err
 	}
+	if (table.Flags|strings.Flags)&elf.SHF_COMPRESSED != 0 {
+		return fmt.Errorf("symbol table: %w", ErrCompressed)
+	}
 	if err := s.charge(workOfName, uint64(len(s.names))); err != nil {
 		return err
 	}
@@ -219,9 +222,6 @@ func (f *File) symbolTable(table Section) (size uint64, strings Section, err err
 	}
 	if strings, err = f.linkedSection(table); err != nil {
 		return 0, Section{}, err
-	}
-	if (table.Flags|strings.Flags)&elf.SHF_COMPRESSED != 0 {
-		return 0, Section{}, fmt.Errorf("symbol table: %w", ErrCompressed)
 	}
 	return size, strings, nil
 }
@@ -419,14 +419,15 @@ type Function struct {
 }
 
 // FunctionBytes returns how many bytes of the file Functions reads at most, by
-// what the section headers say: up to 2 GiB.
+// what the section headers say: up to 2 GiB. Compressed ones count for what
+// they may become.
 func (f *File) FunctionBytes() int {
 	total := uint64(0)
 	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
 		if table.Kind != elf.SHT_NULL {
-			total += min(table.Size, math.MaxInt32/4)
+			total += min(table.unpackedSize(), math.MaxInt32/4)
 			if strings, err := f.linkedSection(table); err == nil {
-				total += min(strings.Size, math.MaxInt32/4)
+				total += min(strings.unpackedSize(), math.MaxInt32/4)
 			}
 		}
 	}
@@ -436,9 +437,8 @@ func (f *File) FunctionBytes() int {
 // Functions reads the functions that .symtab and .dynsym define. Those of a
 // file that FindDebugFile opened have the addresses in the file it belongs to.
 //
-// It fails with ErrTruncated, ErrMalformed, ErrTooLarge or ErrCompressed where
-// a table is unreadable, or with an error of the reader. What it returns then
-// has the functions of the other table.
+// It fails with ErrTruncated, ErrMalformed or ErrTooLarge where a table is
+// unreadable, or with an error of the reader. What it returns then has the functions of the other table.
 func (f *File) Functions() (*Functions, error) {
 	all := new(Functions)
 	var errs []error
@@ -519,6 +519,15 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 	if err != nil || size == 0 {
 		return functionTable{}, err
 	}
+	in := f
+	if table.Flags&elf.SHF_COMPRESSED != 0 {
+		data, err := f.Unpack(table)
+		if err != nil {
+			return functionTable{}, err
+		}
+		in = &File{Words: f.Words, reader: bytes.NewReader(data)}
+		table.Offset, table.Size = 0, uint64(len(data))
+	}
 	if table.Size/size > maxFunctionSymbols {
 		return functionTable{}, fmt.Errorf("%d symbols: %w", table.Size/size, ErrTooLarge)
 	}
@@ -528,7 +537,7 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 	if strings.Size > maxFunctionNames {
 		return functionTable{}, fmt.Errorf("%d bytes of names: %w", strings.Size, ErrTooLarge)
 	}
-	if err := f.Reaches(table.Offset, table.Size); err != nil {
+	if err := in.Reaches(table.Offset, table.Size); err != nil {
 		return functionTable{}, err
 	}
 	buffer := NewBuffer()
@@ -537,7 +546,7 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 	whole := buffer[:ChunkSize/size*size]
 	for at := uint64(0); table.Size-at >= size; {
 		b := whole[:min(uint64(len(whole)), (table.Size-at)/size*size)]
-		if err := f.ReadFull(b, table.Offset+at); err != nil {
+		if err := in.ReadFull(b, table.Offset+at); err != nil {
 			return functionTable{}, err
 		}
 		at += uint64(len(b))
@@ -557,7 +566,7 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 		return functionTable{}, nil
 	}
 	t := functionTable{functions: byAddress(found)}
-	if t.names, err = f.ReadRange(strings.Offset, strings.Size); err != nil {
+	if t.names, err = f.Unpack(strings); err != nil {
 		return functionTable{}, fmt.Errorf("names: %w", err)
 	}
 	return t, nil

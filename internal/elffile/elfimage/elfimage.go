@@ -6,6 +6,7 @@ package elfimage
 
 import (
 	"bytes"
+	"compress/zlib"
 	"debug/elf"
 	"encoding/binary"
 )
@@ -317,4 +318,39 @@ func (im *Image) EditSection(section, offset int, value uint64) {
 		at := int(im.Order.Uint64(b[40:])) + section*SectionSize64 + offset
 		im.Order.PutUint64(b[at:], value)
 	}
+}
+
+// Compress compresses a section: with zlib, or with zstd in blocks that are
+// stored as they are.
+func (im *Image) Compress(s *Section, kind elf.CompressionType) {
+	size := uint64(len(s.Data))
+	b := im.Order.AppendUint32(nil, uint32(kind))
+	if im.Wide() {
+		b = im.Order.AppendUint32(b, 0)
+	}
+	b = im.Words(b, size, 1)
+	if kind == elf.COMPRESS_ZLIB {
+		packed := bytes.NewBuffer(b)
+		w := zlib.NewWriter(packed)
+		_, _ = w.Write(s.Data) // to memory
+		_ = w.Close()
+		b = packed.Bytes()
+	} else {
+		b = append(b, 0x28, 0xb5, 0x2f, 0xfd, 0xa0) // a frame, which says its size
+		b = binary.LittleEndian.AppendUint32(b, uint32(size))
+		for rest := s.Data; ; {
+			n := min(len(rest), 64<<10)
+			header := uint32(n) << 3
+			if n == len(rest) {
+				header |= 1
+			}
+			b = append(b, byte(header), byte(header>>8), byte(header>>16))
+			b = append(b, rest[:n]...)
+			if rest = rest[n:]; len(rest) == 0 {
+				break
+			}
+		}
+	}
+	s.Flags |= elf.SHF_COMPRESSED
+	s.Data = b
 }
