@@ -199,8 +199,8 @@ func (p *Profile) other() *sample {
 	return p.rest
 }
 
-// Len returns how many different stacks there are.
-func (p *Profile) Len() int { return len(p.samples) }
+// Len returns how many lines WriteFolded writes.
+func (p *Profile) Len() int { return len(p.lines()) }
 
 // processName is what people call the process.
 func (s *Symbolizer) processName(pid int) string {
@@ -288,6 +288,16 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // name is its file in brackets. Stacks of equal names are one line. Stacks
 // with a value of 0 or less are left out.
 func (p *Profile) WriteFolded(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	lines := p.lines()
+	for _, line := range slices.Sorted(maps.Keys(lines)) {
+		fmt.Fprintf(out, "%s %d\n", line, lines[line])
+	}
+	return out.Flush()
+}
+
+// lines returns the stacks by the names on them, with their values.
+func (p *Profile) lines() map[string]int64 {
 	p.complete()
 	lines := make(map[string]int64)
 	for _, s := range p.samples {
@@ -295,11 +305,7 @@ func (p *Profile) WriteFolded(w io.Writer) error {
 			lines[strings.Join(s.names(), ";")] += value
 		}
 	}
-	out := bufio.NewWriter(w)
-	for _, line := range slices.Sorted(maps.Keys(lines)) {
-		fmt.Fprintf(out, "%s %d\n", line, lines[line])
-	}
-	return out.Flush()
+	return lines
 }
 
 // last returns the value that is shown unless another one is asked for.

@@ -118,6 +118,7 @@ func TestFlameGraphs(t *testing.T) {
 	var folded, page bytes.Buffer
 	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
 	qt.Check(t, qt.Equals(folded.String(), "comm=</script>:?;[unknown];main 7\nmain;main 33\n"))
+	qt.Check(t, qt.Equals(p.Len(), 2))
 
 	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "a <title>")))
 	_, data, _ := strings.Cut(page.String(), `<script type="application/json" id="profile">`)
