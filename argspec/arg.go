@@ -118,9 +118,9 @@ type Arg struct {
 	Err error
 }
 
-// String describes the argument: "4 signed @ [rbp-20]", "8 float @ [rsp+8]",
-// "8 unsigned @ [x2+sxtw(w9)*4]", "4 signed @ 17", "1 unsigned @ ah", "8 signed
-// @ edx:eax", "12 bytes @ [rbp-60]", "8 unsigned @ rip+11994" for an address
+// String describes the argument: "i32 @ [rbp-20]", "f64 @ [rsp+8]",
+// "u64 @ [x2+sxtw(w9)*4]", "i32 @ 17", "u8 @ ah", "i64
+// @ edx:eax", "12 bytes @ [rbp-60]", "u64 @ rip+11994" for an address
 // that is the value, or "unavailable: reason (raw)".
 func (a Arg) String() string {
 	if a.Kind == Unavailable {
@@ -129,19 +129,18 @@ func (a Arg) String() string {
 	return a.format() + " @ " + a.place()
 }
 
-// format returns the size in bytes and how to interpret the value: "4 signed",
-// "8 float", "1 unsigned", "12 bytes".
+// format returns how to interpret the value: "i32", "u8", "f64", "12 bytes".
 func (a Arg) format() string {
-	size := strconv.Itoa(a.Size)
+	kind := "u"
 	switch {
 	case a.Kind == Bytes:
-		return size + " bytes"
+		return strconv.Itoa(a.Size) + " bytes"
 	case a.Float:
-		return size + " float"
+		kind = "f"
 	case a.Signed:
-		return size + " signed"
+		kind = "i"
 	}
-	return size + " unsigned"
+	return kind + strconv.Itoa(8*a.Size)
 }
 
 // place returns where the value is: a number ("17", "-1"), a register ("eax"),

@@ -30,20 +30,20 @@ func ExampleDecode() {
 	// Output:
 	// elf plain
 	// elf places
-	//     0 8 signed @ r1
-	//     1 4 signed @ r3
-	//     2 1 unsigned @ r4
-	//     3 8 signed @ [r15+160]
-	//     4 8 signed @ [r5+r2]
+	//     0 i64 @ r1
+	//     1 i32 @ r3
+	//     2 u8 @ r4
+	//     3 i64 @ [r15+160]
+	//     4 i64 @ [r5+r2]
 	// elf copies
-	//     0 8 signed @ r1
+	//     0 i64 @ r1
 	// elf copies
-	//     0 8 signed @ 17
+	//     0 i64 @ 17
 	// elf guarded
-	//     0 8 signed @ [r11]
-	//     1 4 signed @ -5
+	//     0 i64 @ [r11]
+	//     1 i32 @ -5
 	// other plain
-	//     0 2 signed @ r2
+	//     0 i16 @ r2
 }
 
 // Where an argument is, for a program that fetches it by other means.
@@ -94,8 +94,8 @@ func ExampleDecode_debugFile() {
 	}
 	// Output:
 	// unavailable: symbol "stock_of_apples": not defined in the file (-8@stock_of_apples(%rip))
-	// 8 signed @ [rip+4432]
-	// 8 signed @ [rax+rdx*8]
+	// i64 @ [rip+4432]
+	// i64 @ [rax+rdx*8]
 }
 
 func ExampleParse() {
@@ -103,8 +103,8 @@ func ExampleParse() {
 		fmt.Println(arg)
 	}
 	// Output:
-	// 4 signed @ [rbp-20]
-	// 1 unsigned @ 200
+	// i32 @ [rbp-20]
+	// u8 @ 200
 	// 12 bytes @ [rsp+8]
 	// unavailable: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)
 }

@@ -66,19 +66,19 @@ func TestArgStringIsForPeople(t *testing.T) {
 		return elf.Symbol{}, errNoSuchSymbol
 	}
 	for _, test := range []struct{ text, want string }{
-		{"-4@-20(%rbp)", "4 signed @ [rbp-20]"},
-		{"8f@8(%rsp)", "8 float @ [rsp+8]"},
-		{"-4@$17", "4 signed @ 17"},
-		{"-4@$-17", "4 signed @ -17"},
-		{"8@$-1", "8 unsigned @ 18446744073709551615"},
-		{"1@%ah", "1 unsigned @ ah"},
-		{"8@%rax", "8 unsigned @ rax"},
-		{"8@(%rax)", "8 unsigned @ [rax]"},
-		{"8@16(%rax,%rcx,8)", "8 unsigned @ [rax+rcx*8+16]"},
-		{"8@(%rax,%rcx)", "8 unsigned @ [rax+rcx]"},
-		{"8@-8(,%rcx,4)", "8 unsigned @ [rcx*4-8]"},
-		{"8@counter", "8 unsigned @ [0x404010]"},
-		{"8@counter(%rip)", "8 unsigned @ [rip+4206608]"},
+		{"-4@-20(%rbp)", "i32 @ [rbp-20]"},
+		{"8f@8(%rsp)", "f64 @ [rsp+8]"},
+		{"-4@$17", "i32 @ 17"},
+		{"-4@$-17", "i32 @ -17"},
+		{"8@$-1", "u64 @ 18446744073709551615"},
+		{"1@%ah", "u8 @ ah"},
+		{"8@%rax", "u64 @ rax"},
+		{"8@(%rax)", "u64 @ [rax]"},
+		{"8@16(%rax,%rcx,8)", "u64 @ [rax+rcx*8+16]"},
+		{"8@(%rax,%rcx)", "u64 @ [rax+rcx]"},
+		{"8@-8(,%rcx,4)", "u64 @ [rcx*4-8]"},
+		{"8@counter", "u64 @ [0x404010]"},
+		{"8@counter(%rip)", "u64 @ [rip+4206608]"},
 		{"12@-60(%rbp)", "12 bytes @ [rbp-60]"},
 		{"16f@(%rsp)", "16 bytes @ [rsp]"},
 		{"16@%rax", "unavailable: size is not 1, 2, 4 or 8 bytes (16@%rax)"},
@@ -95,19 +95,19 @@ func TestArgStringIsForPeople(t *testing.T) {
 	// The address of a symbol, which a position-independent file does not know.
 	program.kind = elf.ET_DYN
 	qt.Check(t, qt.Equals(program.decode(0x1000, "8@$counter")[0].String(),
-		"8 unsigned @ rip+4206608"))
+		"u64 @ rip+4206608"))
 	program.kind = elf.ET_EXEC
-	qt.Check(t, qt.Equals(program.decode(0x1000, "8@$counter")[0].String(), "8 unsigned @ 4210704"))
+	qt.Check(t, qt.Equals(program.decode(0x1000, "8@$counter")[0].String(), "u64 @ 4210704"))
 	// A wrapped address is shown as the program sees it.
 	program.machine = elf.EM_386
 	program.symbol = everySymbol(0xf0000000)
 	qt.Check(t,
-		qt.Equals(program.decode(0x1000, "4@high")[0].String(), "4 unsigned @ [0xf0000000]"))
+		qt.Equals(program.decode(0x1000, "4@high")[0].String(), "u32 @ [0xf0000000]"))
 	// Two registers.
-	qt.Check(t, qt.Equals(program.decode(0x1000, "-8@%eax")[0].String(), "8 signed @ edx:eax"))
+	qt.Check(t, qt.Equals(program.decode(0x1000, "-8@%eax")[0].String(), "i64 @ edx:eax"))
 	// Bare register numbers get a letter.
 	program.machine = elf.EM_PPC64
-	qt.Check(t, qt.Equals(program.decode(0x1000, "8@16(9)")[0].String(), "8 unsigned @ [r9+16]"))
+	qt.Check(t, qt.Equals(program.decode(0x1000, "8@16(9)")[0].String(), "u64 @ [r9+16]"))
 	qt.Check(t, qt.Equals(Arg{}.String(), "unavailable"))
 }
 

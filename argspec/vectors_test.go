@@ -64,9 +64,17 @@ func vectorText(args, elsewhere []Arg, kernel elf.Machine) string {
 	var results []string
 	for i, a := range args {
 		results = append(results,
-			a.format()+vectorPlace(a, a.Displacement != elsewhere[i].Displacement, kernel))
+			vectorFormat(a)+vectorPlace(a, a.Displacement != elsewhere[i].Displacement, kernel))
 	}
 	return strings.Join(results, " ; ")
+}
+
+func vectorFormat(a Arg) string {
+	text := a.format()
+	if kind, ok := map[byte]string{'i': "signed", 'u': "unsigned", 'f': "float"}[text[0]]; ok {
+		text = fmt.Sprintf("%d %s", a.Size, kind)
+	}
+	return text
 }
 
 func vectorPlace(a Arg, relative bool, kernel elf.Machine) string {

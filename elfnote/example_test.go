@@ -61,14 +61,14 @@ func ExampleFile_Probes() {
 	// elf:plain
 	//   at 0x254: []
 	// elf:places
-	//   at 0x268: [8 signed @ x4 4 signed @ x0 1 unsigned @ x2 8 signed @ [sp+40] 8 signed @ x5]
+	//   at 0x268: [i64 @ x4 i32 @ x0 u8 @ x2 i64 @ [sp+40] i64 @ x5]
 	// elf:copies
-	//   at 0x26c: [8 signed @ x4]
-	//   at 0x270: [8 signed @ 17]
+	//   at 0x26c: [i64 @ x4]
+	//   at 0x270: [i64 @ 17]
 	// elf:guarded
-	//   at 0x2a4: [8 signed @ [x1+64] 4 signed @ -5]
+	//   at 0x2a4: [i64 @ [x1+64] i32 @ -5]
 	// other:plain
-	//   at 0x2f4: [2 signed @ x0]
+	//   at 0x2f4: [i16 @ x0]
 	// note 4, probe "elf:unplaced": semaphore is in the zeroed tail (bss) of its segment and has no file offset: 0x2050
 }
 

@@ -30,7 +30,7 @@ func TestJSONHasAllPartsOfALocation(t *testing.T) {
 			`"kind":"bytes","size":12,"signed":false,"float":false,"text":"12 bytes @ [ebp-60]",` +
 				`"base":"ebp","index":null,"index_extension":null,"scale":1,"displacement":-60,"address_32":true`},
 		{elf.EM_386, "-8@%eax",
-			`"text":"8 signed @ edx:eax","register":"eax","high":"edx","shift":0`},
+			`"text":"i64 @ edx:eax","register":"eax","high":"edx","shift":0`},
 	} {
 		var out bytes.Buffer
 		p := newJSONPrinter(bufio.NewWriter(&out))

@@ -383,7 +383,7 @@ func (p *textPrinter) separate(b *strings.Builder) {
 	p.begun = true
 }
 
-// arguments returns "generation: 4 signed", with the names that are known, "-"
+// arguments returns "generation: i32", with the names that are known, "-"
 // for no arguments.
 func (t *targets) arguments(site *usdt.Site) string {
 	var probe providers.Probe

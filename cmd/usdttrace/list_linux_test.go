@@ -34,8 +34,8 @@ func TestList(t *testing.T) {
 			qt.Check(t, qt.DeepEquals(r.ok(), []string{
 				"File: " + test.file,
 				"PROBE                SITES  ARGUMENTS",
-				"gousdt_test:three        1  4 signed, 8 unsigned, 8 unsigned",
-				"gousdt_test:inlined      5  4 signed, 8 signed",
+				"gousdt_test:three        1  i32, u64, u64",
+				"gousdt_test:inlined      5  i32, i64",
 			}))
 			qt.Check(t, qt.Equals(r.stderr, ""))
 		})
@@ -51,7 +51,7 @@ func TestList(t *testing.T) {
 		qt.Check(t,
 			qt.Matches(lines[0],
 				`\{"type":"site","provider":"gousdt_test","name":"three","file":"`+p.path+
-					`","location":\d+,"args":\["4 signed","8 unsigned","8 unsigned"\]\}`))
+					`","location":\d+,"args":\["i32","u64","u64"\]\}`))
 	})
 	t.Run("sites that are skipped", func(t *testing.T) {
 		r := start(t, "-l", p.path, "*:three", "*:no_nop").wait()
@@ -66,7 +66,7 @@ func TestList(t *testing.T) {
 		r := start(t, "-l", "--names", names, p.path).wait()
 		text := strings.Join(r.ok(), "\n")
 		qt.Check(t, qt.Matches(text,
-			`(?s).*gousdt_test:three +1  count: 4 signed, text: text, 8 unsigned\n.*`))
+			`(?s).*gousdt_test:three +1  count: i32, text: text, u64\n.*`))
 		qt.Check(t, qt.Matches(text, `(?s).*gousdt_test:none +.*`))
 	})
 	t.Run("nothing", func(t *testing.T) {
