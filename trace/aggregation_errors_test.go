@@ -83,7 +83,7 @@ func TestAggregationErrors(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: there is none`))
 	for value, want := range map[string]string{
 		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
-		"arg7": ".*none of the 1 matching sites has what is asked for: gousdt_test:.* has no arg7",
+		"arg7": ".*nothing can be measured: gousdt_test:.* has no arg7",
 	} {
 		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
 			aggregating(trace.NewAggregator(trace.Aggregation{Value: value,

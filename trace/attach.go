@@ -130,8 +130,7 @@ func (s *Session) attachSelection(
 		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
 	}
 	if len(w.wanted) == 0 || w.ends && !w.delivers {
-		return nil, &tracing.FilteredError{File: file, Sites: sel.Len(),
-			Filter: s.opts.Filter, Missing: w.missing}
+		return nil, &tracing.FilteredError{File: file, Filter: s.opts.Filter, Missing: w.missing}
 	}
 	a.pairs, a.names = pairs.whole, pairs.names
 	if err := a.attach(w); err != nil {

@@ -140,10 +140,10 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(o.setPID, "p", "pid")
 	flags.Switch(&o.follow, "f", "follow")
 	flags.Switch(&o.all, "a", "all")
-	flags.Func(func(string) error {
-		return errors.New("is not known: the command is written at the end, " +
-			"as in usdttrace PATTERN -- COMMAND ARGUMENT")
-	}, "c", "command")
+	flags.Instead("no such flag: the command is written at the end, "+
+		"as in usdttrace PATTERN -- COMMAND ARGUMENT", "c", "command")
+	flags.Instead("no such flag: -l lists what would be watched, with its arguments, "+
+		"--stats says what watching costs, and usdtlist -v what probes mean", "v", "verbose")
 	flags.List(o.addLimit, "limits")
 	flags.Once(&o.where, "where")
 	flags.Switch(&o.list, "l", "list")

@@ -32,7 +32,10 @@ func explain(err error) string {
 	var denied *follow.PermissionError
 	var filtered *tracing.FilteredError
 	var full *follow.LimitError
+	var notFound *usdt.NotFoundError
 	switch {
+	case errors.As(err, &notFound) && len(notFound.Nearest) == 0:
+		return err.Error() + listsAll
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
 	case errors.As(err, &filtered):
@@ -48,6 +51,9 @@ func explain(err error) string {
 	}
 	return err.Error()
 }
+
+// listsAll is said where no name is near.
+const listsAll = " (usdtlist lists those of a file or process)"
 
 // named returns an error about an option of the session as one about the flag
 // that sets it.

@@ -39,6 +39,7 @@ type Flags struct {
 type flag struct {
 	set        func(value string) error
 	takesValue bool
+	isNone     bool // see Flags.Instead
 }
 
 // Answer is the error of [Flags.Parse] for a line that asks for a text, such as
@@ -134,6 +135,12 @@ func (f *Flags) Switch(to *bool, names ...string) {
 	f.add(names, flag{set: func(string) error { *to = true; return nil }})
 }
 
+// Instead adds a flag that there is not, but that people try: text says what to
+// use.
+func (f *Flags) Instead(text string, names ...string) {
+	f.add(names, flag{set: func(string) error { return errors.New(text) }, isNone: true})
+}
+
 // List adds a flag that can be repeated, and whose value is a list as [Split]
 // divides it. Each item is given to a function.
 func (f *Flags) List(add func(item string) error, names ...string) {
@@ -189,7 +196,7 @@ func (f *Flags) setLong(word string, next []string) ([]string, error) {
 	switch {
 	case !ok || len(name) == len("--p"):
 		names := slices.DeleteFunc(slices.Sorted(maps.Keys(f.named)),
-			func(name string) bool { return len(name) == 1 })
+			func(name string) bool { return len(name) == 1 || f.named[name].isNone })
 		if near := suggest.Word(name[2:], names); near != "" {
 			return nil, fmt.Errorf("no such flag: %s (nearest: --%s)", name, near)
 		}
@@ -241,6 +248,9 @@ func (f flag) withNext(name string, next []string) ([]string, error) {
 
 func (f flag) with(name, value string) error {
 	if err := f.set(value); err != nil {
+		if !f.takesValue {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 		return fmt.Errorf("%s %q: %w", name, value, err)
 	}
 	return nil

@@ -25,6 +25,7 @@ func parse(args ...string) (p parsed, err error) {
 	f.Switch(&p.Verbose, "v", "verbose")
 	f.Switch(&p.All, "a", "all")
 	f.Text(&p.Format, "format")
+	f.Instead("use --pid", "nothing")
 	f.Once(&p.Sum, "sum")
 	f.List(func(pid string) error {
 		if pid == "x" {
@@ -85,6 +86,8 @@ func TestRest(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for line, want := range map[string]string{
+		"--nothing":       "--nothing: use --pid",
+		"--nothin":        "no such flag: --nothin",
 		"--nonsense":      "no such flag: --nonsense",
 		"--nonsense=a":    "no such flag: --nonsense",
 		"--v":             "no such flag: --v",

@@ -91,6 +91,7 @@ func Word(wanted string, words []string) string {
 // pattern, best first.
 func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 	text, _, _ := strings.Cut(pattern.String(), "|")
+	var meant []elfnote.Pair       // those of which one of the probes is named, not the pair
 	wanted := []probe{parse(text)} // PROVIDER:BASE, as the pair is called
 	ends := pattern.Patterns()
 	both := strings.Contains(text, "..")
@@ -107,9 +108,8 @@ func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 		is := func(end *elfnote.Probe) bool {
 			return text == end.Name || text == end.Provider+":"+end.Name
 		}
-		if is(&pair.Start) || is(&pair.Done) { // one of the probes is named, not the pair
-			candidates = append(candidates, candidate[elfnote.Pair]{pair, 0})
-			continue
+		if is(&pair.Start) || is(&pair.Done) {
+			meant = append(meant, pair)
 		}
 		sum, near := 0, true
 		for i := range wanted {
@@ -119,6 +119,9 @@ func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 		if near {
 			candidates = append(candidates, candidate[elfnote.Pair]{pair, sum})
 		}
+	}
+	if len(meant) > 0 {
+		return meant[:min(mostNamed, len(meant))]
 	}
 	return candidates.best()
 }

@@ -69,6 +69,12 @@ func TestPairs(t *testing.T) {
 		qt.Check(t, qt.Equals(found[0].String(), want), qt.Commentf("%s", pattern))
 	}
 	qt.Check(t, qt.HasLen(Pairs(pairs, elfnote.PairPattern{}), 0))
+	// Where one of its probes is named, no other pair was meant.
+	for _, pattern := range []string{"postgresql:query__start", "query__done"} {
+		found := Pairs(pairs, elfnote.MustParsePairPattern(pattern))
+		qt.Assert(t, qt.HasLen(found, 1), qt.Commentf("%s", pattern))
+		qt.Check(t, qt.Equals(found[0].String(), "postgresql:query"))
+	}
 }
 
 func TestDistance(t *testing.T) {

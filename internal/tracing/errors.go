@@ -36,17 +36,17 @@ func (e *OptionError) Unwrap() error { return e.Err }
 // was attached.
 type FilteredError struct {
 	File    string
-	Sites   int
 	Filter  string
 	Missing error // an argument at one of the sites, nil if that is not the reason
 }
 
 func (e *FilteredError) Error() string {
-	text := fmt.Sprintf("%s: none of the %d matching sites has what is asked for", e.File,
-		e.Sites)
-	if e.Filter != "" {
-		text = fmt.Sprintf("%s: the condition %q can hold at none of the %d sites", e.File,
-			e.Filter, e.Sites)
+	text := e.File + ": its probes that match have no part in what is asked for"
+	switch {
+	case e.Filter != "":
+		text = fmt.Sprintf("%s: the condition %q can never hold", e.File, e.Filter)
+	case e.Missing != nil:
+		text = e.File + ": nothing can be measured"
 	}
 	if e.Missing != nil {
 		text += ": " + e.Missing.Error()
