@@ -185,7 +185,7 @@ func (t *tracer) endWith(pid int) error {
 // nothingError says that no probe matched.
 type nothingError struct{ err error }
 
-func (e *nothingError) Error() string { return e.err.Error() }
+func (e *nothingError) Error() string { return explain(e.err) }
 
 // verdict returns the error for a run that has watched nothing, or only one end
 // of a latency.

@@ -34,7 +34,8 @@ func explain(err error) string {
 	var full *follow.LimitError
 	var notFound *usdt.NotFoundError
 	switch {
-	case errors.As(err, &notFound) && len(notFound.Nearest) == 0:
+	case errors.As(err, &notFound) && strings.Contains(notFound.Error(), ": no probe matches") &&
+		len(notFound.Nearest) == 0:
 		return err.Error() + listsAll
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))

@@ -215,7 +215,11 @@ func (t *targets) unmatchedEnds(listing *elfnote.Listing) (missing []elfnote.Pat
 // among some probes.
 func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 	if missing := t.unmatchedEnds(listing); len(missing) > 0 {
-		return &nothingError{t.nothing(missing, where)}
+		err := t.nothing(missing, where)
+		if len(t.nearest) == 0 {
+			err = fmt.Errorf("%w%s", err, listsAll)
+		}
+		return &nothingError{err}
 	}
 	for _, p := range t.options.pairs() {
 		found := false

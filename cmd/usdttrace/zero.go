@@ -101,11 +101,7 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	text := suggest.NoMatch(strings.Join(texts, " or "), where, t.nearest)
-	if len(t.nearest) == 0 {
-		text += listsAll
-	}
-	return errors.New(text)
+	return errors.New(suggest.NoMatch(strings.Join(texts, " or "), where, t.nearest))
 }
 
 // maxNearest is how many names are suggested.
