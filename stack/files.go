@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 
 	"github.com/therootcompany/xz"
 
@@ -86,20 +85,11 @@ func (s *Symbolizer) file(p *process, mapped openable) *file {
 	return f
 }
 
-// openable is a file that some process maps: a [procwatch.MappedFile], or one
-// that is open.
+// openable is a file that some process maps: a [procwatch.MappedFile] or a
+// [procwatch.RecordedFile].
 type openable interface {
 	ID() (procwatch.FileID, error)
 	Open() (*os.File, error)
-}
-
-// alreadyOpen is an openable that somebody else has open, and closes.
-type alreadyOpen struct{ *os.File }
-
-func (f alreadyOpen) ID() (procwatch.FileID, error) { return procwatch.IdentifyFile(f.File) }
-
-func (f alreadyOpen) Open() (*os.File, error) {
-	return os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
 // openedFile is what is read of a file when it is opened.

@@ -4,7 +4,6 @@ package stack
 
 import (
 	"cmp"
-	"os"
 	"slices"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 type process struct {
 	proc.Process
 	mapped  []mapping // by address; they do not overlap
+	asked   int64     // when it was scanned last, in nanoseconds after 1970
 	scanned time.Duration
 	next    time.Time // when it may be scanned again
 
@@ -55,12 +55,13 @@ func (s *Symbolizer) scan(pid int) *process {
 	if len(files) == 0 {
 		return known
 	}
-	if known == nil || known.StartTime != now.StartTime {
+	// Of what is only known by records, the time is not.
+	if known == nil || known.StartTime != 0 && known.StartTime != now.StartTime {
 		s.forget(pid)
 		known = s.add(pid)
 		defer known.scanLater(began)
 	}
-	known.Process = now
+	known.Process, known.asked = now, began.UnixNano()
 	s.setMapped(known, merge(s.mapped(known, files), known.mapped))
 	return known
 }
@@ -74,35 +75,6 @@ func (s *Symbolizer) add(pid int) *process {
 		steps: budget{processSteps}, bytes: budget{processBytes}}
 	s.processes[pid] = p
 	return p
-}
-
-// Mapped notes that a process has mapped a part of a file, for callers that the
-// kernel tells of each mapping (PERF_RECORD_MMAP2): a process that ends at once
-// is known by that. The file is the caller's, who has made sure that it is the
-// one, and may close it afterwards.
-func (s *Symbolizer) Mapped(pid int, at procfs.Mapping, file *os.File) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	p := s.processes[pid]
-	if p == nil {
-		p = s.add(pid)
-	}
-	now := []mapping{{at, s.file(p, alreadyOpen{file}), file.Name()}}
-	s.setMapped(p, merge(now, p.mapped))
-}
-
-// Forked notes that a process has been forked, and has mapped what its parent
-// has, as Mapped does.
-func (s *Symbolizer) Forked(parent, child int) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	from := s.processes[parent]
-	if from == nil {
-		return
-	}
-	s.forget(child)
-	p := s.add(child)
-	s.setMapped(p, slices.Clone(from.mapped))
 }
 
 // mapped returns the mappings of files, by address.

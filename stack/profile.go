@@ -105,7 +105,7 @@ func (p *Profile) Add(
 	s := p.symbolizer
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.earn(pid)
+	s.begin(pid)
 	if len(stack) == 0 {
 		stack = []uint64{0}
 	}

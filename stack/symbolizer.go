@@ -36,6 +36,7 @@ type Symbolizer struct {
 	counts    Counts
 
 	unanswered unanswered
+	records    records
 }
 
 // Counts are what a [Symbolizer] has counted since it was made.
@@ -100,9 +101,11 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 
 // Close closes all files and forgets everything.
 func (s *Symbolizer) Close() error {
+	s.records.stop()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	err := s.files.close()
+	s.records = records{}
 	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.FileID]*file), 0
 	return err
 }
@@ -147,7 +150,7 @@ func (s *Symbolizer) Counts() Counts {
 func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Frame {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.earn(pid)
+	s.begin(pid)
 	frames := make([]Frame, 0, len(stack))
 	for i, address := range stack {
 		at, frame := s.find(ctx, pid, address, i > 0)
@@ -165,6 +168,7 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	s.recall(pid)
 	for _, address := range stack {
 		if at := s.mapping(pid, address); at != nil {
 			s.readFunctions(ctx, s.processes[pid], at.file)
@@ -179,6 +183,7 @@ func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 func (s *Symbolizer) Key(pid int, stack []uint64) string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	s.recall(pid)
 	key := make([]byte, 0, 16*len(stack))
 	for i, address := range stack {
 		executed := address
@@ -197,8 +202,9 @@ func (s *Symbolizer) Key(pid int, stack []uint64) string {
 	return string(key)
 }
 
-// earn gives a process what a stack of it may take.
-func (s *Symbolizer) earn(pid int) {
+// begin begins with a stack of a process: it has what that may take.
+func (s *Symbolizer) begin(pid int) {
+	s.recall(pid)
 	if p := s.processes[pid]; p != nil {
 		p.steps.earn(stepsPerStack, processSteps)
 		p.bytes.earn(bytesPerStack, processBytes)

@@ -33,7 +33,7 @@ func (s *Symbolizer) Unwind(
 		memory: unwind.Memory{Address: registers.SP, Bytes: memory},
 	}
 	s.mapping(pid, registers.PC) // so that the process is known
-	s.earn(pid)
+	s.begin(pid)
 	work := maxStackSteps
 	payer := s.processes[pid]
 	if payer != nil {

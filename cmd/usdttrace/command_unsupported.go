@@ -32,17 +32,6 @@ func (c *command) exitStatus() int { return 0 }
 
 func (c *command) failure() string { return "" }
 
-// mappingRecords are what the kernel records of the mappings of processes.
-type mappingRecords struct{}
-
-func recordMappings(int) (*mappingRecords, error) { return nil, errors.ErrUnsupported }
-
-func (r *mappingRecords) drain(func(record []byte)) {}
-
-func (r *mappingRecords) wait(context.Context) bool { return false }
-
-func (r *mappingRecords) close() {}
-
 func leaveLinks() {}
 
 func holdUntilAlone() {}

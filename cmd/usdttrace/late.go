@@ -3,18 +3,15 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
+	"context"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -25,7 +22,7 @@ import (
 // then are not seen. The kernel's records say when a file was mapped.
 type latecomers struct {
 	tracer  *tracer
-	records *mappingRecords
+	records *procwatch.Records
 	done    sync.WaitGroup // of the reading of records
 	syncing sync.WaitGroup // of what these ask for
 
@@ -55,134 +52,65 @@ const maxLateProcesses = 1000
 
 // watchLatecomers begins to record what a command maps, which has not begun.
 func (t *tracer) watchLatecomers() error {
-	records, err := recordMappings(t.command.tid)
+	records, err := procwatch.RecordFamily(t.command.tid)
 	if err != nil {
 		return err
 	}
 	l := &latecomers{tracer: t, records: records, attached: make(map[procwatch.FileID]bool),
 		known: make(map[string]bool), waiting: make(map[string]*lateFile)}
 	t.latecomers = l
+	context.AfterFunc(t.ctx, records.Stop)
 	l.done.Go(func() {
-		for records.wait(t.ctx) {
-			l.catchUp()
+		for records.Wait() {
+			for pid := range l.look() {
+				// Errors are reported by its handler. It is not waited for.
+				l.syncing.Go(func() { _ = t.follower.Sync(pid) })
+			}
 		}
 	})
 	return nil
 }
 
-// catchUp does what the records that there are ask for. It does not wait until
-// a file is attached.
-func (l *latecomers) catchUp() {
-	for pid, isLate := range l.look() {
-		if isLate {
-			// Errors are reported by its handler.
-			l.syncing.Go(func() { _ = l.tracer.follower.Sync(pid) })
-		}
-	}
-}
-
 // look reads the records that there are, and returns the processes that have
-// mapped something, and whether that is to be attached.
+// mapped what is to be attached.
 func (l *latecomers) look() map[int]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	changed := make(map[int]bool)
-	l.records.drain(func(record []byte) {
-		if pid, isLate := l.add(record); pid != 0 {
-			changed[pid] = changed[pid] || isLate
+	late := make(map[int]bool)
+	for _, record := range l.records.Drain() {
+		if l.add(&record) {
+			late[record.PID] = true
 		}
-	})
-	return changed
+	}
+	return late
 }
 
-// Types of records, and a bit of their headers, from
-// include/uapi/linux/perf_event.h. Each record ends with a time.
-const (
-	recordLost  = 2
-	recordComm  = 3  // u32 pid, tid; char name[]
-	recordExit  = 4  // u32 pid, ppid, tid, ptid
-	recordFork  = 7  // as exit
-	recordMmap2 = 10 // u32 pid, tid; u64 address, length, offset; u32 device[2]; u64 inode; ...
-
-	recordHeader = 8       // u32 type; u16 misc, size
-	commIsExec   = 1 << 13 // in misc
-)
-
-// add notes what a record tells. It returns the process that has mapped
-// something, 0 for none, and whether that is to be attached.
-func (l *latecomers) add(record []byte) (pid int, isLate bool) {
-	const shortest = recordHeader + 16
-	if len(record) < shortest {
-		return 0, false
-	}
-	word := func(at int) int { return int(binary.NativeEndian.Uint32(record[recordHeader+at:])) }
-	at := time.Unix(0, int64(binary.NativeEndian.Uint64(record[len(record)-8:])))
-	process := word(0)
-	switch kind := binary.NativeEndian.Uint32(record); kind {
-	case recordMmap2:
-		const pathAt = recordHeader + 64
-		if len(record) < pathAt+8 {
-			return 0, false
-		}
-		if word(32)|word(36)|word(40)|word(44) == 0 {
-			return process, false // no file: anonymous memory
-		}
-		path, _, _ := bytes.Cut(record[pathAt:len(record)-8], []byte{0})
-		l.remember(process, record, string(path))
-		return process, l.mapped(process, string(path), at)
-	case recordFork:
+// add notes what a record tells, and reports whether a process has mapped what
+// is to be attached.
+func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
+	at := time.Unix(0, record.Time)
+	switch record.Kind {
+	case procwatch.FileMapped:
+		return l.mapped(record.PID, record.Path, at)
+	case procwatch.ProcessForked:
 		// A child has what its parent has mapped.
-		if parent := word(4); process != parent {
-			if l.tracer.stacks != nil {
-				l.tracer.stacks.Forked(parent, process)
-			}
-			for _, file := range l.waiting {
-				if _, late := file.since[parent]; late && file.until[parent].IsZero() {
-					file.add(process, at)
-				}
-			}
-		}
-	case recordExit, recordComm:
-		if kind == recordExit && process != word(8) || // a thread
-			kind == recordComm && binary.NativeEndian.Uint16(record[4:])&commIsExec == 0 {
-			break
-		}
 		for _, file := range l.waiting {
-			since, late := file.since[process]
-			// Processors have buffers of their own: an exec may be read late.
-			if late && file.until[process].IsZero() && at.After(since) {
-				file.until[process] = at
+			if _, late := file.since[record.Parent]; late && file.until[record.Parent].IsZero() {
+				file.add(record.PID, at)
 			}
 		}
-	case recordLost:
+	case procwatch.ProcessEnded, procwatch.ProcessExecuted:
+		for _, file := range l.waiting {
+			since, late := file.since[record.PID]
+			// Processors have buffers of their own: an exec may be read late.
+			if late && file.until[record.PID].IsZero() && at.After(since) {
+				file.until[record.PID] = at
+			}
+		}
+	case procwatch.RecordsLost:
 		l.lost = true
 	}
-	return 0, false
-}
-
-// remember has functions of a process named that ends before it can be asked
-// what it has mapped.
-func (l *latecomers) remember(pid int, record []byte, path string) {
-	if l.tracer.stacks == nil || !strings.HasPrefix(path, "/") {
-		return
-	}
-	opened, err := os.Open(path)
-	if err != nil {
-		return
-	}
-	defer opened.Close()
-	number := func(at int) uint64 { return binary.NativeEndian.Uint64(record[recordHeader+at:]) }
-	info, err := opened.Stat()
-	if err != nil {
-		return
-	}
-	// The path is one of the process's, which may see other files.
-	if of, ok := info.Sys().(*syscall.Stat_t); !ok || of.Ino != number(40) {
-		return
-	}
-	start := number(8)
-	l.tracer.stacks.Mapped(pid,
-		procfs.Mapping{Start: start, End: start + number(16), Offset: number(24)}, opened)
+	return false
 }
 
 func (f *lateFile) add(pid int, at time.Time) {
@@ -283,7 +211,7 @@ func (l *latecomers) finish() (late []*lateFile, complete bool) {
 	l.look()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.records.close()
+	l.records.Close()
 	for path, file := range l.waiting {
 		l.end(file, time.Now())
 		delete(l.waiting, path)

@@ -228,6 +228,7 @@ func (t *tracer) trace() (err error) {
 		t.stacks = stack.NewSymbolizer(nil)
 		defer t.stacks.Close()
 		t.stacks.Debuginfod = t.debuginfod
+		t.recordMappings()
 		if o.fromEvents() {
 			t.samples = t.newSamples()
 			for _, a := range t.asked {

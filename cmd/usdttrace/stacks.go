@@ -81,14 +81,22 @@ func (o *options) parseUnwind(way string) error {
 	return nil
 }
 
+// recordMappings has the kernel record what is mapped, for the functions of
+// processes that end at once.
+func (t *tracer) recordMappings() {
+	tid := 0
+	if t.command != nil {
+		tid = t.command.tid
+	}
+	if err := t.stacks.Record(tid); err != nil {
+		t.messages.Warn("functions of processes that end at once may have no names: %v", err)
+	}
+}
+
 // stackOf returns the user stack of an event, the innermost address first.
 func (t *tracer) stackOf(e *trace.Event) []uint64 {
 	if t.options.unwind == 0 {
 		return e.Stack
-	}
-	if t.latecomers != nil {
-		// Of a process that has ended only these tell what it had mapped.
-		t.latecomers.catchUp()
 	}
 	addresses := t.stacks.Unwind(context.Background(), e.PID, e.Registers, e.StackCopy)
 	if len(addresses) == 1 && len(e.Stack) > 1 {

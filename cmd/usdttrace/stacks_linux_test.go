@@ -3,15 +3,20 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -51,6 +56,87 @@ func TestFlameGraphsHaveAllHits(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.StringContains(string(text), `"title":"gousdt_test:three target-pie"`))
 	qt.Check(t, qt.StringContains(string(text), `"root":{"name":"all","value":5,`))
+}
+
+// A process that maps, hits and ends at once has names on its stacks, whoever
+// has started it, also if its paths mean other files here.
+func TestShortLivesHaveNames(t *testing.T) {
+	testneeds.Root(t)
+	testneeds.BTF(t)
+	lives := testprog.Soak(100, 1000)
+	const hidden = `mount -t tmpfs none "$dir" && cp "$program" "$dir/inside" && program=$dir/inside`
+	for _, test := range []struct {
+		name, prepare string
+		args          []string
+	}{
+		{"of all", "", []string{"-a", "--stack", "PROGRAM"}},
+		{"of all, walked by the kernel", "", []string{"-a", "--unwind", "fp", "--stack", "PROGRAM"}},
+		{"of a process", "", []string{"-f", "-p", "PID", "--stack", "PROGRAM"}},
+		{"in a container", hidden, []string{"-a", "--stack"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			program, dir := copyOf(t, "target-pie"), t.TempDir()
+			cmd := exec.Command("unshare", "-m", "sh", "-ec", test.prepare+`
+				printf "fire three 1\nquit\n" >"$dir/input"
+				mkfifo "$dir/held"
+				"$program" <"$dir/held" & # it is there all the time
+				exec 3>"$dir/held"
+				echo ready >&3
+				read go
+				while [ $lives -gt 0 ]; do
+					"$program" <"$dir/input" >/dev/null
+					lives=$((lives-1))
+				done
+				echo done
+				read go || :`)
+			cmd.Env = append(os.Environ(), "program="+program, "dir="+dir, "lives="+decimal(lives))
+			stdin := stdinOf(t, cmd)
+			out, err := cmd.StdoutPipe()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(cmd.Start()))
+			defer func() {
+				stdin.Close()
+				qt.Check(t, qt.IsNil(cmd.Wait()))
+			}()
+			said := bufio.NewReader(out)
+			await := func(want string) {
+				for line := ""; !strings.HasPrefix(line, want); {
+					line, err = said.ReadString('\n')
+					qt.Assert(t, qt.IsNil(err))
+				}
+			}
+			await("error") // the one that is there has begun
+			for i, arg := range test.args {
+				switch arg {
+				case "PROGRAM":
+					test.args[i] = program
+				case "PID":
+					test.args[i] = decimal(cmd.Process.Pid)
+				}
+			}
+			r := watching(t, append(test.args, "--json", "gousdt_test:three")...)
+			io.WriteString(stdin, "go\n")
+			await("done")
+			events := r.interrupt().objects("event")
+			qt.Check(t, qt.HasLen(events, lives))
+			lost := 0
+			for _, e := range events {
+				qt.Assert(t, qt.Not(qt.HasLen(e.Stack, 0)))
+				named := e.Stack[0].Function == "fire_three"
+				if test.args[1] != "--unwind" {
+					named = named && slices.ContainsFunc(e.Stack,
+						func(f frame) bool { return f.Function == "main" }) &&
+						!slices.ContainsFunc(e.Stack, func(f frame) bool { return f.File == "" })
+				}
+				if !named {
+					if lost++; lost == 1 {
+						t.Errorf("%+v", e.Stack)
+					}
+				}
+			}
+			qt.Check(t, qt.Equals(lost, 0), qt.Commentf("of %d", lives))
+		})
+	}
 }
 
 // What is left out is counted, and what is taken counts for it.

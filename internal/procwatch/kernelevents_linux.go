@@ -64,7 +64,9 @@ func openEventSource(isNothing func(*happenings) bool) (source *eventSource, err
 		return nil, err
 	}
 	for _, cpu := range cpus {
-		r, err := openRing(cpu)
+		attr := recordedByKernel
+		attr.Wakeup = 1
+		r, err := openRing(&attr, -1, cpu, ringBytes)
 		if errors.Is(err, unix.ENODEV) {
 			continue // switched off meanwhile
 		}
@@ -187,23 +189,24 @@ type ring struct {
 	scratch []byte // for a record that goes on at the beginning of data
 }
 
-func openRing(cpu int) (*ring, error) {
-	attr := unix.PerfEventAttr{
-		Type:   unix.PERF_TYPE_SOFTWARE,
-		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
-		Config: unix.PERF_COUNT_SW_DUMMY,
-		// Without the watermark these records, which are not samples, would
-		// wake nobody before half of the buffer is full.
-		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec |
-			unix.PerfBitTask | unix.PerfBitWatermark,
-		Wakeup: 1,
-	}
-	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+// recordedByKernel has forks, execs, exits and executable mappings recorded.
+var recordedByKernel = unix.PerfEventAttr{
+	Type:   unix.PERF_TYPE_SOFTWARE,
+	Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+	Config: unix.PERF_COUNT_SW_DUMMY,
+	// Without the watermark these records, which are not samples, would wake
+	// nobody before half of the buffer is full.
+	Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec |
+		unix.PerfBitTask | unix.PerfBitWatermark,
+}
+
+func openRing(attr *unix.PerfEventAttr, pid, cpu, size int) (*ring, error) {
+	fd, err := unix.PerfEventOpen(attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("perf_event_open: %w", err)
 	}
 	page := os.Getpagesize()
-	memory, err := unix.Mmap(fd, 0, page+max(ringBytes, page), unix.PROT_READ|unix.PROT_WRITE,
+	memory, err := unix.Mmap(fd, 0, page+max(size, page), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED)
 	if err != nil {
 		unix.Close(fd)
@@ -228,4 +231,116 @@ func (r *ring) free() {
 	// Nothing can be done about errors of giving back what we have.
 	_ = unix.Munmap(r.memory)
 	_ = unix.Close(r.fd)
+}
+
+// Records are what the kernel records of processes, as for perf record: of
+// each executable mapping with the build ID of the file.
+type Records struct {
+	rings []*ring
+	fds   []unix.PollFd // the last one is an eventfd that ends the waiting
+}
+
+// recordBytes is the size of a buffer. A process that starts takes 1 to 4 kB.
+const recordBytes = 256 << 10
+
+// RecordAll begins to record what all processes do. It waits until a buffer is
+// half full. It needs CAP_PERFMON, before Linux 5.8 CAP_SYS_ADMIN.
+func RecordAll() (*Records, error) { return openRecords(-1, 0, recordBytes/2) }
+
+// RecordFamily begins with the next program that a thread executes, and records
+// what that and all that descend from it do. It waits for the first record.
+func RecordFamily(tid int) (*Records, error) {
+	return openRecords(tid,
+		unix.PerfBitDisabled|unix.PerfBitEnableOnExec|unix.PerfBitInherit, 1)
+}
+
+func openRecords(tid int, bits uint64, wakeup uint32) (r *Records, err error) {
+	r = &Records{}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	closing, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	defer func() {
+		r.fds = append(r.fds, unix.PollFd{Fd: int32(closing), Events: unix.POLLIN})
+	}()
+	text, err := os.ReadFile("/sys/devices/system/cpu/possible")
+	if err != nil {
+		return nil, fmt.Errorf("find the CPUs: %w", err)
+	}
+	cpus, err := parseCPUs(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("find the CPUs: %w", err)
+	}
+	attr := recordedByKernel
+	attr.Bits |= bits | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.CBitFieldMaskBit34
+	attr.Sample_type = unix.PERF_SAMPLE_TIME
+	attr.Clockid = unix.CLOCK_REALTIME // the same in every time namespace
+	attr.Wakeup = wakeup
+	for _, cpu := range cpus {
+		opened, err := openRing(&attr, tid, cpu, recordBytes)
+		if errors.Is(err, unix.EINVAL) && attr.Bits&unix.CBitFieldMaskBit34 != 0 {
+			attr.Bits &^= unix.CBitFieldMaskBit34 // build IDs, since Linux 5.12
+			opened, err = openRing(&attr, tid, cpu, recordBytes)
+		}
+		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) && cpu > 0 {
+			continue // switched off, or not there
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.rings = append(r.rings, opened)
+		r.fds = append(r.fds, unix.PollFd{Fd: int32(opened.fd), Events: unix.POLLIN})
+	}
+	return r, nil
+}
+
+// Wait waits for records, and reports whether there may be some: it was not
+// stopped.
+func (r *Records) Wait() bool {
+	for {
+		n, err := unix.Poll(r.fds, -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false // cannot happen with good descriptors
+		}
+		for i := range r.fds[:len(r.rings)] {
+			if r.fds[i].Revents&unix.POLLHUP != 0 { // all processes have ended
+				r.fds[i].Fd = -1 // which poll leaves out
+			}
+		}
+		if r.fds[len(r.rings)].Revents != 0 {
+			return false
+		}
+		if n > 0 {
+			return true
+		}
+	}
+}
+
+// Stop ends the waiting, now and later.
+func (r *Records) Stop() {
+	one := [8]byte{1, 1} // not 0 in either byte order, which is what matters
+	_, _ = unix.Write(int(r.fds[len(r.rings)].Fd), one[:])
+}
+
+// each shows each record that there is, and makes room for others.
+func (r *Records) each(each func(record []byte)) {
+	for _, ring := range r.rings {
+		ring.drain(each)
+	}
+}
+
+// Close ends the recording. Nothing waits then.
+func (r *Records) Close() {
+	for _, ring := range r.rings {
+		ring.free()
+	}
+	if len(r.fds) > len(r.rings) {
+		_ = unix.Close(int(r.fds[len(r.rings)].Fd))
+	}
+	r.rings, r.fds = nil, nil
 }

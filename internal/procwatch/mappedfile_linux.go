@@ -299,16 +299,7 @@ func OpenIn(fs *procfs.FS, pid int, path string) (*os.File, error) {
 }
 
 func openIn(root string, pid int, path string) (*os.File, error) {
-	if !strings.HasPrefix(path, "/") {
-		return nil, fmt.Errorf("%w: not an absolute path", os.ErrInvalid)
-	}
-	inside := procfs.Path(root, pid, "root")
-	dir, err := openDirectory(inside)
-	if err != nil {
-		return nil, procfs.Classify(err)
-	}
-	defer unix.Close(dir)
-	pathFD, err := openInRoot(dir, path)
+	pathFD, inside, err := findIn(root, pid, path)
 	if err != nil {
 		return nil, err
 	}
@@ -321,6 +312,40 @@ func openIn(root string, pid int, path string) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), inside+path), nil
+}
+
+// findIn finds a path below the root directory of a process. The descriptor
+// refers to the file without having opened it.
+func findIn(root string, pid int, path string) (fd int, inside string, err error) {
+	if !strings.HasPrefix(path, "/") {
+		return -1, "", fmt.Errorf("%w: not an absolute path", os.ErrInvalid)
+	}
+	inside = procfs.Path(root, pid, "root")
+	dir, err := openDirectory(inside)
+	if err != nil {
+		return -1, "", procfs.Classify(err)
+	}
+	defer unix.Close(dir)
+	fd, err = openInRoot(dir, path)
+	return fd, inside, err
+}
+
+// ID identifies the file without opening it. The error says that there is none,
+// or another one.
+func (f RecordedFile) ID() (FileID, error) {
+	fd, _, err := findIn(f.fs.Root(), f.pid, f.record.Path)
+	if err != nil {
+		return FileID{}, f.wrap(err)
+	}
+	defer unix.Close(fd)
+	id, err := identify(fd, "")
+	if err == nil && !f.record.mayBeOf(id) {
+		err = procfs.ErrChanged
+	}
+	if err != nil {
+		return FileID{}, f.wrap(err)
+	}
+	return id.FileID, nil
 }
 
 func openFile(path string) (int, error) {

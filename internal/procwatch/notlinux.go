@@ -62,3 +62,26 @@ type mounts struct{}
 func OpenIn(fs *procfs.FS, pid int, path string) (*os.File, error) {
 	return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: errors.ErrUnsupported}
 }
+
+// ID is available on Linux only.
+func (f RecordedFile) ID() (FileID, error) { return FileID{}, f.wrap(errors.ErrUnsupported) }
+
+// Records do not exist here.
+type Records struct{}
+
+// RecordAll is available on Linux only.
+func RecordAll() (*Records, error) { return nil, errors.ErrUnsupported }
+
+// RecordFamily is available on Linux only.
+func RecordFamily(int) (*Records, error) { return nil, errors.ErrUnsupported }
+
+// Wait is available on Linux only.
+func (r *Records) Wait() bool { return false }
+
+// Stop is available on Linux only.
+func (r *Records) Stop() {}
+
+func (r *Records) each(func([]byte)) {}
+
+// Close is available on Linux only.
+func (r *Records) Close() {}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// ended is the number of a process that has ended: none can have it.
+const ended = 1 << 30
+
+func mapsAt(pid int, time int64, path, buildID string) *procwatch.Record {
+	return &procwatch.Record{Kind: procwatch.FileMapped, PID: pid, Time: time, Path: path,
+		BuildID: buildID, Mapping: procfs.Mapping{Start: mappedAt, End: mappedAt + 1<<30}}
+}
+
+func TestRecordsAreBounded(t *testing.T) {
+	var r records
+	path := "/" + strings.Repeat("x", 4000)
+	for n := range 2 * maxToldMappings {
+		r.add(mapsAt(1, int64(n), path, "ab"))
+	}
+	qt.Check(t, qt.HasLen(r.of[1].mapped, maxToldMappings))
+	for pid := range 3 * maxTold {
+		r.add(&procwatch.Record{Kind: procwatch.ProcessForked, PID: pid + 2, Parent: 1})
+		qt.Assert(t, qt.IsTrue(r.bytes <= maxToldBytes))
+	}
+	for pid := range 2 * maxTold {
+		r.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 7, Time: int64(pid)})
+	}
+	qt.Check(t, qt.IsTrue(len(r.order) <= maxTold && len(r.of) <= maxTold))
+	qt.Check(t, qt.Equals(r.bytes, 0), qt.Commentf("all others have gone"))
+}
+
+// Processors have buffers of their own: what comes first may have happened
+// later.
+func TestRecordsInAnotherOrder(t *testing.T) {
+	var r records
+	r.add(mapsAt(5, 30, "/new", "ab"))
+	r.add(mapsAt(5, 10, "/old", "ab"))
+	r.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 5, Time: 20})
+	r.add(mapsAt(5, 15, "/old", "ab"))
+	qt.Assert(t, qt.HasLen(r.of[5].mapped, 1))
+	qt.Check(t, qt.Equals(r.of[5].mapped[0].Path, "/new"))
+	qt.Check(t, qt.IsTrue(r.of[5].isWhole))
+
+	r.add(&procwatch.Record{Kind: procwatch.ProcessForked, PID: 6, Parent: 5, Time: 40})
+	r.add(&procwatch.Record{Kind: procwatch.ProcessForked, PID: 7, Parent: 6, Time: 50})
+	r.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: 6, Time: 60})
+	qt.Check(t, qt.HasLen(r.of[6].mapped, 0))
+	qt.Assert(t, qt.HasLen(r.of[7].mapped, 1), qt.Commentf("its parent has executed it later"))
+	qt.Check(t, qt.DeepEquals(r.of[7].ancestors, []int{6, 5}))
+}
+
+// What a process tells of its files is only believed if it is so.
+func TestRecordsOfAProcessThatHasEnded(t *testing.T) {
+	testneeds.Root(t)
+	path := testprog.Path(t, "target-static")
+	file, err := elffile.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	main, err := file.Symbol("main")
+	qt.Assert(t, qt.IsNil(err))
+	offset, err := file.Offset(main.Value)
+	qt.Assert(t, qt.IsNil(err))
+	buildID, err := file.BuildID()
+	qt.Assert(t, qt.IsNil(err))
+	for _, test := range []struct{ path, buildID, name string }{
+		{path, buildID, "main"},
+		{path, strings.Repeat("0", len(buildID)), ""},
+		{"/dev/zero", buildID, ""},
+		{"/proc/kmsg", buildID, ""},
+		{path + " (deleted)", buildID, ""},
+	} {
+		s := NewSymbolizer(nil)
+		s.records.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: ended, Time: 1})
+		s.records.add(mapsAt(ended, 2, test.path, test.buildID))
+		frame := s.Frames(t.Context(), ended, []uint64{mappedAt + offset})[0]
+		qt.Check(t, qt.Equals(frame.Function, test.name), qt.Commentf(fmt.Sprint(test)))
+		qt.Check(t, qt.Equals(len(s.files.known), len(test.name)/len("main")),
+			qt.Commentf("others are not held"))
+		qt.Check(t, qt.IsNil(s.Close()))
+	}
+}
