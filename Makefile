@@ -32,7 +32,7 @@
 #                   root
 #   make pictures   the flame graph in README.md, as root; needs Chromium
 #   make release-snapshot    archives and packages of all machines, into dist
-#   make release-test        the same bytes twice; the package in a fresh Debian
+#   make release-dry-run VERSION=v0.1.0      all of a release but its publication
 #   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
 #   make test-otelcol        runs it with PostgreSQL and Prometheus
 #   make test-profiler-newest  the profiler's tests with the newest OpenTelemetry
@@ -221,19 +221,24 @@ dist-files:
 
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
 
+SBOM := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+
 # On a tag: builds and publishes everything. Without one: builds it into dist.
 # One at a time: an archive has its files in the order in which they were built.
+RELEASE_FLAGS ?=
 .PHONY: release release-snapshot
 release: dist-files
-	$(GO) run $(GORELEASER) release --clean --parallelism 1
-release-snapshot: dist-files
-	$(GO) run $(GORELEASER) release --clean --parallelism 1 --snapshot \
-		$$(command -v syft >/dev/null || echo --skip=sbom)
+	GOBIN=$(CURDIR)/dist-files/bin $(GO) install $(SBOM)
+	PATH=$(CURDIR)/dist-files/bin:$$PATH \
+		$(GO) run $(GORELEASER) release --clean --parallelism 1 $(RELEASE_FLAGS)
+release-snapshot: RELEASE_FLAGS += --snapshot
+release-snapshot: release
 
-# As root: a release twice, compared, and its package in a fresh Debian.
-.PHONY: release-test
-release-test:
-	internal/setup/release-test
+# As root.
+VERSION ?= v0.1.0
+.PHONY: release-dry-run
+release-dry-run:
+	internal/setup/release-dry-run $(VERSION)
 
 .PHONY: vulnerabilities
 vulnerabilities:
@@ -288,7 +293,8 @@ metadata:
 transcripts:
 	internal/setup/install recipes
 	internal/setup/newest-packages
-	$(tool) ./transcript $(addprefix ../,README.md $(wildcard docs/*.md docs/recipes/*.md))
+	internal/setup/newest-peers testdata/build/peers
+	PATH=$(CURDIR)/testdata/build/peers/bin:$$PATH $(tool) ./transcript $(addprefix ../,README.md $(wildcard docs/*.md docs/recipes/*.md))
 
 # The numbers of docs/figures.md, as root. The whole package, so that no test is
 # left out for its name.

@@ -41,7 +41,7 @@ func hitRows() []row {
 	for _, s := range shapes {
 		var goals []goal
 		add := func(text, of, than string, times float64) {
-			if times > 0 && unable(of, s) == nil && unable(than, s) == nil {
+			if times > 0 {
 				goals = append(goals,
 					goal{Text: s.title + text, Of: of, Than: than, Times: times})
 			}
@@ -52,7 +52,7 @@ func hitRows() []row {
 		add(", "+specialisedLibbpf, specialisedLibbpf, emptyByLink, s.specialised)
 		add(generated, generatedByLink, emptyByLink, s.generated)
 		add(generated, generatedByEvent, bccAdds, asFast)
-		add(generated, generatedByEvent, bpftraceAdds, asFast)
+		add(generated, generatedByLink, bpftraceAdds, asFast)
 		add(generated+", sent through the ring buffer", generatedSends, libbpfSends, 1)
 		all = append(all, row{
 			name: "hit/" + s.name, title: s.title, rounds: 40, sample: 8 * time.Millisecond,
@@ -76,9 +76,6 @@ func (e *env) hits(s shape) ([]contestant, error) {
 	var contestants []contestant
 	for id, a := range t.all {
 		c := contestant{Name: a.name, Missing: a.missing}
-		if err := unable(a.name, s); err != nil && c.Missing == nil {
-			c.Missing = err
-		}
 		c.Measure = func(n int) (float64, error) {
 			n = min(n, maxHits)
 			spent, err := t.target.Number("run", s.probe(id), n)
@@ -101,14 +98,6 @@ func (s shape) probe(id int) string {
 
 // twins is how many sites peers/target.c has of each shape.
 const twins = 18
-
-// unable says why a tracer cannot do what is to be done.
-func unable(tracer string, s shape) error {
-	if tracer == bpftraceAdds && s.count > bpftraceArguments {
-		return &unableError{fmt.Sprintf("it reads %d arguments at most", bpftraceArguments)}
-	}
-	return nil
-}
 
 // Who measures calls, each at a twin of its own.
 const (

@@ -35,9 +35,6 @@ const (
 	generatedSends    = "generated, to the ring buffer"
 )
 
-// bpftraceArguments is how many arguments bpftrace can name on x86-64.
-const bpftraceArguments = 6
-
 // neverThere is a value that no argument has, so that a sum can be looked at
 // and nothing be done.
 const neverThere = "0x7eadbeef"
@@ -126,7 +123,7 @@ func newTracers(e *env) (*tracers, error) {
 func (t *tracers) add(name string, attach func(s shape, probe string) error) *attachedTracer {
 	a := &attachedTracer{name: name}
 	for _, s := range shapes {
-		if unable(name, s) == nil && a.missing == nil {
+		if a.missing == nil {
 			a.missing = attach(s, s.probe(len(t.all)))
 		}
 	}
@@ -237,7 +234,7 @@ func (t *tracers) startBcc(probes map[string]shape) error {
 		return err
 	}
 	if line, err := p.Line(); err != nil || line != ready {
-		return &unableError{"it cannot compile its program (it needs the kernel's headers in /lib/modules)"}
+		return &unableError{"it cannot compile its program (the system's wants the kernel's headers in /lib/modules)"}
 	}
 	return nil
 }

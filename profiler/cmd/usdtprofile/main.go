@@ -54,6 +54,7 @@ functions of Python, Java, Ruby and other runtimes, until it is interrupted.
       --names FILE     a provider definition, with names of arguments
       --by-process     keep the stacks of processes apart
   -h, --help           this text
+      --version        which build this is
 `
 
 // options are the command line.
@@ -64,7 +65,7 @@ type options struct {
 	value, otlp     string
 	slow, duration  time.Duration
 	every           int
-	memory, help    bool
+	memory          bool
 	byProcess, span bool
 	names           []string
 	patterns        []string
@@ -75,8 +76,9 @@ type options struct {
 
 func main() {
 	o, err := parse(os.Args[1:])
-	if err == nil && o.help {
-		fmt.Print(usage)
+	var answer commandline.Answer
+	if errors.As(err, &answer) {
+		fmt.Print(answer)
 		return
 	}
 	if err != nil {
@@ -124,10 +126,11 @@ func parse(args []string) (*options, error) {
 	flags.Text(&o.otlp, "otlp")
 	flags.List(func(s string) error { o.names = append(o.names, s); return nil }, "names")
 	flags.Switch(&o.byProcess, "by-process")
-	flags.Switch(&o.help, "h", "help")
+	flags.Answer(func() string { return usage }, "h", "help")
+	flags.Answer(func() string { return commandline.Version("usdtprofile") }, "version")
 	operands, err := flags.Parse(args)
-	if err != nil || o.help {
-		return o, err
+	if err != nil {
+		return nil, err
 	}
 	o.patterns = operands
 	switch {
