@@ -128,8 +128,11 @@ func (l *Link) Close() error {
 			room <- struct{}{}
 			if pinned, ok := c.(link.Link); ok {
 				// Or it would go on, and read arguments by specs that are
-				// given to others.
-				l.err = errors.Join(l.err, pinned.Unpin())
+				// given to others. Before Linux 5.15 a perf event cannot be
+				// pinned.
+				if err := pinned.Unpin(); !errors.Is(err, ebpf.ErrNotSupported) {
+					l.err = errors.Join(l.err, err)
+				}
 			}
 			l.err = errors.Join(l.err, c.Close())
 			<-room
