@@ -29,7 +29,7 @@ type pastePrinter struct {
 type pasteLine func(path string, p *elfnote.Probe, sameName bool) (string, error)
 
 // pasteLines are the lines of formats. What can be written is what the tools'
-// own parsers read: seen with bpftrace 0.17, bcc 0.26 and perf 6.1.
+// own parsers read: seen with bpftrace 0.27, bcc 0.37 and perf 7.2.
 var pasteLines = map[string]pasteLine{formatBpftrace: bpftraceLine, formatBCC: bccLine,
 	formatPerf: perfLine, formatLibbpf: libbpfLine}
 
