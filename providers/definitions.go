@@ -30,6 +30,7 @@ type probeKey struct {
 
 type firesHint struct {
 	pattern elfnote.Pattern
+	isWhen  bool // what has happened, else what it depends on
 	text    string
 }
 
@@ -195,19 +196,24 @@ func (d *Definitions) Probes() iter.Seq[Probe] {
 	}
 }
 
-// Fires returns when a probe fires, if that is not always: what the user of the
-// application has to do. It is "" if nothing is known. Of several texts the one
-// that was read last counts.
-func (d *Definitions) Fires(provider, name string) string {
-	for _, hint := range slices.Backward(d.fires) {
-		if hint.pattern.Match(provider, name) {
-			return hint.text
+// Fires returns what has happened when a probe fires, such as "a statement is
+// done", and what it depends on if it does not fire always: what the user of
+// the application has to do, such as "only while tracing is on". Each is "" if
+// nothing is known. Of several texts the one that was read last counts.
+func (d *Definitions) Fires(provider, name string) (when, only string) {
+	if d.builtin {
+		when, only = builtinOf(provider).Fires(provider, name)
+	}
+	for _, hint := range d.fires {
+		switch {
+		case !hint.pattern.Match(provider, name):
+		case hint.isWhen:
+			when = hint.text
+		default:
+			only = hint.text
 		}
 	}
-	if d.builtin {
-		return builtinOf(provider).Fires(provider, name)
-	}
-	return ""
+	return when, only
 }
 
 // add adds a probe, in place of one with the same number of arguments.

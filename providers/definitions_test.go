@@ -76,10 +76,26 @@ func TestBuiltin(t *testing.T) {
 		qt.Assert(t, qt.Equals(probe.Arguments[0].ValueName(1), ""))
 	})
 	t.Run("when probes fire", func(t *testing.T) {
-		qt.Assert(t,
-			qt.StringContains(known.Fires("hotspot", "method__entry"), "DTraceMethodProbes"))
-		qt.Assert(t, qt.StringContains(known.Fires("php", "function__entry"), "USE_ZEND_DTRACE=1"))
-		qt.Assert(t, qt.Equals(known.Fires("hotspot", "gc__begin"), ""))
+		for _, test := range []struct{ provider, name, when, only string }{
+			{"hotspot", "method__entry", "a method begins", ".*DTraceMethodProbes.*"},
+			{"php", "function__entry", "a function begins", ".*USE_ZEND_DTRACE=1.*"},
+			{"hotspot", "gc__begin", "a garbage collection starts", ""},
+			{"hotspot_jni", "CallIntMethod__entry", "", "when native code calls the JNI function"},
+			{"libpthread", "mutex_entry", "a thread wants a mutex", ""},
+			{"unknown", "gc__begin", "", ""},
+		} {
+			when, only := known.Fires(test.provider, test.name)
+			qt.Check(t, qt.Equals(when, test.when), qt.Commentf("%s", test.name))
+			qt.Check(t, qt.Matches(only, test.only), qt.Commentf("%s", test.name))
+		}
+		mine := providers.Builtin()
+		qt.Assert(t, qt.IsNil(mine.Parse("mine.d", []byte("#pragma gousdt when hotspot:gc__* it is time\n"))))
+		when, _ := mine.Fires("hotspot", "gc__begin")
+		qt.Check(t, qt.Equals(when, "it is time"))
+		for probe := range known.Probes() {
+			when, _ := known.Fires(probe.Provider, probe.Name)
+			qt.Check(t, qt.Not(qt.Equals(when, "")), qt.Commentf("%s:%s", probe.Provider, probe.Name))
+		}
 	})
 	t.Run("is the caller's own", func(t *testing.T) {
 		mine := providers.Builtin()
@@ -191,7 +207,7 @@ func TestParseErrors(t *testing.T) {
 		{"something else", "\nint main() {}",
 			`p.d: line 2: "provider" or "enum" is expected before "int"`},
 		{"a malformed pragma", "#pragma gousdt fires p:x",
-			"p.d: line 1: it reads: #pragma gousdt fires PROVIDER:PROBE TEXT"},
+			"p.d: line 1: it reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires in place of when"},
 		{"too large", strings.Repeat(" ", 2<<20),
 			"p.d: a file of definitions can have 1048576 bytes"},
 	} {
@@ -206,7 +222,7 @@ func TestParseErrors(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("enum e { a = -1, b };\nprovider p { probe a(const char *x, long x_length, e v) : (int); };\n#define T int\n")
 	f.Add("a(int i) \"%d\"\nvcpu b(void)\n")
-	f.Add("#pragma gousdt fires p:* always\ntypedef struct { int x; } y;")
+	f.Add("#pragma gousdt when p:* it does\n#pragma gousdt fires p:* always\ntypedef struct { int x; } y;")
 	f.Fuzz(func(t *testing.T, source string) {
 		var d providers.Definitions
 		_ = d.Parse("trace-events", []byte(source))

@@ -32,8 +32,10 @@
 //   - An argument whose type is an enumeration has names for its values.
 //     Values are written as plain numbers.
 //   - Lines that begin with # are skipped, apart from "#define NAME TYPE",
-//     which names a type, and "#pragma gousdt fires PROVIDER:PROBE TEXT", which
-//     says when a probe fires. PROVIDER and PROBE may have wildcards.
+//     which names a type, "#pragma gousdt when PROVIDER:PROBE TEXT", which says
+//     what has happened when a probe fires, and "#pragma gousdt fires
+//     PROVIDER:PROBE TEXT", which says what it depends on. PROVIDER and PROBE
+//     may have wildcards.
 //
 // # Calls
 //

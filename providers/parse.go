@@ -375,14 +375,15 @@ func (p *parser) directive(line string) error {
 		}
 		p.types[fields[1]] = strings.Join(fields[2:], " ")
 	case len(fields) > 2 && fields[0] == "#pragma" && fields[1] == "gousdt":
-		if len(fields) < 5 || fields[2] != "fires" {
-			return errors.New("it reads: #pragma gousdt fires PROVIDER:PROBE TEXT")
+		if len(fields) < 5 || fields[2] != "fires" && fields[2] != "when" {
+			return errors.New("it reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires in place of when")
 		}
 		pattern, err := elfnote.ParsePattern(fields[3])
 		if err != nil {
 			return err
 		}
-		p.fires = append(p.fires, firesHint{pattern, strings.Join(fields[4:], " ")})
+		p.fires = append(p.fires,
+			firesHint{pattern, fields[2] == "when", strings.Join(fields[4:], " ")})
 	}
 	return nil
 }

@@ -246,11 +246,22 @@ func appendSite(b []byte, l *listing, number int, p *elfnote.Probe) []byte {
 		b = append(b, '\n')
 	}
 	if l.args.definitions != nil && number == len(p.Sites)-1 {
-		if fires := l.args.definitions.Fires(p.Provider, p.Name); fires != "" {
+		if fires := firesText(l.args.definitions.Fires(p.Provider, p.Name)); fires != "" {
 			b = append(append(append(b, "  Fires "...), fires...), '\n')
 		}
 	}
 	return b
+}
+
+// firesText makes one text of what providers.Definitions.Fires returns.
+func firesText(when, only string) string {
+	switch {
+	case when == "":
+		return only
+	case only == "":
+		return "when " + when
+	}
+	return "when " + when + ", " + only
 }
 
 // appendHeading appends the lines above the probes of a file: which it is, and

@@ -185,7 +185,7 @@ func (t *targets) addFires(site *trace.Site) {
 	if t.definitions == nil || len(t.fires) == maxFires {
 		return
 	}
-	if text := t.definitions.Fires(site.Provider, site.Name); text != "" {
+	if _, text := t.definitions.Fires(site.Provider, site.Name); text != "" {
 		hint := terminal.Escape(probeName(site)) + " fires " + text
 		if !slices.ContainsFunc(t.fires,
 			func(s string) bool { return strings.HasSuffix(s, " fires "+text) }) {

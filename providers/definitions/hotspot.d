@@ -91,3 +91,46 @@ provider hotspot {
 #pragma gousdt fires hotspot:object__alloc only with -XX:+DTraceAllocProbes (or -XX:+ExtendedDTraceProbes, in older releases)
 #pragma gousdt fires hotspot:monitor__* only with -XX:+DTraceMonitorProbes (or -XX:+ExtendedDTraceProbes, in older releases)
 #pragma gousdt fires hotspot_jni:* when native code calls the JNI function
+
+#pragma gousdt when hotspot:vm__init__begin the virtual machine starts
+#pragma gousdt when hotspot:vm__init__end the virtual machine is ready
+#pragma gousdt when hotspot:vm__shutdown the virtual machine ends
+#pragma gousdt when hotspot:thread__start a thread starts
+#pragma gousdt when hotspot:thread__stop a thread ends
+#pragma gousdt when hotspot:thread__sleep__begin a thread starts to sleep
+#pragma gousdt when hotspot:thread__sleep__end a thread has slept
+#pragma gousdt when hotspot:thread__yield a thread offers its processor to others
+#pragma gousdt when hotspot:thread__park__begin a thread parks, as to wait for a lock of java.util.concurrent
+#pragma gousdt when hotspot:thread__park__end a thread has been parked
+#pragma gousdt when hotspot:thread__unpark a parked thread is woken up
+#pragma gousdt when hotspot:class__loaded a class was loaded
+#pragma gousdt when hotspot:class__unloaded a class is unloaded
+#pragma gousdt when hotspot:class__initialization__required a class is used that is not initialized yet
+#pragma gousdt when hotspot:class__initialization__recursive a thread needs a class that it is initializing itself
+#pragma gousdt when hotspot:class__initialization__concurrent another thread has initialized the class meanwhile
+#pragma gousdt when hotspot:class__initialization__erroneous a class is used whose initialization has failed
+#pragma gousdt when hotspot:class__initialization__super__failed a class is not initialized because its superclass failed to be
+#pragma gousdt when hotspot:class__initialization__clinit the static initializer of a class is called
+#pragma gousdt when hotspot:class__initialization__error the static initializer of a class has failed
+#pragma gousdt when hotspot:class__initialization__end a class is initialized
+#pragma gousdt when hotspot:gc__begin a garbage collection starts
+#pragma gousdt when hotspot:gc__end a garbage collection is done
+#pragma gousdt when hotspot:mem__pool__gc__begin a garbage collection of a memory pool starts
+#pragma gousdt when hotspot:mem__pool__gc__end a garbage collection of a memory pool is done
+#pragma gousdt when hotspot:method__compile__begin the compilation of a method starts
+#pragma gousdt when hotspot:method__compile__end the compilation of a method is done
+#pragma gousdt when hotspot:compiled__method__load compiled code of a method is installed
+#pragma gousdt when hotspot:compiled__method__unload compiled code of a method is removed
+#pragma gousdt when hotspot:monitor__contended__enter a thread starts to wait to enter a monitor
+#pragma gousdt when hotspot:monitor__contended__entered a thread has waited, and enters a monitor
+#pragma gousdt when hotspot:monitor__contended__exit a thread leaves a monitor for which others wait
+#pragma gousdt when hotspot:monitor__wait a thread starts to wait in Object.wait
+#pragma gousdt when hotspot:monitor__waited a thread has waited in Object.wait
+#pragma gousdt when hotspot:monitor__notify a thread calls Object.notify
+#pragma gousdt when hotspot:monitor__notifyAll a thread calls Object.notifyAll
+#pragma gousdt when hotspot:object__alloc an object is allocated
+#pragma gousdt when hotspot:method__entry a method begins
+#pragma gousdt when hotspot:method__return a method ends
+#pragma gousdt when hotspot:vmops__request an operation of the virtual machine is asked for
+#pragma gousdt when hotspot:vmops__begin an operation of the virtual machine starts, most of them with all threads stopped
+#pragma gousdt when hotspot:vmops__end an operation of the virtual machine is done

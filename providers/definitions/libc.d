@@ -133,3 +133,71 @@ provider rtld {
 	probe longjmp(void *environment, int value, void *address);
 	probe longjmp_target(void *environment, int value, void *address);
 };
+
+#pragma gousdt when libc:memory_heap_new malloc makes a heap, for an arena of other threads than the first
+#pragma gousdt when libc:memory_heap_free malloc gives back a heap
+#pragma gousdt when libc:memory_heap_more a heap of malloc grows
+#pragma gousdt when libc:memory_heap_less a heap of malloc shrinks
+#pragma gousdt when libc:memory_sbrk_more the main arena grows
+#pragma gousdt when libc:memory_sbrk_less the main arena shrinks
+#pragma gousdt when libc:memory_malloc_retry malloc tries once more, in another arena
+#pragma gousdt when libc:memory_calloc_retry calloc tries once more, in another arena
+#pragma gousdt when libc:memory_realloc_retry realloc tries once more, in another arena
+#pragma gousdt when libc:memory_memalign_retry memalign or the like tries once more, in another arena
+#pragma gousdt when libc:memory_arena_new malloc makes an arena
+#pragma gousdt when libc:memory_arena_reuse a thread takes an arena that others use, because of the limit
+#pragma gousdt when libc:memory_arena_reuse_wait a thread starts to wait for an arena that others use
+#pragma gousdt when libc:memory_arena_reuse_free_list a thread takes an arena that none uses any more
+#pragma gousdt when libc:memory_arena_retry an arena has no memory left, and another one is tried
+#pragma gousdt when libc:memory_tcache_double_free memory in the cache of a thread is freed again
+#pragma gousdt when libc:memory_mallopt a parameter of malloc is to be set
+#pragma gousdt when libc:memory_mallopt_mxfast the limit of sizes in fastbins is set
+#pragma gousdt when libc:memory_mallopt_trim_threshold M_TRIM_THRESHOLD is set
+#pragma gousdt when libc:memory_mallopt_top_pad M_TOP_PAD is set
+#pragma gousdt when libc:memory_mallopt_mmap_threshold M_MMAP_THRESHOLD is set
+#pragma gousdt when libc:memory_mallopt_mmap_max M_MMAP_MAX is set
+#pragma gousdt when libc:memory_mallopt_perturb M_PERTURB is set
+#pragma gousdt when libc:memory_mallopt_arena_test M_ARENA_TEST is set
+#pragma gousdt when libc:memory_mallopt_arena_max M_ARENA_MAX is set
+#pragma gousdt when libc:memory_mallopt_free_dyn_thresholds free adapts the thresholds to what is freed
+#pragma gousdt when libc:memory_tunable_tcache_max_bytes the limit of sizes in the cache of a thread is set
+#pragma gousdt when libc:memory_tunable_tcache_count the limit of blocks in the cache of a thread is set
+#pragma gousdt when libc:memory_tunable_tcache_unsorted_limit the limit of blocks that are looked through for the cache is set
+#pragma gousdt when lib*:pthread_create a thread is being made
+#pragma gousdt when lib*:pthread_start a new thread starts
+#pragma gousdt when lib*:pthread_join a thread starts to wait for the end of another
+#pragma gousdt when lib*:pthread_join_ret a thread has waited for the end of another
+#pragma gousdt when lib*:mutex_init a mutex is set up
+#pragma gousdt when lib*:mutex_destroy a mutex is destroyed
+#pragma gousdt when lib*:mutex_entry a thread wants a mutex
+#pragma gousdt when lib*:mutex_acquired a thread has a mutex
+#pragma gousdt when lib*:mutex_timedlock_entry a thread wants a mutex, for some time
+#pragma gousdt when lib*:mutex_clocklock_entry a thread wants a mutex, until a time of some clock
+#pragma gousdt when lib*:mutex_timedlock_acquired a thread has a mutex that it wanted for some time
+#pragma gousdt when lib*:mutex_release a thread has released a mutex
+#pragma gousdt when lib*:cond_init a condition variable is set up
+#pragma gousdt when lib*:cond_destroy a condition variable is destroyed
+#pragma gousdt when lib*:cond_wait a thread waits for a condition
+#pragma gousdt when lib*:cond_timedwait a thread waits for a condition, for some time
+#pragma gousdt when lib*:cond_signal one thread that waits for a condition is woken up
+#pragma gousdt when lib*:cond_broadcast all threads that wait for a condition are woken up
+#pragma gousdt when lib*:rwlock_destroy a lock for readers and writers is destroyed
+#pragma gousdt when lib*:rdlock_entry a thread wants such a lock to read
+#pragma gousdt when lib*:rdlock_acquire_read a thread has such a lock to read
+#pragma gousdt when lib*:wrlock_entry a thread wants such a lock to write
+#pragma gousdt when lib*:wrlock_acquire_write a thread has such a lock to write
+#pragma gousdt when lib*:rwlock_unlock a lock for readers and writers is released
+#pragma gousdt when *:lll_lock_wait a thread starts to wait in the kernel for a lock of the library
+#pragma gousdt when *:lll_lock_wait_private a thread starts to wait in the kernel for a lock of the library that one process has
+#pragma gousdt when *:setjmp setjmp is called
+#pragma gousdt when *:longjmp longjmp is called
+#pragma gousdt when *:longjmp_target longjmp is about to go on at its target
+#pragma gousdt when rtld:init_start the loading of a program's libraries starts
+#pragma gousdt when rtld:init_complete the libraries of a program are loaded, and can run
+#pragma gousdt when rtld:map_start new libraries start to be mapped, as by dlopen
+#pragma gousdt when rtld:map_complete new libraries are mapped
+#pragma gousdt when rtld:map_failed new libraries cannot be loaded
+#pragma gousdt when rtld:reloc_start the relocation of new libraries starts
+#pragma gousdt when rtld:reloc_complete new libraries are relocated
+#pragma gousdt when rtld:unmap_start libraries start to be unmapped, as by dlclose
+#pragma gousdt when rtld:unmap_complete libraries are unmapped

@@ -7,3 +7,7 @@ provider libstdcxx {
 	probe rethrow(void *object, void *type_info);
 	probe catch(void *object, void *type_info);
 };
+
+#pragma gousdt when libstdcxx:throw an exception is thrown
+#pragma gousdt when libstdcxx:rethrow a caught exception is thrown again
+#pragma gousdt when libstdcxx:catch a handler begins with an exception

@@ -75,3 +75,52 @@ provider libvirt {
 	probe rpc_tls_session_handshake_pass(void *session);
 	probe rpc_tls_session_handshake_fail(void *session);
 };
+
+#pragma gousdt when libvirt:event_*_add_handle the event loop is asked to watch a file descriptor
+#pragma gousdt when libvirt:event_*_update_handle the events that a watch is for change
+#pragma gousdt when libvirt:event_*_remove_handle the watch of a file descriptor is removed
+#pragma gousdt when libvirt:event_glib_remove_handle_idle the data of a removed watch are freed
+#pragma gousdt when libvirt:event_*_dispatch_handle a watched file descriptor has events, which are handled
+#pragma gousdt when libvirt:event_poll_purge_handle the event loop forgets a removed watch
+#pragma gousdt when libvirt:event_*_add_timeout a timer is set up
+#pragma gousdt when libvirt:event_*_update_timeout the interval of a timer changes
+#pragma gousdt when libvirt:event_*_remove_timeout a timer is removed
+#pragma gousdt when libvirt:event_glib_remove_timeout_idle the data of a removed timer are freed
+#pragma gousdt when libvirt:event_*_dispatch_timeout a timer has expired, which is handled
+#pragma gousdt when libvirt:event_poll_purge_timeout the event loop forgets a removed timer
+#pragma gousdt when libvirt:event_poll_run the event loop waits for events
+#pragma gousdt when libvirt:object_new an object is made
+#pragma gousdt when libvirt:object_ref a reference to an object is taken
+#pragma gousdt when libvirt:object_unref a reference to an object is given back
+#pragma gousdt when libvirt:object_dispose the last reference to an object is given back
+#pragma gousdt when libvirt:rpc_socket_new a socket is opened or accepted
+#pragma gousdt when libvirt:rpc_socket_dispose a socket is closed
+#pragma gousdt when libvirt:rpc_socket_send_fd a file descriptor is sent
+#pragma gousdt when libvirt:rpc_socket_recv_fd a file descriptor is received
+#pragma gousdt when libvirt:rpc_server_client_new a daemon has a new client
+#pragma gousdt when libvirt:rpc_server_client_dispose a daemon forgets a client
+#pragma gousdt when libvirt:rpc_server_client_msg_tx_queue a daemon queues a message to a client
+#pragma gousdt when libvirt:rpc_server_client_msg_rx a daemon has received a message of a client
+#pragma gousdt when libvirt:rpc_server_client_auth_allow a client is authenticated
+#pragma gousdt when libvirt:rpc_server_client_auth_deny a client is refused
+#pragma gousdt when libvirt:rpc_server_client_auth_fail the authentication of a client fails
+#pragma gousdt when libvirt:rpc_client_new a client opens a connection
+#pragma gousdt when libvirt:rpc_client_dispose a client's connection is forgotten
+#pragma gousdt when libvirt:rpc_client_msg_tx_queue a client queues a message
+#pragma gousdt when libvirt:rpc_client_msg_rx a client has received a message
+#pragma gousdt when libvirt:rpc_keepalive_new keeping a connection alive is set up
+#pragma gousdt when libvirt:rpc_keepalive_start keeping a connection alive starts
+#pragma gousdt when libvirt:rpc_keepalive_stop keeping a connection alive stops
+#pragma gousdt when libvirt:rpc_keepalive_send a message is sent to learn whether the other side is alive, or to answer one
+#pragma gousdt when libvirt:rpc_keepalive_received such a message, or its answer, has come
+#pragma gousdt when libvirt:rpc_keepalive_timeout an answer has not come in time
+#pragma gousdt when libvirt:rpc_keepalive_dispose keeping a connection alive is forgotten
+#pragma gousdt when libvirt:rpc_tls_context_new certificates and keys are loaded
+#pragma gousdt when libvirt:rpc_tls_context_dispose certificates and keys are forgotten
+#pragma gousdt when libvirt:rpc_tls_context_session_allow the certificate of the other side is accepted
+#pragma gousdt when libvirt:rpc_tls_context_session_deny the certificate of the other side is refused
+#pragma gousdt when libvirt:rpc_tls_context_session_fail the certificate of the other side cannot be checked
+#pragma gousdt when libvirt:rpc_tls_session_new a TLS session is set up
+#pragma gousdt when libvirt:rpc_tls_session_dispose a TLS session ends
+#pragma gousdt when libvirt:rpc_tls_session_handshake_pass a TLS handshake succeeds
+#pragma gousdt when libvirt:rpc_tls_session_handshake_fail a TLS handshake fails

@@ -48,3 +48,46 @@ provider mysql {
 	probe net__write__start(unsigned long bytes);
 	probe net__write__done(int status);
 };
+
+#pragma gousdt when mysql:connection__start a client has connected
+#pragma gousdt when mysql:connection__done a client has disconnected
+#pragma gousdt when mysql:command__start a command of a client starts
+#pragma gousdt when mysql:command__done a command of a client is done
+#pragma gousdt when mysql:query__start a statement starts
+#pragma gousdt when mysql:query__done a statement is done
+#pragma gousdt when mysql:query__parse__start the parsing of a statement starts
+#pragma gousdt when mysql:query__parse__done the parsing of a statement is done
+#pragma gousdt when mysql:query__cache__hit a result is in the query cache
+#pragma gousdt when mysql:query__cache__miss a result is not in the query cache
+#pragma gousdt when mysql:query__exec__start the execution of a statement starts
+#pragma gousdt when mysql:query__exec__done the execution of a statement is done
+#pragma gousdt when mysql:insert__row__start a storage engine starts to insert a row
+#pragma gousdt when mysql:insert__row__done a storage engine has inserted a row
+#pragma gousdt when mysql:update__row__start a storage engine starts to change a row
+#pragma gousdt when mysql:update__row__done a storage engine has changed a row
+#pragma gousdt when mysql:delete__row__start a storage engine starts to delete a row
+#pragma gousdt when mysql:delete__row__done a storage engine has deleted a row
+#pragma gousdt when mysql:read__row__start a storage engine starts to read a row
+#pragma gousdt when mysql:read__row__done a storage engine has read a row
+#pragma gousdt when mysql:index__read__row__start a storage engine starts to read a row by an index
+#pragma gousdt when mysql:index__read__row__done a storage engine has read a row by an index
+#pragma gousdt when mysql:filesort__start a sort of rows starts
+#pragma gousdt when mysql:filesort__done a sort of rows is done
+#pragma gousdt when mysql:select__start a SELECT starts
+#pragma gousdt when mysql:select__done a SELECT is done
+#pragma gousdt when mysql:insert__start an INSERT starts
+#pragma gousdt when mysql:insert__done an INSERT is done
+#pragma gousdt when mysql:insert__select__start an INSERT of rows that are selected starts
+#pragma gousdt when mysql:insert__select__done an INSERT of rows that are selected is done
+#pragma gousdt when mysql:update__start an UPDATE starts
+#pragma gousdt when mysql:update__done an UPDATE is done
+#pragma gousdt when mysql:multi__update__start an UPDATE of several tables starts
+#pragma gousdt when mysql:multi__update__done an UPDATE of several tables is done
+#pragma gousdt when mysql:delete__start a DELETE starts
+#pragma gousdt when mysql:delete__done a DELETE is done
+#pragma gousdt when mysql:multi__delete__start a DELETE from several tables starts
+#pragma gousdt when mysql:multi__delete__done a DELETE from several tables is done
+#pragma gousdt when mysql:net__read__start the server starts to wait for what a client sends
+#pragma gousdt when mysql:net__read__done the server has read what a client has sent
+#pragma gousdt when mysql:net__write__start the server starts to send to a client
+#pragma gousdt when mysql:net__write__done the server has sent to a client

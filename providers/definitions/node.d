@@ -18,3 +18,12 @@ provider node {
 	probe gc__done(node_gc_type type, int flags);
 	probe gc__done(node_gc_type type, int flags, void *isolate);
 };
+
+#pragma gousdt when node:net__server__connection a server accepts a connection
+#pragma gousdt when node:net__stream__end a connection ends
+#pragma gousdt when node:http__server__request a server has received the head of an HTTP request
+#pragma gousdt when node:http__server__response a server has sent an HTTP response
+#pragma gousdt when node:http__client__request a client sends an HTTP request
+#pragma gousdt when node:http__client__response a client has received an HTTP response
+#pragma gousdt when node:gc__start a garbage collection starts
+#pragma gousdt when node:gc__done a garbage collection is done

@@ -10,3 +10,10 @@ provider perl {
 	probe loading__file(const char *file);
 	probe loaded__file(const char *file);
 };
+
+#pragma gousdt when perl:sub__entry a subroutine begins
+#pragma gousdt when perl:sub__return a subroutine ends
+#pragma gousdt when perl:phase__change the interpreter goes from one phase to the next, as from RUN to END
+#pragma gousdt when perl:op__entry an operation of the interpreter starts
+#pragma gousdt when perl:loading__file a file starts to be loaded
+#pragma gousdt when perl:loaded__file a file was loaded

@@ -20,3 +20,15 @@ provider php {
 #pragma gousdt fires php:compile__* only with the environment variable USE_ZEND_DTRACE=1
 #pragma gousdt fires php:execute__* only with the environment variable USE_ZEND_DTRACE=1
 #pragma gousdt fires php:function__* only with the environment variable USE_ZEND_DTRACE=1
+
+#pragma gousdt when php:request__startup a request starts
+#pragma gousdt when php:request__shutdown a request ends
+#pragma gousdt when php:compile__file__entry the compilation of a file starts
+#pragma gousdt when php:compile__file__return the compilation of a file is done
+#pragma gousdt when php:execute__entry the code of a file or function starts to run
+#pragma gousdt when php:execute__return the code of a file or function has run
+#pragma gousdt when php:function__entry a function begins
+#pragma gousdt when php:function__return a function ends
+#pragma gousdt when php:exception__thrown an exception is thrown
+#pragma gousdt when php:exception__caught an exception is caught
+#pragma gousdt when php:error an error or a warning is reported

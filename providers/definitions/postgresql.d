@@ -122,3 +122,61 @@ provider postgresql {
 		unsigned int field4, unsigned int object_type, LOCKMODE mode);
 	probe deadlock__found();
 };
+
+#pragma gousdt when postgresql:transaction__start a transaction starts
+#pragma gousdt when postgresql:transaction__commit a transaction commits
+#pragma gousdt when postgresql:transaction__abort a transaction is rolled back, by an error or by ROLLBACK
+#pragma gousdt when postgresql:query__start a text of statements has arrived
+#pragma gousdt when postgresql:query__done all statements of a text are done
+#pragma gousdt when postgresql:query__parse__start the parsing of a text starts
+#pragma gousdt when postgresql:query__parse__done the parsing of a text is done
+#pragma gousdt when postgresql:query__rewrite__start rules and views start to be applied to a statement
+#pragma gousdt when postgresql:query__rewrite__done rules and views have been applied to a statement
+#pragma gousdt when postgresql:query__plan__start the planning of a statement starts
+#pragma gousdt when postgresql:query__plan__done the planning of a statement is done
+#pragma gousdt when postgresql:query__execute__start the execution of a statement starts
+#pragma gousdt when postgresql:query__execute__done the execution of a statement is done
+#pragma gousdt when postgresql:statement__status a server process sets what pg_stat_activity shows of it
+#pragma gousdt when postgresql:checkpoint__start a checkpoint starts
+#pragma gousdt when postgresql:checkpoint__done a checkpoint is done
+#pragma gousdt when postgresql:clog__checkpoint__start the part of a checkpoint for the states of transactions starts
+#pragma gousdt when postgresql:clog__checkpoint__done the part of a checkpoint for the states of transactions is done
+#pragma gousdt when postgresql:subtrans__checkpoint__start the part of a checkpoint for subtransactions starts
+#pragma gousdt when postgresql:subtrans__checkpoint__done the part of a checkpoint for subtransactions is done
+#pragma gousdt when postgresql:multixact__checkpoint__start the part of a checkpoint for rows that several transactions lock starts
+#pragma gousdt when postgresql:multixact__checkpoint__done the part of a checkpoint for rows that several transactions lock is done
+#pragma gousdt when postgresql:twophase__checkpoint__start the part of a checkpoint for prepared transactions starts
+#pragma gousdt when postgresql:twophase__checkpoint__done the part of a checkpoint for prepared transactions is done
+#pragma gousdt when postgresql:buffer__checkpoint__start a checkpoint starts to write buffers
+#pragma gousdt when postgresql:buffer__checkpoint__sync__start a checkpoint has written its buffers, and starts to sync the files
+#pragma gousdt when postgresql:buffer__checkpoint__done a checkpoint has written and synced its buffers
+#pragma gousdt when postgresql:buffer__sync__start a checkpoint starts to write the buffers that have changed
+#pragma gousdt when postgresql:buffer__sync__written a checkpoint has written a buffer
+#pragma gousdt when postgresql:buffer__sync__done a checkpoint has written all buffers that have changed
+#pragma gousdt when postgresql:buffer__read__start a block is asked for, which may be in shared buffers
+#pragma gousdt when postgresql:buffer__read__done a block that was asked for is there
+#pragma gousdt when postgresql:buffer__flush__start a changed buffer starts to be written
+#pragma gousdt when postgresql:buffer__flush__done a changed buffer was handed to the kernel
+#pragma gousdt when postgresql:buffer__write__dirty__start a server process starts to write a changed buffer to have its place
+#pragma gousdt when postgresql:buffer__write__dirty__done a server process has written a changed buffer to have its place
+#pragma gousdt when postgresql:smgr__md__read__start a block starts to be read from its file
+#pragma gousdt when postgresql:smgr__md__read__done a block was read from its file
+#pragma gousdt when postgresql:smgr__md__write__start a block starts to be written to its file
+#pragma gousdt when postgresql:smgr__md__write__done a block was written to its file
+#pragma gousdt when postgresql:wal__buffer__write__dirty__start a server process starts to write a WAL buffer because none is free
+#pragma gousdt when postgresql:wal__buffer__write__dirty__done a server process has written a WAL buffer because none was free
+#pragma gousdt when postgresql:wal__insert a record is added to the WAL
+#pragma gousdt when postgresql:wal__switch a switch to the next WAL file is asked for
+#pragma gousdt when postgresql:sort__start a sort starts
+#pragma gousdt when postgresql:sort__done a sort is done, in memory or, if is_external, with files
+#pragma gousdt when postgresql:lwlock__acquire a lightweight lock is taken
+#pragma gousdt when postgresql:lwlock__release a lightweight lock is released
+#pragma gousdt when postgresql:lwlock__wait__start a server process starts to wait for a lightweight lock
+#pragma gousdt when postgresql:lwlock__wait__done a server process has waited for a lightweight lock
+#pragma gousdt when postgresql:lwlock__condacquire a lightweight lock is taken that was free
+#pragma gousdt when postgresql:lwlock__condacquire__fail a lightweight lock is not free, and is not waited for
+#pragma gousdt when postgresql:lwlock__acquire__or__wait a lightweight lock is taken at once
+#pragma gousdt when postgresql:lwlock__acquire__or__wait__fail a lightweight lock is not free, and was waited for without being taken
+#pragma gousdt when postgresql:lock__wait__start a server process starts to wait for a heavyweight lock, as of a row or table
+#pragma gousdt when postgresql:lock__wait__done a server process has waited for a heavyweight lock
+#pragma gousdt when postgresql:deadlock__found a deadlock is found

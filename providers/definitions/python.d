@@ -14,3 +14,12 @@ provider python {
 };
 
 #pragma gousdt fires python:function__entry in Python 3.11 only while the program has a profile function (sys.setprofile)
+
+#pragma gousdt when python:function__entry a function begins
+#pragma gousdt when python:function__return a function ends
+#pragma gousdt when python:line a line is about to be run
+#pragma gousdt when python:gc__start a garbage collection starts
+#pragma gousdt when python:gc__done a garbage collection is done
+#pragma gousdt when python:import__find__load__start a module that is not loaded yet starts to be imported
+#pragma gousdt when python:import__find__load__done the import of a module is done
+#pragma gousdt when python:audit an audit event is raised (sys.audit)

@@ -80,3 +80,54 @@ provider qemu {
 	probe savevm_section_start(const char *id, unsigned section);
 	probe savevm_section_end(const char *id, unsigned section, int error);
 };
+
+#pragma gousdt when qemu:vm_state_notify a machine starts or stops to run
+#pragma gousdt when qemu:runstate_set the state of a machine changes
+#pragma gousdt when qemu:qemu_system_shutdown_request a shutdown is asked for
+#pragma gousdt when qemu:qemu_system_powerdown_request the guest is asked to power down
+#pragma gousdt when qemu:system_wakeup_request a wakeup is asked for
+#pragma gousdt when qemu:handle_qmp_command a QMP command arrives
+#pragma gousdt when qemu:handle_hmp_command a command of a person at the monitor arrives
+#pragma gousdt when qemu:monitor_qmp_respond a QMP command is answered
+#pragma gousdt when qemu:monitor_qmp_cmd_in_band a QMP command starts in its turn
+#pragma gousdt when qemu:kvm_ioctl KVM is asked for something
+#pragma gousdt when qemu:kvm_vm_ioctl KVM is asked for something about a machine
+#pragma gousdt when qemu:kvm_vcpu_ioctl KVM is asked for something about a virtual processor
+#pragma gousdt when qemu:kvm_run_exit a virtual processor leaves the guest
+#pragma gousdt when qemu:memory_region_ops_read a guest reads from a device's memory
+#pragma gousdt when qemu:memory_region_ops_write a guest writes to a device's memory
+#pragma gousdt when qemu:cpu_in a guest reads from a port
+#pragma gousdt when qemu:cpu_out a guest writes to a port
+#pragma gousdt when qemu:bdrv_open_common an image is opened
+#pragma gousdt when qemu:blk_co_preadv a device's read of its disk starts
+#pragma gousdt when qemu:blk_co_pwritev a device's write to its disk starts
+#pragma gousdt when qemu:bdrv_co_preadv_part a read of an image starts
+#pragma gousdt when qemu:bdrv_co_pwritev_part a write to an image starts
+#pragma gousdt when qemu:qcow2_writev_start_req a write to a qcow2 image starts
+#pragma gousdt when qemu:qcow2_writev_done_req a write to a qcow2 image is done
+#pragma gousdt when qemu:file_paio_submit a request to a file is given to a thread
+#pragma gousdt when qemu:thread_pool_submit a thread of the pool is given work
+#pragma gousdt when qemu:thread_pool_complete a thread of the pool has done its work
+#pragma gousdt when qemu:job_state_transition a job, such as a backup, changes its state
+#pragma gousdt when qemu:job_completed a job ends
+#pragma gousdt when qemu:nbd_client_handshake a client connects to an export of a network block device
+#pragma gousdt when qemu:virtio_queue_notify a guest says that there is something in a queue
+#pragma gousdt when qemu:virtio_notify a guest is told that there is something in a queue
+#pragma gousdt when qemu:virtio_set_status a guest sets the status of a virtio device
+#pragma gousdt when qemu:virtqueue_pop a request is taken from a queue
+#pragma gousdt when qemu:virtqueue_fill the result of a request is put into a queue
+#pragma gousdt when qemu:virtqueue_flush the results in a queue are shown to the guest
+#pragma gousdt when qemu:virtio_blk_handle_read a guest's read of a disk arrives
+#pragma gousdt when qemu:virtio_blk_handle_write a guest's write to a disk arrives
+#pragma gousdt when qemu:virtio_blk_rw_complete a guest's read or write is done
+#pragma gousdt when qemu:virtio_blk_req_complete a guest's request is answered
+#pragma gousdt when qemu:scsi_req_parsed a SCSI command arrives
+#pragma gousdt when qemu:scsi_req_cancel a SCSI command is cancelled
+#pragma gousdt when qemu:pci_cfg_read a guest reads the configuration of a PCI device
+#pragma gousdt when qemu:pci_cfg_write a guest writes the configuration of a PCI device
+#pragma gousdt when qemu:usb_port_attach a USB device is plugged in
+#pragma gousdt when qemu:usb_port_detach a USB device is unplugged
+#pragma gousdt when qemu:migrate_set_state a migration changes its state
+#pragma gousdt when qemu:migrate_transferred a migration says how far it is
+#pragma gousdt when qemu:savevm_section_start a part of a machine's state starts to be saved
+#pragma gousdt when qemu:savevm_section_end a part of a machine's state is saved

@@ -30,3 +30,27 @@ provider ruby {
 
 #pragma gousdt fires ruby:*method__entry only while the program has an enabled TracePoint for calls
 #pragma gousdt fires ruby:*method__return only while the program has an enabled TracePoint for calls
+
+#pragma gousdt when ruby:method__entry a method in Ruby begins
+#pragma gousdt when ruby:method__return a method in Ruby ends
+#pragma gousdt when ruby:cmethod__entry a method in C begins
+#pragma gousdt when ruby:cmethod__return a method in C ends
+#pragma gousdt when ruby:require__entry require begins
+#pragma gousdt when ruby:require__return require ends
+#pragma gousdt when ruby:find__require__entry require starts to search for a file
+#pragma gousdt when ruby:find__require__return require has searched for a file
+#pragma gousdt when ruby:load__entry load begins
+#pragma gousdt when ruby:load__return load ends
+#pragma gousdt when ruby:raise an exception is raised
+#pragma gousdt when ruby:object__create an object is made
+#pragma gousdt when ruby:array__create an array is made
+#pragma gousdt when ruby:hash__create a hash is made
+#pragma gousdt when ruby:string__create a string is made
+#pragma gousdt when ruby:symbol__create a symbol is made
+#pragma gousdt when ruby:parse__begin the parsing of a file starts
+#pragma gousdt when ruby:parse__end the parsing of a file is done
+#pragma gousdt when ruby:method__cache__clear a cache of methods is cleared
+#pragma gousdt when ruby:gc__mark__begin a garbage collection starts to mark objects
+#pragma gousdt when ruby:gc__mark__end a garbage collection has marked objects
+#pragma gousdt when ruby:gc__sweep__begin a garbage collection starts to free objects
+#pragma gousdt when ruby:gc__sweep__end a garbage collection has freed objects

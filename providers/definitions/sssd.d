@@ -31,3 +31,23 @@ provider sssd {
 	probe dp_req_done(const char *request, int target, int method, int error,
 		const char *error_text);
 };
+
+#pragma gousdt when sssd:sysdb_transaction_start a transaction of the cache starts
+#pragma gousdt when sssd:sysdb_transaction_commit_before a transaction of the cache starts to commit
+#pragma gousdt when sssd:sysdb_transaction_commit_after a transaction of the cache has committed
+#pragma gousdt when sssd:sysdb_transaction_cancel a transaction of the cache is cancelled
+#pragma gousdt when sssd:sdap_acct_req_send an account starts to be looked up in LDAP
+#pragma gousdt when sssd:sdap_acct_req_recv an account was looked up in LDAP
+#pragma gousdt when sssd:sdap_search_user_send a search for users starts
+#pragma gousdt when sssd:sdap_search_user_save_begin users that were found start to be saved
+#pragma gousdt when sssd:sdap_search_user_save_end users that were found are saved
+#pragma gousdt when sssd:sdap_search_user_recv a search for users is done
+#pragma gousdt when sssd:sdap_get_generic_ext_send an LDAP search starts
+#pragma gousdt when sssd:sdap_get_generic_ext_recv an LDAP search is done
+#pragma gousdt when sssd:sdap_parse_entry an attribute of an LDAP entry is read
+#pragma gousdt when sssd:sdap_deref_search_send an LDAP search that follows references starts
+#pragma gousdt when sssd:sdap_deref_search_recv an LDAP search that follows references is done
+#pragma gousdt when sssd:sdap_nested_group_process_send the groups in a group start to be resolved
+#pragma gousdt when sssd:sdap_nested_group_process_recv the groups in a group are resolved
+#pragma gousdt when sssd:dp_req_send a request to a provider of data starts
+#pragma gousdt when sssd:dp_req_done a request to a provider of data is done

@@ -16,3 +16,14 @@ provider tcl {
 	probe obj__create(void *object);
 	probe obj__free(void *object);
 };
+
+#pragma gousdt when tcl:proc__entry a procedure begins
+#pragma gousdt when tcl:proc__return a procedure ends
+#pragma gousdt when tcl:proc__result a procedure ends, with its result
+#pragma gousdt when tcl:cmd__entry a command begins
+#pragma gousdt when tcl:cmd__return a command ends
+#pragma gousdt when tcl:cmd__result a command ends, with its result
+#pragma gousdt when tcl:inst__start an instruction of bytecode starts
+#pragma gousdt when tcl:inst__done an instruction of bytecode is done
+#pragma gousdt when tcl:obj__create an object is made
+#pragma gousdt when tcl:obj__free an object is freed

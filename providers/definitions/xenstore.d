@@ -9,3 +9,8 @@ provider xenstore {
 	probe error(uint32_t transaction, unsigned domain, pid_t pid, const char *error);
 	probe watch_event(unsigned domain, pid_t pid, const char *event);
 };
+
+#pragma gousdt when xenstore:msg a request arrives
+#pragma gousdt when xenstore:reply a request is answered
+#pragma gousdt when xenstore:error a request is answered by an error
+#pragma gousdt when xenstore:watch_event a domain or process is told that what it watches has changed
