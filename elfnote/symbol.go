@@ -109,6 +109,20 @@ func (f fileSymbols) PLTGOT() (uint64, error) {
 	return address, err
 }
 
+// Member is what [elffile.Structures] says, of the file or of its debug file.
+func (f fileSymbols) Member(pointer, path string) (elffile.Member, error) {
+	m, err := f.elf.Member(pointer, path)
+	if !errors.Is(err, elffile.ErrNoTypes) {
+		return m, err
+	}
+	f.symbols.mutex.Lock()
+	defer f.symbols.mutex.Unlock()
+	if f.openDebug() {
+		return f.symbols.debug.Member(pointer, path)
+	}
+	return m, err
+}
+
 // UseDebugFile opens the separate debug file at path for the symbols that
 // arguments name, instead of the one that is installed. Close closes it.
 //

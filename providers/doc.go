@@ -29,6 +29,9 @@
 //   - An argument of type char *, const or not, is a text. A zero byte ends it,
 //     unless the next argument has its name and _length at the end: then that
 //     is the number of its bytes.
+//   - An argument whose type is a pointer to a structure, as in struct request
+//     *request, has members in expressions: request->id. The layout is not in
+//     the definition, but in the program's debugging information.
 //   - An argument whose type is an enumeration has names for its values.
 //     Values are written as plain numbers.
 //   - Lines that begin with # are skipped, apart from "#define NAME TYPE",

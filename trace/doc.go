@@ -57,6 +57,7 @@
 //	str(arg0), str(arg0, 6)  the text that an argument points to, or its first bytes (at most 256)
 //	str(arg0, arg1)          the same, of arg1 bytes instead of up to a zero byte
 //	query, str(query, 6)     arguments by their names, if SessionOptions.Definitions has them
+//	request->peer.port       a member of a structure that an argument points to, see below
 //	global.level             a variable of the program, by its symbol in the site's file: an integer
 //	                         of 1, 2, 4 or 8 bytes, without a sign
 //	str(global.query)        the text that a variable points to, as of an argument
@@ -83,6 +84,14 @@
 // its file has no symbol of, or a value that cannot be read, is neither true
 // nor false, and so is its negation: neither arg1 == 0 nor arg1 != 0 holds
 // then. Sites at which the filter can never hold are not attached.
+//
+// Of request->peer.port, SessionOptions.Definitions have to say what request
+// points to, as in "struct request *request", and the debugging information of
+// the site's file, or of its debug file, what is where: DWARF of at most 128
+// MiB. Members are integers, floats, enumerations and pointers, with their size
+// and sign. Bit fields and arrays are refused, and so is a structure of which
+// the file has several that differ. A text is a key only as
+// str(request->path).
 //
 // All names of arguments and terms in this package are words of this language:
 // [Capture.Arg], [Aggregation.Value] and [Aggregation.By], [Latency.By].

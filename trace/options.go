@@ -289,9 +289,10 @@ type Capture struct {
 
 	// Arg is the argument, named as in expressions: "arg0", or "query" if
 	// SessionOptions.Definitions call it so. It can be a variable of the
-	// program, as "global.debug_query_string", whose value events then have as
-	// one more argument. Nothing is read where it does not have the size of a
-	// pointer, or is a floating point number.
+	// program, as "global.debug_query_string", or a member of a structure, as
+	// "request->path", whose value events then have as one more argument.
+	// Nothing is read where it does not have the size of a pointer, or is a
+	// floating point number or a member that is no pointer.
 	Arg string
 
 	// Bytes says that the argument points to bytes, not to a text. That matters
@@ -384,14 +385,22 @@ func parseArgument(source string, names expr.Names) (expr.Term, error) {
 	return t, err
 }
 
-// globals returns the names in expressions of the variables that are captured
-// at the sites of a probe.
+// globals returns the names in expressions of the variables and members that
+// are captured at the sites of a probe.
 func (cs *captures) globals(provider, probe string) (names []string) {
 	for i := range cs.named {
 		c := &cs.named[i]
-		if _, ok := c.arg.Global(); ok && elfnote.MatchAny(c.probes, provider, probe) &&
-			!slices.Contains(names, c.arg.Name) {
-			names = append(names, c.arg.Name)
+		if !elfnote.MatchAny(c.probes, provider, probe) {
+			continue
+		}
+		terms := []*expr.Term{&c.arg}
+		if c.length != nil {
+			terms = append(terms, c.length)
+		}
+		for _, t := range terms {
+			if expr.IsVariable(t.Name) && !slices.Contains(names, t.Name) {
+				names = append(names, t.Name)
+			}
 		}
 	}
 	return names
@@ -445,6 +454,9 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 // isPointer reports whether an argument can be a pointer: others of the same
 // number, of another probe, are numbers that point nowhere.
 func isPointer(site *bpfgen.Site, arg int) bool {
+	if m, ok := site.Members[arg]; ok && !m.IsPointer {
+		return false
+	}
 	if site.Pointer == 0 || arg < 0 || arg >= len(site.Args) ||
 		site.Args[arg].Kind == argspec.Bytes {
 		return true

@@ -19,6 +19,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -133,7 +134,9 @@ func (s *Session) generate(
 			if call != nil {
 				w.setCall(site, call.call)
 			}
-			w.addCaptured(site)
+			if err := w.addCaptured(site); err != nil {
+				return nil, err
+			}
 			this.args, this.own, this.definition = site.Args, site.own, site.definition
 			toGenerate := w.toGenerate(site)
 			block, err := blockOf(toGenerate)
@@ -197,8 +200,8 @@ func (w *work) setCall(s *Site, call *tracing.Call[providers.Argument]) {
 	for i := range s.Args {
 		name := cmp.Or(call.Arguments[i].Value, call.Arguments[i].Name)
 		s.Args[i] = argspec.Arg{Raw: name, Err: errors.New("the probe does not pass it")}
-		if _, ok := (&expr.Term{Name: name}).Global(); ok {
-			s.Args[i] = w.global(s, name)
+		if expr.IsVariable(name) {
+			s.Args[i], _, _ = w.variable(s, name)
 		}
 		for j := range own {
 			if name == fmt.Sprintf("arg%d", j) || named != nil && named.Arguments[j].Name == name {
@@ -210,12 +213,21 @@ func (w *work) setCall(s *Site, call *tracing.Call[providers.Argument]) {
 	s.definition = &providers.Probe{Provider: s.Provider, Name: s.Name, Arguments: call.Arguments}
 }
 
-// addCaptured gives a site the variables that are captured there as arguments
-// after its own.
-func (w *work) addCaptured(s *Site) {
+// addCaptured gives a site the variables and members that are captured there
+// as arguments after its own. It fails where the file does not say where a
+// member is, and where the address of a text is asked for as a key.
+func (w *work) addCaptured(s *Site) error {
+	for _, a := range w.plan.Aggregations {
+		for _, key := range a.Keys {
+			m, _, err := w.member(s, key.Name)
+			if err == nil && m.Text && key.Source == expr.Argument && !key.HasMask {
+				return fmt.Errorf("%s of %s is a text: write str(%s)", key.Name, s.probeName(), key.Name)
+			}
+		}
+	}
 	names := w.session.captures.globals(s.Provider, s.Name)
 	if len(names) == 0 {
-		return
+		return nil
 	}
 	extended := providers.Probe{Provider: s.Provider, Name: s.Name}
 	if s.definition != nil {
@@ -225,28 +237,90 @@ func (w *work) addCaptured(s *Site) {
 	copy(arguments, extended.Arguments)
 	s.Args = slices.Clip(s.Args)
 	for _, name := range names {
-		s.Args = append(s.Args, w.global(s, name))
-		arguments = append(arguments, providers.Argument{Name: name, Length: bpfgen.None})
+		arg, m, err := w.variable(s, name)
+		switch {
+		case errors.Is(err, errNoArgument):
+			continue
+		case err != nil:
+			return fmt.Errorf("%s of %s is not available: %w", name, s.probeName(), err)
+		}
+		s.Args = append(s.Args, arg)
+		arguments = append(arguments, providers.Argument{Name: name, Type: m.Type, IsText: m.Text,
+			Length: bpfgen.None})
 	}
 	extended.Arguments = arguments
 	s.definition = &extended
+	return nil
 }
 
-// global returns what reads a variable, by its name in expressions, at a site.
-func (w *work) global(s *Site, name string) argspec.Arg {
-	symbol, _ := (&expr.Term{Name: name}).Global()
-	return argspec.Global(w.elf, s.Instruction, symbol)
+func (s *Site) probeName() string {
+	return truncate.Name(s.Provider) + ":" + truncate.Name(s.Name)
+}
+
+// variable returns what reads a variable of the program or a member, by its
+// name in expressions, at a site. The error is why the file has no such member
+// anywhere.
+func (w *work) variable(s *Site, name string) (argspec.Arg, elffile.Member, error) {
+	if symbol, ok := (&expr.Term{Name: name}).Global(); ok {
+		return argspec.Global(w.elf, s.Instruction, symbol), elffile.Member{}, nil
+	}
+	arg := argspec.Arg{Raw: name, Kind: argspec.Memory}
+	m, index, err := w.member(s, name)
+	arg.Size, arg.Signed, arg.Float, arg.Err = m.Size, m.Signed, m.Float, err
+	if err == nil {
+		switch base := &s.Args[index]; {
+		case base.Err != nil:
+			arg.Err = base.Err
+		case base.Size != w.pointer() || base.Float:
+			arg.Err = errors.New("the argument does not have the size of a pointer")
+		}
+	}
+	if arg.Err != nil {
+		arg.Kind = argspec.Unavailable
+	}
+	return arg, m, err
+}
+
+// pointer returns the size of a pointer.
+func (w *work) pointer() int {
+	if w.elf.Header().Class == elf.ELFCLASS32 {
+		return 4
+	}
+	return 8
+}
+
+// errNoArgument is why a site has no member of a structure.
+var errNoArgument = errors.New("the probe has no argument of that name")
+
+// member returns where a member is, and the number of the argument that points
+// to its structure.
+func (w *work) member(s *Site, name string) (m elffile.Member, index int, err error) {
+	argument, path, isMember := expr.CutMember(name)
+	for index = 0; ; index++ {
+		switch {
+		case index >= s.own || !isMember:
+			return m, index, errNoArgument
+		case argument == fmt.Sprintf("arg%d", index):
+		case s.definition == nil || s.definition.Arguments[index].Name != argument:
+			continue
+		}
+		break
+	}
+	structures, ok := w.elf.Symbols().(elffile.Structures)
+	if !ok || s.definition == nil {
+		return m, index, errors.New("no definition of the probe says what its argument points to")
+	}
+	m, err = structures.Member(s.definition.Arguments[index].Type, path)
+	return m, index, err
 }
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	probe := [2]string{s.Provider, s.Name}
 	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie,
-		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own, Pointer: 8, Pairs: w.pairs.ends[probe],
+		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own, Pointer: w.pointer(),
+		Pairs: w.pairs.ends[probe],
 		// Calls have the same arguments at all starts, and none at their ends.
 		NoneAtEnd: len(w.session.opts.Spans) > 0 && w.pairs.ends[probe] != nil && !w.pairs.others[probe]}
-	if w.sel.File().Header().Class == elf.ELFCLASS32 {
-		site.Pointer = 4
-	}
 	if s.definition != nil {
 		for _, a := range s.definition.Arguments {
 			site.Names = append(site.Names, a.Name)
@@ -258,7 +332,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		if _, captured := site.Argument(name); captured {
 			continue
 		}
-		arg := w.global(s, name)
+		arg, _, _ := w.variable(s, name)
 		if arg.Err != nil {
 			if site.Absent == nil {
 				site.Absent = make(map[string]error)
@@ -271,6 +345,14 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		site.Args = append(site.Args, arg)
 		site.Globals++
 		site.Unsent++
+	}
+	for i, name := range site.Names {
+		if m, arg, err := w.member(s, name); err == nil && site.Args[i].Err == nil {
+			if site.Members == nil {
+				site.Members = make(map[int]bpfgen.Member)
+			}
+			site.Members[i] = bpfgen.Member{Arg: arg, Offsets: m.Offsets, IsPointer: m.Pointer}
+		}
 	}
 	return site
 }

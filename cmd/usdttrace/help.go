@@ -153,6 +153,10 @@ Calls
 Terms, in EXPR, TERM and KEY
   arg0 arg1...          arguments, by number or name
   str(arg0) str(arg0,N)  the text that an argument points to, or its first N bytes
+  request->peer.port     a member of the structure that an argument points to, whose type
+                         --names has: struct request *. The layout is that in the
+                         program's debugging information (compile it with -g). --str
+                         shows it in events. In quotes: a shell takes the >
   global.NAME            a variable of the program, by its symbol; also in str( )
   pid tid uid gid cpu comm cgroup provider probe      of the hit
   container             in EXPR, == or != with the beginning of the ID of a container

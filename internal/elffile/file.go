@@ -57,12 +57,15 @@ type File struct {
 	miniDebug    Section // .gnu_debugdata, of size 0 where there is none
 	gotPLT       uint64  // address of .got.plt, 0 where there is none
 
+	dwarfSections [len(dwarfSections)]Section // of size 0 where there are none
+
 	interpreter Segment // PT_INTERP, of size 0 where there is none
 
 	// relocations of ProbeNotes, by the indices of those.
 	relocations map[uint32]Section
 
 	symbols symbols
+	members members
 
 	// What the dynamic section says is found once: a crafted file has a long
 	// one and asks very often.

@@ -5,6 +5,7 @@ package elffile
 import (
 	"debug/elf"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -253,6 +254,10 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 			}
 		case ".got.plt":
 			f.gotPLT = s.Address
+		default:
+			if i := slices.Index(dwarfSections[:], name); i >= 0 {
+				f.dwarfSections[i] = s
+			}
 		}
 	}
 	f.IsDebugFile = missingCode && !code && f.Type != elf.ET_REL

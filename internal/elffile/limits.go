@@ -116,6 +116,39 @@ const (
 	maxUnpacked      = 256 << 20
 	maxUnpackedRatio = 32
 
+	// maxDWARF bounds what is read of the sections that describe types, and
+	// maxAbbreviations the one of which the most memory is made. PostgreSQL's
+	// have 25 MB together; those of browsers have gigabytes, and are refused.
+	maxDWARF         = 128 << 20
+	maxAbbreviations = 4 << 20
+
+	// maxUnits bounds the units of compilation, of which a kernel has 3,000.
+	maxUnits = 1 << 16
+
+	// maxAttributes bounds those of an entry: compilers write up to thirty.
+	maxAttributes = 64
+
+	// maxEntries bounds the entries that are read to find a member, which
+	// limits the time to some two seconds.
+	maxEntries = 4 << 20
+
+	// maxText bounds the names in the debugging information. Those of templates
+	// reach some kilobytes.
+	maxText = 256 << 10
+
+	// maxTypeNames bounds the typedefs and qualifications of a type, and
+	// maxPointers the pointers on the way to a member, each of which is read at
+	// every hit.
+	maxTypeNames = 64
+	maxPointers  = 8
+
+	// maxMemberOffset bounds the size of a structure: the stack of a thread
+	// would not hold it.
+	maxMemberOffset = 1 << 24
+
+	// maxMembers bounds the members that are looked for in one file.
+	maxMembers = 256
+
 	// ChunkSize is how much of a large range is read at once, and the largest
 	// size that is allocated before the file has shown that it has the bytes.
 	ChunkSize = 64 << 10

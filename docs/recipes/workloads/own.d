@@ -1,5 +1,5 @@
 provider shop {
-	probe sell__start();
+	probe sell__start(const struct order *order);
 	probe sold(const char *receipt, int number, int total);
 	probe sell__done();
 };

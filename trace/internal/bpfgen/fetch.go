@@ -33,6 +33,9 @@ type fetcher struct {
 
 	lookedUp bool // where arguments are is in a Table
 
+	members map[int]Member
+	pointer int // the size of a pointer in the program
+
 	// ending is the call whose end this is, nil if it is none.
 	ending *call
 }
@@ -196,6 +199,42 @@ func (f *fetcher) readMemory(at int, failed argcode.Label, operands func()) {
 	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
 }
 
+func (f *fetcher) isMember(index int) bool {
+	_, ok := f.members[index]
+	return ok
+}
+
+// readMember reads a member of a structure, and goes to fail if one of the
+// pointers on the way cannot be read, or leads nowhere.
+func (f *fetcher) readMember(
+	m *Member, size int, base asm.Register, offset int, fail argcode.Label,
+) {
+	at := f.Temporary(8)
+	readPointer := func() {
+		f.ReadUser(asm.FnProbeReadUser, asm.R10, at, f.pointer)
+		f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
+		f.Emit(asm.LoadMem(asm.R3, asm.R10, int16(at), argcode.SizeOf(f.pointer)))
+	}
+	if f.inMemory(m.Arg) {
+		arg := &f.Args[m.Arg]
+		f.Address(asm.R3, argcode.NewGroup(m.Arg, arg), arg.Displacement, asm.R4)
+		readPointer()
+	} else {
+		f.Raw(asm.R3, m.Arg)
+	}
+	for i, distance := range m.Offsets {
+		if i > 0 {
+			readPointer()
+		}
+		f.Add(asm.R3, uint64(distance), asm.R4)
+		if f.pointer == 4 {
+			f.Emit(asm.Mov.Reg32(asm.R3, asm.R3))
+		}
+	}
+	f.ReadUser(asm.FnProbeReadUser, base, offset, size)
+	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
+}
+
 // leastPage is the size of a page where pages are smallest.
 const leastPage = 4096
 
@@ -235,7 +274,7 @@ func (f *fetcher) merge(indices []int) bool {
 	found := false
 	for _, i := range indices {
 		switch {
-		case f.alone || !f.inMemory(i) || f.loaded[i] || slices.Contains(wanted, i):
+		case f.alone || f.isMember(i) || !f.inMemory(i) || f.loaded[i] || slices.Contains(wanted, i):
 		case f.merged[i] != nil:
 			found = found || f.usable(f.merged[i])
 		default:

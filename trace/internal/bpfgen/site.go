@@ -26,12 +26,14 @@ type Site struct {
 	Texts          []bool            // which are texts, as far as that is known
 	Pairs          map[*Latency]Ends // what it starts and ends
 
-	// The last of Args, Globals in number, are variables of the program, which
-	// have no numbers in expressions. Of these the last, Unsent in number, are
-	// for expressions only: no event has them. Absent says why a variable that
-	// expressions name is not among them, by its name there.
+	// The last of Args, Globals in number, are variables of the program and
+	// members of structures, which have no numbers in expressions. Of these the
+	// last, Unsent in number, are for expressions only: no event has them.
+	// Absent says why a variable that expressions name is not among them, by
+	// its name there.
 	Globals, Unsent int
 	Absent          map[string]error
+	Members         map[int]Member // which of Args are members
 
 	NoneAtEnd bool // the events of ends of calls have no arguments
 
@@ -46,6 +48,14 @@ type Site struct {
 	// arguments up: see Table.
 	original *Site
 	captures []Capture // what is captured then
+}
+
+// Member is where an argument is that is a member of a structure: another
+// argument points there, by way of other structures.
+type Member struct {
+	Arg       int
+	Offsets   []int64 // see [elffile.Member]
+	IsPointer bool
 }
 
 // Plan is what a session wants to be done at each hit.
@@ -115,6 +125,7 @@ func (p *Plan) Block(site *Site) (*Block, error) {
 
 func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	b := &builder{fetcher: newFetcher(p.Kernel, site.Args), plan: p, site: site}
+	b.members, b.pointer = site.Members, site.Pointer
 	b.alone, b.sent = alone, len(site.Args)-site.Unsent
 	if site.original != nil {
 		b.lookedUp, b.block.lookedUp, b.block.UsesID = true, len(site.Args), true
@@ -462,11 +473,14 @@ func (p *Plan) Terms(f func(*expr.Term)) {
 	}
 }
 
-// Globals returns the names of the variables that the plan's expressions name.
+// Globals returns the names of the variables and members that the plan's
+// expressions name.
 func (p *Plan) Globals() (names []string) {
 	p.Terms(func(t *expr.Term) {
-		if _, ok := t.Global(); ok && !slices.Contains(names, t.Name) {
-			names = append(names, t.Name)
+		for _, name := range []string{t.Name, t.LengthName} {
+			if expr.IsVariable(name) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 	})
 	return names

@@ -80,7 +80,7 @@ func (p *Plan) NewTable() *Table { return &Table{plan: p, known: make(map[tableK
 
 // Block returns the code for a site, as [Plan.Block] does.
 func (t *Table) Block(site *Site) (*Block, error) {
-	if len(site.Args) > maxLookedUp {
+	if len(site.Args) > maxLookedUp || len(site.Members) > 0 {
 		return t.plan.Block(site)
 	}
 	plan, bound := t.plan.bind(site)
@@ -453,23 +453,30 @@ func (b *builder) siteNumber(dst asm.Register, number uint64) {
 
 // groups puts arguments in memory together, unless they are looked up.
 func (f *fetcher) groups(indices []int) (groups []argcode.Group) {
-	if !f.lookedUp {
-		return f.Groups(indices)
-	}
+	var together []int
 	for _, i := range indices {
-		groups = append(groups, *argcode.NewGroup(i, &argspec.Arg{Size: 8}))
+		if f.isMember(i) || f.lookedUp {
+			groups = append(groups, *argcode.NewGroup(i, &argspec.Arg{Size: f.width(i).Sizeof()}))
+		} else {
+			together = append(together, i)
+		}
 	}
-	return groups
+	return append(groups, f.Groups(together)...)
 }
 
 // read is Read of a group that groups has returned.
 func (f *fetcher) read(g *argcode.Group, base asm.Register, offset int, failed func(index int)) {
-	if !f.lookedUp {
+	member, ok := f.members[g.Args[0]]
+	if !ok && !f.lookedUp {
 		f.Read(g, base, offset, failed)
 		return
 	}
 	fail, done := f.Label(), f.Label()
-	f.readLookedUp(g.Args[0], base, offset, fail)
+	if ok {
+		f.readMember(&member, g.Span(), base, offset, fail)
+	} else {
+		f.readLookedUp(g.Args[0], base, offset, fail)
+	}
 	f.Place(done)
 	f.Later(func() {
 		f.Place(fail)

@@ -11,7 +11,7 @@
 //	comparison = term [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) term ]
 //	term       = operand [ "&" integer ]
 //	operand    = number | text | name | "str" "(" name [ "," integer ] ")"
-//	name       = "argN" | "global" "." symbol
+//	name       = argument [ "->" member { ( "->" | "." ) member } ] | "global" "." symbol
 //	           | "pid" | "tid" | "uid" | "gid" | "cpu" | "cgroup" | "comm" | "cookie" | "provider" | ...
 //
 // A number is decimal, hexadecimal (0x), octal (0o) or binary (0b), with an

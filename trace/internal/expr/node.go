@@ -90,7 +90,7 @@ type Term struct {
 	Number Value  // of Number
 	Text   string // of Text
 	Index  int    // of Argument and String: which argument, from 0
-	Name   string // of Argument and String: the argument's name, if it is not given by number; see Global
+	Name   string // of Argument and String: the argument's name, if it is not given by number; see IsVariable
 	Max    int    // of String: at most that many bytes, 0 for no own limit
 
 	HasLength  bool // of String: another argument says how many bytes there are
@@ -114,6 +114,22 @@ const globalPrefix = "global."
 // String stands for. As all names it is bound to the index of an argument,
 // which sites have for it after the probe's own.
 func (t *Term) Global() (symbol string, ok bool) { return strings.CutPrefix(t.Name, globalPrefix) }
+
+// CutMember divides the name of a member of a structure, as in
+// request->peer.port, into that of the argument that points to the structure,
+// and the way from there.
+func CutMember(name string) (argument, path string, ok bool) {
+	argument, _, ok = strings.Cut(name, arrow)
+	return argument, name[len(argument):], ok
+}
+
+const arrow = "->"
+
+// IsVariable reports whether a name is of a variable of the program, or of a
+// member: sites have these as arguments after the probe's own.
+func IsVariable(name string) bool {
+	return strings.HasPrefix(name, globalPrefix) || strings.Contains(name, arrow)
+}
 
 // Unbound is the Index of an argument that is given by name. No probe has it;
 // at a site Bind puts the argument's number in its place.

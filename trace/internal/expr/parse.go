@@ -361,7 +361,7 @@ func (p *parser) named(t Term, name string) (Term, error) {
 		return t, p.fail(t.Offset, p.unknown(name))
 	}
 	t.Source = Argument
-	return t, nil
+	return t, p.member(name, &t.Name, &t.Index)
 }
 
 func (p *parser) unknown(name string) string {
@@ -395,9 +395,12 @@ func (p *parser) str(t Term) (Term, error) {
 	}
 	more := p.accept(token.COMMA)
 	var length Term
-	if more && p.argument(&length, p.next().text) {
+	if lengthName := p.next().text; more && p.argument(&length, lengthName) {
 		p.accept(token.IDENT)
 		t.HasLength, t.Length, t.LengthName = true, length.Index, length.Name
+		if err := p.member(lengthName, &t.LengthName, &t.Length); err != nil {
+			return t, err
+		}
 		more = p.accept(token.COMMA)
 	}
 	if more {
@@ -424,7 +427,31 @@ func (p *parser) argumentOrGlobal(t *Term) error {
 	if !p.argument(t, name) || !p.accept(token.IDENT) {
 		return p.unexpected("an argument (arg0, arg1, ...)")
 	}
-	return nil
+	return p.member(name, &t.Name, &t.Index)
+}
+
+// member reads what can follow an argument that points to a structure:
+// ->connection->fd, ->peer.port.
+func (p *parser) member(argument string, name *string, index *int) error {
+	for path := ""; ; *name, *index = argument+path, Unbound {
+		by := p.words[0].token
+		switch {
+		case by == token.SUB && p.words[1].token == token.GTR && p.words[1].offset == p.words[0].offset+1:
+			p.words = p.words[2:]
+			path += arrow
+		case path != "" && p.accept(token.PERIOD):
+			path += "."
+		default:
+			if by == token.SUB && p.words[1].token == token.EOF {
+				return p.fail(p.next().offset, "the expression ends in -: without quotes around it, a shell takes the >")
+			}
+			return nil
+		}
+		path += p.next().text
+		if !p.accept(token.IDENT) {
+			return p.unexpected("the name of a member")
+		}
+	}
 }
 
 // global reads the symbol of a variable, behind "global.".

@@ -112,7 +112,12 @@ func TestConditionsAreUnderstood(t *testing.T) {
 		`global.a_1 & 3 == 1`:                       `global.a_1 & 0x3 == 1`,
 		`global.a == "x" && str(start.global.b,3) != "x"`: `(str(global.a) == "x") && ` +
 			`(str(start.global.b, 3) != "x")`,
-		`start.global.type`:               `start.global.type != 0`,
+		`start.global.type`: `start.global.type != 0`,
+		`arg0->fd == -1 && str(arg1->a.b->c, 3) != "x"`: `(arg0->fd == -1) && ` +
+			`(str(arg1->a.b->c, 3) != "x")`,
+		`start.arg0->type == "x"`:         `str(start.arg0->type) == "x"`,
+		`arg0 -> a&1`:                     `arg0->a & 0x1 != 0`,
+		`arg0>-1`:                         `arg0 > -1`,
 		`arg0 == .5`:                      `arg0 == 5e-01`,
 		`((((((((((arg0 >= pid))))))))))`: `arg0 >= pid`,
 		strings.Repeat("!", 60) + "(arg0 == arg1)": strings.Repeat("!(", 60) +
@@ -205,6 +210,13 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`start.pid == 1`:         `7: an argument .* is expected here`,
 		`global.1 == 1`:          `1: global is not known; .*`,
 		`global. == 1`:           `9: the symbol of a variable is expected here`,
+		`arg0-> == 1`:            `8: the name of a member is expected here`,
+		`arg0->a. == 1`:          `10: the name of a member is expected here`,
+		`arg0->`:                 `7: the expression ends where the name of a member is expected`,
+		`arg0-`:                  `5: the expression ends in -: without quotes around it, a shell takes the >`,
+		`arg0- > a`:              `5: &&, \|\| or the end is expected here`,
+		`pid->a`:                 `4: &&, \|\| or the end is expected here`,
+		`global.a->b`:            `9: &&, \|\| or the end is expected here`,
 		`global == 1`:            `1: global is not known; .*`,
 		`str(global.) == ""`:     `12: the symbol of a variable is expected here`,
 		`start == 1`:             `1: start is not known; .*`,

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// requests define the probe of the programs whose arguments point to
+// structures.
+func requests(t *testing.T) *providers.Definitions {
+	var d providers.Definitions
+	qt.Assert(t, qt.IsNil(d.Parse("members.d", []byte(
+		"provider members { probe request(struct request *request, int32_t code); };"))))
+	return &d
+}
+
+// passed passes the probe once, and returns what the program says is in the
+// structure: the paths of members, and their values.
+func passed(t *testing.T, p *traced) (paths, values []string) {
+	answer, err := p.Command("pass")
+	qt.Assert(t, qt.IsNil(err))
+	for _, word := range strings.Fields(answer) {
+		path, value, _ := strings.Cut(word, "=")
+		paths, values = append(paths, "request->"+path), append(values, value)
+	}
+	return paths, values
+}
+
+// Members have the values that the program sees, in events and as keys,
+// wherever the compiler keeps the argument.
+func TestMembersOfStructures(t *testing.T) {
+	for _, program := range []string{"members", "members-clang", "386"} {
+		t.Run(program, func(t *testing.T) {
+			path := ""
+			if program == "386" {
+				path = testprog.CrossPath(t, "386", "members")
+			} else {
+				path = testprog.Path(t, program)
+			}
+			p := startFile(t, path)
+			paths, values := passed(t, p)
+			qt.Assert(t, qt.IsTrue(len(paths) > 15))
+			opts := &trace.SessionOptions{Definitions: requests(t)}
+			var keys []*trace.Aggregator
+			var want []string
+			for i, member := range paths {
+				opts.Captures = append(opts.Captures, trace.Capture{Arg: member})
+				if strings.Contains(values[i], ".") && !strings.Contains(values[i], `"`) ||
+					strings.Contains(values[i], "e+") || member == "request->id" {
+					continue // no key, or another one each time
+				}
+				key := member
+				if strings.HasPrefix(values[i], `"`) {
+					key = "str(" + member + ")"
+				}
+				keys = append(keys, trace.NewAggregator(trace.Aggregation{By: []string{key}}))
+				want = append(want, fmt.Sprintf("[%s] 2 ?", strings.Trim(values[i], `"`)))
+			}
+			opts.Aggregators = keys
+			s := newSession(t, opts)
+			attach(t, s, usdt.Target{Path: path, PID: p.PID}, "members:request", nil)
+			for range 2 {
+				_, values = passed(t, p)
+				e := next(t, s, 1)[0]
+				qt.Check(t, qt.Equals(e.Args[1].String(), "5"))
+				qt.Check(t, qt.DeepEquals(texts(e)[2:], values))
+				qt.Check(t, qt.Equals(e.Site.ArgumentName(2), paths[0]))
+			}
+			for i, key := range keys {
+				qt.Check(t, qt.DeepEquals(rows(snapshot(t, key)), []string{want[i]}))
+			}
+			silent(t, s)
+		})
+	}
+}
+
+// Conditions see members, and hold neither way where a pointer leads nowhere.
+func TestMembersInConditions(t *testing.T) {
+	p := startFile(t, testprog.Path(t, "members"))
+	for filter, want := range map[string]int{
+		`request->tiny == -1 && request->number > 4294967294`: 1,
+		`request->tiny < 0`:                      2,
+		`arg0->code == -2000000000 && code == 5`: 1,
+		`request->path == "/index.html" && str(request->next->path, 3) == "/la"`:  1,
+		`str(request->path, request->length) == "/index"`:                         1,
+		`request->share == 0.25 && request->weight < 0`:                           1,
+		`request->connection->peer.port == 8080 || request->connection->fd == -7`: 1,
+		`!(request->connection->fd == 3)`:                                         1,
+		`request->connection->fd != 3 || request->id >= 18364758544493064720`:     2,
+		`request->method & 0x100 && request->place.y >= request->place.x`:         1,
+		`request->kept > 1`: 0,
+	} {
+		t.Run(filter, func(t *testing.T) {
+			s, err := trace.New(&trace.SessionOptions{Definitions: requests(t), Filter: filter})
+			qt.Assert(t, qt.IsNil(err))
+			defer s.Close()
+			attach(t, s, usdt.Target{Path: p.path, PID: p.PID}, "members:request", nil)
+			for _, line := range []string{"pass", "lost"} {
+				_, err := p.Command(line)
+				qt.Assert(t, qt.IsNil(err))
+			}
+			next(t, s, want)
+			silent(t, s)
+		})
+	}
+}
+
+// A call has the members of its start.
+func TestMembersAtTheStartOfACall(t *testing.T) {
+	p := startFile(t, testprog.Path(t, "members"))
+	by := trace.NewAggregator(trace.Aggregation{
+		Latency: &trace.Latency{Pair: elfnote.MustParsePairPattern("members:request..members:request")},
+		By:      []string{"str(start.request->path)", "start.request->connection->fd"}})
+	open(t, p, "members:request", &trace.SessionOptions{Definitions: requests(t), NoEvents: true,
+		Aggregators: []*trace.Aggregator{by}})
+	passed(t, p)
+	passed(t, p)
+	qt.Check(t, qt.DeepEquals(rows(snapshot(t, by)), []string{"[/index.html -7] 1 ?"}))
+}
+
+// The debug file of a stripped program has its structures.
+func TestMembersOfAStrippedProgram(t *testing.T) {
+	p := startFile(t, testprog.Path(t, "members-stripped"))
+	s := open(t, p, "members:request", &trace.SessionOptions{Definitions: requests(t),
+		Filter: "request->code < 0"})
+	passed(t, p)
+	next(t, s, 1)
+}
+
+// What a member is not known for is said.
+func TestMembersThatAreNotKnown(t *testing.T) {
+	alone := copyOf(t, "members-stripped") // without its debug file beside it
+	path := testprog.Path(t, "members")
+	for _, test := range [][3]string{
+		{path, "request->idd == 1", ".*request->idd of members:request is not available: " +
+			"the structure request has no member idd"},
+		{path, "request->bits == 1", ".*the member bits is a bit field"},
+		{path, "request->connection.fd == 1", ".*before fd, -> is to be written"},
+		{path, "code->x == 1", ".*int32_t is no pointer to a structure"},
+		{path, "arg7->x == 1", ".*the probe has no argument of that name"},
+		{alone, "request->id == 1", `.*has no debugging information \(compile it with -g.*`},
+	} {
+		s := newSession(t, &trace.SessionOptions{Definitions: requests(t), Filter: test[1]})
+		_, err := s.Attach(usdt.Target{Path: test[0]}, nil, elfnote.Exact("members", "request"))
+		qt.Check(t, qt.ErrorMatches(err, test[2]))
+	}
+	for _, opts := range []*trace.SessionOptions{
+		{Captures: []trace.Capture{{Arg: "request->id"}, {Arg: "request->idd"}}},
+		{Aggregators: []*trace.Aggregator{trace.NewAggregator(trace.Aggregation{
+			By: []string{"request->path"}})}},
+	} {
+		opts.Definitions = requests(t)
+		_, err := newSession(t, opts).Attach(usdt.Target{Path: path}, nil,
+			elfnote.Exact("members", "request"))
+		qt.Check(t, qt.ErrorMatches(err,
+			".*(has no member idd|request->path of members:request is a text: .*)"))
+	}
+	s := newSession(t, &trace.SessionOptions{Filter: "arg0->id == 1"})
+	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("members", "request"))
+	qt.Check(t, qt.ErrorMatches(err, ".*no definition of the probe says what its argument points to"))
+}
