@@ -46,7 +46,7 @@ func TestFilesHaveTheSitesAskedFor(t *testing.T) {
 				qt.Check(t, qt.IsTrue(site.Offset > last))
 				last = site.Offset
 				code := make([]byte, 1)
-				_, err := file.ReadAt(code, int64(site.Offset))
+				_, err := file.OSFile().ReadAt(code, int64(site.Offset))
 				qt.Check(t, qt.IsNil(err))
 				qt.Check(t, qt.IsTrue(code[0] != 0))
 			}

@@ -63,16 +63,9 @@ func (f *File) Close() error {
 	return f.elf.Close()
 }
 
-// OSFile returns the open file that is read, or nil if NewFile was given
-// another kind of reader.
+// OSFile returns the open file that is read, which has the name that Open was
+// given, or nil if NewFile was given another kind of reader.
 func (f *File) OSFile() *os.File { return f.elf.OSFile() }
-
-// Name returns the path given to Open, or the name of the *os.File given to
-// NewFile, or "".
-func (f *File) Name() string { return f.elf.Name() }
-
-// ReadAt reads bytes of the file, as [io.ReaderAt] says.
-func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.elf.ReadAt(p, off) }
 
 // Header returns what the ELF header says of the file as a whole: its Class
 // (whether addresses have 4 or 8 bytes), Data and ByteOrder, its Type (ET_EXEC,

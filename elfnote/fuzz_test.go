@@ -49,7 +49,6 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		checkSites(t, file)
-		file.Name()
 		file.OSFile()
 		file.Header()
 		file.IsDebugFile()

@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // The probes of allocators: alloc(pointer, size, weight) for a sampled
@@ -45,7 +46,7 @@ type MemorySite struct {
 type Memory struct {
 	probe *Probe
 	frees *trace.Session
-	watch *trace.Watch
+	watch *usdt.Watch
 
 	mu    sync.Mutex
 	sites map[string]*MemorySite

@@ -74,7 +74,7 @@ type Probe struct {
 	origin  uint16
 	program *ebpf.Program
 	session *trace.Session
-	watch   *trace.Watch
+	watch   *usdt.Watch
 	stop    context.CancelFunc
 	reading context.Context // done when no more hits will come
 	running sync.WaitGroup
@@ -207,7 +207,7 @@ func (p *Probe) Match(t *libpf.EbpfTrace) *trace.Event {
 
 // Watch returns what follows the processes, to give it a new one at once
 // (Sync). It is nil before Load.
-func (p *Probe) Watch() *trace.Watch { return p.watch }
+func (p *Probe) Watch() *usdt.Watch { return p.watch }
 
 // Stats returns what has been counted. After Close all hits without a stack are
 // in it.

@@ -27,13 +27,13 @@
 //
 // The names come from the symbol tables of the mapped files, and of their
 // separate debug files where these are installed, else from MiniDebugInfo,
-// which Fedora and others leave in stripped files. A [Debuginfod] fetches debug
-// files that are not installed. So names are known, too, when the process has
-// ended or the file was deleted. Names of C++ and Rust functions are as they
-// are in the file: pprof makes them readable. Code that a process has made at
-// run time, as JIT compilers do, has the names that the process says in
-// /tmp/perf-PID.map, the format of Linux' perf. Frames without a name are
-// counted, see [Counts].
+// which Fedora and others leave in stripped files. [Symbolizer].DebugFile can
+// fetch debug files that are not installed. So names are known, too, when the
+// process has ended or the file was deleted. Names of C++ and Rust functions
+// are as they are in the file: pprof makes them readable. Code that a process
+// has made at run time, as JIT compilers do, has the names that the process
+// says in /tmp/perf-PID.map, the format of Linux' perf. Frames without a name
+// are counted, see [Counts].
 //
 // # Programs without frame pointers
 //

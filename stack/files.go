@@ -38,8 +38,7 @@ type file struct {
 	buildID  string
 
 	elf       *elffile.File      // while it is open
-	fetched   *fetched           // what debuginfod is asked for, until it has been read
-	image     *elffile.File      // elf, also when it is closed, as long as fetched is awaited
+	image     *elffile.File      // elf, also when it is closed, as long as DebugFile is not done
 	functions *elffile.Functions // nil if they were not read
 	frames    *unwind.Table      // nil if there are none, or they were not read
 	hasRead   bool               // frames
@@ -198,8 +197,10 @@ func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
 			func() { read.functions, _ = of.MiniFunctions(unpack) }, nil) && read.functions != nil {
 			f.functions.Append(read.functions)
 		}
-		if s.Debuginfod != nil && f.buildID != "" {
-			f.fetched, f.image = s.Debuginfod.want(f.buildID), of
+		if s.DebugFile != nil && f.buildID != "" {
+			if path, done := s.DebugFile(f.buildID); !done || path != "" {
+				f.image = of
+			}
 		}
 		return
 	}
@@ -225,17 +226,16 @@ func (s *Symbolizer) addFunctions(p *process, f *file, debug *elffile.File) {
 
 // readFetched adds the functions of a debug file that has come meanwhile.
 func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
-	if f.fetched == nil || ctx.Err() != nil || f.functions == nil {
+	if f.image == nil || ctx.Err() != nil || f.functions == nil {
 		return
 	}
-	select {
-	case <-f.fetched.done:
-	default:
+	path, done := s.DebugFile(f.buildID)
+	if !done {
 		return
 	}
 	before := f.functions.Size()
-	if f.fetched.err == nil {
-		debug, err := f.image.FindDebugFile(f.fetched.path)
+	if path != "" {
+		debug, err := f.image.FindDebugFile(path)
 		if err == nil {
 			// The file may be closed, so that this is not known yet.
 			if id, _ := debug.BuildID(); id == f.buildID {
@@ -245,7 +245,7 @@ func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
 			}
 		}
 	}
-	f.fetched, f.image = nil, nil
+	f.image = nil
 	s.files.hold(f, f.functions.Size()-before)
 }
 
@@ -298,7 +298,7 @@ func (fs *files) drop(f *file) {
 	fs.held -= f.size
 	f.size = 0
 	f.functions, f.frames, f.hasRead = new(elffile.Functions), nil, true
-	f.fetched, f.image = nil, nil
+	f.image = nil
 }
 
 // release forgets the files that nobody maps any more but these mappings.

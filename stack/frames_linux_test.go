@@ -97,7 +97,7 @@ func TestFramesOfEndedProcesses(t *testing.T) {
 	p.Remember(target.PID)
 	target.Kill()
 	p.Remember(target.PID)
-	p.Refresh()
+	p.Remember()
 	qt.Check(t, qt.Equals(p.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function,
 		"main"))
 }

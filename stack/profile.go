@@ -243,7 +243,7 @@ func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn b
 // complete names what has no name because its debug file came later.
 func (p *Profile) complete() {
 	s := p.symbolizer
-	if s == nil || s.Debuginfod == nil {
+	if s == nil || s.DebugFile == nil {
 		return
 	}
 	s.mutex.Lock()

@@ -21,10 +21,13 @@ import (
 // the processes have mapped, also when they have ended. Its methods may be
 // called by several goroutines at once; they wait for each other.
 type Symbolizer struct {
-	// Debuginfod fetches the debug files of builds that have none here, in the
-	// background: functions have names as soon as they are there. Nil fetches
-	// nothing. It must be set before the Symbolizer is used.
-	Debuginfod *Debuginfod
+	// DebugFile, if set, is asked for the debug file of a build that has none
+	// here, by its build ID. It must not wait: it says that it is not done as
+	// long as the file is still being fetched, such as from a debuginfod
+	// server. Functions have names as soon as it returns a path. It returns
+	// none where there is no such file. It must not call the Symbolizer, and be
+	// set before that is used.
+	DebugFile func(buildID string) (path string, done bool)
 
 	fs *procfs.FS
 
@@ -110,21 +113,23 @@ func (s *Symbolizer) Close() error {
 	return err
 }
 
-// Remember scans what a process has mapped now. Call it when the process is
+// Remember scans what processes have mapped now. Call it when a process is
 // first seen: in the handler of a watch, for each proc.ProcessFile that has
 // appeared. Earlier mappings of the process are kept until something else takes
 // their place. A process that has ended is remembered as it was.
-func (s *Symbolizer) Remember(pid int) {
+//
+// Without a PID it scans all remembered processes again: programs load
+// libraries as they run. Call it so before many stacks are named at once, as
+// those of a profile are.
+func (s *Symbolizer) Remember(pids ...int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.scan(pid)
-}
-
-// Refresh scans all remembered processes again: programs load libraries as they
-// run. Call it before many stacks are named at once, as those of a profile are.
-func (s *Symbolizer) Refresh() {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	for _, pid := range pids {
+		s.scan(pid)
+	}
+	if len(pids) > 0 {
+		return
+	}
 	for pid, p := range s.processes {
 		if p.isDue() {
 			s.scan(pid)
@@ -163,7 +168,7 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 	return frames
 }
 
-// Want has Debuginfod fetch the debug files that Frames would read for a stack.
+// Want asks DebugFile for the debug files that Frames would read for a stack.
 // A profile has done that for the stacks that were added to it.
 func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 	s.mutex.Lock()

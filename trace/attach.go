@@ -27,7 +27,7 @@ import (
 )
 
 // An Attachment is the probes of one file that a session watches. It ends with
-// [Attachment.Close]. A [Watch] closes the attachments that it makes.
+// [Attachment.Close]. A [usdt.Watch] closes the attachments that it makes.
 type Attachment struct {
 	session  *Session
 	path     string
@@ -50,12 +50,12 @@ type Attachment struct {
 func (a *Attachment) Session() *Session { return a.session }
 
 // Path returns the name that the file was opened by. For an attachment of a
-// [Watch] it is the file's path as the process sees it, or if it is for every
+// watch it is the file's path as the process sees it, or if it is for every
 // process, as the first process sees it that was found with the file.
 func (a *Attachment) Path() string { return a.path }
 
 // Process returns the process that is watched, or the zero value if that is
-// every process. Of an attachment that no [Watch] has made only the PID is set.
+// every process. Of an attachment that no watch has made only the PID is set.
 func (a *Attachment) Process() proc.Process { return a.process }
 
 // Sites returns the sites that are watched, in the order of the file's notes.
@@ -116,7 +116,11 @@ func (s *Session) attachSelection(
 
 	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
 	plan := *s.plan
-	plan.Kernel.Machine, plan.Kernel.Order = sel.KernelMachine(), binary.NativeEndian
+	var err error
+	if plan.Kernel.Machine, err = sys.KernelMachine(); err != nil {
+		return nil, err
+	}
+	plan.Kernel.Order = binary.NativeEndian
 	pairs, err := s.pairsOf(sel)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -147,10 +151,10 @@ func (s *Session) attachSelection(
 // there, for as long as its file system likes: the session can be closed
 // meanwhile.
 func (s *Session) attachRaw(
-	sel *usdt.Selection, prog *ebpf.Program, cookies []uint64,
+	sel *usdt.Selection, prog *ebpf.Program, cookies []uint64, sites []int,
 ) (*usdt.Link, error) {
 	s.attaching.RUnlock()
-	lnk, err := sel.AttachRaw(prog, cookies)
+	lnk, err := sel.AttachRaw(prog, cookies, sites...)
 	s.attaching.RLock()
 	if s.detached { // and the maps are perhaps closed, whose descriptors programs have
 		if err == nil {
@@ -275,11 +279,10 @@ func (a *Attachment) attachSome(
 		return err
 	}
 	a.programs = append(a.programs, p)
-	sel := w.sel
-	if len(indices) != sel.Len() || !slices.IsSorted(indices) {
-		sel = sel.Subset(indices)
+	if len(indices) == w.sel.Len() && slices.IsSorted(indices) {
+		indices = nil // all of them
 	}
-	lnk, err := a.session.attachRaw(sel, p.Program, cookies)
+	lnk, err := a.session.attachRaw(w.sel, p.Program, cookies, indices)
 	if err != nil {
 		return err
 	}

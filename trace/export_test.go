@@ -81,7 +81,7 @@ func (s *Session) SetLocks(attaching, using rwLock) { s.attaching, s.using = att
 // Watch is WatchSessions for one session.
 func (s *Session) Watch(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), patterns ...elfnote.Pattern,
-) (*Watch, error) {
+) (*usdt.Watch, error) {
 	return WatchSessions(opts, changed, WatchSession{Session: s, Patterns: patterns})
 }
 

@@ -27,9 +27,9 @@ func TestFilterThatWasFalseIsKnown(t *testing.T) {
 		s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{Mode: mode,
 			Filter: "arg0 < 1"})
 		filtered := func() bool {
-			losses, err := s.Losses()
+			stats, err := s.Stats()
 			qt.Assert(t, qt.IsNil(err))
-			return losses.Filtered
+			return stats.Filtered
 		}
 		qt.Check(t, qt.IsFalse(filtered()))
 		process.Fire("inlined", 1)

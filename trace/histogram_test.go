@@ -16,12 +16,8 @@ import (
 
 // buckets shows the buckets of a row that are not empty.
 func buckets(row trace.Row) []string {
-	all := row.Buckets
-	if row.Exponential != nil {
-		all = row.Histogram(0)
-	}
 	var texts []string
-	for _, b := range all {
+	for _, b := range row.Histogram(0) {
 		if b.Count > 0 {
 			texts = append(texts, fmt.Sprintf("%v..%v %d", b.Low, b.High, b.Count))
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
@@ -58,7 +59,9 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	sel, err := usdt.Select(usdt.Target{Path: s.path}, elfnote.Exact("gousdt_test", "none"))
 	qt.Assert(b, qt.IsNil(err))
 	defer sel.Close()
-	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.KernelMachine(),
+	machine, err := sys.KernelMachine()
+	qt.Assert(b, qt.IsNil(err))
+	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: machine,
 		Order: binary.NativeEndian}, args)
 	qt.Assert(b, qt.IsNil(err))
 	spec := &ebpf.ProgramSpec{Name: "benchmark", Type: ebpf.Kprobe, Instructions: instructions,

@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // Users map one legal file each, with as many sites as there may be, whose
@@ -152,7 +153,7 @@ func hostileDirectory(t *testing.T) string {
 
 // besieged is a Watch on a host where users map files of theirs.
 type besieged struct {
-	*trace.Watch
+	*usdt.Watch
 	t         *testing.T
 	costs     *testprog.Costs
 	stop      func()

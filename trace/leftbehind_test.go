@@ -35,7 +35,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	kernel := watchPrograms(t)
 
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		opts := &trace.SessionOptions{Mode: mode, StackDepth: 10, Statistics: true,
+		opts := &trace.SessionOptions{Mode: mode, StackDepth: 10,
 			Aggregators: []*trace.Aggregator{
 				trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
 				trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),

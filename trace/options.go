@@ -139,11 +139,6 @@ type SessionOptions struct {
 	// NoEvents is for a session that only aggregates: no hit becomes an event,
 	// and sites that no aggregation is about are not attached.
 	NoEvents bool
-
-	// Statistics makes the kernel measure how often and how long its BPF
-	// programs run while the session is open: all programs of the machine,
-	// which costs about 20 ns for each run.
-	Statistics bool
 }
 
 const (

@@ -100,7 +100,7 @@ func TestQuantile(t *testing.T) {
 	qt.Check(t, qt.IsTrue(math.Abs(greatest.Quantile(1)/math.MaxUint64-1) < 0.0434))
 
 	number := func(n int64) Value { return numberValue(bpfgen.ClassSigned, uint64(n)) }
-	linear := Row{Buckets: []Bucket{
+	linear := Row{buckets: []Bucket{
 		{number(math.MinInt64), number(9), 1}, {number(10), number(20), 8},
 		{number(21), numberValue(bpfgen.ClassUnsigned, math.MaxUint64), 1},
 	}}

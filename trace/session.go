@@ -58,7 +58,6 @@ type Session struct {
 	ring       *ebpf.Map   // nil where no events are sent
 	family     []io.Closer // what follows forks; nil for all processes
 	familyFull *ebpf.Map   // one u64: processes that found no room in the family
-	statistics io.Closer   // nil unless they are measured
 
 	reading  sync.Mutex // held by the iteration over events
 	reader   *ringbuf.Reader
@@ -82,7 +81,7 @@ type Session struct {
 
 	mu          sync.Mutex
 	attachments map[*Attachment]struct{}
-	watches     map[*Watch]struct{}
+	watches     map[*usdt.Watch]struct{}
 	retired     []*Site         // of closed attachments, whose last events may not have been read
 	drains      []chan struct{} // closed when what was sent before has been read
 
@@ -126,7 +125,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) {
 	s := &Session{attaching: &sync.RWMutex{}, using: &sync.RWMutex{},
-		attachments: make(map[*Attachment]struct{}), watches: make(map[*Watch]struct{})}
+		attachments: make(map[*Attachment]struct{}), watches: make(map[*usdt.Watch]struct{})}
 	if opts != nil {
 		s.opts = *opts
 		s.opts.Aggregators = slices.Clone(opts.Aggregators)
@@ -148,12 +147,6 @@ func New(opts *SessionOptions) (*Session, error) {
 	if err := s.createMaps(); err != nil {
 		s.Close()
 		return nil, err
-	}
-	if s.opts.Statistics {
-		if s.statistics, err = enableStatistics(); err != nil {
-			s.Close()
-			return nil, err
-		}
 	}
 	if err := s.bindAggregators(); err != nil {
 		s.Close()
@@ -292,9 +285,6 @@ func (s *Session) Close() error {
 			errs = append(errs, m.Close())
 		}
 		s.using.Unlock()
-		if s.statistics != nil {
-			errs = append(errs, s.statistics.Close())
-		}
 		s.closeErr = errors.Join(errs...)
 	})
 	return s.closeErr
@@ -328,7 +318,7 @@ func (s *Session) forget(a *Attachment) {
 
 // keepWatch remembers a watch until it is closed, unless the session has been
 // detached in the meantime.
-func (s *Session) keepWatch(w *Watch) bool {
+func (s *Session) keepWatch(w *usdt.Watch) bool {
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
 	if s.detached {
@@ -340,13 +330,13 @@ func (s *Session) keepWatch(w *Watch) bool {
 	return true
 }
 
-func (s *Session) forgetWatch(w *Watch) {
+func (s *Session) forgetWatch(w *usdt.Watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watches, w)
 }
 
-func (s *Session) allWatches() []*Watch {
+func (s *Session) allWatches() []*usdt.Watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.watches))

@@ -64,12 +64,10 @@ type Row struct {
 	Sum, Min, Max Value
 
 	// Exponential is the histogram if it has exponential buckets, as this
-	// project's receiver exports it. Histogram returns its buckets.
+	// project's receiver exports it. Histogram returns the buckets of any.
 	Exponential *tracing.Exponential
 
-	// Buckets are the buckets of a histogram that is not exponential, in order,
-	// without the empty ones at either end.
-	Buckets []Bucket
+	buckets []Bucket // of a histogram that is not exponential
 
 	// Site is set if "site" is a key.
 	Site *Site
@@ -340,7 +338,7 @@ func (s *Snapshot) Top(rows int) *Snapshot {
 // clone returns a row that can be added to.
 func (r *Row) clone() Row {
 	c := *r
-	c.Buckets = slices.Clone(c.Buckets)
+	c.buckets = slices.Clone(c.buckets)
 	if c.Exponential != nil {
 		c.Exponential = c.Exponential.Downscale(c.Exponential.Scale)
 	}
@@ -367,14 +365,14 @@ func (r *Row) merge(other *Row) {
 	case other.Exponential != nil:
 		r.Exponential = other.Exponential.Downscale(other.Exponential.Scale)
 	}
-	for _, b := range other.Buckets {
-		i, found := slices.BinarySearchFunc(r.Buckets, b, func(a, b Bucket) int {
+	for _, b := range other.buckets {
+		i, found := slices.BinarySearchFunc(r.buckets, b, func(a, b Bucket) int {
 			return cmp.Or(compareValues(a.Low, b.Low), compareValues(a.High, b.High))
 		})
 		if found {
-			r.Buckets[i].Count += b.Count
+			r.buckets[i].Count += b.Count
 		} else {
-			r.Buckets = slices.Insert(r.Buckets, i, b)
+			r.buckets = slices.Insert(r.buckets, i, b)
 		}
 	}
 }

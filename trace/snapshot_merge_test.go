@@ -18,10 +18,10 @@ func TestSnapshotMerge(t *testing.T) {
 	}
 	before := &Snapshot{By: []string{"stack"}, Rows: []Row{
 		{Keys: []Value{number(1)}, Count: 10, Sum: number(5), Min: number(-3), Max: number(4),
-			Buckets: []Bucket{bucket(-4, -3, 1), bucket(-2, -1, 0), bucket(0, 0, 9)}},
+			buckets: []Bucket{bucket(-4, -3, 1), bucket(-2, -1, 0), bucket(0, 0, 9)}},
 		{Keys: []Value{number(2)}, Count: 9, Sum: number(1)},
 		{Keys: []Value{number(3)}, Count: 3, Sum: number(-7), Min: number(-2), Max: number(8),
-			Buckets: []Bucket{bucket(-2, -1, 2), bucket(1, 1, 1)}},
+			buckets: []Bucket{bucket(-2, -1, 2), bucket(1, 1, 1)}},
 	}}
 	odd := func(r *Row) string {
 		if r.Keys[0].Int()%2 == 1 {
@@ -38,10 +38,10 @@ func TestSnapshotMerge(t *testing.T) {
 	qt.Check(t, qt.Equals(row.Min.Int(), -3))
 	qt.Check(t, qt.Equals(row.Max.Int(), 8))
 	var counts []uint64
-	for _, b := range row.Buckets {
+	for _, b := range row.buckets {
 		counts = append(counts, b.Count)
 	}
 	qt.Check(t, qt.DeepEquals(counts, []uint64{1, 2, 9, 1}))
 	qt.Check(t, qt.Equals(after.Rows[1].Count, 9))
-	qt.Check(t, qt.Equals(before.Rows[0].Buckets[1].Count, 0), qt.Commentf("it stays as it was"))
+	qt.Check(t, qt.Equals(before.Rows[0].buckets[1].Count, 0), qt.Commentf("it stays as it was"))
 }

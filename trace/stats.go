@@ -5,13 +5,10 @@ package trace
 import (
 	"cmp"
 	"errors"
-	"io"
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
@@ -31,9 +28,6 @@ type Losses struct {
 	// Processes is how many descendants of SessionOptions.Family are not
 	// watched: there was no room for more than 65,536 at a time.
 	Processes uint64
-	// Filtered is whether there was a hit for which SessionOptions.Filter was
-	// false: where nothing came, that is why.
-	Filtered bool
 	// NotSampled is how many hits became no event because of
 	// SessionOptions.SampleEvery or SampleRate.
 	NotSampled uint64
@@ -69,13 +63,6 @@ func (s *Session) Losses() (Losses, error) {
 }
 
 func (s *Session) readLosses(l *Losses) (err error) {
-	if s.filtered != nil {
-		var filtered uint32
-		if err := s.filtered.Lookup(uint32(0), &filtered); err != nil {
-			return err
-		}
-		l.Filtered = filtered != 0
-	}
 	for c, to := range map[bpfgen.Counter]*uint64{
 		bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
 		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced,
@@ -132,8 +119,9 @@ func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 	return losses, nil
 }
 
-// Stats returns what the commands of this project say of a session's costs. It
-// works until [Session.Close].
+// Stats returns what the commands of this project say of a session's costs. How
+// often and how long programs have run is measured while [ebpf.EnableStats] has
+// the kernel do so. It works until [Session.Close].
 func (s *Session) Stats() (*tracing.Stats, error) {
 	stats := &tracing.Stats{}
 	for _, prog := range s.programs.all() {
@@ -165,25 +153,17 @@ func (s *Session) Stats() (*tracing.Stats, error) {
 			}
 			stats.MapMemory += memory
 		}
+		if s.filtered != nil {
+			var filtered uint32
+			if err := s.filtered.Lookup(uint32(0), &filtered); err != nil {
+				return explain("reading whether hits were filtered", err)
+			}
+			stats.Filtered = filtered != 0
+		}
 		stats.LostBy, err = s.lostBy()
 		return err
 	})
 	return stats, err
-}
-
-// statsRunTime is BPF_STATS_RUN_TIME of linux/bpf.h, which package unix has on
-// Linux alone.
-const statsRunTime = 0
-
-func enableStatistics() (io.Closer, error) {
-	closer, err := ebpf.EnableStats(statsRunTime)
-	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
-		return nil, &sys.UnsupportedError{Feature: "BPF statistics", Since: "5.8"}
-	}
-	if err != nil {
-		return nil, explain("switching BPF statistics on", err)
-	}
-	return closer, nil
 }
 
 // statsOf asks the kernel for a program.

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -21,8 +22,11 @@ import (
 func TestStats(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
-		s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Mode: mode,
-			Statistics: true, RingSize: 1 << 20})
+		s := open(t, process, "gousdt_test:three",
+			&trace.SessionOptions{Mode: mode, RingSize: 1 << 20})
+		statistics, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+		qt.Assert(t, qt.IsNil(err))
+		defer statistics.Close()
 		process.Fire("three", 1000)
 		stats, err := s.Stats()
 		qt.Assert(t, qt.IsNil(err))

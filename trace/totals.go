@@ -234,7 +234,7 @@ func (a *aggregation) finished(t *total) (Row, error) {
 	default:
 		for i, count := range t.buckets.Counts {
 			low, high, lowNegative, highNegative := a.Histogram.Bounds(t.buckets.Offset + i)
-			row.Buckets = append(row.Buckets,
+			row.buckets = append(row.buckets,
 				Bucket{bound(low, lowNegative), bound(high, highNegative), count})
 		}
 	}
@@ -423,15 +423,15 @@ func (v Value) extension() uint64 {
 	return 0
 }
 
-// Histogram returns the buckets of the histogram, with so many exponential
-// buckets from a number to its double: 1, 2, 4, 8 or 16, at most as many as
-// were kept; 0 stands for that. They are in the order of their values, without
+// Histogram returns the buckets of the histogram. Exponential ones can be fewer
+// than were kept: perDoubling, 1, 2, 4, 8 or 16, is how many there are from a
+// number to its double; 0 stands for all that were kept. They are in the order of their values, without
 // the empty ones at either end. Each has the least and the greatest integer
 // that belongs to it; exponential buckets without an integer are left out.
 func (r *Row) Histogram(perDoubling int) []Bucket {
 	h := r.Exponential
 	if h == nil {
-		return r.Buckets
+		return r.buckets
 	}
 	if perDoubling > 0 {
 		h = h.Downscale(bits.Len(uint(perDoubling)) - 1)

@@ -15,14 +15,11 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// A Watch feeds sessions with the probes that match their patterns, in whatever
-// processes come and go.
-type Watch = usdt.Watch
-
-// WatchChanges are what a [Watch] has changed, and what it could not.
+// WatchChanges are what a watch of [WatchSessions] has changed, and what it
+// could not.
 type WatchChanges = usdt.WatchChanges[*Attachment]
 
-// A WatchSession is a session that a Watch feeds, and the probes that it is
+// A WatchSession is a session that a watch feeds, and the probes that it is
 // for.
 type WatchSession struct {
 	Session *Session
@@ -56,7 +53,7 @@ type WatchSession struct {
 // process's own PID namespace.
 func WatchSessions(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions ...WatchSession,
-) (*Watch, error) {
+) (*usdt.Watch, error) {
 	if len(sessions) == 0 {
 		return nil, errors.New("watch: there is no session: give one WatchSession or more")
 	}
@@ -72,7 +69,7 @@ func WatchSessions(
 		}
 		patterns = append(patterns, slices.Clone(s.Patterns))
 	}
-	var w *Watch
+	var w *usdt.Watch
 	forget := func() {
 		for _, s := range a.sessions {
 			s.Session.forgetWatch(w)

@@ -21,7 +21,7 @@ import (
 func watchTogether(
 	t *testing.T, opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
 	sessions map[string]*trace.Session,
-) *trace.Watch {
+) *usdt.Watch {
 	t.Helper()
 	var all []trace.WatchSession
 	for name, s := range sessions {

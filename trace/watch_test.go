@@ -40,7 +40,7 @@ func only(paths ...string) func(proc.Process) bool {
 func watch(
 	t *testing.T, s *trace.Session, opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
 	patterns ...string,
-) *trace.Watch {
+) *usdt.Watch {
 	t.Helper()
 	return watchFor(t, s, nil, opts, changed, patterns...)
 }
@@ -50,7 +50,7 @@ func watchFor(
 	t *testing.T, s *trace.Session, optionsFor func(*proc.ProcessFile) usdt.AttachOptions,
 	opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
 	patterns ...string,
-) *trace.Watch {
+) *usdt.Watch {
 	t.Helper()
 	var parsed []elfnote.Pattern
 	for _, text := range patterns {

@@ -235,7 +235,7 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 	// What was given open stays open.
 	_, err = open.Stat()
 	qt.Assert(t, qt.IsNil(err))
-	_, err = parsed.ReadAt(make([]byte, 4), 0)
+	_, err = parsed.OSFile().ReadAt(make([]byte, 4), 0)
 	qt.Assert(t, qt.IsNil(err))
 }
 

@@ -50,7 +50,6 @@ func ExampleNewManager() {
 		log.Fatal(err)
 	}
 	defer mgr.Close()
-	fmt.Println("mode:", mgr.Mode())
 }
 
 // Load an object that is not a file.

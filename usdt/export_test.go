@@ -11,6 +11,12 @@ func (w *Watch) Links() []*Link {
 	return w.follower.(*follow.Follower[*watchedFile, *Link]).Attachments()
 }
 
+// Mode returns how the Manager attaches programs. It is never ModeAuto.
+func (m *Manager) Mode() Mode { return m.mode }
+
+// Subset returns a selection of some of the sites.
+func (s *Selection) Subset(sites []int) *Selection { return s.subset(sites) }
+
 // SpecsInUse returns how many specs are in use by the links of the Manager, and
 // how many there is room for.
 func (m *Manager) SpecsInUse() (used, capacity int) {

@@ -34,8 +34,10 @@ const maxMultiSites = 1 << 20
 // uprobe_multi link, and one without an attach type by perf events.
 // [Mode.Resolve] says which of both the kernel is best at.
 //
-// If cookies is not nil it holds a number for each site, which the program
-// reads with bpf_get_attach_cookie (Linux 5.15).
+// The sites are given by their indices, in the order in which they are to be
+// attached; none stands for all. If cookies is not nil it holds a number for
+// each of them, which the program reads with bpf_get_attach_cookie (Linux
+// 5.15).
 //
 // From Linux 6.13 on, two threads may use the stack of such a program at the
 // same time if it needs 64 bytes or more, and has no tail call: the kernel
@@ -43,9 +45,12 @@ const maxMultiSites = 1 << 20
 // away from its programs.
 //
 // It is all or nothing. Errors are as those of [Manager.Attach].
-func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64) (*Link, error) {
+func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int) (*Link, error) {
 	if prog == nil {
 		return nil, errNoProgram
+	}
+	if len(sites) > 0 {
+		s = s.subset(sites)
 	}
 	if cookies != nil && len(cookies) != s.Len() {
 		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())

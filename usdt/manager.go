@@ -211,9 +211,6 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	return &ebpf.CollectionOptions{MapReplacements: replacements}
 }
 
-// Mode returns how the Manager attaches programs. It is never ModeAuto.
-func (m *Manager) Mode() Mode { return m.mode }
-
 // Close closes the watches and links of the Manager, all at a time, and
 // releases the maps. It is safe to call it again.
 func (m *Manager) Close() error {
@@ -325,7 +322,7 @@ func (m *Manager) preparePrograms(
 		}
 	}
 
-	kernel, err := kernelMachine()
+	kernel, err := sys.KernelMachine()
 	if err != nil {
 		kernel = elf.EM_NONE // and nothing can be attached
 	}

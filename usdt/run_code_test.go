@@ -26,6 +26,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/specialise"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
@@ -178,7 +179,7 @@ func (c *codeRunner) run(
 // another one of its byte order.
 func objectFor(t testing.TB, machine elf.Machine) *ebpf.CollectionSpec {
 	t.Helper()
-	kernel, err := kernelMachine()
+	kernel, err := sys.KernelMachine()
 	qt.Assert(t, qt.IsNil(err))
 	if machine == kernel {
 		spec, err := testbpf.LoadArgs()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/specialise"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
@@ -98,7 +99,7 @@ func (c *codeRunner) wantOf(
 // what testdata/vectors say it is, whatever the registers hold.
 func TestProgramsReadWhatTheVectorsSay(t *testing.T) {
 	testprog.RequireBPF(t)
-	kernel, err := kernelMachine()
+	kernel, err := sys.KernelMachine()
 	qt.Assert(t, qt.IsNil(err))
 	all := vectorArgs(t)
 	for machine, args := range all {
@@ -240,7 +241,7 @@ func fuzzed(random *rand.Rand) int { return 1 + random.IntN(1+random.IntN(specia
 // look them up do.
 func FuzzSpecialisedReads(f *testing.F) {
 	testprog.RequireBPF(f)
-	kernel, err := kernelMachine()
+	kernel, err := sys.KernelMachine()
 	qt.Assert(f, qt.IsNil(err))
 	runner, memory := newCodeRunner(f, objectFor(f, kernel), kernel), newArena(f)
 	memory.fill(rand.New(rand.NewPCG(15, 15)))

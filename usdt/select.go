@@ -15,6 +15,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/suggest"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // Select finds the sites of the probes that match any of the patterns, or of
@@ -37,7 +38,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 	if target.Selection != nil {
 		return target.Selection.selectAgain(&target, patterns)
 	}
-	kernel, err := kernelMachine()
+	kernel, err := sys.KernelMachine()
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +234,7 @@ type Selection struct {
 func (s *Selection) Len() int { return len(s.sites.rows) }
 
 // Sites iterates over the sites, in the order of the file's notes. Each has an
-// index from 0, which is its place among the cookies of [Selection.AttachRaw].
+// index from 0, by which [Selection.AttachRaw] takes it.
 func (s *Selection) Sites() iter.Seq2[int, Site] {
 	return func(yield func(int, Site) bool) {
 		for i := range s.sites.rows {
@@ -283,11 +284,6 @@ func (s *Selection) File() *elfnote.File { return s.opened.elf }
 // process.
 func (s *Selection) PID() int { return s.pid }
 
-// KernelMachine returns the machine of the running kernel. A program that reads
-// arguments without a Manager needs it to find their registers, see
-// [argspec.Register.Slot].
-func (s *Selection) KernelMachine() elf.Machine { return s.kernel }
-
 // ForPID returns the same selection restricted to another process, or to none
 // if pid is 0. It shares the file with s: it is valid until s is closed, and
 // closing it does not close s. The PID is checked when the selection is
@@ -299,10 +295,10 @@ func (s *Selection) ForPID(pid int) *Selection {
 	return &other
 }
 
-// Subset returns a selection of some of the sites, given by their indices, in
+// subset returns a selection of some of the sites, given by their indices, in
 // that order. It shares the file with s: it is valid until s is closed, and
 // closing it does not close s.
-func (s *Selection) Subset(sites []int) *Selection {
+func (s *Selection) subset(sites []int) *Selection {
 	subset := *s
 	subset.borrowed = true
 	subset.sites.rows = make([]siteRow, 0, len(sites))

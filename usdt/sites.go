@@ -8,15 +8,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // A siteTable holds sites. Ten thousand of them, each a Site, would take 1.2 MB
@@ -183,10 +181,10 @@ func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
 		list.decoded = true
 		count += len(list.args)
 		if limit := argumentsPerSite * maxSites; limit > 0 && count > limit {
-			return follow.TooMany(file.Name(), "different arguments", limit, count)
+			return follow.TooMany(file.OSFile().Name(), "different arguments", limit, count)
 		}
 		if count > maxArguments {
-			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), maxArguments,
+			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.OSFile().Name(), maxArguments,
 				elffile.ErrTooLarge)
 		}
 	}
@@ -231,7 +229,7 @@ func readCode(
 		}
 
 		code := buffer[:end-first]
-		read, err := file.ReadAt(code, int64(first))
+		read, err := file.OSFile().ReadAt(code, int64(first))
 		for i := from; i < to; i++ {
 			site := index(i)
 			at := min(int(sites[site].offset-first), read)
@@ -264,7 +262,7 @@ func attachable(file *elfnote.File) error {
 	case file.Header().Type == elf.ET_REL:
 		return errors.New("this is an object file that is not linked yet: attach to the program or library made of it")
 	}
-	kernel, err := kernelMachine()
+	kernel, err := sys.KernelMachine()
 	if err != nil {
 		return err
 	}
@@ -283,33 +281,4 @@ func attachable(file *elfnote.File) error {
 // them (arch_uprobe_analyze_insn).
 func attaches(kernel, program elf.Machine) bool {
 	return kernel == program || kernel == elf.EM_X86_64 && program == elf.EM_386
-}
-
-// machines are those of 64-bit kernels, by GOARCH.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64,
-	"s390x": elf.EM_S390, "ppc64": elf.EM_PPC64, "ppc64le": elf.EM_PPC64,
-	"riscv64": elf.EM_RISCV, "loong64": elf.EM_LOONGARCH}
-
-// kernelMachine returns the machine of the kernel, which lays out the
-// registers.
-func kernelMachine() (elf.Machine, error) {
-	// A 64-bit program needs a kernel of its own machine. What uname says
-	// depends on the personality of the process.
-	if machine, ok := machines[runtime.GOARCH]; ok {
-		return machine, nil
-	}
-
-	// A 32-bit program may run on a kernel of either width.
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return elf.EM_NONE, fmt.Errorf("asking for the kernel's machine: %w", err)
-	}
-	switch machine := unix.ByteSliceToString(name.Machine[:]); machine {
-	case "x86_64":
-		return elf.EM_X86_64, nil
-	case "aarch64", "armv8l":
-		return elf.EM_AARCH64, nil
-	default:
-		return elf.EM_NONE, fmt.Errorf("attaching on a kernel for %q is not supported, only on 64-bit ones", machine)
-	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/specialise"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
@@ -183,7 +184,7 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 	if refused := from.refused.Load(); refused != nil && len(specs) >= refused.specs {
 		return nil, refusal(refused.err)
 	}
-	machine, err := kernelMachine()
+	machine, err := sys.KernelMachine()
 	if err != nil {
 		return nil, err
 	}

@@ -139,16 +139,16 @@ func (t Target) open() (*opened, error) {
 		}
 	}
 
-	if o.name == "" {
-		o.name = o.elf.Name()
-		if t.PID != 0 {
-			o.name = strings.TrimPrefix(o.name, fmt.Sprintf("/proc/%d/root", t.PID))
-		}
-	}
 	file := o.elf.OSFile()
 	if file == nil {
 		o.close()
-		return nil, fmt.Errorf("%s: only a file of the file system can be attached to, not a reader of bytes", o.name)
+		return nil, errors.New("only a file of the file system can be attached to, not a reader of bytes")
+	}
+	if o.name == "" {
+		o.name = file.Name()
+		if t.PID != 0 {
+			o.name = strings.TrimPrefix(o.name, fmt.Sprintf("/proc/%d/root", t.PID))
+		}
 	}
 	o.descriptor = int(file.Fd())
 	if t.ELF != nil { // the caller may close his

@@ -23,7 +23,6 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/providers"
-	"github.com/gousdt/gousdt/stack"
 )
 
 // printer prints the probes of one file after the other.
@@ -64,8 +63,8 @@ type lister struct {
 	out     *bufio.Writer // what the printer prints to
 	*commandline.Messages
 
-	definitions *providers.Definitions // nil without names
-	debuginfod  *stack.Debuginfod      // nil without --debuginfod
+	definitions *providers.Definitions  // nil without names
+	debuginfod  *commandline.Debuginfod // nil without --debuginfod
 
 	matched []bool // which patterns picked a probe
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/stack"
 )
 
 // The exit status.
@@ -52,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	if o.debuginfod {
-		if l.debuginfod, err = stack.NewDebuginfod("", func(text string) { m.Note("%s", text) }); err != nil {
+		if l.debuginfod, err = commandline.NewDebuginfod("", func(text string) { m.Note("%s", text) }); err != nil {
 			m.Warn("--debuginfod: %v", err)
 			return exitError
 		}

@@ -31,7 +31,7 @@ const interval = time.Second
 type follower struct {
 	scanner
 	tracer *tracer
-	watch  *trace.Watch // nil if files are named: those are attached already
+	watch  *usdt.Watch  // nil if files are named: those are attached already
 	stats  func() error // why the kernel reports no events
 
 	perProcess bool            // it is about one process, not about all or a family

@@ -20,6 +20,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -282,9 +283,13 @@ func (t *targets) noPointer(n int) error {
 // named, nil if it is at one.
 func (t *targets) missing(n int) error {
 	none := fmt.Errorf("no site has arg%d", n)
+	machine, err := sys.KernelMachine()
+	if err != nil {
+		return err
+	}
 	return t.anySite(n, none, func(sel *usdt.Selection, site *usdt.Site, arg *argspec.Arg) error {
 		switch {
-		case argcode.Readable(arg, sel.KernelMachine()):
+		case argcode.Readable(arg, machine):
 			return nil
 		case arg.Err != nil:
 			return fmt.Errorf("arg%d of %s is not available: %w", n, siteName(site), arg.Err)

@@ -146,8 +146,7 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			p.exponential(row.Exponential)
 		case a.Histogram != nil:
 			j.Array("buckets", func() {
-				for i := range row.Buckets {
-					b := &row.Buckets[i]
+				for _, b := range row.Histogram(0) {
 					j.Object("", func() {
 						addMember(j, "low", b.Low)
 						addMember(j, "high", b.High)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/gdamore/tcell/v2"
 
@@ -117,15 +118,15 @@ type tracer struct {
 	printer    printer
 	live       *live // nil unless tables are drawn in place
 	targets    *targets
-	follower   *follower         // nil for files without a process
-	command    *command          // nil without one
-	alone      bool              // the command's descendants cannot be watched
-	latecomers *latecomers       // of the command
-	stacks     *stack.Symbolizer // nil where no stacks are asked for
-	debuginfod *stack.Debuginfod // nil without --debuginfod
-	samples    *samples          // nil where no profile is made from events
-	profiles   []*profileFile    // what stacks are written to
-	file       *outputFile       // nil without --output
+	follower   *follower               // nil for files without a process
+	command    *command                // nil without one
+	alone      bool                    // the command's descendants cannot be watched
+	latecomers *latecomers             // of the command
+	stacks     *stack.Symbolizer       // nil where no stacks are asked for
+	debuginfod *commandline.Debuginfod // nil without --debuginfod
+	samples    *samples                // nil where no profile is made from events
+	profiles   []*profileFile          // what stacks are written to
+	file       *outputFile             // nil without --output
 	costs      costs
 	denied     atomic.Int64 // processes that could not be read, see warnDenied
 	asked      []*aggregation
@@ -202,7 +203,7 @@ func (t *tracer) trace() (err error) {
 	}
 	if o.debuginfod {
 		note := func(text string) { t.messages.Note("%s", text) }
-		if t.debuginfod, err = stack.NewDebuginfod("", note); err != nil {
+		if t.debuginfod, err = commandline.NewDebuginfod("", note); err != nil {
 			return fmt.Errorf("--debuginfod: %w", err)
 		}
 		defer t.debuginfod.Close()
@@ -224,10 +225,19 @@ func (t *tracer) trace() (err error) {
 			t.containers.Close()
 		}
 	}()
+	if o.stats {
+		statistics, err := ebpf.EnableStats(statsRunTime)
+		if err != nil {
+			return fmt.Errorf("--stats: %w", err)
+		}
+		defer statistics.Close()
+	}
 	if o.eventStacks() || o.profiles() || o.byStack() {
 		t.stacks = stack.NewSymbolizer(nil)
 		defer t.stacks.Close()
-		t.stacks.Debuginfod = t.debuginfod
+		if t.debuginfod != nil {
+			t.stacks.DebugFile = t.debuginfod.Find
+		}
 		t.recordMappings()
 		if o.fromEvents() {
 			t.samples = t.newSamples()
@@ -367,6 +377,10 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// statsRunTime is BPF_STATS_RUN_TIME of linux/bpf.h, which package unix has on
+// Linux alone.
+const statsRunTime = 0
+
 // open makes the session.
 func (t *tracer) open() error {
 	// Needed before 5.11. Later kernels do without it, and so a sandbox that
@@ -376,7 +390,7 @@ func (t *tracer) open() error {
 	var err error
 	t.asked = o.aggregations(t.targets.isFloat)
 	opts := &trace.SessionOptions{
-		Mode: o.mode, Filter: o.filter(), Spans: o.spans, RingSize: o.buffer, Statistics: o.stats,
+		Mode: o.mode, Filter: o.filter(), Spans: o.spans, RingSize: o.buffer,
 		StartStacks: o.starts,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 	}
@@ -598,7 +612,7 @@ func (t *tracer) printRows() error {
 			return err
 		}
 		if t.stacks != nil {
-			t.stacks.Refresh()
+			t.stacks.Remember()
 		}
 		if t.live != nil {
 			snapshot = t.live.add(a, snapshot)

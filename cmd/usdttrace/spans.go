@@ -261,7 +261,7 @@ func (t *tracer) askOpen() []*trace.Event {
 // printOpen prints calls that go on, those that have been for longest.
 func (t *tracer) printOpen(open []*trace.Event) {
 	if t.stacks != nil {
-		t.stacks.Refresh()
+		t.stacks.Remember()
 	}
 	t.printer.open(open)
 }

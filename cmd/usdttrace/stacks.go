@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -376,7 +377,7 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 	case a.Sum:
 		sum = &stack.ValueType{Type: a.Value, Unit: "count"}
 	}
-	t.stacks.Refresh()
+	t.stacks.Remember()
 	p := t.newProfile(sum)
 	for i := range s.Rows {
 		row := &s.Rows[i]
@@ -414,7 +415,7 @@ func (t *tracer) awaitDebugFiles() {
 }
 
 // debuginfodText says what has been fetched, "" if nothing was to be.
-func debuginfodText(c stack.DebuginfodCounts, waiting int) string {
+func debuginfodText(c commandline.DebuginfodCounts, waiting int) string {
 	var parts []string
 	if c.Fetched > 0 {
 		parts = append(parts, fmt.Sprintf("%s fetched (%.1f MB)", plural(c.Fetched, "debug file"),

@@ -96,10 +96,10 @@ func (t *tracer) report() error {
 	if t.lost.err != nil {
 		return t.lost.err
 	}
-	s.losses, s.owners = t.lost.Losses, t.lost.owners
 	if t.samples != nil {
-		s.losses.Unreadable += t.samples.unreadable
+		t.lost.Unreadable += t.samples.unreadable
 	}
+	s.losses, s.owners = t.lost.Losses, t.lost.owners
 	if t.stacks != nil {
 		counts := t.stacks.Counts()
 		s.frames = &counts
@@ -127,7 +127,7 @@ func (t *tracer) report() error {
 		t.messages.Print(s.text())
 		if s.events == 0 {
 			t.warnDenied(true)
-			for _, why := range t.whyNothing(&s.losses) {
+			for _, why := range t.whyNothing(&t.lost) {
 				t.messages.Print(why + "\n")
 			}
 		}
@@ -193,7 +193,8 @@ type losses struct {
 	owners []tracing.OwnerLoss // whose events were lost, the most first
 	err    error               // why it is not known
 
-	perfEvents int // that the kernel has to close
+	filtered   bool // there was a hit for which the condition was false
+	perfEvents int  // that the kernel has to close
 }
 
 // askLosses asks what has been lost so far.
@@ -206,7 +207,8 @@ func (t *tracer) askLosses() losses {
 	if err != nil {
 		return losses{err: err}
 	}
-	return losses{Losses: l, owners: stats.LostBy, perfEvents: stats.PerfEvents}
+	return losses{Losses: l, owners: stats.LostBy, filtered: stats.Filtered,
+		perfEvents: stats.PerfEvents}
 }
 
 // since returns what was lost after an earlier moment. What comes while sites

@@ -21,15 +21,15 @@ import (
 )
 
 // whyNothing says why nothing came, a line for each reason.
-func (t *tracer) whyNothing(l *trace.Losses) (lines []string) {
+func (t *tracer) whyNothing(l *losses) (lines []string) {
 	o := t.options
 	switch {
-	case l.Filtered && o.slow != nil && o.where == "":
+	case l.filtered && o.slow != nil && o.where == "":
 		return []string{fmt.Sprintf("there were calls, but none was as long as --slow %v", *o.slow)}
-	case l.Filtered && o.slow != nil:
+	case l.filtered && o.slow != nil:
 		return []string{fmt.Sprintf("there were calls, "+
 			"but none for which --where holds was as long as --slow %v", *o.slow)}
-	case l.Filtered:
+	case l.filtered:
 		return []string{"probes were passed, but --where holds for no hit"}
 	case l.Events+l.Unreadable+l.Starts+l.NotSampled+l.Replaced+l.Unfinished+l.Unmatched > 0:
 		return nil // the summary says what came of the hits

@@ -80,7 +80,7 @@ func TestCache(t *testing.T) {
 		third.Release()
 		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 2, searched: 1}),
 			qt.Commentf("its notes are not read again"))
-		n, err := third.ELF().ReadAt(make([]byte, 4), 0)
+		n, err := third.reader.ReadAt(make([]byte, 4), 0)
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(n, 4))
 	})

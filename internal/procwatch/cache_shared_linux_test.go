@@ -99,7 +99,7 @@ func TestCacheUsedByManyAtOnce(t *testing.T) {
 				if !ok {
 					continue
 				}
-				if _, err := file.ELF().ReadAt(make([]byte, 16), 0); err != nil {
+				if _, err := file.reader.ReadAt(make([]byte, 16), 0); err != nil {
 					t.Error(err)
 				}
 				file.Release()

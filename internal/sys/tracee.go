@@ -5,10 +5,12 @@
 package sys
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -53,4 +55,33 @@ func CheckTracee(pid int) error {
 		return Gone(pid)
 	}
 	return nil
+}
+
+// machines are those of 64-bit kernels, by GOARCH.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64,
+	"s390x": elf.EM_S390, "ppc64": elf.EM_PPC64, "ppc64le": elf.EM_PPC64,
+	"riscv64": elf.EM_RISCV, "loong64": elf.EM_LOONGARCH}
+
+// KernelMachine returns the machine of the kernel, which lays out the
+// registers.
+func KernelMachine() (elf.Machine, error) {
+	// A 64-bit program needs a kernel of its own machine. What uname says
+	// depends on the personality of the process.
+	if machine, ok := machines[runtime.GOARCH]; ok {
+		return machine, nil
+	}
+
+	// A 32-bit program may run on a kernel of either width.
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return elf.EM_NONE, fmt.Errorf("asking for the kernel's machine: %w", err)
+	}
+	switch machine := unix.ByteSliceToString(name.Machine[:]); machine {
+	case "x86_64":
+		return elf.EM_X86_64, nil
+	case "aarch64", "armv8l":
+		return elf.EM_AARCH64, nil
+	default:
+		return elf.EM_NONE, fmt.Errorf("attaching on a kernel for %q is not supported, only on 64-bit ones", machine)
+	}
 }

@@ -13,6 +13,10 @@ type Stats struct {
 	MapMemory  uint64         // bytes of all maps; an estimate before Linux 6.4
 	PerfEvents int            // see usdt.Link.PerfEvents: it says how long Detach takes
 
+	// Filtered is whether there was a hit for which SessionOptions.Filter was
+	// false: where nothing came, that is why.
+	Filtered bool
+
 	// LostBy says whose events found no room in the ring buffer, those with the
 	// most first. It is empty without trace.SessionOptions.ShareRing. Of
 	// thousands of owners some may be missing.

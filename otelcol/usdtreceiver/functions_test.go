@@ -59,12 +59,14 @@ func TestCountsOfExplicitBounds(t *testing.T) {
 	value := func(v int64) trace.Value { return trace.ValueOf(v) }
 	s := new(series)
 	for range 2 {
-		s.add(&trace.Row{Count: 10, Buckets: []trace.Bucket{
+		for _, b := range []trace.Bucket{
 			{Low: value(math.MinInt64), High: value(-1), Count: 1},
 			{Low: value(0), High: value(5), Count: 2},
 			{Low: value(6), High: value(10), Count: 3},
 			{Low: value(11), High: trace.ValueOf(uint64(math.MaxUint64)), Count: 4},
-		}}, s.start)
+		} {
+			s.addBucket(b)
+		}
 	}
 	qt.Check(t, qt.DeepEquals(s.counts([]int64{5, 10}), []uint64{6, 6, 8}))
 }

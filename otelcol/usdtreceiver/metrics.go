@@ -276,10 +276,11 @@ func (b *buckets) add(more tracing.Buckets) {
 func (s *series) add(row *trace.Row, at time.Time) {
 	if row.Exponential != nil {
 		s.buckets.add(row.Exponential)
-	}
-	for _, b := range row.Buckets {
-		if b.Count > 0 {
-			s.addBucket(b)
+	} else {
+		for _, b := range row.Histogram(0) {
+			if b.Count > 0 {
+				s.addBucket(b)
+			}
 		}
 	}
 	if row.Min.IsPresent() && row.Max.IsPresent() {

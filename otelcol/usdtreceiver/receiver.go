@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
@@ -43,18 +45,19 @@ type usdtReceiver struct {
 	nextLogs     consumer.Logs
 	nextProfiles xconsumer.Profiles
 
-	host      component.Host
-	report    *receiverhelper.ObsReport
-	cgroups   *container.Cgroups // nil if there is no hierarchy of version 2
-	processes *processes
-	watch     *trace.Watch  // of all sources, so that processes are scanned once
-	scanned   chan struct{} // closed when no process is scanned any more
-	ending    atomic.Bool
-	sources   []*source
-	begin     []func(context.Context) // what is to run once the sources are watched
-	metrics   *metricsSource          // nil if there are no metrics
-	profiles  *profilesSource         // nil if there are no profiles
-	telemetry *metadata.TelemetryBuilder
+	host       component.Host
+	report     *receiverhelper.ObsReport
+	cgroups    *container.Cgroups // nil if there is no hierarchy of version 2
+	processes  *processes
+	statistics io.Closer     // nil unless costs are measured
+	watch      *usdt.Watch   // of all sources, so that processes are scanned once
+	scanned    chan struct{} // closed when no process is scanned any more
+	ending     atomic.Bool
+	sources    []*source
+	begin      []func(context.Context) // what is to run once the sources are watched
+	metrics    *metricsSource          // nil if there are no metrics
+	profiles   *profilesSource         // nil if there are no profiles
+	telemetry  *metadata.TelemetryBuilder
 
 	stop       context.CancelFunc
 	running    sync.WaitGroup  // what ends with stop
@@ -168,11 +171,20 @@ func (r *usdtReceiver) run() (err error) {
 	return r.observe()
 }
 
+// statsRunTime is BPF_STATS_RUN_TIME of linux/bpf.h.
+const statsRunTime = 0
+
 // open makes a session for the probes of some items.
 func (r *usdtReceiver) open(
 	name string, opts *trace.SessionOptions, items ...item,
 ) (*source, error) {
-	opts.Containers, opts.Statistics = r.cgroups, r.config.MeasureCost
+	opts.Containers = r.cgroups
+	if r.config.MeasureCost && r.statistics == nil {
+		var err error
+		if r.statistics, err = ebpf.EnableStats(statsRunTime); err != nil {
+			return nil, fmt.Errorf("measure_cost: %w", err)
+		}
+	}
 	session, err := trace.New(opts)
 	if err != nil {
 		return nil, err
@@ -391,6 +403,9 @@ func (r *usdtReceiver) close() error {
 	}
 	closing.Wait()
 	err := errors.Join(errs...)
+	if r.statistics != nil {
+		err = errors.Join(err, r.statistics.Close())
+	}
 	r.running.Wait()
 	r.delivering.Wait()
 	r.sources = nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package stack
+package commandline
 
 import (
 	"cmp"
@@ -172,6 +172,19 @@ func (d *Debuginfod) Waiting() int {
 }
 
 var validBuildID = regexp.MustCompile(`^[0-9a-f]{4,128}$`)
+
+// Find has the debug file of a build ID fetched, and does not wait for it, as
+// [stack.Symbolizer].DebugFile is to do. No file is to be expected where it is
+// done and has no path.
+func (d *Debuginfod) Find(buildID string) (path string, done bool) {
+	f := d.want(buildID)
+	select {
+	case <-f.done:
+		return f.path, true
+	default:
+		return "", false
+	}
+}
 
 // want has the debug file of a build ID fetched, and does not wait for it.
 func (d *Debuginfod) want(buildID string) *fetched {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package stack_test
+package commandline_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -46,9 +47,9 @@ func strippedProgram(t *testing.T) (program, debug, buildID string) {
 	return program, debug, buildID
 }
 
-func newDebuginfod(t *testing.T, servers string) *stack.Debuginfod {
+func newDebuginfod(t *testing.T, servers string) *commandline.Debuginfod {
 	t.Helper()
-	d, err := stack.NewDebuginfod(servers, nil)
+	d, err := commandline.NewDebuginfod(servers, nil)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(d.Close)
 	return d
@@ -78,7 +79,7 @@ func TestDebuginfod(t *testing.T) {
 
 	process := testprog.StartCommand(t, exec.Command(program))
 	s := stack.NewSymbolizer(nil)
-	s.Debuginfod = d
+	s.DebugFile = d.Find
 	defer s.Close()
 	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
 	address0 := mainOf(t, process.PID, program, debug)
@@ -181,11 +182,11 @@ func TestDebuginfodRefuses(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, ".*closed"))
 
 	for _, servers := range []string{"file:///etc", "nothing", "ftp://host"} {
-		_, err := stack.NewDebuginfod(servers, nil)
+		_, err := commandline.NewDebuginfod(servers, nil)
 		qt.Check(t, qt.ErrorMatches(err, "debuginfod server .*: not a URL.*"))
 	}
 	t.Setenv("DEBUGINFOD_URLS", "")
-	_, err = stack.NewDebuginfod("", nil)
+	_, err = commandline.NewDebuginfod("", nil)
 	qt.Check(t, qt.ErrorMatches(err, "no debuginfod servers .*"))
 	close(asked)
 	asks := 0
