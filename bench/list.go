@@ -274,8 +274,9 @@ func launched(launcher *peer, command ...any) ([2]float64, error) {
 	return [2]float64{numbers[0], numbers[1] * 1024}, nil
 }
 
-// bccPython returns a Python that has bcc: the newest one, as it was unpacked
-// beside the system, or else the system's, where another one comes first in PATH.
+// bccPython returns a Python that has bcc: the newest one, which was unpacked
+// beside the system, or else the system's, where another one comes first in
+// PATH.
 func bccPython() (string, bool) {
 	for _, python := range []string{"python3-bcc", "/usr/bin/python3", "python3"} {
 		if exec.Command(python, "-c", "import bcc").Run() == nil {
