@@ -36,6 +36,11 @@ func Problems(root string) (problems []string, err error) {
 		problems = append(problems, d.linkProblems()...)
 	}
 	problems = append(problems, unlisted(root, all)...)
+	films, err := filmProblems(root, all)
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, films...)
 	for _, check := range []func(string) ([]string, error){referenceProblems, measuredProblems} {
 		more, err := check(root)
 		if err != nil {
@@ -163,6 +168,52 @@ func (d *Document) indentedCode() (found []int) {
 		}
 	}
 	return found
+}
+
+var (
+	tags   = regexp.MustCompile(`<[^>]*>`)
+	header = regexp.MustCompile(`^[A-Z][A-Z0-9_%(), .]*$`)
+	flags  = regexp.MustCompile(` (--?[a-z-]+)`)
+)
+
+// filmProblems finds films of a terminal that are out of date: with a flag that
+// usdttrace has no longer, or a table with columns that no document shows. The
+// commands of documents are run.
+func filmProblems(root string, all []*Document) (problems []string, err error) {
+	reference, err := os.ReadFile(referencePath(root, "usdttrace"))
+	if err != nil {
+		return nil, err
+	}
+	shown := make(map[string]bool)
+	for _, d := range all {
+		for _, b := range d.Blocks() {
+			for line := range strings.Lines(b.Text) {
+				shown[strings.Join(strings.Fields(line), " ")] = b.Kind == "console"
+			}
+		}
+	}
+	films, err := filepath.Glob(filepath.Join(root, "docs", "pictures", "*.svg"))
+	for _, path := range films {
+		film, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		title, rest, _ := strings.Cut(string(film), "</title>")
+		for _, flag := range flags.FindAllStringSubmatch(title, -1) {
+			if !strings.Contains(string(reference), "`"+flag[1]) {
+				problems = append(problems, fmt.Sprintf("%s: there is no flag %s: make pictures", path,
+					flag[1]))
+			}
+		}
+		for line := range strings.Lines(rest) {
+			// Fields takes no-break spaces for spaces.
+			line = strings.Join(strings.Fields(tags.ReplaceAllString(line, "")), " ")
+			if header.MatchString(line) && !shown[line] {
+				problems = append(problems, fmt.Sprintf("%s: no document has the table %q", path, line))
+			}
+		}
+	}
+	return problems, err
 }
 
 var quantity = regexp.MustCompile(`[0-9.]+ (ns|µs|ms|s|KiB|MiB)\b`)

@@ -275,7 +275,9 @@ func firstLine(s string) string {
 
 // isOfTheMachine reports whether a line is about processes that have nothing to
 // do with the workload.
-func isOfTheMachine(line string) bool { return strings.Contains(line, ": left out: process") }
+func isOfTheMachine(line string) bool { return leftOut.MatchString(line) }
+
+var leftOut = regexp.MustCompile(`: left out: (process|[0-9]+ process)`)
 
 // cut shortens output to maxLines.
 func cut(out string, maxLines int) string {
