@@ -254,8 +254,8 @@ func RecordFamily(tid int) (*Records, error) {
 		unix.PerfBitDisabled|unix.PerfBitEnableOnExec|unix.PerfBitInherit, 1)
 }
 
-func openRecords(tid int, bits uint64, wakeup uint32) (r *Records, err error) {
-	r = &Records{}
+func openRecords(tid int, bits uint64, wakeup uint32) (_ *Records, err error) {
+	r := &Records{}
 	defer func() {
 		if err != nil {
 			r.Close()

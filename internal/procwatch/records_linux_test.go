@@ -125,3 +125,9 @@ func TestRecordedFileIsTheOneThatWasMapped(t *testing.T) {
 		file.Close()
 	}
 }
+
+// Where the kernel refuses, as in a container, that is an error.
+func TestRecordsOfNoThreadAreAnError(t *testing.T) {
+	_, err := RecordFamily(1 << 30)
+	qt.Assert(t, qt.IsNotNil(err))
+}
