@@ -54,7 +54,8 @@ type Argument struct {
 	Length int
 	// Value is what the argument of a call is where the call starts:
 	// "global.NAME" for a variable of the program, or an argument of the probe,
-	// "arg0" or by its name. It is "" for arguments of probes.
+	// "arg0" or by its name. For an argument of a probe it is "" or a pointer
+	// that is read from memory: "arg1[1]" for the second one at arg1.
 	Value string
 
 	enum *enumeration
@@ -242,7 +243,7 @@ func markTexts(arguments []Argument) {
 		a := &arguments[i]
 		a.Length = -1
 		a.IsText = strings.Join(strings.Fields(strings.ReplaceAll(a.Type, "const", "")),
-			"") == "char*"
+			"") == "char*" || a.Type == tracing.TypeName
 		if a.IsText && a.Name != "" && i+1 < len(arguments) &&
 			arguments[i+1].Name == a.Name+lengthSuffix {
 			a.Length = i + 1

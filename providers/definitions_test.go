@@ -27,7 +27,7 @@ func TestBuiltin(t *testing.T) {
 		{"postgresql", "twophase__checkpoint__done", 0, "probe twophase__checkpoint__done()"},
 		{"python", "gc__done", 1, "probe gc__done(long collected)"},
 		{"hotspot", "gc__begin", 1, "probe gc__begin(bool is_full)"},
-		{"libstdcxx", "throw", 2, "probe throw(void *object, void *type_info)"},
+		{"libstdcxx", "throw", 2, "probe throw(void *object, cxx_type *type_info)"},
 		{"libvirt", "object_new", 2, "probe object_new(void *object, const char *class)"},
 		{"libc", "memory_sbrk_more", 2, "probe memory_sbrk_more(void *start, size_t size)"},
 		{"qemu", "kvm_run_exit", 2, "probe kvm_run_exit(int vcpu, kvm_exit_reason reason)"},
@@ -285,7 +285,7 @@ func TestCalls(t *testing.T) {
 		`provider p { call c() { }; };`:               `own.d: line 1: the call c has no pair of probes START..DONE`,
 		`provider p { call c() { a . b; }; };`:        `own.d: line 1: "." is expected before "b"`,
 		`provider p { call c() { a .. b }; };`:        `own.d: line 1: ";" is expected before "}"`,
-		`provider p { probe c(int a = arg1); };`:      `own.d: line 1: arguments of probes have no values: those of calls have`,
+		`provider p { probe c(int a = arg1); };`:      `own.d: line 1: the value of a probe's argument is ARGUMENT\[NUMBER\], as in arg1\[1\]`,
 		`provider p { call c() { a .. b; failed d if`: `own.d: line 1: ";" is expected before the end of the file`,
 	} {
 		qt.Check(t, qt.ErrorMatches(new(providers.Definitions).Parse("own.d", []byte(source)), want))

@@ -32,6 +32,11 @@
 //   - An argument whose type is a pointer to a structure, as in struct request
 //     *request, has members in expressions: request->id. The layout is not in
 //     the definition, but in the program's debugging information.
+//   - An argument of type cxx_type * is a text with the name of a C++ type as
+//     compilers write it (St13runtime_error), which people are shown as in the
+//     source (std::runtime_error).
+//   - The value of an argument can be a pointer behind another one: "= arg1[1]"
+//     is the second pointer of those that arg1, in a register, points to.
 //   - An argument whose type is an enumeration has names for its values.
 //     Values are written as plain numbers.
 //   - Lines that begin with # are skipped, apart from "#define NAME TYPE",

@@ -269,8 +269,10 @@ func (p *parser) probe(provider string) {
 		p.arguments() // what DTrace translates them to
 	}
 	p.expect(";")
-	if slices.ContainsFunc(probe.Arguments, func(a Argument) bool { return a.Value != "" }) {
-		p.fail("arguments of probes have no values: those of calls have")
+	for _, a := range probe.Arguments {
+		if _, _, ok := tracing.Behind(a.Value); a.Value != "" && !ok {
+			p.fail("the value of a probe's argument is ARGUMENT[NUMBER], as in arg1[1]")
+		}
 	}
 	if len(p.probes) == maxProbes {
 		p.fail(fmt.Sprintf("a file can define %d probes", maxProbes))
@@ -286,9 +288,13 @@ func (p *parser) arguments() []Argument {
 			p.fail(fmt.Sprintf("a probe can have %d arguments", maxArguments))
 		}
 		a := p.argument()
-		if p.accept("=") { // of a call
+		if p.accept("=") {
 			for a.Value = p.name(); p.accept("."); {
 				a.Value += "." + p.name()
+			}
+			if p.accept("[") {
+				a.Value += "[" + p.upTo("]") + "]"
+				p.expect("]")
 			}
 		}
 		arguments = append(arguments, a)

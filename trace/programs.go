@@ -128,6 +128,7 @@ func (s *Session) generate(
 			if d := s.opts.Definitions; d != nil {
 				if probe, ok := d.Probe(found.Provider, found.Name, len(found.Args)); ok {
 					site.definition = &probe
+					w.readBehind(site)
 				}
 			}
 			site.own = len(found.Args)
@@ -190,6 +191,30 @@ func (s *Session) generate(
 		w.low = append(w.low, this.low)
 	}
 	return w, nil
+}
+
+// readBehind has arguments read from memory that are behind others.
+func (w *work) readBehind(s *Site) {
+	size := 8
+	if w.sel.File().Header().Class == elf.ELFCLASS32 {
+		size = 4
+	}
+	own := s.Args
+	for i := range s.definition.Arguments {
+		value := s.definition.Arguments[i].Value
+		n, pointer, ok := tracing.Behind(value)
+		if !ok || i >= len(own) {
+			continue
+		}
+		s.Args = slices.Clone(s.Args)
+		s.Args[i] = argspec.Arg{Raw: value, Err: fmt.Errorf("no register has what %s is behind", value)}
+		if n < len(own) && own[n].Kind == argspec.InRegister && own[n].Size == size &&
+			own[n].Register.Shift == 0 {
+			s.Args[i] = argspec.Arg{Raw: value, Size: size, Kind: argspec.Memory,
+				Base: own[n].Register, Displacement: int64(pointer * size), Scale: 1,
+				Address32: size == 4}
+		}
+	}
 }
 
 // setCall gives a site the arguments of the call that starts there in place of

@@ -101,13 +101,14 @@
 //
 // A stack ends early if it is larger than the copy (--unwind dwarf:SIZE), at a
 // page that is not in memory, and in code that is in no file and has no frame
-// pointers. What a process has mapped that ends at once, the kernel has recorded:
-// its files are those that its paths lead to in its own mount namespace, or in
-// that of an ancestor, if they have the recorded build ID. A file that was
-// deleted meanwhile, or of which a container's last process has ended, has no
-// functions then. Unwinding is for x86-64, arm64, riscv64 and s390x. The kernel walks the stacks of 32-bit
-// programs. Functions of C++ and Rust are named as in their source, without
-// parameters; JSON and profiles have the symbols as they are.
+// pointers. What a process has mapped that ends at once, the kernel has
+// recorded: its files are those that its paths lead to in its own mount
+// namespace, or in that of an ancestor, if they have the recorded build ID. A
+// file that was deleted meanwhile, or of which a container's last process has
+// ended, has no functions then. Unwinding is for x86-64, arm64, riscv64 and
+// s390x. The kernel walks the stacks of 32-bit programs. Functions of C++ and
+// Rust are named as in their source, without parameters; JSON and profiles have
+// the symbols as they are.
 //
 // The copy costs the traced program some microseconds for each hit. It takes
 // its full size in the ring buffer, which therefore has 32 MiB. Where tens of

@@ -15,6 +15,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
@@ -219,9 +220,11 @@ func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte 
 // the name with the number.
 func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []byte {
 	if definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
-		if data, _ := v.Data(); data == nil && !definition.IsText &&
-			strings.HasSuffix(definition.Type, "*") {
+		switch data, complete := v.Data(); {
+		case data == nil && !definition.IsText && strings.HasSuffix(definition.Type, "*"):
 			return strconv.AppendUint(append(b, "0x"...), v.Uint(), 16)
+		case data != nil && complete && definition.Type == tracing.TypeName:
+			return strconv.AppendQuote(b, symbolname.ReadableType(string(data)))
 		}
 		if name := definition.ValueName(v.Int()); name != "" {
 			b = append(append(b, name...), '(')

@@ -342,3 +342,32 @@ func findJava(t *testing.T) (java, library string) {
 		"needs a Java virtual machine with probes in /usr/lib/jvm (Debian: default-jre-headless)")
 	return "", ""
 }
+
+// The address of a type differs in each process; its name does not.
+func TestTypesOfExceptionsHaveNames(t *testing.T) {
+	p := testprog.StartThrow(t)
+	pid := strconv.Itoa(p.PID)
+	r := watching(t, "-p", pid, "libstdcxx:throw")
+	p.Throw()
+	qt.Check(t, qt.StringContains(r.interrupt().stdout, ` type_info="std::runtime_error"`))
+	r = watching(t, "--json", "--stack", "-p", pid, "libstdcxx:rethrow")
+	p.Throw()
+	events := r.interrupt().objects("event")
+	qt.Assert(t, qt.HasLen(events, 1))
+	qt.Check(t, qt.Equals(*events[0].Args[1].Text, "St13runtime_error"))
+
+	for _, by := range []string{"type_info", "str(type_info)"} {
+		r = watching(t, "--count", "--by", by, "--where", `type_info == "St13runtime_error"`, "-p", pid,
+			"libstdcxx:throw")
+		p.Throw()
+		qt.Check(t, qt.StringContains(r.interrupt().stdout, "\nstd::runtime_error "))
+	}
+	r = watching(t, "--count", "--by", "type_info", "--json", "-p", pid, "libstdcxx:throw")
+	p.Throw()
+	qt.Check(t, qt.DeepEquals(r.interrupt().objects("row")[0].Keys, map[string]any{
+		"type_info": "St13runtime_error", "type_info_name": "std::runtime_error"}))
+	r = watching(t, "--latency", "libstdcxx:throw..libstdcxx:catch", "--by", "start.type_info",
+		"-p", pid)
+	p.Throw()
+	qt.Check(t, qt.StringContains(r.interrupt().stdout, "\nstd::runtime_error "))
+}

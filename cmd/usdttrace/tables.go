@@ -299,6 +299,8 @@ func (p *textPrinter) keyCell(name string, key trace.Value) cell {
 	switch {
 	case text == "":
 		text = `""`
+	case valueName != "" && key.Kind() == trace.Text:
+		text = valueName
 	case valueName != "":
 		text = valueName + "(" + text + ")"
 	case name == "site", key.Kind() == trace.Unsigned && p.tracer.targets.isAddress(name):

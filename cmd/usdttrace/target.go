@@ -12,8 +12,10 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -99,7 +101,12 @@ func (t *targets) attached(a *trace.Attachment) {
 func (t *targets) addKeys(site *trace.Site) {
 	for _, key := range t.options.by {
 		for i := range site.Args {
-			if n, ok := argumentNumber(key); key != site.ArgumentName(i) && (!ok || n != i) {
+			name := key
+			if inner, ok := strings.CutPrefix(key, "str("); ok {
+				name, _, _ = strings.Cut(strings.TrimSuffix(inner, ")"), ",")
+			}
+			name = strings.TrimPrefix(name, "start.")
+			if n, ok := argumentNumber(name); name != site.ArgumentName(i) && (!ok || n != i) {
 				continue
 			}
 			var means providers.Argument
@@ -114,15 +121,21 @@ func (t *targets) addKeys(site *trace.Site) {
 	}
 }
 
-// valueName returns the name of a value of a key, "" if it has none.
+// valueName returns the name of a value of a key, "" if it has none: of a C++
+// type that in the source.
 func (t *targets) valueName(key string, value trace.Value) string {
-	if value.Kind() != trace.Unsigned && value.Kind() != trace.Signed {
-		return ""
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	means := t.keys[key]
-	return means.ValueName(value.Int())
+	switch value.Kind() {
+	case trace.Unsigned, trace.Signed:
+		return means.ValueName(value.Int())
+	case trace.Text:
+		if means.Type == tracing.TypeName {
+			return truncate.Text(symbolname.ReadableType(value.String()), maxText)
+		}
+	}
+	return ""
 }
 
 // isAddress reports whether a key is an argument that is a pointer.

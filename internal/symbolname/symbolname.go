@@ -4,6 +4,8 @@
 package symbolname
 
 import (
+	"strings"
+
 	"github.com/ianlancetaylor/demangle"
 
 	"github.com/gousdt/gousdt/internal/truncate"
@@ -17,6 +19,22 @@ const (
 	// maxReadable is the power of two that bounds what it becomes.
 	maxReadable = 10
 )
+
+// ReadableType returns the name of a C++ type as its source has it. Other names
+// are returned as they are.
+func ReadableType(name string) string {
+	const prefix, means = "_ZTS", "typeinfo name for "
+	if len(name) > MaxLength {
+		return name
+	}
+	// A type of one file only has a name that is not compared.
+	readable, err := demangle.ToString(prefix+strings.TrimPrefix(name, "*"),
+		demangle.MaxLength(maxReadable))
+	if err != nil {
+		return name
+	}
+	return strings.TrimPrefix(readable, means)
+}
 
 // Readable returns the name of a function as its C++ or Rust source has it,
 // without parameters: the address says more. Other names are returned as they

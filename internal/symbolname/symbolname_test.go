@@ -25,6 +25,20 @@ func TestFunctionsAreNamedAsInTheSource(t *testing.T) {
 	}
 }
 
+func TestTypesAreNamedAsInTheSource(t *testing.T) {
+	for _, test := range []struct{ name, want string }{
+		{"St13runtime_error", "std::runtime_error"},
+		{"i", "int"},
+		{"*N12_GLOBAL__N_15localE", "(anonymous namespace)::local"},
+		{"St6vectorIiSaIiEE", "std::vector<int, std::allocator<int> >"},
+		{"", ""},
+		{"/etc/passwd", "/etc/passwd"},
+		{strings.Repeat("P", 5000), strings.Repeat("P", 5000)},
+	} {
+		qt.Check(t, qt.Equals(ReadableType(test.name), test.want), qt.Commentf("%.100q", test.name))
+	}
+}
+
 // Whatever a file's symbols are named, names stay short and nothing panics.
 func FuzzReadable(f *testing.F) {
 	for _, seed := range []string{"_Z7throweri", "_ZNSt6vectorIiSaIiEE9push_backERKi",
@@ -34,6 +48,9 @@ func FuzzReadable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, symbol string) {
 		if got := Readable(symbol); len(got) > 2<<maxReadable {
 			t.Fatalf("%q became %d bytes", symbol, len(got))
+		}
+		if got := ReadableType(symbol); len(got) > max(2<<maxReadable, len(symbol)) {
+			t.Fatalf("%q became %d bytes as a type", symbol, len(got))
 		}
 	})
 }

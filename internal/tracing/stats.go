@@ -4,6 +4,8 @@ package tracing
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -83,4 +85,20 @@ type CallProbe struct {
 	// If is a condition, in the language of package trace, for the probe to
 	// count. Empty: it always does.
 	If string
+}
+
+// TypeName is the type of arguments that are names of C++ types, in definitions
+// of package providers.
+const TypeName = "cxx_type *"
+
+// Behind returns the number of an argument and which pointer behind it is meant
+// by the value of another argument of a probe, as in arg1[1].
+func Behind(value string) (argument, pointer int, ok bool) {
+	name, index, _ := strings.Cut(strings.TrimSuffix(value, "]"), "[")
+	number, ok := strings.CutPrefix(name, "arg")
+	argument, err := strconv.Atoi(number)
+	pointer, err2 := strconv.Atoi(index)
+	const most = 64
+	return argument, pointer, ok && err == nil && err2 == nil && strings.HasSuffix(value, "]") &&
+		argument >= 0 && argument < most && pointer >= 0 && pointer < most
 }
