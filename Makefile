@@ -30,7 +30,8 @@
 #                   reference of the commands, code; make lint compares it
 #   make figures    the numbers in docs/figures.md, beside the software's own, as
 #                   root
-#   make pictures   the flame graph in README.md, as root; needs Chromium
+#   make pictures   the pictures in README.md, as root; needs Chromium and tmux
+#   make site       the documentation as a site, into dist-site
 #   make release-snapshot    archives and packages of all machines, into dist
 #   make release-dry-run VERSION=v0.1.0      all of a release but its publication
 #   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
@@ -312,10 +313,17 @@ docs:
 pictures:
 	docs/pictures/make
 
+HUGO := github.com/gohugoio/hugo@v0.152.2
+
+# A link to what is not there is an error.
+.PHONY: site
+site:
+	$(GO) run $(HUGO) --config docs/site/hugo.yaml --noBuildLock --cleanDestinationDir --destination dist-site
+
 .PHONY: clean
 clean:
 	$(MAKE) -C testdata clean
-	rm -rf otelcol/build docs/recipes/build profiler/testdata/build
+	rm -rf otelcol/build docs/recipes/build profiler/testdata/build dist-site
 	$(GO) clean -testcache
 
 # Measures this module and its peers, as root, and rewrites docs/measurements.md.
