@@ -3,7 +3,8 @@
 /*
  * Probes whose arguments point to structures. Each line on standard input passes
  * members:request once, and is answered by "ok" and the members' values, as the
- * program has them. "lost" passes one whose connection is a null pointer.
+ * program has them. "lost" passes one whose connection is a null pointer, and "many"
+ * passes members:many at 100 sites, which have the argument at as many places.
  */
 
 #include <stdbool.h>
@@ -49,6 +50,21 @@ __attribute__((noinline)) static void pass(struct request *request, int32_t code
 	DTRACE_PROBE2(members, request, request, code);
 }
 
+#define TEN(f, i) f(i) f(i + 1) f(i + 2) f(i + 3) f(i + 4) f(i + 5) f(i + 6) f(i + 7) f(i + 8) f(i + 9)
+#define COPY(i) copies[i] = request;
+#define PASS(i) DTRACE_PROBE1(members, many, copies[i]);
+
+__attribute__((noinline)) static void pass_many(struct request *request)
+{
+	struct request *copies[100];
+
+	TEN(COPY, 0) TEN(COPY, 10) TEN(COPY, 20) TEN(COPY, 30) TEN(COPY, 40)
+	TEN(COPY, 50) TEN(COPY, 60) TEN(COPY, 70) TEN(COPY, 80) TEN(COPY, 90)
+	__asm__ volatile("" : : "r"(copies) : "memory"); /* may have changed them */
+	TEN(PASS, 0) TEN(PASS, 10) TEN(PASS, 20) TEN(PASS, 30) TEN(PASS, 40)
+	TEN(PASS, 50) TEN(PASS, 60) TEN(PASS, 70) TEN(PASS, 80) TEN(PASS, 90)
+}
+
 int main(void)
 {
 	struct peer peer = {8080, "example.org"};
@@ -63,6 +79,11 @@ int main(void)
 	while (fgets(line, sizeof(line), stdin)) {
 		struct request *r = strcmp(line, "lost\n") ? &one : &last;
 
+		if (!strcmp(line, "many\n")) {
+			pass_many(r);
+			puts("ok");
+			continue;
+		}
 		pass(r, 5);
 		if (r == &last) {
 			puts("ok");

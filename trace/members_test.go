@@ -23,7 +23,10 @@ import (
 func requests(t *testing.T) *providers.Definitions {
 	var d providers.Definitions
 	qt.Assert(t, qt.IsNil(d.Parse("members.d", []byte(
-		"provider members { probe request(struct request *request, int32_t code); };"))))
+		`provider members {
+			probe request(struct request *request, int32_t code);
+			probe many(struct request *request);
+		};`))))
 	return &d
 }
 
@@ -131,6 +134,26 @@ func TestMembersAtTheStartOfACall(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, by)), []string{"[/index.html -7] 1 ?"}))
 }
 
+// Where sites have their arguments at many places, and the others are looked
+// up in a table, members are found too.
+func TestMembersAtManySites(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		p := startFile(t, testprog.Path(t, "members"))
+		s := open(t, p, "members:many", &trace.SessionOptions{Definitions: requests(t), Mode: mode,
+			Filter:   `request->code < 0 && request->connection->peer.host == "example.org"`,
+			Captures: []trace.Capture{{Arg: "request->next->path"}}})
+		_, err := p.Command("many")
+		qt.Assert(t, qt.IsNil(err))
+		places := make(map[string]bool)
+		for _, e := range next(t, s, 100) {
+			qt.Assert(t, qt.Equals(e.Args[1].String(), `"/last"`))
+			places[e.Site.Args[0].String()] = true
+		}
+		qt.Check(t, qt.HasLen(places, 100))
+		silent(t, s)
+	})
+}
+
 // The debug file of a stripped program has its structures.
 func TestMembersOfAStrippedProgram(t *testing.T) {
 	p := startFile(t, testprog.Path(t, "members-stripped"))
@@ -150,7 +173,7 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 		{path, "request->bits == 1", ".*the member bits is a bit field"},
 		{path, "request->connection.fd == 1", ".*before fd, -> is to be written"},
 		{path, "code->x == 1", ".*int32_t is no pointer to a structure"},
-		{path, "arg7->x == 1", ".*the probe has no argument of that name"},
+		{path, "arg7->x == 1", ".*the probe has no argument arg7"},
 		{alone, "request->id == 1", `.*has no debugging information \(compile it with -g.*`},
 	} {
 		s := newSession(t, &trace.SessionOptions{Definitions: requests(t), Filter: test[1]})
@@ -170,5 +193,5 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 	}
 	s := newSession(t, &trace.SessionOptions{Filter: "arg0->id == 1"})
 	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("members", "request"))
-	qt.Check(t, qt.ErrorMatches(err, ".*no definition of the probe says what its argument points to"))
+	qt.Check(t, qt.ErrorMatches(err, ".*no definition of the probe says what arg0 points to"))
 }

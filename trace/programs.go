@@ -315,7 +315,7 @@ func (w *work) pointer() int {
 }
 
 // errNoArgument is why a site has no member of a structure.
-var errNoArgument = errors.New("the probe has no argument of that name")
+var errNoArgument = errors.New("the probe has no argument")
 
 // member returns where a member is, and the number of the argument that points
 // to its structure.
@@ -324,7 +324,7 @@ func (w *work) member(s *Site, name string) (m elffile.Member, index int, err er
 	for index = 0; ; index++ {
 		switch {
 		case index >= s.own || !isMember:
-			return m, index, errNoArgument
+			return m, index, fmt.Errorf("%w %s", errNoArgument, argument)
 		case argument == fmt.Sprintf("arg%d", index):
 		case s.definition == nil || s.definition.Arguments[index].Name != argument:
 			continue
@@ -333,7 +333,7 @@ func (w *work) member(s *Site, name string) (m elffile.Member, index int, err er
 	}
 	structures, ok := w.elf.Symbols().(elffile.Structures)
 	if !ok || s.definition == nil {
-		return m, index, errors.New("no definition of the probe says what its argument points to")
+		return m, index, fmt.Errorf("no definition of the probe says what %s points to", argument)
 	}
 	m, err = structures.Member(s.definition.Arguments[index].Type, path)
 	return m, index, err

@@ -24,9 +24,14 @@ func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
 	golden, err := os.ReadFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()
-	program, err := os.ReadFile(testprog.Path(t, "target-pie"))
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "target"), program, 0o755)))
+	for name, of := range map[string]string{"target": "target-pie", "members": "members",
+		"stripped": "members-stripped"} {
+		program, err := os.ReadFile(testprog.Path(t, of))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), program, 0o755)))
+	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "members.d"), []byte(
+		"provider members { probe request(struct request *request, int code); };"), 0o600)))
 	self, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
 	var got strings.Builder

@@ -442,8 +442,12 @@ func (p *parser) member(argument string, name *string, index *int) error {
 		case path != "" && p.accept(token.PERIOD):
 			path += "."
 		default:
-			if by == token.SUB && p.words[1].token == token.EOF {
-				return p.fail(p.next().offset, "the expression ends in -: without quotes around it, a shell takes the >")
+			switch {
+			case by == token.PERIOD:
+				return p.fail(p.next().offset, "a member is written "+argument+arrow+p.words[1].text)
+			case by == token.SUB && p.words[1].token == token.EOF:
+				return p.fail(p.next().offset,
+					"the expression ends in -: without quotes around it, a shell takes the >")
 			}
 			return nil
 		}

@@ -160,7 +160,7 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`arg0 == 1 // && arg1`:         `11: unexpected "//"`,
 		`arg0 == 1; arg1`:              `10: unexpected ";"`,
 		`arg0[1] == 1`:                 `5: unexpected "\["`,
-		`arg0.x == 1`:                  `5: &&, \|\| or the end is expected here`,
+		`arg0.x == 1`:                  `5: a member is written arg0->x`,
 		`if == 1`:                      "1: if is not known.*",
 		`(arg0 == 1 arg1)`:             "12: &&, \\|\\| or \\) is expected here",
 		`arg0 < 1 < 2`:                 `10: &&, \|\| or the end is expected here`,
