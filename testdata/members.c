@@ -42,7 +42,8 @@ struct request {
 	long length;
 	struct request *next;
 	unsigned bits : 3;
-	char name[8];
+	char name[8]; /* no zero ends it */
+	char label[16];
 };
 
 __attribute__((noinline)) static void pass(struct request *request, int32_t code)
@@ -72,7 +73,7 @@ int main(void)
 	struct request last = {.tiny = -128, .id = 0xfedcba9876543210, .path = "/last"};
 	struct request one = {.tiny = -1, .id = 42, .code = -2000000000, .kept = true, .method = PUT,
 		.share = 0.25, .weight = -1e100, .path = "/index.html", .connection = &connection,
-		.place = {-3, 4}, .number = 0xffffffff, .length = 6, .next = &last, .name = "fullfull"};
+		.place = {-3, 4}, .number = 0xffffffff, .length = 6, .next = &last, .name = "fullfull", .label = "short"};
 	char line[64];
 
 	setlinebuf(stdout);
@@ -91,10 +92,12 @@ int main(void)
 		}
 		printf("ok tiny=%d id=%llu code=%d kept=%d method=%d share=%g weight=%g path=\"%s\" "
 			"connection->fd=%d connection->peer.port=%d connection->peer.host=\"%s\" "
-			"place.x=%d number=%u first=%u length=%ld next->id=%llu next->path=\"%s\"\n", r->tiny,
+			"place.x=%d number=%u first=%u length=%ld next->id=%llu next->path=\"%s\" "
+			"name=\"%.8s\" label=\"%s\"\n", r->tiny,
 			(unsigned long long)r->id, r->code, r->kept, r->method, r->share, r->weight, r->path,
 			r->connection->fd, r->connection->peer.port, r->connection->peer.host, r->place.x,
-			r->number, r->first, r->length, (unsigned long long)r->next->id, r->next->path);
+			r->number, r->first, r->length, (unsigned long long)r->next->id, r->next->path,
+			r->name, r->label);
 		one.id++;
 	}
 	return 0;

@@ -89,9 +89,9 @@
 // points to, as in "struct request *request", and the debugging information of
 // the site's file, or of its debug file, what is where: DWARF of at most 128
 // MiB. Members are integers, floats, enumerations and pointers, with their size
-// and sign. Bit fields and arrays are refused, and so is a structure of which
-// the file has several that differ. A text is a key only as
-// str(request->path).
+// and sign, and arrays of char, which are texts. Bit fields and other arrays
+// are refused, and so is a structure of which the file has several that differ.
+// A text is a key only as str(request->path).
 //
 // All names of arguments and terms in this package are words of this language:
 // [Capture.Arg], [Aggregation.Value] and [Aggregation.By], [Latency.By].

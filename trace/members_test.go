@@ -104,7 +104,13 @@ func TestMembersInConditions(t *testing.T) {
 		`!(request->connection->fd == 3)`:                                         1,
 		`request->connection->fd != 3 || request->id >= 18364758544493064720`:     2,
 		`request->method & 0x100 && request->place.y >= request->place.x`:         1,
-		`request->kept > 1`: 0,
+		`request->name == "fullfull" && request->label == "short"`:                1,
+		`request->name == "fullful"`:                                              0,
+		`request->name == "fullfulls"`:                                            0,
+		`request->name != "fullfulls"`:                                            2,
+		`str(request->name, 7) == "fullful"`:                                      1,
+		`request->label != "short" || request->name == ""`:                        1,
+		`request->kept > 1`:                                                       0,
 	} {
 		t.Run(filter, func(t *testing.T) {
 			s, err := trace.New(&trace.SessionOptions{Definitions: requests(t), Filter: filter})

@@ -376,7 +376,8 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			if site.Members == nil {
 				site.Members = make(map[int]bpfgen.Member)
 			}
-			site.Members[i] = bpfgen.Member{Arg: arg, Offsets: m.Offsets, IsPointer: m.Pointer}
+			site.Members[i] = bpfgen.Member{Arg: arg, Offsets: m.Offsets, IsPointer: m.Pointer,
+				IsArray: m.Array, Room: m.Room}
 		}
 	}
 	return site

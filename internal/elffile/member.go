@@ -37,6 +37,12 @@ type Member struct {
 	Signed, Float bool
 	Pointer, Text bool   // it points to something; to a text
 	Type          string // as C writes it, where it is a pointer
+
+	// Array says that the member is not a pointer to a text but the text
+	// itself. It has Room bytes, of which none need be zero, or as many as
+	// there are up to a zero where Room is 0. The value is the address.
+	Array bool
+	Room  int
 }
 
 // members are those that were asked for.
@@ -574,7 +580,7 @@ func (s *search) value(member, t *dwarf.Entry) (m Member, err error) {
 	case isStructure(t):
 		return m, errors.New("is a structure: one of its members is to be named")
 	case t.Tag == dwarf.TagArrayType:
-		return m, errors.New("is an array")
+		return s.array(t)
 	case t.Tag == dwarf.TagEnumerationType:
 		if encoding != 0 {
 			break
@@ -593,10 +599,7 @@ func (s *search) value(member, t *dwarf.Entry) (m Member, err error) {
 		if err != nil {
 			return m, err
 		}
-		if to != nil && to.Tag == dwarf.TagBaseType {
-			of, _ := to.Val(dwarf.AttrEncoding).(int64)
-			m.Text = of == encodingSignedChar || of == encodingUnsignedChar && nameOf(to) == "char"
-		}
+		m.Text = isChar(to)
 		m.Type = "void *"
 		if to != nil {
 			m.Type = nameOf(to) + " *"
@@ -621,3 +624,49 @@ func (s *search) value(member, t *dwarf.Entry) (m Member, err error) {
 	m.Size = int(size)
 	return m, nil
 }
+
+// isChar reports whether texts consist of the type of an entry. That of
+// uint8_t is "unsigned char".
+func isChar(e *dwarf.Entry) bool {
+	if e == nil || e.Tag != dwarf.TagBaseType {
+		return false
+	}
+	encoding, _ := e.Val(dwarf.AttrEncoding).(int64)
+	return encoding == encodingSignedChar || encoding == encodingUnsignedChar && nameOf(e) == "char"
+}
+
+// array returns what an array is that is a text.
+func (s *search) array(t *dwarf.Entry) (m Member, err error) {
+	of, err := s.stripped(t)
+	if err != nil {
+		return m, err
+	}
+	if _, err := s.at(t.Offset); err != nil {
+		return m, err
+	}
+	m = Member{Size: s.reader.AddressSize(), Pointer: true, Text: true, Type: "char *", Array: true}
+	bounds := 0
+	for more := t.Children; more; {
+		e, err := s.next()
+		if err != nil {
+			return m, err
+		}
+		if more = e != nil && e.Tag == dwarf.TagSubrangeType; !more {
+			break
+		}
+		room, ok := e.Val(dwarf.AttrCount).(int64)
+		if last, has := e.Val(dwarf.AttrUpperBound).(int64); has && !ok {
+			room = last + 1
+		}
+		if bounds++; room < 0 || room > maxMemberOffset || e.Children {
+			return m, errArray
+		}
+		m.Room = int(room)
+	}
+	if !isChar(of) || bounds != 1 || m.Size != 4 && m.Size != 8 {
+		return m, errArray
+	}
+	return m, nil
+}
+
+var errArray = errors.New("is an array, and no text")

@@ -54,12 +54,15 @@ struct request {
 	union { uint32_t number; int8_t first; };
 	struct { int64_t deep; };
 	char name[16];
+	char rows[2][8];
+	uint8_t address[6];
 	unsigned bits : 3;
 	int (*call)(int);
 	int (*row)[4];
 #ifdef __SIZEOF_INT128__
 	__int128 huge;
 #endif
+	char tail[];
 };
 
 #define AT(member) offsetof(struct request, member)
@@ -67,7 +70,7 @@ __attribute__((used)) const uint32_t offsets[] = {
 	AT(letter), AT(small), AT(byte), AT(half), AT(word), AT(wide), AT(flag), AT(single),
 	AT(twofold), AT(count), AT(color), AT(sign), AT(path), AT(method), AT(bytes), AT(data),
 	AT(connection), AT(inside.peer.port), AT(place.y), AT(number), AT(first), AT(deep),
-	AT(next), offsetof(connection_t, peer.name), sizeof(counter), sizeof(void *),
+	AT(next), AT(name), AT(tail), offsetof(connection_t, peer.name), sizeof(counter), sizeof(void *),
 };
 struct request one;
 #ifndef __i386__
@@ -80,7 +83,7 @@ void _start(void) { }
 // The order of what offsets says.
 var offsetPaths = []string{"letter", "small", "byte", "half", "word", "wide", "flag", "single",
 	"twofold", "count", "color", "sign", "path", "method", "bytes", "data",
-	"connection", "inside.peer.port", "place.y", "number", "first", "deep", "next"}
+	"connection", "inside.peer.port", "place.y", "number", "first", "deep", "next", "name", "tail"}
 
 // compile compiles C sources to one program, or skips the test.
 func compile(t testing.TB, command []string, sources ...string) string {
@@ -149,8 +152,11 @@ func TestMembersAreWhereTheCompilerHasThem(t *testing.T) {
 				"method":  {Size: pointer, Pointer: true, Text: true, Type: "char *"},
 				"data":    {Size: pointer, Pointer: true, Type: "void *"},
 				"next":    {Size: pointer, Pointer: true, Type: "request *"},
-				"first":   {Size: 1, Signed: true},
-				"deep":    {Size: 8, Signed: true},
+				"name": {Size: pointer, Pointer: true, Text: true, Type: "char *", Array: true,
+					Room: 16},
+				"tail":  {Size: pointer, Pointer: true, Text: true, Type: "char *", Array: true},
+				"first": {Size: 1, Signed: true},
+				"deep":  {Size: 8, Signed: true},
 			} {
 				m, err := f.Member("const struct request *", "->"+member)
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", member))
@@ -182,7 +188,8 @@ func TestMembersThatAreRefused(t *testing.T) {
 		{"counter *", "->x", "what it points to is no structure"},
 		{"struct request *", "->missing", "the structure request has no member missing"},
 		{"struct request *", "->bits", "the member bits is a bit field"},
-		{"struct request *", "->name", "the member name is an array"},
+		{"struct request *", "->rows", "the member rows is an array, and no text"},
+		{"struct request *", "->address", "the member address is an array, and no text"},
 		{"struct request *", "->place", "the member place is a structure: .*"},
 		{"struct request *", "->large", "the member large has 16 bytes"},
 		{"struct request *", "->huge", "the member huge has 16 bytes"},

@@ -535,7 +535,7 @@ func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcod
 		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, unread)
 		return
 	}
-	b.readText(base, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
+	b.readText(t.Index, base, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
 	b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
 	b.JumpIfImm(asm.JSLT, asm.R0, uint64(t.Max+2), asm.R1, whole)
 	b.Emit(asm.StoreImm(base, int16(at+t.Max), 0, asm.Byte),

@@ -581,7 +581,8 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	}
 	// One byte more than the text and its terminator tells a longer string; a
 	// string that is cut to the text's own length need not end there.
-	length, size := len(literal)+1, len(literal)+2
+	index, length, size := c.left.term.Index, len(literal)+1, len(literal)+2
+	tooLong := f.members[index].Room > 0 && len(literal) > f.members[index].Room
 	if limit := c.left.term.Max; limit > 0 && limit == len(literal) {
 		size = length
 	} else {
@@ -590,8 +591,12 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	at := f.Alloc(size)
 	// An address of 32 bits has no sign, whatever the argument's description
 	// says.
-	f.readText(asm.R10, at, size, func(dst asm.Register) { f.raw(dst, c.left.term.Index) })
+	f.readText(index, asm.R10, at, size, func(dst asm.Register) { f.raw(dst, index) })
 	f.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unreadable)
+	if tooLong {
+		f.Jump(differs)
+		return
+	}
 	unlike := asm.JNE
 	if length == 1 {
 		unlike = asm.JGT // see Capture: an empty text may have no length at all

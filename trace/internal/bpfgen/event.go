@@ -282,7 +282,7 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 		b.fromRecord(dst, r, c.Arg)
 	}
 	if c.Terminated() {
-		b.readText(asm.R7, c.Data, c.Max+2, pointer)
+		b.readText(c.Arg, asm.R7, c.Data, c.Max+2, pointer)
 		b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R0, asm.DWord))
 		return
 	}

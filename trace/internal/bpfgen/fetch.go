@@ -182,10 +182,15 @@ func (f *fetcher) apart(emit func()) {
 	f.loaded = before
 }
 
-// readText reads a text, at most size bytes with the zero that ends it, from an
-// address that pointer emits, and leaves the helper's answer in R0: the number
-// of bytes with the zero, or a negative error.
-func (f *fetcher) readText(base asm.Register, offset, size int, pointer func(dst asm.Register)) {
+// readText reads the text of an argument, at most size bytes with the zero that
+// ends it, from an address that pointer emits, and leaves the helper's answer in
+// R0: the number of bytes with the zero, or a negative error.
+func (f *fetcher) readText(
+	index int, base asm.Register, offset, size int, pointer func(dst asm.Register),
+) {
+	if m := f.members[index]; m.Room > 0 {
+		size = min(size, m.Room+1) // a zero is added to what the array has
+	}
 	pointer(asm.R3)
 	f.ReadUser(asm.FnProbeReadUserStr, base, offset, size)
 }
@@ -230,6 +235,11 @@ func (f *fetcher) readMember(
 		if f.pointer == 4 {
 			f.Emit(asm.Mov.Reg32(asm.R3, asm.R3))
 		}
+	}
+	if m.IsArray {
+		f.AddressOf(asm.R1, base, offset)
+		f.Emit(asm.StoreMem(asm.R1, 0, asm.R3, argcode.SizeOf(size)))
+		return
 	}
 	f.ReadUser(asm.FnProbeReadUser, base, offset, size)
 	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)

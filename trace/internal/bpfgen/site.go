@@ -56,6 +56,9 @@ type Member struct {
 	Arg       int
 	Offsets   []int64 // see [elffile.Member]
 	IsPointer bool
+
+	IsArray bool // it is a text itself, of Room bytes; the value is the address
+	Room    int  // 0 if it has no size
 }
 
 // Plan is what a session wants to be done at each hit.
