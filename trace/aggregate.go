@@ -404,7 +404,7 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 	if err != nil {
 		return t, err
 	}
-	if isOfSpan(t) && (a.Latency == nil || t.Source == expr.Duration) {
+	if isOfSpan(t) && (a.Latency == nil || t.IsOfEnd()) {
 		return t, errTermOfSpan(source, t)
 	}
 	call, several := a.call(opts)
@@ -451,5 +451,5 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 
 func errTermOfSpan(source string, t expr.Term) error {
 	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
-		Message: "only calls between two probes have this, and duration is no key"}
+		Message: "only calls between two probes have this, and neither duration nor failed is a key"}
 }

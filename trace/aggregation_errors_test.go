@@ -65,9 +65,9 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Value: "start.arg0"}, "Value: .*only calls between .*"},
 		{trace.Aggregation{By: []string{"duration"}}, `By\[0\]: .*only calls between .*`},
 		{trace.Aggregation{Where: "duration > 5ms"},
-			"Where: duration and start.argN are known only at the end of a call: .*"},
+			"Where: duration, failed and start.argN are known only at the end of a call: .*"},
 		{trace.Aggregation{Where: "!(start.arg0 == 1)"},
-			"Where: duration and start.argN are known only at the end of a call: .*"},
+			"Where: duration, failed and start.argN are known only at the end of a call: .*"},
 	} {
 		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}),
 			trace.NewAggregator(test.aggregation)))

@@ -41,8 +41,10 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 			times := trace.NewAggregator(trace.Aggregation{Latency: &latency})
 			changes := trace.NewAggregator(trace.Aggregation{Latency: &latency,
 				Where: `query == "change"`})
+			failed := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "failed"})
+			others := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "!failed"})
 			s := newSession(t, &trace.SessionOptions{Mode: mode, Definitions: definitions, Texts: 64,
-				Spans: []trace.Latency{latency}, Aggregators: []*trace.Aggregator{times, changes}})
+				Spans: []trace.Latency{latency}, Aggregators: []*trace.Aggregator{times, changes, failed, others}})
 			c := startCaller(t, copyOf(t, "calls"))
 			_, err := s.Attach(usdt.Target{Path: c.path}, nil, definitions.Patterns(pair)...)
 			qt.Assert(t, qt.IsNil(err))
@@ -70,6 +72,8 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 			qt.Check(t, qt.Equals(losses, trace.Losses{}))
 			qt.Check(t, qt.Equals(snapshot(t, times).Rows[0].Count, uint64(2*len(want))))
 			qt.Check(t, qt.Equals(snapshot(t, changes).Rows[0].Count, 4))
+			qt.Check(t, qt.Equals(snapshot(t, failed).Rows[0].Count, 2*4))
+			qt.Check(t, qt.Equals(snapshot(t, others).Rows[0].Count, uint64(2*(len(want)-4))))
 			silent(t, s)
 		}
 	})

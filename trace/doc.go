@@ -71,6 +71,7 @@
 //	12 -1 0xff 2.5 "text"    numbers and texts
 //	5ms 1.5s                 times, in nanoseconds
 //	duration                 at the end of a call between two probes: the time since its start
+//	failed                   there, in conditions: 1 if the call has failed, else 0
 //	start.arg0 ...           there: an argument of the start, also as str(start.arg0); and a key or
 //	                         a value of an aggregation of calls
 //

@@ -171,6 +171,8 @@ func outcomes(
 	switch {
 	case left.Source == expr.Duration:
 		value = uint64(d)
+	case left.Source == expr.Failed:
+		value = 0 // so far
 	case left.Source == expr.PID && pid != 0:
 		value = uint64(pid)
 	default:

@@ -29,7 +29,7 @@ func TestSpanErrors(t *testing.T) {
 			"option StartStacks: stacks of starts need Spans, and StackDepth or StackCopy"},
 		{trace.SessionOptions{StartStacks: true, Spans: everyCall}, "option StartStacks: .*"},
 		{trace.SessionOptions{Filter: "duration > 1"},
-			`option Filter: duration and start.argN are known only at the end of a call: .*`},
+			`option Filter: duration, failed and start.argN are known only at the end of a call: .*`},
 		{trace.SessionOptions{Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("sql")}}},
 			`.*: there is no pair of probes sql \(there are: (gousdt_calls:\w+(, )?){6}\)`},
 		{trace.SessionOptions{Spans: everyCall, Filter: "arg9 == 1"},

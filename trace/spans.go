@@ -357,7 +357,7 @@ func ofCalls(condition *expr.Node, latencies ...*latency) {
 	}
 }
 
-var errNoSpan = errors.New("duration and start.argN are known only at the end of a call: no calls are measured")
+var errNoSpan = errors.New("duration, failed and start.argN are known only at the end of a call: no calls are measured")
 
 // createLatencies makes the maps of all latencies.
 func (s *Session) createLatencies() error {
@@ -598,4 +598,4 @@ func (s *Session) endPairs(a *Attachment) {
 }
 
 // isOfSpan reports whether a term makes sense only between two probes.
-func isOfSpan(t expr.Term) bool { return t.Start || t.Source == expr.Duration }
+func isOfSpan(t expr.Term) bool { return t.Start || t.IsOfEnd() }

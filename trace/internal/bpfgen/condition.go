@@ -235,6 +235,14 @@ func (s *Site) operand(kernel Kernel, t expr.Term) (o operand, ok bool) {
 		if !s.ending {
 			return o, false
 		}
+	case expr.Failed:
+		if !s.ending {
+			return o, false
+		}
+		o.known = true
+		if s.failed {
+			o.value = expr.Uint(1)
+		}
 	case expr.Argument:
 		if !s.readable(kernel, t.Index) {
 			return o, false

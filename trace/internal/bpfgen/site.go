@@ -43,6 +43,7 @@ type Site struct {
 	ID    uint32
 
 	ending bool // the code that is generated is about a call that ends
+	failed bool // and ends because it has failed
 
 	// original is the site that the file has, where the code looks the
 	// arguments up: see Table.
@@ -244,7 +245,7 @@ func (b *builder) end(l *Latency) error {
 		}
 	}
 	b.ending = b.done(l, pair, failed, none)
-	b.site.ending = true
+	b.site.ending, b.site.failed = true, failed
 	defer func() { b.ending, b.site.ending = nil, false }()
 	if b.plan.Filter != nil {
 		c, err := b.site.resolve(b.plan.Kernel, b.plan.Filter, false)

@@ -75,6 +75,7 @@ const (
 	Site             // the site
 	Stack            // the user's stack; a key only
 	Duration         // nanoseconds since the start probe
+	Failed           // whether a call ends at a probe that says so, 0 or 1; of conditions only
 )
 
 // words are the names of the sources that have one.
@@ -82,6 +83,7 @@ var words = map[string]Source{
 	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": Cgroup,
 	"container": Container, "comm": Command, "cookie": Cookie,
 	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "duration": Duration,
+	"failed": Failed,
 }
 
 // Term is a value in an expression.
@@ -227,9 +229,11 @@ func (n *Node) IsOfSpan() bool {
 			return true
 		}
 	}
-	return n.OfStart() || len(n.Nodes) == 0 && (n.Left.Source == Duration ||
-		n.Right.Source == Duration)
+	return n.OfStart() || len(n.Nodes) == 0 && (n.Left.IsOfEnd() || n.Right.IsOfEnd())
 }
+
+// IsOfEnd reports whether a term is known at the end of a call only.
+func (t *Term) IsOfEnd() bool { return t.Source == Duration || t.Source == Failed }
 
 // Value is a number of an expression: an integer from -2^63 to 2^64-1, or a
 // fraction.

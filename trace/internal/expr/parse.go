@@ -372,7 +372,7 @@ func (p *parser) unknown(name string) string {
 	return name + " is not known; these are: argN, str(argN), " + named +
 		"global.NAME, " +
 		"pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
-		"at the end of a call duration, start.argN; as keys site, stack"
+		"at the end of a call duration, failed, start.argN; as keys site, stack"
 }
 
 // str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
