@@ -24,6 +24,7 @@ type files struct {
 	open  []*file // the first opened first
 	seen  uint64  // files so far
 	held  int     // bytes of the tables of all files
+	lines *lineReader
 }
 
 // file is a file that some process maps, or mapped.
@@ -41,6 +42,7 @@ type file struct {
 	image     *elffile.File      // elf, also when it is closed, as long as DebugFile is not done
 	functions *elffile.Functions // nil if they were not read
 	frames    *unwind.Table      // nil if there are none, or they were not read
+	lines     *lineFile          // nil if there are none, or they are not wanted
 	hasRead   bool               // frames
 	size      int                // of both in memory, in bytes
 }
@@ -172,6 +174,9 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 		return
 	}
 	f.functions = read.functions
+	if s.Lines {
+		f.lines = newLineFile(f, nil)
+	}
 	s.readDebugFunctions(p, f)
 	s.files.hold(f, f.functions.Size())
 }
@@ -213,6 +218,9 @@ func unpack(packed io.Reader, dictionary uint32) (io.Reader, error) {
 
 // addFunctions adds the functions of a debug file, and closes it.
 func (s *Symbolizer) addFunctions(p *process, f *file, debug *elffile.File) {
+	if s.Lines && f.lines == nil {
+		f.lines = newLineFile(f, debug)
+	}
 	read := &struct{ functions *elffile.Functions }{}
 	done := func() { _ = debug.Close() } // it was only read
 	if p.bytes.take(debug.FunctionBytes()) {
@@ -299,6 +307,8 @@ func (fs *files) drop(f *file) {
 	f.size = 0
 	f.functions, f.frames, f.hasRead = new(elffile.Functions), nil, true
 	f.image = nil
+	fs.lines.drop(f.lines)
+	f.lines = nil
 }
 
 // release forgets the files that nobody maps any more but these mappings.

@@ -4,10 +4,14 @@ package stack
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"path"
+	"slices"
 )
 
 // The page of a flame graph. Its renderer is d3-flame-graph, bundled with the
@@ -35,9 +39,11 @@ type flameGraph struct {
 type flameNode struct {
 	Name     string       `json:"name"`
 	Value    int64        `json:"value"`
+	Lines    string       `json:"lines,omitempty"` // the source file with the lines that have most of the value
 	Children []*flameNode `json:"children,omitempty"`
 
 	byName map[string]*flameNode
+	byLine map[string]int64
 }
 
 // child returns a function that this one calls, new or as it is known.
@@ -52,6 +58,30 @@ func (n *flameNode) child(name string) *flameNode {
 		n.Children = append(n.Children, c)
 	}
 	return c
+}
+
+// shownLines are how many lines of a function a flame graph says.
+const shownLines = 3
+
+// sayLines sets the Lines of a function and of those below it: stacks are not
+// deep, see maxDepth and maxInlined.
+func (n *flameNode) sayLines() {
+	lines := slices.SortedFunc(maps.Keys(n.byLine), func(a, b string) int {
+		return cmp.Or(cmp.Compare(n.byLine[b], n.byLine[a]), cmp.Compare(a, b))
+	})
+	for i, line := range lines[:min(len(lines), shownLines)] {
+		if i > 0 {
+			// All are of one file, but for what macros include.
+			line = ", " + path.Base(line)
+		}
+		n.Lines += line
+	}
+	if len(lines) > shownLines {
+		n.Lines += ", ..."
+	}
+	for _, child := range n.Children {
+		child.sayLines()
+	}
 }
 
 // WriteFlameGraph writes the profile as a page of HTML: a flame graph that can
@@ -73,11 +103,18 @@ func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
 		}
 		node := &graph.Root
 		node.Value += value
-		for _, name := range s.names() {
+		for name, line := range s.named() {
 			node = node.child(name)
 			node.Value += value
+			if line != "" {
+				if node.byLine == nil {
+					node.byLine = make(map[string]int64)
+				}
+				node.byLine[line] += value
+			}
 		}
 	}
+	graph.Root.sayLines()
 	// What is not UTF-8 is replaced, and no name can end the element of the
 	// page that it stands in: < is escaped.
 	shown, err := json.Marshal(&graph)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -107,6 +108,83 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 			rounds*len(images)),
 		"4.5 GB of 1.3 MB, 2.3 GB of 0.5 MB; 5.6 s of CPU for each",
 		"stacks are cut, others named", late)
+}
+
+// The debug information of a user's files has no end, is deep, names the same
+// long list again and again, and becomes larger than it was. It costs the user
+// the lines, and others find theirs.
+func TestHostileUserWithCostlyLines(t *testing.T) {
+	testneeds.Root(t)
+	rounds := testprog.Soak(3, 100)
+	order := binary.LittleEndian
+	dir := t.TempDir()
+	for name, change := range map[string]func(map[string][]byte){
+		"deep": func(s map[string][]byte) { insert(s, bytes.Repeat([]byte{6}, 16<<20)) },
+		"ranges": func(s map[string][]byte) {
+			insert(s, bytes.Repeat([]byte("\x05\x00\x00\x00\x00\x00"), 1<<20))
+			s[".debug_ranges"] = bytes.Repeat([]byte{1}, 16<<20)
+		},
+		"rows": func(s map[string][]byte) {
+			lines := s[".debug_line"]
+			lines = append(lines[:len(lines)-3:len(lines)-3], bytes.Repeat([]byte{1}, 32<<20)...)
+			order.PutUint32(lines, uint32(len(lines)-4))
+			s[".debug_line"] = lines
+		},
+		"grows": func(s map[string][]byte) { s[".debug_str"] = make([]byte, 64<<20) },
+	} {
+		sections := madeDebugInfo(order)
+		change(sections)
+		im := elfimage.New64()
+		for section, data := range sections {
+			s := elfimage.Section{Name: section, Kind: elf.SHT_PROGBITS, Data: data}
+			im.Compress(&s, elf.COMPRESS_ZLIB)
+			if section == ".debug_info" || name != "grows" && len(data) < 1<<20 {
+				s.Flags, s.Data = 0, data
+			}
+			im.Sections = append(im.Sections, s)
+		}
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), im.Bytes(), 0o755)))
+	}
+	honest := testprog.Start(t, testprog.Path(t, "target-pie"))
+	honest.Groups() // it runs
+	hostile := testprog.StartMapper(t, testprog.Nobody, 0, dir)
+	s := NewSymbolizer(nil)
+	s.Lines = true
+	t.Cleanup(func() { _ = s.Close() })
+	costs := testprog.StartCosts(t)
+	late := time.Duration(0)
+	for n := range rounds {
+		began := time.Now()
+		for path, start := range mappedFiles(t, hostile.PID) {
+			if filepath.Dir(path) == dir {
+				code := start + elfimage.CodeOffset + uint64(n)
+				frames := s.Frames(t.Context(), hostile.PID, []uint64{code})
+				qt.Check(t, qt.Equals(frames[0].Source, ""), qt.Commentf(path))
+			}
+		}
+		late = max(late, time.Since(began))
+	}
+	began := time.Now()
+	s.Remember(honest.PID)
+	file, err := elffile.Open(testprog.Path(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	main, err := file.Symbol("main")
+	qt.Assert(t, qt.IsNil(err))
+	offset, err := file.Offset(main.Value)
+	qt.Assert(t, qt.IsNil(err))
+	var source string
+	for _, m := range s.processes[honest.PID].mapped {
+		if at, ok := m.Address(offset); ok && filepath.Base(m.path) == "target-pie" {
+			s.Want(t.Context(), honest.PID, []uint64{at})
+			source = s.Frames(t.Context(), honest.PID, []uint64{at})[0].Source
+		}
+	}
+	qt.Check(t, qt.Matches(source, `.*\.c:\d+`))
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("after %v", late))
+	took := time.Since(began)
+	costs.Report(6, fmt.Sprintf("%d stacks through lines without end, depth or measure", 4*rounds),
+		"the tracer ends: its stack has 1 GB", "others have lines", took)
 }
 
 // mappedFiles returns where a process has mapped its files.

@@ -23,8 +23,9 @@ type process struct {
 
 	made perfMap // the code that it has made itself
 
-	steps budget // for its stacks
-	bytes budget // for its files
+	steps budget       // for its stacks
+	bytes budget       // for its files
+	lines *lineAccount // nil before lines of it are asked for
 }
 
 // mapping is where a process executes, or executed, a file.

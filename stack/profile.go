@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,7 @@ type place struct {
 	at       *mapping // where a process maps the file, nil if it is in none
 	address  uint64   // by that mapping
 	function string   // "" if it is not known
+	sources  []source // with Lines, "inlined" functions first; the last one is that of function
 	pid      int      // whose address it is
 	unnamed  uint64   // how often it was counted without its name
 }
@@ -229,6 +231,7 @@ func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn b
 			known.at = &mapping{at.Mapping, at.file, at.path}
 			known.file, known.pid = at.file, pid
 			known.function = p.function(ctx, pid, key)
+			known.sources, _ = s.lines(s.processes[pid], at.file, key.offset)
 		}
 		if len(p.places) < maxProfilePlaces {
 			p.places[key] = known
@@ -240,12 +243,37 @@ func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn b
 	return known
 }
 
-// complete names what has no name because its debug file came later.
+// complete names what has no name because its debug file came later, and adds
+// the lines.
 func (p *Profile) complete() {
 	s := p.symbolizer
-	if s == nil || s.DebugFile == nil {
+	if s == nil {
 		return
 	}
+	if s.DebugFile != nil {
+		p.completeNames()
+	}
+	if !s.Lines {
+		return
+	}
+	findLines := func() {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		for key, known := range p.places {
+			if known.file != nil && known.sources == nil {
+				known.sources, _ = s.lines(s.processes[known.pid], known.file, key.offset)
+			}
+		}
+	}
+	findLines()
+	ctx, cancel := context.WithTimeout(context.Background(), mostLineWait)
+	defer cancel()
+	s.files.lines.wait(ctx)
+	findLines()
+}
+
+func (p *Profile) completeNames() {
+	s := p.symbolizer
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	for key, known := range p.places {
@@ -285,8 +313,9 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // each stack, with the functions from the outermost on, divided by ';', and the
 // last of its values. Labels come first, as if they were functions. Names are
 // as in the source of C++ and Rust, without parameters; a function without a
-// name is its file in brackets. Stacks of equal names are one line. Stacks
-// with a value of 0 or less are left out.
+// name is its file in brackets, and one that is inlined has " (inlined)" after
+// its name. Stacks of equal names are one line. Stacks with a value of 0 or
+// less are left out.
 func (p *Profile) WriteFolded(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	lines := p.lines()
@@ -319,13 +348,39 @@ func (s *sample) last() int64 {
 // names returns the labels and the names of the functions, the outermost first.
 func (s *sample) names() []string {
 	var names []string
-	for _, key := range slices.Sorted(maps.Keys(s.labels)) {
-		names = append(names, folded(key+"="+s.labels[key]))
-	}
-	for i := len(s.places) - 1; i >= 0; i-- {
-		names = append(names, folded(s.places[i].name()))
+	for name := range s.named() {
+		names = append(names, name)
 	}
 	return names
+}
+
+// named returns them with the lines, "" where these are not known.
+func (s *sample) named() iter.Seq2[string, string] {
+	return func(yield func(name, line string) bool) {
+		for _, key := range slices.Sorted(maps.Keys(s.labels)) {
+			if !yield(folded(key+"="+s.labels[key]), "") {
+				return
+			}
+		}
+		for _, at := range slices.Backward(s.places) {
+			sources := at.sources
+			if len(sources) == 0 {
+				sources = []source{{}}
+			}
+			for i, source := range slices.Backward(sources) {
+				name := at.name()
+				if i < len(sources)-1 {
+					if source.function == "" {
+						continue
+					}
+					name = symbolname.Readable(source.function) + " (inlined)"
+				}
+				if !yield(folded(name), valid(source.text())) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // name returns what a flame graph shows of a place.
@@ -399,8 +454,8 @@ type mappingKey struct {
 
 // functionKey is a function. The same name means another one in another file.
 type functionKey struct {
-	file *file
-	name string
+	file         *file
+	name, source string
 }
 
 func (b *pprofBuilder) add(s *sample) {
@@ -426,10 +481,23 @@ func (b *pprofBuilder) location(at *place) *profile.Location {
 		// Processes map the file at different addresses, a profile once.
 		l.Address = at.address - at.at.Start + l.Mapping.Start
 	}
-	if at.function != "" {
-		l.Line = []profile.Line{{Function: b.function(at)}}
-		if l.Mapping != nil {
-			l.Mapping.HasFunctions = true
+	sources := at.sources
+	if len(sources) == 0 {
+		sources = []source{{}}
+	}
+	for i, source := range sources {
+		if i == len(sources)-1 {
+			source.function = at.function
+		}
+		if source.function == "" {
+			continue
+		}
+		l.Line = append(l.Line, profile.Line{Function: b.function(at.file, source), Line: int64(source.line)})
+		if m := l.Mapping; m != nil {
+			m.HasFunctions = true
+			m.HasFilenames = m.HasFilenames || source.file != ""
+			m.HasLineNumbers = m.HasLineNumbers || source.line > 0
+			m.HasInlineFrames = m.HasInlineFrames || len(sources) > 1
 		}
 	}
 	return l
@@ -449,13 +517,14 @@ func (b *pprofBuilder) mapping(at *mapping) *profile.Mapping {
 	return m
 }
 
-func (b *pprofBuilder) function(at *place) *profile.Function {
-	key := functionKey{at.file, at.function}
+func (b *pprofBuilder) function(of *file, at source) *profile.Function {
+	key := functionKey{of, at.function, at.file}
 	if known := b.functions[key]; known != nil {
 		return known
 	}
 	name := valid(at.function)
-	f := &profile.Function{ID: uint64(len(b.out.Function)) + 1, Name: name, SystemName: name}
+	f := &profile.Function{ID: uint64(len(b.out.Function)) + 1, Name: name, SystemName: name,
+		Filename: valid(at.file)}
 	b.functions[key] = f
 	b.out.Function = append(b.out.Function, f)
 	return f

@@ -28,6 +28,12 @@ type Symbolizer struct {
 	// none where there is no such file. It must not call the Symbolizer, and be
 	// set before that is used.
 	DebugFile func(buildID string) (path string, done bool)
+	// Lines has Frames and profiles say which lines of which source files are
+	// executed, and which functions are inlined, where files or their debug
+	// files say that in DWARF. That takes a second and more for each large
+	// file, in the background, and memory: up to 512 MB. It must be set before
+	// the Symbolizer is used.
+	Lines bool
 
 	fs *procfs.FS
 
@@ -67,14 +73,26 @@ type Frame struct {
 	File       string // the path as the process sees it, "" if the code is in no file; arbitrary bytes
 	FileOffset uint64 // of the address in the file
 	BuildID    string // of the file, in lower-case hexadecimal; "" if it has none, or could not be read
+	Source     string // the source file and the line, as in "/src/throw.c:12"; "" if they are not known
+	// Inlined says that the code of this function is a part of the next one's.
+	// Its Address is the same, and it has no Offset.
+	Inlined bool
 }
 
 // String returns the function and the file, as in "main+0x1b (/usr/bin/throw)".
 // A frame without a name has its address, and its place in the file:
-// "0x7f0c10 (/usr/bin/throw+0x10)". Names and paths are arbitrary bytes: escape
-// them before they reach a terminal.
+// "0x7f0c10 (/usr/bin/throw+0x10)". Where the line is known it follows:
+// "main+0x1b (/usr/bin/throw) throw.c:12", and an inlined function is
+// "check (inlined) throw.c:5". Names and paths are arbitrary bytes: escape them
+// before they reach a terminal.
 func (f Frame) String() string {
+	if source := f.Source; source != "" {
+		f.Source = ""
+		return f.String() + " " + source
+	}
 	switch {
+	case f.Inlined:
+		return f.Function + " (inlined)"
 	case f.Function != "" && f.File != "":
 		return fmt.Sprintf("%s+%#x (%s)", f.Function, f.Offset, f.File)
 	case f.Function != "":
@@ -95,7 +113,7 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 	return &Symbolizer{
 		fs:        fs,
 		processes: make(map[int]*process),
-		files:     files{known: make(map[procwatch.FileID]*file)},
+		files:     files{known: make(map[procwatch.FileID]*file), lines: new(lineReader)},
 		unwinder:  unwind.NewUnwinder(),
 
 		unanswered: make(unanswered),
@@ -108,6 +126,7 @@ func (s *Symbolizer) Close() error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	err := s.files.close()
+	s.files.lines.close()
 	s.records = records{}
 	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.FileID]*file), 0
 	return err
@@ -151,7 +170,8 @@ func (s *Symbolizer) Counts() Counts {
 //
 // Frames scans a process that is not known yet, and scans it again where an
 // address is in no known file. When the context ends, Frames reads no more
-// files: functions of files that have not been read yet have no name.
+// files: functions of files that have not been read yet have no name. With
+// Lines there are more frames than addresses where functions are inlined.
 func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Frame {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -165,20 +185,72 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 		s.count(at != nil, frame.Function != "")
 		frames = append(frames, frame)
 	}
+	if s.Lines {
+		return s.withLines(ctx, pid, frames)
+	}
 	return frames
 }
 
-// Want asks DebugFile for the debug files that Frames would read for a stack.
-// A profile has done that for the stacks that were added to it.
+// withLines returns frames with their lines, and with those of functions that
+// are inlined, as far as they are known soon.
+func (s *Symbolizer) withLines(ctx context.Context, pid int, frames []Frame) []Frame {
+	at := func(i int) ([]source, bool) {
+		f := &frames[i]
+		executed, offset := f.Address, f.FileOffset
+		if i > 0 {
+			executed, offset = executed-1, offset-1
+		}
+		m := s.processes[pid].find(executed)
+		if m == nil || f.File == "" {
+			return nil, true
+		}
+		return s.lines(s.processes[pid], m.file, offset)
+	}
+	areKnown := true
+	for i := range frames {
+		_, ok := at(i)
+		areKnown = areKnown && ok
+	}
+	if !areKnown {
+		s.files.lines.waitShortly(ctx)
+	}
+	var all []Frame
+	for i, frame := range frames {
+		sources, _ := at(i)
+		for n, source := range sources {
+			if n == len(sources)-1 {
+				frame.Source = source.text()
+			} else if source.function != "" {
+				all = append(all, Frame{Address: frame.Address, File: frame.File,
+					FileOffset: frame.FileOffset, BuildID: frame.BuildID,
+					Function: source.function, Source: source.text(), Inlined: true})
+			}
+		}
+		all = append(all, frame)
+	}
+	return all
+}
+
+// Want asks DebugFile for the debug files that Frames would read for a stack,
+// and waits for its lines. A profile has done that for the stacks that were
+// added to it.
 func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
 	s.recall(pid)
-	for _, address := range stack {
+	for i, address := range stack {
+		if i > 0 && address > 0 {
+			address-- // the call
+		}
 		if at := s.mapping(pid, address); at != nil {
 			s.readFunctions(ctx, s.processes[pid], at.file)
+			s.readFetched(ctx, s.processes[pid], at.file)
+			s.lines(s.processes[pid], at.file, address-at.Start+at.Offset)
 		}
 	}
+	s.mutex.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, mostLineWait)
+	defer cancel()
+	s.files.lines.wait(ctx)
 }
 
 // Key returns a text that is the same for stacks of the same places in the same
@@ -213,6 +285,7 @@ func (s *Symbolizer) begin(pid int) {
 	if p := s.processes[pid]; p != nil {
 		p.steps.earn(stepsPerStack, processSteps)
 		p.bytes.earn(bytesPerStack, processBytes)
+		s.files.lines.earn(p.lines)
 	}
 }
 

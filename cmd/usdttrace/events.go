@@ -162,7 +162,15 @@ func pad(b []byte, n int) []byte {
 // appendFrame appends a line for a function on a stack.
 func appendFrame(b []byte, f *stack.Frame) []byte {
 	file := terminal.Escape(f.File)
+	if f.Source != "" {
+		rest := *f
+		rest.Source = ""
+		b = appendFrame(b, &rest)
+		return fmt.Appendf(b[:len(b)-1], " %s\n", terminal.Escape(f.Source))
+	}
 	switch name := terminal.Escape(symbolname.Readable(f.Function)); {
+	case f.Inlined:
+		return fmt.Appendf(b, "    %s (inlined)\n", name)
 	case f.Function != "" && f.File != "":
 		return fmt.Appendf(b, "    %s+%#x (%s)\n", name, f.Offset, file)
 	case f.Function != "":

@@ -42,6 +42,7 @@ type options struct {
 	stack      bool
 	starts     bool // stacks of the starts of calls
 	debuginfod bool // fetch debug files that are not here
+	lines      bool // of source files, for stacks
 	unwind     int  // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
 	maxEvents  int
 	every      int // about one in so many hits is taken, 0 for all
@@ -158,6 +159,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.starts, "start-stack")
 	flags.Text(&unwind, "unwind")
 	flags.Switch(&o.debuginfod, "debuginfod")
+	flags.Switch(&o.lines, "lines")
 	flags.Func(setCount(&o.maxEvents), "n", "max-events")
 	flags.Func(setSize(&o.buffer, 1<<30, "1G, with k, M or G"), "buffer")
 	flags.Func(setCount(&o.every), "every")

@@ -91,6 +91,8 @@ Events
                         fp  by frame pointers, in the kernel, which costs less
       --debuginfod      for stacks, fetch debug files that are not installed, by build ID,
                         from the servers in DEBUGINFOD_URLS. They learn what runs here
+      --lines           for stacks, source files with lines, and inlined functions, where
+                        files or their debug files have them: go tool pprof -lines
   -n, --max-events N    stop after N events
       --every N         take about one hit in N, chosen at random in the kernel; with
                         --pprof, --flamegraph, --folded and --by stack, it counts for

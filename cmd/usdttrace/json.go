@@ -101,11 +101,18 @@ func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 			j.Unsigned("address", f.Address)
 			if f.Function != "" {
 				j.Text("function", truncate.Text(f.Function, symbolname.MaxLength))
-				j.Unsigned("offset", f.Offset)
+				if f.Inlined {
+					j.Boolean("inlined", true)
+				} else {
+					j.Unsigned("offset", f.Offset)
+				}
 			}
 			if f.File != "" {
 				j.Text("file", f.File)
 				j.Unsigned("file_offset", f.FileOffset)
+			}
+			if f.Source != "" {
+				j.Text("source", f.Source)
 			}
 			j.End('}')
 		}

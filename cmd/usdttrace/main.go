@@ -238,6 +238,7 @@ func (t *tracer) trace() (err error) {
 		if t.debuginfod != nil {
 			t.stacks.DebugFile = t.debuginfod.Find
 		}
+		t.stacks.Lines = o.lines
 		t.recordMappings()
 		if o.fromEvents() {
 			t.samples = t.newSamples()

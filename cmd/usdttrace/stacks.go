@@ -50,6 +50,10 @@ const (
 // parseUnwind decides how stacks are found.
 func (o *options) parseUnwind(way string) error {
 	asked := o.eventStacks() || o.profiles() || o.byStack()
+	if o.lines && !asked {
+		return errors.New("--lines goes with --stack, --start-stack, --by stack, --pprof, " +
+			"--folded and --flamegraph")
+	}
 	if o.debuginfod && !asked {
 		return errors.New("--debuginfod goes with --stack, --start-stack, --by stack, --pprof, " +
 			"--folded and --flamegraph")
@@ -436,16 +440,22 @@ func debuginfodText(c commandline.DebuginfodCounts, waiting int) string {
 	return "debuginfod: " + strings.Join(parts, "; ") + "\n"
 }
 
-// wantNames has the functions of rows named as far as servers have the names.
+// wantNames has the functions of rows named as far as servers have the names,
+// and their lines found.
 func (t *tracer) wantNames(s *trace.Snapshot) {
-	if t.debuginfod == nil {
-		return
+	want := func() {
+		for i := range s.Rows {
+			pid, _ := stackOf(s, &s.Rows[i])
+			t.stacks.Want(context.Background(), pid, s.Rows[i].Stack)
+		}
 	}
-	for i := range s.Rows {
-		pid, _ := stackOf(s, &s.Rows[i])
-		t.stacks.Want(context.Background(), pid, s.Rows[i].Stack)
+	if t.debuginfod != nil {
+		want()
+		t.awaitDebugFiles()
 	}
-	t.awaitDebugFiles()
+	if t.options.lines && t.options.byStack() {
+		want()
+	}
 }
 
 // profileSum returns a sum as profiles have numbers: the greatest one instead

@@ -37,6 +37,20 @@ func TestStackOfTwoProcessesIsOneRow(t *testing.T) {
 	}
 }
 
+// The lines of the program's source follow the functions.
+func TestStacksHaveLines(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--json", "--lines", "--count", "--by", "stack", p.path, "gousdt_test:three")
+	p.Fire("three", 1)
+	qt.Check(t, qt.Matches(strings.Join(r.interrupt().ok(), "\n"),
+		`(?s).*"function":"fire_three"[^}]*"source":"[^"]*\.c:[0-9]+".*`))
+
+	r = watching(t, "--lines", "--stack", p.path, "gousdt_test:three")
+	p.Fire("three", 1)
+	qt.Check(t, qt.Matches(strings.Join(r.interrupt().ok(), "\n"),
+		`(?s).* fire_three\+0x[0-9a-f]+ \(.*target-pie\) /\S+\.c:[0-9]+\n.*`))
+}
+
 // Flame graphs have each hit once, in whatever processes, also of those that
 // have ended.
 func TestFlameGraphsHaveAllHits(t *testing.T) {

@@ -87,6 +87,13 @@ func (f *File) adopt(debug *File) (err error) {
 	return err
 }
 
+// Moved returns by how much addresses of the file that f is the debug file of
+// are above those of f.
+func (f *File) Moved() uint64 { return f.symbols.moved }
+
+// SetMoved sets what Moved returns.
+func (f *File) SetMoved(distance uint64) { f.symbols.moved = distance }
+
 // distance returns by how much the addresses of f are above those of its debug
 // file.
 func (f *File) distance(debug *File) (uint64, error) {

@@ -56,9 +56,13 @@ type knownMember struct {
 	err    error
 }
 
-// dwarfSections are the sections that types are described in.
+// dwarfSections are the sections that types are described in, and those that
+// lines are in besides.
 var dwarfSections = [...]string{".debug_abbrev", ".debug_info", ".debug_str", ".debug_line_str",
-	".debug_str_offsets", ".debug_addr"}
+	".debug_str_offsets", ".debug_addr", ".debug_line", ".debug_ranges", ".debug_rnglists"}
+
+// typeSections is how many of them types are described in.
+const typeSections = 6
 
 // Member is what [Structures] says. It takes the file's word, from DWARF: where
 // two structures of that name are laid out differently, or something is not a
@@ -107,9 +111,9 @@ func (f *File) findMember(pointer, path string) (m Member, err error) {
 
 // dwarf reads the sections of DWARF.
 func (f *File) dwarf() (*dwarf.Data, error) {
-	var sections [len(dwarfSections)][]byte
+	var sections [typeSections][]byte
 	left := uint64(maxDWARF)
-	for i, name := range dwarfSections {
+	for i, name := range dwarfSections[:typeSections] {
 		s := f.dwarfSections[i]
 		if s.Size == 0 || s.Kind != elf.SHT_PROGBITS {
 			continue

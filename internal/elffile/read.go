@@ -45,8 +45,8 @@ func (f *File) ReadRange(offset, size uint64) ([]byte, error) {
 	return p, nil
 }
 
-// unpackedSize bounds what Unpack returns of a section.
-func (s *Section) unpackedSize() uint64 {
+// UnpackedSize bounds what Unpack returns of a section.
+func (s *Section) UnpackedSize() uint64 {
 	if s.Flags&elf.SHF_COMPRESSED == 0 {
 		return s.Size
 	}
@@ -75,7 +75,7 @@ func (f *File) Unpack(s Section) ([]byte, error) {
 		return nil, fmt.Errorf("compressed section: %w: %w", ErrMalformed, err)
 	}
 	section := all.Sections[1]
-	if section.Size > s.unpackedSize() {
+	if section.Size > s.UnpackedSize() {
 		return nil, fmt.Errorf("section of %d bytes from %d: %w", section.Size, s.Size, ErrTooLarge)
 	}
 	out := bytes.NewBuffer(make([]byte, 0, min(section.Size, ChunkSize)))

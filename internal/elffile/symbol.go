@@ -425,9 +425,9 @@ func (f *File) FunctionBytes() int {
 	total := uint64(0)
 	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
 		if table.Kind != elf.SHT_NULL {
-			total += min(table.unpackedSize(), math.MaxInt32/4)
+			total += min(table.UnpackedSize(), math.MaxInt32/4)
 			if strings, err := f.linkedSection(table); err == nil {
-				total += min(strings.unpackedSize(), math.MaxInt32/4)
+				total += min(strings.UnpackedSize(), math.MaxInt32/4)
 			}
 		}
 	}
@@ -438,7 +438,8 @@ func (f *File) FunctionBytes() int {
 // file that FindDebugFile opened have the addresses in the file it belongs to.
 //
 // It fails with ErrTruncated, ErrMalformed or ErrTooLarge where a table is
-// unreadable, or with an error of the reader. What it returns then has the functions of the other table.
+// unreadable, or with an error of the reader. What it returns then has the
+// functions of the other table.
 func (f *File) Functions() (*Functions, error) {
 	all := new(Functions)
 	var errs []error

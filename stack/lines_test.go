@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
+)
+
+// madeAbbrev are abbreviations: a unit (1), a function (2), an inlined function
+// (3) and what it is made of (4), a block (5), and one without anything (6).
+const madeAbbrev = "" +
+	"\x01\x11\x01\x10\x17\x11\x01\x12\x07\x1b\x08\x00\x00" +
+	"\x02\x2e\x01\x03\x08\x11\x01\x12\x07\x00\x00" +
+	"\x03\x1d\x00\x31\x13\x11\x01\x12\x07\x58\x0b\x59\x0b\x00\x00" +
+	"\x04\x2e\x00\x03\x08\x00\x00" +
+	"\x05\x0b\x01\x55\x17\x00\x00" +
+	"\x06\x0b\x01\x00\x00\x00"
+
+// madeDebugInfo is DWARF 4 of the code of an image: "outer" has all, and
+// "inner" is inlined in its second half, at line 7.
+func madeDebugInfo(order elfimage.ByteOrder) map[string][]byte {
+	const start, size = elfimage.CodeAddress, elfimage.CodeSize
+	word := func(b []byte, values ...uint64) []byte {
+		for _, v := range values {
+			b = order.AppendUint64(b, v)
+		}
+		return b
+	}
+	prefixed := func(b []byte) []byte { return append(order.AppendUint32(nil, uint32(len(b))), b...) }
+	header := append(order.AppendUint16(nil, 4), 0, 0, 0, 0, 8) // version, abbreviations, addresses
+	unit := order.AppendUint32(append(header, 1), 0)
+	unit = append(word(unit, start, size), "/src\x00"...)
+	inner := 4 + len(unit)
+	unit = append(unit, "\x04inner\x00\x02outer\x00"...)
+	unit = word(unit, start, size)
+	unit = order.AppendUint32(append(unit, 3), uint32(inner))
+	unit = append(word(unit, start+size/2, size/2), 1, 7, 0, 0)
+
+	names := "a.c\x00\x00\x00\x00\x00" // no directory but that of the compilation
+	fields := "\x01\x01\x01\xfb\x0e\x0d\x00\x01\x01\x01\x01\x00\x00\x00\x01\x00\x00\x01\x00" + names
+	lines := order.AppendUint32(order.AppendUint16(nil, 4), uint32(len(fields)))
+	lines = append(lines, fields...)
+	lines = append(word(append(lines, 0, 9, 2), start), "\x03\x04\x01"...) // line 5
+	lines = append(lines, "\x02\x80\x01\x03\x0d\x01"...)                   // line 18 in the second half
+	lines = append(lines, "\x02\x80\x01\x00\x01\x01"...)                   // the end
+	return map[string][]byte{".debug_info": prefixed(unit), ".debug_line": prefixed(lines),
+		".debug_abbrev": []byte(madeAbbrev)}
+}
+
+// linesAt returns the sources of an address as a text.
+func linesAt(t *testing.T, d *debugInfo, address uint64) string {
+	t.Helper()
+	sources, err := d.at(address, soon())
+	qt.Assert(t, qt.IsNil(err))
+	var words []string
+	for _, s := range sources {
+		words = append(words, strings.TrimSpace(s.function+" "+s.text()))
+	}
+	return strings.Join(words, ", ")
+}
+
+func soon() time.Time { return time.Now().Add(time.Minute) }
+
+func TestLines(t *testing.T) {
+	for _, order := range []elfimage.ByteOrder{binary.LittleEndian, binary.BigEndian} {
+		const moved = 0x1000
+		d, err := newDebugInfo(madeDebugInfo(order), order, moved, soon())
+		qt.Assert(t, qt.IsNil(err))
+		const start, middle, end = 0, elfimage.CodeSize / 2, elfimage.CodeSize
+		for offset, want := range map[uint64]string{
+			start: "/src/a.c:5", middle - 1: "/src/a.c:5", end: "",
+			middle: "inner /src/a.c:18, /src/a.c:7", end - 1: "inner /src/a.c:18, /src/a.c:7",
+		} {
+			qt.Check(t, qt.Equals(linesAt(t, d, elfimage.CodeAddress+moved+offset), want),
+				qt.Commentf("%#x", offset))
+		}
+	}
+}
+
+// What would cost package debug/dwarf time, memory or its stack is refused, or
+// takes no longer than it may.
+func TestCostlyDebugInfo(t *testing.T) {
+	order := binary.LittleEndian
+	for name, change := range map[string]func(map[string][]byte){
+		"abbreviations that overlap": func(s map[string][]byte) {
+			s[".debug_abbrev"] = []byte(strings.Repeat("\x01\x11\x00\x00\x00", 1<<20) + "\x00")
+			s[".debug_info"] = nil
+			for i := range 10_000 {
+				unit := order.AppendUint32(nil, 8)
+				unit = order.AppendUint32(order.AppendUint16(unit, 4), uint32(5*i))
+				s[".debug_info"] = append(s[".debug_info"], append(unit, 8, 0)...)
+			}
+		},
+		"attributes without bytes": func(s map[string][]byte) {
+			s[".debug_abbrev"] = []byte("\x01\x11\x00" + strings.Repeat("\x03\x19", 1<<20) + "\x00\x00\x00")
+		},
+		"units without end": func(s map[string][]byte) {
+			const unit = "\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x08\x00"
+			s[".debug_info"] = bytes.Repeat([]byte(unit), maxUnits+1)
+		},
+	} {
+		s := madeDebugInfo(order)
+		change(s)
+		_, err := newDebugInfo(s, order, 0, soon())
+		qt.Check(t, qt.ErrorIs(err, errTooCostly), qt.Commentf(name))
+	}
+	for name, change := range map[string]func(map[string][]byte){
+		"depth": func(s map[string][]byte) {
+			insert(s, bytes.Repeat([]byte{6}, 16<<20))
+		},
+		"ranges": func(s map[string][]byte) {
+			const entry = "\x05\x00\x00\x00\x00\x00"
+			insert(s, []byte(strings.Repeat(entry, 1<<20)))
+			s[".debug_ranges"] = bytes.Repeat([]byte{1}, 16<<20)
+		},
+	} {
+		s := madeDebugInfo(order)
+		change(s)
+		d, err := newDebugInfo(s, order, 0, soon())
+		qt.Assert(t, qt.IsNil(err), qt.Commentf(name))
+		began := time.Now()
+		_, err = d.at(elfimage.CodeAddress, began.Add(50*time.Millisecond))
+		qt.Check(t, qt.IsNotNil(err), qt.Commentf(name))
+		took := time.Since(began)
+		qt.Check(t, qt.IsTrue(took < 5*time.Second), qt.Commentf("%s: %v", name, took))
+	}
+}
+
+// insert adds entries to the function.
+func insert(s map[string][]byte, entries []byte) {
+	info := s[".debug_info"]
+	info = append(info[:len(info)-2:len(info)-2], entries...)
+	binary.LittleEndian.PutUint32(info, uint32(len(info)-4))
+	s[".debug_info"] = info
+}
+
+func TestLongStringsAreCut(t *testing.T) {
+	text := []byte("short\x00" + strings.Repeat("x", 3*maxDebugString) + "\x00end")
+	cutStrings(text)
+	for part := range strings.SplitSeq(string(text), "\x00") {
+		qt.Check(t, qt.IsTrue(len(part) <= maxDebugString))
+	}
+	qt.Check(t, qt.IsTrue(bytes.HasPrefix(text, []byte("short\x00x"))))
+	qt.Check(t, qt.IsTrue(bytes.HasSuffix(text, []byte("x\x00end"))))
+}
+
+// FuzzDebugInfo looks for data on which the reader panics, or does not return.
+func FuzzDebugInfo(f *testing.F) {
+	made := madeDebugInfo(binary.LittleEndian)
+	f.Add(made[".debug_info"], made[".debug_abbrev"], made[".debug_line"], []byte("\x00"),
+		[]byte("\x00"), []byte("\x00"))
+	f.Fuzz(func(t *testing.T, info, abbrev, line, str, lineStr, ranges []byte) {
+		clone := bytes.Clone
+		d, err := newDebugInfo(map[string][]byte{
+			".debug_info": clone(info), ".debug_abbrev": clone(abbrev), ".debug_line": clone(line),
+			".debug_str": clone(str), ".debug_line_str": clone(lineStr),
+			".debug_ranges": clone(ranges), ".debug_rnglists": clone(ranges),
+			".debug_addr": clone(ranges), ".debug_str_offsets": clone(ranges),
+		}, binary.LittleEndian, 0, soon())
+		if err != nil {
+			if strings.Contains(fmt.Sprint(err), "runtime error") {
+				t.Log(err) // in package debug/dwarf, and contained
+			}
+			return
+		}
+		for _, offset := range []uint64{0, elfimage.CodeSize / 2} {
+			sources, _ := d.at(elfimage.CodeAddress+offset, soon())
+			if len(sources) > maxInlined+1 {
+				t.Errorf("%d functions", len(sources))
+			}
+		}
+	})
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+)
+
+// What lines may cost, beside what a single file may, see lines.go.
+const (
+	// Reading a file may take that long, and for each megabyte of it.
+	readingTime    = 500 * time.Millisecond
+	readingPerByte = 100 * time.Millisecond / (1 << 20)
+	lookUpTime     = 250 * time.Millisecond
+
+	// What all files and addresses of a process may take, and what each stack
+	// adds to that.
+	processLineTime  = 20 * time.Second
+	lineTimePerStack = time.Millisecond
+	processLineBytes = 32 << 20 // of lines that are known
+
+	maxLineRequests = 1 << 16   // that wait
+	maxLinesHeld    = 512 << 20 // bytes of debug information in memory
+	maxLinesKnown   = 256 << 20 // bytes of lines that are known, of all processes
+
+	// Frames waits for lines at most that long at once. When that has added up
+	// to freeLineWaits, it waits for a part of the time: 1 in lineWaitShare.
+	lineWait      = 100 * time.Millisecond
+	mostLineWait  = time.Minute // of profiles, when they are written
+	freeLineWaits = time.Second
+	lineWaitShare = 20
+)
+
+// lineReader finds the lines of addresses, in the background.
+type lineReader struct {
+	mutex    sync.Mutex
+	todo     []lineRequest
+	idle     chan struct{} // closed when nothing is to be done; nil if that is so
+	loaded   []*lineFile
+	known    int            // bytes of lines
+	hung     map[string]int // files that do not answer, by the container or user
+	isClosed bool
+
+	waited   time.Duration
+	nextWait time.Time
+}
+
+// lineFile is what is known of the lines of a file.
+type lineFile struct {
+	open func() (f *elffile.File, done func(), err error) // nil when it is not wanted any more
+
+	isRead bool
+	info   *debugInfo          // nil if there is none
+	known  map[uint64][]source // by address; without a source while it is asked for
+}
+
+// lineRequest asks for the lines of an address of a file.
+type lineRequest struct {
+	*lineFile
+	address uint64
+	payer   *lineAccount
+}
+
+// lineAccount is what may still be done for a process.
+type lineAccount struct {
+	owner string // who answers for the process
+	time  time.Duration
+	bytes int
+}
+
+// earn gives a process what a stack of it may take.
+func (l *lineReader) earn(a *lineAccount) {
+	if a != nil {
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		a.time = min(a.time+lineTimePerStack, processLineTime)
+	}
+}
+
+// newLineFile prepares to read the lines of a file: of its debug file, unless
+// that is nil.
+func newLineFile(f *file, debug *elffile.File) *lineFile {
+	of, id := f.elf, f.buildID
+	switch {
+	case debug != nil && hasDebugInfo(debug) && id != "":
+		path, moved := debug.Name(), debug.Moved()
+		return &lineFile{open: func() (*elffile.File, func(), error) {
+			debug, err := elffile.Open(path)
+			if err != nil {
+				return nil, nil, err
+			}
+			if found, _ := debug.BuildID(); found != id {
+				debug.Close()
+				return nil, nil, elffile.ErrOtherBuildID
+			}
+			debug.SetMoved(moved)
+			return debug, func() { debug.Close() }, nil
+		}}
+	case of != nil && hasDebugInfo(of):
+		return &lineFile{open: func() (*elffile.File, func(), error) { return of, func() {}, nil }}
+	}
+	return nil
+}
+
+// want asks for the lines of an address, and returns them if they are known.
+func (l *lineReader) want(f *lineFile, address uint64, payer *lineAccount) (found []source, ok bool) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if found, ok = f.known[address]; ok {
+		return found, len(found) > 0
+	}
+	if len(l.todo) == maxLineRequests || l.isClosed || f.isRead && f.info == nil {
+		return nil, false
+	}
+	if f.known == nil {
+		f.known = make(map[uint64][]source)
+	}
+	f.known[address] = nil
+	l.todo = append(l.todo, lineRequest{f, address, payer})
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+		go l.run()
+	}
+	return nil, false
+}
+
+// wait waits until nothing is to be done, or the context ends.
+func (l *lineReader) wait(ctx context.Context) {
+	l.mutex.Lock()
+	idle := l.idle
+	l.mutex.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// waitShortly waits a little, unless that has been done for too long.
+func (l *lineReader) waitShortly(ctx context.Context) {
+	began := time.Now()
+	if began.Before(l.nextWait) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lineWait)
+	defer cancel()
+	l.wait(ctx)
+	took := time.Since(began)
+	if l.waited += took; l.waited > freeLineWaits {
+		l.nextWait = time.Now().Add(lineWaitShare * took)
+	}
+}
+
+// close ends what is being done, soon.
+func (l *lineReader) close() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.todo, l.isClosed = nil, true
+	for len(l.loaded) > 0 {
+		l.forget(l.loaded[0])
+	}
+}
+
+// run answers requests until there are no more.
+func (l *lineReader) run() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for len(l.todo) > 0 {
+		request := l.todo[0]
+		l.todo = l.todo[1:]
+		if request.open == nil || request.payer.time <= 0 ||
+			request.payer.bytes <= 0 || l.known > maxLinesKnown {
+			continue
+		}
+		began := time.Now()
+		if !request.isRead {
+			l.read(request)
+		}
+		var found []source
+		if info := request.info; info != nil {
+			until := time.Now().Add(lookUpTime)
+			l.mutex.Unlock()
+			found, _ = info.at(request.address, until) // no lines if that fails
+			l.mutex.Lock()
+		}
+		request.payer.time -= time.Since(began)
+		size := 64
+		for _, s := range found {
+			size += 64 + len(s.function) // files share their text
+		}
+		request.payer.bytes -= size
+		l.known += size
+		if request.known != nil {
+			request.known[request.address] = found
+		}
+	}
+	close(l.idle)
+	l.idle, l.todo = nil, nil
+}
+
+// maxHung is how many files of a container or user may not answer. No more are
+// read until one does.
+const maxHung = 2
+
+// read reads the debug information of a file. The caller has the lock, which is
+// free meanwhile.
+func (l *lineReader) read(request lineRequest) {
+	f, owner := request.lineFile, request.payer.owner
+	f.isRead = true
+	if l.hung[owner] >= maxHung {
+		return
+	}
+	type outcome struct{ info *debugInfo }
+	read := make(chan outcome, 1)
+	limit := min(readingTime+maxDebugBytes*readingPerByte, request.payer.time)
+	open := f.open
+	go func() {
+		var info *debugInfo
+		if file, done, err := open(); err == nil {
+			limit := min(readingTime+time.Duration(debugBytes(file))*readingPerByte, limit)
+			if info, err = readDebugInfo(file, time.Now().Add(limit)); err != nil {
+				info = nil
+			}
+			done()
+		}
+		read <- outcome{info}
+	}()
+	l.mutex.Unlock()
+	var info *debugInfo
+	isLate := false
+	select {
+	case o := <-read:
+		info = o.info
+	case <-time.After(limit + patience):
+		isLate = true
+	}
+	l.mutex.Lock()
+	if isLate {
+		if l.hung == nil {
+			l.hung = make(map[string]int)
+		}
+		l.hung[owner]++
+		go func() {
+			<-read
+			l.mutex.Lock()
+			defer l.mutex.Unlock()
+			if l.hung[owner]--; l.hung[owner] == 0 {
+				delete(l.hung, owner)
+			}
+		}()
+		return
+	}
+	if info == nil || f.open == nil {
+		return
+	}
+	f.info = info
+	l.loaded = append(l.loaded, f)
+	held := 0
+	for _, other := range l.loaded {
+		held += other.info.size + maxUnitTables/16
+	}
+	for held > maxLinesHeld {
+		largest := slices.MaxFunc(l.loaded,
+			func(a, b *lineFile) int { return a.info.size - b.info.size })
+		held -= largest.info.size + maxUnitTables/16
+		l.forget(largest)
+	}
+}
+
+// forget drops what is held of a file, but not the lines that are known. It is
+// not read again. The caller has the lock.
+func (l *lineReader) forget(f *lineFile) {
+	f.open, f.info, f.isRead = nil, nil, true
+	l.loaded = slices.DeleteFunc(l.loaded, func(other *lineFile) bool { return other == f })
+}
+
+// drop forgets a file that may be nil.
+func (l *lineReader) drop(f *lineFile) {
+	if f != nil {
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		l.forget(f)
+	}
+}
+
+// lines returns from where the code at an offset of a file comes, if that is
+// known by now.
+func (s *Symbolizer) lines(p *process, f *file, offset uint64) ([]source, bool) {
+	segment := f.segment(offset)
+	if f.lines == nil || segment == nil || p == nil {
+		return nil, false
+	}
+	if p.lines == nil {
+		p.lines = &lineAccount{owner: ownerOf(p.Process), time: processLineTime, bytes: processLineBytes}
+	}
+	return s.files.lines.want(f.lines, segment.Address+(offset-segment.Offset), p.lines)
+}
+
+// text returns the file and the line, "" if these are not known.
+func (s source) text() string {
+	switch {
+	case s.file == "":
+		return ""
+	case s.line == 0:
+		return s.file
+	}
+	return fmt.Sprintf("%s:%d", s.file, s.line)
+}
