@@ -44,7 +44,8 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 			failed := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "failed"})
 			others := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "!failed"})
 			s := newSession(t, &trace.SessionOptions{Mode: mode, Definitions: definitions, Texts: 64,
-				Spans: []trace.Latency{latency}, Aggregators: []*trace.Aggregator{times, changes, failed, others}})
+				Spans:       []trace.Latency{latency},
+				Aggregators: []*trace.Aggregator{times, changes, failed, others}})
 			c := startCaller(t, copyOf(t, "calls"))
 			_, err := s.Attach(usdt.Target{Path: c.path}, nil, definitions.Patterns(pair)...)
 			qt.Assert(t, qt.IsNil(err))
