@@ -449,7 +449,7 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 // isPointer reports whether an argument can be a pointer: others of the same
 // number, of another probe, are numbers that point nowhere.
 func isPointer(site *bpfgen.Site, arg int) bool {
-	if m, ok := site.Members[arg]; ok && !m.IsPointer {
+	if m, ok := site.Members[arg]; ok && !m.Pointer {
 		return false
 	}
 	if site.Pointer == 0 || arg < 0 || arg >= len(site.Args) ||

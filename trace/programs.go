@@ -320,10 +320,13 @@ var errNoArgument = errors.New("the probe has no argument")
 // member returns where a member is, and the number of the argument that points
 // to its structure.
 func (w *work) member(s *Site, name string) (m elffile.Member, index int, err error) {
-	argument, path, isMember := expr.CutMember(name)
+	argument, path, ok := expr.CutMember(name)
+	if !ok {
+		return m, index, errNoArgument
+	}
 	for index = 0; ; index++ {
 		switch {
-		case index >= s.own || !isMember:
+		case index >= s.own:
 			return m, index, fmt.Errorf("%w %s", errNoArgument, argument)
 		case argument == fmt.Sprintf("arg%d", index):
 		case s.definition == nil || s.definition.Arguments[index].Name != argument:
@@ -376,8 +379,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			if site.Members == nil {
 				site.Members = make(map[int]bpfgen.Member)
 			}
-			site.Members[i] = bpfgen.Member{Arg: arg, Offsets: m.Offsets, IsPointer: m.Pointer,
-				IsArray: m.Array, Room: m.Room}
+			site.Members[i] = bpfgen.Member{Arg: arg, Member: m}
 		}
 	}
 	return site

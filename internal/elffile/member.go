@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"debug/dwarf"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
@@ -526,32 +527,24 @@ func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, i
 
 // place returns where in a structure a member begins.
 func place(m *dwarf.Entry) (int64, error) {
-	at := int64(0) // of members of unions
+	at := int64(-1)
 	switch v := m.Val(dwarf.AttrDataMemberLoc).(type) {
-	case nil:
+	case nil: // of a union
+		at = 0
 	case int64:
 		at = v
 	case []byte: // DWARF 2 writes DW_OP_plus_uconst
-		shift := 0
-		for i, b := range v {
-			if i == 0 && b != 0x23 || shift > 28 || i > 0 && b&0x80 == 0 && i < len(v)-1 {
-				return 0, errPlace
-			}
-			if i > 0 {
-				at |= int64(b&0x7f) << shift
-				shift += 7
+		if len(v) > 0 && v[0] == 0x23 {
+			if value, n := binary.Uvarint(v[1:]); n > 0 && n == len(v)-1 {
+				at = int64(value)
 			}
 		}
-	default:
-		return 0, errPlace
 	}
 	if at < 0 || at > maxMemberOffset {
-		return 0, errPlace
+		return 0, errors.New("is at no constant place")
 	}
 	return at, nil
 }
-
-var errPlace = errors.New("is at no constant place")
 
 // isPointer reports whether an entry is of a pointer that the program's
 // addresses fit.

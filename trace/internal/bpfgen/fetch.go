@@ -183,8 +183,8 @@ func (f *fetcher) apart(emit func()) {
 }
 
 // readText reads the text of an argument, at most size bytes with the zero that
-// ends it, from an address that pointer emits, and leaves the helper's answer in
-// R0: the number of bytes with the zero, or a negative error.
+// ends it, from an address that pointer emits, and leaves the answer of the
+// helper in R0: the number of bytes with the zero, or a negative error.
 func (f *fetcher) readText(
 	index int, base asm.Register, offset, size int, pointer func(dst asm.Register),
 ) {
@@ -236,7 +236,7 @@ func (f *fetcher) readMember(
 			f.Emit(asm.Mov.Reg32(asm.R3, asm.R3))
 		}
 	}
-	if m.IsArray {
+	if m.Array {
 		f.AddressOf(asm.R1, base, offset)
 		f.Emit(asm.StoreMem(asm.R1, 0, asm.R3, argcode.SizeOf(size)))
 		return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -54,12 +55,8 @@ type Site struct {
 // Member is where an argument is that is a member of a structure: another
 // argument points there, by way of other structures.
 type Member struct {
-	Arg       int
-	Offsets   []int64 // see [elffile.Member]
-	IsPointer bool
-
-	IsArray bool // it is a text itself, of Room bytes; the value is the address
-	Room    int  // 0 if it has no size
+	Arg int
+	elffile.Member
 }
 
 // Plan is what a session wants to be done at each hit.
