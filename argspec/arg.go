@@ -230,7 +230,6 @@ type Register struct {
 	machine elf.Machine
 }
 
-// isZero reports whether r is the zero Register.
 func (r Register) isZero() bool { return r.machine == elf.EM_NONE }
 
 // Slot returns where a kernel of the given machine saves the register in the

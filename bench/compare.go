@@ -244,7 +244,6 @@ func (s summary) Spread(format func(float64) string) string {
 	return fmt.Sprintf("%s (%s … %s)", format(s.Median), format(s.Low), format(s.High))
 }
 
-// formatRatio writes a ratio.
 func formatRatio(ratio float64) string {
 	if ratio >= 0.1 && ratio < 100 {
 		return fmt.Sprintf("%.2f", ratio)

@@ -89,8 +89,8 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 	type reading func() (spent float64, sum uint64, err error)
 	by := func(name string, v *delivery, read reading) contestant {
 		return contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
-			runtime.GC() // what others have left is not this one's
-			if err := v.send(eventsAtATime); err != nil {
+			runtime.GC()                                                           // what others have left is not this one's
+			if _, err := v.target.Ask("run", v.probe, eventsAtATime); err != nil { // nobody waits for them
 				return 0, err
 			}
 			var spent float64
@@ -221,12 +221,8 @@ func (e *env) deliver(
 			v.ring = id
 		}
 	}
-	return v, v.attach(path)
-}
-
-func (v *delivery) attach(path string) error {
-	_, err := v.session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", v.probe))
-	return err
+	_, err = v.session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", v.probe))
+	return v, err
 }
 
 // ringBuffers returns the IDs of the ring buffers that this process has open. A
@@ -252,12 +248,6 @@ func ringBuffers() (map[ebpf.MapID]bool, error) {
 		}
 	}
 	return found, nil
-}
-
-// send has events sent, with nobody waiting for them.
-func (v *delivery) send(count int) error {
-	_, err := v.target.Ask("run", v.probe, count)
-	return err
 }
 
 // clock measures the processor time that some work takes, in nanoseconds.

@@ -30,7 +30,6 @@ type syntheticFile struct {
 // syntheticProvider is the provider of all probes.
 const syntheticProvider = "synthetic"
 
-// syntheticProbe returns the name of a probe.
 func syntheticProbe(i int) string { return fmt.Sprintf("probe_%d", i) }
 
 // machine is what a site looks like.

@@ -296,7 +296,11 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 		w.relocate()
 	}
 	if w.base != w.file.elf.ProbeBase && w.base != 0 && w.file.elf.HasProbeBase {
-		w.move(w.file.elf.ProbeBase - w.base)
+		distance := w.file.elf.ProbeBase - w.base
+		w.location = w.words.Moved(w.location, distance)
+		if w.semaphore != 0 {
+			w.semaphore = w.words.Moved(w.semaphore, distance)
+		}
 	}
 
 	w.provider = w.descriptor + addresses
@@ -339,14 +343,6 @@ func (w *probeWalk) relocate() {
 			*address = value
 		}
 		at += uint64(w.words.Size())
-	}
-}
-
-// move moves location and semaphore by a distance.
-func (w *probeWalk) move(distance uint64) {
-	w.location = w.words.Moved(w.location, distance)
-	if w.semaphore != 0 {
-		w.semaphore = w.words.Moved(w.semaphore, distance)
 	}
 }
 

@@ -113,7 +113,6 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 // semaphoreSize is the size of a semaphore in bytes.
 const semaphoreSize = 2
 
-// offsets returns the file offsets of a location and of a semaphore.
 func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error) {
 	if f.IsDebugFile() || f.isObject() {
 		return 0, 0, nil
@@ -129,7 +128,6 @@ func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error
 	return code, data, err
 }
 
-// otherCodeOffset returns the file offset of a location.
 func (f *File) otherCodeOffset(location uint64) (uint64, error) {
 	code := f.elf.Segment(location, 1, elf.PF_X)
 	if code == nil || location-code.Address+code.Offset == 0 {
@@ -139,7 +137,6 @@ func (f *File) otherCodeOffset(location uint64) (uint64, error) {
 	return location - code.Address + code.Offset, nil
 }
 
-// semaphoreOffset returns the file offset of a semaphore.
 func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
 	data := f.elf.Segment(semaphore, semaphoreSize, elf.PF_W)
 	if data == nil {

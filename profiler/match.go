@@ -32,7 +32,6 @@ type matcher struct {
 	stats   Stats
 }
 
-// add adds a hit.
 func (m *matcher) add(event *trace.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -205,7 +205,6 @@ const (
 	maxLimits = 160
 )
 
-// parseAggregations parses all aggregations.
 func (s *Session) parseAggregations() error {
 	for i, a := range s.opts.Aggregators {
 		if a == nil {

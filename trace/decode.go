@@ -425,7 +425,6 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 	return e
 }
 
-// decodeNumbers sets the arguments.
 func (e *events) decodeNumbers(args []Value, raw []byte) {
 	for i := range e.wordCount {
 		args[e.firstWord+i].bits = binary.NativeEndian.Uint64(raw[e.wordsAt+8*i:])

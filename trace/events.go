@@ -281,14 +281,6 @@ func (r *reading) wait() bool {
 	return false
 }
 
-// check does what is done from time to time while events come. It reports
-// whether to go on.
-func (r *reading) check() bool {
-	now := time.Now()
-	r.checkClock(now)
-	return !r.isDue(now) || r.reportLosses()
-}
-
 // drained is called when the ring buffer was empty. It reports whether to go
 // on.
 func (r *reading) drained() bool {
@@ -493,5 +485,7 @@ func (r *reading) look() bool {
 		return true
 	}
 	r.lookAt = r.memory.read + bytesPerCheck
-	return r.check()
+	now := time.Now()
+	r.checkClock(now)
+	return !r.isDue(now) || r.reportLosses()
 }

@@ -6,27 +6,17 @@ package trace_test
 
 import (
 	"context"
-	"debug/elf"
-	"encoding/binary"
-	"fmt"
-	"maps"
 	"math"
-	"runtime"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -51,21 +41,16 @@ func newSubject(b *testing.B, opts *trace.SessionOptions) *subject {
 	return s
 }
 
-// withProgram attaches a program of its own to the subject's probe.
-func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
+// withProgram attaches an empty program to the subject's probe.
+func (s *subject) withProgram(b *testing.B) *subject {
 	b.Helper()
 	mode, err := usdt.ModeAuto.Resolve()
 	qt.Assert(b, qt.IsNil(err))
 	sel, err := usdt.Select(usdt.Target{Path: s.path}, elfnote.Exact("gousdt_test", "none"))
 	qt.Assert(b, qt.IsNil(err))
 	defer sel.Close()
-	machine, err := sys.KernelMachine()
-	qt.Assert(b, qt.IsNil(err))
-	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: machine,
-		Order: binary.NativeEndian}, args)
-	qt.Assert(b, qt.IsNil(err))
-	spec := &ebpf.ProgramSpec{Name: "benchmark", Type: ebpf.Kprobe, Instructions: instructions,
-		License: "Dual BSD/GPL"}
+	spec := &ebpf.ProgramSpec{Name: "benchmark", Type: ebpf.Kprobe, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}}
 	if mode == usdt.ModeMulti {
 		spec.AttachType = ebpf.AttachTraceUprobeMulti
 	}
@@ -107,58 +92,6 @@ func compare(b *testing.B, empty, subject *subject) {
 	b.ReportMetric(float64(subject.best)/float64(empty.best), "x-empty")
 }
 
-// arguments returns so many arguments in one kind of place.
-func arguments(b *testing.B, place string, count int) []argspec.Arg {
-	b.Helper()
-	machines := map[string]struct {
-		machine   elf.Machine
-		registers []string
-		stack     string
-		constant  string
-	}{
-		"amd64": {elf.EM_X86_64,
-			strings.Fields("%rax %rbx %rcx %rdx %rsi %rdi %rbp %rsp %r8 %r9 %r10 %r12"),
-			"%d(%%rsp)", "$%d"},
-		"arm64": {elf.EM_AARCH64, strings.Fields("x0 x1 x2 x3 x4 x5 x6 x7 x8 x19 x20 x21"),
-			"[sp, %d]", "%d"},
-	}
-	testneeds.Only(b, "registers of other machines are not known",
-		slices.Sorted(maps.Keys(machines))...)
-	m := machines[runtime.GOARCH]
-	var all []string
-	for i := range count {
-		switch place {
-		case "register":
-			all = append(all, "8@"+m.registers[i])
-		case "stack":
-			all = append(all, "8@"+fmt.Sprintf(m.stack, 8*i))
-		default:
-			all = append(all, "8@"+fmt.Sprintf(m.constant, i))
-		}
-	}
-	args := argspec.Parse(m.machine, strings.Join(all, " "))
-	qt.Assert(b, qt.HasLen(args, count))
-	for _, arg := range args {
-		qt.Assert(b, qt.IsNil(arg.Err))
-	}
-	return args
-}
-
-// BenchmarkHit measures what a hit costs whose arguments are fetched and added
-// up, beside an empty program.
-func BenchmarkHit(b *testing.B) {
-	testprog.RequireBPF(b)
-	for _, place := range []string{"register", "stack", "constant"} {
-		for _, count := range []int{1, 3, 6, 12} {
-			b.Run(fmt.Sprintf("%s=%d", place, count), func(b *testing.B) {
-				args := arguments(b, place, count)
-				compare(b, newSubject(b, nil).withProgram(b, nil),
-					newSubject(b, nil).withProgram(b, args))
-			})
-		}
-	}
-}
-
 // BenchmarkSession measures what a hit costs of a probe without arguments that
 // a session watches, beside an empty program.
 func BenchmarkSession(b *testing.B) {
@@ -198,7 +131,7 @@ func BenchmarkSession(b *testing.B) {
 		}))},
 	} {
 		b.Run(test.name, func(b *testing.B) {
-			empty := newSubject(b, nil).withProgram(b, nil)
+			empty := newSubject(b, nil).withProgram(b)
 			process := start(b, "target-pie")
 			test.opts.RingSize, test.opts.ReuseEvents = 64<<20, true
 			s := open(b, process, "gousdt_test:none", &test.opts)

@@ -401,7 +401,6 @@ func (cs *captures) globals(provider, probe string) (names []string) {
 	return names
 }
 
-// of returns the captures for a site.
 func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	var found []bpfgen.Capture
 	taken := make(map[int]bool)

@@ -485,7 +485,6 @@ func (c *programCache) entry(key string) (p *program, isNew bool) {
 	return p, true
 }
 
-// newTable creates the map of a table.
 func newTable(table *bpfgen.Table) (*ebpf.Map, error) {
 	entries := table.Entries()
 	keys := make([]uint32, len(entries)/bpfgen.EntrySize)
@@ -513,15 +512,6 @@ func (c *programCache) release(p *program) error {
 	}
 	delete(c.loaded, p.key)
 	return p.Close() // does nothing with one that was not loaded
-}
-
-// programTemplate is all of a program but its name and its instructions.
-func programTemplate(mode usdt.Mode) ebpf.ProgramSpec {
-	spec := ebpf.ProgramSpec{Type: ebpf.Kprobe, License: license}
-	if mode == usdt.ModeMulti {
-		spec.AttachType = ebpf.AttachTraceUprobeMulti
-	}
-	return spec
 }
 
 // all returns clones of the programs that are loaded. The caller must close

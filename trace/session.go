@@ -143,7 +143,10 @@ func New(opts *SessionOptions) (*Session, error) {
 	if s.opts.Next != nil && s.mode == usdt.ModeMulti {
 		s.mode = usdt.ModeSingle // a kernel with such links has cookies, too
 	}
-	s.programs.template = programTemplate(s.mode)
+	s.programs.template = ebpf.ProgramSpec{Type: ebpf.Kprobe, License: license}
+	if s.mode == usdt.ModeMulti {
+		s.programs.template.AttachType = ebpf.AttachTraceUprobeMulti
+	}
 	if err := s.createMaps(); err != nil {
 		s.Close()
 		return nil, err
@@ -328,12 +331,6 @@ func (s *Session) keepWatch(w *usdt.Watch) bool {
 	defer s.mu.Unlock()
 	s.watches[w] = struct{}{}
 	return true
-}
-
-func (s *Session) forgetWatch(w *usdt.Watch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.watches, w)
 }
 
 func (s *Session) allWatches() []*usdt.Watch {

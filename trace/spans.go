@@ -238,7 +238,6 @@ func (l *latency) findCall(probes *probeNames) []foundPair {
 
 func nameOf(p *elfnote.Probe) [2]string { return [2]string{p.Provider, p.Name} }
 
-// parseSpans parses SessionOptions.Spans.
 func (s *Session) parseSpans() error {
 	for i := range s.opts.Spans {
 		l, err := s.latency(&s.opts.Spans[i])
@@ -359,7 +358,6 @@ func ofCalls(condition *expr.Node, latencies ...*latency) {
 
 var errNoSpan = errors.New("duration, failed and start.argN are known only at the end of a call: no calls are measured")
 
-// createLatencies makes the maps of all latencies.
 func (s *Session) createLatencies() error {
 	if len(s.latencies) == 0 {
 		return nil
@@ -429,7 +427,10 @@ func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 	if len(s.latencies) == 0 {
 		return found, nil
 	}
-	watched := selectedNames(sel)
+	watched := &probeNames{}
+	for _, site := range sel.Sites() {
+		watched.add(&site.Site)
+	}
 	whole := make(map[string]uint32)
 	for _, l := range s.latencies {
 		for _, pair := range l.find(watched) {
@@ -482,14 +483,6 @@ func (p *probeNames) add(site *elfnote.Site) {
 	p.known[key] = true
 	p.Probes = append(p.Probes, elfnote.Probe{Provider: site.Provider, Name: site.Name,
 		Sites: []elfnote.Site{*site}})
-}
-
-func selectedNames(sel *usdt.Selection) *probeNames {
-	var names probeNames
-	for _, site := range sel.Sites() {
-		names.add(&site.Site)
-	}
-	return &names
 }
 
 // maxNames is how many probes of a file an error about its pairs knows. The

@@ -20,7 +20,6 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// createAggregations makes the maps of all aggregations.
 func (s *Session) createAggregations() (err error) {
 	const maps = "the maps of an aggregation"
 	// With keys, programs need to know how much room there is, and to say that
@@ -384,7 +383,6 @@ func removeStacks(from *ebpf.Map) (map[uint32][]uint64, error) {
 	return stacks, nil
 }
 
-// of returns the stack of a key.
 func (s *keyStacks) of(key uint64) ([]uint64, error) {
 	id, generation := uint32(key), uint32(key>>32)
 	if stacks, ok := s.removed[generation]; ok {
@@ -446,7 +444,6 @@ func (t *tally) read(a *aggregation, do func(key []byte, added sums)) error {
 	}
 }
 
-// addsFloats reports whether the sum of a key is a float.
 func (a *aggregation) addsFloats(key []byte) bool {
 	return a.Sum && a.Histogram == nil &&
 		bpfgen.Class(binary.NativeEndian.Uint32(key[len(key)-4:])) >= bpfgen.ClassFloat32

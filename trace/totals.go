@@ -425,9 +425,10 @@ func (v Value) extension() uint64 {
 
 // Histogram returns the buckets of the histogram. Exponential ones can be fewer
 // than were kept: perDoubling, 1, 2, 4, 8 or 16, is how many there are from a
-// number to its double; 0 stands for all that were kept. They are in the order of their values, without
-// the empty ones at either end. Each has the least and the greatest integer
-// that belongs to it; exponential buckets without an integer are left out.
+// number to its double; 0 stands for all that were kept. They are in the order
+// of their values, without the empty ones at either end. Each has the least and
+// the greatest integer that belongs to it; exponential buckets without an
+// integer are left out.
 func (r *Row) Histogram(perDoubling int) []Bucket {
 	h := r.Exponential
 	if h == nil {

@@ -72,7 +72,9 @@ func WatchSessions(
 	var w *usdt.Watch
 	forget := func() {
 		for _, s := range a.sessions {
-			s.Session.forgetWatch(w)
+			s.Session.mu.Lock()
+			delete(s.Session.watches, w)
+			s.Session.mu.Unlock()
 		}
 	}
 	w, err := usdt.NewWatch(opts, changed, patterns, usdt.ModeAuto, a, forget)

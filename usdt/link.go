@@ -102,14 +102,6 @@ func (l *Link) Links() ([]link.Link, error) {
 	return links, nil
 }
 
-// descriptors returns how many the link has at most.
-func (l *Link) descriptors() int {
-	if l.mode == ModeMulti {
-		return len(l.kernel)
-	}
-	return descriptorsPerPerfEvent * len(l.kernel)
-}
-
 // Close detaches the program. When it returns, the program does not run for
 // this link any more, and the semaphores have been counted down. It waits for
 // the kernel, 10 to 200 ms for each uprobe_multi link or perf event. Several

@@ -127,9 +127,12 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	if opts == nil {
 		opts = &ManagerOptions{}
 	}
-	mode, err := chooseModeFor(spec, opts.Mode)
+	mode, err := opts.Mode.Resolve()
 	if err != nil {
 		return nil, err
+	}
+	if opts.Mode == ModeAuto && mode == ModeMulti && hasProgramArray(spec) {
+		mode = ModeSingle // kernels refuse programs of mixed attach types in one array
 	}
 
 	m := &Manager{
@@ -264,15 +267,6 @@ func (m *Manager) forget(linkOrWatch any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.open, linkOrWatch)
-}
-
-// chooseModeFor returns how to attach the programs of a collection.
-func chooseModeFor(spec *ebpf.CollectionSpec, wanted Mode) (Mode, error) {
-	mode, err := wanted.Resolve()
-	if err == nil && wanted == ModeAuto && mode == ModeMulti && hasProgramArray(spec) {
-		return ModeSingle, nil // kernels refuse programs of mixed attach types in one array
-	}
-	return mode, err
 }
 
 // hasProgramArray reports whether programs are put into a map of a collection.

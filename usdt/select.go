@@ -357,7 +357,6 @@ func (s *Selection) Close() error {
 	return s.opened.close()
 }
 
-// siteError returns the error for a site.
 func (s *Selection) siteError(i int, err error) *follow.SiteError {
 	row := &s.sites.rows[i]
 	probe := &s.sites.probes[row.probe]

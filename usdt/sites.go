@@ -51,7 +51,6 @@ type argumentList struct {
 	relative bool // an argument depends on where the site is
 }
 
-// site returns a site.
 func (t *siteTable) site(i int) Site {
 	row := &t.rows[i]
 	probe, list := &t.probes[row.probe], &t.lists[row.list]
@@ -91,7 +90,6 @@ func newSiteCollector() *siteCollector {
 		knownLists: make(map[string]int32)}
 }
 
-// add adds a site.
 func (c *siteCollector) add(site *elfnote.Site) {
 	if n := len(c.rows); n == cap(c.rows) {
 		// By itself a long slice grows by a quarter, and is moved each time,

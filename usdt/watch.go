@@ -382,7 +382,9 @@ func (a *programAttacher) AttachPart(
 	return lnk, nil
 }
 
-func (a *programAttacher) Descriptors(l *Link) int { return l.descriptors() }
+func (a *programAttacher) Descriptors(l *Link) int {
+	return len(l.kernel) + (descriptorsPerPerfEvent-1)*l.PerfEvents()
+}
 
 func (a *programAttacher) Detach(links []*Link) error { return sys.CloseTogether(links) }
 

@@ -51,7 +51,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	if o.debuginfod {
-		if l.debuginfod, err = commandline.NewDebuginfod("", func(text string) { m.Note("%s", text) }); err != nil {
+		note := func(text string) { m.Note("%s", text) }
+		if l.debuginfod, err = commandline.NewDebuginfod("", note); err != nil {
 			m.Warn("--debuginfod: %v", err)
 			return exitError
 		}

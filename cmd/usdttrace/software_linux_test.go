@@ -245,9 +245,9 @@ func TestThrowingStacksOfACommand(t *testing.T) {
 	const stack = "__cxa_throw throw_it descend descend throw_again main"
 	thrown := chains(t, file)
 	qt.Check(t, qt.DeepEquals(thrown, map[string]int64{stack: 50}))
-	testprog.Figure{Software: "C++", Question: "how many exceptions were thrown from where?",
-		Command: "--pprof FILE libstdcxx:throw", Measured: uint64(thrown[stack]), Own: 50,
-		Source: "as many lines that ask for one"}.Check(t)
+	figure{software: "C++", question: "how many exceptions were thrown from where?",
+		command: "--pprof FILE libstdcxx:throw", measured: uint64(thrown[stack]), own: 50,
+		source: "as many lines that ask for one"}.check(t)
 }
 
 // chains returns the stacks of a profile down to main, innermost function

@@ -83,15 +83,15 @@ func TestStatementsOfDrivers(t *testing.T) {
 				delete(itself, statement)
 			}
 			qt.Check(t, qt.DeepEquals(counted, itself))
-			figure := testprog.Figure{Software: "PostgreSQL, " + name, Question: "how many statements?",
-				Command: "--slow 0 postgresql:statement", Source: "`pg_stat_statements`"}
+			sum := figure{software: "PostgreSQL, " + name, question: "how many statements?",
+				command: "--slow 0 postgresql:statement", source: "`pg_stat_statements`"}
 			for _, n := range counted {
-				figure.Measured += uint64(n)
+				sum.measured += uint64(n)
 			}
 			for _, n := range itself {
-				figure.Own += uint64(n)
+				sum.own += uint64(n)
 			}
-			figure.Check(t)
+			sum.check(t)
 			summary := result.objects("summary")[0]
 			qt.Check(t, qt.Equals(summary.Lost+summary.Replaced+summary.Unfinished+summary.Unmatched, 0))
 		})

@@ -117,7 +117,6 @@ func (img *image) setContents(index int, b []byte) {
 	img.sections[index].Size = uint64(len(b))
 }
 
-// addSection adds a section with contents and returns its number.
 func (img *image) addSection(name string, contents []byte, section elf.Section64) (uint16, error) {
 	if len(img.sections)+1 >= int(elf.SHN_LORESERVE) {
 		return 0, errSections
@@ -169,7 +168,6 @@ func (img *image) finish() ([]byte, error) {
 	return img.data, err
 }
 
-// stringAt returns the string at an offset of a string table.
 func stringAt(table []byte, offset uint32) string {
 	if uint64(offset) >= uint64(len(table)) {
 		return ""

@@ -44,7 +44,6 @@ func (h *Help) Man(command, version string) string {
 	return b.String()
 }
 
-// man writes an item.
 func (it *Item) man(b *strings.Builder, verbatim bool) {
 	switch {
 	case verbatim:

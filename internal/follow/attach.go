@@ -220,14 +220,6 @@ func (f *Follower[F, A]) explain(part int, pair *procwatch.ProcessFile, err erro
 		&WatchError{Path: pair.Path, Process: pair.Process, Err: inWatch(err)})
 }
 
-// beforePass tries again whatever has failed.
-func (f *Follower[F, A]) beforePass() {
-	if f.opts.Proc.BeforePass != nil {
-		f.opts.Proc.BeforePass()
-	}
-	f.tryAgain(Later)
-}
-
 // tryAgain tries to attach what could not be attached, with WithRoom only what
 // lacked room.
 func (f *Follower[F, A]) tryAgain(when When) {

@@ -133,7 +133,12 @@ func New[F, A any](
 	f.lingering = newLingering(f.following, f.endLinger)
 	f.stopped, f.stop = context.WithCancel(context.Background())
 	watch := opts.Proc
-	watch.Handler, watch.BeforePass = f.follow, f.beforePass
+	watch.Handler, watch.BeforePass = f.follow, func() {
+		if opts.Proc.BeforePass != nil {
+			opts.Proc.BeforePass()
+		}
+		f.tryAgain(Later) // whatever has failed
+	}
 	f.watcher = procwatch.NewWatcher(&watch, patterns...)
 	return f, nil
 }

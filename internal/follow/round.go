@@ -141,7 +141,6 @@ func (f *Follower[F, A]) moved(pairs []*procwatch.ProcessFile, r *round[A]) []ta
 	return targets
 }
 
-// isAttachedAt reports whether a file is attached as it is mapped.
 func (f *Follower[F, A]) isAttachedAt(place Place, mappings []procfs.Mapping) bool {
 	return slices.ContainsFunc(f.attached[place], func(a *attachment[A]) bool {
 		return a != nil && slices.Equal(a.mappings, mappings)
@@ -265,7 +264,6 @@ func (f *Follower[F, A]) tell(r *round[A]) {
 	}
 }
 
-// appendAttached appends the parts that are attached.
 func appendAttached[A any](all []A, parts []*attachment[A]) []A {
 	for _, part := range parts {
 		if part != nil {

@@ -153,11 +153,13 @@ func (c *Cache) replace(f *CachedFile) {
 	}
 }
 
-// ask returns what is known about a file.
 func (c *Cache) ask(id FileID, is contents, w wanted) (a answer, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.answers.get(id, is, w)
+	if a, known := c.answers.find(question{id, is, anything}); known {
+		return a, true
+	}
+	return c.answers.find(question{id, is, w.number})
 }
 
 // remember keeps what has been found out about a file.
@@ -226,14 +228,6 @@ func (a answer) failure(m *MappedFile) error {
 type answers struct {
 	limit          int
 	recent, former map[question]answer
-}
-
-// get returns what is known about a file.
-func (s *answers) get(file FileID, is contents, w wanted) (answer, bool) {
-	if a, known := s.find(question{file, is, anything}); known {
-		return a, true
-	}
-	return s.find(question{file, is, w.number})
 }
 
 func (s *answers) find(q question) (answer, bool) {

@@ -312,7 +312,10 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 		found.at[pair.found.FileID] = len(found.pairs)
 		found.pairs = append(found.pairs, pair)
 	}
-	found.finish()
+	for i := range found.merged {
+		slices.SortFunc(found.pairs[i].Mappings,
+			func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
+	}
 	f.pairs = found.pairs
 	f.details.unwanted = len(f.pairs) == 0 && !f.details.partial && !now.retry &&
 		len(f.details.errors) == 0
@@ -386,14 +389,6 @@ func (found *foundPairs) merge(i int, m *MappedFile) {
 	}
 	into := found.pairs[i].MappedFile
 	into.Mappings = append(into.Mappings, m.Mappings...)
-}
-
-// finish sorts what has been merged.
-func (found *foundPairs) finish() {
-	for i := range found.merged {
-		slices.SortFunc(found.pairs[i].Mappings,
-			func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
-	}
 }
 
 // unidentified returns the pair, if there is one, of a file that cannot be

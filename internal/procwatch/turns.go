@@ -312,7 +312,6 @@ type buffers struct {
 
 func newBuffers() any { return &buffers{stat: make([]byte, procfs.MaxStat)} }
 
-// look does a task.
 func (w *Watcher) look(t *task) {
 	b := w.buffers.Get().(*buffers)
 	defer w.buffers.Put(b)

@@ -204,7 +204,6 @@ func join(functions []function) asm.Instructions {
 
 func (f *function) reads() bool { return f.name == readOne || f.name == readMany }
 
-// calls reports whether a function calls a helper.
 func (f *function) calls(helper asm.BuiltinFunc) bool {
 	return slices.ContainsFunc(f.ins, func(ins asm.Instruction) bool {
 		return ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == helper

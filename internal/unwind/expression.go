@@ -208,7 +208,6 @@ func (e *evaluation) one(op uint8) bool {
 	return true
 }
 
-// operand returns the last operand.
 func (e *evaluation) operand() uint64 {
 	if len(e.operands) == 0 {
 		return 0
@@ -274,7 +273,6 @@ func (e *evaluation) two(op uint8) bool {
 	return true
 }
 
-// jump executes jumps.
 func (e *evaluation) jump(op uint8) bool {
 	if op != exprSkip && op != exprBranch {
 		return false

@@ -305,7 +305,6 @@ func newName() (string, error) {
 	return o.name(events.Add(1)), nil
 }
 
-// readSelf returns this process as the owner of events.
 func readSelf() (owner, error) {
 	fs := procfs.NewFS("")
 	if !procfs.HasOwnPIDs(fs.Root()) {

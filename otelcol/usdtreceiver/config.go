@@ -149,13 +149,16 @@ func (c *Config) Validate() error {
 		add(field, c.Metrics[i].validate())
 	}
 	for i := range c.Spans {
-		add(fmt.Sprintf("spans[%d]", i), c.Spans[i].validate())
+		_, err := c.Spans[i].parse()
+		add(fmt.Sprintf("spans[%d]", i), err)
 	}
 	for i := range c.Logs {
-		add(fmt.Sprintf("logs[%d]", i), c.Logs[i].validate())
+		_, err := c.Logs[i].parse()
+		add(fmt.Sprintf("logs[%d]", i), err)
 	}
 	for i := range c.Profiles {
-		add(fmt.Sprintf("profiles[%d]", i), c.Profiles[i].validate())
+		_, err := c.Profiles[i].parse()
+		add(fmt.Sprintf("profiles[%d]", i), err)
 	}
 	return errors.Join(all...)
 }
@@ -302,16 +305,13 @@ func (k ResourceKind) keys() []string {
 	return []string{"cgroup", "pid"}
 }
 
-// kernelKeys is how many keys a metric has room for between two collections.
-// Only the series decide what is over the limit: keys with few hits in one
-// interval must not lose their series to others.
-func kernelKeys(limit int) int { return max(1<<14, 2*limit) }
-
 func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
 	m := &metric{config: c, unit: c.Unit, divisor: 1,
 		attributes: slices.Sorted(maps.Keys(c.Attributes))}
+	// There is room for more keys between two collections than for series: keys
+	// with few hits in one interval must not lose their series to others.
 	m.aggregation = trace.Aggregation{
-		Value: c.Value, Where: c.Where, By: kind.keys(), MaxKeys: kernelKeys(limit),
+		Value: c.Value, Where: c.Where, By: kind.keys(), MaxKeys: max(1<<14, 2*limit),
 	}
 	for _, name := range m.attributes {
 		if name == "" {

@@ -146,7 +146,6 @@ func (s *source) send(ending context.Context, b batch) {
 	}
 }
 
-// resourceOf returns the resource of an event.
 func (s *source) resourceOf(e *trace.Event) *resource {
 	ps := s.receiver.processes
 	if ps.kind == ByProcess && e.PID != 0 && !ps.knows(e.PID) {
@@ -330,7 +329,6 @@ func (t term) isArgument(site *trace.Site, i int) bool {
 	return t.arg == "arg"+strconv.Itoa(i) || t.arg == site.ArgumentName(i)
 }
 
-// isOf reports whether a site has the argument.
 func (t term) isOf(site *trace.Site) bool {
 	for i := range site.Args {
 		if t.isArgument(site, i) {

@@ -113,7 +113,6 @@ func (i *instance) Shutdown(ctx context.Context) error {
 	return i.endErr
 }
 
-// keep parks a receiver.
 func (all *instances) keep(r *usdtReceiver) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

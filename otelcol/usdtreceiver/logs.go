@@ -62,11 +62,6 @@ func (l *logs) terms() (all []term) {
 	return all
 }
 
-func (c *LogConfig) validate() error {
-	_, err := c.parse()
-	return err
-}
-
 func (r *usdtReceiver) startLogs() error {
 	for i := range r.config.Logs {
 		name := fmt.Sprintf("logs[%d]", i)

@@ -272,7 +272,6 @@ func (b *buckets) add(more tracing.Buckets) {
 	}
 }
 
-// add adds the hits of a row.
 func (s *series) add(row *trace.Row, at time.Time) {
 	if row.Exponential != nil {
 		s.buckets.add(row.Exponential)

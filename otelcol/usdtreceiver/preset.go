@@ -18,7 +18,6 @@ import (
 //go:embed presets
 var presets embed.FS
 
-// presetNames returns the names of all presets.
 func presetNames() (names []string) {
 	entries, _ := presets.ReadDir("presets")
 	for _, entry := range entries {

@@ -44,11 +44,6 @@ func (c *ProfileConfig) parse() (*profile, error) {
 	return p, ofOption(profileOptions(p).Validate(), nil)
 }
 
-func (c *ProfileConfig) validate() error {
-	_, err := c.parse()
-	return err
-}
-
 func profileOptions(profiles ...*profile) *trace.SessionOptions {
 	opts := &trace.SessionOptions{NoEvents: true, Definitions: providers.Builtin(),
 		Containers: new(container.Cgroups)} // see metricOptions
@@ -219,7 +214,6 @@ func (b *profilesBuilder) sample(to pprofile.Profile, stack int32, hits uint64) 
 	b.hits += hits
 }
 
-// profile returns the profile of an event in a resource.
 func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pprofile.Profile {
 	id := profileID{r, p}
 	if known, ok := b.profiles[id]; ok {
@@ -244,27 +238,33 @@ func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pp
 	return profile
 }
 
-func (b *profilesBuilder) text(s string) int32 {
-	s = validText(s)
-	if known, ok := b.strings[s]; ok {
-		return known
+// numbered returns the number that an entry of a table has by its key. An entry
+// that is not known is added at the end.
+func numbered[K comparable](
+	known map[K]int32, key K, table interface{ Len() int }, add func(),
+) int32 {
+	n, ok := known[key]
+	if !ok {
+		n = int32(table.Len())
+		add()
+		known[key] = n
 	}
-	n := int32(b.tables.StringTable().Len())
-	b.tables.StringTable().Append(s)
-	b.strings[s] = n
 	return n
 }
 
+func (b *profilesBuilder) text(s string) int32 {
+	s = validText(s)
+	table := b.tables.StringTable()
+	return numbered(b.strings, s, table, func() { table.Append(s) })
+}
+
 func (b *profilesBuilder) attribute(known map[string]int32, key, value string) int32 {
-	if n, ok := known[value]; ok {
-		return n
-	}
-	n := int32(b.tables.AttributeTable().Len())
-	a := b.tables.AttributeTable().AppendEmpty()
-	a.SetKeyStrindex(b.text(key))
-	a.Value().SetStr(validText(value))
-	known[value] = n
-	return n
+	table := b.tables.AttributeTable()
+	return numbered(known, value, table, func() {
+		a := table.AppendEmpty()
+		a.SetKeyStrindex(b.text(key))
+		a.Value().SetStr(validText(value))
+	})
 }
 
 // stack returns the number of a stack, whose frames are the innermost first.
@@ -276,14 +276,9 @@ func (b *profilesBuilder) stack(frames []stack.Frame) int32 {
 	for i, f := range frames {
 		indices[i] = b.location(f, i > 0)
 	}
-	id := fmt.Sprint(indices)
-	if known, ok := b.stacks[id]; ok {
-		return known
-	}
-	n := int32(b.tables.StackTable().Len())
-	b.tables.StackTable().AppendEmpty().LocationIndices().FromRaw(indices)
-	b.stacks[id] = n
-	return n
+	table := b.tables.StackTable()
+	return numbered(b.stacks, fmt.Sprint(indices), table,
+		func() { table.AppendEmpty().LocationIndices().FromRaw(indices) })
 }
 
 // location returns the number of a place. Its address is the offset in the
@@ -297,18 +292,15 @@ func (b *profilesBuilder) location(f stack.Frame, isReturn bool) int32 {
 	if isReturn && id.address > 0 {
 		id.address--
 	}
-	if known, ok := b.locations[id]; ok {
-		return known
-	}
-	n := int32(b.tables.LocationTable().Len())
-	l := b.tables.LocationTable().AppendEmpty()
-	l.SetAddress(id.address)
-	l.SetMappingIndex(id.mapping)
-	if id.function != 0 {
-		l.Lines().AppendEmpty().SetFunctionIndex(id.function)
-	}
-	b.locations[id] = n
-	return n
+	table := b.tables.LocationTable()
+	return numbered(b.locations, id, table, func() {
+		l := table.AppendEmpty()
+		l.SetAddress(id.address)
+		l.SetMappingIndex(id.mapping)
+		if id.function != 0 {
+			l.Lines().AppendEmpty().SetFunctionIndex(id.function)
+		}
+	})
 }
 
 // mapping returns the number of a file, as if it were mapped from address 0 on.
@@ -316,32 +308,24 @@ func (b *profilesBuilder) mapping(f stack.Frame) int32 {
 	if f.File == "" {
 		return 0
 	}
-	id := [2]string{f.File, f.BuildID}
-	if known, ok := b.mappings[id]; ok {
-		return known
-	}
-	n := int32(b.tables.MappingTable().Len())
-	m := b.tables.MappingTable().AppendEmpty()
-	m.SetFilenameStrindex(b.text(f.File))
-	if f.BuildID != "" {
-		m.AttributeIndices().Append(b.attribute(b.builds, attributeBuildID, f.BuildID))
-	}
-	b.mappings[id] = n
-	return n
+	table := b.tables.MappingTable()
+	return numbered(b.mappings, [2]string{f.File, f.BuildID}, table, func() {
+		m := table.AppendEmpty()
+		m.SetFilenameStrindex(b.text(f.File))
+		if f.BuildID != "" {
+			m.AttributeIndices().Append(b.attribute(b.builds, attributeBuildID, f.BuildID))
+		}
+	})
 }
 
 func (b *profilesBuilder) function(f stack.Frame) int32 {
 	if f.Function == "" {
 		return 0
 	}
-	if known, ok := b.functions[f.Function]; ok {
-		return known
-	}
-	n := int32(b.tables.FunctionTable().Len())
-	name := b.text(f.Function)
-	function := b.tables.FunctionTable().AppendEmpty()
-	function.SetNameStrindex(name)
-	function.SetSystemNameStrindex(name)
-	b.functions[f.Function] = n
-	return n
+	table := b.tables.FunctionTable()
+	return numbered(b.functions, f.Function, table, func() {
+		name, function := b.text(f.Function), table.AppendEmpty()
+		function.SetNameStrindex(name)
+		function.SetSystemNameStrindex(name)
+	})
 }

@@ -299,7 +299,6 @@ func (r *usdtReceiver) warnMissing(s *source, a *trace.Attachment) {
 	}
 }
 
-// changed logs what the watch has changed.
 func (r *usdtReceiver) changed(c *trace.WatchChanges) {
 	for _, a := range c.Attached {
 		s := r.sourceOf(a)

@@ -164,11 +164,6 @@ func (p *parent) of(e *trace.Event) (spanContext, bool) {
 	return commentParent(text, complete)
 }
 
-func (c *SpanConfig) validate() error {
-	_, err := c.parse()
-	return err
-}
-
 func (r *usdtReceiver) startSpans() error {
 	for i := range r.config.Spans {
 		name := fmt.Sprintf("spans[%d]", i)
@@ -268,7 +263,7 @@ func (b *spanBatch) add(e *trace.Event) {
 func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 	span.SetName(s.config.Name)
 	if s.config.Name == "" {
-		span.SetName(callName(e))
+		span.SetName(validText(e.Pair().String())) // as in postgresql:query
 	}
 	span.SetKind(s.kind)
 	// From the wall clock's time of the end: the two would be computed apart,
@@ -280,7 +275,9 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 		span.Status().SetCode(ptrace.StatusCodeError)
 		span.Status().SetMessage(validText(e.Probe))
 	}
-	span.SetSpanID(newSpanID())
+	var id pcommon.SpanID
+	binary.NativeEndian.PutUint64(id[:], 1+rand.Uint64N(1<<63)) // not 0
+	span.SetSpanID(id)
 	span.SetTraceID(newTraceID())
 	for _, a := range s.attributes {
 		a.term.put(span.Attributes(), a.name, e)
@@ -291,20 +288,9 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 // parent is of another process, and that it is.
 const remoteParent = 1<<8 | 1<<9
 
-// callName returns what the two probes of a call have in common, as in
-// postgresql:query.
-func callName(e *trace.Event) string {
-	return validText(e.Pair().String())
-}
-
 func newTraceID() (id pcommon.TraceID) {
 	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 	binary.NativeEndian.PutUint64(id[8:], 1+rand.Uint64N(1<<63)) // not 0
-	return id
-}
-
-func newSpanID() (id pcommon.SpanID) {
-	binary.NativeEndian.PutUint64(id[:], 1+rand.Uint64N(1<<63))
 	return id
 }
 

@@ -64,7 +64,6 @@ func (r *usdtReceiver) observeSkippedProcesses(
 	return nil
 }
 
-// eachItem returns a callback that observes a number of each item.
 func (r *usdtReceiver) eachItem(number func(*source, item) int64) otelmetric.Int64Callback {
 	return func(_ context.Context, to otelmetric.Int64Observer) error {
 		for _, s := range r.sources {
@@ -109,7 +108,6 @@ func (r *usdtReceiver) eachSource(
 	}
 }
 
-// eachMetric returns a callback that observes a number of each metric.
 func (r *usdtReceiver) eachMetric(number func(*table) int64) otelmetric.Int64Callback {
 	return func(_ context.Context, to otelmetric.Int64Observer) error {
 		if r.metrics == nil {

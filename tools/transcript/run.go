@@ -176,7 +176,6 @@ func commands(text string) []command {
 	return all
 }
 
-// command runs a command line and returns what it prints.
 func (r *runner) command(line string) (string, error) {
 	cmd := exec.Command("bash", "-c", strings.ReplaceAll(line, "sudo ", ""))
 	cmd.Dir = r.dir

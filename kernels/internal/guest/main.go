@@ -125,7 +125,6 @@ func mountAll(list []mount) error {
 	return os.Chmod("/tmp", 0o777|os.ModeSticky)
 }
 
-// loadModule loads a module of the kernel.
 func loadModule(file string) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -34,7 +34,6 @@ type entry struct {
 	source string
 }
 
-// addBytes adds a file.
 func (a *archive) addBytes(name, data string) {
 	a.add(name, entry{mode: cpio.TypeReg | 0o644, data: data})
 }

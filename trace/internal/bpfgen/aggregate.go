@@ -123,7 +123,6 @@ const (
 	unreadable // it should be aggregated, but what is needed cannot be fetched at this site
 )
 
-// role returns what a site has to do with an aggregation.
 func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
 	if a.Latency == nil && !a.Applies(site) {
 		return unconcerned, nil

@@ -128,7 +128,6 @@ func (b *builder) captures(e *Events) (captures []Capture) {
 	return captures
 }
 
-// reserve makes room for a record.
 func (b *builder) reserve(e *Events, record *Record, full argcode.Label) {
 	b.share(e, record.Size, full)
 	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)),

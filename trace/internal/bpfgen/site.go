@@ -309,7 +309,6 @@ func (b *builder) filtered(leave argcode.Label) argcode.Label {
 	return note
 }
 
-// siteID emits the ID of the site.
 func (b *builder) siteID(dst asm.Register) {
 	if b.site.Fixed {
 		b.Emit(asm.Mov.Imm32(dst, int32(b.site.ID)))
