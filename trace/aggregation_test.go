@@ -147,7 +147,6 @@ func TestAggregationKeysOfTheProcess(t *testing.T) {
 	qt.Assert(t, qt.HasLen(bySite, 1))
 	qt.Assert(t, qt.Equals(bySite[0].Count, 7))
 	site := s.Attachments()[0].Sites()[0]
-	qt.Assert(t, qt.Equals(bySite[0].Site, site))
 	qt.Assert(t, qt.Equals(bySite[0].Keys[0].Uint(), site.Location))
 
 	var hits uint64

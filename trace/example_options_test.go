@@ -129,7 +129,7 @@ func ExampleHistogram() {
 	lengths := trace.NewAggregator(trace.Aggregation{
 		Probes:    []elfnote.Pattern{elfnote.Exact("postgresql", "lwlock__wait__start")},
 		Value:     "arg1",
-		By:        []string{"site"},
+		By:        []string{"probe", "site"},
 		Histogram: trace.Exponential(1, 0), // 1, 2 to 3, 4 to 7, ...
 	})
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
@@ -152,7 +152,7 @@ func ExampleHistogram() {
 		log.Fatal(err)
 	}
 	for _, row := range snapshot.Rows {
-		fmt.Printf("%s at %#x:\n", row.Site.Name, row.Site.Location)
+		fmt.Printf("%s at %#x:\n", row.Keys[0], row.Keys[1].Uint())
 		for _, bucket := range row.Histogram(0) {
 			fmt.Println(bucket.Low, bucket.High, bucket.Count)
 		}

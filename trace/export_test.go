@@ -87,3 +87,7 @@ func (s *Session) Watch(
 
 // Mode returns how the session attaches programs.
 func (s *Session) Mode() usdt.Mode { return s.mode }
+
+// Size returns the size of the value in the traced program, in bytes, or 0 if
+// it is not known.
+func (v Value) Size() int { return int(v.size) }

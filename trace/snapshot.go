@@ -68,9 +68,7 @@ type Row struct {
 	Exponential *tracing.Exponential
 
 	buckets []Bucket // of a histogram that is not exponential
-
-	// Site is set if "site" is a key.
-	Site *Site
+	site    *Site    // if "site" is a key: what the key alone says of one file
 }
 
 // A Bucket of a histogram has the hits whose value is from Low to High, both
@@ -203,7 +201,7 @@ func (r *Row) identity() string {
 	for _, k := range r.Keys {
 		fmt.Fprintf(&b, "%d %d %d %q\x00", k.kind, k.dataState, k.bits, k.data)
 	}
-	fmt.Fprintf(&b, "%v %p", r.Stack, r.Site)
+	fmt.Fprintf(&b, "%v %p", r.Stack, r.site)
 	return b.String()
 }
 

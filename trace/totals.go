@@ -225,7 +225,7 @@ func (a *aggregation) finished(t *total) (Row, error) {
 		if err != nil {
 			return row, err
 		}
-		row.Keys, row.Stack, row.Site = keys.Keys, keys.Stack, keys.Site
+		row.Keys, row.Stack, row.site = keys.Keys, keys.Stack, keys.site
 	}
 	switch {
 	case a.Histogram == nil:
@@ -297,8 +297,8 @@ func (a *aggregation) key(
 		return textValue([]byte(s.names.name(bits)), false), nil
 	case expr.Site:
 		key := Value{valueForm: valueForm{kind: Unsigned, size: 8}}
-		if row.Site = s.sites.get(uint32(bits)); row.Site != nil {
-			key.bits, key.state = row.Site.Location, valuePresent
+		if row.site = s.sites.get(uint32(bits)); row.site != nil {
+			key.bits, key.state = row.site.Location, valuePresent
 		}
 		return key, nil
 	case expr.Stack:

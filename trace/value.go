@@ -107,10 +107,6 @@ func (v Value) Kind() Kind {
 // 0, as they do for a [Text] and for [Bytes].
 func (v Value) IsPresent() bool { return v.state == valuePresent }
 
-// Size returns the size of the value in the traced program, in bytes, or 0 if
-// it is not known.
-func (v Value) Size() int { return int(v.size) }
-
 // Uint returns the value, extended to 64 bits by its sign. For a [Float] it
 // returns the bits.
 func (v Value) Uint() uint64 { return v.bits }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"strconv"
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/jsontext"
@@ -288,10 +289,10 @@ func addValue(j *jsontext.Builder, v trace.Value) {
 		j.String(truncate.Text(string(data), maxText))
 	case !v.IsPresent() || v.Kind() == trace.Bytes:
 		j.Null()
-	case v.Kind() == trace.Float && v.Size() == 4:
-		j.Float(v.Float(), 32)
 	case v.Kind() == trace.Float:
-		j.Float(v.Float(), 64)
+		// One of 32 bits is in as few digits as make it different from those.
+		f, _ := strconv.ParseFloat(v.String(), 64)
+		j.Float(f)
 	case v.Kind() == trace.Signed:
 		j.Int(v.Int())
 	default:

@@ -147,7 +147,7 @@ func (b *Builder) FloatMember(key string, x float64) {
 		b.Null()
 		return
 	}
-	b.Float(x, 64)
+	b.Float(x)
 }
 
 // Boolean adds a member that is true or false.
@@ -238,9 +238,9 @@ func (b *Builder) Uint(n uint64) {
 }
 
 // Float adds a value as Int does, in as few digits as make it different from
-// its neighbours of 32 or 64 bits. Those that JSON lacks are "NaN", "Infinity"
+// its neighbours. Those that JSON lacks are "NaN", "Infinity"
 // and "-Infinity", as protocol buffers have them in JSON.
-func (b *Builder) Float(x float64, bits int) {
+func (b *Builder) Float(x float64) {
 	switch {
 	case math.IsNaN(x):
 		b.String("NaN")
@@ -253,7 +253,7 @@ func (b *Builder) Float(x float64, bits int) {
 		return
 	}
 	b.separate()
-	b.text = strconv.AppendFloat(b.text, x, 'g', -1, bits)
+	b.text = strconv.AppendFloat(b.text, x, 'g', -1, 64)
 	b.comma = true
 }
 
