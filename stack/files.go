@@ -25,6 +25,7 @@ type files struct {
 	seen  uint64  // files so far
 	held  int     // bytes of the tables of all files
 	lines *lineReader
+	vdso  *file // the kernel's code in each process, nil before it has been read
 }
 
 // file is a file that some process maps, or mapped.

@@ -4,8 +4,12 @@ package stack_test
 
 import (
 	"context"
+	"debug/elf"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -130,6 +134,42 @@ func TestFramesEndWithTheContext(t *testing.T) {
 	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function,
 		"main"))
 	qt.Check(t, qt.Equals(s.Frames(ended, target.PID, []uint64{target.main})[0].Function, "main"))
+}
+
+// The kernel's code in each process has names, and tables to unwind by.
+func TestFramesOfTheVDSO(t *testing.T) {
+	testprog.LeakCheck(t)
+	target := start(t)
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", target.PID))
+	qt.Assert(t, qt.IsNil(err))
+	var begins, ends uint64
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, "[vdso]") {
+			_, err = fmt.Sscanf(line, "%x-%x", &begins, &ends)
+			qt.Assert(t, qt.IsNil(err))
+		}
+	}
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", target.PID))
+	qt.Assert(t, qt.IsNil(err))
+	defer memory.Close()
+	code, err := elf.NewFile(io.NewSectionReader(memory, int64(begins), int64(ends-begins)))
+	qt.Assert(t, qt.IsNil(err))
+	symbols, err := code.DynamicSymbols()
+	qt.Assert(t, qt.IsNil(err))
+	s := stack.NewSymbolizer(nil)
+	defer s.Close()
+	found := false
+	for _, symbol := range symbols {
+		if elf.ST_TYPE(symbol.Info) != elf.STT_FUNC || !strings.HasSuffix(symbol.Name, "clock_gettime") {
+			continue
+		}
+		found = true
+		frame := s.Frames(t.Context(), target.PID, []uint64{begins + symbol.Value + 1})[0]
+		qt.Check(t, qt.Matches(frame.Function, `(__(vdso|kernel)_)?clock_gettime`))
+		qt.Check(t, qt.Equals(frame.File, "[vdso]"))
+		qt.Check(t, qt.Equals(frame.Offset, 1))
+	}
+	qt.Check(t, qt.IsTrue(found))
 }
 
 // The names of a file that was deleted, of a process that has ended.

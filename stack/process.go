@@ -3,10 +3,16 @@
 package stack
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
+	"io"
+	"math"
+	"os"
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
@@ -49,9 +55,16 @@ func (s *Symbolizer) scan(pid int) *process {
 	}
 	// Lines that are not understood are left out, and what has ended has none.
 	var files []*procwatch.MappedFile
-	read := &struct{ files []*procwatch.MappedFile }{}
-	if s.ask(pid, func() { read.files, _ = procwatch.Files(s.fs, pid) }, nil) {
-		files = read.files
+	var vdso uint64
+	read := &struct {
+		files []*procwatch.MappedFile
+		vdso  uint64
+	}{}
+	if s.ask(pid, func() {
+		read.files, _ = procwatch.Files(s.fs, pid)
+		read.vdso = vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))
+	}, nil) {
+		files, vdso = read.files, read.vdso
 	}
 	if len(files) == 0 {
 		return known
@@ -63,8 +76,76 @@ func (s *Symbolizer) scan(pid int) *process {
 		defer known.scanLater(began)
 	}
 	known.Process, known.asked = now, began.UnixNano()
-	s.setMapped(known, merge(s.mapped(known, files), known.mapped))
+	mapped := merge(s.mapped(known, files), s.files.vdsoAt(vdso))
+	s.setMapped(known, merge(mapped, known.mapped))
 	return known
+}
+
+// maxVDSO bounds the kernel's code that it maps into each process, which has
+// one or two pages, and maxAuxiliary the vector that says where: some twenty
+// pairs of words.
+const (
+	maxVDSO      = 64 << 10
+	maxAuxiliary = 4 << 10
+)
+
+// vdsoOf returns where the kernel has mapped its code into the process of an
+// auxiliary vector, 0 if that is not known. Processes of 32 bits on a kernel of
+// 64 have other words, and other code.
+func vdsoOf(path string) uint64 {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	b := make([]byte, maxAuxiliary)
+	n, _ := io.ReadFull(file, b) // fewer
+	const address = 33           // AT_SYSINFO_EHDR
+	for b = b[:n]; len(b) >= 16; b = b[16:] {
+		if binary.NativeEndian.Uint64(b) == address {
+			return binary.NativeEndian.Uint64(b[8:])
+		}
+	}
+	return 0
+}
+
+// vdsoAt returns the mapping of the kernel's code at an address. This process
+// has the same code as all others.
+func (fs *files) vdsoAt(address uint64) []mapping {
+	if fs.vdso == nil {
+		fs.seen++
+		fs.vdso = &file{number: fs.seen}
+		fs.vdso.elf = readVDSO()
+		if fs.vdso.elf != nil {
+			fs.vdso.machine, fs.vdso.segments = fs.vdso.elf.Machine, fs.vdso.elf.Segments
+			fs.vdso.buildID, _ = fs.vdso.elf.BuildID()
+		}
+	}
+	if address == 0 || len(fs.vdso.segments) != 1 {
+		return nil
+	}
+	size := fs.vdso.segments[0].Offset + fs.vdso.segments[0].FileSize
+	return []mapping{{procfs.Mapping{Start: address, End: address + size}, fs.vdso, "[vdso]"}}
+}
+
+// readVDSO reads the kernel's code in this process, nil if there is none.
+func readVDSO() *elffile.File {
+	memory, err := os.Open("/proc/self/mem")
+	if err != nil {
+		return nil
+	}
+	defer memory.Close()
+	at := vdsoOf("/proc/self/auxv")
+	if at == 0 || at > math.MaxInt64 {
+		return nil
+	}
+	code := make([]byte, maxVDSO)
+	n, _ := memory.ReadAt(code, int64(at)) // to where nothing is mapped
+	read, err := elffile.New(bytes.NewReader(code[:n]))
+	if err != nil {
+		return nil
+	}
+	return read
 }
 
 // add makes room for a process that is not known, and remembers it.
