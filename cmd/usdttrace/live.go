@@ -475,6 +475,9 @@ func (o *options) commandLine() string {
 	words := []string{"usdttrace --live"}
 	flag := func(name, value string) {
 		if value != "" {
+			if strings.ContainsAny(value, "'*?()|&<>$ \"\\[]!;`") {
+				value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+			}
 			words = append(words, name+" "+value)
 		}
 	}
@@ -487,9 +490,7 @@ func (o *options) commandLine() string {
 		flag("--latency", o.latency.Pair.String())
 	}
 	flag("--by", strings.Join(o.by, ","))
-	if o.where != "" {
-		flag("--where", "'"+o.where+"'")
-	}
+	flag("--where", o.where)
 	if o.pid != 0 {
 		flag("-p", fmt.Sprint(o.pid))
 	}

@@ -42,6 +42,7 @@ type summary struct {
 
 	debuginfod string // what has been fetched, with its newline
 	costs      *costs // nil unless asked for
+	failures   bool   // where calls end that fail is known
 }
 
 // report prints what is known at the end.
@@ -49,6 +50,10 @@ func (t *tracer) report() error {
 	mode, _ := t.options.mode.Resolve() // the session has it
 	s := &summary{mode: mode.String(), took: t.took, sampled: t.events.Load(),
 		weight: t.weight.Load()}
+	for _, pair := range t.options.pairs() {
+		call, _ := t.targets.definitions.Call(pair)
+		s.failures = len(call.Failed) > 0 || strings.Contains(pair.String(), "|")
+	}
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
@@ -146,7 +151,12 @@ func (s *summary) text() string {
 	for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
 		text += fmt.Sprintf("of the lost events %s\n", loss)
 	}
-	const unended = "(PAIR|PROBE names another end)"
+	const unended = " (PAIR|PROBE names another end)"
+	without, unfinished := "starts without an end", "calls that had not ended"
+	if !s.failures {
+		without += ", as of calls that failed" + unended
+		unfinished += ", or failed" + unended
+	}
 	for _, loss := range []struct {
 		n    uint64
 		what string
@@ -161,10 +171,9 @@ func (s *summary) text() string {
 			"some may be of keys with a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
-		{s.losses.Replaced,
-			"not measured: starts without an end, as of calls that failed " + unended},
-		{s.losses.Unfinished, "not measured: calls that had not ended, or failed " + unended},
-		{s.losses.Unmatched, "not measured: ends without a start"},
+		{s.losses.Replaced, "not measured: " + without},
+		{s.losses.Unfinished, "not measured: " + unfinished},
+		{s.losses.Unmatched, "not measured: ends without a start, as of calls that had begun before"},
 	} {
 		if loss.n > 0 {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
