@@ -84,7 +84,7 @@ type Aggregation struct {
 	// The kernel has room for half as many keys, but for 4096 at least and
 	// 65,536 at most. The session takes them from there before the room is
 	// filled. If it is filled all the same, there is a reserve of a quarter of
-	// it, of which a container or user can have a ninth. Each bucket of a
+	// it. A container or user can have a ninth of that. Each bucket of a
 	// histogram is a key of its own there. A key takes 24 to 40 bytes for each
 	// processor, and its own size twice; stacks take two kilobytes more. Of
 	// stacks with the same hash the kernel keeps one; the others are

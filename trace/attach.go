@@ -564,7 +564,7 @@ func (l *expectedLosses) change(by int, count func() (uint64, error)) {
 }
 
 // lost returns how many of those that are counted are not expected. It never
-// returns less than before: who reads it from time to time takes differences.
+// returns less than before: its readers take differences from time to time.
 // It must not be called within [Session.use], for which change may wait.
 func (l *expectedLosses) lost(counted uint64) uint64 {
 	l.mu.Lock()

@@ -31,7 +31,7 @@
 // so, see [Kind].
 //
 // A structure that is passed by value has its bytes, see [Bytes]. A pointer is
-// a number too. [SessionOptions.Captures] asks for what is behind it, a text or
+// a number too. [SessionOptions.Captures] asks for what it points to, a text or
 // bytes:
 //
 //	&trace.SessionOptions{Captures: []trace.Capture{{Arg: "arg0", Max: 500}}}

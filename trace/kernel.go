@@ -204,7 +204,7 @@ func ownPIDs() *bpfgen.Namespace {
 }
 
 // clockOffsets is how far the clocks of a time namespace are ahead of those of
-// the initial one, by which BPF programs measure.
+// the initial one. BPF programs measure by the latter.
 type clockOffsets struct {
 	monotonic, boot time.Duration
 }

@@ -193,7 +193,7 @@ func (s *Session) generate(
 	return w, nil
 }
 
-// readBehind has arguments read from memory that are behind others.
+// readBehind has arguments read from the memory that others point to.
 func (w *work) readBehind(s *Site) {
 	size := 8
 	if w.sel.File().Header().Class == elf.ELFCLASS32 {

@@ -127,10 +127,10 @@ func (m *ringMemory) header(at uint64) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
 }
 
-// refill asks what the kernel has written meanwhile, goes past discarded
-// records, and reports whether next has a record again. If not the kernel knows
-// how far was read, so that it wakes up who waits for the next one. Otherwise
-// it knows it from time to time.
+// refill asks what the kernel has written meanwhile, skips discarded records,
+// and reports whether next has a record again. If not, it has told the kernel
+// how far was read, so that the next record wakes the reader. Otherwise it
+// tells it from time to time.
 func (m *ringMemory) refill() bool {
 	for !m.ended.Load() {
 		if m.read-m.reported >= m.part() {

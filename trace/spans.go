@@ -197,8 +197,8 @@ func (l *latency) find(probes *probeNames) (found []foundPair) {
 	return found
 }
 
-// findCall is find for a call. Pairs of its probes one of which is missing are
-// left out.
+// findCall is find for a call. It leaves out pairs with a probe that is
+// missing.
 func (l *latency) findCall(probes *probeNames) []foundPair {
 	call := l.call
 	f := foundPair{ends: make(map[[2]string]bpfgen.Ends)}

@@ -449,7 +449,7 @@ func (a *aggregation) addsFloats(key []byte) bool {
 		bpfgen.Class(binary.NativeEndian.Uint32(key[len(key)-4:])) >= bpfgen.ClassFloat32
 }
 
-// plusFloat returns the sum of two floats, of which there are the bits.
+// plusFloat returns the bits of the sum of two floats, given by their bits.
 func plusFloat(a, b uint64) uint64 {
 	return math.Float64bits(math.Float64frombits(a) + math.Float64frombits(b))
 }

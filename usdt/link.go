@@ -15,8 +15,8 @@ import (
 )
 
 // closersAtATime bounds how many kernel links are closed at the same time.
-// Closing one mostly waits for all processors to pass a quiet state, so many
-// can wait together. Each takes a thread meanwhile.
+// Closing one mostly waits until all processors have passed a quiet state, so
+// many can wait together. Each takes a thread meanwhile.
 const closersAtATime = 128
 
 // eventClosersAtATime is the same for perf events. The kernel closes them one

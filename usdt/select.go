@@ -234,7 +234,7 @@ type Selection struct {
 func (s *Selection) Len() int { return len(s.sites.rows) }
 
 // Sites iterates over the sites, in the order of the file's notes. Each has an
-// index from 0, by which [Selection.AttachRaw] takes it.
+// index from 0, which [Selection.AttachRaw] takes.
 func (s *Selection) Sites() iter.Seq2[int, Site] {
 	return func(yield func(int, Site) bool) {
 		for i := range s.sites.rows {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package deadline makes calls that may never return, and goes on without those
-// that do not. A file or a process of somebody else is such: a system call on
-// it can wait for as long as that somebody likes, and nothing ends the wait.
+// that do not. A system call on another user's file or process can wait as long
+// as that user likes, and nothing ends the wait.
 package deadline
 
 import (
@@ -12,16 +12,17 @@ import (
 	"time"
 )
 
-// checks is how often a call is looked after while it may take its time. A call
-// is left behind after that time, or a part of it later.
+// checks is how often a call is looked at before it is abandoned. It is
+// abandoned at the end of its time, or one such part of it later.
 const checks = 4
 
-// leastPatience is which part of the patience remains in any case.
+// leastPatience says what share of the patience is always left: one part of
+// this many.
 const leastPatience = 8
 
-// Patience returns how long a call that usually takes up to so long may take
-// before it is left behind. Tests that want to see it return have more patience
-// on machines with much to do.
+// Patience returns how long a call may take before it is abandoned, from how
+// long it usually takes at most. Tests that wait for calls to return have more
+// patience on busy machines.
 var Patience = func(usual time.Duration) time.Duration { return usual }
 
 // farewell is how long a call may still take when the context has ended.
@@ -32,26 +33,26 @@ const farewell = 50 * time.Millisecond
 type Calls struct {
 	// N is how many calls there are.
 	N int
-	// Patience is how long a call may take before it is left behind. The next
-	// calls are made by another goroutine then, and have less time with each
-	// that is left behind: where one blocks on purpose, there may be many.
+	// Patience is how long a call may take before it is abandoned. Another
+	// goroutine then makes the next calls. Each abandoned call halves their
+	// time: where one blocks on purpose, there may be many.
 	Patience time.Duration
-	// Busy is whether a call may take longer that uses the processor, rather
-	// than wait.
+	// Busy gives a call more time while it uses the processor and does not
+	// wait.
 	Busy bool
 	// Call makes a call, from 0 to N-1.
 	Call func(i int)
 	// Left, if set, is called by the goroutine of Make when a call has been
-	// left behind. It reports whether the next calls are to be made.
+	// abandoned. It reports whether the next calls are to be made.
 	Left func(i int) bool
-	// Late, if set, is called after a call that was left behind has returned,
+	// Late, if set, is called after an abandoned call has returned,
 	// by the goroutine that made it.
 	Late func(i int)
 }
 
 // Make makes the calls and returns how many have been begun. All of these have
-// returned or have been left behind. When the context ends no further call is
-// begun, and the one that has been is left behind if it does not return soon.
+// returned or have been abandoned. When the context ends no further call is
+// begun, and the one that has been is abandoned if it does not return soon.
 func (c *Calls) Make(ctx context.Context) (begun int) {
 	patience := c.Patience
 	for begun < c.N && ctx.Err() == nil {
@@ -61,7 +62,7 @@ func (c *Calls) Make(ctx context.Context) (begun int) {
 		}
 		go w.work(c)
 		left := w.wait(ctx, patience)
-		begun = w.next // not changed any more: it has returned, or was left behind
+		begun = w.next // not changed any more: it has returned, or was abandoned
 		if !left {
 			break
 		}
@@ -90,7 +91,7 @@ func One(ctx context.Context, patience time.Duration, call, late func()) (return
 	return calls.Make(ctx) == 1 && returned
 }
 
-// worker makes calls until it is left behind with one of them.
+// worker makes calls until it is abandoned with one of them.
 type worker struct {
 	mu       sync.Mutex
 	next     int  // the call that is made, or the first that was not
@@ -157,8 +158,8 @@ func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
 		case <-timer.C:
 			timer.Reset(patience / checks)
 			if w.thread != nil && looked == nil {
-				// Not before: for who waits for it another thread has to be
-				// woken, which takes longer than most calls.
+				// Not before: waiting for it wakes another thread, which takes
+				// longer than most calls.
 				t := <-w.thread
 				looked = &clock{t, t.processorTime()}
 			}
@@ -177,8 +178,9 @@ func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
 	}
 }
 
-// busy is how much of the processor a call uses between two looks at it if it
-// is not waiting. Whoever trickles the pages of a file makes it use less.
+// busy is how much processor time a call uses at least between two looks at it
+// if it is not waiting. A file system that serves one page after the other,
+// slowly, makes it use less.
 const busy = time.Millisecond
 
 // clock is the processor time of a thread.

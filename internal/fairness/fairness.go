@@ -17,7 +17,7 @@ import "time"
 // A Rate is how much of the time something may take.
 type Rate struct {
 	Full time.Duration // at once
-	// Refill is which part of the time that passes it may take for long, such
+	// Refill is the share of the time that it may take in the long run, such
 	// as 0.25.
 	Refill float64
 }

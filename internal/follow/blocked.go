@@ -33,7 +33,7 @@ const fewSites = 1000
 type blocked struct {
 	fairness.Blocked
 	files map[procwatch.FileID]int // how many calls for each
-	// inRound is how many of them the last round of attaching has left behind.
+	// inRound is how many of them the last round of attaching has abandoned.
 	inRound int
 }
 

@@ -57,9 +57,9 @@ func (a *amounts) add(more amounts, times int) {
 	}
 }
 
-// SemaphoreSites is as how many sites one counts that has a semaphore. Where a
-// process maps the code and not the semaphores, the kernel searches a list of
-// all such semaphores for each of them.
+// SemaphoreSites is the number of sites that one with a semaphore counts for.
+// Where a process maps the code and not the semaphores, the kernel searches a
+// list of all such semaphores for each of them.
 const SemaphoreSites = 8
 
 // orDefault returns a limit, none being 0 then.
@@ -87,9 +87,9 @@ const (
 	// attachTime is how long it may take at once.
 	attachTime = time.Second
 
-	// sharedRefill is which part of the time it may take for long where
-	// something was attached for others lately, and aloneRefill where not: then
-	// what it has taken counts against those who come.
+	// sharedRefill is the share of the time that it may take in the long run
+	// where something was attached for others lately, and aloneRefill where
+	// not: then what it has taken counts against those that come.
 	sharedRefill = 1. / 4
 	aloneRefill  = 4
 

@@ -26,7 +26,7 @@ import (
 
 // DefaultLinger is how long a file stays attached after its last process if
 // [Options] do not say otherwise. Thus a file is attached at most once a
-// second, and nothing is held in vain for long.
+// second, and nothing that is not needed is held for long.
 const DefaultLinger = time.Second
 
 // Options say which processes a [Follower] follows.

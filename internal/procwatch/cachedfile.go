@@ -342,7 +342,7 @@ type closing struct {
 // closingDevice is what is to be closed on one device.
 type closingDevice struct {
 	queue   []closingFile
-	blocked bool // somebody has waited in vain: nobody waits any more
+	blocked bool // a wait for it took too long: nothing waits any more
 }
 
 type closingFile struct {

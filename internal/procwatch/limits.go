@@ -31,9 +31,9 @@ const (
 	// 100,000 in a namespace (fs.mount-max).
 	maxMounts = 1 << 17
 
-	// descriptorsPerFile is which part of the limit on descriptors a [Cache]
-	// may take, one for each file: attaching to a file takes one or two more,
-	// and the program has other needs.
+	// descriptorsPerFile says what share of the limit on descriptors a [Cache]
+	// may take, one for each file: one part of this many. Attaching to a file
+	// takes one or two more, and the program has other needs.
 	descriptorsPerFile = 4
 
 	// maxReportedFiles bounds the memory of which files have been reported as

@@ -60,8 +60,8 @@ type fileKey struct {
 	path         string
 }
 
-// Files returns the files of which the process has executable mappings, by
-// their first address. The error is an [*Error]. If it is only that some lines
+// Files returns the files that the process maps as executable, by their first
+// address. The error is an [*Error]. If it is only that some lines
 // of maps were malformed, the files of all others are returned with it.
 func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
 	root := fs.Root()

@@ -170,7 +170,7 @@ func (w *Watcher) apply(t *task) {
 		return
 	}
 	if f.lack != nil {
-		// It says nothing about this process: it is told once for all.
+		// It says nothing about this process: one report stands for all.
 		w.scan.lack = f.lack
 		if p != nil {
 			p.due = true

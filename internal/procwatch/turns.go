@@ -105,7 +105,7 @@ func (a *aside) refresh(now time.Time) {
 // blockedError says that a process is set aside.
 func blockedError(pid int) error { return &procfs.Error{PID: pid, Op: "scan", Err: procfs.ErrBlocked} }
 
-// setAside notes that the scan of a process has been left behind.
+// setAside notes that the scan of a process has been abandoned.
 func (w *Watcher) setAside(t *task) {
 	owner := procfs.OwnerOf(w.fs.Root(), t.pid)
 	w.mu.Lock()
@@ -128,7 +128,7 @@ func (w *Watcher) setAside(t *task) {
 	w.scan.changes.Errors = append(w.scan.changes.Errors, err)
 }
 
-// late takes what a scan has found out that was left behind, unless it is about
+// late takes what a scan has found out that was abandoned, unless it is about
 // a process that has ended meanwhile.
 func (w *Watcher) late(t *task) {
 	w.scanning.Lock()
@@ -246,7 +246,7 @@ type known struct {
 }
 
 // A task is to find out what is to be known of a process. It is done by a
-// goroutine of its own, which may be left behind with it: it touches nothing of
+// goroutine of its own, which may be abandoned with it: it touches nothing of
 // the watcher that changes.
 type task struct {
 	pid        int
@@ -260,7 +260,7 @@ type task struct {
 	turn       uint64
 
 	startTime atomic.Uint64 // as soon as it is known
-	owner     string        // of a task that is left behind
+	owner     string        // of a task that is abandoned
 	found     finding
 }
 

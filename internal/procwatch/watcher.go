@@ -107,7 +107,7 @@ type watched struct {
 	pairs []*ProcessFile
 	pass  uint64
 
-	// blocked is the scan that has not returned yet and was left behind, nil if
+	// blocked is the scan that has not returned yet and was abandoned, nil if
 	// there is none.
 	blocked *task
 	// due is whether the process is to be scanned when that is possible: when

@@ -55,8 +55,8 @@ type Config struct {
 	// run.
 	MeasureCost bool `mapstructure:"measure_cost"`
 
-	// Preset are names of software, of which the receiver knows what to
-	// measure: "postgresql", "hotspot", "python".
+	// Preset are names of software. The receiver knows what to measure of it:
+	// "postgresql", "hotspot", "python".
 	Preset []string `mapstructure:"preset,omitempty"`
 
 	Metrics  []MetricConfig  `mapstructure:"metrics,omitempty"`

@@ -33,9 +33,9 @@ type Latency struct {
 	// Fails says that some pair has probes that end a call where it fails.
 	Fails bool
 
-	// Outermost says that a call has several probes that start and end it, also
-	// inside each other, of which the outermost count. If are conditions for
-	// probes of it, see Ends.
+	// Outermost says that several probes start and end a call, also inside each
+	// other, and that the outermost count. If are conditions for its probes,
+	// see Ends.
 	Outermost bool
 	If        []*expr.Node
 
@@ -99,7 +99,7 @@ type call struct {
 	began    int // nanoseconds of the monotonic clock
 	duration int // nanoseconds
 	word     int // see callWord
-	key      int // of the map Saved, of which the first two words are that of Starts
+	key      int // of the map Saved; its first two words are the key of Starts
 	slot     int // for passing use
 }
 

@@ -32,7 +32,7 @@ type Events struct {
 	Captures func(*Site) []Capture
 
 	Sampling *Sampling // nil: every hit
-	Share    *Share    // nil: whoever comes first has the room
+	Share    *Share    // nil: the first to come have the room
 
 	// Next is the descriptor of a program array whose first program a hit goes
 	// on with when it has been sent; 0 for none.
@@ -161,7 +161,7 @@ func (b *builder) fill(e *Events, record *Record, groups []argcode.Group) {
 	b.submit(e, record.Size)
 }
 
-// read stores the arguments to a record, and what is behind them.
+// read stores the arguments to a record, and what they point to.
 func (b *builder) read(record *Record, groups []argcode.Group) {
 	b.arguments(record, groups)
 	for i := range record.Captures {
