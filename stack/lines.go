@@ -117,8 +117,25 @@ func debugBytes(f *elffile.File) int {
 	return int(min(size, maxDebugBytes))
 }
 
-// readDebugInfo reads what a file has. It may take until that time.
-func readDebugInfo(f *elffile.File, until time.Time) (d *debugInfo, err error) {
+// readDebugInfo reads what a file has, and what dwz has put into another one. It
+// may take until that time.
+func readDebugInfo(f *elffile.File, until time.Time) (*debugInfo, error) {
+	d, err := readSections(f, until)
+	if err != nil {
+		return nil, err
+	}
+	if other, err := f.FindAlternative(); err == nil {
+		defer other.Close()
+		if d.alternative, err = readSections(other, until); err == nil {
+			d.size += d.alternative.size
+		} else {
+			d.alternative = nil // what is there has no name
+		}
+	}
+	return d, nil
+}
+
+func readSections(f *elffile.File, until time.Time) (d *debugInfo, err error) {
 	sections := make(map[string][]byte)
 	total := 0
 	for _, name := range debugSections {

@@ -6,13 +6,18 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // madeAbbrev are abbreviations: a unit (1), a function (2), an inlined function
@@ -84,6 +89,48 @@ func TestLines(t *testing.T) {
 				qt.Commentf("%#x", offset))
 		}
 	}
+}
+
+// Names of inlined functions are in the file of what several have in common,
+// where dwz has made one.
+func TestLinesOfAnAlternativeFile(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	run := func(name string, arguments ...string) {
+		t.Helper()
+		cmd := exec.Command(testneeds.Tool(t, name, name), arguments...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s: %s", name, out))
+	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(at("program.c"), []byte(`
+static volatile int total;
+static inline __attribute__((always_inline)) void check(int n) { total += n; }
+int main(int argc, char **argv) { check(argc); return total; }
+`), 0o644)))
+	run("gcc", "-O2", "-gdwarf-4", "-o", "program", "program.c")
+	run("cp", "program", "copy")
+	run("dwz", "-m", "common", "-r", "program", "copy")
+	f, err := elffile.Open(at("program"))
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	main, err := f.Symbol("main")
+	qt.Assert(t, qt.IsNil(err))
+	names := func() string {
+		t.Helper()
+		d, err := readDebugInfo(f, soon())
+		qt.Assert(t, qt.IsNil(err))
+		text := ""
+		for address := main.Value; address < main.Value+main.Size; address++ {
+			text += linesAt(t, d, address) + "\n"
+		}
+		return text
+	}
+	qt.Check(t, qt.StringContains(names(), "check "+at("program.c")+":3, "+at("program.c")+":4"))
+	qt.Assert(t, qt.IsNil(os.Remove(at("common"))))
+	qt.Check(t, qt.Not(qt.StringContains(names(), "check ")))
+	run("cp", "copy", "common") // another build
+	qt.Check(t, qt.Not(qt.StringContains(names(), "check ")))
 }
 
 // What would cost package debug/dwarf time, memory or its stack is refused, or

@@ -294,6 +294,53 @@ func (f *File) sameBuildID(other *File) bool {
 	return err == nil && otherErr == nil && mine == theirs
 }
 
+// FindAlternative opens the file in which dwz has put what several debug files
+// have in common. It fails with fs.ErrNotExist where f names none, or that is
+// not here: below DebugRoot and in the caches of debuginfod's clients by its
+// build ID, or under the name in f, which counts from where f is.
+func (f *File) FindAlternative() (*File, error) {
+	s := f.alternative
+	if s.Size == 0 || s.Size > maxInterpreter+maxBuildID || s.Kind != elf.SHT_PROGBITS ||
+		s.Flags&elf.SHF_COMPRESSED != 0 {
+		return nil, fs.ErrNotExist
+	}
+	data, err := f.ReadRange(s.Offset, s.Size)
+	if err != nil {
+		return nil, err
+	}
+	text, build, _ := bytes.Cut(data, []byte{0})
+	id, name := hex.EncodeToString(build), string(text)
+	if len(id) < 4 {
+		return nil, fs.ErrNotExist
+	}
+	paths := []string{filepath.Join(DebugRoot, ".build-id", id[:2], id[2:]+".debug")}
+	for _, cache := range DebuginfodCaches() {
+		paths = append(paths, filepath.Join(cache, id, "debuginfo"))
+	}
+	if path, err := filepath.EvalSymlinks(f.path); f.path != "" && err == nil &&
+		!leadsThroughProcess(path) && !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(path), name)
+		paths = append(paths, name)
+	}
+	if strings.HasPrefix(filepath.Clean(name), DebugRoot+"/") {
+		paths = append(paths, name)
+	}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		found, err := Open(path)
+		if err != nil {
+			continue
+		}
+		if is, _ := found.BuildID(); is == id {
+			return found, nil
+		}
+		found.Close()
+	}
+	return nil, fs.ErrNotExist
+}
+
 // DebuginfodCaches returns where the clients of debuginfod keep what they have
 // fetched, as debuginfod_find_debuginfo(3) says.
 func DebuginfodCaches() []string {

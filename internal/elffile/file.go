@@ -54,6 +54,7 @@ type File struct {
 	sections     table
 	buildIDNotes Section // .note.gnu.build-id, of size 0 where there is none
 	debugLink    Section // .gnu_debuglink, of size 0 where there is none
+	alternative  Section // .gnu_debugaltlink, of size 0 where there is none
 	miniDebug    Section // .gnu_debugdata, of size 0 where there is none
 	gotPLT       uint64  // address of .got.plt, 0 where there is none
 

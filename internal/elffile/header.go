@@ -246,6 +246,8 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 			f.buildIDNotes = s
 		case ".gnu_debuglink":
 			f.debugLink = s
+		case ".gnu_debugaltlink":
+			f.alternative = s
 		case ".gnu_debugdata":
 			f.miniDebug = s
 		case ".eh_frame":
