@@ -178,9 +178,9 @@ const (
 	// periodBits makes a period of 2^27 ns, an eighth of a second.
 	periodBits = 27
 
-	// sharePart says what share of the ring buffer an owner may fill in a period
-	// while only the last quarter is left: one part of this many. So eight
-	// owners that fill it leave something to others.
+	// sharePart says what share of the ring buffer an owner may fill in a
+	// period while only the last quarter is left: one part of this many. So
+	// eight owners that fill it leave something to others.
 	sharePart = 4 * 9
 
 	// UserOwner is set in the key of an owner that is a user.
