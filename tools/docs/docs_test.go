@@ -136,3 +136,28 @@ func TestCostsAreThoseMeasured(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(problems, []string{d.Path + ":1: docs/measurements.md has no 9 ms"}))
 }
+
+func TestFilmsOfTodaysCommands(t *testing.T) {
+	d := page(t, "README.md", "```console\n$ usdttrace --count x\nPROBE   COUNT\na  1\n```\n")
+	root := filepath.Dir(d.Path)
+	write := func(name, text string) {
+		path := filepath.Join(root, name)
+		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
+	}
+	write("docs/usdttrace.md", "- `--count` counts\n")
+	for film, want := range map[string][]string{
+		"<title>usdttrace --count x</title>\n<text>PROBE\u00a0COUNT</text>\n": nil,
+		"<title>usdttrace --tally x</title>\n":                                {"live.svg: there is no flag --tally: make pictures"},
+		"<title>x</title>\n<text>PROBE\u00a0<tspan>RATE</tspan></text>\n": {
+			`live.svg: no document has the table "PROBE RATE"`},
+	} {
+		write("docs/pictures/live.svg", film)
+		problems, err := filmProblems(root, []*Document{d})
+		qt.Assert(t, qt.IsNil(err))
+		for i := range problems {
+			problems[i] = filepath.Base(problems[i])
+		}
+		qt.Check(t, qt.DeepEquals(problems, want))
+	}
+}
