@@ -105,9 +105,7 @@ func perfStacks(t *testing.T, pid int) map[string][]uint64 {
 // Frames and profiles say.
 func TestLinesAreThoseOfPerf(t *testing.T) {
 	testneeds.Root(t)
-	if err := exec.Command("perf", "version").Run(); err != nil {
-		t.Skip("needs perf, which not every system has for its kernel")
-	}
+	testneeds.Perf(t)
 	for name, flags := range map[string][]string{
 		"DWARF 5": nil, "DWARF 4": {"-gdwarf-4"}, "at a fixed address": {"-no-pie"},
 		"compressed": {"-gz=zlib"},

@@ -112,3 +112,12 @@ func Await(t testing.TB, usual time.Duration, what string, is func() bool) {
 		time.Sleep(max(awaitEvery, time.Since(asked)))
 	}
 }
+
+// Perf skips a test where Linux' perf does not run: not every system has one
+// for its kernel.
+func Perf(t testing.TB) {
+	t.Helper()
+	if err := exec.Command("perf", "version").Run(); err != nil {
+		t.Skipf("needs perf: %v", err)
+	}
+}
