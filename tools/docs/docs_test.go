@@ -148,7 +148,8 @@ func TestFilmsOfTodaysCommands(t *testing.T) {
 	write("docs/usdttrace.md", "- `--count` counts\n")
 	for film, want := range map[string][]string{
 		"<title>usdttrace --count x</title>\n<text>PROBE\u00a0COUNT</text>\n": nil,
-		"<title>usdttrace --tally x</title>\n":                                {"live.svg: there is no flag --tally: make pictures"},
+		"<title>usdttrace --tally x</title>\n": {
+			"live.svg: there is no flag --tally: make pictures"},
 		"<title>x</title>\n<text>PROBE\u00a0<tspan>RATE</tspan></text>\n": {
 			`live.svg: no document has the table "PROBE RATE"`},
 	} {
