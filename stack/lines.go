@@ -117,8 +117,8 @@ func debugBytes(f *elffile.File) int {
 	return int(min(size, maxDebugBytes))
 }
 
-// readDebugInfo reads what a file has, and what dwz has put into another one. It
-// may take until that time.
+// readDebugInfo reads what a file has, and what dwz has put into another one.
+// It may take until that time.
 func readDebugInfo(f *elffile.File, until time.Time) (*debugInfo, error) {
 	d, err := readSections(f, until)
 	if err != nil {
