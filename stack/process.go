@@ -5,6 +5,7 @@ package stack
 import (
 	"bytes"
 	"cmp"
+	"debug/elf"
 	"encoding/binary"
 	"io"
 	"math"
@@ -172,7 +173,7 @@ func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping
 				break
 			}
 			m := mapping{at, file, f.Path}
-			if before := p.find(at.Start); file.id == (procwatch.FileID{}) && before != nil &&
+			if before := p.find(at.Start); file.machine == elf.EM_NONE && before != nil &&
 				before.Mapping == at && before.path == f.Path {
 				m = *before // the process ends: its files cannot be opened any more
 			}

@@ -3,6 +3,7 @@
 package stack
 
 import (
+	"debug/elf"
 	"fmt"
 	"os"
 	"slices"
@@ -194,16 +195,16 @@ func (s *Symbolizer) recall(pid int) {
 		return
 	}
 	began := time.Now()
-	if p != t.used {
-		t.uses = 0
-	}
 	var from []mapping
-	// If it was known before, that was another one, or another program.
-	if before := p; p == nil || p.asked < t.since {
-		s.forget(pid)
+	if p == nil || p != t.used {
+		t.uses = 0
 		if !t.isWhole {
 			from = s.ofAncestor(t)
 		}
+	}
+	// If it was known before, that was another one, or another program.
+	if before := p; p == nil || p.asked < t.since {
+		s.forget(pid)
 		p = s.add(pid)
 		p.asked = began.UnixNano()
 		if before != nil { // what it may take is not for each program
@@ -217,7 +218,7 @@ func (s *Symbolizer) recall(pid int) {
 			return m.Start < record.Mapping.End && record.Mapping.Start < m.End
 		})
 		known := p.find(record.Mapping.Start)
-		if known != nil && known.Mapping == record.Mapping && known.id != (procwatch.FileID{}) {
+		if known != nil && known.Mapping == record.Mapping && known.machine != elf.EM_NONE {
 			continue
 		}
 		if file := s.recorded(p, t, record); file != nil {
@@ -226,7 +227,12 @@ func (s *Symbolizer) recall(pid int) {
 	}
 	slices.SortFunc(now, byStart)
 	t.used, t.uses = p, len(t.mapped)
-	s.setMapped(p, merge(merge(now, p.mapped), from))
+	// A scan may have found it when it ended: its files could not be opened.
+	opened := slices.DeleteFunc(slices.Clone(p.mapped), func(m mapping) bool {
+		return m.machine == elf.EM_NONE && slices.ContainsFunc(from,
+			func(f mapping) bool { return f.Mapping == m.Mapping && f.path == m.path })
+	})
+	s.setMapped(p, merge(merge(now, opened), from))
 }
 
 // ofAncestor returns what a process has had since it was forked from one that

@@ -144,6 +144,7 @@ func (s *Symbolizer) Remember(pids ...int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	for _, pid := range pids {
+		s.recall(pid) // it may end while it is scanned
 		s.scan(pid)
 	}
 	if len(pids) > 0 {
