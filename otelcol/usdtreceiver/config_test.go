@@ -121,7 +121,7 @@ func TestConfigValidate(t *testing.T) {
 			`(?s).*error\(probe\) is for a pair.*`},
 		{"a condition", aMetric(map[string]any{"where": "arg0 =="}), `metrics\[0\].where: expression .*`},
 		{"a condition on a time of nothing", aMetric(map[string]any{"where": "duration > 1ms"}),
-			`metrics\[0\].where: duration .*`},
+			`metrics\[0\].where: duration, failed .*`},
 		{"an expression", aMetric(map[string]any{
 			"attributes": map[string]any{"a": "'constant'", "x": "str(arg0"}}),
 			`metrics\[0\].attributes.x: expression .*`},
