@@ -150,7 +150,7 @@ test-faults:
 .PHONY: test-soak
 test-soak:
 	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen
-	GOUSDT_SOAK=1 CI=true $(GO) test -count=1 -run '^Test(ShortLivesHaveNames|StacksAreThoseOfPerf)$$' ./cmd/usdttrace
+	GOUSDT_SOAK=1 CI=true $(tool) ./gotest -C .. -count=1 -timeout 60m ./cmd/usdttrace
 
 # As root. Says in the end what each attack costs. The same tests are short in
 # make test-all.
