@@ -72,8 +72,8 @@ func TestFlameGraphsHaveAllHits(t *testing.T) {
 	qt.Check(t, qt.StringContains(string(text), `"root":{"name":"all","value":5,`))
 }
 
-// A process that maps, hits and ends at once has names on its stacks. That holds
-// for any parent, and where its paths mean other files here.
+// A process that maps, hits and ends at once has names on its stacks. That
+// holds for any parent, and where its paths mean other files here.
 func TestShortLivesHaveNames(t *testing.T) {
 	testneeds.Root(t)
 	testneeds.BTF(t)
