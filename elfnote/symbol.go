@@ -112,7 +112,7 @@ func (f fileSymbols) PLTGOT() (uint64, error) {
 // Member is what [elffile.Structures] says, of the file or of its debug file.
 func (f fileSymbols) Member(pointer, path string) (elffile.Member, error) {
 	m, err := f.elf.Member(pointer, path)
-	if !errors.Is(err, elffile.ErrNoTypes) {
+	if !errors.Is(err, elffile.ErrNoDWARF) {
 		return m, err
 	}
 	f.symbols.mutex.Lock()

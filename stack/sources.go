@@ -220,12 +220,12 @@ func (l *lineReader) read(request lineRequest) {
 	}
 	type outcome struct{ info *debugInfo }
 	read := make(chan outcome, 1)
-	limit := min(readingTime+maxDebugBytes*readingPerByte, request.payer.time)
+	limit := request.payer.time
 	open := f.open
 	go func() {
 		var info *debugInfo
 		if file, done, err := open(); err == nil {
-			limit := min(readingTime+time.Duration(debugBytes(file))*readingPerByte, limit)
+			limit := min(readingTime+time.Duration(file.DWARFBytes())*readingPerByte, limit)
 			if info, err = readDebugInfo(file, time.Now().Add(limit)); err != nil {
 				info = nil
 			}

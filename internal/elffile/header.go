@@ -266,15 +266,6 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 	return nil
 }
 
-// DebugSection returns one of the sections of DWARF that are about code, lines
-// and types, of no size where there is none.
-func (f *File) DebugSection(name string) Section {
-	if i := slices.Index(dwarfSections[:], name); i >= 0 && f.dwarfSections[i].Kind != elf.SHT_NOBITS {
-		return f.dwarfSections[i]
-	}
-	return Section{}
-}
-
 // sectionNames reads the table of section names. It is valid as long as the
 // window is used for nothing but section headers.
 func (f *File) sectionNames(w *window, h *header) (string, error) {

@@ -2,6 +2,8 @@
 
 package elffile
 
+import "time"
+
 // What this package refuses to read. A file is untrusted: without these limits
 // a small crafted file could make a long-running tracer allocate or compute
 // without end. Each is far above anything a tool chain produces.
@@ -116,25 +118,26 @@ const (
 	maxUnpacked      = 256 << 20
 	maxUnpackedRatio = 32
 
-	// maxDWARF bounds what is read of the sections that describe types, and
-	// maxAbbreviations the one of which the most memory is made. PostgreSQL's
-	// have 25 MB together; those of browsers have gigabytes, and are refused.
-	maxDWARF         = 128 << 20
-	maxAbbreviations = 4 << 20
+	// maxDWARF bounds what is read of the debugging information, and maxReading
+	// the time to find one member in it. That of a large Java virtual machine
+	// has 200 MB, in some thousand units. A browser's has gigabytes, and is
+	// refused. maxRanges is for each of the sections with ranges, of which an
+	// entry may have all.
+	maxDWARF   = 384 << 20
+	maxRanges  = 32 << 20
+	maxReading = 4 * time.Second
 
-	// maxUnits bounds the units of compilation, of which a kernel has 3,000.
-	maxUnits = 1 << 16
+	// maxUnits bounds the units of compilation, and maxAbbreviations the bytes
+	// of all the tables that they name, of which the most memory is made.
+	maxUnits         = 1 << 17
+	maxAbbreviations = 8 << 20
 
 	// maxAttributes bounds those of an entry: compilers write up to thirty.
-	maxAttributes = 64
+	maxAttributes = 128
 
-	// maxEntries bounds the entries that are read to find a member, which
-	// limits the time to some two seconds.
-	maxEntries = 4 << 20
-
-	// maxText bounds the names in the debugging information. Those of templates
-	// reach some kilobytes.
-	maxText = 256 << 10
+	// MaxDebugString bounds the names in the debugging information. Those of
+	// templates reach some kilobytes.
+	MaxDebugString = 16 << 10
 
 	// maxTypeNames bounds the typedefs and qualifications of a type, and
 	// maxPointers the pointers on the way to a member, each of which is read at

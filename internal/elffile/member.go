@@ -3,9 +3,7 @@
 package elffile
 
 import (
-	"bytes"
 	"debug/dwarf"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,12 +11,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gousdt/gousdt/internal/truncate"
 )
-
-// ErrNoTypes means that a file does not describe its types.
-var ErrNoTypes = errors.New("the program has no debugging information (compile it with -g, or install its debug file)")
 
 // Structures finds the members of a file's structures.
 type Structures interface {
@@ -57,17 +53,9 @@ type knownMember struct {
 	err    error
 }
 
-// dwarfSections are the sections that types are described in, and those that
-// lines are in besides.
-var dwarfSections = [...]string{".debug_abbrev", ".debug_info", ".debug_str", ".debug_line_str",
-	".debug_str_offsets", ".debug_addr", ".debug_line", ".debug_ranges", ".debug_rnglists"}
-
-// typeSections is how many of them types are described in.
-const typeSections = 6
-
 // Member is what [Structures] says. It takes the file's word, from DWARF: where
 // two structures of that name are laid out differently, or something is not a
-// number, it fails. It wraps ErrNoTypes where the file has no DWARF.
+// number, it fails. It wraps ErrNoDWARF where the file has no DWARF.
 func (f *File) Member(pointer, path string) (Member, error) {
 	f.members.mutex.Lock()
 	defer f.members.mutex.Unlock()
@@ -78,7 +66,7 @@ func (f *File) Member(pointer, path string) (Member, error) {
 	if len(f.members.known) >= maxMembers {
 		return Member{}, TooLarge(fmt.Errorf("more than %d members", maxMembers))
 	}
-	m, err := f.findMember(pointer, path)
+	m, err := f.findMember(pointer, path, time.Now().Add(maxReading))
 	if err != nil {
 		m = Member{}
 	}
@@ -89,226 +77,33 @@ func (f *File) Member(pointer, path string) (Member, error) {
 	return m, err
 }
 
-func (f *File) findMember(pointer, path string) (m Member, err error) {
+func (f *File) findMember(pointer, path string, until time.Time) (m Member, err error) {
+	defer Contain(&err)
 	name, ok := strings.CutSuffix(pointer, "*")
 	words := slices.DeleteFunc(strings.Fields(name),
 		func(word string) bool { return word == "const" || word == "volatile" })
 	if !ok || len(words) == 0 || strings.Contains(name, "*") {
 		return m, fmt.Errorf("%s is no pointer to a structure", pointer)
 	}
-	s := search{named: make(map[string][]dwarf.Offset), done: make(map[string]Member),
-		left: maxEntries}
+	s := search{named: make(map[string][]dwarf.Offset), done: make(map[string]Member)}
 	// What the name is of, if the type says so: "struct stat" is no typedef.
 	isTag := len(words) > 1 && slices.Contains([]string{"struct", "union", "class"}, words[0])
 	if isTag {
 		words = words[1:]
 	}
-	if s.data, err = f.dwarf(); err != nil {
+	data, err := f.DWARF(false, until)
+	if err != nil {
 		return m, err
 	}
-	s.reader = s.data.Reader()
+	s.Entries = data.Entries(0)
 	return s.byName(strings.Join(words, " "), !isTag, path)
-}
-
-// dwarf reads the sections of DWARF.
-func (f *File) dwarf() (*dwarf.Data, error) {
-	var sections [typeSections][]byte
-	left := uint64(maxDWARF)
-	for i, name := range dwarfSections[:typeSections] {
-		s := f.dwarfSections[i]
-		if s.Size == 0 || s.Kind != elf.SHT_PROGBITS {
-			continue
-		}
-		limit := left
-		if i == 0 {
-			limit = maxAbbreviations
-		}
-		var data []byte
-		var err error
-		size := s.Size
-		if size <= limit {
-			data, err = f.Unpack(s)
-			size = uint64(len(data))
-		}
-		switch {
-		case err != nil:
-		case size > limit:
-			err = TooLarge(fmt.Errorf("%d bytes, and %d may be read", size, limit))
-		case strings.HasSuffix(name, "str"):
-			err = checkTexts(data)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("section %s: %w", name, err)
-		}
-		sections[i] = data
-		left -= min(left, uint64(len(data)))
-	}
-	if len(sections[0]) == 0 || len(sections[1]) == 0 {
-		return nil, ErrNoTypes
-	}
-	if err := f.checkUnits(sections[1], sections[0]); err != nil {
-		return nil, fmt.Errorf("section .debug_info: %w", err)
-	}
-	data, err := dwarf.New(sections[0], nil, nil, sections[1], nil, nil, nil, sections[2])
-	for i := 3; i < len(sections) && err == nil; i++ {
-		err = data.AddSection(dwarfSections[i], sections[i])
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	return data, nil
-}
-
-// checkTexts refuses texts that are so long that to copy them again and again
-// would take long.
-func checkTexts(b []byte) error {
-	for len(b) > 0 {
-		end := bytes.IndexByte(b, 0)
-		if end < 0 {
-			return ErrTruncated
-		}
-		if end > maxText {
-			return TooLarge(fmt.Errorf("a text of %d bytes", end))
-		}
-		b = b[end+1:]
-	}
-	return nil
-}
-
-// checkUnits refuses units of which package dwarf would make far more than they
-// are: very many, those whose tables of abbreviations overlap, each of which it
-// would keep, and entries with more attributes than there are.
-func (f *File) checkUnits(info, abbreviations []byte) error {
-	seen := make(map[uint64]bool)
-	left, order := len(abbreviations), f.Words
-	for units := 0; len(info) > 0; units++ {
-		if units == maxUnits {
-			return TooLarge(fmt.Errorf("more than %d units", maxUnits))
-		}
-		head := make([]byte, 24) // as much of it as matters
-		copy(head, info)
-		length, begins := uint64(order.Uint32(head)), 4
-		if length == 0xffffffff {
-			length, begins = order.Uint64(head[4:]), 12
-		}
-		if len(info) < begins || length > uint64(len(info)-begins) {
-			return ErrTruncated
-		}
-		at := begins + 2
-		if order.Uint16(head[begins:]) >= 5 {
-			at += 2
-		}
-		table := uint64(order.Uint32(head[at:]))
-		if begins == 12 {
-			table = order.Uint64(head[at:])
-		}
-		if !seen[table] && table < uint64(len(abbreviations)) {
-			seen[table] = true
-			used, err := abbreviationTable(abbreviations[table:])
-			if left -= used; left < 0 || err != nil {
-				return fmt.Errorf("abbreviations: %w", ErrMalformed)
-			}
-		}
-		info = info[begins+int(length):]
-	}
-	return nil
-}
-
-// abbreviationTable returns the length of a table of abbreviations.
-func abbreviationTable(b []byte) (int, error) {
-	all := len(b)
-	number := func() (value uint64) {
-		for shift := 0; len(b) > 0; shift += 7 {
-			c := b[0]
-			b = b[1:]
-			value |= uint64(c&0x7f) << shift
-			if c&0x80 == 0 {
-				break
-			}
-		}
-		return value
-	}
-	for uint32(number()) != 0 {
-		number()               // tag
-		b = b[min(1, len(b)):] // whether there are children
-		for count := 0; ; count++ {
-			attribute, form := number(), number()
-			if attribute == 0 && form == 0 {
-				break
-			}
-			if count == maxAttributes {
-				return 0, ErrMalformed
-			}
-			const implicit = 0x21 // DW_FORM_implicit_const
-			if form == implicit {
-				number()
-			}
-		}
-	}
-	return all - len(b), nil
 }
 
 // search finds members in DWARF.
 type search struct {
-	data   *dwarf.Data
-	reader *dwarf.Reader
-	left   int // entries that may still be read: one with many or long attributes is several
-
+	*Entries
 	named map[string][]dwarf.Offset // structures and typedefs, by what byName was asked for
 	done  map[string]Member         // of names and paths
-}
-
-// next returns the next entry, nil at the end.
-func (s *search) next() (*dwarf.Entry, error) {
-	e, err := s.reader.Next()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	s.left--
-	if e != nil {
-		s.left -= len(e.Field) / 8
-		for i := range e.Field {
-			if text, ok := e.Field[i].Val.(string); ok {
-				s.left -= len(text) / 256
-			}
-		}
-	}
-	if s.left < 0 {
-		return nil, TooLarge(fmt.Errorf("debugging information: more than %d entries", maxEntries))
-	}
-	return e, nil
-}
-
-// skip goes past the children of an entry.
-func (s *search) skip(e *dwarf.Entry) error {
-	if sibling, ok := e.Val(dwarf.AttrSibling).(dwarf.Offset); ok && sibling > e.Offset {
-		s.reader.Seek(sibling)
-		return nil
-	}
-	for depth := 1; e.Children && depth > 0; {
-		child, err := s.next()
-		switch {
-		case err != nil:
-			return err
-		case child == nil:
-			return nil
-		case child.Tag == 0:
-			depth--
-		case child.Children:
-			depth++
-		}
-	}
-	return nil
-}
-
-// at returns an entry, and leaves the reader before the next.
-func (s *search) at(offset dwarf.Offset) (*dwarf.Entry, error) {
-	s.reader.Seek(offset)
-	e, err := s.next()
-	if err == nil && e == nil {
-		err = ErrMalformed
-	}
-	return e, err
 }
 
 // isStructure reports whether an entry is of something with members.
@@ -333,8 +128,8 @@ func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err err
 	if found, ok := s.named[key]; ok {
 		return found, nil
 	}
-	for s.reader.Seek(0); ; {
-		e, err := s.next()
+	for s.Seek(0); ; {
+		e, err := s.Next()
 		switch {
 		case err != nil:
 			return nil, err
@@ -348,7 +143,7 @@ func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err err
 			nameOf(e) == name:
 			found = append(found, e.Offset)
 		}
-		if err := s.skip(e); err != nil {
+		if err := s.Skip(e); err != nil {
 			return nil, err
 		}
 	}
@@ -396,7 +191,7 @@ func (s *search) stripped(e *dwarf.Entry) (*dwarf.Entry, error) {
 			return nil, errors.New("the debugging information has its type elsewhere")
 		}
 		var err error
-		if e, err = s.at(offset); err != nil {
+		if e, err = s.At(offset); err != nil {
 			return nil, err
 		}
 		switch e.Tag {
@@ -412,7 +207,7 @@ func (s *search) stripped(e *dwarf.Entry) (*dwarf.Entry, error) {
 // structure returns what a path leads to from a pointer to a structure, or to a
 // typedef of one.
 func (s *search) structure(offset dwarf.Offset, path string) (Member, error) {
-	e, err := s.at(offset)
+	e, err := s.At(offset)
 	if err == nil && e.Tag == dwarf.TagTypedef {
 		e, err = s.stripped(e)
 	}
@@ -479,12 +274,12 @@ func (s *search) from(e *dwarf.Entry, by, path string) (Member, error) {
 // structure without a name in it.
 func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, int64, error) {
 	missing := fmt.Errorf("the structure %s has no member %s", truncate.Name(nameOf(e)), name)
-	if _, err := s.at(e.Offset); err != nil {
+	if _, err := s.At(e.Offset); err != nil {
 		return nil, 0, err
 	}
 	var nameless []*dwarf.Entry
 	for more := e.Children; more; {
-		m, err := s.next()
+		m, err := s.Next()
 		switch {
 		case err != nil:
 			return nil, 0, err
@@ -504,7 +299,7 @@ func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, i
 		case nameOf(m) == "" && depth < maxPointers:
 			nameless = append(nameless, m)
 		}
-		if err := s.skip(m); err != nil {
+		if err := s.Skip(m); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -551,7 +346,7 @@ func place(m *dwarf.Entry) (int64, error) {
 func (s *search) isPointer(e *dwarf.Entry) bool {
 	size, sized := e.Val(dwarf.AttrByteSize).(int64)
 	return (e.Tag == dwarf.TagPointerType || e.Tag == dwarf.TagReferenceType) &&
-		(!sized || size == int64(s.reader.AddressSize()))
+		(!sized || size == int64(s.AddressSize()))
 }
 
 // The encodings of base types (DW_ATE_*).
@@ -590,7 +385,7 @@ func (s *search) value(member, t *dwarf.Entry) (m Member, err error) {
 			encoding, _ = underlying.Val(dwarf.AttrEncoding).(int64)
 		}
 	case s.isPointer(t):
-		size = int64(s.reader.AddressSize())
+		size = int64(s.AddressSize())
 		m.Pointer, encoding = true, encodingAddress
 		to, err := s.stripped(t)
 		if err != nil {
@@ -638,13 +433,13 @@ func (s *search) array(t *dwarf.Entry) (m Member, err error) {
 	if err != nil {
 		return m, err
 	}
-	if _, err := s.at(t.Offset); err != nil {
+	if _, err := s.At(t.Offset); err != nil {
 		return m, err
 	}
-	m = Member{Size: s.reader.AddressSize(), Pointer: true, Text: true, Type: "char *", Array: true}
+	m = Member{Size: s.AddressSize(), Pointer: true, Text: true, Type: "char *", Array: true}
 	bounds := 0
 	for more := t.Children; more; {
-		e, err := s.next()
+		e, err := s.Next()
 		if err != nil {
 			return m, err
 		}

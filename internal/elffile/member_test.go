@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -209,7 +211,7 @@ func TestMembersThatAreRefused(t *testing.T) {
 	}
 	f = openProgram(t, compile(t, []string{"gcc"}, structuresSource))
 	_, err := f.Member("struct request *", "->word")
-	qt.Check(t, qt.ErrorIs(err, ErrNoTypes))
+	qt.Check(t, qt.ErrorIs(err, ErrNoDWARF))
 }
 
 // A structure that one source file only declares is that of another one. Where
@@ -269,7 +271,8 @@ func TestMembersOfHostileFiles(t *testing.T) {
 		many = append(many, 3, 0x19) // DW_FORM_flag_present takes no room
 	}
 	many = append(many, 0, 0, 0)
-	overlapping := bytes.Repeat([]byte{1, 0x13, 0, 0, 0}, 100)
+	// Each unit has another part of it, to the end.
+	overlapping := append(bytes.Repeat([]byte{1, 0x13, 0, 0, 0}, 1<<20), 0)
 	var units []byte
 	for i := range 20 {
 		units = append(units, unit(5*i)...)
@@ -280,19 +283,28 @@ func TestMembersOfHostileFiles(t *testing.T) {
 		file *File
 		want error
 	}{
-		"many units":      {forged(structure, make([]byte, 4*(maxUnits+1)), []byte{0}), ErrTooLarge},
-		"many attributes": {forged(many, unit(0, 1), []byte{0}), ErrMalformed},
-		"overlapping":     {forged(append(overlapping, 0), units, []byte{0}), ErrMalformed},
-		"long text": {forged(structure, unit(0, 1, 0, 0, 0, 0), append(bytes.Repeat([]byte{'a'},
-			maxText+1), 0)), ErrTooLarge},
-		"nested":    {forged(structure, unit(0, nested...), []byte{0}), ErrTooLarge},
-		"many":      {forged(flat, unit(0, bytes.Repeat([]byte{2}, 5<<20)...), []byte{0}), ErrTooLarge},
-		"truncated": {forged(structure, unit(0, 1)[:8], []byte{0}), ErrTruncated},
-		"half head": {forged(structure, []byte{0, 0}, []byte{0}), ErrTruncated},
+		"many units":      {forged(structure, bytes.Repeat(unit(0), maxUnits+1), []byte{0}), ErrTooLarge},
+		"empty units":     {forged(structure, make([]byte, 4), []byte{0}), ErrTruncated},
+		"many attributes": {forged(many, unit(0, 1), []byte{0}), ErrTooLarge},
+		"overlapping":     {forged(overlapping, units, []byte{0}), ErrTooLarge},
+		"nested":          {forged(structure, unit(0, nested...), []byte{0}), ErrTooLarge},
+		"many":            {forged(flat, unit(0, bytes.Repeat([]byte{2}, 5<<20)...), []byte{0}), ErrTooLarge},
+		"truncated":       {forged(structure, unit(0, 1)[:8], []byte{0}), ErrTruncated},
+		"half head":       {forged(structure, []byte{0, 0}, []byte{0}), ErrTruncated},
 	} {
-		_, err := test.file.Member("x *", "->y")
+		_, err := test.file.findMember("x *", "->y", time.Now().Add(100*time.Millisecond))
 		qt.Check(t, qt.ErrorIs(err, test.want), qt.Commentf("%s", name))
 	}
+}
+
+func TestLongStringsAreCut(t *testing.T) {
+	text := []byte("short\x00" + strings.Repeat("x", 3*MaxDebugString) + "\x00end")
+	cutStrings(text)
+	for part := range strings.SplitSeq(string(text), "\x00") {
+		qt.Check(t, qt.IsTrue(len(part) <= MaxDebugString))
+	}
+	qt.Check(t, qt.IsTrue(bytes.HasPrefix(text, []byte("short\x00x"))))
+	qt.Check(t, qt.IsTrue(bytes.HasSuffix(text, []byte("x\x00end"))))
 }
 
 // FuzzMember takes any sections of DWARF: whatever they say, there is no panic.

@@ -73,19 +73,19 @@ type evaluation struct {
 func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64) (uint64, error) {
 	// Its offsets are relative, and it may not leave itself.
 	bytes := t.frames.bytes[expression.start:expression.end]
-	e := &evaluation{cursor: cursor{bytes: bytes, order: t.order}, state: *s, memory: m,
+	e := &evaluation{cursor: t.cursor(bytes, 0), state: *s, memory: m,
 		operands: operands}
-	for n := 0; !e.done(); n++ {
+	for n := 0; !e.Done(); n++ {
 		if !t.unwinder.spend(1) {
 			return 0, ErrWork
 		}
-		at := e.at
-		op := e.u8()
+		at := e.At
+		op := e.Uint8()
 		known := e.value(op) || e.arrange(op) || e.one(op) || e.two(op) || e.jump(op)
 		switch {
 		case e.err != nil:
 			return 0, e.err
-		case !known || e.short || n == maxOperations || len(e.operands) > maxOperands:
+		case !known || e.Short || n == maxOperations || len(e.operands) > maxOperands:
 			return 0, fmt.Errorf("%w: operation %#x at %d of an expression", errMalformed, op, at)
 		}
 	}
@@ -121,21 +121,21 @@ func (e *evaluation) value(op uint8) bool {
 	case op >= exprLiteral && op <= exprLiteralLast:
 		e.push(uint64(op - exprLiteral))
 	case op >= exprRegister && op <= exprRegisterLast:
-		e.register(uint64(op-exprRegister), e.sleb())
+		e.register(uint64(op-exprRegister), e.SLEB())
 	case op >= exprConstant1 && op <= exprConstant8Signed:
 		size := uint64(1) << ((op - exprConstant1) / 2)
 		if op%2 == 0 {
-			e.push(e.unsigned(size))
+			e.push(e.Unsigned(size))
 		} else {
-			e.push(e.signed(size))
+			e.push(e.Signed(size))
 		}
 	case op == exprRegisterX:
-		number := e.uleb()
-		e.register(number, e.sleb())
+		number := e.ULEB()
+		e.register(number, e.SLEB())
 	case op == exprConstantULEB:
-		e.push(e.uleb())
+		e.push(e.ULEB())
 	case op == exprConstantSLEB:
-		e.push(uint64(e.sleb()))
+		e.push(uint64(e.SLEB()))
 	default:
 		return false
 	}
@@ -160,7 +160,7 @@ func (e *evaluation) arrange(op uint8) bool {
 	case exprOver:
 		pick(last - 1)
 	case exprPick:
-		pick(last - int(e.u8()))
+		pick(last - int(e.Uint8()))
 	case exprSwap:
 		e.push(e.take1(last - 1))
 	case exprRotate:
@@ -184,12 +184,12 @@ func (e *evaluation) one(op uint8) bool {
 	case exprDereference, exprDereferenceSize:
 		size := uint64(8)
 		if op == exprDereferenceSize {
-			size = uint64(e.u8())
+			size = uint64(e.Uint8())
 		}
 		if size != 1 && size != 2 && size != 4 && size != 8 {
 			return false
 		}
-		value, ok := e.memory.read(e.order, e.pop(), size)
+		value, ok := e.memory.read(e.Order, e.pop(), size)
 		if !ok {
 			e.err = ErrMemory
 		}
@@ -201,7 +201,7 @@ func (e *evaluation) one(op uint8) bool {
 	case exprNot:
 		e.push(^e.pop())
 	case exprPlusConstant:
-		e.push(e.pop() + e.uleb())
+		e.push(e.pop() + e.ULEB())
 	default:
 		return false
 	}
@@ -277,12 +277,12 @@ func (e *evaluation) jump(op uint8) bool {
 	if op != exprSkip && op != exprBranch {
 		return false
 	}
-	distance := int(int16(e.unsigned(2)))
+	distance := int(int16(e.Unsigned(2)))
 	if op == exprBranch && e.pop() == 0 {
 		return true
 	}
-	e.at += distance
-	if e.at < 0 || e.at > len(e.bytes) {
+	e.At += distance
+	if e.At < 0 || e.At > len(e.Bytes) {
 		e.err = errMalformed
 	}
 	return true

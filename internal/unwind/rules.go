@@ -125,10 +125,10 @@ func (t *Table) interpret(e *entry, address uint64) (*row, error) {
 }
 
 func (i *interpreter) execute(instructions code) error {
-	c := cursor{bytes: i.frames.bytes[:instructions.end], at: instructions.start, order: i.order}
-	for !c.done() {
-		at := c.at
-		op := c.u8()
+	c := i.cursor(i.frames.bytes[:instructions.end], instructions.start)
+	for !c.Done() {
+		at := c.At
+		op := c.Uint8()
 		if !i.unwinder.spend(i.work(op)) {
 			return ErrWork
 		}
@@ -138,13 +138,13 @@ func (i *interpreter) execute(instructions code) error {
 		case opAdvance:
 			i.location += operand * i.codeFactor
 		case opOffset:
-			i.set(operand, rule{kind: isSaved, offset: int64(c.uleb()) * i.dataFactor})
+			i.set(operand, rule{kind: isSaved, offset: int64(c.ULEB()) * i.dataFactor})
 		case opRestore:
 			i.restore(operand)
 		default:
 			known = i.advance(&c, op) || i.define(&c, op) || i.save(&c, op) || i.state(&c, op)
 		}
-		if c.short || !known {
+		if c.Short || !known {
 			return fmt.Errorf("%w: instruction %#x at %#x", errMalformed, op,
 				i.frames.address+uint64(at))
 		}
@@ -170,11 +170,11 @@ func (i *interpreter) advance(c *cursor, op uint8) bool {
 	case opSetLocation:
 		i.location = c.pointer(i.encoding, 8, i.frames.address, 0)
 	case opAdvance1:
-		i.location += c.unsigned(1) * i.codeFactor
+		i.location += c.Unsigned(1) * i.codeFactor
 	case opAdvance2:
-		i.location += c.unsigned(2) * i.codeFactor
+		i.location += c.Unsigned(2) * i.codeFactor
 	case opAdvance4:
-		i.location += c.unsigned(4) * i.codeFactor
+		i.location += c.Unsigned(4) * i.codeFactor
 	default:
 		return false
 	}
@@ -187,15 +187,15 @@ func (i *interpreter) define(c *cursor, op uint8) bool {
 	offset := i.frame.offset
 	switch op {
 	case opDefineFrame:
-		number, offset = c.uleb(), int64(c.uleb())
+		number, offset = c.ULEB(), int64(c.ULEB())
 	case opDefineFrameSigned:
-		number, offset = c.uleb(), c.sleb()*i.dataFactor
+		number, offset = c.ULEB(), c.SLEB()*i.dataFactor
 	case opDefineFrameRegister:
-		number = c.uleb()
+		number = c.ULEB()
 	case opDefineFrameOffset:
-		offset = int64(c.uleb())
+		offset = int64(c.ULEB())
 	case opDefineFrameOffsetSign:
-		offset = c.sleb() * i.dataFactor
+		offset = c.SLEB() * i.dataFactor
 	case opDefineFrameExpression:
 		i.frame = rule{kind: isExpression, expression: c.block()}
 		return true
@@ -215,18 +215,18 @@ func (i *interpreter) save(c *cursor, op uint8) bool {
 		op == opRememberState || op == opRestoreState {
 		return false
 	}
-	number := c.uleb()
+	number := c.ULEB()
 	switch op {
 	case opOffsetExtended:
-		i.set(number, rule{kind: isSaved, offset: int64(c.uleb()) * i.dataFactor})
+		i.set(number, rule{kind: isSaved, offset: int64(c.ULEB()) * i.dataFactor})
 	case opNegativeOffset:
-		i.set(number, rule{kind: isSaved, offset: -int64(c.uleb()) * i.dataFactor})
+		i.set(number, rule{kind: isSaved, offset: -int64(c.ULEB()) * i.dataFactor})
 	case opOffsetExtendedSigned:
-		i.set(number, rule{kind: isSaved, offset: c.sleb() * i.dataFactor})
+		i.set(number, rule{kind: isSaved, offset: c.SLEB() * i.dataFactor})
 	case opValueOffset:
-		i.set(number, rule{kind: isOffset, offset: int64(c.uleb()) * i.dataFactor})
+		i.set(number, rule{kind: isOffset, offset: int64(c.ULEB()) * i.dataFactor})
 	case opValueOffsetSigned:
-		i.set(number, rule{kind: isOffset, offset: c.sleb() * i.dataFactor})
+		i.set(number, rule{kind: isOffset, offset: c.SLEB() * i.dataFactor})
 	case opExpression:
 		i.set(number, rule{kind: isSavedAt, expression: c.block()})
 	case opValueExpression:
@@ -238,7 +238,7 @@ func (i *interpreter) save(c *cursor, op uint8) bool {
 	case opSameValue:
 		i.set(number, rule{kind: isSame})
 	case opRegister:
-		from := c.uleb()
+		from := c.ULEB()
 		if from >= uint64(i.machine.registers) {
 			i.set(number, rule{kind: isUndefined}) // such as a floating point register
 			break
@@ -265,7 +265,7 @@ func (i *interpreter) state(c *cursor, op uint8) bool {
 		}
 		i.rules, i.remembered = i.remembered[last], i.remembered[:last]
 	case opArgumentsSize:
-		c.uleb()
+		c.ULEB()
 	case opNop, opSignsReturn, opSignsReturnWithAddress:
 	default:
 		return false
@@ -290,8 +290,8 @@ func (i *interpreter) restore(number uint64) {
 
 // block reads an expression.
 func (c *cursor) block() code {
-	size := c.uleb()
-	start := c.at
-	c.take(size)
-	return code{start, c.at}
+	size := c.ULEB()
+	start := c.At
+	c.Take(size)
+	return code{start, c.At}
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // State has the registers in a function on the stack, as far as they are known.
@@ -62,8 +64,8 @@ func (m Memory) read(order binary.ByteOrder, address, size uint64) (uint64, bool
 	if skip > uint64(len(m.Bytes)) || uint64(len(m.Bytes))-skip < size {
 		return 0, false
 	}
-	c := cursor{bytes: m.Bytes[skip:], order: order}
-	return c.unsigned(size), true
+	c := elffile.Cursor{Bytes: m.Bytes[skip:], Order: order}
+	return c.Unsigned(size), true
 }
 
 // Step changes the state in a function into the state in its caller. The bias

@@ -141,11 +141,11 @@ func (t *Table) find(f *elffile.File) (err error) {
 	// Without section headers the program headers lead there, but do not tell
 	// where it ends.
 	c := t.headerCursor()
-	c.at = 1
-	encoding := c.u8()
-	c.at = 4
+	c.At = 1
+	encoding := c.Uint8()
+	c.At = 4
 	start := c.pointer(encoding, 8, t.header.address, t.header.address)
-	if c.short {
+	if c.Short {
 		return ErrNoTable
 	}
 	if s := f.Segment(start, 1, 0); s != nil {
@@ -165,22 +165,22 @@ func read(f *elffile.File, address, offset, size uint64) (section, error) {
 	return section{bytes, address}, err
 }
 
-func (t *Table) headerCursor() cursor { return cursor{bytes: t.header.bytes, order: t.order} }
+func (t *Table) headerCursor() cursor { return t.cursor(t.header.bytes, 0) }
 
 // useHeader takes the index of the header, if there is one of the usual kind.
 func (t *Table) useHeader() bool {
 	c := t.headerCursor()
-	version, frames, count, table := c.u8(), c.u8(), c.u8(), c.u8()
+	version, frames, count, table := c.Uint8(), c.Uint8(), c.Uint8(), c.Uint8()
 	c.pointer(frames, 8, t.header.address, t.header.address)
 	if count == isOmitted {
 		return false
 	}
 	n := c.pointer(count, 8, t.header.address, t.header.address)
-	if c.short || version != 1 || table != relativeData|formatS4 ||
-		n > uint64(len(c.bytes)-c.at)/8 {
+	if c.Short || version != 1 || table != relativeData|formatS4 ||
+		n > uint64(len(c.Bytes)-c.At)/8 {
 		return false
 	}
-	t.sorted = cursor{bytes: c.bytes[c.at:][:8*n], order: t.order}
+	t.sorted = t.cursor(c.Bytes[c.At:][:8*n], 0)
 	t.count = int(n)
 	return true
 }
@@ -188,8 +188,8 @@ func (t *Table) useHeader() bool {
 // indexed returns an entry of the header's index.
 func (t *Table) indexed(i int) (start, entry uint64) {
 	c := t.sorted
-	c.at = 8 * i
-	return t.header.address + c.signed(4), t.header.address + c.signed(4)
+	c.At = 8 * i
+	return t.header.address + c.Signed(4), t.header.address + c.Signed(4)
 }
 
 // makeIndex makes an index of all entries but malformed ones.
@@ -270,25 +270,20 @@ type record struct {
 }
 
 func (t *Table) record(at int) record {
-	nothing := record{cursor: cursor{short: true}}
+	nothing := record{cursor: cursor{elffile.Cursor{Short: true}}}
 	if at < 0 || at > len(t.frames.bytes) {
 		return nothing
 	}
-	c := cursor{bytes: t.frames.bytes, at: at, order: t.order}
-	length, wide := c.unsigned(4), uint64(4)
-	if length == 1<<32-1 {
-		length, wide = c.unsigned(8), 8
-	}
-	if c.short || length < wide || length > uint64(len(c.bytes)-c.at) {
+	c := t.cursor(t.frames.bytes, at)
+	unit, wide := c.Unit()
+	here := unit.At
+	back := unit.Unsigned(wide)
+	if unit.Short {
 		return nothing
 	}
-	here := c.at
-	next := here + int(length)
-	c.bytes = c.bytes[:next]
-	back := c.unsigned(wide)
-	r := record{cursor: c, isCommon: back == 0, next: next}
+	r := record{cursor: cursor{unit}, isCommon: back == 0, next: c.At}
 	if back > uint64(here) {
-		r.short = true
+		r.Short = true
 		return r
 	}
 	r.common = here - int(back)
@@ -300,7 +295,7 @@ func (t *Table) record(at int) record {
 func (t *Table) entry(at int) (*entry, int, error) {
 	c := t.record(at)
 	e := &entry{}
-	if c.short || c.isCommon {
+	if c.Short || c.isCommon {
 		return e, c.next, nil
 	}
 	if err := t.readCommon(c.common, &e.common); err != nil {
@@ -309,53 +304,53 @@ func (t *Table) entry(at int) (*entry, int, error) {
 	e.start = c.pointer(e.encoding, 8, t.frames.address, 0)
 	e.size = c.number(e.encoding, 8)
 	if e.sized {
-		c.take(c.uleb())
+		c.Take(c.ULEB())
 	}
-	if c.short || c.next-c.at > maxInstructions {
+	if c.Short || c.next-c.At > maxInstructions {
 		return nil, c.next, errMalformed
 	}
-	e.instructions = code{c.at, c.next}
+	e.instructions = code{c.At, c.next}
 	return e, c.next, nil
 }
 
 func (t *Table) readCommon(at int, common *common) error {
 	c := t.record(at)
-	if c.short || !c.isCommon {
+	if c.Short || !c.isCommon {
 		return errMalformed
 	}
-	version, augmentation := c.u8(), c.text()
+	version, augmentation := c.Uint8(), string(c.Text(maxText))
 	switch version {
 	case 1, 3:
 	case 4:
-		if addressSize, segmentSize := c.u8(), c.u8(); addressSize != 8 || segmentSize != 0 {
+		if addressSize, segmentSize := c.Uint8(), c.Uint8(); addressSize != 8 || segmentSize != 0 {
 			return errMalformed
 		}
 	default:
 		return errMalformed
 	}
 	if augmentation == "eh" {
-		c.unsigned(8) // of GCC before version 3
+		c.Unsigned(8) // of GCC before version 3
 		augmentation = ""
 	}
-	common.codeFactor, common.dataFactor = c.uleb(), c.sleb()
+	common.codeFactor, common.dataFactor = c.ULEB(), c.SLEB()
 	if version == 1 {
-		common.returns = uint64(c.u8())
+		common.returns = uint64(c.Uint8())
 	} else {
-		common.returns = c.uleb()
+		common.returns = c.ULEB()
 	}
 	if rest, sized := strings.CutPrefix(augmentation, "z"); sized {
 		common.sized = true
-		data := cursor{bytes: c.take(c.uleb()), order: t.order}
+		data := t.cursor(c.Take(c.ULEB()), 0)
 		if !data.augmented(common, rest) {
 			return errMalformed
 		}
 	} else if augmentation != "" {
 		return errMalformed
 	}
-	if c.short || c.next-c.at > maxInstructions {
+	if c.Short || c.next-c.At > maxInstructions {
 		return errMalformed
 	}
-	common.instructions = code{c.at, c.next}
+	common.instructions = code{c.At, c.next}
 	return nil
 }
 
@@ -365,11 +360,11 @@ func (c *cursor) augmented(common *common, letters string) bool {
 	for _, letter := range letters {
 		switch letter {
 		case 'R':
-			common.encoding = c.u8()
+			common.encoding = c.Uint8()
 		case 'L':
-			c.u8()
+			c.Uint8()
 		case 'P':
-			encoding := c.u8()
+			encoding := c.Uint8()
 			c.number(encoding, 8)
 		case 'S':
 			common.signal = true
@@ -378,112 +373,18 @@ func (c *cursor) augmented(common *common, letters string) bool {
 			return false
 		}
 	}
-	return !c.short
+	return !c.Short
 }
 
-// cursor reads numbers. Past the end they are 0, and short is set.
-type cursor struct {
-	bytes []byte
-	at    int
-	order binary.ByteOrder
-	short bool
+// cursor reads the section .eh_frame or its header.
+type cursor struct{ elffile.Cursor }
+
+func (t *Table) cursor(bytes []byte, at int) cursor {
+	return cursor{elffile.Cursor{Bytes: bytes, At: at, Order: t.order}}
 }
 
-func (c *cursor) done() bool { return c.short || c.at >= len(c.bytes) }
-
-// take returns the next bytes, nil if there are not so many.
-func (c *cursor) take(n uint64) []byte {
-	if c.short || c.at > len(c.bytes) || n > uint64(len(c.bytes)-c.at) {
-		c.short = true
-		return nil
-	}
-	b := c.bytes[c.at:][:n]
-	c.at += int(n)
-	return b
-}
-
-func (c *cursor) u8() uint8 {
-	if b := c.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-// unsigned reads 1, 2, 4 or 8 bytes.
-func (c *cursor) unsigned(size uint64) uint64 {
-	b := c.take(size)
-	switch {
-	case b == nil:
-		return 0
-	case size == 1:
-		return uint64(b[0])
-	case size == 2:
-		return uint64(c.order.Uint16(b))
-	case size == 4:
-		return uint64(c.order.Uint32(b))
-	default:
-		return c.order.Uint64(b)
-	}
-}
-
-func (c *cursor) signed(size uint64) uint64 {
-	unused := 64 - 8*size
-	return uint64(int64(c.unsigned(size)<<unused) >> unused)
-}
-
-const (
-	// maxLEB bounds the bits of a number in base 128, which may have zeros in
-	// front.
-	maxLEB = 16 * 7
-
-	// maxText bounds a text. Compilers write up to 7 letters.
-	maxText = 32
-)
-
-// leb reads a number in base 128, and how many bits it has. Bits beyond 64 are
-// dropped.
-func (c *cursor) leb() (value uint64, bits uint) {
-	for {
-		b := c.u8()
-		if bits < 64 {
-			value |= uint64(b&0x7f) << bits
-		}
-		bits += 7
-		if b&0x80 == 0 {
-			return value, bits
-		}
-		if bits == maxLEB {
-			c.short = true
-			return 0, bits
-		}
-	}
-}
-
-func (c *cursor) uleb() uint64 {
-	value, _ := c.leb()
-	return value
-}
-
-func (c *cursor) sleb() int64 {
-	value, bits := c.leb()
-	if bits < 64 {
-		unused := 64 - bits
-		return int64(value<<unused) >> unused
-	}
-	return int64(value)
-}
-
-// text reads up to a zero byte.
-func (c *cursor) text() string {
-	start := c.at
-	for c.u8() != 0 && c.at-start <= maxText {
-	}
-	if c.short || c.at-start > maxText {
-		c.short = true
-		return ""
-	}
-	return string(c.bytes[start : c.at-1])
-}
+// maxText bounds an augmentation. Compilers write up to 7 letters.
+const maxText = 32
 
 // The encodings of pointers (DW_EH_PE_*): a format, what the number is relative
 // to, and a flag.
@@ -510,34 +411,34 @@ const (
 func (c *cursor) number(encoding uint8, word uint64) uint64 {
 	switch encoding & formatMask {
 	case formatWord:
-		return c.unsigned(word)
+		return c.Unsigned(word)
 	case formatSWord:
-		return c.signed(word)
+		return c.Signed(word)
 	case formatULEB:
-		return c.uleb()
+		return c.ULEB()
 	case formatSLEB:
-		return uint64(c.sleb())
+		return uint64(c.SLEB())
 	case formatU2:
-		return c.unsigned(2)
+		return c.Unsigned(2)
 	case formatU4:
-		return c.unsigned(4)
+		return c.Unsigned(4)
 	case formatU8:
-		return c.unsigned(8)
+		return c.Unsigned(8)
 	case formatS2:
-		return c.signed(2)
+		return c.Signed(2)
 	case formatS4:
-		return c.signed(4)
+		return c.Signed(4)
 	case formatS8:
-		return c.unsigned(8)
+		return c.Unsigned(8)
 	}
-	c.short = true
+	c.Short = true
 	return 0
 }
 
 // pointer reads the address of something. here is the address of the cursor's
 // first byte, data what relativeData is about.
 func (c *cursor) pointer(encoding uint8, word, here, data uint64) uint64 {
-	at := here + uint64(c.at)
+	at := here + uint64(c.At)
 	value := c.number(encoding, word)
 	switch encoding & (relativeMask | isIndirect) {
 	case 0:
@@ -547,6 +448,6 @@ func (c *cursor) pointer(encoding uint8, word, here, data uint64) uint64 {
 	case relativeData:
 		return value + data
 	}
-	c.short = true // relative to what no linker uses here
+	c.Short = true // relative to what no linker uses here
 	return 0
 }
