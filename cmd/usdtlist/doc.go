@@ -43,8 +43,8 @@ package main
 
 // From the flags to the list, for those who read the code:
 //
-//	main.go          the command line: flags, files, libraries, patterns (help.go: what
-//	                 -h says)
+//	main.go          the command line: flags, files, libraries, patterns (help.txt and
+//	                 short.txt: what --help and -h say)
 //	list.go          each file: opened, its probes picked, handed to a printer; why there
 //	                 is nothing to list, or some notes are missing
 //	walk.go          the files in directories and lists, for -r and --files-from

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,17 @@ const (
 	exitNothing = 1 // every file was read, and there was nothing to list
 	exitError   = 2 // a file or process could not be read, or the command line was wrong
 )
+
+// short is what -h says: one screen, with what is asked most.
+//
+//go:embed short.txt
+var short string
+
+// usage is what --help says. The man page, the completion in shells and
+// docs/usdtlist.md are made of it.
+//
+//go:embed help.txt
+var usage string
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))

@@ -131,7 +131,8 @@ package main
 
 // From the flags to what is printed, for those who read the code:
 //
-//	flags.go        the command line (help.go: what -h and --help say)
+//	flags.go        the command line (help.txt and short.txt: what --help
+//	                and -h say)
 //	main.go         one run: the trace.Session that the flags ask for, from its
 //	                beginning to its end; events and rows as they come
 //	target.go       what is attached to: files that are named

@@ -123,6 +123,8 @@ func TestScriptsAreUnderstood(t *testing.T) {
 		script, err := CompletionScript(shell, "tool")
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.StringContains(script, "__complete"))
+		// compinit looks at the first line only.
+		qt.Check(t, qt.Equals(strings.HasPrefix(script, "#compdef tool\n"), shell == "zsh"))
 	}
 	_, err := CompletionScript("csh", "tool")
 	qt.Check(t, qt.ErrorMatches(err, "want one of bash, zsh, fish"))
@@ -144,19 +146,4 @@ try 'tool -'
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	qt.Check(t,
 		qt.Equals(string(out), "one two --mode=fast\np:one p:two fast\np:one p:two --mode=fast\n"))
-}
-
-func TestMarkdown(t *testing.T) {
-	page := ParseHelp(text).Markdown("tool")
-	for _, part := range []string{
-		"# tool\n",
-		"```\ntool [FLAGS] FILE...\ntool [FLAGS] -- COMMAND\n```\n\nDoes things: many of them.\n\n## What is done\n",
-		"- `-p, --pid PID,...` to processes; that\n  .are there\n",
-		"how:\n  - `fast` at once\n  - `slow` later\n",
-		"- `--slow TIME WORD...` two values\n", "```\ntool -p 12 'a\\b'\nA   B\n```\n",
-	} {
-		qt.Check(t, qt.StringContains(page, part))
-	}
-	qt.Check(t, qt.StringContains(ParseHelp("Usage: x\n\nA *b* [c] d_e.\n").Markdown("x"),
-		`A \*b\* \[c\] d\_e.`))
 }

@@ -6,21 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -244,39 +239,6 @@ func measuredProblems(root string) (problems []string, err error) {
 		}
 	}
 	return problems, nil
-}
-
-// Commands are those that have a page of reference, docs/NAME.md.
-var commands = []string{"usdtlist", "usdttrace"}
-
-func referencePath(root, command string) string {
-	return filepath.Join(root, "docs", command+".md")
-}
-
-// reference returns the page about a command. It is made of the text of -h, as
-// the man page is.
-func reference(root, command string) (string, error) {
-	path := filepath.Join(root, "cmd", command, "help.go")
-	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		return "", err
-	}
-	var usage *ast.BasicLit
-	ast.Inspect(f, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok && spec.Names[0].Name == "usage" &&
-			len(spec.Values) == 1 {
-			usage, _ = spec.Values[0].(*ast.BasicLit)
-		}
-		return true
-	})
-	if usage == nil {
-		return "", fmt.Errorf("%s: no constant usage", path)
-	}
-	text, err := strconv.Unquote(usage.Value)
-	if err != nil {
-		return "", err
-	}
-	return commandline.ParseHelp(text).Markdown(command), nil
 }
 
 // references returns the pages that are made of something else, by their paths.

@@ -116,15 +116,34 @@ func TestPagesAreListed(t *testing.T) {
 }
 
 func TestReferenceIsMadeOfTheHelp(t *testing.T) {
-	d := page(t, "cmd/tool/help.go",
-		"package main\n\nconst usage = `Usage: tool [FLAGS]\n\nDoes things.\n\nFlags\n"+
-			"  -p, --pid PID    of a *process*\n      --slow TIME PAIR...  calls\n\nExamples\n  $ tool  x\n  A   B\n`\n")
-	root := strings.TrimSuffix(d.Path, "/cmd/tool/help.go")
+	d := page(t, "cmd/tool/help.txt", `Usage: tool [FLAGS] FILE...
+       tool [FLAGS] -- COMMAND
+
+Does *things*: [many] of_them.
+
+What is done
+  -p, --pid PID,...  to *processes*; that
+                    .are there
+      --mode MODE   how:
+                    fast   at once
+                    slow   later
+      --slow TIME PAIR...  calls
+
+Examples
+  $ tool  'a\b'
+  A   B
+`)
+	root := strings.TrimSuffix(d.Path, "/cmd/tool/help.txt")
 	text, err := reference(root, "tool")
 	qt.Assert(t, qt.IsNil(err))
-	for _, part := range []string{"# tool\n", "tool [FLAGS]\n",
-		"- `-p, --pid PID` of a \\*process\\*\n",
-		"- `--slow TIME PAIR...` calls\n", "```\n$ tool  x\nA   B\n```\n"} {
+	for _, part := range []string{
+		"# tool\n",
+		"```\ntool [FLAGS] FILE...\ntool [FLAGS] -- COMMAND\n```\n\n" +
+			"Does \\*things\\*: \\[many\\] of\\_them.\n\n## What is done\n",
+		"- `-p, --pid PID,...` to \\*processes\\*; that\n  .are there\n",
+		"how:\n  - `fast` at once\n  - `slow` later\n",
+		"- `--slow TIME PAIR...` calls\n", "```\n$ tool  'a\\b'\nA   B\n```\n",
+	} {
 		qt.Check(t, qt.StringContains(text, part))
 	}
 }
