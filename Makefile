@@ -79,7 +79,7 @@ demo:
 
 # Several packages attach to the same programs, and a semaphore counts the
 # tracers of all: those that use the traced programs come one after the other.
-test := CGO_ENABLED=1 $(tool) ./gotest -C
+test := CGO_ENABLED=1 internal/setup/gotest
 attaching = $(shell $(GO) list -f \
 	'{{$$path := .ImportPath}}{{range .TestImports}}{{$$path}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$path}} {{.}}{{"\n"}}{{end}}' \
 	./... | sed -n 's,\(.*\) .*/internal/testprog$$,\1,p' | sort -u; \
@@ -93,8 +93,8 @@ test:
 .PHONY: test-root
 test-root: others = $(filter-out $(attaching),$(shell $(GO) list ./...))
 test-root:
-	$(test) .. -count=1 $(TESTFLAGS) $(filter-out $(without),$(others))
-	$(test) .. -count=1 -p 1 $(TESTFLAGS) $(filter-out $(without),$(attaching))
+	$(test) . -count=1 $(TESTFLAGS) $(filter-out $(without),$(others))
+	$(test) . -count=1 -p 1 $(TESTFLAGS) $(filter-out $(without),$(attaching))
 
 .PHONY: setup
 setup:
@@ -110,13 +110,13 @@ test-all: setup
 	$(MAKE) --no-print-directory test-root without="$(raced)"
 	$(MAKE) --no-print-directory test-threads
 	set -e; for module in $(filter-out .,$(modules)); do \
-		$(test) ../$$module -count=1 -p 1 $(TESTFLAGS) ./...; \
+		$(test) $$module -count=1 -p 1 $(TESTFLAGS) ./...; \
 	done
 	$(MAKE) --no-print-directory test-narrow
 
 .PHONY: test-threads
 test-threads:
-	$(test) .. $(RACE) -count=1 -p 1 $(TESTFLAGS) $(RACE_PACKAGES)
+	$(test) . $(RACE) -count=1 -p 1 $(TESTFLAGS) $(RACE_PACKAGES)
 
 # An int of 32 bits, which lengths in a file overflow.
 .PHONY: test-narrow
@@ -129,7 +129,7 @@ endif
 test-race: export CI := true
 test-race: setup
 	set -e; for module in $(modules); do \
-		$(test) ../$$module $(RACE) -count=1 -p 1 -timeout 40m ./...; \
+		$(test) $$module $(RACE) -count=1 -p 1 -timeout 40m ./...; \
 	done
 
 # As root. On CI's machines these are several jobs: .github/workflows/nightly.yml.
@@ -144,13 +144,13 @@ nightly:
 # of make test-all have a few calls of each kind fail; here all do.
 .PHONY: test-faults
 test-faults:
-	GOUSDT_ALL_FAULTS=1 CI=true $(tool) ./gotest -C .. -count=1 -p 1 -timeout 60m ./usdt ./trace ./cmd/usdttrace
+	GOUSDT_ALL_FAULTS=1 CI=true internal/setup/gotest . -count=1 -p 1 -timeout 60m ./usdt ./trace ./cmd/usdttrace
 
 # As root, under the race detector. The same tests are short in make test-all.
 .PHONY: test-soak
 test-soak:
-	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen
-	GOUSDT_SOAK=1 CI=true $(tool) ./gotest -C .. -count=1 -timeout 60m ./cmd/usdttrace
+	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 internal/setup/gotest . $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen
+	GOUSDT_SOAK=1 CI=true internal/setup/gotest . -count=1 -timeout 60m ./cmd/usdttrace
 
 # As root. Says in the end what each attack costs. The same tests are short in
 # make test-all.
@@ -271,12 +271,12 @@ test-profiler-newest: setup
 	cp profiler/go.mod profiler/$(newest)
 	cp profiler/go.sum profiler/$(newest:.mod=.sum)
 	cd profiler && $(GO) get -modfile=$(newest) go.opentelemetry.io/ebpf-profiler@latest
-	$(tool) ./gotest -C ../profiler -modfile=$(newest) -count=1 -p 1 $(TESTFLAGS) ./...
+	internal/setup/gotest profiler -modfile=$(newest) -count=1 -p 1 $(TESTFLAGS) ./...
 
 .PHONY: test-otelcol
 test-otelcol: otelcol
 	internal/setup/install test-otelcol
-	GOUSDT_FLEET=1 CI=true $(tool) ./gotest -C ../otelcol -count=1 $(TESTFLAGS) -tags collector ./usdtreceiver
+	GOUSDT_FLEET=1 CI=true internal/setup/gotest otelcol -count=1 $(TESTFLAGS) -tags collector ./usdtreceiver
 
 # Of what mdatagen writes, the receiver has no use for a builder of logs, and has
 # tests of its own, among them one that compares metadata.yaml with what it

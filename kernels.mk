@@ -9,7 +9,7 @@
 #   make kernels-setup                             installs compilers (as root)
 
 GO ?= go
-# flags of the matrix command
+# flags of the command
 KERNELS ?=
 # the packages to test; those that the command knows where there are none
 KERNEL_PACKAGES ?=
@@ -20,15 +20,15 @@ HOSTILE_KERNELS ?= amd64/6.1,amd64/6.12,amd64/newest
 .PHONY: test-kernels test-kernels-quick test-hostile-kernels kernels-setup
 
 test-kernels: kernels-setup
-	$(GO) -C kernels run . matrix $(KERNELS) $(KERNEL_PACKAGES)
+	$(GO) -C kernels run . $(KERNELS) $(KERNEL_PACKAGES)
 
 test-kernels-quick: kernels-setup
-	$(GO) -C kernels run . matrix -quick $(KERNELS) $(KERNEL_PACKAGES)
+	$(GO) -C kernels run . -quick $(KERNELS) $(KERNEL_PACKAGES)
 
 # The rows of the table are among the tests' output. Very many files take more
 # memory than a machine has by default.
 test-hostile-kernels: kernels-setup
-	GOUSDT_HOSTILE=/tmp/costs $(GO) -C kernels run . matrix -only $(HOSTILE_KERNELS) \
+	GOUSDT_HOSTILE=/tmp/costs $(GO) -C kernels run . -only $(HOSTILE_KERNELS) \
 		-memory 4096 -parallel 1 -v $(HOSTILE_PACKAGES)
 
 kernels-setup:

@@ -13,10 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
-	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/vm"
 )
@@ -89,21 +87,9 @@ func (m *matrix) buildTests(ctx context.Context, machine, dir string) ([]suite, 
 // machine whose programs could not be built.
 func buildAllTraced(ctx context.Context, repository string) map[string]error {
 	failed := make(map[string]error)
-	dir := filepath.Join(repository, "testdata")
-	// The tests take the same lock while they build them.
-	build := filepath.Join(dir, "build")
-	err := os.MkdirAll(build, 0o777)
-	unlock := func() {}
-	if err == nil {
-		unlock, err = debian.Lock(filepath.Join(build, "lock"))
-	}
 	for _, machine := range platform.Machines() {
-		failed[machine.Name] = err
-		if err == nil {
-			failed[machine.Name] = buildTraced(ctx, machine, dir)
-		}
+		failed[machine.Name] = buildTraced(ctx, machine, filepath.Join(repository, "testdata"))
 	}
-	unlock()
 	return failed
 }
 
@@ -145,15 +131,16 @@ func buildTraced(ctx context.Context, machine platform.Machine, dir string) erro
 	return nil
 }
 
+// runMake runs make in a directory. Called from a makefile, it would take that
+// one's flags and variables. The tests take the same lock.
 func runMake(ctx context.Context, dir string, arguments ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "make", append([]string{"-s", "-C", dir}, arguments...)...)
-	// Called from a makefile, this make would take its flags and variables.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
-		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CC", "CXX", "ARCH"},
-			name)
-	})
-	out, err := cmd.Output()
+	build := filepath.Join(dir, "build")
+	if err := os.MkdirAll(build, 0o777); err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, "env", append([]string{"-u", "MAKEFLAGS", "-u", "MFLAGS",
+		"-u", "MAKELEVEL", "-u", "CC", "-u", "CXX", "-u", "ARCH", "flock",
+		filepath.Join(build, "lock"), "make", "-s", "-C", dir}, arguments...)...).Output()
 	return string(out), commandError("make "+strings.Join(arguments, " "), err)
 }
 
@@ -162,6 +149,9 @@ type machineBuild struct {
 	machine platform.Machine
 	first   string // the guest's first process
 	suites  []suite
+
+	emulator   vm.Emulator
+	noEmulator error // why there is none
 }
 
 func (m *matrix) build(ctx context.Context, name string) (*machineBuild, error) {
@@ -177,6 +167,7 @@ func (m *matrix) build(ctx context.Context, name string) (*machineBuild, error) 
 	if b.first, err = vm.BuildInit(ctx, machine, m.repository, dir); err != nil {
 		return nil, err
 	}
+	b.emulator, b.noEmulator = m.emulator(ctx, machine)
 	return b, m.untraced()[name]
 }
 

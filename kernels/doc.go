@@ -16,16 +16,16 @@
 //
 // # One kernel by hand
 //
-//	go -C kernels run . matrix -only s390x/6.12 -run Attach -v ./usdt
-//	go -C kernels run . matrix -only amd64=/boot/vmlinuz ./usdt
+//	go -C kernels run . -only s390x/6.12 -run Attach -v ./usdt
+//	go -C kernels run . -only amd64=/boot/vmlinuz ./usdt
 //
 // A kernel of one's own needs what Debian's have built in: uprobes, BPF,
 // tracefs, devtmpfs, tmpfs, cgroup2, an initramfs and the console of the board.
 //
 // # How it works
 //
-//	debian      apt, with a state of its own -> kernels, QEMU, in the cache
-//	main        tests, built for each machine -> a row of the table for each kernel
+//	main        kernels and QEMU, fetched by internal/setup/debian; tests, built for
+//	            each machine -> a row of the table for each kernel
 //	  platform  which kernels and machines there are
 //	  vm        tests -> a guest, in an initramfs, booted, its console followed
 //	  guest     the guest's first process: mounts, runs the tests, turns off

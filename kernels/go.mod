@@ -7,7 +7,6 @@ require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/go-quicktest/qt v1.102.0
 	github.com/gousdt/gousdt v0.0.0
-	github.com/gousdt/gousdt/tools v0.0.0
 	golang.org/x/sys v0.43.0
 	gotest.tools/gotestsum v1.13.0
 )
@@ -26,7 +25,4 @@ require (
 	golang.org/x/text v0.31.0 // indirect
 )
 
-replace (
-	github.com/gousdt/gousdt => ../
-	github.com/gousdt/gousdt/tools => ../tools
-)
+replace github.com/gousdt/gousdt => ../

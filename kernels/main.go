@@ -14,17 +14,16 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gousdt/gousdt/kernels/internal/debian"
+	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
-const usage = `Usage: kernels matrix [flags] [PACKAGE...]
-       kernels unpack [-source] PACKAGE DIRECTORY
+const usage = `Usage: kernels [flags] [PACKAGE...]
 
-Matrix builds the tests of the packages for each machine, boots each kernel
-under QEMU and runs the tests in it. It prints a table at the end, with the
-reasons of what was skipped. Packages are named as seen from the top of the
-checkout. Without packages, these are tested: ` + defaultPackages + `. First of
-all come tests of the kernel itself, whatever the packages.
+Builds the tests of the packages for each machine, boots each kernel under QEMU
+and runs the tests in it. It prints a table at the end, with the reasons of what
+was skipped. Packages are named as seen from the top of the checkout. Without
+packages, these are tested: ` + defaultPackages + `. First of all come tests of
+the kernel itself, whatever the packages.
 
 Kernels are Debian's. They are fetched and kept in the cache, as are the logs
 of what each machine printed. A kernel that cannot be fetched is reported as not
@@ -41,83 +40,114 @@ end of its tests, and where no kernel ran at all.
   -memory MB       memory of a machine, 1024 by default
   -v               print what the tests print
 
-Unpack fetches the newest version of a package that Debian has, and unpacks it
-in the place of a directory, as seen from the top of the checkout. Nothing is
-installed.
-
-  -source  the source of the package instead
-
 Example:
-  $ go -C kernels run . matrix -only amd64,s390x/newest ./usdt
+  $ go -C kernels run . -only amd64,s390x/newest ./usdt
 `
 
 const defaultPackages = "./usdt ./trace ./cmd/..."
 
+// options say what is run.
+type options struct {
+	quick    bool
+	only     string
+	packages []string // patterns, as seen from the top of the checkout
+	pattern  string   // of tests
+	short    bool
+	timeout  time.Duration // of the tests of one package
+	parallel int           // machines
+	memory   int           // of a machine in megabytes; 0 is 1024
+	verbose  bool
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	name := ""
-	if len(os.Args) > 1 {
-		name = os.Args[1]
+	var o options
+	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage) }
+	flag.BoolVar(&o.quick, "quick", false, "")
+	flag.StringVar(&o.only, "only", "", "")
+	flag.StringVar(&o.pattern, "run", "", "")
+	flag.BoolVar(&o.short, "short", false, "")
+	flag.DurationVar(&o.timeout, "timeout", 30*time.Minute, "")
+	flag.IntVar(&o.parallel, "parallel", 2, "")
+	flag.IntVar(&o.memory, "memory", 0, "")
+	flag.BoolVar(&o.verbose, "v", false, "")
+	flag.Parse()
+	if o.packages = flag.Args(); len(o.packages) == 0 {
+		o.packages = strings.Fields(defaultPackages)
 	}
-	flags := flag.NewFlagSet(name, flag.ExitOnError)
-	flags.Usage = func() { fmt.Fprint(flags.Output(), usage) }
-	var err error
-	switch name {
-	case "matrix":
-		err = runMatrix(ctx, flags, os.Args[2:])
-	case "unpack":
-		err = unpack(ctx, flags, os.Args[2:])
-	default:
-		flags.Usage()
-		os.Exit(2)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "kernels %s: %v\n", name, err)
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(1)
 	}
 }
 
-func runMatrix(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
-	var o options
-	flags.BoolVar(&o.quick, "quick", false, "")
-	flags.StringVar(&o.only, "only", "", "")
-	flags.StringVar(&o.pattern, "run", "", "")
-	flags.BoolVar(&o.short, "short", false, "")
-	flags.DurationVar(&o.timeout, "timeout", 30*time.Minute, "")
-	flags.IntVar(&o.parallel, "parallel", 2, "")
-	flags.IntVar(&o.memory, "memory", 0, "")
-	flags.BoolVar(&o.verbose, "v", false, "")
-	flags.Parse(arguments)
-	o.packages = flags.Args()
-	if len(o.packages) == 0 {
-		o.packages = strings.Fields(defaultPackages)
-	}
-	return o.run(ctx)
-}
-
-func unpack(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
-	source := flags.Bool("source", false, "")
-	flags.Parse(arguments)
-	if flags.NArg() != 2 {
-		return errors.New("a package and a directory are expected (-help)")
-	}
-	name, dir := flags.Arg(0), flags.Arg(1)
-	if !filepath.IsAbs(dir) {
-		repository, err := findCheckout()
-		if err != nil {
-			return err
-		}
-		dir = filepath.Join(repository, dir)
-	}
-	cache, err := debian.OpenCache()
+// run fetches kernels, builds the tests for their machines, runs them and
+// prints the results.
+func (o options) run(ctx context.Context) error {
+	list, err := choose(platform.All(), o.quick, o.only)
 	if err != nil {
 		return err
 	}
-	if err := cache.Unpack(ctx, name, dir, *source); err != nil {
+	m, err := newMatrix(ctx, o)
+	if err != nil {
 		return err
 	}
-	fmt.Println("unpacked", name, "into", dir)
+	defer os.RemoveAll(m.work)
+	rows := m.runAll(ctx, list)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	printFailures(os.Stdout, rows)
+	printTable(os.Stdout, rows)
+	printReasons(os.Stdout, rows)
+	printNews(os.Stdout, rows, platform.LastKnown)
+	return verdict(rows)
+}
+
+// choose selects kernels. Each word of only is a kernel, a machine or a series;
+// a kernel need not be one of the matrix.
+func choose(all []platform.Kernel, quick bool, only string) (list []platform.Kernel, err error) {
+	for word := range strings.SplitSeq(only, ",") {
+		if strings.ContainsAny(word, "/=") {
+			k, err := platform.ParseKernel(word)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, k)
+			continue
+		}
+		n := len(list)
+		for _, k := range all {
+			if (word == "" || k.Machine == word || k.Series == word) && (k.Quick || !quick) {
+				list = append(list, k)
+			}
+		}
+		if len(list) == n {
+			return nil, fmt.Errorf("-only %s: no kernel of the matrix is of that machine or series",
+				word)
+		}
+	}
+	return list, nil
+}
+
+// verdict is the error of the whole command.
+func verdict(rows []row) error {
+	ran, failed := 0, 0
+	for _, r := range rows {
+		if r.notRun == nil {
+			ran++
+		}
+		if r.hasFailed() {
+			failed++
+		}
+	}
+	switch {
+	case failed > 0:
+		return fmt.Errorf("tests failed on %d of %d kernels", failed, ran)
+	case ran == 0:
+		return errors.New("no kernel was run")
+	}
 	return nil
 }
 

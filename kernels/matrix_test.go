@@ -12,7 +12,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/kernels/internal/platform"
-	"github.com/gousdt/gousdt/tools/testresults"
 )
 
 func names(list []platform.Kernel) string {
@@ -48,33 +47,33 @@ func TestKernelsAreChosen(t *testing.T) {
 }
 
 func TestWhatNoTestTellsIsAFailure(t *testing.T) {
-	failed := []testresults.Test{{Name: "TestX", Output: "why"}}
+	failed := []test{{name: "TestX", output: "why"}}
 	for _, tt := range []struct {
 		name     string
-		result   testresults.Package
+		result   results
 		ended    bool
 		status   int
 		selected bool
 		want     string
 	}{
-		{"all is well", testresults.Package{Passed: 1}, true, 0, false, ""},
-		{"the test tells", testresults.Package{Passed: 1, Failed: failed}, true, 1, false, "why"},
-		{"exit", testresults.Package{Passed: 1, Output: "bye"}, true, 2, false,
+		{"all is well", results{passed: 1}, true, 0, false, ""},
+		{"the test tells", results{passed: 1, failed: failed}, true, 1, false, "why"},
+		{"exit", results{passed: 1, output: "bye"}, true, 2, false,
 			"the tests ended with status 2\nbye"},
-		{"hang", testresults.Package{Passed: 1}, false, 0, false,
+		{"hang", results{passed: 1}, false, 0, false,
 			"the tests did not come to an end\n"},
-		{"nothing passed", testresults.Package{Skipped: failed}, true, 0, false,
+		{"nothing passed", results{skipped: failed}, true, 0, false,
 			"no test passed\n"},
-		{"nothing selected", testresults.Package{}, true, 0, true, ""},
+		{"nothing selected", results{}, true, 0, true, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			verdictOf(&tt.result, tt.ended, tt.status, tt.selected)
+			tt.result.verdict(tt.ended, tt.status, tt.selected)
 			if tt.want == "" {
-				qt.Assert(t, qt.HasLen(tt.result.Failed, 0))
+				qt.Assert(t, qt.HasLen(tt.result.failed, 0))
 				return
 			}
-			qt.Assert(t, qt.HasLen(tt.result.Failed, 1))
-			qt.Check(t, qt.Equals(tt.result.Failed[0].Output, tt.want))
+			qt.Assert(t, qt.HasLen(tt.result.failed, 1))
+			qt.Check(t, qt.Equals(tt.result.failed[0].output, tt.want))
 		})
 	}
 }
@@ -91,14 +90,14 @@ func sample(t *testing.T) []row {
 	return []row{
 		{kernel: all[0], version: "5.10.223-1", release: "5.10.0-32", modes: []string{"single+ip"},
 			passed: 5, total: 3 * time.Second,
-			skipped: []testresults.Test{{Name: "usdt.TestA", Output: "needs 6.6"},
-				{Name: "usdt.TestB", Output: "needs 6.6"}}},
+			skipped: []test{{name: "usdt.TestA", output: "needs 6.6"},
+				{name: "usdt.TestB", output: "needs 6.6"}}},
 		{kernel: all[1], version: "6.1.192-2", release: "6.1.0-56", passed: 7,
 			total: 4 * time.Second,
-			skipped: []testresults.Test{{Name: "usdt.TestA", Output: "needs 6.6"},
-				{Name: "usdt.TestB",
-					Output: "needs 6.6"}}, failed: []testresults.Test{{Name: "usdt.TestC",
-				Output: "wrong\n"}}},
+			skipped: []test{{name: "usdt.TestA", output: "needs 6.6"},
+				{name: "usdt.TestB",
+					output: "needs 6.6"}}, failed: []test{{name: "usdt.TestC",
+				output: "wrong\n"}}},
 		{kernel: all[2], version: "6.12.1-1", trouble: errors.New("guest: Kernel panic")},
 		{kernel: all[3], notRun: errors.New("no such suite")},
 	}

@@ -7,21 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"gotest.tools/gotestsum/testjson"
-
-	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/vm"
-	"github.com/gousdt/gousdt/tools/testresults"
 )
 
 // matrix is one run of the command.
@@ -29,39 +23,30 @@ type matrix struct {
 	options    options
 	repository string // directory
 	work       string // temporary directory
-	logs       string // directory
-	cache      *debian.Cache
+	cache      string // directory
 	// untraced builds the traced programs, once, and says for which machines
 	// that failed.
 	untraced func() map[string]error
 }
 
 func newMatrix(ctx context.Context, o options) (*matrix, error) {
-	repository, err := findCheckout()
-	if err != nil {
-		return nil, err
+	m := &matrix{options: o}
+	cache, err := os.UserCacheDir()
+	if err == nil {
+		m.repository, err = findCheckout()
 	}
-	cache, err := debian.OpenCache()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		m.cache = filepath.Join(cache, "gousdt", "kernels")
+		err = os.MkdirAll(filepath.Join(m.cache, "logs"), 0o755)
 	}
-	logs := filepath.Join(cache.Dir, "logs")
-	if err := os.MkdirAll(logs, 0o755); err != nil {
-		return nil, err
+	if err == nil {
+		m.work, err = os.MkdirTemp("", "gousdt-matrix-")
 	}
-	work, err := os.MkdirTemp("", "gousdt-matrix-")
-	if err != nil {
-		return nil, err
-	}
-	return &matrix{
-		options: o, repository: repository, work: work, logs: logs, cache: cache,
-		untraced: sync.OnceValue(func() map[string]error {
-			return buildAllTraced(ctx, repository)
-		}),
-	}, nil
+	m.untraced = sync.OnceValue(func() map[string]error {
+		return buildAllTraced(ctx, m.repository)
+	})
+	return m, err
 }
-
-func (m *matrix) close() { os.RemoveAll(m.work) }
 
 // runAll fetches, builds, and then runs several machines at once. The last ones
 // of the list are those that take longest, and begin.
@@ -73,16 +58,13 @@ func (m *matrix) runAll(ctx context.Context, list []platform.Kernel) []row {
 	for i, k := range slices.Backward(list) {
 		r := &rows[i]
 		r.kernel = k
-		image, err := m.cache.Kernel(ctx, k)
+		image, err := m.kernel(ctx, k)
 		if err != nil {
 			r.notRun = err
 			m.progress("%v: not run: %v", k, err)
 			continue
 		}
-		if image.Stale != nil {
-			m.progress("%v: an earlier kernel from the cache: %v", k, image.Stale)
-		}
-		r.version = image.Version
+		r.version = image.version
 		if builds[k.Machine] == nil {
 			builds[k.Machine] = sync.OnceValues(func() (*machineBuild, error) {
 				start := time.Now()
@@ -113,10 +95,8 @@ func (m *matrix) progress(format string, arguments ...any) {
 }
 
 // runOne boots a kernel and fills in its row.
-func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image, r *row) {
-	emulator, err := m.cache.Emulator(ctx, b.machine)
-	if err != nil {
-		r.notRun = err
+func (m *matrix) runOne(ctx context.Context, b *machineBuild, image image, r *row) {
+	if r.notRun = b.noEmulator; r.notRun != nil {
 		return
 	}
 	guest, err := m.guest(b, r.kernel)
@@ -124,7 +104,8 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 		r.trouble = err
 		return
 	}
-	r.log = filepath.Join(m.logs, strings.ReplaceAll(r.kernel.String(), "/", "-")+".log")
+	r.log = filepath.Join(m.cache, "logs",
+		strings.ReplaceAll(r.kernel.String(), "/", "-")+".log")
 	log, err := os.Create(r.log)
 	if err != nil {
 		r.trouble = err
@@ -134,7 +115,7 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 
 	outputs := make([]bytes.Buffer, len(b.suites))
 	result, err := guest.Run(ctx, vm.Options{
-		Emulator: emulator, Kernel: image.Path, Modules: image.Modules, Init: b.first,
+		Emulator: b.emulator, Kernel: image.path, Modules: image.modules, Init: b.first,
 		Memory: m.options.memory,
 		Output: func(job int, line string) {
 			// The mark that tells test2json where a test's own output ends.
@@ -163,7 +144,7 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 			r.trouble = errors.Join(r.trouble, err)
 			continue
 		}
-		verdictOf(p, ended, status, m.options.pattern != "")
+		p.verdict(ended, status, m.options.pattern != "")
 		r.add(s.ImportPath, p, modes)
 	}
 }
@@ -193,23 +174,4 @@ func (m *matrix) guest(b *machineBuild, k platform.Kernel) (*vm.Guest, error) {
 		}
 	}
 	return g, g.AddLibraries()
-}
-
-// readTests lets go tool test2json make sense of a test binary's output.
-func readTests(ctx context.Context, output io.Reader) (*testresults.Package, error) {
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json")
-	cmd.Stdin = output
-	events, err := cmd.Output()
-	if err != nil {
-		return nil, commandError("go tool test2json", err)
-	}
-	all, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: bytes.NewReader(events),
-		Handler: testresults.Handler{}})
-	if err != nil {
-		return nil, err
-	}
-	if p := all.Package(""); p != nil {
-		return testresults.Of(p), nil
-	}
-	return new(testresults.Package), nil
 }

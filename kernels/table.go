@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/kernels/internal/platform"
-	"github.com/gousdt/gousdt/tools/testresults"
 )
 
 // row is one kernel of the table.
@@ -27,7 +26,7 @@ type row struct {
 
 	modes           []string
 	passed          int
-	failed, skipped []testresults.Test // with the names of their packages
+	failed, skipped []test // with the names of their packages
 
 	total time.Duration
 }
@@ -35,14 +34,14 @@ type row struct {
 func (r *row) hasFailed() bool { return r.trouble != nil || len(r.failed) > 0 }
 
 // add takes in the tests of a package.
-func (r *row) add(importPath string, p *testresults.Package, modes []string) {
+func (r *row) add(importPath string, p *results, modes []string) {
 	prefix := importPath[strings.LastIndexByte(importPath, '/')+1:] + "."
-	r.passed += p.Passed
-	for _, t := range p.Failed {
-		r.failed = append(r.failed, testresults.Test{Name: prefix + t.Name, Output: t.Output})
+	r.passed += p.passed
+	for _, t := range p.failed {
+		r.failed = append(r.failed, test{prefix + t.name, t.output})
 	}
-	for _, t := range p.Skipped {
-		r.skipped = append(r.skipped, testresults.Test{Name: prefix + t.Name, Output: t.Output})
+	for _, t := range p.skipped {
+		r.skipped = append(r.skipped, test{prefix + t.name, t.output})
 	}
 	for _, mode := range modes {
 		if !slices.Contains(r.modes, mode) {
@@ -82,23 +81,6 @@ func findModes(output []byte) []string {
 	return slices.Compact(modes)
 }
 
-// verdictOf adds a failure that no test tells: of a binary that ended badly or
-// not at all, or in which nothing passed though nothing was selected.
-func verdictOf(p *testresults.Package, ended bool, status int, selected bool) {
-	reason := ""
-	switch {
-	case !ended:
-		reason = "the tests did not come to an end"
-	case status != 0 && len(p.Failed) == 0:
-		reason = fmt.Sprintf("the tests ended with status %d", status)
-	case p.Passed == 0 && len(p.Failed) == 0 && !selected:
-		reason = "no test passed"
-	default:
-		return
-	}
-	p.Failed = append(p.Failed, testresults.Test{Name: "(all)", Output: reason + "\n" + p.Output})
-}
-
 // cells are a row's, in the order of the columns of the table.
 func (r *row) cells() []string {
 	mode := strings.Join(r.modes, ", ")
@@ -133,7 +115,7 @@ func printTable(w io.Writer, rows []row) {
 func printFailures(w io.Writer, rows []row) {
 	for _, r := range rows {
 		for _, f := range r.failed {
-			fmt.Fprintf(w, "FAILED on %v: %s\n%s\n", r.kernel, f.Name, indent(f.Output))
+			fmt.Fprintf(w, "FAILED on %v: %s\n%s\n", r.kernel, f.name, indent(f.output))
 		}
 		if r.trouble != nil {
 			fmt.Fprintf(w, "FAILED on %v:\n%s\n", r.kernel, indent(r.trouble.Error()))
@@ -148,16 +130,37 @@ func indent(text string) string {
 	return "\t" + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n\t")
 }
 
-// printReasons prints why tests were skipped, and kernels not run.
+// printReasons prints why tests were skipped, and kernels not run. Tests that
+// were skipped for one reason on the same kernels share a line.
 func printReasons(w io.Writer, rows []row) {
-	var skips []testresults.Skip
+	type cause struct{ reason, kernels string }
+	kernels := make(map[[2]string][]string) // by test and reason
+	var skips [][2]string
 	for _, r := range rows {
 		for _, t := range r.skipped {
-			skips = append(skips, testresults.Skip{Test: t.Name, Reason: t.SkipReason(),
-				Where: r.kernel.String()})
+			skip := [2]string{t.name, t.skipReason()}
+			if kernels[skip] == nil {
+				skips = append(skips, skip)
+			}
+			kernels[skip] = append(kernels[skip], r.kernel.String())
 		}
 	}
-	testresults.PrintSkips(w, skips)
+	tests := make(map[cause][]string)
+	var causes []cause
+	for _, skip := range skips {
+		c := cause{skip[1], strings.Join(kernels[skip], " ")}
+		if tests[c] == nil {
+			causes = append(causes, c)
+		}
+		tests[c] = append(tests[c], skip[0])
+	}
+	for i, c := range causes {
+		if i == 0 {
+			fmt.Fprintln(w, "\nSkipped:")
+		}
+		fmt.Fprintf(w, "  %s\n    on     %s\n    tests  %s\n", c.reason, c.kernels,
+			strings.Join(slices.Sorted(slices.Values(tests[c])), " "))
+	}
 	for _, r := range rows {
 		if r.notRun != nil {
 			fmt.Fprintf(w, "\nNot run: %v\n%s\n", r.kernel, indent(r.notRun.Error()))

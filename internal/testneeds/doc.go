@@ -19,13 +19,5 @@
 //
 // Where the environment variable CI is "true", all tools and privileges are
 // said to be there, and a test that lacks one fails. What remains to be skipped
-// is for another kernel or another machine; the reasons of such skips begin
-// with [NeedsKernel] or [ForOthers], and the program that runs the tests in CI
-// accepts no others.
+// is for another kernel or another machine.
 package testneeds
-
-// The beginnings of the reasons to skip a test that hold in CI, too.
-const (
-	NeedsKernel = "needs Linux "
-	ForOthers   = "only on "
-)

@@ -58,8 +58,14 @@ func KernelAtLeast(t testing.TB, version string) bool {
 	return !running.less(least)
 }
 
+// The beginnings of the reasons to skip a test that hold in CI, too.
+const (
+	needsKernel = "needs Linux "
+	forOthers   = "only on "
+)
+
 func kernelReason(version, feature string) string {
-	return NeedsKernel + version + ": " + feature
+	return needsKernel + version + ": " + feature
 }
 
 // version is the first two numbers of a kernel's version.

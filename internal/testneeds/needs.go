@@ -52,7 +52,7 @@ func Root(t testing.TB) {
 func Only(t testing.TB, reason string, names ...string) {
 	t.Helper()
 	if !slices.Contains(names, runtime.GOARCH) && !slices.Contains(names, runtime.GOOS) {
-		t.Skipf("%s%s: %s", ForOthers, strings.Join(names, ", "), reason)
+		t.Skipf("%s%s: %s", forOthers, strings.Join(names, ", "), reason)
 	}
 }
 
@@ -66,7 +66,7 @@ func Guest(t testing.TB) string {
 	t.Helper()
 	guest := os.Getenv(guestVariable)
 	if guest == "" {
-		t.Skip(ForOthers + "an emulated machine: make test-kernels")
+		t.Skip(forOthers + "an emulated machine: make test-kernels")
 	}
 	return guest
 }
@@ -89,7 +89,7 @@ func NoGuest(t testing.TB, reason string) {
 func BTF(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
-		t.Skip(NeedsKernel + "with BTF (CONFIG_DEBUG_INFO_BTF)")
+		t.Skip(needsKernel + "with BTF (CONFIG_DEBUG_INFO_BTF)")
 	}
 }
 
@@ -113,11 +113,10 @@ func Await(t testing.TB, usual time.Duration, what string, is func() bool) {
 	}
 }
 
-// Perf skips a test where Linux' perf does not run: not every system has one
-// for its kernel.
+// Perf skips a test where Linux' perf does not run, or fails it in CI.
 func Perf(t testing.TB) {
 	t.Helper()
 	if err := exec.Command("perf", "version").Run(); err != nil {
-		t.Skipf("needs perf: %v", err)
+		Missing(t, "needs perf (Debian: linux-perf): %v", err)
 	}
 }

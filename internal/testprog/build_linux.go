@@ -3,17 +3,16 @@
 package testprog
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
+
+	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
@@ -57,93 +56,41 @@ func CrossPath(t testing.TB, arch, name string) string {
 		}
 		return path
 	}
-	path, err := builds.get(arch, name)
-	var missing *missingToolsError
-	if errors.As(err, &missing) {
-		testneeds.Missing(t, "%v", err)
+	dir := testdata(t)
+	builds.Lock()
+	defer builds.Unlock()
+	program := filepath.Join("build", arch, name)
+	path := filepath.Join(dir, program)
+	if builds.built[path] {
+		return path
 	}
-	if err != nil {
-		t.Fatalf("build %s for %s: %v", name, arch, err)
+	testneeds.Tool(t, "make", "make")
+	qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(dir, "build"), 0o777)))
+	missing, err := makeIn(dir, "missing", "ARCH="+arch, "PROGRAM="+name)
+	qt.Assert(t, qt.IsNil(err))
+	if missing != "" {
+		testneeds.Missing(t, "traced programs for %s need %s (make setup installs them)",
+			arch, strings.ReplaceAll(strings.TrimSpace(missing), "\n", ", "))
 	}
+	// make alone knows what is out of date.
+	_, err = makeIn(dir, "ARCH="+arch, program)
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("build %s for %s", name, arch))
+	builds.built[path] = true
 	return path
 }
 
-// missingToolsError says what cannot be built here, and why.
-type missingToolsError struct {
-	arch  string
-	tools []string
-}
+// builds has the programs that this process has built.
+var builds = struct {
+	sync.Mutex
+	built map[string]bool
+}{built: make(map[string]bool)}
 
-func (e *missingToolsError) Error() string {
-	return fmt.Sprintf("traced programs for %s need %s (make setup installs them)",
-		e.arch, strings.Join(e.tools, ", "))
-}
-
-// buildCache builds each program once for a test process.
-type buildCache struct {
-	mu    sync.Mutex
-	built map[string]func() (string, error)
-}
-
-var builds = buildCache{built: make(map[string]func() (string, error))}
-
-func (c *buildCache) get(arch, name string) (string, error) {
-	c.mu.Lock()
-	key := arch + "/" + name
-	once := c.built[key]
-	if once == nil {
-		once = sync.OnceValues(func() (string, error) { return build(arch, name) })
-		c.built[key] = once
-	}
-	c.mu.Unlock()
-	return once()
-}
-
-// build runs make for one program. make alone knows what is out of date; two of
-// them at once would spoil each other's files.
-func build(arch, name string) (string, error) {
-	dir, err := testdata()
-	if err != nil {
-		return "", err
-	}
-	folder := filepath.Join(dir, "build")
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return "", err
-	}
-	lock, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDONLY, 0o666)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-
-	if _, err := exec.LookPath("make"); err != nil {
-		return "", &missingToolsError{arch: arch, tools: []string{"make"}}
-	}
-	out, err := makeIn(dir, "missing", "ARCH="+arch, "PROGRAM="+name)
-	if err != nil {
-		return "", err
-	}
-	if tools := strings.Split(strings.TrimSpace(out), "\n"); tools[0] != "" {
-		return "", &missingToolsError{arch: arch, tools: tools}
-	}
-	program := filepath.Join("build", arch, name)
-	if _, err := makeIn(dir, "ARCH="+arch, program); err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, program), nil
-}
-
+// makeIn runs make in a directory. Called from a makefile, it would take that
+// one's flags and variables. Two at once would spoil each other's files.
 func makeIn(dir string, arguments ...string) (string, error) {
-	cmd := exec.Command("make", append([]string{"-s", "-C", dir}, arguments...)...)
-	// Called from a makefile, this make would take its flags and variables.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
-		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CC", "CXX", "ARCH"},
-			name)
-	})
+	cmd := exec.Command("env", append([]string{"-u", "MAKEFLAGS", "-u", "MFLAGS", "-u", "MAKELEVEL",
+		"-u", "CC", "-u", "CXX", "-u", "ARCH", "flock", filepath.Join(dir, "build", "lock"), "make",
+		"-s", "-C", dir}, arguments...)...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -154,20 +101,16 @@ func makeIn(dir string, arguments ...string) (string, error) {
 
 // testdata finds the folder from anywhere in the repository, also from a module
 // inside it: tests run in the folder of their package.
-func testdata() (string, error) {
+func testdata(t testing.TB) string {
+	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
+	qt.Assert(t, qt.IsNil(err))
+	for ; dir != "/"; dir = filepath.Dir(dir) {
 		found := filepath.Join(dir, "testdata")
 		if _, err := os.Stat(filepath.Join(found, "target.c")); err == nil {
-			return found, nil
+			return found
 		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", fmt.Errorf("no testdata/target.c above the working directory (set %s to a folder of prebuilt programs)", prebuiltVariable)
-		}
-		dir = parent
 	}
+	t.Fatalf("no testdata/target.c above the working directory (set %s to a folder of prebuilt programs)", prebuiltVariable)
+	return ""
 }

@@ -25,7 +25,7 @@ import (
 func main() {
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr,
-			"guest: this is the first process of an emulated machine: run kernels matrix instead")
+			"guest: this is the first process of an emulated machine: run the command kernels instead")
 		os.Exit(2)
 	}
 	var plan platform.Plan

@@ -16,14 +16,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
 // Options say how a guest is run.
 type Options struct {
 	// Emulator is the QEMU of the guest's machine.
-	Emulator debian.Emulator
+	Emulator Emulator
 	// Kernel is the kernel's path on the host.
 	Kernel string
 	// Modules are the kernel's modules that the guest loads, as paths on the

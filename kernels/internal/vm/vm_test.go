@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
@@ -143,11 +142,11 @@ func TestGuestLooksLikeTheCheckout(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, ".* is not in the checkout .*"))
 }
 
-func scriptEmulator(t *testing.T, script string) debian.Emulator {
+func scriptEmulator(t *testing.T, script string) Emulator {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "emulator")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755)))
-	return debian.Emulator{Path: path}
+	return Emulator{Path: path}
 }
 
 // runScript runs a guest under an emulator that is a shell script.

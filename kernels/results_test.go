@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package testresults
+package main
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
-	"gotest.tools/gotestsum/testjson"
 )
 
 const events = `{"Action":"start"}
@@ -31,23 +30,22 @@ const events = `{"Action":"start"}
 {"Action":"fail"}
 `
 
-func read(t *testing.T, text string) *Package {
+func read(t *testing.T, text string) *results {
 	t.Helper()
-	all, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: strings.NewReader(text),
-		Handler: Handler{}})
+	all, err := readEvents([]byte(text))
 	qt.Assert(t, qt.IsNil(err))
-	return Of(all.Package(""))
+	return all
 }
 
 func TestSubtestsThatFailedCountInsteadOfTheirParents(t *testing.T) {
 	got := read(t, events)
-	qt.Assert(t, qt.HasLen(got.Failed, 2))
-	qt.Check(t, qt.Equals(got.Failed[0], Test{"TestB/two", "    b_test.go:9: wrong\n"}))
-	qt.Check(t, qt.Equals(got.Failed[1], Test{"TestC", "    c_test.go:1: the parent itself\n"}))
-	qt.Check(t, qt.DeepEquals(got.Skipped,
-		[]Test{{"TestB/one", "    b_test.go:7: needs Linux 6.6\n"}}))
-	qt.Check(t, qt.Equals(got.Output, "FAIL\n"))
-	qt.Check(t, qt.Equals(got.Passed, 2))
+	qt.Assert(t, qt.HasLen(got.failed, 2))
+	qt.Check(t, qt.Equals(got.failed[0], test{"TestB/two", "    b_test.go:9: wrong\n"}))
+	qt.Check(t, qt.Equals(got.failed[1], test{"TestC", "    c_test.go:1: the parent itself\n"}))
+	qt.Assert(t, qt.HasLen(got.skipped, 1))
+	qt.Check(t, qt.Equals(got.skipped[0], test{"TestB/one", "    b_test.go:7: needs Linux 6.6\n"}))
+	qt.Check(t, qt.Equals(got.output, "FAIL\n"))
+	qt.Check(t, qt.Equals(got.passed, 2))
 }
 
 func TestTheTestThatHangsIsAmongTheFailed(t *testing.T) {
@@ -57,8 +55,8 @@ func TestTheTestThatHangsIsAmongTheFailed(t *testing.T) {
 {"Action":"output","Test":"TestC/hangs","Output":"    c_test.go:2: waits\n"}
 {"Action":"fail"}
 `)
-	qt.Assert(t, qt.HasLen(got.Failed, 2))
-	qt.Check(t, qt.Equals(got.Failed[1], Test{"TestC/hangs", "    c_test.go:2: waits\n"}))
+	qt.Assert(t, qt.HasLen(got.failed, 2))
+	qt.Check(t, qt.Equals(got.failed[1], test{"TestC/hangs", "    c_test.go:2: waits\n"}))
 }
 
 func TestSkipReason(t *testing.T) {
@@ -69,6 +67,6 @@ func TestSkipReason(t *testing.T) {
 		"":                              "no reason given",
 		"    a.go:1: needs a.go:2: x\n": "needs a.go:2: x",
 	} {
-		qt.Check(t, qt.Equals(Test{Output: output}.SkipReason(), want), qt.Commentf("%q", output))
+		qt.Check(t, qt.Equals(test{output: output}.skipReason(), want), qt.Commentf("%q", output))
 	}
 }
