@@ -29,7 +29,7 @@ const schema = 1
 func newJSONPrinter(out *bufio.Writer) *jsonPrinter {
 	p := &jsonPrinter{out: out}
 	p.json.Begin('{')
-	p.json.Signed("schema", schema)
+	p.json.Fields("schema", schema)
 	p.json.Key("files")
 	p.json.Begin('[')
 	return p
@@ -45,18 +45,17 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	j.NewLine(1)
 	j.Begin('{')
 	if l.mapped == nil {
-		j.Text("file", l.path)
+		j.Fields("file", l.path)
 	} else {
-		j.Text("file", l.mapped.here)
+		j.Fields("file", l.mapped.here)
 		p.users(l.mapped)
 	}
+	var buildID any
 	if id, err := l.elf.BuildID(); err == nil {
-		j.Text("build_id", id)
-	} else {
-		j.NullMember("build_id")
+		buildID = id
 	}
 	kind, _ := kindOf(l.elf)
-	j.Fields("machine", machineName(l.elf), "class", classBits(l.elf),
+	j.Fields("build_id", buildID, "machine", machineName(l.elf), "class", classBits(l.elf),
 		"byte_order", byteOrderName(l.elf), "kind", kind)
 	j.Array("probes", func() {
 		for i := range l.probes {
@@ -97,11 +96,11 @@ func (p *jsonPrinter) close() {
 		for _, e := range p.errors {
 			j.NewLine(1)
 			j.Object("", func() {
-				j.Text("file", e.name)
+				j.Fields("file", e.name)
 				if e.pid != 0 {
-					j.Signed("pid", int64(e.pid))
+					j.Fields("pid", e.pid)
 				}
-				j.Text("error", errorText(e.err))
+				j.Fields("error", errorText(e.err))
 			})
 		}
 	})
@@ -114,89 +113,85 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 	j := &p.json
 	j.NewLine(2)
 	j.Begin('{')
-	j.Text("provider", truncate.Text(probe.Provider, maxText))
-	j.Text("name", truncate.Text(probe.Name, maxText))
-	j.Key("sites")
-	j.Begin('[')
-	for i := range probe.Sites {
-		site := &probe.Sites[i]
-		if i > 0 {
-			j.NewLine(3)
-		}
-		j.Begin('{')
-		j.Unsigned("location", site.Location)
-		j.UnsignedOrNull("offset", site.Offset, !attachable(l.elf))
-		j.Unsigned("base", site.Base)
-		j.UnsignedOrNull("semaphore", site.Semaphore, site.Semaphore == 0)
-		j.UnsignedOrNull("semaphore_offset", site.SemaphoreOffset, site.SemaphoreOffset == 0)
-		j.Text("arguments", truncate.Text(site.Arguments, maxText))
-		j.Key("decoded")
-		j.Begin('[')
-		args := l.args.decode(site)
-		probe := l.args.definition(site, len(args))
-		for n := range args {
-			var definition *providers.Argument
-			if probe != nil {
-				definition = &probe.Arguments[n]
+	j.Fields("provider", truncate.Text(probe.Provider, maxText),
+		"name", truncate.Text(probe.Name, maxText))
+	j.Array("sites", func() {
+		for i := range probe.Sites {
+			site := &probe.Sites[i]
+			if i > 0 {
+				j.NewLine(3)
 			}
-			p.argument(&args[n], definition)
+			j.Begin('{')
+			j.Fields("location", site.Location, "offset", orNull(site.Offset, attachable(l.elf)),
+				"base", site.Base, "semaphore", orNull(site.Semaphore, site.Semaphore != 0),
+				"semaphore_offset", orNull(site.SemaphoreOffset, site.SemaphoreOffset != 0),
+				"arguments", truncate.Text(site.Arguments, maxText))
+			j.Array("decoded", func() {
+				args := l.args.decode(site)
+				known := l.args.definition(site, len(args))
+				for n := range args {
+					var definition *providers.Argument
+					if known != nil {
+						definition = &known.Arguments[n]
+					}
+					j.Object("", func() { p.argument(&args[n], definition) })
+				}
+			})
+			j.End('}')
+			p.flush() // a probe may have very many sites
 		}
-		j.End(']')
-		j.End('}')
-		p.flush() // a probe may have very many sites
-	}
-	j.End(']')
+	})
 	j.End('}')
 }
 
-// argument adds an argument, with what its definition says unless that is nil.
+// orNull returns a number, nil if there is none.
+func orNull(n uint64, isThere bool) any {
+	if isThere {
+		return n
+	}
+	return nil
+}
+
+// argument adds the members about an argument, with what its definition says
+// unless that is nil.
 func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 	j := &p.json
-	j.Begin('{')
 	if definition != nil {
 		if definition.Name != "" {
-			j.Text("name", definition.Name)
+			j.Fields("name", definition.Name)
 		}
-		j.Text("type", definition.Type)
+		j.Fields("type", definition.Type)
 	}
-	j.Text("raw", truncate.Text(a.Raw, maxText))
-	j.Text("kind", a.Kind.String())
-	j.Unsigned("size", uint64(a.Size))
-	j.Boolean("signed", a.Signed)
-	j.Boolean("float", a.Float)
-	j.Text("text", terminal.Clean(truncate.Text(a.String(), maxText)))
+	j.Fields("raw", truncate.Text(a.Raw, maxText), "kind", a.Kind.String(), "size", int(a.Size),
+		"signed", a.Signed, "float", a.Float,
+		"text", terminal.Clean(truncate.Text(a.String(), maxText)))
 	switch a.Kind {
 	case argspec.Constant:
 		if a.Signed {
-			j.Signed("value", int64(a.Constant))
+			j.Fields("value", int64(a.Constant))
 		} else {
-			j.Unsigned("value", a.Constant)
+			j.Fields("value", a.Constant)
 		}
 	case argspec.InRegister:
-		j.Text("register", a.Register.Name)
-		p.register("high", a.High)
-		j.Unsigned("shift", uint64(a.Register.Shift))
+		j.Fields("register", a.Register.Name, "high", register(a.High),
+			"shift", int(a.Register.Shift))
 	case argspec.Memory, argspec.Address, argspec.Bytes:
-		p.register("base", a.Base)
-		p.register("index", a.Index)
-		if a.IndexSize == 0 {
-			j.NullMember("index_extension")
-		} else {
-			j.Text("index_extension", map[int8]string{4: "uxtw", -4: "sxtw"}[a.IndexSize])
+		var extension any
+		if a.IndexSize != 0 {
+			extension = map[int8]string{4: "uxtw", -4: "sxtw"}[a.IndexSize]
 		}
-		j.Unsigned("scale", uint64(a.Scale))
-		j.Signed("displacement", a.Displacement)
-		j.Boolean("address_32", a.Address32)
+		j.Fields("base", register(a.Base), "index", register(a.Index),
+			"index_extension", extension, "scale", int(a.Scale), "displacement", a.Displacement,
+			"address_32", a.Address32)
 	default:
-		j.Text("reason", errorText(a.Err))
+		j.Fields("reason", errorText(a.Err))
 	}
-	j.End('}')
 }
 
-func (p *jsonPrinter) register(key string, r argspec.Register) {
+// register returns the name of a register, nil for none.
+func register(r argspec.Register) any {
 	if r.Name == "" {
-		p.json.NullMember(key)
-	} else {
-		p.json.Text(key, r.Name)
+		return nil
 	}
+	return r.Name
 }

@@ -322,7 +322,7 @@ func (p *jsonPrinter) users(m *mapped) {
 	j.Fields("path", m.path, "deleted", m.deleted)
 	j.Array("pids", func() {
 		for i := range m.users {
-			j.Int(int64(m.users[i].process.PID))
+			j.Value(m.users[i].process.PID)
 		}
 	})
 	j.Array("processes", func() {

@@ -35,10 +35,7 @@ func (p *tracePrinter) object(name, phase string, pid, tid int) *jsontext.Builde
 	j := &p.json
 	j.Reset()
 	j.Begin('{')
-	j.Text("name", name)
-	j.Text("ph", phase)
-	j.Signed("pid", int64(pid))
-	j.Signed("tid", int64(tid))
+	j.Fields("name", name, "ph", phase, "pid", pid, "tid", tid)
 	return j
 }
 
@@ -52,17 +49,14 @@ func (p *tracePrinter) end() {
 	p.out.Write(p.json.Bytes())
 }
 
-// times adds a time since boot, or a duration, in microseconds.
-func times(j *jsontext.Builder, key string, t time.Duration) {
-	j.FloatMember(key, float64(t)/float64(time.Microsecond))
-}
+// microseconds are the unit of the format.
+func microseconds(t time.Duration) float64 { return float64(t) / float64(time.Microsecond) }
 
 func (p *tracePrinter) event(e *trace.Event) {
 	p.nameThread(e)
 	if e.Start == nil {
 		j := p.object(probeName(e.Site), "i", e.PID, e.TID)
-		times(j, "ts", e.Monotonic)
-		j.Text("s", "t")
+		j.Fields("ts", microseconds(e.Monotonic), "s", "t")
 		p.arguments(e, nil, p.tracer.options.stack)
 		p.end()
 		return
@@ -71,8 +65,7 @@ func (p *tracePrinter) event(e *trace.Event) {
 	name := probeName(e.Start.Site)
 	if e.Start.PID == e.PID && e.Start.TID == e.TID {
 		j := p.object(name, "X", e.PID, e.TID)
-		times(j, "ts", e.Start.Monotonic)
-		times(j, "dur", e.Duration)
+		j.Fields("ts", microseconds(e.Start.Monotonic), "dur", microseconds(e.Duration))
 		p.arguments(e, e.Start, p.tracer.options.stack)
 		p.end()
 		return
@@ -85,9 +78,7 @@ func (p *tracePrinter) event(e *trace.Event) {
 		stack bool
 	}{{"b", e.Start, p.tracer.options.starts}, {"e", e, p.tracer.options.stack}} {
 		j := p.object(name, end.phase, e.Start.PID, end.TID)
-		j.Text("cat", "usdt")
-		j.Unsigned("id", p.spans)
-		times(j, "ts", end.Monotonic)
+		j.Fields("cat", "usdt", "id", p.spans, "ts", microseconds(end.Monotonic))
 		p.arguments(end.Event, nil, end.stack)
 		p.end()
 	}
@@ -106,7 +97,7 @@ func (p *tracePrinter) arguments(e, start *trace.Event, withStack bool) {
 		p.argumentsOf(e, "")
 	}
 	if p.tracer.options.samples() {
-		j.Unsigned("weight", e.Weight)
+		j.Fields("weight", e.Weight)
 	}
 	if withStack {
 		p.stack("stack", e)
@@ -118,16 +109,14 @@ func (p *tracePrinter) arguments(e, start *trace.Event, withStack bool) {
 }
 
 func (p *tracePrinter) stack(name string, e *trace.Event) {
-	j := &p.json
-	j.Key(name)
-	j.Begin('[')
-	for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
-		if frame.Function != "" {
-			frame.Function = symbolname.Readable(frame.Function)
+	p.json.Array(name, func() {
+		for _, f := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
+			if f.Function != "" {
+				f.Function = symbolname.Readable(f.Function)
+			}
+			p.json.Value(f.String())
 		}
-		j.String(frame.String())
-	}
-	j.End(']')
+	})
 }
 
 func (p *tracePrinter) argumentsOf(e *trace.Event, prefix string) {
@@ -136,9 +125,9 @@ func (p *tracePrinter) argumentsOf(e *trace.Event, prefix string) {
 		v := e.Args[i]
 		j.Key(prefix + terminal.Escape(e.Site.ArgumentName(i)))
 		if data, _ := v.Data(); data != nil && v.Kind() != trace.Text {
-			j.String(v.String())
+			j.Value(v.String())
 		} else {
-			addValue(j, v)
+			j.Value(valueOf(v))
 		}
 	}
 }
@@ -159,10 +148,7 @@ func (p *tracePrinter) nameThread(e *trace.Event) {
 	}
 	for _, kind := range kinds {
 		j := p.object(kind, "M", e.PID, e.TID)
-		j.Key("args")
-		j.Begin('{')
-		j.Text("name", e.Command)
-		j.End('}')
+		j.Object("args", func() { j.Fields("name", e.Command) })
 		p.end()
 	}
 }
@@ -173,7 +159,7 @@ func (p *tracePrinter) open(calls []*trace.Event) {
 		start := calls[i].Start
 		p.nameThread(start)
 		j := p.object(start.Probe, "B", start.PID, start.TID)
-		times(j, "ts", start.Monotonic)
+		j.Fields("ts", microseconds(start.Monotonic))
 		p.arguments(start, nil, p.tracer.options.starts)
 		p.end()
 	}

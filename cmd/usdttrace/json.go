@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"math"
 	"strconv"
 
 	"github.com/gousdt/gousdt/container"
@@ -35,7 +36,7 @@ func (p *jsonPrinter) begin(kind string) *jsontext.Builder {
 	j := &p.json
 	j.Reset()
 	j.Begin('{')
-	j.Text("type", kind)
+	j.Fields("type", kind)
 	return j
 }
 
@@ -56,12 +57,11 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j := &p.json
 	j.Reset()
 	j.Members(eventBegin)
-	j.Time("time", e.Time)
-	j.Signed("monotonic_ns", int64(e.Monotonic))
+	j.Fields("time", e.Time, "monotonic_ns", int64(e.Monotonic))
 	j.Members(p.thread.of(e))
-	j.Signed("cpu", int64(e.CPU))
+	j.Fields("cpu", e.CPU)
 	if p.tracer.options.samples() {
-		j.Unsigned("weight", e.Weight)
+		j.Fields("weight", e.Weight)
 	}
 	p.container(e.CgroupID)
 	p.hit(e)
@@ -90,7 +90,7 @@ func (p *jsonPrinter) container(cgroup uint64) {
 		p.containers[path] = id
 	}
 	if id != "" {
-		p.json.Text("container", id)
+		p.json.Fields("container", id)
 	}
 }
 
@@ -99,21 +99,20 @@ func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 	j.Array("stack", func() {
 		for _, f := range p.tracer.stacks.Frames(context.Background(), pid, addresses) {
 			j.Begin('{')
-			j.Unsigned("address", f.Address)
+			j.Fields("address", f.Address)
 			if f.Function != "" {
-				j.Text("function", truncate.Text(f.Function, symbolname.MaxLength))
+				j.Fields("function", truncate.Text(f.Function, symbolname.MaxLength))
 				if f.Inlined {
-					j.Boolean("inlined", true)
+					j.Fields("inlined", true)
 				} else {
-					j.Unsigned("offset", f.Offset)
+					j.Fields("offset", f.Offset)
 				}
 			}
 			if f.File != "" {
-				j.Text("file", f.File)
-				j.Unsigned("file_offset", f.FileOffset)
+				j.Fields("file", f.File, "file_offset", f.FileOffset)
 			}
 			if f.Source != "" {
-				j.Text("source", f.Source)
+				j.Fields("source", f.Source)
 			}
 			j.End('}')
 		}
@@ -123,42 +122,36 @@ func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	for _, row := range rowsOf(s) {
 		j := p.begin("row")
-		j.Text("aggregation", a.kind)
-		j.Time("start", s.Start)
-		j.Time("time", s.Time)
+		j.Fields("aggregation", a.kind, "start", s.Start, "time", s.Time)
 		if row == &s.Other {
-			j.Boolean("other", true)
+			j.Fields("other", true)
 		}
 		j.Object("keys", func() {
 			for i, key := range row.Keys {
 				p.key(s.By[i], key, row)
 			}
 		})
-		j.Unsigned("count", row.Count)
+		j.Fields("count", row.Count)
 		if row.Partial && row != &s.Other {
-			j.Boolean("partial", true)
+			j.Fields("partial", true)
 		}
 		if row.Sum.IsPresent() {
-			addMember(j, "sum", row.Sum)
-			j.FloatMember("average", row.Average())
+			j.Fields("sum", valueOf(row.Sum), "average", orNull(row.Average()))
 		}
 		if row.Min.IsPresent() {
-			addMember(j, "min", row.Min)
-			addMember(j, "max", row.Max)
+			j.Fields("min", valueOf(row.Min), "max", valueOf(row.Max))
 		}
 		switch {
 		case row.Exponential != nil:
 			for _, q := range quantiles {
-				j.FloatMember(q.json, row.Quantile(q.part))
+				j.Fields(q.json, orNull(row.Quantile(q.part)))
 			}
 			p.exponential(row.Exponential)
 		case a.Histogram != nil:
 			j.Array("buckets", func() {
 				for _, b := range row.Histogram(0) {
 					j.Object("", func() {
-						addMember(j, "low", b.Low)
-						addMember(j, "high", b.High)
-						j.Unsigned("count", b.Count)
+						j.Fields("low", valueOf(b.Low), "high", valueOf(b.High), "count", b.Count)
 					})
 				}
 			})
@@ -167,25 +160,34 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	}
 }
 
+// orNull returns a number that was computed, nil for NaN, which says that there
+// is none.
+func orNull(x float64) any {
+	if math.IsNaN(x) {
+		return nil
+	}
+	return x
+}
+
 // key adds a key of a row.
 func (p *jsonPrinter) key(by string, key trace.Value, row *trace.Row) {
 	j := &p.json
-	data, complete := key.Data()
 	switch {
 	case by == "stack":
 		p.stack(int(key.Uint()), row.Stack)
 		return
 	case key.Kind() == trace.Text:
+		data, complete := key.Data()
 		text := truncate.Text(string(data), maxText)
-		j.Text(by, text)
+		j.Fields(by, text)
 		if !complete || len(text) < len(data) {
-			j.Boolean(by+"_truncated", true)
+			j.Fields(by+"_truncated", true)
 		}
 	default:
-		addMember(j, by, key)
+		j.Fields(by, valueOf(key))
 	}
 	if name := p.tracer.targets.valueName(by, key); name != "" {
-		j.Text(by+"_name", name)
+		j.Fields(by+"_name", name)
 	}
 }
 
@@ -218,11 +220,11 @@ func (p *jsonPrinter) summary(s *summary) {
 			for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
 				j.Object("", func() {
 					if loss.CgroupID != 0 {
-						j.Unsigned("cgroup", loss.CgroupID)
+						j.Fields("cgroup", loss.CgroupID)
 					} else {
-						j.Unsigned("user", uint64(loss.User))
+						j.Fields("user", uint64(loss.User))
 					}
-					j.Unsigned("events", loss.Events)
+					j.Fields("events", loss.Events)
 				})
 			}
 		})
@@ -271,33 +273,28 @@ func (p *jsonPrinter) costs(c *costs) {
 	}
 }
 
-func addMember(j *jsontext.Builder, key string, v trace.Value) {
-	j.Key(key)
-	addValue(j, v)
-}
-
 // maxText is how many bytes are shown of a key that is a text: more than an
 // argument's text has, but not all of a probe's name.
 const maxText = 600
 
-// addValue adds a number, or null if there is none, or a text that may lose
-// what is not UTF-8: where two texts are to be told apart, Text adds them.
-func addValue(j *jsontext.Builder, v trace.Value) {
+// valueOf returns what JSON has for a value: a number, nil if there is none, or
+// a text, of which a byte that is not UTF-8 may be lost. Where two texts are to
+// be told apart, Builder.Fields keeps all bytes.
+func valueOf(v trace.Value) any {
 	switch {
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
-		j.String(truncate.Text(string(data), maxText))
+		return truncate.Text(string(data), maxText)
 	case !v.IsPresent() || v.Kind() == trace.Bytes:
-		j.Null()
+		return nil
 	case v.Kind() == trace.Float:
 		// One of 32 bits is in as few digits as make it different from those.
 		f, _ := strconv.ParseFloat(v.String(), 64)
-		j.Float(f)
+		return f
 	case v.Kind() == trace.Signed:
-		j.Int(v.Int())
-	default:
-		j.Uint(v.Uint())
+		return v.Int()
 	}
+	return v.Uint()
 }
 
 // jsonHit is the JSON that all hits of a site have in common.
@@ -315,10 +312,8 @@ type jsonArgument struct {
 
 func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
 	var j jsontext.Builder
-	j.Text("provider", cutName(e.Site.Provider))
-	j.Text("name", cutName(e.Site.Name))
-	j.Text("file", e.Site.File)
-	j.Unsigned("location", e.Site.Location)
+	j.Fields("provider", cutName(e.Site.Provider), "name", cutName(e.Site.Name),
+		"file", e.Site.File, "location", e.Site.Location)
 	j.Key("args")
 	j.Begin('[')
 	hit := &jsonHit{begin: bytes.Clone(j.Bytes())}
@@ -327,7 +322,7 @@ func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
 		j.Reset()
 		j.Begin('{')
 		if definition != nil && definition.Name != "" {
-			j.Text("name", definition.Name)
+			j.Fields("name", definition.Name)
 		}
 		j.Key("value")
 		hit.arguments = append(hit.arguments,
@@ -370,30 +365,30 @@ func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 			return
 		}
 	}
-	addValue(j, *v)
+	j.Value(valueOf(*v))
 	if a.definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
 		if name := a.definition.ValueName(v.Int()); name != "" {
-			j.Text("value_name", name)
+			j.Fields("value_name", name)
 		}
 	}
 	switch v.Kind() {
 	case trace.Unavailable:
-		j.Boolean("unavailable", true)
+		j.Fields("unavailable", true)
 	case trace.Unreadable:
-		j.Boolean("unreadable", true)
+		j.Fields("unreadable", true)
 	}
 	data, complete := v.Data()
 	switch {
 	case a.behind == nil && v.Kind() != trace.Bytes, data == nil && complete:
 	case data == nil:
-		j.Boolean("data_unreadable", true)
+		j.Fields("data_unreadable", true)
 	default:
 		if v.Kind() == trace.Bytes || a.behind.Bytes {
 			j.Hex("bytes", string(data))
 		} else {
-			j.Text("text", string(data))
+			j.Fields("text", string(data))
 		}
-		j.Boolean("truncated", !complete)
+		j.Fields("truncated", !complete)
 	}
 	j.End('}')
 }
@@ -411,9 +406,7 @@ func (t *jsonThread) of(e *trace.Event) []byte {
 	if len(t.json.Bytes()) == 0 || e.PID != t.pid || e.TID != t.tid || e.Command != t.command {
 		t.pid, t.tid, t.command = e.PID, e.TID, e.Command
 		t.json.Reset()
-		t.json.Signed("pid", int64(e.PID))
-		t.json.Signed("tid", int64(e.TID))
-		t.json.Text("command", e.Command)
+		t.json.Fields("pid", e.PID, "tid", e.TID, "command", e.Command)
 	}
 	return t.json.Bytes()
 }

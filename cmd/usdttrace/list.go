@@ -427,7 +427,7 @@ func (p *jsonPrinter) sites(file string, sel *usdt.Selection) {
 			"location", site.Location)
 		j.Array("args", func() {
 			for n := range site.Args {
-				j.String(argumentType(&site.Args[n]))
+				j.Value(argumentType(&site.Args[n]))
 			}
 		})
 		p.end()

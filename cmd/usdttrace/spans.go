@@ -173,7 +173,7 @@ func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 func (p *jsonPrinter) span(e *trace.Event) {
 	j := p.call("span", e)
 	if e.Failed {
-		j.Boolean("failed", true)
+		j.Fields("failed", true)
 	}
 	p.hitOf("start", e.Start, p.tracer.options.starts)
 	p.hitOf("done", e, false)
@@ -197,21 +197,20 @@ func (p *jsonPrinter) open(calls []*trace.Event) {
 // call begins an object for a call, which has no site if it goes on.
 func (p *jsonPrinter) call(kind string, e *trace.Event) *jsontext.Builder {
 	j := p.begin(kind)
-	j.Time("time", e.Start.Time)
-	j.Signed("monotonic_ns", int64(e.Start.Monotonic))
-	j.Signed("duration_ns", int64(e.Duration))
+	j.Fields("time", e.Start.Time, "monotonic_ns", int64(e.Start.Monotonic),
+		"duration_ns", int64(e.Duration))
 	if kind == "span" {
 		j.Members(p.thread.of(e))
-		j.Signed("cpu", int64(e.CPU))
+		j.Fields("cpu", e.CPU)
 		if p.tracer.options.samples() {
-			j.Unsigned("weight", e.Weight)
+			j.Fields("weight", e.Weight)
 		}
 		p.container(e.CgroupID)
 	} else {
 		j.Members(p.thread.of(e.Start))
 		p.container(e.Start.CgroupID)
 	}
-	j.Text("pair", cutPair(e.Pair()))
+	j.Fields("pair", cutPair(e.Pair()))
 	return j
 }
 

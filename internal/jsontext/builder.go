@@ -9,6 +9,7 @@ package jsontext
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"strconv"
@@ -54,6 +55,21 @@ func (b *Builder) End(bracket byte) {
 	b.comma = true
 }
 
+// Object adds a member, or an element if there is no key.
+func (b *Builder) Object(key string, members func()) { b.nested(key, '{', '}', members) }
+
+// Array adds a member, or an element if there is no key.
+func (b *Builder) Array(key string, elements func()) { b.nested(key, '[', ']', elements) }
+
+func (b *Builder) nested(key string, begin, end byte, build func()) {
+	if key != "" {
+		b.Key(key)
+	}
+	b.Begin(begin)
+	build()
+	b.End(end)
+}
+
 // NewLine puts what follows on a line of its own, after some blanks.
 func (b *Builder) NewLine(indent int) {
 	b.separate()
@@ -84,14 +100,25 @@ func (b *Builder) separate() {
 	}
 }
 
-// Text adds a member that holds any bytes: what is not UTF-8 is in a second
-// member, named with "_hex".
-func (b *Builder) Text(key, s string) {
-	b.Key(key)
-	b.String(s)
-	if !utf8.ValidString(s) {
-		b.Hex(key+"_hex", s)
+// Fields adds members, each by its key and its value as [Builder.Value] adds
+// it. Where a string is not UTF-8, a second member with "_hex" after its key has
+// all bytes.
+func (b *Builder) Fields(pairs ...any) {
+	for i := 0; i < len(pairs); i += 2 {
+		key := pairs[i].(string)
+		b.Key(key)
+		b.Value(pairs[i+1])
+		if s, ok := pairs[i+1].(string); ok && !utf8.ValidString(s) {
+			b.Hex(key+"_hex", s)
+		}
 	}
+}
+
+// Hex adds a member that holds bytes in hexadecimal.
+func (b *Builder) Hex(key, s string) {
+	b.Key(key)
+	b.text = append(hex.AppendEncode(append(b.text, '"'), []byte(s)), '"')
+	b.comma = true
 }
 
 // Members adds members that another builder has built, which are at least one.
@@ -106,100 +133,71 @@ func (b *Builder) Members(text []byte) {
 	}
 }
 
-// Hex adds a member that holds bytes in hexadecimal.
-func (b *Builder) Hex(key, s string) {
-	b.Key(key)
-	b.text = append(b.text, '"')
-	for i := range len(s) {
-		b.text = append(b.text, hexDigits[s[i]>>4], hexDigits[s[i]&0xf])
-	}
-	b.text = append(b.text, '"')
-	b.comma = true
-}
-
-// Unsigned adds a member that is a number.
-func (b *Builder) Unsigned(key string, n uint64) {
-	b.Key(key)
-	b.Uint(n)
-}
-
-// UnsignedOrNull adds a member that is null where the number means that there
-// is none.
-func (b *Builder) UnsignedOrNull(key string, n uint64, isNull bool) {
-	if isNull {
-		b.NullMember(key)
-	} else {
-		b.Unsigned(key, n)
-	}
-}
-
-// Signed adds a member that is a number.
-func (b *Builder) Signed(key string, n int64) {
-	b.Key(key)
-	b.Int(n)
-}
-
-// FloatMember adds a member that was computed, null where NaN says that there
-// is none.
-func (b *Builder) FloatMember(key string, x float64) {
-	b.Key(key)
-	if math.IsNaN(x) {
-		b.Null()
+// Value adds an element of an array, or what follows a key: a number, a truth
+// value, a moment, a string in which a byte that is not UTF-8 becomes U+FFFD,
+// or null for nil.
+func (b *Builder) Value(v any) {
+	switch v := v.(type) {
+	case int:
+		b.Int(int64(v))
+		return
+	case int64:
+		b.Int(v)
+		return
+	case uint64:
+		b.Uint(v)
 		return
 	}
-	b.Float(x)
-}
-
-// Boolean adds a member that is true or false.
-func (b *Builder) Boolean(key string, value bool) {
-	b.Key(key)
-	b.text = strconv.AppendBool(b.text, value)
+	b.separate()
+	switch v := v.(type) {
+	case nil:
+		b.text = append(b.text, "null"...)
+	case bool:
+		b.text = strconv.AppendBool(b.text, v)
+	case string:
+		b.text = appendString(b.text, v)
+	case float64:
+		b.text = appendFloat(b.text, v)
+	case time.Time:
+		b.appendTime(v)
+	default:
+		panic("jsontext: no value of JSON")
+	}
 	b.comma = true
 }
 
-// Object adds a member, or an element if there is no key.
-func (b *Builder) Object(key string, members func()) { b.nested(key, '{', '}', members) }
-
-// Array adds a member, or an element if there is no key.
-func (b *Builder) Array(key string, elements func()) { b.nested(key, '[', ']', elements) }
-
-func (b *Builder) nested(key string, begin, end byte, build func()) {
-	if key != "" {
-		b.Key(key)
-	}
-	b.Begin(begin)
-	build()
-	b.End(end)
+// Int adds a value as Value does.
+func (b *Builder) Int(n int64) {
+	b.separate()
+	b.text = strconv.AppendInt(b.text, n, 10)
+	b.comma = true
 }
 
-// Fields adds members, each by its key and its value: a text as Text adds it, a
-// number or a truth value.
-func (b *Builder) Fields(pairs ...any) {
-	for i := 0; i < len(pairs); i += 2 {
-		key := pairs[i].(string)
-		switch v := pairs[i+1].(type) {
-		case string:
-			b.Text(key, v)
-		case bool:
-			b.Boolean(key, v)
-		case int:
-			b.Signed(key, int64(v))
-		case int64:
-			b.Signed(key, v)
-		case uint64:
-			b.Unsigned(key, v)
-		case float64:
-			b.FloatMember(key, v)
-		default:
-			panic(fmt.Sprintf("jsontext: a %T", v))
-		}
-	}
+// Uint adds a value as Value does.
+func (b *Builder) Uint(n uint64) {
+	b.separate()
+	b.text = strconv.AppendUint(b.text, n, 10)
+	b.comma = true
 }
 
-// Time adds a member that is a moment, in UTC and the form of RFC 3339 with as
-// many digits of the second as it takes.
-func (b *Builder) Time(key string, t time.Time) {
-	b.Key(key)
+// appendFloat appends a number in as few digits as make it different from its
+// neighbours. Those that JSON lacks are "NaN", "Infinity" and "-Infinity", as
+// protocol buffers have them in JSON.
+func appendFloat(b []byte, x float64) []byte {
+	switch {
+	case math.IsNaN(x):
+		return append(b, `"NaN"`...)
+	case math.IsInf(x, 1):
+		return append(b, `"Infinity"`...)
+	case math.IsInf(x, -1):
+		return append(b, `"-Infinity"`...)
+	}
+	return strconv.AppendFloat(b, x, 'g', -1, 64)
+}
+
+// appendTime appends a moment in UTC, in the form of RFC 3339 with as many
+// digits of the second as it takes.
+func (b *Builder) appendTime(t time.Time) {
 	if second := t.Unix(); b.moment == nil || second != b.second {
 		b.second = second
 		b.moment = t.UTC().AppendFormat(b.moment[:0], `"2006-01-02T15:04:05`)
@@ -214,111 +212,36 @@ func (b *Builder) Time(key string, t time.Time) {
 		b.text = append(append(b.text, '.'), bytes.TrimRight(digits[:], "0")...)
 	}
 	b.text = append(b.text, `Z"`...)
-	b.comma = true
 }
-
-// NullMember adds a member that is null.
-func (b *Builder) NullMember(key string) {
-	b.Key(key)
-	b.Null()
-}
-
-// Int adds a value: an element of an array, or what follows a key.
-func (b *Builder) Int(n int64) {
-	b.separate()
-	b.text = strconv.AppendInt(b.text, n, 10)
-	b.comma = true
-}
-
-// Uint adds a value as Int does.
-func (b *Builder) Uint(n uint64) {
-	b.separate()
-	b.text = strconv.AppendUint(b.text, n, 10)
-	b.comma = true
-}
-
-// Float adds a value as Int does, in as few digits as make it different from
-// its neighbours. Those that JSON lacks are "NaN", "Infinity"
-// and "-Infinity", as protocol buffers have them in JSON.
-func (b *Builder) Float(x float64) {
-	switch {
-	case math.IsNaN(x):
-		b.String("NaN")
-		return
-	case math.IsInf(x, 1):
-		b.String("Infinity")
-		return
-	case math.IsInf(x, -1):
-		b.String("-Infinity")
-		return
-	}
-	b.separate()
-	b.text = strconv.AppendFloat(b.text, x, 'g', -1, 64)
-	b.comma = true
-}
-
-// Null adds a value as Int does.
-func (b *Builder) Null() {
-	b.separate()
-	b.text = append(b.text, "null"...)
-	b.comma = true
-}
-
-// String adds a value as Int does. A byte that is not UTF-8 becomes U+FFFD.
-func (b *Builder) String(s string) {
-	b.separate()
-	b.text = appendString(b.text, s)
-	b.comma = true
-}
-
-const hexDigits = "0123456789abcdef"
 
 // appendString appends s as a JSON string. Whatever a terminal might obey
 // is escaped; a byte that is not UTF-8 becomes U+FFFD.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
-	for i := 0; i < len(s); {
-		start := i
-		for i < len(s) && isPlain(s[i]) {
-			i++
+	for {
+		n := 0
+		for n < len(s) && ' ' <= s[n] && s[n] < 0x7f && s[n] != '"' && s[n] != '\\' {
+			n++
 		}
-		b = append(b, s[start:i]...)
-		if i == len(s) {
-			break
+		b = append(b, s[:n]...)
+		if s = s[n:]; s == "" {
+			return append(b, '"')
 		}
-		if c := s[i]; c < utf8.RuneSelf {
-			i++
-			switch {
-			case c == '"' || c == '\\':
-				b = append(b, '\\', c)
-			case c == '\n':
-				b = append(b, `\n`...)
-			case c == '\t':
-				b = append(b, `\t`...)
-			default:
-				b = appendUnit(b, uint16(c))
-			}
-			continue
-		}
-		r, size := utf8.DecodeRuneInString(s[i:])
-		i += size
-		switch high, low := utf16.EncodeRune(r); {
+		r, size := utf8.DecodeRuneInString(s)
+		s = s[size:]
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\n':
+			b = append(b, `\n`...)
+		case r == '\t':
+			b = append(b, `\t`...)
 		case strconv.IsPrint(r):
 			b = utf8.AppendRune(b, r)
-		case high != utf8.RuneError: // outside the 16 bits of one escape
-			b = appendUnit(appendUnit(b, uint16(high)), uint16(low))
 		default:
-			b = appendUnit(b, uint16(r))
+			for _, unit := range utf16.AppendRune(nil, r) {
+				b = fmt.Appendf(b, `\u%04x`, unit)
+			}
 		}
 	}
-	return append(b, '"')
-}
-
-// isPlain reports whether a byte stands for itself, as nearly all bytes do.
-func isPlain(c byte) bool { return ' ' <= c && c < 0x7f && c != '"' && c != '\\' }
-
-// appendUnit appends the escape of one UTF-16 code unit.
-func appendUnit(b []byte, u uint16) []byte {
-	return append(b, '\\', 'u', hexDigits[u>>12], hexDigits[u>>8&0xf], hexDigits[u>>4&0xf],
-		hexDigits[u&0xf])
 }
