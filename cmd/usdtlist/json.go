@@ -4,6 +4,8 @@ package main
 
 import (
 	"bufio"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 
 	"github.com/gousdt/gousdt/argspec"
@@ -40,7 +42,8 @@ func (p *jsonPrinter) flush() {
 	p.out.Write(p.json.Take())
 }
 
-func (p *jsonPrinter) file(l *listing) (int, error) {
+// file adds a file with its probes, which may be none.
+func (p *jsonPrinter) file(l *listing) {
 	j := &p.json
 	j.NewLine(1)
 	j.Begin('{')
@@ -80,14 +83,32 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	})
 	j.End('}')
 	p.flush()
-	return len(l.probes), nil
+}
+
+// users adds the members about the processes that map a file.
+func (p *jsonPrinter) users(m *mapped) {
+	j := &p.json
+	j.Fields("path", m.path, "deleted", m.deleted)
+	j.Array("pids", func() {
+		for i := range m.users {
+			j.Value(m.users[i].process.PID)
+		}
+	})
+	j.Array("processes", func() {
+		for _, u := range m.users {
+			j.NewLine(2)
+			j.Object("", func() {
+				j.Fields("pid", u.process.PID, "command", u.process.Command, "path", u.path,
+					"deleted", u.deleted)
+			})
+		}
+	})
 }
 
 // errorText returns the text of an error as the document has it.
 func errorText(err error) string { return terminal.Clean(truncate.Text(err.Error(), maxText)) }
 
-func (p *jsonPrinter) failed(f failure) { p.errors = append(p.errors, f) }
-
+// close adds what could not be read, and ends the document.
 func (p *jsonPrinter) close() {
 	j := &p.json
 	j.End(']')
@@ -127,8 +148,7 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 				"semaphore_offset", orNull(site.SemaphoreOffset, site.SemaphoreOffset != 0),
 				"arguments", truncate.Text(site.Arguments, maxText))
 			j.Array("decoded", func() {
-				args := l.args.decode(site)
-				known := l.args.definition(site, len(args))
+				args, known := l.args.decode(site)
 				for n := range args {
 					var definition *providers.Argument
 					if known != nil {
@@ -194,4 +214,63 @@ func register(r argspec.Register) any {
 		return nil
 	}
 	return r.Name
+}
+
+// machineName returns the name of the file's machine, in text and in JSON.
+// Class and byte order make different machines of one ELF number.
+func machineName(f *elfnote.File) string {
+	header := f.Header()
+	names, known := machineNames[header.Machine]
+	switch {
+	case !known:
+		return header.Machine.String()
+	case header.Machine == elf.EM_PPC64 && byteOrderName(f) == "big",
+		header.Machine != elf.EM_PPC64 && header.Class != elf.ELFCLASS64:
+		return names[1]
+	}
+	return names[0]
+}
+
+// machineNames are those of 64 and of 32 bits; of PowerPC, of both byte orders.
+var machineNames = map[elf.Machine][2]string{
+	elf.EM_X86_64:    {"x86-64", "x32"},
+	elf.EM_386:       {"i386", "i386"},
+	elf.EM_AARCH64:   {"arm64", "arm64"},
+	elf.EM_ARM:       {"arm", "arm"},
+	elf.EM_S390:      {"s390x", "s390"},
+	elf.EM_PPC64:     {"ppc64le", "ppc64"},
+	elf.EM_RISCV:     {"riscv64", "riscv32"},
+	elf.EM_LOONGARCH: {"loongarch64", "loongarch32"},
+}
+
+func classBits(f *elfnote.File) int {
+	if f.Header().Class == elf.ELFCLASS32 {
+		return 32
+	}
+	return 64
+}
+
+func byteOrderName(f *elfnote.File) string {
+	if f.Header().ByteOrder == binary.ByteOrder(binary.BigEndian) {
+		return "big"
+	}
+	return "little"
+}
+
+// kindOf returns what a file is, as the JSON document has it and in words.
+func kindOf(f *elfnote.File) (kind, words string) {
+	switch {
+	case f.IsDebugFile():
+		return "debug_file", "separate debug file"
+	case f.Header().Type == elf.ET_EXEC:
+		return "executable", "executable"
+	case f.Header().Type == elf.ET_REL:
+		return "relocatable", "object file"
+	}
+	return "position_independent", "position-independent file"
+}
+
+// attachable reports whether the file's probes can be attached to.
+func attachable(f *elfnote.File) bool {
+	return !f.IsDebugFile() && f.Header().Type != elf.ET_REL
 }

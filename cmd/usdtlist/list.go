@@ -25,17 +25,6 @@ import (
 	"github.com/gousdt/gousdt/providers"
 )
 
-// printer prints the probes of one file after the other.
-type printer interface {
-	// file prints the probes of a file, which may be none, and returns how many
-	// it printed.
-	file(*listing) (int, error)
-	// failed takes what could not be read. Standard error has it already.
-	failed(failure)
-	// close ends the output.
-	close()
-}
-
 // failure is a file, or a process, that could not be read.
 type failure struct {
 	name    string // of the file, "" for a process as a whole
@@ -59,8 +48,9 @@ type listing struct {
 type lister struct {
 	options *options
 	proc    *procfs.FS
-	printer printer
-	out     *bufio.Writer // what the printer prints to
+	out     *bufio.Writer
+	json    *jsonPrinter // nil for another format
+	printed bool         // a file
 	*commandline.Messages
 
 	definitions *providers.Definitions  // nil without names
@@ -81,7 +71,9 @@ func (l *lister) list() int {
 	default:
 		found, failed = l.listFiles()
 	}
-	l.printer.close()
+	if l.json != nil {
+		l.json.close()
+	}
 	l.warnUnmatched(found, where)
 	if found == 0 && len(l.options.pids) > 0 && len(l.options.files) > 0 && where != "" {
 		l.warnOthers()
@@ -98,6 +90,13 @@ func (l *lister) list() int {
 		return exitNothing
 	}
 	return exitFound
+}
+
+// failed takes what could not be read. Standard error has it already.
+func (l *lister) failed(f failure) {
+	if l.json != nil {
+		l.json.errors = append(l.json.errors, f)
+	}
 }
 
 // several reports whether more than one file may be listed.
@@ -133,7 +132,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 		l.warnNothing(path, file)
 	}
 	list.probes, list.args = all.Probes, args
-	printed, err := l.printer.file(list)
+	printed, err := l.print(list)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
@@ -190,7 +189,7 @@ func (l *lister) listFiles() (found int, failed bool) {
 		if err != nil {
 			failed = true
 			l.Warn("%v", err)
-			l.printer.failed(failure{name: name, err: err})
+			l.failed(failure{name: name, err: err})
 		}
 	}
 	return found, failed
@@ -288,7 +287,7 @@ func (l *lister) listMany() (found int, failed bool) {
 				continue
 			}
 			failed = failed || r.expected
-			l.printer.failed(failure{name: r.path, err: err, leftOut: !r.expected})
+			l.failed(failure{name: r.path, err: err, leftOut: !r.expected})
 			if r.expected {
 				l.Warn("%v", err)
 			} else {

@@ -54,8 +54,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	out := bufio.NewWriterSize(stdout, 32<<10)
-	l := lister{options: o, proc: procfs.NewFS(""), printer: newPrinter(o, out, m), out: out,
-		Messages: m}
+	l := lister{options: o, proc: procfs.NewFS(""), out: out, Messages: m}
+	if o.format == formatJSON {
+		l.json = newJSONPrinter(out)
+	}
 	if o.verbose || o.format == formatJSON { // what shows names
 		if l.definitions, err = commandline.Definitions(o.names, m.Warn); err != nil {
 			m.Warn("%v", err)

@@ -4,11 +4,8 @@ package main
 
 import (
 	"context"
-	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -46,29 +43,37 @@ type user struct {
 
 // scan gathers the files with probes that processes map, each file once.
 type scan struct {
-	fs        *procfs.FS
-	self      int // this process as fs sees it, 0 if it does not
-	cache     *procwatch.Cache
-	patterns  []elfnote.Pattern
-	names     []*named // if there are any, no other files are wanted
-	ofAll     bool     // processes: then names that are not mapped are not searched for
+	fs       *procfs.FS
+	self     int // this process as fs sees it, 0 if it does not
+	cache    *procwatch.Cache
+	patterns []elfnote.Pattern
+	names    []*named // if there are any, no other files are wanted
+	ofAll    bool     // processes: then names that are not mapped are not searched for
+
 	files     []*mapped
 	mappings  int                       // of files of all kinds
-	scanned   atomic.Int64              // processes, for who waits
+	scanned   atomic.Int64              // processes, to be shown meanwhile
 	processes []proc.Process            // whose mappings have been read
 	failures  []failure                 // what could not be read
-	reported  map[procwatch.FileID]bool // files whose contents are what is wrong
+	reported  map[procwatch.FileID]bool // files of which failures has an error
 	blocked   map[string]int            // by owner, processes that do not answer
 	left      int                       // of these, all together
 }
 
+// named is a FILE or LIBRARY of the command line that names files of processes.
+type named struct {
+	name     string
+	isMapped bool    // by one of the processes, whether or not it has probes
+	unmapped *mapped // what one of them finds by the name, if none maps it
+	err      error   // why nothing was found
+	pid      int     // by which process
+}
+
 func newScan(l *lister) *scan {
 	s := &scan{
-		fs:       l.proc,
-		cache:    procwatch.NewCache(),
-		patterns: l.options.patterns,
+		fs: l.proc, cache: procwatch.NewCache(), patterns: l.options.patterns,
 		ofAll:    l.options.allProcesses,
-		reported: make(map[procwatch.FileID]bool),
+		reported: make(map[procwatch.FileID]bool), blocked: make(map[string]int),
 	}
 	if self, err := os.Readlink(s.fs.Root() + "/self"); err == nil {
 		s.self, _ = strconv.Atoi(self)
@@ -77,38 +82,6 @@ func newScan(l *lister) *scan {
 		s.names = append(s.names, &named{name: name})
 	}
 	return s
-}
-
-// process gathers the files of one process. If that blocks, because a file
-// system withholds something, the process is left out.
-func (s *scan) process(pid int) error {
-	defer s.scanned.Add(1)
-	if len(s.blocked) > 0 && s.blocked[s.owner(pid)] >= maxBlocked {
-		return blockedError(pid)
-	}
-	part := s.part()
-	var err error
-	wait := patience >> min(s.left, mostHalvings)
-	if !deadline.One(context.Background(), wait, func() { err = part.gatherProcess(pid) },
-		part.close) {
-		if s.blocked == nil {
-			s.blocked = make(map[string]int)
-		}
-		s.blocked[s.owner(pid)]++
-		s.left++
-		return blockedError(pid)
-	}
-	s.add(part)
-	return err
-}
-
-// owner returns who is to answer for a process, "" if that has ended.
-func (s *scan) owner(pid int) string {
-	process, err := proc.Find(s.fs, pid)
-	if err != nil {
-		return ""
-	}
-	return process.Owner()
 }
 
 // patience is how long the scan of a process may wait before the others are
@@ -123,84 +96,73 @@ const mostHalvings = 3
 // each of which takes a thread.
 const maxBlocked = 2
 
-func blockedError(pid int) error {
-	return &procfs.Error{PID: pid, Op: "scan", Err: proc.ErrBlocked}
+// process gathers the files of one process. If that blocks, because a file
+// system withholds something, the process is left out.
+func (s *scan) process(pid int) error {
+	defer s.scanned.Add(1)
+	blocked := &procfs.Error{PID: pid, Op: "scan", Err: proc.ErrBlocked}
+	owner := func() string { // "" if the process has ended
+		process, err := proc.Find(s.fs, pid)
+		if err != nil {
+			return ""
+		}
+		return process.Owner()
+	}
+	if len(s.blocked) > 0 && s.blocked[owner()] >= maxBlocked {
+		return blocked
+	}
+	v := &view{scan: s}
+	var err error
+	wait := patience >> min(s.left, mostHalvings)
+	if !deadline.One(context.Background(), wait, func() { err = v.look(pid) }, v.close) {
+		s.blocked[owner()]++
+		s.left++
+		return blocked
+	}
+	if err == nil {
+		s.take(v)
+	}
+	return err
 }
 
-// part returns a scan for one process, which shares nothing with s that
-// changes.
-func (s *scan) part() *scan {
-	part := &scan{
-		fs: s.fs, self: s.self, cache: s.cache, patterns: s.patterns, ofAll: s.ofAll,
-		reported: maps.Clone(s.reported),
-	}
-	for _, n := range s.names {
-		known := *n
-		known.isMapped, known.unmapped, known.isKnown = false, nil, n.unmapped != nil
-		part.names = append(part.names, &known)
-	}
-	return part
-}
-
-// add takes what the scan of one process has found.
-func (s *scan) add(part *scan) {
-	for i, n := range part.names {
-		to := s.names[i]
-		to.isMapped = to.isMapped || n.isMapped
-		to.err, to.pid = n.err, n.pid
+// take adds what has been found of a process.
+func (s *scan) take(v *view) {
+	pid := v.process.PID
+	for i, m := range v.meanings {
+		n := s.names[i]
+		n.isMapped = n.isMapped || m.isMapped
+		if m.err != nil && (n.err == nil || !errors.Is(m.err, os.ErrNotExist)) {
+			n.err, n.pid = m.err, pid
+		}
 		switch {
+		case m.unmapped == nil:
 		case n.unmapped == nil:
-		case to.unmapped == nil:
-			to.unmapped = n.unmapped
+			n.unmapped = m.unmapped
 		default:
-			n.unmapped.close()
+			m.unmapped.close()
 		}
 	}
-	for _, f := range part.files {
+	for _, f := range v.files {
 		i := slices.IndexFunc(s.files, func(other *mapped) bool { return other.id == f.id })
 		if i < 0 {
 			s.files = append(s.files, f)
 			continue
 		}
 		f.close() // it is held already
-		s.files[i].users = append(s.files[i].users, f.users...)
+		known := s.files[i]
+		if last := known.users[len(known.users)-1]; last.process.PID != pid {
+			known.users = append(known.users, f.users...)
+		}
 	}
-	for id := range part.reported {
-		s.reported[id] = true
+	for _, failed := range v.failed {
+		if failed.id == (procwatch.FileID{}) || !s.reported[failed.id] {
+			s.failProcess(pid, failed.err)
+		}
+		s.reported[failed.id] = true
 	}
-	s.failures = append(s.failures, part.failures...)
-	s.mappings += part.mappings
-	s.processes = append(s.processes, part.processes...)
-}
-
-// gatherProcess is process for a scan of that process alone.
-func (s *scan) gatherProcess(pid int) error {
-	process, err := proc.Find(s.fs, pid)
-	if err != nil {
-		return err
-	}
-	for attempt := 0; ; attempt++ {
-		files, err := procwatch.Files(s.fs, pid)
-		if err != nil && len(files) == 0 {
-			return err
-		}
-		failed := s.gather(process, files)
-		changed := slices.ContainsFunc(failed,
-			func(err error) bool { return errors.Is(err, procfs.ErrChanged) })
-		if changed && attempt == 0 {
-			continue // it was loading a library
-		}
-		if err != nil {
-			failed = append(failed, err)
-		}
-		for _, err := range failed {
-			s.failProcess(pid, err)
-		}
-		s.mappings += len(files)
-		if len(files) > 0 || !s.ofAll { // with -a, threads of the kernel are not counted
-			s.processes = append(s.processes, process)
-		}
-		return nil
+	s.mappings += v.mappings
+	if v.mappings > 0 || !s.ofAll { // with -a, threads of the kernel are not counted
+		s.processes = append(s.processes, v.process)
 	}
 }
 
@@ -222,99 +184,27 @@ func (s *scan) fail(path string, pid int, err error) {
 	s.failures = append(s.failures, failure{name: path, pid: pid, err: err, leftOut: leftOut})
 }
 
-// gather adds those of a process's files that are asked for and have probes to
-// list, and returns what could not be read. A file that has been added is not
-// added again.
-func (s *scan) gather(process proc.Process, files []*procwatch.MappedFile) (failed []error) {
-	names := s.namesIn(process.PID, files)
-	defer s.addUnmapped(process.PID, names)
-	for _, m := range files {
-		if len(s.names) > 0 && !isNamed(names, m) {
-			continue
-		}
-		err := s.addFile(process, m)
-		if errors.Is(err, proc.ErrGone) || errors.Is(err, procfs.ErrNotRegular) {
-			continue // the process has ended, or it is a device: nothing is missing
-		}
-		if err != nil {
-			failed = append(failed, err)
-		}
-	}
-	return failed
-}
-
-// addFile notes that a process maps a file.
-func (s *scan) addFile(process proc.Process, m *procwatch.MappedFile) error {
-	id, err := m.ID()
-	if err != nil {
-		return err
-	}
-	file, ok, err := s.cache.Acquire(m, s.patterns...)
-	if err != nil {
-		if s.reported[id] {
-			return nil
-		}
-		s.reported[id] = true
-		return err
-	}
-	if !ok {
-		return nil
-	}
-	u := user{process: process, path: m.Path, deleted: m.Deleted}
-	i := slices.IndexFunc(s.files, func(f *mapped) bool { return f.id == id })
-	if i < 0 {
-		s.files = append(s.files, &mapped{
-			elf:     file.ELF(),
-			id:      id,
-			path:    m.Path,
-			pid:     process.PID,
-			here:    m.OpenedPath(),
-			deleted: m.Deleted,
-			users:   []user{u}, close: file.Release,
-		})
-		return nil
-	}
-	file.Release() // it is held already
-	f := s.files[i]
-	if !slices.ContainsFunc(f.users,
-		func(u user) bool {
-			return u.process.PID == process.PID &&
-				u.process.StartTime == process.StartTime
-		}) {
-		f.users = append(f.users, u)
-	}
-	return nil
-}
-
 // finish adds what was named and is not mapped, and finds out how each file can
-// be opened from here.
+// be opened from here: by its own path, if it is the same file here, else by
+// that below the root directory of the process. If it has neither, the path of
+// its mapping remains, which exists as long as the process maps the file.
 func (s *scan) finish() {
 	for _, n := range s.names {
 		switch {
 		case n.isMapped:
-			continue
 		case n.unmapped != nil:
 			s.files = append(s.files, n.unmapped)
-			n.unmapped, n.isFound = nil, true
 		case !s.ofAll && n.err != nil:
 			s.failProcess(n.pid, n.err)
 		}
 	}
 	for _, f := range s.files {
-		s.findHere(f)
-	}
-}
-
-// findHere finds the best path to a file from here: its own, if it is the same
-// file here, else that below the root directory of the process. If it has
-// neither, the path of its mapping remains, which exists as long as the process
-// maps the file.
-func (s *scan) findHere(f *mapped) {
-	switch {
-	case s.self != 0 && s.finds(s.self, f):
-		f.here = f.path
-	case s.finds(f.pid, f):
-		f.here = fmt.Sprintf("%s/%d/root%s", s.fs.Root(), f.pid, f.path)
+		switch {
+		case s.self != 0 && s.finds(s.self, f):
+			f.here = f.path
+		case s.finds(f.pid, f):
+			f.here = fmt.Sprintf("%s/%d/root%s", s.fs.Root(), f.pid, f.path)
+		}
 	}
 }
 
@@ -332,180 +222,184 @@ func (s *scan) finds(pid int, f *mapped) bool {
 	}, nil) && found
 }
 
-// close lets go of the files.
+// close releases the files.
 func (s *scan) close() {
 	for _, f := range s.files {
 		f.close()
 	}
 	for _, n := range s.names {
 		if n.unmapped != nil {
-			n.unmapped.close()
+			n.unmapped.close() // once more if it was listed
 		}
 	}
 }
 
-// named is a FILE or LIBRARY of the command line that names files of processes.
-type named struct {
-	name     string
-	isMapped bool    // by one of the processes, whether or not it has probes
-	isFound  bool    // in the file system of one, though it is not mapped
-	unmapped *mapped // what was found so
-	isKnown  bool    // another scan has unmapped
-	err      error   // why nothing was found
-	pid      int     // by which process
+// view is what is found of one process. That may take long, and so it changes
+// nothing of the scan.
+type view struct {
+	scan     *scan // its options
+	process  proc.Process
+	mappings int
+	files    []*mapped // with this process as their user; one may be there twice
+	meanings []meaning // of the names
+	failed   []viewError
 }
 
-// namedFile is what a name means to one process.
-type namedFile struct {
-	*named
-	byName bool             // mapped files are compared by their paths
-	found  *os.File         // else, what is at that path
-	id     procwatch.FileID // of found
+// viewError is what could not be read, and of which file, if that is known.
+type viewError struct {
+	id  procwatch.FileID
+	err error
+}
+
+// meaning is what a name means to one process.
+type meaning struct {
+	name     string
+	byPath   bool             // mapped files are compared by their paths
+	file     *os.File         // else, what the process finds by the name, nil for nothing
+	id       procwatch.FileID // of file
+	isMapped bool
+	unmapped *mapped // file, if the process does not map it
+	err      error
+}
+
+// close releases what nobody has taken.
+func (v *view) close() {
+	for _, f := range v.files {
+		f.close()
+	}
+	for _, m := range v.meanings {
+		if m.unmapped != nil {
+			m.unmapped.close()
+		}
+	}
+}
+
+// look finds what a process maps.
+func (v *view) look(pid int) error {
+	process, err := proc.Find(v.scan.fs, pid)
+	if err != nil {
+		return err
+	}
+	for attempt := 0; ; attempt++ {
+		files, err := procwatch.Files(v.scan.fs, pid)
+		if err != nil && len(files) == 0 {
+			return err
+		}
+		v.close()
+		*v = view{scan: v.scan, process: process, mappings: len(files)}
+		v.gather(files)
+		changed := slices.ContainsFunc(v.failed,
+			func(f viewError) bool { return errors.Is(f.err, procfs.ErrChanged) })
+		if changed && attempt == 0 {
+			continue // it was loading a library
+		}
+		if err != nil {
+			v.failed = append(v.failed, viewError{err: err})
+		}
+		return nil
+	}
+}
+
+// gather adds those of the files that are asked for and have probes to list.
+func (v *view) gather(files []*procwatch.MappedFile) {
+	for _, n := range v.scan.names {
+		v.meanings = append(v.meanings, v.meaningOf(n.name, files))
+	}
+	for _, m := range files {
+		if len(v.scan.names) > 0 && !v.isNamed(m) {
+			continue
+		}
+		id, err := m.ID()
+		if err != nil {
+			v.addError(procwatch.FileID{}, err)
+			continue
+		}
+		file, ok, err := v.scan.cache.Acquire(m, v.scan.patterns...)
+		switch {
+		case err != nil:
+			v.addError(id, err)
+		case ok:
+			v.files = append(v.files, &mapped{elf: file.ELF(), id: id, path: m.Path,
+				pid: v.process.PID, here: m.OpenedPath(), deleted: m.Deleted, close: file.Release,
+				users: []user{{process: v.process, path: m.Path, deleted: m.Deleted}}})
+		}
+	}
+	for i := range v.meanings {
+		v.keepUnmapped(&v.meanings[i])
+	}
+}
+
+// addError notes an error, unless the process has ended or the file is a device:
+// then nothing is missing.
+func (v *view) addError(id procwatch.FileID, err error) {
+	if !errors.Is(err, proc.ErrGone) && !errors.Is(err, procfs.ErrNotRegular) {
+		v.failed = append(v.failed, viewError{id, err})
+	}
+}
+
+// meaningOf finds out what a name means to the process: the file at a path, or
+// one whose path a bare name means.
+func (v *view) meaningOf(name string, files []*procwatch.MappedFile) meaning {
+	m := meaning{name: name}
+	m.byPath = slices.ContainsFunc(files,
+		func(f *procwatch.MappedFile) bool { return m.means(f.Path) })
+	m.isMapped = m.byPath
+	switch {
+	case m.byPath:
+	case strings.Contains(name, "/"):
+		// It may lead to a mapped file by symbolic links: most paths by which
+		// people know a library do.
+		if m.file, m.err = procwatch.OpenIn(v.scan.fs, v.process.PID, name); m.err == nil {
+			m.id, m.err = procwatch.IdentifyFile(m.file)
+		}
+	case !v.scan.ofAll:
+		m.err = fmt.Errorf("%s: %w: process %d maps no file of that name "+
+			"(give its path as the process sees it)", name, os.ErrNotExist, v.process.PID)
+	}
+	return m
+}
+
+// means reports whether the name means a mapped file by its path.
+func (m *meaning) means(filePath string) bool {
+	if strings.Contains(m.name, "/") {
+		return filePath == m.name
+	}
+	return ldso.IsNamed(filePath, m.name)
 }
 
 // isNamed reports whether a mapped file is one of those named.
-func isNamed(names []namedFile, m *procwatch.MappedFile) bool {
+func (v *view) isNamed(file *procwatch.MappedFile) bool {
 	is := false
-	for _, n := range names {
-		if n.byName {
-			is = is || n.means(m.Path)
-		} else if n.found != nil {
-			id, err := m.ID()
-			if err == nil && id.MayBe(n.id) {
-				n.isMapped, is = true, true
+	for i := range v.meanings {
+		m := &v.meanings[i]
+		if m.byPath {
+			is = is || m.means(file.Path)
+		} else if m.file != nil {
+			id, err := file.ID()
+			if err == nil && id.MayBe(m.id) {
+				m.isMapped, is = true, true
 			}
 		}
 	}
 	return is
 }
 
-// namesIn finds out what the names mean to a process.
-func (s *scan) namesIn(pid int, files []*procwatch.MappedFile) []namedFile {
-	var names []namedFile
-	for _, n := range s.names {
-		file := namedFile{named: n}
-		for _, m := range files {
-			file.byName = file.byName || n.means(m.Path)
-		}
-		n.isMapped = n.isMapped || file.byName
-		// A path may lead to a mapped file by symbolic links: most that people
-		// know a library by do. What a bare name leads to matters only where a
-		// file that is not mapped is listed.
-		if !file.byName && (!s.ofAll || strings.Contains(n.name, "/")) {
-			file.find(s.fs, pid)
-		}
-		names = append(names, file)
+// keepUnmapped keeps the file that a name leads to if it is not mapped, and
+// closes it otherwise.
+func (v *view) keepUnmapped(m *meaning) {
+	if m.file == nil {
+		return
 	}
-	return names
-}
-
-// means reports whether the name is the path of a mapped file, or a bare name
-// that means it.
-func (n *named) means(filePath string) bool {
-	if strings.Contains(n.name, "/") {
-		return filePath == n.name
+	var file *elfnote.File
+	if !m.isMapped && !v.scan.ofAll && m.err == nil {
+		file, m.err = elfnote.NewFile(m.file)
 	}
-	return ldso.IsNamed(filePath, n.name)
-}
-
-// find opens what a process would find by the name.
-func (n *namedFile) find(fs *procfs.FS, pid int) {
-	var err error
-	if strings.Contains(n.name, "/") {
-		n.found, err = procwatch.OpenIn(fs, pid, n.name)
-	} else {
-		err = fmt.Errorf("%s: %w: process %d maps no file of that name "+
-			"(give its path as the process sees it)", n.name, os.ErrNotExist, pid)
+	if file == nil {
+		m.file.Close()
+		return
 	}
-	if err == nil {
-		n.id, err = procwatch.IdentifyFile(n.found)
-	}
-	if err != nil && (n.err == nil || !errors.Is(err, os.ErrNotExist)) {
-		n.err, n.pid = err, pid
-	}
-}
-
-// addUnmapped keeps the files that names lead to, if these mean no mapped file,
-// and closes the others.
-func (s *scan) addUnmapped(pid int, names []namedFile) {
-	for _, n := range names {
-		if n.found == nil {
-			continue
-		}
-		if n.isMapped || s.ofAll || n.isKnown || n.unmapped != nil {
-			n.found.Close()
-			continue
-		}
-		file, err := elfnote.NewFile(n.found)
-		if err != nil {
-			n.found.Close()
-			n.err, n.pid = err, pid
-			continue
-		}
-		here := n.found.Name()
-		n.unmapped = &mapped{
-			elf: file, id: n.id, pid: pid, path: strings.TrimPrefix(here,
-				fmt.Sprintf("%s/%d/root", s.fs.Root(), pid)), here: here,
-			close: func() { n.found.Close() },
-		}
-	}
-}
-
-// machineName returns the name of the file's machine, in text and in JSON.
-// Class and byte order make different machines of one ELF number.
-func machineName(f *elfnote.File) string {
-	header := f.Header()
-	names, known := machineNames[header.Machine]
-	switch {
-	case !known:
-		return header.Machine.String()
-	case header.Machine == elf.EM_PPC64 && byteOrderName(f) == "big",
-		header.Machine != elf.EM_PPC64 && header.Class != elf.ELFCLASS64:
-		return names[1]
-	}
-	return names[0]
-}
-
-// machineNames are those of 64 and of 32 bits; of PowerPC, of both byte orders.
-var machineNames = map[elf.Machine][2]string{
-	elf.EM_X86_64:    {"x86-64", "x32"},
-	elf.EM_386:       {"i386", "i386"},
-	elf.EM_AARCH64:   {"arm64", "arm64"},
-	elf.EM_ARM:       {"arm", "arm"},
-	elf.EM_S390:      {"s390x", "s390"},
-	elf.EM_PPC64:     {"ppc64le", "ppc64"},
-	elf.EM_RISCV:     {"riscv64", "riscv32"},
-	elf.EM_LOONGARCH: {"loongarch64", "loongarch32"},
-}
-
-func classBits(f *elfnote.File) int {
-	if f.Header().Class == elf.ELFCLASS32 {
-		return 32
-	}
-	return 64
-}
-
-func byteOrderName(f *elfnote.File) string {
-	if f.Header().ByteOrder == binary.ByteOrder(binary.BigEndian) {
-		return "big"
-	}
-	return "little"
-}
-
-// kindOf returns what a file is, as the JSON document has it and in words.
-func kindOf(f *elfnote.File) (kind, words string) {
-	switch {
-	case f.IsDebugFile():
-		return "debug_file", "separate debug file"
-	case f.Header().Type == elf.ET_EXEC:
-		return "executable", "executable"
-	case f.Header().Type == elf.ET_REL:
-		return "relocatable", "object file"
-	}
-	return "position_independent", "position-independent file"
-}
-
-// attachable reports whether the file's probes can be attached to.
-func attachable(f *elfnote.File) bool {
-	return !f.IsDebugFile() && f.Header().Type != elf.ET_REL
+	here := m.file.Name()
+	m.unmapped = &mapped{elf: file, id: m.id, pid: v.process.PID, here: here,
+		path:  strings.TrimPrefix(here, fmt.Sprintf("%s/%d/root", v.scan.fs.Root(), v.process.PID)),
+		close: func() { m.file.Close() }}
 }

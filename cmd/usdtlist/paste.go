@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,17 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 )
-
-// pastePrinter prints a line for each probe, as another tool wants it.
-type pastePrinter struct {
-	out      *bufio.Writer
-	messages *commandline.Messages
-	line     pasteLine
-}
 
 // pasteLine returns the line for a probe. A tool that has no way to write a
 // name gets an error that says why.
@@ -40,52 +31,44 @@ var errNoCode = errors.New("file holds no code to run (use the executable or lib
 // that length.
 var errLongName = fmt.Errorf("name of more than %d bytes", maxText)
 
-func (p *pastePrinter) file(l *listing) (int, error) {
-	if len(l.probes) == 0 {
-		return 0, nil
-	}
-	if !attachable(l.elf) {
+// paste prints a line for each probe, as another tool wants it.
+func (l *lister) paste(list *listing, line pasteLine) (printed int, err error) {
+	if !attachable(list.elf) {
 		return 0, errNoCode
 	}
 	// The line may be used from another directory.
-	path := l.path
-	if l.mapped != nil {
-		path = l.mapped.here
+	path := list.path
+	if list.mapped != nil {
+		path = list.mapped.here
 	}
-	path, err := filepath.Abs(path)
-	if err != nil {
+	if path, err = filepath.Abs(path); err != nil {
 		return 0, err
 	}
-	providers := map[string]string{} // of a name, "" for several
-	for i := range l.probes {
-		probe := &l.probes[i]
+	providers := make(map[string]string) // of a name, "" for several
+	for i := range list.probes {
+		probe := &list.probes[i]
 		if earlier, seen := providers[probe.Name]; seen && earlier != probe.Provider {
 			providers[probe.Name] = ""
 		} else {
 			providers[probe.Name] = probe.Provider
 		}
 	}
-	printed := 0
-	for i := range l.probes {
-		probe := &l.probes[i]
-		line, err := "", errLongName
+	for i := range list.probes {
+		probe := &list.probes[i]
+		text, err := "", errLongName
 		if max(len(probe.Provider), len(probe.Name)) <= maxText {
-			line, err = p.line(path, probe, providers[probe.Name] != probe.Provider)
+			text, err = line(path, probe, providers[probe.Name] != probe.Provider)
 		}
 		if err != nil {
-			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.path,
+			l.WarnOf("probes left out", "%s: left out %s:%s: %v", list.path,
 				truncate.Name(probe.Provider), truncate.Name(probe.Name), err)
 			continue
 		}
-		p.out.WriteString(line)
-		p.out.WriteByte('\n')
+		l.out.WriteString(text + "\n")
 		printed++
 	}
 	return printed, nil
 }
-
-func (p *pastePrinter) failed(failure) {}
-func (p *pastePrinter) close()         {}
 
 // isPlain reports whether a string has only letters, digits and what else is
 // allowed.

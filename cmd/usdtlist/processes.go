@@ -48,7 +48,7 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 	}
 	l.warnFailures(s.failures)
 	for _, n := range s.names {
-		if !n.isMapped && !n.isFound && s.ofAll {
+		if !n.isMapped && s.ofAll {
 			l.Warn("no process maps %s", n.name)
 		}
 	}
@@ -140,7 +140,7 @@ func (s *scan) where() string {
 	}
 	var names []string
 	for _, n := range s.names {
-		if n.isMapped || n.isFound {
+		if n.isMapped || n.unmapped != nil {
 			names = append(names, n.name)
 		}
 	}
@@ -160,7 +160,7 @@ func (s *scan) where() string {
 func (l *lister) warnFailures(failures []failure) {
 	var denied []failure
 	for _, f := range failures {
-		l.printer.failed(f)
+		l.failed(f)
 		switch {
 		case f.leftOut && f.name == "" && errors.Is(f.err, proc.ErrAccess):
 			denied = append(denied, f)

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package terminal
+
+import (
+	"io"
+	"iter"
+	"strings"
+)
+
+// Cell is text in a column of a table, or a bar.
+type Cell struct {
+	Text  string
+	Right bool    // the text is at the right side of the column
+	Bar   float64 // above 0: a bar, of this part of the longest one
+}
+
+// Left and Right are cells with their text at one side of the column.
+func Left(text string) Cell  { return Cell{Text: text} }
+func Right(text string) Cell { return Cell{Text: text, Right: true} }
+
+// Widths returns how wide the columns of a table are for their texts.
+func Widths(lines iter.Seq[[]Cell]) (widths []int) {
+	for line := range lines {
+		for i, c := range line {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], Columns(c.Text))
+		}
+	}
+	return widths
+}
+
+// WriteTable writes lines of cells in columns, two blanks apart. It goes through
+// the lines twice. bar draws bars, which are the last column only; nil leaves
+// them out.
+func WriteTable(w io.Writer, lines iter.Seq[[]Cell], bar func(part float64) string) {
+	widths := Widths(lines)
+	for line := range lines {
+		var b strings.Builder
+		for i, c := range line {
+			if c.Bar > 0 && bar == nil {
+				continue
+			}
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			blanks := strings.Repeat(" ", widths[i]-Columns(c.Text))
+			switch {
+			case c.Bar > 0:
+				b.WriteString(bar(c.Bar))
+			case c.Right:
+				b.WriteString(blanks + c.Text)
+			case i == len(line)-1:
+				b.WriteString(c.Text)
+			default:
+				b.WriteString(c.Text + blanks)
+			}
+		}
+		b.WriteByte('\n')
+		io.WriteString(w, b.String()) // a writer with a buffer keeps the error
+	}
+}
