@@ -255,15 +255,14 @@ var ErrNobodyReads = errors.New("nobody reads the output")
 // the last one. The methods may be called concurrently.
 type Writer struct {
 	file io.Writer
-	idle *time.Timer
 
 	mu       sync.Mutex
 	changed  *sync.Cond
 	pending  []byte
 	spare    []byte // for what comes while pending is written
-	writing  bool   // what was pending before is being written
 	wanted   bool   // what is pending is to be written now
-	armed    bool   // idle will ask for that
+	armed    bool   // a timer will ask for that
+	writing  bool
 	writes   int
 	patience time.Duration // that a write may take, 0 for ever
 	err      error
@@ -274,14 +273,37 @@ type Writer struct {
 func NewWriter(file io.Writer) *Writer {
 	w := &Writer{file: file}
 	w.changed = sync.NewCond(&w.mu)
-	w.idle = time.AfterFunc(time.Hour, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.armed = false
-		w.start()
-	})
-	w.idle.Stop()
+	go w.write()
 	return w
+}
+
+// write writes what is wanted, until the process ends.
+func (w *Writer) write() {
+	w.mu.Lock()
+	for {
+		for !w.wanted || len(w.pending) == 0 {
+			w.changed.Wait()
+		}
+		text := w.pending
+		w.pending, w.wanted, w.writing = w.spare[:0], false, true
+		w.writes++
+		w.limit()
+		w.changed.Broadcast() // there is room again
+		w.mu.Unlock()
+		_, err := w.file.Write(text)
+		w.mu.Lock()
+		w.spare, w.writing = text, false
+		if err != nil && w.err == nil {
+			w.fail(WithoutPath(err))
+		}
+		w.changed.Broadcast()
+	}
+}
+
+// want has what is pending written now.
+func (w *Writer) want() {
+	w.wanted = true
+	w.changed.Broadcast()
 }
 
 // Write takes a text, which is written as a whole. It waits while much is
@@ -290,7 +312,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.err == nil && len(w.pending) >= writeSize {
-		w.start()
+		w.want()
 		w.changed.Wait()
 	}
 	if w.err != nil {
@@ -299,10 +321,15 @@ func (w *Writer) Write(text []byte) (int, error) {
 	w.pending = append(w.pending, text...)
 	switch {
 	case len(w.pending) >= writeSize:
-		w.start()
+		w.want()
 	case !w.armed:
 		w.armed = true
-		w.idle.Reset(idleDelay)
+		time.AfterFunc(idleDelay, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.armed = false
+			w.want()
+		})
 	}
 	return len(text), nil
 }
@@ -313,7 +340,7 @@ func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.err == nil && (len(w.pending) > 0 || w.writing) {
-		w.start()
+		w.want()
 		w.changed.Wait()
 	}
 	return w.err
@@ -359,44 +386,6 @@ func (w *Writer) limit() {
 			w.fail(ErrNobodyReads)
 		}
 	})
-}
-
-// start has what is pending written, now or after what is being written.
-func (w *Writer) start() {
-	w.wanted = true
-	if !w.writing && len(w.pending) > 0 && w.err == nil {
-		w.writing = true
-		go w.write(w.take())
-	}
-}
-
-// take returns what is pending, to be written at once. There is room again.
-func (w *Writer) take() []byte {
-	text := w.pending
-	w.pending, w.spare, w.wanted = w.spare[:0], nil, false
-	w.writes++
-	w.limit()
-	w.changed.Broadcast()
-	return text
-}
-
-// write writes until nothing more is wanted.
-func (w *Writer) write(text []byte) {
-	for {
-		_, err := w.file.Write(text)
-		w.mu.Lock()
-		w.spare = text
-		if err != nil && w.err == nil {
-			w.fail(WithoutPath(err))
-		}
-		if w.writing = w.wanted && len(w.pending) > 0 && w.err == nil; !w.writing {
-			w.changed.Broadcast()
-			w.mu.Unlock()
-			return
-		}
-		text = w.take()
-		w.mu.Unlock()
-	}
 }
 
 func (w *Writer) fail(err error) {

@@ -27,10 +27,8 @@ import (
 //	  16  hwcap: what the processor must have, 0 for nothing
 //
 // Names and paths end in NUL and are counted from the header. An older format,
-// "ld.so-1.7.0", may stand before it and is skipped: a header of 16 bytes with
-// the number of entries at 12, entries of 12 bytes, then blank to a multiple of
-// the alignment. The flags need not be read: the headers of the files say for
-// which machine they are.
+// "ld.so-1.7.0", may stand before it. The flags need not be read: the headers of
+// the files say for which machine they are.
 const (
 	cachePath = "/etc/ld.so.cache"
 
@@ -38,9 +36,7 @@ const (
 	cacheHeaderSize = 48
 	cacheEntrySize  = 24
 
-	oldCacheMagic      = "ld.so-1.7.0"
-	oldCacheHeaderSize = 16
-	oldCacheEntrySize  = 12
+	oldCacheMagic = "ld.so-1.7.0"
 
 	// A system with 10,000 libraries has a cache of about 2 MB.
 	maxCacheSize = 32 << 20
@@ -86,7 +82,10 @@ func readCache(path string) (*cache, error) {
 }
 
 func parseCache(file []byte) (*cache, error) {
-	data := skipOldCache(file)
+	data := file
+	if bytes.HasPrefix(file, []byte(oldCacheMagic)) {
+		data = file[max(0, bytes.Index(file, []byte(cacheMagic))):]
+	}
 	if len(data) < cacheHeaderSize || string(data[:len(cacheMagic)]) != cacheMagic {
 		return nil, errCache
 	}
@@ -95,22 +94,6 @@ func parseCache(file []byte) (*cache, error) {
 		return nil, fmt.Errorf("%w: %d entries in %d bytes", errCache, count, len(data))
 	}
 	return &cache{data, int(count)}, nil
-}
-
-// skipOldCache returns the file from where the newer format may start.
-func skipOldCache(file []byte) []byte {
-	if len(file) < oldCacheHeaderSize || string(file[:len(oldCacheMagic)]) != oldCacheMagic {
-		return file
-	}
-	end := oldCacheHeaderSize + uint64(order.Uint32(file[12:]))*oldCacheEntrySize
-	// Aligned to 8, or to 4 where the C compiler aligns 64-bit numbers so.
-	for _, alignment := range []uint64{8, 4} {
-		start := (end + alignment - 1) &^ (alignment - 1)
-		if start < uint64(len(file)) && bytes.HasPrefix(file[start:], []byte(cacheMagic)) {
-			return file[start:]
-		}
-	}
-	return nil
 }
 
 // find returns the entries whose name matches, in the file's order. Entries

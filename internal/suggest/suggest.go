@@ -5,8 +5,8 @@
 package suggest
 
 import (
-	"cmp"
 	"iter"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -59,15 +59,12 @@ func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) [
 			break
 		}
 		seen[name] = true
-		provider, probe, best := plain(site.Provider), plain(site.Name), -1
+		provider, probe := plain(site.Provider), plain(site.Name)
+		best := far
 		for i := range wanted {
-			if d := wanted[i].distance(provider, probe); d >= 0 && (best < 0 || d < best) {
-				best = d
-			}
+			best = min(best, wanted[i].distance(provider, probe))
 		}
-		if best >= 0 {
-			candidates = append(candidates, candidate[string]{name, best})
-		}
+		candidates.add(name, best)
 	}
 	return candidates.best()
 }
@@ -77,9 +74,7 @@ func Word(wanted string, words []string) string {
 	var candidates candidates[string]
 	p := parse(wanted)
 	for _, word := range words {
-		if d, near := p.name.distance(plain(word)); near {
-			candidates = append(candidates, candidate[string]{word, d})
-		}
+		candidates.add(word, p.name.distance(plain(word)))
 	}
 	if best := candidates.best(); len(best) > 0 {
 		return best[0]
@@ -111,14 +106,11 @@ func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 		if is(&pair.Start) || is(&pair.Done) {
 			meant = append(meant, pair)
 		}
-		sum, near := 0, true
+		sum := 0
 		for i := range wanted {
-			d := wanted[i].distance(plain(names[i].Provider), plain(names[i].Name))
-			sum, near = sum+d, near && d >= 0
+			sum += wanted[i].distance(plain(names[i].Provider), plain(names[i].Name))
 		}
-		if near {
-			candidates = append(candidates, candidate[elfnote.Pair]{pair, sum})
-		}
+		candidates.add(pair, sum)
 	}
 	if len(meant) > 0 {
 		return meant[:min(mostNamed, len(meant))]
@@ -126,21 +118,32 @@ func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 	return candidates.best()
 }
 
-// candidate is what may have been meant.
-type candidate[T any] struct {
+// candidates are what may have been meant, and how far each is.
+type candidates[T any] []struct {
 	value    T
 	distance int
 }
 
-type candidates[T any] []candidate[T]
+func (all *candidates[T]) add(value T, distance int) {
+	if distance < far {
+		*all = append(*all, struct {
+			value    T
+			distance int
+		}{value, distance})
+	}
+}
 
 // best returns those that are nearest, the nearest first.
-func (all candidates[T]) best() []T {
-	slices.SortStableFunc(all,
-		func(a, b candidate[T]) int { return cmp.Compare(a.distance, b.distance) })
-	var values []T
-	for _, c := range all[:min(mostNamed, len(all))] {
-		values = append(values, c.value)
+func (all candidates[T]) best() (values []T) {
+	for range min(mostNamed, len(all)) {
+		nearest := 0
+		for i := range all {
+			if all[i].distance < all[nearest].distance {
+				nearest = i
+			}
+		}
+		values = append(values, all[nearest].value)
+		all = slices.Delete(all, nearest, nearest+1)
 	}
 	return values
 }
@@ -155,72 +158,57 @@ var ignored = strings.NewReplacer("_", "", "-", "")
 // probe is what is compared of a pattern.
 type probe struct {
 	provider, name glob
+	named          bool // the provider
 }
 
-// distance returns how far a name is from the pattern, -1 if it is far.
+// far is the distance of a name that cannot be meant.
+const far = 1 << 20
+
+// distance returns how far a name is from the pattern.
 func (p *probe) distance(provider, name string) int {
-	inProvider, near := p.provider.distance(provider)
-	inName, alsoNear := p.name.distance(name)
-	if !near || !alsoNear {
-		return -1
-	}
-	return inProvider + inName
+	return p.provider.distance(provider) + p.name.distance(name)
 }
+
+// tokens are what a pattern is made of: *, ?, a class of bytes, the colons of a
+// name of C++, the colon after the provider, a quoted byte or a plain one.
+var tokens = regexp.MustCompile(`(?s)\*|\?|\[(.[^\]]*\])?|::?|\\.|.`)
 
 // parse reads a pattern as elfnote does, but for the classes of bytes: each
 // stands for any byte.
 func parse(text string) probe {
-	var sides [2]glob
-	side := 0
-	for i := 0; i < len(text); i++ {
-		to := &sides[side]
-		switch c := text[i]; {
-		case c == '*':
-			*to = append(*to, token{many: true})
-		case c == '?':
-			*to = append(*to, token{any: true})
-		case c == '[':
-			*to = append(*to, token{any: true})
-			if end := strings.IndexByte(text[min(i+2, len(text)):], ']'); end >= 0 {
-				i += 2 + end
-			}
-		case c == ':' && i+1 < len(text) && text[i+1] == ':': // as in a name of C++
-			*to = append(*to, token{byte: c}, token{byte: c})
-			i++
-		case c == ':' && side == 0:
-			side = 1
-		case c == '\\' && i+1 < len(text):
-			i++
-			to.addPlain(text[i])
+	p := probe{provider: glob{anyBytes}}
+	for _, t := range tokens.FindAllString(text, -1) {
+		switch {
+		case t == "*":
+			p.name = append(p.name, anyBytes)
+		case t == "?" || t[0] == '[':
+			p.name = append(p.name, anyByte)
+		case t == ":" && !p.named:
+			p = probe{provider: p.name, named: true}
 		default:
-			to.addPlain(c)
+			if t != `\` {
+				t = strings.TrimPrefix(t, `\`)
+			}
+			for _, c := range []byte(plain(t)) {
+				p.name = append(p.name, int(c))
+			}
 		}
 	}
-	if side == 0 {
-		return probe{provider: glob{{many: true}}, name: sides[0]}
-	}
-	return probe{provider: sides[0], name: sides[1]}
+	return p
 }
 
-// glob is one side of a pattern.
-type glob []token
+// glob is one side of a pattern: bytes, anyByte and anyBytes.
+type glob []int
 
-// token stands for one byte, for any byte, or for any number of bytes.
-type token struct {
-	byte      byte
-	any, many bool
-}
-
-func (g *glob) addPlain(c byte) {
-	for _, b := range []byte(plain(string([]byte{c}))) {
-		*g = append(*g, token{byte: b})
-	}
-}
+const (
+	anyByte  = -1
+	anyBytes = -2 // any number of them
+)
 
 // distance counts the bytes to insert, delete or change to make of s what the
 // glob matches (Levenshtein). They are near if at most half of the glob is
 // spelled otherwise: more of it is another name, not a slip.
-func (g glob) distance(s string) (distance int, near bool) {
+func (g glob) distance(s string) int {
 	g = g[:min(len(g), longest)]
 	length := 0
 	row := make([]int, len(s)+1)
@@ -229,16 +217,16 @@ func (g glob) distance(s string) (distance int, near bool) {
 	}
 	for _, t := range g {
 		diagonal := row[0]
-		if !t.many {
+		if t != anyBytes {
 			length++
 			row[0]++
 		}
 		for j := range len(s) {
 			above := row[j+1]
 			switch {
-			case t.many:
+			case t == anyBytes:
 				row[j+1] = min(above, row[j])
-			case t.any || t.byte == s[j]:
+			case t == anyByte || t == int(s[j]):
 				row[j+1] = min(diagonal, above+1, row[j]+1)
 			default:
 				row[j+1] = min(diagonal, above, row[j]) + 1
@@ -246,5 +234,8 @@ func (g glob) distance(s string) (distance int, near bool) {
 			diagonal = above
 		}
 	}
-	return row[len(s)], row[len(s)] <= length/2
+	if row[len(s)] > length/2 {
+		return far
+	}
+	return row[len(s)]
 }

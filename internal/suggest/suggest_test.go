@@ -85,17 +85,17 @@ func TestDistance(t *testing.T) {
 		{"query__start", "postgresql", "query__start", 0},
 		{"query-START", "postgresql", "query__start", 0},
 		{"*:Or-der", "shop", "order", 0},
-		{"shop:none", "shop", "open", -1}, // what the provider has in common makes no name near
+		{"shop:none", "shop", "open", far}, // what the provider has in common makes no name near
 		{"shpo:order", "shop", "order", 2},
 		{"gc__*", "python", "gc__start", 0},
 		{"gx__*", "python", "gc__start", 1},
 		{"kitten", "", "sitting", 3},
 		{"q?ery__start", "", "query__star", 1},
 		{"[]x]ab", "", "ab", 1},
-		{"[", "", "ab", -1}, // no pattern, but no panic
+		{"[", "", "ab", far}, // no pattern, but no panic
 		{`a\*b`, "", "a*b", 0},
 		{"ns::class:method", "ns::class", "methd", 1},
-		{"", "", "abc", -1},
+		{"", "", "abc", far},
 	} {
 		var p probe
 		if pattern, err := elfnote.ParsePattern(tc.pattern); err == nil {
