@@ -329,8 +329,8 @@ func (v *view) gather(files []*procwatch.MappedFile) {
 	}
 }
 
-// addError notes an error, unless the process has ended or the file is a device:
-// then nothing is missing.
+// addError notes an error, unless the process has ended or the file is a
+// device: then nothing is missing.
 func (v *view) addError(id procwatch.FileID, err error) {
 	if !errors.Is(err, proc.ErrGone) && !errors.Is(err, procfs.ErrNotRegular) {
 		v.failed = append(v.failed, viewError{id, err})

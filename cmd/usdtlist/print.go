@@ -56,7 +56,8 @@ func (l *lister) print(list *listing) (int, error) {
 }
 
 // table prints a line for each probe, with the terms of readelf. Where a site
-// has no semaphore or no arguments, there is a dash: every line has all columns.
+// has no semaphore or no arguments, there is a dash: every line has all
+// columns.
 func (l *lister) table(list *listing) {
 	if list.heading {
 		l.heading(list)

@@ -101,8 +101,8 @@ func (b *Builder) separate() {
 }
 
 // Fields adds members, each by its key and its value as [Builder.Value] adds
-// it. Where a string is not UTF-8, a second member with "_hex" after its key has
-// all bytes.
+// it. Where a string is not UTF-8, a second member with "_hex" after its key
+// has all bytes.
 func (b *Builder) Fields(pairs ...any) {
 	for i := 0; i < len(pairs); i += 2 {
 		key := pairs[i].(string)

@@ -27,8 +27,8 @@ import (
 //	  16  hwcap: what the processor must have, 0 for nothing
 //
 // Names and paths end in NUL and are counted from the header. An older format,
-// "ld.so-1.7.0", may stand before it. The flags need not be read: the headers of
-// the files say for which machine they are.
+// "ld.so-1.7.0", may stand before it. The flags need not be read: the headers
+// of the files say for which machine they are.
 const (
 	cachePath = "/etc/ld.so.cache"
 

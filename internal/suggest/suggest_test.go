@@ -80,7 +80,7 @@ func TestPairs(t *testing.T) {
 func TestDistance(t *testing.T) {
 	for _, tc := range []struct {
 		pattern, provider, name string
-		want                    int // -1 where it is far
+		want                    int
 	}{
 		{"query__start", "postgresql", "query__start", 0},
 		{"query-START", "postgresql", "query__start", 0},

@@ -32,9 +32,9 @@ func Widths(lines iter.Seq[[]Cell]) (widths []int) {
 	return widths
 }
 
-// WriteTable writes lines of cells in columns, two blanks apart. It goes through
-// the lines twice. bar draws bars, which are the last column only; nil leaves
-// them out.
+// WriteTable writes lines of cells in columns, two blanks apart. It goes
+// through the lines twice. bar draws bars, which are the last column only; nil
+// leaves them out.
 func WriteTable(w io.Writer, lines iter.Seq[[]Cell], bar func(part float64) string) {
 	widths := Widths(lines)
 	for line := range lines {
