@@ -78,11 +78,11 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 		return nil, err
 	}
 	reused, err := e.deliver(d, path, target, 0,
-		trace.SessionOptions{RingSize: ringSize, ReuseEvents: true})
+		trace.EventOptions{RingSize: ringSize, ReuseEvents: true})
 	if err != nil {
 		return nil, err
 	}
-	kept, err := e.deliver(d, path, target, 1, trace.SessionOptions{RingSize: ringSize})
+	kept, err := e.deliver(d, path, target, 1, trace.EventOptions{RingSize: ringSize})
 	if err != nil {
 		return nil, err
 	}
@@ -195,17 +195,17 @@ func (e *env) startTarget() (path string, target *peer, err error) {
 
 // deliver opens a session for one of the target's twins.
 func (e *env) deliver(
-	d delivered, path string, target *peer, twin int, opts trace.SessionOptions,
+	d delivered, path string, target *peer, twin int, events trace.EventOptions,
 ) (*delivery, error) {
 	if d.text > 0 {
-		opts.Captures = []trace.Capture{{Arg: "arg0", Max: d.text}}
+		events.Captures = []trace.Capture{{Arg: "arg0", Max: d.text}}
 	}
-	opts.ArgumentsOnly = !d.header
+	events.ArgumentsOnly = !d.header
 	before, err := ringBuffers()
 	if err != nil {
 		return nil, err
 	}
-	session, err := trace.New(&opts)
+	session, err := trace.New(&trace.SessionOptions{Events: &events})
 	if err != nil {
 		return nil, err
 	}

@@ -145,7 +145,8 @@ func (e *env) calls() ([]contestant, error) {
 		var s *trace.Session
 		if s, failed = trace.Open(usdt.Target{Path: path}, &trace.SessionOptions{
 			Mode: asLibbpf, Filter: "duration >= 1s",
-			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("bench:" + call)}},
+			Events: &trace.EventOptions{
+				Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("bench:" + call)}}},
 		}); failed == nil {
 			e.cleanup(func() { s.Close() })
 		}

@@ -106,7 +106,7 @@ func (e *env) losslessReaders(processors int) ([]contestant, error) {
 		return nil, err
 	}
 	pacer := &paced{target: target, processors: processors}
-	v, err := e.deliver(losslessKind, path, target, 0, trace.SessionOptions{ReuseEvents: true})
+	v, err := e.deliver(losslessKind, path, target, 0, trace.EventOptions{ReuseEvents: true})
 	if err != nil {
 		return nil, err
 	}

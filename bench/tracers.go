@@ -108,7 +108,9 @@ func newTracers(e *env) (*tracers, error) {
 		if sender == nil {
 			var err error
 			if sender, err = t.session(trace.SessionOptions{
-				Mode: asLibbpf, ArgumentsOnly: true, RingSize: 4 * ringSize, ReuseEvents: true,
+				Mode: asLibbpf,
+				Events: &trace.EventOptions{
+					ArgumentsOnly: true, RingSize: 4 * ringSize, ReuseEvents: true},
 			}); err != nil {
 				return err
 			}
@@ -176,7 +178,8 @@ func (t *tracers) byGenerated(mode usdt.Mode) func(shape, string) error {
 			terms = append(terms, fmt.Sprintf("arg%d == %s", i, neverThere))
 		}
 		session, err := t.session(trace.SessionOptions{
-			Mode: mode, Filter: strings.Join(terms, " || "), RingSize: 64 << 10,
+			Mode: mode, Filter: strings.Join(terms, " || "),
+			Events: &trace.EventOptions{RingSize: 64 << 10},
 		})
 		if err != nil {
 			return err

@@ -72,16 +72,17 @@ func BenchmarkHit(b *testing.B) {
 	program := compile(b, "cost", "-fno-omit-frame-pointer")
 	for _, way := range []struct {
 		name string
-		opts trace.SessionOptions
+		opts trace.EventOptions
 	}{
 		{name: "NoStack"},
-		{name: "FramePointers", opts: trace.SessionOptions{StackDepth: 127}},
-		{name: "StackCopy16k", opts: trace.SessionOptions{StackCopy: 16 << 10}},
+		{name: "FramePointers", opts: trace.EventOptions{StackDepth: 127}},
+		{name: "StackCopy16k", opts: trace.EventOptions{StackCopy: 16 << 10}},
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			p := run(b, program)
 			way.opts.Delay, way.opts.RingSize = time.Hour, 64<<20
-			s, err := trace.Open(usdt.Target{Path: program, PID: p.Process.Pid}, &way.opts, costProbe)
+			s, err := trace.Open(usdt.Target{Path: program, PID: p.Process.Pid},
+				&trace.SessionOptions{Events: &way.opts}, costProbe)
 			qt.Assert(b, qt.IsNil(err))
 			defer s.Close()
 			go func() {
@@ -97,7 +98,8 @@ func BenchmarkHit(b *testing.B) {
 	b.Run("Unwinder", func(b *testing.B) {
 		p := run(b, program)
 		c := start(b, &Options{Watch: only(p.Process.Pid),
-			Session: trace.SessionOptions{Delay: time.Hour, RingSize: 64 << 20}}, costProbe)
+			Session: trace.SessionOptions{
+				Events: &trace.EventOptions{Delay: time.Hour, RingSize: 64 << 20}}}, costProbe)
 		stacks := p.ask(b, "hit", c.probe)
 		p.measure(b, "hit", func() {
 			stacks += atATime
@@ -132,7 +134,8 @@ func BenchmarkAllocate(b *testing.B) {
 			fmt.Fprintln(p.in, "allocate 0")
 			fmt.Fscan(p.out, new(int64)) // it runs, as the process that env was
 			memory := NewMemory(&Options{Watch: only(p.Process.Pid),
-				Session: trace.SessionOptions{Delay: 50 * time.Millisecond, RingSize: 64 << 20}})
+				Session: trace.SessionOptions{
+					Events: &trace.EventOptions{Delay: 50 * time.Millisecond, RingSize: 64 << 20}}})
 			defer memory.Close()
 			running, err := memory.Start(b.Context())
 			qt.Assert(b, qt.IsNil(err))

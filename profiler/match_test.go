@@ -55,7 +55,7 @@ func TestPatterns(t *testing.T) {
 	pair := elfnote.MustParsePairPattern("postgresql:statement")
 	known := providers.Builtin()
 	p := USDT(&Options{Session: trace.SessionOptions{Definitions: known,
-		Spans: []trace.Latency{{Pair: pair}}}})
+		Events: &trace.EventOptions{Spans: []trace.Latency{{Pair: pair}}}}})
 	qt.Check(t, qt.Equals(fmt.Sprint(p.patterns), fmt.Sprint(known.Patterns(pair))))
 	qt.Check(t, qt.IsTrue(len(p.patterns) > len(pair.Patterns())))
 }

@@ -42,7 +42,8 @@ func TestMemory(t *testing.T) {
 	}
 	account(0) // it runs, as the process that env was
 	memory := NewMemory(&Options{Watch: only(p.Process.Pid), Session: trace.SessionOptions{
-		Delay: 50 * time.Millisecond, RingSize: 64 << 20}})
+		Events: &trace.EventOptions{Delay: 50 * time.Millisecond, RingSize: 64 << 20},
+	}})
 	defer memory.Close()
 	running, err := memory.Start(t.Context())
 	qt.Assert(t, qt.IsNil(err))

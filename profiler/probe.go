@@ -24,10 +24,9 @@ import (
 // Options say which hits get a stack, and what their value is. Nil, or the zero
 // value, is every hit of every process, with the value 1.
 type Options struct {
-	// Session has the condition (Filter), sampling (SampleEvery, SampleRate),
-	// calls between two probes (Spans) and the names of arguments
-	// (Definitions). Next, NoEvents, ReuseEvents and ArgumentsOnly are set by
-	// the Probe.
+	// Session has the condition (Filter), the names of arguments (Definitions),
+	// and in its Events sampling (Sampling) and calls between two probes
+	// (Spans). The Probe sets Next, ReuseEvents and ArgumentsOnly there.
 	Session trace.SessionOptions
 
 	// Watch says which processes are followed. What is attached per process
@@ -87,14 +86,17 @@ type Probe struct {
 var _ tracer.Probe = (*Probe)(nil)
 
 // USDT returns a Probe for the USDT probes that match any of the patterns. With
-// Options.Session.Spans the patterns are those of the pairs, and none must be
-// given.
+// Options.Session.Events.Spans the patterns are those of the pairs, and none
+// must be given.
 func USDT(opts *Options, patterns ...elfnote.Pattern) *Probe {
 	p := &Probe{patterns: patterns}
 	if opts != nil {
 		p.opts = *opts
 	}
-	for _, span := range p.opts.Session.Spans {
+	if p.opts.Session.Events == nil {
+		p.opts.Session.Events = &trace.EventOptions{}
+	}
+	for _, span := range p.opts.Session.Events.Spans {
 		p.patterns = append(p.patterns, p.opts.Session.Definitions.Patterns(span.Pair)...)
 	}
 	p.matcher.waiting = make(map[int][]*trace.Event)
@@ -122,8 +124,9 @@ func (p *Probe) Load(
 	if err := p.loadUnwinder(reg, probeContext); err != nil {
 		return nil, err
 	}
-	opts := p.opts.Session
-	opts.Next, opts.NoEvents, opts.ReuseEvents, opts.ArgumentsOnly = p.program, false, false, false
+	opts, events := p.opts.Session, *p.opts.Session.Events
+	events.Next, events.ReuseEvents, events.ArgumentsOnly = p.program, false, false
+	opts.Events = &events
 	if p.session, err = trace.New(&opts); err != nil {
 		return nil, err
 	}
@@ -156,7 +159,7 @@ func (p *Probe) loadUnwinder(reg tracer.ProbeRegistrar, c *tracer.ProbeContext) 
 	meta := &samples.TypeMetadata{SampleType: p.opts.SampleType, SampleUnit: p.opts.SampleUnit}
 	if meta.SampleType == "" {
 		meta.SampleType, meta.SampleUnit = "events", "count"
-		if len(p.opts.Session.Spans) > 0 && p.opts.Value == nil {
+		if len(p.opts.Session.Events.Spans) > 0 && p.opts.Value == nil {
 			meta.SampleType, meta.SampleUnit = "duration", "nanoseconds"
 		}
 	}

@@ -41,7 +41,7 @@
 // without them has a stack of one frame, or wrong ones. [Symbolizer.Unwind]
 // walks the stack afterwards, by the tables that compilers write for
 // exceptions: from the registers and a copy of the stack, which package trace
-// delivers for trace.SessionOptions.StackCopy.
+// delivers for trace.EventOptions.StackCopy.
 //
 //	addresses := symbolizer.Unwind(ctx, event.PID, event.Registers, event.StackCopy)
 //

@@ -18,7 +18,7 @@ import (
 // The stacks of events, as the kernel walks them.
 func ExampleSymbolizer_Frames() {
 	session, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"},
-		&trace.SessionOptions{StackDepth: 127},
+		&trace.SessionOptions{Events: &trace.EventOptions{StackDepth: 127}},
 		elfnote.MustParsePattern("python:gc__start"))
 	if err != nil {
 		fmt.Println(err)
@@ -52,7 +52,8 @@ func ExampleSymbolizer_Frames() {
 // the stack.
 func ExampleSymbolizer_Unwind() {
 	session, err := trace.Open(usdt.Target{Path: "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"},
-		&trace.SessionOptions{StackCopy: 16 << 10}, elfnote.MustParsePattern("libstdcxx:throw"))
+		&trace.SessionOptions{
+			Events: &trace.EventOptions{StackCopy: 16 << 10}}, elfnote.MustParsePattern("libstdcxx:throw"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -30,7 +30,7 @@ func startThrowing(t testing.TB, size int) *throwing {
 	p := &throwing{Throw: testprog.StartThrow(t)}
 	var err error
 	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID},
-		&trace.SessionOptions{StackCopy: size},
+		&trace.SessionOptions{Events: &trace.EventOptions{StackCopy: size}},
 		elfnote.Exact("libstdcxx", "throw"))
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { p.session.Close() })

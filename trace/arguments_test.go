@@ -54,7 +54,8 @@ func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 	defer sel.Close()
 	// One link in ModeMulti; a session for each probe would close forty of
 	// them.
-	s := newSession(t, &trace.SessionOptions{Mode: mode, Captures: captureTexts(probes)})
+	s := newSession(t, &trace.SessionOptions{Mode: mode,
+		Events: &trace.EventOptions{Captures: captureTexts(probes)}})
 	_, err = s.Attach(usdt.Target{Selection: sel}, &usdt.AttachOptions{Cookie: 1<<64 - 1})
 	qt.Assert(t, qt.IsNil(err))
 
@@ -188,14 +189,14 @@ func checkStructure(t *testing.T, v trace.Value, comment qt.Comment) {
 func TestStructures(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
-		for name, opts := range map[string]*trace.SessionOptions{
+		for name, opts := range map[string]*trace.EventOptions{
 			"as they are": {},
 			"with stacks": {StackDepth: 5},
 		} {
 			t.Run(name, func(t *testing.T) {
-				opts.Mode, opts.Captures = mode,
-					[]trace.Capture{{Arg: "arg1", Length: "arg77", Max: 9}}
-				s := open(t, process, "gousdt_test:structure", opts)
+				opts.Captures = []trace.Capture{{Arg: "arg1", Length: "arg77", Max: 9}}
+				s := open(t, process, "gousdt_test:structure",
+					&trace.SessionOptions{Mode: mode, Events: opts})
 				process.Fire("structure", 1)
 				args := next(t, s, 1)[0].Args
 				checkStructure(t, args[2], qt.Commentf("not captured"))

@@ -43,9 +43,12 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 				Where: `query == "change"`})
 			failed := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "failed"})
 			others := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "!failed"})
-			s := newSession(t, &trace.SessionOptions{Mode: mode, Definitions: definitions, Texts: 64,
-				Spans:       []trace.Latency{latency},
-				Aggregators: []*trace.Aggregator{times, changes, failed, others}})
+			s := newSession(t, &trace.SessionOptions{Mode: mode, Definitions: definitions,
+				Aggregators: []*trace.Aggregator{times, changes, failed, others},
+				Events: &trace.EventOptions{
+					Captures: []trace.Capture{{Max: 64}},
+					Spans:    []trace.Latency{latency},
+				}})
 			c := startCaller(t, copyOf(t, "calls"))
 			_, err := s.Attach(usdt.Target{Path: c.path}, nil, definitions.Patterns(pair)...)
 			qt.Assert(t, qt.IsNil(err))
@@ -87,15 +90,17 @@ func TestCallsThatAreNotThere(t *testing.T) {
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
 	spans := []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:statement")}}
 	_, err := trace.Open(usdt.Target{Path: copyOf(t, "target-pie")},
-		&trace.SessionOptions{Spans: spans, Definitions: definitions})
+		&trace.SessionOptions{Definitions: definitions, Events: &trace.EventOptions{Spans: spans}})
 	qt.Check(t, qt.ErrorMatches(err, ".*there is no pair of probes gousdt_calls:statement .*"))
-	_, err = trace.Open(usdt.Target{Path: copyOf(t, "calls")}, &trace.SessionOptions{Spans: spans})
+	_, err = trace.Open(usdt.Target{Path: copyOf(t, "calls")}, &trace.SessionOptions{
+		Events: &trace.EventOptions{Spans: spans}})
 	qt.Check(t, qt.ErrorMatches(err, ".*there is no pair of probes gousdt_calls:statement .*"))
 
 	malformed := &providers.Definitions{}
 	qt.Assert(t, qt.IsNil(malformed.Parse("statement.d", []byte(
 		"provider gousdt_calls { call statement() { a .. b; failed c if duration > 1; }; };"))))
-	_, err = trace.New(&trace.SessionOptions{Spans: spans, Definitions: malformed})
+	_, err = trace.New(&trace.SessionOptions{Definitions: malformed,
+		Events: &trace.EventOptions{Spans: spans}})
 	qt.Check(t, qt.ErrorMatches(err, `.*the definition of the call gousdt_calls:statement: `+
 		`whether a probe counts cannot depend on the call's start or duration`))
 }

@@ -91,7 +91,8 @@ func TestCapture(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			process := start(t, "target-pie")
 			s := open(t, process, "gousdt_test:"+test.group,
-				&trace.SessionOptions{Captures: []trace.Capture{test.capture}})
+				&trace.SessionOptions{
+					Events: &trace.EventOptions{Captures: []trace.Capture{test.capture}}})
 			process.Fire(test.group, 1)
 			event := next(t, s, 1)[0]
 			var index int
@@ -117,11 +118,13 @@ func TestCaptureInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-static")
 		s := open(t, process, "gousdt_test:strings", &trace.SessionOptions{Mode: mode,
-			StackDepth: 5, Captures: []trace.Capture{
-				{Arg: "arg2"}, {Arg: "arg0", Max: 4}, {Arg: "arg0",
-					Max: 100},
-				{Probes: []elfnote.Pattern{elfnote.MustParsePattern("*")}, Arg: "arg1",
-					Max: 10},
+			Events: &trace.EventOptions{
+				StackDepth: 5, Captures: []trace.Capture{
+					{Arg: "arg2"}, {Arg: "arg0", Max: 4}, {Arg: "arg0",
+						Max: 100},
+					{Probes: []elfnote.Pattern{elfnote.MustParsePattern("*")}, Arg: "arg1",
+						Max: 10},
+				},
 			}})
 		process.Fire("strings", 1)
 		event := next(t, s, 1)[0]
@@ -147,12 +150,15 @@ func TestCaptureErrors(t *testing.T) {
 		{trace.Capture{Arg: "arg0", Max: -1}, "Max: -1 is not between 0 and 32768"},
 		{trace.Capture{Arg: "arg0", Max: 32769}, "Max: 32769 is not between 0 and 32768"},
 	} {
-		_, err := trace.New(&trace.SessionOptions{Captures: []trace.Capture{{Arg: "arg0"},
-			test.capture}})
+		_, err := trace.New(&trace.SessionOptions{Events: &trace.EventOptions{
+			Captures: []trace.Capture{{Arg: "arg0"},
+				test.capture},
+		}})
 		qt.Check(t, qt.ErrorMatches(err, `option Captures\[1\]: `+test.want))
 	}
 	_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
-		&trace.SessionOptions{RingSize: 4096, Captures: []trace.Capture{{Arg: "arg0", Max: 4000}}},
+		&trace.SessionOptions{
+			Events: &trace.EventOptions{RingSize: 4096, Captures: []trace.Capture{{Arg: "arg0", Max: 4000}}}},
 		elfnote.Exact("gousdt_test", "strings"))
 	qt.Check(t, qt.ErrorMatches(err, ".*an event would be larger than half of the ring buffer.*"))
 }
@@ -162,7 +168,8 @@ func TestTextThatIsNotInMemoryIsUnreadable(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		s := open(t, process, "gousdt_test:cold",
-			&trace.SessionOptions{Mode: mode, Captures: []trace.Capture{{Arg: "arg0"}}})
+			&trace.SessionOptions{Mode: mode,
+				Events: &trace.EventOptions{Captures: []trace.Capture{{Arg: "arg0"}}}})
 		process.Fire("cold", 1)
 		data, _ := next(t, s, 1)[0].Args[0].Data()
 		qt.Assert(t, qt.IsNil(data))

@@ -50,7 +50,8 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	counts := trace.NewAggregator(trace.Aggregation{By: []string{"cgroup"},
 		Where: fmt.Sprintf("cgroup == %d", id)})
 	s := open(t, process, "gousdt_test:three",
-		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, Containers: new(container.Cgroups)})
+		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, Containers: new(container.Cgroups),
+			Events: &trace.EventOptions{}})
 	join := func(dir string) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
 		qt.Assert(t, qt.IsNil(err))
@@ -90,7 +91,8 @@ func TestHostileContainerNames(t *testing.T) {
 	counts := trace.NewAggregator(trace.Aggregation{By: []string{"container"}})
 	inside := trace.NewAggregator(trace.Aggregation{Where: `container == "` + id[:12] + `"`})
 	open(t, process, "gousdt_test:three", &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{counts, inside}, Containers: containers, NoEvents: true})
+		Aggregators: []*trace.Aggregator{counts, inside}, Containers: containers,
+	})
 	for i, group := range []string{victim, forged, filepath.Dir(dir)} {
 		err := os.WriteFile(filepath.Join(group, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
 		qt.Assert(t, qt.IsNil(err))
@@ -124,7 +126,6 @@ func TestContainersHaveNames(t *testing.T) {
 	opts := &trace.SessionOptions{
 		Aggregators: []*trace.Aggregator{counts, inside, outside},
 		Containers:  containers,
-		NoEvents:    true,
 	}
 	open(t, process, "gousdt_test:three", opts)
 	for i, group := range []string{outer, inner, filepath.Dir(dir)} {

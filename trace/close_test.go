@@ -146,7 +146,8 @@ func TestSessionIsClosedAtEachStep(t *testing.T) {
 				a := trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true, By: []string{"pid"}})
 				s := newSession(t, &trace.SessionOptions{Mode: test.mode,
 					Aggregators: []*trace.Aggregator{a},
-					Spans:       []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:*")}}})
+					Events: &trace.EventOptions{
+						Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:*")}}}})
 				i := &interleaving{at: at, ended: make(chan struct{}), waiting: make(chan struct{}, 1),
 					second: func() error { return test.second.do(s, a) }}
 				s.SetLocks(&placedLock{interleaving: i}, &placedLock{interleaving: i})

@@ -324,10 +324,10 @@ func TestDecodeForgottenStart(t *testing.T) {
 	}
 	plan := &bpfgen.Plan{
 		Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
-		Events: &bpfgen.Events{RingSize: 1 << 20, Header: true, Captures: (&captures{
-			named: []parsedCapture{{Capture: bpfgen.Capture{Text: true, Max: 8,
-				Length: bpfgen.None}, arg: expr.Term{Source: expr.Argument, Index: 1}}},
-		}).of},
+		Events: &bpfgen.Events{RingSize: 1 << 20, Header: true, Captures: captures{
+			{Capture: bpfgen.Capture{Text: true, Max: 8, Length: bpfgen.None},
+				arg: &expr.Term{Source: expr.Argument, Index: 1}},
+		}.of},
 		Latencies: []*bpfgen.Latency{latency},
 	}
 	sites := &siteTable{}

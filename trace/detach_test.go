@@ -27,7 +27,8 @@ func TestLatencyWhileCallsGoOn(t *testing.T) {
 			// Those that are measured wrongly are as long as the session. Few
 			// others are.
 			s := newSession(t,
-				&trace.SessionOptions{Mode: mode, Spans: everyCall, Filter: "duration > 20ms"})
+				&trace.SessionOptions{Mode: mode, Filter: "duration > 20ms",
+					Events: &trace.EventOptions{Spans: everyCall}})
 			attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left__*", nil)
 			time.Sleep(25 * time.Millisecond) // what is wrong is over the filter's limit
 			qt.Assert(t, qt.IsNil(s.Detach()))

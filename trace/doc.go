@@ -31,15 +31,17 @@
 // so, see [Kind].
 //
 // A structure that is passed by value has its bytes, see [Bytes]. A pointer is
-// a number too. [SessionOptions.Captures] asks for what it points to, a text or
+// a number too. [EventOptions.Captures] asks for what it points to, a text or
 // bytes:
 //
-//	&trace.SessionOptions{Captures: []trace.Capture{{Arg: "arg0", Max: 500}}}
+//	&trace.SessionOptions{Events: &trace.EventOptions{
+//		Captures: []trace.Capture{{Arg: "arg0", Max: 500}},
+//	}}
 //
 // # Stacks
 //
-// With [SessionOptions.StackDepth] the kernel walks the user stack. That needs
-// programs with frame pointers. For other programs [SessionOptions.StackCopy]
+// With [EventOptions.StackDepth] the kernel walks the user stack. That needs
+// programs with frame pointers. For other programs [EventOptions.StackCopy]
 // brings what any other way to unwind the stack needs: the registers, and the
 // memory of the stack.
 //
@@ -100,15 +102,19 @@
 // # Spans
 //
 // Which statements took longer than 5 ms, and what were they? With
-// [SessionOptions.Spans] there is an event for each call between two probes,
+// [EventOptions.Spans] there is an event for each call between two probes,
 // instead of one for each hit. The kernel evaluates the filter at its end, so a
 // fast call sends nothing:
 //
 //	s, err := trace.Open(target, &trace.SessionOptions{
-//		Spans:       []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:statement")}},
 //		Filter:      "duration > 5ms",
 //		Definitions: providers.Builtin(), // what a statement is
-//		Texts:       500,
+//		Events: &trace.EventOptions{
+//			Spans: []trace.Latency{{
+//				Pair: elfnote.MustParsePairPattern("postgresql:statement"),
+//			}},
+//			Captures: []trace.Capture{{Max: 500}}, // of each text
+//		},
 //	})
 //	if err != nil {
 //		return err
@@ -142,7 +148,6 @@
 //	})
 //	s, err := trace.Open(target, &trace.SessionOptions{
 //		Aggregators: []*trace.Aggregator{collected},
-//		NoEvents:    true,
 //	}, elfnote.Exact("python", "gc__done"))
 //	if err != nil {
 //		return err
@@ -163,8 +168,8 @@
 // Histograms are exponential, with the buckets of OpenTelemetry, so that they
 // can be exported without loss, and [Row.Quantile] returns quantiles with a
 // known precision. [Aggregator.Snapshot] reads what has come so far, and
-// [Aggregator.Take] what has come since the last time. A session sends events
-// as well unless [SessionOptions.NoEvents] is set.
+// [Aggregator.Take] what has come since the last time. A session with
+// Aggregators sends events as well if [SessionOptions.Events] is set.
 //
 // # Many files, many processes
 //

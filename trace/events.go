@@ -22,7 +22,7 @@ import (
 )
 
 // Event is one hit of a probe. It is the caller's own, to keep and to change,
-// unless SessionOptions.ReuseEvents is set. Only its Site is shared with other
+// unless EventOptions.ReuseEvents is set. Only its Site is shared with other
 // events, and must not be changed.
 type Event struct {
 	// Time is the time of the hit by the wall clock. It is computed from
@@ -47,8 +47,8 @@ type Event struct {
 	CgroupID uint64
 
 	// Weight is the number of hits that the event stands for: itself and, with
-	// SessionOptions.SampleEvery or SampleRate, the hits on its processor
-	// before it that became no event. To estimate how many hits have some
+	// EventOptions.Sampling, the hits on its processor before it that became no
+	// event. To estimate how many hits have some
 	// property, add up the weights of the events that have it.
 	Weight uint64
 
@@ -62,7 +62,7 @@ type Event struct {
 	Args []Value
 
 	// Start is the hit that began what this one ends, with
-	// SessionOptions.Spans, and otherwise nil. It has a Stack only with
+	// EventOptions.Spans, and otherwise nil. It has a Stack only with
 	// StartStacks, and its CPU is -1. If there were too many calls at once to
 	// keep what it had, its arguments are Unreadable, and its TID is 0 if it
 	// may have been of another thread.
@@ -76,11 +76,11 @@ type Event struct {
 	call *elfnote.Pair // see Pair; nil for a pair of probes
 
 	// Stack is the user stack, the innermost address first, with
-	// SessionOptions.StackDepth. It is empty if the kernel could not walk it.
+	// EventOptions.StackDepth. It is empty if the kernel could not walk it.
 	Stack []uint64
 
 	// Registers and StackCopy, the memory of the user stack from the stack
-	// pointer up, are set with SessionOptions.StackCopy. They are what
+	// pointer up, are set with EventOptions.StackCopy. They are what
 	// stack.Symbolizer.Unwind takes. The copy ends early, and may be empty,
 	// where the stack ends or memory is paged out.
 	Registers procfs.Registers
@@ -150,7 +150,7 @@ const (
 // Events iterates over the hits, in the order in which they were recorded, by
 // one iteration at a time. Breaking out of the loop loses nothing: a later
 // iteration goes on there. Each event is the caller's own, unless
-// [SessionOptions.ReuseEvents] is set.
+// [EventOptions.ReuseEvents] is set.
 //
 // The iteration ends without an error when the context is done (what has been
 // sent by then waits for the next iteration), after [Session.Detach] when all
@@ -158,12 +158,12 @@ const (
 // fast to read all of them, some more may come after the context is done.
 //
 // An error comes without an event. A [LostError] says that events were lost;
-// the iteration goes on. Other errors end it: the session has NoEvents set,
+// the iteration goes on. Other errors end it: the session sends no events,
 // another iteration is going on, or the ring buffer cannot be read.
 //
 // The sites of a closed [Attachment] are kept until its last events have been
-// read. So where attachments come and go, the events should be read, or
-// NoEvents be set.
+// read. So where attachments come and go, the events should be read, or none be
+// sent.
 func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		if s.reader == nil {
@@ -221,7 +221,7 @@ func (s *Session) Drain(ctx context.Context) error {
 	}
 }
 
-var errNoEvents = errors.New("the session has SessionOptions.NoEvents set: it sends none")
+var errNoEvents = errors.New("the session sends no events: it has Aggregators and no SessionOptions.Events")
 
 // reading is an iteration.
 type reading struct {
@@ -309,8 +309,8 @@ func (r *reading) drained() bool {
 	if r.unasked {
 		deadline = r.checked.Add(lossInterval)
 	}
-	if r.opts.Delay > 0 && (deadline.IsZero() || r.opts.Delay < lossInterval) {
-		deadline = now.Add(r.opts.Delay)
+	if r.events.Delay > 0 && (deadline.IsZero() || r.events.Delay < lossInterval) {
+		deadline = now.Add(r.events.Delay)
 	}
 	r.reader.SetDeadline(deadline)
 	return true

@@ -26,7 +26,7 @@ import (
 func TestEventsFromMemory(t *testing.T) {
 	for _, reuse := range []bool{true, false} {
 		t.Run(fmt.Sprint(reuse), func(t *testing.T) {
-			s := &Session{opts: SessionOptions{ReuseEvents: reuse}}
+			s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: reuse}}}
 			var sites []*Site
 			for _, arguments := range []string{"8@%rax", "8@%rax", "-4@%eax",
 				"8@%rax -2@%bx 1@%cl"} {
@@ -107,7 +107,7 @@ func TestEventsFromMemory(t *testing.T) {
 // whatever the names of threads, times and texts are, it has what an event of
 // its own would have.
 func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
-	s := &Session{opts: SessionOptions{ReuseEvents: true}}
+	s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: true}}}
 	var sites []*Site
 	for i, captures := range [][]bpfgen.Capture{
 		nil,
@@ -187,7 +187,7 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 // A site that has followed another one and is removed leaves its number to one
 // that has nothing of it.
 func TestEventsFromMemoryOfSitesThatFollow(t *testing.T) {
-	s := &Session{opts: SessionOptions{ReuseEvents: true}}
+	s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: true}}}
 	first, second := siteWith(t, s, "8@%rax"), siteWith(t, s, "8@%rax")
 	s.decoder = newDecoder(&s.sites, true)
 	ring := newFakeRing(4096)
@@ -230,7 +230,7 @@ func TestEventsFromMemoryEnd(t *testing.T) {
 	const all = 5000
 	for _, at := range []int{1, 10, 100, 2000} {
 		for _, interrupted := range []bool{false, true} {
-			s := &Session{opts: SessionOptions{ReuseEvents: true}}
+			s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: true}}}
 			site := siteWith(t, s, "8@%rax")
 			s.decoder = newDecoder(&s.sites, true)
 			ring := newFakeRing(1 << 20)

@@ -33,12 +33,19 @@ func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
 		fires int
 		opts  trace.SessionOptions
 	}{
-		{"small ring buffer", burst, trace.SessionOptions{RingSize: 1 << 16}},
-		{"large ring buffer", smallBurst, trace.SessionOptions{RingSize: 64 << 20}},
-		{"large ring buffer and delay", burst, trace.SessionOptions{RingSize: 64 << 20,
-			Delay: 10 * time.Millisecond}},
-		{"small ring buffer and delay", smallBurst, trace.SessionOptions{RingSize: 1 << 16,
-			Delay: time.Millisecond}},
+		{"small ring buffer", burst, trace.SessionOptions{
+			Events: &trace.EventOptions{RingSize: 1 << 16}}},
+		{"large ring buffer", smallBurst, trace.SessionOptions{
+			Events: &trace.EventOptions{RingSize: 64 << 20}}},
+		{"large ring buffer and delay", burst, trace.SessionOptions{Events: &trace.EventOptions{
+			RingSize: 64 << 20,
+			Delay:    10 * time.Millisecond,
+		}}},
+		{"small ring buffer and delay", smallBurst, trace.SessionOptions{
+			Events: &trace.EventOptions{
+				RingSize: 1 << 16,
+				Delay:    time.Millisecond,
+			}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fires := test.fires / slower
@@ -92,7 +99,8 @@ func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
 
 func TestEventsWithDelay(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{Delay: 5 * time.Millisecond})
+	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{
+		Events: &trace.EventOptions{Delay: 5 * time.Millisecond}})
 	for range 5 {
 		process.Fire("inlined", 1)
 		next(t, s, 5)
@@ -116,7 +124,8 @@ func TestEventsOfThreads(t *testing.T) {
 
 func TestArgumentsOnly(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "twelve", &trace.SessionOptions{ArgumentsOnly: true})
+	s := open(t, process, "twelve", &trace.SessionOptions{
+		Events: &trace.EventOptions{ArgumentsOnly: true}})
 	process.Fire("twelve", 1)
 	event := next(t, s, 1)[0]
 	qt.Check(t, qt.IsTrue(event.Time.IsZero()))
@@ -209,9 +218,9 @@ func TestEventsOnceAtATime(t *testing.T) {
 		}
 		break
 	}
-	silent := newSession(t, aggregating())
+	silent := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{})))
 	for event, err := range silent.Events(context.Background()) {
 		qt.Assert(t, qt.IsNil(event))
-		qt.Assert(t, qt.ErrorMatches(err, ".*SessionOptions.NoEvents.*"))
+		qt.Assert(t, qt.ErrorMatches(err, ".*sends no events.*"))
 	}
 }

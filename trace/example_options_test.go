@@ -56,9 +56,11 @@ func ExampleSession_Attach() {
 func ExampleSessionOptions_next() {
 	var unwinder *ebpf.Program
 	s, err := trace.New(&trace.SessionOptions{
-		Spans:  []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}},
 		Filter: "duration > 5ms",
-		Next:   unwinder,
+		Events: &trace.EventOptions{
+			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}},
+			Next:  unwinder,
+		},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -79,8 +81,10 @@ func ExampleSessionOptions_next() {
 // The registers at each exception of a C++ program, and nothing about threads.
 func ExampleEvent_registers() {
 	s, err := trace.Open(usdt.Target{Path: "libstdc++.so.6"}, &trace.SessionOptions{
-		ArgumentsOnly: true, // smaller events: no time, no process
-		StackCopy:     4096, // with registers
+		Events: &trace.EventOptions{
+			ArgumentsOnly: true, // smaller events: no time, no process
+			StackCopy:     4096, // with registers
+		},
 	}, elfnote.Exact("libstdcxx", "throw"))
 	if err != nil {
 		log.Fatal(err)
@@ -135,11 +139,13 @@ func ExampleHistogram() {
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{
 			Aggregators: []*trace.Aggregator{lengths},
-			Captures: []trace.Capture{{
-				// Not of other probes.
-				Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")},
-				Arg:    "arg0",
-			}},
+			Events: &trace.EventOptions{
+				Captures: []trace.Capture{{
+					// Not of other probes.
+					Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")},
+					Arg:    "arg0",
+				}},
+			},
 		}, elfnote.MustParsePattern("postgresql:*"))
 	if err != nil {
 		log.Fatal(err)
@@ -196,7 +202,7 @@ func ExampleHistogram_seconds() {
 		aggregators = append(aggregators,
 			trace.NewAggregator(trace.Aggregation{Latency: statements, Histogram: h}))
 	}
-	opts := &trace.SessionOptions{Aggregators: aggregators, NoEvents: true}
+	opts := &trace.SessionOptions{Aggregators: aggregators}
 	fmt.Println(opts.Validate())
 	// Output: <nil>
 }

@@ -28,8 +28,8 @@ func Example() {
 
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{
-			Captures: []trace.Capture{{Arg: "arg0", Max: 1000}},
-			Filter:   `str(arg0, 6) == "SELECT"`,
+			Filter: `str(arg0, 6) == "SELECT"`,
+			Events: &trace.EventOptions{Captures: []trace.Capture{{Arg: "arg0", Max: 1000}}},
 		}, elfnote.Exact("postgresql", "query__start"))
 	if err != nil {
 		log.Fatal(err)
@@ -54,7 +54,9 @@ func ExampleSession_Events() {
 	target := usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}
 	session, err := trace.Open(target, &trace.SessionOptions{
 		Definitions: providers.Builtin(), // what arguments are called, and which are texts
-		Texts:       500,                 // up to 500 bytes of each text
+		Events: &trace.EventOptions{
+			Captures: []trace.Capture{{Max: 500}}, // up to 500 bytes of each text
+		},
 	}, elfnote.MustParsePattern("postgresql:query__*"))
 	if err != nil {
 		log.Fatal(err)
@@ -72,8 +74,10 @@ func ExampleSession_Events() {
 // Which of two modules does a Python program import?
 func ExampleOpen() {
 	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
-		Captures: []trace.Capture{{Arg: "arg0"}}, // the name of the module
-		Filter:   `arg0 == "colorsys" || arg0 == "antigravity"`,
+		Filter: `arg0 == "colorsys" || arg0 == "antigravity"`,
+		Events: &trace.EventOptions{
+			Captures: []trace.Capture{{Arg: "arg0"}}, // the name of the module
+		},
 	}, elfnote.Exact("python", "import__find__load__start"))
 	if err != nil {
 		log.Fatal(err)
@@ -118,7 +122,7 @@ func ExampleAttachment_Skipped() {
 
 // A configuration is checked before anything is watched, without privileges.
 func ExampleSessionOptions_Validate() {
-	opts := &trace.SessionOptions{StackDepth: 1000}
+	opts := &trace.SessionOptions{Events: &trace.EventOptions{StackDepth: 1000}}
 	fmt.Println(opts.Validate())
 	// Output: option StackDepth: 1000 is not between 0 and 127
 }
@@ -128,7 +132,8 @@ func ExampleSessionOptions_Validate() {
 func ExampleCapture() {
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/jvm/default-java/lib/server/libjvm.so"},
 		&trace.SessionOptions{
-			Captures: []trace.Capture{{Arg: "arg0", Length: "arg1", Max: 200}},
+			Events: &trace.EventOptions{
+				Captures: []trace.Capture{{Arg: "arg0", Length: "arg1", Max: 200}}},
 		}, elfnote.Exact("hotspot", "class__loaded"))
 	if err != nil {
 		log.Fatal(err)
@@ -161,7 +166,6 @@ func ExampleNewAggregator() {
 	})
 	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
 		Aggregators: []*trace.Aggregator{imports},
-		NoEvents:    true,
 	}, elfnote.Exact("python", "import__find__load__start"))
 	if err != nil {
 		log.Fatal(err)
@@ -196,7 +200,6 @@ func ExampleLatency() {
 	})
 	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
 		Aggregators: []*trace.Aggregator{times},
-		NoEvents:    true, // so that only both ends of the latency are attached
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -222,9 +225,11 @@ func ExampleLatency() {
 // those inside it?
 func ExampleLatency_spans() {
 	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
-		Spans:    []trace.Latency{{Pair: elfnote.MustParsePairPattern("python:import__find__load")}},
-		Filter:   "duration > 1us && str(start.arg0, 6) == \"colors\"",
-		Captures: []trace.Capture{{Arg: "arg0"}}, // the name of the module
+		Filter: "duration > 1us && str(start.arg0, 6) == \"colors\"",
+		Events: &trace.EventOptions{
+			Spans:    []trace.Latency{{Pair: elfnote.MustParsePairPattern("python:import__find__load")}},
+			Captures: []trace.Capture{{Arg: "arg0"}}, // the name of the module
+		},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -259,7 +264,6 @@ func ExampleAggregator_Take() {
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{
 			Aggregators: []*trace.Aggregator{latency},
-			NoEvents:    true,
 		})
 	if err != nil {
 		log.Fatal(err)
@@ -295,7 +299,6 @@ func ExampleSnapshot_Top() {
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
 		&trace.SessionOptions{
 			Aggregators: []*trace.Aggregator{statements},
-			NoEvents:    true,
 		}, elfnote.Exact("postgresql", "query__start"))
 	if err != nil {
 		log.Fatal(err)

@@ -65,8 +65,9 @@ func ExampleWatchSessions() {
 // Python. The processes are scanned once for both.
 func ExampleWatchSessions_several() {
 	queries, err := trace.New(&trace.SessionOptions{
-		Spans:  []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}},
 		Filter: "duration > 1s",
+		Events: &trace.EventOptions{
+			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}}},
 	})
 	if err != nil {
 		log.Fatal(err)

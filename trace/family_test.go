@@ -24,6 +24,7 @@ func TestFamilyFollowsForks(t *testing.T) {
 		counted := trace.NewAggregator(trace.Aggregation{By: []string{"pid"}})
 		s := open(t, p, "gousdt_test:three", &trace.SessionOptions{
 			Mode: mode, Family: p.PID, Aggregators: []*trace.Aggregator{counted},
+			Events: &trace.EventOptions{},
 		})
 		p.Fire("three", 1)
 		child := p.Fork("three", 3)

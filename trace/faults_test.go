@@ -33,7 +33,8 @@ func TestFaultsOfASession(t *testing.T) {
 			counted := trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})
 			s, err := trace.Open(usdt.Target{Path: process.path, PID: process.PID},
 				&trace.SessionOptions{Mode: mode, Family: process.PID,
-					Aggregators: []*trace.Aggregator{counted}}, elfnote.Exact("gousdt_test",
+					Aggregators: []*trace.Aggregator{counted},
+					Events:      &trace.EventOptions{}}, elfnote.Exact("gousdt_test",
 					"three"))
 			if err != nil {
 				return err

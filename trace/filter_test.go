@@ -138,7 +138,8 @@ func TestFilter(t *testing.T) {
 	} {
 		t.Run(test.group+" "+test.filter, func(t *testing.T) {
 			s, err := trace.Open(usdt.Target{Path: process.path},
-				&trace.SessionOptions{Filter: test.filter, RingSize: 1 << 16},
+				&trace.SessionOptions{Filter: test.filter,
+					Events: &trace.EventOptions{RingSize: 1 << 16}},
 				elfnote.MustParsePattern("gousdt_test:"+test.group))
 			var filtered *tracing.FilteredError
 			if test.hits == 0 && errors.As(err, &filtered) {

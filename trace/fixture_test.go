@@ -117,7 +117,7 @@ func open(t testing.TB, p *traced, pattern string, opts *trace.SessionOptions) *
 
 // aggregating are options of a session that only aggregates.
 func aggregating(all ...*trace.Aggregator) *trace.SessionOptions {
-	return &trace.SessionOptions{Aggregators: all, NoEvents: true}
+	return &trace.SessionOptions{Aggregators: all}
 }
 
 // snapshot returns what has been aggregated so far.

@@ -33,8 +33,9 @@ func TestVariablesOfPrograms(t *testing.T) {
 			s := newSession(t, &trace.SessionOptions{
 				Filter: `global.gousdt_greeting == "hello, gousdt" && global.global_u8 == 200 &&
 					global.global_word & 0xff == arg3 & 0xff`,
-				Captures:    []trace.Capture{{Arg: "global.gousdt_greeting"}, {Arg: "global.global_s32"}},
 				Aggregators: []*trace.Aggregator{text},
+				Events: &trace.EventOptions{
+					Captures: []trace.Capture{{Arg: "global.gousdt_greeting"}, {Arg: "global.global_s32"}}},
 			})
 			a := attach(t, s, usdt.Target{Path: p.path, PID: p.PID}, "gousdt_test:globals", nil)
 			qt.Assert(t, qt.HasLen(a.Sites(), 1))
@@ -70,8 +71,10 @@ func TestVariablesAtManySites(t *testing.T) {
 	texts := trace.NewAggregator(trace.Aggregation{By: []string{"str(global.gousdt_greeting)"}})
 	s := open(t, p, "gousdt_test:specs", &trace.SessionOptions{
 		Filter:      `global.gousdt_greeting == "hello, gousdt"`,
-		Captures:    []trace.Capture{{Arg: "global.gousdt_greeting"}},
-		Aggregators: []*trace.Aggregator{ones, texts}})
+		Aggregators: []*trace.Aggregator{ones, texts},
+		Events: &trace.EventOptions{
+			Captures: []trace.Capture{{Arg: "global.gousdt_greeting"}}},
+	})
 	p.Fire("specs", 1)
 	p.Fire("globals", 1)
 	p.Fire("specs", 1)

@@ -100,19 +100,28 @@ func BenchmarkSession(b *testing.B) {
 		name string
 		opts trace.SessionOptions
 	}{
-		{"event", trace.SessionOptions{Delay: 10 * time.Millisecond}},
-		{"event=at-once", trace.SessionOptions{}},
+		{"event", trace.SessionOptions{Events: &trace.EventOptions{Delay: 10 * time.Millisecond}}},
+		{"event=at-once", trace.SessionOptions{Events: &trace.EventOptions{}}},
 		{"event=arguments",
-			trace.SessionOptions{ArgumentsOnly: true, Delay: 10 * time.Millisecond}},
-		{"event=stack", trace.SessionOptions{ArgumentsOnly: true, StackDepth: 127,
-			Delay: 10 * time.Millisecond}},
-		{"event=copy-4k", trace.SessionOptions{ArgumentsOnly: true, StackCopy: 4 << 10,
-			Delay: 10 * time.Millisecond}},
-		{"event=copy-16k", trace.SessionOptions{ArgumentsOnly: true, StackCopy: 16 << 10,
-			Delay: 10 * time.Millisecond}},
-		{"event=copy-64k", trace.SessionOptions{ArgumentsOnly: true, StackCopy: 64 << 10,
-			Delay: 10 * time.Millisecond}},
-		{"filtered", trace.SessionOptions{Filter: "pid == 1"}},
+			trace.SessionOptions{
+				Events: &trace.EventOptions{ArgumentsOnly: true, Delay: 10 * time.Millisecond}}},
+		{"event=stack", trace.SessionOptions{Events: &trace.EventOptions{
+			ArgumentsOnly: true, StackDepth: 127,
+			Delay: 10 * time.Millisecond,
+		}}},
+		{"event=copy-4k", trace.SessionOptions{Events: &trace.EventOptions{
+			ArgumentsOnly: true, StackCopy: 4 << 10,
+			Delay: 10 * time.Millisecond,
+		}}},
+		{"event=copy-16k", trace.SessionOptions{Events: &trace.EventOptions{
+			ArgumentsOnly: true, StackCopy: 16 << 10,
+			Delay: 10 * time.Millisecond,
+		}}},
+		{"event=copy-64k", trace.SessionOptions{Events: &trace.EventOptions{
+			ArgumentsOnly: true, StackCopy: 64 << 10,
+			Delay: 10 * time.Millisecond,
+		}}},
+		{"filtered", trace.SessionOptions{Filter: "pid == 1", Events: &trace.EventOptions{}}},
 		{"count", *aggregating(trace.NewAggregator(trace.Aggregation{}))},
 		{"count=by-pid", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"pid"}}))},
 		{"count=by-command",
@@ -133,7 +142,9 @@ func BenchmarkSession(b *testing.B) {
 		b.Run(test.name, func(b *testing.B) {
 			empty := newSubject(b, nil).withProgram(b)
 			process := start(b, "target-pie")
-			test.opts.RingSize, test.opts.ReuseEvents = 64<<20, true
+			if e := test.opts.Events; e != nil {
+				e.RingSize, e.ReuseEvents = 64<<20, true
+			}
 			s := open(b, process, "gousdt_test:none", &test.opts)
 			read := make(chan struct{})
 			go func() {

@@ -100,7 +100,9 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 	size, err := os.Stat(path)
 	qt.Assert(t, qt.IsNil(err))
 	s := newSession(t, &trace.SessionOptions{
-		Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt:*")}}})
+		Events: &trace.EventOptions{
+			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt:*")}}},
+	})
 	limited := usdt.Target{Path: path, MaxSites: 10_000}
 
 	costs := testprog.StartCosts(t)

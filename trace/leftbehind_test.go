@@ -35,14 +35,14 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	kernel := watchPrograms(t)
 
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		opts := &trace.SessionOptions{Mode: mode, StackDepth: 10,
-			Aggregators: []*trace.Aggregator{
-				trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
-				trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),
-				trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-					Pair: elfnote.MustParsePairPattern("three..twelve"),
-				}}),
-			}}
+		opts := &trace.SessionOptions{Mode: mode, Aggregators: []*trace.Aggregator{
+			trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
+			trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),
+			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+				Pair: elfnote.MustParsePairPattern("three..twelve"),
+			}}),
+		},
+			Events: &trace.EventOptions{StackDepth: 10}}
 		target := usdt.Target{Path: process.path, PID: process.PID}
 		ours := make(map[string]bool) // tags of the programs: equal for equal code
 

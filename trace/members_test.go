@@ -61,11 +61,11 @@ func TestMembersOfStructures(t *testing.T) {
 			p := startFile(t, path)
 			paths, values := passed(t, p)
 			qt.Assert(t, qt.IsTrue(len(paths) > 15))
-			opts := &trace.SessionOptions{Definitions: requests(t)}
+			opts := &trace.SessionOptions{Definitions: requests(t), Events: &trace.EventOptions{}}
 			var keys []*trace.Aggregator
 			var want []string
 			for i, member := range paths {
-				opts.Captures = append(opts.Captures, trace.Capture{Arg: member})
+				opts.Events.Captures = append(opts.Events.Captures, trace.Capture{Arg: member})
 				if strings.Contains(values[i], ".") && !strings.Contains(values[i], `"`) ||
 					strings.Contains(values[i], "e+") || member == "request->id" {
 					continue // no key, or another one each time
@@ -138,7 +138,7 @@ func TestMembersAtTheStartOfACall(t *testing.T) {
 	by := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{Pair: elfnote.MustParsePairPattern("members:request..members:request")},
 		By:      []string{"str(start.request->path)", "start.request->connection->fd"}})
-	open(t, p, "members:request", &trace.SessionOptions{Definitions: requests(t), NoEvents: true,
+	open(t, p, "members:request", &trace.SessionOptions{Definitions: requests(t),
 		Aggregators: []*trace.Aggregator{by}})
 	passed(t, p)
 	passed(t, p)
@@ -151,8 +151,8 @@ func TestMembersAtManySites(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		p := startFile(t, testprog.Path(t, "members"))
 		s := open(t, p, "members:many", &trace.SessionOptions{Definitions: requests(t), Mode: mode,
-			Filter:   `request->code < 0 && request->connection->peer.host == "example.org"`,
-			Captures: []trace.Capture{{Arg: "request->next->path"}}})
+			Filter: `request->code < 0 && request->connection->peer.host == "example.org"`,
+			Events: &trace.EventOptions{Captures: []trace.Capture{{Arg: "request->next->path"}}}})
 		_, err := p.Command("many")
 		qt.Assert(t, qt.IsNil(err))
 		places := make(map[string]bool)
@@ -192,9 +192,12 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 		qt.Check(t, qt.ErrorMatches(err, test[2]))
 	}
 	for _, opts := range []*trace.SessionOptions{
-		{Captures: []trace.Capture{{Arg: "request->id"}, {Arg: "request->idd"}}},
+		{
+			Events: &trace.EventOptions{
+				Captures: []trace.Capture{{Arg: "request->id"}, {Arg: "request->idd"}}}},
 		{Aggregators: []*trace.Aggregator{trace.NewAggregator(trace.Aggregation{
-			By: []string{"request->path"}})}},
+			By: []string{"request->path"}})},
+			Events: &trace.EventOptions{}},
 	} {
 		opts.Definitions = requests(t)
 		_, err := newSession(t, opts).Attach(usdt.Target{Path: path}, nil,

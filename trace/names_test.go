@@ -50,7 +50,6 @@ func TestNamesInFilters(t *testing.T) {
 				Where: test.filter})
 			s, err := trace.New(&trace.SessionOptions{
 				Definitions: definitions(t), Aggregators: []*trace.Aggregator{aggregator},
-				NoEvents: true,
 			})
 			qt.Assert(t, qt.IsNil(err))
 			defer s.Close()
@@ -78,7 +77,7 @@ func TestNamesInAggregations(t *testing.T) {
 	byText := trace.NewAggregator(trace.Aggregation{By: []string{"str(greeting)", "greeting"}})
 	sum := trace.NewAggregator(trace.Aggregation{Value: "type", By: []string{"last"}, Sum: true})
 	s := open(t, process, "gousdt_test:*s*", &trace.SessionOptions{
-		Definitions: definitions(t), Aggregators: []*trace.Aggregator{byText}, NoEvents: true,
+		Definitions: definitions(t), Aggregators: []*trace.Aggregator{byText},
 	})
 	process.Fire("strings", 3)
 	snapshot, err := byText.Snapshot()
@@ -90,7 +89,7 @@ func TestNamesInAggregations(t *testing.T) {
 	qt.Assert(t, qt.IsNil(s.Close()))
 
 	open(t, process, "gousdt_test:three", &trace.SessionOptions{
-		Definitions: definitions(t), Aggregators: []*trace.Aggregator{sum}, NoEvents: true,
+		Definitions: definitions(t), Aggregators: []*trace.Aggregator{sum},
 	})
 	process.Fire("three", 2)
 	snapshot, err = sum.Snapshot()
@@ -125,7 +124,6 @@ func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
 		}
 		s, err := trace.New(&trace.SessionOptions{
 			Definitions: &d, Aggregators: []*trace.Aggregator{trace.NewAggregator(aggregation)},
-			NoEvents: true,
 		})
 		if test.err == "" {
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s of %q", test.key, test.probes))
@@ -144,10 +142,12 @@ func TestNamesOfTexts(t *testing.T) {
 		opts trace.SessionOptions
 		want string
 	}{
-		{"all texts", trace.SessionOptions{Texts: 4},
+		{"all texts", trace.SessionOptions{
+			Events: &trace.EventOptions{Captures: []trace.Capture{{Max: 4}}}},
 			`greeting="hell"..., digits="0123"..., empty=""`},
 		{"a capture comes first", trace.SessionOptions{
-			Texts: 4, Captures: []trace.Capture{{Arg: "greeting", Max: 64}},
+			Events: &trace.EventOptions{
+				Captures: []trace.Capture{{Max: 4}, {Arg: "greeting", Max: 64}}},
 		}, `greeting="hello, gousdt", digits="0123"..., empty=""`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -163,7 +163,8 @@ func TestNamesOfTexts(t *testing.T) {
 	t.Run("another number of arguments", func(t *testing.T) {
 		process := start(t, "target-pie")
 		s := open(t, process, "gousdt_test:twelve",
-			&trace.SessionOptions{Definitions: definitions(t), Texts: 4})
+			&trace.SessionOptions{Definitions: definitions(t),
+				Events: &trace.EventOptions{Captures: []trace.Capture{{Max: 4}}}})
 		process.Fire("twelve", 1)
 		event := next(t, s, 1)[0]
 		qt.Assert(t, qt.IsNil(event.Site.Definition()))
@@ -179,7 +180,8 @@ func TestNamesErrors(t *testing.T) {
 	_, err = trace.New(&trace.SessionOptions{Filter: "middle == 1"})
 	qt.Assert(t,
 		qt.ErrorMatches(err, `.*middle is not known; these are: argN, str\(argN\), global.NAME, pid,.*`))
-	_, err = trace.New(&trace.SessionOptions{Texts: 1 << 20})
+	_, err = trace.New(&trace.SessionOptions{
+		Events: &trace.EventOptions{Captures: []trace.Capture{{Max: 1 << 20}}}})
 	qt.Assert(t, qt.ErrorMatches(err, `.*Texts: 1048576 is not between 0 and 32768`))
 }
 
@@ -205,7 +207,7 @@ func TestSizedTexts(t *testing.T) {
 			process := start(t, "target-pie")
 			aggregator := trace.NewAggregator(trace.Aggregation{By: []string{test.key}})
 			s := open(t, process, "gousdt_test:twelve", &trace.SessionOptions{
-				Definitions: &d, Aggregators: []*trace.Aggregator{aggregator}, NoEvents: true,
+				Definitions: &d, Aggregators: []*trace.Aggregator{aggregator},
 			})
 			process.Fire("twelve", 2)
 			snapshot, err := aggregator.Snapshot()
@@ -241,7 +243,7 @@ func TestSizedTextsInFilters(t *testing.T) {
 			process := start(t, "target-pie")
 			aggregator := trace.NewAggregator(trace.Aggregation{Where: test.filter})
 			open(t, process, "gousdt_test:twelve", &trace.SessionOptions{
-				Aggregators: []*trace.Aggregator{aggregator}, NoEvents: true,
+				Aggregators: []*trace.Aggregator{aggregator},
 			})
 			process.Fire("twelve", 2)
 			snapshot, err := aggregator.Snapshot()

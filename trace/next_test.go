@@ -34,13 +34,15 @@ func TestNext(t *testing.T) {
 	defer program.Close()
 
 	p := start(t, "target-pie")
-	s := open(t, p, "gousdt_test:specs", &trace.SessionOptions{Next: program, Filter: "arg0 < 10"})
+	s := open(t, p, "gousdt_test:specs", &trace.SessionOptions{Filter: "arg0 < 10",
+		Events: &trace.EventOptions{Next: program}})
 	p.Fire("specs", 3)
 	qt.Check(t, qt.HasLen(next(t, s, 30), 30))
 	var count uint64
 	qt.Assert(t, qt.IsNil(runs.Lookup(uint32(0), &count)))
 	qt.Check(t, qt.Equals(count, 30))
 
-	_, err = trace.New(&trace.SessionOptions{Next: program, Mode: usdt.ModeMulti})
+	_, err = trace.New(&trace.SessionOptions{Mode: usdt.ModeMulti,
+		Events: &trace.EventOptions{Next: program}})
 	qt.Check(t, qt.ErrorMatches(err, "option Next: .*no ModeMulti"))
 }

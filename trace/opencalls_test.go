@@ -19,8 +19,11 @@ import (
 // A call is open from its start to its end, with what its start has.
 func TestOpenCalls(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		s := newSession(t, &trace.SessionOptions{Mode: mode, Spans: everyCall, StackDepth: 10,
-			StartStacks: true, Captures: []trace.Capture{{Arg: "arg1"}}})
+		s := newSession(t, &trace.SessionOptions{Mode: mode,
+			Events: &trace.EventOptions{
+				Spans: everyCall, StackDepth: 10,
+				StartStacks: true, Captures: []trace.Capture{{Arg: "arg1"}},
+			}})
 		path := copyOf(t, "calls")
 		attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
 		before := time.Now()
@@ -53,7 +56,7 @@ func TestOpenCalls(t *testing.T) {
 
 // A call whose process has ended does not go on.
 func TestCallsOfEndedProcessesAreNotOpen(t *testing.T) {
-	s := newSession(t, &trace.SessionOptions{Spans: everyCall})
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{Spans: everyCall}})
 	path := copyOf(t, "calls")
 	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
 	c := startCaller(t, path, "slowly")
@@ -65,8 +68,10 @@ func TestCallsOfEndedProcessesAreNotOpen(t *testing.T) {
 }
 
 func TestCallsThatFailAreNotOpen(t *testing.T) {
-	s := newSession(t, &trace.SessionOptions{Spans: []trace.Latency{
-		{Pair: elfnote.MustParsePairPattern("gousdt_calls:query|aborted")}}})
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
+		Spans: []trace.Latency{
+			{Pair: elfnote.MustParsePairPattern("gousdt_calls:query|aborted")}},
+	}})
 	path := copyOf(t, "calls")
 	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
 	startCaller(t, path).call("failed")
@@ -96,7 +101,7 @@ func TestOpenCallsThatCount(t *testing.T) {
 		{"pid == 1", 0},
 	} {
 		for name, opts := range map[string]*trace.SessionOptions{
-			"of events": {Spans: everyCall, Filter: test.filter},
+			"of events": {Filter: test.filter, Events: &trace.EventOptions{Spans: everyCall}},
 			"of an aggregation": aggregating(trace.NewAggregator(trace.Aggregation{
 				Latency: &everyCall[0], Where: test.filter})),
 		} {
@@ -110,7 +115,7 @@ func TestOpenCallsThatCount(t *testing.T) {
 				for _, call := range open {
 					qt.Check(t, qt.Equals(call.Start.PID, c.pid))
 					qt.Check(t, qt.Equals(call.Start.Command, "calls"))
-					qt.Check(t, qt.Equals(call.Start.Site == nil, opts.Spans == nil))
+					qt.Check(t, qt.Equals(call.Start.Site == nil, opts.Events == nil))
 				}
 			})
 		}
@@ -120,7 +125,8 @@ func TestOpenCallsThatCount(t *testing.T) {
 // Threads make calls while the open ones are read. Later calls of a thread have
 // greater numbers: a mixture of two calls would not.
 func TestOpenCallsOfManyThreads(t *testing.T) {
-	s := newSession(t, &trace.SessionOptions{Spans: everyCall, Filter: "arg1 == 7"})
+	s := newSession(t, &trace.SessionOptions{Filter: "arg1 == 7",
+		Events: &trace.EventOptions{Spans: everyCall}})
 	path := copyOf(t, "calls")
 	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
 	began := time.Now()

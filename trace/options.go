@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"math/bits"
 	"os"
 	"slices"
@@ -33,20 +34,17 @@ type SessionOptions struct {
 	Mode usdt.Mode
 
 	// Filter is a condition on hits, in the language that the documentation of
-	// the package describes. The kernel evaluates it. With Spans and
-	// Aggregation.Latency it is about the hit that ends a call. Empty means
+	// the package describes. The kernel evaluates it. With EventOptions.Spans
+	// and Aggregation.Latency it is about the hit that ends a call. Empty means
 	// every hit.
 	Filter string
 
-	// Family, if set, is a process: only hits of this one and of its
-	// descendants count. The kernel follows forks, so a child is hit from its
-	// first instruction on, if what it runs is attached: attach for all
-	// processes, or Watch without PerProcess. Family needs the initial PID
-	// namespace, and a kernel with BTF.
+	// Family, if set, is a process: only its hits and those of its descendants
+	// count. The kernel follows forks, so a child is seen from its first
+	// instruction on, if its file is attached: attach for all processes, or
+	// Watch without PerProcess. Family needs the initial PID namespace, and a
+	// kernel with BTF.
 	Family int
-
-	// Captures say which arguments are pointers, and what to read there.
-	Captures []Capture
 
 	// Definitions say what the arguments of probes mean. Expressions and
 	// captures can use the names that arguments have there, such as "query" for
@@ -54,56 +52,68 @@ type SessionOptions struct {
 	// while the session is open. See [providers.Builtin].
 	Definitions *providers.Definitions
 
-	// Texts is how many bytes are read at most of each argument that is a text
-	// by its definition and has no Capture, up to 32,768; 0 reads none.
-	Texts int
-
-	// Spans, if there are any, make the session send an event for each call
-	// between two probes, at its end, in place of an event for each hit:
-	// [Event.Duration] and [Event.Start] are set. Filter is a condition on the
-	// call then, such as duration > 5ms. Captures are read where they are
-	// valid, also at the start. Stacks are those of the end.
-	Spans []Latency
-
-	// StartStacks makes the starts of Spans, too, have what StackDepth and
-	// StackCopy ask for. Each start pays for that, whatever the Filter says of
-	// the call. With StackCopy, the kernel keeps as much for up to 1024 calls.
-	StartStacks bool
-
-	// StackDepth is how many addresses of the user stack an event has at most,
-	// up to 127; 0 for no stack. The kernel walks the stack by frame pointers
-	// (on s390x from Linux 6.7 on; stacks are empty before).
-	StackDepth int
-
-	// StackCopy is how many bytes of the user stack an event has at most, from
-	// the stack pointer up, together with the registers: what debuggers need to
-	// unwind it without frame pointers. It can be up to 65,536 and is rounded
-	// up to a multiple of 4096; 0 for none. Each event takes that much room in
-	// the ring buffer, and 4096 bytes more, however short the stack is: set
-	// RingSize, too. The copy ends at a page that is not in memory. It takes
-	// about half a microsecond for every 4096 bytes. Attach fails on machines
-	// other than x86-64, arm64, riscv64 and s390x.
-	StackCopy int
-
-	// SampleEvery makes about one in that many hits an event, and SampleRate at
-	// most that many a second on each processor, an eighth of which can come at
-	// once. 0 is every hit. That bounds what costly events, as with stacks,
-	// cost the traced program. The hits are chosen at random, after the Filter,
-	// and Event.Weight is the number of hits that an event stands for.
-	// Aggregators see all hits. Losses.NotSampled counts the hits that became
-	// no event. At most one of the two can be set, up to 2^30.
-	SampleEvery, SampleRate int
-
-	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
-	// events, which saves 60 to 80 ns at each hit.
-	ArgumentsOnly bool
-
 	// Containers gives the key "container" of aggregations its values,
 	// [container.Cgroups.Name], and sets Event.CgroupID. Conditions can compare
 	// with it, too: container == "4c01db" is about the control groups that
 	// [container.Cgroups.IDs] returns when the session is made. The caller
 	// closes it after the session.
 	Containers *container.Cgroups
+
+	// Events says what becomes an event, and with what in it. Nil stands for
+	// every hit with the zero EventOptions if there are no Aggregators.
+	// Otherwise it stands for no events: sites that no aggregation is about are
+	// not attached then.
+	Events *EventOptions
+
+	// Aggregators are what the session computes in the kernel over many hits.
+	Aggregators []*Aggregator
+}
+
+// EventOptions say what becomes an event, and with what in it.
+type EventOptions struct {
+	// Captures say which arguments are pointers, and what to read there.
+	Captures []Capture
+
+	// Spans, if there are any, make the session send an event for each call
+	// between two probes, at its end, in place of an event for each hit:
+	// [Event.Duration] and [Event.Start] are set. SessionOptions.Filter is a
+	// condition on the call then, such as duration > 5ms. Captures are read
+	// where they are valid, also at the start. Stacks are those of the end.
+	Spans []Latency
+
+	// StartStacks makes the starts of Spans, too, have what StackDepth and
+	// StackCopy ask for. Each start pays for that, whatever the Filter says of
+	// the call. With StackCopy, the kernel keeps that much for up to 1024
+	// calls.
+	StartStacks bool
+
+	// StackDepth is the greatest number of addresses of the user stack in an
+	// event, up to 127; 0 for no stack. The kernel walks the stack by frame
+	// pointers (on s390x from Linux 6.7 on; stacks are empty before).
+	StackDepth int
+
+	// StackCopy is the greatest number of bytes of the user stack in an event,
+	// from the stack pointer up, together with the registers: what debuggers
+	// need to unwind it without frame pointers. It can be up to 65,536 and is
+	// rounded up to a multiple of 4096; 0 for none. Each event takes that much
+	// room in the ring buffer, and 4096 bytes more, however short the stack is:
+	// set RingSize, too. The copy ends at a page that is not in memory. It
+	// takes about half a microsecond for every 4096 bytes. Attach fails on
+	// machines other than x86-64, arm64, riscv64 and s390x.
+	StackCopy int
+
+	// Sampling makes about one hit in that many an event, or at most some a
+	// second if it is from [PerSecond]. 0 makes every hit an event. That bounds
+	// what costly events, as with stacks, cost the traced program. The hits are
+	// chosen at random, after the Filter, and Event.Weight is the number of
+	// hits that an event stands for. Aggregators see all hits.
+	// Losses.NotSampled counts the hits that became no event. It can be up to
+	// 2^30.
+	Sampling int
+
+	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
+	// events, which saves 60 to 80 ns at each hit.
+	ArgumentsOnly bool
 
 	// RingSize is the size of the ring buffer in bytes, rounded up to a power
 	// of two; 0 stands for 8 MiB. It is kernel memory that cannot be paged out.
@@ -132,13 +142,16 @@ type SessionOptions struct {
 	// of Spans. It must have been loaded as a kprobe, and not for uprobe_multi
 	// links; ModeAuto then takes no such links.
 	Next *ebpf.Program
+}
 
-	// Aggregators are what the session computes in the kernel over many hits.
-	Aggregators []*Aggregator
-
-	// NoEvents is for a session that only aggregates: no hit becomes an event,
-	// and sites that no aggregation is about are not attached.
-	NoEvents bool
+// PerSecond returns the EventOptions.Sampling by which at most n hits a second
+// become events on each processor, with n up to 2^30. An eighth of them can
+// come at once. 0 makes every hit an event.
+func PerSecond(n int) int {
+	if n < 0 {
+		return math.MinInt // which is refused
+	}
+	return -n
 }
 
 const (
@@ -154,6 +167,14 @@ const (
 	// ring buffer of usual size.
 	maxStackCopy = 64 << 10
 )
+
+// events returns the options of events, and whether there are any.
+func (o *SessionOptions) events() (options EventOptions, sent bool) {
+	if o.Events != nil {
+		return *o.Events, true
+	}
+	return options, len(o.Aggregators) == 0
+}
 
 // names returns which names of arguments expressions can use.
 func (o *SessionOptions) names() expr.Names {
@@ -195,7 +216,8 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 // calls returns the calls of several probes that are measured.
 func (o *SessionOptions) calls() iter.Seq[tracing.Call[providers.Argument]] {
 	return func(yield func(tracing.Call[providers.Argument]) bool) {
-		all := slices.Clone(o.Spans)
+		events, _ := o.events()
+		all := slices.Clone(events.Spans)
 		for _, a := range o.Aggregators {
 			if a != nil && a.definition.Latency != nil {
 				all = append(all, *a.definition.Latency)
@@ -211,7 +233,7 @@ func (o *SessionOptions) calls() iter.Seq[tracing.Call[providers.Argument]] {
 
 // plan returns what to generate code for, but for the descriptors of the maps.
 func (o *SessionOptions) plan(
-	containers expr.Containers, captures *captures,
+	containers expr.Containers, captures captures,
 ) (*bpfgen.Plan, error) {
 	plan := &bpfgen.Plan{Counters: bpfgen.None}
 	var err error
@@ -220,14 +242,14 @@ func (o *SessionOptions) plan(
 			return nil, optionError("Filter", err)
 		}
 	}
-	size := cmp.Or(o.RingSize, defaultRingSize)
+	e, sent := o.events()
+	size := cmp.Or(e.RingSize, defaultRingSize)
 	for _, number := range []struct {
 		field         string
 		value, atMost int
 	}{
-		{"RingSize", size, maxRingSize}, {"StackDepth", o.StackDepth, maxStackDepth},
-		{"StackCopy", o.StackCopy, maxStackCopy}, {"SampleEvery", o.SampleEvery, maxSampling},
-		{"SampleRate", o.SampleRate, maxSampling},
+		{"RingSize", size, maxRingSize}, {"StackDepth", e.StackDepth, maxStackDepth},
+		{"StackCopy", e.StackCopy, maxStackCopy}, {"Sampling", max(e.Sampling, -e.Sampling), maxSampling},
 	} {
 		if number.value < 0 || number.value > number.atMost {
 			return nil, notBetween(number.field, number.value, 0, number.atMost)
@@ -238,37 +260,32 @@ func (o *SessionOptions) plan(
 	switch {
 	case o.Family < 0:
 		return nil, optionError("Family", fmt.Errorf("%d is no process", o.Family))
-	case o.SampleEvery > 0 && o.SampleRate > 0:
-		return nil, optionError("SampleRate", errors.New("SampleRate and SampleEvery exclude each other"))
-	case o.NoEvents && o.SampleEvery+o.SampleRate > 0:
-		return nil, optionError("NoEvents", errors.New("only events are sampled: remove NoEvents, or SampleEvery and SampleRate"))
-	case o.StartStacks && (len(o.Spans) == 0 || o.StackDepth+o.StackCopy == 0):
-		return nil, optionError("StartStacks",
-			errors.New("stacks of starts need Spans, and StackDepth or StackCopy"))
-	case o.Next != nil && (o.NoEvents || len(o.Spans) > 1 || o.Mode == usdt.ModeMulti):
+	case e.Next != nil && (len(e.Spans) > 1 || o.Mode == usdt.ModeMulti):
 		return nil, optionError("Next",
-			errors.New("a program that follows needs events, at most one of Spans, and no ModeMulti"))
-	case o.Delay < 0:
-		return nil, optionError("Delay", fmt.Errorf("%v is negative", o.Delay))
-	case o.NoEvents:
+			errors.New("a program that follows allows at most one of Spans, and no ModeMulti"))
+	case e.Delay < 0:
+		return nil, optionError("Delay", fmt.Errorf("%v is negative", e.Delay))
+	case !sent:
 		return plan, nil
 	}
 	plan.Events = &bpfgen.Events{
 		RingSize: size,
-		Frames:   o.StackDepth,
-		Copy:     (o.StackCopy + bpfgen.CopyUnit - 1) &^ (bpfgen.CopyUnit - 1),
+		Frames:   e.StackDepth,
+		Copy:     (e.StackCopy + bpfgen.CopyUnit - 1) &^ (bpfgen.CopyUnit - 1),
 		Captures: captures.of,
-		Batch:    o.Delay > 0,
-		Header:   !o.ArgumentsOnly,
+		Batch:    e.Delay > 0,
+		Header:   !e.ArgumentsOnly,
 		Cgroup:   o.Containers != nil,
 
-		StartStacks: o.StartStacks,
+		StartStacks: e.StartStacks && e.StackDepth+e.StackCopy > 0,
 	}
-	if o.SampleEvery > 1 || o.SampleRate > 0 {
-		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(o.SampleEvery),
-			Rate: uint32(o.SampleRate)}
+	switch {
+	case e.Sampling > 1:
+		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(e.Sampling)}
+	case e.Sampling < 0:
+		plan.Events.Sampling = &bpfgen.Sampling{Rate: uint32(-e.Sampling)}
 	}
-	if o.ShareRing {
+	if e.ShareRing {
 		plan.Events.Share = &bpfgen.Share{}
 	}
 	return plan, nil
@@ -288,6 +305,9 @@ type Capture struct {
 	// "request->path", whose value events then have as one more argument.
 	// Nothing is read where it does not have the size of a pointer, or is a
 	// floating point number or a member that is no pointer.
+	//
+	// Empty stands for every argument that is a text by its definition and has
+	// no other Capture. Bytes and Length must be empty then, too.
 	Arg string
 
 	// Bytes says that the argument points to bytes, not to a text. That matters
@@ -319,30 +339,24 @@ const (
 	maxCapture = 32 << 10
 )
 
-// captures is SessionOptions.Captures with its arguments parsed, and Texts.
-type captures struct {
-	named []parsedCapture
-	texts int
-}
+// captures are EventOptions.Captures with their arguments parsed.
+type captures []parsedCapture
 
 type parsedCapture struct {
 	probes []elfnote.Pattern
 	bpfgen.Capture
-	arg    expr.Term
+	arg    *expr.Term // nil for every text
 	length *expr.Term // nil for none
 }
 
-func (o *SessionOptions) captures() (*captures, error) {
-	if o.Texts < 0 || o.Texts > maxCapture {
-		return nil, notBetween("Texts", o.Texts, 0, maxCapture)
-	}
-	all := &captures{texts: o.Texts}
-	for i := range o.Captures {
-		c, err := o.Captures[i].parse(o.names())
+func (o *SessionOptions) captures() (all captures, err error) {
+	events, _ := o.events()
+	for i := range events.Captures {
+		c, err := events.Captures[i].parse(o.names())
 		if err != nil {
 			return nil, &tracing.OptionError{Field: "Captures", Index: i, Err: err}
 		}
-		all.named = append(all.named, c)
+		all = append(all, c)
 	}
 	return all, nil
 }
@@ -356,10 +370,14 @@ func (c *Capture) parse(names expr.Names) (parsedCapture, error) {
 	if parsed.Max < 1 || parsed.Max > maxCapture {
 		return parsed, notBetween("Max", c.Max, 0, maxCapture)
 	}
-	var err error
-	if parsed.arg, err = parseArgument(c.Arg, names); err != nil {
+	if c.Arg == "" && !c.Bytes && c.Length == "" {
+		return parsed, nil
+	}
+	arg, err := parseArgument(c.Arg, names)
+	if err != nil {
 		return parsed, optionError("Arg", err)
 	}
+	parsed.arg = &arg
 	if c.Length != "" {
 		length, err := parseArgument(c.Length, names)
 		if err != nil {
@@ -382,18 +400,14 @@ func parseArgument(source string, names expr.Names) (expr.Term, error) {
 
 // globals returns the names in expressions of the variables and members that
 // are captured at the sites of a probe.
-func (cs *captures) globals(provider, probe string) (names []string) {
-	for i := range cs.named {
-		c := &cs.named[i]
+func (cs captures) globals(provider, probe string) (names []string) {
+	for i := range cs {
+		c := &cs[i]
 		if !elfnote.MatchAny(c.probes, provider, probe) {
 			continue
 		}
-		terms := []*expr.Term{&c.arg}
-		if c.length != nil {
-			terms = append(terms, c.length)
-		}
-		for _, t := range terms {
-			if expr.IsVariable(t.Name) && !slices.Contains(names, t.Name) {
+		for _, t := range []*expr.Term{c.arg, c.length} {
+			if t != nil && expr.IsVariable(t.Name) && !slices.Contains(names, t.Name) {
 				names = append(names, t.Name)
 			}
 		}
@@ -401,7 +415,7 @@ func (cs *captures) globals(provider, probe string) (names []string) {
 	return names
 }
 
-func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
+func (cs captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	var found []bpfgen.Capture
 	taken := make(map[int]bool)
 	add := func(c bpfgen.Capture) {
@@ -410,9 +424,14 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 			found = append(found, c)
 		}
 	}
-	for i := range cs.named {
-		c := &cs.named[i]
-		if !elfnote.MatchAny(c.probes, site.Provider, site.Name) {
+	var texts []*parsedCapture
+	for i := range cs {
+		c := &cs[i]
+		switch {
+		case !elfnote.MatchAny(c.probes, site.Provider, site.Name):
+			continue
+		case c.arg == nil:
+			texts = append(texts, c)
 			continue
 		}
 		here := c.Capture
@@ -434,12 +453,11 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 			add(bpfgen.Capture{Arg: i, Length: bpfgen.None, Max: size})
 		}
 	}
-	if cs.texts == 0 {
-		return found
-	}
-	for i, isText := range site.Texts {
-		if isText {
-			add(bpfgen.Capture{Arg: i, Text: true, Length: site.Lengths[i], Max: cs.texts})
+	for _, c := range texts {
+		for i, isText := range site.Texts {
+			if isText {
+				add(bpfgen.Capture{Arg: i, Text: true, Length: site.Lengths[i], Max: c.Max})
+			}
 		}
 	}
 	return found

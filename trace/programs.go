@@ -348,7 +348,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own, Pointer: w.pointer(),
 		Pairs: w.pairs.ends[probe],
 		// Calls have the same arguments at all starts, and none at their ends.
-		NoneAtEnd: len(w.session.opts.Spans) > 0 && w.pairs.ends[probe] != nil && !w.pairs.others[probe]}
+		NoneAtEnd: len(w.session.events.Spans) > 0 && w.pairs.ends[probe] != nil && !w.pairs.others[probe]}
 	if s.definition != nil {
 		for _, a := range s.definition.Arguments {
 			site.Names = append(site.Names, a.Name)

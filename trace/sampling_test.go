@@ -20,14 +20,14 @@ import (
 
 // sampledEvents fires a probe, whose argument counts from 0 to 299, and returns
 // copies of its events.
-func sampledEvents(t *testing.T, opts *trace.SessionOptions,
+func sampledEvents(t *testing.T, opts *trace.EventOptions,
 	fire func(*traced)) (events []trace.Event, losses trace.Losses, hits uint64) {
 	t.Helper()
 	testprog.RequireBPF(t)
 	p := start(t, "target-pie")
 	counted := trace.NewAggregator(trace.Aggregation{})
-	opts.Aggregators = []*trace.Aggregator{counted}
-	s := open(t, p, "gousdt_test:specs", opts)
+	s := open(t, p, "gousdt_test:specs",
+		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counted}, Events: opts})
 	fire(p)
 	qt.Assert(t, qt.IsNil(s.Detach()))
 	for event, err := range s.Events(context.Background()) {
@@ -51,7 +51,7 @@ func weights(events []trace.Event) (sum uint64) {
 
 func TestSampleEvery(t *testing.T) {
 	const every, fired = 10, 200
-	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleEvery: every},
+	events, losses, hits := sampledEvents(t, &trace.EventOptions{Sampling: every},
 		func(p *traced) { p.Fire("specs", fired) })
 	qt.Check(t, qt.Equals(hits, 300*fired), qt.Commentf("aggregations are of all hits"))
 	qt.Check(t, qt.Equals(uint64(len(events))+losses.NotSampled, hits))
@@ -97,7 +97,8 @@ func TestSampleRate(t *testing.T) {
 					took = time.Since(began)
 				}
 			}
-			events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleRate: rate}, fire)
+			events, losses, hits := sampledEvents(t,
+				&trace.EventOptions{Sampling: trace.PerSecond(rate)}, fire)
 			qt.Check(t, qt.Equals(uint64(len(events))+losses.NotSampled, hits))
 			most := rate/8 + 1 + int(rate*took/time.Second)
 			qt.Check(t, qt.IsTrue(len(events) <= most), qt.Commentf("%d of %d", len(events), most))
@@ -127,7 +128,7 @@ func TestSampleRate(t *testing.T) {
 
 // An eighth of the hits of a second may come at once.
 func TestSampleRateTakesAllThatAreFew(t *testing.T) {
-	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleRate: 8 * 300},
+	events, losses, hits := sampledEvents(t, &trace.EventOptions{Sampling: trace.PerSecond(8 * 300)},
 		func(p *traced) { p.Fire("specs", 1) })
 	qt.Check(t, qt.Equals(hits, 300))
 	qt.Check(t, qt.HasLen(events, 300))
@@ -137,7 +138,7 @@ func TestSampleRateTakesAllThatAreFew(t *testing.T) {
 
 func TestEventsWithoutSamplingStandForOneHit(t *testing.T) {
 	for _, every := range []int{0, 1} {
-		events, losses, _ := sampledEvents(t, &trace.SessionOptions{SampleEvery: every},
+		events, losses, _ := sampledEvents(t, &trace.EventOptions{Sampling: every},
 			func(p *traced) { p.Fire("specs", 1) })
 		qt.Check(t, qt.HasLen(events, 300))
 		qt.Check(t, qt.Equals(weights(events), 300))

@@ -26,9 +26,10 @@ import (
 // detached while it runs. All methods are safe for concurrent use.
 type Session struct {
 	opts       SessionOptions
+	events     EventOptions // the zero value if none are sent
 	mode       usdt.Mode
 	containers expr.Containers // nil if they are not known
-	captures   *captures
+	captures   captures
 	plan       *bpfgen.Plan // all but the kernel's machine, which a selection tells
 
 	programs programCache
@@ -140,7 +141,7 @@ func New(opts *SessionOptions) (*Session, error) {
 	if s.mode, err = s.opts.Mode.Resolve(); err != nil {
 		return nil, err
 	}
-	if s.opts.Next != nil && s.mode == usdt.ModeMulti {
+	if s.events.Next != nil && s.mode == usdt.ModeMulti {
 		s.mode = usdt.ModeSingle // a kernel with such links has cookies, too
 	}
 	s.programs.template = ebpf.ProgramSpec{Type: ebpf.Kprobe, License: license}
@@ -182,6 +183,7 @@ func (s *Session) parseOptions() (err error) {
 	if s.opts.Mode > usdt.ModeSingleIPMap {
 		return optionError("Mode", fmt.Errorf("there is no %s", s.opts.Mode))
 	}
+	s.events, _ = s.opts.events()
 	if s.captures, err = s.opts.captures(); err != nil {
 		return err
 	}
@@ -202,9 +204,8 @@ func (s *Session) parseOptions() (err error) {
 //
 // Attach is all or nothing, except that sites that cannot be attached are
 // skipped: [Attachment.Skipped] lists them. Sites at which there is nothing to
-// do are left out: the filter cannot hold there, or with
-// [SessionOptions.NoEvents] no aggregation is about them. It is an error if
-// none remains.
+// do are left out: the filter cannot hold there, or in a session without events
+// no aggregation is about them. It is an error if none remains.
 //
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
@@ -402,13 +403,13 @@ func (s *Session) createMaps() (err error) {
 		return err
 	}
 	events.Ring = s.ring.FD()
-	if s.opts.Next != nil {
+	if s.events.Next != nil {
 		next, err := s.newMap("the map of the program that follows",
 			mapSpec("trace_next", ebpf.ProgramArray, 4, 4, 1))
 		if err != nil {
 			return err
 		}
-		if err := next.Put(uint32(0), s.opts.Next); err != nil {
+		if err := next.Put(uint32(0), s.events.Next); err != nil {
 			return optionError("Next", explain("following with this program", err))
 		}
 		events.Next = next.FD()
@@ -433,6 +434,6 @@ func (s *Session) createMaps() (err error) {
 	if s.memory, err = newRingMemory(s.ring); err != nil {
 		return explain("mapping the ring buffer", err)
 	}
-	s.decoder = newDecoder(&s.sites, s.opts.ReuseEvents)
+	s.decoder = newDecoder(&s.sites, s.events.ReuseEvents)
 	return nil
 }

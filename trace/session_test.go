@@ -209,7 +209,8 @@ func TestAttachCountsSemaphores(t *testing.T) {
 // delivering is delayed and nothing else wakes the reader.
 func TestDrain(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Delay: time.Hour})
+	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{
+		Events: &trace.EventOptions{Delay: time.Hour}})
 	var delivered atomic.Int64
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -229,7 +230,7 @@ func TestDrain(t *testing.T) {
 
 func TestSessionConcurrentUse(t *testing.T) {
 	process := start(t, "target-pie")
-	s := newSession(t, &trace.SessionOptions{Delay: time.Millisecond})
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{Delay: time.Millisecond}})
 	var work sync.WaitGroup
 	for i := range 4 {
 		work.Go(func() {
@@ -312,13 +313,17 @@ func TestOpenErrors(t *testing.T) {
 			`.*arg0 of gousdt_test:floats and arg1 of .*: a float can only be compared with a number`},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{Mode: 77},
 			"option Mode: there is no .*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: -1},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{
+			Events: &trace.EventOptions{RingSize: -1}},
 			"option RingSize: -1 is not between 0 and .*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: 1<<30 + 1},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{
+			Events: &trace.EventOptions{RingSize: 1<<30 + 1}},
 			"option RingSize: .*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{StackDepth: 128},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{
+			Events: &trace.EventOptions{StackDepth: 128}},
 			"option StackDepth: 128 is not between 0 and 127"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{Delay: -1},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{
+			Events: &trace.EventOptions{Delay: -1}},
 			"option Delay: -1ns is negative"},
 		{usdt.Target{Path: path}, "none",
 			*aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"arg0"}})),

@@ -34,7 +34,8 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				noisy := start(t, "target-pie")
 				modest := noisy.again(t)
 				s := open(t, noisy, "gousdt_test:three",
-					&trace.SessionOptions{Mode: mode, RingSize: 64 << 10, ShareRing: shared})
+					&trace.SessionOptions{Mode: mode,
+						Events: &trace.EventOptions{RingSize: 64 << 10, ShareRing: shared}})
 				join := func(dir string) {
 					err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
 						fmt.Append(nil, noisy.PID), 0)

@@ -123,10 +123,13 @@ func TestSpansAreTrue(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"))
 		s := newSession(t, &trace.SessionOptions{
-			Mode: mode, Spans: everyCall, StackDepth: 5,
-			Captures: []trace.Capture{{Arg: "arg1", Probes: []elfnote.Pattern{
-				elfnote.MustParsePattern("*__start"),
-			}}},
+			Mode: mode,
+			Events: &trace.EventOptions{
+				Spans: everyCall, StackDepth: 5,
+				Captures: []trace.Capture{{Arg: "arg1", Probes: []elfnote.Pattern{
+					elfnote.MustParsePattern("*__start"),
+				}}},
+			},
 		})
 		_, err := s.Attach(usdt.Target{Path: c.path}, nil)
 		qt.Assert(t, qt.IsNil(err))
@@ -176,8 +179,8 @@ func TestSpansThatFail(t *testing.T) {
 		for _, by := range []trace.Latency{{}, {By: "arg0", DoneBy: "arg1"}} {
 			by.Pair = elfnote.MustParsePairPattern("gousdt_calls:query|aborted")
 			ends := trace.NewAggregator(trace.Aggregation{Latency: &by, By: []string{"probe"}})
-			s := newSession(t, &trace.SessionOptions{Mode: mode, Spans: []trace.Latency{by},
-				Aggregators: []*trace.Aggregator{ends}})
+			s := newSession(t, &trace.SessionOptions{Mode: mode, Aggregators: []*trace.Aggregator{ends},
+				Events: &trace.EventOptions{Spans: []trace.Latency{by}}})
 			c := startCaller(t, copyOf(t, "calls"))
 			attach(t, s, usdt.Target{Path: c.path}, "*", nil)
 			calls := c.call("failed")
@@ -198,7 +201,8 @@ func TestSpansThatFail(t *testing.T) {
 		}
 
 		s := newSession(t, &trace.SessionOptions{Mode: mode,
-			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:query")}}})
+			Events: &trace.EventOptions{
+				Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:query")}}}})
 		c := startCaller(t, copyOf(t, "calls"))
 		attach(t, s, usdt.Target{Path: c.path}, "*", nil)
 		c.call("failed")
@@ -221,8 +225,9 @@ func TestSpansThatAreFiltered(t *testing.T) {
 	slow := trace.NewAggregator(trace.Aggregation{Latency: &everyCall[0], By: []string{"probe"},
 		Sum: true, Where: "duration > 200us"})
 	s := newSession(t, &trace.SessionOptions{
-		Spans: everyCall, Aggregators: []*trace.Aggregator{slow},
-		Filter: `duration > 100us && !(start.arg1 == "x") && str(start.arg1, 5) == "outer" && arg0 == -1`,
+		Aggregators: []*trace.Aggregator{slow},
+		Filter:      `duration > 100us && !(start.arg1 == "x") && str(start.arg1, 5) == "outer" && arg0 == -1`,
+		Events:      &trace.EventOptions{Spans: everyCall},
 	})
 	attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:*", nil)
 	calls := c.call("recursive")
@@ -253,19 +258,23 @@ func TestSpansThatAreFiltered(t *testing.T) {
 func TestSpansWithOtherOptions(t *testing.T) {
 	c := startCaller(t, copyOf(t, "calls"))
 	for name, opts := range map[string]*trace.SessionOptions{
-		"by an argument": {Spans: []trace.Latency{{Pair: everyCall[0].Pair, By: "arg0",
-			DoneBy: "arg1"}}},
-		"reused":          {Spans: everyCall, ReuseEvents: true},
-		"copies of stack": {Spans: everyCall, StackCopy: 8192},
-		"one pair": {Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:left")},
-			{Pair: elfnote.MustParsePairPattern("right")}}},
-		"late": {Spans: everyCall, Delay: time.Millisecond},
+		"by an argument": {Events: &trace.EventOptions{
+			Spans: []trace.Latency{{Pair: everyCall[0].Pair, By: "arg0",
+				DoneBy: "arg1"}},
+		}},
+		"reused":          {Events: &trace.EventOptions{Spans: everyCall, ReuseEvents: true}},
+		"copies of stack": {Events: &trace.EventOptions{Spans: everyCall, StackCopy: 8192}},
+		"one pair": {Events: &trace.EventOptions{
+			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:left")},
+				{Pair: elfnote.MustParsePairPattern("right")}},
+		}},
+		"late": {Events: &trace.EventOptions{Spans: everyCall, Delay: time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSession(t, opts)
 			attach(t, s, usdt.Target{Path: c.path, PID: c.pid}, "*", nil)
 			calls := c.call("crossed")
-			if opts.Spans[0].By == "" {
+			if opts.Events.Spans[0].By == "" {
 				// One after the other, since an event may be reused.
 				for range 2 {
 					delete(calls, c.check(next(t, s, 1)[0], calls))
@@ -282,7 +291,8 @@ func TestSpansWithOtherOptions(t *testing.T) {
 	t.Run("a pair in two ways", func(t *testing.T) {
 		left := elfnote.MustParsePairPattern("gousdt_calls:left")
 		s := newSession(t, &trace.SessionOptions{
-			Spans: []trace.Latency{{Pair: left, By: "arg0", DoneBy: "arg1"}, {Pair: left}},
+			Events: &trace.EventOptions{
+				Spans: []trace.Latency{{Pair: left, By: "arg0", DoneBy: "arg1"}, {Pair: left}}},
 		})
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left*", nil)
 		calls := c.call("crossed")
@@ -290,10 +300,12 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		qt.Check(t, qt.Equals(c.check(events[0], calls), c.check(events[1], calls)))
 	})
 	t.Run("reused, with texts of the start alone", func(t *testing.T) {
-		s := newSession(t, &trace.SessionOptions{Spans: everyCall, ReuseEvents: true,
+		s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
+			Spans: everyCall, ReuseEvents: true,
 			Captures: []trace.Capture{{
 				Arg: "arg1", Probes: []elfnote.Pattern{elfnote.MustParsePattern("outer__start")},
-			}}})
+			}},
+		}})
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:outer*", nil)
 		calls := c.call("nested")
 		e := next(t, s, 1)[0]
@@ -302,7 +314,8 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		qt.Check(t, qt.Equals(e.Start.Args[1].String(), fmt.Sprintf(`"outer %d"`, id)))
 	})
 	t.Run("arguments only", func(t *testing.T) {
-		s := newSession(t, &trace.SessionOptions{Spans: everyCall, ArgumentsOnly: true})
+		s := newSession(t, &trace.SessionOptions{
+			Events: &trace.EventOptions{Spans: everyCall, ArgumentsOnly: true}})
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:*", nil)
 		calls := c.call("crossed")
 		for _, e := range next(t, s, 2) {
@@ -317,14 +330,14 @@ func TestSpansWithOtherOptions(t *testing.T) {
 func TestSpansWithStacksOfStarts(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"))
-		for name, opts := range map[string]*trace.SessionOptions{
+		for name, opts := range map[string]*trace.EventOptions{
 			"walked": {StackDepth: 5},
 			"copied": {StackCopy: 5000, Captures: []trace.Capture{{Arg: "arg1"}}},
 			"both":   {StackDepth: 127, StackCopy: 32 << 10, ReuseEvents: true},
 		} {
 			t.Run(name, func(t *testing.T) {
-				opts.Mode, opts.Spans, opts.StartStacks = mode, everyCall, true
-				s := newSession(t, opts)
+				opts.Spans, opts.StartStacks = everyCall, true
+				s := newSession(t, &trace.SessionOptions{Mode: mode, Events: opts})
 				attach(t, s, usdt.Target{Path: c.path, PID: c.pid}, "gousdt_calls:*", nil)
 				calls := c.call("crossed")
 				for range 2 {
@@ -363,7 +376,7 @@ func TestSpanOfAnEarlierThread(t *testing.T) {
 	}
 	testneeds.Root(t)
 	path := copyOf(t, "calls")
-	s := newSession(t, &trace.SessionOptions{Spans: everyCall})
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{Spans: everyCall}})
 	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
 	finish := func(c *caller) {
 		fmt.Fprintln(c.stdin)
@@ -398,7 +411,7 @@ func TestSpansBeginAnewWithAnAttachment(t *testing.T) {
 	for name, again := range map[string]bool{"attached again": true,
 		"another file is detached": false} {
 		t.Run(name, func(t *testing.T) {
-			s := newSession(t, &trace.SessionOptions{Spans: everyCall})
+			s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{Spans: everyCall}})
 			target := usdt.Target{Path: path}
 			a := attach(t, s, target, "gousdt_calls:left__*", nil)
 			other := attach(t, s, usdt.Target{Path: copyOf(t, "calls")},

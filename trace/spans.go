@@ -85,7 +85,7 @@ const (
 	savedStack = 8 + 34*8
 
 	// savedTexts is the number of arguments of a start whose texts are kept
-	// with SessionOptions.Texts. No probe known to us has more.
+	// for a Capture of all texts. No known probe has more.
 	savedTexts = 6
 
 	// maxSavedCapture is how much captures may add to that: all of it lies
@@ -239,44 +239,39 @@ func (l *latency) findCall(probes *probeNames) []foundPair {
 func nameOf(p *elfnote.Probe) [2]string { return [2]string{p.Provider, p.Name} }
 
 func (s *Session) parseSpans() error {
-	for i := range s.opts.Spans {
-		l, err := s.latency(&s.opts.Spans[i])
+	for i := range s.events.Spans {
+		l, err := s.latency(&s.events.Spans[i])
 		if err != nil {
 			return &tracing.OptionError{Field: "Spans", Index: i, Err: err}
 		}
 		l.Spans = true
-		if l.SavedSize, err = s.opts.savedSize(); err != nil {
+		if l.SavedSize, err = s.savedSize(); err != nil {
 			return err
 		}
-	}
-	if len(s.opts.Spans) > 0 && s.opts.NoEvents {
-		return optionError("Spans", errors.New("spans need events: remove NoEvents"))
 	}
 	return nil
 }
 
-// savedSize returns how much room what is kept of a start takes.
-func (o *SessionOptions) savedSize() (int, error) {
+// savedSize returns the room that one start takes in the map of starts.
+func (s *Session) savedSize() (int, error) {
 	size := 0
-	if o.Definitions != nil && o.Texts > 0 {
-		size = savedTexts * (o.Texts + captureHead)
-	}
-	for i := range o.Captures {
-		c, err := o.Captures[i].parse(o.names())
-		if err != nil {
-			return 0, err // captures has reported it
+	for i := range s.captures {
+		switch c := &s.captures[i]; {
+		case c.arg != nil:
+			size += c.Max + captureHead
+		case s.opts.Definitions != nil:
+			size += savedTexts * (c.Max + captureHead)
 		}
-		size += c.Max + captureHead
 	}
 	if size > maxSavedCapture {
 		return 0, optionError("Captures",
-			fmt.Errorf("what is captured of each start takes %d bytes, more than %d: capture less", size,
+			fmt.Errorf("the captures of each start take %d bytes, more than %d: capture less", size,
 				maxSavedCapture))
 	}
-	if o.StartStacks {
-		size += savedStack + 8*o.StackDepth
-		if o.StackCopy > 0 {
-			size += o.StackCopy + 2*bpfgen.CopyUnit // which it is rounded up to, and one more
+	if s.plan.Events.StartStacks {
+		size += savedStack + 8*s.events.StackDepth
+		if s.events.StackCopy > 0 {
+			size += s.events.StackCopy + 2*bpfgen.CopyUnit // it is rounded up, and one more is needed
 		}
 	}
 	return (size + savedArguments + 7) &^ 7, nil
@@ -285,7 +280,7 @@ func (o *SessionOptions) savedSize() (int, error) {
 // parseStartConditions finds what has to be remembered of starts for the
 // conditions that their ends are filtered by.
 func (s *Session) parseStartConditions() error {
-	if len(s.opts.Spans) > 0 || !slices.ContainsFunc(s.aggregations,
+	if len(s.events.Spans) > 0 || !slices.ContainsFunc(s.aggregations,
 		func(a *aggregation) bool { return a.Latency == nil }) {
 		ofCalls(s.plan.Filter, s.latencies...)
 	}

@@ -25,7 +25,8 @@ func TestStackCopy(t *testing.T) {
 	testprog.RequireBPF(t)
 	const size = 64 << 10
 	p := start(t, "target-pie")
-	s := open(t, p, "gousdt_test:three", &trace.SessionOptions{StackCopy: size})
+	s := open(t, p, "gousdt_test:three", &trace.SessionOptions{
+		Events: &trace.EventOptions{StackCopy: size}})
 	p.Fire("three", 1)
 	event := next(t, s, 1)[0]
 	registers := &event.Registers
@@ -85,7 +86,7 @@ func stackEnd(t *testing.T, pid int) uint64 {
 
 func TestStackCopyErrors(t *testing.T) {
 	for _, size := range []int{-1, 64<<10 + 1} {
-		_, err := trace.New(&trace.SessionOptions{StackCopy: size})
+		_, err := trace.New(&trace.SessionOptions{Events: &trace.EventOptions{StackCopy: size}})
 		qt.Check(t, qt.ErrorMatches(err, "option StackCopy: .* is not between 0 and 65536"))
 	}
 }

@@ -33,7 +33,7 @@ func TestKeysOfTheStart(t *testing.T) {
 		last := aggregator(trace.Aggregation{Value: "start.arg0 & 0xff", Histogram: &trace.Histogram{}})
 		missing := aggregator(trace.Aggregation{By: []string{"start.arg7"}})
 		times := aggregator(trace.Aggregation{Sum: true})
-		s := newSession(t, &trace.SessionOptions{Mode: mode, NoEvents: true,
+		s := newSession(t, &trace.SessionOptions{Mode: mode,
 			Aggregators: []*trace.Aggregator{ids, byText, atEnd, last, missing, times}})
 		attach(t, s, usdt.Target{Path: c.path}, "*", nil)
 		calls := c.call("nested")
@@ -81,7 +81,7 @@ func TestKeysOfCallsOfSeveralProbes(t *testing.T) {
 	pair := elfnote.MustParsePairPattern("gousdt_calls:statement")
 	statements := trace.NewAggregator(trace.Aggregation{By: []string{"query"},
 		Latency: &trace.Latency{Pair: pair}})
-	s := newSession(t, &trace.SessionOptions{Definitions: definitions, NoEvents: true,
+	s := newSession(t, &trace.SessionOptions{Definitions: definitions,
 		Aggregators: []*trace.Aggregator{statements}})
 	c := startCaller(t, copyOf(t, "calls"))
 	_, err := s.Attach(usdt.Target{Path: c.path}, nil, definitions.Patterns(pair)...)

@@ -29,7 +29,7 @@ type Losses struct {
 	// watched: there was no room for more than 65,536 at a time.
 	Processes uint64
 	// NotSampled is how many hits became no event because of
-	// SessionOptions.SampleEvery or SampleRate.
+	// EventOptions.Sampling.
 	NotSampled uint64
 	// Replaced is how many starts of a call were forgotten without their end:
 	// it never came, as after an exception, their thread or process has ended,

@@ -23,7 +23,7 @@ func TestStats(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		s := open(t, process, "gousdt_test:three",
-			&trace.SessionOptions{Mode: mode, RingSize: 1 << 20})
+			&trace.SessionOptions{Mode: mode, Events: &trace.EventOptions{RingSize: 1 << 20}})
 		statistics, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 		qt.Assert(t, qt.IsNil(err))
 		defer statistics.Close()

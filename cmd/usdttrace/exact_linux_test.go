@@ -118,7 +118,7 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	latency := trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
 	ends := trace.NewAggregator(trace.Aggregation{Latency: &latency})
 	hits := trace.NewAggregator(trace.Aggregation{})
-	opts := &trace.SessionOptions{NoEvents: true, Aggregators: []*trace.Aggregator{ends, hits}}
+	opts := &trace.SessionOptions{Aggregators: []*trace.Aggregator{ends, hits}}
 	session, err := trace.Open(usdt.Target{Path: p.path}, opts,
 		elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 	qt.Assert(t, qt.IsNil(err))
@@ -154,7 +154,7 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	testprog.RequireBPF(t)
 	p := startTarget(t, "target-pie")
-	opts := &trace.SessionOptions{RingSize: 4096, ReuseEvents: true}
+	opts := &trace.SessionOptions{Events: &trace.EventOptions{RingSize: 4096, ReuseEvents: true}}
 	session, err := trace.Open(usdt.Target{Path: p.path}, opts, elfnote.MustParsePattern("gousdt_test:specs"))
 	qt.Assert(t, qt.IsNil(err))
 	defer session.Close()

@@ -65,12 +65,14 @@ func (t *tracer) named(err error) error {
 		return err
 	}
 	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind",
-		"SampleEvery": "every", "SampleRate": "rate", "Family": "follow", "Captures": "str",
+		"Sampling": "every", "Family": "follow", "Captures": "str",
 		"Spans": "match", // all else of them has been checked
 	}[option.Field]
 	switch {
 	case option.Field == "Spans":
 		return fmt.Errorf("--match: %w", option.Err)
+	case option.Field == "Sampling" && t.options.rate > 0:
+		flag = "rate"
 	case option.Field == "Captures" && option.Index >= 0:
 		flag = t.options.captures[option.Index].flag()
 	case option.Field == "Aggregators":

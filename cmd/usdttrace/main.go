@@ -390,45 +390,20 @@ func (t *tracer) open() error {
 	o := t.options
 	var err error
 	t.asked = o.aggregations(t.targets.isFloat)
-	opts := &trace.SessionOptions{
-		Mode: o.mode, Filter: o.filter(), Spans: o.spans, RingSize: o.buffer,
-		StartStacks: o.starts,
-		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
-	}
-	opts.Definitions = t.targets.definitions
-	if opts.Definitions != nil && !o.aggregates() {
-		opts.Texts = maxKnownText
-	}
-	for _, c := range o.captures {
-		opts.Captures = append(opts.Captures, c.Capture)
-	}
-	if o.eventStacks() || o.fromEvents() {
-		opts.StackDepth = maxStack
-	} else {
-		opts.Delay = delay
-	}
+	opts := &trace.SessionOptions{Mode: o.mode, Filter: o.filter(), Definitions: t.targets.definitions}
 	for _, a := range t.asked {
 		if a.aggregator != nil {
 			opts.Aggregators = append(opts.Aggregators, a.aggregator)
 		}
 	}
-	opts.NoEvents = o.aggregates() && !o.fromEvents()
-	if o.chromeTrace != "" && o.latency != nil {
-		opts.Spans = append(opts.Spans, *o.latency)
+	if !o.aggregates() || o.fromEvents() {
+		opts.Events = o.events(t.targets.definitions != nil)
 	}
 	switch {
 	case o.command != nil:
 		opts.Family = t.command.pid
 	case o.follow:
 		opts.Family = o.pid
-	}
-	opts.ShareRing = o.all
-	opts.SampleEvery, opts.SampleRate = o.every, o.rate
-	if o.unwind > 0 {
-		opts.StackCopy = o.unwind
-		if opts.RingSize == 0 {
-			opts.RingSize = unwindBuffer
-		}
 	}
 	byContainer, ofContainer := slices.Contains(o.by, "container"), o.comparesContainers(opts)
 	if byContainer || ofContainer || o.json && !o.aggregates() {
@@ -456,6 +431,40 @@ func (t *tracer) open() error {
 		return t.named(err)
 	}
 	return nil
+}
+
+// events are the options of the session's events. defined says whether there
+// are definitions of arguments.
+func (o *options) events(defined bool) *trace.EventOptions {
+	e := &trace.EventOptions{
+		Spans: o.spans, StartStacks: o.starts, StackCopy: o.unwind, ShareRing: o.all,
+		RingSize:    o.buffer,
+		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
+	}
+	for _, c := range o.captures {
+		e.Captures = append(e.Captures, c.Capture)
+	}
+	if defined && !o.aggregates() {
+		e.Captures = append(e.Captures, trace.Capture{Max: maxKnownText}) // of all texts
+	}
+	if o.eventStacks() || o.fromEvents() {
+		e.StackDepth = maxStack
+	} else {
+		e.Delay = delay
+	}
+	if o.chromeTrace != "" && o.latency != nil {
+		e.Spans = append(e.Spans, *o.latency)
+	}
+	switch {
+	case o.every > 0:
+		e.Sampling = o.every
+	case o.rate > 0:
+		e.Sampling = trace.PerSecond(o.rate)
+	}
+	if o.unwind > 0 && o.buffer == 0 {
+		e.RingSize = unwindBuffer
+	}
+	return e
 }
 
 // followsAlone has the session watch the command without its descendants, where

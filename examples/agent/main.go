@@ -63,8 +63,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 	times, definitions := statements(), providers.Builtin()
 	session, err := trace.New(&trace.SessionOptions{
 		Definitions: definitions,
-		Aggregators: []*trace.Aggregator{times},
-		NoEvents:    true, // nothing is sent for a statement
+		Aggregators: []*trace.Aggregator{times}, // alone: nothing is sent for a statement
 		Containers:  cgroups,
 	})
 	if err != nil {

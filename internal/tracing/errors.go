@@ -15,8 +15,9 @@ import (
 
 // An OptionError says which option of a session is wrong.
 type OptionError struct {
-	// Field is a field of trace.SessionOptions. In an OptionError that is the
-	// Err of another one it is a field of Aggregation, Latency or Capture.
+	// Field is a field of trace.SessionOptions or EventOptions. In an
+	// OptionError that is the Err of another one it is a field of Aggregation,
+	// Latency or Capture.
 	Field string
 	Index int // of the element if the field is a slice, else -1
 	Err   error

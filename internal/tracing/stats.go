@@ -20,7 +20,7 @@ type Stats struct {
 	Filtered bool
 
 	// LostBy says whose events found no room in the ring buffer, those with the
-	// most first. It is empty without trace.SessionOptions.ShareRing. Of
+	// most first. It is empty without trace.EventOptions.ShareRing. Of
 	// thousands of owners some may be missing.
 	LostBy []OwnerLoss
 }

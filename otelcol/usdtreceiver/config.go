@@ -495,7 +495,7 @@ func (c *MetricConfig) validate() error {
 // aggregator of each has its index. Who uses the options sets the machine's
 // containers.
 func metricOptions(metrics ...*metric) *trace.SessionOptions {
-	opts := &trace.SessionOptions{NoEvents: true, Definitions: providers.Builtin(),
+	opts := &trace.SessionOptions{Definitions: providers.Builtin(),
 		Containers: new(container.Cgroups)}
 	for _, m := range metrics {
 		opts.Aggregators = append(opts.Aggregators, trace.NewAggregator(m.aggregation))
@@ -529,7 +529,7 @@ func inField(field string, err error) error {
 var optionFields = map[string]string{
 	"Filter": "where", "Where": "where", "Value": "value", "Pair": "pair", "DoneBy": "match_done_by",
 	"Histogram": "per_doubling", "MaxKeys": "cardinality_limit", "RingSize": "buffer_size",
-	"SampleRate": "rate_limit", "By": "attributes", "Captures": "attributes", "Arg": "attributes",
+	"Sampling": "rate_limit", "By": "attributes", "Captures": "attributes", "Arg": "attributes",
 	"Max": "attributes", "Length": "attributes",
 }
 

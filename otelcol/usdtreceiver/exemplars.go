@@ -71,7 +71,7 @@ func exemplarsFor(m *metric, spans *spans) (attributes []attribute, ok bool) {
 	if latency == nil {
 		return nil, false
 	}
-	of := spans.options.Spans[0]
+	of := spans.options.Events.Spans[0]
 	if latency.Pair.String() != of.Pair.String() || latency.By != of.By ||
 		latency.DoneBy != of.DoneBy {
 		return nil, false

@@ -41,12 +41,15 @@ func (c *LogConfig) parse() (*logs, error) {
 		return nil, inField("parent", err)
 	}
 	l.options = trace.SessionOptions{
-		Filter: c.Where, Captures: captures(l.terms()), Definitions: providers.Builtin(),
-		RingSize: c.BufferSize, Delay: delay, SampleRate: c.RateLimit,
+		Filter: c.Where, Definitions: providers.Builtin(),
 		Containers: new(container.Cgroups), // see metricOptions
+		Events: &trace.EventOptions{
+			Captures: captures(l.terms()), RingSize: c.BufferSize,
+			Delay: delay, Sampling: trace.PerSecond(c.RateLimit)},
 	}
 	if len(l.attributes) == 0 {
-		l.options.Texts = defaultText
+		l.options.Events.Captures = append(l.options.Events.Captures,
+			trace.Capture{Max: defaultText}) // of all texts
 	}
 	return l, ofOption(l.options.Validate(), nil)
 }

@@ -56,11 +56,14 @@ func (c *MetricConfig) parseOpen() (*openMetric, error) {
 		return nil, err
 	}
 	m.options = trace.SessionOptions{
-		Spans:    []trace.Latency{{Pair: m.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
-		Filter:   c.Where,
-		Captures: captures(m.terms()), Definitions: providers.Builtin(),
+		Filter:      c.Where,
+		Definitions: providers.Builtin(),
 		Containers:  new(container.Cgroups),
-		SampleEvery: 1 << 30, RingSize: 64 << 10, // hardly any event comes
+		Events: &trace.EventOptions{
+			Spans:    []trace.Latency{{Pair: m.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+			Captures: captures(m.terms()),
+			Sampling: 1 << 30, RingSize: 64 << 10, // hardly any event comes
+		},
 	}
 	return m, ofOption(m.options.Validate(), nil)
 }

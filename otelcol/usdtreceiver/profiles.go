@@ -45,7 +45,7 @@ func (c *ProfileConfig) parse() (*profile, error) {
 }
 
 func profileOptions(profiles ...*profile) *trace.SessionOptions {
-	opts := &trace.SessionOptions{NoEvents: true, Definitions: providers.Builtin(),
+	opts := &trace.SessionOptions{Definitions: providers.Builtin(),
 		Containers: new(container.Cgroups)} // see metricOptions
 	for _, p := range profiles {
 		opts.Aggregators = append(opts.Aggregators, trace.NewAggregator(p.aggregation))

@@ -64,11 +64,14 @@ func (c *SpanConfig) parse() (*spans, error) {
 		return nil, inField("parent", err)
 	}
 	s.options = trace.SessionOptions{
-		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
-		Filter:   c.filter(),
-		Captures: captures(s.terms()), Definitions: providers.Builtin(),
+		Filter:      c.filter(),
+		Definitions: providers.Builtin(),
 		// See metricOptions.
-		RingSize: c.BufferSize, Delay: delay, Containers: new(container.Cgroups),
+		Containers: new(container.Cgroups),
+		Events: &trace.EventOptions{
+			Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+			Captures: captures(s.terms()), RingSize: c.BufferSize, Delay: delay,
+		},
 	}
 	return s, ofOption(s.options.Validate(), nil)
 }
@@ -101,8 +104,9 @@ func (r *usdtReceiver) exemplarsOf(s *spans) (all []spanExemplars) {
 		for _, a := range attributes {
 			more = append(more, a.term)
 		}
-		options := s.options
-		options.Captures = captures(more)
+		options, events := s.options, *s.options.Events
+		events.Captures = captures(more)
+		options.Events = &events
 		if options.Validate() != nil {
 			continue // more than can be read of one call
 		}

@@ -156,8 +156,11 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 	if err != nil {
 		return nil, nil, err
 	}
-	opts := &profiler.Options{Session: trace.SessionOptions{Filter: o.where, SampleEvery: o.every,
-		Definitions: definitions, Delay: 50 * time.Millisecond, RingSize: 32 << 20}}
+	opts := &profiler.Options{Session: trace.SessionOptions{Filter: o.where, Definitions: definitions,
+		Events: &trace.EventOptions{
+			Sampling: o.every,
+			Delay:    50 * time.Millisecond, RingSize: 32 << 20,
+		}}}
 	opts.Changed = func(changes *trace.WatchChanges) {
 		o.attached.Add(int64(len(changes.Attached)))
 		for _, err := range changes.Errors {
@@ -173,7 +176,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 		if err != nil {
 			return nil, nil, err
 		}
-		opts.Session.Spans = []trace.Latency{{Pair: pair}}
+		opts.Session.Events.Spans = []trace.Latency{{Pair: pair}}
 		slow := fmt.Sprintf("duration >= %dns", o.slow.Nanoseconds())
 		if opts.Session.Filter != "" {
 			slow += " && (" + opts.Session.Filter + ")"
