@@ -141,7 +141,7 @@ func TestCaptureErrors(t *testing.T) {
 		capture trace.Capture
 		want    string
 	}{
-		{trace.Capture{}, `Arg: expression "", at column 1: .*`},
+		{trace.Capture{Length: "arg1"}, `Arg: expression "", at column 1: .*`},
 		{trace.Capture{Arg: "0"}, `Arg: expression "0", at column 1: an argument is expected.*`},
 		{trace.Capture{Arg: "arg0 & 1"},
 			`Arg: expression "arg0 & 1", at column 1: an argument is expected.*`},

@@ -182,7 +182,7 @@ func TestNamesErrors(t *testing.T) {
 		qt.ErrorMatches(err, `.*middle is not known; these are: argN, str\(argN\), global.NAME, pid,.*`))
 	_, err = trace.New(&trace.SessionOptions{
 		Events: &trace.EventOptions{Captures: []trace.Capture{{Max: 1 << 20}}}})
-	qt.Assert(t, qt.ErrorMatches(err, `.*Texts: 1048576 is not between 0 and 32768`))
+	qt.Assert(t, qt.ErrorMatches(err, `.*Max: 1048576 is not between 0 and 32768`))
 }
 
 // TestSizedTexts reads texts whose length is in another argument: of the
