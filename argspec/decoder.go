@@ -58,7 +58,8 @@ func (t target) decode(args []Arg, location uint64, arguments string) []Arg {
 		const usual = 12
 		args = make([]Arg, 0, min(strings.Count(arguments, "@"), usual))
 	}
-	p := parser{target: t, machine: machineOf(&t), location: location}
+	p := parser{target: t, location: location}
+	p.setMachine()
 	for listed := 0; ; listed++ {
 		raw, rest := nextArgument(arguments)
 		if raw == "" {
@@ -87,30 +88,22 @@ func Parse(machine elf.Machine, arguments string) []Arg {
 // variable's size, or of kind Unavailable with an Err. The file and the
 // location are those of [Decode].
 func Global(f file, location uint64, name string) Arg {
-	target := newTarget(f)
-	p := parser{target: target, machine: machineOf(&target), location: location}
 	a := Arg{Raw: name}
-	p.arg = &a
-	symbol, err := p.lookup(name)
-	var v value
-	if err == nil {
-		v, err = p.valueOf(symbol, name)
-	}
-	if err == nil {
+	p := parser{target: newTarget(f), location: location, arg: &a}
+	p.setMachine()
+	symbol := p.lookup(name)
+	v := p.valueOf(symbol, name)
+	if p.err == nil {
 		a.Size = int(min(symbol.Size, maxSize))
-		switch {
-		case v.isFunction:
-			err = unavailable(errFunction, "")
-		case a.Size != 1 && a.Size != 2 && a.Size != 4 && a.Size != 8:
-			err = unavailable(errSize, strconv.FormatUint(symbol.Size, 10))
-		default:
-			err = p.symbolMemory(v)
-		}
 	}
-	if err != nil {
-		err.(*unavailableError).raw = name
-		return Arg{Raw: name, Size: a.Size, Err: err}
+	switch {
+	case v.isFunction:
+		p.fail(errFunction, "")
+	case !isNumberSize(a.Size):
+		p.fail(errSize, strconv.FormatUint(symbol.Size, 10))
 	}
+	p.symbolMemory(v)
+	p.finish()
 	return a
 }
 

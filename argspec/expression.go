@@ -4,7 +4,7 @@ package argspec
 
 import (
 	"debug/elf"
-	"math/bits"
+	"strconv"
 	"strings"
 )
 
@@ -14,9 +14,10 @@ type value struct {
 	// addresses is how many addresses were added less how many were
 	// subtracted: 0 makes number a plain number, 1 an address in the file.
 	addresses int
-	// isFunction reports whether the value is the address of a function, and
-	// inGOT whether it is the content of the global offset table. Calculations
-	// lose the one and cannot be done with the other.
+	// isFunction reports whether the value is the address of a function. The
+	// result of a calculation is not.
+	// inGOT reports whether it is the content of the global offset table, with
+	// which nothing can be calculated.
 	isFunction, inGOT bool
 }
 
@@ -45,24 +46,21 @@ const (
 
 // expression evaluates the sum, product or single number that comes next, as
 // the assembler does, with the symbols in it looked up.
-func (p *parser) expression() (value, error) { return p.binary(precedenceSum) }
+func (p *parser) expression() value { return p.binary(precedenceSum) }
 
 // binary evaluates operators that bind at least as strong as the given one.
-func (p *parser) binary(precedence int) (value, error) {
-	left, err := p.unary()
-	for err == nil {
+func (p *parser) binary(precedence int) value {
+	left := p.unary()
+	for p.err == nil {
 		p.skipBlanks()
 		operator, length, strength := p.operator()
 		if strength < precedence {
-			return left, nil
+			break
 		}
 		p.pos += length
-		var right value
-		if right, err = p.binary(strength + 1); err == nil {
-			left, err = combine(operator, left, right)
-		}
+		left = p.combine(operator, left, p.binary(strength+1))
 	}
-	return value{}, err
+	return left
 }
 
 // operator returns the binary operator that comes next. % is missing: it is the
@@ -92,22 +90,21 @@ func (p *parser) operator() (operator byte, length, strength int) {
 	return operator, length, as
 }
 
-func combine(operator byte, a, b value) (value, error) {
+func (p *parser) combine(operator byte, a, b value) value {
 	if operator == '+' && a == (value{}) {
-		return b, nil
+		return b
 	}
 	if a.inGOT || b.inGOT {
-		return value{}, unavailable(errRelocation, "@GOTPCREL in a sum")
+		p.fail(errRelocation, "@GOTPCREL in a sum")
 	}
 	switch operator {
 	case '+':
-		return value{number: a.number + b.number, addresses: a.addresses + b.addresses}, nil
+		return value{number: a.number + b.number, addresses: a.addresses + b.addresses}
 	case '-':
-		return value{number: a.number - b.number, addresses: a.addresses - b.addresses}, nil
+		return value{number: a.number - b.number, addresses: a.addresses - b.addresses}
 	}
-	if a.addresses != 0 || b.addresses != 0 {
-		return value{}, unavailable(errSyntax, addressArithmetic)
-	}
+	p.plain(a)
+	p.plain(b)
 	switch operator {
 	case '|':
 		a.number |= b.number
@@ -119,7 +116,8 @@ func combine(operator byte, a, b value) (value, error) {
 		a.number *= b.number
 	case '/':
 		if b.number == 0 {
-			return value{}, unavailable(errSyntax, "division by zero")
+			p.fail(errSyntax, "division by zero")
+			break
 		}
 		a.number = uint64(int64(a.number) / int64(b.number))
 	case '<':
@@ -127,64 +125,67 @@ func combine(operator byte, a, b value) (value, error) {
 	case '>':
 		a.number >>= b.number
 	}
-	return a, nil
+	return a
+}
+
+// plain fails for an address, with which the assembler does not calculate so
+// either.
+func (p *parser) plain(v value) {
+	if v.addresses != 0 {
+		p.fail(errSyntax, "an address can only be added and subtracted")
+	}
 }
 
 // unary evaluates one number, symbol or parenthesis with the signs before it.
-func (p *parser) unary() (value, error) {
+func (p *parser) unary() (v value) {
 	p.skipBlanks()
 	switch c := p.peek(); {
 	case isDigit(c):
-		number, err := p.number()
-		return value{number: number}, err
+		return value{number: p.number()}
+	case c == '\'':
+		return p.character()
 	case c == '(' || c == '-' || c == '+' || c == '~' || c == '!' || c == '$' && p.immediates:
 		if p.depth == maxDepth {
-			return value{}, unavailable(errSyntax, "nested too deep")
+			p.fail(errSyntax, "nested too deep")
+			return value{}
 		}
 		p.pos++
 		p.depth++
-		v, err := p.nested(c)
+		v = p.nested(c)
 		p.depth--
-		return v, err
-	case c == '\'':
-		return p.character()
+		return v
 	}
 	return p.symbol()
 }
 
 // nested evaluates what follows a parenthesis or a unary operator.
-func (p *parser) nested(operator byte) (value, error) {
+func (p *parser) nested(operator byte) value {
 	if operator == '(' {
-		v, err := p.expression()
-		if err == nil && !p.accept(')') {
-			err = p.malformed()
+		v := p.expression()
+		p.expect(')')
+		return v
+	}
+	v := p.unary()
+	switch operator {
+	case '-':
+		return p.combine('-', value{}, v)
+	case '~':
+		p.plain(v)
+		return value{number: ^v.number}
+	case '!':
+		p.plain(v)
+		if v.number == 0 {
+			return value{number: 1}
 		}
-		return v, err
+		return value{}
 	}
-	v, err := p.unary()
-	switch {
-	case err != nil || operator == '+' || operator == '$':
-		return v, err
-	case operator == '-':
-		return combine('-', value{}, v)
-	case v.addresses != 0:
-		return value{}, unavailable(errSyntax, addressArithmetic)
-	case operator == '~':
-		return value{number: ^v.number}, nil
-	case v.number == 0: // !
-		return value{number: 1}, nil
-	}
-	return value{}, nil
+	return v
 }
-
-// addressArithmetic is what the assembler refuses too.
-const addressArithmetic = "an address can only be added and subtracted"
 
 // number parses the unsigned number that comes next, in the assembler's ways of
 // writing it: 17, 0x11, 021, 0b10001.
-func (p *parser) number() (uint64, error) {
-	start := p.pos
-	base := uint64(10)
+func (p *parser) number() uint64 {
+	start, base := p.pos, 10
 	if p.peek() == '0' {
 		switch next := p.peekAt(1); {
 		case next|0x20 == 'x':
@@ -199,130 +200,112 @@ func (p *parser) number() (uint64, error) {
 		}
 	}
 	first := p.pos
-	var number uint64
-	overflow := false
-	for ; p.pos < len(p.text); p.pos++ {
-		digit := uint64(digitValue(p.text[p.pos]))
-		if digit >= base {
-			break
-		}
-		high, low := bits.Mul64(number, base)
-		sum, carry := bits.Add64(low, digit, 0)
-		overflow = overflow || high != 0 || carry != 0
-		number = sum
+	for digitValue(p.peek()) < base {
+		p.pos++
 	}
 	c := p.peek()
 	if base == 10 && (c == 'b' || c == 'f') && !isNamePart(p.peekAt(1)) {
 		p.pos++
-		return 0, unavailable(errLocalLabel, p.text[start:p.pos])
+		p.fail(errLocalLabel, p.text[start:p.pos])
+		return 0
 	}
-	switch {
-	case p.pos == first || isNamePart(c):
+	if p.pos == first || isNamePart(c) {
 		p.pos = start
-		return 0, p.malformed()
-	case overflow:
-		return 0, unavailable(errNumber, quote(p.text[start:p.pos]))
+		p.malformed()
+		return 0
 	}
-	return number, nil
+	number, err := strconv.ParseUint(p.text[first:p.pos], base, 64)
+	if err != nil {
+		p.fail(errNumber, quote(p.text[start:p.pos]))
+	}
+	return number
 }
 
 // digitValue returns the value of a digit up to f, more for other bytes.
-func digitValue(c byte) byte {
+func digitValue(c byte) int {
 	switch {
 	case isDigit(c):
-		return c - '0'
+		return int(c - '0')
 	case c|0x20-'a' <= 'f'-'a':
-		return c | 0x20 - 'a' + 10
+		return int(c|0x20-'a') + 10
 	}
-	return 0xff
+	return 16
 }
 
 // character parses a character constant; the closing quote may be missing.
-func (p *parser) character() (value, error) {
+func (p *parser) character() value {
 	if p.pos+1 >= len(p.text) || p.peekAt(1) == '\\' {
-		return value{}, p.malformed()
+		p.malformed()
+		return value{}
 	}
 	v := value{number: uint64(p.peekAt(1))}
 	p.pos += 2
 	if p.peek() == '\'' {
 		p.pos++
 	}
-	return v, nil
+	return v
 }
 
 // constantExpression makes the argument what comes next: a number, or the
 // address of a symbol.
-func (p *parser) constantExpression() error {
-	v, err := p.expression()
-	if err != nil {
-		return err
-	}
+func (p *parser) constantExpression() {
+	v := p.expression()
 	if p.skipBlanks(); !p.done() {
-		return p.malformed()
+		p.malformed()
 	}
-	return p.numberOrAddress(v)
+	p.numberOrAddress(v)
 }
 
 // numberOrAddress makes the argument a number, or an address. That of a symbol
 // in a position-independent file is as far from the instruction pointer as the
 // symbol is from the site.
-func (p *parser) numberOrAddress(v value) error {
+func (p *parser) numberOrAddress(v value) {
 	if v.addresses == 1 && !v.inGOT && !p.isAbsolute() {
 		p.relativeMemory(p.instructionPointer(), v)
 		p.arg.Kind = Address
-		return nil
+		return
 	}
-	number, err := p.absolute(v)
-	if err == nil {
-		p.constant(number)
-	}
-	return err
+	p.setConstant(p.absolute(v))
 }
 
 // symbolMemory makes the argument the memory at a symbol, wherever the file is
 // loaded.
-func (p *parser) symbolMemory(v value) error {
+func (p *parser) symbolMemory(v value) {
 	switch {
 	case v.addresses == 0:
-		return unavailable(errSyntax, "a symbol is missing")
+		p.fail(errSyntax, "a symbol is missing")
 	case v.addresses == 1 && !p.isAbsolute():
 		p.relativeMemory(p.instructionPointer(), v)
-		return nil
+	default:
+		p.address(Register{}, Register{}, 1, v)
 	}
-	return p.address(Register{}, Register{}, 1, v)
 }
 
 // functionAddress makes the argument the address of a function, whose name
 // stands alone. The name of a variable that does may be the memory there.
-func (p *parser) functionAddress(v value) error {
+func (p *parser) functionAddress(v value) {
 	if !v.isFunction {
-		return unavailable(errUnclear, "")
+		p.fail(errUnclear, "")
 	}
-	return p.numberOrAddress(v)
+	p.numberOrAddress(v)
 }
 
 // threadLocalMemory makes the argument the memory of a thread-local variable,
-// whose name is what comes next, in parentheses. tp is the thread pointer: in a
-// program, the variables are at a known distance from it.
-func (p *parser) threadLocalMemory(tp Register) error {
-	if !p.accept('(') {
-		return p.malformed()
-	}
+// whose name is what comes next, in parentheses. In a program, the variables
+// are at a known distance from the thread pointer.
+func (p *parser) threadLocalMemory() {
+	p.expect('(')
 	p.threadLocal = true
-	v, err := p.expression()
+	v := p.expression()
 	p.threadLocal = false
+	p.expect(')')
 	switch {
-	case err != nil:
-		return err
-	case !p.accept(')'):
-		return p.malformed()
 	case v.addresses != 1:
-		return unavailable(errSyntax, "a symbol is missing")
-	case !p.target.symbols.IsProgram():
-		return unavailable(errThreadLocal, "of a library")
+		p.fail(errSyntax, "a symbol is missing")
+	case p.err == nil && !p.target.symbols.IsProgram():
+		p.fail(errThreadLocal, "of a library")
 	}
-	p.memory(tp, Register{}, 1, v.number)
-	return nil
+	p.memory(p.named("tp"), Register{}, 1, v.number)
 }
 
 // relativeMemory makes the argument the memory at an address in the file. ip is
@@ -333,36 +316,35 @@ func (p *parser) relativeMemory(ip Register, address value) {
 
 // absolute returns the number of a value that stands alone, without a register
 // that it would be relative to.
-func (p *parser) absolute(v value) (uint64, error) {
+func (p *parser) absolute(v value) uint64 {
 	switch {
 	case v.inGOT:
-		return 0, unavailable(errRelocation, "@GOTPCREL")
+		p.fail(errRelocation, "@GOTPCREL")
 	case v.addresses == 0:
-		return v.number, nil
 	case v.addresses != 1:
-		return 0, unavailable(errSyntax, "sum of several addresses")
+		p.fail(errSyntax, "sum of several addresses")
 	case !p.isAbsolute():
-		return 0, unavailable(errPositionIndependent, "")
+		p.fail(errPositionIndependent, "")
 	}
-	return v.number, nil
+	return v.number
 }
 
 // symbol looks up the symbol that comes next, with its relocation if it has
 // one.
-func (p *parser) symbol() (value, error) {
+func (p *parser) symbol() value {
 	name := p.name()
 	if name == "" || name == "." {
-		return value{}, p.malformed()
+		p.malformed()
+		return value{}
 	}
 	relocation := ""
 	if p.peek() == '@' && !p.isTOCRelative() {
 		p.pos++
 		relocation = p.word()
 	}
-	if strings.HasPrefix(name, ".L") {
-		return value{}, unavailable(errLocalLabel, name)
-	}
 	switch {
+	case strings.HasPrefix(name, ".L"):
+		p.fail(errLocalLabel, name)
 	case relocation == "":
 		return p.symbolValue(name)
 	case strings.EqualFold(relocation, "GOTOFF"):
@@ -370,83 +352,74 @@ func (p *parser) symbol() (value, error) {
 	case strings.EqualFold(relocation, "GOTPCREL") && p.target.machine == elf.EM_X86_64:
 		return p.inGOT(name)
 	case isThreadLocal(relocation):
-		return value{}, unavailable(errThreadLocal, name+"@"+relocation)
+		p.fail(errThreadLocal, name+"@"+relocation)
+	default:
+		p.fail(errRelocation, name+"@"+relocation)
 	}
-	return value{}, unavailable(errRelocation, name+"@"+relocation)
+	return value{}
 }
 
-// symbolValue looks a symbol up and returns its address, or the offset of a
-// thread-local variable where one is expected.
-func (p *parser) symbolValue(name string) (value, error) {
-	symbol, err := p.lookup(name)
-	if err != nil {
-		return value{}, err
-	}
-	return p.valueOf(symbol, name)
-}
+// symbolValue returns the address of a symbol, or the offset of a thread-local
+// variable where one is expected.
+func (p *parser) symbolValue(name string) value { return p.valueOf(p.lookup(name), name) }
 
-func (p *parser) valueOf(symbol elf.Symbol, name string) (value, error) {
+func (p *parser) valueOf(symbol elf.Symbol, name string) value {
 	kind := elf.ST_TYPE(symbol.Info)
 	switch {
 	case (kind == elf.STT_TLS) != p.threadLocal:
-		return value{}, unavailable(errThreadLocal, name)
+		p.fail(errThreadLocal, name)
 	case kind == elf.STT_GNU_IFUNC:
 		// Its address is that of the function which it chooses.
-		return value{}, unavailable(errIndirect, name)
+		p.fail(errIndirect, name)
 	case symbol.Section == elf.SHN_ABS && !p.isAbsolute():
-		return value{}, unavailable(errPositionIndependent, name)
+		p.fail(errPositionIndependent, name)
 	}
-	return value{number: symbol.Value, addresses: 1, isFunction: kind == elf.STT_FUNC}, nil
+	return value{number: symbol.Value, addresses: 1, isFunction: kind == elf.STT_FUNC}
 }
 
 // inGOT returns the content of a symbol's entry in the global offset table: the
 // symbol's address, if the symbol is not one that another file may replace.
-func (p *parser) inGOT(name string) (value, error) {
-	symbol, err := p.lookup(name)
-	if err != nil {
-		return value{}, err
-	}
-	if isReplaceable(symbol) && !p.target.symbols.IsProgram() {
-		return value{}, unavailable(errReplaceable, name)
-	}
-	v, err := p.valueOf(symbol, name)
-	v.inGOT = true
-	return v, err
-}
-
-// isReplaceable reports whether the dynamic loader may take the definition of
-// another file instead.
-func isReplaceable(symbol elf.Symbol) bool {
-	return elf.ST_BIND(symbol.Info) != elf.STB_LOCAL &&
+func (p *parser) inGOT(name string) value {
+	symbol := p.lookup(name)
+	// The dynamic loader may take the definition of another file instead.
+	isReplaceable := elf.ST_BIND(symbol.Info) != elf.STB_LOCAL &&
 		elf.ST_VISIBILITY(symbol.Other) == elf.STV_DEFAULT
+	if isReplaceable && !p.target.symbols.IsProgram() {
+		p.fail(errReplaceable, name)
+	}
+	v := p.valueOf(symbol, name)
+	v.inGOT = true
+	return v
 }
 
 // fromPLTGOT returns how far a symbol is from DT_PLTGOT.
-func (p *parser) fromPLTGOT(name string) (value, error) {
-	v, err := p.symbolValue(name)
-	if err != nil {
-		return value{}, err
+func (p *parser) fromPLTGOT(name string) value {
+	v := p.symbolValue(name)
+	if p.err != nil {
+		return value{}
 	}
 	table, err := p.target.symbols.PLTGOT()
 	if err != nil {
-		return value{}, &unavailableError{reason: errSymbol, cause: err}
+		p.err = &unavailableError{reason: errSymbol, cause: err}
 	}
-	return value{number: v.number - table}, nil
+	return value{number: v.number - table}
 }
 
 // lookup asks the file for a symbol.
-func (p *parser) lookup(name string) (elf.Symbol, error) {
+func (p *parser) lookup(name string) (symbol elf.Symbol) {
 	switch {
+	case p.err != nil:
 	case p.target.symbols == nil:
-		return elf.Symbol{}, unavailable(errNoSymbols, name)
+		p.fail(errNoSymbols, name)
 	case p.target.kind == elf.ET_REL:
-		return elf.Symbol{}, unavailable(errNotLinked, name)
+		p.fail(errNotLinked, name)
+	default:
+		var err error
+		if symbol, err = p.target.symbols.Symbol(name); err != nil {
+			p.err = &unavailableError{reason: errSymbol, cause: err}
+		}
 	}
-	symbol, err := p.target.symbols.Symbol(name)
-	if err != nil {
-		return elf.Symbol{}, &unavailableError{reason: errSymbol, cause: err}
-	}
-	return symbol, nil
+	return symbol
 }
 
 // isAbsolute reports whether the program runs at the addresses in its file.

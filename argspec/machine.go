@@ -4,91 +4,264 @@ package argspec
 
 import (
 	"debug/elf"
-	"errors"
+	"strconv"
+	"strings"
+	"sync"
 )
 
-// machine is what the parser has to know of a machine beside its syntax.
+// machine is what the parser has to know of a machine.
 type machine struct {
-	// word is the size of an operand that has none and is not a register.
-	word int
-	// register is the size of a general register: a larger value fills two.
-	register int
-	// address32: address arithmetic wraps at 32 bits whatever the operand.
-	address32 bool
+	// names has the registers that operands can name.
+	names func() *registers
+	// pc is the name of the register that holds the address of the site at a
+	// hit, and pcSlot its word.
+	pc     string
+	pcSlot uint8
+	// pairs are the registers of a 32-bit machine in the order of the
+	// compilers: a value in two registers is in neighbours, with its low half
+	// in the first.
+	pairs string
 }
 
-func machineOf(t *target) machine {
-	narrow := t.class == elf.ELFCLASS32
-	switch t.machine {
-	case elf.EM_386, elf.EM_ARM:
-		return machine{word: 4, register: 4, address32: true}
-	case elf.EM_RISCV:
-		if narrow {
-			return machine{word: 4, register: 4, address32: true}
+// named is what a name stands for: a register that the kernel saves, the zero
+// Register for one that always reads as 0, or one of an unsaved kind.
+type named struct {
+	key uint64 // the name
+	Register
+	unsaved string
+}
+
+// registers is a hash table of a machine's registers by their names, in which
+// one that is taken moves on to the next place. A map would take a third of the
+// time of Decode.
+type registers [1 << 10]*named
+
+// place returns where the register of a name is, or would be.
+func (r *registers) place(name string) (at **named, key uint64) {
+	for i := range min(len(name), 8) {
+		key = key<<8 | uint64(name[i])
+	}
+	i := key * 0x9e37_79b9_7f4a_7c15 >> 54
+	for r[i] != nil && r[i].key != key {
+		i = (i + 1) % uint64(len(r))
+	}
+	return &r[i], key
+}
+
+// find returns what a name in lower case, without sigils, stands for.
+func (r *registers) find(name string) *named {
+	at, _ := r.place(name)
+	return *at
+}
+
+func (r *registers) add(name string, n named) {
+	at, key := r.place(name)
+	n.key = key
+	*at = &n
+}
+
+const (
+	vector = "vector or floating point register "
+	system = "register "
+)
+
+// machines has a row for each machine. After the names of registers stands the
+// word of the struct pt_regs in the kernel's arch/*/include/uapi/asm/ptrace.h
+// that has the first of them.
+var machines = [...]*machine{
+	elf.EM_X86_64: {names: x86_64Names, pc: "rip", pcSlot: x86IP},
+	elf.EM_386: {names: x86Names(elf.EM_386), pc: "eip", pcSlot: x86IP,
+		pairs: "eax edx ecx ebx esi edi ebp"},
+	// struct user_pt_regs: regs[31], sp, pc, pstate. Some compilers write x31
+	// for sp; xzr has no number then.
+	elf.EM_AARCH64: {pc: "pc", pcSlot: arm64PC, names: names{
+		machine: elf.EM_AARCH64, size: 8,
+		saved: "x0-31=0 sp=31 lr=30 fp=29 ip0-1=16 pc=32", half: "w0-31=0 wsp=31", zero: "xzr wzr",
+		vector: "v0-31 q0-31 d0-31 s0-31 h0-31 b0-31 z0-31 p0-31",
+	}.once()},
+	// uregs[18]: r0 to r15, cpsr, orig_r0. Register.Slot says where a 64-bit
+	// kernel has them. The other names are those of the procedure call standard.
+	elf.EM_ARM: {pc: "pc", pcSlot: armPC, names: names{
+		machine: elf.EM_ARM, size: 4,
+		saved:  "r0-15=0 a1-4=0 v1-8=4 sb=9 sl=10 fp=11 ip=12 sp=13 lr=14 pc=15",
+		vector: "s0-31 d0-31 q0-31",
+	}.once(), pairs: "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9 r10 r11 r12"},
+	// struct user_pt_regs: args[1], psw (mask, address), gprs[16].
+	elf.EM_S390: {pc: "pc", pcSlot: 2, names: names{
+		machine: elf.EM_S390, size: 8,
+		saved: "r0-15=3", vector: "f0-15 v0-31", system: "a0-15 c0-15",
+	}.once()},
+	// gpr[32], nip, msr, orig_gpr3, ctr, link, xer, ccr.
+	elf.EM_PPC64: {pc: "pc", pcSlot: 32, names: names{
+		machine: elf.EM_PPC64, size: 8,
+		saved:  "r0-31=0 sp=1 toc=2 rtoc=2 ctr=35 lr=36 xer=37",
+		vector: "f0-31 v0-31 vr0-31 vs0-63",
+	}.once()},
+	elf.EM_RISCV: riscv(8),
+	// struct user_pt_regs: regs[32], orig_a0, csr_era.
+	elf.EM_LOONGARCH: {pc: "pc", pcSlot: 33, names: names{
+		machine: elf.EM_LOONGARCH, size: 8,
+		saved: "r1-31=1 a0-7=4 t0-8=12 s0-8=23 ra=1 tp=2 sp=3 u0=21 fp=22 s9=22",
+		zero:  "r0 zero", vector: "f0-31 fa0-31 ft0-31 fs0-31 fcc0-31 vr0-31 xr0-31",
+	}.once()},
+}
+
+// riscv returns a machine with registers of a size. The words are those of
+// struct user_regs_struct: pc in the place of x0, x1 to x31.
+func riscv(size uint8) *machine {
+	return &machine{pc: "pc", pcSlot: 0, names: names{
+		machine: elf.EM_RISCV, size: size,
+		saved: "x1-31=1 a0-7=10 s0-1=8 s2-11=18 t0-2=5 t3-6=28 ra=1 sp=2 gp=3 tp=4 fp=8 pc=0",
+		zero:  "x0 zero", vector: "f0-31 v0-31 ft0-31 fs0-31 fa0-31",
+	}.once()}
+}
+
+var riscv32 = riscv(4)
+
+// names are the names of a machine's registers. x0-31=4 are x0 to x31, in words
+// from 4 on.
+type names struct {
+	machine elf.Machine
+	size    uint8  // of those that are saved
+	saved   string // all of a register
+	half    string // the lower half of one
+	zero    string // those that always read as 0
+	vector  string // those that are not saved
+	system  string
+}
+
+func (n names) once() func() *registers { return sync.OnceValue(n.all) }
+
+func (n names) all() *registers {
+	all := new(registers)
+	saved := func(size uint8) func(string, int) {
+		return func(name string, slot int) { all.add(name, named{Register: n.register(name, size, slot)}) }
+	}
+	each(n.saved, saved(n.size))
+	each(n.half, saved(n.size/2))
+	each(n.zero, func(name string, _ int) { all.add(name, named{}) })
+	each(n.vector, func(name string, _ int) { all.add(name, named{unsaved: vector}) })
+	each(n.system, func(name string, _ int) { all.add(name, named{unsaved: system}) })
+	return all
+}
+
+func (n names) register(name string, size uint8, slot int) Register {
+	return Register{Name: name, size: size, slot: uint8(slot), machine: n.machine}
+}
+
+// each calls f for each name of a text, with its word.
+func each(text string, f func(name string, slot int)) {
+	for _, entry := range strings.Fields(text) {
+		entry, first, _ := strings.Cut(entry, "=")
+		slot, _ := strconv.Atoi(first)
+		from, to, several := strings.Cut(entry, "-")
+		if !several {
+			f(entry, slot)
+			continue
 		}
+		const digits = "0123456789"
+		prefix, suffix := strings.TrimRight(from, digits), strings.TrimLeft(to, digits)
+		n, _ := strconv.Atoi(from[len(prefix):])
+		for last, _ := strconv.Atoi(strings.TrimSuffix(to, suffix)); n <= last; n, slot = n+1, slot+1 {
+			f(prefix+strconv.Itoa(n)+suffix, slot)
+		}
+	}
+}
+
+// setMachine sets what depends on the target's machine.
+func (p *parser) setMachine() {
+	narrow := p.target.class == elf.ELFCLASS32
+	p.wordSize, p.registerSize, p.address32 = 8, 8, false
+	switch m := p.target.machine; {
+	case m == elf.EM_386, m == elf.EM_ARM, m == elf.EM_RISCV && narrow:
+		p.wordSize, p.registerSize, p.address32 = 4, 4, true
+	case narrow: // x32 and its like: the registers have all their 64 bits
+		p.wordSize = 4
+	}
+	if int(p.target.machine) < len(machines) {
+		p.machine = machines[p.target.machine]
+	}
+	if p.target.machine == elf.EM_RISCV && narrow {
+		p.machine = riscv32
+	}
+	if p.machine != nil {
+		p.names = p.machine.names()
+	}
+}
+
+// parse parses the operand in the syntax of the target's machine, which is in
+// the file of its name.
+func (p *parser) parse() {
+	switch p.target.machine {
+	case elf.EM_X86_64, elf.EM_386:
+		p.parseX86()
+	case elf.EM_AARCH64:
+		p.parseARM64()
+	case elf.EM_ARM:
+		p.parseARM()
+	case elf.EM_S390:
+		if p.target.class == elf.ELFCLASS32 { // 31-bit programs
+			p.fail(errMachine, p.target.machine.String())
+			return
+		}
+		p.parseS390X()
+	case elf.EM_PPC64:
+		p.parsePPC64()
+	case elf.EM_RISCV:
+		p.parseRISCV()
+	case elf.EM_LOONGARCH:
+		p.parseLoongArch()
 	default:
-		if narrow {
-			// x32 and its like: the registers have all their 64 bits.
-			return machine{word: 4, register: 8}
-		}
+		p.fail(errMachine, p.target.machine.String())
 	}
-	return machine{word: 8, register: 8}
 }
 
-// parseSyntax parses the operand in the way of the target's machine. Everything
-// that is particular to one is in the file of its name.
-func (p *parser) parseSyntax() error {
-	switch p.target.machine {
-	case elf.EM_X86_64, elf.EM_386:
-		return parseX86(p)
-	case elf.EM_AARCH64:
-		return parseARM64(p)
-	case elf.EM_ARM:
-		return parseARM(p)
-	case elf.EM_S390:
-		if p.target.class != elf.ELFCLASS32 { // 31-bit programs
-			return parseS390X(p)
-		}
-	case elf.EM_PPC64:
-		return parsePPC64(p)
-	case elf.EM_RISCV:
-		return parseRISCV(p)
-	case elf.EM_LOONGARCH:
-		return parseLoongArch(p)
+// named returns the register of a name.
+func (p *parser) named(name string) Register {
+	n := p.names.find(name)
+	switch {
+	case n != nil && n.unsaved == "":
+		return n.Register
+	case n != nil:
+		p.fail(errNotSaved, n.unsaved+name)
+	case name == "":
+		p.fail(errSyntax, "a register is missing")
+	default:
+		p.fail(errRegister, quote(name))
 	}
-	return unavailable(errMachine, p.target.machine.String())
+	return Register{}
 }
 
-// named returns the register of a name in lower case, without sigils. A
-// register that always reads as 0 is the zero Register.
-func (p *parser) named(name string) (Register, error) {
-	switch p.target.machine {
-	case elf.EM_X86_64, elf.EM_386:
-		return p.x86Named(name)
-	case elf.EM_AARCH64:
-		return p.arm64Named(name)
-	case elf.EM_ARM:
-		return p.armNamed(name)
-	case elf.EM_S390:
-		return p.s390xNamed(name)
-	case elf.EM_PPC64:
-		return p.ppc64Named(name)
-	case elf.EM_RISCV:
-		return p.riscvNamed(name)
-	case elf.EM_LOONGARCH:
-		return p.loongArchNamed(name)
+// nextRegister parses the name of a register.
+func (p *parser) nextRegister() Register {
+	p.skipBlanks()
+	return p.named(lower(p.word()))
+}
+
+// registerAlone parses the word that comes next as the value of a register. It
+// leaves it where it is (false) if the machine has no register of that name: in
+// a syntax without sigils it is a symbol then.
+func (p *parser) registerAlone() bool {
+	start := p.pos
+	word := lower(p.word())
+	if p.names.find(word) == nil || isNamePart(p.peek()) {
+		p.pos = start
+		return false
 	}
-	return Register{}, noRegister(name, false)
+	p.setRegister(p.named(word))
+	return true
 }
 
 // high returns the register that holds the high half of a value in two
 // registers of which r holds the low half, or the zero Register.
 func (p *parser) high(r Register) Register {
-	switch p.target.machine {
-	case elf.EM_386:
-		return p.i386High(r)
-	case elf.EM_ARM:
-		return p.armHigh(r)
+	low := Register{}
+	for _, name := range strings.Fields(p.machine.pairs) {
+		high := p.named(name)
+		if !low.isZero() && low.slot == r.slot {
+			return high
+		}
+		low = high
 	}
 	return Register{}
 }
@@ -96,79 +269,20 @@ func (p *parser) high(r Register) Register {
 // instructionPointer returns the register that holds the address of the site at
 // a hit.
 func (p *parser) instructionPointer() Register {
-	switch p.target.machine {
-	case elf.EM_X86_64:
-		return p.general("rip", 8, x86IP)
-	case elf.EM_386:
-		return p.general("eip", 4, x86IP)
-	case elf.EM_AARCH64:
-		return p.general("pc", 8, arm64PC)
-	case elf.EM_ARM:
-		return p.general("pc", 4, armPC)
-	case elf.EM_S390:
-		return p.general("pc", 8, s390xPC)
-	case elf.EM_PPC64:
-		return p.general("pc", 8, ppc64PC)
-	case elf.EM_RISCV:
-		return p.general("pc", p.machine.register, riscvPC)
-	case elf.EM_LOONGARCH:
-		return p.general("pc", p.machine.register, loongArchPC)
-	}
-	return Register{}
-}
-
-// general returns a general register of the target's machine.
-func (p *parser) general(name string, size, slot int) Register {
-	return Register{Name: name, size: uint8(size), slot: uint8(slot), machine: p.target.machine}
-}
-
-// registerOrSymbol parses the word that comes next as a register, and leaves it
-// where it is (false) if the machine has none of that name: in a syntax without
-// sigils it is a symbol then.
-func (p *parser) registerOrSymbol() (bool, error) {
-	start := p.pos
-	word := p.word()
-	if !isNamePart(p.peek()) {
-		r, err := p.named(lower(word))
-		if err == nil {
-			p.register(r)
-			return true, nil
-		}
-		if !errors.Is(err, errRegister) {
-			return true, err
-		}
-	}
-	p.pos = start
-	return false, nil
+	return Register{Name: p.machine.pc, size: uint8(p.registerSize), slot: p.machine.pcSlot,
+		machine: p.target.machine}
 }
 
 // address makes the argument a value in memory whose displacement must be a
 // number, or an absolute address.
-func (p *parser) address(base, index Register, scale uint8, displacement value) error {
-	number, err := p.absolute(displacement)
-	if err == nil {
-		p.memory(base, index, scale, number)
-	}
-	return err
+func (p *parser) address(base, index Register, scale uint8, displacement value) {
+	p.memory(base, index, scale, p.absolute(displacement))
 }
 
-// noRegister returns the error for a name that is not a general register of the
-// machine: vector registers are told from what does not exist at all.
-func noRegister(name string, vector bool) error {
-	switch {
-	case vector:
-		return unavailable(errNotSaved, "vector or floating point register "+name)
-	case name == "":
-		return unavailable(errSyntax, "a register is missing")
-	}
-	return unavailable(errRegister, quote(name))
-}
-
-// relocationFunction returns the error for #:got_lo12:, %pcrel_lo() and their
-// kind.
-func relocationFunction(name string) error {
+// relocationFunction fails for #:got_lo12:, %pcrel_lo() and their kind.
+func (p *parser) relocationFunction(name string) {
 	if isThreadLocal(name) {
-		return unavailable(errThreadLocal, name)
+		p.fail(errThreadLocal, name)
 	}
-	return unavailable(errRelocation, name)
+	p.fail(errRelocation, name)
 }

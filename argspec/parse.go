@@ -16,13 +16,23 @@ const maxListed = 256
 // structure passed by value, and no arithmetic on it can overflow.
 const maxSize = 1<<16 - 1
 
-// parser decodes one operand after the other.
+// parser decodes one operand after the other. After the first error, what its
+// methods do does not matter.
 type parser struct {
 	scanner
+	err      *unavailableError
 	target   target
-	machine  machine
+	machine  *machine
+	names    *registers
 	location uint64
 	arg      *Arg
+
+	// wordSize is the size in bytes of an operand that has none and is not a
+	// register. registerSize is that of a general register: a larger value fills
+	// two. address32: addresses wrap at 32 bits whatever the operand.
+	wordSize, registerSize int
+	address32              bool
+
 	// depth counts parentheses and unary operators around the scanner.
 	depth int
 	// immediates reports whether the operand calculates with several
@@ -36,48 +46,54 @@ type parser struct {
 func (p *parser) argument(a *Arg) {
 	prefix, length := parseSize(a.Raw)
 	a.Size, a.Signed, a.Float = prefix.size, prefix.signed, prefix.float
-	p.scanner = scanner{text: a.Raw[length:]}
+	p.scanner, p.err = scanner{text: a.Raw[length:]}, nil
 	p.arg = a
 	p.depth, p.immediates, p.threadLocal = 0, false, false
-	err := p.operand(length > 0)
-	if err == nil {
-		return
-	}
-	if a.Kind != Bytes {
-		*a = Arg{Raw: a.Raw, Size: a.Size, Signed: a.Signed, Float: a.Float}
-	}
-	a.Err = err
-	err.(*unavailableError).raw = a.Raw
+	p.operand(length > 0)
+	p.finish()
 }
 
-func (p *parser) operand(sized bool) error {
-	if err := p.parseSyntax(); err != nil {
-		return err
+// finish makes the argument unavailable if there was an error.
+func (p *parser) finish() {
+	if a := p.arg; p.err != nil {
+		if a.Kind != Bytes {
+			*a = Arg{Raw: a.Raw, Size: a.Size, Signed: a.Signed, Float: a.Float}
+		}
+		p.err.raw = a.Raw
+		a.Err = p.err
 	}
+}
+
+func (p *parser) operand(sized bool) {
+	p.parse()
 	a := p.arg
 	p.skipBlanks()
 	if !p.done() || a.Kind == Unavailable {
-		return p.malformed()
+		p.malformed()
+	}
+	if p.err != nil {
+		return
 	}
 	if !sized {
-		a.Size = p.machine.word
+		a.Size = p.wordSize
 		if a.Kind == InRegister {
 			a.Size = int(a.Register.size)
 		}
 	}
-	if a.Size != 1 && a.Size != 2 && a.Size != 4 && a.Size != 8 {
+	if !isNumberSize(a.Size) {
 		if a.Kind == Memory && a.Size > 0 {
 			a.Kind = Bytes
 		}
-		return unavailable(errSize, "")
+		p.fail(errSize, "")
+		return
 	}
 	switch a.Kind {
 	case Constant:
 		a.Constant = extend(a.Constant, a.Size, a.Signed)
 	case InRegister:
-		if a.Size > p.machine.register {
+		if a.Size > p.registerSize {
 			if a.High = p.high(a.Register); a.High.isZero() {
-				return unavailable(errRegisterPair, a.Register.Name)
+				p.fail(errRegisterPair, a.Register.Name)
 			}
 			if p.target.bigEndian {
 				a.Register, a.High = a.High, a.Register
@@ -86,11 +102,12 @@ func (p *parser) operand(sized bool) error {
 		if a.Register.Shift != 0 && a.Size > int(a.Register.size) {
 			// The second byte of a register is the end of its names: no wider
 			// one begins there.
-			return unavailable(errRegister, a.Register.Name)
+			p.fail(errRegister, a.Register.Name)
 		}
 	}
-	return nil
 }
+
+func isNumberSize(size int) bool { return size == 1 || size == 2 || size == 4 || size == 8 }
 
 // extend cuts a value to size bytes and extends it to 64 bits again.
 func extend(value uint64, size int, signed bool) uint64 {
@@ -101,17 +118,16 @@ func extend(value uint64, size int, signed bool) uint64 {
 	return value << shift >> shift
 }
 
-// constant makes the argument a constant.
-func (p *parser) constant(value uint64) {
+func (p *parser) setConstant(value uint64) {
 	p.arg.Kind = Constant
 	p.arg.Constant = value
 }
 
-// register makes the argument the value of a register. The zero Register stands
-// for the ones that always read as 0.
-func (p *parser) register(r Register) {
+// setRegister makes the argument the value of a register. The zero Register
+// stands for the ones that always read as 0.
+func (p *parser) setRegister(r Register) {
 	if r.isZero() {
-		p.constant(0)
+		p.setConstant(0)
 		return
 	}
 	p.arg.Kind = InRegister
@@ -130,7 +146,7 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 	}
 	a.Base, a.Index, a.Scale = base, index, scale
 	a.Displacement = int64(displacement)
-	a.Address32 = p.machine.address32 || base.size == 4 ||
+	a.Address32 = p.address32 || base.size == 4 ||
 		index.size == 4 && a.IndexSize == 0
 	if a.Address32 {
 		// The low half is all that counts: -4 and 0xfffffffc are one.
@@ -138,20 +154,31 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 	}
 }
 
-// malformed is the error of an operand whose syntax is not the machine's.
-func (p *parser) malformed() error {
-	if p.text == "" {
-		return unavailable(errSyntax, "nothing after the size")
+// fail says why the argument is unavailable, unless something said so before.
+func (p *parser) fail(reason error, detail string) {
+	if p.err == nil {
+		p.err = &unavailableError{reason: reason, detail: detail}
 	}
-	if p.done() {
-		return unavailable(errSyntax, "unexpected end")
-	}
-	return unavailable(errSyntax, "unexpected "+quote(p.rest()))
 }
 
-// unavailable makes an error that lacks only the argument's text.
-func unavailable(reason error, detail string) error {
-	return &unavailableError{reason: reason, detail: detail}
+// malformed fails for an operand whose syntax is not the machine's.
+func (p *parser) malformed() {
+	switch {
+	case p.err != nil:
+	case p.text == "":
+		p.fail(errSyntax, "nothing after the size")
+	case p.done():
+		p.fail(errSyntax, "unexpected end")
+	default:
+		p.fail(errSyntax, "unexpected "+quote(p.rest()))
+	}
+}
+
+// expect is accept for what must come next.
+func (p *parser) expect(c byte) {
+	if !p.accept(c) {
+		p.malformed()
+	}
 }
 
 // quote returns the start of a text for an error message.
@@ -377,21 +404,4 @@ func lower(word string) string {
 		}
 	}
 	return word
-}
-
-// numbered returns N for a word that is the prefix and then N, a decimal number
-// from 0 to last without superfluous zeros.
-func numbered(word, prefix string, last int) (int, bool) {
-	digits, found := strings.CutPrefix(word, prefix)
-	if !found || len(digits) == 0 || len(digits) > 2 || !isDigit(digits[0]) {
-		return 0, false
-	}
-	n := int(digits[0] - '0')
-	if len(digits) == 2 {
-		if n == 0 || !isDigit(digits[1]) {
-			return 0, false
-		}
-		n = n*10 + int(digits[1]-'0')
-	}
-	return n, n <= last
 }

@@ -4,7 +4,9 @@ package argspec
 
 import (
 	"debug/elf"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // parseX86 parses an operand of x86-64 or i386 in the AT&T syntax:
@@ -16,25 +18,28 @@ import (
 // alone is a constant, as all readers of probes take it, though to the
 // assembler it would be an address, and after a segment it is one. A symbol
 // alone is the memory there.
-func parseX86(p *parser) error {
+func (p *parser) parseX86() {
 	p.skipBlanks()
 	if p.isCalculation() {
 		p.immediates = true
-		return p.constantExpression()
+		p.constantExpression()
+		return
 	}
 	switch p.peek() {
 	case '$':
 		p.pos++
-		return p.constantExpression()
+		p.constantExpression()
 	case '*':
-		return unavailable(errIndirect, "")
+		p.fail(errIndirect, "")
 	case '%':
-		return p.x86Register()
+		p.x86Register()
+	default:
+		if strings.IndexByte(p.text, '%') < 0 && p.isIntel() {
+			p.parseIntel()
+		} else {
+			p.x86Memory()
+		}
 	}
-	if strings.IndexByte(p.text, '%') < 0 && p.isIntel() {
-		return parseIntel(p)
-	}
-	return p.x86Memory()
 }
 
 // isCalculation reports whether an operand without registers has an immediate
@@ -55,85 +60,72 @@ func (p *parser) isCalculation() bool {
 
 // x86Register parses an operand that begins with a register: the register, or
 // the segment before an address.
-func (p *parser) x86Register() error {
+func (p *parser) x86Register() {
 	p.pos++
 	p.skipBlanks()
 	name := lower(p.word())
-	if p.accept(':') {
-		if err := x86Segment(name); err != nil {
-			return err
-		}
-		err := p.x86Memory()
-		if err == nil && p.arg.Kind == Constant {
-			address := p.arg.Constant
-			p.arg.Constant = 0
-			p.memory(Register{}, Register{}, 1, address)
-		}
-		return err
+	if !p.accept(':') {
+		p.setRegister(p.named(name))
+		return
 	}
-	r, err := p.x86Named(name)
-	if err == nil {
-		p.register(r)
+	p.x86Segment(name)
+	p.x86Memory()
+	if address := p.arg.Constant; p.arg.Kind == Constant {
+		p.arg.Constant = 0
+		p.memory(Register{}, Register{}, 1, address)
 	}
-	return err
 }
 
 // x86Segment fails for segments that do not begin at 0, as all but fs and gs
 // do, and for those that do not exist.
-func x86Segment(name string) error {
-	switch name {
-	case "cs", "ds", "es", "ss":
-		return nil
-	case "fs", "gs":
-		return unavailable(errThreadLocal, "segment "+name)
+func (p *parser) x86Segment(name string) {
+	switch {
+	case name == "fs" || name == "gs":
+		p.fail(errThreadLocal, "segment "+name)
+	case !isX86Segment(name):
+		p.fail(errRegister, quote(name))
 	}
-	return unavailable(errRegister, quote(name))
+}
+
+func isX86Segment(name string) bool {
+	return len(name) == 2 && name[1] == 's' && strings.IndexByte("cdefgs", name[0]) >= 0
 }
 
 // x86Memory parses DISPLACEMENT(BASE,INDEX,SCALE), of which a part may be
 // missing.
-func (p *parser) x86Memory() error {
+func (p *parser) x86Memory() {
 	var displacement value
 	if !p.x86Parenthesis() {
-		var err error
-		if displacement, err = p.expression(); err != nil {
-			return err
-		}
+		displacement = p.expression()
 	}
 	if !p.accept('(') {
 		switch {
 		case !p.done():
-			return p.malformed()
+			p.malformed()
 		case displacement.addresses != 0:
-			return p.address(Register{}, Register{}, 1, displacement)
+			p.address(Register{}, Register{}, 1, displacement)
+		default:
+			p.setConstant(displacement.number)
 		}
-		p.constant(displacement.number)
-		return nil
+		return
 	}
 	var base, index Register
 	scale := uint8(1)
-	var err error
 	p.skipBlanks()
 	if p.peek() == '%' {
-		if base, err = p.x86Sigil(); err != nil {
-			return err
-		}
+		base = p.x86Sigil()
 	}
 	if p.accept(',') {
 		p.skipBlanks()
-		if index, err = p.x86Sigil(); err != nil {
-			return err
-		}
+		index = p.x86Sigil()
 		if p.accept(',') {
-			if scale, err = p.x86Scale(); err != nil {
-				return err
+			if p.skipBlanks(); p.peek() != ')' {
+				scale = p.x86Scale(p.expression())
 			}
 		}
 	}
-	if !p.accept(')') {
-		return p.malformed()
-	}
-	return p.x86Address(displacement, base, index, scale)
+	p.expect(')')
+	p.x86Address(displacement, base, index, scale)
 }
 
 // x86Parenthesis reports whether the parenthesis of the registers comes next,
@@ -148,54 +140,39 @@ func (p *parser) x86Parenthesis() bool {
 }
 
 // x86Sigil parses a register with its %.
-func (p *parser) x86Sigil() (Register, error) {
-	if !p.accept('%') {
-		return Register{}, p.malformed()
-	}
+func (p *parser) x86Sigil() Register {
+	p.expect('%')
 	p.skipBlanks()
-	name := lower(p.word())
-	if name == "riz" || name == "eiz" {
-		// The assembler's way to write an index that is none.
-		return Register{}, nil
+	switch name := lower(p.word()); name {
+	case "riz", "eiz": // the assembler's way to write an index that is none
+		return Register{}
+	default:
+		return p.named(name)
 	}
-	return p.x86Named(name)
 }
 
-// x86Scale parses the scale, which is 1 if it is missing.
-func (p *parser) x86Scale() (uint8, error) {
-	p.skipBlanks()
-	if p.peek() == ')' {
-		return 1, nil
+func (p *parser) x86Scale(v value) uint8 {
+	if v.addresses != 0 || !slices.Contains([]uint64{1, 2, 4, 8}, v.number) {
+		p.fail(errSyntax, "scale is not 1, 2, 4 or 8")
 	}
-	v, err := p.expression()
-	if err != nil {
-		return 0, err
-	}
-	if v.addresses == 0 {
-		switch v.number {
-		case 1, 2, 4, 8:
-			return uint8(v.number), nil
-		}
-	}
-	return 0, unavailable(errSyntax, "scale is not 1, 2, 4 or 8")
+	return uint8(v.number)
 }
 
 // x86Address makes the argument a value at the sum. A symbol is relative to the
 // instruction pointer where that is the base, else it has to be absolute.
-func (p *parser) x86Address(displacement value, base, index Register, scale uint8) error {
-	if !isX86Address(base, index) {
-		return unavailable(errRegister, "address of "+base.Name+" and "+index.Name)
-	}
-	if displacement.inGOT && isX86IP(base) {
+func (p *parser) x86Address(displacement value, base, index Register, scale uint8) {
+	switch {
+	case !isX86Address(base, index):
+		p.fail(errRegister, "address of "+base.Name+" and "+index.Name)
+	case displacement.inGOT && isX86IP(base):
 		// The content of the table, which is an address, is the value.
 		displacement.inGOT = false
-		return p.numberOrAddress(displacement)
-	}
-	if displacement.addresses == 1 && isX86IP(base) {
+		p.numberOrAddress(displacement)
+	case displacement.addresses == 1 && isX86IP(base):
 		p.relativeMemory(base, displacement)
-		return nil
+	default:
+		p.address(base, index, scale, displacement)
 	}
-	return p.address(base, index, scale, displacement)
 }
 
 func isX86IP(r Register) bool { return !r.isZero() && r.slot == x86IP }
@@ -213,22 +190,6 @@ func isX86Address(base, index Register) bool {
 		(width == 0 || width >= 4)
 }
 
-// x86Named returns the register of a name in lower case.
-func (p *parser) x86Named(name string) (Register, error) {
-	slot, size, shift := x86Lookup(name)
-	if size == 0 {
-		if isX86Special(name) {
-			return Register{}, unavailable(errNotSaved, "register "+name)
-		}
-		return Register{}, noRegister(name, isX86Vector(name))
-	}
-	if p.target.machine == elf.EM_386 && !isI386(slot, size) {
-		return Register{}, noRegister(name, false)
-	}
-	return Register{Name: name, size: size, Shift: shift, slot: slot,
-		machine: p.target.machine}, nil
-}
-
 // isIntel reports whether an operand without any % is in the Intel syntax,
 // which gcc -masm=intel writes: it has brackets, or begins with a register or
 // one of the syntax's words.
@@ -241,54 +202,37 @@ func (p *parser) isIntel() bool {
 	if isNamePart(ahead.peek()) {
 		return false
 	}
-	switch ahead.skipBlanks(); {
+	ahead.skipBlanks()
+	switch {
 	case isIntelSize(word):
 		return strings.EqualFold(ahead.word(), "ptr")
 	case word == "offset":
 		return isNameStart(ahead.peek())
 	case isX86Segment(word):
 		return ahead.peek() == ':'
-	case !ahead.done():
+	case !ahead.done() || !isIntelRegister(word) || word[0] == 'k' || word == "st":
 		return false
 	case strings.Contains(word, "mm"):
-		return isX86Vector(word)
-	case !isX86General(word):
-		return false
-	}
-	// i386's AT&T syntax writes a variable of that name just so; in the Intel
-	// syntax no variable can have it.
-	if p.target.machine == elf.EM_386 && p.target.symbols != nil {
+		return true
+	case p.target.machine == elf.EM_386 && p.target.symbols != nil:
+		// i386's AT&T syntax writes a variable of that name just so; in the
+		// Intel syntax no variable can have it.
 		_, err := p.target.symbols.Symbol(word)
 		return err != nil
 	}
 	return true
 }
 
-func isX86Segment(name string) bool {
-	switch name {
-	case "cs", "ds", "es", "fs", "gs", "ss":
-		return true
-	}
-	return false
-}
-
 // isIntelSize recognises the words that stand before PTR.
 func isIntelSize(word string) bool {
-	switch word {
-	case "byte", "word", "dword", "fword", "qword", "tbyte", "oword", "xmmword",
-		"ymmword", "zmmword":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"byte", "word", "dword", "fword", "qword", "tbyte", "oword",
+		"xmmword", "ymmword", "zmmword"}, word)
 }
 
 // intelContinues reports whether the blank between two pieces of text is one of
 // those in "DWORD PTR [rax]" and "OFFSET FLAT:x".
 func intelContinues(before, next string) bool {
-	last := before
-	if i := strings.LastIndexAny(before, blanks+"@"); i >= 0 {
-		last = before[i+1:]
-	}
+	last := before[strings.LastIndexAny(before, blanks+"@")+1:]
 	if strings.EqualFold(last, "ptr") || strings.EqualFold(last, "offset") {
 		return true
 	}
@@ -308,7 +252,7 @@ type intelSum struct {
 //	R  N  OFFSET FLAT:SYM  DWORD PTR N[R+R*S]  QWORD PTR SYM[rip+N]  [R-N]
 //
 // Everything in an address, inside the brackets and outside, is added up.
-func parseIntel(p *parser) error {
+func (p *parser) parseIntel() {
 	memory := false
 	for {
 		p.skipBlanks()
@@ -325,11 +269,10 @@ func parseIntel(p *parser) error {
 			if p.skipBlanks(); !strings.EqualFold(p.word(), "flat") || !p.accept(':') {
 				p.pos = start
 			}
-			return p.constantExpression()
+			p.constantExpression()
+			return
 		case isX86Segment(word) && p.accept(':'):
-			if err := x86Segment(word); err != nil {
-				return err
-			}
+			p.x86Segment(word)
 			memory = true
 			continue
 		}
@@ -337,294 +280,128 @@ func parseIntel(p *parser) error {
 		break
 	}
 	sum := intelSum{scale: 1}
-	brackets, err := p.intelTerms(&sum, false)
-	if err != nil {
-		return err
-	}
+	brackets := p.intelTerms(&sum, false)
 	switch {
 	case memory || brackets || sum.rest.addresses != 0:
-		return p.x86Address(sum.rest, sum.base, sum.index, sum.scale)
+		p.x86Address(sum.rest, sum.base, sum.index, sum.scale)
 	case !sum.index.isZero() || !sum.base.isZero() && sum.rest.number != 0:
-		return p.malformed()
+		p.malformed()
 	case !sum.base.isZero():
-		p.register(sum.base)
+		p.setRegister(sum.base)
 	default:
-		p.constant(sum.rest.number)
+		p.setConstant(sum.rest.number)
 	}
-	return nil
 }
 
 // intelTerms adds up terms until the end, or the bracket that closes them, and
 // reports whether there were brackets.
-func (p *parser) intelTerms(sum *intelSum, inside bool) (brackets bool, err error) {
+func (p *parser) intelTerms(sum *intelSum, inside bool) (brackets bool) {
 	complete := false // the last thing read was a term, not an operator
-	for err == nil {
+	for p.err == nil {
 		p.skipBlanks()
 		switch c := p.peek(); {
 		case p.done() && complete && !inside:
-			return brackets, nil
+			return brackets
 		case c == ']' && complete && inside:
 			p.pos++
-			return brackets, nil
+			return brackets
 		case c == '[' && !inside:
 			p.pos++
 			brackets, complete = true, true
-			_, err = p.intelTerms(sum, true)
+			p.intelTerms(sum, true)
 		case c == '+' && complete:
 			p.pos++
 			complete = false
 		case c == '-' || !complete && c != '+':
 			complete = true
-			err = p.intelTerm(sum)
+			p.intelTerm(sum)
 		default:
-			err = p.malformed()
+			p.malformed()
 		}
 	}
-	return brackets, err
+	return brackets
 }
 
 // intelTerm adds one term with its sign: R, R*S, S*R or an expression.
-func (p *parser) intelTerm(sum *intelSum) error {
-	start := p.pos
-	scale := uint64(0)
+func (p *parser) intelTerm(sum *intelSum) {
+	ahead, scale := *p, uint64(0)
 	if isDigit(p.peek()) {
-		if number, err := p.number(); err == nil && p.accept('*') {
-			scale = number
-			p.skipBlanks()
+		if n := ahead.number(); ahead.err == nil && ahead.accept('*') {
+			scale = n
+			ahead.skipBlanks()
 		} else {
-			p.pos = start
+			ahead = *p
 		}
 	}
-	word := lower(p.word())
-	if word == "" || isNamePart(p.peek()) || !isX86General(word) && !isX86Vector(word) {
-		p.pos = start
-		v, err := p.binary(precedenceBits)
-		if err == nil {
-			sum.rest, err = combine('+', sum.rest, v)
-		}
-		return err
+	word := lower(ahead.word())
+	if !isIntelRegister(word) || isNamePart(ahead.peek()) {
+		sum.rest = p.combine('+', sum.rest, p.binary(precedenceBits))
+		return
 	}
-	r, err := p.x86Named(word)
-	if err != nil {
-		return err
-	}
+	p.pos = ahead.pos
+	r := p.named(word)
 	if scale == 0 && p.accept('*') {
 		p.skipBlanks()
-		if scale, err = p.number(); err != nil {
-			return err
-		}
+		scale = p.number()
 	}
 	switch {
 	case scale == 0 && sum.base.isZero():
 		sum.base = r
-	case sum.index.isZero():
-		sum.index = r
-		switch scale {
-		case 0:
-		case 1, 2, 4, 8:
-			sum.scale = uint8(scale)
-		default:
-			return unavailable(errSyntax, "scale is not 1, 2, 4 or 8")
-		}
+	case !sum.index.isZero():
+		p.fail(errSyntax, "three registers")
 	default:
-		return unavailable(errSyntax, "three registers")
-	}
-	return nil
-}
-
-// Words of struct pt_regs in arch/x86/include/uapi/asm/ptrace.h, the variant of
-// 64-bit kernels: r15 is the first member, ss the last. A 32-bit program's
-// registers are saved there too, eax as the low half of rax.
-const (
-	x86R15 = iota
-	x86R14
-	x86R13
-	x86R12
-	x86BP
-	x86BX
-	x86R11
-	x86R10
-	x86R9
-	x86R8
-	x86AX
-	x86CX
-	x86DX
-	x86SI
-	x86DI
-	_ // orig_rax
-	x86IP
-	_ // cs
-	_ // eflags
-	x86SP
-)
-
-// x86Lookup returns slot, size and shift of the general register of a name in
-// lower case. The size is 0 if there is none.
-func x86Lookup(name string) (slot, size, shift uint8) {
-	switch name {
-	case "rax":
-		return x86AX, 8, 0
-	case "eax":
-		return x86AX, 4, 0
-	case "ax":
-		return x86AX, 2, 0
-	case "al":
-		return x86AX, 1, 0
-	case "ah":
-		return x86AX, 1, 8
-	case "rbx":
-		return x86BX, 8, 0
-	case "ebx":
-		return x86BX, 4, 0
-	case "bx":
-		return x86BX, 2, 0
-	case "bl":
-		return x86BX, 1, 0
-	case "bh":
-		return x86BX, 1, 8
-	case "rcx":
-		return x86CX, 8, 0
-	case "ecx":
-		return x86CX, 4, 0
-	case "cx":
-		return x86CX, 2, 0
-	case "cl":
-		return x86CX, 1, 0
-	case "ch":
-		return x86CX, 1, 8
-	case "rdx":
-		return x86DX, 8, 0
-	case "edx":
-		return x86DX, 4, 0
-	case "dx":
-		return x86DX, 2, 0
-	case "dl":
-		return x86DX, 1, 0
-	case "dh":
-		return x86DX, 1, 8
-	case "rsi":
-		return x86SI, 8, 0
-	case "esi":
-		return x86SI, 4, 0
-	case "si":
-		return x86SI, 2, 0
-	case "sil":
-		return x86SI, 1, 0
-	case "rdi":
-		return x86DI, 8, 0
-	case "edi":
-		return x86DI, 4, 0
-	case "di":
-		return x86DI, 2, 0
-	case "dil":
-		return x86DI, 1, 0
-	case "rbp":
-		return x86BP, 8, 0
-	case "ebp":
-		return x86BP, 4, 0
-	case "bp":
-		return x86BP, 2, 0
-	case "bpl":
-		return x86BP, 1, 0
-	case "rsp":
-		return x86SP, 8, 0
-	case "esp":
-		return x86SP, 4, 0
-	case "sp":
-		return x86SP, 2, 0
-	case "spl":
-		return x86SP, 1, 0
-	case "rip":
-		return x86IP, 8, 0
-	case "eip":
-		return x86IP, 4, 0
-	}
-	slot, size = x86Numbered(name)
-	return slot, size, 0
-}
-
-// x86Numbered is x86Lookup for r8 to r15 and their parts.
-func x86Numbered(name string) (slot, size uint8) {
-	size = 8
-	if last := len(name) - 1; last > 1 {
-		switch name[last] {
-		case 'd':
-			size = 4
-		case 'w':
-			size = 2
-		case 'b', 'l':
-			size = 1
-		}
-		if size != 8 {
-			name = name[:last]
+		sum.index = r
+		if scale != 0 {
+			sum.scale = p.x86Scale(value{number: scale})
 		}
 	}
-	n, ok := numbered(name, "r", 15)
-	if !ok || n < 8 {
-		return 0, 0
-	}
-	slots := [8]uint8{x86R8, x86R9, x86R10, x86R11, x86R12, x86R13, x86R14, x86R15}
-	return slots[n-8], size
 }
 
-// i386Pairs are the registers of i386 in the order of the compilers: a value in
-// two registers is in neighbours, with its low half in the first.
-var i386Pairs = [...]struct {
-	name string
-	slot uint8
-}{
-	{"eax", x86AX}, {"edx", x86DX}, {"ecx", x86CX}, {"ebx", x86BX},
-	{"esi", x86SI}, {"edi", x86DI}, {"ebp", x86BP},
+// x86Registers are the names of each word of struct pt_regs and of its parts: of
+// 8, 4 and 2 bytes, of the lowest byte, and what else there is of one byte. The
+// words are those of 64-bit kernels. A 32-bit program's registers are saved
+// there too, eax as the low half of rax.
+var x86Registers = [...]string{
+	"r15 r15d r15w r15b r15l", "r14 r14d r14w r14b r14l", "r13 r13d r13w r13b r13l",
+	"r12 r12d r12w r12b r12l", "rbp ebp bp bpl", "rbx ebx bx bl bh", "r11 r11d r11w r11b r11l",
+	"r10 r10d r10w r10b r10l", "r9 r9d r9w r9b r9l", "r8 r8d r8w r8b r8l", "rax eax ax al ah",
+	"rcx ecx cx cl ch", "rdx edx dx dl dh", "rsi esi si sil", "rdi edi di dil",
+	"", x86IP: "rip eip", "", "", "rsp esp sp spl",
 }
 
-// i386High returns the register after r.
-func (p *parser) i386High(r Register) Register {
-	for i, next := range i386Pairs[1:] {
-		if i386Pairs[i].slot == r.slot {
-			return p.general(next.name, 4, int(next.slot))
+const x86IP = 16
+
+var x86_64Names = x86Names(elf.EM_X86_64)
+
+// x86Names returns the names of x86-64's registers, or of i386's.
+func x86Names(machine elf.Machine) func() *registers {
+	return sync.OnceValue(func() *registers {
+		all := names{
+			vector: "xmm0-31 ymm0-31 zmm0-31 tmm0-31 mm0-31 k0-31 st",
+			system: "cs ds es fs gs ss cr0-15 db0-15 dr0-15 bnd0-15 tr0-15 " +
+				"r16-31 r16-31d r16-31w r16-31b", // of APX
+		}.all()
+		for slot, parts := range x86Registers {
+			for i, name := range strings.Fields(parts) {
+				r := Register{Name: name, size: [...]uint8{8, 4, 2, 1, 1}[i], slot: uint8(slot),
+					machine: machine}
+				if name[len(name)-1] == 'h' {
+					r.Shift = 8
+				}
+				// 32-bit code has no r8 to r15, and no names for 64 bits and
+				// for the lowest byte of rsi, rdi, rbp and rsp.
+				if machine == elf.EM_X86_64 || name[0] != 'r' && (r.size > 1 || len(name) == 2) {
+					all.add(name, named{Register: r})
+				}
+			}
 		}
-	}
-	return Register{}
+		return all
+	})
 }
 
-// isI386 reports whether 32-bit code can name the register.
-func isI386(slot, size uint8) bool {
-	switch slot {
-	case x86AX, x86BX, x86CX, x86DX, x86IP:
-		return size < 8
-	case x86SI, x86DI, x86BP, x86SP:
-		return size == 4 || size == 2
-	}
-	return false
-}
-
-func isX86General(name string) bool {
-	_, size, _ := x86Lookup(name)
-	return size != 0
-}
-
-// isX86Vector recognises registers of the vector and floating point units.
-func isX86Vector(name string) bool {
-	for _, prefix := range [...]string{"xmm", "ymm", "zmm", "tmm", "mm", "k"} {
-		if _, ok := numbered(name, prefix, 31); ok {
-			return true
-		}
-	}
-	return name == "st"
-}
-
-// isX86Special recognises the other registers that are not in pt_regs, or whose
-// value no probe hands out: segments, control, debug, and APX's r16 to r31.
-func isX86Special(name string) bool {
-	switch name {
-	case "cs", "ds", "es", "fs", "gs", "ss":
-		return true
-	}
-	for _, prefix := range [...]string{"cr", "db", "dr", "bnd", "tr"} {
-		if _, ok := numbered(name, prefix, 15); ok {
-			return true
-		}
-	}
-	n, ok := numbered(strings.TrimRight(name, "dwb"), "r", 31)
-	return ok && n > 15
+// isIntelRegister reports whether a word is a register in the Intel syntax, of
+// either machine.
+func isIntelRegister(word string) bool {
+	r := x86_64Names().find(word)
+	return r != nil && r.unsaved != system
 }
