@@ -80,7 +80,7 @@ var machines = [...]*machine{
 		vector: "v0-31 q0-31 d0-31 s0-31 h0-31 b0-31 z0-31 p0-31",
 	}.once()},
 	// uregs[18]: r0 to r15, cpsr, orig_r0. Register.Slot says where a 64-bit
-	// kernel has them. The other names are those of the procedure call standard.
+	// kernel has them. The other names are of the procedure call standard.
 	elf.EM_ARM: {pc: "pc", pcSlot: armPC, names: names{
 		machine: elf.EM_ARM, size: 4,
 		saved:  "r0-15=0 a1-4=0 v1-8=4 sb=9 sl=10 fp=11 ip=12 sp=13 lr=14 pc=15",

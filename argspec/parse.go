@@ -28,8 +28,8 @@ type parser struct {
 	arg      *Arg
 
 	// wordSize is the size in bytes of an operand that has none and is not a
-	// register. registerSize is that of a general register: a larger value fills
-	// two. address32: addresses wrap at 32 bits whatever the operand.
+	// register. registerSize is that of a general register: a larger value
+	// fills two. address32: addresses wrap at 32 bits whatever the operand.
 	wordSize, registerSize int
 	address32              bool
 

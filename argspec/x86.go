@@ -357,9 +357,9 @@ func (p *parser) intelTerm(sum *intelSum) {
 	}
 }
 
-// x86Registers are the names of each word of struct pt_regs and of its parts: of
-// 8, 4 and 2 bytes, of the lowest byte, and what else there is of one byte. The
-// words are those of 64-bit kernels. A 32-bit program's registers are saved
+// x86Registers are the names of each word of struct pt_regs and of its parts:
+// of 8, 4 and 2 bytes, of the lowest byte, and what else there is of one byte.
+// The words are those of 64-bit kernels. A 32-bit program's registers are saved
 // there too, eax as the low half of rax.
 var x86Registers = [...]string{
 	"r15 r15d r15w r15b r15l", "r14 r14d r14w r14b r14l", "r13 r13d r13w r13b r13l",
