@@ -111,9 +111,7 @@ func (p *tracePrinter) arguments(e, start *trace.Event, withStack bool) {
 func (p *tracePrinter) stack(name string, e *trace.Event) {
 	p.json.Array(name, func() {
 		for _, f := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
-			if f.Function != "" {
-				f.Function = symbolname.Readable(f.Function)
-			}
+			f.Function = symbolname.Readable(f.Function)
 			p.json.Value(f.String())
 		}
 	})

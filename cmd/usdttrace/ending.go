@@ -18,9 +18,8 @@ import (
 )
 
 // signalPatience is how long other signals count as the first one: timeout(1)
-// signals its child and then the whole process group. Tests of a busy machine
-// have more of it.
-var signalPatience = time.Second
+// signals its child and then the whole process group.
+const signalPatience = time.Second
 
 // hurry is how long a write may take after SIGTERM.
 const hurry = 200 * time.Millisecond
@@ -32,8 +31,8 @@ const holdLinks = "--hold-links"
 const closingTime = 100 * time.Millisecond
 
 // handleSignals has the first signal end the tracing. A signal that comes after
-// signalPatience ends this process at once, as signals do by default, whatever
-// is still to be detached.
+// the patience ends this process at once, as signals do by default, whatever is
+// still to be detached.
 func (t *tracer) handleSignals() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -49,13 +48,13 @@ func (t *tracer) handleSignals() (stop func()) {
 		case s := <-signals:
 			t.endWithStatus(128+int(s.(syscall.Signal)), "after the signal: "+s.String())
 			if s == syscall.SIGTERM {
-				// Whoever sends it does not want to wait for a reader.
+				// Its sender does not want to wait for a reader.
 				t.out.Hurry(hurry)
 				t.messages.Hurry(hurry)
 			}
 			// Also after the end of the tracing: this process is to end with
 			// its exit status, not by a second signal.
-			time.Sleep(signalPatience)
+			time.Sleep(t.patience)
 			select {
 			case <-signals: // one that came meanwhile
 			default:

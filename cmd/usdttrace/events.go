@@ -160,25 +160,10 @@ func pad(b []byte, n int) []byte {
 }
 
 // appendFrame appends a line for a function on a stack.
-func appendFrame(b []byte, f *stack.Frame) []byte {
-	file := terminal.Escape(f.File)
-	if f.Source != "" {
-		rest := *f
-		rest.Source = ""
-		b = appendFrame(b, &rest)
-		return fmt.Appendf(b[:len(b)-1], " %s\n", terminal.Escape(f.Source))
-	}
-	switch name := terminal.Escape(symbolname.Readable(f.Function)); {
-	case f.Inlined:
-		return fmt.Appendf(b, "    %s (inlined)\n", name)
-	case f.Function != "" && f.File != "":
-		return fmt.Appendf(b, "    %s+%#x (%s)\n", name, f.Offset, file)
-	case f.Function != "":
-		return fmt.Appendf(b, "    %s+%#x\n", name, f.Offset)
-	case f.File != "":
-		return fmt.Appendf(b, "    %#x (%s+%#x)\n", f.Address, file, f.FileOffset)
-	}
-	return fmt.Appendf(b, "    %#x\n", f.Address)
+func appendFrame(b []byte, f stack.Frame) []byte {
+	f.Function = terminal.Escape(symbolname.Readable(f.Function))
+	f.File, f.Source = terminal.Escape(f.File), terminal.Escape(f.Source)
+	return fmt.Appendf(b, "    %s\n", f)
 }
 
 // printer prints the output, as text or as JSON. The output keeps the errors of
@@ -268,15 +253,14 @@ func cutName(s string) string { return truncate.Name(s) }
 // formatDuration returns a time in nanoseconds with three digits and the unit
 // that suits it: "512ns", "1.02us".
 func formatDuration(ns float64) string {
-	units := []struct {
-		name string
-		size float64
-	}{{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}
-	n := 0
-	for n+1 < len(units) && math.Abs(ns) >= units[n+1].size {
-		n++
+	unit := "ns"
+	for _, larger := range []string{"us", "ms", "s"} {
+		if math.Abs(ns) < 1000 {
+			break
+		}
+		ns, unit = ns/1000, larger
 	}
-	return formatNumber(ns/units[n].size, 3) + units[n].name
+	return formatNumber(ns, 3) + unit
 }
 
 // formatAverage returns a number with four digits, or all that stand before the
@@ -295,7 +279,7 @@ func formatRate(count uint64, took time.Duration) string {
 	return formatAverage(float64(count)/took.Seconds()) + "/s"
 }
 
-// formatNumber returns a number with so many digits, or all that stand before
+// formatNumber returns a number with this many digits, or all that stand before
 // the point.
 func formatNumber(x float64, digits int) string {
 	if x == math.Trunc(x) {

@@ -170,7 +170,7 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	tr.watchEnd()
 	tr.end()
 	taken := 0
-	_, err = tr.collectEvents(context.Background(), func(*trace.Event) { taken++ })
+	err = tr.collectEvents(func(*trace.Event) { taken++ })
 	qt.Check(t, qt.IsNil(err))
 	<-tr.ended
 	if tr.from != 0 { // in a time namespace it is not known

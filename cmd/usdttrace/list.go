@@ -349,7 +349,7 @@ func parsePair(s string) (elfnote.PairPattern, error) {
 // sites prints a line for each probe of a file, with the arguments of the first
 // site.
 func (p *textPrinter) sites(file string, sel *usdt.Selection) {
-	lines := [][]cell{{left("PROBE"), right("SITES"), left("ARGUMENTS")}}
+	lines := [][]terminal.Cell{{terminal.Left("PROBE"), terminal.Right("SITES"), terminal.Left("ARGUMENTS")}}
 	line := make(map[[2]string]int)
 	var counts []int
 	for _, site := range sel.Sites() {
@@ -359,23 +359,23 @@ func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 			at = len(counts)
 			line[name], counts = at, append(counts, 0)
 			text := cutName(site.Provider) + ":" + cutName(site.Name)
-			lines = append(lines, []cell{left(terminal.Escape(text)), right(""),
-				left(p.tracer.targets.arguments(&site))})
+			lines = append(lines, []terminal.Cell{terminal.Left(terminal.Escape(text)), terminal.Right(""),
+				terminal.Left(p.tracer.targets.arguments(&site))})
 		}
 		counts[at]++
 	}
 	for at, n := range counts {
-		lines[at+1][1].text = fmt.Sprint(n)
+		lines[at+1][1].Text = fmt.Sprint(n)
 	}
 	p.fileTable(file, lines)
 }
 
 // fileTable prints a table about a file.
-func (p *textPrinter) fileTable(file string, lines [][]cell) {
+func (p *textPrinter) fileTable(file string, lines [][]terminal.Cell) {
 	var b strings.Builder
 	p.separate(&b)
 	fmt.Fprintf(&b, "%sFile: %s%s\n", p.style.header, terminal.Escape(file), p.style.reset)
-	p.writeTable(&b, lines, 0)
+	terminal.WriteTable(&b, slices.Values(lines), nil)
 	io.WriteString(p.out, b.String()) // the output keeps the error
 }
 

@@ -31,6 +31,8 @@ type live struct {
 	keys   chan *tcell.EventKey
 	stderr *os.File
 
+	patience time.Duration // see handleSignals
+
 	mu     sync.Mutex // the following: messages come from anywhere
 	open   bool
 	log    []byte // messages for standard error, printed at the end
@@ -67,7 +69,7 @@ const liveKeys = "enter in  esc out  c count t total 9 p99  i interval  / filter
 
 // runLive runs what the options ask for on the terminal, and what is chosen
 // there after it.
-func runLive(o *options, stdout, stderr *os.File) int {
+func runLive(o *options, stdout, stderr *os.File, patience time.Duration) int {
 	screen, err := tcell.NewScreen()
 	if err == nil {
 		err = screen.Init()
@@ -76,7 +78,8 @@ func runLive(o *options, stdout, stderr *os.File) int {
 		commandline.NewMessages("usdttrace", stderr).Warn("the terminal: %v", err)
 		return exitError
 	}
-	l := &live{screen: screen, keys: make(chan *tcell.EventKey, 16), stderr: stderr, open: true}
+	l := &live{screen: screen, keys: make(chan *tcell.EventKey, 16), stderr: stderr, open: true,
+		patience: patience}
 	defer l.close()
 	go l.poll()
 	for levels := []*options{o}; ; {
@@ -98,10 +101,7 @@ func runLive(o *options, stdout, stderr *os.File) int {
 // is printed when that is closed.
 func (l *live) run(o *options, stdout *os.File) (status int, failed bool) {
 	t := &tracer{options: o, messages: commandline.NewMessages("usdttrace", l), stdout: stdout,
-		live: l}
-	if o.quiet {
-		t.messages.SetQuiet()
-	}
+		patience: l.patience, live: l}
 	err := t.trace()
 	return t.exitStatus(err), err != nil
 }

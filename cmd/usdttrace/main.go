@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -45,12 +46,12 @@ const (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, signalPatience))
 }
 
 // run is the command: events and aggregates go to stdout, all else to stderr.
-// It returns the exit status.
-func run(args []string, stdout, stderr *os.File) int {
+// Signals within the patience count as one. It returns the exit status.
+func run(args []string, stdout, stderr *os.File, patience time.Duration) int {
 	m := commandline.NewMessages("usdttrace", stderr)
 	if len(args) == 1 && args[0] == holdLinks {
 		holdUntilAlone()
@@ -76,12 +77,9 @@ func run(args []string, stdout, stderr *os.File) int {
 		m.Warn("--live needs a terminal: --interval prints the tables into files and pipes")
 		return exitError
 	case o.live, isTerminal && o.interval > 0 && o.canBeLive():
-		return runLive(o, stdout, stderr)
+		return runLive(o, stdout, stderr, patience)
 	}
-	t := &tracer{options: o, messages: m, stdout: stdout}
-	if o.quiet {
-		m.SetQuiet()
-	}
+	t := &tracer{options: o, messages: m, stdout: stdout, patience: patience}
 	return t.exitStatus(t.trace())
 }
 
@@ -111,6 +109,7 @@ type tracer struct {
 	options  *options
 	messages *commandline.Messages
 	stdout   *os.File
+	patience time.Duration // see handleSignals
 	out      *commandline.Writer // stdout, or the file of --output
 
 	session    *trace.Session
@@ -163,6 +162,9 @@ var errEnded = errors.New("interrupted")
 // trace is the run, from the beginning to the end.
 func (t *tracer) trace() (err error) {
 	o := t.options
+	if o.quiet {
+		t.messages.SetQuiet()
+	}
 	definitions, err := commandline.Definitions(o.names, t.messages.Warn)
 	if err != nil {
 		return err
@@ -254,9 +256,12 @@ func (t *tracer) trace() (err error) {
 	t.ended = make(chan struct{})
 	t.out.OnError(t.end)
 	defer t.handleSignals()()
-	var stop func()
-	t.quit, stop = t.watchQuit()
-	defer stop()
+	if o.measuresCalls() { // else the signal ends this process, as usual
+		quit := make(chan os.Signal, 1)
+		signal.Notify(quit, syscall.SIGQUIT)
+		defer signal.Stop(quit)
+		t.quit = quit
+	}
 	defer func() {
 		t.end()
 		t.watch.Wait()
@@ -498,34 +503,29 @@ func (t *tracer) collect() error {
 	defer t.end()
 	switch {
 	case !t.options.aggregates():
-		return t.collectCalls(t.printer.event)
+		return t.collectCalls()
 	case t.samples == nil:
 		return t.collectRows()
 	}
 	done := make(chan error, 1)
 	go func() {
 		defer t.end() // if it fails
-		_, err := t.collectEvents(context.Background(),
-			func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) })
-		done <- err
+		done <- t.collectEvents(func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) })
 	}()
 	err := t.collectRows()
 	t.end()
 	return errors.Join(err, <-done)
 }
 
-// collectEvents takes events until everything is detached, until no more are
-// wanted, or until the context is done. It reports whether it was the last.
-func (t *tracer) collectEvents(
-	ctx context.Context, take func(*trace.Event),
-) (ended bool, err error) {
-	// It ends when everything is detached and read.
-	for event, err := range t.session.Events(ctx) {
+// collectEvents takes events until everything is detached and read, or until no
+// more are wanted.
+func (t *tracer) collectEvents(take func(*trace.Event)) error {
+	for event, err := range t.session.Events(context.Background()) {
 		if err != nil {
 			// Not before: the variable is an allocation.
 			var lost trace.LostError
 			if !errors.As(err, &lost) {
-				return true, err
+				return err
 			}
 			t.missing += uint64(lost)
 			// Others came while sites were attached.
@@ -548,13 +548,13 @@ func (t *tracer) collectEvents(
 		take(event)
 		switch {
 		case t.out.Err() != nil:
-			return true, nil
+			return nil
 		case n == uint64(t.options.maxEvents):
 			t.endWithStatus(exitEnded, fmt.Sprintf("after --max-events %d", n))
-			return true, nil
+			return nil
 		}
 	}
-	return ctx.Err() == nil, nil
+	return nil
 }
 
 func (t *tracer) collectRows() error {

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(runVariable) != "":
 		os.Unsetenv(runVariable) // a command that it runs is not usdttrace
 		if os.Getenv(patientVariable) != "" {
-			signalPatience = time.Hour
+			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, time.Hour))
 		}
 		if os.Getenv(ownProcVariable) != "" {
 			if err := mountProc(); err != nil {
@@ -62,7 +62,7 @@ func runUnprivileged() int {
 			return -1
 		}
 	}
-	return run(os.Args[1:], os.Stdout, os.Stderr)
+	return run(os.Args[1:], os.Stdout, os.Stderr, signalPatience)
 }
 
 var update = flag.Bool("update", false,

@@ -5,12 +5,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -149,7 +147,7 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 	if p.tracer.stacks != nil {
 		for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID,
 			p.tracer.stackOf(e)) {
-			b = appendFrame(b, &frame)
+			b = appendFrame(b, frame)
 		}
 	}
 	return b
@@ -157,12 +155,12 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 
 // pairs prints a line for each pair of a file.
 func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
-	lines := [][]cell{{left("PAIR"), left("START"), left("DONE")}}
+	lines := [][]terminal.Cell{{terminal.Left("PAIR"), terminal.Left("START"), terminal.Left("DONE")}}
 	for _, pair := range pairs {
-		var line []cell
+		var line []terminal.Cell
 		start, done := p.tracer.targets.endsOf(&pair)
 		for _, text := range []string{pair.String(), start, done} {
-			line = append(line, left(terminal.Escape(truncate.Text(text, maxText))))
+			line = append(line, terminal.Left(terminal.Escape(truncate.Text(text, maxText))))
 		}
 		lines = append(lines, line)
 	}
@@ -265,52 +263,41 @@ func (t *tracer) printOpen(open []*trace.Event) {
 	t.printer.open(open)
 }
 
-// watchQuit returns a channel that has a value for each SIGQUIT, which asks for
-// the calls that go on. Without calls, the signal ends this process, as usual.
-func (t *tracer) watchQuit() (asked <-chan os.Signal, stop func()) {
+// collectCalls prints events until everything is detached, and the calls that
+// go on at each interval of --slow and whenever SIGQUIT asks for them.
+func (t *tracer) collectCalls() error {
 	if !t.options.measuresCalls() {
-		return nil, func() {}
+		return t.collectEvents(t.printer.event)
 	}
-	quit := make(chan os.Signal, 1)
-	signal.Notify(quit, syscall.SIGQUIT)
-	return quit, func() { signal.Stop(quit) }
-}
-
-// pauses returns a channel that has a value at each interval of --slow.
-func (t *tracer) pauses() (ticks <-chan time.Time, stop func()) {
-	if t.options.interval == 0 || t.options.aggregates() {
-		return nil, func() {}
+	var printing sync.Mutex // lines do not mix
+	var ticks <-chan time.Time
+	if t.options.interval > 0 {
+		ticker := time.NewTicker(t.options.interval)
+		defer ticker.Stop()
+		ticks = ticker.C
 	}
-	ticker := time.NewTicker(t.options.interval)
-	return ticker.C, ticker.Stop
-}
-
-// collectCalls takes events until everything is detached, and in between prints
-// the calls that go on whenever that is asked for: by one goroutine, so that
-// lines do not mix.
-func (t *tracer) collectCalls(take func(*trace.Event)) error {
-	ticks, stop := t.pauses()
-	defer stop()
-	for {
-		ctx, pause := context.WithCancel(context.Background())
-		due, done := false, make(chan struct{})
-		go func() {
-			defer close(done)
+	done := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for {
 			select {
 			case <-ticks:
-				due = true
 			case <-t.quit:
-				due = true
-			case <-ctx.Done():
+			case <-done:
+				return
 			}
-			pause()
-		}()
-		ended, err := t.collectEvents(ctx, take)
-		pause()
-		<-done
-		if err != nil || ended || !due {
-			return err
+			open := t.askOpen()
+			printing.Lock()
+			t.printOpen(open)
+			printing.Unlock()
 		}
-		t.printOpen(t.askOpen())
-	}
+	})
+	err := t.collectEvents(func(e *trace.Event) {
+		printing.Lock()
+		defer printing.Unlock()
+		t.printer.event(e)
+	})
+	close(done)
+	asking.Wait()
+	return err
 }

@@ -50,13 +50,12 @@ const (
 // parseUnwind decides how stacks are found.
 func (o *options) parseUnwind(way string) error {
 	asked := o.eventStacks() || o.profiles() || o.byStack()
-	if o.lines && !asked {
-		return errors.New("--lines goes with --stack, --start-stack, --by stack, --pprof, " +
-			"--folded and --flamegraph")
-	}
-	if o.debuginfod && !asked {
-		return errors.New("--debuginfod goes with --stack, --start-stack, --by stack, --pprof, " +
-			"--folded and --flamegraph")
+	const with = " goes with --stack, --start-stack, --by stack, --pprof, --folded and --flamegraph"
+	switch {
+	case o.lines && !asked:
+		return errors.New("--lines" + with)
+	case o.debuginfod && !asked:
+		return errors.New("--debuginfod" + with)
 	}
 	possible := slices.Contains([]string{"amd64", "arm64", "riscv64", "s390x"}, runtime.GOARCH)
 	reason := o.needsKernel()
@@ -69,8 +68,7 @@ func (o *options) parseUnwind(way string) error {
 		return fmt.Errorf("--unwind %q: want %s, %s:SIZE or %s", way, unwindDWARF, unwindDWARF,
 			unwindFP)
 	case !asked:
-		return fmt.Errorf("--unwind %s goes with --stack, --start-stack, --by stack, "+
-			"--pprof, --folded and --flamegraph", way)
+		return errors.New("--unwind " + way + with)
 	case !possible:
 		return fmt.Errorf("--unwind %s: not on %s", way, runtime.GOARCH)
 	case reason != "":
@@ -257,11 +255,24 @@ func keyOf(e *trace.Event, by string) trace.Value {
 		return trace.ValueOf(uint64(e.TID))
 	case "cpu":
 		return trace.ValueOf(uint64(e.CPU))
+	case "comm":
+		return trace.ValueOf(e.Command)
+	case "probe":
+		return trace.ValueOf(probeName(e.Site))
 	}
 	if n, ok := argumentNumber(by); ok && n < len(e.Args) {
 		return e.Args[n]
 	}
-	return trace.ValueOf(label(e, by))
+	return trace.ValueOf("?")
+}
+
+// label returns the same as a text.
+func label(e *trace.Event, by string) string {
+	v := keyOf(e, by)
+	if text, _ := v.Data(); v.Kind() == trace.Text {
+		return string(text)
+	}
+	return v.String()
 }
 
 // less compares two values of the same argument.
@@ -594,24 +605,4 @@ func (s *samples) period() int64 {
 		return 1
 	}
 	return int64((s.hits + s.events/2) / s.events)
-}
-
-// label returns the value of a key for an event.
-func label(e *trace.Event, by string) string {
-	switch by {
-	case "comm":
-		return e.Command
-	case "pid":
-		return fmt.Sprint(e.PID)
-	case "tid":
-		return fmt.Sprint(e.TID)
-	case "cpu":
-		return fmt.Sprint(e.CPU)
-	case "probe":
-		return probeName(e.Site)
-	}
-	if n, ok := argumentNumber(by); ok && n < len(e.Args) {
-		return e.Args[n].String()
-	}
-	return "?"
 }

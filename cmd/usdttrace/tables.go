@@ -242,49 +242,38 @@ const otherRow = "(other)"
 
 func (p *textPrinter) summary(*summary) {} // it is on standard error
 
-// cell is text in a column, or a bar, which is a part of the longest one.
-type cell struct {
-	text  string
-	right bool
-	bar   float64
-}
-
-// left and right are cells with their text at one side of the column.
-func left(text string) cell  { return cell{text: text} }
-func right(text string) cell { return cell{text: text, right: true} }
-
 // table prints a line for each row, with the keys in columns.
 func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
-	var lines [][]cell
-	var header []cell
+	var lines [][]terminal.Cell
+	var header []terminal.Cell
 	for _, key := range s.By {
-		header = append(header, left(strings.ToUpper(terminal.Escape(key))))
+		header = append(header, terminal.Left(strings.ToUpper(terminal.Escape(key))))
 	}
 	columns := columnsOf(a, s)
 	for _, c := range columns {
-		header = append(header, right(c.name))
+		header = append(header, terminal.Right(c.name))
 	}
 	rows := rowsOf(s)
 	shares := sharesOf(a, rows)
 	if len(s.By) > 0 {
-		header = append(header, right("%"))
+		header = append(header, terminal.Right("%"))
 	}
 	lines = append(lines, header)
 	for i, row := range rows {
-		var line []cell
+		var line []terminal.Cell
 		for i, key := range row.Keys {
 			line = append(line, p.keyCell(s.By[i], key))
 		}
 		if row == &s.Other {
-			line = append(line, make([]cell, len(s.By))...)
-			line[0].text = otherRow
+			line = append(line, make([]terminal.Cell, len(s.By))...)
+			line[0].Text = otherRow
 		}
 		for _, c := range columns {
-			line = append(line, right(c.text(row)))
+			line = append(line, terminal.Right(c.text(row)))
 		}
 		if len(s.By) > 0 {
-			line = append(line, right(percent(shares[i])),
-				cell{bar: shares[i] / max(1e-9, slices.Max(shares))})
+			line = append(line, terminal.Right(percent(shares[i])),
+				terminal.Cell{Bar: shares[i] / max(1e-9, slices.Max(shares))})
 		}
 		lines = append(lines, line)
 	}
@@ -293,7 +282,7 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 
 // keyCell shows a key: numbers flush right, with the names that values have,
 // and addresses in hexadecimal.
-func (p *textPrinter) keyCell(name string, key trace.Value) cell {
+func (p *textPrinter) keyCell(name string, key trace.Value) terminal.Cell {
 	text := truncate.Text(key.String(), maxText)
 	valueName := p.tracer.targets.valueName(name, key)
 	switch {
@@ -306,7 +295,7 @@ func (p *textPrinter) keyCell(name string, key trace.Value) cell {
 	case name == "site", key.Kind() == trace.Unsigned && p.tracer.targets.isAddress(name):
 		text = fmt.Sprintf("%#x", key.Uint())
 	}
-	return cell{text: text, right: key.Kind() != trace.Text}
+	return terminal.Cell{Text: text, Right: key.Kind() != trace.Text}
 }
 
 // sharesOf returns how much of the whole each row is: of the sum where there is
@@ -336,10 +325,10 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // fitTable writes a table that is no wider than the terminal, as far as can be:
 // first texts are cut, then bars get shorter, then quantiles are left out.
-func (p *textPrinter) fitTable(b *strings.Builder, lines [][]cell) {
+func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 	bars := barWidth
-	for dispensable := []string{"P90", "P50", "P99"}; p.width > 0; {
-		widths := widthsOf(lines)
+	for dispensable := []string{"P90", "P50", "P99"}; p.width > 0; dispensable = dispensable[1:] {
+		widths := terminal.Widths(slices.Values(lines))
 		over := len("  ")*(len(widths)-1) - p.width
 		for _, width := range widths {
 			over += width
@@ -347,10 +336,10 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]cell) {
 		if len(widths) > len(lines[0]) { // bars have no title
 			over += barWidth
 		}
-		for over > 0 {
+		for ; over > 0; over-- {
 			longest := -1
 			for i, title := range lines[0] {
-				if !title.right && widths[i] > leastText &&
+				if !title.Right && widths[i] > leastText &&
 					(longest < 0 || widths[i] > widths[longest]) {
 					longest = i
 				}
@@ -359,7 +348,6 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]cell) {
 				break
 			}
 			widths[longest]--
-			over--
 		}
 		if bars = barWidth - max(over, 0); bars < leastBar {
 			bars = 0
@@ -367,60 +355,26 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]cell) {
 		if over <= barWidth || len(dispensable) == 0 {
 			for _, line := range lines {
 				for i := range line {
-					line[i].text = terminal.Cut(line[i].text, widths[i])
+					line[i].Text = terminal.Cut(line[i].Text, widths[i])
 				}
 			}
 			break
 		}
-		for i, title := range lines[0] {
-			if title.text == dispensable[0] {
-				for n := range lines {
-					lines[n] = slices.Delete(lines[n], i, i+1)
-				}
-				break
+		i := slices.Index(lines[0], terminal.Right(dispensable[0]))
+		for n := range lines {
+			if i >= 0 {
+				lines[n] = slices.Delete(lines[n], i, i+1)
 			}
 		}
-		dispensable = dispensable[1:]
 	}
-	p.writeTable(b, lines, bars)
-}
-
-func widthsOf(lines [][]cell) (widths []int) {
-	for _, line := range lines {
-		for i, c := range line {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], terminal.Columns(c.text))
+	var bar func(float64) string
+	if bars > 0 {
+		bar = func(part float64) string { // at least a stroke for what is there at all
+			n := max(1, int(part*float64(bars)+0.5))
+			return p.style.bar + strings.Repeat("#", n) + p.style.reset
 		}
 	}
-	return widths
-}
-
-// writeTable writes cells in columns, two blanks apart. Bars, which are the
-// last column only, have at least a stroke for what is there at all.
-func (p *textPrinter) writeTable(b *strings.Builder, lines [][]cell, bars int) {
-	widths := widthsOf(lines)
-	for _, line := range lines {
-		for i, c := range line {
-			blanks := strings.Repeat(" ", widths[i]-terminal.Columns(c.text))
-			if i > 0 && (c.bar == 0 || bars > 0) {
-				b.WriteString("  ")
-			}
-			switch {
-			case c.bar > 0 && bars > 0:
-				n := max(1, int(c.bar*float64(bars)+0.5))
-				b.WriteString(p.style.bar + strings.Repeat("#", n) + p.style.reset)
-			case c.right:
-				b.WriteString(blanks + c.text)
-			case i == len(line)-1:
-				b.WriteString(c.text)
-			default:
-				b.WriteString(c.text + blanks)
-			}
-		}
-		b.WriteByte('\n')
-	}
+	terminal.WriteTable(b, slices.Values(lines), bar)
 }
 
 // stackRows prints each row as a line, and the functions below it.
@@ -445,7 +399,7 @@ func (p *textPrinter) keysText(s *trace.Snapshot, row *trace.Row) string {
 	var text string
 	for i, key := range row.Keys {
 		if s.By[i] != "stack" {
-			text += ", " + terminal.Escape(s.By[i]) + " " + p.keyCell(s.By[i], key).text
+			text += ", " + terminal.Escape(s.By[i]) + " " + p.keyCell(s.By[i], key).Text
 		}
 	}
 	return text
@@ -459,7 +413,7 @@ func (p *textPrinter) stack(b *strings.Builder, s *trace.Snapshot, row *trace.Ro
 	}
 	frames := p.tracer.stacks.Frames(context.Background(), pid, row.Stack)
 	for _, frame := range frames {
-		b.Write(appendFrame(nil, &frame))
+		b.Write(appendFrame(nil, frame))
 	}
 	if len(frames) == 0 {
 		b.WriteString("    (no stack)\n")
@@ -549,19 +503,9 @@ func (t *tracer) sortRows(a *aggregation, s *trace.Snapshot) {
 	if !a.Sum && by != "count" {
 		return // they are sorted by their count
 	}
-	values := make(map[*trace.Row]float64)
-	rows := make([]*trace.Row, len(s.Rows))
-	for i := range s.Rows {
-		rows[i] = &s.Rows[i]
-		values[rows[i]] = sortable[by](rows[i])
-	}
-	slices.SortStableFunc(rows,
-		func(a, b *trace.Row) int { return cmp.Compare(values[b], values[a]) })
-	sorted := make([]trace.Row, len(rows))
-	for i, row := range rows {
-		sorted[i] = *row
-	}
-	s.Rows = sorted
+	s.Rows = slices.Clone(s.Rows) // the order of others' stays
+	slices.SortStableFunc(s.Rows,
+		func(a, b trace.Row) int { return cmp.Compare(sortable[by](&b), sortable[by](&a)) })
 }
 
 // histograms draws one for each row.
@@ -593,25 +537,25 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 	for i := range buckets {
 		most = max(most, buckets[i].Count)
 	}
-	lines := [][]cell{{right("FROM"), right("TO"), right("COUNT"), right("%")}}
+	lines := [][]terminal.Cell{{terminal.Right("FROM"), terminal.Right("TO"), terminal.Right("COUNT"), terminal.Right("%")}}
 	for i := 0; i < len(buckets); i++ {
 		empty := slices.IndexFunc(buckets[i:], func(b trace.Bucket) bool { return b.Count > 0 })
 		if empty < 0 {
 			empty = len(buckets) - i
 		}
 		if empty > maxEmpty {
-			lines = append(lines, []cell{right("..."), right("..."), right("0"), right("0.0%")})
+			lines = append(lines, []terminal.Cell{terminal.Right("..."), terminal.Right("..."), terminal.Right("0"), terminal.Right("0.0%")})
 			i += empty - 1
 			continue
 		}
 		bucket := &buckets[i]
 		isExponential := row.Exponential != nil
-		lines = append(lines, []cell{
-			right(bound(bucket.Low, false, a.duration, isExponential)),
-			right(bound(bucket.High, true, a.duration, isExponential)),
-			right(fmt.Sprint(bucket.Count)),
-			right(percent(float64(bucket.Count) / float64(row.Count))),
-			{bar: float64(bucket.Count) / float64(most)},
+		lines = append(lines, []terminal.Cell{
+			terminal.Right(bound(bucket.Low, false, a.duration, isExponential)),
+			terminal.Right(bound(bucket.High, true, a.duration, isExponential)),
+			terminal.Right(fmt.Sprint(bucket.Count)),
+			terminal.Right(percent(float64(bucket.Count) / float64(row.Count))),
+			{Bar: float64(bucket.Count) / float64(most)},
 		})
 	}
 	p.fitTable(b, lines)
