@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -23,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -213,8 +213,6 @@ func (t *tracer) warnDenied(isNothing bool) {
 // fewDenied is how many processes are denied to root on many a machine.
 const fewDenied = 3
 
-var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
-
 // term is a key, or a value that is aggregated.
 type term struct{ flag, text string }
 
@@ -236,124 +234,113 @@ func (o *options) terms() (all []term) {
 // is to be shown, to be added up or to be a key. Single sites without it are
 // left out.
 func (t *tracer) checkArguments() error {
-	if len(t.targets.selections) == 0 {
-		return nil
-	}
-	o := t.options
-	for _, term := range o.terms() {
-		for _, name := range argumentName.FindAllStringSubmatch(term.text, -1) {
-			n, err := strconv.Atoi(name[1])
-			if err == nil {
-				err = t.targets.missing(n)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", term, err)
-			}
+	for _, term := range t.options.terms() {
+		if err := t.targets.everySite(func(_ *usdt.Selection, site *usdt.Site) error {
+			return t.targets.lackingAt(site, term.text)
+		}); err != nil {
+			return fmt.Errorf("%s: %w", term, err)
 		}
 	}
-	for _, c := range o.captures {
+	for _, c := range t.options.captures {
 		if c.number < 0 {
 			continue // it has a name
 		}
-		if err := t.targets.missing(c.number); err != nil {
+		if err := t.targets.everySite(func(_ *usdt.Selection, site *usdt.Site) error {
+			return t.targets.lackingAt(site, c.Arg)
+		}); err != nil {
 			return fmt.Errorf("--%s %d: %w", c.flag(), c.number, err)
 		}
-		if err := t.targets.noPointer(c.number); err != nil {
+		// Nothing would be shown of what it points to.
+		if err := t.targets.everySite(func(sel *usdt.Selection, site *usdt.Site) error {
+			if c.number >= len(site.Args) {
+				return noSuchArgument(c.Arg)
+			}
+			pointer, arg := 8, &site.Args[c.number]
+			if sel.File().Header().Class == elf.ELFCLASS32 {
+				pointer = 4
+			}
+			if arg.Size == pointer && !arg.Float {
+				return nil
+			}
+			return fmt.Errorf("%s of %s is no pointer: %s", c.Arg, siteName(site), argumentType(arg))
+		}); err != nil {
 			t.messages.Warn("--%s %d: %v", c.flag(), c.number, err)
 		}
 	}
 	return nil
 }
 
-// noPointer returns an error if an argument has the size of a pointer at no
-// site of the files that are named: nothing would be shown of what it points
-// to.
-func (t *targets) noPointer(n int) error {
-	return t.anySite(n, nil, func(sel *usdt.Selection, site *usdt.Site, arg *argspec.Arg) error {
-		pointer := 8
-		if sel.File().Header().Class == elf.ELFCLASS32 {
-			pointer = 4
-		}
-		if arg.Size == pointer && !arg.Float {
-			return nil
-		}
-		return fmt.Errorf("arg%d of %s is no pointer: %s", n, siteName(site), argumentType(arg))
-	})
-}
-
-// missing returns why an argument is available at no site of the files that are
-// named, nil if it is at one.
-func (t *targets) missing(n int) error {
-	none := fmt.Errorf("no site has arg%d", n)
-	machine, err := sys.KernelMachine()
-	if err != nil {
-		return err
-	}
-	return t.anySite(n, none, func(sel *usdt.Selection, site *usdt.Site, arg *argspec.Arg) error {
-		switch {
-		case argcode.Readable(arg, machine):
-			return nil
-		case arg.Err != nil:
-			return fmt.Errorf("arg%d of %s is not available: %w", n, siteName(site), arg.Err)
-		}
-		return fmt.Errorf("arg%d of %s is no number: %s", n, siteName(site), *arg)
-	})
-}
-
-// anySite returns nil if something is right with an argument at one site of the
-// files that are named, else what is wrong at the last one, or none if no site
-// has the argument.
-func (t *targets) anySite(n int, none error,
-	wrong func(*usdt.Selection, *usdt.Site, *argspec.Arg) error,
-) error {
-	err := none
+// everySite returns an error if something is wrong at every site of the files
+// that are named: that of the last one that has the argument.
+func (t *targets) everySite(wrong func(*usdt.Selection, *usdt.Site) error) (err error) {
 	for _, sel := range t.selections {
 		for _, site := range sel.Sites() {
-			if n >= len(site.Args) {
-				continue
-			}
-			if err = wrong(sel, &site, &site.Args[n]); err == nil {
+			e := wrong(sel, &site)
+			if e == nil {
 				return nil
+			}
+			if err == nil || !errors.As(e, new(noSuchArgument)) {
+				err = e
 			}
 		}
 	}
 	return err
 }
 
+// noSuchArgument is the name of an argument that a site does not have.
+type noSuchArgument string
+
+func (name noSuchArgument) Error() string { return "no site has " + string(name) }
+
 func siteName(site *usdt.Site) string { return cutName(site.Provider) + ":" + cutName(site.Name) }
 
 var word = regexp.MustCompile(`\w+`)
+
+// lackingAt returns why an argument that a term names is not available at a
+// site, nil if all are.
+func (t *targets) lackingAt(site *usdt.Site, term string) error {
+	machine, err := sys.KernelMachine()
+	if err != nil {
+		return err
+	}
+	definition := t.definition(site)
+	for _, name := range word.FindAllString(term, -1) {
+		n, ok := argumentNumber(name)
+		for i := range definition.Arguments {
+			if !ok && definition.Arguments[i].Name == name {
+				n, ok = i, true
+			}
+		}
+		switch {
+		case !ok: // another word, or a name that the probe does not have
+		case n >= len(site.Args):
+			return noSuchArgument(name)
+		case site.Args[n].Err != nil:
+			return fmt.Errorf("%s of %s is not available: %w", name, siteName(site),
+				site.Args[n].Err)
+		case !argcode.Readable(&site.Args[n], machine):
+			return fmt.Errorf("%s of %s is no number: %s", name, siteName(site), site.Args[n])
+		}
+	}
+	return nil
+}
+
+// definition returns what is known of a site's probe.
+func (t *targets) definition(site *usdt.Site) (probe providers.Probe) {
+	if t.definitions != nil {
+		probe, _ = t.definitions.Probe(site.Provider, site.Name, len(site.Args))
+	}
+	return probe
+}
 
 // addLacking keeps why a site lacks an argument of a term, unless another site
 // has it.
 func (t *targets) addLacking(site *trace.Site) {
 	for _, term := range t.options.terms() {
 		if err, known := t.lacking[term]; !known || err != nil {
-			t.lacking[term] = term.lackingAt(site)
+			t.lacking[term] = t.lackingAt(&site.Site, term.text)
 		}
 	}
-}
-
-// lackingAt returns why an argument that the term names is not available at a
-// site, nil if all are.
-func (t term) lackingAt(site *trace.Site) error {
-	for _, name := range word.FindAllString(t.text, -1) {
-		n, isNumber := argumentNumber(name)
-		for i := range site.Args {
-			if !isNumber && site.ArgumentName(i) == name {
-				n, isNumber = i, true
-			}
-		}
-		switch {
-		case !isNumber: // another word, or a name that the probe does not have
-		case n >= len(site.Args):
-			return fmt.Errorf("no site has %s", name)
-		case site.Args[n].Err != nil:
-			return fmt.Errorf("%s of %s is not available: %w", name, probeName(site),
-				site.Args[n].Err)
-		}
-	}
-	return nil
 }
 
 // warnArguments names the arguments that are to be shown or aggregated but that

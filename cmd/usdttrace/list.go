@@ -349,7 +349,7 @@ func parsePair(s string) (elfnote.PairPattern, error) {
 // sites prints a line for each probe of a file, with the arguments of the first
 // site.
 func (p *textPrinter) sites(file string, sel *usdt.Selection) {
-	lines := [][]terminal.Cell{{terminal.Left("PROBE"), terminal.Right("SITES"), terminal.Left("ARGUMENTS")}}
+	lines := [][]terminal.Cell{{left("PROBE"), right("SITES"), left("ARGUMENTS")}}
 	line := make(map[[2]string]int)
 	var counts []int
 	for _, site := range sel.Sites() {
@@ -359,8 +359,8 @@ func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 			at = len(counts)
 			line[name], counts = at, append(counts, 0)
 			text := cutName(site.Provider) + ":" + cutName(site.Name)
-			lines = append(lines, []terminal.Cell{terminal.Left(terminal.Escape(text)), terminal.Right(""),
-				terminal.Left(p.tracer.targets.arguments(&site))})
+			lines = append(lines, []terminal.Cell{left(terminal.Escape(text)), right(""),
+				left(p.tracer.targets.arguments(&site))})
 		}
 		counts[at]++
 	}
@@ -390,10 +390,7 @@ func (p *textPrinter) separate(b *strings.Builder) {
 // arguments returns "generation: i32", with the names that are known, "-"
 // for no arguments.
 func (t *targets) arguments(site *usdt.Site) string {
-	var probe providers.Probe
-	if t.definitions != nil {
-		probe, _ = t.definitions.Probe(site.Provider, site.Name, len(site.Args))
-	}
+	probe := t.definition(site)
 	var texts []string
 	for i := range site.Args {
 		text := argumentType(&site.Args[i])

@@ -109,7 +109,7 @@ type tracer struct {
 	options  *options
 	messages *commandline.Messages
 	stdout   *os.File
-	patience time.Duration // see handleSignals
+	patience time.Duration       // see handleSignals
 	out      *commandline.Writer // stdout, or the file of --output
 
 	session    *trace.Session

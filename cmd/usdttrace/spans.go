@@ -155,12 +155,12 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 
 // pairs prints a line for each pair of a file.
 func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
-	lines := [][]terminal.Cell{{terminal.Left("PAIR"), terminal.Left("START"), terminal.Left("DONE")}}
+	lines := [][]terminal.Cell{{left("PAIR"), left("START"), left("DONE")}}
 	for _, pair := range pairs {
 		var line []terminal.Cell
 		start, done := p.tracer.targets.endsOf(&pair)
 		for _, text := range []string{pair.String(), start, done} {
-			line = append(line, terminal.Left(terminal.Escape(truncate.Text(text, maxText))))
+			line = append(line, left(terminal.Escape(truncate.Text(text, maxText))))
 		}
 		lines = append(lines, line)
 	}

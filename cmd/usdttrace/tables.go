@@ -237,6 +237,8 @@ func rowsOf(s *trace.Snapshot) []*trace.Row {
 	return all
 }
 
+var left, right = terminal.Left, terminal.Right
+
 // otherRow is what is printed instead of the keys of all other rows.
 const otherRow = "(other)"
 
@@ -247,16 +249,16 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 	var lines [][]terminal.Cell
 	var header []terminal.Cell
 	for _, key := range s.By {
-		header = append(header, terminal.Left(strings.ToUpper(terminal.Escape(key))))
+		header = append(header, left(strings.ToUpper(terminal.Escape(key))))
 	}
 	columns := columnsOf(a, s)
 	for _, c := range columns {
-		header = append(header, terminal.Right(c.name))
+		header = append(header, right(c.name))
 	}
 	rows := rowsOf(s)
 	shares := sharesOf(a, rows)
 	if len(s.By) > 0 {
-		header = append(header, terminal.Right("%"))
+		header = append(header, right("%"))
 	}
 	lines = append(lines, header)
 	for i, row := range rows {
@@ -269,10 +271,10 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 			line[0].Text = otherRow
 		}
 		for _, c := range columns {
-			line = append(line, terminal.Right(c.text(row)))
+			line = append(line, right(c.text(row)))
 		}
 		if len(s.By) > 0 {
-			line = append(line, terminal.Right(percent(shares[i])),
+			line = append(line, right(percent(shares[i])),
 				terminal.Cell{Bar: shares[i] / max(1e-9, slices.Max(shares))})
 		}
 		lines = append(lines, line)
@@ -360,7 +362,7 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 			}
 			break
 		}
-		i := slices.Index(lines[0], terminal.Right(dispensable[0]))
+		i := slices.Index(lines[0], right(dispensable[0]))
 		for n := range lines {
 			if i >= 0 {
 				lines[n] = slices.Delete(lines[n], i, i+1)
@@ -537,24 +539,24 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 	for i := range buckets {
 		most = max(most, buckets[i].Count)
 	}
-	lines := [][]terminal.Cell{{terminal.Right("FROM"), terminal.Right("TO"), terminal.Right("COUNT"), terminal.Right("%")}}
+	lines := [][]terminal.Cell{{right("FROM"), right("TO"), right("COUNT"), right("%")}}
 	for i := 0; i < len(buckets); i++ {
 		empty := slices.IndexFunc(buckets[i:], func(b trace.Bucket) bool { return b.Count > 0 })
 		if empty < 0 {
 			empty = len(buckets) - i
 		}
 		if empty > maxEmpty {
-			lines = append(lines, []terminal.Cell{terminal.Right("..."), terminal.Right("..."), terminal.Right("0"), terminal.Right("0.0%")})
+			lines = append(lines, []terminal.Cell{right("..."), right("..."), right("0"), right("0.0%")})
 			i += empty - 1
 			continue
 		}
 		bucket := &buckets[i]
 		isExponential := row.Exponential != nil
 		lines = append(lines, []terminal.Cell{
-			terminal.Right(bound(bucket.Low, false, a.duration, isExponential)),
-			terminal.Right(bound(bucket.High, true, a.duration, isExponential)),
-			terminal.Right(fmt.Sprint(bucket.Count)),
-			terminal.Right(percent(float64(bucket.Count) / float64(row.Count))),
+			right(bound(bucket.Low, false, a.duration, isExponential)),
+			right(bound(bucket.High, true, a.duration, isExponential)),
+			right(fmt.Sprint(bucket.Count)),
+			right(percent(float64(bucket.Count) / float64(row.Count))),
 			{Bar: float64(bucket.Count) / float64(most)},
 		})
 	}

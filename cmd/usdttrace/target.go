@@ -306,10 +306,7 @@ func (t *tracer) attachFiles() error {
 func (t *targets) isFloat(term string) bool {
 	for _, sel := range t.selections {
 		for _, site := range sel.Sites() {
-			var probe providers.Probe
-			if t.definitions != nil {
-				probe, _ = t.definitions.Probe(site.Provider, site.Name, len(site.Args))
-			}
+			probe := t.definition(&site)
 			for i := range site.Args {
 				named := i < len(probe.Arguments) && probe.Arguments[i].Name == term
 				n, numbered := argumentNumber(term)

@@ -29,12 +29,12 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		{64, "MAX", "SELECT abalance FROM pgbench_...", 0},
 	} {
 		lines := [][]terminal.Cell{
-			{terminal.Left("QUERY"), terminal.Right("COUNT"), terminal.Right("P50"), terminal.Right("P90"), terminal.Right("P99"), terminal.Right("MAX"),
-				terminal.Right("%")},
-			{terminal.Left(query), terminal.Right("12345"), terminal.Right("1.02us"), terminal.Right("11.2us"), terminal.Right("91.1us"),
-				terminal.Right("9.12ms"), terminal.Right("99.0%"), {Bar: 1}},
-			{terminal.Left("END"), terminal.Right("1"), terminal.Right("1.02us"), terminal.Right("11.2us"), terminal.Right("91.1us"),
-				terminal.Right("9.12ms"), terminal.Right("1.0%"), {Bar: 0.001}},
+			{left("QUERY"), right("COUNT"), right("P50"), right("P90"), right("P99"), right("MAX"),
+				right("%")},
+			{left(query), right("12345"), right("1.02us"), right("11.2us"), right("91.1us"),
+				right("9.12ms"), right("99.0%"), {Bar: 1}},
+			{left("END"), right("1"), right("1.02us"), right("11.2us"), right("91.1us"),
+				right("9.12ms"), right("1.0%"), {Bar: 0.001}},
 		}
 		var b strings.Builder
 		(&textPrinter{width: test.width}).fitTable(&b, lines)
