@@ -7,15 +7,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
-	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -74,19 +74,25 @@ func (e *env) attachers(file syntheticFile) ([]contestant, error) {
 		return nil, err
 	}
 	program := t.programs["add3"]
-	timed := func(attach, other attachFunc) func(int) (float64, error) {
-		return func(int) (float64, error) {
-			return primed(other, func() (spent float64, undo func() error, err error) {
-				start := time.Now()
-				undo, err = attach()
-				return since(start), undo, err
+	attach := func(path string) (io.Closer, error) {
+		return t.Attach(program, usdt.Target{Path: path}, nil)
+	}
+	by := func(name string, other, attach func() (io.Closer, error)) contestant {
+		return once(name, func() (float64, error) {
+			return primed(other, func() (spent float64, c io.Closer, err error) {
+				spent, err = timed(func() error {
+					c, err = attach()
+					return err
+				})
+				return spent, c, err
 			})
-		}
+		})
 	}
 	return []contestant{
-		{Name: ours, Once: true, Measure: timed(t.attaching(path), t.attaching(other))},
-		{Name: byRawLink, Once: true,
-			Measure: timed(raw.attaching(program), rawOther.attaching(program))},
+		by(ours, func() (io.Closer, error) { return attach(other) },
+			func() (io.Closer, error) { return attach(path) }),
+		by(byRawLink, func() (io.Closer, error) { return rawOther.attach(program) },
+			func() (io.Closer, error) { return raw.attach(program) }),
 		e.attachByLibbpf(path, other, len(raw.offsets)),
 	}, nil
 }
@@ -105,23 +111,17 @@ func (e *env) attachByLibbpf(path, other string, sites int) contestant {
 	if err != nil {
 		return missing(byLibbpf, err)
 	}
-	attach := func(path string) (float64, error) {
-		return p.Number("attach", "add3", path, syntheticProvider, syntheticProbe(0))
+	attach := func(path string) (float64, io.Closer, error) {
+		// The time that libbpf takes is without that of asking it.
+		spent, err := p.Number("attach", "add3", path, syntheticProvider, syntheticProbe(0))
+		return spent, allClosed{p}, err
 	}
-	attachOther := func() (func() error, error) {
-		_, err := attach(other)
-		return func() error { return nil }, err // it is closed with the rest
-	}
-	c := contestant{Name: byLibbpf, Once: true, Measure: func(int) (float64, error) {
-		return primed(attachOther, func() (float64, func() error, error) {
-			// The time that libbpf takes is without that of asking it.
-			spent, err := attach(path)
-			return spent, func() error {
-				_, err := p.Ask("close")
-				return err
-			}, err
-		})
-	}}
+	c := once(byLibbpf, func() (float64, error) {
+		return primed(func() (io.Closer, error) {
+			_, _, err := attach(other)
+			return io.NopCloser(nil), err // it is closed with the rest
+		}, func() (float64, io.Closer, error) { return attach(path) })
+	})
 	if mode == modePerf {
 		// A few rounds, each of which takes a second or more to detach.
 		c.MaxRounds = 3
@@ -134,6 +134,15 @@ func (e *env) attachByLibbpf(path, other string, sites int) contestant {
 		}
 	}
 	return c
+}
+
+// allClosed has libbpf close all that it has attached.
+type allClosed struct{ libbpf *peer }
+
+// Close does so.
+func (c allClosed) Close() error {
+	_, err := c.libbpf.Ask("close")
+	return err
 }
 
 // rawSites are sites prepared for the kernel: attaching them by system calls
@@ -162,8 +171,14 @@ func prepareRaw(path string) (*rawSites, error) {
 	return &rawSites{path: p, offsets: offsets, cookies: make([]uint64, len(offsets))}, err
 }
 
-// linkMulti makes a uprobe_multi link and returns its descriptor.
-func (s *rawSites) linkMulti(prog *ebpf.Program) (int, error) {
+// descriptor is one of this process.
+type descriptor int
+
+// Close closes it.
+func (fd descriptor) Close() error { return unix.Close(int(fd)) }
+
+// attach makes a uprobe_multi link.
+func (s *rawSites) attach(prog *ebpf.Program) (io.Closer, error) {
 	// BPF_LINK_CREATE of bpf(2).
 	attributes := struct {
 		program, target, attachType, flags uint32
@@ -178,60 +193,31 @@ func (s *rawSites) linkMulti(prog *ebpf.Program) (int, error) {
 		uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
 	runtime.KeepAlive(s)
 	if errno != 0 {
-		return -1, fmt.Errorf("raw uprobe_multi link: %w", errno)
+		return nil, fmt.Errorf("raw uprobe_multi link: %w", errno)
 	}
-	return int(fd), nil
+	return descriptor(fd), nil
 }
 
-// attaching returns what makes a uprobe_multi link.
-func (s *rawSites) attaching(prog *ebpf.Program) attachFunc {
-	return func() (func() error, error) {
-		fd, err := s.linkMulti(prog)
-		return func() error { return unix.Close(fd) }, err
-	}
-}
-
-// closeTogether closes descriptors, all at a time.
-func closeTogether(fds []int) error {
-	errs := make([]error, len(fds))
-	var wait sync.WaitGroup
-	for i, fd := range fds {
-		wait.Go(func() { errs[i] = unix.Close(fd) })
-	}
-	wait.Wait()
-	return errors.Join(errs...)
-}
-
-// attachFunc attaches something and returns how to undo it.
-type attachFunc func() (undo func() error, err error)
-
-// primed measures attaching just after something else was attached in the same
-// way, twice. The first attachment after a while waits for 8 ms in the kernel
-// and finds all caches cold, which would hide all else. While it waits the
-// processor rests and its caches become cold again. The second warms them.
+// primed returns how long attaching takes just after something else was
+// attached in the same way, twice. The first attachment after a while waits for
+// 8 ms in the kernel and finds all caches cold, which would hide all else.
+// While it waits the processor rests and its caches become cold again. The
+// second warms them.
 func primed(
-	other attachFunc, attach func() (spent float64, undo func() error, err error),
+	other func() (io.Closer, error), attach func() (float64, io.Closer, error),
 ) (spent float64, err error) {
-	var undos []func() error
-	for range 2 {
-		undo, failed := other()
-		if err = failed; err != nil {
-			break
+	var attached []io.Closer
+	for i := 0; i < 3 && err == nil; i++ {
+		var c io.Closer
+		if i < 2 {
+			c, err = other()
+		} else {
+			spent, c, err = attach()
 		}
-		undos = append(undos, undo)
-	}
-	if err == nil {
-		var undo func() error
-		if spent, undo, err = attach(); err == nil {
-			undos = append(undos, undo)
+		if err == nil {
+			attached = append(attached, c)
 		}
 	}
 	// Together, as each waits for the kernel.
-	errs := make([]error, len(undos))
-	var wait sync.WaitGroup
-	for i, undo := range undos {
-		wait.Go(func() { errs[i] = undo() })
-	}
-	wait.Wait()
-	return spent, errors.Join(append(errs, err)...)
+	return spent, errors.Join(sys.CloseTogether(attached), err)
 }

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -82,13 +82,13 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
+	ring := newestRing()
 	kept, err := e.deliver(d, path, target, 1, trace.EventOptions{RingSize: ringSize})
 	if err != nil {
 		return nil, err
 	}
-	type reading func() (spent float64, sum uint64, err error)
-	by := func(name string, v *delivery, read reading) contestant {
-		return contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+	by := func(name string, v *delivery, read func() (spent float64, sum uint64, err error)) contestant {
+		return once(name, func() (float64, error) {
 			runtime.GC()                                                           // what others have left is not this one's
 			if _, err := v.target.Ask("run", v.probe, eventsAtATime); err != nil { // nobody waits for them
 				return 0, err
@@ -99,24 +99,19 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 				spent, sum, err = read()
 				return err
 			})
-			if err == nil && v.sum == 0 {
-				v.sum = sum
-			}
+			v.sum = cmp.Or(v.sum, sum)
 			if err == nil && sum != v.sum {
 				err = fmt.Errorf("what was read adds up to %d, not %d", sum, v.sum)
 			}
 			return spent / eventsAtATime, err
-		}}
-	}
-	byEvents := func(name string, v *delivery, time clock) contestant {
-		return by(name, v,
-			func() (float64, uint64, error) { return v.receive(eventsAtATime, time) })
+		})
 	}
 	// What is collected is collected by other threads. Where there is nothing
 	// to collect they only take what Go takes when it has been idle, once.
-	all := []contestant{byEvents(byTrace, reused, threadTime),
-		byEvents(byKeeper, kept, processorTime)}
-
+	all := []contestant{
+		by(byTrace, reused, func() (float64, uint64, error) { return reused.receive(threadTime) }),
+		by(byKeeper, kept, func() (float64, uint64, error) { return kept.receive(processorTime) }),
+	}
 	libbpf, err := e.start("libbpf")
 	if err != nil {
 		return append(all, missing(byLibbpfDecoded, err)), nil
@@ -124,45 +119,21 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 	if err := keepOn(processor, libbpf.PID()); err != nil {
 		return nil, err
 	}
-	if _, err := libbpf.Ask("ring", reused.ring); err != nil {
+	if _, err := libbpf.Ask("ring", ring); err != nil {
 		return nil, err
 	}
-	return append(all, by(byLibbpfDecoded, reused, func() (float64, uint64, error) {
-		came, spent, sum, err := readByLibbpf(libbpf, append([]any{"read"}, d.decode()...)...)
-		if err == nil && came != eventsAtATime {
-			err = fmt.Errorf("%d of %d events came", came, eventsAtATime)
-		}
-		return spent, sum, err
-	})), nil
-}
-
-// decode says to libbpf's program what is in an event.
-func (d delivered) decode() []any {
 	header := 0
 	if d.header {
 		header = 1
 	}
-	return []any{header, d.words, d.text}
-}
-
-// readByLibbpf returns how many events came, the nanoseconds of processor time
-// and the sum of what was in them.
-func readByLibbpf(
-	p *peer, command ...any,
-) (came int, spent float64, sum uint64, err error) {
-	answer, err := p.Ask(command...)
-	if err != nil || len(answer) != 3 {
-		return 0, 0, 0, errors.Join(err, fmt.Errorf("an answer of %q", answer))
-	}
-	came, err = strconv.Atoi(answer[0])
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	if spent, err = strconv.ParseFloat(answer[1], 64); err != nil {
-		return 0, 0, 0, err
-	}
-	signed, err := strconv.ParseInt(answer[2], 10, 64)
-	return came, spent, uint64(signed), err
+	return append(all, by(byLibbpfDecoded, reused, func() (spent float64, sum uint64, err error) {
+		came, signed := 0, int64(0)
+		err = libbpf.Scan([]any{"read", header, d.words, d.text}, &came, &spent, &signed)
+		if err == nil && came != eventsAtATime {
+			err = fmt.Errorf("%d of %d events came", came, eventsAtATime)
+		}
+		return spent, uint64(signed), err
+	})), nil
 }
 
 // delivery is a session whose events are delivered, to itself or to others that
@@ -170,7 +141,6 @@ func readByLibbpf(
 type delivery struct {
 	of      delivered
 	session *trace.Session
-	ring    ebpf.MapID
 	target  *peer
 	probe   string
 	sum     uint64 // of what is in eventsAtATime, the same for all readers
@@ -186,7 +156,12 @@ func (e *env) startTarget() (path string, target *peer, err error) {
 	if err != nil {
 		return "", nil, &unableError{err.Error()}
 	}
-	if path, err = e.copyOf(built); err != nil {
+	dir, err := os.MkdirTemp(e.dir, "copy-")
+	if err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(dir, "target")
+	if err := exec.Command("cp", built, path).Run(); err != nil {
 		return "", nil, err
 	}
 	target, err = e.untilClosed(startCommand(exec.Command(path)))
@@ -201,61 +176,39 @@ func (e *env) deliver(
 		events.Captures = []trace.Capture{{Arg: "arg0", Max: d.text}}
 	}
 	events.ArgumentsOnly = !d.header
-	before, err := ringBuffers()
-	if err != nil {
-		return nil, err
-	}
 	session, err := trace.New(&trace.SessionOptions{Events: &events})
 	if err != nil {
 		return nil, err
 	}
 	e.cleanup(func() { session.Close() })
-	after, err := ringBuffers()
-	if err != nil {
-		return nil, err
-	}
-	v := &delivery{of: d, session: session, target: target,
-		probe: fmt.Sprintf("%s_%d", d.probe, twin)}
-	for id := range after {
-		if !before[id] {
-			v.ring = id
-		}
-	}
-	_, err = v.session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", v.probe))
+	v := &delivery{of: d, session: session, target: target, probe: fmt.Sprintf("%s_%d", d.probe, twin)}
+	_, err = session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", v.probe))
 	return v, err
 }
 
-// ringBuffers returns the IDs of the ring buffers that this process has open. A
+// newestRing returns the ID of the newest ring buffer of this process. A
 // session does not say which is its own.
-func ringBuffers() (map[ebpf.MapID]bool, error) {
-	found := make(map[ebpf.MapID]bool)
-	descriptors, err := filepath.Glob("/proc/self/fdinfo/*")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range descriptors {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue // it was the one of reading the folder
-		}
+func newestRing() (newest ebpf.MapID) {
+	infos, _ := filepath.Glob("/proc/self/fdinfo/*")
+	for _, name := range infos {
+		text, _ := os.ReadFile(name) // that of the folder itself has gone
 		kind, id := 0, ebpf.MapID(0)
 		for line := range strings.Lines(string(text)) {
 			fmt.Sscanf(line, "map_type:\t%d", &kind)
 			fmt.Sscanf(line, "map_id:\t%d", &id)
 		}
 		if ebpf.MapType(kind) == ebpf.RingBuf {
-			found[id] = true
+			newest = max(newest, id)
 		}
 	}
-	return found, nil
+	return newest
 }
 
-// clock measures the processor time that some work takes, in nanoseconds.
-type clock func(work func() error) (float64, error)
-
-// receive returns the time of so many events, by a clock of processor time, and
+// receive returns the time of eventsAtATime, by a clock of processor time, and
 // the sum of what was in them. None may be lost.
-func (v *delivery) receive(count int, time clock) (spent float64, sum uint64, err error) {
+func (v *delivery) receive(
+	clock func(work func() error) (float64, error),
+) (spent float64, sum uint64, err error) {
 	before, err := v.session.Losses()
 	if err != nil {
 		return 0, 0, err
@@ -264,12 +217,12 @@ func (v *delivery) receive(count int, time clock) (spent float64, sum uint64, er
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	came := 0
-	spent, err = time(func() (err error) {
-		sum, came, err = v.take(ctx, count)
+	spent, err = clock(func() (err error) {
+		sum, came, err = v.take(ctx, eventsAtATime)
 		return err
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("%d of %d events came: %w", came, count, err)
+		return 0, 0, fmt.Errorf("%d of %d events came: %w", came, eventsAtATime, err)
 	}
 	after, err := v.session.Losses()
 	if err == nil && after.Events != before.Events {

@@ -7,6 +7,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -45,35 +46,29 @@ func (e *env) closeLinks() ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	var each []*rawSites
-	for i := range raw.offsets {
-		each = append(each,
-			&rawSites{path: raw.path, offsets: raw.offsets[i : i+1], cookies: raw.cookies[i : i+1]})
-	}
 	program := t.programs["add3"]
-	return []contestant{
-		{Name: oursTogether, Once: true, Measure: func(int) (float64, error) {
-			var links []*usdt.Link
+	// closed attaches to each probe, and returns how long closing takes.
+	closed := func(attach func(i int) (io.Closer, error)) func() (float64, error) {
+		return func() (float64, error) {
+			var all []io.Closer
 			for i := range count {
-				lnk, err := t.Attach(program, usdt.Target{Path: path}, nil,
-					elfnote.Exact(syntheticProvider, syntheticProbe(i)))
+				c, err := attach(i)
 				if err != nil {
-					return 0, errors.Join(err, sys.CloseTogether(links))
+					return 0, errors.Join(err, sys.CloseTogether(all))
 				}
-				links = append(links, lnk)
+				all = append(all, c)
 			}
-			return timed(func() error { return sys.CloseTogether(links) })
-		}},
-		{Name: rawTogether, Once: true, Measure: func(int) (float64, error) {
-			var fds []int
-			for _, site := range each {
-				fd, err := site.linkMulti(program)
-				if err != nil {
-					return 0, errors.Join(err, closeTogether(fds))
-				}
-				fds = append(fds, fd)
-			}
-			return timed(func() error { return closeTogether(fds) })
-		}},
+			return timed(func() error { return sys.CloseTogether(all) })
+		}
+	}
+	return []contestant{
+		once(oursTogether, closed(func(i int) (io.Closer, error) {
+			return t.Attach(program, usdt.Target{Path: path}, nil,
+				elfnote.Exact(syntheticProvider, syntheticProbe(i)))
+		})),
+		once(rawTogether, closed(func(i int) (io.Closer, error) {
+			one := &rawSites{path: raw.path, offsets: raw.offsets[i : i+1], cookies: raw.cookies[i : i+1]}
+			return one.attach(program)
+		})),
 	}, nil
 }

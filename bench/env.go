@@ -13,13 +13,11 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -37,13 +35,7 @@ type env struct {
 	scale    scale
 	dir      string // for files, removed at the end
 	cleanups []func()
-	shared   *shared
-}
-
-// shared is what is prepared once for several rows, when the first of them
-// needs it.
-type shared struct {
-	tracers func() (*tracers, error)
+	tracers  func() (*tracers, error) // attached when the first row needs them
 }
 
 func newEnv(s scale) (*env, error) {
@@ -59,7 +51,7 @@ func newEnv(s scale) (*env, error) {
 		return nil, err
 	}
 	e := &env{scale: s, dir: dir}
-	e.shared = &shared{tracers: sync.OnceValues(func() (*tracers, error) { return newTracers(e) })}
+	e.tracers = sync.OnceValues(func() (*tracers, error) { return newTracers(e) })
 	e.cleanup(func() { os.RemoveAll(dir) })
 	return e, nil
 }
@@ -75,7 +67,7 @@ func (e *env) close() {
 }
 
 // nested returns an env for one row.
-func (e *env) nested() *env { return &env{scale: e.scale, dir: e.dir, shared: e.shared} }
+func (e *env) nested() *env { return &env{scale: e.scale, dir: e.dir, tracers: e.tracers} }
 
 // pick returns the number for the scale.
 func (e *env) pick(forFull, forQuick, forSmoke int) int {
@@ -100,24 +92,7 @@ func (e *env) synthetic(f syntheticFile) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file.Close()
-	e.cleanup(func() { os.Remove(file.Name()) })
-	return file.Name(), f.Write(file.Name())
-}
-
-// copyOf makes a copy of a program, a file of its own.
-func (e *env) copyOf(program string) (string, error) {
-	text, err := os.ReadFile(program)
-	if err != nil {
-		return "", err
-	}
-	dir, err := os.MkdirTemp(e.dir, "copy-")
-	if err != nil {
-		return "", err
-	}
-	e.cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, filepath.Base(program))
-	return path, os.WriteFile(path, text, 0o755)
+	return file.Name(), errors.Join(file.Close(), f.Write(file.Name()))
 }
 
 // start starts a program of peers.
@@ -140,21 +115,15 @@ func ask(p *peer, words ...any) func(n int) (float64, error) {
 	}
 }
 
-// goBuild builds a command of this module, with flags.
-func (e *env) goBuild(name string, flags ...string) (string, error) {
-	folder, err := benchFolder()
-	if err != nil {
-		return "", err
-	}
+// goBuild builds a command of this module.
+func (e *env) goBuild(name string) (string, error) {
 	path := filepath.Join(e.dir, name)
-	cmd := exec.Command("go",
-		slices.Concat([]string{"build", "-o", path}, flags, []string{"./cmd/" + name})...)
-	cmd.Dir = filepath.Dir(folder)
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build ./cmd/%s: %w: %s", name, err, out)
 	}
-	e.cleanup(func() { os.Remove(path) })
 	return path, nil
 }
 
@@ -178,16 +147,6 @@ func libjvm() (string, error) {
 func postgres() (string, error) {
 	return newest("postgres", "/usr/lib/postgresql/*/bin/postgres", "/usr/bin/postgres",
 		"/usr/local/pgsql/bin/postgres")
-}
-
-// since returns the nanoseconds since a moment.
-func since(start time.Time) float64 { return float64(time.Since(start).Nanoseconds()) }
-
-// timed returns how long something took.
-func timed(work func() error) (float64, error) {
-	start := time.Now()
-	err := work()
-	return since(start), err
 }
 
 // tracer is a Manager with the programs of peers/hit.bpf.c.
@@ -228,17 +187,6 @@ func (e *env) tracer(name string, opts usdt.ManagerOptions) (*tracer, error) {
 	}
 	e.cleanup(collection.Close)
 	return &tracer{Manager: manager, programs: collection.Programs}, nil
-}
-
-// attaching returns what attaches one program to the probes that match.
-func (t *tracer) attaching(path string, patterns ...elfnote.Pattern) attachFunc {
-	return func() (func() error, error) {
-		lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil, patterns...)
-		if err != nil {
-			return nil, err
-		}
-		return lnk.Close, nil
-	}
 }
 
 // How libbpf attaches, which depends on its version.

@@ -69,7 +69,7 @@ const maxHits = 60_000
 
 // hits returns the tracers, each at its own site.
 func (e *env) hits(s shape) ([]contestant, error) {
-	t, err := e.shared.tracers()
+	t, err := e.tracers()
 	if err != nil {
 		return nil, err
 	}

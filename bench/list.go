@@ -8,10 +8,8 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -68,8 +66,8 @@ func listRows() []row {
 
 func (e *env) listers(path string) []contestant {
 	contestants := []contestant{
-		{Name: ours, Measure: repeated(func() error { return listByElfnote(path) })},
-		{Name: byDebugELF, Measure: repeated(func() error { return listByDebugELF(path) })},
+		repeated(ours, func() error { return listByElfnote(path) }),
+		repeated(byDebugELF, func() error { return listByDebugELF(path) }),
 	}
 	for _, c := range []struct{ name, program string }{{byLibelf, "libelf"}, {byPread, "floor"}} {
 		p, err := e.start(c.program)
@@ -128,6 +126,9 @@ const (
 )
 
 func toolRows() []row {
+	const tree = "list the files with probes among all of /usr (/usr/bin in a quick run)"
+	inTime := func(c costs) float64 { return c.time }
+	inMemory := func(c costs) float64 { return c.memory }
 	return []row{
 		{
 			name:   "tool/time",
@@ -149,14 +150,14 @@ func toolRows() []row {
 		},
 		{
 			name:    "tool/tree",
-			title:   "list the files with probes among all of /usr (/usr/bin in a quick run), in a warm cache",
+			title:   tree + ", in a warm cache",
 			rounds:  9,
 			goals:   []goal{{Of: byUsdtlistTree, Than: byReadelfTree, Times: 0.5}},
 			prepare: func(e *env) ([]contestant, error) { return e.treeTools(inTime) },
 		},
 		{
 			name:    "tool/tree-memory",
-			title:   "list the files with probes among all of /usr (/usr/bin in a quick run): peak of resident memory",
+			title:   tree + ": peak of resident memory",
 			unit:    inBytes,
 			rounds:  1,
 			goals:   []goal{{Of: byUsdtlistTree, Most: 32 << 20}},
@@ -165,14 +166,11 @@ func toolRows() []row {
 	}
 }
 
-// The costs of a command.
-const (
-	inTime = iota
-	inMemory
-)
+// costs are those of a command, in nanoseconds and in bytes.
+type costs struct{ time, memory float64 }
 
 // tools returns the tools that list the probes of libjvm.
-func (e *env) tools(cost int) ([]contestant, error) {
+func (e *env) tools(cost func(costs) float64) ([]contestant, error) {
 	path, err := libjvm()
 	if err != nil {
 		return nil, err
@@ -181,19 +179,18 @@ func (e *env) tools(cost int) ([]contestant, error) {
 		{byUsdtlist, "usdtlist", path},
 		{byReadelf, "readelf", "-n", path},
 		{byBpftrace, "bpftrace", "-l", "usdt:" + path + ":*"},
-		{byTplist, tplist(), "-l", path},
+		{byTplist, installed("tplist-bpfcc", "/usr/share/bcc/tools/tplist"), "-l", path},
 	})
 }
 
 // treeTools returns the tools that list the files of a directory. What readelf
 // is given was found before: it does not look itself.
-func (e *env) treeTools(cost int) ([]contestant, error) {
+func (e *env) treeTools(cost func(costs) float64) ([]contestant, error) {
 	tree := "/usr"
 	if e.scale != full {
 		tree = "/usr/bin"
 	}
 	files := filepath.Join(e.dir, "files")
-	e.cleanup(func() { os.Remove(files) })
 	if err := exec.Command("sh", "-c", "find "+tree+" -type f -print0 >"+files).Run(); err != nil {
 		return nil, err
 	}
@@ -207,7 +204,7 @@ func (e *env) treeTools(cost int) ([]contestant, error) {
 // commands returns commands, each a name, a program and its arguments. Each has
 // run once before it is measured: the first one finds nothing in the page
 // cache, which takes many times as long.
-func (e *env) commands(cost int, all [][]any) ([]contestant, error) {
+func (e *env) commands(cost func(costs) float64, all [][]any) ([]contestant, error) {
 	usdtlist, err := e.goBuild("usdtlist")
 	if err != nil {
 		return nil, err
@@ -226,71 +223,46 @@ func (e *env) commands(cost int, all [][]any) ([]contestant, error) {
 			contestants = append(contestants, missing(name, err))
 			continue
 		}
-		warm := sync.OnceValue(func() error {
-			_, err := launched(launcher, command...)
-			return err
-		})
-		contestants = append(contestants,
-			contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
-				if err := warm(); err != nil {
-					return 0, err
-				}
-				costs, err := launched(launcher, command...)
-				return costs[cost], err
-			}})
+		run := func() (c costs, err error) {
+			status := 0
+			err = launcher.Scan(append([]any{"run"}, command...), &c.time, &c.memory, &status)
+			c.memory *= 1024
+			if err == nil && status != 0 {
+				err = fmt.Errorf("%v: exit status %d", command[0], status)
+			}
+			return c, err
+		}
+		warm := sync.OnceValues(run)
+		contestants = append(contestants, once(name, func() (float64, error) {
+			if _, err := warm(); err != nil {
+				return 0, err
+			}
+			c, err := run()
+			return cost(c), err
+		}))
 	}
 	return contestants, nil
 }
 
-// tplist returns the name that the distribution gives to the tool.
-func tplist() string {
-	for _, name := range []string{"tplist-bpfcc", "/usr/share/bcc/tools/tplist"} {
+// installed returns the first of some names that is installed, or the last.
+func installed(names ...string) string {
+	for _, name := range names {
 		if _, err := exec.LookPath(name); err == nil {
 			return name
 		}
 	}
-	return "tplist"
+	return names[len(names)-1]
 }
 
-// launched runs a command and returns its time in nanoseconds and its peak of
-// memory in bytes.
-func launched(launcher *peer, command ...any) ([2]float64, error) {
-	answer, err := launcher.Ask(append([]any{"run"}, command...)...)
-	if err != nil {
-		return [2]float64{}, err
-	}
-	var numbers [3]float64
-	for i := range numbers {
-		if i >= len(answer) {
-			return [2]float64{}, fmt.Errorf("launch: a short answer: %q", answer)
-		}
-		if numbers[i], err = strconv.ParseFloat(answer[i], 64); err != nil {
-			return [2]float64{}, err
-		}
-	}
-	if numbers[2] != 0 {
-		return [2]float64{}, fmt.Errorf("%v: exit status %.0f", command[0], numbers[2])
-	}
-	return [2]float64{numbers[0], numbers[1] * 1024}, nil
-}
-
-// bccPython returns a Python that has bcc: the newest one, which was unpacked
-// beside the system, or else the system's, where another one comes first in
-// PATH.
-func bccPython() (string, bool) {
+// bccPython returns a Python that has bcc, and its version: the newest one,
+// which was unpacked beside the system, or else the system's, where another one
+// comes first in PATH. Both are "" if there is none.
+func bccPython() (python, version string) {
 	for _, python := range []string{"python3-bcc", "/usr/bin/python3", "python3"} {
-		if exec.Command(python, "-c", "import bcc").Run() == nil {
-			return python, true
+		out, err := exec.Command(python, "-c", "import bcc; print(bcc.__version__)").Output()
+		if err == nil {
+			return python, strings.TrimSpace(string(out))
 		}
 	}
-	return "", false
-}
-
-func bccVersion() string {
-	python, ok := bccPython()
-	if !ok {
-		return ""
-	}
-	out, _ := exec.Command(python, "-c", "import bcc; print(bcc.__version__)").Output()
-	return strings.TrimSpace(string(out))
+	return "", ""
 }

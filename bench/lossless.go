@@ -11,7 +11,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/trace"
@@ -60,15 +60,9 @@ type paced struct {
 
 // pass returns how often the probe was passed, and how often in a second.
 func (p *paced) pass(probe string, rate float64) (passed int, per float64, err error) {
-	answer, err := p.target.Ask("pace", probe, p.processors, int(rate/float64(p.processors)),
-		trial.Milliseconds())
-	if err != nil || len(answer) != 2 {
-		return 0, 0, errors.Join(err, fmt.Errorf("an answer of %q", answer))
-	}
-	if passed, err = strconv.Atoi(answer[0]); err != nil {
-		return 0, 0, err
-	}
-	spent, err := strconv.ParseFloat(answer[1], 64)
+	spent := 0.0
+	err = p.target.Scan([]any{"pace", probe, p.processors, int(rate / float64(p.processors)),
+		trial.Milliseconds()}, &passed, &spent)
 	return passed, float64(passed) / spent * 1e9, err
 }
 
@@ -115,11 +109,11 @@ func (e *env) losslessReaders(processors int) ([]contestant, error) {
 		return nil, err
 	}
 	return []contestant{
-		{Name: byTrace, Once: true, Measure: func(int) (float64, error) {
+		once(byTrace, func() (float64, error) {
 			return fastest(func(rate float64) (int, int, float64, error) {
 				return v.keepUp(pacer, rate)
 			})
-		}},
+		}),
 		e.losslessPrinter(byUsdttrace, pacer, path, 1, usdttrace, "PATH", "bench:PROBE"),
 		e.losslessPrinter(byBpftracePrint, pacer, path, 2, "bpftrace", "-e", bpftracePrints),
 	}, nil
@@ -135,36 +129,26 @@ func (v *delivery) keepUp(
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	type reading struct {
-		came int
-		err  error
-	}
-	read := make(chan reading, 1)
-	go func() {
-		_, came, err := v.take(ctx, math.MaxInt)
-		read <- reading{came, err}
-	}()
+	var readErr error
+	var reading sync.WaitGroup
+	reading.Go(func() { _, received, readErr = v.take(ctx, math.MaxInt) })
 	passed, per, err = pacer.pass(v.probe, rate)
 	cancel()
-	o := <-read
-	if err = errors.Join(err, o.err); err != nil {
-		return 0, 0, 0, err
+	if reading.Wait(); err != nil || readErr != nil {
+		return 0, 0, 0, errors.Join(err, readErr)
 	}
 	after, err := v.session.Losses()
 	if err != nil {
 		return 0, 0, 0, err
 	}
 	// What is still in the ring buffer was not lost.
-	if left := passed - int(after.Events-before.Events) - o.came; left > 0 {
+	if left := passed - int(after.Events-before.Events) - received; left > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), restPatience)
 		defer cancel()
 		_, came, err := v.take(ctx, left)
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		o.came += came
+		return passed, received + came, per, err
 	}
-	return passed, o.came, per, nil
+	return passed, received, per, nil
 }
 
 // restPatience is how long the rest may take to come.
@@ -178,14 +162,13 @@ func (e *env) losslessPrinter(
 	if err != nil {
 		return missing(name, err)
 	}
-	try := func(rate float64) (passed, received int, per float64, err error) {
-		before := p.count.Load()
-		passed, per, err = pacer.pass(p.probe, rate)
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		return passed, p.settle(before, passed), per, nil
-	}
-	return contestant{Name: name, Once: true,
-		Measure: func(int) (float64, error) { return fastest(try) }}
+	return once(name, func() (float64, error) {
+		return fastest(func(rate float64) (passed, received int, per float64, err error) {
+			before := p.count.Load()
+			if passed, per, err = pacer.pass(p.probe, rate); err != nil {
+				return 0, 0, 0, err
+			}
+			return passed, p.settle(before, passed), per, nil
+		})
+	})
 }

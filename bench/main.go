@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,14 +30,12 @@ Run it as root, in the folder bench.
 
 func main() {
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
-	var (
-		isQuick = flag.Bool("quick", false, "")
-		isSmoke = flag.Bool("smoke", false, "")
-		pattern = flag.String("run", "", "")
-		list    = flag.Bool("list", false, "")
-		output  = flag.String("o", "", "")
-		wait    = flag.Duration("wait", 15*time.Minute, "")
-	)
+	isQuick := flag.Bool("quick", false, "")
+	isSmoke := flag.Bool("smoke", false, "")
+	pattern := flag.String("run", "", "")
+	list := flag.Bool("list", false, "")
+	output := flag.String("o", "", "")
+	wait := flag.Duration("wait", 15*time.Minute, "")
 	flag.Parse()
 	wanted, err := regexp.Compile(*pattern)
 	if err != nil || flag.NArg() > 0 {
@@ -64,7 +63,7 @@ func main() {
 
 func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("attaching needs root")
+		return errors.New("attaching needs root")
 	}
 	e, err := newEnv(s)
 	if err != nil {
@@ -72,27 +71,23 @@ func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) erro
 	}
 	defer e.close()
 
-	var waited string
+	waited := ""
 	if output != "" {
-		took, err := waitForRest(wait)
-		if err != nil {
+		if waited, err = waitForRest(wait); err != nil {
 			return err
 		}
-		waited = fmt.Sprintf("; %v passed until the first was at most %d", took, maxLoad)
 	}
 	rep := report{machine: describeMachine(waited)}
-	for _, line := range rep.machine {
-		fmt.Println(line)
-	}
-	fmt.Println()
+	fmt.Println(rep.machine)
 	start := time.Now()
 	for _, r := range rows() {
 		if wanted.MatchString(r.name) {
-			rep.addRow(e.measureRow(r))
+			result := e.measureRow(r)
+			rep.rows = append(rep.rows, result)
+			fmt.Println(result.markdown())
 		}
 	}
-	rep.printGoals()
-	fmt.Printf("\nmeasured in %v\n", time.Since(start).Round(time.Second))
+	fmt.Printf("%s\nmeasured in %v\n", rep.goals(), time.Since(start).Round(time.Second))
 	if output != "" {
 		return rep.writeInto(output)
 	}
@@ -114,15 +109,15 @@ func (e *env) measureRow(r row) rowResult {
 	contestants, err := r.prepare(own)
 	if err != nil {
 		result.missing = err.Error()
-		for _, g := range r.goals {
-			result.outcomes = append(result.outcomes,
-				outcome{goal: g, Verdict: wasNotRun, Measured: result.missing})
-		}
-		return result
+	} else {
+		result.series = takeTurns(contestants, e.effort(r))
 	}
-	result.series = takeTurns(contestants, e.effort(r))
 	for _, g := range r.goals {
-		result.outcomes = append(result.outcomes, g.Judge(result.series, r.unit))
+		o := g.Judge(result.series, r.unit)
+		if err != nil {
+			o.Measured = result.missing
+		}
+		result.outcomes = append(result.outcomes, o)
 	}
 	return result
 }
@@ -155,17 +150,31 @@ func missing(name string, err error) contestant {
 	return contestant{Name: name, Missing: err}
 }
 
-// repeated makes a Measure of a function that does the work once.
-func repeated(work func() error) func(n int) (float64, error) {
-	return func(n int) (float64, error) {
-		start := time.Now()
-		for range n {
-			if err := work(); err != nil {
-				return 0, err
+// once is a contestant whose work is not repeated within a round.
+func once(name string, work func() (float64, error)) contestant {
+	return contestant{Name: name, Once: true, Measure: func(int) (float64, error) { return work() }}
+}
+
+// repeated is a contestant whose work is repeated by the clock.
+func repeated(name string, work func() error) contestant {
+	return contestant{Name: name, Measure: func(n int) (float64, error) {
+		spent, err := timed(func() error {
+			for range n {
+				if err := work(); err != nil {
+					return err
+				}
 			}
-		}
-		return float64(time.Since(start).Nanoseconds()) / float64(n), nil
-	}
+			return nil
+		})
+		return spent / float64(n), err
+	}}
+}
+
+// timed returns how many nanoseconds something took.
+func timed(work func() error) (float64, error) {
+	start := time.Now()
+	err := work()
+	return float64(time.Since(start).Nanoseconds()), err
 }
 
 // rows returns all rows, in the order of the report.

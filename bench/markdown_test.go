@@ -27,7 +27,7 @@ func TestResultsReplaceThoseOfTheLastRun(t *testing.T) {
 
 func TestReportNamesWhatWasNotRun(t *testing.T) {
 	rep := report{
-		machine: []string{"a machine"},
+		machine: "- a machine\n",
 		rows: []rowResult{
 			{
 				row: row{title: "some work"},
@@ -45,9 +45,9 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 	text := rep.markdown()
 	for _, line := range []string{
 		"- a machine",
-		"| some work | 1 × fast | 2 | missed |",
-		"| fast | 5.00 ns (5.00 ns … 5.00 ns) | 2.00 (2.00 … 2.00) |",
-		"| absent | not run: not installed |  |",
+		"| some work | 1 × fast | 2        | missed |",
+		"| fast   | 5.00 ns (5.00 ns … 5.00 ns) | 2.00 (2.00 … 2.00)               |",
+		"| absent | not run: not installed      |                                  |",
 		"Not run: no libjvm.so.",
 	} {
 		qt.Check(t, qt.StringContains(text, line))

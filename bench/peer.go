@@ -6,81 +6,33 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"regexp"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// benchFolder returns the folder bench of the repository, from anywhere in it.
-func benchFolder() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "bench", "peers", "Makefile")); err == nil {
-			return filepath.Join(dir, "bench"), nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("bench/peers is not above the working directory: run this in the module's folder")
-		}
-		dir = parent
-	}
-}
-
-// buildPeer builds a file of bench/build and returns its path. The error is one
-// line.
+// buildPeer builds a file of build and returns its path. The error is one line.
+// The lock is for another run, which must not start what is half written.
 func buildPeer(name string) (string, error) {
-	folder, err := benchFolder()
-	if err != nil {
-		return "", err
-	}
-	peers := filepath.Join(folder, "peers")
-	unlock, err := lock(peers)
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	cmd := exec.Command("make", "-s", "-C", peers, "../build/"+name)
+	cmd := exec.Command("flock", "peers", "make", "-s", "-C", "peers", "../build/"+name)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s cannot be built (%s)", name, why(string(out), err))
 	}
-	return filepath.Join(folder, "build", name), nil
+	return filepath.Join("build", name), nil
 }
 
-// lock waits until nobody else builds here: another run must not start what is
-// half written.
-func lock(folder string) (unlock func() error, err error) {
-	f, err := os.Open(folder)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", folder, err)
-	}
-	return f.Close, nil
-}
+var sign = regexp.MustCompile(`(?m)^.*(error:|cannot find|not found|undefined reference).*$`)
 
 // why picks the line that says what is wrong.
 func why(output string, err error) string {
-	for line := range strings.Lines(output) {
-		for _, sign := range []string{"error:", "cannot find", "not found", "undefined reference"} {
-			if strings.Contains(line, sign) {
-				return strings.TrimSpace(line)
-			}
-		}
-	}
-	return err.Error()
+	return cmp.Or(strings.TrimSpace(sign.FindString(output)), err.Error())
 }
 
 // A peer is a running program that answers commands, one line each.
@@ -128,14 +80,11 @@ func (p *peer) Line() (string, error) {
 
 // Ask sends a command and returns the words of the answer after "ok".
 func (p *peer) Ask(words ...any) ([]string, error) {
-	var command strings.Builder
+	command := make([]string, len(words))
 	for i, word := range words {
-		if i > 0 {
-			command.WriteByte('\t')
-		}
-		fmt.Fprint(&command, word)
+		command[i] = fmt.Sprint(word)
 	}
-	if _, err := fmt.Fprintln(p.in, &command); err != nil {
+	if _, err := fmt.Fprintln(p.in, strings.Join(command, "\t")); err != nil {
 		return nil, fmt.Errorf("%s has ended: %w", filepath.Base(p.cmd.Path), err)
 	}
 	line, err := p.Line()
@@ -150,15 +99,18 @@ func (p *peer) Ask(words ...any) ([]string, error) {
 }
 
 // Number is Ask for a command whose answer begins with a number.
-func (p *peer) Number(words ...any) (float64, error) {
+func (p *peer) Number(words ...any) (number float64, err error) {
+	err = p.Scan(words, &number)
+	return number, err
+}
+
+// Scan is Ask for a command whose answer begins with some values.
+func (p *peer) Scan(words []any, values ...any) error {
 	answer, err := p.Ask(words...)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		_, err = fmt.Sscan(strings.Join(answer, " "), values...)
 	}
-	if len(answer) == 0 {
-		return 0, fmt.Errorf("%s: an answer without a number", filepath.Base(p.cmd.Path))
-	}
-	return strconv.ParseFloat(answer[0], 64)
+	return err
 }
 
 // endPatience is how long a program may take to end. Some wait for the kernel

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -63,24 +62,14 @@ func (e *env) printers() ([]contestant, error) {
 		if err != nil {
 			return missing(name, err)
 		}
-		return contestant{Name: name, Once: true,
-			Measure: func(int) (float64, error) { return p.measure(rounds) }}
+		return once(name, func() (float64, error) { return p.measure(rounds) })
 	}
 	return []contestant{
 		by(byUsdttrace, 0, usdttrace, "PATH", "bench:PROBE"),
 		by(byBpftracePrint, 1, "bpftrace", "-e", bpftracePrints),
-		by(byBccTrace, 2, bccTrace(), "-t",
+		by(byBccTrace, 2, installed("/usr/share/bcc/tools/trace", "trace-bpfcc"), "-t",
 			`u:PATH:PROBE "arg0=%d arg1=%d arg2=%d", arg1, arg2, arg3`),
 	}, nil
-}
-
-// bccTrace returns the name that the distribution gives to the tool.
-func bccTrace() string {
-	const own = "/usr/share/bcc/tools/trace"
-	if _, err := os.Stat(own); err == nil {
-		return own
-	}
-	return "trace-bpfcc"
 }
 
 // printer is a running command, which prints a line for each event.
@@ -196,15 +185,14 @@ func (p *printer) spent() (float64, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it has just ended
 		}
+		var running float64
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &running)
+		}
 		if err != nil {
 			return 0, err
 		}
-		running, _, _ := strings.Cut(string(text), " ")
-		ns, err := strconv.ParseFloat(running, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", name, err)
-		}
-		sum += ns
+		sum += running
 	}
 	return sum, nil
 }

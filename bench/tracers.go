@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -220,15 +219,11 @@ func drainSession(session *trace.Session, sent int) error {
 const ready = "ready"
 
 func (t *tracers) startBcc(probes map[string]shape) error {
-	python, ok := bccPython()
-	if !ok {
+	python, _ := bccPython()
+	if python == "" {
 		return errors.New("not installed")
 	}
-	folder, err := benchFolder()
-	if err != nil {
-		return err
-	}
-	words := []string{filepath.Join(folder, "peers", "add_by_bcc.py"), t.path}
+	words := []string{"peers/add_by_bcc.py", t.path}
 	for probe, s := range probes {
 		words = append(words, fmt.Sprintf("%s:%d", probe, s.count))
 	}

@@ -66,12 +66,10 @@ func (e *env) watchers(processes int) ([]contestant, error) {
 	passes := e.pick(passesForAll, passesForAll, 2)
 	running := time.Duration(e.pick(2, 1, 0)) * watchInterval
 	return []contestant{
-		{Name: byPasses, Once: true,
-			Measure: func(int) (float64, error) { return passTime(passes) }},
+		once(byPasses, func() (float64, error) { return passTime(passes) }),
 		{Name: byEvents, Once: true, MaxRounds: 1,
 			Measure: func(int) (float64, error) { return runTime(running) }},
-		{Name: byStat, Once: true,
-			Measure: func(int) (float64, error) { return processorTime(readAllStats) }},
+		once(byStat, func() (float64, error) { return processorTime(readAllStats) }),
 	}, nil
 }
 
@@ -88,7 +86,7 @@ func (e *env) starters(processes, starts int) ([]contestant, error) {
 		_, err := p.Ask("run", count, startsPerSecond)
 		return err
 	}
-	return []contestant{{Name: byEvents, Once: true, Measure: func(int) (float64, error) {
+	return []contestant{once(byEvents, func() (float64, error) {
 		w := procwatch.NewWatcher(nil, elfnote.MustParsePattern(syntheticProvider+":*"))
 		defer w.Close()
 		if err := w.SyncAll(); err != nil {
@@ -103,7 +101,7 @@ func (e *env) starters(processes, starts int) ([]contestant, error) {
 		}
 		spent, err := processorTime(func() error { return start(starts) })
 		return spent / float64(starts), err
-	}}}, nil
+	})}, nil
 }
 
 // crowd starts processes that have a file with probes mapped.
