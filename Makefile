@@ -13,7 +13,7 @@
 #   make setup      install what test-all needs, and nothing else
 #   make generate   compile the BPF objects that are committed
 #   make renderer   bundle the flame graph's JavaScript; needs npm
-#   make api        list the exported identifiers in api/v1.txt
+#   make api        list the exported identifiers, and what packages depend on, in api
 #   make lint       formatting, vet, staticcheck, the rules of this repository
 #   make test-kernels        integration tests on other kernels and machines
 #   make bench      measure, beside libbpf, bpftrace, bcc and readelf

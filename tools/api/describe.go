@@ -5,40 +5,21 @@ package main
 import (
 	"fmt"
 	"go/types"
-	"os"
 	"slices"
 	"strings"
-
-	"golang.org/x/tools/go/packages"
 )
 
 // exported is what a package exports.
 type exported struct {
-	name  string   // import path below the module's
-	lines []string // one for each identifier
-	top   int      // identifiers that are no methods and no fields
+	name string // import path below the module's
+	all  []identifier
 }
 
-// load returns the packages of the module in dir that others can import, as
-// they are on a system, in the order of their names.
-func load(dir, system string) (all []exported, err error) {
-	config := &packages.Config{Dir: dir, Mode: packages.NeedName | packages.NeedModule |
-		packages.NeedTypes | packages.NeedImports,
-		Env: append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")}
-	loaded, err := packages.Load(config, "./...")
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range loaded {
-		if len(p.Errors) > 0 {
-			return nil, fmt.Errorf("%s: %w", p.PkgPath, p.Errors[0])
-		}
-		if p.Name != "main" && !isInternal(p.Types) {
-			all = append(all, describe(strings.TrimPrefix(p.PkgPath, p.Module.Path+"/"), p.Types))
-		}
-	}
-	slices.SortFunc(all, func(a, b exported) int { return strings.Compare(a.name, b.name) })
-	return all, nil
+// identifier is an exported one of a package, a field, or a method.
+type identifier struct {
+	line   string
+	object types.Object // nil for one that belongs to another type, too
+	of     types.Object // the type of a field or method
 }
 
 // describe lists the identifiers of a package: what is declared at the top
@@ -51,64 +32,75 @@ func describe(name string, p *types.Package) exported {
 		if !object.Exported() {
 			continue
 		}
-		e.top++
+		line := ""
 		switch o := object.(type) {
 		case *types.Const:
-			e.add("const %s%s = %s", id, constType(p, o.Type()), o.Val().ExactString())
+			kind := " " + typeString(p, o.Type())
+			if basic, ok := o.Type().(*types.Basic); ok && basic.Info()&types.IsUntyped != 0 {
+				kind = ""
+			}
+			line = fmt.Sprintf("const %s%s = %s", id, kind, o.Val().ExactString())
 		case *types.Var:
-			e.add("var %s %s", id, typeString(p, o.Type()))
+			line = fmt.Sprintf("var %s %s", id, typeString(p, o.Type()))
 		case *types.Func:
-			e.add("func %s%s", id, signature(p, o.Signature()))
+			line = fmt.Sprintf("func %s%s", id, signature(p, o))
 		case *types.TypeName:
-			e.typeName(p, o)
+			line = fmt.Sprintf("type %s %s", id, kindOf(p, o))
+		}
+		e.all = append(e.all, identifier{line: line, object: object})
+		if o, ok := object.(*types.TypeName); ok {
+			e.addMembers(p, o)
 		}
 	}
 	return e
 }
 
-func (e *exported) add(format string, args ...any) {
-	e.lines = append(e.lines, fmt.Sprintf(format, args...))
+// kindOf returns what a type is.
+func kindOf(p *types.Package, o *types.TypeName) string {
+	if o.IsAlias() {
+		return "= " + typeString(p, types.Unalias(o.Type()))
+	}
+	switch under := o.Type().Underlying().(type) {
+	case *types.Struct:
+		return "struct"
+	case *types.Interface:
+		return "interface"
+	default:
+		return typeString(p, under)
+	}
 }
 
-func (e *exported) typeName(p *types.Package, o *types.TypeName) {
+// addMembers adds the fields and the methods of a type. Of an alias, these are
+// known by its name alone if users cannot import what it stands for.
+func (e *exported) addMembers(p *types.Package, o *types.TypeName) {
 	id, t := o.Name(), types.Unalias(o.Type())
 	if o.IsAlias() {
-		e.add("type %s = %s", id, typeString(p, t))
-		// What users cannot import they know by this name alone.
-		if named, ok := t.(*types.Named); ok && isInternal(named.Obj().Pkg()) {
-			e.members(p, id, t)
+		if named, ok := t.(*types.Named); !ok || !isInternal(named.Obj().Pkg()) {
+			return
 		}
-		return
+	}
+	add := func(own bool, object types.Object, format string, args ...any) {
+		m := identifier{line: fmt.Sprintf(format, args...), of: o}
+		if own && !o.IsAlias() {
+			m.object = object
+		}
+		e.all = append(e.all, m)
 	}
 	switch under := t.Underlying().(type) {
 	case *types.Struct:
-		e.add("type %s struct", id)
-	case *types.Interface:
-		e.add("type %s interface", id)
-	default:
-		e.add("type %s %s", id, typeString(p, under))
-	}
-	e.members(p, id, t)
-}
-
-// members adds the fields and the methods of a type with that name.
-func (e *exported) members(p *types.Package, id string, t types.Type) {
-	switch under := t.Underlying().(type) {
-	case *types.Struct:
-		for field := range under.Fields() {
+		for f := range under.Fields() {
 			switch {
-			case !field.Exported():
-			case field.Embedded():
-				e.add("type %s struct, embedded %s", id, typeString(p, field.Type()))
+			case !f.Exported():
+			case f.Embedded():
+				add(false, f, "type %s struct, embedded %s", id, typeString(p, f.Type()))
 			default:
-				e.add("type %s struct, %s %s", id, field.Name(), typeString(p, field.Type()))
+				add(true, f, "type %s struct, %s %s", id, f.Name(), typeString(p, f.Type()))
 			}
 		}
 	case *types.Interface:
-		for method := range under.Methods() {
-			if method.Exported() {
-				e.add("type %s interface, %s%s", id, method.Name(),
-					signature(p, method.Signature()))
+		for m := range under.Methods() {
+			if m.Exported() {
+				add(false, m, "type %s interface, %s%s", id, m.Name(), signature(p, m))
 			}
 		}
 		return // it has no others
@@ -116,16 +108,15 @@ func (e *exported) members(p *types.Package, id string, t types.Type) {
 	// Those of an embedded type that is not exported belong to this one.
 	methods := types.NewMethodSet(types.NewPointer(t))
 	for selection := range methods.Methods() {
-		method := selection.Obj().(*types.Func)
-		if !method.Exported() || len(selection.Index()) > 1 &&
-			throughExported(t, selection.Index()) {
+		m := selection.Obj().(*types.Func)
+		if !m.Exported() || len(selection.Index()) > 1 && throughExported(t, selection.Index()) {
 			continue
 		}
 		receiver := id
-		if _, pointer := method.Signature().Recv().Type().(*types.Pointer); pointer {
+		if _, pointer := m.Signature().Recv().Type().(*types.Pointer); pointer {
 			receiver = "*" + id
 		}
-		e.add("method (%s) %s%s", receiver, method.Name(), signature(p, method.Signature()))
+		add(len(selection.Index()) == 1, m, "method (%s) %s%s", receiver, m.Name(), signature(p, m))
 	}
 }
 
@@ -141,15 +132,6 @@ func throughExported(t types.Type, index []int) bool {
 	return ok && s.Field(index[0]).Exported()
 }
 
-// constType is the type of a constant, with a blank before it, or nothing where
-// the constant has none.
-func constType(p *types.Package, t types.Type) string {
-	if basic, ok := t.(*types.Basic); ok && basic.Info()&types.IsUntyped != 0 {
-		return ""
-	}
-	return " " + typeString(p, t)
-}
-
 // typeString names a type as code in the package does.
 func typeString(p *types.Package, t types.Type) string {
 	return types.TypeString(withoutNames(t), func(other *types.Package) string {
@@ -161,20 +143,27 @@ func typeString(p *types.Package, t types.Type) string {
 }
 
 // signature is the type of a function without the word func.
-func signature(p *types.Package, s *types.Signature) string {
-	return typeString(p, s)[len("func"):]
+func signature(p *types.Package, f *types.Func) string {
+	return typeString(p, f.Signature())[len("func"):]
 }
 
 // withoutNames returns a type whose functions have parameters without names:
 // they may change.
 func withoutNames(t types.Type) types.Type {
+	tuple := func(all *types.Tuple) *types.Tuple {
+		var vars []*types.Var
+		for v := range all.Variables() {
+			vars = append(vars, types.NewParam(v.Pos(), v.Pkg(), "", withoutNames(v.Type())))
+		}
+		return types.NewTuple(vars...)
+	}
 	switch t := t.(type) {
 	case *types.Signature:
 		if t.TypeParams().Len() > 0 {
 			return t
 		}
-		return types.NewSignatureType(nil, nil, nil, tupleWithoutNames(t.Params()),
-			tupleWithoutNames(t.Results()), t.Variadic())
+		return types.NewSignatureType(nil, nil, nil, tuple(t.Params()), tuple(t.Results()),
+			t.Variadic())
 	case *types.Pointer:
 		return types.NewPointer(withoutNames(t.Elem()))
 	case *types.Slice:
@@ -183,12 +172,4 @@ func withoutNames(t types.Type) types.Type {
 		return types.NewMap(withoutNames(t.Key()), withoutNames(t.Elem()))
 	}
 	return t
-}
-
-func tupleWithoutNames(t *types.Tuple) *types.Tuple {
-	var vars []*types.Var
-	for v := range t.Variables() {
-		vars = append(vars, types.NewParam(v.Pos(), v.Pkg(), "", withoutNames(v.Type())))
-	}
-	return types.NewTuple(vars...)
 }

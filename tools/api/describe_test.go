@@ -68,8 +68,16 @@ func TestDescribe(t *testing.T) {
 	p, err := config.Check("example.com/a", set, []*ast.File{f}, nil)
 	qt.Assert(t, qt.IsNil(err))
 	got := describe("a", p)
-	qt.Check(t, qt.Equals(got.top, 9))
-	qt.Check(t, qt.DeepEquals(got.lines, []string{
+	var lines []string
+	top := 0
+	for _, i := range got.all {
+		lines = append(lines, i.line)
+		if i.of == nil {
+			top++
+		}
+	}
+	qt.Check(t, qt.Equals(top, 9))
+	qt.Check(t, qt.DeepEquals(lines, []string{
 		"const Big = 1048576",
 		"type Doer interface",
 		"type Doer interface, Do([]string) <-chan int",

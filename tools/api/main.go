@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Api lists the exported identifiers of this module's packages, one a line, so
-// that a change of them is seen in review.
+// Api lists the exported identifiers of this module's packages, and what these
+// depend on, one a line, so that a change of them is seen in review.
 package main
 
 import (
@@ -16,15 +16,15 @@ import (
 
 const usage = `Usage: api [-w] DIR
 
-Compares the exported identifiers of the packages of the module in the directory
-with those of ` + list + `, and prints the lines that differ and how many
-identifiers each package has.
+Compares the packages of the module in the directory with the files that describe
+them, prints the lines that differ, and how many identifiers each package has.
 
-  -w   write the file instead
+  api/v1.txt            the exported identifiers
+  api/dependencies.txt  what those who import a package get with it, on Linux:
+                        other modules, and other public packages of this one
+
+  -w   write the files instead
 `
-
-// list is the file with all identifiers, below the directory of the module.
-const list = "api/v1.txt"
 
 func main() {
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
@@ -41,61 +41,67 @@ func main() {
 }
 
 func run(dir string, write bool) error {
-	packages, err := load(dir, "linux")
+	m, err := load(dir, "linux")
 	if err != nil {
 		return err
 	}
-	others, err := load(dir, "darwin")
+	other, err := load(dir, "darwin")
 	if err != nil {
 		return err
 	}
-	if changes := differences(text(packages), text(others)); len(changes) > 0 {
+	if changes := differences(m.text(), other.text()); len(changes) > 0 {
 		return fmt.Errorf("what needs Linux must be there on other systems, too, and return an error:\n%s", strings.Join(changes, "\n"))
 	}
-	printCounts(packages)
-	unused, err := withoutUsers(dir)
-	if err != nil {
-		return err
-	}
-	if len(unused) > 0 {
+	m.printCounts()
+	if unused := m.withoutUsers(); len(unused) > 0 {
 		return fmt.Errorf("exported, and used by no command, no example and no Example function:\n%s", strings.Join(unused, "\n"))
 	}
-	now, path := text(packages), filepath.Join(dir, list)
-	if write {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	for name, now := range map[string]string{
+		"api/v1.txt": m.text(), "api/dependencies.txt": m.dependencies,
+	} {
+		path := filepath.Join(dir, name)
+		if write {
+			if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
+				return err
+			}
+			continue
+		}
+		old, err := os.ReadFile(path)
+		if err != nil {
 			return err
 		}
-		return os.WriteFile(path, []byte(now), 0o644)
-	}
-	old, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if changes := differences(string(old), now); len(changes) > 0 {
-		return fmt.Errorf("%s is not what the packages export:\n%s\nIf this is meant, run make api and commit the file",
-			list, strings.Join(changes, "\n"))
+		if changes := differences(string(old), now); len(changes) > 0 {
+			return fmt.Errorf("%s is not true any more:\n%s\nIf this is meant, run make api and commit the file",
+				name, strings.Join(changes, "\n"))
+		}
 	}
 	return nil
 }
 
-// text is the content of the file.
-func text(packages []exported) string {
+// text has a line for each identifier.
+func (m *module) text() string {
 	var b strings.Builder
-	for _, p := range packages {
-		for _, l := range p.lines {
-			fmt.Fprintf(&b, "%s: %s\n", p.name, l)
+	for _, p := range m.packages {
+		for _, i := range p.all {
+			fmt.Fprintf(&b, "%s: %s\n", p.name, i.line)
 		}
 	}
 	return b.String()
 }
 
-func printCounts(packages []exported) {
+func (m *module) printCounts() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "package\ttop level\twith methods and fields\t")
 	top, all := 0, 0
-	for _, p := range packages {
-		fmt.Fprintf(w, "%s\t%d\t%d\t\n", p.name, p.top, len(p.lines))
-		top, all = top+p.top, all+len(p.lines)
+	for _, p := range m.packages {
+		own := 0
+		for _, i := range p.all {
+			if i.of == nil {
+				own++
+			}
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t\n", p.name, own, len(p.all))
+		top, all = top+own, all+len(p.all)
 	}
 	fmt.Fprintf(w, "all\t%d\t%d\t\n", top, all)
 	w.Flush()

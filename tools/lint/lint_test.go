@@ -45,7 +45,7 @@ func TestWideComments(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := parseText(t, "a_test.go", "package a\n\n"+tc.text)
-			qt.Assert(t, qt.DeepEquals(f.wideComments(), tc.want))
+			qt.Assert(t, qt.DeepEquals(f.wide(), tc.want))
 		})
 	}
 }
@@ -69,7 +69,7 @@ func TestWideCode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := parseText(t, "a_test.go", "package a\n\n"+tc.text)
-			qt.Assert(t, qt.DeepEquals(f.wideCode(), tc.want))
+			qt.Assert(t, qt.DeepEquals(f.wide(), tc.want))
 		})
 	}
 }
@@ -111,26 +111,4 @@ func TestX(t *testing.T) {
 	}))
 	f.name = "internal/testneeds/needs.go"
 	qt.Assert(t, qt.HasLen(f.skips(), 0))
-}
-
-func TestDependenciesAreRead(t *testing.T) {
-	list := parsePackages(strings.Join([]string{
-		"unsafe unsafe - ", "golang.org/x/sys/unix unix golang.org/x/sys unsafe",
-		this + "/elfnote elfnote " + this + " unsafe",
-		this + "/internal/elffile elffile " + this + " unsafe",
-		this + "/usdt usdt " + this + " unsafe " + this + "/elfnote " + this +
-			"/internal/elffile golang.org/x/sys/unix",
-	}, "\n"))
-	modules, packages := list.dependencies("usdt")
-	qt.Check(t, qt.DeepEquals(modules, []string{sys}))
-	qt.Check(t, qt.DeepEquals(packages, []string{"elfnote"}))
-}
-
-func TestDifferences(t *testing.T) {
-	qt.Check(t, qt.HasLen(differences("usdt", "the module", []string{sys}, []string{sys}), 0))
-	qt.Check(t, qt.DeepEquals(differences("elfnote", "the module", []string{sys}, []string{ebpf}),
-		[]string{
-			"package elfnote must not depend on the module github.com/cilium/ebpf (tools/lint/imports.go)",
-			"package elfnote does not depend on the module golang.org/x/sys any more: delete it from tools/lint/imports.go",
-		}))
 }

@@ -2,8 +2,8 @@
 
 // Lint checks rules of this repository that no other tool knows: comments wrap
 // at 80 columns and code at 110, comments have no turns that are read twice,
-// tests are skipped by package testneeds alone, packages import no more than
-// what they are to import, and the documentation is as package docs says.
+// tests are skipped by package testneeds alone, and the documentation is as
+// package docs says.
 package main
 
 import (
@@ -72,8 +72,7 @@ func lint(dir string, write, allTurns bool) ([]string, error) {
 		if ast.IsGenerated(f.syntax) {
 			continue
 		}
-		problems = append(problems, f.wideComments()...)
-		problems = append(problems, f.wideCode()...)
+		problems = append(problems, f.wide()...)
 		problems = append(problems, f.skips()...)
 		turns = append(turns, f.turns()...)
 	}
@@ -82,14 +81,8 @@ func lint(dir string, write, allTurns bool) ([]string, error) {
 		most = 0
 	}
 	problems = append(problems, turnProblems(turns, most)...)
-	for _, check := range []func(string) ([]string, error){importProblems, docs.Problems} {
-		more, err := check(dir)
-		if err != nil {
-			return nil, err
-		}
-		problems = append(problems, more...)
-	}
-	return problems, nil
+	more, err := docs.Problems(dir)
+	return append(problems, more...), err
 }
 
 // goFiles returns the names of the Go files that git knows, below dir.
@@ -121,6 +114,8 @@ func parse(dir, name string) (*file, error) {
 	f.syntax, err = parser.ParseFile(f.set, name, text, parser.ParseComments)
 	return f, err
 }
+
+func (f *file) line(at token.Pos) int { return f.set.Position(at).Line }
 
 // problem describes what is wrong at a place.
 func (f *file) problem(line int, format string, args ...any) string {

@@ -17,92 +17,60 @@ const (
 	maxColumns = 80
 	// maxPreformatted is for what cannot be wrapped: code and tables.
 	maxPreformatted = 120
-	tabWidth        = 4
+	// maxCode is for lines of code. The style is 100 columns; the rest is for
+	// what reads better in one piece.
+	maxCode  = 110
+	tabWidth = 4
 )
 
-// linkTarget matches the line of a comment that says where a link leads.
-var linkTarget = regexp.MustCompile(`^ \[[^\]]+\]: \S+$`)
+// unwrapped matches lines of comments that stay whole: one long word, a
+// directive for a tool, also as an example, and what says where a link leads.
+var unwrapped = regexp.MustCompile(`^//(\s*\S*|[^ \t].*|\s+//[^ \t].*| \[[^\]]+\]: \S+)$`)
 
-// wideComments finds comments, on lines of their own, that are too wide. A line
-// that is one long word may be, as may be the output of an example, directives
-// and the targets of links.
-func (f *file) wideComments() []string {
-	var problems []string
-	for _, group := range f.syntax.Comments {
-		output := false
-		for _, comment := range group.List {
-			at := f.set.Position(comment.Pos())
-			line := f.lines[at.Line-1]
-			text, ok := strings.CutPrefix(strings.TrimLeft(line, "\t "), "//")
-			if !ok || strings.HasPrefix(comment.Text, "/*") {
-				continue
-			}
-			switch strings.TrimSpace(text) {
-			case "Output:", "Unordered output:":
-				output = strings.HasSuffix(f.name, "_test.go")
-			}
-			limit := maxColumns
-			switch {
-			case output, isDirective(comment.Text), isDirective(strings.TrimSpace(text)),
-				!strings.Contains(strings.TrimSpace(text), " "), linkTarget.MatchString(text):
-				continue
-			case strings.HasPrefix(text, "\t"):
-				limit = maxPreformatted
-			}
-			if n := columns(line); n > limit {
-				problems = append(problems, f.problem(at.Line,
-					"comment is %d columns wide, not %d at most", n, limit))
-			}
-		}
-	}
-	return problems
-}
-
-// isDirective reports whether a comment is for a tool, as //go:generate is.
-func isDirective(comment string) bool {
-	text, ok := strings.CutPrefix(comment, "//")
-	return ok && text != "" && text[0] != ' ' && text[0] != '\t'
-}
-
-// columns is the width of a line. A tab counts as four, wherever it is.
-func columns(line string) int {
-	return utf8.RuneCountInString(line) + (tabWidth-1)*strings.Count(line, "\t")
-}
-
-// maxCode is for lines of code. The style is 100 columns; the rest is for what
-// reads better in one piece.
-const maxCode = 110
-
-// wideCode finds lines of code that are too wide. A line may be if a text takes
-// more than half of it: a text that is cut cannot be searched for. A comment
-// beside the code does not count.
-func (f *file) wideCode() []string {
-	excused := make(map[int]bool)
+// wide finds lines that are too wide. The output of an example may be. So may
+// be code if a text takes more than half of it: a text that is cut cannot be
+// searched for. A comment beside code does not count.
+func (f *file) wide() (problems []string) {
+	excused, comments := make(map[int]bool), make(map[int]string)
 	ast.Inspect(f.syntax, func(n ast.Node) bool {
 		if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
-			from, to := f.set.Position(text.Pos()), f.set.Position(text.End())
-			for line := from.Line; line <= to.Line; line++ {
+			from, to := f.line(text.Pos()), f.line(text.End())
+			for line := from; line <= to; line++ {
 				code := len(strings.TrimSpace(f.lines[line-1]))
-				excused[line] = excused[line] || from.Line < to.Line || 2*len(text.Value) > code
+				excused[line] = excused[line] || from < to || 2*len(text.Value) > code
 			}
 		}
 		return true
 	})
-	comments := make(map[int]int) // where the comment of a line begins
 	for _, group := range f.syntax.Comments {
-		for _, comment := range group.List {
-			at := f.set.Position(comment.Pos())
-			comments[at.Line] = at.Column - 1
+		output := false
+		for _, c := range group.List {
+			text := strings.TrimSpace(c.Text)
+			output = output || strings.HasSuffix(f.name, "_test.go") &&
+				(text == "// Output:" || text == "// Unordered output:")
+			comments[f.line(c.Pos())] = c.Text
+			for line := f.line(c.Pos()); line <= f.line(c.End()); line++ {
+				excused[line] = excused[line] || output || strings.HasPrefix(text, "/*")
+			}
 		}
 	}
-	var problems []string
 	for i, line := range f.lines {
-		if begins, ok := comments[i+1]; ok {
-			line = strings.TrimRight(line[:begins], "\t ")
+		what, limit, comment := "code", maxCode, comments[i+1]
+		line = strings.TrimRight(strings.TrimSuffix(line, comment), "\t ")
+		if line == "" && comment != "" {
+			what, limit, line = "comment", maxColumns, f.lines[i]
+			if strings.HasPrefix(comment, "//\t") {
+				limit = maxPreformatted
+			}
+			if unwrapped.MatchString(comment) {
+				continue
+			}
 		}
-		if n := columns(line); n > maxCode && !excused[i+1] {
-			problems = append(problems, f.problem(i+1,
-				"code is %d columns wide, not %d at most", n, maxCode))
+		// A tab counts as four, wherever it is.
+		n := utf8.RuneCountInString(line) + (tabWidth-1)*strings.Count(line, "\t")
+		if n > limit && !excused[i+1] {
+			problems = append(problems, f.problem(i+1, "%s is %d columns wide, not %d at most",
+				what, n, limit))
 		}
 	}
 	return problems
@@ -147,7 +115,7 @@ func (f *file) turns() []string {
 		text := strings.Join(strings.Fields(strings.ReplaceAll(group.Text(), "\n", " ")), " ")
 		for i, pattern := range turnPatterns() {
 			for _, found := range pattern.FindAllString(text, -1) {
-				problems = append(problems, f.problem(f.set.Position(group.Pos()).Line,
+				problems = append(problems, f.problem(f.line(group.Pos()),
 					"%q in a comment is read twice: %s", strings.TrimLeft(found, ".:;,( "), turns[i].write))
 			}
 		}
@@ -183,7 +151,7 @@ func (f *file) skips() []string {
 		method, ok := call.Fun.(*ast.SelectorExpr)
 		if ok && isTesting(method.X) && slices.Contains([]string{"Skip", "Skipf", "SkipNow"},
 			method.Sel.Name) {
-			problems = append(problems, f.problem(f.set.Position(call.Pos()).Line,
+			problems = append(problems, f.problem(f.line(call.Pos()),
 				"a test is skipped by %s: let internal/testneeds decide", method.Sel.Name))
 		}
 		return true

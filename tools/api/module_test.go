@@ -14,7 +14,10 @@ func TestWithoutUsers(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module example.org/m\n\ngo 1.25\n",
+		"b/b.go": "package b\n\ntype Text string\n",
 		"a/a.go": `package a
+
+import "example.org/m/b"
 
 type Option struct{ Used, Unused int }
 type Kind int
@@ -25,7 +28,7 @@ const One Kind = 1
 func (o Option) String() string { return "" }
 func (o Option) Method()        {}
 func Do(Option) Kind            { return One }
-func Shown()                    { internal() }
+func Shown(b.Text)              { internal() }
 func Tested()                   {}
 func internal()                 { Unneeded() }
 func Unneeded()                 {}
@@ -38,7 +41,7 @@ import (
 	"example.org/m/a"
 )
 
-func ExampleShown()           { a.Shown() }
+func ExampleShown()           { a.Shown("") }
 func TestTested(t *testing.T) { a.Tested() }
 `,
 		"cmd/m/main.go": `package main
@@ -52,8 +55,9 @@ func main() { a.Do(a.Option{Used: 1}) }
 		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
 	}
-	names, err := withoutUsers(dir)
+	m, err := load(dir, "linux")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.DeepEquals(names, []string{"a.Nobodys", "a.Option.Method", "a.Option.Unused",
+	qt.Assert(t, qt.DeepEquals(m.withoutUsers(), []string{"a.Nobodys", "a.Option.Method", "a.Option.Unused",
 		"a.Tested", "a.Unneeded"}))
+	qt.Assert(t, qt.Equals(m.dependencies, "a: package b\n"))
 }

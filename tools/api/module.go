@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// module is what others can import of a module.
+type module struct {
+	packages     []exported // in the order of their names
+	dependencies string
+	set          *token.FileSet
+	// used has where the identifiers are declared that have users. The position
+	// tells an identifier: a package that is loaded again for its tests has
+	// other objects.
+	used map[token.Position]bool
+}
+
+// load returns the module in dir as it is on a system. Users and dependencies
+// are those on Linux.
+func load(dir, system string) (*module, error) {
+	config := &packages.Config{Dir: dir, Mode: packages.NeedName | packages.NeedModule |
+		packages.NeedTypes | packages.NeedImports,
+		Env: append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")}
+	if system == "linux" {
+		config.Tests = true
+		config.Mode |= packages.NeedFiles | packages.NeedDeps | packages.NeedTypesInfo |
+			packages.NeedSyntax
+	}
+	loaded, err := packages.Load(config, "./...")
+	if err != nil {
+		return nil, err
+	}
+	m := &module{used: make(map[token.Position]bool)}
+	slices.SortFunc(loaded, func(a, b *packages.Package) int { return strings.Compare(a.ID, b.ID) })
+	for _, p := range loaded {
+		if len(p.Errors) > 0 {
+			return nil, fmt.Errorf("%s: %w", p.PkgPath, p.Errors[0])
+		}
+		m.set = p.Fset
+		for _, f := range p.Syntax {
+			m.noteUses(p, f)
+		}
+		if p.ID == p.PkgPath && isPublic(p) {
+			name := strings.TrimPrefix(p.PkgPath, p.Module.Path+"/")
+			m.packages = append(m.packages, describe(name, p.Types))
+			m.dependencies += dependencies(name, p)
+		}
+	}
+	return m, nil
+}
+
+func isPublic(p *packages.Package) bool { return p.Name != "main" && !isInternal(p.Types) }
+
+// dependencies has a line for each other module, and for each other public
+// package of this one, that a package needs.
+func dependencies(name string, p *packages.Package) (text string) {
+	needs := make(map[string]bool)
+	packages.Visit([]*packages.Package{p}, func(other *packages.Package) bool {
+		switch {
+		case other == p || other.Module == nil: // of the standard library
+		case other.Module.Path != p.Module.Path:
+			needs["module "+other.Module.Path] = true
+		case isPublic(other):
+			needs["package "+strings.TrimPrefix(other.PkgPath, p.Module.Path+"/")] = true
+		}
+		return true
+	}, nil)
+	for _, need := range slices.Sorted(maps.Keys(needs)) {
+		text += name + ": " + need + "\n"
+	}
+	return text
+}
+
+// noteUses notes what a file uses of other packages, and its Example functions
+// of any.
+func (m *module) noteUses(p *packages.Package, f *ast.File) {
+	path := strings.TrimSuffix(p.PkgPath, "_test")
+	test := strings.HasSuffix(p.Fset.Position(f.Pos()).Filename, "_test.go")
+	for _, declared := range f.Decls {
+		function, _ := declared.(*ast.FuncDecl)
+		example := test && function != nil && strings.HasPrefix(function.Name.Name, "Example")
+		if test && !example {
+			continue
+		}
+		ast.Inspect(declared, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				if o := p.TypesInfo.Uses[id]; o != nil && o.Pkg() != nil &&
+					(example || o.Pkg().Path() != path) {
+					m.used[m.position(o)] = true
+				}
+			}
+			return true
+		})
+	}
+}
+
+// position is that of a declaration, whatever a package was loaded for.
+func (m *module) position(o types.Object) token.Position {
+	at := m.set.Position(o.Pos())
+	at.Filename, at.Offset = filepath.Base(filepath.Dir(at.Filename))+"/"+
+		filepath.Base(at.Filename), 0
+	return at
+}
+
+// withoutUsers returns the exported identifiers that nothing uses but their own
+// package and tests, sorted. An Example function is a user.
+func (m *module) withoutUsers() (names []string) {
+	for _, p := range m.packages {
+		for _, i := range p.all {
+			if i.object == nil || m.used[m.position(i.object)] {
+				continue
+			}
+			name := i.object.Pkg().Name() + "."
+			switch i.object.(type) {
+			case *types.Const:
+				continue
+			case *types.TypeName:
+				if m.mentioned(i.object) {
+					continue
+				}
+			}
+			if i.of != nil {
+				if m.promised(i) {
+					continue
+				}
+				name += i.of.Name() + "."
+			}
+			names = append(names, name+i.object.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// mentioned reports whether a type has members with users, or is that of
+// another identifier: users have it without writing its name.
+func (m *module) mentioned(o types.Object) bool {
+	id := o.Pkg().Path() + "." + o.Name()
+	for _, p := range m.packages {
+		for _, i := range p.all {
+			if i.object != nil && m.used[m.position(i.object)] &&
+				(i.of == o || slices.Contains(words(i.object.Type()), id)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// words returns the names in the text of a type.
+func words(t types.Type) []string {
+	return strings.FieldsFunc(types.TypeString(t, nil),
+		func(r rune) bool { return strings.ContainsRune("()[]*{}, ;", r) })
+}
+
+// promised reports whether a method is there for an interface: of the standard
+// library, which calls it, or of one of the packages.
+func (m *module) promised(method identifier) bool {
+	if _, ok := method.object.(*types.Func); !ok {
+		return false
+	}
+	name := method.object.Name()
+	if slices.Contains([]string{"Error", "Unwrap", "Is", "String", "Format"}, name) {
+		return true
+	}
+	for _, p := range m.packages {
+		for _, other := range p.all {
+			if other.object == nil || other.of != nil {
+				continue
+			}
+			i, ok := other.object.Type().Underlying().(*types.Interface)
+			if !ok || !types.Implements(types.NewPointer(method.of.Type()), i) {
+				continue
+			}
+			if o, _, _ := types.LookupFieldOrMethod(i, false, method.object.Pkg(), name); o != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
