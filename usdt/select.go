@@ -61,7 +61,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	found, usable := newSiteCollector(), false
 	weight, semaphores := 0, false        // of the sites that match, while there is a limit
 	var firstMalformed *elffile.NoteError // of whatever probe
-	for site, err := range file.Sites() {
+	for site, err := range s.opened.sites {
 		if err != nil {
 			var note *elffile.NoteError
 			if !errors.As(err, &note) {
@@ -116,7 +116,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		return &NotFoundError{path: s.opened.name}
 	default:
 		return &NotFoundError{path: s.opened.name, patterns: joinPatterns(patterns),
-			Nearest: suggest.Probes(file.Sites(), patterns...)}
+			Nearest: suggest.Probes(s.opened.sites, patterns...)}
 	}
 
 	if err := s.check(); err != nil {

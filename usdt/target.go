@@ -5,6 +5,7 @@ package usdt
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -90,8 +91,9 @@ func (t *Target) check() error {
 // Selections of the same file share it.
 type opened struct {
 	elf        *elfnote.File
-	descriptor int    // that names the file to the kernel, see path
-	name       string // in texts
+	sites      iter.Seq2[elfnote.Site, error] // of the file
+	descriptor int                            // that names the file to the kernel, see path
+	name       string                         // in texts
 
 	// mu is held for reading while the file is used, so that closing does not
 	// give the descriptor, and with it the path, to another file in the middle
@@ -160,6 +162,9 @@ func (t Target) open() (*opened, error) {
 		o.closers = append(o.closers, func() error { return unix.Close(o.descriptor) })
 	}
 
+	if o.sites == nil {
+		o.sites = o.elf.Sites()
+	}
 	if err := attachable(o.elf); err != nil {
 		o.close()
 		return nil, fmt.Errorf("%s: %w", o.name, err)
@@ -205,8 +210,7 @@ func (o *opened) openPath(t Target) error {
 	return nil
 }
 
-// openProcessFile opens the file that a watcher has found, unless its cache has
-// it open.
+// openProcessFile takes the file that a watcher has found and has open.
 func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 	if pair.File == nil {
 		return errors.New("the ProcessFile has no File: set Path or ELF instead")
@@ -217,22 +221,11 @@ func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 		pair.File.Release()
 		return nil
 	})
-	switch o.elf = pair.File.ELF(); {
-	case o.elf == nil:
+	if o.elf = pair.File.ELF(); o.elf == nil {
 		return fmt.Errorf("%s: %w", pair.Path,
 			sys.ClosedError("file (the process does not map it any more)"))
-	case o.elf.OSFile() != nil:
-		return nil
 	}
-	file, err := pair.Open()
-	if err != nil {
-		return err
-	}
-	if o.elf, err = elfnote.NewFile(file); err != nil {
-		file.Close()
-		return err
-	}
-	o.closers = append(o.closers, o.elf.Close, file.Close)
+	o.sites = pair.File.Sites()
 	return nil
 }
 

@@ -71,7 +71,7 @@ type named struct {
 
 func newScan(l *lister) *scan {
 	s := &scan{
-		fs: l.proc, cache: procwatch.NewCache(), patterns: l.options.patterns,
+		fs: l.proc, cache: procwatch.NewCache(l.options.patterns...), patterns: l.options.patterns,
 		ofAll:    l.options.allProcesses,
 		reported: make(map[procwatch.FileID]bool), blocked: make(map[string]int),
 	}
@@ -314,7 +314,7 @@ func (v *view) gather(files []*procwatch.MappedFile) {
 			v.addError(procwatch.FileID{}, err)
 			continue
 		}
-		file, ok, err := v.scan.cache.Acquire(m, v.scan.patterns...)
+		file, ok, err := v.scan.cache.Acquire(m)
 		switch {
 		case err != nil:
 			v.addError(id, err)

@@ -7,43 +7,48 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// Cache opens the files that processes map and that have probes, each once,
-// however many processes map it. It remembers which files have none, so that
-// they are not read again. It may be used by several goroutines at once.
+// Cache opens the files that processes map and that have wanted probes, each
+// once, however many processes map it. It remembers which files have none, so
+// that they are not read again. It may be used by several goroutines at once.
 //
-// A file is open while somebody has it acquired. Of the other files the cache
-// knows in bounded memory whether they have probes, but not which.
+// A file is open while it is acquired. Of the other files the cache knows in
+// bounded memory whether they have wanted probes, but not which.
 type Cache struct {
-	open func(*MappedFile) (io.ReaderAt, error) // the file, closed if it is an io.Closer
-	seed maphash.Seed
+	patterns []elfnote.Pattern
+	open     func(*MappedFile) (io.ReaderAt, error) // the file, closed if it is an io.Closer
+	seed     maphash.Seed
 
 	mu      sync.Mutex
 	files   map[FileID]*CachedFile // those acquired
 	opened  int                    // files that are open now
-	owners  map[string]int         // and for whom each was opened
-	limit   int                    // on these
+	owners  map[string]int         // files that are open now, by the owner of a process
+	limit   int                    // of files that are open
+	kept    int                    // bytes of sites, of all files
 	answers answers
 	closing closing
-	counts  cacheCounts
 }
 
-// cacheCounts say what a cache has done: for tests.
-type cacheCounts struct{ opened, searched int }
-
-// NewCache returns an empty cache.
-func NewCache() *Cache {
-	c := &Cache{open: openMapped, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile),
-		owners: make(map[string]int)}
-	c.answers.limit = maxAnswers
-	c.limit = sys.MaxDescriptors() / descriptorsPerFile
-	return c
+// NewCache returns an empty cache for the files that have a probe that matches
+// any of the patterns, or any probe if there is no pattern.
+func NewCache(patterns ...elfnote.Pattern) *Cache {
+	return &Cache{
+		patterns: slices.Clone(patterns),
+		open:     openMapped,
+		seed:     maphash.MakeSeed(),
+		files:    make(map[FileID]*CachedFile),
+		owners:   make(map[string]int),
+		limit:    sys.MaxDescriptors() / descriptorsPerFile,
+		answers:  answers{limit: maxAnswers},
+	}
 }
 
 func openMapped(m *MappedFile) (io.ReaderAt, error) {
@@ -54,53 +59,42 @@ func openMapped(m *MappedFile) (io.ReaderAt, error) {
 	return file, nil
 }
 
-// Acquire returns the file that a process maps, open, if it has a probe that
-// matches any of the patterns, or any probe if there is no pattern. ok is false
-// if it has none. The caller calls [CachedFile.Release] when it is done.
-// Whoever acquires the same file gets the same *CachedFile, as long as anybody
-// has it.
+// Acquire returns the file that a process maps, open, if it has a wanted probe.
+// ok is false if it has none. The caller calls [CachedFile.Release] when it is
+// done. All callers that acquire the same file get the same *CachedFile, as
+// long as one of them has it.
 //
-// A file is read by one caller while the others wait for the outcome. A file
-// that is not ELF has no probes. An ELF file that cannot be read gives an
-// [*Error] that wraps an error of package elfnote, each time again but without
-// reading the file again. Errors of opening are those of [MappedFile.Open]; an
-// error of reading is an [*Error], too. Neither is remembered.
-func (c *Cache) Acquire(
-	m *MappedFile, patterns ...elfnote.Pattern,
-) (f *CachedFile, ok bool, err error) {
-	return c.acquire(m, c.wanted(patterns))
-}
-
-// acquire is Acquire with patterns whose number is known.
-func (c *Cache) acquire(m *MappedFile, w wanted) (*CachedFile, bool, error) {
+// One caller reads a file while the others wait for the outcome. A file that is
+// not ELF has no probes. An ELF file that cannot be read gives an [*Error] that
+// wraps an error of package elfnote, each time again but without reading the
+// file again. Errors of opening are those of [MappedFile.Open]; an error of
+// reading is an [*Error], too. Neither is remembered.
+func (c *Cache) Acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
 	found, err := m.identify()
 	if err != nil {
 		return nil, false, err
 	}
-	if a, known := c.ask(found.FileID, found.contents, w); known && !a.matches {
+	asked := question{found.FileID, found.contents}
+	if a, known := c.ask(asked); known && !a.matches {
 		return nil, false, a.failure(m)
 	}
 	id, err := m.ID()
 	if err != nil {
 		return nil, false, err
 	}
+	q := question{id, found.contents}
 	for {
 		f := c.enter(id)
-		ok, err := f.prepare(m, found.contents, w)
+		ok, err := f.prepare(m, q)
 		if ok && err == nil {
 			return f, true, nil
 		}
-		if file := f.release(); file != nil {
-			// Whoever could bear to open the file can bear to close it. To have
-			// another goroutine do so would take longer than to read it.
-			file.Close()
-		}
+		f.Release()
 		if errors.Is(err, errWrittenTo) {
-			continue // there is another one in its place
+			continue // another CachedFile takes its place
 		}
-		if a, known := c.ask(id, found.contents, w); known && id != found.FileID {
-			// So that id is not needed.
-			c.remember(question{found.FileID, found.contents, w.number}, a)
+		if a, known := c.ask(q); known && asked != q {
+			c.remember(asked, a) // next time, id is not needed
 		}
 		return nil, false, err
 	}
@@ -120,8 +114,8 @@ func (c *Cache) enter(id FileID) *CachedFile {
 }
 
 // takeDescriptor counts a file that is to be opened for a process of an owner.
-// It fails if there are too many. No owner takes more than it leaves for the
-// others, so that ten have to join to take nearly all.
+// It fails if there are too many. Each owner leaves as many to the others as it
+// has, so that ten owners together take nearly all.
 func (c *Cache) takeDescriptor(owner string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,69 +137,22 @@ func (c *Cache) giveDescriptor(owner string) {
 	}
 }
 
-// replace has a file that was written to be another one for those who acquire
-// it from now on.
-func (c *Cache) replace(f *CachedFile) {
+func (c *Cache) ask(q question) (a answer, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.files[f.id] == f {
-		delete(c.files, f.id)
-	}
+	return c.answers.find(q)
 }
 
-func (c *Cache) ask(id FileID, is contents, w wanted) (a answer, known bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a, known := c.answers.find(question{id, is, anything}); known {
-		return a, true
-	}
-	return c.answers.find(question{id, is, w.number})
-}
-
-// remember keeps what has been found out about a file.
 func (c *Cache) remember(q question, a answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answers.put(q, a)
 }
 
-func (c *Cache) count(more cacheCounts) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.counts.opened += more.opened
-	c.counts.searched += more.searched
-}
-
-// wanted are the patterns of those who acquire files. The number tells them
-// from other patterns.
-type wanted struct {
-	patterns []elfnote.Pattern
-	number   uint64
-}
-
-// anything is the number for answers that hold whatever is wanted.
-const anything = 0
-
-// wanted numbers patterns.
-func (c *Cache) wanted(patterns []elfnote.Pattern) wanted {
-	var hash maphash.Hash
-	hash.SetSeed(c.seed)
-	for _, p := range patterns {
-		hash.WriteString(p.String())
-		hash.WriteByte(0)
-	}
-	number := hash.Sum64()
-	if number == anything {
-		number++
-	}
-	return wanted{patterns, number}
-}
-
-// A question is whether a file has probes that match certain patterns.
+// A question is whether a file has wanted probes.
 type question struct {
 	file FileID
 	contents
-	patterns uint64
 }
 
 // An answer says whether it has, or why it cannot be read.
@@ -214,7 +161,7 @@ type answer struct {
 	err     error
 }
 
-// failure returns the error for those who ask about a mapped file.
+// failure returns the error for a process that maps the file.
 func (a answer) failure(m *MappedFile) error {
 	if a.err == nil {
 		return nil
@@ -222,9 +169,9 @@ func (a answer) failure(m *MappedFile) error {
 	return m.wrap(opReadProbes, a.err)
 }
 
-// answers remembers answers: a file is not kept, nor are its probes. Those
-// asked for recently survive: when limit new ones have come, the ones not asked
-// for meanwhile are forgotten.
+// answers remembers answers, but neither files nor probes. The answers that
+// were asked for recently survive: when limit new ones have come, the ones not
+// asked for meanwhile are forgotten.
 type answers struct {
 	limit          int
 	recent, former map[question]answer
@@ -249,4 +196,65 @@ func (s *answers) put(q question, a answer) {
 		s.recent = make(map[question]answer)
 	}
 	s.recent[q] = a
+}
+
+// closing closes files. A file system that another user serves can hold that up
+// for as long as it likes. So each device has a goroutine that closes its
+// files, while there are some. The zero value is ready for use.
+type closing struct {
+	mu      sync.Mutex
+	devices map[uint64]*closingDevice
+}
+
+// closingDevice is what is to be closed on one device.
+type closingDevice struct {
+	queue   []func()
+	blocked bool // closing took too long once: no caller waits any more
+}
+
+// close closes a file on a device. It returns when that is done, or when it
+// takes too long.
+func (c *closing) close(device uint64, closeFile func()) {
+	closed := make(chan struct{})
+	c.mu.Lock()
+	d := c.devices[device]
+	if d == nil {
+		if c.devices == nil {
+			c.devices = make(map[uint64]*closingDevice)
+		}
+		d = &closingDevice{}
+		c.devices[device] = d
+		go c.work(device, d)
+	}
+	d.queue = append(d.queue, func() { closeFile(); close(closed) })
+	blocked := d.blocked
+	c.mu.Unlock()
+	if blocked {
+		return
+	}
+	timer := time.NewTimer(scanPatience)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+		c.mu.Lock()
+		d.blocked = true
+		c.mu.Unlock()
+	}
+}
+
+// work closes what is in the queue of a device, until that is empty.
+func (c *closing) work(device uint64, d *closingDevice) {
+	for {
+		c.mu.Lock()
+		if len(d.queue) == 0 {
+			delete(c.devices, device)
+			c.mu.Unlock()
+			return
+		}
+		closeFile := d.queue[0]
+		d.queue = d.queue[1:]
+		c.mu.Unlock()
+		closeFile()
+	}
 }

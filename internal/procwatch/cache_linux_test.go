@@ -3,10 +3,14 @@
 package procwatch
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -21,21 +25,31 @@ func mapped(t testing.TB, f *fixture, pid int, path string) *MappedFile {
 	return theFile(t, f, pid)
 }
 
-// acquire acquires a file that has probes.
-func acquire(t testing.TB, c *Cache, m *MappedFile, patterns ...elfnote.Pattern) *CachedFile {
+// acquire acquires a file that has wanted probes.
+func acquire(t testing.TB, c *Cache, m *MappedFile) *CachedFile {
 	t.Helper()
-	file, ok, err := c.Acquire(m, patterns...)
+	file, ok, err := c.Acquire(m)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(ok))
 	return file
 }
 
 // acquireNothing asserts that a file has no probes that are wanted.
-func acquireNothing(t testing.TB, c *Cache, m *MappedFile, patterns ...elfnote.Pattern) {
+func acquireNothing(t testing.TB, c *Cache, m *MappedFile) {
 	t.Helper()
-	_, ok, err := c.Acquire(m, patterns...)
+	_, ok, err := c.Acquire(m)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsFalse(ok))
+}
+
+// countOpenings returns how many files a cache opens from now on.
+func countOpenings(c *Cache) *atomic.Int32 {
+	count, open := new(atomic.Int32), c.open
+	c.open = func(m *MappedFile) (io.ReaderAt, error) {
+		count.Add(1)
+		return open(m)
+	}
+	return count
 }
 
 // inUse returns how many files are acquired.
@@ -50,6 +64,7 @@ func TestCache(t *testing.T) {
 
 	t.Run("opens a file once for all processes", func(t *testing.T) {
 		f, c := newFixture(t), NewCache()
+		openings := countOpenings(c)
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		before := openDescriptors(t)
 
@@ -57,7 +72,7 @@ func TestCache(t *testing.T) {
 		second := acquire(t, c, mapped(t, f, 2, lib))
 		qt.Check(t, qt.Equals(first, second))
 		checkDescriptors(t, before+1)
-		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 1, searched: 1}))
+		qt.Check(t, qt.Equals(openings.Load(), 1))
 		qt.Check(t, qt.IsNotNil(first.ELF().OSFile()))
 		qt.Check(t, qt.Equals(first.ID(), identityOf(t, lib)))
 
@@ -78,78 +93,98 @@ func TestCache(t *testing.T) {
 		second.Release()
 		qt.Check(t, qt.Equals(acquire(t, c, mapped(t, f, 4, lib)), third))
 		third.Release()
-		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 2, searched: 1}),
-			qt.Commentf("its notes are not read again"))
+		qt.Check(t, qt.Equals(openings.Load(), 2))
 		n, err := third.reader.ReadAt(make([]byte, 4), 0)
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(n, 4))
 	})
 	t.Run("does not keep open what is not wanted", func(t *testing.T) {
-		f, c := newFixture(t), NewCache()
+		f, c := newFixture(t), NewCache(nothing)
+		openings := countOpenings(c)
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		before := openDescriptors(t)
 		for range 3 {
-			acquireNothing(t, c, mapped(t, f, 1, lib), nothing)
+			acquireNothing(t, c, mapped(t, f, 1, lib))
 		}
-		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 1, searched: 1}))
+		qt.Check(t, qt.Equals(openings.Load(), 1))
 		checkDescriptors(t, before)
 	})
-	t.Run("answers for each set of patterns", func(t *testing.T) {
-		f, c := newFixture(t), NewCache()
-		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
-		for range 2 {
-			acquireNothing(t, c, mapped(t, f, 1, lib), nothing)
-			acquire(t, c, mapped(t, f, 1, lib), free).Release()
-			acquire(t, c, mapped(t, f, 1, lib), nothing, free).Release()
-			acquire(t, c, mapped(t, f, 1, lib)).Release()
+	t.Run("keeps the sites of a file while it is open", func(t *testing.T) {
+		f, c := newFixture(t), NewCache(nothing, free)
+		var reader *failingReader
+		c.open = func(*MappedFile) (io.ReaderAt, error) {
+			reader = &failingReader{ReaderAt: bytes.NewReader(memoryProbes.bytes()),
+				err: syscall.EIO, good: 100, closed: new(int)}
+			return reader, nil
 		}
-		qt.Check(t, qt.Equals(c.counts.searched, 4))
+		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		file := acquire(t, c, mapped(t, f, 1, lib))
-		acquireNothing(t, c, mapped(t, f, 1, lib), nothing, elfnote.Exact("other", "probe"))
-		qt.Check(t, qt.IsNotNil(file.ELF()), qt.Commentf("it is open for another"))
+		reader.good = 0 // what is read from now on fails
+		var names []string
+		for site, err := range file.Sites() {
+			qt.Assert(t, qt.IsNil(err))
+			names = append(names, site.Name)
+		}
+		qt.Check(t, qt.DeepEquals(names, []string{"alloc", "free"}))
+		qt.Check(t, qt.IsTrue(c.kept > 0))
 		file.Release()
-		qt.Check(t, qt.HasLen(c.files, 0))
+		qt.Check(t, qt.Equals(c.kept, 0))
 	})
-	t.Run("remembers files without probes for all patterns", func(t *testing.T) {
+	t.Run("reads sites again that there is no room for", func(t *testing.T) {
+		f, c := newFixture(t), NewCache()
+		c.kept = maxKeptSites - 10
+		file := acquire(t, c, mapped(t, f, 1, memoryProbes.write(t, t.TempDir(), "lib.so")))
+		sites := 0
+		for _, err := range file.Sites() {
+			qt.Assert(t, qt.IsNil(err))
+			sites++
+		}
+		qt.Check(t, qt.Equals(sites, 2))
+		file.Release()
+		qt.Check(t, qt.Equals(c.kept, maxKeptSites-10))
+	})
+	t.Run("remembers files without probes", func(t *testing.T) {
 		f, c := newFixture(t), NewCache()
 		dir := t.TempDir()
 		script := filepath.Join(dir, "jit-cache")
 		qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("code, but not ELF"), 0o755)))
 		empty := filepath.Join(dir, "empty")
 		qt.Assert(t, qt.IsNil(os.WriteFile(empty, nil, 0o755)))
+		openings := countOpenings(c)
 		before := openDescriptors(t)
 		for i, path := range []string{noProbes.write(t, dir, "lib.so"), script, empty} {
 			for range 3 {
 				acquireNothing(t, c, mapped(t, f, 1, path))
-				acquireNothing(t, c, mapped(t, f, 1, path), free)
 			}
-			qt.Check(t, qt.Equals(c.counts.opened, i+1))
+			qt.Check(t, qt.Equals(int(openings.Load()), i+1))
 		}
 		checkDescriptors(t, before)
 		qt.Check(t, qt.HasLen(c.files, 0))
 	})
 	t.Run("finds the good probes of a file with a malformed one", func(t *testing.T) {
-		f, c := newFixture(t), NewCache()
+		f := newFixture(t)
+		good, bad := NewCache(elfnote.Exact("p", "good")), NewCache(elfnote.Exact("p", "bad"))
 		lib := testELF{probes: [][2]string{{"p", "bad"}, {"p", "good"}}, broken: true}.write(t,
 			t.TempDir(), "lib.so")
-		acquire(t, c, mapped(t, f, 1, lib), elfnote.Exact("p", "good")).Release()
-		acquireNothing(t, c, mapped(t, f, 1, lib), elfnote.Exact("p", "bad"))
+		acquire(t, good, mapped(t, f, 1, lib)).Release()
+		acquireNothing(t, bad, mapped(t, f, 1, lib))
 	})
 }
 
 func TestCacheIsBounded(t *testing.T) {
 	f, c := newFixture(t), NewCache()
 	c.answers.limit = 2
+	openings := countOpenings(c)
 	dir := t.TempDir()
 	opened := func(i int) bool {
-		before := c.counts.opened
+		before := openings.Load()
 		path := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := os.Stat(path); err != nil {
 			noProbes.write(t, path)
 		}
 		acquireNothing(t, c, mapped(t, f, 1, path))
 		qt.Assert(t, qt.IsTrue(len(c.answers.recent)+len(c.answers.former) <= 4))
-		return c.counts.opened > before
+		return openings.Load() > before
 	}
 	for i := range 10 {
 		qt.Check(t, qt.IsTrue(opened(i)))
@@ -174,15 +209,15 @@ func TestCacheKeepsLittleOfAFile(t *testing.T) {
 		"one usable":  {probes: [][2]string{{"p", "n"}}, empty: notes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, c := newFixture(t), NewCache()
+			f := newFixture(t)
+			caches := []*Cache{NewCache(elfnote.Exact("p", "n")), NewCache(elfnote.Exact("p", "other"))}
 			lib := filepath.Join(t.TempDir(), "lib.so")
 			before := heap()
 			for i := range files {
 				file.tag = byte(i)
 				file.write(t, lib)
-				for _, wanted := range []elfnote.Pattern{elfnote.Exact("p", "n"),
-					elfnote.Exact("p", "other")} {
-					if file, ok, _ := c.Acquire(mapped(t, f, 1, lib), wanted); ok {
+				for _, c := range caches {
+					if file, ok, _ := c.Acquire(mapped(t, f, 1, lib)); ok {
 						file.Release()
 					}
 				}
@@ -191,7 +226,7 @@ func TestCacheKeepsLittleOfAFile(t *testing.T) {
 			}
 			kept := int64(heap()) - int64(before)
 			qt.Check(t, qt.IsTrue(kept < 1<<20), qt.Commentf("%d kB", kept>>10))
-			runtime.KeepAlive(c)
+			runtime.KeepAlive(caches)
 		})
 	}
 }

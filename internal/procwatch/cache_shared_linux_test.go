@@ -3,7 +3,6 @@
 package procwatch
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"sync"
@@ -12,24 +11,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 )
-
-func TestCacheTakesBytesFromTheCaller(t *testing.T) {
-	f := newFixture(t)
-	asked := ""
-	c := NewCache()
-	c.open = func(m *MappedFile) (io.ReaderAt, error) {
-		asked = m.Path
-		return bytes.NewReader(otherProbes.bytes()), nil
-	}
-	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
-	before := openDescriptors(t)
-	file := acquire(t, c, mapped(t, f, 1, lib))
-	defer file.Release()
-	qt.Check(t, qt.Equals(asked, lib))
-	qt.Check(t, qt.Equals(nameOf(file), "libstdcxx"))
-	qt.Check(t, qt.IsNil(file.ELF().OSFile()))
-	checkDescriptors(t, before)
-}
 
 func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 	f := newFixture(t)

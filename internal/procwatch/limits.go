@@ -17,10 +17,16 @@ const (
 	maxLine = 64 << 10
 
 	// maxAnswers is how many answers a [Cache] remembers for certain (and up to
-	// twice as many) to the question whether a file has probes that match
-	// certain patterns. One takes about 150 bytes; a host with hundreds of
-	// different containers maps some 10,000 files.
+	// twice as many) to the question whether a file has wanted probes. One
+	// takes about 150 bytes; a host with hundreds of different containers maps
+	// some 10,000 files.
 	maxAnswers = 1 << 15
+
+	// maxKeptOfFile and maxKeptSites bound the bytes of the sites that a
+	// [Cache] keeps of one open file, and of all. The JVM has 531 sites, which
+	// take 100 kB. The notes of other files are read again.
+	maxKeptOfFile = 256 << 10
+	maxKeptSites  = 4 << 20
 
 	// maxPairs bounds the files with wanted probes of one process, each of
 	// which takes a descriptor. Large programs map some hundred files

@@ -254,7 +254,6 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 		}
 		// An error will come again when the mappings are read.
 	}
-	f.details.read = true
 	hash := w.newHash()
 	files, err := files(w.fs.Root(), t.pid, reader, &b.lines, func(l *mapLine) {
 		hash.add(l)
@@ -359,7 +358,7 @@ func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*ProcessFi
 		pair.File = old.File
 		return pair, nil
 	}
-	file, ok, err := w.cache.acquire(m, w.wanted)
+	file, ok, err := w.cache.Acquire(m)
 	if err != nil || !ok {
 		return nil, err
 	}

@@ -166,10 +166,6 @@ func (w *Watcher) charge(p *watched, d *details) {
 	if d.took == 0 {
 		return
 	}
-	w.compared++
-	if d.read {
-		w.read++
-	}
 	p.scans++
 	if d.partial { // the rest of its files is read when the others have had their turn
 		p.due = true
@@ -279,7 +275,6 @@ type finding struct {
 // details are those of a finding for which the mappings have been compared.
 type details struct {
 	took       time.Duration
-	read       bool
 	partial    bool // not all files have been looked at
 	mapped     []mapKey
 	unwanted   bool // nothing is wanted of any of these

@@ -26,8 +26,6 @@ import (
 type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
 	FS *procfs.FS
-	// Cache may be shared with other watchers; nil makes one.
-	Cache *Cache
 	// Filter reports whether a process is wanted; nil wants all. It is asked
 	// when a process is found, and again when the process runs another program
 	// or changes its name. It is not asked about processes without memory, such
@@ -59,8 +57,7 @@ type Watcher struct {
 	filter   func(proc.Process) bool
 	handler  func(*Changes)
 	before   func() // a pass
-	wanted   wanted
-	events   bool // to be asked of the kernel
+	events   bool   // to be asked of the kernel
 	patience time.Duration
 
 	// open ends when the watcher is closed, so that no further process is
@@ -96,8 +93,6 @@ type Watcher struct {
 	unwanted  map[mappedFile]bool
 	files     map[*CachedFile]int // how many pairs each has
 	stats     WatcherStats
-	compared  int   // mappings of a process
-	read      int   // mappings of a process, in full
 	scan      *scan // what has been found so far
 }
 
@@ -127,7 +122,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	}
 	w := &Watcher{
 		fs:        options.FS,
-		cache:     options.Cache,
+		cache:     NewCache(patterns...),
 		filter:    options.Filter,
 		handler:   options.Handler,
 		before:    options.BeforePass,
@@ -145,10 +140,6 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	if w.fs == nil {
 		w.fs = procfs.NewFS("")
 	}
-	if w.cache == nil {
-		w.cache = NewCache()
-	}
-	w.wanted = w.cache.wanted(slices.Clone(patterns))
 	w.stats.EventsError = errNotRunning
 	return w
 }

@@ -3,6 +3,7 @@
 package procwatch
 
 import (
+	"encoding/binary"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -74,6 +76,36 @@ func (w *Watcher) awaitReturns(t testing.TB) {
 		defer w.cache.closing.mu.Unlock()
 		return len(w.cache.closing.devices) == 0
 	})
+}
+
+// countReads returns a function that returns how often the mappings of some
+// processes have been read since it was called last.
+func (w *watch) countReads(pids ...int) func() int {
+	w.t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	qt.Assert(w.t, qt.IsNil(err))
+	w.t.Cleanup(func() { unix.Close(fd) })
+	for _, pid := range pids {
+		// Equal events are merged, unless there is another one between them.
+		_, err := unix.InotifyAddWatch(fd, procfs.Path(w.root, pid, "maps"),
+			unix.IN_OPEN|unix.IN_CLOSE)
+		qt.Assert(w.t, qt.IsNil(err))
+	}
+	buf := make([]byte, 64<<10)
+	return func() (count int) {
+		w.t.Helper()
+		n, err := unix.Read(fd, buf)
+		if err == unix.EAGAIN {
+			return 0
+		}
+		qt.Assert(w.t, qt.IsNil(err))
+		for ; n > 0; n -= unix.SizeofInotifyEvent { // the names are empty
+			if binary.NativeEndian.Uint32(buf[n-unix.SizeofInotifyEvent+4:])&unix.IN_OPEN != 0 {
+				count++
+			}
+		}
+		return count
+	}
 }
 
 // await scans all processes until something is so.
