@@ -182,8 +182,8 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 		{path, "request->idd == 1", ".*request->idd of members:request is not available: " +
 			"the structure request has no member idd"},
 		{path, "request->bits == 1", ".*the member bits is a bit field"},
-		{path, "request->connection.fd == 1", ".*before fd, -> is to be written"},
-		{path, "code->x == 1", ".*int32_t is no pointer to a structure"},
+		{path, "request->connection.fd == 1", ".*write -> before fd"},
+		{path, "code->x == 1", ".*int32_t is not a pointer to a structure"},
 		{path, "arg7->x == 1", ".*the probe has no argument arg7"},
 		{alone, "request->id == 1", `.*has no debugging information \(compile it with -g.*`},
 	} {

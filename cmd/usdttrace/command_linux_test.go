@@ -168,7 +168,7 @@ func TestCommandBehindDashes(t *testing.T) {
 	r.ok()
 	qt.Check(t, qt.Matches(r.stdout, "count\nPROBE +COUNT +RATE +%\ngousdt_test:three +3 +.*\n"))
 	r = startWith(t, "", "a:b", "--").wait()
-	qt.Check(t, qt.StringContains(r.stderr, "no COMMAND behind --"))
+	qt.Check(t, qt.StringContains(r.stderr, "no COMMAND after --"))
 }
 
 // What has the output in files leaves the standard output to the command.

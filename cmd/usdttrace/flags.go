@@ -196,12 +196,12 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Answer(version, "version")
 	flags.Rest = func(words []string) error {
 		if o.command = words; len(words) == 0 {
-			return errors.New("no COMMAND behind --")
+			return errors.New("no COMMAND after --")
 		}
 		return nil
 	}
 	if len(args) > 0 && args[0] == "list" && !commandline.IsFileHere("list") {
-		return nil, errors.New("list is no command: -l lists what would be watched, " +
+		return nil, errors.New("usdttrace has no command list: -l lists what would be watched, " +
 			"and usdtlist FILE all that a file has")
 	}
 	operands, err := flags.Parse(args)
@@ -318,9 +318,12 @@ func (o *options) check() error {
 		{(o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && events,
 			"--top, --sort, --max-keys and --normalize go with --count, --sum, --hist " +
 				"or --latency"},
-		{!events && (o.maxEvents > 0 || o.stack || len(o.captures) > 0),
-			"--max-events, --stack, --str and --bytes are about events, but the other flags " +
-				"ask for what hits come to (as keys: --by stack, --by 'str(arg0)')"},
+		{!events && o.stack, "--stack prints the stack of each event: " +
+			"where hits are added up, --by stack shows them"},
+		{!events && o.maxEvents > 0, "-n (--max-events) ends after N printed events: " +
+			"where hits are added up, --duration ends"},
+		{!events && len(o.captures) > 0, "--str and --bytes print texts of each event: " +
+			"where hits are added up, --by 'str(arg0)' shows them"},
 	} {
 		if wrong.is {
 			return errors.New(wrong.text)
@@ -333,6 +336,9 @@ func (o *options) check() error {
 func mistaken(word string) string {
 	return word + " was taken for a file; a probe is written PROVIDER:NAME, as in '*:" + word + "'"
 }
+
+// maxNamed is how many processes of one name are listed.
+const maxNamed = 16
 
 func (o *options) setPID(s string) error {
 	several := func(condition string) error {
@@ -350,8 +356,12 @@ func (o *options) setPID(s string) error {
 	case err != nil:
 		return err
 	case len(pids) > 1:
-		return fmt.Errorf("%d processes have that name: %w", len(pids),
-			several("comm == "+strconv.Quote(s)))
+		numbers, more := fmt.Sprint(pids[:min(len(pids), maxNamed)]), ""
+		if len(pids) > maxNamed {
+			more = fmt.Sprintf(" and %d more", len(pids)-maxNamed)
+		}
+		return fmt.Errorf("these processes have that name: %s%s; %w", strings.Trim(numbers, "[]"),
+			more, several("comm == "+strconv.Quote(s)))
 	}
 	o.pid = pids[0]
 	return nil

@@ -41,6 +41,7 @@ type live struct {
 	title  string
 	first  int // the line of the first row
 	chosen int
+	held   string       // the key of the chosen row, which may change its place
 	rows   []*trace.Row // that are shown, nil where lines are none
 	typing bool         // a filter
 
@@ -51,6 +52,7 @@ type live struct {
 	visible map[*aggregation][2]*trace.Snapshot
 
 	next *options // a run that is to follow
+	note string   // what its rows are of, where that is more than was chosen
 	back bool     // to the run before
 	// depth is how many runs lead to this one, which counts.
 	depth int
@@ -120,8 +122,11 @@ func (l *live) begin(o *options) {
 	if l.next != nil || l.back {
 		l.log = nil // messages of a run that is left
 	}
+	if l.back {
+		l.note = ""
+	}
 	l.next, l.back, l.shown, l.rows, l.lines = nil, false, nil, nil, nil
-	l.chosen, l.title = 0, o.commandLine()
+	l.chosen, l.held, l.title = 0, "", o.commandLine()
 	l.view = view{sort: o.sort}
 	l.total = make(map[*aggregation]*trace.Snapshot)
 	l.visible = make(map[*aggregation][2]*trace.Snapshot)
@@ -274,6 +279,9 @@ func (l *live) draw(t *tracer) {
 	if !a.drawn && !slices.Contains(s.By, "stack") && len(s.By) > 0 {
 		for i := range s.Rows {
 			l.rows = append(l.rows, &s.Rows[i])
+			if l.held != "" && rowKey(&s.Rows[i]) == l.held {
+				l.chosen = i
+			}
 		}
 	}
 	l.show()
@@ -306,7 +314,9 @@ func (l *live) show() {
 		}
 	}
 	plain := tcell.StyleDefault
-	room := max(height-3, 0)
+	title := []rune(l.title)
+	head := min(1+(len(title)-1)/max(width, 1), 2) // lines of the title
+	room := max(height-head-2, 0)
 	l.chosen = max(0, min(l.chosen, max(len(l.rows), len(l.lines)-room+1)-1))
 	top := l.chosen
 	if l.rows != nil {
@@ -322,10 +332,10 @@ func (l *live) show() {
 		case l.rows != nil && top+y == l.first+l.chosen:
 			style = plain.Reverse(true)
 		}
-		put(0, 1+y, text, style)
-		put(len([]rune(text)), 1+y, line[len(text):], plain.Foreground(tcell.ColorGreen))
+		put(0, head+y, text, style)
+		put(len([]rune(text)), head+y, line[len(text):], plain.Foreground(tcell.ColorGreen))
 	}
-	status := l.status
+	status := l.note + l.status
 	if l.typing {
 		status = "/" + l.filter
 	}
@@ -336,9 +346,10 @@ func (l *live) show() {
 	if l.paused {
 		state += ", paused"
 	}
-	put(0, height-2, status, plain.Dim(!l.typing))
-	put(0, 0, terminal.Cut(l.title, max(0, width-len(state)-2)), plain.Bold(true))
-	put(max(0, width-len(state)), 0, state, plain)
+	put(0, height-2, terminal.Cut(status, max(0, width-len(state)-2)), plain.Dim(!l.typing))
+	put(max(0, width-len(state)), height-2, state, plain)
+	put(0, 0, string(title[:min(width, len(title))]), plain.Bold(true))
+	put(0, 1, string(title[min(width, len(title)):]), plain.Bold(true))
 	put(0, height-1, liveKeys, plain.Reverse(true))
 	l.screen.Show()
 }
@@ -360,13 +371,13 @@ func (l *live) key(t *tracer, event *tcell.EventKey) {
 			l.filter += string(r)
 		}
 	case event.Key() == tcell.KeyUp, r == 'k':
-		l.chosen--
+		l.move(-1)
 	case event.Key() == tcell.KeyDown, r == 'j':
-		l.chosen++
+		l.move(1)
 	case event.Key() == tcell.KeyPgUp:
-		l.chosen -= 10
+		l.move(-10)
 	case event.Key() == tcell.KeyPgDn:
-		l.chosen += 10
+		l.move(10)
 	case event.Key() == tcell.KeyTab:
 		l.table++
 	case event.Key() == tcell.KeyEscape && l.filter != "":
@@ -376,12 +387,14 @@ func (l *live) key(t *tracer, event *tcell.EventKey) {
 	case event.Key() == tcell.KeyEnter && l.chosen < len(l.rows):
 		shown, row := l.shown, l.rows[l.chosen]
 		l.mu.Unlock()
-		next, err := t.closer(shown, row)
+		next, note, err := t.closer(shown, row)
 		if err != nil {
 			t.messages.Warn("%v", err)
 		}
 		l.mu.Lock()
-		l.next = next
+		l.next, l.note = next, note
+	case event.Key() == tcell.KeyEnter && l.rows == nil && l.shown != nil:
+		l.status = "this is the last level: esc goes back"
 	case r == 'i':
 		l.interval = !l.interval
 	case r == 'p':
@@ -400,17 +413,30 @@ func (l *live) key(t *tracer, event *tcell.EventKey) {
 	l.draw(t)
 }
 
+// move chooses another row, or scrolls. The first row is the first whichever row
+// that is; any other is held. The caller has the lock.
+func (l *live) move(by int) {
+	l.chosen, l.held = l.chosen+by, ""
+	if len(l.rows) > 0 {
+		l.chosen = max(0, min(l.chosen, len(l.rows)-1))
+	}
+	if l.chosen > 0 && l.chosen < len(l.rows) {
+		l.held = rowKey(l.rows[l.chosen])
+	}
+}
+
 // closer returns the options that look closer at a row: from a provider to its
 // probes, to their keys, to the stacks of one of these.
-func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (*options, error) {
-	o := t.options.clone()
+func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note string, err error) {
+	o = t.options.clone()
 	o.where = t.options.where
 	for i, key := range row.Keys {
 		name, text := s.By[i], key.String()
 		switch name {
 		case "provider":
 			exact := elfnote.Exact(text, "x").String()
-			return o.of(elfnote.MustParsePattern(strings.TrimSuffix(exact, "x")+"*"), "probe")
+			o, err = o.of(elfnote.MustParsePattern(strings.TrimSuffix(exact, "x")+"*"), "probe")
+			return o, "", err
 		case "probe":
 			if t.options.latency != nil {
 				continue // it is the pair that is measured
@@ -420,11 +446,12 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (*options, error) {
 			if o.normalize == nil && keys[0] == "query" {
 				o.normalize = normalizer(sqllexer.DBMSPostgres)
 			}
-			return o.of(elfnote.Exact(provider, probe), keys...)
+			o, err = o.of(elfnote.Exact(provider, probe), keys...)
+			return o, "", err
 		}
 	}
 	if o.latency != nil {
-		return nil, errors.New("this is the last level: of calls, --slow TIME --stack shows stacks")
+		return nil, "", errors.New("this is the last level: of calls, --slow TIME --stack shows stacks")
 	}
 	for i, key := range row.Keys {
 		term := s.By[i]
@@ -435,14 +462,15 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (*options, error) {
 		if data, complete := key.Data(); key.Kind() == trace.Text {
 			if o.normalize != nil || !complete {
 				// The kernel cannot tell its hits apart: all are taken.
-				t.messages.Warn("of all texts: that of %s is cut or normalized", s.By[i])
+				note = "stacks of all, because " + s.By[i] + " is cut or normalized; "
 				continue
 			}
 			value = strconv.Quote(string(data))
 		}
 		o.where = and(o.where, term+" == "+value)
 	}
-	return o.of(elfnote.Pattern{}, "stack")
+	o, err = o.of(elfnote.Pattern{}, "stack")
+	return o, note, err
 }
 
 // of returns the options with other keys, and with another pattern if there is

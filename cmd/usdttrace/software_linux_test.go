@@ -55,6 +55,43 @@ func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(called, []string{"both 5", "greet 3", "greet 3"}))
 }
 
+const callingScript = `
+def greet(name):
+    return "hello " + name
+def both():
+    return greet("a") + greet("b")
+for _ in range(1000):
+    both()
+`
+
+// Python 3.11 passes function__entry while python:line is traced, too. Without
+// it the user is told so.
+func TestPythonFunctionsAreTimedBesideLines(t *testing.T) {
+	testprog.RequireBPF(t)
+	python := testprog.StartPython(t)
+	python.Stop()
+	script := filepath.Join(t.TempDir(), "script.py")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(callingScript), 0o644)))
+	program, err := filepath.EvalSymlinks(python.File)
+	qt.Assert(t, qt.IsNil(err))
+	flags := []string{"--json", "--latency", "python:function", "--by", "function",
+		"--where", fmt.Sprintf("filename == %q", script)}
+	command := []string{"--", program, script}
+	alone := start(t, append(flags, command...)...).wait()
+	if len(alone.objects("row")) == 0 {
+		qt.Check(t, qt.StringContains(alone.stderr, "only while python:line is traced too"))
+	}
+	beside := start(t, slices.Concat(flags, []string{"--count", "python:line"}, command)...).wait()
+	calls := make(map[string]uint64)
+	for _, row := range beside.objects("row") {
+		if row.Aggregation == "latency" {
+			calls[fmt.Sprint(row.Keys["function"])] = uint64(row.Count)
+		}
+	}
+	qt.Check(t, qt.DeepEquals(calls,
+		map[string]uint64{"greet": 2000, "both": 1000, "<module>": 1}), qt.Commentf("%s", beside.stderr))
+}
+
 const multiprocessingScript = `
 import multiprocessing, sys
 def sell(n):

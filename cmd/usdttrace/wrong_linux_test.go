@@ -58,3 +58,17 @@ func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(got.String(), string(golden)))
 }
+
+func TestProcessesOfOneNameAreListed(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "twins")
+	sleep, err := os.ReadFile(testneeds.Tool(t, "sleep", "coreutils"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(program, sleep, 0o755)))
+	for range 2 {
+		cmd := exec.Command(program, "60")
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	}
+	err = new(options).setPID("twins")
+	qt.Check(t, qt.ErrorMatches(err, `these processes have that name: \d+ \d+; one process .*`))
+}

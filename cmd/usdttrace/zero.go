@@ -31,8 +31,14 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 			"but none for which --where holds was as long as --slow %v", *o.slow)}
 	case l.filtered:
 		return []string{"probes were passed, but --where holds for no hit"}
-	case l.Events+l.Unreadable+l.Starts+l.NotSampled+l.Replaced+l.Unfinished+l.Unmatched > 0:
+	case l.Events+l.Unreadable+l.Starts+l.NotSampled+l.Replaced+l.Unfinished > 0:
 		return nil // the summary says what came of the hits
+	}
+	t.targets.mu.Lock()
+	fires := slices.Clone(t.targets.fires)
+	t.targets.mu.Unlock()
+	if l.Unmatched > 0 {
+		return fires // perhaps of the start that is missing
 	}
 	var reasons []string
 	patterns := make(map[string][]string) // by the reason
@@ -50,9 +56,7 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 		}
 		lines = append(lines, strings.Join(names, ", ")+": "+reason)
 	}
-	t.targets.mu.Lock()
-	defer t.targets.mu.Unlock()
-	return append(lines, t.targets.fires...)
+	return append(lines, fires...)
 }
 
 // maxSilent is how many patterns are named at most for one reason.

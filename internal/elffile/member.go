@@ -83,7 +83,7 @@ func (f *File) findMember(pointer, path string, until time.Time) (m Member, err 
 	words := slices.DeleteFunc(strings.Fields(name),
 		func(word string) bool { return word == "const" || word == "volatile" })
 	if !ok || len(words) == 0 || strings.Contains(name, "*") {
-		return m, fmt.Errorf("%s is no pointer to a structure", pointer)
+		return m, fmt.Errorf("%s is not a pointer to a structure", pointer)
 	}
 	s := search{named: make(map[string][]dwarf.Offset), done: make(map[string]Member)}
 	// What the name is of, if the type says so: "struct stat" is no typedef.
@@ -223,7 +223,7 @@ func (s *search) from(e *dwarf.Entry, by, path string) (Member, error) {
 	rest, ok := strings.CutPrefix(path, by)
 	switch {
 	case !ok:
-		return Member{}, fmt.Errorf("before %s, %s is to be written", strings.TrimLeft(path, "->."), by)
+		return Member{}, fmt.Errorf("write %[2]s before %[1]s", strings.TrimLeft(path, "->."), by)
 	case e == nil || !isStructure(e):
 		return Member{}, errors.New("what it points to is no structure")
 	case isDeclared(e):
@@ -370,7 +370,7 @@ func (s *search) value(member, t *dwarf.Entry) (m Member, err error) {
 	encoding, _ := t.Val(dwarf.AttrEncoding).(int64)
 	switch {
 	case isStructure(t):
-		return m, errors.New("is a structure: one of its members is to be named")
+		return m, errors.New("is a structure: name one of its members")
 	case t.Tag == dwarf.TagArrayType:
 		return s.array(t)
 	case t.Tag == dwarf.TagEnumerationType:

@@ -181,12 +181,12 @@ func TestMembersAreWhereTheCompilerHasThem(t *testing.T) {
 func TestMembersThatAreRefused(t *testing.T) {
 	f := openProgram(t, compile(t, []string{"gcc", "-g"}, structuresSource))
 	for _, test := range [][3]string{
-		{"int", "->x", "int is no pointer to a structure"},
-		{"struct request **", "->x", `struct request \*\* is no pointer to a structure`},
+		{"int", "->x", "int is not a pointer to a structure"},
+		{"struct request **", "->x", `struct request \*\* is not a pointer to a structure`},
 		{"struct reqest *", "->x", "the debugging information has no structure reqest"},
 		{"request *", "->x", "the structure request has no member x"}, // as C++ writes it
 		{"struct connection_t *", "->fd", "the debugging information has no structure connection_t"},
-		{"const *", "->fd", `const \* is no pointer to a structure`},
+		{"const *", "->fd", `const \* is not a pointer to a structure`},
 		{"counter *", "->x", "what it points to is no structure"},
 		{"struct request *", "->missing", "the structure request has no member missing"},
 		{"struct request *", "->bits", "the member bits is a bit field"},
@@ -195,8 +195,8 @@ func TestMembersThatAreRefused(t *testing.T) {
 		{"struct request *", "->place", "the member place is a structure: .*"},
 		{"struct request *", "->large", "the member large has 16 bytes"},
 		{"struct request *", "->huge", "the member huge has 16 bytes"},
-		{"struct request *", "->inside->fd", "before fd, . is to be written"},
-		{"struct request *", "->connection.fd", "before fd, -> is to be written"},
+		{"struct request *", "->inside->fd", "write \\. before fd"},
+		{"struct request *", "->connection.fd", "write -> before fd"},
 		{"struct request *", "->word->fd", "the member word has no members"},
 		{"struct request *", "->call->fd", "what it points to is no structure"},
 		{"struct request *", "->data->fd", "what it points to is no structure"},

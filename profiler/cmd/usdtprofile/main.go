@@ -222,11 +222,15 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 		}
 	}
 	if o.output != "" { // rather now than when all has been collected
+		_, missing := os.Lstat(o.output)
 		file, err := os.OpenFile(o.output, os.O_CREATE|os.O_WRONLY, 0o666)
 		if err != nil {
 			return err
 		}
 		file.Close()
+		if missing != nil {
+			os.Remove(o.output) // a run that fails leaves no empty file
+		}
 	}
 	if o.memory {
 		return runMemory(ctx, o, messages)

@@ -102,9 +102,12 @@ func TestNothing(t *testing.T) {
 		"-p 1 --memory":         "no probe matches otel_memory:alloc in process 1; .*",
 		"-a nobody:has__this":   "no probe matches nobody:has__this in any process; .*",
 	} {
-		o, err := parse(append(strings.Fields(line), "--for", "1ms", "-o", t.TempDir()+"/x.folded"))
+		file := filepath.Join(t.TempDir(), "x.folded")
+		o, err := parse(append(strings.Fields(line), "--for", "1ms", "-o", file))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.ErrorMatches(run(t.Context(), o, io.Discard), want))
+		_, err = os.Stat(file)
+		qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 	}
 }
 
