@@ -533,7 +533,7 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 				t.warnedLost = true
 				advice := "--buffer, --where and --count"
 				if t.options.unwind > 0 {
-					advice = "--unwind fp, --buffer and --where"
+					advice = "--every, --unwind fp and --buffer"
 				}
 				t.messages.Warn("events are being lost, because the ring buffer is full (see %s)",
 					advice)

@@ -23,22 +23,35 @@ import (
 // whyNothing says why nothing came, a line for each reason.
 func (t *tracer) whyNothing(l *losses) (lines []string) {
 	o := t.options
-	switch {
-	case l.filtered && o.slow != nil && o.where == "":
-		return []string{fmt.Sprintf("there were calls, but none was as long as --slow %v", *o.slow)}
-	case l.filtered && o.slow != nil:
-		return []string{fmt.Sprintf("there were calls, "+
-			"but none for which --where holds was as long as --slow %v", *o.slow)}
-	case l.filtered:
-		return []string{"probes were passed, but --where holds for no hit"}
-	case l.Events+l.Unreadable+l.Starts+l.NotSampled+l.Replaced+l.Unfinished > 0:
-		return nil // the summary says what came of the hits
-	}
 	t.targets.mu.Lock()
 	fires := slices.Clone(t.targets.fires)
 	t.targets.mu.Unlock()
+	for _, pair := range o.pairs() { // nobody is told to take what was asked for
+		fires = slices.DeleteFunc(fires, func(hint string) bool {
+			_, when, _ := strings.Cut(hint, " fires ")
+			return strings.Contains(when, pair.String())
+		})
+	}
+	var starts []string
 	if l.Unmatched > 0 {
-		return fires // perhaps of the start that is missing
+		starts = fires // perhaps of the start that is missing
+	}
+	switch {
+	case len(t.going) > 0:
+		return nil // these calls are printed
+	case l.filtered && o.slow != nil:
+		calls := "of the calls that began and ended meanwhile, "
+		if o.where != "" {
+			calls += "and for which --where holds, "
+		}
+		return []string{fmt.Sprintf("%snone was as long as --slow %v", calls, *o.slow),
+			"calls that had begun before are not seen"}
+	case l.filtered:
+		return append(starts, "probes were passed, but --where holds for no hit")
+	case l.Unmatched > 0:
+		return starts
+	case l.Events+l.Unreadable+l.Starts+l.NotSampled+l.Replaced+l.Unfinished > 0:
+		return nil // the summary says what came of the hits
 	}
 	var reasons []string
 	patterns := make(map[string][]string) // by the reason
@@ -47,7 +60,9 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 		if patterns[reason] == nil {
 			reasons = append(reasons, reason)
 		}
-		patterns[reason] = append(patterns[reason], p.String())
+		if name := o.typed(p); !slices.Contains(patterns[reason], name) {
+			patterns[reason] = append(patterns[reason], name)
+		}
 	}
 	for _, reason := range reasons {
 		names := patterns[reason]
@@ -57,6 +72,17 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 		lines = append(lines, strings.Join(names, ", ")+": "+reason)
 	}
 	return append(lines, fires...)
+}
+
+// typed returns the pair that a pattern is of, or the pattern.
+func (o *options) typed(p elfnote.Pattern) string {
+	for _, pair := range o.pairs() {
+		if slices.ContainsFunc(pair.Patterns(),
+			func(of elfnote.Pattern) bool { return of.String() == p.String() }) {
+			return pair.String()
+		}
+	}
+	return p.String()
 }
 
 // maxSilent is how many patterns are named at most for one reason.

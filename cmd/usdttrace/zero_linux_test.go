@@ -39,7 +39,7 @@ func TestZeroIsExplained(t *testing.T) {
 		"a condition": {[]string{"--where", "arg0 == 12345678", "gousdt_test:three"},
 			"fire three 3\nquit\n", "probes were passed, but --where holds for no hit\n"},
 		"slow calls": {[]string{"--slow", "1h", "gousdt_calls:outer"}, "nested\n",
-			"there were calls, but none was as long as --slow 1h0m0s\n"},
+			"of the calls that began and ended meanwhile, none was as long as --slow 1h0m0s\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := "target-pie"
