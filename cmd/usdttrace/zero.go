@@ -60,7 +60,7 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 		if patterns[reason] == nil {
 			reasons = append(reasons, reason)
 		}
-		if name := o.typed(p); !slices.Contains(patterns[reason], name) {
+		if name := t.typed(p); !slices.Contains(patterns[reason], name) {
 			patterns[reason] = append(patterns[reason], name)
 		}
 	}
@@ -75,9 +75,9 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 }
 
 // typed returns the pair that a pattern is of, or the pattern.
-func (o *options) typed(p elfnote.Pattern) string {
-	for _, pair := range o.pairs() {
-		if slices.ContainsFunc(pair.Patterns(),
+func (t *tracer) typed(p elfnote.Pattern) string {
+	for _, pair := range t.options.pairs() {
+		if slices.ContainsFunc(t.targets.definitions.Patterns(pair),
 			func(of elfnote.Pattern) bool { return of.String() == p.String() }) {
 			return pair.String()
 		}
