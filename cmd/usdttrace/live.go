@@ -413,8 +413,8 @@ func (l *live) key(t *tracer, event *tcell.EventKey) {
 	l.draw(t)
 }
 
-// move chooses another row, or scrolls. The first row is the first whichever row
-// that is; any other is held. The caller has the lock.
+// move chooses another row, or scrolls. The first row is the first whichever it
+// is; any other is held. The caller has the lock.
 func (l *live) move(by int) {
 	l.chosen, l.held = l.chosen+by, ""
 	if len(l.rows) > 0 {
