@@ -131,36 +131,21 @@ func (w *walker) listed(path string) {
 }
 
 // directory walks a directory. Symbolic links in it are not followed: what they
-// lead to is listed where it is, if that is below the directory.
+// lead to is listed where it is, if that is below the directory. Nor is what the
+// kernel makes up scanned: to read it can block, or do something.
 func (w *walker) directory(root string) {
-	type open struct {
-		path   string
-		device uint64
-	}
-	var parents []open                         // of what is walked, from the root on
 	root = strings.TrimSuffix(root, "/") + "/" // it may be a symbolic link itself
+	isAsked := isMadeUp(root)
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
+		switch {
+		case err != nil:
 			err = fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
 			w.fail(scanned{path: path, err: err})
-			return nil
-		}
-		if entry.Type().IsRegular() {
+		case entry.Type().IsRegular():
 			w.add(path)
-		}
-		if !entry.IsDir() {
-			return nil
-		}
-		// What the kernel makes up is not scanned: to read it can block, or do
-		// something.
-		for len(parents) > 0 && !strings.HasPrefix(path, parents[len(parents)-1].path) {
-			parents = parents[:len(parents)-1]
-		}
-		device, ok := deviceOf(path)
-		if ok && len(parents) > 0 && device != parents[len(parents)-1].device && isMadeUp(path) {
+		case entry.IsDir() && !isAsked && isMadeUp(path):
 			return fs.SkipDir
 		}
-		parents = append(parents, open{strings.TrimSuffix(path, "/") + "/", device})
 		return nil
 	})
 }

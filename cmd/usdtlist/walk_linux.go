@@ -8,15 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deviceOf returns the device that a directory is on.
-func deviceOf(path string) (uint64, bool) {
-	var stat unix.Stat_t
-	if err := unix.Lstat(path, &stat); err != nil {
-		return 0, false
-	}
-	return uint64(stat.Dev), true
-}
-
 // isMadeUp reports whether a directory is on a file system that the kernel
 // makes up.
 func isMadeUp(path string) bool {

@@ -352,7 +352,7 @@ func (t *tracer) noteBegun() {
 	}
 	switch {
 	case sites == 0:
-		t.addNearestOfAll()
+		t.addNearest(0)
 		near := ""
 		t.targets.mu.Lock()
 		if names := t.targets.nearest; len(names) > 0 {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -163,31 +162,25 @@ func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 	t.near(err)
 }
 
-// nearestPatience is how long the files of a process may have one wait.
-const nearestPatience = 500 * time.Millisecond
+// nearestPatience and allPatience are how long the files of a process, and of
+// all, may have one wait.
+const (
+	nearestPatience = 500 * time.Millisecond
+	allPatience     = 3 * time.Second
+)
 
 // addNearest keeps the names of probes that nearly match in the files of a
-// process.
+// process, or of all if pid is 0. What cannot be read has no names to offer.
 func (t *tracer) addNearest(pid int) {
-	deadline.One(t.ctx, nearestPatience, func() {
-		cache := procwatch.NewCache()
-		// What cannot be read has no names to offer.
-		files, _ := procwatch.Files(procfs.NewFS(""), pid)
-		for _, m := range files {
-			if file, ok, err := cache.Acquire(m); err == nil && ok {
-				t.targets.addNearest(file.ELF(), t.options.patterns)
-				file.Release()
-			}
-		}
-	}, nil)
-}
-
-// addNearestOfAll does so in the files of all processes.
-func (t *tracer) addNearestOfAll() {
-	deadline.One(t.ctx, allPatience, func() {
-		watcher := procwatch.NewWatcher(nil, elfnote.MustParsePattern("*"))
+	patience := allPatience
+	var wanted func(proc.Process) bool
+	if pid != 0 {
+		patience, wanted = nearestPatience, func(p proc.Process) bool { return p.PID == pid }
+	}
+	deadline.One(t.ctx, patience, func() {
+		watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted})
 		defer watcher.Close()
-		_ = watcher.SyncAll() // what cannot be read has no names to offer
+		_ = watcher.SyncAll()
 		seen := make(map[procwatch.FileID]bool)
 		for _, pair := range watcher.ProcessFiles() {
 			if id := pair.File.ID(); !seen[id] {
@@ -197,9 +190,6 @@ func (t *tracer) addNearestOfAll() {
 		}
 	}, nil)
 }
-
-// allPatience is how long the files of all processes may have one wait.
-const allPatience = 3 * time.Second
 
 func (t *tracer) warnUnmatched() {
 	for _, p := range t.targets.unmatched() {
