@@ -3,14 +3,16 @@
 package commandline
 
 import (
+	"regexp"
 	"strings"
 )
 
 // Examples is the title of the block whose lines stay as they are.
 const Examples = "Examples"
 
-// Help is the text that a command prints with -h, divided. Its man page and its
-// completion in shells are made of it, so that all three say the same.
+// Help is the text that a command prints with --help, divided. Its man page,
+// its completion in shells and its page of documentation are made of it, so
+// that all say the same.
 //
 // The text begins with the usage, and has blocks, each after an empty line. A
 // block whose first line is its title describes flags and words: each begins in
@@ -40,9 +42,6 @@ type Flag struct {
 	Name, Value string
 }
 
-// continues is how far lines are indented at least that go on.
-const continues = 8
-
 // ParseHelp divides a text.
 func ParseHelp(text string) *Help {
 	h := &Help{}
@@ -54,61 +53,79 @@ func ParseHelp(text string) *Help {
 				h.Synopsis = append(h.Synopsis,
 					strings.TrimSpace(strings.TrimPrefix(line, "Usage:")))
 			}
-		case len(lines) > 1 && !strings.HasPrefix(lines[0], " ") &&
-			strings.HasPrefix(lines[1], " "):
-			block := Block{Title: lines[0]}
-			if block.Title == Examples {
-				block.Items = []Item{{Lines: lines[1:]}}
-				block.Items[0].unindent()
-			} else {
-				block.Items = items(lines[1:])
-			}
-			h.Blocks = append(h.Blocks, block)
-		default:
+		case len(lines) == 1 || lines[0][0] == ' ' || lines[1][0] != ' ':
 			h.Blocks = append(h.Blocks, Block{Items: []Item{{Lines: lines}}})
+		case lines[0] == Examples:
+			h.Blocks = append(h.Blocks, Block{Examples, []Item{{Lines: unindent(lines[1:])}}})
+		default:
+			h.Blocks = append(h.Blocks, Block{lines[0], items(lines[1:])})
 		}
 	}
 	return h
 }
 
+var (
+	// beginning is the line that begins an item: its head, and after two blanks
+	// the explanation.
+	beginning = regexp.MustCompile(`^ {2,6}(\S.*?)  +(\S.*)$`)
+
+	// continuation is a line that goes on.
+	continuation = regexp.MustCompile(`^ {8}`)
+
+	// flagHead is a head that has nothing but flags, each with at most two
+	// values.
+	flagHead = regexp.MustCompile(`^(--?[a-z][^ ,]*( [^ ]+){0,2}(, |$))+$`)
+)
+
 // items divides the lines of a block.
 func items(lines []string) (all []Item) {
 	for _, line := range lines {
-		indent := len(line) - len(strings.TrimLeft(line, " "))
-		if len(all) > 0 && indent >= continues {
-			last := &all[len(all)-1]
-			last.Lines = append(last.Lines, line)
-			continue
-		}
-		if item, ok := begin(line); ok {
-			all = append(all, item)
-		} else if n := len(all); n > 0 && all[n-1].Head == "" {
-			all[n-1].Lines = append(all[n-1].Lines, line)
-		} else {
+		begins := beginning.FindStringSubmatch(line)
+		last := len(all) - 1
+		switch {
+		case last >= 0 && continuation.MatchString(line),
+			begins == nil && last >= 0 && all[last].Head == "":
+			all[last].Lines = append(all[last].Lines, line)
+		case begins == nil:
 			all = append(all, Item{Lines: []string{line}})
+		default:
+			all = append(all, Item{begins[1], flags(begins[1]), []string{begins[2]}})
 		}
 	}
 	for i := range all {
-		all[i].unindent()
+		from := 0
+		if all[i].Head != "" {
+			from = 1
+		}
+		unindent(all[i].Lines[from:])
 	}
 	return all
 }
 
-// unindent takes away what all lines that go on are indented.
-func (it *Item) unindent() {
-	from := 0
-	if it.Head != "" {
-		from = 1
-	}
-	least := -1
-	for _, line := range it.Lines[from:] {
-		if n := len(line) - len(strings.TrimLeft(line, " ")); least < 0 || n < least {
+// unindent takes away what all lines are indented.
+func unindent(lines []string) []string {
+	least := 0
+	for i, line := range lines {
+		if n := len(line) - len(strings.TrimLeft(line, " ")); i == 0 || n < least {
 			least = n
 		}
 	}
-	for i := from; i < len(it.Lines); i++ {
-		it.Lines[i] = it.Lines[i][least:]
+	for i := range lines {
+		lines[i] = lines[i][least:]
 	}
+	return lines
+}
+
+// flags returns the flags of a head. The first value of each is kept.
+func flags(head string) (all []Flag) {
+	if !flagHead.MatchString(head) {
+		return nil
+	}
+	for part := range strings.SplitSeq(head, ", ") {
+		words := append(strings.Fields(part), "")
+		all = append(all, Flag{words[0], words[1]})
+	}
+	return all
 }
 
 // Flags returns all flags with what explains them.
@@ -141,44 +158,7 @@ func (h *Help) value(name string) (value string, ok bool) {
 func (it *Item) summary() string {
 	text := strings.Join(it.Lines, " ")
 	for _, end := range []string{". ", "; ", ": "} {
-		if before, _, ok := strings.Cut(text, end); ok {
-			text = before
-		}
+		text, _, _ = strings.Cut(text, end)
 	}
 	return strings.Join(strings.Fields(text), " ")
-}
-
-// begin returns the item that a line begins, and whether it begins one. Its
-// head ends at two blanks.
-func begin(line string) (Item, bool) {
-	text := strings.TrimLeft(line, " ")
-	if indent := len(line) - len(text); indent < 2 || indent >= continues-1 {
-		return Item{}, false
-	}
-	head, explanation, _ := strings.Cut(text, "  ")
-	explanation = strings.TrimLeft(explanation, " ")
-	it := Item{Head: head, Lines: []string{explanation}}
-	if isFlag(text) || strings.HasPrefix(text, "-- ") {
-		it.Flags = flags(head)
-	}
-	return it, explanation != ""
-}
-
-// flags returns the flags of a head that has nothing but flags, each with at
-// most two values. The first value is kept.
-func flags(head string) (all []Flag) {
-	for part := range strings.SplitSeq(head, ", ") {
-		words := strings.Fields(part)
-		if len(words) > 3 || !isFlag(words[0]) {
-			return nil
-		}
-		all = append(all, Flag{words[0], strings.Join(words[1:min(2, len(words))], "")})
-	}
-	return all
-}
-
-// isFlag reports whether a text begins with the name of a flag.
-func isFlag(text string) bool {
-	letters := strings.TrimPrefix(strings.TrimPrefix(text, "-"), "-")
-	return len(letters) < len(text) && letters != "" && letters[0] >= 'a' && letters[0] <= 'z'
 }
