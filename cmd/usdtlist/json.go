@@ -37,7 +37,6 @@ func newJSONPrinter(out *bufio.Writer) *jsonPrinter {
 	return p
 }
 
-// flush writes what has been built so far.
 func (p *jsonPrinter) flush() {
 	p.out.Write(p.json.Take())
 }
@@ -85,7 +84,6 @@ func (p *jsonPrinter) file(l *listing) {
 	p.flush()
 }
 
-// users adds the members about the processes that map a file.
 func (p *jsonPrinter) users(m *mapped) {
 	j := &p.json
 	j.Fields("path", m.path, "deleted", m.deleted)
@@ -105,7 +103,6 @@ func (p *jsonPrinter) users(m *mapped) {
 	})
 }
 
-// errorText returns the text of an error as the document has it.
 func errorText(err error) string { return terminal.Clean(truncate.Text(err.Error(), maxText)) }
 
 // close adds what could not be read, and ends the document.
@@ -270,7 +267,6 @@ func kindOf(f *elfnote.File) (kind, words string) {
 	return "position_independent", "position-independent file"
 }
 
-// attachable reports whether the file's probes can be attached to.
 func attachable(f *elfnote.File) bool {
 	return !f.IsDebugFile() && f.Header().Type != elf.ET_REL
 }

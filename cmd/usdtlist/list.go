@@ -25,7 +25,6 @@ import (
 	"github.com/gousdt/gousdt/providers"
 )
 
-// failure is a file, or a process, that could not be read.
 type failure struct {
 	name    string // of the file, "" for a process as a whole
 	pid     int    // 0 if it is not about a process
@@ -33,7 +32,6 @@ type failure struct {
 	leftOut bool // it was not asked for by itself, and may not be read: no error
 }
 
-// listing is what is listed of a file.
 type listing struct {
 	path      string
 	heading   bool    // a reader cannot know the path otherwise
@@ -44,7 +42,6 @@ type listing struct {
 	args      *arguments
 }
 
-// lister goes through the files.
 type lister struct {
 	options *options
 	proc    *procfs.FS
@@ -99,7 +96,6 @@ func (l *lister) failed(f failure) {
 	}
 }
 
-// several reports whether more than one file may be listed.
 func (l *lister) several() bool {
 	return len(l.options.files) > 1 || l.options.many() || l.options.ofProcesses()
 }
@@ -195,7 +191,6 @@ func (l *lister) listFiles() (found int, failed bool) {
 	return found, failed
 }
 
-// listPath lists a file and returns how many probes it listed.
 func (l *lister) listPath(path string, heading bool) (int, error) {
 	if err := checkRegular(path); err != nil {
 		return 0, err
@@ -351,7 +346,6 @@ func (l *lister) warnUnmatched(found int, where string) {
 	}
 }
 
-// warnMalformed names the notes of a file that cannot be used.
 func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
 	const kind = "skipped notes"
 	for _, note := range all.Malformed {

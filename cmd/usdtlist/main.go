@@ -80,7 +80,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return status
 }
 
-// options is the command line, understood.
 type options struct {
 	files    []string // paths and bare names, in order; of processes as these see them
 	patterns []elfnote.Pattern
@@ -111,7 +110,6 @@ const (
 var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, formatPerf,
 	formatLibbpf}
 
-// ofProcesses reports whether files that processes map are asked for.
 func (o *options) ofProcesses() bool { return len(o.pids) > 0 || o.allProcesses }
 
 // many reports whether files are asked for of which most may have nothing to

@@ -34,7 +34,6 @@ type mapped struct {
 	close   func()
 }
 
-// user is a process that maps a file.
 type user struct {
 	process proc.Process
 	path    string
@@ -89,7 +88,6 @@ func newScan(l *lister) *scan {
 // where one blocks on purpose, there may be many.
 const patience = 500 * time.Millisecond
 
-// mostHalvings is how often the patience is halved.
 const mostHalvings = 3
 
 // maxBlocked bounds how many processes of one container or user are waited for,
@@ -208,7 +206,6 @@ func (s *scan) finish() {
 	}
 }
 
-// finds reports whether a process finds the file at its path.
 func (s *scan) finds(pid int, f *mapped) bool {
 	found := false
 	return deadline.One(context.Background(), patience, func() {
@@ -222,7 +219,6 @@ func (s *scan) finds(pid int, f *mapped) bool {
 	}, nil) && found
 }
 
-// close releases the files.
 func (s *scan) close() {
 	for _, f := range s.files {
 		f.close()
@@ -274,7 +270,6 @@ func (v *view) close() {
 	}
 }
 
-// look finds what a process maps.
 func (v *view) look(pid int) error {
 	process, err := proc.Find(v.scan.fs, pid)
 	if err != nil {
@@ -359,7 +354,6 @@ func (v *view) meaningOf(name string, files []*procwatch.MappedFile) meaning {
 	return m
 }
 
-// means reports whether the name means a mapped file by its path.
 func (m *meaning) means(filePath string) bool {
 	if strings.Contains(m.name, "/") {
 		return filePath == m.name
@@ -367,7 +361,6 @@ func (m *meaning) means(filePath string) bool {
 	return ldso.IsNamed(filePath, m.name)
 }
 
-// isNamed reports whether a mapped file is one of those named.
 func (v *view) isNamed(file *procwatch.MappedFile) bool {
 	is := false
 	for i := range v.meanings {

@@ -24,14 +24,12 @@ type pasteLine func(path string, p *elfnote.Probe, sameName bool) (string, error
 var pasteLines = map[string]pasteLine{formatBpftrace: bpftraceLine, formatBCC: bccLine,
 	formatPerf: perfLine, formatLibbpf: libbpfLine}
 
-// errNoCode means that nothing can be attached to the file.
 var errNoCode = errors.New("file holds no code to run (use the executable or library itself)")
 
 // errLongName means that a name is of a hostile file: no tool takes a word of
 // that length.
 var errLongName = fmt.Errorf("name of more than %d bytes", maxText)
 
-// paste prints a line for each probe, as another tool wants it.
 func (l *lister) paste(list *listing, line pasteLine) (printed int, err error) {
 	if !attachable(list.elf) {
 		return 0, errNoCode

@@ -27,7 +27,6 @@ const (
 	maxCell = 100
 )
 
-// shown returns a text, cut and escaped.
 func shown(s string, max int) string { return terminal.Escape(truncate.Text(s, max)) }
 
 // print prints the probes of a file as --format asks, and returns how many it
@@ -206,7 +205,6 @@ func (m *mapped) usersText() string {
 	return strings.Join(programs, ", ")
 }
 
-// arguments decodes the argument strings of one file.
 type arguments struct {
 	file        *elfnote.File
 	definitions *providers.Definitions // nil without names

@@ -70,7 +70,6 @@ func (l *lister) warnOthers() {
 	}
 }
 
-// all scans every process there is.
 func (s *scan) all() {
 	pids, err := s.fs.PIDs()
 	if err != nil {
@@ -104,7 +103,6 @@ func (s *scan) leaveOutOthers() {
 	}
 }
 
-// some scans the processes that are asked for.
 func (s *scan) some(pids []int) {
 	for _, pid := range pids {
 		err := s.process(pid)

@@ -44,7 +44,6 @@ type scanned struct {
 	expected bool  // the file was asked for by name
 }
 
-// walk goes through everything that is asked for.
 func (w *walker) walk() {
 	for _, name := range w.options.files {
 		w.named(name)
@@ -131,8 +130,9 @@ func (w *walker) listed(path string) {
 }
 
 // directory walks a directory. Symbolic links in it are not followed: what they
-// lead to is listed where it is, if that is below the directory. Nor is what the
-// kernel makes up scanned: to read it can block, or do something.
+// lead to is listed where it is, if that is below the directory. File systems
+// that the kernel makes up are left out: to read them can block, or do
+// something.
 func (w *walker) directory(root string) {
 	root = strings.TrimSuffix(root, "/") + "/" // it may be a symbolic link itself
 	isAsked := isMadeUp(root)

@@ -30,7 +30,6 @@ type tracePrinter struct {
 // written again if they are forgotten.
 const maxKnownThreads = 1 << 16
 
-// object begins one.
 func (p *tracePrinter) object(name, phase string, pid, tid int) *jsontext.Builder {
 	j := &p.json
 	j.Reset()

@@ -118,7 +118,6 @@ func (c *command) release() error {
 	return nil
 }
 
-// hasEnded reports whether the process has ended.
 func (c *command) hasEnded() bool {
 	select {
 	case <-c.done:
@@ -128,7 +127,6 @@ func (c *command) hasEnded() bool {
 	}
 }
 
-// end ends the process if it still runs.
 func (c *command) end() {
 	c.held.Close()
 	if !c.hasEnded() {
@@ -206,7 +204,6 @@ func holdUntilAlone() {
 	}
 }
 
-// isLink reports whether a descriptor is of a BPF link or a perf event.
 func isLink(fd int) bool {
 	target, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {

@@ -162,13 +162,11 @@ func (t *tracer) endCommand() {
 	t.command.end()
 }
 
-// ending is why the tracing has ended.
 type ending struct {
 	status int
 	why    string
 }
 
-// endWith has the tracing end when a process ends.
 func (t *tracer) endWith(pid int) error {
 	exit, err := watchExit(pid)
 	if err != nil {

@@ -39,7 +39,6 @@ func newStyle(colours bool) style {
 	}
 }
 
-// textPrinter prints human-readable text.
 type textPrinter struct {
 	tracer *tracer
 	out    io.Writer
@@ -137,21 +136,18 @@ func (p *textPrinter) appendTime(b []byte, t time.Time) []byte {
 	return b
 }
 
-// resize asks how wide the terminal is.
 func (p *textPrinter) resize() {
 	if p.screen != nil {
 		p.width = terminal.Width(p.screen)
 	}
 }
 
-// appendRight appends a number, flush right.
 func appendRight(b []byte, n int) []byte {
 	var digits [20]byte
 	text := strconv.AppendInt(digits[:0], int64(n), 10)
 	return append(pad(b, numberWidth-len(text)), text...)
 }
 
-// pad appends blanks.
 func pad(b []byte, n int) []byte {
 	for ; n > 0; n-- {
 		b = append(b, ' ')
@@ -159,7 +155,6 @@ func pad(b []byte, n int) []byte {
 	return b
 }
 
-// appendFrame appends a line for a function on a stack.
 func appendFrame(b []byte, f stack.Frame) []byte {
 	f.Function = terminal.Escape(symbolname.Readable(f.Function))
 	f.File, f.Source = terminal.Escape(f.File), terminal.Escape(f.Source)

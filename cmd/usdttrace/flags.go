@@ -18,7 +18,6 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// options is the command line, understood.
 type options struct {
 	files    []string
 	probes   []elfnote.Pattern // of -e
@@ -79,13 +78,10 @@ type options struct {
 	cleanup    bool
 }
 
-// followsFamily reports whether descendants are watched, too.
 func (o *options) followsFamily() bool { return o.follow || o.command != nil }
 
-// eventStacks reports whether events are printed with stacks.
 func (o *options) eventStacks() bool { return o.stack || o.starts }
 
-// byStack reports whether rows are by user stack.
 func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
 
 // capture is what is to be brought from behind an argument.
@@ -94,7 +90,6 @@ type capture struct {
 	number int // of the argument, -1 if it is given by name
 }
 
-// flag returns the flag that asks for the capture.
 func (c *capture) flag() string {
 	if c.Bytes {
 		return "bytes"
@@ -388,7 +383,6 @@ func (o *options) setFormat(s string) error {
 	return nil
 }
 
-// setCount returns a function that reads a number above 0.
 func setCount(to *int) func(string) error {
 	return func(s string) (err error) {
 		if *to, err = strconv.Atoi(s); err != nil || *to <= 0 {
@@ -398,7 +392,6 @@ func setCount(to *int) func(string) error {
 	}
 }
 
-// setSort reads the name of a column.
 func (o *options) setSort(s string) error {
 	o.sort = strings.ToLower(s)
 	if sortable[o.sort] == nil {
@@ -407,7 +400,6 @@ func (o *options) setSort(s string) error {
 	return nil
 }
 
-// setColor reads when output is coloured.
 func (o *options) setColor(s string) error {
 	if o.color = s; !slices.Contains([]string{"auto", "always", "never"}, s) {
 		return errors.New("want auto, always or never")
@@ -444,7 +436,6 @@ func (o *options) addCapture(s string, bytes bool) error {
 	return nil
 }
 
-// isLetter reports whether a name can begin with c.
 func isLetter(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
@@ -504,7 +495,6 @@ var limitOptions = map[string]string{
 	"owner-descriptors": "Limits.OwnerDescriptors", "descriptors": "Limits.Descriptors",
 }
 
-// addLimit reads LIMIT=N.
 func (o *options) addLimit(limit string) error {
 	name, number, _ := strings.Cut(limit, "=")
 	to := map[string]*int{
@@ -541,7 +531,6 @@ func setSize(to *int, limit int, most string) func(string) error {
 	}
 }
 
-// setLinear reads LOW:HIGH:STEP.
 func (o *options) setLinear(s string) error {
 	parts := strings.Split(s, ":")
 	if len(parts) != 3 {

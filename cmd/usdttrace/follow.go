@@ -202,7 +202,6 @@ func (f *follower) rememberFirst(pair *proc.ProcessFile) usdt.AttachOptions {
 	return usdt.AttachOptions{}
 }
 
-// changed handles what has been attached and detached.
 func (f *follower) changed(changes *trace.WatchChanges) {
 	t := f.tracer
 	for _, err := range changes.Errors {
@@ -239,7 +238,6 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 // without end.
 const maxTold = 10_000
 
-// warn says what could not be attached or scanned.
 func (f *follower) warn(err error) {
 	t := f.tracer
 	var failed *follow.WatchError
@@ -263,7 +261,7 @@ func (f *follower) warn(err error) {
 	}
 }
 
-// familyOf returns what reports whether a process is this one or a descendant.
+// familyOf returns a filter for a process and its descendants.
 func familyOf(pid int) func(proc.Process) bool {
 	var mu sync.Mutex
 	members := map[int]bool{pid: true}

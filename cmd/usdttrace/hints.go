@@ -66,10 +66,9 @@ func (t *tracer) named(err error) error {
 	}
 	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind",
 		"Sampling": "every", "Family": "follow", "Captures": "str",
-		"Spans": "match", // all else of them has been checked
 	}[option.Field]
 	switch {
-	case option.Field == "Spans":
+	case option.Field == "Spans": // all else of them has been checked
 		return fmt.Errorf("--match: %w", option.Err)
 	case option.Field == "Sampling" && t.options.rate > 0:
 		flag = "rate"
@@ -102,7 +101,6 @@ const (
 	capBPF      = 39
 )
 
-// advice says which capability is missing.
 func advice(cause error) string {
 	status, _ := os.ReadFile("/proc/self/status") // if that fails, all are missing
 	have := effectiveCapabilities(status)
@@ -325,7 +323,6 @@ func (t *targets) lackingAt(site *usdt.Site, term string) error {
 	return nil
 }
 
-// definition returns what is known of a site's probe.
 func (t *targets) definition(site *usdt.Site) (probe providers.Probe) {
 	if t.definitions != nil {
 		probe, _ = t.definitions.Probe(site.Provider, site.Name, len(site.Args))

@@ -18,7 +18,6 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// jsonPrinter prints an object a line.
 type jsonPrinter struct {
 	tracer *tracer
 	out    io.Writer
@@ -71,7 +70,6 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	p.end()
 }
 
-// container adds the container of an event, if it is in one.
 func (p *jsonPrinter) container(cgroup uint64) {
 	if p.tracer.containers == nil {
 		return
@@ -169,7 +167,6 @@ func orNull(x float64) any {
 	return x
 }
 
-// key adds a key of a row.
 func (p *jsonPrinter) key(by string, key trace.Value, row *trace.Row) {
 	j := &p.json
 	switch {

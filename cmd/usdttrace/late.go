@@ -168,7 +168,7 @@ func (l *latecomers) isLate(path string) (bool, error) {
 	return true, sel.Close()
 }
 
-// attachedNow notes that a file is attached from now on.
+// attachedNow notes that a file is attached.
 func (l *latecomers) attachedNow(path string) {
 	now := time.Now()
 	l.look() // what was mapped before
@@ -189,7 +189,6 @@ func (l *latecomers) attachedNow(path string) {
 	}
 }
 
-// end measures how late a file was.
 func (l *latecomers) end(file *lateFile, now time.Time) {
 	for pid, since := range file.since {
 		until := file.until[pid]

@@ -68,7 +68,6 @@ func (t *tracer) listSites(file string, sel *usdt.Selection) int {
 	return sel.Len()
 }
 
-// listPairs prints the pairs of a file, and returns how many there are.
 func (t *tracer) listPairs(file string, sel *usdt.Selection) int {
 	listing, err := sel.File().Probes()
 	if err != nil {
@@ -164,9 +163,6 @@ func (o *options) pairs() (all []elfnote.PairPattern) {
 
 // checkPairs fails if the files have no pair that is to be measured.
 func (t *targets) checkPairs() error {
-	if len(t.options.pairs()) == 0 {
-		return nil
-	}
 	var all elfnote.Listing
 	var where []string
 	for _, sel := range t.selections {
@@ -176,11 +172,6 @@ func (t *targets) checkPairs() error {
 		}
 		all.Probes = append(all.Probes, listing.Probes...)
 		where = append(where, sel.Name())
-	}
-	for _, p := range t.unmatchedEnds(&all) {
-		for _, sel := range t.selections {
-			t.addNearest(sel.File(), []elfnote.Pattern{p})
-		}
 	}
 	return t.missingPairOf(&all, strings.Join(where, " or "))
 }
@@ -197,24 +188,22 @@ func (t *targets) missingPair(where string) error {
 	return t.missingPairOf(listing, where)
 }
 
-// unmatchedEnds returns the patterns of ends of pairs that match none of the
-// probes.
-func (t *targets) unmatchedEnds(listing *elfnote.Listing) (missing []elfnote.Pattern) {
+// missingPairOf returns an error for a pattern that selects none of the pairs
+// among some probes.
+func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
+	var missing []elfnote.Pattern // of ends
 	for _, p := range t.options.pairs() {
 		for _, end := range t.definitions.Patterns(p) {
 			if !slices.ContainsFunc(listing.Probes,
 				func(probe elfnote.Probe) bool { return end.Match(probe.Provider, probe.Name) }) {
 				missing = append(missing, end)
+				for _, sel := range t.selections {
+					t.addNearest(sel.File(), []elfnote.Pattern{end})
+				}
 			}
 		}
 	}
-	return missing
-}
-
-// missingPairOf returns an error for a pattern that selects none of the pairs
-// among some probes.
-func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
-	if missing := t.unmatchedEnds(listing); len(missing) > 0 {
+	if len(missing) > 0 {
 		err := t.nothing(missing, where)
 		if len(t.nearest) == 0 {
 			err = fmt.Errorf("%w%s", err, listsAll)
@@ -222,11 +211,9 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 		return &nothingError{err}
 	}
 	for _, p := range t.options.pairs() {
-		found := false
-		for _, pair := range t.definitions.Pairs(listing, p) {
-			found = found || len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
-		}
-		if !found {
+		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair elfnote.Pair) bool {
+			return len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
+		}) {
 			return &nothingError{&tracing.PairError{Pattern: p,
 				Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}}
 		}
@@ -257,23 +244,17 @@ func (o *options) useCalls(definitions *providers.Definitions) {
 // endsOf returns the probes that start a pair, and those that end it: of a call
 // there can be several.
 func (t *targets) endsOf(pair *elfnote.Pair) (start, done string) {
-	starts, dones := []elfnote.Probe{pair.Start}, []elfnote.Probe{pair.Done}
+	starts := []string{cutName(pair.Start.Provider) + ":" + cutName(pair.Start.Name)}
+	dones := []string{cutName(pair.Done.Provider) + ":" + cutName(pair.Done.Name)}
 	pattern, err := elfnote.ParsePairPattern(pair.String())
 	if call, ok := t.definitions.Call(pattern); ok && err == nil {
 		starts, dones = nil, nil
 		for _, ends := range call.Pairs {
-			starts = append(starts, elfnote.Probe{Provider: call.Provider, Name: ends[0]})
-			dones = append(dones, elfnote.Probe{Provider: call.Provider, Name: ends[1]})
+			starts = append(starts, cutName(call.Provider)+":"+cutName(ends[0]))
+			dones = append(dones, cutName(call.Provider)+":"+cutName(ends[1]))
 		}
 	}
-	join := func(probes []elfnote.Probe) string {
-		var names []string
-		for _, p := range probes {
-			names = append(names, cutName(p.Provider)+":"+cutName(p.Name))
-		}
-		return strings.Join(names, ", ")
-	}
-	return join(starts), join(dones)
+	return strings.Join(starts, ", "), strings.Join(dones, ", ")
 }
 
 // parsePairs reads the patterns of --slow and --pairs, which are of pairs, and
@@ -337,7 +318,6 @@ func withPairs(target usdt.Target, wanted elfnote.PairPattern, err error) error 
 	return fmt.Errorf("%s: %w", sel.Name(), &tracing.PairError{Pattern: wanted, Pairs: pairs})
 }
 
-// parsePair reads the pattern of a pair.
 func parsePair(s string) (elfnote.PairPattern, error) {
 	pair, err := elfnote.ParsePairPattern(s)
 	if err != nil {
@@ -370,7 +350,6 @@ func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 	p.fileTable(file, lines)
 }
 
-// fileTable prints a table about a file.
 func (p *textPrinter) fileTable(file string, lines [][]terminal.Cell) {
 	var b strings.Builder
 	p.separate(&b)
@@ -416,7 +395,6 @@ func argumentType(arg *argspec.Arg) string {
 	return text
 }
 
-// sites prints an object for each site.
 func (p *jsonPrinter) sites(file string, sel *usdt.Selection) {
 	for _, site := range sel.Sites() {
 		j := p.begin("site")

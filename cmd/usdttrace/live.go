@@ -58,7 +58,6 @@ type live struct {
 	depth int
 }
 
-// view is how rows are shown.
 type view struct {
 	table    int // of those that are asked for
 	interval bool
@@ -234,7 +233,6 @@ func rowKey(row *trace.Row) string {
 	return string(key)
 }
 
-// draw shows the rows that there are.
 func (l *live) draw(t *tracer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,12 +250,8 @@ func (l *live) draw(t *tracer) {
 		l.show()
 		return
 	}
-	s = t.mergeStacks(s)
 	t.options.sort = l.sort
-	t.sortRows(a, s)
-	if t.options.top > 0 {
-		s = s.Top(t.options.top)
-	}
+	s = t.arrange(a, s)
 	all := len(s.Rows)
 	if l.filter != "" {
 		filtered := *s
@@ -354,7 +348,6 @@ func (l *live) show() {
 	l.screen.Show()
 }
 
-// key does what a key asks for.
 func (l *live) key(t *tracer, event *tcell.EventKey) {
 	l.mu.Lock()
 	switch r := event.Rune(); {

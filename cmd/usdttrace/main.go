@@ -104,7 +104,6 @@ func (t *tracer) exitStatus(err error) int {
 	return t.status
 }
 
-// tracer is one run of the command.
 type tracer struct {
 	options  *options
 	messages *commandline.Messages
@@ -387,7 +386,6 @@ func plural(n int, noun string) string {
 // Linux alone.
 const statsRunTime = 0
 
-// open makes the session.
 func (t *tracer) open() error {
 	// Needed before 5.11. Later kernels do without it, and so a sandbox that
 	// denies it does not matter there.
@@ -631,11 +629,7 @@ func (t *tracer) printRows() error {
 			}
 		}
 		if t.options.interval == 0 || t.live != nil || len(snapshot.Rows) > 0 || snapshot.Other.Count > 0 {
-			snapshot = t.mergeStacks(snapshot)
-			t.sortRows(a, snapshot)
-			if t.options.top > 0 {
-				snapshot = snapshot.Top(t.options.top)
-			}
+			snapshot = t.arrange(a, snapshot)
 			t.wantNames(snapshot)
 			t.printer.rows(a, snapshot)
 		}
@@ -679,7 +673,6 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	return snapshot, nil
 }
 
-// hasEnded reports whether everything is detached.
 func (t *tracer) hasEnded() bool {
 	select {
 	case <-t.ended:

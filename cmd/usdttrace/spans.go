@@ -82,7 +82,6 @@ func (p *textPrinter) call(e *trace.Event, name, state string) []byte {
 // maxOpen is how many calls that go on are listed at a time.
 const maxOpen = 20
 
-// open prints calls that go on.
 func (p *textPrinter) open(calls []*trace.Event) {
 	p.headed = p.headed && !p.tracer.options.aggregates() // after a table there is a new header
 	for _, c := range calls[:min(len(calls), maxOpen)] {
@@ -142,7 +141,6 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 // coloured is what colours a text.
 var coloured = regexp.MustCompile("\x1b\\[[0-9]*m")
 
-// framesOf appends the stack of an event.
 func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 	if p.tracer.stacks != nil {
 		for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID,
@@ -153,7 +151,6 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 	return b
 }
 
-// pairs prints a line for each pair of a file.
 func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 	lines := [][]terminal.Cell{{left("PAIR"), left("START"), left("DONE")}}
 	for _, pair := range pairs {
@@ -167,7 +164,6 @@ func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 	p.fileTable(file, lines)
 }
 
-// span prints an object for a call.
 func (p *jsonPrinter) span(e *trace.Event) {
 	j := p.call("span", e)
 	if e.Failed {
@@ -181,7 +177,6 @@ func (p *jsonPrinter) span(e *trace.Event) {
 	p.end()
 }
 
-// open prints an object for each call that goes on.
 func (p *jsonPrinter) open(calls []*trace.Event) {
 	for _, c := range calls {
 		p.call("open_call", c)
@@ -212,7 +207,6 @@ func (p *jsonPrinter) call(kind string, e *trace.Event) *jsontext.Builder {
 	return j
 }
 
-// hitOf adds an end of a call.
 func (p *jsonPrinter) hitOf(name string, e *trace.Event, withStack bool) {
 	p.json.Object(name, func() {
 		p.hit(e)
@@ -222,7 +216,6 @@ func (p *jsonPrinter) hitOf(name string, e *trace.Event, withStack bool) {
 	})
 }
 
-// pairs prints an object for each pair of a file.
 func (p *jsonPrinter) pairs(file string, pairs []elfnote.Pair) {
 	for _, pair := range pairs {
 		start, done := p.tracer.targets.endsOf(&pair)
@@ -239,7 +232,6 @@ const openFor = time.Second
 // measuresCalls reports whether there are calls that can be open.
 func (o *options) measuresCalls() bool { return o.slow != nil || o.latency != nil }
 
-// askOpen asks for the calls that go on.
 func (t *tracer) askOpen() []*trace.Event {
 	if !t.options.measuresCalls() {
 		return nil

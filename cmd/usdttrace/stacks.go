@@ -309,7 +309,6 @@ type profileFile struct {
 	file       *outputFile
 }
 
-// profileFiles returns the files that are asked for.
 func (o *options) profileFiles() []*profileFile {
 	graph := func(p *stack.Profile, w io.Writer) error {
 		return p.WriteFlameGraph(w, o.profileTitle())
@@ -322,7 +321,6 @@ func (o *options) profileFiles() []*profileFile {
 	}, func(f *profileFile) bool { return f.path == "" })
 }
 
-// profiles reports whether stacks are written to files.
 func (o *options) profiles() bool { return o.pprofFile+o.foldedFile+o.flamegraphFile != "" }
 
 // profileTitle says what the stacks are of.
@@ -483,7 +481,6 @@ func profileSum(sum trace.Value) int64 {
 	return sum.Int()
 }
 
-// writeProfiles writes a profile to the files.
 func (t *tracer) writeProfiles(p *stack.Profile) error {
 	if t.options.samples() {
 		p.Period, p.PeriodType = t.samples.period(), stack.ValueType{Type: "hits", Unit: "count"}
@@ -568,7 +565,6 @@ func (t *tracer) newSamples() *samples {
 	return s
 }
 
-// add adds an event.
 func (s *samples) add(e *trace.Event, stack []uint64) {
 	s.events++
 	s.hits += e.Weight

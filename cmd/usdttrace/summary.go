@@ -17,7 +17,7 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// maxOwnerLosses is of how many is said that their events were lost.
+// maxOwnerLosses is the number of owners that are named whose events were lost.
 const maxOwnerLosses = 5
 
 // summary is what it all came to.
@@ -45,7 +45,6 @@ type summary struct {
 	failures   bool   // where calls end that fail is known
 }
 
-// report prints what is known at the end.
 func (t *tracer) report() error {
 	mode, _ := t.options.mode.Resolve() // the session has it
 	s := &summary{mode: mode.String(), took: t.took, sampled: t.events.Load(),
@@ -140,7 +139,6 @@ func (t *tracer) report() error {
 	return nil
 }
 
-// text returns the summary as human-readable text.
 func (s *summary) text() string {
 	text := fmt.Sprintf("%s, %d lost; %s", plural(int(s.events), "event"), s.losses.Events,
 		plural(s.sites, "site"))
@@ -285,7 +283,6 @@ func (c *costs) ask(t *tracer) {
 	}
 }
 
-// all returns the programs in the order in which they were loaded.
 func (c *costs) all() []tracing.ProgramStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,7 +309,6 @@ func perRun(p *tracing.ProgramStats) float64 {
 	return float64(p.Time/time.Nanosecond) / float64(p.Runs)
 }
 
-// text returns the costs as human-readable text.
 func (c *costs) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-15s  %10s  %8s  %8s  %12s\n", "PROGRAM", "RUNS", "NS/RUN", "MISSED",

@@ -141,7 +141,6 @@ func (o *options) latencyTitle() string {
 	return "time of " + o.latency.Pair.String()
 }
 
-// profile returns what a profile is made of.
 func (o *options) profile() *aggregation {
 	a := &aggregation{kind: kindProfile,
 		Aggregation: trace.Aggregation{Probes: o.patterns, By: []string{"stack"}}}
@@ -159,10 +158,8 @@ func (o *options) profile() *aggregation {
 	return a
 }
 
-// printed reports whether the rows of an aggregation are printed.
 func (a *aggregation) printed() bool { return a.kind != kindProfile }
 
-// setNormalize reads how texts that are keys are changed.
 func (o *options) setNormalize(dialect string) error {
 	switch dialect {
 	case "sql":
@@ -431,7 +428,6 @@ func stackOf(s *trace.Snapshot, row *trace.Row) (pid int, ok bool) {
 	return int(row.Keys[i].Uint()), true
 }
 
-// column is a column of values in a table.
 type column struct {
 	name string
 	text func(*trace.Row) string
@@ -497,20 +493,27 @@ var sortable = map[string]func(*trace.Row) float64{
 	"total":   func(row *trace.Row) float64 { return row.Sum.Float() },
 }
 
-// sortRows sorts rows by what is asked for; otherwise by the total, or by the
-// count where there is none. Rows that are equal in that stay sorted by their
-// count and keys.
-func (t *tracer) sortRows(a *aggregation, s *trace.Snapshot) {
-	by := cmp.Or(t.options.sort, "total")
-	if !a.Sum && by != "count" {
-		return // they are sorted by their count
+// arrange returns a snapshot as it is printed: with one row for a stack, sorted
+// by the column that is asked for, and cut to --top. The default is the total,
+// or the count where there is no total. Rows that are equal in that stay sorted
+// by their count and keys.
+func (t *tracer) arrange(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
+	by := t.options.sort
+	s = t.mergeStacks(s)
+	value := sortable[cmp.Or(by, "total")]
+	if a.Sum || by == "count" { // otherwise they are sorted by their count
+		sorted := *s
+		sorted.Rows = slices.Clone(s.Rows)
+		slices.SortStableFunc(sorted.Rows,
+			func(a, b trace.Row) int { return cmp.Compare(value(&b), value(&a)) })
+		s = &sorted
 	}
-	s.Rows = slices.Clone(s.Rows) // the order of others' stays
-	slices.SortStableFunc(s.Rows,
-		func(a, b trace.Row) int { return cmp.Compare(sortable[by](&b), sortable[by](&a)) })
+	if t.options.top > 0 {
+		s = s.Top(t.options.top)
+	}
+	return s
 }
 
-// histograms draws one for each row.
 func (p *textPrinter) histograms(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
 	for i, row := range rowsOf(s) {
 		if i > 0 {

@@ -66,7 +66,6 @@ func (t *targets) close() {
 	}
 }
 
-// attached adds an attachment.
 func (t *targets) attached(a *trace.Attachment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +137,6 @@ func (t *targets) valueName(key string, value trace.Value) string {
 	return ""
 }
 
-// isAddress reports whether a key is an argument that is a pointer.
 func (t *targets) isAddress(key string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -192,68 +192,56 @@ func (f *Flags) Parse(args []string) (operands []string, err error) {
 // in the next word. It returns the words after it.
 func (f *Flags) setLong(word string, next []string) ([]string, error) {
 	name, value, hasValue := strings.Cut(word, "=")
-	set, ok := f.named[name[2:]]
-	switch {
-	case !ok || len(name) == len("--p"):
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(f.named)),
-			func(name string) bool { return len(name) == 1 || f.named[name].isNone })
-		if near := suggest.Word(name[2:], names); near != "" {
-			return nil, fmt.Errorf("no such flag: %s (nearest: --%s)", name, near)
-		}
-		return nil, fmt.Errorf("no such flag: %s", name)
-	case hasValue && !set.takesValue:
-		return nil, fmt.Errorf("%s takes no value", name)
-	case hasValue:
-		return next, set.with(name, value)
+	if set, ok := f.named[name[2:]]; ok && len(name) > len("--p") {
+		return set.with(name, value, hasValue, next)
 	}
-	return set.withNext(name, next)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(f.named)),
+		func(name string) bool { return len(name) == 1 || f.named[name].isNone })
+	if near := suggest.Word(name[2:], names); near != "" {
+		return nil, fmt.Errorf("no such flag: %s (nearest: --%s)", name, near)
+	}
+	return nil, fmt.Errorf("no such flag: %s", name)
 }
 
 // setShort sets the flags of a word such as "-vp12". It returns the words after
 // it.
-func (f *Flags) setShort(word string, next []string) ([]string, error) {
+func (f *Flags) setShort(word string, next []string) (_ []string, err error) {
 	long, _, _ := strings.Cut(word, "=")
 	if _, ok := f.named[long[1:]]; ok && len(long) > len("-p") {
 		return nil, fmt.Errorf("no such flag: %s (it is written -%s)", long, long)
 	}
-	for i := 1; i < len(word); i++ {
+	for i := 1; i < len(word) && err == nil; i++ {
 		name, rest := "-"+word[i:i+1], word[i+1:]
 		set, ok := f.named[name[1:]]
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("no such flag: %s", name)
-		case !set.takesValue:
-			if err := set.with(name, ""); err != nil {
-				return nil, err
-			}
-		case rest == "":
-			return set.withNext(name, next)
-		default:
-			return next, set.with(name, strings.TrimPrefix(rest, "="))
+		case set.takesValue:
+			return set.with(name, strings.TrimPrefix(rest, "="), rest != "", next)
 		}
+		next, err = set.with(name, "", false, next)
+	}
+	return next, err
+}
+
+// with sets a flag. Its value, if it takes one that the word does not have, is
+// the next word.
+func (f flag) with(name, value string, hasValue bool, next []string) ([]string, error) {
+	switch {
+	case !f.takesValue && hasValue:
+		return nil, fmt.Errorf("%s takes no value", name)
+	case f.takesValue && !hasValue && len(next) == 0:
+		return nil, fmt.Errorf("%s needs a value", name)
+	case f.takesValue && !hasValue:
+		value, next = next[0], next[1:]
+	}
+	switch err := f.set(value); {
+	case err != nil && f.takesValue:
+		return nil, fmt.Errorf("%s %q: %w", name, value, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return next, nil
-}
-
-// withNext sets a flag whose value, if it takes one, is the next word.
-func (f flag) withNext(name string, next []string) ([]string, error) {
-	switch {
-	case !f.takesValue:
-		return next, f.with(name, "")
-	case len(next) == 0:
-		return nil, fmt.Errorf("%s needs a value", name)
-	}
-	return next[1:], f.with(name, next[0])
-}
-
-func (f flag) with(name, value string) error {
-	if err := f.set(value); err != nil {
-		if !f.takesValue {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		return fmt.Errorf("%s %q: %w", name, value, err)
-	}
-	return nil
 }
 
 // Split divides a list at its commas. Commas in parentheses and brackets, and

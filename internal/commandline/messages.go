@@ -300,7 +300,6 @@ func (w *Writer) write() {
 	}
 }
 
-// want has what is pending written now.
 func (w *Writer) want() {
 	w.wanted = true
 	w.changed.Broadcast()

@@ -59,7 +59,6 @@ type cache struct {
 	count int    // entries, all of which lie within data
 }
 
-// cacheEntry says that a library of that name is at path.
 type cacheEntry struct {
 	name, path string
 	hasDemand  bool // not for every processor

@@ -93,7 +93,6 @@ func (e *notFoundError) Error() string { return e.text }
 // Unwrap makes errors.Is(err, fs.ErrNotExist) true.
 func (e *notFoundError) Unwrap() error { return fs.ErrNotExist }
 
-// program returns an executable file along PATH, "" if there is none.
 func program(name string) (string, error) {
 	for _, directory := range filepath.SplitList(os.Getenv("PATH")) {
 		found := filepath.Join(directory, name)
@@ -143,7 +142,6 @@ func (c *cache) library(name string, wanted target) (string, error) {
 	return usable[0].path, nil
 }
 
-// has reports whether a file is there and is built for the target.
 func (t target) has(path string) bool {
 	file, err := elffile.Open(path)
 	if err != nil {

@@ -164,7 +164,6 @@ type probe struct {
 // far is the distance of a name that cannot be meant.
 const far = 1 << 20
 
-// distance returns how far a name is from the pattern.
 func (p *probe) distance(provider, name string) int {
 	return p.provider.distance(provider) + p.name.distance(name)
 }
