@@ -43,14 +43,12 @@ package main
 
 // From the flags to the list, for those who read the code:
 //
-//	main.go          the command line: flags, files, libraries, patterns (help.txt and
-//	                 short.txt: what --help and -h say)
-//	list.go          each file: opened, its probes picked, handed to a printer; why there
-//	                 is nothing to list, or some notes are missing
-//	walk.go          the files in directories and lists, for -r and --files-from
-//	processes.go     -p and -a: which processes, and what could not be read
-//	mapped.go        their files, each once; what a name on the command line means to a
-//	                 process
-//	print.go         one line for each probe, or every site with its arguments
-//	json.go          a JSON document (internal/jsontext knows the syntax)
-//	paste.go         lines for other tools
+//	main.go       the command line (help.txt, short.txt: what --help and -h say)
+//	list.go       each file: opened, its probes picked and printed; why there is
+//	              nothing to list, or some notes are missing
+//	walk.go       the files in directories and lists, for -r and --files-from
+//	processes.go  -p and -a: which processes, their files, each once, and what a
+//	              name on the command line means to a process
+//	print.go      one line for each probe, or every site with its arguments
+//	json.go       a JSON document (internal/jsontext knows the syntax)
+//	paste.go      lines for other tools

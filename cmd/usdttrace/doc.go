@@ -16,21 +16,20 @@ package main
 
 // From the flags to what is printed, for those who read the code:
 //
-//	flags.go        the command line (help.txt and short.txt: what --help
-//	                and -h say)
-//	main.go         one run: the trace.Session that the flags ask for, from its
-//	                beginning to its end; events and rows as they come
-//	target.go       what is attached to: files that are named
-//	follow.go       what processes map as they come and go, what a command runs
-//	command_*.go    which waits until it is attached
-//	list.go         what would be attached (-l), and the pairs (--pairs)
-//	events.go       a line for each hit
-//	spans.go        a line for each call, also for those that have not ended
-//	tables.go       what hits come to: rows, columns, distributions
-//	live.go         tables that are drawn in place, and what looks closer at a row
-//	stacks.go       stacks, and the profiles made of them
-//	json.go         all of it as JSON
-//	chrometrace.go  or as a trace for Perfetto
-//	summary.go      what it all came to, what was lost and what it cost
-//	hints.go        errors, and what matched nothing, in the words of the user
-//	ending.go       what ends the tracing, and with which error
+//	flags.go      the command line (help.txt, short.txt: what --help and -h say)
+//	main.go       one run: the trace.Session that the flags ask for, from its
+//	              beginning to its end; events and rows as they come
+//	target.go     what is attached to: files that are named
+//	follow.go     what processes map as they come and go, and which files of a
+//	              command were attached late
+//	command_*.go  the command, which waits until it is attached
+//	list.go       what would be attached (-l), and the pairs (--pairs)
+//	events.go     a line for each hit
+//	spans.go      a line for each call, also for those that have not ended
+//	tables.go     what hits come to: rows, columns, distributions
+//	live.go       tables that are drawn in place, and what looks closer at a row
+//	stacks.go     stacks, and the profiles made of them
+//	json.go       all of it as JSON, or as a trace for Perfetto
+//	summary.go    what it all came to, what was lost and what it cost
+//	hints.go      errors, and what matched nothing, in the words of the user
+//	ending.go     what ends the tracing, and with which error

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -187,12 +186,12 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	t.out = commandline.NewWriter(t.stdout)
-	if path := cmp.Or(o.outputFile, o.chromeTrace); path != "" {
+	flag, path := "output", o.outputFile
+	if o.chromeTrace != "" {
+		flag, path = "chrome-trace", o.chromeTrace
+	}
+	if path != "" {
 		if t.file, err = createFile(path); err != nil {
-			flag := "output"
-			if o.chromeTrace != "" {
-				flag = "chrome-trace"
-			}
 			return fmt.Errorf("--%s: %w", flag, err)
 		}
 		defer t.file.abandon()
@@ -300,40 +299,30 @@ func (t *tracer) trace() (err error) {
 }
 
 // begin attaches, and starts the command if there is one.
-func (t *tracer) begin() error {
+func (t *tracer) begin() (err error) {
 	o := t.options
 	switch {
 	case o.command != nil:
-		if err := t.beginCommand(); err != nil {
-			return err
-		}
+		err = t.beginCommand()
 	case len(o.files) > 0:
-		if err := t.attachFiles(); err != nil {
-			return err
+		if err = t.attachFiles(); err == nil && o.pid != 0 {
+			err = t.endWith(o.pid)
 		}
-		if o.pid != 0 {
-			if err := t.endWith(o.pid); err != nil {
-				return err
-			}
-		}
-		if t.stacks != nil && (o.pid == 0 || o.follow) {
-			if err := t.follow(); err != nil { // for what the processes have mapped
-				return err
-			}
+		if err == nil && t.stacks != nil && (o.pid == 0 || o.follow) {
+			err = t.follow() // for what the processes have mapped
 		}
 	case o.pid != 0:
-		if err := t.followProcess(); err != nil {
-			return err
-		}
+		err = t.followProcess()
 	default:
-		if err := t.follow(); err != nil {
-			return err
-		}
+		err = t.follow()
 	}
-	if err := t.startMeasuring(); err != nil {
+	if err == nil {
+		err = t.startMeasuring()
+	}
+	switch {
+	case err != nil:
 		return err
-	}
-	if o.command != nil {
+	case o.command != nil:
 		return t.runCommand()
 	}
 	t.noteBegun()
@@ -349,23 +338,23 @@ func (t *tracer) noteBegun() {
 			t.messages.Note("process %d is watched alone: %s", t.options.pid, relatives)
 		}
 	}
-	switch {
-	case sites == 0:
-		t.addNearest(0)
-		near := ""
-		t.targets.mu.Lock()
-		if names := t.targets.nearest; len(names) > 0 {
-			near = " (nearest: " + strings.Join(names, ", ") + ")"
-		}
-		t.targets.mu.Unlock()
-		t.messages.Note("no process has a matching probe yet%s; "+
-			"those that come are watched (Ctrl-C ends)", near)
-	case files == 1:
-		t.messages.Note("watching %s (Ctrl-C ends)", plural(sites, "site"))
-	default:
-		t.messages.Note("watching %s in %s (Ctrl-C ends)", plural(sites, "site"),
-			plural(files, "file"))
+	what := plural(sites, "site")
+	if files != 1 {
+		what += " in " + plural(files, "file")
 	}
+	if sites > 0 {
+		t.messages.Note("watching %s (Ctrl-C ends)", what)
+		return
+	}
+	t.addNearest(0)
+	near := ""
+	t.targets.mu.Lock()
+	if names := t.targets.nearest; len(names) > 0 {
+		near = " (nearest: " + strings.Join(names, ", ") + ")"
+	}
+	t.targets.mu.Unlock()
+	t.messages.Note("no process has a matching probe yet%s; "+
+		"those that come are watched (Ctrl-C ends)", near)
 }
 
 // warnFailed reports an error while the rest goes on.

@@ -149,18 +149,15 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 	if err != nil {
 		return
 	}
-	sites := a.Sites()
-	asked := 0
-	for _, site := range sites[:min(len(sites), maxAskedSites)] {
+	known := false // at a site
+	for _, site := range a.Sites()[:min(len(a.Sites()), maxAskedSites)] {
 		has, ok := table.HasFramePointer(site.Location)
 		if has {
 			return
 		}
-		if ok {
-			asked++
-		}
+		known = known || ok
 	}
-	if asked == 0 {
+	if !known {
 		return
 	}
 	advice := "--unwind dwarf does without them"

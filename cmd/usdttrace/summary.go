@@ -47,8 +47,8 @@ type summary struct {
 
 func (t *tracer) report() error {
 	mode, _ := t.options.mode.Resolve() // the session has it
-	s := &summary{mode: mode.String(), took: t.took, sampled: t.events.Load(),
-		weight: t.weight.Load()}
+	s := &summary{mode: mode.String(), took: t.took, events: t.events.Load(),
+		sampled: t.events.Load(), weight: t.weight.Load()}
 	for _, pair := range t.options.pairs() {
 		call, _ := t.targets.definitions.Call(pair)
 		s.failures = len(call.Failed) > 0 || strings.Contains(pair.String(), "|")
@@ -71,7 +71,6 @@ func (t *tracer) report() error {
 		if err := t.printRows(); err != nil {
 			return err
 		}
-		s.events = t.events.Load() // of which a profile is made
 		if t.samples != nil && t.samples.profile != nil {
 			if err := t.writeProfiles(t.samples.profile); err != nil {
 				return err
@@ -94,8 +93,6 @@ func (t *tracer) report() error {
 			s.overflow += a.overflow
 			s.maxKeys = a.maxKeys()
 		}
-	} else {
-		s.events = t.events.Load()
 	}
 	if t.lost.err != nil {
 		return t.lost.err
