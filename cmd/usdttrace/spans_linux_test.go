@@ -44,7 +44,7 @@ func TestTextsOfSlowCallsHaveALimit(t *testing.T) {
 	result := start(t, "--slow", "0", "--str", "1:30000", path, "gousdt_calls:*").wait()
 	qt.Check(t, qt.Equals(result.status, exitError))
 	qt.Check(t, qt.Matches(result.stderr,
-		`usdttrace: --str: what is captured of each start takes \d+ bytes, more than 28672: capture less\n`))
+		`usdttrace: --str: the captures of each start take \d+ bytes, more than 28672: capture less\n`))
 }
 
 func TestPairsAreListed(t *testing.T) {
