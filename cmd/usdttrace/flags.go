@@ -329,7 +329,11 @@ func (o *options) check() error {
 
 // mistaken says of a word that was taken for a file how a probe is written.
 func mistaken(word string) string {
-	return word + " was taken for a file; a probe is written PROVIDER:NAME, as in '*:" + word + "'"
+	example := "'*:" + word + "'"
+	if !strings.Contains(word, "__") {
+		example = "'" + word + ":*' or " + example
+	}
+	return word + " was taken for a file; a probe is written PROVIDER:NAME, as in " + example
 }
 
 // maxNamed is how many processes of one name are listed.

@@ -42,16 +42,22 @@ func NoMatch(patterns, where string, nearest []string) string {
 // Probes returns up to three probes of some sites, as PROVIDER:NAME, whose
 // names are spelled most like one of the patterns, best first. Upper and lower
 // case, hyphens and underscores make no difference: people write query-start,
-// as DTrace does, for query__start.
+// as DTrace does, for query__start. If only providers are wanted, as in
+// postgres:*, it returns those, as postgresql:*.
 func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) []string {
 	wanted := make([]probe, 0, len(patterns))
+	onlyProviders := true
 	for _, p := range patterns {
 		wanted = append(wanted, parse(p.String()))
+		onlyProviders = onlyProviders && strings.HasSuffix(p.String(), ":*")
 	}
 	var candidates candidates[string]
 	seen := make(map[string]bool)
 	for site, err := range sites {
 		name := site.Provider + ":" + site.Name
+		if onlyProviders {
+			name = site.Provider + ":*"
+		}
 		if err != nil || seen[name] {
 			continue
 		}

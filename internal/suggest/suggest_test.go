@@ -30,6 +30,7 @@ func TestProbes(t *testing.T) {
 		{"the best of several", []elfnote.Pattern{elfnote.Exact("zzz", "zzz"),
 			elfnote.Exact("gousdt_test", "guarde")},
 			"gousdt_test:guarded"},
+		{"a provider", []elfnote.Pattern{elfnote.MustParsePattern("gousdt_tset:*")}, "gousdt_test:*"},
 		{"no pattern", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
