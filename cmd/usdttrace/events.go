@@ -45,6 +45,7 @@ type textPrinter struct {
 	style  style
 	screen *os.File // the terminal, nil for a file or pipe
 	width  int      // of the terminal, 0 for as much as is needed
+	narrow bool     // there is no room for threads and names of processes
 
 	line   []byte
 	begun  bool
@@ -58,6 +59,7 @@ type textPrinter struct {
 const (
 	commandWidth = 15 // what the kernel keeps of a name
 	numberWidth  = 7  // of a PID: Linux has up to 4,194,304
+	narrowWidth  = 100
 	maxRendered  = 1 << 16
 )
 
@@ -86,8 +88,13 @@ func (p *textPrinter) event(e *trace.Event) {
 
 // header appends the titles of the columns. That of calls has the duration.
 func (p *textPrinter) header(b []byte, duration, what string, width int) []byte {
+	p.resize()
+	p.narrow = p.width > 0 && p.width < narrowWidth
 	b = append(append(b, p.style.header...), "TIME             "...)
-	b = append(append(b, duration...), "    PID      TID  COMMAND          "...)
+	b = append(append(b, duration...), "    PID  "...)
+	if !p.narrow {
+		b = append(b, "    TID  COMMAND          "...)
+	}
 	b = append(pad(append(b, what...), width-len(what)), "  ARGS"...)
 	return append(append(b, p.style.reset...), '\n')
 }
@@ -100,10 +107,12 @@ func (p *textPrinter) hit(b []byte, e *trace.Event, duration, name string) []byt
 		b = append(append(pad(b, durationWidth-len(duration)), duration...), "  "...)
 	}
 	b = append(appendRight(b, e.PID), "  "...)
-	b = append(appendRight(b, e.TID), "  "...)
-	start := len(b)
-	b = terminal.AppendEscaped(b, e.Command)
-	b = append(pad(b, commandWidth-terminal.Columns(string(b[start:]))), "  "...)
+	if !p.narrow {
+		b = append(appendRight(b, e.TID), "  "...)
+		start := len(b)
+		b = terminal.AppendEscaped(b, e.Command)
+		b = append(pad(b, commandWidth-terminal.Columns(string(b[start:]))), "  "...)
+	}
 	b = append(append(b, p.style.probe...), name...)
 	return append(b, p.style.reset...)
 }
