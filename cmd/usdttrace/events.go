@@ -45,7 +45,7 @@ type textPrinter struct {
 	style  style
 	screen *os.File // the terminal, nil for a file or pipe
 	width  int      // of the terminal, 0 for as much as is needed
-	narrow bool     // there is no room for threads and names of processes
+	narrow bool     // there is no room for microseconds, threads and names of processes
 
 	line   []byte
 	begun  bool
@@ -90,11 +90,12 @@ func (p *textPrinter) event(e *trace.Event) {
 func (p *textPrinter) header(b []byte, duration, what string, width int) []byte {
 	p.resize()
 	p.narrow = p.width > 0 && p.width < narrowWidth
-	b = append(append(b, p.style.header...), "TIME             "...)
-	b = append(append(b, duration...), "    PID  "...)
+	b = append(append(b, p.style.header...), "TIME      "...)
+	others := ""
 	if !p.narrow {
-		b = append(b, "    TID  COMMAND          "...)
+		b, others = append(b, "       "...), "    TID  COMMAND          "
 	}
+	b = append(append(append(b, duration...), "    PID  "...), others...)
 	b = append(pad(append(b, what...), width-len(what)), "  ARGS"...)
 	return append(append(b, p.style.reset...), '\n')
 }
@@ -130,14 +131,18 @@ func (p *textPrinter) rendered(site *trace.Site, name func() string) string {
 	return text
 }
 
-// appendTime appends the wall clock's time, down to the microsecond.
+// appendTime appends the wall clock's time, down to the microsecond if there is
+// room.
 func (p *textPrinter) appendTime(b []byte, t time.Time) []byte {
 	if second := t.Unix(); p.clock == nil || second != p.second {
 		p.second = second
 		p.resize()
 		p.clock = t.AppendFormat(p.clock[:0], "15:04:05")
 	}
-	b = append(append(b, p.clock...), '.')
+	if b = append(b, p.clock...); p.narrow {
+		return b
+	}
+	b = append(b, '.')
 	micros := t.Nanosecond() / 1000
 	for unit := 100_000; unit > 0; unit /= 10 {
 		b = append(b, byte('0'+micros/unit%10))

@@ -125,12 +125,16 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 	if len(texts) == 0 {
 		return b
 	}
+	least := leastText
+	if p.narrow {
+		least = 14
+	}
 	over := terminal.Columns(coloured.ReplaceAllString(string(b), "")) - p.width
 	for i := len(texts) - 1; i >= 0 && over > 0; i-- {
 		from, to := texts[i][0], texts[i][1]
 		text := string(b[from:to])
 		columns := terminal.Columns(text)
-		if room := max(leastText, columns-over); room < columns {
+		if room := max(least, columns-over); room < columns {
 			text = strings.TrimRight(string([]rune(text)[:room-len(`"...`)]), `\`) + `"...`
 			b, over = slices.Replace(b, from, to, []byte(text)...), over-columns+room
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/trace"
 )
 
 // First the text is cut, then bars get shorter, then quantiles go.
@@ -49,5 +50,18 @@ func TestTablesFitTheTerminal(t *testing.T) {
 				qt.Check(t, qt.IsTrue(terminal.Columns(line) <= test.width), qt.Commentf("%s", line))
 			}
 		}
+	}
+}
+
+func TestColumnsOfEventsThatANarrowTerminalHasNoRoomFor(t *testing.T) {
+	for width, want := range map[int]string{
+		0:   "TIME                 PID      TID  COMMAND          PROBE  ARGS\n",
+		80:  "TIME          PID  PROBE  ARGS\n",
+		120: "TIME                 PID      TID  COMMAND          PROBE  ARGS\n",
+	} {
+		p := &textPrinter{width: width}
+		qt.Check(t, qt.Equals(string(p.header(nil, "", "PROBE", len("PROBE"))), want))
+		line := p.hit(nil, &trace.Event{Command: "postgres"}, "", "a:b")
+		qt.Check(t, qt.Equals(strings.Contains(string(line), "postgres"), width != 80))
 	}
 }
