@@ -6,13 +6,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 func TestMain(m *testing.M) {
 	testprog.BeMapper()
-	deadline.Patience = testneeds.Patience
 	os.Exit(m.Run())
 }

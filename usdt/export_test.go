@@ -4,11 +4,16 @@
 
 package usdt
 
-import "github.com/gousdt/gousdt/internal/follow"
-
-// Links returns what a watch of a Manager has attached, in no order.
-func (w *Watch) Links() []*Link {
-	return w.follower.(*follow.Follower[*watchedFile, *Link]).Attachments()
+// Links returns what the Manager has attached, in no order.
+func (m *Manager) Links() (links []*Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for opened := range m.open {
+		if lnk, ok := opened.(*Link); ok {
+			links = append(links, lnk)
+		}
+	}
+	return links
 }
 
 // Mode returns how the Manager attaches programs. It is never ModeAuto.

@@ -107,7 +107,7 @@ func TestFaultsWhileWatching(t *testing.T) {
 		defer objs.Close()
 
 		faults.Each(t, func(t *testing.T) (err error) {
-			w, err := mgr.Watch(&usdt.WatchOptions{
+			w, err := newWatch(mgr, &usdt.WatchOptions{
 				Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
 				},

@@ -9,8 +9,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,6 +108,46 @@ func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target,
 	qt.Assert(t, qt.IsTrue(strings.HasSuffix(lnk.String(), c.Mode().String())))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(lnk.Close())) })
 	return lnk
+}
+
+// A watch is a Watch and what it has attached.
+type watch struct {
+	*usdt.Watch
+	mu    sync.Mutex
+	links map[*usdt.Link]bool
+}
+
+// Watch is that of the collector's Manager.
+func (c *collector) Watch(opts *usdt.WatchOptions, changed func(*usdt.WatchChanges[*usdt.Link]),
+	programs ...usdt.WatchProgram) (*watch, error) {
+	return newWatch(c.Manager, opts, changed, programs...)
+}
+
+func newWatch(mgr *usdt.Manager, opts *usdt.WatchOptions,
+	changed func(*usdt.WatchChanges[*usdt.Link]), programs ...usdt.WatchProgram) (*watch, error) {
+	w := &watch{links: make(map[*usdt.Link]bool)}
+	var err error
+	w.Watch, err = mgr.Watch(opts, func(changes *usdt.WatchChanges[*usdt.Link]) {
+		w.mu.Lock()
+		for _, lnk := range changes.Attached {
+			w.links[lnk] = true
+		}
+		for _, lnk := range changes.Detached {
+			delete(w.links, lnk)
+		}
+		w.mu.Unlock()
+		if changed != nil {
+			changed(changes)
+		}
+	}, programs...)
+	return w, err
+}
+
+// Links returns what is attached, in no order.
+func (w *watch) Links() []*usdt.Link {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.links))
 }
 
 // sitesOf returns the sites of a selection, each by its index.

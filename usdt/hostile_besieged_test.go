@@ -31,7 +31,7 @@ func atMost(short, complete int) int {
 
 // besieged is a Watch on a host where somebody maps the files of a directory.
 type besieged struct {
-	*usdt.Watch
+	*watch
 	t     *testing.T
 	c     *collector
 	costs *testprog.Costs
@@ -52,7 +52,7 @@ func besiege(t *testing.T, c *collector, dir string, limits follow.Limits) *besi
 	b := &besieged{t: t, c: c, stop: stop, ended: make(chan error, 1)}
 	some := make(chan struct{}, 1)
 	var err error
-	b.Watch, err = c.Watch(&usdt.WatchOptions{
+	b.watch, err = c.Watch(&usdt.WatchOptions{
 		Limits: limits,
 	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		b.mu.Lock()

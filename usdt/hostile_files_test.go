@@ -18,7 +18,6 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -112,10 +111,6 @@ func TestFileOfALayerIsSeenThroughOverlayfsAndWithout(t *testing.T) {
 // Files and processes that do not answer are set aside, and named. Others are
 // seen and attached within two seconds, and closing waits for none of them.
 func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
-	// How late others are attached is to be what it is for users.
-	patience := deadline.Patience
-	deadline.Patience = usualPatience
-	defer func() { deadline.Patience = patience }()
 	c := newCollector(t, nil) // and closed after the servers have ended
 	hostile := testprog.StartUnanswering(t, testprog.Path(t, "target-static"))
 	dir := t.TempDir()

@@ -20,7 +20,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -40,12 +39,8 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testprog.BeMapper()
-	deadline.Patience = testneeds.Patience
 	os.Exit(m.Run())
 }
-
-// usualPatience is that of users, who do not wait for longer on a slow machine.
-var usualPatience = deadline.Patience
 
 func beTracer(order string) error {
 	var mode usdt.Mode

@@ -262,8 +262,8 @@ func (w *Watch) Close() error {
 	return err
 }
 
-// watchDriver attaches the parts of files where a follow.Follower finds a place
-// for them: the probes of a file for each program or session.
+// watchDriver attaches files where a follow.Follower finds a place for them. A
+// part of a file is the probes for one program or session.
 type watchDriver[A any] struct {
 	follow.Attacher[*Selection, A]
 	patterns   [][]elfnote.Pattern // by part
@@ -276,35 +276,28 @@ type watchDriver[A any] struct {
 
 // A watchedFile is a file whose sites have been checked, once for all its
 // processes and all parts.
-type watchedFile struct {
-	selection *Selection
-	parts     []filePart
+type watchedFile[A any] struct {
+	*Selection
+	driver *watchDriver[A]
+	parts  []*Selection // which share the file; nil if it has no sites for the part
+	errs   []error      // why none of the sites for a part can be attached
 }
 
-// A filePart is the sites of a file for one part. Without a selection there are
-// none.
-type filePart struct {
-	selection *Selection // shares the file's
-	err       error      // the file has probes for the part, but none that can be attached
-}
-
-func (d *watchDriver[A]) Open(pair *procwatch.ProcessFile) (*watchedFile, error) {
+func (d *watchDriver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], error) {
 	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.fileSites}, d.all...)
 	if err != nil {
 		return nil, err
 	}
-	file := &watchedFile{selection: sel, parts: make([]filePart, len(d.patterns))}
-	for n, patterns := range d.patterns {
+	file := &watchedFile[A]{Selection: sel, driver: d}
+	for _, patterns := range d.patterns {
 		part, err := Select(Target{Selection: sel}, patterns...)
 		if errors.As(err, new(*NotFoundError)) {
 			err = nil // it has probes for others
 		}
-		file.parts[n] = filePart{part, err}
+		file.parts, file.errs = append(file.parts, part), append(file.errs, err)
 	}
 	return file, nil
 }
-
-func (d *watchDriver[A]) Release(file *watchedFile) { file.selection.Close() }
 
 // PerProcess reports whether a file is attached to each process alone. The
 // address of a site is the same everywhere only in an executable that is not
@@ -313,31 +306,30 @@ func (d *watchDriver[A]) PerProcess(file *procwatch.CachedFile) bool {
 	return d.perProcess || d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
 }
 
-func (d *watchDriver[A]) Attach(
-	n int, file *watchedFile, pair *procwatch.ProcessFile, pid int,
+func (f *watchedFile[A]) Attach(
+	n int, pair *procwatch.ProcessFile, pid int,
 ) (attachment A, ok bool, err error) {
-	part := &file.parts[n]
-	if part.selection == nil {
-		return attachment, false, part.err
+	if f.parts[n] == nil {
+		return attachment, false, f.errs[n]
 	}
 	var process proc.Process
 	if pid != 0 {
 		process = pair.Process
 	}
-	attachment, err = d.AttachPart(n, part.selection.ForPID(pid), pair, process)
+	attachment, err = f.driver.AttachPart(n, f.parts[n].ForPID(pid), pair, process)
 	return attachment, err == nil, err
 }
 
 // Sites counts what the kernel attaches for a part.
-func (d *watchDriver[A]) Sites(n int, file *watchedFile) int {
-	if part := &file.parts[n]; part.selection != nil {
-		return part.selection.weight()
+func (f *watchedFile[A]) Sites(n int) int {
+	if f.parts[n] == nil {
+		return 0
 	}
-	return 0
+	return f.parts[n].weight()
 }
 
-// Retry says when what failed is to be tried again. The maps of a Manager have
-// room for what needs no more than they hold altogether, and are shared out.
+// Retry says when something that failed is to be tried again. The maps of a
+// Manager are shared out, unless they could never hold what is needed.
 func (d *watchDriver[A]) Retry(err error) follow.When {
 	var full *follow.LimitError
 	switch {

@@ -17,7 +17,7 @@ import (
 // watchLingering watches a probe of two programs that are attached for every
 // process in all modes. It returns channels of what is attached and detached.
 func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.AttachOptions,
-	programs ...string) (w *usdt.Watch, attached, detached chan *usdt.Link) {
+	programs ...string) (w *watch, attached, detached chan *usdt.Link) {
 	t.Helper()
 	attached, detached = make(chan *usdt.Link, 100), make(chan *usdt.Link, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")

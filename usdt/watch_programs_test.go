@@ -38,7 +38,7 @@ func hide(t *testing.T, path, probe string) {
 // last is in told.
 func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions,
 	changed func(*usdt.WatchChanges[*usdt.Link]), paths ...string,
-) (w *usdt.Watch, told *usdt.WatchChanges[*usdt.Link]) {
+) (w *watch, told *usdt.WatchChanges[*usdt.Link]) {
 	t.Helper()
 	told = &usdt.WatchChanges[*usdt.Link]{}
 	opts.Filter = only(paths...)
@@ -349,10 +349,9 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	path, _ := copies(t, "target-static")
 	process := testprog.Start(t, path)
 	var order []string
-	var w *usdt.Watch
 	w, err := c.Watch(&usdt.WatchOptions{
 		Filter: only(path), Mapped: func(appeared, _ []*proc.ProcessFile) {
-			if len(appeared) > 0 && len(w.Links()) > 0 {
+			if len(appeared) > 0 && len(c.Links()) > 0 {
 				order = append(order, "handler")
 			}
 		},

@@ -20,7 +20,7 @@ import (
 // take a spec of its own, of which there is one. What is attached and detached,
 // and what fails, is sent to the channels.
 func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
-	paths ...string) (w *usdt.Watch, attached chan *usdt.Link, failed chan error) {
+	paths ...string) (w *watch, attached chan *usdt.Link, failed chan error) {
 	t.Helper()
 	attached, failed = make(chan *usdt.Link, 100), make(chan error, 100)
 	programs := watching(t, c.Collect, "*:three")

@@ -45,7 +45,7 @@ func TestCallsGoOnWithoutThoseThatBlock(t *testing.T) {
 					<-unblock
 				}
 			},
-			Left: func(i int) bool { m.note(&m.left, i); return true },
+			Left: func(i int) { m.note(&m.left, i) },
 			Late: func(i int) { m.note(&m.late, i); late.Done() },
 		}
 		qt.Assert(t, qt.Equals(calls.Make(t.Context()), 6))
@@ -64,8 +64,7 @@ func TestManyCallsThatBlockAreLeftSooner(t *testing.T) {
 		defer close(unblock)
 		const patience, n = 500 * time.Millisecond, 4
 		began := time.Now()
-		calls := Calls{N: n, Patience: patience, Call: func(int) { <-unblock },
-			Left: func(int) bool { return true }}
+		calls := Calls{N: n, Patience: patience, Call: func(int) { <-unblock }}
 		qt.Check(t, qt.Equals(calls.Make(t.Context()), n))
 		took := time.Since(began)
 		qt.Check(t, qt.IsTrue(took < n*patience), qt.Commentf("%v", took))
@@ -75,7 +74,7 @@ func TestManyCallsThatBlockAreLeftSooner(t *testing.T) {
 func TestNoCallIsLeftThatReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := Calls{N: 10_000, Patience: time.Minute, Call: func(int) {},
-			Left: func(int) bool { t.Error("left"); return true }}
+			Left: func(int) { t.Error("left") }}
 		qt.Check(t, qt.Equals(calls.Make(t.Context()), 10_000))
 	})
 }
@@ -90,16 +89,6 @@ func TestCallsEndWithTheContext(t *testing.T) {
 	begun := calls.Make(ctx) // or it would go on for hours
 	qt.Check(t, qt.IsTrue(begun >= 2), qt.Commentf("%d", begun))
 	qt.Check(t, qt.Equals(calls.Make(ctx), 0))
-}
-
-func TestCallsEndWhenOneIsLeftAndThatIsWanted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		unblock := make(chan struct{})
-		defer close(unblock)
-		calls := Calls{N: 5, Patience: patience, Call: func(int) { <-unblock },
-			Left: func(int) bool { return false }}
-		qt.Check(t, qt.Equals(calls.Make(t.Context()), 1))
-	})
 }
 
 func TestOne(t *testing.T) {

@@ -3,6 +3,8 @@
 package deadline
 
 import (
+	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,8 +15,8 @@ type thread int
 
 func thisThread() thread { return thread(unix.Gettid()) }
 
-// processorTime returns how much of the processor the thread has used, 0 if
-// that is not known.
+// processorTime returns how long the thread has used a processor, 0 if that is
+// not known.
 func (t thread) processorTime() time.Duration {
 	// The clock of a thread, as pthread_getcpuclockid(3) makes it.
 	const perThread, scheduled = 4, 2
@@ -23,4 +25,16 @@ func (t thread) processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(now.Nano())
+}
+
+// runnable returns how long the thread has waited for a processor, 0 if that is
+// not known.
+func (t thread) runnable() (waited time.Duration) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", t))
+	if err != nil {
+		return 0
+	}
+	var ran time.Duration
+	_, _ = fmt.Sscan(string(text), &ran, &waited)
+	return waited
 }

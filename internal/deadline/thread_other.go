@@ -12,3 +12,5 @@ type thread struct{}
 func thisThread() thread { return thread{} }
 
 func (thread) processorTime() time.Duration { return 0 }
+
+func (thread) runnable() time.Duration { return 0 }

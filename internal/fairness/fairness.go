@@ -70,6 +70,14 @@ func (o *Owners) Take(owner string, r Rate, now time.Time, took time.Duration) {
 	a.Take(r, now, took)
 }
 
+// Taken returns the time that an owner has taken and that is not refilled yet.
+func (o Owners) Taken(owner string, r Rate, now time.Time) time.Duration {
+	if a := o[owner]; a != nil {
+		return a.Taken(r, now)
+	}
+	return 0
+}
+
 // Wait returns how long it is until an owner may take more.
 func (o Owners) Wait(owner string, r Rate, now time.Time) time.Duration {
 	if a := o[owner]; a != nil {

@@ -3,189 +3,395 @@
 package follow
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
 
-// maxRefused bounds the memory of files that are too large to be opened again
-// and again. No tool chain makes such a file.
-const maxRefused = 4096
+const (
+	// maxRefused bounds the memory of files that are too large to be opened
+	// again and again. No tool chain makes such a file.
+	maxRefused = 4096
+
+	// maxBlocked bounds the calls that do not return, each of which takes a
+	// thread. An owner has fewer, see [fairness.Blocked].
+	maxBlocked = 256
+
+	// patience is how long a call may wait before it counts as blocked. The
+	// kernel waits for some 10 ms, and longer where others attach and detach.
+	patience = 500 * time.Millisecond
+
+	// mostHalvings is how often calls that were abandoned halve the patience
+	// with the next ones: where one blocks on purpose, there may be many.
+	mostHalvings = 3
+
+	// turn is how long a call may take, waiting or not, before others have
+	// their turn while it goes on.
+	turn = 100 * time.Millisecond
+
+	// maxAttachRound is how long a round of attaching takes, and maxRetryRound
+	// one of retries. Then processes that wait are scanned first, and the rest
+	// has to wait for the next round.
+	maxAttachRound = time.Second / 2
+	maxRetryRound  = 100 * time.Millisecond
+
+	// detachPatience is how long attaching waits until others have been
+	// detached for it. A uprobe_multi link takes some 50 ms.
+	detachPatience = 300 * time.Millisecond
+
+	// minimumWait is the least time until what waits for time is tried again.
+	minimumWait = 50 * time.Millisecond
+
+	// fewSites is the most sites of a file that is attached beside a call that
+	// goes on. libjvm, which has the most of real files, has 750.
+	fewSites = 1000
+)
+
+// errWaits is noted for what waits for time. It is not reported.
+var errWaits = errors.New("attaching for its container or user takes too much of the time")
 
 // attach attaches what is not attached yet, one part after the other.
-func (f *Follower[F, A]) attach(targets []target, r *round[A]) {
-	f.until, f.blocked.inRound = time.Now().Add(maxAttachRound), 0
-	defer func() { f.until = time.Time{} }()
-	files := make([]F, 0, len(targets))
-	opened := targets[:0:0]
-	for _, at := range f.budget.inTurn(targets, time.Now()) {
-		if file, ok := f.open(at, r); ok {
-			files, opened = append(files, file), append(opened, at)
-		}
-	}
+func (f *Follower[A]) attach(targets []target, r *round[A]) {
+	f.until = time.Now().Add(maxAttachRound)
+	targets = slices.DeleteFunc(f.budget.inTurn(targets, time.Now()),
+		func(at target) bool { return !f.open(at, r) })
 	for part := range f.opts.Parts {
-		for i, at := range opened {
-			f.attachPart(part, files[i], at, r)
+		for _, at := range targets {
+			if at.part == WholeFile || at.part == part {
+				f.attachPart(part, at, r)
+			}
 		}
 	}
-	for _, at := range opened {
+	for _, at := range targets {
 		f.closeUnattached(at.File)
 	}
-	f.closeGivenUp()
+	for _, id := range f.gaveUp {
+		f.closeUnattached(id)
+	}
+	f.gaveUp = nil
 }
 
-// open returns the file of a target, opened once for all its processes.
-func (f *Follower[F, A]) open(at target, r *round[A]) (file F, ok bool) {
-	if f.isStopped() {
-		return file, false
+// open opens the file of a target, once for all its processes. It reports
+// whether the file is open.
+func (f *Follower[A]) open(at target, r *round[A]) bool {
+	known := f.files[at.File]
+	_, refused := f.refused[at.File]
+	switch {
+	case known == nil || f.isStopped():
+		return false
+	case known.opened != nil:
+		return true
+	case refused || f.mustWait(at):
+		return false
 	}
-	if file, ok = f.files[at.File]; ok {
-		return file, true
-	}
-	if _, ok := f.refused[at.File]; ok || f.mustWait(WholeFile, at) || f.isOverShare(at, r) {
-		return file, false
-	}
-	file, err := f.openOnce(at)
-	if f.lacksRoom(err) && f.makeRoom(r) {
-		file, err = f.openOnce(at)
-	}
-	if err != nil {
-		f.fail(WholeFile, at, err, r)
-		return file, false
-	}
-	f.files[at.File] = file
-	return file, true
-}
-
-func (f *Follower[F, A]) openOnce(at target) (F, error) {
-	var file F
-	var failed error
-	err := f.call(&call[A]{target: at, part: WholeFile,
-		do: func() { file, failed = f.driver.Open(at.pair) },
-		late: func(r *round[A]) {
-			switch _, opened := f.files[at.File]; {
-			case failed != nil:
-				f.fail(WholeFile, at, failed, r)
-			case opened || !f.isWanted(at):
-				f.driver.Release(file)
-			default:
-				f.files[at.File] = file
-				f.attach([]target{at}, r)
-			}
-		}})
-	if err != nil {
-		return *new(F), err // the call may still set the others
-	}
-	return file, failed
-}
-
-func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
-	if f.isStopped() || f.isAttached(part, at.Place) || f.mustWait(part, at) {
-		return
-	}
-	needs := f.needs(attempt{at.Place, part}, file)
-	if err := f.share(at, needs, r); err != nil {
-		f.fail(part, at, err, r)
-		return
-	}
-	attached, ok, err := f.attachOnce(part, file, at)
-	if f.lacksRoom(err) && f.makeRoom(r) {
-		attached, ok, err = f.attachOnce(part, file, at)
-	}
-	for err != nil && f.driver.Retry(err) == WithShare {
-		if done, _ := f.takeAway(sites, at.owner, needs[sites]); !done {
-			break // it is tried again when that is done
+	if failed := f.failed[at.spot]; failed != nil && failed.text == shareText {
+		// It was closed for want of a share.
+		if err := f.share(at.owner, failed.needs, r); err != nil {
+			f.fail(at, err, r)
+			return false
 		}
-		attached, ok, err = f.attachOnce(part, file, at)
+	}
+	whole := at
+	whole.part = WholeFile
+	var opened File[A]
+	err := f.callWithRoom(&call[A]{target: whole,
+		do: func() (err error) {
+			opened, err = f.driver.Open(at.pair)
+			return err
+		},
+		late: func(r *round[A]) {
+			if f.files[at.File] != known || known.opened != nil || !f.isWanted(at) {
+				opened.Close()
+				return
+			}
+			known.opened = opened
+			f.attach([]target{at}, r)
+		}}, r)
+	switch {
+	case errors.Is(err, errWaits):
+		f.fail(at, err, r)
+	case err != nil:
+		f.fail(whole, err, r)
+	default:
+		known.opened = opened
+	}
+	return err == nil
+}
+
+// attachPart attaches a part of a file that is open.
+func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
+	at.part = part
+	known := f.files[at.File]
+	if f.isStopped() || known == nil || known.opened == nil || f.attached[at.spot] != nil ||
+		f.mustWait(at) {
+		return
+	}
+	opened := known.opened
+	// How many descriptors it takes is not known before it has been attached.
+	at.needs = amounts{sites: opened.Sites(part), descriptors: 1}
+	if failed := f.failed[at.spot]; failed != nil {
+		at.needs[descriptors] = max(1, failed.needs[descriptors])
+	}
+	if err := f.share(at.owner, at.needs, r); err != nil {
+		f.fail(at, err, r)
+		return
+	}
+
+	var attached A
+	var ok bool
+	attach := &call[A]{target: at,
+		do: func() (err error) {
+			attached, ok, err = opened.Attach(part, at.pair, at.Process.PID)
+			return err
+		},
+		late: func(r *round[A]) {
+			switch {
+			case !ok:
+			case f.attached[at.spot] != nil || !f.isWanted(at):
+				r.unwanted = append(r.unwanted, attached)
+			default:
+				f.add(at, attached, r)
+			}
+		}}
+	err := f.callWithRoom(attach, r)
+	for err != nil && f.driver.Retry(err) == WithShare &&
+		f.takeAway(sites, at.owner, at.needs[sites]) == gaveWay {
+		err = f.call(attach)
 	}
 	switch {
 	case err != nil:
-		f.fail(part, at, err, r)
+		f.fail(at, err, r)
 	case ok:
-		f.add(part, at, file, attached, r)
+		f.add(at, attached, r)
 	}
 }
 
-func (f *Follower[F, A]) attachOnce(part int, file F, at target) (A, bool, error) {
-	var attached A
-	var ok bool
-	var failed error
-	err := f.call(&call[A]{target: at, part: part, needs: f.needs(attempt{at.Place, part}, file),
-		do: func() { attached, ok, failed = f.driver.Attach(part, file, at.pair, at.Process.PID) },
-		late: func(r *round[A]) {
-			switch {
-			case failed != nil:
-				f.fail(part, at, failed, r)
-			case ok && (f.isAttached(part, at.Place) || !f.isWanted(at)):
-				r.unwanted = append(r.unwanted, attached)
-			case ok:
-				f.add(part, at, file, attached, r)
-			}
-		}})
-	if err != nil {
-		return *new(A), false, err // the call may still set the others
-	}
-	return attached, ok, failed
-}
-
-func (f *Follower[F, A]) isAttached(part int, place Place) bool {
-	parts := f.attached[place]
-	return parts != nil && parts[part] != nil
-}
-
-// needs returns what it takes to attach a part of a file. How many descriptors
-// is not known before it has been attached: one at least.
-func (f *Follower[F, A]) needs(what attempt, file F) amounts {
-	needs := amounts{sites: f.driver.Sites(what.part, file), descriptors: 1}
-	for _, part := range []int{what.part, WholeFile} {
-		if failed := f.failed.failed[attempt{what.Place, part}]; failed != nil {
-			needs[descriptors] = max(needs[descriptors], failed.needs[descriptors])
-		}
-	}
-	return needs
-}
-
-func (f *Follower[F, A]) add(part int, at target, file F, attached A, r *round[A]) {
-	a := &attachment[A]{attached: attached, mappings: at.pair.Mappings, pair: at.pair,
-		owner: at.owner, sites: f.driver.Sites(part, file)}
-	f.budget.take(at.Place, a.owner,
-		amounts{sites: a.sites, descriptors: f.driver.Descriptors(attached)})
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.attached[at.Place] == nil {
-		f.attached[at.Place] = make([]*attachment[A], f.opts.Parts)
-	}
-	f.attached[at.Place][part] = a
+func (f *Follower[A]) add(at target, attached A, r *round[A]) {
+	f.turn++
+	a := &attachment[A]{attached: attached, pair: at.pair, owner: at.owner, turn: f.turn,
+		has: amounts{sites: at.needs[sites], descriptors: f.driver.Descriptors(attached)}}
+	f.attached[at.spot] = a
+	f.budget.take(a.owner, a.has, 1)
 	r.Attached = append(r.Attached, attached)
 }
 
-func (f *Follower[F, A]) lacksRoom(err error) bool {
-	return err != nil && f.driver.Retry(err) >= WithRoom
+func (f *Follower[A]) isAttached(place Place) bool {
+	for part := range f.opts.Parts {
+		if f.attached[spot{place, part}] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// isWanted reports whether a target is still wanted: its process is there, and
+// the file has not been written to.
+func (f *Follower[A]) isWanted(at target) bool {
+	known := f.files[at.File]
+	return !f.isStopped() && known != nil && known.source.HasSameSites(at.pair.File) &&
+		slices.ContainsFunc(f.watcher.ProcessFiles(), func(pair *procwatch.ProcessFile) bool {
+			return inProcess(pair) == at.Place || inEveryProcess(pair) == at.Place
+		})
+}
+
+// closeUnattached closes a file if nothing of it is attached for want of a
+// share: what has been read of it takes memory. It is opened again when there
+// is room.
+func (f *Follower[A]) closeUnattached(id procwatch.FileID) {
+	lacks := false
+	for at, failed := range f.failed {
+		lacks = lacks || at.File == id && failed.text == shareText
+	}
+	if known := f.files[id]; !lacks || known == nil || known.opened == nil {
+		return
+	}
+	for at := range f.attached {
+		if at.File == id {
+			return
+		}
+	}
+	f.close(id)
 }
 
 // makeRoom detaches what has disappeared and what lingers. It reports whether
 // there was anything.
-func (f *Follower[F, A]) makeRoom(r *round[A]) bool {
+func (f *Follower[A]) makeRoom(r *round[A]) bool {
 	room := &round[A]{gone: r.gone}
 	r.gone = nil
 	f.detachGone(room)
-	f.lingering.endAll(func(file procwatch.FileID) { f.leave(file, room) })
+	for id, known := range f.files {
+		if known.linger != nil {
+			f.leave(id, room)
+		}
+	}
 	return f.detachNow(room)
 }
 
-// fail notes that a part of a target could not be attached, or the file not be
-// opened. It is told unless the process has ended or it has been told before,
-// and tried again if it may succeed.
-func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
+// mustWait reports whether a target waits: because attaching for its owner has
+// taken too much of the time, because this round has, or for a call that goes
+// on. It is tried again after that.
+func (f *Follower[A]) mustWait(at target) bool {
+	if f.running.Load() == 0 {
+		return false // the caller of SyncAll waits for all of it
+	}
+	now := time.Now()
+	if f.budget.wait(at.owner, now) == 0 && now.Before(f.until) && !f.mustWaitForCall(at) {
+		return false
+	}
+	f.note(at, errWaits, WithTime)
+	return true
+}
+
+// mustWaitForCall reports whether a target waits for a call that goes on: for
+// one of the same file or owner, and if it is large itself for any.
+func (f *Follower[A]) mustWaitForCall(at target) bool {
+	known := f.files[at.File]
+	isLarge := at.part != WholeFile && known.opened != nil && known.opened.Sites(at.part) > fewSites
+	for _, c := range f.calls {
+		if !c.blocks && (isLarge || c.File == at.File || c.owner == at.owner) {
+			return true
+		}
+	}
+	return false
+}
+
+// A call is made to the driver for a target.
+type call[A any] struct {
+	target
+	do func() error
+	// late is called with the lock held if do succeeds after the caller has
+	// gone on.
+	late func(*round[A])
+
+	blocks bool // it has waited for longer than the patience
+}
+
+// callWithRoom makes a call, and again if that makes sense after room was made.
+func (f *Follower[A]) callWithRoom(c *call[A], r *round[A]) error {
+	err := f.call(c)
+	if err != nil && f.driver.Retry(err) >= WithRoom && f.makeRoom(r) {
+		err = f.call(c)
+	}
+	return err
+}
+
+// call makes a call to the driver. If that waits for longer than the patience,
+// the error wraps proc.ErrBlocked. While Run runs, the error is errWaits if the
+// call takes longer than its turn. In both cases it goes on.
+func (f *Follower[A]) call(c *call[A]) error {
+	if f.calls[c.File] != nil || f.blocked.IsFull(c.owner, maxBlocked) {
+		return proc.ErrBlocked
+	}
+	began := time.Now()
+	defer func() { f.budget.spend(c.owner, time.Now(), time.Since(began)) }()
+	patience := f.patience >> min(f.abandoned, mostHalvings)
+	var failed error
+	returned, answered := make(chan bool, 1), make(chan struct{})
+	go func() {
+		returned <- deadline.One(context.Background(), patience,
+			func() { failed = c.do() }, func() { close(answered) })
+	}()
+	var turnOver <-chan time.Time
+	if f.running.Load() > 0 { // else the caller of SyncAll waits for all of it
+		timer := time.NewTimer(turn)
+		defer timer.Stop()
+		turnOver = timer.C
+	}
+	end := func(r *round[A]) {
+		if failed != nil {
+			f.fail(c.target, failed, r)
+		} else {
+			c.late(r)
+		}
+	}
+	// block notes that the call blocks, and waits for it in the background.
+	block := func() {
+		c.blocks, f.calls[c.File] = true, c
+		f.blocked.Add(c.owner, 1)
+		go func() {
+			<-answered
+			f.later(func(r *round[A]) {
+				f.blocked.Add(c.owner, -1)
+				delete(f.calls, c.File)
+				end(r)
+			})
+		}()
+	}
+	select {
+	case isDone := <-returned:
+		if isDone {
+			return failed
+		}
+		f.abandoned++
+		block()
+		return proc.ErrBlocked
+	case <-turnOver:
+	}
+
+	f.calls[c.File] = c
+	f.budget.take(c.owner, c.needs, 1)
+	began = time.Now()
+	f.closing.Go(func() {
+		isDone := <-returned
+		f.later(func(r *round[A]) {
+			delete(f.calls, c.File)
+			f.budget.take(c.owner, c.needs, -1)
+			f.budget.spend(c.owner, time.Now(), time.Since(began))
+			if isDone {
+				end(r)
+			} else {
+				block()
+				f.fail(c.target, proc.ErrBlocked, r)
+			}
+		})
+		f.tryAgain(WithTime)
+	})
+	return errWaits
+}
+
+// later takes the outcome of a call that went on. Nothing is reported any more
+// after Close.
+func (f *Follower[A]) later(take func(*round[A])) {
+	r := &round[A]{}
+	f.lock()
+	take(r)
+	if !f.isStopped() {
+		f.finish(r)
+	}
+	f.following.Unlock()
+	_ = f.driver.Detach(r.unwanted) // the kernel detaches whatever it says
+}
+
+// failure is why something is not attached.
+type failure struct {
+	text  string
+	when  When
+	turn  uint64 // later ones are greater
+	owner string
+	needs amounts // for a part of a file
+}
+
+// shareText stands for the texts of errors for want of a share, whose numbers
+// change all the time.
+const shareText = "share"
+
+// fail notes that a target could not be opened or attached. It is tried again
+// if it may succeed. It is reported unless the process has ended, or it has
+// been reported before.
+func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 	if errors.Is(err, os.ErrClosed) {
-		return // who closes the follower soon, or has closed it
+		return // the caller closes the follower soon, or has closed it
 	}
 	if errors.Is(err, errWaits) {
-		f.failed.fail(attempt{at.Place, part}, at.owner, err, WithTime)
+		f.note(at, err, WithTime)
 		return
 	}
 	if errors.Is(err, elffile.ErrTooLarge) {
@@ -195,6 +401,12 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 		}
 		f.refused[at.File] = struct{}{}
 	}
+	if at.isOver() {
+		if n := len(r.Missed); n == 0 || r.Missed[n-1] != at.pair {
+			r.Missed = append(r.Missed, at.pair)
+		}
+		return
+	}
 	when := f.driver.Retry(err)
 	switch {
 	case errors.Is(err, proc.ErrBlocked):
@@ -202,45 +414,82 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 	case isShare(err):
 		when = WithShare
 	}
-	if !at.isInEveryProcess() {
-		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
-			if n := len(r.Missed); n == 0 || r.Missed[n-1] != at.pair {
-				r.Missed = append(r.Missed, at.pair)
-			}
-			return
-		}
-	}
-	if f.failed.fail(attempt{at.Place, part}, at.owner, err, when) {
-		r.Errors = append(r.Errors, f.explain(part, at.pair, err))
+	if f.note(at, err, when) {
+		r.Errors = append(r.Errors, f.explain(at, err))
 	}
 }
 
-func (f *Follower[F, A]) explain(part int, pair *procwatch.ProcessFile, err error) error {
-	return f.driver.Explain(part,
-		&WatchError{Path: pair.Path, Process: pair.Process, Err: inWatch(err)})
+func (f *Follower[A]) explain(at target, err error) error {
+	return f.driver.Explain(at.part,
+		&WatchError{Path: at.pair.Path, Process: at.pair.Process, Err: inWatch(err)})
 }
 
-// tryAgain tries to attach what could not be attached, with WithRoom only what
-// lacked room.
-func (f *Follower[F, A]) tryAgain(when When) {
-	f.following.Lock()
+// note notes a failure. It reports whether that is news, and not what the
+// target failed with before.
+func (f *Follower[A]) note(at target, err error, when When) (news bool) {
+	if when == Never {
+		delete(f.failed, at.spot)
+		return true
+	}
+	before := f.failed[at.spot]
+	f.turn++
+	now := &failure{text: err.Error(), when: when, turn: f.turn, owner: at.owner, needs: at.needs}
+	if before != nil && now.needs == (amounts{}) {
+		now.needs = before.needs
+	}
+	switch {
+	case isShare(err):
+		now.text = shareText
+	case before != nil && when == WithTime:
+		now.text = before.text // it waits to be tried again
+	}
+	f.failed[at.spot] = now
+	return before == nil || before.text != now.text
+}
+
+// tryAgain tries to attach what has failed with this When or a later one. What
+// failed first comes first, and owners take turns. After a time the rest is
+// left for the next call.
+func (f *Follower[A]) tryAgain(when When) {
+	f.lock()
 	defer f.following.Unlock()
 	if when == WithTime {
 		f.waits = nil // what still has to wait sets it again
 	}
-	if f.isStopped() || f.failed.len() == 0 {
+	if f.isStopped() || len(f.failed) == 0 {
 		return
 	}
-	r := &round[A]{}
-	f.failed.again(f.watcher.ProcessFiles(), when, func(again attempt, pair *procwatch.ProcessFile) {
-		at := newTarget(again.Place, pair)
-		if again.part == WholeFile {
-			f.attach([]target{at}, r)
-		} else if file, ok := f.files[at.File]; ok {
-			f.attachPart(again.part, file, at, r)
-			f.closeUnattached(at.File)
-			f.closeGivenUp()
+	pairs := f.watcher.ProcessFiles()
+	current := make(map[Place]*procwatch.ProcessFile, 2*len(pairs))
+	for _, pair := range slices.Backward(pairs) {
+		current[inProcess(pair)] = pair
+		current[inEveryProcess(pair)] = pair
+	}
+	var targets []target
+	for at, failed := range f.failed {
+		if pair := current[at.Place]; pair == nil {
+			delete(f.failed, at)
+		} else if failed.when >= when {
+			targets = append(targets, target{spot: at, pair: pair, owner: failed.owner})
 		}
+	}
+	slices.SortFunc(targets, func(x, y target) int {
+		return cmp.Compare(f.failed[x.spot].turn, f.failed[y.spot].turn)
 	})
+
+	r := &round[A]{}
+	began := time.Now()
+	for _, at := range f.budget.inTurn(targets, began) {
+		before := f.failed[at.spot]
+		if !at.isOver() {
+			f.attach([]target{at}, r)
+		}
+		if f.failed[at.spot] == before {
+			delete(f.failed, at.spot) // it has not failed again
+		}
+		if time.Since(began) >= maxRetryRound {
+			break
+		}
+	}
 	f.finish(r)
 }

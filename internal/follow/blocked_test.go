@@ -59,9 +59,9 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			// What answers after all is attached.
 			close(unblock)
 			testneeds.Await(t, 10*time.Second, "three are attached",
-				func() bool { return len(f.Attachments()) == 3 })
+				func() bool { return len(f.attachments()) == 3 })
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
-			qt.Check(t, qt.HasLen(f.Attachments(), 4))
+			qt.Check(t, qt.HasLen(f.attachments(), 4))
 		})
 		bubble(name+" and closing", func(t *testing.T) {
 			w := newWorld(t).everywhere()
@@ -130,7 +130,7 @@ func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 }
 
 // awaitAnswers waits until everything that was set aside has answered.
-func (f *Follower[F, A]) awaitAnswers(t *testing.T) {
+func (f *Follower[A]) awaitAnswers(t *testing.T) {
 	t.Helper()
 	testneeds.Await(t, 10*time.Second, "nothing is set aside", func() bool {
 		f.following.Lock()

@@ -4,8 +4,11 @@ package follow
 
 import (
 	"cmp"
-	"maps"
+	"errors"
+	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/fairness"
@@ -31,99 +34,71 @@ const (
 	defaultSites      = 200_000
 )
 
-// Which parts of this process's limit on descriptors are for what is attached:
-// one of these altogether, and of one owner. A quarter is for the files
+// The share of this process's limit on descriptors that attachments may take:
+// one part of this many for all, and for one owner. A quarter is for the files
 // themselves, and the rest for the program.
 const (
 	descriptorsPart      = 2
 	ownerDescriptorsPart = 4
 )
 
-// A resource is what there is a limit on.
-type resource int
-
-const (
-	sites resource = iota
-	descriptors
-	resources // how many there are
-)
-
-// amounts are how much there is of each resource.
-type amounts [resources]int
-
-func (a *amounts) add(more amounts, times int) {
-	for r := range a {
-		a[r] += times * more[r]
-	}
-}
-
 // SemaphoreSites is the number of sites that one with a semaphore counts for.
 // Where a process maps the code and not the semaphores, the kernel searches a
 // list of all such semaphores for each of them.
 const SemaphoreSites = 8
 
-// orDefault returns a limit, none being 0 then.
+// orDefault returns a limit, where 0 now stands for none.
 func orDefault(limit, usual int) int {
-	switch {
-	case limit == 0:
+	if limit == 0 {
 		return usual
-	case limit < 0:
-		return 0
 	}
-	return limit
+	return max(0, limit)
 }
 
-// limitsOption begins the names of the options that limit resources.
+// A resource is something that has a limit.
+type resource int
+
+const (
+	sites resource = iota
+	descriptors
+	resources // their number
+)
+
+// names of resources, and the end of the names of the options that limit them.
+var names = [resources]struct{ name, option string }{
+	{"sites", "Sites"}, {"descriptors", "Descriptors"}}
+
+// limitsOption begins the names of these options.
 const limitsOption = "Limits."
 
-// names of resources, and how options are called that limit them.
-var names = [resources]limitName{{"sites", "Sites"},
-	{"descriptors", "Descriptors"}}
+// amounts are how much there is of each resource.
+type amounts [resources]int
 
-type limitName struct{ name, option string }
-
-// What the attaching of one owner may take of the time.
+// What attaching for one owner may take of the time.
 const (
 	// attachTime is how long it may take at once.
 	attachTime = time.Second
 
-	// sharedRefill is the share of the time that it may take in the long run
-	// where something was attached for others lately, and aloneRefill where
-	// not: then what it has taken counts against those that come.
+	// sharedRefill is the share of the time that it may take in the long run if
+	// something was attached for others lately, and aloneRefill if not. Then
+	// the time counts only where others come.
 	sharedRefill = 1. / 4
 	aloneRefill  = 4
 
-	// lately is for how long an owner counts for which something was attached.
+	// lately is how long an attachment for others counts.
 	lately = 10 * time.Second
-
-	// maxAccounts bounds the memory of owners that have nothing attached.
-	maxAccounts = 4096
 )
 
-// budget shares out what can be attached. Its zero value has no limits.
+// budget shares out what can be attached.
 type budget struct {
 	ofOwner, ofAll amounts // 0 is no limit
 	total          amounts
-	owners         map[string]*account
-	places         map[Place]*share
-	turn           uint64
+	owners         map[string]amounts // those that have something
 
+	time      fairness.Owners
 	atOnce    time.Duration // attachTime
 	lastOwner string        // for which something was attached
 	shared    time.Time     // when that was another one than before
-}
-
-// account is what an owner has.
-type account struct {
-	has  amounts
-	time fairness.Allowance
-}
-
-// share is what a place has.
-type share struct {
-	owner string
-	has   amounts
-	turn  uint64 // later ones are greater
 }
 
 func newBudget(limits Limits) *budget {
@@ -137,29 +112,16 @@ func newBudget(limits Limits) *budget {
 			sites:       orDefault(limits.Sites, defaultSites),
 			descriptors: orDefault(limits.Descriptors, open/descriptorsPart),
 		},
-		owners: make(map[string]*account), places: make(map[Place]*share), atOnce: attachTime,
+		owners: make(map[string]amounts), atOnce: attachTime,
 	}
 }
 
-func (b *budget) account(owner string) *account {
-	a := b.owners[owner]
-	if a == nil {
-		if len(b.owners) >= maxAccounts {
-			maps.DeleteFunc(b.owners, func(_ string, a *account) bool { return a.has == amounts{} })
-		}
-		a = &account{}
-		b.owners[owner] = a
-	}
-	return a
-}
-
-// check returns an error if an owner may not have so much more.
+// check returns an error if an owner may not have this much more.
 func (b *budget) check(owner string, more amounts) *LimitError {
-	has := b.account(owner).has
 	for r := range resources {
-		if limit := b.ofOwner[r]; limit > 0 && has[r]+more[r] > limit {
+		if limit, has := b.ofOwner[r], b.owners[owner][r]; limit > 0 && has+more[r] > limit {
 			return &LimitError{Limit: names[r].name + " of " + owner,
-				Option: limitsOption + "Owner" + names[r].option, Capacity: limit, InUse: has[r],
+				Option: limitsOption + "Owner" + names[r].option, Capacity: limit, InUse: has,
 				Needed: more[r]}
 		}
 	}
@@ -172,73 +134,36 @@ func (b *budget) check(owner string, more amounts) *LimitError {
 	return nil
 }
 
-// take notes what a place has got.
-func (b *budget) take(place Place, owner string, more amounts) {
-	s := b.places[place]
-	if s == nil {
-		b.turn++
-		s = &share{owner: owner, turn: b.turn}
-		b.places[place] = s
+// take notes that an owner has got something, or with times -1 that it has
+// given it back.
+func (b *budget) take(owner string, more amounts, times int) {
+	has := b.owners[owner]
+	for r := range resources {
+		has[r] += times * more[r]
+		b.total[r] += times * more[r]
 	}
-	s.has.add(more, 1)
-	b.account(s.owner).has.add(more, 1)
-	b.total.add(more, 1)
-}
-
-// give notes that nothing is attached at a place any more.
-func (b *budget) give(place Place) {
-	s := b.places[place]
-	if s == nil {
-		return
+	b.owners[owner] = has
+	if has == (amounts{}) {
+		delete(b.owners, owner)
 	}
-	delete(b.places, place)
-	b.account(s.owner).has.add(s.has, -1)
-	b.total.add(s.has, -1)
 }
 
-// reserve notes that a call goes on that will take these, or with -1 that it
-// has ended.
-func (b *budget) reserve(owner string, needs amounts, times int) {
-	b.account(owner).has.add(needs, times)
-	b.total.add(needs, times)
-}
-
-// heaviest returns the owner that has the most of a resource, if it has more
-// than another one would have with so much more. Then it is fair that it gives
-// some of it up.
+// heaviest returns the owner that has the most of a resource. There is none
+// unless it has more than another owner that gets this much more: only then it
+// is fair that it gives some up.
 func (b *budget) heaviest(r resource, other string, more int) (owner string, ok bool) {
-	most := b.account(other).has[r] + more
-	for name, a := range b.owners {
-		if name != other && a.has[r] > most {
-			owner, most, ok = name, a.has[r], true
+	most := b.owners[other][r] + more
+	for name, has := range b.owners {
+		if name != other && has[r] > most {
+			owner, most, ok = name, has[r], true
 		}
 	}
 	return owner, ok
 }
 
-// half returns the places that an owner got last, with half of what it has of a
-// resource.
-func (b *budget) half(r resource, owner string) []Place {
-	var places []Place
-	for place, s := range b.places {
-		if s.owner == owner {
-			places = append(places, place)
-		}
-	}
-	slices.SortFunc(places,
-		func(x, y Place) int { return cmp.Compare(b.places[y].turn, b.places[x].turn) })
-	half := 0
-	for i, place := range places {
-		if half += b.places[place].has[r]; 2*half >= b.account(owner).has[r] {
-			return places[:i+1]
-		}
-	}
-	return places
-}
-
 // spend notes that attaching for an owner took some time.
 func (b *budget) spend(owner string, now time.Time, took time.Duration) {
-	b.account(owner).time.Take(b.rate(now), now, took)
+	b.time.Take(owner, b.rate(now), now, took)
 	if b.lastOwner != owner {
 		if b.lastOwner != "" {
 			b.shared = now
@@ -257,8 +182,189 @@ func (b *budget) rate(now time.Time) fairness.Rate {
 
 // wait returns how long it is until something may be attached for an owner.
 func (b *budget) wait(owner string, now time.Time) time.Duration {
-	if a := b.owners[owner]; a != nil {
-		return a.time.Wait(b.rate(now), now)
+	return b.time.Wait(owner, b.rate(now), now)
+}
+
+// inTurn has the owners of targets take turns, so that the single file of one
+// does not wait for the thousand of another. In each turn, owners that have
+// taken the least time lately come first.
+func (b *budget) inTurn(targets []target, now time.Time) []target {
+	type turn struct {
+		target
+		nth   int           // of its owner's
+		spent time.Duration // by its owner
 	}
-	return 0
+	turns, of := make([]turn, len(targets)), make(map[string]int)
+	for i, at := range targets {
+		turns[i] = turn{at, of[at.owner], b.time.Taken(at.owner, b.rate(now), now)}
+		of[at.owner]++
+	}
+	slices.SortStableFunc(turns, func(x, y turn) int {
+		return cmp.Or(cmp.Compare(x.nth, y.nth), cmp.Compare(x.spent, y.spent))
+	})
+	sorted := make([]target, len(targets))
+	for i := range turns {
+		sorted[i] = turns[i].target
+	}
+	return sorted
+}
+
+// share returns an error if an owner would have more than its share. Owners
+// that have more than that give some up for it.
+func (f *Follower[A]) share(owner string, needs amounts, r *round[A]) error {
+	full := f.budget.check(owner, needs)
+	if full != nil && f.makeRoom(r) {
+		full = f.budget.check(owner, needs)
+	}
+	for full != nil {
+		of := sites
+		for of < resources && full.Option != limitsOption+names[of].option {
+			of++
+		}
+		if of == resources || f.takeAway(of, owner, full.Needed) == noneGaveWay {
+			return full
+		}
+		full = f.budget.check(owner, needs)
+	}
+	return nil
+}
+
+// Outcomes of takeAway.
+type outcome int
+
+const (
+	noneGaveWay outcome = iota
+	givesWay            // it is still being detached
+	gaveWay
+)
+
+// takeAway makes room for an owner that needs more of a resource. The owner
+// with the most of it gives up half, if it has more than the other one would
+// have then. What it got last goes first.
+func (f *Follower[A]) takeAway(of resource, owner string, more int) outcome {
+	heaviest, ok := f.budget.heaviest(of, owner, more)
+	if !ok {
+		return noneGaveWay
+	}
+	var all []spot
+	for at, a := range f.attached {
+		if a.owner == heaviest {
+			all = append(all, at)
+		}
+	}
+	slices.SortFunc(all, func(x, y spot) int { return cmp.Compare(f.attached[y].turn, f.attached[x].turn) })
+	gave := &gaveWayError{f.budget.owners[heaviest][of], of}
+	room := &round[A]{}
+	for _, at := range all {
+		if 2*f.budget.owners[heaviest][of] <= gave.had {
+			break
+		}
+		for part := range f.opts.Parts {
+			if a := f.attached[spot{at.Place, part}]; a != nil {
+				lost := target{spot{at.Place, part}, a.pair, heaviest, a.has}
+				if f.note(lost, gave, WithShare) {
+					room.Errors = append(room.Errors, f.explain(lost, gave))
+				}
+			}
+		}
+		f.detach(at.Place, room)
+		f.gaveUp = append(f.gaveUp, at.File)
+	}
+	if len(room.Detached) == 0 {
+		return noneGaveWay // what it has is reserved for a call that goes on
+	}
+	ended := f.detaching(room)
+	if f.running.Load() == 0 {
+		<-ended // the caller of SyncAll waits for all of it
+		return gaveWay
+	}
+	select {
+	case <-ended:
+		return gaveWay
+	case <-time.After(detachPatience):
+		return givesWay
+	}
+}
+
+// A gaveWayError says that something was detached for others.
+type gaveWayError struct {
+	had int
+	of  resource
+}
+
+func (e *gaveWayError) Error() string {
+	return fmt.Sprintf("detached to make room for others that have less: its container or user had %d %s, the most of all",
+		e.had, names[e.of].name)
+}
+
+// isShare reports whether an error is for want of a share.
+func isShare(err error) bool {
+	var full *LimitError
+	return errors.As(err, &full) && strings.HasPrefix(full.Option, limitsOption) ||
+		errors.As(err, new(*gaveWayError))
+}
+
+// Stats are the numbers of a watch: of the last scan and round.
+type Stats struct {
+	// Denied is the number of processes that could not be scanned for lack of
+	// privilege.
+	Denied int
+	// Blocked is the number of processes that are set aside because they, or
+	// files that they map, do not answer. Postponed is the number of those that
+	// are scanned later: they change so often that it would take too much of
+	// the time, or others of the same container or user do, or are blocked.
+	Blocked, Postponed int
+	// Passes counts the scans of all processes.
+	Passes uint64
+	// EventsError says why the kernel does not report what happens to
+	// processes, so that scans of all of them do all the work: because Run has
+	// not been called, for example. It is nil if the kernel does.
+	EventsError error
+
+	// Sites is how much of Limits.Sites is in use. A site with a semaphore
+	// counts as eight, so fewer may be attached.
+	Sites int
+	// Descriptors is how much of Limits.Descriptors is in use.
+	Descriptors int
+	// OverLimit is the number of files, and of files in processes, that are not
+	// attached because of the Limits, or because the maps of the Manager have
+	// no room.
+	OverLimit int
+	// Waiting is the number of those that are not attached yet because
+	// attaching for the same owner has taken too much of the time.
+	Waiting int
+}
+
+// Stats returns the numbers of the last scan and round.
+func (f *Follower[A]) Stats() Stats {
+	stats, s := *f.stats.Load(), f.watcher.Stats()
+	stats.Denied, stats.Blocked, stats.Postponed = s.Denied, s.Blocked, s.Postponed
+	stats.Passes, stats.EventsError = s.Passes, s.EventsError
+	return stats
+}
+
+// count makes the numbers anew, and has what waits for time tried again when
+// the first of it may be.
+func (f *Follower[A]) count() {
+	c := &Stats{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors],
+		OverLimit: len(f.refused)}
+	wait, now := time.Duration(math.MaxInt64), time.Now()
+	for _, failed := range f.failed {
+		switch failed.when {
+		case WithShare:
+			c.OverLimit++
+		case WithTime:
+			c.Waiting++
+			wait = min(wait, f.budget.wait(failed.owner, now))
+		}
+	}
+	for _, c := range f.calls {
+		if !c.blocks {
+			wait = max(wait, turn) // its end has the others tried again, too
+		}
+	}
+	if c.Waiting > 0 && f.waits == nil && !f.isStopped() {
+		f.waits = time.AfterFunc(max(wait, minimumWait), func() { f.tryAgain(WithTime) })
+	}
+	f.stats.Store(c)
 }

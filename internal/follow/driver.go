@@ -3,6 +3,9 @@
 package follow
 
 import (
+	"errors"
+	"syscall"
+
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
@@ -18,40 +21,42 @@ type Place struct {
 // isInEveryProcess reports whether the place is not restricted to one process.
 func (p Place) isInEveryProcess() bool { return p.Process == procfs.ID{} }
 
-// WholeFile stands in for the number of a part if a file could not be opened,
-// so that no part of it was attached.
+// WholeFile stands for all parts of a file where one could be named.
 const WholeFile = -1
 
-// A Driver attaches and detaches. F is a file that has been opened for that, A
-// is an attachment.
+// A Driver opens and attaches files for a [Follower]. A is an attachment.
 //
-// A [Follower] calls one method at a time, except for Detach, and for Open and
-// Attach that take so long that it goes on without them. The methods must not
-// call the Follower.
-type Driver[F, A any] interface {
+// The Follower makes one call at a time to the Driver and its files, except for
+// Detach, and for calls of Open and Attach that take too long. The methods must
+// not call the Follower.
+type Driver[A any] interface {
 	// Open opens the file of a pair, once for all processes that map it.
-	Open(pair *procwatch.ProcessFile) (F, error)
-	// Release closes what Open returned. What is attached stays attached.
-	Release(file F)
+	Open(pair *procwatch.ProcessFile) (File[A], error)
 	// PerProcess reports whether a file is attached in each process alone.
 	PerProcess(file *procwatch.CachedFile) bool
-	// Attach attaches a part of a file in the process with this PID, or in
-	// every process if the PID is 0. The pair is the process in which the file
-	// was found. ok is false if the file has nothing for this part.
-	Attach(part int, file F, pair *procwatch.ProcessFile, pid int) (attachment A, ok bool, err error)
-	// Sites returns the number of sites that a part of a file counts for.
-	Sites(part int, file F) int
-	// Descriptors returns how many descriptors an attachment has.
+	// Descriptors returns the number of descriptors of an attachment.
 	Descriptors(attached A) int
 	// Detach detaches all of these and waits until that is done.
 	Detach(attachments []A) error
-	// Retry says when an error of Open or Attach may be over.
+	// Retry says when something that failed with this error may succeed.
 	Retry(err error) When
-	// Explain returns the error to report for one of Open, for which part is
-	// WholeFile, or of Attach.
+	// Explain returns the error to report for one of Open, with WholeFile as
+	// part, or of Attach.
 	Explain(part int, err *WatchError) error
-	// Changed is told what has changed.
+	// Changed gets what has changed.
 	Changed(changes *Changes[A])
+}
+
+// A File is a file that a [Driver] has opened.
+type File[A any] interface {
+	// Attach attaches a part of the file in the process with this PID, or in
+	// every process if the PID is 0. The pair is the process in which the file
+	// was found. ok is false if the file has nothing for this part.
+	Attach(part int, pair *procwatch.ProcessFile, pid int) (attachment A, ok bool, err error)
+	// Sites returns the number of sites that a part of the file counts for.
+	Sites(part int) int
+	// Close closes the file. What is attached stays attached.
+	Close() error
 }
 
 // An Attacher is the part of a [Driver] in which the watches of packages usdt
@@ -70,11 +75,52 @@ type Changes[A any] struct {
 	Attached []A
 	// Detached are detached as soon as Changed has returned.
 	Detached []A
-	// Missed are pairs whose process ended before it was attached. They are
-	// only of files that are attached in each process by itself.
+	// Missed are pairs whose process ended before it was attached, of files
+	// that are attached in each process alone.
 	Missed []*procwatch.ProcessFile
 	// Errors are those of finding processes, of type *procfs.Error, and those
-	// that Explain has returned. What is tried again and fails again is told
-	// only if the text of the error is another one.
+	// that Explain has returned. A retry that fails with the same text is not
+	// reported again.
 	Errors []error
+}
+
+// When says when something that has failed may succeed.
+type When int
+
+const (
+	// Never is for a fault of the file or the program.
+	Never When = iota
+	// Later is for an error that may pass.
+	Later
+	// WithRoom is for an error that may pass, and earlier if something is
+	// detached.
+	WithRoom
+	// WithShare is for a lack of something that the Follower shares out: owners
+	// that have more of it give some up.
+	WithShare
+	// WithTime is for an owner that must not take more time yet.
+	WithTime
+)
+
+// errNotSupported is ENOTSUPP, by which kernels refuse some instructions.
+const errNotSupported = syscall.Errno(524)
+
+// Classify takes an error of the system for one that may pass, with few
+// exceptions, and any other error for one that will not.
+func Classify(err error) When {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		if errors.Is(err, procfs.ErrChanged) {
+			return Later
+		}
+		return Never
+	}
+	switch errno {
+	case syscall.EOPNOTSUPP, errNotSupported:
+		return Never
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC:
+		return WithRoom
+	default:
+		return Later
+	}
 }

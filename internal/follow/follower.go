@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package follow keeps something attached to the files of processes while the
-// processes come and go. It is the engine of usdt.Watch and trace.Watch.
+// processes come and go. It is the engine of usdt.Watch and trace.WatchSessions.
 //
 // A procwatch.Watcher finds the processes. A [Follower] decides what to attach
-// and to detach: in every process or in each one by itself, how long a file
-// stays attached after its last process, what makes room for what, and what is
-// tried again. A [Driver] does the attaching and detaching.
+// and to detach: in every process or in each one alone, how long a file stays
+// attached after its last process, which owner makes room for another one, and
+// what is tried again. A [Driver] does the attaching and detaching.
 package follow
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -34,16 +35,16 @@ type Options struct {
 	// Proc says which processes there are and which of them are wanted. Its
 	// Handler is called after everything has been attached, before Changed.
 	Proc procwatch.WatcherOptions
-	// Parts is how many parts a file has. They are attached one after the
+	// Parts is the number of parts of a file. They are attached one after the
 	// other: each of them to all files that were found together.
 	Parts int
 	// NeedsPIDs is whether a file may be attached in one process, for which the
 	// kernel must know the PIDs of Proc.FS.
 	NeedsPIDs bool
-	// FollowsMoves is whether what is attached in one process is to be attached
-	// anew if the process maps the file elsewhere.
+	// FollowsMoves is whether an attachment in one process is made anew if the
+	// process maps the file elsewhere.
 	FollowsMoves bool
-	// Limits are what is attached at most.
+	// Limits bound what is attached.
 	Limits Limits
 	// Linger is how long a file that is attached in every process stays
 	// attached after its last process. 0 means DefaultLinger, a negative
@@ -51,19 +52,18 @@ type Options struct {
 	Linger time.Duration
 }
 
-// errClosed is what is returned by a follower that has ended.
 var errClosed error = sys.ClosedError("watch")
 
 // A Follower keeps a file attached as long as a process maps it. Its methods
 // may be called by several goroutines at once.
-type Follower[F, A any] struct {
-	driver  Driver[F, A]
-	opts    Options
-	watcher *procwatch.Watcher
-
-	patience, turn time.Duration // with a call of the driver
-
-	running atomic.Int32 // calls of Run
+type Follower[A any] struct {
+	driver   Driver[A]
+	opts     Options
+	watcher  *procwatch.Watcher
+	patience time.Duration // with a call of the driver
+	running  atomic.Int32  // calls of Run
+	stats    atomic.Pointer[Stats]
+	closing  sync.WaitGroup
 
 	// stopped ends when nothing is to be attached any more.
 	stopped context.Context
@@ -71,24 +71,18 @@ type Follower[F, A any] struct {
 
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
-	blocked   blocked
-	goesOn    map[procwatch.FileID]string // files for which a call goes on, by owner
-	files     map[procwatch.FileID]F
-	sources   map[procwatch.FileID]*procwatch.CachedFile // as which a file was read that is to be attached
-	refused   map[procwatch.FileID]struct{}              // files that are too large to be opened again and again
-	lingering *lingering
-	failed    attempts
+	files     map[procwatch.FileID]*file[A] // that processes map, or that linger
+	refused   map[procwatch.FileID]struct{} // too large to be opened again and again
+	attached  map[spot]*attachment[A]
+	failed    map[spot]*failure // and may succeed
+	calls     map[procwatch.FileID]*call[A]
+	blocked   fairness.Blocked // calls that do not return
+	abandoned int              // calls, since the lock was taken
 	budget    *budget
-	gaveUp    []procwatch.FileID // what was detached for others, and may be closed
-	until     time.Time          // what is attached later waits; the zero value if nothing does
+	turn      uint64             // counts attachments and failures
+	gaveUp    []procwatch.FileID // files detached for others, which may be closed
+	until     time.Time          // when this round of attaching ends
 	waits     *time.Timer        // tries again what waits for time
-
-	// mu is held, beside following, to change what comes next: either is enough
-	// to read it.
-	mu       sync.Mutex
-	attached map[Place][]*attachment[A] // by part; nil if the part is not attached
-	stats    Stats                      // of attaching alone
-	closing  sync.WaitGroup
 }
 
 // inTurns is a lock that goroutines get in the order in which they ask for it.
@@ -98,22 +92,32 @@ type inTurns chan struct{}
 func (l inTurns) Lock()   { l <- struct{}{} }
 func (l inTurns) Unlock() { <-l }
 
+// file is a file that a process maps, or did until a moment ago.
+type file[A any] struct {
+	source *procwatch.CachedFile // as it was read
+	opened File[A]               // nil if it is not open
+	linger *time.Timer           // detaches it; nil if a process maps it
+}
+
+// A spot is where one thing is attached: a part of the file at a place.
+type spot struct {
+	Place
+	part int // or WholeFile
+}
+
 // attachment is something that is attached.
 type attachment[A any] struct {
 	attached A
-	mappings []procfs.Mapping // where the process had mapped the file
-
-	pair  *procwatch.ProcessFile // by which it was found
-	owner string
-	sites int
+	pair     *procwatch.ProcessFile // by which it was found
+	owner    string
+	has      amounts
+	turn     uint64 // later ones are greater
 }
 
 // New returns a follower of the processes that map a file with a probe that
 // matches one of the patterns. It does nothing before the first call of Sync,
 // SyncAll or Run.
-func New[F, A any](
-	driver Driver[F, A], opts Options, patterns ...elfnote.Pattern,
-) (*Follower[F, A], error) {
+func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*Follower[A], error) {
 	if opts.NeedsPIDs && !procfs.HasOwnPIDs(opts.Proc.FS.Root()) {
 		return nil, fmt.Errorf("attaching to single processes needs the PIDs of the caller's own PID namespace, "+
 			"which are not those of the proc file system at %s", opts.Proc.FS.Root())
@@ -121,23 +125,24 @@ func New[F, A any](
 	if opts.Linger == 0 {
 		opts.Linger = DefaultLinger
 	}
-	f := &Follower[F, A]{
-		driver: driver, opts: opts, patience: deadline.Patience(patience),
-		turn: turn, following: make(inTurns, 1), goesOn: make(map[procwatch.FileID]string),
-		files:    make(map[procwatch.FileID]F),
-		sources:  make(map[procwatch.FileID]*procwatch.CachedFile),
-		refused:  make(map[procwatch.FileID]struct{}),
-		attached: make(map[Place][]*attachment[A]),
-		budget:   newBudget(opts.Limits),
+	f := &Follower[A]{
+		driver: driver, opts: opts, patience: patience,
+		following: make(inTurns, 1),
+		files:     make(map[procwatch.FileID]*file[A]),
+		refused:   make(map[procwatch.FileID]struct{}),
+		attached:  make(map[spot]*attachment[A]),
+		failed:    make(map[spot]*failure),
+		calls:     make(map[procwatch.FileID]*call[A]),
+		budget:    newBudget(opts.Limits),
 	}
-	f.lingering = newLingering(f.following, f.endLinger)
+	f.stats.Store(&Stats{})
 	f.stopped, f.stop = context.WithCancel(context.Background())
 	watch := opts.Proc
 	watch.Handler, watch.BeforePass = f.follow, func() {
 		if opts.Proc.BeforePass != nil {
 			opts.Proc.BeforePass()
 		}
-		f.tryAgain(Later) // whatever has failed
+		f.tryAgain(Later)
 	}
 	f.watcher = procwatch.NewWatcher(&watch, patterns...)
 	return f, nil
@@ -145,7 +150,7 @@ func New[F, A any](
 
 // Run follows processes until the context or the follower ends. See
 // [procwatch.Watcher.Run].
-func (f *Follower[F, A]) Run(ctx context.Context, interval time.Duration) error {
+func (f *Follower[A]) Run(ctx context.Context, interval time.Duration) error {
 	f.running.Add(1)
 	defer f.running.Add(-1)
 	ctx, stop := context.WithCancel(ctx)
@@ -155,7 +160,7 @@ func (f *Follower[F, A]) Run(ctx context.Context, interval time.Duration) error 
 }
 
 // Sync follows what has changed in one process. See [procwatch.Watcher.Sync].
-func (f *Follower[F, A]) Sync(pid int) error {
+func (f *Follower[A]) Sync(pid int) error {
 	if f.isStopped() {
 		return errClosed
 	}
@@ -164,56 +169,317 @@ func (f *Follower[F, A]) Sync(pid int) error {
 
 // SyncAll follows what has changed in all processes. See
 // [procwatch.Watcher.SyncAll].
-func (f *Follower[F, A]) SyncAll() error {
+func (f *Follower[A]) SyncAll() error {
 	if f.isStopped() {
 		return errClosed
 	}
 	return f.watcher.SyncAll()
 }
 
-// Attachments returns what is attached, in no order.
-func (f *Follower[F, A]) Attachments() []A {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []A
-	for _, parts := range f.attached {
-		all = appendAttached(all, parts)
-	}
-	return all
-}
-
 // Stop ends Run, and nothing is attached any more. It does not wait. What is
 // attached stays attached until Close.
-func (f *Follower[F, A]) Stop() { f.stop() }
+func (f *Follower[A]) Stop() { f.stop() }
 
-func (f *Follower[F, A]) isStopped() bool { return f.stopped.Err() != nil }
+func (f *Follower[A]) isStopped() bool { return f.stopped.Err() != nil }
 
 // Close detaches everything, all at a time, and waits until that is done and
 // until no process is scanned any more. The error is that of Detach. It is safe
 // to call it again.
-func (f *Follower[F, A]) Close() error {
+func (f *Follower[A]) Close() error {
 	f.stop()
 	f.following.Lock()
-	err := f.detachAll()
+	if f.waits != nil {
+		f.waits.Stop()
+	}
+	r := &round[A]{}
+	for id := range f.files {
+		f.leave(id, r)
+	}
+	for at := range f.attached {
+		f.detach(at.Place, r)
+	}
+	f.tell(r)
+	err := f.driver.Detach(r.Detached)
 	f.following.Unlock()
 	f.closing.Wait()
 	return errors.Join(err, f.watcher.Close())
 }
 
-// detachAll detaches everything and closes all files.
-func (f *Follower[F, A]) detachAll() error {
-	f.lingering.endAll(func(procwatch.FileID) {})
-	if f.waits != nil {
-		f.waits.Stop()
+// A round is the outcome of one set of changes of the processes.
+type round[A any] struct {
+	Changes[A]
+	// gone are changes whose disappeared files are still attached. It is nil
+	// once they are detached.
+	gone *procwatch.Changes
+	// unwanted was attached by a call that returned too late.
+	unwanted []A
+}
+
+// A target is a spot to attach, and the pair by which it was found. If its part
+// is WholeFile, all parts are to be attached.
+type target struct {
+	spot
+	pair  *procwatch.ProcessFile
+	owner string  // whose share it takes
+	needs amounts // for a part
+}
+
+func newTarget(at Place, pair *procwatch.ProcessFile) target {
+	return target{spot: spot{at, WholeFile}, pair: pair, owner: pair.Process.Owner()}
+}
+
+// isOver reports whether the target is in a process that has ended, whose PID
+// may be that of another one already.
+func (t *target) isOver() bool {
+	if t.isInEveryProcess() {
+		return false
 	}
-	for id, file := range f.files {
-		f.release(id, file)
-		delete(f.files, id)
+	running, err := t.pair.Process.IsRunning()
+	return err == nil && !running
+}
+
+// inProcess returns the place of a pair's file in its process.
+func inProcess(pair *procwatch.ProcessFile) Place {
+	id := procfs.ID{PID: pair.Process.PID, StartTime: pair.Process.StartTime}
+	return Place{Process: id, File: pair.File.ID()}
+}
+
+// inEveryProcess returns the place of a pair's file in every process.
+func inEveryProcess(pair *procwatch.ProcessFile) Place { return Place{File: pair.File.ID()} }
+
+// follow attaches what has appeared and detaches what has disappeared.
+func (f *Follower[A]) follow(changes *procwatch.Changes) {
+	f.lock()
+	defer f.following.Unlock()
+	r := &round[A]{gone: changes}
+	if !f.isStopped() { // else Close detaches everything
+		r.Errors = slices.Clone(changes.Errors)
+		f.attach(f.targets(changes, r), r)
+		f.detachGone(r)
 	}
-	r := &round[A]{}
-	for place := range f.attached {
-		f.detach(place, r)
+	if f.opts.Proc.Handler != nil {
+		f.opts.Proc.Handler(changes)
 	}
+	f.finish(r)
+}
+
+func (f *Follower[A]) lock() {
+	f.following.Lock()
+	f.abandoned = 0
+}
+
+// targets returns what is to be attached.
+func (f *Follower[A]) targets(changes *procwatch.Changes, r *round[A]) []target {
+	var targets []target
+	first := make(map[*procwatch.CachedFile]*procwatch.ProcessFile)
+	f.leaveWritten(changes.FilesAppeared)
+	for _, pair := range changes.Appeared {
+		if first[pair.File] == nil {
+			first[pair.File] = pair
+		}
+		if f.driver.PerProcess(pair.File) {
+			targets = append(targets, newTarget(inProcess(pair), pair))
+		}
+	}
+	for _, appeared := range changes.FilesAppeared {
+		known := f.files[appeared.ID()]
+		if known == nil {
+			known = &file[A]{source: appeared}
+			f.files[appeared.ID()] = known
+		}
+		if known.linger != nil {
+			known.linger.Stop()
+			known.linger = nil
+		}
+		pair := first[appeared]
+		if pair == nil {
+			continue
+		}
+		if !f.driver.PerProcess(appeared) {
+			targets = append(targets, newTarget(inEveryProcess(pair), pair))
+		} else if !known.source.HasSameSites(appeared) {
+			targets = append(targets, f.others(pair)...)
+		}
+		known.source = appeared
+	}
+	return append(targets, f.moved(changes.Moved, r)...)
+}
+
+// leaveWritten detaches files that were written to, to be attached anew with
+// what is in them now. Both are the same file for the kernel, so the old one
+// goes first, and no hit is seen by both.
+func (f *Follower[A]) leaveWritten(files []*procwatch.CachedFile) {
+	old := &round[A]{}
+	for _, appeared := range files {
+		id := appeared.ID()
+		if known := f.files[id]; known == nil || known.source.HasSameSites(appeared) {
+			continue
+		}
+		f.close(id)
+		for at := range f.attached {
+			if at.File == id {
+				f.detach(at.Place, old)
+			}
+		}
+	}
+	f.detachNow(old)
+}
+
+// others returns the processes that map the same file as a pair, and have not
+// been scanned since it was written to.
+func (f *Follower[A]) others(of *procwatch.ProcessFile) []target {
+	var targets []target
+	for _, pair := range f.watcher.ProcessFiles() {
+		if pair.File != of.File && pair.File.ID() == of.File.ID() {
+			place := inProcess(pair)
+			pair := *pair
+			pair.File = of.File
+			targets = append(targets, newTarget(place, &pair))
+		}
+	}
+	return targets
+}
+
+// moved detaches pairs that are mapped elsewhere now, and returns them to be
+// attached anew.
+func (f *Follower[A]) moved(pairs []*procwatch.ProcessFile, r *round[A]) []target {
+	if !f.opts.FollowsMoves {
+		return nil
+	}
+	var targets []target
+	old := &round[A]{}
+	for _, pair := range pairs {
+		place := inProcess(pair)
+		if !f.driver.PerProcess(pair.File) || f.isAttachedAt(place, pair.Mappings) {
+			continue
+		}
+		f.detach(place, old)
+		targets = append(targets, newTarget(place, pair))
+	}
+	f.detachNow(old) // first, so that no hit is seen by both
+	return targets
+}
+
+func (f *Follower[A]) isAttachedAt(place Place, mappings []procfs.Mapping) bool {
+	for part := range f.opts.Parts {
+		if a := f.attached[spot{place, part}]; a != nil && slices.Equal(a.pair.Mappings, mappings) {
+			return true
+		}
+	}
+	return false
+}
+
+// detachGone detaches what has disappeared, unless that has been done.
+func (f *Follower[A]) detachGone(r *round[A]) {
+	if r.gone == nil {
+		return
+	}
+	again := make(map[Place]bool) // of a file that was written to
+	for _, pair := range r.gone.Appeared {
+		again[inProcess(pair)] = true
+	}
+	for _, pair := range r.gone.Disappeared {
+		if place := inProcess(pair); !again[place] {
+			f.detach(place, r)
+		}
+	}
+	for _, gone := range r.gone.FilesDisappeared {
+		id := gone.ID()
+		known := f.files[id]
+		if known == nil || known.source != gone {
+			continue // it was written to, and is attached as another one
+		}
+		// What is attached in every process lingers.
+		if f.opts.Linger < 0 || !f.isAttached(Place{File: id}) {
+			f.leave(id, r)
+			continue
+		}
+		var timer *time.Timer
+		timer = time.AfterFunc(f.opts.Linger, func() {
+			f.lock()
+			defer f.following.Unlock()
+			if known := f.files[id]; known != nil && known.linger == timer { // else it was stopped too late
+				r := &round[A]{}
+				f.leave(id, r)
+				f.finish(r)
+			}
+		})
+		known.linger = timer
+	}
+	r.gone = nil
+}
+
+// leave detaches and closes a file that no process maps any more.
+func (f *Follower[A]) leave(id procwatch.FileID, r *round[A]) {
+	if timer := f.files[id].linger; timer != nil {
+		timer.Stop()
+	}
+	f.detach(Place{File: id}, r)
+	f.close(id)
+	delete(f.files, id)
+}
+
+// close closes a file if it is open. It does not wait for a call that uses it.
+func (f *Follower[A]) close(id procwatch.FileID) {
+	opened := f.files[id].opened
+	f.files[id].opened = nil
+	switch {
+	case opened == nil:
+	case f.calls[id] != nil:
+		go opened.Close()
+	default:
+		opened.Close()
+	}
+}
+
+// detach has all parts of a place detached.
+func (f *Follower[A]) detach(place Place, r *round[A]) {
+	for part := range f.opts.Parts {
+		at := spot{place, part}
+		if a := f.attached[at]; a != nil {
+			delete(f.attached, at)
+			f.budget.take(a.owner, a.has, -1)
+			r.Detached = append(r.Detached, a.attached)
+		}
+	}
+}
+
+// detachNow reports and detaches what is to be detached. It reports whether
+// there was anything.
+func (f *Follower[A]) detachNow(r *round[A]) bool {
+	if len(r.Detached) == 0 {
+		return false
+	}
+	<-f.detaching(r)
+	return true
+}
+
+// finish reports what has changed, and detaches in the background: the kernel
+// takes its time, and other processes are waiting to be attached.
+func (f *Follower[A]) finish(r *round[A]) {
+	f.count()
+	f.detaching(r)
+}
+
+// detaching reports what has changed, and begins to detach. After that, what
+// lacked room is tried again. The channel is closed in between.
+func (f *Follower[A]) detaching(r *round[A]) (ended <-chan struct{}) {
 	f.tell(r)
-	return f.driver.Detach(r.Detached)
+	done := make(chan struct{})
+	if len(r.Detached) == 0 {
+		close(done)
+		return done
+	}
+	f.closing.Go(func() {
+		_ = f.driver.Detach(r.Detached) // the kernel detaches whatever it says
+		close(done)
+		f.tryAgain(WithRoom)
+	})
+	return done
+}
+
+func (f *Follower[A]) tell(r *round[A]) {
+	if len(r.Attached)+len(r.Detached)+len(r.Missed)+len(r.Errors) > 0 {
+		f.driver.Changed(&r.Changes)
+	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-func pass(t *testing.T, f *Follower[string, *fake]) {
+func pass(t *testing.T, f *Follower[*fake]) {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(f.SyncAll()))
 }
@@ -52,7 +52,7 @@ func TestFollower(t *testing.T) {
 		pass(t, f)
 		w.tells("-0 a 1", "-0 b 1")
 		qt.Check(t, qt.Equals(w.opened, 1))
-		qt.Check(t, qt.Equals(f.Attachments()[0].String(), "0 a 2"))
+		qt.Check(t, qt.Equals(f.attachments()[0].String(), "0 a 2"))
 	})
 	t.Run("attaches some files in each process and others in every process", func(t *testing.T) {
 		w := newWorld(t)
@@ -72,9 +72,9 @@ func TestFollower(t *testing.T) {
 	})
 	t.Run("calls the handler between attaching and telling", func(t *testing.T) {
 		w := newWorld(t)
-		var f *Follower[string, *fake]
+		var f *Follower[*fake]
 		f = w.follower(Options{Proc: procwatch.WatcherOptions{Handler: func(*procwatch.Changes) {
-			w.told = append(w.told, fmt.Sprint("handler ", len(f.Attachments())))
+			w.told = append(w.told, fmt.Sprint("handler ", len(f.attached)))
 		}}})
 		w.start(1, "a")
 		pass(t, f)
@@ -91,7 +91,7 @@ func TestFollower(t *testing.T) {
 	t.Run("needs the PIDs of its own namespace for single processes", func(t *testing.T) {
 		w := newWorld(t)
 		w.write("self/status", "NSpid:\t1\t2\n")
-		_, err := New[string, *fake](w, Options{NeedsPIDs: true,
+		_, err := New[*fake](w, Options{NeedsPIDs: true,
 			Proc: procwatch.WatcherOptions{FS: procfs.NewFS(w.root)}})
 		qt.Check(t, qt.ErrorMatches(err, ".* needs the PIDs of the caller's own PID namespace.*"))
 	})
@@ -240,7 +240,7 @@ func TestFollowerTriesAgain(t *testing.T) {
 			qt.Check(t, qt.Equals(before, 5))
 		})
 	}
-	t.Run("nothing that is in vain", func(t *testing.T) {
+	t.Run("nothing that cannot succeed", func(t *testing.T) {
 		w := newWorld(t)
 		f := w.follower(Options{})
 		tries := 0
@@ -305,7 +305,7 @@ func TestFollowerStop(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(f.SyncAll(), os.ErrClosed))
 	qt.Check(t, qt.ErrorIs(f.Sync(2), os.ErrClosed))
 	qt.Check(t, qt.IsNil(f.Run(t.Context(), time.Hour)))
-	qt.Check(t, qt.HasLen(f.Attachments(), 1))
+	qt.Check(t, qt.HasLen(f.attachments(), 1))
 	w.tells("+0 a 1")
 }
 
@@ -330,10 +330,10 @@ func TestFollowerClose(t *testing.T) {
 	ran := make(chan error)
 	go func() { ran <- f.Run(context.Background(), time.Millisecond) }()
 	testneeds.Await(t, 10*time.Second, "two are attached",
-		func() bool { return len(f.Attachments()) == 2 })
+		func() bool { return len(f.attachments()) == 2 })
 	qt.Check(t, qt.IsNil(f.Close()))
 	qt.Check(t, qt.IsNil(<-ran))
-	qt.Check(t, qt.HasLen(f.Attachments(), 0))
+	qt.Check(t, qt.HasLen(f.attachments(), 0))
 	qt.Check(t, qt.HasLen(w.attached, 0))
 	qt.Check(t, qt.ErrorIs(f.SyncAll(), os.ErrClosed))
 	qt.Check(t, qt.IsNil(f.Close()))

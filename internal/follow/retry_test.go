@@ -8,16 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 func TestClassify(t *testing.T) {
@@ -41,93 +38,119 @@ func TestClassify(t *testing.T) {
 
 var errTest = errors.New("failure")
 
-func TestAttemptsReportAFailureOnce(t *testing.T) {
-	var a attempts
-	key := attempt{Place{File: fileIDs(t, 1)[0]}, 0}
-	other := key
-	other.part = 1
-	full, busy := errors.New("full"), errors.New("busy")
-	qt.Check(t, qt.IsTrue(a.fail(key, "", full, WithRoom)))
-	qt.Check(t, qt.IsFalse(a.fail(key, "", full, WithRoom)))
-	qt.Check(t, qt.IsTrue(a.fail(other, "", full, WithRoom)))
-	qt.Check(t, qt.IsTrue(a.fail(key, "", busy, Later)))
-	qt.Check(t, qt.IsFalse(a.fail(key, "", busy, Later)))
-	qt.Check(t, qt.Equals(a.len(), 2))
-	qt.Check(t, qt.IsTrue(a.fail(key, "", busy, Never)))
-	qt.Check(t, qt.Equals(a.len(), 1))
+func TestFollowerReportsAFailureOnce(t *testing.T) {
+	w := newWorld(t)
+	f := w.follower(Options{Parts: 2})
+	failure := map[int]error{0: syscall.ENOMEM, 1: syscall.ENOMEM}
+	w.fail = func(part int, _ string) error { return failure[part] }
+	w.start(1, "a")
+	pass(t, f)
+	w.tells("!0 a 1: cannot allocate memory", "!1 a 1: cannot allocate memory")
+	pass(t, f)
+	w.tells()
+	failure[0] = syscall.EBUSY
+	pass(t, f)
+	w.tells("!0 a 1: device or resource busy")
+	pass(t, f)
+	w.tells()
+	failure[0] = errTest // and is not tried again
+	pass(t, f)
+	w.tells("!0 a 1: failure")
+	delete(failure, 0)
+	pass(t, f)
+	w.tells()
 }
 
-func TestAttemptsAgain(t *testing.T) {
-	t.Run("tries what needs it until it succeeds", func(t *testing.T) {
-		var a attempts
-		all := newWorld(t).pairs(3)
-		inFirst := attempt{inProcess(all[0]), 2}
-		second, third := attempt{inEveryProcess(all[1]), 0}, attempt{inEveryProcess(all[2]), 0}
-		a.fail(second, "", errTest, Later)
-		a.fail(inFirst, "", errTest, WithRoom)
-		a.fail(third, "", errTest, WithRoom)
-
-		tried := func(pairs []*procwatch.ProcessFile, when When, failing bool) (tried []attempt) {
-			a.again(pairs, when, func(key attempt, pair *procwatch.ProcessFile) {
-				qt.Check(t, qt.Equals(pair.File.ID(), key.File))
-				tried = append(tried, key)
-				if failing {
-					a.fail(key, "", errTest, WithRoom)
-				}
-			})
-			return tried
-		}
-		qt.Check(t, qt.IsTrue(slices.Equal(tried(all, WithRoom, true), []attempt{inFirst, third})))
-		qt.Check(t,
-			qt.IsTrue(slices.Equal(tried(all, Later, true), []attempt{second, inFirst, third})),
-			qt.Commentf("by their last failure"))
-		qt.Check(t,
-			qt.IsTrue(slices.Equal(tried(all[:2], WithRoom, false), []attempt{second, inFirst})),
-			qt.Commentf("one is no pair any more"))
-		qt.Check(t, qt.Equals(a.len(), 0))
-	})
-	t.Run("leaves out processes that have ended", func(t *testing.T) {
-		w := newWorld(t)
-		pair := w.pairs(1)[0]
-		w.end(pair.Process.PID)
-		var a attempts
-		a.fail(attempt{inProcess(pair), 0}, "", errTest, Later)
-		a.again([]*procwatch.ProcessFile{pair}, Later,
-			func(attempt, *procwatch.ProcessFile) { t.Error("it has ended") })
-		qt.Check(t, qt.Equals(a.len(), 0))
-	})
-	t.Run("comes to all in several rounds", func(t *testing.T) {
-		all := newWorld(t).pairs(50)
-		synctest.Test(t, func(t *testing.T) {
-			var a attempts
-			for _, pair := range all {
-				a.fail(attempt{inEveryProcess(pair), 0}, "", errTest, Later)
+func TestFollowerTriesAgainInTurn(t *testing.T) {
+	t.Run("only what may succeed now, by its last failure", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		f := w.follower(Options{Linger: -1})
+		var tried []string
+		failure := map[string]error{"later": syscall.EBUSY, "room": syscall.ENOMEM, "space": syscall.ENOSPC}
+		w.fail = func(part int, file string) error {
+			if part == 0 {
+				tried = append(tried, file)
+				return failure[file]
 			}
-			tries := make(map[attempt]int)
-			for range 5 {
-				start := time.Now()
-				a.again(all, Later, func(key attempt, _ *procwatch.ProcessFile) {
+			return nil
+		}
+		tries := func(want ...string) {
+			t.Helper()
+			qt.Check(t, qt.DeepEquals(tried, want))
+			tried = nil
+		}
+		for pid, file := range []string{"later", "room", "space"} {
+			w.start(1+pid, file)
+			qt.Assert(t, qt.IsNil(f.Sync(1+pid)))
+		}
+		tries("later", "room", "space")
+		f.tryAgain(WithRoom)
+		tries("room", "space")
+		f.tryAgain(Later)
+		tries("later", "room", "space")
+		failure["later"] = nil
+		w.end(3)
+		pass(t, f) // which tries before it sees what has ended
+		tries("later", "room", "space")
+		pass(t, f)
+		tries("room")
+		qt.Check(t, qt.HasLen(f.failed, 1))
+	})
+	t.Run("and leaves out processes that have ended", func(t *testing.T) {
+		w := newWorld(t)
+		f := w.follower(Options{})
+		w.fail = func(int, string) error { return syscall.EBUSY }
+		w.start(1, "a")
+		pass(t, f)
+		w.takeTold()
+		w.end(1)
+		w.fail = func(int, string) error { t.Error("it has ended"); return nil }
+		f.tryAgain(Later)
+		qt.Check(t, qt.HasLen(f.failed, 0))
+		w.start(2)
+	})
+	t.Run("and comes to all in several rounds", func(t *testing.T) {
+		whileNothingGoesOn(t, func(t *testing.T) {
+			w := newWorld(t).everywhere()
+			f := w.follower(Options{})
+			tries := make(map[string]int)
+			w.fail = func(part int, file string) error {
+				if part == 0 {
+					tries[file]++
 					time.Sleep(10 * time.Millisecond)
-					tries[key]++
-					a.fail(key, "", errTest, Later)
-				})
-				qt.Check(t, qt.Equals(time.Since(start), 100*time.Millisecond))
+					return syscall.EBUSY
+				}
+				return nil
+			}
+			for n := range 50 {
+				w.start(100+n, fmt.Sprint("file-", n))
+			}
+			pass(t, f)
+			clear(tries)
+			for range 5 {
+				began := time.Now()
+				f.tryAgain(Later)
+				qt.Check(t, qt.Equals(time.Since(began), maxRetryRound))
 			}
 			qt.Check(t, qt.HasLen(tries, 50))
-			for _, pair := range all {
-				qt.Check(t, qt.Equals(tries[attempt{inEveryProcess(pair), 0}], 1))
+			for _, n := range tries {
+				qt.Check(t, qt.Equals(n, 1))
 			}
 		})
 	})
 }
 
 // What waits for time before it is tried again fails as before.
-func TestAttemptsReportAFailureOnceThatWaits(t *testing.T) {
-	var a attempts
-	key := attempt{Place{File: fileIDs(t, 1)[0]}, 0}
-	busy := errors.New("busy")
-	qt.Check(t, qt.IsTrue(a.fail(key, "", busy, Later)))
-	a.fail(key, "", errWaits, WithTime)
-	qt.Check(t, qt.Equals(a.failed[key].when, WithTime))
-	qt.Check(t, qt.IsFalse(a.fail(key, "", busy, Later)))
+func TestFollowerReportsAFailureOnceThatWaits(t *testing.T) {
+	w := newWorld(t).everywhere()
+	f := w.follower(Options{})
+	w.fail = func(int, string) error { return syscall.EBUSY }
+	w.start(1, "a")
+	pass(t, f)
+	w.tells("!-1 a 1: device or resource busy")
+	for at := range f.failed {
+		f.note(target{spot: at}, errWaits, WithTime)
+	}
+	pass(t, f)
+	w.tells()
 }

@@ -38,7 +38,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	w.startOf(1000, 3, "c")
 	pass(t, f)
 	w.tells("+0 c")
-	qt.Assert(t, qt.Equals(f.stats, Stats{Sites: 11, Descriptors: 3, OverLimit: 1}))
+	qt.Assert(t, qt.Equals(*f.stats.Load(), Stats{Sites: 11, Descriptors: 3, OverLimit: 1}))
 	qt.Assert(t, qt.Equals(w.opened, 3), qt.Commentf("what is not attached is closed"))
 	pass(t, f)
 	w.tells() // it is not told again
@@ -47,7 +47,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	w.awaitDetached(1)
 	f.closing.Wait() // what lacked room is tried again
 	w.tells("-0 a", "+0 b")
-	qt.Assert(t, qt.Equals(f.stats, Stats{Sites: 10, Descriptors: 3}))
+	qt.Assert(t, qt.Equals(*f.stats.Load(), Stats{Sites: 10, Descriptors: 3}))
 }
 
 // Whatever one owner has attached, another one that has less gets room.
@@ -77,7 +77,7 @@ func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
 			qt.Assert(t, qt.StringContains(told, "+0 modest"))
 			qt.Assert(t, qt.StringContains(told, "detached to make room for others that have less"))
 			// The rest of the room is for whoever wants it.
-			qt.Assert(t, qt.HasLen(f.Attachments(), 8))
+			qt.Assert(t, qt.HasLen(f.attachments(), 8))
 
 			// In the end both have the same.
 			for n := range 20 {
@@ -86,7 +86,7 @@ func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
 				f.closing.Wait()
 			}
 			of := make(map[bool]int)
-			for _, a := range f.Attachments() {
+			for _, a := range f.attachments() {
 				of[strings.HasPrefix(a.file, "file")]++
 			}
 			qt.Assert(t, qt.DeepEquals(of, map[bool]int{true: 4, false: 4}))
@@ -141,9 +141,9 @@ func TestFollowerSharesOutTime(t *testing.T) {
 		pass(t, f)
 		qt.Assert(t, qt.StringContains(strings.Join(w.takeTold(), " "), "+0 modest"))
 		qt.Assert(t, qt.IsTrue(f.Stats().Waiting > 0))
-		for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(f.Attachments()) < 7; {
+		for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(f.attachments()) < 7; {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d are attached: %+v", len(f.Attachments()), f.Stats())
+				t.Fatalf("%d are attached: %+v", len(f.attachments()), f.Stats())
 			}
 			time.Sleep(minimumWait)
 		}

@@ -17,7 +17,7 @@ import (
 // attached beside it, while large ones, and those of the same owner, wait.
 func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 	for name, slow := range map[string]int{"opening": WholeFile, "attaching": 0} {
-		bubble := func(name string, test func(t *testing.T, w *world, f *Follower[string, *fake])) {
+		bubble := func(name string, test func(t *testing.T, w *world, f *Follower[*fake])) {
 			t.Run(name, func(t *testing.T) {
 				whileNothingGoesOn(t, func(t *testing.T) {
 					w := newWorld(t).everywhere()
@@ -37,14 +37,14 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 				})
 			})
 		}
-		bubble(name, func(t *testing.T, w *world, f *Follower[string, *fake]) {
+		bubble(name, func(t *testing.T, w *world, f *Follower[*fake]) {
 			began := time.Now()
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			qt.Check(t, qt.IsTrue(time.Since(began) <= 2*turn))
 			told := w.takeTold()
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 small")))
 			if slow != WholeFile {
-				qt.Check(t, qt.HasLen(f.goesOn, 1))
+				qt.Check(t, qt.HasLen(f.calls, 1))
 			}
 			time.Sleep(time.Second)
 			w.startOf(1003, 4, "late")
@@ -56,18 +56,18 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			qt.Check(t, qt.HasLen(f.Attachments(), 5))
-			qt.Check(t, qt.Equals(f.stats, Stats{Sites: 20_003, Descriptors: 5}))
+			qt.Check(t, qt.HasLen(f.attachments(), 5))
+			qt.Check(t, qt.Equals(*f.stats.Load(), Stats{Sites: 20_003, Descriptors: 5}))
 			qt.Check(t, qt.HasLen(append(told, w.takeTold()...), 5))
 		})
-		bubble(name+" and closing", func(t *testing.T, w *world, f *Follower[string, *fake]) {
+		bubble(name+" and closing", func(t *testing.T, w *world, f *Follower[*fake]) {
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			qt.Assert(t, qt.IsNil(f.Close())) // waits for what goes on
 			qt.Check(t, qt.HasLen(w.attached, 0))
 			qt.Check(t, qt.Equals(w.opened, 0))
-			qt.Check(t, qt.HasLen(f.goesOn, 0))
+			qt.Check(t, qt.HasLen(f.calls, 0))
 		})
-		bubble(name+" and then blocking", func(t *testing.T, w *world, f *Follower[string, *fake]) {
+		bubble(name+" and then blocking", func(t *testing.T, w *world, f *Follower[*fake]) {
 			f.patience = time.Second
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			w.takeTold()
@@ -83,7 +83,7 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			time.Sleep(30 * time.Second)
 			synctest.Wait()
-			qt.Check(t, qt.HasLen(f.Attachments(), 4))
+			qt.Check(t, qt.HasLen(f.attachments(), 4))
 		})
 	}
 }

@@ -124,33 +124,6 @@ func (w *world) end(pid int) {
 	qt.Assert(w.t, qt.IsNil(os.RemoveAll(filepath.Join(w.root, strconv.Itoa(pid)))))
 }
 
-// pairs returns pairs of a process and a file, with processes and files of
-// their own.
-func (w *world) pairs(n int) []*procwatch.ProcessFile {
-	w.t.Helper()
-	for i := range n {
-		w.start(100+i, fmt.Sprint("file-", i))
-	}
-	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{FS: procfs.NewFS(w.root)})
-	w.t.Cleanup(func() { watcher.Close() })
-	qt.Assert(w.t, qt.IsNil(watcher.SyncAll()))
-	pairs := watcher.ProcessFiles()
-	qt.Assert(w.t, qt.HasLen(pairs, n))
-	return pairs
-}
-
-// fileIDs returns the IDs of some files.
-func fileIDs(t *testing.T, n int) []procwatch.FileID {
-	t.Helper()
-	ids := make([]procwatch.FileID, n)
-	for i := range ids {
-		path := filepath.Join(t.TempDir(), "file")
-		qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o644)))
-		ids[i] = fileID(t, path)
-	}
-	return ids
-}
-
 func fileID(t *testing.T, path string) procwatch.FileID {
 	t.Helper()
 	file, err := os.Open(path)
@@ -161,32 +134,39 @@ func fileID(t *testing.T, path string) procwatch.FileID {
 	return id
 }
 
+// fakeFile is a file that is open.
+type fakeFile struct {
+	*world
+	name string
+}
+
 // Open, and what follows, is the driver.
-func (w *world) Open(pair *procwatch.ProcessFile) (string, error) {
+func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
 	name := filepath.Base(pair.Path)
 	if err := w.fail(WholeFile, name); err != nil {
-		return "", err
+		return nil, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.opened++
-	return name, nil
+	return fakeFile{w, name}, nil
 }
 
-func (w *world) Release(string) {
+func (w fakeFile) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.opened--
+	return nil
 }
 
 func (w *world) PerProcess(file *procwatch.CachedFile) bool {
 	return w.perFile(w.names[file.ID()])
 }
 
-func (w *world) Attach(
-	part int, file string, pair *procwatch.ProcessFile, pid int,
+func (w fakeFile) Attach(
+	part int, pair *procwatch.ProcessFile, pid int,
 ) (*fake, bool, error) {
-	if err := w.fail(part, file); err != nil {
+	if err := w.fail(part, w.name); err != nil {
 		return nil, false, err
 	}
 	w.mu.Lock()
@@ -194,12 +174,12 @@ func (w *world) Attach(
 	if len(w.attached) == w.room {
 		return nil, false, errFull
 	}
-	a := &fake{part, file, pid}
+	a := &fake{part, w.name, pid}
 	w.attached[a] = true
 	return a, true, nil
 }
 
-func (w *world) Sites(_ int, file string) int { return max(1, w.sites[file]) }
+func (w fakeFile) Sites(int) int { return max(1, w.sites[w.name]) }
 
 func (w *world) Descriptors(a *fake) int { return max(1, w.descriptors[a.file]) }
 
@@ -288,20 +268,31 @@ func (w *world) awaitDetached(n int) {
 }
 
 // follower returns a follower of all processes of the world.
-func (w *world) follower(opts Options) *Follower[string, *fake] {
+func (w *world) follower(opts Options) *Follower[*fake] {
 	w.t.Helper()
 	opts.Proc.FS = procfs.NewFS(w.root)
 	opts.Parts = max(opts.Parts, 1)
-	f, err := New[string, *fake](w, opts)
+	f, err := New[*fake](w, opts)
 	qt.Assert(w.t, qt.IsNil(err))
 	f.patience = time.Minute // no call takes longer because the machine is busy
 	w.t.Cleanup(func() {
 		qt.Check(w.t, qt.IsNil(f.Close()))
-		qt.Check(w.t, qt.HasLen(f.Attachments(), 0))
+		qt.Check(w.t, qt.HasLen(f.attachments(), 0))
 		qt.Check(w.t, qt.HasLen(w.attached, 0))
 		qt.Check(w.t, qt.Equals(w.opened, 0))
 	})
 	return f
+}
+
+// attachments returns what is attached, in no order.
+func (f *Follower[A]) attachments() []A {
+	f.following.Lock()
+	defer f.following.Unlock()
+	var all []A
+	for _, a := range f.attached {
+		all = append(all, a.attached)
+	}
+	return all
 }
 
 // everywhere has the driver attach files in every process.

@@ -42,7 +42,7 @@ func TestFollowerAttachesAFileAnewThatWasWrittenTo(t *testing.T) {
 		w.tellsInOrder("-0 a", "+0 a")
 		qt.Assert(t, qt.IsNil(f.Sync(2)))
 		w.tells()
-		qt.Check(t, qt.HasLen(f.Attachments(), 1))
+		qt.Check(t, qt.HasLen(f.attachments(), 1))
 		qt.Check(t, qt.Equals(w.opened, 1))
 	})
 	t.Run("in each process", func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestFollowerAttachesAFileAnewThatWasWrittenTo(t *testing.T) {
 		w.tells("-0 a 1", "-0 a 2", "+0 a 1", "+0 a 2")
 		qt.Assert(t, qt.IsNil(f.Sync(2)))
 		w.tells()
-		qt.Check(t, qt.HasLen(f.Attachments(), 2))
+		qt.Check(t, qt.HasLen(f.attachments(), 2))
 		w.end(2)
 		pass(t, f)
 		w.tells("-0 a 2")

@@ -112,7 +112,7 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 	calls := deadline.Calls{
 		N: len(tasks), Patience: w.patience,
 		Call: func(i int) { w.look(&tasks[i]) },
-		Left: func(i int) bool { left[i] = true; w.setAside(&tasks[i]); return true },
+		Left: func(i int) { left[i] = true; w.setAside(&tasks[i]) },
 		Late: func(i int) { w.late(&tasks[i]) },
 	}
 	begun := calls.Make(ctx)

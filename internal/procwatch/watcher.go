@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
@@ -127,7 +126,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		handler:   options.Handler,
 		before:    options.BeforePass,
 		events:    true,
-		patience:  deadline.Patience(scanPatience),
+		patience:  scanPatience,
 		due:       make(chan struct{}, 1),
 		buffers:   sync.Pool{New: newBuffers},
 		seed:      maphash.MakeSeed(),
