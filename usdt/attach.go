@@ -126,7 +126,7 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 	for i := range held.cookies {
 		held.cookies[i] = opts.Cookie
 		if opts.SiteCookie != nil {
-			held.cookies[i] = opts.SiteCookie(sel.sites.site(i))
+			held.cookies[i] = opts.SiteCookie(sel.sites[i])
 		}
 	}
 	if !reads {
@@ -155,35 +155,22 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 // encode returns the specs of the sites with these cookies, one after the
 // other, and for each site the index of its spec. Sites that share a list of
 // arguments and have the same cookie share a spec. Two specs may be equal.
-func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []byte, which []int32) {
+func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []byte, which []int) {
 	type key struct {
-		list   int32
+		list   *argspec.Arg
 		cookie uint64
 	}
-	which = make([]int32, s.Len())
-	specs = make([]byte, 0, min(len(s.sites.lists), s.Len())*layout.Size())
-	machines := s.machines()
-	// Numbers of specs, from 1. Nearly always all sites have one cookie: then a
-	// list says which spec it is, and no map is asked for each site.
-	usual, others, count := make([]int32, len(s.sites.lists)), make(map[key]int32), int32(0)
-	for i := range s.sites.rows {
-		k := key{s.sites.rows[i].list, cookies[i]}
-		n := usual[k.list]
-		if k.cookie != cookies[0] {
-			n = others[k]
+	which = make([]int, s.Len())
+	known := make(map[key]int)
+	for i := range s.sites {
+		k := key{s.sites[i].argumentList(), cookies[i]}
+		n, isKnown := known[k]
+		if !isKnown {
+			n = len(known)
+			known[k] = n
+			specs = layout.Append(specs, s.machines(), binary.NativeEndian, k.cookie, s.sites[i].Args)
 		}
-		if n == 0 {
-			count++
-			n = count
-			if k.cookie == cookies[0] {
-				usual[k.list] = n
-			} else {
-				others[k] = n
-			}
-			specs = layout.Append(specs, machines, binary.NativeEndian, k.cookie,
-				s.sites.lists[k.list].args)
-		}
-		which[i] = n - 1
+		which[i] = n
 	}
 	return specs, which
 }
@@ -196,24 +183,23 @@ func (s *Selection) machines() sitespec.Machines {
 // limitedTo returns the selection for a program of an object with this layout:
 // arguments that the layout cannot describe are unavailable.
 func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
-	machines := s.machines()
-	lists := slices.Clone(s.sites.lists)
-	for i := range lists {
-		list := &lists[i]
-		cloned := false
-		for n := range list.args {
-			err := layout.Check(machines, &list.args[n])
-			if err == nil {
-				continue
-			}
-			if !cloned {
-				list.args, cloned = slices.Clone(list.args), true
-			}
-			list.args[n].Kind, list.args[n].Err = argspec.Unavailable, err
-		}
-	}
 	limited := s.ForPID(s.pid)
-	limited.sites.lists = lists
+	limited.sites = slices.Clone(s.sites)
+	known := make(map[*argspec.Arg][]argspec.Arg)
+	for i := range limited.sites {
+		site := &limited.sites[i]
+		args, isKnown := known[site.argumentList()]
+		if !isKnown {
+			args = slices.Clone(site.Args)
+			for n := range args {
+				if err := layout.Check(s.machines(), &args[n]); err != nil {
+					args[n].Kind, args[n].Err = argspec.Unavailable, err
+				}
+			}
+			known[site.argumentList()] = args
+		}
+		site.Args = args
+	}
 	return limited
 }
 
@@ -402,12 +388,12 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 		return coll.Programs, nil
 	}
 	v := reflect.ValueOf(loaded)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return nil, fmt.Errorf("programs are taken from an *ebpf.Collection or a pointer to a struct with `ebpf` tags, "+
 			"not from %T", loaded)
 	}
 	programs := make(map[string]*ebpf.Program)
-	eachTagged(v.Elem(), reflect.TypeFor[*ebpf.Program](), func(name string, field reflect.Value) {
+	eachTagged(v, reflect.TypeFor[*ebpf.Program](), func(name string, field reflect.Value) {
 		if prog, ok := field.Interface().(*ebpf.Program); ok && prog != nil {
 			programs[name] = prog
 		}

@@ -117,7 +117,7 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 // checkSemaphores returns an error for the first site whose semaphore the
 // kernel could not count, before anything is attached.
 func (s *Selection) checkSemaphores(mode Mode) error {
-	if !s.sites.semaphores {
+	if !s.semaphores {
 		return nil
 	}
 	counted := true
@@ -127,23 +127,23 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 			return err
 		}
 	}
-	for i := range s.sites.rows {
-		site := &s.sites.rows[i]
+	for i := range s.sites {
+		site := &s.sites[i]
 		switch {
-		case site.semaphoreOffset == 0:
+		case site.SemaphoreOffset == 0:
 		case !counted:
 			return s.siteError(i,
 				&sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
 					Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
-		case site.semaphoreOffset%2 != 0:
+		case site.SemaphoreOffset%2 != 0:
 			return s.siteError(i,
 				fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
-					site.semaphoreOffset))
-		case mode != ModeMulti && site.semaphoreOffset > math.MaxUint32:
+					site.SemaphoreOffset))
+		case mode != ModeMulti && site.SemaphoreOffset > math.MaxUint32:
 			return s.siteError(i,
 				fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
 					"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)",
-					site.semaphoreOffset))
+					site.SemaphoreOffset))
 		}
 	}
 	return nil
@@ -175,12 +175,12 @@ func (s *Selection) linkMulti(
 ) (link.Link, error) {
 	opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, to-from)}
 	for i := from; i < to; i++ {
-		opts.Addresses[i-from] = s.sites.rows[i].uprobeOffset()
+		opts.Addresses[i-from] = s.sites[i].uprobeOffset()
 	}
-	if s.sites.semaphores {
+	if s.semaphores {
 		opts.RefCtrOffsets = make([]uint64, to-from)
 		for i := from; i < to; i++ {
-			opts.RefCtrOffsets[i-from] = s.sites.rows[i].semaphoreOffset
+			opts.RefCtrOffsets[i-from] = s.sites[i].SemaphoreOffset
 		}
 	}
 	if cookies != nil {
@@ -203,8 +203,8 @@ func (s *Selection) attachSingle(
 	}
 	for _, i := range left {
 		opts := link.UprobeOptions{
-			Address:      s.sites.rows[i].uprobeOffset(),
-			RefCtrOffset: s.sites.rows[i].semaphoreOffset,
+			Address:      s.sites[i].uprobeOffset(),
+			RefCtrOffset: s.sites[i].SemaphoreOffset,
 			PID:          s.pid,
 		}
 		if cookies != nil {
@@ -250,7 +250,7 @@ func (s *Selection) explainSingle(
 	}
 	if errors.Is(err, unix.EINVAL) {
 		// Offsets, alignment and the process have been checked before.
-		err = semaphoreClash(s.sites.rows[i].semaphoreOffset, err)
+		err = semaphoreClash(s.sites[i].SemaphoreOffset, err)
 	}
 	return s.siteError(i, follow.Explain("attaching by a perf event", err))
 }
@@ -312,7 +312,7 @@ func (s *Selection) explainMulti(
 		return s.siteError(from,
 			fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
 	}
-	return s.siteError(from, semaphoreClash(s.sites.rows[from].semaphoreOffset, err))
+	return s.siteError(from, semaphoreClash(s.sites[from].SemaphoreOffset, err))
 }
 
 // errNotSupported is ENOTSUPP, an error number for use inside the kernel, which
@@ -361,12 +361,12 @@ func (s *Selection) groups(cookies []uint64) []group {
 	}
 	var groups []group
 	rounds, known := make(map[place]int, s.Len()), make(map[key]int)
-	for i := range s.sites.rows {
+	for i := range s.sites {
 		var cookie uint64
 		if cookies != nil {
 			cookie = cookies[i]
 		}
-		at := place{cookie, s.sites.rows[i].uprobeOffset()}
+		at := place{cookie, s.sites[i].uprobeOffset()}
 		k := key{cookie, rounds[at]}
 		rounds[at]++
 		n, ok := known[k]
@@ -396,9 +396,9 @@ func (s *Selection) attachGroups(
 		}
 		places := make([]uprobeevent.Place, len(g.sites))
 		for j, i := range g.sites {
-			row := &s.sites.rows[i]
+			row := &s.sites[i]
 			places[j] = uprobeevent.Place{Offset: row.uprobeOffset(),
-				Semaphore: row.semaphoreOffset}
+				Semaphore: row.SemaphoreOffset}
 		}
 		event, err := uprobeevent.Attach(s.opened.path(), places, prog, uprobeevent.Options{
 			PID: s.pid, HasLink: hasLink, Cookie: g.cookie,

@@ -5,6 +5,7 @@ package usdt
 import (
 	"fmt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -16,15 +17,21 @@ const argumentsPerSite = 4
 
 // weight is the number of sites that the selection counts for.
 func (s *Selection) weight() int {
-	sites := s.Len()
-	if s.sites.semaphores {
-		for i := range s.sites.rows {
-			if s.sites.rows[i].semaphoreOffset != 0 {
-				sites += follow.SemaphoreSites - 1
-			}
-		}
+	if !s.semaphores {
+		return s.Len()
 	}
-	return sites
+	weight := 0
+	for i := range s.sites {
+		weight += weightOf(&s.sites[i].Site)
+	}
+	return weight
+}
+
+func weightOf(site *elfnote.Site) int {
+	if site.SemaphoreOffset != 0 {
+		return follow.SemaphoreSites
+	}
+	return 1
 }
 
 // checkPerfEvents returns an error if the sites need too many perf events. It

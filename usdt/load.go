@@ -3,13 +3,11 @@
 package usdt
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"reflect"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -40,113 +38,75 @@ func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 			replacements[name] = replacement
 		}
 	}
-	if m.special == nil {
-		return m.spec.LoadAndAssign(to, options)
+	if m.special != nil {
+		if err := m.special.loadMaps(to, options); err != nil {
+			return err
+		}
 	}
-	return m.special.loadAndAssign(to, options)
+	return m.spec.LoadAndAssign(to, options)
 }
 
-// loadAndAssign also keeps the maps of what it loads.
-func (s *specialiser) loadAndAssign(to any, opts *ebpf.CollectionOptions) error {
-	value := reflect.ValueOf(to)
-	if value.Kind() != reflect.Pointer || value.IsNil() || value.Elem().Kind() != reflect.Struct {
-		return fmt.Errorf("objects are assigned to a pointer to a struct with `ebpf` tags, not to %T", to)
-	}
-	programs, assigned := make(map[string]bool), make(map[string]bool)
-	collectTags(value.Elem(), reflect.TypeFor[*ebpf.Program](), programs)
-	collectTags(value.Elem(), reflect.TypeFor[*ebpf.Map](), assigned)
-	wanted := make(map[string]bool) // by the programs
-	for name := range programs {
-		program := s.manager.spec.Programs[name]
-		if program == nil {
-			continue // which is reported below
-		}
-		for i := range program.Instructions {
-			ins := &program.Instructions[i]
-			if name := ins.Reference(); ins.IsLoadFromMap() && s.manager.spec.Maps[name] != nil {
-				wanted[name] = true
+// loadMaps loads the maps of the programs that are to be assigned, and keeps
+// them. It adds them to the map replacements.
+func (s *specialiser) loadMaps(to any, opts *ebpf.CollectionOptions) error {
+	spec := s.manager.spec.Copy()
+	wanted := make(map[string]bool)
+	eachTagged(reflect.ValueOf(to), reflect.TypeFor[*ebpf.Program](), func(name string, _ reflect.Value) {
+		if program := spec.Programs[name]; program != nil {
+			for i := range program.Instructions {
+				if ins := &program.Instructions[i]; ins.IsLoadFromMap() {
+					wanted[ins.Reference()] = true
+				}
 			}
 		}
-	}
-	// A struct of the caller's and of the maps that the caller did not ask for.
-	names := slices.Sorted(maps.Keys(wanted))
-	names = slices.DeleteFunc(names, func(name string) bool { return assigned[name] })
-	fields := []reflect.StructField{{Name: "To", Type: value.Type()}}
-	for i, name := range names {
-		fields = append(fields, reflect.StructField{
-			Name: fmt.Sprint("Map", i),
-			Type: reflect.TypeFor[*ebpf.Map](),
-			Tag:  reflect.StructTag(fmt.Sprintf("ebpf:%q", name)),
-		})
-	}
-	all := reflect.New(reflect.StructOf(fields))
-	all.Elem().Field(0).Set(value)
-	if err := s.manager.spec.LoadAndAssign(all.Interface(), opts); err != nil {
+	})
+	spec.Programs = nil
+	maps.DeleteFunc(spec.Maps, func(name string, m *ebpf.MapSpec) bool {
+		// A map that the object fills with programs is loaded with these.
+		return !wanted[name] || opts.MapReplacements[name] != nil ||
+			m.Type == ebpf.ProgramArray && len(m.Contents) > 0
+	})
+	maps.DeleteFunc(spec.Variables, func(_ string, v *ebpf.VariableSpec) bool {
+		return spec.Maps[v.SectionName] == nil
+	})
+	loading := *opts
+	loading.MapReplacements = nil
+	coll, err := ebpf.NewCollectionWithOptions(spec, loading)
+	if err != nil {
 		return err
 	}
 	var kept []*ebpf.Map
-	for i := range names {
-		kept = append(kept, all.Elem().Field(1+i).Interface().(*ebpf.Map))
-	}
-	var errs []error
-	eachTagged(value.Elem(), reflect.TypeFor[*ebpf.Map](), func(name string, field reflect.Value) {
-		if !wanted[name] {
-			return
+	for name, m := range opts.MapReplacements {
+		if own, err := m.Clone(); wanted[name] && err == nil {
+			kept = append(kept, own)
 		}
-		loaded, _ := field.Interface().(*ebpf.Map)
-		own, err := loaded.Clone()
-		if err != nil {
-			errs = append(errs, err)
-			return
-		}
-		kept = append(kept, own)
-	})
-	if err := errors.Join(append(errs, s.keep(kept))...); err != nil {
-		unassign(value.Elem())
-		return err
 	}
-	return nil
-}
-
-// unassign closes what was loaded: an error says that nothing was assigned.
-func unassign(to reflect.Value) {
-	for _, kind := range []reflect.Type{reflect.TypeFor[*ebpf.Program](),
-		reflect.TypeFor[*ebpf.Map](), reflect.TypeFor[*ebpf.Variable]()} {
-		eachTagged(to, kind, func(_ string, field reflect.Value) {
-			if loaded, ok := field.Interface().(io.Closer); ok && !field.IsNil() {
-				loaded.Close()
-			}
-			field.SetZero()
-		})
+	for name, m := range coll.Maps {
+		opts.MapReplacements[name] = m
+		kept = append(kept, m)
 	}
+	return s.keep(kept)
 }
 
 // keep remembers maps by their IDs until the Manager is closed.
 func (s *specialiser) keep(maps []*ebpf.Map) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, m := range maps {
-		info, err := m.Info()
-		id, ok := ebpf.MapID(0), false
-		if err == nil {
-			id, ok = info.ID()
+	for _, m := range maps {
+		var id ebpf.MapID
+		if info, err := m.Info(); err == nil {
+			id, _ = info.ID()
 		}
-		switch {
-		case s.closed:
-			err = sys.ClosedError("manager")
-		case err == nil && !ok:
-			err = errors.New("the kernel does not say the ID of a map")
-		}
-		if err != nil {
-			for _, m := range maps[i:] {
-				m.Close()
-			}
-			return err
-		}
-		if s.maps[id] != nil {
-			s.maps[id].Close()
+		if old := s.maps[id]; old != nil {
+			old.Close()
 		}
 		s.maps[id] = m
+	}
+	if s.closed {
+		for _, m := range maps {
+			m.Close()
+		}
+		return sys.ClosedError("manager")
 	}
 	return nil
 }
@@ -172,27 +132,24 @@ func (s *specialiser) close() {
 	clear(s.maps)
 }
 
-// collectTags adds the names that fields of a type have.
-func collectTags(v reflect.Value, fieldType reflect.Type, names map[string]bool) {
-	eachTagged(v, fieldType, func(name string, _ reflect.Value) { names[name] = true })
-}
-
 // eachTagged calls yield for the fields of a type that have a name, in a struct
-// and in those inside it.
+// and in those inside it, or at a pointer.
 func eachTagged(
 	v reflect.Value, fieldType reflect.Type, yield func(name string, field reflect.Value),
 ) {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return
+	}
 	for i := range v.NumField() {
-		field := v.Type().Field(i)
-		switch tag := field.Tag.Get("ebpf"); {
-		case tag != "" && field.Type == fieldType && v.Field(i).CanInterface():
-			yield(tag, v.Field(i))
-		case tag != "":
-		case field.Type.Kind() == reflect.Struct:
-			eachTagged(v.Field(i), fieldType, yield)
-		case field.Type.Kind() == reflect.Pointer && field.Type.Elem().Kind() == reflect.Struct &&
-			!v.Field(i).IsNil():
-			eachTagged(v.Field(i).Elem(), fieldType, yield)
+		field, tag := v.Field(i), v.Type().Field(i).Tag.Get("ebpf")
+		switch {
+		case tag == "":
+			eachTagged(field, fieldType, yield)
+		case field.Type() == fieldType && field.CanInterface():
+			yield(tag, field)
 		}
 	}
 }

@@ -22,7 +22,7 @@ const codeAtSite = 16
 
 // checkCode checks that each site holds a nop, and finds the instruction to
 // attach to. It calls refuse with the index of a site that cannot be attached.
-func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error)) {
+func checkCode(file *elfnote.File, sites []Site, refuse func(i int, err error)) {
 	machine, order := file.Header().Machine, file.Header().ByteOrder
 	// The kernel replaces these nops in 64-bit programs only. For others it is
 	// not asked.
@@ -34,10 +34,11 @@ func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error
 		case !isNop(machine, order, code):
 			refuse(i, notNop(code))
 		case machine == elf.EM_X86_64 || machine == elf.EM_386:
-			var err error
-			if sites[i].skip, err = nops.skip(code, x86Mode(machine)); err != nil {
+			skip, err := nops.skip(code, x86Mode(machine))
+			if err != nil {
 				refuse(i, err)
 			}
+			sites[i].Instruction += skip
 		}
 	})
 }
@@ -149,7 +150,7 @@ func (o *optimisedNops) nop10() bool { return o.ask() == unix.EPROTO }
 
 // skip returns how many bytes after the beginning of a nop the breakpoint has
 // to be, and an error where it may be nowhere.
-func (o *optimisedNops) skip(nop []byte, mode int) (uint8, error) {
+func (o *optimisedNops) skip(nop []byte, mode int) (uint64, error) {
 	if nop[0] == 0x90 { // as nearly all
 		if bytes.HasPrefix(nop, nopThenNop10) && o.nop10() {
 			return 1, nil

@@ -66,7 +66,7 @@ func TestSkipFindsWhereABreakpointIsSafe(t *testing.T) {
 		name   string
 		code   []byte
 		answer unix.Errno
-		skip   uint8
+		skip   uint64
 		want   error
 	}{
 		{"one byte", []byte{0x90, 0xc3}, callsNop5, 0, nil},

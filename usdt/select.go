@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
@@ -58,8 +57,8 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 func (s *Selection) find(patterns []elfnote.Pattern) error {
 	file := s.opened.elf
 
-	found, usable := newSiteCollector(), false
-	weight, semaphores := 0, false        // of the sites that match, while there is a limit
+	usable := false
+	weight := 0                           // of the sites that match
 	var firstMalformed *elffile.NoteError // of whatever probe
 	for site, err := range s.opened.sites {
 		if err != nil {
@@ -85,29 +84,23 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		if !elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			continue
 		}
-		if s.maxSites > 0 {
-			weight++
-			if site.SemaphoreOffset != 0 {
-				weight += follow.SemaphoreSites - 1
-				semaphores = true
-			}
-			if weight > s.maxSites {
-				continue // they are counted only
-			}
+		weight += weightOf(&site)
+		s.semaphores = s.semaphores || site.SemaphoreOffset != 0
+		if s.maxSites > 0 && weight > s.maxSites {
+			continue // they are counted only
 		}
-		found.add(&site)
+		s.sites = append(s.sites, Site{Site: site, Instruction: site.Location})
 	}
 	if s.maxSites > 0 && weight > s.maxSites {
 		what := "sites"
-		if semaphores {
+		if s.semaphores {
 			what = "sites (one with a semaphore counts as 8)"
 		}
 		return follow.TooMany(s.opened.name, what, s.maxSites, weight)
 	}
-	s.sites = found.siteTable
 
 	switch {
-	case len(s.sites.rows) > 0:
+	case s.Len() > 0:
 	case len(s.skipped) > 0:
 		return s.skipped[0]
 	case !usable && firstMalformed != nil:
@@ -122,7 +115,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	return decodeArguments(file, &s.sites, s.maxSites)
+	return s.decodeArguments()
 }
 
 // A small file can have a million sites that cannot be attached. A Selection
@@ -136,21 +129,25 @@ const (
 // check leaves out the sites that cannot be attached. It is an error if no site
 // is left.
 func (s *Selection) check() error {
-	refused := false
+	refused := make(map[int]bool)
 	refuse := func(i int, err error) {
 		if s.skippedCount++; len(s.skipped) < maxSkipped {
 			s.skipped = append(s.skipped, s.siteError(i, err))
 		}
-		refused = true
-		s.sites.rows[i].skipped = true
+		refused[i] = true
 	}
-	checkCode(s.opened.elf, s.sites.rows, refuse)
-	s.checkClashes(refuse)
-	if !refused {
+	checkCode(s.opened.elf, s.sites, refuse)
+	s.checkClashes(refused, refuse)
+	if len(refused) == 0 {
 		return nil
 	}
-	left := slices.DeleteFunc(s.sites.rows, func(row siteRow) bool { return row.skipped })
-	s.sites.rows = slices.Clone(left)
+	left := make([]Site, 0, s.Len()-len(refused))
+	for i, site := range s.sites {
+		if !refused[i] {
+			left = append(left, site)
+		}
+	}
+	s.sites = left
 	if s.Len() == 0 {
 		return s.skipped[0]
 	}
@@ -159,19 +156,18 @@ func (s *Selection) check() error {
 
 // checkClashes finds probes at the same instruction with different semaphores.
 // The kernel takes only one semaphore for an instruction.
-func (s *Selection) checkClashes(refuse func(i int, err error)) {
-	if !s.sites.semaphores {
+func (s *Selection) checkClashes(refused map[int]bool, refuse func(i int, err error)) {
+	if !s.semaphores {
 		return
 	}
 	semaphores := make(map[uint64]uint64, s.Len())
-	for i := range s.sites.rows {
-		site := &s.sites.rows[i]
-		if site.skipped {
-			continue
-		}
-		if first, twice := semaphores[site.uprobeOffset()]; !twice {
-			semaphores[site.uprobeOffset()] = site.semaphoreOffset
-		} else if first != site.semaphoreOffset {
+	for i := range s.sites {
+		site := &s.sites[i]
+		switch first, twice := semaphores[site.uprobeOffset()]; {
+		case refused[i]:
+		case !twice:
+			semaphores[site.uprobeOffset()] = site.SemaphoreOffset
+		case first != site.SemaphoreOffset:
 			refuse(i, errSharedInstruction)
 		}
 	}
@@ -187,23 +183,6 @@ func joinPatterns(patterns []elfnote.Pattern) string {
 		texts = append(texts, pattern.String())
 	}
 	return strings.Join(texts, " or ")
-}
-
-// A Site is one place in a file where a probe is, with its arguments.
-type Site struct {
-	elfnote.Site
-
-	// Instruction is the address of the instruction that gets the breakpoint:
-	// the instruction pointer at a hit. It is the same as Location, except on
-	// kernels that turn a ten-byte nop into a call without a trap (x86-64,
-	// Linux 7.2). There, if the site holds a one-byte nop followed by a
-	// ten-byte one, it is the address of the ten-byte one.
-	Instruction uint64
-
-	// Args are the arguments, in their order. An argument that cannot be
-	// fetched is among them, and its Err says why. The slice is shared with
-	// other sites and must not be changed.
-	Args []argspec.Arg
 }
 
 // A Selection is the sites of some probes in one file, checked and ready to be
@@ -224,26 +203,19 @@ type Selection struct {
 	pid          int
 	kernel       elf.Machine
 	machine      elf.Machine // of the file
-	sites        siteTable
+	sites        []Site
+	semaphores   bool // some site has one
 	skipped      []*follow.SiteError
 	skippedCount int
 	maxSites     int // of the target
 }
 
 // Len returns the number of sites.
-func (s *Selection) Len() int { return len(s.sites.rows) }
+func (s *Selection) Len() int { return len(s.sites) }
 
 // Sites iterates over the sites, in the order of the file's notes. Each has an
 // index from 0, which [Selection.AttachRaw] takes.
-func (s *Selection) Sites() iter.Seq2[int, Site] {
-	return func(yield func(int, Site) bool) {
-		for i := range s.sites.rows {
-			if !yield(i, s.sites.site(i)) {
-				return
-			}
-		}
-	}
-}
+func (s *Selection) Sites() iter.Seq2[int, Site] { return slices.All(s.sites) }
 
 // String returns the file, the process, and the number of sites, as in
 // "/usr/bin/python3 in process 7: 3 sites". Paths are arbitrary bytes: escape
@@ -299,13 +271,12 @@ func (s *Selection) ForPID(pid int) *Selection {
 // that order. It shares the file with s: it is valid until s is closed, and
 // closing it does not close s.
 func (s *Selection) subset(sites []int) *Selection {
-	subset := *s
-	subset.borrowed = true
-	subset.sites.rows = make([]siteRow, 0, len(sites))
+	subset := s.ForPID(s.pid)
+	subset.sites = make([]Site, 0, len(sites))
 	for _, i := range sites {
-		subset.sites.rows = append(subset.sites.rows, s.sites.rows[i])
+		subset.sites = append(subset.sites, s.sites[i])
 	}
-	return &subset
+	return subset
 }
 
 // selectAgain selects among the sites of a selection.
@@ -318,12 +289,9 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	}
 	part := s.ForPID(s.pid)
 	if len(patterns) > 0 {
-		other := func(row siteRow) bool {
-			probe := &s.sites.probes[row.probe]
-			return !elfnote.MatchAny(patterns, probe.provider, probe.name)
-		}
-		if slices.ContainsFunc(s.sites.rows, other) {
-			part.sites.rows = slices.DeleteFunc(slices.Clone(s.sites.rows), other)
+		other := func(site Site) bool { return !elfnote.MatchAny(patterns, site.Provider, site.Name) }
+		if slices.ContainsFunc(s.sites, other) {
+			part.sites = slices.DeleteFunc(slices.Clone(s.sites), other)
 		}
 		part.skipped = slices.DeleteFunc(slices.Clone(s.skipped), func(site *follow.SiteError) bool {
 			return !elfnote.MatchAny(patterns, site.Provider, site.Name)
@@ -358,8 +326,7 @@ func (s *Selection) Close() error {
 }
 
 func (s *Selection) siteError(i int, err error) *follow.SiteError {
-	row := &s.sites.rows[i]
-	probe := &s.sites.probes[row.probe]
-	return &follow.SiteError{Path: s.opened.name, Provider: probe.provider, Name: probe.name,
-		Location: row.location, Err: err}
+	site := &s.sites[i]
+	return &follow.SiteError{Path: s.opened.name, Provider: site.Provider, Name: site.Name,
+		Location: site.Location, Err: err}
 }

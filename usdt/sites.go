@@ -17,136 +17,32 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// A siteTable holds sites. Ten thousand of them, each a Site, would take 1.2 MB
-// that the garbage collector looks through again and again, as long as they are
-// attached. A row takes 48 bytes, without a pointer.
-type siteTable struct {
-	rows   []siteRow
-	probes []siteProbe    // that rows share
-	lists  []argumentList // that rows share
+// A Site is one place in a file where a probe is, with its arguments.
+type Site struct {
+	elfnote.Site
 
-	semaphores bool // some site has one
+	// Instruction is the address of the instruction that gets the breakpoint:
+	// the instruction pointer at a hit. It is the same as Location, except on
+	// kernels that turn a ten-byte nop into a call without a trap (x86-64,
+	// Linux 7.2). There, if the site holds a one-byte nop followed by a
+	// ten-byte one, it is the address of the ten-byte one.
+	Instruction uint64
+
+	// Args are the arguments, in their order. An argument that cannot be
+	// fetched is among them, and its Err says why. The slice is shared with
+	// other sites and must not be changed.
+	Args []argspec.Arg
 }
-
-// siteRow is what a site has of its own.
-type siteRow struct {
-	location, offset           uint64
-	semaphore, semaphoreOffset uint64
-
-	probe, list int32 // numbers of what is shared
-	skip        uint8 // bytes from the location to the instruction to attach to
-	skipped     bool  // it cannot be attached: only until the selection has been made
-}
-
-type siteProbe struct {
-	provider, name string
-	base           uint64
-}
-
-// argumentList is the arguments of sites.
-type argumentList struct {
-	text     string
-	args     []argspec.Arg
-	decoded  bool
-	relative bool // an argument depends on where the site is
-}
-
-func (t *siteTable) site(i int) Site {
-	row := &t.rows[i]
-	probe, list := &t.probes[row.probe], &t.lists[row.list]
-	return Site{
-		Site: elfnote.Site{
-			Provider: probe.provider, Name: probe.name, Arguments: list.text,
-			Location: row.location, Offset: row.offset, Base: probe.base,
-			Semaphore: row.semaphore, SemaphoreOffset: row.semaphoreOffset,
-		},
-		Instruction: row.instruction(),
-		Args:        list.args,
-	}
-}
-
-// instruction is the address of the instruction to attach to.
-func (r *siteRow) instruction() uint64 { return r.location + uint64(r.skip) }
 
 // uprobeOffset is the file offset of the instruction to attach to.
-func (r *siteRow) uprobeOffset() uint64 { return r.offset + uint64(r.skip) }
+func (s *Site) uprobeOffset() uint64 { return s.Offset + (s.Instruction - s.Location) }
 
-// siteCollector makes a table of the sites of a file.
-type siteCollector struct {
-	siteTable
-	knownProbes map[siteProbe]int32 // their numbers
-	knownLists  map[string]int32    // by their text
-
-	// Most sites have a probe and a list that others have, too. To look for
-	// these here first takes a quarter of the time of a map.
-	recentProbes, recentLists [1 << recentBits]int32
-}
-
-// recentBits makes a hit likely for hundreds of probes and lists.
-const recentBits = 10
-
-func newSiteCollector() *siteCollector {
-	return &siteCollector{knownProbes: make(map[siteProbe]int32),
-		knownLists: make(map[string]int32)}
-}
-
-func (c *siteCollector) add(site *elfnote.Site) {
-	if n := len(c.rows); n == cap(c.rows) {
-		// By itself a long slice grows by a quarter, and is moved each time,
-		// which takes longer than to find the sites.
-		c.rows = slices.Grow(c.rows, max(4, 3*n))
+// argumentList identifies the arguments of a site, which sites share.
+func (s *Site) argumentList() *argspec.Arg {
+	if len(s.Args) == 0 {
+		return nil
 	}
-	c.rows = append(c.rows, siteRow{
-		location:        site.Location,
-		offset:          site.Offset,
-		semaphore:       site.Semaphore,
-		semaphoreOffset: site.SemaphoreOffset,
-		probe:           c.probe(site),
-		list:            c.list(site.Arguments),
-	})
-	c.semaphores = c.semaphores || site.SemaphoreOffset != 0
-}
-
-// probe returns the number of a site's probe.
-func (c *siteCollector) probe(site *elfnote.Site) int32 {
-	probe := siteProbe{site.Provider, site.Name, site.Base}
-	recent := &c.recentProbes[endOf(site.Name)]
-	if n := int(*recent); n < len(c.probes) && c.probes[n] == probe {
-		return *recent
-	}
-	number, known := c.knownProbes[probe]
-	if !known {
-		number = int32(len(c.probes))
-		c.probes = append(c.probes, probe)
-		c.knownProbes[probe] = number
-	}
-	*recent = number
-	return number
-}
-
-// list returns the number of the list with a text.
-func (c *siteCollector) list(text string) int32 {
-	recent := &c.recentLists[endOf(text)]
-	if n := int(*recent); n < len(c.lists) && c.lists[n].text == text {
-		return *recent
-	}
-	number, known := c.knownLists[text]
-	if !known {
-		number = int32(len(c.lists))
-		c.lists = append(c.lists, argumentList{text: text})
-		c.knownLists[text] = number
-	}
-	*recent = number
-	return number
-}
-
-// endOf returns a hash of the end of a text, in which those of a file differ.
-func endOf(text string) (hash uint32) {
-	const characters = 6
-	for i := max(0, len(text)-characters); i < len(text); i++ {
-		hash = hash*31 + uint32(text[i])
-	}
-	return (hash + uint32(len(text))) * 0x9e3779b1 >> (32 - recentBits)
+	return &s.Args[0]
 }
 
 // maxArguments is how many arguments the sites of a Selection may have. Sites
@@ -156,33 +52,27 @@ func endOf(text string) (hash uint32) {
 // 2,000 arguments. The error for more of them wraps elffile.ErrTooLarge.
 const maxArguments = 1 << 19
 
-// decodeArguments decodes the arguments of sites whose instruction to attach to
-// is known. Most sites of a file share few strings. A string that means the
-// same at each site is decoded once.
-//
-// maxSites is Target.MaxSites.
-func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
-	count := 0
-	for i := range sites.rows {
-		row := &sites.rows[i]
-		list := &sites.lists[row.list]
-		if list.decoded && !list.relative {
-			continue
+// decodeArguments decodes the arguments of the sites, whose instructions are
+// known. Most sites of a file share few strings. A string that means the same
+// at each site is decoded once.
+func (s *Selection) decodeArguments() error {
+	known, count := make(map[string][]argspec.Arg), 0
+	for i := range s.sites {
+		site := &s.sites[i]
+		args, isKnown := known[site.Arguments]
+		if !isKnown {
+			args = argspec.Decode(nil, s.opened.elf, site.Instruction, site.Arguments)
+			if !slices.ContainsFunc(args, isRelative) {
+				known[site.Arguments] = args
+			}
+			count += len(args)
 		}
-		if list.decoded {
-			row.list = int32(len(sites.lists))
-			sites.lists = append(sites.lists, argumentList{text: list.text})
-			list = &sites.lists[row.list]
-		}
-		list.args = argspec.Decode(nil, file, row.instruction(), list.text)
-		list.relative = slices.ContainsFunc(list.args, isRelative)
-		list.decoded = true
-		count += len(list.args)
-		if limit := argumentsPerSite * maxSites; limit > 0 && count > limit {
-			return follow.TooMany(file.OSFile().Name(), "different arguments", limit, count)
+		site.Args = args
+		if limit := argumentsPerSite * s.maxSites; limit > 0 && count > limit {
+			return follow.TooMany(s.opened.name, "different arguments", limit, count)
 		}
 		if count > maxArguments {
-			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.OSFile().Name(), maxArguments,
+			return fmt.Errorf("%s: more than %d arguments of probes: %w", s.opened.name, maxArguments,
 				elffile.ErrTooLarge)
 		}
 	}
@@ -204,22 +94,16 @@ const nearSites = 4 << 10
 // neighbouring sites together, so it calls in the order of their offsets. The
 // bytes are valid during the call.
 func readCode(
-	file *elfnote.File, sites []siteRow, n uint64, found func(i int, code []byte, err error),
+	file *elfnote.File, sites []Site, n uint64, found func(i int, code []byte, err error),
 ) {
 	order := inOrder(sites)
-	index := func(i int) int {
-		if order == nil {
-			return i
-		}
-		return int(order[i])
-	}
 	buffer := elffile.NewBuffer()
 	defer buffer.Free()
-	for from, to := 0, 0; from < len(sites); from = to {
-		first := sites[index(from)].offset
+	for from, to := 0, 0; from < len(order); from = to {
+		first := sites[order[from]].Offset
 		end := first + n
-		for to = from + 1; to < len(sites); to++ {
-			next := sites[index(to)].offset
+		for to = from + 1; to < len(order); to++ {
+			next := sites[order[to]].Offset
 			if next > end+nearSites || next+n-first > uint64(len(buffer)) {
 				break
 			}
@@ -228,26 +112,22 @@ func readCode(
 
 		code := buffer[:end-first]
 		read, err := file.OSFile().ReadAt(code, int64(first))
-		for i := from; i < to; i++ {
-			site := index(i)
-			at := min(int(sites[site].offset-first), read)
-			found(site, code[at:min(at+int(n), read)], err)
+		for _, i := range order[from:to] {
+			at := min(int(sites[i].Offset-first), read)
+			found(int(i), code[at:min(at+int(n), read)], err)
 		}
 	}
 }
 
-// inOrder returns the indices of sites in the order of their offsets. It
-// returns nil if they are in that order already, as nearly always.
-func inOrder(sites []siteRow) []int32 {
-	byOffset := func(a, b siteRow) int { return cmp.Compare(a.offset, b.offset) }
-	if slices.IsSortedFunc(sites, byOffset) {
-		return nil
-	}
+// inOrder returns the indices of sites in the order of their offsets.
+func inOrder(sites []Site) []int32 {
 	order := make([]int32, len(sites))
 	for i := range order {
 		order[i] = int32(i)
 	}
-	slices.SortFunc(order, func(a, b int32) int { return byOffset(sites[a], sites[b]) })
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(sites[a].Offset, sites[b].Offset), cmp.Compare(a, b))
+	})
 	return order
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -162,15 +163,15 @@ func (s *specialiser) release(shared *specialProgram) {
 // distinct returns the specs of the sites, in ascending order of their IDs,
 // without repetitions.
 func (h *holding) distinct(sel *Selection) []specialise.Spec {
-	lists := make(map[uint32]int32)
+	lists := make(map[uint32][]argspec.Arg)
 	for i, cookie := range h.cookies {
-		if id := uint32(cookie); len(lists) <= specialise.MaxSpecs {
-			lists[id] = sel.sites.rows[i].list
+		if len(lists) <= specialise.MaxSpecs {
+			lists[uint32(cookie)] = sel.sites[i].Args
 		}
 	}
 	var specs []specialise.Spec
 	for _, id := range slices.Sorted(maps.Keys(lists)) {
-		specs = append(specs, specialise.Spec{ID: id, Args: sel.sites.lists[lists[id]].args})
+		specs = append(specs, specialise.Spec{ID: id, Args: lists[id]})
 	}
 	return specs
 }

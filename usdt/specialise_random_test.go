@@ -116,12 +116,10 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 	defer sel.Close()
 	sites := random.Perm(sel.Len())[:1+random.IntN(specialise.MaxSpecs)]
 	subset := sel.Subset(sites)
-	subset.sites.lists = nil
-	for i := range subset.sites.rows {
-		text := randomArguments(random)
-		subset.sites.lists = append(subset.sites.lists,
-			argumentList{text: text, args: argspec.Parse(subset.machine, text), decoded: true})
-		subset.sites.rows[i].list = int32(i)
+	for i := range subset.sites {
+		site := &subset.sites[i]
+		site.Arguments = randomArguments(random)
+		site.Args = argspec.Parse(subset.machine, site.Arguments)
 	}
 	var links []*Link
 	defer func() { qt.Check(t, qt.IsNil(sys.CloseTogether(links))) }()
@@ -141,7 +139,7 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 	qt.Assert(t, qt.HasLen(want, 3*len(sites)))
 	for key, event := range want {
 		qt.Check(t, qt.Equals(got[key], event), qt.Commentf("%s of %s", key,
-			subset.sites.lists[event.Cookie].text))
+			subset.sites[event.Cookie].Arguments))
 	}
 }
 

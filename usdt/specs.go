@@ -284,8 +284,8 @@ func (s *Selection) addresses() ([][]uint64, error) {
 	}
 	all := make([][]uint64, s.Len())
 	if s.opened.elf.Header().Type == elf.ET_EXEC {
-		for i := range s.sites.rows {
-			all[i] = []uint64{s.sites.rows[i].instruction()}
+		for i := range s.sites {
+			all[i] = []uint64{s.sites[i].Instruction}
 		}
 		return all, nil
 	}
@@ -310,8 +310,8 @@ func (s *Selection) addresses() ([][]uint64, error) {
 		}
 		mapped = true
 		for _, m := range file.Mappings {
-			for i := range s.sites.rows {
-				if address, ok := m.Address(s.sites.rows[i].uprobeOffset()); ok {
+			for i := range s.sites {
+				if address, ok := m.Address(s.sites[i].uprobeOffset()); ok {
 					all[i] = append(all[i], address)
 				}
 			}
