@@ -55,8 +55,6 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 }
 
 func (s *Selection) find(patterns []elfnote.Pattern) error {
-	file := s.opened.elf
-
 	usable := false
 	weight := 0                           // of the sites that match
 	var firstMalformed *elffile.NoteError // of whatever probe
