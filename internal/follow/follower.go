@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package follow keeps something attached to the files of processes while the
-// processes come and go. It is the engine of usdt.Watch and trace.WatchSessions.
+// processes come and go. It is the engine of the watches of usdt and trace.
 //
 // A procwatch.Watcher finds the processes. A [Follower] decides what to attach
 // and to detach: in every process or in each one alone, how long a file stays
