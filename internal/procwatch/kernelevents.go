@@ -3,30 +3,104 @@
 package procwatch
 
 import (
-	"encoding/binary"
-	"fmt"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/fairness"
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// Types of records, and a bit of their headers, from
-// include/uapi/linux/perf_event.h.
-const (
-	recordLost  = 2  // u64 id, u64 lost
-	recordComm  = 3  // u32 pid, tid; char name[]
-	recordExit  = 4  // u32 pid, ppid, tid, ptid; u64 time
-	recordFork  = 7  // as exit
-	recordMmap2 = 10 // u32 pid, tid; u64 address, length, offset; u32 major, minor; u64 inode; ...
+// eventSource gathers what the kernel records of all processes.
+type eventSource struct {
+	records *Records
+	closing chan struct{}
+	done    chan struct{}
 
-	recordHeader = 8       // u32 type; u16 misc, size
-	commIsExec   = 1 << 13 // in misc
-)
+	// happened gets a value, if it has none, when there is something to take.
+	happened chan struct{}
 
-// happenings is what records of the kernel tell.
+	// isNothing reports whether nothing that has been gathered concerns a
+	// process that is to be scanned. It is not called while what was taken is
+	// being scanned.
+	isNothing func(*happenings) bool
+
+	mu       sync.Mutex
+	taken    happenings
+	scanning bool // what was taken
+	pace     pace
+}
+
+func openEventSource(isNothing func(*happenings) bool) (*eventSource, error) {
+	records, err := recordEvents()
+	if err != nil {
+		return nil, err
+	}
+	s := &eventSource{records: records, closing: make(chan struct{}), done: make(chan struct{}),
+		happened: make(chan struct{}, 1), isNothing: isNothing}
+	go s.run()
+	return s, nil
+}
+
+// run gathers records until the source is closed.
+func (s *eventSource) run() {
+	defer close(s.done)
+	for s.records.Wait() {
+		s.mu.Lock()
+		delay := s.pace.next(time.Now())
+		s.mu.Unlock()
+		select {
+		case <-s.closing:
+			return
+		case <-time.After(delay):
+			s.gather()
+		}
+	}
+}
+
+func (s *eventSource) gather() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.taken.started
+	s.records.each(s.taken.add)
+	s.pace.after(time.Now(), s.taken.started > before)
+	if len(s.taken.pids) == 0 && s.taken.lost == 0 {
+		return
+	}
+	if s.taken.lost == 0 && !s.scanning && s.isNothing(&s.taken) {
+		s.taken = happenings{started: s.taken.started}
+		return
+	}
+	select {
+	case s.happened <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what has been gathered since it was called last.
+func (s *eventSource) take() happenings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.taken
+	s.taken, s.scanning = happenings{}, true
+	return taken
+}
+
+// spend notes how long it took to scan what was taken.
+func (s *eventSource) spend(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scanning = false
+	s.pace.spend(time.Now(), took)
+}
+
+func (s *eventSource) close() {
+	close(s.closing)
+	s.records.Stop()
+	<-s.done
+	s.records.Close()
+}
+
+// happenings are what records of the kernel tell.
 type happenings struct {
 	pids    map[int]*told
 	lost    uint64
@@ -43,145 +117,48 @@ type told struct {
 	many        bool // more than are in mapped
 }
 
-// mappedFile is a file as records tell it. The generation tells it from another
-// one that had the same inode.
-type mappedFile struct {
-	mapKey
-	generation uint64
-}
-
-// mapKey is a file as maps tells it. It can be one of several: see FileID.
-type mapKey struct {
-	major, minor uint32
-	inode        uint64
-}
-
 // maxMapped bounds what is noted of a process between two looks.
 const maxMapped = 32
 
-// add notes what a record tells. It begins with its header. Records that are
-// too short for their type tell nothing.
+// add notes what a record tells. Other names than those of exec matter to a
+// filter, but they come from every thread: passes find them.
 func (h *happenings) add(record []byte) {
-	if len(record) < recordHeader {
+	r, _, ok := parseRecord(record)
+	switch {
+	case !ok:
+		return
+	case r.Kind == RecordsLost:
+		h.lost++
 		return
 	}
-	misc := binary.NativeEndian.Uint16(record[4:])
-	body := record[recordHeader:]
-	word := func(at int) uint32 {
-		if at+4 > len(body) {
-			return 0
-		}
-		return binary.NativeEndian.Uint32(body[at:])
-	}
-	switch binary.NativeEndian.Uint32(record) {
-	case recordLost:
-		h.lost++
-	case recordComm:
-		// Other names than those of exec matter to a filter, but they come from
-		// every thread; passes find them.
-		if misc&commIsExec != 0 {
-			h.started++
-			h.of(word(0)).executed = true
-		}
-	case recordFork:
-		if word(0) != word(4) { // else it is a thread
-			h.started++
-			h.of(word(0)).parent = int(word(4))
-		}
-	case recordExit:
-		// A process ends with its last thread, which is not always the first:
-		// of those killed, any may be.
-		if word(0) == word(8) {
-			h.started++
-			h.of(word(0)).ended = true
-		} else {
-			h.of(word(0)).threadEnded = true
-		}
-	case recordMmap2:
-		// Only executable memory is reported. Anonymous memory has no file.
-		if word(32)|word(36)|word(40)|word(44) != 0 {
-			long := func(at int) uint64 { return uint64(word(at)) | uint64(word(at+4))<<32 }
-			if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
-				long = func(at int) uint64 { return uint64(word(at))<<32 | uint64(word(at+4)) }
-			}
-			h.of(word(0)).add(mappedFile{mapKey{word(32), word(36), long(40)}, long(48)})
-		}
-	}
-}
-
-// of returns what is noted of a process. What is said of 0 and -1, which are
-// processes of other PID namespaces, is not kept.
-func (h *happenings) of(pid uint32) *told {
-	if pid == 0 || pid > 1<<30 {
-		return new(told)
-	}
-	if h.pids == nil {
-		h.pids = make(map[int]*told)
-	}
-	t := h.pids[int(pid)]
+	t := h.pids[r.PID]
 	if t == nil {
+		if h.pids == nil {
+			h.pids = make(map[int]*told)
+		}
 		t = new(told)
-		h.pids[int(pid)] = t
+		h.pids[r.PID] = t
 	}
-	return t
-}
-
-func (t *told) add(file mappedFile) {
-	switch {
-	case slices.Contains(t.mapped, file):
-	case len(t.mapped) == maxMapped:
-		t.many = true
-	default:
-		t.mapped = append(t.mapped, file)
+	if r.Kind == ProcessExecuted || r.Kind == ProcessForked || r.Kind == ProcessEnded {
+		h.started++
 	}
-}
-
-// drainRecords shows each record between tail and head of a ring of a power of
-// two bytes, and returns the new tail. Positions only ever grow. scratch is for
-// records that go around the end.
-func drainRecords(
-	data []byte, head, tail uint64, scratch *[]byte, each func(record []byte),
-) uint64 {
-	mask := uint64(len(data) - 1)
-	for head-tail >= recordHeader {
-		// Records are multiples of 8 bytes, so that a header is in one piece.
-		at := tail & mask
-		size := uint64(binary.NativeEndian.Uint16(data[at+6:]))
-		if size < recordHeader || size%8 != 0 || size > head-tail || size > uint64(len(data)) {
-			return head // not the kernel's doing; start afresh
+	switch r.Kind {
+	case ProcessExecuted:
+		t.executed = true
+	case ProcessForked:
+		t.parent = r.Parent
+	case ProcessEnded:
+		t.ended = true
+	case threadEnded:
+		t.threadEnded = true
+	case FileMapped:
+		if slices.Contains(t.mapped, r.file) {
+			break
 		}
-		if end := at + size; end <= uint64(len(data)) {
-			each(data[at:end])
-		} else {
-			*scratch = append(append((*scratch)[:0], data[at:]...), data[:end-uint64(len(data))]...)
-			each(*scratch)
-		}
-		tail += size
-	}
-	return head
-}
-
-// maxCPUs bounds the list: Linux has at most 8,192 CPUs.
-const maxCPUs = 1 << 16
-
-// parseCPUs reads a list as "0-3,5" from /sys/devices/system/cpu.
-func parseCPUs(list string) ([]int, error) {
-	var cpus []int
-	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		low, ok := procfs.ParseDecimal(first)
-		high, ok2 := procfs.ParseDecimal(last)
-		if !ok || !ok2 || low > high || high >= maxCPUs {
-			return nil, fmt.Errorf("%w list of CPUs: %q", procfs.ErrMalformed, list)
-		}
-		for cpu := low; cpu <= high; cpu++ {
-			cpus = append(cpus, int(cpu))
+		if t.many = len(t.mapped) == maxMapped; !t.many {
+			t.mapped = append(t.mapped, r.file)
 		}
 	}
-	return cpus, nil
 }
 
 // pace says how long records of the kernel are gathered before the processes
@@ -190,9 +167,9 @@ func parseCPUs(list string) ([]int, error) {
 //
 // The delay is the least there is after a quiet time, so that a new program is
 // scanned at once. It is longer while programs start and end all the time,
-// because to be woken for each costs more than to scan it, longer still while
-// programs that run already map files, and where the scans have taken more of
-// the time than they are allowed.
+// because to be woken for each costs more than to scan it. It is longer still
+// while programs that run already map files, and when the scans have taken more
+// of the time than they are allowed.
 type pace struct {
 	delay    time.Duration // the last one
 	gathered time.Time

@@ -13,8 +13,14 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// testRecord makes a record of a type with words of 32 bits and padding.
+// testRecord makes a record of a type with words of 32 bits, padding and the
+// time 5.
 func testRecord(kind uint32, misc uint16, words ...uint32) []byte {
+	return timed(untimed(kind, misc, words...), "", 5)
+}
+
+// untimed is testRecord without the time.
+func untimed(kind uint32, misc uint16, words ...uint32) []byte {
 	size := recordHeader + (4*len(words)+7)&^7
 	b := binary.NativeEndian.AppendUint32(nil, kind)
 	b = binary.NativeEndian.AppendUint16(b, misc)
@@ -25,10 +31,23 @@ func testRecord(kind uint32, misc uint16, words ...uint32) []byte {
 	return append(b, make([]byte, size-len(b))...)
 }
 
+// timed adds a path and the time to a record.
+func timed(record []byte, path string, at int64) []byte {
+	if path != "" {
+		record = append(record, path...)
+		record = append(record, make([]byte, 8-len(path)%8)...)
+	}
+	record = binary.NativeEndian.AppendUint64(record, uint64(at))
+	binary.NativeEndian.PutUint16(record[6:], uint16(len(record)))
+	return record
+}
+
 func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 	mmap := func(pid, major, minor, inode uint32) []byte {
-		return testRecord(recordMmap2, 2, pid, pid, 0, 0, 0, 0, 0, 0, major, minor, inode, inode, 7,
+		record := untimed(recordMmap2, 2, pid, pid, 0, 0, 0, 0, 0, 0, major, minor, inode, inode, 7,
 			0, 5, 2)
+		binary.NativeEndian.PutUint64(record[recordHeader+16:], 0x1000) // length
+		return timed(record, "/lib.so", 5)
 	}
 	tests := []struct {
 		name   string

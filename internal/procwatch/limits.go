@@ -116,7 +116,7 @@ const (
 	// 1 ms takes.
 	startsDelay = 5 * time.Millisecond
 
-	// ringBytes is the size of a CPU's buffer of records, which take 120 bytes
+	// ringBytes is the size of a CPU's buffer of records, which take 130 bytes
 	// each: 1,000 of them in eventDelay on one CPU, or 50,000 a second. What
 	// does not fit is noticed and made good by a pass over all processes. The
 	// kernel grants every user 512 KiB per CPU (perf_event_mlock_kb).

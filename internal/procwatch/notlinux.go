@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 )
@@ -21,18 +20,6 @@ import (
 func IdentifyFile(file *os.File) (FileID, error) {
 	return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), errors.ErrUnsupported)
 }
-
-// eventSource does not exist here.
-type eventSource struct{ happened chan struct{} }
-
-func openEventSource(func(*happenings) bool) (*eventSource, error) { return nil, errors.ErrUnsupported }
-
-func (s *eventSource) take() happenings { return happenings{} }
-
-func (s *eventSource) spend(time.Duration) {}
-
-// Close does nothing.
-func (s *eventSource) Close() error { return nil }
 
 // ID is available on Linux only; here the error wraps
 // errors.ErrUnsupported.
@@ -74,6 +61,8 @@ func RecordAll() (*Records, error) { return nil, errors.ErrUnsupported }
 
 // RecordFamily is available on Linux only.
 func RecordFamily(int) (*Records, error) { return nil, errors.ErrUnsupported }
+
+func recordEvents() (*Records, error) { return nil, errors.ErrUnsupported }
 
 // Wait is available on Linux only.
 func (r *Records) Wait() bool { return false }

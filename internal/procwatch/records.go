@@ -21,7 +21,7 @@ type Record struct {
 	PID  int
 	Time int64 // in nanoseconds after 1970
 
-	Parent int // of what was forked
+	Parent int // of a process that was forked
 
 	// What was mapped: where, and the file by the path that the process uses.
 	Mapping procfs.Mapping
@@ -34,77 +34,154 @@ type Record struct {
 // RecordKind is what has happened.
 type RecordKind int
 
-// The kinds of records. Others are not shown.
+// The kinds of records. [Records.Drain] returns all but those of threads.
 const (
 	RecordsLost     RecordKind = iota // of any process
 	ProcessForked                     // and has what its parent has mapped
 	ProcessExecuted                   // another program
-	ProcessEnded
-	FileMapped // to be executed
+	ProcessEnded                      // with its first thread
+	FileMapped                        // to be executed
+	threadEnded                       // another one than the first
 )
 
-// mmapHasBuildID says that the identity of the file has been replaced. It is a
-// bit of the header, from include/uapi/linux/perf_event.h.
-const mmapHasBuildID = 1 << 14
+// mappedFile is a file as records tell it. The generation tells it from another
+// one that had the same inode.
+type mappedFile struct {
+	mapKey
+	generation uint64
+}
 
-// ParseRecord returns what a record tells that ends with a time. What it says
-// of threads, and of processes of other PID namespaces, is left out.
-func ParseRecord(record []byte) (r Record, ok bool) {
-	const shortest = recordHeader + 16 + 8
+// mapKey is a file as maps tells it. It can be one of several: see FileID.
+type mapKey struct {
+	major, minor uint32
+	inode        uint64
+}
+
+// Types of records, and bits of misc in their headers, from
+// include/uapi/linux/perf_event.h. Each record ends with a time.
+const (
+	recordLost  = 2  // u64 id, u64 lost
+	recordComm  = 3  // u32 pid, tid; char name[]
+	recordExit  = 4  // u32 pid, ppid, tid, ptid; u64 time
+	recordFork  = 7  // as exit
+	recordMmap2 = 10 // u32 pid, tid; u64 address, length, offset; u32 major, minor; u64 inode, generation; ...
+
+	recordHeader   = 8       // u32 type; u16 misc, size
+	commIsExec     = 1 << 13 // else the thread has another name
+	mmapHasBuildID = 1 << 14 // in place of major, minor, inode and generation
+)
+
+// parseRecord returns what a record tells, and apart from it the path of a
+// mapped file, which is part of the record. ok is false for records that are
+// too short for their type, of the start of threads, of other names, of
+// anonymous memory, and of processes of other PID namespaces.
+func parseRecord(record []byte) (r Record, path []byte, ok bool) {
+	const shortest, pathAt = recordHeader + 16 + 8, 64
 	if len(record) < shortest {
-		return r, false
+		return r, nil, false
 	}
 	body, time := record[recordHeader:len(record)-8], record[len(record)-8:]
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(body[at:]) }
 	long := func(at int) uint64 { return binary.NativeEndian.Uint64(body[at:]) }
 	kind, misc := binary.NativeEndian.Uint32(record), binary.NativeEndian.Uint16(record[4:])
 	if kind == recordLost {
-		return r, true
+		return r, nil, true
 	}
 	r.Time, r.PID = int64(binary.NativeEndian.Uint64(time)), int(int32(word(0)))
 	if r.PID <= 0 {
-		return r, false
+		return r, nil, false
 	}
 	switch kind {
 	case recordFork:
 		r.Kind, r.Parent = ProcessForked, int(int32(word(4)))
-		return r, r.Parent != r.PID
+		return r, nil, r.Parent != r.PID // else it is a thread
 	case recordComm:
 		r.Kind = ProcessExecuted
-		return r, misc&commIsExec != 0
+		return r, nil, misc&commIsExec != 0
 	case recordExit:
-		r.Kind = ProcessEnded
-		return r, word(0) == word(8)
+		// A process ends with its last thread, which is not always the first:
+		// of those killed, any may be.
+		if r.Kind = ProcessEnded; word(0) != word(8) {
+			r.Kind = threadEnded
+		}
+		return r, nil, true
 	case recordMmap2:
-		const pathAt = 64
 		if len(body) <= pathAt {
-			return r, false
+			return r, nil, false
 		}
 		r.Kind = FileMapped
 		r.Mapping = procfs.Mapping{Start: long(8), End: long(8) + long(16), Offset: long(24)}
-		path, _, _ := bytes.Cut(body[pathAt:], []byte{0})
 		if misc&mmapHasBuildID != 0 {
 			r.BuildID = hex.EncodeToString(body[36:][:min(body[32], 20)])
 		} else {
 			r.file = mappedFile{mapKey{word(32), word(36), long(40)}, long(48)}
 		}
 		isFile := r.BuildID != "" || r.file.mapKey != mapKey{}
-		r.Path = string(path)
-		return r, isFile && strings.HasPrefix(r.Path, "/") && r.Mapping.End > r.Mapping.Start
+		path, _, _ = bytes.Cut(body[pathAt:], []byte{0})
+		return r, path, isFile && bytes.HasPrefix(path, []byte("/")) && r.Mapping.End > r.Mapping.Start
 	}
-	return r, false
+	return r, nil, false
 }
 
-// Drain returns what has been recorded since it was called last, in the order
-// in which it has happened as far as processors agree on that.
+// Drain returns what has been recorded since it was called last. The records
+// are in the order of their times, on which processors do not quite agree.
 func (r *Records) Drain() (all []Record) {
 	r.each(func(record []byte) {
-		if parsed, ok := ParseRecord(record); ok {
+		if parsed, path, ok := parseRecord(record); ok && parsed.Kind != threadEnded {
+			parsed.Path = string(path)
 			all = append(all, parsed)
 		}
 	})
 	slices.SortStableFunc(all, func(a, b Record) int { return cmp.Compare(a.Time, b.Time) })
 	return all
+}
+
+// drainRecords shows each record between tail and head of a ring of a power of
+// two bytes, and returns the new tail. Positions only ever grow. scratch is for
+// records that go around the end.
+func drainRecords(
+	data []byte, head, tail uint64, scratch *[]byte, each func(record []byte),
+) uint64 {
+	mask := uint64(len(data) - 1)
+	for head-tail >= recordHeader {
+		// Records are multiples of 8 bytes, so that a header is in one piece.
+		at := tail & mask
+		size := uint64(binary.NativeEndian.Uint16(data[at+6:]))
+		if size < recordHeader || size%8 != 0 || size > head-tail || size > uint64(len(data)) {
+			return head // the kernel does not write that: start afresh
+		}
+		if end := at + size; end <= uint64(len(data)) {
+			each(data[at:end])
+		} else {
+			*scratch = append(append((*scratch)[:0], data[at:]...), data[:end-uint64(len(data))]...)
+			each(*scratch)
+		}
+		tail += size
+	}
+	return head
+}
+
+// maxCPUs bounds the list: Linux has at most 8,192 CPUs.
+const maxCPUs = 1 << 16
+
+// parseCPUs reads a list as "0-3,5" from /sys/devices/system/cpu.
+func parseCPUs(list string) ([]int, error) {
+	var cpus []int
+	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		low, ok := procfs.ParseDecimal(first)
+		high, ok2 := procfs.ParseDecimal(last)
+		if !ok || !ok2 || low > high || high >= maxCPUs {
+			return nil, fmt.Errorf("%w list of CPUs: %q", procfs.ErrMalformed, list)
+		}
+		for cpu := low; cpu <= high; cpu++ {
+			cpus = append(cpus, int(cpu))
+		}
+	}
+	return cpus, nil
 }
 
 // RecordedFile is a file that a process has mapped, as another process finds it
@@ -115,8 +192,8 @@ type RecordedFile struct {
 	record *Record
 }
 
-// In returns the file that a process finds by the path: the one that has mapped
-// it, or when that has ended another one of the same mount namespace.
+// In returns the file that a process finds by the path: the process that has
+// mapped it, or when that has ended another one of the same mount namespace.
 func (r *Record) In(fs *procfs.FS, pid int) RecordedFile { return RecordedFile{fs, pid, r} }
 
 // Open opens the file if it is the one that ID has identified.
@@ -137,7 +214,7 @@ func (f RecordedFile) Open() (*os.File, error) {
 }
 
 // mayBeOf reports whether a file is the one that was mapped, as far as that can
-// be said without its build ID. Its number may have been given to another one
+// be said without its build ID. Its inode may have been given to another file
 // meanwhile, and its contents may have been replaced, but not before it was
 // mapped. Devices of overlayfs have other numbers in records.
 func (r *Record) mayBeOf(id identity) bool {

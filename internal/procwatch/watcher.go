@@ -295,7 +295,7 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	var happened <-chan struct{}
 	source, err := w.openEvents()
 	if source != nil {
-		defer source.Close()
+		defer source.close()
 		happened = source.happened
 	}
 	w.setEventsError(err)

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Records are what the kernel records of processes, as for perf record: each
+// fork, exec and exit, and each executable mapping. They come from perf events
+// of the kind that counts nothing (PERF_COUNT_SW_DUMMY), one per CPU.
+type Records struct {
+	rings []*ring
+	epoll int
+	stop  int // an eventfd that ends the waiting
+}
+
+// recordBytes is the size of a CPU's buffer where all records matter. A process
+// that starts takes 1 to 4 kB.
+const recordBytes = 256 << 10
+
+// withBuildIDs has the kernel tell the build IDs of mapped files, since Linux
+// 5.12.
+const withBuildIDs = unix.CBitFieldMaskBit34
+
+// RecordAll begins to record what all processes do. It waits until a buffer is
+// half full. It needs CAP_PERFMON, before Linux 5.8 CAP_SYS_ADMIN.
+func RecordAll() (*Records, error) {
+	return openRecords(-1, withBuildIDs, recordBytes, recordBytes/2)
+}
+
+// RecordFamily begins with the next program that a thread executes, and records
+// what that process and its descendants do. It waits for the first record.
+func RecordFamily(tid int) (*Records, error) {
+	return openRecords(tid,
+		withBuildIDs|unix.PerfBitDisabled|unix.PerfBitEnableOnExec|unix.PerfBitInherit,
+		recordBytes, 1)
+}
+
+// recordEvents is RecordAll for a watcher, which compares files by their device
+// and inode. It waits for the first record.
+func recordEvents() (*Records, error) { return openRecords(-1, 0, ringBytes, 1) }
+
+// openRecords opens the buffers, of some bytes each. The waiting ends when one
+// has as many bytes as wakeup says. Events of all processes need CAP_PERFMON,
+// before Linux 5.8 CAP_SYS_ADMIN, or kernel.perf_event_paranoid of at most 0.
+func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error) {
+	r := &Records{epoll: -1, stop: -1}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	if r.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	if r.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	if err = r.waitFor(r.stop); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile("/sys/devices/system/cpu/possible")
+	if err != nil {
+		return nil, fmt.Errorf("find the CPUs: %w", err)
+	}
+	cpus, err := parseCPUs(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("find the CPUs: %w", err)
+	}
+	attr := unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Config: unix.PERF_COUNT_SW_DUMMY,
+		Bits: bits | unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec |
+			unix.PerfBitTask | unix.PerfBitWatermark | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID,
+		Sample_type: unix.PERF_SAMPLE_TIME,
+		Clockid:     unix.CLOCK_REALTIME, // the same in every time namespace
+		// Without it these records, which are not samples, would wake nobody
+		// before half of the buffer is full.
+		Wakeup: uint32(wakeup),
+	}
+	for _, cpu := range cpus {
+		opened, err := openRing(&attr, tid, cpu, bytes)
+		if errors.Is(err, unix.EINVAL) && attr.Bits&withBuildIDs != 0 {
+			attr.Bits &^= withBuildIDs
+			opened, err = openRing(&attr, tid, cpu, bytes)
+		}
+		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) && cpu > 0 {
+			continue // switched off, or not there
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open perf event on CPU %d (needs CAP_PERFMON or CAP_SYS_ADMIN): %w", cpu, err)
+		}
+		r.rings = append(r.rings, opened)
+		if err := r.waitFor(opened.fd); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *Records) waitFor(fd int) error {
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+	if err := unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		return fmt.Errorf("epoll_ctl: %w", err)
+	}
+	return nil
+}
+
+// Wait waits for records, and reports whether there may be some: it was not
+// stopped. It holds a thread, which sleeps in the kernel.
+func (r *Records) Wait() bool {
+	var events [16]unix.EpollEvent
+	for {
+		n, err := unix.EpollWait(r.epoll, events[:], -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false // cannot happen with good descriptors
+		}
+		for _, event := range events[:max(n, 0)] {
+			if int(event.Fd) == r.stop {
+				return false
+			}
+			if event.Events&unix.EPOLLHUP != 0 { // all processes have ended
+				_ = unix.EpollCtl(r.epoll, unix.EPOLL_CTL_DEL, int(event.Fd), nil)
+			}
+		}
+		if n > 0 {
+			return true
+		}
+	}
+}
+
+// Stop ends the waiting, now and later.
+func (r *Records) Stop() {
+	one := [8]byte{1, 1} // not 0 in either byte order, which is what matters
+	_, _ = unix.Write(r.stop, one[:])
+}
+
+// each shows each record that there is, and makes room for others.
+func (r *Records) each(each func(record []byte)) {
+	for _, ring := range r.rings {
+		ring.drain(each)
+	}
+}
+
+// Close ends the recording. Nothing may wait any more.
+func (r *Records) Close() {
+	for _, ring := range r.rings {
+		ring.free()
+	}
+	for _, fd := range []int{r.stop, r.epoll} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	r.rings, r.stop, r.epoll = nil, -1, -1
+}
+
+// ring is the buffer of one CPU's records, which the kernel writes and we read.
+// It has a page of control data and a power of two of pages of records.
+type ring struct {
+	fd      int
+	memory  []byte
+	control *unix.PerfEventMmapPage
+	data    []byte
+	scratch []byte // for a record that goes on at the beginning of data
+}
+
+func openRing(attr *unix.PerfEventAttr, pid, cpu, size int) (*ring, error) {
+	fd, err := unix.PerfEventOpen(attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("perf_event_open: %w", err)
+	}
+	page := os.Getpagesize()
+	memory, err := unix.Mmap(fd, 0, page+max(size, page), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("map the buffer: %w", err)
+	}
+	return &ring{
+		fd: fd, memory: memory,
+		control: (*unix.PerfEventMmapPage)(unsafe.Pointer(&memory[0])),
+		data:    memory[page:],
+	}, nil
+}
+
+// drain shows each record that there is, and makes room for others.
+func (r *ring) drain(each func(record []byte)) {
+	head := atomic.LoadUint64(&r.control.Data_head)
+	tail := r.control.Data_tail // only we write it
+	tail = drainRecords(r.data, head, tail, &r.scratch, each)
+	atomic.StoreUint64(&r.control.Data_tail, tail)
+}
+
+func (r *ring) free() {
+	// Nothing can be done about errors of giving back what we have.
+	_ = unix.Munmap(r.memory)
+	_ = unix.Close(r.fd)
+}
