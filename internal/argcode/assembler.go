@@ -99,8 +99,8 @@ func (a *Assembler) Set(dst asm.Register, value uint64) {
 //
 // cilium/ebpf v0.22.0 encodes each atomic operation as an addition unless its
 // immediate is given beside it.
-func (a *Assembler) CompareExchange(base asm.Register, offset int16, src asm.Register) {
-	ins := asm.CmpXchg.Mem(base, src, asm.DWord, offset)
+func (a *Assembler) CompareExchange(base asm.Register, offset int, src asm.Register) {
+	ins := asm.CmpXchg.Mem(base, src, asm.DWord, int16(offset))
 	ins.Constant = CompareExchangeCode
 	a.Emit(ins)
 }
@@ -184,6 +184,25 @@ func (a *Assembler) Later(emit func()) {
 		emit()
 	})
 }
+
+// Aside emits, after everything else, code that a label leads to and that goes
+// back.
+func (a *Assembler) Aside(label, back Label, emit func()) {
+	a.Later(func() {
+		a.Place(label)
+		emit()
+		a.Jump(back)
+	})
+}
+
+// Increment adds one to a word of memory, atomically.
+func (a *Assembler) Increment(base asm.Register, offset int) {
+	a.Emit(asm.Mov.Imm(asm.R1, 1),
+		asm.AddAtomic.Mem(base, asm.R1, asm.DWord, int16(offset)))
+}
+
+// Err returns the first error, nil if there is none.
+func (a *Assembler) Err() error { return a.err }
 
 // Finish emits the deferred code, leaves out what cannot be reached, and
 // resolves all jumps.

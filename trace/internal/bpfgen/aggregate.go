@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -114,95 +115,62 @@ func KeyClass(classes uint32, key int) Class { return class(classes >> (2 * key)
 // bits.
 const MaxKeys = 16
 
-// role is what a site has to do with an aggregation.
-type role uint8
-
-const (
-	unconcerned role = iota
-	concerned
-	unreadable // it should be aggregated, but what is needed cannot be fetched at this site
-)
-
-func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
-	if a.Latency == nil && !a.Applies(site) {
-		return unconcerned, nil
+// terms returns the keys and the value, if there is one.
+func (a *Aggregation) terms() []expr.Term {
+	if a.Value == nil {
+		return a.Keys
 	}
-	r := concerned
-	terms := a.Keys
-	if a.Value != nil {
-		terms = append(terms[:len(terms):len(terms)], *a.Value)
+	return append(slices.Clip(a.Keys), *a.Value)
+}
+
+// aggregate emits an aggregation of this hit if the site has to do with it.
+func (b *builder) aggregate(a *Aggregation) {
+	if a.Latency == nil && !a.Applies(b.site) {
+		return
 	}
-	for _, t := range terms {
-		if t.Start {
+	var arguments []int
+	readable := true
+	for _, t := range a.terms() {
+		if t = b.site.bound(t); t.Start {
 			continue
 		}
 		for _, index := range t.Arguments() {
-			if index >= len(site.Args) {
-				return unconcerned, nil
+			if index >= len(b.site.Args) {
+				return
 			}
-			if !site.readable(kernel, index) {
-				r = unreadable
-			}
+			readable = readable && b.site.readable(index)
+			arguments = append(arguments, index)
 		}
 	}
-	if a.Where != nil {
-		c, err := site.resolve(kernel, a.Where, false)
-		if err != nil || c.kind == never {
-			return unconcerned, err
-		}
-	}
-	if r == concerned && a.Value != nil && a.Histogram != nil && !a.Value.Start {
-		if o, _ := site.operand(kernel, *a.Value); o.class >= float32bits {
-			return r, fmt.Errorf("%s is a float: it can be added up, but not be distributed",
-				site.describe(*a.Value))
-		}
-	}
-	return r, nil
-}
-
-// aggregate emits an aggregation of this hit.
-func (b *builder) aggregate(a *Aggregation, r role) error {
-	done, unread := b.Label(), b.Label()
 	where := condition{kind: always}
 	if a.Where != nil {
-		var err error
-		if where, err = b.site.resolve(b.plan.Kernel, a.Where, false); err != nil {
-			return err
+		if where = b.resolve(a.Where, false); where.kind == never {
+			return
 		}
 	}
-	if r == unreadable {
-		b.together(where.arguments(nil), func() { b.condition(&where, done) })
-		b.Jump(unread)
-	} else {
-		terms := a.arguments()
-		b.together(where.arguments(terms), func() {
-			b.condition(&where, done)
-			b.load(unread, terms...)
-		})
-		b.Scratch(func() { b.accumulate(a, unread, done) })
+	if readable && a.Value != nil && a.Histogram != nil && !a.Value.Start {
+		if o, _ := b.site.operand(*a.Value); o.class >= float32bits {
+			b.Fail(fmt.Errorf("%s is a float: it can be added up, but not be distributed",
+				b.site.describe(*a.Value)))
+			return
+		}
 	}
-	b.Place(done)
-	b.Later(func() {
-		b.Place(unread)
-		b.count(CounterUnreadable)
-		b.Jump(done)
+	b.block.Delivers = true
+	b.apart(func() {
+		done, unread := b.Label(), b.Label()
+		if readable {
+			b.together(where.arguments(slices.Clip(arguments)), func() {
+				b.condition(&where, done)
+				b.load(unread, arguments...)
+			})
+			b.Scratch(func() { b.accumulate(a, unread, done) })
+		} else { // it should be aggregated, but what is needed cannot be fetched
+			b.unless(&where, done)
+			b.Jump(unread)
+		}
+		b.Place(done)
+		b.Aside(unread, done, func() { b.count(CounterUnreadable) })
 	})
-	return nil
-}
-
-// arguments returns the indices of the arguments that are keys and value.
-func (a *Aggregation) arguments() (indices []int) {
-	terms := a.Keys
-	if a.Value != nil {
-		terms = append(terms[:len(terms):len(terms)], *a.Value)
-	}
-	for _, t := range terms {
-		if t.Start {
-			continue
-		}
-		indices = append(indices, t.Arguments()...)
-	}
-	return indices[:len(indices):len(indices)]
 }
 
 // accumulate finds the accumulator and adds the value to it. It goes to missing
@@ -211,45 +179,44 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	parts, size := a.KeyLayout()
 	key := b.Alloc(size)
 	index := key + size - 4
-	ofStart := a.Value != nil && a.Value.Start
-	for i := range a.Keys {
-		ofStart = ofStart || a.Keys[i].Start
-	}
+	isOfStart := func(t expr.Term) bool { return t.Start }
+	ofStart := slices.ContainsFunc(a.terms(), isOfStart)
 	if ofStart {
 		b.findKept(unread)
-		b.Emit(asm.StoreImm(asm.R10, int16(index-4), 0, asm.Word))
+		b.Emit(storeImm(r10, index-4, 0, asm.Word))
 	}
 	classes := uint32(0)
 	for i := range a.Keys {
-		at, t := key+parts[i].Offset, &a.Keys[i]
-		if t.Start {
-			b.keyOfStart(t, at, parts[i].Size, unread, missing)
-			b.Emit(asm.LSh.Imm(asm.R1, int32(2*i)), asm.LoadMem(asm.R2, asm.R10, int16(index-4), asm.Word),
-				asm.Or.Reg(asm.R2, asm.R1), asm.StoreMem(asm.R10, int16(index-4), asm.R2, asm.Word))
+		at, t := key+parts[i].Offset, a.Keys[i]
+		if !t.Start {
+			t = b.site.bound(t)
+			classes |= uint32(b.key(a, &t, at, parts[i].Size, unread)) << (2 * i)
 			continue
 		}
-		classes |= uint32(b.key(a, t, at, parts[i].Size, unread)) << (2 * i)
+		b.keyOfStart(&t, at, parts[i].Size, unread, missing)
+		b.Emit(asm.LSh.Imm(r1, int32(2*i)), loadN(r2, r10, index-4, asm.Word), asm.Or.Reg(r2, r1),
+			storeN(r10, index-4, r2, asm.Word))
 	}
 	switch {
 	case len(a.Keys) == 0:
 		key = index
 	case ofStart:
-		b.Emit(asm.LoadMem(asm.R2, asm.R10, int16(index-4), asm.Word),
-			asm.Or.Imm(asm.R2, int32(classes)), asm.StoreMem(asm.R10, int16(index-4), asm.R2, asm.Word))
+		b.Emit(loadN(r2, r10, index-4, asm.Word), asm.Or.Imm(r2, int32(classes)),
+			storeN(r10, index-4, r2, asm.Word))
 	default:
-		b.Emit(asm.StoreImm(asm.R10, int16(index-4), int64(int32(classes)), asm.Word))
+		b.Emit(storeImm(r10, index-4, int64(int32(classes)), asm.Word))
 	}
+	c := unsigned
 	switch {
-	case ofStart && a.Value != nil && a.Value.Start:
+	case a.Value != nil && a.Value.Start:
 		b.valueOfStart(a, key, index, unread, missing)
+		return
 	case a.Value != nil:
-		b.add(a, key, index, b.term(asm.R9, a.Value), unread)
+		c = b.term(r9, a.Value)
 	case a.Latency != nil:
-		b.Emit(fromStack(asm.R9, b.ending.duration))
-		b.add(a, key, index, unsigned, unread)
-	default:
-		b.add(a, key, index, unsigned, unread)
+		b.Emit(fromStack(r9, b.ending.duration))
 	}
+	b.add(a, key, index, c, unread)
 }
 
 // add adds the value in R9 to the accumulator of a key. It goes to unread if
@@ -260,14 +227,14 @@ func (b *builder) add(a *Aggregation, key, index int, c class, unread argcode.La
 		c = float64bits
 	}
 	if a.Histogram != nil {
-		b.bucket(asm.R3, a.Histogram, c)
+		b.bucket(r3, a.Histogram, c)
 		// Buckets have no class: there is one row, whether an argument has a
 		// sign or not, and the values of a bucket have the same sign.
 		c = unsigned
 	} else {
-		b.Emit(asm.Mov.Imm(asm.R3, int32(c)))
+		b.Emit(set(r3, int32(c)))
 	}
-	b.Emit(asm.StoreMem(asm.R10, int16(index), asm.R3, asm.Word))
+	b.Emit(storeN(r10, index, r3, asm.Word))
 	none := b.find(a, key, index)
 	b.addValue(a, c)
 	b.Place(none)
@@ -277,9 +244,9 @@ func (b *builder) add(a *Aggregation, key, index int, c class, unread argcode.La
 // at R7. It goes elsewhere if the value is not there, and returns its offset.
 func (b *builder) keptAt(t *expr.Term, unread, missing argcode.Label) (at int) {
 	at = b.ending.Values[t.AtStart].offset
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, int16(at), asm.DWord))
-	b.JumpIfImm(asm.JEq, asm.R1, startUnreadable, asm.R2, unread)
-	b.JumpIfImm(asm.JEq, asm.R1, startMissing, asm.R2, missing)
+	b.Emit(load(r1, r7, at))
+	b.JumpIfImm(asm.JEq, r1, startUnreadable, r2, unread)
+	b.JumpIfImm(asm.JEq, r1, startMissing, r2, missing)
 	return at + 8
 }
 
@@ -288,19 +255,19 @@ func (b *builder) keptAt(t *expr.Term, unread, missing argcode.Label) (at int) {
 func (b *builder) keyOfStart(t *expr.Term, at, size int, unread, missing argcode.Label) {
 	from := b.keptAt(t, unread, missing)
 	for i := 0; i < size; i += 8 {
-		b.Emit(asm.LoadMem(asm.R2, asm.R7, int16(from+i), asm.DWord), toStack(at+i, asm.R2))
+		b.Emit(load(r2, r7, from+i), toStack(at+i, r2))
 	}
-	b.Emit(asm.Sub.Imm(asm.R1, startNumber), asm.And.Imm(asm.R1, 3))
+	b.Emit(asm.Sub.Imm(r1, startNumber), asm.And.Imm(r1, 3))
 }
 
 // valueOfStart adds a value of the start. Its class is known only now.
 func (b *builder) valueOfStart(a *Aggregation, key, index int, unread, missing argcode.Label) {
 	done := b.Label()
 	from := b.keptAt(a.Value, unread, missing)
-	b.Emit(asm.LoadMem(asm.R9, asm.R7, int16(from), asm.DWord))
+	b.Emit(load(r9, r7, from))
 	for c := unsigned; c <= float64bits; c++ {
 		next := b.Label()
-		b.JumpIfImm(asm.JNE, asm.R1, uint64(startNumber+c), asm.R2, next)
+		b.JumpIfImm(asm.JNE, r1, uint64(startNumber+c), r2, next)
 		if c >= float32bits && a.Histogram != nil {
 			b.Jump(unread)
 		} else {
@@ -321,53 +288,53 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	none = b.Label()
 	fresh := b.Alloc(a.ValueSize())
 	if a.Exchanged {
-		b.Emit(asm.StoreImm(asm.R10, int16(fresh), 0, asm.Word))
+		b.Emit(storeImm(r10, fresh, 0, asm.Word))
 		b.lookUp(a.Map, fresh, none)
-		b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+		b.Emit(mov(r7, r0))
 	}
 	setMap := func() {
 		if a.Exchanged {
-			b.Emit(asm.Mov.Reg(asm.R1, asm.R7))
+			b.Emit(mov(r1, r7))
 		} else {
-			b.Emit(asm.LoadMapPtr(asm.R1, a.Map))
+			b.Emit(asm.LoadMapPtr(r1, a.Map))
 		}
 	}
 	look := func() {
-		b.AddressOf(asm.R2, asm.R10, key)
+		b.AddressOf(r2, r10, key)
 		setMap()
 		b.Call(asm.FnMapLookupElem)
 	}
 	look()
 	if len(a.Keys) == 0 {
-		b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
-		b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+		b.JumpIfImm(asm.JEq, r0, 0, r1, none)
+		b.Emit(mov(r7, r0))
 		return none
 	}
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, missing)
+	b.JumpIfImm(asm.JEq, r0, 0, r1, missing)
 	b.Place(found)
-	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+	b.Emit(mov(r7, r0))
 	b.Later(func() {
 		b.Place(missing)
 		refused := b.Label()
 		owner := fresh + a.ValueSize() - 8
-		b.zero(asm.R10, fresh, a.ValueSize()-8)
+		b.zero(r10, fresh, a.ValueSize()-8)
 		b.ownerID()
-		b.Emit(toStack(owner, asm.R0))
+		b.Emit(toStack(owner, r0))
 		if a.Room != nil {
 			b.takeRoom(a.Room, owner, fresh, refused)
 		}
-		b.AddressOf(asm.R2, asm.R10, key)
-		b.AddressOf(asm.R3, asm.R10, fresh)
+		b.AddressOf(r2, r10, key)
+		b.AddressOf(r3, r10, fresh)
 		setMap()
-		b.Emit(asm.Mov.Imm(asm.R4, updateNoExist))
+		b.Emit(set(r4, updateNoExist))
 		b.Call(asm.FnMapUpdateElem)
 		look()
 		// Another processor may have made it: then the update failed and the
 		// look-up does not.
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+		b.JumpIfImm(asm.JNE, r0, 0, r1, found)
 		b.Place(refused)
 		element(b.Assembler, a.Overflow, index)
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+		b.JumpIfImm(asm.JNE, r0, 0, r1, found)
 		b.Jump(none)
 	})
 	return none
@@ -375,31 +342,31 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 
 // addValue adds R9 to the accumulator in R7.
 func (b *builder) addValue(a *Aggregation, c class) {
-	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R7, asm.R1, asm.DWord, 0))
-	at := int16(8)
+	b.Emit(set(r1, 1), asm.AddAtomic.Mem(r7, r1, asm.DWord, 0))
+	at := 8
 	if a.Sum && c >= float32bits {
 		b.addFloat(at)
 		at += 8
 	} else if a.Sum {
-		b.Emit(asm.AddAtomic.Mem(asm.R7, asm.R9, asm.DWord, at))
+		b.Emit(asm.AddAtomic.Mem(r7, r9, asm.DWord, int16(at)))
 		at += 8
 	}
 	if a.Min || a.Max {
 		b.sortable(c)
 	}
 	if a.Max && a.Min {
-		b.Emit(asm.Mov.Reg(asm.R1, asm.R2))
+		b.Emit(mov(r1, r2))
 	}
 	if a.Min {
 		// A minimum is the maximum of the complements, so that 0 is what a new
 		// accumulator begins with.
-		b.Emit(asm.Xor.Imm(asm.R2, -1))
+		b.Emit(asm.Xor.Imm(r2, -1))
 		b.raise(at)
 		at += 8
 	}
 	if a.Max {
 		if a.Min {
-			b.Emit(asm.Mov.Reg(asm.R2, asm.R1))
+			b.Emit(mov(r2, r1))
 		}
 		b.raise(at)
 	}
@@ -407,19 +374,18 @@ func (b *builder) addValue(a *Aggregation, c class) {
 
 // sortable sets R2 to R9 changed so that unsigned comparison orders it.
 func (b *builder) sortable(c class) {
-	b.Emit(asm.Mov.Reg(asm.R2, asm.R9))
+	b.Emit(mov(r2, r9))
 	switch c {
 	case signed:
-		b.Emit(asm.LoadImm(asm.R3, math.MinInt64, asm.DWord), asm.Xor.Reg(asm.R2, asm.R3))
+		b.Emit(asm.LoadImm(r3, math.MinInt64, asm.DWord), asm.Xor.Reg(r2, r3))
 	case float32bits, float64bits:
 		if c == float32bits {
-			b.Emit(asm.LSh.Imm(asm.R2, 32))
+			b.Emit(asm.LSh.Imm(r2, 32))
 		}
 		// Of a negative number all bits are turned over, of another one the
 		// sign.
-		b.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.ArSh.Imm(asm.R4, 63),
-			asm.LoadImm(asm.R3, math.MinInt64, asm.DWord),
-			asm.Or.Reg(asm.R4, asm.R3), asm.Xor.Reg(asm.R2, asm.R4))
+		b.Emit(mov(r4, r2), asm.ArSh.Imm(r4, 63), asm.LoadImm(r3, math.MinInt64, asm.DWord),
+			asm.Or.Reg(r4, r3), asm.Xor.Reg(r2, r4))
 	}
 }
 
@@ -451,19 +417,19 @@ func Unsortable(c Class, kept uint64, min bool) uint64 {
 const exchanges = 4
 
 // raise sets a word of the accumulator to R2 if that is greater.
-func (b *builder) raise(at int16) {
+func (b *builder) raise(at int) {
 	done := b.Label()
-	b.Emit(asm.LoadMem(asm.R0, asm.R7, at, asm.DWord))
+	b.Emit(load(r0, r7, at))
 	if b.plan.Kernel.CompareExchange {
 		for range exchanges {
-			b.JumpIf(asm.JGE, asm.R0, asm.R2, done)
-			b.Emit(asm.Mov.Reg(asm.R3, asm.R0))
-			b.CompareExchange(asm.R7, at, asm.R2)
-			b.JumpIf(asm.JEq, asm.R0, asm.R3, done)
+			b.JumpIf(asm.JGE, r0, r2, done)
+			b.Emit(mov(r3, r0))
+			b.CompareExchange(r7, at, r2)
+			b.JumpIf(asm.JEq, r0, r3, done)
 		}
 	}
-	b.JumpIf(asm.JGE, asm.R0, asm.R2, done)
-	b.Emit(asm.StoreMem(asm.R7, at, asm.R2, asm.DWord))
+	b.JumpIf(asm.JGE, r0, r2, done)
+	b.Emit(store(r7, at, r2))
 	b.Place(done)
 }
 
@@ -471,26 +437,26 @@ func (b *builder) raise(at int16) {
 func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode.Label) class {
 	switch t.Source {
 	case expr.Command:
-		b.zero(asm.R10, at, size)
-		b.command(asm.R10, at)
+		b.zero(r10, at, size)
+		b.command(r10, at)
 	case expr.String:
-		b.keyText(t, asm.R10, at, unread)
+		b.keyText(t, r10, at, unread)
 	case expr.Stack:
 		b.stackKey(a.Stacks, at, unread)
 		b.numbers()
-		b.Emit(asm.RSh.Imm(asm.R0, 32), toStack(at+8, asm.R0))
+		b.Emit(asm.RSh.Imm(r0, 32), toStack(at+8, r0))
 	case expr.Provider:
-		b.siteNumber(asm.R1, uint64(a.Names(b.site.Provider)))
-		b.Emit(toStack(at, asm.R1))
+		b.siteNumber(r1, uint64(a.Names(b.site.Provider)))
+		b.Emit(toStack(at, r1))
 	case expr.Probe:
-		b.siteNumber(asm.R1, uint64(a.Names(b.site.Provider+":"+b.site.Name)))
-		b.Emit(toStack(at, asm.R1))
+		b.siteNumber(r1, uint64(a.Names(b.site.Provider+":"+b.site.Name)))
+		b.Emit(toStack(at, r1))
 	case expr.Site:
-		b.siteID(asm.R1)
-		b.Emit(toStack(at, asm.R1))
+		b.siteID(r1)
+		b.Emit(toStack(at, r1))
 	default:
-		c := b.term(asm.R9, t)
-		b.Emit(toStack(at, asm.R9))
+		c := b.term(r9, t)
+		b.Emit(toStack(at, r9))
 		return c
 	}
 	return unsigned
@@ -500,21 +466,21 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 // generation if it is not an error.
 func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	odd, chosen, failed := b.Label(), b.Label(), b.Label()
-	b.Emit(asm.StoreImm(asm.R10, int16(at), 0, asm.Word))
+	b.Emit(storeImm(r10, at, 0, asm.Word))
 	b.lookUp(s.Present, at, none) // it is there
-	b.Emit(asm.LoadMem(asm.R9, asm.R0, 0, asm.DWord))
-	b.JumpIfImm(asm.JSet, asm.R9, 1, asm.R1, odd)
-	b.Emit(asm.LoadMapPtr(asm.R2, s.Even))
+	b.Emit(load(r9, r0, 0))
+	b.JumpIfImm(asm.JSet, r9, 1, r1, odd)
+	b.Emit(asm.LoadMapPtr(r2, s.Even))
 	b.Jump(chosen)
 	b.Place(odd)
-	b.Emit(asm.LoadMapPtr(asm.R2, s.Odd))
+	b.Emit(asm.LoadMapPtr(r2, s.Odd))
 	b.Place(chosen)
-	b.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R3, userStack))
+	b.Emit(mov(r1, r6), set(r3, userStack))
 	b.Call(asm.FnGetStackid)
-	b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, failed)
-	b.Emit(asm.LSh.Imm(asm.R9, 32), asm.Or.Reg(asm.R0, asm.R9))
+	b.JumpIfImm(asm.JSLT, r0, 0, r1, failed)
+	b.Emit(asm.LSh.Imm(r9, 32), asm.Or.Reg(r0, r9))
 	b.Place(failed)
-	b.Emit(toStack(at, asm.R0))
+	b.Emit(toStack(at, r0))
 }
 
 // keyText brings a text to where a register points, and marks it if it is cut:
@@ -523,41 +489,40 @@ func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcod
 	whole := b.Label()
 	b.zero(base, at, align8(t.Max+2))
 	if t.HasLength {
-		b.value(asm.R2, t.Length)
-		b.JumpIfImm(asm.JSLT, asm.R2, 0, asm.R1, unread)
-		b.JumpIfImm(asm.JLE, asm.R2, uint64(t.Max), asm.R1, whole)
-		b.Emit(asm.Mov.Imm(asm.R2, int32(t.Max)), asm.StoreImm(base, int16(at+t.Max+1), 1, asm.Byte))
+		b.value(r2, t.Length)
+		b.JumpIfImm(asm.JSLT, r2, 0, r1, unread)
+		b.JumpIfImm(asm.JLE, r2, uint64(t.Max), r1, whole)
+		b.Emit(set(r2, int32(t.Max)), storeImm(base, at+t.Max+1, 1, asm.Byte))
 		b.Place(whole)
-		b.raw(asm.R3, t.Index)
-		b.AddressOf(asm.R1, base, at)
+		b.raw(r3, t.Index)
+		b.AddressOf(r1, base, at)
 		b.Call(asm.FnProbeReadUser)
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, unread)
+		b.JumpIfImm(asm.JNE, r0, 0, r1, unread)
 		return
 	}
 	b.readText(t.Index, base, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
-	b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
-	b.JumpIfImm(asm.JSLT, asm.R0, uint64(t.Max+2), asm.R1, whole)
-	b.Emit(asm.StoreImm(base, int16(at+t.Max), 0, asm.Byte),
-		asm.StoreImm(base, int16(at+t.Max+1), 1, asm.Byte))
+	b.JumpIfImm(asm.JSLT, r0, 0, r1, unread)
+	b.JumpIfImm(asm.JSLT, r0, uint64(t.Max+2), r1, whole)
+	b.Emit(storeImm(base, at+t.Max, 0, asm.Byte), storeImm(base, at+t.Max+1, 1, asm.Byte))
 	b.Place(whole)
 }
 
 // zero clears memory: bytes behind the end of a text would tell
 // equal texts apart.
 func (b *builder) zero(base asm.Register, at, size int) {
-	b.Emit(asm.Mov.Imm(asm.R1, 0))
+	b.Emit(set(r1, 0))
 	for i := 0; i < size; i += 8 {
-		b.Emit(asm.StoreMem(base, int16(at+i), asm.R1, asm.DWord))
+		b.Emit(store(base, at+i, r1))
 	}
 }
 
 // term emits the value of a term that is a number, and returns its class. An
 // argument in memory must be on the stack.
 func (b *builder) term(dst asm.Register, t *expr.Term) class {
-	o, _ := b.site.operand(b.plan.Kernel, *t)
+	o, _ := b.site.operand(*t)
 	switch {
 	case o.known && o.value.IsFloat:
-		b.Set(dst, b.Args[t.Index].Constant)
+		b.Set(dst, b.Args[o.term.Index].Constant)
 	case o.known:
 		b.Set(dst, o.value.Bits)
 	default:
@@ -615,39 +580,35 @@ func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
 	enough, same, little := b.Label(), b.Label(), b.Label()
 	key := b.Temporary(32)
 	round, made, index := key+8, key+16, key+24
-	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(r.Taken()), asm.Word))
+	b.Emit(storeImm(r10, key, int64(r.Taken()), asm.Word))
 	b.lookUp(r.State, key, enough)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomRound, asm.Word), toStack(round, asm.R1))
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord), toStack(made, asm.R1))
-	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(r.Made()), asm.Word))
+	b.Emit(loadN(r1, r0, roomRound, asm.Word), toStack(round, r1), load(r1, r0, roomKeys),
+		toStack(made, r1), storeImm(r10, key, int64(r.Made()), asm.Word))
 	b.lookUp(r.State, key, enough)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord), fromStack(asm.R2, made),
-		asm.Sub.Reg(asm.R1, asm.R2), toStack(made, asm.R1))
-	b.JumpIfImm(asm.JGE, asm.R1, uint64(r.Size), asm.R2, little)
-	b.Emit(asm.Mov.Imm(asm.R2, 1), asm.AddAtomic.Mem(asm.R0, asm.R2, asm.DWord, roomKeys))
-	b.JumpIfImm(asm.JLT, asm.R1, uint64(r.Filled-1), asm.R2, enough)
+	b.Emit(load(r1, r0, roomKeys), fromStack(r2, made), asm.Sub.Reg(r1, r2), toStack(made, r1))
+	b.JumpIfImm(asm.JGE, r1, uint64(r.Size), r2, little)
+	b.Emit(set(r2, 1), asm.AddAtomic.Mem(r0, r2, asm.DWord, roomKeys))
+	b.JumpIfImm(asm.JLT, r1, uint64(r.Filled-1), r2, enough)
 	b.Place(little)
 	if r.Signal != 0 {
 		// The signal is repeated for each key from now on: one may be sent
 		// before the reader is ready to see it.
-		b.Emit(asm.StoreImm(asm.R10, int16(index), int64(r.Index), asm.Word),
-			asm.StoreImm(asm.R10, int16(index+4), 0, asm.Word))
-		b.Emit(asm.LoadMapPtr(asm.R1, r.Signal))
-		b.AddressOf(asm.R2, asm.R10, index)
-		b.Emit(asm.Mov.Imm(asm.R3, 8), asm.Mov.Imm(asm.R4, 0))
+		b.Emit(storeImm(r10, index, int64(r.Index), asm.Word), storeImm(r10, index+4, 0, asm.Word),
+			asm.LoadMapPtr(r1, r.Signal))
+		b.AddressOf(r2, r10, index)
+		b.Emit(set(r3, 8), set(r4, 0))
 		b.Call(asm.FnRingbufOutput)
 	}
-	b.Emit(fromStack(asm.R1, made))
-	b.JumpIfImm(asm.JLT, asm.R1, uint64(r.Size), asm.R2, enough)
+	b.Emit(fromStack(r1, made))
+	b.JumpIfImm(asm.JLT, r1, uint64(r.Size), r2, enough)
 
 	b.lookUpOrAdd(r.Owners, owner, zeros, enough)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, keysRound, asm.Word), fromStack(asm.R2, round))
-	b.JumpIf(asm.JEq, asm.R1, asm.R2, same)
-	b.Emit(asm.StoreMem(asm.R0, keysRound, asm.R2, asm.Word),
-		asm.StoreImm(asm.R0, keysCount, 0, asm.Word))
+	b.Emit(loadN(r1, r0, keysRound, asm.Word), fromStack(r2, round))
+	b.JumpIf(asm.JEq, r1, r2, same)
+	b.Emit(storeN(r0, keysRound, r2, asm.Word), storeImm(r0, keysCount, 0, asm.Word))
 	b.Place(same)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, keysCount, asm.Word))
-	b.JumpIfImm(asm.JGE, asm.R1, uint64(r.Share), asm.R2, refused)
-	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.Word, keysCount))
+	b.Emit(loadN(r1, r0, keysCount, asm.Word))
+	b.JumpIfImm(asm.JGE, r1, uint64(r.Share), r2, refused)
+	b.Emit(set(r1, 1), asm.AddAtomic.Mem(r0, r1, asm.Word, keysCount))
 	b.Place(enough)
 }

@@ -115,38 +115,30 @@ func (b *builder) placeOf(l *Latency) *call {
 		key: at + 40}
 }
 
-// start emits what remembers a start, and returns how what it saves looks.
-func (b *builder) start(l *Latency, pair uint32) (saved *Record, err error) {
-	unread, full, done := b.Label(), b.Label(), b.Label()
-	switch b.matches(&l.Start) {
-	case unconcerned:
-		return nil, nil
-	case unreadable:
+// start emits what remembers a start.
+func (b *builder) start(l *Latency, pair uint32) {
+	if !b.readable(l.Start) {
 		b.count(CounterUnreadable)
-		return nil, nil
+		return
 	}
+	unread, full, done := b.Label(), b.Label(), b.Label()
 	c := b.placeOf(l)
-	if err := b.onlyIf(l, b.site.Pairs[l].StartIf, done); err != nil {
-		return nil, err
-	}
+	b.onlyIf(l, b.site.Pairs[l].StartIf, done)
+	var saved *Record
 	var groups []argcode.Group
 	if l.Spans {
 		saved, groups = b.savedRecord(l)
+		b.block.Saved = saved
 	}
 	saves := saved != nil && saved.Size > emptyRecord
 	if !l.Outermost {
-		if err := b.startWord(c, saves); err != nil {
-			return nil, err
-		}
+		b.startWord(c, saves)
 	}
-	b.loadTerm(&l.Start, unread)
-	b.callsKey(c, &l.Start, pair)
+	b.callsKey(c, l.Start, pair, unread)
 	b.lookUpOrMake(c, l.Starts, full)
 	if l.Outermost {
 		b.inside(c, done)
-		if err := b.startWord(c, saves); err != nil {
-			return nil, err
-		}
+		b.startWord(c, saves)
 	}
 	b.push(c)
 	if len(l.Values) > 0 {
@@ -156,21 +148,14 @@ func (b *builder) start(l *Latency, pair uint32) (saved *Record, err error) {
 		b.save(c, saved, groups)
 	} else {
 		b.Call(asm.FnKtimeGetNs)
-		b.Emit(asm.StoreMem(asm.R7, callsFirst+callTime, asm.R0, asm.DWord))
+		b.Emit(store(r7, callsFirst+callTime, r0))
 	}
 	if len(l.Values) > 0 {
 		b.dateKept(c)
 	}
 	b.Place(done)
-	b.Later(func() {
-		b.Place(full)
-		b.count(CounterStarts)
-		b.Jump(done)
-		b.Place(unread)
-		b.count(CounterUnreadable)
-		b.Jump(done)
-	})
-	return saved, nil
+	b.Aside(full, done, func() { b.count(CounterStarts) })
+	b.Aside(unread, done, func() { b.count(CounterUnreadable) })
 }
 
 // done emits what finds the call that ends. It goes to none if there is none.
@@ -183,12 +168,11 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	}
 	c := b.placeOf(l)
 	b.Call(asm.FnKtimeGetNs)
-	b.Emit(toStack(c.duration, asm.R0))
-	b.loadTerm(&l.Done, unread)
-	b.callsKey(c, &l.Done, pair)
+	b.Emit(toStack(c.duration, r0))
+	b.callsKey(c, l.Done, pair, unread)
 	b.lookUp(l.Starts, c.key, unmatched)
-	b.Emit(asm.Mov.Reg(asm.R7, asm.R0), asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
-	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R1, unmatched)
+	b.Emit(mov(r7, r0), loadN(r2, r7, callsCount, asm.Word))
+	b.JumpIfImm(asm.JEq, r2, 0, r1, unmatched)
 	switch {
 	case failed:
 		b.fail(c, none)
@@ -202,13 +186,12 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	}
 
 	// R4 is the call.
-	b.Emit(asm.LoadMem(asm.R1, asm.R4, callWord, asm.DWord), toStack(c.word, asm.R1))
-	b.Emit(asm.LoadMem(asm.R3, asm.R4, callTime, asm.DWord), toStack(c.began, asm.R3))
-	b.Emit(fromStack(asm.R1, c.duration), asm.Sub.Reg(asm.R1, asm.R3))
-	b.Emit(toStack(c.duration, asm.R1))
+	b.Emit(load(r1, r4, callWord), toStack(c.word, r1), load(r3, r4, callTime),
+		toStack(c.began, r3), fromStack(r1, c.duration), asm.Sub.Reg(r1, r3),
+		toStack(c.duration, r1))
 	if l.byThread() && l.Birth != None {
 		old := b.Label()
-		b.JumpIfImm(asm.JSGT, asm.R1, uint64(maxYoung), asm.R2, old)
+		b.JumpIfImm(asm.JSGT, r1, uint64(maxYoung), r2, old)
 		b.Later(func() {
 			b.Place(old)
 			b.bornBefore(c, checked)
@@ -218,12 +201,12 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Place(checked)
 	if b.knowsLevels(l) && !failed && !l.Outermost {
 		abandoned, counted := b.Label(), b.Label()
-		b.Emit(fromStack(asm.R1, c.slot))
-		b.JumpIfImm(asm.JNE, asm.R1, 0, asm.R2, abandoned)
+		b.Emit(fromStack(r1, c.slot))
+		b.JumpIfImm(asm.JNE, r1, 0, r2, abandoned)
 		b.Place(counted)
 		b.Later(func() {
 			b.Place(abandoned)
-			b.addTo(CounterReplaced, func() { b.Emit(fromStack(asm.R1, c.slot)) })
+			b.addTo(CounterReplaced, func() { b.Emit(fromStack(r1, c.slot)) })
 			b.Jump(counted)
 		})
 	}
@@ -240,29 +223,24 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	return c
 }
 
-// matches reports whether the site has what starts and ends are matched by.
-func (b *builder) matches(t *expr.Term) role {
-	switch {
-	case t.Source != expr.Argument:
-		return concerned
-	case t.Index >= len(b.Args):
-		return unconcerned
-	case !b.Readable(t.Index):
-		return unreadable
-	default:
-		return concerned
-	}
+// has reports whether the site has what starts and ends are matched by, and
+// readable whether it can be read there.
+func (b *builder) has(t expr.Term) bool {
+	t = b.site.bound(t)
+	return t.Source != expr.Argument || t.Index < len(b.Args)
 }
 
-func (b *builder) loadTerm(t *expr.Term, unread argcode.Label) {
-	if t.Source == expr.Argument {
-		b.load(unread, t.Index)
-	}
+func (b *builder) readable(t expr.Term) bool {
+	t = b.site.bound(t)
+	return t.Source != expr.Argument || b.Readable(t.Index)
 }
 
 // callsKey emits the key of a stack of calls: what starts and ends are matched
 // by, then the pair, and the process unless that is part of the first.
-func (b *builder) callsKey(c *call, t *expr.Term, pair uint32) {
+func (b *builder) callsKey(c *call, t expr.Term, pair uint32, unread argcode.Label) {
+	if t = b.site.bound(t); t.Source == expr.Argument {
+		b.load(unread, t.Index)
+	}
 	key := c.key
 	// These numbers are not reported, and processes of other PID namespaces
 	// would all have the number 0.
@@ -271,17 +249,16 @@ func (b *builder) callsKey(c *call, t *expr.Term, pair uint32) {
 	defer func() { b.kernel.PIDs = namespace }()
 	if c.byThread() {
 		b.Call(asm.FnGetCurrentPidTgid)
-		b.Emit(toStack(key, asm.R0))
-		b.siteNumber(asm.R1, uint64(pair))
-		b.Emit(toStack(key+8, asm.R1))
+		b.Emit(toStack(key, r0))
+		b.siteNumber(r1, uint64(pair))
+		b.Emit(toStack(key+8, r1))
 		return
 	}
-	b.term(asm.R9, t)
-	b.Emit(toStack(key, asm.R9))
-	b.siteNumber(asm.R9, uint64(pair))
+	b.term(r9, &t)
+	b.Emit(toStack(key, r9))
+	b.siteNumber(r9, uint64(pair))
 	b.Call(asm.FnGetCurrentPidTgid)
-	b.Emit(asm.RSh.Imm(asm.R0, 32), asm.LSh.Imm(asm.R0, 32))
-	b.Emit(asm.Or.Reg(asm.R0, asm.R9), toStack(key+8, asm.R0))
+	b.Emit(asm.RSh.Imm(r0, 32), asm.LSh.Imm(r0, 32), asm.Or.Reg(r0, r9), toStack(key+8, r0))
 }
 
 // MaxCalls is how many calls of a pair can be going on at once in a thread. Of
@@ -377,15 +354,15 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	missing, found := b.Label(), b.Label()
 	b.lookUp(m, c.key, missing)
 	b.Place(found)
-	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+	b.Emit(mov(r7, r0))
 	b.Later(func() {
 		b.Place(missing)
 		zero := c.key - 8
-		b.Emit(asm.StoreImm(asm.R10, int16(zero), 0, asm.Word))
+		b.Emit(storeImm(r10, zero, 0, asm.Word))
 		b.lookUp(c.Zeros, zero, full)
-		b.Emit(asm.Mov.Reg(asm.R3, asm.R0))
-		b.AddressOf(asm.R2, asm.R10, c.key)
-		b.Emit(asm.LoadMapPtr(asm.R1, m), asm.Mov.Imm(asm.R4, updateNoExist))
+		b.Emit(mov(r3, r0))
+		b.AddressOf(r2, r10, c.key)
+		b.Emit(asm.LoadMapPtr(r1, m), set(r4, updateNoExist))
 		b.Call(asm.FnMapUpdateElem)
 		b.lookUp(m, c.key, full)
 		b.Jump(found)
@@ -396,51 +373,48 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 // its place after the key, and sets R7 to the call less callsFirst.
 func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word),
-		asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
+	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
 	if c.Fails { // a call that has failed is over
 		drop, dropped := b.Label(), b.Label()
-		b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R3, dropped)
-		b.Emit(asm.Sub.Imm(asm.R1, 1))
-		b.callAt(asm.R4, 0)
+		b.JumpIfImm(asm.JEq, r2, 0, r3, dropped)
+		b.Emit(asm.Sub.Imm(r1, 1))
+		b.callAt(r4, 0)
 		b.is(1<<FlagFailed, drop)
-		b.Emit(asm.Add.Imm(asm.R1, 1))
+		b.Emit(asm.Add.Imm(r1, 1))
 		b.Place(dropped)
 		b.Later(func() {
 			b.Place(drop)
-			b.Emit(asm.Sub.Imm(asm.R2, 1))
+			b.Emit(asm.Sub.Imm(r2, 1))
 			b.Jump(dropped)
 		})
 	}
-	b.JumpIfImm(asm.JGE, asm.R2, MaxCalls, asm.R3, full)
+	b.JumpIfImm(asm.JGE, r2, MaxCalls, r3, full)
 	if !c.byThread() { // another thread may take it before it has its time
-		b.callAt(asm.R5, 0)
-		b.SetField(asm.R5, callTime, 0, asm.R3)
+		b.callAt(r5, 0)
+		b.SetField(r5, callTime, 0, r3)
 	}
-	b.Emit(asm.Add.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
+	b.Emit(asm.Add.Imm(r2, 1), storeN(r7, callsCount, r2, asm.Word))
 	b.Place(pushed)
-	b.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1),
-		asm.StoreMem(asm.R7, callsPushed, asm.R2, asm.Word))
+	b.Emit(mov(r2, r1), asm.Add.Imm(r2, 1), storeN(r7, callsPushed, r2, asm.Word))
 	b.storeSlot(c)
-	b.Emit(asm.Mul.Imm(asm.R1, callSize), asm.Add.Reg(asm.R7, asm.R1))
+	b.Emit(asm.Mul.Imm(r1, callSize), asm.Add.Reg(r7, r1))
 	if sp, ok := b.stackPointer(); ok {
-		b.Emit(asm.LoadMem(asm.R1, asm.R6, sp, asm.DWord),
-			asm.StoreMem(asm.R7, callsFirst+callLevel, asm.R1, asm.DWord))
+		b.Emit(load(r1, r6, sp), store(r7, callsFirst+callLevel, r1))
 	}
-	b.Emit(fromStack(asm.R1, c.word), asm.StoreMem(asm.R7, callsFirst+callWord, asm.R1, asm.DWord))
+	b.Emit(fromStack(r1, c.word), store(r7, callsFirst+callWord, r1))
 	b.Later(func() {
 		b.Place(full)
-		b.Emit(toStack(c.slot, asm.R1))
+		b.Emit(toStack(c.slot, r1))
 		b.count(CounterReplaced)
-		b.Emit(fromStack(asm.R1, c.slot))
+		b.Emit(fromStack(r1, c.slot))
 		b.Jump(pushed)
 	})
 }
 
 // stackPointer returns where the context has the stack pointer.
-func (b *builder) stackPointer() (at int16, ok bool) {
+func (b *builder) stackPointer() (at int, ok bool) {
 	saved, err := registersOf(b.kernel.Machine)
-	return int16(8 * saved.sp), err == nil
+	return 8 * saved.sp, err == nil
 }
 
 // knowsLevels reports whether a call has the stack pointer of its start.
@@ -459,28 +433,27 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 	}
 	if b.knowsLevels(c.Latency) {
 		take, elsewhere := b.Label(), b.Label()
-		b.SetField(asm.R10, c.slot, 0, asm.R3)
+		b.SetField(r10, c.slot, 0, r3)
 		sp, _ := b.stackPointer()
-		b.Emit(asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord),
-			asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
-		b.JumpIf(asm.JNE, asm.R0, asm.R5, elsewhere)
-		b.Emit(asm.StoreImm(asm.R7, callsLevel, 1, asm.Word))
+		b.Emit(load(r5, r6, sp), load(r0, r4, callLevel))
+		b.JumpIf(asm.JNE, r0, r5, elsewhere)
+		b.Emit(storeImm(r7, callsLevel, 1, asm.Word))
 		b.Place(take)
 		b.Later(func() {
 			b.Place(elsewhere)
 			b.abandon(c, take)
 		})
 	}
-	b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word), asm.Sub.Imm(asm.R2, 1))
-	b.Emit(asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
+	b.Emit(storeN(r7, callsPushed, r1, asm.Word), asm.Sub.Imm(r2, 1),
+		storeN(r7, callsCount, r2, asm.Word))
 	b.storeSlot(c)
 }
 
 // is goes to a label if the call at R4 has one of some flags. It changes R0 and
 // R3.
 func (b *builder) is(flags int32, then argcode.Label) {
-	b.Emit(asm.LoadMem(asm.R0, asm.R4, callWord, asm.DWord), asm.And.Imm(asm.R0, flags))
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R3, then)
+	b.Emit(load(r0, r4, callWord), asm.And.Imm(r0, flags))
+	b.JumpIfImm(asm.JNE, r0, 0, r3, then)
 }
 
 // fail emits what marks the innermost call as failed, and sets R4 to it. It
@@ -497,12 +470,11 @@ func (b *builder) fail(c *call, none argcode.Label) {
 		b.is(1<<flagAttempt, over)
 		b.Later(func() {
 			b.Place(over)
-			b.Emit(asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
+			b.Emit(storeImm(r7, callsCount, 0, asm.Word))
 			b.Jump(none)
 		})
 	}
-	b.Emit(asm.LoadMem(asm.R0, asm.R4, callWord, asm.DWord), asm.Or.Imm(asm.R0, 1<<FlagFailed),
-		asm.StoreMem(asm.R4, callWord, asm.R0, asm.DWord))
+	b.Emit(load(r0, r4, callWord), asm.Or.Imm(r0, 1<<FlagFailed), store(r4, callWord, r0))
 	b.storeSlot(c)
 }
 
@@ -515,15 +487,14 @@ func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
 	b.Place(dropped)
 	b.Later(func() {
 		b.Place(drop)
-		b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word), asm.Sub.Imm(asm.R2, 1),
-			asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
+		b.Emit(storeN(r7, callsPushed, r1, asm.Word), asm.Sub.Imm(r2, 1),
+			storeN(r7, callsCount, r2, asm.Word))
 		if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
-			b.Emit(asm.LoadMem(asm.R0, asm.R7, callsLevel, asm.Word))
-			b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R3, none)
-			b.Emit(asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord),
-				asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
-			b.JumpIf(asm.JEq, asm.R0, asm.R5, none)
-			b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R3, unmatched)
+			b.Emit(loadN(r0, r7, callsLevel, asm.Word))
+			b.JumpIfImm(asm.JEq, r0, 0, r3, none)
+			b.Emit(load(r5, r6, sp), load(r0, r4, callLevel))
+			b.JumpIf(asm.JEq, r0, r5, none)
+			b.JumpIfImm(asm.JEq, r2, 0, r3, unmatched)
 			b.Jump(dropped)
 		} else {
 			b.Jump(none)
@@ -533,31 +504,31 @@ func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
 
 // notYounger goes to a label if the call at R4 has begun after the end.
 func (b *builder) notYounger(c *call, younger argcode.Label) {
-	b.Emit(asm.LoadMem(asm.R5, asm.R4, callTime, asm.DWord), fromStack(asm.R0, c.duration))
-	b.JumpIfImm(asm.JEq, asm.R5, 0, asm.R3, younger)
-	b.JumpIf(asm.JGT, asm.R5, asm.R0, younger)
+	b.Emit(load(r5, r4, callTime), fromStack(r0, c.duration))
+	b.JumpIfImm(asm.JEq, r5, 0, r3, younger)
+	b.JumpIf(asm.JGT, r5, r0, younger)
 }
 
 // innermost sets R1 to the number of the innermost call, and R4 to the call.
 func (b *builder) innermost() {
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
-	b.callAt(asm.R4, 0)
+	b.Emit(loadN(r1, r7, callsPushed, asm.Word), asm.Sub.Imm(r1, 1))
+	b.callAt(r4, 0)
 }
 
 // storeSlot stores the place of the call whose number is in R1 behind the key.
 func (b *builder) storeSlot(c *call) {
-	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1), toStack(c.key+16, asm.R1))
+	b.Emit(asm.And.Imm(r1, MaxCalls-1), toStack(c.key+16, r1))
 }
 
 // callAt sets a register to the call that is n further out than the innermost
 // one, whose number is in R1. It changes R3.
 func (b *builder) callAt(dst asm.Register, n int) {
-	b.Emit(asm.Mov.Reg(asm.R3, asm.R1))
+	b.Emit(mov(r3, r1))
 	if n > 0 {
-		b.Emit(asm.Sub.Imm(asm.R3, int32(n)))
+		b.Emit(asm.Sub.Imm(r3, int32(n)))
 	}
-	b.Emit(asm.And.Imm(asm.R3, MaxCalls-1), asm.Mul.Imm(asm.R3, callSize))
-	b.Emit(asm.Mov.Reg(dst, asm.R7), asm.Add.Reg(dst, asm.R3), asm.Add.Imm(dst, callsFirst))
+	b.Emit(asm.And.Imm(r3, MaxCalls-1), asm.Mul.Imm(r3, callSize), mov(dst, r7),
+		asm.Add.Reg(dst, r3), asm.Add.Imm(dst, callsFirst))
 }
 
 // abandon emits what is done if the stack pointer, in R5, is not that of the
@@ -565,19 +536,18 @@ func (b *builder) callAt(dst asm.Register, n int) {
 // a call further out has it, then those further in have been left by an
 // exception or a long jump: their functions lay below.
 func (b *builder) abandon(c *call, take argcode.Label) {
-	b.JumpIf(asm.JGT, asm.R0, asm.R5, take)
-	b.Emit(asm.LoadMem(asm.R0, asm.R7, callsLevel, asm.Word))
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R3, take)
+	b.JumpIf(asm.JGT, r0, r5, take)
+	b.Emit(loadN(r0, r7, callsLevel, asm.Word))
+	b.JumpIfImm(asm.JEq, r0, 0, r3, take)
 	for n := 1; n <= maxAbandoned; n++ {
 		next := b.Label()
-		b.JumpIfImm(asm.JLE, asm.R2, uint64(n), asm.R3, take)
-		b.callAt(asm.R0, n)
-		b.Emit(asm.LoadMem(asm.R3, asm.R0, callLevel, asm.DWord))
-		b.JumpIf(asm.JGT, asm.R3, asm.R5, take)
-		b.JumpIf(asm.JNE, asm.R3, asm.R5, next)
-		b.Emit(asm.Mov.Reg(asm.R4, asm.R0), asm.Sub.Imm(asm.R1, int32(n)),
-			asm.Sub.Imm(asm.R2, int32(n)))
-		b.SetField(asm.R10, c.slot, uint64(n), asm.R3)
+		b.JumpIfImm(asm.JLE, r2, uint64(n), r3, take)
+		b.callAt(r0, n)
+		b.Emit(load(r3, r0, callLevel))
+		b.JumpIf(asm.JGT, r3, r5, take)
+		b.JumpIf(asm.JNE, r3, r5, next)
+		b.Emit(mov(r4, r0), asm.Sub.Imm(r1, int32(n)), asm.Sub.Imm(r2, int32(n)))
+		b.SetField(r10, c.slot, uint64(n), r3)
 		b.Jump(take)
 		b.Place(next)
 	}
@@ -591,13 +561,13 @@ func (b *builder) bornBefore(c *call, checked argcode.Label) {
 	b.Scratch(func() {
 		birth := b.Alloc(8)
 		b.Call(asm.FnGetCurrentTask)
-		b.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Add.Imm(asm.R3, int32(c.Birth)))
-		b.AddressOf(asm.R1, asm.R10, birth)
-		b.Emit(asm.Mov.Imm(asm.R2, 8))
+		b.Emit(mov(r3, r0), asm.Add.Imm(r3, int32(c.Birth)))
+		b.AddressOf(r1, r10, birth)
+		b.Emit(set(r2, 8))
 		b.Call(asm.FnProbeReadKernel)
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, checked)
-		b.Emit(fromStack(asm.R1, birth), fromStack(asm.R2, c.began))
-		b.JumpIf(asm.JLE, asm.R1, asm.R2, checked)
-		b.Emit(asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
+		b.JumpIfImm(asm.JNE, r0, 0, r1, checked)
+		b.Emit(fromStack(r1, birth), fromStack(r2, c.began))
+		b.JumpIf(asm.JLE, r1, r2, checked)
+		b.Emit(storeImm(r7, callsCount, 0, asm.Word))
 	})
 }

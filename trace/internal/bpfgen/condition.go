@@ -14,7 +14,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -86,12 +85,12 @@ func classOf(arg *argspec.Arg) class {
 }
 
 // resolve decides what can be decided of a condition at a site.
-func (s *Site) resolve(kernel Kernel, node *expr.Node, negated bool) (condition, error) {
+func (s *Site) resolve(node *expr.Node, negated bool) (condition, error) {
 	switch node.Op {
 	case expr.Not:
-		return s.resolve(kernel, node.Nodes[0], !negated)
+		return s.resolve(node.Nodes[0], !negated)
 	case expr.And, expr.Or:
-		return s.resolveList(kernel, node, negated)
+		return s.resolveList(node, negated)
 	}
 	if node.OfStart() {
 		if !s.ending {
@@ -104,15 +103,15 @@ func (s *Site) resolve(kernel Kernel, node *expr.Node, negated bool) (condition,
 		op = op.Opposite()
 	}
 	if node.Left.IsText() || node.Right.IsText() {
-		return s.resolveText(kernel, op, node.Left, node.Right), nil
+		return s.resolveText(op, s.bound(node.Left), s.bound(node.Right)), nil
 	}
 	// What is not a number is unequal to everything, and neither less nor
 	// greater.
 	unordered := (node.Op == expr.NotEqual) != negated
-	return s.resolveNumbers(kernel, op, node.Left, node.Right, unordered)
+	return s.resolveNumbers(op, node.Left, node.Right, unordered)
 }
 
-func (s *Site) resolveList(kernel Kernel, node *expr.Node, negated bool) (condition, error) {
+func (s *Site) resolveList(node *expr.Node, negated bool) (condition, error) {
 	// In a conjunction one part that never holds decides, in a disjunction one
 	// that always does.
 	c := condition{kind: all}
@@ -122,7 +121,7 @@ func (s *Site) resolveList(kernel Kernel, node *expr.Node, negated bool) (condit
 	}
 	decided := false
 	for _, n := range node.Nodes {
-		part, err := s.resolve(kernel, n, negated)
+		part, err := s.resolve(n, negated)
 		if err != nil {
 			return c, err
 		}
@@ -169,7 +168,7 @@ func (s *Site) reads(c *condition) (n int) {
 	return n
 }
 
-func (s *Site) resolveText(kernel Kernel, op expr.Op, left, right expr.Term) condition {
+func (s *Site) resolveText(op expr.Op, left, right expr.Term) condition {
 	if left.Source == expr.Text {
 		left, right = right, left
 	}
@@ -181,7 +180,7 @@ func (s *Site) resolveText(kernel Kernel, op expr.Op, left, right expr.Term) con
 		return decided(op.Holds(strings.Compare(s.Name, literal)))
 	case expr.String:
 		for _, index := range left.Arguments() {
-			if !s.readable(kernel, index) {
+			if !s.readable(index) {
 				return condition{kind: never}
 			}
 		}
@@ -191,10 +190,10 @@ func (s *Site) resolveText(kernel Kernel, op expr.Op, left, right expr.Term) con
 }
 
 func (s *Site) resolveNumbers(
-	kernel Kernel, op expr.Op, a, b expr.Term, unordered bool,
+	op expr.Op, a, b expr.Term, unordered bool,
 ) (condition, error) {
-	left, ok := s.operand(kernel, a)
-	right, ok2 := s.operand(kernel, b)
+	left, ok := s.operand(a)
+	right, ok2 := s.operand(b)
 	switch {
 	case !ok || !ok2:
 		return condition{kind: never}, nil
@@ -224,7 +223,8 @@ func (s *Site) resolveNumbers(
 
 // operand returns what is known of a term; ok is false where the value cannot
 // be fetched at the site.
-func (s *Site) operand(kernel Kernel, t expr.Term) (o operand, ok bool) {
+func (s *Site) operand(t expr.Term) (o operand, ok bool) {
+	t = s.bound(t)
 	o.term = t
 	switch t.Source {
 	case expr.Number:
@@ -244,7 +244,7 @@ func (s *Site) operand(kernel Kernel, t expr.Term) (o operand, ok bool) {
 			o.value = expr.Uint(1)
 		}
 	case expr.Argument:
-		if !s.readable(kernel, t.Index) {
+		if !s.readable(t.Index) {
 			return o, false
 		}
 		arg := &s.Args[t.Index]
@@ -347,14 +347,13 @@ func compareFloat(op expr.Op, left, right operand, unordered bool) condition {
 
 func (s *Site) describe(t expr.Term) string {
 	if t.Source == expr.Argument {
-		return fmt.Sprintf("%s of %s:%s", cmp.Or(t.Name, fmt.Sprintf("arg%d", t.Index)),
-			truncate.Name(s.Provider), truncate.Name(s.Name))
+		return cmp.Or(t.Name, fmt.Sprintf("arg%d", t.Index)) + " of " + s.probe()
 	}
 	return "the value"
 }
 
-func (s *Site) readable(kernel Kernel, index int) bool {
-	return index < len(s.Args) && argcode.Readable(&s.Args[index], kernel.Machine)
+func (s *Site) readable(index int) bool {
+	return index < len(s.Args) && argcode.Readable(&s.Args[index], s.machine)
 }
 
 // whatever decides a comparison whose outcome does not depend on the value. It
@@ -396,8 +395,8 @@ func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 		return otherwise
 	}
 	if c.kind == heldAtStart {
-		f.Emit(fromStack(asm.R1, f.ending.word), asm.And.Imm(asm.R1, 1<<c.number))
-		f.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, ifFalse)
+		f.Emit(fromStack(r1, f.ending.word), asm.And.Imm(r1, 1<<c.number))
+		f.JumpIfImm(asm.JEq, r1, 0, r2, ifFalse)
 	}
 	return maps.Clone(f.loaded)
 }
@@ -459,8 +458,8 @@ func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 	case c.left.class >= float32bits:
 		f.compareFloat(c, ifFalse)
 	default:
-		f.operand(asm.R1, &c.left)
-		f.JumpIfImm(jumpUnless(c.op, c.left.class), asm.R1, c.right.value.Bits, asm.R2, ifFalse)
+		f.operand(r1, &c.left)
+		f.JumpIfImm(jumpUnless(c.op, c.left.class), r1, c.right.value.Bits, r2, ifFalse)
 	}
 }
 
@@ -468,23 +467,23 @@ func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 // where only one has a sign and is below zero the bits alone would compare
 // wrongly.
 func (f *fetcher) compareOperands(c *condition, ifFalse argcode.Label) {
-	f.operand(asm.R9, &c.left)
-	f.operand(asm.R1, &c.right)
+	f.operand(r9, &c.left)
+	f.operand(r1, &c.right)
 	holds := f.Label()
 	compared := c.left.class
 	if c.left.class != c.right.class {
 		compared = unsigned
-		below, order := asm.R9, -1
+		below, order := r9, -1
 		if c.right.class == signed {
-			below, order = asm.R1, 1
+			below, order = r1, 1
 		}
 		if c.op.Holds(order) {
-			f.JumpIfImm(asm.JSLT, below, 0, asm.R2, holds)
+			f.JumpIfImm(asm.JSLT, below, 0, r2, holds)
 		} else {
-			f.JumpIfImm(asm.JSLT, below, 0, asm.R2, ifFalse)
+			f.JumpIfImm(asm.JSLT, below, 0, r2, ifFalse)
 		}
 	}
-	f.JumpIf(jumpUnless(c.op, compared), asm.R9, asm.R1, ifFalse)
+	f.JumpIf(jumpUnless(c.op, compared), r9, r1, ifFalse)
 	f.Place(holds)
 }
 
@@ -496,27 +495,27 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 		f.value(dst, o.term.Index)
 	case expr.PID:
 		f.numbers()
-		f.Emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
+		f.Emit(asm.RSh.Imm(r0, 32), mov(dst, r0))
 	case expr.TID:
 		f.numbers()
-		f.Emit(asm.Mov.Reg32(dst, asm.R0))
+		f.Emit(asm.Mov.Reg32(dst, r0))
 	case expr.UID:
 		f.Call(asm.FnGetCurrentUidGid)
-		f.Emit(asm.Mov.Reg32(dst, asm.R0))
+		f.Emit(asm.Mov.Reg32(dst, r0))
 	case expr.GID:
 		f.Call(asm.FnGetCurrentUidGid)
-		f.Emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
+		f.Emit(asm.RSh.Imm(r0, 32), mov(dst, r0))
 	case expr.Duration:
 		f.Emit(fromStack(dst, f.ending.duration))
 	case expr.CPU:
 		f.processorID()
-		f.Emit(asm.Mov.Reg32(dst, asm.R0))
+		f.Emit(asm.Mov.Reg32(dst, r0))
 	case expr.Cgroup, expr.Container:
 		f.Call(asm.FnGetCurrentCgroupId)
-		f.Emit(asm.Mov.Reg(dst, asm.R0))
+		f.Emit(mov(dst, r0))
 	}
 	if o.term.HasMask {
-		f.And(dst, o.term.Mask, asm.R3)
+		f.And(dst, o.term.Mask, r3)
 	}
 }
 
@@ -524,25 +523,24 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 // ordered as the numbers are, those of negative ones the other way round.
 func (f *fetcher) compareFloat(c *condition, ifFalse argcode.Label) {
 	holds, number := f.Label(), f.Label()
-	f.operand(asm.R1, &c.left)
+	f.operand(r1, &c.left)
 	infinity := uint64(0x7ff) << 52
 	if c.left.class == float32bits {
-		f.Emit(asm.LSh.Imm(asm.R1, 32))
+		f.Emit(asm.LSh.Imm(r1, 32))
 		infinity = 0xff << 55
 	}
 	unordered := ifFalse
 	if c.unordered {
 		unordered = holds
 	}
-	f.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.LSh.Imm(asm.R2, 1))
-	f.JumpIfImm(asm.JGT, asm.R2, infinity<<1, asm.R3, unordered)
-	f.JumpIfImm(asm.JNE, asm.R2, 0, asm.R3, number)
-	f.Emit(asm.Mov.Imm(asm.R1, 0)) // so that the two zeros are equal
+	f.Emit(mov(r2, r1), asm.LSh.Imm(r2, 1))
+	f.JumpIfImm(asm.JGT, r2, infinity<<1, r3, unordered)
+	f.JumpIfImm(asm.JNE, r2, 0, r3, number)
+	f.Emit(set(r1, 0)) // so that the two zeros are equal
 	f.Place(number)
-	f.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.ArSh.Imm(asm.R2, 63), asm.RSh.Imm(asm.R2, 1),
-		asm.Xor.Reg(asm.R1, asm.R2))
-	f.JumpIfImm(jumpUnless(c.op, signed), asm.R1, sortable(c.left.class, c.right.value.Float),
-		asm.R3, ifFalse)
+	f.Emit(mov(r2, r1), asm.ArSh.Imm(r2, 63), asm.RSh.Imm(r2, 1), asm.Xor.Reg(r1, r2))
+	f.JumpIfImm(jumpUnless(c.op, signed), r1, sortable(c.left.class, c.right.value.Float),
+		r3, ifFalse)
 	f.Place(holds)
 }
 
@@ -570,7 +568,7 @@ func (f *fetcher) compareText(c *condition, ifFalse argcode.Label) {
 	if c.left.term.Source == expr.Command {
 		f.Scratch(func() {
 			at := f.Alloc(commandSize)
-			f.command(asm.R10, at)
+			f.command(r10, at)
 			f.compareBytes(at, append(literal, 0), differs)
 		})
 	} else {
@@ -599,8 +597,8 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	at := f.Alloc(size)
 	// An address of 32 bits has no sign, whatever the argument's description
 	// says.
-	f.readText(index, asm.R10, at, size, func(dst asm.Register) { f.raw(dst, index) })
-	f.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unreadable)
+	f.readText(index, r10, at, size, func(dst asm.Register) { f.raw(dst, index) })
+	f.JumpIfImm(asm.JSLT, r0, 0, r1, unreadable)
 	if tooLong {
 		f.Jump(differs)
 		return
@@ -609,26 +607,26 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	if length == 1 {
 		unlike = asm.JGT // see Capture: an empty text may have no length at all
 	}
-	f.JumpIfImm(unlike, asm.R0, uint64(length), asm.R1, differs)
+	f.JumpIfImm(unlike, r0, uint64(length), r1, differs)
 	f.compareBytes(at, literal, differs)
 }
 
 // compareSized is compareString for a text whose length is in an argument.
 func (f *fetcher) compareSized(t *expr.Term, literal []byte, differs, unreadable argcode.Label) {
-	f.value(asm.R2, t.Length)
-	f.JumpIfImm(asm.JSLT, asm.R2, 0, asm.R1, unreadable)
+	f.value(r2, t.Length)
+	f.JumpIfImm(asm.JSLT, r2, 0, r1, unreadable)
 	unlike := asm.JNE
 	if t.Max == len(literal) && t.Max > 0 {
 		unlike = asm.JLT // the text may be longer than what is compared of it
 	}
-	f.JumpIfImm(unlike, asm.R2, uint64(len(literal)), asm.R1, differs)
+	f.JumpIfImm(unlike, r2, uint64(len(literal)), r1, differs)
 	if len(literal) == 0 {
 		return
 	}
 	at := f.Alloc(len(literal))
 	f.readMemory(at, unreadable, func() {
-		f.Emit(asm.Mov.Imm(asm.R2, int32(len(literal))))
-		f.raw(asm.R3, t.Index)
+		f.Emit(set(r2, int32(len(literal))))
+		f.raw(r3, t.Index)
 	})
 	f.compareBytes(at, literal, differs)
 }
@@ -652,8 +650,8 @@ func (f *fetcher) compareBytes(at int, want []byte, differs argcode.Label) {
 		default:
 			value = uint64(want[0])
 		}
-		f.Emit(asm.LoadMem(asm.R1, asm.R10, int16(at), argcode.SizeOf(size)))
-		f.JumpIfImm(asm.JNE, asm.R1, value, asm.R2, differs)
+		f.Emit(loadN(r1, r10, at, argcode.SizeOf(size)))
+		f.JumpIfImm(asm.JNE, r1, value, r2, differs)
 		at += size
 		want = want[size:]
 	}
@@ -661,8 +659,8 @@ func (f *fetcher) compareBytes(at int, want []byte, differs argcode.Label) {
 
 // command emits the name of the thread to a place relative to a register.
 func (f *fetcher) command(base asm.Register, offset int) {
-	f.AddressOf(asm.R1, base, offset)
-	f.Emit(asm.Mov.Imm(asm.R2, commandSize))
+	f.AddressOf(r1, base, offset)
+	f.Emit(set(r2, commandSize))
 	f.Call(asm.FnGetCurrentComm)
 }
 

@@ -130,11 +130,10 @@ func (b *builder) captures(e *Events) (captures []Capture) {
 
 func (b *builder) reserve(e *Events, record *Record, full argcode.Label) {
 	b.share(e, record.Size, full)
-	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)),
-		asm.Mov.Imm(asm.R3, 0))
+	b.Emit(asm.LoadMapPtr(r1, e.Ring), set(r2, int32(record.Size)), set(r3, 0))
 	b.Call(asm.FnRingbufReserve)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
-	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+	b.JumpIfImm(asm.JEq, r0, 0, r1, full)
+	b.Emit(mov(r7, r0))
 }
 
 // fill stores and sends all of a record but its header.
@@ -183,26 +182,26 @@ func (b *builder) reachable(r *Record) bool {
 
 // header stores what a record begins with.
 func (b *builder) header(r *Record) {
-	b.siteID(asm.R1)
-	b.Emit(asm.StoreMem(asm.R7, 0, asm.R1, asm.Word))
+	b.siteID(r1)
+	b.Emit(storeN(r7, 0, r1, asm.Word))
 	if r.CPU != None {
 		b.processorID()
-		b.Emit(asm.StoreMem(asm.R7, int16(r.CPU), asm.R0, asm.Word))
+		b.Emit(storeN(r7, r.CPU, r0, asm.Word))
 	}
 	if r.Time != None {
 		b.Call(asm.FnKtimeGetNs)
-		b.Emit(asm.StoreMem(asm.R7, int16(r.Time), asm.R0, asm.DWord))
+		b.Emit(store(r7, r.Time, r0))
 	}
 	if r.Cgroup != None {
 		b.Call(asm.FnGetCurrentCgroupId)
-		b.Emit(asm.StoreMem(asm.R7, int16(r.Cgroup), asm.R0, asm.DWord))
+		b.Emit(store(r7, r.Cgroup, r0))
 	}
 	if r.Process != None {
 		b.numbers()
-		b.Emit(asm.StoreMem(asm.R7, int16(r.Process), asm.R0, asm.DWord))
+		b.Emit(store(r7, r.Process, r0))
 	}
 	if r.Command != None {
-		b.command(asm.R7, r.Command)
+		b.command(r7, r.Command)
 	}
 }
 
@@ -214,16 +213,16 @@ func (b *builder) arguments(r *Record, groups []argcode.Group) {
 			continue
 		}
 		if p.Value != None {
-			b.raw(asm.R1, i)
-			b.Emit(asm.StoreMem(asm.R7, int16(p.Value), asm.R1, argcode.SizeOf(b.Args[i].Size)))
+			b.raw(r1, i)
+			b.Emit(storeN(r7, p.Value, r1, argcode.SizeOf(b.Args[i].Size)))
 		}
 	}
 	for at := first; at <= last; at += 8 {
-		b.SetField(asm.R7, at, 0, asm.R1)
+		b.SetField(r7, at, 0, r1)
 	}
 	for _, g := range groups {
-		b.fetcher.read(&g, asm.R7, r.Args[g.Args[0]].Value, func(index int) {
-			b.Emit(asm.StoreImm(asm.R7, int16(r.Args[index].Failed), 1, asm.Byte))
+		b.fetcher.read(&g, r7, r.Args[g.Args[0]].Value, func(index int) {
+			b.Emit(storeImm(r7, r.Args[index].Failed, 1, asm.Byte))
 		})
 	}
 }
@@ -236,23 +235,23 @@ func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 		b.raw(dst, index)
 		return
 	}
-	base, offset := asm.R7, p.Value
+	base, offset := r7, p.Value
 	if offset > math.MaxInt16 {
 		b.AddressOf(dst, base, offset)
 		base, offset = dst, 0
 	}
-	b.Emit(asm.LoadMem(dst, base, int16(offset), b.width(index)))
+	b.Emit(loadN(dst, base, offset, b.width(index)))
 }
 
 func (b *builder) submit(e *Events, size int) {
-	b.Emit(asm.Mov.Imm(asm.R2, 0))
+	b.Emit(set(r2, 0))
 	if e.Batch {
 		b.wakeSeldom(e, size)
 	}
-	b.Emit(asm.Mov.Reg(asm.R1, asm.R7))
+	b.Emit(mov(r1, r7))
 	b.Call(asm.FnRingbufSubmit)
 	if e.Next != 0 {
-		b.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, e.Next), asm.Mov.Imm(asm.R3, 0))
+		b.Emit(mov(r1, r6), asm.LoadMapPtr(r2, e.Next), set(r3, 0))
 		b.Call(asm.FnTailCall)
 	}
 }
@@ -263,11 +262,11 @@ func (b *builder) submit(e *Events, size int) {
 // later.
 func (b *builder) wakeSeldom(e *Events, size int) {
 	quiet := b.Label()
-	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, ringAvailable))
+	b.Emit(asm.LoadMapPtr(r1, e.Ring), set(r2, ringAvailable))
 	b.Call(asm.FnRingbufQuery)
-	b.Emit(asm.And.Imm(asm.R0, int32(e.RingSize/4-1)), asm.Mov.Imm(asm.R2, ringNoWakeup))
-	b.JumpIfImm(asm.JGE, asm.R0, uint64(size+ringHeader), asm.R1, quiet)
-	b.Emit(asm.Mov.Imm(asm.R2, ringForceWakeup))
+	b.Emit(asm.And.Imm(r0, int32(e.RingSize/4-1)), set(r2, ringNoWakeup))
+	b.JumpIfImm(asm.JGE, r0, uint64(size+ringHeader), r1, quiet)
+	b.Emit(set(r2, ringForceWakeup))
 	b.Place(quiet)
 }
 
@@ -275,28 +274,28 @@ func (b *builder) wakeSeldom(e *Events, size int) {
 func (b *builder) capture(r *Record, c *CapturePlace) {
 	pointer := func(dst asm.Register) {
 		if b.isBytes(c.Arg) {
-			b.addressOf(dst, c.Arg, asm.R4)
+			b.addressOf(dst, c.Arg, r4)
 			return
 		}
 		b.fromRecord(dst, r, c.Arg)
 	}
 	if c.Terminated() {
-		b.readText(c.Arg, asm.R7, c.Data, c.Max+2, pointer)
-		b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R0, asm.DWord))
+		b.readText(c.Arg, r7, c.Data, c.Max+2, pointer)
+		b.Emit(store(r7, c.Status, r0))
 		return
 	}
 	failed, done := b.Label(), b.Label()
 	b.captureLength(r, c, failed)
-	pointer(asm.R3)
+	pointer(r3)
 	b.setCaptureSize(c)
-	b.AddressOf(asm.R1, asm.R7, c.Data)
+	b.AddressOf(r1, r7, c.Data)
 	b.Call(asm.FnProbeReadUser)
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
-	b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R9, asm.DWord))
+	b.JumpIfImm(asm.JNE, r0, 0, r1, failed)
+	b.Emit(store(r7, c.Status, r9))
 	b.Place(done)
 	b.Later(func() {
 		b.Place(failed)
-		b.SetField(asm.R7, c.Status, ^uint64(unix.EFAULT-1), asm.R1)
+		b.SetField(r7, c.Status, ^uint64(unix.EFAULT-1), r1)
 		b.Jump(done)
 	})
 }
@@ -309,39 +308,39 @@ func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label
 		if b.lookedUp {
 			site = site.original
 		}
-		b.siteNumber(asm.R9, uint64(site.Args[c.Arg].Size))
+		b.siteNumber(r9, uint64(site.Args[c.Arg].Size))
 		return
 	case c.Length == None:
-		b.Set(asm.R9, uint64(c.Max))
+		b.Set(r9, uint64(c.Max))
 		return
 	}
 	if p := r.Args[c.Length]; p.Failed != None {
 		// A length that could not be read is not 0.
-		b.Emit(asm.LoadMem(asm.R1, asm.R7, int16(p.Failed), asm.Byte))
-		b.JumpIfImm(asm.JNE, asm.R1, 0, asm.R2, failed)
+		b.Emit(loadN(r1, r7, p.Failed, asm.Byte))
+		b.JumpIfImm(asm.JNE, r1, 0, r2, failed)
 	}
 	if arg := &b.Args[c.Length]; arg.Kind == argspec.Constant {
-		b.Set(asm.R9, arg.Constant)
+		b.Set(r9, arg.Constant)
 	} else {
-		b.fromRecord(asm.R9, r, c.Length)
-		b.Extend(asm.R9, arg)
+		b.fromRecord(r9, r, c.Length)
+		b.Extend(r9, arg)
 	}
 	// The status has no room for lengths that a signed number has not, and a
 	// negative length is none.
-	b.JumpIfImm(asm.JSLT, asm.R9, 0, asm.R1, failed)
+	b.JumpIfImm(asm.JSLT, r9, 0, r1, failed)
 }
 
 // setCaptureSize sets R2 to as many of the bytes asked for as there is room
 // for.
 func (b *builder) setCaptureSize(c *CapturePlace) {
 	if c.Length == None && !(b.lookedUp && b.isBytes(c.Arg)) {
-		b.Emit(asm.Mov.Imm(asm.R2, int32(c.Max)))
+		b.Emit(set(r2, int32(c.Max)))
 		return
 	}
 	fits := b.Label()
-	b.Emit(asm.Mov.Reg(asm.R2, asm.R9))
-	b.JumpIfImm(asm.JLE, asm.R2, uint64(c.Max), asm.R1, fits)
-	b.Emit(asm.Mov.Imm(asm.R2, int32(c.Max)))
+	b.Emit(mov(r2, r9))
+	b.JumpIfImm(asm.JLE, r2, uint64(c.Max), r1, fits)
+	b.Emit(set(r2, int32(c.Max)))
 	b.Place(fits)
 }
 
@@ -416,11 +415,11 @@ func registersAt(machine elf.Machine, at int) (*Registers, int, error) {
 
 // stackTo emits what has the kernel walk the user stack.
 func (b *builder) stackTo(record *Record) {
-	b.Emit(asm.Mov.Reg(asm.R1, asm.R6))
-	b.AddressOf(asm.R2, asm.R7, record.Stack+StackData)
-	b.Emit(asm.Mov.Imm(asm.R3, int32(8*record.Frames)), asm.Mov.Imm(asm.R4, userStack))
+	b.Emit(mov(r1, r6))
+	b.AddressOf(r2, r7, record.Stack+StackData)
+	b.Emit(set(r3, int32(8*record.Frames)), set(r4, userStack))
 	b.Call(asm.FnGetStack)
-	b.Emit(asm.StoreMem(asm.R7, int16(record.Stack), asm.R0, asm.DWord))
+	b.Emit(store(r7, record.Stack, r0))
 }
 
 // stackCopy emits what saves the registers, and copies the stack unit by unit,
@@ -433,48 +432,46 @@ func (b *builder) stackCopy(record *Record, keep int) {
 		return
 	}
 	word := func(dst asm.Register, n int) {
-		b.Emit(asm.LoadMem(dst, asm.R6, int16(8*n), asm.DWord))
+		b.Emit(load(dst, r6, 8*n))
 	}
-	word(asm.R1, saved.pc)
-	b.Emit(asm.StoreMem(asm.R7, int16(record.Registers.PC), asm.R1, asm.DWord))
+	word(r1, saved.pc)
+	b.Emit(store(r7, record.Registers.PC, r1))
 	for n, at := range record.Registers.General {
 		if at != None {
-			word(asm.R1, saved.general[n])
-			b.Emit(asm.StoreMem(asm.R7, int16(at), asm.R1, asm.DWord))
+			word(r1, saved.general[n])
+			b.Emit(store(r7, at, r1))
 		}
 	}
 
 	if keep != None {
 		if b.site.Fixed {
-			b.Emit(asm.Mov.Imm(asm.R8, 0)) // there is nothing in it
+			b.Emit(set(r8, 0)) // there is nothing in it
 		}
-		b.Emit(toStack(keep, asm.R8))
+		b.Emit(toStack(keep, r8))
 	}
 
 	// R9 is the beginning of the unit that the stack pointer is in, R8 how much
 	// of it is below. As much is copied at the end, so that all sizes but the
 	// last are constant and no read crosses into a page that may not be there.
 	done := b.Label()
-	word(asm.R9, saved.sp)
-	b.Emit(asm.Mov.Reg(asm.R8, asm.R9), asm.And.Imm(asm.R8, CopyUnit-1),
-		asm.And.Imm(asm.R9, -CopyUnit))
+	word(r9, saved.sp)
+	b.Emit(mov(r8, r9), asm.And.Imm(r8, CopyUnit-1), asm.And.Imm(r9, -CopyUnit))
 	last := record.CopySize - CopyUnit
 	for copied := 0; copied <= last; copied += CopyUnit {
-		b.SetField(asm.R7, record.Copied, uint64(copied), asm.R1)
-		b.AddressOf(asm.R1, asm.R7, record.Copy+copied)
+		b.SetField(r7, record.Copied, uint64(copied), r1)
+		b.AddressOf(r1, r7, record.Copy+copied)
 		if copied < last {
-			b.Emit(asm.Mov.Imm(asm.R2, CopyUnit))
+			b.Emit(set(r2, CopyUnit))
 		} else {
-			b.Emit(asm.Mov.Reg(asm.R2, asm.R8))
+			b.Emit(mov(r2, r8))
 		}
-		b.AddressOf(asm.R3, asm.R9, copied)
+		b.AddressOf(r3, r9, copied)
 		b.Call(asm.FnProbeReadUser)
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, done)
+		b.JumpIfImm(asm.JNE, r0, 0, r1, done)
 	}
-	b.Emit(asm.Add.Imm(asm.R8, int32(last)), asm.StoreMem(asm.R7, int16(record.Copied), asm.R8,
-		asm.DWord))
+	b.Emit(asm.Add.Imm(r8, int32(last)), store(r7, record.Copied, r8))
 	b.Place(done)
 	if keep != None {
-		b.Emit(fromStack(asm.R8, keep))
+		b.Emit(fromStack(r8, keep))
 	}
 }

@@ -44,7 +44,7 @@ func newFetcher(kernel Kernel, args []argspec.Arg) *fetcher {
 	return &fetcher{
 		Fetcher: &argcode.Fetcher{
 			Assembler: argcode.NewAssembler(), Machine: kernel.Machine,
-			BigEndian: kernel.bigEndian(), Args: args, Context: asm.R6,
+			BigEndian: kernel.bigEndian(), Args: args, Context: r6,
 		},
 		kernel: kernel, stack: make(map[int]int), loaded: make(map[int]bool),
 		merged: make(map[int]*placedGroup),
@@ -59,9 +59,9 @@ func (f *fetcher) processorID() {
 	}
 	key := f.Temporary(4)
 	none := f.Label()
-	f.Emit(asm.StoreImm(asm.R10, int16(key), 0, asm.Word))
+	f.Emit(storeImm(r10, key, 0, asm.Word))
 	f.lookUp(f.kernel.Processors, key, none)
-	f.Emit(asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord))
+	f.Emit(load(r0, r0, 0))
 	f.Place(none)
 }
 
@@ -74,17 +74,16 @@ func (f *fetcher) numbers() {
 		return
 	}
 	at := f.Temporary(8) // struct bpf_pidns_info: u32 thread, process
-	f.Set(asm.R1, f.kernel.PIDs.Device)
-	f.Set(asm.R2, f.kernel.PIDs.Inode)
-	f.AddressOf(asm.R3, asm.R10, at)
-	f.Emit(asm.Mov.Imm(asm.R4, 8))
+	f.Set(r1, f.kernel.PIDs.Device)
+	f.Set(r2, f.kernel.PIDs.Inode)
+	f.AddressOf(r3, r10, at)
+	f.Emit(set(r4, 8))
 	f.Call(asm.FnGetNsCurrentPidTgid)
 	// Where it fails, with EINVAL for a task of another namespace, it has
 	// stored zeroes.
-	f.Emit(fromStack(asm.R0, at))
+	f.Emit(fromStack(r0, at))
 	if f.kernel.bigEndian() {
-		f.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.LSh.Imm(asm.R0, 32),
-			asm.Or.Reg(asm.R0, asm.R1))
+		f.Emit(mov(r1, r0), asm.RSh.Imm(r1, 32), asm.LSh.Imm(r0, 32), asm.Or.Reg(r0, r1))
 	}
 }
 
@@ -103,8 +102,8 @@ func (f *fetcher) addressOf(dst asm.Register, index int, scratch asm.Register) {
 		f.Scratch(func() {
 			known := f.Label()
 			at := f.Alloc(8)
-			f.SetField(asm.R10, at, 0, asm.R1)
-			f.readLookedUp(index, asm.R10, at, known)
+			f.SetField(r10, at, 0, r1)
+			f.readLookedUp(index, r10, at, known)
 			f.Place(known)
 			f.Emit(fromStack(dst, at))
 		})
@@ -121,7 +120,7 @@ func (f *fetcher) raw(dst asm.Register, index int) {
 		f.Raw(dst, index)
 		return
 	}
-	f.Emit(asm.LoadMem(dst, asm.R10, int16(f.stack[index]), f.width(index)))
+	f.Emit(loadN(dst, r10, f.stack[index], f.width(index)))
 }
 
 // value emits the value of an argument, extended as its description says. One
@@ -140,7 +139,7 @@ func (f *fetcher) value(dst asm.Register, index int) {
 func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool) {
 	for _, i := range indices {
 		if g := f.merged[i]; f.merging && f.usable(g) {
-			f.ReadTogether(&g.Group, asm.R10, g.at, f.restart)
+			f.ReadTogether(&g.Group, r10, g.at, f.restart)
 			for _, member := range g.Args {
 				f.loaded[member] = true
 			}
@@ -157,7 +156,7 @@ func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool)
 			// at one place.
 			f.loaded[i] = true
 			for _, g := range f.groups([]int{i}) {
-				f.read(&g, asm.R10, at, func(int) { f.Jump(fail) })
+				f.read(&g, r10, at, func(int) { f.Jump(fail) })
 			}
 		default:
 			f.loaded[i] = true
@@ -167,7 +166,7 @@ func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool)
 	for _, g := range f.groups(wanted) {
 		lead := g.Lead()
 		block := f.Alloc(lead + g.Span())
-		f.read(&g, asm.R10, block+lead, func(int) { f.Jump(fail) })
+		f.read(&g, r10, block+lead, func(int) { f.Jump(fail) })
 		for _, i := range g.Args {
 			f.stack[i] = block + lead + g.Distance(f.Args, i)
 		}
@@ -191,7 +190,7 @@ func (f *fetcher) readText(
 	if m := f.members[index]; m.Room > 0 {
 		size = min(size, m.Room+1) // a zero is added to what the array has
 	}
-	pointer(asm.R3)
+	pointer(r3)
 	f.ReadUser(asm.FnProbeReadUserStr, base, offset, size)
 }
 
@@ -199,9 +198,9 @@ func (f *fetcher) readText(
 // where they are.
 func (f *fetcher) readMemory(at int, failed argcode.Label, operands func()) {
 	operands()
-	f.AddressOf(asm.R1, asm.R10, at)
+	f.AddressOf(r1, r10, at)
 	f.Call(asm.FnProbeReadUser)
-	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
+	f.JumpIfImm(asm.JNE, r0, 0, r1, failed)
 }
 
 func (f *fetcher) isMember(index int) bool {
@@ -216,33 +215,33 @@ func (f *fetcher) readMember(
 ) {
 	at := f.Temporary(8)
 	readPointer := func() {
-		f.ReadUser(asm.FnProbeReadUser, asm.R10, at, f.pointer)
-		f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
-		f.Emit(asm.LoadMem(asm.R3, asm.R10, int16(at), argcode.SizeOf(f.pointer)))
+		f.ReadUser(asm.FnProbeReadUser, r10, at, f.pointer)
+		f.JumpIfImm(asm.JNE, r0, 0, r1, fail)
+		f.Emit(loadN(r3, r10, at, argcode.SizeOf(f.pointer)))
 	}
 	if f.inMemory(m.Arg) {
 		arg := &f.Args[m.Arg]
-		f.Address(asm.R3, argcode.NewGroup(m.Arg, arg), arg.Displacement, asm.R4)
+		f.Address(r3, argcode.NewGroup(m.Arg, arg), arg.Displacement, r4)
 		readPointer()
 	} else {
-		f.Raw(asm.R3, m.Arg)
+		f.Raw(r3, m.Arg)
 	}
 	for i, distance := range m.Offsets {
 		if i > 0 {
 			readPointer()
 		}
-		f.Add(asm.R3, uint64(distance), asm.R4)
+		f.Add(r3, uint64(distance), r4)
 		if f.pointer == 4 {
-			f.Emit(asm.Mov.Reg32(asm.R3, asm.R3))
+			f.Emit(asm.Mov.Reg32(r3, r3))
 		}
 	}
 	if m.Array {
-		f.AddressOf(asm.R1, base, offset)
-		f.Emit(asm.StoreMem(asm.R1, 0, asm.R3, argcode.SizeOf(size)))
+		f.AddressOf(r1, base, offset)
+		f.Emit(storeN(r1, 0, r3, argcode.SizeOf(size)))
 		return
 	}
 	f.ReadUser(asm.FnProbeReadUser, base, offset, size)
-	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
+	f.JumpIfImm(asm.JNE, r0, 0, r1, fail)
 }
 
 // leastPage is the size of a page where pages are smallest.

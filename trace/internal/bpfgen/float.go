@@ -19,39 +19,39 @@ const (
 // toDouble makes the float in R9 one of 64 bits. It goes elsewhere if that is
 // infinite or not a number.
 func (b *builder) toDouble(c class, otherwise argcode.Label) {
-	b.Emit(asm.Mov.Reg(asm.R1, asm.R9))
+	b.Emit(mov(r1, r9))
 	if c == float64bits {
-		b.Emit(asm.LSh.Imm(asm.R1, 1), asm.RSh.Imm(asm.R1, mantissaBits+1))
-		b.JumpIfImm(asm.JEq, asm.R1, endlessDouble, asm.R2, otherwise)
+		b.Emit(asm.LSh.Imm(r1, 1), asm.RSh.Imm(r1, mantissaBits+1))
+		b.JumpIfImm(asm.JEq, r1, endlessDouble, r2, otherwise)
 		return
 	}
 	const bits, endless, bias = 23, 255, 1023 - 127
 	done := b.Label()
-	b.Emit(asm.LSh.Imm(asm.R1, 33), asm.RSh.Imm(asm.R1, 33+bits), // the exponent
-		asm.Mov.Reg(asm.R2, asm.R9), asm.LSh.Imm(asm.R2, 64-bits), asm.RSh.Imm(asm.R2, 64-mantissaBits),
-		asm.RSh.Imm(asm.R9, 31), asm.LSh.Imm(asm.R9, 63))
-	b.JumpIfImm(asm.JEq, asm.R1, endless, asm.R3, otherwise)
-	b.JumpIfImm(asm.JEq, asm.R1, 0, asm.R3, done)
-	b.Emit(asm.Add.Imm(asm.R1, bias), asm.LSh.Imm(asm.R1, mantissaBits),
-		asm.Or.Reg(asm.R9, asm.R1), asm.Or.Reg(asm.R9, asm.R2))
+	b.Emit(asm.LSh.Imm(r1, 33), asm.RSh.Imm(r1, 33+bits), // the exponent
+		mov(r2, r9), asm.LSh.Imm(r2, 64-bits), asm.RSh.Imm(r2, 64-mantissaBits),
+		asm.RSh.Imm(r9, 31), asm.LSh.Imm(r9, 63))
+	b.JumpIfImm(asm.JEq, r1, endless, r3, otherwise)
+	b.JumpIfImm(asm.JEq, r1, 0, r3, done)
+	b.Emit(asm.Add.Imm(r1, bias), asm.LSh.Imm(r1, mantissaBits), asm.Or.Reg(r9, r1),
+		asm.Or.Reg(r9, r2))
 	b.Place(done)
 }
 
 // addFloat adds the float in R9, which is finite, to a word of the accumulator.
 // A program has only integers to calculate with.
-func (b *builder) addFloat(at int16) {
+func (b *builder) addFloat(at int) {
 	const tries = 2 // a hit that preempts this one can come in between
 	done := b.Label()
 	for try := range tries {
-		b.Emit(asm.LoadMem(asm.R0, asm.R7, at, asm.DWord))
+		b.Emit(load(r0, r7, at))
 		b.sumOfFloats(done)
 		if !b.plan.Kernel.CompareExchange || try == tries-1 {
-			b.Emit(asm.StoreMem(asm.R7, at, asm.R1, asm.DWord))
+			b.Emit(store(r7, at, r1))
 			break
 		}
-		b.Emit(asm.Mov.Reg(asm.R3, asm.R0))
-		b.CompareExchange(asm.R7, at, asm.R1)
-		b.JumpIf(asm.JEq, asm.R0, asm.R3, done)
+		b.Emit(mov(r3, r0))
+		b.CompareExchange(r7, at, r1)
+		b.JumpIf(asm.JEq, r0, r3, done)
 	}
 	b.Place(done)
 }
@@ -63,71 +63,68 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	scratch := b.Temporary(16)
 	sign, signs := scratch, scratch+8
 	exponent := func(dst, of asm.Register) {
-		b.Emit(asm.Mov.Reg(dst, of), asm.LSh.Imm(dst, 1), asm.RSh.Imm(dst, mantissaBits+1))
+		b.Emit(mov(dst, of), asm.LSh.Imm(dst, 1), asm.RSh.Imm(dst, mantissaBits+1))
 	}
 	ordered, small, apart, less, round, rounded, zero, result := b.Label(), b.Label(), b.Label(),
 		b.Label(), b.Label(), b.Label(), b.Label(), b.Label()
-	b.Emit(asm.Mov.Reg(asm.R1, asm.R9))
-	exponent(asm.R4, asm.R9)
-	b.JumpIfImm(asm.JEq, asm.R4, 0, asm.R5, done)
-	exponent(asm.R3, asm.R0)
-	b.JumpIfImm(asm.JEq, asm.R3, 0, asm.R5, result)
-	b.JumpIfImm(asm.JEq, asm.R3, endlessDouble, asm.R5, done)
+	b.Emit(mov(r1, r9))
+	exponent(r4, r9)
+	b.JumpIfImm(asm.JEq, r4, 0, r5, done)
+	exponent(r3, r0)
+	b.JumpIfImm(asm.JEq, r3, 0, r5, result)
+	b.JumpIfImm(asm.JEq, r3, endlessDouble, r5, done)
 
 	// R1 becomes the one that is further from 0, R2 the other one.
-	b.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.Mov.Reg(asm.R2, asm.R9),
-		asm.Mov.Reg(asm.R3, asm.R1), asm.LSh.Imm(asm.R3, 1),
-		asm.Mov.Reg(asm.R4, asm.R2), asm.LSh.Imm(asm.R4, 1))
-	b.JumpIf(asm.JGE, asm.R3, asm.R4, ordered)
-	b.Emit(asm.Mov.Reg(asm.R1, asm.R9), asm.Mov.Reg(asm.R2, asm.R0))
+	b.Emit(mov(r1, r0), mov(r2, r9), mov(r3, r1), asm.LSh.Imm(r3, 1), mov(r4, r2),
+		asm.LSh.Imm(r4, 1))
+	b.JumpIf(asm.JGE, r3, r4, ordered)
+	b.Emit(mov(r1, r9), mov(r2, r0))
 	b.Place(ordered)
-	exponent(asm.R3, asm.R1)
-	exponent(asm.R4, asm.R2)
-	b.Emit(asm.Mov.Reg(asm.R5, asm.R3), asm.Sub.Reg(asm.R5, asm.R4), asm.Mov.Reg(asm.R4, asm.R1),
-		asm.RSh.Imm(asm.R4, 63), asm.LSh.Imm(asm.R4, 63), toStack(sign, asm.R4),
-		asm.Mov.Reg(asm.R4, asm.R1), asm.Xor.Reg(asm.R4, asm.R2), toStack(signs, asm.R4))
+	exponent(r3, r1)
+	exponent(r4, r2)
+	b.Emit(mov(r5, r3), asm.Sub.Reg(r5, r4), mov(r4, r1), asm.RSh.Imm(r4, 63), asm.LSh.Imm(r4, 63),
+		toStack(sign, r4), mov(r4, r1), asm.Xor.Reg(r4, r2), toStack(signs, r4))
 
 	// Their mantissas, with the first bit that is not written.
-	b.Set(asm.R4, 1<<mantissaBits)
-	b.Emit(asm.Or.Reg(asm.R1, asm.R4), asm.Or.Reg(asm.R2, asm.R4))
-	for _, mantissa := range []asm.Register{asm.R1, asm.R2} {
+	b.Set(r4, 1<<mantissaBits)
+	b.Emit(asm.Or.Reg(r1, r4), asm.Or.Reg(r2, r4))
+	for _, mantissa := range []asm.Register{r1, r2} {
 		b.Emit(asm.LSh.Imm(mantissa, 63-mantissaBits), asm.RSh.Imm(mantissa, 63-mantissaBits-guard))
 	}
-	b.JumpIfImm(asm.JLE, asm.R5, 62, asm.R4, small)
-	b.Emit(asm.Mov.Imm(asm.R2, 0))
+	b.JumpIfImm(asm.JLE, r5, 62, r4, small)
+	b.Emit(set(r2, 0))
 	b.Jump(apart)
 	b.Place(small)
-	b.Emit(asm.RSh.Reg(asm.R2, asm.R5))
+	b.Emit(asm.RSh.Reg(r2, r5))
 	b.Place(apart)
-	b.Emit(fromStack(asm.R4, signs))
-	b.JumpIfImm(asm.JSLT, asm.R4, 0, asm.R5, less)
-	b.Emit(asm.Add.Reg(asm.R1, asm.R2))
-	b.JumpIfImm(asm.JSGE, asm.R1, 0, asm.R5, round)
-	b.Emit(asm.RSh.Imm(asm.R1, 1), asm.Add.Imm(asm.R3, 1))
+	b.Emit(fromStack(r4, signs))
+	b.JumpIfImm(asm.JSLT, r4, 0, r5, less)
+	b.Emit(asm.Add.Reg(r1, r2))
+	b.JumpIfImm(asm.JSGE, r1, 0, r5, round)
+	b.Emit(asm.RSh.Imm(r1, 1), asm.Add.Imm(r3, 1))
 	b.Jump(round)
 
 	b.Place(less)
-	b.Emit(asm.Sub.Reg(asm.R1, asm.R2))
-	b.JumpIfImm(asm.JEq, asm.R1, 0, asm.R5, zero)
+	b.Emit(asm.Sub.Reg(r1, r2))
+	b.JumpIfImm(asm.JEq, r1, 0, r5, zero)
 	for shift := 32; shift > 0; shift /= 2 { // up to where the first bit belongs
 		enough := b.Label()
-		b.JumpIfImm(asm.JGE, asm.R1, 1<<(63-shift), asm.R5, enough)
-		b.Emit(asm.LSh.Imm(asm.R1, int32(shift)), asm.Sub.Imm(asm.R3, int32(shift)))
+		b.JumpIfImm(asm.JGE, r1, 1<<(63-shift), r5, enough)
+		b.Emit(asm.LSh.Imm(r1, int32(shift)), asm.Sub.Imm(r3, int32(shift)))
 		b.Place(enough)
 	}
 
 	b.Place(round)
-	b.Emit(asm.Add.Imm(asm.R1, 1<<(guard-1)))
-	b.JumpIfImm(asm.JSGE, asm.R1, 0, asm.R5, rounded)
-	b.Emit(asm.RSh.Imm(asm.R1, 1), asm.Add.Imm(asm.R3, 1))
+	b.Emit(asm.Add.Imm(r1, 1<<(guard-1)))
+	b.JumpIfImm(asm.JSGE, r1, 0, r5, rounded)
+	b.Emit(asm.RSh.Imm(r1, 1), asm.Add.Imm(r3, 1))
 	b.Place(rounded)
-	b.JumpIfImm(asm.JSLE, asm.R3, 0, asm.R5, zero)
-	b.JumpIfImm(asm.JGE, asm.R3, endlessDouble, asm.R5, done) // the greatest sum stays
-	b.Emit(asm.LSh.Imm(asm.R1, 63-mantissaBits-guard+1), asm.RSh.Imm(asm.R1, 64-mantissaBits),
-		asm.LSh.Imm(asm.R3, mantissaBits), asm.Or.Reg(asm.R1, asm.R3), fromStack(asm.R4, sign),
-		asm.Or.Reg(asm.R1, asm.R4))
+	b.JumpIfImm(asm.JSLE, r3, 0, r5, zero)
+	b.JumpIfImm(asm.JGE, r3, endlessDouble, r5, done) // the greatest sum stays
+	b.Emit(asm.LSh.Imm(r1, 63-mantissaBits-guard+1), asm.RSh.Imm(r1, 64-mantissaBits),
+		asm.LSh.Imm(r3, mantissaBits), asm.Or.Reg(r1, r3), fromStack(r4, sign), asm.Or.Reg(r1, r4))
 	b.Jump(result)
 	b.Place(zero)
-	b.Emit(asm.Mov.Imm(asm.R1, 0))
+	b.Emit(set(r1, 0))
 	b.Place(result)
 }

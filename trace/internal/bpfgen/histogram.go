@@ -196,20 +196,20 @@ func (b *builder) bucket(dst asm.Register, h *Histogram, c class) {
 		b.linearBucket(dst, h, c)
 	}
 	// The verifier should not take each bucket for a case of its own.
-	b.Emit(asm.Xor.Reg(dst, asm.R9), asm.Xor.Reg(dst, asm.R9))
+	b.Emit(asm.Xor.Reg(dst, r9), asm.Xor.Reg(dst, r9))
 }
 
 func (b *builder) exponentialBucket(dst asm.Register, h *Histogram, c class) {
 	positive, done := b.Label(), b.Label()
-	b.Emit(asm.Mov.Reg(asm.R1, asm.R9))
+	b.Emit(mov(r1, r9))
 	if c == signed {
-		b.JumpIfImm(asm.JSGE, asm.R1, 0, asm.R2, positive)
-		b.Emit(asm.Neg.Imm(asm.R1, 0))
+		b.JumpIfImm(asm.JSGE, r1, 0, r2, positive)
+		b.Emit(asm.Neg.Imm(r1, 0))
 	}
 	b.Place(positive)
 	b.magnitude(dst, h)
 	if c == signed {
-		b.JumpIfImm(asm.JSGE, asm.R9, 0, asm.R2, done)
+		b.JumpIfImm(asm.JSGE, r9, 0, r2, done)
 		b.Emit(asm.Neg.Imm(dst, 0))
 	}
 	b.Place(done)
@@ -219,20 +219,20 @@ func (b *builder) exponentialBucket(dst asm.Register, h *Histogram, c class) {
 // magnitude sets dst to the index of R1 and 2, or to 0 for 0.
 func (b *builder) magnitude(dst asm.Register, h *Histogram) {
 	done := b.Label()
-	b.Emit(asm.Mov.Imm(dst, 0))
-	b.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, done)
+	b.Emit(set(dst, 0))
+	b.JumpIfImm(asm.JEq, r1, 0, r2, done)
 	// R1 becomes x * 2^63, with x from 1 up to, but not including, 2.
-	b.Emit(asm.Mov.Imm(dst, int32(63<<h.Scale+1)))
+	b.Emit(set(dst, int32(63<<h.Scale+1)))
 	for bits := 32; bits > 0; bits /= 2 {
 		high := b.Label()
-		b.JumpIfImm(asm.JGE, asm.R1, 1<<(64-bits), asm.R2, high)
-		b.Emit(asm.LSh.Imm(asm.R1, int32(bits)), asm.Sub.Imm(dst, int32(bits<<h.Scale)))
+		b.JumpIfImm(asm.JGE, r1, 1<<(64-bits), r2, high)
+		b.Emit(asm.LSh.Imm(r1, int32(bits)), asm.Sub.Imm(dst, int32(bits<<h.Scale)))
 		b.Place(high)
 	}
 	// A number belongs to the bucket that it ends.
-	b.JumpIfImm(asm.JLE, asm.R1, h.root(0), asm.R2, done)
+	b.JumpIfImm(asm.JLE, r1, h.root(0), r2, done)
 	b.Emit(asm.Add.Imm(dst, 1))
-	b.search(dst, asm.JLE, asm.R1, h.root, 0, 1<<h.Scale-1, done)
+	b.search(dst, asm.JLE, r1, h.root, 0, 1<<h.Scale-1, done)
 	b.Place(done)
 }
 
@@ -251,7 +251,7 @@ func (b *builder) search(dst asm.Register, atMost asm.JumpOp, value asm.Register
 	}
 	less := b.Label()
 	half := (first + last + 1) / 2
-	b.JumpIfImm(atMost, value, limit(half), asm.R2, less)
+	b.JumpIfImm(atMost, value, limit(half), r2, less)
 	b.search(dst, atMost, value, limit, half, last, done)
 	b.Place(less)
 	b.search(dst, atMost, value, limit, first, half-1, done)
@@ -259,7 +259,7 @@ func (b *builder) search(dst asm.Register, atMost asm.JumpOp, value asm.Register
 
 func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c class) {
 	done := b.Label()
-	b.Emit(asm.Mov.Imm(dst, 0))
+	b.Emit(set(dst, 0))
 	atMost, first := asm.JSLE, 0
 	if c != signed {
 		atMost = asm.JLE
@@ -267,7 +267,7 @@ func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c class) {
 			first++
 		}
 	}
-	b.search(dst, atMost, asm.R9, func(i int) uint64 { return uint64(h.Limits[i-1]) }, first,
+	b.search(dst, atMost, r9, func(i int) uint64 { return uint64(h.Limits[i-1]) }, first,
 		len(h.Limits), done)
 	b.Place(done)
 }
@@ -275,24 +275,24 @@ func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c class) {
 func (b *builder) linearBucket(dst asm.Register, h *Histogram, c class) {
 	done := b.Label()
 	if c == signed {
-		b.Emit(asm.Mov.Imm(dst, 0))
-		b.JumpIfImm(asm.JSLT, asm.R9, uint64(h.Low), asm.R2, done)
-		b.Emit(asm.Mov.Imm(dst, int32(h.Buckets()-1)))
-		b.JumpIfImm(asm.JSGE, asm.R9, uint64(h.High), asm.R2, done)
+		b.Emit(set(dst, 0))
+		b.JumpIfImm(asm.JSLT, r9, uint64(h.Low), r2, done)
+		b.Emit(set(dst, int32(h.Buckets()-1)))
+		b.JumpIfImm(asm.JSGE, r9, uint64(h.High), r2, done)
 	} else {
 		if h.Low > 0 {
-			b.Emit(asm.Mov.Imm(dst, 0))
-			b.JumpIfImm(asm.JLT, asm.R9, uint64(h.Low), asm.R2, done)
+			b.Emit(set(dst, 0))
+			b.JumpIfImm(asm.JLT, r9, uint64(h.Low), r2, done)
 		}
-		b.Emit(asm.Mov.Imm(dst, int32(h.Buckets()-1)))
-		b.JumpIfImm(asm.JGE, asm.R9, uint64(max(h.High, 0)), asm.R2, done)
+		b.Emit(set(dst, int32(h.Buckets()-1)))
+		b.JumpIfImm(asm.JGE, r9, uint64(max(h.High, 0)), r2, done)
 	}
-	b.Emit(asm.Mov.Reg(dst, asm.R9))
-	b.Add(dst, -uint64(h.Low), asm.R2)
+	b.Emit(mov(dst, r9))
+	b.Add(dst, -uint64(h.Low), r2)
 	if argcode.Fits32(h.Step) {
 		b.Emit(asm.Div.Imm(dst, int32(h.Step)))
 	} else {
-		b.Emit(asm.LoadImm(asm.R2, int64(h.Step), asm.DWord), asm.Div.Reg(dst, asm.R2))
+		b.Emit(asm.LoadImm(r2, int64(h.Step), asm.DWord), asm.Div.Reg(dst, r2))
 	}
 	b.Emit(asm.Add.Imm(dst, 1))
 	b.Place(done)

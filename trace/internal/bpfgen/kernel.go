@@ -54,7 +54,7 @@ func (k Kernel) word() int {
 
 // instructionPointer returns the offset in the context of the address of the
 // breakpoint. It reports whether it is known.
-func (k Kernel) instructionPointer() (offset int16, ok bool) {
+func (k Kernel) instructionPointer() (offset int, ok bool) {
 	switch k.Machine {
 	case elf.EM_X86_64:
 		return 128, true // rip
@@ -78,9 +78,8 @@ func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
 // Kernel.CompareExchange is about.
 func CompareExchangeProbe() asm.Instructions {
 	a := argcode.NewAssembler()
-	a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 0),
-		asm.StoreMem(asm.R10, -8, asm.R0, asm.DWord))
-	a.CompareExchange(asm.R10, -8, asm.R1)
+	a.Emit(set(r0, 0), set(r1, 0), store(r10, -8, r0))
+	a.CompareExchange(r10, -8, r1)
 	a.Leave()
 	program, _ := a.Finish()
 	return program
@@ -89,33 +88,57 @@ func CompareExchangeProbe() asm.Instructions {
 // ProcessorIDProbe returns a program that the kernel loads unless it takes
 // Kernel.Processors.
 func ProcessorIDProbe() asm.Instructions {
-	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), set(r0, 0), asm.Return()}
 }
 
 // updateNoExist is BPF_NOEXIST of bpf_map_update_elem.
 const updateNoExist = 1
 
-// toStack stores eight bytes to the stack, fromStack loads them.
-func toStack(at int, src asm.Register) asm.Instruction {
-	return asm.StoreMem(asm.R10, int16(at), src, asm.DWord)
+// The registers and the most frequent instructions, by short names.
+const (
+	r0, r1, r2, r3, r4, r5 = asm.R0, asm.R1, asm.R2, asm.R3, asm.R4, asm.R5
+	r6, r7, r8, r9, r10    = asm.R6, asm.R7, asm.R8, asm.R9, asm.R10
+)
+
+func mov(dst, src asm.Register) asm.Instruction         { return asm.Mov.Reg(dst, src) }
+func set(dst asm.Register, value int32) asm.Instruction { return asm.Mov.Imm(dst, value) }
+
+// load and store move eight bytes, loadN and storeN bytes of a size.
+func load(dst, base asm.Register, offset int) asm.Instruction {
+	return loadN(dst, base, offset, asm.DWord)
 }
 
-func fromStack(dst asm.Register, at int) asm.Instruction {
-	return asm.LoadMem(dst, asm.R10, int16(at), asm.DWord)
+func loadN(dst, base asm.Register, offset int, size asm.Size) asm.Instruction {
+	return asm.LoadMem(dst, base, int16(offset), size)
 }
+
+func store(base asm.Register, offset int, src asm.Register) asm.Instruction {
+	return storeN(base, offset, src, asm.DWord)
+}
+
+func storeN(base asm.Register, offset int, src asm.Register, size asm.Size) asm.Instruction {
+	return asm.StoreMem(base, int16(offset), src, size)
+}
+
+func storeImm(base asm.Register, offset int, value int64, size asm.Size) asm.Instruction {
+	return asm.StoreImm(base, int16(offset), value, size)
+}
+
+func toStack(at int, src asm.Register) asm.Instruction   { return store(r10, at, src) }
+func fromStack(dst asm.Register, at int) asm.Instruction { return load(dst, r10, at) }
 
 // element emits what sets R0 to the element of a map whose key is on the stack,
 // or to 0 if there is none.
 func element(a *argcode.Assembler, fd, key int) {
-	a.AddressOf(asm.R2, asm.R10, key)
-	a.Emit(asm.LoadMapPtr(asm.R1, fd))
+	a.AddressOf(r2, r10, key)
+	a.Emit(asm.LoadMapPtr(r1, fd))
 	a.Call(asm.FnMapLookupElem)
 }
 
 // lookUp is element that goes to none if there is none.
 func lookUp(a *argcode.Assembler, fd, key int, none argcode.Label) {
 	element(a, fd, key)
-	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	a.JumpIfImm(asm.JEq, r0, 0, r1, none)
 }
 
 func (f *fetcher) lookUp(fd, key int, none argcode.Label) { lookUp(f.Assembler, fd, key, none) }
@@ -125,10 +148,10 @@ func (f *fetcher) lookUp(fd, key int, none argcode.Label) { lookUp(f.Assembler, 
 func (f *fetcher) lookUpOrAdd(fd, key, value int, none argcode.Label) {
 	found := f.Label()
 	element(f.Assembler, fd, key)
-	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
-	f.AddressOf(asm.R2, asm.R10, key)
-	f.AddressOf(asm.R3, asm.R10, value)
-	f.Emit(asm.LoadMapPtr(asm.R1, fd), asm.Mov.Imm(asm.R4, updateNoExist))
+	f.JumpIfImm(asm.JNE, r0, 0, r1, found)
+	f.AddressOf(r2, r10, key)
+	f.AddressOf(r3, r10, value)
+	f.Emit(asm.LoadMapPtr(r1, fd), set(r4, updateNoExist))
 	f.Call(asm.FnMapUpdateElem)
 	f.lookUp(fd, key, none)
 	f.Place(found)
@@ -145,16 +168,16 @@ func TaskProbe(task int) asm.Instructions {
 	a := argcode.NewAssembler()
 	none := a.Label()
 	key := a.Alloc(8)
-	a.Emit(asm.StoreImm(asm.R10, int16(key), 0, asm.Word))
+	a.Emit(storeImm(r10, key, 0, asm.Word))
 	lookUp(a, task, key, none)
-	a.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+	a.Emit(mov(r7, r0))
 	a.Call(asm.FnGetCurrentTask)
-	a.Emit(asm.Mov.Reg(asm.R6, asm.R0))
+	a.Emit(mov(r6, r0))
 	const part = 1 << 10
 	for at := 0; at < TaskSize; at += part {
-		a.AddressOf(asm.R1, asm.R7, at)
-		a.Emit(asm.Mov.Imm(asm.R2, part))
-		a.AddressOf(asm.R3, asm.R6, at)
+		a.AddressOf(r1, r7, at)
+		a.Emit(set(r2, part))
+		a.AddressOf(r3, r6, at)
 		a.Call(asm.FnProbeReadKernel)
 	}
 	a.Place(none)
@@ -173,7 +196,7 @@ func (b *builder) ofFamily(family int, leave argcode.Label) {
 	b.Scratch(func() {
 		key := b.Alloc(8)
 		b.Call(asm.FnGetCurrentPidTgid)
-		b.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(key), asm.R0, asm.Word))
+		b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, key, r0, asm.Word))
 		b.lookUp(family, key, leave)
 	})
 }
@@ -190,23 +213,23 @@ type Task struct {
 func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 	a := argcode.NewAssembler()
 	done := a.Label()
-	a.Emit(asm.LoadMem(asm.R6, asm.R1, 8, asm.DWord))
+	a.Emit(load(r6, r1, 8))
 	child := processOf(a, task, done)
 	parent := a.Alloc(8)
 	a.Call(asm.FnGetCurrentPidTgid)
-	a.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(parent), asm.R0, asm.Word))
+	a.Emit(asm.RSh.Imm(r0, 32), storeN(r10, parent, r0, asm.Word))
 	lookUp(a, family, parent, done)
 
 	value := a.Alloc(8)
-	a.Emit(asm.StoreImm(asm.R10, int16(value), 1, asm.Word))
-	a.AddressOf(asm.R2, asm.R10, child)
-	a.AddressOf(asm.R3, asm.R10, value)
-	a.Emit(asm.LoadMapPtr(asm.R1, family), asm.Mov.Imm(asm.R4, 0))
+	a.Emit(storeImm(r10, value, 1, asm.Word))
+	a.AddressOf(r2, r10, child)
+	a.AddressOf(r3, r10, value)
+	a.Emit(asm.LoadMapPtr(r1, family), set(r4, 0))
 	a.Call(asm.FnMapUpdateElem)
-	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
-	a.Emit(asm.StoreImm(asm.R10, int16(value), 0, asm.Word))
+	a.JumpIfImm(asm.JEq, r0, 0, r1, done)
+	a.Emit(storeImm(r10, value, 0, asm.Word))
 	lookUp(a, full, value, done)
-	a.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
+	a.Emit(set(r1, 1), asm.AddAtomic.Mem(r0, r1, asm.DWord, 0))
 	a.Place(done)
 	a.Leave()
 	return a.Finish()
@@ -218,10 +241,10 @@ func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 func FamilyExit(family int, task Task) (asm.Instructions, error) {
 	a := argcode.NewAssembler()
 	done := a.Label()
-	a.Emit(asm.LoadMem(asm.R6, asm.R1, 0, asm.DWord))
+	a.Emit(load(r6, r1, 0))
 	process := processOf(a, task, done)
-	a.AddressOf(asm.R2, asm.R10, process)
-	a.Emit(asm.LoadMapPtr(asm.R1, family))
+	a.AddressOf(r2, r10, process)
+	a.Emit(asm.LoadMapPtr(r1, family))
 	a.Call(asm.FnMapDeleteElem)
 	a.Place(done)
 	a.Leave()
@@ -236,14 +259,13 @@ func processOf(a *argcode.Assembler, task Task, other argcode.Label) int {
 		at     int
 		offset uint32
 	}{{process, task.Process}, {thread, task.Thread}} {
-		a.AddressOf(asm.R1, asm.R10, number.at)
-		a.Emit(asm.Mov.Imm(asm.R2, 4))
-		a.AddressOf(asm.R3, asm.R6, int(number.offset))
+		a.AddressOf(r1, r10, number.at)
+		a.Emit(set(r2, 4))
+		a.AddressOf(r3, r6, int(number.offset))
 		a.Call(asm.FnProbeReadKernel)
-		a.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, other)
+		a.JumpIfImm(asm.JNE, r0, 0, r1, other)
 	}
-	a.Emit(asm.LoadMem(asm.R1, asm.R10, int16(process), asm.Word),
-		asm.LoadMem(asm.R2, asm.R10, int16(thread), asm.Word))
-	a.JumpIf(asm.JNE, asm.R1, asm.R2, other)
+	a.Emit(loadN(r1, r10, process, asm.Word), loadN(r2, r10, thread, asm.Word))
+	a.JumpIf(asm.JNE, r1, r2, other)
 	return process
 }

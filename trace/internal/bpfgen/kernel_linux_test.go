@@ -36,7 +36,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 
 	kernel := k.forPlan()
 	kernel.Order = binary.NativeEndian
-	kernel.CompareExchange = load(CompareExchangeProbe(), 0) == nil
+	kernel.CompareExchange = loadProgram(CompareExchangeProbe(), 0) == nil
 	mode, err := usdt.ModeAuto.Resolve()
 	qt.Assert(t, qt.IsNil(err))
 	random := rand.New(rand.NewPCG(13, 14))
@@ -62,7 +62,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		MaxEntries: 16})
 	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8,
 		MaxEntries: 1})
-	refused := load(ProcessorIDProbe(), 0) != nil
+	refused := loadProgram(ProcessorIDProbe(), 0) != nil
 	stackMap := &ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 16}
 	stacks := &Stacks{
 		Present: newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}),
@@ -192,7 +192,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		programs := blocks.Programs(nil)
 		for i := range programs {
 			var refused *ebpf.VerifierError
-			if err := load(programs[i].WithTable(table), 0); errors.As(err, &refused) {
+			if err := loadProgram(programs[i].WithTable(table), 0); errors.As(err, &refused) {
 				t.Fatalf("%+v\n%v", refused, w.args)
 			} else if err != nil {
 				t.Fatal(err)
@@ -203,7 +203,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(loaded > rounds/3), qt.Commentf("%d", loaded))
 }
 
-func load(program asm.Instructions, flags uint32) error {
+func loadProgram(program asm.Instructions, flags uint32) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, Instructions: program,
 		License: "Dual BSD/GPL", Flags: flags})
 	if err == nil {

@@ -10,15 +10,11 @@ import (
 
 // onlyIf goes to otherwise unless a condition of a call holds. The number of
 // the condition counts from 1; 0 is none.
-func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) error {
-	if number == 0 {
-		return nil
+func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) {
+	if number != 0 {
+		c := b.resolve(l.If[number-1], false)
+		b.unless(&c, otherwise)
 	}
-	c, err := b.site.resolve(b.plan.Kernel, l.If[number-1], false)
-	if err == nil {
-		b.together(c.arguments(nil), func() { b.condition(&c, otherwise) })
-	}
-	return err
 }
 
 // inside emits what counts a start inside the call at R7, and goes to counted.
@@ -27,22 +23,21 @@ func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) error 
 // passed at the same depth.
 func (b *builder) inside(c *call, counted argcode.Label) {
 	fresh, left, within := b.Label(), b.Label(), b.Label()
-	b.Emit(asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word),
-		asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
-	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R3, fresh)
-	b.callAt(asm.R4, 0)
+	b.Emit(loadN(r2, r7, callsCount, asm.Word), loadN(r1, r7, callsPushed, asm.Word),
+		asm.Sub.Imm(r1, 1))
+	b.JumpIfImm(asm.JEq, r2, 0, r3, fresh)
+	b.callAt(r4, 0)
 	b.is(1<<FlagFailed|1<<flagAttempt, fresh)
 	if b.site.Pairs[c.Latency].Attempt {
 		b.Jump(counted)
 	} else if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
-		b.Emit(asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord),
-			asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
-		b.JumpIf(asm.JGT, asm.R5, asm.R0, left)
-		b.JumpIf(asm.JNE, asm.R5, asm.R0, within)
-		b.siteID(asm.R1)
-		b.Emit(asm.LoadMem(asm.R2, asm.R4, callWord, asm.DWord), asm.RSh.Imm(asm.R2, 32))
-		b.JumpIf(asm.JEq, asm.R1, asm.R2, left)
-		b.Emit(asm.StoreImm(asm.R7, callsLevel, levelShared, asm.Word))
+		b.Emit(load(r5, r6, sp), load(r0, r4, callLevel))
+		b.JumpIf(asm.JGT, r5, r0, left)
+		b.JumpIf(asm.JNE, r5, r0, within)
+		b.siteID(r1)
+		b.Emit(load(r2, r4, callWord), asm.RSh.Imm(r2, 32))
+		b.JumpIf(asm.JEq, r1, r2, left)
+		b.Emit(storeImm(r7, callsLevel, levelShared, asm.Word))
 		b.Later(func() {
 			b.Place(left)
 			b.count(CounterReplaced)
@@ -50,14 +45,13 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 		})
 	}
 	b.Place(within)
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsInside, asm.Half), asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(asm.R7, callsInside, asm.R1, asm.Half))
+	b.Emit(loadN(r1, r7, callsInside, asm.Half), asm.Add.Imm(r1, 1),
+		storeN(r7, callsInside, r1, asm.Half))
 	b.Jump(counted)
 	b.Place(fresh)
-	b.Emit(asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
+	b.Emit(storeImm(r7, callsCount, 0, asm.Word))
 	index := int64(b.site.Pairs[c.Latency].Index)
-	b.Emit(asm.StoreImm(asm.R7, callsInside, 0, asm.Half),
-		asm.StoreImm(asm.R7, callsIndex, index, asm.Half))
+	b.Emit(storeImm(r7, callsInside, 0, asm.Half), storeImm(r7, callsIndex, index, asm.Half))
 }
 
 // popOutermost is pop where the outermost call counts. It goes to none if this
@@ -65,42 +59,38 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 func (b *builder) popOutermost(c *call, none argcode.Label) {
 	ends, within, failed := b.Label(), b.Label(), b.Label()
 	b.innermost()
-	b.Emit(asm.LoadMem(asm.R2, asm.R7, callsInside, asm.Half))
+	b.Emit(loadN(r2, r7, callsInside, asm.Half))
 	b.is(1<<flagAttempt, none)
 	if c.Fails {
 		b.is(1<<FlagFailed, failed)
 	}
-	b.Emit(asm.LoadMem(asm.R3, asm.R7, callsIndex, asm.Half))
-	b.JumpIfImm(asm.JNE, asm.R3, uint64(b.site.Pairs[c.Latency].Index), asm.R0, within)
+	b.Emit(loadN(r3, r7, callsIndex, asm.Half))
+	b.JumpIfImm(asm.JNE, r3, uint64(b.site.Pairs[c.Latency].Index), r0, within)
 	if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
 		elsewhere := b.Label()
-		b.Emit(asm.LoadMem(asm.R3, asm.R7, callsLevel, asm.Word),
-			asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord),
-			asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
-		b.JumpIf(asm.JNE, asm.R0, asm.R5, elsewhere)
-		b.JumpIfImm(asm.JEq, asm.R3, levelKnown, asm.R0, ends)
-		b.JumpIfImm(asm.JNE, asm.R2, 0, asm.R0, within)
-		b.JumpIfImm(asm.JNE, asm.R3, 0, asm.R0, ends)
-		b.Emit(asm.StoreImm(asm.R7, callsLevel, levelKnown, asm.Word))
+		b.Emit(loadN(r3, r7, callsLevel, asm.Word), load(r5, r6, sp), load(r0, r4, callLevel))
+		b.JumpIf(asm.JNE, r0, r5, elsewhere)
+		b.JumpIfImm(asm.JEq, r3, levelKnown, r0, ends)
+		b.JumpIfImm(asm.JNE, r2, 0, r0, within)
+		b.JumpIfImm(asm.JNE, r3, 0, r0, ends)
+		b.Emit(storeImm(r7, callsLevel, levelKnown, asm.Word))
 		b.Jump(ends)
 		b.Place(elsewhere)
-		b.JumpIfImm(asm.JEq, asm.R3, levelKnown, asm.R0, within)
+		b.JumpIfImm(asm.JEq, r3, levelKnown, r0, within)
 	}
-	b.JumpIfImm(asm.JNE, asm.R2, 0, asm.R0, within)
+	b.JumpIfImm(asm.JNE, r2, 0, r0, within)
 	b.Place(ends)
-	b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word),
-		asm.StoreImm(asm.R7, callsCount, 0, asm.Word), asm.And.Imm(asm.R1, MaxCalls-1),
-		toStack(c.key+16, asm.R1))
+	b.Emit(storeN(r7, callsPushed, r1, asm.Word), storeImm(r7, callsCount, 0, asm.Word),
+		asm.And.Imm(r1, MaxCalls-1), toStack(c.key+16, r1))
 	b.Later(func() {
 		b.Place(within)
-		b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R0, none)
-		b.Emit(asm.Sub.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsInside, asm.R2, asm.Half))
+		b.JumpIfImm(asm.JEq, r2, 0, r0, none)
+		b.Emit(asm.Sub.Imm(r2, 1), storeN(r7, callsInside, r2, asm.Half))
 		b.Jump(none)
 		if c.Fails {
 			b.Place(failed)
-			b.JumpIfImm(asm.JNE, asm.R2, 0, asm.R0, within)
-			b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word),
-				asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
+			b.JumpIfImm(asm.JNE, r2, 0, r0, within)
+			b.Emit(storeN(r7, callsPushed, r1, asm.Word), storeImm(r7, callsCount, 0, asm.Word))
 			b.Jump(none)
 		}
 	})

@@ -106,7 +106,7 @@ func (bs *Blocks) Program(first, count int, slots *Slots) Program {
 			p.Instructions = append(p.Instructions, slots.find()...)
 		} else {
 			p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(),
-				asm.Mov.Reg(asm.R8, asm.R0))
+				mov(r8, r0))
 		}
 	})
 }
@@ -115,7 +115,7 @@ func (bs *Blocks) Program(first, count int, slots *Slots) Program {
 // this.
 func (bs *Blocks) Fixed(number int, cookie uint64) Program {
 	return bs.program(number, 1, func(p *Program) {
-		p.Instructions = append(p.Instructions, asm.LoadImm(asm.R8, int64(cookie), asm.DWord))
+		p.Instructions = append(p.Instructions, asm.LoadImm(r8, int64(cookie), asm.DWord))
 	})
 }
 
@@ -124,7 +124,7 @@ func (bs *Blocks) program(first, count int, cookie func(*Program)) Program {
 	p := Program{First: first, Blocks: count}
 	blocks := bs.blocks[first:][:count]
 	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
-	p.Instructions = append(p.Instructions, asm.Mov.Reg(asm.R6, asm.R1))
+	p.Instructions = append(p.Instructions, mov(r6, r1))
 	p.Instructions = append(p.Instructions, argcode.AvoidPrivateStack()...)
 	if p.Cookie {
 		cookie(&p)
@@ -136,7 +136,7 @@ func (bs *Blocks) program(first, count int, cookie func(*Program)) Program {
 		p.Instructions = append(p.Instructions, findBlock()...)
 		p.search(blocks, first)
 	default:
-		p.Instructions = append(p.Instructions, asm.Mov.Reg32(asm.R1, asm.R8))
+		p.Instructions = append(p.Instructions, asm.Mov.Reg32(r1, r8))
 		p.search(blocks, 0)
 	}
 	return p
@@ -152,7 +152,7 @@ func (p *Program) search(blocks []*Block, first int) {
 	half := len(blocks) / 2
 	at := len(p.Instructions)
 	p.Instructions = append(p.Instructions, asm.Instruction{
-		OpCode: asm.JGE.Op(asm.ImmSource), Dst: asm.R1, Constant: int64(first + half),
+		OpCode: asm.JGE.Op(asm.ImmSource), Dst: r1, Constant: int64(first + half),
 	})
 	p.search(blocks[:half], first)
 	p.Instructions[at].Offset = int16(p.Instructions[at+1:].Size() / asm.InstructionSize)
@@ -201,22 +201,22 @@ const slotKey = -8
 // of none of the sites, which cannot be, ends the program.
 func (s *Slots) find() asm.Instructions {
 	offset, _ := s.Kernel.instructionPointer()
-	ins := asm.Instructions{asm.LoadImm(asm.R0, int64(s.Group), asm.DWord)}
+	ins := asm.Instructions{asm.LoadImm(r0, int64(s.Group), asm.DWord)}
 	if s.Cookie {
 		ins = asm.Instructions{asm.FnGetAttachCookie.Call()}
 	}
 	return append(ins,
-		asm.LSh.Imm(asm.R0, slotBits),
-		asm.LoadMem(asm.R1, asm.R6, offset, asm.DWord),
-		asm.And.Imm(asm.R1, 1<<slotBits-1),
-		asm.Or.Reg(asm.R0, asm.R1),
-		asm.StoreMem(asm.R10, slotKey, asm.R0, asm.DWord),
-		asm.Mov.Reg(asm.R2, asm.R10),
-		asm.Add.Imm(asm.R2, slotKey),
-		asm.LoadMapPtr(asm.R1, s.Map),
+		asm.LSh.Imm(r0, slotBits),
+		load(r1, r6, offset),
+		asm.And.Imm(r1, 1<<slotBits-1),
+		asm.Or.Reg(r0, r1),
+		store(r10, slotKey, r0),
+		mov(r2, r10),
+		asm.Add.Imm(r2, slotKey),
+		asm.LoadMapPtr(r1, s.Map),
 		asm.FnMapLookupElem.Call(),
-		asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R0, Offset: 1}, // over the exit
+		asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: r0, Offset: 1}, // over the exit
 		asm.Return(),
-		asm.LoadMem(asm.R8, asm.R0, 0, asm.DWord),
+		load(r8, r0, 0),
 	)
 }

@@ -70,28 +70,26 @@ type sampled struct {
 // sample emits what goes to leave for a hit that becomes no event.
 func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	at := &sampled{weight: b.Alloc(8), state: b.Alloc(8)}
-	b.Emit(asm.StoreImm(asm.R10, int16(at.state), 0, asm.Word))
+	b.Emit(storeImm(r10, at.state, 0, asm.Word))
 	b.lookUp(s.State, at.state, leave)
-	b.Emit(asm.Mov.Reg(asm.R9, asm.R0))
-	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
+	b.Emit(mov(r9, r0), set(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
 
 	skip := b.Label()
 	if s.Rate > 0 {
 		at.time = b.Alloc(8)
 		b.Call(asm.FnKtimeGetNs)
-		b.Emit(toStack(at.time, asm.R0))
+		b.Emit(toStack(at.time, r0))
 		b.countForMean(s)
 		_, early := s.spacing()
-		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateNext, asm.DWord), asm.Sub.Reg(asm.R1, asm.R0))
-		b.JumpIfImm(asm.JSGT, asm.R1, uint64(early), asm.R2, skip)
+		b.Emit(load(r1, r9, stateNext), asm.Sub.Reg(r1, r0))
+		b.JumpIfImm(asm.JSGT, r1, uint64(early), r2, skip)
 	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateSince, asm.DWord),
-		asm.LoadMem(asm.R2, asm.R9, stateGap, asm.DWord))
-	b.JumpIf(asm.JSLT, asm.R1, asm.R2, skip)
-	b.Emit(toStack(at.weight, asm.R1), toStack(at.state, asm.R9))
+	b.Emit(load(r1, r9, stateSince), load(r2, r9, stateGap))
+	b.JumpIf(asm.JSLT, r1, r2, skip)
+	b.Emit(toStack(at.weight, r1), toStack(at.state, r9))
 	b.Later(func() {
 		b.Place(skip)
-		b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateLeftOut))
+		b.Emit(set(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateLeftOut))
 		b.Jump(leave)
 	})
 	return at
@@ -103,50 +101,43 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 func (b *builder) countForMean(s *Sampling) {
 	same := b.Label()
 	between, _ := s.spacing()
-	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateBegan, asm.DWord), asm.Mov.Reg(asm.R2, asm.R0),
-		asm.Sub.Reg(asm.R2, asm.R1))
-	b.JumpIfImm(asm.JLT, asm.R2, uint64(samplingWindow), asm.R1, same)
-	b.Emit(asm.StoreMem(asm.R9, stateBegan, asm.R0, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R9, stateHits, asm.DWord),
-		asm.Mul.Imm(asm.R1, int32(between)), asm.Div.Reg(asm.R1, asm.R2),
-		asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 4), asm.Add.Reg(asm.R1, asm.R2),
-		asm.StoreMem(asm.R9, stateMean, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R1, 0), asm.StoreMem(asm.R9, stateHits, asm.R1, asm.DWord))
+	b.Emit(load(r1, r9, stateBegan), mov(r2, r0), asm.Sub.Reg(r2, r1))
+	b.JumpIfImm(asm.JLT, r2, uint64(samplingWindow), r1, same)
+	b.Emit(store(r9, stateBegan, r0), load(r1, r9, stateHits), asm.Mul.Imm(r1, int32(between)),
+		asm.Div.Reg(r1, r2), mov(r2, r1), asm.RSh.Imm(r2, 4), asm.Add.Reg(r1, r2),
+		store(r9, stateMean, r1), set(r1, 0), store(r9, stateHits, r1))
 	b.Place(same)
-	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateHits))
+	b.Emit(set(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateHits))
 }
 
 // take emits what is to be done once there is room for the event in R7: it gets
 // the weight, and the next gap is chosen. A hit that found no room is part of
 // the weight of the next one.
 func (b *builder) take(s *Sampling, at *sampled, weight int) {
-	b.Emit(fromStack(asm.R1, at.weight), fromStack(asm.R9, at.state),
-		asm.StoreMem(asm.R7, int16(weight), asm.R1, asm.DWord), asm.Neg.Imm(asm.R1, 0),
-		asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
+	b.Emit(fromStack(r1, at.weight), fromStack(r9, at.state), store(r7, weight, r1),
+		asm.Neg.Imm(r1, 0), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
 	if s.Rate > 0 {
 		later := b.Label()
 		between, _ := s.spacing()
-		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateNext, asm.DWord), fromStack(asm.R2, at.time))
-		b.JumpIf(asm.JGE, asm.R1, asm.R2, later)
-		b.Emit(asm.Mov.Reg(asm.R1, asm.R2))
+		b.Emit(load(r1, r9, stateNext), fromStack(r2, at.time))
+		b.JumpIf(asm.JGE, r1, r2, later)
+		b.Emit(mov(r1, r2))
 		b.Place(later)
-		b.Emit(asm.Add.Imm(asm.R1, int32(between)),
-			asm.StoreMem(asm.R9, stateNext, asm.R1, asm.DWord))
+		b.Emit(asm.Add.Imm(r1, int32(between)), store(r9, stateNext, r1))
 	}
 	// From 1 to 2 * mean - 1.
 	b.Call(asm.FnGetPrandomU32)
 	if s.Rate > 0 {
 		known := b.Label()
-		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateMean, asm.DWord))
-		b.JumpIfImm(asm.JNE, asm.R1, 0, asm.R2, known)
-		b.Emit(asm.Mov.Imm(asm.R1, 1))
+		b.Emit(load(r1, r9, stateMean))
+		b.JumpIfImm(asm.JNE, r1, 0, r2, known)
+		b.Emit(set(r1, 1))
 		b.Place(known)
-		b.Emit(asm.LSh.Imm(asm.R1, 1), asm.Sub.Imm(asm.R1, 1))
+		b.Emit(asm.LSh.Imm(r1, 1), asm.Sub.Imm(r1, 1))
 	} else {
-		b.Set(asm.R1, 2*uint64(s.Every)-1)
+		b.Set(r1, 2*uint64(s.Every)-1)
 	}
-	b.Emit(asm.Mod.Reg(asm.R0, asm.R1), asm.Add.Imm(asm.R0, 1),
-		asm.StoreMem(asm.R9, stateGap, asm.R0, asm.DWord))
+	b.Emit(asm.Mod.Reg(r0, r1), asm.Add.Imm(r0, 1), store(r9, stateGap, r0))
 }
 
 // Share says how the ring buffer is shared out: its last quarter is for owners
@@ -197,26 +188,24 @@ func (b *builder) share(e *Events, size int, full argcode.Label) {
 		return
 	}
 	scarce, enough := b.Label(), b.Label()
-	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, ringAvailable))
+	b.Emit(asm.LoadMapPtr(r1, e.Ring), set(r2, ringAvailable))
 	b.Call(asm.FnRingbufQuery)
-	b.JumpIfImm(asm.JGE, asm.R0, uint64(e.RingSize/4*3), asm.R1, scarce)
+	b.JumpIfImm(asm.JGE, r0, uint64(e.RingSize/4*3), r1, scarce)
 	b.Place(enough)
 	b.Later(func() {
 		b.Place(scarce)
 		b.owner(e.Share, enough)
-		b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+		b.Emit(mov(r7, r0))
 		b.Call(asm.FnKtimeGetNs)
 		same := b.Label()
-		b.Emit(asm.RSh.Imm(asm.R0, periodBits), asm.LoadMem(asm.R1, asm.R7, ownerPeriod, asm.DWord))
-		b.JumpIf(asm.JEq, asm.R0, asm.R1, same)
-		b.Emit(asm.StoreMem(asm.R7, ownerPeriod, asm.R0, asm.DWord),
-			asm.StoreImm(asm.R7, ownerBytes, 0, asm.Word),
-			asm.StoreImm(asm.R7, ownerBytes+4, 0, asm.Word))
+		b.Emit(asm.RSh.Imm(r0, periodBits), load(r1, r7, ownerPeriod))
+		b.JumpIf(asm.JEq, r0, r1, same)
+		b.Emit(store(r7, ownerPeriod, r0), storeImm(r7, ownerBytes, 0, asm.Word),
+			storeImm(r7, ownerBytes+4, 0, asm.Word))
 		b.Place(same)
-		b.Emit(asm.LoadMem(asm.R1, asm.R7, ownerBytes, asm.DWord))
-		b.JumpIfImm(asm.JGE, asm.R1, uint64(e.RingSize/sharePart), asm.R2, full)
-		b.Emit(asm.Mov.Imm(asm.R1, int32(size+ringHeader)),
-			asm.AddAtomic.Mem(asm.R7, asm.R1, asm.DWord, ownerBytes))
+		b.Emit(load(r1, r7, ownerBytes))
+		b.JumpIfImm(asm.JGE, r1, uint64(e.RingSize/sharePart), r2, full)
+		b.Emit(set(r1, int32(size+ringHeader)), asm.AddAtomic.Mem(r7, r1, asm.DWord, ownerBytes))
 		b.Jump(enough)
 	})
 }
@@ -228,7 +217,7 @@ func (b *builder) loseOf(e *Events) {
 	}
 	none := b.Label()
 	b.owner(e.Share, none)
-	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, ownerLost))
+	b.Emit(set(r1, 1), asm.AddAtomic.Mem(r0, r1, asm.DWord, ownerLost))
 	b.Place(none)
 }
 
@@ -236,10 +225,10 @@ func (b *builder) loseOf(e *Events) {
 func (b *builder) ownerID() {
 	known := b.Label()
 	b.Call(asm.FnGetCurrentCgroupId)
-	b.JumpIfImm(asm.JGT, asm.R0, rootCgroup, asm.R1, known)
+	b.JumpIfImm(asm.JGT, r0, rootCgroup, r1, known)
 	b.Call(asm.FnGetCurrentUidGid)
-	b.Emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32), asm.LoadImm(asm.R1, -1<<63, asm.DWord),
-		asm.Or.Reg(asm.R0, asm.R1))
+	b.Emit(asm.LSh.Imm(r0, 32), asm.RSh.Imm(r0, 32), asm.LoadImm(r1, -1<<63, asm.DWord),
+		asm.Or.Reg(r0, r1))
 	b.Place(known)
 }
 
@@ -248,7 +237,7 @@ func (b *builder) ownerID() {
 func (b *builder) owner(s *Share, none argcode.Label) {
 	at := b.Temporary(8 + OwnerStateSize)
 	b.ownerID()
-	b.Emit(toStack(at, asm.R0))
-	b.zero(asm.R10, at+8, OwnerStateSize)
+	b.Emit(toStack(at, r0))
+	b.zero(r10, at+8, OwnerStateSize)
 	b.lookUpOrAdd(s.Owners, at, at+8, none)
 }

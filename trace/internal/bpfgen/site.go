@@ -3,6 +3,8 @@
 package bpfgen
 
 import (
+	"cmp"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,8 +45,9 @@ type Site struct {
 	Fixed bool
 	ID    uint32
 
-	ending bool // the code that is generated is about a call that ends
-	failed bool // and ends because it has failed
+	machine elf.Machine // of the kernel
+	ending  bool        // the code that is generated is about a call that ends
+	failed  bool        // and ends because it has failed
 
 	// original is the site that the file has, where the code looks the
 	// arguments up: see Table.
@@ -116,7 +119,6 @@ type builder struct {
 // Block generates the code for a site. It returns nil where nothing ever is to
 // be done there.
 func (p *Plan) Block(site *Site) (*Block, error) {
-	p, site = p.bind(site)
 	block, err := p.generate(site, false)
 	if errors.Is(err, argcode.ErrStack) {
 		return p.generate(site, true) // what is between neighbours takes room too
@@ -125,31 +127,31 @@ func (p *Plan) Block(site *Site) (*Block, error) {
 }
 
 func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
+	site.machine = p.Kernel.Machine
 	b := &builder{fetcher: newFetcher(p.Kernel, site.Args), plan: p, site: site}
 	b.members, b.pointer = site.Members, site.Pointer
 	b.alone, b.sent = alone, len(site.Args)-site.Unsent
 	if site.original != nil {
 		b.lookedUp, b.block.lookedUp, b.block.UsesID = true, len(site.Args), true
 	}
-	something, err := b.hit()
-	if err != nil {
-		return nil, fmt.Errorf("probe %s:%s: %w", truncate.Name(site.Provider),
-			truncate.Name(site.Name), err)
-	}
-	if !something {
-		return nil, nil
-	}
+	something := b.hit()
 	b.Leave()
-	if b.block.Instructions, err = b.Finish(); err != nil {
-		return nil, fmt.Errorf("probe %s:%s: %w", truncate.Name(site.Provider),
-			truncate.Name(site.Name), err)
+	err := b.Err()
+	if something && err == nil {
+		b.block.Instructions, err = b.Finish()
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("probe %s: %w", site.probe(), err)
+	case !something:
+		return nil, nil
 	}
 	return &b.block, nil
 }
 
 // hit emits all that is to be done at a hit, and reports whether there is
 // something.
-func (b *builder) hit() (something bool, err error) {
+func (b *builder) hit() (something bool) {
 	outside := b.Label()
 	if b.plan.Family != 0 {
 		b.ofFamily(b.plan.Family, outside)
@@ -157,55 +159,32 @@ func (b *builder) hit() (something bool, err error) {
 	// Ends come first, so that a probe can be the end of one call and the start
 	// of the next.
 	for _, l := range b.plan.Latencies {
-		if pair, _ := b.site.Pairs[l].end(); pair != 0 && b.matches(&l.Done) != unconcerned {
-			something = true
-			b.block.Ends = true
-			b.apart(func() { err = b.end(l) })
-			if err != nil {
-				return false, err
-			}
+		if pair, _ := b.site.Pairs[l].end(); pair != 0 && b.has(l.Done) {
+			something, b.block.Ends = true, true
+			b.apart(func() { b.end(l) })
 		}
 	}
-	b.apart(func() { err = b.plain() })
-	if err != nil {
-		return false, err
-	}
+	b.apart(b.plain)
 	for _, l := range b.plan.Latencies {
-		if pair := b.site.Pairs[l].Start; pair != 0 && b.matches(&l.Start) != unconcerned {
-			something = true
-			b.block.Starts = true
-			b.apart(func() {
-				saved, e := b.start(l, pair)
-				if err = e; saved != nil {
-					b.block.Saved = saved
-				}
-			})
-			if err != nil {
-				return false, err
-			}
+		if pair := b.site.Pairs[l].Start; pair != 0 && b.has(l.Start) {
+			something, b.block.Starts = true, true
+			b.apart(func() { b.start(l, pair) })
 		}
 	}
 	b.Place(outside)
-	return something || b.block.Delivers, nil
+	return something || b.block.Delivers
 }
 
 // plain emits what is to be done at a hit whether or not it is an end of
 // something.
-func (b *builder) plain() error {
+func (b *builder) plain() {
 	end := b.Label()
-	if b.plan.Filter != nil {
-		c, err := b.site.resolve(b.plan.Kernel, b.plan.Filter, false)
-		if err != nil || c.kind == never {
-			return err
-		}
-		b.together(c.arguments(nil), func() { b.condition(&c, b.filtered(end)) })
+	if !b.filter(end) {
+		return
 	}
 	for _, a := range b.plan.Aggregations {
-		if a.Latency != nil {
-			continue
-		}
-		if err := b.aggregateIf(a); err != nil {
-			return err
+		if a.Latency == nil {
+			b.aggregate(a)
 		}
 	}
 	if isSpan := func(l *Latency) bool { return l.Spans }; b.plan.Events != nil &&
@@ -214,52 +193,30 @@ func (b *builder) plain() error {
 		b.block.Record = b.event(b.plan.Events)
 	}
 	b.Place(end)
-	return nil
-}
-
-// aggregateIf emits an aggregation of this hit if the site has to do with it.
-func (b *builder) aggregateIf(a *Aggregation) error {
-	r, err := a.role(b.plan.Kernel, b.site)
-	if err != nil || r == unconcerned {
-		return err
-	}
-	b.block.Delivers = true
-	b.apart(func() { err = b.aggregate(a, r) })
-	return err
 }
 
 // end emits all that is to be done at the end of a call.
-func (b *builder) end(l *Latency) error {
-	if b.matches(&l.Done) == unreadable {
+func (b *builder) end(l *Latency) {
+	if !b.readable(l.Done) {
 		b.count(CounterUnreadable)
-		return nil
+		return
 	}
 	none := b.Label()
 	pair, failed := b.site.Pairs[l].end()
 	if failed {
-		if err := b.onlyIf(l, b.site.Pairs[l].FailedIf, none); err != nil {
-			return err
-		}
+		b.onlyIf(l, b.site.Pairs[l].FailedIf, none)
 	}
 	b.ending = b.done(l, pair, failed, none)
 	b.site.ending, b.site.failed = true, failed
 	defer func() { b.ending, b.site.ending = nil, false }()
-	if b.plan.Filter != nil {
-		c, err := b.site.resolve(b.plan.Kernel, b.plan.Filter, false)
-		if err != nil {
-			return err
-		}
-		b.together(c.arguments(nil), func() { b.condition(&c, b.filtered(none)) })
-		if c.kind == never {
-			b.Place(none)
-			return nil
-		}
+	if !b.filter(none) {
+		b.Jump(b.filtered(none))
+		b.Place(none)
+		return
 	}
 	for _, a := range b.plan.Aggregations {
 		if a.Latency == l {
-			if err := b.aggregateIf(a); err != nil {
-				return err
-			}
+			b.aggregate(a)
 		}
 	}
 	if l.Spans {
@@ -277,7 +234,34 @@ func (b *builder) end(l *Latency) error {
 		b.sent = sent
 	}
 	b.Place(none)
-	return nil
+}
+
+// filter emits what leaves a hit that the plan's filter leaves out. It reports
+// whether it lets any through; else it emits nothing.
+func (b *builder) filter(leave argcode.Label) bool {
+	if b.plan.Filter == nil {
+		return true
+	}
+	c := b.resolve(b.plan.Filter, false)
+	if c.kind != never {
+		b.unless(&c, b.filtered(leave))
+	}
+	return c.kind != never
+}
+
+// resolve is that of the site. What cannot be decided makes the code fail.
+func (b *builder) resolve(node *expr.Node, negated bool) condition {
+	c, err := b.site.resolve(node, negated)
+	if err != nil {
+		b.Fail(err)
+		return condition{kind: never}
+	}
+	return c
+}
+
+// unless goes to a label unless a condition holds.
+func (b *builder) unless(c *condition, ifFalse argcode.Label) {
+	b.together(c.arguments(nil), func() { b.condition(c, ifFalse) })
 }
 
 // spansEnding returns how many spans send an event at this site.
@@ -297,14 +281,11 @@ func (b *builder) filtered(leave argcode.Label) argcode.Label {
 		return leave
 	}
 	note := b.Label()
-	b.Later(func() {
-		b.Place(note)
+	b.Aside(note, leave, func() {
 		// It is only written once: processors would wait for each other.
-		b.Emit(asm.LoadMapValue(asm.R1, b.plan.Filtered, 0),
-			asm.LoadMem(asm.R0, asm.R1, 0, asm.Word))
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R2, leave)
-		b.Emit(asm.StoreImm(asm.R1, 0, 1, asm.Word))
-		b.Jump(leave)
+		b.Emit(asm.LoadMapValue(r1, b.plan.Filtered, 0), loadN(r0, r1, 0, asm.Word))
+		b.JumpIfImm(asm.JNE, r0, 0, r2, leave)
+		b.Emit(storeImm(r1, 0, 1, asm.Word))
 	})
 	return note
 }
@@ -315,72 +296,34 @@ func (b *builder) siteID(dst asm.Register) {
 		return
 	}
 	b.block.UsesID = true
-	b.Emit(asm.Mov.Reg(dst, asm.R8), asm.RSh.Imm(dst, 32))
+	b.Emit(mov(dst, r8), asm.RSh.Imm(dst, 32))
 }
 
 // count adds one to a counter.
-func (b *builder) count(c Counter) { b.addTo(c, func() { b.Emit(asm.Mov.Imm(asm.R1, 1)) }) }
+func (b *builder) count(c Counter) { b.addTo(c, func() { b.Emit(set(r1, 1)) }) }
 
 // addTo adds to a counter what is then put into R1.
 func (b *builder) addTo(c Counter, number func()) {
 	key := b.Temporary(4)
 	none := b.Label()
-	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(c), asm.Word))
+	b.Emit(storeImm(r10, key, int64(c), asm.Word))
 	b.lookUp(b.plan.Counters, key, none)
 	number()
-	b.Emit(asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
+	b.Emit(asm.AddAtomic.Mem(r0, r1, asm.DWord, 0))
 	b.Place(none)
 }
 
-// bind returns the plan with the arguments of a site where expressions have
-// their names. An argument that the site does not have stays unbound, as one
-// whose number the site does not have.
-func (p *Plan) bind(site *Site) (*Plan, *Site) {
-	if len(site.Names) == 0 {
-		return p, site
+// bound returns a term with the site's arguments in place of their names. An
+// argument that the site does not have stays unbound. A text whose length is
+// known to be in another argument has no zero byte at its end.
+func (s *Site) bound(t expr.Term) expr.Term {
+	if len(s.Names) == 0 {
+		return t
 	}
-	bound := *p
-	bound.Filter = p.Filter.Clone()
-	latencies := make(map[*Latency]*Latency, len(p.Latencies))
-	bound.Latencies = make([]*Latency, len(p.Latencies))
-	for i, l := range p.Latencies {
-		here := *l
-		here.Conditions = slices.Clone(l.Conditions)
-		for j := range here.Conditions {
-			here.Conditions[j].Node = l.Conditions[j].Node.Clone()
-		}
-		here.Values, here.If = slices.Clone(l.Values), slices.Clone(l.If)
-		for j := range here.If {
-			here.If[j] = l.If[j].Clone()
-		}
-		bound.Latencies[i], latencies[l] = &here, &here
-	}
-	ends := make(map[*Latency]Ends, len(site.Pairs))
-	for l, e := range site.Pairs {
-		ends[latencies[l]] = e
-	}
-	boundSite := *site
-	boundSite.Pairs = ends
-	bound.Aggregations = make([]*Aggregation, len(p.Aggregations))
-	for i, a := range p.Aggregations {
-		here := *a
-		here.Where, here.Latency = a.Where.Clone(), latencies[a.Latency]
-		here.Keys = slices.Clone(a.Keys)
-		if a.Value != nil {
-			value := *a.Value
-			here.Value = &value
-		}
-		bound.Aggregations[i] = &here
-	}
-	bound.Terms(func(t *expr.Term) { *t = site.bindTerm(*t) })
-	return &bound, &boundSite
-}
-
-// bindTerm returns a term with the site's arguments in place of their names. A
-// text whose length is known to be in another argument has no zero byte at its
-// end.
-func (s *Site) bindTerm(t expr.Term) expr.Term {
 	own := len(s.Args) - s.Globals
+	if s.original != nil {
+		own = len(s.original.Args) - s.Globals
+	}
 	if t.Name == "" && t.Index >= own {
 		t.Index = expr.Unbound
 	}
@@ -395,6 +338,9 @@ func (s *Site) bindTerm(t expr.Term) expr.Term {
 	return t
 }
 
+// probe returns the site's name for messages.
+func (s *Site) probe() string { return truncate.Name(s.Provider) + ":" + truncate.Name(s.Name) }
+
 // Argument returns the number of the argument with a name.
 func (s *Site) Argument(name string) (int, bool) {
 	i := slices.Index(s.Names, name)
@@ -404,42 +350,33 @@ func (s *Site) Argument(name string) (int, bool) {
 // Missing returns why an argument that the plan's expressions name is not
 // available at a site, nil if all are.
 func (p *Plan) Missing(site *Site) error {
-	p, site = p.bind(site)
+	site.machine = p.Kernel.Machine
 	var terms []expr.Term
 	p.Filter.Walk(func(t *expr.Term) { terms = append(terms, *t) })
 	for _, a := range p.Aggregations {
 		pair, _ := site.Pairs[a.Latency].end()
-		if a.Latency == nil && !a.Applies(site) || a.Latency != nil && pair == 0 {
-			continue // it is not about the site
-		}
-		terms = append(terms, a.Keys...)
-		if a.Value != nil {
-			terms = append(terms, *a.Value)
+		if a.Latency == nil && a.Applies(site) || a.Latency != nil && pair != 0 {
+			terms = append(terms, a.terms()...)
 		}
 	}
 	for _, t := range terms {
-		if t.Start || t.Source != expr.Argument && t.Source != expr.String {
+		if t = site.bound(t); t.Start || t.Source != expr.Argument && t.Source != expr.String {
 			continue
 		}
-		name := t.Name
-		if name == "" {
-			name = fmt.Sprintf("arg%d", t.Index)
-		}
+		name := cmp.Or(t.Name, fmt.Sprintf("arg%d", t.Index))
+		why := site.Absent[t.Name]
 		switch {
-		case site.Absent[t.Name] != nil:
-			return fmt.Errorf("%s of %s:%s is not available: %w", name,
-				truncate.Name(site.Provider), truncate.Name(site.Name), site.Absent[t.Name])
+		case why != nil:
 		case t.Index >= len(site.Args):
-			return fmt.Errorf("%s:%s has no %s", truncate.Name(site.Provider),
-				truncate.Name(site.Name), name)
-		case site.readable(p.Kernel, t.Index):
-		case site.Args[t.Index].Err != nil:
-			return fmt.Errorf("%s of %s:%s is not available: %w", name, truncate.Name(site.Provider),
-				truncate.Name(site.Name), site.Args[t.Index].Err)
+			return fmt.Errorf("%s has no %s", site.probe(), name)
+		case site.readable(t.Index):
+			continue
+		case site.Args[t.Index].Err == nil:
+			return fmt.Errorf("%s of %s is no number: %s", name, site.probe(), &site.Args[t.Index])
 		default:
-			return fmt.Errorf("%s of %s:%s is no number: %s", name, truncate.Name(site.Provider),
-				truncate.Name(site.Name), &site.Args[t.Index])
+			why = site.Args[t.Index].Err
 		}
+		return fmt.Errorf("%s of %s is not available: %w", name, site.probe(), why)
 	}
 	return nil
 }

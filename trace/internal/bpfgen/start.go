@@ -80,17 +80,17 @@ func startConditions(to []StartCondition, n *expr.Node, negated bool) []StartCon
 }
 
 // startWord emits the word of a call: which conditions hold, and the site.
-func (b *builder) startWord(c *call, saves bool) error {
-	b.Emit(asm.Mov.Imm(asm.R1, 0))
+func (b *builder) startWord(c *call, saves bool) {
+	b.Emit(set(r1, 0))
 	if c.Spans || c.Outermost {
-		b.siteID(asm.R1)
-		b.Emit(asm.LSh.Imm(asm.R1, 32))
+		b.siteID(r1)
+		b.Emit(asm.LSh.Imm(r1, 32))
 	}
-	b.Emit(toStack(c.word, asm.R1))
+	b.Emit(toStack(c.word, r1))
 	hold := func(bit int) {
-		b.Emit(fromStack(asm.R1, c.word))
-		b.Set(asm.R2, 1<<bit)
-		b.Emit(asm.Or.Reg(asm.R1, asm.R2), toStack(c.word, asm.R1))
+		b.Emit(fromStack(r1, c.word))
+		b.Set(r2, 1<<bit)
+		b.Emit(asm.Or.Reg(r1, r2), toStack(c.word, r1))
 	}
 	if saves {
 		hold(flagSaved)
@@ -104,21 +104,17 @@ func (b *builder) startWord(c *call, saves bool) error {
 	for _, asked := range c.Conditions {
 		node := *asked.Node
 		node.Left.Start, node.Right.Start = false, false
-		resolved, err := b.site.resolve(b.plan.Kernel, &node, asked.Negated)
-		if err != nil {
-			return err
-		}
+		resolved := b.resolve(&node, asked.Negated)
 		if resolved.kind == never {
 			continue
 		}
 		b.apart(func() {
 			no := b.Label()
-			b.together(resolved.arguments(nil), func() { b.condition(&resolved, no) })
+			b.unless(&resolved, no)
 			hold(asked.Node.AtStart)
 			b.Place(no)
 		})
 	}
-	return nil
 }
 
 // savedRecord returns how the start's part of an event looks, the same for all
@@ -148,11 +144,10 @@ func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 // call that is at R7, less callsFirst.
 func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	full, done := b.Label(), b.Label()
-	b.Emit(toStack(c.slot, asm.R7))
+	b.Emit(toStack(c.slot, r7))
 	setTime := func() {
 		b.Call(asm.FnKtimeGetNs)
-		b.Emit(fromStack(asm.R1, c.slot),
-			asm.StoreMem(asm.R1, callsFirst+callTime, asm.R0, asm.DWord))
+		b.Emit(fromStack(r1, c.slot), store(r1, callsFirst+callTime, r0))
 	}
 	b.lookUpOrMake(c, c.Saved, full)
 	b.header(r)
@@ -165,8 +160,8 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	}
 	setTime()
 	// It says to which call this belongs: the map may forget and make anew.
-	b.AddressOf(asm.R1, asm.R7, c.SavedSize-8)
-	b.Emit(asm.StoreMem(asm.R1, 0, asm.R0, asm.DWord))
+	b.AddressOf(r1, r7, c.SavedSize-8)
+	b.Emit(store(r1, 0, r0))
 	b.Place(done)
 	b.Later(func() {
 		b.Place(full)
@@ -180,15 +175,15 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 // callsFirst, is then also in c.slot, and what is kept in c.began.
 func (b *builder) keep(c *call) {
 	full, done := b.Label(), b.Label()
-	b.Emit(toStack(c.slot, asm.R7))
-	b.SetField(asm.R10, c.began, 0, asm.R1)
+	b.Emit(toStack(c.slot, r7))
+	b.SetField(r10, c.began, 0, r1)
 	b.lookUpOrMake(c, c.Kept, full)
-	b.Emit(toStack(c.began, asm.R7))
+	b.Emit(toStack(c.began, r7))
 	for i := range c.Values {
 		b.apart(func() { b.keepValue(&c.Values[i]) })
 	}
 	b.Place(done)
-	b.Emit(fromStack(asm.R7, c.slot))
+	b.Emit(fromStack(r7, c.slot))
 	b.Later(func() {
 		b.Place(full)
 		b.count(CounterStarts)
@@ -198,13 +193,13 @@ func (b *builder) keep(c *call) {
 
 // keepValue emits what stores a value to what is kept at R7.
 func (b *builder) keepValue(v *StartValue) {
-	at, t := v.offset, &v.Term
+	at, t := v.offset, b.site.bound(v.Term)
 	arguments := t.Arguments()
 	if slices.ContainsFunc(arguments, func(i int) bool { return i >= len(b.Args) }) {
-		b.SetField(asm.R7, at, startMissing, asm.R1)
+		b.SetField(r7, at, startMissing, r1)
 		return
 	}
-	b.SetField(asm.R7, at, startUnreadable, asm.R1)
+	b.SetField(r7, at, startUnreadable, r1)
 	if slices.ContainsFunc(arguments, func(i int) bool { return !b.Readable(i) }) {
 		return
 	}
@@ -212,12 +207,12 @@ func (b *builder) keepValue(v *StartValue) {
 	b.load(unread, arguments...)
 	kept := unsigned
 	if t.Source == expr.String {
-		b.keyText(t, asm.R7, at+8, unread)
+		b.keyText(&t, r7, at+8, unread)
 	} else {
-		kept = b.term(asm.R9, t)
-		b.Emit(asm.StoreMem(asm.R7, int16(at+8), asm.R9, asm.DWord))
+		kept = b.term(r9, &t)
+		b.Emit(store(r7, at+8, r9))
 	}
-	b.SetField(asm.R7, at, uint64(startNumber+kept), asm.R1)
+	b.SetField(r7, at, uint64(startNumber+kept), r1)
 	b.Place(unread)
 }
 
@@ -225,10 +220,9 @@ func (b *builder) keepValue(v *StartValue) {
 // forget and make anew.
 func (b *builder) dateKept(c *call) {
 	none := b.Label()
-	b.Emit(fromStack(asm.R2, c.began))
-	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R1, none)
-	b.Emit(fromStack(asm.R1, c.slot), asm.LoadMem(asm.R1, asm.R1, callsFirst+callTime, asm.DWord),
-		asm.StoreMem(asm.R2, int16(c.KeptSize()-8), asm.R1, asm.DWord))
+	b.Emit(fromStack(r2, c.began))
+	b.JumpIfImm(asm.JEq, r2, 0, r1, none)
+	b.Emit(fromStack(r1, c.slot), load(r1, r1, callsFirst+callTime), store(r2, c.KeptSize()-8, r1))
 	b.Place(none)
 }
 
@@ -237,31 +231,30 @@ func (b *builder) dateKept(c *call) {
 func (b *builder) findKept(none argcode.Label) {
 	c := b.ending
 	b.lookUp(c.Kept, c.key, none)
-	b.Emit(asm.Mov.Reg(asm.R7, asm.R0),
-		asm.LoadMem(asm.R1, asm.R7, int16(c.KeptSize()-8), asm.DWord), fromStack(asm.R2, c.began))
-	b.JumpIf(asm.JNE, asm.R1, asm.R2, none)
+	b.Emit(mov(r7, r0), load(r1, r7, c.KeptSize()-8), fromStack(r2, c.began))
+	b.JumpIf(asm.JNE, r1, r2, none)
 }
 
 // spanTo emits what stores the call that ends here to the record at R7.
 func (b *builder) spanTo(p *SpanPlace) {
 	c := p.call
 	done := b.Label()
-	b.SetField(asm.R7, p.Found, 0, asm.R1)
+	b.SetField(r7, p.Found, 0, r1)
 	for _, word := range [][2]int{{p.Duration, c.duration}, {p.Began, c.began}, {p.Word, c.word}} {
-		b.Emit(fromStack(asm.R1, word[1]), asm.StoreMem(asm.R7, int16(word[0]), asm.R1, asm.DWord))
+		b.Emit(fromStack(r1, word[1]), store(r7, word[0], r1))
 	}
-	b.Emit(fromStack(asm.R1, c.word))
-	b.Set(asm.R2, 1<<flagSaved)
-	b.Emit(asm.And.Reg(asm.R1, asm.R2))
-	b.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, done)
+	b.Emit(fromStack(r1, c.word))
+	b.Set(r2, 1<<flagSaved)
+	b.Emit(asm.And.Reg(r1, r2))
+	b.JumpIfImm(asm.JEq, r1, 0, r2, done)
 	b.lookUp(c.Saved, c.key, done)
-	b.AddressOf(asm.R1, asm.R0, p.Size)
-	b.Emit(asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord), fromStack(asm.R2, c.began))
-	b.JumpIf(asm.JNE, asm.R1, asm.R2, done)
-	b.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, int32(p.Size)))
-	b.AddressOf(asm.R1, asm.R7, p.Saved)
+	b.AddressOf(r1, r0, p.Size)
+	b.Emit(load(r1, r1, 0), fromStack(r2, c.began))
+	b.JumpIf(asm.JNE, r1, r2, done)
+	b.Emit(mov(r3, r0), set(r2, int32(p.Size)))
+	b.AddressOf(r1, r7, p.Saved)
 	b.Call(asm.FnProbeReadKernel)
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, done)
-	b.SetField(asm.R7, p.Found, 1, asm.R1)
+	b.JumpIfImm(asm.JNE, r0, 0, r1, done)
+	b.SetField(r7, p.Found, 1, r1)
 	b.Place(done)
 }

@@ -83,13 +83,14 @@ func (t *Table) Block(site *Site) (*Block, error) {
 	if len(site.Args) > maxLookedUp || len(site.Members) > 0 {
 		return t.plan.Block(site)
 	}
-	plan, bound := t.plan.bind(site)
+	plan := t.plan
+	site.machine = plan.Kernel.Machine
 	if plan.Filter != nil {
-		if c, err := bound.resolve(plan.Kernel, plan.Filter, false); err != nil || c.kind == never {
-			return t.plan.Block(site) // little code, if any
+		if c, err := site.resolve(plan.Filter, false); err != nil || c.kind == never {
+			return plan.Block(site) // little code, if any
 		}
 	}
-	here := plan.lookedUp(bound)
+	here := plan.lookedUp(site)
 	key := tableKey{site.Provider, site.Name, site.Cookie, len(site.Args), here.shape()}
 	block, known := t.known[key]
 	if !known {
@@ -97,7 +98,7 @@ func (t *Table) Block(site *Site) (*Block, error) {
 		if block, err = plan.generate(here, true); err != nil {
 			// Something can only be decided, or has only room, where the
 			// arguments are known.
-			return t.plan.Block(site)
+			return plan.Block(site)
 		}
 		if block != nil {
 			block.code = string(fingerprint(block.Instructions))
@@ -108,8 +109,8 @@ func (t *Table) Block(site *Site) (*Block, error) {
 		return nil, nil
 	}
 	own := *block
-	own.Record = plan.Kernel.recordOf(block.Record, here, bound)
-	own.Saved = plan.Kernel.recordOf(block.Saved, here, bound)
+	own.Record = plan.Kernel.recordOf(block.Record, here, site)
+	own.Saved = plan.Kernel.recordOf(block.Saved, here, site)
 	return &own, nil
 }
 
@@ -141,14 +142,14 @@ func (t *Table) Entries() []byte { return t.entries }
 // is not in the table, which cannot be, ends the program.
 func findBlock() asm.Instructions {
 	return asm.Instructions{
-		asm.StoreMem(asm.R10, slotKey, asm.R8, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.R10),
-		asm.Add.Imm(asm.R2, slotKey),
-		asm.LoadMapPtr(asm.R1, TableMap),
+		storeN(r10, slotKey, r8, asm.Word),
+		mov(r2, r10),
+		asm.Add.Imm(r2, slotKey),
+		asm.LoadMapPtr(r1, TableMap),
 		asm.FnMapLookupElem.Call(),
-		asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R0, Offset: 1}, // over the exit
+		asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: r0, Offset: 1}, // over the exit
 		asm.Return(),
-		asm.LoadMem(asm.R1, asm.R0, entryValue, asm.DWord),
+		load(r1, r0, entryValue),
 	}
 }
 
@@ -266,7 +267,10 @@ func (k Kernel) words() int {
 // named returns the numbers of the arguments that the plan is about, other than
 // to send them.
 func (p *Plan) named(site *Site) (indices []int) {
-	p.Terms(func(t *expr.Term) { indices = append(indices, t.Arguments()...) })
+	p.Terms(func(t *expr.Term) {
+		bound := site.bound(*t)
+		indices = append(indices, bound.Arguments()...)
+	})
 	for _, c := range site.captures {
 		indices = append(indices, c.Arg)
 		if c.Length != None {
@@ -279,7 +283,6 @@ func (p *Plan) named(site *Site) (indices []int) {
 // capturesOf returns what is captured at a site. Structures get room that
 // others can share.
 func (p *Plan) capturesOf(site *Site) (captures []Capture) {
-	readable := func(i int) bool { return site.readable(p.Kernel, i) }
 	for _, c := range p.Events.Captures(site) {
 		switch {
 		case c.Arg < len(site.Args) && argcode.Addressable(&site.Args[c.Arg], p.Kernel.Machine):
@@ -287,7 +290,7 @@ func (p *Plan) capturesOf(site *Site) (captures []Capture) {
 				c.Max = 1 << bits.Len(uint(max(size, 1)-1))
 			}
 			captures = append(captures, Capture{Arg: c.Arg, Max: c.Max, Length: None})
-		case readable(c.Arg) && (c.Length == None || readable(c.Length)):
+		case site.readable(c.Arg) && (c.Length == None || site.readable(c.Length)):
 			captures = append(captures, c)
 		}
 	}
@@ -353,8 +356,7 @@ func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
 // first one as many further on.
 func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
 	key := f.Temporary(8)
-	f.Emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Add.Imm(asm.R1, int32(further)),
-		asm.StoreMem(asm.R10, int16(key), asm.R1, asm.Word))
+	f.Emit(mov(r1, r8), asm.Add.Imm(r1, int32(further)), storeN(r10, key, r1, asm.Word))
 	f.lookUp(TableMap, key, none)
 }
 
@@ -366,19 +368,19 @@ func (f *fetcher) word(dst asm.Register) {
 	var among func(from, to int)
 	among = func(from, to int) {
 		if to-from == 1 {
-			f.Emit(asm.LoadMem(dst, asm.R6, int16(from*size), argcode.SizeOf(size)))
+			f.Emit(loadN(dst, r6, from*size, argcode.SizeOf(size)))
 			f.Jump(done)
 			return
 		}
 		upper, half := f.Label(), (from+to)/2
-		f.JumpIfImm(asm.JGE, asm.R1, uint64(half*size), asm.R2, upper)
+		f.JumpIfImm(asm.JGE, r1, uint64(half*size), r2, upper)
 		among(from, half)
 		f.Place(upper)
 		among(half, to)
 	}
-	f.Emit(asm.Mov.Imm(dst, 0))
+	f.Emit(set(dst, 0))
 	words := f.kernel.words()
-	f.JumpIfImm(asm.JGE, asm.R1, uint64(words*size), asm.R2, done)
+	f.JumpIfImm(asm.JGE, r1, uint64(words*size), r2, done)
 	among(0, words)
 	f.Place(done)
 }
@@ -387,50 +389,47 @@ func (f *fetcher) word(dst asm.Register) {
 // structure it reads the address. It goes to fail if that cannot be read.
 func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail argcode.Label) {
 	inMemory, done := f.Label(), f.Label()
-	cut := func(up, down asm.ALUOp, dst asm.Register, by int16) {
-		f.Emit(asm.LoadMem(asm.R1, asm.R0, by, asm.Byte), up.Reg(dst, asm.R1),
-			down.Reg(dst, asm.R1))
+	cut := func(up, down asm.ALUOp, dst asm.Register, by int) {
+		f.Emit(loadN(r1, r0, by, asm.Byte), up.Reg(dst, r1), down.Reg(dst, r1))
 	}
 	f.lookUpEntry(1+index, fail)
-	f.Emit(asm.LoadMem(asm.R1, asm.R0, entryBase, asm.Half))
-	f.word(asm.R3)
-	f.Emit(asm.LoadMem(asm.R1, asm.R0, entryShift, asm.Byte), asm.RSh.Reg(asm.R3, asm.R1))
-	cut(asm.LSh, asm.RSh, asm.R3, entryCut)
-	f.Emit(asm.LoadMem(asm.R1, asm.R0, entryIndex, asm.Half))
-	f.word(asm.R4)
-	cut(asm.LSh, asm.RSh, asm.R4, entryZero)
-	cut(asm.LSh, asm.ArSh, asm.R4, entrySign)
-	f.Emit(asm.LoadMem(asm.R1, asm.R0, entryScale, asm.Byte), asm.LSh.Reg(asm.R4, asm.R1),
-		asm.Add.Reg(asm.R3, asm.R4), asm.LoadMem(asm.R1, asm.R0, entryValue, asm.DWord),
-		asm.Add.Reg(asm.R3, asm.R1))
-	cut(asm.LSh, asm.RSh, asm.R3, entryWrap)
+	f.Emit(loadN(r1, r0, entryBase, asm.Half))
+	f.word(r3)
+	f.Emit(loadN(r1, r0, entryShift, asm.Byte), asm.RSh.Reg(r3, r1))
+	cut(asm.LSh, asm.RSh, r3, entryCut)
+	f.Emit(loadN(r1, r0, entryIndex, asm.Half))
+	f.word(r4)
+	cut(asm.LSh, asm.RSh, r4, entryZero)
+	cut(asm.LSh, asm.ArSh, r4, entrySign)
+	f.Emit(loadN(r1, r0, entryScale, asm.Byte), asm.LSh.Reg(r4, r1), asm.Add.Reg(r3, r4),
+		load(r1, r0, entryValue), asm.Add.Reg(r3, r1))
+	cut(asm.LSh, asm.RSh, r3, entryWrap)
 	if offset != int(int16(offset)) {
-		f.AddressOf(asm.R5, base, offset)
-		base, offset = asm.R5, 0
+		f.AddressOf(r5, base, offset)
+		base, offset = r5, 0
 	}
-	f.Emit(asm.LoadMem(asm.R2, asm.R0, entrySize, asm.Byte))
-	f.JumpIfImm(asm.JNE, asm.R2, 0, asm.R1, inMemory)
-	cut(asm.LSh, asm.RSh, asm.R3, entryUnused)
-	f.Emit(asm.StoreMem(base, int16(offset), asm.R3, asm.DWord))
+	f.Emit(loadN(r2, r0, entrySize, asm.Byte))
+	f.JumpIfImm(asm.JNE, r2, 0, r1, inMemory)
+	cut(asm.LSh, asm.RSh, r3, entryUnused)
+	f.Emit(store(base, offset, r3))
 	f.Place(done)
 	f.Later(func() {
 		f.Place(inMemory)
 		unused := f.Temporary(16)
 		address := unused + 8
-		f.Emit(asm.LoadMem(asm.R1, asm.R0, entryUnused, asm.Byte), toStack(unused, asm.R1))
-		f.Emit(asm.Mov.Imm(asm.R1, 0), asm.StoreMem(base, int16(offset), asm.R1, asm.DWord))
-		f.JumpIfImm(asm.JGT, asm.R2, 8, asm.R1, fail) // which is never so
-		f.AddressOf(asm.R1, base, offset)
+		f.Emit(loadN(r1, r0, entryUnused, asm.Byte), toStack(unused, r1), set(r1, 0),
+			store(base, offset, r1))
+		f.JumpIfImm(asm.JGT, r2, 8, r1, fail) // which is never so
+		f.AddressOf(r1, base, offset)
 		if f.kernel.bigEndian() {
-			f.Emit(toStack(address, asm.R1))
+			f.Emit(toStack(address, r1))
 		}
 		f.Call(asm.FnProbeReadUser)
-		f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
+		f.JumpIfImm(asm.JNE, r0, 0, r1, fail)
 		if f.kernel.bigEndian() {
 			// What has been read are the upper bytes.
-			f.Emit(fromStack(asm.R1, address), fromStack(asm.R2, unused),
-				asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord), asm.RSh.Reg(asm.R3, asm.R2),
-				asm.StoreMem(asm.R1, 0, asm.R3, asm.DWord))
+			f.Emit(fromStack(r1, address), fromStack(r2, unused), load(r3, r1, 0),
+				asm.RSh.Reg(r3, r2), store(r1, 0, r3))
 		}
 		f.Jump(done)
 	})
@@ -446,9 +445,9 @@ func (b *builder) siteNumber(dst asm.Register, number uint64) {
 	none := b.Label()
 	b.lookUpEntry(1+len(b.Args)+len(b.block.numbers), none)
 	b.block.numbers = append(b.block.numbers, number)
-	b.Emit(asm.LoadMem(asm.R0, asm.R0, entryValue, asm.DWord))
+	b.Emit(load(r0, r0, entryValue))
 	b.Place(none) // which is never so
-	b.Emit(asm.Mov.Reg(dst, asm.R0))
+	b.Emit(mov(dst, r0))
 }
 
 // groups puts arguments in memory together, unless they are looked up.
