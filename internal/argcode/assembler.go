@@ -255,12 +255,14 @@ func (a *Assembler) Finish() (asm.Instructions, error) {
 	return kept, nil
 }
 
-// Straight returns code without jumps, to be put between other instructions.
-func (a *Assembler) Straight() (asm.Instructions, error) {
-	if len(a.jumps) > 0 || len(a.deferred) > 0 {
-		return nil, errors.New("generated code: a jump where there may be none")
+// Part returns code that does not end, to be put between other instructions.
+func (a *Assembler) Part() (asm.Instructions, error) {
+	a.Emit(asm.Return())
+	ins, err := a.Finish()
+	if err != nil {
+		return nil, err
 	}
-	return a.ins, a.err
+	return ins[:len(ins)-1], nil
 }
 
 // invert has a conditional jump over a jump go where that goes, on the opposite

@@ -22,7 +22,7 @@ func (f *function) stackDepth() (depth int, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	d := depths{function: f, spilled: noPointer}
+	d := depths{spilled: noPointer}
 	entry := registers{}
 	for i := range entry {
 		entry[i] = noPointer
@@ -39,8 +39,8 @@ func (f *function) stackDepth() (depth int, ok bool) {
 		}
 		if d.spilled != spilled { // what was loaded meanwhile may be that pointer
 			todo = todo[:0]
-			for i := range before {
-				if before[i] != nil {
+			for i, reached := range before {
+				if reached != nil {
 					todo = append(todo, i)
 				}
 			}
@@ -82,25 +82,16 @@ type registers [11]int
 
 // join adds what registers may be on another way. It reports whether that is
 // new.
-func (r *registers) join(other *registers) (changed bool) {
+func (r *registers) join(other *registers) bool {
+	before := *r
 	for i, offset := range other {
-		if lower(r[i], offset) != r[i] {
-			r[i], changed = offset, true
-		}
+		r[i] = min(r[i], offset)
 	}
-	return changed
-}
-
-func lower(a, b int) int {
-	if a == noPointer || b != noPointer && b < a {
-		return b
-	}
-	return a
+	return *r != before
 }
 
 // depths is what has been found out of a function.
 type depths struct {
-	*function
 	lowest  int // offset from R10
 	spilled int // the lowest pointer to the stack that is itself in the stack
 }
@@ -108,15 +99,16 @@ type depths struct {
 // step does to registers what an instruction does. It reports whether it could.
 func (d *depths) step(ins *asm.Instruction, r *registers) bool {
 	op := ins.OpCode
-	switch class := op.Class(); {
+	class := op.Class()
+	switch {
 	case class.IsALU():
 		return d.compute(ins, r)
-	case ins.IsFunctionCall() || ins.IsBuiltinCall() || ins.IsKfuncCall():
-		for i := asm.R0; i <= asm.R5; i++ {
-			r[i] = noPointer
-		}
-		return true
 	case class.IsJump():
+		if op.JumpOp() == asm.Call {
+			for i := asm.R0; i <= asm.R5; i++ {
+				r[i] = noPointer
+			}
+		}
 		return true
 	case class == asm.LdClass && op.IsDWordLoad():
 		r[ins.Dst] = noPointer
@@ -127,54 +119,57 @@ func (d *depths) step(ins *asm.Instruction, r *registers) bool {
 		if base != noPointer && op.Size() == asm.DWord {
 			r[ins.Dst] = d.spilled
 		}
-		return base == noPointer || d.use(base+int(ins.Offset))
+		return d.access(base, ins)
 	case class == asm.StXClass && op.Mode() == asm.AtomicMode:
 		base := r[ins.Dst]
 		r[ins.Src], r[asm.R0] = noPointer, noPointer // one of them has the old value
-		return base == noPointer || d.use(base+int(ins.Offset))
+		return d.access(base, ins)
 	case class.IsStore():
 		base := r[ins.Dst]
 		if class == asm.StXClass && r[ins.Src] != noPointer {
 			if base == noPointer || op.Size() != asm.DWord {
 				return false
 			}
-			d.spilled = lower(d.spilled, r[ins.Src])
+			d.spilled = min(d.spilled, r[ins.Src])
 		}
-		return base == noPointer || d.use(base+int(ins.Offset))
-	default:
-		return false
+		return d.access(base, ins)
 	}
+	return false
 }
 
 func (d *depths) compute(ins *asm.Instruction, r *registers) bool {
-	op := ins.OpCode
-	byRegister := op.Source() == asm.RegSource
+	op, dst := ins.OpCode, &r[ins.Dst]
+	source := noPointer
+	if op.Source() == asm.RegSource {
+		source = r[ins.Src]
+	}
 	wide := op.Class() == asm.ALU64Class
 	switch {
-	case op.ALUOp() == asm.Mov && byRegister:
-		if r[ins.Src] != noPointer && (!wide || ins.Offset != 0) {
-			return false
-		}
-		r[ins.Dst] = r[ins.Src]
-		return true
 	case op.ALUOp() == asm.Mov:
-		r[ins.Dst] = noPointer
-		return true
-	case byRegister && r[ins.Src] != noPointer:
+		*dst = source
+		return source == noPointer || wide && ins.Offset == 0
+	case source != noPointer:
 		return false
-	case r[ins.Dst] == noPointer:
+	case *dst == noPointer:
 		return true
-	case wide && !byRegister && op.ALUOp() == asm.Add:
-		r[ins.Dst] = min(r[ins.Dst]+int(ins.Constant), 0)
-	case wide && !byRegister && op.ALUOp() == asm.Sub:
-		r[ins.Dst] = min(r[ins.Dst]-int(ins.Constant), 0)
+	case !wide || op.Source() == asm.RegSource:
+		return false
+	case op.ALUOp() == asm.Add:
+		*dst = min(*dst+int(ins.Constant), 0)
+	case op.ALUOp() == asm.Sub:
+		*dst = min(*dst-int(ins.Constant), 0)
 	default:
 		return false
 	}
-	return d.use(r[ins.Dst])
+	return d.use(*dst)
 }
 
-// use notes that a place in the stack is used.
+// access notes the place that an instruction loads or stores, if it is in the
+// stack.
+func (d *depths) access(base int, ins *asm.Instruction) bool {
+	return base == noPointer || d.use(base+int(ins.Offset))
+}
+
 func (d *depths) use(offset int) bool {
 	d.lowest = min(d.lowest, offset)
 	return offset >= -argcode.StackSize

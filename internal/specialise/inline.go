@@ -77,10 +77,9 @@ func (f *function) callSites(targets map[int]bool) []callSite {
 // inlineArgument returns the code for a call, none where it cannot be inlined.
 // There is one spec.
 func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
-	a, n := argcode.NewAssembler(), s.argument
+	f, n := r.straight(), s.argument
 	one := *r
-	one.Assembler = a
-	f := one.fetcher(r.specs[0].Args, context)
+	one.Assembler = f.Assembler
 	switch {
 	case n < 0 || n >= int64(len(f.Args)):
 		one.fail(noSuchArgument)
@@ -88,7 +87,7 @@ func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
 		one.fail(one.unavailable())
 	case f.Args[n].Kind != argspec.Memory:
 		f.Value(asm.R4, int(n))
-		a.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
+		f.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
 	default:
 		arg := &f.Args[n]
 		extend := arg.Signed && arg.Size < 8
@@ -97,23 +96,23 @@ func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
 		}
 		at := int64(0)
 		if arg.Size < 8 {
-			a.SetField(result, 0, 0, asm.R4)
+			f.SetField(result, 0, 0, asm.R4)
 			if r.kernel.BigEndian {
 				at = int64(8 - arg.Size)
 			}
 		}
 		f.Address(asm.R5, argcode.NewGroup(int(n), arg), arg.Displacement, asm.R4)
-		a.AddressOf(asm.R1, result, int(at))
-		a.Emit(asm.Mov.Imm(asm.R2, int32(arg.Size)), asm.Mov.Reg(asm.R3, asm.R5))
+		f.AddressOf(asm.R1, result, int(at))
+		f.Emit(asm.Mov.Imm(asm.R2, int32(arg.Size)), asm.Mov.Reg(asm.R3, asm.R5))
 		// Where it fails, it has stored zeroes.
-		a.Call(asm.FnProbeReadUser)
+		f.Call(asm.FnProbeReadUser)
 		if extend {
-			a.Emit(asm.LoadMem(asm.R4, asm.R10, int16(s.place+at), argcode.SizeOf(arg.Size)))
+			f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(s.place+at), argcode.SizeOf(arg.Size)))
 			f.Extend(asm.R4, arg)
-			a.Emit(asm.StoreMem(asm.R10, int16(s.place), asm.R4, asm.DWord))
+			f.Emit(asm.StoreMem(asm.R10, int16(s.place), asm.R4, asm.DWord))
 		}
 	}
-	return a.Straight()
+	return f.Part()
 }
 
 // frameAddressBefore returns the place of the caller's stack that a register
@@ -264,16 +263,9 @@ func (f *function) mergeRun(r *reader, run []callSite, depth int) error {
 func (r *reader) mergedArgument(
 	g *argcode.Group, n int, place frame, first bool, apart asm.Instructions,
 ) (asm.Instructions, error) {
-	straight := func(emit func(f *argcode.Fetcher)) (asm.Instructions, error) {
-		one := *r
-		one.Assembler = argcode.NewAssembler()
-		emit(one.fetcher(r.specs[0].Args, context))
-		return one.Straight()
-	}
-	read, err := straight(func(f *argcode.Fetcher) {
-		if !first {
-			return
-		}
+	f, arg := r.straight(), &r.specs[0].Args[n]
+	alone, done := f.Label(), f.Label()
+	if first {
 		f.Emit(asm.StoreMem(asm.R10, int16(place.context), context, asm.DWord),
 			asm.StoreMem(asm.R10, int16(place.result), result, asm.DWord))
 		f.Address(asm.R3, g, g.Low(), asm.R4)
@@ -284,27 +276,23 @@ func (r *reader) mergedArgument(
 			asm.LoadMem(result, asm.R10, int16(place.result), asm.DWord),
 			asm.Mov.Imm(number, int32(n)),
 		)
-	})
-	if err != nil {
-		return nil, err
 	}
-	together, err := straight(func(f *argcode.Fetcher) {
-		arg := &f.Args[n]
-		f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place.block+g.Distance(f.Args, n)),
-			argcode.SizeOf(arg.Size)))
-		f.Extend(asm.R4, arg)
-		f.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
-	})
-	if err != nil {
-		return nil, err
-	}
-	code := append(read, asm.LoadMem(asm.R4, asm.R10, int16(place.status), asm.DWord))
-	code = append(code, asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R4,
-		Offset: 1 + slots(together)})
-	code = append(code, together...)
-	code = append(code, asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource), Offset: slots(apart)})
-	return append(code, apart...), nil
+	f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place.status), asm.DWord))
+	f.JumpIfImm(asm.JNE, asm.R4, 0, asm.R5, alone)
+	f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place.block+g.Distance(f.Args, n)),
+		argcode.SizeOf(arg.Size)))
+	f.Extend(asm.R4, arg)
+	f.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
+	f.Jump(done)
+	f.Place(alone)
+	f.Emit(apart...)
+	f.Place(done)
+	return f.Part()
 }
 
-// slots returns the length of code as the kernel counts it.
-func slots(code asm.Instructions) int16 { return int16(code.Size() / asm.InstructionSize) }
+// straight returns what emits code for the arguments of the only spec.
+func (r *reader) straight() *argcode.Fetcher {
+	one := *r
+	one.Assembler = argcode.NewAssembler()
+	return one.fetcher(r.specs[0].Args, context)
+}

@@ -313,8 +313,7 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	b.JumpIfImm(asm.JEq, r0, 0, r1, missing)
 	b.Place(found)
 	b.Emit(mov(r7, r0))
-	b.Later(func() {
-		b.Place(missing)
+	b.Aside(missing, none, func() {
 		refused := b.Label()
 		owner := fresh + a.ValueSize() - 8
 		b.zero(r10, fresh, a.ValueSize()-8)
@@ -335,14 +334,13 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		b.Place(refused)
 		element(b.Assembler, a.Overflow, index)
 		b.JumpIfImm(asm.JNE, r0, 0, r1, found)
-		b.Jump(none)
 	})
 	return none
 }
 
 // addValue adds R9 to the accumulator in R7.
 func (b *builder) addValue(a *Aggregation, c class) {
-	b.Emit(set(r1, 1), asm.AddAtomic.Mem(r7, r1, asm.DWord, 0))
+	b.Increment(r7, 0)
 	at := 8
 	if a.Sum && c >= float32bits {
 		b.addFloat(at)

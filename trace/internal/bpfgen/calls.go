@@ -192,11 +192,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	if l.byThread() && l.Birth != None {
 		old := b.Label()
 		b.JumpIfImm(asm.JSGT, r1, uint64(maxYoung), r2, old)
-		b.Later(func() {
-			b.Place(old)
-			b.bornBefore(c, checked)
-			b.Jump(unmatched)
-		})
+		b.Aside(old, unmatched, func() { b.bornBefore(c, checked) })
 	}
 	b.Place(checked)
 	if b.knowsLevels(l) && !failed && !l.Outermost {
@@ -204,10 +200,8 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.Emit(fromStack(r1, c.slot))
 		b.JumpIfImm(asm.JNE, r1, 0, r2, abandoned)
 		b.Place(counted)
-		b.Later(func() {
-			b.Place(abandoned)
+		b.Aside(abandoned, counted, func() {
 			b.addTo(CounterReplaced, func() { b.Emit(fromStack(r1, c.slot)) })
-			b.Jump(counted)
 		})
 	}
 	b.Later(func() {
@@ -355,8 +349,7 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	b.lookUp(m, c.key, missing)
 	b.Place(found)
 	b.Emit(mov(r7, r0))
-	b.Later(func() {
-		b.Place(missing)
+	b.Aside(missing, found, func() {
 		zero := c.key - 8
 		b.Emit(storeImm(r10, zero, 0, asm.Word))
 		b.lookUp(c.Zeros, zero, full)
@@ -365,7 +358,6 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 		b.Emit(asm.LoadMapPtr(r1, m), set(r4, updateNoExist))
 		b.Call(asm.FnMapUpdateElem)
 		b.lookUp(m, c.key, full)
-		b.Jump(found)
 	})
 }
 
@@ -382,11 +374,7 @@ func (b *builder) push(c *call) {
 		b.is(1<<FlagFailed, drop)
 		b.Emit(asm.Add.Imm(r1, 1))
 		b.Place(dropped)
-		b.Later(func() {
-			b.Place(drop)
-			b.Emit(asm.Sub.Imm(r2, 1))
-			b.Jump(dropped)
-		})
+		b.Aside(drop, dropped, func() { b.Emit(asm.Sub.Imm(r2, 1)) })
 	}
 	b.JumpIfImm(asm.JGE, r2, MaxCalls, r3, full)
 	if !c.byThread() { // another thread may take it before it has its time
@@ -402,19 +390,17 @@ func (b *builder) push(c *call) {
 		b.Emit(load(r1, r6, sp), store(r7, callsFirst+callLevel, r1))
 	}
 	b.Emit(fromStack(r1, c.word), store(r7, callsFirst+callWord, r1))
-	b.Later(func() {
-		b.Place(full)
+	b.Aside(full, pushed, func() {
 		b.Emit(toStack(c.slot, r1))
 		b.count(CounterReplaced)
 		b.Emit(fromStack(r1, c.slot))
-		b.Jump(pushed)
 	})
 }
 
 // stackPointer returns where the context has the stack pointer.
 func (b *builder) stackPointer() (at int, ok bool) {
 	saved, err := registersOf(b.kernel.Machine)
-	return 8 * saved.sp, err == nil
+	return 8 * saved.SP, err == nil
 }
 
 // knowsLevels reports whether a call has the stack pointer of its start.
@@ -468,11 +454,7 @@ func (b *builder) fail(c *call, none argcode.Label) {
 	if b.site.Pairs[c.Latency].Attempt {
 		over := b.Label()
 		b.is(1<<flagAttempt, over)
-		b.Later(func() {
-			b.Place(over)
-			b.Emit(storeImm(r7, callsCount, 0, asm.Word))
-			b.Jump(none)
-		})
+		b.Aside(over, none, func() { b.Emit(storeImm(r7, callsCount, 0, asm.Word)) })
 	}
 	b.Emit(load(r0, r4, callWord), asm.Or.Imm(r0, 1<<FlagFailed), store(r4, callWord, r0))
 	b.storeSlot(c)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
@@ -80,11 +82,9 @@ func (b *builder) event(e *Events) *Record {
 	b.fill(e, record, groups)
 	b.Place(done)
 
-	b.Later(func() {
-		b.Place(full)
+	b.Aside(full, done, func() {
 		b.count(CounterEvents)
 		b.loseOf(e)
-		b.Jump(done)
 	})
 	return record
 }
@@ -108,20 +108,31 @@ func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, erro
 	return record, groups, err
 }
 
-// captures returns what can be captured at this site.
-func (b *builder) captures(e *Events) (captures []Capture) {
-	if e.Captures == nil || b.ending != nil && b.site.NoneAtEnd {
+// captures returns what is captured at this site.
+func (b *builder) captures(e *Events) []Capture {
+	switch {
+	case e.Captures == nil || b.ending != nil && b.site.NoneAtEnd:
 		return nil
-	}
-	if b.lookedUp {
+	case b.lookedUp:
 		return b.site.captures
 	}
-	for _, c := range e.Captures(b.site) {
+	return b.site.capturesOf(e, false)
+}
+
+// capturesOf returns what can be captured at a site. In code that sites share,
+// structures get room for larger ones.
+func (s *Site) capturesOf(e *Events, shared bool) (captures []Capture) {
+	for _, c := range e.Captures(s) {
 		switch {
-		case b.isBytes(c.Arg):
-			captures = append(captures, Capture{Arg: c.Arg, Max: min(c.Max, b.Args[c.Arg].Size),
-				Length: None})
-		case b.Readable(c.Arg) && (c.Length == None || b.Readable(c.Length)):
+		case c.Arg < len(s.Args) && argcode.Addressable(&s.Args[c.Arg], s.machine):
+			size := s.Args[c.Arg].Size
+			if shared && size <= c.Max {
+				size = 1 << bits.Len(uint(max(size, 1)-1))
+			} else {
+				size = min(size, c.Max)
+			}
+			captures = append(captures, Capture{Arg: c.Arg, Max: size, Length: None})
+		case s.readable(c.Arg) && (c.Length == None || s.readable(c.Length)):
 			captures = append(captures, c)
 		}
 	}
@@ -293,11 +304,7 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	b.JumpIfImm(asm.JNE, r0, 0, r1, failed)
 	b.Emit(store(r7, c.Status, r9))
 	b.Place(done)
-	b.Later(func() {
-		b.Place(failed)
-		b.SetField(r7, c.Status, ^uint64(unix.EFAULT-1), r1)
-		b.Jump(done)
-	})
+	b.Aside(failed, done, func() { b.SetField(r7, c.Status, ^uint64(unix.EFAULT-1), r1) })
 }
 
 // captureLength sets R9 to the number of bytes asked for.
@@ -351,66 +358,58 @@ const userStack = 1 << 8
 // page on every machine.
 const CopyUnit = leastPage
 
-// savedRegisters tells where the context has the registers: words of struct
-// pt_regs.
-type savedRegisters struct {
-	pc, sp  int
-	general []int // by the numbers that DWARF gives them; None for one that is always 0
-}
-
-// registersOf returns the places for a kernel. Package argspec has the same
-// words.
-func registersOf(machine elf.Machine) (savedRegisters, error) {
-	sequence := func(from, count int) (words []int) {
-		for i := range count {
-			words = append(words, from+i)
-		}
-		return words
-	}
-	switch machine {
-	case elf.EM_X86_64:
-		return savedRegisters{pc: 16, sp: 19, general: []int{10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7,
-			6, 3, 2, 1, 0}}, nil
-	case elf.EM_AARCH64:
-		return savedRegisters{pc: 32, sp: 31, general: sequence(0, 32)}, nil
-	case elf.EM_RISCV:
-		words := sequence(0, 32)
-		words[0] = None // the word is the pc's
-		return savedRegisters{pc: 0, sp: 2, general: words}, nil
-	case elf.EM_S390:
-		return savedRegisters{pc: 2, sp: 18, general: sequence(3, 16)}, nil
-	}
-	return savedRegisters{}, fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", machine)
-}
-
-// Registers are the offsets of registers in a record, each a u64.
+// Registers says where registers are: in words of struct pt_regs, or in bytes
+// of a record, which has 8 for each.
 type Registers struct {
 	Machine elf.Machine
 	PC, SP  int
 	General []int // by the numbers that DWARF gives them; None for one that is always 0
 }
 
-// registersAt places the registers in a record from an offset on, and returns
-// how many bytes they take.
-func registersAt(machine elf.Machine, at int) (*Registers, int, error) {
-	saved, err := registersOf(machine)
-	if err != nil {
-		return nil, 0, err
+// registersOf returns the words of a kernel. Package argspec has the same.
+func registersOf(machine elf.Machine) (Registers, error) {
+	r := Registers{Machine: machine}
+	sequence := func(from, count int) {
+		for i := range count {
+			r.General = append(r.General, from+i)
+		}
 	}
-	r := &Registers{Machine: machine, PC: at, General: make([]int, len(saved.general))}
-	size := 8
-	for n, word := range saved.general {
+	switch machine {
+	case elf.EM_X86_64:
+		r.PC, r.SP = 16, 19
+		r.General = []int{10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0}
+	case elf.EM_AARCH64:
+		r.PC, r.SP = 32, 31
+		sequence(0, 32)
+	case elf.EM_RISCV:
+		r.PC, r.SP = 0, 2
+		sequence(0, 32)
+		r.General[0] = None // the word is the pc's
+	case elf.EM_S390:
+		r.PC, r.SP = 2, 18
+		sequence(3, 16)
+	default:
+		return r, fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", machine)
+	}
+	return r, nil
+}
+
+// inRecord places the registers in a record from an offset on, and returns how
+// many bytes they take.
+func (r Registers) inRecord(at int) (placed *Registers, size int) {
+	placed = &Registers{Machine: r.Machine, PC: at, General: slices.Clone(r.General)}
+	size = 8
+	for n, word := range r.General {
 		if word == None {
-			r.General[n] = None
 			continue
 		}
-		if word == saved.sp {
-			r.SP = at + size
+		if word == r.SP {
+			placed.SP = at + size
 		}
-		r.General[n] = at + size
+		placed.General[n] = at + size
 		size += 8
 	}
-	return r, size, nil
+	return placed, size
 }
 
 // stackTo emits what has the kernel walk the user stack.
@@ -434,11 +433,11 @@ func (b *builder) stackCopy(record *Record, keep int) {
 	word := func(dst asm.Register, n int) {
 		b.Emit(load(dst, r6, 8*n))
 	}
-	word(r1, saved.pc)
+	word(r1, saved.PC)
 	b.Emit(store(r7, record.Registers.PC, r1))
 	for n, at := range record.Registers.General {
 		if at != None {
-			word(r1, saved.general[n])
+			word(r1, saved.General[n])
 			b.Emit(store(r7, at, r1))
 		}
 	}
@@ -454,7 +453,7 @@ func (b *builder) stackCopy(record *Record, keep int) {
 	// of it is below. As much is copied at the end, so that all sizes but the
 	// last are constant and no read crosses into a page that may not be there.
 	done := b.Label()
-	word(r9, saved.sp)
+	word(r9, saved.SP)
 	b.Emit(mov(r8, r9), asm.And.Imm(r8, CopyUnit-1), asm.And.Imm(r9, -CopyUnit))
 	last := record.CopySize - CopyUnit
 	for copied := 0; copied <= last; copied += CopyUnit {

@@ -49,57 +49,41 @@ const MaxScale = 4
 // DefaultScale is the scale with 8 buckets from a number to its double.
 const DefaultScale = 3
 
-// roots has 2^(i/16), multiplied by 2^63 and rounded down.
-var roots = [1 << MaxScale]uint64{
-	0x8000000000000000,
-	0x85aac367cc487b14,
-	0x8b95c1e3ea8bd6e6,
-	0x91c3d373ab11c336,
-	0x9837f0518db8a96f,
-	0x9ef5326091a111ad,
-	0xa5fed6a9b15138ea,
-	0xad583eea42a14ac6,
-	0xb504f333f9de6484,
-	0xbd08a39f580c36be,
-	0xc5672a115506dadd,
-	0xce248c151f8480e3,
-	0xd744fccad69d6af4,
-	0xe0ccdeec2a94e111,
-	0xeac0c6e7dd24392e,
-	0xf5257d152486cc2c,
-}
+// plainRoots are those of the greatest scale without a unit.
+var plainRoots = sync.OnceValue(func() []uint64 { return rootsOf(1, MaxScale) })
 
 // root returns the i-th number from 1 to 2 where a bucket ends, multiplied by
 // 2^63 and rounded down. Without a Unit that is 2^(i/2^scale). At most one of
 // them is exact: the others are irrational.
 func (h *Histogram) root(i int) uint64 {
 	if h.Unit <= 1 {
-		return roots[i<<(MaxScale-h.Scale)]
+		return plainRoots()[i<<(MaxScale-h.Scale)]
 	}
-	type key struct {
-		unit  uint64
-		scale int
+	key := [2]uint64{h.Unit, uint64(h.Scale)}
+	known, ok := unitRoots.Load(key)
+	if !ok {
+		known, _ = unitRoots.LoadOrStore(key, rootsOf(h.Unit, h.Scale))
 	}
-	if known, ok := unitRoots.Load(key{h.Unit, h.Scale}); ok {
-		return known.([]uint64)[i]
-	}
-	// They are the unit times 2^(n/2^scale), in some order. What is rounded is
-	// far beyond the 63 bits that are kept.
+	return known.([]uint64)[i]
+}
+
+// rootsOf returns the numbers for a unit: the unit times 2^(n/2^scale), in some
+// order. What is rounded is far beyond the 63 bits that are kept.
+func rootsOf(unit uint64, scale int) []uint64 {
 	const precision = 256
-	number := func(v float64) *big.Float { return new(big.Float).SetPrec(precision).SetFloat64(v) }
-	base := number(2)
-	for range h.Scale {
+	number := func() *big.Float { return new(big.Float).SetPrec(precision) }
+	base := number().SetInt64(2)
+	for range scale {
 		base.Sqrt(base)
 	}
-	end := number(0).SetUint64(h.Unit)
-	all := make([]uint64, 1<<h.Scale)
+	end := number().SetUint64(unit)
+	all := make([]uint64, 1<<scale)
 	for n := range all {
-		all[n], _ = number(0).SetMantExp(end, 64-end.MantExp(nil)).Uint64()
+		all[n], _ = number().SetMantExp(end, 64-end.MantExp(nil)).Uint64()
 		end.Mul(end, base)
 	}
 	slices.Sort(all)
-	unitRoots.Store(key{h.Unit, h.Scale}, all)
-	return all[i]
+	return all
 }
 
 // unitRoots has the roots of units.

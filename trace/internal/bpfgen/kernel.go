@@ -229,7 +229,7 @@ func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 	a.JumpIfImm(asm.JEq, r0, 0, r1, done)
 	a.Emit(storeImm(r10, value, 0, asm.Word))
 	lookUp(a, full, value, done)
-	a.Emit(set(r1, 1), asm.AddAtomic.Mem(r0, r1, asm.DWord, 0))
+	a.Increment(r0, 0)
 	a.Place(done)
 	a.Leave()
 	return a.Finish()

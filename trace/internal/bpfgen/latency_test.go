@@ -63,7 +63,7 @@ func (c *callWorld) hit(ends Ends, tid uint32, now, sp, arg uint64) (sent [][2]u
 	qt.Assert(c.t, qt.IsNil(err))
 	c.tid, c.now, c.records = tid, now, nil
 	if saved, err := registersOf(c.kernel.kernel); err == nil {
-		c.store(c.context[8*saved.sp:][:8], sp)
+		c.store(c.context[8*saved.SP:][:8], sp)
 	}
 	slot, _ := c.args[0].Register.Slot(c.kernel.kernel)
 	c.store(c.context[8*slot:][:8], arg)

@@ -148,11 +148,13 @@ func (f *fetcher) layout(
 			Size: saved}
 	}
 	if e.Copy > 0 {
-		registers, size, err := registersAt(f.kernel.Machine, r.Size)
+		registers, err := registersOf(f.kernel.Machine)
 		if err != nil {
 			return nil, err
 		}
-		r.Registers, r.CopySize = registers, e.Copy+CopyUnit
+		size := 0
+		r.Registers, size = registers.inRecord(r.Size)
+		r.CopySize = e.Copy + CopyUnit
 		take(size)
 		r.Copied = take(8)
 	}

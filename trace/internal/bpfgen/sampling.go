@@ -87,10 +87,8 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	b.Emit(load(r1, r9, stateSince), load(r2, r9, stateGap))
 	b.JumpIf(asm.JSLT, r1, r2, skip)
 	b.Emit(toStack(at.weight, r1), toStack(at.state, r9))
-	b.Later(func() {
-		b.Place(skip)
-		b.Emit(set(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateLeftOut))
-		b.Jump(leave)
+	b.Aside(skip, leave, func() {
+		b.Increment(r9, stateLeftOut)
 	})
 	return at
 }
@@ -107,7 +105,7 @@ func (b *builder) countForMean(s *Sampling) {
 		asm.Div.Reg(r1, r2), mov(r2, r1), asm.RSh.Imm(r2, 4), asm.Add.Reg(r1, r2),
 		store(r9, stateMean, r1), set(r1, 0), store(r9, stateHits, r1))
 	b.Place(same)
-	b.Emit(set(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateHits))
+	b.Increment(r9, stateHits)
 }
 
 // take emits what is to be done once there is room for the event in R7: it gets
@@ -192,8 +190,7 @@ func (b *builder) share(e *Events, size int, full argcode.Label) {
 	b.Call(asm.FnRingbufQuery)
 	b.JumpIfImm(asm.JGE, r0, uint64(e.RingSize/4*3), r1, scarce)
 	b.Place(enough)
-	b.Later(func() {
-		b.Place(scarce)
+	b.Aside(scarce, enough, func() {
 		b.owner(e.Share, enough)
 		b.Emit(mov(r7, r0))
 		b.Call(asm.FnKtimeGetNs)
@@ -206,7 +203,6 @@ func (b *builder) share(e *Events, size int, full argcode.Label) {
 		b.Emit(load(r1, r7, ownerBytes))
 		b.JumpIfImm(asm.JGE, r1, uint64(e.RingSize/sharePart), r2, full)
 		b.Emit(set(r1, int32(size+ringHeader)), asm.AddAtomic.Mem(r7, r1, asm.DWord, ownerBytes))
-		b.Jump(enough)
 	})
 }
 
@@ -217,7 +213,7 @@ func (b *builder) loseOf(e *Events) {
 	}
 	none := b.Label()
 	b.owner(e.Share, none)
-	b.Emit(set(r1, 1), asm.AddAtomic.Mem(r0, r1, asm.DWord, ownerLost))
+	b.Increment(r0, ownerLost)
 	b.Place(none)
 }
 

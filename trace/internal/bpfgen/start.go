@@ -163,11 +163,9 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	b.AddressOf(r1, r7, c.SavedSize-8)
 	b.Emit(store(r1, 0, r0))
 	b.Place(done)
-	b.Later(func() {
-		b.Place(full)
+	b.Aside(full, done, func() {
 		b.count(CounterStarts)
 		setTime()
-		b.Jump(done)
 	})
 }
 
@@ -184,11 +182,7 @@ func (b *builder) keep(c *call) {
 	}
 	b.Place(done)
 	b.Emit(fromStack(r7, c.slot))
-	b.Later(func() {
-		b.Place(full)
-		b.count(CounterStarts)
-		b.Jump(done)
-	})
+	b.Aside(full, done, func() { b.count(CounterStarts) })
 }
 
 // keepValue emits what stores a value to what is kept at R7.

@@ -218,7 +218,7 @@ func (p *Plan) lookedUp(site *Site) *Site {
 	here := *site
 	here.original = site
 	if p.Events != nil && p.Events.Captures != nil {
-		here.captures = p.capturesOf(site)
+		here.captures = site.capturesOf(p.Events, true)
 	}
 	named, count := p.named(&here), len(site.Args)
 	// Sites with more or fewer arguments share their code too. But what is
@@ -278,23 +278,6 @@ func (p *Plan) named(site *Site) (indices []int) {
 		}
 	}
 	return indices
-}
-
-// capturesOf returns what is captured at a site. Structures get room that
-// others can share.
-func (p *Plan) capturesOf(site *Site) (captures []Capture) {
-	for _, c := range p.Events.Captures(site) {
-		switch {
-		case c.Arg < len(site.Args) && argcode.Addressable(&site.Args[c.Arg], p.Kernel.Machine):
-			if size := site.Args[c.Arg].Size; size <= c.Max {
-				c.Max = 1 << bits.Len(uint(max(size, 1)-1))
-			}
-			captures = append(captures, Capture{Arg: c.Arg, Max: c.Max, Length: None})
-		case site.readable(c.Arg) && (c.Length == None || site.readable(c.Length)):
-			captures = append(captures, c)
-		}
-	}
-	return captures
 }
 
 // shape returns what the block of a site depends on of its arguments, which
@@ -413,8 +396,7 @@ func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail ar
 	cut(asm.LSh, asm.RSh, r3, entryUnused)
 	f.Emit(store(base, offset, r3))
 	f.Place(done)
-	f.Later(func() {
-		f.Place(inMemory)
+	f.Aside(inMemory, done, func() {
 		unused := f.Temporary(16)
 		address := unused + 8
 		f.Emit(loadN(r1, r0, entryUnused, asm.Byte), toStack(unused, r1), set(r1, 0),
@@ -431,7 +413,6 @@ func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail ar
 			f.Emit(fromStack(r1, address), fromStack(r2, unused), load(r3, r1, 0),
 				asm.RSh.Reg(r3, r2), store(r1, 0, r3))
 		}
-		f.Jump(done)
 	})
 }
 
@@ -477,11 +458,7 @@ func (f *fetcher) read(g *argcode.Group, base asm.Register, offset int, failed f
 		f.readLookedUp(g.Args[0], base, offset, fail)
 	}
 	f.Place(done)
-	f.Later(func() {
-		f.Place(fail)
-		failed(g.Args[0])
-		f.Jump(done)
-	})
+	f.Aside(fail, done, func() { failed(g.Args[0]) })
 }
 
 // width returns how many bytes of the stack or of a record are an argument that
