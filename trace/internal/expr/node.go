@@ -137,19 +137,6 @@ func IsVariable(name string) bool {
 // at a site Bind puts the argument's number in its place.
 const Unbound = maxIndex + 1
 
-// Clone returns a copy of the condition.
-func (n *Node) Clone() *Node {
-	if n == nil {
-		return nil
-	}
-	c := *n
-	c.Nodes = make([]*Node, len(n.Nodes))
-	for i, child := range n.Nodes {
-		c.Nodes[i] = child.Clone()
-	}
-	return &c
-}
-
 // Walk calls f for all terms.
 func (n *Node) Walk(f func(*Term)) {
 	if n == nil {
@@ -305,30 +292,28 @@ func (op Op) Holds(c int) bool {
 type Containers func(text string) (ids []uint64, err error)
 
 // checkContainer refuses what a container cannot be compared with.
-func (p *parser) checkContainer(node *Node) error {
+func (p *parser) checkContainer(node *Node) {
 	switch t := node.Left; {
 	case t.Source != Container || node.Right.Source != Text || node.Op != Equal &&
 		node.Op != NotEqual:
-		return p.fail(t.Offset,
+		p.fail(t.Offset,
 			`a container can only be compared with a text, as in container == "4c01db0b339c"`)
 	case p.containers == nil:
-		return p.fail(t.Offset,
-			"containers are not known here: SessionOptions.Containers is not set")
+		p.fail(t.Offset, "containers are not known here: SessionOptions.Containers is not set")
 	}
-	return nil
 }
 
 // ofContainer returns the condition on the control groups that a condition on a
 // container is for the kernel.
-func (p *parser) ofContainer(node *Node) (*Node, error) {
+func (p *parser) ofContainer(node *Node) *Node {
 	offset := node.Left.Offset
 	ids, err := p.containers(node.Right.Text)
 	if err != nil {
-		return nil, p.fail(offset, err.Error())
+		p.fail(offset, err.Error())
+		return nil
 	}
 	if p.comparisons += len(ids) - 1; p.comparisons > maxComparisons {
-		return nil, p.fail(offset,
-			"the container has more control groups than there can be comparisons")
+		p.fail(offset, "the container has more control groups than there can be comparisons")
 	}
 	parts := &Node{Op: Or}
 	if node.Op == NotEqual {
@@ -340,7 +325,7 @@ func (p *parser) ofContainer(node *Node) (*Node, error) {
 				Right: Term{Source: Number, Number: Uint(id), Offset: offset}})
 	}
 	if len(parts.Nodes) == 1 {
-		return parts.Nodes[0], nil
+		return parts.Nodes[0]
 	}
-	return parts, nil
+	return parts
 }

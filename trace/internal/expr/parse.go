@@ -47,17 +47,12 @@ type Names func(name string) bool
 
 // ParseCondition reads a condition. The error is a *SyntaxError.
 func ParseCondition(source string, names Names, containers Containers) (*Node, error) {
-	p, err := newParser(source, names)
-	if err != nil {
-		return nil, err
-	}
+	p := newParser(source, names)
 	p.containers = containers
-	node, err := p.condition(0)
-	if err == nil && p.next().token != token.EOF {
-		err = p.unexpected("&&, || or the end")
-	}
-	if err != nil {
-		return nil, err
+	node := p.condition(0)
+	p.end("&&, || or the end")
+	if p.err != nil {
+		return nil, p.err
 	}
 	return node, nil
 }
@@ -65,32 +60,32 @@ func ParseCondition(source string, names Names, containers Containers) (*Node, e
 // ParseTerm reads a single term, which names a value or a key. The error is a
 // *SyntaxError.
 func ParseTerm(source string, names Names) (Term, error) {
-	p, err := newParser(source, names)
-	if err != nil {
-		return Term{}, err
-	}
-	term, err := p.term()
-	if err == nil && p.next().token != token.EOF {
-		err = p.unexpected("the end")
-	}
-	return term, err
+	p := newParser(source, names)
+	term := p.term()
+	p.end("the end")
+	return term, p.err
 }
 
+// parser reads an expression. After the first error, what its methods do does
+// not matter.
 type parser struct {
 	source      string
 	names       Names
 	containers  Containers
 	words       []word
 	comparisons int
+	err         error // a *SyntaxError
 }
 
-func newParser(source string, names Names) (*parser, error) {
+func newParser(source string, names Names) *parser {
 	p := &parser{source: source, names: names}
 	if len(source) > maxLength {
 		p.source = source[:32] + "..."
-		return nil, p.fail(0, fmt.Sprintf("longer than %d bytes", maxLength))
+		p.fail(0, fmt.Sprintf("longer than %d bytes", maxLength))
+		p.source = ""
 	}
-	return p, p.cut()
+	p.cut()
+	return p
 }
 
 // next returns the next word, which stays the next one.
@@ -105,67 +100,60 @@ func (p *parser) accept(t token.Token) bool {
 	return found
 }
 
-func (p *parser) expect(t token.Token) error {
+func (p *parser) expect(t token.Token) {
 	if !p.accept(t) {
-		return p.unexpected(t.String())
+		p.unexpected(t.String())
 	}
-	return nil
 }
 
 // unexpected says what should stand in the place of the next word.
-func (p *parser) unexpected(wanted string) error {
+func (p *parser) unexpected(wanted string) {
 	if p.next().token == token.EOF {
-		return p.fail(p.next().offset, "the expression ends where "+wanted+" is expected")
+		p.fail(p.next().offset, "the expression ends where "+wanted+" is expected")
 	}
-	return p.fail(p.next().offset, wanted+" is expected here")
+	p.fail(p.next().offset, wanted+" is expected here")
 }
 
-func (p *parser) condition(depth int) (*Node, error) {
+// end fails unless the expression ends here.
+func (p *parser) end(wanted string) {
+	if p.next().token != token.EOF {
+		p.unexpected(wanted)
+	}
+}
+
+func (p *parser) condition(depth int) *Node {
 	return p.list(depth, Or, token.LOR,
-		func(depth int) (*Node, error) { return p.list(depth, And, token.LAND, p.unary) })
+		func(depth int) *Node { return p.list(depth, And, token.LAND, p.unary) })
 }
 
 func (p *parser) list(
-	depth int, op Op, separator token.Token, element func(depth int) (*Node, error),
-) (*Node, error) {
-	var nodes []*Node
-	for {
-		node, err := element(depth)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, node)
-		if !p.accept(separator) {
-			break
-		}
+	depth int, op Op, separator token.Token, element func(depth int) *Node,
+) *Node {
+	nodes := []*Node{element(depth)}
+	for p.err == nil && p.accept(separator) {
+		nodes = append(nodes, element(depth))
 	}
 	if len(nodes) == 1 {
-		return nodes[0], nil
+		return nodes[0]
 	}
-	return &Node{Op: op, Nodes: nodes}, nil
+	return &Node{Op: op, Nodes: nodes}
 }
 
-func (p *parser) unary(depth int) (*Node, error) {
-	if depth > maxDepth {
-		return nil, p.fail(p.next().offset, fmt.Sprintf("more than %d brackets inside each other",
-			maxDepth))
-	}
+func (p *parser) unary(depth int) *Node {
 	switch {
+	case depth > maxDepth:
+		p.fail(p.next().offset, fmt.Sprintf("more than %d brackets inside each other", maxDepth))
+		return nil
 	case p.accept(token.NOT):
-		node, err := p.unary(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		return &Node{Op: Not, Nodes: []*Node{node}}, nil
+		return &Node{Op: Not, Nodes: []*Node{p.unary(depth + 1)}}
 	case p.accept(token.LPAREN):
-		node, err := p.condition(depth + 1)
-		switch {
-		case err != nil || p.accept(token.RPAREN):
-			return node, err
-		case p.next().token == token.EOF:
-			return nil, p.unexpected(")")
+		node := p.condition(depth + 1)
+		if p.next().token == token.EOF {
+			p.unexpected(")")
+		} else if !p.accept(token.RPAREN) {
+			p.unexpected("&&, || or )")
 		}
-		return nil, p.unexpected("&&, || or )")
+		return node
 	}
 	return p.comparison()
 }
@@ -175,193 +163,179 @@ var comparisons = map[token.Token]Op{
 	token.GTR: Greater, token.GEQ: GreaterEqual,
 }
 
-func (p *parser) comparison() (*Node, error) {
+func (p *parser) comparison() *Node {
 	if p.comparisons++; p.comparisons > maxComparisons {
-		return nil, p.fail(p.next().offset, fmt.Sprintf("more than %d comparisons", maxComparisons))
+		p.fail(p.next().offset, fmt.Sprintf("more than %d comparisons", maxComparisons))
 	}
-	left, err := p.term()
-	if err != nil {
-		return nil, err
-	}
+	left := p.term()
 	node := &Node{Op: NotEqual, Left: left, Right: Term{Source: Number, Offset: left.Offset}}
 	if op, ok := comparisons[p.next().token]; ok {
 		node.Op = op
 		p.accept(p.next().token)
-		if node.Right, err = p.term(); err != nil {
-			return nil, err
-		}
+		node.Right = p.term()
 	} else if left.IsText() {
-		return nil, p.fail(left.Offset,
-			`a text alone is no condition: compare it, as in comm == "name"`)
+		p.fail(left.Offset, `a text alone is no condition: compare it, as in comm == "name"`)
 	}
-	if err := p.check(node); err != nil {
-		return nil, err
-	}
-	if node.Left.Source == Container {
+	p.check(node)
+	if node.Left.Source == Container && p.err == nil {
 		return p.ofContainer(node)
 	}
-	return node, nil
+	return node
 }
 
 // check refuses comparisons that mean nothing whatever the probe is.
-func (p *parser) check(node *Node) error {
+func (p *parser) check(node *Node) {
 	left, right := &node.Left, &node.Right
 	for _, t := range []*Term{left, right} {
 		if t.Source == Stack || t.Source == Site {
-			return p.fail(t.Offset, "this is a key, and cannot be compared")
+			p.fail(t.Offset, "this is a key, and cannot be compared")
 		}
 	}
 	if left.Source == Container || right.Source == Container {
-		return p.checkContainer(node)
-	}
-	if left.Start != right.Start && !left.isLiteral() && !right.isLiteral() {
-		return p.fail(left.Offset,
-			"a value of the start can only be compared with a number, a text, or another value of the start")
-	}
-	switch {
-	case !left.IsText() && !right.IsText():
-		return nil
-	case left.Source == Text && right.Source == Text:
-		return p.fail(left.Offset, "two constant texts are compared")
-	case left.Source != Text && right.Source != Text:
-		return p.fail(right.Offset, "a text can only be compared with a text in quotes")
+		p.checkContainer(node)
+		return
 	}
 	literal, other := left, right
 	if right.Source == Text {
 		literal, other = right, left
 	}
 	switch {
+	case left.Start != right.Start && !left.isLiteral() && !right.isLiteral():
+		p.fail(left.Offset,
+			"a value of the start can only be compared with a number, a text, or another value of the start")
+	case !left.IsText() && !right.IsText():
+		return
+	case other.Source == Text:
+		p.fail(left.Offset, "two constant texts are compared")
+	case literal.Source != Text:
+		p.fail(right.Offset, "a text can only be compared with a text in quotes")
 	case !other.IsText() && other.Source != Argument:
-		return p.fail(literal.Offset, "a number is compared with a text")
+		p.fail(literal.Offset, "a number is compared with a text")
 	case node.Op != Equal && node.Op != NotEqual:
-		return p.fail(literal.Offset, "texts can only be compared by == and !=")
+		p.fail(literal.Offset, "texts can only be compared by == and !=")
 	case other.HasMask:
-		return p.fail(other.Offset, "a text has no bits to mask")
+		p.fail(other.Offset, "a text has no bits to mask")
 	case len(literal.Text) > MaxText:
-		return p.fail(literal.Offset,
-			fmt.Sprintf("a text to compare with can have %d bytes", MaxText))
+		p.fail(literal.Offset, fmt.Sprintf("a text to compare with can have %d bytes", MaxText))
 	case other.Source == Command && len(literal.Text) > maxCommand:
-		return p.fail(literal.Offset, fmt.Sprintf("the kernel keeps %d bytes of a command's name",
+		p.fail(literal.Offset, fmt.Sprintf("the kernel keeps %d bytes of a command's name",
 			maxCommand))
 	case other.Source == String && other.Max > 0 && len(literal.Text) > other.Max:
-		return p.fail(literal.Offset, fmt.Sprintf("%d bytes of a text cannot be equal to %d",
+		p.fail(literal.Offset, fmt.Sprintf("%d bytes of a text cannot be equal to %d",
 			other.Max, len(literal.Text)))
 	case strings.IndexByte(literal.Text, 0) >= 0:
-		return p.fail(literal.Offset, "a text to compare with cannot contain a zero byte")
+		p.fail(literal.Offset, "a text to compare with cannot contain a zero byte")
 	}
 	if other.Source == Argument {
 		other.Source = String
 	}
-	return nil
 }
 
-func (p *parser) term() (Term, error) {
-	t, err := p.operand()
-	if err != nil || !p.accept(token.AND) {
-		return t, err
+func (p *parser) term() Term {
+	t := p.operand()
+	if p.err != nil || !p.accept(token.AND) {
+		return t
 	}
 	if t.IsText() || t.Source == Stack || t.Source == Site || t.Source == Container ||
 		t.Number.IsFloat {
-		return t, p.fail(t.Offset, "this has no bits to mask")
+		p.fail(t.Offset, "this has no bits to mask")
 	}
-	mask, err := p.integer()
-	t.HasMask, t.Mask = true, mask
+	t.HasMask, t.Mask = true, p.integer()
 	if t.Source == Number {
-		t.HasMask, t.Number = false, Uint(t.Number.Bits&mask)
+		t.HasMask, t.Number = false, Uint(t.Number.Bits&t.Mask)
 	}
-	return t, err
+	return t
 }
 
-func (p *parser) integer() (uint64, error) {
+func (p *parser) integer() uint64 {
 	if p.next().token != token.INT {
-		return 0, p.unexpected("an integer")
+		p.unexpected("an integer")
+		return 0
 	}
-	v, err := p.number()
-	return v.Bits, err
+	return p.number().Bits
 }
 
-func (p *parser) operand() (Term, error) {
-	t := Term{Offset: p.next().offset}
-	var err error
+func (p *parser) operand() (t Term) {
+	t.Offset = p.next().offset
 	switch w := *p.next(); {
 	case w.isNumber():
-		t.Number, err = p.number()
-		return t, err
+		t.Number = p.number()
+		return t
 	case p.accept(token.STRING):
 		t.Source = Text
+		var err error
 		if t.Text, err = strconv.Unquote(w.text); err != nil {
-			err = p.fail(t.Offset, "the text is not as Go writes it")
+			p.fail(t.Offset, "the text is not as Go writes it")
 		}
-		return t, err
+		return t
 	case p.accept(token.IDENT):
-		return p.named(t, w.text)
+		p.named(&t, w.text)
+		return t
 	}
 	if !p.accept(token.SUB) || !p.next().isNumber() {
-		return t, p.unexpected("a number, a text in quotes, argN, pid, tid, comm or another name")
+		p.unexpected("a number, a text in quotes, argN, pid, tid, comm or another name")
+		return t
 	}
-	value, err := p.number()
-	switch {
-	case err != nil:
-	case value.IsFloat:
-		value.Float = -value.Float
-	case value.Bits > -math.MinInt64:
-		err = p.fail(t.Offset, "the number does not fit into 64 bits")
-	case value.Bits > 0:
-		value = Int(-int64(value.Bits))
+	switch t.Number = p.number(); {
+	case t.Number.IsFloat:
+		t.Number.Float = -t.Number.Float
+	case t.Number.Bits > -math.MinInt64:
+		p.fail(t.Offset, "the number does not fit into 64 bits")
+	case t.Number.Bits > 0:
+		t.Number = Int(-int64(t.Number.Bits))
 	}
-	t.Number = value
-	return t, err
+	return t
 }
 
 // number reads a number without a sign.
-func (p *parser) number() (Value, error) {
+func (p *parser) number() Value {
 	w := *p.next()
 	p.accept(w.token)
 	if w.unit != "" {
 		d, err := time.ParseDuration(w.text + w.unit)
 		if err != nil {
-			err = p.fail(w.offset, w.text+w.unit+" is not a number")
+			p.fail(w.offset, w.text+w.unit+" is not a number")
 		}
-		return Uint(uint64(d)), err
+		return Uint(uint64(d))
 	}
 	if w.token == token.INT {
 		integer, err := strconv.ParseUint(w.text, 0, 64)
 		if errors.Is(err, strconv.ErrRange) {
-			return Value{}, p.fail(w.offset, w.text+" does not fit into 64 bits")
+			p.fail(w.offset, w.text+" does not fit into 64 bits")
 		}
 		// With a zero in front the digits are octal in Go, which nobody expects
 		// here.
 		if err == nil && (len(w.text) == 1 || w.text[0] != '0' ||
 			w.text[1] >= 'B' && w.text[1] != '_') {
-			return Uint(integer), nil
+			return Uint(integer)
 		}
 	} else if float, err := strconv.ParseFloat(w.text, 64); err == nil &&
 		!strings.ContainsAny(w.text, "xX") {
-		return Fraction(float), nil
+		return Fraction(float)
 	}
-	return Value{}, p.fail(w.offset, w.text+" is not a number")
+	p.fail(w.offset, w.text+" is not a number")
+	return Value{}
 }
 
-func (p *parser) named(t Term, name string) (Term, error) {
+func (p *parser) named(t *Term, name string) {
+	source, ok := words[name]
 	switch {
 	case name == "str":
-		return p.str(t)
+		p.str(t)
 	case name == "start" && p.accept(token.PERIOD):
 		t.Source, t.Start = Argument, true
-		return t, p.argumentOrGlobal(&t)
+		p.argumentOrGlobal(t)
 	case name == "global" && p.accept(token.PERIOD):
 		t.Source = Argument
-		return t, p.global(&t)
-	}
-	if source, ok := words[name]; ok {
+		p.global(t)
+	case ok:
 		t.Source = source
-		return t, nil
+	case !p.argument(t, name):
+		p.fail(t.Offset, p.unknown(name))
+	default:
+		t.Source = Argument
+		p.member(name, &t.Name, &t.Index)
 	}
-	if !p.argument(&t, name) {
-		return t, p.fail(t.Offset, p.unknown(name))
-	}
-	t.Source = Argument
-	return t, p.member(name, &t.Name, &t.Index)
 }
 
 func (p *parser) unknown(name string) string {
@@ -378,62 +352,52 @@ func (p *parser) unknown(name string) string {
 // str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
 // (argN, LENGTH, MAX), where LENGTH is an argument and MAX a number. The first
 // can be global.NAME, or start.argN: then LENGTH is one of the start, too.
-func (p *parser) str(t Term) (Term, error) {
+func (p *parser) str(t *Term) {
 	t.Source = String
-	if err := p.expect(token.LPAREN); err != nil {
-		return t, err
-	}
+	p.expect(token.LPAREN)
 	if p.next().text == "start" {
 		p.accept(token.IDENT)
 		t.Start = true
-		if err := p.expect(token.PERIOD); err != nil {
-			return t, err
-		}
+		p.expect(token.PERIOD)
 	}
-	if err := p.argumentOrGlobal(&t); err != nil {
-		return t, err
-	}
+	p.argumentOrGlobal(t)
 	more := p.accept(token.COMMA)
 	var length Term
 	if lengthName := p.next().text; more && p.argument(&length, lengthName) {
 		p.accept(token.IDENT)
+		p.member(lengthName, &length.Name, &length.Index)
 		t.HasLength, t.Length, t.LengthName = true, length.Index, length.Name
-		if err := p.member(lengthName, &t.LengthName, &t.Length); err != nil {
-			return t, err
-		}
 		more = p.accept(token.COMMA)
 	}
 	if more {
 		at := p.next().offset
-		limit, err := p.integer()
-		if err != nil {
-			return t, err
-		}
+		limit := p.integer()
 		if limit < 1 || limit > maxString {
-			return t, p.fail(at, fmt.Sprintf("the limit can be from 1 to %d bytes", maxString))
+			p.fail(at, fmt.Sprintf("the limit can be from 1 to %d bytes", maxString))
 		}
 		t.Max = int(limit)
 	}
-	return t, p.expect(token.RPAREN)
+	p.expect(token.RPAREN)
 }
 
 // argumentOrGlobal reads an argument, or a variable of the program.
-func (p *parser) argumentOrGlobal(t *Term) error {
+func (p *parser) argumentOrGlobal(t *Term) {
 	name := p.next().text
-	if name == "global" && p.words[1].token == token.PERIOD {
+	switch {
+	case name == "global" && p.words[1].token == token.PERIOD:
 		p.words = p.words[2:]
-		return p.global(t)
+		p.global(t)
+	case p.argument(t, name) && p.accept(token.IDENT):
+		p.member(name, &t.Name, &t.Index)
+	default:
+		p.unexpected("an argument (arg0, arg1, ...)")
 	}
-	if !p.argument(t, name) || !p.accept(token.IDENT) {
-		return p.unexpected("an argument (arg0, arg1, ...)")
-	}
-	return p.member(name, &t.Name, &t.Index)
 }
 
 // member reads what can follow an argument that points to a structure:
 // ->connection->fd, ->peer.port.
-func (p *parser) member(argument string, name *string, index *int) error {
-	for path := ""; ; *name, *index = argument+path, Unbound {
+func (p *parser) member(argument string, name *string, index *int) {
+	for path := ""; p.err == nil; *name, *index = argument+path, Unbound {
 		by := p.words[0].token
 		switch {
 		case by == token.SUB && p.words[1].token == token.GTR && p.words[1].offset == p.words[0].offset+1:
@@ -441,30 +405,29 @@ func (p *parser) member(argument string, name *string, index *int) error {
 			path += arrow
 		case path != "" && p.accept(token.PERIOD):
 			path += "."
+		case by == token.PERIOD:
+			p.fail(p.next().offset, "a member is written "+argument+arrow+p.words[1].text)
+			return
+		case by == token.SUB && p.words[1].token == token.EOF:
+			p.fail(p.next().offset,
+				"the expression ends in -: without quotes around it, a shell takes the >")
+			return
 		default:
-			switch {
-			case by == token.PERIOD:
-				return p.fail(p.next().offset, "a member is written "+argument+arrow+p.words[1].text)
-			case by == token.SUB && p.words[1].token == token.EOF:
-				return p.fail(p.next().offset,
-					"the expression ends in -: without quotes around it, a shell takes the >")
-			}
-			return nil
+			return
 		}
 		path += p.next().text
 		if !p.accept(token.IDENT) {
-			return p.unexpected("the name of a member")
+			p.unexpected("the name of a member")
 		}
 	}
 }
 
-// global reads the symbol of a variable, behind "global.".
-func (p *parser) global(t *Term) error {
+// global reads the symbol of a variable, after "global.".
+func (p *parser) global(t *Term) {
 	t.Name, t.Index = globalPrefix+p.next().text, Unbound
 	if !p.accept(token.IDENT) {
-		return p.unexpected("the symbol of a variable")
+		p.unexpected("the symbol of a variable")
 	}
-	return nil
 }
 
 // argument sets which argument the name is: argN, or the name of one.
@@ -505,7 +468,7 @@ type word struct {
 
 // cut cuts an expression into words, the last of which is token.EOF. Go's
 // scanner does it, whose numbers and texts are ours.
-func (p *parser) cut() error {
+func (p *parser) cut() {
 	file := token.NewFileSet().AddFile("", 1, len(p.source))
 	var s scanner.Scanner
 	s.Init(file, []byte(p.source), func(token.Position, string) {}, scanner.ScanComments)
@@ -516,7 +479,7 @@ func (p *parser) cut() error {
 		case tok == token.EOF:
 			w.offset = len(p.source)
 			p.words = append(p.words, w)
-			return nil
+			return
 		case tok == token.SEMICOLON && text == "\n":
 			continue // the scanner adds it at the end of a line
 		case tok == token.ARROW: // in arg0<-1
@@ -529,13 +492,13 @@ func (p *parser) cut() error {
 			w.text = tok.String()
 		}
 		if message := w.refuse(s.ErrorCount > 0); message != "" {
-			return p.fail(w.offset, message)
+			p.fail(w.offset, message)
 		}
 		if n := len(p.words); n > 0 && p.words[n-1].isNumber() && p.words[n-1].end() == w.offset &&
 			(w.isNumber() || w.token == token.IDENT) {
 			number := &p.words[n-1]
 			if _, err := time.ParseDuration(number.text + w.text); err != nil || number.unit != "" {
-				return p.fail(number.offset, number.text+number.unit+w.text+" is not a number")
+				p.fail(number.offset, number.text+number.unit+w.text+" is not a number")
 			}
 			number.unit = w.text
 			continue
@@ -583,6 +546,9 @@ func (w *word) refuse(malformed bool) string {
 	return fmt.Sprintf("unexpected %q", w.text)
 }
 
-func (p *parser) fail(offset int, message string) error {
-	return &SyntaxError{Expression: p.source, Offset: offset, Message: message}
+// fail says what is wrong, unless something else is before.
+func (p *parser) fail(offset int, message string) {
+	if p.err == nil {
+		p.err = &SyntaxError{Expression: p.source, Offset: offset, Message: message}
+	}
 }
