@@ -4,7 +4,6 @@ package elfnote
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 )
@@ -131,8 +130,7 @@ func ParsePairPattern(s string) (PairPattern, error) {
 	if p.usual {
 		starts = p.base
 	}
-	provider, name := starts.globs()
-	if provider.wildcards() > 0 && !provider.isAny() || name.wildcards() > 0 {
+	if starts.provider.wildcards() > 0 && !starts.provider.isAny() || starts.name.wildcards() > 0 {
 		return PairPattern{}, fmt.Errorf("%w %q: a probe that ends what fails belongs to one start: name it without wildcards",
 			errPattern, s)
 	}
@@ -205,19 +203,18 @@ func MustParsePairPattern(s string) PairPattern {
 func newPairPattern(start, done Pattern) (PairPattern, error) {
 	p := PairPattern{source: escapeDots(start.source) + pairSeparator + escapeDots(done.source),
 		start: start, done: done}
-	startProvider, startName := start.globs()
-	doneProvider, doneName := done.globs()
-	n, m := startName.wildcards(), doneName.wildcards()
+	n, m := start.name.wildcards(), done.name.wildcards()
+	providers, others := start.provider.wildcards(), done.provider.wildcards()
 	switch {
 	case start.source == "" || done.source == "":
 		return PairPattern{}, fmt.Errorf("%w: an end of the pair is not given", errPattern)
 	case n > 0 && n != m:
 		return PairPattern{}, fmt.Errorf("%w %q: the names have %d and %d wildcards: which start belongs to which end is not known",
 			errPattern, p.source, n, m)
-	case startProvider.isAny() || doneProvider.isAny():
-	case startProvider.wildcards() != doneProvider.wildcards():
+	case start.provider.isAny() || done.provider.isAny():
+	case providers != others:
 		return PairPattern{}, fmt.Errorf("%w %q: the providers have %d and %d wildcards: which start belongs to which end is not known",
-			errPattern, p.source, startProvider.wildcards(), doneProvider.wildcards())
+			errPattern, p.source, providers, others)
 	}
 	return p, nil
 }
@@ -234,18 +231,22 @@ func (p PairPattern) Patterns() []Pattern {
 	case !p.usual:
 		return append([]Pattern{p.start, p.done}, p.failed...)
 	}
-	provider, name := p.base.globs()
-	return append([]Pattern{{source: p.base.source + "*", provider: provider,
-		name: append(slices.Clip(name), element{any: true})}}, p.failed...)
+	all := p.base
+	all.source += "*"
+	elements := slices.Clone(all.name.elements)
+	for _, b := range []byte(all.name.text) {
+		elements = append(elements, byteElement(b))
+	}
+	all.name = glob{elements: append(elements, element{any: true})}
+	return append([]Pattern{all}, p.failed...)
 }
 
 // failedOf returns the probes that end a pair where it fails.
 func (p *PairPattern) failedOf(pair *Pair, probes []Probe) (failed []Probe) {
 	for _, f := range p.failed {
-		provider, _ := f.globs()
 		for _, probe := range probes {
 			if !f.Match(probe.Provider, probe.Name) ||
-				provider.isAny() && probe.Provider != pair.Start.Provider {
+				f.provider.isAny() && probe.Provider != pair.Start.Provider {
 				continue
 			}
 			other := func(p *Probe) bool {
@@ -357,7 +358,7 @@ func (f *pairFinder) usual(p *PairPattern) {
 
 // named adds the pairs of START..DONE.
 func (f *pairFinder) named(p *PairPattern) {
-	start, done := newEnd(p.start), newEnd(p.done)
+	start, done := end{Pattern: p.start}, end{Pattern: p.done}
 	if start.provider.isAny() || done.provider.isAny() {
 		start.sameProvider, done.sameProvider = true, true
 	}
@@ -386,14 +387,8 @@ func (f *pairFinder) named(p *PairPattern) {
 // end is one side of START..DONE.
 type end struct {
 	Pattern
-	provider, name glob
-	sameProvider   bool // the provider is that of the other side
-	anyName        bool // all names that match end the same
-}
-
-func newEnd(p Pattern) end {
-	provider, name := p.globs()
-	return end{Pattern: p, provider: provider, name: name}
+	sameProvider bool // the provider is that of the other side
+	anyName      bool // all names that match end the same
 }
 
 // key returns what is equal for the two probes of a pair, of which each matches
@@ -414,85 +409,43 @@ func (e *end) key(probe *Probe) string {
 // literal returns the one pair that the pattern selects if there are no
 // wildcards.
 func (p *PairPattern) literal() (Pair, bool) {
-	var pair Pair
-	var ok [4]bool
-	startProvider, startName := p.start.globs()
-	doneProvider, doneName := p.done.globs()
-	pair.Start.Provider, ok[0] = startProvider.literal()
-	pair.Start.Name, ok[1] = startName.literal()
-	pair.Done.Provider, ok[2] = doneProvider.literal()
-	pair.Done.Name, ok[3] = doneName.literal()
-	return pair, ok == [4]bool{true, true, true, true}
-}
-
-// globs returns both sides of a pattern.
-func (p *Pattern) globs() (provider, name glob) {
-	if !p.exact {
-		return p.provider, p.name
-	}
-	return literalGlob(p.exactProvider), literalGlob(p.exactName)
-}
-
-func literalGlob(s string) glob {
-	g := make(glob, len(s))
-	for i := range len(s) {
-		g[i].add(s[i], s[i])
-	}
-	return g
-}
-
-// byte returns the one byte that an element stands for; ok is false for a
-// wildcard.
-func (e *element) byte() (b byte, ok bool) {
-	count := 0
-	for i, word := range e.set {
-		if word != 0 {
-			count += bits.OnesCount64(word)
-			b = byte(64*i + bits.TrailingZeros64(word))
+	for _, g := range []*glob{&p.start.provider, &p.start.name, &p.done.provider, &p.done.name} {
+		if g.elements != nil {
+			return Pair{}, false
 		}
 	}
-	return b, !e.any && count == 1
+	return Pair{Start: Probe{Provider: p.start.provider.text, Name: p.start.name.text},
+		Done: Probe{Provider: p.done.provider.text, Name: p.done.name.text}}, true
 }
 
-// isAny reports whether the glob is * alone.
-func (g glob) isAny() bool { return len(g) == 1 && g[0].any }
-
 // wildcards returns how many elements stand for more than one byte.
-func (g glob) wildcards() (n int) {
-	for i := range g {
-		if _, literal := g[i].byte(); !literal {
+func (g *glob) wildcards() (n int) {
+	for i := range g.elements {
+		if _, literal := g.elements[i].byte(); !literal {
 			n++
 		}
 	}
 	return n
 }
 
-// literal returns the one text that the glob matches; ok is false if there are
-// others.
-func (g glob) literal() (text string, ok bool) {
-	b := make([]byte, len(g))
-	for i := range g {
-		if b[i], ok = g[i].byte(); !ok {
-			return "", false
-		}
-	}
-	return string(b), true
-}
-
 // matched returns what each wildcard matches of a text that the glob matches.
 // Where there is a choice, what comes first matches as little as possible.
-func (g glob) matched(s string) (parts []string) {
+func (g *glob) matched(s string) (parts []string) {
+	if g.elements == nil {
+		return nil
+	}
 	// As match does it, which see.
+	elements := g.elements
 	var lengths []int // of what each * matches
 	at, retry, retryAt := 0, -1, 0
-	for i := 0; i < len(g) || at < len(s); {
+	for i := 0; i < len(elements) || at < len(s); {
 		switch {
-		case i < len(g) && g[i].any:
+		case i < len(elements) && elements[i].any:
 			lengths = append(lengths, 0)
 			i++
 			retry, retryAt = i, at
 			continue
-		case i < len(g) && at < len(s) && g[i].has(s[at]):
+		case i < len(elements) && at < len(s) && elements[i].has(s[at]):
 			i++
 			at++
 			continue
@@ -501,12 +454,12 @@ func (g glob) matched(s string) (parts []string) {
 		lengths[len(lengths)-1]++
 		i, at = retry, retryAt
 	}
-	for i := range g {
+	for i := range elements {
 		n := 1
-		if g[i].any {
+		if elements[i].any {
 			n, lengths = lengths[0], lengths[1:]
 		}
-		if _, literal := g[i].byte(); !literal {
+		if _, literal := elements[i].byte(); !literal {
 			parts = append(parts, s[:n])
 		}
 		s = s[n:]

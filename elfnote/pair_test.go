@@ -198,14 +198,15 @@ func FuzzPairPattern(f *testing.F) {
 			if !side.Match(provider, name) {
 				continue
 			}
-			_, g := side.globs()
+			g := side.name
 			parts := g.matched(name)
 			if len(parts) != g.wildcards() {
 				t.Errorf("%q in %q: %q", side, name, parts)
 			}
 			var b strings.Builder
-			for i := range g {
-				if c, literal := g[i].byte(); literal {
+			b.WriteString(g.text)
+			for i := range g.elements {
+				if c, literal := g.elements[i].byte(); literal {
 					b.WriteByte(c)
 				} else {
 					b.WriteString(parts[0])

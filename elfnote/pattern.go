@@ -5,6 +5,7 @@ package elfnote
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 )
 
@@ -16,20 +17,19 @@ import (
 type Pattern struct {
 	source         string
 	provider, name glob
-
-	// exact is set by Exact: the globs are empty, and these are the names.
-	exact                    bool
-	exactProvider, exactName string
 }
 
 // Exact returns the pattern that matches the probe with this provider and this
 // name, whatever bytes are in them, and no other probe.
 func Exact(provider, name string) Pattern {
+	separator := ":"
+	if strings.HasPrefix(name, ":") {
+		separator = `:\` // two colons would not split
+	}
 	return Pattern{
-		source:        escape(provider, `*?[{\:`) + ":" + escape(name, `*?[{\`),
-		exact:         true,
-		exactProvider: provider,
-		exactName:     name,
+		source:   escape(provider, `*?[{\:`) + separator + escape(name, `*?[{\`),
+		provider: glob{text: provider},
+		name:     glob{text: name},
 	}
 }
 
@@ -88,25 +88,29 @@ func ParsePattern(s string) (Pattern, error) {
 		return Pattern{}, fmt.Errorf("%w: %d bytes are more than %d", errPattern,
 			len(s), maxPattern)
 	}
-	p := Pattern{source: s}
-	first, rest, split, err := parseGlob(s, true)
+	p, err := parsePattern(s)
 	if err != nil {
 		return Pattern{}, fmt.Errorf("%w %q: %w", errPattern, s, err)
 	}
-	if !split {
-		p.provider, p.name = glob{{any: true}}, first
-	} else {
-		second, _, _, err := parseGlob(rest, false)
-		if err != nil {
-			return Pattern{}, fmt.Errorf("%w %q: %w", errPattern, s, err)
+	return p, nil
+}
+
+func parsePattern(s string) (p Pattern, err error) {
+	p.source = s
+	first, rest, split, err := parseGlob(s, true)
+	if err != nil {
+		return p, err
+	}
+	if p.provider, p.name = anyText, first; split {
+		if p.provider = first; p.provider.isEmpty() {
+			return p, errors.New("empty provider (write * for any)")
 		}
-		p.provider, p.name = first, second
-		if len(p.provider) == 0 {
-			return Pattern{}, fmt.Errorf("%w %q: empty provider (write * for any)", errPattern, s)
+		if p.name, _, _, err = parseGlob(rest, false); err != nil {
+			return p, err
 		}
 	}
-	if len(p.name) == 0 {
-		return Pattern{}, fmt.Errorf("%w %q: empty name (write * for any)", errPattern, s)
+	if p.name.isEmpty() {
+		return p, errors.New("empty name (write * for any)")
 	}
 	return p, nil
 }
@@ -120,19 +124,28 @@ func (p Pattern) String() string { return p.source }
 // only the probe without provider and name. Match takes time in proportion to
 // the length of the pattern times that of the names, and allocates nothing.
 func (p Pattern) Match(provider, name string) bool {
-	if p.exact {
-		return name == p.exactName && provider == p.exactProvider
-	}
 	return p.name.match(name) && p.provider.match(provider)
 }
 
-// glob is a parsed glob: each element stands for one byte, or for any number.
-type glob []element
+// glob is a parsed glob: a text, or elements if it has wildcards.
+type glob struct {
+	text     string
+	elements []element
+}
 
+// element stands for one byte, or for any number of them.
 type element struct {
 	any bool      // any number of bytes
 	set [4]uint64 // else a byte whose bit is set
 }
+
+// anyText is the glob *.
+var anyText = glob{elements: []element{{any: true}}}
+
+func (g *glob) isEmpty() bool { return g.text == "" && g.elements == nil }
+
+// isAny reports whether the glob is * alone.
+func (g *glob) isAny() bool { return len(g.elements) == 1 && g.elements[0].any }
 
 func (e *element) has(b byte) bool { return e.set[b>>6]>>(b&63)&1 != 0 }
 
@@ -145,7 +158,9 @@ func (e *element) add(low, high byte) {
 // parseGlob reads a glob up to its end or, if split is allowed, up to a single
 // colon, which it consumes.
 func parseGlob(s string, maySplit bool) (g glob, rest string, split bool, err error) {
-	for i := 0; i < len(s); i++ {
+	var elements []element
+	i := 0
+	for ; i < len(s) && !split; i++ {
 		var e element
 		switch c := s[i]; c {
 		case '*':
@@ -155,34 +170,62 @@ func parseGlob(s string, maySplit bool) (g glob, rest string, split bool, err er
 		case '\\':
 			i++
 			if i == len(s) {
-				return nil, "", false, errors.New("nothing follows the backslash at its end")
+				return g, "", false, errors.New("nothing follows the backslash at its end")
 			}
 			e.add(s[i], s[i])
 		case '[':
 			n, err := e.parseClass(s[i:])
 			if err != nil {
-				return nil, "", false, err
+				return g, "", false, err
 			}
 			i += n - 1
 		case '{':
-			return nil, "", false, errors.New(`braces have no alternatives: give several patterns (or write \{ for a brace)`)
+			return g, "", false, errors.New(`braces have no alternatives: give several patterns (or write \{ for a brace)`)
 		case ':':
 			if maySplit {
-				if i+1 == len(s) || s[i+1] != ':' {
-					return g, s[i+1:], true, nil
+				if split = i+1 == len(s) || s[i+1] != ':'; split {
+					continue
 				}
-				e.add(c, c)
-				g = append(g, e)
 				i++
-				e = element{}
+				elements = append(elements, byteElement(c))
 			}
 			e.add(c, c)
 		default:
 			e.add(c, c)
 		}
-		g = append(g, e)
+		elements = append(elements, e)
 	}
-	return g, "", false, nil
+	return newGlob(elements), s[i:], split, nil
+}
+
+// newGlob returns the glob of some elements.
+func newGlob(elements []element) glob {
+	text := make([]byte, len(elements))
+	for i := range elements {
+		var isByte bool
+		if text[i], isByte = elements[i].byte(); !isByte {
+			return glob{elements: elements}
+		}
+	}
+	return glob{text: string(text)}
+}
+
+func byteElement(b byte) (e element) {
+	e.add(b, b)
+	return e
+}
+
+// byte returns the one byte that an element stands for; ok is false for a
+// wildcard.
+func (e *element) byte() (b byte, ok bool) {
+	count := 0
+	for i, word := range e.set {
+		if word != 0 {
+			count += bits.OnesCount64(word)
+			b = byte(64*i + bits.TrailingZeros64(word))
+		}
+	}
+	return b, !e.any && count == 1
 }
 
 // parseClass reads the class at the start of s and returns its length.
@@ -234,23 +277,27 @@ func (e *element) parseClass(s string) (int, error) {
 // Where an element fails, only the last any-number element takes one more byte:
 // the earlier ones need not, for what follows them has already been found as
 // early as possible.
-func (g glob) match(s string) bool {
+func (g *glob) match(s string) bool {
+	elements := g.elements
+	if elements == nil {
+		return s == g.text
+	}
 	at := 0
 	retry, retryAt := -1, 0 // the element after the last any-number one, and where it was tried
 	for i := 0; ; {
 		switch {
-		case i < len(g) && g[i].any:
+		case i < len(elements) && elements[i].any:
 			i++
 			retry, retryAt = i, at
-			if i == len(g) {
+			if i == len(elements) {
 				return true
 			}
 			continue
-		case i < len(g) && at < len(s) && g[i].has(s[at]):
+		case i < len(elements) && at < len(s) && elements[i].has(s[at]):
 			i++
 			at++
 			continue
-		case i == len(g) && at == len(s):
+		case i == len(elements) && at == len(s):
 			return true
 		}
 		if retry < 0 || retryAt >= len(s) {

@@ -174,6 +174,7 @@ func FuzzPattern(f *testing.F) {
 		"a*a*a*b", ":::", "[", `\`, "[^\\]-a]", `{a}`, `\{a}`, "[{]"} {
 		f.Add(pattern, "provider", "aXbXc")
 	}
+	f.Add("p", "p", "::n")
 	simple := regexp.MustCompile(`\A(?:[a-e*?]|\\[a-e])+\z`)
 	letters := regexp.MustCompile(`\A[a-e]*\z`)
 	f.Fuzz(func(t *testing.T, pattern, provider, name string) {
