@@ -20,13 +20,15 @@ const (
 	probeType  = 3
 )
 
-// noteWalk walks over notes in the order of the file. It reads them through a
-// buffer: so their number does not matter, and nobody has to keep them.
-type noteWalk struct {
+// probeWalk walks over the notes of probes in the order of the file, and finds
+// what is in their descriptors. It reads them through a buffer: so their number
+// does not matter, and nobody has to keep them.
+type probeWalk struct {
 	file     *File
 	words    elffile.Words
 	sections []elffile.Section // those to come
 	total    uint64            // bytes of the sections so far
+	size     uint64            // of all sections together, or as much as can be
 	errs     []error           // why sections could not be read, or not to their end
 
 	pooled *elffile.Buffer
@@ -42,11 +44,20 @@ type noteWalk struct {
 	relocator *elffile.Relocator // of the current section, nil where nothing is to be relocated
 	relocated int                // how many relocations have been read
 
-	// The current note: its owner is data[owner:ownerEnd], its descriptor
-	// data[descriptor:descriptorEnd].
-	kind                      uint32
-	owner, ownerEnd           int
+	// The current note. Its descriptor is data[descriptor:descriptorEnd].
 	descriptor, descriptorEnd int
+	base                      uint64 // as in the note
+	location, semaphore       uint64 // moved as prelink moved the file
+
+	// Where in data the strings start, each one after the NUL of the one
+	// before, and where the last one's NUL ends. Where shared has found them,
+	// name and arguments are not set.
+	provider, name, arguments, stringsEnd int
+
+	room          []byte         // for strings, which share it
+	used          int            // of room
+	shared        *sharedStrings // nil where sharing strings does not pay
+	sharesNothing bool           // it has been tried
 }
 
 // noteSize returns how many bytes the note sections of probes have together, by
@@ -59,26 +70,52 @@ func (f *File) noteSize() int {
 	return int(total)
 }
 
-// walkNotes returns a walk over the notes of sections. It has to be closed.
-func (f *File) walkNotes(sections []elffile.Section) noteWalk {
+// walkProbes returns a walk over the probes of the file. It has to be closed.
+func (f *File) walkProbes() probeWalk {
 	b := elffile.NewBuffer()
-	return noteWalk{file: f, words: f.elf.Words, sections: sections, pooled: b,
-		buffer: b[:], index: -1}
+	return probeWalk{file: f, words: f.elf.Words, sections: f.elf.ProbeNotes,
+		size: uint64(f.noteSize()), pooled: b, buffer: b[:], index: -1}
 }
 
 // close gives the buffer back: nothing of it may be in use any more. It returns
 // why sections could not be read.
-func (w *noteWalk) close() error {
+func (w *probeWalk) close() error {
 	w.endRelocations()
 	w.pooled.Free()
 	w.pooled, w.buffer, w.data = nil, nil, nil
 	return errors.Join(w.errs...)
 }
 
-// step moves to the next note and reports whether there is one. With
-// ErrNoteSize that note cannot be read, nor can the rest of its section: the
-// next step goes to the next section.
-func (w *noteWalk) step() (bool, error) {
+// step moves to the next note of a probe and reports whether there is one. With
+// an error that note is malformed.
+//
+// It does itself, in a third of the time, what stepOver does, where the next
+// note is like nearly all: a probe's, padded to four bytes, and not the last
+// one in data.
+func (w *probeWalk) step() (bool, error) {
+	const start = elffile.NoteHeaderSize + len(probeOwner) // of the descriptor
+	note := w.data[w.next:]
+	if len(note) < start+3 || w.pad != 3 {
+		return w.stepOver()
+	}
+	header := (*[start]byte)(note)
+	size := uint64(w.words.Uint32(header[4:]))
+	if w.words.Uint32(header[0:]) != uint32(len(probeOwner)) ||
+		w.words.Uint32(header[8:]) != probeType ||
+		string(header[elffile.NoteHeaderSize:]) != probeOwner || size > uint64(len(note)-start-3) {
+		return w.stepOver()
+	}
+	w.index++
+	w.descriptor = w.next + start
+	w.descriptorEnd = w.descriptor + int(size)
+	w.next += (start + int(size) + 3) &^ 3
+	return true, w.readDescriptor(note[start:][:size])
+}
+
+// stepOver is step for notes of all kinds. It steps over those that are not a
+// probe's. After errNoteSize, neither the note nor the rest of its section can
+// be read: the next step goes to the next section.
+func (w *probeWalk) stepOver() (bool, error) {
 	for {
 		rest := w.rest()
 		if rest < elffile.NoteHeaderSize {
@@ -102,7 +139,7 @@ func (w *noteWalk) step() (bool, error) {
 		}
 		w.index++
 		header, pad := w.data[w.next:], uint64(w.pad)
-		w.kind = w.words.Uint32(header[8:])
+		kind := w.words.Uint32(header[8:])
 		ownerEnd := elffile.NoteHeaderSize + uint64(w.words.Uint32(header))
 		start := (ownerEnd + pad) &^ pad
 		stop := start + uint64(w.words.Uint32(header[4:]))
@@ -119,25 +156,22 @@ func (w *noteWalk) step() (bool, error) {
 		if !w.need(next) {
 			continue
 		}
-		w.owner, w.ownerEnd = w.next+elffile.NoteHeaderSize, w.next+int(ownerEnd)
+		owner := w.data[w.next+elffile.NoteHeaderSize : w.next+int(ownerEnd)]
 		w.descriptor, w.descriptorEnd = w.next+int(start), w.next+int(stop)
 		w.next += int(next)
-		return true, nil
+		if kind == probeType && string(owner) == probeOwner {
+			return true, w.readDescriptor(w.data[w.descriptor:w.descriptorEnd])
+		}
 	}
 }
 
-// is reports whether the current note has an owner and a type.
-func (w *noteWalk) is(owner string, kind uint32) bool {
-	return w.kind == kind && string(w.data[w.owner:w.ownerEnd]) == owner
-}
-
 // rest returns how many bytes of the current section are still to come.
-func (w *noteWalk) rest() uint64 { return w.end - w.offset - uint64(w.next) }
+func (w *probeWalk) rest() uint64 { return w.end - w.offset - uint64(w.next) }
 
 // need brings the next bytes of the section into data, a number that it has,
 // and more with them as the buffer has room. If they cannot be read, it keeps
 // the error and ends the section.
-func (w *noteWalk) need(size uint64) bool {
+func (w *probeWalk) need(size uint64) bool {
 	if size <= uint64(len(w.data)-w.next) {
 		return true
 	}
@@ -155,11 +189,11 @@ func (w *noteWalk) need(size uint64) bool {
 }
 
 // skip ends the current section.
-func (w *noteWalk) skip() { w.data, w.next, w.end = nil, 0, w.offset }
+func (w *probeWalk) skip() { w.data, w.next, w.end = nil, 0, w.offset }
 
 // nextSection moves to the start of the next section that can be read, and
 // reports whether there is one.
-func (w *noteWalk) nextSection() bool {
+func (w *probeWalk) nextSection() bool {
 	for len(w.sections) > 0 {
 		s := w.sections[0]
 		w.sections = w.sections[1:]
@@ -180,7 +214,7 @@ func (w *noteWalk) nextSection() bool {
 }
 
 // endRelocations ends the relocations of the current section.
-func (w *noteWalk) endRelocations() {
+func (w *probeWalk) endRelocations() {
 	if w.relocator != nil {
 		w.relocated = maxRelocations - w.relocator.Close()
 		w.relocator = nil
@@ -188,7 +222,7 @@ func (w *noteWalk) endRelocations() {
 }
 
 // check returns why a section cannot be read, before anything of it is read.
-func (w *noteWalk) check(s elffile.Section) error {
+func (w *probeWalk) check(s elffile.Section) error {
 	if s.Flags&elf.SHF_COMPRESSED != 0 {
 		return elffile.ErrCompressed
 	}
@@ -199,75 +233,11 @@ func (w *noteWalk) check(s elffile.Section) error {
 }
 
 // fail ends the current section, which cannot be read.
-func (w *noteWalk) fail(err error) {
+func (w *probeWalk) fail(err error) {
 	if len(w.errs) < maxSectionErrors {
 		w.errs = append(w.errs, fmt.Errorf("section .note.stapsdt at offset %#x: %w", w.start, err))
 	}
 	w.skip()
-}
-
-// probeWalk walks over the notes of probes and finds what is in their
-// descriptors.
-type probeWalk struct {
-	noteWalk
-	size uint64 // of all sections together, or as much as can be
-
-	base                uint64 // as in the note
-	location, semaphore uint64 // moved as prelink moved the file
-
-	// Where in data the strings start, each one after the NUL of the one
-	// before, and where the last one's NUL ends. Where shared has found them,
-	// name and arguments are not set.
-	provider, name, arguments, stringsEnd int
-
-	room          []byte         // for strings, which share it
-	used          int            // of room
-	shared        *sharedStrings // nil where sharing strings does not pay
-	sharesNothing bool           // it has been tried
-}
-
-// walkProbes returns a walk over the probes of the file. It has to be closed.
-func (f *File) walkProbes() probeWalk {
-	return probeWalk{noteWalk: f.walkNotes(f.elf.ProbeNotes), size: uint64(f.noteSize())}
-}
-
-// step moves to the next note of a probe and reports whether there is one. With
-// an error that note is malformed.
-//
-// It does itself, in a third of the time, what noteWalk.step does, where the
-// next note is like nearly all: a probe's, padded to four bytes, and not the
-// last one in data.
-func (w *probeWalk) step() (bool, error) {
-	const start = elffile.NoteHeaderSize + len(probeOwner) // of the descriptor
-	note := w.data[w.next:]
-	if len(note) < start+3 || w.pad != 3 {
-		return w.stepOver()
-	}
-	header := (*[start]byte)(note)
-	size := uint64(w.words.Uint32(header[4:]))
-	if w.words.Uint32(header[0:]) != uint32(len(probeOwner)) ||
-		w.words.Uint32(header[8:]) != probeType ||
-		string(header[elffile.NoteHeaderSize:]) != probeOwner || size > uint64(len(note)-start-3) {
-		return w.stepOver()
-	}
-	w.index++
-	w.descriptor = w.next + start
-	w.descriptorEnd = w.descriptor + int(size)
-	w.next += (start + int(size) + 3) &^ 3
-	return true, w.readDescriptor(note[start:][:size])
-}
-
-// stepOver does the same as step, over all notes that are not a probe's.
-func (w *probeWalk) stepOver() (bool, error) {
-	for {
-		ok, err := w.noteWalk.step()
-		if !ok || err != nil {
-			return ok, err
-		}
-		if w.is(probeOwner, probeType) {
-			return true, w.readDescriptor(w.data[w.descriptor:w.descriptorEnd])
-		}
-	}
 }
 
 // readDescriptor reads the descriptor of the current note, which is b.

@@ -215,7 +215,7 @@ func TestNoteWalkBoundsOverlappingSections(t *testing.T) {
 	f := im.open(t)
 	sites, errs := collect(f)
 	qt.Assert(t, qt.HasLen(sites, 0))
-	walk := f.walkNotes(f.elf.ProbeNotes)
+	walk := f.walkProbes()
 	for ok := true; ok; {
 		ok, _ = walk.step()
 	}

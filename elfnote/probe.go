@@ -52,15 +52,14 @@ const (
 // not be read, as that of [File.Sites] does.
 func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 	type key struct{ provider, name string }
-	listing := new(Listing)
-	var usual int // how many probes there are, if each has one site of usual length
+	usual := 0 // how many probes there are, if each has one site of usual length
 	if len(patterns) == 0 {
 		usual = min(f.noteSize()/usualNote, maxUsual)
-		listing.Probes = slices.Grow(listing.Probes, usual)
 	}
+	listing := &Listing{Probes: make([]Probe, 0, usual)}
 	index := make(map[key]int, usual) // of the probe in the listing
-	first := make([]Site, 0, min(usual, firstTogether))
-	var last *Probe
+	last := -1                        // the same, of the site before
+	var first []Site                  // of some probes
 	for site, err := range f.Sites() {
 		if err != nil {
 			var malformed *elffile.NoteError
@@ -76,24 +75,25 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 			continue
 		}
 		// The sites of a probe most often come one after the other.
-		if last == nil || last.Name != site.Name || last.Provider != site.Provider {
+		if last < 0 || listing.Probes[last].Name != site.Name ||
+			listing.Probes[last].Provider != site.Provider {
 			k := key{site.Provider, site.Name}
 			i, known := index[k]
 			if !known {
 				i = len(listing.Probes)
 				index[k] = i
 				if len(first) == cap(first) {
-					first = make([]Site, 0, min(2*cap(first)+1, firstTogether))
+					first = make([]Site, 0, min(max(1, usual), firstTogether))
 				}
 				first = append(first, site)
 				listing.Probes = append(listing.Probes,
 					Probe{site.Provider, site.Name, slices.Clip(first[len(first)-1:])})
-				last = &listing.Probes[i]
+			}
+			if last = i; !known {
 				continue
 			}
-			last = &listing.Probes[i]
 		}
-		last.Sites = append(last.Sites, site)
+		listing.Probes[last].Sites = append(listing.Probes[last].Sites, site)
 	}
 	return listing, nil
 }

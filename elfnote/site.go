@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"iter"
 	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -181,22 +180,20 @@ func usualCode(segments []elffile.Segment) elffile.Segment {
 //
 // A note with a higher location than all before it is new. In most files, whose
 // notes follow the order of the code, nothing else is ever done. At the first
-// note that is not higher those before it are read once more, into a hash
-// table.
+// note that is not higher those before it are read once more.
 type duplicates struct {
 	highest uint64 // the location so far, then the highest there can be
-	count   int    // of notes so far
 	seed    maphash.Seed
-	table   []duplicate // of a length that is a power of two
+	known   map[duplicate]struct{} // nil while the notes are in order
 }
 
 // duplicate identifies a note, in a quarter of the memory that it takes.
 // Only notes of one location could be taken for each other, if the 64 bits of
 // their hashes were the same. The seed is secret, so that nobody can craft such
-// notes, nor notes that collide in the table.
+// notes.
 type duplicate struct {
 	location uint64
-	hash     uint64 // of the descriptor up to its last string; odd, 0 is a free place
+	hash     uint64 // of the descriptor up to its last string
 }
 
 // add reports whether a note that is identical to the walk's current one has
@@ -204,21 +201,23 @@ type duplicate struct {
 func (d *duplicates) add(w *probeWalk) bool {
 	if w.location > d.highest {
 		d.highest = w.location
-		d.count++
 		return false
 	}
 	return d.addUnordered(w)
 }
 
 func (d *duplicates) addUnordered(w *probeWalk) bool {
-	if d.table == nil {
+	if d.known == nil {
 		d.highest = math.MaxUint64
 		d.seed = maphash.MakeSeed()
 		// Likely the rest of the notes is like those so far.
-		d.resize(uint64(d.count) * w.total / (w.total - w.rest()))
+		read := max(1, w.total-w.rest())
+		d.known = make(map[duplicate]struct{}, uint64(w.index+1)*w.size/read)
 		d.addBefore(w)
 	}
-	return d.insert(d.note(w))
+	before := len(d.known)
+	d.known[d.note(w)] = struct{}{}
+	return len(d.known) == before
 }
 
 // addBefore remembers the notes before the walk's current one, as far as they
@@ -233,42 +232,12 @@ func (d *duplicates) addBefore(w *probeWalk) {
 			return
 		}
 		if err == nil {
-			d.insert(d.note(&before))
+			d.known[d.note(&before)] = struct{}{}
 		}
 	}
 }
 
 // note returns what is remembered of the walk's current note.
 func (d *duplicates) note(w *probeWalk) duplicate {
-	return duplicate{w.location, maphash.Bytes(d.seed, w.data[w.descriptor:w.stringsEnd]) | 1}
-}
-
-// insert reports whether a note is in the table, and puts it there if not.
-func (d *duplicates) insert(note duplicate) bool {
-	if d.count*5/4 >= len(d.table) {
-		d.resize(2 * uint64(d.count))
-	}
-	for i := note.hash >> 1; ; i++ {
-		switch place := &d.table[i&uint64(len(d.table)-1)]; *place {
-		case note:
-			return true
-		case duplicate{}:
-			*place = note
-			d.count++
-			return false
-		}
-	}
-}
-
-// resize makes a table with room for a number of notes and moves those of the
-// old one into it.
-func (d *duplicates) resize(count uint64) {
-	old := d.table
-	d.table = make([]duplicate, max(64, 1<<bits.Len64(count+count/4)))
-	d.count = 0
-	for _, note := range old {
-		if note != (duplicate{}) {
-			d.insert(note)
-		}
-	}
+	return duplicate{w.location, maphash.Bytes(d.seed, w.data[w.descriptor:w.stringsEnd])}
 }
