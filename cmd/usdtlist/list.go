@@ -29,7 +29,7 @@ type failure struct {
 	name    string // of the file, "" for a process as a whole
 	pid     int    // 0 if it is not about a process
 	err     error
-	leftOut bool // it was not asked for by itself, and may not be read: no error
+	leftOut bool // it was not named, and may not be read: no error
 }
 
 type listing struct {
@@ -170,7 +170,7 @@ func (l *lister) mark(probes []elfnote.Probe) {
 
 // listFiles lists the files and libraries named on the command line. It lists
 // none if one of the words was perhaps meant to pick probes: all probes of the
-// files would be what nobody asked for.
+// files would then be listed.
 func (l *lister) listFiles() (found int, failed bool) {
 	if i := slices.IndexFunc(l.options.files, commandline.IsMistaken); i >= 0 {
 		l.options.files = l.options.files[i : i+1]

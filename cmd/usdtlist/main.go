@@ -112,8 +112,8 @@ var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, fo
 
 func (o *options) ofProcesses() bool { return len(o.pids) > 0 || o.allProcesses }
 
-// many reports whether files are asked for of which most may have nothing to
-// list.
+// many reports whether directories or lists are asked for: most of their files
+// may have nothing to list.
 func (o *options) many() bool { return o.recursive || len(o.filesFrom) > 0 }
 
 func parseCommandLine(args []string) (*options, error) {

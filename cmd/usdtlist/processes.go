@@ -87,7 +87,7 @@ func (s *scan) all() {
 	slices.Sort(pids)
 	for _, pid := range pids {
 		if pid == s.self {
-			continue // nobody asks for this command's own files
+			continue // this command itself
 		}
 		if err := s.process(pid); err != nil && !errors.Is(err, proc.ErrGone) {
 			s.failProcess(pid, err)
@@ -260,7 +260,7 @@ type scan struct {
 	scanned   atomic.Int64              // processes, to be shown meanwhile
 	processes []proc.Process            // whose mappings have been read
 	failures  []failure                 // what could not be read
-	reported  map[procwatch.FileID]bool // files of which failures has an error
+	reported  map[procwatch.FileID]bool // files that failures has an error of
 	blocked   map[string]int            // by owner, processes that do not answer
 	left      int                       // of these, all together
 }
@@ -271,7 +271,7 @@ type named struct {
 	isMapped bool    // by one of the processes, whether or not it has probes
 	unmapped *mapped // what one of them finds by the name, if none maps it
 	err      error   // why nothing was found
-	pid      int     // by which process
+	pid      int     // the process that err is about
 }
 
 func newScan(l *lister) *scan {
@@ -377,8 +377,8 @@ func (s *scan) failProcess(pid int, err error) {
 	s.fail(of.Path, pid, err)
 }
 
-// fail notes what could not be read. With -a, nobody has asked for this process
-// or file: that it may not be read is no error.
+// fail notes what could not be read. With -a, neither the process nor the file
+// was named: that it may not be read is no error.
 func (s *scan) fail(path string, pid int, err error) {
 	leftOut := false
 	for _, reason := range []error{proc.ErrAccess, procfs.ErrUnreachable, procfs.ErrChanged,
@@ -447,7 +447,7 @@ type view struct {
 	failed   []viewError
 }
 
-// viewError is what could not be read, and of which file, if that is known.
+// viewError is why something could not be read, and its file, if that is known.
 type viewError struct {
 	id  procwatch.FileID
 	err error
@@ -464,7 +464,7 @@ type meaning struct {
 	err      error
 }
 
-// close releases what nobody has taken.
+// close releases files that the scan has not taken.
 func (v *view) close() {
 	for _, f := range v.files {
 		f.close()
@@ -548,8 +548,8 @@ func (v *view) meaningOf(name string, files []*procwatch.MappedFile) meaning {
 	switch {
 	case m.byPath:
 	case strings.Contains(name, "/"):
-		// It may lead to a mapped file by symbolic links: most paths by which
-		// people know a library do.
+		// It may lead to a mapped file by symbolic links: most paths of
+		// libraries that people know do.
 		if m.file, m.err = procwatch.OpenIn(v.scan.fs, v.process.PID, name); m.err == nil {
 			m.id, m.err = procwatch.IdentifyFile(m.file)
 		}

@@ -160,7 +160,7 @@ func (w *walker) add(path string) {
 	}
 }
 
-// fail passes on what cannot be read, behind what has been found so far.
+// fail passes on what cannot be read, after what has been found so far.
 func (w *walker) fail(r scanned) {
 	w.flush()
 	b := &batch{results: []scanned{r}, done: make(chan struct{})}

@@ -30,7 +30,7 @@ const (
 
 // commandFiles returns the programs that a command names, and the libraries
 // that they are linked with: the program, the interpreter of a script, and
-// every word that is a program, such as those behind env, nice and sh -c. To
+// every word that is a program, such as those after env, nice and sh -c. To
 // attach one that is not executed after all does no harm.
 //
 // The libraries are asked of a program's dynamic linker, which may do anything:

@@ -219,8 +219,8 @@ func (t *tracer) where() string {
 }
 
 // cleanUp removes what tracers that were killed have left in tracefs, and
-// returns the exit status. What programs do by themselves, when they attach
-// next, can so be done before.
+// returns the exit status. Programs do the same when they attach
+// next.
 func cleanUp(m *commandline.Messages, stdout *os.File) int {
 	removed, err := uprobeevent.Remove()
 	for _, name := range removed {

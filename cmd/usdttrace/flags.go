@@ -44,8 +44,8 @@ type options struct {
 	lines      bool // of source files, for stacks
 	unwind     int  // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
 	maxEvents  int
-	every      int // about one in so many hits is taken, 0 for all
-	rate       int // at most so many hits a second on each processor, 0 for all
+	every      int // about one hit in this many is taken, 0 for all
+	rate       int // at most this many hits a second on each processor, 0 for all
 	buffer     int
 
 	count   bool
@@ -84,7 +84,7 @@ func (o *options) eventStacks() bool { return o.stack || o.starts }
 
 func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
 
-// capture is what is to be brought from behind an argument.
+// capture says what to bring of the memory that an argument points to.
 type capture struct {
 	trace.Capture
 	number int // of the argument, -1 if it is given by name
@@ -97,8 +97,8 @@ func (c *capture) flag() string {
 	return "str"
 }
 
-// capture returns what is to be brought from behind an argument of a site, nil
-// for nothing.
+// capture returns what to bring of the memory that an argument of a site points
+// to, nil for nothing.
 func (o *options) capture(site *trace.Site, arg int) *capture {
 	i := slices.IndexFunc(o.captures,
 		func(c capture) bool { return c.number == arg || c.Arg == site.ArgumentName(arg) })
@@ -111,8 +111,7 @@ func (o *options) capture(site *trace.Site, arg int) *capture {
 	return nil
 }
 
-// knownText is what is brought from behind an argument that is a text by its
-// definition.
+// knownText is what is brought of an argument that is a text by its definition.
 var knownText = capture{trace.Capture{Max: maxKnownText}, -1}
 
 // aggregates reports whether hits are aggregated in the kernel rather than

@@ -40,7 +40,7 @@ type follower struct {
 	perProcess bool            // it is about one process, not about all or a family
 	begun      bool            // what was there at first is attached
 	polls      atomic.Bool     // warnPolling has to find out whether the kernel reports events
-	told       map[string]bool // paths of files of which was said what is watched, and what is not
+	told       map[string]bool // paths of files whose sites have been reported
 
 	running sync.WaitGroup
 }

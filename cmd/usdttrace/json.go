@@ -279,8 +279,7 @@ func (p *jsonPrinter) costs(c *costs) {
 const maxText = 600
 
 // valueOf returns what JSON has for a value: a number, nil if there is none, or
-// a text, of which a byte that is not UTF-8 may be lost. Where two texts are to
-// be told apart, Builder.Fields keeps all bytes.
+// a text, which may lose bytes that are not UTF-8.
 func valueOf(v trace.Value) any {
 	switch {
 	case v.Kind() == trace.Text:
@@ -308,7 +307,7 @@ type jsonHit struct {
 type jsonArgument struct {
 	begin      []byte              // {"name":"...","value":
 	definition *providers.Argument // nil if there is none
-	behind     *capture            // what was to be brought from behind it, or nil
+	captured   *capture            // what to bring of what it points to, or nil
 }
 
 func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
@@ -353,8 +352,8 @@ func (p *jsonPrinter) hit(e *trace.Event) {
 // add adds the argument with the value that it has at a hit.
 func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 	j.Members(a.begin)
-	if a.definition == nil && a.behind == nil {
-		// Most arguments are numbers, of which there is nothing more to say.
+	if a.definition == nil && a.captured == nil {
+		// Most arguments are numbers: there is nothing more to say.
 		switch v.Kind() {
 		case trace.Signed:
 			j.Int(v.Int())
@@ -380,11 +379,11 @@ func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 	}
 	data, complete := v.Data()
 	switch {
-	case a.behind == nil && v.Kind() != trace.Bytes, data == nil && complete:
+	case a.captured == nil && v.Kind() != trace.Bytes, data == nil && complete:
 	case data == nil:
 		j.Fields("data_unreadable", true)
 	default:
-		if v.Kind() == trace.Bytes || a.behind.Bytes {
+		if v.Kind() == trace.Bytes || a.captured.Bytes {
 			j.Hex("bytes", string(data))
 		} else {
 			j.Fields("text", string(data))

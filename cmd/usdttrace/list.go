@@ -287,7 +287,7 @@ func (o *options) filter() string {
 	return and(o.where, fmt.Sprintf("duration >= %dns", o.slow.Nanoseconds()))
 }
 
-// and joins two conditions, of which the first may be empty.
+// and joins two conditions. The first may be empty.
 func and(condition, other string) string {
 	switch {
 	case condition == "":

@@ -111,7 +111,7 @@ type tracer struct {
 	out      *commandline.Writer // stdout, or the file of --output
 
 	session    *trace.Session
-	containers *container.Cgroups // nil where nobody asks for containers
+	containers *container.Cgroups // nil unless containers are asked for
 	printer    printer
 	live       *live // nil unless tables are drawn in place
 	targets    *targets
@@ -414,7 +414,7 @@ func (t *tracer) open() error {
 		t.session, err = trace.New(opts)
 	}
 	if err != nil {
-		// Who merely lacks the privilege is told so by the session.
+		// If merely the privilege is missing, the session's error says so.
 		if memlock != nil && !errors.Is(memlock, os.ErrPermission) {
 			t.messages.Warn("cannot lift the limit on locked memory, "+
 				"which Linux before 5.11 needs "+
@@ -479,8 +479,8 @@ func (o *options) comparesContainers(opts *trace.SessionOptions) bool {
 	return strings.Contains(o.where, "container") && opts.Validate() != nil
 }
 
-// delay is what nobody sees, and spares the traced program waking this one up
-// at each hit. With stacks, there is none: the process has to be there while
+// delay is too short to be seen. It spares the traced program waking this one
+// up at each hit. With stacks, there is none: the process has to be there while
 // its addresses are named.
 const delay = 20 * time.Millisecond
 

@@ -126,8 +126,7 @@ func (t *tracer) mergeStacks(s *trace.Snapshot) *trace.Snapshot {
 	})
 }
 
-// maxAskedSites bounds the sites of a file of which it is asked whether they
-// have frame pointers.
+// maxAskedSites bounds the sites of a file that are checked for frame pointers.
 const maxAskedSites = 64
 
 // warnFramePointers says that stacks need frame pointers where a file that has
@@ -169,8 +168,7 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 			"what follows the innermost function may be missing or wrong (%s)", a.Path(), advice)
 }
 
-// maxStackRows bounds the rows that are kept, each of which takes a kilobyte or
-// two.
+// maxStackRows bounds the rows that are kept. Each takes a kilobyte or two.
 const maxStackRows = 1 << 17
 
 // stackRows are the rows of --by stack where events bring the stacks: what the

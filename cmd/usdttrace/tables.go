@@ -222,7 +222,7 @@ func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	io.WriteString(p.out, b.String()) // the output keeps the error
 }
 
-// rowsOf returns the rows, and behind them that of all others, if it has hits.
+// rowsOf returns the rows, and after them that of all others, if it has hits.
 func rowsOf(s *trace.Snapshot) []*trace.Row {
 	var all []*trace.Row
 	for i := range s.Rows {
@@ -433,8 +433,8 @@ type column struct {
 	text func(*trace.Row) string
 }
 
-// quantiles are the parts of all hits of which tables tell what they do not
-// exceed.
+// quantiles are those that tables show: the part of all hits whose values are
+// not greater.
 var quantiles = []struct {
 	name, json string
 	part       float64

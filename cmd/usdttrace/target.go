@@ -28,7 +28,7 @@ type targets struct {
 	options     *options
 	selections  []*usdt.Selection
 	names       map[procwatch.FileID]string // of the selections
-	same        [][2]string                 // names of files, and by which else these are selected
+	same        [][2]string                 // files that are named twice, by both names
 	definitions *providers.Definitions      // nil without names
 
 	mu       sync.Mutex
@@ -238,8 +238,8 @@ func (t *targets) find(files []string, pid int) error {
 
 // isSelected reports whether a file is one of those that have been selected, by
 // another name: attached twice, each hit would count twice. The same file of
-// two mounts of overlayfs is not known for the same: who can mount one can make
-// it look like another's.
+// two mounts of overlayfs is not recognised: a user who can mount one can make
+// its files look like those of another.
 func (t *targets) isSelected(sel *usdt.Selection) bool {
 	id, err := procwatch.IdentifyFile(sel.File().OSFile())
 	if err != nil {

@@ -147,7 +147,7 @@ func (h *Help) value(name string) (value string, ok bool) {
 	for _, it := range h.Flags() {
 		for _, f := range it.Flags {
 			if f.Name == name {
-				// "-p, --pid PID": the value stands behind the last name.
+				// "-p, --pid PID": the value stands after the last name.
 				return it.Flags[len(it.Flags)-1].Value, true
 			}
 		}
@@ -232,7 +232,7 @@ func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 }
 
-// paragraph returns lines, none of which roff takes for a request.
+// paragraph returns lines such that roff takes none for a request.
 func paragraph(text string) string {
 	lines := strings.Split(escape(text), "\n")
 	for i, line := range lines {

@@ -249,9 +249,9 @@ const (
 // ErrNobodyReads is the error of a [Writer] after [Writer.Hurry].
 var ErrNobodyReads = errors.New("nobody reads the output")
 
-// Writer writes to a file that may be a pipe which nobody reads, and so may
-// block for ever: a goroutine of its own writes, so that all who wait for it
-// can give up. Texts are written together where many come, and a moment after
+// Writer writes to a file that may block for ever, such as a pipe that nobody
+// reads. A goroutine of its own writes, so that all that wait for it can give
+// up. Texts are written together where many come, and a moment after
 // the last one. The methods may be called concurrently.
 type Writer struct {
 	file io.Writer

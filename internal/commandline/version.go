@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// linked is the version that who builds a package gives:
+// linked is the version that the build of a package gives:
 //
 //	go build -ldflags '-X github.com/gousdt/gousdt/internal/commandline.linked=v1.2.3'
 var linked string

@@ -231,7 +231,7 @@ var errCache = errors.New("not a cache of library names, or a malformed one")
 // cache is a parsed ld.so.cache. Its zero value is empty.
 type cache struct {
 	data  []byte // from the header on
-	count int    // entries, all of which lie within data
+	count int    // entries; all lie within data
 }
 
 type cacheEntry struct {

@@ -92,7 +92,7 @@ func Word(wanted string, words []string) string {
 // pattern, best first.
 func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 	text, _, _ := strings.Cut(pattern.String(), "|")
-	var meant []elfnote.Pair       // those of which one of the probes is named, not the pair
+	var meant []elfnote.Pair       // the pattern names one of their probes, not the pair
 	wanted := []probe{parse(text)} // PROVIDER:BASE, as the pair is called
 	ends := pattern.Patterns()
 	both := strings.Contains(text, "..")

@@ -3,7 +3,7 @@
 // Package terminal makes untrusted text safe to print.
 //
 // Provider names, probe names, argument strings and file paths are arbitrary
-// bytes, chosen by the user who built or named a file. Written to a terminal as
+// bytes, chosen by the author of a file. Written to a terminal as
 // they are, they could move the cursor, hide lines, set the window title or
 // answer a query on the user's behalf. [Escape] writes every byte that is not
 // plainly printable as a backslash escape, without losing information: the
@@ -85,7 +85,7 @@ func Columns(s string) int {
 	return utf8.RuneCountInString(s)
 }
 
-// Cut returns a text of at most so many columns: a longer one ends in "...".
+// Cut returns a text of at most this many columns: a longer one ends in "...".
 func Cut(s string, columns int) string {
 	if Columns(s) <= columns {
 		return s
