@@ -366,7 +366,7 @@ type lateFile struct {
 	attached  bool  // else the processes had ended before it could be
 	err       error // why it is not known whether the file has matching probes
 
-	since, until map[int]time.Time // when processes have mapped it, and ended
+	since map[int]time.Time // when processes have mapped it that still run it
 }
 
 // maxLateProcesses bounds the processes of a file that are measured: the first
@@ -418,16 +418,16 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 	case procwatch.ProcessForked:
 		// A child has what its parent has mapped.
 		for _, file := range l.waiting {
-			if _, late := file.since[record.Parent]; late && file.until[record.Parent].IsZero() {
+			if _, late := file.since[record.Parent]; late {
 				file.add(record.PID, at)
 			}
 		}
 	case procwatch.ProcessEnded, procwatch.ProcessExecuted:
 		for _, file := range l.waiting {
-			since, late := file.since[record.PID]
 			// Processors have buffers of their own: an exec may be read late.
-			if late && file.until[record.PID].IsZero() && at.After(since) {
-				file.until[record.PID] = at
+			if since, late := file.since[record.PID]; late && at.After(since) {
+				file.by = max(file.by, at.Sub(since))
+				delete(file.since, record.PID)
 			}
 		}
 	case procwatch.RecordsLost:
@@ -440,7 +440,6 @@ func (f *lateFile) add(pid int, at time.Time) {
 	f.processes++
 	if len(f.since) < maxLateProcesses {
 		f.since[pid] = at
-		delete(f.until, pid)
 	}
 }
 
@@ -460,11 +459,10 @@ func (l *latecomers) mapped(pid int, path string, at time.Time) (waits bool) {
 			l.known[path] = true
 			return false
 		}
-		file = &lateFile{path: path, pid: pid, err: err, since: make(map[int]time.Time),
-			until: make(map[int]time.Time)}
+		file = &lateFile{path: path, pid: pid, err: err, since: make(map[int]time.Time)}
 		l.waiting[path] = file
 	}
-	if _, before := file.since[pid]; !before || !file.until[pid].IsZero() {
+	if _, before := file.since[pid]; !before {
 		file.add(pid, at)
 	}
 	return true
@@ -513,14 +511,10 @@ func (l *latecomers) attachedNow(path string) {
 }
 
 func (l *latecomers) end(file *lateFile, now time.Time) {
-	for pid, since := range file.since {
-		until := file.until[pid]
-		if until.IsZero() || until.After(now) {
-			until = now
-		}
-		file.by = max(file.by, until.Sub(since))
+	for _, since := range file.since {
+		file.by = max(file.by, now.Sub(since))
 	}
-	file.since, file.until = nil, nil
+	file.since = nil
 	if file.by > 0 {
 		l.late = append(l.late, file)
 	}

@@ -49,8 +49,7 @@ type aggregation struct {
 // aggregations returns what is asked for, in the order in which it is printed.
 // isFloat reports whether a value is a float, as far as that is known before
 // anything is attached: it can be added up, but has no quantiles.
-func (o *options) aggregations(isFloat func(term string) bool) []*aggregation {
-	var all []*aggregation
+func (o *options) aggregations(isFloat func(term string) bool) (all []*aggregation) {
 	values := trace.Aggregation{
 		Probes:    o.patterns,
 		By:        o.by,
@@ -65,36 +64,31 @@ func (o *options) aggregations(isFloat func(term string) bool) []*aggregation {
 	if o.linear != nil {
 		drawn.Histogram, drawn.Min, drawn.Max = o.linear, false, false
 	}
+	add := func(kind, title, value string, what trace.Aggregation) *aggregation {
+		what.Value = value
+		all = append(all, &aggregation{kind: kind, title: title, Aggregation: what})
+		return all[len(all)-1]
+	}
 	if o.count {
-		a := &aggregation{kind: kindCount, title: "count", Aggregation: trace.Aggregation{
-			Probes: o.patterns, By: o.by, MaxKeys: o.maxKeys, Normalize: o.normalize,
-		}}
+		a := add(kindCount, "count", "", trace.Aggregation{Probes: o.patterns, By: o.by,
+			MaxKeys: o.maxKeys, Normalize: o.normalize})
 		if len(a.By) == 0 {
 			a.By = []string{"probe"}
 		}
-		all = append(all, a)
 	}
 	if o.sum != "" {
-		a := &aggregation{kind: kindSum, title: "sum of " + o.sum, Aggregation: values}
-		a.Value = o.sum
+		a := add(kindSum, "sum of "+o.sum, o.sum, values)
 		if isFloat(o.sum) {
 			a.Histogram = nil
 		}
-		all = append(all, a)
 	}
 	if o.hist != "" {
-		a := &aggregation{kind: kindHist, title: "distribution of " + o.hist, Aggregation: drawn,
-			drawn: true}
-		a.Value = o.hist
-		all = append(all, a)
+		add(kindHist, "distribution of "+o.hist, o.hist, drawn).drawn = true
 	}
 	if o.latency != nil && o.chromeTrace == "" {
-		a := &aggregation{
-			kind: kindLatency, title: o.latencyTitle(), duration: true,
-			Aggregation: drawn, drawn: len(o.by) == 0 || o.linear != nil,
-		}
-		a.Latency = o.latency
-		all = append(all, a)
+		a := add(kindLatency, o.latencyTitle(), "", drawn)
+		a.Latency, a.duration = o.latency, true
+		a.drawn = len(o.by) == 0 || o.linear != nil
 	}
 	if o.profiles() && !o.fromEvents() {
 		all = append(all, o.profile())
