@@ -49,6 +49,6 @@ package main
 //	walk.go       the files in directories and lists, for -r and --files-from
 //	processes.go  -p and -a: which processes, their files, each once, and what a
 //	              name on the command line means to a process
-//	print.go      one line for each probe, or every site with its arguments
+//	print.go      one line for each probe, or every site with its arguments, or
+//	              lines for other tools
 //	json.go       a JSON document (internal/jsontext knows the syntax)
-//	paste.go      lines for other tools
