@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -232,6 +231,11 @@ func checkRegular(path string) error {
 	return nil
 }
 
+// batchSize is how many files are scanned together: many enough that passing
+// them on costs nothing beside opening them, and few enough that all processors
+// have something to do to the end.
+const batchSize = 128
+
 // batchesAhead is for each processor how many batches may wait to be printed.
 // It bounds the memory: a file early in the order may take longest.
 const batchesAhead = 8
@@ -240,39 +244,40 @@ const batchesAhead = 8
 // those of lists. All processors look which files have some. Those are then
 // listed one after the other, in order.
 func (l *lister) listMany() (found int, failed bool) {
-	processors := runtime.GOMAXPROCS(0)
-	inOrder := make(chan *batch, processors*batchesAhead)
-	work := make(chan *batch, processors*batchesAhead)
 	var count atomic.Int64
-	var workers sync.WaitGroup
-	for range processors {
-		workers.Go(func() {
-			for b := range work {
-				for _, path := range b.paths {
-					if r, ok := l.scan(path); ok {
-						b.results = append(b.results, r)
+	batches := make(chan chan []scanned, runtime.GOMAXPROCS(0)*batchesAhead)
+	go func() {
+		var batch []scanned
+		flush := func() {
+			result, files := make(chan []scanned, 1), batch
+			batches <- result // waits if there are enough
+			go func() {
+				var results []scanned
+				for _, f := range files {
+					if l.scan(&f) {
+						results = append(results, f)
 					}
 				}
-				count.Add(int64(len(b.paths)))
-				close(b.done)
+				count.Add(int64(len(files)))
+				result <- results
+			}()
+			batch = nil
+		}
+		w := &walker{options: l.options, give: func(f scanned) {
+			if batch = append(batch, f); len(batch) == batchSize {
+				flush()
 			}
-		})
-	}
-	workers.Go(func() {
-		w := &walker{options: l.options, give: func(b *batch) {
-			inOrder <- b
-			work <- b
 		}}
 		w.walk()
-		close(inOrder)
-		close(work)
-	})
+		flush()
+		close(batches)
+	}()
 
 	done := l.Progress(func() string { return fmt.Sprintf("%d files scanned", count.Load()) })
 	defer done()
-	for b := range inOrder {
-		<-b.done
-		for _, r := range b.results {
+	for batch := range batches {
+		results := <-batch
+		for _, r := range results {
 			n, err := 0, r.err
 			if err == nil {
 				n, err = l.listPath(r.path, true)
@@ -289,45 +294,49 @@ func (l *lister) listMany() (found int, failed bool) {
 				l.WarnOf("left out: "+commandline.Cause(err), "left out: %v", err)
 			}
 		}
-		if len(b.results) > 0 {
+		if len(results) > 0 {
 			l.Hide()
 			_ = l.out.Flush() // the last one has the same error
 		}
 	}
-	workers.Wait()
 	return found, failed
 }
 
 // scan looks whether a file has something to list: a probe, or a note that
 // cannot be read. It reports whether there is something to say. Several
 // goroutines call it.
-func (l *lister) scan(path string) (scanned, bool) {
-	opened, err := openScanned(path)
+func (l *lister) scan(f *scanned) bool {
+	if f.err != nil {
+		return true
+	}
+	opened, err := openScanned(f.path)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
-		return scanned{path: path, err: err}, true
+		f.err = fmt.Errorf("%s: %w", f.path, commandline.WithoutPath(err))
+		return true
 	}
 	defer opened.Close()
 	var begin [len(elf.ELFMAG)]byte
 	_, err = opened.ReadAt(begin[:], 0)
 	if err != nil || string(begin[:]) != elf.ELFMAG {
-		return scanned{}, false // also a directory, by now, or an error that concerns no ELF file
+		return false // also a directory, by now, or an error that concerns no ELF file
 	}
 	file, err := elfnote.NewFile(opened)
 	if err != nil {
-		return scanned{path: path, err: fmt.Errorf("%s: %w", path, err)}, true
+		f.err = fmt.Errorf("%s: %w", f.path, err)
+		return true
 	}
 	defer file.Close()
 	for site, err := range file.Sites() {
 		var note *elffile.NoteError
 		switch {
 		case err != nil && !errors.As(err, &note):
-			return scanned{path: path, err: fmt.Errorf("%s: %w", path, err)}, true
+			f.err = fmt.Errorf("%s: %w", f.path, err)
+			return true
 		case err != nil || elfnote.MatchAny(l.options.patterns, site.Provider, site.Name):
-			return scanned{path: path}, true
+			return true
 		}
 	}
-	return scanned{}, false
+	return false
 }
 
 // warnUnmatched names the patterns that match no probe, and says where there

@@ -17,31 +17,19 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 )
 
-// walker finds the files that are to be scanned: those in directories, and
-// those of lists. It gives them in batches, in order.
+// walker gives the files that are to be scanned, in order: those in
+// directories, and those of lists.
 type walker struct {
 	options *options
-	give    func(*batch)
-	current *batch
+	give    func(scanned)
 }
 
-// A batch is files that are scanned together.
-type batch struct {
-	paths   []string
-	results []scanned     // in the order of paths, of those with something to say
-	done    chan struct{} // closed when the results are there
-}
-
-// batchSize is how many files are scanned together: many enough that passing
-// them on costs nothing beside opening them, and few enough that all processors
-// have something to do to the end.
-const batchSize = 128
-
-// scanned is a file with something to list, or what could not be read.
+// scanned is a file that is to be scanned, later one with something to list, or
+// what could not be read.
 type scanned struct {
 	path     string
-	err      error // nil for a file with something to list
-	expected bool  // the file was asked for by name
+	err      error
+	expected bool // the error is about a file that was asked for by name
 }
 
 func (w *walker) walk() {
@@ -50,37 +38,35 @@ func (w *walker) walk() {
 	}
 	for _, list := range w.options.filesFrom {
 		if err := w.list(list); err != nil {
-			w.fail(scanned{path: list, err: fmt.Errorf("--files-from: %w", err), expected: true})
+			w.give(scanned{path: list, err: fmt.Errorf("--files-from: %w", err), expected: true})
 		}
 	}
-	w.flush()
 }
 
-// named walks a directory, or adds a file or library by its name.
+// named walks a directory, or gives a file or library by its name.
 func (w *walker) named(name string) {
 	info, err := os.Stat(name)
-	switch {
-	case err == nil && info.IsDir() && w.options.recursive:
-		w.directory(name)
-		return
-	case err != nil && !strings.Contains(name, "/"):
+	if err != nil && !strings.Contains(name, "/") {
 		if found, _, e := findFile(name); e == nil {
-			w.add(found)
+			w.give(scanned{path: found})
 			return
 		}
-		fallthrough
+	}
+	switch {
 	case err != nil:
 		err = fmt.Errorf("%s: %w", name, commandline.WithoutPath(err))
-		w.fail(scanned{path: name, err: err, expected: true})
+		w.give(scanned{path: name, err: err, expected: true})
+	case info.IsDir() && w.options.recursive:
+		w.directory(name)
 	case info.IsDir():
-		w.fail(scanned{path: name,
+		w.give(scanned{path: name,
 			err: fmt.Errorf("%s: is a directory (-r lists what is in it)", name), expected: true})
 	default:
-		w.add(name)
+		w.give(scanned{path: name})
 	}
 }
 
-// list adds the files that a list names: one on each line, or if there is a NUL
+// list gives the files that a list names: one on each line, or if there is a NUL
 // byte, each up to one.
 func (w *walker) list(name string) error {
 	file := os.Stdin
@@ -115,15 +101,15 @@ func (w *walker) list(name string) error {
 // maxPath is more than any path has that can be opened (PATH_MAX).
 const maxPath = 4096
 
-// listed adds what a list names. Lists are made by other tools, and name
+// listed gives what a list names. Lists are made by other tools, and name
 // directories beside what is in them.
 func (w *walker) listed(path string) {
 	switch info, err := os.Stat(path); {
 	case err != nil:
 		err = fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
-		w.fail(scanned{path: path, err: err})
+		w.give(scanned{path: path, err: err})
 	case info.Mode().IsRegular():
-		w.add(path)
+		w.give(scanned{path: path})
 	case info.IsDir() && w.options.recursive:
 		w.directory(path)
 	}
@@ -140,38 +126,14 @@ func (w *walker) directory(root string) {
 		switch {
 		case err != nil:
 			err = fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
-			w.fail(scanned{path: path, err: err})
+			w.give(scanned{path: path, err: err})
 		case entry.Type().IsRegular():
-			w.add(path)
+			w.give(scanned{path: path})
 		case entry.IsDir() && !isAsked && isMadeUp(path):
 			return fs.SkipDir
 		}
 		return nil
 	})
-}
-
-func (w *walker) add(path string) {
-	if w.current == nil {
-		w.current = &batch{done: make(chan struct{})}
-	}
-	w.current.paths = append(w.current.paths, path)
-	if len(w.current.paths) == batchSize {
-		w.flush()
-	}
-}
-
-// fail passes on what cannot be read, after what has been found so far.
-func (w *walker) fail(r scanned) {
-	w.flush()
-	b := &batch{results: []scanned{r}, done: make(chan struct{})}
-	w.give(b)
-}
-
-func (w *walker) flush() {
-	if w.current != nil {
-		w.give(w.current)
-		w.current = nil
-	}
 }
 
 // madeUp are file systems whose files the kernel makes up, by the numbers that
