@@ -66,8 +66,8 @@ func (w *walker) named(name string) {
 	}
 }
 
-// list gives the files that a list names: one on each line, or if there is a NUL
-// byte, each up to one.
+// list gives the files that a list names: one on each line, or if there is a
+// NUL byte, each up to one.
 func (w *walker) list(name string) error {
 	file := os.Stdin
 	if name != "-" {

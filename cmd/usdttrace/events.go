@@ -311,17 +311,12 @@ type outputFile struct {
 }
 
 func createFile(path string) (*outputFile, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err == nil {
-		return &outputFile{file, true}, nil
-	}
-	if !errors.Is(err, os.ErrExist) {
+	_, missing := os.Stat(path)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
 		return nil, err
 	}
-	if file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
-		return nil, err
-	}
-	return &outputFile{file, false}, nil
+	return &outputFile{file, errors.Is(missing, os.ErrNotExist)}, nil
 }
 
 // replace deletes what the file contains: now there is something to write.
