@@ -494,33 +494,27 @@ func (t *tracer) keysOf(provider, name string) []string {
 // commandLine is how a run is asked for.
 func (o *options) commandLine() string {
 	words := []string{"usdttrace --live"}
-	flag := func(name, value string) {
-		if value != "" {
+	add := func(is bool, flag, value string) {
+		if is {
 			if strings.ContainsAny(value, "'*?()|&<>$ \"\\[]!;`") {
 				value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 			}
-			words = append(words, name+" "+value)
+			words = append(words, strings.TrimSpace(flag+" "+value))
 		}
 	}
-	if o.count {
-		words = append(words, "--count")
-	}
-	flag("--sum", o.sum)
-	flag("--hist", o.hist)
+	add(o.count, "--count", "")
+	add(o.sum != "", "--sum", o.sum)
+	add(o.hist != "", "--hist", o.hist)
 	if o.latency != nil {
-		flag("--latency", o.latency.Pair.String())
+		add(true, "--latency", o.latency.Pair.String())
 	}
-	flag("--by", strings.Join(o.by, ","))
-	flag("--where", o.where)
-	if o.pid != 0 {
-		flag("-p", fmt.Sprint(o.pid))
-	}
-	if o.all {
-		words = append(words, "-a")
-	}
+	add(len(o.by) > 0, "--by", strings.Join(o.by, ","))
+	add(o.where != "", "--where", o.where)
+	add(o.pid != 0, "-p", strconv.Itoa(o.pid))
+	add(o.all, "-a", "")
 	words = append(words, o.files...)
-	if o.latency == nil {
-		for _, p := range o.patterns {
+	for _, p := range o.patterns {
+		if o.latency == nil {
 			words = append(words, "'"+p.String()+"'")
 		}
 	}
