@@ -14,9 +14,9 @@ import (
 // file is the ELF file that has the probes: an *elfnote.File is one.
 type file interface{ Symbols() elffile.Symbols }
 
-// target is what the parser has to know of the file.
+// target describes the file.
 type target struct {
-	symbols   elffile.Symbols // nil: of which only the machine is known
+	symbols   elffile.Symbols // nil: only the machine is known
 	machine   elf.Machine
 	class     elf.Class
 	kind      elf.Type
@@ -140,8 +140,8 @@ var (
 	errReplaceable = errors.New("symbol of a library that another file may replace")
 	// errNotLinked: the addresses in an object file are not known yet.
 	errNotLinked = errors.New("not linked yet: an object file has no addresses")
-	// errRelocation: the operand is half of an address computation of which
-	// the other half is lost, as in x86's @GOTPCREL or riscv's %pcrel_lo().
+	// errRelocation: the operand is half of an address computation, and the
+	// other half is lost, as in x86's @GOTPCREL or riscv's %pcrel_lo().
 	errRelocation = errors.New("relocation that cannot be undone")
 	// errLocalLabel: the assembler dropped the label (.L5, .LANCHOR0, 1f), so
 	// that no symbol table has its address.
@@ -172,7 +172,7 @@ var (
 // are in the file.
 type unavailableError struct {
 	raw    string // the argument as the string has it
-	detail string // what in it the reason is about (a register, a symbol), or ""
+	detail string // the register or symbol that the reason names, or ""
 	reason error  // one of the variables above
 	cause  error  // what File.Symbol or File.PLTGOT answered, or nil
 }

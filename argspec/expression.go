@@ -158,7 +158,7 @@ func (p *parser) unary() (v value) {
 	return p.symbol()
 }
 
-// nested evaluates what follows a parenthesis or a unary operator.
+// nested evaluates the operand of a parenthesis or a unary operator.
 func (p *parser) nested(operator byte) value {
 	if operator == '(' {
 		v := p.expression()

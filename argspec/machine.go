@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// machine is what the parser has to know of a machine.
+// machine describes a machine.
 type machine struct {
 	// names has the registers that operands can name.
 	names func() *registers

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxListed is how many arguments of one string are told apart. Real probes
+// maxListed bounds the arguments of one string that are told apart. Real probes
 // have up to 12, hand-written ones somewhat more; an Arg is many times larger
 // than the two bytes that can make one, so a hostile string needs a limit. What
 // follows after it is one Unavailable argument more.

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// StackSize is what the kernel gives a BPF program (MAX_BPF_STACK).
+// StackSize is the stack of a BPF program (MAX_BPF_STACK).
 const StackSize = 512
 
 // ErrStack is the reason why code cannot be generated that needs more stack
@@ -195,6 +195,20 @@ func (a *Assembler) Aside(label, back Label, emit func()) {
 	})
 }
 
+// Element sets R0 to the element of a map whose key is on the stack, or to 0 if
+// there is none.
+func (a *Assembler) Element(fd, key int) {
+	a.AddressOf(asm.R2, asm.R10, key)
+	a.Emit(asm.LoadMapPtr(asm.R1, fd))
+	a.Call(asm.FnMapLookupElem)
+}
+
+// LookUp is Element that goes to none if there is none.
+func (a *Assembler) LookUp(fd, key int, none Label) {
+	a.Element(fd, key)
+	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+}
+
 // Increment adds one to a word of memory, atomically.
 func (a *Assembler) Increment(base asm.Register, offset int) {
 	a.Emit(asm.Mov.Imm(asm.R1, 1),
@@ -226,7 +240,7 @@ func (a *Assembler) Finish() (asm.Instructions, error) {
 	// the place of the next one.
 	at := make([]int, len(a.ins)+1)
 	for i := len(a.ins) - 1; i >= 0; i-- {
-		// A jump to what follows it is none.
+		// A jump to the next instruction is none.
 		if to, jump := a.jumps[i]; reached[i] && jump && isJa(&a.ins[i]) &&
 			a.next(reached, i+1) == a.next(reached, a.places[to]) {
 			reached[i] = false

@@ -277,7 +277,7 @@ type Group struct {
 	indexSize   int8
 	scale       uint8
 	wraps       bool  // addresses wrap at 32 bits
-	low, high   int64 // displacement of the first byte and of the one behind the last
+	low, high   int64 // displacement of the first byte and of the one after the last
 }
 
 // Low is the displacement of the first byte.

@@ -9,7 +9,7 @@
 //     weak symbol, so here it becomes a global one.
 //   - Hidden functions. To libbpf they are static: the kernel verifies them
 //     with what their callers pass. To cilium/ebpf they are global: the kernel
-//     verifies them by themselves, and refuses them.
+//     verifies each alone, and refuses them.
 //   - The variable LINUX_HAS_BPF_COOKIE, which libbpf sets to what the kernel
 //     has. cilium/ebpf takes it for an option of the kernel's configuration.
 //     Here it becomes a variable of a read-only section, which the caller sets

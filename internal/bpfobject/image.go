@@ -37,7 +37,7 @@ type image struct {
 }
 
 // readImage reads a file and checks what it claims. img is nil for one that is
-// not an ELF file: what is wrong with it, cilium/ebpf says.
+// not an ELF file: cilium/ebpf says what is wrong with it.
 func readImage(r io.ReaderAt) (data []byte, img *image, err error) {
 	data, err = io.ReadAll(io.NewSectionReader(r, 0, MaxSize+1))
 	if err != nil {

@@ -186,8 +186,8 @@ func (img *image) checkTypes(section int, names *nameBudget) error {
 	return nil
 }
 
-// btfRecords are what follows a type, by its kind: one record, or one for each
-// member, which may begin with a name.
+// btfRecords are the records after a type, by its kind: one record, or one for
+// each member, which may begin with a name.
 var btfRecords = map[uint32]struct {
 	size        int
 	many, named bool

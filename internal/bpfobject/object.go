@@ -63,9 +63,8 @@ func read(r io.ReaderAt) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &object{hidden: symbols.hiddenFunctions(), undefined: symbols.undefined()}
-	symbols.makeStrong()
-	if err := symbols.defineCookieVariable(); err != nil {
+	o := &object{}
+	if o.hidden, o.undefined, err = symbols.change(); err != nil {
 		return nil, err
 	}
 	if o.overridden, err = symbols.fillGaps(); err != nil {

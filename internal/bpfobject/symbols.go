@@ -57,68 +57,43 @@ func (t *symbolTable) write() error {
 
 func (t *symbolTable) name(symbol *elf.Sym64) string { return stringAt(t.names, symbol.Name) }
 
-// undefined returns the names of symbols without a value that must have one.
-func (t *symbolTable) undefined() (names []string) {
+// change makes the symbols such as cilium/ebpf takes them, and returns the
+// hidden functions, and the symbols that have no value but must have one.
+//
+// Weak symbols that have a value become global ones: in a complete object
+// nothing is left that could override them. One without a value stays weak: it
+// may stay without. The variable that says whether there is a BPF cookie gets a
+// value in a section of its own.
+func (t *symbolTable) change() (hidden map[string]bool, undefined []string, err error) {
+	hidden = make(map[string]bool)
 	for i := range t.list {
 		symbol := &t.list[i]
-		if !isDefined(symbol) && elf.ST_BIND(symbol.Info) == elf.STB_GLOBAL &&
-			t.name(symbol) != "" && t.name(symbol) != CookieVariable {
-			names = append(names, t.name(symbol))
+		name, bind, kind := t.name(symbol), elf.ST_BIND(symbol.Info), elf.ST_TYPE(symbol.Info)
+		visibility := elf.ST_VISIBILITY(symbol.Other)
+		switch {
+		case elf.SectionIndex(symbol.Shndx) != elf.SHN_UNDEF:
+			if kind == elf.STT_FUNC &&
+				(visibility == elf.STV_HIDDEN || visibility == elf.STV_INTERNAL) {
+				hidden[name] = true
+			}
+			if bind == elf.STB_WEAK {
+				symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, kind)
+			}
+		case name == CookieVariable:
+			section, err := t.img.addSection(cookieSection, []byte{0}, elf.Section64{
+				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC), Addralign: 1,
+			})
+			if err != nil {
+				return nil, nil, err
+			}
+			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT)
+			symbol.Other = uint8(elf.STV_DEFAULT)
+			symbol.Shndx, symbol.Value, symbol.Size = section, 0, 1
+		case bind == elf.STB_GLOBAL && name != "":
+			undefined = append(undefined, name)
 		}
 	}
-	return names
-}
-
-func isDefined(symbol *elf.Sym64) bool { return elf.SectionIndex(symbol.Shndx) != elf.SHN_UNDEF }
-
-// makeStrong makes global symbols of the weak ones that have a value. In a
-// complete object nothing is left that could override them. One without a value
-// stays weak: it may stay without.
-func (t *symbolTable) makeStrong() {
-	for i := range t.list {
-		if symbol := &t.list[i]; isDefined(symbol) && elf.ST_BIND(symbol.Info) == elf.STB_WEAK {
-			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.ST_TYPE(symbol.Info))
-		}
-	}
-}
-
-// hiddenFunctions returns the names of functions that are not visible outside
-// of the object.
-func (t *symbolTable) hiddenFunctions() map[string]bool {
-	hidden := make(map[string]bool)
-	for i := range t.list {
-		symbol := &t.list[i]
-		if !isDefined(symbol) || elf.ST_TYPE(symbol.Info) != elf.STT_FUNC {
-			continue
-		}
-		switch elf.ST_VISIBILITY(symbol.Other) {
-		case elf.STV_HIDDEN, elf.STV_INTERNAL:
-			hidden[t.name(symbol)] = true
-		}
-	}
-	return hidden
-}
-
-// defineCookieVariable gives a value to the variable that says whether there is
-// a BPF cookie.
-func (t *symbolTable) defineCookieVariable() error {
-	for i := range t.list {
-		symbol := &t.list[i]
-		if isDefined(symbol) || t.name(symbol) != CookieVariable {
-			continue
-		}
-		section, err := t.img.addSection(cookieSection, []byte{0}, elf.Section64{
-			Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC), Addralign: 1,
-		})
-		if err != nil {
-			return err
-		}
-		symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT)
-		symbol.Other = uint8(elf.STV_DEFAULT)
-		symbol.Shndx, symbol.Value, symbol.Size = section, 0, 1
-		return nil
-	}
-	return nil
+	return hidden, undefined, nil
 }
 
 // fillGaps gives a symbol to code that has none, and returns the names.

@@ -28,7 +28,7 @@ func (f *function) stackDepth() (depth int, ok bool) {
 		entry[i] = noPointer
 	}
 	entry[asm.R10] = 0
-	before := make([]*registers, len(f.ins)) // nil for what is not reached
+	before := make([]*registers, len(f.ins)) // nil where it is not reached
 	before[0] = &entry
 	for todo := []int{0}; len(todo) > 0; {
 		at := todo[len(todo)-1]
@@ -73,8 +73,8 @@ func (f *function) stackDepth() (depth int, ok bool) {
 	return -d.lowest, true
 }
 
-// noPointer stands for what is no pointer to the stack. Those that are have an
-// offset from R10 that is not positive.
+// noPointer stands for a value that is no pointer to the stack. Pointers have
+// an offset from R10 that is not positive.
 const noPointer = 1
 
 // registers are the lowest offsets from R10 that registers may have.
@@ -90,7 +90,7 @@ func (r *registers) join(other *registers) bool {
 	return *r != before
 }
 
-// depths is what has been found out of a function.
+// depths has the findings about a function.
 type depths struct {
 	lowest  int // offset from R10
 	spilled int // the lowest pointer to the stack that is itself in the stack

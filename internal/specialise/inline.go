@@ -25,7 +25,7 @@ type callSite struct {
 
 // inline puts code in the place of the calls of bpf_usdt_arg that ask for a
 // certain argument, where the code needs no register that a call leaves alone.
-// A call takes longer than most of what it is made for.
+// A call takes longer than most reads.
 //
 // Neighbours in memory are read together unless apart is set, where it is known
 // how much of the stack the function uses.
@@ -182,8 +182,8 @@ func isLongJump(ins *asm.Instruction) bool {
 // frame is a part of a function's stack that the function does not use, by
 // offsets from R10.
 type frame struct {
-	context, result int // what is kept while the helper is called
-	status          int // what the helper answered
+	context, result int // registers, while the helper is called
+	status          int // the helper's answer
 	block           int // where the group is
 }
 
@@ -204,8 +204,8 @@ func (f *function) merge(r *reader, sites []callSite, targets map[int]bool, dept
 	return nil
 }
 
-// isStraight reports whether what is between two instructions always runs
-// before the second one, and after the first one, and calls nothing.
+// isStraight reports whether the instructions between two others always run
+// after the first one and before the second one, and call nothing.
 func (f *function) isStraight(first, second int, targets map[int]bool) bool {
 	for i := first + 1; i <= second; i++ {
 		if targets[i] || i < second && f.ins[i].OpCode.Class().IsJump() {

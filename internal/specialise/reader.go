@@ -13,7 +13,7 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// Kernel is what the code depends on.
+// Kernel says what the code depends on.
 type Kernel struct {
 	Machine   elf.Machine
 	BigEndian bool

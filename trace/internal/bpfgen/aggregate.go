@@ -26,9 +26,9 @@ import (
 type Aggregation struct {
 	Map       int                      // descriptor
 	Exchanged bool                     // Map is an array of maps, whose only element is the map
-	Overflow  int                      // descriptor of an array as without keys, for what the map has no room for
+	Overflow  int                      // descriptor of an array as without keys, for hits whose key finds no room in the map
 	Room      *Room                    // how a map with keys is shared out; nil: not at all
-	Applies   func(site *Site) bool    // whether it is about a site
+	Applies   func(site *Site) bool    // whether a site is aggregated
 	Where     *expr.Node               // nil: every hit
 	Value     *expr.Term               // nil: hits are counted
 	Latency   *Latency                 // if set, calls are aggregated; without Value it is their time
@@ -123,7 +123,7 @@ func (a *Aggregation) terms() []expr.Term {
 	return append(slices.Clip(a.Keys), *a.Value)
 }
 
-// aggregate emits an aggregation of this hit if the site has to do with it.
+// aggregate emits an aggregation of this hit, unless the site is left out.
 func (b *builder) aggregate(a *Aggregation) {
 	if a.Latency == nil && !a.Applies(b.site) {
 		return
@@ -164,7 +164,7 @@ func (b *builder) aggregate(a *Aggregation) {
 				b.load(unread, arguments...)
 			})
 			b.Scratch(func() { b.accumulate(a, unread, done) })
-		} else { // it should be aggregated, but what is needed cannot be fetched
+		} else { // a key or the value cannot be fetched here
 			b.unless(&where, done)
 			b.Jump(unread)
 		}
@@ -174,7 +174,7 @@ func (b *builder) aggregate(a *Aggregation) {
 }
 
 // accumulate finds the accumulator and adds the value to it. It goes to missing
-// if a call has started without what is a key or the value.
+// if the start of the call has no such key or value.
 func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	parts, size := a.KeyLayout()
 	key := b.Alloc(size)
@@ -240,8 +240,9 @@ func (b *builder) add(a *Aggregation, key, index int, c class, unread argcode.La
 	b.Place(none)
 }
 
-// keptAt sets R1 to the way to understand a value of the start, in what is kept
-// at R7. It goes elsewhere if the value is not there, and returns its offset.
+// keptAt sets R1 to the class of a value of the start, plus startNumber. R7 is
+// what is kept of the start. It goes elsewhere if the value is not there, and
+// returns its offset.
 func (b *builder) keptAt(t *expr.Term, unread, missing argcode.Label) (at int) {
 	at = b.ending.Values[t.AtStart].offset
 	b.Emit(load(r1, r7, at))
@@ -289,7 +290,7 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	fresh := b.Alloc(a.ValueSize())
 	if a.Exchanged {
 		b.Emit(storeImm(r10, fresh, 0, asm.Word))
-		b.lookUp(a.Map, fresh, none)
+		b.LookUp(a.Map, fresh, none)
 		b.Emit(mov(r7, r0))
 	}
 	setMap := func() {
@@ -332,7 +333,7 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		// look-up does not.
 		b.JumpIfImm(asm.JNE, r0, 0, r1, found)
 		b.Place(refused)
-		element(b.Assembler, a.Overflow, index)
+		b.Element(a.Overflow, index)
 		b.JumpIfImm(asm.JNE, r0, 0, r1, found)
 	})
 	return none
@@ -465,7 +466,7 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	odd, chosen, failed := b.Label(), b.Label(), b.Label()
 	b.Emit(storeImm(r10, at, 0, asm.Word))
-	b.lookUp(s.Present, at, none) // it is there
+	b.LookUp(s.Present, at, none) // it is there
 	b.Emit(load(r9, r0, 0))
 	b.JumpIfImm(asm.JSet, r9, 1, r1, odd)
 	b.Emit(asm.LoadMapPtr(r2, s.Even))
@@ -505,8 +506,8 @@ func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcod
 	b.Place(whole)
 }
 
-// zero clears memory: bytes behind the end of a text would tell
-// equal texts apart.
+// zero clears memory: bytes after the end of a text would tell equal texts
+// apart.
 func (b *builder) zero(base asm.Register, at, size int) {
 	b.Emit(set(r1, 0))
 	for i := 0; i < size; i += 8 {
@@ -534,7 +535,7 @@ func (b *builder) term(dst asm.Register, t *expr.Term) class {
 // owners that have made few keys since. Until then nothing is counted by owner,
 // and hits of keys that are there already never cost anything.
 type Room struct {
-	State  int    // descriptor of an array, of which an aggregation has two elements: RoomState
+	State  int    // descriptor of an array of RoomState, two elements for each aggregation
 	Index  uint32 // of the aggregation
 	Signal int    // descriptor of a ring buffer, to which the index is sent, as a u32 and four zero bytes; 0: nobody takes keys
 
@@ -571,18 +572,17 @@ const (
 	keysCount     = 4
 )
 
-// takeRoom emits what is to be done for a new key. It goes to refused if its
-// owner, which is on the stack, may not make one. There are 8 bytes of zeros on
-// the stack.
+// takeRoom counts a new key. It goes to refused if its owner, which is on the
+// stack, may not make one. There are 8 bytes of zeros on the stack.
 func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
 	enough, same, little := b.Label(), b.Label(), b.Label()
 	key := b.Temporary(32)
 	round, made, index := key+8, key+16, key+24
 	b.Emit(storeImm(r10, key, int64(r.Taken()), asm.Word))
-	b.lookUp(r.State, key, enough)
+	b.LookUp(r.State, key, enough)
 	b.Emit(loadN(r1, r0, roomRound, asm.Word), toStack(round, r1), load(r1, r0, roomKeys),
 		toStack(made, r1), storeImm(r10, key, int64(r.Made()), asm.Word))
-	b.lookUp(r.State, key, enough)
+	b.LookUp(r.State, key, enough)
 	b.Emit(load(r1, r0, roomKeys), fromStack(r2, made), asm.Sub.Reg(r1, r2), toStack(made, r1))
 	b.JumpIfImm(asm.JGE, r1, uint64(r.Size), r2, little)
 	b.Emit(set(r2, 1), asm.AddAtomic.Mem(r0, r2, asm.DWord, roomKeys))

@@ -23,7 +23,7 @@ type Latency struct {
 
 	// Starts is the descriptor of an LRU hash map: from two words, see
 	// callsKey, to a stack of CallsSize bytes. Zeros is that of an array of one
-	// element of zeros, large enough for a stack and for what is saved.
+	// element of zeros, large enough for a stack and for a saved record.
 	Starts, Zeros int
 
 	// Birth is the offset of task_struct.start_time, or None if it is not
@@ -49,8 +49,8 @@ type Latency struct {
 	Kept   int
 
 	// Spans has each end send an event. Saved is the descriptor of an LRU hash
-	// map with what the start's part of the event is made of: from three words,
-	// those of callsKey and the place in the stack, to SavedSize bytes.
+	// map with the start's part of the event: from three words, those of
+	// callsKey and the place in the stack, to SavedSize bytes.
 	Spans     bool
 	Saved     int
 	SavedSize int
@@ -93,7 +93,7 @@ func (l *Latency) byThread() bool {
 		!l.Done.HasMask
 }
 
-// call is where on the stack starts and ends have what they know of a call.
+// call says where the facts about a call are on the stack.
 type call struct {
 	*Latency
 	began    int // nanoseconds of the monotonic clock
@@ -115,7 +115,7 @@ func (b *builder) placeOf(l *Latency) *call {
 		key: at + 40}
 }
 
-// start emits what remembers a start.
+// start remembers a start.
 func (b *builder) start(l *Latency, pair uint32) {
 	if !b.readable(l.Start) {
 		b.count(CounterUnreadable)
@@ -158,9 +158,9 @@ func (b *builder) start(l *Latency, pair uint32) {
 	b.Aside(unread, done, func() { b.count(CounterUnreadable) })
 }
 
-// done emits what finds the call that ends. It goes to none if there is none.
-// That is nothing to count where a call would have failed: a transaction can be
-// aborted without a query that goes on.
+// done finds the call that ends. It goes to none if there is none. If the end
+// is one of failed calls, this is not counted: a transaction can be aborted
+// without a query that goes on.
 func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label) *call {
 	unread, unmatched, checked := b.Label(), b.Label(), b.Label()
 	if failed {
@@ -170,7 +170,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Call(asm.FnKtimeGetNs)
 	b.Emit(toStack(c.duration, r0))
 	b.callsKey(c, l.Done, pair, unread)
-	b.lookUp(l.Starts, c.key, unmatched)
+	b.LookUp(l.Starts, c.key, unmatched)
 	b.Emit(mov(r7, r0), loadN(r2, r7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JEq, r2, 0, r1, unmatched)
 	switch {
@@ -346,18 +346,18 @@ const maxYoung = 100 * time.Millisecond
 // zeros where there is none. It goes to full if there is no room.
 func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	missing, found := b.Label(), b.Label()
-	b.lookUp(m, c.key, missing)
+	b.LookUp(m, c.key, missing)
 	b.Place(found)
 	b.Emit(mov(r7, r0))
 	b.Aside(missing, found, func() {
 		zero := c.key - 8
 		b.Emit(storeImm(r10, zero, 0, asm.Word))
-		b.lookUp(c.Zeros, zero, full)
+		b.LookUp(c.Zeros, zero, full)
 		b.Emit(mov(r3, r0))
 		b.AddressOf(r2, r10, c.key)
 		b.Emit(asm.LoadMapPtr(r1, m), set(r4, updateNoExist))
 		b.Call(asm.FnMapUpdateElem)
-		b.lookUp(m, c.key, full)
+		b.LookUp(m, c.key, full)
 	})
 }
 
@@ -497,7 +497,7 @@ func (b *builder) innermost() {
 	b.callAt(r4, 0)
 }
 
-// storeSlot stores the place of the call whose number is in R1 behind the key.
+// storeSlot stores the place of the call whose number is in R1 after the key.
 func (b *builder) storeSlot(c *call) {
 	b.Emit(asm.And.Imm(r1, MaxCalls-1), toStack(c.key+16, r1))
 }
@@ -513,10 +513,10 @@ func (b *builder) callAt(dst asm.Register, n int) {
 		asm.Add.Reg(dst, r3), asm.Add.Imm(dst, callsFirst))
 }
 
-// abandon emits what is done if the stack pointer, in R5, is not that of the
-// innermost call, in R0 and R4. If ends usually have that of their starts, and
-// a call further out has it, then those further in have been left by an
-// exception or a long jump: their functions lay below.
+// abandon handles a stack pointer, in R5, that is not that of the innermost
+// call, in R0 and R4. If ends usually have that of their starts, and a call
+// further out has it, then those further in have been left by an exception or a
+// long jump: their functions lay below.
 func (b *builder) abandon(c *call, take argcode.Label) {
 	b.JumpIf(asm.JGT, r0, r5, take)
 	b.Emit(loadN(r0, r7, callsLevel, asm.Word))

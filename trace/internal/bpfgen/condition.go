@@ -17,9 +17,8 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// condition is what is left of an expr.Node at a site. Comparisons of values
-// that are known there have been decided, and negations have been moved into
-// the comparisons.
+// condition is an expr.Node at a site. Comparisons of values that are known
+// there have been decided, and negations have been moved into the comparisons.
 //
 // A comparison holds only if its values can be read, and so does its negation.
 // Because there are no negations above comparisons, a comparison whose values
@@ -221,8 +220,8 @@ func (s *Site) resolveNumbers(
 	return s.compareInteger(op, left, right)
 }
 
-// operand returns what is known of a term; ok is false where the value cannot
-// be fetched at the site.
+// operand returns the facts about a term; ok is false where the value cannot be
+// fetched at the site.
 func (s *Site) operand(t expr.Term) (o operand, ok bool) {
 	t = s.bound(t)
 	o.term = t
@@ -286,8 +285,8 @@ func (s *Site) compareInteger(op expr.Op, left, right operand) (condition, error
 				s.describe(left.term), right.value.Float)
 		}
 		if whole != right.value.Float {
-			// No integer is equal to it: what is not above the integer below it
-			// is less.
+			// No integer is equal to it. Integers up to the one below it are
+			// less.
 			switch op {
 			case expr.Equal, expr.NotEqual:
 				return s.whatever(left, op == expr.NotEqual), nil
@@ -374,8 +373,8 @@ func decided(holds bool) condition {
 
 func isNaN(v expr.Value) bool { return v.IsFloat && math.IsNaN(v.Float) }
 
-// condition emits what goes to ifFalse unless a condition holds, and returns
-// what is loaded there.
+// condition goes to ifFalse unless a condition holds, and returns the arguments
+// that are loaded there.
 func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[int]bool) {
 	switch c.kind {
 	case never:
@@ -450,7 +449,7 @@ func (c *condition) arguments(to []int) []int {
 	return to
 }
 
-// compareNumbers compares what has been loaded.
+// compareNumbers compares loaded values.
 func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 	switch {
 	case !c.right.known:
@@ -617,7 +616,7 @@ func (f *fetcher) compareSized(t *expr.Term, literal []byte, differs, unreadable
 	f.JumpIfImm(asm.JSLT, r2, 0, r1, unreadable)
 	unlike := asm.JNE
 	if t.Max == len(literal) && t.Max > 0 {
-		unlike = asm.JLT // the text may be longer than what is compared of it
+		unlike = asm.JLT // the text may be longer than its compared part
 	}
 	f.JumpIfImm(unlike, r2, uint64(len(literal)), r1, differs)
 	if len(literal) == 0 {
@@ -666,14 +665,9 @@ func (f *fetcher) command(base asm.Register, offset int) {
 
 // jumpUnless returns the jump that is taken where a comparison does not hold.
 func jumpUnless(op expr.Op, c class) asm.JumpOp {
-	jumps := map[expr.Op]asm.JumpOp{
-		expr.Equal: asm.JNE, expr.NotEqual: asm.JEq,
-		expr.Less: asm.JGE, expr.LessEqual: asm.JGT, expr.Greater: asm.JLE,
-		expr.GreaterEqual: asm.JLT,
-	}
+	jumps := [...]asm.JumpOp{asm.JNE, asm.JEq, asm.JGE, asm.JGT, asm.JLE, asm.JLT}
 	if c == signed {
-		jumps[expr.Less], jumps[expr.LessEqual] = asm.JSGE, asm.JSGT
-		jumps[expr.Greater], jumps[expr.GreaterEqual] = asm.JSLE, asm.JSLT
+		jumps = [...]asm.JumpOp{asm.JNE, asm.JEq, asm.JSGE, asm.JSGT, asm.JSLE, asm.JSLT}
 	}
-	return jumps[op]
+	return jumps[op-expr.Equal]
 }

@@ -26,11 +26,11 @@ type Events struct {
 	Frames   int  // of the user stack, 0 for none
 	Copy     int  // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
 
-	// StartStacks: what is kept of a call's start has its stack, too.
+	// StartStacks: the stack of a call's start is kept, too.
 	StartStacks bool
 
-	// Captures returns what to bring from behind the arguments of a site, at
-	// most one for each.
+	// Captures returns the memory to copy for the arguments of a site, at most
+	// one for each.
 	Captures func(*Site) []Capture
 
 	Sampling *Sampling // nil: every hit
@@ -40,8 +40,7 @@ type Events struct {
 	// on with when it has been sent; 0 for none.
 	Next int
 
-	// Batch: the reader looks by itself from time to time and is woken only
-	// when the ring buffer fills.
+	// Batch: the reader polls, and is woken only when the ring buffer fills.
 	Batch bool
 }
 
@@ -65,11 +64,7 @@ func (b *builder) event(e *Events) *Record {
 	if b.ending != nil {
 		saved = b.ending.SavedSize - 8
 	}
-	record, groups, err := b.recordOf(e, saved)
-	if err != nil {
-		b.Fail(err)
-		return nil
-	}
+	record, groups := b.recordOf(e, saved)
 	if record.Size > e.RingSize/2 || record.Size > math.MaxInt16 && !b.reachable(record) {
 		b.Fail(errRecord)
 	}
@@ -89,10 +84,9 @@ func (b *builder) event(e *Events) *Record {
 	return record
 }
 
-// recordOf returns how a record of this hit looks, and which arguments are read
-// to it. It has room for what has been saved of a call's start, of that size,
-// unless it is None.
-func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, error) {
+// recordOf returns the layout of a record of this hit, and the arguments that
+// are read to it. saved is the size of a call's saved start, or None.
+func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group) {
 	f := b.fetcher
 	var unread []int
 	for i := range f.sent {
@@ -101,11 +95,11 @@ func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, erro
 		}
 	}
 	groups := f.groups(unread)
-	record, err := f.layout(e, b.captures(e), groups, saved)
-	if err == nil && record.Span != nil {
+	record := f.layout(e, b.captures(e), groups, saved)
+	if record.Span != nil {
 		record.Span.call = b.ending
 	}
-	return record, groups, err
+	return record, groups
 }
 
 // captures returns what is captured at this site.
@@ -269,8 +263,7 @@ func (b *builder) submit(e *Events, size int) {
 
 // wakeSeldom sets R2 so that the reader is woken only where this record fills
 // another quarter of the ring buffer. Should records of several processors jump
-// over that point at the same moment, the reader comes by itself a little
-// later.
+// over that point at the same moment, the reader polls a little later.
 func (b *builder) wakeSeldom(e *Events, size int) {
 	quiet := b.Label()
 	b.Emit(asm.LoadMapPtr(r1, e.Ring), set(r2, ringAvailable))
@@ -281,7 +274,7 @@ func (b *builder) wakeSeldom(e *Events, size int) {
 	b.Place(quiet)
 }
 
-// capture emits what brings the bytes behind a pointer into the record.
+// capture copies the bytes that a pointer leads to into the record.
 func (b *builder) capture(r *Record, c *CapturePlace) {
 	pointer := func(dst asm.Register) {
 		if b.isBytes(c.Arg) {
@@ -337,8 +330,8 @@ func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label
 	b.JumpIfImm(asm.JSLT, r9, 0, r1, failed)
 }
 
-// setCaptureSize sets R2 to as many of the bytes asked for as there is room
-// for.
+// setCaptureSize sets R2 to the bytes asked for, or to the room if that is
+// less.
 func (b *builder) setCaptureSize(c *CapturePlace) {
 	if c.Length == None && !(b.lookedUp && b.isBytes(c.Arg)) {
 		b.Emit(set(r2, int32(c.Max)))
@@ -412,7 +405,7 @@ func (r Registers) inRecord(at int) (placed *Registers, size int) {
 	return placed, size
 }
 
-// stackTo emits what has the kernel walk the user stack.
+// stackTo has the kernel walk the user stack.
 func (b *builder) stackTo(record *Record) {
 	b.Emit(mov(r1, r6))
 	b.AddressOf(r2, r7, record.Stack+StackData)
@@ -425,11 +418,7 @@ func (b *builder) stackTo(record *Record) {
 // up to one that is not there. It changes R8 unless there is a place on the
 // stack to keep it.
 func (b *builder) stackCopy(record *Record, keep int) {
-	saved, err := registersOf(b.kernel.Machine)
-	if err != nil {
-		b.Fail(err)
-		return
-	}
+	saved, _ := registersOf(b.kernel.Machine) // layout has failed if it is not known
 	word := func(dst asm.Register, n int) {
 		b.Emit(load(dst, r6, 8*n))
 	}

@@ -18,18 +18,17 @@ type fetcher struct {
 	kernel Kernel
 	sent   int // how many of the arguments are sent with events
 
-	// stack tells where the bytes of an argument in memory lie on the stack,
-	// once something has loaded them, and loaded tells of which this is certain
-	// at this place of the code.
+	// stack has the places on the stack of arguments in memory. loaded has the
+	// arguments that are certainly there at this place of the code.
 	stack  map[int]int
 	loaded map[int]bool
 
-	// merged tells what reads an argument together with others, while merging,
-	// and restart where to go if that fails.
+	// merged has the groups that are read together, while merging. restart is
+	// where to go if that fails.
 	merged  map[int]*placedGroup
 	merging bool
 	restart argcode.Label
-	alone   bool // nothing is to be merged but what is loaded at once
+	alone   bool // only arguments that are loaded at once are read together
 
 	lookedUp bool // where arguments are is in a Table
 
@@ -60,7 +59,7 @@ func (f *fetcher) processorID() {
 	key := f.Temporary(4)
 	none := f.Label()
 	f.Emit(storeImm(r10, key, 0, asm.Word))
-	f.lookUp(f.kernel.Processors, key, none)
+	f.LookUp(f.kernel.Processors, key, none)
 	f.Emit(load(r0, r0, 0))
 	f.Place(none)
 }
@@ -135,7 +134,8 @@ func (f *fetcher) value(dst asm.Register, index int) {
 }
 
 // load brings arguments in memory to the stack, and goes to fail if one cannot
-// be read. Others are left as they are. It returns what is loaded there.
+// be read. Others are left as they are. It returns the arguments that are
+// loaded at fail.
 func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool) {
 	for _, i := range indices {
 		if g := f.merged[i]; f.merging && f.usable(g) {
@@ -188,7 +188,7 @@ func (f *fetcher) readText(
 	index int, base asm.Register, offset, size int, pointer func(dst asm.Register),
 ) {
 	if m := f.members[index]; m.Room > 0 {
-		size = min(size, m.Room+1) // a zero is added to what the array has
+		size = min(size, m.Room+1) // a zero is added to the array
 	}
 	pointer(r3)
 	f.ReadUser(asm.FnProbeReadUserStr, base, offset, size)
@@ -305,13 +305,13 @@ func (f *fetcher) merge(indices []int) bool {
 	return found
 }
 
-// usable reports whether a group is to be read: not what has been read already
-// and may have changed since.
+// usable reports whether a group is to be read: none of its arguments has been
+// read already, and may have changed since.
 func (f *fetcher) usable(g *placedGroup) bool {
 	return g != nil && !slices.ContainsFunc(g.Args, func(i int) bool { return f.loaded[i] })
 }
 
-// common returns what is loaded on both of two paths.
+// common returns the arguments loaded on both of two paths.
 func common(a, b map[int]bool) map[int]bool {
 	both := maps.Clone(a)
 	maps.DeleteFunc(both, func(index int, _ bool) bool { return !b[index] })

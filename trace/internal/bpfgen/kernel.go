@@ -11,7 +11,7 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// Kernel is what the generated code must know of the kernel that runs it.
+// Kernel describes the kernel that runs the generated code.
 type Kernel struct {
 	// Machine lays out the registers in the context.
 	Machine elf.Machine
@@ -59,23 +59,23 @@ func (k Kernel) instructionPointer() (offset int, ok bool) {
 	case elf.EM_X86_64:
 		return 128, true // rip
 	case elf.EM_AARCH64:
-		return 256, true // pc, behind x0 to x30 and sp
+		return 256, true // pc, after x0 to x30 and sp
 	case elf.EM_S390:
 		return 16, true // the address of the program status word
 	case elf.EM_PPC64:
-		return 256, true // nip, behind r0 to r31
+		return 256, true // nip, after r0 to r31
 	case elf.EM_RISCV:
 		return 0, true // pc
 	case elf.EM_LOONGARCH:
-		return 264, true // csr_era, behind r0 to r31 and orig_a0
+		return 264, true // csr_era, after r0 to r31 and orig_a0
 	}
 	return 0, false
 }
 
 func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
 
-// CompareExchangeProbe returns a program that the kernel loads if it knows what
-// Kernel.CompareExchange is about.
+// CompareExchangeProbe returns a program that the kernel loads if it has
+// BPF_CMPXCHG.
 func CompareExchangeProbe() asm.Instructions {
 	a := argcode.NewAssembler()
 	a.Emit(set(r0, 0), set(r1, 0), store(r10, -8, r0))
@@ -85,8 +85,8 @@ func CompareExchangeProbe() asm.Instructions {
 	return program
 }
 
-// ProcessorIDProbe returns a program that the kernel loads unless it takes
-// Kernel.Processors.
+// ProcessorIDProbe returns a program that the kernel loads unless
+// Kernel.Processors is needed.
 func ProcessorIDProbe() asm.Instructions {
 	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), set(r0, 0), asm.Return()}
 }
@@ -127,33 +127,17 @@ func storeImm(base asm.Register, offset int, value int64, size asm.Size) asm.Ins
 func toStack(at int, src asm.Register) asm.Instruction   { return store(r10, at, src) }
 func fromStack(dst asm.Register, at int) asm.Instruction { return load(dst, r10, at) }
 
-// element emits what sets R0 to the element of a map whose key is on the stack,
-// or to 0 if there is none.
-func element(a *argcode.Assembler, fd, key int) {
-	a.AddressOf(r2, r10, key)
-	a.Emit(asm.LoadMapPtr(r1, fd))
-	a.Call(asm.FnMapLookupElem)
-}
-
-// lookUp is element that goes to none if there is none.
-func lookUp(a *argcode.Assembler, fd, key int, none argcode.Label) {
-	element(a, fd, key)
-	a.JumpIfImm(asm.JEq, r0, 0, r1, none)
-}
-
-func (f *fetcher) lookUp(fd, key int, none argcode.Label) { lookUp(f.Assembler, fd, key, none) }
-
-// lookUpOrAdd is lookUp that adds an element, with the value on the stack,
+// lookUpOrAdd is LookUp that adds an element, with the value on the stack,
 // where there is none. It goes to none if there is no room.
 func (f *fetcher) lookUpOrAdd(fd, key, value int, none argcode.Label) {
 	found := f.Label()
-	element(f.Assembler, fd, key)
+	f.Element(fd, key)
 	f.JumpIfImm(asm.JNE, r0, 0, r1, found)
 	f.AddressOf(r2, r10, key)
 	f.AddressOf(r3, r10, value)
 	f.Emit(asm.LoadMapPtr(r1, fd), set(r4, updateNoExist))
 	f.Call(asm.FnMapUpdateElem)
-	f.lookUp(fd, key, none)
+	f.LookUp(fd, key, none)
 	f.Place(found)
 }
 
@@ -169,7 +153,7 @@ func TaskProbe(task int) asm.Instructions {
 	none := a.Label()
 	key := a.Alloc(8)
 	a.Emit(storeImm(r10, key, 0, asm.Word))
-	lookUp(a, task, key, none)
+	a.LookUp(task, key, none)
 	a.Emit(mov(r7, r0))
 	a.Call(asm.FnGetCurrentTask)
 	a.Emit(mov(r6, r0))
@@ -197,7 +181,7 @@ func (b *builder) ofFamily(family int, leave argcode.Label) {
 		key := b.Alloc(8)
 		b.Call(asm.FnGetCurrentPidTgid)
 		b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, key, r0, asm.Word))
-		b.lookUp(family, key, leave)
+		b.LookUp(family, key, leave)
 	})
 }
 
@@ -218,7 +202,7 @@ func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 	parent := a.Alloc(8)
 	a.Call(asm.FnGetCurrentPidTgid)
 	a.Emit(asm.RSh.Imm(r0, 32), storeN(r10, parent, r0, asm.Word))
-	lookUp(a, family, parent, done)
+	a.LookUp(family, parent, done)
 
 	value := a.Alloc(8)
 	a.Emit(storeImm(r10, value, 1, asm.Word))
@@ -228,7 +212,7 @@ func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 	a.Call(asm.FnMapUpdateElem)
 	a.JumpIfImm(asm.JEq, r0, 0, r1, done)
 	a.Emit(storeImm(r10, value, 0, asm.Word))
-	lookUp(a, full, value, done)
+	a.LookUp(full, value, done)
 	a.Increment(r0, 0)
 	a.Place(done)
 	a.Leave()

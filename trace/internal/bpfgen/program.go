@@ -72,7 +72,7 @@ type Program struct {
 	Cookie bool
 }
 
-// Fingerprint returns what is equal for programs with equal code.
+// Fingerprint is equal for programs with equal code.
 func (p *Program) Fingerprint() string { return string(fingerprint(p.Instructions)) }
 
 // prologueSize is more instructions than there are before the search.
@@ -142,8 +142,8 @@ func (bs *Blocks) program(first, count int, cookie func(*Program)) Program {
 	return p
 }
 
-// search emits blocks, from the one with the given number on, behind a binary
-// search for the number in R1.
+// search emits a binary search for the number in R1, and the blocks, from the
+// one with the given number on.
 func (p *Program) search(blocks []*Block, first int) {
 	if len(blocks) == 1 {
 		p.Instructions = append(p.Instructions, blocks[0].Instructions...)
@@ -168,8 +168,8 @@ const slotBits = 12
 // Sites that share a cookie are a group, in which no two have the same low
 // bits.
 type Slots struct {
-	// Map is the descriptor of a hash map. The keys are those of Slot, and the
-	// values what is the BPF cookie elsewhere, all of 8 bytes.
+	// Map is the descriptor of a hash map. The keys are those of Slot. The
+	// values are the BPF cookies of other modes. All have 8 bytes.
 	Map int
 
 	// Kernel is the kernel that runs the program.
@@ -184,7 +184,8 @@ type Slots struct {
 // Slot returns the key of the site at an address in a group.
 func Slot(group, address uint64) uint64 { return group<<slotBits | LowBits(address) }
 
-// LowBits returns what is known of an address wherever the file is mapped.
+// LowBits returns the bits of an address that do not depend on where the file
+// is mapped.
 func LowBits(address uint64) uint64 { return address & (1<<slotBits - 1) }
 
 // HasSlots reports whether programs can find their sites by slots.
@@ -197,8 +198,8 @@ func (k Kernel) HasSlots() bool {
 // it.
 const slotKey = -8
 
-// find emits what loads into R8 what is the BPF cookie elsewhere. A hit that is
-// of none of the sites, which cannot be, ends the program.
+// find loads the site's value into R8. A hit that is of none of the sites,
+// which cannot be, ends the program.
 func (s *Slots) find() asm.Instructions {
 	offset, _ := s.Kernel.instructionPointer()
 	ins := asm.Instructions{asm.LoadImm(r0, int64(s.Group), asm.DWord)}

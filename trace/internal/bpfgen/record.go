@@ -45,7 +45,7 @@ type SpanPlace struct {
 	Duration int // u64, nanoseconds
 	Began    int // u64, nanoseconds of the monotonic clock
 	Word     int // u64, the ID of the start's site in its high half
-	Found    int // u64, 1 if what the start has saved is there
+	Found    int // u64, 1 if the saved start is there
 	Saved    int // where that is: a record as Block.Saved describes it
 	Size     int // of that, or of the largest one that there may be
 
@@ -55,7 +55,7 @@ type SpanPlace struct {
 // emptyRecord is the size of a record that says no more than whose it is.
 const emptyRecord = 8
 
-// StackData is where the addresses of a user stack begin behind its length.
+// StackData is where the addresses of a user stack begin, after its length.
 const StackData = 8
 
 // None is the offset of a part that a record does not have.
@@ -72,16 +72,16 @@ type Place struct {
 	Failed int
 }
 
-// CapturePlace is where the bytes behind a pointer lie in a record.
+// CapturePlace says where captured bytes lie in a record.
 type CapturePlace struct {
 	Capture
 	Status int // s64: what Capture says, or a negative error
 	Data   int
 }
 
-// Capture is what to bring from behind an argument that is a pointer, or an
-// argument that is bytes in memory (argspec.Bytes): of these there are as many
-// as the argument has, or Max.
+// Capture says which memory to copy: the bytes that an argument points to, or
+// an argument that is bytes in memory (argspec.Bytes), of which there are as
+// many as the argument has, or Max.
 type Capture struct {
 	Arg int
 
@@ -112,12 +112,12 @@ func (c *Capture) room() int {
 
 func align8(n int) int { return (n + 7) &^ 7 }
 
-// layout places the parts of a record, with room for what has been saved of a
-// call's start unless that is None. groups are the arguments to be read from
-// memory together; what has been read before is copied like a register.
+// layout places the parts of a record. saved is the size of a call's saved
+// start, or None. groups are the arguments to be read from memory together.
+// Arguments that were read before are copied like registers.
 func (f *fetcher) layout(
 	e *Events, captures []Capture, groups []argcode.Group, saved int,
-) (*Record, error) {
+) *Record {
 	r := &Record{Size: emptyRecord, CPU: None, Time: None, Process: None, Command: None,
 		Cgroup: None, Weight: None, Stack: None}
 	take := func(size int) int {
@@ -150,7 +150,7 @@ func (f *fetcher) layout(
 	if e.Copy > 0 {
 		registers, err := registersOf(f.kernel.Machine)
 		if err != nil {
-			return nil, err
+			f.Fail(err)
 		}
 		size := 0
 		r.Registers, size = registers.inRecord(r.Size)
@@ -201,5 +201,5 @@ func (f *fetcher) layout(
 	if r.CopySize > 0 {
 		r.Copy = take(r.CopySize)
 	}
-	return r, nil
+	return r
 }

@@ -71,7 +71,7 @@ type sampled struct {
 func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	at := &sampled{weight: b.Alloc(8), state: b.Alloc(8)}
 	b.Emit(storeImm(r10, at.state, 0, asm.Word))
-	b.lookUp(s.State, at.state, leave)
+	b.LookUp(s.State, at.state, leave)
 	b.Emit(mov(r9, r0), set(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
 
 	skip := b.Label()
@@ -93,9 +93,9 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	return at
 }
 
-// countForMean emits what counts a hit, of which R0 has the time. At the end of
-// a window it sets the mean of the gaps: the hits in the time between two
-// events, and a sixteenth more.
+// countForMean counts a hit, whose time is in R0. At the end of a window it
+// sets the mean of the gaps: the hits in the time between two events, and a
+// sixteenth more.
 func (b *builder) countForMean(s *Sampling) {
 	same := b.Label()
 	between, _ := s.spacing()
@@ -108,9 +108,8 @@ func (b *builder) countForMean(s *Sampling) {
 	b.Increment(r9, stateHits)
 }
 
-// take emits what is to be done once there is room for the event in R7: it gets
-// the weight, and the next gap is chosen. A hit that found no room is part of
-// the weight of the next one.
+// take gives the event in R7, for which there was room, its weight, and chooses
+// the next gap. A hit that found no room is part of the weight of the next one.
 func (b *builder) take(s *Sampling, at *sampled, weight int) {
 	b.Emit(fromStack(r1, at.weight), fromStack(r9, at.state), store(r7, weight, r1),
 		asm.Neg.Imm(r1, 0), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
@@ -148,7 +147,7 @@ type Share struct {
 	Owners int // descriptor of a hash map, u64: OwnerState
 }
 
-// OwnerState is what the map of owners has.
+// OwnerState is a value of the map of owners.
 type OwnerState struct {
 	Period uint64 // number of the period that Bytes are of
 	Bytes  uint64 // put into the last quarter

@@ -52,7 +52,7 @@ type Site struct {
 	// original is the site that the file has, where the code looks the
 	// arguments up: see Table.
 	original *Site
-	captures []Capture // what is captured then
+	captures []Capture // the captures there
 }
 
 // Member is where an argument is that is a member of a structure: another
@@ -66,7 +66,7 @@ type Member struct {
 type Plan struct {
 	Kernel   Kernel
 	Family   int        // descriptor of the map of processes that count, 0 for all
-	Filter   *expr.Node // nil: every hit. Of a call it is about the end
+	Filter   *expr.Node // nil: every hit. Calls are filtered at their end
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
 	Filtered int        // of an array whose u32 is set by a hit that Filter leaves out, or 0
@@ -92,7 +92,7 @@ const (
 type Block struct {
 	Instructions asm.Instructions
 	Record       *Record // how its events look, nil where it sends none
-	Saved        *Record // how what it saves of a start looks, nil where it saves nothing
+	Saved        *Record // how saved starts look, nil where none are saved
 	UsesID       bool    // it takes the site's ID from the BPF cookie
 	Starts, Ends bool    // it is the start, the end, of calls
 	Delivers     bool    // it may send or aggregate something
@@ -121,7 +121,7 @@ type builder struct {
 func (p *Plan) Block(site *Site) (*Block, error) {
 	block, err := p.generate(site, false)
 	if errors.Is(err, argcode.ErrStack) {
-		return p.generate(site, true) // what is between neighbours takes room too
+		return p.generate(site, true) // bytes between neighbours take room too
 	}
 	return block, err
 }
@@ -302,12 +302,12 @@ func (b *builder) siteID(dst asm.Register) {
 // count adds one to a counter.
 func (b *builder) count(c Counter) { b.addTo(c, func() { b.Emit(set(r1, 1)) }) }
 
-// addTo adds to a counter what is then put into R1.
+// addTo adds R1, which number sets, to a counter.
 func (b *builder) addTo(c Counter, number func()) {
 	key := b.Temporary(4)
 	none := b.Label()
 	b.Emit(storeImm(r10, key, int64(c), asm.Word))
-	b.lookUp(b.plan.Counters, key, none)
+	b.LookUp(b.plan.Counters, key, none)
 	number()
 	b.Emit(asm.AddAtomic.Mem(r0, r1, asm.DWord, 0))
 	b.Place(none)

@@ -19,7 +19,7 @@ type StartValue struct {
 	offset int
 }
 
-// How to understand what is kept: a class of numbers from startNumber on.
+// How to understand a kept value: numbers from startNumber on are a class.
 const (
 	startUnreadable = iota
 	startMissing    // the start does not have it
@@ -48,7 +48,7 @@ func (l *Latency) Keep(t expr.Term) int {
 	return len(l.Values) - 1
 }
 
-// KeptSize is the size of what is kept of a start, with when it was.
+// KeptSize is the size of a start's kept values, with the time of the start.
 func (l *Latency) KeptSize() int {
 	last := &l.Values[len(l.Values)-1]
 	return last.offset + last.room() + 8
@@ -128,14 +128,9 @@ func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	if !e.StartStacks {
 		e.Frames, e.Copy = 0, 0
 	}
-	record, groups, err := b.recordOf(&e, None)
-	if err == nil && record.Size > l.SavedSize-8 {
-		err = fmt.Errorf("what is to be kept of a start takes %d bytes, more than %d", record.Size,
-			l.SavedSize-8)
-	}
-	if err != nil {
-		b.Fail(err)
-		return nil, nil
+	record, groups := b.recordOf(&e, None)
+	if record.Size > l.SavedSize-8 {
+		b.Fail(fmt.Errorf("a start has %d bytes to keep, more than %d", record.Size, l.SavedSize-8))
 	}
 	return record, groups
 }
@@ -159,7 +154,8 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 		b.stackCopy(r, c.duration) // which a start has not
 	}
 	setTime()
-	// It says to which call this belongs: the map may forget and make anew.
+	// It tells to which call this belongs: the map may forget it, and make a
+	// new one.
 	b.AddressOf(r1, r7, c.SavedSize-8)
 	b.Emit(store(r1, 0, r0))
 	b.Place(done)
@@ -169,8 +165,8 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	})
 }
 
-// keep emits what keeps values of a start. The call that is at R7, less
-// callsFirst, is then also in c.slot, and what is kept in c.began.
+// keep stores the values of a start. The call that is at R7, less callsFirst,
+// is then also in c.slot, and the address of the values in c.began.
 func (b *builder) keep(c *call) {
 	full, done := b.Label(), b.Label()
 	b.Emit(toStack(c.slot, r7))
@@ -185,7 +181,7 @@ func (b *builder) keep(c *call) {
 	b.Aside(full, done, func() { b.count(CounterStarts) })
 }
 
-// keepValue emits what stores a value to what is kept at R7.
+// keepValue stores a value of the start after R7.
 func (b *builder) keepValue(v *StartValue) {
 	at, t := v.offset, b.site.bound(v.Term)
 	arguments := t.Arguments()
@@ -210,8 +206,8 @@ func (b *builder) keepValue(v *StartValue) {
 	b.Place(unread)
 }
 
-// dateKept emits what says to which call belongs what is kept: the map may
-// forget and make anew.
+// dateKept stores the time of the start after its kept values. It tells to
+// which call they belong: the map may forget them, and make new ones.
 func (b *builder) dateKept(c *call) {
 	none := b.Label()
 	b.Emit(fromStack(r2, c.began))
@@ -220,11 +216,11 @@ func (b *builder) dateKept(c *call) {
 	b.Place(none)
 }
 
-// findKept sets R7 to what is kept of the start of the call that ends. It goes
-// to none if that was forgotten.
+// findKept sets R7 to the kept values of the call that ends. It goes to none if
+// they were forgotten.
 func (b *builder) findKept(none argcode.Label) {
 	c := b.ending
-	b.lookUp(c.Kept, c.key, none)
+	b.LookUp(c.Kept, c.key, none)
 	b.Emit(mov(r7, r0), load(r1, r7, c.KeptSize()-8), fromStack(r2, c.began))
 	b.JumpIf(asm.JNE, r1, r2, none)
 }
@@ -241,7 +237,7 @@ func (b *builder) spanTo(p *SpanPlace) {
 	b.Set(r2, 1<<flagSaved)
 	b.Emit(asm.And.Reg(r1, r2))
 	b.JumpIfImm(asm.JEq, r1, 0, r2, done)
-	b.lookUp(c.Saved, c.key, done)
+	b.LookUp(c.Saved, c.key, done)
 	b.AddressOf(r1, r0, p.Size)
 	b.Emit(load(r1, r1, 0), fromStack(r2, c.began))
 	b.JumpIf(asm.JNE, r1, r2, done)

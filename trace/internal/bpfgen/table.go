@@ -34,7 +34,7 @@ type Table struct {
 	entries []byte
 }
 
-// tableKey is what the block of a site depends on.
+// tableKey has all that the block of a site depends on.
 type tableKey struct {
 	provider, name string
 	cookie         uint64
@@ -71,7 +71,7 @@ const (
 )
 
 // maxLookedUp is how many arguments a site may have that is looked up: the code
-// for each takes far more instructions than what is specialised. A file has few
+// for each takes far more instructions than specialised code. A file has few
 // sites with more.
 const maxLookedUp = 64
 
@@ -210,10 +210,10 @@ func (k Kernel) describe(e []byte, arg *argspec.Arg) {
 	}
 }
 
-// lookedUp returns a site to generate code for that looks the arguments up.
-// What it says of them is what the code depends on: whether they can be read,
-// what their bits mean and, where they are structures, how much room they need.
-// Of arguments that are only sent it says nothing.
+// lookedUp returns a site to generate code for that looks the arguments up. It
+// says only what the code depends on: whether they can be read, what their bits
+// mean and, where they are structures, how much room they need. Of arguments
+// that are only sent it says nothing.
 func (p *Plan) lookedUp(site *Site) *Site {
 	here := *site
 	here.original = site
@@ -264,8 +264,8 @@ func (k Kernel) words() int {
 	}
 }
 
-// named returns the numbers of the arguments that the plan is about, other than
-// to send them.
+// named returns the numbers of the arguments that the plan's expressions and
+// captures need.
 func (p *Plan) named(site *Site) (indices []int) {
 	p.Terms(func(t *expr.Term) {
 		bound := site.bound(*t)
@@ -280,9 +280,9 @@ func (p *Plan) named(site *Site) (indices []int) {
 	return indices
 }
 
-// shape returns what the block of a site depends on of its arguments, which
-// have no places, and of what is captured. The sizes of structures are not in
-// the code, but are numbers that it asks for.
+// shape returns all that the block of a site depends on of its arguments, which
+// have no places, and of its captures. The sizes of structures are not in the
+// code, but are numbers that it asks for.
 func (s *Site) shape() string {
 	shape := make([]byte, 0, 2*len(s.Args))
 	for i := range s.Args {
@@ -340,7 +340,7 @@ func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
 func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
 	key := f.Temporary(8)
 	f.Emit(mov(r1, r8), asm.Add.Imm(r1, int32(further)), storeN(r10, key, r1, asm.Word))
-	f.lookUp(TableMap, key, none)
+	f.LookUp(TableMap, key, none)
 }
 
 // word sets a register to the word of the context at the offset in R1, or to 0

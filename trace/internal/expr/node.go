@@ -100,7 +100,7 @@ type Term struct {
 	LengthName string
 
 	Start   bool // Argument and String: it is one of the probe that starts a span
-	AtStart int  // of such a key or value: its number among what is kept of starts
+	AtStart int  // of such a key or value: its number among the kept values of starts
 
 	HasMask bool
 	Mask    uint64 // the value is combined with it by a bitwise and
