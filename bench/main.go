@@ -5,6 +5,7 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,19 +15,8 @@ import (
 	"time"
 )
 
-const usage = `Usage: go run . [-quick | -smoke] [-run PATTERN] [-o FILE]
-
-Measures this module and other tools in alternation and prints how they compare.
-Run it as root, in the folder bench.
-
-  -quick        a fifth of the rounds: for a look, not to be published
-  -smoke        everything once: to see whether it works
-  -run PATTERN  only rows whose name matches the regular expression
-  -list         print the names of the rows
-  -o FILE       write the results into this Markdown file, between its markers,
-                if the load of the last minute is at most 1 before it begins
-  -wait TIME    how long to wait for that, 15m by default
-`
+//go:embed usage.txt
+var usage string
 
 func main() {
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }

@@ -23,7 +23,6 @@ const (
 
 	byPasses = "gousdt, passes"
 	byEvents = "gousdt, running with kernel events"
-	byStat   = "reading /proc/PID/stat of all"
 
 	// passesForAll are as many as it takes until every kind of pass has come:
 	// each hundredth is thorough.
@@ -69,7 +68,6 @@ func (e *env) watchers(processes int) ([]contestant, error) {
 		once(byPasses, func() (float64, error) { return passTime(passes) }),
 		{Name: byEvents, Once: true, MaxRounds: 1,
 			Measure: func(int) (float64, error) { return runTime(running) }},
-		once(byStat, func() (float64, error) { return processorTime(readAllStats) }),
 	}, nil
 }
 
@@ -156,32 +154,6 @@ func runTime(while time.Duration) (float64, error) {
 		return w.Run(ctx, interval)
 	})
 	return spent * float64(interval) / float64(while), err
-}
-
-// readAllStats is the least that a pass can do.
-func readAllStats() error {
-	root, err := os.Open("/proc")
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	names, err := root.Readdirnames(-1)
-	if err != nil {
-		return err
-	}
-	buf := make([]byte, 1024)
-	for _, name := range names {
-		if name[0] < '0' || name[0] > '9' {
-			continue
-		}
-		fd, err := unix.Open("/proc/"+name+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue // it has ended
-		}
-		unix.Read(fd, buf)
-		unix.Close(fd)
-	}
-	return nil
 }
 
 // processorTime returns the nanoseconds of processor time that all threads of

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,33 +18,10 @@ import (
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
-const usage = `Usage: kernels [flags] [PACKAGE...]
+//go:embed usage.txt
+var usage string
 
-Builds the tests of the packages for each machine, boots each kernel under QEMU
-and runs the tests in it. It prints a table at the end, with the reasons of what
-was skipped. Packages are named as seen from the top of the checkout. Without
-packages, these are tested: ` + defaultPackages + `. First of all come tests of
-the kernel itself, whatever the packages.
-
-Kernels are Debian's. They are fetched and kept in the cache, as are the logs
-of what each machine printed. A kernel that cannot be fetched is reported as not
-run. The command fails where a test fails, where a machine does not come to the
-end of its tests, and where no kernel ran at all.
-
-  -quick           only some kernels: an old one, and the newest of most machines
-  -only LIST       only these: MACHINE/SERIES, MACHINE, SERIES, or MACHINE=FILE
-                   for a kernel of your own; comma-separated
-  -run PATTERN     only tests that match, as go test has it
-  -short           pass -test.short on
-  -timeout TIME    how long the tests of one package may take, 30m by default
-  -parallel N      how many machines run at once, 2 by default
-  -memory MB       memory of a machine, 1024 by default
-  -v               print what the tests print
-
-Example:
-  $ go -C kernels run . -only amd64,s390x/newest ./usdt
-`
-
+// defaultPackages are what usage.txt says.
 const defaultPackages = "./usdt ./trace ./cmd/..."
 
 // options say what is run.
@@ -63,7 +41,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var o options
-	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage) }
+	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.BoolVar(&o.quick, "quick", false, "")
 	flag.StringVar(&o.only, "only", "", "")
 	flag.StringVar(&o.pattern, "run", "", "")

@@ -3,8 +3,8 @@
 package procwatch
 
 import (
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -124,10 +124,8 @@ func (m *MappedFile) OpenedPath() string { return m.openedPath }
 
 // mapFilesPath returns the link of a mapping, whose name has no leading zeros.
 func (m *MappedFile) mapFilesPath(mapping procfs.Mapping) string {
-	name := append([]byte("map_files/"), strconv.FormatUint(mapping.Start, 16)...)
-	name = append(name, '-')
-	name = strconv.AppendUint(name, mapping.End, 16)
-	return procfs.Path(m.root, m.reader, string(name))
+	return procfs.Path(m.root, m.reader,
+		fmt.Sprintf("map_files/%x-%x", mapping.Start, mapping.End))
 }
 
 func (m *MappedFile) wrap(op string, err error) error {

@@ -86,6 +86,9 @@ func (w *Watcher) deliver() []error {
 func (w *Watcher) sync(
 	ctx context.Context, pids []int, reason why,
 ) (took time.Duration, err error) {
+	if len(pids) == 0 {
+		return 0, nil
+	}
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	if w.closed {
@@ -198,25 +201,24 @@ func (w *Watcher) apply(t *task) {
 		return
 	}
 	p.due = false
-	d := f.details
-	if d == nil {
+	if !f.compared {
 		w.setPairs(p, f.pairs, nil)
 		return
 	}
 	c := &w.scan.changes
 	changes := func() int { return len(c.Appeared) + len(c.Moved) + len(c.Disappeared) }
 	before := changes()
-	w.setPairs(p, f.pairs, d.acquired)
-	if d.unwanted {
-		w.learn(t.pid, d.mapped)
+	w.setPairs(p, f.pairs, f.acquired)
+	if f.unwanted {
+		w.learn(t.pid, f.mapped)
 	}
-	w.charge(p, d)
-	if t.again && !d.partial && changes() == before && p.known.owner != "" {
-		w.aside.takeNoise(p.known.owner, time.Now(), d.took)
+	w.charge(p, f)
+	if t.again && !f.partial && changes() == before && p.known.owner != "" {
+		w.aside.takeNoise(p.known.owner, time.Now(), f.took)
 	}
-	w.scan.errors = append(w.scan.errors, d.errors...)
-	w.scan.changes.Errors = append(w.scan.changes.Errors, d.news...)
-	for _, failed := range d.ofContents {
+	w.scan.errors = append(w.scan.errors, f.errors...)
+	w.scan.changes.Errors = append(w.scan.changes.Errors, f.news...)
+	for _, failed := range f.ofContents {
 		w.report(failed)
 	}
 }
@@ -245,7 +247,7 @@ func (w *Watcher) forget(pid int) {
 // be relied on.
 func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, b *buffers) {
 	f := &t.found
-	f.details = &details{}
+	f.compared = true
 	now := f.now
 	if !thoroughly {
 		fingerprint, err := w.fingerprint(reader, b)
@@ -258,8 +260,8 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	files, err := files(w.fs.Root(), t.pid, reader, &b.lines, func(l *mapLine) {
 		hash.add(l)
 		key := mapKey{l.major, l.minor, l.inode}
-		if n := len(f.details.mapped); n == 0 || f.details.mapped[n-1] != key {
-			f.details.mapped = append(f.details.mapped, key)
+		if n := len(f.mapped); n == 0 || f.mapped[n-1] != key {
+			f.mapped = append(f.mapped, key)
 		}
 	})
 	switch {
@@ -286,10 +288,9 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	began, news := time.Now(), false
 	for _, m := range files {
 		if t.inTurns && news && time.Since(began) >= scanTurn {
-			f.details.partial = true
+			f.partial = true
 			if pair := found.unidentified(m); pair != nil && len(found.pairs) < maxPairs {
-				found.at[pair.found.FileID] = len(found.pairs)
-				found.pairs = append(found.pairs, pair)
+				found.add(pair)
 			}
 			continue
 		}
@@ -308,16 +309,15 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 			f.fail(failures, m.rawPath, m.wrap("watch", errTooManyFiles))
 			continue
 		}
-		found.at[pair.found.FileID] = len(found.pairs)
-		found.pairs = append(found.pairs, pair)
+		found.add(pair)
 	}
 	for i := range found.merged {
 		slices.SortFunc(found.pairs[i].Mappings,
 			func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
 	}
 	f.pairs = found.pairs
-	f.details.unwanted = len(f.pairs) == 0 && !f.details.partial && !now.retry &&
-		len(f.details.errors) == 0
+	f.unwanted = len(f.pairs) == 0 && !f.partial && !now.retry &&
+		len(f.errors) == 0
 }
 
 // foundPairs are the pairs of a process that have been found so far.
@@ -340,6 +340,11 @@ func newFoundPairs(old []*ProcessFile) *foundPairs {
 		found.before[pair.found.FileID] = pair
 	}
 	return found
+}
+
+func (found *foundPairs) add(pair *ProcessFile) {
+	found.at[pair.found.FileID] = len(found.pairs)
+	found.pairs = append(found.pairs, pair)
 }
 
 // pair returns the pair of a file, the one there is if it has not changed, and
@@ -370,7 +375,7 @@ func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*ProcessFi
 		found.merge(i, m)
 		return nil, nil
 	}
-	f.details.acquired = append(f.details.acquired, file)
+	f.acquired = append(f.acquired, file)
 	pair.File = file
 	return pair, nil
 }

@@ -162,17 +162,17 @@ func (w *Watcher) nudge() {
 
 // charge has a process pay for a comparison of its mappings. The caller holds
 // mu.
-func (w *Watcher) charge(p *watched, d *details) {
-	if d.took == 0 {
+func (w *Watcher) charge(p *watched, f *finding) {
+	if f.took == 0 {
 		return
 	}
 	p.scans++
-	if d.partial { // the rest of its files is read when the others have had their turn
+	if f.partial { // the rest of its files is read when the others have had their turn
 		p.due = true
 		w.nudge()
 		return
 	}
-	p.allowance.Take(processRate, time.Now(), d.took)
+	p.allowance.Take(processRate, time.Now(), f.took)
 }
 
 // postpone has a process scanned after some time, or when one of its owner's
@@ -269,13 +269,11 @@ type finding struct {
 	postponed bool          // not scanned, for others of its owner take too much
 	wait      time.Duration // until it may be scanned, 0 if others have to return
 	lack      error         // of descriptors or memory, because of which it was not scanned
-	details   *details
-}
 
-// details are those of a finding for which the mappings have been compared.
-type details struct {
-	took       time.Duration
-	partial    bool // not all files have been looked at
+	// If the mappings have been compared, or could not be.
+	compared   bool
+	took       time.Duration // 0 if they could not be
+	partial    bool          // not all files have been looked at
 	mapped     []mapKey
 	unwanted   bool // nothing is wanted of any of these
 	acquired   []*CachedFile
@@ -292,10 +290,8 @@ type fileError struct {
 
 // release gives back the files of a finding that is not wanted any more.
 func (f *finding) release() {
-	if f.details != nil {
-		for _, file := range f.details.acquired {
-			file.Release()
-		}
+	for _, file := range f.acquired {
+		file.Release()
 	}
 }
 
@@ -414,12 +410,12 @@ func (w *Watcher) look(t *task) {
 		return
 	}
 	ended := time.Now()
-	f.details.took = max(1, ended.Sub(began))
-	if f.now.owner == "" && (t.again || f.details.took >= slowScan) {
+	f.took = max(1, ended.Sub(began))
+	if f.now.owner == "" && (t.again || f.took >= slowScan) {
 		f.now.owner = procfs.OwnerOf(w.fs.Root(), t.pid)
 	}
 	if f.now.owner != "" {
-		w.aside.take(f.now.owner, ended, f.details.took)
+		w.aside.take(f.now.owner, ended, f.took)
 	}
 }
 
@@ -445,16 +441,14 @@ func (f *finding) deny(old *known, err error) {
 	now.denied = errors.Is(err, procfs.ErrAccess)
 	now.retry = !now.denied
 	now.failures = nil
-	if f.details == nil {
-		f.details = &details{}
-	}
+	f.compared = true
 	f.fail(old.failures, "", err)
 }
 
 // fail notes an error of a process, or of a file in this process. It is to be
 // reported unless it was at the last scan.
 func (f *finding) fail(before map[string]string, path string, err error) {
-	f.details.errors = append(f.details.errors, err)
+	f.errors = append(f.errors, err)
 	if f.now.failures == nil {
 		f.now.failures = make(map[string]string)
 	}
@@ -464,7 +458,7 @@ func (f *finding) fail(before map[string]string, path string, err error) {
 	}
 	f.now.failures[path] = said
 	if before[path] != said {
-		f.details.news = append(f.details.news, err)
+		f.news = append(f.news, err)
 	}
 }
 
@@ -477,6 +471,6 @@ func (f *finding) failFile(before map[string]string, m *MappedFile, err error) {
 		f.fail(before, m.rawPath, err)
 		return
 	}
-	f.details.errors = append(f.details.errors, err)
-	f.details.ofContents = append(f.details.ofContents, fileError{m.found.FileID, err})
+	f.errors = append(f.errors, err)
+	f.ofContents = append(f.ofContents, fileError{m.found.FileID, err})
 }

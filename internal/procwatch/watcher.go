@@ -196,9 +196,10 @@ func (w *Watcher) Sync(pid int) error {
 // SyncAll scans all processes, each as thoroughly as it needs. The error is
 // that of listing the processes. What is wrong with single ones is for the
 // handler.
-func (w *Watcher) SyncAll() error { return w.syncAll(context.Background()) }
+func (w *Watcher) SyncAll() error { return w.syncAll(context.Background(), false) }
 
-func (w *Watcher) syncAll(ctx context.Context) error {
+// syncAll is SyncAll. If it reports, the handler gets the error, too.
+func (w *Watcher) syncAll(ctx context.Context, reports bool) error {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	if w.closed {
@@ -207,27 +208,36 @@ func (w *Watcher) syncAll(ctx context.Context) error {
 	if w.before != nil {
 		w.before()
 	}
-	pids, err := w.pids()
-	if err != nil {
-		return err
-	}
 	w.begin()
+	pids, err := w.pids()
+	if err == nil {
+		w.pass(ctx, pids)
+		err = w.scan.lack
+	}
+	if err != nil && reports {
+		w.scan.changes.Errors = append(w.scan.changes.Errors,
+			&procfs.Error{Op: "scan all processes", Err: err})
+	}
+	w.deliver()
+	return err
+}
+
+// pass scans all processes, and forgets those that are not there any more.
+func (w *Watcher) pass(ctx context.Context, pids []int) {
 	w.mu.Lock()
 	w.stats.Passes++
 	clear(w.unwanted)
-	pass := w.stats.Passes
 	w.mu.Unlock()
-	complete := w.visit(ctx, pids, ifNeeded)
+	if !w.visit(ctx, pids, ifNeeded) {
+		return
+	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	for pid, p := range w.processes {
-		if complete && p.pass != pass {
+		if p.pass != w.stats.Passes {
 			w.forget(pid)
 		}
 	}
-	w.mu.Unlock()
-	lack := w.scan.lack
-	w.deliver()
-	return lack
 }
 
 // pids lists the processes. The caller holds scanning.
@@ -292,17 +302,17 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	w.running.Add(1)
 	defer w.running.Add(-1)
 	// Events first: what happens during the first pass is not to be missed.
-	var happened <-chan struct{}
+	var events <-chan struct{}
 	source, err := w.openEvents()
 	if source != nil {
 		defer source.close()
-		happened = source.happened
+		events = source.happened
 	}
 	w.setEventsError(err)
 	defer w.setEventsError(errNotRunning)
 
-	if err := w.syncAll(ctx); err != nil && !procfs.IsLack(err) { // a lack passes
-		if errors.Is(err, os.ErrClosed) {
+	if err := w.syncAll(ctx, false); err != nil && !procfs.IsLack(err) { // a lack passes
+		if errors.Is(err, errClosed) {
 			return nil
 		}
 		return err
@@ -315,15 +325,15 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 			return nil
 		case <-w.open.Done():
 			return nil
-		case <-happened:
+		case <-events:
 			err = w.syncEvents(ctx, source)
 		case <-w.due:
-			_, err = w.syncSome(ctx, w.pidsDue())
+			_, err = w.sync(ctx, w.pidsDue(), happened)
 		case <-tick.C:
-			err = w.syncAllReporting(ctx)
+			err = w.syncAll(ctx, true)
 		}
-		if errors.Is(err, os.ErrClosed) {
-			return nil
+		if errors.Is(err, errClosed) {
+			return nil // other errors have been reported
 		}
 	}
 }
@@ -358,19 +368,14 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	w.mu.Lock()
 	w.stats.Lost += told.lost
 	w.told = told.pids
-	var pids []int
-	for pid := range told.pids {
-		if w.isNeeded(pid, told.pids) {
-			pids = append(pids, pid)
-		}
-	}
+	pids := w.needed(told.pids)
 	w.mu.Unlock()
 	if told.lost > 0 {
-		if err := w.syncAllReporting(ctx); err != nil {
+		if err := w.syncAll(ctx, true); err != nil {
 			return err
 		}
 	}
-	took, err := w.syncSome(ctx, pids)
+	took, err := w.sync(ctx, pids, happened)
 	source.spend(took)
 	return err
 }
@@ -380,12 +385,18 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 func (w *Watcher) isNothing(h *happenings) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for pid := range h.pids {
-		if w.isNeeded(pid, h.pids) {
-			return false
+	return len(w.needed(h.pids)) == 0
+}
+
+// needed returns the processes that are to be scanned for what the kernel told.
+// The caller holds mu.
+func (w *Watcher) needed(all map[int]*told) (pids []int) {
+	for pid := range all {
+		if w.isNeeded(pid, all) {
+			pids = append(pids, pid)
 		}
 	}
-	return true
+	return pids
 }
 
 // isNeeded reports whether a process is to be scanned for what the kernel told
@@ -427,35 +438,6 @@ func (w *Watcher) learn(pid int, mapped []mapKey) {
 			w.unwanted[f] = true
 		}
 	}
-}
-
-// syncSome scans processes of which something is known to have happened, and
-// returns how long that took.
-func (w *Watcher) syncSome(ctx context.Context, pids []int) (took time.Duration, err error) {
-	if len(pids) == 0 {
-		return 0, nil
-	}
-	took, err = w.sync(ctx, pids, happened)
-	if !errors.Is(err, os.ErrClosed) {
-		err = nil // what is wrong with single ones has been reported
-	}
-	return took, err
-}
-
-// syncAllReporting is SyncAll with the handler told of an error.
-func (w *Watcher) syncAllReporting(ctx context.Context) error {
-	err := w.syncAll(ctx)
-	if err == nil || errors.Is(err, os.ErrClosed) {
-		return err
-	}
-	w.scanning.Lock()
-	defer w.scanning.Unlock()
-	if !w.closed {
-		w.begin()
-		w.scan.changes.Errors = []error{&procfs.Error{Op: "scan all processes", Err: err}}
-		w.deliver()
-	}
-	return nil
 }
 
 // WatcherStats are numbers of a [Watcher].

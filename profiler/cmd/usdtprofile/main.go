@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -32,30 +33,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-const usage = `Usage: usdtprofile (-a | -p PID...) [FLAGS] -o FILE PATTERN...
-       usdtprofile (-a | -p PID...) [FLAGS] -o FILE --slow TIME PAIR
-       usdtprofile (-a | -p PID...) [FLAGS] -o FILE --memory
-
-Writes a profile of the stacks at which programs pass USDT probes, with the
-functions of Python, Java, Ruby and other runtimes, until it is interrupted.
-
-  -a, --all            all processes
-  -p, --pid PID        these processes
-  -o, --output FILE    .html for a flame graph, .folded or .txt for folded
-                       stacks, otherwise for go tool pprof
-      --for TIME       end after that time
-      --where COND     only hits for which this holds, as in usdttrace
-      --value ARG      add up an argument, such as arg1, in place of hits
-      --slow TIME      calls between two probes that take longer; adds up times
-      --every N        one in about N hits
-      --memory         allocations and live bytes, of allocators with the probes
-                       otel_memory:alloc and otel_memory:free
-      --otlp ADDRESS   send the profile to a Collector (gRPC, without TLS)
-      --names FILE     a provider definition, with names of arguments
-      --by-process     keep the stacks of processes apart
-  -h, --help           this text
-      --version        which build this is
-`
+//go:embed usage.txt
+var usage string
 
 // options are the command line.
 type options struct {
