@@ -27,8 +27,8 @@ const (
 	grace = 2 * time.Minute
 	// maxGone bounds the removed cgroups that are kept.
 	maxGone = 1 << 16
-	// maxCgroups bounds the cgroups that are followed: a user who may make
-	// cgroups can make very many. Real machines have some thousand.
+	// maxCgroups bounds the cgroups that are followed: a user can make very
+	// many. Real machines have some thousand.
 	maxCgroups = 1 << 17
 	// maxDepth bounds cgroups inside each other; systemd's have a dozen.
 	maxDepth = 64
@@ -113,7 +113,7 @@ func (c *Cgroups) Path(id uint64) (string, bool) {
 	if p, ok := c.paths[id]; ok {
 		return p, true
 	}
-	// Perhaps the kernel has not told yet, or may not tell of all.
+	// Perhaps the kernel has not reported it yet, or does not report all.
 	if now := time.Now(); now.Sub(c.scanned) > scanAgain {
 		c.scanned = now
 		c.addLocked("/", 0)
@@ -128,8 +128,8 @@ func (c *Cgroups) Exists(id uint64) bool {
 	if !ok {
 		return false
 	}
-	// Asked of the file system: the kernel may tell of a removal late, or not
-	// at all where there are too many.
+	// The file system knows: the kernel may report a removal late, or not at
+	// all if there are too many.
 	ino, err := inode(filepath.Join(c.root, cgroup))
 	return err == nil && ino == id
 }
@@ -155,15 +155,15 @@ func nameOf(path string) string {
 	return path
 }
 
-// IDs returns the IDs of the cgroups that a container has now. It is given by
-// the beginning of its ID, or a cgroup that is none by what Name returns for
-// it. It is an error if there is none, or if several containers have an ID that
-// begins so, unless name is the whole ID of one and of no other.
+// IDs returns the IDs of the cgroups that a container has now. name is the
+// beginning of its ID. For a cgroup that is no container, name is the text that
+// Name returns. It is an error if there is none, or if several containers have
+// an ID with that beginning, unless name is the whole ID of just one.
 func (c *Cgroups) IDs(name string) ([]uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.root != "" {
-		c.addLocked("/", 0) // perhaps the kernel has not told of all yet
+		c.addLocked("/", 0) // perhaps the kernel has not reported all yet
 	}
 	found := make(map[string][]uint64) // by the cgroup of the container, or the name
 	called := make(map[string]string)  // the IDs of these
@@ -184,7 +184,7 @@ func (c *Cgroups) IDs(name string) ([]uint64, error) {
 		}
 		found[key] = append(found[key], id)
 	}
-	// A name that somebody has chosen is not taken for the beginning of an ID
+	// A name that a user has chosen is not taken for the beginning of an ID
 	// that a runtime made up, nor the other way round.
 	isBeginning := slices.ContainsFunc(slices.Collect(maps.Values(called)),
 		func(id string) bool { return id != name && isID(id) })
@@ -208,8 +208,8 @@ func (c *Cgroups) IDs(name string) ([]uint64, error) {
 }
 
 // Err returns why not all cgroups are followed, such as a limit of the kernel
-// (sysctl fs.inotify.max_user_watches), or nil. Those that are not are found
-// when they are asked for, unless they were removed before.
+// (sysctl fs.inotify.max_user_watches), or nil. The others are found when they
+// are asked for, unless they were removed before.
 func (c *Cgroups) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +230,7 @@ func (c *Cgroups) add(cgroup string, depth int) error {
 }
 
 // addLocked adds a cgroup and those in it. A cgroup is watched before it is
-// read: what is made in between is seen twice rather than not at all.
+// read: one that is made in between is seen twice rather than not at all.
 func (c *Cgroups) addLocked(cgroup string, depth int) error {
 	dir := filepath.Join(c.root, cgroup)
 	ino, err := inode(dir)
@@ -348,7 +348,7 @@ func withDescriptor(file *os.File, f func(fd int) (int, error)) (n int, err erro
 	return n, err
 }
 
-// follow reads what the kernel tells about directories until the descriptor is
+// follow reads what the kernel reports of directories, until the descriptor is
 // closed.
 func (c *Cgroups) follow() {
 	defer close(c.done)
@@ -372,8 +372,8 @@ func (c *Cgroups) follow() {
 	}
 }
 
-// changed handles one event of the kernel. An error means that the cgroup has
-// gone meanwhile, of which another event tells.
+// changed handles one event of the kernel. An error means that the cgroup is
+// gone already, which another event reports.
 func (c *Cgroups) changed(watch int32, mask uint32, name string) {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		c.scanAll()

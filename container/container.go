@@ -12,8 +12,8 @@ type Container struct {
 	// ID is the ID that the runtime gave the container, mostly 64 hexadecimal
 	// digits. Users and tools shorten it to the first 12.
 	ID string
-	// Runtime is who made it: "docker", "containerd", "cri-o", "podman", "lxc",
-	// "systemd-nspawn", or "" if the path does not say it.
+	// Runtime is what made it: "docker", "containerd", "cri-o", "podman",
+	// "lxc", "systemd-nspawn", or "" if the path does not say it.
 	Runtime string
 	// Cgroup is the path of the container's cgroup. All below it is the
 	// container's.
@@ -32,10 +32,9 @@ func (c Container) short() string {
 }
 
 // Of returns the container that a path of a cgroup belongs to. Of containers
-// inside each other the outermost counts: what is in it is named by those who
-// live there. For the same reason nothing counts below a cgroup that somebody
-// else than a container runtime may make cgroups in, such as a user's
-// user@1000.service.
+// inside each other the outermost counts: the processes in it choose the names
+// of those below. For the same reason nothing counts below a unit that is not a
+// container runtime's, such as a user's user@1000.service.
 func Of(cgroup string) (Container, bool) {
 	c, _ := identify(cgroup)
 	return c, c.ID != ""
@@ -67,8 +66,8 @@ func identify(cgroup string) (c Container, unit string) {
 }
 
 // runtimes are the beginnings of the names of services that make containers
-// below themselves. Who may start a system service by such a name owns the
-// machine.
+// below themselves. Only the owner of the machine can start a system service by
+// such a name.
 var runtimes = []string{"docker", "containerd", "cri", "k3s", "rke2", "kubelet", "microk8s", "snap.",
 	"podman", "lxc", "lxd", "incus", "nomad", "buildkit", "systemd-nspawn@"}
 
@@ -78,7 +77,7 @@ func isRuntime(unit string) bool {
 }
 
 // OfProcess is [Of] for the text of /proc/PID/cgroup, which has a path for each
-// hierarchy. The hierarchy of version 2 comes first, if it says anything.
+// hierarchy. That of version 2 counts if it has a container.
 func OfProcess(text string) (Container, bool) {
 	var found Container
 	for line := range strings.Lines(text) {
@@ -95,8 +94,8 @@ func OfProcess(text string) (Container, bool) {
 }
 
 // Unit returns the outermost systemd unit in a cgroup's path, such as
-// "postgresql@15-main.service", or "". Names inside of a unit are chosen by
-// those who live in it.
+// "postgresql@15-main.service", or "". The processes in a unit choose the names
+// below it.
 func Unit(cgroup string) string {
 	_, unit := identify(cgroup)
 	return unit

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package container says which container a cgroup is.
+// Package container tells the container of a cgroup.
 //
 // Each container is a cgroup, whose path has the container's ID in a form that
 // depends on who made it. [Of] reads it:
@@ -28,16 +28,15 @@
 //
 // # Limits
 //
-// The ID is one of cgroup version 2. Where a machine has its containers in
-// the hierarchies of version 1 only, all of them have the ID of the root of
-// version 2; find the container by the process there, with
+// The ID is one of cgroup version 2. If a machine has its containers in the
+// hierarchies of version 1 only, all of them have the ID of the root of version
+// 2. Find the container by its process there, with
 // [github.com/gousdt/gousdt/proc.Process.Cgroup] and [OfProcess].
 //
-// Names of cgroups are text of those who make them. Who may make cgroups below
-// one, such as a user below user@1000.service or a privileged container below
-// its own, can name them like other containers. So the outermost container
-// counts, and nothing counts below a unit that is no runtime's. It follows that
-// the containers of Docker in Docker and the pods of kind are the container
-// that they are in, and that containers of rootless podman are their user's
-// unit.
+// A user below user@1000.service, or a privileged container below its own
+// cgroup, can make cgroups and name them like other containers. So the
+// outermost container counts, and nothing counts below a unit that is no
+// runtime's. It follows that the containers of Docker in Docker and the pods of
+// kind are the container that they are in, and that containers of rootless
+// podman are their user's unit.
 package container

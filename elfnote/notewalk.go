@@ -20,9 +20,9 @@ const (
 	probeType  = 3
 )
 
-// probeWalk walks over the notes of probes in the order of the file, and finds
-// what is in their descriptors. It reads them through a buffer: so their number
-// does not matter, and nobody has to keep them.
+// probeWalk walks over the notes of probes in the order of the file, and reads
+// their descriptors. It reads notes through a buffer: so their number does not
+// matter, and nobody has to keep them.
 type probeWalk struct {
 	file     *File
 	words    elffile.Words
@@ -168,9 +168,9 @@ func (w *probeWalk) stepOver() (bool, error) {
 // rest returns how many bytes of the current section are still to come.
 func (w *probeWalk) rest() uint64 { return w.end - w.offset - uint64(w.next) }
 
-// need brings the next bytes of the section into data, a number that it has,
-// and more with them as the buffer has room. If they cannot be read, it keeps
-// the error and ends the section.
+// need reads the next bytes of the section into data, and more with them as far
+// as the buffer has room. The section has that many. If they cannot be read, it
+// keeps the error and ends the section.
 func (w *probeWalk) need(size uint64) bool {
 	if size <= uint64(len(w.data)-w.next) {
 		return true
@@ -362,10 +362,10 @@ func (w *probeWalk) makeRoom(size int) []byte {
 	return make([]byte, max(size, int(min(left/8*5, maxTextSize))))
 }
 
-// roomOrSharing returns such memory too. It lets sites share strings from then
-// on if there are many, or the current note is of the same probe as the one
-// before, whose names are given. That is asked once in a hundred sites: files
-// with few pay nothing for it.
+// roomOrSharing is makeRoom, which is called once in a hundred sites. Sites
+// share strings after it if there are many, or if the current note is of the
+// same probe as the one before, whose names are given. Files with few sites pay
+// nothing for it.
 func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
 	same := string(w.data[w.provider:w.name-1]) == provider &&
 		string(w.data[w.name:w.arguments-1]) == name
@@ -393,8 +393,8 @@ func (w *probeWalk) malformed(err error) *elffile.NoteError {
 	return e
 }
 
-// sharedStrings spares copies of strings, and the search for their ends, in
-// files with many sites. Those of a probe in a function that is inlined
+// sharedStrings saves copies of strings, and the search for their ends, in
+// files with many sites. The sites of a probe in a function that is inlined
 // everywhere have few different arguments, and often come one after the other.
 type sharedStrings struct {
 	// names is provider and name of the last site that was given strings, each
@@ -407,8 +407,8 @@ type sharedStrings struct {
 	known [1 << knownBits]string
 	room  []byte // for strings to come
 
-	// What find has found of the current note: all its strings, the names being
-	// names and the arguments in known at this place.
+	// Whether find knows all strings of the current note: then its names are
+	// names, and its arguments are in known at this place.
 	found bool
 	place int
 
@@ -422,12 +422,12 @@ const (
 	// tailSize is how much of a string, counted from the end, is hashed.
 	tailSize = 24
 
-	// manyNotes is how many a file must have before strings are shared whatever
-	// they are; fewer, if the notes of a probe come one after the other.
+	// manyNotes is the number of notes of a file from which on strings are
+	// shared. If the notes of a probe come one after the other, fewer suffice.
 	manyNotes = 1000
 
-	// manyFresh is from how many notes with new strings on it is asked whether
-	// sharing pays.
+	// manyFresh is the number of notes with new strings from which on it is
+	// checked whether sharing pays.
 	manyFresh = 1000
 )
 

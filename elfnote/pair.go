@@ -310,10 +310,10 @@ func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 type pairFinder struct {
 	listing *Listing
 	index   map[[2]string]int
-	startOf map[int]int     // of a probe that ends something: what starts it
-	isStart map[int]bool    // it has an end
-	ends    []Probe         // of the pattern, where something fails
-	failed  map[int][]Probe // by what ends something: what ends it where it fails
+	startOf map[int]int     // the index of the start, by that of the end
+	isStart map[int]bool    // has an end, by the index of the start
+	ends    []Probe         // that match the pattern's probes of failures
+	failed  map[int][]Probe // what ends it where it fails, by the index of the end
 }
 
 // probe completes a probe by its sites, and reports whether the file has it.
@@ -391,8 +391,8 @@ type end struct {
 	anyName      bool // all names that match end the same
 }
 
-// key returns what is equal for the two probes of a pair, of which each matches
-// its side.
+// key returns a text that is the same for the two probes of a pair. The probe
+// matches this side.
 func (e *end) key(probe *Probe) string {
 	var parts []string
 	if e.sameProvider {
@@ -434,7 +434,7 @@ func (g *glob) matched(s string) (parts []string) {
 	if g.elements == nil {
 		return nil
 	}
-	// As match does it, which see.
+	// The same search as in match.
 	elements := g.elements
 	var lengths []int // of what each * matches
 	at, retry, retryAt := 0, -1, 0

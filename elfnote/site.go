@@ -57,7 +57,7 @@ type Site struct {
 // writable segment. Neither is checked, and no offset is known, in a debug file
 // and an object file.
 //
-// Each iteration reads the notes anew, so the file must be open. It holds some
+// Each iteration reads the notes again, so the file must be open. It holds some
 // 64 KiB of them at a time. Memory is allocated for the strings, in pieces; if
 // there are many sites, most equal strings share memory.
 func (f *File) Sites() iter.Seq2[Site, error] {

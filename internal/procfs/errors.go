@@ -15,7 +15,7 @@ import (
 // Reasons why a process, or a file that it maps, cannot be read. They are
 // wrapped in an [Error]: compare with errors.Is.
 var (
-	// ErrGone means that the process does not exist, or not any more.
+	// ErrGone means that the process does not exist, or has ended.
 	ErrGone = sys.ErrGone
 	// ErrAccess means that the kernel does not let the caller read the memory
 	// maps of the process (PTRACE_MODE_READ_FSCREDS, see ptrace(2)). The errno,
@@ -34,11 +34,10 @@ var (
 	// its file system withholds something, or the process is stuck in the
 	// kernel. It is set aside until it answers.
 	ErrBlocked = errors.New("no answer from the process or its files (set aside until there is one)")
-	// ErrPostponed means that the scans of a process, or of those of its
-	// container or user, have taken more than their part of the time. Nothing
-	// is lost yet: it is scanned later, and what it maps meanwhile is found
-	// then.
-	ErrPostponed = errors.New("it changes so often, or maps so much, that it is scanned more seldom (or others of the same container or user do)")
+	// ErrPostponed means that the scans of a process, or of other processes of
+	// its container or user, have taken more than their share of the time. It
+	// is scanned later. What it maps meanwhile is found then.
+	ErrPostponed = errors.New("the process, or others of its container or user, change so often or map so much that it is scanned more seldom")
 	// ErrNotRegular means that a device or the like is mapped. It is not
 	// opened, because opening a device may do something.
 	ErrNotRegular = errors.New("not a regular file")
@@ -77,8 +76,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Classify puts the reason in this package's words in front of what the system
-// said when something of a process was to be read.
+// Classify wraps an error of reading something of a process in [ErrGone] or
+// [ErrAccess], if it is one of these.
 func Classify(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):

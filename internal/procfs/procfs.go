@@ -105,8 +105,8 @@ func HasOwnPIDs(root string) bool {
 		return false // it knows nothing of the caller
 	}
 	for line := range strings.Lines(string(status)) {
-		// The PIDs of the caller, from the namespace of the file system to its
-		// own.
+		// It has the PIDs of the caller in all namespaces from that of the file
+		// system to its own.
 		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			return strings.TrimSpace(pids) == strconv.Itoa(os.Getpid())
 		}
@@ -152,14 +152,14 @@ func CutRoot(path, root string) string {
 	return path
 }
 
-// maxOwnerDepth is how many directories of a cgroup's path count where no
-// container and no user's slice is among them: what is below may be made by
-// those who live in it.
+// maxOwnerDepth is how many directories of a cgroup's path count if no
+// container and no user's slice is among them. The processes in a cgroup may be
+// able to make others below it.
 const maxOwnerDepth = 4
 
-// OwnerOf says who is to answer for what a process costs: its container, else
-// its user's slice, else its cgroup and its user. Whoever may make cgroups or
-// users of his own stays one owner.
+// OwnerOf returns the owner of a process, among whose processes costs and
+// limits are shared: its container, else its user's slice, else its cgroup and
+// its user. An owner that makes cgroups or users of its own stays one owner.
 func OwnerOf(root string, pid int) string {
 	text, err := ReadCgroup(root, pid)
 	if err != nil {
@@ -175,8 +175,8 @@ func OwnerOf(root string, pid int) string {
 	return owner
 }
 
-// cgroupOwner returns the part of the text of a cgroup file that says whose the
-// cgroup is. whole reports whether the user adds nothing to that.
+// cgroupOwner returns the owner by the text of a cgroup file. whole reports
+// whether the user does not count.
 func cgroupOwner(text string) (owner string, whole bool) {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)

@@ -22,9 +22,9 @@ func UserOf(info fs.FileInfo) (uint32, bool) {
 	return st.Uid, true
 }
 
-// RawFile is a descriptor without what an os.File adds: registering it with the
-// poller and a finalizer cost more than reading a file of proc. It must not
-// escape the function that opened it.
+// RawFile is a descriptor alone. An os.File also has a finalizer and is
+// registered with the poller, which costs more than reading a file of proc. It
+// must not escape the function that opened it.
 type RawFile int
 
 func OpenRaw(path string) (RawFile, error) {

@@ -114,8 +114,8 @@ func ParsePID[T string | []byte](name T) (int, bool) {
 func ReadStat(root string, pid int, buf []byte) (Stat, error) {
 	file, err := OpenRaw(Path(root, pid, "stat"))
 	if IsLack(err) {
-		// That a process has ended is to be noticed all the same: it gives
-		// back what is lacking.
+		// The end of a process is noticed all the same: it gives back what is
+		// lacking.
 		if _, gone := os.Lstat(Path(root, pid, "stat")); errors.Is(gone, fs.ErrNotExist) {
 			err = gone
 		}
@@ -145,9 +145,9 @@ func ReadStat(root string, pid int, buf []byte) (Stat, error) {
 	return s, nil
 }
 
-// LiveThread returns a thread of the process that has not ended, by whose
-// number proc shows what it can no longer show by the process's. It is asked
-// for processes whose first thread has ended.
+// LiveThread returns a thread that has not ended, of a process whose first
+// thread has. The files of that thread show the memory of the process, which
+// those of the process no longer do.
 func LiveThread(root string, pid int, buf []byte) (int, Stat, error) {
 	dir, err := os.Open(Path(root, pid, "task"))
 	if err != nil {

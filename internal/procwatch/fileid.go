@@ -21,9 +21,9 @@ type FileID struct {
 	device uint64 // as statx tells it, major in the upper 32 bits; 0 if merged
 	inode  uint64
 
-	// born is when the inode was made, in nanoseconds after 1970: what tells a
-	// file from an earlier one of the same number. It is 0 on file systems that
-	// do not keep it, which are few.
+	// born is when the inode was made, in nanoseconds after 1970. It tells a
+	// file from an earlier one with the same inode number. The few file systems
+	// that do not keep it have 0.
 	born int64
 
 	// overlay means that the file was reached through overlayfs, where every
@@ -33,14 +33,14 @@ type FileID struct {
 	// 0, and the other fields are those of the file in the layer below. That
 	// file itself, reached where the layers are stored, has another FileID.
 	//
-	// Files are merged only on mounts of those who may mount in the initial
-	// user namespace. Others can mount overlayfs over a file system that tells
-	// what they like.
+	// Files are merged only on mounts that were made in the initial user
+	// namespace. In another one, a user can mount overlayfs over a file system
+	// of his own, which tells whatever he likes.
 	overlay bool
 }
 
-// contents change when the file is written to. They also do for less, such as
-// touch: then what was read of the file is to be read again.
+// contents change when the file is written to, and when it is only touched.
+// What has been read of the file is then read again.
 type contents struct {
 	size     int64
 	modified int64 // mtime, in nanoseconds after 1970
@@ -66,8 +66,8 @@ func (id FileID) merged() (merged FileID, ok bool) {
 
 // MayBe reports whether both may be one file. That is so if they are equal, or
 // if both were reached through overlayfs, whose mounts have different numbers
-// for the same file. Whoever can mount overlayfs can deceive it: use it only
-// for what affects one process.
+// for the same file. A user that can mount overlayfs can deceive it: use it
+// only for what affects one process.
 func (id FileID) MayBe(other FileID) bool {
 	return id == other || id.overlay && other.overlay && id.inode == other.inode &&
 		id.born == other.born

@@ -37,38 +37,39 @@ const (
 	// 100,000 in a namespace (fs.mount-max).
 	maxMounts = 1 << 17
 
-	// descriptorsPerFile says what share of the limit on descriptors a [Cache]
-	// may take, one for each file: one part of this many. Attaching to a file
-	// takes one or two more, and the program has other needs.
+	// descriptorsPerFile is the number of descriptors of the process's limit
+	// that there are for each open file of a [Cache]. The file takes one,
+	// attaching to it one or two more, and the program has other needs.
 	descriptorsPerFile = 4
 
-	// maxReportedFiles bounds the memory of which files have been reported as
-	// unreadable, so that one is reported once and not once per process.
+	// maxReportedFiles bounds the files that are known to have been reported as
+	// unreadable. A file is reported once, not once per process.
 	maxReportedFiles = 4096
 )
 
-// What a [Watcher] gives to processes that take their time.
+// Limits on processes that take their time.
 const (
-	// scanPatience is how long the scan of a process may take before the others
-	// go on without it. A scan takes less than a millisecond; from a disk that
-	// sleeps, or on a machine that is short of everything, it takes longer.
+	// scanPatience is the time for the scan of a process, after which the
+	// others are scanned without it. A scan takes less than a millisecond. It
+	// takes longer from a disk that sleeps, or on a machine that is short of
+	// everything.
 	scanPatience = 500 * time.Millisecond
 
 	// maxBlocked bounds the scans that do not return, each of which takes a
-	// thread. Go ends a program of 10,000 threads. An owner has fewer, see
-	// [fairness.Blocked]: its other processes are set aside meanwhile.
+	// thread. Go ends a program of 10,000 threads. An owner may have fewer of
+	// them, see [fairness.Blocked]: its other processes wait meanwhile.
 	maxBlocked = 512
 
-	// scanTurn is how long a process's files are read that are new, before
-	// other processes have their turn. A file with the most probes takes 10 ms.
+	// scanTurn is the time for reading new files of one process, before other
+	// processes have their turn. A file with the most probes takes 10 ms.
 	scanTurn = 20 * time.Millisecond
 
-	// noiseOfOwner is how long scans of an owner's processes that find nothing
-	// new may take at once.
+	// noiseOfOwner is the time that an owner may take at once for scans that
+	// find nothing new.
 	noiseOfOwner = 25 * time.Millisecond
 
-	// slowScan is from which time on the owner of a process is to answer for
-	// its first scan.
+	// slowScan is the time from which the first scan of a process counts for
+	// its owner. Later scans always count.
 	slowScan = 5 * time.Millisecond
 )
 

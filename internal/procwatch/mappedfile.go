@@ -30,8 +30,8 @@ type MappedFile struct {
 
 	root string // of the proc file system
 	pid  int
-	// reader is the number to read the process's directory by: the PID, or that
-	// of a thread where the first one has ended.
+	// reader is the PID, or the ID of another thread if the first one has
+	// ended. The directory of that name in proc shows the mappings.
 	reader int
 	// inode is the number in maps, by which a file found by its path is
 	// verified.
@@ -47,12 +47,12 @@ type MappedFile struct {
 	id     FileID // zero before it was asked for
 	mounts *mounts
 
-	// owner returns who is to answer for the process. It is read once for all
-	// files that were found together.
+	// owner returns the owner of the process, see [procfs.OwnerOf]. It is read
+	// once for all files that were found together.
 	owner func() string
 }
 
-// fileKey is by what mappings of one process are grouped. The path is in it
+// fileKey is equal for the mappings of one file in a process. The path is in it
 // because device and inode alone may mean two files, see FileID.
 type fileKey struct {
 	major, minor uint32
@@ -80,7 +80,8 @@ func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
 	return files(root, pid, reader, &lines, nil)
 }
 
-// files is Files with a buffer to reuse; seen, if not nil, is shown every line.
+// files is Files with a buffer to reuse. It calls seen, if that is not nil, for
+// every line of an executable mapping.
 func files(root string, pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*MappedFile, error) {
 	var files []*MappedFile
 	var last fileKey // most files have one executable mapping, the others neighbours

@@ -16,11 +16,11 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// ID finds out which file it is, without opening it, and remembers the answer.
-// It goes by the mapping itself if the kernel allows that, which is certain.
-// Otherwise it goes by the path in the process's mount namespace, where the
-// inode number must be that of maps (except on overlayfs, where these numbers
-// mean nothing).
+// ID identifies the file without opening it, and remembers the answer. It
+// follows the link of the mapping if the kernel allows that, which is certain.
+// Otherwise it follows the path in the process's mount namespace. The file
+// there must have the inode number that maps shows, except on overlayfs, where
+// these numbers mean nothing.
 //
 // The error is an [*Error]. It wraps [ErrChanged] if the mapping has gone
 // meanwhile, [ErrUnreachable], [ErrNotRegular], [ErrAccess] or [ErrGone].
@@ -38,8 +38,7 @@ func (m *MappedFile) ID() (FileID, error) {
 	return m.id, nil
 }
 
-// identify is ID without merging, and with what changes when the file is
-// written to.
+// identify returns the ID before merging, and the contents.
 func (m *MappedFile) identify() (identity, error) {
 	if m.openedPath != "" {
 		return m.found, nil
@@ -88,7 +87,7 @@ func (m *MappedFile) Open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// find calls a function with one path to the file after another until that
+// find calls a function with one path to the file after another, until it
 // succeeds.
 func (m *MappedFile) find(try func(path string) (identity, error)) (identity, string, error) {
 	var direct error
@@ -145,7 +144,7 @@ func (m *MappedFile) findByPath(try func(path string) (identity, error)) (identi
 		return identity{}, "", err
 	}
 	defer unix.Close(fd)
-	// What the descriptor holds cannot be exchanged meanwhile.
+	// The file of a descriptor cannot be exchanged meanwhile.
 	id, err := identify(fd, "")
 	switch {
 	case err != nil:
@@ -181,8 +180,7 @@ type mapQuery struct {
 // is no real maps.
 var errNoQuery = errors.New("no PROCMAP_QUERY")
 
-// queryMaps calls line for every executable mapping of a file, without its
-// path. It is readMaps by other means.
+// queryMaps is readMaps by the ioctl. The lines have no paths.
 func queryMaps(root string, pid int, line func(*mapLine)) error {
 	file, err := procfs.OpenRaw(procfs.Path(root, pid, "maps"))
 	if err != nil {
@@ -224,17 +222,17 @@ func queryMaps(root string, pid int, line func(*mapLine)) error {
 // kernel (PROC_USER_INIT_INO of include/linux/proc_ns.h).
 const initialUserNamespace = 0xeffffffd
 
-// mounts are those of a process that are trusted. They are read when they are
-// needed first.
+// mounts are the trusted mounts of a process. They are read when one is asked
+// for first.
 type mounts struct {
 	read    bool
 	trusted map[uint64]bool // by number
 }
 
-// trusts reports whether a mount is one of the process's mount namespace, and
-// that belongs to the initial user namespace: then only those who could do
-// anything with the host have mounted it. What cannot be found out is not
-// trusted.
+// trusts reports whether a mount is in the process's mount namespace, and that
+// namespace belongs to the initial user namespace. Then only a user with all
+// privileges on the host can have made the mount. A mount that cannot be looked
+// up is not trusted.
 func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 	if !m.read {
 		m.read = true

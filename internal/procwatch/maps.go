@@ -27,10 +27,9 @@ type mapLine struct {
 // any more.
 const deletedSuffix = " (deleted)"
 
-// isFile reports whether it is a file that is mapped, rather than anonymous
-// memory, [vdso] and the like.
-// Only files have a device and an inode number. What is left has a path that
-// starts with a slash, or is of a kind like anon_inode:[perf_event].
+// isFile reports whether a file is mapped, rather than anonymous memory, [vdso]
+// and the like. Only files have a device and an inode number. Their paths start
+// with a slash, or are like anon_inode:[perf_event].
 func (l *mapLine) isFile() bool { return l.inode != 0 || l.major != 0 || l.minor != 0 }
 
 // parseMapLine reads a line of the form that proc(5) describes,
@@ -76,8 +75,8 @@ func parseMapLine(text []byte, l *mapLine) error {
 	return nil
 }
 
-// isOther reports whether a line is of a mapping that is not executable, which
-// three of four are, without parsing more of it.
+// isOther reports whether a line is of a mapping that is not executable, as
+// three of four are. It looks at the permissions only.
 func isOther(text []byte) bool {
 	n := bytes.IndexByte(text, ' ')
 	return n > 0 && len(text) > n+5 && text[n+5] == ' ' && text[n+3] == '-'

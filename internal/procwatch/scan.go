@@ -33,12 +33,12 @@ const (
 type scan struct {
 	changes Changes
 	errors  []error // all, also those reported before
-	// before is how many pairs a file had at the beginning, of those that got
-	// or lost one; touched has these files in order.
+	// before has, for each file that got or lost a pair, how many it had at the
+	// beginning. touched has these files in order.
 	before  map[*CachedFile]int
 	touched []*CachedFile
 	lack    error // of descriptors or memory, for all processes
-	// spare are files that were acquired once more than needed.
+	// spare are files that were acquired once too often.
 	spare []*CachedFile
 }
 
@@ -102,7 +102,7 @@ func (w *Watcher) sync(
 }
 
 // visit scans processes. It reports whether it came to all of them before the
-// context or the watcher ended.
+// context ended or the watcher was closed.
 func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete bool) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -133,7 +133,7 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 	return begun == len(tasks)
 }
 
-// tasks says what is to be found out of processes. The caller holds mu.
+// tasks returns the tasks for some processes. The caller holds mu.
 func (w *Watcher) tasks(pids []int, reason why) []task {
 	tasks := slices.Grow(w.unused, len(pids))[:len(pids)]
 	w.unused = nil
@@ -161,7 +161,7 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 	return tasks
 }
 
-// apply takes what has been found out of a process. The caller holds mu.
+// apply takes over the finding of a task. The caller holds mu.
 func (w *Watcher) apply(t *task) {
 	f := &t.found
 	p := w.processes[t.pid]
@@ -223,7 +223,7 @@ func (w *Watcher) apply(t *task) {
 	}
 }
 
-// report reports what is wrong with the contents of a file, once.
+// report reports an error of the contents of a file, once.
 func (w *Watcher) report(failed fileError) {
 	if w.reported[failed.file] {
 		return
@@ -235,7 +235,7 @@ func (w *Watcher) report(failed fileError) {
 	w.scan.changes.Errors = append(w.scan.changes.Errors, failed.err)
 }
 
-// forget ends what is known about a process. The caller holds mu.
+// forget forgets a process, whose pairs disappear. The caller holds mu.
 func (w *Watcher) forget(pid int) {
 	if p := w.processes[pid]; p != nil {
 		w.setPairs(p, nil, nil)
@@ -243,8 +243,8 @@ func (w *Watcher) forget(pid int) {
 	}
 }
 
-// compare reads the mappings if they are not those known, or if that is not to
-// be relied on.
+// compare finds the pairs of a process. It reads the mappings if their
+// fingerprint has changed, or thoroughly is set.
 func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, b *buffers) {
 	f := &t.found
 	f.compared = true
@@ -347,8 +347,8 @@ func (found *foundPairs) add(pair *ProcessFile) {
 	found.pairs = append(found.pairs, pair)
 }
 
-// pair returns the pair of a file, the one there is if it has not changed, and
-// nil if the file has no wanted probes or is among the pairs found already.
+// pair returns the pair of a file. It is nil if the file has no wanted probes,
+// or is among the pairs found already.
 func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*ProcessFile, error) {
 	id, err := m.identify()
 	if err != nil {
@@ -395,9 +395,9 @@ func (found *foundPairs) merge(i int, m *MappedFile) {
 	into.Mappings = append(into.Mappings, m.Mappings...)
 }
 
-// unidentified returns the pair, if there is one, of a file that cannot be
-// identified now: what is mapped at the same addresses by the same path is
-// still the same.
+// unidentified returns the old pair of a file that cannot be identified now, or
+// nil. Files are the same if they are mapped at the same addresses by the same
+// path.
 func (found *foundPairs) unidentified(m *MappedFile) *ProcessFile {
 	i := slices.IndexFunc(found.old, func(pair *ProcessFile) bool {
 		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
@@ -420,10 +420,9 @@ func (w *Watcher) count(file *CachedFile, more int) {
 	w.files[file] += more
 }
 
-// setPairs makes these the pairs of the process and notes what changed. A pair
-// of a file that the process had before is the same in all but where it is. A
-// new pair takes over one of the files that were acquired for it: the others
-// are to be released.
+// setPairs sets the pairs of a process and notes what changed. A pair of a file
+// that the process had before differs in where the file is mapped only. A new
+// pair keeps one of the files that were acquired for it: the others are spare.
 func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedFile) {
 	same := len(pairs) == len(p.pairs) && (len(pairs) == 0 || &pairs[0] == &p.pairs[0])
 	if same && len(acquired) == 0 {
@@ -484,7 +483,7 @@ func (h *mapHash) add(l *mapLine) {
 	h.Write(b[:])
 }
 
-// fingerprint reads the mappings only so far that they can be compared.
+// fingerprint returns the fingerprint of the mappings of a process.
 func (w *Watcher) fingerprint(reader int, b *buffers) (uint64, error) {
 	if !w.noQuery.Load() {
 		hash := w.newHash()

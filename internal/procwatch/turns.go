@@ -13,17 +13,18 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// aside is whose processes are set aside, and who has taken how much of the
-// time. It may be used by several goroutines at once.
+// aside counts the scans that do not return, and the time that owners have
+// taken. It may be used by several goroutines at once.
 type aside struct {
-	// isInUse is whether somebody may have had too much, so that owners matter.
+	// isInUse is whether an owner may have had too much. If not, nobody needs
+	// to know the owner of a process.
 	isInUse atomic.Bool
 
 	mu      sync.Mutex
 	blocked fairness.Blocked // scans that have not returned
 	owners  fairness.Owners
-	noise   fairness.Allowance // of scans that find nothing new
-	noisy   fairness.Owners    // and of these by owner
+	noise   fairness.Allowance // of all scans that find nothing new
+	noisy   fairness.Owners    // the same by owner
 }
 
 // isBlocked reports whether no more processes of an owner are to be scanned
@@ -34,16 +35,16 @@ func (a *aside) isBlocked(owner string) bool {
 	return a.blocked.IsFull(owner, maxBlocked)
 }
 
-// wait returns how long it takes until an owner may have more time, 0 if it is
-// not for want of time.
+// wait returns the time until processes of an owner may be scanned, 0 if they
+// may be now.
 func (a *aside) wait(owner string, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.owners.Wait(owner, ownerRate, now)
 }
 
-// noiseWait returns how long it takes until processes of an owner may be
-// scanned again that were scanned before.
+// noiseWait returns the time until processes of an owner may be scanned that
+// have been scanned before.
 func (a *aside) noiseWait(owner string, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,12 +54,12 @@ func (a *aside) noiseWait(owner string, now time.Time) time.Duration {
 	return a.noisy.Wait(owner, a.noiseShare(), now)
 }
 
-// noiseShare is what each of the noisy owners may take.
+// noiseShare returns the share of each noisy owner.
 func (a *aside) noiseShare() fairness.Rate {
 	return fairness.Rate{Full: noiseOfOwner, Refill: noiseRate.Refill / float64(max(1, len(a.noisy)))}
 }
 
-// takeNoise has an owner spend time on a scan that found nothing new.
+// takeNoise notes the time of a scan for an owner that found nothing new.
 func (a *aside) takeNoise(owner string, now time.Time, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +70,7 @@ func (a *aside) takeNoise(owner string, now time.Time, took time.Duration) {
 	}
 }
 
-// take has an owner spend time.
+// take notes the time of a scan for an owner.
 func (a *aside) take(owner string, now time.Time, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,7 +80,7 @@ func (a *aside) take(owner string, now time.Time, took time.Duration) {
 	}
 }
 
-// block notes that so many more scans for an owner have not returned.
+// block adds to the number of scans for an owner that have not returned.
 func (a *aside) block(owner string, more int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,8 +129,8 @@ func (w *Watcher) setAside(t *task) {
 	w.scan.changes.Errors = append(w.scan.changes.Errors, err)
 }
 
-// late takes what a scan has found out that was abandoned, unless it is about
-// a process that has ended meanwhile.
+// late applies the finding of an abandoned scan that has returned after all,
+// unless the process has ended meanwhile.
 func (w *Watcher) late(t *task) {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
@@ -152,7 +153,7 @@ func (w *Watcher) late(t *task) {
 	w.deliver()
 }
 
-// nudge has Run scan what is due.
+// nudge wakes Run, which scans the processes that are due.
 func (w *Watcher) nudge() {
 	select {
 	case w.due <- struct{}{}:
@@ -160,8 +161,7 @@ func (w *Watcher) nudge() {
 	}
 }
 
-// charge has a process pay for a comparison of its mappings. The caller holds
-// mu.
+// charge counts a comparison of a process's mappings. The caller holds mu.
 func (w *Watcher) charge(p *watched, f *finding) {
 	if f.took == 0 {
 		return
@@ -175,8 +175,8 @@ func (w *Watcher) charge(p *watched, f *finding) {
 	p.allowance.Take(processRate, time.Now(), f.took)
 }
 
-// postpone has a process scanned after some time, or when one of its owner's
-// has returned that are set aside. The caller holds mu.
+// postpone makes a process due after some time. If that is 0, it is due when
+// the scan of another process of its owner has returned. The caller holds mu.
 func (w *Watcher) postpone(p *watched, wait time.Duration) {
 	if wait > 0 && !p.due {
 		time.AfterFunc(wait, w.nudge)
@@ -241,18 +241,17 @@ type known struct {
 	owner    string            // "" until it was needed
 }
 
-// A task is to find out what is to be known of a process. It is done by a
-// goroutine of its own, which may be abandoned with it: it touches nothing of
-// the watcher that changes.
+// A task is the scan of one process. Its goroutine may be abandoned: so it
+// touches nothing of the watcher that changes.
 type task struct {
 	pid        int
-	known      *known         // nil if nothing is
+	known      *known         // by the last scan, nil if there was none
 	pairs      []*ProcessFile // that the process has
-	thoroughly bool           // whatever stat says
-	onlyStat   bool           // to find out whether it is another process now
-	asked      bool           // for this process
+	thoroughly bool           // read the mappings, whatever stat says
+	onlyStat   bool           // only find out whether it is another process now
+	asked      bool           // by a call of Sync
 	again      bool           // its mappings have been read before
-	inTurns    bool           // Run goes on with the rest of the files
+	inTurns    bool           // stop after scanTurn: Run goes on with the other files
 	turn       uint64
 
 	startTime atomic.Uint64 // as soon as it is known
@@ -260,15 +259,15 @@ type task struct {
 	found     finding
 }
 
-// A finding is what a task has found out.
+// A finding is the outcome of a task.
 type finding struct {
 	now       *known
 	pairs     []*ProcessFile
 	gone      bool          // there is no such process
 	another   bool          // it is not the one that was known
-	postponed bool          // not scanned, for others of its owner take too much
-	wait      time.Duration // until it may be scanned, 0 if others have to return
-	lack      error         // of descriptors or memory, because of which it was not scanned
+	postponed bool          // not scanned: its owner has taken too much
+	wait      time.Duration // until it may be scanned, 0 if a scan has to return before
+	lack      error         // of descriptors or memory: it was not scanned
 
 	// If the mappings have been compared, or could not be.
 	compared   bool
@@ -303,6 +302,7 @@ type buffers struct {
 
 func newBuffers() any { return &buffers{stat: make([]byte, procfs.MaxStat)} }
 
+// look does a task.
 func (w *Watcher) look(t *task) {
 	b := w.buffers.Get().(*buffers)
 	defer w.buffers.Put(b)
@@ -419,8 +419,8 @@ func (w *Watcher) look(t *task) {
 	}
 }
 
-// isDue reports whether it is the process's turn to have its mappings read
-// although there is no sign of a change. PIDs spread the work over the passes.
+// isDue reports whether the mappings are read in this pass, although there is
+// no sign of a change. PIDs spread that over the passes.
 func (t *task) isDue(p *known, s *procfs.Stat) bool {
 	if t.turn%busyPasses != 0 {
 		return false
@@ -429,8 +429,8 @@ func (t *task) isDue(p *known, s *procfs.Stat) bool {
 	return faulted || p.denied || len(p.failures) > 0 || t.turn%idlePasses == 0
 }
 
-// deny notes that a process cannot be scanned. Without access to it nothing is
-// known of its pairs, so that it has none. Other errors are expected to pass.
+// deny notes that a process cannot be scanned. Without access to the process it
+// has no pairs. Other errors are expected to pass.
 func (f *finding) deny(old *known, err error) {
 	now := new(known)
 	*now = *old
@@ -445,8 +445,8 @@ func (f *finding) deny(old *known, err error) {
 	f.fail(old.failures, "", err)
 }
 
-// fail notes an error of a process, or of a file in this process. It is to be
-// reported unless it was at the last scan.
+// fail notes an error of a process, or of a file in this process. It is
+// reported unless the last scan had the same.
 func (f *finding) fail(before map[string]string, path string, err error) {
 	f.errors = append(f.errors, err)
 	if f.now.failures == nil {
@@ -462,9 +462,8 @@ func (f *finding) fail(before map[string]string, path string, err error) {
 	}
 }
 
-// failFile notes an error of a file that a process maps. What is wrong with the
-// contents of the file is reported for the first process that maps it, instead
-// of for the thousands.
+// failFile notes an error of a file that a process maps. Errors of the contents
+// of a file are reported for the first process that maps it, not for all.
 func (f *finding) failFile(before map[string]string, m *MappedFile, err error) {
 	var e *procfs.Error
 	if !errors.As(err, &e) || e.Op != opReadProbes {

@@ -21,7 +21,7 @@ import (
 )
 
 // WatcherOptions say which processes a [Watcher] scans and to whom it reports.
-// The zero value, and nil, are all processes of /proc, and nobody.
+// The zero value, and nil, mean all processes of /proc, and nobody.
 type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
 	FS *procfs.FS
@@ -36,12 +36,12 @@ type WatcherOptions struct {
 	// Handler receives what has appeared and disappeared. It is called by one
 	// goroutine at a time, the one that scans: by Sync, SyncAll, Run or Close
 	// before they return, or by a goroutine of the watcher when a process that
-	// was set aside has been scanned after all. It may take its time, and call
-	// ProcessFiles and Stats, but not the functions by which it is called.
+	// was set aside has been scanned after all. It may take its time. It may
+	// call ProcessFiles and Stats, but none of the functions that call it.
 	Handler func(*Changes)
 	// BeforePass, if set, is called before each scan of all processes, by
-	// SyncAll and Run, as Handler is: to try again what the Handler could not
-	// do.
+	// SyncAll and Run, under the rules of Handler. It can try again what the
+	// Handler could not do.
 	BeforePass func()
 }
 
@@ -64,7 +64,7 @@ type Watcher struct {
 	open  context.Context
 	close context.CancelFunc
 
-	// due gets a value, if it has none, when a process is to be scanned that
+	// due gets a value, if it has none, when a process can be scanned that
 	// could not be before.
 	due chan struct{}
 
@@ -76,8 +76,8 @@ type Watcher struct {
 	// scanning is held while processes are scanned and the handler runs.
 	scanning sync.Mutex
 	closed   bool
-	// Of the file system: held, so that it can be listed without a free
-	// descriptor.
+	// procDir is the directory of the file system. It stays open, so that
+	// processes can be listed without a free descriptor.
 	procDir  *os.File
 	unused   []task // memory for the next scan
 	reported map[FileID]bool
@@ -88,9 +88,9 @@ type Watcher struct {
 	// runs.
 	mu        sync.Mutex
 	processes map[int]*watched
-	told      map[int]*told // what the kernel told last
-	unwanted  map[mappedFile]bool
-	files     map[*CachedFile]int // how many pairs each has
+	told      map[int]*told       // by the kernel, last
+	unwanted  map[mappedFile]bool // files without wanted probes
+	files     map[*CachedFile]int // the number of their pairs
 	stats     WatcherStats
 	scan      *scan // what has been found so far
 }
@@ -158,8 +158,8 @@ func (w *Watcher) ProcessFiles() []*ProcessFile {
 	return pairs
 }
 
-// Close has every [ProcessFile] disappear, so that the handler undoes what it
-// did, and releases all files. A scan afterwards is os.ErrClosed; closing again
+// Close lets every [ProcessFile] disappear, so that the handler undoes what it
+// did, and releases all files. Later scans return os.ErrClosed; closing again
 // does nothing. A Run that is going on returns at its next scan. Close does not
 // wait for a process that is set aside.
 func (w *Watcher) Close() error {
@@ -252,9 +252,9 @@ func (w *Watcher) pids() (pids []int, err error) {
 	return procfs.ReadPIDs(w.procDir)
 }
 
-// Changes are what the scan of one or of all processes found to be new. They
-// take a watcher's user from one set of [ProcessFile] to the next as a whole:
-// do what appeared first, then undo what disappeared.
+// Changes are what a scan of one or of all processes has found to be new: the
+// way from one set of [ProcessFile] to the next. Attach what appeared first,
+// then detach what disappeared.
 type Changes struct {
 	// FilesAppeared are the files that a watched process maps now and none did
 	// before: to be attached, if that is done for all processes at once.
@@ -262,13 +262,13 @@ type Changes struct {
 	// Appeared are files with wanted probes that a process maps now, and did
 	// not before.
 	Appeared []*ProcessFile
-	// Moved are those that were there before, with what has changed of
-	// Mappings, Path or Deleted. Each replaces the ProcessFile of the same
-	// Process and File. They matter only to those who compute with addresses.
+	// Moved are those that were there before, with other Mappings, or another
+	// Path or Deleted. Each replaces the ProcessFile of the same Process and
+	// File. They matter only where addresses are computed.
 	Moved []*ProcessFile
-	// Disappeared are those that are no more: the process ended, executed
-	// another program, unmapped the file or is not wanted any more. They are
-	// the values delivered last.
+	// Disappeared are those that are gone: the process ended, executed another
+	// program, unmapped the file or is not wanted any more. They are the values
+	// delivered last.
 	Disappeared []*ProcessFile
 	// FilesDisappeared are the files that no watched process maps any more.
 	// They are closed when the handler returns, unless held.
@@ -400,8 +400,8 @@ func (w *Watcher) needed(all map[int]*told) (pids []int) {
 }
 
 // isNeeded reports whether a process is to be scanned for what the kernel told
-// of it. Most that start map files alone that others have been scanned with,
-// and that nothing is wanted of. The caller holds mu.
+// of it. Most programs that start map only files that are known to have no
+// wanted probes. The caller holds mu.
 func (w *Watcher) isNeeded(pid int, all map[int]*told) bool {
 	told, p := all[pid], w.processes[pid]
 	if p != nil && (told.ended || told.executed && len(p.pairs) > 0 ||
@@ -414,20 +414,20 @@ func (w *Watcher) isNeeded(pid int, all map[int]*told) bool {
 		all[told.parent] != nil && w.mapsOthers(all[told.parent])
 }
 
-// mapsOthers reports whether a process has mapped another file than those that
-// nothing is wanted of.
+// mapsOthers reports whether a process has mapped a file that is not known to
+// have no wanted probes.
 func (w *Watcher) mapsOthers(t *told) bool {
 	return t.many ||
 		slices.ContainsFunc(t.mapped, func(f mappedFile) bool { return !w.unwanted[f] })
 }
 
-// maxUnwanted bounds the files of which is known that nothing is wanted of
-// them. They are learned anew after each pass: what is written into a file is
-// seen then.
+// maxUnwanted bounds the files that are known to have no wanted probes. They
+// are learned again after each pass, which sees probes that were written into
+// one.
 const maxUnwanted = 1 << 16
 
-// learn notes the files that a process was told to have mapped, has mapped
-// still, and has no pair with. The caller holds mu.
+// learn notes files without wanted probes: the kernel told that a process has
+// mapped them, it still has, and it has no pair. The caller holds mu.
 func (w *Watcher) learn(pid int, mapped []mapKey) {
 	told := w.told[pid]
 	if told == nil || len(w.unwanted)+len(told.mapped) > maxUnwanted {
