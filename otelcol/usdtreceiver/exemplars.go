@@ -3,9 +3,8 @@
 package usdtreceiver
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,14 +38,7 @@ type exemplar struct {
 // one goroutine, points are made by another one.
 type exemplars struct {
 	mu       sync.Mutex
-	bySeries map[exemplarSeries]*reservoir
-}
-
-// exemplarSeries identifies a series by what its points say. What a span has
-// and what the kernel has counted by are values of different kinds.
-type exemplarSeries struct {
-	resource   *resource
-	attributes string
+	bySeries map[seriesID]*reservoir
 }
 
 // reservoir is a random sample of the exemplars of a series: each has the same
@@ -104,22 +96,12 @@ func (e *spanExemplars) offer(r *resource, event *trace.Event, span ptrace.Span,
 	for _, a := range e.attributes {
 		a.term.put(attributes, a.name, event)
 	}
-	e.to.add(exemplarSeries{r, attributesText(attributes)}, exemplar{
+	e.to.add(idOf(r, attributes), exemplar{
 		at: event.Time, took: event.Duration, trace: span.TraceID(), span: span.SpanID(),
 	})
 }
 
-// attributesText is equal for equal attributes. They are in the order of their
-// names.
-func attributesText(attributes pcommon.Map) string {
-	var b strings.Builder
-	for name, value := range attributes.All() {
-		fmt.Fprintf(&b, "%q=%d:%q ", name, value.Type(), value.AsString())
-	}
-	return b.String()
-}
-
-func (e *exemplars) add(id exemplarSeries, one exemplar) {
+func (e *exemplars) add(id seriesID, one exemplar) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := e.bySeries[id]
@@ -128,7 +110,7 @@ func (e *exemplars) add(id exemplarSeries, one exemplar) {
 			return
 		}
 		if e.bySeries == nil {
-			e.bySeries = make(map[exemplarSeries]*reservoir)
+			e.bySeries = make(map[seriesID]*reservoir)
 		}
 		r = new(reservoir)
 		e.bySeries[id] = r
@@ -146,39 +128,28 @@ func (r *reservoir) add(one exemplar) {
 }
 
 // take returns what waits. What is later than the points stays for the next.
-func (e *exemplars) take(until time.Time) map[exemplarSeries]*reservoir {
+func (e *exemplars) take(until time.Time) map[seriesID]*reservoir {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	taken := e.bySeries
-	e.bySeries = nil
+	taken, later := e.bySeries, make(map[seriesID]*reservoir)
 	for id, r := range taken {
-		later := new(reservoir)
-		kept := r.kept[:0]
-		for _, one := range r.kept {
-			if one.at.After(until) {
-				later.add(one)
-			} else {
-				kept = append(kept, one)
+		r.kept = slices.DeleteFunc(r.kept, func(one exemplar) bool {
+			if !one.at.After(until) {
+				return false
 			}
-		}
-		if r.kept = kept; later.seen > 0 {
-			if e.bySeries == nil {
-				e.bySeries = make(map[exemplarSeries]*reservoir)
+			if later[id] == nil {
+				later[id] = new(reservoir)
 			}
-			e.bySeries[id] = later
-		}
+			later[id].add(one)
+			return true
+		})
 	}
+	e.bySeries = later
 	return taken
 }
 
 // fillExemplars adds to a point what has happened in its time.
-func (s *series) fillExemplars(
-	m *metric, from map[exemplarSeries]*reservoir, p histogramPoint,
-) {
-	if len(from) == 0 {
-		return
-	}
-	r := from[exemplarSeries{s.resource, attributesText(p.Attributes())}]
+func (s *series) fillExemplars(m *metric, r *reservoir, p histogramPoint) {
 	if r == nil {
 		return
 	}

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-
-	"github.com/gousdt/gousdt/trace"
 )
 
 func TestExemplarsAreOfSpansThatTheMetricHasCounted(t *testing.T) {
@@ -62,7 +61,8 @@ func TestExemplarsAreBounded(t *testing.T) {
 		Attributes: map[string]string{"operation": "str(arg0, 6)"}}).parse(ByContainer, 10)
 	qt.Assert(t, qt.IsNil(err))
 	began, r := time.Unix(1000, 0), new(resource)
-	s := &series{resource: r, attributes: []trace.Value{trace.ValueOf("SELECT")}, start: began}
+	s := &series{resource: r, attributes: pcommon.NewMap(), start: began}
+	s.attributes.PutStr("operation", "SELECT")
 	points := func(at time.Time) (sent [][]int64) {
 		b := builderOf(Cumulative)
 		b.add(m, []*series{s}, at, false)
@@ -74,13 +74,13 @@ func TestExemplarsAreBounded(t *testing.T) {
 	}
 	// As the points of the series say it.
 	const attributes = `"operation"=1:"SELECT" `
-	of := exemplarSeries{r, attributes}
+	of := seriesID{r, attributes}
 	m.exemplars.add(of, exemplar{at: began.Add(-1), took: 1})
 	m.exemplars.add(of, exemplar{at: began.Add(time.Second), took: 2})
 	m.exemplars.add(of, exemplar{at: began.Add(time.Minute), took: 3})
-	m.exemplars.add(exemplarSeries{r, `"operation"=1:"UPDATE" `},
+	m.exemplars.add(seriesID{r, `"operation"=1:"UPDATE" `},
 		exemplar{at: began.Add(time.Second), took: 4})
-	m.exemplars.add(exemplarSeries{new(resource), attributes},
+	m.exemplars.add(seriesID{new(resource), attributes},
 		exemplar{at: began.Add(time.Second), took: 5})
 	qt.Check(t, qt.DeepEquals(points(began.Add(2*time.Second)), [][]int64{{2}}))
 	qt.Check(t, qt.DeepEquals(points(began.Add(time.Minute)), [][]int64{{3}}))
@@ -90,7 +90,7 @@ func TestExemplarsAreBounded(t *testing.T) {
 		m.exemplars.add(of, exemplar{at: began, took: 6})
 	}
 	for range 2 * maxExemplarSeries {
-		m.exemplars.add(exemplarSeries{new(resource), ""}, exemplar{at: began})
+		m.exemplars.add(seriesID{new(resource), ""}, exemplar{at: began})
 	}
 	qt.Check(t, qt.HasLen(m.exemplars.bySeries, maxExemplarSeries))
 	qt.Check(t, qt.HasLen(points(began.Add(time.Hour))[0], maxExemplars))

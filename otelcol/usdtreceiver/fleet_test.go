@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -57,21 +59,21 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 			container: container.Container{ID: id, Runtime: "containerd", PodUID: uid},
 			instance:  uuid(),
 		}
-		b.add(metrics[1], []*series{{resource: r, start: at, count: random.Uint64() % 100_000}}, at,
-			false)
-		b.add(metrics[2], []*series{{resource: r, start: at, count: random.Uint64() % 100_000}}, at,
-			false)
+		for _, m := range metrics[1:] {
+			b.add(m, []*series{{resource: r, attributes: pcommon.NewMap(), start: at,
+				count: random.Uint64() % 100_000}}, at, false)
+		}
 		for _, operation := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
-			s := &series{resource: r,
-				attributes: []trace.Value{trace.ValueOf(operation)}, start: at}
-			s.buckets = exponential{scale: 3, positive: buckets{offset: 130}}
+			s := &series{resource: r, attributes: pcommon.NewMap(), start: at}
+			s.attributes.PutStr(metrics[0].attributes[0], operation)
+			s.buckets = tracing.Exponential{Scale: 3, Positive: tracing.Buckets{Offset: 130}}
 			for i := range 50 { // values from 78 us to 6 ms
 				n := 1000 * math.Exp(-math.Pow(float64(i-20)/8,
 					2)/2) * (0.8 + 0.4*float64(random.Uint64())/math.MaxUint64)
-				s.buckets.positive.counts = append(s.buckets.positive.counts, uint64(n))
+				s.buckets.Positive.Counts = append(s.buckets.Positive.Counts, uint64(n))
 				s.count += uint64(n)
 			}
-			s.sum = total{low: random.Uint64() >> 20}
+			s.sum.add(trace.ValueOf(random.Uint64() >> 20))
 			s.min, s.max = 1e5*float64(random.Uint64())/math.MaxUint64,
 				1e9*float64(random.Uint64())/math.MaxUint64
 			b.add(metrics[0], []*series{s}, at, false)

@@ -65,10 +65,10 @@ func TestCountsOfExplicitBounds(t *testing.T) {
 			{Low: value(6), High: value(10), Count: 3},
 			{Low: value(11), High: trace.ValueOf(uint64(math.MaxUint64)), Count: 4},
 		} {
-			s.addBucket(b)
+			s.addBucket([]int64{5, 10}, b)
 		}
 	}
-	qt.Check(t, qt.DeepEquals(s.counts([]int64{5, 10}), []uint64{6, 6, 8}))
+	qt.Check(t, qt.DeepEquals(s.explicit, []uint64{6, 6, 8}))
 }
 
 // Statements that differ in what no attribute has are one key.

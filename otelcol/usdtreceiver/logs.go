@@ -117,14 +117,10 @@ func (b *logBatch) add(e *trace.Event) {
 		return
 	}
 	r := b.resourceOf(e)
-	scope, ok := b.scopes[r]
-	if !ok {
+	scope := scopeOf(b.receiver, b.scopes, r, func() (plog.ResourceLogs, plog.ScopeLogs) {
 		rl := b.all.ResourceLogs().AppendEmpty()
-		b.receiver.fillResource(rl.Resource(), r)
-		scope = rl.ScopeLogs().AppendEmpty()
-		b.receiver.fillScope(rl, scope.Scope())
-		b.scopes[r] = scope
-	}
+		return rl, rl.ScopeLogs().AppendEmpty()
+	})
 	record := plog.NewLogRecord() // a part of what is sent only when it is complete
 	b.logs.fill(record, e, hits)
 	r.fillThread(record.Attributes(), e)

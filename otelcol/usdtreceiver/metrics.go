@@ -3,14 +3,12 @@
 package usdtreceiver
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"math/bits"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +62,7 @@ func (r *usdtReceiver) startMetrics() error {
 			return inField(name, err)
 		}
 		m.metrics = append(m.metrics, parsed)
-		m.tables = append(m.tables, newTable(r.config.CardinalityLimit))
+		m.tables = append(m.tables, newTable(parsed, r.config.CardinalityLimit))
 		items = append(items, item{name: name, patterns: parsed.patterns})
 	}
 	m.source = &source{name: "metrics", receiver: r}
@@ -139,8 +137,7 @@ func (m *metricsSource) take(i int) (time.Time, error) {
 		row := &snapshot.Rows[j]
 		m.convert(func() {
 			resource := m.receiver.processes.resourceOf(pidOf(row, keys), row.Keys[0].Uint())
-			row.Keys = append(row.Keys[:keys:keys], m.metrics[i].edited(row.Keys[keys:])...)
-			m.tables[i].add(row, keys, resource, snapshot.Start, snapshot.Time)
+			m.tables[i].add(row, row.Keys[keys:], resource, snapshot.Start, snapshot.Time)
 		})
 		m.items[i].hits.Add(row.Count)
 	}
@@ -172,49 +169,36 @@ func (m *metricsSource) sync(snapshot *trace.Snapshot) {
 	}
 }
 
-// all returns all series, in no order.
-func (t *table) all() []*series {
-	all := slices.Collect(maps.Values(t.known))
-	if t.overflow != nil {
-		all = append(all, t.overflow)
-	}
-	return all
-}
-
 // series is what has been collected of one combination of a resource and
 // attributes.
 type series struct {
-	resource   *resource     // nil for what is over the limit
-	attributes []trace.Value // in the order of metric.attributes; nil for what is over the limit
-	start      time.Time     // what it has is from then on
-	changed    time.Time     // when it last had a hit
+	resource   *resource   // nil for what is over the limit
+	attributes pcommon.Map // of its points
+	start      time.Time   // what it has is from then on
+	changed    time.Time   // when it last had a hit
 
 	count     uint64
 	sum       total
 	min, max  float64
 	noExtreme bool // min and max are not known
-	buckets   exponential
-	explicit  []trace.Bucket // of a histogram with limits, in order
+	buckets   tracing.Exponential
+	explicit  []uint64 // counts of a histogram with limits
 }
 
-// total is a sum. Its integers have 128 bits; what is larger than 64 bits comes
-// as a float.
+// total is a sum. What is larger than 64 bits comes as a float.
 type total struct {
-	high      int64
-	low       uint64
+	integers  big.Int
 	fractions float64
 	inexact   bool
 }
 
 func (t *total) add(v trace.Value) {
-	var carry uint64
+	var n big.Int
 	switch v.Kind() {
 	case trace.Signed:
-		t.low, carry = bits.Add64(t.low, v.Uint(), 0)
-		t.high += v.Int()>>63 + int64(carry)
+		t.integers.Add(&t.integers, n.SetInt64(v.Int()))
 	case trace.Unsigned:
-		t.low, carry = bits.Add64(t.low, v.Uint(), 0)
-		t.high += int64(carry)
+		t.integers.Add(&t.integers, n.SetUint64(v.Uint()))
 	case trace.Float:
 		t.fractions += v.Float()
 		t.inexact = true
@@ -223,63 +207,23 @@ func (t *total) add(v trace.Value) {
 
 // int returns the sum if it is an integer of 64 bits with a sign.
 func (t *total) int() (sum int64, ok bool) {
-	return int64(t.low), !t.inexact && t.high == int64(t.low)>>63
+	return t.integers.Int64(), !t.inexact && t.integers.IsInt64()
 }
 
 func (t *total) float() float64 {
-	if t.high == int64(t.low)>>63 {
-		return t.fractions + float64(int64(t.low))
-	}
-	return t.fractions + float64(t.high)*0x1p64 + float64(t.low)
+	sum, _ := t.integers.Float64()
+	return t.fractions + sum
 }
 
-// exponential is a histogram that others are added to.
-type exponential struct {
-	scale              int32
-	zero               uint64
-	positive, negative buckets
-}
-
-func (e *exponential) add(h *tracing.Exponential) {
-	e.scale = int32(h.Scale) // of one aggregation, so always the same
-	e.zero += h.Zero
-	e.positive.add(h.Positive)
-	e.negative.add(h.Negative)
-}
-
-// buckets are counts of buckets whose indices follow each other.
-type buckets struct {
-	offset int
-	counts []uint64
-}
-
-func (b *buckets) add(more tracing.Buckets) {
-	if len(more.Counts) == 0 {
-		return
-	}
-	if len(b.counts) == 0 {
-		b.offset = more.Offset
-	}
-	first := min(b.offset, more.Offset)
-	end := max(b.offset+len(b.counts), more.Offset+len(more.Counts))
-	if first < b.offset || end > b.offset+len(b.counts) {
-		wider := make([]uint64, end-first)
-		copy(wider[b.offset-first:], b.counts)
-		b.offset, b.counts = first, wider
-	}
-	for i, count := range more.Counts {
-		b.counts[more.Offset-b.offset+i] += count
-	}
-}
-
-func (s *series) add(row *trace.Row, at time.Time) {
-	if row.Exponential != nil {
-		s.buckets.add(row.Exponential)
-	} else {
+func (s *series) add(m *metric, row *trace.Row, at time.Time) {
+	switch {
+	case row.Exponential != nil && s.changed.IsZero():
+		s.buckets = *row.Exponential
+	case row.Exponential != nil:
+		s.buckets.Add(row.Exponential)
+	case m.limits != nil:
 		for _, b := range row.Histogram(0) {
-			if b.Count > 0 {
-				s.addBucket(b)
-			}
+			s.addBucket(m.limits, b)
 		}
 	}
 	if row.Min.IsPresent() && row.Max.IsPresent() {
@@ -295,54 +239,68 @@ func (s *series) add(row *trace.Row, at time.Time) {
 	s.changed = at
 }
 
-// addBucket adds a bucket with limits.
-func (s *series) addBucket(b trace.Bucket) {
-	i, found := slices.BinarySearchFunc(s.explicit, b,
-		func(a, b trace.Bucket) int { return cmp.Compare(a.Low.Float(), b.Low.Float()) })
-	if !found {
-		s.explicit = slices.Insert(s.explicit, i, trace.Bucket{Low: b.Low, High: b.High})
+// addBucket adds a bucket to those that end at some limits, and the last one.
+// The kernel's are these, or parts of them.
+func (s *series) addBucket(limits []int64, b trace.Bucket) {
+	if s.explicit == nil {
+		s.explicit = make([]uint64, len(limits)+1)
 	}
-	s.explicit[i].Count += b.Count
+	end := len(limits)
+	if b.High.Kind() == trace.Signed || b.High.Uint() <= math.MaxInt64 {
+		end, _ = slices.BinarySearch(limits, b.High.Int())
+	}
+	s.explicit[end] += b.Count
 }
 
-// counts returns the counts of the buckets that end at some limits, and of the
-// last one. The kernel's are these, or parts of them.
-func (s *series) counts(limits []int64) []uint64 {
-	counts := make([]uint64, len(limits)+1)
-	for _, b := range s.explicit {
-		end := len(limits)
-		if b.High.Kind() == trace.Signed || b.High.Uint() <= math.MaxInt64 {
-			end, _ = slices.BinarySearch(limits, b.High.Int())
-		}
-		counts[end] += b.Count
-	}
-	return counts
-}
-
-// seriesID identifies a series of a metric.
+// seriesID identifies a series of a metric by what its points say, whatever its
+// attributes were in the traced program: integers with and without a sign, and
+// texts that putValue replaces the same part of.
 type seriesID struct {
 	resource   *resource
 	attributes string
 }
 
+// idOf returns that of attributes in the order of their names.
+func idOf(r *resource, attributes pcommon.Map) seriesID {
+	var b strings.Builder
+	for name, value := range attributes.All() {
+		fmt.Fprintf(&b, "%q=%d:%q ", name, value.Type(), value.AsString())
+	}
+	return seriesID{r, b.String()}
+}
+
 // table has the series of a metric. It is used by one goroutine at a time,
-// except for counts.
+// except for kept and overHits.
 type table struct {
+	metric   *metric
 	limit    int
 	known    map[seriesID]*series
-	overflow *series // nil if nothing was over the limit
-	kept     atomic.Int64
-	overHits atomic.Uint64 // of all time
+	overflow *series       // nil if nothing was over the limit
+	kept     atomic.Int64  // how many series are known
+	overHits atomic.Uint64 // that were over the limit, of all time
 }
 
-func newTable(limit int) *table {
-	return &table{limit: limit, known: make(map[seriesID]*series)}
+func newTable(m *metric, limit int) *table {
+	return &table{metric: m, limit: limit, known: make(map[seriesID]*series)}
 }
 
-// add adds what a row has, which the kernel has collected since the start.
-func (t *table) add(row *trace.Row, keys int, r *resource, start, end time.Time) {
-	attributes := row.Keys[keys:]
-	id := seriesID{r, identity(attributes)}
+// all returns all series, in no order.
+func (t *table) all() []*series {
+	all := slices.Collect(maps.Values(t.known))
+	if t.overflow != nil {
+		all = append(all, t.overflow)
+	}
+	return all
+}
+
+// add adds what a row with these keys has, which the kernel has collected since
+// the start.
+func (t *table) add(row *trace.Row, keys []trace.Value, r *resource, start, end time.Time) {
+	attributes := pcommon.NewMap()
+	for i, v := range t.metric.edited(keys) {
+		putValue(attributes, t.metric.attributes[i], v)
+	}
+	id := idOf(r, attributes)
 	s := t.known[id]
 	if s == nil {
 		// The overflow series is one of the limit, as the specification has it.
@@ -354,7 +312,7 @@ func (t *table) add(row *trace.Row, keys int, r *resource, start, end time.Time)
 		t.known[id] = s
 		t.kept.Add(1)
 	}
-	s.add(row, end)
+	s.add(t.metric, row, end)
 }
 
 func (t *table) addOverflow(row *trace.Row, start, end time.Time) {
@@ -363,10 +321,18 @@ func (t *table) addOverflow(row *trace.Row, start, end time.Time) {
 	}
 	if t.overflow == nil {
 		// What the kernel had no room for has extremes of other intervals.
-		t.overflow = &series{start: start, noExtreme: true}
+		t.overflow = &series{start: start, noExtreme: true, attributes: overflowAttributes()}
 	}
 	t.overHits.Add(row.Count)
-	t.overflow.add(row, end)
+	t.overflow.add(t.metric, row, end)
+}
+
+// overflowAttributes are what the metrics SDK specification has for the series
+// of all that is over the limit.
+func overflowAttributes() pcommon.Map {
+	m := pcommon.NewMap()
+	m.PutBool("otel.metric.overflow", true)
+	return m
 }
 
 // sent forgets what has been sent, of a metric whose points are deltas.
@@ -375,10 +341,6 @@ func (t *table) sent() {
 	t.kept.Store(0)
 	t.overflow = nil
 }
-
-// counts returns how many series there are, and how many hits were over the
-// limit so far.
-func (t *table) counts() (kept int64, overflow uint64) { return t.kept.Load(), t.overHits.Load() }
 
 // end forgets series that have ended, and returns them. Those have had no hit
 // since then, and their process has gone.
@@ -392,38 +354,6 @@ func (t *table) end(since time.Time, gone func(*resource) bool) (ended []*series
 	}
 	return ended
 }
-
-// identity is equal for attributes that are equal in points, whatever they were
-// in the traced program: integers with and without a sign, and texts that
-// putValue replaces the same part of.
-func identity(attributes []trace.Value) string {
-	var b []byte
-	for _, v := range attributes {
-		switch {
-		case !v.IsPresent():
-			b = append(b, '-')
-		case v.Kind() == trace.Text:
-			data, _ := v.Data()
-			b = appendText(b, validText(data))
-		case v.Kind() == trace.Float:
-			b = binary.NativeEndian.AppendUint64(append(b, 'f'), math.Float64bits(v.Float()))
-		case isLarge(v):
-			b = appendText(b, strconv.FormatUint(v.Uint(), 10))
-		default:
-			b = binary.NativeEndian.AppendUint64(append(b, 'i'), v.Uint())
-		}
-	}
-	return string(b)
-}
-
-func appendText(b []byte, text string) []byte {
-	b = strconv.AppendInt(append(b, 't'), int64(len(text)), 10)
-	return append(append(b, ' '), text...)
-}
-
-// overflowAttribute is what the metrics SDK specification calls the series of
-// all that is over the limit.
-const overflowAttribute = "otel.metric.overflow"
 
 // metricsBuilder puts points under their resources.
 type metricsBuilder struct {
@@ -446,16 +376,16 @@ func newMetricsBuilder(r *usdtReceiver) *metricsBuilder {
 	return b
 }
 
-func (b *metricsBuilder) scope(r *resource) pmetric.ScopeMetrics {
-	scope, ok := b.scopes[r]
-	if !ok {
+// metric adds an empty metric of a resource.
+func (b *metricsBuilder) metric(r *resource, name, description, unit string) pmetric.Metric {
+	m := scopeOf(b.receiver, b.scopes, r, func() (pmetric.ResourceMetrics, pmetric.ScopeMetrics) {
 		rm := b.all.ResourceMetrics().AppendEmpty()
-		b.receiver.fillResource(rm.Resource(), r)
-		scope = rm.ScopeMetrics().AppendEmpty()
-		b.receiver.fillScope(rm, scope.Scope())
-		b.scopes[r] = scope
-	}
-	return scope
+		return rm, rm.ScopeMetrics().AppendEmpty()
+	}).Metrics().AppendEmpty()
+	m.SetName(name)
+	m.SetDescription(description)
+	m.SetUnit(unit)
+	return m
 }
 
 // add adds points of a metric. Ended series get a last point without a value,
@@ -464,85 +394,84 @@ func (b *metricsBuilder) scope(r *resource) pmetric.ScopeMetrics {
 // first.
 func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool) {
 	metrics := make(map[*resource]pmetric.Metric)
-	var samples map[exemplarSeries]*reservoir
+	var samples map[seriesID]*reservoir
 	if m.kind == histogram && !ended {
 		samples = m.exemplars.take(at)
 	}
 	for _, s := range all {
 		to, ok := metrics[s.resource]
 		if !ok || ended {
-			to = b.scope(s.resource).Metrics().AppendEmpty()
-			b.describe(to, m)
+			to = b.metric(s.resource, m.config.Name, m.config.Description, m.unit)
+			m.begin(to, b.temporality)
 			metrics[s.resource] = to
 		}
 		switch {
 		case m.limits != nil:
 			p := to.Histogram().DataPoints().AppendEmpty()
-			s.fillHistogram(m, p, at, ended)
-			if !ended {
+			if s.begin(p, at, ended); !ended {
+				s.fillHistogram(m, p, samples)
 				p.ExplicitBounds().FromRaw(m.config.Buckets)
-				p.BucketCounts().FromRaw(s.counts(m.limits))
-				s.fillExemplars(m, samples, p)
+				p.BucketCounts().FromRaw(s.explicit)
 			}
 		case m.kind == histogram:
 			p := to.ExponentialHistogram().DataPoints().AppendEmpty()
-			s.fillHistogram(m, p, at, ended)
-			if !ended {
-				p.SetScale(s.buckets.scale)
-				p.SetZeroCount(s.buckets.zero)
-				s.buckets.positive.fill(p.Positive())
-				s.buckets.negative.fill(p.Negative())
-				s.fillExemplars(m, samples, p)
+			if s.begin(p, at, ended); !ended {
+				s.fillHistogram(m, p, samples)
+				p.SetScale(int32(s.buckets.Scale))
+				p.SetZeroCount(s.buckets.Zero)
+				p.Positive().SetOffset(int32(s.buckets.Positive.Offset))
+				p.Positive().BucketCounts().FromRaw(s.buckets.Positive.Counts)
+				p.Negative().SetOffset(int32(s.buckets.Negative.Offset))
+				p.Negative().BucketCounts().FromRaw(s.buckets.Negative.Counts)
 			}
 		default:
-			s.fillNumber(m, to.Sum().DataPoints().AppendEmpty(), at, ended)
+			p := to.Sum().DataPoints().AppendEmpty()
+			if s.begin(p, at, ended); ended {
+				continue
+			}
+			if m.kind == counter {
+				p.SetIntValue(int64(s.count))
+			} else if sum, ok := s.sum.int(); ok {
+				p.SetIntValue(sum)
+			} else {
+				p.SetDoubleValue(s.sum.float())
+			}
 		}
 	}
 }
 
-func (b *metricsBuilder) describe(to pmetric.Metric, m *metric) {
-	to.SetName(m.config.Name)
-	to.SetDescription(m.config.Description)
-	to.SetUnit(m.unit)
+// begin says which kind of points follow.
+func (m *metric) begin(to pmetric.Metric, temporality pmetric.AggregationTemporality) {
 	switch {
 	case m.limits != nil:
-		to.SetEmptyHistogram().SetAggregationTemporality(b.temporality)
-		return
+		to.SetEmptyHistogram().SetAggregationTemporality(temporality)
 	case m.kind == histogram:
-		to.SetEmptyExponentialHistogram().SetAggregationTemporality(b.temporality)
-		return
-	}
-	sum := to.SetEmptySum()
-	sum.SetAggregationTemporality(b.temporality)
-	sum.SetIsMonotonic(m.kind == counter || m.config.Monotonic)
-}
-
-func noValue(ended bool) pmetric.DataPointFlags {
-	return pmetric.DefaultDataPointFlags.WithNoRecordedValue(ended)
-}
-
-func (s *series) fillNumber(m *metric, p pmetric.NumberDataPoint, at time.Time, ended bool) {
-	p.SetStartTimestamp(pcommon.NewTimestampFromTime(s.start))
-	p.SetTimestamp(pcommon.NewTimestampFromTime(at))
-	s.fillAttributes(m, p.Attributes())
-	if p.SetFlags(noValue(ended)); ended {
-		return
-	}
-	if m.kind == counter {
-		p.SetIntValue(int64(s.count))
-	} else if sum, ok := s.sum.int(); ok {
-		p.SetIntValue(sum)
-	} else {
-		p.SetDoubleValue(s.sum.float())
+		to.SetEmptyExponentialHistogram().SetAggregationTemporality(temporality)
+	default:
+		sum := to.SetEmptySum()
+		sum.SetAggregationTemporality(temporality)
+		sum.SetIsMonotonic(m.kind == counter || m.config.Monotonic)
 	}
 }
 
-// histogramPoint is a point of either kind of histogram.
-type histogramPoint interface {
+// point is what all kinds of points have.
+type point interface {
 	SetStartTimestamp(pcommon.Timestamp)
 	SetTimestamp(pcommon.Timestamp)
 	Attributes() pcommon.Map
 	SetFlags(pmetric.DataPointFlags)
+}
+
+// begin sets all of a point but its value.
+func (s *series) begin(p point, at time.Time, ended bool) {
+	p.SetStartTimestamp(pcommon.NewTimestampFromTime(s.start))
+	p.SetTimestamp(pcommon.NewTimestampFromTime(at))
+	s.attributes.CopyTo(p.Attributes())
+	p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(ended))
+}
+
+// histogramPoint is a point of either kind of histogram.
+type histogramPoint interface {
 	SetCount(uint64)
 	SetSum(float64)
 	SetMin(float64)
@@ -550,34 +479,16 @@ type histogramPoint interface {
 	Exemplars() pmetric.ExemplarSlice
 }
 
-// fillHistogram sets all but the buckets.
-func (s *series) fillHistogram(m *metric, p histogramPoint, at time.Time, ended bool) {
-	p.SetStartTimestamp(pcommon.NewTimestampFromTime(s.start))
-	p.SetTimestamp(pcommon.NewTimestampFromTime(at))
-	s.fillAttributes(m, p.Attributes())
-	if p.SetFlags(noValue(ended)); ended {
-		return
-	}
+// fillHistogram sets all of a value but the buckets.
+func (s *series) fillHistogram(m *metric, p histogramPoint, samples map[seriesID]*reservoir) {
 	p.SetCount(s.count)
 	p.SetSum(s.sum.float() / m.divisor)
 	if !s.noExtreme {
 		p.SetMin(s.min / m.divisor)
 		p.SetMax(s.max / m.divisor)
 	}
-}
-
-func (b *buckets) fill(to pmetric.ExponentialHistogramDataPointBuckets) {
-	to.SetOffset(int32(b.offset))
-	to.BucketCounts().FromRaw(b.counts)
-}
-
-func (s *series) fillAttributes(m *metric, to pcommon.Map) {
-	if s.attributes == nil && s.resource == nil {
-		to.PutBool(overflowAttribute, true)
-		return
-	}
-	for i, name := range m.attributes {
-		putValue(to, name, s.attributes[i])
+	if len(samples) > 0 {
+		s.fillExemplars(m, samples[idOf(s.resource, s.attributes)], p)
 	}
 }
 
@@ -593,16 +504,13 @@ func putValue(to pcommon.Map, name string, v trace.Value) {
 		to.PutEmptyBytes(name).FromRaw(data)
 	case v.Kind() == trace.Float:
 		to.PutDouble(name, v.Float())
-	case isLarge(v):
+	case v.Kind() == trace.Unsigned && v.Uint() > math.MaxInt64:
+		// OTLP's integers have a sign. The specification wants a text.
 		to.PutStr(name, strconv.FormatUint(v.Uint(), 10))
 	default:
 		to.PutInt(name, v.Int())
 	}
 }
-
-// isLarge reports whether a value is an integer that OTLP, whose integers have
-// a sign, has no room for. The specification wants such a one as a text.
-func isLarge(v trace.Value) bool { return v.Kind() == trace.Unsigned && v.Uint() > math.MaxInt64 }
 
 // validText returns bytes of a traced program as the UTF-8 that OTLP wants. A
 // text that was cut may end within a character.

@@ -29,7 +29,7 @@ type openMetric struct {
 	pair       elfnote.PairPattern
 	attributes []attribute
 	options    trace.SessionOptions
-	known      map[string]*openSeries // that were sent the last time
+	known      map[seriesID]*openSeries // that were sent the last time
 }
 
 // openSeries is what is known of the open calls with the same attributes.
@@ -83,7 +83,7 @@ func (m *openMetric) collect(b *metricsBuilder, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	now := make(map[string]*openSeries)
+	now := make(map[seriesID]*openSeries)
 	for i := range open {
 		m.convert(func() { m.add(now, open[i]) })
 	}
@@ -94,43 +94,36 @@ func (m *openMetric) collect(b *metricsBuilder, at time.Time) error {
 		}
 	}
 	m.known = now
-	number := make(map[*resource][2]pmetric.Gauge)
+	gauges := make(map[*resource][2]pmetric.Gauge) // of their number, and of the greatest age
 	for _, s := range now {
-		gauges, ok := number[s.resource]
+		to, ok := gauges[s.resource]
 		if !ok {
-			for i, suffix := range []string{"", ageSuffix} {
-				to := b.scope(s.resource).Metrics().AppendEmpty()
-				to.SetName(m.config.Name + suffix)
-				to.SetDescription(m.config.Description)
-				to.SetUnit([]string{"{call}", "s"}[i])
-				gauges[i] = to.SetEmptyGauge()
-			}
-			number[s.resource] = gauges
+			c := m.config
+			to[0] = b.metric(s.resource, c.Name, c.Description, "{call}").SetEmptyGauge()
+			to[1] = b.metric(s.resource, c.Name+ageSuffix, c.Description, "s").SetEmptyGauge()
+			gauges[s.resource] = to
 		}
-		for i, gauge := range gauges {
-			p := gauge.DataPoints().AppendEmpty()
+		count, age := to[0].DataPoints().AppendEmpty(), to[1].DataPoints().AppendEmpty()
+		count.SetIntValue(s.count)
+		age.SetDoubleValue(s.age.Seconds())
+		for _, p := range []pmetric.NumberDataPoint{count, age} {
 			p.SetTimestamp(pcommon.NewTimestampFromTime(at))
 			s.attributes.CopyTo(p.Attributes())
-			if i == 0 {
-				p.SetIntValue(s.count)
-			} else {
-				p.SetDoubleValue(s.age.Seconds())
-			}
 		}
 	}
 	return nil
 }
 
 // add counts a call.
-func (m *openMetric) add(to map[string]*openSeries, c *trace.Event) {
+func (m *openMetric) add(to map[seriesID]*openSeries, c *trace.Event) {
 	s := &openSeries{resource: m.resourceOf(c.Start), attributes: pcommon.NewMap()}
 	for _, a := range m.attributes {
 		a.term.put(s.attributes, a.name, c.Start)
 	}
-	id := fmt.Sprintf("%p %q", s.resource, s.attributes.AsRaw())
+	id := idOf(s.resource, s.attributes)
 	if to[id] == nil && len(to) >= m.receiver.config.CardinalityLimit-1 {
-		id, s = overflowAttribute, &openSeries{attributes: pcommon.NewMap()}
-		s.attributes.PutBool(overflowAttribute, true)
+		s = &openSeries{attributes: overflowAttributes()}
+		id = idOf(nil, s.attributes)
 	}
 	if to[id] == nil {
 		to[id] = s

@@ -35,14 +35,13 @@ func TestPointsOfSums(t *testing.T) {
 		m, err := c.parse(ByContainer, 10)
 		qt.Assert(t, qt.IsNil(err))
 		start := time.Unix(1000, 0)
-		table, r := newTable(10), &resource{group: 1, instance: "x"}
+		table, r := newTable(m, 10), &resource{group: 1, instance: "x"}
 		row := &trace.Row{
-			Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(int64(-3)),
-				trace.ValueOf("a\xff")},
+			Keys:  []trace.Value{trace.ValueOf(int64(-3)), trace.ValueOf("a\xff")},
 			Count: 2, Sum: trace.ValueOf(int64(-5)),
 		}
-		table.add(row, 1, r, start, start.Add(time.Second))
-		table.add(row, 1, r, start.Add(time.Second), start.Add(2*time.Second))
+		table.add(row, row.Keys, r, start, start.Add(time.Second))
+		table.add(row, row.Keys, r, start.Add(time.Second), start.Add(2*time.Second))
 		b := builderOf(Cumulative)
 		b.add(m, table.all(), start.Add(2*time.Second), false)
 		b.add(m, table.all(), start.Add(3*time.Second), true)
@@ -68,7 +67,7 @@ func counterBy(t *testing.T) (*metric, *table) {
 	c := &MetricConfig{Name: "hits", Count: "p:n", Attributes: map[string]string{"by": "arg0"}}
 	m, err := c.parse(ByContainer, 10)
 	qt.Assert(t, qt.IsNil(err))
-	return m, newTable(10)
+	return m, newTable(m, 10)
 }
 
 // Values that are one in OTLP, because they come of sites that describe them
@@ -83,8 +82,7 @@ func TestEqualAttributesAreOneSeries(t *testing.T) {
 		trace.ValueOf(uint64(math.MaxUint64)), trace.ValueOf(int64(-1)),
 		trace.ValueOf(uint64(0)), {}, trace.ValueOf(""),
 	} {
-		table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), v}, Count: 1},
-			1, r, at, at)
+		table.add(&trace.Row{Count: 1}, []trace.Value{v}, r, at, at)
 	}
 	b := builderOf(Cumulative)
 	b.add(m, table.all(), at, false)
@@ -107,8 +105,7 @@ func TestEachEndedSeriesIsAlone(t *testing.T) {
 	m, table := counterBy(t)
 	r, at := &resource{group: 1}, time.Unix(1000, 0)
 	for i := range 3 {
-		table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)),
-			trace.ValueOf(uint64(i))}, Count: 1}, 1, r, at, at)
+		table.add(&trace.Row{Count: 1}, []trace.Value{trace.ValueOf(uint64(i))}, r, at, at)
 	}
 	b := builderOf(Cumulative)
 	b.add(m, table.end(at.Add(1), func(*resource) bool { return true }), at, true)
@@ -131,9 +128,9 @@ func TestOverflowIsOfItsReceiver(t *testing.T) {
 				b := builderOf(Cumulative)
 				b.receiver.settings.ID = component.NewIDWithName(metadata.Type, name)
 				b.receiver.processes.boot = boot
-				table := newTable(1)
-				table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)),
-					trace.ValueOf("x")}, Count: 7}, 1, &resource{group: 1}, at, at)
+				table := newTable(m, 1)
+				table.add(&trace.Row{Count: 7}, []trace.Value{trace.ValueOf("x")},
+					&resource{group: 1}, at, at)
 				b.add(m, table.all(), at, false)
 				rm := b.all.ResourceMetrics().At(0)
 				p := rm.ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0)

@@ -128,7 +128,7 @@ func attributesOf(r *resource) map[string]any {
 
 // scopeIndex makes the resource the last one of the metrics.
 func (b *metricsBuilder) scopeIndex(r *resource) int {
-	b.scope(r)
+	b.metric(r, "", "", "")
 	return b.all.ResourceMetrics().Len() - 1
 }
 

@@ -219,14 +219,10 @@ func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pp
 	if known, ok := b.profiles[id]; ok {
 		return known
 	}
-	scope, ok := b.scopes[r]
-	if !ok {
+	scope := scopeOf(b.receiver, b.scopes, r, func() (pprofile.ResourceProfiles, pprofile.ScopeProfiles) {
 		rp := b.all.ResourceProfiles().AppendEmpty()
-		b.receiver.fillResource(rp.Resource(), r)
-		scope = rp.ScopeProfiles().AppendEmpty()
-		b.receiver.fillScope(rp, scope.Scope())
-		b.scopes[r] = scope
-	}
+		return rp, rp.ScopeProfiles().AppendEmpty()
+	})
 	profile := scope.Profiles().AppendEmpty()
 	b.profiles[id] = profile
 	profile.SetProfileID(pprofile.ProfileID(newTraceID()))

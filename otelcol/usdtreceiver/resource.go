@@ -86,14 +86,27 @@ func (r *usdtReceiver) fillResource(to pcommon.Resource, of *resource) {
 	}
 }
 
-// fillScope says what the data of a resource is from, and by which version of
-// the semantic conventions its attributes are called.
-func (r *usdtReceiver) fillScope(
-	of interface{ SetSchemaUrl(string) }, scope pcommon.InstrumentationScope,
-) {
-	of.SetSchemaUrl(semconv.SchemaURL)
-	scope.SetName(metadata.ScopeName)
-	scope.SetVersion(r.settings.BuildInfo.Version)
+// scopeOf returns the part of what is sent that has the data of a resource. add
+// adds one that is not known yet, which then says what its data is from, and by
+// which version of the semantic conventions its attributes are called.
+func scopeOf[R interface {
+	Resource() pcommon.Resource
+	SetSchemaUrl(string)
+}, S interface {
+	Scope() pcommon.InstrumentationScope
+}](
+	r *usdtReceiver, known map[*resource]S, of *resource, add func() (R, S),
+) S {
+	if scope, ok := known[of]; ok {
+		return scope
+	}
+	to, scope := add()
+	r.fillResource(to.Resource(), of)
+	to.SetSchemaUrl(semconv.SchemaURL)
+	scope.Scope().SetName(metadata.ScopeName)
+	scope.Scope().SetVersion(r.settings.BuildInfo.Version)
+	known[of] = scope
+	return scope
 }
 
 // name returns what stands for the name of a service that has none.

@@ -230,14 +230,10 @@ func (b *spanBatch) add(e *trace.Event) {
 		return // nobody keeps the spans above it
 	}
 	r := b.resourceOf(e)
-	scope, ok := b.scopes[r]
-	if !ok {
+	scope := scopeOf(b.receiver, b.scopes, r, func() (ptrace.ResourceSpans, ptrace.ScopeSpans) {
 		rs := b.all.ResourceSpans().AppendEmpty()
-		b.receiver.fillResource(rs.Resource(), r)
-		scope = rs.ScopeSpans().AppendEmpty()
-		b.receiver.fillScope(rs, scope.Scope())
-		b.scopes[r] = scope
-	}
+		return rs, rs.ScopeSpans().AppendEmpty()
+	})
 	span := ptrace.NewSpan() // a part of what is sent only when it is complete
 	b.spans.fill(span, e)
 	thread := [2]int{e.PID, e.TID}

@@ -40,14 +40,10 @@ func (r *usdtReceiver) observe() (err error) {
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
 		t.RegisterReceiverUsdtHitsNotSampledCallback(r.eachSource((*source).observeNotSampled)),
 		t.RegisterReceiverUsdtCallsUnfinishedCallback(r.eachSource((*source).observeUnfinished)),
-		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(func(t *table) int64 {
-			kept, _ := t.counts()
-			return kept
-		})),
-		t.RegisterReceiverUsdtOverflowHitsCallback(r.eachMetric(func(t *table) int64 {
-			_, over := t.counts()
-			return int64(over)
-		})),
+		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(
+			func(t *table) int64 { return t.kept.Load() })),
+		t.RegisterReceiverUsdtOverflowHitsCallback(r.eachMetric(
+			func(t *table) int64 { return int64(t.overHits.Load()) })),
 		t.RegisterReceiverUsdtProgramTimeCallback(r.observeProgramTime),
 	)
 }
