@@ -481,7 +481,7 @@ func (c *MetricConfig) validate() error {
 	if err != nil {
 		return err
 	}
-	return ofOption(metricOptions(m).Validate(), func(key int) string {
+	return ofOption(aggregating(m.aggregation).Validate(), func(key int) string {
 		for i, e := range m.edits {
 			if e.constant == nil && e.key == key-len(ByProcess.keys()) {
 				return m.attributes[i]
@@ -491,16 +491,21 @@ func (c *MetricConfig) validate() error {
 	})
 }
 
-// metricOptions are those of a session that computes the metrics. The
-// aggregator of each has its index. Who uses the options sets the machine's
+// sessionOptions are what all sessions have in common. open sets the machine's
 // containers.
-func metricOptions(metrics ...*metric) *trace.SessionOptions {
-	opts := &trace.SessionOptions{Definitions: providers.Builtin(),
-		Containers: new(container.Cgroups)}
-	for _, m := range metrics {
-		opts.Aggregators = append(opts.Aggregators, trace.NewAggregator(m.aggregation))
+func sessionOptions(where string, events *trace.EventOptions) trace.SessionOptions {
+	return trace.SessionOptions{Filter: where, Definitions: providers.Builtin(),
+		Containers: new(container.Cgroups), Events: events}
+}
+
+// aggregating returns the options of a session that computes aggregations. The
+// aggregator of each has its index.
+func aggregating(all ...trace.Aggregation) *trace.SessionOptions {
+	opts := sessionOptions("", nil)
+	for _, a := range all {
+		opts.Aggregators = append(opts.Aggregators, trace.NewAggregator(a))
 	}
-	return opts
+	return &opts
 }
 
 // fieldError says what is wrong with a field of the configuration.

@@ -278,6 +278,17 @@ func parseAttributes(all map[string]string, span bool) ([]attribute, error) {
 	return parsed, nil
 }
 
+// termsOf returns what is read for attributes and a parent.
+func termsOf(attributes []attribute, p *parent) (all []term) {
+	for _, a := range attributes {
+		all = append(all, a.term)
+	}
+	if p != nil {
+		all = append(all, p.term)
+	}
+	return all
+}
+
 // captures are what is read for terms: for each argument, as much as one of
 // them needs.
 func captures(terms []term) []trace.Capture {

@@ -5,6 +5,7 @@ package usdtreceiver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -66,8 +67,17 @@ type instance struct {
 	closing          sync.WaitGroup // of the one before
 }
 
-func (all *instances) get(settings receiver.Settings, config component.Config) *instance {
+// get returns the receiver of a configuration, which must have items for a kind
+// of data, and gives it a consumer.
+func (all *instances) get(
+	settings receiver.Settings, config component.Config, pipeline, items string,
+	count func(*Config) int, set func(*consumers),
+) (*instance, error) {
 	c := config.(*Config)
+	if count(c) == 0 {
+		return nil, fmt.Errorf("the receiver is in a pipeline of %s, but its configuration has no %s",
+			pipeline, items)
+	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	i := all.byConfig[c]
@@ -75,7 +85,8 @@ func (all *instances) get(settings receiver.Settings, config component.Config) *
 		i = &instance{usdtReceiver: newReceiver(settings, c), all: all, key: c}
 		all.byConfig[c] = i
 	}
-	return i
+	set(&i.next)
+	return i, nil
 }
 
 // Start starts the receiver, for all kinds of data. One that does what the one
@@ -148,43 +159,27 @@ func (r *usdtReceiver) end() {
 func (all *instances) newMetrics(
 	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Metrics,
 ) (receiver.Metrics, error) {
-	i := all.get(settings, config)
-	if len(i.config.Metrics) == 0 {
-		return nil, errors.New("the receiver is in a pipeline of metrics, but its configuration has no metrics")
-	}
-	i.nextMetrics = next
-	return i, nil
+	return all.get(settings, config, "metrics", "metrics",
+		func(c *Config) int { return len(c.Metrics) }, func(c *consumers) { c.metrics = next })
 }
 
 func (all *instances) newTraces(
 	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Traces,
 ) (receiver.Traces, error) {
-	i := all.get(settings, config)
-	if len(i.config.Spans) == 0 {
-		return nil, errors.New("the receiver is in a pipeline of traces, but its configuration has no spans")
-	}
-	i.nextTraces = next
-	return i, nil
+	return all.get(settings, config, "traces", "spans",
+		func(c *Config) int { return len(c.Spans) }, func(c *consumers) { c.traces = next })
 }
 
 func (all *instances) newLogs(
 	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Logs,
 ) (receiver.Logs, error) {
-	i := all.get(settings, config)
-	if len(i.config.Logs) == 0 {
-		return nil, errors.New("the receiver is in a pipeline of logs, but its configuration has no logs")
-	}
-	i.nextLogs = next
-	return i, nil
+	return all.get(settings, config, "logs", "logs",
+		func(c *Config) int { return len(c.Logs) }, func(c *consumers) { c.logs = next })
 }
 
 func (all *instances) newProfiles(
 	_ context.Context, settings receiver.Settings, config component.Config, next xconsumer.Profiles,
 ) (xreceiver.Profiles, error) {
-	i := all.get(settings, config)
-	if len(i.config.Profiles) == 0 {
-		return nil, errors.New("the receiver is in a pipeline of profiles, but its configuration has no profiles")
-	}
-	i.nextProfiles = next
-	return i, nil
+	return all.get(settings, config, "profiles", "profiles",
+		func(c *Config) int { return len(c.Profiles) }, func(c *consumers) { c.profiles = next })
 }

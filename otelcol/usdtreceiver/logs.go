@@ -10,9 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -40,13 +38,8 @@ func (c *LogConfig) parse() (*logs, error) {
 	if l.parent, err = c.Parent.parse(false); err != nil {
 		return nil, inField("parent", err)
 	}
-	l.options = trace.SessionOptions{
-		Filter: c.Where, Definitions: providers.Builtin(),
-		Containers: new(container.Cgroups), // see metricOptions
-		Events: &trace.EventOptions{
-			Captures: captures(l.terms()), RingSize: c.BufferSize,
-			Delay: delay, Sampling: trace.PerSecond(c.RateLimit)},
-	}
+	l.options = sessionOptions(c.Where, &trace.EventOptions{Captures: captures(l.terms()),
+		RingSize: c.BufferSize, Delay: delay, Sampling: trace.PerSecond(c.RateLimit)})
 	if len(l.attributes) == 0 {
 		l.options.Events.Captures = append(l.options.Events.Captures,
 			trace.Capture{Max: defaultText}) // of all texts
@@ -55,15 +48,7 @@ func (c *LogConfig) parse() (*logs, error) {
 }
 
 // terms are what is read of each hit.
-func (l *logs) terms() (all []term) {
-	for _, a := range l.attributes {
-		all = append(all, a.term)
-	}
-	if l.parent != nil {
-		all = append(all, l.parent.term)
-	}
-	return all
-}
+func (l *logs) terms() []term { return termsOf(l.attributes, l.parent) }
 
 func (r *usdtReceiver) startLogs() error {
 	for i := range r.config.Logs {
@@ -105,7 +90,7 @@ func (b *logBatch) send(ctx context.Context) error {
 	// Consumers may change what they get, even if they refuse it.
 	sent := plog.NewLogs()
 	b.all.CopyTo(sent)
-	err := b.receiver.nextLogs.ConsumeLogs(ctx, sent)
+	err := b.receiver.next.logs.ConsumeLogs(ctx, sent)
 	b.receiver.report.EndLogsOp(ctx, format, n, err)
 	return err
 }

@@ -43,13 +43,14 @@ const format = "usdt"
 func (r *usdtReceiver) startMetrics() error {
 	m := &metricsSource{}
 	var items []item
+	var all []trace.Aggregation
 	for i := range r.config.Metrics {
 		name := fmt.Sprintf("metrics[%d]", i)
 		if c := &r.config.Metrics[i]; c.Open != "" {
 			open, err := c.parseOpen()
 			if err == nil {
 				open.source, err = r.open(name, &open.options,
-					item{name: name, patterns: providers.Builtin().Patterns(open.pair), terms: open.terms()})
+					item{name: name, patterns: providers.Builtin().Patterns(open.pair), terms: termsOf(open.attributes, nil)})
 			}
 			if err != nil {
 				return inField(name, err)
@@ -61,13 +62,13 @@ func (r *usdtReceiver) startMetrics() error {
 		if err != nil {
 			return inField(name, err)
 		}
-		m.metrics = append(m.metrics, parsed)
+		m.metrics, all = append(m.metrics, parsed), append(all, parsed.aggregation)
 		m.tables = append(m.tables, newTable(parsed, r.config.CardinalityLimit))
 		items = append(items, item{name: name, patterns: parsed.patterns})
 	}
 	m.source = &source{name: "metrics", receiver: r}
 	if len(m.metrics) > 0 {
-		opts := metricOptions(m.metrics...)
+		opts := aggregating(all...)
 		m.aggregators = opts.Aggregators
 		var err error
 		if m.source, err = r.open("metrics", opts, items...); err != nil {
@@ -114,7 +115,7 @@ func (m *metricsSource) collect(ctx context.Context) error {
 		return err
 	}
 	ctx = r.report.StartMetricsOp(ctx)
-	failed := r.nextMetrics.ConsumeMetrics(ctx, b.all)
+	failed := r.next.metrics.ConsumeMetrics(ctx, b.all)
 	r.report.EndMetricsOp(ctx, format, points, failed)
 	// What was refused for now is in the next points, too: the tables have it.
 	if r.config.Temporality == Delta && (failed == nil || consumererror.IsPermanent(failed)) {

@@ -10,9 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -55,25 +53,12 @@ func (c *MetricConfig) parseOpen() (*openMetric, error) {
 	if m.attributes, err = parseAttributes(c.Attributes, false); err != nil {
 		return nil, err
 	}
-	m.options = trace.SessionOptions{
-		Filter:      c.Where,
-		Definitions: providers.Builtin(),
-		Containers:  new(container.Cgroups),
-		Events: &trace.EventOptions{
-			Spans:    []trace.Latency{{Pair: m.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
-			Captures: captures(m.terms()),
-			Sampling: 1 << 30, RingSize: 64 << 10, // hardly any event comes
-		},
-	}
+	m.options = sessionOptions(c.Where, &trace.EventOptions{
+		Spans:    []trace.Latency{{Pair: m.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+		Captures: captures(termsOf(m.attributes, nil)),
+		Sampling: 1 << 30, RingSize: 64 << 10, // hardly any event comes
+	})
 	return m, ofOption(m.options.Validate(), nil)
-}
-
-func (m *openMetric) terms() []term {
-	terms := make([]term, len(m.attributes))
-	for i, a := range m.attributes {
-		terms[i] = a.term
-	}
-	return terms
 }
 
 // collect adds the points of the calls that go on now. A series without a call

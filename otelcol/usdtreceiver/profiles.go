@@ -12,9 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.uber.org/zap"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -41,16 +39,7 @@ func (c *ProfileConfig) parse() (*profile, error) {
 		By:      []string{"cgroup", "stack"},
 		MaxKeys: maxStacks,
 	}}
-	return p, ofOption(profileOptions(p).Validate(), nil)
-}
-
-func profileOptions(profiles ...*profile) *trace.SessionOptions {
-	opts := &trace.SessionOptions{Definitions: providers.Builtin(),
-		Containers: new(container.Cgroups)} // see metricOptions
-	for _, p := range profiles {
-		opts.Aggregators = append(opts.Aggregators, trace.NewAggregator(p.aggregation))
-	}
-	return opts
+	return p, ofOption(aggregating(p.aggregation).Validate(), nil)
 }
 
 // profilesSource counts the stacks of all profiles of a receiver, in one
@@ -64,17 +53,18 @@ type profilesSource struct {
 func (r *usdtReceiver) startProfiles() error {
 	p := &profilesSource{}
 	var items []item
+	var all []trace.Aggregation
 	for i := range r.config.Profiles {
 		parsed, err := r.config.Profiles[i].parse()
 		if err != nil {
 			return inField(fmt.Sprintf("profiles[%d]", i), err)
 		}
-		p.profiles = append(p.profiles, parsed)
+		p.profiles, all = append(p.profiles, parsed), append(all, parsed.aggregation)
 		items = append(items, item{name: fmt.Sprintf("profiles[%d]", i),
 			patterns: []elfnote.Pattern{parsed.event}})
 	}
 	r.processes.symbolizer = stack.NewSymbolizer(r.processes.fs)
-	opts := profileOptions(p.profiles...)
+	opts := aggregating(all...)
 	p.aggregators = opts.Aggregators
 	var err error
 	if p.source, err = r.open("profiles", opts, items...); err != nil {
@@ -106,7 +96,7 @@ func (p *profilesSource) collect(ctx context.Context) error {
 		return err
 	}
 	ctx = p.receiver.report.StartProfilesOp(ctx)
-	failed := p.receiver.nextProfiles.ConsumeProfiles(ctx, b.all)
+	failed := p.receiver.next.profiles.ConsumeProfiles(ctx, b.all)
 	p.receiver.report.EndProfilesOp(ctx, format, samples, failed)
 	if failed != nil {
 		p.refused.Add(b.hits)

@@ -34,16 +34,26 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// usdtReceiver is the receiver. Consumers are set before it starts: nil if
-// there is no pipeline for that kind of data.
+// consumers are set before the receiver starts: nil if there is no pipeline for
+// that kind of data.
+type consumers struct {
+	metrics  consumer.Metrics
+	traces   consumer.Traces
+	logs     consumer.Logs
+	profiles xconsumer.Profiles
+}
+
+// kinds says of which kinds of data there are any.
+func (c *consumers) kinds() [4]bool {
+	return [...]bool{c.metrics != nil, c.traces != nil, c.logs != nil, c.profiles != nil}
+}
+
+// usdtReceiver is the receiver.
 type usdtReceiver struct {
-	config       *Config
-	settings     receiver.Settings
-	logger       *zap.Logger
-	nextMetrics  consumer.Metrics
-	nextTraces   consumer.Traces
-	nextLogs     consumer.Logs
-	nextProfiles xconsumer.Profiles
+	config   *Config
+	settings receiver.Settings
+	logger   *zap.Logger
+	next     consumers
 
 	host       component.Host
 	report     *receiverhelper.ObsReport
@@ -126,15 +136,9 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	}
 	r.processes = newProcesses(r.config.Resource, procfs.NewFS(""), r.cgroups)
 
-	for _, start := range []struct {
-		wanted bool
-		do     func() error
-	}{
-		{r.nextMetrics != nil, r.startMetrics}, {r.nextTraces != nil, r.startSpans},
-		{r.nextLogs != nil, r.startLogs}, {r.nextProfiles != nil, r.startProfiles},
-	} {
-		if start.wanted {
-			if err := start.do(); err != nil {
+	for i, start := range []func() error{r.startMetrics, r.startSpans, r.startLogs, r.startProfiles} {
+		if r.next.kinds()[i] {
+			if err := start(); err != nil {
 				return err
 			}
 		}
@@ -375,18 +379,13 @@ func (r *usdtReceiver) endTelemetry() {
 // resume goes on after shutdown, for the consumers of another receiver.
 func (r *usdtReceiver) resume(other *usdtReceiver, host component.Host) error {
 	r.settings, r.logger, r.host = other.settings, other.logger, host
-	r.nextMetrics, r.nextTraces = other.nextMetrics, other.nextTraces
-	r.nextLogs, r.nextProfiles = other.nextLogs, other.nextProfiles
+	r.next = other.next
 	return r.run()
 }
 
 // isLike reports whether another receiver would do the same.
 func (r *usdtReceiver) isLike(other *usdtReceiver) bool {
-	return reflect.DeepEqual(r.config, other.config) &&
-		(r.nextMetrics == nil) == (other.nextMetrics == nil) &&
-		(r.nextTraces == nil) == (other.nextTraces == nil) &&
-		(r.nextLogs == nil) == (other.nextLogs == nil) &&
-		(r.nextProfiles == nil) == (other.nextProfiles == nil)
+	return reflect.DeepEqual(r.config, other.config) && r.next.kinds() == other.next.kinds()
 }
 
 // close detaches everything and gives back what the receiver holds.

@@ -11,12 +11,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -63,30 +63,15 @@ func (c *SpanConfig) parse() (*spans, error) {
 	if s.parent, err = c.Parent.parse(true); err != nil {
 		return nil, inField("parent", err)
 	}
-	s.options = trace.SessionOptions{
-		Filter:      c.filter(),
-		Definitions: providers.Builtin(),
-		// See metricOptions.
-		Containers: new(container.Cgroups),
-		Events: &trace.EventOptions{
-			Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
-			Captures: captures(s.terms()), RingSize: c.BufferSize, Delay: delay,
-		},
-	}
+	s.options = sessionOptions(c.filter(), &trace.EventOptions{
+		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+		Captures: captures(s.terms()), RingSize: c.BufferSize, Delay: delay,
+	})
 	return s, ofOption(s.options.Validate(), nil)
 }
 
 // terms are what is read of each call.
-func (s *spans) terms() []term {
-	terms := make([]term, 0, len(s.attributes)+1)
-	for _, a := range s.attributes {
-		terms = append(terms, a.term)
-	}
-	if s.parent != nil {
-		terms = append(terms, s.parent.term)
-	}
-	return terms
-}
+func (s *spans) terms() []term { return termsOf(s.attributes, s.parent) }
 
 // exemplarsOf returns of which metrics the spans become exemplars, and has what
 // these need read. Only spans with a caller do.
@@ -100,10 +85,7 @@ func (r *usdtReceiver) exemplarsOf(s *spans) (all []spanExemplars) {
 		if !ok {
 			continue
 		}
-		more := terms
-		for _, a := range attributes {
-			more = append(more, a.term)
-		}
+		more := append(slices.Clip(terms), termsOf(attributes, nil)...)
 		options, events := s.options, *s.options.Events
 		events.Captures = captures(more)
 		options.Events = &events
@@ -215,7 +197,7 @@ func (b *spanBatch) send(ctx context.Context) error {
 	// Consumers may change what they get, even if they refuse it.
 	sent := ptrace.NewTraces()
 	b.all.CopyTo(sent)
-	err := b.receiver.nextTraces.ConsumeTraces(ctx, sent)
+	err := b.receiver.next.traces.ConsumeTraces(ctx, sent)
 	b.receiver.report.EndTracesOp(ctx, format, n, err)
 	return err
 }
