@@ -3,7 +3,6 @@
 package testprog
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"maps"
@@ -24,6 +23,7 @@ type Note struct {
 	Broken                    bool // it leads to no code
 	NoNop                     bool // it leads to code that is no nop
 	Semaphore                 bool // it has one, and its own place in the code
+	Apart                     bool // it has its own place in the code
 }
 
 // nops are what machines have at a site.
@@ -37,14 +37,20 @@ var nops = map[string]struct {
 	"s390x":   {elf.EM_S390, []byte{0x47, 0, 0, 0}},
 }
 
-// WriteNotes writes a library with the notes of any probes, all of them at one
-// place in the code unless they have semaphores, to be looked at, attached to
-// and mapped, but not to be run: an untrusted file.
+// WriteNotes writes a library with the notes of any probes, to be looked at,
+// attached to and mapped, but not to be run: an untrusted file.
 func WriteNotes(t testing.TB, path string, notes []Note) {
 	t.Helper()
 	testneeds.Only(t, "nops of other machines are not known", slices.Sorted(maps.Keys(nops))...)
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, NotesFile(notes), 0o755)))
+}
+
+// NotesFile returns the library. All probes are at one place in the code unless
+// they are apart or have semaphores.
+func NotesFile(notes []Note) []byte {
 	native := nops[runtime.GOARCH]
 	const page, noNop, location, data, nowhere = 4096, 0x10000, 0x10100, 1 << 30, 1 << 40
+	const distance = 64 // bytes from one place to the next
 	order := elfimage.ByteOrder(binary.LittleEndian)
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 		order = binary.BigEndian
@@ -53,6 +59,7 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 		Machine: native.machine}
 	var raw []byte
 	semaphores := 0
+	code := append(make([]byte, location-noNop), native.code...)
 	for _, n := range notes {
 		at, semaphore := uint64(location), uint64(0)
 		switch {
@@ -60,18 +67,18 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 			at = nowhere
 		case n.NoNop:
 			at = noNop
+		case n.Apart || n.Semaphore: // the kernel refuses a place with two semaphores
+			code = append(code, make([]byte, distance-len(native.code))...)
+			at = noNop + uint64(len(code))
+			code = append(code, native.code...)
 		}
 		if n.Semaphore {
 			semaphore = uint64(data + 2*semaphores)
 			semaphores++
-			// The kernel refuses a place with two semaphores.
-			at += uint64(semaphores * len(native.code))
 		}
 		raw = append(raw, image.ProbeNote(at, 0, semaphore, n.Provider, n.Name, n.Arguments)...)
 	}
-	code := append(make([]byte, location-noNop),
-		bytes.Repeat(native.code, semaphores+1)...)
-	image.Page = max(page, (len(code)+page-1)/page*page)
+	image.Page = (len(code) + page - 1) / page * page
 	image.Segments = []elfimage.Segment{{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X,
 		Address: noNop, Data: code, Align: page}}
 	if semaphores > 0 {
@@ -79,5 +86,5 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 			Flags: elf.PF_R | elf.PF_W, Address: data, Data: make([]byte, 2*semaphores), Align: page})
 	}
 	image.AddNotes(raw)
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, image.Bytes(), 0o755)))
+	return image.Bytes()
 }
