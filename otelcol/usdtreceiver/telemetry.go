@@ -26,59 +26,96 @@ func (r *usdtReceiver) observe() (err error) {
 	}
 	t := r.telemetry
 	return errors.Join(
-		t.RegisterReceiverUsdtProcessesCallback(func(_ context.Context, to otelmetric.Int64Observer) error {
-			to.Observe(int64(r.processes.count()))
+		t.RegisterReceiverUsdtProcessesCallback(callback(func(put putNumber) error {
+			put(r.processes.count())
 			return nil
-		}),
-		t.RegisterReceiverUsdtProcessesSkippedCallback(r.observeSkippedProcesses),
+		})),
+		t.RegisterReceiverUsdtProcessesSkippedCallback(callback(r.skippedProcesses)),
 		t.RegisterReceiverUsdtSitesCallback(r.eachItem(
-			func(s *source, i item) int64 { return int64(s.itemSites(i)) })),
+			func(s *source, i item) int { return s.itemSites(i) })),
 		t.RegisterReceiverUsdtHitsCallback(r.eachItem(
-			func(_ *source, i item) int64 { return int64(i.hits.Load()) })),
-		t.RegisterReceiverUsdtSitesSkippedCallback(r.eachSource(observeSkippedSites)),
-		t.RegisterReceiverUsdtCapabilitiesMissingCallback(observeCapabilities),
+			func(_ *source, i item) int { return int(i.hits.Load()) })),
+		t.RegisterReceiverUsdtSitesSkippedCallback(r.eachSource(func(s *source, put putNumber) {
+			skipped := 0
+			for _, a := range s.session.Attachments() {
+				_, count := a.Skipped()
+				skipped += count
+			}
+			put(skipped)
+		})),
+		t.RegisterReceiverUsdtCapabilitiesMissingCallback(callback(observeCapabilities)),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
-		t.RegisterReceiverUsdtHitsNotSampledCallback(r.eachSource((*source).observeNotSampled)),
-		t.RegisterReceiverUsdtCallsUnfinishedCallback(r.eachSource((*source).observeUnfinished)),
+		t.RegisterReceiverUsdtHitsNotSampledCallback(r.eachSource(func(s *source, put putNumber) {
+			if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
+				put(int(losses.NotSampled + s.limited.Load()))
+			}
+		})),
+		t.RegisterReceiverUsdtCallsUnfinishedCallback(r.eachSource(func(s *source, put putNumber) {
+			if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
+				put(int(losses.Unfinished))
+			}
+		})),
 		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(
-			func(t *table) int64 { return t.kept.Load() })),
+			func(t *table) int { return int(t.kept.Load()) })),
 		t.RegisterReceiverUsdtOverflowHitsCallback(r.eachMetric(
-			func(t *table) int64 { return int64(t.overHits.Load()) })),
+			func(t *table) int { return int(t.overHits.Load()) })),
 		t.RegisterReceiverUsdtProgramTimeCallback(r.observeProgramTime),
 	)
 }
 
-func (r *usdtReceiver) observeSkippedProcesses(
-	_ context.Context, to otelmetric.Int64Observer,
-) error {
-	stats := r.watch.Stats()
-	for state, n := range map[string]int{
-		"denied": stats.Denied, "blocked": stats.Blocked, "postponed": stats.Postponed,
-	} {
-		to.Observe(int64(n), otelmetric.WithAttributes(otelattribute.String("state", state)))
+// putNumber gives a metric a number, for some attributes.
+type putNumber func(n int, attributes ...otelattribute.KeyValue)
+
+// callback returns observe as OpenTelemetry calls it.
+func callback(observe func(putNumber) error) otelmetric.Int64Callback {
+	return func(_ context.Context, to otelmetric.Int64Observer) error {
+		return observe(func(n int, attributes ...otelattribute.KeyValue) {
+			to.Observe(int64(n), otelmetric.WithAttributes(attributes...))
+		})
 	}
+}
+
+func (r *usdtReceiver) skippedProcesses(put putNumber) error {
+	stats := r.watch.Stats()
+	put(stats.Denied, otelattribute.String("state", "denied"))
+	put(stats.Blocked, otelattribute.String("state", "blocked"))
+	put(stats.Postponed, otelattribute.String("state", "postponed"))
 	return nil
 }
 
-func (r *usdtReceiver) eachItem(number func(*source, item) int64) otelmetric.Int64Callback {
-	return func(_ context.Context, to otelmetric.Int64Observer) error {
+func (r *usdtReceiver) eachItem(number func(*source, item) int) otelmetric.Int64Callback {
+	return callback(func(put putNumber) error {
 		for _, s := range r.sources {
 			for _, i := range s.items {
-				to.Observe(number(s, i),
-					otelmetric.WithAttributes(otelattribute.String("item", i.name)))
+				put(number(s, i), otelattribute.String("item", i.name))
 			}
 		}
 		return nil
-	}
+	})
 }
 
-func observeSkippedSites(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {
-	skipped := 0
-	for _, a := range s.session.Attachments() {
-		_, count := a.Skipped()
-		skipped += count
-	}
-	to.Observe(int64(skipped), otelmetric.WithAttributes(name))
+// eachSource returns a callback that observes something of each source.
+func (r *usdtReceiver) eachSource(observe func(*source, putNumber)) otelmetric.Int64Callback {
+	return callback(func(put putNumber) error {
+		for _, s := range r.sources {
+			observe(s, func(n int, more ...otelattribute.KeyValue) {
+				put(n, append(more, otelattribute.String("source", s.name))...)
+			})
+		}
+		return nil
+	})
+}
+
+func (r *usdtReceiver) eachMetric(number func(*table) int) otelmetric.Int64Callback {
+	return callback(func(put putNumber) error {
+		if r.metrics == nil {
+			return nil
+		}
+		for i, m := range r.metrics.metrics {
+			put(number(r.metrics.tables[i]), otelattribute.String("metric", m.config.Name))
+		}
+		return nil
+	})
 }
 
 func (r *usdtReceiver) observeProgramTime(
@@ -86,39 +123,11 @@ func (r *usdtReceiver) observeProgramTime(
 ) error {
 	for _, s := range r.sources {
 		if r.config.MeasureCost {
-			to.Observe(s.programTime().Seconds(), otelmetric.WithAttributes(s.attribute()))
+			to.Observe(s.programTime().Seconds(),
+				otelmetric.WithAttributes(otelattribute.String("source", s.name)))
 		}
 	}
 	return nil
-}
-
-// eachSource returns a callback that observes something of each source.
-func (r *usdtReceiver) eachSource(
-	observe func(*source, otelmetric.Int64Observer, otelattribute.KeyValue),
-) otelmetric.Int64Callback {
-	return func(_ context.Context, to otelmetric.Int64Observer) error {
-		for _, s := range r.sources {
-			observe(s, to, s.attribute())
-		}
-		return nil
-	}
-}
-
-func (r *usdtReceiver) eachMetric(number func(*table) int64) otelmetric.Int64Callback {
-	return func(_ context.Context, to otelmetric.Int64Observer) error {
-		if r.metrics == nil {
-			return nil
-		}
-		for i, m := range r.metrics.metrics {
-			to.Observe(number(r.metrics.tables[i]),
-				otelmetric.WithAttributes(otelattribute.String("metric", m.config.Name)))
-		}
-		return nil
-	}
-}
-
-func (s *source) attribute() otelattribute.KeyValue {
-	return otelattribute.String("source", s.name)
 }
 
 // itemSites returns how many sites are attached for an item.
@@ -163,31 +172,19 @@ func missingCapabilities() (map[string]bool, error) {
 
 // observeCapabilities tells a loss of privileges from a process that shows
 // itself to nobody: both are denied.
-func observeCapabilities(_ context.Context, to otelmetric.Int64Observer) error {
+func observeCapabilities(put putNumber) error {
 	missing, err := missingCapabilities()
 	for name, is := range missing {
-		number := int64(0)
+		number := 0
 		if is {
 			number = 1
 		}
-		to.Observe(number, otelmetric.WithAttributes(otelattribute.String("capability", name)))
+		put(number, otelattribute.String("capability", name))
 	}
 	return err
 }
 
-func (s *source) observeNotSampled(to otelmetric.Int64Observer, name otelattribute.KeyValue) {
-	if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
-		to.Observe(int64(losses.NotSampled+s.limited.Load()), otelmetric.WithAttributes(name))
-	}
-}
-
-func (s *source) observeUnfinished(to otelmetric.Int64Observer, name otelattribute.KeyValue) {
-	if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
-		to.Observe(int64(losses.Unfinished), otelmetric.WithAttributes(name))
-	}
-}
-
-func (s *source) observeLosses(to otelmetric.Int64Observer, name otelattribute.KeyValue) {
+func (s *source) observeLosses(put putNumber) {
 	losses, err := s.session.Losses()
 	if err != nil {
 		s.receiver.logger.Warn("what is lost is not known", zap.String("source", s.name),
@@ -200,8 +197,7 @@ func (s *source) observeLosses(to otelmetric.Int64Observer, name otelattribute.K
 		"start_without_end": losses.Replaced, "end_without_start": losses.Unmatched,
 		"refused": s.refused.Load(), "not_converted": s.unconverted.Load(),
 	} {
-		to.Observe(int64(n),
-			otelmetric.WithAttributes(name, otelattribute.String("reason", reason)))
+		put(int(n), otelattribute.String("reason", reason))
 	}
 }
 

@@ -50,45 +50,35 @@ func run(job platform.Job) (int, error) {
 	defer quit.Stop()
 	defer kill.Stop()
 
-	status, err := reapUntil(pid)
+	status, err := reap(pid)
 	if err != nil {
 		return 0, err
 	}
-	return status, reapRest()
+	// Every process but this one ends, so that the next job finds the machine as
+	// the first did.
+	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return 0, fmt.Errorf("killing what is left: %w", err)
+	}
+	_, err = reap(0)
+	return status, err
 }
 
-// reapUntil collects ended processes until pid is among them, and returns how
-// that one ended.
-func reapUntil(pid int) (int, error) {
+// reap collects ended processes until pid is among them, and returns how that
+// one ended. Without one it collects all that there are.
+func reap(pid int) (int, error) {
 	for {
 		var status unix.WaitStatus
 		ended, err := unix.Wait4(-1, &status, 0, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ECHILD) && pid == 0:
+			return 0, nil
 		case err != nil:
 			return 0, fmt.Errorf("waiting for process %d: %w", pid, err)
 		case ended == pid && status.Signaled():
 			return 128 + int(status.Signal()), nil
 		case ended == pid:
 			return status.ExitStatus(), nil
-		}
-	}
-}
-
-// reapRest ends every process but this one, so that the next job finds the
-// machine as the first did.
-func reapRest() error {
-	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("killing what is left: %w", err)
-	}
-	for {
-		_, err := unix.Wait4(-1, nil, 0, nil)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.ECHILD):
-			return nil
-		case err != nil:
-			return fmt.Errorf("waiting for what is left: %w", err)
 		}
 	}
 }

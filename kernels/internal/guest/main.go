@@ -41,7 +41,7 @@ func main() {
 }
 
 func work(plan *platform.Plan) error {
-	mountError := mountAll(mounts())
+	mountError := mountAll()
 	if err := openConsole(); err != nil {
 		return err
 	}
@@ -86,10 +86,13 @@ func report(plan platform.Plan, e platform.Event) {
 	fmt.Println(platform.Marker(plan.Token, e))
 }
 
-// mounts are the file systems of the guest, in the order in which they must
-// be mounted. An optional one may be missing from the kernel.
-func mounts() []mount {
-	return []mount{
+// mountAll mounts the file systems of the guest, in this order. An optional one
+// may be missing from the kernel.
+func mountAll() error {
+	for _, m := range []struct {
+		kind, at string
+		optional bool
+	}{
 		{kind: "proc", at: "/proc"},
 		{kind: "sysfs", at: "/sys"},
 		{kind: "devtmpfs", at: "/dev"},
@@ -101,16 +104,7 @@ func mounts() []mount {
 		{kind: "debugfs", at: "/sys/kernel/debug", optional: true},
 		{kind: "bpf", at: "/sys/fs/bpf"},
 		{kind: "cgroup2", at: "/sys/fs/cgroup"},
-	}
-}
-
-type mount struct {
-	kind, at string
-	optional bool
-}
-
-func mountAll(list []mount) error {
-	for _, m := range list {
+	} {
 		// The directories in sysfs and devtmpfs are the kernel's: only some
 		// can be made.
 		if err := os.MkdirAll(m.at, 0o755); err != nil && !m.optional {
@@ -182,16 +176,15 @@ func applySettings() error {
 // upLoopback gives the guest the address 127.0.0.1.
 func upLoopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("starting the loopback interface: %w", err)
+	if err == nil {
+		defer unix.Close(fd)
+		var request *unix.Ifreq
+		if request, err = unix.NewIfreq("lo"); err == nil {
+			request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+			err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+		}
 	}
-	defer unix.Close(fd)
-	request, err := unix.NewIfreq("lo")
 	if err != nil {
-		return fmt.Errorf("starting the loopback interface: %w", err)
-	}
-	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
 		return fmt.Errorf("starting the loopback interface: %w", err)
 	}
 	return nil

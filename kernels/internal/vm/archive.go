@@ -106,35 +106,23 @@ func (a *archive) write(w io.Writer) error {
 	// Sorted by name, a directory comes before what is in it.
 	for i, name := range slices.Sorted(maps.Keys(a.entries)) {
 		e := a.entries[name]
-		header := &cpio.Header{Name: strings.TrimPrefix(name, "/"), Mode: e.mode,
-			Inode: int64(i + 1), Links: 1, Size: int64(len(e.data))}
-		if err := e.write(out, header); err != nil {
+		data := []byte(e.data)
+		var err error
+		if e.source != "" {
+			data, err = os.ReadFile(e.source)
+		}
+		if err == nil {
+			err = out.WriteHeader(&cpio.Header{Name: strings.TrimPrefix(name, "/"), Mode: e.mode,
+				Inode: int64(i + 1), Links: 1, Size: int64(len(data))})
+		}
+		if err == nil {
+			_, err = out.Write(data)
+		}
+		if err != nil {
 			return fmt.Errorf("initramfs: writing %s: %w", name, err)
 		}
 	}
 	return out.Close()
-}
-
-func (e entry) write(w *cpio.Writer, header *cpio.Header) error {
-	var data io.Reader = strings.NewReader(e.data)
-	if e.source != "" {
-		f, err := os.Open(e.source)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		data, header.Size = f, info.Size()
-	}
-	if err := w.WriteHeader(header); err != nil {
-		return err
-	}
-	// A file that shrinks while it is read would shift all that follows.
-	_, err := io.CopyN(w, data, header.Size)
-	return err
 }
 
 // addLibraries adds what the archive's dynamic programs of that kind need to
@@ -187,12 +175,7 @@ func (a *archive) needs(p platform.Program, name string) (runs bool, needs []str
 	if source == "" {
 		return false, nil, nil
 	}
-	raw, err := os.Open(source)
-	if err != nil {
-		return false, nil, err
-	}
-	defer raw.Close()
-	f, err := elf.NewFile(raw)
+	f, err := elf.Open(source)
 	var format *elf.FormatError
 	if errors.As(err, &format) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return false, nil, nil
@@ -200,6 +183,7 @@ func (a *archive) needs(p platform.Program, name string) (runs bool, needs []str
 	if err != nil {
 		return false, nil, fmt.Errorf("%s: %w", source, err)
 	}
+	defer f.Close()
 	if !p.Runs(f) {
 		return false, nil, nil
 	}
