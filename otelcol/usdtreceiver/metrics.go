@@ -50,7 +50,8 @@ func (r *usdtReceiver) startMetrics() error {
 			open, err := c.parseOpen()
 			if err == nil {
 				open.source, err = r.open(name, &open.options,
-					item{name: name, patterns: providers.Builtin().Patterns(open.pair), terms: termsOf(open.attributes, nil)})
+					item{name: name, patterns: providers.Builtin().Patterns(open.pair),
+						terms: termsOf(open.attributes, nil)})
 			}
 			if err != nil {
 				return inField(name, err)
