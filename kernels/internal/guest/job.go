@@ -54,8 +54,8 @@ func run(job platform.Job) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Every process but this one ends, so that the next job finds the machine as
-	// the first did.
+	// Every process but this one ends, so that the next job finds the machine
+	// as the first did.
 	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return 0, fmt.Errorf("killing what is left: %w", err)
 	}
