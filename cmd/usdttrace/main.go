@@ -244,7 +244,7 @@ func (t *tracer) trace() (err error) {
 			t.samples = t.newSamples()
 			for _, a := range t.asked {
 				if a.aggregator == nil {
-					a.rows = t.samples.rows
+					a.rows = t.samples
 				}
 			}
 		}

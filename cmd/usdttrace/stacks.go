@@ -171,10 +171,16 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 // maxStackRows bounds the rows that are kept. Each takes a kilobyte or two.
 const maxStackRows = 1 << 17
 
-// stackRows are the rows of --by stack where events bring the stacks: what the
-// kernel has of aggregations by keys that it knows.
-type stackRows struct {
-	tracer *tracer
+// samples are the stacks of events, counted here: as a profile, and with --by
+// stack as rows, which are what the kernel has of aggregations by keys that it
+// knows.
+type samples struct {
+	tracer  *tracer
+	sum     int            // the argument to add up, -1 for none
+	profile *stack.Profile // nil if no file is to be written
+
+	unreadable   uint64 // hits without the value that is to be added up
+	events, hits uint64 // and how many hits these stand for
 
 	mu    sync.Mutex
 	since time.Time
@@ -183,8 +189,62 @@ type stackRows struct {
 	lost  uint64 // hits for which there was no room
 }
 
-// add adds an event, with the value that is to be added up if there is one.
-func (s *stackRows) add(e *trace.Event, stack []uint64, value trace.Value) {
+func (t *tracer) newSamples() *samples {
+	s := &samples{tracer: t, sum: -1}
+	var sum *stack.ValueType
+	if n, ok := argumentNumber(t.options.sum); ok {
+		s.sum, sum = n, &stack.ValueType{Type: t.options.sum, Unit: "count"}
+	}
+	if t.options.profiles() {
+		s.profile = t.newProfile(sum)
+	}
+	return s
+}
+
+// add adds an event.
+func (s *samples) add(e *trace.Event, stack []uint64) {
+	s.events++
+	s.hits += e.Weight
+	values := []int64{int64(e.Weight)}
+	var value trace.Value
+	if s.sum >= 0 {
+		if s.sum >= len(e.Args) || !isInteger(e.Args[s.sum]) {
+			s.unreadable += e.Weight
+			return
+		}
+		value = e.Args[s.sum]
+		values = append(values, value.Int()*int64(e.Weight))
+	}
+	if s.tracer.options.byStack() {
+		s.addRow(e, stack, value)
+	}
+	if s.profile == nil {
+		return
+	}
+	labels := make(map[string]string)
+	for _, by := range s.tracer.options.by {
+		if by != "stack" {
+			labels[by] = label(e, by)
+		}
+	}
+	s.profile.Add(context.Background(), e.PID, stack, values, labels)
+}
+
+func isInteger(v trace.Value) bool {
+	return v.Kind() == trace.Unsigned || v.Kind() == trace.Signed
+}
+
+// period returns how many hits an event stands for, on average.
+func (s *samples) period() int64 {
+	if s.events == 0 {
+		return 1
+	}
+	return int64((s.hits + s.events/2) / s.events)
+}
+
+// addRow adds an event to its row, with the value that is to be added up if
+// there is one.
+func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	row := s.row(e, stack)
@@ -215,7 +275,7 @@ func (s *stackRows) add(e *trace.Event, stack []uint64, value trace.Value) {
 }
 
 // row returns the row of an event, nil if there is no room for another one.
-func (s *stackRows) row(e *trace.Event, stack []uint64) *trace.Row {
+func (s *samples) row(e *trace.Event, stack []uint64) *trace.Row {
 	by := s.tracer.options.by
 	key := []byte(s.tracer.stacks.Key(e.PID, stack))
 	for _, name := range by {
@@ -280,7 +340,7 @@ func less(a, b trace.Value) bool {
 
 // snapshot returns the rows as the kernel's are returned: copies, the largest
 // first. Then it forgets them if they are to begin anew.
-func (s *stackRows) snapshot(anew bool) *trace.Snapshot {
+func (s *samples) snapshot(anew bool) *trace.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := &trace.Snapshot{Start: s.since, Time: time.Now(), By: s.tracer.options.by,
@@ -491,17 +551,6 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 	return nil
 }
 
-// samples are the stacks of events, counted.
-type samples struct {
-	by      []string
-	sum     int            // the argument to add up, -1 for none
-	profile *stack.Profile // nil if no file is to be written
-	rows    *stackRows     // nil if no rows are to be printed
-
-	unreadable   uint64 // hits without the value that is to be added up
-	events, hits uint64 // and how many hits these stand for
-}
-
 // needsKernel returns the flag for which stacks cannot be counted from events,
 // "" if they can.
 func (o *options) needsKernel() string {
@@ -536,64 +585,4 @@ func argumentNumber(term string) (int, bool) {
 	digits, ok := strings.CutPrefix(term, "arg")
 	n, err := strconv.ParseUint(digits, 10, 8)
 	return int(n), ok && err == nil
-}
-
-func (t *tracer) newSamples() *samples {
-	o := t.options
-	s := &samples{sum: -1}
-	var sum *stack.ValueType
-	if n, ok := argumentNumber(o.sum); ok {
-		s.sum = n
-		sum = &stack.ValueType{Type: o.sum, Unit: "count"}
-	}
-	for _, by := range o.by {
-		if by != "stack" && !slices.Contains(s.by, by) {
-			s.by = append(s.by, by)
-		}
-	}
-	if o.profiles() {
-		s.profile = t.newProfile(sum)
-	}
-	if o.byStack() {
-		s.rows = &stackRows{tracer: t}
-	}
-	return s
-}
-
-func (s *samples) add(e *trace.Event, stack []uint64) {
-	s.events++
-	s.hits += e.Weight
-	values := []int64{int64(e.Weight)}
-	var value trace.Value
-	if s.sum >= 0 {
-		if s.sum >= len(e.Args) || !isInteger(e.Args[s.sum]) {
-			s.unreadable += e.Weight
-			return
-		}
-		value = e.Args[s.sum]
-		values = append(values, value.Int()*int64(e.Weight))
-	}
-	if s.rows != nil {
-		s.rows.add(e, stack, value)
-	}
-	if s.profile == nil {
-		return
-	}
-	labels := make(map[string]string)
-	for _, by := range s.by {
-		labels[by] = label(e, by)
-	}
-	s.profile.Add(context.Background(), e.PID, stack, values, labels)
-}
-
-func isInteger(v trace.Value) bool {
-	return v.Kind() == trace.Unsigned || v.Kind() == trace.Signed
-}
-
-// period returns how many hits an event stands for, on average.
-func (s *samples) period() int64 {
-	if s.events == 0 {
-		return 1
-	}
-	return int64((s.hits + s.events/2) / s.events)
 }

@@ -35,7 +35,7 @@ const defaultMaxKeys = 16_384
 type aggregation struct {
 	trace.Aggregation
 	aggregator *trace.Aggregator // nil if the rows are made of events
-	rows       *stackRows
+	rows       *samples
 	kind       string
 	title      string
 	duration   bool // the values are nanoseconds
