@@ -173,10 +173,7 @@ func leaveLinks() {
 	heir.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	for _, entry := range entries {
 		fd, err := strconv.Atoi(entry.Name())
-		if err != nil || slices.Contains(shared, fd) {
-			continue
-		}
-		if !isLink(fd) {
+		if err != nil || slices.Contains(shared, fd) || !isLink(fd) {
 			continue
 		}
 		// Another goroutine may be closing it, and the number be another
@@ -205,16 +202,9 @@ func holdUntilAlone() {
 }
 
 func isLink(fd int) bool {
-	target, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil {
-		return false
-	}
-	switch target {
-	case "anon_inode:[perf_event]", "anon_inode:bpf_link", "anon_inode:bpf-link",
-		"anon_inode:[bpf_link]":
-		return true
-	}
-	return false
+	target, _ := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) // "" is none
+	return slices.Contains([]string{"anon_inode:[perf_event]", "anon_inode:bpf_link",
+		"anon_inode:bpf-link", "anon_inode:[bpf_link]"}, target)
 }
 
 // watchExit returns a function that waits until a process has ended, or the

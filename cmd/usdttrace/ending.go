@@ -194,7 +194,9 @@ func (t *tracer) verdict() error {
 	if sites, _ := t.targets.watched(); sites > 0 {
 		return t.targets.missingPair(where)
 	}
-	late, filtered := t.targets.notAttached()
+	t.targets.mu.Lock()
+	late, filtered := t.targets.missed, t.targets.filtered
+	t.targets.mu.Unlock()
 	if filtered != nil {
 		return filtered
 	}

@@ -29,14 +29,10 @@ type style struct {
 	header, time, probe, arg, bar, reset string
 }
 
-func newStyle(colours bool) style {
-	if !colours {
-		return style{}
-	}
-	return style{
-		header: "\x1b[1m", time: "\x1b[2m", probe: "\x1b[36m", arg: "\x1b[2m", bar: "\x1b[32m",
-		reset: "\x1b[0m",
-	}
+// coloured is the style of a terminal.
+var coloured = style{
+	header: "\x1b[1m", time: "\x1b[2m", probe: "\x1b[36m", arg: "\x1b[2m", bar: "\x1b[32m",
+	reset: "\x1b[0m",
 }
 
 type textPrinter struct {
@@ -198,8 +194,10 @@ func newPrinter(t *tracer) printer {
 		p.screen = t.stdout
 	}
 	colour := t.options.color
-	p.style = newStyle(colour == "always" ||
-		colour != "never" && p.screen != nil && os.Getenv("NO_COLOR") == "")
+	if colour == "always" ||
+		colour != "never" && p.screen != nil && os.Getenv("NO_COLOR") == "" {
+		p.style = coloured
+	}
 	return p
 }
 

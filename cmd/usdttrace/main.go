@@ -180,9 +180,12 @@ func (t *tracer) trace() (err error) {
 	if err := t.targets.find(o.files, o.pid); err != nil {
 		return err
 	}
-	abandonProfiles, err := t.openProfiles()
-	defer abandonProfiles()
-	if err != nil {
+	defer func() {
+		for _, p := range t.profiles {
+			p.file.abandon()
+		}
+	}()
+	if err := t.openProfiles(); err != nil {
 		return err
 	}
 	t.out = commandline.NewWriter(t.stdout)

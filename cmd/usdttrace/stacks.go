@@ -408,20 +408,15 @@ func (o *options) profileTitle() string {
 }
 
 // openProfiles opens the files: a wrong path is an error before anything is
-// watched. Those that are not written by then are removed by abandon.
-func (t *tracer) openProfiles() (abandon func(), err error) {
-	abandon = func() {
-		for _, p := range t.profiles {
-			p.file.abandon()
-		}
-	}
+// watched.
+func (t *tracer) openProfiles() (err error) {
 	for _, p := range t.options.profileFiles() {
 		if p.file, err = createFile(p.path); err != nil {
-			return abandon, fmt.Errorf("--%s: %w", p.flag, err)
+			return fmt.Errorf("--%s: %w", p.flag, err)
 		}
 		t.profiles = append(t.profiles, p)
 	}
-	return abandon, nil
+	return nil
 }
 
 // newProfile returns a profile of hits, and of what is added up beside them
