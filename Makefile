@@ -47,7 +47,7 @@ GO ?= go
 FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
-HOSTILE_PACKAGES := ./usdt ./trace ./stack
+HOSTILE_PACKAGES := ./usdt ./trace ./stack ./internal/commandline
 # those whose own threads meet
 RACE_PACKAGES := ./internal/follow ./internal/procwatch ./trace ./usdt
 # empty on machines that have no race detector
@@ -101,6 +101,8 @@ setup:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
 	internal/setup/ruby profiler/testdata/build/ruby
+	internal/setup/postgresql-symbols testdata/build/postgresql
+	internal/setup/debug-packages testdata/build/debug
 
 # All tests of all modules, once.
 .PHONY: test-all

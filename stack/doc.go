@@ -30,10 +30,14 @@
 // which Fedora and others leave in stripped files. [Symbolizer].DebugFile can
 // fetch debug files that are not installed. So names are known, too, when the
 // process has ended or the file was deleted. Names of C++ and Rust functions
-// are as they are in the file: pprof makes them readable. Code that a process
-// has made at run time, as JIT compilers do, has the names that the process
-// says in /tmp/perf-PID.map, the format of Linux' perf. Frames without a name
-// are counted, see [Counts].
+// are as they are in the file: pprof makes them readable.
+//
+// Code that a process has made at run time, as JIT compilers do, has the names
+// that the process says in /tmp/perf-PID.map, the format of Linux' perf. Node
+// writes it with --perf-basic-prof and --interpreted-frames-native-stack. Java
+// that was started with -XX:+PreserveFramePointer writes it for
+// jcmd PID Compiler.perfmap. A profile also has what is written after a hit, as
+// long as the process runs. Frames without a name are counted, see [Counts].
 //
 // # Programs without frame pointers
 //

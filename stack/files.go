@@ -137,8 +137,11 @@ func (s *Symbolizer) closeFirst(scanned *process) {
 
 // function returns the name of the function at an offset in a file, and the
 // offset where it begins. A process that maps the file pays for reading it.
+//
+// A signal handler returns to the first byte of a function that nothing has
+// called: no function has the byte before.
 func (s *Symbolizer) function(
-	ctx context.Context, p *process, f *file, offset uint64,
+	ctx context.Context, p *process, f *file, offset uint64, isReturn bool,
 ) (name string, start uint64, ok bool) {
 	s.readFunctions(ctx, p, f)
 	s.readFetched(ctx, p, f)
@@ -146,7 +149,14 @@ func (s *Symbolizer) function(
 	if f.functions == nil || segment == nil {
 		return "", 0, false
 	}
-	function, ok := f.functions.At(segment.Address + (offset - segment.Offset))
+	address := segment.Address + (offset - segment.Offset)
+	function, ok := f.functions.At(address)
+	if !ok && isReturn {
+		if function, ok = f.functions.At(address + 1); ok {
+			s.readFrames(ctx, p, f)
+			ok = f.frames != nil && function.Address == address+1 && f.frames.IsSignal(address)
+		}
+	}
 	return function.Name, function.Address - segment.Address + segment.Offset, ok
 }
 

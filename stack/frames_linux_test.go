@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/stack"
 )
@@ -198,4 +199,30 @@ func TestCloseForgets(t *testing.T) {
 	qt.Assert(t, qt.IsNil(s.Close()))
 	target.Kill()
 	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].File, ""))
+}
+
+// A signal handler returns to the first byte of a function, which no call is
+// before.
+func TestFunctionThatSignalHandlersReturnTo(t *testing.T) {
+	target := startFile(t, testprog.Path(t, "target-static"))
+	file, err := elffile.Open(target.path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	main, err := file.Symbol("main")
+	qt.Assert(t, qt.IsNil(err))
+	returns, err := file.Symbol("__restore_rt")
+	if err != nil {
+		testneeds.Missing(t, "the C library has no __restore_rt: %v", err)
+	}
+	stackOf := []uint64{target.main, target.main - main.Value + returns.Value}
+	s := stack.NewSymbolizer(nil)
+	defer s.Close()
+	frames := s.Frames(t.Context(), target.PID, stackOf)
+	qt.Check(t, qt.Equals(frames[1].Function, "__restore_rt"))
+	qt.Check(t, qt.Equals(frames[1].Offset, 0))
+	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
+	p.Add(t.Context(), target.PID, stackOf, []int64{1}, nil)
+	var folded strings.Builder
+	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Check(t, qt.Equals(folded.String(), "__restore_rt;main 1\n"))
 }

@@ -187,6 +187,51 @@ func TestHostileUserWithCostlyLines(t *testing.T) {
 		"the tracer ends: its stack has 1 GB", "others have lines", took)
 }
 
+// A process says that it has made functions without end and on top of each
+// other, and says it anew for each stack. Reading that has a limit for the
+// process, and others are named.
+func TestHostileUserWithMapOfMadeCode(t *testing.T) {
+	testneeds.Root(t)
+	rounds := testprog.Soak(20, 1000)
+	hostile := testprog.StartMapper(t, testprog.Nobody, 0, t.TempDir())
+	path := fmt.Sprintf("/tmp/perf-%d.map", hostile.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	const line = "1 ffffffff \x1b[2J\n"
+	overlapping := strings.Repeat(line, maxPerfMap/len(line))
+	costs := testprog.StartCosts(t)
+	s := NewSymbolizer(nil)
+	t.Cleanup(func() { _ = s.Close() })
+	self := uint64(reflect.ValueOf(TestHostileUserWithMapOfMadeCode).Pointer())
+	late, work := time.Duration(0), time.Duration(0)
+	for n := range rounds {
+		switch n {
+		case 0:
+			qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(overlapping), 0o644)))
+			qt.Assert(t, qt.IsNil(os.Chown(path, testprog.Nobody, testprog.Nobody)))
+		case rounds / 2: // sparse: any size, at no cost
+			qt.Assert(t, qt.IsNil(os.Truncate(path, 1<<40)))
+		}
+		changed := time.Now().Add(time.Duration(n) * time.Second)
+		qt.Assert(t, qt.IsNil(os.Chtimes(path, changed, changed)))
+		began := time.Now()
+		stack := make([]uint64, maxDepth)
+		for i := range stack {
+			stack[i] = 0x1000 + uint64(i)
+		}
+		s.Frames(t.Context(), hostile.PID, stack)
+		work += time.Since(began)
+		frames := s.Frames(t.Context(), os.Getpid(), []uint64{self})
+		qt.Assert(t, qt.Not(qt.Equals(frames[0].FileOffset, 0)))
+		late = max(late, time.Since(began))
+	}
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("after %v", late))
+	qt.Check(t, qt.IsTrue(s.processes[hostile.PID].made.size <= maxPerfMap))
+	costs.Report(6, fmt.Sprintf("%d stacks of a process that says anew for each what it has made",
+		rounds), "all of the file is read for each, whatever its size",
+		"read for a part of the time, others named", late)
+	t.Logf("%v for %d stacks", work, rounds)
+}
+
 // mappedFiles returns where a process has mapped its files.
 func mappedFiles(t *testing.T, pid int) map[string]uint64 {
 	t.Helper()

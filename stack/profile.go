@@ -76,9 +76,10 @@ type place struct {
 // placeKey is equal for the same place. An address that is in no file means
 // another place in another process.
 type placeKey struct {
-	file   *file
-	pid    int
-	offset uint64
+	file     *file
+	pid      int
+	offset   uint64
+	isReturn bool // from the call that is there
 }
 
 // NewProfile returns an empty profile, of one or more values for each stack.
@@ -221,18 +222,18 @@ func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn b
 	at := s.mapping(pid, address)
 	key := placeKey{pid: pid, offset: address}
 	if at != nil {
-		key = placeKey{file: at.file, offset: address - at.Start + at.Offset}
+		key = placeKey{file: at.file, offset: address - at.Start + at.Offset, isReturn: isReturn}
 	}
 	known := p.places[key]
 	if known == nil {
 		known = p.newPlace()
-		known.address = address
+		known.address, known.pid = address, pid
 		if at != nil {
 			known.at = &mapping{at.Mapping, at.file, at.path}
-			known.file, known.pid = at.file, pid
-			known.function = p.function(ctx, pid, key)
+			known.file = at.file
 			known.sources, _ = s.lines(s.processes[pid], at.file, key.offset)
 		}
+		known.function = p.function(ctx, pid, key)
 		if len(p.places) < maxProfilePlaces {
 			p.places[key] = known
 		}
@@ -243,16 +244,14 @@ func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn b
 	return known
 }
 
-// complete names what has no name because its debug file came later, and adds
-// the lines.
+// complete names functions whose debug file came later, or that their process
+// has named later, and adds the lines.
 func (p *Profile) complete() {
 	s := p.symbolizer
 	if s == nil {
 		return
 	}
-	if s.DebugFile != nil {
-		p.completeNames()
-	}
+	p.completeNames()
 	if !s.Lines {
 		return
 	}
@@ -277,13 +276,19 @@ func (p *Profile) completeNames() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	for key, known := range p.places {
-		if known.function != "" || known.file == nil || s.processes[known.pid] == nil {
+		if known.function != "" || s.processes[known.pid] == nil ||
+			known.file != nil && s.DebugFile == nil {
 			continue
 		}
-		if known.function = p.function(context.Background(), known.pid, key); known.function != "" {
-			s.counts.NoFunction -= known.unnamed
-			known.unnamed = 0
+		if known.function = p.function(context.Background(), known.pid, key); known.function == "" {
+			continue
 		}
+		if known.file == nil {
+			s.counts.NoFile -= known.unnamed
+		} else {
+			s.counts.NoFunction -= known.unnamed
+		}
+		known.unnamed = 0
 	}
 }
 
@@ -295,9 +300,13 @@ func (p *Profile) newPlace() *place {
 // function returns the name of a function, "" if it has none or there is no
 // room for more names.
 func (p *Profile) function(ctx context.Context, pid int, at placeKey) string {
-	s := p.symbolizer
-	// The process is known: it has the mapping.
-	name, _, _ := s.function(ctx, s.processes[pid], at.file, at.offset)
+	s, name := p.symbolizer, ""
+	if at.file == nil {
+		name, _, _ = s.made(pid, at.offset)
+	} else {
+		// The process is known: it has the mapping.
+		name, _, _ = s.function(ctx, s.processes[pid], at.file, at.offset, at.isReturn)
+	}
 	if p.names += len(name); p.names > maxProfileNames {
 		p.names -= len(name)
 		return ""

@@ -320,7 +320,7 @@ func (s *Symbolizer) find(
 	}
 	frame.FileOffset = address - at.Start + at.Offset
 	// The process is known: it has the mapping.
-	name, start, ok := s.function(ctx, s.processes[pid], at.file, executed-at.Start+at.Offset)
+	name, start, ok := s.function(ctx, s.processes[pid], at.file, executed-at.Start+at.Offset, isReturn)
 	if ok {
 		frame.Function, frame.Offset = name, frame.FileOffset-start
 	}

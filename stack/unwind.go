@@ -90,9 +90,13 @@ func (w *walk) step() bool {
 		caller.PC-w.memory.Address < uint64(len(w.memory.Bytes)) {
 		return false
 	}
-	// Only code that no file holds is called by such code, or calls it.
+	// A file's code without a table has a caller in a file. Anything else is
+	// taken for a wrong frame, unless the process says that it has made the
+	// code there.
 	if at != nil && w.mapping(w.pid, caller.Executes()) == nil {
-		return false
+		if _, _, ok := w.made(w.pid, caller.Executes()); !ok {
+			return false
+		}
 	}
 	w.state = caller
 	return true

@@ -195,11 +195,7 @@ func (s *Session) generate(
 
 // readBehind has arguments read from the memory that others point to.
 func (w *work) readBehind(s *Site) {
-	size := 8
-	if w.sel.File().Header().Class == elf.ELFCLASS32 {
-		size = 4
-	}
-	own := s.Args
+	size, own := w.pointer(), s.Args
 	for i := range s.definition.Arguments {
 		value := s.definition.Arguments[i].Value
 		n, pointer, ok := tracing.Behind(value)
@@ -208,8 +204,11 @@ func (w *work) readBehind(s *Site) {
 		}
 		s.Args = slices.Clone(s.Args)
 		s.Args[i] = argspec.Arg{Raw: value, Err: fmt.Errorf("no register has what %s is behind", value)}
-		if n < len(own) && own[n].Kind == argspec.InRegister && own[n].Size == size &&
-			own[n].Register.Shift == 0 {
+		switch {
+		case n >= len(own) || own[n].Size != size:
+		case own[n].Kind == argspec.Memory && n == i:
+			s.Args[i] = own[n] // the pointer: see toGenerate
+		case own[n].Kind == argspec.InRegister && own[n].Register.Shift == 0:
 			s.Args[i] = argspec.Arg{Raw: value, Size: size, Kind: argspec.Memory,
 				Base: own[n].Register, Displacement: int64(pointer * size), Scale: 1,
 				Address32: size == 4}
@@ -356,6 +355,24 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			site.Texts = append(site.Texts, a.IsText)
 		}
 	}
+	members := make(map[int]bpfgen.Member)
+	for i := range min(s.own, len(site.Names)) {
+		value := s.definition.Arguments[i].Value
+		n, pointer, ok := tracing.Behind(value)
+		if !ok || n != i || s.Args[i].Err != nil || s.Args[i].Raw == value {
+			continue
+		}
+		// The pointer is in memory. What it points to is read as members are.
+		if len(members) == 0 {
+			site.Args = slices.Clone(site.Args)
+		}
+		members[i] = bpfgen.Member{Arg: len(site.Args), Member: elffile.Member{
+			Offsets: []int64{int64(pointer * w.pointer())}, Size: w.pointer(), Pointer: true}}
+		site.Args = append(site.Args, s.Args[i])
+		site.Args[i] = argspec.Arg{Raw: value, Kind: argspec.Memory, Size: w.pointer()}
+		site.Globals++
+		site.Unsent++
+	}
 	for _, name := range w.globals {
 		if _, captured := site.Argument(name); captured {
 			continue
@@ -376,11 +393,11 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	}
 	for i, name := range site.Names {
 		if m, arg, err := w.member(s, name); err == nil && site.Args[i].Err == nil {
-			if site.Members == nil {
-				site.Members = make(map[int]bpfgen.Member)
-			}
-			site.Members[i] = bpfgen.Member{Arg: arg, Member: m}
+			members[i] = bpfgen.Member{Arg: arg, Member: m}
 		}
+	}
+	if len(members) > 0 {
+		site.Members = members
 	}
 	return site
 }

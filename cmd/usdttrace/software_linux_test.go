@@ -393,12 +393,17 @@ func TestTypesOfExceptionsHaveNames(t *testing.T) {
 	qt.Assert(t, qt.HasLen(events, 1))
 	qt.Check(t, qt.Equals(*events[0].Args[1].Text, "St13runtime_error"))
 
-	for _, by := range []string{"type_info", "str(type_info)"} {
-		r = watching(t, "--count", "--by", by, "--where", `type_info == "St13runtime_error"`, "-p", pid,
-			"libstdcxx:throw")
-		p.Throw()
-		qt.Check(t, qt.StringContains(r.interrupt().stdout, "\nstd::runtime_error "))
+	for _, probe := range []string{"throw", "rethrow", "catch"} {
+		for _, by := range []string{"type_info", "str(type_info)"} {
+			r = watching(t, "--count", "--by", by, "--where", `type_info == "St13runtime_error"`,
+				"-p", pid, "libstdcxx:"+probe)
+			p.Throw()
+			qt.Check(t, qt.StringContains(r.interrupt().stdout, "\nstd::runtime_error "))
+		}
 	}
+	r = watching(t, "-p", pid, "libstdcxx:catch")
+	p.Throw()
+	qt.Check(t, qt.StringContains(r.interrupt().stdout, ` type_info="std::runtime_error"`))
 	r = watching(t, "--count", "--by", "type_info", "--json", "-p", pid, "libstdcxx:throw")
 	p.Throw()
 	qt.Check(t, qt.DeepEquals(r.interrupt().objects("row")[0].Keys, map[string]any{

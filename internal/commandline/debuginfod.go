@@ -77,6 +77,11 @@ const (
 	// fetchTimeout is how long a server may send nothing, as debuginfod's own
 	// clients have it (DEBUGINFOD_TIMEOUT).
 	fetchTimeout = 90 * time.Second
+	// fetchTime is how long a file may take in all, as a slow server keeps
+	// others from being asked for, and maxRedirects how often it may name
+	// another place.
+	fetchTime    = 30 * time.Minute
+	maxRedirects = 3
 	// reportEvery is how much of a file comes between two reports.
 	reportEvery = 32 << 20
 	// missingFor is how long it is believed that no server has a file, as
@@ -98,6 +103,13 @@ func NewDebuginfod(servers string, report func(text string)) (*Debuginfod, error
 			Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: fetchTimeout,
 			TLSHandshakeTimeout: fetchTimeout, MaxResponseHeaderBytes: 64 << 10,
 			IdleConnTimeout: time.Second,
+			// A small answer is not to become a large one.
+			DisableCompression: true,
+		}, CheckRedirect: func(to *http.Request, via []*http.Request) error {
+			if len(via) > maxRedirects || via[0].URL.Scheme == "https" && to.URL.Scheme != "https" {
+				return fmt.Errorf("redirected to %.100q", to.URL)
+			}
+			return nil
 		}},
 		report: report,
 		known:  make(map[string]*fetched),
@@ -282,7 +294,10 @@ func (d *Debuginfod) fetch(buildID string) (path string, size int64, err error) 
 // fetchFrom writes what a server has of a build to a path, where it appears
 // when it is whole.
 func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err error) {
-	ctx, cancel := context.WithCancelCause(d.open)
+	limited, stop := context.WithTimeoutCause(d.open, fetchTime,
+		fmt.Errorf("not complete after %v", fetchTime))
+	defer stop()
+	ctx, cancel := context.WithCancelCause(limited)
 	defer cancel(nil)
 	idle := time.AfterFunc(fetchTimeout,
 		func() { cancel(fmt.Errorf("nothing came for %v", fetchTimeout)) })

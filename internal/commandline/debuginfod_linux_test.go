@@ -3,7 +3,9 @@
 package commandline_test
 
 import (
+	"compress/gzip"
 	"context"
+	"encoding/pem"
 	"fmt"
 	"io/fs"
 	"net"
@@ -199,4 +201,112 @@ func TestDebuginfodRefuses(t *testing.T) {
 	leftOver, err := filepath.Glob(filepath.Join(cache, "*", "debuginfo.*"))
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(leftOver, 0))
+}
+
+// A server's answers are huge, endless, slow, compressed, redirected, of
+// another build or no file. None costs more than one file may, nobody waits for
+// it, and the files of another server come.
+func TestHostileDebuginfod(t *testing.T) {
+	_, debug, buildID := strippedProgram(t)
+	ended := make(chan struct{})
+	answer := func(w http.ResponseWriter, chunk []byte, pause time.Duration) {
+		for {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+			select {
+			case <-ended:
+				return
+			case <-time.After(pause):
+			}
+		}
+	}
+	insecure := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, debug)
+	}))
+	defer insecure.Close()
+	var hostile *httptest.Server
+	hostile = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch id := strings.Split(r.URL.Path, "/")[2]; id {
+		case "a0a0":
+			w.Header().Set("Content-Length", fmt.Sprint(int64(1)<<40))
+		case "a1a1":
+			answer(w, make([]byte, 1<<20), 0)
+		case "a2a2", "a3a3":
+			answer(w, []byte{0x7f}, 100*time.Millisecond)
+		case "a4a4":
+			http.Redirect(w, r, hostile.URL+r.URL.Path, http.StatusFound)
+		case "a5a5":
+			w.Header().Set("Content-Encoding", "gzip")
+			bomb := gzip.NewWriter(w)
+			for range 512 {
+				_, _ = bomb.Write(make([]byte, 1<<20))
+			}
+			bomb.Close()
+		case "a6a6":
+			http.ServeFile(w, r, debug)
+		case "a7a7":
+			fmt.Fprint(w, strings.Repeat("no file", 1<<20))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer hostile.Close()
+	defer close(ended)
+	cache := t.TempDir()
+	t.Setenv("DEBUGINFOD_CACHE_PATH", cache)
+	costs := testprog.StartCosts(t)
+	began := time.Now()
+	d := newDebuginfod(t, hostile.URL+" "+insecure.URL)
+	wanted := []string{"a0a0", "a4a4", "a5a5", "a6a6", "a7a7"}
+	if testprog.IsComplete() {
+		wanted = append(wanted, "a1a1") // which writes a gigabyte
+	}
+	for _, id := range wanted {
+		_, err := d.Fetch(t.Context(), id)
+		qt.Check(t, qt.IsNotNil(err), qt.Commentf(id))
+	}
+	qt.Check(t, qt.Equals(d.Counts().Failed, len(wanted)))
+	path, err := d.Fetch(t.Context(), buildID)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(path, filepath.Join(cache, buildID, "debuginfo")))
+	late := time.Since(began)
+
+	// Both goroutines that fetch wait now. Neither Find nor Close does.
+	for _, id := range []string{"a2a2", "a3a3", "a8a8"} {
+		began := time.Now()
+		_, done := d.Find(id)
+		qt.Check(t, qt.IsFalse(done))
+		qt.Check(t, qt.IsTrue(time.Since(began) < testprog.InTime(100*time.Millisecond)))
+	}
+	qt.Check(t, qt.Equals(d.Waiting(), 3))
+	d.Close()
+	_, err = d.Fetch(t.Context(), "a2a2")
+	qt.Check(t, qt.ErrorMatches(err, ".*closed"))
+	entries, err := filepath.Glob(filepath.Join(cache, "a*", "debuginfo"))
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(entries, 0))
+	costs.Report(6, fmt.Sprintf("%d answers of a debuginfod server without end, measure or truth",
+		len(wanted)+2), "512 MB on the disk for 0.5 MB; slow files keep others from coming",
+		"refused; a file of another server has come", late)
+}
+
+// A server that is asked by https is not left for another one.
+func TestDebuginfodIsNotRedirectedToPlainHTTP(t *testing.T) {
+	asked := false
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer plain.Close()
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, plain.URL+r.URL.Path, http.StatusFound)
+	}))
+	defer secure.Close()
+	certificate := filepath.Join(t.TempDir(), "certificate.pem")
+	qt.Assert(t, qt.IsNil(os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{
+		Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600)))
+	t.Setenv("SSL_CERT_FILE", certificate)
+	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
+	_, err := newDebuginfod(t, secure.URL).Fetch(t.Context(), "abab")
+	qt.Check(t, qt.ErrorMatches(err, "(?s).*redirected to.*"))
+	qt.Check(t, qt.IsFalse(asked))
 }

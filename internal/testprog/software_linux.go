@@ -220,6 +220,12 @@ func StartPostgres(t testing.TB) *Postgres {
 	return startPostgres(t, 0)
 }
 
+// StartPostgresOf is StartPostgres with the programs of a directory.
+func StartPostgresOf(t testing.TB, bin string) *Postgres {
+	t.Helper()
+	return startPostgresOf(t, bin, 0)
+}
+
 // StartPostgresForDrivers is StartPostgres for drivers, some of which know TCP
 // only, with what counts statements: the extension pg_stat_statements.
 func StartPostgresForDrivers(t testing.TB) *Postgres {
@@ -239,6 +245,11 @@ func startPostgres(t testing.TB, port int) *Postgres {
 	if err != nil {
 		testneeds.Missing(t, "%v", err)
 	}
+	return startPostgresOf(t, bin, port)
+}
+
+func startPostgresOf(t testing.TB, bin string, port int) *Postgres {
+	t.Helper()
 	owner, err := unprivileged()
 	qt.Assert(t, qt.IsNil(err))
 	// Not t.TempDir: another user has to be able to enter it, and the socket's

@@ -192,7 +192,7 @@ func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m 
 // set up a frame pointer there, so that a stack can be walked from it without
 // call frame information; ok is false if that is not known.
 func (t *Table) HasFramePointer(address uint64) (has, ok bool) {
-	t.unwinder.Work = max(t.unwinder.Work, workOfFramePointer)
+	t.unwinder.Work = max(t.unwinder.Work, workOfAnswer)
 	r, err := t.row(address)
 	if err != nil {
 		return false, false
@@ -214,8 +214,16 @@ func (t *Table) HasFramePointer(address uint64) (has, ok bool) {
 	return false, false
 }
 
-// workOfFramePointer is what it may take to find out.
-const workOfFramePointer = 1 << 16
+// IsSignal reports whether the function at an address in the file is what a
+// signal handler returns to.
+func (t *Table) IsSignal(address uint64) bool {
+	t.unwinder.Work = max(t.unwinder.Work, workOfAnswer)
+	r, err := t.row(address)
+	return err == nil && r.signal
+}
+
+// workOfAnswer is the work that a single question may take.
+const workOfAnswer = 1 << 16
 
 // MaxRegisters is how many registers a machine has at most: the general ones,
 // and on x86-64 the instruction pointer.
