@@ -2,7 +2,11 @@
 
 package procwatch
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"os"
+)
 
 // FileID identifies a file, whatever its path. It can be compared and be a map
 // key. The zero value is no file's. It stays the same when the file is written
@@ -80,4 +84,25 @@ func (id FileID) String() string {
 		device = "overlay"
 	}
 	return fmt.Sprintf("%s inode %d", device, id.inode)
+}
+
+// IdentifyFile returns the ID of an open file. A file of overlayfs may have
+// another ID than in the processes that map it, see [FileID.MayBe]. On other
+// systems than Linux the error wraps errors.ErrUnsupported.
+func IdentifyFile(file *os.File) (FileID, error) {
+	id, err := identifyOpen(file)
+	if err != nil {
+		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
+	}
+	return id.FileID, nil
+}
+
+func identifyOpen(file *os.File) (id identity, err error) {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return id, err
+	}
+	var failed error
+	err = conn.Control(func(fd uintptr) { id, failed = identify(int(fd), "") })
+	return id, errors.Join(err, failed)
 }

@@ -4,8 +4,6 @@ package procwatch
 
 import (
 	"errors"
-	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -72,23 +70,4 @@ func isOverlay(fd int, path string) (bool, error) {
 		err = unix.Statfs(path, &st)
 	}
 	return err == nil && int64(st.Type) == unix.OVERLAYFS_SUPER_MAGIC, err
-}
-
-// IdentifyFile returns the ID of an open file. A file of overlayfs may have
-// another ID than in the processes that map it, see [FileID.MayBe].
-//
-// It is available on Linux only; elsewhere the error wraps
-// errors.ErrUnsupported.
-func IdentifyFile(file *os.File) (FileID, error) {
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
-	}
-	var id identity
-	var failed error
-	err = conn.Control(func(fd uintptr) { id, failed = identify(int(fd), "") })
-	if err = errors.Join(err, failed); err != nil {
-		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
-	}
-	return id.FileID, nil
 }

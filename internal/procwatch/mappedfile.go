@@ -3,10 +3,13 @@
 package procwatch
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
@@ -116,6 +119,157 @@ func files(root string, pid, reader int, lines *lineReader, seen func(*mapLine))
 	}
 	return files, err
 }
+
+// ID identifies the file without opening it, and remembers the answer. It
+// follows the link of the mapping if the kernel allows that, which is certain.
+// Otherwise it follows the path in the process's mount namespace. The file
+// there must have the inode number that maps shows, except on overlayfs, where
+// these numbers mean nothing.
+//
+// The error is an [*Error]. It wraps [ErrChanged] if the mapping has gone
+// meanwhile, [ErrUnreachable], [ErrNotRegular], [ErrAccess] or [ErrGone]. On
+// other systems than Linux it wraps errors.ErrUnsupported.
+func (m *MappedFile) ID() (FileID, error) {
+	found, err := m.identify()
+	if err != nil {
+		return FileID{}, err
+	}
+	if m.id == (FileID{}) {
+		m.id = found.FileID
+		if merged, ok := found.merged(); ok && m.mounts.trusts(m.root, m.reader, found.mount) {
+			m.id = merged
+		}
+	}
+	return m.id, nil
+}
+
+// identify returns the ID before merging, and the contents.
+func (m *MappedFile) identify() (identity, error) {
+	if m.openedPath != "" {
+		return m.found, nil
+	}
+	id, path, err := m.find(func(path string) (identity, error) { return identify(0, path) })
+	if err != nil {
+		return identity{}, m.wrap("identify", err)
+	}
+	m.found, m.openedPath = id, path
+	return id, nil
+}
+
+// Open opens the file for reading. The descriptor stays valid when the file is
+// deleted, the mapping removed, or the process ended; its name, by which it
+// could be opened again, does not. The caller closes it.
+//
+// The errors are those of [MappedFile.ID]. If the file is not the one that ID
+// found, the error is [ErrChanged].
+func (m *MappedFile) Open() (*os.File, error) {
+	var file *os.File
+	id, path, err := m.find(func(path string) (identity, error) {
+		// Devices are told from files before anything is opened.
+		if _, err := identify(0, path); err != nil {
+			return identity{}, err
+		}
+		opened, err := openFile(path, path)
+		if err != nil {
+			return identity{}, err
+		}
+		id, err := identifyOpen(opened)
+		if file = opened; err != nil {
+			file.Close()
+		}
+		return id, err
+	})
+	if err != nil {
+		return nil, m.wrap("open", err)
+	}
+	switch {
+	case m.openedPath == "":
+		m.found, m.openedPath = id, path
+	case id.FileID != m.found.FileID:
+		file.Close()
+		return nil, m.wrap("open", procfs.ErrChanged)
+	}
+	return file, nil
+}
+
+// find calls a function with one path to the file after another, until it
+// succeeds.
+func (m *MappedFile) find(try func(path string) (identity, error)) (identity, string, error) {
+	var direct error
+	for _, mapping := range m.Mappings {
+		path := m.mapFilesPath(mapping)
+		id, err := try(path)
+		if err == nil || errors.Is(err, procfs.ErrNotRegular) {
+			return id, path, err
+		}
+		direct = err
+		// Without the privilege the answer is the same for every mapping. One
+		// that has gone may have left others, split from it or merged with it.
+		if !errors.Is(err, syscall.ENOENT) {
+			break
+		}
+	}
+	if procfs.IsLack(direct) {
+		// Too few descriptors, or memory: it would be so by the path, too.
+		return identity{}, "", direct
+	}
+	id, path, err := m.findByPath(try)
+	switch {
+	case err == nil || errors.Is(err, procfs.ErrNotRegular) || errors.Is(err, procfs.ErrGone) ||
+		errors.Is(err, procfs.ErrAccess):
+		return id, path, err
+	case errors.Is(direct, syscall.ENOENT) || errors.Is(direct, syscall.ESRCH):
+		// map_files works here, only the mapping is not there.
+		return identity{}, "", fmt.Errorf("%w: %w", procfs.ErrChanged, direct)
+	case errors.Is(err, procfs.ErrUnreachable):
+		return identity{}, "", fmt.Errorf("%w: %w", err, direct)
+	}
+	return identity{}, "", err
+}
+
+// findByPath calls the function for the path that maps shows, below the
+// process's root.
+func (m *MappedFile) findByPath(try func(path string) (identity, error)) (identity, string, error) {
+	file, id, err := findIn(m.root, m.reader, m.rawPath)
+	switch {
+	case errors.Is(err, procfs.ErrGone):
+		return identity{}, "", err
+	case errors.Is(err, os.ErrInvalid), errors.Is(err, syscall.ENOENT),
+		errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP):
+		// A memfd, shared memory and shared anonymous memory look like deleted
+		// files and never had a path.
+		return identity{}, "", procfs.ErrUnreachable
+	case err != nil:
+		return identity{}, "", err
+	}
+	defer file.Close()
+	if !id.overlay && id.inode != m.inode {
+		return identity{}, "", procfs.ErrUnreachable
+	}
+	id, err = try(descriptorPath(file))
+	return id, file.Name(), err
+}
+
+// OpenIn opens a regular file by the path that the process would use: below its
+// root directory and in its mount namespace. The caller closes it. The name of
+// the file is its path for the caller. The error is an [*Error]. On other
+// systems than Linux it wraps errors.ErrUnsupported.
+func OpenIn(fs *procfs.FS, pid int, path string) (*os.File, error) {
+	found, _, err := findIn(fs.Root(), pid, path)
+	if err != nil {
+		return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: err}
+	}
+	defer found.Close()
+	file, err := openFile(descriptorPath(found), found.Name())
+	if err != nil {
+		return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: err}
+	}
+	return file, nil
+}
+
+// descriptorPath is the path by which the file of an open descriptor is opened
+// again. The file cannot be exchanged meanwhile.
+func descriptorPath(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", file.Fd()) }
 
 // OpenedPath returns the path by which the file was reached, as the caller sees
 // it: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is "" before

@@ -6,35 +6,16 @@ package procwatch
 
 import (
 	"errors"
-	"fmt"
 	"os"
-
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// IdentifyFile returns the ID of an open file. A file of overlayfs may have
-// another ID than in the processes that map it, see [FileID.MayBe].
-//
-// It is available on Linux only; elsewhere the error wraps
-// errors.ErrUnsupported.
-func IdentifyFile(file *os.File) (FileID, error) {
-	return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), errors.ErrUnsupported)
+func identify(int, string) (identity, error) { return identity{}, errors.ErrUnsupported }
+
+func findIn(string, int, string) (*os.File, identity, error) {
+	return nil, identity{}, errors.ErrUnsupported
 }
 
-// ID is available on Linux only; here the error wraps
-// errors.ErrUnsupported.
-func (m *MappedFile) ID() (FileID, error) {
-	return FileID{}, m.wrap("identify", errors.ErrUnsupported)
-}
-
-func (m *MappedFile) identify() (identity, error) {
-	return identity{}, m.wrap("identify", errors.ErrUnsupported)
-}
-
-// Open is available on Linux only; here the error wraps errors.ErrUnsupported.
-func (m *MappedFile) Open() (*os.File, error) {
-	return nil, m.wrap("open", errors.ErrUnsupported)
-}
+func openFile(string, string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
 // errNoQuery is always the answer here.
 var errNoQuery = errors.New("no PROCMAP_QUERY")
@@ -44,14 +25,7 @@ func queryMaps(string, int, func(*mapLine)) error { return errNoQuery }
 // mounts are for files that can be identified.
 type mounts struct{}
 
-// OpenIn is available on Linux only; here the error wraps
-// errors.ErrUnsupported.
-func OpenIn(fs *procfs.FS, pid int, path string) (*os.File, error) {
-	return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: errors.ErrUnsupported}
-}
-
-// ID is available on Linux only.
-func (f RecordedFile) ID() (FileID, error) { return FileID{}, f.wrap(errors.ErrUnsupported) }
+func (*mounts) trusts(string, int, uint64) bool { return false }
 
 // Records do not exist here.
 type Records struct{}

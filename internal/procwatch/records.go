@@ -196,21 +196,40 @@ type RecordedFile struct {
 // mapped it, or when that has ended another one of the same mount namespace.
 func (r *Record) In(fs *procfs.FS, pid int) RecordedFile { return RecordedFile{fs, pid, r} }
 
-// Open opens the file if it is the one that ID has identified.
+// ID identifies the file without opening it. The error says that there is none,
+// or another one.
+func (f RecordedFile) ID() (FileID, error) {
+	file, id, err := f.find()
+	if err != nil {
+		return FileID{}, err
+	}
+	return id.FileID, file.Close()
+}
+
+// Open opens the file. The errors are those of ID.
 func (f RecordedFile) Open() (*os.File, error) {
-	id, err := f.ID()
+	found, _, err := f.find()
 	if err != nil {
 		return nil, err
 	}
-	file, err := OpenIn(f.fs, f.pid, f.record.Path)
+	defer found.Close()
+	file, err := openFile(descriptorPath(found), found.Name())
 	if err != nil {
-		return nil, err
-	}
-	if opened, err := IdentifyFile(file); err != nil || opened != id {
-		file.Close()
-		return nil, f.wrap(procfs.ErrChanged)
+		return nil, f.wrap(err)
 	}
 	return file, nil
+}
+
+func (f RecordedFile) find() (*os.File, identity, error) {
+	file, id, err := findIn(f.fs.Root(), f.pid, f.record.Path)
+	if err == nil && !f.record.mayBeOf(id) {
+		file.Close()
+		err = procfs.ErrChanged
+	}
+	if err != nil {
+		return nil, id, f.wrap(err)
+	}
+	return file, id, nil
 }
 
 // mayBeOf reports whether a file is the one that was mapped, as far as that can
