@@ -58,9 +58,8 @@ type MappedFile struct {
 // fileKey is equal for the mappings of one file in a process. The path is in it
 // because device and inode alone may mean two files, see FileID.
 type fileKey struct {
-	major, minor uint32
-	inode        uint64
-	path         string
+	mapKey
+	path string
 }
 
 // Files returns the files that the process maps as executable, by their first
@@ -87,20 +86,16 @@ func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
 // every line of an executable mapping.
 func files(root string, pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*MappedFile, error) {
 	var files []*MappedFile
-	var last fileKey // most files have one executable mapping, the others neighbours
 	index := make(map[fileKey]int)
 	err := readMaps(root, reader, lines, func(l *mapLine) {
 		if seen != nil {
 			seen(l)
 		}
-		if last.inode != l.inode || last.major != l.major || last.minor != l.minor ||
-			last.path != string(l.path) {
-			last = fileKey{major: l.major, minor: l.minor, inode: l.inode, path: string(l.path)}
-		}
-		i, ok := index[last]
+		key := fileKey{mapKey{l.major, l.minor, l.inode}, string(l.path)}
+		i, ok := index[key]
 		if !ok {
 			i = len(files)
-			index[last] = i
+			index[key] = i
 			files = append(files, &MappedFile{
 				pid: pid, root: root, reader: reader, inode: l.inode, rawPath: unescapePath(l.path),
 			})

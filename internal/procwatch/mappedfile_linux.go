@@ -146,8 +146,8 @@ func readMounts(root string, pid int) map[uint64]bool {
 }
 
 // findIn finds a regular file by the path that a process would use. The file
-// that it returns has not been opened (O_PATH), and its name is the path for the
-// caller. The error wraps [procfs.ErrGone] if the process has ended, and
+// that it returns has not been opened (O_PATH), and its name is the path for
+// the caller. The error wraps [procfs.ErrGone] if the process has ended, and
 // os.ErrInvalid if the path is not absolute.
 func findIn(root string, pid int, path string) (*os.File, identity, error) {
 	if !strings.HasPrefix(path, "/") {

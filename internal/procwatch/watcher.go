@@ -56,7 +56,7 @@ type Watcher struct {
 	filter   func(proc.Process) bool
 	handler  func(*Changes)
 	before   func() // a pass
-	events   bool   // to be asked of the kernel
+	source   func(isNothing func(*happenings) bool) (*eventSource, error)
 	patience time.Duration
 
 	// open ends when the watcher is closed, so that no further process is
@@ -125,7 +125,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		filter:    options.Filter,
 		handler:   options.Handler,
 		before:    options.BeforePass,
-		events:    true,
+		source:    openEventSource,
 		patience:  scanPatience,
 		due:       make(chan struct{}, 1),
 		buffers:   sync.Pool{New: newBuffers},
@@ -338,17 +338,14 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// openEvents opens the kernel's source of events if that is wanted and it
-// speaks of the processes of this proc file system.
+// openEvents opens the kernel's source of events if the proc file system has
+// the PIDs that it reports.
 func (w *Watcher) openEvents() (*eventSource, error) {
-	if !w.events {
-		return nil, fmt.Errorf("%w: switched off", errNoKernelEvents)
-	}
 	if !procfs.HasOwnPIDs(w.fs.Root()) {
 		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
 			errNoKernelEvents, w.fs.Root())
 	}
-	source, err := openEventSource(w.isNothing)
+	source, err := w.source(w.isNothing)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKernelEvents, err)
 	}

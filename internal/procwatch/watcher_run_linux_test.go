@@ -4,6 +4,7 @@ package procwatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -20,6 +21,7 @@ import (
 // running is a watcher of the real /proc that runs, and what it has told so
 // far.
 type running struct {
+	events bool // of the kernel
 	*Watcher
 	t      *testing.T
 	cancel context.CancelFunc
@@ -52,6 +54,11 @@ func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
 	}
 	r.Watcher = NewWatcher(&options, patterns(t, tracedProvider()+":*")...)
 	r.events, r.patience = mode.events, scansAnswer
+	if !mode.events {
+		r.source = func(func(*happenings) bool) (*eventSource, error) {
+			return nil, errors.New("switched off")
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() { r.ended <- r.Run(ctx, mode.interval) }()
