@@ -36,19 +36,11 @@ const (
 // String returns "unavailable", "constant", "register", "memory", "address" or
 // "bytes".
 func (k Kind) String() string {
-	switch k {
-	case Constant:
-		return "constant"
-	case InRegister:
-		return "register"
-	case Memory:
-		return "memory"
-	case Address:
-		return "address"
-	case Bytes:
-		return "bytes"
+	names := [...]string{"unavailable", "constant", "register", "memory", "address", "bytes"}
+	if int(k) >= len(names) {
+		k = Unavailable
 	}
-	return "unavailable"
+	return names[k]
 }
 
 // Arg is one argument of a probe site: its size, its sign, and where its value

@@ -171,12 +171,7 @@ func (f *Fetcher) Read(g *Group, base asm.Register, offset int, failed func(inde
 	one, done := f.Label(), f.Label()
 	f.ReadTogether(g, base, offset, one)
 	f.Place(done)
-	pageIn := f.PageIn
-	f.Later(func() {
-		f.Place(one)
-		f.readApart(g, base, offset, pageIn, failed)
-		f.Jump(done)
-	})
+	f.Aside(one, done, func() { f.ReadApart(g, base, offset, failed) })
 }
 
 // ReadTogether reads the arguments of a group by one call, and goes to fail if
@@ -196,14 +191,8 @@ func (f *Fetcher) ReadTogether(g *Group, base asm.Register, offset int, fail Lab
 // wants for each that cannot be read. It is what follows where ReadTogether
 // fails.
 func (f *Fetcher) ReadApart(g *Group, base asm.Register, offset int, failed func(index int)) {
-	f.readApart(g, base, offset, f.PageIn, failed)
-}
-
-func (f *Fetcher) readApart(
-	g *Group, base asm.Register, offset int, pageIn bool, failed func(index int),
-) {
 	helper := asm.FnProbeReadUser
-	if pageIn {
+	if f.PageIn {
 		helper = asm.FnCopyFromUser
 	} else if len(g.Args) == 1 {
 		failed(g.Args[0])

@@ -137,14 +137,12 @@ func (r *reader) argumentOf(spec *Spec) {
 			r.failed(r.unavailable())
 		case args[i].Kind == argspec.Memory:
 			r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, result))
-			done := r.Label()
 			f := r.fetcher(args, keptContext)
 			r.readInPlace(f, i, keptResult, 0, func() {
 				// What the helper answered.
 				r.SetField(keptResult, 0, 0, asm.R4)
 				r.Emit(asm.Return())
-			}, func() { r.Jump(done) })
-			r.Place(done)
+			})
 			r.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 		default:
 			f := r.fetcher(args, context)
@@ -169,7 +167,7 @@ func (r *reader) failed(err unix.Errno) {
 // readInPlace emits the value of an argument in memory to a word at an offset
 // from a register that is kept over calls.
 func (r *reader) readInPlace(
-	f *argcode.Fetcher, index int, base asm.Register, offset int, failed, done func(),
+	f *argcode.Fetcher, index int, base asm.Register, offset int, failed func(),
 ) {
 	arg := &f.Args[index]
 	at := offset
@@ -188,12 +186,7 @@ func (r *reader) readInPlace(
 		f.Extend(asm.R4, arg)
 		r.Emit(asm.StoreMem(base, int16(offset), asm.R4, asm.DWord))
 	}
-	done()
-	r.Later(func() {
-		r.Place(apart)
-		f.ReadApart(group, base, at, func(int) { failed() })
-		r.Jump(read)
-	})
+	r.Aside(apart, read, func() { f.ReadApart(group, base, at, func(int) { failed() }) })
 }
 
 // many emits the body of __bpf_usdt_read_many, for a number of arguments, or
@@ -274,13 +267,11 @@ func (r *reader) readTogether(
 			}
 		}
 		r.Place(done)
-		r.Later(func() {
+		r.Aside(apart, done, func() {
 			// Each to its own place: some may overlap in the traced process.
-			r.Place(apart)
 			for _, i := range g.Args {
 				r.readWord(f, i, words)
 			}
-			r.Jump(done)
 		})
 	}
 	return alone
@@ -293,7 +284,7 @@ func (r *reader) readWord(f *argcode.Fetcher, index int, words asm.Register) {
 	r.readInPlace(f, index, words, at, func() {
 		r.SetField(words, at, 0, asm.R4)
 		r.Jump(next)
-	}, func() {})
+	})
 	r.Place(next)
 }
 

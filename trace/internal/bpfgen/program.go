@@ -101,33 +101,27 @@ func (bs *Blocks) Programs(slots *Slots) []Program {
 // Program returns the code of some blocks: of the first ones from a number on,
 // as many as Programs put into one program.
 func (bs *Blocks) Program(first, count int, slots *Slots) Program {
-	return bs.program(first, count, func(p *Program) {
-		if slots != nil {
-			p.Instructions = append(p.Instructions, slots.find()...)
-		} else {
-			p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(),
-				mov(r8, r0))
-		}
-	})
+	if slots != nil {
+		return bs.program(first, count, slots.find())
+	}
+	return bs.program(first, count,
+		asm.Instructions{asm.FnGetAttachCookie.Call(), mov(r8, r0)})
 }
 
 // Fixed returns the code of one block for a site whose BPF cookie would be
 // this.
 func (bs *Blocks) Fixed(number int, cookie uint64) Program {
-	return bs.program(number, 1, func(p *Program) {
-		p.Instructions = append(p.Instructions, asm.LoadImm(r8, int64(cookie), asm.DWord))
-	})
+	return bs.program(number, 1, asm.Instructions{asm.LoadImm(r8, int64(cookie), asm.DWord)})
 }
 
-// program returns the code of some blocks; cookie emits what sets R8.
-func (bs *Blocks) program(first, count int, cookie func(*Program)) Program {
+// program returns the code of some blocks; cookie sets R8.
+func (bs *Blocks) program(first, count int, cookie asm.Instructions) Program {
 	p := Program{First: first, Blocks: count}
 	blocks := bs.blocks[first:][:count]
 	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
-	p.Instructions = append(p.Instructions, mov(r6, r1))
-	p.Instructions = append(p.Instructions, argcode.AvoidPrivateStack()...)
+	p.Instructions = append(asm.Instructions{mov(r6, r1)}, argcode.AvoidPrivateStack()...)
 	if p.Cookie {
-		cookie(&p)
+		p.Instructions = append(p.Instructions, cookie...)
 	}
 	switch {
 	case len(blocks) == 1:
@@ -206,18 +200,26 @@ func (s *Slots) find() asm.Instructions {
 	if s.Cookie {
 		ins = asm.Instructions{asm.FnGetAttachCookie.Call()}
 	}
-	return append(ins,
+	ins = append(ins,
 		asm.LSh.Imm(r0, slotBits),
 		load(r1, r6, offset),
 		asm.And.Imm(r1, 1<<slotBits-1),
 		asm.Or.Reg(r0, r1),
 		store(r10, slotKey, r0),
+	)
+	return append(ins, valueOrExit(s.Map, r8)...)
+}
+
+// valueOrExit loads into a register the value of a map for the key at slotKey.
+// Without one, which cannot be, it ends the program.
+func valueOrExit(fd int, dst asm.Register) asm.Instructions {
+	return asm.Instructions{
 		mov(r2, r10),
 		asm.Add.Imm(r2, slotKey),
-		asm.LoadMapPtr(r1, s.Map),
+		asm.LoadMapPtr(r1, fd),
 		asm.FnMapLookupElem.Call(),
-		asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: r0, Offset: 1}, // over the exit
+		{OpCode: asm.JNE.Op(asm.ImmSource), Dst: r0, Offset: 1}, // over the exit
 		asm.Return(),
-		load(r8, r0, 0),
-	)
+		load(dst, r0, 0),
+	}
 }

@@ -138,19 +138,11 @@ func (t *Table) Add(number int, block *Block, site *Site) uint32 {
 // Entries returns the elements of the array, one after the other.
 func (t *Table) Entries() []byte { return t.entries }
 
-// findBlock returns what sets R1 to the number of the site's block. A site that
-// is not in the table, which cannot be, ends the program.
+// findBlock sets R1 to the number of the site's block. A site that is not in the
+// table, which cannot be, ends the program.
 func findBlock() asm.Instructions {
-	return asm.Instructions{
-		storeN(r10, slotKey, r8, asm.Word),
-		mov(r2, r10),
-		asm.Add.Imm(r2, slotKey),
-		asm.LoadMapPtr(r1, TableMap),
-		asm.FnMapLookupElem.Call(),
-		asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: r0, Offset: 1}, // over the exit
-		asm.Return(),
-		load(r1, r0, entryValue),
-	}
+	return append(asm.Instructions{storeN(r10, slotKey, r8, asm.Word)},
+		valueOrExit(TableMap, r1)...)
 }
 
 // WithTable returns the instructions for a table that is the map of a
