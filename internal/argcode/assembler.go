@@ -195,6 +195,28 @@ func (a *Assembler) Aside(label, back Label, emit func()) {
 	})
 }
 
+// Search emits a search for the number in a register among ascending numbers, at
+// least one. leaf emits the code for one of them, from which control must not
+// reach the code after it. There the register holds none of the other numbers,
+// but it may hold a number that is not among them.
+func (a *Assembler) Search(
+	register asm.Register, numbers []uint64, scratch asm.Register, leaf func(i int),
+) {
+	var among func(from, to int)
+	among = func(from, to int) {
+		if to-from == 1 {
+			leaf(from)
+			return
+		}
+		upper, half := a.Label(), (from+to)/2
+		a.JumpIfImm(asm.JGE, register, numbers[half], scratch, upper)
+		among(from, half)
+		a.Place(upper)
+		among(half, to)
+	}
+	among(0, len(numbers))
+}
+
 // Element sets R0 to the element of a map whose key is on the stack, or to 0 if
 // there is none.
 func (a *Assembler) Element(fd, key int) {

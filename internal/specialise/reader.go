@@ -77,27 +77,6 @@ func (r *reader) unavailable() unix.Errno {
 	return unix.EOPNOTSUPP
 }
 
-// search emits a search for the number in a register among numbers in ascending
-// order, at least one of them. leaf emits the code for one of them, from which
-// control must not reach the code after it. There the register holds none of
-// the other numbers, but it may hold a number that is not among them.
-func (r *reader) search(register asm.Register, numbers []uint64, leaf func(i int)) {
-	var among func(from, to int)
-	among = func(from, to int) {
-		if to-from == 1 {
-			leaf(from)
-			return
-		}
-		half := (from + to) / 2
-		upper := r.Label()
-		r.JumpIfImm(asm.JGE, register, numbers[half], asm.R5, upper)
-		among(from, half)
-		r.Place(upper)
-		among(half, to)
-	}
-	among(0, len(numbers))
-}
-
 // eachSpec emits the code for each of the specs, and the choice between them by
 // the BPF cookie. The parameters of the function are where they were.
 func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
@@ -115,7 +94,7 @@ func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
 		ids[i] = uint64(r.specs[i].ID)
 	}
 	other := r.Label()
-	r.search(asm.R0, ids, func(i int) {
+	r.Search(asm.R0, ids, asm.R5, func(i int) {
 		r.JumpIfImm(asm.JNE, asm.R0, ids[i], asm.R5, other)
 		emit(&r.specs[i])
 	})
@@ -129,7 +108,7 @@ func (r *reader) argumentOf(spec *Spec) {
 	for i := range numbers {
 		numbers[i] = uint64(i)
 	}
-	r.search(number, numbers, func(i int) {
+	r.Search(number, numbers, asm.R5, func(i int) {
 		switch {
 		case i == len(args): // or above
 			r.failed(noSuchArgument)

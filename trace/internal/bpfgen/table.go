@@ -340,23 +340,16 @@ func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
 func (f *fetcher) word(dst asm.Register) {
 	done := f.Label()
 	size := f.kernel.word()
-	var among func(from, to int)
-	among = func(from, to int) {
-		if to-from == 1 {
-			f.Emit(loadN(dst, r6, from*size, argcode.SizeOf(size)))
-			f.Jump(done)
-			return
-		}
-		upper, half := f.Label(), (from+to)/2
-		f.JumpIfImm(asm.JGE, r1, uint64(half*size), r2, upper)
-		among(from, half)
-		f.Place(upper)
-		among(half, to)
+	offsets := make([]uint64, f.kernel.words())
+	for i := range offsets {
+		offsets[i] = uint64(i * size)
 	}
 	f.Emit(set(dst, 0))
-	words := f.kernel.words()
-	f.JumpIfImm(asm.JGE, r1, uint64(words*size), r2, done)
-	among(0, words)
+	f.JumpIfImm(asm.JGE, r1, uint64(len(offsets)*size), r2, done)
+	f.Search(r1, offsets, r2, func(i int) {
+		f.Emit(loadN(dst, r6, i*size, argcode.SizeOf(size)))
+		f.Jump(done)
+	})
 	f.Place(done)
 }
 
