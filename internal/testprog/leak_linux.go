@@ -51,7 +51,7 @@ func LeakCheck(t testing.TB) {
 // nameOf asks the kernel for the name of a map or program, which tells more
 // than its number.
 func nameOf(item string) string {
-	var kind string
+	var kind, name string
 	var id uint32
 	if _, err := fmt.Sscanf(item, "bpf %s %d", &kind, &id); err != nil {
 		return ""
@@ -61,18 +61,29 @@ func nameOf(item string) string {
 		if m, err := ebpf.NewMapFromID(ebpf.MapID(id)); err == nil {
 			defer m.Close()
 			if info, err := m.Info(); err == nil {
-				return " (" + info.Name + ")"
+				name = info.Name
 			}
 		}
 	case "prog":
-		if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id)); err == nil {
-			defer p.Close()
-			if info, err := p.Info(); err == nil {
-				return " (" + info.Name + ")"
-			}
+		if info := programInfo(id); info != nil {
+			name = info.Name
 		}
 	}
-	return ""
+	if name == "" {
+		return ""
+	}
+	return " (" + name + ")"
+}
+
+// programInfo returns what the kernel says of a program, nil if it has gone.
+func programInfo(id uint32) *ebpf.ProgramInfo {
+	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return nil
+	}
+	defer program.Close()
+	info, _ := program.Info() // nil with an error
+	return info
 }
 
 // leftSince returns what is there now and was not before, as soon as it is
@@ -262,24 +273,16 @@ func objectsOf(process string) []string {
 	return objects
 }
 
-func mapsOfProgram(id string) []string {
+func mapsOfProgram(id string) (objects []string) {
 	number, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
 		return nil
 	}
-	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(number))
-	if err != nil {
-		return nil // it has just gone
-	}
-	defer program.Close()
-	info, err := program.Info()
-	if err != nil {
-		return nil
-	}
-	ids, _ := info.MapIDs()
-	var objects []string
-	for _, id := range ids {
-		objects = append(objects, objectName("map", fmt.Sprint(id)))
+	if info := programInfo(uint32(number)); info != nil {
+		ids, _ := info.MapIDs()
+		for _, id := range ids {
+			objects = append(objects, objectName("map", fmt.Sprint(id)))
+		}
 	}
 	return objects
 }

@@ -4,6 +4,7 @@ package testprog
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -114,7 +115,7 @@ func (p *Process) answer() (string, error) {
 	select {
 	case answer, ok := <-p.answers:
 		if !ok {
-			return "", p.end()
+			return "", cmp.Or(p.end(), errors.New("the program ended"))
 		}
 		return answer, nil
 	case <-deadline.C:
@@ -122,17 +123,19 @@ func (p *Process) answer() (string, error) {
 	}
 }
 
-// end waits for a program that has closed its output and says how it died: a
-// signal is what a tracer that damages it causes.
+// end closes the program's input, waits for it and says how it died: a signal is
+// what a tracer that damages it causes.
 func (p *Process) end() error {
 	p.stopped = true
 	p.stdin.Close()
 	kill := time.AfterFunc(testneeds.Patience(answerDeadline), func() { p.cmd.Process.Kill() })
 	defer kill.Stop()
+	for range p.answers {
+	}
 	if err := p.cmd.Wait(); err != nil {
 		return fmt.Errorf("the program ended: %w %s", err, p.errs)
 	}
-	return errors.New("the program ended")
+	return nil
 }
 
 // must is [Process.Command] for those who cannot go on without an answer.
@@ -240,14 +243,8 @@ func (p *Process) Stop() {
 	if p.stopped {
 		return
 	}
-	p.stopped = true
-	p.stdin.Close()
-	kill := time.AfterFunc(testneeds.Patience(answerDeadline), func() { p.cmd.Process.Kill() })
-	defer kill.Stop()
-	for range p.answers {
-	}
-	if err := p.cmd.Wait(); err != nil {
-		p.t.Errorf("the traced program: %v %s", err, p.errs)
+	if err := p.end(); err != nil {
+		p.t.Error(err)
 	}
 }
 

@@ -85,50 +85,29 @@ func hasOctal(number string) bool {
 	return len(number) > 1 && number[0] == '0' && number[1] != 'x'
 }
 
-// x86Place returns where the kernel saves a register, and how many bytes it
-// has.
+// x86Places has where the kernel saves each register, and how many bytes a name
+// of it stands for.
+var x86Places = func() map[string][2]int {
+	places := map[string][2]int{"rsp": {8 * 19, 8}}
+	for n, word := range strings.Fields("r15 r14 r13 r12 bp bx r11 r10 r9 r8 ax cx dx si di") {
+		names := []string{"r" + word, "e" + word, word, word + "l"}
+		switch {
+		case word[0] == 'r':
+			names = []string{word, word + "d", word + "w", word + "b"}
+		case word[1] == 'x':
+			names[3] = word[:1] + "l"
+			places[word[:1]+"h"] = [2]int{8*n + 1, 1}
+		}
+		for i, name := range names {
+			places[name] = [2]int{8 * n, 8 >> i}
+		}
+	}
+	return places
+}()
+
+// x86Place returns that of a register.
 func x86Place(name string) (at, width int, ok bool) {
-	name, ok = strings.CutPrefix(name, "%")
-	if !ok {
-		return 0, 0, false
-	}
-	words := strings.Fields("r15 r14 r13 r12 bp bx r11 r10 r9 r8 ax cx dx si di")
-	for n, word := range words {
-		at := 8 * n
-		if strings.HasPrefix(word, "r") {
-			switch name {
-			case word:
-				return at, 8, true
-			case word + "d":
-				return at, 4, true
-			case word + "w":
-				return at, 2, true
-			case word + "b":
-				return at, 1, true
-			}
-			continue
-		}
-		byteName := word + "l"
-		if strings.HasSuffix(word, "x") {
-			byteName = word[:1] + "l"
-			if name == word[:1]+"h" {
-				return at + 1, 1, true
-			}
-		}
-		switch name {
-		case "r" + word:
-			return at, 8, true
-		case "e" + word:
-			return at, 4, true
-		case word:
-			return at, 2, true
-		case byteName:
-			return at, 1, true
-		}
-	}
-	const sp = 19
-	if name == "rsp" {
-		return 8 * sp, 8, true
-	}
-	return 0, 0, false
+	name, isRegister := strings.CutPrefix(name, "%")
+	place, ok := x86Places[name]
+	return place[0], place[1], ok && isRegister
 }
