@@ -99,8 +99,10 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 				spent, sum, err = read()
 				return err
 			})
-			v.sum = cmp.Or(v.sum, sum)
-			if err == nil && sum != v.sum {
+			if err != nil {
+				return 0, err
+			}
+			if v.sum = cmp.Or(v.sum, sum); sum != v.sum {
 				err = fmt.Errorf("what was read adds up to %d, not %d", sum, v.sum)
 			}
 			return spent / eventsAtATime, err
