@@ -75,7 +75,7 @@ func (l *lister) list() int {
 		l.warnOthers()
 	}
 	hint := " (--json lists them all)"
-	if l.options.format == formatJSON {
+	if l.json != nil {
 		hint = ""
 	}
 	l.Rest(hint)
@@ -107,7 +107,10 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
-	l.mark(all.Probes)
+	for i, p := range l.options.patterns {
+		l.matched[i] = l.matched[i] || slices.ContainsFunc(all.Probes,
+			func(probe elfnote.Probe) bool { return p.Match(probe.Provider, probe.Name) })
+	}
 	several := l.several()
 	if l.options.debugFile != "" {
 		err := file.UseDebugFile(l.options.debugFile)
@@ -122,7 +125,11 @@ func (l *lister) listOpened(list *listing) (int, error) {
 		}
 	}
 
-	l.warnMalformed(path, all)
+	const malformed = "skipped notes"
+	for _, note := range all.Malformed {
+		l.WarnOf(malformed, "%s: skipped %v", path, note)
+	}
+	l.More(malformed, all.MalformedCount-len(all.Malformed))
 	if len(all.Probes) == 0 && !several {
 		l.warnNothing(path, file)
 	}
@@ -156,15 +163,6 @@ func (l *lister) fetchDebugFile(file *elfnote.File, probes []elfnote.Probe) erro
 		err = file.UseDebugFile(path)
 	}
 	return err
-}
-
-// mark remembers which patterns picked a probe.
-func (l *lister) mark(probes []elfnote.Probe) {
-	for i, p := range l.options.patterns {
-		l.matched[i] = l.matched[i] || slices.ContainsFunc(probes, func(probe elfnote.Probe) bool {
-			return p.Match(probe.Provider, probe.Name)
-		})
-	}
 }
 
 // listFiles lists the files and libraries named on the command line. It lists
@@ -353,14 +351,6 @@ func (l *lister) warnUnmatched(found int, where string) {
 			l.Warn("no probe matches %s", p)
 		}
 	}
-}
-
-func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
-	const kind = "skipped notes"
-	for _, note := range all.Malformed {
-		l.WarnOf(kind, "%s: skipped %v", path, note)
-	}
-	l.More(kind, all.MalformedCount-len(all.Malformed))
 }
 
 // warnNothing says why the only file asked for has nothing to list.
