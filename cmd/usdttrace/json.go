@@ -60,9 +60,14 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j := &p.json
 	j.Reset()
 	j.Members(eventBegin)
-	j.Fields("time", e.Time, "monotonic_ns", int64(e.Monotonic))
+	// Not by Fields, by which an event takes a twentieth longer.
+	j.Key("time")
+	j.Value(e.Time)
+	j.Key("monotonic_ns")
+	j.Int(int64(e.Monotonic))
 	j.Members(p.thread.of(e))
-	j.Fields("cpu", e.CPU)
+	j.Key("cpu")
+	j.Int(int64(e.CPU))
 	if p.tracer.options.samples() {
 		j.Fields("weight", e.Weight)
 	}
