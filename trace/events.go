@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -166,7 +165,7 @@ const (
 // sent.
 func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
-		if s.reader == nil {
+		if s.ring == nil {
 			yield(nil, errNoEvents)
 			return
 		}
@@ -175,23 +174,14 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 			return
 		}
 		defer s.reading.Unlock()
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || !s.ring.use() {
 			return
 		}
-		cancel := context.AfterFunc(ctx, func() {
-			s.memory.interrupted.Store(true)
-			// It fails only if the reader is closed, and then the loop ends
-			// anyway.
-			_ = s.reader.Flush()
-		})
-		defer cancel()
-		if !s.memory.use() {
-			return
-		}
-		r := &reading{Session: s, yield: yield, ctx: ctx, memory: s.memory}
+		defer context.AfterFunc(ctx, s.ring.interrupt)()
+		r := &reading{Session: s, yield: yield, ctx: ctx, ring: s.ring}
 		defer func() {
 			r.decoder.settle()
-			r.memory.done()
+			r.ring.done()
 		}()
 		r.setClock()
 		r.loop()
@@ -203,16 +193,17 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 // context is done. It is for a caller that brings events together with what
 // another program of its own has sent.
 func (s *Session) Drain(ctx context.Context) error {
-	if s.reader == nil {
+	switch {
+	case s.ring == nil:
 		return errNoEvents
+	case s.ring.ended.Load():
+		return s.errClosed()
 	}
 	drained := make(chan struct{})
 	s.mu.Lock()
 	s.drains = append(s.drains, drained)
 	s.mu.Unlock()
-	if err := s.reader.Flush(); err != nil {
-		return err
-	}
+	s.ring.interrupt()
 	select {
 	case <-drained:
 		return nil
@@ -228,28 +219,29 @@ type reading struct {
 	*Session
 	yield   func(*Event, error) bool
 	ctx     context.Context
-	memory  *ringMemory
-	record  ringbuf.Record
+	ring    *ringReader
 	checked time.Time // when losses were asked for
-	clocks  time.Time // when the clocks were compared
 	unasked bool      // events have come since
-	ending  bool      // no event will come any more
+	clocks  time.Time // when the clocks were compared
 	count   uint      // of events that have followed each other
-	lookAt  uint64    // position in the memory at which to call look
+	lookAt  uint64    // position in the ring buffer at which to call look
 }
-
-// past is a deadline that has passed: a read does not wait.
-var past = time.Unix(1, 0)
 
 func (r *reading) loop() {
 	for {
+		r.ring.interrupted.Store(false) // first: a later interruption must not be missed
+		// Events that were sent before the session became silent are there now.
+		silent := r.silent.Load()
 		r.mu.Lock()
 		drains := len(r.drains)
 		r.mu.Unlock()
-		if !r.readMemory() {
+		if !r.readAll() || r.isOver() {
 			return
 		}
-		if drains > 0 && r.memory.isEmpty() {
+		if silent {
+			r.reportLosses()
+		}
+		if drains > 0 && r.ring.isEmpty() {
 			r.mu.Lock()
 			for _, drain := range r.drains[:drains] {
 				close(drain)
@@ -257,62 +249,30 @@ func (r *reading) loop() {
 			r.drains = slices.Delete(r.drains, 0, drains)
 			r.mu.Unlock()
 		}
-		if !r.drained() || !r.wait() {
+		if silent || !r.wait() {
 			return
 		}
 	}
 }
 
-// wait waits for an event and hands it on. It reports whether to go on.
+// wait waits for an event, and asks for losses if it is time to. It reports
+// whether to go on.
 func (r *reading) wait() bool {
-	err := r.reader.ReadInto(&r.record)
-	switch {
-	case err == nil:
-		r.memory.skip()
-		event, err := r.decoder.decode(r.record.RawSample)
-		r.unasked = true
-		return r.yield(event, err) && r.ctx.Err() == nil
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ringbuf.ErrFlushed):
-		r.memory.skip() // it may have gone past discarded records
-		return true
-	case !errors.Is(err, os.ErrClosed):
-		r.yield(nil, err)
-	}
-	return false
-}
-
-// drained is called when the ring buffer was empty. It reports whether to go
-// on.
-func (r *reading) drained() bool {
-	if r.ctx.Err() != nil {
-		return false
-	}
-	if r.ending {
-		r.reportLosses()
-		return false
-	}
 	now := time.Now()
 	r.checkClock(now)
-	ending := r.silent.Load()
 	if r.isDue(now) && !r.reportLosses() {
 		return false
 	}
-	if ending {
-		// Events that were sent before may have arrived after the ring buffer
-		// was empty: read once more.
-		r.ending = true
-		r.reader.SetDeadline(past)
-		return true
-	}
-
 	var deadline time.Time
 	if r.unasked {
 		deadline = r.checked.Add(lossInterval)
 	}
-	if r.events.Delay > 0 && (deadline.IsZero() || r.events.Delay < lossInterval) {
-		deadline = now.Add(r.events.Delay)
+	if delay := r.events.Delay; delay > 0 && (deadline.IsZero() || delay < lossInterval) {
+		deadline = now.Add(delay)
 	}
-	r.reader.SetDeadline(deadline)
+	if err := r.ring.wait(deadline); err != nil {
+		return !errors.Is(err, os.ErrClosed) && r.yield(nil, err)
+	}
 	return true
 }
 
@@ -437,10 +397,10 @@ const (
 	eventsOneByOne = 64
 )
 
-// readMemory hands on the events that are in the memory of the ring buffer. It
-// reports whether to go on.
-func (r *reading) readMemory() bool {
-	m := r.memory
+// readAll hands on the events that are in the ring buffer. It reports whether to
+// go on.
+func (r *reading) readAll() bool {
+	m := r.ring
 	r.count, r.lookAt = 0, 0
 	for m.refill() {
 		r.unasked = true
@@ -469,10 +429,7 @@ func (r *reading) readMemory() bool {
 }
 
 // isOver reports whether the iteration is to end.
-func (r *reading) isOver() bool {
-	r.memory.interrupted.Store(false) // first: what comes later must not be missed
-	return r.ctx.Err() != nil || r.memory.ended.Load()
-}
+func (r *reading) isOver() bool { return r.ctx.Err() != nil || r.ring.ended.Load() }
 
 // look does what is not done for each of many events. It reports whether to go
 // on.
@@ -481,10 +438,10 @@ func (r *reading) look() bool {
 		return false
 	}
 	if r.count++; r.count <= eventsOneByOne {
-		r.lookAt = r.memory.read + 1
+		r.lookAt = r.ring.read + 1
 		return true
 	}
-	r.lookAt = r.memory.read + bytesPerCheck
+	r.lookAt = r.ring.read + bytesPerCheck
 	now := time.Now()
 	r.checkClock(now)
 	return !r.isDue(now) || r.reportLosses()

@@ -72,7 +72,7 @@ func TestEventsFromMemory(t *testing.T) {
 					sent = append(sent, outcome{site, numbers})
 				}
 			}
-			r := &reading{Session: s, ctx: context.Background(), memory: &ring.ringMemory}
+			r := &reading{Session: s, ctx: context.Background(), ring: &ring.ringReader}
 			r.clocks, r.checked = farAway, farAway
 			r.yield = func(e *Event, err error) bool {
 				if err != nil {
@@ -91,7 +91,7 @@ func TestEventsFromMemory(t *testing.T) {
 					send(i)
 					i++
 				}
-				qt.Assert(t, qt.IsTrue(r.readMemory()))
+				qt.Assert(t, qt.IsTrue(r.readAll()))
 				qt.Assert(t, qt.Equals(ring.consumed, ring.produced))
 			}
 			qt.Assert(t, qt.Equals(errs, malformed))
@@ -170,14 +170,14 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 			want = append(want, shown(e))
 		}
 		if random.IntN(20) == 0 {
-			r := &reading{Session: s, ctx: context.Background(), memory: &ring.ringMemory}
+			r := &reading{Session: s, ctx: context.Background(), ring: &ring.ringReader}
 			r.clocks, r.checked = farAway, farAway
 			r.yield = func(e *Event, err error) bool {
 				qt.Assert(t, qt.IsNil(err))
 				got = append(got, shown(e))
 				return true
 			}
-			qt.Assert(t, qt.IsTrue(r.readMemory()))
+			qt.Assert(t, qt.IsTrue(r.readAll()))
 			qt.Assert(t, qt.DeepEquals(got, want))
 			got, want = nil, nil
 		}
@@ -199,14 +199,14 @@ func TestEventsFromMemoryOfSitesThatFollow(t *testing.T) {
 			ring.writeBytes(raw, 0)
 		}
 		got = nil
-		r := &reading{Session: s, ctx: context.Background(), memory: &ring.ringMemory}
+		r := &reading{Session: s, ctx: context.Background(), ring: &ring.ringReader}
 		r.clocks, r.checked = farAway, farAway
 		r.yield = func(e *Event, err error) bool {
 			qt.Assert(t, qt.IsNil(err))
 			got = append(got, e.Site)
 			return true
 		}
-		qt.Assert(t, qt.IsTrue(r.readMemory()))
+		qt.Assert(t, qt.IsTrue(r.readAll()))
 		return got
 	}
 	isOf := func(got []*Site, want ...*Site) {
@@ -240,7 +240,7 @@ func TestEventsFromMemoryEnd(t *testing.T) {
 				ring.writeBytes(raw, 0)
 			}
 			ctx, cancel := context.WithCancel(context.Background())
-			r := &reading{Session: s, ctx: ctx, memory: &ring.ringMemory}
+			r := &reading{Session: s, ctx: ctx, ring: &ring.ringReader}
 			r.clocks, r.checked = farAway, farAway
 			count := 0
 			r.yield = func(*Event, error) bool {
@@ -252,20 +252,20 @@ func TestEventsFromMemoryEnd(t *testing.T) {
 				}
 				return true
 			}
-			qt.Check(t, qt.IsFalse(r.readMemory()))
+			qt.Check(t, qt.IsFalse(r.readAll()))
 			if at < eventsOneByOne || interrupted {
 				qt.Check(t, qt.Equals(count, at))
 			} else {
 				qt.Check(t, qt.IsTrue(count < at+1024))
 			}
 			before := count
-			qt.Check(t, qt.IsFalse(r.readMemory()))
+			qt.Check(t, qt.IsFalse(r.readAll()))
 			qt.Check(t, qt.Equals(count, before))
 			// An interruption that comes late, of an iteration before, ends
 			// nothing.
 			r.ctx = context.Background()
 			ring.interrupted.Store(true)
-			qt.Check(t, qt.IsTrue(r.readMemory()))
+			qt.Check(t, qt.IsTrue(r.readAll()))
 			qt.Check(t, qt.Equals(count, all))
 		}
 	}

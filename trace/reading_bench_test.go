@@ -90,7 +90,7 @@ func BenchmarkReading(b *testing.B) {
 				for i := 0; i < b.N; i += count {
 					ring.read, ring.consumed = 0, 0
 					left := min(count, b.N-i)
-					r := &reading{Session: s, ctx: ctx, memory: &ring.ringMemory}
+					r := &reading{Session: s, ctx: ctx, ring: &ring.ringReader}
 					r.clocks, r.checked = farAway, farAway
 					came := 0
 					for e, err := range func(yield func(*Event, error) bool) {

@@ -7,31 +7,35 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
-// ringMemory is the memory of a ring buffer, which the kernel and this process
-// share. It reads what is there. To wait for more is left to a [ringbuf.Reader]
-// of the same ring buffer: that takes three times as long for each record,
-// because it locks, and tells the kernel each time how far it has read.
-type ringMemory struct {
-	consumer, producer *uint64 // positions, which only grow; in the memory
-	data               []byte  // mapped twice, so that no record is in two parts
-	mask               uint64
-	pages              [2][]byte // what to unmap
+// ringReader reads a ring buffer in the memory that the kernel and this process
+// share. A [ringbuf.Reader] of cilium/ebpf takes three times as long for each
+// record, because it locks, and tells the kernel each time how far it has read.
+type ringReader struct {
+	file     *os.File        // the map, for Go's poller
+	conn     syscall.RawConn // of file
+	consumer *uint64         // position that only grows, in the memory; as is
+	producer *uint64
+	data     []byte // mapped twice, so that each record is in one part
+	mask     uint64
+	pages    [2][]byte // what to unmap
 
 	read     uint64 // position up to which records were read
-	reported uint64 // up to where the kernel knows of it
-	produced uint64 // up to where there are records, as far as was asked
-	limit    uint64 // up to where to read before the kernel is told
+	reported uint64 // the part of it that the kernel knows of
+	produced uint64 // end of the records at the last look
+	limit    uint64 // position at which the kernel is told
 
-	// mu guards users and ended. The memory is unmapped when it has ended and
-	// nobody uses it.
+	// mu guards used and ended. The memory is unmapped when it has ended and is
+	// not used.
 	mu    sync.Mutex
-	users int
+	used  bool
 	ended atomic.Bool
 
 	// interrupted wakes the reader, which then checks whether it must end.
@@ -46,73 +50,114 @@ const (
 	recordDiscarded = 1 << 30
 )
 
-// reportEvery is the part of the ring buffer that is read before the kernel is
+// reportEvery is the share of the ring buffer that is read before the kernel is
 // told: telling it takes as long as reading an event.
 const reportEvery = 8
 
-func newRingMemory(ring *ebpf.Map) (*ringMemory, error) {
+func newRingReader(ring *ebpf.Map) (_ *ringReader, err error) {
 	page, size := os.Getpagesize(), int(ring.MaxEntries())
-	consumer, err := unix.Mmap(ring.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	m := &ringReader{mask: uint64(size) - 1}
+	defer func() {
+		if err != nil {
+			m.end()
+		}
+	}()
+	fd, err := unix.FcntlInt(uintptr(ring.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	rest, err := unix.Mmap(ring.FD(), int64(page), page+2*size, unix.PROT_READ, unix.MAP_SHARED)
+	err = unix.SetNonblock(fd, true) // then os.NewFile adds it to the poller
+	m.file = os.NewFile(uintptr(fd), "ring buffer")
 	if err != nil {
-		return nil, errors.Join(err, unix.Munmap(consumer))
+		return nil, err
 	}
-	return &ringMemory{
-		consumer: (*uint64)(unsafe.Pointer(&consumer[0])),
-		producer: (*uint64)(unsafe.Pointer(&rest[0])),
-		data:     rest[page:], mask: uint64(size) - 1, pages: [2][]byte{consumer, rest},
-	}, nil
+	if m.conn, err = m.file.SyscallConn(); err != nil {
+		return nil, err
+	}
+	if m.pages[0], err = unix.Mmap(fd, 0, page, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED); err != nil {
+		return nil, err
+	}
+	if m.pages[1], err = unix.Mmap(fd, int64(page), page+2*size, unix.PROT_READ,
+		unix.MAP_SHARED); err != nil {
+		return nil, err
+	}
+	m.consumer = (*uint64)(unsafe.Pointer(&m.pages[0][0]))
+	m.producer = (*uint64)(unsafe.Pointer(&m.pages[1][0]))
+	m.data = m.pages[1][page:]
+	return m, nil
 }
 
 // use keeps the memory until done. It reports whether it has not ended.
-func (m *ringMemory) use() bool {
+func (m *ringReader) use() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ended.Load() {
-		return false
-	}
-	m.users++
-	m.skip()
-	return true
+	m.used = !m.ended.Load()
+	return m.used
 }
 
 // done ends a use.
-func (m *ringMemory) done() {
+func (m *ringReader) done() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.report()
-	m.users--
-	m.unmap()
+	if m.used = false; m.ended.Load() {
+		m.unmap()
+	}
 }
 
-// end ends all reading. nil has nothing to end.
-func (m *ringMemory) end() {
+// end ends all reading. A reader that is nil has nothing to end.
+func (m *ringReader) end() {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.ended.Swap(true) {
+	if !m.ended.Swap(true) && !m.used {
 		m.unmap()
 	}
 	m.interrupted.Store(true)
+	_ = m.file.Close() // it wakes the reader
 }
 
-func (m *ringMemory) unmap() {
-	if m.users == 0 && m.ended.Load() {
-		for _, pages := range m.pages {
-			_ = unix.Munmap(pages) // it is mapped
-		}
+func (m *ringReader) unmap() {
+	for _, pages := range m.pages {
+		_ = unix.Munmap(pages) // it is mapped, or empty
 	}
+}
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+// interrupt ends a wait that is going on, or the next one.
+func (m *ringReader) interrupt() {
+	m.interrupted.Store(true)
+	_ = m.file.SetReadDeadline(past) // it fails only if the reader has ended
+}
+
+// wait waits for a record, an interruption or a deadline, whose zero value is
+// never. The error is os.ErrClosed when the reader has ended.
+func (m *ringReader) wait(deadline time.Time) error {
+	err := m.file.SetReadDeadline(deadline)
+	if err == nil && !m.interrupted.Load() {
+		err = m.conn.Read(func(uintptr) bool {
+			return atomic.LoadUint64(m.producer) != m.read &&
+				m.header(m.read&m.mask)&recordBusy == 0
+		})
+	}
+	switch {
+	case m.ended.Load():
+		return os.ErrClosed
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	}
+	return err
 }
 
 // next returns the next record of those that were there at the last refill. It
 // is in the memory, and is there until refill is called. It is small enough to
 // be inlined.
-func (m *ringMemory) next() (record []byte, ok bool) {
+func (m *ringReader) next() (record []byte, ok bool) {
 	at := m.read & m.mask
 	length := uint64(m.header(at))
 	if m.read >= m.limit || length >= recordDiscarded {
@@ -123,7 +168,7 @@ func (m *ringMemory) next() (record []byte, ok bool) {
 }
 
 // header returns the length and the flags of the record at a place.
-func (m *ringMemory) header(at uint64) uint32 {
+func (m *ringReader) header(at uint64) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
 }
 
@@ -131,7 +176,7 @@ func (m *ringMemory) header(at uint64) uint32 {
 // and reports whether next has a record again. If not, it has told the kernel
 // how far was read, so that the next record wakes the reader. Otherwise it
 // tells it from time to time.
-func (m *ringMemory) refill() bool {
+func (m *ringReader) refill() bool {
 	for !m.ended.Load() {
 		if m.read-m.reported >= m.part() {
 			m.report()
@@ -158,24 +203,18 @@ func (m *ringMemory) refill() bool {
 }
 
 // part is how much is read before the kernel is told.
-func (m *ringMemory) part() uint64 { return (m.mask + 1) / reportEvery }
+func (m *ringReader) part() uint64 { return (m.mask + 1) / reportEvery }
 
 // isEmpty reports whether there was no record at the last refill, not even one
 // that was being written.
-func (m *ringMemory) isEmpty() bool { return m.read == m.produced }
+func (m *ringReader) isEmpty() bool { return m.read == m.produced }
 
 // report tells the kernel how far was read. It reports whether that is news.
-func (m *ringMemory) report() bool {
+func (m *ringReader) report() bool {
 	if m.reported == m.read {
 		return false
 	}
 	m.reported = m.read
 	atomic.StoreUint64(m.consumer, m.read)
 	return true
-}
-
-// skip goes to where another reader of the ring buffer has read.
-func (m *ringMemory) skip() {
-	m.read = atomic.LoadUint64(m.consumer) // up to where the kernel knows that records were read
-	m.reported, m.produced, m.limit = m.read, m.read, m.read
 }

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -44,10 +43,10 @@ type Session struct {
 
 	knownLatencies map[latencyKey]*latency
 
-	room    *ebpf.Map       // how much room aggregations have for keys; nil if none is emptied
-	signal  *ebpf.Map       // where programs say that there is little
-	signals *ringbuf.Reader // of signal
-	taking  sync.WaitGroup  // of what takes the keys then
+	room    *ebpf.Map      // how much room aggregations have for keys; nil if none is emptied
+	signal  *ebpf.Map      // where programs say that there is little
+	signals *ringReader    // of signal
+	taking  sync.WaitGroup // of what takes the keys then
 
 	cpus       int         // processors that there can be
 	made       []*ebpf.Map // all maps
@@ -56,13 +55,11 @@ type Session struct {
 	slots      slotTable
 	sampling   *ebpf.Map   // nil where every hit is sent
 	owners     *ebpf.Map   // nil where the ring buffer is not shared out
-	ring       *ebpf.Map   // nil where no events are sent
 	family     []io.Closer // what follows forks; nil for all processes
 	familyFull *ebpf.Map   // one u64: processes that found no room in the family
 
-	reading  sync.Mutex // held by the iteration over events
-	reader   *ringbuf.Reader
-	memory   *ringMemory // of the ring buffer
+	reading  sync.Mutex  // held by the iteration over events
+	ring     *ringReader // nil where no events are sent
 	decoder  *decoder
 	reported uint64      // losses that iterations have reported
 	leaving  []*Site     // retired before the ring buffer was last seen empty
@@ -255,10 +252,8 @@ func (s *Session) detach() error {
 	}
 	err := closeAll(s.Attachments()...)
 	s.silent.Store(true)
-	if s.reader != nil {
-		// Flush fails only if the reader is closed, and then no iteration
-		// waits.
-		_ = s.reader.Flush()
+	if s.ring != nil {
+		s.ring.interrupt()
 	}
 	return err
 }
@@ -272,14 +267,9 @@ func (s *Session) Close() error {
 		for _, w := range s.allWatches() {
 			_ = w.Close() // its errors are those of Detach
 		}
-		s.memory.end()
-		if s.reader != nil {
-			errs = append(errs, s.reader.Close())
-		}
-		if s.signals != nil {
-			errs = append(errs, s.signals.Close())
-			s.taking.Wait()
-		}
+		s.ring.end()
+		s.signals.end()
+		s.taking.Wait()
 		s.using.Lock()
 		s.closed = true
 		for _, c := range s.family {
@@ -313,7 +303,7 @@ func (s *Session) forget(a *Attachment) {
 	delete(s.attachments, a)
 	switch {
 	case s.keepSites:
-	case s.reader == nil:
+	case s.ring == nil:
 		s.sites.remove(a.sites)
 	default:
 		s.retired = append(s.retired, a.sites...)
@@ -398,11 +388,12 @@ func (s *Session) createMaps() (err error) {
 	if events == nil {
 		return nil
 	}
-	if s.ring, err = s.newMap("the ring buffer",
-		mapSpec("trace_events", ebpf.RingBuf, 0, 0, events.RingSize)); err != nil {
+	ring, err := s.newMap("the ring buffer",
+		mapSpec("trace_events", ebpf.RingBuf, 0, 0, events.RingSize))
+	if err != nil {
 		return err
 	}
-	events.Ring = s.ring.FD()
+	events.Ring = ring.FD()
 	if s.events.Next != nil {
 		next, err := s.newMap("the map of the program that follows",
 			mapSpec("trace_next", ebpf.ProgramArray, 4, 4, 1))
@@ -428,10 +419,7 @@ func (s *Session) createMaps() (err error) {
 		}
 		events.Share.Owners = s.owners.FD()
 	}
-	if s.reader, err = ringbuf.NewReader(s.ring); err != nil {
-		return explain("reading the ring buffer", err)
-	}
-	if s.memory, err = newRingMemory(s.ring); err != nil {
+	if s.ring, err = newRingReader(ring); err != nil {
 		return explain("mapping the ring buffer", err)
 	}
 	s.decoder = newDecoder(&s.sites, s.events.ReuseEvents)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -33,8 +32,8 @@ func (s *Session) createAggregations() (err error) {
 			os.Getpagesize())); err != nil {
 			return err
 		}
-		if s.signals, err = ringbuf.NewReader(s.signal); err != nil {
-			return explain("creating "+maps, err)
+		if s.signals, err = newRingReader(s.signal); err != nil {
+			return explain("mapping "+maps, err)
 		}
 	}
 	extremes := false
@@ -183,9 +182,20 @@ func (t *nameTable) name(number uint64) string {
 // takeKeys takes keys from the kernel whenever programs say that there is
 // little room for more, until the session is closed.
 func (s *Session) takeKeys() {
-	var record ringbuf.Record
+	if !s.signals.use() {
+		return
+	}
+	defer s.signals.done()
 	for {
-		if err := s.signals.ReadInto(&record); errors.Is(err, os.ErrClosed) {
+		for s.signals.refill() {
+			for record, ok := s.signals.next(); ok; record, ok = s.signals.next() {
+				a := s.aggregations[binary.NativeEndian.Uint32(record)] // its number
+				if err := s.use(a.takeIfFilled); err != nil && !errors.Is(err, os.ErrClosed) {
+					a.fail(err)
+				}
+			}
+		}
+		if err := s.signals.wait(time.Time{}); errors.Is(err, os.ErrClosed) {
 			return
 		} else if err != nil {
 			// Keys are then taken by snapshots alone, which say so.
@@ -194,28 +204,18 @@ func (s *Session) takeKeys() {
 			}
 			return
 		}
-		if len(record.RawSample) < 4 {
-			continue
-		}
-		index := binary.NativeEndian.Uint32(record.RawSample)
-		if int(index) >= len(s.aggregations) {
-			continue
-		}
-		a := s.aggregations[index]
-		err := s.use(func() error {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			made, err := a.keysMade()
-			if err != nil || made-a.taken < uint64(a.Room.Filled) {
-				return err // the signal was sent before keys were taken
-			}
-			_, err = a.take()
-			return err
-		})
-		if err != nil && !errors.Is(err, os.ErrClosed) {
-			a.fail(err)
-		}
 	}
+}
+
+// takeIfFilled takes keys unless they were taken since the signal was sent.
+func (a *aggregation) takeIfFilled() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	made, err := a.keysMade()
+	if err == nil && made-a.taken >= uint64(a.Room.Filled) {
+		_, err = a.take()
+	}
+	return err
 }
 
 // fail has the next snapshot return an error.
