@@ -397,8 +397,8 @@ const (
 	eventsOneByOne = 64
 )
 
-// readAll hands on the events that are in the ring buffer. It reports whether to
-// go on.
+// readAll hands on the events that are in the ring buffer. It reports whether
+// to go on.
 func (r *reading) readAll() bool {
 	m := r.ring
 	r.count, r.lookAt = 0, 0
