@@ -349,6 +349,11 @@ func (t *tracer) noteBegun() {
 		t.messages.Note("watching %s (Ctrl-C ends)", what)
 		return
 	}
+	const waits = "; those that come are watched (Ctrl-C ends)"
+	if _, unfit := t.targets.notAttached(); unfit != nil {
+		t.messages.Note("%v%s", unfit, waits)
+		return
+	}
 	t.addNearest(0)
 	near := ""
 	t.targets.mu.Lock()
@@ -356,8 +361,7 @@ func (t *tracer) noteBegun() {
 		near = " (nearest: " + strings.Join(names, ", ") + ")"
 	}
 	t.targets.mu.Unlock()
-	t.messages.Note("no process has a matching probe yet%s; "+
-		"those that come are watched (Ctrl-C ends)", near)
+	t.messages.Note("no process has a matching probe yet%s%s", near, waits)
 }
 
 // warnFailed reports an error while the rest goes on.
