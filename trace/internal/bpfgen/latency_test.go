@@ -379,4 +379,7 @@ func TestMissingKeysOfCallsAreNamed(t *testing.T) {
 	}
 	qt.Check(t, qt.ErrorMatches(c.plan.Missing(site(Ends{Done: 1})), "p:n has no arg5"))
 	qt.Check(t, qt.IsNil(c.plan.Missing(site(Ends{Start: 1}))))
+	named := site(Ends{Done: 1})
+	named.Names = []string{"size"}
+	qt.Check(t, qt.ErrorMatches(c.plan.Missing(named), "p:n has no arg5"))
 }

@@ -360,10 +360,10 @@ func (p *Plan) Missing(site *Site) error {
 		}
 	}
 	for _, t := range terms {
+		name := cmp.Or(t.Name, fmt.Sprintf("arg%d", t.Index))
 		if t = site.bound(t); t.Start || t.Source != expr.Argument && t.Source != expr.String {
 			continue
 		}
-		name := cmp.Or(t.Name, fmt.Sprintf("arg%d", t.Index))
 		why := site.Absent[t.Name]
 		switch {
 		case why != nil:
