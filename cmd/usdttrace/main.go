@@ -350,7 +350,10 @@ func (t *tracer) noteBegun() {
 		return
 	}
 	const waits = "; those that come are watched (Ctrl-C ends)"
-	if _, unfit := t.targets.notAttached(); unfit != nil {
+	t.targets.mu.Lock()
+	unfit := t.targets.filtered
+	t.targets.mu.Unlock()
+	if unfit != nil {
 		t.messages.Note("%v%s", unfit, waits)
 		return
 	}
