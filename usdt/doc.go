@@ -135,7 +135,7 @@
 //     again for every mapping of the page that holds the site. Linkers that
 //     save space (lld) let the first and the last page of the code share a page
 //     of the file with data, which is then mapped twice or more. After Close
-//     the semaphore is 0 all the same.
+//     the semaphore is 0 again.
 //   - An attachment without a PID covers the children of a process after fork.
 //     An attachment with a PID does not.
 //   - To attach to thousands of sites with semaphores is slow while a process

@@ -35,8 +35,8 @@ func weightOf(site *elfnote.Site) int {
 }
 
 // checkPerfEvents returns an error if the sites need too many perf events. It
-// applies to files of other users, those with [Target].MaxSites. The
-// kernel takes a tenth of a second to close each, one after the other.
+// applies to files of other users, which have a [Target].MaxSites. The kernel
+// takes a tenth of a second to close each event, one after the other.
 func (s *Selection) checkPerfEvents(events int) error {
 	if s.maxSites <= 0 {
 		return nil

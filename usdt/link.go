@@ -16,7 +16,7 @@ import (
 
 // closersAtATime bounds how many kernel links are closed at the same time.
 // Closing one mostly waits until all processors have passed a quiet state, so
-// many can wait together. Each takes a thread meanwhile.
+// many can wait together. Each takes a thread until then.
 const closersAtATime = 128
 
 // eventClosersAtATime is the same for perf events. The kernel closes them one
@@ -84,7 +84,7 @@ func (l *Link) PerfEvents() int {
 	return len(l.kernel)
 }
 
-// Links returns the links of the kernel, for code that wants the interface of
+// Links returns the links of the kernel, for code that needs the interface of
 // cilium/ebpf, and to pin them: a pinned link goes on when this process has
 // ended without closing the Link, and the program reads arguments as before.
 // Close unpins it. Each belongs to the Link, so close that.

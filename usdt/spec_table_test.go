@@ -48,7 +48,7 @@ func assertWritten(t *testing.T, table *specTable, acquired []*sharedSpec, want 
 	t.Helper()
 	qt.Assert(t, qt.HasLen(acquired, len(want)/sitespec.Size))
 	for i := range acquired {
-		var got sitespec.Spec
+		var got [sitespec.Size]byte
 		qt.Assert(t, qt.IsNil(table.specs.Lookup(acquired[i].id, &got)))
 		qt.Assert(t, qt.DeepEquals(got[:], want[i*sitespec.Size:][:sitespec.Size]))
 		qt.Assert(t, qt.IsTrue(acquired[i].id >= firstSpecID))

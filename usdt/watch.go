@@ -30,7 +30,7 @@ type WatchProgram struct {
 	Patterns []elfnote.Pattern
 
 	// OptionsFor, if set, returns the options of each attachment. With a Cookie
-	// or SiteCookie for each file or process, the program can tell them apart.
+	// or SiteCookie for each file or process, the program tells them apart.
 	// Each cookie takes specs of its own, see [ManagerOptions].MaxSpecs.
 	//
 	// The argument is the file and the process to be attached. If that is every
@@ -51,11 +51,10 @@ type WatchOptions struct {
 	// It is called by one goroutine at a time, unless a call takes so long that
 	// the process is set aside.
 	Filter func(proc.Process) bool
-	// Mapped, if set, is called with the files with such probes that processes
-	// have begun to map, and those that they do not map any more, after
-	// everything has been attached: to read what else is to be known of a
-	// process while it runs. It is called as the function that is told of
-	// changes is, and before that.
+	// Mapped, if set, gets the files with such probes that processes have begun
+	// to map, and those that they do not map any more, after everything has
+	// been attached. It can read more of a process while that runs. It is
+	// called by the same goroutine as the function for changes, and before it.
 	Mapped func(appeared, disappeared []*proc.ProcessFile)
 	// BeforePass, if set, is called before each scan of all processes.
 	BeforePass func()
@@ -94,11 +93,10 @@ type WatchOptions struct {
 	// where attaching is by these. What is over a limit is not attached. It is
 	// an error of [WatchChanges], and is tried again when there is room.
 	//
-	// An owner is a container, or else a user: see [proc.Process.Owner]. If
-	// there is no room for one that would still have less than the owner with
-	// the most, the latter gives up half of what it has. An owner for which
-	// attaching takes more than a quarter of the time waits while there are
-	// others.
+	// An owner is a container, or else a user: see [proc.Process.Owner]. Where
+	// there is no room for an owner, the one that has the most gives up half,
+	// if the other one would still have less. An owner for which attaching
+	// takes more than a quarter of the time waits while there are others.
 	Limits follow.Limits
 }
 
@@ -107,9 +105,9 @@ type WatchOptions struct {
 type WatchChanges[A any] struct {
 	// Attached are closed by the Watch.
 	Attached []A
-	// Detached are closed together as soon as the function that is told of them
-	// has returned, unless the Manager or session has detached everything.
-	// Their Close waits until that is done.
+	// Detached are closed together as soon as the function that gets them has
+	// returned, unless the Manager or session has detached everything. Their
+	// Close waits until that is done.
 	Detached []A
 	// Missed are the files of processes that ended before the files were
 	// attached, with PerProcess.
@@ -153,11 +151,10 @@ type Watch struct {
 // tried again also as soon as the Watch has detached something. Retries take no
 // more than about 100 ms at a time: the rest is tried next time.
 //
-// changed, if not nil, is told what was attached and detached, and what went
-// wrong. It is called by one goroutine at a time: by the one that calls Sync,
-// SyncAll, Run or Close, or closes the Manager, and by another one if a file
-// has lingered or if there is room for what could not be attached. It must not
-// call these.
+// changed, if not nil, gets what was attached and detached, and what went
+// wrong. One goroutine at a time calls it: the one that calls Sync, SyncAll,
+// Run or Close, or closes the Manager, or one of the Watch when a file has
+// lingered or something is tried again. It must not call these.
 //
 // The error wraps [os.ErrClosed] after Manager.Close. Other errors say that
 // there is no program, or one that was not loaded for this Manager, or that
@@ -355,7 +352,7 @@ func (d *watchDriver[A]) Changed(c *follow.Changes[A]) {
 type programAttacher struct {
 	manager  *Manager
 	programs []WatchProgram
-	names    []string // of the programs, which cannot be asked once they are closed
+	names    []string // of the programs, which a closed program does not say
 }
 
 func (a *programAttacher) AttachPart(

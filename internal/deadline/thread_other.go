@@ -6,7 +6,7 @@ package deadline
 
 import "time"
 
-// thread is a thread of which nothing is known.
+// thread is a thread whose times are not known.
 type thread struct{}
 
 func thisThread() thread { return thread{} }

@@ -37,6 +37,9 @@ func (a *Allowance) Take(r Rate, now time.Time, took time.Duration) {
 
 // Taken returns the time that has been taken and is not refilled yet.
 func (a *Allowance) Taken(r Rate, now time.Time) time.Duration {
+	if a.taken == 0 {
+		return 0
+	}
 	return max(0, a.taken-time.Duration(float64(now.Sub(a.at))*r.Refill))
 }
 
@@ -49,41 +52,34 @@ func (a *Allowance) Wait(r Rate, now time.Time) time.Duration {
 const maxOwners = 4096
 
 // Owners are the allowances of owners, all at the same rate.
-type Owners map[string]*Allowance
+type Owners map[string]Allowance
 
 // Take notes that an owner took some time.
 func (o *Owners) Take(owner string, r Rate, now time.Time, took time.Duration) {
-	a := (*o)[owner]
-	if a == nil {
-		if *o == nil {
-			*o = make(Owners)
-		}
-		if len(*o) >= maxOwners {
-			o.Tidy(r, now)
-		}
+	if *o == nil {
+		*o = make(Owners)
+	}
+	a, known := (*o)[owner]
+	if !known && len(*o) >= maxOwners {
+		o.Tidy(r, now)
 		if len(*o) >= maxOwners {
 			clear(*o)
 		}
-		a = new(Allowance)
-		(*o)[owner] = a
 	}
 	a.Take(r, now, took)
+	(*o)[owner] = a
 }
 
 // Taken returns the time that an owner has taken and that is not refilled yet.
 func (o Owners) Taken(owner string, r Rate, now time.Time) time.Duration {
-	if a := o[owner]; a != nil {
-		return a.Taken(r, now)
-	}
-	return 0
+	a := o[owner]
+	return a.Taken(r, now)
 }
 
 // Wait returns how long it is until an owner may take more.
 func (o Owners) Wait(owner string, r Rate, now time.Time) time.Duration {
-	if a := o[owner]; a != nil {
-		return a.Wait(r, now)
-	}
-	return 0
+	a := o[owner]
+	return a.Wait(r, now)
 }
 
 // Tidy forgets the owners whose allowances are full again.
@@ -101,8 +97,8 @@ type Blocked struct {
 	owners map[string]int
 }
 
-// Add notes that so many more calls do not return, or with a number below 0
-// that they have returned after all.
+// Add notes that more calls do not return, or with a number below 0 that they
+// have returned after all.
 func (b *Blocked) Add(owner string, more int) {
 	if b.owners == nil {
 		b.owners = make(map[string]int)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -47,7 +48,7 @@ const (
 // list of all such semaphores for each of them.
 const SemaphoreSites = 8
 
-// orDefault returns a limit, where 0 now stands for none.
+// orDefault returns a limit as it was set, or its default. 0 is no limit.
 func orDefault(limit, usual int) int {
 	if limit == 0 {
 		return usual
@@ -79,9 +80,9 @@ const (
 	// attachTime is how long it may take at once.
 	attachTime = time.Second
 
-	// sharedRefill is the share of the time that it may take in the long run if
-	// something was attached for others lately, and aloneRefill if not. Then
-	// the time counts only where others come.
+	// sharedRefill is the share of the time that it may take in the long run
+	// while others attach, too. aloneRefill is the same without others: it then
+	// matters only when others come.
 	sharedRefill = 1. / 4
 	aloneRefill  = 4
 
@@ -148,9 +149,9 @@ func (b *budget) take(owner string, more amounts, times int) {
 	}
 }
 
-// heaviest returns the owner that has the most of a resource. There is none
-// unless it has more than another owner that gets this much more: only then it
-// is fair that it gives some up.
+// heaviest returns the owner that has the most of a resource. It has to have
+// more than another owner would have with this much more: only then it is fair
+// that it gives some up.
 func (b *budget) heaviest(r resource, other string, more int) (owner string, ok bool) {
 	most := b.owners[other][r] + more
 	for name, has := range b.owners {
@@ -238,9 +239,8 @@ const (
 	gaveWay
 )
 
-// takeAway makes room for an owner that needs more of a resource. The owner
-// with the most of it gives up half, if it has more than the other one would
-// have then. What it got last goes first.
+// takeAway makes room for an owner that needs more of a resource. The heaviest
+// other owner gives up half of what it has. What it got last goes first.
 func (f *Follower[A]) takeAway(of resource, owner string, more int) outcome {
 	heaviest, ok := f.budget.heaviest(of, owner, more)
 	if !ok {
@@ -306,20 +306,7 @@ func isShare(err error) bool {
 
 // Stats are the numbers of a watch: of the last scan and round.
 type Stats struct {
-	// Denied is the number of processes that could not be scanned for lack of
-	// privilege.
-	Denied int
-	// Blocked is the number of processes that are set aside because they, or
-	// files that they map, do not answer. Postponed is the number of those that
-	// are scanned later: they change so often that it would take too much of
-	// the time, or others of the same container or user do, or are blocked.
-	Blocked, Postponed int
-	// Passes counts the scans of all processes.
-	Passes uint64
-	// EventsError says why the kernel does not report what happens to
-	// processes, so that scans of all of them do all the work: because Run has
-	// not been called, for example. It is nil if the kernel does.
-	EventsError error
+	procwatch.WatcherStats
 
 	// Sites is how much of Limits.Sites is in use. A site with a semaphore
 	// counts as eight, so fewer may be attached.
@@ -337,14 +324,13 @@ type Stats struct {
 
 // Stats returns the numbers of the last scan and round.
 func (f *Follower[A]) Stats() Stats {
-	stats, s := *f.stats.Load(), f.watcher.Stats()
-	stats.Denied, stats.Blocked, stats.Postponed = s.Denied, s.Blocked, s.Postponed
-	stats.Passes, stats.EventsError = s.Passes, s.EventsError
+	stats := *f.stats.Load()
+	stats.WatcherStats = f.watcher.Stats()
 	return stats
 }
 
-// count makes the numbers anew, and has what waits for time tried again when
-// the first of it may be.
+// count updates the numbers, and schedules the next retry of what waits for
+// time.
 func (f *Follower[A]) count() {
 	c := &Stats{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors],
 		OverLimit: len(f.refused)}

@@ -220,7 +220,7 @@ type round[A any] struct {
 type target struct {
 	spot
 	pair  *procwatch.ProcessFile
-	owner string  // whose share it takes
+	owner string  // takes the share
 	needs amounts // for a part
 }
 

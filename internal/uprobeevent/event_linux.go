@@ -181,16 +181,9 @@ func closeForAll(event int) error {
 	// An epoll instance has an entry for a file as long as any process has the
 	// file open.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		// Others may lack descriptors for a moment.
-		epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	}
 	if err == nil {
 		defer unix.Close(epoll)
 		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{})
-		if err != nil {
-			err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{}) // nor memory
-		}
 	}
 	if err = errors.Join(err, unix.Close(event)); err != nil {
 		return err
@@ -198,9 +191,8 @@ func closeForAll(event int) error {
 	for waited, wait := time.Duration(0), time.Millisecond; ; wait *= 2 {
 		info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(epoll))
 		switch {
-		case err != nil && waited > maxInherited:
+		case err != nil:
 			return err
-		case err != nil: // it is asked again
 		case !strings.Contains(string(info), "tfd:"):
 			if waited > 0 {
 				time.Sleep(wait) // the entry goes just before the event does
@@ -224,16 +216,11 @@ func remove(tracefs, name string) error {
 	}
 	for _, user := range append(users, filepath.Join(tracefs, "events", Group, name, "enable")) {
 		if text, err := os.ReadFile(user); err == nil && strings.TrimSpace(string(text)) != "0" {
-			return fmt.Errorf("event %s/%s stays in tracefs: %s says that somebody else records it",
+			return fmt.Errorf("event %s/%s stays in tracefs: %s says that another tool records it",
 				Group, name, user)
 		}
 	}
-	line := "-:" + Group + "/" + name + "\n"
-	err = write(tracefs, line)
-	if err != nil {
-		err = write(tracefs, line) // a lack of descriptors may have passed
-	}
-	if err != nil {
+	if err := write(tracefs, "-:"+Group+"/"+name+"\n"); err != nil {
 		return fmt.Errorf("removing event %s/%s: %w", Group, name, err)
 	}
 	return nil

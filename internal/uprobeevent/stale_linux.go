@@ -17,8 +17,9 @@ import (
 )
 
 // Remove removes the events of processes that have ended, and returns their
-// names. An event stays if its owner is in a PID namespace that this process
-// does not see, so that it may still run.
+// names. An event stays while its owner may run: in another PID namespace,
+// until no process of that is left, and always in one that this process does
+// not see.
 func Remove() (removed []string, err error) {
 	tracefs, err := findTracefs()
 	if err != nil {
@@ -35,12 +36,10 @@ func Remove() (removed []string, err error) {
 		if !ok {
 			continue
 		}
-		over, known := ended[o]
-		if !known {
-			over = o.hasEnded()
-			ended[o] = over
+		if _, known := ended[o]; !known {
+			ended[o] = o.hasEnded()
 		}
-		if !over {
+		if !ended[o] {
 			continue
 		}
 		// Another process may be removing it as well.
@@ -78,8 +77,8 @@ func (o owner) hasEnded() bool {
 		case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		case err != nil:
 			return false
-		case namespace == o.namespace && innermostPID(pid) == o.pid && !o.hasEndedAs(fs, pid):
-			return false
+		case namespace == o.namespace:
+			return false // it may be the owner
 		}
 	}
 	return true
@@ -96,7 +95,7 @@ func (o owner) hasEndedAs(fs *procfs.FS, pid int) bool {
 	if err != nil || p.StartTime == o.startTime {
 		return false
 	}
-	// A process of another time namespace has told its start by another clock.
+	// A process of another time namespace writes its start by another clock.
 	open, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
 	if err != nil {
 		return false
@@ -109,27 +108,4 @@ func (o owner) hasEndedAs(fs *procfs.FS, pid int) bool {
 		}
 	}
 	return true
-}
-
-// innermostPID returns the PID that a process has in its own namespace, 0 if
-// that is not known.
-func innermostPID(pid int) int {
-	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(status)) {
-		if all, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			words := strings.Fields(all)
-			if len(words) == 0 {
-				return 0
-			}
-			n, err := strconv.Atoi(words[len(words)-1])
-			if err != nil {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
 }

@@ -68,6 +68,8 @@ func (own) Check(_ Machines, _ *argspec.Arg) error { return nil }
 func (own) Append(
 	b []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
 ) []byte {
-	spec := Encode(machines.Kernel, order, cookie, args)
-	return append(b, spec[:]...)
+	start := len(b)
+	b = append(b, make([]byte, Size)...)
+	encode(b[start:], machines.Kernel, order, cookie, args)
+	return b
 }

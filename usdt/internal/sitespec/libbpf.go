@@ -149,7 +149,7 @@ func (l *libbpf) Append(
 	start := len(b)
 	b = append(b, make([]byte, l.size)...)
 	spec := b[start:]
-	big := order.Uint16(bigEndianOne[:]) == 1
+	big := order.Uint16([]byte{0, 1}) == 1
 	args = args[:min(len(args), int(l.argumentCount))]
 	for i := range args {
 		argument := spec[int(l.arguments)+i*int(l.argumentSize):][:l.argumentSize]

@@ -18,12 +18,9 @@ import (
 // sys/sdt.h has macros for. Further ones are listed, but not encoded.
 const MaxArgs = 12
 
-// Size is the size of a Spec in bytes.
-const Size = 208
-
-// Spec is what the BPF side (bpf/usdt.bpf.h) reads of a site: where its
-// arguments are, and the cookie of the attachment. It is the value of a BPF
-// map, in the byte order of the kernel. Equal Specs can share a place in it.
+// Size is the size in bytes of a spec for bpf/usdt.bpf.h: where the arguments
+// of a site are, and the cookie of the attachment. It is the value of a BPF
+// map, in the byte order of the kernel. Equal specs can share a place in it.
 //
 //	0    12 arguments of 16 bytes
 //	192  u64 cookie
@@ -57,7 +54,7 @@ const Size = 208
 //
 // A slot is an index of words in the kernel's struct pt_regs, see
 // [argspec.Register.Slot].
-type Spec [Size]byte
+const Size = 208
 
 // Offsets and values of the layout above.
 const (
@@ -95,46 +92,22 @@ const (
 	noSlot = 0xff
 )
 
-// Encode returns the Spec of a site with these arguments for a kernel of the
+// encode fills in the spec of a site, which is zero before, for a kernel of the
 // given machine and byte order. Of more than MaxArgs arguments the first ones
 // are encoded. An argument that is Unavailable, or whose registers this kernel
-// does not save (see argcode.Readable), is encoded as unavailable:
-// reading it gives the BPF program an error.
-func Encode(kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []argspec.Arg) Spec {
-	var spec Spec
-	// Calls through the interface would move every Spec to the heap.
-	big := order.Uint16(bigEndianOne[:]) == 1
-	count := min(len(args), MaxArgs)
-	for i := range count {
+// does not save (see argcode.Readable), is encoded as unavailable: reading it
+// gives the BPF program an error.
+func encode(
+	spec []byte, kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
+) {
+	args = args[:min(len(args), MaxArgs)]
+	for i := range args {
 		argument := spec[i*argumentSize:][:argumentSize]
-		putUint64(argument[offsetValue:], big, encodeArg(argument, &args[i], kernel))
+		order.PutUint64(argument[offsetValue:], encodeArg(argument, &args[i], kernel))
 	}
-	spec.encodeWindow(big, args[:count])
-	putUint64(spec[offsetCookie:], big, cookie)
-	last := offsetCount
-	if big {
-		last++
-	}
-	spec[last] = uint8(count)
-	return spec
-}
-
-var bigEndianOne = [2]byte{0, 1}
-
-func putUint64(b []byte, big bool, value uint64) {
-	if big {
-		binary.BigEndian.PutUint64(b, value)
-	} else {
-		binary.LittleEndian.PutUint64(b, value)
-	}
-}
-
-func putUint32(b []byte, big bool, value uint32) {
-	if big {
-		binary.BigEndian.PutUint32(b, value)
-	} else {
-		binary.LittleEndian.PutUint32(b, value)
-	}
+	encodeWindow(spec, order, args)
+	order.PutUint64(spec[offsetCookie:], cookie)
+	order.PutUint16(spec[offsetCount:], uint16(len(args)))
 }
 
 // encodeArg fills in the 16 bytes of one argument, which are zero before, all
@@ -219,9 +192,9 @@ type operand struct {
 //
 // Of all places where the window could begin, the one that holds the most
 // arguments is taken.
-func (s *Spec) encodeWindow(big bool, args []argspec.Arg) {
+func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
 	var buffer [MaxArgs]operand
-	operands := s.operands(buffer[:0], args)
+	operands := appendOperands(buffer[:0], spec, args)
 
 	var base uint8
 	var start, end int64
@@ -245,22 +218,22 @@ func (s *Spec) encodeWindow(big bool, args []argspec.Arg) {
 		return
 	}
 
-	s[offsetWindowBase] = base
-	s[offsetWindowSize] = uint8(end - start)
-	putUint32(s[offsetWindowDisplacement:], big, uint32(start))
+	spec[offsetWindowBase] = base
+	spec[offsetWindowSize] = uint8(end - start)
+	order.PutUint32(spec[offsetWindowDisplacement:], uint32(start))
 	for _, o := range operands {
 		if o.base == base && o.start >= start && o.end <= end {
-			s[int(o.index)*argumentSize+offsetPlace] = uint8(o.start-start) + 1
+			spec[int(o.index)*argumentSize+offsetPlace] = uint8(o.start-start) + 1
 		}
 	}
 }
 
-// operands appends the arguments that a window can hold: those at a register
-// plus a displacement, each inside one word of 8 bytes counted from the
-// register, because the BPF side takes it out of one.
-func (s *Spec) operands(operands []operand, args []argspec.Arg) []operand {
+// appendOperands appends the arguments that a window can hold: those at a
+// register plus a displacement, each inside one word of 8 bytes counted from
+// the register, because the BPF side takes it out of one.
+func appendOperands(operands []operand, spec []byte, args []argspec.Arg) []operand {
 	for i := range args {
-		encoded := s[i*argumentSize:][:argumentSize]
+		encoded := spec[i*argumentSize:][:argumentSize]
 		displacement, size := args[i].Displacement, int64(encoded[offsetSize])
 		if encoded[offsetKind] != kindMemory || encoded[offsetFlags]&flagAddress32 != 0 ||
 			encoded[offsetBase] == noSlot || encoded[offsetIndex] != noSlot ||
