@@ -30,18 +30,18 @@ type probeKey struct {
 
 type firesHint struct {
 	pattern elfnote.Pattern
-	isWhen  bool // what has happened, else what it depends on
+	isWhen  bool // the text says when it fires, otherwise on which condition
 	text    string
 }
 
-// Probe is what is known of a probe.
+// Probe is the definition of a probe.
 type Probe struct {
 	Provider  string
 	Name      string
 	Arguments []Argument
 }
 
-// Argument is what is known of an argument.
+// Argument is the definition of an argument.
 type Argument struct {
 	// Name is "" if the definition has none.
 	Name string
@@ -52,16 +52,16 @@ type Argument struct {
 	// Length is the number of the argument, from 0, with the length of the text
 	// in bytes, or -1 if a zero byte ends it.
 	Length int
-	// Value is what the argument of a call is where the call starts:
-	// "global.NAME" for a variable of the program, or an argument of the probe,
-	// "arg0" or by its name. For an argument of a probe it is "" or a pointer
-	// that is read from memory: "arg1[1]" for the second one at arg1.
+	// Value is the source of an argument of a call at its start: "global.NAME"
+	// for a variable of the program, or an argument of the probe, "arg0" or by
+	// its name. For an argument of a probe it is "" or a pointer that is read
+	// from memory: "arg1[1]" for the second one at arg1.
 	Value string
 
 	enum *enumeration
 }
 
-// A callDefinition is what several probes can start and end.
+// A callDefinition is a call that several probes can start and end.
 type callDefinition = tracing.Call[Argument]
 
 // Call returns the call that a pattern of pairs names, as in
@@ -79,9 +79,9 @@ func (d *Definitions) Call(pair elfnote.PairPattern) (tracing.Call[Argument], bo
 }
 
 // Pairs returns the pairs among some probes that match any of the patterns: the
-// calls of which there is a probe with its end, and those that
+// calls whose start and end are among them, and those that
 // [elfnote.Listing.Pairs] returns. A call PROVIDER:NAME is a pair of
-// NAME__start and NAME__done, which no probe needs to be called. Nil
+// NAME__start and NAME__done, whether or not there are such probes. Nil
 // Definitions know no calls.
 func (d *Definitions) Pairs(
 	listing *elfnote.Listing, patterns ...elfnote.PairPattern,
@@ -158,16 +158,14 @@ func (a *Argument) ValueName(value int64) string {
 	return a.enum.names[value]
 }
 
-// enumeration has the names of values.
-type enumeration struct {
-	names map[int64]string
-}
+// enumeration has the names of values. Arguments of one type share it.
+type enumeration struct{ names map[int64]string }
 
-// Builtin returns the definitions that this package has: they are for the
-// caller to extend.
+// Builtin returns the definitions that this package has, which the caller may
+// extend.
 func Builtin() *Definitions { return &Definitions{builtin: true} }
 
-// Probe returns what is known of a probe with that number of arguments.
+// Probe returns the definition of a probe with that number of arguments.
 func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) {
 	probe, ok := d.probes[probeKey{provider, name, arguments}]
 	if !ok && d.builtin {
@@ -176,7 +174,7 @@ func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) 
 	return probe, ok
 }
 
-// Probes returns all that is known of probes, in no order.
+// Probes returns the definitions of all probes, in no order.
 func (d *Definitions) Probes() iter.Seq[Probe] {
 	return func(yield func(Probe) bool) {
 		for _, probe := range d.probes {
@@ -197,10 +195,10 @@ func (d *Definitions) Probes() iter.Seq[Probe] {
 	}
 }
 
-// Fires returns what has happened when a probe fires, such as "a statement is
-// done", and what it depends on if it does not fire always: what the user of
-// the application has to do, such as "only while tracing is on". Each is "" if
-// nothing is known. Of several texts the one that was read last counts.
+// Fires returns two texts: the event at which a probe fires, such as "a
+// statement is done", and the condition on which it fires, such as "only while
+// tracing is on". Each is "" if it is not known. Of several texts the last one
+// that was read counts.
 func (d *Definitions) Fires(provider, name string) (when, only string) {
 	if d.builtin {
 		when, only = builtinOf(provider).Fires(provider, name)
@@ -217,27 +215,10 @@ func (d *Definitions) Fires(provider, name string) (when, only string) {
 	return when, only
 }
 
-// add adds a probe, in place of one with the same number of arguments.
-func (d *Definitions) add(probe Probe) {
-	if d.probes == nil {
-		d.probes = make(map[probeKey]Probe)
-	}
-	markTexts(probe.Arguments)
-	d.probes[probeKey{probe.Provider, probe.Name, len(probe.Arguments)}] = probe
-}
-
-// addCall adds a call, in place of one of the same name.
-func (d *Definitions) addCall(call callDefinition) {
-	if d.calls == nil {
-		d.calls = make(map[[2]string]callDefinition)
-	}
-	markTexts(call.Arguments)
-	d.calls[[2]string{call.Provider, call.Name}] = call
-}
-
-// lengthSuffix is what an argument with the length of another one is called.
+// lengthSuffix ends the name of an argument with the length of another one.
 const lengthSuffix = "_length"
 
+// markTexts finds the arguments that are texts, and their lengths.
 func markTexts(arguments []Argument) {
 	for i := range arguments {
 		a := &arguments[i]
@@ -255,8 +236,8 @@ func markTexts(arguments []Argument) {
 var builtin embed.FS
 
 // builtinFile is one of the files that this package has. It is parsed when it
-// is asked: to parse all of them takes a millisecond, which is a third of what
-// a short command takes.
+// is needed: to parse all of them takes a millisecond, a third of the time of a
+// short command.
 type builtinFile struct {
 	name   string
 	source []byte
@@ -290,8 +271,8 @@ func (f *builtinFile) parse() *Definitions {
 	return d
 }
 
-// providers returns the providers that the file says something of, without
-// parsing it: each in a line of its own, and no pattern of providers.
+// providers returns the providers that are in the file, without parsing it:
+// each is in a line of its own, and none is a pattern.
 func (f *builtinFile) providers() []string {
 	var names []string
 	for line := range strings.Lines(string(f.source)) {

@@ -207,9 +207,9 @@ func TestParseErrors(t *testing.T) {
 		{"something else", "\nint main() {}",
 			`p.d: line 2: "provider" or "enum" is expected before "int"`},
 		{"a malformed pragma", "#pragma gousdt fires p:x",
-			"p.d: line 1: it reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires in place of when"},
 		{"too large", strings.Repeat(" ", 2<<20),
-			"p.d: a file of definitions can have 1048576 bytes"},
+			"p.d: a file of definitions can have at most 1048576 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := providers.Builtin()

@@ -3,9 +3,9 @@
 // Package providers knows what the arguments of well-known probes mean: their
 // names, which are texts, and what the values of enumerations are called.
 //
-// An ELF note says where an argument is, and not what it is. The provider
-// definition has the meaning: a file that ends in .d, in the language of DTrace
-// and SystemTap. The build of an application makes its probes of that file.
+// An ELF note has the place of an argument, and not its meaning. The meaning is
+// in the provider definition: a file that ends in .d, in the language of DTrace
+// and SystemTap. The build of an application makes its probes from that file.
 //
 //	enum LWLockMode { LW_EXCLUSIVE, LW_SHARED, LW_WAIT_UNTIL_FREE };
 //
@@ -33,10 +33,10 @@
 //     *request, has members in expressions: request->id. The layout is not in
 //     the definition, but in the program's debugging information.
 //   - An argument of type cxx_type * is a text with the name of a C++ type as
-//     compilers write it (St13runtime_error), which people are shown as in the
-//     source (std::runtime_error).
-//   - The value of an argument can be a pointer behind another one: "= arg1[1]"
-//     is the second pointer of those that arg1, in a register, points to.
+//     compilers write it (St13runtime_error). People see it as in the source
+//     (std::runtime_error).
+//   - The value of an argument can be a pointer in memory: "= arg1[1]" is the
+//     second of the pointers that arg1, in a register, points to.
 //   - An argument whose type is an enumeration has names for its values.
 //     Values are written as plain numbers.
 //   - Lines that begin with # are skipped, apart from "#define NAME TYPE",
@@ -47,10 +47,10 @@
 //
 // # Calls
 //
-// What an operator takes for one call can pass several probes: a statement of
+// One call in the eyes of an operator can pass several probes: a statement of
 // PostgreSQL passes query__start in one protocol, query__execute__start in
 // another one, and in the first both, one inside the other. A provider's
-// definition can say that these are one, [Call]:
+// definition can join these in a call:
 //
 //	provider postgresql {
 //		call statement(const char *query = global.debug_query_string) {
@@ -61,9 +61,9 @@
 //		};
 //	};
 //
-// Each line names a probe that starts a call and the one that ends it then; a
-// probe that ends a call that fails; or a probe that is passed before a call,
-// which can fail already there. A condition says when the probe counts. The
+// Each line names a probe that starts a call and the one that ends it; a probe
+// that ends a call that fails; or a probe that is passed before a call, which
+// can fail already there. The probe counts only if its condition holds. The
 // arguments are those of the start. Their values are variables of the program,
 // or arguments of the probe: arg0, or by name.
 //

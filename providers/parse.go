@@ -17,8 +17,7 @@ import (
 	"github.com/gousdt/gousdt/internal/tracing"
 )
 
-// Limits of a file, which somebody else may have written. Real ones have some
-// hundred probes.
+// Limits of a file, which is untrusted. Real ones have some hundred probes.
 const (
 	maxSource    = 1 << 20
 	maxProbes    = 10_000
@@ -29,15 +28,16 @@ const (
 
 // Parse adds the definitions of a file. Its probes take the place of those that
 // have the same names and number of arguments. The error of a malformed file
-// says in which line, and leaves the definitions as they were; name is what it
-// calls the file. A file whose name begins with trace-events has the events of
-// QEMU, and is read as such.
+// has the name and the line, and leaves the definitions as they were. A file
+// whose name begins with trace-events has the events of QEMU, and is read as
+// such.
 func (d *Definitions) Parse(name string, source []byte) error {
 	if len(source) > maxSource {
-		return fmt.Errorf("%s: a file of definitions can have %d bytes", name, maxSource)
+		return fmt.Errorf("%s: a file of definitions can have at most %d bytes", name, maxSource)
 	}
 	p := parser{source: string(source), types: make(map[string]string), enums: make(map[string]*enumeration)}
-	if isTraceEvents(name) {
+	// QEMU has trace-events in its sources, and installs trace-events-all.
+	if strings.HasPrefix(path.Base(filepath.ToSlash(name)), "trace-events") {
 		p.source = fromTraceEvents(p.source)
 	}
 	p.cut()
@@ -47,11 +47,16 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	if p.err != nil {
 		return fmt.Errorf("%s: line %d: %w", name, p.line, p.err)
 	}
+	if d.probes == nil {
+		d.probes, d.calls = make(map[probeKey]Probe), make(map[[2]string]callDefinition)
+	}
 	for _, probe := range p.probes {
-		d.add(probe)
+		markTexts(probe.Arguments)
+		d.probes[probeKey{probe.Provider, probe.Name, len(probe.Arguments)}] = probe
 	}
 	for _, call := range p.calls {
-		d.addCall(call)
+		markTexts(call.Arguments)
+		d.calls[[2]string{call.Provider, call.Name}] = call
 	}
 	d.fires = append(d.fires, p.fires...)
 	return nil
@@ -79,7 +84,7 @@ type word struct {
 	at   int // in the source
 }
 
-// next returns the next word and goes on behind it.
+// next returns the next word and goes on after it.
 func (p *parser) next() string {
 	text := p.peek()
 	if p.at < len(p.words)-1 {
@@ -171,7 +176,7 @@ func (p *parser) enum() {
 			value = p.number()
 		}
 		if len(values.names) == maxValues {
-			p.fail(fmt.Sprintf("an enumeration can have %d values", maxValues))
+			p.fail(fmt.Sprintf("an enumeration can have at most %d values", maxValues))
 		}
 		values.names[value] = constant
 		value++
@@ -219,7 +224,7 @@ func (p *parser) call(provider string) {
 	p.expect("{")
 	for p.err == nil && p.peek() != "}" {
 		if len(call.Pairs)+len(call.Failed)+len(call.Attempts) == maxEnds {
-			p.fail(fmt.Sprintf("a call can have %d lines", maxEnds))
+			p.fail(fmt.Sprintf("a call can have at most %d lines", maxEnds))
 		}
 		switch {
 		case p.accept("failed"):
@@ -240,7 +245,7 @@ func (p *parser) call(provider string) {
 	case len(call.Pairs) == 0:
 		p.fail(fmt.Sprintf("the call %s has no pair of probes START..DONE", call.Name))
 	case len(p.calls) == maxProbes:
-		p.fail(fmt.Sprintf("a file can define %d calls", maxProbes))
+		p.fail(fmt.Sprintf("a file can define at most %d calls", maxProbes))
 	}
 	p.calls = append(p.calls, call)
 }
@@ -254,7 +259,7 @@ func (p *parser) callProbe() tracing.CallProbe {
 	return probe
 }
 
-// upTo reads the source before a word that comes.
+// upTo reads the source before a later word.
 func (p *parser) upTo(end string) string {
 	from := p.words[p.at].at
 	for p.peek() != end && p.peek() != "" {
@@ -266,16 +271,16 @@ func (p *parser) upTo(end string) string {
 func (p *parser) probe(provider string) {
 	probe := Probe{Provider: provider, Name: p.name(), Arguments: p.arguments()}
 	if p.accept(":") {
-		p.arguments() // what DTrace translates them to
+		p.arguments() // the types to which DTrace translates them
 	}
 	p.expect(";")
 	for _, a := range probe.Arguments {
-		if _, _, ok := tracing.Behind(a.Value); a.Value != "" && !ok {
+		if _, _, ok := tracing.PointerAt(a.Value); a.Value != "" && !ok {
 			p.fail("the value of a probe's argument is ARGUMENT[NUMBER], as in arg1[1]")
 		}
 	}
 	if len(p.probes) == maxProbes {
-		p.fail(fmt.Sprintf("a file can define %d probes", maxProbes))
+		p.fail(fmt.Sprintf("a file can define at most %d probes", maxProbes))
 	}
 	p.probes = append(p.probes, probe)
 }
@@ -285,7 +290,7 @@ func (p *parser) arguments() []Argument {
 	p.expect("(")
 	for p.err == nil && p.peek() != ")" {
 		if len(arguments) == maxArguments {
-			p.fail(fmt.Sprintf("a probe can have %d arguments", maxArguments))
+			p.fail(fmt.Sprintf("a probe can have at most %d arguments", maxArguments))
 		}
 		a := p.argument()
 		if p.accept("=") {
@@ -362,14 +367,15 @@ func (p *parser) argument() Argument {
 	return a
 }
 
-// typeWords are those of C that can be the last of a type.
+// typeWords are the words of C that can end a type.
 var typeWords = map[string]bool{
 	"char": true, "short": true, "int": true, "long": true, "signed": true, "unsigned": true,
 	"float":  true,
 	"double": true, "void": true, "const": true, "bool": true, "_Bool": true,
 }
 
-// directive reads a line that begins with #, as far as it means something here.
+// directive reads a line that begins with #, and skips those without a meaning
+// here.
 func (p *parser) directive(line string) error {
 	fields := strings.Fields(line)
 	switch {
@@ -382,7 +388,7 @@ func (p *parser) directive(line string) error {
 		p.types[fields[1]] = strings.Join(fields[2:], " ")
 	case len(fields) > 2 && fields[0] == "#pragma" && fields[1] == "gousdt":
 		if len(fields) < 5 || fields[2] != "fires" && fields[2] != "when" {
-			return errors.New("it reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires in place of when")
+			return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires in place of when")
 		}
 		pattern, err := elfnote.ParsePattern(fields[3])
 		if err != nil {
@@ -392,12 +398,6 @@ func (p *parser) directive(line string) error {
 			firesHint{pattern, fields[2] == "when", strings.Join(fields[4:], " ")})
 	}
 	return nil
-}
-
-// isTraceEvents reports whether a file is one of QEMU's: trace-events in the
-// directories of its sources, trace-events-all where it is installed.
-func isTraceEvents(name string) bool {
-	return strings.HasPrefix(path.Base(filepath.ToSlash(name)), "trace-events")
 }
 
 // traceEvent is a line of such a file: properties, the event's name, its
@@ -431,11 +431,11 @@ func fromTraceEvents(source string) string {
 		event, ok := parseTraceEvent(line)
 		switch {
 		case !ok && strings.TrimSpace(line) != "" && line[0] != '#':
-			b.WriteString(line) // is refused
+			b.WriteString(line) // the parser refuses it
 		case !ok || strings.Contains(event.properties, "disable"),
 			strings.Contains(event.properties, "tcg"):
-			b.WriteByte('\n') // has no probe, or two of other names
-		case strings.Contains(event.properties, "vcpu"): // passes the processor first
+			b.WriteByte('\n') // the event has no probe, or two of other names
+		case strings.Contains(event.properties, "vcpu"): // the processor is its first argument
 			arguments := "void *cpu, " + event.arguments
 			if strings.TrimSpace(event.arguments) == "void" {
 				arguments = "void *cpu"

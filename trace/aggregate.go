@@ -21,25 +21,25 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// Aggregation says what to compute in the kernel over many hits, so that a busy
-// probe costs little more than being passed. The zero Aggregation counts the
-// hits of all probes. See [NewAggregator].
+// Aggregation is computed in the kernel over many hits, so that a busy probe
+// costs little more than a passed one. The zero Aggregation counts the hits of
+// all probes. See [NewAggregator].
 type Aggregation struct {
 	// Probes are the probes whose hits are aggregated; none stands for all
-	// probes of the session. Hits of probes without an argument that Value or
-	// By name are not aggregated, and those at which it cannot be read are
-	// counted in [Losses.Unreadable].
+	// probes of the session. Probes without an argument that Value or By name
+	// are left out. Hits at which it cannot be read are counted in
+	// [Losses.Unreadable].
 	Probes []elfnote.Pattern
 
 	// Value is a term that is a number, such as "arg2" or "arg2 & 0xfff", for
 	// Sum, Min, Max and Histogram.
 	Value string
 
-	// Latency, if set, has calls between two probes aggregated; Probes are not
-	// used then. The value is their time in nanoseconds, unless there is a
-	// Value: "duration" is that, and "start.arg1" an argument of the start. By
-	// and Where are about the hit that ends the call, but for "start.arg1" or
-	// "str(start.arg0)". Hits whose start was forgotten are counted in
+	// Latency, if set, aggregates calls between two probes; Probes are not used
+	// then. The value is their time in nanoseconds, also as "duration", unless
+	// Value is another one, such as "start.arg1", an argument of the start. By
+	// and Where are about the hit that ends the call, except for "start.arg1"
+	// or "str(start.arg0)". Hits whose start was forgotten are counted in
 	// [Losses.Unreadable]. Equal latencies share the measurement.
 	Latency *Latency
 
@@ -64,7 +64,7 @@ type Aggregation struct {
 
 	// Sum, Min and Max of the values are kept for each row beside the count. A
 	// sum that needs more than 64 bits is a [Float] if there is a Histogram.
-	// Without one, what comes between two snapshots is added up modulo 2^64.
+	// Without one, the values between two snapshots are added up modulo 2^64.
 	// Floats are added up as floats of 64 bits, but hits whose value is
 	// infinite or not a number are counted in [Losses.Unreadable]. Floats have
 	// no Histogram.
@@ -74,27 +74,26 @@ type Aggregation struct {
 	// a sum for each bucket.
 	Histogram *Histogram
 
-	// MaxKeys is how many rows there can be; 0 stands for 16,384. If there are
+	// MaxKeys is the greatest number of rows; 0 stands for 16,384. If there are
 	// more keys, those with the fewest hits are added up in [Snapshot.Other]:
 	// the total is always exact, and frequent keys have a row. [Row.Partial]
-	// tells rows that may have had more hits. Rows are shared out between
-	// containers, or users where there are none: those that have the most lose
-	// rows first.
+	// marks rows that may have had more hits. Rows are shared out between
+	// containers, or users where there are none: those with the most rows lose
+	// some first.
 	//
-	// The kernel has room for half as many keys, but for 4096 at least and
+	// The kernel has room for half of these keys, but for 4096 at least and
 	// 65,536 at most. The session takes them from there before the room is
-	// filled. If it is filled all the same, there is a reserve of a quarter of
-	// it. A container or user can have a ninth of that. Each bucket of a
-	// histogram is a key of its own there. A key takes 24 to 40 bytes for each
-	// processor, and its own size twice; stacks take two kilobytes more. Of
-	// stacks with the same hash the kernel keeps one; the others are
-	// [Unavailable].
+	// filled. If it is filled all the same, there is a reserve of a quarter, of
+	// which a container or user can have a ninth. Each bucket of a histogram is
+	// a key of its own there. A key takes 24 to 40 bytes for each processor,
+	// and its own size twice; stacks take two kilobytes more. Of stacks with
+	// the same hash the kernel keeps one; the others are [Unavailable].
 	MaxKeys int
 }
 
-// Histogram says how values are distributed over buckets. The zero value means
-// exponential buckets, as OpenTelemetry defines them, which know each quantile
-// with the same precision, see [Row.Quantile].
+// Histogram distributes values over buckets. The zero value has exponential
+// buckets, as OpenTelemetry defines them, which give each quantile with the
+// same precision, see [Row.Quantile].
 type Histogram struct {
 	perDoubling int
 	unit        uint64
@@ -106,20 +105,19 @@ type Histogram struct {
 
 // Exponential returns a histogram with 1, 2, 4, 8 or 16 buckets from a number
 // to its double. 0 stands for 8, a scale of 3: a bucket's upper bound is 9.05 %
-// above its lower bound. The unit, unless it is 0, is what values are divided
-// by: the buckets are exactly those of the quotients. 1e9 makes nanoseconds
-// seconds.
+// above its lower bound. Values are divided by the unit, unless it is 0: the
+// buckets are exactly those of the quotients. 1e9 makes nanoseconds seconds.
 func Exponential(perDoubling int, unit uint64) *Histogram {
 	return &Histogram{perDoubling: perDoubling, unit: unit}
 }
 
-// Limits returns a histogram whose buckets end at the limits. One more has what
-// is greater than the last limit, and a bucket of negative and other values is
-// two. Limits ascend, and there are 160 at most.
+// Limits returns a histogram whose buckets end at the limits, with one more for
+// greater values. A bucket of negative and other values becomes two. Limits
+// ascend, and there are 160 at most.
 func Limits(limits ...int64) *Histogram { return &Histogram{limits: slices.Clone(limits)} }
 
 // Linear returns a histogram with buckets from low up to high whose width is
-// step, which divides the distance. What lies outside has two buckets more.
+// step, which divides the distance, and two more for values outside.
 func Linear(low, high int64, step uint64) *Histogram {
 	return &Histogram{linear: true, low: low, high: high, step: step}
 }
@@ -131,15 +129,13 @@ type Aggregator struct {
 	bound      atomic.Pointer[aggregation] // nil before there is a session
 }
 
-// NewAggregator returns an Aggregator to be put into
-// [SessionOptions.Aggregators]. [New] returns what is wrong with the
-// definition.
+// NewAggregator returns an Aggregator for [SessionOptions.Aggregators]. [New]
+// returns an error if the definition is wrong.
 func NewAggregator(definition Aggregation) *Aggregator {
 	return &Aggregator{definition: definition}
 }
 
-// aggregation is a parsed Aggregation with its maps, and what has been taken
-// from these.
+// aggregation is a parsed Aggregation with its maps and totals.
 type aggregation struct {
 	bpfgen.Aggregation
 	session   *Session
@@ -147,22 +143,22 @@ type aggregation struct {
 	maxKeys   int
 	normalize func(string) string // nil: texts stay as they are
 
-	tally    *tally    // where programs add now
-	spare    *tally    // which the next exchange makes the other; nil if there is none
-	current  *ebpf.Map // where programs find the tally; nil if it is always the same
-	overflow *tally    // what finds no room; nil without keys
-	round    uint32    // of the room for keys, which goes up when they are taken
-	taken    uint64    // how many keys had been made then
+	tally    *tally    // programs add to it now
+	spare    *tally    // it takes its place at the next exchange; nil if there is none
+	current  *ebpf.Map // programs find the tally in it; nil if that is always the same
+	overflow *tally    // of hits without room; nil without keys
+	round    uint32    // goes up when keys are taken
+	taken    uint64    // keys that had been made then
 	stacks   keyStacks // if a key is a stack
 
 	mu      sync.Mutex // held while maps are read
 	totals  totals
-	failed  error // while nobody waited for it
+	failed  error // for the next snapshot
 	started time.Time
 	ended   time.Time // zero until the session is detached
 }
 
-// bindAggregators makes the aggregators those of the session.
+// bindAggregators binds the aggregators to the session.
 func (s *Session) bindAggregators() error {
 	for i, a := range s.opts.Aggregators {
 		before := a.bound.Load()
@@ -187,9 +183,8 @@ const (
 	// allocates maps when they are created.
 	maxEntries = 1 << 24
 
-	// minRoom and maxRoom bound the keys that the kernel's maps have room for:
-	// they must not fill before they are read, and take memory for each
-	// processor.
+	// minRoom and maxRoom bound the number of keys in the kernel's maps, which
+	// must not fill before they are read, and take memory for each processor.
 	minRoom = 4096
 	maxRoom = 1 << 16
 
@@ -200,7 +195,7 @@ const (
 	// maxBuckets bounds a linear histogram, because people will read it.
 	maxBuckets = 1 << 16
 
-	// maxLimits bounds what a program compares with: OpenTelemetry recommends
+	// maxLimits bounds the comparisons of a program: OpenTelemetry recommends
 	// 160 buckets at most.
 	maxLimits = 160
 )
@@ -208,7 +203,8 @@ const (
 func (s *Session) parseAggregations() error {
 	for i, a := range s.opts.Aggregators {
 		if a == nil {
-			return &tracing.OptionError{Field: "Aggregators", Index: i, Err: errors.New("there is none")}
+			return &tracing.OptionError{Field: "Aggregators", Index: i,
+				Err: errors.New("the aggregator is nil")}
 		}
 		parsed, err := s.parseAggregation(&a.definition)
 		if err != nil {
@@ -301,7 +297,7 @@ func (p *aggregation) check(a *Aggregation) error {
 	switch {
 	case !valued && (a.Sum || a.Min || a.Max || a.Histogram != nil):
 		return optionError("Value",
-			errors.New("there is nothing to add up, compare or distribute: give a Value or a Latency"))
+			errors.New("a sum, minimum, maximum or histogram needs a Value or a Latency"))
 	case a.MaxKeys < 0 || a.MaxKeys > maxEntries:
 		return notBetween("MaxKeys", a.MaxKeys, 0, maxEntries)
 	case len(p.Keys) > bpfgen.MaxKeys:
@@ -434,8 +430,8 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 	switch t.Source {
 	case expr.Number, expr.Text:
 		return t, &expr.SyntaxError{Expression: source,
-			Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
-				"provider, probe, site, cookie and stack are"}
+			Message: "a key is expected: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
+				"provider, probe, site, cookie or stack"}
 	case expr.String:
 		switch {
 		case t.Max > 0:

@@ -26,9 +26,9 @@ func TestAggregationErrors(t *testing.T) {
 		aggregation trace.Aggregation
 		want        string // after the aggregator
 	}{
-		{trace.Aggregation{Sum: true}, "Value: there is nothing to add up, .*"},
+		{trace.Aggregation{Sum: true}, "Value: a sum, minimum, maximum or histogram needs .*"},
 		{trace.Aggregation{Histogram: &trace.Histogram{}},
-			"Value: there is nothing to add up, .*"},
+			"Value: a sum, minimum, maximum or histogram needs .*"},
 		{trace.Aggregation{Value: "arg0", Histogram: trace.Linear(1, 10, 4)},
 			"Histogram: the distance from low up to high must be a multiple of the step"},
 		{trace.Aggregation{Value: "arg0", Histogram: trace.Linear(10, 1, 1)},
@@ -48,7 +48,7 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Value: "arg"},
 			`Value: expression "arg", at column 1: arg is not known.*`},
 		{trace.Aggregation{By: []string{"pid", "12"}},
-			`By\[1\]: expression "12", at column 1: this is no key.*`},
+			`By\[1\]: expression "12", at column 1: a key is expected.*`},
 		{trace.Aggregation{By: []string{"str(arg0, 256)", "str(arg1, 128)"}},
 			"By: the keys take 408 bytes.*"},
 		{trace.Aggregation{By: slices.Repeat([]string{"pid"}, 17)}, "By: 17 keys are more than 16"},
@@ -80,7 +80,7 @@ func TestAggregationErrors(t *testing.T) {
 		qt.Check(t, qt.Equals(strings.HasPrefix(inner.Error(), inner.Field), true))
 	}
 	_, err := trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{nil}})
-	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: there is none`))
+	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: the aggregator is nil`))
 	for value, want := range map[string]string{
 		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
 		"arg7": ".*nothing can be measured: gousdt_test:.* has no arg7",

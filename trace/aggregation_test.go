@@ -285,7 +285,7 @@ func take(t testing.TB, a *trace.Aggregator) *trace.Snapshot {
 func TestAggregatorBelongsToOneSession(t *testing.T) {
 	a := trace.NewAggregator(trace.Aggregation{})
 	_, err := a.Snapshot()
-	qt.Assert(t, qt.ErrorMatches(err, "snapshot: the aggregator has no session: .*"))
+	qt.Assert(t, qt.ErrorMatches(err, "the aggregator has no session: .*"))
 
 	s := newSession(t, aggregating(a))
 	_, err = trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}), a))

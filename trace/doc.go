@@ -42,8 +42,8 @@
 //
 // With [EventOptions.StackDepth] the kernel walks the user stack. That needs
 // programs with frame pointers. For other programs [EventOptions.StackCopy]
-// brings what any other way to unwind the stack needs: the registers, and the
-// memory of the stack.
+// brings the registers and the memory of the stack, from which any unwinder can
+// find the addresses.
 //
 // # Filters
 //
@@ -88,13 +88,13 @@
 // nor false, and so is its negation: neither arg1 == 0 nor arg1 != 0 holds
 // then. Sites at which the filter can never hold are not attached.
 //
-// Of request->peer.port, SessionOptions.Definitions have to say what request
-// points to, as in "struct request *request", and the debugging information of
-// the site's file, or of its debug file, what is where: DWARF of at most 128
-// MiB. Members are integers, floats, enumerations and pointers, with their size
-// and sign, and arrays of char, which are texts. Bit fields and other arrays
-// are refused, and so is a structure of which the file has several that differ.
-// A text is a key only as str(request->path).
+// For request->peer.port, SessionOptions.Definitions need the type of request,
+// as in "struct request *request". The layout of the structure is read from the
+// debugging information of the site's file, or of its debug file: DWARF of at
+// most 128 MiB. Members are integers, floats, enumerations and pointers, with
+// their size and sign, and arrays of char, which are texts. Bit fields and
+// other arrays are refused, and so is a structure that the file has in several
+// forms. A text is a key only as str(request->path).
 //
 // All names of arguments and terms in this package are words of this language:
 // [Capture.Arg], [Aggregation.Value] and [Aggregation.By], [Latency.By].
@@ -128,11 +128,11 @@
 //		fmt.Println(event.Start.Time, event.Duration, event.Start.Args[0])
 //	}
 //
-// [Latency] says how starts and ends are matched: by what is the same in their
+// [Latency] says how starts and ends are matched: by the common part of their
 // names, with a stack of calls for each thread. A call that fails may end at
 // another probe, as in postgresql:query|transaction__abort: its event has
 // [Event.Failed]. [Losses] counts the calls that have no end, and
-// [Session.OpenCalls] returns those that go on: what hangs right now.
+// [Session.OpenCalls] returns those that go on, and perhaps hang.
 //
 // # Aggregations
 //
@@ -189,11 +189,12 @@
 // [usdt.WatchOptions.PerProcess] it
 // is attached to each process that a filter lets through. Cookies tell files or
 // processes apart in events, filters and aggregations, see
-// [WatchSession.OptionsFor]. Package proc says what is noticed, and how soon.
+// [WatchSession.OptionsFor]. Package proc says which processes are noticed, and
+// how soon.
 // Attachments of one file in several processes share a program. Sessions whose
 // events differ can share one Watch.
 //
-// # What is missing
+// # Losses
 //
 // Nothing is lost silently. The kernel counts events that find no room in the
 // ring buffer, and [Session.Events] reports them. It counts hits that could not

@@ -60,11 +60,11 @@ type Event struct {
 	// Args are all arguments of the probe.
 	Args []Value
 
-	// Start is the hit that began what this one ends, with
+	// Start is the start of the call that this hit ends, with
 	// EventOptions.Spans, and otherwise nil. It has a Stack only with
 	// StartStacks, and its CPU is -1. If there were too many calls at once to
-	// keep what it had, its arguments are Unreadable, and its TID is 0 if it
-	// may have been of another thread.
+	// keep it, its arguments are Unreadable, and its TID is 0 if it may have
+	// been of another thread.
 	Start *Event
 	// Duration is the time since Start.
 	Duration time.Duration
@@ -72,7 +72,7 @@ type Event struct {
 	// for calls that fail.
 	Failed bool
 
-	call *elfnote.Pair // see Pair; nil for a pair of probes
+	call *elfnote.Pair // for Pair; nil for a pair of probes
 
 	// Stack is the user stack, the innermost address first, with
 	// EventOptions.StackDepth. It is empty if the kernel could not walk it.
@@ -87,10 +87,10 @@ type Event struct {
 }
 
 // Pair returns the pair of probes of a call, without their sites. Its Done is
-// the probe that ends such calls as usual, also of one that has failed. Of a
-// call that [SessionOptions].Definitions define the names are NAME__start and
-// NAME__done, whether or not there are such probes. It is the zero value for an
-// event without a Start.
+// the usual end of such calls, also for one that has failed. A call that
+// [SessionOptions].Definitions define has the names NAME__start and NAME__done,
+// whether or not there are such probes. An event without a Start has the zero
+// value.
 func (e *Event) Pair() (pair elfnote.Pair) {
 	switch {
 	case e.Start == nil:
@@ -111,7 +111,7 @@ func (e *Event) Pair() (pair elfnote.Pair) {
 //
 //	postgresql:query__start in process 7 (postgres): "SELECT 1"
 //
-// with the names of the arguments if SessionOptions.Definitions have them. The
+// with the names of the arguments that SessionOptions.Definitions have. The
 // form may change. Bytes that would affect a terminal are escaped.
 func (e *Event) String() string {
 	b := fmt.Appendf(nil, "%s in process %d", terminal.Escape(e.Probe), e.PID)
@@ -140,21 +140,21 @@ const (
 	// clockInterval is how often the difference between the clocks is measured.
 	clockInterval = time.Second
 
-	// clockPrecision is how long it may take to read the clocks before that is
-	// tried again, at most clockTries times.
+	// clockPrecision is the time that reading the clocks may take. Above it
+	// that is tried again, at most clockTries times.
 	clockPrecision = 10 * time.Microsecond
 	clockTries     = 5
 )
 
-// Events iterates over the hits, in the order in which they were recorded, by
+// Events iterates over the events, in the order in which they were recorded, by
 // one iteration at a time. Breaking out of the loop loses nothing: a later
 // iteration goes on there. Each event is the caller's own, unless
 // [EventOptions.ReuseEvents] is set.
 //
-// The iteration ends without an error when the context is done (what has been
-// sent by then waits for the next iteration), after [Session.Detach] when all
-// that was sent has come, and after [Session.Close]. While the events come too
-// fast to read all of them, some more may come after the context is done.
+// The iteration ends without an error when the context is done, after
+// [Session.Detach] when all events have come, and after [Session.Close]. Events
+// that remain when the context is done wait for the next iteration. While they
+// come too fast to read all of them, some more may come after that.
 //
 // An error comes without an event. A [LostError] says that events were lost;
 // the iteration goes on. Other errors end it: the session sends no events,
@@ -188,10 +188,10 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	}
 }
 
-// Drain waits until [Session.Events], which something must iterate over, has
-// delivered all events that were sent before Drain was called, or until the
-// context is done. It is for a caller that brings events together with what
-// another program of its own has sent.
+// Drain waits until an iteration over [Session.Events] has delivered all events
+// that were sent before Drain was called, or until the context is done. It is
+// for a caller that brings events together with data that a program of its own
+// has sent.
 func (s *Session) Drain(ctx context.Context) error {
 	switch {
 	case s.ring == nil:
@@ -276,8 +276,8 @@ func (r *reading) wait() bool {
 	return true
 }
 
-// isDue reports whether it is time to ask for losses. There can be losses only
-// if events have come.
+// isDue reports whether it is time to ask for losses. There are some only if
+// events have come.
 func (r *reading) isDue(now time.Time) bool {
 	if !r.unasked || now.Sub(r.checked) < lossInterval {
 		return false
@@ -302,8 +302,9 @@ func (r *reading) reportLosses() bool {
 	return r.yield(nil, LostError(more))
 }
 
-// freeSites is called when the ring buffer was empty. No program sends events
-// any more for sites that had been retired when it was so the last time.
+// freeSites is called when the ring buffer was empty. It frees the numbers of
+// sites that were retired when it was empty before: no program sends events for
+// these any more.
 func (r *reading) freeSites() {
 	r.mu.Lock()
 	retired := r.retired
@@ -330,15 +331,16 @@ func (r *reading) setClock() {
 	}
 }
 
-// clocks are a moment by the monotonic clock of the initial time namespace, by
-// which BPF programs measure, and how far the wall clock is ahead of it (ns).
+// clocks are a moment by the monotonic clock of the initial time namespace,
+// which BPF programs read, and the nanoseconds that the wall clock is ahead of
+// it.
 type clocks struct {
 	monotonic time.Duration
 	wall      int64
 }
 
 // readClocks reads the clocks one after the other. The thread may be
-// interrupted in between: of a few tries the shortest counts.
+// interrupted meanwhile: the shortest of a few tries counts.
 func readClocks() (now clocks, ok bool) {
 	ahead := ownClockOffsets().monotonic.Nanoseconds()
 	shortest := int64(math.MaxInt64)
@@ -388,12 +390,12 @@ func (s *Session) countOf(c bpfgen.Counter) func() (uint64, error) {
 }
 
 const (
-	// bytesPerCheck is what is read before the clock is read, while there is
-	// more to read: a thousand events that have hardly any bytes.
+	// bytesPerCheck is the number of bytes that are read between two looks at
+	// the clock: a thousand events that have hardly any bytes.
 	bytesPerCheck = 16 << 10
 
-	// eventsOneByOne is how many events are read, once some have come, with a
-	// look at the context after each. If there are more, many of them wait.
+	// eventsOneByOne is the number of events that are read with a look at the
+	// context after each, before many at a time are.
 	eventsOneByOne = 64
 )
 
@@ -417,9 +419,8 @@ func (r *reading) readAll() bool {
 				return false
 			}
 		}
-		// The last event is valid until the next one comes, but its bytes are
-		// in memory that is the kernel's again as soon as it knows that they
-		// were read.
+		// The last event is valid until the next one comes, but the kernel may
+		// overwrite its bytes as soon as it knows that they were read.
 		r.decoder.settle()
 	}
 	if m.isEmpty() {
@@ -431,8 +432,8 @@ func (r *reading) readAll() bool {
 // isOver reports whether the iteration is to end.
 func (r *reading) isOver() bool { return r.ctx.Err() != nil || r.ring.ended.Load() }
 
-// look does what is not done for each of many events. It reports whether to go
-// on.
+// look checks the context, the clock and the losses from time to time. It
+// reports whether to go on.
 func (r *reading) look() bool {
 	if r.ctx.Err() != nil {
 		return false

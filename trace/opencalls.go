@@ -19,19 +19,17 @@ import (
 )
 
 // OpenCalls returns the calls that have been going on for longer than a time,
-// the longest first: what hangs right now. They are those of all [Latency] that
-// the session measures, for Spans and for aggregations, as far as Filter and
-// Aggregation.Where may hold when they end. What these say of the end itself
-// counts as true. Calls are not returned if their thread or process has ended,
-// if they have failed (see [Event.Failed]), or if their probes are not attached
-// any more.
+// the longest first: those that hang right now. They are calls of every
+// [Latency] of the session, for which Filter and Aggregation.Where may hold at
+// their end. Comparisons with values of the end itself count as true. Calls are
+// left out if their thread or process has ended, if they have failed (see
+// [Event.Failed]), or if their probes are not attached any more.
 //
-// The events have what is known before the end: Start, Duration, which is how
-// long the call has been going on, and [Event.Pair]. Start is that of a call
-// that has ended, but Site is nil, and there are no arguments, where Spans do
-// not measure the call, only an aggregation does. Its Command is that of now
-// if the kernel has kept no other. PID and TID are 0 where those of events are,
-// and TID also if the call is not one of a thread.
+// The events have a Start, a [Event.Pair], and as Duration the time since the
+// start. Start is as that of a call that has ended. If only an aggregation
+// measures the call, and Spans do not, Start has no Site and no arguments. Its
+// Command is the present one if the kernel has kept no other. PID and TID are 0
+// where those of events are, and TID also if the call is not one of a thread.
 //
 // It works until [Session.Detach], and takes some 10 ms for each 10,000 threads
 // that have passed the probes.
@@ -63,8 +61,8 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 					if c.Start, err = s.openStart(decoder, l, key, &of, &call); err != nil {
 						return explain("reading the start of a call", err)
 					}
-					// Threads go on while their calls are read: what has
-					// changed meanwhile may be a mixture.
+					// Threads go on while their calls are read: a call that has
+					// changed meanwhile may have been read as a mixture.
 					if c.Start == nil || l.calls.Lookup(&key, &again) != nil ||
 						!slices.Contains(l.Calls(again[:]), call) {
 						continue
@@ -120,8 +118,8 @@ func (s *Session) openStart(
 	return start, nil
 }
 
-// mayCount reports whether a call that has been going on for a while would be
-// in an event or an aggregation, as far as is known before its end.
+// mayCount reports whether an open call may become an event, or part of an
+// aggregation, when it ends.
 func (s *Session) mayCount(l *latency, call *bpfgen.OpenCall, pid int, d time.Duration) bool {
 	may := func(n *expr.Node) bool {
 		if n == nil {
@@ -137,9 +135,9 @@ func (s *Session) mayCount(l *latency, call *bpfgen.OpenCall, pid int, d time.Du
 	return counts && may(s.plan.Filter)
 }
 
-// outcomes reports whether a condition on a call that goes on can be true, and
-// whether it can be false. Where it is negated in a larger one, what the kernel
-// remembers of a start is whether the opposite holds.
+// outcomes reports whether a condition on an open call can be true, and whether
+// it can be false. For a comparison that is negated in a larger condition the
+// kernel has kept whether the opposite holds.
 func outcomes(
 	n *expr.Node, call *bpfgen.OpenCall, pid int, d time.Duration, negated bool,
 ) (yes, no bool) {
@@ -188,7 +186,7 @@ func outcomes(
 	return yes, !yes
 }
 
-// openCalls are the calls that have started and not ended, as far as is known.
+// openCalls counts the calls that have started and not ended.
 type openCalls struct {
 	mu     sync.Mutex
 	ended  uint64 // without an end, with their thread or process
@@ -197,8 +195,8 @@ type openCalls struct {
 }
 
 // look counts the calls that go on, and those whose thread or process has
-// ended meanwhile. Others it forgets if forget says so, which may be nil. It
-// must be called within [Session.use].
+// ended meanwhile. It forgets calls for which forget, if not nil, returns true.
+// It must be called within [Session.use].
 func (o *openCalls) look(
 	s *Session, forget func(pid int, pair uint32) bool,
 ) (going, ended uint64, err error) {
@@ -236,14 +234,14 @@ func (o *openCalls) look(
 		}
 		for _, key := range over {
 			if err := ignoreMissing(l.calls.Delete(key)); err != nil {
-				return 0, 0, explain("removing calls whose end is not to be seen", err)
+				return 0, 0, explain("removing calls without an end", err)
 			}
 		}
 	}
 	return o.going, o.ended, nil
 }
 
-// freeze has the calls that go on now stay what they are.
+// freeze counts the open calls for the last time.
 func (o *openCalls) freeze(s *Session) {
 	if len(s.latencies) == 0 {
 		return

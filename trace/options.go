@@ -125,10 +125,10 @@ type EventOptions struct {
 	// hit.
 	ShareRing bool
 
-	// Delay is how long an event may wait until it is delivered, if the events
-	// do not fill a quarter of the ring buffer. It spares the traced program
-	// waking the reader at each hit, which costs more than all else. 0 delivers
-	// each event at once.
+	// Delay is the time that an event may wait until it is delivered, if the
+	// events do not fill a quarter of the ring buffer. Then the traced program
+	// need not wake the reader at each hit, which costs more than all else. 0
+	// delivers each event at once.
 	Delay time.Duration
 
 	// ReuseEvents makes Session.Events deliver the same Event again and again,
@@ -163,7 +163,7 @@ const (
 	maxStackDepth = 127
 	// maxSampling keeps twice of it within the 32 bits of a random number.
 	maxSampling = 1 << 30
-	// maxStackCopy holds hundreds of functions. What is more would be most of a
+	// maxStackCopy holds hundreds of functions. A larger one would be most of a
 	// ring buffer of usual size.
 	maxStackCopy = 64 << 10
 )
@@ -176,7 +176,7 @@ func (o *SessionOptions) events() (options EventOptions, sent bool) {
 	return options, len(o.Aggregators) == 0
 }
 
-// names returns which names of arguments expressions can use.
+// names returns a function that knows the names of arguments in expressions.
 func (o *SessionOptions) names() expr.Names {
 	if o.Definitions == nil {
 		return nil
@@ -188,7 +188,7 @@ func (o *SessionOptions) names() expr.Names {
 }
 
 // defined reports whether an argument of that name is a text of some probe that
-// the patterns match, and whether it is anything else of one.
+// the patterns match, and whether it is no text of some.
 func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text, other bool) {
 	add := func(a *providers.Argument) {
 		if a.Name == name {
@@ -231,7 +231,7 @@ func (o *SessionOptions) calls() iter.Seq[tracing.Call[providers.Argument]] {
 	}
 }
 
-// plan returns what to generate code for, but for the descriptors of the maps.
+// plan returns the plan of the programs, without the descriptors of maps.
 func (o *SessionOptions) plan(
 	containers expr.Containers, captures captures,
 ) (*bpfgen.Plan, error) {
@@ -262,7 +262,7 @@ func (o *SessionOptions) plan(
 		return nil, optionError("Family", fmt.Errorf("%d is no process", o.Family))
 	case e.Next != nil && (len(e.Spans) > 1 || o.Mode == usdt.ModeMulti):
 		return nil, optionError("Next",
-			errors.New("a program that follows allows at most one of Spans, and no ModeMulti"))
+			errors.New("a program after each event needs another mode than ModeMulti, and at most one of Spans"))
 	case e.Delay < 0:
 		return nil, optionError("Delay", fmt.Errorf("%v is negative", e.Delay))
 	case !sent:
@@ -292,7 +292,7 @@ func (o *SessionOptions) plan(
 }
 
 // A Capture says that an argument is a pointer, and what to read there.
-// [Value.Data] returns what was read.
+// [Value.Data] returns the bytes.
 type Capture struct {
 	// Probes are the probes whose argument is meant; none stands for all probes
 	// that have the argument. Of several captures for the same argument of a
@@ -319,20 +319,20 @@ type Capture struct {
 	// first zero byte, and there are Max bytes.
 	Length string
 
-	// Max is how many bytes are read at most, from 1 to 32,768; 0 stands for
-	// 128. Each event takes that much room in the ring buffer, however short
-	// the text is. Of the Capture of an argument of kind [Bytes] only Max is
+	// Max is the greatest number of bytes that are read, from 1 to 32,768; 0
+	// stands for 128. Each event takes that much room in the ring buffer,
+	// however short the text is. For an argument of kind [Bytes] only Max is
 	// used.
 	Max int
 }
 
 const (
 	defaultCapture = 128
-	// maxStructures bounds what a record has of arguments that are bytes and
-	// that nobody has asked for.
+	// maxStructures bounds the bytes of a record for arguments of kind Bytes
+	// without a Capture.
 	maxStructures = 768
-	// captureHead is what a capture takes beside its bytes, at most: a number,
-	// two bytes at its end, and up to seven to align it.
+	// captureHead is the room that a capture takes beside its bytes, at most: a
+	// number, two bytes at its end, and up to seven to align it.
 	captureHead = 17
 	// maxCapture keeps an event within the offsets of instructions, and within
 	// a ring buffer of usual size.
@@ -463,8 +463,8 @@ func (cs captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	return found
 }
 
-// isPointer reports whether an argument can be a pointer: others of the same
-// number, of another probe, are numbers that point nowhere.
+// isPointer reports whether an argument can be a pointer. At other probes the
+// argument of the same number may be no pointer.
 func isPointer(site *bpfgen.Site, arg int) bool {
 	if m, ok := site.Members[arg]; ok && !m.Pointer {
 		return false

@@ -198,7 +198,7 @@ func (w *work) readBehind(s *Site) {
 	size, own := w.pointer(), s.Args
 	for i := range s.definition.Arguments {
 		value := s.definition.Arguments[i].Value
-		n, pointer, ok := tracing.Behind(value)
+		n, pointer, ok := tracing.PointerAt(value)
 		if !ok || i >= len(own) {
 			continue
 		}
@@ -358,7 +358,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	members := make(map[int]bpfgen.Member)
 	for i := range min(s.own, len(site.Names)) {
 		value := s.definition.Arguments[i].Value
-		n, pointer, ok := tracing.Behind(value)
+		n, pointer, ok := tracing.PointerAt(value)
 		if !ok || n != i || s.Args[i].Err != nil || s.Args[i].Raw == value {
 			continue
 		}

@@ -172,10 +172,10 @@ func (m *ringReader) header(at uint64) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
 }
 
-// refill asks what the kernel has written meanwhile, skips discarded records,
-// and reports whether next has a record again. If not, it has told the kernel
-// how far was read, so that the next record wakes the reader. Otherwise it
-// tells it from time to time.
+// refill looks for records that the kernel has written meanwhile, skips
+// discarded ones, and reports whether next has a record again. If not, it has
+// told the kernel how far was read, so that the next record wakes the reader.
+// Otherwise it tells the kernel from time to time.
 func (m *ringReader) refill() bool {
 	for !m.ended.Load() {
 		if m.read-m.reported >= m.part() {
@@ -196,20 +196,21 @@ func (m *ringReader) refill() bool {
 		if !m.report() {
 			return false
 		}
-		// Since then there may be one, for which the kernel woke up nobody.
+		// A record that has come since then has woken nobody.
 	}
-	m.report() // who goes on with the reader must not read the same again
+	m.report()
 	return false
 }
 
-// part is how much is read before the kernel is told.
+// part is the number of bytes that are read before the kernel is told.
 func (m *ringReader) part() uint64 { return (m.mask + 1) / reportEvery }
 
 // isEmpty reports whether there was no record at the last refill, not even one
 // that was being written.
 func (m *ringReader) isEmpty() bool { return m.read == m.produced }
 
-// report tells the kernel how far was read. It reports whether that is news.
+// report tells the kernel how far was read, and reports whether that has
+// changed.
 func (m *ringReader) report() bool {
 	if m.reported == m.read {
 		return false

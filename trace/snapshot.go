@@ -16,7 +16,7 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// A Snapshot is what an [Aggregator] has computed from one moment to another.
+// A Snapshot is the result of an [Aggregator] from one moment to another.
 type Snapshot struct {
 	// Start is when the session was made or the rows were last taken, and Time
 	// when the snapshot was made.
@@ -34,9 +34,8 @@ type Snapshot struct {
 	// rows and Other together are all hits.
 	Other Row
 
-	// Overflow is how many hits of Other came while the kernel had no room for
-	// keys, because new keys came too fast. They may be of keys that have a
-	// row.
+	// Overflow is the number of hits in Other that came while the kernel had no
+	// room for keys, because new keys came too fast. Their keys may have a row.
 	Overflow uint64
 }
 
@@ -68,7 +67,7 @@ type Row struct {
 	Exponential *tracing.Exponential
 
 	buckets []Bucket // of a histogram that is not exponential
-	site    *Site    // if "site" is a key: what the key alone says of one file
+	site    *Site    // if "site" is a key, whose value files can share
 }
 
 // A Bucket of a histogram has the hits whose value is from Low to High, both
@@ -78,9 +77,8 @@ type Bucket struct {
 	Count     uint64
 }
 
-// Snapshot returns what has been computed since the session was made, or since
-// the last [Aggregator.Take]. It works until the session is closed; then it
-// returns os.ErrClosed.
+// Snapshot returns the result since the session was made, or since the last
+// [Aggregator.Take]. After the session was closed it returns os.ErrClosed.
 //
 // With keys, and with minima or maxima, a hit is in a snapshot as a whole or
 // not at all, and the kernel takes some milliseconds for it. Otherwise a hit
@@ -96,7 +94,7 @@ func (a *Aggregator) Take() (*Snapshot, error) { return a.read(true) }
 func (a *Aggregator) read(anew bool) (*Snapshot, error) {
 	bound := a.bound.Load()
 	if bound == nil {
-		return nil, errors.New("snapshot: the aggregator has no session: put it into SessionOptions.Aggregators")
+		return nil, errors.New("the aggregator has no session: put it into SessionOptions.Aggregators")
 	}
 	var snapshot *Snapshot
 	err := bound.session.use(func() (err error) {
@@ -145,14 +143,9 @@ func (a *aggregation) snapshot(anew bool) (*Snapshot, error) {
 // compareRows orders rows by count, then by key.
 func compareRows(a, b Row) int {
 	if c := cmp.Compare(b.Count, a.Count); c != 0 {
-		return c
+		return c // most rows differ here
 	}
-	for i := range min(len(a.Keys), len(b.Keys)) {
-		if c := compareValues(a.Keys[i], b.Keys[i]); c != 0 {
-			return c
-		}
-	}
-	return slices.Compare(a.Stack, b.Stack)
+	return cmp.Or(slices.CompareFunc(a.Keys, b.Keys, compareValues), slices.Compare(a.Stack, b.Stack))
 }
 
 func compareValues(a, b Value) int {
@@ -207,7 +200,10 @@ func (r *Row) identity() string {
 
 // Average returns the sum divided by the count, or NaN if there is no sum.
 func (r *Row) Average() float64 {
-	average := r.Sum.Float() / float64(r.Count) * presence(r.Sum)
+	if r.Sum.state != valuePresent {
+		return math.NaN()
+	}
+	average := r.Sum.Float() / float64(r.Count)
 	if r.Sum.kind == Float && r.Min.state == valuePresent && r.Max.state == valuePresent {
 		average = min(max(average, r.Min.Float()), r.Max.Float()) // it is not exact
 	}
@@ -232,8 +228,8 @@ func (r *Row) Quantile(q float64) float64 {
 	if all == 0 || math.IsNaN(q) {
 		return math.NaN()
 	}
-	// Of the value that is searched, as many hits do not exceed it. The product
-	// may be a little too large: 0.07*100 is more than 7.
+	// The rank of the value among all hits. The product may be a little too
+	// large: 0.07*100 is more than 7.
 	rank := uint64(math.Ceil(min(max(q, 0), 1) * float64(all) * (1 - 0x1p-50)))
 	rank = min(max(rank, 1), all)
 	i := 0
@@ -259,20 +255,14 @@ func (b *Bucket) middle(exponential bool) float64 {
 		return low
 	case exponential:
 		return 2 * low * (high / (low + high))
-	case isLeast(b.Low):
+	case b.Low.kind == Signed && b.Low.Int() == math.MinInt64: // there is no lower bound
 		return high + 1
-	case isGreatest(b.High):
+	case b.High.kind == Unsigned && b.High.bits == math.MaxUint64: // there is no upper bound
 		return low
 	default:
 		return low + (high-low)/2
 	}
 }
-
-// isLeast and isGreatest report whether a bound is that of the numbers
-// themselves.
-func isLeast(v Value) bool { return v.kind == Signed && v.Int() == math.MinInt64 }
-
-func isGreatest(v Value) bool { return v.kind == Unsigned && v.bits == math.MaxUint64 }
 
 func bound(bits uint64, negative bool) Value {
 	if negative {
@@ -290,19 +280,11 @@ func extreme(a, b Value, sign int) Value {
 	return a
 }
 
-// presence is 1, or NaN for a value that is not present.
-func presence(v Value) float64 {
-	if v.state != valuePresent {
-		return math.NaN()
-	}
-	return 1
-}
-
 // Merge returns a snapshot in which rows with the same key are one: their
 // counts, sums and histograms are added, and the least minimum and the greatest
-// maximum are kept. It is for stacks: those of different processes have
-// different addresses, and stack.Symbolizer.Key is equal where they are of the
-// same places. The function must not change the row.
+// maximum are kept. It is for stacks: different processes have different
+// addresses for the same places, for which stack.Symbolizer.Key returns equal
+// keys. The function must not change the row.
 func (s *Snapshot) Merge(key func(*Row) string) *Snapshot {
 	merged := *s
 	merged.Rows = nil
@@ -322,7 +304,7 @@ func (s *Snapshot) Merge(key func(*Row) string) *Snapshot {
 }
 
 // Top returns a snapshot of the first rows, with the hits of the others in
-// Other. The order is that of Rows, so sort them before by what matters.
+// Other. It keeps the order of Rows: sort them before.
 func (s *Snapshot) Top(rows int) *Snapshot {
 	top := *s
 	top.Other = s.Other.clone()
@@ -343,8 +325,8 @@ func (r *Row) clone() Row {
 	return c
 }
 
-// merge adds another row of the same aggregation to this one. Of two
-// exponential histograms with different scales the sum has the coarser one.
+// merge adds another row of the same aggregation to this one. The sum of two
+// exponential histograms has the coarser scale.
 func (r *Row) merge(other *Row) {
 	r.Count += other.Count
 	r.Partial = r.Partial || other.Partial

@@ -16,36 +16,36 @@ import (
 // Losses counts hits that are not in the events or aggregations of a session.
 // No other hits are missing.
 type Losses struct {
-	// Events is how many events found no room in the ring buffer.
+	// Events are those that found no room in the ring buffer.
 	Events uint64
-	// Unreadable is how many hits were not aggregated because a value or a key
-	// could not be read: it was in memory that was not there, or cannot be
-	// fetched at the site.
+	// Unreadable are hits that were not aggregated because a value or a key
+	// could not be read: its memory was not there, or it cannot be fetched at
+	// the site.
 	Unreadable uint64
-	// Starts is how many starts of a call found no room in the kernel, and how
-	// many calls have lost the arguments of their start in this way.
+	// Starts are those of calls that found no room in the kernel, or whose
+	// arguments found none.
 	Starts uint64
-	// Processes is how many descendants of SessionOptions.Family are not
-	// watched: there was no room for more than 65,536 at a time.
+	// Processes are descendants of SessionOptions.Family that are not watched:
+	// there is room for 65,536 at a time.
 	Processes uint64
-	// NotSampled is how many hits became no event because of
+	// NotSampled are hits that became no event because of
 	// EventOptions.Sampling.
 	NotSampled uint64
-	// Replaced is how many starts of a call were forgotten without their end:
-	// it never came, as after an exception, their thread or process has ended,
-	// or there were more than 64 calls inside each other. In a PID namespace
-	// that is not the initial one the end of a thread is not known.
+	// Replaced are starts of calls that were forgotten without their end. The
+	// end never came, as after an exception, their thread or process has ended,
+	// or more than 64 calls were inside each other. In a PID namespace other
+	// than the initial one the end of a thread is not known.
 	Replaced uint64
-	// Unfinished is how many calls have started and not ended so far, or not
-	// until [Session.Detach]. A call that has failed without another end (see
+	// Unfinished are calls that have not ended so far, or not until
+	// [Session.Detach]. A call that has failed without another end (see
 	// [Latency]) is among them while its thread runs.
 	Unfinished uint64
-	// Unmatched is how many ends of a call had no start: that was before the
-	// probes were attached, was forgotten or found no room.
+	// Unmatched are ends of calls without a start: it was before the probes
+	// were attached, was forgotten or found no room.
 	Unmatched uint64
 }
 
-// Losses returns what has been lost so far. It works until [Session.Close].
+// Losses returns the losses so far. It works until [Session.Close].
 func (s *Session) Losses() (Losses, error) {
 	var l Losses
 	var ended uint64
@@ -74,7 +74,7 @@ func (s *Session) readLosses(l *Losses) (err error) {
 	}
 	if s.family != nil {
 		if err = s.familyFull.Lookup(uint32(0), &l.Processes); err != nil {
-			return explain("reading what is lost of a family", err)
+			return explain("reading the losses of a family", err)
 		}
 	}
 	if s.sampling == nil {
@@ -82,7 +82,7 @@ func (s *Session) readLosses(l *Losses) (err error) {
 	}
 	var each []bpfgen.SamplingState
 	if err := s.sampling.Lookup(uint32(0), &each); err != nil {
-		return explain("reading what was sampled", err)
+		return explain("reading the state of sampling", err)
 	}
 	for _, state := range each {
 		l.NotSampled += state.LeftOut
@@ -90,11 +90,11 @@ func (s *Session) readLosses(l *Losses) (err error) {
 	return nil
 }
 
-// maxOwners is how many owners of events are known at a time; then those that
+// maxOwners is the greatest number of owners of events. Of more, those that
 // have put nothing into a full ring buffer for longest are forgotten.
 const maxOwners = 4096
 
-// lostBy reads whose events found no room in the ring buffer.
+// lostBy returns the owners whose events found no room in the ring buffer.
 func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 	if s.owners == nil {
 		return nil, nil
@@ -119,9 +119,9 @@ func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 	return losses, nil
 }
 
-// Stats returns what the commands of this project say of a session's costs. How
-// often and how long programs have run is measured while [ebpf.EnableStats] has
-// the kernel do so. It works until [Session.Close].
+// Stats returns the costs of a session, for the commands of this project. The
+// kernel measures the runs of programs and their time while [ebpf.EnableStats]
+// asks for it. It works until [Session.Close].
 func (s *Session) Stats() (*tracing.Stats, error) {
 	stats := &tracing.Stats{}
 	for _, prog := range s.programs.all() {

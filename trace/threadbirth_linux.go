@@ -18,14 +18,14 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
-// threadBirth returns where the kernel's description of a thread (struct
-// task_struct) says when the thread began, by the monotonic clock, or
-// bpfgen.None if it cannot be found out. Then a call that a thread has left
-// without its end may be taken for one of a later thread with the same number.
+// threadBirth returns the offset of a thread's start time, by the monotonic
+// clock, in the kernel's description of the thread (struct task_struct), or
+// bpfgen.None if it is not found. Then a call that a thread has left without
+// its end may be taken for one of a later thread with the same number.
 //
-// No interface tells the offset but BTF, which not every kernel has and which
-// takes long to read. So a program copies the description of this very thread,
-// in which the time is looked for.
+// Only BTF has the offset. Not every kernel has BTF, and it takes long to read.
+// So a program copies the description of this very thread, and the time is
+// looked for there.
 var threadBirth = sync.OnceValue(func() int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -44,7 +44,7 @@ var threadBirth = sync.OnceValue(func() int {
 	return findBirth(task, stat, uint64(suspended), uint64(ownClockOffsets().boot))
 })
 
-// suspendedTime returns how long the machine was suspended.
+// suspendedTime returns the time that the machine was suspended.
 func suspendedTime() (time.Duration, bool) {
 	var monotonic, boot unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil ||
@@ -80,8 +80,8 @@ func copyTask() ([]byte, error) {
 }
 
 const (
-	// statStartTime is the field of /proc/PID/stat with the time when the
-	// thread began, counted from the one after the command's name.
+	// statStartTime is the field of /proc/PID/stat with the thread's start
+	// time, counted from the one after the command's name.
 	statStartTime = 22 - 3
 
 	// tick is the unit of that time in nanoseconds (USER_HZ, which is 100 on
@@ -89,12 +89,12 @@ const (
 	tick = 10_000_000
 )
 
-// findBirth finds the time of a thread's start in its description: a pair of
-// numbers, one by the monotonic clock (start_time) and one that also counts
-// suspensions (start_boottime). /proc/PID/stat tells the second one, by the
-// clock of this process's time namespace, which is ahead of the initial one's.
-// The two differ by at most the time that the machine was suspended, and
-// perhaps a moment more.
+// findBirth finds the time of a thread's start in its description. The time is
+// a pair of numbers, one by the monotonic clock (start_time) and one that also
+// counts suspensions (start_boottime). The second one is also in
+// /proc/PID/stat, by the clock of this process's time namespace, which is ahead
+// of the initial one's. The two differ by at most the time that the machine was
+// suspended, and perhaps a moment more.
 func findBirth(task, stat []byte, suspended, ahead uint64) int {
 	ticks := startTicks(stat)
 	if ticks == 0 {
@@ -104,7 +104,7 @@ func findBirth(task, stat []byte, suspended, ahead uint64) int {
 	for at := 0; at+16 <= len(task); at += 8 {
 		start, boot := binary.NativeEndian.Uint64(task[at:]),
 			binary.NativeEndian.Uint64(task[at+8:])
-		// What stands before them may be a number too, but one further off.
+		// Another pair of numbers may match, but it differs by more.
 		if (boot+ahead)/tick == ticks && start > 0 && start <= boot && boot-start < least {
 			found, least = at, boot-start
 		}
@@ -112,7 +112,7 @@ func findBirth(task, stat []byte, suspended, ahead uint64) int {
 	return found
 }
 
-// startTicks returns when a thread began by its /proc/PID/stat, or 0.
+// startTicks returns the start time of a thread from its /proc/PID/stat, or 0.
 func startTicks(stat []byte) uint64 {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) <= statStartTime {
@@ -125,21 +125,21 @@ func startTicks(stat []byte) uint64 {
 	return ticks
 }
 
-// commandSince returns the name of a thread, or of a process if tid is 0. It
-// reports whether there is one, and it may have been there at a moment of the
-// monotonic clock already: it is not a later one with the same number.
-func commandSince(pid, tid int, moment time.Duration) (string, bool) {
+// commandSince returns the name of a thread, or of a process if tid is 0. ok is
+// false if there is none, or if it began after a moment of the monotonic clock:
+// then it is a later one with the same number.
+func commandSince(pid, tid int, moment time.Duration) (name string, ok bool) {
 	path := fmt.Sprintf("/proc/%d/stat", pid)
 	if tid != 0 {
 		path = fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid)
 	}
 	stat, err := os.ReadFile(path)
-	suspended, ok := suspendedTime()
+	suspended, known := suspendedTime()
 	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if err != nil || !ok || begin < 0 || end < begin {
+	if err != nil || !known || begin < 0 || end < begin {
 		return "", false
 	}
-	// It was suspended for as long as now at most.
+	// The machine had been suspended for at most this time then.
 	began := time.Duration(startTicks(stat)*tick) - ownClockOffsets().boot - suspended
 	return string(stat[begin+1 : end]), began <= moment
 }

@@ -22,29 +22,28 @@ type totals struct {
 	other    total             // of keys for which there is no row
 	dropped  bool              // rows have been added to other
 	overflow uint64            // hits of other that the kernel had no room for
-	owned    map[uint64]int    // how many rows each owner has
+	owned    map[uint64]int    // the number of rows of each owner
 }
 
-// total is what will be a row.
+// total becomes a row.
 type total struct {
 	keys string // as in the kernel
-	row  Row    // has its keys already if texts are normalized
+	row  Row    // with its keys if several keys of the kernel are one row
 
-	// owner is whose hit has made the key in the kernel: a control group or a
-	// user.
+	// owner is the control group or the user whose hit has made the key in the
+	// kernel.
 	owner uint64
 	owned bool // the owner is known
 
 	buckets tracing.Buckets // of a histogram of either kind, by their numbers
 }
 
-// index returns the index that an accumulator has in an array, or would have
-// without its keys: the bucket of a histogram, or the class of the value.
+// index returns the index that ends a key: the bucket of a histogram, or the
+// class of the value.
 func index(key []byte) int { return int(binary.NativeEndian.Uint32(key[len(key)-4:])) }
 
-// totalOf returns what a key's hits are added to. known has what it has
-// returned in the same round where texts are normalized. With an error it is
-// what has no row.
+// totalOf returns the total that a key's hits are added to; with an error it is
+// other. known has those of this round where several keys are one row.
 func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, error) {
 	key = key[:len(key)-4] // all but the index
 	// Several keys of the kernel become one of a row then.
@@ -70,9 +69,9 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 	return t, nil
 }
 
-// newTotal makes a row. Should there be many more than there may be, those with
-// the fewest hits go, and known is emptied. Before that there can be as many
-// more as the kernel has room for: only then is it seen what is frequent.
+// newTotal makes a row. If there are far too many, those with the fewest hits
+// are dropped, and known is emptied. There may be as many more as the kernel
+// has room for: only then is it known which are frequent.
 func (a *aggregation) newTotal(identity string, fresh total, known map[string]*total) *total {
 	if len(a.totals.rows) >= a.maxKeys+max(a.maxKeys/4, a.room()+a.reserve()) {
 		a.dropRows()
@@ -87,16 +86,13 @@ func (a *aggregation) newTotal(identity string, fresh total, known map[string]*t
 }
 
 // give gives a row to the owner whose hit has made its key in the kernel. Of
-// two owners it belongs to the one with fewer rows: an owner that passes the
-// keys of others does not have them dropped with its own.
+// two owners it belongs to the one with fewer rows. So an owner that makes up
+// the keys of others does not get these dropped.
 func (all *totals) give(t *total, owner uint64) {
-	if t == &all.other {
+	switch {
+	case t == &all.other || t.owned && all.owned[t.owner] <= all.owned[owner]:
 		return
-	}
-	if t.owned {
-		if t.owner == owner || all.owned[t.owner] <= all.owned[owner] {
-			return
-		}
+	case t.owned:
 		all.disown(t)
 	}
 	if all.owned == nil {
@@ -114,9 +110,9 @@ func (all *totals) disown(t *total) {
 	t.owned = false
 }
 
-// share returns how many rows an owner may have if there are to be no more than
-// most of them, and how many rows are left over: owners with fewer rows keep
-// all of theirs, and the others have the rest in equal parts.
+// share returns the number of rows that each owner may have so that there are
+// most of them at most, and the number of rows left over. Owners with fewer
+// rows keep all of theirs, and the others have the rest in equal parts.
 func (all *totals) share(most int) (each, over int) {
 	counts := slices.Sorted(maps.Values(all.owned))
 	for i, count := range counts {
@@ -129,8 +125,8 @@ func (all *totals) share(most int) (each, over int) {
 	return math.MaxInt, 0
 }
 
-// dropRows adds the rows that are too many to the others: of the owners that
-// have the most rows those with the fewest hits, and of these the latest.
+// dropRows adds the rows that are too many to other: of the owners that have
+// the most rows those with the fewest hits, and of these the latest.
 func (a *aggregation) dropRows() {
 	if len(a.totals.rows) <= a.maxKeys {
 		return
@@ -144,16 +140,13 @@ func (a *aggregation) dropRows() {
 		rows = append(rows, candidate{identity, t})
 	}
 	slices.SortFunc(rows, func(t, u candidate) int {
-		switch {
-		case t.row.Count != u.row.Count:
-			return cmp.Compare(u.row.Count, t.row.Count)
-		case t.row.Partial == u.row.Partial:
-			return 0
-		case t.row.Partial:
-			return 1
-		default:
-			return -1
+		c := cmp.Compare(u.row.Count, t.row.Count)
+		if c == 0 && t.row.Partial != u.row.Partial {
+			if c = -1; t.row.Partial {
+				c = 1
+			}
 		}
+		return c
 	})
 	each, over := a.totals.share(a.maxKeys)
 	kept := make(map[uint64]int)
@@ -179,7 +172,10 @@ func (a *aggregation) dropRows() {
 // addTo adds the hits of an accumulator.
 func (a *aggregation) addTo(t *total, index int, added sums) {
 	class := bpfgen.Class(index)
-	within := anyNumber(class)
+	within := bounds{high: math.MaxUint64}
+	if class == bpfgen.ClassSigned {
+		within = bounds{low: 1 << 63, high: math.MaxInt64, lowNegative: true}
+	}
 	if a.Histogram != nil {
 		if index < 0 || index >= a.Histogram.Buckets() {
 			return
@@ -216,8 +212,8 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 	}
 }
 
-// finished returns the row with its histogram, which shares nothing with the
-// total that changes.
+// finished returns the row with its histogram. It shares nothing with the
+// total, which changes.
 func (a *aggregation) finished(t *total) (Row, error) {
 	row := t.row
 	if row.Keys == nil && t.keys != "" {
@@ -230,7 +226,20 @@ func (a *aggregation) finished(t *total) (Row, error) {
 	switch {
 	case a.Histogram == nil:
 	case a.Histogram.IsExponential():
-		row.Exponential = a.exponential(t)
+		zero, shift := a.Histogram.Zero(), a.Histogram.Shift()
+		h := &tracing.Exponential{Scale: a.Histogram.Scale, Unit: a.Histogram.Unit}
+		for i, count := range t.buckets.Counts {
+			switch bucket := t.buckets.Offset + i; {
+			case count == 0:
+			case bucket == zero:
+				h.Zero = count
+			case bucket > zero:
+				h.Positive.Add(bucket-zero-2-shift, count)
+			default:
+				h.Negative.Add(zero-bucket-2-shift, count)
+			}
+		}
+		row.Exponential = h
 	default:
 		for i, count := range t.buckets.Counts {
 			low, high, lowNegative, highNegative := a.Histogram.Bounds(t.buckets.Offset + i)
@@ -239,23 +248,6 @@ func (a *aggregation) finished(t *total) (Row, error) {
 		}
 	}
 	return row, nil
-}
-
-func (a *aggregation) exponential(t *total) *tracing.Exponential {
-	zero, shift := a.Histogram.Zero(), a.Histogram.Shift()
-	h := &tracing.Exponential{Scale: a.Histogram.Scale, Unit: a.Histogram.Unit}
-	for i, count := range t.buckets.Counts {
-		switch bucket := t.buckets.Offset + i; {
-		case count == 0:
-		case bucket == zero:
-			h.Zero = count
-		case bucket > zero:
-			h.Positive.Add(bucket-zero-2-shift, count)
-		default:
-			h.Negative.Add(zero-bucket-2-shift, count)
-		}
-	}
-	return h
 }
 
 // newRow returns a row with the keys that the kernel has, without the index.
@@ -276,7 +268,7 @@ func (a *aggregation) newRow(raw []byte) (row Row, err error) {
 	return row, nil
 }
 
-// key returns a key of a row, from its part of the key in the kernel.
+// key returns one key of a row, from its part of the key in the kernel.
 func (a *aggregation) key(
 	row *Row, term *expr.Term, part []byte, class bpfgen.Class,
 ) (Value, error) {
@@ -327,18 +319,10 @@ func textOf(part []byte) []byte {
 // 2^64, for each bucket of a histogram on its own. The bounds of the bucket and
 // the count tell how often the sum has gone round.
 
-// bounds are those of values that have been added up, both inclusive.
+// bounds are the least and the greatest of values that were added up.
 type bounds struct {
 	low, high                 uint64
 	lowNegative, highNegative bool
-}
-
-// anyNumber are the bounds where none are known.
-func anyNumber(c bpfgen.Class) bounds {
-	if c == bpfgen.ClassSigned {
-		return bounds{low: 1 << 63, high: math.MaxInt64, lowNegative: true}
-	}
-	return bounds{high: math.MaxUint64}
 }
 
 // sumOf returns the sum of count numbers between the bounds, from that sum
@@ -350,20 +334,6 @@ func (b *bounds) sumOf(sum, count uint64) Value {
 		class = bpfgen.ClassSigned
 	}
 	value := numberValue(class, sum)
-	if b.fits(count) {
-		return value
-	}
-	low, high := float(b.low, b.lowNegative)*float64(count),
-		float(b.high, b.highNegative)*float64(count)
-	if known := value.Float(); known >= low && known <= high {
-		return value
-	}
-	rounds := math.Round((low/2 + high/2 - value.Float()) / 0x1p64)
-	return floatValue(min(max(value.Float()+rounds*0x1p64, low), high))
-}
-
-// fits reports whether the sum of count numbers has no more than 64 bits.
-func (b *bounds) fits(count uint64) bool {
 	greatest := b.high
 	if b.lowNegative {
 		greatest = -b.low
@@ -372,7 +342,16 @@ func (b *bounds) fits(count uint64) bool {
 		}
 	}
 	over, product := bits.Mul64(greatest, count)
-	return over == 0 && (!b.lowNegative || product <= math.MaxInt64)
+	if over == 0 && (!b.lowNegative || product <= math.MaxInt64) {
+		return value // it has no more than 64 bits
+	}
+	low, high := float(b.low, b.lowNegative)*float64(count),
+		float(b.high, b.highNegative)*float64(count)
+	if known := value.Float(); known >= low && known <= high {
+		return value
+	}
+	rounds := math.Round((low/2 + high/2 - value.Float()) / 0x1p64)
+	return floatValue(min(max(value.Float()+rounds*0x1p64, low), high))
 }
 
 func float(number uint64, negative bool) float64 {
@@ -387,7 +366,7 @@ func floatValue(f float64) Value {
 		valueForm: valueForm{kind: Float, size: 8, state: valuePresent}}
 }
 
-// plus adds two sums. What has a sign keeps it.
+// plus adds two sums. The result has a sign if one of them has.
 func plus(a, b Value) Value {
 	if a.state != valuePresent {
 		return b
@@ -415,7 +394,7 @@ func plus(a, b Value) Value {
 	return a
 }
 
-// extension returns what stands above the 64 bits of an integer.
+// extension returns the upper 64 of the 128 bits of an integer.
 func (v Value) extension() uint64 {
 	if v.kind == Signed {
 		return uint64(int64(v.bits) >> 63)

@@ -43,7 +43,7 @@ const (
 	valuePresent
 )
 
-// dataState says how much a Value has of the bytes that a pointer leads to.
+// dataState says whether a Value has the bytes that a pointer leads to.
 type dataState uint8
 
 const (
@@ -77,8 +77,7 @@ func (v *Value) setData(b []byte, state dataState) {
 	v.data, v.dataState = unsafe.String(unsafe.SliceData(b), len(b)), state
 }
 
-// bytes returns the bytes, nil if there are none, which is not the same as that
-// they are empty.
+// bytes returns the bytes, which may be empty, or nil if there are none.
 func (v Value) bytes() []byte {
 	switch {
 	case v.dataState != dataComplete && v.dataState != dataTruncated:
@@ -89,8 +88,7 @@ func (v Value) bytes() []byte {
 	return unsafe.Slice(unsafe.StringData(v.data), len(v.data))
 }
 
-// Kind returns what the value is, as the probe describes it, or that there is
-// none.
+// Kind returns the kind that the probe describes, or that there is no value.
 func (v Value) Kind() Kind {
 	switch v.state {
 	case valueUnavailable:
@@ -165,26 +163,21 @@ func (v Value) AppendTo(b []byte) []byte {
 		}
 		return b
 	}
-	switch v.dataState {
-	case dataComplete, dataTruncated:
+	if v.dataState == dataComplete || v.dataState == dataTruncated {
 		return v.appendData(b)
 	}
-	b = v.appendNumber(b)
+	switch v.kind {
+	case Float:
+		b = strconv.AppendFloat(b, v.Float(), 'g', -1, 8*int(v.size))
+	case Signed:
+		b = strconv.AppendInt(b, int64(v.bits), 10)
+	default:
+		b = strconv.AppendUint(b, v.bits, 10)
+	}
 	if v.dataState == dataUnreadable {
 		b = append(b, " <unreadable>"...)
 	}
 	return b
-}
-
-func (v Value) appendNumber(b []byte) []byte {
-	switch {
-	case v.kind == Float:
-		return strconv.AppendFloat(b, v.Float(), 'g', -1, 8*int(v.size))
-	case v.kind == Signed:
-		return strconv.AppendInt(b, int64(v.bits), 10)
-	default:
-		return strconv.AppendUint(b, v.bits, 10)
-	}
 }
 
 func (v Value) appendData(b []byte) []byte {

@@ -15,12 +15,11 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// WatchChanges are what a watch of [WatchSessions] has changed, and what it
-// could not.
+// WatchChanges are the attachments that a watch of [WatchSessions] has made and
+// closed, and its errors.
 type WatchChanges = usdt.WatchChanges[*Attachment]
 
-// A WatchSession is a session that a watch feeds, and the probes that it is
-// for.
+// A WatchSession is a session for which a watch attaches probes.
 type WatchSession struct {
 	Session *Session
 
@@ -42,11 +41,10 @@ type WatchSession struct {
 // It ends with Close, and as soon as one of the sessions is detached or closed.
 // The processes are scanned once for all sessions, and files are read once.
 //
-// What a scan finds is attached session by session, in their order. A file that
-// cannot be attached to one of them does not affect the others. Sites that
-// cannot be attached are skipped: [Attachment.Skipped] lists them. What makes
-// room for what, and what is tried again, is as for [usdt.Manager.Watch], and
-// so is changed.
+// The files that a scan finds are attached session by session, in their order.
+// A file that cannot be attached to one of them does not affect the others.
+// Sites that cannot be attached are skipped: [Attachment.Skipped] lists them.
+// Limits, later tries and calls of changed are as for [usdt.Manager.Watch].
 //
 // The error wraps [os.ErrClosed] if a session is closed or detached. Another
 // error says that with PerProcess the PIDs of /proc have to be those of this
@@ -55,7 +53,7 @@ func WatchSessions(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions ...WatchSession,
 ) (*usdt.Watch, error) {
 	if len(sessions) == 0 {
-		return nil, errors.New("watch: there is no session: give one WatchSession or more")
+		return nil, errors.New("a watch needs at least one WatchSession")
 	}
 	a := sessionAttacher{sessions: slices.Clone(sessions)}
 	if opts != nil {
@@ -65,7 +63,7 @@ func WatchSessions(
 	var patterns [][]elfnote.Pattern
 	for i, s := range sessions {
 		if s.Session == nil {
-			return nil, fmt.Errorf("watch: the session of WatchSession %d is nil", i)
+			return nil, fmt.Errorf("WatchSession %d has no Session", i)
 		}
 		patterns = append(patterns, slices.Clone(s.Patterns))
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package tracing has what package trace tells the commands and the receiver of
-// this project beyond its API: which option is wrong, what a session costs, and
-// exponential histograms as they are exported.
+// Package tracing has the part of package trace that is only for the commands
+// and the receiver of this project: the option that is wrong, the costs of a
+// session, and exponential histograms as they are exported.
 package tracing
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/gousdt/gousdt/internal/suggest"
 )
 
-// An OptionError says which option of a session is wrong.
+// An OptionError names the option of a session that is wrong.
 type OptionError struct {
 	// Field is a field of trace.SessionOptions or EventOptions. In an
 	// OptionError that is the Err of another one it is a field of Aggregation,
@@ -32,13 +32,13 @@ func (e *OptionError) Error() string {
 
 func (e *OptionError) Unwrap() error { return e.Err }
 
-// A FilteredError says that there is nothing to do at any site of a file: the
+// A FilteredError says that a session has no use for any site of a file: the
 // filter cannot hold there, or no aggregation or span is about them. Nothing
 // was attached.
 type FilteredError struct {
 	File    string
 	Filter  string
-	Missing error // an argument at one of the sites, nil if that is not the reason
+	Missing error // an argument that is missing at one of the sites, or nil
 }
 
 func (e *FilteredError) Error() string {
@@ -58,7 +58,7 @@ func (e *FilteredError) Error() string {
 // A PairError says that a file has no pair of probes that a pattern selects.
 type PairError struct {
 	Pattern elfnote.PairPattern
-	Pairs   []elfnote.Pair // that the file has, as far as their names end as usual
+	Pairs   []elfnote.Pair // those of the file whose names end as usual
 }
 
 // NewPairError returns the error for a file with these probes.
@@ -66,7 +66,7 @@ func NewPairError(pattern elfnote.PairPattern, listing *elfnote.Listing) *PairEr
 	return &PairError{Pattern: pattern, Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}
 }
 
-// maxNamedPairs is how many pairs an error names.
+// maxNamedPairs is the greatest number of pairs that an error names.
 const maxNamedPairs = 20
 
 func (e *PairError) Error() string {

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Stats is what a session costs, as the kernel accounts for it.
+// Stats are the costs of a session, as the kernel accounts for them.
 type Stats struct {
 	Programs   []ProgramStats // that are attached
 	MapMemory  uint64         // bytes of all maps; an estimate before Linux 6.4
-	PerfEvents int            // see usdt.Link.PerfEvents: it says how long Detach takes
+	PerfEvents int            // the time of Detach, see usdt.Link.PerfEvents
 
-	// Filtered is whether there was a hit for which SessionOptions.Filter was
-	// false: where nothing came, that is why.
+	// Filtered is true if SessionOptions.Filter was false for some hit. That
+	// explains why no event came.
 	Filtered bool
 
-	// LostBy says whose events found no room in the ring buffer, those with the
-	// most first. It is empty without trace.EventOptions.ShareRing. Of
-	// thousands of owners some may be missing.
+	// LostBy has the owners of events that found no room in the ring buffer,
+	// those with the most first. It is empty without
+	// trace.EventOptions.ShareRing. Of thousands of owners some may be missing.
 	LostBy []OwnerLoss
 }
 
-// ProgramStats is what the kernel says of a generated program.
+// ProgramStats are the kernel's figures of a generated program.
 type ProgramStats struct {
 	// Name is the name of the program: a system profiler shows it as
 	// bpf_prog_TAG_NAME.
@@ -34,9 +34,9 @@ type ProgramStats struct {
 	Instructions int    // that the verifier left, of 8 bytes; 0 if the kernel does not say
 	Memory       uint64 // bytes
 
-	// Runs and Time are how often and how long the program has run while the
-	// kernel measured it, for this process or another one. Time includes about
-	// 20 ns of measuring for each run.
+	// Runs and Time count the program's runs and their time while the kernel
+	// measured it, for this process or another one. Time includes about 20 ns
+	// of measuring for each run.
 	Runs uint64
 	Time time.Duration
 	// Missed is the number of hits at which the program did not run because it,
@@ -45,9 +45,10 @@ type ProgramStats struct {
 	Missed uint64
 }
 
-// An OwnerLoss says whose events found no room in the ring buffer.
+// An OwnerLoss counts the events of an owner that found no room in the ring
+// buffer.
 type OwnerLoss struct {
-	CgroupID uint64 // 0 for the root: then User says whose processes they are
+	CgroupID uint64 // 0 for the root: then User is the owner of the processes
 	User     uint32
 	Events   uint64
 }
@@ -60,9 +61,9 @@ func (l OwnerLoss) String() string {
 	return fmt.Sprintf("%d of user %d", l.Events, l.User)
 }
 
-// Call is a call of package providers: what several probes can start and end,
-// also inside each other. The outermost counts: it ends where the probe passes
-// that belongs to the one by which it has started.
+// Call is a call of package providers, which several probes can start and end,
+// also inside each other. The outermost counts: it ends at the probe that
+// belongs to the one at which it has started.
 type Call[Argument any] struct {
 	Provider string
 	Name     string
@@ -72,10 +73,9 @@ type Call[Argument any] struct {
 	Pairs [][2]string
 	// Failed are probes that end it, too, where it fails.
 	Failed []CallProbe
-	// Attempts are probes that are passed before a call. It can fail, or
-	// hang, before it starts: then it has started there. What passes such a
-	// probe and does not fail is no call. An attempt ends where the probe is
-	// passed again.
+	// Attempts are probes that are passed before a call. If the call fails or
+	// hangs before its start, it has started there. An attempt that does not
+	// fail is no call, and ends where the probe is passed again.
 	Attempts []CallProbe
 }
 
@@ -91,9 +91,9 @@ type CallProbe struct {
 // of package providers.
 const TypeName = "cxx_type *"
 
-// Behind returns the number of an argument and which pointer behind it is meant
-// by the value of another argument of a probe, as in arg1[1].
-func Behind(value string) (argument, pointer int, ok bool) {
+// PointerAt splits the value of a probe's argument that is read from memory:
+// arg1[1] is the second of the pointers that the second argument points to.
+func PointerAt(value string) (argument, pointer int, ok bool) {
 	name, index, _ := strings.Cut(strings.TrimSuffix(value, "]"), "[")
 	number, ok := strings.CutPrefix(name, "arg")
 	argument, err := strconv.Atoi(number)
