@@ -18,7 +18,7 @@ func TestLingering(t *testing.T) {
 			time.Sleep(time.Second - 1)
 			synctest.Wait()
 			w.tells()
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			w.tells("-0 a")
 		},
