@@ -195,10 +195,10 @@ func (a *Assembler) Aside(label, back Label, emit func()) {
 	})
 }
 
-// Search emits a search for the number in a register among ascending numbers, at
-// least one. leaf emits the code for one of them, from which control must not
-// reach the code after it. There the register holds none of the other numbers,
-// but it may hold a number that is not among them.
+// Search emits a search for the number in a register among ascending numbers.
+// There must be at least one. leaf emits the code for one of them, from which
+// control must not reach the code after it. There the register holds none of
+// the other numbers, but it may hold a number that is not among them.
 func (a *Assembler) Search(
 	register asm.Register, numbers []uint64, scratch asm.Register, leaf func(i int),
 ) {

@@ -123,8 +123,8 @@ func (p *Process) answer() (string, error) {
 	}
 }
 
-// end closes the program's input, waits for it and says how it died: a signal is
-// what a tracer that damages it causes.
+// end closes the program's input, waits for it and returns how it died. A
+// tracer that damages the program makes it die of a signal.
 func (p *Process) end() error {
 	p.stopped = true
 	p.stdin.Close()

@@ -3,11 +3,10 @@
  * https://gcc.gnu.org/onlinedocs/libstdc++/manual/debug.html
  */
 provider libstdcxx {
-	/* A type_info begins with a pointer to its functions and one to its name.
-	 * Where catch has its argument in memory, its name is two pointers away. */
+	/* A type_info begins with a pointer to its functions and one to its name. */
 	probe throw(void *object, cxx_type *type_info = arg1[1]);
 	probe rethrow(void *object, cxx_type *type_info = arg1[1]);
-	probe catch(void *object, void *type_info_address);
+	probe catch(void *object, cxx_type *type_info = arg1[1]);
 };
 
 #pragma gousdt when libstdcxx:throw an exception is thrown

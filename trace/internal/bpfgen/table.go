@@ -138,8 +138,8 @@ func (t *Table) Add(number int, block *Block, site *Site) uint32 {
 // Entries returns the elements of the array, one after the other.
 func (t *Table) Entries() []byte { return t.entries }
 
-// findBlock sets R1 to the number of the site's block. A site that is not in the
-// table, which cannot be, ends the program.
+// findBlock sets R1 to the number of the site's block. The program ends at a
+// site that is not in the table, which cannot be.
 func findBlock() asm.Instructions {
 	return append(asm.Instructions{storeN(r10, slotKey, r8, asm.Word)},
 		valueOrExit(TableMap, r1)...)
