@@ -16,7 +16,8 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// Limits bound what a [Follower] attaches: usdt.WatchOptions say how.
+// Limits bound what a [Follower] attaches: usdt.WatchOptions say how. An owner
+// is the container of a process, or its user.
 type Limits struct {
 	FileSites, OwnerSites, Sites  int
 	OwnerDescriptors, Descriptors int
