@@ -181,9 +181,16 @@ func closeForAll(event int) error {
 	// An epoll instance has an entry for a file as long as any process has the
 	// file open.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		// Others may lack descriptors for a moment.
+		epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	}
 	if err == nil {
 		defer unix.Close(epoll)
 		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{})
+		if err != nil {
+			err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{}) // nor memory
+		}
 	}
 	if err = errors.Join(err, unix.Close(event)); err != nil {
 		return err
@@ -191,8 +198,9 @@ func closeForAll(event int) error {
 	for waited, wait := time.Duration(0), time.Millisecond; ; wait *= 2 {
 		info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(epoll))
 		switch {
-		case err != nil:
+		case err != nil && waited > maxInherited:
 			return err
+		case err != nil: // it is asked again
 		case !strings.Contains(string(info), "tfd:"):
 			if waited > 0 {
 				time.Sleep(wait) // the entry goes just before the event does
@@ -220,7 +228,12 @@ func remove(tracefs, name string) error {
 				Group, name, user)
 		}
 	}
-	if err := write(tracefs, "-:"+Group+"/"+name+"\n"); err != nil {
+	line := "-:" + Group + "/" + name + "\n"
+	err = write(tracefs, line)
+	if err != nil {
+		err = write(tracefs, line) // a lack of descriptors may have passed
+	}
+	if err != nil {
 		return fmt.Errorf("removing event %s/%s: %w", Group, name, err)
 	}
 	return nil
