@@ -101,8 +101,8 @@ setup:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
 	internal/setup/ruby profiler/testdata/build/ruby
-	internal/setup/postgresql-symbols testdata/build/postgresql
-	internal/setup/debug-packages testdata/build/debug
+	internal/setup/postgresql-symbols docs/recipes/build/postgresql
+	internal/setup/debug-packages docs/recipes/build/debug
 
 # All tests of all modules, once.
 .PHONY: test-all

@@ -12,8 +12,8 @@ import (
 
 // fakeRing is a ring buffer into which a test writes as the kernel does.
 type fakeRing struct {
+	consumed, produced uint64 // first: they are aligned on 32-bit machines, too
 	ringReader
-	consumed, produced uint64
 }
 
 func newFakeRing(size int) *fakeRing {

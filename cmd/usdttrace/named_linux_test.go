@@ -97,10 +97,10 @@ func serveDebugFile(t *testing.T, directory, program string) {
 // built returns what a script of internal/setup makes in a directory.
 func built(t *testing.T, script, directory, file string) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join("../../testdata/build", directory))
+	path, err := filepath.Abs(filepath.Join("../../docs/recipes/build", directory))
 	qt.Assert(t, qt.IsNil(err))
 	if _, err := os.Stat(filepath.Join(path, file)); err != nil {
-		testneeds.Missing(t, "needs internal/setup/%s testdata/build/%s", script, directory)
+		testneeds.Missing(t, "needs internal/setup/%s docs/recipes/build/%s", script, directory)
 	}
 	return path
 }
