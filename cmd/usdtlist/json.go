@@ -89,15 +89,15 @@ func (p *jsonPrinter) users(m *mapped) {
 	j.Fields("path", m.path, "deleted", m.deleted)
 	j.Array("pids", func() {
 		for i := range m.users {
-			j.Value(m.users[i].process.PID)
+			j.Value(m.users[i].Process.PID)
 		}
 	})
 	j.Array("processes", func() {
 		for _, u := range m.users {
 			j.NewLine(2)
 			j.Object("", func() {
-				j.Fields("pid", u.process.PID, "command", u.process.Command, "path", u.path,
-					"deleted", u.deleted)
+				j.Fields("pid", u.Process.PID, "command", u.Process.Command, "path", u.Path,
+					"deleted", u.Deleted)
 			})
 		}
 	})

@@ -52,7 +52,8 @@ type lister struct {
 	definitions *providers.Definitions  // nil without names
 	debuginfod  *commandline.Debuginfod // nil without --debuginfod
 
-	matched []bool // which patterns picked a probe
+	matched   []bool // which patterns picked a probe
+	elsewhere string // says which file has probes, where those that are named have none
 }
 
 // list lists everything asked for and returns the exit status.
@@ -71,8 +72,8 @@ func (l *lister) list() int {
 		l.json.close()
 	}
 	l.warnUnmatched(found, where)
-	if found == 0 && len(l.options.pids) > 0 && len(l.options.files) > 0 && where != "" {
-		l.warnOthers()
+	if l.elsewhere != "" {
+		l.Warn("%s", l.elsewhere)
 	}
 	hint := " (--json lists them all)"
 	if l.json != nil {

@@ -162,7 +162,7 @@ func TestProcessesThatMapAFileAreGroupedUnderIt(t *testing.T) {
 
 	r = usdtlist("-a", "libnonesuch.so")
 	qt.Check(t, qt.Equals(r.stdout, ""))
-	qt.Check(t, qt.StringContains(r.stderr, "usdtlist: no process maps libnonesuch.so\n"))
+	qt.Check(t, qt.StringContains(r.stderr, "usdtlist: no process maps libnonesuch.so, or it has no probes to list\n"))
 }
 
 func TestDeletedLibraryIsReadFromItsMapping(t *testing.T) {
@@ -258,5 +258,5 @@ func TestThreadsOfTheKernelExecuteNoFiles(t *testing.T) {
 	qt.Check(t,
 		qt.Equals(r,
 			result{exitNothing, "",
-				"usdtlist: no probes in process 2 (kthreadd), which maps no files\n"}))
+				"usdtlist: no probes in the files of process 2 (kthreadd)\n"}))
 }

@@ -187,12 +187,11 @@ func (l *lister) heading(list *listing) {
 func (m *mapped) usersText() string {
 	var programs []string // each with its processes
 	of := make(map[string]int)
-	for i := range m.users {
-		u := &m.users[i]
-		program := terminal.Escape(u.process.Command)
-		if u.path != m.path || u.deleted != m.deleted {
-			program += " (as " + terminal.Escape(u.path)
-			if u.deleted {
+	for _, u := range m.users {
+		program := terminal.Escape(u.Process.Command)
+		if u.Path != m.path || u.Deleted != m.deleted {
+			program += " (as " + terminal.Escape(u.Path)
+			if u.Deleted {
 				program += ", deleted"
 			}
 			program += ")"
@@ -202,7 +201,7 @@ func (m *mapped) usersText() string {
 			at = len(programs)
 			of[program], programs = at, append(programs, program)
 		}
-		programs[at] += " " + strconv.Itoa(u.process.PID)
+		programs[at] += " " + strconv.Itoa(u.Process.PID)
 	}
 	return strings.Join(programs, ", ")
 }

@@ -3,17 +3,19 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // A process that does not answer is left out, and the others are listed.
@@ -44,19 +46,15 @@ func TestAllGoesOnWithoutProcessesThatBlock(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(link), 0o755)))
 		qt.Assert(t, qt.IsNil(os.Symlink(lib, link)))
 	}
-	s := newScan(&lister{options: &options{allProcesses: true}, proc: procfs.NewFS(root)})
-	defer s.close()
-	s.all()
-	qt.Assert(t, qt.HasLen(s.files, 1))
-	qt.Check(t, qt.Equals(s.files[0].path, lib))
-	qt.Check(t, qt.HasLen(s.blocked, 1))
-	left := 0
-	for _, f := range s.failures {
-		qt.Check(t, qt.IsTrue(f.leftOut))
-		if f.pid != 0 {
-			qt.Check(t, qt.ErrorIs(f.err, proc.ErrBlocked))
-			left++
-		}
-	}
-	qt.Check(t, qt.Equals(left, 3))
+	var out, errs strings.Builder
+	l := &lister{options: &options{allProcesses: true, format: formatTable}, proc: procfs.NewFS(root),
+		out: bufio.NewWriter(&out), Messages: commandline.NewMessages("usdtlist", &errs)}
+	found, failed, where := l.listProcesses()
+	qt.Check(t, qt.Equals(found, 1))
+	qt.Check(t, qt.IsFalse(failed))
+	qt.Check(t, qt.Equals(where, "the files of any process"))
+	qt.Assert(t, qt.IsNil(l.out.Flush()))
+	qt.Check(t, qt.Equals(firstLine(out.String()), "File: "+lib))
+	qt.Check(t, qt.Equals(strings.Count(errs.String(), "left out: process "), 3),
+		qt.Commentf("%s", errs.String()))
 }
