@@ -17,7 +17,7 @@
 #   make lint       formatting, vet, staticcheck, the rules of this repository
 #   make test-kernels        integration tests on other kernels and machines
 #   make bench      measure, beside libbpf, bpftrace, bcc and readelf
-#   make test-threads        the packages whose threads meet, under the race
+#   make test-threads        the packages whose threads meet most, under the race
 #                   detector
 #   make test-race  all tests of all modules under the race detector
 #   make test-faults         every system call fails once, in every mode
@@ -48,8 +48,8 @@ FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
 HOSTILE_PACKAGES := ./usdt ./trace ./stack ./internal/commandline
-# those whose own threads meet
-RACE_PACKAGES := ./internal/follow ./internal/procwatch ./trace ./usdt
+# those whose own threads meet most: all are in test-race
+RACE_PACKAGES := ./internal/follow ./internal/procwatch
 # empty on machines that have no race detector
 RACE ?= -race
 # Under it a process waits for a second when it ends, and tests start many.
@@ -101,7 +101,6 @@ setup:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
 	internal/setup/ruby profiler/testdata/build/ruby
-	internal/setup/postgresql-symbols docs/recipes/build/postgresql
 	internal/setup/debug-packages docs/recipes/build/debug
 
 # All tests of all modules, once.
@@ -150,7 +149,8 @@ test-faults:
 
 # As root, under the race detector. The same tests are short in make test-all.
 .PHONY: test-soak
-test-soak:
+test-soak: setup
+	CI=true internal/setup/postgresql-symbols docs/recipes/build/postgresql
 	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 internal/setup/gotest . $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen
 	GOUSDT_SOAK=1 CI=true internal/setup/gotest . -count=1 -timeout 60m ./cmd/usdttrace
 
