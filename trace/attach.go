@@ -13,9 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf"
-
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -125,7 +122,12 @@ func (s *Session) attachSelection(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	w, err := s.newWork(&plan, sel, file, opts, pairs)
+	// Code is specialised for the arguments of each site. Where these are of
+	// too many kinds, the code looks them up in a table.
+	w, err := s.generate(&plan, sel, file, opts, pairs, nil)
+	if errors.Is(err, errManyBlocks) {
+		w, err = s.generate(&plan, sel, file, opts, pairs, plan.NewTable())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -147,48 +149,26 @@ func (s *Session) attachSelection(
 	return a, nil
 }
 
-// attachRaw attaches a loaded program. The kernel may wait for the file's pages
-// there, for as long as its file system likes: the session can be closed
-// meanwhile.
-func (s *Session) attachRaw(
-	sel *usdt.Selection, prog *ebpf.Program, cookies []uint64, sites []int,
-) (*usdt.Link, error) {
-	s.attaching.RUnlock()
-	lnk, err := sel.AttachRaw(prog, cookies, sites...)
-	s.attaching.RLock()
-	if s.detached { // and the maps are perhaps closed, whose descriptors programs have
-		if err == nil {
-			lnk.Close()
-		}
-		return nil, s.errClosed()
-	}
-	return lnk, err
-}
-
 func (a *Attachment) attach(w *work) error {
+	s := a.session
 	for _, site := range w.sites {
-		if err := a.session.sites.add(site); err != nil {
+		if err := s.sites.add(site); err != nil {
 			return err
 		}
 		a.sites = append(a.sites, site)
 	}
-	if !w.ends {
-		return a.attachSites(w)
-	}
-	return a.session.unmatched.during(a.session.countOf(bpfgen.CounterUnmatched),
-		func() error { return a.attachSites(w) })
-}
-
-func (a *Attachment) attachSites(w *work) error {
+	attach := a.attachTogether
 	switch {
-	case len(w.sites) > 1 && w.plan.Kernel.HasSlots() && a.session.slots.reserve(len(w.sites)):
+	case len(w.sites) > 1 && w.plan.Kernel.HasSlots() && s.slots.reserve(len(w.sites)):
 		a.reserved = len(w.sites)
-		return a.attachGroups(w)
-	case a.session.mode == usdt.ModeSingleIPMap:
-		return a.attachApart(w)
-	default:
-		return a.attachTogether(w)
+		attach = a.attachGroups
+	case s.mode == usdt.ModeSingleIPMap:
+		attach = a.attachApart
 	}
+	if !w.ends {
+		return attach(w)
+	}
+	return s.unmatched.during(s.countOf(bpfgen.CounterUnmatched), func() error { return attach(w) })
 }
 
 // attachTogether attaches one program to all sites, unless that would be too
@@ -282,12 +262,19 @@ func (a *Attachment) attachSome(
 	if len(indices) == w.sel.Len() && slices.IsSorted(indices) {
 		indices = nil // all of them
 	}
-	lnk, err := a.session.attachRaw(w.sel, p.Program, cookies, indices)
-	if err != nil {
-		return err
+	// The kernel may wait here for the file's pages, as long as the file system
+	// likes. The session can be closed meanwhile.
+	s := a.session
+	s.attaching.RUnlock()
+	lnk, err := w.sel.AttachRaw(p.Program, cookies, indices...)
+	s.attaching.RLock()
+	if err == nil {
+		a.links = append(a.links, rankedLink{lnk, w.rank(some[0])})
 	}
-	a.links = append(a.links, rankedLink{lnk, w.rank(some[0])})
-	return nil
+	if s.detached { // and perhaps the maps are closed, whose descriptors programs have
+		return s.errClosed()
+	}
+	return err
 }
 
 // A Site is one of the places in a file where a probe is, as a session watches
@@ -400,35 +387,11 @@ func (t *siteTable) remove(sites []*Site) {
 	}
 }
 
-// valueOf returns what is known of an argument before any hit.
-func valueOf(arg *argspec.Arg) Value {
-	v := Value{valueForm: valueForm{kind: kindOf(arg)}}
-	if arg.Size <= math.MaxUint8 {
-		v.size = uint8(arg.Size)
-	}
-	if arg.Kind == argspec.Constant {
-		v.bits, v.state = arg.Constant, valuePresent
-	}
-	return v
-}
-
-func kindOf(arg *argspec.Arg) Kind {
-	switch {
-	case arg.Float:
-		return Float
-	case arg.Signed:
-		return Signed
-	default:
-		return Unsigned
-	}
-}
-
 // The kernel attaches and detaches one site after the other, while calls go on.
 // So the ends of calls are attached before the starts, and detached before
-// them. In the other order a start whose end is not attached yet would be left,
-// and an end whose start is not attached any more would be taken for that of
-// the other one: a call as long as the session. A site that
-// is an end and a start comes between the two.
+// them. Otherwise a start whose end is not attached yet would be left, and a
+// later end would be taken for its own: a call as long as the session. A site
+// that is both an end and a start comes between the two.
 const (
 	rankEnd = iota // or neither of both
 	rankBoth
@@ -460,14 +423,14 @@ func (w *work) sitesOf(p *bpfgen.Program) []int {
 	return some
 }
 
-// A step is what one link is for: a program, and sites by their indices.
+// A step becomes one link: a program, and sites by their indices.
 type step struct {
 	program bpfgen.Program
 	sites   []int
 }
 
-// steps returns in which order programs are attached to their sites. A link
-// keeps the order of its sites if oneLink says so. Otherwise, and if there are
+// steps returns the order in which programs are attached to their sites. One
+// link keeps the order of its sites if oneLink says so. Otherwise, and with
 // several programs, each rank has links of its own.
 func (w *work) steps(programs []bpfgen.Program, oneLink func(sites []int) bool) []step {
 	var all, ranked []step
@@ -523,14 +486,14 @@ func closeInOrder(attachments []*Attachment) error {
 	return closeAll()
 }
 
-// longestChange is how long losses are taken for expected ones: perf events of
-// hundreds of sites are detached by then. A file system can have an attachment
-// wait for as long as it likes, and is not to hide losses.
+// longestChange is the time for which losses count as expected: perf events of
+// hundreds of sites are detached by then. A file system can make an attachment
+// wait without end, and must not hide losses.
 const longestChange = time.Minute
 
-// expectedLosses are those of a counter while sites are attached, or detached,
-// one after the other: of the calls that go on meanwhile only one end is seen.
-// Nothing is lost with these.
+// expectedLosses are the losses of a counter while sites are attached or
+// detached one after the other. Of the calls that go on meanwhile only one end
+// is seen, so nothing is lost with them.
 type expectedLosses struct {
 	mu       sync.Mutex
 	changing int       // how many attachments are being made, or closed
@@ -540,7 +503,7 @@ type expectedLosses struct {
 	reported uint64 // by lost
 }
 
-// during calls a function while which there are some.
+// during calls a function that causes some.
 func (l *expectedLosses) during(count func() (uint64, error), attachOrDetach func() error) error {
 	l.change(1, count)
 	defer l.change(-1, count)
@@ -563,9 +526,9 @@ func (l *expectedLosses) change(by int, count func() (uint64, error)) {
 	}
 }
 
-// lost returns how many of those that are counted are not expected. It never
-// returns less than before: its readers take differences from time to time.
-// It must not be called within [Session.use], for which change may wait.
+// lost returns the number of counted losses that are not expected. It never
+// returns less than before, because its readers take differences. It must not
+// be called within [Session.use]: change may wait for that.
 func (l *expectedLosses) lost(counted uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,9 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // Events and filters know the processor also where programs cannot ask the
@@ -18,13 +20,21 @@ import (
 func TestCPU(t *testing.T) {
 	var allowed unix.CPUSet
 	qt.Assert(t, qt.IsNil(unix.SchedGetaffinity(0, &allowed)))
-	for _, way := range []string{"asked", "from a map"} {
+	for way, newSession := range map[string]func(*trace.SessionOptions) (*trace.Session, error){
+		"asked": trace.New, "from a map": trace.NewWithoutProcessorID,
+	} {
 		t.Run(way, func(t *testing.T) {
-			if way == "from a map" {
-				trace.WithoutProcessorID(t)
-			}
 			process := start(t, "target-pie")
-			events := open(t, process, "gousdt_test:three", nil)
+			open := func(opts *trace.SessionOptions) *trace.Session {
+				testprog.RequireBPF(t)
+				testprog.LeakCheck(t)
+				s, err := newSession(opts)
+				qt.Assert(t, qt.IsNil(err))
+				t.Cleanup(func() { s.Close() })
+				attach(t, s, usdt.Target{Path: process.path}, "gousdt_test:three", nil)
+				return s
+			}
+			events := open(nil)
 			for cpu := range 64 {
 				if !allowed.IsSet(cpu) {
 					continue
@@ -32,8 +42,7 @@ func TestCPU(t *testing.T) {
 				var one unix.CPUSet
 				one.Set(cpu)
 				qt.Assert(t, qt.IsNil(unix.SchedSetaffinity(process.PID, &one)))
-				filtered := open(t, process, "gousdt_test:three",
-					&trace.SessionOptions{Filter: "cpu == " + decimal(cpu)})
+				filtered := open(&trace.SessionOptions{Filter: "cpu == " + decimal(cpu)})
 				process.Fire("three", 1)
 				qt.Check(t, qt.Equals(next(t, events, 1)[0].CPU, cpu))
 				qt.Check(t, qt.Equals(next(t, filtered, 1)[0].CPU, cpu))

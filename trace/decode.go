@@ -70,7 +70,7 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	return e, nil
 }
 
-// find sets what decode needs for the record's site.
+// find finds the record's site.
 func (d *decoder) find(raw []byte) error {
 	if len(raw) < 8 {
 		return fmt.Errorf("a record of %d bytes came from the kernel", len(raw))
@@ -90,11 +90,11 @@ func (d *decoder) find(raw []byte) error {
 	return nil
 }
 
-// forget is called when sites are removed, whose numbers others can have then.
+// forget is called when sites are removed: others can have their numbers then.
 func (d *decoder) forget() { d.site, d.current, d.event = nil, nil, nil }
 
-// newEvent returns an event of the site that was found last, with all that is
-// known beforehand.
+// newEvent returns an event of the site that was found last, with the values
+// that are known before a hit.
 func (d *decoder) newEvent(of *events) *Event {
 	e := newEvent(len(of.known))
 	e.Args = append(e.Args, of.known...)
@@ -103,8 +103,8 @@ func (d *decoder) newEvent(of *events) *Event {
 	return e
 }
 
-// settle gives the last event that was decoded memory of its own for its bytes,
-// if it is used again. The others have theirs.
+// settle gives the last event memory of its own for its bytes, if events are
+// used again. Others have their own already.
 func (d *decoder) settle() {
 	if e := d.event; e != nil {
 		d.spare = e.ownBytes(d.spare[:0])
@@ -114,7 +114,7 @@ func (d *decoder) settle() {
 	}
 }
 
-// decodeHeader completes an event by when and where the hit was.
+// decodeHeader completes an event by its time, thread and processor.
 func (d *decoder) decodeHeader(e *Event, raw []byte, r *bpfgen.Record) {
 	order := binary.NativeEndian
 	e.CPU = int(order.Uint32(raw[r.CPU:]))
@@ -126,7 +126,7 @@ func (d *decoder) decodeHeader(e *Event, raw []byte, r *bpfgen.Record) {
 		order.Uint64(raw[r.Command+8:])})
 }
 
-// decodeRare completes an event by what most sessions do not ask for.
+// decodeRare completes an event by the parts that few sessions ask for.
 func (d *decoder) decodeRare(e *Event, raw []byte, r *bpfgen.Record) error {
 	order := binary.NativeEndian
 	if r.Cgroup != bpfgen.None {
@@ -176,9 +176,9 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	return nil
 }
 
-// decodeStart completes the start of a call by what the kernel has saved of it,
-// which is nil if that was forgotten. When and by whom it was is set already,
-// as the call's end tells it.
+// decodeStart completes the start of a call by the bytes that the kernel has
+// saved; nil if these were forgotten. The time and the thread are set already,
+// from the call's end.
 func (d *decoder) decodeStart(start *Event, site *Site, saved []byte) {
 	order := binary.NativeEndian
 	of := site.starts
@@ -245,8 +245,8 @@ func newEvent(args int) *Event {
 	return &Event{Args: make([]Value, 0, args)}
 }
 
-// ownBytes appends all bytes that are still in the record to a block, which it
-// returns, and makes these copies the event's.
+// ownBytes copies the bytes of an event from the record to the end of a block,
+// which it returns.
 func (e *Event) ownBytes(block []byte) []byte {
 	size := len(e.StackCopy)
 	for i := range e.Args {
@@ -308,12 +308,12 @@ func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
 	e.StackCopy = raw[r.Copy:][below:copied:copied]
 }
 
-// events says how records of a site become events. It is made when the site is
-// attached, so that little is left to decide for each record. Sites with equal
-// records share it.
+// events is the form of a site's records. It is made when the site is attached,
+// so that little is left to decide for each record. Sites with equal records
+// share it.
 type events struct {
 	record *bpfgen.Record
-	known  []Value // the arguments, as far as the record does not have them
+	known  []Value // the arguments, with the values that no record has
 
 	// Words of eight bytes that can always be read, and follow each other: most
 	// arguments do.
@@ -324,7 +324,7 @@ type events struct {
 
 	hasHeader bool
 	hasBytes  bool // that arguments point to, or a copy of the stack
-	isRare    bool // there are parts that most sessions do not ask for
+	isRare    bool // there are parts that few sessions ask for
 }
 
 // A fetch is an argument that is not among the words. It is read as the end of
@@ -336,8 +336,8 @@ type fetch struct {
 	mask              uint64 // of the bits that are the argument's
 }
 
-// isBigEndian reports whether this machine is, and so the kernel. It is a
-// constant, so that there is nothing to decide at a record.
+// isBigEndian is the byte order of this machine, and so of the kernel. It is a
+// constant, so that no record costs a decision.
 const isBigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
 	runtime.GOARCH == "mips64" || runtime.GOARCH == "mips"
 
@@ -386,9 +386,19 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 	}
 	e := &events{record: r, known: make([]Value, len(args))}
 	for i := range args {
-		v := &e.known[i]
-		*v = valueOf(&args[i])
-		p := &r.Args[i]
+		arg, v, p := &args[i], &e.known[i], &r.Args[i]
+		switch {
+		case arg.Float:
+			v.kind = Float
+		case arg.Signed:
+			v.kind = Signed
+		}
+		if arg.Size <= math.MaxUint8 {
+			v.size = uint8(arg.Size)
+		}
+		if arg.Kind == argspec.Constant {
+			v.bits, v.state = arg.Constant, valuePresent
+		}
 		if p.Value == bpfgen.None {
 			continue
 		}
@@ -463,15 +473,15 @@ func (c *captured) decode(args []Value, raw []byte) {
 	}
 }
 
-// maxCommands bounds the names of threads that are kept as strings. A machine
-// has hundreds of them. A program that renames its threads at each request
-// makes the table forget all names from time to time.
+// maxCommands bounds the table of names of threads. A machine has hundreds of
+// them. A program that renames its threads at each request makes the table
+// forget all names from time to time.
 const maxCommands = 4096
 
-// commandSize is how many bytes the kernel has for a name, with the terminator.
+// commandSize is the size of a name in the kernel, with the terminator.
 const commandSize = 16
 
-// recentCommands is how many names are found without a look into the map.
+// recentCommands is the number of names that are found without the map.
 const (
 	recentBits     = 6
 	recentCommands = 1 << recentBits

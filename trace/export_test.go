@@ -3,8 +3,6 @@
 package trace
 
 import (
-	"testing"
-
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -19,12 +17,10 @@ func ProgramName(probes ...[2]string) string {
 	return programName(sites)
 }
 
-// WithoutProcessorID has sessions of a test do as on a kernel that does not
-// tell programs their processor.
-func WithoutProcessorID(t testing.TB) {
-	before := hasProcessorID
-	hasProcessorID = func() (bool, error) { return false, nil }
-	t.Cleanup(func() { hasProcessorID = before })
+// NewWithoutProcessorID is New as on a kernel that does not tell programs their
+// processor.
+func NewWithoutProcessorID(opts *SessionOptions) (*Session, error) {
+	return newSession(opts, func() (bool, error) { return false, nil })
 }
 
 // ThreadBirth returns where the kernel says when a thread began.

@@ -26,8 +26,8 @@ import (
 // some hundreds, a database some thousands.
 const maxFamily = 1 << 16
 
-// followFamily watches a process and its descendants only: those that are
-// there, and those to come, which the kernel adds to a map as they fork.
+// followFamily restricts the session to a process and its descendants. The
+// kernel adds those to come to a map as they fork.
 func (s *Session) followFamily(pid int) error {
 	if ownPIDs() != nil {
 		return optionError("Family", errors.New("a process and its descendants are followed from the initial PID namespace only"))
@@ -54,7 +54,7 @@ func (s *Session) followFamily(pid int) error {
 	if err != nil {
 		return err
 	}
-	// Ends first: what is added is to be removed.
+	// Ends first, so that each process that is added is removed.
 	for _, p := range []*ebpf.ProgramSpec{
 		{Name: "sched_process_free", Instructions: exit},
 		{Name: "sched_process_fork", Instructions: fork},
@@ -63,7 +63,7 @@ func (s *Session) followFamily(pid int) error {
 		p.Name, p.Type, p.License = "trace_family", ebpf.RawTracepoint, license
 		prog, err := ebpf.NewProgramWithOptions(p, ebpf.ProgramOptions{LogDisabled: true})
 		if err != nil {
-			return explain("loading what follows forks", err)
+			return explain("loading a program that follows forks", err)
 		}
 		s.family = append(s.family, prog)
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint,
@@ -76,14 +76,14 @@ func (s *Session) followFamily(pid int) error {
 	return addFamily(members, pid)
 }
 
-// addFamily adds a process and its descendants. Those that fork meanwhile are
-// added by the kernel if their parent is there already, so it is tried until
-// there is no other one.
+// addFamily adds a process and its descendants. The kernel adds those that fork
+// meanwhile if it knows their parent. So the search is repeated until it finds
+// no other one.
 func addFamily(members *ebpf.Map, pid int) error {
 	fs := procfs.NewFS("")
 	known := map[int]bool{pid: true}
-	// The kernel does not remove a process that has ended before it is added:
-	// another process may get its number.
+	// A process may have ended before it was added. The kernel does not remove
+	// it then, and another process may get its number.
 	add := func(pid int) (there bool, err error) {
 		if err := members.Put(uint32(pid), uint32(1)); err != nil {
 			return false, explain("adding a process to the family", err)
@@ -116,7 +116,7 @@ func addFamily(members *ebpf.Map, pid int) error {
 	return nil
 }
 
-// taskLayout asks the kernel where a task has its numbers.
+// taskLayout returns the places of a task's numbers, from the kernel's BTF.
 func taskLayout() (task bpfgen.Task, err error) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -148,10 +148,6 @@ func taskLayout() (task bpfgen.Task, err error) {
 // numberProcessors makes the map from which programs read the number of their
 // processor, on a kernel that does not let them call a helper for it.
 func (s *Session) numberProcessors() error {
-	known, err := hasProcessorID()
-	if known || err != nil {
-		return err
-	}
 	processors, err := s.newMap("the map of processors",
 		mapSpec("trace_processor", ebpf.PerCPUArray, 4, 8, 1))
 	if err != nil {
@@ -165,9 +161,8 @@ func (s *Session) numberProcessors() error {
 	return processors.Put(uint32(0), numbers)
 }
 
-// hasProcessorID reports whether programs may call bpf_get_smp_processor_id. It
-// is a variable for tests.
-var hasProcessorID = func() (bool, error) { return supports(bpfgen.ProcessorIDProbe()) }
+// hasProcessorID reports whether programs may call bpf_get_smp_processor_id.
+func hasProcessorID() (bool, error) { return supports(bpfgen.ProcessorIDProbe()) }
 
 // supports reports whether the kernel loads a program. It refuses one by EINVAL
 // and, if its just-in-time compiler does not support an instruction, ENOTSUPP.
@@ -203,8 +198,8 @@ func ownPIDs() *bpfgen.Namespace {
 	}
 }
 
-// clockOffsets is how far the clocks of a time namespace are ahead of those of
-// the initial one. BPF programs measure by the latter.
+// clockOffsets are the times that the clocks of a time namespace are ahead of
+// those of the initial one, which BPF programs read.
 type clockOffsets struct {
 	monotonic, boot time.Duration
 }
@@ -212,7 +207,8 @@ type clockOffsets struct {
 // ownClockOffsets returns the offsets of the time namespace of this process.
 // They do not change while a process is in it.
 var ownClockOffsets = sync.OnceValue(func() clockOffsets {
-	// The kernel tells those of the namespace that new processes will be in.
+	// The kernel shows the offsets for new processes, which may be in another
+	// namespace.
 	own, err := os.Readlink("/proc/self/ns/time")
 	if err != nil {
 		return clockOffsets{} // before Linux 5.6 there are no time namespaces

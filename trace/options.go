@@ -232,9 +232,7 @@ func (o *SessionOptions) calls() iter.Seq[tracing.Call[providers.Argument]] {
 }
 
 // plan returns the plan of the programs, without the descriptors of maps.
-func (o *SessionOptions) plan(
-	containers expr.Containers, captures captures,
-) (*bpfgen.Plan, error) {
+func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*bpfgen.Plan, error) {
 	plan := &bpfgen.Plan{Counters: bpfgen.None}
 	var err error
 	if o.Filter != "" {

@@ -31,49 +31,37 @@ import (
 // cookies, share their arguments. A site counts as one argument more.
 const maxArguments = 1 << 20
 
-// work is what is to be attached.
+// work is the sites of a selection that one attachment watches, and their code.
 type work struct {
 	plan     *bpfgen.Plan
 	sel      *usdt.Selection
 	file     string
-	maxSites int // of usdt.Target
+	maxSites int // usdt.Target.MaxSites
 
 	wanted []int    // indices of the sites in the selection
-	sites  []*Site  // for each of them
-	which  []int    // for each of them: its block
-	low    []uint32 // for each of them: the low half of its cookie, if there is a table
+	sites  []*Site  // those, in the same order
+	which  []int    // the number of the block of each
+	low    []uint32 // the low half of the cookie of each, if there is a table
 	blocks bpfgen.Blocks
 	block  []*bpfgen.Block // by number
 
 	session *Session
 	elf     *elfnote.File
-	globals []string // that expressions name
+	globals []string // the variables that expressions name
 
-	missing        error // why an argument is not available at a site that is not wanted
-	pairs          *filePairs
-	ends, delivers bool // there are ends of calls; something may be sent or aggregated
+	missing  error // the reason why an argument is not available at a site that is left out
+	pairs    *filePairs
+	ends     bool // some site ends calls
+	delivers bool // some site may send or aggregate something
 }
 
-// maxSpecialised is how many blocks have code of their own. It is more than the
-// files of almost all programs need, and what the kernel verifies in some tens
-// of milliseconds.
+// maxSpecialised is the greatest number of blocks with code of their own. Files
+// of almost all programs need fewer, and the kernel verifies that many in some
+// tens of milliseconds.
 const maxSpecialised = 64
 
 // errManyBlocks is why code is generated again, with a table.
 var errManyBlocks = errors.New("many different blocks")
-
-// newWork generates the code for all sites of a selection: specialised for the
-// arguments of each, or where these are of too many kinds, with a table.
-func (s *Session) newWork(
-	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *usdt.AttachOptions,
-	pairs *filePairs,
-) (*work, error) {
-	w, err := s.generate(plan, sel, file, opts, pairs, nil)
-	if errors.Is(err, errManyBlocks) {
-		return s.generate(plan, sel, file, opts, pairs, plan.NewTable())
-	}
-	return w, err
-}
 
 // generate generates the code for all sites of a selection. The sites of a file
 // have few different argument strings. In a selection, sites with equal strings
@@ -115,7 +103,8 @@ func (s *Session) generate(
 		if len(found.Args) > 0 {
 			k.args = &found.Args[0]
 		}
-		call := pairs.calls[[2]string{found.Provider, found.Name}]
+		paired := pairs.of(found.Provider, found.Name)
+		call := paired.call
 		if len(w.globals) > 0 || len(s.captures.globals(found.Provider, found.Name)) > 0 || call != nil {
 			k.instruction = found.Instruction
 		}
@@ -128,7 +117,7 @@ func (s *Session) generate(
 			if d := s.opts.Definitions; d != nil {
 				if probe, ok := d.Probe(found.Provider, found.Name, len(found.Args)); ok {
 					site.definition = &probe
-					w.readBehind(site)
+					w.readPointers(site)
 				}
 			}
 			site.own = len(found.Args)
@@ -177,7 +166,7 @@ func (s *Session) generate(
 			probes[probe] = probe
 		}
 		site.probe = probes[probe]
-		site.done = pairs.done[[2]string{found.Provider, found.Name}]
+		site.done = paired.done
 		site.events, site.starts, site.definition = this.events, this.starts, this.definition
 		site.Args, site.own = this.args, this.own
 		if call != nil {
@@ -193,8 +182,9 @@ func (s *Session) generate(
 	return w, nil
 }
 
-// readBehind has arguments read from the memory that others point to.
-func (w *work) readBehind(s *Site) {
+// readPointers lets arguments whose definition says so be read from the memory
+// that another argument points to.
+func (w *work) readPointers(s *Site) {
 	size, own := w.pointer(), s.Args
 	for i := range s.definition.Arguments {
 		value := s.definition.Arguments[i].Value
@@ -203,7 +193,7 @@ func (w *work) readBehind(s *Site) {
 			continue
 		}
 		s.Args = slices.Clone(s.Args)
-		s.Args[i] = argspec.Arg{Raw: value, Err: fmt.Errorf("no register has what %s is behind", value)}
+		s.Args[i] = argspec.Arg{Raw: value, Err: fmt.Errorf("%s needs a pointer in a register", value)}
 		switch {
 		case n >= len(own) || own[n].Size != size:
 		case own[n].Kind == argspec.Memory && n == i:
@@ -342,12 +332,12 @@ func (w *work) member(s *Site, name string) (m elffile.Member, index int, err er
 }
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
-	probe := [2]string{s.Provider, s.Name}
+	paired := w.pairs.of(s.Provider, s.Name)
 	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie,
 		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own, Pointer: w.pointer(),
-		Pairs: w.pairs.ends[probe],
+		Pairs: paired.ends,
 		// Calls have the same arguments at all starts, and none at their ends.
-		NoneAtEnd: len(w.session.events.Spans) > 0 && w.pairs.ends[probe] != nil && !w.pairs.others[probe]}
+		NoneAtEnd: len(w.session.events.Spans) > 0 && paired.ends != nil && !paired.other}
 	if s.definition != nil {
 		for _, a := range s.definition.Arguments {
 			site.Names = append(site.Names, a.Name)
@@ -385,8 +375,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			site.Absent[name] = arg.Err
 			continue
 		}
-		site.Names = append(append(site.Names, make([]string, len(site.Args)-len(site.Names))...),
-			name)
+		site.Names = append(append(site.Names, make([]string, len(site.Args)-len(site.Names))...), name)
 		site.Args = append(site.Args, arg)
 		site.Globals++
 		site.Unsent++
@@ -419,7 +408,7 @@ func (w *work) fixed(n int) (*bpfgen.Program, error) {
 	return &blocks.Programs(nil)[0], nil
 }
 
-// license is what the kernel requires of programs that read the memory of
+// license is one that the kernel requires of programs that read the memory of
 // processes.
 const license = "Dual BSD/GPL"
 
@@ -451,7 +440,15 @@ func (c *programCache) acquire(
 		sum := sha256.Sum256(table.Entries())
 		key += string(sum[:])
 	}
-	p, isNew := c.entry(key)
+	c.mu.Lock()
+	p := c.loaded[key]
+	isNew := p == nil
+	if isNew {
+		p = &program{key: key, loaded: make(chan struct{})}
+		c.loaded[key] = p
+	}
+	p.refs++
+	c.mu.Unlock()
 	if isNew { // without the lock: the verifier takes its time, and others load theirs meanwhile
 		p.Program, p.err = c.load(generated, name, table)
 		close(p.loaded)
@@ -483,23 +480,6 @@ func (c *programCache) load(
 		return nil, explain(fmt.Sprintf("loading the program %s", name), err)
 	}
 	return prog, nil
-}
-
-// entry returns the program with this key, which the caller has to load if it
-// is new.
-func (c *programCache) entry(key string) (p *program, isNew bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p = c.loaded[key]; p != nil {
-		p.refs++
-		return p, false
-	}
-	if c.loaded == nil {
-		c.loaded = make(map[string]*program)
-	}
-	p = &program{key: key, refs: 1, loaded: make(chan struct{})}
-	c.loaded[key] = p
-	return p, true
 }
 
 func newTable(table *bpfgen.Table) (*ebpf.Map, error) {
@@ -600,9 +580,9 @@ func legalName(s string) string {
 	}, s)
 }
 
-// maxSlots is how many sites of a session can be found by slots. The map takes
-// 80 bytes of kernel memory for each, used or not. The sites that find no room
-// are attached in the way that takes longer to detach.
+// maxSlots is the greatest number of sites of a session in the map of slots. It
+// takes 80 bytes of kernel memory for each, used or not. The sites that find no
+// room are attached in the way that takes longer to detach.
 const maxSlots = 8192
 
 // slotTable is the map of slots, see [bpfgen.Slots]. It exists where attaching
@@ -617,8 +597,7 @@ type slotTable struct {
 }
 
 // reserve reports whether there is room for n slots, and keeps it for the
-// caller. One file takes no more than half of what is left, so that there is
-// room for others.
+// caller. One file takes at most half of the rest, so that others find room.
 func (t *slotTable) reserve(n int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -629,7 +608,7 @@ func (t *slotTable) reserve(n int) bool {
 	return true
 }
 
-// release removes slots, and gives back the room for as many as were reserved.
+// release removes slots, and gives back the room that was reserved.
 func (t *slotTable) release(keys []uint64, reserved int) {
 	for _, key := range keys {
 		_ = t.slots.Delete(key) // it is there

@@ -29,7 +29,7 @@ type Session struct {
 	mode       usdt.Mode
 	containers expr.Containers // nil if they are not known
 	captures   captures
-	plan       *bpfgen.Plan // all but the kernel's machine, which a selection tells
+	plan       *bpfgen.Plan // without the kernel's machine
 
 	programs programCache
 
@@ -40,8 +40,6 @@ type Session struct {
 	aggregations []*aggregation
 	latencies    []*latency
 	pairNumbers  pairNumbers
-
-	knownLatencies map[latencyKey]*latency
 
 	room    *ebpf.Map      // how much room aggregations have for keys; nil if none is emptied
 	signal  *ebpf.Map      // where programs say that there is little
@@ -121,7 +119,11 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 //     for.
 //   - [os.ErrPermission]: a privilege is missing, or before Linux 5.11 the
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
-func New(opts *SessionOptions) (*Session, error) {
+func New(opts *SessionOptions) (*Session, error) { return newSession(opts, hasProcessorID) }
+
+// newSession is New with a function that says whether programs may ask the
+// kernel for their processor.
+func newSession(opts *SessionOptions, hasProcessorID func() (bool, error)) (*Session, error) {
 	s := &Session{attaching: &sync.RWMutex{}, using: &sync.RWMutex{},
 		attachments: make(map[*Attachment]struct{}), watches: make(map[*usdt.Watch]struct{})}
 	if opts != nil {
@@ -141,11 +143,12 @@ func New(opts *SessionOptions) (*Session, error) {
 	if s.events.Next != nil && s.mode == usdt.ModeMulti {
 		s.mode = usdt.ModeSingle // a kernel with such links has cookies, too
 	}
+	s.programs.loaded = make(map[string]*program)
 	s.programs.template = ebpf.ProgramSpec{Type: ebpf.Kprobe, License: license}
 	if s.mode == usdt.ModeMulti {
 		s.programs.template.AttachType = ebpf.AttachTraceUprobeMulti
 	}
-	if err := s.createMaps(); err != nil {
+	if err := s.createMaps(hasProcessorID); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -159,13 +162,12 @@ func New(opts *SessionOptions) (*Session, error) {
 	return s, nil
 }
 
-// Validate returns what is wrong with the options, as far as that does not
-// depend on the kernel, as an error that [New] would return too. It needs no
-// privileges and works on every system, to check a configuration before it is
-// used.
+// Validate checks the options, as far as they do not depend on the kernel, and
+// returns an error that [New] would return too. It needs no privileges and
+// works on every system, to check a configuration before it is used.
 func (o *SessionOptions) Validate() error {
 	s := &Session{opts: *o}
-	if o.Containers != nil { // which there are is known where the session is made
+	if o.Containers != nil { // the machine's are known where the session is made
 		s.containers = func(string) ([]uint64, error) { return []uint64{0}, nil }
 	}
 	if err := s.parseOptions(); err != nil {
@@ -200,9 +202,9 @@ func (s *Session) parseOptions() (err error) {
 // patterns, all its probes. Nil options are the common case.
 //
 // Attach is all or nothing, except that sites that cannot be attached are
-// skipped: [Attachment.Skipped] lists them. Sites at which there is nothing to
-// do are left out: the filter cannot hold there, or in a session without events
-// no aggregation is about them. It is an error if none remains.
+// skipped: [Attachment.Skipped] lists them. Sites where the filter cannot hold
+// are left out, and in a session without events those of no aggregation. It is
+// an error if none remains.
 //
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
@@ -229,8 +231,8 @@ func (s *Session) Attachments() []*Attachment {
 }
 
 // Detach closes all attachments at once, ends all watches, and lets the
-// iteration over events end after those that have been sent already. Nothing
-// can be attached any more. Events, Losses and Stats, and the snapshots of
+// iteration over events end after those that have been sent already. Attach
+// fails from then on. Events, Losses and Stats, and the snapshots of
 // aggregators, work until [Session.Close].
 //
 // Aggregators have the hits until Detach is called. The kernel takes 10 ms to
@@ -332,7 +334,7 @@ func (s *Session) allWatches() []*usdt.Watch {
 
 func (s *Session) errClosed() error { return sys.ClosedError("session") }
 
-// newMap makes a map that is closed with the session. what names it in errors.
+// newMap makes a map that is closed with the session. Errors call it what.
 func (s *Session) newMap(what string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(spec)
 	if err != nil {
@@ -347,7 +349,7 @@ func mapSpec(name string, kind ebpf.MapType, key, value, entries int) *ebpf.MapS
 		MaxEntries: uint32(entries)}
 }
 
-func (s *Session) createMaps() (err error) {
+func (s *Session) createMaps(hasProcessorID func() (bool, error)) (err error) {
 	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return explain("counting the processors", err)
 	}
@@ -364,8 +366,12 @@ func (s *Session) createMaps() (err error) {
 		s.plan.Filtered = s.filtered.FD()
 	}
 	s.plan.Kernel.PIDs = ownPIDs()
-	if err := s.numberProcessors(); err != nil {
-		return explain("asking for the processor in a program", err)
+	if known, err := hasProcessorID(); err != nil {
+		return explain("asking whether programs may ask for their processor", err)
+	} else if !known {
+		if err := s.numberProcessors(); err != nil {
+			return err
+		}
 	}
 	if s.mode != usdt.ModeMulti {
 		if s.slots.slots, err = s.newMap("the map of slots",
@@ -401,12 +407,12 @@ func (s *Session) createMaps() (err error) {
 			return err
 		}
 		if err := next.Put(uint32(0), s.events.Next); err != nil {
-			return optionError("Next", explain("following with this program", err))
+			return optionError("Next", explain("calling the program after an event", err))
 		}
 		events.Next = next.FD()
 	}
 	if events.Sampling != nil {
-		if s.sampling, err = s.newMap("the map of what is sampled", mapSpec("trace_sampling",
+		if s.sampling, err = s.newMap("the map of sampling", mapSpec("trace_sampling",
 			ebpf.PerCPUArray, 4, bpfgen.SamplingStateSize, 1)); err != nil {
 			return err
 		}

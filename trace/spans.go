@@ -24,19 +24,18 @@ import (
 // Latency says which probes start and end a call whose time is measured.
 //
 // An end belongs to the last start of the same pair, in the same thread, that
-// has no end yet, so calls can be nested, up to 64 of a pair; of more the
+// has no end yet. So calls can be nested, up to 64 of a pair; of more the
 // outermost are forgotten. A call may be left without its end, as by an
-// exception. The end of the call around it is then not taken for its own where
-// the stack pointer tells the two apart (on x86-64, arm64, riscv64 and s390x,
-// if a pair's probes are in one function). [Losses] counts the starts and ends
-// that are not measured. Each different Latency of a session takes 13 MB of
-// kernel memory, and 200 kB for each processor.
+// exception. The next end is then that of the call around it, if the stack
+// pointer tells the two apart (on x86-64, arm64, riscv64 and s390x, where a
+// pair's probes are in one function). [Losses] counts the starts and ends that
+// are not measured. Each different Latency of a session takes 13 MB of kernel
+// memory, and 200 kB for each processor.
 //
-// There is room for the calls of 8,192 threads, or of other things that By
-// names, in all processes together. Of more, those that have been idle for
-// longest are forgotten, and the ends of their calls counted in
-// Losses.Unmatched. So an untrusted process can hide the calls of others, but
-// makes no time wrong.
+// There is room for the calls of 8,192 threads, or of other values of By, in
+// all processes together. Of more, those that have been idle for longest are
+// forgotten, and the ends of their calls are counted in Losses.Unmatched. So an
+// untrusted process can hide the calls of others, but it makes no time wrong.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured on its own,
 	// and the probes that end a call that fails: see [Event.Failed]. One
@@ -49,18 +48,17 @@ type Latency struct {
 	// The arguments of the start are those of the call then.
 	Pair elfnote.PairPattern
 
-	// By is what an end has in common with its start: a term that is a number.
-	// Empty stands for "tid", the same thread. An argument such as "arg0" is
-	// compared within the process; a call without an end may then be taken for
-	// one of a later process with the same PID. DoneBy is the term at the end,
-	// if it is another one there.
+	// By is a term that is a number, which an end shares with its start. Empty
+	// stands for "tid", the same thread. An argument such as "arg0" is compared
+	// within the process. A call without an end may then be taken for one of a
+	// later process with the same PID. DoneBy is the term at the end, if that
+	// is another one.
 	By, DoneBy string
 }
 
 const (
-	// maxCallers is the number of threads, or of other things that starts and
-	// ends are matched by, with calls of a pair going on. The kernel allocates
-	// 1.5 kB for each.
+	// maxCallers is the number of threads, or of other values of By, with calls
+	// of a pair going on. The kernel allocates 1.5 kB for each.
 	maxCallers = 8192
 
 	// maxSaved is the number of calls whose starts are kept at once, unless
@@ -76,20 +74,20 @@ const (
 	heldBack = 128
 
 	// savedArguments is the room for the arguments of a start that is kept.
-	// Each takes up to 9 bytes, and those in memory also what lies between
+	// Each takes up to 9 bytes; those in memory also take the gaps between
 	// them.
 	savedArguments = 1<<10 + maxStructures
 
-	// savedStack is what is kept of a stack beside its addresses and its copy:
-	// a length, and up to 33 registers with the length of the copy.
+	// savedStack is the room for a stack beside its addresses and its copy: for
+	// a length, and for up to 33 registers with the length of the copy.
 	savedStack = 8 + 34*8
 
 	// savedTexts is the number of arguments of a start whose texts are kept
 	// for a Capture of all texts. No known probe has more.
 	savedTexts = 6
 
-	// maxSavedCapture is how much captures may add to that: all of it lies
-	// within the reach of an instruction's offset.
+	// maxSavedCapture is the most that captures may add: all of it lies within
+	// the reach of an instruction's offset.
 	maxSavedCapture = 28 << 10
 )
 
@@ -97,43 +95,27 @@ const (
 type latency struct {
 	bpfgen.Latency
 	pair         elfnote.PairPattern
-	call         *tracing.Call[providers.Argument] // that the pattern names; nil for pairs of probes
+	of           [3]string                         // the texts of Pair, By and DoneBy
+	call         *tracing.Call[providers.Argument] // named by the pattern; nil for pairs of probes
 	calls, saved *ebpf.Map                         // saved may be nil
 }
 
-// latencyKey is equal for latencies that are measured together. Patterns with
-// equal texts match the same probes.
-type latencyKey struct {
-	pair, by, doneBy string
-}
-
 // latency returns the parsed form of a Latency, the same for equal ones.
+// Patterns with equal texts match the same probes.
 func (s *Session) latency(l *Latency) (*latency, error) {
-	key := latencyKey{l.Pair.String(), l.By, l.DoneBy}
-	if known := s.knownLatencies[key]; known != nil {
-		return known, nil
+	text := l.Pair.String()
+	for _, known := range s.latencies {
+		if known.of == [3]string{text, l.By, l.DoneBy} {
+			return known, nil
+		}
 	}
-	p, err := l.parse(&s.opts)
-	if err != nil {
-		return nil, err
-	}
-	if s.knownLatencies == nil {
-		s.knownLatencies = make(map[latencyKey]*latency)
-	}
-	s.knownLatencies[key] = p
-	s.latencies = append(s.latencies, p)
-	s.plan.Latencies = append(s.plan.Latencies, &p.Latency)
-	return p, nil
-}
-
-func (l *Latency) parse(opts *SessionOptions) (*latency, error) {
-	if l.Pair.String() == "" {
+	if text == "" {
 		return nil, optionError("Pair", errors.New("no pair of probes is given"))
 	}
-	p := &latency{pair: l.Pair}
-	names := opts.names()
-	p.Fails = strings.Contains(l.Pair.String(), "|") // or a name does
-	if call, ok := opts.Definitions.Call(l.Pair); ok {
+	p := &latency{pair: l.Pair, of: [3]string{text, l.By, l.DoneBy}}
+	names := s.opts.names()
+	p.Fails = strings.Contains(text, "|") // or a name does
+	if call, ok := s.opts.Definitions.Call(l.Pair); ok {
 		if err := p.setCall(&call, names); err != nil {
 			return nil, optionError("Pair", err)
 		}
@@ -146,6 +128,8 @@ func (l *Latency) parse(opts *SessionOptions) (*latency, error) {
 	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, by), names); err != nil {
 		return nil, optionError("DoneBy", err)
 	}
+	s.latencies = append(s.latencies, p)
+	s.plan.Latencies = append(s.plan.Latencies, &p.Latency)
 	return p, nil
 }
 
@@ -169,9 +153,10 @@ func (l *latency) setCall(call *tracing.Call[providers.Argument], names expr.Nam
 	return nil
 }
 
-// foundPair is a pair of probes, or a call, with what its probes are for it.
+// foundPair is a pair of probes, or a call, with the parts that its probes have
+// in it.
 type foundPair struct {
-	elfnote.Pair // of a call it has names that no probe has
+	elfnote.Pair // that of a call has names that no probe has
 	ends         map[[2]string]bpfgen.Ends
 }
 
@@ -197,8 +182,7 @@ func (l *latency) find(probes *probeNames) (found []foundPair) {
 	return found
 }
 
-// findCall is find for a call. It leaves out pairs with a probe that is
-// missing.
+// findCall is find for a call. It leaves out pairs of which a probe is missing.
 func (l *latency) findCall(probes *probeNames) []foundPair {
 	call := l.call
 	f := foundPair{ends: make(map[[2]string]bpfgen.Ends)}
@@ -277,8 +261,8 @@ func (s *Session) savedSize() (int, error) {
 	return (size + savedArguments + 7) &^ 7, nil
 }
 
-// parseStartConditions finds what has to be remembered of starts for the
-// conditions that their ends are filtered by.
+// parseStartConditions finds the comparisons that are made at starts, for the
+// conditions by which their ends are filtered.
 func (s *Session) parseStartConditions() error {
 	if len(s.events.Spans) > 0 || !slices.ContainsFunc(s.aggregations,
 		func(a *aggregation) bool { return a.Latency == nil }) {
@@ -327,8 +311,8 @@ func (s *Session) parseStartConditions() error {
 	return nil
 }
 
-// ofCalls has the names of arguments of calls that several probes start stand
-// for those of the start, also without "start.": their ends have none.
+// ofCalls lets the names of arguments of calls that several probes start stand
+// for those of the start, also without "start.": the ends have no arguments.
 func ofCalls(condition *expr.Node, latencies ...*latency) {
 	if condition == nil || len(latencies) == 0 {
 		return
@@ -379,7 +363,7 @@ func (s *Session) createLatencies() error {
 		}
 		if len(l.Values) > 0 {
 			size = max(size, l.KeptSize())
-			kept, err := s.newMap("the map of what is kept of starts", mapSpec("trace_kept",
+			kept, err := s.newMap("the map of values of starts", mapSpec("trace_kept",
 				ebpf.LRUHash, 24, l.KeptSize(), savedStarts(l.KeptSize(), processors)))
 			if err != nil {
 				return err
@@ -395,30 +379,42 @@ func (s *Session) createLatencies() error {
 	return nil
 }
 
-// savedStarts returns of how many calls what their starts have to say is kept.
+// savedStarts returns the number of calls whose starts are kept.
 func savedStarts(size, processors int) int {
 	held := heldBack * processors
 	memory := maxSavedMemory + min(held*size, maxSavedMemory)
 	return min(maxSaved+held, max(minSaved, memory/size))
 }
 
-// filePairs are the pairs of a file that are to be measured.
+// filePairs are the pairs of probes in a file that are measured.
 type filePairs struct {
-	ends    map[[2]string]map[*bpfgen.Latency]bpfgen.Ends // by provider and name of a probe
-	whole   []uint32                                      // numbers of those that have both ends here
-	done    map[[2]string]*elfnote.Probe                  // by what starts a call that may fail: its usual end
-	names   map[uint32]elfnote.Pair                       // by number, without sites
-	calls   map[[2]string]*latency                        // by what starts a call of several probes
-	others  map[[2]string]bool                            // what is an end of something else than such calls
-	missing error                                         // a *PairError if there are none, and some are wanted
+	probes  map[[2]string]*pairedProbe // by provider and name
+	whole   []uint32                   // numbers of the pairs that have both ends here
+	names   map[uint32]elfnote.Pair    // by number, without sites
+	missing error                      // a *PairError if pairs are wanted and there is none
+}
+
+// pairedProbe is a probe with its part in pairs.
+type pairedProbe struct {
+	ends  map[*bpfgen.Latency]bpfgen.Ends
+	done  *elfnote.Probe // the usual end of the calls that start here, if they may fail
+	call  *latency       // a call of several probes that starts here
+	other bool           // it is an end of a pair that is no such call
+}
+
+// of returns a probe, which has no part in any pair if it is not known.
+func (f *filePairs) of(provider, name string) *pairedProbe {
+	if p := f.probes[[2]string{provider, name}]; p != nil {
+		return p
+	}
+	return &pairedProbe{}
 }
 
 // pairsOf returns the pairs among the probes of a selection. It does not look
 // at the other probes of the file, whose number has no limit.
 func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
-	found := &filePairs{ends: make(map[[2]string]map[*bpfgen.Latency]bpfgen.Ends),
-		done: make(map[[2]string]*elfnote.Probe), names: make(map[uint32]elfnote.Pair),
-		calls: make(map[[2]string]*latency), others: make(map[[2]string]bool)}
+	found := &filePairs{probes: make(map[[2]string]*pairedProbe),
+		names: make(map[uint32]elfnote.Pair)}
 	if len(s.latencies) == 0 {
 		return found, nil
 	}
@@ -441,12 +437,12 @@ func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 				found.add(probe, l, ends, number)
 			}
 			if len(pair.Failed) > 0 {
-				found.done[nameOf(&pair.Start)] = &elfnote.Probe{
-					Provider: pair.Done.Provider, Name: pair.Done.Name}
+				done := found.names[number].Done
+				found.probes[nameOf(&pair.Start)].done = &done
 			}
 		}
 	}
-	if len(found.ends) == 0 {
+	if len(found.probes) == 0 {
 		names, err := namesOf(sel.File())
 		if err != nil {
 			return nil, err
@@ -480,8 +476,8 @@ func (p *probeNames) add(site *elfnote.Site) {
 		Sites: []elfnote.Site{*site}})
 }
 
-// maxNames is how many probes of a file an error about its pairs knows. The
-// JVM has 500, and a file can have millions.
+// maxNames is the number of probes of a file that an error about its pairs
+// knows. The JVM has 500, and a file can have millions.
 const maxNames = 4096
 
 // namesOf returns the first probes of a file.
@@ -502,22 +498,22 @@ func namesOf(file *elfnote.File) (*probeNames, error) {
 	return &names, nil
 }
 
-// add adds what a probe is for a pair with a number. It can be one thing each
-// for several pairs of a latency.
+// add adds the part of a probe in a pair with a number. It can be one thing
+// each for several pairs of a latency.
 func (f *filePairs) add(probe [2]string, l *latency, of bpfgen.Ends, number uint32) {
-	if f.ends[probe] == nil {
-		f.ends[probe] = make(map[*bpfgen.Latency]bpfgen.Ends)
+	p := f.probes[probe]
+	if p == nil {
+		p = &pairedProbe{ends: make(map[*bpfgen.Latency]bpfgen.Ends)}
+		f.probes[probe] = p
 	}
-	if l.call == nil {
-		f.others[probe] = true
-	}
-	ends := f.ends[probe][&l.Latency]
+	p.other = p.other || l.call == nil
+	ends := p.ends[&l.Latency]
 	ends.Index, ends.Attempt = of.Index, of.Attempt
 	ends.StartIf, ends.FailedIf = of.StartIf, of.FailedIf
 	if of.Start != 0 {
 		ends.Start = number
-		if l.call != nil && f.calls[probe] == nil {
-			f.calls[probe] = l
+		if l.call != nil && p.call == nil {
+			p.call = l
 		}
 	}
 	if of.Done != 0 {
@@ -526,12 +522,12 @@ func (f *filePairs) add(probe [2]string, l *latency, of bpfgen.Ends, number uint
 	if of.Failed != 0 {
 		ends.Failed = number
 	}
-	f.ends[probe][&l.Latency] = ends
+	p.ends[&l.Latency] = ends
 }
 
-// pairNumbers gives pairs of probes numbers, which are not 0, to tell their
-// calls apart. Calls that are going on when an attachment is closed may end
-// without being seen: later attachments take other numbers.
+// pairNumbers gives pairs of probes numbers from 1 on, to tell their calls
+// apart. Calls that are going on when an attachment is closed may end unseen:
+// later attachments take other numbers.
 type pairNumbers struct {
 	mu     sync.Mutex
 	last   uint32
@@ -540,8 +536,8 @@ type pairNumbers struct {
 }
 
 // of returns the number of a pair. A start has one, with perhaps several ends.
-// Where both are in a file that is attached to all processes at once, the
-// number is of this attachment alone, whose pairs are in the map.
+// If both are in a file that is attached to all processes at once, the number
+// belongs to this attachment alone, whose pairs are in ofFile.
 func (n *pairNumbers) of(pair *elfnote.Pair, process bool, ofFile map[string]uint32) uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -581,7 +577,7 @@ func (s *Session) endPairs(a *Attachment) {
 		_, _, err := s.openCalls.look(s, func(process int, pair uint32) bool {
 			return (pid == 0 || pid == process) && slices.Contains(a.pairs, pair)
 		})
-		return err // then calls are told as lost that are not
+		return err // then Losses counts too many
 	})
 }
 

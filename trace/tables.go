@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"reflect"
@@ -20,25 +21,25 @@ import (
 )
 
 func (s *Session) createAggregations() (err error) {
-	const maps = "the maps of an aggregation"
-	// With keys, programs need to know how much room there is, and to say that
-	// there is little.
+	const what = "the maps of an aggregation"
+	// With keys, programs count the room that is left, and signal when it is
+	// little.
 	if slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return len(a.Keys) > 0 }) {
-		if s.room, err = s.newMap(maps, mapSpec("trace_room", ebpf.Array, 4, bpfgen.RoomStateSize,
+		if s.room, err = s.newMap(what, mapSpec("trace_room", ebpf.Array, 4, bpfgen.RoomStateSize,
 			2*len(s.aggregations))); err != nil {
 			return err
 		}
-		if s.signal, err = s.newMap(maps, mapSpec("trace_signal", ebpf.RingBuf, 0, 0,
+		if s.signal, err = s.newMap(what, mapSpec("trace_signal", ebpf.RingBuf, 0, 0,
 			os.Getpagesize())); err != nil {
 			return err
 		}
 		if s.signals, err = newRingReader(s.signal); err != nil {
-			return explain("mapping "+maps, err)
+			return explain("mapping "+what, err)
 		}
 	}
 	extremes := false
 	for i, a := range s.aggregations {
-		if err := a.create(s, maps, i); err != nil {
+		if err := a.create(s, what, i); err != nil {
 			return err
 		}
 		extremes = extremes || a.Min || a.Max
@@ -51,9 +52,9 @@ func (s *Session) createAggregations() (err error) {
 	return nil
 }
 
-func (a *aggregation) create(s *Session, maps string, number int) (err error) {
+func (a *aggregation) create(s *Session, what string, number int) (err error) {
 	newTally := func(spec *ebpf.MapSpec) (*tally, error) {
-		m, err := s.newMap(maps, spec)
+		m, err := s.newMap(what, spec)
 		return &tally{Map: m, before: make(map[string]sums)}, err
 	}
 	array := mapSpec(fmt.Sprintf("trace_rows%d", number), ebpf.PerCPUArray, 4, a.ValueSize(),
@@ -66,7 +67,7 @@ func (a *aggregation) create(s *Session, maps string, number int) (err error) {
 		a.Overflow = a.overflow.FD()
 		_, size := a.KeyLayout()
 		spec = mapSpec(array.Name, ebpf.PerCPUHash, size, a.ValueSize(), a.room()+a.reserve())
-		owners, err := s.newMap(maps, mapSpec(fmt.Sprintf("trace_owners%d", number), ebpf.LRUHash,
+		owners, err := s.newMap(what, mapSpec(fmt.Sprintf("trace_owners%d", number), ebpf.LRUHash,
 			8, bpfgen.OwnerKeysSize, maxKeyOwners+heldBack*s.cpus))
 		if err != nil {
 			return err
@@ -83,15 +84,15 @@ func (a *aggregation) create(s *Session, maps string, number int) (err error) {
 		return err
 	}
 	a.Map = a.tally.FD()
-	// Sums and counts can be told apart from what they were before, minima and
-	// maxima cannot: their map is exchanged for another one.
+	// The map with keys, minima or maxima is exchanged for another one when it
+	// is read. Of sums and counts the last ones can be subtracted.
 	if a.Exchanged = len(a.Keys) > 0 || a.Min || a.Max; a.Exchanged {
 		if a.spare, err = newTally(spec); err != nil {
 			return err
 		}
 		a.tally.emptied, a.spare.emptied = true, true
-		// cilium/ebpf makes a third map, to tell the kernel what kind of map
-		// the others are. A hash table's size is not of that (Linux 5.10,
+		// cilium/ebpf makes a third map, to tell the kernel the kind of the
+		// others. The size of a hash table is no part of that (Linux 5.10,
 		// 134fede4eecf), and to make room for all keys takes milliseconds.
 		kind := spec.Copy()
 		if kind.Type == ebpf.PerCPUHash {
@@ -100,7 +101,7 @@ func (a *aggregation) create(s *Session, maps string, number int) (err error) {
 		current := mapSpec("trace_current", ebpf.ArrayOfMaps, 4, 4, 1)
 		current.InnerMap = kind
 		current.Contents = []ebpf.MapKV{{Key: uint32(0), Value: a.tally.Map}}
-		if a.current, err = s.newMap(maps, current); err != nil {
+		if a.current, err = s.newMap(what, current); err != nil {
 			return err
 		}
 		a.Map = a.current.FD()
@@ -111,26 +112,24 @@ func (a *aggregation) create(s *Session, maps string, number int) (err error) {
 	k := &a.stacks
 	k.removed = make(map[uint32]map[uint32][]uint64)
 	for i := range k.maps {
-		if k.maps[i], err = s.newMap(maps, mapSpec("trace_stacks", ebpf.StackTrace, 4,
+		if k.maps[i], err = s.newMap(what, mapSpec("trace_stacks", ebpf.StackTrace, 4,
 			8*maxStackDepth, a.room())); err != nil {
 			return err
 		}
 	}
-	if k.present, err = s.newMap(maps, mapSpec("trace_present", ebpf.Array, 4, 8, 1)); err != nil {
+	if k.present, err = s.newMap(what, mapSpec("trace_present", ebpf.Array, 4, 8, 1)); err != nil {
 		return err
 	}
 	a.Stacks = &bpfgen.Stacks{Present: k.present.FD(), Even: k.maps[0].FD(), Odd: k.maps[1].FD()}
 	return nil
 }
 
-// room returns how many keys the kernel has room for, of all owners.
-func (a *aggregation) room() int {
-	return min(max(a.maxKeys/2, minRoom), maxRoom)
-}
+// room returns the number of keys that the kernel has room for, of all owners.
+func (a *aggregation) room() int { return min(max(a.maxKeys/2, minRoom), maxRoom) }
 
 const (
-	// keyShare is the part of the reserve that an owner may have: eight that
-	// make up keys without end leave something to others.
+	// keyShare divides the reserve: an owner may have a ninth. Eight owners
+	// that make up keys without end leave a ninth to others.
 	keyShare = 9
 
 	// maxKeyOwners is the number of owners whose part of the reserve is known.
@@ -138,8 +137,8 @@ const (
 	maxKeyOwners = 1024
 )
 
-// reserve returns for how many keys there is room beside that: for owners that
-// have made few.
+// reserve returns the number of further keys that there is room for, of owners
+// that have made few.
 func (a *aggregation) reserve() int { return max(a.room()/4, keyShare) }
 
 // by reports whether a key comes from this source.
@@ -147,8 +146,8 @@ func (a *aggregation) by(source expr.Source) bool {
 	return slices.ContainsFunc(a.Keys, func(t expr.Term) bool { return t.Source == source })
 }
 
-// nameTable numbers the texts that are keys. A number is never used for another
-// text, because a map may contain it.
+// nameTable numbers the texts that are keys. A number stays with its text,
+// because a map may contain it.
 type nameTable struct {
 	mu      sync.Mutex
 	numbers map[string]uint32
@@ -225,43 +224,32 @@ func (a *aggregation) fail(err error) {
 	a.failed = err
 }
 
-// keysMade returns how many keys programs have made, but those of the reserve.
+// keysMade returns the number of keys that programs have made outside of the
+// reserve.
 func (a *aggregation) keysMade() (uint64, error) {
 	var state bpfgen.RoomState
 	err := a.session.room.Lookup(a.Room.Made(), &state)
 	return state.Keys, err
 }
 
-// setTaken says how many keys had been made when keys were taken: those made
-// later still need room.
-func (a *aggregation) setTaken(keys uint64) error {
-	a.taken = keys
-	a.round++
-	return a.session.room.Put(a.Room.Taken(), bpfgen.RoomState{Keys: keys, Round: a.round})
-}
-
-// endAggregations has all that is aggregated end now. The kernel detaches one
-// site after the other, by perf events in 0.1 s each: what is counted meanwhile
-// would make those look more frequent that are detached last.
+// endAggregations ends all aggregations now. The kernel detaches one site after
+// the other, by perf events in 0.1 s each. Hits in that time would make the
+// last sites look more frequent.
 func (s *Session) endAggregations() {
 	_ = s.use(func() error {
 		var wait sync.WaitGroup
 		for _, a := range s.aggregations {
-			wait.Go(a.end)
+			wait.Go(func() {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				if now, err := a.take(); err == nil { // the next snapshot tries again
+					a.ended = now
+				}
+			})
 		}
 		wait.Wait()
 		return nil
 	})
-}
-
-func (a *aggregation) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now, err := a.take()
-	if err != nil {
-		return // the next snapshot says why, unless it can be read then
-	}
-	a.ended = now
 }
 
 // take brings the totals up to a moment, which it returns. a.mu must be held.
@@ -284,15 +272,19 @@ func (a *aggregation) take() (time.Time, error) {
 				return now, err
 			}
 		}
-		// The kernel returns when no program has the other map in hand any
-		// more: it waits for those that run (kernel commit 1ae80cf31938, Linux
-		// 5.0), but for those that may sleep.
+		// The kernel returns when no program uses the other map any more: it
+		// waits for those that run (kernel commit 1ae80cf31938, Linux 5.0),
+		// except for those that may sleep.
 		if err := a.current.Put(uint32(0), a.spare.Map); err != nil {
 			return now, err
 		}
 		a.tally, a.spare = a.spare, a.tally
 		if a.Room != nil {
-			if err := a.setTaken(keys); err != nil {
+			// Keys that were made later still need room.
+			a.taken = keys
+			a.round++
+			if err := a.session.room.Put(a.Room.Taken(),
+				bpfgen.RoomState{Keys: keys, Round: a.round}); err != nil {
 				return now, err
 			}
 		}
@@ -321,11 +313,11 @@ func (a *aggregation) take() (time.Time, error) {
 	return now, errors.Join(err, failed)
 }
 
-// keyStacks are the stacks of an aggregation whose keys are stacks. The kernel
-// has one place for all stacks with the same hash, and keeps what comes first.
-// So stacks are removed whenever keys are taken: each time begins a generation,
-// whose stacks are in the other one of two maps. A key has the number of its
-// generation beside that of its stack.
+// keyStacks are the stacks that are keys of an aggregation. The kernel has one
+// place for all stacks with the same hash, and keeps the first one. So stacks
+// are removed whenever keys are taken: then a generation begins, whose stacks
+// are in the other one of two maps. A key has the number of its generation
+// beside that of its stack.
 type keyStacks struct {
 	maps    [2]*ebpf.Map // of even and of odd generations
 	present *ebpf.Map    // an array, whose only element is the generation
@@ -339,21 +331,19 @@ type keyStacks struct {
 // following returns the generation after another. A key has 31 bits for it.
 func following(generation uint32) uint32 { return (generation + 1) & math.MaxInt32 }
 
-// begin has programs begin the next generation. Until they all have, there are
-// keys of both.
+// begin tells programs to begin the next generation. Until all have seen that,
+// there are keys of both.
 func (s *keyStacks) begin() error { return s.present.Put(uint32(0), uint64(following(s.now))) }
 
-// end ends the generation before the one that begin has begun. No program may
-// be at work any more that has seen it.
+// end ends the generation before the one that begin has begun. No program that
+// has seen it may run any more.
 func (s *keyStacks) end() error {
 	ended := s.now
 	s.now = following(ended)
 	stacks, err := removeStacks(s.maps[ended&1])
-	for generation := range s.removed {
-		if following(generation) != ended {
-			delete(s.removed, generation)
-		}
-	}
+	maps.DeleteFunc(s.removed, func(generation uint32, _ map[uint32][]uint64) bool {
+		return following(generation) != ended
+	})
 	s.removed[ended] = stacks
 	return err
 }
@@ -418,30 +408,13 @@ type tally struct {
 	before map[string]sums
 }
 
-// sums are what programs have kept of some hits.
+// sums are the results of some hits.
 type sums struct {
 	count, sum uint64
-	// As programs keep them: the greater is the lesser minimum and the greater
-	// maximum, 0 is none.
+	// As programs keep them: the greater of two is the lesser minimum, and the
+	// greater maximum; 0 is none.
 	min, max uint64
 	owner    uint64 // of the hit that has made the key, 0 without keys
-}
-
-// empty reports whether there is nothing to be added. A sum may come later than
-// its count.
-func (s sums) empty() bool { return s.count == 0 && s.sum == 0 }
-
-// read calls a function for each key with what has been added since the last
-// call.
-func (t *tally) read(a *aggregation, do func(key []byte, added sums)) error {
-	switch {
-	case !t.emptied:
-		return t.readSince(a, do)
-	case t.Type() == ebpf.PerCPUHash:
-		return t.takeAll(a, do)
-	default:
-		return t.takeArray(a, do)
-	}
 }
 
 func (a *aggregation) addsFloats(key []byte) bool {
@@ -479,61 +452,47 @@ func (s *sums) add(a *aggregation, value []byte, floats bool) {
 	}
 }
 
-// each calls a function for every key.
-func (t *tally) each(a *aggregation, do func(key []byte, all sums) error) error {
-	var key []byte
-	var processors [][]byte
-	iterator := t.Iterate()
-	for iterator.Next(&key, &processors) {
-		var s sums
-		for _, p := range processors {
-			s.add(a, p, a.addsFloats(key))
-		}
-		if err := do(key, s); err != nil {
-			return err
-		}
+// read calls a function for each key with the sums since the last call.
+// Programs may add to a map meanwhile that is not emptied. Its keys may come
+// twice, if others make the iteration start again.
+func (t *tally) read(a *aggregation, do func(key []byte, added sums)) error {
+	if t.emptied && t.Type() == ebpf.PerCPUHash {
+		return t.takeAll(a, do)
 	}
-	return iterator.Err()
-}
-
-// readSince reads a map to which programs add meanwhile. Keys that come
-// meanwhile may make the iteration start again, so a key may come twice.
-func (t *tally) readSince(a *aggregation, do func([]byte, sums)) error {
-	return t.each(a, func(key []byte, all sums) error {
-		added, before := all, t.before[string(key)]
-		added.count -= before.count
-		if a.addsFloats(key) {
-			added.sum = plusFloat(all.sum, before.sum^1<<63)
-		} else {
-			added.sum -= before.sum
-		}
-		if added.empty() {
-			return nil
-		}
-		t.before[string(key)] = all
-		do(key, added)
-		return nil
-	})
-}
-
-func (t *tally) takeArray(a *aggregation, do func([]byte, sums)) error {
 	zeros := make([][]byte, a.session.cpus)
 	for i := range zeros {
 		zeros[i] = make([]byte, t.ValueSize())
 	}
-	return t.each(a, func(key []byte, all sums) error {
-		if all.empty() {
-			return nil
+	var key []byte
+	var processors [][]byte
+	iterator := t.Iterate()
+	for iterator.Next(&key, &processors) {
+		var all sums
+		floats := a.addsFloats(key)
+		for _, p := range processors {
+			all.add(a, p, floats)
 		}
-		if err := t.Put(key, zeros); err != nil {
+		added, before := all, t.before[string(key)]
+		added.count -= before.count
+		if floats {
+			added.sum = plusFloat(all.sum, before.sum^1<<63)
+		} else {
+			added.sum -= before.sum
+		}
+		if added.count == 0 && added.sum == 0 { // a sum may come later than its count
+			continue
+		}
+		if !t.emptied {
+			t.before[string(key)] = all
+		} else if err := t.Put(key, zeros); err != nil {
 			return err
 		}
-		do(key, all)
-		return nil
-	})
+		do(key, added)
+	}
+	return iterator.Err()
 }
 
-// batch is how many keys are taken by one call. The kernel takes those of a
+// batch is the number of keys that one call takes. The kernel takes those of a
 // bucket of its hash table together, and there are rarely more than ten.
 const batch = 1024
 
@@ -552,11 +511,11 @@ func (t *tally) takeAll(a *aggregation, do func([]byte, sums)) error {
 		}
 		for i := range n {
 			var s sums
+			key := keys.Index(i).Bytes()
 			for p := range processors {
-				s.add(a, values[(i*processors+p)*size:][:size],
-					a.addsFloats(keys.Index(i).Bytes()))
+				s.add(a, values[(i*processors+p)*size:][:size], a.addsFloats(key))
 			}
-			do(keys.Index(i).Bytes(), s)
+			do(key, s)
 		}
 		if err != nil {
 			return nil // the last keys
