@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,15 +88,12 @@ func compareRows(t *testing.T, readelf, path string) int {
 	defer file.Close()
 	table, err := newUnwinder().Read(file)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsTrue(table.count > 100), qt.Commentf("the index of the header"))
-	// The index that is made where there is none is the same.
+	byHeader := table.index
+	qt.Assert(t, qt.IsTrue(len(byHeader) > 100))
+	// The index that is made where the header has none is the same.
+	table.index = nil
 	table.makeIndex()
-	qt.Assert(t, qt.HasLen(table.index, table.count))
-	for i, made := range table.index {
-		start, entry := table.indexed(i)
-		qt.Assert(t, qt.Equals(start, made.start))
-		qt.Assert(t, qt.Equals(entry, table.frames.address+uint64(made.entry)))
-	}
+	qt.Assert(t, qt.IsTrue(slices.Equal(table.index, byHeader)))
 
 	cmd := exec.CommandContext(t.Context(), readelf, "-W", "--debug-dump=frames-interp", path)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")

@@ -46,43 +46,6 @@ type registerRule struct {
 	rule
 }
 
-// The instructions (DW_CFA_*). The first three have an operand in their lower
-// six bits.
-const (
-	opAdvance  = 0x40
-	opOffset   = 0x80
-	opRestore  = 0xc0
-	opHighBits = 0xc0
-
-	opNop                    = 0x00
-	opSetLocation            = 0x01
-	opAdvance1               = 0x02
-	opAdvance2               = 0x03
-	opAdvance4               = 0x04
-	opOffsetExtended         = 0x05
-	opRestoreExtended        = 0x06
-	opUndefined              = 0x07
-	opSameValue              = 0x08
-	opRegister               = 0x09
-	opRememberState          = 0x0a
-	opRestoreState           = 0x0b
-	opDefineFrame            = 0x0c
-	opDefineFrameRegister    = 0x0d
-	opDefineFrameOffset      = 0x0e
-	opDefineFrameExpression  = 0x0f
-	opExpression             = 0x10
-	opOffsetExtendedSigned   = 0x11
-	opDefineFrameSigned      = 0x12
-	opDefineFrameOffsetSign  = 0x13
-	opValueOffset            = 0x14
-	opValueOffsetSigned      = 0x15
-	opValueExpression        = 0x16
-	opSignsReturnWithAddress = 0x2c // arm64
-	opSignsReturn            = 0x2d // arm64; elsewhere register windows, which no machine here has
-	opArgumentsSize          = 0x2e
-	opNegativeOffset         = 0x2f
-)
-
 // maxRemembered bounds the states that are remembered at a time. Compilers
 // remember one or two.
 const maxRemembered = 64
@@ -124,153 +87,115 @@ func (t *Table) interpret(e *entry, address uint64) (*row, error) {
 	return r, nil
 }
 
+// execute executes instructions up to the address.
 func (i *interpreter) execute(instructions code) error {
 	c := i.cursor(i.frames.bytes[:instructions.end], instructions.start)
-	for !c.Done() {
+	for !c.Done() && i.location <= i.address {
 		at := c.At
 		op := c.Uint8()
-		if !i.unwinder.spend(i.work(op)) {
+		work := 1
+		if op == rememberState || op == restoreState {
+			work = workOfState
+		}
+		if !i.unwinder.spend(work) {
 			return ErrWork
 		}
-		operand := uint64(op &^ opHighBits)
-		known := true
-		switch op & opHighBits {
-		case opAdvance:
-			i.location += operand * i.codeFactor
-		case opOffset:
-			i.set(operand, rule{kind: isSaved, offset: int64(c.ULEB()) * i.dataFactor})
-		case opRestore:
-			i.restore(operand)
-		default:
-			known = i.advance(&c, op) || i.define(&c, op) || i.save(&c, op) || i.state(&c, op)
-		}
-		if c.Short || !known {
+		if known := i.instruction(&c, op); c.Short || !known {
 			return fmt.Errorf("%w: instruction %#x at %#x", errMalformed, op,
 				i.frames.address+uint64(at))
-		}
-		if i.location > i.address {
-			return nil
 		}
 	}
 	return nil
 }
 
-// work returns how many steps an instruction takes.
-func (i *interpreter) work(op uint8) int {
-	if op == opRememberState || op == opRestoreState {
-		return workOfState
-	}
-	return 1
-}
+const (
+	rememberState = 0x0a // DW_CFA_remember_state
+	restoreState  = 0x0b // DW_CFA_restore_state
+)
 
-// advance executes an instruction that goes on to a later place of the
-// function.
-func (i *interpreter) advance(c *cursor, op uint8) bool {
-	switch op {
-	case opSetLocation:
-		i.location = c.pointer(i.encoding, 8, i.frames.address, 0)
-	case opAdvance1:
-		i.location += c.Unsigned(1) * i.codeFactor
-	case opAdvance2:
-		i.location += c.Unsigned(2) * i.codeFactor
-	case opAdvance4:
-		i.location += c.Unsigned(4) * i.codeFactor
-	default:
-		return false
-	}
-	return true
-}
-
-// define executes an instruction about the canonical frame address.
-func (i *interpreter) define(c *cursor, op uint8) bool {
-	number := uint64(i.frame.register)
-	offset := i.frame.offset
-	switch op {
-	case opDefineFrame:
-		number, offset = c.ULEB(), int64(c.ULEB())
-	case opDefineFrameSigned:
-		number, offset = c.ULEB(), c.SLEB()*i.dataFactor
-	case opDefineFrameRegister:
-		number = c.ULEB()
-	case opDefineFrameOffset:
-		offset = int64(c.ULEB())
-	case opDefineFrameOffsetSign:
-		offset = c.SLEB() * i.dataFactor
-	case opDefineFrameExpression:
-		i.frame = rule{kind: isExpression, expression: c.block()}
+// instruction executes an instruction, and reports whether it is known.
+func (i *interpreter) instruction(c *cursor, op uint8) bool {
+	// The first three have an operand in their lower six bits.
+	operand := uint64(op & 0x3f)
+	switch op & 0xc0 {
+	case 0x40: // DW_CFA_advance_loc
+		i.location += operand * i.codeFactor
 		return true
-	default:
-		return false
+	case 0x80: // DW_CFA_offset
+		i.set(operand, rule{kind: isSaved, offset: int64(c.ULEB()) * i.dataFactor})
+		return true
+	case 0xc0: // DW_CFA_restore
+		i.restore(operand)
+		return true
 	}
-	if number >= uint64(i.machine.registers) {
-		return false
-	}
-	i.frame = rule{kind: isRegister, register: uint8(number), offset: offset}
-	return true
-}
-
-// save executes an instruction about a register.
-func (i *interpreter) save(c *cursor, op uint8) bool {
-	if op < opOffsetExtended || op > opValueExpression && op != opNegativeOffset ||
-		op == opRememberState || op == opRestoreState {
-		return false
-	}
-	number := c.ULEB()
 	switch op {
-	case opOffsetExtended:
-		i.set(number, rule{kind: isSaved, offset: int64(c.ULEB()) * i.dataFactor})
-	case opNegativeOffset:
-		i.set(number, rule{kind: isSaved, offset: -int64(c.ULEB()) * i.dataFactor})
-	case opOffsetExtendedSigned:
-		i.set(number, rule{kind: isSaved, offset: c.SLEB() * i.dataFactor})
-	case opValueOffset:
-		i.set(number, rule{kind: isOffset, offset: int64(c.ULEB()) * i.dataFactor})
-	case opValueOffsetSigned:
-		i.set(number, rule{kind: isOffset, offset: c.SLEB() * i.dataFactor})
-	case opExpression:
-		i.set(number, rule{kind: isSavedAt, expression: c.block()})
-	case opValueExpression:
-		i.set(number, rule{kind: isExpression, expression: c.block()})
-	case opRestoreExtended:
-		i.restore(number)
-	case opUndefined:
-		i.set(number, rule{kind: isUndefined})
-	case opSameValue:
-		i.set(number, rule{kind: isSame})
-	case opRegister:
-		from := c.ULEB()
-		if from >= uint64(i.machine.registers) {
-			i.set(number, rule{kind: isUndefined}) // such as a floating point register
-			break
+	case 0x00: // DW_CFA_nop
+	case 0x01: // DW_CFA_set_loc
+		i.location = c.pointer(i.encoding, i.frames.address, 0)
+	case 0x02, 0x03, 0x04: // DW_CFA_advance_loc1, 2 and 4
+		i.location += c.Unsigned(1<<(op-0x02)) * i.codeFactor
+	case 0x05: // DW_CFA_offset_extended
+		i.set(c.ULEB(), rule{kind: isSaved, offset: int64(c.ULEB()) * i.dataFactor})
+	case 0x06: // DW_CFA_restore_extended
+		i.restore(c.ULEB())
+	case 0x07: // DW_CFA_undefined
+		i.set(c.ULEB(), rule{kind: isUndefined})
+	case 0x08: // DW_CFA_same_value
+		i.set(c.ULEB(), rule{kind: isSame})
+	case 0x09: // DW_CFA_register
+		number, r := c.ULEB(), rule{kind: isUndefined} // by a floating point register
+		if from := c.ULEB(); from < uint64(i.machine.registers) {
+			r = rule{kind: isRegister, register: uint8(from)}
 		}
-		i.set(number, rule{kind: isRegister, register: uint8(from)})
-	default:
-		return false
-	}
-	return true
-}
-
-// state executes what else there is.
-func (i *interpreter) state(c *cursor, op uint8) bool {
-	switch op {
-	case opRememberState:
+		i.set(number, r)
+	case rememberState:
 		if len(i.remembered) == maxRemembered {
 			return false
 		}
 		i.remembered = append(i.remembered, i.rules)
-	case opRestoreState:
+	case restoreState:
 		last := len(i.remembered) - 1
 		if last < 0 {
 			return false
 		}
 		i.rules, i.remembered = i.remembered[last], i.remembered[:last]
-	case opArgumentsSize:
+	case 0x0c: // DW_CFA_def_cfa
+		return i.define(c.ULEB(), int64(c.ULEB()))
+	case 0x0d: // DW_CFA_def_cfa_register
+		return i.define(c.ULEB(), i.frame.offset)
+	case 0x0e: // DW_CFA_def_cfa_offset
+		return i.define(uint64(i.frame.register), int64(c.ULEB()))
+	case 0x0f: // DW_CFA_def_cfa_expression
+		i.frame = rule{kind: isExpression, expression: c.block()}
+	case 0x10: // DW_CFA_expression
+		i.set(c.ULEB(), rule{kind: isSavedAt, expression: c.block()})
+	case 0x11: // DW_CFA_offset_extended_sf
+		i.set(c.ULEB(), rule{kind: isSaved, offset: c.SLEB() * i.dataFactor})
+	case 0x12: // DW_CFA_def_cfa_sf
+		return i.define(c.ULEB(), c.SLEB()*i.dataFactor)
+	case 0x13: // DW_CFA_def_cfa_offset_sf
+		return i.define(uint64(i.frame.register), c.SLEB()*i.dataFactor)
+	case 0x14: // DW_CFA_val_offset
+		i.set(c.ULEB(), rule{kind: isOffset, offset: int64(c.ULEB()) * i.dataFactor})
+	case 0x15: // DW_CFA_val_offset_sf
+		i.set(c.ULEB(), rule{kind: isOffset, offset: c.SLEB() * i.dataFactor})
+	case 0x16: // DW_CFA_val_expression
+		i.set(c.ULEB(), rule{kind: isExpression, expression: c.block()})
+	case 0x2c, 0x2d: // arm64: the return address is signed, in two ways
+	case 0x2e: // DW_CFA_GNU_args_size
 		c.ULEB()
-	case opNop, opSignsReturn, opSignsReturnWithAddress:
+	case 0x2f: // DW_CFA_GNU_negative_offset_extended
+		i.set(c.ULEB(), rule{kind: isSaved, offset: -int64(c.ULEB()) * i.dataFactor})
 	default:
 		return false
 	}
 	return true
+}
+
+// define sets the canonical frame address, and reports whether it can be so.
+func (i *interpreter) define(register uint64, offset int64) bool {
+	i.frame = rule{kind: isRegister, register: uint8(register), offset: offset}
+	return register < uint64(i.machine.registers)
 }
 
 // set gives a register a rule. Those of vector registers and the like are not

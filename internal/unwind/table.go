@@ -58,15 +58,8 @@ type Table struct {
 
 	order  binary.ByteOrder
 	frames section // .eh_frame
-	header section // .eh_frame_hdr
-
-	// sorted is the index in the header: pairs of four bytes, where a function
-	// begins and where its entry is.
-	sorted cursor
-	count  int
-
-	// index is made where the header has none.
-	index []function
+	header section // .eh_frame_hdr, until the index has been made
+	index  []function
 }
 
 type section struct {
@@ -92,7 +85,7 @@ func (u *Unwinder) Read(f *elffile.File) (*Table, error) {
 	if err := t.find(f); err != nil {
 		return nil, err
 	}
-	t.prepare()
+	t.makeIndex()
 	return t, nil
 }
 
@@ -115,14 +108,7 @@ func (u *Unwinder) newTable(m *machine, order binary.ByteOrder) *Table {
 
 // Size returns what the table takes in memory, in bytes, without the rows that
 // the unwinder holds.
-func (t *Table) Size() int { return len(t.frames.bytes) + len(t.header.bytes) + 16*len(t.index) }
-
-// prepare makes a table of its sections.
-func (t *Table) prepare() {
-	if !t.useHeader() {
-		t.makeIndex()
-	}
-}
+func (t *Table) Size() int { return len(t.frames.bytes) + 16*len(t.index) }
 
 // find reads the sections.
 func (t *Table) find(f *elffile.File) (err error) {
@@ -140,20 +126,17 @@ func (t *Table) find(f *elffile.File) (err error) {
 	}
 	// Without section headers the program headers lead there, but do not tell
 	// where it ends.
-	c := t.headerCursor()
-	c.At = 1
+	c := t.cursor(t.header.bytes, 1)
 	encoding := c.Uint8()
 	c.At = 4
-	start := c.pointer(encoding, 8, t.header.address, t.header.address)
-	if c.Short {
+	start := c.pointer(encoding, t.header.address, t.header.address)
+	s := f.Segment(start, 1, 0)
+	if c.Short || s == nil {
 		return ErrNoTable
 	}
-	if s := f.Segment(start, 1, 0); s != nil {
-		skip := start - s.Address
-		t.frames, err = read(f, start, s.Offset+skip, min(s.FileSize-skip, maxFrames))
-		return err
-	}
-	return ErrNoTable
+	skip := start - s.Address
+	t.frames, err = read(f, start, s.Offset+skip, min(s.FileSize-skip, maxFrames))
+	return err
 }
 
 func read(f *elffile.File, address, offset, size uint64) (section, error) {
@@ -165,79 +148,62 @@ func read(f *elffile.File, address, offset, size uint64) (section, error) {
 	return section{bytes, address}, err
 }
 
-func (t *Table) headerCursor() cursor { return t.cursor(t.header.bytes, 0) }
+// makeIndex makes an index of all entries but malformed ones, by the header's,
+// if that has one of the usual kind.
+func (t *Table) makeIndex() {
+	if !t.useHeader() {
+		at := 0
+		for n := 0; n < maxRecords && len(t.index) < maxEntries; n++ {
+			e, next, err := t.entry(at)
+			if next <= at {
+				break // the end
+			}
+			if err == nil && e.size > 0 {
+				t.index = append(t.index, function{e.start, at})
+			}
+			at = next
+		}
+	}
+	t.header = section{}
+	slices.SortFunc(t.index, func(a, b function) int { return cmp.Compare(a.start, b.start) })
+}
 
-// useHeader takes the index of the header, if there is one of the usual kind.
+// useHeader takes the header's index, which has pairs of four bytes: where a
+// function begins and where its entry is.
 func (t *Table) useHeader() bool {
-	c := t.headerCursor()
+	here := t.header.address
+	c := t.cursor(t.header.bytes, 0)
 	version, frames, count, table := c.Uint8(), c.Uint8(), c.Uint8(), c.Uint8()
-	c.pointer(frames, 8, t.header.address, t.header.address)
+	c.pointer(frames, here, here)
 	if count == isOmitted {
 		return false
 	}
-	n := c.pointer(count, 8, t.header.address, t.header.address)
-	if c.Short || version != 1 || table != relativeData|formatS4 ||
-		n > uint64(len(c.Bytes)-c.At)/8 {
+	n := c.pointer(count, here, here)
+	if c.Short || version != 1 || table != relativeData|signed4 ||
+		n > uint64(len(c.Bytes)-c.At)/8 || n > maxEntries {
 		return false
 	}
-	t.sorted = t.cursor(c.Bytes[c.At:][:8*n], 0)
-	t.count = int(n)
-	return true
-}
-
-// indexed returns an entry of the header's index.
-func (t *Table) indexed(i int) (start, entry uint64) {
-	c := t.sorted
-	c.At = 8 * i
-	return t.header.address + c.Signed(4), t.header.address + c.Signed(4)
-}
-
-// makeIndex makes an index of all entries but malformed ones.
-func (t *Table) makeIndex() {
-	at := 0
-	for n := 0; n < maxRecords && len(t.index) < maxEntries; n++ {
-		e, next, err := t.entry(at)
-		if next <= at {
-			break // the end
+	t.index = make([]function, 0, n)
+	for range n {
+		start, entry := here+c.Signed(4), here+c.Signed(4)-t.frames.address
+		if entry < uint64(len(t.frames.bytes)) {
+			t.index = append(t.index, function{start, int(entry)})
 		}
-		if err == nil && e.size > 0 {
-			t.index = append(t.index, function{e.start, at})
-		}
-		at = next
 	}
-	slices.SortFunc(t.index, func(a, b function) int { return cmp.Compare(a.start, b.start) })
+	return true
 }
 
 // lookup returns where in the section the entry is for an address.
 func (t *Table) lookup(address uint64) (int, bool) {
-	if t.count == 0 {
-		i, found := slices.BinarySearchFunc(t.index, address,
-			func(f function, a uint64) int { return cmp.Compare(f.start, a) })
-		if !found {
-			i--
-		}
-		if i < 0 {
-			return 0, false
-		}
-		return t.index[i].entry, true
+	i, found := slices.BinarySearchFunc(t.index, address,
+		func(f function, a uint64) int { return cmp.Compare(f.start, a) })
+	if !found {
+		i--
 	}
-	low, high := 0, t.count // the first one that begins behind the address is within
-	for low < high {
-		middle := int(uint(low+high) / 2)
-		if start, _ := t.indexed(middle); start <= address {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	if low == 0 {
+	if i < 0 {
 		return 0, false
 	}
-	_, entry := t.indexed(low - 1)
-	if entry < t.frames.address || entry-t.frames.address >= uint64(len(t.frames.bytes)) {
-		return 0, false
-	}
-	return int(entry - t.frames.address), true
+	return t.index[i].entry, true
 }
 
 // common is what entries have in common (a CIE).
@@ -301,8 +267,8 @@ func (t *Table) entry(at int) (*entry, int, error) {
 	if err := t.readCommon(c.common, &e.common); err != nil {
 		return nil, c.next, err
 	}
-	e.start = c.pointer(e.encoding, 8, t.frames.address, 0)
-	e.size = c.number(e.encoding, 8)
+	e.start = c.pointer(e.encoding, t.frames.address, 0)
+	e.size = c.number(e.encoding)
 	if e.sized {
 		c.Take(c.ULEB())
 	}
@@ -364,8 +330,7 @@ func (c *cursor) augmented(common *common, letters string) bool {
 		case 'L':
 			c.Uint8()
 		case 'P':
-			encoding := c.Uint8()
-			c.number(encoding, 8)
+			c.number(c.Uint8())
 		case 'S':
 			common.signal = true
 		case 'B', 'G': // arm64: how pointers are signed, and that memory is tagged
@@ -386,20 +351,10 @@ func (t *Table) cursor(bytes []byte, at int) cursor {
 // maxText bounds an augmentation. Compilers write up to 7 letters.
 const maxText = 32
 
-// The encodings of pointers (DW_EH_PE_*): a format, what the number is relative
-// to, and a flag.
+// The encodings of pointers (DW_EH_PE_*) have a format, what the number is
+// relative to, and a flag.
 const (
-	formatWord   = 0x00
-	formatULEB   = 0x01
-	formatU2     = 0x02
-	formatU4     = 0x03
-	formatU8     = 0x04
-	formatSWord  = 0x08
-	formatSLEB   = 0x09
-	formatS2     = 0x0a
-	formatS4     = 0x0b
-	formatS8     = 0x0c
-	formatMask   = 0x0f
+	signed4      = 0x0b
 	relativePC   = 0x10
 	relativeData = 0x30
 	relativeMask = 0x70
@@ -408,28 +363,18 @@ const (
 )
 
 // number reads a pointer, or a difference, without what it is relative to.
-func (c *cursor) number(encoding uint8, word uint64) uint64 {
-	switch encoding & formatMask {
-	case formatWord:
-		return c.Unsigned(word)
-	case formatSWord:
-		return c.Signed(word)
-	case formatULEB:
+func (c *cursor) number(encoding uint8) uint64 {
+	switch format := encoding & 0x0f; format {
+	case 0x00, 0x04, 0x08, 0x0c: // DW_EH_PE_absptr, udata8, signed, sdata8
+		return c.Unsigned(8)
+	case 0x01: // DW_EH_PE_uleb128
 		return c.ULEB()
-	case formatSLEB:
+	case 0x02, 0x03: // DW_EH_PE_udata2, udata4
+		return c.Unsigned(2 << (format - 0x02))
+	case 0x09: // DW_EH_PE_sleb128
 		return uint64(c.SLEB())
-	case formatU2:
-		return c.Unsigned(2)
-	case formatU4:
-		return c.Unsigned(4)
-	case formatU8:
-		return c.Unsigned(8)
-	case formatS2:
-		return c.Signed(2)
-	case formatS4:
-		return c.Signed(4)
-	case formatS8:
-		return c.Unsigned(8)
+	case 0x0a, signed4: // DW_EH_PE_sdata2, sdata4
+		return c.Signed(2 << (format - 0x0a))
 	}
 	c.Short = true
 	return 0
@@ -437,9 +382,9 @@ func (c *cursor) number(encoding uint8, word uint64) uint64 {
 
 // pointer reads the address of something. here is the address of the cursor's
 // first byte, data what relativeData is about.
-func (c *cursor) pointer(encoding uint8, word, here, data uint64) uint64 {
+func (c *cursor) pointer(encoding uint8, here, data uint64) uint64 {
 	at := here + uint64(c.At)
-	value := c.number(encoding, word)
+	value := c.number(encoding)
 	switch encoding & (relativeMask | isIndirect) {
 	case 0:
 		return value

@@ -61,7 +61,7 @@ func newUnwinder() *Unwinder {
 func tableOf(frames []byte) *Table {
 	t := newUnwinder().newTable(machines[elf.EM_X86_64], binary.LittleEndian)
 	t.frames = section{frames, framesAddress}
-	t.prepare()
+	t.makeIndex()
 	return t
 }
 
@@ -179,8 +179,8 @@ func TestFilesWithoutSectionHeaders(t *testing.T) {
 	clear(contents[0x3c:0x40]) // e_shnum, e_shstrndx
 	stripped, err := readTable(bytes.NewReader(contents))
 	qt.Assert(t, qt.IsNil(err))
-	for i := range whole.count {
-		address, _ := whole.indexed(i)
+	for _, f := range whole.index {
+		address := f.start
 		want, wantErr := whole.row(address)
 		got, gotErr := stripped.row(address)
 		qt.Assert(t, qt.DeepEquals(fmt.Sprint(got, gotErr), fmt.Sprint(want, wantErr)))
@@ -317,7 +317,7 @@ func TestStackPointerOfS390(t *testing.T) {
 		frames := framesOf("zR", "\x00", "\x0c\x0f\xa0\x01", instructions)
 		frames[4+4+1+len("zR")+1+2] = 14 // the return address is in r14
 		table.frames = section{frames, framesAddress}
-		table.prepare()
+		table.makeIndex()
 		s := State{PC: codeAddress}
 		s.Registers[14], s.Registers[15] = 0x1234, stackBase
 		memory := words(slices.Repeat([]uint64{stackBase + 168}, 50)...)
@@ -387,7 +387,7 @@ func FuzzTable(f *testing.F) {
 			if big {
 				table.order = binary.BigEndian
 			}
-			table.prepare()
+			table.makeIndex()
 			addresses := []uint64{0, codeAddress, codeAddress + codeSize - 1, framesAddress}
 			for _, function := range table.index {
 				addresses = append(addresses, function.start)

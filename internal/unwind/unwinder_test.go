@@ -75,7 +75,7 @@ func TestRowsAreBounded(t *testing.T) {
 	// Every register has a rule, to make rows large.
 	var rules string
 	for n := range 16 {
-		rules += string([]byte{opOffset | byte(n), 2})
+		rules += string([]byte{0x80 | byte(n), 2})
 	}
 	u := newUnwinder()
 	most := 0
