@@ -183,17 +183,12 @@ func usualCode(segments []elffile.Segment) elffile.Segment {
 // note that is not higher those before it are read once more.
 type duplicates struct {
 	highest uint64 // the location so far, then the highest there can be
-	seed    maphash.Seed
-	known   map[duplicate]struct{} // nil while the notes are in order
-}
 
-// duplicate identifies a note, in a quarter of the memory that it takes.
-// Only notes of one location could be taken for each other, if the 64 bits of
-// their hashes were the same. The seed is secret, so that nobody can craft such
-// notes.
-type duplicate struct {
-	location uint64
-	hash     uint64 // of the descriptor up to its last string
+	// known are the hashes of descriptors up to their last string, nil while
+	// the notes are in order. The seed is secret, so that nobody can craft
+	// notes that would be taken for each other.
+	known map[uint64]struct{}
+	seed  maphash.Seed
 }
 
 // add reports whether a note that is identical to the walk's current one has
@@ -212,11 +207,11 @@ func (d *duplicates) addUnordered(w *probeWalk) bool {
 		d.seed = maphash.MakeSeed()
 		// Likely the rest of the notes is like those so far.
 		read := max(1, w.total-w.rest())
-		d.known = make(map[duplicate]struct{}, uint64(w.index+1)*w.size/read)
+		d.known = make(map[uint64]struct{}, uint64(w.index+1)*w.size/read)
 		d.addBefore(w)
 	}
 	before := len(d.known)
-	d.known[d.note(w)] = struct{}{}
+	d.remember(w)
 	return len(d.known) == before
 }
 
@@ -232,12 +227,11 @@ func (d *duplicates) addBefore(w *probeWalk) {
 			return
 		}
 		if err == nil {
-			d.known[d.note(&before)] = struct{}{}
+			d.remember(&before)
 		}
 	}
 }
 
-// note returns what is remembered of the walk's current note.
-func (d *duplicates) note(w *probeWalk) duplicate {
-	return duplicate{w.location, maphash.Bytes(d.seed, w.data[w.descriptor:w.stringsEnd])}
+func (d *duplicates) remember(w *probeWalk) {
+	d.known[maphash.Bytes(d.seed, w.data[w.descriptor:w.stringsEnd])] = struct{}{}
 }
