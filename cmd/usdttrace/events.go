@@ -250,10 +250,12 @@ func isShownLength(e *trace.Event, i int) bool {
 	return false
 }
 
-// probeName returns PROVIDER:NAME of a site, cut.
-func probeName(site *trace.Site) string {
-	return cutName(site.Provider) + ":" + cutName(site.Name)
-}
+// shownName returns PROVIDER:NAME as it is shown.
+func shownName(provider, name string) string { return cutName(provider) + ":" + cutName(name) }
+
+func siteName(site *usdt.Site) string { return shownName(site.Provider, site.Name) }
+
+func probeName(site *trace.Site) string { return siteName(&site.Site) }
 
 func cutName(s string) string { return truncate.Name(s) }
 

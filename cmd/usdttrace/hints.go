@@ -296,8 +296,6 @@ type noSuchArgument string
 
 func (name noSuchArgument) Error() string { return "no site has " + string(name) }
 
-func siteName(site *usdt.Site) string { return cutName(site.Provider) + ":" + cutName(site.Name) }
-
 var word = regexp.MustCompile(`\w+`)
 
 // lackingAt returns why an argument that a term names is not available at a
@@ -522,21 +520,13 @@ const (
 // process, or of all if pid is 0. What cannot be read has no names to offer.
 func (t *tracer) addNearest(pid int) {
 	patience := allPatience
-	var wanted func(proc.Process) bool
 	if pid != 0 {
-		patience, wanted = nearestPatience, func(p proc.Process) bool { return p.PID == pid }
+		patience = nearestPatience
 	}
 	deadline.One(t.ctx, patience, func() {
-		watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted})
-		defer watcher.Close()
-		_ = watcher.SyncAll()
-		seen := make(map[procwatch.FileID]bool)
-		for _, pair := range watcher.ProcessFiles() {
-			if id := pair.File.ID(); !seen[id] {
-				seen[id] = true
-				t.targets.addNearest(pair.File.ELF(), t.options.patterns)
-			}
-		}
+		_ = t.eachFile(pid, func(pair *procwatch.ProcessFile) {
+			t.targets.addNearest(pair.File.ELF(), t.options.patterns)
+		}, nil)
 	}, nil)
 }
 
@@ -561,6 +551,37 @@ func (t *targets) addFires(site *trace.Site) {
 			t.fires = append(t.fires, hint)
 		}
 	}
+}
+
+// eachFile calls do with each file that processes map, or the process pid if
+// that is not 0, and that has a probe that matches: once each. What cannot be
+// read is for failed, unless that is nil.
+func (t *tracer) eachFile(pid int, do func(*procwatch.ProcessFile), failed func(error),
+	patterns ...elfnote.Pattern,
+) (err error) {
+	seen := make(map[procwatch.FileID]bool)
+	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
+		for _, err := range changes.Errors {
+			if failed != nil {
+				failed(err)
+			}
+		}
+		for _, pair := range changes.Appeared {
+			if id := pair.File.ID(); !seen[id] {
+				seen[id] = true
+				do(pair)
+			}
+		}
+	}}
+	if pid != 0 {
+		options.Filter = func(p proc.Process) bool { return p.PID == pid }
+	}
+	watcher := procwatch.NewWatcher(options, patterns...)
+	defer watcher.Close() // the handler may be called until then
+	if pid != 0 {
+		return watcher.Sync(pid)
+	}
+	return watcher.SyncAll()
 }
 
 // mapping returns which of the wanted processes map which files with probes

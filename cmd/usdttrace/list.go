@@ -17,7 +17,6 @@ import (
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -25,9 +24,8 @@ import (
 
 // list prints what would be watched, of what is there now. It needs no
 // privileges but to read the files.
-func (t *tracer) list() error {
+func (t *tracer) list() (err error) {
 	o := t.options
-	var err error
 	if t.file != nil {
 		t.file.replace()
 	}
@@ -41,9 +39,26 @@ func (t *tracer) list() error {
 			t.messages.Warn("%v", err)
 		}
 	case o.command != nil:
-		found, err = t.listCommand()
+		program, e := exec.LookPath(o.command[0])
+		if e != nil && !errors.Is(e, exec.ErrDot) {
+			return fmt.Errorf("the command: %w", e)
+		}
+		for _, path := range commandFiles(program, o.command) {
+			n, e := t.listTarget(path, usdt.Target{Path: path})
+			found, err = found+n, cmp.Or(err, e)
+		}
 	default:
-		found, err = t.listProcesses()
+		err = t.eachFile(o.pid, func(pair *procwatch.ProcessFile) {
+			n, err := t.listTarget(pair.Path, usdt.Target{ProcessFile: pair})
+			if found += n; err != nil {
+				t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
+			}
+		}, func(err error) { t.warnLeftOut(err, o.pid != 0) }, o.patterns...)
+		if errors.As(err, new(*procfs.Error)) { // which has been said
+			if err = nil; found == 0 {
+				return errReported
+			}
+		}
 	}
 	switch {
 	case err != nil || found > 0:
@@ -56,84 +71,6 @@ func (t *tracer) list() error {
 		err = fmt.Errorf("writing the output: %w", e)
 	}
 	return err
-}
-
-// listSites prints the sites of a file, and returns how many there are.
-func (t *tracer) listSites(file string, sel *usdt.Selection) int {
-	if t.options.listPairs {
-		return t.listPairs(file, sel)
-	}
-	t.printer.sites(file, sel)
-	t.warnSkipped(sel, file)
-	return sel.Len()
-}
-
-func (t *tracer) listPairs(file string, sel *usdt.Selection) int {
-	listing, err := sel.File().Probes()
-	if err != nil {
-		t.warnFailed(fmt.Errorf("%s: %w", file, err))
-		return 0
-	}
-	pairs := t.targets.definitions.Pairs(listing, t.options.listed...)
-	if len(pairs) > 0 {
-		t.printer.pairs(file, pairs)
-	}
-	return len(pairs)
-}
-
-// listCommand prints the sites of what a command is known to map.
-func (t *tracer) listCommand() (found int, err error) {
-	program, err := exec.LookPath(t.options.command[0])
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return 0, fmt.Errorf("the command: %w", err)
-	}
-	for _, path := range commandFiles(program, t.options.command) {
-		n, err := t.listTarget(path, usdt.Target{Path: path})
-		if err != nil {
-			return found, err
-		}
-		found += n
-	}
-	return found, nil
-}
-
-// listProcesses prints the sites of the files that processes map, each file
-// once.
-func (t *tracer) listProcesses() (found int, err error) {
-	pid := t.options.pid
-	listed := make(map[procwatch.FileID]bool)
-	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
-		for _, err := range changes.Errors {
-			t.warnLeftOut(err, pid != 0)
-		}
-		for _, pair := range changes.Appeared {
-			if id := pair.File.ID(); !listed[id] {
-				listed[id] = true
-				n, err := t.listTarget(pair.Path, usdt.Target{ProcessFile: pair})
-				if err != nil {
-					t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
-				}
-				found += n
-			}
-		}
-	}}
-	if pid != 0 {
-		options.Filter = func(p proc.Process) bool { return p.PID == pid }
-	}
-	watcher := procwatch.NewWatcher(options, t.options.patterns...)
-	if pid != 0 {
-		err = watcher.Sync(pid)
-	} else {
-		err = watcher.SyncAll()
-	}
-	watcher.Close() // the handler may be called until then
-	switch {
-	case !errors.As(err, new(*procfs.Error)):
-		return found, err
-	case found == 0:
-		return 0, errReported
-	}
-	return found, nil // the handler has reported it
 }
 
 // listTarget prints the sites of a file that may have none.
@@ -150,6 +87,26 @@ func (t *tracer) listTarget(file string, target usdt.Target) (int, error) {
 	return t.listSites(file, sel), nil
 }
 
+// listSites prints the sites of a file, or its pairs, and returns how many
+// there are.
+func (t *tracer) listSites(file string, sel *usdt.Selection) int {
+	if !t.options.listPairs {
+		t.printer.sites(file, sel)
+		t.warnSkipped(sel, file)
+		return sel.Len()
+	}
+	listing, err := sel.File().Probes()
+	if err != nil {
+		t.warnFailed(fmt.Errorf("%s: %w", file, err))
+		return 0
+	}
+	pairs := t.targets.definitions.Pairs(listing, t.options.listed...)
+	if len(pairs) > 0 {
+		t.printer.pairs(file, pairs)
+	}
+	return len(pairs)
+}
+
 // pairs returns the patterns of the pairs that are measured.
 func (o *options) pairs() (all []elfnote.PairPattern) {
 	for i := range o.spans {
@@ -161,49 +118,31 @@ func (o *options) pairs() (all []elfnote.PairPattern) {
 	return all
 }
 
-// checkPairs fails if the files have no pair that is to be measured.
-func (t *targets) checkPairs() error {
-	var all elfnote.Listing
-	var where []string
-	for _, sel := range t.selections {
-		listing, err := sel.File().Probes()
-		if err != nil {
-			return fmt.Errorf("%s: %w", sel.Name(), err)
-		}
-		all.Probes = append(all.Probes, listing.Probes...)
-		where = append(where, sel.Name())
-	}
-	return t.missingPairOf(&all, strings.Join(where, " or "))
-}
-
-// missingPair is the error if no pair that is to be measured is or was watched.
+// missingPair is the error if no pair that is to be measured is or was watched,
+// or is in the files that are named.
 func (t *targets) missingPair(where string) error {
-	listing := &elfnote.Listing{}
+	listing := new(elfnote.Listing)
 	t.mu.Lock()
 	for probe := range t.probes {
 		listing.Probes = append(listing.Probes, elfnote.Probe{Provider: probe[0], Name: probe[1],
 			Sites: make([]elfnote.Site, 1)})
 	}
 	t.mu.Unlock()
-	return t.missingPairOf(listing, where)
-}
-
-// missingPairOf returns an error for a pattern that selects none of the pairs
-// among some probes.
-func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 	var missing []elfnote.Pattern // of ends
 	for _, p := range t.options.pairs() {
 		for _, end := range t.definitions.Patterns(p) {
 			if !slices.ContainsFunc(listing.Probes,
 				func(probe elfnote.Probe) bool { return end.Match(probe.Provider, probe.Name) }) {
 				missing = append(missing, end)
-				for _, sel := range t.selections {
-					t.addNearest(sel.File(), []elfnote.Pattern{end})
-				}
 			}
 		}
 	}
 	if len(missing) > 0 {
+		for _, sel := range t.selections {
+			for i := range missing {
+				t.addNearest(sel.File(), missing[i:i+1])
+			}
+		}
 		err := t.nothing(missing, where)
 		if len(t.nearest) == 0 {
 			err = fmt.Errorf("%w%s", err, listsAll)
@@ -214,8 +153,7 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair elfnote.Pair) bool {
 			return len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}) {
-			return &nothingError{&tracing.PairError{Pattern: p,
-				Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}}
+			return &nothingError{tracing.NewPairError(p, listing)}
 		}
 	}
 	return nil
@@ -244,14 +182,14 @@ func (o *options) useCalls(definitions *providers.Definitions) {
 // endsOf returns the probes that start a pair, and those that end it: of a call
 // there can be several.
 func (t *targets) endsOf(pair *elfnote.Pair) (start, done string) {
-	starts := []string{cutName(pair.Start.Provider) + ":" + cutName(pair.Start.Name)}
-	dones := []string{cutName(pair.Done.Provider) + ":" + cutName(pair.Done.Name)}
+	starts := []string{shownName(pair.Start.Provider, pair.Start.Name)}
+	dones := []string{shownName(pair.Done.Provider, pair.Done.Name)}
 	pattern, err := elfnote.ParsePairPattern(pair.String())
 	if call, ok := t.definitions.Call(pattern); ok && err == nil {
 		starts, dones = nil, nil
 		for _, ends := range call.Pairs {
-			starts = append(starts, cutName(call.Provider)+":"+cutName(ends[0]))
-			dones = append(dones, cutName(call.Provider)+":"+cutName(ends[1]))
+			starts = append(starts, shownName(call.Provider, ends[0]))
+			dones = append(dones, shownName(call.Provider, ends[1]))
 		}
 	}
 	return strings.Join(starts, ", "), strings.Join(dones, ", ")
@@ -299,25 +237,6 @@ func and(condition, other string) string {
 	}
 }
 
-// withPairs says which pairs a file has that has none of the wanted ones. The
-// error is as it was if there are none.
-func withPairs(target usdt.Target, wanted elfnote.PairPattern, err error) error {
-	sel, failed := usdt.Select(target)
-	if failed != nil {
-		return err
-	}
-	defer sel.Close()
-	listing, failed := sel.File().Probes()
-	if failed != nil {
-		return err
-	}
-	pairs := listing.Pairs(elfnote.MustParsePairPattern("*"))
-	if len(pairs) == 0 {
-		return err
-	}
-	return fmt.Errorf("%s: %w", sel.Name(), &tracing.PairError{Pattern: wanted, Pairs: pairs})
-}
-
 func parsePair(s string) (elfnote.PairPattern, error) {
 	pair, err := elfnote.ParsePairPattern(s)
 	if err != nil {
@@ -330,22 +249,18 @@ func parsePair(s string) (elfnote.PairPattern, error) {
 // site.
 func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 	lines := [][]terminal.Cell{{left("PROBE"), right("SITES"), left("ARGUMENTS")}}
-	line := make(map[[2]string]int)
-	var counts []int
+	var names [][2]string
+	counts := make(map[[2]string]int)
 	for _, site := range sel.Sites() {
 		name := [2]string{site.Provider, site.Name}
-		at, ok := line[name]
-		if !ok {
-			at = len(counts)
-			line[name], counts = at, append(counts, 0)
-			text := cutName(site.Provider) + ":" + cutName(site.Name)
-			lines = append(lines, []terminal.Cell{left(terminal.Escape(text)), right(""),
+		if counts[name]++; counts[name] == 1 {
+			names = append(names, name)
+			lines = append(lines, []terminal.Cell{left(terminal.Escape(siteName(&site))), {},
 				left(p.tracer.targets.arguments(&site))})
 		}
-		counts[at]++
 	}
-	for at, n := range counts {
-		lines[at+1][1].Text = fmt.Sprint(n)
+	for i, name := range names {
+		lines[i+1][1] = right(fmt.Sprint(counts[name]))
 	}
 	p.fileTable(file, lines)
 }

@@ -34,7 +34,7 @@ type targets struct {
 	mu       sync.Mutex
 	matched  []bool                        // which patterns match a site that is or was watched
 	files    map[string]int                // that were watched, with their sites; see maxWatched
-	probes   map[[2]string]bool            // the same, if pairs are measured; see maxWatched
+	probes   map[[2]string]bool            // of these and of selections, if pairs are measured
 	width    int                           // of the longest probe's name, see maxProbeWidth
 	filtered error                         // the last *tracing.FilteredError or *tracing.PairError
 	fires    []string                      // when probes that were watched fire, see maxFires
@@ -83,9 +83,7 @@ func (t *targets) attached(a *trace.Attachment) {
 		t.addFires(site)
 		t.addKeys(site)
 		t.addLacking(site)
-		if len(t.options.pairs()) > 0 && len(t.probes) < maxWatched {
-			t.probes[[2]string{site.Provider, site.Name}] = true
-		}
+		t.addProbe(&site.Site)
 		if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
 			t.width = max(t.width, n)
 		}
@@ -190,6 +188,7 @@ func (t *targets) probeWidth() int {
 // find selects the sites in the files, which takes no privileges. A file
 // without any is no error if another has some.
 func (t *targets) find(files []string, pid int) error {
+	var paths []string
 	for _, name := range files {
 		target := usdt.Target{Path: name, PID: pid}
 		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
@@ -198,10 +197,7 @@ func (t *targets) find(files []string, pid int) error {
 		sel, err := usdt.Select(target, t.options.patterns...)
 		switch {
 		case isNothing(err):
-			if pairs := t.options.pairs(); len(pairs) > 0 {
-				err = withPairs(target, pairs[0], err)
-			}
-			t.without = append(t.without, err)
+			t.without = append(t.without, t.withPairs(target, err))
 		case err != nil && commandline.IsMistaken(name):
 			return fmt.Errorf("%w: %s", err, mistaken(name))
 		case err != nil:
@@ -209,13 +205,16 @@ func (t *targets) find(files []string, pid int) error {
 		case t.isSelected(sel):
 			sel.Close()
 		default:
-			t.selections = append(t.selections, sel)
+			t.selections, paths = append(t.selections, sel), append(paths, sel.Name())
+			for _, site := range sel.Sites() {
+				t.addProbe(&site)
+			}
 		}
 	}
 	missing := errors.Join(t.without...)
 	switch {
 	case len(t.selections) > 0:
-		return t.checkPairs()
+		return t.missingPair(strings.Join(paths, " or "))
 	case missing == nil:
 		return nil
 	case pid != 0:
@@ -227,6 +226,35 @@ func (t *targets) find(files []string, pid int) error {
 		}
 	}
 	return &nothingError{missing}
+}
+
+// addProbe keeps the name of a probe, if pairs are measured.
+func (t *targets) addProbe(site *usdt.Site) {
+	if len(t.options.pairs()) > 0 && len(t.probes) < maxWatched {
+		t.probes[[2]string{site.Provider, site.Name}] = true
+	}
+}
+
+// withPairs returns the error that a file has none of the probes as one that
+// says which pairs it has, if pairs are measured and it has some.
+func (t *targets) withPairs(target usdt.Target, err error) error {
+	wanted := t.options.pairs()
+	if len(wanted) == 0 {
+		return err
+	}
+	all, failed := usdt.Select(target)
+	if failed != nil {
+		return err
+	}
+	defer all.Close()
+	listing, failed := all.File().Probes()
+	if failed != nil {
+		return err
+	}
+	if e := tracing.NewPairError(wanted[0], listing); len(e.Pairs) > 0 {
+		return fmt.Errorf("%s: %w", all.Name(), e)
+	}
+	return err
 }
 
 // isSelected reports whether a file is one of those that have been selected, by
@@ -257,6 +285,7 @@ func (t *tracer) attachFiles() error {
 	if err := t.checkArguments(); err != nil {
 		return err
 	}
+	clear(t.targets.probes) // of what is selected
 	for _, sel := range t.targets.selections {
 		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.Name())
 		if t.options.follow {
@@ -264,7 +293,7 @@ func (t *tracer) attachFiles() error {
 		}
 		a, err := t.session.Attach(usdt.Target{Selection: sel}, nil)
 		done()
-		if errors.As(err, new(*tracing.PairError)) { // another file has one, see checkPairs
+		if errors.As(err, new(*tracing.PairError)) { // perhaps another file has one
 			t.targets.without = append(t.targets.without, err)
 			continue
 		}
@@ -278,8 +307,7 @@ func (t *tracer) attachFiles() error {
 			return errEnded
 		}
 	}
-	if len(t.options.pairs()) > 0 && t.targets.missingPair("") != nil {
-		// They have sites, see checkPairs.
+	if t.targets.missingPair("") != nil { // find has seen one
 		return errors.New("no pair of probes has the arguments that --match names")
 	}
 	for _, err := range t.targets.without {
