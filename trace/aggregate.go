@@ -5,7 +5,6 @@ package trace
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 	"sync"
@@ -89,37 +88,6 @@ type Aggregation struct {
 	// and its own size twice; stacks take two kilobytes more. Of stacks with
 	// the same hash the kernel keeps one; the others are [Unavailable].
 	MaxKeys int
-}
-
-// Histogram distributes values over buckets. The zero value has exponential
-// buckets, as OpenTelemetry defines them, which give each quantile with the
-// same precision, see [Row.Quantile].
-type Histogram struct {
-	perDoubling int
-	unit        uint64
-	limits      []int64
-	linear      bool
-	low, high   int64
-	step        uint64
-}
-
-// Exponential returns a histogram with 1, 2, 4, 8 or 16 buckets from a number
-// to its double. 0 stands for 8, a scale of 3: a bucket's upper bound is 9.05 %
-// above its lower bound. Values are divided by the unit, unless it is 0: the
-// buckets are exactly those of the quotients. 1e9 makes nanoseconds seconds.
-func Exponential(perDoubling int, unit uint64) *Histogram {
-	return &Histogram{perDoubling: perDoubling, unit: unit}
-}
-
-// Limits returns a histogram whose buckets end at the limits, with one more for
-// greater values. A bucket of negative and other values becomes two. Limits
-// ascend, and there are 160 at most.
-func Limits(limits ...int64) *Histogram { return &Histogram{limits: slices.Clone(limits)} }
-
-// Linear returns a histogram with buckets from low up to high whose width is
-// step, which divides the distance, and two more for values outside.
-func Linear(low, high int64, step uint64) *Histogram {
-	return &Histogram{linear: true, low: low, high: high, step: step}
 }
 
 // An Aggregator computes an [Aggregation] for the session whose
@@ -318,27 +286,6 @@ func (p *aggregation) check(a *Aggregation) error {
 	}
 	if err := checkHistogram(a.Histogram); err != nil {
 		return optionError("Histogram", err)
-	}
-	return nil
-}
-
-func checkHistogram(h *Histogram) error {
-	width := uint64(h.high) - uint64(h.low)
-	switch {
-	case h.perDoubling < 0 || h.perDoubling > 1<<bpfgen.MaxScale ||
-		bits.OnesCount(uint(h.perDoubling)) > 1:
-		return errors.New("there can be 1, 2, 4, 8 or 16 buckets for a doubling")
-	case len(h.limits) > maxLimits:
-		return fmt.Errorf("there are more than %d limits", maxLimits)
-	case slices.ContainsFunc(h.limits, func(l int64) bool { return l == math.MaxInt64 }) ||
-		!slices.IsSorted(h.limits) || len(slices.Compact(slices.Clone(h.limits))) < len(h.limits):
-		return errors.New("the limits must ascend, and be less than 2^63-1")
-	case !h.linear:
-		return nil
-	case h.step == 0 || h.high <= h.low || h.step > math.MaxInt64 || width%h.step != 0:
-		return errors.New("the distance from low up to high must be a multiple of the step")
-	case width/h.step > maxBuckets:
-		return fmt.Errorf("there are more than %d buckets: take a larger step", maxBuckets)
 	}
 	return nil
 }

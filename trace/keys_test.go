@@ -43,7 +43,7 @@ func TestKeysOverTheLimitAreOthers(t *testing.T) {
 		qt.Assert(t, qt.IsTrue(len(s.Rows) <= 100))
 		inRows, other := counted(s)
 		qt.Assert(t, qt.Equals(inRows+other, 2100))
-		qt.Assert(t, qt.Equals(s.Other.Exponential.Positive.Counts[0] > 0, true))
+		qt.Assert(t, qt.Equals(s.Other.Exponential().Positive.Counts[0] > 0, true))
 		for i := range s.Rows {
 			qt.Assert(t, qt.Equals(s.Rows[i].Count, 7))
 		}

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -64,15 +66,14 @@ func TestQuantilesAreAsPreciseAsSaid(t *testing.T) {
 // rowOf returns what programs keep of sorted values, or of their negatives.
 func rowOf(values []uint64, h *bpfgen.Histogram, sign int) *Row {
 	a := &aggregation{Aggregation: bpfgen.Aggregation{Histogram: h, Sum: true}}
-	total := &total{}
+	total := &total{Row: Row{histogram: h}}
 	for bucket := h.Zero(); bucket < h.Buckets() && len(values) > 0; bucket++ {
 		_, high, _, _ := h.Bounds(bucket)
 		n := sort.Search(len(values), func(i int) bool { return values[i] > high })
 		a.addTo(total, h.Zero()+sign*(bucket-h.Zero()), sums{count: uint64(n)})
 		values = values[n:]
 	}
-	row, _ := a.finished(total)
-	return &row
+	return &total.Row
 }
 
 func TestQuantile(t *testing.T) {
@@ -100,10 +101,12 @@ func TestQuantile(t *testing.T) {
 	qt.Check(t, qt.IsTrue(math.Abs(greatest.Quantile(1)/math.MaxUint64-1) < 0.0434))
 
 	number := func(n int64) Value { return numberValue(bpfgen.ClassSigned, uint64(n)) }
-	linear := Row{buckets: []Bucket{
+	linear := Row{histogram: &bpfgen.Histogram{Low: 10, High: 21, Step: 11},
+		buckets: tracing.Buckets{Counts: []uint64{1, 8, 1}}}
+	qt.Check(t, qt.DeepEquals(fmt.Sprint(linear.Histogram(0)), fmt.Sprint([]Bucket{
 		{number(math.MinInt64), number(9), 1}, {number(10), number(20), 8},
 		{number(21), numberValue(bpfgen.ClassUnsigned, math.MaxUint64), 1},
-	}}
+	})))
 	qt.Check(t, qt.DeepEquals([]float64{linear.Quantile(0.1), linear.Quantile(0.5),
 		linear.Quantile(1)}, []float64{10, 15, 21}))
 }
@@ -123,17 +126,20 @@ func TestExponentialHistogramsAreDownscaledAndAdded(t *testing.T) {
 	for _, sign := range []int{1, -1} {
 		for from := range bpfgen.MaxScale + 1 {
 			a, b := draw(1000), draw(100)
-			for to := range from + 1 {
-				fine, coarse := &bpfgen.Histogram{Scale: from}, &bpfgen.Histogram{Scale: to}
-				got := rowOf(a, fine, sign).Exponential.Downscale(to)
-				qt.Assert(t, qt.DeepEquals(got, rowOf(a, coarse, sign).Exponential))
-
-				both := slices.Concat(a, b)
-				slices.Sort(both)
-				sum := rowOf(a, fine, sign).clone()
-				sum.merge(rowOf(b, coarse, sign))
-				qt.Assert(t, qt.DeepEquals(sum.Exponential, rowOf(both, coarse, sign).Exponential))
+			for _, unit := range []uint64{0, 1000, 3 << 40} {
+				for to := range from + 1 {
+					fine := rowOf(a, &bpfgen.Histogram{Scale: from, Unit: unit}, sign)
+					coarse := rowOf(a, &bpfgen.Histogram{Scale: to, Unit: unit}, sign)
+					qt.Assert(t, qt.Equals(fmt.Sprint(fine.Histogram(1<<to)),
+						fmt.Sprint(coarse.Histogram(0))))
+				}
 			}
+			both := slices.Concat(a, b)
+			slices.Sort(both)
+			h := &bpfgen.Histogram{Scale: from}
+			sum := rowOf(a, h, sign).clone()
+			sum.merge(rowOf(b, h, sign))
+			qt.Assert(t, qt.DeepEquals(sum.Exponential(), rowOf(both, h, sign).Exponential()))
 			row := rowOf(a, &bpfgen.Histogram{Scale: from}, sign)
 			var all uint64
 			for i, bucket := range row.Histogram(0) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
-	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
 // A Snapshot is the result of an [Aggregator] from one moment to another.
@@ -62,19 +61,9 @@ type Row struct {
 	// has a Sum, too.
 	Sum, Min, Max Value
 
-	// Exponential is the histogram if it has exponential buckets, as this
-	// project's receiver exports it. Histogram returns the buckets of any.
-	Exponential *tracing.Exponential
-
-	buckets []Bucket // of a histogram that is not exponential
-	site    *Site    // if "site" is a key, whose value files can share
-}
-
-// A Bucket of a histogram has the hits whose value is from Low to High, both
-// inclusive.
-type Bucket struct {
-	Low, High Value
-	Count     uint64
+	histogram *bpfgen.Histogram // nil if there is none
+	buckets   tracing.Buckets   // of the histogram, by their numbers
+	site      *Site             // if "site" is a key, whose value files can share
 }
 
 // Snapshot returns the result since the session was made, or since the last
@@ -118,20 +107,15 @@ func (a *aggregation) snapshot(anew bool) (*Snapshot, error) {
 		return nil, err
 	}
 	a.dropRows()
-	s := &Snapshot{Start: a.started, Time: now, By: a.names, Overflow: a.totals.overflow}
-	if s.Other, err = a.finished(&a.totals.other); err != nil {
-		return nil, err
-	}
+	s := &Snapshot{Start: a.started, Time: now, By: a.names, Overflow: a.totals.overflow,
+		Other: a.totals.other.clone()}
+	s.Other.histogram = a.Histogram
 	for _, t := range a.totals.rows {
-		if t.row.Count == 0 {
-			continue // a sum that has come after its count
+		if t.Count > 0 { // else a sum has come after its count
+			row := t.clone()
+			row.Partial = row.Partial || s.Overflow > 0
+			s.Rows = append(s.Rows, row)
 		}
-		row, err := a.finished(t)
-		if err != nil {
-			return nil, err
-		}
-		row.Partial = row.Partial || s.Overflow > 0
-		s.Rows = append(s.Rows, row)
 	}
 	slices.SortFunc(s.Rows, compareRows)
 	if anew {
@@ -148,46 +132,6 @@ func compareRows(a, b Row) int {
 	return cmp.Or(slices.CompareFunc(a.Keys, b.Keys, compareValues), slices.Compare(a.Stack, b.Stack))
 }
 
-func compareValues(a, b Value) int {
-	if a.kind == Text && b.kind == Text {
-		return strings.Compare(a.data, b.data)
-	}
-	return number(a).Compare(number(b))
-}
-
-func number(v Value) expr.Value {
-	switch v.kind {
-	case Float:
-		return expr.Fraction(v.Float())
-	case Signed:
-		return expr.Int(v.Int())
-	default:
-		return expr.Uint(v.Uint())
-	}
-}
-
-func textValue(text []byte, cut bool) Value {
-	v := Value{valueForm: valueForm{kind: Text, state: valuePresent}, text: true}
-	v.setData(text, dataComplete)
-	if cut {
-		v.dataState = dataTruncated
-	}
-	return v
-}
-
-func numberValue(c bpfgen.Class, bits uint64) Value {
-	v := Value{bits: bits, valueForm: valueForm{size: 8, state: valuePresent}}
-	switch c {
-	case bpfgen.ClassSigned:
-		v.kind = Signed
-	case bpfgen.ClassFloat32:
-		v.kind, v.size = Float, 4
-	case bpfgen.ClassFloat64:
-		v.kind = Float
-	}
-	return v
-}
-
 // identity is equal for rows with equal keys.
 func (r *Row) identity() string {
 	var b strings.Builder
@@ -200,75 +144,25 @@ func (r *Row) identity() string {
 
 // Average returns the sum divided by the count, or NaN if there is no sum.
 func (r *Row) Average() float64 {
-	if r.Sum.state != valuePresent {
+	switch average := r.Sum.Float() / float64(r.Count); {
+	case r.Sum.state != valuePresent:
 		return math.NaN()
+	case r.Sum.kind == Float: // it is not exact
+		return r.within(average)
+	default:
+		return average
 	}
-	average := r.Sum.Float() / float64(r.Count)
-	if r.Sum.kind == Float && r.Min.state == valuePresent && r.Max.state == valuePresent {
-		average = min(max(average, r.Min.Float()), r.Max.Float()) // it is not exact
-	}
-	return average
 }
 
-// Quantile returns a number near the value that the given part of all hits does
-// not exceed: near the median for 0.5, near the greatest value for 1. It is NaN
-// if there is no histogram or no hit.
-//
-// With exponential buckets, the result differs from the value of a hit by at
-// most 4.34 % of it: for other numbers of buckets by 33.4 % (1), 17.2 % (2),
-// 8.7 % (4) or 2.17 % (16). With linear ones it differs by at most half a step,
-// but is never outside of their range. Where Min and Max are kept, it is
-// between them.
-func (r *Row) Quantile(q float64) float64 {
-	buckets := r.Histogram(0)
-	var all uint64
-	for i := range buckets {
-		all += buckets[i].Count
-	}
-	if all == 0 || math.IsNaN(q) {
-		return math.NaN()
-	}
-	// The rank of the value among all hits. The product may be a little too
-	// large: 0.07*100 is more than 7.
-	rank := uint64(math.Ceil(min(max(q, 0), 1) * float64(all) * (1 - 0x1p-50)))
-	rank = min(max(rank, 1), all)
-	i := 0
-	for ; rank > buckets[i].Count; i++ {
-		rank -= buckets[i].Count
-	}
-	value := buckets[i].middle(r.Exponential != nil)
+// within returns the number between Min and Max that is nearest to x.
+func (r *Row) within(x float64) float64 {
 	if r.Min.state == valuePresent {
-		value = max(value, r.Min.Float())
+		x = max(x, r.Min.Float())
 	}
 	if r.Max.state == valuePresent {
-		value = min(value, r.Max.Float())
+		x = min(x, r.Max.Float())
 	}
-	return value
-}
-
-// middle returns the number whose greatest distance from a value in the bucket
-// is the least: relative to the value if its width grows with it.
-func (b *Bucket) middle(exponential bool) float64 {
-	low, high := b.Low.Float(), b.High.Float()
-	switch {
-	case low == high:
-		return low
-	case exponential:
-		return 2 * low * (high / (low + high))
-	case b.Low.kind == Signed && b.Low.Int() == math.MinInt64: // there is no lower bound
-		return high + 1
-	case b.High.kind == Unsigned && b.High.bits == math.MaxUint64: // there is no upper bound
-		return low
-	default:
-		return low + (high-low)/2
-	}
-}
-
-func bound(bits uint64, negative bool) Value {
-	if negative {
-		return numberValue(bpfgen.ClassSigned, bits)
-	}
-	return numberValue(bpfgen.ClassUnsigned, bits)
+	return x
 }
 
 // extreme returns the lesser of two numbers if sign is -1, and the greater if
@@ -318,15 +212,11 @@ func (s *Snapshot) Top(rows int) *Snapshot {
 // clone returns a row that can be added to.
 func (r *Row) clone() Row {
 	c := *r
-	c.buckets = slices.Clone(c.buckets)
-	if c.Exponential != nil {
-		c.Exponential = c.Exponential.Downscale(c.Exponential.Scale)
-	}
+	c.buckets.Counts = slices.Clone(c.buckets.Counts)
 	return c
 }
 
-// merge adds another row of the same aggregation to this one. The sum of two
-// exponential histograms has the coarser scale.
+// merge adds another row of the same aggregation to this one.
 func (r *Row) merge(other *Row) {
 	r.Count += other.Count
 	r.Partial = r.Partial || other.Partial
@@ -339,20 +229,5 @@ func (r *Row) merge(other *Row) {
 	if other.Max.state == valuePresent {
 		r.Max = extreme(r.Max, other.Max, 1)
 	}
-	switch {
-	case r.Exponential != nil && other.Exponential != nil:
-		r.Exponential.Add(other.Exponential)
-	case other.Exponential != nil:
-		r.Exponential = other.Exponential.Downscale(other.Exponential.Scale)
-	}
-	for _, b := range other.buckets {
-		i, found := slices.BinarySearchFunc(r.buckets, b, func(a, b Bucket) int {
-			return cmp.Or(compareValues(a.Low, b.Low), compareValues(a.High, b.High))
-		})
-		if found {
-			r.buckets[i].Count += b.Count
-		} else {
-			r.buckets = slices.Insert(r.buckets, i, b)
-		}
-	}
+	r.buckets.AddAll(&other.buckets)
 }

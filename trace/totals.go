@@ -11,7 +11,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -25,17 +24,11 @@ type totals struct {
 	owned    map[uint64]int    // the number of rows of each owner
 }
 
-// total becomes a row.
+// total is a row that grows.
 type total struct {
-	keys string // as in the kernel
-	row  Row    // with its keys if several keys of the kernel are one row
-
-	// owner is the control group or the user whose hit has made the key in the
-	// kernel.
-	owner uint64
-	owned bool // the owner is known
-
-	buckets tracing.Buckets // of a histogram of either kind, by their numbers
+	Row
+	owner uint64 // the control group or user whose hit has made the key in the kernel
+	owned bool   // the owner is known
 }
 
 // index returns the index that ends a key: the bucket of a histogram, or the
@@ -43,46 +36,43 @@ type total struct {
 func index(key []byte) int { return int(binary.NativeEndian.Uint32(key[len(key)-4:])) }
 
 // totalOf returns the total that a key's hits are added to; with an error it is
-// other. known has those of this round where several keys are one row.
+// other. known has those of this round where several keys of the kernel are one
+// row.
 func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, error) {
 	key = key[:len(key)-4] // all but the index
-	// Several keys of the kernel become one of a row then.
-	if a.normalize == nil && !a.by(expr.Container) && !a.by(expr.Stack) {
-		if t := a.totals.rows[string(key)]; t != nil {
-			return t, nil
-		}
-		return a.newTotal(string(key), total{keys: string(key)}, known), nil
+	if a.totals.rows == nil {
+		a.totals.rows = make(map[string]*total)
+	}
+	several := a.normalize != nil || a.by(expr.Container) || a.by(expr.Stack)
+	if !several {
+		known = a.totals.rows
 	}
 	if t := known[string(key)]; t != nil {
 		return t, nil
 	}
-	row, err := a.newRow(key)
+	fresh, err := a.newTotal(key)
 	if err != nil {
 		return &a.totals.other, err
 	}
-	identity := row.identity()
+	identity := string(key)
+	if several {
+		identity = fresh.identity()
+	}
 	t := a.totals.rows[identity]
 	if t == nil {
-		t = a.newTotal(identity, total{row: row}, known)
+		// If there are far too many rows, those with the fewest hits are
+		// dropped. There may be as many more as the kernel has room for: only
+		// then is it known which are frequent.
+		if len(a.totals.rows) >= a.maxKeys+max(a.maxKeys/4, a.room()+a.reserve()) {
+			if a.dropRows(); several {
+				clear(known)
+			}
+		}
+		t, fresh.Partial = fresh, a.totals.dropped
+		a.totals.rows[identity] = t
 	}
 	known[string(key)] = t
 	return t, nil
-}
-
-// newTotal makes a row. If there are far too many, those with the fewest hits
-// are dropped, and known is emptied. There may be as many more as the kernel
-// has room for: only then is it known which are frequent.
-func (a *aggregation) newTotal(identity string, fresh total, known map[string]*total) *total {
-	if len(a.totals.rows) >= a.maxKeys+max(a.maxKeys/4, a.room()+a.reserve()) {
-		a.dropRows()
-		clear(known)
-	}
-	if a.totals.rows == nil {
-		a.totals.rows = make(map[string]*total)
-	}
-	fresh.row.Partial = a.totals.dropped
-	a.totals.rows[identity] = &fresh
-	return &fresh
 }
 
 // give gives a row to the owner whose hit has made its key in the kernel. Of
@@ -140,13 +130,15 @@ func (a *aggregation) dropRows() {
 		rows = append(rows, candidate{identity, t})
 	}
 	slices.SortFunc(rows, func(t, u candidate) int {
-		c := cmp.Compare(u.row.Count, t.row.Count)
-		if c == 0 && t.row.Partial != u.row.Partial {
-			if c = -1; t.row.Partial {
-				c = 1
-			}
+		switch {
+		case t.Count != u.Count:
+			return cmp.Compare(u.Count, t.Count)
+		case t.Partial == u.Partial:
+			return 0
+		case t.Partial:
+			return 1
 		}
-		return c
+		return -1
 	})
 	each, over := a.totals.share(a.maxKeys)
 	kept := make(map[uint64]int)
@@ -161,10 +153,7 @@ func (a *aggregation) dropRows() {
 		}
 		delete(a.totals.rows, t.identity)
 		a.totals.disown(t.total)
-		a.totals.other.row.merge(&t.row)
-		for i, count := range t.buckets.Counts {
-			a.totals.other.buckets.Add(t.buckets.Offset+i, count)
-		}
+		a.totals.other.merge(&t.Row)
 	}
 	a.totals.dropped = true
 }
@@ -188,12 +177,12 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 			class = bpfgen.ClassSigned
 		}
 	}
-	t.row.Count += added.count
+	t.Count += added.count
 	switch {
 	case a.Sum && class >= bpfgen.ClassFloat32:
-		t.row.Sum = plus(t.row.Sum, floatValue(math.Float64frombits(added.sum)))
+		t.Sum = plus(t.Sum, floatValue(math.Float64frombits(added.sum)))
 	case a.Sum:
-		t.row.Sum = plus(t.row.Sum, within.sumOf(added.sum, added.count))
+		t.Sum = plus(t.Sum, within.sumOf(added.sum, added.count))
 	}
 	if added.count == 0 {
 		return // a sum that has come after its count
@@ -203,69 +192,31 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 		kept = bpfgen.ClassUnsigned
 	}
 	if a.Min {
-		t.row.Min = extreme(t.row.Min,
-			numberValue(class, bpfgen.Unsortable(kept, added.min, true)), -1)
+		t.Min = extreme(t.Min, numberValue(class, bpfgen.Unsortable(kept, added.min, true)), -1)
 	}
 	if a.Max {
-		t.row.Max = extreme(t.row.Max,
-			numberValue(class, bpfgen.Unsortable(kept, added.max, false)), 1)
+		t.Max = extreme(t.Max, numberValue(class, bpfgen.Unsortable(kept, added.max, false)), 1)
 	}
 }
 
-// finished returns the row with its histogram. It shares nothing with the
-// total, which changes.
-func (a *aggregation) finished(t *total) (Row, error) {
-	row := t.row
-	if row.Keys == nil && t.keys != "" {
-		keys, err := a.newRow([]byte(t.keys))
-		if err != nil {
-			return row, err
-		}
-		row.Keys, row.Stack, row.site = keys.Keys, keys.Stack, keys.site
-	}
-	switch {
-	case a.Histogram == nil:
-	case a.Histogram.IsExponential():
-		zero, shift := a.Histogram.Zero(), a.Histogram.Shift()
-		h := &tracing.Exponential{Scale: a.Histogram.Scale, Unit: a.Histogram.Unit}
-		for i, count := range t.buckets.Counts {
-			switch bucket := t.buckets.Offset + i; {
-			case count == 0:
-			case bucket == zero:
-				h.Zero = count
-			case bucket > zero:
-				h.Positive.Add(bucket-zero-2-shift, count)
-			default:
-				h.Negative.Add(zero-bucket-2-shift, count)
-			}
-		}
-		row.Exponential = h
-	default:
-		for i, count := range t.buckets.Counts {
-			low, high, lowNegative, highNegative := a.Histogram.Bounds(t.buckets.Offset + i)
-			row.buckets = append(row.buckets,
-				Bucket{bound(low, lowNegative), bound(high, highNegative), count})
-		}
-	}
-	return row, nil
-}
-
-// newRow returns a row with the keys that the kernel has, without the index.
-func (a *aggregation) newRow(raw []byte) (row Row, err error) {
+// newTotal returns a total with the keys that the kernel has, without the
+// index.
+func (a *aggregation) newTotal(raw []byte) (*total, error) {
+	t := &total{Row: Row{histogram: a.Histogram}}
 	if len(a.Keys) == 0 {
-		return row, nil
+		return t, nil
 	}
 	parts, _ := a.KeyLayout()
 	classes := binary.NativeEndian.Uint32(raw[len(raw)-4:])
+	t.Keys = make([]Value, len(a.Keys))
 	for i := range a.Keys {
-		key, err := a.key(&row, &a.Keys[i], raw[parts[i].Offset:][:parts[i].Size],
-			bpfgen.KeyClass(classes, i))
-		if err != nil {
-			return row, err
+		var err error
+		if t.Keys[i], err = a.key(&t.Row, &a.Keys[i], raw[parts[i].Offset:][:parts[i].Size],
+			bpfgen.KeyClass(classes, i)); err != nil {
+			return nil, err
 		}
-		row.Keys = append(row.Keys, key)
 	}
-	return row, nil
+	return t, nil
 }
 
 // key returns one key of a row, from its part of the key in the kernel.
@@ -361,11 +312,6 @@ func float(number uint64, negative bool) float64 {
 	return float64(number)
 }
 
-func floatValue(f float64) Value {
-	return Value{bits: math.Float64bits(f),
-		valueForm: valueForm{kind: Float, size: 8, state: valuePresent}}
-}
-
 // plus adds two sums. The result has a sign if one of them has.
 func plus(a, b Value) Value {
 	if a.state != valuePresent {
@@ -400,49 +346,4 @@ func (v Value) extension() uint64 {
 		return uint64(int64(v.bits) >> 63)
 	}
 	return 0
-}
-
-// Histogram returns the buckets of the histogram. Exponential ones can be fewer
-// than were kept: perDoubling, 1, 2, 4, 8 or 16, is how many there are from a
-// number to its double; 0 stands for all that were kept. They are in the order
-// of their values, without the empty ones at either end. Each has the least and
-// the greatest integer that belongs to it; exponential buckets without an
-// integer are left out.
-func (r *Row) Histogram(perDoubling int) []Bucket {
-	h := r.Exponential
-	if h == nil {
-		return r.buckets
-	}
-	if perDoubling > 0 {
-		h = h.Downscale(bits.Len(uint(perDoubling)) - 1)
-	}
-	b := &bpfgen.Histogram{Scale: h.Scale, Unit: h.Unit}
-	zero, one := b.Zero(), b.Shift()+2
-	first, last := zero, zero
-	if h.Zero == 0 {
-		first, last = b.Buckets(), -1
-	}
-	if n := len(h.Negative.Counts); n > 0 {
-		first, last = zero-one-(h.Negative.Offset+n-1), max(last, zero-one-h.Negative.Offset)
-	}
-	if n := len(h.Positive.Counts); n > 0 {
-		first, last = min(first, zero+one+h.Positive.Offset), zero+one+h.Positive.Offset+n-1
-	}
-	var all []Bucket
-	for n := first; n <= last; n++ {
-		low, high, lowNegative, highNegative := b.Bounds(n)
-		bucket := Bucket{Low: bound(low, lowNegative), High: bound(high, highNegative)}
-		switch {
-		case n < zero:
-			bucket.Count = h.Negative.At(zero - one - n)
-		case n == zero:
-			bucket.Count = h.Zero
-		default:
-			bucket.Count = h.Positive.At(n - zero - one)
-		}
-		if bucket.Count > 0 || compareValues(bucket.Low, bucket.High) <= 0 {
-			all = append(all, bucket)
-		}
-	}
-	return all
 }

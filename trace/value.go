@@ -5,7 +5,11 @@ package trace
 import (
 	"math"
 	"strconv"
+	"strings"
 	"unsafe"
+
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
 // Kind says what a Value is.
@@ -211,4 +215,49 @@ func ValueOf[T int64 | uint64 | string](value T) Value {
 	default:
 		return textValue([]byte(any(value).(string)), false)
 	}
+}
+
+func compareValues(a, b Value) int {
+	if a.kind == Text && b.kind == Text {
+		return strings.Compare(a.data, b.data)
+	}
+	return number(a).Compare(number(b))
+}
+
+func number(v Value) expr.Value {
+	switch v.kind {
+	case Float:
+		return expr.Fraction(v.Float())
+	case Signed:
+		return expr.Int(v.Int())
+	default:
+		return expr.Uint(v.Uint())
+	}
+}
+
+func textValue(text []byte, cut bool) Value {
+	v := Value{valueForm: valueForm{kind: Text, state: valuePresent}, text: true}
+	v.setData(text, dataComplete)
+	if cut {
+		v.dataState = dataTruncated
+	}
+	return v
+}
+
+func numberValue(c bpfgen.Class, bits uint64) Value {
+	v := Value{bits: bits, valueForm: valueForm{size: 8, state: valuePresent}}
+	switch c {
+	case bpfgen.ClassSigned:
+		v.kind = Signed
+	case bpfgen.ClassFloat32:
+		v.kind, v.size = Float, 4
+	case bpfgen.ClassFloat64:
+		v.kind = Float
+	}
+	return v
+}
+
+func floatValue(f float64) Value {
+	return Value{bits: math.Float64bits(f),
+		valueForm: valueForm{kind: Float, size: 8, state: valuePresent}}
 }

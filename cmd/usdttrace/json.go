@@ -149,11 +149,11 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			j.Fields("min", valueOf(row.Min), "max", valueOf(row.Max))
 		}
 		switch {
-		case row.Exponential != nil:
+		case row.Exponential() != nil:
 			for _, q := range quantiles {
 				j.Fields(q.json, orNull(row.Quantile(q.part)))
 			}
-			p.exponential(row.Exponential)
+			p.exponential(row.Exponential())
 		case a.Histogram != nil:
 			j.Array("buckets", func() {
 				for _, b := range row.Histogram(0) {

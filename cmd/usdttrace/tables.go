@@ -537,6 +537,7 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 		most = max(most, buckets[i].Count)
 	}
 	lines := [][]terminal.Cell{{right("FROM"), right("TO"), right("COUNT"), right("%")}}
+	isExponential := row.Exponential() != nil
 	for i := 0; i < len(buckets); i++ {
 		empty := slices.IndexFunc(buckets[i:], func(b trace.Bucket) bool { return b.Count > 0 })
 		if empty < 0 {
@@ -548,7 +549,6 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 			continue
 		}
 		bucket := &buckets[i]
-		isExponential := row.Exponential != nil
 		lines = append(lines, []terminal.Cell{
 			right(bound(bucket.Low, false, a.duration, isExponential)),
 			right(bound(bucket.High, true, a.duration, isExponential)),

@@ -5,12 +5,10 @@ package tracing
 import "slices"
 
 // Exponential is a histogram with the buckets that OpenTelemetry and the
-// Prometheus native histograms define, as the kernel has kept them. With base =
-// 2^(2^-Scale), the bucket of index i has the values above base^i up to and
-// including base^(i+1).
+// Prometheus native histograms define. With base = 2^(2^-Scale), the bucket of
+// index i has the values above base^i up to and including base^(i+1).
 type Exponential struct {
 	Scale int    // from 0 to 4
-	Unit  uint64 // trace.Histogram.Unit
 	Zero  uint64 // hits with the value 0
 
 	// Positive are the buckets of values above 0, Negative those of values
@@ -25,30 +23,17 @@ type Buckets struct {
 	Counts []uint64
 }
 
-// Downscale returns the histogram with a lower scale: each bucket has those of
-// 2^(difference) buckets, so that nothing is lost but precision. It returns a
-// copy if the scale is not lower.
-func (h *Exponential) Downscale(scale int) *Exponential {
-	scale = min(max(scale, 0), h.Scale)
-	d := &Exponential{Scale: scale, Zero: h.Zero, Unit: h.Unit}
-	d.Positive.addAll(&h.Positive, h.Scale-scale)
-	d.Negative.addAll(&h.Negative, h.Scale-scale)
-	return d
+// Add adds a histogram of the same scale.
+func (e *Exponential) Add(other *Exponential) {
+	e.Zero += other.Zero
+	e.Positive.AddAll(&other.Positive)
+	e.Negative.AddAll(&other.Negative)
 }
 
-// Add adds another histogram. The scale becomes the lower one.
-func (h *Exponential) Add(other *Exponential) {
-	scale := min(h.Scale, other.Scale)
-	*h = *h.Downscale(scale)
-	h.Zero += other.Zero
-	h.Positive.addAll(&other.Positive, other.Scale-scale)
-	h.Negative.addAll(&other.Negative, other.Scale-scale)
-}
-
-// addAll adds other buckets, of a scale that is higher by shift.
-func (b *Buckets) addAll(other *Buckets, shift int) {
+// AddAll adds the counts of other buckets.
+func (b *Buckets) AddAll(other *Buckets) {
 	for i, count := range other.Counts {
-		b.Add((other.Offset+i)>>shift, count)
+		b.Add(other.Offset+i, count)
 	}
 }
 
@@ -67,12 +52,4 @@ func (b *Buckets) Add(index int, count uint64) {
 		b.Counts = append(b.Counts, make([]uint64, missing)...)
 	}
 	b.Counts[index-b.Offset] += count
-}
-
-// At returns the count of an index.
-func (b *Buckets) At(index int) uint64 {
-	if i := index - b.Offset; i >= 0 && i < len(b.Counts) {
-		return b.Counts[i]
-	}
-	return 0
 }

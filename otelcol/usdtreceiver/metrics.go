@@ -218,11 +218,11 @@ func (t *total) float() float64 {
 }
 
 func (s *series) add(m *metric, row *trace.Row, at time.Time) {
+	e := row.Exponential()
 	switch {
-	case row.Exponential != nil && s.changed.IsZero():
-		s.buckets = *row.Exponential
-	case row.Exponential != nil:
-		s.buckets.Add(row.Exponential)
+	case e != nil:
+		s.buckets.Scale = e.Scale
+		s.buckets.Add(e)
 	case m.limits != nil:
 		for _, b := range row.Histogram(0) {
 			s.addBucket(m.limits, b)
