@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"os"
+
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -21,6 +23,12 @@ func ProgramName(probes ...[2]string) string {
 // processor.
 func NewWithoutProcessorID(opts *SessionOptions) (*Session, error) {
 	return newSession(opts, func() (bool, error) { return false, nil })
+}
+
+// NewFails is New as on a kernel that refuses the first program.
+func NewFails(opts *SessionOptions) error {
+	_, err := newSession(opts, func() (bool, error) { return false, os.ErrPermission })
+	return err
 }
 
 // ThreadBirth returns where the kernel says when a thread began.

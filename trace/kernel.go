@@ -36,21 +36,18 @@ func (s *Session) followFamily(pid int) error {
 	if err != nil {
 		return optionError("Family", err)
 	}
-	members, err := s.newMap("the map of a family",
-		mapSpec("trace_family", ebpf.Hash, bpfgen.FamilyKeySize, 4, maxFamily))
+	members, family := s.newMap("trace_family", ebpf.Hash, bpfgen.FamilyKeySize, 4, maxFamily)
+	var full int
+	s.familyFull, full = s.newMap("trace_full", ebpf.Array, 4, 8, 1)
+	if s.mapErr != nil {
+		return s.mapErr
+	}
+	s.plan.Family = family
+	fork, err := bpfgen.FamilyFork(family, full, task)
 	if err != nil {
 		return err
 	}
-	if s.familyFull, err = s.newMap("the map of a family",
-		mapSpec("trace_full", ebpf.Array, 4, 8, 1)); err != nil {
-		return err
-	}
-	s.plan.Family = members.FD()
-	fork, err := bpfgen.FamilyFork(members.FD(), s.familyFull.FD(), task)
-	if err != nil {
-		return err
-	}
-	exit, err := bpfgen.FamilyExit(members.FD(), task)
+	exit, err := bpfgen.FamilyExit(family, task)
 	if err != nil {
 		return err
 	}
@@ -148,12 +145,11 @@ func taskLayout() (task bpfgen.Task, err error) {
 // numberProcessors makes the map from which programs read the number of their
 // processor, on a kernel that does not let them call a helper for it.
 func (s *Session) numberProcessors() error {
-	processors, err := s.newMap("the map of processors",
-		mapSpec("trace_processor", ebpf.PerCPUArray, 4, 8, 1))
-	if err != nil {
-		return err
+	processors, fd := s.newMap("trace_processor", ebpf.PerCPUArray, 4, 8, 1)
+	if s.mapErr != nil {
+		return s.mapErr
 	}
-	s.plan.Kernel.Processors = processors.FD()
+	s.plan.Kernel.Processors = fd
 	numbers := make([]uint64, s.cpus)
 	for i := range numbers {
 		numbers[i] = uint64(i)

@@ -207,6 +207,9 @@ func (o *openCalls) look(
 	}
 	o.going = 0
 	for _, l := range s.latencies {
+		if l.calls == nil {
+			break // New has failed
+		}
 		var over [][2]uint64
 		seen := make(map[[2]uint64]bool) // again if the map has changed meanwhile
 		var key [2]uint64

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -42,12 +43,12 @@ type Session struct {
 	pairNumbers  pairNumbers
 
 	room    *ebpf.Map      // how much room aggregations have for keys; nil if none is emptied
-	signal  *ebpf.Map      // where programs say that there is little
-	signals *ringReader    // of signal
+	signals *ringReader    // of the programs that have little room left
 	taking  sync.WaitGroup // of what takes the keys then
 
 	cpus       int         // processors that there can be
 	made       []*ebpf.Map // all maps
+	mapErr     error       // why not all were made
 	counters   *ebpf.Map
 	filtered   *ebpf.Map // nil without a filter, see bpfgen.Plan
 	slots      slotTable
@@ -334,14 +335,23 @@ func (s *Session) allWatches() []*usdt.Watch {
 
 func (s *Session) errClosed() error { return sys.ClosedError("session") }
 
-// newMap makes a map that is closed with the session. Errors call it what.
-func (s *Session) newMap(what string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+// newMap makes a map that is closed with the session, and returns its
+// descriptor too. After the first error, s.mapErr, it makes no more.
+func (s *Session) newMap(name string, kind ebpf.MapType, key, value, entries int) (*ebpf.Map, int) {
+	return s.newMapOf(mapSpec(name, kind, key, value, entries))
+}
+
+func (s *Session) newMapOf(spec *ebpf.MapSpec) (*ebpf.Map, int) {
+	if s.mapErr != nil {
+		return nil, bpfgen.None
+	}
 	m, err := ebpf.NewMap(spec)
 	if err != nil {
-		return nil, explain("creating "+what, err)
+		s.mapErr = explain("creating the map "+spec.Name, err)
+		return nil, bpfgen.None
 	}
 	s.made = append(s.made, m)
-	return m, nil
+	return m, m.FD()
 }
 
 func mapSpec(name string, kind ebpf.MapType, key, value, entries int) *ebpf.MapSpec {
@@ -353,77 +363,56 @@ func (s *Session) createMaps(hasProcessorID func() (bool, error)) (err error) {
 	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return explain("counting the processors", err)
 	}
-	if s.counters, err = s.newMap("the map of counters",
-		mapSpec("trace_counters", ebpf.PerCPUArray, 4, 8, int(bpfgen.CounterCount))); err != nil {
-		return err
-	}
-	s.plan.Counters = s.counters.FD()
-	if s.plan.Filter != nil {
-		if s.filtered, err = s.newMap("the map of the filter",
-			mapSpec("trace_filtered", ebpf.Array, 4, 4, 1)); err != nil {
-			return err
-		}
-		s.plan.Filtered = s.filtered.FD()
-	}
 	s.plan.Kernel.PIDs = ownPIDs()
-	if known, err := hasProcessorID(); err != nil {
+	knowsCPU, err := hasProcessorID()
+	if err != nil {
 		return explain("asking whether programs may ask for their processor", err)
-	} else if !known {
+	}
+	s.counters, s.plan.Counters = s.newMap("trace_counters", ebpf.PerCPUArray, 4, 8,
+		int(bpfgen.CounterCount))
+	if s.plan.Filter != nil {
+		s.filtered, s.plan.Filtered = s.newMap("trace_filtered", ebpf.Array, 4, 4, 1)
+	}
+	if s.mode != usdt.ModeMulti {
+		s.slots.slots, _ = s.newMap("trace_slots", ebpf.Hash, 8, 8, maxSlots)
+	}
+	s.createLatencies()
+	events := s.plan.Events
+	var ring, next *ebpf.Map
+	if events != nil {
+		ring, events.Ring = s.newMap("trace_events", ebpf.RingBuf, 0, 0, events.RingSize)
+		if s.events.Next != nil {
+			next, events.Next = s.newMap("trace_next", ebpf.ProgramArray, 4, 4, 1)
+		}
+		if events.Sampling != nil {
+			s.sampling, events.Sampling.State = s.newMap("trace_sampling", ebpf.PerCPUArray, 4,
+				bpfgen.SamplingStateSize, 1)
+		}
+		if events.Share != nil {
+			s.owners, events.Share.Owners = s.newMap("trace_owners", ebpf.LRUHash, 8,
+				bpfgen.OwnerStateSize, maxOwners)
+		}
+	}
+	if err := s.createAggregations(); err != nil || s.mapErr != nil {
+		return cmp.Or(err, s.mapErr)
+	}
+	if !knowsCPU {
 		if err := s.numberProcessors(); err != nil {
 			return err
 		}
-	}
-	if s.mode != usdt.ModeMulti {
-		if s.slots.slots, err = s.newMap("the map of slots",
-			mapSpec("trace_slots", ebpf.Hash, 8, 8, maxSlots)); err != nil {
-			return err
-		}
-	}
-	if err := s.createAggregations(); err != nil {
-		return err
-	}
-	if err := s.createLatencies(); err != nil {
-		return err
 	}
 	if s.opts.Family != 0 {
 		if err := s.followFamily(s.opts.Family); err != nil {
 			return err
 		}
 	}
-	events := s.plan.Events
 	if events == nil {
 		return nil
 	}
-	ring, err := s.newMap("the ring buffer",
-		mapSpec("trace_events", ebpf.RingBuf, 0, 0, events.RingSize))
-	if err != nil {
-		return err
-	}
-	events.Ring = ring.FD()
-	if s.events.Next != nil {
-		next, err := s.newMap("the map of the program that follows",
-			mapSpec("trace_next", ebpf.ProgramArray, 4, 4, 1))
-		if err != nil {
-			return err
-		}
+	if next != nil {
 		if err := next.Put(uint32(0), s.events.Next); err != nil {
 			return optionError("Next", explain("calling the program after an event", err))
 		}
-		events.Next = next.FD()
-	}
-	if events.Sampling != nil {
-		if s.sampling, err = s.newMap("the map of sampling", mapSpec("trace_sampling",
-			ebpf.PerCPUArray, 4, bpfgen.SamplingStateSize, 1)); err != nil {
-			return err
-		}
-		events.Sampling.State = s.sampling.FD()
-	}
-	if events.Share != nil {
-		if s.owners, err = s.newMap("the map of owners", mapSpec("trace_owners",
-			ebpf.LRUHash, 8, bpfgen.OwnerStateSize, maxOwners)); err != nil {
-			return err
-		}
-		events.Share.Owners = s.owners.FD()
 	}
 	if s.ring, err = newRingReader(ring); err != nil {
 		return explain("mapping the ring buffer", err)

@@ -5,12 +5,14 @@
 package trace_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -43,4 +45,11 @@ func TestSpanErrors(t *testing.T) {
 		_, err := trace.Open(usdt.Target{Path: path}, &test.opts)
 		qt.Check(t, qt.ErrorMatches(err, test.want))
 	}
+}
+
+// A session of spans that the kernel refuses has no maps to look into.
+func TestSessionsOfSpansMayFail(t *testing.T) {
+	testprog.RequireBPF(t)
+	err := trace.NewFails(&trace.SessionOptions{Events: &trace.EventOptions{Spans: everyCall}})
+	qt.Check(t, qt.ErrorIs(err, os.ErrPermission))
 }

@@ -337,46 +337,30 @@ func ofCalls(condition *expr.Node, latencies ...*latency) {
 
 var errNoSpan = errors.New("duration, failed and start.argN are known only at the end of a call: no calls are measured")
 
-func (s *Session) createLatencies() error {
+func (s *Session) createLatencies() {
 	if len(s.latencies) == 0 {
-		return nil
+		return
 	}
-	birth, processors := threadBirth(), s.cpus
+	birth := threadBirth()
 	for _, l := range s.latencies {
 		l.Birth = birth
 		size := bpfgen.CallsSize
-		var err error
 		// The oldest make room for new ones: threads and objects end without a
 		// probe.
-		if l.calls, err = s.newMap("the map of calls", mapSpec("trace_calls", ebpf.LRUHash, 16,
-			bpfgen.CallsSize, maxCallers+heldBack*processors)); err != nil {
-			return err
-		}
-		l.Starts = l.calls.FD()
+		l.calls, l.Starts = s.newMap("trace_calls", ebpf.LRUHash, 16, bpfgen.CallsSize,
+			maxCallers+heldBack*s.cpus)
 		if l.Spans {
 			size = max(size, l.SavedSize)
-			if l.saved, err = s.newMap("the map of starts", mapSpec("trace_starts", ebpf.LRUHash,
-				24, l.SavedSize, savedStarts(l.SavedSize, processors))); err != nil {
-				return err
-			}
-			l.Saved = l.saved.FD()
+			l.saved, l.Saved = s.newMap("trace_starts", ebpf.LRUHash, 24, l.SavedSize,
+				savedStarts(l.SavedSize, s.cpus))
 		}
 		if len(l.Values) > 0 {
 			size = max(size, l.KeptSize())
-			kept, err := s.newMap("the map of values of starts", mapSpec("trace_kept",
-				ebpf.LRUHash, 24, l.KeptSize(), savedStarts(l.KeptSize(), processors)))
-			if err != nil {
-				return err
-			}
-			l.Kept = kept.FD()
+			_, l.Kept = s.newMap("trace_kept", ebpf.LRUHash, 24, l.KeptSize(),
+				savedStarts(l.KeptSize(), s.cpus))
 		}
-		zeros, err := s.newMap("the map of zeros", mapSpec("trace_zeros", ebpf.Array, 4, size, 1))
-		if err != nil {
-			return err
-		}
-		l.Zeros = zeros.FD()
+		_, l.Zeros = s.newMap("trace_zeros", ebpf.Array, 4, size, 1)
 	}
-	return nil
 }
 
 // savedStarts returns the number of calls whose starts are kept.

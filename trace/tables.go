@@ -21,30 +21,23 @@ import (
 )
 
 func (s *Session) createAggregations() (err error) {
-	const what = "the maps of an aggregation"
+	room, signal := bpfgen.None, bpfgen.None
 	// With keys, programs count the room that is left, and signal when it is
 	// little.
 	if slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return len(a.Keys) > 0 }) {
-		if s.room, err = s.newMap(what, mapSpec("trace_room", ebpf.Array, 4, bpfgen.RoomStateSize,
-			2*len(s.aggregations))); err != nil {
-			return err
-		}
-		if s.signal, err = s.newMap(what, mapSpec("trace_signal", ebpf.RingBuf, 0, 0,
-			os.Getpagesize())); err != nil {
-			return err
-		}
-		if s.signals, err = newRingReader(s.signal); err != nil {
-			return explain("mapping "+what, err)
+		var signals *ebpf.Map
+		s.room, room = s.newMap("trace_room", ebpf.Array, 4, bpfgen.RoomStateSize, 2*len(s.aggregations))
+		signals, signal = s.newMap("trace_signal", ebpf.RingBuf, 0, 0, os.Getpagesize())
+		if signals != nil {
+			if s.signals, err = newRingReader(signals); err != nil {
+				return explain("mapping the map trace_signal", err)
+			}
 		}
 	}
-	extremes := false
 	for i, a := range s.aggregations {
-		if err := a.create(s, what, i); err != nil {
-			return err
-		}
-		extremes = extremes || a.Min || a.Max
+		a.create(s, i, room, signal)
 	}
-	if extremes {
+	if slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.Min || a.Max }) {
 		if s.plan.Kernel.CompareExchange, err = supports(bpfgen.CompareExchangeProbe()); err != nil {
 			return explain("asking for atomic compare and exchange", err)
 		}
@@ -52,44 +45,32 @@ func (s *Session) createAggregations() (err error) {
 	return nil
 }
 
-func (a *aggregation) create(s *Session, what string, number int) (err error) {
-	newTally := func(spec *ebpf.MapSpec) (*tally, error) {
-		m, err := s.newMap(what, spec)
-		return &tally{Map: m, before: make(map[string]sums)}, err
+// create makes the maps of an aggregation with a number.
+func (a *aggregation) create(s *Session, number, room, signal int) {
+	newTally := func(spec *ebpf.MapSpec) (*tally, int) {
+		m, fd := s.newMapOf(spec)
+		return &tally{Map: m, before: make(map[string]sums)}, fd
 	}
-	array := mapSpec(fmt.Sprintf("trace_rows%d", number), ebpf.PerCPUArray, 4, a.ValueSize(),
-		a.Entries())
-	spec := array
+	spec := mapSpec(fmt.Sprintf("trace_rows%d", number), ebpf.PerCPUArray, 4, a.ValueSize(), a.Entries())
 	if len(a.Keys) > 0 {
-		if a.overflow, err = newTally(array); err != nil {
-			return err
-		}
-		a.Overflow = a.overflow.FD()
+		a.overflow, a.Overflow = newTally(spec)
 		_, size := a.KeyLayout()
-		spec = mapSpec(array.Name, ebpf.PerCPUHash, size, a.ValueSize(), a.room()+a.reserve())
-		owners, err := s.newMap(what, mapSpec(fmt.Sprintf("trace_owners%d", number), ebpf.LRUHash,
-			8, bpfgen.OwnerKeysSize, maxKeyOwners+heldBack*s.cpus))
-		if err != nil {
-			return err
-		}
+		spec = mapSpec(spec.Name, ebpf.PerCPUHash, size, a.ValueSize(), a.room()+a.reserve())
+		_, owners := s.newMap(fmt.Sprintf("trace_owners%d", number), ebpf.LRUHash, 8,
+			bpfgen.OwnerKeysSize, maxKeyOwners+heldBack*s.cpus)
 		a.Room = &bpfgen.Room{
-			State: s.room.FD(), Index: uint32(number), Owners: owners.FD(),
+			State: room, Index: uint32(number), Owners: owners,
 			Filled: uint32(max(a.room()/2, 1)),
 			Size:   uint32(a.room()),
 			Share:  uint32(a.reserve() / keyShare),
-			Signal: s.signal.FD(),
+			Signal: signal,
 		}
 	}
-	if a.tally, err = newTally(spec); err != nil {
-		return err
-	}
-	a.Map = a.tally.FD()
+	a.tally, a.Map = newTally(spec)
 	// The map with keys, minima or maxima is exchanged for another one when it
 	// is read. Of sums and counts the last ones can be subtracted.
 	if a.Exchanged = len(a.Keys) > 0 || a.Min || a.Max; a.Exchanged {
-		if a.spare, err = newTally(spec); err != nil {
-			return err
-		}
+		a.spare, _ = newTally(spec)
 		a.tally.emptied, a.spare.emptied = true, true
 		// cilium/ebpf makes a third map, to tell the kernel the kind of the
 		// others. The size of a hash table is no part of that (Linux 5.10,
@@ -101,27 +82,17 @@ func (a *aggregation) create(s *Session, what string, number int) (err error) {
 		current := mapSpec("trace_current", ebpf.ArrayOfMaps, 4, 4, 1)
 		current.InnerMap = kind
 		current.Contents = []ebpf.MapKV{{Key: uint32(0), Value: a.tally.Map}}
-		if a.current, err = s.newMap(what, current); err != nil {
-			return err
+		a.current, a.Map = s.newMapOf(current)
+	}
+	if a.by(expr.Stack) {
+		k := &a.stacks
+		k.removed = make(map[uint32]map[uint32][]uint64)
+		a.Stacks = &bpfgen.Stacks{}
+		for i, fd := range []*int{&a.Stacks.Even, &a.Stacks.Odd} {
+			k.maps[i], *fd = s.newMap("trace_stacks", ebpf.StackTrace, 4, 8*maxStackDepth, a.room())
 		}
-		a.Map = a.current.FD()
+		k.present, a.Stacks.Present = s.newMap("trace_present", ebpf.Array, 4, 8, 1)
 	}
-	if !a.by(expr.Stack) {
-		return nil
-	}
-	k := &a.stacks
-	k.removed = make(map[uint32]map[uint32][]uint64)
-	for i := range k.maps {
-		if k.maps[i], err = s.newMap(what, mapSpec("trace_stacks", ebpf.StackTrace, 4,
-			8*maxStackDepth, a.room())); err != nil {
-			return err
-		}
-	}
-	if k.present, err = s.newMap(what, mapSpec("trace_present", ebpf.Array, 4, 8, 1)); err != nil {
-		return err
-	}
-	a.Stacks = &bpfgen.Stacks{Present: k.present.FD(), Even: k.maps[0].FD(), Odd: k.maps[1].FD()}
-	return nil
 }
 
 // room returns the number of keys that the kernel has room for, of all owners.
