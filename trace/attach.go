@@ -39,8 +39,7 @@ type Attachment struct {
 	reserved int      // slots
 
 	closeOnce sync.Once
-	closed    chan struct{}
-	err       error // valid when closed is closed
+	err       error // of closing
 }
 
 // Session returns the session that watches the probes.
@@ -71,11 +70,25 @@ func (a *Attachment) Skipped() (sites []*follow.SiteError, count int) {
 // closes all attachments in the time of one. Close can be called again.
 func (a *Attachment) Close() error { return closeAll(a) }
 
-// closeAll closes attachments, of any sessions. It waits for the kernel once
-// for all of them.
+// closeAll closes attachments, of any sessions, rank by rank. It waits for the
+// kernel once for each rank that there is.
 func closeAll(attachments ...*Attachment) error {
-	// This also waits for links that another goroutine is closing.
-	err := closeInOrder(attachments)
+	var ranked [ranks][]*usdt.Link
+	sessions := make(map[*Session]bool)
+	for _, a := range attachments {
+		for _, l := range a.links {
+			ranked[l.rank] = append(ranked[l.rank], l.Link)
+		}
+		if s := a.session; len(s.latencies) > 0 && !sessions[s] {
+			sessions[s] = true
+			s.replaced.change(1, s.countOf(bpfgen.CounterReplaced))
+			defer s.replaced.change(-1, s.countOf(bpfgen.CounterReplaced))
+		}
+	}
+	var errs []error
+	for _, links := range ranked {
+		errs = append(errs, sys.CloseTogether(links)) // waits also for those that others close
+	}
 	for _, a := range attachments {
 		a.closeOnce.Do(func() {
 			for _, p := range a.programs {
@@ -87,12 +100,10 @@ func closeAll(attachments ...*Attachment) error {
 			})
 			a.session.endPairs(a)
 			a.session.forget(a)
-			close(a.closed)
 		})
-		<-a.closed
-		err = errors.Join(err, a.err)
+		errs = append(errs, a.err)
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // attachSelection watches the sites of a selection, with the names of the file
@@ -111,7 +122,7 @@ func (s *Session) attachSelection(
 		return nil, s.errClosed()
 	}
 
-	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
+	a := &Attachment{session: s, path: file, process: process}
 	plan := *s.plan
 	var err error
 	if plan.Kernel.Machine, err = sys.KernelMachine(); err != nil {
@@ -157,83 +168,41 @@ func (a *Attachment) attach(w *work) error {
 		}
 		a.sites = append(a.sites, site)
 	}
-	attach := a.attachTogether
-	switch {
-	case len(w.sites) > 1 && w.plan.Kernel.HasSlots() && s.slots.reserve(len(w.sites)):
+	if w.ends {
+		s.unmatched.change(1, s.countOf(bpfgen.CounterUnmatched))
+		defer s.unmatched.change(-1, s.countOf(bpfgen.CounterUnmatched))
+	}
+	if len(w.sites) > 1 && w.plan.Kernel.HasSlots() && s.slots.reserve(len(w.sites)) {
 		a.reserved = len(w.sites)
-		attach = a.attachGroups
-	case s.mode == usdt.ModeSingleIPMap:
-		attach = a.attachApart
+		return a.attachGroups(w)
 	}
-	if !w.ends {
-		return attach(w)
-	}
-	return s.unmatched.during(s.countOf(bpfgen.CounterUnmatched), func() error { return attach(w) })
-}
-
-// attachTogether attaches one program to all sites, unless that would be too
-// large. It tells them apart by the BPF cookie.
-func (a *Attachment) attachTogether(w *work) error {
-	var programs []bpfgen.Program
-	if len(w.sites) == 1 && w.sel.PID() == 0 {
-		// A single site in all processes needs no cookie. With a PID, other
-		// processes may be attached later: a program that takes the site's
-		// number from the cookie can serve all of them.
-		program, err := w.fixed(0)
-		if err != nil {
+	// A single site in all processes needs no cookie. With a PID, other
+	// processes may be attached later: a program that takes the site's number
+	// from the cookie can serve all of them.
+	if s.mode == usdt.ModeSingleIPMap || len(w.sites) == 1 && w.sel.PID() == 0 {
+		if err := w.checkPerfEvents(len(w.sites)); err != nil {
 			return err
 		}
-		programs = append(programs, *program)
-	} else {
-		programs = w.blocks.Programs(nil)
+		for _, n := range w.sitesOf(&bpfgen.Program{Blocks: len(w.block)}) {
+			program, err := w.fixed(n)
+			if err == nil {
+				err = a.attachSome(w, program, []int{n}, nil)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
+	// One program for all sites, unless that would be too large, tells them
+	// apart by the BPF cookie.
 	inOrder := func([]int) bool { return true }
-	for _, step := range w.steps(programs, inOrder) {
+	for _, step := range w.steps(w.blocks.Programs(nil), inOrder) {
 		var cookies func(int) uint64
 		if step.program.Cookie {
 			cookies = func(n int) uint64 { return w.cookie(&step.program, n) }
 		}
 		if err := a.attachSome(w, &step.program, step.sites, cookies); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// attachApart attaches programs without cookies. A program that needs to know
-// its site is for that site alone.
-func (a *Attachment) attachApart(w *work) error {
-	var steps [][]int           // sites of one program each
-	shared := make(map[int]int) // block: its step
-	everything := bpfgen.Program{Blocks: len(w.block)}
-	for _, n := range w.sitesOf(&everything) {
-		number := w.which[n]
-		at, ok := shared[number]
-		if ok {
-			steps[at] = append(steps[at], n)
-			continue
-		}
-		if !w.block[number].UsesID {
-			shared[number] = len(steps)
-		}
-		steps = append(steps, []int{n})
-	}
-	if err := w.checkPerfEvents(len(steps) - len(shared)); err != nil {
-		return err
-	}
-	for _, sites := range steps {
-		var program *bpfgen.Program
-		if block := w.block[w.which[sites[0]]]; block.UsesID {
-			var err error
-			if program, err = w.fixed(sites[0]); err != nil {
-				return err
-			}
-		} else {
-			blocks := &bpfgen.Blocks{}
-			blocks.Add(block)
-			program = &blocks.Programs(nil)[0]
-		}
-		if err := a.attachSome(w, program, sites, nil); err != nil {
 			return err
 		}
 	}
@@ -457,35 +426,6 @@ type rankedLink struct {
 	rank int
 }
 
-// closeInOrder closes the links of attachments rank by rank. It waits for the
-// kernel once for each rank that there is.
-func closeInOrder(attachments []*Attachment) error {
-	var ranked [ranks][]*usdt.Link
-	sessions := make(map[*Session]bool)
-	for _, a := range attachments {
-		for _, l := range a.links {
-			ranked[l.rank] = append(ranked[l.rank], l.Link)
-		}
-		sessions[a.session] = true
-	}
-	closeAll := func() error {
-		var errs []error
-		for _, links := range ranked {
-			errs = append(errs, sys.CloseTogether(links))
-		}
-		return errors.Join(errs...)
-	}
-	for s := range sessions {
-		if len(s.latencies) > 0 {
-			closeLinks := closeAll
-			closeAll = func() error {
-				return s.replaced.during(s.countOf(bpfgen.CounterReplaced), closeLinks)
-			}
-		}
-	}
-	return closeAll()
-}
-
 // longestChange is the time for which losses count as expected: perf events of
 // hundreds of sites are detached by then. A file system can make an attachment
 // wait without end, and must not hide losses.
@@ -503,13 +443,8 @@ type expectedLosses struct {
 	reported uint64 // by lost
 }
 
-// during calls a function that causes some.
-func (l *expectedLosses) during(count func() (uint64, error), attachOrDetach func() error) error {
-	l.change(1, count)
-	defer l.change(-1, count)
-	return attachOrDetach()
-}
-
+// change is called before sites are attached or detached by 1, and after it by
+// -1.
 func (l *expectedLosses) change(by int, count func() (uint64, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -412,22 +413,21 @@ func (w *work) fixed(n int) (*bpfgen.Program, error) {
 // processes.
 const license = "Dual BSD/GPL"
 
-// program is loaded code. Attachments that need the same code share it: those
-// of one file in many processes.
+// program is code that is loaded once. Attachments that need the same code share
+// it: those of one file in many processes.
 type program struct {
 	*ebpf.Program
-	key    string
-	refs   int
-	loaded chan struct{} // closed when it is loaded, or when err says why it is not
-	err    error
+	key  string
+	refs int
+	load func() error
 }
 
 // programCache keeps the programs of a session while something uses them.
 type programCache struct {
 	template ebpf.ProgramSpec
 
-	mu     sync.Mutex
-	loaded map[string]*program
+	mu    sync.Mutex
+	known map[string]*program
 }
 
 // acquire loads a program, or returns a loaded one with the same code and
@@ -441,45 +441,37 @@ func (c *programCache) acquire(
 		key += string(sum[:])
 	}
 	c.mu.Lock()
-	p := c.loaded[key]
-	isNew := p == nil
-	if isNew {
-		p = &program{key: key, loaded: make(chan struct{})}
-		c.loaded[key] = p
+	p := c.known[key]
+	if p == nil {
+		p = &program{key: key}
+		p.load = sync.OnceValue(func() (err error) {
+			spec := c.template
+			spec.Name, spec.Instructions = name, generated.Instructions
+			if table != nil {
+				// The program keeps the map for as long as it is loaded.
+				m, err := newTable(table)
+				if err != nil {
+					return err
+				}
+				defer m.Close()
+				spec.Instructions = generated.WithTable(m.FD())
+			}
+			if p.Program, err = ebpf.NewProgram(&spec); err != nil {
+				return explain("loading the program "+name, err)
+			}
+			return nil
+		})
+		c.known[key] = p
 	}
 	p.refs++
 	c.mu.Unlock()
-	if isNew { // without the lock: the verifier takes its time, and others load theirs meanwhile
-		p.Program, p.err = c.load(generated, name, table)
-		close(p.loaded)
-	}
-	<-p.loaded
-	if p.err != nil {
+	// Without the lock: the verifier takes its time, and others load theirs
+	// meanwhile.
+	if err := p.load(); err != nil {
 		_ = c.release(p)
-		return nil, p.err
+		return nil, err
 	}
 	return p, nil
-}
-
-func (c *programCache) load(
-	generated *bpfgen.Program, name string, table *bpfgen.Table,
-) (*ebpf.Program, error) {
-	spec := c.template
-	spec.Name, spec.Instructions = name, generated.Instructions
-	if table != nil {
-		// The program keeps the map for as long as it is loaded.
-		m, err := newTable(table)
-		if err != nil {
-			return nil, err
-		}
-		defer m.Close()
-		spec.Instructions = generated.WithTable(m.FD())
-	}
-	prog, err := ebpf.NewProgram(&spec)
-	if err != nil {
-		return nil, explain(fmt.Sprintf("loading the program %s", name), err)
-	}
-	return prog, nil
 }
 
 func newTable(table *bpfgen.Table) (*ebpf.Map, error) {
@@ -507,57 +499,32 @@ func (c *programCache) release(p *program) error {
 	if p.refs--; p.refs > 0 {
 		return nil
 	}
-	delete(c.loaded, p.key)
+	delete(c.known, p.key)
 	return p.Close() // does nothing with one that was not loaded
 }
 
-// all returns clones of the programs that are loaded. The caller must close
-// them.
-func (c *programCache) all() []*ebpf.Program {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []*ebpf.Program
-	for _, p := range c.loaded {
-		select {
-		case <-p.loaded:
-		default:
-			continue // the verifier has it still
-		}
-		if clone, err := p.Clone(); err == nil && clone != nil {
-			all = append(all, clone)
-		}
-	}
-	return all
-}
-
-const (
-	// maxProgramName is what the kernel keeps of a program's name
-	// (BPF_OBJ_NAME_LEN without the terminator).
-	maxProgramName = 15
-
-	// shortProvider is what a provider is cut to where provider and probe do
-	// not fit together: the probe's name says more.
-	shortProvider = 5
-)
+// maxProgramName is what the kernel keeps of a program's name
+// (BPF_OBJ_NAME_LEN without the terminator).
+const maxProgramName = 15
 
 // programName returns a name that tells what a program is for, in a system
-// profiler or bpftool: PROVIDER_PROBE, cut to what the kernel keeps.
+// profiler or bpftool: PROVIDER_PROBE, cut to what the kernel keeps. The
+// provider loses its end first: the probe's name says more.
 func programName(sites []*Site) string {
 	provider, name := sites[0].Provider, sites[0].Name
 	for _, s := range sites[1:] {
-		provider = commonPrefix(provider, s.Provider)
-		name = commonPrefix(name, s.Name)
+		provider, name = commonPrefix(provider, s.Provider), commonPrefix(name, s.Name)
 	}
-	provider, name = strings.Trim(legalName(provider), "_"), strings.Trim(legalName(name), "_")
-	if room := maxProgramName - len(name) - 1; len(provider) > room {
-		provider = provider[:min(len(provider), max(room, shortProvider))]
+	legal := func(s string) string { // the kernel allows letters, digits and underscores
+		return strings.Trim(notInName.ReplaceAllString(s, "_"), "_")
 	}
-	full := strings.Trim(provider+"_"+name, "_")
-	if full == "" {
-		return "usdt"
-	}
+	provider, name = legal(provider), legal(name)
+	provider = provider[:min(len(provider), max(maxProgramName-len(name)-1, 5))]
+	full := cmp.Or(strings.Trim(provider+"_"+name, "_"), "usdt")
 	return full[:min(len(full), maxProgramName)]
 }
+
+var notInName = regexp.MustCompile("[^a-zA-Z0-9_]")
 
 func commonPrefix(a, b string) string {
 	n := 0
@@ -565,19 +532,6 @@ func commonPrefix(a, b string) string {
 		n++
 	}
 	return a[:n]
-}
-
-// legalName replaces what the kernel does not allow in a name: it keeps
-// letters, digits and underscores.
-func legalName(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9':
-			return r
-		default:
-			return '_'
-		}
-	}, s)
 }
 
 // maxSlots is the greatest number of sites of a session in the map of slots. It

@@ -144,7 +144,7 @@ func newSession(opts *SessionOptions, hasProcessorID func() (bool, error)) (*Ses
 	if s.events.Next != nil && s.mode == usdt.ModeMulti {
 		s.mode = usdt.ModeSingle // a kernel with such links has cookies, too
 	}
-	s.programs.loaded = make(map[string]*program)
+	s.programs.known = make(map[string]*program)
 	s.programs.template = ebpf.ProgramSpec{Type: ebpf.Kprobe, License: license}
 	if s.mode == usdt.ModeMulti {
 		s.programs.template.AttachType = ebpf.AttachTraceUprobeMulti

@@ -124,22 +124,29 @@ func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 // asks for it. It works until [Session.Close].
 func (s *Session) Stats() (*tracing.Stats, error) {
 	stats := &tracing.Stats{}
-	for _, prog := range s.programs.all() {
-		p, err := statsOf(prog)
-		prog.Close()
-		if err != nil {
-			return nil, explain("asking the kernel for a program", err)
-		}
-		stats.Programs = append(stats.Programs, p)
-	}
-	slices.SortFunc(stats.Programs,
-		func(a, b tracing.ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
-
+	programs := make(map[*program]bool)
 	for _, a := range s.Attachments() {
 		for _, l := range a.links {
 			stats.PerfEvents += l.PerfEvents()
 		}
+		for _, p := range a.programs {
+			programs[p] = true
+		}
 	}
+	s.programs.mu.Lock()
+	defer s.programs.mu.Unlock()
+	for p := range programs {
+		if p.refs == 0 {
+			continue // its last attachment was closed meanwhile
+		}
+		of, err := statsOf(p.Program)
+		if err != nil {
+			return nil, explain("asking the kernel for a program", err)
+		}
+		stats.Programs = append(stats.Programs, of)
+	}
+	slices.SortFunc(stats.Programs,
+		func(a, b tracing.ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
 	err := s.use(func() (err error) {
 		for _, m := range s.made {
 			info, err := m.Info()
