@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"slices"
 	"sync"
 	"syscall"
@@ -24,17 +23,16 @@ import (
 // bounded memory whether they have wanted probes, but not which.
 type Cache struct {
 	patterns []elfnote.Pattern
-	open     func(*MappedFile) (io.ReaderAt, error) // the file, closed if it is an io.Closer
 	seed     maphash.Seed
 
-	mu      sync.Mutex
-	files   map[FileID]*CachedFile // those acquired
-	opened  int                    // files that are open now
-	owners  map[string]int         // files that are open now, by the owner of a process
-	limit   int                    // of files that are open
-	kept    int                    // bytes of sites, of all files
-	answers answers
-	closing closing
+	mu       sync.Mutex
+	files    map[FileID]*CachedFile // those acquired
+	opened   int                    // files that are open now
+	owners   map[string]int         // files that are open now, by the owner of a process
+	limit    int                    // of files that are open
+	kept     int                    // bytes of sites, of all files
+	unwanted answers
+	closing  closing
 }
 
 // NewCache returns an empty cache for the files that have a probe that matches
@@ -42,21 +40,12 @@ type Cache struct {
 func NewCache(patterns ...elfnote.Pattern) *Cache {
 	return &Cache{
 		patterns: slices.Clone(patterns),
-		open:     openMapped,
 		seed:     maphash.MakeSeed(),
 		files:    make(map[FileID]*CachedFile),
 		owners:   make(map[string]int),
 		limit:    sys.MaxDescriptors() / descriptorsPerFile,
-		answers:  answers{limit: maxAnswers},
+		unwanted: answers{limit: maxAnswers},
 	}
-}
-
-func openMapped(m *MappedFile) (io.ReaderAt, error) {
-	file, err := m.Open()
-	if err != nil {
-		return nil, err // not a nil *os.File in an interface
-	}
-	return file, nil
 }
 
 // Acquire returns the file that a process maps, open, if it has a wanted probe.
@@ -75,8 +64,8 @@ func (c *Cache) Acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
 		return nil, false, err
 	}
 	asked := question{found.FileID, found.contents}
-	if a, known := c.ask(asked); known && !a.matches {
-		return nil, false, a.failure(m)
+	if known, err := c.isUnwanted(m, asked); known {
+		return nil, false, err
 	}
 	id, err := m.ID()
 	if err != nil {
@@ -84,33 +73,29 @@ func (c *Cache) Acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
 	}
 	q := question{id, found.contents}
 	for {
-		f := c.enter(id)
+		c.mu.Lock()
+		f := c.files[id]
+		if f == nil {
+			f = &CachedFile{cache: c, id: id}
+			c.files[id] = f
+		}
+		f.references++
+		c.mu.Unlock()
 		ok, err := f.prepare(m, q)
-		if ok && err == nil {
+		if ok {
 			return f, true, nil
 		}
 		f.Release()
 		if errors.Is(err, errWrittenTo) {
 			continue // another CachedFile takes its place
 		}
-		if a, known := c.ask(q); known && asked != q {
-			c.remember(asked, a) // next time, id is not needed
+		c.mu.Lock()
+		if why, known := c.unwanted.find(q); known && asked != q {
+			c.unwanted.put(asked, why) // next time, id is not needed
 		}
+		c.mu.Unlock()
 		return nil, false, err
 	}
-}
-
-// enter returns a file with a reference for the caller.
-func (c *Cache) enter(id FileID) *CachedFile {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f := c.files[id]
-	if f == nil {
-		f = &CachedFile{cache: c, id: id}
-		c.files[id] = f
-	}
-	f.references++
-	return f
 }
 
 // takeDescriptor counts a file that is to be opened for a process of an owner.
@@ -137,16 +122,16 @@ func (c *Cache) giveDescriptor(owner string) {
 	}
 }
 
-func (c *Cache) ask(q question) (a answer, known bool) {
+// isUnwanted reports whether a file is known to have no wanted probes, and the
+// error for the process that maps it if that is because it cannot be read.
+func (c *Cache) isUnwanted(m *MappedFile, q question) (known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.answers.find(q)
-}
-
-func (c *Cache) remember(q question, a answer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.answers.put(q, a)
+	why, known := c.unwanted.find(q)
+	if why != nil {
+		return true, m.wrap(opReadProbes, why)
+	}
+	return known, nil
 }
 
 // A question is whether a file has wanted probes.
@@ -155,67 +140,48 @@ type question struct {
 	contents
 }
 
-// An answer says whether it has, or why it cannot be read.
-type answer struct {
-	matches bool
-	err     error
-}
-
-// failure returns the error for a process that maps the file.
-func (a answer) failure(m *MappedFile) error {
-	if a.err == nil {
-		return nil
-	}
-	return m.wrap(opReadProbes, a.err)
-}
-
-// answers remembers answers, but neither files nor probes. The answers that
-// were asked for recently survive: when limit new ones have come, the ones not
-// asked for meanwhile are forgotten.
+// answers remembers the files that have none, and why some of them cannot be
+// read. The answers that were asked for recently survive: when limit new ones
+// have come, the ones not asked for meanwhile are forgotten.
 type answers struct {
 	limit          int
-	recent, former map[question]answer
+	recent, former map[question]error
 }
 
-func (s *answers) find(q question) (answer, bool) {
-	if a, known := s.recent[q]; known {
-		return a, true
+func (s *answers) find(q question) (why error, known bool) {
+	if why, known = s.recent[q]; known {
+		return why, true
 	}
-	a, known := s.former[q]
-	if known {
-		s.put(q, a)
+	if why, known = s.former[q]; known {
+		s.put(q, why)
 	}
-	return a, known
+	return why, known
 }
 
-func (s *answers) put(q question, a answer) {
-	if len(s.recent) >= s.limit {
-		s.former, s.recent = s.recent, nil
+func (s *answers) put(q question, why error) {
+	if s.recent == nil || len(s.recent) >= s.limit {
+		s.former, s.recent = s.recent, make(map[question]error)
 	}
-	if s.recent == nil {
-		s.recent = make(map[question]answer)
-	}
-	s.recent[q] = a
+	s.recent[q] = why
 }
 
 // closing closes files. A file system that another user serves can hold that up
-// for as long as it likes. So each device has a goroutine that closes its
-// files, while there are some. The zero value is ready for use.
+// for as long as it likes. So the files of a device are closed one after the
+// other, of which only the first holds a thread.
 type closing struct {
 	mu      sync.Mutex
-	devices map[uint64]*closingDevice
+	devices map[uint64]*closingDevice // of which files are to be closed
 }
 
-// closingDevice is what is to be closed on one device.
 type closingDevice struct {
-	queue   []func()
-	blocked bool // closing took too long once: no caller waits any more
+	sync.Mutex      // held while a file is closed
+	files      int  // that are to be closed
+	blocked    bool // closing took too long once: no caller waits any more
 }
 
 // close closes a file on a device. It returns when that is done, or when it
 // takes too long.
 func (c *closing) close(device uint64, closeFile func()) {
-	closed := make(chan struct{})
 	c.mu.Lock()
 	d := c.devices[device]
 	if d == nil {
@@ -224,37 +190,30 @@ func (c *closing) close(device uint64, closeFile func()) {
 		}
 		d = &closingDevice{}
 		c.devices[device] = d
-		go c.work(device, d)
 	}
-	d.queue = append(d.queue, func() { closeFile(); close(closed) })
+	d.files++
 	blocked := d.blocked
 	c.mu.Unlock()
+	closed := make(chan struct{})
+	go func() {
+		d.Lock()
+		closeFile()
+		d.Unlock()
+		c.mu.Lock()
+		if d.files--; d.files == 0 {
+			delete(c.devices, device)
+		}
+		c.mu.Unlock()
+		close(closed)
+	}()
 	if blocked {
 		return
 	}
-	timer := time.NewTimer(scanPatience)
-	defer timer.Stop()
 	select {
 	case <-closed:
-	case <-timer.C:
+	case <-time.After(scanPatience):
 		c.mu.Lock()
 		d.blocked = true
 		c.mu.Unlock()
-	}
-}
-
-// work closes what is in the queue of a device, until that is empty.
-func (c *closing) work(device uint64, d *closingDevice) {
-	for {
-		c.mu.Lock()
-		if len(d.queue) == 0 {
-			delete(c.devices, device)
-			c.mu.Unlock()
-			return
-		}
-		closeFile := d.queue[0]
-		d.queue = d.queue[1:]
-		c.mu.Unlock()
-		closeFile()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 )
@@ -23,7 +24,7 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(truncated, memoryProbes.bytes()[:0x1010], 0o755)))
 	malformed := testELF{probes: [][2]string{{"p", "n"}}, broken: true}.write(t, dir,
 		"malformed.so")
-	openings := countOpenings(c)
+	openings := countOpenings(t, dir)
 	for range 2 {
 		_, ok, err := c.Acquire(mapped(t, f, 1, truncated))
 		qt.Check(t, qt.IsFalse(ok))
@@ -36,42 +37,33 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 			qt.ErrorMatches(err,
 				`process 2: read probes ".*/malformed.so": none of the 1 probes can be used: note 0: location is not in .*`))
 	}
-	qt.Check(t, qt.Equals(openings.Load(), 2))
+	qt.Check(t, qt.Equals(openings(), 2))
 	qt.Check(t, qt.HasLen(c.files, 0))
 }
 
 func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
-	f := newFixture(t)
-	fail := error(syscall.EMFILE)
-	c := NewCache()
-	c.open = func(m *MappedFile) (io.ReaderAt, error) {
-		if fail != nil {
-			return nil, fail
-		}
-		return openMapped(m)
-	}
+	f, c := newFixture(t), NewCache()
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
-	_, ok, err := c.Acquire(mapped(t, f, 1, lib))
-	qt.Check(t, qt.ErrorIs(err, fail))
-	qt.Check(t, qt.IsFalse(ok))
-	qt.Check(t, qt.HasLen(c.files, 0))
-
-	fail = nil
-	acquire(t, c, mapped(t, f, 1, lib)).Release()
-
-	fail = syscall.ENFILE // at the second opening, of a file that is known to have probes
-	_, _, err = c.Acquire(mapped(t, f, 1, lib))
-	qt.Check(t, qt.ErrorIs(err, fail))
-	qt.Check(t, qt.HasLen(c.files, 0))
+	var before unix.Rlimit
+	qt.Assert(t, qt.IsNil(unix.Getrlimit(unix.RLIMIT_NOFILE, &before)))
+	for range 2 { // the second time, the file is known to have probes
+		m := mapped(t, f, 1, lib)
+		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max})))
+		_, ok, err := c.Acquire(m)
+		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &before)))
+		qt.Check(t, qt.ErrorIs(err, syscall.EMFILE))
+		qt.Check(t, qt.IsFalse(ok))
+		qt.Check(t, qt.HasLen(c.files, 0))
+		acquire(t, c, mapped(t, f, 1, lib)).Release()
+	}
 }
 
 // failingReader is a file on a disk that is going, or on a host that does not
 // answer any more.
 type failingReader struct {
 	io.ReaderAt
-	err    error
-	good   int // how many reads succeed first
-	closed *int
+	err  error
+	good int // how many reads succeed first
 }
 
 func (r *failingReader) ReadAt(p []byte, offset int64) (int, error) {
@@ -82,33 +74,31 @@ func (r *failingReader) ReadAt(p []byte, offset int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, offset)
 }
 
-func (r *failingReader) Close() error { *r.closed++; return nil }
-
-// Whichever read it is that fails, the next caller finds the probes.
+// Whichever read it is that fails, it says nothing about what the file
+// contains.
 func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 	for _, failure := range []error{syscall.EIO, errors.New("remote: deadline exceeded"),
 		io.ErrUnexpectedEOF} {
-		f := newFixture(t)
-		opened, closed := 0, 0
-		c := NewCache()
-		c.open = func(*MappedFile) (io.ReaderAt, error) {
-			opened++
-			return &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, opened - 1,
-				&closed}, nil
-		}
-		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
-		for {
-			file, ok, err := c.Acquire(mapped(t, f, 1, lib))
+		for good := 0; ; good++ {
+			r := &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, good}
+			_, notes, err := NewCache().read(r, maxKeptOfFile)
 			if err == nil {
-				qt.Check(t, qt.IsTrue(ok))
-				file.Release()
+				qt.Check(t, qt.IsTrue(notes.matches))
+				qt.Check(t, qt.IsTrue(good > 1), qt.Commentf("failed %d times", good))
 				break
 			}
 			qt.Assert(t, qt.ErrorIs(err, failure))
-			qt.Assert(t, qt.ErrorMatches(err, `process 1: read probes ".*/lib.so": .*`))
-			qt.Assert(t, qt.Equals(closed, opened))
-			qt.Assert(t, qt.HasLen(c.files, 0))
+			qt.Assert(t, qt.IsNil(notes.err))
 		}
-		qt.Check(t, qt.IsTrue(opened > 2), qt.Commentf("opened %d times", opened))
+	}
+	// The memory of a process is a file that gives EIO where there is none.
+	f, c := newFixture(t), NewCache()
+	before := openDescriptors(t)
+	for range 2 {
+		_, _, err := c.Acquire(mapped(t, f, 1, "/proc/self/mem"))
+		qt.Assert(t, qt.ErrorIs(err, syscall.EIO))
+		qt.Assert(t, qt.ErrorMatches(err, `process 1: read probes "/proc/self/mem": .*`))
+		qt.Assert(t, qt.HasLen(c.files, 0))
+		checkDescriptors(t, before)
 	}
 }

@@ -3,17 +3,15 @@
 package procwatch
 
 import (
-	"bytes"
+	"encoding/binary"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -42,14 +40,35 @@ func acquireNothing(t testing.TB, c *Cache, m *MappedFile) {
 	qt.Assert(t, qt.IsFalse(ok))
 }
 
-// countOpenings returns how many files a cache opens from now on.
-func countOpenings(c *Cache) *atomic.Int32 {
-	count, open := new(atomic.Int32), c.open
-	c.open = func(m *MappedFile) (io.ReaderAt, error) {
-		count.Add(1)
-		return open(m)
+// countOpenings returns a function that returns how often files in a directory
+// have been opened to be read from now on.
+func countOpenings(t testing.TB, dir string) (count func() int) {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { unix.Close(fd) })
+	_, err = unix.InotifyAddWatch(fd, dir, unix.IN_OPEN|unix.IN_CLOSE)
+	qt.Assert(t, qt.IsNil(err))
+	opened, buf := 0, make([]byte, 1<<20)
+	return func() int {
+		t.Helper()
+		n, err := unix.Read(fd, buf)
+		if err == unix.EAGAIN {
+			return opened
+		}
+		qt.Assert(t, qt.IsNil(err))
+		for rest := buf[:n]; len(rest) > 0; {
+			switch mask := binary.NativeEndian.Uint32(rest[4:]); {
+			case mask&unix.IN_ISDIR != 0:
+			case mask&unix.IN_OPEN != 0:
+				opened++
+			case mask&unix.IN_CLOSE_WRITE != 0:
+				opened-- // it was opened to be written
+			}
+			rest = rest[unix.SizeofInotifyEvent+binary.NativeEndian.Uint32(rest[12:]):]
+		}
+		return opened
 	}
-	return count
 }
 
 // inUse returns how many files are acquired.
@@ -64,15 +83,15 @@ func TestCache(t *testing.T) {
 
 	t.Run("opens a file once for all processes", func(t *testing.T) {
 		f, c := newFixture(t), NewCache()
-		openings := countOpenings(c)
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+		openings := countOpenings(t, filepath.Dir(lib))
 		before := openDescriptors(t)
 
 		first := acquire(t, c, mapped(t, f, 1, lib))
 		second := acquire(t, c, mapped(t, f, 2, lib))
 		qt.Check(t, qt.Equals(first, second))
 		checkDescriptors(t, before+1)
-		qt.Check(t, qt.Equals(openings.Load(), 1))
+		qt.Check(t, qt.Equals(openings(), 1))
 		qt.Check(t, qt.IsNotNil(first.ELF().OSFile()))
 		qt.Check(t, qt.Equals(first.ID(), identityOf(t, lib)))
 
@@ -93,33 +112,27 @@ func TestCache(t *testing.T) {
 		second.Release()
 		qt.Check(t, qt.Equals(acquire(t, c, mapped(t, f, 4, lib)), third))
 		third.Release()
-		qt.Check(t, qt.Equals(openings.Load(), 2))
-		n, err := third.reader.ReadAt(make([]byte, 4), 0)
+		qt.Check(t, qt.Equals(openings(), 3), qt.Commentf("once by identityOf"))
+		n, err := third.ELF().OSFile().ReadAt(make([]byte, 4), 0)
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(n, 4))
 	})
 	t.Run("does not keep open what is not wanted", func(t *testing.T) {
 		f, c := newFixture(t), NewCache(nothing)
-		openings := countOpenings(c)
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+		openings := countOpenings(t, filepath.Dir(lib))
 		before := openDescriptors(t)
 		for range 3 {
 			acquireNothing(t, c, mapped(t, f, 1, lib))
 		}
-		qt.Check(t, qt.Equals(openings.Load(), 1))
+		qt.Check(t, qt.Equals(openings(), 1))
 		checkDescriptors(t, before)
 	})
 	t.Run("keeps the sites of a file while it is open", func(t *testing.T) {
 		f, c := newFixture(t), NewCache(nothing, free)
-		var reader *failingReader
-		c.open = func(*MappedFile) (io.ReaderAt, error) {
-			reader = &failingReader{ReaderAt: bytes.NewReader(memoryProbes.bytes()),
-				err: syscall.EIO, good: 100, closed: new(int)}
-			return reader, nil
-		}
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		file := acquire(t, c, mapped(t, f, 1, lib))
-		reader.good = 0 // what is read from now on fails
+		qt.Assert(t, qt.IsNil(os.Truncate(lib, 0))) // there is nothing to be read any more
 		var names []string
 		for site, err := range file.Sites() {
 			qt.Assert(t, qt.IsNil(err))
@@ -150,13 +163,13 @@ func TestCache(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("code, but not ELF"), 0o755)))
 		empty := filepath.Join(dir, "empty")
 		qt.Assert(t, qt.IsNil(os.WriteFile(empty, nil, 0o755)))
-		openings := countOpenings(c)
+		openings := countOpenings(t, dir)
 		before := openDescriptors(t)
 		for i, path := range []string{noProbes.write(t, dir, "lib.so"), script, empty} {
 			for range 3 {
 				acquireNothing(t, c, mapped(t, f, 1, path))
 			}
-			qt.Check(t, qt.Equals(int(openings.Load()), i+1))
+			qt.Check(t, qt.Equals(openings(), i+1))
 		}
 		checkDescriptors(t, before)
 		qt.Check(t, qt.HasLen(c.files, 0))
@@ -173,18 +186,18 @@ func TestCache(t *testing.T) {
 
 func TestCacheIsBounded(t *testing.T) {
 	f, c := newFixture(t), NewCache()
-	c.answers.limit = 2
-	openings := countOpenings(c)
+	c.unwanted.limit = 2
 	dir := t.TempDir()
+	openings := countOpenings(t, dir)
 	opened := func(i int) bool {
-		before := openings.Load()
+		before := openings()
 		path := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := os.Stat(path); err != nil {
 			noProbes.write(t, path)
 		}
 		acquireNothing(t, c, mapped(t, f, 1, path))
-		qt.Assert(t, qt.IsTrue(len(c.answers.recent)+len(c.answers.former) <= 4))
-		return openings.Load() > before
+		qt.Assert(t, qt.IsTrue(len(c.unwanted.recent)+len(c.unwanted.former) <= 4))
+		return openings() > before
 	}
 	for i := range 10 {
 		qt.Check(t, qt.IsTrue(opened(i)))

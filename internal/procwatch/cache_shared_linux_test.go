@@ -4,9 +4,8 @@ package procwatch
 
 import (
 	"fmt"
-	"io"
+	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -15,44 +14,34 @@ import (
 func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 	f := newFixture(t)
 	const callers = 8
-	var openings atomic.Int32
-	opening, proceed := make(chan struct{}, callers), make(chan struct{})
 	c := NewCache()
-	c.open = func(m *MappedFile) (io.ReaderAt, error) {
-		openings.Add(1)
-		opening <- struct{}{}
-		<-proceed
-		return openMapped(m)
-	}
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+	openings := countOpenings(t, filepath.Dir(lib))
+	begin := make(chan struct{})
 	var files [callers]*CachedFile
 	var group sync.WaitGroup
-	start := func(i int) {
+	for i := range callers {
 		m := mapped(t, f, i+1, lib)
 		group.Go(func() {
+			<-begin
 			file, _, err := c.Acquire(m)
 			qt.Check(t, qt.IsNil(err))
 			files[i] = file
 		})
 	}
-	start(0)
-	<-opening
-	for i := range callers - 1 {
-		start(i + 1)
-	}
-	close(proceed)
+	close(begin)
 	group.Wait()
 	for _, file := range files {
 		qt.Check(t, qt.Equals(file, files[0]))
 		file.Release()
 	}
-	qt.Check(t, qt.Equals(openings.Load(), 1))
+	qt.Check(t, qt.Equals(openings(), 1))
 	qt.Check(t, qt.HasLen(c.files, 0))
 }
 
 func TestCacheUsedByManyAtOnce(t *testing.T) {
 	f, c := newFixture(t), NewCache()
-	c.answers.limit = 2
+	c.unwanted.limit = 2
 	dir := t.TempDir()
 	var paths []string
 	for i := range 6 {
@@ -80,7 +69,7 @@ func TestCacheUsedByManyAtOnce(t *testing.T) {
 				if !ok {
 					continue
 				}
-				if _, err := file.reader.ReadAt(make([]byte, 16), 0); err != nil {
+				if _, err := file.ELF().OSFile().ReadAt(make([]byte, 16), 0); err != nil {
 					t.Error(err)
 				}
 				file.Release()

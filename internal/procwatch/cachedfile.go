@@ -3,12 +3,12 @@
 package procwatch
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
 	"iter"
+	"os"
 	"slices"
 	"sync"
 	"unsafe"
@@ -31,7 +31,6 @@ type CachedFile struct {
 	// opening is held while the file is opened and read, so that only one does.
 	opening sync.Mutex
 	elf     *elfnote.File // nil while not open
-	reader  io.ReaderAt   // from which elf reads
 	owner   string        // of the process for which it was opened
 	notes   notes
 }
@@ -80,103 +79,96 @@ func (f *CachedFile) Hold() {
 // Release gives back what was acquired or held, once for each. The last one
 // closes the file, and does not wait for long if its file system holds that up.
 func (f *CachedFile) Release() {
-	if reader := f.release(); reader != nil {
-		f.cache.closing.close(f.id.device, func() { f.cache.closeReader(reader, f.owner) })
-	}
-}
-
-// release returns the reader that is to be closed, nil if there is none.
-func (f *CachedFile) release() io.ReaderAt {
 	c := f.cache
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f.references == 0 { // one too many
-		return nil
-	}
-	if f.references--; f.references > 0 {
-		return nil
+	f.references--
+	last := f.references == 0
+	f.references = max(0, f.references) // one Release too many
+	if !last {
+		c.mu.Unlock()
+		return
 	}
 	if c.files[f.id] == f { // else it was held once more after it had been closed
 		delete(c.files, f.id)
 	}
-	if f.elf != nil {
-		c.kept -= f.notes.bytes
+	elf := f.elf
+	c.kept -= f.notes.bytes
+	f.elf, f.notes.sites, f.notes.bytes = nil, nil, 0
+	c.mu.Unlock()
+	if elf != nil {
+		c.closing.close(f.id.device, func() { c.closeFile(elf.OSFile(), f.owner) })
 	}
-	reader := f.reader
-	f.elf, f.reader, f.notes.sites = nil, nil, nil
-	return reader
 }
 
-// closeReader closes a file. The file counts as open until then: if its file
-// system holds that up, it still has its descriptor.
-func (c *Cache) closeReader(reader io.ReaderAt, owner string) {
-	if closer, ok := reader.(io.Closer); ok {
-		_ = closer.Close() // it was only read
-	}
+// closeFile closes a file. It counts as open until then: if its file system
+// holds that up, it still has its descriptor.
+func (c *Cache) closeFile(file *os.File, owner string) {
+	_ = file.Close() // it was only read
 	c.giveDescriptor(owner)
 }
 
-// prepare opens the file if it has wanted probes. The caller holds a reference.
+// prepare opens the file if it has wanted probes. If it is open, its sites are
+// read again if it was written to, or touched, since that was done last. The
+// caller holds a reference.
 func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
+	c := f.cache
 	f.opening.Lock()
 	defer f.opening.Unlock()
 	if f.elf != nil {
-		return f.update(m, q)
+		if f.isCurrent(q.contents) {
+			return true, nil
+		}
+		_, again, err := c.read(f.elf.OSFile(), 0)
+		if err != nil {
+			return false, m.wrap(opReadProbes, err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if again.err == nil && again.fingerprint == f.notes.fingerprint {
+			f.contents = q.contents
+			return true, nil
+		}
+		if c.files[f.id] == f {
+			delete(c.files, f.id)
+		}
+		return false, errWrittenTo
 	}
-	if a, known := f.cache.ask(q); known && !a.matches {
-		return false, a.failure(m) // another caller has found it out meanwhile
+	if known, err := c.isUnwanted(m, q); known {
+		return false, err // another caller has found it out meanwhile
 	}
 	owner := m.owner()
-	if err := f.cache.takeDescriptor(owner); err != nil {
+	if err := c.takeDescriptor(owner); err != nil {
 		return false, m.wrap("open", err)
 	}
-	reader, err := f.cache.open(m)
+	file, err := m.Open()
 	if err != nil {
-		f.cache.giveDescriptor(owner)
+		c.giveDescriptor(owner)
 		return false, err
 	}
-	elf, notes, err := f.cache.read(reader)
-	if m.searched = err == nil; err != nil {
+	c.mu.Lock()
+	room := min(maxKeptSites-c.kept, maxKeptOfFile)
+	c.mu.Unlock()
+	elf, notes, err := c.read(file, room)
+	c.mu.Lock()
+	switch m.searched = err == nil; {
+	case err != nil:
 		err = m.wrap(opReadProbes, err)
-	} else {
-		a := answer{notes.matches, notes.err}
-		f.cache.remember(q, a)
-		err = a.failure(m)
+	case notes.matches:
+		f.elf, f.owner, f.notes, f.contents = elf, owner, notes, q.contents
+		c.kept += notes.bytes
+	default:
+		c.unwanted.put(q, notes.err)
+		if notes.err != nil {
+			err = m.wrap(opReadProbes, notes.err)
+		}
 	}
-	if !notes.matches || err != nil {
+	c.mu.Unlock()
+	if !notes.matches {
 		// A goroutine that could bear to open the file can bear to close it. To
 		// have another one do so would take longer than to read the file.
-		f.cache.closeReader(reader, owner)
-		return false, err
+		c.closeFile(file, owner)
 	}
-	f.elf, f.reader, f.owner, f.notes = elf, reader, owner, notes
-	f.cache.mu.Lock()
-	defer f.cache.mu.Unlock()
-	f.contents = q.contents
-	return true, nil
-}
-
-// update reads the sites of the open file again if it was written to, or
-// touched, since that was done last.
-func (f *CachedFile) update(m *MappedFile, q question) (ok bool, err error) {
-	if f.isCurrent(q.contents) {
-		return true, nil
-	}
-	_, again, err := f.cache.read(f.reader)
-	if err != nil {
-		return false, m.wrap(opReadProbes, err)
-	}
-	f.cache.mu.Lock()
-	defer f.cache.mu.Unlock()
-	f.cache.kept -= again.bytes
-	if again.err == nil && again.fingerprint == f.notes.fingerprint {
-		f.contents = q.contents
-		return true, nil
-	}
-	if f.cache.files[f.id] == f {
-		delete(f.cache.files, f.id)
-	}
-	return false, errWrittenTo
+	return notes.matches, err
 }
 
 // isCurrent reports whether the file has not been written to, nor touched,
@@ -191,49 +183,52 @@ func (f *CachedFile) isCurrent(is contents) bool {
 // has wanted probes, the selection of its sites, and its pairs come from it.
 type notes struct {
 	matches     bool           // there is a wanted probe
-	fingerprint uint64         // of the sites
+	fingerprint uint64         // of all that matters for attaching
 	sites       []elfnote.Site // nil if they are not kept
 	bytes       int            // of sites that are kept
 	err         error          // what is wrong with the contents of the file
 }
 
-// read reads the notes of a file. The sites are kept if there is room. The
-// error is one of reading, not of what the file contains.
-func (c *Cache) read(reader io.ReaderAt) (elf *elfnote.File, n notes, err error) {
+// read reads the notes of a file. The sites are kept if they take no more bytes
+// than there is room. The error is one of reading, which can be any that the
+// reader returns, not of what the file contains.
+func (c *Cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, err error) {
+	failed := func(err error) (*elfnote.File, notes, error) {
+		if errors.Is(err, elffile.ErrMalformed) || errors.Is(err, elffile.ErrTooLarge) ||
+			errors.Is(err, elfnote.ErrNotELF) {
+			return nil, notes{err: err}, nil
+		}
+		return nil, notes{}, err
+	}
 	elf, err = elfnote.NewFile(reader)
 	switch {
 	case errors.Is(err, elfnote.ErrNotELF):
 		return nil, n, nil // code of a JIT compiler, or of Windows
-	case isOfContents(err):
-		return nil, notes{err: err}, nil
 	case err != nil:
-		return nil, n, err
+		return failed(err)
 	}
-	c.mu.Lock()
-	room := min(maxKeptSites-c.kept, maxKeptOfFile)
-	c.mu.Unlock()
-	hash := newSiteHash(c.seed)
+	var hash maphash.Hash
+	hash.SetSeed(c.seed)
+	maphash.WriteComparable(&hash, elf.Header().Type)
 	var last elfnote.Site // sites of a probe most often come one after the other
 	var malformed *elffile.NoteError
 	malformedCount, usable := 0, false
 	for site, err := range elf.Sites() {
-		var note *elffile.NoteError
-		switch {
-		case err == nil:
-		case errors.As(err, &note):
-			hash.fail(err)
+		if err != nil {
+			var note *elffile.NoteError
+			if !errors.As(err, &note) {
+				return failed(err)
+			}
+			hash.WriteString(err.Error())
 			if malformedCount++; malformed == nil {
 				// Without the names: they would keep others in memory.
 				malformed = &elffile.NoteError{Index: note.Index, Err: note.Err}
 			}
 			continue
-		case isOfContents(err):
-			return nil, notes{err: err}, nil
-		default:
-			return nil, notes{}, err
 		}
-		hash.add(elf, &site)
-		if n.bytes += siteBytes(&site); n.bytes <= room {
+		maphash.WriteComparable(&hash, site)
+		n.bytes += int(unsafe.Sizeof(site)) + len(site.Provider) + len(site.Name) + len(site.Arguments)
+		if n.bytes <= room {
 			n.sites = append(n.sites, site)
 		}
 		if n.matches || usable && site.Name == last.Name && site.Provider == last.Provider {
@@ -250,48 +245,5 @@ func (c *Cache) read(reader io.ReaderAt) (elf *elfnote.File, n notes, err error)
 		n.sites, n.bytes = nil, 0
 	}
 	n.sites = slices.Clone(n.sites)
-	c.mu.Lock()
-	c.kept += n.bytes
-	c.mu.Unlock()
 	return elf, n, nil
 }
-
-// siteBytes returns how much memory a site takes.
-func siteBytes(s *elfnote.Site) int {
-	return int(unsafe.Sizeof(*s)) + len(s.Provider) + len(s.Name) + len(s.Arguments)
-}
-
-// isOfContents tells an error of the contents of a file from an error of
-// reading it, which can be any that the reader returns.
-func isOfContents(err error) bool {
-	return errors.Is(err, elfnote.ErrNotELF) || errors.Is(err, elffile.ErrMalformed) ||
-		errors.Is(err, elffile.ErrTooLarge)
-}
-
-// siteHash makes a fingerprint of all that matters for attaching: the sites of
-// a file.
-type siteHash struct{ maphash.Hash }
-
-func newSiteHash(seed maphash.Seed) *siteHash {
-	h := new(siteHash)
-	h.SetSeed(seed)
-	return h
-}
-
-func (h *siteHash) add(file *elfnote.File, site *elfnote.Site) {
-	var numbers [72]byte
-	for i, n := range [...]uint64{
-		uint64(len(site.Provider)), uint64(len(site.Name)), uint64(len(site.Arguments)),
-		site.Location, site.Offset, site.Base, site.Semaphore, site.SemaphoreOffset,
-		uint64(file.Header().Type),
-	} {
-		binary.NativeEndian.PutUint64(numbers[i*8:], n)
-	}
-	h.Write(numbers[:])
-	h.WriteString(site.Provider)
-	h.WriteString(site.Name)
-	h.WriteString(site.Arguments)
-}
-
-// fail adds what is wrong with a note.
-func (h *siteHash) fail(err error) { h.WriteString(err.Error()) }

@@ -53,7 +53,7 @@ func syncOne(t testing.TB, w *Watcher, pid int) *ProcessFile {
 func tagOf(t testing.TB, f *CachedFile) byte {
 	t.Helper()
 	var b [1]byte
-	_, err := f.reader.ReadAt(b[:], 64+56) // behind the headers
+	_, err := f.ELF().OSFile().ReadAt(b[:], 64+56) // behind the headers
 	qt.Assert(t, qt.IsNil(err))
 	return b[0]
 }

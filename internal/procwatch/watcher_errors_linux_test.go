@@ -3,9 +3,7 @@
 package procwatch
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -136,13 +134,7 @@ func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 		path := memoryProbes.write(t, dir, fmt.Sprint(i))
 		p.maps = append(p.maps, code(uint64(i+1)*0x1000, path))
 	}
-	// The bytes come from memory, so that the test needs no thousand
-	// descriptors.
 	w.cache.limit = 3 * maxPairs
-	w.cache.open = func(*MappedFile) (io.ReaderAt,
-		error) {
-		return bytes.NewReader(memoryProbes.bytes()), nil
-	}
 	w.put(p)
 	err := w.Sync(1)
 	qt.Check(t, qt.ErrorIs(err, errTooManyFiles))

@@ -18,7 +18,7 @@ import (
 
 func TestWatcherTellsPairsAndFiles(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "otel_memory:*")
-	openings := countOpenings(w.cache)
+	openings := countOpenings(t, filepath.Dir(w.libs["memory.so"]))
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"),
 		w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so"),
@@ -36,7 +36,7 @@ func TestWatcherTellsPairsAndFiles(t *testing.T) {
 	qt.Check(t, qt.Equals(p.OpenedPath(), w.root+"/2/map_files/2000-3000"))
 	qt.Check(t, qt.DeepEquals(p.Mappings, []procfs.Mapping{{Start: 0x2000, End: 0x3000, Offset: 0}}))
 	qt.Check(t, qt.Equals(p.File, pairs[0].File))
-	qt.Check(t, qt.Equals(openings.Load(), 3), qt.Commentf("each file once"))
+	qt.Check(t, qt.Equals(openings(), 3), qt.Commentf("each file once"))
 
 	w.remove(1)
 	w.pass("-1 memory.so")
@@ -166,7 +166,7 @@ func TestWatcherFindsExec(t *testing.T) {
 
 func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
-	openings := countOpenings(w.cache)
+	openings := countOpenings(t, filepath.Dir(w.libs["memory.so"]))
 	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
 	old := w.ProcessFiles()[0]
@@ -176,7 +176,7 @@ func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
 	qt.Check(t, qt.Equals(old.File, new.File))
 	qt.Check(t, qt.Equals(old.key(), pairKey{procfs.ID{PID: 1, StartTime: 5}, old.File}))
 	qt.Check(t, qt.Equals(new.key(), pairKey{procfs.ID{PID: 1, StartTime: 6}, old.File}))
-	qt.Check(t, qt.Equals(openings.Load(), 1))
+	qt.Check(t, qt.Equals(openings(), 1))
 }
 
 func TestWatcherFindsThatAProcessEndedButWasNotWaitedFor(t *testing.T) {

@@ -3,12 +3,12 @@
 package procwatch
 
 import (
-	"io"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // A file system that does not let its files be closed holds up no others, and
@@ -25,26 +25,20 @@ func TestClosingGoesOnWithoutAFileSystemThatBlocks(t *testing.T) {
 	qt.Check(t, qt.Equals(<-done, 2))
 }
 
-// slowCloser is a file whose file system takes its time to close it.
-type slowCloser struct {
-	io.ReaderAt
-	closing func()
-}
-
-func (f slowCloser) Close() error { f.closing(); return nil }
-
 // A file that cannot be closed still has its descriptor.
 func TestCacheCountsAFileUntilItIsClosed(t *testing.T) {
-	c := NewCache()
-	qt.Assert(t, qt.IsNil(c.takeDescriptor("")))
-	closed := -1
-	f := c.enter(FileID{inode: 1})
-	f.elf, f.reader = new(elfnote.File), slowCloser{closing: func() {
+	f, c := newFixture(t), NewCache()
+	file := acquire(t, c, mapped(t, f, 1, memoryProbes.write(t, t.TempDir(), "lib.so")))
+	unblock := make(chan struct{})
+	c.closing.close(file.ID().device, func() { <-unblock })
+	file.Release()
+	c.mu.Lock()
+	qt.Check(t, qt.Equals(c.opened, 1))
+	c.mu.Unlock()
+	close(unblock)
+	testneeds.Await(t, 10*time.Second, "it is closed", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		closed = c.opened
-	}}
-	f.Release()
-	qt.Check(t, qt.Equals(closed, 1))
-	qt.Check(t, qt.Equals(c.opened, 0))
+		return c.opened == 0
+	})
 }
