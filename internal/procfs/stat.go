@@ -145,31 +145,37 @@ func ReadStat(root string, pid int, buf []byte) (Stat, error) {
 	return s, nil
 }
 
-// LiveThread returns a thread that has not ended, of a process whose first
-// thread has. The files of that thread show the memory of the process, which
-// those of the process no longer do.
-func LiveThread(root string, pid int, buf []byte) (int, Stat, error) {
+// ReadLiveStat is ReadStat for the memory of a process. If its first thread has
+// ended before others, that is the memory of another thread, and only the start
+// time is the process's. The files of the reader show what is mapped: that is
+// the process, or this thread.
+func ReadLiveStat(root string, pid int, buf []byte) (s Stat, reader int, err error) {
+	s, err = ReadStat(root, pid, buf)
+	if err != nil || !s.IsLeaderless() {
+		return s, pid, err
+	}
+	started := s.StartTime
 	dir, err := os.Open(Path(root, pid, "task"))
 	if err != nil {
-		return 0, Stat{}, &Error{PID: pid, Op: "list threads", Err: Classify(err)}
+		return s, pid, &Error{PID: pid, Op: "list threads", Err: Classify(err)}
 	}
 	defer dir.Close()
-	for {
-		names, err := dir.Readdirnames(64)
+	for err == nil {
+		var names []string
+		names, err = dir.Readdirnames(64)
 		for _, name := range names {
 			tid, ok := ParsePID(name)
 			if !ok || tid == pid {
 				continue
 			}
 			if s, err := ReadStat(root, tid, buf); err == nil && s.Size != 0 {
-				return tid, s, nil
+				s.StartTime = started
+				return s, tid, nil
 			}
 		}
-		if err != nil {
-			return 0, Stat{}, &Error{PID: pid, Op: "list threads",
-				Err: fmt.Errorf("%w: no thread runs", ErrGone)}
-		}
 	}
+	return s, pid, &Error{PID: pid, Op: "list threads",
+		Err: fmt.Errorf("%w: no thread runs", ErrGone)}
 }
 
 // Mapping is a part of a file that a process has in its memory to execute it.

@@ -148,7 +148,7 @@ func BenchmarkRealProc(b *testing.B) {
 	buffers := newBuffers().(*buffers)
 	b.Run("stat", func(b *testing.B) {
 		for b.Loop() {
-			_, err := procfs.ReadStat(w.fs.Root(), h.pid, buffers.stat)
+			_, err := procfs.ReadStat(w.FS.Root(), h.pid, buffers.stat)
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})

@@ -136,13 +136,12 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 	if known, err := c.isUnwanted(m, q); known {
 		return false, err // another caller has found it out meanwhile
 	}
-	owner := m.owner()
-	if err := c.takeDescriptor(owner); err != nil {
+	if err := c.takeDescriptor(m.owner); err != nil {
 		return false, m.wrap("open", err)
 	}
 	file, err := m.Open()
 	if err != nil {
-		c.giveDescriptor(owner)
+		c.giveDescriptor(m.owner)
 		return false, err
 	}
 	c.mu.Lock()
@@ -154,7 +153,7 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 	case err != nil:
 		err = m.wrap(opReadProbes, err)
 	case notes.matches:
-		f.elf, f.owner, f.notes, f.contents = elf, owner, notes, q.contents
+		f.elf, f.owner, f.notes, f.contents = elf, m.owner, notes, q.contents
 		c.kept += notes.bytes
 	default:
 		c.unwanted.put(q, notes.err)
@@ -166,7 +165,7 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 	if !notes.matches {
 		// A goroutine that could bear to open the file can bear to close it. To
 		// have another one do so would take longer than to read the file.
-		c.closeFile(file, owner)
+		c.closeFile(file, m.owner)
 	}
 	return notes.matches, err
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -49,68 +48,54 @@ type MappedFile struct {
 
 	id     FileID // zero before it was asked for
 	mounts *mounts
-
-	// owner returns the owner of the process, see [procfs.OwnerOf]. It is read
-	// once for all files that were found together.
-	owner func() string
-}
-
-// fileKey is equal for the mappings of one file in a process. The path is in it
-// because device and inode alone may mean two files, see FileID.
-type fileKey struct {
-	mapKey
-	path string
+	owner  string  // of the process, see [procfs.OwnerOf]
 }
 
 // Files returns the files that the process maps as executable, by their first
 // address. The error is an [*Error]. If it is only that some lines
 // of maps were malformed, the files of all others are returned with it.
 func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
-	root := fs.Root()
-	buf := make([]byte, procfs.MaxStat)
-	s, err := procfs.ReadStat(root, pid, buf)
+	_, reader, err := procfs.ReadLiveStat(fs.Root(), pid, make([]byte, procfs.MaxStat))
 	if err != nil {
 		return nil, err
 	}
-	reader := pid
-	if s.IsLeaderless() {
-		if reader, _, err = procfs.LiveThread(root, pid, buf); err != nil {
-			return nil, err
-		}
-	}
 	var lines lineReader
-	return files(root, pid, reader, &lines, nil)
+	return files(fs.Root(), pid, reader, &lines, procfs.OwnerOf(fs.Root(), pid), nil)
 }
 
 // files is Files with a buffer to reuse. It calls seen, if that is not nil, for
 // every line of an executable mapping.
-func files(root string, pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*MappedFile, error) {
-	var files []*MappedFile
-	index := make(map[fileKey]int)
-	err := readMaps(root, reader, lines, func(l *mapLine) {
+func files(
+	root string, pid, reader int, lines *lineReader, owner string, seen func(*mapLine),
+) (files []*MappedFile, err error) {
+	// The path is in it because device and inode alone may mean two files, see
+	// FileID.
+	type fileKey struct {
+		mapKey
+		path string
+	}
+	index, mounts := make(map[fileKey]*MappedFile), new(mounts)
+	err = readMaps(root, reader, lines, func(l *mapLine) {
 		if seen != nil {
 			seen(l)
 		}
 		key := fileKey{mapKey{l.major, l.minor, l.inode}, string(l.path)}
-		i, ok := index[key]
-		if !ok {
-			i = len(files)
-			index[key] = i
-			files = append(files, &MappedFile{
-				pid: pid, root: root, reader: reader, inode: l.inode, rawPath: unescapePath(l.path),
-			})
+		m := index[key]
+		if m == nil {
+			m = &MappedFile{pid: pid, root: root, reader: reader, inode: l.inode,
+				rawPath: unescapePath(l.path), mounts: mounts, owner: owner}
+			index[key] = m
+			files = append(files, m)
 		}
-		files[i].Mappings = append(files[i].Mappings,
-			procfs.Mapping{Start: l.start, End: l.end, Offset: l.offset})
+		m.Mappings = append(m.Mappings, procfs.Mapping{Start: l.start, End: l.end, Offset: l.offset})
 	})
+	inside := "/"
 	if len(files) > 0 {
-		shared, owner := new(mounts), sync.OnceValue(func() string { return procfs.OwnerOf(root, pid) })
-		inside := procfs.RootOf(root, reader)
-		for _, file := range files {
-			file.mounts, file.owner = shared, owner
-			file.rawPath = procfs.CutRoot(file.rawPath, inside)
-			file.Path, file.Deleted = strings.CutSuffix(file.rawPath, deletedSuffix)
-		}
+		inside = procfs.RootOf(root, reader)
+	}
+	for _, m := range files {
+		m.rawPath = procfs.CutRoot(m.rawPath, inside)
+		m.Path, m.Deleted = strings.CutSuffix(m.rawPath, deletedSuffix)
 	}
 	return files, err
 }

@@ -51,11 +51,8 @@ type WatcherOptions struct {
 // Its methods may be called by several goroutines at once. They scan one after
 // the other.
 type Watcher struct {
-	fs       *procfs.FS
+	WatcherOptions
 	cache    *Cache
-	filter   func(proc.Process) bool
-	handler  func(*Changes)
-	before   func() // a pass
 	source   func(isNothing func(*happenings) bool) (*eventSource, error)
 	patience time.Duration
 
@@ -69,6 +66,7 @@ type Watcher struct {
 	due chan struct{}
 
 	buffers sync.Pool
+	turns   turns
 	running atomic.Int32 // calls of Run
 	noQuery atomic.Bool  // PROCMAP_QUERY is not available
 	seed    maphash.Seed
@@ -79,9 +77,7 @@ type Watcher struct {
 	// procDir is the directory of the file system. It stays open, so that
 	// processes can be listed without a free descriptor.
 	procDir  *os.File
-	unused   []task // memory for the next scan
 	reported map[FileID]bool
-	aside    aside
 
 	// mu guards what ProcessFiles and Stats read. The goroutine that scans
 	// holds it, but not while it waits for processes, nor while the handler
@@ -90,7 +86,7 @@ type Watcher struct {
 	processes map[int]*watched
 	told      map[int]*told       // by the kernel, last
 	unwanted  map[mappedFile]bool // files without wanted probes
-	files     map[*CachedFile]int // the number of their pairs
+	files     map[*CachedFile]int // the number of their pairs, as of the last scan
 	stats     WatcherStats
 	scan      *scan // what has been found so far
 }
@@ -107,7 +103,7 @@ type watched struct {
 	// due is whether the process is to be scanned when that is possible: when
 	// the scan has returned, or the allowance is not overdrawn any more.
 	due       bool
-	scans     int // how often its mappings have been read
+	scanned   bool // its mappings have been read
 	allowance fairness.Allowance
 	isPutOff  bool // has been reported
 }
@@ -116,15 +112,8 @@ type watched struct {
 // or for all probes if there is no pattern. It does nothing before the first
 // call of Sync, SyncAll or Run. Call Close in the end.
 func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
-	if options == nil {
-		options = new(WatcherOptions)
-	}
 	w := &Watcher{
-		fs:        options.FS,
 		cache:     NewCache(patterns...),
-		filter:    options.Filter,
-		handler:   options.Handler,
-		before:    options.BeforePass,
 		source:    openEventSource,
 		patience:  scanPatience,
 		due:       make(chan struct{}, 1),
@@ -134,12 +123,15 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		unwanted:  make(map[mappedFile]bool),
 		processes: make(map[int]*watched),
 		files:     make(map[*CachedFile]int),
+		stats:     WatcherStats{EventsError: errNotRunning},
 	}
 	w.open, w.close = context.WithCancel(context.Background())
-	if w.fs == nil {
-		w.fs = procfs.NewFS("")
+	if options != nil {
+		w.WatcherOptions = *options
 	}
-	w.stats.EventsError = errNotRunning
+	if w.FS == nil {
+		w.FS = procfs.NewFS("")
+	}
 	return w
 }
 
@@ -173,7 +165,7 @@ func (w *Watcher) Close() error {
 	if w.procDir != nil {
 		w.procDir.Close()
 	}
-	w.begin()
+	w.scan = &scan{}
 	w.mu.Lock()
 	for pid := range w.processes {
 		w.forget(pid)
@@ -205,18 +197,17 @@ func (w *Watcher) syncAll(ctx context.Context, reports bool) error {
 	if w.closed {
 		return errClosed
 	}
-	if w.before != nil {
-		w.before()
+	if w.BeforePass != nil {
+		w.BeforePass()
 	}
-	w.begin()
+	w.scan = &scan{}
 	pids, err := w.pids()
 	if err == nil {
 		w.pass(ctx, pids)
 		err = w.scan.lack
 	}
 	if err != nil && reports {
-		w.scan.changes.Errors = append(w.scan.changes.Errors,
-			&procfs.Error{Op: "scan all processes", Err: err})
+		w.scan.report(&procfs.Error{Op: "scan all processes", Err: err})
 	}
 	w.deliver()
 	return err
@@ -243,7 +234,7 @@ func (w *Watcher) pass(ctx context.Context, pids []int) {
 // pids lists the processes. The caller holds scanning.
 func (w *Watcher) pids() (pids []int, err error) {
 	if w.procDir == nil {
-		if w.procDir, err = os.Open(w.fs.Root()); err != nil {
+		if w.procDir, err = os.Open(w.FS.Root()); err != nil {
 			return nil, fmt.Errorf("list processes: %w", err)
 		}
 	} else if _, err := w.procDir.Seek(0, io.SeekStart); err != nil {
@@ -341,9 +332,9 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 // openEvents opens the kernel's source of events if the proc file system has
 // the PIDs that it reports.
 func (w *Watcher) openEvents() (*eventSource, error) {
-	if !procfs.HasOwnPIDs(w.fs.Root()) {
+	if !procfs.HasOwnPIDs(w.FS.Root()) {
 		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
-			errNoKernelEvents, w.fs.Root())
+			errNoKernelEvents, w.FS.Root())
 	}
 	source, err := w.source(w.isNothing)
 	if err != nil {

@@ -85,7 +85,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	w.scanning.Lock()
 	w.patience = scansAnswer
-	w.handler = func(*Changes) {
+	w.Handler = func(*Changes) {
 		if len(w.ProcessFiles()) == 12 {
 			stop()
 		}

@@ -59,9 +59,9 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 func (w *Watcher) awaitReturns(t testing.TB) {
 	t.Helper()
 	blocked := func() int {
-		w.aside.mu.Lock()
-		defer w.aside.mu.Unlock()
-		return w.aside.blocked.Total
+		w.turns.mu.Lock()
+		defer w.turns.mu.Unlock()
+		return w.turns.blocked.Total
 	}
 	for start := time.Now(); blocked() > 0; runtime.Gosched() {
 		if time.Since(start) > testneeds.Patience(10*time.Second) {

@@ -197,7 +197,7 @@ func TestWatcherSeesAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(w.root, "1/task/2"), 0o755)))
 	p.pid, p.startTime = 2, 10
 	// The kernel does not list the directory of a thread; this fixture has to.
-	w.filter = func(p proc.Process) bool { return p.PID == 1 }
+	w.Filter = func(p proc.Process) bool { return p.PID == 1 }
 	w.put(p)
 	w.pass()
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1))
@@ -305,7 +305,7 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	var held *CachedFile
 	counts := map[string]int{}
-	w.handler = func(c *Changes) {
+	w.Handler = func(c *Changes) {
 		counts[fmt.Sprint(len(w.ProcessFiles()), w.Stats().ProcessFiles)]++
 		for _, f := range c.FilesAppeared {
 			f.Hold()

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"cmp"
+	"errors"
+	"hash/maphash"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// known is what a scan has found out about a process. It does not change: the
+// next scan makes another one.
+type known struct {
+	process    proc.Process
+	command    string // of the thread that stat was read of
+	wanted     bool
+	denied     bool
+	retry      bool // something failed that may succeed next time
+	leaderless bool // its first thread has ended, the others have not
+
+	// As of the last comparison of the mappings: if none of these has changed,
+	// the mappings have not either (but see package documentation).
+	size, startCode, startStack uint64
+	// As of the last time that they were read in full.
+	minorFaults, majorFaults uint64
+	fingerprint              uint64
+
+	failures map[string]string // by path, what was reported last
+	owner    string            // "" before the mappings were compared
+}
+
+// A task is the scan of one process, and what it has found. Its goroutine may
+// be abandoned: so it touches nothing of the watcher that changes.
+type task struct {
+	pid        int
+	known      *known // by the last scan, nil if there was none
+	thoroughly bool   // read the mappings, whatever stat says
+	onlyStat   bool   // only find out whether it is another process now
+	asked      bool   // by a call of Sync
+	again      bool   // its mappings have been read before
+	inTurns    bool   // stop after scanTurn: Run goes on with the other files
+	turn       uint64
+
+	startTime atomic.Uint64 // as soon as it is known
+	blocks    string        // the owner, if the task is abandoned
+
+	now       *known
+	pairs     []*ProcessFile // that the process had, and then has
+	gone      bool           // there is no such process
+	another   bool           // it is not the one that was known
+	postponed bool           // not scanned: its owner has taken too much
+	wait      time.Duration  // until it may be scanned, 0 if a scan has to return before
+	lack      error          // of descriptors or memory: it was not scanned
+
+	// If the mappings have been compared, or could not be.
+	took       time.Duration // 0 if they could not be
+	partial    bool          // not all files have been looked at
+	mapped     []mapKey
+	unwanted   bool // nothing is wanted of any of these
+	acquired   []*CachedFile
+	errors     []error // all, also those reported before
+	news       []error // to be reported
+	ofContents []fileError
+}
+
+// fileError is what is wrong with the contents of a file.
+type fileError struct {
+	file FileID
+	err  error
+}
+
+// buffers are what a goroutine needs for its tasks.
+type buffers struct {
+	stat  []byte
+	lines lineReader
+}
+
+func newBuffers() any { return &buffers{stat: make([]byte, procfs.MaxStat)} }
+
+// look does a task.
+func (w *Watcher) look(t *task) {
+	b := w.buffers.Get().(*buffers)
+	defer w.buffers.Put(b)
+	old := t.known
+	t.now = old
+	if t.onlyStat && old.process.StartTime == 0 {
+		return // to read that is what blocks
+	}
+	s, reader, err := procfs.ReadLiveStat(w.FS.Root(), t.pid, b.stat)
+	switch {
+	case errors.Is(err, procfs.ErrGone):
+		t.gone = true
+		return
+	case procfs.IsLack(err):
+		t.lack = err
+		return
+	case err != nil:
+		if old == nil {
+			old = &known{process: proc.Process{PID: t.pid}}
+		}
+		t.deny(old, err)
+		return
+	}
+	t.startTime.Store(s.StartTime)
+	if old != nil && old.process.StartTime != s.StartTime {
+		t.another, old, t.pairs = true, nil, nil // another process has got the number
+	}
+	if t.onlyStat && !t.another {
+		return
+	}
+	isNew := old == nil
+	if isNew {
+		old = &known{}
+	}
+	leaderless := reader != t.pid
+	image := old.startCode != s.StartCode || old.startStack != s.StartStack
+	renamed := isNew || image || old.command != string(s.Command) ||
+		old.process == proc.Process{PID: old.process.PID, StartTime: old.process.StartTime} // only its number is known
+	thoroughly := t.thoroughly || isNew || image || old.retry
+	changed := old.size != s.Size
+	if old.wanted && s.Size != 0 && !thoroughly && !changed && !renamed &&
+		old.leaderless == leaderless && !t.isDue(old, &s) {
+		return // as most processes are in most passes
+	}
+
+	now := new(known)
+	*now = *old
+	t.now = now
+	now.leaderless = leaderless
+	now.size, now.startCode, now.startStack = s.Size, s.StartCode, s.StartStack
+	if renamed {
+		// The thread that was read may have another name than the process.
+		process, err := proc.Find(w.FS, t.pid)
+		switch {
+		case procfs.IsLack(err):
+			t.now, t.lack = t.known, err
+			return
+		case errors.Is(err, procfs.ErrGone) || err == nil && process.StartTime != s.StartTime:
+			t.gone = true
+			return
+		case err != nil:
+			if isNew {
+				old.process.PID, old.process.StartTime = t.pid, s.StartTime
+			}
+			t.deny(old, err)
+			return
+		}
+		now.process, now.command = process, string(s.Command)
+		now.wanted = s.Size != 0 && (w.Filter == nil || w.Filter(process))
+		thoroughly = thoroughly || !old.wanted
+	}
+	if !now.wanted || s.Size == 0 {
+		t.pairs = nil
+		return
+	}
+	thoroughly = thoroughly || t.isDue(now, &s)
+	if !thoroughly && !changed {
+		return
+	}
+	if now.owner == "" {
+		now.owner = procfs.OwnerOf(w.FS.Root(), t.pid)
+	}
+	began := time.Now()
+	if !t.asked {
+		t.wait = w.turns.wait(now.owner, t.again && !image, began)
+	}
+	if t.wait > 0 || w.turns.isBlocked(now.owner) {
+		t.postponed = true
+		return
+	}
+	w.compare(t, reader, &s, thoroughly, b)
+	if t.lack == nil {
+		ended := time.Now()
+		t.took = max(1, ended.Sub(began))
+		w.turns.take(now.owner, ended, t.took, false)
+	}
+}
+
+// isDue reports whether the mappings are read in this pass, although there is
+// no sign of a change. PIDs spread that over the passes.
+func (t *task) isDue(p *known, s *procfs.Stat) bool {
+	if t.turn%busyPasses != 0 {
+		return false
+	}
+	faulted := p.minorFaults != s.MinorFaults || p.majorFaults != s.MajorFaults
+	return faulted || p.denied || len(p.failures) > 0 || t.turn%idlePasses == 0
+}
+
+// compare finds the pairs of a process. It reads the mappings if their
+// fingerprint has changed, or thoroughly is set.
+func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, b *buffers) {
+	now := t.now
+	if !thoroughly {
+		fingerprint, err := w.fingerprint(reader, b)
+		if err == nil && fingerprint == now.fingerprint {
+			return
+		}
+		// An error will come again when the mappings are read.
+	}
+	hash := w.newHash()
+	files, err := files(w.FS.Root(), t.pid, reader, &b.lines, now.owner, func(l *mapLine) {
+		hash.add(l)
+		key := mapKey{l.major, l.minor, l.inode}
+		if n := len(t.mapped); n == 0 || t.mapped[n-1] != key {
+			t.mapped = append(t.mapped, key)
+		}
+	})
+	switch {
+	case errors.Is(err, procfs.ErrGone):
+		t.pairs = nil
+		return
+	case procfs.IsLack(err):
+		t.now, t.lack = t.known, err
+		return
+	case err != nil && !errors.Is(err, procfs.ErrMalformed):
+		t.deny(now, err)
+		return
+	}
+	now.denied, now.retry = false, false
+	now.fingerprint = hash.Sum64()
+	now.minorFaults, now.majorFaults = s.MinorFaults, s.MajorFaults
+
+	failures := now.failures
+	now.failures = nil
+	if err != nil {
+		t.fail(failures, "", err)
+	}
+	found := foundPairs{old: t.pairs, before: make(map[FileID]*ProcessFile),
+		at: make(map[FileID]*ProcessFile)}
+	for _, pair := range t.pairs {
+		found.before[pair.found.FileID] = pair
+	}
+	began, news := time.Now(), false
+	for _, m := range files {
+		t.partial = t.partial || t.inTurns && news && time.Since(began) >= scanTurn
+		var pair *ProcessFile
+		var err error
+		if t.partial {
+			pair = found.unidentified(m)
+		} else if pair, err = w.pair(t, m, &found); err != nil {
+			now.retry = now.retry || passing(err)
+			if pair = found.unidentified(m); pair == nil && !errors.Is(err, procfs.ErrGone) {
+				t.failFile(failures, m, err)
+			}
+		}
+		news = news || m.searched
+		switch {
+		case pair == nil:
+		case len(found.pairs) < maxPairs:
+			found.at[pair.found.FileID] = pair
+			found.pairs = append(found.pairs, pair)
+		case !t.partial:
+			t.fail(failures, m.rawPath, m.wrap("watch", errTooManyFiles))
+		}
+	}
+	for _, pair := range found.pairs {
+		slices.SortFunc(pair.Mappings,
+			func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
+	}
+	t.pairs = found.pairs
+	t.unwanted = len(t.pairs) == 0 && !t.partial && !now.retry && len(t.errors) == 0
+}
+
+// foundPairs are the pairs of a process that have been found so far. None is
+// one that has been delivered.
+type foundPairs struct {
+	old, pairs []*ProcessFile // old are those that it had before
+	before, at map[FileID]*ProcessFile
+}
+
+// pair returns the pair of a file. It is nil if the file has no wanted probes,
+// or is among the pairs found already: by another path, which is a hard link,
+// or another mount of its file system.
+func (w *Watcher) pair(t *task, m *MappedFile, found *foundPairs) (*ProcessFile, error) {
+	id, err := m.identify()
+	if err != nil {
+		return nil, err
+	}
+	if other := found.at[id.FileID]; other != nil {
+		other.Mappings = append(other.Mappings, m.Mappings...)
+		return nil, nil
+	}
+	pair := &ProcessFile{Process: t.now.process, MappedFile: m}
+	if old := found.before[id.FileID]; old != nil && old.File.isCurrent(id.contents) {
+		pair.File = old.File
+		return pair, nil
+	}
+	file, ok, err := w.cache.Acquire(m)
+	if err != nil || !ok {
+		return nil, err
+	}
+	// Two mounts of overlayfs may have the same file.
+	if i := slices.IndexFunc(found.pairs,
+		func(other *ProcessFile) bool { return other.File == file }); i >= 0 {
+		file.Release()
+		other := found.pairs[i]
+		found.at[id.FileID] = other
+		other.Mappings = append(other.Mappings, m.Mappings...)
+		return nil, nil
+	}
+	t.acquired = append(t.acquired, file)
+	pair.File = file
+	return pair, nil
+}
+
+// unidentified returns a copy of the old pair of a file that cannot be
+// identified now, or nil. Files are the same if they are mapped at the same
+// addresses by the same path.
+func (found *foundPairs) unidentified(m *MappedFile) *ProcessFile {
+	i := slices.IndexFunc(found.old, func(pair *ProcessFile) bool {
+		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
+	})
+	if i < 0 || found.at[found.old[i].found.FileID] != nil {
+		return nil
+	}
+	pair, file := *found.old[i], *found.old[i].MappedFile
+	file.Mappings = slices.Clone(file.Mappings)
+	pair.MappedFile = &file
+	return &pair
+}
+
+// deny notes that a process cannot be scanned. Without access to the process it
+// has no pairs. Other errors are expected to pass.
+func (t *task) deny(old *known, err error) {
+	now := new(known)
+	*now = *old
+	t.now = now
+	now.denied = errors.Is(err, procfs.ErrAccess)
+	now.retry = !now.denied
+	if now.denied {
+		t.pairs = nil
+	}
+	now.failures = nil
+	t.fail(old.failures, "", err)
+}
+
+// fail notes an error of a process, or of a file in this process. It is
+// reported unless the last scan had the same.
+func (t *task) fail(before map[string]string, path string, err error) {
+	t.errors = append(t.errors, err)
+	if t.now.failures == nil {
+		t.now.failures = make(map[string]string)
+	}
+	said := err.Error()
+	if errors.Is(err, errTooManyOpen) {
+		said = errTooManyOpen.Error() // its numbers change all the time
+	}
+	t.now.failures[path] = said
+	if before[path] != said {
+		t.news = append(t.news, err)
+	}
+}
+
+// failFile notes an error of a file that a process maps. Errors of the contents
+// of a file are reported for the first process that maps it, not for all.
+func (t *task) failFile(before map[string]string, m *MappedFile, err error) {
+	var e *procfs.Error
+	if !errors.As(err, &e) || e.Op != opReadProbes {
+		t.fail(before, m.rawPath, err)
+		return
+	}
+	t.errors = append(t.errors, err)
+	t.ofContents = append(t.ofContents, fileError{m.found.FileID, err})
+}
+
+// mapHash is a fingerprint of the executable mappings of a process.
+type mapHash struct{ maphash.Hash }
+
+func (w *Watcher) newHash() *mapHash {
+	h := new(mapHash)
+	h.SetSeed(w.seed)
+	return h
+}
+
+func (h *mapHash) add(l *mapLine) {
+	maphash.WriteComparable(&h.Hash,
+		[...]uint64{l.start, l.end, l.offset, l.inode, uint64(l.major), uint64(l.minor)})
+}
+
+// fingerprint returns the fingerprint of the mappings of a process.
+func (w *Watcher) fingerprint(reader int, b *buffers) (uint64, error) {
+	hash := w.newHash()
+	if !w.noQuery.Load() {
+		err := queryMaps(w.FS.Root(), reader, hash.add)
+		if !errors.Is(err, errNoQuery) {
+			return hash.Sum64(), err
+		}
+		w.noQuery.Store(true)
+		hash = w.newHash()
+	}
+	err := readMaps(w.FS.Root(), reader, &b.lines, hash.add)
+	return hash.Sum64(), err
+}
