@@ -48,7 +48,7 @@ type MappedFile struct {
 
 	id     FileID // zero before it was asked for
 	mounts *mounts
-	owner  string  // of the process, see [procfs.OwnerOf]
+	owner  string // of the process, see [procfs.OwnerOf]
 }
 
 // Files returns the files that the process maps as executable, by their first
