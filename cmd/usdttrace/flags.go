@@ -3,9 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,7 +129,7 @@ func (o *options) printsOnStdout() bool {
 
 func parseCommandLine(args []string) (*options, error) {
 	o := &options{}
-	var latency, match, unwind string
+	var latency, match, unwind, format, mode, dialect string
 	var flags commandline.Flags
 	flags.Patterns(&o.probes, "e", "probe")
 	flags.Func(o.setPID, "p", "pid")
@@ -144,7 +144,12 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.list, "l", "list")
 	flags.Switch(&o.listPairs, "pairs")
 
-	flags.Func(o.setSlow, "slow")
+	flags.Func(func(s string) error {
+		if o.slow = new(time.Duration); s == "0" {
+			return nil
+		}
+		return setTime(o.slow)(s)
+	}, "slow")
 
 	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
 	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
@@ -168,23 +173,29 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Texts(&o.by, "by")
 	flags.Func(setTime(&o.interval), "interval")
 	flags.Switch(&o.live, "live")
-	flags.Func(o.setSort, "sort")
+	flags.Func(oneOf(&o.sort, sortColumns), "sort")
 	flags.Func(setCount(&o.top), "top")
 	flags.Func(setCount(&o.maxKeys), "max-keys")
-	flags.Func(o.setNormalize, "normalize")
+	flags.Func(oneOf(&dialect, dialects), "normalize")
 	flags.Text(&o.pprofFile, "pprof")
 	flags.Text(&o.foldedFile, "folded")
 	flags.Text(&o.flamegraphFile, "flamegraph")
 	flags.Text(&o.chromeTrace, "chrome-trace")
 
-	flags.Func(o.setOutput, "o", "output")
-	flags.Func(o.setFormat, "format")
-	flags.Func(o.setColor, "color")
+	flags.Func(func(s string) error {
+		if o.outputFile = s; s == "json" { // which other commands write -o for
+			return errors.New(
+				"-o names a file: --json prints JSON, and ./json is a file of that name")
+		}
+		return nil
+	}, "o", "output")
+	flags.Func(oneOf(&format, []string{"text", "json"}), "format")
+	flags.Func(oneOf(&o.color, colours), "color")
 	flags.Switch(&o.json, "json")
 	flags.Switch(&o.quiet, "q", "quiet")
 	flags.Switch(&o.stats, "stats")
 	flags.Func(setTime(&o.duration), "duration")
-	flags.Func(o.setMode, "mode")
+	flags.Func(oneOf(&mode, modes), "mode")
 	flags.Switch(&o.cleanup, "cleanup")
 	flags.Standard("usdttrace", short, usage, completions())
 	flags.Answer(version, "version")
@@ -206,6 +217,12 @@ func parseCommandLine(args []string) (*options, error) {
 		return nil, errors.New("--cleanup goes with nothing else")
 	case o.cleanup:
 		return o, nil
+	}
+	o.json = o.json || format == "json"
+	o.mode = map[string]usdt.Mode{"multi": usdt.ModeMulti, "single": usdt.ModeSingle,
+		"single-ip": usdt.ModeSingleIPMap}[mode]
+	if dialect != "" {
+		o.normalize = normalizer(dialect)
 	}
 	if err := o.parseLatency(latency, match); err != nil {
 		return nil, err
@@ -265,22 +282,28 @@ func (o *options) check() error {
 		is   bool
 		text string
 	}{
-		{o.follow && o.pid == 0 && o.command == nil,
-			"-f goes with -p PID: it watches the descendants of the process, too, " +
-				"as -- COMMAND always does"},
+		{o.follow && o.pid == 0 && o.command == nil, "-f goes with -p PID: " +
+			"it watches the descendants of the process, too, as -- COMMAND always does"},
 		{o.limits != follow.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
 			"--limits goes with -a, or with -p and no FILE: " +
 				"what is named is attached whatever its size"},
-		{o.live && !o.canBeLive(),
-			"--live draws tables: it does not go with -- COMMAND, --slow, --json, -o, " +
-				"--chrome-trace and profiles"},
+		{o.live && !o.canBeLive(), "--live draws tables: it does not go with -- COMMAND, " +
+			"--slow, --json, -o, --chrome-trace and profiles"},
 		{targets > 1, "-p, -a and -- COMMAND exclude each other"},
 		{targets == 0 && len(o.files) == 0,
 			"nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a"},
 		{len(o.patterns) == 0 && wrongFile != "",
 			"no PATTERN of probes given: " + mistaken(wrongFile)},
 		{len(o.patterns) == 0, "no PATTERN of probes given; '*' is all of them"},
-		{len(o.by) > 0 && events, "--by goes with --count, --sum, --hist or --latency"},
+		{(o.list || o.listPairs) &&
+			(!events || o.list && o.listPairs || o.slow != nil || o.where != ""),
+			"-l and --pairs only list: they do not go with each other, nor with --slow, " +
+				"--where, --count, --sum, --hist, --latency and profiles"},
+		{o.slow != nil && !events, "--slow prints calls: it does not go with --count, --sum, " +
+			"--hist, --latency and profiles"},
+		{(len(o.by) > 0 || o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) &&
+			events, "--by, --top, --sort, --max-keys and --normalize go with --count, --sum, " +
+			"--hist or --latency"},
 		{o.linear != nil && o.hist == "" && o.latency == nil,
 			"--linear goes with --hist or --latency"},
 		{o.interval > 0 && events && o.slow == nil,
@@ -293,31 +316,12 @@ func (o *options) check() error {
 			"--start-stack goes with --slow, or with --latency and --chrome-trace: " +
 				"other hits have one stack, see --stack"},
 		{o.every > 0 && o.rate > 0, "--every and --rate exclude each other"},
-		{o.samples() && !events && !o.fromEvents() && o.needsKernel() != "" &&
-			(o.profiles() || o.byStack()),
-			"--every and --rate do not go with " + o.needsKernel() +
-				", which is counted in the kernel, of all hits"},
-		{o.samples() && !events && !o.fromEvents(),
-			"--every and --rate are about events and stacks; " +
-				"what is counted in the kernel is counted of all hits"},
-		{o.slow != nil && (!events || o.list) ||
-			o.listPairs && (!events || o.list || o.slow != nil),
-			"--slow prints calls, and --pairs lists pairs of probes: neither goes with the " +
-				"other, nor with -l, --count, --sum, --hist, --latency or profiles"},
-		{o.listPairs && o.where != "",
-			"--pairs only lists pairs of probes: it does not go with --where"},
-		{o.list && (!events || o.where != ""),
-			"-l only lists what the patterns match: it does not go with --where, --count, " +
-				"--sum, --hist, --latency or --pprof"},
-		{(o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && events,
-			"--top, --sort, --max-keys and --normalize go with --count, --sum, --hist " +
-				"or --latency"},
-		{!events && o.stack, "--stack prints the stack of each event: " +
-			"where hits are added up, --by stack shows them"},
-		{!events && o.maxEvents > 0, "-n (--max-events) ends after N printed events: " +
-			"where hits are added up, --duration ends"},
-		{!events && len(o.captures) > 0, "--str and --bytes print texts of each event: " +
-			"where hits are added up, --by 'str(arg0)' shows them"},
+		{o.samples() && !events && !o.fromEvents(), "--every and --rate do not go with " +
+			cmp.Or(o.needsKernel(), "--count, --sum and --hist") +
+			": what is counted in the kernel is counted of all hits"},
+		{!events && (o.stack || o.maxEvents > 0 || len(o.captures) > 0),
+			"--stack, --str, --bytes and -n (--max-events) are about single events: where hits " +
+				"are added up, --by stack and --by 'str(arg0)' show these, and --duration ends"},
 	} {
 		if wrong.is {
 			return errors.New(wrong.text)
@@ -365,27 +369,6 @@ func (o *options) setPID(s string) error {
 	return nil
 }
 
-// setOutput takes the name of a file, unless a format seems to be meant.
-func (o *options) setOutput(s string) error {
-	if s == "json" {
-		return errors.New("-o names a file: --json prints JSON, and ./json is a file of that name")
-	}
-	o.outputFile = s
-	return nil
-}
-
-// setFormat takes what other commands write --format for.
-func (o *options) setFormat(s string) error {
-	switch s {
-	case "json":
-		o.json = true
-	case "text":
-	default:
-		return errors.New("want text or json")
-	}
-	return nil
-}
-
 func setCount(to *int) func(string) error {
 	return func(s string) (err error) {
 		if *to, err = strconv.Atoi(s); err != nil || *to <= 0 {
@@ -395,19 +378,22 @@ func setCount(to *int) func(string) error {
 	}
 }
 
-func (o *options) setSort(s string) error {
-	o.sort = strings.ToLower(s)
-	if sortable[o.sort] == nil {
-		return fmt.Errorf("want %s", strings.Join(slices.Sorted(maps.Keys(sortable)), ", "))
-	}
-	return nil
-}
+// What flags take that want one of some words.
+var (
+	sortColumns = []string{"count", "average", "p50", "p90", "p99", "max", "total"}
+	dialects    = []string{"sql", "mysql"}
+	colours     = []string{"auto", "always", "never"}
+	modes       = []string{"multi", "single", "single-ip"}
+)
 
-func (o *options) setColor(s string) error {
-	if o.color = s; !slices.Contains([]string{"auto", "always", "never"}, s) {
-		return errors.New("want auto, always or never")
+func oneOf(to *string, words []string) func(string) error {
+	return func(s string) error {
+		if *to = strings.ToLower(s); !slices.Contains(words, *to) {
+			last := len(words) - 1
+			return fmt.Errorf("want %s or %s", strings.Join(words[:last], ", "), words[last])
+		}
+		return nil
 	}
-	return nil
 }
 
 // addCapture reads N, N:MAX or N:argM; both can be the names of arguments.
@@ -468,28 +454,6 @@ func setTime(to *time.Duration) func(string) error {
 		*to = d
 		return nil
 	}
-}
-
-// setSlow reads the least time of a call. It may be 0.
-func (o *options) setSlow(s string) error {
-	d := new(time.Duration)
-	if s != "0" {
-		if err := setTime(d)(s); err != nil {
-			return err
-		}
-	}
-	o.slow = d
-	return nil
-}
-
-func (o *options) setMode(mode string) (err error) {
-	modes := map[string]usdt.Mode{"multi": usdt.ModeMulti, "single": usdt.ModeSingle,
-		"single-ip": usdt.ModeSingleIPMap}
-	var known bool
-	if o.mode, known = modes[mode]; !known {
-		return errors.New("want multi, single or single-ip")
-	}
-	return nil
 }
 
 // limitOptions are the options of what --limits calls its limits.
@@ -575,7 +539,7 @@ func (o *options) parseLatency(s, match string) error {
 		return fmt.Errorf("--latency: %w", err)
 	}
 	o.patterns = append(o.patterns, pair.Patterns()...) // both are watched, whatever else is
-	o.latency = &trace.Latency{Pair: pair}
-	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
+	by, doneBy, _ := strings.Cut(match, "=")
+	o.latency = &trace.Latency{Pair: pair, By: by, DoneBy: doneBy}
 	return nil
 }

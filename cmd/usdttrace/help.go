@@ -25,9 +25,9 @@ func completions() map[string][]string {
 		"TERM":        numbers,
 		"TERM[=TERM]": numbers,
 		"HOW":         {unwindDWARF, unwindFP},
-		"MODE":        {"multi", "single", "single-ip"},
-		"WHEN":        {"auto", "always", "never"},
-		"DIALECT":     {"sql", "mysql"},
-		"COLUMN":      {"count", "average", "p50", "p90", "p99", "max", "total"},
+		"MODE":        modes,
+		"WHEN":        colours,
+		"DIALECT":     dialects,
+		"COLUMN":      sortColumns,
 	}
 }

@@ -209,9 +209,8 @@ func (o *options) parsePairs(words []string, match string) error {
 		o.patterns = append(o.patterns, pair.Patterns()...)
 		o.listed = append(o.listed, pair)
 		if o.slow != nil {
-			span := trace.Latency{Pair: pair}
-			span.By, span.DoneBy, _ = strings.Cut(match, "=")
-			o.spans = append(o.spans, span)
+			by, doneBy, _ := strings.Cut(match, "=")
+			o.spans = append(o.spans, trace.Latency{Pair: pair, By: by, DoneBy: doneBy})
 		}
 	}
 	return nil

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/DataDog/go-sqllexer"
 	"github.com/gdamore/tcell/v2"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -437,7 +436,7 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 			provider, probe, _ := strings.Cut(text, ":")
 			keys := t.keysOf(provider, probe)
 			if o.normalize == nil && keys[0] == "query" {
-				o.normalize = normalizer(sqllexer.DBMSPostgres)
+				o.normalize = normalizer("sql")
 			}
 			o, err = o.of(elfnote.Exact(provider, probe), keys...)
 			return o, "", err

@@ -21,12 +21,10 @@ func TestNormalize(t *testing.T) {
 		{"sql", "select * from t where name = 'cut her", "select * from t where name = ?"},
 		{"sql", "", ""},
 	} {
-		var o options
-		qt.Assert(t, qt.IsNil(o.setNormalize(test.dialect)))
-		qt.Check(t, qt.Equals(o.normalize(test.text), test.want))
+		qt.Check(t, qt.Equals(normalizer(test.dialect)(test.text), test.want))
 	}
-	var o options
-	qt.Check(t, qt.ErrorMatches(o.setNormalize("html"), "want sql, or mysql for its dialect"))
+	_, err := parseCommandLine([]string{"-a", "--count", "--normalize", "html", "*"})
+	qt.Check(t, qt.ErrorMatches(err, `--normalize "html": want sql or mysql`))
 }
 
 // Texts are untrusted, and may be no SQL.
@@ -35,11 +33,9 @@ func FuzzNormalize(f *testing.F) {
 		"\xff\x00日"} {
 		f.Add(text)
 	}
-	var sql, mysql options
-	qt.Assert(f, qt.IsNil(sql.setNormalize("sql")))
-	qt.Assert(f, qt.IsNil(mysql.setNormalize("mysql")))
+	sql, mysql := normalizer("sql"), normalizer("mysql")
 	f.Fuzz(func(t *testing.T, text string) {
-		sql.normalize(text)
-		mysql.normalize(text)
+		sql(text)
+		mysql(text)
 	})
 }

@@ -129,7 +129,7 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 	if p.narrow {
 		least = 14
 	}
-	over := terminal.Columns(colours.ReplaceAllString(string(b), "")) - p.width
+	over := terminal.Columns(colouring.ReplaceAllString(string(b), "")) - p.width
 	for i := len(texts) - 1; i >= 0 && over > 0; i-- {
 		from, to := texts[i][0], texts[i][1]
 		text := string(b[from:to])
@@ -142,8 +142,8 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 	return b
 }
 
-// colours are what colours a text.
-var colours = regexp.MustCompile("\x1b\\[[0-9]*m")
+// colouring are what colours a text.
+var colouring = regexp.MustCompile("\x1b\\[[0-9]*m")
 
 func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 	if p.tracer.stacks != nil {

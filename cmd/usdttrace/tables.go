@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -154,29 +153,21 @@ func (o *options) profile() *aggregation {
 
 func (a *aggregation) printed() bool { return a.kind != kindProfile }
 
-func (o *options) setNormalize(dialect string) error {
-	switch dialect {
-	case "sql":
-		// PostgreSQL reads texts as the standard says: a backslash in them is
-		// nothing special.
-		o.normalize = normalizer(sqllexer.DBMSPostgres)
-	case "mysql":
-		o.normalize = normalizer(sqllexer.DBMSMySQL)
-	default:
-		return errors.New("want sql, or mysql for its dialect")
-	}
-	return nil
-}
-
 // normalizer returns a function that makes statements equal that differ only in
 // numbers, texts, comments and blanks.
-func normalizer(dialect sqllexer.DBMSType) func(string) string {
+func normalizer(dialect string) func(string) string {
+	// PostgreSQL reads texts as the standard says: a backslash in them is
+	// nothing special.
+	dbms := sqllexer.DBMSPostgres
+	if dialect == "mysql" {
+		dbms = sqllexer.DBMSMySQL
+	}
 	obfuscator := sqllexer.NewObfuscator(sqllexer.WithReplaceBoolean(true))
 	normalizer := sqllexer.NewNormalizer(sqllexer.WithKeepSQLAlias(true),
 		sqllexer.WithKeepIdentifierQuotation(true))
 	return func(text string) string {
 		normalized, _, err := sqllexer.ObfuscateAndNormalize(text, obfuscator, normalizer,
-			sqllexer.WithDBMS(dialect))
+			sqllexer.WithDBMS(dbms))
 		if err != nil {
 			return text
 		}
