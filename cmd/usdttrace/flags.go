@@ -144,12 +144,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.list, "l", "list")
 	flags.Switch(&o.listPairs, "pairs")
 
-	flags.Func(func(s string) error {
-		if o.slow = new(time.Duration); s == "0" {
-			return nil
-		}
-		return setTime(o.slow)(s)
-	}, "slow")
+	flags.Func(o.setSlow, "slow")
 
 	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
 	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
@@ -182,13 +177,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Text(&o.flamegraphFile, "flamegraph")
 	flags.Text(&o.chromeTrace, "chrome-trace")
 
-	flags.Func(func(s string) error {
-		if o.outputFile = s; s == "json" { // which other commands write -o for
-			return errors.New(
-				"-o names a file: --json prints JSON, and ./json is a file of that name")
-		}
-		return nil
-	}, "o", "output")
+	flags.Func(o.setOutput, "o", "output")
 	flags.Func(oneOf(&format, []string{"text", "json"}), "format")
 	flags.Func(oneOf(&o.color, colours), "color")
 	flags.Switch(&o.json, "json")
@@ -366,6 +355,21 @@ func (o *options) setPID(s string) error {
 			more, several("comm == "+strconv.Quote(s)))
 	}
 	o.pid = pids[0]
+	return nil
+}
+
+// setSlow reads the least time of a call. It may be 0.
+func (o *options) setSlow(s string) error {
+	if o.slow = new(time.Duration); s == "0" {
+		return nil
+	}
+	return setTime(o.slow)(s)
+}
+
+func (o *options) setOutput(s string) error {
+	if o.outputFile = s; s == "json" { // which other commands write -o for
+		return errors.New("-o names a file: --json prints JSON, and ./json is a file of that name")
+	}
 	return nil
 }
 

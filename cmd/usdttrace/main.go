@@ -22,6 +22,7 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -358,11 +359,8 @@ func (t *tracer) noteBegun() {
 		return
 	}
 	t.addNearest(0)
-	near := ""
 	t.targets.mu.Lock()
-	if names := t.targets.nearest; len(names) > 0 {
-		near = " (nearest: " + strings.Join(names, ", ") + ")"
-	}
+	near := suggest.Nearest(t.targets.nearest)
 	t.targets.mu.Unlock()
 	t.messages.Note("no process has a matching probe yet%s%s", near, waits)
 }
@@ -407,20 +405,23 @@ func (t *tracer) open() error {
 	case o.follow:
 		opts.Family = o.pid
 	}
-	byContainer, ofContainer := slices.Contains(o.by, "container"), o.comparesContainers(opts)
-	if byContainer || ofContainer || o.json && !o.aggregates() {
+	needs := o.needsContainers(opts)
+	if needs != "" || o.json && !o.aggregates() {
 		switch t.containers, err = container.Watch(""); {
-		case err != nil && byContainer:
-			return fmt.Errorf("--by container: %w", err)
-		case err != nil && ofContainer:
-			return fmt.Errorf("--where: %w", err)
-		case err == nil && t.containers.Err() != nil && (byContainer || ofContainer):
+		case needs == "":
+		case err != nil:
+			return fmt.Errorf("%s: %w", needs, err)
+		case t.containers.Err() != nil:
 			t.messages.Warn("containers that end soon may have no name: %v", t.containers.Err())
 		}
 		opts.Containers = t.containers
 	}
 	t.session, err = trace.New(opts)
-	if err != nil && o.command != nil && t.followsAlone(opts, err) {
+	var option *tracing.OptionError
+	if o.command != nil && errors.As(err, &option) && option.Field == "Family" {
+		t.messages.Warn("descendants of the command are not watched: %v", option.Err)
+		t.alone, opts.Family = true, 0
+		opts.Filter = and(opts.Filter, fmt.Sprintf("pid == %d", t.command.pid))
 		t.session, err = trace.New(opts)
 	}
 	if err != nil {
@@ -469,24 +470,16 @@ func (o *options) events(defined bool) *trace.EventOptions {
 	return e
 }
 
-// followsAlone has the session watch the command without its descendants, where
-// the kernel cannot follow them: an error says so.
-func (t *tracer) followsAlone(opts *trace.SessionOptions, err error) bool {
-	var option *tracing.OptionError
-	if !errors.As(err, &option) || option.Field != "Family" {
-		return false
+// needsContainers returns the flag that needs containers, "" if none does. The
+// condition of --where may have that word as a text: then it is valid without.
+func (o *options) needsContainers(opts *trace.SessionOptions) string {
+	switch {
+	case slices.Contains(o.by, "container"):
+		return "--by container"
+	case strings.Contains(o.where, "container") && opts.Validate() != nil:
+		return "--where"
 	}
-	t.alone, opts.Family = true, 0
-	opts.Filter = and(opts.Filter, fmt.Sprintf("pid == %d", t.command.pid))
-	t.messages.Warn("descendants of the command are not watched: "+
-		"%v", option.Err)
-	return true
-}
-
-// comparesContainers reports whether --where is about containers: without them
-// it cannot be made. A text with that word, such as the name of a thread, can.
-func (o *options) comparesContainers(opts *trace.SessionOptions) bool {
-	return strings.Contains(o.where, "container") && opts.Validate() != nil
+	return ""
 }
 
 // delay is too short to be seen. It spares the traced program waking this one
@@ -494,24 +487,34 @@ func (o *options) comparesContainers(opts *trace.SessionOptions) bool {
 // its addresses are named.
 const delay = 20 * time.Millisecond
 
-// collect prints events and rows until everything is detached, and what has
-// been sent by then.
+// collect prints events, rows and calls that go on until everything is
+// detached, and what has been sent by then.
 func (t *tracer) collect() error {
 	defer t.end()
+	var printing sync.Mutex // lines do not mix
+	take := t.printer.event
 	switch {
-	case !t.options.aggregates():
-		return t.collectCalls()
-	case t.samples == nil:
-		return t.collectRows()
+	case t.samples != nil:
+		take = func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) }
+	case t.options.measuresCalls():
+		take = func(e *trace.Event) {
+			printing.Lock()
+			defer printing.Unlock()
+			t.printer.event(e)
+		}
 	}
-	done := make(chan error, 1)
-	go func() {
-		defer t.end() // if it fails
-		done <- t.collectEvents(func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) })
-	}()
-	err := t.collectRows()
+	events := make(chan error, 1)
+	if t.options.aggregates() && t.samples == nil {
+		events <- nil
+	} else {
+		go func() {
+			defer t.end()
+			events <- t.collectEvents(take)
+		}()
+	}
+	err := t.collectRows(&printing)
 	t.end()
-	return errors.Join(err, <-done)
+	return errors.Join(err, <-events)
 }
 
 // collectEvents takes events until everything is detached and read, or until no
@@ -554,7 +557,9 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 	return nil
 }
 
-func (t *tracer) collectRows() error {
+// collectRows prints at each interval, and calls that go on whenever SIGQUIT
+// asks for them.
+func (t *tracer) collectRows(printing *sync.Mutex) error {
 	var ticks <-chan time.Time
 	var keys chan *tcell.EventKey
 	if t.live != nil {
@@ -568,22 +573,27 @@ func (t *tracer) collectRows() error {
 	for {
 		select {
 		case <-ticks:
-			if err := t.printRows(); err != nil {
-				return err
+			if t.options.aggregates() {
+				if err := t.printRows(); err != nil {
+					return err
+				}
 			}
 			if t.live != nil {
 				t.live.draw(t)
 				continue
 			}
-			t.printOpen(t.askOpen())
-			if t.out.Err() != nil {
-				return nil
-			}
+		case <-t.quit:
 		case key := <-keys:
 			t.live.key(t, key)
-		case <-t.quit:
-			t.printOpen(t.askOpen())
+			continue
 		case <-t.ended:
+			return nil
+		}
+		open := t.askOpen()
+		printing.Lock()
+		t.printOpen(open)
+		printing.Unlock()
+		if t.out.Err() != nil {
 			return nil
 		}
 	}
@@ -627,7 +637,7 @@ func (t *tracer) printRows() error {
 				continue
 			}
 		}
-		if t.options.interval == 0 || t.live != nil || len(snapshot.Rows) > 0 || snapshot.Other.Count > 0 {
+		if t.options.interval == 0 || t.live != nil || len(rowsOf(snapshot)) > 0 {
 			snapshot = t.arrange(a, snapshot)
 			t.wantNames(snapshot)
 			t.printer.rows(a, snapshot)

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -257,43 +256,4 @@ func (t *tracer) printOpen(open []*trace.Event) {
 		t.stacks.Remember()
 	}
 	t.printer.open(open)
-}
-
-// collectCalls prints events until everything is detached, and the calls that
-// go on at each interval of --slow and whenever SIGQUIT asks for them.
-func (t *tracer) collectCalls() error {
-	if !t.options.measuresCalls() {
-		return t.collectEvents(t.printer.event)
-	}
-	var printing sync.Mutex // lines do not mix
-	var ticks <-chan time.Time
-	if t.options.interval > 0 {
-		ticker := time.NewTicker(t.options.interval)
-		defer ticker.Stop()
-		ticks = ticker.C
-	}
-	done := make(chan struct{})
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		for {
-			select {
-			case <-ticks:
-			case <-t.quit:
-			case <-done:
-				return
-			}
-			open := t.askOpen()
-			printing.Lock()
-			t.printOpen(open)
-			printing.Unlock()
-		}
-	})
-	err := t.collectEvents(func(e *trace.Event) {
-		printing.Lock()
-		defer printing.Unlock()
-		t.printer.event(e)
-	})
-	close(done)
-	asking.Wait()
-	return err
 }

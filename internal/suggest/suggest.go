@@ -33,10 +33,15 @@ func NoMatch(patterns, where string, nearest []string) string {
 	if where != "" {
 		text += " in " + where
 	}
-	if len(nearest) > 0 {
-		text += " (nearest: " + strings.Join(nearest, ", ") + ")"
+	return text + Nearest(nearest)
+}
+
+// Nearest returns " (nearest: a, b)", "" if there is none.
+func Nearest(names []string) string {
+	if len(names) == 0 {
+		return ""
 	}
-	return text
+	return " (nearest: " + strings.Join(names, ", ") + ")"
 }
 
 // Probes returns up to three probes of some sites, as PROVIDER:NAME, whose
