@@ -9,9 +9,9 @@
 #   make kernels-setup                             installs compilers (as root)
 
 GO ?= go
-# flags of the command
+# flags of kernels/run
 KERNELS ?=
-# the packages to test; those that the command knows where there are none
+# the packages to test; those that it knows where there are none
 KERNEL_PACKAGES ?=
 
 # where make test-hostile-kernels does what make test-hostile does here
@@ -20,16 +20,16 @@ HOSTILE_KERNELS ?= amd64/6.1,amd64/6.12,amd64/newest
 .PHONY: test-kernels test-kernels-quick test-hostile-kernels kernels-setup
 
 test-kernels: kernels-setup
-	$(GO) -C kernels run . $(KERNELS) $(KERNEL_PACKAGES)
+	kernels/run $(KERNELS) $(KERNEL_PACKAGES)
 
 test-kernels-quick: kernels-setup
-	$(GO) -C kernels run . -quick $(KERNELS) $(KERNEL_PACKAGES)
+	kernels/run -quick $(KERNELS) $(KERNEL_PACKAGES)
 
 # The rows of the table are among the tests' output. Very many files take more
 # memory than a machine has by default.
 test-hostile-kernels: kernels-setup
-	GOUSDT_HOSTILE=/tmp/costs $(GO) -C kernels run . -only $(HOSTILE_KERNELS) \
-		-memory 4096 -parallel 1 -v $(HOSTILE_PACKAGES)
+	GOUSDT_HOSTILE=/tmp/costs kernels/run -only $(HOSTILE_KERNELS) -memory 4096 \
+		-parallel 1 -v $(HOSTILE_PACKAGES)
 
 kernels-setup:
 	internal/setup/install demo kernels

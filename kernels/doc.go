@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Kernels runs the tests of this repository on kernels of other versions and on
-// machines of other kinds.
+// Package kernels has the scripts that run the tests of this repository on
+// kernels of other versions and on machines of other kinds.
 //
 // What this module does depends on the kernel: on 5.10 a program cannot be
 // given a cookie, on 6.1 there is no link to many sites, and s390x has its
@@ -14,26 +14,25 @@
 // of attaching was used, how many tests passed, failed, and were skipped and
 // why. A kernel that cannot be fetched is reported as not run.
 //
-// # One kernel by hand
+//	kernels/run -only s390x/6.12 -v -run Attach ./usdt
+//	kernels/run -only amd64=/boot/vmlinuz ./usdt
 //
-//	go -C kernels run . -only s390x/6.12 -run Attach -v ./usdt
-//	go -C kernels run . -only amd64=/boot/vmlinuz ./usdt
-//
-// A kernel of one's own needs what Debian's have built in: uprobes, BPF,
-// tracefs, devtmpfs, tmpfs, cgroup2, an initramfs and the console of the board.
+// run some by hand. A kernel of one's own needs what Debian's have built in:
+// uprobes, BPF, tracefs, devtmpfs, tmpfs, cgroup2, an initramfs and the console
+// of the board.
 //
 // # How it works
 //
-//	main        kernels and QEMU, fetched by internal/setup/debian; tests, built for
-//	            each machine -> a row of the table for each kernel
-//	  platform  which kernels and machines there are
-//	  vm        tests -> a guest, in an initramfs, booted, its console followed
-//	  guest     the guest's first process: mounts, runs the tests, turns off
-//	  protocol  what the two say to each other over the console
-//	  selftest  does the guest, does the kernel have what the tests rely on?
+//	run       which kernels there are; fetches them and QEMU by
+//	          internal/setup/debian, and has go test run on each
+//	boot      runs one test binary, as go test -exec: packs it into an
+//	          initramfs, boots, follows the console
+//	machine   which machines there are
+//	guest     the guest's first process: mounts, runs the test, turns off
+//	selftest  does the guest, does the kernel have what the tests rely on?
 //
-// In the guest, the directory /src stands for the checkout: tests run in their
-// package's directory, with its testdata, and find the traced programs through
+// In the guest, the directory /src stands for the checkout: a test runs in its
+// package's directory, with its testdata, and finds the traced programs through
 // GOUSDT_TESTDATA. Dynamic loaders and libraries come from the cross compilers.
 // The environment variable GOUSDT_GUEST names the kernel that was asked for;
 // others that start with GOUSDT_ are passed on.
@@ -41,7 +40,7 @@
 // # What it needs
 //
 // A host with Debian, or something like it, whose apt reaches Debian's archive;
-// Go; and cross compilers with their C libraries, which make kernels-setup
+// Go; cpio; and cross compilers with their C libraries, which make kernels-setup
 // installs, as root. QEMU 10 or newer is taken from the host, or is unpacked in
 // the cache from the host's own suite or its backports; nothing is installed
 // for that. (With QEMU 7.2, traced programs on s390x die at random.)
@@ -58,9 +57,9 @@
 // One processor, no network but the loopback interface, no disk; 1 GB of memory
 // unless said otherwise. Of the kernel's modules, those of FUSE and overlayfs
 // are loaded, from the package of the kernel. There is no compiler, no shell
-// and no other program in the guest but the tests and the traced programs:
+// and no other program in the guest but the test and the traced programs:
 // tests that need a database, an interpreter or go itself are skipped. A guest
 // leaves nothing behind but what it prints: no profiles, no coverage. Emulation
 // is many times slower than the host, so tests that measure time mean nothing
 // there. On s390x, BPF programs are interpreted.
-package main
+package kernels

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package main
+package kernels
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +14,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
 // fakeCommands puts shell scripts in front of the machine's programs.
@@ -26,23 +27,26 @@ func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-// fetcher returns a matrix with an empty cache.
-func fetcher(t *testing.T) *matrix {
+// emptyCache makes a new cache the user's, and returns its folder of kernels.
+func emptyCache(t *testing.T) string {
 	t.Helper()
 	testneeds.Tool(t, "dpkg-deb", "dpkg")
 	testneeds.NoGuest(t, "it has no shell")
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
-	repository, err := findCheckout()
-	qt.Assert(t, qt.IsNil(err))
-	return &matrix{repository: repository, cache: filepath.Join(cache, "gousdt", "kernels")}
+	return filepath.Join(cache, "gousdt", "kernels")
 }
 
-func kernelNamed(t *testing.T, name string) platform.Kernel {
+// fetch fetches a kernel, and returns its folder.
+func fetch(t *testing.T, kernel string, suites ...string) (string, error) {
 	t.Helper()
-	k, err := platform.ParseKernel(name)
-	qt.Assert(t, qt.IsNil(err))
-	return k
+	machine, series, _ := strings.Cut(kernel, "/")
+	out, err := exec.CommandContext(t.Context(), "../internal/setup/debian",
+		append([]string{"kernel", machine, "cloud-" + machine, series}, suites...)...).Output()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		err = fmt.Errorf("%w\n%s", err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
 }
 
 // archive pretends to be a Debian archive with packages that have files, by the
@@ -88,20 +92,22 @@ func TestKernelIsTakenWithItsModulesIfThereAreAny(t *testing.T) {
 		"usr/lib/modules/7.0.2/vmlinuz", "boot/config-7.0.2", "boot/System.map-7.0.2",
 		"usr/share/doc/x/vmlinuz-note.txt"}}
 	for _, want := range [][]string{nil, {"fuse.ko", "overlay.ko"}} {
-		m := fetcher(t)
+		emptyCache(t)
 		if want != nil {
 			packages["linux-modules-7.0.2+deb13-cloud-amd64"] = []string{
 				"usr/lib/modules/7.0.2/kernel/fs/fuse.ko",
 				"usr/lib/modules/7.0.2/kernel/fs/overlay.ko", "usr/lib/modules/7.0.2/kernel/fs/xfs.ko"}
 		}
 		archive(t, packages, "linux-headers-7.0.2")
-		image, err := m.kernel(t.Context(), kernelNamed(t, "amd64/7.0"))
+		folder, err := fetch(t, "amd64/7.0", "sid")
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(image.version, "7.0.2-1"))
-		_, err = os.Stat(image.path)
+		qt.Check(t, qt.StringContains(folder, "_7.0.2-1_"))
+		_, err = os.Stat(filepath.Join(folder, "kernel"))
+		qt.Check(t, qt.IsNil(err))
+		modules, err := filepath.Glob(filepath.Join(folder, "*.ko"))
 		qt.Check(t, qt.IsNil(err))
 		var names []string
-		for _, module := range image.modules {
+		for _, module := range modules {
 			names = append(names, filepath.Base(module))
 		}
 		qt.Check(t, qt.DeepEquals(names, want))
@@ -109,7 +115,7 @@ func TestKernelIsTakenWithItsModulesIfThereAreAny(t *testing.T) {
 }
 
 func TestNewestKernelOfASeries(t *testing.T) {
-	m := fetcher(t)
+	emptyCache(t)
 	asked := archive(t, nil, strings.Fields(`
 		linux-image-5.10.0-32-cloud-amd64-unsigned
 		linux-image-5.10.0-9-cloud-amd64-unsigned
@@ -139,7 +145,7 @@ func TestNewestKernelOfASeries(t *testing.T) {
 		"s390x/6.12":   "",
 	} {
 		_ = os.Remove(asked) // there is none before the first
-		_, err := m.kernel(t.Context(), kernelNamed(t, kernel))
+		_, err := fetch(t, kernel, "sid")
 		qt.Check(t, qt.IsNotNil(err)) // the archive has none of them
 		lines, err := os.ReadFile(asked)
 		qt.Assert(t, qt.IsNil(err))
@@ -155,31 +161,31 @@ func TestNewestKernelOfASeries(t *testing.T) {
 
 // An index may name a kernel that the archive does not have any more.
 func TestOlderKernelIsTakenIfTheNewestIsGone(t *testing.T) {
-	m := fetcher(t)
+	emptyCache(t)
 	archive(t, map[string][]string{"linux-image-6.12.9-cloud-amd64": {"boot/vmlinuz-6.12.9"}},
 		"linux-image-6.12.10-cloud-amd64")
-	image, err := m.kernel(t.Context(), kernelNamed(t, "amd64/6.12"))
+	folder, err := fetch(t, "amd64/6.12", "sid")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.StringContains(image.path, "linux-image-6.12.9-cloud-amd64_7.0.2-1_amd64"))
+	qt.Check(t, qt.StringContains(folder, "linux-image-6.12.9-cloud-amd64_7.0.2-1_amd64"))
 }
 
 func TestCacheAnswersWithoutTheArchive(t *testing.T) {
-	m, k := fetcher(t), kernelNamed(t, "amd64/6.12")
+	cache := emptyCache(t)
 	fakeCommands(t, map[string]string{"apt-get": "echo 'E: no network' >&2; exit 100"})
-	_, err := m.kernel(t.Context(), k)
+	_, err := fetch(t, "amd64/6.12", "sid")
 	qt.Check(t, qt.ErrorMatches(err, "(?s).*E: no network.*"))
 	for _, name := range []string{
 		"linux-image-6.12.9+deb13-cloud-amd64_6.12.9-1_amd64",
 		"linux-image-6.12.10+deb13-cloud-amd64_6.12.10-1_amd64",
 		"linux-image-6.18.1+deb13-cloud-amd64_6.18.1-1_amd64",
 	} {
-		dir := filepath.Join(m.cache, "linux", "amd64", name)
+		dir := filepath.Join(cache, "linux", "amd64", name)
 		qt.Assert(t, qt.IsNil(os.MkdirAll(dir, 0o755)))
 		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "kernel"), nil, 0o644)))
 	}
-	image, err := m.kernel(t.Context(), k)
+	folder, err := fetch(t, "amd64/6.12", "sid")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(image.version, "6.12.10-1"))
+	qt.Check(t, qt.StringContains(folder, "_6.12.10-1_"))
 }
 
 // A mirror that is being updated has a list of indexes and other indexes for
@@ -192,7 +198,7 @@ func TestUpdateIsTriedAgainWhileTheMirrorIsUpdated(t *testing.T) {
 		{"Hashes of expected file:", 8}, // four times, and as often for the index of now
 		{"does not have a Release file", 2},
 	} {
-		m := fetcher(t)
+		emptyCache(t)
 		tries := filepath.Join(t.TempDir(), "tries")
 		fakeCommands(t, map[string]string{
 			"sleep":     "",
@@ -200,7 +206,7 @@ func TestUpdateIsTriedAgainWhileTheMirrorIsUpdated(t *testing.T) {
 			"apt-get": `case "$*" in *indextargets*) echo sid http://mirror.example/; exit;; esac
 				echo >>` + tries + "; echo 'E: " + test.says + "' >&2; exit 100",
 		})
-		_, err := m.kernel(t.Context(), kernelNamed(t, "amd64/6.12"))
+		_, err := fetch(t, "amd64/6.12", "sid")
 		qt.Check(t, qt.ErrorMatches(err, "(?s).*"+test.says+".*"))
 		made, err := os.ReadFile(tries)
 		qt.Assert(t, qt.IsNil(err))
@@ -209,7 +215,7 @@ func TestUpdateIsTriedAgainWhileTheMirrorIsUpdated(t *testing.T) {
 }
 
 func TestMirrorIsTheMachines(t *testing.T) {
-	m := fetcher(t)
+	cache := emptyCache(t)
 	fakeCommands(t, map[string]string{
 		"apt-cache": "",
 		"apt-get": `case "$*" in *indextargets*) echo "bookworm http://mirror.example/debian/
@@ -217,14 +223,14 @@ bookworm-updates http://mirror.example/debian/
 bookworm-security http://mirror.example/security/
 stable http://another.example/packages/";; esac`,
 	})
-	_, err := m.kernel(t.Context(), kernelNamed(t, "amd64/6.12"))
+	_, err := fetch(t, "amd64/6.12", "trixie-security", "trixie")
 	qt.Check(t, qt.ErrorMatches(err, "(?s).*no kernel of series 6.12 for amd64 in trixie-security trixie.*"))
-	list, err := os.ReadFile(filepath.Join(m.cache, "apt", "amd64-6.12", "sources.list"))
+	list, err := os.ReadFile(filepath.Join(cache, "apt", "amd64-6.12", "sources.list"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Matches(string(list), `deb .*http://mirror.example/security/ trixie-security main
 deb .*http://mirror.example/debian/ trixie main
 `))
 	fakeCommands(t, map[string]string{"apt-get": ""})
-	_, err = m.kernel(t.Context(), kernelNamed(t, "amd64/6.12"))
+	_, err = fetch(t, "amd64/6.12", "trixie-security", "trixie")
 	qt.Check(t, qt.ErrorMatches(err, "(?s).*no source of packages for trixie-security trixie .*"))
 }

@@ -7,6 +7,6 @@
 // failure, never a reason to skip: so the versions that the documentation names
 // are tested.
 //
-// It imports nothing of this module but the names of kernels, so that a failure
+// It imports nothing of this module but internal/testneeds, so that a failure
 // here is not one of the code under test.
 package selftest

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
 func TestGuestHasItsFileSystems(t *testing.T) {
@@ -64,34 +64,35 @@ func TestTestdataCameAlong(t *testing.T) {
 // What the traced programs need, loader and libraries, must have come along
 // with them. They end when their input does.
 func TestTracedProgramsStart(t *testing.T) {
-	guest := testneeds.Guest(t)
-	machine, err := platform.MachineByName(strings.Split(guest, "/")[0])
-	qt.Assert(t, qt.IsNil(err))
+	testneeds.Guest(t)
+	kinds := map[string][]string{"amd64": {"amd64", "386"}}[runtime.GOARCH]
+	if kinds == nil {
+		kinds = []string{runtime.GOARCH}
+	}
 	found := 0
-	for _, kind := range machine.Programs {
-		files, err := filepath.Glob(filepath.Join(os.Getenv("GOUSDT_TESTDATA"), kind.Name, "*"))
+	for _, kind := range kinds {
+		files, err := filepath.Glob(filepath.Join(os.Getenv("GOUSDT_TESTDATA"), kind, "*"))
 		qt.Assert(t, qt.IsNil(err))
 		for _, file := range files {
-			if !isProgram(t, file, kind) {
+			if !isProgram(file) {
 				continue
 			}
 			found++
-			t.Run(kind.Name+"/"+filepath.Base(file), func(t *testing.T) { startAndEnd(t, file) })
+			t.Run(kind+"/"+filepath.Base(file), func(t *testing.T) { startAndEnd(t, file) })
 		}
 	}
 	qt.Assert(t, qt.IsTrue(found > 0), qt.Commentf("no traced programs were built"))
 }
 
-// isProgram tells programs from libraries and files of debug information.
-func isProgram(t *testing.T, file string, kind platform.Program) bool {
-	t.Helper()
+// isProgram tells programs from libraries, objects and debug information.
+func isProgram(file string) bool {
 	f, err := elf.Open(file)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return kind.Runs(f) && f.Entry != 0 && !strings.HasSuffix(file,
-		".debug") && !strings.Contains(filepath.Base(file), ".so")
+	return f.Entry != 0 && !strings.HasSuffix(file, ".debug") &&
+		!strings.Contains(filepath.Base(file), ".so")
 }
 
 func startAndEnd(t *testing.T, file string) {

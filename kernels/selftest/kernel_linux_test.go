@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,12 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/kernels/internal/platform"
-	"github.com/gousdt/gousdt/kernels/internal/vm"
 )
-
-// guest is what the kernel was meant to be, "" outside of a guest.
-func guest() string { return os.Getenv(vm.GuestVariable) }
 
 // requireBPF skips a test that may not load programs; in a guest it may.
 func requireBPF(t *testing.T) {
@@ -34,63 +30,44 @@ func requireBPF(t *testing.T) {
 	qt.Assert(t, qt.IsNil(rlimit.RemoveMemlock()))
 }
 
-func release(t *testing.T) platform.Release {
-	t.Helper()
-	var name unix.Utsname
-	qt.Assert(t, qt.IsNil(unix.Uname(&name)))
-	r, err := platform.ParseRelease(unix.ByteSliceToString(name.Release[:]))
-	qt.Assert(t, qt.IsNil(err))
-	return r
-}
-
 func TestKernelIsTheOneAskedFor(t *testing.T) {
-	guest := testneeds.Guest(t)
-	if !strings.Contains(guest, "/") {
-		return // a kernel of one's own, of whatever version
-	}
-	asked, err := platform.ParseKernel(guest)
-	qt.Assert(t, qt.IsNil(err))
-	running := release(t)
-	qt.Check(t, qt.Equals(runtime.GOARCH, asked.Machine))
-	qt.Check(t, qt.IsTrue(asked.Has(running)), qt.Commentf("asked for %v, got Linux %v", asked,
-		running))
-	if asked.Series == platform.Newest {
-		qt.Check(t, qt.IsTrue(running.AtLeast(7, 2)), qt.Commentf("Linux %v is not the newest",
-			running))
+	machine, series, _ := strings.Cut(testneeds.Guest(t), "/")
+	qt.Check(t, qt.Equals(runtime.GOARCH, machine))
+	switch series {
+	case "": // a kernel of one's own, of whatever version
+	case "newest":
+		qt.Check(t, qt.IsTrue(testneeds.KernelAtLeast(t, "7.2")))
+	default:
+		text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Matches(string(text), regexp.QuoteMeta(series)+`\D(?s:.*)`))
 	}
 }
 
 func TestKernelHasTheFeaturesOfItsVersion(t *testing.T) {
 	requireBPF(t)
-	running := release(t)
 	for _, f := range []struct {
-		name         string
-		major, minor int // since
-		ask          func(t *testing.T) (bool, error)
+		name, since string
+		ask         func(t *testing.T) (bool, error)
 	}{
-		{"uprobes as perf events", 4, 17, fileExists("/sys/bus/event_source/devices/uprobe/type")},
-		{"reference counters", 4, 20,
+		{"uprobes as perf events", "4.17", fileExists("/sys/bus/event_source/devices/uprobe/type")},
+		{"reference counters", "4.20",
 			fileExists("/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset")},
-		{"cookies", 5, 15, func(*testing.T) (bool, error) {
+		{"cookies", "5.15", func(*testing.T) (bool, error) {
 			return supported(features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie))
 		}},
-		{"uprobe_multi links", 6, 6, func(*testing.T) (bool, error) {
+		{"uprobe_multi links", "6.6", func(*testing.T) (bool, error) {
 			return supported(features.HaveBPFLinkUprobeMulti())
 		}},
-		{"process filter of uprobe_multi links", 6, 10, processFilter},
+		{"process filter of uprobe_multi links", "6.10", processFilter},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			has, err := f.ask(t)
 			qt.Assert(t, qt.IsNil(err))
-			should := running.AtLeast(f.major, f.minor)
-			if should && !has {
-				t.Errorf("Linux %v has no %s: they are said to be there since %d.%d", running,
-					f.name, f.major, f.minor)
-			}
+			should := testneeds.KernelAtLeast(t, f.since)
 			// Other distributions add features to older kernels.
-			if !should && has && guest() != "" {
-				t.Errorf("Linux %v has %s: they are said to be there since %d.%d", running, f.name,
-					f.major, f.minor)
+			if should && !has || !should && has && testneeds.IsGuest() {
+				t.Errorf("has %s: %v, but they are said to be there since %s", f.name, has, f.since)
 			}
 		})
 	}
@@ -160,10 +137,10 @@ const uprobeSystemCall = 336
 func TestUprobeSystemCallTellsTheTrampoline(t *testing.T) {
 	testneeds.Only(t, "no other machine has uprobe trampolines", "amd64")
 	want, trampoline := unix.ENOSYS, "none"
-	switch r := release(t); {
-	case r.AtLeast(7, 2):
+	switch {
+	case testneeds.KernelAtLeast(t, "7.2"):
 		want, trampoline = unix.EPROTO, "for nop10"
-	case r.AtLeast(6, 18):
+	case testneeds.KernelAtLeast(t, "6.18"):
 		want, trampoline = unix.ENXIO, "for nop5"
 	}
 	_, _, got := unix.RawSyscall(uprobeSystemCall, 0, 0, 0)
