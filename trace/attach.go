@@ -129,10 +129,7 @@ func (s *Session) attachSelection(
 		return nil, err
 	}
 	plan.Kernel.Order = binary.NativeEndian
-	pairs, err := s.pairsOf(sel)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
+	pairs := s.pairsOf(sel)
 	// Code is specialised for the arguments of each site. Where these are of
 	// too many kinds, the code looks them up in a table.
 	w, err := s.generate(&plan, sel, file, opts, pairs, nil)

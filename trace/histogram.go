@@ -105,9 +105,10 @@ func (r *Row) Histogram(perDoubling int) (all []Bucket) {
 	}
 	h, counts := *r.histogram, r.buckets
 	isExponential := h.IsExponential()
-	if scale := bits.Len(uint(perDoubling)) - 1; isExponential && perDoubling > 0 && scale < h.Scale {
-		fine, less := h, h.Scale-scale
-		h.Scale, counts = scale, tracing.Buckets{}
+	if less := h.Scale + 1 - bits.Len(uint(perDoubling)); perDoubling > 0 && isExponential &&
+		less > 0 {
+		fine := h
+		h.Scale, counts = h.Scale-less, tracing.Buckets{}
 		// By OpenTelemetry's index, the bucket of 2^less others has theirs.
 		one, coarseOne := 2+fine.Shift(), 2+h.Shift()
 		for i, count := range r.buckets.Counts {

@@ -376,7 +376,8 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			site.Absent[name] = arg.Err
 			continue
 		}
-		site.Names = append(append(site.Names, make([]string, len(site.Args)-len(site.Names))...), name)
+		unnamed := make([]string, len(site.Args)-len(site.Names))
+		site.Names = append(append(site.Names, unnamed...), name)
 		site.Args = append(site.Args, arg)
 		site.Globals++
 		site.Unsent++

@@ -13,7 +13,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -151,73 +150,6 @@ func (l *latency) setCall(call *tracing.Call[providers.Argument], names expr.Nam
 		l.If = append(l.If, node)
 	}
 	return nil
-}
-
-// foundPair is a pair of probes, or a call, with the parts that its probes have
-// in it.
-type foundPair struct {
-	elfnote.Pair // that of a call has names that no probe has
-	ends         map[[2]string]bpfgen.Ends
-}
-
-// find returns the pairs among some probes. The numbers in their ends are 1.
-func (l *latency) find(probes *probeNames) (found []foundPair) {
-	if l.call != nil {
-		return l.findCall(probes)
-	}
-	for _, pair := range probes.Pairs(l.pair) {
-		f := foundPair{pair, make(map[[2]string]bpfgen.Ends)}
-		add := func(p *elfnote.Probe, change func(*bpfgen.Ends)) {
-			ends := f.ends[nameOf(p)]
-			change(&ends)
-			f.ends[nameOf(p)] = ends
-		}
-		add(&pair.Start, func(e *bpfgen.Ends) { e.Start = 1 })
-		add(&pair.Done, func(e *bpfgen.Ends) { e.Done = 1 })
-		for i := range pair.Failed {
-			add(&pair.Failed[i], func(e *bpfgen.Ends) { e.Failed = 1 })
-		}
-		found = append(found, f)
-	}
-	return found
-}
-
-// findCall is find for a call. It leaves out pairs of which a probe is missing.
-func (l *latency) findCall(probes *probeNames) []foundPair {
-	call := l.call
-	f := foundPair{ends: make(map[[2]string]bpfgen.Ends)}
-	f.Start = elfnote.Probe{Provider: call.Provider, Name: call.Name + "__start"}
-	f.Done = elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done"}
-	for i, pair := range call.Pairs {
-		start, done := [2]string{call.Provider, pair[0]}, [2]string{call.Provider, pair[1]}
-		if !probes.known[start] || !probes.known[done] {
-			continue
-		}
-		f.ends[start] = bpfgen.Ends{Start: 1, Index: uint16(i)}
-		f.ends[done] = bpfgen.Ends{Done: 1, Index: uint16(i)}
-	}
-	if len(f.ends) == 0 {
-		return nil
-	}
-	f.Start.Sites, f.Done.Sites = probes.Probes[0].Sites, probes.Probes[0].Sites // it has some
-	for i, probe := range slices.Concat(call.Failed, call.Attempts) {
-		name := [2]string{call.Provider, probe.Name}
-		ends := f.ends[name]
-		if !probes.known[name] || ends.Start != 0 || ends.Done != 0 {
-			continue
-		}
-		condition := 0
-		if probe.If != "" {
-			condition = i + 1
-		}
-		if i < len(call.Failed) {
-			ends.Failed, ends.FailedIf = 1, condition
-		} else {
-			ends.Start, ends.StartIf, ends.Attempt = 1, condition, true
-		}
-		f.ends[name] = ends
-	}
-	return []foundPair{f}
 }
 
 func nameOf(p *elfnote.Probe) [2]string { return [2]string{p.Provider, p.Name} }
@@ -396,117 +328,123 @@ func (f *filePairs) of(provider, name string) *pairedProbe {
 
 // pairsOf returns the pairs among the probes of a selection. It does not look
 // at the other probes of the file, whose number has no limit.
-func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
+func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	found := &filePairs{probes: make(map[[2]string]*pairedProbe),
 		names: make(map[uint32]elfnote.Pair)}
 	if len(s.latencies) == 0 {
-		return found, nil
+		return found
 	}
-	watched := &probeNames{}
+	var listing elfnote.Listing // each probe with one of its sites
+	known := make(map[[2]string]bool)
 	for _, site := range sel.Sites() {
-		watched.add(&site.Site)
+		probe := elfnote.Probe{Provider: site.Provider, Name: site.Name}
+		if !known[nameOf(&probe)] {
+			known[nameOf(&probe)] = true
+			probe.Sites = []elfnote.Site{site.Site}
+			listing.Probes = append(listing.Probes, probe)
+		}
 	}
 	whole := make(map[string]uint32)
 	for _, l := range s.latencies {
-		for _, pair := range l.find(watched) {
-			number := s.pairNumbers.of(&pair.Pair, sel.PID() != 0, whole)
+		change := func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)) {
+			p := found.probes[probe]
+			if p == nil {
+				p = &pairedProbe{ends: make(map[*bpfgen.Latency]bpfgen.Ends)}
+				found.probes[probe] = p
+			}
+			ends := p.ends[&l.Latency]
+			change(p, &ends)
+			p.ends[&l.Latency] = ends
+		}
+		for _, pair := range l.pairs(&listing, known) {
+			number := s.pairNumbers.of(&pair, sel.PID() != 0, whole)
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
 				found.whole = append(found.whole, number)
 			}
-			found.names[number] = elfnote.Pair{
-				Start: elfnote.Probe{Provider: pair.Start.Provider, Name: pair.Start.Name},
-				Done:  elfnote.Probe{Provider: pair.Done.Provider, Name: pair.Done.Name},
+			start, done := elfnote.Probe{Provider: pair.Start.Provider, Name: pair.Start.Name},
+				elfnote.Probe{Provider: pair.Done.Provider, Name: pair.Done.Name}
+			found.names[number] = elfnote.Pair{Start: start, Done: done}
+			if l.call != nil {
+				l.changeCall(number, known, change)
+				continue
 			}
-			for probe, ends := range pair.ends {
-				found.add(probe, l, ends, number)
-			}
-			if len(pair.Failed) > 0 {
-				done := found.names[number].Done
-				found.probes[nameOf(&pair.Start)].done = &done
+			change(nameOf(&start), func(p *pairedProbe, e *bpfgen.Ends) {
+				if p.other, e.Start = true, number; len(pair.Failed) > 0 {
+					p.done = &done
+				}
+			})
+			change(nameOf(&done), func(p *pairedProbe, e *bpfgen.Ends) {
+				p.other, e.Done = true, number
+			})
+			for i := range pair.Failed {
+				change(nameOf(&pair.Failed[i]), func(p *pairedProbe, e *bpfgen.Ends) {
+					p.other, e.Failed = true, number
+				})
 			}
 		}
 	}
 	if len(found.probes) == 0 {
-		names, err := namesOf(sel.File())
-		if err != nil {
-			return nil, err
+		found.missing = tracing.NewPairError(s.latencies[0].pair, &listing)
+	}
+	return found
+}
+
+// pairs returns the pairs among some probes. That of a call has names that no
+// probe has.
+func (l *latency) pairs(listing *elfnote.Listing, known map[[2]string]bool) []elfnote.Pair {
+	call := l.call
+	switch {
+	case call == nil:
+		return listing.Pairs(l.pair)
+	case !slices.ContainsFunc(call.Pairs, func(p [2]string) bool {
+		return known[[2]string{call.Provider, p[0]}] && known[[2]string{call.Provider, p[1]}]
+	}):
+		return nil
+	}
+	some := listing.Probes[0].Sites // it has some
+	return []elfnote.Pair{{
+		Start: elfnote.Probe{Provider: call.Provider, Name: call.Name + "__start", Sites: some},
+		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
+}
+
+// changeCall says what the known probes of a call are for it. It leaves out
+// pairs of which a probe is missing.
+func (l *latency) changeCall(
+	number uint32, known map[[2]string]bool,
+	change func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)),
+) {
+	call := l.call
+	for i, pair := range call.Pairs {
+		start, done := [2]string{call.Provider, pair[0]}, [2]string{call.Provider, pair[1]}
+		if known[start] && known[done] {
+			change(start, func(p *pairedProbe, e *bpfgen.Ends) {
+				p.call, *e = cmp.Or(p.call, l), bpfgen.Ends{Start: number, Index: uint16(i)}
+			})
+			change(done, func(_ *pairedProbe, e *bpfgen.Ends) {
+				*e = bpfgen.Ends{Done: number, Index: uint16(i)}
+			})
 		}
-		for _, l := range s.latencies {
-			if len(l.find(names)) > 0 {
-				return found, nil // the file has a pair whose ends are not both selected
-			}
-		}
-		found.missing = tracing.NewPairError(s.latencies[0].pair, &names.Listing)
 	}
-	return found, nil
-}
-
-// probeNames are probes, each with one of its sites.
-type probeNames struct {
-	elfnote.Listing
-	known map[[2]string]bool
-}
-
-func (p *probeNames) add(site *elfnote.Site) {
-	key := [2]string{site.Provider, site.Name}
-	if p.known[key] {
-		return
-	}
-	if p.known == nil {
-		p.known = make(map[[2]string]bool)
-	}
-	p.known[key] = true
-	p.Probes = append(p.Probes, elfnote.Probe{Provider: site.Provider, Name: site.Name,
-		Sites: []elfnote.Site{*site}})
-}
-
-// maxNames is the number of probes of a file that an error about its pairs
-// knows. The JVM has 500, and a file can have millions.
-const maxNames = 4096
-
-// namesOf returns the first probes of a file.
-func namesOf(file *elfnote.File) (*probeNames, error) {
-	var names probeNames
-	for site, err := range file.Sites() {
-		var malformed *elffile.NoteError
-		switch {
-		case errors.As(err, &malformed):
+	for i, probe := range slices.Concat(call.Failed, call.Attempts) {
+		name := [2]string{call.Provider, probe.Name}
+		if !known[name] {
 			continue
-		case err != nil:
-			return nil, err
 		}
-		if names.add(&site); len(names.Probes) == maxNames {
-			break
-		}
+		change(name, func(p *pairedProbe, e *bpfgen.Ends) {
+			condition := 0
+			if probe.If != "" {
+				condition = i + 1
+			}
+			switch {
+			case e.Start != 0 || e.Done != 0:
+			case i < len(call.Failed):
+				e.Failed, e.FailedIf = number, condition
+			default:
+				p.call, e.Start = cmp.Or(p.call, l), number
+				e.StartIf, e.Attempt = condition, true
+			}
+		})
 	}
-	return &names, nil
-}
-
-// add adds the part of a probe in a pair with a number. It can be one thing
-// each for several pairs of a latency.
-func (f *filePairs) add(probe [2]string, l *latency, of bpfgen.Ends, number uint32) {
-	p := f.probes[probe]
-	if p == nil {
-		p = &pairedProbe{ends: make(map[*bpfgen.Latency]bpfgen.Ends)}
-		f.probes[probe] = p
-	}
-	p.other = p.other || l.call == nil
-	ends := p.ends[&l.Latency]
-	ends.Index, ends.Attempt = of.Index, of.Attempt
-	ends.StartIf, ends.FailedIf = of.StartIf, of.FailedIf
-	if of.Start != 0 {
-		ends.Start = number
-		if l.call != nil && p.call == nil {
-			p.call = l
-		}
-	}
-	if of.Done != 0 {
-		ends.Done = number
-	}
-	if of.Failed != 0 {
-		ends.Failed = number
-	}
-	p.ends[&l.Latency] = ends
 }
 
 // pairNumbers gives pairs of probes numbers from 1 on, to tell their calls

@@ -26,7 +26,8 @@ func (s *Session) createAggregations() (err error) {
 	// little.
 	if slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return len(a.Keys) > 0 }) {
 		var signals *ebpf.Map
-		s.room, room = s.newMap("trace_room", ebpf.Array, 4, bpfgen.RoomStateSize, 2*len(s.aggregations))
+		s.room, room = s.newMap("trace_room", ebpf.Array, 4, bpfgen.RoomStateSize,
+			2*len(s.aggregations))
 		signals, signal = s.newMap("trace_signal", ebpf.RingBuf, 0, 0, os.Getpagesize())
 		if signals != nil {
 			if s.signals, err = newRingReader(signals); err != nil {
@@ -51,7 +52,8 @@ func (a *aggregation) create(s *Session, number, room, signal int) {
 		m, fd := s.newMapOf(spec)
 		return &tally{Map: m, before: make(map[string]sums)}, fd
 	}
-	spec := mapSpec(fmt.Sprintf("trace_rows%d", number), ebpf.PerCPUArray, 4, a.ValueSize(), a.Entries())
+	spec := mapSpec(fmt.Sprintf("trace_rows%d", number), ebpf.PerCPUArray, 4, a.ValueSize(),
+		a.Entries())
 	if len(a.Keys) > 0 {
 		a.overflow, a.Overflow = newTally(spec)
 		_, size := a.KeyLayout()
