@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -274,20 +273,11 @@ func decodeStack(e *Event, raw []byte, r *bpfgen.Record) {
 	if size < 0 || size > int64(8*r.Frames) {
 		size = 0
 	}
-	e.Stack = resize(e.Stack, int(size/8))
+	e.Stack = slices.Grow(e.Stack[:0], int(size/8))[:size/8]
 	addresses := raw[r.Stack+bpfgen.StackData:]
 	for i := range e.Stack {
 		e.Stack[i] = binary.NativeEndian.Uint64(addresses[8*i:])
 	}
-}
-
-// resize returns a slice with a length, which reuses the memory of words if
-// there is enough.
-func resize(words []uint64, length int) []uint64 {
-	if cap(words) < length {
-		return make([]uint64, length)
-	}
-	return words[:length]
 }
 
 func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
@@ -296,12 +286,13 @@ func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
 	registers.Machine = r.Registers.Machine
 	registers.PC = order.Uint64(raw[r.Registers.PC:])
 	registers.SP = order.Uint64(raw[r.Registers.SP:])
-	registers.General = resize(registers.General, len(r.Registers.General))
-	for i, at := range r.Registers.General {
-		registers.General[i] = 0
+	registers.General = slices.Grow(registers.General[:0], len(r.Registers.General))
+	for _, at := range r.Registers.General {
+		word := uint64(0)
 		if at != bpfgen.None {
-			registers.General[i] = order.Uint64(raw[at:])
+			word = order.Uint64(raw[at:])
 		}
+		registers.General = append(registers.General, word)
 	}
 	copied := min(order.Uint64(raw[r.Copied:]), uint64(r.CopySize))
 	below := min(registers.SP%bpfgen.CopyUnit, copied)
@@ -319,8 +310,7 @@ type events struct {
 	// arguments do.
 	wordsAt, firstWord, wordCount int // place in the record, and the arguments
 
-	numbers  []fetch // the other arguments
-	captures []captured
+	numbers []fetch // the other arguments
 
 	hasHeader bool
 	hasBytes  bool // that arguments point to, or a copy of the stack
@@ -340,44 +330,6 @@ type fetch struct {
 // constant, so that no record costs a decision.
 const isBigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
 	runtime.GOARCH == "mips64" || runtime.GOARCH == "mips"
-
-func newFetch(arg int, p bpfgen.Place, v *Value) fetch {
-	f := fetch{from: p.Value + int(v.size) - 8, arg: arg, failed: p.Failed, unused: 64 - 8*v.size,
-		mask: math.MaxUint64}
-	if v.kind != Signed {
-		f.mask >>= f.unused
-	}
-	return f
-}
-
-// of returns the argument that ends a word, extended to 64 bits by its sign.
-func (f *fetch) of(word uint64) uint64 {
-	unused := f.unused & 63 // the compiler sees that it is less than 64
-	if isBigEndian {
-		word <<= unused
-	}
-	return uint64(int64(word)>>unused) & f.mask
-}
-
-// decode sets the argument.
-func (f *fetch) decode(args []Value, raw []byte) {
-	v := &args[f.arg]
-	if f.failed != bpfgen.None {
-		if raw[f.failed] != 0 {
-			v.state, v.bits = valueUnreadable, 0
-			return
-		}
-		v.state = valuePresent
-	}
-	v.bits = f.of(binary.NativeEndian.Uint64(raw[f.from:]))
-}
-
-// captured are the bytes that an argument points to.
-type captured struct {
-	arg, status, data int   // the argument, and places in the record
-	most              int   // bytes
-	terminator        int64 // how many bytes of the status are not the text's
-}
 
 // newEvents returns nil where no record is sent.
 func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
@@ -413,7 +365,12 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 				continue
 			}
 		}
-		e.numbers = append(e.numbers, newFetch(i, *p, v))
+		f := fetch{from: p.Value + int(v.size) - 8, arg: i, failed: p.Failed, unused: 64 - 8*v.size,
+			mask: math.MaxUint64}
+		if v.kind != Signed {
+			f.mask >>= f.unused
+		}
+		e.numbers = append(e.numbers, f)
 	}
 	for i := range r.Captures {
 		c := &r.Captures[i]
@@ -422,11 +379,6 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 		if args[c.Arg].Kind == argspec.Bytes {
 			v.kind, v.state = Bytes, valuePresent
 		}
-		place := captured{arg: c.Arg, status: c.Status, data: c.Data, most: c.Max}
-		if c.Terminated() {
-			place.terminator = 1
-		}
-		e.captures = append(e.captures, place)
 	}
 	e.hasHeader = r.CPU != bpfgen.None
 	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
@@ -440,36 +392,46 @@ func (e *events) decodeNumbers(args []Value, raw []byte) {
 		args[e.firstWord+i].bits = binary.NativeEndian.Uint64(raw[e.wordsAt+8*i:])
 	}
 	for i := range e.numbers {
-		e.numbers[i].decode(args, raw)
+		f := &e.numbers[i]
+		v := &args[f.arg]
+		if f.failed != bpfgen.None {
+			if raw[f.failed] != 0 {
+				v.state, v.bits = valueUnreadable, 0
+				continue
+			}
+			v.state = valuePresent
+		}
+		word := binary.NativeEndian.Uint64(raw[f.from:])
+		unused := f.unused & 63 // the compiler sees that it is less than 64
+		if isBigEndian {
+			word <<= unused
+		}
+		v.bits = uint64(int64(word)>>unused) & f.mask
 	}
 }
 
 // decodeCaptures completes the arguments by what they point to.
 func (e *events) decodeCaptures(args []Value, raw []byte) {
-	for i := range e.captures {
-		e.captures[i].decode(args, raw)
-	}
-}
-
-// decode completes the argument by what it points to.
-func (c *captured) decode(args []Value, raw []byte) {
-	v := &args[c.arg]
-	length := int64(binary.NativeEndian.Uint64(raw[c.status:]))
-	if length > 0 {
-		length -= c.terminator // of an empty text older kernels do not count it
-	}
-	if v.kind == Bytes {
-		v.state = valuePresent // a reused one may have been unreadable
-	}
-	switch {
-	case v.kind == Bytes && length < 0:
-		v.state, v.dataState, v.data = valueUnreadable, noData, ""
-	case v.state != valuePresent || length < 0:
-		v.dataState, v.data = dataUnreadable, ""
-	case length > int64(c.most):
-		v.setData(raw[c.data:c.data+c.most], dataTruncated)
-	default:
-		v.setData(raw[c.data:c.data+int(length)], dataComplete)
+	for i := range e.record.Captures {
+		c := &e.record.Captures[i]
+		v := &args[c.Arg]
+		length := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
+		if length > 0 && c.Terminated() {
+			length-- // of an empty text older kernels do not count the zero
+		}
+		if v.kind == Bytes {
+			v.state = valuePresent // a reused one may have been unreadable
+		}
+		switch {
+		case v.kind == Bytes && length < 0:
+			v.state, v.dataState, v.data = valueUnreadable, noData, ""
+		case v.state != valuePresent || length < 0:
+			v.dataState, v.data = dataUnreadable, ""
+		case length > int64(c.Max):
+			v.setData(raw[c.Data:c.Data+c.Max], dataTruncated)
+		default:
+			v.setData(raw[c.Data:c.Data+int(length)], dataComplete)
+		}
 	}
 }
 
@@ -477,9 +439,6 @@ func (c *captured) decode(args []Value, raw []byte) {
 // them. A program that renames its threads at each request makes the table
 // forget all names from time to time.
 const maxCommands = 4096
-
-// commandSize is the size of a name in the kernel, with the terminator.
-const commandSize = 16
 
 // recentCommands is the number of names that are found without the map.
 const (
@@ -490,43 +449,36 @@ const (
 // commandTable has a string for each name of a thread, so that an event does
 // not need a new one.
 type commandTable struct {
-	recent [recentCommands]recentCommand
-	all    map[[commandSize]byte]string
-}
-
-// recentCommand is a name with the bytes that the kernel has sent. After the
-// terminator they may be anything.
-type recentCommand struct {
-	raw  [commandSize / 8]uint64
-	name string
+	recent [recentCommands]struct {
+		raw  [2]uint64 // as the kernel has sent it: after the terminator may be anything
+		name string
+	}
+	all map[string]string
 }
 
 // name returns the name with these bytes.
-func (t *commandTable) name(raw [commandSize / 8]uint64) string {
+func (t *commandTable) name(raw [2]uint64) string {
 	const spread = 0x9e3779b97f4a7c15 // odd, and without a pattern
 	entry := &t.recent[(raw[0]^raw[1])*spread>>(64-recentBits)]
 	if entry.raw != raw {
-		var key [commandSize]byte
-		binary.NativeEndian.PutUint64(key[:], raw[0])
-		binary.NativeEndian.PutUint64(key[8:], raw[1])
-		*entry = recentCommand{raw, t.find(key)}
+		entry.raw, entry.name = raw, t.find(raw)
 	}
 	return entry.name
 }
 
-func (t *commandTable) find(key [commandSize]byte) string {
-	end := bytes.IndexByte(key[:], 0)
-	if end < 0 {
-		end = len(key)
+func (t *commandTable) find(raw [2]uint64) string {
+	order := binary.NativeEndian
+	bytes := order.AppendUint64(order.AppendUint64(make([]byte, 0, 16), raw[0]), raw[1])
+	if end := slices.Index(bytes, 0); end >= 0 {
+		bytes = bytes[:end] // some kernels, 6.1 is one, leave there what was in memory
 	}
-	clear(key[end:]) // some kernels, 6.1 is one, leave there what was in memory
-	if name, ok := t.all[key]; ok {
+	if name, ok := t.all[string(bytes)]; ok {
 		return name
 	}
 	if t.all == nil || len(t.all) == maxCommands {
-		t.all = make(map[[commandSize]byte]string)
+		t.all = make(map[string]string)
 	}
-	name := string(key[:end])
-	t.all[key] = name
+	name := string(bytes)
+	t.all[name] = name
 	return name
 }

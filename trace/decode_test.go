@@ -113,7 +113,7 @@ func TestDecode(t *testing.T) {
 func TestCommands(t *testing.T) {
 	var table commandTable
 	name := func(text string) string {
-		var raw [commandSize]byte
+		var raw [16]byte
 		copy(raw[:], text)
 		return table.name([2]uint64{binary.NativeEndian.Uint64(raw[:]),
 			binary.NativeEndian.Uint64(raw[8:])})

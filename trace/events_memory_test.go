@@ -152,7 +152,7 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 			if site.events.hasHeader {
 				now += random.Uint64N(uint64(time.Second))
 				binary.NativeEndian.PutUint64(raw[r.Time:], now)
-				clear(raw[r.Command:][:commandSize])
+				clear(raw[r.Command:][:16])
 				copy(raw[r.Command:], []string{"postgres", "a", "the name is long"}[random.IntN(3)])
 			}
 			for _, c := range r.Captures {
