@@ -433,12 +433,12 @@ func (cs captures) of(site *bpfgen.Site) []bpfgen.Capture {
 			continue
 		}
 		here := c.Capture
-		here.Arg = c.arg.Bind(site.Argument).Index
+		here.Arg = c.arg.Bind(site.Names).Index
 		if c.arg.Name == "" && here.Arg >= len(site.Args)-site.Globals {
 			continue
 		}
 		if c.length != nil {
-			here.Length = c.length.Bind(site.Argument).Index
+			here.Length = c.length.Bind(site.Names).Index
 		}
 		add(here)
 	}

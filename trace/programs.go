@@ -365,7 +365,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		site.Unsent++
 	}
 	for _, name := range w.globals {
-		if _, captured := site.Argument(name); captured {
+		if slices.Contains(site.Names, name) {
 			continue
 		}
 		arg, _, _ := w.variable(s, name)

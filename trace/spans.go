@@ -232,11 +232,11 @@ func (s *Session) parseStartConditions() error {
 	}
 	for _, l := range s.latencies {
 		if filter != nil {
-			l.Conditions = bpfgen.StartConditions(nil, filter)
+			l.Conditions = bpfgen.StartConditions(nil, filter, false)
 		}
 		for _, a := range s.aggregations {
 			if a.Where != nil && a.Latency == &l.Latency {
-				l.Conditions = bpfgen.StartConditions(l.Conditions, a.Where)
+				l.Conditions = bpfgen.StartConditions(l.Conditions, a.Where, false)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ var ErrStack = errors.New("needs more than the 512 bytes of a BPF program's stac
 // Label names a place in the code, to be jumped to.
 type Label int
 
-// An Assembler collects instructions. At the end it leaves out
-// instructions that cannot be reached, because the kernel refuses them.
+// An Assembler collects instructions. It leaves out those that cannot be
+// reached, because the kernel refuses them.
 type Assembler struct {
 	ins    []asm.Instruction
 	jumps  map[int]Label // index of a jump: where it goes
@@ -47,20 +47,17 @@ func (a *Assembler) Label() Label {
 // Place puts a label in front of the next instruction.
 func (a *Assembler) Place(l Label) { a.places[l] = len(a.ins) }
 
-// JumpTo adds an instruction that jumps to a label.
-func (a *Assembler) JumpTo(ins asm.Instruction, to Label) {
+func (a *Assembler) jump(ins asm.Instruction, to Label) {
 	a.jumps[len(a.ins)] = to
 	a.ins = append(a.ins, ins)
 }
 
-// Jump goes to a label always.
-func (a *Assembler) Jump(to Label) {
-	a.JumpTo(asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource)}, to)
-}
+// Jump goes to a label.
+func (a *Assembler) Jump(to Label) { a.jump(asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource)}, to) }
 
 // JumpIf compares a register with a register.
 func (a *Assembler) JumpIf(op asm.JumpOp, dst, src asm.Register, to Label) {
-	a.JumpTo(asm.Instruction{OpCode: op.Op(asm.RegSource), Dst: dst, Src: src}, to)
+	a.jump(asm.Instruction{OpCode: op.Op(asm.RegSource), Dst: dst, Src: src}, to)
 }
 
 // JumpIfImm compares a register with 64 bits, which takes another register if
@@ -69,29 +66,60 @@ func (a *Assembler) JumpIfImm(
 	op asm.JumpOp, dst asm.Register, value uint64, scratch asm.Register, to Label,
 ) {
 	if Fits32(value) {
-		a.JumpTo(asm.Instruction{OpCode: op.Op(asm.ImmSource), Dst: dst, Constant: int64(value)},
-			to)
-		return
+		a.jump(asm.Instruction{OpCode: op.Op(asm.ImmSource), Dst: dst, Constant: int64(value)}, to)
+	} else {
+		a.Emit(asm.LoadImm(scratch, int64(value), asm.DWord))
+		a.JumpIf(op, dst, scratch, to)
 	}
-	a.Emit(asm.LoadImm(scratch, int64(value), asm.DWord))
-	a.JumpIf(op, dst, scratch, to)
 }
 
 // Leave ends the program.
-func (a *Assembler) Leave() {
-	a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+func (a *Assembler) Leave() { a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return()) }
+
+// A Map is the descriptor of a map, and At a place relative to a register, as
+// arguments of Call.
+type (
+	Map int
+	At  struct {
+		Base   asm.Register
+		Offset int
+	}
+)
+
+// Call calls a helper with arguments: a register, an int or uint64, a Map, or
+// an At. One that is nil, and those that are missing, are there already.
+func (a *Assembler) Call(fn asm.BuiltinFunc, arguments ...any) {
+	for i, argument := range arguments {
+		dst := asm.R1 + asm.Register(i)
+		switch from := argument.(type) {
+		case asm.Register:
+			a.Emit(asm.Mov.Reg(dst, from))
+		case int:
+			a.Set(dst, uint64(from))
+		case uint64:
+			a.Set(dst, from)
+		case Map:
+			a.Emit(asm.LoadMapPtr(dst, int(from)))
+		case At:
+			a.AddressOf(dst, from.Base, from.Offset)
+		}
+	}
+	a.Emit(fn.Call())
 }
 
-// Call calls a helper.
-func (a *Assembler) Call(fn asm.BuiltinFunc) { a.Emit(fn.Call()) }
+// CallOr is Call that goes to failed unless the helper answers 0.
+func (a *Assembler) CallOr(failed Label, fn asm.BuiltinFunc, arguments ...any) {
+	a.Call(fn, arguments...)
+	a.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
+}
 
 // Set loads 64 bits.
 func (a *Assembler) Set(dst asm.Register, value uint64) {
 	if Fits32(value) {
 		a.Emit(asm.Mov.Imm(dst, int32(value)))
-		return
+	} else {
+		a.Emit(asm.LoadImm(dst, int64(value), asm.DWord))
 	}
-	a.Emit(asm.LoadImm(dst, int64(value), asm.DWord))
 }
 
 // CompareExchange sets a word of memory to src if it is R0, and R0 to what the
@@ -109,24 +137,26 @@ func (a *Assembler) CompareExchange(base asm.Register, offset int, src asm.Regis
 // (BPF_CMPXCHG | BPF_FETCH).
 const CompareExchangeCode = 0xf1
 
-// Add adds 64 bits, which takes another register as in jumpIfImm.
+// Add adds 64 bits.
 func (a *Assembler) Add(dst asm.Register, value uint64, scratch asm.Register) {
-	switch {
-	case value == 0:
-	case Fits32(value):
-		a.Emit(asm.Add.Imm(dst, int32(value)))
-	default:
-		a.Emit(asm.LoadImm(scratch, int64(value), asm.DWord), asm.Add.Reg(dst, scratch))
+	if value != 0 {
+		a.compute(asm.Add, dst, value, scratch)
 	}
 }
 
 // And masks by 64 bits.
 func (a *Assembler) And(dst asm.Register, mask uint64, scratch asm.Register) {
-	if Fits32(mask) {
-		a.Emit(asm.And.Imm(dst, int32(mask)))
-		return
+	a.compute(asm.And, dst, mask, scratch)
+}
+
+// compute has an operand of 64 bits, which takes another register as in
+// JumpIfImm.
+func (a *Assembler) compute(op asm.ALUOp, dst asm.Register, value uint64, scratch asm.Register) {
+	if Fits32(value) {
+		a.Emit(op.Imm(dst, int32(value)))
+	} else {
+		a.Emit(asm.LoadImm(scratch, int64(value), asm.DWord), op.Reg(dst, scratch))
 	}
-	a.Emit(asm.LoadImm(scratch, int64(mask), asm.DWord), asm.And.Reg(dst, scratch))
 }
 
 // AddressOf sets a register to a place relative to another one.
@@ -221,8 +251,7 @@ func (a *Assembler) Search(
 // there is none.
 func (a *Assembler) Element(fd, key int) {
 	a.AddressOf(asm.R2, asm.R10, key)
-	a.Emit(asm.LoadMapPtr(asm.R1, fd))
-	a.Call(asm.FnMapLookupElem)
+	a.Call(asm.FnMapLookupElem, Map(fd))
 }
 
 // LookUp is Element that goes to none if there is none.
@@ -231,14 +260,16 @@ func (a *Assembler) LookUp(fd, key int, none Label) {
 	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
 }
 
-// Increment adds one to a word of memory, atomically.
-func (a *Assembler) Increment(base asm.Register, offset int) {
-	a.Emit(asm.Mov.Imm(asm.R1, 1),
-		asm.AddAtomic.Mem(base, asm.R1, asm.DWord, int16(offset)))
+// LookUpIndex is LookUp in an array. The index takes 4 bytes of the stack.
+func (a *Assembler) LookUpIndex(fd, key int, index uint32, none Label) {
+	a.Emit(asm.StoreImm(asm.R10, int16(key), int64(index), asm.Word))
+	a.LookUp(fd, key, none)
 }
 
-// Err returns the first error, nil if there is none.
-func (a *Assembler) Err() error { return a.err }
+// Increment adds one to a word of memory, atomically.
+func (a *Assembler) Increment(base asm.Register, offset int) {
+	a.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(base, asm.R1, asm.DWord, int16(offset)))
+}
 
 // Finish emits the deferred code, leaves out what cannot be reached, and
 // resolves all jumps.
@@ -252,43 +283,40 @@ func (a *Assembler) Finish() (asm.Instructions, error) {
 		return nil, a.err
 	}
 	a.invert()
-	reached, err := a.reach()
+	kept, err := a.reach()
 	if err != nil {
 		return nil, err
 	}
 
-	// at is where an instruction comes to stand, counted as the kernel does: in
-	// 8 bytes, of which a load of 64 bits takes two. One that is left out has
-	// the place of the next one.
-	at := make([]int, len(a.ins)+1)
+	// left is the room from an instruction on, counted as the kernel does: in 8
+	// bytes, of which a load of 64 bits takes two.
+	left := make([]int, len(a.ins)+1)
 	for i := len(a.ins) - 1; i >= 0; i-- {
+		left[i] = left[i+1]
 		// A jump to the next instruction is none.
-		if to, jump := a.jumps[i]; reached[i] && jump && isJa(&a.ins[i]) &&
-			a.next(reached, i+1) == a.next(reached, a.places[to]) {
-			reached[i] = false
+		if to, jump := a.jumps[i]; kept[i] && jump && isJa(&a.ins[i]) && a.places[to] > i &&
+			left[a.places[to]] == left[i+1] {
+			kept[i] = false
+		}
+		if kept[i] {
+			left[i] += int(a.ins[i].Size() / asm.InstructionSize)
 		}
 	}
-	for i := range a.ins {
-		at[i+1] = at[i]
-		if reached[i] {
-			at[i+1] += int(a.ins[i].Size() / asm.InstructionSize)
-		}
-	}
-	var kept asm.Instructions
+	var all asm.Instructions
 	for i, ins := range a.ins {
-		if !reached[i] {
+		if !kept[i] {
 			continue
 		}
 		if to, jump := a.jumps[i]; jump {
-			distance := at[a.places[to]] - at[i+1]
+			distance := left[i+1] - left[a.places[to]]
 			if distance != int(int16(distance)) {
 				return nil, fmt.Errorf("generated code: a jump over %d instructions", distance)
 			}
 			ins.Offset = int16(distance)
 		}
-		kept = append(kept, ins)
+		all = append(all, ins)
 	}
-	return kept, nil
+	return all, nil
 }
 
 // Part returns code that does not end, to be put between other instructions.
@@ -319,14 +347,6 @@ func (a *Assembler) invert() {
 var opposites = map[asm.JumpOp]asm.JumpOp{
 	asm.JEq: asm.JNE, asm.JGT: asm.JLE, asm.JGE: asm.JLT, asm.JSGT: asm.JSLE, asm.JSGE: asm.JSLT,
 	asm.JNE: asm.JEq, asm.JLE: asm.JGT, asm.JLT: asm.JGE, asm.JSLE: asm.JSGT, asm.JSLT: asm.JSGE,
-}
-
-// next returns the first instruction from an index on that stays.
-func (a *Assembler) next(reached []bool, i int) int {
-	for i < len(reached) && !reached[i] {
-		i++
-	}
-	return i
 }
 
 // reach returns which instructions can be reached.

@@ -5,6 +5,7 @@ package argcode
 import (
 	"cmp"
 	"debug/elf"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -36,26 +37,23 @@ func (f *Fetcher) Readable(index int) bool {
 // read a value: that kernel runs programs of the argument's machine. x86-64
 // runs those of i386, arm64 those of arm.
 func Readable(a *argspec.Arg, kernel elf.Machine) bool {
-	switch a.Kind {
-	case argspec.Unavailable, argspec.Bytes:
-		return false
-	case argspec.InRegister:
-		return isSaved(&a.Register, kernel)
-	}
-	return isSaved(&a.Base, kernel) && isSaved(&a.Index, kernel)
+	return a.Kind != argspec.Unavailable && a.Kind != argspec.Bytes && isSaved(a, kernel)
 }
 
 // Addressable reports whether such a program can read the memory of an argument
 // of kind Bytes.
 func Addressable(a *argspec.Arg, kernel elf.Machine) bool {
-	return a.Kind == argspec.Bytes && isSaved(&a.Base, kernel) && isSaved(&a.Index, kernel)
+	return a.Kind == argspec.Bytes && isSaved(a, kernel)
 }
 
-// isSaved reports whether the kernel saves a register, or there is none to
-// save.
-func isSaved(r *argspec.Register, kernel elf.Machine) bool {
-	_, ok := r.Slot(kernel)
-	return ok || r.Name == ""
+// isSaved reports whether the kernel saves the registers that an argument has.
+func isSaved(a *argspec.Arg, kernel elf.Machine) bool {
+	for _, r := range []*argspec.Register{&a.Register, &a.Base, &a.Index} {
+		if _, ok := r.Slot(kernel); !ok && r.Name != "" {
+			return false
+		}
+	}
+	return true
 }
 
 // Raw emits the value of an argument that is not in memory, extended by zeros.
@@ -74,7 +72,7 @@ func (f *Fetcher) Raw(dst asm.Register, index int) {
 		f.Register(asm.R0, arg.Register, 4)
 		f.Emit(asm.LSh.Imm(dst, 32), asm.Or.Reg(dst, asm.R0))
 	case argspec.Address:
-		f.Address(dst, NewGroup(index, arg), arg.Displacement, asm.R0)
+		f.Address(dst, arg, arg.Displacement, asm.R0)
 		f.Truncate(dst, arg.Size)
 	}
 }
@@ -84,10 +82,10 @@ func (f *Fetcher) Value(dst asm.Register, index int) {
 	arg := &f.Args[index]
 	if arg.Kind == argspec.Constant {
 		f.Set(dst, arg.Constant)
-		return
+	} else {
+		f.Raw(dst, index)
+		f.Extend(dst, arg)
 	}
-	f.Raw(dst, index)
-	f.Extend(dst, arg)
 }
 
 // Extend emits what makes of a value extended by zeros one that is extended by
@@ -124,43 +122,39 @@ func (f *Fetcher) Truncate(dst asm.Register, size int) {
 	}
 }
 
-// Address emits the address of memory that a group of arguments begins with.
-func (f *Fetcher) Address(dst asm.Register, g *Group, displacement int64, scratch asm.Register) {
+// Address emits an address with the registers of an argument in memory.
+func (f *Fetcher) Address(
+	dst asm.Register, arg *argspec.Arg, displacement int64, scratch asm.Register,
+) {
 	switch {
-	case g.base.Name == "" && g.index.Name == "":
-		value := uint64(displacement)
-		if g.wraps {
-			value = Truncate(value, 4)
+	case arg.Base.Name == "" && arg.Index.Name == "":
+		if arg.Address32 {
+			displacement &= math.MaxUint32
 		}
-		f.Set(dst, value)
+		f.Set(dst, uint64(displacement))
 		return
-	case g.index.Name == "":
-		f.Register(dst, g.base, f.word())
+	case arg.Index.Name == "":
+		f.Register(dst, arg.Base, f.word())
 	default:
-		f.index(dst, g)
-		if g.base.Name != "" {
-			f.Register(scratch, g.base, f.word())
+		size := f.word()
+		if arg.IndexSize != 0 {
+			size = 4
+		}
+		f.Register(dst, arg.Index, size)
+		if arg.IndexSize < 0 {
+			f.Emit(asm.LSh.Imm(dst, 32), asm.ArSh.Imm(dst, 32))
+		}
+		if shift := bits.TrailingZeros8(arg.Scale | 0x80); shift > 0 {
+			f.Emit(asm.LSh.Imm(dst, int32(shift)))
+		}
+		if arg.Base.Name != "" {
+			f.Register(scratch, arg.Base, f.word())
 			f.Emit(asm.Add.Reg(dst, scratch))
 		}
 	}
 	f.Add(dst, uint64(displacement), scratch)
-	if g.wraps {
+	if arg.Address32 {
 		f.Emit(asm.Mov.Reg32(dst, dst))
-	}
-}
-
-// index emits the part of an address that is a scaled register.
-func (f *Fetcher) index(dst asm.Register, g *Group) {
-	size := f.word()
-	if g.indexSize != 0 {
-		size = 4
-	}
-	f.Register(dst, g.index, size)
-	if g.indexSize < 0 {
-		f.Emit(asm.LSh.Imm(dst, 32), asm.ArSh.Imm(dst, 32))
-	}
-	if shift := bits.TrailingZeros8(g.scale | 0x80); shift > 0 {
-		f.Emit(asm.LSh.Imm(dst, int32(shift)))
 	}
 }
 
@@ -177,19 +171,17 @@ func (f *Fetcher) Read(g *Group, base asm.Register, offset int, failed func(inde
 // ReadTogether reads the arguments of a group by one call, and goes to fail if
 // that fails.
 func (f *Fetcher) ReadTogether(g *Group, base asm.Register, offset int, fail Label) {
-	f.Address(asm.R3, g, g.low, asm.R4)
-	if span := g.Span(); len(g.Args) > 1 && g.wraps {
+	f.Address(asm.R3, g.first, g.low, asm.R4)
+	if len(g.Args) > 1 && g.first.Address32 {
 		// The bytes of one read do not wrap, so it must not cross the end of
 		// the 32-bit addresses.
-		f.JumpIfImm(asm.JGT, asm.R3, 1<<32-uint64(span), asm.R4, fail)
+		f.JumpIfImm(asm.JGT, asm.R3, 1<<32-uint64(g.Span()), asm.R4, fail)
 	}
-	f.ReadUser(asm.FnProbeReadUser, base, offset, g.Span())
-	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
+	f.CallOr(fail, asm.FnProbeReadUser, At{base, offset}, g.Span())
 }
 
-// ReadApart reads the arguments of a group one by one, and emits what failed
-// wants for each that cannot be read. It is what follows where ReadTogether
-// fails.
+// ReadApart reads the arguments of a group one by one, after ReadTogether has
+// failed. It emits what failed wants for each that cannot be read.
 func (f *Fetcher) ReadApart(g *Group, base asm.Register, offset int, failed func(index int)) {
 	helper := asm.FnProbeReadUser
 	if f.PageIn {
@@ -200,19 +192,12 @@ func (f *Fetcher) ReadApart(g *Group, base asm.Register, offset int, failed func
 	}
 	for _, i := range g.Args {
 		next := f.Label()
-		f.Address(asm.R3, g, f.Args[i].Displacement, asm.R4)
-		f.ReadUser(helper, base, offset+g.Distance(f.Args, i), f.Args[i].Size)
+		f.Address(asm.R3, g.first, f.Args[i].Displacement, asm.R4)
+		f.Call(helper, At{base, offset + g.Distance(f.Args, i)}, f.Args[i].Size)
 		f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, next)
 		failed(i)
 		f.Place(next)
 	}
-}
-
-// ReadUser reads from the address in R3 and leaves the helper's answer in R0.
-func (f *Fetcher) ReadUser(helper asm.BuiltinFunc, base asm.Register, offset, size int) {
-	f.AddressOf(asm.R1, base, offset)
-	f.Emit(asm.Mov.Imm(asm.R2, int32(size)))
-	f.Call(helper)
 }
 
 // Truncate keeps the low bytes of a value.
@@ -246,10 +231,10 @@ func SizeOf(bytes int) asm.Size {
 }
 
 const (
-	// maxSpan bounds what one read brings for several arguments. A read costs
+	// MaxSpan bounds what one read brings for several arguments. A read costs
 	// the same for any size up to about this one, and the bytes between the
 	// arguments take room in the record or on the stack.
-	maxSpan = 128
+	MaxSpan = 128
 
 	// maxGap bounds the bytes between two arguments that are read together:
 	// more of them cost more, in room and in copying, than the call that is
@@ -262,15 +247,15 @@ const (
 type Group struct {
 	Args []int // their indices
 
-	base, index argspec.Register
-	indexSize   int8
-	scale       uint8
-	wraps       bool  // addresses wrap at 32 bits
-	low, high   int64 // displacement of the first byte and of the one after the last
+	first     *argspec.Arg
+	low, high int64 // displacement of the first byte and of the one after the last
 }
 
-// Low is the displacement of the first byte.
-func (g *Group) Low() int64 { return g.low }
+// NewGroup returns the group of one argument.
+func NewGroup(index int, arg *argspec.Arg) Group {
+	return Group{Args: []int{index}, first: arg, low: arg.Displacement,
+		high: arg.Displacement + int64(arg.Size)}
+}
 
 // Span is how many bytes a group has, with those between its arguments.
 func (g *Group) Span() int { return int(g.high - g.low) }
@@ -289,65 +274,43 @@ func (g *Group) Distance(args []argspec.Arg, index int) int {
 	return int(args[index].Displacement - g.low)
 }
 
-// Groups puts arguments in memory together.
-func (f *Fetcher) Groups(indices []int) []Group { return f.GroupsWithin(indices, maxSpan) }
-
-// GroupsWithin is Groups, but no group of several arguments has more bytes than
-// that.
-func (f *Fetcher) GroupsWithin(indices []int, room int) []Group {
-	room = min(room, maxSpan)
+// Groups puts arguments in memory together. No group of several has more bytes
+// than room, at most MaxSpan.
+func (f *Fetcher) Groups(indices []int, room int) []Group {
+	// place compares all of an address but the displacement.
+	place := func(a, b *argspec.Arg) int {
+		return cmp.Or(
+			cmp.Compare(f.slot(a.Base), f.slot(b.Base)),
+			cmp.Compare(f.slot(a.Index), f.slot(b.Index)),
+			cmp.Compare(a.Scale, b.Scale), cmp.Compare(a.IndexSize, b.IndexSize))
+	}
+	// joinable reports whether no code has another displacement, and the copy
+	// of the argument can be loaded by one instruction, which the kernel wants
+	// aligned.
+	joinable := func(a *argspec.Arg) bool {
+		return Fits32(uint64(a.Displacement)) && uint64(a.Displacement)%uint64(a.Size) == 0
+	}
 	sorted := slices.Clone(indices)
 	slices.SortStableFunc(sorted, func(a, b int) int {
 		x, y := &f.Args[a], &f.Args[b]
-		return cmp.Or(
-			cmp.Compare(f.slot(x.Base), f.slot(y.Base)),
-			cmp.Compare(f.slot(x.Index), f.slot(y.Index)),
-			cmp.Compare(x.Scale, y.Scale),
-			cmp.Compare(x.IndexSize, y.IndexSize),
-			cmp.Compare(x.Displacement, y.Displacement),
-		)
+		return cmp.Or(place(x, y), cmp.Compare(x.Displacement, y.Displacement))
 	})
 	var groups []Group
 	for _, i := range sorted {
-		arg := &f.Args[i]
-		high := arg.Displacement + int64(arg.Size)
+		arg, next := &f.Args[i], NewGroup(i, &f.Args[i])
 		if len(groups) > 0 {
-			if last := &groups[len(groups)-1]; f.joins(last, arg, high, room) {
-				last.high = max(last.high, high)
-				last.Args = append(last.Args, i)
+			g := &groups[len(groups)-1]
+			if high := max(g.high, next.high); place(g.first, arg) == 0 &&
+				g.first.Address32 == arg.Address32 && joinable(g.first) && joinable(arg) &&
+				next.low-g.high <= maxGap && high-g.low <= int64(min(room, MaxSpan)) {
+				g.high, g.Args = high, append(g.Args, i)
 				continue
 			}
 		}
-		groups = append(groups, *NewGroup(i, arg))
+		groups = append(groups, next)
 	}
 	return groups
 }
-
-// NewGroup returns the group of one argument alone.
-func NewGroup(index int, arg *argspec.Arg) *Group {
-	return &Group{
-		base: arg.Base, index: arg.Index, indexSize: arg.IndexSize, scale: arg.Scale,
-		wraps: arg.Address32,
-		low:   arg.Displacement, high: arg.Displacement + int64(arg.Size), Args: []int{index},
-	}
-}
-
-func (f *Fetcher) joins(g *Group, arg *argspec.Arg, high int64, room int) bool {
-	first := &f.Args[g.Args[0]]
-	return f.slot(g.base) == f.slot(arg.Base) && f.slot(g.index) == f.slot(arg.Index) &&
-		g.scale == arg.Scale && g.indexSize == arg.IndexSize && g.wraps == arg.Address32 &&
-		near(g.low) && near(arg.Displacement) &&
-		arg.Displacement-g.high <= maxGap && max(g.high, high)-g.low <= int64(room) &&
-		aligned(first) && aligned(arg)
-}
-
-// near reports whether a displacement is one that can be calculated with: no
-// code has others.
-func near(displacement int64) bool { return Fits32(uint64(displacement)) }
-
-// aligned reports whether the copy of an argument can be loaded by one
-// instruction, which the kernel wants aligned.
-func aligned(arg *argspec.Arg) bool { return uint64(arg.Displacement)%uint64(arg.Size) == 0 }
 
 func (f *Fetcher) slot(r argspec.Register) int {
 	if slot, ok := r.Slot(f.Machine); ok {

@@ -3,12 +3,23 @@
 package specialise
 
 import (
-	"slices"
-
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gousdt/gousdt/internal/argcode"
 )
+
+// noPointer stands for a value that is no pointer to the stack. Pointers have
+// an offset from R10 that is not positive.
+const noPointer = 1
+
+// registers are the lowest offsets from R10 that registers may have.
+type registers [11]int
+
+// depths has the findings about a function.
+type depths struct {
+	lowest  int // offset from R10
+	spilled int // the lowest pointer to the stack that is itself in the stack
+}
 
 // stackDepth returns how many bytes of the stack a function may use, at least
 // as many as it does. It follows the pointers to the stack through the
@@ -23,62 +34,46 @@ func (f *function) stackDepth() (depth int, ok bool) {
 		return 0, false
 	}
 	d := depths{spilled: noPointer}
-	entry := registers{}
-	for i := range entry {
-		entry[i] = noPointer
-	}
-	entry[asm.R10] = 0
 	before := make([]*registers, len(f.ins)) // nil where it is not reached
-	before[0] = &entry
-	for todo := []int{0}; len(todo) > 0; {
-		at := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		ins, after, spilled := &f.ins[at], *before[at], d.spilled
-		if !d.step(ins, &after) {
-			return 0, false
-		}
-		if d.spilled != spilled { // what was loaded meanwhile may be that pointer
-			todo = todo[:0]
-			for i, reached := range before {
-				if reached != nil {
-					todo = append(todo, i)
-				}
+	before[0] = &registers{}
+	for i := range asm.R10 {
+		before[0][i] = noPointer
+	}
+	for changed := true; changed; {
+		changed = false
+		for at, known := range before {
+			if known == nil {
+				continue
 			}
-		}
-		next := []int{at + 1}
-		if op := ins.OpCode; op.Class().IsJump() {
+			ins, after, spilled := &f.ins[at], *known, d.spilled
+			if !d.step(ins, &after) {
+				return 0, false
+			}
+			// What was loaded meanwhile may be that pointer.
+			changed = changed || d.spilled != spilled
+			var next []int
 			to, jumps := jumps[at]
-			switch {
-			case op.JumpOp() == asm.Exit:
-				next = nil
-			case jumps && op.JumpOp() == asm.Ja:
-				next = []int{to}
-			case jumps:
+			if jumps {
 				next = append(next, to)
 			}
-		}
-		for _, i := range next {
-			switch {
-			case i >= len(f.ins):
-				return 0, false
-			case before[i] == nil:
-				known := after
-				before[i] = &known
-				todo = append(todo, i)
-			case before[i].join(&after) && !slices.Contains(todo, i):
-				todo = append(todo, i)
+			if op := ins.OpCode.JumpOp(); op != asm.Exit && !(jumps && op == asm.Ja) {
+				next = append(next, at+1)
+			}
+			for _, i := range next {
+				switch {
+				case i >= len(f.ins):
+					return 0, false
+				case before[i] == nil:
+					before[i] = &registers{}
+					*before[i], changed = after, true
+				default:
+					changed = before[i].join(&after) || changed
+				}
 			}
 		}
 	}
 	return -d.lowest, true
 }
-
-// noPointer stands for a value that is no pointer to the stack. Pointers have
-// an offset from R10 that is not positive.
-const noPointer = 1
-
-// registers are the lowest offsets from R10 that registers may have.
-type registers [11]int
 
 // join adds what registers may be on another way. It reports whether that is
 // new.
@@ -88,12 +83,6 @@ func (r *registers) join(other *registers) bool {
 		r[i] = min(r[i], offset)
 	}
 	return *r != before
-}
-
-// depths has the findings about a function.
-type depths struct {
-	lowest  int // offset from R10
-	spilled int // the lowest pointer to the stack that is itself in the stack
 }
 
 // step does to registers what an instruction does. It reports whether it could.
@@ -119,27 +108,26 @@ func (d *depths) step(ins *asm.Instruction, r *registers) bool {
 		if base != noPointer && op.Size() == asm.DWord {
 			r[ins.Dst] = d.spilled
 		}
-		return d.access(base, ins)
-	case class == asm.StXClass && op.Mode() == asm.AtomicMode:
-		base := r[ins.Dst]
-		r[ins.Src], r[asm.R0] = noPointer, noPointer // one of them has the old value
-		return d.access(base, ins)
+		return base == noPointer || d.use(base+int(ins.Offset))
 	case class.IsStore():
-		base := r[ins.Dst]
-		if class == asm.StXClass && r[ins.Src] != noPointer {
+		base, isAtomic := r[ins.Dst], class == asm.StXClass && op.Mode() == asm.AtomicMode
+		switch {
+		case isAtomic:
+			r[ins.Src], r[asm.R0] = noPointer, noPointer // one of them has the old value
+		case class == asm.StXClass && r[ins.Src] != noPointer:
 			if base == noPointer || op.Size() != asm.DWord {
 				return false
 			}
 			d.spilled = min(d.spilled, r[ins.Src])
 		}
-		return d.access(base, ins)
+		return base == noPointer || d.use(base+int(ins.Offset))
 	}
 	return false
 }
 
 func (d *depths) compute(ins *asm.Instruction, r *registers) bool {
 	op, dst := ins.OpCode, &r[ins.Dst]
-	source := noPointer
+	source, constant := noPointer, int(ins.Constant)
 	if op.Source() == asm.RegSource {
 		source = r[ins.Src]
 	}
@@ -154,22 +142,16 @@ func (d *depths) compute(ins *asm.Instruction, r *registers) bool {
 		return true
 	case !wide || op.Source() == asm.RegSource:
 		return false
-	case op.ALUOp() == asm.Add:
-		*dst = min(*dst+int(ins.Constant), 0)
 	case op.ALUOp() == asm.Sub:
-		*dst = min(*dst-int(ins.Constant), 0)
-	default:
+		constant = -constant
+	case op.ALUOp() != asm.Add:
 		return false
 	}
+	*dst = min(*dst+constant, 0)
 	return d.use(*dst)
 }
 
-// access notes the place that an instruction loads or stores, if it is in the
-// stack.
-func (d *depths) access(base int, ins *asm.Instruction) bool {
-	return base == noPointer || d.use(base+int(ins.Offset))
-}
-
+// use notes a place of the stack.
 func (d *depths) use(offset int) bool {
 	d.lowest = min(d.lowest, offset)
 	return offset >= -argcode.StackSize

@@ -4,7 +4,6 @@ package specialise
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
@@ -16,7 +15,7 @@ import (
 // callSite is a call of bpf_usdt_arg that asks for a certain argument.
 type callSite struct {
 	index    int // of the instruction
-	argument int64
+	argument int
 	place    int64 // of the result in the stack of the caller, if placed is set
 	placed   bool
 
@@ -29,64 +28,43 @@ type callSite struct {
 //
 // Neighbours in memory are read together unless apart is set, where it is known
 // how much of the stack the function uses.
-func (f *function) inline(r *reader, apart bool) error {
-	depth, isKnown := f.stackDepth()
+func (f *function) inline(r *reader, apart bool) (err error) {
 	targets := f.jumpTargets()
-	sites := f.callSites(targets)
-	for i := range sites {
-		s := &sites[i]
-		var err error
-		if s.code, err = r.inlineArgument(s); err != nil {
-			return err
-		}
-	}
-	if isKnown && !apart && !r.pageIn {
-		if err := f.merge(r, sites, targets, depth); err != nil {
-			return err
-		}
-	}
-	inlined := make(map[int]asm.Instructions)
-	for _, s := range sites {
-		if len(s.code) > 0 {
-			s.code[0] = s.code[0].WithSource(f.ins[s.index].Source())
-			inlined[s.index] = s.code
-		}
-	}
-	if len(inlined) == 0 {
-		return nil
-	}
-	return f.insert(inlined)
-}
-
-// callSites returns the calls of bpf_usdt_arg that ask for a certain argument.
-func (f *function) callSites(targets map[int]bool) []callSite {
 	var sites []callSite
-	for i := 1; i < len(f.ins); i++ {
+	for i := range f.ins {
 		if ins := &f.ins[i]; !ins.IsFunctionCall() || ins.Reference() != readOne {
 			continue
 		}
-		if n, ok := f.constantBefore(i, number, targets); ok {
-			site := callSite{index: i, argument: n}
-			site.place, site.placed = f.frameAddressBefore(i, result, targets)
-			sites = append(sites, site)
+		n, ok := f.constantBefore(i, number, targets)
+		if !ok {
+			continue
+		}
+		s := callSite{index: i, argument: int(n)}
+		s.place, s.placed = f.frameAddressBefore(i, result, targets)
+		if s.code, err = r.inlineArgument(&s); err != nil {
+			return err
+		}
+		sites = append(sites, s)
+	}
+	if depth, isKnown := f.stackDepth(); isKnown && !apart && !r.pageIn {
+		if err := f.merge(r, sites, targets, (depth+7)&^7); err != nil {
+			return err
 		}
 	}
-	return sites
+	return f.insert(sites)
 }
 
 // inlineArgument returns the code for a call, none where it cannot be inlined.
-// There is one spec.
 func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
-	f, n := r.straight(), s.argument
-	one := *r
-	one.Assembler = f.Assembler
+	one, f := r.straight()
+	n := s.argument
 	switch {
-	case n < 0 || n >= int64(len(f.Args)):
+	case n >= len(f.Args):
 		one.fail(noSuchArgument)
-	case !f.Readable(int(n)):
+	case !f.Readable(n):
 		one.fail(one.unavailable())
 	case f.Args[n].Kind != argspec.Memory:
-		f.Value(asm.R4, int(n))
+		f.Value(asm.R4, n)
 		f.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
 	default:
 		arg := &f.Args[n]
@@ -94,20 +72,12 @@ func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
 		if r.pageIn || extend && !s.placed {
 			return nil, nil
 		}
-		at := int64(0)
-		if arg.Size < 8 {
-			f.SetField(result, 0, 0, asm.R4)
-			if r.kernel.BigEndian {
-				at = int64(8 - arg.Size)
-			}
-		}
-		f.Address(asm.R5, argcode.NewGroup(int(n), arg), arg.Displacement, asm.R4)
-		f.AddressOf(asm.R1, result, int(at))
-		f.Emit(asm.Mov.Imm(asm.R2, int32(arg.Size)), asm.Mov.Reg(asm.R3, asm.R5))
+		at := one.narrow(result, 0, arg)
+		f.Address(asm.R5, arg, arg.Displacement, asm.R4)
 		// Where it fails, it has stored zeroes.
-		f.Call(asm.FnProbeReadUser)
+		f.Call(asm.FnProbeReadUser, argcode.At{Base: result, Offset: at}, arg.Size, asm.R5)
 		if extend {
-			f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(s.place+at), argcode.SizeOf(arg.Size)))
+			f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(int(s.place)+at), argcode.SizeOf(arg.Size)))
 			f.Extend(asm.R4, arg)
 			f.Emit(asm.StoreMem(asm.R10, int16(s.place), asm.R4, asm.DWord))
 		}
@@ -120,50 +90,47 @@ func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
 func (f *function) frameAddressBefore(
 	at int, register asm.Register, targets map[int]bool,
 ) (place int64, ok bool) {
-	add, ok := f.lastChange(at, register, targets)
-	if !ok || add == 0 {
-		return 0, false
-	}
-	move, ok := f.lastChange(add, register, targets)
-	if !ok {
+	add, changed := f.lastChange(at, register, targets)
+	move, moved := f.lastChange(add, register, targets)
+	if !changed || !moved {
 		return 0, false
 	}
 	sum, copied := &f.ins[add], &f.ins[move]
-	if sum.OpCode != asm.Add.Op(asm.ImmSource) || copied.OpCode != asm.Mov.Op(asm.RegSource) ||
-		copied.Src != asm.R10 || copied.Offset != 0 {
-		return 0, false
-	}
-	return sum.Constant, sum.Constant < 0 && sum.Constant >= -argcode.StackSize
+	isAddress := sum.OpCode == asm.Add.Op(asm.ImmSource) &&
+		copied.OpCode == asm.Mov.Op(asm.RegSource) && copied.Src == asm.R10 && copied.Offset == 0
+	return sum.Constant, isAddress && sum.Constant < 0 && sum.Constant >= -argcode.StackSize
 }
 
-// insert puts code in the place of instructions, given by their indices. The
-// code must not jump.
-func (f *function) insert(code map[int]asm.Instructions) error {
+// insert puts the code of the calls in their place. It must not jump.
+func (f *function) insert(sites []callSite) error {
+	sites = slices.DeleteFunc(sites, func(s callSite) bool { return len(s.code) == 0 })
+	if len(sites) == 0 {
+		return nil
+	}
 	jumps, err := f.jumps()
 	if err != nil {
 		return err
 	}
 	var ins asm.Instructions
 	moved := make([]int, len(f.ins)) // where instructions are now
+	at := make([]int, len(f.ins)+1)  // the same as the kernel counts
 	for i := range f.ins {
-		moved[i] = len(ins)
-		if inserted := code[i]; inserted != nil {
-			ins = append(ins, inserted...)
-		} else {
-			ins = append(ins, f.ins[i])
+		code := f.ins[i : i+1]
+		if len(sites) > 0 && sites[0].index == i {
+			code = sites[0].code
+			code[0] = code[0].WithSource(f.ins[i].Source())
+			sites = sites[1:]
 		}
-	}
-	at := make([]int, len(ins)) // as the kernel counts
-	for i := 1; i < len(ins); i++ {
-		at[i] = at[i-1] + int(ins[i-1].Size()/asm.InstructionSize)
+		moved[i] = len(ins)
+		at[i+1] = at[i] + int(code.Size()/asm.InstructionSize)
+		ins = append(ins, code...)
 	}
 	for from, to := range jumps {
-		jump := &ins[moved[from]]
-		distance := at[moved[to]] - at[moved[from]] - 1
+		jump, distance := &ins[moved[from]], at[to]-at[from]-1
 		switch {
 		case isLongJump(jump):
 			jump.Constant = int64(distance)
-		case distance < math.MinInt16 || distance > math.MaxInt16:
+		case distance != int(int16(distance)):
 			return fmt.Errorf("a jump over %d instructions", distance)
 		default:
 			jump.Offset = int16(distance)
@@ -179,27 +146,51 @@ func isLongJump(ins *asm.Instruction) bool {
 	return ins.OpCode.Class() == asm.Jump32Class && ins.OpCode.JumpOp() == asm.Ja
 }
 
-// frame is a part of a function's stack that the function does not use, by
-// offsets from R10.
-type frame struct {
-	context, result int // registers, while the helper is called
-	status          int // the helper's answer
-	block           int // where the group is
-}
-
 // merge has calls that follow each other read neighbours in memory together,
 // where the first of them reads one. If that fails, each reads its own: what
-// one of them cannot read does not matter to the others.
+// one of them cannot read does not matter to the others. The room that this
+// needs lies below the stack that the function uses, depth bytes.
 func (f *function) merge(r *reader, sites []callSite, targets map[int]bool, depth int) error {
 	for len(sites) > 0 {
 		n := 1
 		for n < len(sites) && f.isStraight(sites[n-1].index, sites[n].index, targets) {
 			n++
 		}
-		if err := f.mergeRun(r, sites[:n], depth); err != nil {
-			return err
-		}
+		run := sites[:n]
 		sites = sites[n:]
+
+		_, all := r.straight()
+		var memory []int
+		for _, s := range run {
+			if n := s.argument; all.Readable(n) && all.Args[n].Kind == argspec.Memory &&
+				!all.Args[n].Address32 && !slices.Contains(memory, n) {
+				memory = append(memory, n)
+			}
+		}
+		used := depth + 2*8 // for the parameters
+		for _, g := range all.Groups(memory, argcode.MaxSpan) {
+			size := (8 + g.Lead() + g.Span() + 7) &^ 7
+			if len(g.Args) == 1 || used+size > argcode.StackSize {
+				continue
+			}
+			m := merged{Group: g, parameters: -depth, status: -used - 8}
+			used += size
+			m.block = -used + g.Lead()
+			for i := range run {
+				s := &run[i]
+				if !slices.Contains(g.Args, s.argument) {
+					continue
+				}
+				if len(s.code) == 0 {
+					s.code = asm.Instructions{f.ins[s.index]}
+				}
+				var err error
+				if s.code, err = r.mergedArgument(&m, s); err != nil {
+					return err
+				}
+				m.isRead = true
+			}
+		}
 	}
 	return nil
 }
@@ -215,84 +206,52 @@ func (f *function) isStraight(first, second int, targets map[int]bool) bool {
 	return true
 }
 
-func (f *function) mergeRun(r *reader, run []callSite, depth int) error {
-	all := r.fetcher(r.specs[0].Args, context)
-	var memory []int
-	for _, s := range run {
-		n := int(s.argument)
-		if all.Readable(n) && all.Args[n].Kind == argspec.Memory && !all.Args[n].Address32 &&
-			!slices.Contains(memory, n) {
-			memory = append(memory, n)
-		}
-	}
-	depth = (depth + 7) &^ 7
-	used := depth + 2*8
-	for _, g := range all.Groups(memory) {
-		size := (8 + g.Lead() + g.Span() + 7) &^ 7
-		if len(g.Args) == 1 || used+size > argcode.StackSize {
-			continue
-		}
-		place := frame{context: -depth - 8, result: -depth - 16, status: -used - 8}
-		used += size
-		place.block = -used + g.Lead()
-
-		first := true
-		for i := range run {
-			s := &run[i]
-			if !slices.Contains(g.Args, int(s.argument)) {
-				continue
-			}
-			apart := s.code
-			if len(apart) == 0 {
-				apart = asm.Instructions{f.ins[s.index]}
-			}
-			var err error
-			if s.code, err = r.mergedArgument(&g, int(s.argument), place, first,
-				apart); err != nil {
-				return err
-			}
-			first = false
-		}
-	}
-	return nil
+// merged is a group that calls read together, with places of the stack.
+type merged struct {
+	argcode.Group
+	parameters int // two words end here, for registers while the helper is called
+	status     int // the helper's answer
+	block      int // where the group is
+	isRead     bool
 }
 
 // mergedArgument returns the code for a call that reads an argument of a group,
-// and the group before that if it is the first one. apart reads the argument
-// alone.
-func (r *reader) mergedArgument(
-	g *argcode.Group, n int, place frame, first bool, apart asm.Instructions,
-) (asm.Instructions, error) {
-	f, arg := r.straight(), &r.specs[0].Args[n]
+// and the group before that if it is the first one. The code that the call has
+// reads the argument alone.
+func (r *reader) mergedArgument(m *merged, s *callSite) (asm.Instructions, error) {
+	_, f := r.straight()
+	arg := &f.Args[s.argument]
 	alone, done := f.Label(), f.Label()
-	if first {
-		f.Emit(asm.StoreMem(asm.R10, int16(place.context), context, asm.DWord),
-			asm.StoreMem(asm.R10, int16(place.result), result, asm.DWord))
-		f.Address(asm.R3, g, g.Low(), asm.R4)
-		f.ReadUser(asm.FnProbeReadUser, asm.R10, place.block, g.Span())
-		f.Emit(
-			asm.StoreMem(asm.R10, int16(place.status), asm.R0, asm.DWord),
-			asm.LoadMem(context, asm.R10, int16(place.context), asm.DWord),
-			asm.LoadMem(result, asm.R10, int16(place.result), asm.DWord),
-			asm.Mov.Imm(number, int32(n)),
-		)
+	toStack := func(at int, register asm.Register) asm.Instruction {
+		return asm.StoreMem(asm.R10, int16(at), register, asm.DWord)
 	}
-	f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place.status), asm.DWord))
+	fromStack := func(register asm.Register, at, size int) asm.Instruction {
+		return asm.LoadMem(register, asm.R10, int16(at), argcode.SizeOf(size))
+	}
+	if !m.isRead {
+		first := &f.Args[m.Args[0]]
+		f.Emit(toStack(m.parameters-8, context), toStack(m.parameters-16, result))
+		f.Address(asm.R3, first, first.Displacement, asm.R4)
+		f.Call(asm.FnProbeReadUser, argcode.At{Base: asm.R10, Offset: m.block}, m.Span())
+		f.Emit(toStack(m.status, asm.R0), fromStack(context, m.parameters-8, 8),
+			fromStack(result, m.parameters-16, 8), asm.Mov.Imm(number, int32(s.argument)))
+	}
+	f.Emit(fromStack(asm.R4, m.status, 8))
 	f.JumpIfImm(asm.JNE, asm.R4, 0, asm.R5, alone)
-	f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place.block+g.Distance(f.Args, n)),
-		argcode.SizeOf(arg.Size)))
+	f.Emit(fromStack(asm.R4, m.block+m.Distance(f.Args, s.argument), arg.Size))
 	f.Extend(asm.R4, arg)
 	f.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
 	f.Jump(done)
 	f.Place(alone)
-	f.Emit(apart...)
+	f.Emit(s.code...)
 	f.Place(done)
 	return f.Part()
 }
 
-// straight returns what emits code for the arguments of the only spec.
-func (r *reader) straight() *argcode.Fetcher {
+// straight returns what emits code of its own for the arguments of the only
+// spec.
+func (r *reader) straight() (*reader, *argcode.Fetcher) {
 	one := *r
 	one.Assembler = argcode.NewAssembler()
-	return one.fetcher(r.specs[0].Args, context)
+	return &one, one.fetcher(r.specs[0].Args, context)
 }

@@ -69,34 +69,39 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 		for i := range functions {
 			functions[i].setCookie(specs[0].ID)
 		}
-		if err := p.inline(functions, specs); err != nil {
-			return nil, err
-		}
-	}
-	for i := range functions {
-		if f := &functions[i]; f.reads() {
-			if err := p.replace(f, functions, specs); err != nil {
-				return nil, fmt.Errorf("%s: %w", f.name, err)
+		if one := slices.IndexFunc(functions, isReadOne); one >= 0 {
+			r := p.reader(&functions[one], specs)
+			for i := range functions {
+				if err := functions[i].inline(r, p.Apart); err != nil {
+					return nil, fmt.Errorf("%s: %w", functions[i].name, err)
+				}
 			}
 		}
 	}
-	return join(functions), nil
-}
-
-// inline puts the code that reads an argument in the place of calls of
-// bpf_usdt_arg.
-func (p *Program) inline(functions []function, specs []Spec) error {
-	i := slices.IndexFunc(functions, func(f function) bool { return f.name == readOne })
-	if i < 0 {
-		return nil
-	}
-	r := p.reader(&functions[i], specs)
 	for i := range functions {
-		if err := functions[i].inline(r, p.Apart); err != nil {
-			return fmt.Errorf("%s: %w", functions[i].name, err)
+		f := &functions[i]
+		r := p.reader(f, specs)
+		switch f.name {
+		case readOne:
+			r.eachSpec(r.argumentOf, func() { r.failed(unix.ESRCH) })
+		case readMany:
+			arguments := constantCount(functions)
+			r.eachSpec(func(spec *Spec) { r.many(spec, arguments) },
+				func() { r.many(&Spec{}, arguments) })
+		default:
+			continue
 		}
+		body, err := r.Finish()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+		// The first instruction has what is known of the function.
+		old := &f.ins[0]
+		body[0] = btf.WithFuncMetadata(body[0].WithSymbol(f.name).WithSource(old.Source()),
+			btf.FuncMetadata(old))
+		f.ins = body
 	}
-	return nil
+	return join(functions), nil
 }
 
 func (p *Program) reader(f *function, specs []Spec) *reader {
@@ -106,21 +111,26 @@ func (p *Program) reader(f *function, specs []Spec) *reader {
 	}
 }
 
-// functions returns the program's functions, which read arguments.
-func (p *Program) functions() ([]function, error) {
-	functions, err := split(p.Instructions)
-	if err != nil {
-		return nil, err
-	}
+// functions returns the program's functions, which read arguments. The
+// instructions are copies.
+func (p *Program) functions() (functions []function, err error) {
 	found := false
-	for i := range functions {
-		f := &functions[i]
-		if !f.reads() {
-			continue
+	for i := range p.Instructions {
+		if name := p.Instructions[i].Symbol(); name != "" {
+			functions = append(functions, function{name: name})
 		}
-		found = true
-		if err := f.checkReader(); err != nil {
-			return nil, fmt.Errorf("the function %s %w", f.name, err)
+		if len(functions) == 0 {
+			return nil, errors.New("its functions have no names")
+		}
+		last := &functions[len(functions)-1]
+		last.ins = append(last.ins, p.Instructions[i])
+	}
+	for i := range functions {
+		if f := &functions[i]; f.name == readOne || f.name == readMany {
+			if err := f.checkReader(); err != nil {
+				return nil, fmt.Errorf("the function %s %w", f.name, err)
+			}
+			found = true
 		}
 	}
 	if !found {
@@ -129,80 +139,32 @@ func (p *Program) functions() ([]function, error) {
 	return functions, nil
 }
 
-// replace gives a function a new body.
-func (p *Program) replace(f *function, functions []function, specs []Spec) error {
-	r := p.reader(f, specs)
-	if f.name == readOne {
-		r.eachSpec(r.argumentOf, func() { r.failed(unix.ESRCH) })
-	} else {
-		r.many(constantCount(functions))
-	}
-	body, err := r.Finish()
-	if err != nil {
-		return err
-	}
-	// The first instruction has what is known of the function.
-	old := &f.ins[0]
-	body[0] = btf.WithFuncMetadata(body[0].WithSymbol(f.name).WithSource(old.Source()),
-		btf.FuncMetadata(old))
-	f.ins = body
-	return nil
-}
-
 // function is one of those that a program consists of.
 type function struct {
 	name string
 	ins  asm.Instructions
 }
 
-// split takes a program apart. The instructions are copies.
-func split(program asm.Instructions) ([]function, error) {
-	var functions []function
-	for i := range program {
-		if name := program[i].Symbol(); name != "" {
-			functions = append(functions, function{name: name})
-		}
-		if len(functions) == 0 {
-			return nil, errors.New("its functions have no names")
-		}
-		last := &functions[len(functions)-1]
-		last.ins = append(last.ins, program[i])
-	}
-	return functions, nil
-}
+func isReadOne(f function) bool { return f.name == readOne }
 
 // join puts the functions together that the first one calls, and those that
 // they call.
-func join(functions []function) asm.Instructions {
-	byName := make(map[string]int, len(functions))
-	for i := range functions {
-		byName[functions[i].name] = i
-	}
-	called := make([]bool, len(functions))
-	todo := []int{0}
-	for len(todo) > 0 {
-		i := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if called[i] {
-			continue
-		}
-		called[i] = true
-		for _, name := range functions[i].ins.FunctionReferences() {
-			if callee, ok := byName[name]; ok {
-				todo = append(todo, callee)
-			}
+func join(functions []function) (program asm.Instructions) {
+	called := make(map[string]bool)
+	for todo := []string{functions[0].name}; len(todo) > 0; todo = todo[1:] {
+		i := slices.IndexFunc(functions, func(f function) bool { return f.name == todo[0] })
+		if i >= 0 && !called[todo[0]] {
+			called[todo[0]] = true
+			todo = append(todo, functions[i].ins.FunctionReferences()...)
 		}
 	}
-	var program asm.Instructions
-	for i := range functions {
-		if called[i] {
-			program = append(program, functions[i].ins...)
+	for _, f := range functions {
+		if called[f.name] {
+			program = append(program, f.ins...)
 		}
 	}
 	return program
 }
-
-func (f *function) reads() bool { return f.name == readOne || f.name == readMany }
 
 func (f *function) calls(helper asm.BuiltinFunc) bool {
 	return slices.ContainsFunc(f.ins, func(ins asm.Instruction) bool {
@@ -266,15 +228,9 @@ func (f *function) constantBefore(
 	at int, register asm.Register, targets map[int]bool,
 ) (value int64, ok bool) {
 	change, ok := f.lastChange(at, register, targets)
-	if !ok {
-		return 0, false
-	}
 	ins := &f.ins[change]
-	if ins.OpCode != asm.Mov.Op(asm.ImmSource) && ins.OpCode != asm.Mov.Op32(asm.ImmSource) ||
-		ins.Constant < 0 {
-		return 0, false
-	}
-	return ins.Constant, true
+	isMove := ins.OpCode == asm.Mov.Op(asm.ImmSource) || ins.OpCode == asm.Mov.Op32(asm.ImmSource)
+	return ins.Constant, ok && isMove && ins.Constant >= 0
 }
 
 // lastChange returns the last instruction before another one that changes a

@@ -122,11 +122,12 @@ func (r *reader) argumentOf(spec *Spec) {
 				r.SetField(keptResult, 0, 0, asm.R4)
 				r.Emit(asm.Return())
 			})
-			r.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+			r.Leave()
 		default:
 			f := r.fetcher(args, context)
 			f.Value(asm.R4, i)
-			r.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0), asm.Return())
+			r.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord))
+			r.Leave()
 		}
 	})
 }
@@ -143,39 +144,41 @@ func (r *reader) failed(err unix.Errno) {
 	r.Emit(asm.Return())
 }
 
+// narrow clears the word that an argument is read to if the argument is
+// narrower, and returns where its bytes belong.
+func (r *reader) narrow(base asm.Register, word int, arg *argspec.Arg) int {
+	if arg.Size < 8 {
+		r.SetField(base, word, 0, asm.R4)
+		if r.kernel.BigEndian {
+			return word + 8 - arg.Size
+		}
+	}
+	return word
+}
+
 // readInPlace emits the value of an argument in memory to a word at an offset
 // from a register that is kept over calls.
 func (r *reader) readInPlace(
 	f *argcode.Fetcher, index int, base asm.Register, offset int, failed func(),
 ) {
 	arg := &f.Args[index]
-	at := offset
-	if arg.Size < 8 {
-		r.SetField(base, offset, 0, asm.R4)
-		if r.kernel.BigEndian {
-			at += 8 - arg.Size
-		}
-	}
+	at := r.narrow(base, offset, arg)
 	group := argcode.NewGroup(index, arg)
 	apart, read := r.Label(), r.Label()
-	f.ReadTogether(group, base, at, apart)
+	f.ReadTogether(&group, base, at, apart)
 	r.Place(read)
 	if arg.Signed && arg.Size < 8 {
 		r.Emit(asm.LoadMem(asm.R4, base, int16(at), argcode.SizeOf(arg.Size)))
 		f.Extend(asm.R4, arg)
 		r.Emit(asm.StoreMem(base, int16(offset), asm.R4, asm.DWord))
 	}
-	r.Aside(apart, read, func() { f.ReadApart(group, base, at, func(int) { failed() }) })
+	r.Aside(apart, read, func() { f.ReadApart(&group, base, at, func(int) { failed() }) })
 }
 
-// many emits the body of __bpf_usdt_read_many, for a number of arguments, or
-// for any number where that is 0.
-func (r *reader) many(arguments int) {
-	r.eachSpec(func(spec *Spec) { r.manyOf(spec, arguments) },
-		func() { r.manyOf(&Spec{}, arguments) })
-}
-
-func (r *reader) manyOf(spec *Spec, arguments int) {
+// many emits the body of __bpf_usdt_read_many for one of the specs, or for
+// none, which has no arguments: for a number of arguments, or for any number
+// where that is 0.
+func (r *reader) many(spec *Spec, arguments int) {
 	most := arguments
 	if most == 0 {
 		most = maxArgs
@@ -214,31 +217,33 @@ func (r *reader) manyOf(spec *Spec, arguments int) {
 		}
 	}
 	r.Place(end)
-	r.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	r.Leave()
 }
 
 // readTogether emits the values of neighbours in memory, and returns the
 // arguments that have none. It reads to where the header reads its window, or
-// at once to where the values belong.
+// at once to where the values belong: arguments of 8 bytes in their order.
 func (r *reader) readTogether(
 	f *argcode.Fetcher, memory []int, words asm.Register, arguments int,
 ) (alone []int) {
-	window := offsetWords + 8*arguments
-	for _, g := range f.GroupsWithin(memory, 8*arguments) {
-		at := window + g.Lead()
-		inPlace := areWords(f.Args, &g)
+	for _, g := range f.Groups(memory, 8*arguments) {
+		at, inPlace := offsetWords+8*g.Args[0], true
+		for n, i := range g.Args {
+			inPlace = inPlace && f.Args[i].Size == 8 && i == g.Args[0]+n &&
+				g.Distance(f.Args, i) == 8*n
+		}
 		switch {
 		case inPlace:
-			at = offsetWords + 8*g.Args[0]
 		case len(g.Args) == 1 || g.Lead()+g.Span() > 8*arguments:
 			alone = append(alone, g.Args...)
 			continue
+		default:
+			at = offsetWords + 8*arguments + g.Lead()
 		}
 		apart, done := r.Label(), r.Label()
 		f.ReadTogether(&g, words, at, apart)
-		if !inPlace {
-			for _, i := range g.Args {
-				arg := &f.Args[i]
+		for _, i := range g.Args {
+			if arg := &f.Args[i]; !inPlace {
 				r.Emit(asm.LoadMem(asm.R4, words, int16(at+g.Distance(f.Args, i)),
 					argcode.SizeOf(arg.Size)))
 				f.Extend(asm.R4, arg)
@@ -265,15 +270,4 @@ func (r *reader) readWord(f *argcode.Fetcher, index int, words asm.Register) {
 		r.Jump(next)
 	})
 	r.Place(next)
-}
-
-// areWords reports whether the arguments of a group lie in memory as their
-// values are to lie.
-func areWords(args []argspec.Arg, g *argcode.Group) bool {
-	for n, i := range g.Args {
-		if args[i].Size != 8 || i != g.Args[0]+n || g.Distance(args, i) != 8*n {
-			return false
-		}
-	}
-	return true
 }

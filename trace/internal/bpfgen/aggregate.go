@@ -78,13 +78,10 @@ func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 // ValueSize returns the size of an accumulator.
 func (a *Aggregation) ValueSize() int {
 	size := 8
-	for _, wanted := range []bool{a.Sum, a.Min, a.Max} {
+	for _, wanted := range []bool{a.Sum, a.Min, a.Max, len(a.Keys) > 0} { // the last for the owner
 		if wanted {
 			size += 8
 		}
-	}
-	if len(a.Keys) > 0 {
-		size += 8 // the owner
 	}
 	return size
 }
@@ -116,11 +113,14 @@ func KeyClass(classes uint32, key int) Class { return class(classes >> (2 * key)
 const MaxKeys = 16
 
 // terms returns the keys and the value, if there is one.
-func (a *Aggregation) terms() []expr.Term {
-	if a.Value == nil {
-		return a.Keys
+func (a *Aggregation) terms() (terms []*expr.Term) {
+	for i := range a.Keys {
+		terms = append(terms, &a.Keys[i])
 	}
-	return append(slices.Clip(a.Keys), *a.Value)
+	if a.Value != nil {
+		terms = append(terms, a.Value)
+	}
+	return terms
 }
 
 // aggregate emits an aggregation of this hit, unless the site is left out.
@@ -130,8 +130,9 @@ func (b *builder) aggregate(a *Aggregation) {
 	}
 	var arguments []int
 	readable := true
-	for _, t := range a.terms() {
-		if t = b.site.bound(t); t.Start {
+	for _, term := range a.terms() {
+		t := b.site.bound(*term)
+		if t.Start {
 			continue
 		}
 		for _, index := range t.Arguments() {
@@ -179,23 +180,26 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	parts, size := a.KeyLayout()
 	key := b.Alloc(size)
 	index := key + size - 4
-	isOfStart := func(t expr.Term) bool { return t.Start }
+	isOfStart := func(t *expr.Term) bool { return t.Start }
 	ofStart := slices.ContainsFunc(a.terms(), isOfStart)
 	if ofStart {
 		b.findKept(unread)
 		b.Emit(storeImm(r10, index-4, 0, asm.Word))
 	}
 	classes := uint32(0)
-	for i := range a.Keys {
-		at, t := key+parts[i].Offset, a.Keys[i]
+	for i, t := range a.Keys {
+		at := key + parts[i].Offset
 		if !t.Start {
 			t = b.site.bound(t)
 			classes |= uint32(b.key(a, &t, at, parts[i].Size, unread)) << (2 * i)
 			continue
 		}
-		b.keyOfStart(&t, at, parts[i].Size, unread, missing)
-		b.Emit(asm.LSh.Imm(r1, int32(2*i)), loadN(r2, r10, index-4, asm.Word), asm.Or.Reg(r2, r1),
-			storeN(r10, index-4, r2, asm.Word))
+		from := b.keptAt(&t, unread, missing)
+		for n := 0; n < parts[i].Size; n += 8 {
+			b.Emit(load(r2, r7, from+n), toStack(at+n, r2))
+		}
+		b.Emit(asm.Sub.Imm(r1, startNumber), asm.And.Imm(r1, 3), asm.LSh.Imm(r1, int32(2*i)),
+			loadN(r2, r10, index-4, asm.Word), asm.Or.Reg(r2, r1), storeN(r10, index-4, r2, asm.Word))
 	}
 	switch {
 	case len(a.Keys) == 0:
@@ -206,17 +210,17 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	default:
 		b.Emit(storeImm(r10, index-4, int64(int32(classes)), asm.Word))
 	}
-	c := unsigned
 	switch {
 	case a.Value != nil && a.Value.Start:
 		b.valueOfStart(a, key, index, unread, missing)
-		return
 	case a.Value != nil:
-		c = b.term(r9, a.Value)
-	case a.Latency != nil:
-		b.Emit(fromStack(r9, b.ending.duration))
+		b.add(a, key, index, b.term(r9, a.Value), unread)
+	default:
+		if a.Latency != nil {
+			b.Emit(fromStack(r9, b.ending.duration))
+		}
+		b.add(a, key, index, unsigned, unread)
 	}
-	b.add(a, key, index, c, unread)
 }
 
 // add adds the value in R9 to the accumulator of a key. It goes to unread if
@@ -251,16 +255,6 @@ func (b *builder) keptAt(t *expr.Term, unread, missing argcode.Label) (at int) {
 	return at + 8
 }
 
-// keyOfStart emits a part of a key that is a value of the start, and sets R1 to
-// its class.
-func (b *builder) keyOfStart(t *expr.Term, at, size int, unread, missing argcode.Label) {
-	from := b.keptAt(t, unread, missing)
-	for i := 0; i < size; i += 8 {
-		b.Emit(load(r2, r7, from+i), toStack(at+i, r2))
-	}
-	b.Emit(asm.Sub.Imm(r1, startNumber), asm.And.Imm(r1, 3))
-}
-
 // valueOfStart adds a value of the start. Its class is known only now.
 func (b *builder) valueOfStart(a *Aggregation, key, index int, unread, missing argcode.Label) {
 	done := b.Label()
@@ -282,27 +276,20 @@ func (b *builder) valueOfStart(a *Aggregation, key, index int, unread, missing a
 
 // find sets R7 to the accumulator, and makes one where there is none. Where
 // there is no room it is that of the overflow, whose key is the index alone. It
-// returns where it goes if there is none, which the kernel
-// wants to be checked.
+// returns where it goes if there is none, which the kernel wants to be checked.
 func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	missing, found := b.Label(), b.Label()
 	none = b.Label()
 	fresh := b.Alloc(a.ValueSize())
+	setMap := asm.LoadMapPtr(r1, a.Map)
 	if a.Exchanged {
-		b.Emit(storeImm(r10, fresh, 0, asm.Word))
-		b.LookUp(a.Map, fresh, none)
+		b.LookUpIndex(a.Map, fresh, 0, none)
 		b.Emit(mov(r7, r0))
-	}
-	setMap := func() {
-		if a.Exchanged {
-			b.Emit(mov(r1, r7))
-		} else {
-			b.Emit(asm.LoadMapPtr(r1, a.Map))
-		}
+		setMap = mov(r1, r7)
 	}
 	look := func() {
 		b.AddressOf(r2, r10, key)
-		setMap()
+		b.Emit(setMap)
 		b.Call(asm.FnMapLookupElem)
 	}
 	look()
@@ -323,11 +310,7 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		if a.Room != nil {
 			b.takeRoom(a.Room, owner, fresh, refused)
 		}
-		b.AddressOf(r2, r10, key)
-		b.AddressOf(r3, r10, fresh)
-		setMap()
-		b.Emit(set(r4, updateNoExist))
-		b.Call(asm.FnMapUpdateElem)
+		update(b.Assembler, setMap, key, fresh, updateNoExist)
 		look()
 		// Another processor may have made it: then the update failed and the
 		// look-up does not.
@@ -343,11 +326,12 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 func (b *builder) addValue(a *Aggregation, c class) {
 	b.Increment(r7, 0)
 	at := 8
-	if a.Sum && c >= float32bits {
-		b.addFloat(at)
-		at += 8
-	} else if a.Sum {
-		b.Emit(asm.AddAtomic.Mem(r7, r9, asm.DWord, int16(at)))
+	if a.Sum {
+		if c >= float32bits {
+			b.addFloat(at)
+		} else {
+			b.Emit(asm.AddAtomic.Mem(r7, r9, asm.DWord, int16(at)))
+		}
 		at += 8
 	}
 	if a.Min || a.Max {
@@ -395,17 +379,16 @@ func Unsortable(c Class, kept uint64, min bool) uint64 {
 		kept = ^kept
 	}
 	switch c {
-	case signed:
-		return kept ^ 1<<63
+	case unsigned:
+		return kept
 	case float32bits, float64bits:
-		if kept>>63 == 1 {
-			kept ^= 1 << 63
-		} else {
-			kept = ^kept
+		if kept>>63 == 0 {
+			kept = ^kept ^ 1<<63
 		}
-		if c == float32bits {
-			kept >>= 32
-		}
+	}
+	kept ^= 1 << 63
+	if c == float32bits {
+		kept >>= 32
 	}
 	return kept
 }
@@ -438,26 +421,27 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 	case expr.Command:
 		b.zero(r10, at, size)
 		b.command(r10, at)
+		return unsigned
 	case expr.String:
 		b.keyText(t, r10, at, unread)
+		return unsigned
 	case expr.Stack:
 		b.stackKey(a.Stacks, at, unread)
 		b.numbers()
 		b.Emit(asm.RSh.Imm(r0, 32), toStack(at+8, r0))
+		return unsigned
 	case expr.Provider:
 		b.siteNumber(r1, uint64(a.Names(b.site.Provider)))
-		b.Emit(toStack(at, r1))
 	case expr.Probe:
 		b.siteNumber(r1, uint64(a.Names(b.site.Provider+":"+b.site.Name)))
-		b.Emit(toStack(at, r1))
 	case expr.Site:
 		b.siteID(r1)
-		b.Emit(toStack(at, r1))
 	default:
 		c := b.term(r9, t)
 		b.Emit(toStack(at, r9))
 		return c
 	}
+	b.Emit(toStack(at, r1))
 	return unsigned
 }
 
@@ -465,8 +449,7 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 // generation if it is not an error.
 func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	odd, chosen, failed := b.Label(), b.Label(), b.Label()
-	b.Emit(storeImm(r10, at, 0, asm.Word))
-	b.LookUp(s.Present, at, none) // it is there
+	b.LookUpIndex(s.Present, at, 0, none) // it is there
 	b.Emit(load(r9, r0, 0))
 	b.JumpIfImm(asm.JSet, r9, 1, r1, odd)
 	b.Emit(asm.LoadMapPtr(r2, s.Even))
@@ -474,8 +457,7 @@ func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	b.Place(odd)
 	b.Emit(asm.LoadMapPtr(r2, s.Odd))
 	b.Place(chosen)
-	b.Emit(mov(r1, r6), set(r3, userStack))
-	b.Call(asm.FnGetStackid)
+	b.Call(asm.FnGetStackid, r6, nil, userStack)
 	b.JumpIfImm(asm.JSLT, r0, 0, r1, failed)
 	b.Emit(asm.LSh.Imm(r9, 32), asm.Or.Reg(r0, r9))
 	b.Place(failed)
@@ -494,9 +476,7 @@ func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcod
 		b.Emit(set(r2, int32(t.Max)), storeImm(base, at+t.Max+1, 1, asm.Byte))
 		b.Place(whole)
 		b.raw(r3, t.Index)
-		b.AddressOf(r1, base, at)
-		b.Call(asm.FnProbeReadUser)
-		b.JumpIfImm(asm.JNE, r0, 0, r1, unread)
+		b.CallOr(unread, asm.FnProbeReadUser, placeAt(base, at))
 		return
 	}
 	b.readText(t.Index, base, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
@@ -578,11 +558,10 @@ func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
 	enough, same, little := b.Label(), b.Label(), b.Label()
 	key := b.Temporary(32)
 	round, made, index := key+8, key+16, key+24
-	b.Emit(storeImm(r10, key, int64(r.Taken()), asm.Word))
-	b.LookUp(r.State, key, enough)
+	b.LookUpIndex(r.State, key, r.Taken(), enough)
 	b.Emit(loadN(r1, r0, roomRound, asm.Word), toStack(round, r1), load(r1, r0, roomKeys),
-		toStack(made, r1), storeImm(r10, key, int64(r.Made()), asm.Word))
-	b.LookUp(r.State, key, enough)
+		toStack(made, r1))
+	b.LookUpIndex(r.State, key, r.Made(), enough)
 	b.Emit(load(r1, r0, roomKeys), fromStack(r2, made), asm.Sub.Reg(r1, r2), toStack(made, r1))
 	b.JumpIfImm(asm.JGE, r1, uint64(r.Size), r2, little)
 	b.Emit(set(r2, 1), asm.AddAtomic.Mem(r0, r2, asm.DWord, roomKeys))
@@ -591,11 +570,8 @@ func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
 	if r.Signal != 0 {
 		// The signal is repeated for each key from now on: one may be sent
 		// before the reader is ready to see it.
-		b.Emit(storeImm(r10, index, int64(r.Index), asm.Word), storeImm(r10, index+4, 0, asm.Word),
-			asm.LoadMapPtr(r1, r.Signal))
-		b.AddressOf(r2, r10, index)
-		b.Emit(set(r3, 8), set(r4, 0))
-		b.Call(asm.FnRingbufOutput)
+		b.Emit(storeImm(r10, index, int64(r.Index), asm.Word), storeImm(r10, index+4, 0, asm.Word))
+		b.Call(asm.FnRingbufOutput, argcode.Map(r.Signal), onStack(index), 8, 0)
 	}
 	b.Emit(fromStack(r1, made))
 	b.JumpIfImm(asm.JLT, r1, uint64(r.Size), r2, enough)

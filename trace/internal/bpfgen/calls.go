@@ -350,13 +350,10 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	b.Place(found)
 	b.Emit(mov(r7, r0))
 	b.Aside(missing, found, func() {
-		zero := c.key - 8
-		b.Emit(storeImm(r10, zero, 0, asm.Word))
-		b.LookUp(c.Zeros, zero, full)
+		b.LookUpIndex(c.Zeros, c.key-8, 0, full)
 		b.Emit(mov(r3, r0))
 		b.AddressOf(r2, r10, c.key)
-		b.Emit(asm.LoadMapPtr(r1, m), set(r4, updateNoExist))
-		b.Call(asm.FnMapUpdateElem)
+		b.Call(asm.FnMapUpdateElem, argcode.Map(m), nil, nil, updateNoExist)
 		b.LookUp(m, c.key, full)
 	})
 }
@@ -399,8 +396,8 @@ func (b *builder) push(c *call) {
 
 // stackPointer returns where the context has the stack pointer.
 func (b *builder) stackPointer() (at int, ok bool) {
-	saved, err := registersOf(b.kernel.Machine)
-	return 8 * saved.SP, err == nil
+	saved, ok := savedRegisters[b.kernel.Machine]
+	return 8 * saved.SP, ok
 }
 
 // knowsLevels reports whether a call has the stack pointer of its start.
@@ -544,10 +541,7 @@ func (b *builder) bornBefore(c *call, checked argcode.Label) {
 		birth := b.Alloc(8)
 		b.Call(asm.FnGetCurrentTask)
 		b.Emit(mov(r3, r0), asm.Add.Imm(r3, int32(c.Birth)))
-		b.AddressOf(r1, r10, birth)
-		b.Emit(set(r2, 8))
-		b.Call(asm.FnProbeReadKernel)
-		b.JumpIfImm(asm.JNE, r0, 0, r1, checked)
+		b.CallOr(checked, asm.FnProbeReadKernel, onStack(birth), 8)
 		b.Emit(fromStack(r1, birth), fromStack(r2, c.began))
 		b.JumpIf(asm.JLE, r1, r2, checked)
 		b.Emit(storeImm(r7, callsCount, 0, asm.Word))

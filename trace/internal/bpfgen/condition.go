@@ -5,7 +5,6 @@ package bpfgen
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -56,8 +55,8 @@ const (
 type operand struct {
 	term  expr.Term
 	class class
-	known bool       // the value is in number
-	value expr.Value // for a float in the precision of the argument it is compared with
+	known bool // the value
+	value expr.Value
 }
 
 // class is how the 64 bits of a value are to be understood.
@@ -78,9 +77,8 @@ func classOf(arg *argspec.Arg) class {
 		return float64bits
 	case arg.Signed:
 		return signed
-	default:
-		return unsigned
 	}
+	return unsigned
 }
 
 // resolve decides what can be decided of a condition at a site.
@@ -118,7 +116,7 @@ func (s *Site) resolveList(node *expr.Node, negated bool) (condition, error) {
 	if (node.Op == expr.Or) != negated {
 		c.kind, deciding, neutral = any, always, never
 	}
-	decided := false
+	isDecided := false
 	for _, n := range node.Nodes {
 		part, err := s.resolve(n, negated)
 		if err != nil {
@@ -126,7 +124,7 @@ func (s *Site) resolveList(node *expr.Node, negated bool) (condition, error) {
 		}
 		switch part.kind {
 		case deciding:
-			decided = true
+			isDecided = true
 		case neutral:
 		case c.kind:
 			c.parts = append(c.parts, part.parts...)
@@ -135,19 +133,18 @@ func (s *Site) resolveList(node *expr.Node, negated bool) (condition, error) {
 		}
 	}
 	switch {
-	case decided:
+	case isDecided:
 		return condition{kind: deciding}, nil
 	case len(c.parts) == 0:
 		return condition{kind: neutral}, nil
 	case len(c.parts) == 1:
 		return c.parts[0], nil
-	default:
-		// What needs no memory of the traced process is asked first: a read
-		// costs as much as fifty comparisons.
-		slices.SortStableFunc(c.parts,
-			func(a, b condition) int { return cmp.Compare(s.reads(&a), s.reads(&b)) })
-		return c, nil
 	}
+	// What needs no memory of the traced process is asked first: a read costs
+	// as much as fifty comparisons.
+	slices.SortStableFunc(c.parts,
+		func(a, b condition) int { return cmp.Compare(s.reads(&a), s.reads(&b)) })
+	return c, nil
 }
 
 // reads returns how many values a condition may have to read from the memory of
@@ -171,31 +168,27 @@ func (s *Site) resolveText(op expr.Op, left, right expr.Term) condition {
 	if left.Source == expr.Text {
 		left, right = right, left
 	}
-	literal := right.Text
 	switch left.Source {
 	case expr.Provider:
-		return decided(op.Holds(strings.Compare(s.Provider, literal)))
+		return decided(op.Holds(strings.Compare(s.Provider, right.Text)))
 	case expr.Probe:
-		return decided(op.Holds(strings.Compare(s.Name, literal)))
-	case expr.String:
-		for _, index := range left.Arguments() {
-			if !s.readable(index) {
-				return condition{kind: never}
-			}
+		return decided(op.Holds(strings.Compare(s.Name, right.Text)))
+	}
+	for _, index := range left.Arguments() {
+		if !s.readable(index) {
+			return decided(false)
 		}
 	}
 	return condition{kind: compareText, op: op, left: operand{term: left},
 		right: operand{term: right}}
 }
 
-func (s *Site) resolveNumbers(
-	op expr.Op, a, b expr.Term, unordered bool,
-) (condition, error) {
+func (s *Site) resolveNumbers(op expr.Op, a, b expr.Term, unordered bool) (condition, error) {
 	left, ok := s.operand(a)
 	right, ok2 := s.operand(b)
 	switch {
 	case !ok || !ok2:
-		return condition{kind: never}, nil
+		return decided(false), nil
 	case left.known && right.known:
 		if isNaN(left.value) || isNaN(right.value) {
 			return decided(unordered), nil
@@ -204,20 +197,55 @@ func (s *Site) resolveNumbers(
 	case left.known:
 		left, right, op = right, left, op.Mirrored()
 	}
-	if !right.known {
-		if left.class >= float32bits || right.class >= float32bits {
-			return condition{}, fmt.Errorf("%s and %s: a float can only be compared with a number",
-				s.describe(a), s.describe(b))
-		}
-		return condition{kind: compareNumbers, op: op, left: left, right: right}, nil
-	}
-	if isNaN(right.value) {
+	c := condition{kind: compareNumbers, op: op, left: left, right: right}
+	isFloat := left.class >= float32bits
+	switch {
+	case !right.known && (isFloat || right.class >= float32bits):
+		return c, fmt.Errorf("%s and %s: a float can only be compared with a number",
+			s.describe(a), s.describe(b))
+	case !right.known:
+		return c, nil
+	case isNaN(right.value):
 		return s.whatever(left, unordered), nil
+	case isFloat:
+		value := right.value.AsFloat()
+		if left.class == float32bits { // the number gets the precision of the argument
+			value = float64(float32(value))
+		}
+		c.right.value, c.unordered = expr.Fraction(value), unordered
+		return c, nil
+	case right.value.IsFloat:
+		whole := math.Floor(right.value.Float)
+		if math.Abs(whole) >= 1<<53 {
+			return c, fmt.Errorf("%s is an integer: it cannot be compared with %g",
+				s.describe(left.term), right.value.Float)
+		}
+		if whole != right.value.Float {
+			// No integer is equal to it. Integers up to the one below it are
+			// less.
+			switch op {
+			case expr.Equal, expr.NotEqual:
+				return s.whatever(left, op == expr.NotEqual), nil
+			case expr.Less:
+				c.op = expr.LessEqual
+			case expr.GreaterEqual:
+				c.op = expr.Greater
+			}
+		}
+		c.right.value = expr.Int(int64(whole))
+		if whole >= 0 {
+			c.right.value = expr.Uint(uint64(whole))
+		}
 	}
-	if left.class >= float32bits {
-		return compareFloat(op, left, right, unordered), nil
+	// A number that the value cannot reach decides the comparison.
+	low, high := s.limits(left)
+	switch {
+	case c.right.value.Compare(low) < 0:
+		return s.whatever(left, c.op.Holds(1)), nil
+	case c.right.value.Compare(high) > 0:
+		return s.whatever(left, c.op.Holds(-1)), nil
 	}
-	return s.compareInteger(op, left, right)
+	return c, nil
 }
 
 // operand returns the facts about a term; ok is false where the value cannot be
@@ -230,16 +258,12 @@ func (s *Site) operand(t expr.Term) (o operand, ok bool) {
 		o.known, o.value = true, t.Number
 	case expr.Cookie:
 		o.known, o.value = true, expr.Uint(s.Cookie)
-	case expr.Duration:
+	case expr.Duration, expr.Failed:
 		if !s.ending {
 			return o, false
 		}
-	case expr.Failed:
-		if !s.ending {
-			return o, false
-		}
-		o.known = true
-		if s.failed {
+		o.known = t.Source == expr.Failed
+		if o.known && s.failed {
 			o.value = expr.Uint(1)
 		}
 	case expr.Argument:
@@ -271,47 +295,8 @@ func constant(arg *argspec.Arg) expr.Value {
 		return expr.Fraction(math.Float64frombits(arg.Constant))
 	case signed:
 		return expr.Int(int64(arg.Constant))
-	default:
-		return expr.Uint(arg.Constant)
 	}
-}
-
-// compareInteger decides comparisons with numbers that the value cannot reach.
-func (s *Site) compareInteger(op expr.Op, left, right operand) (condition, error) {
-	if right.value.IsFloat {
-		whole := math.Floor(right.value.Float)
-		if math.Abs(whole) >= 1<<53 {
-			return condition{}, fmt.Errorf("%s is an integer: it cannot be compared with %g",
-				s.describe(left.term), right.value.Float)
-		}
-		if whole != right.value.Float {
-			// No integer is equal to it. Integers up to the one below it are
-			// less.
-			switch op {
-			case expr.Equal, expr.NotEqual:
-				return s.whatever(left, op == expr.NotEqual), nil
-			case expr.Less:
-				op = expr.LessEqual
-			case expr.GreaterEqual:
-				op = expr.Greater
-			}
-		}
-		right.value = expr.Int(int64(whole))
-		if whole >= 0 {
-			right.value = expr.Uint(uint64(whole))
-		}
-	}
-
-	low, high := s.limits(left)
-	switch {
-	case right.value.Compare(low) < 0:
-		return s.whatever(left, op == expr.NotEqual || op == expr.Greater ||
-			op == expr.GreaterEqual), nil
-	case right.value.Compare(high) > 0:
-		return s.whatever(left, op == expr.NotEqual || op == expr.Less || op == expr.LessEqual), nil
-	default:
-		return condition{kind: compareNumbers, op: op, left: left, right: right}, nil
-	}
+	return expr.Uint(arg.Constant)
 }
 
 // limits returns the least and the greatest value that an operand can have.
@@ -319,29 +304,16 @@ func (s *Site) limits(o operand) (low, high expr.Value) {
 	switch {
 	case o.term.HasMask:
 		return expr.Uint(0), expr.Uint(o.term.Mask)
-	case o.term.Source == expr.Duration:
-		return expr.Uint(0), expr.Uint(math.MaxUint64)
 	case o.term.Source == expr.Argument:
 		bits := 8 * s.Args[o.term.Index].Size
 		if o.class == signed {
 			return expr.Int(-1 << (bits - 1)), expr.Uint(1<<(bits-1) - 1)
 		}
 		return expr.Uint(0), expr.Uint(math.MaxUint64 >> (64 - bits))
-	case o.term.Source == expr.Cgroup, o.term.Source == expr.Container:
+	case slices.Contains([]expr.Source{expr.Duration, expr.Cgroup, expr.Container}, o.term.Source):
 		return expr.Uint(0), expr.Uint(math.MaxUint64)
-	default:
-		return expr.Uint(0), expr.Uint(math.MaxUint32)
 	}
-}
-
-// compareFloat rounds the number to the precision of the argument.
-func compareFloat(op expr.Op, left, right operand, unordered bool) condition {
-	value := right.value.AsFloat()
-	if left.class == float32bits {
-		value = float64(float32(value))
-	}
-	right.value = expr.Fraction(value)
-	return condition{kind: compareNumbers, op: op, left: left, right: right, unordered: unordered}
+	return expr.Uint(0), expr.Uint(math.MaxUint32)
 }
 
 func (s *Site) describe(t expr.Term) string {
@@ -377,36 +349,29 @@ func isNaN(v expr.Value) bool { return v.IsFloat && math.IsNaN(v.Float) }
 // that are loaded there.
 func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[int]bool) {
 	switch c.kind {
-	case never:
-		f.Jump(ifFalse)
 	case all:
-		return f.allOf(c.parts, ifFalse)
-	case any:
-		return f.anyOf(c.parts, ifFalse)
-	case compareNumbers, compareText, canBeRead:
-		otherwise = f.load(ifFalse, c.arguments(nil)...)
-		switch c.kind {
-		case compareNumbers:
-			f.compareNumbers(c, ifFalse)
-		case compareText:
-			f.compareText(c, ifFalse)
+		for i := range c.parts {
+			failed := f.condition(&c.parts[i], ifFalse)
+			if i == 0 {
+				otherwise = failed
+			}
+			otherwise = common(otherwise, failed)
 		}
 		return otherwise
+	case any:
+		return f.anyOf(c.parts, ifFalse)
 	}
-	if c.kind == heldAtStart {
+	otherwise = f.load(ifFalse, c.arguments(nil)...)
+	switch c.kind {
+	case never:
+		f.Jump(ifFalse)
+	case compareNumbers:
+		f.compareNumbers(c, ifFalse)
+	case compareText:
+		f.Scratch(func() { f.compareText(c, ifFalse) })
+	case heldAtStart:
 		f.Emit(fromStack(r1, f.ending.word), asm.And.Imm(r1, 1<<c.number))
 		f.JumpIfImm(asm.JEq, r1, 0, r2, ifFalse)
-	}
-	return maps.Clone(f.loaded)
-}
-
-func (f *fetcher) allOf(parts []condition, ifFalse argcode.Label) (otherwise map[int]bool) {
-	for i := range parts {
-		failed := f.condition(&parts[i], ifFalse)
-		if i == 0 {
-			otherwise = failed
-		}
-		otherwise = common(otherwise, failed)
 	}
 	return otherwise
 }
@@ -449,23 +414,19 @@ func (c *condition) arguments(to []int) []int {
 	return to
 }
 
-// compareNumbers compares loaded values.
+// compareNumbers compares loaded values: two of the hit as the numbers they
+// are. Where only one has a sign and is below zero the bits alone would compare
+// wrongly.
 func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 	switch {
-	case !c.right.known:
-		f.compareOperands(c, ifFalse)
-	case c.left.class >= float32bits:
+	case c.right.known && c.left.class >= float32bits:
 		f.compareFloat(c, ifFalse)
-	default:
+		return
+	case c.right.known:
 		f.operand(r1, &c.left)
 		f.JumpIfImm(jumpUnless(c.op, c.left.class), r1, c.right.value.Bits, r2, ifFalse)
+		return
 	}
-}
-
-// compareOperands compares two values of the hit, as the numbers they are:
-// where only one has a sign and is below zero the bits alone would compare
-// wrongly.
-func (f *fetcher) compareOperands(c *condition, ifFalse argcode.Label) {
 	f.operand(r9, &c.left)
 	f.operand(r1, &c.right)
 	holds := f.Label()
@@ -476,11 +437,11 @@ func (f *fetcher) compareOperands(c *condition, ifFalse argcode.Label) {
 		if c.right.class == signed {
 			below, order = r1, 1
 		}
+		to := ifFalse
 		if c.op.Holds(order) {
-			f.JumpIfImm(asm.JSLT, below, 0, r2, holds)
-		} else {
-			f.JumpIfImm(asm.JSLT, below, 0, r2, ifFalse)
+			to = holds
 		}
+		f.JumpIfImm(asm.JSLT, below, 0, r2, to)
 	}
 	f.JumpIf(jumpUnless(c.op, compared), r9, r1, ifFalse)
 	f.Place(holds)
@@ -563,15 +524,15 @@ func (f *fetcher) compareText(c *condition, ifFalse argcode.Label) {
 	if c.op == expr.NotEqual {
 		differs = holds
 	}
-
-	if c.left.term.Source == expr.Command {
-		f.Scratch(func() {
-			at := f.Alloc(commandSize)
-			f.command(r10, at)
-			f.compareBytes(at, append(literal, 0), differs)
-		})
-	} else {
-		f.Scratch(func() { f.compareString(c, literal, differs, ifFalse) })
+	switch t := &c.left.term; {
+	case t.Source == expr.Command:
+		at := f.Alloc(commandSize)
+		f.command(r10, at)
+		f.compareBytes(at, append(literal, 0), differs)
+	case t.HasLength:
+		f.compareSized(t, literal, differs, ifFalse)
+	default:
+		f.compareTerminated(t, literal, differs, ifFalse)
 	}
 	if c.op == expr.NotEqual {
 		f.Jump(ifFalse)
@@ -579,16 +540,14 @@ func (f *fetcher) compareText(c *condition, ifFalse argcode.Label) {
 	f.Place(holds)
 }
 
-func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadable argcode.Label) {
-	if c.left.term.HasLength {
-		f.compareSized(&c.left.term, literal, differs, unreadable)
-		return
-	}
+func (f *fetcher) compareTerminated(
+	t *expr.Term, literal []byte, differs, unreadable argcode.Label,
+) {
 	// One byte more than the text and its terminator tells a longer string; a
 	// string that is cut to the text's own length need not end there.
-	index, length, size := c.left.term.Index, len(literal)+1, len(literal)+2
-	tooLong := f.members[index].Room > 0 && len(literal) > f.members[index].Room
-	if limit := c.left.term.Max; limit > 0 && limit == len(literal) {
+	length, size, room := len(literal)+1, len(literal)+2, f.members[t.Index].Room
+	tooLong := room > 0 && len(literal) > room
+	if t.Max > 0 && t.Max == len(literal) {
 		size = length
 	} else {
 		literal = append(literal, 0)
@@ -596,7 +555,7 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	at := f.Alloc(size)
 	// An address of 32 bits has no sign, whatever the argument's description
 	// says.
-	f.readText(index, r10, at, size, func(dst asm.Register) { f.raw(dst, index) })
+	f.readText(t.Index, r10, at, size, func(dst asm.Register) { f.raw(dst, t.Index) })
 	f.JumpIfImm(asm.JSLT, r0, 0, r1, unreadable)
 	if tooLong {
 		f.Jump(differs)
@@ -610,7 +569,7 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	f.compareBytes(at, literal, differs)
 }
 
-// compareSized is compareString for a text whose length is in an argument.
+// compareSized is for a text whose length is in an argument.
 func (f *fetcher) compareSized(t *expr.Term, literal []byte, differs, unreadable argcode.Label) {
 	f.value(r2, t.Length)
 	f.JumpIfImm(asm.JSLT, r2, 0, r1, unreadable)
@@ -623,10 +582,9 @@ func (f *fetcher) compareSized(t *expr.Term, literal []byte, differs, unreadable
 		return
 	}
 	at := f.Alloc(len(literal))
-	f.readMemory(at, unreadable, func() {
-		f.Emit(set(r2, int32(len(literal))))
-		f.raw(r3, t.Index)
-	})
+	f.Emit(set(r2, int32(len(literal))))
+	f.raw(r3, t.Index)
+	f.CallOr(unreadable, asm.FnProbeReadUser, onStack(at))
 	f.compareBytes(at, literal, differs)
 }
 
@@ -638,19 +596,14 @@ func (f *fetcher) compareBytes(at int, want []byte, differs argcode.Label) {
 		for size > len(want) {
 			size /= 2
 		}
-		var value uint64
-		switch size {
-		case 8:
-			value = f.kernel.Order.Uint64(want)
-		case 4:
-			value = uint64(f.kernel.Order.Uint32(want))
-		case 2:
-			value = uint64(f.kernel.Order.Uint16(want))
-		default:
-			value = uint64(want[0])
+		part := make([]byte, 8)
+		if f.kernel.bigEndian() {
+			copy(part[8-size:], want[:size])
+		} else {
+			copy(part, want[:size])
 		}
 		f.Emit(loadN(r1, r10, at, argcode.SizeOf(size)))
-		f.JumpIfImm(asm.JNE, r1, value, r2, differs)
+		f.JumpIfImm(asm.JNE, r1, f.kernel.Order.Uint64(part), r2, differs)
 		at += size
 		want = want[size:]
 	}
@@ -658,9 +611,7 @@ func (f *fetcher) compareBytes(at int, want []byte, differs argcode.Label) {
 
 // command emits the name of the thread to a place relative to a register.
 func (f *fetcher) command(base asm.Register, offset int) {
-	f.AddressOf(r1, base, offset)
-	f.Emit(set(r2, commandSize))
-	f.Call(asm.FnGetCurrentComm)
+	f.Call(asm.FnGetCurrentComm, placeAt(base, offset), commandSize)
 }
 
 // jumpUnless returns the jump that is taken where a comparison does not hold.

@@ -3,9 +3,9 @@
 package bpfgen
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -64,53 +64,75 @@ func (b *builder) event(e *Events) *Record {
 	if b.ending != nil {
 		saved = b.ending.SavedSize - 8
 	}
-	record, groups := b.recordOf(e, saved)
-	if record.Size > e.RingSize/2 || record.Size > math.MaxInt16 && !b.reachable(record) {
+	r, groups := b.recordOf(e, saved)
+	if r.Size > e.RingSize/2 || r.Size > math.MaxInt16 && !r.isReachable() {
 		b.Fail(errRecord)
 	}
-
 	if e.Sampling != nil {
 		b.chosen = b.sample(e.Sampling, done)
 	}
-	b.reserve(e, record, full)
-	b.header(record)
-	b.fill(e, record, groups)
+	b.share(e, r.Size, full)
+	b.Call(asm.FnRingbufReserve, argcode.Map(e.Ring), r.Size, 0)
+	b.JumpIfImm(asm.JEq, r0, 0, r1, full)
+	b.Emit(mov(r7, r0))
+	b.header(r)
+	b.read(r, groups)
+	if r.Span != nil {
+		b.spanTo(r.Span)
+	}
+	if r.Stack != None {
+		b.stackTo(r)
+	}
+	if r.CopySize > 0 {
+		keep := None
+		if r.Span != nil {
+			keep = r.Span.call.slot // more may be done at this hit
+		} else if b.lookedUp {
+			keep = b.Alloc(8)
+		}
+		b.stackCopy(r, keep)
+	}
+	if b.chosen != nil {
+		b.take(e.Sampling, b.chosen, r.Weight)
+	}
+	b.submit(e, r.Size)
 	b.Place(done)
 
 	b.Aside(full, done, func() {
 		b.count(CounterEvents)
-		b.loseOf(e)
+		if e.Share != nil {
+			none := b.Label()
+			b.owner(e.Share, none)
+			b.Increment(r0, ownerLost)
+			b.Place(none)
+		}
 	})
-	return record
+	return r
 }
 
 // recordOf returns the layout of a record of this hit, and the arguments that
 // are read to it. saved is the size of a call's saved start, or None.
 func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group) {
-	f := b.fetcher
 	var unread []int
-	for i := range f.sent {
-		if f.Readable(i) && f.inMemory(i) && !f.loaded[i] {
+	for i := range b.sent {
+		if b.Readable(i) && b.inMemory(i) && !b.loaded[i] {
 			unread = append(unread, i)
 		}
 	}
-	groups := f.groups(unread)
-	record := f.layout(e, b.captures(e), groups, saved)
+	groups := b.groups(unread)
+	var captures []Capture
+	switch {
+	case e.Captures == nil || b.ending != nil && b.site.NoneAtEnd:
+	case b.lookedUp:
+		captures = b.site.captures
+	default:
+		captures = b.site.capturesOf(e, false)
+	}
+	record := b.layout(e, captures, groups, saved)
 	if record.Span != nil {
 		record.Span.call = b.ending
 	}
 	return record, groups
-}
-
-// captures returns what is captured at this site.
-func (b *builder) captures(e *Events) []Capture {
-	switch {
-	case e.Captures == nil || b.ending != nil && b.site.NoneAtEnd:
-		return nil
-	case b.lookedUp:
-		return b.site.captures
-	}
-	return b.site.capturesOf(e, false)
 }
 
 // capturesOf returns what can be captured at a site. In code that sites share,
@@ -133,56 +155,19 @@ func (s *Site) capturesOf(e *Events, shared bool) (captures []Capture) {
 	return captures
 }
 
-func (b *builder) reserve(e *Events, record *Record, full argcode.Label) {
-	b.share(e, record.Size, full)
-	b.Emit(asm.LoadMapPtr(r1, e.Ring), set(r2, int32(record.Size)), set(r3, 0))
-	b.Call(asm.FnRingbufReserve)
-	b.JumpIfImm(asm.JEq, r0, 0, r1, full)
-	b.Emit(mov(r7, r0))
-}
-
-// fill stores and sends all of a record but its header.
-func (b *builder) fill(e *Events, record *Record, groups []argcode.Group) {
-	b.read(record, groups)
-	if record.Span != nil {
-		b.spanTo(record.Span)
-	}
-	if record.Stack != None {
-		b.stackTo(record)
-	}
-	if record.CopySize > 0 {
-		keep := None
-		if record.Span != nil {
-			keep = record.Span.call.slot // more may be done at this hit
-		} else if b.lookedUp {
-			keep = b.Alloc(8)
-		}
-		b.stackCopy(record, keep)
-	}
-	if b.chosen != nil {
-		b.take(e.Sampling, b.chosen, record.Weight)
-	}
-	b.submit(e, record.Size)
-}
-
-// read stores the arguments to a record, and what they point to.
-func (b *builder) read(record *Record, groups []argcode.Group) {
-	b.arguments(record, groups)
-	for i := range record.Captures {
-		b.capture(record, &record.Captures[i])
-	}
-}
-
-// reachable reports whether all that is stored by an instruction lies within
+// isReachable reports whether all that is stored by an instruction lies within
 // the reach of its offset.
-func (b *builder) reachable(r *Record) bool {
+func (r *Record) isReachable() bool {
+	farthest := r.Stack
 	for _, p := range r.Args {
-		if p.Value > math.MaxInt16 && p.Failed == None {
-			return false
+		if p.Failed == None {
+			farthest = max(farthest, p.Value)
 		}
 	}
-	return r.Stack <= math.MaxInt16 && (len(r.Captures) == 0 ||
-		r.Captures[len(r.Captures)-1].Status <= math.MaxInt16)
+	for _, c := range r.Captures {
+		farthest = max(farthest, c.Status)
+	}
+	return farthest <= math.MaxInt16
 }
 
 // header stores what a record begins with.
@@ -210,14 +195,14 @@ func (b *builder) header(r *Record) {
 	}
 }
 
-func (b *builder) arguments(r *Record, groups []argcode.Group) {
+// read stores the arguments to a record, and what they point to.
+func (b *builder) read(r *Record, groups []argcode.Group) {
 	first, last := r.Size, 0
 	for i, p := range r.Args {
-		if p.Failed != None {
+		switch {
+		case p.Failed != None:
 			first, last = min(first, p.Failed&^7), max(last, p.Failed)
-			continue
-		}
-		if p.Value != None {
+		case p.Value != None:
 			b.raw(r1, i)
 			b.Emit(storeN(r7, p.Value, r1, argcode.SizeOf(b.Args[i].Size)))
 		}
@@ -229,6 +214,9 @@ func (b *builder) arguments(r *Record, groups []argcode.Group) {
 		b.fetcher.read(&g, r7, r.Args[g.Args[0]].Value, func(index int) {
 			b.Emit(storeImm(r7, r.Args[index].Failed, 1, asm.Byte))
 		})
+	}
+	for i := range r.Captures {
+		b.capture(r, &r.Captures[i])
 	}
 }
 
@@ -248,30 +236,24 @@ func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 	b.Emit(loadN(dst, base, offset, b.width(index)))
 }
 
+// submit sends the record at R7. In a batch the reader is woken only where this
+// record fills another quarter of the ring buffer. Should records of several
+// processors jump over that point at the same moment, the reader polls a little
+// later.
 func (b *builder) submit(e *Events, size int) {
 	b.Emit(set(r2, 0))
 	if e.Batch {
-		b.wakeSeldom(e, size)
+		quiet := b.Label()
+		b.Call(asm.FnRingbufQuery, argcode.Map(e.Ring), ringAvailable)
+		b.Emit(asm.And.Imm(r0, int32(e.RingSize/4-1)), set(r2, ringNoWakeup))
+		b.JumpIfImm(asm.JGE, r0, uint64(size+ringHeader), r1, quiet)
+		b.Emit(set(r2, ringForceWakeup))
+		b.Place(quiet)
 	}
-	b.Emit(mov(r1, r7))
-	b.Call(asm.FnRingbufSubmit)
+	b.Call(asm.FnRingbufSubmit, r7)
 	if e.Next != 0 {
-		b.Emit(mov(r1, r6), asm.LoadMapPtr(r2, e.Next), set(r3, 0))
-		b.Call(asm.FnTailCall)
+		b.Call(asm.FnTailCall, r6, argcode.Map(e.Next), 0)
 	}
-}
-
-// wakeSeldom sets R2 so that the reader is woken only where this record fills
-// another quarter of the ring buffer. Should records of several processors jump
-// over that point at the same moment, the reader polls a little later.
-func (b *builder) wakeSeldom(e *Events, size int) {
-	quiet := b.Label()
-	b.Emit(asm.LoadMapPtr(r1, e.Ring), set(r2, ringAvailable))
-	b.Call(asm.FnRingbufQuery)
-	b.Emit(asm.And.Imm(r0, int32(e.RingSize/4-1)), set(r2, ringNoWakeup))
-	b.JumpIfImm(asm.JGE, r0, uint64(size+ringHeader), r1, quiet)
-	b.Emit(set(r2, ringForceWakeup))
-	b.Place(quiet)
 }
 
 // capture copies the bytes that a pointer leads to into the record.
@@ -279,9 +261,9 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	pointer := func(dst asm.Register) {
 		if b.isBytes(c.Arg) {
 			b.addressOf(dst, c.Arg, r4)
-			return
+		} else {
+			b.fromRecord(dst, r, c.Arg)
 		}
-		b.fromRecord(dst, r, c.Arg)
 	}
 	if c.Terminated() {
 		b.readText(c.Arg, r7, c.Data, c.Max+2, pointer)
@@ -291,10 +273,16 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	failed, done := b.Label(), b.Label()
 	b.captureLength(r, c, failed)
 	pointer(r3)
-	b.setCaptureSize(c)
-	b.AddressOf(r1, r7, c.Data)
-	b.Call(asm.FnProbeReadUser)
-	b.JumpIfImm(asm.JNE, r0, 0, r1, failed)
+	if c.Length == None && !(b.lookedUp && b.isBytes(c.Arg)) {
+		b.Emit(set(r2, int32(c.Max)))
+	} else {
+		fits := b.Label()
+		b.Emit(mov(r2, r9))
+		b.JumpIfImm(asm.JLE, r2, uint64(c.Max), r1, fits)
+		b.Emit(set(r2, int32(c.Max)))
+		b.Place(fits)
+	}
+	b.CallOr(failed, asm.FnProbeReadUser, placeAt(r7, c.Data))
 	b.Emit(store(r7, c.Status, r9))
 	b.Place(done)
 	b.Aside(failed, done, func() { b.SetField(r7, c.Status, ^uint64(unix.EFAULT-1), r1) })
@@ -304,11 +292,7 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label) {
 	switch {
 	case b.isBytes(c.Arg):
-		site := b.site
-		if b.lookedUp {
-			site = site.original
-		}
-		b.siteNumber(r9, uint64(site.Args[c.Arg].Size))
+		b.siteNumber(r9, uint64(cmp.Or(b.site.original, b.site).Args[c.Arg].Size))
 		return
 	case c.Length == None:
 		b.Set(r9, uint64(c.Max))
@@ -330,20 +314,6 @@ func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label
 	b.JumpIfImm(asm.JSLT, r9, 0, r1, failed)
 }
 
-// setCaptureSize sets R2 to the bytes asked for, or to the room if that is
-// less.
-func (b *builder) setCaptureSize(c *CapturePlace) {
-	if c.Length == None && !(b.lookedUp && b.isBytes(c.Arg)) {
-		b.Emit(set(r2, int32(c.Max)))
-		return
-	}
-	fits := b.Label()
-	b.Emit(mov(r2, r9))
-	b.JumpIfImm(asm.JLE, r2, uint64(c.Max), r1, fits)
-	b.Emit(set(r2, int32(c.Max)))
-	b.Place(fits)
-}
-
 // BPF_F_USER_STACK of bpf_get_stack and bpf_get_stackid.
 const userStack = 1 << 8
 
@@ -354,43 +324,31 @@ const CopyUnit = leastPage
 // Registers says where registers are: in words of struct pt_regs, or in bytes
 // of a record, which has 8 for each.
 type Registers struct {
-	Machine elf.Machine
+	Machine elf.Machine // of a record
 	PC, SP  int
 	General []int // by the numbers that DWARF gives them; None for one that is always 0
 }
 
-// registersOf returns the words of a kernel. Package argspec has the same.
-func registersOf(machine elf.Machine) (Registers, error) {
-	r := Registers{Machine: machine}
-	sequence := func(from, count int) {
-		for i := range count {
-			r.General = append(r.General, from+i)
-		}
+// savedRegisters are the words of kernels. Package argspec has the same.
+var savedRegisters = map[elf.Machine]Registers{
+	elf.EM_X86_64: {PC: 16, SP: 19,
+		General: []int{10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0}},
+	elf.EM_AARCH64: {PC: 32, SP: 31, General: sequence(0, 32)},
+	elf.EM_RISCV:   {PC: 0, SP: 2, General: append([]int{None}, sequence(1, 31)...)},
+	elf.EM_S390:    {PC: 2, SP: 18, General: sequence(3, 16)},
+}
+
+func sequence(from, count int) (numbers []int) {
+	for i := range count {
+		numbers = append(numbers, from+i)
 	}
-	switch machine {
-	case elf.EM_X86_64:
-		r.PC, r.SP = 16, 19
-		r.General = []int{10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0}
-	case elf.EM_AARCH64:
-		r.PC, r.SP = 32, 31
-		sequence(0, 32)
-	case elf.EM_RISCV:
-		r.PC, r.SP = 0, 2
-		sequence(0, 32)
-		r.General[0] = None // the word is the pc's
-	case elf.EM_S390:
-		r.PC, r.SP = 2, 18
-		sequence(3, 16)
-	default:
-		return r, fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", machine)
-	}
-	return r, nil
+	return numbers
 }
 
 // inRecord places the registers in a record from an offset on, and returns how
 // many bytes they take.
-func (r Registers) inRecord(at int) (placed *Registers, size int) {
-	placed = &Registers{Machine: r.Machine, PC: at, General: slices.Clone(r.General)}
+func (r Registers) inRecord(machine elf.Machine, at int) (placed *Registers, size int) {
+	placed = &Registers{Machine: machine, PC: at, General: slices.Clone(r.General)}
 	size = 8
 	for n, word := range r.General {
 		if word == None {
@@ -407,10 +365,7 @@ func (r Registers) inRecord(at int) (placed *Registers, size int) {
 
 // stackTo has the kernel walk the user stack.
 func (b *builder) stackTo(record *Record) {
-	b.Emit(mov(r1, r6))
-	b.AddressOf(r2, r7, record.Stack+StackData)
-	b.Emit(set(r3, int32(8*record.Frames)), set(r4, userStack))
-	b.Call(asm.FnGetStack)
+	b.Call(asm.FnGetStack, r6, placeAt(r7, record.Stack+StackData), 8*record.Frames, userStack)
 	b.Emit(store(r7, record.Stack, r0))
 }
 
@@ -418,19 +373,13 @@ func (b *builder) stackTo(record *Record) {
 // up to one that is not there. It changes R8 unless there is a place on the
 // stack to keep it.
 func (b *builder) stackCopy(record *Record, keep int) {
-	saved, _ := registersOf(b.kernel.Machine) // layout has failed if it is not known
-	word := func(dst asm.Register, n int) {
-		b.Emit(load(dst, r6, 8*n))
-	}
-	word(r1, saved.PC)
-	b.Emit(store(r7, record.Registers.PC, r1))
+	saved := savedRegisters[b.kernel.Machine] // layout has failed if it is not known
+	b.Emit(load(r1, r6, 8*saved.PC), store(r7, record.Registers.PC, r1))
 	for n, at := range record.Registers.General {
 		if at != None {
-			word(r1, saved.General[n])
-			b.Emit(store(r7, at, r1))
+			b.Emit(load(r1, r6, 8*saved.General[n]), store(r7, at, r1))
 		}
 	}
-
 	if keep != None {
 		if b.site.Fixed {
 			b.Emit(set(r8, 0)) // there is nothing in it
@@ -442,8 +391,8 @@ func (b *builder) stackCopy(record *Record, keep int) {
 	// of it is below. As much is copied at the end, so that all sizes but the
 	// last are constant and no read crosses into a page that may not be there.
 	done := b.Label()
-	word(r9, saved.SP)
-	b.Emit(mov(r8, r9), asm.And.Imm(r8, CopyUnit-1), asm.And.Imm(r9, -CopyUnit))
+	b.Emit(load(r9, r6, 8*saved.SP), mov(r8, r9), asm.And.Imm(r8, CopyUnit-1),
+		asm.And.Imm(r9, -CopyUnit))
 	last := record.CopySize - CopyUnit
 	for copied := 0; copied <= last; copied += CopyUnit {
 		b.SetField(r7, record.Copied, uint64(copied), r1)
@@ -453,9 +402,7 @@ func (b *builder) stackCopy(record *Record, keep int) {
 		} else {
 			b.Emit(mov(r2, r8))
 		}
-		b.AddressOf(r3, r9, copied)
-		b.Call(asm.FnProbeReadUser)
-		b.JumpIfImm(asm.JNE, r0, 0, r1, done)
+		b.CallOr(done, asm.FnProbeReadUser, nil, nil, placeAt(r9, copied))
 	}
 	b.Emit(asm.Add.Imm(r8, int32(last)), store(r7, record.Copied, r8))
 	b.Place(done)

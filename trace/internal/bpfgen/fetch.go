@@ -56,10 +56,8 @@ func (f *fetcher) processorID() {
 		f.Call(asm.FnGetSmpProcessorId)
 		return
 	}
-	key := f.Temporary(4)
 	none := f.Label()
-	f.Emit(storeImm(r10, key, 0, asm.Word))
-	f.LookUp(f.kernel.Processors, key, none)
+	f.LookUpIndex(f.kernel.Processors, f.Temporary(4), 0, none)
 	f.Emit(load(r0, r0, 0))
 	f.Place(none)
 }
@@ -73,11 +71,7 @@ func (f *fetcher) numbers() {
 		return
 	}
 	at := f.Temporary(8) // struct bpf_pidns_info: u32 thread, process
-	f.Set(r1, f.kernel.PIDs.Device)
-	f.Set(r2, f.kernel.PIDs.Inode)
-	f.AddressOf(r3, r10, at)
-	f.Emit(set(r4, 8))
-	f.Call(asm.FnGetNsCurrentPidTgid)
+	f.Call(asm.FnGetNsCurrentPidTgid, f.kernel.PIDs.Device, f.kernel.PIDs.Inode, onStack(at), 8)
 	// Where it fails, with EINVAL for a task of another namespace, it has
 	// stored zeroes.
 	f.Emit(fromStack(r0, at))
@@ -109,7 +103,7 @@ func (f *fetcher) addressOf(dst asm.Register, index int, scratch asm.Register) {
 		return
 	}
 	arg := &f.Args[index]
-	f.Address(dst, argcode.NewGroup(index, arg), arg.Displacement, scratch)
+	f.Address(dst, arg, arg.Displacement, scratch)
 }
 
 // raw emits the value of an argument, extended by zeros. One in memory must be
@@ -191,16 +185,7 @@ func (f *fetcher) readText(
 		size = min(size, m.Room+1) // a zero is added to the array
 	}
 	pointer(r3)
-	f.ReadUser(asm.FnProbeReadUserStr, base, offset, size)
-}
-
-// readMemory reads bytes to the stack; operands sets R2 to how many and R3 to
-// where they are.
-func (f *fetcher) readMemory(at int, failed argcode.Label, operands func()) {
-	operands()
-	f.AddressOf(r1, r10, at)
-	f.Call(asm.FnProbeReadUser)
-	f.JumpIfImm(asm.JNE, r0, 0, r1, failed)
+	f.Call(asm.FnProbeReadUserStr, placeAt(base, offset), size)
 }
 
 func (f *fetcher) isMember(index int) bool {
@@ -215,13 +200,12 @@ func (f *fetcher) readMember(
 ) {
 	at := f.Temporary(8)
 	readPointer := func() {
-		f.ReadUser(asm.FnProbeReadUser, r10, at, f.pointer)
-		f.JumpIfImm(asm.JNE, r0, 0, r1, fail)
+		f.CallOr(fail, asm.FnProbeReadUser, onStack(at), f.pointer)
 		f.Emit(loadN(r3, r10, at, argcode.SizeOf(f.pointer)))
 	}
 	if f.inMemory(m.Arg) {
 		arg := &f.Args[m.Arg]
-		f.Address(r3, argcode.NewGroup(m.Arg, arg), arg.Displacement, r4)
+		f.Address(r3, arg, arg.Displacement, r4)
 		readPointer()
 	} else {
 		f.Raw(r3, m.Arg)
@@ -240,8 +224,7 @@ func (f *fetcher) readMember(
 		f.Emit(storeN(r1, 0, r3, argcode.SizeOf(size)))
 		return
 	}
-	f.ReadUser(asm.FnProbeReadUser, base, offset, size)
-	f.JumpIfImm(asm.JNE, r0, 0, r1, fail)
+	f.CallOr(fail, asm.FnProbeReadUser, placeAt(base, offset), size)
 }
 
 // leastPage is the size of a page where pages are smallest.
@@ -290,7 +273,7 @@ func (f *fetcher) merge(indices []int) bool {
 			wanted = append(wanted, i)
 		}
 	}
-	for _, g := range f.Groups(wanted) {
+	for _, g := range f.Groups(wanted, argcode.MaxSpan) {
 		if len(g.Args) == 1 {
 			continue
 		}

@@ -52,24 +52,11 @@ func (k Kernel) word() int {
 	return 8
 }
 
-// instructionPointer returns the offset in the context of the address of the
-// breakpoint. It reports whether it is known.
-func (k Kernel) instructionPointer() (offset int, ok bool) {
-	switch k.Machine {
-	case elf.EM_X86_64:
-		return 128, true // rip
-	case elf.EM_AARCH64:
-		return 256, true // pc, after x0 to x30 and sp
-	case elf.EM_S390:
-		return 16, true // the address of the program status word
-	case elf.EM_PPC64:
-		return 256, true // nip, after r0 to r31
-	case elf.EM_RISCV:
-		return 0, true // pc
-	case elf.EM_LOONGARCH:
-		return 264, true // csr_era, after r0 to r31 and orig_a0
-	}
-	return 0, false
+// instructionPointers are the offsets in the context of the address of the
+// breakpoint.
+var instructionPointers = map[elf.Machine]int{
+	elf.EM_X86_64: 128, elf.EM_AARCH64: 256, elf.EM_S390: 16, elf.EM_PPC64: 256, elf.EM_RISCV: 0,
+	elf.EM_LOONGARCH: 264,
 }
 
 func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
@@ -124,6 +111,13 @@ func storeImm(base asm.Register, offset int, value int64, size asm.Size) asm.Ins
 	return asm.StoreImm(base, int16(offset), value, size)
 }
 
+// placeAt and onStack are places as arguments of Call.
+func placeAt(base asm.Register, offset int) argcode.At {
+	return argcode.At{Base: base, Offset: offset}
+}
+
+func onStack(at int) argcode.At { return placeAt(r10, at) }
+
 func toStack(at int, src asm.Register) asm.Instruction   { return store(r10, at, src) }
 func fromStack(dst asm.Register, at int) asm.Instruction { return load(dst, r10, at) }
 
@@ -133,12 +127,17 @@ func (f *fetcher) lookUpOrAdd(fd, key, value int, none argcode.Label) {
 	found := f.Label()
 	f.Element(fd, key)
 	f.JumpIfImm(asm.JNE, r0, 0, r1, found)
-	f.AddressOf(r2, r10, key)
-	f.AddressOf(r3, r10, value)
-	f.Emit(asm.LoadMapPtr(r1, fd), set(r4, updateNoExist))
-	f.Call(asm.FnMapUpdateElem)
+	update(f.Assembler, asm.LoadMapPtr(r1, fd), key, value, updateNoExist)
 	f.LookUp(fd, key, none)
 	f.Place(found)
+}
+
+// update emits an update of a map, which an instruction sets R1 to.
+func update(a *argcode.Assembler, setMap asm.Instruction, key, value, flags int) {
+	a.AddressOf(r2, r10, key)
+	a.AddressOf(r3, r10, value)
+	a.Emit(setMap)
+	a.Call(asm.FnMapUpdateElem, nil, nil, nil, flags)
 }
 
 // TaskSize is how much of struct task_struct TaskProbe copies. It is about as
@@ -151,18 +150,14 @@ const TaskSize = 6 << 10
 func TaskProbe(task int) asm.Instructions {
 	a := argcode.NewAssembler()
 	none := a.Label()
-	key := a.Alloc(8)
-	a.Emit(storeImm(r10, key, 0, asm.Word))
-	a.LookUp(task, key, none)
+	a.LookUpIndex(task, a.Alloc(8), 0, none)
 	a.Emit(mov(r7, r0))
 	a.Call(asm.FnGetCurrentTask)
 	a.Emit(mov(r6, r0))
 	const part = 1 << 10
 	for at := 0; at < TaskSize; at += part {
-		a.AddressOf(r1, r7, at)
-		a.Emit(set(r2, part))
-		a.AddressOf(r3, r6, at)
-		a.Call(asm.FnProbeReadKernel)
+		a.Call(asm.FnProbeReadKernel, placeAt(r7, at), part,
+			placeAt(r6, at))
 	}
 	a.Place(none)
 	a.Leave()
@@ -206,13 +201,9 @@ func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 
 	value := a.Alloc(8)
 	a.Emit(storeImm(r10, value, 1, asm.Word))
-	a.AddressOf(r2, r10, child)
-	a.AddressOf(r3, r10, value)
-	a.Emit(asm.LoadMapPtr(r1, family), set(r4, 0))
-	a.Call(asm.FnMapUpdateElem)
+	update(a, asm.LoadMapPtr(r1, family), child, value, 0)
 	a.JumpIfImm(asm.JEq, r0, 0, r1, done)
-	a.Emit(storeImm(r10, value, 0, asm.Word))
-	a.LookUp(full, value, done)
+	a.LookUpIndex(full, value, 0, done)
 	a.Increment(r0, 0)
 	a.Place(done)
 	a.Leave()
@@ -228,8 +219,7 @@ func FamilyExit(family int, task Task) (asm.Instructions, error) {
 	a.Emit(load(r6, r1, 0))
 	process := processOf(a, task, done)
 	a.AddressOf(r2, r10, process)
-	a.Emit(asm.LoadMapPtr(r1, family))
-	a.Call(asm.FnMapDeleteElem)
+	a.Call(asm.FnMapDeleteElem, argcode.Map(family))
 	a.Place(done)
 	a.Leave()
 	return a.Finish()
@@ -239,16 +229,12 @@ func FamilyExit(family int, task Task) (asm.Instructions, error) {
 // the stack, and goes to other for a task that is not its first thread.
 func processOf(a *argcode.Assembler, task Task, other argcode.Label) int {
 	process, thread := a.Alloc(8), a.Alloc(8)
-	for _, number := range []struct {
-		at     int
-		offset uint32
-	}{{process, task.Process}, {thread, task.Thread}} {
-		a.AddressOf(r1, r10, number.at)
-		a.Emit(set(r2, 4))
-		a.AddressOf(r3, r6, int(number.offset))
-		a.Call(asm.FnProbeReadKernel)
-		a.JumpIfImm(asm.JNE, r0, 0, r1, other)
+	read := func(at int, offset uint32) {
+		a.CallOr(other, asm.FnProbeReadKernel, onStack(at), 4,
+			placeAt(r6, int(offset)))
 	}
+	read(process, task.Process)
+	read(thread, task.Thread)
 	a.Emit(loadN(r1, r10, process, asm.Word), loadN(r2, r10, thread, asm.Word))
 	a.JumpIf(asm.JNE, r1, r2, other)
 	return process

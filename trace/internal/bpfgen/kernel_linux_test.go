@@ -148,7 +148,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 							`!(duration < 5ms) && (start.arg0 == 1 || !(str(start.arg0, 3) == "abc"))`),
 					}}
 					a.Where.NumberAtStart(0)
-					a.Latency.Conditions = StartConditions(nil, a.Where)
+					a.Latency.Conditions = StartConditions(nil, a.Where, false)
 				}
 				plan.Latencies = append(plan.Latencies, a.Latency)
 			}

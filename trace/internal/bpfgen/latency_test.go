@@ -42,7 +42,7 @@ func newCallWorld(
 	if filter != "" {
 		c.plan.Filter = parseCondition(t, filter)
 		c.plan.Filter.NumberAtStart(0)
-		c.latency.Conditions = StartConditions(nil, c.plan.Filter)
+		c.latency.Conditions = StartConditions(nil, c.plan.Filter, false)
 	}
 	c.addMap(testCalls, false, 16, CallsSize, 100)
 	c.addMap(testZeros, true, 4, CallsSize, 1)
@@ -62,7 +62,7 @@ func (c *callWorld) hit(ends Ends, tid uint32, now, sp, arg uint64) (sent [][2]u
 	block, err := c.plan.Block(site)
 	qt.Assert(c.t, qt.IsNil(err))
 	c.tid, c.now, c.records = tid, now, nil
-	if saved, err := registersOf(c.kernel.kernel); err == nil {
+	if saved, ok := savedRegisters[c.kernel.kernel]; ok {
 		c.store(c.context[8*saved.SP:][:8], sp)
 	}
 	slot, _ := c.args[0].Register.Slot(c.kernel.kernel)

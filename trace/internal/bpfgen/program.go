@@ -184,7 +184,7 @@ func LowBits(address uint64) uint64 { return address & (1<<slotBits - 1) }
 
 // HasSlots reports whether programs can find their sites by slots.
 func (k Kernel) HasSlots() bool {
-	_, ok := k.instructionPointer()
+	_, ok := instructionPointers[k.Machine]
 	return ok
 }
 
@@ -195,14 +195,13 @@ const slotKey = -8
 // find loads the site's value into R8. A hit that is of none of the sites,
 // which cannot be, ends the program.
 func (s *Slots) find() asm.Instructions {
-	offset, _ := s.Kernel.instructionPointer()
 	ins := asm.Instructions{asm.LoadImm(r0, int64(s.Group), asm.DWord)}
 	if s.Cookie {
 		ins = asm.Instructions{asm.FnGetAttachCookie.Call()}
 	}
 	ins = append(ins,
 		asm.LSh.Imm(r0, slotBits),
-		load(r1, r6, offset),
+		load(r1, r6, instructionPointers[s.Kernel.Machine]),
 		asm.And.Imm(r1, 1<<slotBits-1),
 		asm.Or.Reg(r0, r1),
 		store(r10, slotKey, r0),

@@ -3,6 +3,9 @@
 package bpfgen
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
 )
@@ -137,10 +140,7 @@ func (f *fetcher) layout(
 		r.Weight = take(8)
 	}
 
-	r.Args = make([]Place, len(f.Args))
-	for i := range r.Args {
-		r.Args[i] = Place{Value: None, Failed: None}
-	}
+	r.Args = slices.Repeat([]Place{{Value: None, Failed: None}}, len(f.Args))
 	// Fields that are stored by an instruction come first: their offsets must
 	// fit into 16 bits.
 	if saved != None {
@@ -148,27 +148,23 @@ func (f *fetcher) layout(
 			Size: saved}
 	}
 	if e.Copy > 0 {
-		registers, err := registersOf(f.kernel.Machine)
-		if err != nil {
-			f.Fail(err)
+		registers, ok := savedRegisters[f.kernel.Machine]
+		if !ok {
+			f.Fail(fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", f.kernel.Machine))
 		}
 		size := 0
-		r.Registers, size = registers.inRecord(r.Size)
+		r.Registers, size = registers.inRecord(f.kernel.Machine, r.Size)
 		r.CopySize = e.Copy + CopyUnit
 		take(size)
 		r.Copied = take(8)
 	}
-	failures := 0
-	for _, g := range groups {
-		failures += len(g.Args)
-	}
-	failure := take(failures)
 	for _, g := range groups {
 		for _, i := range g.Args {
-			r.Args[i].Failed = failure
-			failure++
+			r.Args[i].Failed = r.Size
+			r.Size++
 		}
 	}
+	r.Size = align8(r.Size)
 	// The largest come first, so that each is aligned.
 	for _, size := range []int{8, 4, 2, 1} {
 		for i := range f.sent {

@@ -70,8 +70,7 @@ type sampled struct {
 // sample emits what goes to leave for a hit that becomes no event.
 func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	at := &sampled{weight: b.Alloc(8), state: b.Alloc(8)}
-	b.Emit(storeImm(r10, at.state, 0, asm.Word))
-	b.LookUp(s.State, at.state, leave)
+	b.LookUpIndex(s.State, at.state, 0, leave)
 	b.Emit(mov(r9, r0), set(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
 
 	skip := b.Label()
@@ -87,9 +86,7 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	b.Emit(load(r1, r9, stateSince), load(r2, r9, stateGap))
 	b.JumpIf(asm.JSLT, r1, r2, skip)
 	b.Emit(toStack(at.weight, r1), toStack(at.state, r9))
-	b.Aside(skip, leave, func() {
-		b.Increment(r9, stateLeftOut)
-	})
+	b.Aside(skip, leave, func() { b.Increment(r9, stateLeftOut) })
 	return at
 }
 
@@ -185,8 +182,7 @@ func (b *builder) share(e *Events, size int, full argcode.Label) {
 		return
 	}
 	scarce, enough := b.Label(), b.Label()
-	b.Emit(asm.LoadMapPtr(r1, e.Ring), set(r2, ringAvailable))
-	b.Call(asm.FnRingbufQuery)
+	b.Call(asm.FnRingbufQuery, argcode.Map(e.Ring), ringAvailable)
 	b.JumpIfImm(asm.JGE, r0, uint64(e.RingSize/4*3), r1, scarce)
 	b.Place(enough)
 	b.Aside(scarce, enough, func() {
@@ -203,17 +199,6 @@ func (b *builder) share(e *Events, size int, full argcode.Label) {
 		b.JumpIfImm(asm.JGE, r1, uint64(e.RingSize/sharePart), r2, full)
 		b.Emit(set(r1, int32(size+ringHeader)), asm.AddAtomic.Mem(r7, r1, asm.DWord, ownerBytes))
 	})
-}
-
-// loseOf counts an event that the owner of this hit has lost.
-func (b *builder) loseOf(e *Events) {
-	if e.Share == nil {
-		return
-	}
-	none := b.Label()
-	b.owner(e.Share, none)
-	b.Increment(r0, ownerLost)
-	b.Place(none)
 }
 
 // ownerID sets R0 to the owner of this hit.

@@ -136,14 +136,11 @@ func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	}
 	something := b.hit()
 	b.Leave()
-	err := b.Err()
-	if something && err == nil {
-		b.block.Instructions, err = b.Finish()
-	}
-	switch {
-	case err != nil:
+	var err error
+	if b.block.Instructions, err = b.Finish(); err != nil {
 		return nil, fmt.Errorf("probe %s: %w", site.probe(), err)
-	case !something:
+	}
+	if !something {
 		return nil, nil
 	}
 	return &b.block, nil
@@ -187,8 +184,8 @@ func (b *builder) plain() {
 			b.aggregate(a)
 		}
 	}
-	if isSpan := func(l *Latency) bool { return l.Spans }; b.plan.Events != nil &&
-		!slices.ContainsFunc(b.plan.Latencies, isSpan) {
+	isSpan := func(l *Latency) bool { return l.Spans }
+	if b.plan.Events != nil && !slices.ContainsFunc(b.plan.Latencies, isSpan) {
 		b.block.Delivers = true
 		b.block.Record = b.event(b.plan.Events)
 	}
@@ -221,9 +218,12 @@ func (b *builder) end(l *Latency) {
 	}
 	if l.Spans {
 		b.block.Delivers = true
-		if b.spansEnding() > 1 {
-			// Their records must look the same, whatever has been read for
-			// one of them.
+		isOther := func(other *Latency) bool {
+			pair, _ := b.site.Pairs[other].end()
+			return other != l && other.Spans && pair != 0
+		}
+		if slices.ContainsFunc(b.plan.Latencies, isOther) {
+			// The records must look the same, whatever has been read for one.
 			b.loaded = make(map[int]bool)
 		}
 		sent := b.sent
@@ -264,16 +264,6 @@ func (b *builder) unless(c *condition, ifFalse argcode.Label) {
 	b.together(c.arguments(nil), func() { b.condition(c, ifFalse) })
 }
 
-// spansEnding returns how many spans send an event at this site.
-func (b *builder) spansEnding() (n int) {
-	for _, l := range b.plan.Latencies {
-		if pair, _ := b.site.Pairs[l].end(); l.Spans && pair != 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // filtered returns where to go with a hit for which the filter is false. There
 // it is noted that there was one, and gone to leave.
 func (b *builder) filtered(leave argcode.Label) argcode.Label {
@@ -304,10 +294,8 @@ func (b *builder) count(c Counter) { b.addTo(c, func() { b.Emit(set(r1, 1)) }) }
 
 // addTo adds R1, which number sets, to a counter.
 func (b *builder) addTo(c Counter, number func()) {
-	key := b.Temporary(4)
 	none := b.Label()
-	b.Emit(storeImm(r10, key, int64(c), asm.Word))
-	b.LookUp(b.plan.Counters, key, none)
+	b.LookUpIndex(b.plan.Counters, b.Temporary(4), uint32(c), none)
 	number()
 	b.Emit(asm.AddAtomic.Mem(r0, r1, asm.DWord, 0))
 	b.Place(none)
@@ -320,17 +308,14 @@ func (s *Site) bound(t expr.Term) expr.Term {
 	if len(s.Names) == 0 {
 		return t
 	}
-	own := len(s.Args) - s.Globals
-	if s.original != nil {
-		own = len(s.original.Args) - s.Globals
-	}
+	own := len(cmp.Or(s.original, s).Args) - s.Globals
 	if t.Name == "" && t.Index >= own {
 		t.Index = expr.Unbound
 	}
 	if t.LengthName == "" && t.Length >= own {
 		t.Length = expr.Unbound
 	}
-	t = t.Bind(s.Argument)
+	t = t.Bind(s.Names)
 	if t.Source == expr.String && !t.HasLength && t.Index < len(s.Lengths) &&
 		s.Lengths[t.Index] >= 0 {
 		t.HasLength, t.Length = true, s.Lengths[t.Index]
@@ -341,12 +326,6 @@ func (s *Site) bound(t expr.Term) expr.Term {
 // probe returns the site's name for messages.
 func (s *Site) probe() string { return truncate.Name(s.Provider) + ":" + truncate.Name(s.Name) }
 
-// Argument returns the number of the argument with a name.
-func (s *Site) Argument(name string) (int, bool) {
-	i := slices.Index(s.Names, name)
-	return i, i >= 0
-}
-
 // Missing returns why an argument that the plan's expressions name is not
 // available at a site, nil if all are.
 func (p *Plan) Missing(site *Site) error {
@@ -356,7 +335,9 @@ func (p *Plan) Missing(site *Site) error {
 	for _, a := range p.Aggregations {
 		pair, _ := site.Pairs[a.Latency].end()
 		if a.Latency == nil && a.Applies(site) || a.Latency != nil && pair != 0 {
-			terms = append(terms, a.terms()...)
+			for _, t := range a.terms() {
+				terms = append(terms, *t)
+			}
 		}
 	}
 	for _, t := range terms {
@@ -365,16 +346,16 @@ func (p *Plan) Missing(site *Site) error {
 			continue
 		}
 		why := site.Absent[t.Name]
-		switch {
-		case why != nil:
-		case t.Index >= len(site.Args):
-			return fmt.Errorf("%s has no %s", site.probe(), name)
-		case site.readable(t.Index):
-			continue
-		case site.Args[t.Index].Err == nil:
-			return fmt.Errorf("%s of %s is no number: %s", name, site.probe(), &site.Args[t.Index])
-		default:
-			why = site.Args[t.Index].Err
+		if why == nil {
+			switch {
+			case t.Index >= len(site.Args):
+				return fmt.Errorf("%s has no %s", site.probe(), name)
+			case site.readable(t.Index):
+				continue
+			}
+			if why = site.Args[t.Index].Err; why == nil {
+				return fmt.Errorf("%s of %s is no number: %s", name, site.probe(), &site.Args[t.Index])
+			}
 		}
 		return fmt.Errorf("%s of %s is not available: %w", name, site.probe(), why)
 	}
@@ -386,13 +367,10 @@ func (p *Plan) Terms(f func(*expr.Term)) {
 	p.Filter.Walk(f)
 	for _, a := range p.Aggregations {
 		a.Where.Walk(f)
-		for i := range a.Keys {
-			if !a.Keys[i].Start {
-				f(&a.Keys[i])
+		for _, t := range a.terms() {
+			if !t.Start {
+				f(t)
 			}
-		}
-		if a.Value != nil && !a.Value.Start {
-			f(a.Value)
 		}
 	}
 	for _, l := range p.Latencies {

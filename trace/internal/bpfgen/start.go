@@ -64,17 +64,14 @@ type StartCondition struct {
 // a word with the site's number and four flags.
 const MaxStartConditions = 28
 
-// StartConditions appends the comparisons of the start's values in a condition.
-func StartConditions(to []StartCondition, n *expr.Node) []StartCondition {
-	return startConditions(to, n, false)
-}
-
-func startConditions(to []StartCondition, n *expr.Node, negated bool) []StartCondition {
+// StartConditions appends the comparisons of the start's values in a condition,
+// or in one that is negated.
+func StartConditions(to []StartCondition, n *expr.Node, negated bool) []StartCondition {
 	if n.OfStart() {
 		return append(to, StartCondition{n, negated})
 	}
 	for _, part := range n.Nodes {
-		to = startConditions(to, part, negated != (n.Op == expr.Not))
+		to = StartConditions(to, part, negated != (n.Op == expr.Not))
 	}
 	return to
 }
@@ -242,9 +239,7 @@ func (b *builder) spanTo(p *SpanPlace) {
 	b.Emit(load(r1, r1, 0), fromStack(r2, c.began))
 	b.JumpIf(asm.JNE, r1, r2, done)
 	b.Emit(mov(r3, r0), set(r2, int32(p.Size)))
-	b.AddressOf(r1, r7, p.Saved)
-	b.Call(asm.FnProbeReadKernel)
-	b.JumpIfImm(asm.JNE, r0, 0, r1, done)
+	b.CallOr(done, asm.FnProbeReadKernel, placeAt(r7, p.Saved))
 	b.SetField(r7, p.Found, 1, r1)
 	b.Place(done)
 }

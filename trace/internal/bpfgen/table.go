@@ -421,12 +421,12 @@ func (f *fetcher) groups(indices []int) (groups []argcode.Group) {
 	var together []int
 	for _, i := range indices {
 		if f.isMember(i) || f.lookedUp {
-			groups = append(groups, *argcode.NewGroup(i, &argspec.Arg{Size: f.width(i).Sizeof()}))
+			groups = append(groups, argcode.NewGroup(i, &argspec.Arg{Size: f.width(i).Sizeof()}))
 		} else {
 			together = append(together, i)
 		}
 	}
-	return append(groups, f.Groups(together)...)
+	return append(groups, f.Groups(together, argcode.MaxSpan)...)
 }
 
 // read is Read of a group that groups has returned.

@@ -4,6 +4,7 @@ package expr
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -151,13 +152,13 @@ func (n *Node) Walk(f func(*Term)) {
 	}
 }
 
-// Bind returns the term with the arguments that index finds by their names. The
-// others stay unbound.
-func (t Term) Bind(index func(name string) (int, bool)) Term {
-	if i, ok := index(t.Name); ok && t.Name != "" {
+// Bind returns the term with the numbers of arguments that have these names.
+// The others stay unbound.
+func (t Term) Bind(names []string) Term {
+	if i := slices.Index(names, t.Name); i >= 0 && t.Name != "" {
 		t.Index = i
 	}
-	if i, ok := index(t.LengthName); ok && t.LengthName != "" {
+	if i := slices.Index(names, t.LengthName); i >= 0 && t.LengthName != "" {
 		t.Length = i
 	}
 	return t
