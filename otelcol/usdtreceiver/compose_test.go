@@ -94,7 +94,7 @@ func TestComposeCollector(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	receiver, err := all.Sub("receivers::usdt")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(configured(t, receiver.ToStringMap()).Validate()))
+	qt.Assert(t, qt.IsNil(confmap.Validate(configured(t, receiver.ToStringMap()))))
 }
 
 func composeText(t *testing.T, name string) string {

@@ -27,7 +27,7 @@ func TestExampleConfigs(t *testing.T) {
 	receiver, err := all.Sub("receivers::usdt")
 	qt.Assert(t, qt.IsNil(err))
 	c := configured(t, receiver.ToStringMap())
-	qt.Assert(t, qt.IsNil(c.Validate()))
+	qt.Assert(t, qt.IsNil(confmap.Validate(c)))
 	qt.Check(t, qt.HasLen(c.Metrics, 2))
 	qt.Check(t, qt.Equals(c.Metrics[0].Attributes["db.operation.name"], "operation(query)"))
 	qt.Check(t, qt.Equals(c.CardinalityLimit, 2000))
@@ -37,7 +37,7 @@ func TestExampleConfigs(t *testing.T) {
 func TestPresets(t *testing.T) {
 	for preset, metrics := range map[string]int{"postgresql": 9, "hotspot": 3, "python": 3} {
 		c := configured(t, map[string]any{"preset": preset})
-		qt.Check(t, qt.IsNil(c.Validate()), qt.Commentf("%s", preset))
+		qt.Check(t, qt.IsNil(confmap.Validate(c)), qt.Commentf("%s", preset))
 		qt.Check(t, qt.HasLen(c.Metrics, metrics), qt.Commentf("%s", preset))
 	}
 	c := configured(t, map[string]any{
@@ -46,7 +46,7 @@ func TestPresets(t *testing.T) {
 			"pair": "postgresql:query"}},
 		"spans": []any{map[string]any{"pair": "postgresql:statement", "longer_than": "1s"}},
 	})
-	qt.Assert(t, qt.IsNil(c.Validate()))
+	qt.Assert(t, qt.IsNil(confmap.Validate(c)))
 	qt.Check(t, qt.HasLen(c.Metrics, 3+9))
 	qt.Check(t, qt.Equals(c.Metrics[0].Unit, "ms"))
 	qt.Assert(t, qt.HasLen(c.Spans, 1))
@@ -82,11 +82,11 @@ func TestConfigValidate(t *testing.T) {
 			aMetric(map[string]any{"where": `container == "4c01db"`}), ``},
 		{"a name of an argument",
 			aMetric(map[string]any{"attributes": map[string]any{"x": "str(query, 6)"}}), ``},
-		{"no name", aMetric(map[string]any{"name": ""}), `metrics\[0\]: it has no name`},
+		{"no name", aMetric(map[string]any{"name": ""}), `metrics::0: it has no name`},
 		{"two kinds", aMetric(map[string]any{"pair": "p:query"}),
-			`metrics\[0\]: exactly one of .*, not 2`},
+			`metrics::0: exactly one of .*, not 2`},
 		{"no kind", aMetric(map[string]any{"count": ""}),
-			`metrics\[0\]: exactly one of .*, not 0`},
+			`metrics::0: exactly one of .*, not 0`},
 		{"no value", aMetric(map[string]any{"count": "", "sum": "p:n"}), `.*sum needs a value.*`},
 		{"a value of nothing", aMetric(map[string]any{"value": "arg0"}), `.*count has no value.*`},
 		{"a monotonic counter", aMetric(map[string]any{"monotonic": true}),
@@ -95,7 +95,7 @@ func TestConfigValidate(t *testing.T) {
 			aMetric(map[string]any{"count": "", "pair": "p:query", "per_doubling": 16}), ``},
 		{"buckets that halve no bucket",
 			aMetric(map[string]any{"count": "", "pair": "p:query", "per_doubling": 10}),
-			`metrics\[0\].per_doubling: 10 is not 1, 2, 4, 8 or 16`},
+			`metrics::0: per_doubling: 10 is not 1, 2, 4, 8 or 16`},
 		{"buckets of a counter", aMetric(map[string]any{"per_doubling": 8}),
 			`.*per_doubling and buckets are for pair and histogram`},
 		{"a pattern", aMetric(map[string]any{"count": "p:["}), `(?s).*count: .*`},
@@ -119,21 +119,21 @@ func TestConfigValidate(t *testing.T) {
 		{"a failure of a counter",
 			aMetric(map[string]any{"attributes": map[string]any{"a": "error(probe)"}}),
 			`(?s).*error\(probe\) is for a pair.*`},
-		{"a condition", aMetric(map[string]any{"where": "arg0 =="}), `metrics\[0\].where: expression .*`},
+		{"a condition", aMetric(map[string]any{"where": "arg0 =="}), `metrics::0: where: expression .*`},
 		{"a condition on a time of nothing", aMetric(map[string]any{"where": "duration > 1ms"}),
-			`metrics\[0\].where: duration, failed .*`},
+			`metrics::0: where: duration, failed .*`},
 		{"an expression", aMetric(map[string]any{
 			"attributes": map[string]any{"a": "'constant'", "x": "str(arg0"}}),
-			`metrics\[0\].attributes.x: expression .*`},
+			`metrics::0: attributes.x: expression .*`},
 		{"a text of a span", map[string]any{"spans": []any{map[string]any{"pair": "p:n",
-			"attributes": map[string]any{"x": "arg0 +"}}}}, `spans\[0\].attributes.x: .*`},
+			"attributes": map[string]any{"x": "arg0 +"}}}}, `spans::0: attributes.x: .*`},
 		{"what a span is matched by", map[string]any{"spans": []any{map[string]any{"pair": "p:n",
-			"match_by": "arg0 =="}}}, `spans\[0\].match_by: .*`},
+			"match_by": "arg0 =="}}}, `spans::0: match_by: .*`},
 		{"a condition of a log", map[string]any{"logs": []any{map[string]any{"event": "p:n",
-			"where": "x +"}}}, `logs\[0\].where: .*`},
+			"where": "x +"}}}, `logs::0: where: .*`},
 		{"where the caller is", map[string]any{"logs": []any{map[string]any{"event": "p:n",
 			"parent": map[string]any{"from": "arg0", "format": "traceparent"}}}},
-			`logs\[0\].parent.from: a text is wanted.*`},
+			`logs::0: parent: from: a text is wanted.*`},
 		{"an interval", map[string]any{"scan_interval": "0s", "metrics": aMetric(nil)["metrics"]},
 			`scan_interval: 0s is not positive`},
 		{"a limit", map[string]any{"cardinality_limit": 0, "metrics": aMetric(nil)["metrics"]},
@@ -144,7 +144,7 @@ func TestConfigValidate(t *testing.T) {
 			`resource: "x" is neither .*`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := configured(t, test.settings).Validate()
+			err := confmap.Validate(configured(t, test.settings))
 			if test.want == "" {
 				qt.Assert(t, qt.IsNil(err))
 				return

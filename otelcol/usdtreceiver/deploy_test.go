@@ -103,7 +103,7 @@ func checkCollector(
 	receiver, err := conf.Sub("receivers::usdt")
 	qt.Assert(t, qt.IsNil(err))
 	c := configured(t, receiver.ToStringMap())
-	qt.Assert(t, qt.IsNil(c.Validate()))
+	qt.Assert(t, qt.IsNil(confmap.Validate(c)))
 	pipelines, _ := conf.Get("service::pipelines").(map[string]any)
 	for name, pipeline := range pipelines {
 		for kind, components := range pipeline.(map[string]any) {

@@ -3,9 +3,11 @@
 package usdtreceiver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -195,6 +197,9 @@ const (
 	// defaultParentText is the same for a text that ends with the context of
 	// the caller.
 	defaultParentText = 8192
+
+	// maxText is the limit of package trace.
+	maxText = 32 << 10
 )
 
 // eventTerms are the terms that are not arguments.
@@ -208,56 +213,37 @@ var (
 )
 
 // parseTerm reads a term. Only spans have a start.
-func parseTerm(text string, span bool) (term, error) {
+func parseTerm(text string, span bool) (t term, err error) {
 	if function, of := splitFunction(text); function != nil {
 		t, err := parseTerm(of, span)
-		if err == nil && t.source != textTerm {
-			err = fmt.Errorf("%q is of %s, which is no text", text, of)
-		}
 		t.function = function
-		return t, err
+		return t, cmp.Or(err, wrong(t.source != textTerm, "%q is of %s, which is no text", text, of))
 	}
 	text = strings.TrimSpace(text)
 	if text == failureTerm && span {
 		return term{source: failureTerm}, nil
 	}
-	if m := stringTerm.FindStringSubmatch(text); m != nil {
-		t := term{source: textTerm, start: m[1] != "", arg: m[2]}
-		switch n, err := strconv.Atoi(m[3]); {
-		case m[3] == "":
-		case err != nil:
-			t.length = m[3]
-		case n < 1 || n > maxText:
-			return t, fmt.Errorf("%s: a text has from 1 to %d bytes", text, maxText)
-		default:
-			t.max = n
-		}
-		return t, t.check(text, span)
-	}
 	if m := quotedTerm.FindStringSubmatch(text); m != nil {
 		return term{source: constantTerm, value: m[1] + m[2]}, nil
 	}
-	m := plainTerm.FindStringSubmatch(text)
-	if m == nil {
-		return term{}, fmt.Errorf(
+	if m := stringTerm.FindStringSubmatch(text); m != nil {
+		t = term{source: textTerm, start: m[1] != "", arg: m[2]}
+		if n, err := strconv.Atoi(m[3]); err != nil {
+			t.length = m[3]
+		} else if t.max = n; n < 1 || n > maxText {
+			return t, fmt.Errorf("%s: a text has from 1 to %d bytes", text, maxText)
+		}
+	} else if slices.Contains(eventTerms, text) {
+		t = term{source: text}
+	} else if m := plainTerm.FindStringSubmatch(text); m != nil {
+		t = term{source: argumentTerm, start: m[1] != "", arg: m[2]}
+	} else {
+		return t, fmt.Errorf(
 			"%q is neither an argument, nor str(...) of one, nor a text in quotes, nor one of %s",
 			text, strings.Join(eventTerms, ", "))
 	}
-	t := term{source: argumentTerm, start: m[1] != "", arg: m[2]}
-	if m[1] == "" && slices.Contains(eventTerms, text) {
-		t = term{source: text}
-	}
-	return t, t.check(text, span)
-}
-
-// maxText is the limit of package trace.
-const maxText = 32 << 10
-
-func (t term) check(text string, span bool) error {
-	if !span && (t.start || t.source == "duration") {
-		return fmt.Errorf("%s: only spans have a start and a duration", text)
-	}
-	return nil
+	return t, wrong(!span && (t.start || t.source == "duration"),
+		"%s: only spans have a start and a duration", text)
 }
 
 // attribute is a term with its name.
@@ -276,6 +262,16 @@ func parseAttributes(all map[string]string, span bool) ([]attribute, error) {
 		parsed = append(parsed, attribute{name, t})
 	}
 	return parsed, nil
+}
+
+// parseTerms reads all that is read of events.
+func parseTerms(all map[string]string, of *ParentConfig, span bool) ([]attribute, *parent, error) {
+	attributes, err := parseAttributes(all, span)
+	if err != nil {
+		return nil, nil, err
+	}
+	parent, err := of.parse(span)
+	return attributes, parent, err
 }
 
 // termsOf returns what is read for attributes and a parent.
@@ -297,27 +293,20 @@ func captures(terms []term) []trace.Capture {
 		if t.source != textTerm {
 			continue
 		}
-		limit := t.limit()
 		i := slices.IndexFunc(all, func(c trace.Capture) bool { return c.Arg == t.arg })
-		switch {
-		case i < 0:
-			all = append(all, trace.Capture{Arg: t.arg, Length: t.length, Max: limit})
-		default:
-			all[i].Max = max(all[i].Max, limit)
-			if t.length == "" {
-				all[i].Length = ""
-			}
+		if i < 0 {
+			all = append(all, trace.Capture{Arg: t.arg, Length: t.length, Max: t.limit()})
+			continue
+		}
+		all[i].Max = max(all[i].Max, t.limit())
+		if t.length == "" {
+			all[i].Length = ""
 		}
 	}
 	return all
 }
 
-func (t term) limit() int {
-	if t.max > 0 {
-		return t.max
-	}
-	return defaultText
-}
+func (t term) limit() int { return cmp.Or(t.max, defaultText) }
 
 // argument returns an argument of a hit by its name. The ends of calls that
 // several probes end have none: there it is that of the start.
@@ -328,25 +317,20 @@ func (t term) argument(e *trace.Event) (trace.Value, bool) {
 	if e == nil || e.Site == nil {
 		return trace.Value{}, false
 	}
-	for i := range e.Args {
-		if t.isArgument(e.Site, i) {
-			return e.Args[i], true
-		}
+	if i := t.index(e.Site, len(e.Args)); i >= 0 {
+		return e.Args[i], true
 	}
 	return trace.Value{}, false
 }
 
-func (t term) isArgument(site *trace.Site, i int) bool {
-	return t.arg == "arg"+strconv.Itoa(i) || t.arg == site.ArgumentName(i)
-}
-
-func (t term) isOf(site *trace.Site) bool {
-	for i := range site.Args {
-		if t.isArgument(site, i) {
-			return true
+// index returns the number of the argument, -1 if none of n has the name.
+func (t term) index(site *trace.Site, n int) int {
+	for i := range n {
+		if t.arg == "arg"+strconv.Itoa(i) || t.arg == site.ArgumentName(i) {
+			return i
 		}
 	}
-	return false
+	return -1
 }
 
 // text returns the text that the term is about, and whether that is all of it.
@@ -373,14 +357,11 @@ func (t term) put(to pcommon.Map, name string, e *trace.Event) {
 		putText(to, name, t.value)
 	case textTerm:
 		text, _ := t.text(e)
-		switch {
-		case text == nil:
-		case t.function == nil:
+		if text != nil && t.function != nil {
+			text = []byte(t.function(string(text)))
+		}
+		if len(text) > 0 || text != nil && t.function == nil {
 			putText(to, name, text)
-		default:
-			if of := t.function(string(text)); of != "" {
-				putText(to, name, of)
-			}
 		}
 	case failureTerm:
 		if _, probe, _ := strings.Cut(e.Probe, ":"); e.Failed {
@@ -413,4 +394,36 @@ func putID(to pcommon.Map, name string, id int) {
 	if id != 0 {
 		to.PutInt(name, int64(id))
 	}
+}
+
+// putValue sets an attribute unless there is no value.
+func putValue(to pcommon.Map, name string, v trace.Value) {
+	data, _ := v.Data()
+	switch {
+	case !v.IsPresent():
+	case v.Kind() == trace.Text:
+		putText(to, name, data)
+	case v.Kind() == trace.Bytes:
+		to.PutEmptyBytes(name).FromRaw(data)
+	case v.Kind() == trace.Float:
+		to.PutDouble(name, v.Float())
+	case v.Kind() == trace.Unsigned && v.Uint() > math.MaxInt64:
+		// OTLP's integers have a sign. The specification wants a text.
+		to.PutStr(name, strconv.FormatUint(v.Uint(), 10))
+	default:
+		to.PutInt(name, v.Int())
+	}
+}
+
+// validText returns bytes of a traced program as the UTF-8 that OTLP wants. A
+// text that was cut may end within a character.
+func validText[T string | []byte](text T) string {
+	return strings.ToValidUTF8(string(text), "\uFFFD")
+}
+
+// putText sets an attribute to a text of any origin. All texts that leave go
+// through here or through validText: a backend that checks them refuses the
+// batch of a whole node for one that is not UTF-8.
+func putText[T string | []byte](to pcommon.Map, name string, text T) {
+	to.PutStr(name, validText(text))
 }

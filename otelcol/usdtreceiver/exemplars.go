@@ -24,6 +24,10 @@ const (
 
 	// sampledFlag is that of a traceparent whose trace is recorded.
 	sampledFlag = 1
+
+	// defaultKeyText is how many bytes a key of package trace has that is a
+	// text without a length.
+	defaultKeyText = 64
 )
 
 // exemplar is a call that a histogram has counted, and the span that it became.
@@ -59,33 +63,20 @@ type spanExemplars struct {
 // that the span's event has: the same pair, matched alike; the same condition,
 // or none of the metric; and attributes that are terms.
 func exemplarsFor(m *metric, spans *spans) (attributes []attribute, ok bool) {
-	latency := m.aggregation.Latency
-	if latency == nil {
-		return nil, false
-	}
-	of := spans.options.Events.Spans[0]
-	if latency.Pair.String() != of.Pair.String() || latency.By != of.By ||
-		latency.DoneBy != of.DoneBy {
-		return nil, false
-	}
-	if m.config.Where != "" && m.config.Where != spans.config.Where {
+	latency, of := m.aggregation.Latency, spans.options.Events.Spans[0]
+	if latency == nil || latency.Pair.String() != of.Pair.String() || latency.By != of.By ||
+		latency.DoneBy != of.DoneBy ||
+		m.config.Where != "" && m.config.Where != spans.config.Where {
 		return nil, false
 	}
 	attributes, err := parseAttributes(m.config.Attributes, true)
-	if err != nil {
-		return nil, false
-	}
 	for i := range attributes {
 		if t := &attributes[i].term; t.source == textTerm && t.max == 0 {
 			t.max = defaultKeyText
 		}
 	}
-	return attributes, true
+	return attributes, err == nil
 }
-
-// defaultKeyText is how many bytes a key of package trace has that is a text
-// without a length.
-const defaultKeyText = 64
 
 // offer gives the metric a span that has joined a trace.
 func (e *spanExemplars) offer(r *resource, event *trace.Event, span ptrace.Span, flags byte) {
@@ -96,14 +87,14 @@ func (e *spanExemplars) offer(r *resource, event *trace.Event, span ptrace.Span,
 	for _, a := range e.attributes {
 		a.term.put(attributes, a.name, event)
 	}
+	e.to.mu.Lock()
+	defer e.to.mu.Unlock()
 	e.to.add(idOf(r, attributes), exemplar{
 		at: event.Time, took: event.Duration, trace: span.TraceID(), span: span.SpanID(),
 	})
 }
 
 func (e *exemplars) add(id seriesID, one exemplar) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	r := e.bySeries[id]
 	if r == nil {
 		if len(e.bySeries) >= maxExemplarSeries {
@@ -115,10 +106,6 @@ func (e *exemplars) add(id seriesID, one exemplar) {
 		r = new(reservoir)
 		e.bySeries[id] = r
 	}
-	r.add(one)
-}
-
-func (r *reservoir) add(one exemplar) {
 	r.seen++
 	if len(r.kept) < maxExemplars {
 		r.kept = append(r.kept, one)
@@ -131,20 +118,17 @@ func (r *reservoir) add(one exemplar) {
 func (e *exemplars) take(until time.Time) map[seriesID]*reservoir {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	taken, later := e.bySeries, make(map[seriesID]*reservoir)
+	taken := e.bySeries
+	e.bySeries = nil
 	for id, r := range taken {
 		r.kept = slices.DeleteFunc(r.kept, func(one exemplar) bool {
-			if !one.at.After(until) {
-				return false
+			isLater := one.at.After(until)
+			if isLater {
+				e.add(id, one)
 			}
-			if later[id] == nil {
-				later[id] = new(reservoir)
-			}
-			later[id].add(one)
-			return true
+			return isLater
 		})
 	}
-	e.bySeries = later
 	return taken
 }
 

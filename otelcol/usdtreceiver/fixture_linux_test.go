@@ -96,7 +96,7 @@ func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) 
 	testneeds.Root(t)
 	testprog.LeakCheck(t)
 	c := configured(t, settings)
-	qt.Assert(t, qt.IsNil(c.Validate()))
+	qt.Assert(t, qt.IsNil(confmap.Validate(c)))
 	core, logged := observer.New(zapcore.InfoLevel)
 	s := &sinks{t: t, logged: logged}
 	receiverSettings := receivertest.NewNopSettings(metadata.Type)

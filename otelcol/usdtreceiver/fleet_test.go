@@ -65,7 +65,7 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 		}
 		for _, operation := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
 			s := &series{resource: r, attributes: pcommon.NewMap(), start: at}
-			s.attributes.PutStr(metrics[0].attributes[0], operation)
+			s.attributes.PutStr(metrics[0].attributes[0].name, operation)
 			s.buckets = tracing.Exponential{Scale: 3, Positive: tracing.Buckets{Offset: 130}}
 			for i := range 50 { // values from 78 us to 6 ms
 				n := 1000 * math.Exp(-math.Pow(float64(i-20)/8,

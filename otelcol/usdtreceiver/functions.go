@@ -3,7 +3,9 @@
 package usdtreceiver
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -133,6 +135,74 @@ func summaryOf(statement string) string {
 // other calls.
 const failureTerm = "error(probe)"
 
+// metricAttribute is an attribute of a metric: a constant, or a key of the
+// aggregation, which a function may change.
+type metricAttribute struct {
+	name     string
+	constant *trace.Value
+	key      int // its number
+	function func(string) string
+}
+
+// parseAttributes sets the attributes, and adds what they need to the keys of
+// the aggregation. Attributes of one text share its key.
+func (m *metric) parseAttributes() error {
+	by := &m.aggregation.By
+	own := len(*by)
+	anyFunction, anyText := false, false
+	for _, name := range slices.Sorted(maps.Keys(m.config.Attributes)) {
+		if name == "" {
+			return errors.New("attributes: one has no name")
+		}
+		text := m.config.Attributes[name]
+		if q := quotedTerm.FindStringSubmatch(strings.TrimSpace(text)); q != nil {
+			constant := trace.ValueOf(q[1] + q[2])
+			m.attributes = append(m.attributes, metricAttribute{name: name, constant: &constant})
+			continue
+		}
+		function, of := splitFunction(text)
+		switch {
+		case of == failureTerm && m.kind != ofPair:
+			return fmt.Errorf("attributes.%s: %s is for a pair", name, of)
+		case of == failureTerm:
+			function, of = failures(m.aggregation.Latency.Pair), "probe"
+		case function != nil:
+			anyFunction = true
+		case !slices.Contains(eventTerms, of):
+			anyText = true
+		}
+		key := slices.Index((*by)[own:], of)
+		if key < 0 {
+			key = len(*by) - own
+			*by = append(*by, of)
+		}
+		m.attributes = append(m.attributes,
+			metricAttribute{name: name, key: own + key, function: function})
+	}
+	if anyFunction && !anyText {
+		// The operation and the tables of this are those of the statement, so
+		// texts that have equal attributes take the room of one.
+		m.aggregation.Normalize = statementOf
+	}
+	return nil
+}
+
+// of returns the value from the keys of a row.
+func (a *metricAttribute) of(keys []trace.Value) trace.Value {
+	if a.constant != nil {
+		return *a.constant
+	}
+	v := keys[a.key]
+	if a.function == nil || v.Kind() != trace.Text {
+		return v
+	}
+	data, _ := v.Data()
+	if text := a.function(string(data)); text != "" {
+		return trace.ValueOf(text)
+	}
+	return trace.Value{}
+}
+
 // failures returns a function that returns the names of probes that end calls
 // which failed, and "" for others.
 func failures(pair elfnote.PairPattern) func(string) string {
@@ -151,53 +221,4 @@ func failures(pair elfnote.PairPattern) func(string) string {
 		}
 		return ""
 	}
-}
-
-// normalize returns what makes texts equal that have equal attributes, so
-// that they take the room of one: nil if a text is an attribute itself.
-func (m *metric) normalize(own int) func(string) string {
-	used := false
-	for _, e := range m.edits {
-		if e.constant != nil {
-			continue
-		}
-		of := m.aggregation.By[own+e.key]
-		used = used || e.function != nil && of != "probe"
-		if e.function == nil && !slices.Contains(eventTerms, of) {
-			return nil
-		}
-	}
-	if !used {
-		return nil
-	}
-	// The operation and the tables of this are those of the statement.
-	return statementOf
-}
-
-// edit is what becomes of a key of a metric on its way to an attribute.
-type edit struct {
-	constant *trace.Value // it has no key
-	key      int          // number of the key, behind the own ones
-	function func(string) string
-}
-
-// edited returns the attributes' values from the keys of a row.
-func (m *metric) edited(keys []trace.Value) []trace.Value {
-	var values []trace.Value
-	for _, e := range m.edits {
-		if e.constant != nil {
-			values = append(values, *e.constant)
-			continue
-		}
-		v := keys[e.key]
-		if data, _ := v.Data(); e.function != nil && v.Kind() == trace.Text {
-			if v = (trace.Value{}); data != nil {
-				if text := e.function(string(data)); text != "" {
-					v = trace.ValueOf(text)
-				}
-			}
-		}
-		values = append(values, v)
-	}
-	return values
 }

@@ -23,7 +23,8 @@ type logs struct {
 	event      elfnote.Pattern
 	attributes []attribute
 	parent     *parent // nil for none
-	options    trace.SessionOptions
+	terms      []term  // what is read of each hit
+	options    *trace.SessionOptions
 }
 
 func (c *LogConfig) parse() (*logs, error) {
@@ -32,35 +33,30 @@ func (c *LogConfig) parse() (*logs, error) {
 	if l.event, err = elfnote.ParsePattern(c.Event); err != nil {
 		return nil, inField("event", err)
 	}
-	if l.attributes, err = parseAttributes(c.Attributes, false); err != nil {
+	if l.attributes, l.parent, err = parseTerms(c.Attributes, c.Parent, false); err != nil {
 		return nil, err
 	}
-	if l.parent, err = c.Parent.parse(false); err != nil {
-		return nil, inField("parent", err)
-	}
-	l.options = sessionOptions(c.Where, &trace.EventOptions{Captures: captures(l.terms()),
+	l.terms = termsOf(l.attributes, l.parent)
+	l.options = sessionOptions(c.Where, &trace.EventOptions{Captures: captures(l.terms),
 		RingSize: c.BufferSize, Delay: delay, Sampling: trace.PerSecond(c.RateLimit)})
 	if len(l.attributes) == 0 {
 		l.options.Events.Captures = append(l.options.Events.Captures,
 			trace.Capture{Max: defaultText}) // of all texts
 	}
-	return l, ofOption(l.options.Validate(), nil)
+	return l, ofOption(l.options.Validate())
 }
-
-// terms are what is read of each hit.
-func (l *logs) terms() []term { return termsOf(l.attributes, l.parent) }
 
 func (r *usdtReceiver) startLogs() error {
 	for i := range r.config.Logs {
-		name := fmt.Sprintf("logs[%d]", i)
 		parsed, err := r.config.Logs[i].parse()
 		if err != nil {
-			return inField(name, err)
+			return err
 		}
-		s, err := r.open(name, &parsed.options,
-			item{name: name, patterns: []elfnote.Pattern{parsed.event}, terms: parsed.terms()})
+		name := fmt.Sprintf("logs[%d]", i)
+		s, err := r.open(name, parsed.options,
+			item{name: name, patterns: []elfnote.Pattern{parsed.event}, terms: parsed.terms})
 		if err != nil {
-			return inField(name, err)
+			return err
 		}
 		b := &logBatch{source: s, logs: parsed, limit: limiter{limit: parsed.config.RateLimit}}
 		b.clear()
@@ -129,10 +125,10 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 	for _, a := range l.attributes {
 		a.term.put(to, a.name, e)
 	}
-	if len(l.attributes) > 0 {
-		return
-	}
 	for i, v := range e.Args {
+		if len(l.attributes) > 0 {
+			break
+		}
 		name := argumentPrefix + validText(e.Site.ArgumentName(i))
 		if text, _ := v.Data(); text != nil && v.Kind() != trace.Bytes {
 			putText(to, name, text)

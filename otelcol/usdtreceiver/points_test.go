@@ -35,16 +35,16 @@ func TestPointsOfSums(t *testing.T) {
 		m, err := c.parse(ByContainer, 10)
 		qt.Assert(t, qt.IsNil(err))
 		start := time.Unix(1000, 0)
-		table, r := newTable(m, 10), &resource{group: 1, instance: "x"}
+		r := &resource{group: 1, instance: "x"}
 		row := &trace.Row{
-			Keys:  []trace.Value{trace.ValueOf(int64(-3)), trace.ValueOf("a\xff")},
+			Keys:  []trace.Value{{}, trace.ValueOf(int64(-3)), trace.ValueOf("a\xff")},
 			Count: 2, Sum: trace.ValueOf(int64(-5)),
 		}
-		table.add(row, row.Keys, r, start, start.Add(time.Second))
-		table.add(row, row.Keys, r, start.Add(time.Second), start.Add(2*time.Second))
+		m.add(row, r, start, start.Add(time.Second))
+		m.add(row, r, start.Add(time.Second), start.Add(2*time.Second))
 		b := builderOf(Cumulative)
-		b.add(m, table.all(), start.Add(2*time.Second), false)
-		b.add(m, table.all(), start.Add(3*time.Second), true)
+		b.add(m, m.all(), start.Add(2*time.Second), false)
+		b.add(m, m.all(), start.Add(3*time.Second), true)
 
 		sent := b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
 		qt.Check(t, qt.Equals(sent.Unit(), "By"))
@@ -63,18 +63,23 @@ func TestPointsOfSums(t *testing.T) {
 }
 
 // A counter by an attribute, for rows that have the control group before it.
-func counterBy(t *testing.T) (*metric, *table) {
+func counterBy(t *testing.T, limit int) *metric {
 	c := &MetricConfig{Name: "hits", Count: "p:n", Attributes: map[string]string{"by": "arg0"}}
-	m, err := c.parse(ByContainer, 10)
+	m, err := c.parse(ByContainer, limit)
 	qt.Assert(t, qt.IsNil(err))
-	return m, newTable(m, 10)
+	return m
+}
+
+// rowBy returns a row of its.
+func rowBy(count uint64, v trace.Value) *trace.Row {
+	return &trace.Row{Count: count, Keys: []trace.Value{{}, v}}
 }
 
 // Values that are one in OTLP, because they come of sites that describe them
 // otherwise or because no text has such bytes, are one series: a backend would
 // keep one of two equal ones.
 func TestEqualAttributesAreOneSeries(t *testing.T) {
-	m, table := counterBy(t)
+	m := counterBy(t, 10)
 	r, at := &resource{group: 1}, time.Unix(1000, 0)
 	for _, v := range []trace.Value{
 		trace.ValueOf(uint64(5)), trace.ValueOf(int64(5)), trace.ValueOf("5"),
@@ -82,10 +87,10 @@ func TestEqualAttributesAreOneSeries(t *testing.T) {
 		trace.ValueOf(uint64(math.MaxUint64)), trace.ValueOf(int64(-1)),
 		trace.ValueOf(uint64(0)), {}, trace.ValueOf(""),
 	} {
-		table.add(&trace.Row{Count: 1}, []trace.Value{v}, r, at, at)
+		m.add(rowBy(1, v), r, at, at)
 	}
 	b := builderOf(Cumulative)
-	b.add(m, table.all(), at, false)
+	b.add(m, m.all(), at, false)
 	got := make(map[any]int64)
 	first := b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
 	for _, p := range first.Sum().DataPoints().All() {
@@ -102,13 +107,13 @@ func TestEqualAttributesAreOneSeries(t *testing.T) {
 // The exporter for Prometheus reads the first of the points that end, and no
 // other.
 func TestEachEndedSeriesIsAlone(t *testing.T) {
-	m, table := counterBy(t)
+	m := counterBy(t, 10)
 	r, at := &resource{group: 1}, time.Unix(1000, 0)
 	for i := range 3 {
-		table.add(&trace.Row{Count: 1}, []trace.Value{trace.ValueOf(uint64(i))}, r, at, at)
+		m.add(rowBy(1, trace.ValueOf(uint64(i))), r, at, at)
 	}
 	b := builderOf(Cumulative)
-	b.add(m, table.end(at.Add(1), func(*resource) bool { return true }), at, true)
+	b.add(m, m.end(at.Add(1), func(*resource) bool { return true }), at, true)
 	metrics := b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
 	qt.Assert(t, qt.Equals(metrics.Len(), 3))
 	for _, m := range metrics.All() {
@@ -119,7 +124,6 @@ func TestEachEndedSeriesIsAlone(t *testing.T) {
 
 // What is over the limit is a series of each receiver of each machine.
 func TestOverflowIsOfItsReceiver(t *testing.T) {
-	m, _ := counterBy(t)
 	at := time.Unix(1000, 0)
 	seen := make(map[any]bool)
 	for range 2 {
@@ -128,10 +132,9 @@ func TestOverflowIsOfItsReceiver(t *testing.T) {
 				b := builderOf(Cumulative)
 				b.receiver.settings.ID = component.NewIDWithName(metadata.Type, name)
 				b.receiver.processes.boot = boot
-				table := newTable(m, 1)
-				table.add(&trace.Row{Count: 7}, []trace.Value{trace.ValueOf("x")},
-					&resource{group: 1}, at, at)
-				b.add(m, table.all(), at, false)
+				m := counterBy(t, 1)
+				m.add(rowBy(7, trace.ValueOf("x")), &resource{group: 1}, at, at)
+				b.add(m, m.all(), at, false)
 				rm := b.all.ResourceMetrics().At(0)
 				p := rm.ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0)
 				qt.Check(t, qt.Equals(p.IntValue(), 7))

@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"go.uber.org/zap"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/stack"
@@ -39,86 +37,56 @@ func (c *ProfileConfig) parse() (*profile, error) {
 		By:      []string{"cgroup", "stack"},
 		MaxKeys: maxStacks,
 	}}
-	return p, ofOption(aggregating(p.aggregation).Validate(), nil)
+	return p, ofOption(aggregating(p.aggregation).Validate())
 }
 
-// profilesSource counts the stacks of all profiles of a receiver, in one
-// session.
-type profilesSource struct {
-	*source
-	profiles    []*profile
-	aggregators []*trace.Aggregator
-}
-
+// startProfiles counts the stacks of all profiles in one session.
 func (r *usdtReceiver) startProfiles() error {
-	p := &profilesSource{}
+	var profiles []*profile
 	var items []item
 	var all []trace.Aggregation
 	for i := range r.config.Profiles {
-		parsed, err := r.config.Profiles[i].parse()
+		p, err := r.config.Profiles[i].parse()
 		if err != nil {
-			return inField(fmt.Sprintf("profiles[%d]", i), err)
+			return err
 		}
-		p.profiles, all = append(p.profiles, parsed), append(all, parsed.aggregation)
+		profiles, all = append(profiles, p), append(all, p.aggregation)
 		items = append(items, item{name: fmt.Sprintf("profiles[%d]", i),
-			patterns: []elfnote.Pattern{parsed.event}})
+			patterns: []elfnote.Pattern{p.event}})
 	}
 	r.processes.symbolizer = stack.NewSymbolizer(r.processes.fs)
 	opts := aggregating(all...)
-	p.aggregators = opts.Aggregators
-	var err error
-	if p.source, err = r.open("profiles", opts, items...); err != nil {
+	source, err := r.open("profiles", opts, items...)
+	if err != nil {
 		return err
 	}
-	r.profiles = p
-	r.begin = append(r.begin, func(ctx context.Context) {
-		r.running.Go(func() { r.each(ctx, "profiles", p.collect) })
-	})
-	return nil
-}
-
-// collect takes what the kernel has counted, and sends it.
-func (p *profilesSource) collect(ctx context.Context) error {
-	b := newProfilesBuilder(p.source)
-	var err error
-	for i, aggregator := range p.aggregators {
-		snapshot, failed := aggregator.Take()
-		if failed != nil {
-			err = errors.Join(err, inField(p.items[i].name, failed))
-			continue
+	// It takes what the kernel has counted, and sends it.
+	collect := func(ctx context.Context) error {
+		b := newProfilesBuilder(source)
+		var errs []error
+		for i, aggregator := range opts.Aggregators {
+			snapshot, err := aggregator.Take()
+			if err != nil {
+				errs = append(errs, inField(items[i].name, err))
+				continue
+			}
+			before := b.hits
+			b.add(ctx, profiles[i], snapshot)
+			items[i].hits.Add(b.hits - before)
 		}
-		before := b.hits
-		b.add(ctx, p.profiles[i], snapshot)
-		p.items[i].hits.Add(b.hits - before)
-	}
-	samples := b.all.SampleCount()
-	if samples == 0 {
-		return err
-	}
-	ctx = p.receiver.report.StartProfilesOp(ctx)
-	failed := p.receiver.next.profiles.ConsumeProfiles(ctx, b.all)
-	p.receiver.report.EndProfilesOp(ctx, format, samples, failed)
-	if failed != nil {
-		p.refused.Add(b.hits)
-		err = errors.Join(err, failed)
-	}
-	return err
-}
-
-// each calls collect at each interval until the context ends.
-func (r *usdtReceiver) each(ctx context.Context, what string, collect func(context.Context) error) {
-	ticker := time.NewTicker(r.config.CollectionInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if err := collect(ctx); err != nil && ctx.Err() == nil {
-				r.logger.Error(what+" were not sent", zap.Error(err))
+		if samples := b.all.SampleCount(); samples > 0 {
+			ctx = r.report.StartProfilesOp(ctx)
+			err := r.next.profiles.ConsumeProfiles(ctx, b.all)
+			r.report.EndProfilesOp(ctx, format, samples, err)
+			if err != nil {
+				source.refused.Add(b.hits)
+				errs = append(errs, err)
 			}
 		}
+		return errors.Join(errs...)
 	}
+	r.collectors = append(r.collectors, collector{"profiles", collect})
+	return nil
 }
 
 const (
@@ -136,14 +104,7 @@ type profilesBuilder struct {
 	scopes   map[*resource]pprofile.ScopeProfiles
 	profiles map[profileID]pprofile.Profile
 	hits     uint64
-
-	strings   map[string]int32
-	mappings  map[[2]string]int32 // by path and build ID
-	functions map[string]int32    // by name
-	locations map[locationID]int32
-	stacks    map[string]int32
-	builds    map[string]int32 // attributes, by build ID
-	events    map[string]int32 // attributes, by event
+	numbers  map[any]int32 // of entries of all tables, by keys of their own types
 }
 
 type profileID struct {
@@ -151,21 +112,25 @@ type profileID struct {
 	profile  *profile
 }
 
-type locationID struct {
-	mapping, function int32
-	address           uint64
-}
+// Keys of entries of tables.
+type (
+	textID      string
+	attributeID struct{ key, value string }
+	mappingID   struct{ path, build string }
+	functionID  string
+	stackID     string
+	locationID  struct {
+		mapping, function int32
+		address           uint64
+	}
+)
 
 func newProfilesBuilder(s *source) *profilesBuilder {
 	b := &profilesBuilder{
 		source: s, receiver: s.receiver, all: pprofile.NewProfiles(),
-		scopes:    make(map[*resource]pprofile.ScopeProfiles),
-		profiles:  make(map[profileID]pprofile.Profile),
-		strings:   make(map[string]int32),
-		mappings:  make(map[[2]string]int32),
-		functions: make(map[string]int32),
-		locations: make(map[locationID]int32), stacks: make(map[string]int32),
-		builds: make(map[string]int32), events: make(map[string]int32),
+		scopes:   make(map[*resource]pprofile.ScopeProfiles),
+		profiles: make(map[profileID]pprofile.Profile),
+		numbers:  make(map[any]int32),
 	}
 	b.tables = b.all.Dictionary()
 	// The first entry of each table stands for none.
@@ -220,20 +185,18 @@ func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pp
 	profile.SetDurationNano(uint64(s.Time.Sub(s.Start)))
 	profile.SampleType().SetTypeStrindex(b.text("hits"))
 	profile.SampleType().SetUnitStrindex(b.text("count"))
-	profile.AttributeIndices().Append(b.attribute(b.events, attributeEvent, p.config.Event))
+	profile.AttributeIndices().Append(b.attribute(attributeEvent, p.config.Event))
 	return profile
 }
 
-// numbered returns the number that an entry of a table has by its key. An entry
-// that is not known is added at the end.
-func numbered[K comparable](
-	known map[K]int32, key K, table interface{ Len() int }, add func(),
-) int32 {
-	n, ok := known[key]
+// number returns the number of an entry of a table. One that is not known is
+// added at the end.
+func (b *profilesBuilder) number(key any, table interface{ Len() int }, add func()) int32 {
+	n, ok := b.numbers[key]
 	if !ok {
 		n = int32(table.Len())
 		add()
-		known[key] = n
+		b.numbers[key] = n
 	}
 	return n
 }
@@ -241,12 +204,12 @@ func numbered[K comparable](
 func (b *profilesBuilder) text(s string) int32 {
 	s = validText(s)
 	table := b.tables.StringTable()
-	return numbered(b.strings, s, table, func() { table.Append(s) })
+	return b.number(textID(s), table, func() { table.Append(s) })
 }
 
-func (b *profilesBuilder) attribute(known map[string]int32, key, value string) int32 {
+func (b *profilesBuilder) attribute(key, value string) int32 {
 	table := b.tables.AttributeTable()
-	return numbered(known, value, table, func() {
+	return b.number(attributeID{key, value}, table, func() {
 		a := table.AppendEmpty()
 		a.SetKeyStrindex(b.text(key))
 		a.Value().SetStr(validText(value))
@@ -263,7 +226,7 @@ func (b *profilesBuilder) stack(frames []stack.Frame) int32 {
 		indices[i] = b.location(f, i > 0)
 	}
 	table := b.tables.StackTable()
-	return numbered(b.stacks, fmt.Sprint(indices), table,
+	return b.number(stackID(fmt.Sprint(indices)), table,
 		func() { table.AppendEmpty().LocationIndices().FromRaw(indices) })
 }
 
@@ -271,47 +234,37 @@ func (b *profilesBuilder) stack(frames []stack.Frame) int32 {
 // file, as the mapping says, which is the same in all processes. The call is
 // before the address where it returns to.
 func (b *profilesBuilder) location(f stack.Frame, isReturn bool) int32 {
-	id := locationID{address: f.FileOffset, mapping: b.mapping(f), function: b.function(f)}
-	if id.mapping == 0 {
+	id := locationID{address: f.FileOffset}
+	if f.File != "" { // as if it were mapped from address 0 on
+		table := b.tables.MappingTable()
+		id.mapping = b.number(mappingID{f.File, f.BuildID}, table, func() {
+			m := table.AppendEmpty()
+			m.SetFilenameStrindex(b.text(f.File))
+			if f.BuildID != "" {
+				m.AttributeIndices().Append(b.attribute(attributeBuildID, f.BuildID))
+			}
+		})
+	} else {
 		id.address = f.Address
+	}
+	if f.Function != "" {
+		table := b.tables.FunctionTable()
+		id.function = b.number(functionID(f.Function), table, func() {
+			name, function := b.text(f.Function), table.AppendEmpty()
+			function.SetNameStrindex(name)
+			function.SetSystemNameStrindex(name)
+		})
 	}
 	if isReturn && id.address > 0 {
 		id.address--
 	}
 	table := b.tables.LocationTable()
-	return numbered(b.locations, id, table, func() {
+	return b.number(id, table, func() {
 		l := table.AppendEmpty()
 		l.SetAddress(id.address)
 		l.SetMappingIndex(id.mapping)
 		if id.function != 0 {
 			l.Lines().AppendEmpty().SetFunctionIndex(id.function)
 		}
-	})
-}
-
-// mapping returns the number of a file, as if it were mapped from address 0 on.
-func (b *profilesBuilder) mapping(f stack.Frame) int32 {
-	if f.File == "" {
-		return 0
-	}
-	table := b.tables.MappingTable()
-	return numbered(b.mappings, [2]string{f.File, f.BuildID}, table, func() {
-		m := table.AppendEmpty()
-		m.SetFilenameStrindex(b.text(f.File))
-		if f.BuildID != "" {
-			m.AttributeIndices().Append(b.attribute(b.builds, attributeBuildID, f.BuildID))
-		}
-	})
-}
-
-func (b *profilesBuilder) function(f stack.Frame) int32 {
-	if f.Function == "" {
-		return 0
-	}
-	table := b.tables.FunctionTable()
-	return numbered(b.functions, f.Function, table, func() {
-		name, function := b.text(f.Function), table.AppendEmpty()
-		function.SetNameStrindex(name)
-		function.SetSystemNameStrindex(name)
 	})
 }

@@ -48,6 +48,15 @@ func (c *consumers) kinds() [4]bool {
 	return [...]bool{c.metrics != nil, c.traces != nil, c.logs != nil, c.profiles != nil}
 }
 
+// format is what the own metrics of the Collector call this kind of data.
+const format = "usdt"
+
+// collector sends what the kernel has added up since the last time.
+type collector struct {
+	what    string
+	collect func(context.Context) error
+}
+
 // usdtReceiver is the receiver.
 type usdtReceiver struct {
 	config   *Config
@@ -64,9 +73,9 @@ type usdtReceiver struct {
 	scanned    chan struct{} // closed when no process is scanned any more
 	ending     atomic.Bool
 	sources    []*source
-	begin      []func(context.Context) // what is to run once the sources are watched
-	metrics    *metricsSource          // nil if there are no metrics
-	profiles   *profilesSource         // nil if there are no profiles
+	begin      []func(context.Context) // what sends events once the sources are watched
+	collectors []collector
+	metrics    []*metric
 	telemetry  *metadata.TelemetryBuilder
 
 	stop       context.CancelFunc
@@ -107,13 +116,6 @@ type item struct {
 	hits     *atomic.Uint64 // that have been counted or have come
 }
 
-func (s *source) patterns() (all []elfnote.Pattern) {
-	for _, i := range s.items {
-		all = append(all, i.patterns...)
-	}
-	return all
-}
-
 func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error) {
 	defer func() {
 		if err != nil {
@@ -143,7 +145,18 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 			}
 		}
 	}
-	if err := r.startWatch(); err != nil {
+	// One watch for the probes of all sources, wherever they are.
+	var sessions []trace.WatchSession
+	for _, s := range r.sources {
+		of := trace.WatchSession{Session: s.session, Name: s.name}
+		for _, i := range s.items {
+			of.Patterns = append(of.Patterns, i.patterns...)
+		}
+		sessions = append(sessions, of)
+	}
+	r.watch, err = trace.WatchSessions(&usdt.WatchOptions{Mapped: r.processes.changed}, r.changed,
+		sessions...)
+	if err != nil {
 		return err
 	}
 	return r.run()
@@ -172,6 +185,22 @@ func (r *usdtReceiver) run() (err error) {
 	for _, begin := range r.begin {
 		begin(ctx)
 	}
+	for _, c := range r.collectors {
+		r.running.Go(func() {
+			ticker := time.NewTicker(r.config.CollectionInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+				}
+				if err := c.collect(ctx); err != nil && ctx.Err() == nil {
+					r.logger.Error(c.what+" were not sent", zap.Error(err))
+				}
+			}
+		})
+	}
 	return r.observe()
 }
 
@@ -179,9 +208,7 @@ func (r *usdtReceiver) run() (err error) {
 const statsRunTime = 0
 
 // open makes a session for the probes of some items.
-func (r *usdtReceiver) open(
-	name string, opts *trace.SessionOptions, items ...item,
-) (*source, error) {
+func (r *usdtReceiver) open(name string, opts *trace.SessionOptions, items ...item) (*source, error) {
 	opts.Containers = r.cgroups
 	if r.config.MeasureCost && r.statistics == nil {
 		var err error
@@ -191,7 +218,7 @@ func (r *usdtReceiver) open(
 	}
 	session, err := trace.New(opts)
 	if err != nil {
-		return nil, err
+		return nil, inField(name, err)
 	}
 	for i := range items {
 		items[i].hits = new(atomic.Uint64)
@@ -199,19 +226,6 @@ func (r *usdtReceiver) open(
 	s := &source{name: name, session: session, items: items, receiver: r}
 	r.sources = append(r.sources, s)
 	return s, nil
-}
-
-// startWatch watches the probes of all sources, wherever they are.
-func (r *usdtReceiver) startWatch() (err error) {
-	var sessions []trace.WatchSession
-	for _, s := range r.sources {
-		sessions = append(sessions,
-			trace.WatchSession{Session: s.session, Patterns: s.patterns(), Name: s.name})
-	}
-	r.watch, err = trace.WatchSessions(&usdt.WatchOptions{
-		Mapped: r.processes.changed,
-	}, r.changed, sessions...)
-	return err
 }
 
 // sync scans a process that has had a hit and that is not known yet. What was
@@ -292,8 +306,9 @@ func knownProbes(yield func(elfnote.Site, error) bool) {
 func (r *usdtReceiver) warnMissing(s *source, a *trace.Attachment) {
 	for _, i := range s.items {
 		for _, t := range i.terms {
+			hasIt := func(site *trace.Site) bool { return t.index(site, len(site.Args)) >= 0 }
 			if (t.source == argumentTerm || t.source == textTerm) &&
-				!slices.ContainsFunc(a.Sites(), t.isOf) {
+				!slices.ContainsFunc(a.Sites(), hasIt) {
 				r.logger.Warn("no site has such an argument: an attribute of it is never set "+
 					"(a text of the configuration stands in quotes, as in \"'x'\")",
 					zap.String("item", i.name), zap.String("argument", t.arg),
@@ -358,15 +373,12 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 	r.stop()
 	r.running.Wait()
 	r.delivering.Wait()
-	var err error
-	if r.metrics != nil {
-		err = r.metrics.collect(ctx)
-	}
-	if r.profiles != nil {
-		err = errors.Join(err, r.profiles.collect(ctx))
+	var errs []error
+	for _, c := range r.collectors {
+		errs = append(errs, c.collect(ctx))
 	}
 	r.endTelemetry()
-	return err
+	return errors.Join(errs...)
 }
 
 func (r *usdtReceiver) endTelemetry() {

@@ -3,6 +3,8 @@
 package usdtreceiver
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ func rowOf(count uint64) *trace.Row { return &trace.Row{Count: count} }
 
 func TestTableIsLimited(t *testing.T) {
 	const limit = 10
-	table := newTable(new(metric), limit)
+	table := &metric{limit: limit, known: make(map[seriesID]*series)}
 	now := time.Now()
 	resources := make([]*resource, 3*limit)
 	for round := range 2 {
@@ -24,7 +26,7 @@ func TestTableIsLimited(t *testing.T) {
 			if round == 0 {
 				resources[i] = &resource{group: uint64(i)}
 			}
-			table.add(rowOf(uint64(i)), nil, resources[i], now, now)
+			table.add(rowOf(uint64(i)), resources[i], now, now)
 		}
 	}
 	qt.Check(t, qt.Equals(table.kept.Load(), limit-1)) // and the one with the others
@@ -34,22 +36,24 @@ func TestTableIsLimited(t *testing.T) {
 		all += s.count
 	}
 	qt.Check(t, qt.Equals(all, 2*uint64(len(resources)*(len(resources)-1)/2)))
-	qt.Check(t, qt.Equals(table.overflow.count, table.overHits.Load()))
+	qt.Check(t, qt.Equals(table.overflow(now).count, table.overHits.Load()))
 }
 
 func TestSeriesEnd(t *testing.T) {
-	table := newTable(new(metric), 10)
+	table := &metric{limit: 10, known: make(map[seriesID]*series)}
 	now := time.Now()
 	alive, gone := &resource{group: 1}, &resource{group: 2}
-	table.add(rowOf(1), nil, alive, now, now)
-	table.add(rowOf(1), nil, gone, now, now)
+	table.add(rowOf(1), alive, now, now)
+	table.add(rowOf(1), gone, now, now)
 	hasGone := func(r *resource) bool { return r == gone }
 	qt.Check(t, qt.HasLen(table.end(now, hasGone), 0)) // its hit is not that old
 	later := now.Add(time.Minute)
-	table.add(rowOf(1), nil, gone, now, later)
+	table.add(rowOf(1), gone, now, later)
 	qt.Check(t, qt.HasLen(table.end(later, hasGone), 0))
 	ended := table.end(later.Add(1), hasGone)
 	qt.Assert(t, qt.HasLen(ended, 1))
 	qt.Check(t, qt.Equals(ended[0].resource, gone))
 	qt.Check(t, qt.HasLen(table.all(), 1))
 }
+
+func (m *metric) all() []*series { return slices.Collect(maps.Values(m.known)) }

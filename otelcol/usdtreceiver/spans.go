@@ -4,13 +4,14 @@ package usdtreceiver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -35,7 +36,8 @@ type spans struct {
 	attributes []attribute
 	kind       ptrace.SpanKind
 	parent     *parent // nil for none
-	options    trace.SessionOptions
+	terms      []term  // what is read of each call
+	options    *trace.SessionOptions
 }
 
 // spanKinds are the kinds that spans can have, by their names.
@@ -44,55 +46,47 @@ var spanKinds = map[string]ptrace.SpanKind{"": ptrace.SpanKindInternal,
 	"client": ptrace.SpanKindClient}
 
 func (c *SpanConfig) parse() (*spans, error) {
-	s := &spans{config: c}
-	var err error
-	if s.pair, err = elfnote.ParsePairPattern(c.Pair); err != nil {
-		return nil, inField("pair", err)
-	}
-	if c.LongerThan < 0 {
-		return nil, inField("longer_than", fmt.Errorf("%v is negative", c.LongerThan))
-	}
-	if s.attributes, err = parseAttributes(c.Attributes, true); err != nil {
+	kind, known := spanKinds[c.Kind]
+	pair, err := elfnote.ParsePairPattern(c.Pair)
+	if err := cmp.Or(
+		inField("pair", err),
+		wrong(c.LongerThan < 0, "longer_than: %v is negative", c.LongerThan),
+		wrong(!known, "kind: %q is none of internal, server and client", c.Kind),
+	); err != nil {
 		return nil, err
 	}
-	var known bool
-	if s.kind, known = spanKinds[c.Kind]; !known {
-		return nil, inField("kind",
-			fmt.Errorf("%q is none of internal, server and client", c.Kind))
+	s := &spans{config: c, pair: pair, kind: kind}
+	if s.attributes, s.parent, err = parseTerms(c.Attributes, c.Parent, true); err != nil {
+		return nil, err
 	}
-	if s.parent, err = c.Parent.parse(true); err != nil {
-		return nil, inField("parent", err)
-	}
+	s.terms = termsOf(s.attributes, s.parent)
 	s.options = sessionOptions(c.filter(), &trace.EventOptions{
 		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
-		Captures: captures(s.terms()), RingSize: c.BufferSize, Delay: delay,
+		Captures: captures(s.terms), RingSize: c.BufferSize, Delay: delay,
 	})
-	return s, ofOption(s.options.Validate(), nil)
+	return s, ofOption(s.options.Validate())
 }
 
-// terms are what is read of each call.
-func (s *spans) terms() []term { return termsOf(s.attributes, s.parent) }
-
-// exemplarsOf returns of which metrics the spans become exemplars, and has what
-// these need read. Only spans with a caller do.
+// exemplarsOf returns the metrics that the spans become exemplars of, and has
+// the attributes of these read. Only spans with a caller do.
 func (r *usdtReceiver) exemplarsOf(s *spans) (all []spanExemplars) {
-	if r.metrics == nil || s.parent == nil {
+	if s.parent == nil {
 		return nil
 	}
-	terms := s.terms()
-	for _, m := range r.metrics.metrics {
+	read := s.terms
+	for _, m := range r.metrics {
 		attributes, ok := exemplarsFor(m, s)
 		if !ok {
 			continue
 		}
-		more := append(slices.Clip(terms), termsOf(attributes, nil)...)
-		options, events := s.options, *s.options.Events
-		events.Captures = captures(more)
-		options.Events = &events
-		if options.Validate() != nil {
-			continue // more than can be read of one call
+		before := s.options.Events.Captures
+		more := append(slices.Clip(read), termsOf(attributes, nil)...)
+		s.options.Events.Captures = captures(more)
+		if s.options.Validate() != nil { // more than can be read of one call
+			s.options.Events.Captures = before
+			continue
 		}
-		terms, s.options = more, options
+		read = more
 		all = append(all, spanExemplars{attributes, &m.exemplars})
 	}
 	return all
@@ -121,21 +115,16 @@ func (c *ParentConfig) parse(span bool) (*parent, error) {
 	if c == nil {
 		return nil, nil
 	}
-	if c.Format != sqlcommenter && c.Format != traceparent {
-		return nil, inField("format",
-			fmt.Errorf("%q is neither %q nor %q", c.Format, sqlcommenter, traceparent))
-	}
 	t, err := parseTerm(c.From, span)
-	if err != nil {
-		return nil, inField("from", err)
-	}
-	if t.source != textTerm {
-		return nil, inField("from", errors.New("a text is wanted, such as str(arg0)"))
-	}
 	if t.max == 0 {
 		t.max = defaultParentText
 	}
-	return &parent{t, c.Format}, nil
+	return &parent{t, c.Format}, inField("parent", cmp.Or(
+		wrong(c.Format != sqlcommenter && c.Format != traceparent,
+			"format: %q is neither %q nor %q", c.Format, sqlcommenter, traceparent),
+		inField("from", err),
+		wrong(t.source != textTerm, "from: a text is wanted, such as str(arg0)"),
+	))
 }
 
 // of returns the context that an event has, if there is one.
@@ -152,16 +141,16 @@ func (p *parent) of(e *trace.Event) (spanContext, bool) {
 
 func (r *usdtReceiver) startSpans() error {
 	for i := range r.config.Spans {
-		name := fmt.Sprintf("spans[%d]", i)
 		parsed, err := r.config.Spans[i].parse()
 		if err != nil {
-			return inField(name, err)
+			return err
 		}
 		to := r.exemplarsOf(parsed)
-		s, err := r.open(name, &parsed.options,
-			item{name: name, patterns: providers.Builtin().Patterns(parsed.pair), terms: parsed.terms()})
+		name := fmt.Sprintf("spans[%d]", i)
+		s, err := r.open(name, parsed.options, item{name: name,
+			patterns: providers.Builtin().Patterns(parsed.pair), terms: parsed.terms})
 		if err != nil {
-			return inField(name, err)
+			return err
 		}
 		b := &spanBatch{source: s, spans: parsed, exemplars: to,
 			before: make(map[[2]int]spanContext)}
@@ -283,36 +272,22 @@ type spanContext struct {
 	flags byte
 }
 
-// parseTraceparent reads a header of the form
-// VERSION-TRACE-SPAN-FLAGS. A later version may have more at its end.
+// traceparentHeader is VERSION-TRACE-SPAN-FLAGS. A later version may have more
+// at its end.
+var traceparentHeader = regexp.MustCompile(
+	`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
+
 func parseTraceparent(header string) (c spanContext, ok bool) {
-	const length = len("00-") + 32 + 1 + 16 + len("-01")
-	if len(header) < length || header[2] != '-' || header[35] != '-' || header[52] != '-' {
+	m := traceparentHeader.FindStringSubmatch(header)
+	if m == nil || m[1] == "ff" || m[1] == "00" && m[5] != "" {
 		return c, false
 	}
-	version, ok := lowerHex(header[:2], 1)
-	switch {
-	case !ok || version[0] == 0xff:
-		return c, false
-	case len(header) > length && (version[0] == 0 || header[length] != '-'):
-		return c, false
+	var flags [1]byte
+	for i, to := range [][]byte{c.trace[:], c.span[:], flags[:]} {
+		_, _ = hex.Decode(to, []byte(m[2+i])) // digits that fit
 	}
-	trace, ok1 := lowerHex(header[3:35], 16)
-	span, ok2 := lowerHex(header[36:52], 8)
-	flags, ok3 := lowerHex(header[53:55], 1)
-	if !ok1 || !ok2 || !ok3 {
-		return c, false
-	}
-	copy(c.trace[:], trace)
-	copy(c.span[:], span)
 	c.flags = flags[0]
 	return c, !c.trace.IsEmpty() && !c.span.IsEmpty()
-}
-
-// lowerHex decodes hexadecimal digits. The header has no capital ones.
-func lowerHex(s string, size int) ([]byte, bool) {
-	b, err := hex.DecodeString(s)
-	return b, err == nil && len(b) == size && s == strings.ToLower(s)
 }
 
 // commentParent reads the traceparent from the comment that sqlcommenter adds
@@ -343,12 +318,9 @@ func commentParent(statement []byte, complete bool) (spanContext, bool) {
 // inComment reads KEY='VALUE' pairs, whose values are URL-encoded.
 func inComment(comment []byte) (spanContext, bool) {
 	for pair := range strings.SplitSeq(string(comment), ",") {
-		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
-		if !ok || strings.TrimSpace(key) != "traceparent" {
-			continue
-		}
-		value = strings.Trim(strings.TrimSpace(value), "'")
-		if value, err := url.PathUnescape(value); err == nil {
+		key, value, _ := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(strings.Trim(strings.TrimSpace(value), "'"))
+		if err == nil && strings.TrimSpace(key) == "traceparent" {
 			return parseTraceparent(value)
 		}
 	}

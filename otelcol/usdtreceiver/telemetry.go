@@ -56,9 +56,9 @@ func (r *usdtReceiver) observe() (err error) {
 			}
 		})),
 		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(
-			func(t *table) int { return int(t.kept.Load()) })),
+			func(m *metric) int { return int(m.kept.Load()) })),
 		t.RegisterReceiverUsdtOverflowHitsCallback(r.eachMetric(
-			func(t *table) int { return int(t.overHits.Load()) })),
+			func(m *metric) int { return int(m.overHits.Load()) })),
 		t.RegisterReceiverUsdtProgramTimeCallback(r.observeProgramTime),
 	)
 }
@@ -106,13 +106,12 @@ func (r *usdtReceiver) eachSource(observe func(*source, putNumber)) otelmetric.I
 	})
 }
 
-func (r *usdtReceiver) eachMetric(number func(*table) int) otelmetric.Int64Callback {
+func (r *usdtReceiver) eachMetric(number func(*metric) int) otelmetric.Int64Callback {
 	return callback(func(put putNumber) error {
-		if r.metrics == nil {
-			return nil
-		}
-		for i, m := range r.metrics.metrics {
-			put(number(r.metrics.tables[i]), otelattribute.String("metric", m.config.Name))
+		for _, m := range r.metrics {
+			if m.kind != ofOpen {
+				put(number(m), otelattribute.String("metric", m.config.Name))
+			}
 		}
 		return nil
 	})
@@ -201,13 +200,12 @@ func (s *source) observeLosses(put putNumber) {
 	}
 }
 
-// costs adds up how long the programs of a session have run, also those that
-// are not attached any more. What a program runs after it was last asked is not
-// in it.
+// costs is how long the programs of a session have run, also those that are not
+// attached any more. What a program runs after it was last asked is not in it.
 type costs struct {
-	mu   sync.Mutex
-	last map[uint32]time.Duration
-	past time.Duration // of programs that have gone
+	mu    sync.Mutex
+	last  map[uint32]time.Duration // of each program, when it was last asked
+	total time.Duration
 }
 
 // programTime asks the kernel how long the programs have run.
@@ -215,24 +213,13 @@ func (s *source) programTime() time.Duration {
 	c := &s.costs
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stats, err := s.session.Stats()
-	now := make(map[uint32]time.Duration)
-	if err == nil {
+	if stats, err := s.session.Stats(); err == nil {
+		now := make(map[uint32]time.Duration)
 		for _, p := range stats.Programs {
 			now[p.ID] = p.Time
+			c.total += p.Time - c.last[p.ID]
 		}
-	} else {
-		now = c.last
+		c.last = now
 	}
-	sum := time.Duration(0)
-	for id, time := range c.last {
-		if _, ok := now[id]; !ok {
-			c.past += time
-		}
-	}
-	for _, time := range now {
-		sum += time
-	}
-	c.last = now
-	return c.past + sum
+	return c.total
 }
