@@ -220,7 +220,8 @@ func (c *Config) Validate() error {
 	}
 	return errors.Join(
 		wrong(c.ScanInterval <= 0, "scan_interval: %v is not positive", c.ScanInterval),
-		wrong(c.CollectionInterval <= 0, "collection_interval: %v is not positive", c.CollectionInterval),
+		wrong(c.CollectionInterval <= 0,
+			"collection_interval: %v is not positive", c.CollectionInterval),
 		wrong(c.EndAfter < 0, "end_after: %v is negative", c.EndAfter),
 		wrong(c.Temporality != Cumulative && c.Temporality != Delta,
 			"temporality: %q is neither %q nor %q", c.Temporality, Cumulative, Delta),
@@ -242,8 +243,8 @@ var metricName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]{0,254}$`)
 func (c *MetricConfig) Validate() error {
 	if err := cmp.Or(
 		wrong(c.Name == "", "it has no name"),
-		wrong(!metricName.MatchString(c.Name), "name: %q does not begin with a letter, or has more "+
-			"than letters, digits, _, ., / and -", c.Name),
+		wrong(!metricName.MatchString(c.Name), "name: %q does not begin with a letter, or has "+
+			"more than letters, digits, _, ., / and -", c.Name),
 	); err != nil {
 		return err
 	}
@@ -296,10 +297,10 @@ func inField(name string, err error) error {
 
 // optionFields are the settings that options of package trace are set by.
 var optionFields = map[string]string{
-	"Filter": "where", "Where": "where", "Value": "value", "Pair": "pair", "DoneBy": "match_done_by",
-	"Histogram": "per_doubling", "MaxKeys": "cardinality_limit", "RingSize": "buffer_size",
-	"Sampling": "rate_limit", "By": "attributes", "Captures": "attributes", "Arg": "attributes",
-	"Max": "attributes", "Length": "attributes",
+	"Filter": "where", "Where": "where", "Value": "value", "Pair": "pair", "By": "attributes",
+	"DoneBy": "match_done_by", "Histogram": "per_doubling", "MaxKeys": "cardinality_limit",
+	"RingSize": "buffer_size", "Sampling": "rate_limit", "Captures": "attributes",
+	"Arg": "attributes", "Max": "attributes", "Length": "attributes",
 }
 
 // ofOption returns an error of package trace as one about a setting. attributes

@@ -217,7 +217,8 @@ func parseTerm(text string, span bool) (t term, err error) {
 	if function, of := splitFunction(text); function != nil {
 		t, err := parseTerm(of, span)
 		t.function = function
-		return t, cmp.Or(err, wrong(t.source != textTerm, "%q is of %s, which is no text", text, of))
+		return t, cmp.Or(err,
+			wrong(t.source != textTerm, "%q is of %s, which is no text", text, of))
 	}
 	text = strings.TrimSpace(text)
 	if text == failureTerm && span {

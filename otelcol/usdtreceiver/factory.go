@@ -69,15 +69,14 @@ type instance struct {
 
 // get returns the receiver of a configuration, which must have items for a kind
 // of data, and gives it a consumer.
-func (all *instances) get(
-	settings receiver.Settings, config component.Config, pipeline, items string,
-	count func(*Config) int, set func(*consumers),
+func (all *instances) get(settings receiver.Settings, config component.Config,
+	pipeline, setting string, items int, set func(*consumers),
 ) (*instance, error) {
-	c := config.(*Config)
-	if count(c) == 0 {
-		return nil, fmt.Errorf("the receiver is in a pipeline of %s, but its configuration has no %s",
-			pipeline, items)
+	if items == 0 {
+		return nil, fmt.Errorf("the receiver is in a pipeline of %s, but its configuration has "+
+			"no %s", pipeline, setting)
 	}
+	c := config.(*Config)
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	i := all.byConfig[c]
@@ -119,20 +118,16 @@ func (i *instance) Shutdown(ctx context.Context) error {
 			i.endErr = errors.Join(i.endErr, i.close())
 			return
 		}
-		i.all.keep(i.usdtReceiver)
+		i.all.mu.Lock()
+		defer i.all.mu.Unlock()
+		id, r := i.settings.ID, i.usdtReceiver
+		i.all.parked[id] = &parkedReceiver{r, time.AfterFunc(i.all.park, func() {
+			if r := i.all.unpark(id, r); r != nil {
+				r.end()
+			}
+		})}
 	})
 	return i.endErr
-}
-
-func (all *instances) keep(r *usdtReceiver) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	id := r.settings.ID
-	all.parked[id] = &parkedReceiver{r, time.AfterFunc(all.park, func() {
-		if r := all.unpark(id, r); r != nil {
-			r.end()
-		}
-	})}
 }
 
 // unpark returns the receiver that is parked, if that is the one that is
@@ -157,29 +152,29 @@ func (r *usdtReceiver) end() {
 }
 
 func (all *instances) newMetrics(
-	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Metrics,
+	_ context.Context, settings receiver.Settings, c component.Config, next consumer.Metrics,
 ) (receiver.Metrics, error) {
-	return all.get(settings, config, "metrics", "metrics",
-		func(c *Config) int { return len(c.Metrics) }, func(c *consumers) { c.metrics = next })
+	return all.get(settings, c, "metrics", "metrics", len(c.(*Config).Metrics),
+		func(to *consumers) { to.metrics = next })
 }
 
 func (all *instances) newTraces(
-	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Traces,
+	_ context.Context, settings receiver.Settings, c component.Config, next consumer.Traces,
 ) (receiver.Traces, error) {
-	return all.get(settings, config, "traces", "spans",
-		func(c *Config) int { return len(c.Spans) }, func(c *consumers) { c.traces = next })
+	return all.get(settings, c, "traces", "spans", len(c.(*Config).Spans),
+		func(to *consumers) { to.traces = next })
 }
 
 func (all *instances) newLogs(
-	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Logs,
+	_ context.Context, settings receiver.Settings, c component.Config, next consumer.Logs,
 ) (receiver.Logs, error) {
-	return all.get(settings, config, "logs", "logs",
-		func(c *Config) int { return len(c.Logs) }, func(c *consumers) { c.logs = next })
+	return all.get(settings, c, "logs", "logs", len(c.(*Config).Logs),
+		func(to *consumers) { to.logs = next })
 }
 
 func (all *instances) newProfiles(
-	_ context.Context, settings receiver.Settings, config component.Config, next xconsumer.Profiles,
+	_ context.Context, settings receiver.Settings, c component.Config, next xconsumer.Profiles,
 ) (xreceiver.Profiles, error) {
-	return all.get(settings, config, "profiles", "profiles",
-		func(c *Config) int { return len(c.Profiles) }, func(c *consumers) { c.profiles = next })
+	return all.get(settings, c, "profiles", "profiles", len(c.(*Config).Profiles),
+		func(to *consumers) { to.profiles = next })
 }

@@ -68,7 +68,8 @@ const (
 var timeUnits = map[string]float64{"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error) {
-	m := &metric{config: c, unit: c.Unit, divisor: 1, limit: limit, known: make(map[seriesID]*series)}
+	m := &metric{config: c, unit: c.Unit, divisor: 1,
+		limit: limit, known: make(map[seriesID]*series)}
 	given, probes := 0, ""
 	for kind, text := range map[metricKind]string{ofPair: c.Pair, ofOpen: c.Open, ofCount: c.Count,
 		ofSum: c.Sum, ofHistogram: c.Histogram} {
@@ -85,9 +86,11 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 		m.divisor = timeUnits[m.unit]
 	}
 	if err := cmp.Or(
-		wrong(given != 1, "exactly one of pair, open, count, sum and histogram is wanted, not %d", given),
+		wrong(given != 1,
+			"exactly one of pair, open, count, sum and histogram is wanted, not %d", given),
 		wrong(is(ofSum, ofHistogram) && c.Value == "", "%s needs a value, such as arg0", m.kind),
-		wrong(is(ofCount, ofOpen) && c.Value != "", "%s has no value: use sum, histogram or pair", m.kind),
+		wrong(is(ofCount, ofOpen) && c.Value != "",
+			"%s has no value: use sum, histogram or pair", m.kind),
 		wrong(!is(ofPair, ofOpen) && c.MatchBy+c.MatchDoneBy != "",
 			"match_by and match_done_by are for pair and open"),
 		wrong(!is(ofOpen) && c.LongerThan != 0,
@@ -198,14 +201,16 @@ func (r *usdtReceiver) startMetrics() error {
 			return err
 		}
 		r.metrics = append(r.metrics, m)
-		of := item{name: fmt.Sprintf("metrics[%d]", i), patterns: m.patterns, terms: termsOf(m.terms, nil)}
+		of := item{name: fmt.Sprintf("metrics[%d]", i), patterns: m.patterns,
+			terms: termsOf(m.terms, nil)}
 		if m.kind == ofOpen {
 			if m.source, err = r.open(of.name, m.options, of); err != nil {
 				return err
 			}
 			continue
 		}
-		aggregated, items, all = append(aggregated, m), append(items, of), append(all, m.aggregation)
+		aggregated, items = append(aggregated, m), append(items, of)
+		all = append(all, m.aggregation)
 	}
 	if len(aggregated) > 0 {
 		opts := aggregating(all...)

@@ -89,7 +89,7 @@ func newProcesses(kind ResourceKind, fs *procfs.FS, cgroups *container.Cgroups) 
 	}
 }
 
-// changed is told by the watch what has come and gone.
+// changed is called by the watch with what has come and gone.
 func (ps *processes) changed(appeared, disappeared []*proc.ProcessFile) {
 	for _, pair := range appeared {
 		ps.appeared(pair.Process)
@@ -107,7 +107,7 @@ func (ps *processes) appeared(found proc.Process) {
 	p := ps.byPID[found.PID]
 	ps.mu.Unlock()
 	if p == nil || p.StartTime != found.StartTime || !p.gone.IsZero() {
-		p = ps.read(found) // also again: it may run another program now
+		p = ps.read(found) // one that has gone may run another program now
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -345,34 +345,29 @@ func (ps *processes) hasGone(r *resource) bool {
 	ps.mu.Lock()
 	gone := r.replaced || r.process != nil && !r.process.gone.IsZero()
 	ps.mu.Unlock()
-	if gone || r.process != nil {
-		return gone
-	}
-	// Without a hierarchy nothing says whether it is there: what has no hits
-	// ends.
-	return ps.cgroups == nil || !ps.cgroups.Exists(r.group)
+	// Without a hierarchy nothing says whether a group is there: what has no
+	// hits ends.
+	return gone || r.process == nil && (ps.cgroups == nil || !ps.cgroups.Exists(r.group))
 }
 
 // forget drops resources that were not used since then and have gone. Series
 // that have a resource keep it.
 func (ps *processes) forget(since time.Time) {
+	old := make(map[resourceID]*resource)
 	ps.mu.Lock()
-	var old []*resource
-	for _, r := range ps.resources {
+	for id, r := range ps.resources {
 		if r.used.Before(since) {
-			old = append(old, r)
+			old[id] = r
 		}
 	}
 	ps.mu.Unlock()
-	for _, r := range old {
+	for id, r := range old {
 		if !ps.hasGone(r) {
 			continue
 		}
 		ps.mu.Lock()
-		for id, known := range ps.resources {
-			if known == r {
-				delete(ps.resources, id)
-			}
+		if ps.resources[id] == r {
+			delete(ps.resources, id)
 		}
 		ps.mu.Unlock()
 	}
@@ -407,49 +402,43 @@ func readService(file string) map[string]string {
 	return serviceOf(string(text))
 }
 
+// serviceAttributes are taken of OTEL_RESOURCE_ATTRIBUTES. Others are not: a
+// process must not say in which pod it is, and children inherit
+// service.instance.id.
+var serviceAttributes = []string{attributeServiceName, "service.namespace", "service.version",
+	"deployment.environment.name", "deployment.environment"}
+
 // serviceOf returns the attributes that describe the service, from the
 // variables OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME. The latter counts
-// more. Others are not taken: a process must not say in which pod it is.
-// service.instance.id is not taken, since children inherit it.
+// more. It returns nil if there are none.
 func serviceOf(environment string) map[string]string {
-	found := make(map[string]string)
-	name := ""
+	var found map[string]string
+	add := func(key, value string) {
+		value = validText(value)
+		if value == "" || len(value) > maxServiceValue {
+			return
+		}
+		if found == nil {
+			found = make(map[string]string)
+		}
+		found[key] = value
+	}
+	serviceName := ""
 	for variable := range strings.SplitSeq(environment, "\x00") {
-		if list, ok := strings.CutPrefix(variable, "OTEL_RESOURCE_ATTRIBUTES="); ok {
-			addAttributes(found, list)
-		}
-		if value, ok := strings.CutPrefix(variable, "OTEL_SERVICE_NAME="); ok {
-			name = value
-		}
-	}
-	if name != "" {
-		addValue(found, attributeServiceName, name)
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	return found
-}
-
-func addAttributes(to map[string]string, list string) {
-	for pair := range strings.SplitSeq(list, ",") {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			continue
-		}
-		switch key = strings.TrimSpace(key); key {
-		case attributeServiceName, "service.namespace", "service.version",
-			"deployment.environment.name", "deployment.environment":
-			if value, err := url.PathUnescape(strings.TrimSpace(value)); err == nil {
-				addValue(to, key, value)
+		switch name, text, _ := strings.Cut(variable, "="); name {
+		case "OTEL_SERVICE_NAME":
+			serviceName = text
+		case "OTEL_RESOURCE_ATTRIBUTES":
+			for pair := range strings.SplitSeq(text, ",") {
+				key, value, _ := strings.Cut(pair, "=")
+				key = strings.TrimSpace(key)
+				value, err := url.PathUnescape(strings.TrimSpace(value))
+				if err == nil && slices.Contains(serviceAttributes, key) {
+					add(key, value)
+				}
 			}
 		}
 	}
-}
-
-func addValue(to map[string]string, key, value string) {
-	value = validText(value)
-	if value != "" && len(value) <= maxServiceValue {
-		to[key] = value
-	}
+	add(attributeServiceName, serviceName)
+	return found
 }

@@ -55,6 +55,7 @@ func (r *usdtReceiver) startProfiles() error {
 			patterns: []elfnote.Pattern{p.event}})
 	}
 	r.processes.symbolizer = stack.NewSymbolizer(r.processes.fs)
+	r.closers = append(r.closers, r.processes.symbolizer)
 	opts := aggregating(all...)
 	source, err := r.open("profiles", opts, items...)
 	if err != nil {
@@ -174,11 +175,11 @@ func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pp
 	if known, ok := b.profiles[id]; ok {
 		return known
 	}
-	scope := scopeOf(b.receiver, b.scopes, r, func() (pprofile.ResourceProfiles, pprofile.ScopeProfiles) {
+	add := func() (pprofile.ResourceProfiles, pprofile.ScopeProfiles) {
 		rp := b.all.ResourceProfiles().AppendEmpty()
 		return rp, rp.ScopeProfiles().AppendEmpty()
-	})
-	profile := scope.Profiles().AppendEmpty()
+	}
+	profile := scopeOf(b.receiver, b.scopes, r, add).Profiles().AppendEmpty()
 	b.profiles[id] = profile
 	profile.SetProfileID(pprofile.ProfileID(newTraceID()))
 	profile.SetTime(pcommon.NewTimestampFromTime(s.Start))

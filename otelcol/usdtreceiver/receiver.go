@@ -43,7 +43,7 @@ type consumers struct {
 	profiles xconsumer.Profiles
 }
 
-// kinds says of which kinds of data there are any.
+// kinds says for which kinds of data there is a pipeline.
 func (c *consumers) kinds() [4]bool {
 	return [...]bool{c.metrics != nil, c.traces != nil, c.logs != nil, c.profiles != nil}
 }
@@ -68,7 +68,8 @@ type usdtReceiver struct {
 	report     *receiverhelper.ObsReport
 	cgroups    *container.Cgroups // nil if there is no hierarchy of version 2
 	processes  *processes
-	statistics io.Closer     // nil unless costs are measured
+	measuring  bool // what programs cost
+	closers    []io.Closer
 	watch      *usdt.Watch   // of all sources, so that processes are scanned once
 	scanned    chan struct{} // closed when no process is scanned any more
 	ending     atomic.Bool
@@ -123,9 +124,8 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		}
 	}()
 	r.host = host
-	// Needed before Linux 5.11. Who may not do that may not trace either, and
-	// the session says so better. Later kernels need it not, even where a
-	// sandbox denies it.
+	// Needed before Linux 5.11. Without the privilege the session fails, too,
+	// and says so better. A sandbox may deny it where it is not needed.
 	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
 		r.logger.Warn("the limit on locked memory cannot be lifted, which Linux before 5.11 needs",
 			zap.Error(err))
@@ -133,16 +133,21 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	if r.cgroups, err = container.Watch(""); err != nil {
 		r.logger.Warn("containers are known by their processes only", zap.Error(err))
 		r.cgroups = nil
-	} else if err := r.cgroups.Err(); err != nil {
-		r.logger.Warn("containers that end soon may not be known", zap.Error(err))
+	} else {
+		r.closers = append(r.closers, r.cgroups)
+		if err := r.cgroups.Err(); err != nil {
+			r.logger.Warn("containers that end soon may not be known", zap.Error(err))
+		}
 	}
 	r.processes = newProcesses(r.config.Resource, procfs.NewFS(""), r.cgroups)
 
-	for i, start := range []func() error{r.startMetrics, r.startSpans, r.startLogs, r.startProfiles} {
-		if r.next.kinds()[i] {
-			if err := start(); err != nil {
-				return err
-			}
+	starts := []func() error{r.startMetrics, r.startSpans, r.startLogs, r.startProfiles}
+	for i, wanted := range r.next.kinds() {
+		if !wanted {
+			continue
+		}
+		if err := starts[i](); err != nil {
+			return err
 		}
 	}
 	// One watch for the probes of all sources, wherever they are.
@@ -208,13 +213,16 @@ func (r *usdtReceiver) run() (err error) {
 const statsRunTime = 0
 
 // open makes a session for the probes of some items.
-func (r *usdtReceiver) open(name string, opts *trace.SessionOptions, items ...item) (*source, error) {
+func (r *usdtReceiver) open(
+	name string, opts *trace.SessionOptions, items ...item,
+) (*source, error) {
 	opts.Containers = r.cgroups
-	if r.config.MeasureCost && r.statistics == nil {
-		var err error
-		if r.statistics, err = ebpf.EnableStats(statsRunTime); err != nil {
+	if r.config.MeasureCost && !r.measuring {
+		statistics, err := ebpf.EnableStats(statsRunTime)
+		if err != nil {
 			return nil, fmt.Errorf("measure_cost: %w", err)
 		}
+		r.measuring, r.closers = true, append(r.closers, statistics)
 	}
 	session, err := trace.New(opts)
 	if err != nil {
@@ -256,19 +264,20 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 		if stats.Passes == 0 {
 			continue
 		}
-		if first && stats.EventsError != nil {
-			r.logger.Warn("what starts is found by scans of all processes only: scan_interval says how late",
-				zap.Duration("scan_interval", r.config.ScanInterval), zap.Error(stats.EventsError))
-		}
 		if first {
 			first = false
 			ticker.Reset(r.config.ScanInterval)
 			r.warnUnmatched()
+			if stats.EventsError != nil {
+				r.logger.Warn("what starts is found by scans of all processes only: "+
+					"scan_interval says how late", zap.Error(stats.EventsError),
+					zap.Duration("scan_interval", r.config.ScanInterval))
+			}
 		}
 		switch {
 		case stats.Denied > 0 && denied == 0:
-			err := fmt.Errorf("there are %d processes that may not be scanned for lack of privileges: "+
-				"their probes are not watched", stats.Denied)
+			err := fmt.Errorf("there are %d processes that may not be scanned for lack of "+
+				"privileges: their probes are not watched", stats.Denied)
 			r.logger.Warn(err.Error(), zap.Int("processes", stats.Denied))
 			componentstatus.ReportStatus(r.host, componentstatus.NewRecoverableErrorEvent(err))
 		case stats.Denied == 0 && denied > 0:
@@ -282,22 +291,22 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 // warnUnmatched says once, after the first scan, which items have no probe in
 // any process so far: a wrong name looks like a service that is idle.
 func (r *usdtReceiver) warnUnmatched() {
-	for _, s := range r.sources {
-		for _, i := range s.items {
-			if s.itemSites(i) == 0 {
-				r.logger.Warn("no process has a probe of this so far: check its name, or start what has it",
-					zap.String("item", i.name), zap.Stringers("probes", i.patterns),
-					zap.Strings("known_names_like_it", suggest.Probes(knownProbes, i.patterns...)))
+	known := func(yield func(elfnote.Site, error) bool) {
+		for p := range providers.Builtin().Probes() {
+			if !yield(elfnote.Site{Provider: p.Provider, Name: p.Name}, nil) {
+				return
 			}
 		}
 	}
-}
-
-// knownProbes are those that the definitions have.
-func knownProbes(yield func(elfnote.Site, error) bool) {
-	for p := range providers.Builtin().Probes() {
-		if !yield(elfnote.Site{Provider: p.Provider, Name: p.Name}, nil) {
-			return
+	for _, s := range r.sources {
+		for _, i := range s.items {
+			if s.itemSites(i) > 0 {
+				continue
+			}
+			r.logger.Warn("no process has a probe of this so far: "+
+				"check its name, or start what has it",
+				zap.String("item", i.name), zap.Stringers("probes", i.patterns),
+				zap.Strings("known_names_like_it", suggest.Probes(known, i.patterns...)))
 		}
 	}
 }
@@ -330,7 +339,8 @@ func (r *usdtReceiver) changed(c *trace.WatchChanges) {
 		r.warnMissing(s, a)
 	}
 	for _, a := range c.Detached {
-		r.logger.Info("detached", zap.String("source", r.sourceOf(a).name), zap.String("file", a.Path()))
+		r.logger.Info("detached", zap.String("source", r.sourceOf(a).name),
+			zap.String("file", a.Path()))
 	}
 	for _, err := range c.Errors {
 		var scan *procfs.Error
@@ -400,7 +410,8 @@ func (r *usdtReceiver) isLike(other *usdtReceiver) bool {
 	return reflect.DeepEqual(r.config, other.config) && r.next.kinds() == other.next.kinds()
 }
 
-// close detaches everything and gives back what the receiver holds.
+// close detaches everything and gives back what the receiver holds. A second
+// call does nothing.
 func (r *usdtReceiver) close() error {
 	r.pause()
 	r.stop()
@@ -412,20 +423,11 @@ func (r *usdtReceiver) close() error {
 		closing.Go(func() { errs[i] = s.session.Close() })
 	}
 	closing.Wait()
-	err := errors.Join(errs...)
-	if r.statistics != nil {
-		err = errors.Join(err, r.statistics.Close())
-	}
 	r.running.Wait()
 	r.delivering.Wait()
-	r.sources = nil
-	if r.processes != nil && r.processes.symbolizer != nil {
-		err = errors.Join(err, r.processes.symbolizer.Close())
-		r.processes.symbolizer = nil
+	for _, c := range r.closers {
+		errs = append(errs, c.Close())
 	}
-	if r.cgroups != nil {
-		err = errors.Join(err, r.cgroups.Close())
-		r.cgroups = nil
-	}
-	return err
+	r.sources, r.closers = nil, nil
+	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+	"github.com/gousdt/gousdt/trace"
 )
 
 // observe registers the receiver's own metrics, which metadata.yaml describes,
@@ -25,15 +27,44 @@ func (r *usdtReceiver) observe() (err error) {
 		return err
 	}
 	t := r.telemetry
+	eachItem := func(number func(*source, item) int) otelmetric.Int64Callback {
+		return r.eachSource(func(s *source, put putNumber) {
+			for _, i := range s.items {
+				put(number(s, i), "item", i.name)
+			}
+		})
+	}
+	eachSource := func(number func(*source, trace.Losses) int) otelmetric.Int64Callback {
+		return r.eachSource(func(s *source, put putNumber) {
+			if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
+				put(number(s, losses), "source", s.name)
+			}
+		})
+	}
+	eachMetric := func(number func(*metric) int64) otelmetric.Int64Callback {
+		return callback(func(put putNumber) error {
+			for _, m := range r.metrics {
+				if m.kind != ofOpen {
+					put(int(number(m)), "metric", m.config.Name)
+				}
+			}
+			return nil
+		})
+	}
 	return errors.Join(
 		t.RegisterReceiverUsdtProcessesCallback(callback(func(put putNumber) error {
 			put(r.processes.count())
 			return nil
 		})),
-		t.RegisterReceiverUsdtProcessesSkippedCallback(callback(r.skippedProcesses)),
-		t.RegisterReceiverUsdtSitesCallback(r.eachItem(
-			func(s *source, i item) int { return s.itemSites(i) })),
-		t.RegisterReceiverUsdtHitsCallback(r.eachItem(
+		t.RegisterReceiverUsdtProcessesSkippedCallback(callback(func(put putNumber) error {
+			stats := r.watch.Stats()
+			put(stats.Denied, "state", "denied")
+			put(stats.Blocked, "state", "blocked")
+			put(stats.Postponed, "state", "postponed")
+			return nil
+		})),
+		t.RegisterReceiverUsdtSitesCallback(eachItem((*source).itemSites)),
+		t.RegisterReceiverUsdtHitsCallback(eachItem(
 			func(_ *source, i item) int { return int(i.hits.Load()) })),
 		t.RegisterReceiverUsdtSitesSkippedCallback(r.eachSource(func(s *source, put putNumber) {
 			skipped := 0
@@ -41,85 +72,48 @@ func (r *usdtReceiver) observe() (err error) {
 				_, count := a.Skipped()
 				skipped += count
 			}
-			put(skipped)
+			put(skipped, "source", s.name)
 		})),
 		t.RegisterReceiverUsdtCapabilitiesMissingCallback(callback(observeCapabilities)),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
-		t.RegisterReceiverUsdtHitsNotSampledCallback(r.eachSource(func(s *source, put putNumber) {
-			if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
-				put(int(losses.NotSampled + s.limited.Load()))
-			}
-		})),
-		t.RegisterReceiverUsdtCallsUnfinishedCallback(r.eachSource(func(s *source, put putNumber) {
-			if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
-				put(int(losses.Unfinished))
-			}
-		})),
-		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(
-			func(m *metric) int { return int(m.kept.Load()) })),
-		t.RegisterReceiverUsdtOverflowHitsCallback(r.eachMetric(
-			func(m *metric) int { return int(m.overHits.Load()) })),
+		t.RegisterReceiverUsdtHitsNotSampledCallback(eachSource(
+			func(s *source, l trace.Losses) int { return int(l.NotSampled + s.limited.Load()) })),
+		t.RegisterReceiverUsdtCallsUnfinishedCallback(eachSource(
+			func(_ *source, l trace.Losses) int { return int(l.Unfinished) })),
+		t.RegisterReceiverUsdtSeriesCallback(eachMetric(
+			func(m *metric) int64 { return m.kept.Load() })),
+		t.RegisterReceiverUsdtOverflowHitsCallback(eachMetric(
+			func(m *metric) int64 { return int64(m.overHits.Load()) })),
 		t.RegisterReceiverUsdtProgramTimeCallback(r.observeProgramTime),
 	)
 }
 
-// putNumber gives a metric a number, for some attributes.
-type putNumber func(n int, attributes ...otelattribute.KeyValue)
+// putNumber gives a metric a number, for an attribute and its value, or two.
+type putNumber func(n int, attributes ...string)
 
 // callback returns observe as OpenTelemetry calls it.
 func callback(observe func(putNumber) error) otelmetric.Int64Callback {
 	return func(_ context.Context, to otelmetric.Int64Observer) error {
-		return observe(func(n int, attributes ...otelattribute.KeyValue) {
-			to.Observe(int64(n), otelmetric.WithAttributes(attributes...))
+		return observe(func(n int, attributes ...string) {
+			var set []otelattribute.KeyValue
+			for pair := range slices.Chunk(attributes, 2) {
+				set = append(set, otelattribute.String(pair[0], pair[1]))
+			}
+			to.Observe(int64(n), otelmetric.WithAttributes(set...))
 		})
 	}
 }
 
-func (r *usdtReceiver) skippedProcesses(put putNumber) error {
-	stats := r.watch.Stats()
-	put(stats.Denied, otelattribute.String("state", "denied"))
-	put(stats.Blocked, otelattribute.String("state", "blocked"))
-	put(stats.Postponed, otelattribute.String("state", "postponed"))
-	return nil
-}
-
-func (r *usdtReceiver) eachItem(number func(*source, item) int) otelmetric.Int64Callback {
-	return callback(func(put putNumber) error {
-		for _, s := range r.sources {
-			for _, i := range s.items {
-				put(number(s, i), otelattribute.String("item", i.name))
-			}
-		}
-		return nil
-	})
-}
-
-// eachSource returns a callback that observes something of each source.
 func (r *usdtReceiver) eachSource(observe func(*source, putNumber)) otelmetric.Int64Callback {
 	return callback(func(put putNumber) error {
 		for _, s := range r.sources {
-			observe(s, func(n int, more ...otelattribute.KeyValue) {
-				put(n, append(more, otelattribute.String("source", s.name))...)
-			})
+			observe(s, put)
 		}
 		return nil
 	})
 }
 
-func (r *usdtReceiver) eachMetric(number func(*metric) int) otelmetric.Int64Callback {
-	return callback(func(put putNumber) error {
-		for _, m := range r.metrics {
-			if m.kind != ofOpen {
-				put(number(m), otelattribute.String("metric", m.config.Name))
-			}
-		}
-		return nil
-	})
-}
-
-func (r *usdtReceiver) observeProgramTime(
-	_ context.Context, to otelmetric.Float64Observer,
-) error {
+func (r *usdtReceiver) observeProgramTime(_ context.Context, to otelmetric.Float64Observer) error {
 	for _, s := range r.sources {
 		if r.config.MeasureCost {
 			to.Observe(s.programTime().Seconds(),
@@ -142,14 +136,11 @@ func (s *source) itemSites(i item) (sites int) {
 }
 
 // neededCapabilities are those that deploy/kubernetes gives.
-var neededCapabilities = []struct {
-	name   string
-	number int
-}{
-	{"CAP_DAC_READ_SEARCH", unix.CAP_DAC_READ_SEARCH},
-	{"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE},
-	{"CAP_BPF", unix.CAP_BPF},
-	{"CAP_PERFMON", unix.CAP_PERFMON},
+var neededCapabilities = map[string]int{
+	"CAP_DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH,
+	"CAP_SYS_PTRACE":      unix.CAP_SYS_PTRACE,
+	"CAP_BPF":             unix.CAP_BPF,
+	"CAP_PERFMON":         unix.CAP_PERFMON,
 }
 
 // missingCapabilities says of each that is needed whether it is missing.
@@ -161,10 +152,9 @@ func missingCapabilities() (map[string]bool, error) {
 	}
 	has := func(number int) bool { return sets[number/32].Effective>>(number%32)&1 != 0 }
 	missing := make(map[string]bool)
-	for _, c := range neededCapabilities {
+	for name, number := range neededCapabilities {
 		// CAP_SYS_ADMIN stands for what came out of it in Linux 5.8.
-		missing[c.name] = !has(c.number) &&
-			!(c.number >= unix.CAP_PERFMON && has(unix.CAP_SYS_ADMIN))
+		missing[name] = !has(number) && !(number >= unix.CAP_PERFMON && has(unix.CAP_SYS_ADMIN))
 	}
 	return missing, nil
 }
@@ -173,12 +163,12 @@ func missingCapabilities() (map[string]bool, error) {
 // itself to nobody: both are denied.
 func observeCapabilities(put putNumber) error {
 	missing, err := missingCapabilities()
-	for name, is := range missing {
-		number := 0
-		if is {
-			number = 1
+	for name, isMissing := range missing {
+		n := 0
+		if isMissing {
+			n = 1
 		}
-		put(number, otelattribute.String("capability", name))
+		put(n, "capability", name)
 	}
 	return err
 }
@@ -196,7 +186,7 @@ func (s *source) observeLosses(put putNumber) {
 		"start_without_end": losses.Replaced, "end_without_start": losses.Unmatched,
 		"refused": s.refused.Load(), "not_converted": s.unconverted.Load(),
 	} {
-		put(int(n), otelattribute.String("reason", reason))
+		put(int(n), "source", s.name, "reason", reason)
 	}
 }
 
