@@ -38,7 +38,7 @@ func start(t *testing.T) target {
 func startFile(t *testing.T, path string) target {
 	t.Helper()
 	p := target{Process: testprog.Start(t, path), path: path}
-	p.Groups() // it runs
+	p.Do("list") // it runs
 	file, err := elffile.Open(p.path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -19,7 +20,7 @@ import (
 
 // throwing is a program that throws exceptions, whose stacks are copied.
 type throwing struct {
-	*testprog.Throw
+	*testprog.Software
 	session *trace.Session
 }
 
@@ -27,7 +28,7 @@ func startThrowing(t testing.TB, size int) *throwing {
 	t.Helper()
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	p := &throwing{Throw: testprog.StartThrow(t)}
+	p := &throwing{Software: testprog.StartThrow(t)}
 	var err error
 	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID},
 		&trace.SessionOptions{Events: &trace.EventOptions{StackCopy: size}},
@@ -40,7 +41,7 @@ func startThrowing(t testing.TB, size int) *throwing {
 // throwFrom throws so many calls deep and returns the event.
 func (p *throwing) throwFrom(t testing.TB, levels int) *trace.Event {
 	t.Helper()
-	p.Throw.ThrowFrom(levels)
+	p.Do(strconv.Itoa(levels))
 	return p.next(t)
 }
 
@@ -83,7 +84,7 @@ func TestUnwindAcrossSignals(t *testing.T) {
 	p := startThrowing(t, 16<<10)
 	known := stack.NewSymbolizer(nil)
 	defer known.Close()
-	p.ThrowFromSignal()
+	p.Do("signal")
 	all := names(known, p.PID, unwound(known, p.next(t)))
 	qt.Check(t, qt.DeepEquals(all[:4], []string{"__cxa_throw", "throw_it", "descend", "handle"}))
 	interrupted := slices.Index(all, "interrupted")

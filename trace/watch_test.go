@@ -206,11 +206,11 @@ func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
 	qt.Assert(t, qt.Equals(first.Path(), program))
 	process.fires(t, s)
 
-	process.Load(library)
+	process.Do("load " + library)
 	second := await(t, c.attached)
 	qt.Assert(t, qt.Equals(second.Path(), library))
 	qt.Assert(t, qt.Equals(second.Sites()[0].File, library))
-	process.Unload()
+	process.Do("unload")
 	awaitThat(t, c.detached, func(a *trace.Attachment) bool { return a == second })
 
 	process.Kill()

@@ -125,7 +125,7 @@ func TestAttachNamesTheSiteThatTheKernelRefuses(t *testing.T) {
 		library := filepath.Join(t.TempDir(), "libpatched.so")
 		copyFile(t, library, testprog.Path(t, "libtarget.so"))
 		process := testprog.Start(t, "target-pie")
-		process.Load(library)
+		process.Do("load " + library)
 		target := usdt.Target{Path: library, PID: process.PID}
 		sel, err := usdt.Select(target, patterns(t, "*:three", "*:nop5", "*:nop10")...)
 		qt.Assert(t, qt.IsNil(err))

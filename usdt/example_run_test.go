@@ -69,7 +69,7 @@ func TestExamples(t *testing.T) {
 		meet    func() // what happens then
 		want    string
 	}{
-		{"package", Example, "attached to ", throw.Throw, "exceptions\n"},
+		{"package", Example, "attached to ", func() { throw.Do("throw") }, "exceptions\n"},
 		{"Manager.Attach", ExampleManager_Attach, "", nil,
 			"libstdcxx:rethrow is attached with cookie 3\n"},
 		{"Manager.Watch", ExampleManager_Watch, "attached to ", func() {

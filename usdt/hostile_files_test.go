@@ -153,7 +153,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	process.Fire("three", 1)
 	qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	began = time.Now()
-	process.Load(library) // while the others are set aside
+	process.Do("load " + library) // while the others are set aside
 	for <-attached != library {
 	}
 	late = max(late, time.Since(began))

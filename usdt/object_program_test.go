@@ -186,7 +186,7 @@ func TestObjectsForLibbpfWithOneNameInSeveralFiles(t *testing.T) {
 		c := newLibbpfCollector(t, header, nil)
 		executable, library := testprog.Path(t, "target-pie"), testprog.Path(t, "libtarget.so")
 		one, other := testprog.Start(t, "target-pie"), testprog.Start(t, "target-shared")
-		one.Load(library)
+		one.Do("load " + library)
 		type file struct {
 			path   string
 			pid    int

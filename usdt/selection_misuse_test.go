@@ -73,12 +73,12 @@ func TestAttachToAProcessWithoutMainThread(t *testing.T) {
 		target := usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}
 		if mode == usdt.ModeMulti { // others are silent then
 			lnk := c.attach(t, c.Collect, target, "three", nil)
-			process.Leave()
+			process.Do("leave")
 			process.Fire("three", 1)
 			c.next(t, 1)
 			qt.Assert(t, qt.IsNil(lnk.Close()))
 		} else {
-			process.Leave()
+			process.Do("leave")
 		}
 
 		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "three"))

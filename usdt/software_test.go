@@ -18,10 +18,10 @@ import (
 func TestAttachToPython(t *testing.T) {
 	texts := newTexts(t)
 	python := testprog.StartPython(t)
-	python.Call() // unseen
+	python.Do("call") // unseen
 	lnk := texts.attach(t, usdt.Target{Path: python.File, PID: python.PID}, "python",
 		"function__entry")
-	python.Call()
+	python.Do("call")
 	event := texts.next(t)
 	for event.text != truncated(python.Script) {
 		// The interpreter's own functions, on its way to ours.
@@ -33,7 +33,7 @@ func TestAttachToPython(t *testing.T) {
 	readMemory(t, python.PID, uint64(event.second), function)
 	qt.Assert(t, qt.Equals(string(function), python.Function+"\x00"))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
-	python.Call()
+	python.Do("call")
 }
 
 // truncated is what fits into an event.
@@ -51,7 +51,7 @@ func TestAttachToTheCppLibrary(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.Equals(unavailable(lnk), 0))
 		}
-		throw.Throw()
+		throw.Do("throw")
 		events := c.next(t, 4)
 		var got []string
 		for _, event := range events {

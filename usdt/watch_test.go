@@ -167,7 +167,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	}()
 
 	qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), loader))
-	process.Load(library)
+	process.Do("load " + library)
 	first := await(t, attached)
 	qt.Assert(t, qt.Equals(first.Selection().Name(), library))
 
@@ -176,12 +176,12 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Remove(library)))
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 	// Spelled otherwise, or the loader takes it for the same.
-	process.Load(filepath.Dir(library) + "/./libcome.so")
+	process.Do("load " + filepath.Dir(library) + "/./libcome.so")
 	awaitThat(t, attached, func(lnk *usdt.Link) bool {
 		return lnk != first && lnk.Selection().Name() == library
 	})
 
-	process.Unload()
+	process.Do("unload")
 	awaitThat(t, detached,
 		func(lnk *usdt.Link) bool { return lnk != first && lnk.Selection().Name() == library })
 	process.Kill()

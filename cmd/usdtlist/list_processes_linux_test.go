@@ -71,7 +71,7 @@ func startShared(t *testing.T) (p *testprog.Process, program, library string) {
 	dir := t.TempDir()
 	program, library = put(t, dir, "target-shared"), put(t, dir, "libtarget.so")
 	p = testprog.Start(t, program)
-	p.Groups() // the library is loaded
+	p.Do("list") // the library is loaded
 	return p, program, library
 }
 
@@ -133,7 +133,7 @@ func TestProcessesThatMapAFileAreGroupedUnderIt(t *testing.T) {
 	testneeds.Root(t)
 	one, program, library := startShared(t)
 	two := testprog.Start(t, program)
-	two.Groups()
+	two.Do("list")
 	first, second := min(one.PID, two.PID), max(one.PID, two.PID)
 
 	for _, args := range [][]string{
@@ -152,7 +152,7 @@ func TestProcessesThatMapAFileAreGroupedUnderIt(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Link(library, link)))
 	put(t, filepath.Dir(link), "target-shared")
 	three := testprog.Start(t, filepath.Join(filepath.Dir(link), "target-shared"))
-	three.Groups()
+	three.Do("list")
 	r := usdtlist("-p", strconv.Itoa(one.PID), "-p", strconv.Itoa(three.PID))
 	qt.Check(t, qt.Equals(strings.Count(r.stdout, "File: "), 1))
 	qt.Check(t,
@@ -206,7 +206,7 @@ func TestLibraryInAMemfdIsListed(t *testing.T) {
 	_, err = file.Write(content)
 	qt.Assert(t, qt.IsNil(err))
 	p := testprog.Start(t, "target-pie")
-	p.Load(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
+	p.Do("load " + fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
 
 	r := usdtlist("-p", strconv.Itoa(p.PID), "/memfd:made-up", "*:three")
 	qt.Check(t, qt.Equals(r.status, exitFound), qt.Commentf(r.stderr))
@@ -228,7 +228,7 @@ func TestNamesAreThoseOfTheProcess(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWNS}
 		cmd.Dir = "/"
 		p := testprog.StartCommand(t, cmd)
-		p.Groups()
+		p.Do("list")
 		pids = append(pids, strconv.Itoa(p.PID))
 	}
 

@@ -94,7 +94,7 @@ func startAsUser(t *testing.T, path string) *testprog.Process {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID,
 		Gid: userID}}
 	p := testprog.StartCommand(t, cmd)
-	p.Groups() // it has been executed
+	p.Do("list") // it has been executed
 	return p
 }
 
@@ -104,7 +104,7 @@ func TestUsersSeeTheirOwnProcessesAndAreToldWhatIsLeftOut(t *testing.T) {
 	program := put(t, dir, "target-shared")
 	library := put(t, dir, "libtarget.so")
 	own, other := startAsUser(t, program), testprog.Start(t, program)
-	other.Groups()
+	other.Do("list")
 
 	// One's own process, with its library, is no less than root sees.
 	r := usdtlistAsUser(t, "-", "-p", strconv.Itoa(own.PID), "gousdt_test:three")
@@ -150,7 +150,7 @@ func TestUsersSeeTheirOwnProcessesAndAreToldWhatIsLeftOut(t *testing.T) {
 func TestHiddenProcessesAreToldOf(t *testing.T) {
 	testneeds.Root(t)
 	own, other := startAsUser(t, put(t, openDir(t), "target-pie")), testprog.Start(t, "target-pie")
-	other.Groups()
+	other.Do("list")
 	pid := strconv.Itoa(other.PID)
 
 	r := usdtlistAsUser(t, "hidepid=invisible", "-a", "gousdt_test:three")

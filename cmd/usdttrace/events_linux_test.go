@@ -296,7 +296,7 @@ func TestProcessIsWatchedWithWhatItLoadsUntilItEnds(t *testing.T) {
 		"gousdt_test:three")
 	p.Fire("three", 1)
 	r.await(&r.stdout, "\n")
-	p.Load(library)
+	p.Do("load " + library)
 	r.await(&r.stderr, "usdttrace: also watching 1 site in "+library+"\n")
 	p.Stop()
 	result := r.wait() // by itself

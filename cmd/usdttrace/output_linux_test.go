@@ -49,7 +49,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	for i := range commandline.MaxOfKind + 3 {
 		path := filepath.Join(dir, fmt.Sprintf("lib%d.so", i))
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, library, 0o755)))
-		p.Load(path)
+		p.Do("load " + path)
 	}
 	r := watching(t, "-p", decimal(p.PID), "*:three", "*:no_nop").interrupt()
 	r.ok()

@@ -107,11 +107,11 @@ func TestStacksAreThoseOfPerf(t *testing.T) {
 		{"in a container", compiled("-O2", inside), false},
 		{"C++", func(t *testing.T) perfCase {
 			p := testprog.StartThrow(t)
-			return perfCase{p.PID, p.File, "libstdcxx:throw", func() { p.ThrowFrom(3) }}
+			return perfCase{p.PID, p.File, "libstdcxx:throw", func() { p.Do("3") }}
 		}, false},
 		{"Python", func(t *testing.T) perfCase {
 			p := testprog.StartPython(t)
-			return perfCase{p.PID, p.File, "python:gc__start", p.Collect}
+			return perfCase{p.PID, p.File, "python:gc__start", func() { p.Do("collect") }}
 		}, false},
 		{"PostgreSQL", func(t *testing.T) perfCase {
 			p := testprog.StartPostgres(t)

@@ -257,10 +257,10 @@ func TestThrowingStacksAreAProfile(t *testing.T) {
 	r := watching(t, "--pprof", file, "-p", strconv.Itoa(p.PID), "libstdcxx:throw",
 		"libstdcxx:rethrow")
 	for range 4 {
-		p.Throw()
+		p.Do("throw")
 	}
 	for range 3 {
-		p.ThrowFrom(2)
+		p.Do("2")
 	}
 	result := r.interrupt()
 	result.ok()
@@ -385,10 +385,10 @@ func TestTypesOfExceptionsHaveNames(t *testing.T) {
 	p := testprog.StartThrow(t)
 	pid := strconv.Itoa(p.PID)
 	r := watching(t, "-p", pid, "libstdcxx:throw")
-	p.Throw()
+	p.Do("throw")
 	qt.Check(t, qt.StringContains(r.interrupt().stdout, ` type_info="std::runtime_error"`))
 	r = watching(t, "--json", "--stack", "-p", pid, "libstdcxx:rethrow")
-	p.Throw()
+	p.Do("throw")
 	events := r.interrupt().objects("event")
 	qt.Assert(t, qt.HasLen(events, 1))
 	qt.Check(t, qt.Equals(*events[0].Args[1].Text, "St13runtime_error"))
@@ -397,19 +397,19 @@ func TestTypesOfExceptionsHaveNames(t *testing.T) {
 		for _, by := range []string{"type_info", "str(type_info)"} {
 			r = watching(t, "--count", "--by", by, "--where", `type_info == "St13runtime_error"`,
 				"-p", pid, "libstdcxx:"+probe)
-			p.Throw()
+			p.Do("throw")
 			qt.Check(t, qt.StringContains(r.interrupt().stdout, "\nstd::runtime_error "))
 		}
 	}
 	r = watching(t, "-p", pid, "libstdcxx:catch")
-	p.Throw()
+	p.Do("throw")
 	qt.Check(t, qt.StringContains(r.interrupt().stdout, ` type_info="std::runtime_error"`))
 	r = watching(t, "--count", "--by", "type_info", "--json", "-p", pid, "libstdcxx:throw")
-	p.Throw()
+	p.Do("throw")
 	qt.Check(t, qt.DeepEquals(r.interrupt().objects("row")[0].Keys, map[string]any{
 		"type_info": "St13runtime_error", "type_info_name": "std::runtime_error"}))
 	r = watching(t, "--latency", "libstdcxx:throw..libstdcxx:catch", "--by", "start.type_info",
 		"-p", pid)
-	p.Throw()
+	p.Do("throw")
 	qt.Check(t, qt.StringContains(r.interrupt().stdout, "\nstd::runtime_error "))
 }

@@ -40,7 +40,7 @@ func TestCallsArePrintedUntilStopped(t *testing.T) {
 			lines := bufio.NewScanner(reader)
 			qt.Assert(t, qt.IsTrue(lines.Scan()), qt.Commentf("%v", lines.Err()))
 			qt.Assert(t, qt.Equals(lines.Text(), "attached"))
-			python.Call()
+			python.Do("call")
 			want := fmt.Sprintf("%d %s:%d %s", python.PID, python.Script, python.Line,
 				python.Function)
 			for lines.Scan() && lines.Text() != want {

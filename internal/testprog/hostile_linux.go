@@ -4,12 +4,12 @@ package testprog
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -34,6 +34,9 @@ type Hostile struct {
 	File string
 }
 
+// hostileFile is [Hostile.File].
+const hostileFile = "merged/program"
+
 // missingInKernel is the exit status of hostile where the kernel lacks what it
 // needs.
 const missingInKernel = 77
@@ -44,7 +47,6 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	t.Helper()
 	testneeds.Root(t)
 	testneeds.Kernel(t, "5.11", "overlayfs in user namespaces")
-	const name = "program"
 	dir := t.TempDir()
 	for _, sub := range []string{"fuse", "merged", "writable"} {
 		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, sub), 0o755)))
@@ -53,9 +55,10 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	device := filepath.Join(dir, "device")
 	qt.Assert(t, qt.IsNil(unix.Mknod(device, unix.S_IFCHR, int(unix.Mkdev(10, 229)))))
 	qt.Assert(t, qt.IsNil(os.Chmod(device, 0o666)))
-	command := exec.Command(Path(t, "hostile"), strconv.Itoa(user), dir, name, contents)
+	command := exec.Command(Path(t, "hostile"), strconv.Itoa(user), dir,
+		filepath.Base(hostileFile), contents)
 	command.Env = append(os.Environ(), environment...)
-	h := &Hostile{Process: StartCommand(t, command), File: filepath.Join("merged", name)}
+	h := &Hostile{Process: StartCommand(t, command), File: hostileFile}
 	answer, err := h.Command("pid")
 	if state := command.ProcessState; err != nil && state != nil &&
 		state.ExitCode() == missingInKernel {
@@ -66,36 +69,25 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	qt.Assert(t, qt.IsNil(err))
 	// First of all: nothing that waits for it can end before.
 	t.Cleanup(func() { _ = unix.Kill(h.Server, unix.SIGKILL) }) // it may have ended
-	if _, err := h.Command("mount"); err != nil {
-		if strings.Contains(strings.ToLower(err.Error()), unix.ENODEV.Error()) {
-			testneeds.Missing(t, "needs overlayfs in the kernel: %v", err)
-		}
-		t.Fatal(err)
+	_, err = h.Command("mount")
+	if err != nil && strings.Contains(strings.ToLower(err.Error()), unix.ENODEV.Error()) {
+		testneeds.Missing(t, "needs overlayfs in the kernel: %v", err)
 	}
+	qt.Assert(t, qt.IsNil(err))
 	return h
-}
-
-// Do gives commands.
-func (h *Hostile) Do(commands ...string) {
-	h.t.Helper()
-	for _, command := range commands {
-		h.must("%s", command)
-	}
 }
 
 // Forge has the file say that it is another one.
 func (h *Hostile) Forge(path string) {
 	h.t.Helper()
 	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME,
-		&st); err != nil {
-		h.t.Fatal(err)
-	}
-	numbers := []string{fmt.Sprint(st.Ino), fmt.Sprint(st.Size)}
+	qt.Assert(h.t, qt.IsNil(unix.Statx(unix.AT_FDCWD, path, 0,
+		unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)))
+	command := fmt.Sprintf("forge %d %d", st.Ino, st.Size)
 	for _, at := range []unix.StatxTimestamp{st.Btime, st.Mtime, st.Ctime} {
-		numbers = append(numbers, fmt.Sprint(at.Sec*1e9+int64(at.Nsec)))
+		command += fmt.Sprintf(" %d", at.Sec*1e9+int64(at.Nsec))
 	}
-	h.Do("forge " + strings.Join(numbers, " "))
+	h.Do(command)
 }
 
 // Requests that a FUSE server gets (linux/fuse.h).
@@ -117,11 +109,11 @@ const CanBeAttached = "a file that is never closed"
 func StartUnanswering(t testing.TB, program string) Unanswering {
 	t.Helper()
 	kinds := map[string][]string{
-		"a server that is stopped":        {"map ", "freeze"},
-		"a file that is never identified": {"map ", fmt.Sprint("stop ", fuseGetattr)},
-		"a file that is never opened":     {"map ", fmt.Sprint("stop ", fuseOpen)},
-		"a file that is never read":       {"map ", fmt.Sprint("stop ", fuseRead)},
-		CanBeAttached:                     {"map ", fmt.Sprint("stop ", fuseFlush)},
+		"a server that is stopped":        {"map " + hostileFile, "freeze"},
+		"a file that is never identified": {"map " + hostileFile, fmt.Sprint("stop ", fuseGetattr)},
+		"a file that is never opened":     {"map " + hostileFile, fmt.Sprint("stop ", fuseOpen)},
+		"a file that is never read":       {"map " + hostileFile, fmt.Sprint("stop ", fuseRead)},
+		CanBeAttached:                     {"map " + hostileFile, fmt.Sprint("stop ", fuseFlush)},
 	}
 	if testneeds.KernelAtLeast(t, "6.16") {
 		// Others write back a copy of a page, so that munmap waits for nobody.
@@ -131,12 +123,7 @@ func StartUnanswering(t testing.TB, program string) Unanswering {
 	for what, commands := range kinds {
 		user++
 		h := StartHostile(t, user, program)
-		for _, command := range commands {
-			if strings.HasSuffix(command, " ") {
-				command += h.File
-			}
-			h.Do(command)
-		}
+		h.Do(commands...)
 		all[h.PID] = what
 	}
 	return all
@@ -180,8 +167,8 @@ func StartCosts(t testing.TB) *Costs {
 	debug.FreeOSMemory()  // of what was before
 	const resetPeak = "5" // see proc_pid_clear_refs(5)
 	err := os.WriteFile("/proc/self/clear_refs", []byte(resetPeak), 0)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without it counts from the start
-		t.Fatal(err)
+	if !errors.Is(err, os.ErrNotExist) { // a kernel without it counts from the start
+		qt.Assert(t, qt.IsNil(err))
 	}
 	return &Costs{t, processorTime(t)}
 }
@@ -194,15 +181,20 @@ func (c *Costs) CPU() time.Duration {
 
 // Report adds a row to the table of make test-hostile: what was attacked, by a
 // number of SECURITY.md's list, what that did when nothing was done against it,
-// what it does now, and how late a process of somebody else was attached.
+// what it does now, and how late a process of somebody else was attached. The
+// row goes on with the processor time, the peak of memory, and the descriptors.
 func (c *Costs) Report(number int, attack, before, now string, late time.Duration) {
 	c.t.Helper()
 	descriptors, err := os.ReadDir("/proc/self/fd")
 	qt.Assert(c.t, qt.IsNil(err))
-	row := fmt.Sprintf("%d | %s | %s | %s | %.2f s | %.2f s | %d MB | %d\n", number, attack,
-		before, now,
-		late.Seconds(), (processorTime(c.t) - c.cpu).Seconds(), peakMemory(c.t)>>20,
-		len(descriptors))
+	status, err := os.ReadFile("/proc/self/status")
+	qt.Assert(c.t, qt.IsNil(err))
+	_, peak, _ := strings.Cut(string(status), "\nVmHWM:")
+	var kilobytes int
+	_, err = fmt.Sscan(peak, &kilobytes)
+	qt.Assert(c.t, qt.IsNil(err), qt.Commentf("%s", status))
+	row := fmt.Sprintf("%d | %s | %s | %s | %.2f s | %.2f s | %d MB | %d\n", number, attack, before,
+		now, late.Seconds(), c.CPU().Seconds(), kilobytes>>10, len(descriptors))
 	c.t.Log(row)
 	if !IsComplete() {
 		return
@@ -210,23 +202,8 @@ func (c *Costs) Report(number int, attack, before, now string, late time.Duratio
 	table, err := os.OpenFile(os.Getenv(costsVariable), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
 	qt.Assert(c.t, qt.IsNil(err))
 	defer table.Close()
-	if _, err := table.WriteString(row); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// peakMemory returns how many bytes of memory this process had at most.
-func peakMemory(t testing.TB) int {
-	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	qt.Assert(t, qt.IsNil(err))
-	peak := regexp.MustCompile(`(?m)^VmHWM:\s*(\d+) kB$`).FindSubmatch(status)
-	if peak == nil {
-		t.Fatalf("no VmHWM in %s", status)
-	}
-	kilobytes, err := strconv.Atoi(string(peak[1]))
-	qt.Assert(t, qt.IsNil(err))
-	return kilobytes << 10
+	_, err = table.WriteString(row)
+	qt.Assert(c.t, qt.IsNil(err))
 }
 
 // processorTime returns how much of the processors this process has used.
@@ -278,25 +255,26 @@ func beMapper(order string) error {
 	if _, err := fmt.Sscan(order, &user, (*int64)(&every), &dir); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(dir)
+	paths, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		return err
 	}
-	var file *os.File
-	mapCode := func() ([]byte, error) {
-		return unix.Mmap(int(file.Fd()), 0, mappedBytes, unix.PROT_READ|unix.PROT_EXEC,
-			unix.MAP_PRIVATE)
-	}
+	var file *os.File // the last one stays open, to be mapped again
 	var code []byte
-	for _, entry := range entries {
-		if file != nil {
+	mapCode := func() (err error) {
+		code, err = unix.Mmap(int(file.Fd()), 0, mappedBytes, unix.PROT_READ|unix.PROT_EXEC,
+			unix.MAP_PRIVATE)
+		return err
+	}
+	for i, path := range paths {
+		if file, err = os.Open(path); err != nil {
+			return err
+		}
+		if err := mapCode(); err != nil {
+			return err
+		}
+		if i < len(paths)-1 {
 			file.Close()
-		}
-		if file, err = os.Open(filepath.Join(dir, entry.Name())); err != nil {
-			return err
-		}
-		if code, err = mapCode(); err != nil {
-			return err
 		}
 	}
 	if err := syscall.Setuid(user); err != nil {
@@ -314,10 +292,7 @@ func beMapper(order string) error {
 	}()
 	for every > 0 {
 		time.Sleep(every)
-		if err := unix.Munmap(code); err != nil {
-			return err
-		}
-		if code, err = mapCode(); err != nil {
+		if err := cmp.Or(unix.Munmap(code), mapCode()); err != nil {
 			return err
 		}
 	}

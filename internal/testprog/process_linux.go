@@ -44,7 +44,7 @@ type Process struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	answers chan string
-	errs    *strings.Builder
+	errs    strings.Builder
 	stopped bool
 }
 
@@ -52,11 +52,10 @@ type Process struct {
 // the protocol of testdata/README.md. The end of the test kills it.
 func Start(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
-	path := name
 	if !filepath.IsAbs(name) {
-		path = Path(t, name)
+		name = Path(t, name)
 	}
-	return StartCommand(t, exec.Command(path, args...))
+	return StartCommand(t, exec.Command(name, args...))
 }
 
 // StartCommand is [Start] for a command prepared by the caller: in a namespace,
@@ -64,18 +63,21 @@ func Start(t testing.TB, name string, args ...string) *Process {
 // input, output and error. When it returns, the program runs.
 func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{t: t, cmd: cmd, answers: make(chan string), errs: new(strings.Builder)}
+	p := &Process{t: t, cmd: cmd, answers: make(chan string)}
 	var err error
 	p.stdin, err = cmd.StdinPipe()
 	qt.Assert(t, qt.IsNil(err))
 	stdout, err := cmd.StdoutPipe()
 	qt.Assert(t, qt.IsNil(err))
-	cmd.Stderr = p.errs
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start the traced program: %v", err)
-	}
+	cmd.Stderr = &p.errs
+	qt.Assert(t, qt.IsNil(cmd.Start()), qt.Commentf("start the traced program"))
 	p.PID = cmd.Process.Pid
-	go p.read(stdout)
+	go func() {
+		defer close(p.answers)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			p.answers <- lines.Text()
+		}
+	}()
 	t.Cleanup(p.Kill)
 	// Until the program answers it may still be loaded: os/exec returns before
 	// its files are mapped. What it answers does not matter.
@@ -83,42 +85,32 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// read hands out the answers until the program closes its output.
-func (p *Process) read(stdout io.Reader) {
-	defer close(p.answers)
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		p.answers <- lines.Text()
-	}
-}
-
 // Command sends one line and returns what the program answers after "ok", or as
 // an error what it answers instead.
 func (p *Process) Command(line string) (string, error) {
-	if _, err := fmt.Fprintln(p.stdin, line); err != nil {
-		return "", fmt.Errorf("command %q: %w", line, err)
+	_, err := fmt.Fprintln(p.stdin, line)
+	answer := ""
+	if err == nil {
+		answer, err = p.answer()
 	}
-	answer, err := p.answer()
 	if err != nil {
 		return "", fmt.Errorf("command %q: %w", line, err)
 	}
-	answer, ok := strings.CutPrefix(answer, "ok")
+	text, ok := strings.CutPrefix(answer, "ok")
 	if !ok {
 		return "", fmt.Errorf("command %q: the program answers %q", line, answer)
 	}
-	return strings.TrimSpace(answer), nil
+	return strings.TrimSpace(text), nil
 }
 
 func (p *Process) answer() (string, error) {
-	deadline := time.NewTimer(testneeds.Patience(answerDeadline))
-	defer deadline.Stop()
 	select {
 	case answer, ok := <-p.answers:
 		if !ok {
 			return "", cmp.Or(p.end(), errors.New("the program ended"))
 		}
 		return answer, nil
-	case <-deadline.C:
+	case <-time.After(testneeds.Patience(answerDeadline)):
 		return "", fmt.Errorf("no answer in %v or more: %w", answerDeadline, os.ErrDeadlineExceeded)
 	}
 }
@@ -133,7 +125,7 @@ func (p *Process) end() error {
 	for range p.answers {
 	}
 	if err := p.cmd.Wait(); err != nil {
-		return fmt.Errorf("the program ended: %w %s", err, p.errs)
+		return fmt.Errorf("the program ended: %w %s", err, &p.errs)
 	}
 	return nil
 }
@@ -147,21 +139,23 @@ func (p *Process) must(format string, args ...any) []string {
 }
 
 // numbers is must for answers that end in numbers after their first words.
-func (p *Process) numbers(words int, format string, args ...any) []int {
+func (p *Process) numbers(words int, format string, args ...any) (numbers []int) {
 	p.t.Helper()
-	fields := p.must(format, args...)
-	if len(fields) < words {
-		p.t.Fatalf("command %q: short answer %q", fmt.Sprintf(format, args...), fields)
-	}
-	var numbers []int
-	for _, field := range fields[words:] {
+	for _, field := range p.must(format, args...)[words:] {
 		n, err := strconv.Atoi(field)
-		if err != nil {
-			p.t.Fatalf("command %q: answer %q: %v", fmt.Sprintf(format, args...), fields, err)
-		}
+		qt.Assert(p.t, qt.IsNil(err))
 		numbers = append(numbers, n)
 	}
 	return numbers
+}
+
+// Do sends commands: "load PATH" and "unload", "exec", "leave", "list" and
+// others of testdata/README.md.
+func (p *Process) Do(commands ...string) {
+	p.t.Helper()
+	for _, command := range commands {
+		p.must("%s", command)
+	}
 }
 
 // Fire passes every site of a group n times, on the program's main thread. When
@@ -196,28 +190,8 @@ func (p *Process) Semaphores(group string) []int {
 func (p *Process) Semaphore(group string) int {
 	p.t.Helper()
 	values := p.Semaphores(group)
-	if len(values) != 1 {
-		p.t.Fatalf("group %s has %d semaphores, not one", group, len(values))
-	}
+	qt.Assert(p.t, qt.HasLen(values, 1))
 	return values[0]
-}
-
-// Groups returns the names that [Process.Fire] takes.
-func (p *Process) Groups() []string {
-	p.t.Helper()
-	return p.must("list")
-}
-
-// Load makes the program map a library; Unload undoes the last one.
-func (p *Process) Load(path string) {
-	p.t.Helper()
-	p.must("load %s", path)
-}
-
-// Unload unmaps what [Process.Load] mapped last.
-func (p *Process) Unload() {
-	p.t.Helper()
-	p.must("unload")
 }
 
 // Exec makes the process execute its program anew: the PID stays, everything
@@ -225,15 +199,7 @@ func (p *Process) Unload() {
 // runs.
 func (p *Process) Exec() {
 	p.t.Helper()
-	p.must("exec")
-	p.must("pid")
-}
-
-// Leave ends the program's main thread. Another one takes the commands from
-// then on, and the process looks like a zombie.
-func (p *Process) Leave() {
-	p.t.Helper()
-	p.must("leave")
+	p.Do("exec", "pid")
 }
 
 // Stop ends the program by closing its input, and waits for it. It fails the
@@ -254,14 +220,10 @@ func (p *Process) Kill() {
 	if p.stopped {
 		return
 	}
-	p.stopped = true
 	p.cmd.Process.Kill()
-	p.stdin.Close()
-	for range p.answers {
-	}
-	p.cmd.Wait()
+	_ = p.end() // it was killed
 	if p.t.Failed() && p.errs.Len() > 0 {
-		p.t.Logf("the traced program wrote: %s", p.errs)
+		p.t.Logf("the traced program wrote: %s", &p.errs)
 	}
 }
 
@@ -331,7 +293,7 @@ func InPrivateMounts(t *testing.T) bool {
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsTrue(strings.Contains(string(out), "--- PASS: "+t.Name())))
+		qt.Assert(t, qt.StringContains(string(out), "--- PASS: "+t.Name()))
 		return false
 	}
 	qt.Assert(t, qt.IsNil(unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")))
@@ -362,18 +324,15 @@ func SharedEvents(t *testing.T) map[string][]string {
 // this one nor started by it.
 func isForeign(event string) bool {
 	var pid int
-	if _, err := fmt.Sscanf(event, "p%d_", &pid); err != nil {
-		return false
-	}
-	foreign := false
-	for pid > 1 && pid != os.Getpid() {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil {
-			return false // it has ended
+	_, err := fmt.Sscanf(event, "p%d_", &pid)
+	for isParent := false; err == nil && pid != os.Getpid(); isParent = true {
+		if pid <= 1 {
+			return isParent
 		}
+		var status []byte
+		status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
 		_, parent, _ := strings.Cut(string(status), "\nPPid:")
 		fmt.Sscan(parent, &pid)
-		foreign = true
 	}
-	return foreign && pid != os.Getpid()
+	return false
 }

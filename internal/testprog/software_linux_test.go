@@ -14,8 +14,8 @@ import (
 func TestPythonCallsAndCollects(t *testing.T) {
 	LeakCheck(t)
 	p := StartPython(t)
-	p.Call()
-	p.Collect()
+	p.Do("call")
+	p.Do("collect")
 	script, err := os.ReadFile(p.Script)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(string(script), pythonScript))
@@ -26,7 +26,7 @@ func TestPythonCallsAndCollects(t *testing.T) {
 func TestThrowThrows(t *testing.T) {
 	LeakCheck(t)
 	p := StartThrow(t)
-	p.Throw()
+	p.Do("throw")
 	qt.Assert(t, qt.StringContains(p.File, "libstdc++"))
 }
 

@@ -28,7 +28,7 @@ func TestEveryProgramFiresEveryGroup(t *testing.T) {
 	for _, name := range programs {
 		t.Run(name, func(t *testing.T) {
 			p := Start(t, name)
-			for _, group := range p.Groups() {
+			for _, group := range p.must("list") {
 				p.Fire(group, 2)
 			}
 			p.Stop()
@@ -43,7 +43,7 @@ func TestGroupsAreThoseExpected(t *testing.T) {
 	}
 	expected = append(expected, "broken", "cold")
 	slices.Sort(expected)
-	groups := Start(t, "target-pie").Groups()
+	groups := Start(t, "target-pie").must("list")
 	slices.Sort(groups)
 	qt.Assert(t, qt.DeepEquals(groups, slices.Compact(expected)))
 }
@@ -79,9 +79,9 @@ func TestExecKeepsThePIDAndMapsAnew(t *testing.T) {
 func TestLoadMapsALibrary(t *testing.T) {
 	p := Start(t, "target-pie")
 	library := Path(t, "libtarget.so")
-	p.Load(library)
+	p.Do("load " + library)
 	qt.Assert(t, qt.StringContains(processMaps(t, p), library))
-	p.Unload()
+	p.Do("unload")
 	qt.Assert(t, qt.Not(qt.StringContains(processMaps(t, p), library)))
 }
 
