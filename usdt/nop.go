@@ -9,6 +9,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"sync"
 
 	"golang.org/x/arch/x86/x86asm"
 	"golang.org/x/sys/unix"
@@ -24,9 +25,10 @@ const codeAtSite = 16
 // attach to. It calls refuse with the index of a site that cannot be attached.
 func checkCode(file *elfnote.File, sites []Site, refuse func(i int, err error)) {
 	machine, order := file.Header().Machine, file.Header().ByteOrder
-	// The kernel replaces these nops in 64-bit programs only. For others it is
-	// not asked.
-	nops := optimisedNops{asked: machine != elf.EM_X86_64}
+	var kernel unix.Errno
+	if machine == elf.EM_X86_64 { // it replaces nops in 64-bit programs only
+		kernel = replacedNops()
+	}
 	readCode(file, sites, codeAtSite, func(i int, code []byte, err error) {
 		switch {
 		case len(code) == 0 && err != nil && err != io.EOF:
@@ -34,7 +36,7 @@ func checkCode(file *elfnote.File, sites []Site, refuse func(i int, err error)) 
 		case !isNop(machine, order, code):
 			refuse(i, notNop(code))
 		case machine == elf.EM_X86_64 || machine == elf.EM_386:
-			skip, err := nops.skip(code, x86Mode(machine))
+			skip, err := skipInNop(code, x86Mode(machine), kernel)
 			if err != nil {
 				refuse(i, err)
 			}
@@ -122,37 +124,29 @@ var refusedPrefixes = []byte{0x26, 0x2e, 0x36, 0x3e, 0xf0}
 // between the kernels above.
 const sysUprobe = 336
 
-// optimisedNops asks the kernel, once, which nops it replaces.
-type optimisedNops struct {
-	asked bool
-	errno unix.Errno
-}
+// Answers of sysUprobe.
+const (
+	replacesNop5  = unix.ENXIO
+	replacesNop10 = unix.EPROTO
+	unknown       = unix.EINVAL // where the kernel cannot be asked
+)
 
-// errUnknown stands for the answer where the kernel cannot be asked.
-const errUnknown = unix.EINVAL
-
-func (o *optimisedNops) ask() unix.Errno {
-	if !o.asked {
-		o.asked = true
-		o.errno = errUnknown
-		// The number means another call in a program of another machine, 32-bit
-		// x86 among them.
-		if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
-			_, _, o.errno = unix.RawSyscall(sysUprobe, 0, 0, 0)
-		}
+// replacedNops asks the kernel which nops it replaces.
+var replacedNops = sync.OnceValue(func() unix.Errno {
+	// The number means another call in a program of another machine, 32-bit x86
+	// among them.
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return unknown
 	}
-	return o.errno
-}
+	_, _, errno := unix.RawSyscall(sysUprobe, 0, 0, 0)
+	return errno
+})
 
-// nop10 reports whether a breakpoint on a ten-byte nop becomes a call that is
-// safe.
-func (o *optimisedNops) nop10() bool { return o.ask() == unix.EPROTO }
-
-// skip returns how many bytes after the beginning of a nop the breakpoint has
-// to be, and an error where it may be nowhere.
-func (o *optimisedNops) skip(nop []byte, mode int) (uint64, error) {
+// skipInNop returns how many bytes after the beginning of a nop the breakpoint
+// has to be, and an error where it may be nowhere. kernel is its answer.
+func skipInNop(nop []byte, mode int, kernel unix.Errno) (uint64, error) {
 	if nop[0] == 0x90 { // as nearly all
-		if bytes.HasPrefix(nop, nopThenNop10) && o.nop10() {
+		if kernel == replacesNop10 && bytes.HasPrefix(nop, nopThenNop10) {
 			return 1, nil
 		}
 		return 0, nil
@@ -161,10 +155,9 @@ func (o *optimisedNops) skip(nop []byte, mode int) (uint64, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case hasRefusedPrefix(nop) && !(bytes.HasPrefix(nop, nop10) && o.nop10()):
+	case hasRefusedPrefix(nop) && !(kernel == replacesNop10 && bytes.HasPrefix(nop, nop10)):
 		return 0, errPrefixedNop
-	// It becomes a call that is not safe, or may do so for all that is known.
-	case inst.Len == 5 && (o.ask() == unix.ENXIO || o.ask() == errUnknown):
+	case inst.Len == 5 && (kernel == replacesNop5 || kernel == unknown):
 		return 0, errUnsafeNop
 	}
 	return 0, nil
