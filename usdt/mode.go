@@ -158,23 +158,33 @@ func askKernel() (k kernelModes, err error) {
 	return k, nil
 }
 
-// pidFilter keeps what multiPIDFilter answered: a kernel does not change.
+// pidFilter keeps the answer of rightPIDFilter: a kernel does not change.
 var pidFilter struct {
 	sync.Mutex
 	known, right bool
 }
 
+// rightPIDFilter reports whether the kernel takes the PID of a uprobe_multi
+// link for a process, and not for a thread. If it does, it checks the PID
+// before the path.
 func rightPIDFilter() (bool, error) {
 	pidFilter.Lock()
 	defer pidFilter.Unlock()
-	if !pidFilter.known {
-		right, err := multiPIDFilter()
-		if err != nil {
-			return false, err
-		}
-		pidFilter.known, pidFilter.right = true, right
+	if pidFilter.known {
+		return pidFilter.right, nil
 	}
-	return pidFilter.right, nil
+	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
+	if err != nil {
+		return false, err
+	}
+	defer prog.Close()
+	const negative = math.MaxUint32
+	reaches, err := reachesPath(prog, negative)
+	if err != nil {
+		return false, err
+	}
+	pidFilter.known, pidFilter.right = true, !reaches
+	return !reaches, nil
 }
 
 // requirePIDFilter returns an error if a uprobe_multi link for a PID would be
@@ -192,34 +202,29 @@ func requirePIDFilter() error {
 	return nil
 }
 
-// multiPIDFilter reports whether the kernel takes the PID of a uprobe_multi
-// link for a process, and not for a thread.
-//
-// The former checks it before the path: a negative PID is EINVAL there, where
-// the latter goes on and finds that the path is no regular file.
-func multiPIDFilter() (bool, error) {
-	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
-	if err != nil {
-		return false, err
-	}
-	defer prog.Close()
-	switch err := linkDirectory(prog, math.MaxUint32); {
-	case errors.Is(err, unix.EINVAL):
-		return true, nil
-	case errors.Is(err, unix.EBADF):
-		return false, nil
-	default:
-		return false, err
-	}
-}
-
 // isForMultiLink reports whether a program was loaded for uprobe_multi links.
 // The kernel does not say so, but checks it before the path of a link.
 func (k kernelModes) isForMultiLink(prog *ebpf.Program) (bool, error) {
 	if !k.multi {
 		return false, nil
 	}
-	switch err := linkDirectory(prog, 0); {
+	return reachesPath(prog, 0)
+}
+
+// reachesPath reports whether the kernel looks at the path of a uprobe_multi
+// link for a program and a PID, and does not refuse it before that. The path is
+// a directory, to which nothing can be attached.
+func reachesPath(prog *ebpf.Program, pid uint32) (bool, error) {
+	root, err := link.OpenExecutable("/")
+	if err != nil {
+		return false, err
+	}
+	lnk, err := root.UprobeMulti(nil, prog,
+		&link.UprobeMultiOptions{Addresses: []uint64{1}, PID: pid})
+	switch {
+	case err == nil:
+		lnk.Close()
+		return false, errors.New("a uprobe_multi link to a directory was accepted")
 	case errors.Is(err, unix.EINVAL):
 		return false, nil
 	case errors.Is(err, unix.EBADF):
@@ -227,23 +232,6 @@ func (k kernelModes) isForMultiLink(prog *ebpf.Program) (bool, error) {
 	default:
 		return false, err
 	}
-}
-
-// linkDirectory returns why the kernel refuses a uprobe_multi link to a
-// directory, to which nothing can be attached. It is EBADF if the directory is
-// all that is wrong.
-func linkDirectory(prog *ebpf.Program, pid uint32) error {
-	root, err := link.OpenExecutable("/")
-	if err != nil {
-		return err
-	}
-	lnk, err := root.UprobeMulti(nil, prog,
-		&link.UprobeMultiOptions{Addresses: []uint64{1}, PID: pid})
-	if err == nil {
-		lnk.Close()
-		return errors.New("a uprobe_multi link to a directory was accepted")
-	}
-	return err
 }
 
 func supported(err error) (bool, error) {
