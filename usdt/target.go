@@ -34,8 +34,8 @@ type Target struct {
 	//
 	// With a PID, an absolute path is what that process sees: it is looked up
 	// under its root directory. A bare name is one of the files that the
-	// process has mapped. A relative path is always relative to the working
-	// directory of the caller.
+	// process has mapped. A relative path, and one below /proc, are always the
+	// caller's.
 	Path string
 
 	// ELF is a file that has been opened already. [elfnote.NewFile] takes an
@@ -60,10 +60,10 @@ type Target struct {
 	// needs CAP_SYS_PTRACE.
 	PID int
 
-	// MaxSites makes it an error if more sites match. A site
-	// with a semaphore counts as eight, and so does a perf event. It also
-	// bounds the different arguments of the sites, to four times as many. 0
-	// means no limit but that on arguments which every file has, see [Select].
+	// MaxSites is the most sites that may match: more are an error. A site with
+	// a semaphore counts as eight, and so does a perf event. The sites may have
+	// four times as many different arguments. 0 means no limit, except that on
+	// the arguments of any file: see [Select].
 	MaxSites int
 }
 
@@ -120,7 +120,7 @@ func (o *opened) close() error {
 // since, or means another file in this mount namespace.
 func (o *opened) path() string { return "/proc/self/fd/" + strconv.Itoa(o.descriptor) }
 
-func (t Target) open() (*opened, error) {
+func (t Target) open() (_ *opened, err error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
@@ -129,21 +129,23 @@ func (t Target) open() (*opened, error) {
 	}
 
 	o := &opened{elf: t.ELF}
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
 	switch {
 	case t.Path != "":
-		if err := o.openPath(t); err != nil {
-			return nil, err
-		}
+		err = o.openPath(t)
 	case t.ProcessFile != nil:
-		if err := o.openProcessFile(t.ProcessFile); err != nil {
-			o.close()
-			return nil, err
-		}
+		err = o.openProcessFile(t.ProcessFile)
+	}
+	if err != nil {
+		return nil, err
 	}
 
 	file := o.elf.OSFile()
 	if file == nil {
-		o.close()
 		return nil, errors.New("only a file of the file system can be attached to, not a reader of bytes")
 	}
 	if o.name == "" {
@@ -153,20 +155,16 @@ func (t Target) open() (*opened, error) {
 		}
 	}
 	o.descriptor = int(file.Fd())
-	if t.ELF != nil { // the caller may close his
-		var err error
+	if t.ELF != nil { // which the caller may close
 		if o.descriptor, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-			o.close()
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
 		o.closers = append(o.closers, func() error { return unix.Close(o.descriptor) })
 	}
-
 	if o.sites == nil {
 		o.sites = o.elf.Sites()
 	}
 	if err := attachable(o.elf); err != nil {
-		o.close()
 		return nil, fmt.Errorf("%s: %w", o.name, err)
 	}
 	return o, nil
@@ -184,7 +182,7 @@ func (o *opened) openPath(t Target) error {
 		file, name, err = t.findInProcess()
 	case bare:
 		name, err = ldso.Find(t.Path)
-	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(t.Path, "/proc/"):
+	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(filepath.Clean(t.Path), "/proc/"):
 		file, err = procwatch.OpenIn(procfs.NewFS(""), t.PID, t.Path)
 	}
 	if t.PID != 0 && (errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrAccess)) {
