@@ -90,7 +90,7 @@ func (m *Manager) attach(prog *ebpf.Program, sel *Selection, opts *AttachOptions
 	}
 	given, generic := prog, held.specialise(prog, sel, reads)
 	if held.special != nil {
-		prog = held.special.program
+		prog, _ = held.special.load()
 	}
 	lnk, err := sel.attach(prog, m.mode, held.cookies)
 	if err != nil {
@@ -112,8 +112,8 @@ func (m *Manager) attach(prog *ebpf.Program, sel *Selection, opts *AttachOptions
 // holding is what an attachment takes from the Manager's maps.
 type holding struct {
 	manager   *Manager
-	specs     []*sharedSpec
-	addresses []siteAddress
+	specs     []*entry[string]
+	addresses []*entry[uint64]
 	cookies   []uint64 // for each site, what the kernel hands to the program
 	special   *specialProgram
 }
@@ -135,7 +135,7 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 
 	specs, which := sel.encode(m.specs.layout, held.cookies)
 	var err error
-	if held.specs, err = m.specs.acquire(specs); err != nil {
+	if held.specs, err = m.specs.acquireSpecs(specs); err != nil {
 		return nil, err
 	}
 	for i, n := range which {
@@ -214,17 +214,14 @@ func (h *holding) acquireAddresses(sel *Selection) error {
 	if err != nil {
 		return err
 	}
-	var wanted []siteAddress
+	var ids []uint32
 	for i, addresses := range bysite {
-		for _, a := range addresses {
-			wanted = append(wanted, siteAddress{address: a, spec: uint32(h.cookies[i])})
+		for range addresses {
+			ids = append(ids, uint32(h.cookies[i]))
 		}
 	}
-	if err := h.manager.addresses.acquire(wanted); err != nil {
-		return err
-	}
-	h.addresses = wanted
-	return nil
+	h.addresses, err = h.manager.addresses.acquire(slices.Concat(bysite...), ids)
+	return err
 }
 
 func (h *holding) release() {
@@ -268,38 +265,16 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 		return false, follow.Explain("asking the kernel for the program", err)
 	}
 	ids, _ := info.MapIDs()
-	mine, err := m.specs.id()
-	if err != nil {
-		return false, err
-	}
 	switch {
-	case slices.Contains(ids, mine):
+	case slices.Contains(ids, m.specs.id):
 		return true, nil
-	case m.readsOthers(info.Name, ids):
+	case m.readers[info.Name]:
 		return false, fmt.Errorf("program %s was loaded without this Manager's maps: pass "+
 			"Manager.CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign",
 			info.Name)
 	default:
 		return false, nil
 	}
-}
-
-// readsOthers reports whether one of a program's maps is a spec map of another
-// Manager. Reading the names of maps needs CAP_SYS_ADMIN. Without it the name
-// of the program decides, although the kernel may have cut it.
-func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
-	for _, id := range ids {
-		other, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			return m.readers[kernelName(name)]
-		}
-		info, err := other.Info()
-		other.Close()
-		if err == nil && info.Name == kernelName(specMapName) {
-			return true
-		}
-	}
-	return false
 }
 
 // AttachSections attaches all programs whose section names a file and a probe:

@@ -28,7 +28,7 @@ func (m *Manager) SpecsInUse() (used, capacity int) {
 	if m.specs == nil {
 		return 0, 0
 	}
-	return m.specs.inUse(), m.specs.capacity()
+	return m.specs.inUse(), m.specs.capacity
 }
 
 // inUse returns the number of entries that links hold.

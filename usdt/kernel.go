@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -196,7 +197,7 @@ func (s *Selection) attachSingle(
 	if err := s.checkPerfEvents(len(groups)); err != nil {
 		return nil, err
 	}
-	links, left := s.attachGroups(groups, prog)
+	links, left := s.attachGroups(groups, prog, cookies)
 	if err := s.checkPerfEvents(len(links) + len(left)); err != nil {
 		closeTogether(ModeSingle, links)
 		return nil, err
@@ -345,37 +346,30 @@ func withErrno(err error) error {
 // goes on if that fails.
 var removeEnded = sync.OnceFunc(func() { _, _ = uprobeevent.Remove() })
 
-// A group is sites that one perf event can attach: they have the same cookie,
-// and are at different instructions.
-type group struct {
-	cookie uint64
-	sites  []int // indices into the selection, in order
-}
-
-// groups returns the sites in groups, in the order of their first sites.
-func (s *Selection) groups(cookies []uint64) []group {
+// groups returns the sites in groups, in the order of their first sites. One
+// perf event can attach a group: its sites have the same cookie, and are at
+// different instructions.
+func (s *Selection) groups(cookies []uint64) (groups [][]int) {
 	type place struct{ cookie, offset uint64 }
 	type key struct {
 		cookie uint64
-		round  int // how many sites before it have the same place
+		nth    int // of those at the same place
 	}
-	var groups []group
-	rounds, known := make(map[place]int, s.Len()), make(map[key]int)
+	sites, known := make(map[place]int, s.Len()), make(map[key]int)
 	for i := range s.sites {
-		var cookie uint64
+		at := place{offset: s.sites[i].uprobeOffset()}
 		if cookies != nil {
-			cookie = cookies[i]
+			at.cookie = cookies[i]
 		}
-		at := place{cookie, s.sites[i].uprobeOffset()}
-		k := key{cookie, rounds[at]}
-		rounds[at]++
+		k := key{at.cookie, sites[at]}
+		sites[at]++
 		n, ok := known[k]
 		if !ok {
 			n = len(groups)
 			known[k] = n
-			groups = append(groups, group{cookie: cookie})
+			groups = append(groups, nil)
 		}
-		groups[n].sites = append(groups[n].sites, i)
+		groups[n] = append(groups[n], i)
 	}
 	return groups
 }
@@ -386,28 +380,26 @@ func (s *Selection) groups(cookies []uint64) []group {
 // fails. The error of that group is dropped, because attaching a site alone
 // says better what is wrong with it.
 func (s *Selection) attachGroups(
-	groups []group, prog *ebpf.Program,
+	groups [][]int, prog *ebpf.Program, cookies []uint64,
 ) (attached []io.Closer, left []int) {
-	hasLink := features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil
-	for n, g := range groups {
-		if len(g.sites) == 1 {
-			left = append(left, g.sites...)
+	opts := uprobeevent.Options{PID: s.pid,
+		HasLink: features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil}
+	for n, sites := range groups {
+		if len(sites) == 1 {
+			left = append(left, sites...)
 			continue
 		}
-		places := make([]uprobeevent.Place, len(g.sites))
-		for j, i := range g.sites {
-			row := &s.sites[i]
-			places[j] = uprobeevent.Place{Offset: row.uprobeOffset(),
-				Semaphore: row.SemaphoreOffset}
+		var places []uprobeevent.Place
+		for _, i := range sites {
+			places = append(places, uprobeevent.Place{Offset: s.sites[i].uprobeOffset(),
+				Semaphore: s.sites[i].SemaphoreOffset})
 		}
-		event, err := uprobeevent.Attach(s.opened.path(), places, prog, uprobeevent.Options{
-			PID: s.pid, HasLink: hasLink, Cookie: g.cookie,
-		})
+		if cookies != nil {
+			opts.Cookie = cookies[sites[0]]
+		}
+		event, err := uprobeevent.Attach(s.opened.path(), places, prog, opts)
 		if err != nil {
-			for _, g := range groups[n:] {
-				left = append(left, g.sites...)
-			}
-			break
+			return attached, append(left, slices.Concat(groups[n:]...)...)
 		}
 		attached = append(attached, event)
 	}

@@ -86,9 +86,9 @@ type Manager struct {
 	mode Mode
 	// program's name in the collection: what its section says to attach to.
 	sections  map[string]string
-	readers   map[string]bool // by kernelName: whether the program looks specs up
+	readers   map[string]bool // by name, also cut by the kernel: whether the program looks specs up
 	specs     *specTable      // nil where the object does not use the header
-	addresses *addressTable   // likewise
+	addresses *table[uint64]  // likewise
 	special   *specialiser    // nil where nothing is to be specialised
 
 	mu   sync.Mutex
@@ -177,7 +177,10 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		if err != nil {
 			return follow.Explain("creating the map of specs", err)
 		}
-		m.specs = newSpecTable(created, layout)
+		if m.specs, err = newSpecTable(created, layout); err != nil {
+			created.Close()
+			return err
+		}
 	}
 
 	if addresses := spec.Maps[addressMapName]; addresses != nil {
@@ -192,7 +195,7 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		if err != nil {
 			return follow.Explain("creating the map of addresses", err)
 		}
-		m.addresses = &addressTable{addresses: created, used: make(map[uint64]*sharedAddress)}
+		m.addresses = newAddressTable(created)
 	}
 	return nil
 }
@@ -206,10 +209,10 @@ const addressesPerSpec = 4
 func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	replacements := make(map[string]*ebpf.Map)
 	if m.specs != nil {
-		replacements[specMapName] = m.specs.specs
+		replacements[specMapName] = m.specs.entries
 	}
 	if m.addresses != nil {
-		replacements[addressMapName] = m.addresses.addresses
+		replacements[addressMapName] = m.addresses.entries
 	}
 	return &ebpf.CollectionOptions{MapReplacements: replacements}
 }
@@ -310,7 +313,7 @@ func (m *Manager) preparePrograms(
 	for _, prog := range spec.Programs {
 		for _, ins := range prog.Instructions {
 			if ins.Reference() == specMapName {
-				m.readers[kernelName(prog.Name)] = true
+				m.readers[prog.Name], m.readers[kernelName(prog.Name)] = true, true
 				break
 			}
 		}

@@ -10,29 +10,25 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
-// forEachWrite runs a test with a table of four places, written by one call, if
-// the kernel can, and one by one.
-func forEachWrite(t *testing.T, test func(t *testing.T, table *specTable)) {
+// newTable returns a table of four places.
+func newTable(t *testing.T) *specTable {
 	testprog.RequireBPF(t)
-	for name, oneByOne := range map[string]bool{"by one call": false, "one by one": true} {
-		t.Run(name, func(t *testing.T) {
-			specs, err := ebpf.NewMap(&ebpf.MapSpec{
-				Type: ebpf.Array, KeySize: 4, ValueSize: sitespec.Size, MaxEntries: 4 + firstSpecID,
-			})
-			qt.Assert(t, qt.IsNil(err))
-			layout, err := sitespec.LayoutOf(sitespec.Size, nil)
-			qt.Assert(t, qt.IsNil(err))
-			table := newSpecTable(specs, layout)
-			table.oneByOne = oneByOne
-			defer table.close()
-			test(t, table)
-		})
-	}
+	specs, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: sitespec.Size, MaxEntries: 4 + firstSpecID,
+	})
+	qt.Assert(t, qt.IsNil(err))
+	layout, err := sitespec.LayoutOf(sitespec.Size, nil)
+	qt.Assert(t, qt.IsNil(err))
+	table, err := newSpecTable(specs, layout)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { table.close() })
+	return table
 }
 
 // specsOf returns specs that begin with these bytes, one behind the other.
@@ -44,72 +40,113 @@ func specsOf(first ...byte) []byte {
 	return specs
 }
 
-func assertWritten(t *testing.T, table *specTable, acquired []*sharedSpec, want []byte) {
+func assertWritten(t *testing.T, table *specTable, acquired []*entry[string], want []byte) {
 	t.Helper()
 	qt.Assert(t, qt.HasLen(acquired, len(want)/sitespec.Size))
 	for i := range acquired {
 		var got [sitespec.Size]byte
-		qt.Assert(t, qt.IsNil(table.specs.Lookup(acquired[i].id, &got)))
+		qt.Assert(t, qt.IsNil(table.entries.Lookup(acquired[i].id, &got)))
 		qt.Assert(t, qt.DeepEquals(got[:], want[i*sitespec.Size:][:sitespec.Size]))
 		qt.Assert(t, qt.IsTrue(acquired[i].id >= firstSpecID))
 	}
 }
 
 func TestSpecTableSharesEqualSpecs(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, table *specTable) {
-		first, err := table.acquire(specsOf(1, 2, 1))
-		qt.Assert(t, qt.IsNil(err))
-		assertWritten(t, table, first, specsOf(1, 2, 1))
-		qt.Assert(t, qt.Equals(first[0].id, first[2].id))
-		qt.Assert(t, qt.Equals(table.inUse(), 2))
+	table := newTable(t)
+	first, err := table.acquireSpecs(specsOf(1, 2, 1))
+	qt.Assert(t, qt.IsNil(err))
+	assertWritten(t, table, first, specsOf(1, 2, 1))
+	qt.Assert(t, qt.Equals(first[0].id, first[2].id))
+	qt.Assert(t, qt.Equals(table.inUse(), 2))
 
-		second, err := table.acquire(specsOf(3, 2))
-		qt.Assert(t, qt.IsNil(err))
-		assertWritten(t, table, second, specsOf(3, 2))
-		qt.Assert(t, qt.Equals(second[1].id, first[1].id))
-		qt.Assert(t, qt.Equals(table.inUse(), 3))
+	second, err := table.acquireSpecs(specsOf(3, 2))
+	qt.Assert(t, qt.IsNil(err))
+	assertWritten(t, table, second, specsOf(3, 2))
+	qt.Assert(t, qt.Equals(second[1].id, first[1].id))
+	qt.Assert(t, qt.Equals(table.inUse(), 3))
 
-		table.release(first)
-		qt.Assert(t, qt.Equals(table.inUse(), 2))
-		assertWritten(t, table, second, specsOf(3, 2))
-		table.release(second)
-		qt.Assert(t, qt.Equals(table.inUse(), 0))
-	})
+	table.release(first)
+	qt.Assert(t, qt.Equals(table.inUse(), 2))
+	assertWritten(t, table, second, specsOf(3, 2))
+	table.release(second)
+	qt.Assert(t, qt.Equals(table.inUse(), 0))
 }
 
 func TestSpecTableWithoutRoom(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, table *specTable) {
-		held, err := table.acquire(specsOf(1, 2))
-		qt.Assert(t, qt.IsNil(err))
+	table := newTable(t)
+	held, err := table.acquireSpecs(specsOf(1, 2))
+	qt.Assert(t, qt.IsNil(err))
 
-		_, err = table.acquire(specsOf(2, 3, 3, 4, 5))
-		var full *follow.LimitError
-		qt.Assert(t, qt.ErrorAs(err, &full))
-		qt.Assert(t, qt.Equals(*full, follow.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
-			Capacity: 4, InUse: 2, Needed: 3}))
-		qt.Assert(t, qt.Equals(table.inUse(), 2))
+	_, err = table.acquireSpecs(specsOf(2, 3, 3, 4, 5))
+	var full *follow.LimitError
+	qt.Assert(t, qt.ErrorAs(err, &full))
+	qt.Assert(t, qt.Equals(*full, follow.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+		Capacity: 4, InUse: 2, Needed: 3}))
+	qt.Assert(t, qt.Equals(table.inUse(), 2))
 
-		more, err := table.acquire(specsOf(6, 7))
-		qt.Assert(t, qt.IsNil(err))
-		assertWritten(t, table, append(held, more...), specsOf(1, 2, 6, 7))
-		table.release(held)
-		table.release(more)
+	more, err := table.acquireSpecs(specsOf(6, 7))
+	qt.Assert(t, qt.IsNil(err))
+	assertWritten(t, table, append(held, more...), specsOf(1, 2, 6, 7))
+	table.release(held)
+	table.release(more)
 
-		all, err := table.acquire(specsOf(8, 9, 10, 11)) // every place was given back, once
-		qt.Assert(t, qt.IsNil(err))
-		assertWritten(t, table, all, specsOf(8, 9, 10, 11))
-	})
+	all, err := table.acquireSpecs(specsOf(8, 9, 10, 11)) // every place was given back, once
+	qt.Assert(t, qt.IsNil(err))
+	assertWritten(t, table, all, specsOf(8, 9, 10, 11))
 }
 
-// The kernel's refusal of a whole batch is none of the specs that are held.
+// What the kernel refuses does not affect the specs that are held.
 func TestSpecTableThatCannotBeWritten(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, table *specTable) {
-		held, err := table.acquire(specsOf(1))
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(table.specs.Freeze())) // for programs, and so for nobody else
-		_, err = table.acquire(specsOf(1, 2, 3))
-		qt.Assert(t, qt.ErrorMatches(err, "writing the spec map.*"))
-		qt.Assert(t, qt.Equals(table.inUse(), 1))
-		assertWritten(t, table, held, specsOf(1))
-	})
+	table := newTable(t)
+	held, err := table.acquireSpecs(specsOf(1))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(table.entries.Freeze())) // for programs, and so for nobody else
+	_, err = table.acquireSpecs(specsOf(1, 2, 3))
+	qt.Assert(t, qt.ErrorMatches(err, "writing the spec map.*"))
+	qt.Assert(t, qt.Equals(table.inUse(), 1))
+	assertWritten(t, table, held, specsOf(1))
+}
+
+// Without BPF cookies an address has one spec.
+func TestAddressTable(t *testing.T) {
+	testprog.RequireBPF(t)
+	addresses, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 3})
+	qt.Assert(t, qt.IsNil(err))
+	table := newAddressTable(addresses)
+	defer table.close()
+	lookup := func(address uint64) (id uint32) {
+		_ = addresses.Lookup(address, &id) // or it is 0
+		return id
+	}
+	first, err := table.acquire([]uint64{10, 20, 10}, []uint32{1, 2, 1})
+	qt.Assert(t, qt.IsNil(err))
+	again, err := table.acquire([]uint64{20}, []uint32{2})
+	qt.Assert(t, qt.IsNil(err))
+
+	_, err = table.acquire([]uint64{30, 20}, []uint32{3, 4})
+	qt.Check(t, qt.ErrorIs(err, errAddressInUse))
+	_, err = table.acquire([]uint64{20, 30, 40}, []uint32{2, 3, 3})
+	var full *follow.LimitError
+	qt.Assert(t, qt.ErrorAs(err, &full))
+	qt.Check(t, qt.Equals(*full, follow.LimitError{Limit: "addresses", Option: "ManagerOptions.MaxSpecs",
+		Capacity: 3, InUse: 2, Needed: 2}))
+	qt.Check(t, qt.Equals(lookup(30), 0))
+	qt.Check(t, qt.HasLen(table.used, 2))
+
+	table.release(first)
+	qt.Check(t, qt.Equals(lookup(10), 0))
+	qt.Check(t, qt.Equals(lookup(20), 2))
+	table.release(again)
+	qt.Check(t, qt.Equals(lookup(20), 0))
+	qt.Check(t, qt.HasLen(table.used, 0))
+}
+
+// Sites share a perf event if they have the same cookie and different places.
+func TestGroups(t *testing.T) {
+	var s Selection
+	for _, offset := range []uint64{1, 2, 1, 3, 2} {
+		s.sites = append(s.sites, Site{Site: elfnote.Site{Offset: offset}})
+	}
+	qt.Check(t, qt.DeepEquals(s.groups(nil), [][]int{{0, 1, 3}, {2, 4}}))
+	qt.Check(t, qt.DeepEquals(s.groups([]uint64{7, 8, 7, 7, 9}), [][]int{{0, 3}, {1}, {2}, {4}}))
 }

@@ -56,10 +56,7 @@ type specialKey struct {
 type specialProgram struct {
 	key  specialKey
 	refs int
-
-	loaded  chan struct{} // closed when it is loaded, or cannot be
-	program *ebpf.Program
-	err     error
+	load func() (*ebpf.Program, error) // once
 }
 
 func newSpecialiser(
@@ -123,26 +120,22 @@ func (s *specialiser) acquire(
 
 	s.mu.Lock()
 	shared := s.special[key]
-	switch {
-	case shared == nil && len(s.special) >= maxSpecialPrograms:
+	if shared == nil && len(s.special) >= maxSpecialPrograms {
 		s.mu.Unlock()
 		return nil, fmt.Errorf("the Manager has %d programs made for sites, and takes no more",
 			maxSpecialPrograms)
-	case shared == nil:
-		shared = &specialProgram{key: key, loaded: make(chan struct{})}
-		s.special[key] = shared
-		shared.refs++
-		s.mu.Unlock()
-		shared.program, shared.err = s.load(prog, specs)
-		close(shared.loaded)
-	default:
-		shared.refs++
-		s.mu.Unlock()
-		<-shared.loaded
 	}
-	if shared.err != nil {
+	if shared == nil {
+		shared = &specialProgram{key: key, load: sync.OnceValues(func() (*ebpf.Program, error) {
+			return s.load(prog, specs)
+		})}
+		s.special[key] = shared
+	}
+	shared.refs++
+	s.mu.Unlock()
+	if _, err := shared.load(); err != nil {
 		s.release(shared)
-		return nil, shared.err
+		return nil, err
 	}
 	return shared, nil
 }
@@ -155,8 +148,8 @@ func (s *specialiser) release(shared *specialProgram) {
 		return
 	}
 	delete(s.special, shared.key)
-	if shared.program != nil {
-		shared.program.Close()
+	if program, err := shared.load(); err == nil {
+		program.Close()
 	}
 }
 
@@ -268,8 +261,8 @@ func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
 	if err := known.findMaps(info); err != nil {
 		return nil, err
 	}
-	if mine, err := s.manager.specs.id(); err != nil || known.maps[specMapName] != mine {
-		return nil, errors.Join(errors.New("the kernel lists the maps of the program in another order than it refers to them"), err)
+	if known.maps[specMapName] != s.manager.specs.id {
+		return nil, errors.New("the kernel lists the maps of the program in another order than it refers to them")
 	}
 	s.mu.Lock()
 	forgetDead(s.origins)

@@ -4,9 +4,7 @@ package usdt
 
 import (
 	"debug/elf"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -19,256 +17,172 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
-// A specTable hands out the entries of the spec map. Equal specs share an
-// entry, for as long as any link uses it.
-type specTable struct {
-	specs  *ebpf.Map
-	layout sitespec.Layout
+// A table holds the entries of one of the maps that programs read. Each is in
+// the map as long as a link uses it.
+type table[K comparable] struct {
+	entries  *ebpf.Map
+	what     string // in texts: "specs"
+	capacity int
+	put      func(*entry[K]) error // writes a new entry
+	remove   func(*entry[K])
 
 	mu     sync.Mutex
-	used   map[string]*sharedSpec // by the spec
-	free   []uint32               // IDs given back
-	next   uint32                 // the lowest ID never handed out
+	used   map[K]*entry[K]
 	closed bool
-
-	oneByOne bool // the kernel cannot write several specs by one call
 }
 
-type sharedSpec struct {
-	spec string
+// An entry is a spec with its ID, or an address with the ID of its spec.
+type entry[K comparable] struct {
+	key  K
 	id   uint32
 	refs int
+}
+
+// acquire returns the entry of each key, after the map holds them all. ids are
+// those of the keys, or nil if put chooses one. On an error nothing is held.
+// Each entry is to be released once.
+func (t *table[K]) acquire(keys []K, ids []uint32) ([]*entry[K], error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, sys.ClosedError("manager")
+	}
+	acquired := make([]*entry[K], 0, len(keys))
+	written, err := 0, error(nil)
+	var fresh []*entry[K]
+	for i, key := range keys {
+		e := t.used[key]
+		if e == nil {
+			e = &entry[K]{key: key}
+			if ids != nil {
+				e.id = ids[i]
+			}
+			fresh = append(fresh, e)
+			t.used[key] = e
+		} else if ids != nil && e.id != ids[i] {
+			err = fmt.Errorf("address %#x is %w", any(key), errAddressInUse)
+			break
+		}
+		e.refs++
+		acquired = append(acquired, e)
+	}
+	if err == nil && len(fresh) > 0 && len(t.used) > t.capacity {
+		err = &follow.LimitError{Limit: t.what, Option: "ManagerOptions.MaxSpecs",
+			Capacity: t.capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
+	}
+	for ; err == nil && written < len(fresh); written++ {
+		if err = t.put(fresh[written]); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		return acquired, nil
+	}
+	for _, e := range fresh[written:] {
+		e.refs = 0
+		delete(t.used, e.key)
+	}
+	for _, e := range acquired {
+		t.releaseLocked(e)
+	}
+	return nil, err
+}
+
+// release gives back what acquire returned. No program may run that looks it
+// up.
+func (t *table[K]) release(acquired []*entry[K]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range acquired {
+		t.releaseLocked(e)
+	}
+}
+
+func (t *table[K]) releaseLocked(e *entry[K]) {
+	if e.refs == 0 {
+		return // it was not written
+	}
+	if e.refs--; e.refs == 0 {
+		delete(t.used, e.key)
+		t.remove(e)
+	}
+}
+
+// close releases the map. Nothing can be acquired any more.
+func (t *table[K]) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	return t.entries.Close()
+}
+
+// A specTable is the map of specs by their IDs. Equal specs share an entry.
+type specTable struct {
+	table[string]
+	id     ebpf.MapID
+	layout sitespec.Layout
+	free   []uint32 // IDs given back
+	next   uint32   // the lowest ID never handed out
 }
 
 // firstSpecID is not 0, because that is the cookie of a program that was
 // attached without a Manager. The header knows that 0 is no spec.
 const firstSpecID = 1
 
-func newSpecTable(specs *ebpf.Map, layout sitespec.Layout) *specTable {
-	return &specTable{specs: specs, layout: layout, used: make(map[string]*sharedSpec),
-		next: firstSpecID}
+func newSpecTable(specs *ebpf.Map, layout sitespec.Layout) (*specTable, error) {
+	info, err := specs.Info()
+	if err != nil {
+		return nil, follow.Explain("asking the kernel for the spec map", err)
+	}
+	t := &specTable{layout: layout, next: firstSpecID}
+	t.id, _ = info.ID()
+	t.table = table[string]{entries: specs, what: "specs", capacity: int(specs.MaxEntries()) - firstSpecID,
+		used: make(map[string]*entry[string]),
+		put: func(e *entry[string]) error {
+			if n := len(t.free); n > 0 {
+				e.id, t.free = t.free[n-1], t.free[:n-1]
+			} else {
+				e.id = t.next
+				t.next++
+			}
+			if err := specs.Put(e.id, []byte(e.key)); err != nil {
+				t.free = append(t.free, e.id)
+				return follow.Explain("writing the spec map", err)
+			}
+			return nil
+		},
+		remove: func(e *entry[string]) { t.free = append(t.free, e.id) },
+	}
+	return t, nil
 }
 
-// capacity is how many specs the map holds.
-func (t *specTable) capacity() int { return int(t.specs.MaxEntries()) - firstSpecID }
-
-// acquire returns each spec with its ID, after the map holds them all. specs
-// holds one spec after the other. On an error nothing is held. Each acquired
-// spec is to be released once.
-func (t *specTable) acquire(specs []byte) ([]*sharedSpec, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil, sys.ClosedError("manager")
+// acquireSpecs is acquire for specs that follow each other.
+func (t *specTable) acquireSpecs(specs []byte) ([]*entry[string], error) {
+	var keys []string
+	for spec := range slices.Chunk(specs, t.layout.Size()) {
+		keys = append(keys, string(spec))
 	}
+	return t.acquire(keys, nil)
+}
 
-	size := t.layout.Size()
-	acquired := make([]*sharedSpec, 0, len(specs)/size)
-	var fresh []*sharedSpec
-	for spec := range slices.Chunk(specs, size) {
-		shared := t.used[string(spec)]
-		if shared == nil {
-			shared = &sharedSpec{spec: string(spec)}
-			fresh = append(fresh, shared)
-			t.used[shared.spec] = shared
+// newAddressTable returns a table of spec IDs by instruction pointers, by which
+// a program looks them up that has no BPF cookie.
+func newAddressTable(addresses *ebpf.Map) *table[uint64] {
+	t := &table[uint64]{entries: addresses, what: "addresses", capacity: int(addresses.MaxEntries()),
+		used: make(map[uint64]*entry[uint64])}
+	t.put = func(e *entry[uint64]) error {
+		if err := addresses.Put(e.key, e.id); err != nil {
+			return follow.Explain(fmt.Sprintf("writing address %#x into the address map", e.key), err)
 		}
-		shared.refs++
-		acquired = append(acquired, shared)
-	}
-	if err := t.enter(fresh); err != nil {
-		t.releaseLocked(acquired)
-		return nil, err
-	}
-	return acquired, nil
-}
-
-// enter gives new specs their IDs and writes them into the map.
-func (t *specTable) enter(fresh []*sharedSpec) error {
-	if len(fresh) == 0 {
 		return nil
 	}
-	if capacity := t.capacity(); len(t.used) > capacity {
-		return &follow.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
-			Capacity: capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
-	}
-	for _, shared := range fresh {
-		shared.id = t.takeID()
-	}
-	return t.write(fresh)
-}
-
-// write writes specs into the map: several by one call where the kernel can
-// (Linux 5.6, kernel commit c60f2d286177), for each call takes a microsecond.
-func (t *specTable) write(specs []*sharedSpec) error {
-	if !t.oneByOne && len(specs) > 1 {
-		ids := make([]uint32, len(specs))
-		// A slice of arrays of the size of a spec.
-		array := reflect.ArrayOf(t.layout.Size(), reflect.TypeFor[byte]())
-		values := reflect.MakeSlice(reflect.SliceOf(array), len(specs), len(specs))
-		for i, shared := range specs {
-			ids[i] = shared.id
-			copy(values.Index(i).Bytes(), shared.spec)
-		}
-		_, err := t.specs.BatchUpdate(ids, values.Interface(), nil)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, ebpf.ErrNotSupported) {
-			return follow.Explain("writing the spec map", err)
-		}
-		t.oneByOne = true
-	}
-	for _, shared := range specs {
-		if err := t.specs.Put(shared.id, []byte(shared.spec)); err != nil {
-			return follow.Explain("writing the spec map", err)
+	t.remove = func(e *entry[uint64]) {
+		if !t.closed {
+			// It can only fail where the entry has gone already.
+			_ = addresses.Delete(e.key)
 		}
 	}
-	return nil
-}
-
-// release gives back what acquire took. No program may run with these IDs any
-// more.
-func (t *specTable) release(acquired []*sharedSpec) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.releaseLocked(acquired)
-}
-
-func (t *specTable) releaseLocked(acquired []*sharedSpec) {
-	for _, shared := range acquired {
-		if shared.refs--; shared.refs == 0 {
-			delete(t.used, shared.spec)
-			if shared.id != 0 { // it may have got none
-				t.free = append(t.free, shared.id)
-			}
-		}
-	}
-}
-
-func (t *specTable) takeID() uint32 {
-	if n := len(t.free); n > 0 {
-		id := t.free[n-1]
-		t.free = t.free[:n-1]
-		return id
-	}
-	id := t.next
-	t.next++
-	return id
-}
-
-// close releases the map. Nothing can be acquired any more.
-func (t *specTable) close() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	return t.specs.Close()
-}
-
-// An addressTable keeps the map from instruction pointers to spec IDs, which a
-// program uses that has no BPF cookie.
-type addressTable struct {
-	addresses *ebpf.Map
-
-	mu     sync.Mutex
-	used   map[uint64]*sharedAddress
-	closed bool
-}
-
-type sharedAddress struct {
-	spec uint32
-	refs int
-}
-
-// A siteAddress says which spec a program is to find at an instruction pointer.
-type siteAddress struct {
-	address uint64
-	spec    uint32
-}
-
-// acquire enters addresses into the map. On an error nothing is entered.
-func (t *addressTable) acquire(wanted []siteAddress) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return sys.ClosedError("manager")
-	}
-
-	needed := make(map[uint64]uint32)
-	for _, w := range wanted {
-		id, taken := needed[w.address]
-		if shared := t.used[w.address]; shared != nil {
-			id, taken = shared.spec, true
-		}
-		if taken && id != w.spec {
-			return fmt.Errorf("address %#x is %w", w.address, errAddressInUse)
-		}
-		if t.used[w.address] == nil {
-			needed[w.address] = w.spec
-		}
-	}
-	if capacity := int(t.addresses.MaxEntries()); len(t.used)+len(needed) > capacity {
-		return &follow.LimitError{Limit: "addresses", Option: "ManagerOptions.MaxSpecs",
-			Capacity: capacity, InUse: len(t.used), Needed: len(needed)}
-	}
-
-	for i, w := range wanted {
-		shared := t.used[w.address]
-		if shared == nil {
-			if err := t.addresses.Put(w.address, w.spec); err != nil {
-				t.releaseLocked(wanted[:i])
-				return follow.Explain(fmt.Sprintf("writing address %#x into the address map", w.address),
-					err)
-			}
-			shared = &sharedAddress{spec: w.spec}
-			t.used[w.address] = shared
-		}
-		shared.refs++
-	}
-	return nil
-}
-
-func (t *addressTable) release(given []siteAddress) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.releaseLocked(given)
-}
-
-func (t *addressTable) releaseLocked(given []siteAddress) {
-	for _, g := range given {
-		shared := t.used[g.address]
-		if shared.refs--; shared.refs == 0 {
-			delete(t.used, g.address)
-			if t.closed {
-				continue
-			}
-			// It can only fail where the entry has gone already, and then there
-			// is nothing left to do.
-			_ = t.addresses.Delete(g.address)
-		}
-	}
-}
-
-// close releases the map. Nothing can be acquired any more.
-func (t *addressTable) close() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	return t.addresses.Close()
-}
-
-// id returns the kernel's number of the map.
-func (t *specTable) id() (ebpf.MapID, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return 0, sys.ClosedError("manager")
-	}
-	info, err := t.specs.Info()
-	if err != nil {
-		return 0, follow.Explain("asking the kernel for the spec map", err)
-	}
-	id, _ := info.ID()
-	return id, nil
+	return t
 }
 
 // addresses returns for each site the addresses at which the selection's
