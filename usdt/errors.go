@@ -42,17 +42,6 @@ func notNop(code []byte) error {
 		code[:min(len(code), 8)])
 }
 
-// semaphoreClash returns the error for a site that the kernel refuses because
-// the same instruction is attached with another semaphore, or without one: by
-// another tracer, or for another probe.
-func semaphoreClash(semaphore uint64, err error) error {
-	own := "the file has none here"
-	if semaphore != 0 {
-		own = fmt.Sprintf("the file has the one at offset %#x", semaphore)
-	}
-	return fmt.Errorf("another tracer has attached this site with another semaphore (%s): detach it first: %w", own, err)
-}
-
 // errAddressInUse means that in ModeSingleIPMap an address would need two
 // specs: the same site is attached twice with different cookies, or the sites
 // of two programs are linked to the same address.

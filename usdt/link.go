@@ -6,22 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/proc"
 )
-
-// closersAtATime bounds how many kernel links are closed at the same time.
-// Closing one mostly waits until all processors have passed a quiet state, so
-// many can wait together. Each takes a thread until then.
-const closersAtATime = 128
-
-// eventClosersAtATime is the same for perf events. The kernel closes them one
-// after the other, and an attachment has to wait for those that are closing.
-const eventClosersAtATime = 4
 
 // A Link is one program attached to all sites of a [Selection], until Close.
 //
@@ -41,15 +43,6 @@ type Link struct {
 
 	closeOnce sync.Once
 	err       error // of closing
-}
-
-func newLink(mode Mode, sel *Selection, prog *ebpf.Program) *Link {
-	describing := *sel
-	describing.opened, describing.borrowed = &opened{name: sel.opened.name, closed: true}, true
-	return &Link{
-		mode: mode, sel: &describing, program: prog,
-		process: proc.Process{PID: sel.pid},
-	}
 }
 
 // Program returns the program that was given to be attached.
@@ -113,9 +106,6 @@ func (l *Link) Close() error {
 		if l.mode != ModeMulti {
 			room = eventClosers
 		}
-		// In the order in which they were attached. There are several only for
-		// perf events, which the kernel closes one after the other, and for
-		// links to over a million sites.
 		for _, c := range l.kernel {
 			room <- struct{}{}
 			if pinned, ok := c.(link.Link); ok {
@@ -136,15 +126,376 @@ func (l *Link) Close() error {
 	return l.err
 }
 
-// linkClosers and eventClosers have an element for each link, or perf event,
-// that this process is closing. They are shared by all Managers, as the kernel
-// makes all of them wait for each other.
+// linkClosers and eventClosers have an element for each uprobe_multi link, or
+// perf event, that this process is closing. All Managers share them, because
+// the kernel makes all of them wait for each other.
+//
+// Closing a link mostly waits until all processors have passed a quiet state,
+// so many can wait together, each with a thread. The kernel closes perf events
+// one after the other, and attaching has to wait for those that are closing.
 var (
-	linkClosers  = make(chan struct{}, closersAtATime)
-	eventClosers = make(chan struct{}, eventClosersAtATime)
+	linkClosers  = make(chan struct{}, 128)
+	eventClosers = make(chan struct{}, 4)
 )
 
-// closeTogether closes what was attached by an Attach that failed.
-func closeTogether(mode Mode, closers []io.Closer) error {
-	return (&Link{mode: mode, kernel: closers}).Close()
+// AttachRaw attaches a program that was not made with a [Manager]: one that
+// reads arguments with code of its own, or none. A program that reads them with
+// bpf/usdt.bpf.h would find nothing; [Manager.Attach] is for those.
+//
+// A program that was loaded with ebpf.AttachTraceUprobeMulti is attached by a
+// uprobe_multi link, and one without an attach type by perf events.
+// [Mode.Resolve] says which of both the kernel is best at.
+//
+// The sites are given by their indices, in the order in which they are to be
+// attached; none stands for all. If cookies is not nil it holds a number for
+// each of them, which the program reads with bpf_get_attach_cookie (Linux
+// 5.15).
+//
+// From Linux 6.13 on, two threads may use the stack of such a program at the
+// same time if it needs 64 bytes or more, and has no tail call: the kernel
+// gives it one for each processor, and can preempt it. [NewManager] keeps this
+// away from its programs.
+//
+// It is all or nothing. Errors are as those of [Manager.Attach].
+func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int) (*Link, error) {
+	if prog == nil {
+		return nil, errNoProgram
+	}
+	if len(sites) > 0 {
+		s = s.subset(sites)
+	}
+	if cookies != nil && len(cookies) != s.Len() {
+		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())
+	}
+	kernel, err := askKernel()
+	if err != nil {
+		return nil, err
+	}
+	mode := ModeSingle
+	isForLink, err := kernel.isForMultiLink(prog)
+	switch {
+	case err != nil:
+		return nil, follow.Explain("asking how the program was loaded", err)
+	case isForLink:
+		mode = ModeMulti
+	case !kernel.cookie && cookies == nil:
+		mode = ModeSingleIPMap
+	default:
+		if err := kernel.supports(ModeSingle); err != nil {
+			return nil, err
+		}
+	}
+	return s.attach(prog, mode, cookies)
+}
+
+// attach attaches a program that was loaded for a mode.
+func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
+	s.opened.mu.RLock()
+	defer s.opened.mu.RUnlock()
+	if s.opened.closed {
+		return nil, sys.ClosedError("selection")
+	}
+	if s.Len() == 0 {
+		return nil, fmt.Errorf("%s: there is no site to attach to in the selection", s.opened.name)
+	}
+	if err := sys.CheckTracee(s.pid); err != nil {
+		return nil, err
+	}
+	if err := s.checkSemaphores(mode); err != nil {
+		return nil, err
+	}
+	executable, err := link.OpenExecutable(s.opened.path())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
+	}
+	removeEnded()
+
+	lnk := &Link{mode: mode, sel: s, program: prog, process: proc.Process{PID: s.pid},
+		generic: "the program was attached without a Manager"}
+	if mode == ModeMulti {
+		err = lnk.attachMulti(executable, cookies)
+	} else {
+		err = lnk.attachPerfEvents(executable, cookies)
+	}
+	if err != nil {
+		lnk.Close()
+		return nil, err
+	}
+	closed := *s
+	closed.opened, closed.borrowed = &opened{name: s.opened.name, closed: true}, true
+	lnk.sel = &closed
+	return lnk, nil
+}
+
+// removeEnded removes what killed processes have left in tracefs. Attaching
+// goes on if that fails.
+var removeEnded = sync.OnceFunc(func() { _, _ = uprobeevent.Remove() })
+
+// checkSemaphores returns an error for the first site whose semaphore the
+// kernel could not count, before anything is attached.
+func (s *Selection) checkSemaphores(mode Mode) error {
+	if !s.semaphores {
+		return nil
+	}
+	counted := true
+	if mode != ModeMulti {
+		var err error
+		if counted, err = exists(uprobePMURefCtr); err != nil {
+			return err
+		}
+	}
+	for i := range s.sites {
+		site := &s.sites[i]
+		switch {
+		case site.SemaphoreOffset == 0:
+		case !counted:
+			return s.siteError(i,
+				&sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
+					Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
+		case site.SemaphoreOffset%2 != 0:
+			return s.siteError(i,
+				fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
+					site.SemaphoreOffset))
+		case mode != ModeMulti && site.SemaphoreOffset > math.MaxUint32:
+			return s.siteError(i,
+				fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
+					"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)",
+					site.SemaphoreOffset))
+		}
+	}
+	return nil
+}
+
+// maxMultiSites is how many sites the kernel takes in one uprobe_multi link
+// (MAX_UPROBE_MULTI_CNT).
+const maxMultiSites = 1 << 20
+
+// attachMulti attaches by uprobe_multi links: one for up to maxMultiSites.
+func (l *Link) attachMulti(executable *link.Executable, cookies []uint64) error {
+	s := l.sel
+	if s.pid != 0 {
+		switch right, err := rightPIDFilter(); {
+		case err != nil:
+			return fmt.Errorf("%s: %w", s.opened.name, err)
+		case !right:
+			return fmt.Errorf("%s: %w", s.opened.name, &sys.UnsupportedError{
+				Feature: "uprobe_multi links for a process with all its threads",
+				Since:   "6.10, or kernel commit 46ba0e49b642",
+				Hint:    "attach in another mode, or without PID"})
+		}
+	}
+	attach := func(prog *ebpf.Program, from, to int) (link.Link, error) {
+		opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, 0, to-from)}
+		for i := from; i < to; i++ {
+			opts.Addresses = append(opts.Addresses, s.sites[i].uprobeOffset())
+			if s.semaphores {
+				opts.RefCtrOffsets = append(opts.RefCtrOffsets, s.sites[i].SemaphoreOffset)
+			}
+		}
+		if cookies != nil {
+			opts.Cookies = cookies[from:to]
+		}
+		return executable.UprobeMulti(nil, prog, &opts)
+	}
+	for from := 0; from < s.Len(); from += maxMultiSites {
+		to := min(from+maxMultiSites, s.Len())
+		lnk, err := attach(l.program, from, to)
+		if err != nil {
+			return l.explain(err, from, to, attach)
+		}
+		l.kernel = append(l.kernel, lnk)
+	}
+	return nil
+}
+
+// attachPerfEvents attaches by perf events: one for each group of sites, if it
+// can be defined in tracefs, and one for each other site.
+func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) error {
+	s := l.sel
+	if l.mode == ModeSingleIPMap {
+		cookies = nil
+	}
+	groups := s.groups(cookies)
+	if err := s.checkPerfEvents(len(groups)); err != nil {
+		return err
+	}
+	opts := uprobeevent.Options{PID: s.pid,
+		HasLink: features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil}
+	var left []int // sites to attach one by one
+	for n, sites := range groups {
+		if len(sites) == 1 { // which needs no name in tracefs
+			left = append(left, sites...)
+			continue
+		}
+		var places []uprobeevent.Place
+		for _, i := range sites {
+			places = append(places, uprobeevent.Place{Offset: s.sites[i].uprobeOffset(),
+				Semaphore: s.sites[i].SemaphoreOffset})
+		}
+		if cookies != nil {
+			opts.Cookie = cookies[sites[0]]
+		}
+		event, err := uprobeevent.Attach(s.opened.path(), places, l.program, opts)
+		if err != nil {
+			// Attaching a site alone says better what is wrong with it.
+			left = append(left, slices.Concat(groups[n:]...)...)
+			break
+		}
+		l.kernel = append(l.kernel, event)
+	}
+
+	if err := s.checkPerfEvents(len(l.kernel) + len(left)); err != nil {
+		return err
+	}
+	attach := func(prog *ebpf.Program, i, _ int) (link.Link, error) {
+		opts := link.UprobeOptions{Address: s.sites[i].uprobeOffset(),
+			RefCtrOffset: s.sites[i].SemaphoreOffset, PID: s.pid}
+		if cookies != nil {
+			opts.Cookie = cookies[i]
+		}
+		// The symbol is not looked up beside an address, but where uprobes are
+		// made through tracefs it becomes part of the event's name, which must
+		// not be empty.
+		return executable.Uprobe("usdt", prog, &opts)
+	}
+	for _, i := range left {
+		lnk, err := attach(l.program, i, i+1)
+		if err != nil {
+			return l.explain(err, i, i+1, attach)
+		}
+		l.kernel = append(l.kernel, lnk)
+	}
+	return nil
+}
+
+// groups returns the sites in groups, in the order of their first sites. One
+// perf event can attach a group: its sites have the same cookie, and are at
+// different instructions.
+func (s *Selection) groups(cookies []uint64) (groups [][]int) {
+	type place struct{ cookie, offset uint64 }
+	type key struct {
+		cookie uint64
+		nth    int // of those at the same place
+	}
+	sites, known := make(map[place]int, s.Len()), make(map[key]int)
+	for i := range s.sites {
+		at := place{offset: s.sites[i].uprobeOffset()}
+		if cookies != nil {
+			at.cookie = cookies[i]
+		}
+		k := key{at.cookie, sites[at]}
+		sites[at]++
+		n, ok := known[k]
+		if !ok {
+			n = len(groups)
+			known[k] = n
+			groups = append(groups, nil)
+		}
+		groups[n] = append(groups[n], i)
+	}
+	return groups
+}
+
+// checkPerfEvents returns an error if the sites need too many perf events. It
+// applies to files of other users, which have a [Target].MaxSites. The kernel
+// takes a tenth of a second to close each event, one after the other.
+func (s *Selection) checkPerfEvents(events int) error {
+	if s.maxSites <= 0 {
+		return nil
+	}
+	if weight := perfEventSites * events; events > 1 && weight > s.maxSites {
+		return follow.TooMany(s.opened.name, "sites (a perf event counts as 8)", s.maxSites, weight)
+	}
+	if open := sys.MaxDescriptors(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
+		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the descriptors "+
+			"that this process may have, %d (raise RLIMIT_NOFILE)", s.opened.name,
+			elffile.ErrTooLarge, events, fileDescriptorsPart, open)
+	}
+	return nil
+}
+
+const (
+	// perfEventSites is the number of sites that a perf event counts for.
+	perfEventSites = 8
+	// descriptorsPerPerfEvent counts that of its BPF link, too.
+	descriptorsPerPerfEvent = 2
+	// fileDescriptorsPart says what share of the descriptors one file of
+	// another owner may take: one part of this many.
+	fileDescriptorsPart = 8
+)
+
+// explain finds out what the kernel meant by refusing the program at the sites
+// from index from up to to. A program that does nothing is attached to them for
+// a moment: it tells whether the program is at fault, or which site is.
+func (l *Link) explain(
+	err error, from, to int, attach func(prog *ebpf.Program, from, to int) (link.Link, error),
+) error {
+	s, by, attachType := l.sel, "a perf event", ebpf.AttachNone
+	if l.mode == ModeMulti {
+		by, attachType = "a uprobe_multi link", ebpf.AttachTraceUprobeMulti
+	}
+	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
+		return sys.Gone(s.pid)
+	}
+	err = withErrno(err)
+	// Machines differ in how they say that they cannot step over an
+	// instruction. Offsets, alignment and the process have been checked: EINVAL
+	// means the program's attach type, or a semaphore.
+	instruction := errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) ||
+		errors.Is(err, ebpf.ErrNotSupported)
+	trial, trialErr := trialProgram(attachType)
+	if trialErr == nil {
+		defer trial.Close()
+	}
+	if trialErr != nil || !instruction && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%s: %w", s.opened.name, follow.Explain("attaching by "+by, err))
+	}
+	refused := func(from, to int) bool {
+		lnk, err := attach(trial, from, to)
+		if err == nil {
+			lnk.Close()
+		}
+		return err != nil
+	}
+	if !refused(from, to) {
+		return fmt.Errorf("program %s was not loaded for %s: make the Manager before the collection is loaded, and "+
+			"name programs outside a \"usdt\" section in ManagerOptions.Programs: %w", l.program, by, err)
+	}
+	for to-from > 1 {
+		if middle := (from + to) / 2; refused(from, middle) {
+			to = middle
+		} else {
+			from = middle
+		}
+	}
+	site := &s.sites[from]
+	if instruction {
+		return s.siteError(from, fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
+	}
+	own := "the file has none here"
+	if site.SemaphoreOffset != 0 {
+		own = fmt.Sprintf("the file has the one at offset %#x", site.SemaphoreOffset)
+	}
+	return s.siteError(from, fmt.Errorf("another tracer has attached this site with another semaphore (%s): "+
+		"detach it first: %w", own, err))
+}
+
+// errNotSupported is ENOTSUPP, an error number for use inside the kernel, which
+// it returns to programs here.
+const errNotSupported = unix.Errno(524)
+
+// withErrno returns an error that wraps EINVAL, ENOMEM and the like also if only
+// its text says so: cilium/ebpf v0.22.0 creates the link of a perf event with
+// %v.
+func withErrno(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return err
+	}
+	for _, errno := range []unix.Errno{unix.EINVAL, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC} {
+		if text, ok := strings.CutSuffix(err.Error(), errno.Error()); ok {
+			return fmt.Errorf("%s%w", text, errno)
+		}
+	}
+	return err
 }

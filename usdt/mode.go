@@ -151,11 +151,9 @@ func askKernel() (k kernelModes, err error) {
 		return k, follow.Explain("asking for uprobe_multi links", err)
 	}
 	if k.multi {
-		if k.multiPID, err = rightPIDFilter(); err != nil {
-			return k, follow.Explain("asking for the PID filter of uprobe_multi links", err)
-		}
+		k.multiPID, err = rightPIDFilter()
 	}
-	return k, nil
+	return k, err
 }
 
 // pidFilter keeps the answer of rightPIDFilter: a kernel does not change.
@@ -167,39 +165,37 @@ var pidFilter struct {
 // rightPIDFilter reports whether the kernel takes the PID of a uprobe_multi
 // link for a process, and not for a thread. If it does, it checks the PID
 // before the path.
-func rightPIDFilter() (bool, error) {
+func rightPIDFilter() (right bool, err error) {
 	pidFilter.Lock()
 	defer pidFilter.Unlock()
 	if pidFilter.known {
 		return pidFilter.right, nil
 	}
 	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
-	if err != nil {
-		return false, err
+	if err == nil {
+		const negative = math.MaxUint32
+		var reaches bool
+		reaches, err = reachesPath(prog, negative)
+		right = !reaches
+		prog.Close()
 	}
-	defer prog.Close()
-	const negative = math.MaxUint32
-	reaches, err := reachesPath(prog, negative)
 	if err != nil {
-		return false, err
+		return false, follow.Explain("asking for the PID filter of uprobe_multi links", err)
 	}
-	pidFilter.known, pidFilter.right = true, !reaches
-	return !reaches, nil
+	pidFilter.known, pidFilter.right = true, right
+	return right, nil
 }
 
-// requirePIDFilter returns an error if a uprobe_multi link for a PID would be
-// one for a single thread.
-func requirePIDFilter() error {
-	right, err := rightPIDFilter()
-	if err != nil {
-		return follow.Explain("asking for the PID filter of uprobe_multi links", err)
-	}
-	if !right {
-		return &sys.UnsupportedError{Feature: "uprobe_multi links for a process with all its threads",
-			Since: "6.10, or kernel commit " +
-				"46ba0e49b642", Hint: "attach in another mode, or without PID"}
-	}
-	return nil
+// trialProgram returns a program that does nothing, to find out what the kernel
+// takes.
+func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "usdt_trial",
+		Type:         ebpf.Kprobe,
+		AttachType:   attachType,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
+	})
 }
 
 // isForMultiLink reports whether a program was loaded for uprobe_multi links.

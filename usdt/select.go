@@ -265,6 +265,24 @@ func (s *Selection) ForPID(pid int) *Selection {
 	return &other
 }
 
+// weight is the number of sites that the selection counts for.
+func (s *Selection) weight() (weight int) {
+	if !s.semaphores {
+		return s.Len()
+	}
+	for i := range s.sites {
+		weight += weightOf(&s.sites[i].Site)
+	}
+	return weight
+}
+
+func weightOf(site *elfnote.Site) int {
+	if site.SemaphoreOffset != 0 {
+		return follow.SemaphoreSites
+	}
+	return 1
+}
+
 // subset returns a selection of some of the sites, given by their indices, in
 // that order. It shares the file with s: it is valid until s is closed, and
 // closing it does not close s.

@@ -52,6 +52,10 @@ func (s *Site) argumentList() *argspec.Arg {
 // 2,000 arguments. The error for more of them wraps elffile.ErrTooLarge.
 const maxArguments = 1 << 19
 
+// argumentsPerSite is how many arguments there may be for each site of
+// [Target].MaxSites.
+const argumentsPerSite = 4
+
 // decodeArguments decodes the arguments of the sites, whose instructions are
 // known. Most sites of a file share few strings. A string that means the same
 // at each site is decoded once.
