@@ -10,7 +10,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"weak"
+	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -73,106 +74,103 @@ func (m *Manager) Attach(
 
 // attach attaches a program of the Manager's collection to the sites of a
 // selection, which may be closed afterwards.
-func (m *Manager) attach(prog *ebpf.Program, sel *Selection, opts *AttachOptions) (*Link, error) {
+func (m *Manager) attach(
+	prog *ebpf.Program, sel *Selection, opts *AttachOptions,
+) (_ *Link, err error) {
+	loaded, err := m.loadedProgram(prog)
+	if err != nil {
+		return nil, err
+	}
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
-	reads, err := m.checkProgram(prog)
+	cookies := make([]uint64, sel.Len()) // that the kernel hands to the program
+	for i := range cookies {
+		cookies[i] = opts.Cookie
+		if opts.SiteCookie != nil {
+			cookies[i] = opts.SiteCookie(sel.sites[i])
+		}
+	}
+
+	var held []func() // give back what the link needs
+	release := func() {
+		for _, giveBack := range slices.Backward(held) {
+			giveBack()
+		}
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	attached, generic := prog, m.generic
+	switch {
+	case !loaded.reads && generic == "":
+		generic = "the program reads no arguments"
+	case loaded.reads:
+		if m.specs.layout.IsLibbpf() {
+			sel = sel.limitedTo(m.specs.layout)
+		}
+		specs, err := m.specs.acquire(sel.encode(m.specs.layout, cookies), nil)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, func() { m.specs.release(specs) })
+		for i, spec := range specs {
+			cookies[i] = uint64(spec.id)
+		}
+		if m.mode == ModeSingleIPMap {
+			addresses, err := m.acquireAddresses(sel, specs)
+			if err != nil {
+				return nil, err
+			}
+			held = append(held, func() { m.addresses.release(addresses) })
+		}
+		if generic != "" {
+			break
+		}
+		special, err := m.acquireSpecial(loaded, sel, cookies)
+		if err != nil {
+			generic = err.Error()
+			break
+		}
+		held = append(held, func() { m.releaseSpecial(special) })
+		attached, _ = special.load()
+	}
+
+	lnk, err := sel.attach(attached, m.mode, cookies)
 	if err != nil {
 		return nil, err
 	}
-	if reads && !sitespec.IsOwn(m.specs.layout) {
-		sel = sel.limitedTo(m.specs.layout)
-	}
-	held, err := m.acquire(sel, reads, opts)
-	if err != nil {
-		return nil, err
-	}
-	given, generic := prog, held.specialise(prog, sel, reads)
-	if held.special != nil {
-		prog, _ = held.special.load()
-	}
-	lnk, err := sel.attach(prog, m.mode, held.cookies)
-	if err != nil {
-		held.release()
-		return nil, err
-	}
-	lnk.program, lnk.generic = given, generic
+	lnk.program, lnk.generic = prog, generic
 	lnk.release = func() {
-		held.release()
+		release()
 		m.forget(lnk)
 	}
 	if !m.keep(lnk) {
 		lnk.Close()
+		held = nil // Close has given it back
 		return nil, sys.ClosedError("manager")
 	}
 	return lnk, nil
 }
 
-// holding is what an attachment takes from the Manager's maps.
-type holding struct {
-	manager   *Manager
-	specs     []*entry[string]
-	addresses []*entry[uint64]
-	cookies   []uint64 // for each site, what the kernel hands to the program
-	special   *specialProgram
-}
-
-// acquire takes what a program needs to read arguments: specs, whose IDs become
-// the BPF cookies of the sites. A program that reads no arguments needs none,
-// and gets the caller's cookies.
-func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*holding, error) {
-	held := &holding{manager: m, cookies: make([]uint64, sel.Len())}
-	for i := range held.cookies {
-		held.cookies[i] = opts.Cookie
-		if opts.SiteCookie != nil {
-			held.cookies[i] = opts.SiteCookie(sel.sites[i])
-		}
-	}
-	if !reads {
-		return held, nil
-	}
-
-	specs, which := sel.encode(m.specs.layout, held.cookies)
-	var err error
-	if held.specs, err = m.specs.acquireSpecs(specs); err != nil {
-		return nil, err
-	}
-	for i, n := range which {
-		held.cookies[i] = uint64(held.specs[n].id)
-	}
-	if m.mode != ModeSingleIPMap {
-		return held, nil
-	}
-
-	if err := held.acquireAddresses(sel); err != nil {
-		held.release()
-		return nil, err
-	}
-	return held, nil
-}
-
-// encode returns the specs of the sites with these cookies, one after the
-// other, and for each site the index of its spec. Sites that share a list of
-// arguments and have the same cookie share a spec. Two specs may be equal.
-func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []byte, which []int) {
+// encode returns the spec of each site with its cookie.
+func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) []string {
 	type key struct {
 		list   *argspec.Arg
 		cookie uint64
 	}
-	which = make([]int, s.Len())
-	known := make(map[key]int)
+	specs, known := make([]string, s.Len()), make(map[key]string)
 	for i := range s.sites {
 		k := key{s.sites[i].argumentList(), cookies[i]}
-		n, isKnown := known[k]
-		if !isKnown {
-			n = len(known)
-			known[k] = n
-			specs = layout.Append(specs, s.machines(), binary.NativeEndian, k.cookie, s.sites[i].Args)
+		if known[k] == "" {
+			known[k] = string(layout.Encode(s.machines(), binary.NativeEndian, k.cookie,
+				s.sites[i].Args))
 		}
-		which[i] = n
+		specs[i] = known[k]
 	}
-	return specs, which
+	return specs
 }
 
 // machines returns what the places of the arguments depend on.
@@ -203,78 +201,68 @@ func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
 	return limited
 }
 
-// acquireAddresses enters the addresses of sites whose spec IDs are in
-// h.cookies.
-func (h *holding) acquireAddresses(sel *Selection) error {
-	if h.manager.addresses == nil {
-		return fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h",
-			addressMapName)
+// acquireAddresses enters the addresses of the sites, with the IDs of their
+// specs.
+func (m *Manager) acquireAddresses(
+	sel *Selection, specs []*entry[string],
+) ([]*entry[uint64], error) {
+	if m.addresses == nil {
+		return nil, fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h", addressMapName)
 	}
 	bysite, err := sel.addresses()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var ids []uint32
 	for i, addresses := range bysite {
-		for range addresses {
-			ids = append(ids, uint32(h.cookies[i]))
-		}
+		ids = append(ids, slices.Repeat([]uint32{specs[i].id}, len(addresses))...)
 	}
-	h.addresses, err = h.manager.addresses.acquire(slices.Concat(bysite...), ids)
-	return err
+	return m.addresses.acquire(slices.Concat(bysite...), ids)
 }
 
-func (h *holding) release() {
-	if h.special != nil {
-		h.manager.special.release(h.special)
-	}
-	if len(h.addresses) > 0 {
-		h.manager.addresses.release(h.addresses)
-	}
-	if len(h.specs) > 0 {
-		h.manager.specs.release(h.specs)
-	}
+// A loadedProgram is what the Manager has found out about a program: asking the
+// kernel takes 100 µs.
+type loadedProgram struct {
+	reads  bool // it looks specs up
+	origin func() (*origin, error)
+
+	// refused is set once the kernel has refused a program that was made of
+	// this one. Another try, for other sites, would take as long and fail, too.
+	refused atomic.Pointer[refusedProgram]
 }
 
-// checkProgram reports whether a program looks up specs. It returns an error if
-// the program would find nothing in its maps, since they are not the Manager's.
-func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
+// loadedProgram returns an error if the program would find nothing in its maps,
+// since they are not the Manager's.
+func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	if prog == nil {
-		return false, errNoProgram
+		return nil, errNoProgram
 	}
-	if m.specs == nil {
-		return false, nil
-	}
-	key := weak.Make(prog)
 	m.mu.Lock()
-	reads, checked := m.checked[key]
+	known := m.loaded[prog]
 	m.mu.Unlock()
-	if checked {
-		return reads, nil
+	switch {
+	case known != nil:
+		return known, nil
+	case m.specs == nil:
+		return &loadedProgram{}, nil
 	}
-	defer func() {
-		if err == nil {
-			m.mu.Lock()
-			forgetDead(m.checked)
-			m.checked[key] = reads
-			m.mu.Unlock()
-		}
-	}()
 	info, err := prog.Info()
 	if err != nil {
-		return false, follow.Explain("asking the kernel for the program", err)
+		return nil, follow.Explain("asking the kernel for the program", err)
 	}
 	ids, _ := info.MapIDs()
-	switch {
-	case slices.Contains(ids, m.specs.id):
-		return true, nil
-	case m.readers[info.Name]:
-		return false, fmt.Errorf("program %s was loaded without this Manager's maps: pass "+
-			"Manager.CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign",
-			info.Name)
-	default:
-		return false, nil
+	known = &loadedProgram{reads: slices.Contains(ids, m.specs.id),
+		origin: sync.OnceValues(func() (*origin, error) { return m.originOf(info) })}
+	if !known.reads && m.readers[info.Name] {
+		return nil, fmt.Errorf("program %s was loaded without this Manager's maps: pass "+
+			"Manager.CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		m.loaded[prog] = known
+	}
+	return known, nil
 }
 
 // AttachSections attaches all programs whose section names a file and a probe:

@@ -20,7 +20,14 @@ func (m *Manager) Links() (links []*Link) {
 func (m *Manager) Mode() Mode { return m.mode }
 
 // Subset returns a selection of some of the sites.
-func (s *Selection) Subset(sites []int) *Selection { return s.subset(sites) }
+func (s *Selection) Subset(sites []int) *Selection {
+	subset := s.ForPID(s.pid)
+	subset.sites = nil
+	for _, i := range sites {
+		subset.sites = append(subset.sites, s.sites[i])
+	}
+	return subset
+}
 
 // SpecsInUse returns how many specs are in use by the links of the Manager, and
 // how many there is room for.

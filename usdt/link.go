@@ -162,7 +162,12 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 		return nil, errNoProgram
 	}
 	if len(sites) > 0 {
-		s = s.subset(sites)
+		all := s.sites
+		s = s.ForPID(s.pid)
+		s.sites = make([]Site, 0, len(sites))
+		for _, i := range sites {
+			s.sites = append(s.sites, all[i])
+		}
 	}
 	if cookies != nil && len(cookies) != s.Len() {
 		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())
@@ -171,19 +176,20 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 	if err != nil {
 		return nil, err
 	}
-	mode := ModeSingle
-	isForLink, err := kernel.isForMultiLink(prog)
+	mode, isForLink := ModeSingle, false
+	if kernel.multi {
+		if isForLink, err = reachesPath(prog, 0); err != nil {
+			return nil, follow.Explain("asking how the program was loaded", err)
+		}
+	}
 	switch {
-	case err != nil:
-		return nil, follow.Explain("asking how the program was loaded", err)
 	case isForLink:
 		mode = ModeMulti
 	case !kernel.cookie && cookies == nil:
 		mode = ModeSingleIPMap
-	default:
-		if err := kernel.supports(ModeSingle); err != nil {
-			return nil, err
-		}
+	}
+	if err := kernel.supports(mode); err != nil {
+		return nil, err
 	}
 	return s.attach(prog, mode, cookies)
 }
@@ -237,30 +243,29 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 	if !s.semaphores {
 		return nil
 	}
-	counted := true
+	// A uprobe_multi link always counts them, perf events where this exists.
+	const counts = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
+	var missing error
 	if mode != ModeMulti {
-		var err error
-		if counted, err = exists(uprobePMURefCtr); err != nil {
-			return err
+		if _, missing = os.Stat(counts); missing != nil && !errors.Is(missing, os.ErrNotExist) {
+			return fmt.Errorf("asking for uprobes: %w", missing)
 		}
 	}
 	for i := range s.sites {
-		site := &s.sites[i]
-		switch {
-		case site.SemaphoreOffset == 0:
-		case !counted:
-			return s.siteError(i,
-				&sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
-					Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
-		case site.SemaphoreOffset%2 != 0:
-			return s.siteError(i,
-				fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
-					site.SemaphoreOffset))
-		case mode != ModeMulti && site.SemaphoreOffset > math.MaxUint32:
-			return s.siteError(i,
-				fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
-					"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)",
-					site.SemaphoreOffset))
+		var err error
+		switch offset := s.sites[i].SemaphoreOffset; {
+		case offset == 0:
+		case missing != nil:
+			err = &sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
+				Hint: "it is missing too where " + counts + " cannot be seen"}
+		case offset%2 != 0:
+			err = fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it", offset)
+		case mode != ModeMulti && offset > math.MaxUint32:
+			err = fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
+				"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)", offset)
+		}
+		if err != nil {
+			return s.siteError(i, err)
 		}
 	}
 	return nil
@@ -492,7 +497,8 @@ func withErrno(err error) error {
 	if errors.As(err, &errno) {
 		return err
 	}
-	for _, errno := range []unix.Errno{unix.EINVAL, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC} {
+	for _, errno := range []unix.Errno{unix.EINVAL, unix.ENOMEM, unix.EMFILE, unix.ENFILE,
+		unix.ENOSPC} {
 		if text, ok := strings.CutSuffix(err.Error(), errno.Error()); ok {
 			return fmt.Errorf("%s%w", text, errno)
 		}

@@ -5,7 +5,6 @@ package usdt
 import (
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"reflect"
 
@@ -26,6 +25,12 @@ import (
 // With [ManagerOptions].Specialise the Manager keeps the maps of the programs
 // until it is closed, and attaching needs no CAP_SYS_ADMIN.
 func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
+	m.mu.Lock()
+	closed := m.closed
+	m.mu.Unlock()
+	if closed {
+		return sys.ClosedError("manager")
+	}
 	options := m.CollectionOptions()
 	if opts != nil {
 		replacements := options.MapReplacements
@@ -38,98 +43,63 @@ func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 			replacements[name] = replacement
 		}
 	}
-	if m.special != nil {
-		if err := m.special.loadMaps(to, options); err != nil {
-			return err
-		}
+	objects := reflect.ValueOf(to)
+	if m.generic != "" || objects.Kind() != reflect.Pointer ||
+		objects.Elem().Kind() != reflect.Struct {
+		return m.spec.LoadAndAssign(to, options)
 	}
-	return m.spec.LoadAndAssign(to, options)
-}
 
-// loadMaps loads the maps of the programs that are to be assigned, and keeps
-// them. It adds them to the map replacements.
-func (s *specialiser) loadMaps(to any, opts *ebpf.CollectionOptions) error {
-	spec := s.manager.spec.Copy()
-	wanted := make(map[string]bool)
-	eachTagged(reflect.ValueOf(to), reflect.TypeFor[*ebpf.Program](), func(name string, _ reflect.Value) {
-		if program := spec.Programs[name]; program != nil {
-			for i := range program.Instructions {
-				if ins := &program.Instructions[i]; ins.IsLoadFromMap() {
-					wanted[ins.Reference()] = true
-				}
+	// Load into a struct that has the maps of the programs, too.
+	fields := []reflect.StructField{{Name: "Objects", Type: objects.Type()}}
+	has := make(map[string]bool)
+	typeMap, typeProgram := reflect.TypeFor[*ebpf.Map](), reflect.TypeFor[*ebpf.Program]()
+	eachTagged(objects, typeMap, func(name string, _ reflect.Value) { has[name] = true })
+	eachTagged(objects, typeProgram, func(program string, _ reflect.Value) {
+		if m.spec.Programs[program] == nil {
+			return // which is an error of loading
+		}
+		for _, ins := range m.spec.Programs[program].Instructions {
+			name := ins.Reference()
+			spec := m.spec.Maps[name]
+			// A map that the object fills with programs has to be the caller's.
+			if !ins.IsLoadFromMap() || spec == nil || has[name] ||
+				spec.Type == ebpf.ProgramArray && len(spec.Contents) > 0 {
+				continue
 			}
+			has[name] = true
+			fields = append(fields, reflect.StructField{Name: fmt.Sprint("Map", len(fields)),
+				Type: typeMap, Tag: reflect.StructTag(fmt.Sprintf("ebpf:%q", name))})
 		}
 	})
-	spec.Programs = nil
-	maps.DeleteFunc(spec.Maps, func(name string, m *ebpf.MapSpec) bool {
-		// A map that the object fills with programs is loaded with these.
-		return !wanted[name] || opts.MapReplacements[name] != nil ||
-			m.Type == ebpf.ProgramArray && len(m.Contents) > 0
-	})
-	maps.DeleteFunc(spec.Variables, func(_ string, v *ebpf.VariableSpec) bool {
-		return spec.Maps[v.SectionName] == nil
-	})
-	loading := *opts
-	loading.MapReplacements = nil
-	coll, err := ebpf.NewCollectionWithOptions(spec, loading)
-	if err != nil {
+	all := reflect.New(reflect.StructOf(fields))
+	all.Elem().Field(0).Set(objects)
+	if err := m.spec.LoadAndAssign(all.Interface(), options); err != nil {
 		return err
 	}
-	var kept []*ebpf.Map
-	for name, m := range opts.MapReplacements {
-		if own, err := m.Clone(); wanted[name] && err == nil {
-			kept = append(kept, own)
+	eachTagged(objects, typeMap, func(_ string, field reflect.Value) {
+		if own, err := field.Interface().(*ebpf.Map).Clone(); err == nil {
+			m.keepMap(own)
 		}
-	}
-	for name, m := range coll.Maps {
-		opts.MapReplacements[name] = m
-		kept = append(kept, m)
-	}
-	return s.keep(kept)
-}
-
-// keep remembers maps by their IDs until the Manager is closed.
-func (s *specialiser) keep(maps []*ebpf.Map) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range maps {
-		var id ebpf.MapID
-		if info, err := m.Info(); err == nil {
-			id, _ = info.ID()
-		}
-		if old := s.maps[id]; old != nil {
-			old.Close()
-		}
-		s.maps[id] = m
-	}
-	if s.closed {
-		for _, m := range maps {
-			m.Close()
-		}
-		return sys.ClosedError("manager")
+	})
+	for i := 1; i < len(fields); i++ {
+		m.keepMap(all.Elem().Field(i).Interface().(*ebpf.Map))
 	}
 	return nil
 }
 
-// open returns a map by its ID, to be closed.
-func (s *specialiser) open(id ebpf.MapID) (*ebpf.Map, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if kept := s.maps[id]; kept != nil {
-		return kept.Clone()
+// keepMap keeps a map until the Manager is closed.
+func (m *Manager) keepMap(kept *ebpf.Map) {
+	var id ebpf.MapID
+	if info, err := kept.Info(); err == nil {
+		id, _ = info.ID()
 	}
-	return ebpf.NewMapFromID(id)
-}
-
-// close releases the maps that are kept.
-func (s *specialiser) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for _, m := range s.maps {
-		m.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || m.maps[id] != nil {
+		kept.Close()
+		return
 	}
-	clear(s.maps)
+	m.maps[id] = kept
 }
 
 // eachTagged calls yield for the fields of a type that have a name, in a struct

@@ -6,12 +6,15 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
-	"weak"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/gousdt/gousdt/internal/argcode"
@@ -82,20 +85,21 @@ type ManagerOptions struct {
 // Keep a reference to the Manager as long as its programs are to be attached:
 // the garbage collector detaches what nothing refers to.
 type Manager struct {
-	spec *ebpf.CollectionSpec // prepared
-	mode Mode
-	// program's name in the collection: what its section says to attach to.
-	sections  map[string]string
-	readers   map[string]bool // by name, also cut by the kernel: whether the program looks specs up
-	specs     *specTable      // nil where the object does not use the header
-	addresses *table[uint64]  // likewise
-	special   *specialiser    // nil where nothing is to be specialised
+	spec      *ebpf.CollectionSpec // prepared
+	mode      Mode
+	programs  map[string]*ebpf.ProgramSpec // those for USDT probes
+	sections  map[string]string            // of these: what the section says to attach to
+	readers   map[string]bool              // names of programs that look specs up, also as the kernel cuts them
+	specs     *specTable                   // nil where the object does not use the header
+	addresses *table[uint64]               // likewise
+	generic   string                       // why no program is made for sites, "" if some may be
 
-	mu   sync.Mutex
-	open map[any]struct{} // each *Link and *Watch
-	// What checkProgram has found out: asking the kernel takes 100 µs.
-	checked map[weak.Pointer[ebpf.Program]]bool
+	mu      sync.Mutex
 	closed  bool
+	open    map[io.Closer]struct{} // each *Link and *Watch
+	loaded  map[*ebpf.Program]*loadedProgram
+	maps    map[ebpf.MapID]*ebpf.Map // of programs that LoadAndAssign has loaded
+	special map[specialKey]*specialProgram
 
 	closeOnce sync.Once
 	closeErr  error
@@ -136,34 +140,30 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	}
 
 	m := &Manager{
-		spec: spec, mode: mode, sections: make(map[string]string), readers: make(map[string]bool),
-		open: make(map[any]struct{}), checked: make(map[weak.Pointer[ebpf.Program]]bool),
+		spec: spec, mode: mode, programs: make(map[string]*ebpf.ProgramSpec),
+		sections: make(map[string]string), readers: make(map[string]bool),
+		open: make(map[io.Closer]struct{}), loaded: make(map[*ebpf.Program]*loadedProgram),
+		maps: make(map[ebpf.MapID]*ebpf.Map), special: make(map[specialKey]*specialProgram),
 	}
 	makeHeaderFunctionsStatic(spec)
-	programs, err := m.preparePrograms(spec, opts.Programs)
+	if err := m.preparePrograms(opts); err != nil {
+		return nil, err
+	}
+	if err = m.createMaps(opts); err == nil {
+		err = m.setCookieVariables()
+	}
 	if err != nil {
-		return nil, err
-	}
-	if opts.Specialise {
-		m.special = newSpecialiser(m, spec, programs)
-	}
-	if err := m.createMaps(spec, opts); err != nil {
-		m.Close()
-		return nil, err
-	}
-	if err := m.setCookieVariables(spec); err != nil {
 		m.Close()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) error {
-	if specs := spec.Maps[specMapName]; specs != nil {
+func (m *Manager) createMaps(opts *ManagerOptions) error {
+	if specs := m.spec.Maps[specMapName]; specs != nil {
 		layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 		if err == nil && (specs.Type != ebpf.Array || specs.KeySize != 4) {
-			err = fmt.Errorf("it is a map of type %s with keys of %d bytes", specs.Type,
-				specs.KeySize)
+			err = fmt.Errorf("it is a map of type %s with keys of %d bytes", specs.Type, specs.KeySize)
 		}
 		if err != nil {
 			return fmt.Errorf("map %s has a form that this version does not know: compile the object with the "+
@@ -173,17 +173,12 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 			specs.MaxEntries = opts.MaxSpecs
 		}
 		specs.MaxEntries = min(specs.MaxEntries, math.MaxUint32-firstSpecID) + firstSpecID
-		created, err := ebpf.NewMap(specs)
-		if err != nil {
-			return follow.Explain("creating the map of specs", err)
-		}
-		if m.specs, err = newSpecTable(created, layout); err != nil {
-			created.Close()
+		if m.specs, err = newSpecTable(specs, layout); err != nil {
 			return err
 		}
 	}
 
-	if addresses := spec.Maps[addressMapName]; addresses != nil {
+	if addresses := m.spec.Maps[addressMapName]; addresses != nil {
 		switch {
 		case m.mode != ModeSingleIPMap:
 			// Nothing will ever be in it, and each entry would take memory.
@@ -191,11 +186,10 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		case opts.MaxSpecs != 0:
 			addresses.MaxEntries = uint32(min(addressesPerSpec*uint64(opts.MaxSpecs), math.MaxUint32))
 		}
-		created, err := ebpf.NewMap(addresses)
-		if err != nil {
-			return follow.Explain("creating the map of addresses", err)
+		var err error
+		if m.addresses, err = newAddressTable(addresses); err != nil {
+			return err
 		}
-		m.addresses = newAddressTable(created)
 	}
 	return nil
 }
@@ -223,32 +217,16 @@ func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
 		m.closed = true
-		clear(m.checked)
-		var links []*Link
-		var watches []*Watch
-		for linkOrWatch := range m.open {
-			switch opened := linkOrWatch.(type) {
-			case *Link:
-				links = append(links, opened)
-			case *Watch:
-				opened.Stop()
-				watches = append(watches, opened)
-			}
-		}
+		clear(m.loaded)
+		open, kept := slices.Collect(maps.Keys(m.open)), slices.Collect(maps.Values(m.maps))
 		m.mu.Unlock()
 
-		errs := []error{sys.CloseTogether(links)}
-		for _, w := range watches {
-			_ = w.Close() // what it may fail with is that of closing the links
-		}
+		errs := []error{sys.CloseTogether(open), sys.CloseTogether(kept)}
 		if m.specs != nil {
 			errs = append(errs, m.specs.close())
 		}
 		if m.addresses != nil {
 			errs = append(errs, m.addresses.close())
-		}
-		if m.special != nil {
-			m.special.close()
 		}
 		m.closeErr = errors.Join(errs...)
 	})
@@ -257,7 +235,7 @@ func (m *Manager) Close() error {
 
 // keep remembers a link or a watch until it is closed, unless the Manager has
 // been closed in the meantime.
-func (m *Manager) keep(linkOrWatch any) bool {
+func (m *Manager) keep(linkOrWatch io.Closer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {
@@ -266,7 +244,7 @@ func (m *Manager) keep(linkOrWatch any) bool {
 	return !m.closed
 }
 
-func (m *Manager) forget(linkOrWatch any) {
+func (m *Manager) forget(linkOrWatch io.Closer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.open, linkOrWatch)
@@ -283,69 +261,74 @@ func hasProgramArray(spec *ebpf.CollectionSpec) bool {
 	return false
 }
 
-// preparePrograms prepares USDT programs for loading, and returns them by name.
-// It sets the attach type, which cannot be changed later, and keeps programs
-// from having a stack that threads share.
-func (m *Manager) preparePrograms(
-	spec *ebpf.CollectionSpec, names []string,
-) (map[string]*ebpf.ProgramSpec, error) {
-	programs := make(map[string]*ebpf.ProgramSpec)
-	for name, prog := range spec.Programs {
+// preparePrograms prepares USDT programs for loading. It sets the attach type,
+// which cannot be changed later, and keeps programs from having a stack that
+// threads share.
+func (m *Manager) preparePrograms(opts *ManagerOptions) error {
+	extension := ""
+	for name, prog := range m.spec.Programs {
 		// To libbpf a "?" means not to load the program unless it is asked to.
 		// Here the caller says what is loaded.
 		section, at, _ := strings.Cut(strings.TrimPrefix(prog.SectionName, "?"), "/")
-		if section != "usdt" && section != "usdt.s" {
-			continue
-		}
-		programs[name] = prog
-		if strings.Contains(at, ":") { // it says what to attach to
-			m.sections[name] = at
-		}
-	}
-	for _, name := range names {
-		prog := spec.Programs[name]
-		if prog == nil {
-			return nil, fmt.Errorf("program %s is named by ManagerOptions.Programs, but is not in the collection", name)
-		}
-		programs[name] = prog
-	}
-
-	for _, prog := range spec.Programs {
-		for _, ins := range prog.Instructions {
-			if ins.Reference() == specMapName {
-				m.readers[prog.Name], m.readers[kernelName(prog.Name)] = true, true
-				break
+		if section == "usdt" || section == "usdt.s" {
+			m.programs[name] = prog
+			if strings.Contains(at, ":") {
+				m.sections[name] = at
 			}
 		}
+		if slices.ContainsFunc(prog.Instructions, func(ins asm.Instruction) bool {
+			return ins.Reference() == specMapName
+		}) {
+			m.readers[prog.Name], m.readers[kernelName(prog.Name)] = true, true
+		}
+		if prog.Type == ebpf.Extension && (extension == "" || name < extension) {
+			extension = name
+		}
+	}
+	switch {
+	case !opts.Specialise:
+		m.generic = "ManagerOptions.Specialise is not set"
+	case !m.mode.cookie():
+		m.generic = "programs have no BPF cookie in mode " + m.mode.String()
+	case extension != "":
+		// It would not replace those of the programs that are made later.
+		m.generic = "the collection has the program " + extension + ", which replaces functions of another one"
 	}
 
+	for _, name := range opts.Programs {
+		prog := m.spec.Programs[name]
+		if prog == nil {
+			return fmt.Errorf("program %s is named by ManagerOptions.Programs, but is not in the collection", name)
+		}
+		m.programs[name] = prog
+	}
 	kernel, err := sys.KernelMachine()
 	if err != nil {
 		kernel = elf.EM_NONE // and nothing can be attached
 	}
-	for name, prog := range programs {
+	for name, prog := range m.programs {
 		if prog.Type != ebpf.Kprobe {
-			return nil, fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
+			return fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
 		}
 		prog.AttachType = ebpf.AttachNone
 		if m.mode == ModeMulti {
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
 		}
 		if prog.Instructions, err = argcode.AvoidPrivateStackIn(prog.Instructions, kernel); err != nil {
-			return nil, follow.Explain("asking for the kernel's version", err)
+			return follow.Explain("asking for the kernel's version", err)
 		}
 	}
-	return programs, nil
+	return nil
 }
 
 // kernelName returns the part of a name that the kernel keeps: 15 bytes.
 func kernelName(name string) string { return name[:min(len(name), 15)] }
 
 // setCookieVariables tells programs whether they have a cookie.
-func (m *Manager) setCookieVariables(spec *ebpf.CollectionSpec) error {
+func (m *Manager) setCookieVariables() error {
 	found := false
 	for _, name := range cookieVariables {
-		v := spec.Variables[name]
+		v := m.spec.Variables[name]
 		if v == nil {
 			continue
 		}

@@ -75,7 +75,7 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	c := &codeRunner{t: t, spec: spec, layout: layout}
 	c.general.Kernel = specialise.Kernel{Machine: machine,
 		BigEndian: nativeOrder() == binary.BigEndian}
-	c.general.Libbpf = !sitespec.IsOwn(layout)
+	c.general.Libbpf = layout.IsLibbpf()
 	for _, name := range cookieVariables {
 		if variable := spec.Variables[name]; variable != nil {
 			qt.Assert(t, qt.IsNil(variable.Set(true)))
@@ -149,7 +149,7 @@ func (c *codeRunner) describe(program elf.Machine, specs []specialise.Spec) {
 				spec.Args[n].Kind, spec.Args[n].Err = argspec.Unavailable, err
 			}
 		}
-		value := c.layout.Append(nil, machines, nativeOrder(), uint64(spec.ID)<<32, spec.Args)
+		value := c.layout.Encode(machines, nativeOrder(), uint64(spec.ID)<<32, spec.Args)
 		qt.Assert(c.t, qt.IsNil(c.generic.Maps[specMapName].Put(spec.ID, value)))
 	}
 }

@@ -27,12 +27,11 @@ import (
 //
 //   - [proc.ErrGone] if the target's process does not exist,
 //   - [os.ErrNotExist] or [os.ErrPermission] if the file cannot be opened,
-//   - [elfnote.ErrNotELF] if the file is none.
+//   - [elfnote.ErrNotELF] if it is no ELF file.
 //
 // Other errors say what is malformed, that the probes have more than 524,288
 // arguments altogether, or more sites than the target's MaxSites allows, what
-// is missing in the target, or that this kernel cannot
-// run such a file.
+// is missing in the target, or that this kernel cannot run such a file.
 func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 	if target.Selection != nil {
 		return target.Selection.selectAgain(&target, patterns)
@@ -135,7 +134,19 @@ func (s *Selection) check() error {
 		refused[i] = true
 	}
 	checkCode(s.opened.elf, s.sites, refuse)
-	s.checkClashes(refused, refuse)
+	if s.semaphores { // the kernel takes only one for an instruction
+		semaphores := make(map[uint64]uint64, s.Len())
+		for i := range s.sites {
+			site := &s.sites[i]
+			switch first, twice := semaphores[site.uprobeOffset()]; {
+			case refused[i]:
+			case !twice:
+				semaphores[site.uprobeOffset()] = site.SemaphoreOffset
+			case first != site.SemaphoreOffset:
+				refuse(i, errSharedInstruction)
+			}
+		}
+	}
 	if len(refused) == 0 {
 		return nil
 	}
@@ -150,25 +161,6 @@ func (s *Selection) check() error {
 		return s.skipped[0]
 	}
 	return nil
-}
-
-// checkClashes finds probes at the same instruction with different semaphores.
-// The kernel takes only one semaphore for an instruction.
-func (s *Selection) checkClashes(refused map[int]bool, refuse func(i int, err error)) {
-	if !s.semaphores {
-		return
-	}
-	semaphores := make(map[uint64]uint64, s.Len())
-	for i := range s.sites {
-		site := &s.sites[i]
-		switch first, twice := semaphores[site.uprobeOffset()]; {
-		case refused[i]:
-		case !twice:
-			semaphores[site.uprobeOffset()] = site.SemaphoreOffset
-		case first != site.SemaphoreOffset:
-			refuse(i, errSharedInstruction)
-		}
-	}
 }
 
 var errSharedInstruction = errors.New("the file has another probe at the same instruction with another semaphore, " +
@@ -281,18 +273,6 @@ func weightOf(site *elfnote.Site) int {
 		return follow.SemaphoreSites
 	}
 	return 1
-}
-
-// subset returns a selection of some of the sites, given by their indices, in
-// that order. It shares the file with s: it is valid until s is closed, and
-// closing it does not close s.
-func (s *Selection) subset(sites []int) *Selection {
-	subset := s.ForPID(s.pid)
-	subset.sites = make([]Site, 0, len(sites))
-	for _, i := range sites {
-		subset.sites = append(subset.sites, s.sites[i])
-	}
-	return subset
 }
 
 // selectAgain selects among the sites of a selection.

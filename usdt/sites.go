@@ -100,7 +100,13 @@ const nearSites = 4 << 10
 func readCode(
 	file *elfnote.File, sites []Site, n uint64, found func(i int, code []byte, err error),
 ) {
-	order := inOrder(sites)
+	order := make([]int32, len(sites))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(sites[a].Offset, sites[b].Offset), cmp.Compare(a, b))
+	})
 	buffer := elffile.NewBuffer()
 	defer buffer.Free()
 	for from, to := 0, 0; from < len(order); from = to {
@@ -123,18 +129,6 @@ func readCode(
 	}
 }
 
-// inOrder returns the indices of sites in the order of their offsets.
-func inOrder(sites []Site) []int32 {
-	order := make([]int32, len(sites))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(sites[a].Offset, sites[b].Offset), cmp.Compare(a, b))
-	})
-	return order
-}
-
 // attachable returns an error if the running kernel could not run a file at
 // all.
 func attachable(file *elfnote.File) error {
@@ -148,10 +142,8 @@ func attachable(file *elfnote.File) error {
 	if err != nil {
 		return err
 	}
-	header := file.Header()
-	isLittle, wantLittle := header.Data == elf.ELFDATA2LSB,
-		binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-	if !attaches(kernel, header.Machine) || isLittle != wantLittle {
+	if header := file.Header(); !attaches(kernel, header.Machine) ||
+		header.ByteOrder.Uint16([]byte{1, 0}) != binary.NativeEndian.Uint16([]byte{1, 0}) {
 		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s",
 			header.Machine, header.ByteOrder, kernel)
 	}

@@ -5,6 +5,7 @@
 package usdt
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -19,47 +20,43 @@ import (
 // newTable returns a table of four places.
 func newTable(t *testing.T) *specTable {
 	testprog.RequireBPF(t)
-	specs, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.Array, KeySize: 4, ValueSize: sitespec.Size, MaxEntries: 4 + firstSpecID,
-	})
-	qt.Assert(t, qt.IsNil(err))
 	layout, err := sitespec.LayoutOf(sitespec.Size, nil)
 	qt.Assert(t, qt.IsNil(err))
-	table, err := newSpecTable(specs, layout)
+	table, err := newSpecTable(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: sitespec.Size,
+		MaxEntries: 4 + firstSpecID}, layout)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { table.close() })
 	return table
 }
 
-// specsOf returns specs that begin with these bytes, one behind the other.
-func specsOf(first ...byte) []byte {
-	specs := make([]byte, len(first)*sitespec.Size)
-	for i, b := range first {
-		specs[i*sitespec.Size] = b
+// specsOf returns specs that begin with these bytes.
+func specsOf(first ...byte) (specs []string) {
+	for _, b := range first {
+		specs = append(specs, string(b)+strings.Repeat("\x00", sitespec.Size-1))
 	}
 	return specs
 }
 
-func assertWritten(t *testing.T, table *specTable, acquired []*entry[string], want []byte) {
+func assertWritten(t *testing.T, table *specTable, acquired []*entry[string], want []string) {
 	t.Helper()
-	qt.Assert(t, qt.HasLen(acquired, len(want)/sitespec.Size))
+	qt.Assert(t, qt.HasLen(acquired, len(want)))
 	for i := range acquired {
 		var got [sitespec.Size]byte
 		qt.Assert(t, qt.IsNil(table.entries.Lookup(acquired[i].id, &got)))
-		qt.Assert(t, qt.DeepEquals(got[:], want[i*sitespec.Size:][:sitespec.Size]))
+		qt.Assert(t, qt.Equals(string(got[:]), want[i]))
 		qt.Assert(t, qt.IsTrue(acquired[i].id >= firstSpecID))
 	}
 }
 
 func TestSpecTableSharesEqualSpecs(t *testing.T) {
 	table := newTable(t)
-	first, err := table.acquireSpecs(specsOf(1, 2, 1))
+	first, err := table.acquire(specsOf(1, 2, 1), nil)
 	qt.Assert(t, qt.IsNil(err))
 	assertWritten(t, table, first, specsOf(1, 2, 1))
 	qt.Assert(t, qt.Equals(first[0].id, first[2].id))
 	qt.Assert(t, qt.Equals(table.inUse(), 2))
 
-	second, err := table.acquireSpecs(specsOf(3, 2))
+	second, err := table.acquire(specsOf(3, 2), nil)
 	qt.Assert(t, qt.IsNil(err))
 	assertWritten(t, table, second, specsOf(3, 2))
 	qt.Assert(t, qt.Equals(second[1].id, first[1].id))
@@ -74,23 +71,23 @@ func TestSpecTableSharesEqualSpecs(t *testing.T) {
 
 func TestSpecTableWithoutRoom(t *testing.T) {
 	table := newTable(t)
-	held, err := table.acquireSpecs(specsOf(1, 2))
+	held, err := table.acquire(specsOf(1, 2), nil)
 	qt.Assert(t, qt.IsNil(err))
 
-	_, err = table.acquireSpecs(specsOf(2, 3, 3, 4, 5))
+	_, err = table.acquire(specsOf(2, 3, 3, 4, 5), nil)
 	var full *follow.LimitError
 	qt.Assert(t, qt.ErrorAs(err, &full))
 	qt.Assert(t, qt.Equals(*full, follow.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 		Capacity: 4, InUse: 2, Needed: 3}))
 	qt.Assert(t, qt.Equals(table.inUse(), 2))
 
-	more, err := table.acquireSpecs(specsOf(6, 7))
+	more, err := table.acquire(specsOf(6, 7), nil)
 	qt.Assert(t, qt.IsNil(err))
 	assertWritten(t, table, append(held, more...), specsOf(1, 2, 6, 7))
 	table.release(held)
 	table.release(more)
 
-	all, err := table.acquireSpecs(specsOf(8, 9, 10, 11)) // every place was given back, once
+	all, err := table.acquire(specsOf(8, 9, 10, 11), nil) // every place was given back, once
 	qt.Assert(t, qt.IsNil(err))
 	assertWritten(t, table, all, specsOf(8, 9, 10, 11))
 }
@@ -98,11 +95,11 @@ func TestSpecTableWithoutRoom(t *testing.T) {
 // What the kernel refuses does not affect the specs that are held.
 func TestSpecTableThatCannotBeWritten(t *testing.T) {
 	table := newTable(t)
-	held, err := table.acquireSpecs(specsOf(1))
+	held, err := table.acquire(specsOf(1), nil)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(table.entries.Freeze())) // for programs, and so for nobody else
-	_, err = table.acquireSpecs(specsOf(1, 2, 3))
-	qt.Assert(t, qt.ErrorMatches(err, "writing the spec map.*"))
+	_, err = table.acquire(specsOf(1, 2, 3), nil)
+	qt.Assert(t, qt.ErrorMatches(err, "writing the map of specs.*"))
 	qt.Assert(t, qt.Equals(table.inUse(), 1))
 	assertWritten(t, table, held, specsOf(1))
 }
@@ -110,12 +107,12 @@ func TestSpecTableThatCannotBeWritten(t *testing.T) {
 // Without BPF cookies an address has one spec.
 func TestAddressTable(t *testing.T) {
 	testprog.RequireBPF(t)
-	addresses, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 3})
+	table, err := newAddressTable(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4,
+		MaxEntries: 3})
 	qt.Assert(t, qt.IsNil(err))
-	table := newAddressTable(addresses)
 	defer table.close()
 	lookup := func(address uint64) (id uint32) {
-		_ = addresses.Lookup(address, &id) // or it is 0
+		_ = table.entries.Lookup(address, &id) // or it is 0
 		return id
 	}
 	first, err := table.acquire([]uint64{10, 20, 10}, []uint32{1, 2, 1})

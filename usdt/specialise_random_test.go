@@ -11,12 +11,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-	"weak"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -176,7 +174,7 @@ func TestSpecialisedProgramsAreShared(t *testing.T) {
 		qt.Assert(t, qt.Equals(reason, ""))
 		return lnk
 	}
-	made := func() int { return len(special.special.special) }
+	made := func() int { return len(special.special) }
 	first := attach(special.Collect, "three", 1)
 	qt.Check(t, qt.Equals(made(), 1))
 	again := attach(special.Collect, "three", 1)
@@ -217,7 +215,7 @@ func TestSpecialisedProgramsAttachedAtATime(t *testing.T) {
 		}
 		wait.Wait()
 		qt.Assert(t, qt.IsFalse(t.Failed()))
-		qt.Check(t, qt.HasLen(special.special.special, 8))
+		qt.Check(t, qt.HasLen(special.special, 8))
 		for i, probe := range probes {
 			process.Fire(probe, 1)
 			taken := special.take(t)
@@ -232,7 +230,7 @@ func TestSpecialisedProgramsAttachedAtATime(t *testing.T) {
 			wait.Go(func() { qt.Check(t, qt.IsNil(lnk.Close())) })
 		}
 		wait.Wait()
-		qt.Check(t, qt.HasLen(special.special.special, 0))
+		qt.Check(t, qt.HasLen(special.special, 0))
 		used, _ := special.SpecsInUse()
 		qt.Check(t, qt.Equals(used, 0))
 	}
@@ -256,24 +254,9 @@ func TestLoadAndAssignIsAllOrNothing(t *testing.T) {
 	mgr, err := NewManager(spec, &ManagerOptions{Specialise: true})
 	qt.Assert(t, qt.IsNil(err))
 	defer mgr.Close()
-	mgr.special.closed = true // as by a Close meanwhile
+	mgr.closed = true // as by a Close meanwhile
 	var objs testbpf.ArgsObjects
 	err = mgr.LoadAndAssign(&objs, nil)
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 	qt.Check(t, qt.Equals(objs, testbpf.ArgsObjects{}))
-}
-
-// What is known of programs is forgotten with them.
-func TestProgramsAreForgotten(t *testing.T) {
-	known := make(map[weak.Pointer[ebpf.Program]]bool)
-	alive := new(ebpf.Program)
-	for range 1000 {
-		forgetDead(known)
-		known[weak.Make(new(ebpf.Program))] = true
-		runtime.GC()
-	}
-	forgetDead(known)
-	known[weak.Make(alive)] = true
-	qt.Check(t, qt.IsTrue(len(known) <= 33), qt.Commentf("%d", len(known)))
-	runtime.KeepAlive(alive)
 }

@@ -5,7 +5,6 @@ package usdt
 import (
 	"debug/elf"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -23,8 +22,8 @@ type table[K comparable] struct {
 	entries  *ebpf.Map
 	what     string // in texts: "specs"
 	capacity int
-	put      func(*entry[K]) error // writes a new entry
-	remove   func(*entry[K])
+	put      func(*entry[K]) error // into the map
+	remove   func(*entry[K])       // from it
 
 	mu     sync.Mutex
 	used   map[K]*entry[K]
@@ -48,8 +47,8 @@ func (t *table[K]) acquire(keys []K, ids []uint32) ([]*entry[K], error) {
 		return nil, sys.ClosedError("manager")
 	}
 	acquired := make([]*entry[K], 0, len(keys))
-	written, err := 0, error(nil)
 	var fresh []*entry[K]
+	var err error
 	for i, key := range keys {
 		e := t.used[key]
 		if e == nil {
@@ -70,9 +69,12 @@ func (t *table[K]) acquire(keys []K, ids []uint32) ([]*entry[K], error) {
 		err = &follow.LimitError{Limit: t.what, Option: "ManagerOptions.MaxSpecs",
 			Capacity: t.capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
 	}
-	for ; err == nil && written < len(fresh); written++ {
+	written := 0
+	for err == nil && written < len(fresh) {
 		if err = t.put(fresh[written]); err != nil {
-			break
+			err = follow.Explain("writing the map of "+t.what, err)
+		} else {
+			written++
 		}
 	}
 	if err == nil {
@@ -129,15 +131,21 @@ type specTable struct {
 // attached without a Manager. The header knows that 0 is no spec.
 const firstSpecID = 1
 
-func newSpecTable(specs *ebpf.Map, layout sitespec.Layout) (*specTable, error) {
+// newSpecTable makes the map of specs.
+func newSpecTable(spec *ebpf.MapSpec, layout sitespec.Layout) (*specTable, error) {
+	specs, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, follow.Explain("creating the map of specs", err)
+	}
 	info, err := specs.Info()
 	if err != nil {
+		specs.Close()
 		return nil, follow.Explain("asking the kernel for the spec map", err)
 	}
 	t := &specTable{layout: layout, next: firstSpecID}
 	t.id, _ = info.ID()
-	t.table = table[string]{entries: specs, what: "specs", capacity: int(specs.MaxEntries()) - firstSpecID,
-		used: make(map[string]*entry[string]),
+	t.table = table[string]{entries: specs, what: "specs",
+		capacity: int(specs.MaxEntries()) - firstSpecID, used: make(map[string]*entry[string]),
 		put: func(e *entry[string]) error {
 			if n := len(t.free); n > 0 {
 				e.id, t.free = t.free[n-1], t.free[:n-1]
@@ -145,44 +153,33 @@ func newSpecTable(specs *ebpf.Map, layout sitespec.Layout) (*specTable, error) {
 				e.id = t.next
 				t.next++
 			}
-			if err := specs.Put(e.id, []byte(e.key)); err != nil {
+			err := specs.Put(e.id, []byte(e.key))
+			if err != nil {
 				t.free = append(t.free, e.id)
-				return follow.Explain("writing the spec map", err)
 			}
-			return nil
+			return err
 		},
 		remove: func(e *entry[string]) { t.free = append(t.free, e.id) },
 	}
 	return t, nil
 }
 
-// acquireSpecs is acquire for specs that follow each other.
-func (t *specTable) acquireSpecs(specs []byte) ([]*entry[string], error) {
-	var keys []string
-	for spec := range slices.Chunk(specs, t.layout.Size()) {
-		keys = append(keys, string(spec))
+// newAddressTable makes the map of spec IDs by instruction pointers. A program
+// that has no BPF cookie looks its spec up there.
+func newAddressTable(spec *ebpf.MapSpec) (*table[uint64], error) {
+	addresses, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, follow.Explain("creating the map of addresses", err)
 	}
-	return t.acquire(keys, nil)
-}
-
-// newAddressTable returns a table of spec IDs by instruction pointers, by which
-// a program looks them up that has no BPF cookie.
-func newAddressTable(addresses *ebpf.Map) *table[uint64] {
-	t := &table[uint64]{entries: addresses, what: "addresses", capacity: int(addresses.MaxEntries()),
-		used: make(map[uint64]*entry[uint64])}
-	t.put = func(e *entry[uint64]) error {
-		if err := addresses.Put(e.key, e.id); err != nil {
-			return follow.Explain(fmt.Sprintf("writing address %#x into the address map", e.key), err)
-		}
-		return nil
-	}
+	t := &table[uint64]{entries: addresses, what: "addresses",
+		capacity: int(addresses.MaxEntries()), used: make(map[uint64]*entry[uint64]),
+		put: func(e *entry[uint64]) error { return addresses.Put(e.key, e.id) }}
 	t.remove = func(e *entry[uint64]) {
 		if !t.closed {
-			// It can only fail where the entry has gone already.
-			_ = addresses.Delete(e.key)
+			_ = addresses.Delete(e.key) // it fails only where the entry has gone already
 		}
 	}
-	return t
+	return t, nil
 }
 
 // addresses returns for each site the addresses at which the selection's

@@ -19,7 +19,6 @@ import (
 // 1.7 on an argument may have an index register, and is larger. So the places
 // are those that the object's types have.
 type libbpf struct {
-	size          uint32 // of a spec, in bytes
 	arguments     uint32 // offset of the first argument, in bytes
 	argumentSize  uint32
 	argumentCount uint32
@@ -44,10 +43,8 @@ const (
 	libbpfNone = 0xff
 )
 
-// newLibbpf returns the layout of a structure. The error says what it
-// lacks.
+// newLibbpf returns the layout of a structure. The error says what it lacks.
 func newLibbpf(spec *btf.Struct) (*libbpf, error) {
-	l := &libbpf{size: spec.Size}
 	arguments, err := member(spec, "args")
 	if err != nil {
 		return nil, err
@@ -60,9 +57,9 @@ func newLibbpf(spec *btf.Struct) (*libbpf, error) {
 	if !ok {
 		return nil, errors.New("args does not hold structures")
 	}
-	l.arguments = arguments.Offset.Bytes()
-	l.argumentSize, l.argumentCount = argument.Size, array.Nelems
-	if uint64(l.arguments)+uint64(l.argumentSize)*uint64(l.argumentCount) > uint64(l.size) {
+	l := &libbpf{arguments: arguments.Offset.Bytes(), argumentSize: argument.Size,
+		argumentCount: array.Nelems}
+	if uint64(l.arguments)+uint64(l.argumentSize)*uint64(l.argumentCount) > uint64(spec.Size) {
 		return nil, errors.New("args is too large")
 	}
 
@@ -82,11 +79,25 @@ func newLibbpf(spec *btf.Struct) (*libbpf, error) {
 		{argument, "idx_reg_off", &l.index, true},
 		{argument, "scale_bitshift", &l.scale, true},
 	} {
-		field, err := fieldOf(place.structure, place.name)
-		if err != nil && !place.optional {
+		m, err := member(place.structure, place.name)
+		if err != nil && place.optional {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
-		*place.field = field
+		size := uint64(m.BitfieldSize)
+		if size == 0 {
+			bytes, err := btf.Sizeof(m.Type)
+			if err != nil {
+				return nil, fmt.Errorf("member %s: %w", place.name, err)
+			}
+			size = 8 * uint64(bytes)
+		}
+		if size > 64 || uint64(m.Offset)+size > 8*uint64(place.structure.Size) {
+			return nil, fmt.Errorf("member %s is not a number in the structure", place.name)
+		}
+		*place.field = bitField{uint32(m.Offset), uint32(size)}
 	}
 	return l, nil
 }
@@ -98,26 +109,6 @@ func member(structure *btf.Struct, name string) (btf.Member, error) {
 		}
 	}
 	return btf.Member{}, fmt.Errorf("struct %s has no member %s", structure.Name, name)
-}
-
-// fieldOf returns the place of a member.
-func fieldOf(structure *btf.Struct, name string) (bitField, error) {
-	m, err := member(structure, name)
-	if err != nil {
-		return bitField{}, err
-	}
-	size := m.BitfieldSize
-	if size == 0 {
-		bytes, err := btf.Sizeof(m.Type)
-		if err != nil {
-			return bitField{}, fmt.Errorf("member %s: %w", name, err)
-		}
-		size = btf.Bits(8 * bytes)
-	}
-	if size > 64 || uint64(m.Offset)+uint64(size) > 8*uint64(structure.Size) {
-		return bitField{}, fmt.Errorf("member %s is not a number in the structure", name)
-	}
-	return bitField{uint32(m.Offset), uint32(size)}, nil
 }
 
 // put writes a number, cut to the size of the field. Bits of a structure are
@@ -139,16 +130,10 @@ func (f bitField) put(b []byte, big bool, value uint64) {
 	}
 }
 
-// Size implements [Layout].
-func (l *libbpf) Size() int { return int(l.size) }
-
-// Append implements [Layout].
-func (l *libbpf) Append(
-	b []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
-) []byte {
-	start := len(b)
-	b = append(b, make([]byte, l.size)...)
-	spec := b[start:]
+// encode fills in the spec of a site, which is zero before.
+func (l *libbpf) encode(
+	spec []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
+) {
 	big := order.Uint16([]byte{0, 1}) == 1
 	args = args[:min(len(args), int(l.argumentCount))]
 	for i := range args {
@@ -157,11 +142,10 @@ func (l *libbpf) Append(
 	}
 	l.cookie.put(spec, big, cookie)
 	l.count.put(spec, big, uint64(len(args)))
-	return b
 }
 
 func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *argspec.Arg) {
-	// What the value is shifted by to the left and back. libbpf's
+	// How far the value is shifted to the left and back. libbpf's
 	// bpf_usdt_arg_size computes the size from it, also one that is no
 	// number's, as far as a signed byte goes.
 	const largest = (64 + 128) / 8
@@ -170,7 +154,7 @@ func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *args
 	} else {
 		l.shift.put(b, big, 64)
 	}
-	if !argcode.Readable(arg, machines.Kernel) || l.Check(machines, arg) != nil {
+	if !argcode.Readable(arg, machines.Kernel) || l.check(machines, arg) != nil {
 		l.kind.put(b, big, libbpfNone)
 		return
 	}
@@ -179,7 +163,7 @@ func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *args
 	}
 	offset := func(r argspec.Register) uint64 {
 		slot, _ := r.Slot(machines.Kernel)
-		return uint64(slot * wordSize(machines.Kernel))
+		return uint64(8 * slot)
 	}
 	switch arg.Kind {
 	case argspec.Constant:
@@ -212,51 +196,30 @@ func simplest(arg *argspec.Arg) (base, index argspec.Register) {
 	return arg.Base, arg.Index
 }
 
-// Check implements [Layout].
-func (l *libbpf) Check(machines Machines, arg *argspec.Arg) error {
+// check is [Layout.Check].
+func (l *libbpf) check(machines Machines, arg *argspec.Arg) error {
+	base, index := simplest(arg)
+	is32Bit := machines.Program == elf.EM_386 || machines.Program == elf.EM_ARM
 	lacks := ""
-	switch arg.Kind {
-	case argspec.InRegister:
-		if arg.High.Name != "" {
-			lacks = "a value in two registers"
-		}
-	case argspec.Memory:
-		lacks = l.lacksAddress(machines, arg)
-	case argspec.Address:
+	switch {
+	case arg.Kind == argspec.InRegister && arg.High.Name != "":
+		lacks = "a value in two registers"
+	case arg.Kind == argspec.Address:
 		lacks = "an address as a value"
+	case arg.Kind != argspec.Memory:
+	case base.Name == "":
+		lacks = "an address without a base register"
+	case arg.IndexSize != 0:
+		lacks = "an index register of 32 bits"
+	case arg.Address32 && (!is32Bit || index.Name != ""):
+		// In a program of 32 bits, base and displacement alone give the right
+		// address, or one that nothing is at.
+		lacks = "an address of 32 bits"
+	case index.Name != "" && l.index.size == 0:
+		lacks = "an index register, which that of libbpf 1.7 does"
 	}
 	if lacks == "" {
 		return nil
 	}
 	return fmt.Errorf("the usdt.bpf.h of libbpf that the object is compiled with does not know %s (%s)", lacks, arg.Raw)
-}
-
-// lacksAddress returns what the layout has no place for in the address of an
-// argument, "" if nothing.
-func (l *libbpf) lacksAddress(machines Machines, arg *argspec.Arg) string {
-	base, index := simplest(arg)
-	is32Bit := machines.Program == elf.EM_386 || machines.Program == elf.EM_ARM
-	switch {
-	case machines.Kernel == elf.EM_ARM:
-		return "addresses of a kernel of 32 bits" // it reads two registers for one
-	case base.Name == "":
-		return "an address without a base register"
-	case arg.IndexSize != 0:
-		return "an index register of 32 bits"
-	case arg.Address32 && (!is32Bit || index.Name != ""):
-		// In a program of 32 bits, base and displacement alone give the right
-		// address, or one that nothing is at.
-		return "an address of 32 bits"
-	case index.Name != "" && l.index.size == 0:
-		return "an index register, which that of libbpf 1.7 does"
-	}
-	return ""
-}
-
-// wordSize returns the size of what the kernel saves of a register, in bytes.
-func wordSize(kernel elf.Machine) int {
-	if kernel == elf.EM_ARM {
-		return 4
-	}
-	return 8
 }

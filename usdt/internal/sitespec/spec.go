@@ -128,10 +128,15 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		b[offsetKind] = kindConstant
 		return a.Constant
 	case argspec.InRegister:
-		encodeRegister(b, a, kernel)
+		b[offsetKind] = kindRegister
+		b[offsetBase] = slotByte(a.Register, kernel)
+		b[offsetShift] = a.Register.Shift
+		if a.High.Name != "" {
+			b[offsetKind] = kindSum
+			b[offsetFlags] |= flagBaseZeroExtended
+			b[offsetIndex], b[offsetScale] = slotByte(a.High, kernel), 32
+		}
 		return 0
-	}
-	switch a.Kind {
 	case argspec.Address:
 		b[offsetKind] = kindSum
 	case argspec.Bytes:
@@ -154,18 +159,6 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 	return uint64(a.Displacement)
 }
 
-// encodeRegister fills in the bytes of a value in one register or two.
-func encodeRegister(b []byte, a *argspec.Arg, kernel elf.Machine) {
-	b[offsetKind] = kindRegister
-	b[offsetBase] = slotByte(a.Register, kernel)
-	b[offsetShift] = a.Register.Shift
-	if a.High.Name != "" {
-		b[offsetKind] = kindSum
-		b[offsetFlags] |= flagBaseZeroExtended
-		b[offsetIndex], b[offsetScale] = slotByte(a.High, kernel), 32
-	}
-}
-
 func slotByte(r argspec.Register, kernel elf.Machine) uint8 {
 	if slot, ok := r.Slot(kernel); ok {
 		return uint8(slot)
@@ -178,13 +171,6 @@ func slotByte(r argspec.Register, kernel elf.Machine) uint8 {
 // program has.
 const windowSize = MaxArgs * 8
 
-// operand is an argument in memory at displacements start to end from the
-// register in slot base.
-type operand struct {
-	start, end  int64
-	base, index uint8 // index: of the argument
-}
-
 // encodeWindow looks for memory that holds several of the arguments, such as
 // neighbours on the stack, and puts it into the spec, in which the arguments
 // are encoded already. BPF_USDT reads that memory once, where it would read it
@@ -193,8 +179,24 @@ type operand struct {
 // Of all places where the window could begin, the one that holds the most
 // arguments is taken.
 func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
+	// Those at a register plus a displacement, each inside one word of 8 bytes
+	// counted from the register, because the BPF side takes it out of one.
+	type operand struct {
+		start, end int64 // displacements
+		base       uint8
+		argument   []byte // in the spec
+	}
 	var buffer [MaxArgs]operand
-	operands := appendOperands(buffer[:0], spec, args)
+	operands := buffer[:0]
+	for i := range args {
+		b := spec[i*argumentSize:][:argumentSize]
+		start, size := args[i].Displacement, int64(b[offsetSize])
+		if b[offsetKind] == kindMemory && b[offsetFlags]&flagAddress32 == 0 &&
+			b[offsetBase] != noSlot && b[offsetIndex] == noSlot &&
+			start >= math.MinInt32 && start <= math.MaxInt32-8 && start&7+size <= 8 {
+			operands = append(operands, operand{start, start + size, b[offsetBase], b})
+		}
+	}
 
 	var base uint8
 	var start, end int64
@@ -223,26 +225,7 @@ func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
 	order.PutUint32(spec[offsetWindowDisplacement:], uint32(start))
 	for _, o := range operands {
 		if o.base == base && o.start >= start && o.end <= end {
-			spec[int(o.index)*argumentSize+offsetPlace] = uint8(o.start-start) + 1
+			o.argument[offsetPlace] = uint8(o.start-start) + 1
 		}
 	}
-}
-
-// appendOperands appends the arguments that a window can hold: those at a
-// register plus a displacement, each inside one word of 8 bytes counted from
-// the register, because the BPF side takes it out of one.
-func appendOperands(operands []operand, spec []byte, args []argspec.Arg) []operand {
-	for i := range args {
-		encoded := spec[i*argumentSize:][:argumentSize]
-		displacement, size := args[i].Displacement, int64(encoded[offsetSize])
-		if encoded[offsetKind] != kindMemory || encoded[offsetFlags]&flagAddress32 != 0 ||
-			encoded[offsetBase] == noSlot || encoded[offsetIndex] != noSlot ||
-			displacement < math.MinInt32 || displacement > math.MaxInt32-8 ||
-			displacement&7+size > 8 {
-			continue
-		}
-		operands = append(operands,
-			operand{displacement, displacement + size, encoded[offsetBase], uint8(i)})
-	}
-	return operands
 }
