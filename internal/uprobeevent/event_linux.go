@@ -22,19 +22,6 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// A Place is where in the file a breakpoint is put.
-type Place struct {
-	Offset    uint64
-	Semaphore uint64 // file offset of the counter to be counted up, 0 for none
-}
-
-// Options say how a program is attached to an event.
-type Options struct {
-	PID     int  // 0 for all processes
-	HasLink bool // the kernel has BPF links for perf events, and with them cookies (Linux 5.15)
-	Cookie  uint64
-}
-
 // An Event is a program attached to many places of a file.
 type Event struct {
 	tracefs string
@@ -57,10 +44,19 @@ func Attach(path string, places []Place, prog *ebpf.Program, opts Options) (*Eve
 	if err != nil {
 		return nil, err
 	}
-	e := &Event{tracefs: tracefs, link: -1, event: -1}
-	if e.name, err = newName(); err != nil {
+	o, err := self()
+	if err != nil {
 		return nil, err
 	}
+	e := &Event{tracefs: tracefs, name: o.name(defined.Add(1)), link: -1, event: -1}
+	if err := e.attach(path, places, prog, opts); err != nil {
+		// Some of the places may have been defined.
+		return nil, errors.Join(err, ignoreMissing(e.Close()))
+	}
+	return e, nil
+}
+
+func (e *Event) attach(path string, places []Place, prog *ebpf.Program, opts Options) error {
 	var definition strings.Builder
 	for _, place := range places {
 		fmt.Fprintf(&definition, "p:%s/%s %s:%#x", Group, e.name, path, place.Offset)
@@ -69,19 +65,9 @@ func Attach(path string, places []Place, prog *ebpf.Program, opts Options) (*Eve
 		}
 		definition.WriteByte('\n')
 	}
-	err = write(tracefs, definition.String())
-	if err == nil {
-		err = e.attach(prog, opts)
+	if err := write(e.tracefs, definition.String()); err != nil {
+		return err
 	}
-	if err != nil {
-		// Some of the places may have been defined.
-		return nil, errors.Join(err, ignoreMissing(e.Close()))
-	}
-	return e, nil
-}
-
-// attach attaches the program to the event that has been defined.
-func (e *Event) attach(prog *ebpf.Program, opts Options) error {
 	text, err := os.ReadFile(filepath.Join(e.tracefs, "events", Group, e.name, "id"))
 	if err != nil {
 		return err
@@ -103,6 +89,7 @@ func (e *Event) attach(prog *ebpf.Program, opts Options) error {
 		return fmt.Errorf("perf event: %w", err)
 	}
 	opened.Store(e.event, true)
+	defer runtime.KeepAlive(prog)
 	if opts.HasLink {
 		if e.link, err = linkPerfEvent(prog, e.event, opts.Cookie); err == nil {
 			opened.Store(e.link, true)
@@ -115,7 +102,6 @@ func (e *Event) attach(prog *ebpf.Program, opts Options) error {
 	if err := unix.IoctlSetInt(e.event, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
 		return fmt.Errorf("perf event: %w", err)
 	}
-	runtime.KeepAlive(prog)
 	return nil
 }
 
@@ -130,7 +116,6 @@ func linkPerfEvent(prog *ebpf.Program, event int, cookie uint64) (int, error) {
 		cookie: cookie}
 	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE,
 		uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
-	runtime.KeepAlive(prog)
 	if errno != 0 {
 		return -1, fmt.Errorf("link of the perf event: %w", errno)
 	}
@@ -180,17 +165,16 @@ const maxInherited = 2 * time.Second
 func closeForAll(event int) error {
 	// An epoll instance has an entry for a file as long as any process has the
 	// file open.
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		// Others may lack descriptors for a moment.
+	var epoll int
+	err := twice(func() (err error) {
 		epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	}
+		return err
+	})
 	if err == nil {
 		defer unix.Close(epoll)
-		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{})
-		if err != nil {
-			err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{}) // nor memory
-		}
+		err = twice(func() error {
+			return unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{})
+		})
 	}
 	if err = errors.Join(err, unix.Close(event)); err != nil {
 		return err
@@ -228,15 +212,23 @@ func remove(tracefs, name string) error {
 				Group, name, user)
 		}
 	}
-	line := "-:" + Group + "/" + name + "\n"
-	err = write(tracefs, line)
-	if err != nil {
-		err = write(tracefs, line) // a lack of descriptors may have passed
-	}
+	err = twice(func() error { return write(tracefs, "-:"+Group+"/"+name+"\n") })
 	if err != nil {
 		return fmt.Errorf("removing event %s/%s: %w", Group, name, err)
 	}
 	return nil
+}
+
+// twice makes a call that has to succeed, or the kernel keeps an event. If it
+// fails, a lack of descriptors or memory may pass, and what closes the event
+// may come to its end.
+func twice(call func() error) error {
+	err := call()
+	if err != nil {
+		time.Sleep(100 * time.Millisecond)
+		err = call()
+	}
+	return err
 }
 
 func ignoreMissing(err error) error {
@@ -249,37 +241,14 @@ func ignoreMissing(err error) error {
 // write writes lines to uprobe_events, each with its newline.
 func write(tracefs, lines string) error {
 	// O_TRUNC would first remove the events of all tracers.
-	fd, err := unix.Open(filepath.Join(tracefs, uprobeEvents),
-		unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0)
+	file, err := os.OpenFile(filepath.Join(tracefs, "uprobe_events"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: filepath.Join(tracefs, uprobeEvents), Err: err}
+		return err
 	}
-	defer unix.Close(fd)
-	for len(lines) > 0 {
-		// The kernel takes what a write ends with for a whole line.
-		n := len(lines)
-		if n > maxWrite {
-			n = 1 + strings.LastIndexByte(lines[:maxWrite], '\n')
-		}
-		n, err := unix.Write(fd, []byte(lines[:n]))
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return fmt.Errorf("defining a uprobe event: %w", err)
-		default:
-			lines = lines[n:]
-		}
-	}
-	return nil
+	defer file.Close()
+	_, err = file.WriteString(lines)
+	return err
 }
-
-const (
-	uprobeEvents = "uprobe_events"
-
-	// maxWrite bounds what is copied for one write. The kernel takes lines of
-	// up to 4 KiB.
-	maxWrite = 64 << 10
-)
 
 // findTracefs returns where tracefs is mounted.
 func findTracefs() (string, error) {
@@ -292,20 +261,10 @@ func findTracefs() (string, error) {
 	return "", errors.New("tracefs is not mounted at /sys/kernel/tracing")
 }
 
-var (
-	self   = sync.OnceValues(readSelf)
-	events atomic.Uint64 // that this process has defined
-)
+var defined atomic.Uint64 // events, by this process
 
-func newName() (string, error) {
-	o, err := self()
-	if err != nil {
-		return "", err
-	}
-	return o.name(events.Add(1)), nil
-}
-
-func readSelf() (owner, error) {
+// self is this process as the owner of events.
+var self = sync.OnceValues(func() (owner, error) {
 	fs := procfs.NewFS("")
 	if !procfs.HasOwnPIDs(fs.Root()) {
 		return owner{}, errors.New("/proc is that of another PID namespace")
@@ -316,7 +275,7 @@ func readSelf() (owner, error) {
 	}
 	namespace, err := pidNamespace("self")
 	return owner{pid: p.PID, startTime: p.StartTime, namespace: namespace}, err
-}
+})
 
 // pidNamespace returns the inode of a process's PID namespace.
 func pidNamespace(process string) (uint64, error) {

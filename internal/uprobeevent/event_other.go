@@ -10,16 +10,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A Place is where in the file a breakpoint is put.
-type Place struct{ Offset, Semaphore uint64 }
-
-// Options say how a program is attached to an event.
-type Options struct {
-	PID     int
-	HasLink bool
-	Cookie  uint64
-}
-
 // An Event is a program attached to many places of a file.
 type Event struct{}
 

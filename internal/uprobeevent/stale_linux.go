@@ -96,12 +96,13 @@ func (o owner) hasEndedAs(fs *procfs.FS, pid int) bool {
 		return false
 	}
 	// A process of another time namespace writes its start by another clock.
-	open, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
+	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	open, err := os.ReadDir(descriptors)
 	if err != nil {
 		return false
 	}
 	for _, entry := range open {
-		target, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "fd", entry.Name()))
+		target, err := os.Readlink(filepath.Join(descriptors, entry.Name()))
 		if err != nil && !errors.Is(err, os.ErrNotExist) ||
 			strings.HasPrefix(target, "anon_inode:[perf_event]") {
 			return false
