@@ -57,6 +57,16 @@ func CheckTracee(pid int) error {
 	return nil
 }
 
+// MaxDescriptors returns how many descriptors this process may have. The Go
+// runtime raises the soft limit to the hard one when a program starts.
+func MaxDescriptors() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxInt32
+	}
+	return int(min(uint64(limit.Cur), math.MaxInt32))
+}
+
 // machines are those of 64-bit kernels, by GOARCH.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64,
 	"s390x": elf.EM_S390, "ppc64": elf.EM_PPC64, "ppc64le": elf.EM_PPC64,
