@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -90,19 +89,21 @@ func (m Mode) Resolve() (Mode, error) {
 	if err != nil {
 		return 0, err
 	}
-	if m == ModeAuto {
-		return kernel.best(), nil
+	switch {
+	case m != ModeAuto:
+		return m, kernel.supports(m)
+	case kernel.multi && kernel.multiPID:
+		return ModeMulti, nil
+	case kernel.cookie:
+		return ModeSingle, nil
+	default:
+		return ModeSingleIPMap, nil
 	}
-	return m, kernel.supports(m)
 }
 
 // cookie reports whether a program attached in this mode has a BPF cookie.
 // Without one it knows its site by the instruction pointer only.
 func (m Mode) cookie() bool { return m == ModeMulti || m == ModeSingle }
-
-// uprobePMURefCtr exists where perf events on uprobes count semaphores. A
-// uprobe_multi link always counts them.
-const uprobePMURefCtr = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
 
 // kernelModes says which modes the running kernel has.
 type kernelModes struct {
@@ -113,18 +114,6 @@ type kernelModes struct {
 	// whole process. Linux 6.6 to 6.9 without kernel commit 46ba0e49b642 mean
 	// one thread.
 	multiPID bool
-}
-
-// best returns what ModeAuto stands for.
-func (k kernelModes) best() Mode {
-	switch {
-	case k.multi && k.multiPID:
-		return ModeMulti
-	case k.cookie:
-		return ModeSingle
-	default:
-		return ModeSingleIPMap
-	}
 }
 
 func (k kernelModes) supports(m Mode) error {
@@ -140,11 +129,16 @@ func (k kernelModes) supports(m Mode) error {
 
 // askKernel finds out by trying.
 func askKernel() (k kernelModes, err error) {
+	supported := func(err error) (bool, error) {
+		if errors.Is(err, ebpf.ErrNotSupported) {
+			return false, nil
+		}
+		return err == nil, err
+	}
 	if k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe,
 		asm.FnGetAttachCookie)); err != nil {
 		return k, follow.Explain("asking for BPF cookies", err)
 	}
-
 	// This must be asked before any multi link is tried: an older kernel
 	// answers EINVAL to the link.
 	if k.multi, err = supported(features.HaveBPFLinkUprobeMulti()); err != nil {
@@ -198,18 +192,9 @@ func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 	})
 }
 
-// isForMultiLink reports whether a program was loaded for uprobe_multi links.
-// The kernel does not say so, but checks it before the path of a link.
-func (k kernelModes) isForMultiLink(prog *ebpf.Program) (bool, error) {
-	if !k.multi {
-		return false, nil
-	}
-	return reachesPath(prog, 0)
-}
-
 // reachesPath reports whether the kernel looks at the path of a uprobe_multi
-// link for a program and a PID, and does not refuse it before that. The path is
-// a directory, to which nothing can be attached.
+// link, a directory, to which nothing can be attached. Before that it refuses a
+// program that was not loaded for such links, and a PID that cannot be.
 func reachesPath(prog *ebpf.Program, pid uint32) (bool, error) {
 	root, err := link.OpenExecutable("/")
 	if err != nil {
@@ -228,22 +213,4 @@ func reachesPath(prog *ebpf.Program, pid uint32) (bool, error) {
 	default:
 		return false, err
 	}
-}
-
-func supported(err error) (bool, error) {
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-func exists(path string) (bool, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("asking for uprobes: %w", err)
-	}
-	return true, nil
 }

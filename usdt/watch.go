@@ -35,8 +35,7 @@ type WatchProgram struct {
 	//
 	// The argument is the file and the process to be attached. If that is every
 	// process, it is the first one found with the file. OptionsFor is called
-	// before the program is attached, which may still fail, and again each time
-	// that is tried. It must not call the Watch.
+	// before each attempt to attach. It must not call the Watch.
 	OptionsFor func(*proc.ProcessFile) AttachOptions
 }
 
@@ -71,15 +70,14 @@ type WatchOptions struct {
 	PerProcess bool
 
 	// Linger is how long a file stays attached, and open, after the last
-	// process that maps it has gone. So programs that are started again and
-	// again are not attached each time, and are hit from their start. 0 means a
-	// second; negative means not at all. What is attached to one process does
-	// not linger.
+	// process that maps it has gone: programs that are started again and again
+	// are hit from their start. 0 means a second, negative not at all. What is
+	// attached to one process does not linger.
 	Linger time.Duration
 
-	// Limits bound what is attached. A user who may start processes could have
-	// a host watch files with any number of probes, so each limit has a
-	// default. 0 means the default, and a negative number no limit.
+	// Limits bound what is attached, because any user could start processes
+	// that map files with any number of probes. 0 means the default, and a
+	// negative number no limit.
 	//
 	//   - FileSites: the sites of one file, 10,000
 	//   - OwnerSites: those of all files of one owner, 50,000
@@ -168,11 +166,14 @@ func (m *Manager) Watch(
 	a := &programAttacher{manager: m, programs: slices.Clone(programs)}
 	var patterns [][]elfnote.Pattern
 	for _, program := range programs {
-		if _, err := m.checkProgram(program.Program); err != nil {
+		if _, err := m.loadedProgram(program.Program); err != nil {
 			return nil, err
 		}
-		a.names = append(a.names, programName(program.Program))
-		patterns = append(patterns, program.Patterns)
+		name := program.Program.String()
+		if info, err := program.Program.Info(); err == nil && info.Name != "" {
+			name = info.Name
+		}
+		a.names, patterns = append(a.names, name), append(patterns, program.Patterns)
 	}
 	var w *Watch
 	w, err := NewWatch(opts, changed, patterns, m.mode, a, func() { m.forget(w) })
@@ -193,11 +194,8 @@ func NewWatch[A any](
 	}
 	d := &watchDriver[A]{Attacher: attacher, patterns: patterns, byAddress: mode == ModeSingleIPMap,
 		perProcess: opts.PerProcess, fileSites: opts.Limits.OfFile(), changed: changed}
-	for _, part := range patterns {
-		d.all = append(d.all, part...)
-	}
-	if slices.ContainsFunc(patterns, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
-		d.all = nil
+	if !slices.ContainsFunc(patterns, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
+		d.all = slices.Concat(patterns...)
 	}
 	follower, err := follow.New(d, follow.Options{
 		Proc: procwatch.WatcherOptions{Filter: opts.Filter,
@@ -264,7 +262,7 @@ func (w *Watch) Close() error {
 type watchDriver[A any] struct {
 	follow.Attacher[*Selection, A]
 	patterns   [][]elfnote.Pattern // by part
-	all        []elfnote.Pattern   // of all parts together
+	all        []elfnote.Pattern   // of all parts together, nil if one wants all probes
 	byAddress  bool                // the programs know a site by its address
 	perProcess bool
 	fileSites  int
@@ -382,12 +380,4 @@ func (a *programAttacher) Explain(n int, err *follow.WatchError) error {
 		err.Program = a.names[n]
 	}
 	return err
-}
-
-// programName returns what people call a program.
-func programName(prog *ebpf.Program) string {
-	if info, err := prog.Info(); err == nil && info.Name != "" {
-		return info.Name
-	}
-	return prog.String()
 }
