@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -290,11 +290,15 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 
 	var links []*Link
 	for _, name := range slices.Sorted(maps.Keys(m.sections)) {
-		prog := programs[name]
-		if prog == nil {
+		if programs[name] == nil {
 			continue
 		}
-		lnk, err := m.attachSection(prog, m.sections[name], pid, opts)
+		path, provider, probe, err := splitSection(m.sections[name])
+		var lnk *Link
+		if err == nil {
+			lnk, err = m.Attach(programs[name], Target{Path: path, PID: pid}, opts,
+				elfnote.Exact(provider, probe))
+		}
 		if err != nil {
 			sys.CloseTogether(links)
 			return nil, fmt.Errorf("program %s: %w", name, err)
@@ -302,47 +306,20 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 		links = append(links, lnk)
 	}
 	if len(links) == 0 {
-		return nil, fmt.Errorf("no loaded program says in its section where to attach: SEC(\"usdt/PATH:PROVIDER:NAME\")")
+		return nil, errors.New(`no loaded program says in its section where to attach: SEC("usdt/PATH:PROVIDER:NAME")`)
 	}
 	return links, nil
 }
 
-func (m *Manager) attachSection(
-	prog *ebpf.Program, at string, pid int, opts *AttachOptions,
-) (*Link, error) {
-	path, provider, name, err := splitSection(at)
-	if err != nil {
-		return nil, err
-	}
-	return m.Attach(prog, Target{Path: path, PID: pid}, opts, elfnote.Exact(provider, name))
-}
-
-// splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a
-// provider or a name only where it is doubled, as in a C++ or Rust name.
+// splitSection takes PATH:PROVIDER:NAME apart. The provider ends at the first
+// single colon, pairs counted from the left as in elfnote.ParsePattern: a C++
+// or Rust name has pairs.
 func splitSection(at string) (path, provider, name string, err error) {
-	path, probe, ok := strings.Cut(at, ":")
-	if ok {
-		provider, name, ok = cutProbe(probe)
-	}
-	if !ok || path == "" || provider == "" || name == "" {
+	parts := regexp.MustCompile(`(?s)^([^:]+):((?:[^:]|::)+):([^:].*)$`).FindStringSubmatch(at)
+	if parts == nil {
 		return "", "", "", fmt.Errorf("section usdt/%s: want usdt/PATH:PROVIDER:NAME", at)
 	}
-	return path, provider, name, nil
-}
-
-// cutProbe splits PROVIDER:NAME at the first single colon, pairs counted from
-// the left as in elfnote.ParsePattern.
-func cutProbe(s string) (provider, name string, ok bool) {
-	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] != ':':
-		case i+1 < len(s) && s[i+1] == ':':
-			i++
-		default:
-			return s[:i], s[i+1:], true
-		}
-	}
-	return "", "", false
+	return parts[1], parts[2], parts[3], nil
 }
 
 // programsOf finds the loaded programs by their names in the collection.
@@ -356,8 +333,8 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 			"not from %T", loaded)
 	}
 	programs := make(map[string]*ebpf.Program)
-	eachTagged(v, reflect.TypeFor[*ebpf.Program](), func(name string, field reflect.Value) {
-		if prog, ok := field.Interface().(*ebpf.Program); ok && prog != nil {
+	eachTagged(v, func(name string, prog *ebpf.Program) {
+		if prog != nil {
 			programs[name] = prog
 		}
 	})

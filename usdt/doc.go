@@ -56,17 +56,16 @@
 // # Programs made for their sites
 //
 // With [ManagerOptions].Specialise, Attach makes a program for the sites that
-// it attaches to. In it, the functions of the header that read arguments are
-// code for just these sites. Reading twelve arguments then takes some 3 % of a
-// hit if they are in registers, and 16 % if they are on the stack, also in
-// objects made for libbpf. Such a program is loaded and verified for each set
-// of specs, which takes less than a millisecond for a small one, and some 20 to
-// 50 if it has CO-RE relocations or uses the kernel's configuration. It is
-// shared by all links of a Manager that need the same one, and unloaded when no
-// link does.
+// it attaches to, also of an object made for libbpf. The functions of the
+// header that read arguments are code for just these sites. Reading twelve
+// arguments then takes some 3 % of a hit if they are in registers, and 16 % if
+// they are on the stack. It cannot cost much less: to read user memory once
+// takes 62 to 75 ns, however much it is, which is 12 to 14 % of a hit.
 //
-// A hit that reads memory cannot cost much less: to read user memory once takes
-// 62 to 75 ns, however much it is, which is 12 to 14 % of a hit.
+// Such a program is loaded and verified for each set of specs, which takes less
+// than a millisecond for a small one, and some 20 to 50 if it has CO-RE
+// relocations or uses the kernel's configuration. All links of a Manager that
+// need the same one share it.
 //
 // It is not the default, because it is another program that runs. What refers
 // to the program that was given to Attach, such as its run count or an fexit
@@ -102,14 +101,13 @@
 // same arguments and cookie, and in [ModeSingleIPMap] all sites of a file.
 // Otherwise each site has a perf event of its own.
 //
-// An event that several sites share is defined in tracefs, in the group
-// "gousdt", under a name that says whose it is:
-// p1234_5678901_4026531836_1 is the first one of process 1234, which was
-// started 5,678,901 clock ticks after boot, in the PID namespace with that
-// inode. Close removes it. If the process is killed, the kernel detaches the
-// program, but keeps the definition, and with it the traced file. The next
-// program that attaches by this package removes what is left of processes that
-// have ended, and so does usdttrace --cleanup.
+// Such an event is defined in tracefs, in the group "gousdt", under a name that
+// says whose it is: p1234_5678901_4026531836_1 is the first one of process
+// 1234, which was started 5,678,901 clock ticks after boot, in the PID
+// namespace with that inode. Close removes it. If the process is killed, the
+// kernel detaches the program, but keeps the definition, and with it the traced
+// file, until another program attaches by this package or usdttrace --cleanup
+// is run.
 //
 // Do not remove an event of a process that runs: the kernel does not check that
 // for an event of several places, and goes on with memory that it has freed.
@@ -138,15 +136,15 @@
 //     the semaphore is 0 again.
 //   - An attachment without a PID covers the children of a process after fork.
 //     An attachment with a PID does not.
-//   - To attach to thousands of sites with semaphores is slow while a process
+//   - Attaching to thousands of sites with semaphores is slow while a process
 //     maps the code and not the data of the file, as one that has just been
-//     started does: the kernel goes through a list of the semaphores that it
-//     could not count yet, for each site. 50,000 sites took 6 s then, and 0.1 s
-//     otherwise.
-//   - To detach from a probe in thousands of processes, each with an attachment
-//     of its own, is slow: 250 took 0.3 s, 500 2 s and 1,000 7 s. For each that
-//     is closed, the kernel goes through all others, for each process. One
-//     attachment without a PID closes at once; the program finds the process by
+//     started does: for each site, the kernel goes through a list of the
+//     semaphores that it could not count yet. 50,000 sites took 6 s then, and
+//     0.1 s otherwise.
+//   - Detaching from a probe in thousands of processes, each with an attachment
+//     of its own, is slow: 250 took 0.3 s, 500 2 s and 1,000 7 s, because the
+//     kernel goes through all others for each. One attachment without a PID
+//     closes at once; the program finds the process by
 //     bpf_get_current_pid_tgid.
 //   - An argument that names a symbol cannot be read in a file without a symbol
 //     table. "go test" strips the binary that it runs: a probe in C code of a

@@ -5,7 +5,9 @@ package usdt
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/suggest"
 )
 
@@ -14,14 +16,18 @@ type NotFoundError struct {
 	Nearest []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
 
 	path     string
-	patterns string // as asked for; "" if the file has no probes at all
+	patterns []elfnote.Pattern // as asked for; none if the file has no probes at all
 }
 
 func (e *NotFoundError) Error() string {
-	if e.patterns == "" {
+	if len(e.patterns) == 0 {
 		return e.path + ": the file has no USDT probes"
 	}
-	return e.path + ": " + suggest.NoMatch(e.patterns, "", e.Nearest)
+	var texts []string
+	for _, pattern := range e.patterns {
+		texts = append(texts, pattern.String())
+	}
+	return e.path + ": " + suggest.NoMatch(strings.Join(texts, " or "), "", e.Nearest)
 }
 
 // Why a site is refused before the kernel is asked.

@@ -52,9 +52,8 @@ func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 	// Load into a struct that has the maps of the programs, too.
 	fields := []reflect.StructField{{Name: "Objects", Type: objects.Type()}}
 	has := make(map[string]bool)
-	typeMap, typeProgram := reflect.TypeFor[*ebpf.Map](), reflect.TypeFor[*ebpf.Program]()
-	eachTagged(objects, typeMap, func(name string, _ reflect.Value) { has[name] = true })
-	eachTagged(objects, typeProgram, func(program string, _ reflect.Value) {
+	eachTagged(objects, func(name string, _ *ebpf.Map) { has[name] = true })
+	eachTagged(objects, func(program string, _ *ebpf.Program) {
 		if m.spec.Programs[program] == nil {
 			return // which is an error of loading
 		}
@@ -68,7 +67,8 @@ func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 			}
 			has[name] = true
 			fields = append(fields, reflect.StructField{Name: fmt.Sprint("Map", len(fields)),
-				Type: typeMap, Tag: reflect.StructTag(fmt.Sprintf("ebpf:%q", name))})
+				Type: reflect.TypeFor[*ebpf.Map](),
+				Tag:  reflect.StructTag(fmt.Sprintf("ebpf:%q", name))})
 		}
 	})
 	all := reflect.New(reflect.StructOf(fields))
@@ -76,8 +76,8 @@ func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 	if err := m.spec.LoadAndAssign(all.Interface(), options); err != nil {
 		return err
 	}
-	eachTagged(objects, typeMap, func(_ string, field reflect.Value) {
-		if own, err := field.Interface().(*ebpf.Map).Clone(); err == nil {
+	eachTagged(objects, func(_ string, theirs *ebpf.Map) {
+		if own, err := theirs.Clone(); err == nil {
 			m.keepMap(own)
 		}
 	})
@@ -102,11 +102,9 @@ func (m *Manager) keepMap(kept *ebpf.Map) {
 	m.maps[id] = kept
 }
 
-// eachTagged calls yield for the fields of a type that have a name, in a struct
+// eachTagged calls yield for the fields of type T that have a name, in a struct
 // and in those inside it, or at a pointer.
-func eachTagged(
-	v reflect.Value, fieldType reflect.Type, yield func(name string, field reflect.Value),
-) {
+func eachTagged[T any](v reflect.Value, yield func(name string, field T)) {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
@@ -114,12 +112,13 @@ func eachTagged(
 		return
 	}
 	for i := range v.NumField() {
-		field, tag := v.Field(i), v.Type().Field(i).Tag.Get("ebpf")
-		switch {
-		case tag == "":
-			eachTagged(field, fieldType, yield)
-		case field.Type() == fieldType && field.CanInterface():
-			yield(tag, field)
+		tag := v.Type().Field(i).Tag.Get("ebpf")
+		if tag == "" {
+			eachTagged(v.Field(i), yield)
+		} else if v.Field(i).CanInterface() {
+			if field, ok := v.Field(i).Interface().(T); ok {
+				yield(tag, field)
+			}
 		}
 	}
 }
@@ -127,8 +126,7 @@ func eachTagged(
 // LoadCollectionSpec reads an object whose programs were compiled with the
 // header usdt.bpf.h, that of libbpf or this module's. Objects made for libbpf
 // 0.8 and newer need no change, also if "bpftool gen object" has linked them
-// from several files. [NewManager] then prepares the
-// collection:
+// from several files. [NewManager] then prepares the collection:
 //
 //	spec, err := usdt.LoadCollectionSpec("probes.bpf.o")
 //	mgr, err := usdt.NewManager(spec, nil)

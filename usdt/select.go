@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -105,7 +104,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	case !usable:
 		return &NotFoundError{path: s.opened.name}
 	default:
-		return &NotFoundError{path: s.opened.name, patterns: joinPatterns(patterns),
+		return &NotFoundError{path: s.opened.name, patterns: patterns,
 			Nearest: suggest.Probes(s.opened.sites, patterns...)}
 	}
 
@@ -165,15 +164,6 @@ func (s *Selection) check() error {
 
 var errSharedInstruction = errors.New("the file has another probe at the same instruction with another semaphore, " +
 	"and the kernel takes one: attach them by different tracers, one at a time")
-
-// joinPatterns says what was asked for.
-func joinPatterns(patterns []elfnote.Pattern) string {
-	texts := make([]string, 0, len(patterns))
-	for _, pattern := range patterns {
-		texts = append(texts, pattern.String())
-	}
-	return strings.Join(texts, " or ")
-}
 
 // A Selection is the sites of some probes in one file, checked and ready to be
 // attached. Each site lies in executable code and holds a nop on which the
@@ -308,7 +298,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	case len(part.skipped) > 0:
 		return nil, part.skipped[0]
 	default:
-		return nil, &NotFoundError{path: s.opened.name, patterns: joinPatterns(patterns)}
+		return nil, &NotFoundError{path: s.opened.name, patterns: patterns}
 	}
 }
 
