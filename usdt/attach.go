@@ -259,6 +259,9 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if first := m.loaded[prog]; first != nil {
+		return first, nil
+	}
 	if !m.closed {
 		m.loaded[prog] = known
 	}
