@@ -40,7 +40,7 @@
 // # What it needs
 //
 // A host with Debian, or something like it, whose apt reaches Debian's archive;
-// Go; cpio; and cross compilers with their C libraries, which make kernels-setup
+// Go; cpio; cross compilers with their C libraries, which make kernels-setup
 // installs, as root. QEMU 10 or newer is taken from the host, or is unpacked in
 // the cache from the host's own suite or its backports; nothing is installed
 // for that. (With QEMU 7.2, traced programs on s390x die at random.)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/commandline"
 )
 
 // page writes files into a directory, and returns the first one's document.
@@ -84,7 +86,7 @@ func TestBlockProblems(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := page(t, "x.md", test.text, "main.go", program)
-			problems := d.blockProblems()
+			problems := d.blockProblems(false)
 			if test.want == "" {
 				qt.Check(t, qt.HasLen(problems, 0))
 				return
@@ -100,7 +102,7 @@ func TestLinkProblems(t *testing.T) {
 		"# A heading, `of` mine\n\n[1](#a-heading-of-mine) [2](y.md#y) [3](y.md#z) [4](z.md)\n"+
 			"[5](https://example.org/z.md) [6](y.md#old) `[7](z.md)`\n", "y.md",
 		"## Y\n\n<a id=\"old\"></a>\n")
-	qt.Check(t, qt.DeepEquals(d.linkProblems(), []string{
+	qt.Check(t, qt.DeepEquals(d.linkProblems(), problems{
 		d.Path + ":3: links to y.md, which has no heading #z",
 		d.Path + ":3: links to z.md, which is not there",
 	}))
@@ -112,7 +114,7 @@ func TestPagesAreListed(t *testing.T) {
 	all := []*Document{d, Parse(filepath.Join(root, "a.md"), ""),
 		Parse(filepath.Join(root, "b.md"), "")}
 	qt.Check(t, qt.DeepEquals(unlisted(root, all),
-		[]string{filepath.Join(root, "b.md") + ": no README.md links to this page"}))
+		problems{filepath.Join(root, "b.md") + ":1: no README.md links to this page"}))
 }
 
 func TestReferenceIsMadeOfTheHelp(t *testing.T) {
@@ -134,8 +136,9 @@ Examples
   A   B
 `)
 	root := strings.TrimSuffix(d.Path, "/cmd/tool/help.txt")
-	text, err := reference(root, "tool")
+	help, err := os.ReadFile(filepath.Join(root, "cmd/tool/help.txt"))
 	qt.Assert(t, qt.IsNil(err))
+	text := markdown(commandline.ParseHelp(string(help)), "tool")
 	for _, part := range []string{
 		"# tool\n",
 		"```\ntool [FLAGS] FILE...\ntool [FLAGS] -- COMMAND\n```\n\n" +
@@ -151,9 +154,9 @@ Examples
 func TestCostsAreThoseMeasured(t *testing.T) {
 	d := page(t, "README.md", "| [list](docs/measurements.md) | 2.03 ms | 9 ms |\n| else | 7 ms |\n",
 		"docs/measurements.md", "| gousdt | 2.03 ms (1 … 3) |\n")
-	problems, err := measuredProblems(filepath.Dir(d.Path))
+	found, err := measuredProblems(filepath.Dir(d.Path), []*Document{d})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.DeepEquals(problems, []string{d.Path + ":1: docs/measurements.md has no 9 ms"}))
+	qt.Check(t, qt.DeepEquals(found, problems{d.Path + ":1: docs/measurements.md has no 9 ms"}))
 }
 
 func TestFilmsOfTodaysCommands(t *testing.T) {
@@ -165,19 +168,19 @@ func TestFilmsOfTodaysCommands(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
 	}
 	write("docs/usdttrace.md", "- `--count` counts\n")
-	for film, want := range map[string][]string{
+	for film, want := range map[string]problems{
 		"<title>usdttrace --count x</title>\n<text>PROBE\u00a0COUNT</text>\n": nil,
 		"<title>usdttrace --tally x</title>\n": {
-			"live.svg: there is no flag --tally: make pictures"},
+			"live.svg:1: there is no flag --tally: make pictures"},
 		"<title>x</title>\n<text>PROBE\u00a0<tspan>RATE</tspan></text>\n": {
-			`live.svg: no document has the table "PROBE RATE"`},
+			`live.svg:2: no document has the table "PROBE RATE"`},
 	} {
 		write("docs/pictures/live.svg", film)
-		problems, err := filmProblems(root, []*Document{d})
+		found, err := filmProblems(root, []*Document{d})
 		qt.Assert(t, qt.IsNil(err))
-		for i := range problems {
-			problems[i] = filepath.Base(problems[i])
+		for i := range found {
+			found[i] = filepath.Base(found[i])
 		}
-		qt.Check(t, qt.DeepEquals(problems, want))
+		qt.Check(t, qt.DeepEquals(found, want))
 	}
 }

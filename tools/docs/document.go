@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Document is a Markdown file, divided into blocks and the text between them.
+// Document is a Markdown file.
 type Document struct {
-	Path   string
-	Pieces []Piece
+	Path  string
+	lines []line
 }
 
-// Piece is a block, or text.
-type Piece struct {
-	Block *Block // nil for text
-	Text  string // with the fences, but not the inside of blocks
-	Line  int    // of its first line, from 1
+// line is one of text, or stands for what is between the fences of a block.
+type line struct {
+	number int // from 1
+	text   string
+	block  *Block
 }
 
 // Block is a fenced block of code.
@@ -36,58 +36,44 @@ var mark = regexp.MustCompile(`^<!-- (workload|file|body|not run): (.*?) ?-->$`)
 // Read reads a file.
 func Read(path string) (*Document, error) {
 	source, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return Parse(path, string(source)), nil
+	return Parse(path, string(source)), err
 }
 
 // Parse divides the text of a file.
 func Parse(path, source string) *Document {
 	d := &Document{Path: path}
-	lines := strings.SplitAfter(source, "\n")
-	var text strings.Builder
-	begin, marks := 1, make(map[string]string)
-	endText := func(next int) {
-		d.Pieces = append(d.Pieces, Piece{Text: text.String(), Line: begin})
-		text.Reset()
-		begin = next
-	}
-	for i := 0; i < len(lines); i++ {
-		line := strings.TrimSpace(lines[i])
-		text.WriteString(lines[i])
-		if m := mark.FindStringSubmatch(line); m != nil {
+	texts := strings.SplitAfter(source, "\n")
+	marks := make(map[string]string)
+	for i := 0; i < len(texts); i++ {
+		text := strings.TrimSpace(texts[i])
+		d.lines = append(d.lines, line{number: i + 1, text: texts[i]})
+		if m := mark.FindStringSubmatch(text); m != nil {
 			marks[m[1]] = m[2]
 			continue
 		}
-		kind, isFence := strings.CutPrefix(lines[i], "```")
-		if !isFence {
-			if line != "" {
-				marks = make(map[string]string)
+		kind, isFence := strings.CutPrefix(texts[i], "```")
+		if isFence {
+			block := &Block{Line: i + 2, Kind: strings.TrimSpace(kind), Mark: marks}
+			for i++; i < len(texts) && !strings.HasPrefix(texts[i], "```"); i++ {
+				block.Text += texts[i]
 			}
-			continue
+			d.lines = append(d.lines, line{block: block})
+			if i < len(texts) {
+				d.lines = append(d.lines, line{number: i + 1, text: texts[i]})
+			}
 		}
-		endText(i + 2)
-		block := &Block{Line: i + 2, Kind: strings.TrimSpace(kind), Mark: marks}
-		marks = make(map[string]string)
-		for i++; i < len(lines) && !strings.HasPrefix(lines[i], "```"); i++ {
-			block.Text += lines[i]
-		}
-		d.Pieces = append(d.Pieces, Piece{Block: block, Line: block.Line})
-		begin = i + 1
-		if i < len(lines) {
-			text.WriteString(lines[i])
+		if isFence || text != "" {
+			marks = make(map[string]string)
 		}
 	}
-	endText(0)
 	return d
 }
 
 // Blocks returns the blocks of a document.
 func (d *Document) Blocks() (all []*Block) {
-	for _, p := range d.Pieces {
-		if p.Block != nil {
-			all = append(all, p.Block)
+	for _, l := range d.lines {
+		if l.block != nil {
+			all = append(all, l.block)
 		}
 	}
 	return all
@@ -96,11 +82,10 @@ func (d *Document) Blocks() (all []*Block) {
 // String returns the text of the file.
 func (d *Document) String() string {
 	var b strings.Builder
-	for _, p := range d.Pieces {
-		if p.Block != nil {
-			b.WriteString(p.Block.Text)
-		} else {
-			b.WriteString(p.Text)
+	for _, l := range d.lines {
+		b.WriteString(l.text)
+		if l.block != nil {
+			b.WriteString(l.block.Text)
 		}
 	}
 	return b.String()
@@ -119,49 +104,30 @@ func (d *Document) source(b *Block) (text string, ok bool, err error) {
 	if err != nil {
 		return "", true, err
 	}
-	text = withoutLicence(string(content))
+	text = string(content)
+	if first, rest, _ := strings.Cut(text, "\n"); strings.Contains(first, "SPDX-License-Identifier") {
+		text = strings.TrimPrefix(rest, "\n")
+	}
 	if start == "" && isFile {
 		return text, true, nil
 	}
-	lines, ok := region(text, start)
-	if !ok {
-		return "", true, fmt.Errorf("%s has no line that begins with %q, or no end of it",
-			name, start)
-	}
-	if isBody {
-		lines = unindented(lines[1 : len(lines)-1])
-	}
-	return strings.Join(lines, ""), true, nil
-}
-
-// withoutLicence returns the text without the line about the licence.
-func withoutLicence(text string) string {
-	first, rest, _ := strings.Cut(text, "\n")
-	if strings.Contains(first, "SPDX-License-Identifier") {
-		return strings.TrimPrefix(rest, "\n")
-	}
-	return text
-}
-
-// region returns the lines from the one that begins with a text to the next one
-// that ends a function or a structure.
-func region(text, start string) (lines []string, ok bool) {
-	for line := range strings.Lines(text) {
-		if len(lines) > 0 || strings.HasPrefix(line, start) {
-			lines = append(lines, line)
+	// Up to the next line that ends a function or a structure.
+	var lines []string
+	for l := range strings.Lines(text) {
+		if len(lines) == 0 && !strings.HasPrefix(l, start) {
+			continue
 		}
-		if len(lines) > 0 && strings.HasPrefix(line, "}") {
-			return lines, true
+		if lines = append(lines, l); !strings.HasPrefix(l, "}") {
+			continue
 		}
+		if !isBody {
+			return strings.Join(lines, ""), true, nil
+		}
+		text = ""
+		for _, l := range lines[1 : len(lines)-1] {
+			text += strings.TrimPrefix(l, "\t")
+		}
+		return text, true, nil
 	}
-	return nil, false
-}
-
-// unindented returns lines without the tabs that all have in front.
-func unindented(lines []string) []string {
-	all := make([]string, len(lines))
-	for i, line := range lines {
-		all[i] = strings.TrimPrefix(line, "\t")
-	}
-	return all
+	return "", true, fmt.Errorf("%s has no line that begins with %q, or no end of it", name, start)
 }

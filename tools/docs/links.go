@@ -3,10 +3,10 @@
 package docs
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -14,61 +14,42 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)|<img [^>]*src="([^"]+)"`)
 	code    = regexp.MustCompile("`[^`\n]*`")
-	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	anchor  = regexp.MustCompile(`<a id="([^"]+)">`)
+	heading = regexp.MustCompile(`^#+ (.*)\n?$`)
 )
 
 // linkProblems finds links to files and headings that are not there.
-func (d *Document) linkProblems() (problems []string) {
-	for _, p := range d.Pieces {
-		for i, line := range strings.Split(code.ReplaceAllString(p.Text, ""), "\n") {
-			for _, m := range link.FindAllStringSubmatch(line, -1) {
-				if problem := d.linkProblem(m[1] + m[2]); problem != "" {
-					problems = append(problems, fmt.Sprintf("%s:%d: %s", d.Path, p.Line+i, problem))
-				}
+func (d *Document) linkProblems() (found problems) {
+	for _, l := range d.lines {
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(l.text, ""), -1) {
+			to := m[1] + m[2]
+			name, part, _ := strings.Cut(to, "#")
+			path := d.Path
+			if name != "" {
+				path = filepath.Join(filepath.Dir(d.Path), name)
+			}
+			if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+				continue
+			} else if _, err := os.Stat(path); err != nil {
+				found.add(d.Path, l.number, "links to %s, which is not there", name)
+			} else if part == "" || filepath.Ext(path) != ".md" {
+				continue
+			} else if target, err := Read(path); err != nil {
+				found.add(d.Path, l.number, "%v", err)
+			} else if !target.hasPart(part) {
+				found.add(d.Path, l.number, "links to %s, which has no heading #%s",
+					filepath.Base(path), part)
 			}
 		}
 	}
-	return problems
+	return found
 }
 
-func (d *Document) linkProblem(to string) string {
-	if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
-		return ""
-	}
-	name, part, _ := strings.Cut(to, "#")
-	path := d.Path
-	if name != "" {
-		path = filepath.Join(filepath.Dir(d.Path), name)
-	}
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Sprintf("links to %s, which is not there", name)
-	}
-	if part == "" || filepath.Ext(path) != ".md" {
-		return ""
-	}
-	target, err := Read(path)
-	if err != nil {
-		return err.Error()
-	}
-	if !target.anchors()[part] {
-		return fmt.Sprintf("links to %s, which has no heading #%s", filepath.Base(path), part)
-	}
-	return ""
-}
-
-// anchors returns what links to parts of a document can name.
-func (d *Document) anchors() map[string]bool {
-	all := make(map[string]bool)
-	for _, p := range d.Pieces {
-		for _, m := range heading.FindAllStringSubmatch(p.Text, -1) {
-			all[slug(m[1])] = true
-		}
-		for _, m := range anchor.FindAllStringSubmatch(p.Text, -1) {
-			all[m[1]] = true
-		}
-	}
-	return all
+// hasPart reports whether a link to a part of the document finds it.
+func (d *Document) hasPart(name string) bool {
+	return slices.ContainsFunc(d.lines, func(l line) bool {
+		m := heading.FindStringSubmatch(l.text)
+		return m != nil && slug(m[1]) == name || strings.Contains(l.text, `<a id="`+name+`">`)
+	})
 }
 
 // slug returns the name that GitHub gives a heading.
@@ -85,8 +66,8 @@ func slug(heading string) string {
 }
 
 // unlisted finds the pages that no index of a folder links to.
-func unlisted(root string, all []*Document) (problems []string) {
-	linked := make(map[string]bool)
+func unlisted(root string, all []*Document) (found problems) {
+	linked := map[string]bool{filepath.Join(root, "README.md"): true}
 	for _, d := range all {
 		if filepath.Base(d.Path) != "README.md" {
 			continue
@@ -96,11 +77,10 @@ func unlisted(root string, all []*Document) (problems []string) {
 			linked[filepath.Join(filepath.Dir(d.Path), name)] = true
 		}
 	}
-	top := filepath.Join(root, "README.md")
 	for _, d := range all {
-		if d.Path != top && !linked[d.Path] {
-			problems = append(problems, d.Path+": no README.md links to this page")
+		if !linked[d.Path] {
+			found.add(d.Path, 1, "no README.md links to this page")
 		}
 	}
-	return problems
+	return found
 }

@@ -38,63 +38,43 @@ func main() {
 		os.Exit(2)
 	}
 	problems, err := lint(flag.Arg(0), *write, *allTurns)
+	for _, p := range problems {
+		fmt.Println(p)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lint:", err)
 		os.Exit(2)
-	}
-	for _, p := range problems {
-		fmt.Println(p)
 	}
 	if len(problems) > 0 {
 		os.Exit(1)
 	}
 }
 
-// lint returns the problems of the repository in dir. If write is true, it has
-// the documentation written anew first. If allTurns is true, no turn of phrase
-// is allowed.
-func lint(dir string, write, allTurns bool) ([]string, error) {
-	if write {
-		if err := docs.Rewrite(dir); err != nil {
-			return nil, err
-		}
-	}
-	files, err := goFiles(dir)
-	if err != nil {
-		return nil, err
-	}
-	var problems, turns []string
-	for _, name := range files {
-		f, err := parse(dir, name)
-		if err != nil {
-			return nil, err
-		}
-		if ast.IsGenerated(f.syntax) {
-			continue
-		}
-		problems = append(problems, f.wide()...)
-		problems = append(problems, f.skips()...)
-		turns = append(turns, f.turns()...)
-	}
-	most := maxTurns
-	if allTurns {
-		most = 0
-	}
-	problems = append(problems, turnProblems(turns, most)...)
-	more, err := docs.Problems(dir)
-	return append(problems, more...), err
-}
-
-// goFiles returns the names of the Go files that git knows, below dir.
-func goFiles(dir string) ([]string, error) {
-	cmd := exec.Command("git", "ls-files", "-z", "--", "*.go")
+func lint(dir string, write, allTurns bool) (problems []string, err error) {
+	cmd := exec.Command("git", "ls-files", "--", "*.go")
 	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
-	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 }), nil
+	var turns []string
+	for name := range strings.FieldsSeq(string(out)) {
+		f, err := parse(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		if !ast.IsGenerated(f.syntax) {
+			problems = append(append(problems, f.wide()...), f.skips()...)
+			turns = append(turns, f.turns()...)
+		}
+	}
+	if allTurns || len(turns) > maxTurns {
+		problems = append(append(problems, turns...),
+			fmt.Sprintf("comments have %d turns that are read twice, not %d at most", len(turns), maxTurns))
+	}
+	more, err := docs.Problems(dir, write)
+	return append(problems, more...), err
 }
 
 // file is a Go file.
@@ -118,6 +98,6 @@ func parse(dir, name string) (*file, error) {
 func (f *file) line(at token.Pos) int { return f.set.Position(at).Line }
 
 // problem describes what is wrong at a place.
-func (f *file) problem(line int, format string, args ...any) string {
-	return fmt.Sprintf("%s:%d: %s", f.name, line, fmt.Sprintf(format, args...))
+func (f *file) problem(at token.Pos, format string, args ...any) string {
+	return fmt.Sprintf("%s:%d: %s", f.name, f.line(at), fmt.Sprintf(format, args...))
 }

@@ -3,13 +3,12 @@
 package main
 
 import (
-	"fmt"
 	"go/ast"
 	"go/token"
+	"go/types"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
 
@@ -69,8 +68,8 @@ func (f *file) wide() (problems []string) {
 		// A tab counts as four, wherever it is.
 		n := utf8.RuneCountInString(line) + (tabWidth-1)*strings.Count(line, "\t")
 		if n > limit && !excused[i+1] {
-			problems = append(problems, f.problem(i+1, "%s is %d columns wide, not %d at most",
-				what, n, limit))
+			problems = append(problems, f.problem(f.set.File(f.syntax.Pos()).LineStart(i+1),
+				"%s is %d columns wide, not %d at most", what, n, limit))
 		}
 	}
 	return problems
@@ -78,96 +77,67 @@ func (f *file) wide() (problems []string) {
 
 // maxTurns is how many turns of phrase comments may have in all that are to be
 // written otherwise. It only ever becomes lower.
-const maxTurns = 153
+const maxTurns = 100
 
-// turn is a turn of phrase that has to be read twice, and what to write.
-type turn struct{ pattern, write string }
-
-var turns = []turn{
-	{`is as (how|what)`, "is the number of, is the"},
-	{`has (who|what) [a-z]+ (find|see|do|know)\b`, "wakes, lets, and a noun"},
-	{`(is|are) which\b`, "is the ... that"},
-	{`(^|[.:;,(] )(of|by|for|from|to) (which|whom)`, "two sentences"},
-	{`whoever`, "a process that, the caller, a user"},
-	{`(one|those|people) who (pass|call|trace|attach|read)`, "the caller, a user"},
-	{`somebody who`, "a user, a process that"},
-	{`who passes`, "the caller"},
-	{`by itself`, "alone, on its own"},
-	{`so many`, "that many"},
-	{`for so long`, "until, that long"},
-	{`in vain`, "without effect"},
-	{`(is|are) told of`, "is reported"},
-	{`what is left behind`, "abandoned, remains"},
-	{`what is another's`, "another owner's"},
+// turns are turns of phrase that have to be read twice, and what to write.
+var turns = []struct {
+	pattern *regexp.Regexp
+	write   string
+}{
+	{turn(`is as (how|what)`), "is the number of, is the"},
+	{turn(`has (who|what) [a-z]+ (find|see|do|know)\b`), "wakes, lets, and a noun"},
+	{turn(`(is|are) which\b`), "is the ... that"},
+	{turn(`(^|[.:;,(] )(of|by|for|from|to) (which|whom)`), "two sentences"},
+	{turn(`whoever`), "a process that, the caller, a user"},
+	{turn(`(one|those|people) who (pass|call|trace|attach|read)`), "the caller, a user"},
+	{turn(`somebody who`), "a user, a process that"},
+	{turn(`who passes`), "the caller"},
+	{turn(`by itself`), "alone, on its own"},
+	{turn(`so many`), "that many"},
+	{turn(`for so long`), "until, that long"},
+	{turn(`in vain`), "without effect"},
+	{turn(`(is|are) told of`), "is reported"},
+	{turn(`what is left behind`), "abandoned, remains"},
+	{turn(`what is another's`), "another owner's"},
 }
 
-var turnPatterns = sync.OnceValue(func() (patterns []*regexp.Regexp) {
-	for _, t := range turns {
-		patterns = append(patterns, regexp.MustCompile(`(?i)(\b|^)`+t.pattern+`\b`))
-	}
-	return patterns
-})
+func turn(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)(\b|^)` + pattern + `\b`) }
 
 // turns finds turns of phrase in the comments of a file.
-func (f *file) turns() []string {
-	var problems []string
+func (f *file) turns() (problems []string) {
 	for _, group := range f.syntax.Comments {
-		text := strings.Join(strings.Fields(strings.ReplaceAll(group.Text(), "\n", " ")), " ")
-		for i, pattern := range turnPatterns() {
-			for _, found := range pattern.FindAllString(text, -1) {
-				problems = append(problems, f.problem(f.line(group.Pos()),
-					"%q in a comment is read twice: %s", strings.TrimLeft(found, ".:;,( "), turns[i].write))
+		text := strings.Join(strings.Fields(group.Text()), " ")
+		for _, turn := range turns {
+			for _, found := range turn.pattern.FindAllString(text, -1) {
+				problems = append(problems, f.problem(group.Pos(), "%q in a comment is read twice: %s",
+					strings.TrimLeft(found, ".:;,( "), turn.write))
 			}
 		}
 	}
 	return problems
 }
 
-// turnProblems returns the turns of all files if they are too many.
-func turnProblems(found []string, most int) []string {
-	if len(found) <= most {
-		return nil
-	}
-	return append(found, fmt.Sprintf("comments have %d turns that are read twice, not %d at most",
-		len(found), most))
-}
-
 // mayCallSkip lists the directories whose files may skip a test themselves: the
 // package of the policy, and benchmarks: some make no sense on some machines.
 var mayCallSkip = []string{"internal/testneeds/", "bench/"}
 
-// skips finds tests that are skipped by other means than package testneeds.
-func (f *file) skips() []string {
+// skips finds tests that are skipped by other means than package testneeds: by
+// a method of what is called t, b or tb, as a *testing.T is.
+func (f *file) skips() (problems []string) {
 	if slices.ContainsFunc(mayCallSkip,
 		func(dir string) bool { return strings.HasPrefix(f.name, dir) }) {
 		return nil
 	}
-	var problems []string
 	ast.Inspect(f.syntax, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
-			return true
-		}
-		method, ok := call.Fun.(*ast.SelectorExpr)
-		if ok && isTesting(method.X) && slices.Contains([]string{"Skip", "Skipf", "SkipNow"},
-			method.Sel.Name) {
-			problems = append(problems, f.problem(f.line(call.Pos()),
-				"a test is skipped by %s: let internal/testneeds decide", method.Sel.Name))
+		if call, ok := n.(*ast.CallExpr); ok {
+			if m := skip.FindStringSubmatch(types.ExprString(call.Fun)); m != nil {
+				problems = append(problems, f.problem(call.Pos(),
+					"a test is skipped by %s: let internal/testneeds decide", m[1]))
+			}
 		}
 		return true
 	})
 	return problems
 }
 
-// isTesting reports whether an expression looks like a *testing.T, *testing.B
-// or testing.TB: t, b, tb, or a field of such a name.
-func isTesting(x ast.Expr) bool {
-	name := ""
-	switch x := x.(type) {
-	case *ast.Ident:
-		name = x.Name
-	case *ast.SelectorExpr:
-		name = x.Sel.Name
-	}
-	return slices.Contains([]string{"t", "b", "tb"}, name)
-}
+var skip = regexp.MustCompile(`(?:^|\.)(?:t|b|tb)\.(Skip|Skipf|SkipNow)$`)
