@@ -3,9 +3,9 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -159,134 +159,92 @@ const (
 	// maxKeySize leaves room on a program's stack for arguments and for an
 	// accumulator.
 	maxKeySize = 320
-
-	// maxBuckets bounds a linear histogram, because people will read it.
-	maxBuckets = 1 << 16
-
-	// maxLimits bounds the comparisons of a program: OpenTelemetry recommends
-	// 160 buckets at most.
-	maxLimits = 160
 )
 
 func (s *Session) parseAggregations() error {
 	for i, a := range s.opts.Aggregators {
-		if a == nil {
-			return &tracing.OptionError{Field: "Aggregators", Index: i,
-				Err: errors.New("the aggregator is nil")}
+		err := errors.New("the aggregator is nil")
+		if a != nil {
+			err = s.parseAggregation(&a.definition)
 		}
-		parsed, err := s.parseAggregation(&a.definition)
 		if err != nil {
 			return &tracing.OptionError{Field: "Aggregators", Index: i, Err: err}
 		}
-		s.aggregations = append(s.aggregations, parsed)
-		s.plan.Aggregations = append(s.plan.Aggregations, &parsed.Aggregation)
 	}
 	return nil
 }
 
-func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error) {
-	a, err := definition.parse(&s.opts, s.containers)
-	if err != nil {
-		return nil, err
-	}
-	a.session, a.Names, a.started = s, s.names.number, time.Now()
-	s.keepSites = s.keepSites || a.by(expr.Site)
-	if a.by(expr.Container) && s.opts.Containers == nil {
-		return nil, optionError("By",
-			errors.New(`the key "container" needs SessionOptions.Containers`))
-	}
-	if definition.Latency == nil {
-		return a, nil
-	}
-	l, err := s.latency(definition.Latency)
-	if err != nil {
-		return nil, optionError("Latency", err)
-	}
-	a.Latency = &l.Latency
-	for i := range a.Keys {
-		if a.Keys[i].Start {
-			a.Keys[i].AtStart = l.Keep(a.Keys[i])
-		}
-	}
-	if a.Value != nil && a.Value.Start {
-		a.Value.AtStart = l.Keep(*a.Value)
-	}
-	return a, nil
-}
-
-func (a *Aggregation) parse(
-	opts *SessionOptions, containers expr.Containers,
-) (*aggregation, error) {
-	names := opts.names()
-	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys, normalize: a.Normalize}
-	if p.maxKeys == 0 {
-		p.maxKeys = defaultMaxKeys
-	}
+func (s *Session) parseAggregation(a *Aggregation) (err error) {
+	p := &aggregation{names: slices.Clone(a.By), maxKeys: cmp.Or(a.MaxKeys, defaultMaxKeys),
+		normalize: a.Normalize, session: s, started: time.Now()}
+	p.Names, p.Sum, p.Min, p.Max = s.names.number, a.Sum || a.Histogram != nil, a.Min, a.Max
 	probes := slices.Clone(a.Probes)
 	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }
-	var err error
+	var l *latency
+	if a.Latency != nil {
+		if l, err = s.latency(a.Latency); err != nil {
+			return optionError("Latency", err)
+		}
+		p.Latency = &l.Latency
+	}
 	if a.Where != "" {
-		if p.Where, err = expr.ParseCondition(a.Where, names, containers); err != nil {
-			return nil, optionError("Where", err)
+		if p.Where, err = expr.ParseCondition(a.Where, s.opts.names(), s.containers); err != nil {
+			return optionError("Where", err)
 		}
 	}
 	if a.Value != "" {
-		value, err := a.parseValue(opts)
+		value, err := s.parseValue(a.Value, l)
 		if err != nil {
-			return nil, optionError("Value", err)
+			return optionError("Value", err)
 		}
 		p.Value = &value
 	}
 	for i, by := range a.By {
-		key, err := a.parseKey(by, opts)
+		key, err := s.parseKey(by, a, l)
 		if err != nil {
-			return nil, &tracing.OptionError{Field: "By", Index: i, Err: err}
+			return &tracing.OptionError{Field: "By", Index: i, Err: err}
 		}
 		p.Keys = append(p.Keys, key)
 	}
-	p.Sum, p.Min, p.Max = a.Sum, a.Min, a.Max
-	if h := a.Histogram; h != nil {
-		p.Histogram = &bpfgen.Histogram{Low: h.low, High: h.high, Step: h.step,
-			Scale: bpfgen.DefaultScale, Unit: h.unit, Limits: slices.Clone(h.limits)}
-		// A bucket has one minimum and one maximum, as numbers without a sign.
-		if at, found := slices.BinarySearch(h.limits, -1); len(h.limits) > 0 && !found {
-			p.Histogram.Limits = slices.Insert(p.Histogram.Limits, at, -1)
-		}
-		if h.perDoubling > 0 {
-			p.Histogram.Scale = bits.TrailingZeros(uint(h.perDoubling))
-		}
-		p.Sum = true
-	}
-	return p, p.check(a)
-}
-
-func (p *aggregation) check(a *Aggregation) error {
-	valued := a.Value != "" || a.Latency != nil
+	_, size := p.KeyLayout()
 	switch {
-	case !valued && (a.Sum || a.Min || a.Max || a.Histogram != nil):
+	case l == nil && a.Value == "" && (p.Sum || p.Min || p.Max):
 		return optionError("Value",
 			errors.New("a sum, minimum, maximum or histogram needs a Value or a Latency"))
 	case a.MaxKeys < 0 || a.MaxKeys > maxEntries:
 		return notBetween("MaxKeys", a.MaxKeys, 0, maxEntries)
 	case len(p.Keys) > bpfgen.MaxKeys:
-		return optionError("By",
-			fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
-	}
-	if _, size := p.KeyLayout(); size > maxKeySize {
+		return optionError("By", fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
+	case size > maxKeySize:
 		return optionError("By",
 			fmt.Errorf("the keys take %d bytes together, more than %d: give texts a smaller limit, "+
 				"as in str(arg0, 32)", size, maxKeySize))
+	case p.by(expr.Container) && s.opts.Containers == nil:
+		return optionError("By", errors.New(`the key "container" needs SessionOptions.Containers`))
 	}
-	if p.Histogram == nil {
-		return nil
+	if h := a.Histogram; h != nil {
+		if p.Histogram = h.buckets; p.Histogram == nil {
+			p.Histogram = &bpfgen.Histogram{Scale: bpfgen.DefaultScale}
+		}
+		err := h.err
+		if err == nil && p.Histogram.Step > 0 && (a.Min || a.Max) {
+			err = errors.New("a linear histogram has no Min and Max: make these an aggregation of their own")
+		}
+		if err != nil {
+			return optionError("Histogram", err)
+		}
 	}
-	if a.Histogram.linear && (a.Min || a.Max) {
-		return optionError("Histogram",
-			errors.New("a linear histogram has no Min and Max: make these an aggregation of their own"))
+	for i := range p.Keys {
+		if p.Keys[i].Start {
+			p.Keys[i].AtStart = l.Keep(p.Keys[i])
+		}
 	}
-	if err := checkHistogram(a.Histogram); err != nil {
-		return optionError("Histogram", err)
+	if p.Value != nil && p.Value.Start {
+		p.Value.AtStart = l.Keep(*p.Value)
 	}
+	s.keepSites = s.keepSites || p.by(expr.Site)
+	s.aggregations = append(s.aggregations, p)
+	s.plan.Aggregations = append(s.plan.Aggregations, &p.Aggregation)
 	return nil
 }
 
@@ -308,62 +266,43 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 	}
 }
 
-// parseValue reads Value, which is a number of a call or of a hit.
-func (a *Aggregation) parseValue(opts *SessionOptions) (expr.Term, error) {
-	names := opts.names()
-	t, err := expr.ParseTerm(a.Value, names)
-	if err != nil || a.Latency == nil || !isOfSpan(t) {
-		if call, ok := a.call(opts); err == nil && ok && hasArgument(&call, t.Name) {
-			t.Start = true
-			return t, nil
-		}
-		return parseNumber(a.Value, names)
-	}
-	if t.Source != expr.Argument && t.Source != expr.Duration {
-		return t, &expr.SyntaxError{Expression: a.Value, Offset: t.Offset,
+// parseValue reads Aggregation.Value, which is a number of a call, if l is not
+// nil, or of a hit.
+func (s *Session) parseValue(source string, l *latency) (expr.Term, error) {
+	t, err := expr.ParseTerm(source, s.opts.names())
+	switch {
+	case err == nil && l.hasArgument(t.Name) && !isOfSpan(t):
+		t.Start = true
+		return t, nil
+	case err != nil || l == nil || !isOfSpan(t):
+		return parseNumber(source, s.opts.names())
+	case t.Source != expr.Argument && t.Source != expr.Duration:
+		return t, &expr.SyntaxError{Expression: source, Offset: t.Offset,
 			Message: "a number is expected: duration or start.argN"}
 	}
 	return t, nil
 }
 
-// call returns the call of several probes that is aggregated.
-func (a *Aggregation) call(opts *SessionOptions) (call tracing.Call[providers.Argument], ok bool) {
-	if a.Latency != nil {
-		call, ok = opts.Definitions.Call(a.Latency.Pair)
-	}
-	return call, ok
-}
-
-func hasArgument(call *tracing.Call[providers.Argument], name string) bool {
-	return slices.ContainsFunc(call.Arguments,
-		func(a providers.Argument) bool { return a.Name == name && name != "" })
-}
-
 // parseKey reads a term that can be a key. The name of a text is the text, and
 // that of an argument of a call the argument of its start.
-func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, error) {
-	t, err := expr.ParseTerm(source, opts.names())
+func (s *Session) parseKey(source string, a *Aggregation, l *latency) (expr.Term, error) {
+	t, err := expr.ParseTerm(source, s.opts.names())
 	if err != nil {
 		return t, err
 	}
-	if isOfSpan(t) && (a.Latency == nil || t.IsOfEnd()) {
+	if isOfSpan(t) && (l == nil || t.IsOfEnd()) {
 		return t, errTermOfSpan(source, t)
 	}
-	call, several := a.call(opts)
-	if several && hasArgument(&call, t.Name) {
-		t.Start = true
-	}
-	if t.Source == expr.Argument && t.Name != "" && !t.HasMask && opts.Definitions != nil {
+	t.Start = t.Start || l.hasArgument(t.Name)
+	if t.Source == expr.Argument && t.Name != "" && !t.HasMask && s.opts.Definitions != nil {
 		patterns := a.Probes
-		if a.Latency != nil {
-			patterns = opts.Definitions.Patterns(a.Latency.Pair)
+		if l != nil {
+			patterns = s.opts.Definitions.Patterns(l.pair)
 		}
-		text, other := opts.defined(t.Name, patterns)
-		if several && t.Start {
-			text, other = false, false
-			for i := range call.Arguments {
-				text = text || call.Arguments[i].Name == t.Name && call.Arguments[i].IsText
-			}
+		text, other := s.opts.defined(t.Name, patterns)
+		if t.Start && l.call != nil {
+			text, other = slices.ContainsFunc(l.call.Arguments,
+				func(a providers.Argument) bool { return a.Name == t.Name && a.IsText }), false
 		}
 		switch {
 		case text && other:
@@ -374,18 +313,14 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 			t.Source = expr.String
 		}
 	}
-	switch t.Source {
-	case expr.Number, expr.Text:
+	switch {
+	case t.Source == expr.Number || t.Source == expr.Text:
 		return t, &expr.SyntaxError{Expression: source,
 			Message: "a key is expected: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
 				"provider, probe, site, cookie or stack"}
-	case expr.String:
-		switch {
-		case t.Max > 0:
-		case a.Normalize != nil:
+	case t.Source == expr.String && t.Max <= 0:
+		if t.Max = defaultKeyText; a.Normalize != nil {
 			t.Max = defaultNormalizedText
-		default:
-			t.Max = defaultKeyText
 		}
 	}
 	return t, nil

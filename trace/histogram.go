@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,52 +18,67 @@ import (
 // buckets, as OpenTelemetry defines them, which give each quantile with the
 // same precision, see [Row.Quantile].
 type Histogram struct {
-	perDoubling int
-	unit        uint64
-	limits      []int64
-	linear      bool
-	low, high   int64
-	step        uint64
+	buckets *bpfgen.Histogram // nil for the zero value
+	err     error             // what is wrong with it, for New
 }
+
+const (
+	// maxBuckets bounds a linear histogram, because people will read it.
+	maxBuckets = 1 << 16
+
+	// maxLimits bounds the comparisons of a program: OpenTelemetry recommends
+	// 160 buckets at most.
+	maxLimits = 160
+)
 
 // Exponential returns a histogram with 1, 2, 4, 8 or 16 buckets from a number
 // to its double. 0 stands for 8, a scale of 3: a bucket's upper bound is 9.05 %
 // above its lower bound. Values are divided by the unit, unless it is 0: the
 // buckets are exactly those of the quotients. 1e9 makes nanoseconds seconds.
 func Exponential(perDoubling int, unit uint64) *Histogram {
-	return &Histogram{perDoubling: perDoubling, unit: unit}
+	perDoubling = cmp.Or(perDoubling, 1<<bpfgen.DefaultScale)
+	scale := bits.TrailingZeros(uint(perDoubling))
+	h := &Histogram{buckets: &bpfgen.Histogram{Scale: scale, Unit: unit}}
+	if perDoubling < 0 || perDoubling > 1<<bpfgen.MaxScale || bits.OnesCount(uint(perDoubling)) > 1 {
+		h.err = errors.New("there can be 1, 2, 4, 8 or 16 buckets for a doubling")
+	}
+	return h
 }
 
 // Limits returns a histogram whose buckets end at the limits, with one more for
 // greater values. A bucket of negative and other values becomes two. Limits
 // ascend, and there are 160 at most.
-func Limits(limits ...int64) *Histogram { return &Histogram{limits: slices.Clone(limits)} }
+func Limits(limits ...int64) *Histogram {
+	h := &Histogram{}
+	ascending := slices.Compact(slices.Sorted(slices.Values(limits)))
+	switch n := len(limits); {
+	case n == 0:
+		return h
+	case n > maxLimits:
+		h.err = fmt.Errorf("there are more than %d limits", maxLimits)
+	case !slices.Equal(limits, ascending) || limits[n-1] == math.MaxInt64:
+		h.err = errors.New("the limits must ascend, and be less than 2^63-1")
+	}
+	// A bucket has one minimum and one maximum, as numbers without a sign.
+	if at, found := slices.BinarySearch(ascending, -1); !found {
+		ascending = slices.Insert(ascending, at, -1)
+	}
+	h.buckets = &bpfgen.Histogram{Limits: ascending}
+	return h
+}
 
 // Linear returns a histogram with buckets from low up to high whose width is
 // step, which divides the distance, and two more for values outside.
 func Linear(low, high int64, step uint64) *Histogram {
-	return &Histogram{linear: true, low: low, high: high, step: step}
-}
-
-func checkHistogram(h *Histogram) error {
-	width := uint64(h.high) - uint64(h.low)
+	h := &Histogram{buckets: &bpfgen.Histogram{Low: low, High: high, Step: step}}
+	width := uint64(high) - uint64(low)
 	switch {
-	case h.perDoubling < 0 || h.perDoubling > 1<<bpfgen.MaxScale ||
-		bits.OnesCount(uint(h.perDoubling)) > 1:
-		return errors.New("there can be 1, 2, 4, 8 or 16 buckets for a doubling")
-	case len(h.limits) > maxLimits:
-		return fmt.Errorf("there are more than %d limits", maxLimits)
-	case slices.ContainsFunc(h.limits, func(l int64) bool { return l == math.MaxInt64 }) ||
-		!slices.IsSorted(h.limits) || len(slices.Compact(slices.Clone(h.limits))) < len(h.limits):
-		return errors.New("the limits must ascend, and be less than 2^63-1")
-	case !h.linear:
-		return nil
-	case h.step == 0 || h.high <= h.low || h.step > math.MaxInt64 || width%h.step != 0:
-		return errors.New("the distance from low up to high must be a multiple of the step")
-	case width/h.step > maxBuckets:
-		return fmt.Errorf("there are more than %d buckets: take a larger step", maxBuckets)
+	case step == 0 || high <= low || step > math.MaxInt64 || width%step != 0:
+		h.err = errors.New("the distance from low up to high must be a multiple of the step")
+	case width/step > maxBuckets:
+		h.err = fmt.Errorf("there are more than %d buckets: take a larger step", maxBuckets)
 	}
-	return nil
+	return h
 }
 
 // A Bucket of a histogram has the hits whose value is from Low to High, both

@@ -132,6 +132,13 @@ func (s *Session) latency(l *Latency) (*latency, error) {
 	return p, nil
 }
 
+// hasArgument reports whether it is of a call of several probes with an argument
+// of this name.
+func (l *latency) hasArgument(name string) bool {
+	return l != nil && l.call != nil && name != "" && slices.ContainsFunc(l.call.Arguments,
+		func(a providers.Argument) bool { return a.Name == name })
+}
+
 // setCall makes it the latency of a call that has several probes.
 func (l *latency) setCall(call *tracing.Call[providers.Argument], names expr.Names) error {
 	l.call, l.Outermost, l.Fails = call, true, len(call.Failed) > 0
@@ -257,7 +264,7 @@ func ofCalls(condition *expr.Node, latencies ...*latency) {
 	}
 	isStart := func(t *expr.Term) bool {
 		return t.Start || t.Name != "" && !slices.ContainsFunc(latencies,
-			func(l *latency) bool { return l.call == nil || !hasArgument(l.call, t.Name) })
+			func(l *latency) bool { return !l.hasArgument(t.Name) })
 	}
 	left, right := &condition.Left, &condition.Right
 	of, with := isStart(left), isStart(right)
