@@ -79,9 +79,6 @@ func KeptStacks(a *Aggregator) (n int) {
 // a hit after it, and before keys are taken.
 func BeginStacks(a *Aggregator) error { return a.bound.Load().stacks.begin() }
 
-// SetLocks has a session take these locks. Nothing may go on in it.
-func (s *Session) SetLocks(attaching, using rwLock) { s.attaching, s.using = attaching, using }
-
 // Watch is WatchSessions for one session.
 func (s *Session) Watch(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), patterns ...elfnote.Pattern,

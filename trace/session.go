@@ -70,11 +70,11 @@ type Session struct {
 
 	// Held for reading while something is to be attached, but not while the
 	// kernel attaches.
-	attaching rwLock
+	attaching sync.RWMutex
 	detached  bool // nothing can be attached any more
 
-	using  rwLock // held for reading while something reads the maps
-	closed bool   // the maps are closed
+	using  sync.RWMutex // held for reading while something reads the maps
+	closed bool         // the maps are closed
 
 	mu          sync.Mutex
 	attachments map[*Attachment]struct{}
@@ -84,13 +84,6 @@ type Session struct {
 
 	closeOnce sync.Once
 	closeErr  error
-}
-
-// rwLock is a [sync.RWMutex], or a test's lock that chooses who goes on.
-type rwLock interface {
-	sync.Locker
-	RLock()
-	RUnlock()
 }
 
 // Open returns a session that watches the probes of a file that match any of
@@ -125,8 +118,8 @@ func New(opts *SessionOptions) (*Session, error) { return newSession(opts, hasPr
 // newSession is New with a function that says whether programs may ask the
 // kernel for their processor.
 func newSession(opts *SessionOptions, hasProcessorID func() (bool, error)) (*Session, error) {
-	s := &Session{attaching: &sync.RWMutex{}, using: &sync.RWMutex{},
-		attachments: make(map[*Attachment]struct{}), watches: make(map[*usdt.Watch]struct{})}
+	s := &Session{attachments: make(map[*Attachment]struct{}),
+		watches: make(map[*usdt.Watch]struct{})}
 	if opts != nil {
 		s.opts = *opts
 		s.opts.Aggregators = slices.Clone(opts.Aggregators)
