@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/scanner"
 	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -452,53 +453,31 @@ func fromTraceEvents(source string) string {
 // cut cuts a file into words: names, numbers and single signs. Comments go, and
 // lines that begin with # are handed to directive.
 func (p *parser) cut() {
-	source := p.source
-	line, begins := 1, true // whether nothing but blanks came before in the line
-	for source != "" {
-		skip := 1
-		switch c := source[0]; {
-		case c == '\n':
-			line++
-			begins = true
-			source = source[1:]
-			continue
-		case c == ' ' || c == '\t' || c == '\r':
-			source = source[1:]
-			continue
-		case c == '#' && begins:
-			text, _, _ := strings.Cut(source, "\n")
-			if err := p.directive(text); err != nil {
-				p.err, p.line = err, line
-				return
-			}
-			skip = len(text)
-		case strings.HasPrefix(source, "//"):
-			text, _, _ := strings.Cut(source, "\n")
-			skip = len(text)
-		case strings.HasPrefix(source, "/*"):
-			end := strings.Index(source[2:], "*/")
-			if end < 0 {
-				p.err, p.line = errors.New("a comment has no end"), line
-				return
-			}
-			skip = 2 + end + 2
-			line += strings.Count(source[:skip], "\n")
-		default:
-			skip, begins = wordLength(source), false
-			p.words = append(p.words, word{source[:skip], line, len(p.source) - len(source)})
+	var s scanner.Scanner
+	s.Init(strings.NewReader(p.source))
+	s.Mode = scanner.ScanIdents | scanner.ScanComments | scanner.SkipComments
+	s.IsIdentRune = func(r rune, _ int) bool { return r >= 0 && r < utf8.RuneSelf && isWordByte(byte(r)) }
+	s.Error = func(_ *scanner.Scanner, message string) {
+		if message == "comment not terminated" { // other bytes are words that the parser refuses
+			p.err, p.line = errors.New("a comment has no end"), s.Line
 		}
-		source = source[skip:]
 	}
-	p.words = append(p.words, word{"", line, len(p.source)})
-}
-
-// wordLength returns the length of the word that s begins with.
-func wordLength(s string) int {
-	n := 0
-	for n < len(s) && isWordByte(s[n]) {
-		n++
+	last := 0 // line of the word before
+	for kind := s.Scan(); kind != scanner.EOF && p.err == nil; kind = s.Scan() {
+		if kind != '#' || s.Line == last {
+			p.words = append(p.words, word{s.TokenText(), s.Line, s.Offset})
+			last = s.Line
+			continue
+		}
+		text, _, _ := strings.Cut(p.source[s.Offset:], "\n")
+		if err := p.directive(text); err != nil {
+			p.err, p.line = err, s.Line
+		}
+		for s.Peek() != '\n' && s.Peek() != scanner.EOF {
+			s.Next()
+		}
 	}
-	return max(n, 1)
+	p.words = append(p.words, word{"", s.Pos().Line, len(p.source)})
 }
 
 func isWordByte(c byte) bool {

@@ -132,8 +132,7 @@ func (s *Session) bindAggregators() error {
 		before := a.bound.Load()
 		if before != nil && before.session.use(func() error { return nil }) == nil ||
 			!a.bound.CompareAndSwap(before, s.aggregations[i]) {
-			return &tracing.OptionError{Field: "Aggregators", Index: i,
-				Err: errors.New("another session has this aggregator")}
+			return fmt.Errorf("option Aggregators[%d]: another session has this aggregator", i)
 		}
 	}
 	return nil

@@ -119,7 +119,7 @@ func (s *Session) attachSelection(
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
 	if s.detached {
-		return nil, s.errClosed()
+		return nil, sys.ClosedError("session")
 	}
 
 	a := &Attachment{session: s, path: file, process: process}
@@ -238,7 +238,7 @@ func (a *Attachment) attachSome(
 		a.links = append(a.links, rankedLink{lnk, w.rank(some[0])})
 	}
 	if s.detached { // and perhaps the maps are closed, whose descriptors programs have
-		return s.errClosed()
+		return sys.ClosedError("session")
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
@@ -197,7 +198,7 @@ func (s *Session) Drain(ctx context.Context) error {
 	case s.ring == nil:
 		return errNoEvents
 	case s.ring.ended.Load():
-		return s.errClosed()
+		return sys.ClosedError("session")
 	}
 	drained := make(chan struct{})
 	s.mu.Lock()

@@ -142,13 +142,12 @@ func newSession(opts *SessionOptions, hasProcessorID func() (bool, error)) (*Ses
 	if s.mode == usdt.ModeMulti {
 		s.programs.template.AttachType = ebpf.AttachTraceUprobeMulti
 	}
-	if err := s.createMaps(hasProcessorID); err != nil {
+	if err = s.createMaps(hasProcessorID); err == nil {
+		err = s.bindAggregators()
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
-	}
-	if err := s.bindAggregators(); err != nil {
-		s.Close()
-		return nil, fmt.Errorf("option %w", err)
 	}
 	if s.signals != nil {
 		s.taking.Go(s.takeKeys)
@@ -243,7 +242,7 @@ func (s *Session) detach() error {
 	s.attaching.Unlock()
 	s.openCalls.freeze(s)
 
-	for _, w := range s.allWatches() {
+	for w := range s.allWatches() {
 		w.Stop()
 	}
 	err := closeAll(s.Attachments()...)
@@ -260,7 +259,7 @@ func (s *Session) detach() error {
 func (s *Session) Close() error {
 	s.closeOnce.Do(func() {
 		errs := []error{s.detach()}
-		for _, w := range s.allWatches() {
+		for w := range s.allWatches() {
 			_ = w.Close() // its errors are those of Detach
 		}
 		s.ring.end()
@@ -278,6 +277,12 @@ func (s *Session) Close() error {
 		s.closeErr = errors.Join(errs...)
 	})
 	return s.closeErr
+}
+
+func (s *Session) allWatches() map[*usdt.Watch]struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.watches)
 }
 
 // use calls a function that reads the maps. They are not closed meanwhile.
@@ -305,28 +310,6 @@ func (s *Session) forget(a *Attachment) {
 		s.retired = append(s.retired, a.sites...)
 	}
 }
-
-// keepWatch remembers a watch until it is closed, unless the session has been
-// detached in the meantime.
-func (s *Session) keepWatch(w *usdt.Watch) bool {
-	s.attaching.RLock()
-	defer s.attaching.RUnlock()
-	if s.detached {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watches[w] = struct{}{}
-	return true
-}
-
-func (s *Session) allWatches() []*usdt.Watch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.watches))
-}
-
-func (s *Session) errClosed() error { return sys.ClosedError("session") }
 
 // newMap makes a map that is closed with the session, and returns its
 // descriptor too. After the first error, s.mapErr, it makes no more.

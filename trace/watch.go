@@ -79,8 +79,15 @@ func WatchSessions(
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range a.sessions {
-		if !s.Session.keepWatch(w) {
+	for _, of := range a.sessions {
+		s := of.Session
+		s.attaching.RLock()
+		detached := s.detached
+		s.mu.Lock()
+		s.watches[w] = struct{}{}
+		s.mu.Unlock()
+		s.attaching.RUnlock()
+		if detached {
 			forget()
 			return nil, sys.ClosedError("session")
 		}
