@@ -87,10 +87,7 @@ func Word(wanted string, words []string) string {
 	for _, word := range words {
 		candidates.add(word, p.name.distance(plain(word)))
 	}
-	if best := candidates.best(); len(best) > 0 {
-		return best[0]
-	}
-	return ""
+	return append(candidates.best(), "")[0]
 }
 
 // Pairs returns up to three of some pairs whose names are spelled most like a
@@ -130,31 +127,24 @@ func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 }
 
 // candidates are what may have been meant, and how far each is.
-type candidates[T any] []struct {
+type candidates[T any] []candidate[T]
+
+type candidate[T any] struct {
 	value    T
 	distance int
 }
 
 func (all *candidates[T]) add(value T, distance int) {
 	if distance < far {
-		*all = append(*all, struct {
-			value    T
-			distance int
-		}{value, distance})
+		*all = append(*all, candidate[T]{value, distance})
 	}
 }
 
 // best returns those that are nearest, the nearest first.
 func (all candidates[T]) best() (values []T) {
-	for range min(mostNamed, len(all)) {
-		nearest := 0
-		for i := range all {
-			if all[i].distance < all[nearest].distance {
-				nearest = i
-			}
-		}
-		values = append(values, all[nearest].value)
-		all = slices.Delete(all, nearest, nearest+1)
+	slices.SortStableFunc(all, func(a, b candidate[T]) int { return a.distance - b.distance })
+	for _, c := range all[:min(mostNamed, len(all))] {
+		values = append(values, c.value)
 	}
 	return values
 }
@@ -164,13 +154,11 @@ func plain(s string) string {
 	return strings.ToLower(ignored.Replace(s[:min(len(s), longest)]))
 }
 
-var ignored = strings.NewReplacer("_", "", "-", "")
+// ignored also hides colons, so that one in a pattern ends the provider.
+var ignored = strings.NewReplacer("_", "", "-", "", ":", "\x00")
 
 // probe is what is compared of a pattern.
-type probe struct {
-	provider, name glob
-	named          bool // the provider
-}
+type probe struct{ provider, name glob }
 
 // far is the distance of a name that cannot be meant.
 const far = 1 << 20
@@ -179,64 +167,49 @@ func (p *probe) distance(provider, name string) int {
 	return p.provider.distance(provider) + p.name.distance(name)
 }
 
-// tokens are what a pattern is made of: *, ?, a class of bytes, the colons of a
-// name of C++, the colon after the provider, a quoted byte or a plain one.
-var tokens = regexp.MustCompile(`(?s)\*|\?|\[(.[^\]]*\])?|::?|\\.|.`)
+// quoted are a class of bytes, a quoted byte, and the colons of a name of C++.
+var quoted = regexp.MustCompile(`(?s)\[.[^\]]*\]|\\.|::`)
 
 // parse reads a pattern as elfnote does, but for the classes of bytes: each
-// stands for any byte.
+// stands for any byte. So do * and ? that are quoted.
 func parse(text string) probe {
-	p := probe{provider: glob{anyBytes}}
-	for _, t := range tokens.FindAllString(text, -1) {
-		switch {
-		case t == "*":
-			p.name = append(p.name, anyBytes)
-		case t == "?" || t[0] == '[':
-			p.name = append(p.name, anyByte)
-		case t == ":" && !p.named:
-			p = probe{provider: p.name, named: true}
-		default:
-			if t != `\` {
-				t = strings.TrimPrefix(t, `\`)
-			}
-			for _, c := range []byte(plain(t)) {
-				p.name = append(p.name, int(c))
-			}
+	text = quoted.ReplaceAllStringFunc(text, func(t string) string {
+		if t[0] == '[' {
+			return "?"
 		}
+		return plain(strings.TrimPrefix(t, `\`))
+	})
+	provider, name, named := strings.Cut(text, ":")
+	if !named {
+		provider, name = "*", text
 	}
-	return p
+	return probe{glob(plain(provider)), glob(plain(name))}
 }
 
-// glob is one side of a pattern: bytes, anyByte and anyBytes.
-type glob []int
-
-const (
-	anyByte  = -1
-	anyBytes = -2 // any number of them
-)
+// glob is one side of a pattern: * is any number of bytes, ? any byte.
+type glob string
 
 // distance counts the bytes to insert, delete or change to make of s what the
 // glob matches (Levenshtein). They are near if at most half of the glob is
 // spelled otherwise: more of it is another name, not a slip.
 func (g glob) distance(s string) int {
-	g = g[:min(len(g), longest)]
 	length := 0
 	row := make([]int, len(s)+1)
 	for j := range row {
 		row[j] = j
 	}
-	for _, t := range g {
+	for _, c := range []byte(g) {
 		diagonal := row[0]
-		if t != anyBytes {
+		if c != '*' {
 			length++
 			row[0]++
 		}
 		for j := range len(s) {
 			above := row[j+1]
 			switch {
-			case t == anyBytes:
+			case c == '*':
 				row[j+1] = min(above, row[j])
-			case t == anyByte || t == int(s[j]):
+			case c == '?' || c == s[j]:
 				row[j+1] = min(diagonal, above+1, row[j]+1)
 			default:
 				row[j+1] = min(diagonal, above, row[j]) + 1

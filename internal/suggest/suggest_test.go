@@ -106,5 +106,5 @@ func TestDistance(t *testing.T) {
 			qt.Commentf("%q", tc.pattern))
 	}
 	exact := parse(elfnote.Exact("a:b", "[c]").String())
-	qt.Check(t, qt.Equals(exact.distance("a:b", "[c]"), 0))
+	qt.Check(t, qt.Equals(exact.distance(plain("a:b"), plain("[c]")), 0))
 }
