@@ -12,9 +12,9 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/jsontext"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
-	"github.com/gousdt/gousdt/providers"
 )
 
 // jsonPrinter prints one JSON document, which doc.go describes. Each probe is
@@ -46,11 +46,19 @@ func (p *jsonPrinter) file(l *listing) {
 	j := &p.json
 	j.NewLine(1)
 	j.Begin('{')
-	if l.mapped == nil {
+	if m := l.mapped; m == nil {
 		j.Fields("file", l.path)
 	} else {
-		j.Fields("file", l.mapped.here)
-		p.users(l.mapped)
+		j.Fields("file", m.here, "path", m.path, "deleted", m.deleted)
+		j.Array("pids", func() {
+			for _, u := range m.users {
+				j.Value(u.Process.PID)
+			}
+		})
+		jsontext.Objects(j, "processes", 2, m.users, func(u **procwatch.ProcessFile) {
+			j.Fields("pid", (*u).Process.PID, "command", (*u).Process.Command, "path", (*u).Path,
+				"deleted", (*u).Deleted)
+		})
 	}
 	var buildID any
 	if id, err := l.elf.BuildID(); err == nil {
@@ -84,25 +92,6 @@ func (p *jsonPrinter) file(l *listing) {
 	p.flush()
 }
 
-func (p *jsonPrinter) users(m *mapped) {
-	j := &p.json
-	j.Fields("path", m.path, "deleted", m.deleted)
-	j.Array("pids", func() {
-		for i := range m.users {
-			j.Value(m.users[i].Process.PID)
-		}
-	})
-	j.Array("processes", func() {
-		for _, u := range m.users {
-			j.NewLine(2)
-			j.Object("", func() {
-				j.Fields("pid", u.Process.PID, "command", u.Process.Command, "path", u.Path,
-					"deleted", u.Deleted)
-			})
-		}
-	})
-}
-
 func errorText(err error) string { return terminal.Clean(truncate.Text(err.Error(), maxText)) }
 
 // close adds what could not be read, and ends the document.
@@ -110,17 +99,12 @@ func (p *jsonPrinter) close() {
 	j := &p.json
 	j.End(']')
 	j.NewLine(0)
-	j.Array("errors", func() {
-		for _, e := range p.errors {
-			j.NewLine(1)
-			j.Object("", func() {
-				j.Fields("file", e.name)
-				if e.pid != 0 {
-					j.Fields("pid", e.pid)
-				}
-				j.Fields("error", errorText(e.err))
-			})
+	jsontext.Objects(j, "errors", 1, p.errors, func(e *failure) {
+		j.Fields("file", e.name)
+		if e.pid != 0 {
+			j.Fields("pid", e.pid)
 		}
+		j.Fields("error", errorText(e.err))
 	})
 	j.End('}')
 	j.EndDocument()
@@ -147,11 +131,15 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 			j.Array("decoded", func() {
 				args, known := l.args.decode(site)
 				for n := range args {
-					var definition *providers.Argument
-					if known != nil {
-						definition = &known.Arguments[n]
-					}
-					j.Object("", func() { p.argument(&args[n], definition) })
+					j.Object("", func() {
+						if known != nil {
+							if name := known.Arguments[n].Name; name != "" {
+								j.Fields("name", name)
+							}
+							j.Fields("type", known.Arguments[n].Type)
+						}
+						p.argument(&args[n])
+					})
 				}
 			})
 			j.End('}')
@@ -169,16 +157,9 @@ func orNull(n uint64, isThere bool) any {
 	return nil
 }
 
-// argument adds the members about an argument, with what its definition says
-// unless that is nil.
-func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
+// argument adds the members about an argument that are in its file.
+func (p *jsonPrinter) argument(a *argspec.Arg) {
 	j := &p.json
-	if definition != nil {
-		if definition.Name != "" {
-			j.Fields("name", definition.Name)
-		}
-		j.Fields("type", definition.Type)
-	}
 	j.Fields("raw", truncate.Text(a.Raw, maxText), "kind", a.Kind.String(), "size", int(a.Size),
 		"signed", a.Signed, "float", a.Float,
 		"text", terminal.Clean(truncate.Text(a.String(), maxText)))
@@ -216,13 +197,16 @@ func register(r argspec.Register) any {
 // machineName returns the name of the file's machine, in text and in JSON.
 // Class and byte order make different machines of one ELF number.
 func machineName(f *elfnote.File) string {
-	header := f.Header()
-	names, known := machineNames[header.Machine]
+	machine := f.Header().Machine
+	names, known := machineNames[machine]
+	second := classBits(f) == 32
+	if machine == elf.EM_PPC64 {
+		second = byteOrderName(f) == "big"
+	}
 	switch {
 	case !known:
-		return header.Machine.String()
-	case header.Machine == elf.EM_PPC64 && byteOrderName(f) == "big",
-		header.Machine != elf.EM_PPC64 && header.Class != elf.ELFCLASS64:
+		return machine.String()
+	case second:
 		return names[1]
 	}
 	return names[0]

@@ -34,7 +34,7 @@ func TestJSONHasAllPartsOfALocation(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := newJSONPrinter(bufio.NewWriter(&out))
-		p.argument(&argspec.Parse(test.machine, test.text)[0], nil)
+		p.argument(&argspec.Parse(test.machine, test.text)[0])
 		p.flush()
 		qt.Assert(t, qt.IsNil(p.out.Flush()))
 		qt.Check(t, qt.IsTrue(strings.Contains(out.String(), test.want)),

@@ -116,15 +116,21 @@ func (p *textPrinter) hit(b []byte, e *trace.Event, duration, name string) []byt
 
 // rendered returns the name of a site's probe or calls as it may be printed.
 func (p *textPrinter) rendered(site *trace.Site, name func() string) string {
-	if name, ok := p.names[site]; ok {
-		return name
+	return remember(&p.names, site, func() string { return terminal.Escape(name()) })
+}
+
+// remember returns what is kept for a key, or makes it and keeps that. It
+// forgets all if it has much: most are of attachments that are no more.
+func remember[K comparable, V any](kept *map[K]V, key K, create func() V) V {
+	value, known := (*kept)[key]
+	if !known {
+		if *kept == nil || len(*kept) == maxRendered {
+			*kept = make(map[K]V)
+		}
+		value = create()
+		(*kept)[key] = value
 	}
-	if p.names == nil || len(p.names) == maxRendered {
-		p.names = make(map[*trace.Site]string) // others are of attachments that are no more
-	}
-	text := terminal.Escape(name())
-	p.names[site] = text
-	return text
+	return value
 }
 
 // appendTime appends the wall clock's time, down to the microsecond if there is

@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -87,41 +88,32 @@ func (p *jsonPrinter) container(cgroup uint64) {
 	if !ok {
 		return
 	}
-	id, known := p.containers[path]
-	if !known {
-		if p.containers == nil || len(p.containers) == maxRendered {
-			p.containers = make(map[string]string)
-		}
+	if id := remember(&p.containers, path, func() string {
 		c, _ := container.Of(path)
-		id = cutName(c.ID)
-		p.containers[path] = id
-	}
-	if id != "" {
+		return cutName(c.ID)
+	}); id != "" {
 		p.json.Fields("container", id)
 	}
 }
 
 func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 	j := &p.json
-	j.Array("stack", func() {
-		for _, f := range p.tracer.stacks.Frames(context.Background(), pid, addresses) {
-			j.Begin('{')
-			j.Fields("address", f.Address)
-			if f.Function != "" {
-				j.Fields("function", truncate.Text(f.Function, symbolname.MaxLength))
-				if f.Inlined {
-					j.Fields("inlined", true)
-				} else {
-					j.Fields("offset", f.Offset)
-				}
+	frames := p.tracer.stacks.Frames(context.Background(), pid, addresses)
+	jsontext.Objects(j, "stack", 0, frames, func(f *stack.Frame) {
+		j.Fields("address", f.Address)
+		if f.Function != "" {
+			j.Fields("function", truncate.Text(f.Function, symbolname.MaxLength))
+			if f.Inlined {
+				j.Fields("inlined", true)
+			} else {
+				j.Fields("offset", f.Offset)
 			}
-			if f.File != "" {
-				j.Fields("file", f.File, "file_offset", f.FileOffset)
-			}
-			if f.Source != "" {
-				j.Fields("source", f.Source)
-			}
-			j.End('}')
+		}
+		if f.File != "" {
+			j.Fields("file", f.File, "file_offset", f.FileOffset)
+		}
+		if f.Source != "" {
+			j.Fields("source", f.Source)
 		}
 	})
 }
@@ -155,12 +147,8 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 			}
 			p.exponential(row.Exponential())
 		case a.Histogram != nil:
-			j.Array("buckets", func() {
-				for _, b := range row.Histogram(0) {
-					j.Object("", func() {
-						j.Fields("low", valueOf(b.Low), "high", valueOf(b.High), "count", b.Count)
-					})
-				}
+			jsontext.Objects(j, "buckets", 0, row.Histogram(0), func(b *trace.Bucket) {
+				j.Fields("low", valueOf(b.Low), "high", valueOf(b.High), "count", b.Count)
 			})
 		}
 		p.end()
@@ -201,20 +189,18 @@ func (p *jsonPrinter) key(by string, key trace.Value, row *trace.Row) {
 // for its parts.
 func (p *jsonPrinter) exponential(h *tracing.Exponential) {
 	j := &p.json
-	side := func(name string, b *tracing.Buckets) {
-		j.Object(name, func() {
-			j.Fields("offset", int(b.Offset))
-			j.Array("bucket_counts", func() {
-				for _, count := range b.Counts {
-					j.Uint(count)
-				}
-			})
-		})
-	}
 	j.Object("exponential", func() {
 		j.Fields("scale", int(h.Scale), "zero_count", h.Zero)
-		side("positive", &h.Positive)
-		side("negative", &h.Negative)
+		for i, buckets := range []*tracing.Buckets{&h.Positive, &h.Negative} {
+			j.Object([]string{"positive", "negative"}[i], func() {
+				j.Fields("offset", int(buckets.Offset))
+				j.Array("bucket_counts", func() {
+					for _, count := range buckets.Counts {
+						j.Uint(count)
+					}
+				})
+			})
+		}
 	})
 }
 
@@ -222,17 +208,14 @@ func (p *jsonPrinter) summary(s *summary) {
 	j := p.begin("summary")
 	j.Fields("schema", schema, "events", s.events, "lost", s.losses.Events)
 	if len(s.owners) > 0 {
-		j.Array("lost_by", func() {
-			for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
-				j.Object("", func() {
-					if loss.CgroupID != 0 {
-						j.Fields("cgroup", loss.CgroupID)
-					} else {
-						j.Fields("user", uint64(loss.User))
-					}
-					j.Fields("events", loss.Events)
-				})
+		owners := s.owners[:min(len(s.owners), maxOwnerLosses)]
+		jsontext.Objects(j, "lost_by", 0, owners, func(loss *tracing.OwnerLoss) {
+			if loss.CgroupID != 0 {
+				j.Fields("cgroup", loss.CgroupID)
+			} else {
+				j.Fields("user", uint64(loss.User))
 			}
+			j.Fields("events", loss.Events)
 		})
 	}
 	j.Fields("not_sampled", s.losses.NotSampled, "other", s.others, "overflow", s.overflow,
@@ -241,42 +224,28 @@ func (p *jsonPrinter) summary(s *summary) {
 		"unmatched", s.losses.Unmatched, "sites", s.sites, "mode", s.mode,
 		"seconds", s.took.Seconds())
 	if len(s.late) > 0 {
-		j.Array("late", func() {
-			for _, file := range s.late {
-				j.Object("", func() {
-					j.Fields("file", file.path, "pid", file.pid, "processes", file.processes,
-						"late_ns", int64(file.by), "attached", file.attached)
-				})
-			}
+		jsontext.Objects(j, "late", 0, s.late, func(f **lateFile) {
+			j.Fields("file", (*f).path, "pid", (*f).pid, "processes", (*f).processes,
+				"late_ns", int64((*f).by), "attached", (*f).attached)
 		})
 	}
 	if s.frames != nil {
 		j.Fields("frames", s.frames.Frames,
 			"unnamed_frames", s.frames.NoFile+s.frames.NoFunction)
 	}
-	if s.costs != nil {
-		p.costs(s.costs)
+	if c := s.costs; c != nil {
+		jsontext.Objects(j, "programs", 0, c.all(), func(program *tracing.ProgramStats) {
+			j.Fields("name", program.Name, "runs", program.Runs, "ns_per_run", perRun(program),
+				"missed", program.Missed, "instructions", int64(program.Instructions))
+		})
+		programs, maps := c.memory()
+		j.Fields("program_bytes", programs, "map_bytes", maps)
+		if w := c.watch; w != nil {
+			j.Fields("limited_sites", w.Sites, "limited_descriptors", w.Descriptors,
+				"over_limit", w.OverLimit, "waiting", w.Waiting)
+		}
 	}
 	p.end()
-}
-
-func (p *jsonPrinter) costs(c *costs) {
-	j := &p.json
-	j.Array("programs", func() {
-		for _, program := range c.all() {
-			j.Object("", func() {
-				j.Fields("name", program.Name, "runs", program.Runs,
-					"ns_per_run", perRun(&program), "missed", program.Missed,
-					"instructions", int64(program.Instructions))
-			})
-		}
-	})
-	programs, maps := c.memory()
-	j.Fields("program_bytes", programs, "map_bytes", maps)
-	if w := c.watch; w != nil {
-		j.Fields("limited_sites", w.Sites, "limited_descriptors", w.Descriptors,
-			"over_limit", w.OverLimit, "waiting", w.Waiting)
-	}
 }
 
 // maxText is how many bytes are shown of a key that is a text: more than an
@@ -338,14 +307,7 @@ func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
 
 // hit adds which site was hit, and its arguments.
 func (p *jsonPrinter) hit(e *trace.Event) {
-	hit := p.hits[e.Site]
-	if hit == nil {
-		if p.hits == nil || len(p.hits) == maxRendered {
-			p.hits = make(map[*trace.Site]*jsonHit) // others are of attachments that are no more
-		}
-		hit = p.newHit(e)
-		p.hits[e.Site] = hit
-	}
+	hit := remember(&p.hits, e.Site, func() *jsonHit { return p.newHit(e) })
 	j := &p.json
 	j.Members(hit.begin)
 	for i := range e.Args {

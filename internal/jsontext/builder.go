@@ -61,6 +61,20 @@ func (b *Builder) Object(key string, members func()) { b.nested(key, '{', '}', m
 // Array adds a member, or an element if there is no key.
 func (b *Builder) Array(key string, elements func()) { b.nested(key, '[', ']', elements) }
 
+// Objects adds a member that is an array of objects, one for each of some
+// values, with the members that a function adds. Above 0, indent puts each on a
+// line of its own.
+func Objects[T any](b *Builder, key string, indent int, of []T, members func(*T)) {
+	b.Array(key, func() {
+		for i := range of {
+			if indent > 0 {
+				b.NewLine(indent)
+			}
+			b.Object("", func() { members(&of[i]) })
+		}
+	})
+}
+
 func (b *Builder) nested(key string, begin, end byte, build func()) {
 	if key != "" {
 		b.Key(key)
