@@ -524,7 +524,7 @@ func (t *tracer) addNearest(pid int) {
 		patience = nearestPatience
 	}
 	deadline.One(t.ctx, patience, func() {
-		_ = t.eachFile(pid, func(pair *procwatch.ProcessFile) {
+		_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
 			t.targets.addNearest(pair.File.ELF(), t.options.patterns)
 		}, nil)
 	}, nil)
@@ -551,37 +551,6 @@ func (t *targets) addFires(site *trace.Site) {
 			t.fires = append(t.fires, hint)
 		}
 	}
-}
-
-// eachFile calls do with each file that processes map, or the process pid if
-// that is not 0, and that has a probe that matches: once each. What cannot be
-// read is for failed, unless that is nil.
-func (t *tracer) eachFile(pid int, do func(*procwatch.ProcessFile), failed func(error),
-	patterns ...elfnote.Pattern,
-) (err error) {
-	seen := make(map[procwatch.FileID]bool)
-	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
-		for _, err := range changes.Errors {
-			if failed != nil {
-				failed(err)
-			}
-		}
-		for _, pair := range changes.Appeared {
-			if id := pair.File.ID(); !seen[id] {
-				seen[id] = true
-				do(pair)
-			}
-		}
-	}}
-	if pid != 0 {
-		options.Filter = func(p proc.Process) bool { return p.PID == pid }
-	}
-	watcher := procwatch.NewWatcher(options, patterns...)
-	defer watcher.Close() // the handler may be called until then
-	if pid != 0 {
-		return watcher.Sync(pid)
-	}
-	return watcher.SyncAll()
 }
 
 // mapping returns which of the wanted processes map which files with probes

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -48,7 +49,7 @@ func (t *tracer) list() (err error) {
 			found, err = found+n, cmp.Or(err, e)
 		}
 	default:
-		err = t.eachFile(o.pid, func(pair *procwatch.ProcessFile) {
+		err = commandline.EachFile(o.pid, func(pair *procwatch.ProcessFile) {
 			n, err := t.listTarget(pair.Path, usdt.Target{ProcessFile: pair})
 			if found += n; err != nil {
 				t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))

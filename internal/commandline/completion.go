@@ -34,55 +34,27 @@ func CompletionScript(shell, command string) (string, error) {
 }
 
 // completionRequest is the first word of a command line when a shell's function
-// asks for a Completion. The words after it are those of the line. The last of
+// asks for completion. The words after it are those of the line. The last of
 // them is to be completed.
 const completionRequest = "__complete"
 
-// Completion is what can stand for the last word of a command line.
-type Completion struct {
-	Words []Word
-	Files bool // names of files can, too
-}
+// word is what can stand for the last word of a command line. Its explanation
+// may be "".
+type word struct{ text, explanation string }
 
-// Word is one of them. Its explanation may be "".
-type Word struct {
-	Text, Explanation string
-}
-
-// String returns a line for each word, with its explanation after a tab, and a
-// last line ":files" if names of files can stand there, too. The functions of
-// the shells read that.
-func (c Completion) String() string {
-	var b strings.Builder
-	for _, w := range c.Words {
-		if strings.ContainsAny(w.Text, "\n\t") {
-			continue // no shell could take it
-		}
-		b.WriteString(w.Text)
-		if w.Explanation != "" {
-			b.WriteString("\t" + w.Explanation)
-		}
-		b.WriteByte('\n')
-	}
-	if c.Files {
-		b.WriteString(":files\n")
-	}
-	return b.String()
-}
-
-// Completer completes the words of a command with this help.
-type Completer struct {
+// completer completes the words of a command with this help.
+type completer struct {
 	*Help
-	// Values returns what can stand for a placeholder of the help, such as
+	// values returns what can stand for a placeholder of the help, such as
 	// "PID"; for "PATTERN" also what operands can be beside names of files.
-	Values func(placeholder string, line []string) []Word
+	values func(placeholder string, line []string) []word
 }
 
-// NewCompleter returns what completes flags, processes, and the probes of the
+// newCompleter returns what completes flags, processes, and the probes of the
 // files and the process on the line. values are what can stand for other
 // placeholders of the help.
-func NewCompleter(usage string, values map[string][]string) *Completer {
-	return &Completer{ParseHelp(usage), func(placeholder string, line []string) (words []Word) {
+func newCompleter(usage string, values map[string][]string) *completer {
+	return &completer{ParseHelp(usage), func(placeholder string, line []string) (words []word) {
 		texts := values[placeholder]
 		switch placeholder {
 		case "PID":
@@ -93,65 +65,70 @@ func NewCompleter(usage string, values map[string][]string) *Completer {
 			texts = Shells
 		}
 		for _, text := range texts {
-			words = append(words, Word{Text: text})
+			words = append(words, word{text: text})
 		}
 		return words
 	}}
 }
 
-// Complete returns what can stand for the last of the words.
-func (c *Completer) Complete(words []string) (all Completion) {
-	if len(words) == 0 {
-		return all
+// complete returns what can stand for the last of the words: a line for each,
+// with its explanation after a tab, and a last line ":files" if names of files
+// can stand there, too. The functions of the shells read that.
+func (c *completer) complete(line []string) string {
+	if len(line) == 0 {
+		return ""
 	}
-	before, current := words[:len(words)-1], words[len(words)-1]
-	if slices.Contains(before, "--") {
-		return Completion{Files: true}
-	}
-	if name, value, ok := strings.Cut(current, "="); ok && strings.HasPrefix(current, "--") {
-		return c.values(name, before, name+"=", value)
-	}
+	before, current := line[:len(line)-1], line[len(line)-1]
+	head, ofLast := "", "" // what stands before the completed part; the value of the flag before
 	if len(before) > 0 {
-		name := before[len(before)-1]
-		if value, ok := c.value(name); ok && value != "" {
-			return c.values(name, before, "", current)
-		}
+		ofLast = c.value(before[len(before)-1])
 	}
-	if !strings.HasPrefix(current, "-") {
-		return Completion{Words: starting(c.Values("PATTERN", before), "", current), Files: true}
+	placeholder, files := "PATTERN", false
+	name, value, isAssigned := strings.Cut(current, "=")
+	switch {
+	case slices.Contains(before, "--"):
+		return ":files\n"
+	case isAssigned && strings.HasPrefix(current, "--"):
+		placeholder = c.value(name)
+		head, current = name+"=", value
+	case ofLast != "":
+		placeholder = ofLast
+	case strings.HasPrefix(current, "-"):
+		placeholder = ""
+	default:
+		files = true
 	}
-	for _, it := range c.Flags() {
-		for _, f := range it.Flags {
-			if !slices.ContainsFunc(all.Words, func(w Word) bool { return w.Text == f.Name }) {
-				all.Words = append(all.Words, Word{f.Name, it.summary()})
-			}
-		}
-	}
-	all.Words = starting(all.Words, "", current)
-	return all
-}
-
-// values returns the values of a flag, after what stands before them in the
-// word. Of a list it completes the last item.
-func (c *Completer) values(flag string, before []string, head, current string) Completion {
-	placeholder, _ := c.value(flag)
 	placeholder, isList := strings.CutSuffix(placeholder, ",...")
 	if comma := strings.LastIndexByte(current, ','); isList && comma >= 0 {
 		head, current = head+current[:comma+1], current[comma+1:]
 	}
-	return Completion{Words: starting(c.Values(placeholder, before), head, current),
-		Files: strings.HasPrefix(placeholder, "FILE")}
-}
-
-// starting returns the words that start with a text, after what stands before
-// them in the word.
-func starting(words []Word, head, with string) (all []Word) {
-	for _, w := range words {
-		if strings.HasPrefix(w.Text, with) {
-			all = append(all, Word{head + w.Text, w.Explanation})
+	var words []word
+	if placeholder != "" {
+		words = c.values(placeholder, before)
+	} else if head == "" {
+		for _, it := range c.Flags() {
+			for _, f := range it.Flags {
+				if !slices.ContainsFunc(words, func(w word) bool { return w.text == f.Name }) {
+					words = append(words, word{f.Name, it.summary()})
+				}
+			}
 		}
 	}
-	return all
+	var b strings.Builder
+	for _, w := range words {
+		if !strings.HasPrefix(w.text, current) || strings.ContainsAny(w.text, "\n\t") {
+			continue // the latter no shell could take
+		}
+		b.WriteString(head + w.text)
+		if w.explanation != "" {
+			b.WriteString("\t" + w.explanation)
+		}
+		b.WriteByte('\n')
+	}
+	if files || strings.HasPrefix(placeholder, "FILE") {
+		b.WriteString(":files\n")
+	}
+	return b.String()
 }
 
 // maxNames bounds the names that are offered.
@@ -159,12 +136,12 @@ const maxNames = 2000
 
 // processWords returns the processes with their names. What cannot be read has
 // none.
-func processWords() (words []Word) {
+func processWords() (words []word) {
 	fs := procfs.NewFS("")
 	pids, _ := fs.PIDs()
 	for _, pid := range pids {
 		if p, err := proc.Find(fs, pid); err == nil && len(words) < maxNames {
-			words = append(words, Word{fmt.Sprint(pid), terminal.Escape(p.Command)})
+			words = append(words, word{fmt.Sprint(pid), terminal.Escape(p.Command)})
 		}
 	}
 	return words
@@ -172,7 +149,7 @@ func processWords() (words []Word) {
 
 // probesOf returns the probes of what a command line names, as patterns that
 // pick them: of its files, else of those that its process maps, or all.
-func probesOf(line []string) (words []Word) {
+func probesOf(line []string) (words []word) {
 	var files []string
 	pid, all := 0, false
 	for i, word := range line {
@@ -194,7 +171,7 @@ func probesOf(line []string) (words []Word) {
 			if err == nil && len(words) < maxNames && !known[name] &&
 				!strings.ContainsAny(name, "*?[]\\ '\"$`!") && terminal.Escape(name) == name {
 				known[name] = true
-				words = append(words, Word{Text: name})
+				words = append(words, word{text: name})
 			}
 		}
 	}
@@ -213,19 +190,37 @@ func probesOf(line []string) (words []Word) {
 	if len(files) > 0 || pid == 0 && !all {
 		return words
 	}
-	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{
-		Filter: func(p proc.Process) bool { return pid == 0 || p.PID == pid },
-		Handler: func(changes *procwatch.Changes) {
-			for _, file := range changes.FilesAppeared {
-				add(file.ELF())
-			}
-		},
-	})
-	if pid != 0 {
-		_ = watcher.Sync(pid)
-	} else {
-		_ = watcher.SyncAll()
-	}
-	watcher.Close() // the handler may be called until then
+	_ = EachFile(pid, func(pair *procwatch.ProcessFile) { add(pair.File.ELF()) }, nil)
 	return words
+}
+
+// EachFile calls do with each file that processes map, or the process pid if
+// that is not 0, and that has a probe that matches: once each. What cannot be
+// read is for failed, unless that is nil.
+func EachFile(pid int, do func(*procwatch.ProcessFile), failed func(error),
+	patterns ...elfnote.Pattern,
+) error {
+	seen := make(map[procwatch.FileID]bool)
+	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
+		for _, err := range changes.Errors {
+			if failed != nil {
+				failed(err)
+			}
+		}
+		for _, pair := range changes.Appeared {
+			if id := pair.File.ID(); !seen[id] {
+				seen[id] = true
+				do(pair)
+			}
+		}
+	}}
+	if pid != 0 {
+		options.Filter = func(p proc.Process) bool { return p.PID == pid }
+	}
+	watcher := procwatch.NewWatcher(options, patterns...)
+	defer watcher.Close() // the handler may be called until then
+	if pid != 0 {
+		return watcher.Sync(pid)
+	}
+	return watcher.SyncAll()
 }

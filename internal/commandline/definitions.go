@@ -40,29 +40,22 @@ func Definitions(files []string, warn func(format string, args ...any)) (
 		folder := filepath.Join(dir, "gousdt", "names")
 		// A malformed pattern is the only error.
 		own, _ = filepath.Glob(filepath.Join(globQuoter.Replace(folder), "*.d"))
-		if len(own) > 0 {
-			if err := onlyOwn(filepath.Dir(folder), folder); err != nil {
+		own = slices.DeleteFunc(own, func(path string) bool {
+			err := onlyOwn(filepath.Dir(folder), folder, path)
+			if err != nil {
 				warn("names of arguments: not read: %v", err)
-				own = nil
 			}
-		}
+			return err != nil
+		})
 	}
-	own = slices.DeleteFunc(own, func(path string) bool {
-		err := onlyOwn(path)
-		if err != nil {
-			warn("names of arguments: not read: %v", err)
-		}
-		return err != nil
-	})
 	for _, path := range append(own, files...) {
 		source, err := readDefinitions(path)
 		if err == nil {
 			err = known.Parse(path, source)
 		}
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("--names %s: there is no such file", path)
-		case err != nil:
+		} else if err != nil {
 			return nil, fmt.Errorf("names of arguments: %w", err)
 		}
 	}
@@ -92,11 +85,9 @@ func readDefinitions(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
+	if info, err := file.Stat(); err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
+	} else if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: it is no regular file", path)
 	}
 	return io.ReadAll(io.LimitReader(file, maxDefinitions))

@@ -62,7 +62,7 @@ func (f *Flags) add(names []string, added flag) {
 // Standard adds the flags that every command has: -h, which answers short,
 // --help, --version, --man and --completion, and what the functions of shells
 // ask for. values are what can stand for placeholders of the help, see
-// [NewCompleter].
+// [newCompleter].
 func (f *Flags) Standard(command, short, usage string, values map[string][]string) {
 	f.short = short
 	f.Answer(func() string { return short }, "h")
@@ -75,7 +75,7 @@ func (f *Flags) Standard(command, short, usage string, values map[string][]strin
 		return err
 	}, "completion")
 	f.complete = func(line []string) string {
-		return NewCompleter(usage, values).Complete(line).String()
+		return newCompleter(usage, values).complete(line)
 	}
 }
 

@@ -141,18 +141,18 @@ func (h *Help) Flags() (all []Item) {
 	return all
 }
 
-// value returns what stands for the value of a flag, "" if it takes none; ok is
-// false if there is no such flag.
-func (h *Help) value(name string) (value string, ok bool) {
+// value returns what stands for the value of a flag, "" if it takes none or if
+// there is no such flag.
+func (h *Help) value(name string) string {
 	for _, it := range h.Flags() {
 		for _, f := range it.Flags {
 			if f.Name == name {
 				// "-p, --pid PID": the value stands after the last name.
-				return it.Flags[len(it.Flags)-1].Value, true
+				return it.Flags[len(it.Flags)-1].Value
 			}
 		}
 	}
-	return "", false
+	return ""
 }
 
 // summary returns the beginning of what explains an item, on one line.

@@ -80,21 +80,21 @@ func TestMan(t *testing.T) {
 }
 
 func complete(words ...string) string {
-	c := &Completer{
+	c := &completer{
 		Help: ParseHelp(text),
-		Values: func(placeholder string, line []string) []Word {
+		values: func(placeholder string, line []string) []word {
 			switch placeholder {
 			case "PID":
-				return []Word{{"12", "one"}, {"13", ""}, {"2", ""}}
+				return []word{{"12", "one"}, {"13", ""}, {"2", ""}}
 			case "MODE":
-				return []Word{{"fast", ""}, {"slow", ""}}
+				return []word{{"fast", ""}, {"slow", ""}}
 			case "PATTERN":
-				return []Word{{"p:a", ""}, {"p:b", ""}, {"q:c\n", ""}}
+				return []word{{"p:a", ""}, {"p:b", ""}, {"q:c\n", ""}}
 			}
 			return nil
 		},
 	}
-	return c.Complete(words).String()
+	return c.complete(words)
 }
 
 func TestComplete(t *testing.T) {
