@@ -39,21 +39,18 @@ func (p *parser) parseARM() {
 
 // armFloat parses a float constant. It is its bits in the size of the operand.
 func (p *parser) armFloat() {
-	bits := 8 * p.arg.Size
-	if bits != 32 && bits != 64 {
+	f, err := strconv.ParseFloat(p.rest(), 8*p.arg.Size)
+	switch {
+	case p.arg.Size != 4 && p.arg.Size != 8:
 		p.fail(errSize, "")
-		return
-	}
-	f, err := strconv.ParseFloat(p.rest(), bits)
-	if err != nil {
+	case err != nil:
 		p.malformed()
-	}
-	p.pos = len(p.text)
-	if bits == 32 {
+	case p.arg.Size == 4:
 		p.setConstant(uint64(math.Float32bits(float32(f))))
-	} else {
+	default:
 		p.setConstant(math.Float64bits(f))
 	}
+	p.pos = len(p.text)
 }
 
 // armMemory parses the brackets.

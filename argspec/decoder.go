@@ -4,7 +4,6 @@ package argspec
 
 import (
 	"debug/elf"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -23,17 +22,17 @@ type target struct {
 	bigEndian bool
 }
 
+// open sets the target, which is a file.
+func (p *parser) open(f file) {
+	t := &p.target
+	t.symbols = f.Symbols()
+	header := t.symbols.Header()
+	t.machine, t.class, t.kind = header.Machine, header.Class, header.Type
+	t.bigEndian = header.ByteOrder != nil && header.ByteOrder.Uint16(bigEndianOne[:]) == 1
+}
+
 // bigEndianOne is 1 where the most significant byte comes first.
 var bigEndianOne = [2]byte{0, 1}
-
-func newTarget(f file) target {
-	symbols := f.Symbols()
-	header := symbols.Header()
-	return target{
-		symbols: symbols, machine: header.Machine, class: header.Class, kind: header.Type,
-		bigEndian: header.ByteOrder != nil && header.ByteOrder.Uint16(bigEndianOne[:]) == 1,
-	}
-}
 
 // Decode decodes the argument string of a probe's site and appends the
 // arguments to args, which may be nil. The file is the *elfnote.File that has
@@ -49,16 +48,24 @@ func newTarget(f file) target {
 //
 // Several goroutines may call Decode at once for the same file.
 func Decode(args []Arg, f file, location uint64, arguments string) []Arg {
-	return newTarget(f).decode(args, location, arguments)
+	p := parser{location: location}
+	p.open(f)
+	return p.decode(args, arguments)
 }
 
-func (t target) decode(args []Arg, location uint64, arguments string) []Arg {
+// Parse decodes an argument string of which only the machine is known, as
+// [Decode] does: arguments that name symbols are Unavailable.
+func Parse(machine elf.Machine, arguments string) []Arg {
+	p := parser{target: target{machine: machine}}
+	return p.decode(nil, arguments)
+}
+
+func (p *parser) decode(args []Arg, arguments string) []Arg {
 	if args == nil && arguments != "" {
 		// Nearly every argument has one @. What is without one is appended.
 		const usual = 12
 		args = make([]Arg, 0, min(strings.Count(arguments, "@"), usual))
 	}
-	p := parser{target: t, location: location}
 	p.setMachine()
 	for listed := 0; ; listed++ {
 		raw, rest := nextArgument(arguments)
@@ -66,8 +73,7 @@ func (t target) decode(args []Arg, location uint64, arguments string) []Arg {
 			return args
 		}
 		if listed == maxListed {
-			rest = strings.TrimLeft(arguments, blanks)
-			rest = strings.TrimRight(rest, blanks)
+			rest = strings.Trim(arguments, blanks)
 			return append(args,
 				Arg{Raw: rest, Err: &unavailableError{raw: rest, reason: errTooMany}})
 		}
@@ -77,19 +83,14 @@ func (t target) decode(args []Arg, location uint64, arguments string) []Arg {
 	}
 }
 
-// Parse decodes an argument string of which only the machine is known, as
-// [Decode] does: arguments that name symbols are Unavailable.
-func Parse(machine elf.Machine, arguments string) []Arg {
-	return target{machine: machine}.decode(nil, 0, arguments)
-}
-
 // Global returns what reads a global variable of the file at a probe's site, as
 // Decode would for an argument of that name: an unsigned number of the
 // variable's size, or of kind Unavailable with an Err. The file and the
 // location are those of [Decode].
 func Global(f file, location uint64, name string) Arg {
 	a := Arg{Raw: name}
-	p := parser{target: newTarget(f), location: location, arg: &a}
+	p := parser{location: location, arg: &a}
+	p.open(f)
 	p.setMachine()
 	symbol := p.lookup(name)
 	v := p.valueOf(symbol, name)
@@ -97,6 +98,8 @@ func Global(f file, location uint64, name string) Arg {
 		a.Size = int(min(symbol.Size, maxSize))
 	}
 	switch {
+	case p.machine == unknown:
+		p.fail(errMachine, p.target.machine.String())
 	case v.isFunction:
 		p.fail(errFunction, "")
 	case !isNumberSize(a.Size):
@@ -107,64 +110,41 @@ func Global(f file, location uint64, name string) Arg {
 	return a
 }
 
-// The reasons for which an argument is Unavailable. An unavailableError has
-// exactly one of them. They are variables for the tests of this package, which
-// compare them; to callers they are text.
-var (
-	// errMachine: this package has no syntax for the file's machine.
-	errMachine = errors.New("machine not supported")
-	// errSyntax: the text is not an operand of the machine's assembler.
-	errSyntax = errors.New("malformed operand")
-	// errNumber: a number needs more than 64 bits.
-	errNumber = errors.New("number does not fit into 64 bits")
-	// errSize: values of 1, 2, 4 and 8 bytes can be read. Structures passed by
-	// value have others.
-	errSize = errors.New("size is not 1, 2, 4 or 8 bytes")
-	// errRegister: the machine has no register of that name, or none that can
-	// stand there, as the base of an address or for a value of that size.
-	errRegister = errors.New("register does not exist or cannot stand there")
-	// errNotSaved: the register exists, but the kernel does not save it where
-	// a uprobe's program could read it.
-	errNotSaved = errors.New("not in pt_regs")
-	// errRegisterPair: the value fills two registers, the string names one, and
-	// compilers do not use this one together with another.
-	errRegisterPair = errors.New("value in two registers of which only one is known")
-	// errIndex: the index register is negated, or extended or scaled in a way
-	// that Arg cannot say.
-	errIndex = errors.New("index register is modified")
-	// errThreadLocal: the address is relative to the thread's own storage,
-	// whose place is not in pt_regs.
-	errThreadLocal = errors.New("thread-local storage")
-	// errReplaceable: the symbol is one of a library that another file may
-	// define, too: which definition counts is known at run time.
-	errReplaceable = errors.New("symbol of a library that another file may replace")
-	// errNotLinked: the addresses in an object file are not known yet.
-	errNotLinked = errors.New("not linked yet: an object file has no addresses")
-	// errRelocation: the operand is half of an address computation, and the
-	// other half is lost, as in x86's @GOTPCREL or riscv's %pcrel_lo().
-	errRelocation = errors.New("relocation that cannot be undone")
-	// errLocalLabel: the assembler dropped the label (.L5, .LANCHOR0, 1f), so
-	// that no symbol table has its address.
-	errLocalLabel = errors.New("assembler-local label")
-	// errNoSymbols: the operand names a symbol, and there is no file to look it
-	// up in.
-	errNoSymbols = errors.New("no file to find the symbol in")
-	// errSymbol: the symbol could not be looked up. The error of File.Symbol or
-	// File.PLTGOT, which is wrapped beside it, says more.
-	errSymbol = errors.New("symbol lookup failed")
-	// errPositionIndependent: the operand is an absolute address, but this
-	// program is loaded at an address that the file does not know.
-	errPositionIndependent = errors.New("absolute address in a position-independent file")
-	// errUnclear: a symbol stands alone, and the compiler writes so both the
-	// address of a symbol and the memory there.
-	errUnclear = errors.New("a symbol alone is its address or the memory there")
-	// errIndirect: the value would need a second read through a pointer.
-	errIndirect = errors.New("indirect operand")
-	// errFunction: a variable is asked for, and the symbol is a function's.
-	errFunction = errors.New("function, not a variable")
-	// errTooMany: the string has more than maxListed arguments; this one is
-	// all the rest of them.
-	errTooMany = errors.New("more than " + strconv.Itoa(maxListed) + " arguments")
+// reason is why an argument is Unavailable. An unavailableError has exactly
+// one. The tests of this package tell them apart; to callers they are text.
+type reason string
+
+func (r reason) Error() string { return string(r) }
+
+const (
+	errMachine reason = "machine not supported"
+	errSyntax  reason = "malformed operand"
+	errNumber  reason = "number does not fit into 64 bits"
+	errSize    reason = "size is not 1, 2, 4 or 8 bytes"
+	// Such as the base of an address, or for a value of that size.
+	errRegister reason = "register does not exist or cannot stand there"
+	errNotSaved reason = "not in pt_regs"
+	// Compilers do not use this register together with another.
+	errRegisterPair reason = "value in two registers of which only one is known"
+	// It is negated, or extended or scaled in a way that Arg cannot say.
+	errIndex       reason = "index register is modified"
+	errThreadLocal reason = "thread-local storage"
+	// Which definition counts is known at run time.
+	errReplaceable reason = "symbol of a library that another file may replace"
+	errNotLinked   reason = "not linked yet: an object file has no addresses"
+	// Half of an address computation whose other half is lost, as in x86's
+	// @GOTPCREL or riscv's %pcrel_lo().
+	errRelocation reason = "relocation that cannot be undone"
+	// The assembler has dropped it (.L5, .LANCHOR0, 1f): no symbol table has its
+	// address.
+	errLocalLabel          reason = "assembler-local label"
+	errNoSymbols           reason = "no file to find the symbol in"
+	errSymbol              reason = "symbol lookup failed" // the error that is wrapped says more
+	errPositionIndependent reason = "absolute address in a position-independent file"
+	errUnclear             reason = "a symbol alone is its address or the memory there"
+	errIndirect            reason = "indirect operand" // a second read through a pointer
+	errFunction            reason = "function, not a variable"
+	errTooMany             reason = "more than 256 arguments" // maxListed
 )
 
 // unavailableError is why an argument's value cannot be fetched: "register cr0:
@@ -173,28 +153,22 @@ var (
 type unavailableError struct {
 	raw    string // the argument as the string has it
 	detail string // the register or symbol that the reason names, or ""
-	reason error  // one of the variables above
-	cause  error  // what File.Symbol or File.PLTGOT answered, or nil
+	reason reason
+	cause  error // what File.Symbol or File.PLTGOT answered, or nil
 }
 
 func (e *unavailableError) Error() string {
-	text := e.reason.Error()
-	if e.detail != "" {
-		text = e.detail + ": " + text
+	switch {
+	case e.cause != nil:
+		return e.cause.Error() + " (" + e.raw + ")"
+	case e.detail != "":
+		return e.detail + ": " + string(e.reason) + " (" + e.raw + ")"
 	}
-	if e.cause != nil {
-		text = e.cause.Error()
-	}
-	return text + " (" + e.raw + ")"
+	return string(e.reason) + " (" + e.raw + ")"
 }
 
 // Unwrap makes errors.Is find the reason and what lies under it.
-func (e *unavailableError) Unwrap() []error {
-	if e.cause == nil {
-		return []error{e.reason}
-	}
-	return []error{e.reason, e.cause}
-}
+func (e *unavailableError) Unwrap() []error { return []error{e.reason, e.cause} }
 
 // MarshalText makes the reason a text in JSON, where an error without it is {}.
 func (e *unavailableError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }

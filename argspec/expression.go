@@ -4,6 +4,7 @@ package argspec
 
 import (
 	"debug/elf"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,23 +26,11 @@ type value struct {
 // the stack. Compilers write none, people one or two.
 const maxDepth = 32
 
-// GNU as's precedence, which differs from C's: products and shifts bind
-// strongest, then the bit operators, then sums.
+// GNU as's precedence, which differs from C's.
 const (
 	precedenceSum = iota + 1
 	precedenceBits
 	precedenceProduct
-	precedenceNone = 0
-)
-
-// C's precedence, which calculations with several immediates have.
-const (
-	precedenceOr = iota + 1
-	precedenceXor
-	precedenceAnd
-	precedenceShift
-	precedenceAdd
-	precedenceMultiply
 )
 
 // expression evaluates the sum, product or single number that comes next, as
@@ -63,31 +52,32 @@ func (p *parser) binary(precedence int) value {
 	return left
 }
 
-// operator returns the binary operator that comes next. % is missing: it is the
-// sigil of registers on most machines, and no compiler writes it.
+// operator returns the binary operator that comes next, and how strong it
+// binds. % is missing: it is the sigil of registers on most machines, and no
+// compiler writes it.
 func (p *parser) operator() (operator byte, length, strength int) {
-	as, c := precedenceNone, precedenceNone
+	c := 0 // C's precedence, which calculations with several immediates have
 	operator, length = p.peek(), 1
 	switch operator {
 	case '+', '-':
-		as, c = precedenceSum, precedenceAdd
+		strength, c = precedenceSum, 5
 	case '|':
-		as, c = precedenceBits, precedenceOr
+		strength, c = precedenceBits, 1
 	case '^':
-		as, c = precedenceBits, precedenceXor
+		strength, c = precedenceBits, 2
 	case '&':
-		as, c = precedenceBits, precedenceAnd
+		strength, c = precedenceBits, 3
 	case '*', '/':
-		as, c = precedenceProduct, precedenceMultiply
+		strength, c = precedenceProduct, 6
 	case '<', '>':
 		if length = 2; p.peekAt(1) == operator {
-			as, c = precedenceProduct, precedenceShift
+			strength, c = precedenceProduct, 4
 		}
 	}
 	if p.immediates {
-		return operator, length, c
+		strength = c
 	}
-	return operator, length, as
+	return operator, length, strength
 }
 
 func (p *parser) combine(operator byte, a, b value) value {
@@ -151,35 +141,29 @@ func (p *parser) unary() (v value) {
 		}
 		p.pos++
 		p.depth++
-		v = p.nested(c)
-		p.depth--
+		defer func() { p.depth-- }()
+		if c == '(' {
+			v = p.expression()
+			p.expect(')')
+			return v
+		}
+		v = p.unary()
+		switch c {
+		case '-':
+			return p.combine('-', value{}, v)
+		case '~':
+			p.plain(v)
+			return value{number: ^v.number}
+		case '!':
+			p.plain(v)
+			if v.number == 0 {
+				return value{number: 1}
+			}
+			return value{}
+		}
 		return v
 	}
 	return p.symbol()
-}
-
-// nested evaluates the operand of a parenthesis or a unary operator.
-func (p *parser) nested(operator byte) value {
-	if operator == '(' {
-		v := p.expression()
-		p.expect(')')
-		return v
-	}
-	v := p.unary()
-	switch operator {
-	case '-':
-		return p.combine('-', value{}, v)
-	case '~':
-		p.plain(v)
-		return value{number: ^v.number}
-	case '!':
-		p.plain(v)
-		if v.number == 0 {
-			return value{number: 1}
-		}
-		return value{}
-	}
-	return v
 }
 
 // number parses the unsigned number that comes next, in the assembler's ways of
@@ -346,7 +330,7 @@ func (p *parser) symbol() value {
 	case strings.HasPrefix(name, ".L"):
 		p.fail(errLocalLabel, name)
 	case relocation == "":
-		return p.symbolValue(name)
+		return p.valueOf(p.lookup(name), name)
 	case strings.EqualFold(relocation, "GOTOFF"):
 		return p.fromPLTGOT(name)
 	case strings.EqualFold(relocation, "GOTPCREL") && p.target.machine == elf.EM_X86_64:
@@ -359,10 +343,8 @@ func (p *parser) symbol() value {
 	return value{}
 }
 
-// symbolValue returns the address of a symbol, or the offset of a thread-local
+// valueOf returns the address of a symbol, or the offset of a thread-local
 // variable where one is expected.
-func (p *parser) symbolValue(name string) value { return p.valueOf(p.lookup(name), name) }
-
 func (p *parser) valueOf(symbol elf.Symbol, name string) value {
 	kind := elf.ST_TYPE(symbol.Info)
 	switch {
@@ -394,7 +376,7 @@ func (p *parser) inGOT(name string) value {
 
 // fromPLTGOT returns how far a symbol is from DT_PLTGOT.
 func (p *parser) fromPLTGOT(name string) value {
-	v := p.symbolValue(name)
+	v := p.valueOf(p.lookup(name), name)
 	if p.err != nil {
 		return value{}
 	}
@@ -428,7 +410,7 @@ func (p *parser) isAbsolute() bool { return p.target.kind == elf.ET_EXEC }
 // isThreadLocal recognises the relocations of thread-local variables, on all
 // machines: TPOFF, NTPOFF, DTPOFF, GOTTPOFF, INDNTPOFF, TLSGD, TPREL...
 func isThreadLocal(relocation string) bool {
-	upper := strings.ToUpper(relocation)
-	return strings.Contains(upper, "TPOFF") || strings.Contains(upper, "TLS") ||
-		strings.Contains(upper, "TPREL")
+	return slices.ContainsFunc([]string{"TPOFF", "TLS", "TPREL"}, func(part string) bool {
+		return strings.Contains(strings.ToUpper(relocation), part)
+	})
 }

@@ -26,7 +26,6 @@ type machine struct {
 // named is what a name stands for: a register that the kernel saves, the zero
 // Register for one that always reads as 0, or one of an unsaved kind.
 type named struct {
-	key uint64 // the name
 	Register
 	unsaved string
 }
@@ -34,30 +33,32 @@ type named struct {
 // registers is a hash table of a machine's registers by their names, in which
 // one that is taken moves on to the next place. A map would take a third of the
 // time of Decode.
-type registers [1 << 10]*named
+type registers struct {
+	keys   [1 << 10]uint64 // 0 for none
+	values [1 << 10]*named
+}
 
 // place returns where the register of a name is, or would be.
-func (r *registers) place(name string) (at **named, key uint64) {
-	for i := range min(len(name), 8) {
+func (r *registers) place(name string) (at, key uint64) {
+	for i := 0; i < len(name) && i < 8; i++ {
 		key = key<<8 | uint64(name[i])
 	}
-	i := key * 0x9e37_79b9_7f4a_7c15 >> 54
-	for r[i] != nil && r[i].key != key {
-		i = (i + 1) % uint64(len(r))
+	at = key * 0x9e37_79b9_7f4a_7c15 >> 54
+	for r.keys[at] != key && r.keys[at] != 0 {
+		at = (at + 1) % uint64(len(r.keys))
 	}
-	return &r[i], key
+	return at, key
 }
 
 // find returns what a name in lower case, without sigils, stands for.
 func (r *registers) find(name string) *named {
 	at, _ := r.place(name)
-	return *at
+	return r.values[at]
 }
 
 func (r *registers) add(name string, n named) {
 	at, key := r.place(name)
-	n.key = key
-	*at = &n
+	r.keys[at], r.values[at] = key, &n
 }
 
 const (
@@ -69,8 +70,8 @@ const (
 // word of the struct pt_regs in the kernel's arch/*/include/uapi/asm/ptrace.h
 // that has the first of them.
 var machines = [...]*machine{
-	elf.EM_X86_64: {names: x86_64Names, pc: "rip", pcSlot: x86IP},
-	elf.EM_386: {names: x86Names(elf.EM_386), pc: "eip", pcSlot: x86IP,
+	elf.EM_X86_64: {pc: "rip", pcSlot: x86IP, names: x86_64Names},
+	elf.EM_386: {pc: "eip", pcSlot: x86IP, names: x86Names(elf.EM_386),
 		pairs: "eax edx ecx ebx esi edi ebp"},
 	// struct user_pt_regs: regs[31], sp, pc, pstate. Some compilers write x31
 	// for sp; xzr has no number then.
@@ -118,6 +119,9 @@ func riscv(size uint8) *machine {
 
 var riscv32 = riscv(4)
 
+// unknown stands for all other machines.
+var unknown = &machine{names: names{}.once()}
+
 // names are the names of a machine's registers. x0-31=4 are x0 to x31, in words
 // from 4 on.
 type names struct {
@@ -130,23 +134,25 @@ type names struct {
 	system  string
 }
 
-func (n names) once() func() *registers { return sync.OnceValue(n.all) }
+func (ns names) once() func() *registers { return sync.OnceValue(ns.all) }
 
-func (n names) all() *registers {
+func (ns names) all() *registers {
 	all := new(registers)
-	saved := func(size uint8) func(string, int) {
-		return func(name string, slot int) { all.add(name, named{Register: n.register(name, size, slot)}) }
+	add := func(text, unsaved string, size uint8) {
+		each(text, func(name string, slot int) {
+			n := named{unsaved: unsaved}
+			if size > 0 {
+				n.Register = Register{Name: name, size: size, slot: uint8(slot), machine: ns.machine}
+			}
+			all.add(name, n)
+		})
 	}
-	each(n.saved, saved(n.size))
-	each(n.half, saved(n.size/2))
-	each(n.zero, func(name string, _ int) { all.add(name, named{}) })
-	each(n.vector, func(name string, _ int) { all.add(name, named{unsaved: vector}) })
-	each(n.system, func(name string, _ int) { all.add(name, named{unsaved: system}) })
+	add(ns.saved, "", ns.size)
+	add(ns.half, "", ns.size/2)
+	add(ns.zero, "", 0)
+	add(ns.vector, vector, 0)
+	add(ns.system, system, 0)
 	return all
-}
-
-func (n names) register(name string, size uint8, slot int) Register {
-	return Register{Name: name, size: size, slot: uint8(slot), machine: n.machine}
 }
 
 // each calls f for each name of a text, with its word.
@@ -178,41 +184,37 @@ func (p *parser) setMachine() {
 	case narrow: // x32 and its like: the registers have all their 64 bits
 		p.wordSize = 4
 	}
-	if int(p.target.machine) < len(machines) {
-		p.machine = machines[p.target.machine]
-	}
-	if p.target.machine == elf.EM_RISCV && narrow {
+	p.machine = unknown
+	switch m := p.target.machine; {
+	case m == elf.EM_RISCV && narrow:
 		p.machine = riscv32
+	case m == elf.EM_S390 && narrow: // 31-bit programs
+	case int(m) < len(machines) && machines[m] != nil:
+		p.machine = machines[m]
 	}
-	if p.machine != nil {
-		p.names = p.machine.names()
-	}
+	p.names = p.machine.names()
 }
 
 // parse parses the operand in the syntax of the target's machine, which is in
-// the file of its name.
+// the file of its name. (Methods in the table would have the parser allocated.)
 func (p *parser) parse() {
-	switch p.target.machine {
-	case elf.EM_X86_64, elf.EM_386:
+	switch machine := p.target.machine; {
+	case p.machine == unknown:
+		p.fail(errMachine, machine.String())
+	case machine == elf.EM_X86_64, machine == elf.EM_386:
 		p.parseX86()
-	case elf.EM_AARCH64:
+	case machine == elf.EM_AARCH64:
 		p.parseARM64()
-	case elf.EM_ARM:
+	case machine == elf.EM_ARM:
 		p.parseARM()
-	case elf.EM_S390:
-		if p.target.class == elf.ELFCLASS32 { // 31-bit programs
-			p.fail(errMachine, p.target.machine.String())
-			return
-		}
+	case machine == elf.EM_S390:
 		p.parseS390X()
-	case elf.EM_PPC64:
+	case machine == elf.EM_PPC64:
 		p.parsePPC64()
-	case elf.EM_RISCV:
+	case machine == elf.EM_RISCV:
 		p.parseRISCV()
-	case elf.EM_LOONGARCH:
+	case machine == elf.EM_LOONGARCH:
 		p.parseLoongArch()
-	default:
-		p.fail(errMachine, p.target.machine.String())
 	}
 }
 

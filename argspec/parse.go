@@ -2,9 +2,7 @@
 
 package argspec
 
-import (
-	"strings"
-)
+import "strings"
 
 // maxListed bounds the arguments of one string that are told apart. Real probes
 // have up to 12, hand-written ones somewhat more; an Arg is many times larger
@@ -44,12 +42,19 @@ type parser struct {
 
 // argument decodes a.Raw into the other fields.
 func (p *parser) argument(a *Arg) {
-	prefix, length := parseSize(a.Raw)
-	a.Size, a.Signed, a.Float = prefix.size, prefix.signed, prefix.float
+	var length int
+	a.Size, a.Signed, a.Float, length = parseSize(a.Raw)
 	p.scanner, p.err = scanner{text: a.Raw[length:]}, nil
 	p.arg = a
 	p.depth, p.immediates, p.threadLocal = 0, false, false
-	p.operand(length > 0)
+	p.parse()
+	p.skipBlanks()
+	if !p.done() || a.Kind == Unavailable {
+		p.malformed()
+	}
+	if p.err == nil {
+		p.fit(length > 0)
+	}
 	p.finish()
 }
 
@@ -64,16 +69,10 @@ func (p *parser) finish() {
 	}
 }
 
-func (p *parser) operand(sized bool) {
-	p.parse()
+// fit makes the value of an operand that of the argument's size, or gives the
+// argument that of the operand.
+func (p *parser) fit(sized bool) {
 	a := p.arg
-	p.skipBlanks()
-	if !p.done() || a.Kind == Unavailable {
-		p.malformed()
-	}
-	if p.err != nil {
-		return
-	}
 	if !sized {
 		a.Size = p.wordSize
 		if a.Kind == InRegister {
@@ -155,7 +154,7 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 }
 
 // fail says why the argument is unavailable, unless something said so before.
-func (p *parser) fail(reason error, detail string) {
+func (p *parser) fail(reason reason, detail string) {
 	if p.err == nil {
 		p.err = &unavailableError{reason: reason, detail: detail}
 	}
@@ -231,7 +230,7 @@ func nextArgument(text string) (argument, rest string) {
 
 // hasSize reports whether the text begins with a size and @.
 func hasSize(text string) bool {
-	_, length := parseSize(text)
+	_, _, _, length := parseSize(text)
 	return length > 0
 }
 
@@ -262,42 +261,34 @@ func continues(before, next string) bool {
 	return intelContinues(before, next)
 }
 
-// sizePrefix is what stands before the @ of an argument.
-type sizePrefix struct {
-	size   int // 0 where larger than maxSize
-	signed bool
-	float  bool
-}
-
 // parseSize parses "[-]SIZE[f]@" at the start of the text and returns how long
-// it is: 0 where there is none.
-func parseSize(text string) (prefix sizePrefix, length int) {
+// it is: 0 where there is none. A size larger than maxSize is 0.
+func parseSize(text string) (size int, signed, float bool, length int) {
 	i := 0
-	if i < len(text) && text[i] == '-' {
-		prefix.signed = true
-		i++
+	if len(text) > 0 && text[0] == '-' {
+		signed, i = true, 1
 	}
 	first := i
 	for ; i < len(text) && isDigit(text[i]); i++ {
-		if prefix.size <= maxSize {
-			prefix.size = prefix.size*10 + int(text[i]-'0')
+		if size <= maxSize {
+			size = size*10 + int(text[i]-'0')
 		}
 	}
-	if i == first {
-		return sizePrefix{}, 0
+	if i == first || i == len(text) {
+		return 0, false, false, 0
 	}
-	if prefix.size > maxSize {
-		prefix.size = 0
-	}
-	if i < len(text) && text[i] == 'f' {
+	if text[i] == 'f' {
 		// The bits of a float are taken as they are: nothing to extend.
-		prefix.float, prefix.signed = true, false
+		float, signed = true, false
 		i++
 	}
 	if i == len(text) || text[i] != '@' {
-		return sizePrefix{}, 0
+		return 0, false, false, 0
 	}
-	return prefix, i + 1
+	if size > maxSize {
+		size = 0
+	}
+	return size, signed, float, i + 1
 }
 
 // scanner walks over the text of one operand. Every method either advances or
@@ -364,7 +355,7 @@ func (s *scanner) accept(c byte) bool {
 // names of all machines are made of them.
 func (s *scanner) word() string {
 	start := s.pos
-	for s.pos < len(s.text) && (isLetter(s.text[s.pos]) || isDigit(s.text[s.pos])) {
+	for c := s.peek(); isLetter(c) || isDigit(c); c = s.peek() {
 		s.pos++
 	}
 	return s.text[start:s.pos]
@@ -386,22 +377,17 @@ func (s *scanner) name() string {
 		return ""
 	}
 	start := s.pos
-	for s.pos < len(s.text) && isNamePart(s.text[s.pos]) {
+	for isNamePart(s.peek()) {
 		s.pos++
 	}
 	return s.text[start:s.pos]
 }
 
-// lower returns the word in lower case, the word itself where it is so already
-// (as all compilers write it) or longer than any name we look for.
+// lower returns the word in lower case, or the word itself where it is longer
+// than any name we look for.
 func lower(word string) string {
-	for i := range len(word) {
-		if word[i]-'A' <= 'Z'-'A' {
-			if len(word) > 16 {
-				return word
-			}
-			return strings.ToLower(word)
-		}
+	if len(word) > 16 {
+		return word
 	}
-	return word
+	return strings.ToLower(word)
 }

@@ -230,3 +230,12 @@ func TestParsingAllocatesNothingButItsResult(t *testing.T) {
 	})
 	qt.Assert(t, qt.Equals(allocations, 0))
 }
+
+func TestGlobalOfAnUnknownMachineIsUnavailable(t *testing.T) {
+	symbol := func(string) (elf.Symbol, error) {
+		return elf.Symbol{Value: 0x2000, Size: 8, Section: 1, Info: byte(elf.STT_OBJECT)}, nil
+	}
+	arg := Global(&testFile{machine: elf.EM_MIPS, symbol: symbol}, 0x1000, "counter")
+	qt.Assert(t, qt.Equals(arg.Kind, Unavailable))
+	qt.Check(t, qt.ErrorIs(arg.Err, errMachine))
+}

@@ -69,7 +69,7 @@ func (p *parser) ppc64Symbol() bool {
 	if register != nil && register.unsaved == "" {
 		return false
 	}
-	v := ahead.symbolValue(name)
+	v := ahead.valueOf(ahead.lookup(name), name)
 	isFunction := ahead.err == nil && v.isFunction
 	if !isFunction && (name[0] == 'i' || register != nil) {
 		return false

@@ -20,11 +20,12 @@ func decodeVector(v *testprog.Vector) []Arg {
 }
 
 func decodeVectorAt(v *testprog.Vector, location uint64) []Arg {
-	target := newTarget(v.File)
+	p := parser{location: location}
+	p.open(v.File)
 	if v.NoSymbols {
-		target.symbols = nil
+		p.target.symbols = nil
 	}
-	return target.decode(nil, location, v.Text)
+	return p.decode(nil, v.Text)
 }
 
 // reasonWords are the words that the vectors have for the reasons.
@@ -176,7 +177,7 @@ func checkArg(tb testing.TB, a Arg) {
 	}
 	if a.Kind == Unavailable {
 		unavailable, ok := a.Err.(*unavailableError)
-		if !ok || unavailable.raw != a.Raw || unavailable.reason == nil {
+		if !ok || unavailable.raw != a.Raw || unavailable.reason == "" {
 			fail("bad error")
 		}
 		if !a.Register.isZero() || !a.High.isZero() || !a.Base.isZero() || !a.Index.isZero() ||

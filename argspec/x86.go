@@ -32,7 +32,19 @@ func (p *parser) parseX86() {
 	case '*':
 		p.fail(errIndirect, "")
 	case '%':
-		p.x86Register()
+		p.pos++
+		p.skipBlanks()
+		name := lower(p.word())
+		if !p.accept(':') {
+			p.setRegister(p.named(name))
+			return
+		}
+		p.x86Segment(name)
+		p.x86Memory()
+		if address := p.arg.Constant; p.arg.Kind == Constant {
+			p.arg.Constant = 0
+			p.memory(Register{}, Register{}, 1, address)
+		}
 	default:
 		if strings.IndexByte(p.text, '%') < 0 && p.isIntel() {
 			p.parseIntel()
@@ -58,24 +70,6 @@ func (p *parser) isCalculation() bool {
 	return false
 }
 
-// x86Register parses an operand that begins with a register: the register, or
-// the segment before an address.
-func (p *parser) x86Register() {
-	p.pos++
-	p.skipBlanks()
-	name := lower(p.word())
-	if !p.accept(':') {
-		p.setRegister(p.named(name))
-		return
-	}
-	p.x86Segment(name)
-	p.x86Memory()
-	if address := p.arg.Constant; p.arg.Kind == Constant {
-		p.arg.Constant = 0
-		p.memory(Register{}, Register{}, 1, address)
-	}
-}
-
 // x86Segment fails for segments that do not begin at 0, as all but fs and gs
 // do, and for those that do not exist.
 func (p *parser) x86Segment(name string) {
@@ -95,8 +89,11 @@ func isX86Segment(name string) bool {
 // missing.
 func (p *parser) x86Memory() {
 	var displacement value
-	if !p.x86Parenthesis() {
-		displacement = p.expression()
+	ahead := p.scanner
+	isOpen := ahead.accept('(')
+	ahead.skipBlanks()
+	if !isOpen || ahead.peek() != '%' && ahead.peek() != ',' {
+		displacement = p.expression() // the parenthesis is one of this
 	}
 	if !p.accept('(') {
 		switch {
@@ -128,27 +125,15 @@ func (p *parser) x86Memory() {
 	p.x86Address(displacement, base, index, scale)
 }
 
-// x86Parenthesis reports whether the parenthesis of the registers comes next,
-// and not one of the displacement's.
-func (p *parser) x86Parenthesis() bool {
-	ahead := p.scanner
-	if !ahead.accept('(') {
-		return false
-	}
-	ahead.skipBlanks()
-	return ahead.peek() == '%' || ahead.peek() == ','
-}
-
 // x86Sigil parses a register with its %.
 func (p *parser) x86Sigil() Register {
 	p.expect('%')
 	p.skipBlanks()
-	switch name := lower(p.word()); name {
-	case "riz", "eiz": // the assembler's way to write an index that is none
+	name := lower(p.word())
+	if name == "riz" || name == "eiz" { // the assembler's way to write an index that is none
 		return Register{}
-	default:
-		return p.named(name)
 	}
+	return p.named(name)
 }
 
 func (p *parser) x86Scale(v value) uint8 {
@@ -185,8 +170,7 @@ func isX86Address(base, index Register) bool {
 		return false
 	}
 	width := max(base.size, index.size)
-	return (base.isZero() || base.size == width) &&
-		(index.isZero() || index.size == width) &&
+	return (base.isZero() || base.size == width) && (index.isZero() || index.size == width) &&
 		(width == 0 || width >= 4)
 }
 
