@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
@@ -70,13 +71,20 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 			}
 		}
 	}
-	for _, at := range targets {
-		f.closeUnattached(at.File)
+	// A file of which nothing is attached for want of a share is closed: what
+	// has been read of it takes memory. It is opened again when there is room.
+	lack := make(map[procwatch.FileID]bool)
+	for at, failed := range f.failed {
+		lack[at.File] = lack[at.File] || failed.when == WithShare
 	}
-	for _, id := range f.gaveUp {
-		f.closeUnattached(id)
+	for at := range f.attached {
+		delete(lack, at.File)
 	}
-	f.gaveUp = nil
+	for id, lacks := range lack {
+		if lacks && f.files[id] != nil {
+			f.close(id)
+		}
+	}
 }
 
 // open opens the file of a target, once for all its processes. It reports
@@ -92,8 +100,7 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 	case refused || f.mustWait(at):
 		return false
 	}
-	if failed := f.failed[at.spot]; failed != nil && failed.text == shareText {
-		// It was closed for want of a share.
+	if failed := f.failed[at.spot]; failed != nil { // perhaps it was closed for want of a share
 		if err := f.share(at.owner, failed.needs, r); err != nil {
 			f.fail(at, err, r)
 			return false
@@ -162,10 +169,6 @@ func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
 			}
 		}}
 	err := f.callWithRoom(attach, r)
-	for err != nil && f.driver.Retry(err) == WithShare &&
-		f.takeAway(sites, at.owner, at.needs[sites]) == gaveWay {
-		err = f.call(attach)
-	}
 	switch {
 	case err != nil:
 		f.fail(at, err, r)
@@ -176,20 +179,11 @@ func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
 
 func (f *Follower[A]) add(at target, attached A, r *round[A]) {
 	f.turn++
-	a := &attachment[A]{attached: attached, pair: at.pair, owner: at.owner, turn: f.turn,
+	a := &attachment[A]{spot: at.spot, attached: attached, pair: at.pair, owner: at.owner, turn: f.turn,
 		has: amounts{sites: at.needs[sites], descriptors: f.driver.Descriptors(attached)}}
 	f.attached[at.spot] = a
 	f.budget.take(a.owner, a.has, 1)
 	r.Attached = append(r.Attached, attached)
-}
-
-func (f *Follower[A]) isAttached(place Place) bool {
-	for part := range f.opts.Parts {
-		if f.attached[spot{place, part}] != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // isWanted reports whether a target is still wanted: its process is there, and
@@ -200,25 +194,6 @@ func (f *Follower[A]) isWanted(at target) bool {
 		slices.ContainsFunc(f.watcher.ProcessFiles(), func(pair *procwatch.ProcessFile) bool {
 			return inProcess(pair) == at.Place || inEveryProcess(pair) == at.Place
 		})
-}
-
-// closeUnattached closes a file if nothing of it is attached for want of a
-// share: what has been read of it takes memory. It is opened again when there
-// is room.
-func (f *Follower[A]) closeUnattached(id procwatch.FileID) {
-	lacks := false
-	for at, failed := range f.failed {
-		lacks = lacks || at.File == id && failed.text == shareText
-	}
-	if known := f.files[id]; !lacks || known == nil || known.opened == nil {
-		return
-	}
-	for at := range f.attached {
-		if at.File == id {
-			return
-		}
-	}
-	f.close(id)
 }
 
 // makeRoom detaches what has disappeared and what lingers. It reports whether
@@ -243,24 +218,18 @@ func (f *Follower[A]) mustWait(at target) bool {
 		return false // the caller of SyncAll waits for all of it
 	}
 	now := time.Now()
-	if f.budget.wait(at.owner, now) == 0 && now.Before(f.until) && !f.mustWaitForCall(at) {
-		return false
-	}
-	f.note(at, errWaits, WithTime)
-	return true
-}
-
-// mustWaitForCall reports whether a target waits for a call that goes on: for
-// one of the same file or owner, and if it is large itself for any.
-func (f *Follower[A]) mustWaitForCall(at target) bool {
-	known := f.files[at.File]
-	isLarge := at.part != WholeFile && known.opened != nil && known.opened.Sites(at.part) > fewSites
+	waits := f.budget.wait(at.owner, now) > 0 || now.After(f.until)
+	// For a call that goes on waits what is of the same file or owner, and what
+	// is large itself.
+	opened := f.files[at.File].opened
+	isLarge := at.part != WholeFile && opened != nil && opened.Sites(at.part) > fewSites
 	for _, c := range f.calls {
-		if !c.blocks && (isLarge || c.File == at.File || c.owner == at.owner) {
-			return true
-		}
+		waits = waits || !c.blocks && (isLarge || c.File == at.File || c.owner == at.owner)
 	}
-	return false
+	if waits {
+		f.note(at, errWaits, WithTime)
+	}
+	return waits
 }
 
 // A call is made to the driver for a target.
@@ -278,6 +247,12 @@ type call[A any] struct {
 func (f *Follower[A]) callWithRoom(c *call[A], r *round[A]) error {
 	err := f.call(c)
 	if err != nil && f.driver.Retry(err) >= WithRoom && f.makeRoom(r) {
+		err = f.call(c)
+	}
+	for err != nil && f.driver.Retry(err) == WithShare {
+		if _, ended := f.takeAway(sites, c.owner, c.needs[sites]); !ended {
+			break
+		}
 		err = f.call(c)
 	}
 	return err
@@ -379,18 +354,14 @@ type failure struct {
 	needs amounts // for a part of a file
 }
 
-// shareText stands for the texts of errors for want of a share, whose numbers
-// change all the time.
-const shareText = "share"
-
 // fail notes that a target could not be opened or attached. It is tried again
 // if it may succeed. It is reported unless the process has ended, or it has
 // been reported before.
 func (f *Follower[A]) fail(at target, err error, r *round[A]) {
-	if errors.Is(err, os.ErrClosed) {
+	switch {
+	case errors.Is(err, os.ErrClosed):
 		return // the caller closes the follower soon, or has closed it
-	}
-	if errors.Is(err, errWaits) {
+	case errors.Is(err, errWaits):
 		f.note(at, err, WithTime)
 		return
 	}
@@ -407,21 +378,23 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 		}
 		return
 	}
+	var full *LimitError
 	when := f.driver.Retry(err)
 	switch {
 	case errors.Is(err, proc.ErrBlocked):
 		when = Later
-	case isShare(err):
+	case errors.As(err, &full) && strings.HasPrefix(full.Option, limitsOption):
 		when = WithShare
 	}
-	if f.note(at, err, when) {
-		r.Errors = append(r.Errors, f.explain(at, err))
-	}
+	f.report(at, err, when, r)
 }
 
-func (f *Follower[A]) explain(at target, err error) error {
-	return f.driver.Explain(at.part,
-		&WatchError{Path: at.pair.Path, Process: at.pair.Process, Err: inWatch(err)})
+// report notes a failure, and has it reported if that is news.
+func (f *Follower[A]) report(at target, err error, when When, r *round[A]) {
+	if f.note(at, err, when) {
+		r.Errors = append(r.Errors, f.driver.Explain(at.part,
+			&WatchError{Path: at.pair.Path, Process: at.pair.Process, Err: inWatch(err)}))
+	}
 }
 
 // note notes a failure. It reports whether that is news, and not what the
@@ -438,8 +411,8 @@ func (f *Follower[A]) note(at target, err error, when When) (news bool) {
 		now.needs = before.needs
 	}
 	switch {
-	case isShare(err):
-		now.text = shareText
+	case when == WithShare:
+		now.text = "share" // the numbers of these errors change all the time
 	case before != nil && when == WithTime:
 		now.text = before.text // it waits to be tried again
 	}

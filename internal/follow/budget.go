@@ -4,11 +4,9 @@ package follow
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/fairness"
@@ -66,11 +64,9 @@ const (
 	resources // their number
 )
 
-// names of resources, and the end of the names of the options that limit them.
-var names = [resources]struct{ name, option string }{
-	{"sites", "Sites"}, {"descriptors", "Descriptors"}}
+var names = [resources]string{"sites", "descriptors"}
 
-// limitsOption begins the names of these options.
+// limitsOption begins the names of the options that limit resources.
 const limitsOption = "Limits."
 
 // amounts are how much there is of each resource.
@@ -118,22 +114,24 @@ func newBudget(limits Limits) *budget {
 	}
 }
 
-// check returns an error if an owner may not have this much more.
-func (b *budget) check(owner string, more amounts) *LimitError {
+// check returns an error if an owner may not have this much more. ofAll is the
+// resource if the limit is that of all owners together.
+func (b *budget) check(owner string, more amounts) (full *LimitError, ofAll resource) {
+	options := [resources]string{"Sites", "Descriptors"}
 	for r := range resources {
 		if limit, has := b.ofOwner[r], b.owners[owner][r]; limit > 0 && has+more[r] > limit {
-			return &LimitError{Limit: names[r].name + " of " + owner,
-				Option: limitsOption + "Owner" + names[r].option, Capacity: limit, InUse: has,
-				Needed: more[r]}
+			return &LimitError{Limit: names[r] + " of " + owner,
+				Option: limitsOption + "Owner" + options[r], Capacity: limit, InUse: has,
+				Needed: more[r]}, resources
 		}
 	}
 	for r := range resources {
 		if limit := b.ofAll[r]; limit > 0 && b.total[r]+more[r] > limit {
-			return &LimitError{Limit: names[r].name, Option: limitsOption + names[r].option,
-				Capacity: limit, InUse: b.total[r], Needed: more[r]}
+			return &LimitError{Limit: names[r], Option: limitsOption + options[r],
+				Capacity: limit, InUse: b.total[r], Needed: more[r]}, r
 		}
 	}
-	return nil
+	return nil, resources
 }
 
 // take notes that an owner has got something, or with times -1 that it has
@@ -214,95 +212,64 @@ func (b *budget) inTurn(targets []target, now time.Time) []target {
 // share returns an error if an owner would have more than its share. Owners
 // that have more than that give some up for it.
 func (f *Follower[A]) share(owner string, needs amounts, r *round[A]) error {
-	full := f.budget.check(owner, needs)
+	full, of := f.budget.check(owner, needs)
 	if full != nil && f.makeRoom(r) {
-		full = f.budget.check(owner, needs)
+		full, of = f.budget.check(owner, needs)
 	}
 	for full != nil {
-		of := sites
-		for of < resources && full.Option != limitsOption+names[of].option {
-			of++
-		}
-		if of == resources || f.takeAway(of, owner, full.Needed) == noneGaveWay {
+		if of == resources {
 			return full
 		}
-		full = f.budget.check(owner, needs)
+		if began, _ := f.takeAway(of, owner, full.Needed); !began {
+			return full
+		}
+		full, of = f.budget.check(owner, needs)
 	}
 	return nil
 }
 
-// Outcomes of takeAway.
-type outcome int
-
-const (
-	noneGaveWay outcome = iota
-	givesWay            // it is still being detached
-	gaveWay
-)
-
 // takeAway makes room for an owner that needs more of a resource. The heaviest
-// other owner gives up half of what it has. What it got last goes first.
-func (f *Follower[A]) takeAway(of resource, owner string, more int) outcome {
+// other owner gives up half of what it has. What it got last goes first. began
+// reports whether there was anything, and ended whether it is detached by now.
+func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ended bool) {
 	heaviest, ok := f.budget.heaviest(of, owner, more)
 	if !ok {
-		return noneGaveWay
+		return false, false
 	}
-	var all []spot
-	for at, a := range f.attached {
+	var all []*attachment[A]
+	for _, a := range f.attached {
 		if a.owner == heaviest {
-			all = append(all, at)
+			all = append(all, a)
 		}
 	}
-	slices.SortFunc(all, func(x, y spot) int { return cmp.Compare(f.attached[y].turn, f.attached[x].turn) })
-	gave := &gaveWayError{f.budget.owners[heaviest][of], of}
+	slices.SortFunc(all, func(x, y *attachment[A]) int { return cmp.Compare(y.turn, x.turn) })
+	had := f.budget.owners[heaviest][of]
+	err := fmt.Errorf("detached to make room for others that have less: its container or user had %d %s, the most of all",
+		had, names[of])
 	room := &round[A]{}
-	for _, at := range all {
-		if 2*f.budget.owners[heaviest][of] <= gave.had {
+	for _, last := range all {
+		if 2*f.budget.owners[heaviest][of] <= had {
 			break
 		}
-		for part := range f.opts.Parts {
-			if a := f.attached[spot{at.Place, part}]; a != nil {
-				lost := target{spot{at.Place, part}, a.pair, heaviest, a.has}
-				if f.note(lost, gave, WithShare) {
-					room.Errors = append(room.Errors, f.explain(lost, gave))
-				}
-			}
+		for _, a := range f.attachedAt(last.Place) {
+			f.report(target{a.spot, a.pair, heaviest, a.has}, err, WithShare, room)
 		}
-		f.detach(at.Place, room)
-		f.gaveUp = append(f.gaveUp, at.File)
+		f.detach(last.Place, room)
 	}
 	if len(room.Detached) == 0 {
-		return noneGaveWay // what it has is reserved for a call that goes on
+		return false, false // what it has is reserved for a call that goes on
 	}
-	ended := f.detaching(room)
+	done := f.detaching(room)
 	if f.running.Load() == 0 {
-		<-ended // the caller of SyncAll waits for all of it
-		return gaveWay
+		<-done // the caller of SyncAll waits for all of it
+		return true, true
 	}
 	select {
-	case <-ended:
-		return gaveWay
+	case <-done:
+		return true, true
 	case <-time.After(detachPatience):
-		return givesWay
+		return true, false
 	}
-}
-
-// A gaveWayError says that something was detached for others.
-type gaveWayError struct {
-	had int
-	of  resource
-}
-
-func (e *gaveWayError) Error() string {
-	return fmt.Sprintf("detached to make room for others that have less: its container or user had %d %s, the most of all",
-		e.had, names[e.of].name)
-}
-
-// isShare reports whether an error is for want of a share.
-func isShare(err error) bool {
-	var full *LimitError
-	return errors.As(err, &full) && strings.HasPrefix(full.Option, limitsOption) ||
-		errors.As(err, new(*gaveWayError))
 }
 
 // Stats are the numbers of a watch: of the last scan and round.

@@ -9,19 +9,24 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
+func checked(b *budget, owner string, more amounts) *LimitError {
+	full, _ := b.check(owner, more)
+	return full
+}
+
 func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
 	b := newBudget(Limits{OwnerSites: 100, Sites: 150})
-	qt.Assert(t, qt.IsNil(b.check("a", amounts{sites: 100})))
+	qt.Assert(t, qt.IsNil(checked(b, "a", amounts{sites: 100})))
 	b.take("a", amounts{sites: 60}, 1)
 	b.take("a", amounts{sites: 40}, 1)
-	qt.Assert(t, qt.Equals(*b.check("a", amounts{sites: 1}),
+	qt.Assert(t, qt.Equals(*checked(b, "a", amounts{sites: 1}),
 		LimitError{Limit: "sites of a", Option: "Limits.OwnerSites", Capacity: 100, InUse: 100, Needed: 1}))
-	qt.Assert(t, qt.IsNil(b.check("b", amounts{sites: 50})))
-	qt.Assert(t, qt.Equals(*b.check("b", amounts{sites: 51}),
+	qt.Assert(t, qt.IsNil(checked(b, "b", amounts{sites: 50})))
+	qt.Assert(t, qt.Equals(*checked(b, "b", amounts{sites: 51}),
 		LimitError{Limit: "sites", Option: "Limits.Sites", Capacity: 150, InUse: 100, Needed: 51}))
 	b.take("a", amounts{sites: 60}, -1)
 	b.take("a", amounts{sites: 40}, -1)
-	qt.Assert(t, qt.IsNil(b.check("a", amounts{sites: 100})))
+	qt.Assert(t, qt.IsNil(checked(b, "a", amounts{sites: 100})))
 	qt.Assert(t, qt.Equals(b.total, amounts{}))
 	qt.Assert(t, qt.HasLen(b.owners, 0), qt.Commentf("owners without anything are forgotten"))
 }
@@ -29,19 +34,19 @@ func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
 func TestBudgetHasDefaultsAndCanBeWithoutLimits(t *testing.T) {
 	qt.Assert(t, qt.Equals(newBudget(Limits{}).ofOwner[sites], defaultOwnerSites))
 	b := newBudget(Limits{OwnerSites: -1, Sites: -1, OwnerDescriptors: -1, Descriptors: -1})
-	qt.Assert(t, qt.IsNil(b.check("a", amounts{1 << 30, 1 << 30})))
+	qt.Assert(t, qt.IsNil(checked(b, "a", amounts{1 << 30, 1 << 30})))
 }
 
 // An owner takes from the one that has the most, unless it has as much then.
 func TestBudgetKnowsTheHeaviest(t *testing.T) {
 	b := newBudget(Limits{OwnerSites: -1, Sites: 1000})
 	b.take("greedy", amounts{sites: 1000}, 1)
-	qt.Assert(t, qt.IsNotNil(b.check("modest", amounts{sites: 10})))
+	qt.Assert(t, qt.IsNotNil(checked(b, "modest", amounts{sites: 10})))
 	owner, ok := b.heaviest(sites, "modest", 10)
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Assert(t, qt.Equals(owner, "greedy"))
 	b.take("greedy", amounts{sites: 500}, -1)
-	qt.Assert(t, qt.IsNil(b.check("modest", amounts{sites: 500})))
+	qt.Assert(t, qt.IsNil(checked(b, "modest", amounts{sites: 500})))
 	b.take("modest", amounts{sites: 500}, 1)
 	_, ok = b.heaviest(sites, "modest", 10)
 	qt.Assert(t, qt.IsFalse(ok))

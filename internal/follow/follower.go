@@ -79,10 +79,9 @@ type Follower[A any] struct {
 	blocked   fairness.Blocked // calls that do not return
 	abandoned int              // calls, since the lock was taken
 	budget    *budget
-	turn      uint64             // counts attachments and failures
-	gaveUp    []procwatch.FileID // files detached for others, which may be closed
-	until     time.Time          // when this round of attaching ends
-	waits     *time.Timer        // tries again what waits for time
+	turn      uint64      // counts attachments and failures
+	until     time.Time   // when this round of attaching ends
+	waits     *time.Timer // tries again what waits for time
 }
 
 // inTurns is a lock that goroutines get in the order in which they ask for it.
@@ -107,6 +106,7 @@ type spot struct {
 
 // attachment is something that is attached.
 type attachment[A any] struct {
+	spot
 	attached A
 	pair     *procwatch.ProcessFile // by which it was found
 	owner    string
@@ -350,7 +350,8 @@ func (f *Follower[A]) moved(pairs []*procwatch.ProcessFile, r *round[A]) []targe
 	old := &round[A]{}
 	for _, pair := range pairs {
 		place := inProcess(pair)
-		if !f.driver.PerProcess(pair.File) || f.isAttachedAt(place, pair.Mappings) {
+		if !f.driver.PerProcess(pair.File) || slices.ContainsFunc(f.attachedAt(place),
+			func(a *attachment[A]) bool { return slices.Equal(a.pair.Mappings, pair.Mappings) }) {
 			continue
 		}
 		f.detach(place, old)
@@ -360,13 +361,14 @@ func (f *Follower[A]) moved(pairs []*procwatch.ProcessFile, r *round[A]) []targe
 	return targets
 }
 
-func (f *Follower[A]) isAttachedAt(place Place, mappings []procfs.Mapping) bool {
+// attachedAt returns what is attached at a place.
+func (f *Follower[A]) attachedAt(place Place) (all []*attachment[A]) {
 	for part := range f.opts.Parts {
-		if a := f.attached[spot{place, part}]; a != nil && slices.Equal(a.pair.Mappings, mappings) {
-			return true
+		if a := f.attached[spot{place, part}]; a != nil {
+			all = append(all, a)
 		}
 	}
-	return false
+	return all
 }
 
 // detachGone detaches what has disappeared, unless that has been done.
@@ -390,7 +392,7 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 			continue // it was written to, and is attached as another one
 		}
 		// What is attached in every process lingers.
-		if f.opts.Linger < 0 || !f.isAttached(Place{File: id}) {
+		if f.opts.Linger < 0 || len(f.attachedAt(Place{File: id})) == 0 {
 			f.leave(id, r)
 			continue
 		}
@@ -434,13 +436,10 @@ func (f *Follower[A]) close(id procwatch.FileID) {
 
 // detach has all parts of a place detached.
 func (f *Follower[A]) detach(place Place, r *round[A]) {
-	for part := range f.opts.Parts {
-		at := spot{place, part}
-		if a := f.attached[at]; a != nil {
-			delete(f.attached, at)
-			f.budget.take(a.owner, a.has, -1)
-			r.Detached = append(r.Detached, a.attached)
-		}
+	for _, a := range f.attachedAt(place) {
+		delete(f.attached, a.spot)
+		f.budget.take(a.owner, a.has, -1)
+		r.Detached = append(r.Detached, a.attached)
 	}
 }
 
