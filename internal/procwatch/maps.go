@@ -5,10 +5,12 @@ package procwatch
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 )
@@ -37,42 +39,29 @@ func (l *mapLine) isFile() bool { return l.inode != 0 || l.major != 0 || l.minor
 //	7f5c1e000000-7f5c1e1d5000 r-xp 00026000 fe:00 326789     /usr/lib/libc.so.6
 //
 // without its newline. It allocates nothing unless it fails.
-func parseMapLine(text []byte, l *mapLine) error {
+func parseMapLine(line []byte, l *mapLine) error {
 	*l = mapLine{}
-	var ok bool
-	if l.start, text, ok = parseHex(text, '-'); !ok {
-		return fmt.Errorf("%w line of maps: no start address", procfs.ErrMalformed)
+	var start, end, offset, major, minor, inode bool // that are right
+	var device [2]uint64
+	l.start, line, start = parseHex(line, '-')
+	l.end, line, end = parseHex(line, ' ')
+	if len(line) >= 5 && line[4] == ' ' {
+		l.executable = line[2] == 'x'
+		l.offset, line, offset = parseHex(line[5:], ' ')
 	}
-	if l.end, text, ok = parseHex(text, ' '); !ok || l.end <= l.start {
-		return fmt.Errorf("%w line of maps: no end address after the start", procfs.ErrMalformed)
-	}
-	if len(text) < 5 || text[4] != ' ' {
-		return fmt.Errorf("%w line of maps: no permissions", procfs.ErrMalformed)
-	}
-	l.executable = text[2] == 'x'
-	if l.offset, text, ok = parseHex(text[5:], ' '); !ok {
-		return fmt.Errorf("%w line of maps: no offset", procfs.ErrMalformed)
-	}
-	var major, minor uint64
-	if major, text, ok = parseHex(text, ':'); !ok || major > 1<<32-1 {
-		return fmt.Errorf("%w line of maps: no device", procfs.ErrMalformed)
-	}
-	if minor, text, ok = parseHex(text, ' '); !ok || minor > 1<<32-1 {
-		return fmt.Errorf("%w line of maps: no device", procfs.ErrMalformed)
-	}
-	l.major, l.minor = uint32(major), uint32(minor)
-
+	device[0], line, major = parseHex(line, ':')
+	device[1], line, minor = parseHex(line, ' ')
+	l.major, l.minor = uint32(device[0]), uint32(device[1])
 	// The inode is decimal. Blanks up to a fixed column follow if there is a
 	// path, which itself may begin with anything but a blank.
-	n := bytes.IndexByte(text, ' ')
-	if n < 0 {
-		n = len(text)
+	number, path, _ := bytes.Cut(line, []byte(" "))
+	l.inode, inode = procfs.ParseDecimal(number)
+	l.path = bytes.TrimLeft(path, " ")
+	if start && end && offset && major && minor && inode && l.end > l.start &&
+		max(device[0], device[1]) < 1<<32 {
+		return nil
 	}
-	if l.inode, ok = procfs.ParseDecimal(text[:n]); !ok {
-		return fmt.Errorf("%w line of maps: no inode", procfs.ErrMalformed)
-	}
-	l.path = bytes.TrimLeft(text[n:], " ")
-	return nil
+	return fmt.Errorf("%w line of maps", procfs.ErrMalformed)
 }
 
 // isOther reports whether a line is of a mapping that is not executable, as
@@ -84,8 +73,7 @@ func isOther(text []byte) bool {
 
 // parseHex reads a hexadecimal number up to a separator and returns what
 // follows that.
-func parseHex(text []byte, separator byte) (uint64, []byte, bool) {
-	var v uint64
+func parseHex(text []byte, separator byte) (v uint64, rest []byte, ok bool) {
 	for i, c := range text {
 		switch {
 		case c == separator:
@@ -107,19 +95,21 @@ func parseHex(text []byte, separator byte) (uint64, []byte, bool) {
 // name that really holds these four characters looks the same, so that one
 // cannot be told from the other here.
 func unescapePath(path []byte) string {
-	if bytes.IndexByte(path, '\\') < 0 {
-		return string(path)
-	}
-	return string(bytes.ReplaceAll(path, []byte(`\012`), []byte("\n")))
+	return strings.ReplaceAll(string(path), `\012`, "\n")
 }
 
 // readMaps calls line for each line of maps that shows executable memory from a
 // file. A malformed line hides no other: the first error of that kind is
 // returned when everything else has been read.
-func readMaps(root string, pid int, lines *lineReader, line func(*mapLine)) error {
+func readMaps(root string, pid int, lines *lineReader, line func(*mapLine)) (err error) {
+	defer func() {
+		if err != nil {
+			err = &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
+		}
+	}()
 	file, err := procfs.OpenRaw(procfs.Path(root, pid, "maps"))
 	if err != nil {
-		return &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
+		return err
 	}
 	defer file.Close()
 	lines.reset(file)
@@ -129,27 +119,18 @@ func readMaps(root string, pid int, lines *lineReader, line func(*mapLine)) erro
 		text, whole, err := lines.next()
 		switch {
 		case errors.Is(err, io.EOF):
-			if malformed != nil {
-				return &procfs.Error{PID: pid, Op: "read maps", Err: malformed}
-			}
-			return nil
+			return malformed
 		case err != nil:
-			return &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
-		}
-		if whole && isOther(text) {
+			return err
+		case whole && isOther(text):
 			continue
 		}
 		err = parseMapLine(text, &l)
 		if err == nil && !whole {
 			err = fmt.Errorf("%w line of maps: longer than %d bytes", procfs.ErrMalformed, maxLine)
 		}
-		if err != nil {
-			if malformed == nil {
-				malformed = err
-			}
-			continue
-		}
-		if l.executable && l.isFile() {
+		malformed = cmp.Or(malformed, err)
+		if err == nil && l.executable && l.isFile() {
 			line(&l)
 		}
 	}
