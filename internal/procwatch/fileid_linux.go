@@ -20,17 +20,12 @@ func identify(fd int, path string) (identity, error) {
 		fd = unix.AT_FDCWD
 	}
 	var st unix.Statx_t
-	var err error
-	for {
-		err = unix.Statx(fd, path, flags,
-			unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return identity{}, err
-		}
-		break
+	err := error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Statx(fd, path, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
+	}
+	if err != nil {
+		return identity{}, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return identity{}, procfs.ErrNotRegular
@@ -52,22 +47,18 @@ func identify(fd int, path string) (identity, error) {
 	// Only file systems without a disk of their own have major number 0, which
 	// saves the others a system call.
 	if st.Dev_major == 0 {
-		if id.overlay, err = isOverlay(fd, path); err != nil {
+		var fs unix.Statfs_t
+		if path == "" {
+			err = unix.Fstatfs(fd, &fs)
+		} else {
+			err = unix.Statfs(path, &fs)
+		}
+		if err != nil {
 			return identity{}, err
 		}
+		id.overlay = int64(fs.Type) == unix.OVERLAYFS_SUPER_MAGIC
 	}
 	return id, nil
 }
 
 func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
-
-func isOverlay(fd int, path string) (bool, error) {
-	var st unix.Statfs_t
-	var err error
-	if path == "" {
-		err = unix.Fstatfs(fd, &st)
-	} else {
-		err = unix.Statfs(path, &st)
-	}
-	return err == nil && int64(st.Type) == unix.OVERLAYFS_SUPER_MAGIC, err
-}

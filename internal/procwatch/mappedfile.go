@@ -177,7 +177,8 @@ func (m *MappedFile) Open() (*os.File, error) {
 func (m *MappedFile) find(try func(path string) (identity, error)) (identity, string, error) {
 	var direct error
 	for _, mapping := range m.Mappings {
-		path := m.mapFilesPath(mapping)
+		// The name of the link has no leading zeros.
+		path := procfs.Path(m.root, m.reader, fmt.Sprintf("map_files/%x-%x", mapping.Start, mapping.End))
 		id, err := try(path)
 		if err == nil || errors.Is(err, procfs.ErrNotRegular) {
 			return id, path, err
@@ -193,58 +194,52 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 		// Too few descriptors, or memory: it would be so by the path, too.
 		return identity{}, "", direct
 	}
-	id, path, err := m.findByPath(try)
+
+	// By the path that maps shows, below the process's root.
+	file, id, err := findIn(m.root, m.reader, m.rawPath)
+	if err == nil {
+		defer file.Close()
+		if !id.overlay && id.inode != m.inode {
+			err = procfs.ErrUnreachable
+		} else if id, err = try(descriptorPath(file)); err == nil {
+			return id, file.Name(), nil
+		}
+	}
 	switch {
-	case err == nil || errors.Is(err, procfs.ErrNotRegular) || errors.Is(err, procfs.ErrGone) ||
+	case errors.Is(err, procfs.ErrNotRegular), errors.Is(err, procfs.ErrGone),
 		errors.Is(err, procfs.ErrAccess):
-		return id, path, err
+		return identity{}, "", err
 	case errors.Is(direct, syscall.ENOENT) || errors.Is(direct, syscall.ESRCH):
 		// map_files works here, only the mapping is not there.
 		return identity{}, "", fmt.Errorf("%w: %w", procfs.ErrChanged, direct)
-	case errors.Is(err, procfs.ErrUnreachable):
-		return identity{}, "", fmt.Errorf("%w: %w", err, direct)
-	}
-	return identity{}, "", err
-}
-
-// findByPath calls the function for the path that maps shows, below the
-// process's root.
-func (m *MappedFile) findByPath(try func(path string) (identity, error)) (identity, string, error) {
-	file, id, err := findIn(m.root, m.reader, m.rawPath)
-	switch {
-	case errors.Is(err, procfs.ErrGone):
-		return identity{}, "", err
-	case errors.Is(err, os.ErrInvalid), errors.Is(err, syscall.ENOENT),
-		errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP):
+	case errors.Is(err, procfs.ErrUnreachable), file == nil && (errors.Is(err, os.ErrInvalid) ||
+		errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)):
 		// A memfd, shared memory and shared anonymous memory look like deleted
 		// files and never had a path.
-		return identity{}, "", procfs.ErrUnreachable
-	case err != nil:
-		return identity{}, "", err
+		return identity{}, "", fmt.Errorf("%w: %w", procfs.ErrUnreachable, direct)
 	}
-	defer file.Close()
-	if !id.overlay && id.inode != m.inode {
-		return identity{}, "", procfs.ErrUnreachable
-	}
-	id, err = try(descriptorPath(file))
-	return id, file.Name(), err
+	return identity{}, "", err
 }
 
 // OpenIn opens a regular file by the path that the process would use: below its
 // root directory and in its mount namespace. The caller closes it. The name of
 // the file is its path for the caller. The error is an [*Error]. On other
 // systems than Linux it wraps errors.ErrUnsupported.
-func OpenIn(fs *procfs.FS, pid int, path string) (*os.File, error) {
+func OpenIn(fs *procfs.FS, pid int, path string) (file *os.File, err error) {
 	found, _, err := findIn(fs.Root(), pid, path)
-	if err != nil {
-		return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: err}
+	if err == nil {
+		file, err = reopen(found)
 	}
-	defer found.Close()
-	file, err := openFile(descriptorPath(found), found.Name())
 	if err != nil {
 		return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: err}
 	}
 	return file, nil
+}
+
+// reopen opens a file that was found, and closes what it was found by.
+func reopen(found *os.File) (*os.File, error) {
+	defer found.Close()
+	return openFile(descriptorPath(found), found.Name())
 }
 
 // descriptorPath is the path by which the file of an open descriptor is opened
@@ -256,12 +251,6 @@ func descriptorPath(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d
 // [MappedFile.ID] or [MappedFile.Open] has succeeded. It is valid as long as
 // the process has the mapping.
 func (m *MappedFile) OpenedPath() string { return m.openedPath }
-
-// mapFilesPath returns the link of a mapping, whose name has no leading zeros.
-func (m *MappedFile) mapFilesPath(mapping procfs.Mapping) string {
-	return procfs.Path(m.root, m.reader,
-		fmt.Sprintf("map_files/%x-%x", mapping.Start, mapping.End))
-}
 
 func (m *MappedFile) wrap(op string, err error) error {
 	return &procfs.Error{PID: m.pid, Path: m.Path, Op: op, Err: err}

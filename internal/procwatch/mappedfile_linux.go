@@ -82,56 +82,41 @@ func queryMaps(root string, pid int, line func(*mapLine)) error {
 // kernel (PROC_USER_INIT_INO of include/linux/proc_ns.h).
 const initialUserNamespace = 0xeffffffd
 
-// mounts are the trusted mounts of a process. They are read when one is asked
-// for first.
-type mounts struct {
-	read    bool
-	trusted map[uint64]bool // by number
-}
+// mounts are the numbers of the trusted mounts of a process, nil before one is
+// asked for.
+type mounts struct{ trusted map[uint64]bool }
 
-// trusts reports whether a mount is in the process's mount namespace, and that
-// namespace belongs to the initial user namespace. Then only a user with all
-// privileges on the host can have made the mount. A mount that cannot be looked
-// up is not trusted.
+// trusts reports whether a mount is in the process's mount namespace, below its
+// root directory, and that namespace belongs to the initial user namespace.
+// Then only a user with all privileges on the host can have made the mount. A
+// mount that cannot be looked up is not trusted.
 func (m *mounts) trusts(root string, pid int, mount uint64) bool {
-	if !m.read {
-		m.read = true
-		if hasTrustedMounts(root, pid) {
-			m.trusted = readMounts(root, pid)
-		}
+	if m.trusted != nil {
+		return m.trusted[mount]
 	}
-	return m.trusted[mount]
-}
-
-// hasTrustedMounts reports whether the process's mount namespace belongs to the
-// initial user namespace.
-func hasTrustedMounts(root string, pid int) bool {
-	file, err := procfs.OpenRaw(procfs.Path(root, pid, "ns/mnt"))
+	m.trusted = make(map[uint64]bool)
+	namespace, err := procfs.OpenRaw(procfs.Path(root, pid, "ns/mnt"))
 	if err != nil {
 		return false
 	}
-	defer file.Close()
-	owner, err := unix.IoctlRetInt(int(file), unix.NS_GET_USERNS)
+	defer namespace.Close()
+	owner, err := unix.IoctlRetInt(int(namespace), unix.NS_GET_USERNS)
 	if err != nil {
 		return false // it lies outside of the caller's, for example
 	}
 	defer unix.Close(owner)
 	var st unix.Stat_t
-	return unix.Fstat(owner, &st) == nil && st.Ino == initialUserNamespace
-}
-
-// mounts returns the numbers of the mounts in the mount namespace of a process,
-// of those that its root directory is above.
-func readMounts(root string, pid int) map[uint64]bool {
+	if unix.Fstat(owner, &st) != nil || st.Ino != initialUserNamespace {
+		return false
+	}
 	file, err := procfs.OpenRaw(procfs.Path(root, pid, "mountinfo"))
 	if err != nil {
-		return nil
+		return false
 	}
 	defer file.Close()
-	numbers := make(map[uint64]bool)
 	var lines lineReader
 	lines.reset(file)
-	for len(numbers) < maxMounts {
+	for len(m.trusted) < maxMounts {
 		// A line that is too long begins with the number all the same.
 		line, _, err := lines.next()
 		if err != nil {
@@ -139,10 +124,10 @@ func readMounts(root string, pid int) map[uint64]bool {
 		}
 		number, _, _ := bytes.Cut(line, []byte(" "))
 		if n, ok := procfs.ParseDecimal(number); ok && n != 0 {
-			numbers[n] = true
+			m.trusted[n] = true
 		}
 	}
-	return numbers
+	return m.trusted[mount]
 }
 
 // findIn finds a regular file by the path that a process would use. The file
@@ -175,16 +160,14 @@ func findIn(root string, pid int, path string) (*os.File, identity, error) {
 // openFile opens a file that was regular a moment ago. Whatever it is by now,
 // opening it does not wait, and gives us no terminal.
 func openFile(path, name string) (*os.File, error) {
-	for {
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return nil, err
-		}
-		return os.NewFile(uintptr(fd), name), nil
+	fd, err := -1, error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // openInRoot finds a path as a process whose root directory is root would

@@ -212,8 +212,7 @@ func (f RecordedFile) Open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer found.Close()
-	file, err := openFile(descriptorPath(found), found.Name())
+	file, err := reopen(found)
 	if err != nil {
 		return nil, f.wrap(err)
 	}
@@ -222,7 +221,14 @@ func (f RecordedFile) Open() (*os.File, error) {
 
 func (f RecordedFile) find() (*os.File, identity, error) {
 	file, id, err := findIn(f.fs.Root(), f.pid, f.record.Path)
-	if err == nil && !f.record.mayBeOf(id) {
+	// It is the one that was mapped, as far as that can be said without its
+	// build ID. Its inode may have been given to another file meanwhile, and
+	// its contents may have been replaced, but not before it was mapped.
+	// Devices of overlayfs have other numbers in records.
+	r := f.record
+	if err == nil && r.BuildID == "" && (id.inode != r.file.inode ||
+		!id.overlay && id.device != uint64(r.file.major)<<32|uint64(r.file.minor) ||
+		id.born > r.Time || id.modified > r.Time) {
 		file.Close()
 		err = procfs.ErrChanged
 	}
@@ -230,16 +236,6 @@ func (f RecordedFile) find() (*os.File, identity, error) {
 		return nil, id, f.wrap(err)
 	}
 	return file, id, nil
-}
-
-// mayBeOf reports whether a file is the one that was mapped, as far as that can
-// be said without its build ID. Its inode may have been given to another file
-// meanwhile, and its contents may have been replaced, but not before it was
-// mapped. Devices of overlayfs have other numbers in records.
-func (r *Record) mayBeOf(id identity) bool {
-	return r.BuildID != "" || id.inode == r.file.inode &&
-		(id.overlay || id.device == uint64(r.file.major)<<32|uint64(r.file.minor)) &&
-		id.born <= r.Time && id.modified <= r.Time
 }
 
 func (f RecordedFile) wrap(err error) error {
