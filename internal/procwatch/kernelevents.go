@@ -62,17 +62,16 @@ func (s *eventSource) gather() {
 	defer s.mu.Unlock()
 	before := s.taken.started
 	s.records.each(s.taken.add)
-	s.pace.after(time.Now(), s.taken.started > before)
-	if len(s.taken.pids) == 0 && s.taken.lost == 0 {
-		return
-	}
-	if s.taken.lost == 0 && !s.scanning && s.isNothing(&s.taken) {
-		s.taken = happenings{started: s.taken.started}
-		return
-	}
-	select {
-	case s.happened <- struct{}{}:
+	s.pace.gathered, s.pace.started = time.Now(), s.taken.started > before
+	switch t := &s.taken; {
+	case len(t.pids) == 0 && t.lost == 0:
+	case t.lost == 0 && !s.scanning && s.isNothing(t):
+		*t = happenings{started: t.started}
 	default:
+		select {
+		case s.happened <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -90,7 +89,7 @@ func (s *eventSource) spend(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scanning = false
-	s.pace.spend(time.Now(), took)
+	s.pace.scans.Take(eventRate, time.Now(), took)
 }
 
 func (s *eventSource) close() {
@@ -116,9 +115,6 @@ type told struct {
 	mapped      []mappedFile
 	many        bool // more than are in mapped
 }
-
-// maxMapped bounds what is noted of a process between two looks.
-const maxMapped = 32
 
 // add notes what a record tells. Other names than those of exec matter to a
 // filter, but they come from every thread: passes find them.
@@ -189,10 +185,3 @@ func (p *pace) next(now time.Time) time.Duration {
 	}
 	return max(p.delay, min(p.scans.Wait(eventRate, now), eventDelay))
 }
-
-// after notes that records have been gathered, and whether processes have
-// started or ended among them.
-func (p *pace) after(now time.Time, started bool) { p.gathered, p.started = now, started }
-
-// spend notes how long a scan took of what was gathered.
-func (p *pace) spend(now time.Time, took time.Duration) { p.scans.Take(eventRate, now, took) }

@@ -20,9 +20,9 @@ func TestPace(t *testing.T) {
 			delay := p.next(now)
 			delays = append(delays, delay)
 			now = now.Add(delay)
-			p.after(now, started)
+			p.gathered, p.started = now, started
 			now = now.Add(took)
-			p.spend(now, took)
+			p.scans.Take(eventRate, now, took)
 			now = now.Add(gap)
 		}
 		return delays

@@ -12,14 +12,12 @@ import (
 // none of these may grow with what it says.
 const (
 	// maxLine bounds a line of maps, and is the size of the buffer that maps is
-	// read through. The kernel shows paths of up to a page; a longer line is
-	// reported and skipped.
+	// read through. The kernel shows paths of up to a page.
 	maxLine = 64 << 10
 
-	// maxAnswers is how many answers a [Cache] remembers for certain (and up to
-	// twice as many) to the question whether a file has wanted probes. One
-	// takes about 150 bytes; a host with hundreds of different containers maps
-	// some 10,000 files.
+	// maxAnswers bounds the files that a [Cache] remembers to have no wanted
+	// probes, up to twice as many. One takes about 150 bytes; a host with
+	// hundreds of different containers maps some 10,000 files.
 	maxAnswers = 1 << 15
 
 	// maxKeptOfFile and maxKeptSites bound the bytes of the sites that a
@@ -38,13 +36,25 @@ const (
 	maxMounts = 1 << 17
 
 	// descriptorsPerFile is the number of descriptors of the process's limit
-	// that there are for each open file of a [Cache]. The file takes one,
-	// attaching to it one or two more, and the program has other needs.
+	// for each open file of a [Cache]. The file takes one, attaching to it one
+	// or two more, and the program has other needs.
 	descriptorsPerFile = 4
 
 	// maxReportedFiles bounds the files that are known to have been reported as
 	// unreadable. A file is reported once, not once per process.
 	maxReportedFiles = 4096
+
+	// maxUnwanted bounds the files of kernel events that are known to have no
+	// wanted probes. They are learned again after each pass, which sees probes
+	// that were written into one.
+	maxUnwanted = 1 << 16
+
+	// maxMapped bounds the files that kernel events name for a process between
+	// two scans.
+	maxMapped = 32
+
+	// maxCPUs bounds the list of CPUs: Linux has at most 8,192.
+	maxCPUs = 1 << 16
 )
 
 // Limits on processes that take their time.
@@ -56,8 +66,8 @@ const (
 	scanPatience = 500 * time.Millisecond
 
 	// maxBlocked bounds the scans that do not return, each of which takes a
-	// thread. Go ends a program of 10,000 threads. An owner may have fewer of
-	// them, see [fairness.Blocked]: its other processes wait meanwhile.
+	// thread. Go ends a program of 10,000 threads. An owner may have fewer, see
+	// [fairness.Blocked].
 	maxBlocked = 512
 
 	// scanTurn is the time for reading new files of one process, before other
@@ -67,10 +77,6 @@ const (
 	// noiseOfOwner is the time that an owner may take at once for scans that
 	// find nothing new.
 	noiseOfOwner = 25 * time.Millisecond
-
-	// slowScan is the time from which the first scan of a process counts for
-	// its owner. Later scans always count.
-	slowScan = 5 * time.Millisecond
 )
 
 // What scans may take of the time. A scan of a large process takes less than a
@@ -89,37 +95,36 @@ var (
 )
 
 // How often a [Watcher] reads the mappings of a process again although neither
-// its size nor its image changed, in passes over all processes. See the package
-// documentation for what is guaranteed.
+// its size nor its image changed, in passes over all processes. The
+// documentation of package proc says what is guaranteed.
 const (
-	// busyPasses is for processes that had page faults since. It is a
-	// compromise between how late an exotic change may be noticed and the 0.2
-	// ms that reading the mappings of a large process takes.
+	// busyPasses is for processes that had page faults since: between how late
+	// an exotic change is noticed and the 0.2 ms that it takes to read the
+	// mappings of a large process.
 	busyPasses = 10
 	// idlePasses is for processes that did not even fault, which therefore can
 	// hardly have run code of a new mapping.
 	idlePasses = 100
 )
 
-// Sizes of the kernel event source.
+// How long records of the kernel are gathered before the processes that they
+// name are scanned, see pace, and where.
 const (
-	// eventDelay is how long records of the kernel are gathered before the
-	// processes that they name are scanned: a starting program maps a dozen
-	// files within a millisecond or two, and is to be scanned once.
-	eventDelay = 20 * time.Millisecond
-
-	// firstEventDelay is the least time that records are gathered, see pace:
-	// until a program that starts has mapped its file and a library or two.
+	// firstEventDelay is the least: until a program that starts has mapped its
+	// file and a library or two.
 	firstEventDelay = 1 * time.Millisecond
 
-	// startsDelay is how long records are gathered at most while programs
-	// start. At 500 starts a second that takes half of the processor time that
-	// 1 ms takes.
+	// startsDelay is the most while programs start. At 500 starts a second that
+	// takes half of the processor time that 1 ms takes.
 	startsDelay = 5 * time.Millisecond
 
+	// eventDelay is the most: a starting program maps a dozen files within a
+	// millisecond or two, and is to be scanned once.
+	eventDelay = 20 * time.Millisecond
+
 	// ringBytes is the size of a CPU's buffer of records, which take 130 bytes
-	// each: 1,000 of them in eventDelay on one CPU, or 50,000 a second. What
-	// does not fit is noticed and made good by a pass over all processes. The
-	// kernel grants every user 512 KiB per CPU (perf_event_mlock_kb).
+	// each: 1,000 of them in eventDelay, or 50,000 a second. What does not fit
+	// is made good by a pass over all processes. The kernel grants every user
+	// 512 KiB per CPU (perf_event_mlock_kb).
 	ringBytes = 128 << 10
 )

@@ -139,9 +139,7 @@ func (r *Records) Drain() (all []Record) {
 // drainRecords shows each record between tail and head of a ring of a power of
 // two bytes, and returns the new tail. Positions only ever grow. scratch is for
 // records that go around the end.
-func drainRecords(
-	data []byte, head, tail uint64, scratch *[]byte, each func(record []byte),
-) uint64 {
+func drainRecords(data []byte, head, tail uint64, scratch *[]byte, each func([]byte)) uint64 {
 	mask := uint64(len(data) - 1)
 	for head-tail >= recordHeader {
 		// Records are multiples of 8 bytes, so that a header is in one piece.
@@ -161,19 +159,16 @@ func drainRecords(
 	return head
 }
 
-// maxCPUs bounds the list: Linux has at most 8,192 CPUs.
-const maxCPUs = 1 << 16
-
 // parseCPUs reads a list as "0-3,5" from /sys/devices/system/cpu.
 func parseCPUs(list string) ([]int, error) {
 	var cpus []int
 	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
 		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
 		low, ok := procfs.ParseDecimal(first)
-		high, ok2 := procfs.ParseDecimal(last)
+		high, ok2 := low, true
+		if isRange {
+			high, ok2 = procfs.ParseDecimal(last)
+		}
 		if !ok || !ok2 || low > high || high >= maxCPUs {
 			return nil, fmt.Errorf("%w list of CPUs: %q", procfs.ErrMalformed, list)
 		}

@@ -63,7 +63,11 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 	if r.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	if err = r.waitFor(r.stop); err != nil {
+	waitFor := func(fd int) error {
+		return os.NewSyscallError("epoll_ctl", unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd,
+			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}))
+	}
+	if err := waitFor(r.stop); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile("/sys/devices/system/cpu/possible")
@@ -99,19 +103,11 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 			return nil, fmt.Errorf("open perf event on CPU %d (needs CAP_PERFMON or CAP_SYS_ADMIN): %w", cpu, err)
 		}
 		r.rings = append(r.rings, opened)
-		if err := r.waitFor(opened.fd); err != nil {
+		if err := waitFor(opened.fd); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
-}
-
-func (r *Records) waitFor(fd int) error {
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
-	if err := unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
-		return fmt.Errorf("epoll_ctl: %w", err)
-	}
-	return nil
 }
 
 // Wait waits for records, and reports whether there may be some: it was not
@@ -146,14 +142,19 @@ func (r *Records) Stop() {
 // each shows each record that there is, and makes room for others.
 func (r *Records) each(each func(record []byte)) {
 	for _, ring := range r.rings {
-		ring.drain(each)
+		head := atomic.LoadUint64(&ring.control.Data_head)
+		tail := ring.control.Data_tail // only we write it
+		tail = drainRecords(ring.data, head, tail, &ring.scratch, each)
+		atomic.StoreUint64(&ring.control.Data_tail, tail)
 	}
 }
 
 // Close ends the recording. Nothing may wait any more.
 func (r *Records) Close() {
 	for _, ring := range r.rings {
-		ring.free()
+		// Nothing can be done about errors of giving back what we have.
+		_ = unix.Munmap(ring.memory)
+		_ = unix.Close(ring.fd)
 	}
 	for _, fd := range []int{r.stop, r.epoll} {
 		if fd >= 0 {
@@ -190,18 +191,4 @@ func openRing(attr *unix.PerfEventAttr, pid, cpu, size int) (*ring, error) {
 		control: (*unix.PerfEventMmapPage)(unsafe.Pointer(&memory[0])),
 		data:    memory[page:],
 	}, nil
-}
-
-// drain shows each record that there is, and makes room for others.
-func (r *ring) drain(each func(record []byte)) {
-	head := atomic.LoadUint64(&r.control.Data_head)
-	tail := r.control.Data_tail // only we write it
-	tail = drainRecords(r.data, head, tail, &r.scratch, each)
-	atomic.StoreUint64(&r.control.Data_tail, tail)
-}
-
-func (r *ring) free() {
-	// Nothing can be done about errors of giving back what we have.
-	_ = unix.Munmap(r.memory)
-	_ = unix.Close(r.fd)
 }

@@ -219,13 +219,11 @@ func (w *Watcher) pass(ctx context.Context, pids []int) {
 	w.stats.Passes++
 	clear(w.unwanted)
 	w.mu.Unlock()
-	if !w.visit(ctx, pids, ifNeeded) {
-		return
-	}
+	complete := w.visit(ctx, pids, ifNeeded)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for pid, p := range w.processes {
-		if p.pass != w.stats.Passes {
+		if complete && p.pass != w.stats.Passes {
 			w.forget(pid)
 		}
 	}
@@ -234,10 +232,11 @@ func (w *Watcher) pass(ctx context.Context, pids []int) {
 // pids lists the processes. The caller holds scanning.
 func (w *Watcher) pids() (pids []int, err error) {
 	if w.procDir == nil {
-		if w.procDir, err = os.Open(w.FS.Root()); err != nil {
-			return nil, fmt.Errorf("list processes: %w", err)
-		}
-	} else if _, err := w.procDir.Seek(0, io.SeekStart); err != nil {
+		w.procDir, err = os.Open(w.FS.Root())
+	} else {
+		_, err = w.procDir.Seek(0, io.SeekStart)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	return procfs.ReadPIDs(w.procDir)
@@ -279,9 +278,9 @@ var (
 // Run scans all processes, now and at each interval. If the kernel reports what
 // happens to processes, Run also scans single ones within 1 to 20 ms of their
 // start, exec, exit or mapping of a file, unless they map known files alone of
-// which nothing is wanted. It returns nil when the context ends
-// or the watcher is closed, and an error if the processes cannot be listed the
-// first time. Later, the handler gets it.
+// which nothing is wanted. It returns nil when the context ends or the watcher
+// is closed, and an error if the processes cannot be listed the first time.
+// Later, the handler gets it.
 //
 // An interval must be positive; ten seconds are a good one. With kernel events
 // it may be longer: passes then only find what the package documentation
@@ -295,12 +294,17 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	// Events first: what happens during the first pass is not to be missed.
 	var events <-chan struct{}
 	source, err := w.openEvents()
-	if source != nil {
+	if err == nil {
 		defer source.close()
 		events = source.happened
 	}
-	w.setEventsError(err)
-	defer w.setEventsError(errNotRunning)
+	setError := func(err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stats.EventsError = err
+	}
+	setError(err)
+	defer setError(errNotRunning)
 
 	if err := w.syncAll(ctx, false); err != nil && !procfs.IsLack(err) { // a lack passes
 		if errors.Is(err, errClosed) {
@@ -336,17 +340,15 @@ func (w *Watcher) openEvents() (*eventSource, error) {
 		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
 			errNoKernelEvents, w.FS.Root())
 	}
-	source, err := w.source(w.isNothing)
+	source, err := w.source(func(h *happenings) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.needed(h.pids)) == 0
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKernelEvents, err)
 	}
 	return source, nil
-}
-
-func (w *Watcher) setEventsError(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stats.EventsError = err
 }
 
 // syncEvents scans the processes that the kernel reported, or all if the kernel
@@ -366,14 +368,6 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	took, err := w.sync(ctx, pids, happened)
 	source.spend(took)
 	return err
-}
-
-// isNothing reports whether the kernel tells of no process that is to be
-// scanned.
-func (w *Watcher) isNothing(h *happenings) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.needed(h.pids)) == 0
 }
 
 // needed returns the processes that are to be scanned for what the kernel told.
@@ -408,11 +402,6 @@ func (w *Watcher) mapsOthers(t *told) bool {
 	return t.many ||
 		slices.ContainsFunc(t.mapped, func(f mappedFile) bool { return !w.unwanted[f] })
 }
-
-// maxUnwanted bounds the files that are known to have no wanted probes. They
-// are learned again after each pass, which sees probes that were written into
-// one.
-const maxUnwanted = 1 << 16
 
 // learn notes files without wanted probes: the kernel told that a process has
 // mapped them, it still has, and it has no pair. The caller holds mu.
