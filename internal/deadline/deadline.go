@@ -124,7 +124,9 @@ func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (l
 	timer := time.NewTimer(patience / checks)
 	defer timer.Stop()
 	ended := ctx.Done()
-	var clock *stopwatch
+	var self *thread
+	var before time.Time
+	var activeBefore time.Duration
 	last, waited := -1, time.Duration(0)
 	for {
 		select {
@@ -137,12 +139,15 @@ func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (l
 			w.end = true
 			w.mu.Unlock()
 		case <-timer.C:
-			if clock == nil {
+			if self == nil {
 				// Not before: waiting for the thread wakes another one, which
 				// takes longer than most calls.
-				clock = &stopwatch{thread: <-w.thread, busy: busy}
+				made := <-w.thread
+				self = &made
 			}
-			waited += clock.lap()
+			now, active := time.Now(), self.active(busy)
+			waited += max(0, now.Sub(before)-(active-activeBefore))
+			before, activeBefore = now, active
 			w.mu.Lock()
 			if w.next != last {
 				last, waited = w.next, 0
@@ -156,24 +161,4 @@ func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (l
 		}
 		timer.Reset(patience / checks)
 	}
-}
-
-// stopwatch measures how long a thread waits for something other than a
-// processor.
-type stopwatch struct {
-	thread thread
-	busy   bool // using the processor is no waiting
-	at     time.Time
-	active time.Duration
-}
-
-// lap returns how long the thread has waited since the last lap.
-func (s *stopwatch) lap() time.Duration {
-	now, active := time.Now(), s.thread.runnable()
-	if s.busy {
-		active += s.thread.processorTime()
-	}
-	waited := now.Sub(s.at) - (active - s.active)
-	s.at, s.active = now, active
-	return max(0, waited)
 }

@@ -15,6 +15,19 @@ type thread int
 
 func thisThread() thread { return thread(unix.Gettid()) }
 
+// active returns how long the thread has waited for a processor, and if busy
+// also how long it has used one; 0 if that is not known.
+func (t thread) active(busy bool) (active time.Duration) {
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", t)); err == nil {
+		var ran time.Duration
+		_, _ = fmt.Sscan(string(text), &ran, &active)
+	}
+	if busy {
+		active += t.processorTime()
+	}
+	return active
+}
+
 // processorTime returns how long the thread has used a processor, 0 if that is
 // not known.
 func (t thread) processorTime() time.Duration {
@@ -25,16 +38,4 @@ func (t thread) processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(now.Nano())
-}
-
-// runnable returns how long the thread has waited for a processor, 0 if that is
-// not known.
-func (t thread) runnable() (waited time.Duration) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", t))
-	if err != nil {
-		return 0
-	}
-	var ran time.Duration
-	_, _ = fmt.Sscan(string(text), &ran, &waited)
-	return waited
 }

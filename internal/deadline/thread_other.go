@@ -11,6 +11,4 @@ type thread struct{}
 
 func thisThread() thread { return thread{} }
 
-func (thread) processorTime() time.Duration { return 0 }
-
-func (thread) runnable() time.Duration { return 0 }
+func (thread) active(bool) time.Duration { return 0 }
