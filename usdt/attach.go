@@ -111,16 +111,24 @@ func (m *Manager) attach(
 		if m.specs.layout.IsLibbpf() {
 			sel = sel.limitedTo(m.specs.layout)
 		}
-		specs, err := m.specs.acquire(sel.encode(m.specs.layout, cookies), nil)
+		specs, which := sel.encode(m.specs.layout, cookies)
+		entries, err := m.specs.acquire(specs, nil)
 		if err != nil {
 			return nil, err
 		}
-		held = append(held, func() { m.specs.release(specs) })
-		for i, spec := range specs {
-			cookies[i] = uint64(spec.id)
+		held = append(held, func() { m.specs.release(entries) })
+		for i, n := range which {
+			cookies[i] = uint64(entries[n].id)
 		}
 		if m.mode == ModeSingleIPMap {
-			addresses, err := m.acquireAddresses(sel, specs)
+			if m.addresses == nil {
+				return nil, fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h", addressMapName)
+			}
+			where, ids, err := sel.addresses(cookies)
+			if err != nil {
+				return nil, err
+			}
+			addresses, err := m.addresses.acquire(where, ids)
 			if err != nil {
 				return nil, err
 			}
@@ -155,22 +163,28 @@ func (m *Manager) attach(
 	return lnk, nil
 }
 
-// encode returns the spec of each site with its cookie.
-func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) []string {
+// encode returns the specs of the sites with these cookies, and for each site
+// the index of its spec. Sites that share a list of arguments and have the same
+// cookie share a spec. Two specs may be equal.
+func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []string, which []int) {
 	type key struct {
 		list   *argspec.Arg
 		cookie uint64
 	}
-	specs, known := make([]string, s.Len()), make(map[key]string)
+	which = make([]int, s.Len())
+	known := make(map[key]int)
 	for i := range s.sites {
 		k := key{s.sites[i].argumentList(), cookies[i]}
-		if known[k] == "" {
-			known[k] = string(layout.Encode(s.machines(), binary.NativeEndian, k.cookie,
-				s.sites[i].Args))
+		n, isKnown := known[k]
+		if !isKnown {
+			n = len(specs)
+			known[k] = n
+			specs = append(specs, string(layout.Encode(s.machines(), binary.NativeEndian, k.cookie,
+				s.sites[i].Args)))
 		}
-		specs[i] = known[k]
+		which[i] = n
 	}
-	return specs
+	return specs, which
 }
 
 // machines returns what the places of the arguments depend on.
@@ -199,25 +213,6 @@ func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
 		site.Args = args
 	}
 	return limited
-}
-
-// acquireAddresses enters the addresses of the sites, with the IDs of their
-// specs.
-func (m *Manager) acquireAddresses(
-	sel *Selection, specs []*entry[string],
-) ([]*entry[uint64], error) {
-	if m.addresses == nil {
-		return nil, fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h", addressMapName)
-	}
-	bysite, err := sel.addresses()
-	if err != nil {
-		return nil, err
-	}
-	var ids []uint32
-	for i, addresses := range bysite {
-		ids = append(ids, slices.Repeat([]uint32{specs[i].id}, len(addresses))...)
-	}
-	return m.addresses.acquire(slices.Concat(bysite...), ids)
 }
 
 // A loadedProgram is what the Manager has found out about a program: asking the

@@ -489,9 +489,9 @@ func (l *Link) explain(
 // it returns to programs here.
 const errNotSupported = unix.Errno(524)
 
-// withErrno returns an error that wraps EINVAL, ENOMEM and the like also if only
-// its text says so: cilium/ebpf v0.22.0 creates the link of a perf event with
-// %v.
+// withErrno returns an error that wraps EINVAL, ENOMEM and the like also if
+// only its text says so: cilium/ebpf v0.22.0 creates the link of a perf event
+// with %v.
 func withErrno(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -292,7 +292,8 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		m.generic = "programs have no BPF cookie in mode " + m.mode.String()
 	case extension != "":
 		// It would not replace those of the programs that are made later.
-		m.generic = "the collection has the program " + extension + ", which replaces functions of another one"
+		m.generic = "the collection has the program " + extension +
+			", which replaces functions of another one"
 	}
 
 	for _, name := range opts.Programs {

@@ -182,37 +182,37 @@ func newAddressTable(spec *ebpf.MapSpec) (*table[uint64], error) {
 	return t, nil
 }
 
-// addresses returns for each site the addresses at which the selection's
-// process, or every process, passes it: what a program finds in the instruction
-// pointer. There is one for an ET_EXEC, which runs where it was linked for. A
-// library or position-independent program needs a PID; there may be several
-// addresses where the process has mapped it more than once.
-func (s *Selection) addresses() ([][]uint64, error) {
+// addresses returns the addresses at which the selection's process, or every
+// process, passes the sites: what a program finds in the instruction pointer.
+// ids are those of specs, which has one for each site. There is one for a
+// site of an ET_EXEC, which runs where it was linked for. A library or
+// position-independent program needs a PID; there may be several addresses
+// where the process has mapped it more than once.
+func (s *Selection) addresses(specs []uint64) (addresses []uint64, ids []uint32, err error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
 	if s.opened.closed {
-		return nil, sys.ClosedError("selection")
+		return nil, nil, sys.ClosedError("selection")
 	}
-	all := make([][]uint64, s.Len())
 	if s.opened.elf.Header().Type == elf.ET_EXEC {
 		for i := range s.sites {
-			all[i] = []uint64{s.sites[i].Instruction}
+			addresses, ids = append(addresses, s.sites[i].Instruction), append(ids, uint32(specs[i]))
 		}
-		return all, nil
+		return addresses, ids, nil
 	}
 	if s.pid == 0 {
-		return nil, fmt.Errorf("%s: %w", s.opened.name, &sys.UnsupportedError{
+		return nil, nil, fmt.Errorf("%s: %w", s.opened.name, &sys.UnsupportedError{
 			Feature: "BPF cookies on uprobes", Since: "5.15",
 			Hint: "without them a library or position-independent program can be attached for one PID only"})
 	}
 
 	files, err := procwatch.Files(procfs.NewFS(""), s.pid)
 	if err != nil && len(files) == 0 {
-		return nil, explainProcess(s.pid, err)
+		return nil, nil, explainProcess(s.pid, err)
 	}
 	want, err := procwatch.IdentifyFile(s.opened.elf.OSFile())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
+		return nil, nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}
 	mapped := false
 	for _, file := range files {
@@ -223,16 +223,16 @@ func (s *Selection) addresses() ([][]uint64, error) {
 		for _, m := range file.Mappings {
 			for i := range s.sites {
 				if address, ok := m.Address(s.sites[i].uprobeOffset()); ok {
-					all[i] = append(all[i], address)
+					addresses, ids = append(addresses, address), append(ids, uint32(specs[i]))
 				}
 			}
 		}
 	}
 	if !mapped {
 		if err := sys.CheckTracee(s.pid); err != nil { // it has ended meanwhile
-			return nil, err
+			return nil, nil, err
 		}
-		return nil, fmt.Errorf("process %d has not mapped %s", s.pid, s.opened.name)
+		return nil, nil, fmt.Errorf("process %d has not mapped %s", s.pid, s.opened.name)
 	}
-	return all, nil
+	return addresses, ids, nil
 }

@@ -33,7 +33,8 @@ func LayoutOf(size uint32, value btf.Type) (Layout, error) {
 	case !typed && size != Size:
 		err = fmt.Errorf("its values have %d bytes, not %d", size, Size)
 	case typed && structure.Size != size:
-		err = fmt.Errorf("struct %s has %d bytes, and the map's values %d", structure.Name, structure.Size, size)
+		err = fmt.Errorf("struct %s has %d bytes, and the map's values %d", structure.Name,
+			structure.Size, size)
 	case typed:
 		l.libbpf, err = newLibbpf(structure)
 	}
