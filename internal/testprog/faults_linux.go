@@ -109,9 +109,12 @@ func WithFaults(t *testing.T) bool {
 	ready, theirs, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
 	defer ready.Close()
+	timeout := time.Duration(0)
+	if deadline, ok := t.Deadline(); ok {
+		timeout = time.Until(deadline) * 9 / 10 // the child ends before this test
+	}
 	child := exec.Command(self, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$",
-		"-test.count=1", "-test.v",
-		"-test.timeout="+timeLeft(t))
+		"-test.count=1", "-test.v", "-test.timeout="+timeout.String())
 	child.Env = append(os.Environ(), faultsVariable+"=1", "GODEBUG=asyncpreemptoff=1")
 	child.ExtraFiles = []*os.File{theirs}
 	var output strings.Builder
@@ -133,16 +136,6 @@ func WithFaults(t *testing.T) bool {
 	return false
 }
 
-// timeLeft returns how long the test may still take, for its child to end
-// before it.
-func timeLeft(t *testing.T) string {
-	deadline, ok := t.Deadline()
-	if !ok {
-		return "0"
-	}
-	return (time.Until(deadline) * 9 / 10).String()
-}
-
 // NewFaults has the kernel ask for each call from now on. Processes that are
 // started later are asked for, too: start them before.
 func NewFaults(t *testing.T) *Faults {
@@ -155,14 +148,11 @@ func NewFaults(t *testing.T) *Faults {
 		unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
 		uintptr(unsafe.Pointer(&program)))
-	if errno != 0 {
-		t.Fatalf("seccomp: %v", errno)
-	}
+	qt.Assert(t, qt.Equals(errno, 0), qt.Commentf("seccomp"))
 	qt.Assert(t, qt.IsNil(unix.Dup3(int(fd), notifyFD, unix.O_CLOEXEC)))
 	const readyFD = 3
-	if _, err := unix.Write(readyFD, []byte("ready\n")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := unix.Write(readyFD, []byte("ready\n"))
+	qt.Assert(t, qt.IsNil(err))
 	return &Faults{}
 }
 
@@ -199,12 +189,11 @@ func (f *Faults) Each(
 	t *testing.T, try func(t *testing.T) error, check func(t *testing.T, err error), only ...string,
 ) {
 	t.Helper()
-	if err := try(t); err != nil { // also finds out what is asked of the kernel once only
-		t.Fatalf("without a fault: %v", err)
-	}
-	control(controlCount, 0, 0, 0)
-	if err := try(t); err != nil {
-		t.Fatalf("without a fault: %v", err)
+	for range 2 { // the first time finds out what is asked of the kernel once only
+		control(controlCount, 0, 0, 0)
+		if err := try(t); err != nil {
+			t.Fatalf("without a fault: %v", err)
+		}
 	}
 	counts := make([]int, len(faultKinds))
 	for kind := range counts {
@@ -216,56 +205,41 @@ func (f *Faults) Each(
 		if len(only) > 0 && !slices.Contains(only, k.name) {
 			continue
 		}
-		for errno, calls := range k.chosen(count, f.FirstErrors) {
-			for _, n := range calls {
-				name := fmt.Sprintf("%s %d of %d/%s", k.name, n+1, count, unix.ErrnoName(errno))
-				t.Run(name, func(t *testing.T) {
-					LeakCheck(t)
-					control(controlFail, kind, n, errno)
-					err := try(t)
-					hasFailed := control(controlFailed, 0, 0, 0) > 0
-					control(controlCount, 0, 0, 0)
-					if !hasFailed {
-						return // not as many calls this time
-					}
-					total++
-					if err != nil {
-						failed++
-					}
-					check(t, err)
-				})
+		errnos := k.errors
+		if f.FirstErrors {
+			errnos = errnos[:1]
+		}
+		// Unless all are asked for, each error once, and one more call. The
+		// first call is what fails for want of privileges.
+		few := len(k.errors) + 1
+		step := max(1, (count+few-1)/few)
+		for i := range count * len(errnos) {
+			n, errno := i/len(errnos), i%len(errnos)
+			isChosen := n%step == 0 && n/step%len(errnos) == errno
+			if !isChosen && os.Getenv(allFaultsVariable) == "" {
+				continue
 			}
+			name := fmt.Sprintf("%s %d of %d/%s", k.name, n+1, count, unix.ErrnoName(errnos[errno]))
+			t.Run(name, func(t *testing.T) {
+				LeakCheck(t)
+				control(controlFail, kind, n, errnos[errno])
+				err := try(t)
+				hasFailed := control(controlFailed, 0, 0, 0) > 0
+				control(controlCount, 0, 0, 0)
+				if !hasFailed {
+					return // not as many calls this time
+				}
+				total++
+				if err != nil {
+					failed++
+				}
+				check(t, err)
+			})
 		}
 	}
 	// What was asked for is told also where all is well.
 	fmt.Printf("%s%s: %d calls failed, of which %d with an error\n", summaryMark, t.Name(),
 		total, failed)
-}
-
-// chosen returns which calls are to fail with which errors, of so many.
-func (k *faultKind) chosen(count int, firstErrors bool) map[unix.Errno][]int {
-	chosen := make(map[unix.Errno][]int)
-	errnos := k.errors
-	if firstErrors {
-		errnos = errnos[:1]
-	}
-	if os.Getenv(allFaultsVariable) == "" {
-		// Each error once, and one more call. The first call is what fails for
-		// want of privileges.
-		few := len(k.errors) + 1
-		step := max(1, (count+few-1)/few)
-		for n := 0; n < count; n += step {
-			errno := errnos[n/step%len(errnos)]
-			chosen[errno] = append(chosen[errno], n)
-		}
-		return chosen
-	}
-	for _, errno := range errnos {
-		for n := range count {
-			chosen[errno] = append(chosen[errno], n)
-		}
-	}
-	return chosen
 }
 
 // control sends a message to the supervisor, and returns its answer.

@@ -51,28 +51,21 @@ func LeakCheck(t testing.TB) {
 // nameOf asks the kernel for the name of a map or program, which tells more
 // than its number.
 func nameOf(item string) string {
-	var kind, name string
 	var id uint32
-	if _, err := fmt.Sscanf(item, "bpf %s %d", &kind, &id); err != nil {
-		return ""
-	}
-	switch kind {
-	case "map":
+	if _, err := fmt.Sscanf(item, "bpf map %d", &id); err == nil {
 		if m, err := ebpf.NewMapFromID(ebpf.MapID(id)); err == nil {
 			defer m.Close()
 			if info, err := m.Info(); err == nil {
-				name = info.Name
+				return " (" + info.Name + ")"
 			}
 		}
-	case "prog":
+	}
+	if _, err := fmt.Sscanf(item, "bpf prog %d", &id); err == nil {
 		if info := programInfo(id); info != nil {
-			name = info.Name
+			return " (" + info.Name + ")"
 		}
 	}
-	if name == "" {
-		return ""
-	}
-	return " (" + name + ")"
+	return ""
 }
 
 // programInfo returns what the kernel says of a program, nil if it has gone.
@@ -121,57 +114,6 @@ func countMappedMaps(process string) int {
 	return strings.Count(string(maps), "anon_inode:bpf-map")
 }
 
-func takeInventory() inventory {
-	inv := make(inventory)
-	inv["goroutine"] = runtime.NumGoroutine()
-	inv[mappedMaps] = countMappedMaps("/proc/self")
-	inv.addDescriptors()
-	for kind, command := range objectKinds {
-		inv.addObjects(kind, command)
-	}
-	inv.addUprobeEvents()
-	return inv
-}
-
-// since returns what there is more of than before.
-func (inv inventory) since(before inventory) []string {
-	var left []string
-	for _, item := range slices.Sorted(maps.Keys(inv)) {
-		if more := inv[item] - before[item]; more > 0 && item != mappedMaps {
-			left = append(left, fmt.Sprintf("%s%s", item, times(more)))
-		}
-	}
-	return left
-}
-
-func times(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return fmt.Sprintf(" (%d times)", n)
-}
-
-// addDescriptors tells descriptors by what they are open on: their numbers are
-// reused.
-func (inv inventory) addDescriptors() {
-	const dir = "/proc/self/fd"
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		target, err := os.Readlink(filepath.Join(dir, entry.Name()))
-		if err != nil {
-			continue // the descriptor of the folder itself
-		}
-		switch target {
-		case "anon_inode:[eventpoll]", "anon_inode:[eventfd]":
-			continue // Go's runtime makes them when it first needs them
-		}
-		inv["descriptor "+target]++
-	}
-}
-
 // The commands of bpf(2) that find the next object after an ID. They take no
 // reference: an object looked at in passing is freed as soon as its owner
 // closes it.
@@ -181,35 +123,58 @@ var objectKinds = map[string]uintptr{
 	"link": unix.BPF_LINK_GET_NEXT_ID,
 }
 
-// addObjects adds every object of a kind in the kernel. Without the privilege
-// to enumerate them, or on a kernel without that kind, it adds none.
-func (inv inventory) addObjects(kind string, command uintptr) {
-	attribute := struct{ start, next, flags uint32 }{}
-	for {
-		_, _, errno := unix.Syscall(unix.SYS_BPF, command,
-			uintptr(unsafe.Pointer(&attribute)), unsafe.Sizeof(attribute))
-		if errno != 0 {
-			return
+func objectName(kind string, id any) string { return fmt.Sprintf("bpf %s %v", kind, id) }
+
+func takeInventory() inventory {
+	inv := inventory{"goroutine": runtime.NumGoroutine(), mappedMaps: countMappedMaps("/proc/self")}
+	// Descriptors by what they are open on: their numbers are reused.
+	descriptors, _ := filepath.Glob("/proc/self/fd/*")
+	for _, descriptor := range descriptors {
+		switch target, err := os.Readlink(descriptor); {
+		case err != nil: // the descriptor of the folder itself
+		case target == "anon_inode:[eventpoll]" || target == "anon_inode:[eventfd]":
+			// Go's runtime makes them when it first needs them.
+		default:
+			inv["descriptor "+target]++
 		}
-		inv[objectName(kind, fmt.Sprint(attribute.next))]++
-		attribute.start = attribute.next
 	}
+	// Every object in the kernel; none without the privilege to enumerate them,
+	// and of kinds that the kernel does not have.
+	for kind, command := range objectKinds {
+		attribute := struct{ start, next, flags uint32 }{}
+		for {
+			_, _, errno := unix.Syscall(unix.SYS_BPF, command,
+				uintptr(unsafe.Pointer(&attribute)), unsafe.Sizeof(attribute))
+			if errno != 0 {
+				break
+			}
+			inv[objectName(kind, attribute.next)]++
+			attribute.start = attribute.next
+		}
+	}
+	// What was registered by name in tracefs, wherever that is mounted.
+	events, err := os.ReadFile("/sys/kernel/tracing/uprobe_events")
+	if err != nil {
+		events, _ = os.ReadFile("/sys/kernel/debug/tracing/uprobe_events")
+	}
+	for line := range strings.Lines(string(events)) {
+		inv["uprobe event "+strings.TrimSpace(line)]++
+	}
+	return inv
 }
 
-func objectName(kind, id string) string { return "bpf " + kind + " " + id }
-
-// addUprobeEvents adds what was registered by name in tracefs.
-func (inv inventory) addUprobeEvents() {
-	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
-		events, err := os.ReadFile(filepath.Join(dir, "uprobe_events"))
-		if err != nil {
-			continue
+// since returns what there is more of than before.
+func (inv inventory) since(before inventory) (left []string) {
+	for _, item := range slices.Sorted(maps.Keys(inv)) {
+		switch more := inv[item] - before[item]; {
+		case more <= 0 || item == mappedMaps:
+		case more == 1:
+			left = append(left, item)
+		default:
+			left = append(left, fmt.Sprintf("%s (%d times)", item, more))
 		}
-		for line := range strings.Lines(string(events)) {
-			inv["uprobe event "+strings.TrimSpace(line)]++
-		}
-		return
 	}
+	return left
 }
 
 // withoutForeign removes the objects that another process holds: the tests of
@@ -222,9 +187,7 @@ func withoutForeign(left []string) []string {
 		if filepath.Base(process) == fmt.Sprint(os.Getpid()) {
 			continue
 		}
-		for _, object := range objectsOf(process) {
-			foreign[object] = true
-		}
+		addObjects(foreign, process)
 		mapped = mapped || countMappedMaps(process) > 0
 	}
 	return slices.DeleteFunc(left, func(item string) bool {
@@ -247,42 +210,29 @@ func withoutMapped(left []string, before inventory) []string {
 	})
 }
 
-// objectsOf returns what a process holds: what its descriptors are open on, and
+// addObjects adds what a process holds: what its descriptors are open on, and
 // the maps of its programs.
-func objectsOf(process string) []string {
-	var objects []string
+func addObjects(to map[string]bool, process string) {
 	infos, _ := filepath.Glob(filepath.Join(process, "fdinfo", "*"))
 	for _, path := range infos {
-		info, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
+		info, _ := os.ReadFile(path) // it may have been closed
 		for line := range strings.Lines(string(info)) {
-			name, id, _ := strings.Cut(strings.TrimSpace(line), ":")
-			id = strings.TrimSpace(id)
-			kind, ok := strings.CutSuffix(name, "_id")
-			if !ok || objectKinds[kind] == 0 {
+			name, value, _ := strings.Cut(line, ":")
+			kind, isID := strings.CutSuffix(name, "_id")
+			id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+			if !isID || objectKinds[kind] == 0 || err != nil {
 				continue
 			}
-			objects = append(objects, objectName(kind, id))
-			if kind == "prog" {
-				objects = append(objects, mapsOfProgram(id)...)
+			to[objectName(kind, id)] = true
+			if kind != "prog" {
+				continue
+			}
+			if info := programInfo(uint32(id)); info != nil {
+				ids, _ := info.MapIDs()
+				for _, id := range ids {
+					to[objectName("map", id)] = true
+				}
 			}
 		}
 	}
-	return objects
-}
-
-func mapsOfProgram(id string) (objects []string) {
-	number, err := strconv.ParseUint(id, 10, 32)
-	if err != nil {
-		return nil
-	}
-	if info := programInfo(uint32(number)); info != nil {
-		ids, _ := info.MapIDs()
-		for _, id := range ids {
-			objects = append(objects, objectName("map", fmt.Sprint(id)))
-		}
-	}
-	return objects
 }

@@ -3,7 +3,6 @@
 package testprog
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -54,7 +53,7 @@ func TestMapIsALeakUntilTheKernelHasFreedIt(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	id, ok := info.ID()
 	qt.Assert(t, qt.IsTrue(ok))
-	name := objectName("map", fmt.Sprint(id))
+	name := objectName("map", id)
 	qt.Check(t, qt.IsTrue(slices.Contains(takeInventory().since(before), name)))
 	qt.Check(t, qt.IsTrue(slices.Contains(leftSince(before, 0), "descriptor anon_inode:bpf-map")))
 

@@ -37,23 +37,15 @@ func LoadSchema(t testing.TB, name string) *Schema {
 		return nil
 	}
 	qt.Assert(t, qt.IsNil(err))
-	var document any
+	var document map[string]any
 	qt.Assert(t, qt.IsNil(json.Unmarshal(data, &document)))
 	mixins := make(map[string]bool)
 	findMixins(document, mixins)
-	for name, definition := range document.(map[string]any)["$defs"].(map[string]any) {
-		if !mixins["#/$defs/"+name] {
-			restrict(definition)
-		} else {
-			restrictMembers(definition)
-		}
+	definitions := document["$defs"].(map[string]any)
+	for name, definition := range definitions {
+		restrict(definition, mixins["#/$defs/"+name])
 	}
-	if members, ok := document.(map[string]any); ok && members["properties"] != nil {
-		definitions := members["$defs"]
-		delete(members, "$defs")
-		restrict(document)
-		members["$defs"] = definitions
-	}
+	restrict(document, document["properties"] == nil)
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
 	qt.Assert(t, qt.IsNil(compiler.AddResource(name, document)))
@@ -97,28 +89,20 @@ func findMixins(node any, found map[string]bool) {
 	}
 }
 
-// restrict forbids members that are not described, in an object and in all
-// below.
-func restrict(node any) {
+// restrict forbids members that are not described, in an object unless it is
+// open, and in all below.
+func restrict(node any, open bool) {
 	members, ok := node.(map[string]any)
 	if !ok {
 		return
 	}
-	reference, isReference := members["$ref"].(string)
-	if _, ok := members["properties"]; ok ||
-		isReference && strings.HasPrefix(reference, "#/$defs/") {
+	reference, _ := members["$ref"].(string)
+	properties, isObject := members["properties"].(map[string]any)
+	if !open && (isObject || strings.HasPrefix(reference, "#/$defs/")) {
 		members["unevaluatedProperties"] = false
 	}
-	restrictMembers(node)
-}
-
-// restrictMembers is restrict for what is below an object.
-func restrictMembers(node any) {
-	members := node.(map[string]any)
-	if properties, ok := members["properties"].(map[string]any); ok {
-		for _, property := range properties {
-			restrict(property)
-		}
+	for _, property := range properties {
+		restrict(property, false)
 	}
-	restrict(members["items"])
+	restrict(members["items"], false)
 }

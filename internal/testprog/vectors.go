@@ -3,7 +3,7 @@
 package testprog
 
 import (
-	"bufio"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"encoding/json"
@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // A Vector is an argument string of testdata/vectors, and what it means: the
@@ -45,93 +47,87 @@ func LoadVectors(directory string) ([]Vector, error) {
 	return vectors, err
 }
 
-// vectorReader reads a file of vectors.
-type vectorReader struct {
-	context Vector
-	file    VectorFile // what context.File is a copy of
-	vectors []Vector
-}
-
-func readVectors(path string) ([]Vector, error) {
-	file, err := os.Open(path)
+// readVectors reads a file. Each vector has a copy of what the lines before it
+// say of the file that its string is from.
+func readVectors(path string) (vectors []Vector, err error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	r := vectorReader{file: VectorFile{symbols: make(map[string]elf.Symbol), unclear: make(map[string]bool)}}
-	lines := bufio.NewScanner(file)
-	for number := 1; lines.Scan(); number++ {
-		line := lines.Text()
+	var context Vector
+	of := VectorFile{symbols: make(map[string]elf.Symbol), unclear: make(map[string]bool)}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line = strings.TrimSuffix(line, "\n")
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		r.context.Place = fmt.Sprintf("%s:%d", filepath.Base(path), number)
-		read := r.setContext
+		context.Place = fmt.Sprintf("%s:%d", filepath.Base(path), number)
 		if line[0] == '"' {
-			read = r.vector
+			file := of
+			context.File = &file
+			err = context.read(line)
+			vectors = append(vectors, context)
+		} else {
+			err = context.say(&of, line)
 		}
-		if err := read(line); err != nil {
-			return nil, fmt.Errorf("%s: %w: %s", r.context.Place, err, line)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: %s", context.Place, err, line)
 		}
 	}
-	return r.vectors, lines.Err()
+	return vectors, nil
 }
 
-// vector reads a line with a string and what it means.
-func (r *vectorReader) vector(line string) error {
+// read reads a line with a string and what it means.
+func (v *Vector) read(line string) error {
 	decoder := json.NewDecoder(strings.NewReader(line))
-	if err := decoder.Decode(&r.context.Text); err != nil {
+	if err := decoder.Decode(&v.Text); err != nil {
 		return err
 	}
 	_, expected, ok := strings.Cut(line[decoder.InputOffset():], "-> ")
 	if !ok {
 		return errors.New("no result")
 	}
-	r.context.Expected = expected
-	file := r.file
-	r.context.File = &file
-	r.vectors = append(r.vectors, r.context)
+	v.Expected = expected
 	return nil
 }
 
-// setContext reads a line that says something of the vectors after it.
-func (r *vectorReader) setContext(line string) (err error) {
+// say reads a line that says something of the vectors after it.
+func (v *Vector) say(f *VectorFile, line string) (err error) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
 	case "machine":
-		r.file.machine, err = MachineNamed(rest)
+		f.header.Machine, err = MachineNamed(rest)
 	case "kernel":
-		r.context.Kernel, err = MachineNamed(rest)
+		v.Kernel, err = MachineNamed(rest)
 	case "class":
-		r.file.class = map[string]elf.Class{"32": elf.ELFCLASS32, "64": elf.ELFCLASS64}[rest]
+		f.header.Class = map[string]elf.Class{"32": elf.ELFCLASS32, "64": elf.ELFCLASS64}[rest]
 	case "big-endian":
-		r.file.order = binary.BigEndian
+		f.header.ByteOrder = binary.BigEndian
 	case "little-endian":
-		r.file.order = nil
+		f.header.ByteOrder = nil
 	case "location":
-		r.context.Location, err = strconv.ParseUint(rest, 0, 64)
+		v.Location, err = strconv.ParseUint(rest, 0, 64)
 	case "absolute":
-		r.file.kind = elf.ET_EXEC
+		f.header.Type = elf.ET_EXEC
 	case "position-independent":
-		r.file.kind = elf.ET_DYN
+		f.header.Type = elf.ET_DYN
 	case "object-file":
-		r.file.kind = elf.ET_REL
-	case "library":
-		r.file.isLibrary = true
-	case "program":
-		r.file.isLibrary = false
+		f.header.Type = elf.ET_REL
+	case "library", "program":
+		f.isLibrary = word == "library"
 	case "symbol", "function", "thread-local", "hidden", "constant", "chooser":
-		err = r.file.addSymbol(word, rest)
+		err = f.addSymbol(word, rest)
 	case "ambiguous":
-		r.file.unclear[rest] = true
+		f.unclear[rest] = true
 	case "pltgot":
-		var table uint64
-		table, err = strconv.ParseUint(rest, 0, 64)
-		r.file.pltgot = &table
+		f.hasPLTGOT = true
+		f.pltgot, err = strconv.ParseUint(rest, 0, 64)
 	case "no-pltgot":
-		r.file.pltgot = nil
+		f.hasPLTGOT = false
 	case "no-symbols":
-		r.context.NoSymbols = true
+		v.NoSymbols = true
 	default:
 		err = errors.New("unknown word")
 	}
@@ -146,4 +142,67 @@ func MachineNamed(name string) (elf.Machine, error) {
 		}
 	}
 	return 0, errors.New("unknown machine")
+}
+
+// VectorFile is the file that an argument string is from, as package argspec
+// asks for it.
+type VectorFile struct {
+	header    elf.FileHeader
+	isLibrary bool
+	symbols   map[string]elf.Symbol
+	unclear   map[string]bool // names of several symbols
+	hasPLTGOT bool
+	pltgot    uint64
+}
+
+// Header returns what matters of the ELF header. ByteOrder is nil for
+// little-endian.
+func (f *VectorFile) Header() elf.FileHeader {
+	header := f.header
+	header.Type = cmp.Or(header.Type, elf.ET_DYN)
+	return header
+}
+
+// Symbols returns the file itself.
+func (f *VectorFile) Symbols() elffile.Symbols { return f }
+
+// IsProgram reports whether it is no library.
+func (f *VectorFile) IsProgram() bool { return !f.isLibrary }
+
+// Symbol returns a symbol by its name.
+func (f *VectorFile) Symbol(name string) (elf.Symbol, error) {
+	symbol, ok := f.symbols[name]
+	if f.unclear[name] || !ok {
+		return elf.Symbol{}, errors.New("no such symbol, or several")
+	}
+	return symbol, nil
+}
+
+// PLTGOT returns DT_PLTGOT.
+func (f *VectorFile) PLTGOT() (uint64, error) {
+	if !f.hasPLTGOT {
+		return 0, errors.New("no DT_PLTGOT")
+	}
+	return f.pltgot, nil
+}
+
+// addSymbol reads the name and the value of a symbol of a kind.
+func (f *VectorFile) addSymbol(kind, text string) (err error) {
+	i := strings.LastIndexByte(text, ' ')
+	symbol := elf.Symbol{Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT), Section: 1}
+	switch kind {
+	case "function":
+		symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
+	case "thread-local":
+		symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_TLS)
+	case "chooser":
+		symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_GNU_IFUNC)
+	case "hidden":
+		symbol.Other = byte(elf.STV_HIDDEN)
+	case "constant":
+		symbol.Section = elf.SHN_ABS
+	}
+	symbol.Value, err = strconv.ParseUint(text[i+1:], 0, 64)
+	f.symbols[strings.Trim(text[:i], `"`)] = symbol
+	return err
 }
