@@ -37,7 +37,6 @@ type sender struct {
 	client  pprofileotlp.GRPCClient
 
 	mu      sync.Mutex
-	done    *sync.Cond
 	waiting int // stacks that were not sent yet
 	lost    int // that the Collector did not take
 	err     error
@@ -50,7 +49,6 @@ func sendTo(ctx context.Context, address string) (*sender, error) {
 		return nil, fmt.Errorf("sending to %s: %w", address, err)
 	}
 	s := &sender{address: address, conn: conn, client: pprofileotlp.NewGRPCClient(conn)}
-	s.done = sync.NewCond(&s.mu)
 	asking, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
 	_, err = s.client.Export(asking, pprofileotlp.NewExportRequest()) // of nothing: does it take them?
@@ -85,19 +83,15 @@ func (s *sender) ConsumeProfiles(ctx context.Context, profiles pprofile.Profiles
 	defer stop()
 	answer, err := s.client.Export(ctx, pprofileotlp.NewExportRequestFromProfiles(profiles),
 		grpc.UseCompressor(gzip.Name))
-	refused := 0
-	if err != nil {
-		refused = count
-	} else if part := answer.PartialSuccess(); part.RejectedProfiles() > 0 {
-		refused, err = count, errors.New(part.ErrorMessage())
+	if err == nil && answer.PartialSuccess().RejectedProfiles() > 0 {
+		err = errors.New(answer.PartialSuccess().ErrorMessage())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waiting -= count; refused > 0 {
-		s.lost += refused
+	if s.waiting -= count; err != nil {
+		s.lost += count
 		s.err = err
 	}
-	s.done.Broadcast()
 	return nil
 }
 
@@ -117,18 +111,13 @@ func stacksOf(profiles pprofile.Profiles) (n int) {
 
 // finish waits until all has been sent.
 func (s *sender) finish() error {
-	late := false
-	timer := time.AfterFunc(sendInterval+2*sendTimeout, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		late = true
-		s.done.Broadcast()
-	})
-	defer timer.Stop()
+	const often = 10 * time.Millisecond
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.waiting > 0 && !late {
-		s.done.Wait()
+	for began := time.Now(); s.waiting > 0 && time.Since(began) < sendInterval+2*sendTimeout; {
+		s.mu.Unlock()
+		time.Sleep(often)
+		s.mu.Lock()
 	}
 	if s.lost+s.waiting > 0 {
 		return fmt.Errorf("%d stacks were not sent to %s: %w", s.lost+s.waiting, s.address,

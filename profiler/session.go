@@ -118,8 +118,13 @@ func (p *Profiler) Run(ctx context.Context) error {
 	for {
 		select {
 		case t := <-p.traces:
-			p.handle(t)
-			if rest != nil && t != nil {
+			if t == nil {
+				continue
+			}
+			p.current = p.probe.Match(t)
+			p.tracer.HandleTrace(t)
+			p.current = nil
+			if rest != nil {
 				rest = time.After(drained)
 			}
 		case <-p.tracer.Done():
@@ -136,15 +141,6 @@ func (p *Profiler) Run(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-func (p *Profiler) handle(t *libpf.EbpfTrace) {
-	if t == nil {
-		return
-	}
-	p.current = p.probe.Match(t)
-	p.tracer.HandleTrace(t)
-	p.current = nil
 }
 
 // Close detaches the Probe and ends the tracer.

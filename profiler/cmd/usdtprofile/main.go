@@ -108,11 +108,10 @@ func parse(args []string) (*options, error) {
 	flags.Answer(func() string { return usage }, "h", "help")
 	flags.Answer(func() string { return commandline.Version("usdtprofile") }, "version")
 	operands, err := flags.Parse(args)
-	if err != nil {
-		return nil, err
-	}
 	o.patterns = operands
 	switch {
+	case err != nil:
+		return nil, err
 	case o.all == (len(o.pids) > 0):
 		return nil, errors.New("give -a for all processes, or -p with some")
 	case o.output == "" && o.otlp == "":
@@ -137,8 +136,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 	}
 	opts := &profiler.Options{Session: trace.SessionOptions{Filter: o.where, Definitions: definitions,
 		Events: &trace.EventOptions{
-			Sampling: o.every,
-			Delay:    50 * time.Millisecond, RingSize: 32 << 20,
+			Sampling: o.every, Delay: 50 * time.Millisecond, RingSize: 32 << 20,
 		}}}
 	opts.Changed = func(changes *trace.WatchChanges) {
 		o.attached.Add(int64(len(changes.Attached)))
@@ -181,12 +179,10 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 // argument returns the argument of a hit that --value names, by its name or its
 // number, and counts the hits that do not have it.
 func (o *options) argument(e *trace.Event) int64 {
-	definition := e.Site.Definition()
-	for i := range e.Args {
-		named := definition != nil && i < len(definition.Arguments) &&
-			definition.Arguments[i].Name == o.value
-		if (named || o.value == fmt.Sprintf("arg%d", i)) && e.Args[i].IsPresent() {
-			return e.Args[i].Int()
+	for i, v := range e.Args {
+		is := o.value == e.Site.ArgumentName(i) || o.value == fmt.Sprintf("arg%d", i)
+		if is && v.IsPresent() {
+			return v.Int()
 		}
 	}
 	o.without.Add(1)
@@ -211,27 +207,40 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 			os.Remove(o.output) // a run that fails leaves no empty file
 		}
 	}
-	if o.memory {
-		return runMemory(ctx, o, messages)
-	}
 	opts, patterns, err := o.probe(messages)
 	if err != nil {
 		return err
 	}
-	kind := stack.ValueType{Type: "hits", Unit: "count"}
+	kinds, title := []stack.ValueType{{Type: "hits", Unit: "count"}}, strings.Join(o.patterns, " ")
 	switch {
+	case o.memory:
+		kinds = []stack.ValueType{{Type: "alloc_objects", Unit: "count"},
+			{Type: "alloc_space", Unit: "bytes"}, {Type: "inuse_objects", Unit: "count"},
+			{Type: "inuse_space", Unit: "bytes"}}
+		title = strings.TrimSpace("memory " + o.where)
 	case o.span:
-		kind = stack.ValueType{Type: "time", Unit: "nanoseconds"}
+		kinds[0] = stack.ValueType{Type: "time", Unit: "nanoseconds"}
 	case o.value != "":
-		kind = stack.ValueType{Type: o.value, Unit: "units"}
+		kinds[0] = stack.ValueType{Type: o.value, Unit: "units"}
 	}
-	p := stack.NewProfile(nil, kind)
+	p := stack.NewProfile(nil, kinds...)
 	p.Start = time.Now()
-	probe := profiler.USDT(opts, patterns...)
-	running, err := profiler.Start(ctx, probe, &profiler.StartOptions{OTLP: o.otlp,
-		Handler: func(s *profiler.Sample) {
-			p.AddFrames(s.Event.PID, s.Frames, []int64{s.Value}, o.labels(s.Event))
-		}})
+	var probe *profiler.Probe
+	var running *profiler.Profiler
+	var memory *profiler.Memory
+	if o.memory {
+		memory = profiler.NewMemory(opts)
+		defer memory.Close()
+		probe = memory.Probe()
+		running, err = memory.Start(ctx)
+	} else {
+		probe = profiler.USDT(opts, patterns...)
+		running, err = profiler.Start(ctx, probe, &profiler.StartOptions{OTLP: o.otlp,
+			Handler: func(s *profiler.Sample) {
+				p.AddFrames(s.Event.PID, s.Frames, []int64{s.Value},
+					o.labels(fmt.Sprintf("%s (%d)", s.Event.Command, s.Event.PID)))
+			}})
+	}
 	if err != nil {
 		return err
 	}
@@ -242,7 +251,17 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 	if o.attached.Load() == 0 {
 		return errors.Join(err, o.nothing())
 	}
-	return errors.Join(err, o.tell(messages, probe), write(p, o.output, strings.Join(o.patterns, " ")))
+	if o.memory {
+		p.PeriodType = stack.ValueType{Type: "space", Unit: "bytes"}
+		lost, failed := memory.Profile(func(site *profiler.MemorySite) {
+			p.AddFrames(site.PID, site.Frames, []int64{site.Allocs, site.AllocBytes,
+				site.Allocs - site.Frees, site.AllocBytes - site.FreeBytes}, o.labels(site.Process))
+		})
+		if err = errors.Join(err, failed); lost > 0 {
+			fmt.Fprintln(messages, "usdtprofile: hits were lost: what is live is too much")
+		}
+	}
+	return errors.Join(err, o.tell(messages, probe), write(p, o.output, title))
 }
 
 // collect runs for the time that was asked for.
@@ -274,11 +293,11 @@ func (o *options) nothing() error {
 }
 
 // labels keep the stacks of processes apart where that was asked for.
-func (o *options) labels(e *trace.Event) map[string]string {
+func (o *options) labels(process string) map[string]string {
 	if !o.byProcess {
 		return nil
 	}
-	return map[string]string{"process": fmt.Sprintf("%s (%d)", e.Command, e.PID)}
+	return map[string]string{"process": process}
 }
 
 // tell says what is in the profile, and what is not.
