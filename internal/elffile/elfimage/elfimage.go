@@ -111,16 +111,20 @@ func (im *Image) RawNote(owner string, kind uint32, descriptor []byte, align int
 	for _, v := range []uint32{uint32(len(owner)), uint32(len(descriptor)), kind} {
 		b = im.Order.AppendUint32(b, v)
 	}
-	pad := func() {
-		for len(b)%align != 0 {
-			b = append(b, 0)
-		}
+	b = pad(append(b, owner...), align)
+	return pad(append(b, descriptor...), align)
+}
+
+func pad(b []byte, align int) []byte {
+	return append(b, make([]byte, (align-len(b)%align)%align)...)
+}
+
+// or returns what stands instead of the right value, if there is anything.
+func or(instead *uint64, right int) uint64 {
+	if instead != nil {
+		return *instead
 	}
-	b = append(b, owner...)
-	pad()
-	b = append(b, descriptor...)
-	pad()
-	return b
+	return uint64(right)
 }
 
 // ProbeNote makes the note of a probe.
@@ -159,14 +163,8 @@ func (im *Image) Bytes() []byte {
 
 	b := make([]byte, headerSize)
 	for i, s := range im.Segments {
-		offset, size := uint64(im.Page*(i+1)), uint64(len(s.Data))
-		memory := size + s.BSS
-		if s.Offset != nil {
-			offset = *s.Offset
-		}
-		if s.Size != nil {
-			size = *s.Size
-		}
+		offset, size := or(s.Offset, im.Page*(i+1)), or(s.Size, len(s.Data))
+		memory := uint64(len(s.Data)) + s.BSS
 		b = order.AppendUint32(b, uint32(s.Kind))
 		if im.Wide() {
 			b = order.AppendUint32(b, uint32(s.Flags))
@@ -195,16 +193,8 @@ func (im *Image) Bytes() []byte {
 		if i == len(sections)-1 {
 			s.Data = names
 		}
-		for len(b)%8 != 0 {
-			b = append(b, 0)
-		}
-		offset, size := uint64(len(b)), uint64(len(s.Data))
-		if s.Offset != nil {
-			offset = *s.Offset
-		}
-		if s.Size != nil {
-			size = *s.Size
-		}
+		b = pad(b, 8)
+		offset, size := or(s.Offset, len(b)), or(s.Size, len(s.Data))
 		b = append(b, s.Data...)
 		if i == 0 && im.Extended {
 			size, s.Link, s.Info = uint64(len(sections)), uint32(len(sections)-1),
@@ -217,9 +207,7 @@ func (im *Image) Bytes() []byte {
 		headers = order.AppendUint32(headers, s.Info)
 		headers = im.Words(headers, s.Align, s.Record)
 	}
-	for len(b)%8 != 0 {
-		b = append(b, 0)
-	}
+	b = pad(b, 8)
 	sectionOffset := len(b)
 	b = append(b, headers...)
 
@@ -279,11 +267,11 @@ func NewSymbol(name string, address uint64, kind elf.SymType, in elf.SectionInde
 // AddSymbols adds a symbol table with its strings, which start with more.
 func (im *Image) AddSymbols(kind elf.SectionType, more string, symbols ...Symbol) {
 	strings := []byte("\x00" + more)
-	data := make([]byte, SymbolSize32)
+	size := SymbolSize32
 	if im.Wide() {
-		data = make([]byte, SymbolSize64)
+		size = SymbolSize64
 	}
-	size := uint64(len(data))
+	data := make([]byte, size)
 	for _, s := range symbols {
 		name := bytes.Index(strings, []byte(s.Name+"\x00"))
 		if name < 0 {
@@ -303,7 +291,7 @@ func (im *Image) AddSymbols(kind elf.SectionType, more string, symbols ...Symbol
 		}
 	}
 	im.Sections = append(im.Sections,
-		Section{Name: ".symbols", Kind: kind, Record: size, Data: data,
+		Section{Name: ".symbols", Kind: kind, Record: uint64(size), Data: data,
 			Link: uint32(len(im.Sections) + 2)},
 		Section{Name: ".strings", Kind: elf.SHT_STRTAB, Data: strings})
 }
