@@ -89,7 +89,8 @@ func newProcesses(kind ResourceKind, fs *procfs.FS, cgroups *container.Cgroups) 
 	}
 }
 
-// changed is called by the watch with what has come and gone.
+// changed is called by the watch with what has come and gone, by one goroutine
+// at a time. Nothing else changes byPID.
 func (ps *processes) changed(appeared, disappeared []*proc.ProcessFile) {
 	for _, pair := range appeared {
 		ps.appeared(pair.Process)
@@ -97,38 +98,56 @@ func (ps *processes) changed(appeared, disappeared []*proc.ProcessFile) {
 			ps.symbolizer.Remember(pair.Process.PID)
 		}
 	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	for _, pair := range disappeared {
-		ps.disappeared(pair.Process)
+		p := ps.byPID[pair.Process.PID]
+		if p != nil && p.StartTime == pair.Process.StartTime && p.gone.IsZero() {
+			if p.pairs--; p.pairs == 0 {
+				ps.leave(p)
+			}
+		}
 	}
+	// Those that have gone long ago are forgotten.
+	n := 0
+	for n < len(ps.gone) && (len(ps.gone)-n > maxGone || time.Since(ps.gone[n].gone) >= keepGone) {
+		if p := ps.gone[n]; ps.byPID[p.PID] == p {
+			ps.remove(p)
+		}
+		n++
+	}
+	ps.gone = slices.Delete(ps.gone, 0, n)
 }
 
 func (ps *processes) appeared(found proc.Process) {
 	ps.mu.Lock()
-	p := ps.byPID[found.PID]
+	before := ps.byPID[found.PID]
 	ps.mu.Unlock()
+	p := before
 	if p == nil || p.StartTime != found.StartTime || !p.gone.IsZero() {
 		p = ps.read(found) // one that has gone may run another program now
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	switch now := ps.byPID[found.PID]; {
-	case now == nil:
-	case now.StartTime != found.StartTime:
-		ps.leave(now)
-	case now.gone.IsZero():
-		p = now
-	case now.executable == p.executable:
-		// It maps such a file again.
-		now.gone = time.Time{}
-		ps.gone = slices.DeleteFunc(ps.gone, func(g *process) bool { return g == now })
-		p = now
+	switch {
+	case before == nil || before == p:
+	case before.StartTime != found.StartTime:
+		ps.leave(before)
+	case before.executable == p.executable: // it maps such a file again
+		before.gone = time.Time{}
+		ps.gone = slices.DeleteFunc(ps.gone, func(g *process) bool { return g == before })
+		p = before
 	}
 	if p.pairs == 0 {
 		ps.running++
 		ps.seen++
 	}
-	p.pairs++
-	ps.remove(ps.byPID[found.PID])
+	if p.pairs++; p == before {
+		return
+	}
+	if before != nil {
+		ps.remove(before)
+	}
 	ps.byPID[found.PID] = p
 	if len(p.service) > 0 {
 		for _, key := range groupKeys(p.cgroup, p.container) {
@@ -142,14 +161,20 @@ func (ps *processes) appeared(found proc.Process) {
 
 // remove makes a process none of byPID.
 func (ps *processes) remove(p *process) {
-	if p == nil {
-		return
-	}
 	delete(ps.byPID, p.PID)
 	for _, key := range groupKeys(p.cgroup, p.container) {
 		if delete(ps.services[key], p); len(ps.services[key]) == 0 {
 			delete(ps.services, key)
 		}
+	}
+}
+
+// leave makes a process one that has gone.
+func (ps *processes) leave(p *process) {
+	if p.gone.IsZero() {
+		p.pairs, p.gone = 0, time.Now()
+		ps.gone = append(ps.gone, p)
+		ps.running--
 	}
 }
 
@@ -167,43 +192,6 @@ func groupKeys(path string, c container.Container) (keys []string) {
 		keys = append(keys, "container "+c.ID) // a path begins with a slash
 	}
 	return keys
-}
-
-func (ps *processes) disappeared(old proc.Process) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	p := ps.byPID[old.PID]
-	if p == nil || p.StartTime != old.StartTime || !p.gone.IsZero() {
-		return
-	}
-	if p.pairs--; p.pairs == 0 {
-		ps.leave(p)
-	}
-	ps.drop()
-}
-
-// leave makes a process one that has gone.
-func (ps *processes) leave(p *process) {
-	if p.gone.IsZero() {
-		p.pairs, p.gone = 0, time.Now()
-		ps.gone = append(ps.gone, p)
-		ps.running--
-	}
-}
-
-// drop forgets those that have gone long ago.
-func (ps *processes) drop() {
-	n := 0
-	for _, p := range ps.gone {
-		if len(ps.gone)-n <= maxGone && time.Since(p.gone) < keepGone {
-			break
-		}
-		if ps.byPID[p.PID] == p {
-			ps.remove(p)
-		}
-		n++
-	}
-	ps.gone = slices.Delete(ps.gone, 0, n)
 }
 
 // count returns how many processes there are now.
@@ -269,7 +257,11 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 		id.process = ps.byPID[pid]
 	}
 	r := ps.resources[id]
-	if r != nil && r.process == nil && r.service == nil && r.asked != ps.seen {
+	if r == nil {
+		r = ps.newResource(group, id.process)
+		ps.resources[id] = r
+	}
+	if r.process == nil && r.service == nil && r.asked != ps.seen {
 		// Processes of it may be known by now. What was sent keeps its name: a
 		// series that went on under another one would count twice.
 		r.asked = ps.seen
@@ -279,10 +271,6 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 				service: service}
 			ps.resources[id] = r
 		}
-	}
-	if r == nil {
-		r = ps.newResource(group, id.process)
-		ps.resources[id] = r
 	}
 	r.used = time.Now()
 	return r
