@@ -90,20 +90,20 @@ func (n *flameNode) sayLines() {
 func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
 	p.complete()
 	graph := flameGraph{Title: title, Root: flameNode{Name: "all"}}
-	if n := len(p.types); n > 0 {
-		graph.Type, graph.Unit = p.types[n-1].Type, p.types[n-1].Unit
+	if n := len(p.out.SampleType); n > 0 {
+		graph.Type, graph.Unit = p.out.SampleType[n-1].Type, p.out.SampleType[n-1].Unit
 	}
 	if p.Period > 0 {
 		graph.Note = fmt.Sprintf("sampled, 1 in %d %s", p.Period, p.PeriodType.Type)
 	}
-	for _, s := range p.samples {
-		value := s.last()
+	for _, s := range p.out.Sample {
+		value := last(s)
 		if value <= 0 {
 			continue
 		}
 		node := &graph.Root
 		node.Value += value
-		for name, line := range s.named() {
+		for name, line := range namesOn(s) {
 			node = node.child(name)
 			node.Value += value
 			if line != "" {

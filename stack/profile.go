@@ -42,57 +42,58 @@ type Profile struct {
 	ByProcess bool
 
 	symbolizer *Symbolizer
-	types      []ValueType
-	samples    []*sample // in the order in which they came
-	known      map[string]*sample
-	rest       *sample // of all stacks for which there is no room, nil if there are none
+	out        profile.Profile            // without what complete and Write add to it
+	samples    map[string]*profile.Sample // of out, by their places and labels
 	places     map[placeKey]*place
-	named      map[string]*place // of AddFrames, by function
-	placed     int               // how many places have a number
+	ordered    []*place
+	mappings   map[mappingKey]*profile.Mapping // of out
 	key        []byte
 	frames     int // of all samples
 	names      int // bytes of the names of functions
 }
 
-// sample is a stack, with what its values add up to.
-type sample struct {
-	places []*place // the innermost first
-	labels map[string]string
-	values []int64
-}
-
-// place is an instruction: of a file, or at an address that is in none.
+// place is an instruction: of a file, or at an address that is in none. Its
+// Lines are set when the profile is complete.
 type place struct {
-	number   int
-	file     *file    // nil if it is in none
-	at       *mapping // where a process maps the file, nil if it is in none
-	address  uint64   // by that mapping
+	profile.Location
+	placeKey
+	pid      int      // whose address it is
 	function string   // "" if it is not known
 	sources  []source // with Lines, "inlined" functions first; the last one is that of function
-	pid      int      // whose address it is
 	unnamed  uint64   // how often it was counted without its name
 }
 
 // placeKey is equal for the same place. An address that is in no file means
-// another place in another process.
+// another place in another process. A place of AddFrames only has a name.
 type placeKey struct {
 	file     *file
-	pid      int
+	process  int
 	offset   uint64
 	isReturn bool // from the call that is there
+	name     string
+}
+
+// mappingKey tells apart the parts of files that are mapped.
+type mappingKey struct {
+	file         *file
+	offset, size uint64
 }
 
 // NewProfile returns an empty profile, of one or more values for each stack.
 // The last one is what pprof shows unless it is asked for another, and what a
 // flame graph is made of. The Symbolizer names the functions.
 func NewProfile(symbolizer *Symbolizer, types ...ValueType) *Profile {
-	return &Profile{
+	p := &Profile{
 		symbolizer: symbolizer,
-		types:      slices.Clone(types),
-		known:      make(map[string]*sample),
+		samples:    make(map[string]*profile.Sample),
 		places:     make(map[placeKey]*place),
-		named:      make(map[string]*place),
+		mappings:   make(map[mappingKey]*profile.Mapping),
 	}
+	for _, t := range types {
+		p.out.SampleType = append(p.out.SampleType, &profile.ValueType{Type: t.Type, Unit: t.Unit})
+		p.out.DefaultSampleType = t.Type
+	}
+	return p
 }
 
 // Add adds a stack of a process, as [Symbolizer.Frames] takes it, with a value
@@ -112,14 +113,11 @@ func (p *Profile) Add(
 	if len(stack) == 0 {
 		stack = []uint64{0}
 	}
-	places := make([]*place, 0, len(stack))
+	places := make([]*profile.Location, 0, len(stack))
 	for i, address := range stack {
 		places = append(places, p.place(ctx, pid, address, i > 0))
 	}
-	added := p.sample(places, labels, pid)
-	for i := range min(len(values), len(p.types)) {
-		added.values[i] += values[i]
-	}
+	p.add(places, pid, values, labels)
 }
 
 // AddFrames adds a stack whose functions are known otherwise, such as those of
@@ -127,39 +125,40 @@ func (p *Profile) Add(
 // else of a Frame counts. The Symbolizer of such a profile may be nil, unless
 // ByProcess is set. See [Profile.Add] for the rest.
 func (p *Profile) AddFrames(pid int, frames []Frame, values []int64, labels map[string]string) {
-	places := make([]*place, 0, max(len(frames), 1))
+	if p.symbolizer != nil {
+		p.symbolizer.mutex.Lock()
+		defer p.symbolizer.mutex.Unlock()
+	}
+	if len(frames) == 0 {
+		frames = []Frame{{}}
+	}
+	places := make([]*profile.Location, 0, len(frames))
 	for _, f := range frames {
-		if f.Function == "" {
-			f.Function = "[unknown]"
-			if f.File != "" {
-				f.Function = "[" + filepath.Base(f.File) + "]"
-			}
+		name := f.Function
+		switch {
+		case name != "":
+		case f.File != "":
+			name = "[" + filepath.Base(f.File) + "]"
+		default:
+			name = "[unknown]"
 		}
-		known := p.named[f.Function]
-		if known == nil {
-			known = p.newPlace()
-			known.function = f.Function
-			if len(p.named) < maxProfilePlaces {
-				p.named[f.Function] = known
-			}
-		}
-		places = append(places, known)
+		places = append(places, p.named(name))
 	}
-	if len(places) == 0 {
-		places = append(places, p.newPlace())
-	}
-	added := p.sample(places, labels, pid)
-	for i := range min(len(values), len(p.types)) {
-		added.values[i] += values[i]
-	}
+	p.add(places, pid, values, labels)
 }
 
-// sample returns the sample of a stack, new or as it is known.
-func (p *Profile) sample(places []*place, labels map[string]string, pid int) *sample {
+// add adds values to the sample of a stack. There was no room for a place that
+// is nil.
+func (p *Profile) add(
+	places []*profile.Location, pid int, values []int64, labels map[string]string,
+) {
 	key := p.key[:0]
 	for _, at := range places {
-		key = binary.NativeEndian.AppendUint32(key, uint32(at.number))
+		if at != nil {
+			key = binary.NativeEndian.AppendUint32(key, uint32(at.ID))
+		}
 	}
+	isFull := slices.Contains(places, nil)
 	if p.ByProcess {
 		key = fmt.Appendf(key, "/%d", pid)
 	}
@@ -167,40 +166,36 @@ func (p *Profile) sample(places []*place, labels map[string]string, pid int) *sa
 		key = fmt.Appendf(key, "/%q=%q", name, labels[name])
 	}
 	p.key = key
-	known := p.known[string(key)]
-	if known != nil {
-		return known
+	known := p.samples[string(key)]
+	if isFull || known == nil && (len(p.samples) >= maxProfileStacks ||
+		p.frames+len(places) > maxProfileFrames) {
+		key, places = []byte(otherStacks), nil
+		known = p.samples[otherStacks]
 	}
-	if len(p.samples) >= maxProfileStacks || p.frames+len(places) > maxProfileFrames {
-		return p.other()
-	}
-	labels = maps.Clone(labels)
-	if p.ByProcess {
-		if labels == nil {
-			labels = make(map[string]string)
+	if known == nil {
+		known = &profile.Sample{Location: places, Value: make([]int64, len(p.out.SampleType)),
+			Label: make(map[string][]string)}
+		if places == nil {
+			known.Location = []*profile.Location{p.named(otherStacks)}
+		} else {
+			for name, value := range labels {
+				known.Label[valid(name)] = []string{valid(value)}
+			}
+			if p.ByProcess {
+				known.Label["process"] = []string{valid(p.symbolizer.processName(pid))}
+			}
 		}
-		labels["process"] = p.symbolizer.processName(pid)
+		p.samples[string(key)] = known
+		p.out.Sample = append(p.out.Sample, known)
+		p.frames += len(places)
 	}
-	known = &sample{places: places, labels: labels, values: make([]int64, len(p.types))}
-	p.known[string(key)] = known
-	p.samples = append(p.samples, known)
-	p.frames += len(places)
-	return known
+	for i := range min(len(values), len(known.Value)) {
+		known.Value[i] += values[i]
+	}
 }
 
 // otherStacks names the sample of all stacks for which there is no room.
 const otherStacks = "(other)"
-
-// other returns that sample.
-func (p *Profile) other() *sample {
-	if p.rest == nil {
-		at := p.newPlace()
-		at.function = otherStacks
-		p.rest = &sample{places: []*place{at}, values: make([]int64, len(p.types))}
-		p.samples = append(p.samples, p.rest)
-	}
-	return p.rest
-}
 
 // Len returns how many lines WriteFolded writes.
 func (p *Profile) Len() int { return len(p.lines()) }
@@ -213,105 +208,165 @@ func (s *Symbolizer) processName(pid int) string {
 	return fmt.Sprint(pid)
 }
 
-// place returns the place of an address, new or as it is known.
-func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn bool) *place {
+// place returns the place of an address, new or as it is known, nil if there is
+// no room for it.
+func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn bool) *profile.Location {
 	if isReturn && address > 0 {
 		address-- // the call
 	}
 	s := p.symbolizer
 	at := s.mapping(pid, address)
-	key := placeKey{pid: pid, offset: address}
+	key := placeKey{process: pid, offset: address}
 	if at != nil {
 		key = placeKey{file: at.file, offset: address - at.Start + at.Offset, isReturn: isReturn}
 	}
 	known := p.places[key]
-	if known == nil {
-		known = p.newPlace()
-		known.address, known.pid = address, pid
+	if known == nil && len(p.places) < maxProfilePlaces {
+		known = p.newPlace(key)
+		known.Address, known.pid = address, pid
 		if at != nil {
-			known.at = &mapping{at.Mapping, at.file, at.path}
-			known.file = at.file
-			known.sources, _ = s.lines(s.processes[pid], at.file, key.offset)
+			known.Mapping = p.mapping(at)
+			// Processes map the file at different addresses, a profile once.
+			known.Address += known.Mapping.Start - at.Start
 		}
-		known.function = p.function(ctx, pid, key)
-		if len(p.places) < maxProfilePlaces {
-			p.places[key] = known
-		}
+		p.find(ctx, known)
 	}
-	if s.count(known.file != nil, known.function != ""); known.function == "" {
+	if known == nil {
+		s.count(at != nil, false)
+		return nil
+	}
+	if s.count(at != nil, known.function != ""); known.function == "" {
 		known.unnamed++
+	}
+	return &known.Location
+}
+
+// named returns the place of a function that is only known by its name.
+func (p *Profile) named(name string) *profile.Location {
+	key := placeKey{name: name}
+	known := p.places[key]
+	if known == nil {
+		if len(p.places) >= maxProfilePlaces && name != otherStacks {
+			return nil
+		}
+		known = p.newPlace(key)
+		known.function = name
+	}
+	return &known.Location
+}
+
+func (p *Profile) newPlace(key placeKey) *place {
+	at := &place{placeKey: key}
+	p.ordered = append(p.ordered, at)
+	at.ID = uint64(len(p.ordered))
+	p.out.Location = append(p.out.Location, &at.Location)
+	p.places[key] = at
+	return at
+}
+
+func (p *Profile) mapping(at *mapping) *profile.Mapping {
+	key := mappingKey{at.file, at.Offset, at.End - at.Start}
+	known := p.mappings[key]
+	if known == nil {
+		known = &profile.Mapping{ID: uint64(len(p.mappings)) + 1, Start: at.Start, Limit: at.End,
+			Offset: at.Offset, File: valid(at.path), BuildID: at.buildID}
+		p.mappings[key] = known
+		p.out.Mapping = append(p.out.Mapping, known)
 	}
 	return known
 }
 
-// complete names functions whose debug file came later, or that their process
-// has named later, and adds the lines.
-func (p *Profile) complete() {
+// find finds the name of a place and its lines, as far as they are missing and
+// are known by now. The process is known.
+func (p *Profile) find(ctx context.Context, at *place) {
 	s := p.symbolizer
-	if s == nil {
+	if at.sources == nil && at.file != nil {
+		at.sources, _ = s.lines(s.processes[at.pid], at.file, at.offset)
+	}
+	if at.function != "" {
 		return
 	}
-	p.completeNames()
-	if !s.Lines {
+	var name string
+	if at.file == nil {
+		name, _, _ = s.made(at.pid, at.offset)
+	} else {
+		name, _, _ = s.function(ctx, s.processes[at.pid], at.file, at.offset, at.isReturn)
+	}
+	if name == "" || p.names+len(name) > maxProfileNames {
 		return
 	}
-	findLines := func() {
-		s.mutex.Lock()
-		defer s.mutex.Unlock()
-		for key, known := range p.places {
-			if known.file != nil && known.sources == nil {
-				known.sources, _ = s.lines(s.processes[known.pid], known.file, key.offset)
+	p.names += len(name)
+	at.function = strings.Clone(name)
+	if at.file == nil {
+		s.counts.NoFile -= at.unnamed
+	} else {
+		s.counts.NoFunction -= at.unnamed
+	}
+	at.unnamed = 0
+}
+
+// complete names functions whose debug file came later, or that their process
+// has named later, and sets the lines of all places.
+func (p *Profile) complete() {
+	if s := p.symbolizer; s != nil {
+		find := func() {
+			s.mutex.Lock()
+			defer s.mutex.Unlock()
+			for _, at := range p.ordered {
+				if s.processes[at.pid] != nil {
+					p.find(context.Background(), at)
+				}
+			}
+		}
+		find()
+		if s.Lines {
+			ctx, cancel := context.WithTimeout(context.Background(), mostLineWait)
+			defer cancel()
+			s.files.lines.wait(ctx)
+			find()
+		}
+	}
+	// The same name means another function in another file.
+	type functionKey struct {
+		file         *file
+		name, source string
+	}
+	functions := make(map[functionKey]*profile.Function)
+	p.out.Function = nil
+	for _, at := range p.ordered {
+		at.Line = nil
+		if at.function == "" {
+			continue
+		}
+		sources := at.sources
+		if len(sources) == 0 {
+			sources = []source{{}}
+		}
+		for i, source := range sources {
+			if i == len(sources)-1 {
+				source.function = at.function
+			}
+			if source.function == "" {
+				continue
+			}
+			key := functionKey{at.file, source.function, source.file}
+			f := functions[key]
+			if f == nil {
+				name := valid(source.function)
+				f = &profile.Function{ID: uint64(len(functions)) + 1, Name: name, SystemName: name,
+					Filename: valid(source.file)}
+				functions[key] = f
+				p.out.Function = append(p.out.Function, f)
+			}
+			at.Line = append(at.Line, profile.Line{Function: f, Line: int64(source.line)})
+			if m := at.Mapping; m != nil {
+				m.HasFunctions = true
+				m.HasFilenames = m.HasFilenames || source.file != ""
+				m.HasLineNumbers = m.HasLineNumbers || source.line > 0
+				m.HasInlineFrames = m.HasInlineFrames || len(sources) > 1
 			}
 		}
 	}
-	findLines()
-	ctx, cancel := context.WithTimeout(context.Background(), mostLineWait)
-	defer cancel()
-	s.files.lines.wait(ctx)
-	findLines()
-}
-
-func (p *Profile) completeNames() {
-	s := p.symbolizer
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	for key, known := range p.places {
-		if known.function != "" || s.processes[known.pid] == nil ||
-			known.file != nil && s.DebugFile == nil {
-			continue
-		}
-		if known.function = p.function(context.Background(), known.pid, key); known.function == "" {
-			continue
-		}
-		if known.file == nil {
-			s.counts.NoFile -= known.unnamed
-		} else {
-			s.counts.NoFunction -= known.unnamed
-		}
-		known.unnamed = 0
-	}
-}
-
-func (p *Profile) newPlace() *place {
-	p.placed++
-	return &place{number: p.placed}
-}
-
-// function returns the name of a function, "" if it has none or there is no
-// room for more names.
-func (p *Profile) function(ctx context.Context, pid int, at placeKey) string {
-	s, name := p.symbolizer, ""
-	if at.file == nil {
-		name, _, _ = s.made(pid, at.offset)
-	} else {
-		// The process is known: it has the mapping.
-		name, _, _ = s.function(ctx, s.processes[pid], at.file, at.offset, at.isReturn)
-	}
-	if p.names += len(name); p.names > maxProfileNames {
-		p.names -= len(name)
-		return ""
-	}
-	return strings.Clone(name)
 }
 
 // valid returns a text as formats want it, in UTF-8: names of files and
@@ -338,69 +393,57 @@ func (p *Profile) WriteFolded(w io.Writer) error {
 func (p *Profile) lines() map[string]int64 {
 	p.complete()
 	lines := make(map[string]int64)
-	for _, s := range p.samples {
-		if value := s.last(); value > 0 {
-			lines[strings.Join(s.names(), ";")] += value
+	for _, s := range p.out.Sample {
+		if value := last(s); value > 0 {
+			var names []string
+			for name := range namesOn(s) {
+				names = append(names, name)
+			}
+			lines[strings.Join(names, ";")] += value
 		}
 	}
 	return lines
 }
 
 // last returns the value that is shown unless another one is asked for.
-func (s *sample) last() int64 {
-	if len(s.values) == 0 {
+func last(s *profile.Sample) int64 {
+	if len(s.Value) == 0 {
 		return 0
 	}
-	return s.values[len(s.values)-1]
+	return s.Value[len(s.Value)-1]
 }
 
-// names returns the labels and the names of the functions, the outermost first.
-func (s *sample) names() []string {
-	var names []string
-	for name := range s.named() {
-		names = append(names, name)
-	}
-	return names
-}
-
-// named returns them with the lines, "" where these are not known.
-func (s *sample) named() iter.Seq2[string, string] {
+// namesOn yields the labels and the names of the functions, the outermost
+// first, with their lines, "" where these are not known.
+func namesOn(s *profile.Sample) iter.Seq2[string, string] {
 	return func(yield func(name, line string) bool) {
-		for _, key := range slices.Sorted(maps.Keys(s.labels)) {
-			if !yield(folded(key+"="+s.labels[key]), "") {
+		for _, label := range slices.Sorted(maps.Keys(s.Label)) {
+			if !yield(folded(label+"="+s.Label[label][0]), "") {
 				return
 			}
 		}
-		for _, at := range slices.Backward(s.places) {
-			sources := at.sources
-			if len(sources) == 0 {
-				sources = []source{{}}
-			}
-			for i, source := range slices.Backward(sources) {
-				name := at.name()
-				if i < len(sources)-1 {
-					if source.function == "" {
-						continue
-					}
-					name = symbolname.Readable(source.function) + " (inlined)"
+		for _, at := range slices.Backward(s.Location) {
+			if len(at.Line) == 0 {
+				name := "[unknown]"
+				if at.Mapping != nil {
+					name = "[" + filepath.Base(at.Mapping.File) + "]"
 				}
-				if !yield(folded(name), valid(source.text())) {
+				if !yield(folded(name), "") {
+					return
+				}
+			}
+			for i, line := range slices.Backward(at.Line) {
+				name := symbolname.Readable(line.Function.Name)
+				if i < len(at.Line)-1 {
+					name += " (inlined)"
+				}
+				where := source{file: line.Function.Filename, line: int(line.Line)}
+				if !yield(folded(name), where.text()) {
 					return
 				}
 			}
 		}
 	}
-}
-
-// name returns what a flame graph shows of a place.
-func (at *place) name() string {
-	switch {
-	case at.function != "":
-		return symbolname.Readable(at.function)
-	case at.at != nil:
-		return "[" + filepath.Base(at.at.path) + "]"
-	}
-	return "[unknown]"
 }
 
 // folded returns a name without what divides names and lines.
@@ -419,122 +462,15 @@ func folded(name string) string {
 // Write writes the profile for go tool pprof, compressed.
 func (p *Profile) Write(w io.Writer) error {
 	p.complete()
-	b := &pprofBuilder{
-		Profile:   p,
-		mappings:  make(map[mappingKey]*profile.Mapping),
-		locations: make(map[int]*profile.Location),
-		functions: make(map[functionKey]*profile.Function),
-	}
 	if !p.Start.IsZero() {
-		b.out.TimeNanos = p.Start.UnixNano()
+		p.out.TimeNanos = p.Start.UnixNano()
 	}
-	b.out.DurationNanos = int64(p.Duration)
-	b.out.Period = p.Period
+	p.out.DurationNanos, p.out.Period = int64(p.Duration), p.Period
 	if p.PeriodType != (ValueType{}) {
-		b.out.PeriodType = &profile.ValueType{Type: p.PeriodType.Type, Unit: p.PeriodType.Unit}
+		p.out.PeriodType = &profile.ValueType{Type: p.PeriodType.Type, Unit: p.PeriodType.Unit}
 	}
-	for _, t := range p.types {
-		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.Type, Unit: t.Unit})
-		b.out.DefaultSampleType = t.Type
-	}
-	for _, s := range p.samples {
-		b.add(s)
-	}
-	if err := b.out.CheckValid(); err != nil {
+	if err := p.out.CheckValid(); err != nil {
 		return err
 	}
-	return b.out.Write(w)
-}
-
-// pprofBuilder makes the format of pprof of a profile.
-type pprofBuilder struct {
-	*Profile
-	out       profile.Profile
-	mappings  map[mappingKey]*profile.Mapping
-	locations map[int]*profile.Location // by the number of the place
-	functions map[functionKey]*profile.Function
-}
-
-// mappingKey tells apart the parts of files that are mapped.
-type mappingKey struct {
-	file         *file
-	offset, size uint64
-}
-
-// functionKey is a function. The same name means another one in another file.
-type functionKey struct {
-	file         *file
-	name, source string
-}
-
-func (b *pprofBuilder) add(s *sample) {
-	out := &profile.Sample{Value: s.values, Label: make(map[string][]string)}
-	for key, value := range s.labels {
-		out.Label[valid(key)] = []string{valid(value)}
-	}
-	for _, at := range s.places {
-		out.Location = append(out.Location, b.location(at))
-	}
-	b.out.Sample = append(b.out.Sample, out)
-}
-
-func (b *pprofBuilder) location(at *place) *profile.Location {
-	if known := b.locations[at.number]; known != nil {
-		return known
-	}
-	l := &profile.Location{ID: uint64(len(b.out.Location)) + 1, Address: at.address}
-	b.locations[at.number] = l
-	b.out.Location = append(b.out.Location, l)
-	if at.at != nil {
-		l.Mapping = b.mapping(at.at)
-		// Processes map the file at different addresses, a profile once.
-		l.Address = at.address - at.at.Start + l.Mapping.Start
-	}
-	sources := at.sources
-	if len(sources) == 0 {
-		sources = []source{{}}
-	}
-	for i, source := range sources {
-		if i == len(sources)-1 {
-			source.function = at.function
-		}
-		if source.function == "" {
-			continue
-		}
-		l.Line = append(l.Line, profile.Line{Function: b.function(at.file, source), Line: int64(source.line)})
-		if m := l.Mapping; m != nil {
-			m.HasFunctions = true
-			m.HasFilenames = m.HasFilenames || source.file != ""
-			m.HasLineNumbers = m.HasLineNumbers || source.line > 0
-			m.HasInlineFrames = m.HasInlineFrames || len(sources) > 1
-		}
-	}
-	return l
-}
-
-func (b *pprofBuilder) mapping(at *mapping) *profile.Mapping {
-	key := mappingKey{at.file, at.Offset, at.End - at.Start}
-	if known := b.mappings[key]; known != nil {
-		return known
-	}
-	m := &profile.Mapping{
-		ID: uint64(len(b.out.Mapping)) + 1, Start: at.Start, Limit: at.End, Offset: at.Offset,
-		File: valid(at.path), BuildID: at.buildID,
-	}
-	b.mappings[key] = m
-	b.out.Mapping = append(b.out.Mapping, m)
-	return m
-}
-
-func (b *pprofBuilder) function(of *file, at source) *profile.Function {
-	key := functionKey{of, at.function, at.file}
-	if known := b.functions[key]; known != nil {
-		return known
-	}
-	name := valid(at.function)
-	f := &profile.Function{ID: uint64(len(b.out.Function)) + 1, Name: name, SystemName: name,
-		Filename: valid(at.file)}
-	b.functions[key] = f
-	b.out.Function = append(b.out.Function, f)
-	return f
+	return p.out.Write(w)
 }
