@@ -12,10 +12,10 @@ import (
 
 	"github.com/therootcompany/xz"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/unwind"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // files are those that the remembered processes map.
@@ -53,32 +53,24 @@ func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
 // file returns a file that a process maps, opened when it is first seen: later
 // it may be gone.
 func (s *Symbolizer) file(p *process, mapped openable) *file {
-	var id procwatch.FileID
-	err := proc.ErrBlocked
-	got := &struct {
-		id  procwatch.FileID
-		err error
-	}{}
-	if s.ask(p.PID, func() { got.id, got.err = mapped.ID() }, nil) {
-		if err = got.err; err == nil {
-			id = got.id
-		}
-	}
-	if known := s.files.known[id]; err == nil && known != nil {
+	id, _ := ask(s, p.PID, func() procwatch.FileID {
+		id, _ := mapped.ID() // zero with an error
+		return id
+	}, nil)
+	if known := s.files.known[id]; known != nil {
 		return known
 	}
 	s.files.seen++
 	f := &file{id: id, number: s.files.seen, owner: p.PID}
-	if err != nil || s.files.isFull() {
+	if id == (procwatch.FileID{}) || s.files.isFull() {
 		return f
 	}
 	s.files.known[id] = f
-	opened := &openedFile{}
-	if !s.ask(p.PID, func() { opened.open(mapped) }, opened.close) || opened.elf == nil {
+	opened, _ := ask(s, p.PID, func() openedFile { return open(mapped) }, openedFile.close)
+	if opened.elf == nil {
 		return f
 	}
-	f.elf, f.buildID = opened.elf, opened.buildID
-	f.machine = f.elf.Machine
+	f.elf, f.buildID, f.machine = opened.elf, opened.buildID, opened.elf.Machine
 	f.segments = slices.Clone(f.elf.Segments[:min(len(f.elf.Segments), maxSegments)])
 	s.files.open = append(s.files.open, f)
 	if len(s.files.open) > maxOpen {
@@ -100,20 +92,20 @@ type openedFile struct {
 	buildID string        // "" if there is none
 }
 
-func (f *openedFile) open(mapped openable) {
+func open(mapped openable) (f openedFile) {
 	opened, err := mapped.Open()
 	if err != nil {
-		return
+		return f
 	}
 	if f.elf, err = elffile.New(opened); err != nil {
-		f.elf = nil
 		opened.Close()
-		return
+		return openedFile{}
 	}
 	f.buildID, _ = f.elf.BuildID()
+	return f
 }
 
-func (f *openedFile) close() {
+func (f openedFile) close() {
 	if f.elf != nil {
 		_ = f.elf.OSFile().Close() // it was only read
 	}
@@ -124,12 +116,14 @@ func (f *openedFile) close() {
 // one that is being scanned.
 func (s *Symbolizer) closeFirst(scanned *process) {
 	f := s.files.open[0]
-	for _, read := range []func(context.Context, *process, *file){s.readFunctions, s.readFrames} {
-		read(context.Background(), scanned, f)
-		for _, p := range s.processes {
-			if slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.file == f }) {
-				read(context.Background(), p, f)
-			}
+	read := func(p *process) {
+		s.readFunctions(context.Background(), p, f)
+		s.readFrames(context.Background(), p, f)
+	}
+	read(scanned)
+	for _, p := range s.processes {
+		if slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.file == f }) {
+			read(p)
 		}
 	}
 	_ = s.files.closeFile(f) // it was only read
@@ -178,13 +172,15 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 		return
 	}
 	of := f.elf
-	read := &struct{ functions *elffile.Functions }{}
-	// without those of a malformed table
-	if !s.ask(p.PID, func() { read.functions, _ = of.Functions() }, nil) {
+	functions, ok := ask(s, p.PID, func() *elffile.Functions {
+		functions, _ := of.Functions() // without those of a malformed table
+		return functions
+	}, nil)
+	if !ok {
 		s.files.giveUp(f)
 		return
 	}
-	f.functions = read.functions
+	f.functions = functions
 	if s.Lines {
 		f.lines = newLineFile(f, nil)
 	}
@@ -197,34 +193,42 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 // they are missing.
 func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
 	of := f.elf
-	found := &struct{ debug *elffile.File }{}
-	closeFound := func() {
-		if found.debug != nil {
-			_ = found.debug.Close() // it was only read
-		}
-	}
-	if !s.ask(p.PID, func() { found.debug, _ = of.FindDebugFile("") }, closeFound) {
+	debug, ok := ask(s, p.PID, func() *elffile.File {
+		debug, _ := of.FindDebugFile("")
+		return debug
+	}, closeFound)
+	switch {
+	case !ok:
 		s.files.giveUp(f)
 		return
-	}
-	if found.debug == nil {
-		read := &struct{ functions *elffile.Functions }{}
-		if p.bytes.take(of.MiniDebugBytes()) && s.ask(p.PID,
-			func() { read.functions, _ = of.MiniFunctions(unpack) }, nil) && read.functions != nil {
-			f.functions.Append(read.functions)
-		}
-		if s.DebugFile != nil && f.buildID != "" {
-			if path, done := s.DebugFile(f.buildID); !done || path != "" {
-				f.image = of
-			}
-		}
+	case debug != nil:
+		s.addFunctions(p, f, debug)
 		return
 	}
-	s.addFunctions(p, f, found.debug)
+	if p.bytes.take(of.MiniDebugBytes()) {
+		if mini, _ := ask(s, p.PID, func() *elffile.Functions {
+			mini, _ := of.MiniFunctions(unpack)
+			return mini
+		}, nil); mini != nil {
+			f.functions.Append(mini)
+		}
+	}
+	if s.DebugFile != nil && f.buildID != "" {
+		if path, done := s.DebugFile(f.buildID); !done || path != "" {
+			f.image = of
+		}
+	}
 }
 
 func unpack(packed io.Reader, dictionary uint32) (io.Reader, error) {
 	return xz.NewReader(packed, dictionary)
+}
+
+// closeFound closes a debug file, if one was found.
+func closeFound(debug *elffile.File) {
+	if debug != nil {
+		_ = debug.Close() // it was only read
+	}
 }
 
 // addFunctions adds the functions of a debug file, and closes it.
@@ -232,15 +236,18 @@ func (s *Symbolizer) addFunctions(p *process, f *file, debug *elffile.File) {
 	if s.Lines && f.lines == nil {
 		f.lines = newLineFile(f, debug)
 	}
-	read := &struct{ functions *elffile.Functions }{}
-	done := func() { _ = debug.Close() } // it was only read
-	if p.bytes.take(debug.FunctionBytes()) {
-		if !s.ask(p.PID, func() { read.functions, _ = debug.Functions() }, done) {
-			return
-		}
-		f.functions.Append(read.functions)
+	if !p.bytes.take(debug.FunctionBytes()) {
+		closeFound(debug)
+		return
 	}
-	done()
+	read := func() *elffile.Functions {
+		defer closeFound(debug)
+		functions, _ := debug.Functions()
+		return functions
+	}
+	if functions, ok := ask(s, p.PID, read, nil); ok {
+		f.functions.Append(functions)
+	}
 }
 
 // readFetched adds the functions of a debug file that has come meanwhile.
@@ -254,13 +261,12 @@ func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
 	}
 	before := f.functions.Size()
 	if path != "" {
-		debug, err := f.image.FindDebugFile(path)
-		if err == nil {
+		if debug, err := f.image.FindDebugFile(path); err == nil {
 			// The file may be closed, so that this is not known yet.
 			if id, _ := debug.BuildID(); id == f.buildID {
 				s.addFunctions(p, f, debug)
 			} else {
-				_ = debug.Close() // it was only read
+				closeFound(debug)
 			}
 		}
 	}
@@ -276,13 +282,16 @@ func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
 	}
 	f.hasRead = true
 	of := f.elf
-	read := &struct{ frames *unwind.Table }{}
-	if !s.ask(p.PID, func() { read.frames, _ = s.unwinder.Read(of) }, nil) {
+	frames, ok := ask(s, p.PID, func() *unwind.Table {
+		frames, _ := s.unwinder.Read(of) // nil also if they are malformed
+		return frames
+	}, nil)
+	if !ok {
 		s.files.giveUp(f)
 		return
 	}
-	if f.frames = read.frames; f.frames != nil { // nil also if they are malformed
-		s.files.hold(f, f.frames.Size())
+	if f.frames = frames; frames != nil {
+		s.files.hold(f, frames.Size())
 	}
 }
 
@@ -343,21 +352,27 @@ func (fs *files) close() error {
 	return errors.Join(errs...)
 }
 
-// closeFile closes a file, if it is open.
-func (fs *files) closeFile(f *file) error {
-	if f.elf == nil {
-		return nil
+// closeFile closes a file, if it is open, without waiting for long.
+func (fs *files) closeFile(f *file) (err error) {
+	if opened := fs.remove(f); opened != nil {
+		deadline.One(context.Background(), patience, func() { err = opened.Close() }, nil)
 	}
-	opened := f.elf.OSFile() // since procwatch.MappedFile.Open
-	f.elf = nil
-	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
-	return closeLater(opened)
+	return err
 }
 
 // giveUp forgets how to read a file that does not answer.
 func (fs *files) giveUp(f *file) {
-	opened := f.elf.OSFile()
+	opened := fs.remove(f)
+	go opened.Close()
+}
+
+// remove takes a file from those that are open, nil if it is not.
+func (fs *files) remove(f *file) *os.File {
+	if f.elf == nil {
+		return nil
+	}
+	opened := f.elf.OSFile() // since openable.Open
 	f.elf = nil
 	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
-	go opened.Close()
+	return opened
 }

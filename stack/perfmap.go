@@ -68,9 +68,10 @@ func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, o
 		return name, start, ok
 	}
 	began := time.Now()
-	read := new(perfMap)
-	if s.ask(pid, func() { *read = s.readPerfMap(p.made, pid, &p.bytes) }, nil) {
-		p.made = *read
+	before := p.made
+	read := func() perfMap { return s.readPerfMap(before, pid, &p.bytes) }
+	if made, ok := ask(s, pid, read, nil); ok {
+		p.made = made
 		s.boundPerfMaps(p)
 	}
 	now := time.Now()

@@ -42,6 +42,12 @@ type mapping struct {
 	path string // as the process sees it
 }
 
+// mappedNow is what is read of a process when it is scanned.
+type mappedNow struct {
+	files []*procwatch.MappedFile
+	vdso  uint64 // see vdsoOf
+}
+
 // scan remembers what a process has mapped now, and returns what is known of
 // it, nil if nothing is.
 func (s *Symbolizer) scan(pid int) *process {
@@ -54,20 +60,13 @@ func (s *Symbolizer) scan(pid int) *process {
 	if err != nil {
 		return known
 	}
-	// Lines that are not understood are left out, and what has ended has none.
-	var files []*procwatch.MappedFile
-	var vdso uint64
-	read := &struct {
-		files []*procwatch.MappedFile
-		vdso  uint64
-	}{}
-	if s.ask(pid, func() {
-		read.files, _ = procwatch.Files(s.fs, pid)
-		read.vdso = vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))
-	}, nil) {
-		files, vdso = read.files, read.vdso
+	read := func() mappedNow {
+		// Lines that are not understood are left out, and what has ended has none.
+		files, _ := procwatch.Files(s.fs, pid)
+		return mappedNow{files, vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))}
 	}
-	if len(files) == 0 {
+	mappedNow, _ := ask(s, pid, read, nil)
+	if len(mappedNow.files) == 0 {
 		return known
 	}
 	// Of what is only known by records, the time is not.
@@ -77,7 +76,7 @@ func (s *Symbolizer) scan(pid int) *process {
 		defer known.scanLater(began)
 	}
 	known.Process, known.asked = now, began.UnixNano()
-	mapped := merge(s.mapped(known, files), s.files.vdsoAt(vdso))
+	mapped := merge(s.mapped(known, mappedNow.files), s.files.vdsoAt(mappedNow.vdso))
 	s.setMapped(known, merge(mapped, known.mapped))
 	return known
 }

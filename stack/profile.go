@@ -57,20 +57,18 @@ type Profile struct {
 type place struct {
 	profile.Location
 	placeKey
-	pid      int      // whose address it is
+	process  int      // whose address it is
 	function string   // "" if it is not known
 	sources  []source // with Lines, "inlined" functions first; the last one is that of function
 	unnamed  uint64   // how often it was counted without its name
 }
 
 // placeKey is equal for the same place. An address that is in no file means
-// another place in another process. A place of AddFrames only has a name.
+// another place in another process: else the PID is 0. A place of AddFrames
+// only has a name.
 type placeKey struct {
-	file     *file
-	process  int
-	offset   uint64
-	isReturn bool // from the call that is there
-	name     string
+	spot
+	name string
 }
 
 // mappingKey tells apart the parts of files that are mapped.
@@ -211,23 +209,19 @@ func (s *Symbolizer) processName(pid int) string {
 // place returns the place of an address, new or as it is known, nil if there is
 // no room for it.
 func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn bool) *profile.Location {
-	if isReturn && address > 0 {
-		address-- // the call
-	}
 	s := p.symbolizer
-	at := s.mapping(pid, address)
-	key := placeKey{process: pid, offset: address}
+	at, key := s.at(pid, address, isReturn)
 	if at != nil {
-		key = placeKey{file: at.file, offset: address - at.Start + at.Offset, isReturn: isReturn}
+		key.pid = 0
 	}
-	known := p.places[key]
+	known := p.places[placeKey{spot: key}]
 	if known == nil && len(p.places) < maxProfilePlaces {
-		known = p.newPlace(key)
-		known.Address, known.pid = address, pid
+		known = p.newPlace(placeKey{spot: key})
+		known.Address, known.process = key.offset, pid
 		if at != nil {
 			known.Mapping = p.mapping(at)
 			// Processes map the file at different addresses, a profile once.
-			known.Address += known.Mapping.Start - at.Start
+			known.Address += known.Mapping.Start - at.Offset
 		}
 		p.find(ctx, known)
 	}
@@ -280,18 +274,15 @@ func (p *Profile) mapping(at *mapping) *profile.Mapping {
 // are known by now. The process is known.
 func (p *Profile) find(ctx context.Context, at *place) {
 	s := p.symbolizer
-	if at.sources == nil && at.file != nil {
-		at.sources, _ = s.lines(s.processes[at.pid], at.file, at.offset)
+	executed := at.spot
+	executed.pid = at.process
+	if at.sources == nil {
+		at.sources, _ = s.lines(executed)
 	}
 	if at.function != "" {
 		return
 	}
-	var name string
-	if at.file == nil {
-		name, _, _ = s.made(at.pid, at.offset)
-	} else {
-		name, _, _ = s.function(ctx, s.processes[at.pid], at.file, at.offset, at.isReturn)
-	}
+	name, _, _ := s.name(ctx, executed)
 	if name == "" || p.names+len(name) > maxProfileNames {
 		return
 	}
@@ -313,7 +304,7 @@ func (p *Profile) complete() {
 			s.mutex.Lock()
 			defer s.mutex.Unlock()
 			for _, at := range p.ordered {
-				if s.processes[at.pid] != nil {
+				if s.processes[at.process] != nil {
 					p.find(context.Background(), at)
 				}
 			}

@@ -39,12 +39,13 @@ const (
 
 // lineReader finds the lines of addresses, in the background.
 type lineReader struct {
+	unanswered *unanswered
+
 	mutex    sync.Mutex
 	todo     []lineRequest
 	idle     chan struct{} // closed when nothing is to be done; nil if that is so
 	loaded   []*lineFile
-	known    int            // bytes of lines
-	hung     map[string]int // files that do not answer, by the container or user
+	known    int // bytes of lines
 	isClosed bool
 
 	waited   time.Duration
@@ -53,11 +54,14 @@ type lineReader struct {
 
 // lineFile is what is known of the lines of a file.
 type lineFile struct {
-	open func() (f *elffile.File, done func(), err error) // nil when it is not wanted any more
+	elf           *elffile.File // nil where the file at the path is to be opened again
+	path, buildID string
+	moved         uint64
 
 	isRead bool
+	isGone bool                // not wanted any more
 	info   *debugInfo          // nil if there is none
-	known  map[uint64][]source // by address; without a source while it is asked for
+	known  map[uint64][]source // by address; nil while they are asked for
 }
 
 // lineRequest asks for the lines of an address of a file.
@@ -84,39 +88,28 @@ func (l *lineReader) earn(a *lineAccount) {
 }
 
 // newLineFile prepares to read the lines of a file: of its debug file, unless
-// that is nil.
+// that is nil. It returns nil where there are none.
 func newLineFile(f *file, debug *elffile.File) *lineFile {
-	of, id := f.elf, f.buildID
 	switch {
-	case debug != nil && hasDebugInfo(debug) && id != "":
-		path, moved := debug.Name(), debug.Moved()
-		return &lineFile{open: func() (*elffile.File, func(), error) {
-			debug, err := elffile.Open(path)
-			if err != nil {
-				return nil, nil, err
-			}
-			if found, _ := debug.BuildID(); found != id {
-				debug.Close()
-				return nil, nil, elffile.ErrOtherBuildID
-			}
-			debug.SetMoved(moved)
-			return debug, func() { debug.Close() }, nil
-		}}
-	case of != nil && hasDebugInfo(of):
-		return &lineFile{open: func() (*elffile.File, func(), error) { return of, func() {}, nil }}
+	case debug != nil && hasDebugInfo(debug) && f.buildID != "":
+		return &lineFile{path: debug.Name(), buildID: f.buildID, moved: debug.Moved()}
+	case f.elf != nil && hasDebugInfo(f.elf):
+		return &lineFile{elf: f.elf}
 	}
 	return nil
 }
 
 // want asks for the lines of an address, and returns them if they are known.
-func (l *lineReader) want(f *lineFile, address uint64, payer *lineAccount) (found []source, ok bool) {
+// Otherwise isKnown says that they will not be.
+func (l *lineReader) want(f *lineFile, address uint64, payer *lineAccount) (found []source, isKnown bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if found, ok = f.known[address]; ok {
-		return found, len(found) > 0
+	found, isAsked := f.known[address]
+	if isAsked {
+		return found, found != nil
 	}
 	if len(l.todo) == maxLineRequests || l.isClosed || f.isRead && f.info == nil {
-		return nil, false
+		return nil, true
 	}
 	if f.known == nil {
 		f.known = make(map[uint64][]source)
@@ -176,20 +169,20 @@ func (l *lineReader) run() {
 	for len(l.todo) > 0 {
 		request := l.todo[0]
 		l.todo = l.todo[1:]
-		if request.open == nil || request.payer.time <= 0 ||
-			request.payer.bytes <= 0 || l.known > maxLinesKnown {
+		if request.payer.time <= 0 || request.payer.bytes <= 0 || l.known > maxLinesKnown {
 			continue
 		}
 		began := time.Now()
 		if !request.isRead {
 			l.read(request)
 		}
-		var found []source
+		found := []source{}
 		if info := request.info; info != nil {
 			until := time.Now().Add(lookUpTime)
 			l.mutex.Unlock()
-			found, _ = info.at(request.address, until) // no lines if that fails
+			sources, _ := info.at(request.address, until) // no lines if that fails
 			l.mutex.Lock()
+			found = append(found, sources...)
 		}
 		request.payer.time -= time.Since(began)
 		size := 64
@@ -198,70 +191,29 @@ func (l *lineReader) run() {
 		}
 		request.payer.bytes -= size
 		l.known += size
-		if request.known != nil {
-			request.known[request.address] = found
-		}
+		request.known[request.address] = found
 	}
 	close(l.idle)
 	l.idle, l.todo = nil, nil
 }
 
-// maxHung is how many files of a container or user may not answer. No more are
-// read until one does.
-const maxHung = 2
-
 // read reads the debug information of a file. The caller has the lock, which is
 // free meanwhile.
 func (l *lineReader) read(request lineRequest) {
-	f, owner := request.lineFile, request.payer.owner
+	f, payer := request.lineFile, request.payer
 	f.isRead = true
-	if l.hung[owner] >= maxHung {
-		return
-	}
-	type outcome struct{ info *debugInfo }
-	read := make(chan outcome, 1)
-	limit := request.payer.time
-	open := f.open
-	go func() {
-		var info *debugInfo
-		if file, done, err := open(); err == nil {
-			limit := min(readingTime+time.Duration(file.DWARFBytes())*readingPerByte, limit)
-			if info, err = readDebugInfo(file, time.Now().Add(limit)); err != nil {
-				info = nil
-			}
-			done()
-		}
-		read <- outcome{info}
-	}()
+	limit, elf := payer.time, f.elf
 	l.mutex.Unlock()
-	var info *debugInfo
-	isLate := false
-	select {
-	case o := <-read:
-		info = o.info
-	case <-time.After(limit + patience):
-		isLate = true
+	read := new(*debugInfo)
+	if !l.unanswered.ask(limit+patience, func() string { return payer.owner },
+		func() { *read = f.read(elf, limit) }, func() {}) {
+		read = new(*debugInfo)
 	}
 	l.mutex.Lock()
-	if isLate {
-		if l.hung == nil {
-			l.hung = make(map[string]int)
-		}
-		l.hung[owner]++
-		go func() {
-			<-read
-			l.mutex.Lock()
-			defer l.mutex.Unlock()
-			if l.hung[owner]--; l.hung[owner] == 0 {
-				delete(l.hung, owner)
-			}
-		}()
+	if *read == nil || f.isGone || l.isClosed {
 		return
 	}
-	if info == nil || f.open == nil {
-		return
-	}
-	f.info = info
+	f.info = *read
 	l.loaded = append(l.loaded, f)
 	held := 0
 	for _, other := range l.loaded {
@@ -275,10 +227,33 @@ func (l *lineReader) read(request lineRequest) {
 	}
 }
 
-// forget drops what is held of a file, but not the lines that are known. It is
-// not read again. The caller has the lock.
+// read returns the debug information of the file, nil if that cannot be read.
+// It takes no longer than the limit.
+func (f *lineFile) read(elf *elffile.File, limit time.Duration) *debugInfo {
+	if elf == nil {
+		opened, err := elffile.Open(f.path)
+		if err != nil {
+			return nil
+		}
+		defer opened.Close()
+		if id, _ := opened.BuildID(); id != f.buildID {
+			return nil
+		}
+		opened.SetMoved(f.moved)
+		elf = opened
+	}
+	limit = min(readingTime+time.Duration(elf.DWARFBytes())*readingPerByte, limit)
+	info, err := readDebugInfo(elf, time.Now().Add(limit))
+	if err != nil {
+		return nil
+	}
+	return info
+}
+
+// forget drops what is held of a file, but not the lines that
+// are known. It is not read again. The caller has the lock.
 func (l *lineReader) forget(f *lineFile) {
-	f.open, f.info, f.isRead = nil, nil, true
+	f.elf, f.info, f.isRead, f.isGone = nil, nil, true, true
 	l.loaded = slices.DeleteFunc(l.loaded, func(other *lineFile) bool { return other == f })
 }
 
@@ -291,17 +266,21 @@ func (l *lineReader) drop(f *lineFile) {
 	}
 }
 
-// lines returns from where the code at an offset of a file comes, if that is
-// known by now.
-func (s *Symbolizer) lines(p *process, f *file, offset uint64) ([]source, bool) {
-	segment := f.segment(offset)
-	if f.lines == nil || segment == nil || p == nil {
-		return nil, false
+// lines returns from where the code at a spot comes. If isKnown is false, it
+// may be known soon.
+func (s *Symbolizer) lines(at spot) (found []source, isKnown bool) {
+	p, f := s.processes[at.pid], at.file
+	if p == nil || f == nil || f.lines == nil {
+		return nil, true
+	}
+	segment := f.segment(at.offset)
+	if segment == nil {
+		return nil, true
 	}
 	if p.lines == nil {
 		p.lines = &lineAccount{owner: ownerOf(p.Process), time: processLineTime, bytes: processLineBytes}
 	}
-	return s.files.lines.want(f.lines, segment.Address+(offset-segment.Offset), p.lines)
+	return s.files.lines.want(f.lines, segment.Address+(at.offset-segment.Offset), p.lines)
 }
 
 // text returns the file and the line, "" if these are not known.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -110,14 +109,14 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 	if fs == nil {
 		fs = procfs.NewFS("")
 	}
-	return &Symbolizer{
+	s := &Symbolizer{
 		fs:        fs,
 		processes: make(map[int]*process),
-		files:     files{known: make(map[procwatch.FileID]*file), lines: new(lineReader)},
+		files:     files{known: make(map[procwatch.FileID]*file)},
 		unwinder:  unwind.NewUnwinder(),
-
-		unanswered: make(unanswered),
 	}
+	s.files.lines = &lineReader{unanswered: &s.unanswered}
+	return s
 }
 
 // Close closes all files and forgets everything.
@@ -178,53 +177,47 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 	defer s.mutex.Unlock()
 	s.begin(pid)
 	frames := make([]Frame, 0, len(stack))
+	var spots []spot
 	for i, address := range stack {
-		at, frame := s.find(ctx, pid, address, i > 0)
-		if at != nil {
-			frame.File = at.path
+		m, at := s.at(pid, address, i > 0)
+		frame, end := Frame{Address: address}, at.offset
+		if at.isReturn {
+			end++
 		}
-		s.count(at != nil, frame.Function != "")
+		if m != nil {
+			frame.File, frame.FileOffset, frame.BuildID = m.path, end, m.buildID
+		}
+		if name, start, ok := s.name(ctx, at); ok {
+			frame.Function, frame.Offset = name, end-start
+		}
+		s.count(m != nil, frame.Function != "")
 		frames = append(frames, frame)
-	}
-	if s.Lines {
-		return s.withLines(ctx, pid, frames)
-	}
-	return frames
-}
-
-// withLines returns frames with their lines, and with those of functions that
-// are inlined, as far as they are known soon.
-func (s *Symbolizer) withLines(ctx context.Context, pid int, frames []Frame) []Frame {
-	at := func(i int) ([]source, bool) {
-		f := &frames[i]
-		executed, offset := f.Address, f.FileOffset
-		if i > 0 {
-			executed, offset = executed-1, offset-1
+		if s.Lines {
+			spots = append(spots, at)
 		}
-		m := s.processes[pid].find(executed)
-		if m == nil || f.File == "" {
-			return nil, true
-		}
-		return s.lines(s.processes[pid], m.file, offset)
 	}
-	areKnown := true
-	for i := range frames {
-		_, ok := at(i)
-		areKnown = areKnown && ok
+	if !s.Lines {
+		return frames
 	}
-	if !areKnown {
+	isKnown := true
+	for _, at := range spots {
+		_, ok := s.lines(at)
+		isKnown = isKnown && ok
+	}
+	if !isKnown {
 		s.files.lines.waitShortly(ctx)
 	}
 	var all []Frame
 	for i, frame := range frames {
-		sources, _ := at(i)
+		sources, _ := s.lines(spots[i])
 		for n, source := range sources {
 			if n == len(sources)-1 {
 				frame.Source = source.text()
 			} else if source.function != "" {
-				all = append(all, Frame{Address: frame.Address, File: frame.File,
-					FileOffset: frame.FileOffset, BuildID: frame.BuildID,
-					Function: source.function, Source: source.text(), Inlined: true})
+				inlined := frame
+				inlined.Function, inlined.Offset = source.function, 0
+				inlined.Source, inlined.Inlined = source.text(), true
+				all = append(all, inlined)
 			}
 		}
 		all = append(all, frame)
@@ -239,13 +232,9 @@ func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 	s.mutex.Lock()
 	s.recall(pid)
 	for i, address := range stack {
-		if i > 0 && address > 0 {
-			address-- // the call
-		}
-		if at := s.mapping(pid, address); at != nil {
-			s.readFunctions(ctx, s.processes[pid], at.file)
-			s.readFetched(ctx, s.processes[pid], at.file)
-			s.lines(s.processes[pid], at.file, address-at.Start+at.Offset)
+		if m, at := s.at(pid, address, i > 0); m != nil {
+			s.name(ctx, at)
+			s.lines(at)
 		}
 	}
 	s.mutex.Unlock()
@@ -264,18 +253,13 @@ func (s *Symbolizer) Key(pid int, stack []uint64) string {
 	s.recall(pid)
 	key := make([]byte, 0, 16*len(stack))
 	for i, address := range stack {
-		executed := address
-		if i > 0 && address > 0 {
-			executed-- // the call
-		}
-		file, offset := uint64(0), executed
-		if at := s.mapping(pid, executed); at != nil {
-			file, offset = at.number, executed-at.Start+at.Offset
-		} else {
-			file = ^uint64(pid) // no file's number
+		m, at := s.at(pid, address, i > 0)
+		file := ^uint64(pid) // no file's number
+		if m != nil {
+			file = m.number
 		}
 		key = binary.NativeEndian.AppendUint64(key, file)
-		key = binary.NativeEndian.AppendUint64(key, offset)
+		key = binary.NativeEndian.AppendUint64(key, at.offset)
 	}
 	return string(key)
 }
@@ -302,30 +286,35 @@ func (s *Symbolizer) count(inFile, named bool) {
 	}
 }
 
-// find returns where an address lies, nil if in no file that is known.
-func (s *Symbolizer) find(
-	ctx context.Context, pid int, address uint64, isReturn bool,
-) (*mapping, Frame) {
-	frame := Frame{Address: address}
-	executed := address
-	if isReturn && address > 0 {
-		executed--
+// spot is an instruction that a process executes.
+type spot struct {
+	pid      int
+	file     *file  // nil if it is in none that is known
+	offset   uint64 // in the file, or the address if it is in none
+	isReturn bool   // from the call that is there
+}
+
+// at returns what is at an address of a process. That of a return address is
+// the call before.
+func (s *Symbolizer) at(pid int, address uint64, isReturn bool) (*mapping, spot) {
+	isReturn = isReturn && address > 0
+	if isReturn {
+		address--
 	}
-	at := s.mapping(pid, executed)
-	if at == nil {
-		if name, start, ok := s.made(pid, executed); ok {
-			frame.Function, frame.Offset = name, address-start
-		}
-		return nil, frame
+	m := s.mapping(pid, address)
+	if m == nil {
+		return nil, spot{pid, nil, address, isReturn}
 	}
-	frame.FileOffset = address - at.Start + at.Offset
+	return m, spot{pid, m.file, address - m.Start + m.Offset, isReturn}
+}
+
+// name returns the name of the function at a spot, and where it begins.
+func (s *Symbolizer) name(ctx context.Context, at spot) (name string, start uint64, ok bool) {
+	if at.file == nil {
+		return s.made(at.pid, at.offset)
+	}
 	// The process is known: it has the mapping.
-	name, start, ok := s.function(ctx, s.processes[pid], at.file, executed-at.Start+at.Offset, isReturn)
-	if ok {
-		frame.Function, frame.Offset = name, frame.FileOffset-start
-	}
-	frame.BuildID = at.file.buildID
-	return at, frame
+	return s.function(ctx, s.processes[at.pid], at.file, at.offset, at.isReturn)
 }
 
 const (
@@ -341,39 +330,66 @@ const (
 )
 
 // unanswered are calls that have not returned, by the container or user.
-type unanswered map[string]int
+type unanswered struct {
+	mutex sync.Mutex
+	calls map[string]int
+}
 
-// ask makes a call about a process that may never return, and reports whether
-// it has returned. late, if not nil, is called if it does so after all. The
-// caller holds the mutex.
-func (s *Symbolizer) ask(pid int, call, late func()) bool {
-	process := proc.Process{}
-	if len(s.unanswered) > 0 {
-		process, _ = proc.Find(s.fs, pid)
-		if s.unanswered[ownerOf(process)] >= maxUnanswered {
-			return false
-		}
+// ask makes a call that may never return, about a process of an owner, and
+// reports whether it has returned. late is called if it does so after all.
+func (u *unanswered) ask(wait time.Duration, owner func() string, call, late func()) bool {
+	owner = sync.OnceValue(owner)
+	u.mutex.Lock()
+	pending := len(u.calls)
+	u.mutex.Unlock()
+	if pending > 0 && u.add(owner(), 0) >= maxUnanswered {
+		return false
 	}
-	var owner string
-	wait := patience >> min(len(s.unanswered), mostHalvings)
-	if deadline.One(context.Background(), wait, call, func() {
+	wait >>= min(pending, mostHalvings)
+	returned := deadline.One(context.Background(), wait, call, func() {
+		late()
+		u.add(owner(), -1)
+	})
+	if !returned {
+		u.add(owner(), 1)
+	}
+	return returned
+}
+
+// add adds to the calls of an owner, and returns how many these are.
+func (u *unanswered) add(owner string, n int) int {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	n += u.calls[owner]
+	if n == 0 { // also where the call has returned before it was counted
+		delete(u.calls, owner)
+		return 0
+	}
+	if u.calls == nil {
+		u.calls = make(map[string]int)
+	}
+	u.calls[owner] = n
+	return n
+}
+
+// ask makes a call about a process that may never return, and returns its
+// result, and whether it has returned. late, if not nil, is called with the
+// result if it returns after all.
+func ask[T any](s *Symbolizer, pid int, call func() T, late func(T)) (result T, ok bool) {
+	got := new(T)
+	owner := func() string {
+		process, _ := proc.Find(s.fs, pid)
+		return ownerOf(process)
+	}
+	ok = s.unanswered.ask(patience, owner, func() { *got = call() }, func() {
 		if late != nil {
-			late()
+			late(*got)
 		}
-		s.mutex.Lock()
-		defer s.mutex.Unlock()
-		if s.unanswered[owner]--; s.unanswered[owner] == 0 {
-			delete(s.unanswered, owner)
-		}
-	}) {
-		return true
+	})
+	if ok {
+		result = *got
 	}
-	if process.PID == 0 {
-		process, _ = proc.Find(s.fs, pid)
-	}
-	owner = ownerOf(process) // before the mutex is free
-	s.unanswered[owner]++
-	return false
+	return result, ok
 }
 
 // ownerOf returns who is to answer for a process, "" if that has ended.
@@ -382,12 +398,6 @@ func ownerOf(process proc.Process) string {
 		return ""
 	}
 	return process.Owner()
-}
-
-// closeLater closes a file without waiting for long.
-func closeLater(file *os.File) (err error) {
-	deadline.One(context.Background(), patience, func() { err = file.Close() }, nil)
-	return err
 }
 
 // What this package does for processes, which are untrusted: a process maps
