@@ -8,6 +8,7 @@ import (
 	"debug/dwarf"
 	"path"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -148,12 +149,7 @@ func (d *debugInfo) at(address uint64, until time.Time) (sources []source, err e
 	defer elffile.Contain(&err)
 	d.Until = until
 	address -= d.moved
-	i, _ := slices.BinarySearchFunc(d.units, address, func(r unitRange, address uint64) int {
-		if r.low > address {
-			return 1
-		}
-		return -1
-	})
+	i := sort.Search(len(d.units), func(i int) bool { return d.units[i].low > address })
 	for n := 0; i > 0 && n < 8; n++ { // ranges that overlap are few
 		if i--; address < d.units[i].high {
 			return d.in(d.units[i].unit, address)
@@ -168,22 +164,11 @@ func (d *debugInfo) in(u *unit, address uint64) ([]source, error) {
 		return nil, err
 	}
 	here := source{}
-	i, _ := slices.BinarySearchFunc(u.rows, address, func(r lineRow, address uint64) int {
-		if r.address > address {
-			return 1
-		}
-		return -1
-	})
-	if i > 0 {
+	if i := sort.Search(len(u.rows), func(i int) bool { return u.rows[i].address > address }); i > 0 {
 		row := u.rows[i-1]
 		here.file, here.line = u.names.file(row.file), int(row.line)
 	}
-	i, _ = slices.BinarySearchFunc(u.functions, address, func(f functionRange, address uint64) int {
-		if f.low > address {
-			return 1
-		}
-		return -1
-	})
+	i := sort.Search(len(u.functions), func(i int) bool { return u.functions[i].low > address })
 	var calls []call
 	if i > 0 && address < u.functions[i-1].high {
 		var err error
@@ -261,8 +246,7 @@ func (d *debugInfo) findFunctions(u *unit, w *elffile.Entries) error {
 			}
 		}
 	}
-	slices.SortFunc(u.functions,
-		func(a, b functionRange) int { return cmp.Compare(a.low, b.low) })
+	slices.SortFunc(u.functions, func(a, b functionRange) int { return cmp.Compare(a.low, b.low) })
 	return nil
 }
 
@@ -294,8 +278,8 @@ func (d *debugInfo) inlined(function dwarf.Offset, address uint64) ([]call, erro
 			if err != nil {
 				return nil, err
 			}
-			if slices.ContainsFunc(ranges,
-				func(at [2]uint64) bool { return at[0] <= address && address < at[1] }) {
+			has := func(at [2]uint64) bool { return at[0] <= address && address < at[1] }
+			if slices.ContainsFunc(ranges, has) {
 				if isCall && len(calls) < maxInlined {
 					file, _ := entry.Val(dwarf.AttrCallFile).(int64)
 					line, _ := entry.Val(dwarf.AttrCallLine).(int64)
@@ -380,8 +364,7 @@ type lineNames struct {
 	directory string // of the compilation
 	dirs      [][]byte
 	files     []sourceFile
-	first     int               // the number of the first file
-	given     map[uint32]string // paths that have been returned
+	first     int // the number of the first file
 }
 
 type sourceFile struct {
@@ -395,9 +378,6 @@ func (l *lineNames) file(number uint32) string {
 	if i < 0 || i >= len(l.files) {
 		return ""
 	}
-	if given, ok := l.given[number]; ok {
-		return given
-	}
 	f := l.files[i]
 	name := string(f.name)
 	if f.dir < uint64(len(l.dirs)) && !path.IsAbs(name) {
@@ -406,17 +386,8 @@ func (l *lineNames) file(number uint32) string {
 	if !path.IsAbs(name) {
 		name = path.Join(l.directory, name)
 	}
-	if l.given == nil {
-		l.given = make(map[uint32]string)
-	}
-	if len(l.given) < maxGivenFiles {
-		l.given[number] = name
-	}
 	return name
 }
-
-// maxGivenFiles bounds the paths that are kept to be returned again.
-const maxGivenFiles = 256
 
 // lineProgram is the header of a table of lines, as far as it matters.
 type lineProgram struct {
@@ -520,14 +491,8 @@ func (d *debugInfo) lineValue(p *lineProgram, form uint64) (text []byte, number 
 		return textAt(d.Sections[".debug_str"], p.Unsigned(p.offset)), 0
 	case 0x1f: // DW_FORM_line_strp
 		return textAt(d.Sections[".debug_line_str"], p.Unsigned(p.offset)), 0
-	case 0x0b: // DW_FORM_data1
-		return nil, p.Unsigned(1)
-	case 0x05: // DW_FORM_data2
-		return nil, p.Unsigned(2)
-	case 0x06: // DW_FORM_data4
-		return nil, p.Unsigned(4)
-	case 0x07: // DW_FORM_data8
-		return nil, p.Unsigned(8)
+	case 0x0b, 0x05, 0x06, 0x07: // DW_FORM_data1, data2, data4, data8
+		return nil, p.Unsigned(map[uint64]uint64{0x0b: 1, 0x05: 2, 0x06: 4, 0x07: 8}[form])
 	case 0x0f: // DW_FORM_udata
 		return nil, p.ULEB()
 	case 0x1e: // DW_FORM_data16
@@ -551,14 +516,10 @@ func (p *lineProgram) run(d *debugInfo) (rows []lineRow, err error) {
 		operation %= p.perWord
 	}
 	from := 0 // where the sequence began
-	emit := func() error {
-		if len(rows) == maxLineRows {
-			return elffile.ErrTooLarge
-		}
-		rows = append(rows, at)
-		return nil
-	}
 	for steps := 0; !p.Done(); steps++ {
+		if len(rows) == maxLineRows {
+			return rows, elffile.ErrTooLarge
+		}
 		if steps%4096 == 0 {
 			if err := d.Late(); err != nil {
 				return rows, err
@@ -569,9 +530,7 @@ func (p *lineProgram) run(d *debugInfo) (rows []lineRow, err error) {
 			opcode -= p.opcodeBase
 			advance(opcode / p.span)
 			at.line += uint32(p.base + int64(opcode%p.span))
-			if err := emit(); err != nil {
-				return rows, err
-			}
+			rows = append(rows, at)
 			continue
 		}
 		switch opcode {
@@ -580,9 +539,7 @@ func (p *lineProgram) run(d *debugInfo) (rows []lineRow, err error) {
 			switch operands.Uint8() {
 			case 1: // DW_LNE_end_sequence
 				at.line = 0
-				if err := emit(); err != nil {
-					return rows, err
-				}
+				rows = append(rows, at)
 				// Linkers leave those of functions that they have dropped.
 				if rows[from].address == 0 {
 					rows = rows[:from]
@@ -593,9 +550,7 @@ func (p *lineProgram) run(d *debugInfo) (rows []lineRow, err error) {
 				at.address, operation = operands.Unsigned(uint64(len(operands.Bytes)-operands.At)), 0
 			}
 		case 1: // DW_LNS_copy
-			if err := emit(); err != nil {
-				return rows, err
-			}
+			rows = append(rows, at)
 		case 2: // DW_LNS_advance_pc
 			advance(p.ULEB())
 		case 3: // DW_LNS_advance_line

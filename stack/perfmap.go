@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -215,12 +216,7 @@ func parseMade(line string) (f madeFunction, ok bool) {
 
 // find returns the function at an address that was written last.
 func (m *perfMap) find(address uint64) (name string, start uint64, ok bool) {
-	i, _ := slices.BinarySearchFunc(m.functions, address, func(f madeFunction, a uint64) int {
-		if f.start > a {
-			return 1
-		}
-		return -1
-	})
+	i := sort.Search(len(m.functions), func(i int) bool { return m.functions[i].start > address })
 	last := -1
 	for n := 0; n < maxOverlaps && i > 0; n++ {
 		i--

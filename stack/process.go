@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -194,12 +195,7 @@ func merge(now, before []mapping) []mapping {
 			break
 		}
 		// The first one that ends behind the old one's start may overlap it.
-		i, _ := slices.BinarySearchFunc(now, old.Start, func(m mapping, start uint64) int {
-			if m.End > start {
-				return 1
-			}
-			return -1
-		})
+		i := sort.Search(len(now), func(i int) bool { return now[i].End > old.Start })
 		if i == len(now) || now[i].Start >= old.End {
 			merged = append(merged, old)
 		}
@@ -278,12 +274,7 @@ func (p *process) find(address uint64) *mapping {
 	if p == nil {
 		return nil
 	}
-	i, _ := slices.BinarySearchFunc(p.mapped, address, func(m mapping, address uint64) int {
-		if m.End > address {
-			return 1
-		}
-		return -1
-	})
+	i := sort.Search(len(p.mapped), func(i int) bool { return p.mapped[i].End > address })
 	if i == len(p.mapped) || address < p.mapped[i].Start {
 		return nil
 	}

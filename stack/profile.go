@@ -208,7 +208,9 @@ func (s *Symbolizer) processName(pid int) string {
 
 // place returns the place of an address, new or as it is known, nil if there is
 // no room for it.
-func (p *Profile) place(ctx context.Context, pid int, address uint64, isReturn bool) *profile.Location {
+func (p *Profile) place(
+	ctx context.Context, pid int, address uint64, isReturn bool,
+) *profile.Location {
 	s := p.symbolizer
 	at, key := s.at(pid, address, isReturn)
 	if at != nil {

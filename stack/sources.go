@@ -101,7 +101,9 @@ func newLineFile(f *file, debug *elffile.File) *lineFile {
 
 // want asks for the lines of an address, and returns them if they are known.
 // Otherwise isKnown says that they will not be.
-func (l *lineReader) want(f *lineFile, address uint64, payer *lineAccount) (found []source, isKnown bool) {
+func (l *lineReader) want(
+	f *lineFile, address uint64, payer *lineAccount,
+) (found []source, isKnown bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	found, isAsked := f.known[address]
@@ -187,7 +189,7 @@ func (l *lineReader) run() {
 		request.payer.time -= time.Since(began)
 		size := 64
 		for _, s := range found {
-			size += 64 + len(s.function) // files share their text
+			size += 64 + len(s.function) + len(s.file)
 		}
 		request.payer.bytes -= size
 		l.known += size
