@@ -148,13 +148,13 @@ func TestFunctionsRefuses(t *testing.T) {
 				symbols.Size = elfimage.Ptr[uint64](1 << 20)
 			}, ErrTruncated, ".*"},
 		{"names past the end", func(symbols, strings *elfimage.Section) {
-			strings.Size = elfimage.Ptr[uint64](maxFunctionNames)
+			strings.Size = elfimage.Ptr[uint64](maxSymbolNames)
 		}, ErrTruncated, ".*: names: .*"},
 		{"too many symbols", func(symbols, strings *elfimage.Section) {
-			symbols.Size = elfimage.Ptr[uint64](24 * (maxFunctionSymbols + 1))
+			symbols.Size = elfimage.Ptr[uint64](24 * (maxSymbols + 1))
 		}, ErrTooLarge, ".*: 16777217 symbols: .*"},
 		{"too many names", func(symbols, strings *elfimage.Section) {
-			strings.Size = elfimage.Ptr[uint64](maxFunctionNames + 1)
+			strings.Size = elfimage.Ptr[uint64](maxSymbolNames + 1)
 		}, ErrTooLarge, ".*: 134217729 bytes of names: .*"},
 		{"names without content",
 			func(symbols, strings *elfimage.Section) { strings.Kind = elf.SHT_NOBITS }, nil, ""},

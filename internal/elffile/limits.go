@@ -33,33 +33,28 @@ const (
 	maxSegments = 1024
 
 	// maxSymbolWork bounds what all look-ups of symbols in one file take,
-	// counted in bytes of string tables, of which a processor looks through
-	// some four billion a second. The tables are streamed, not held, so that
-	// this limits time: to about a second. Fifty look-ups one by one in a
-	// program of half a million symbols need as much; of thousands at once that
-	// takes half of it.
+	// counted in bytes that are read, of which a processor looks through some
+	// four billion a second: so this limits time to about a second.
 	maxSymbolWork = 4 << 30
 
 	// What else a look-up takes, in the same unit: a name in a table however
-	// small that is, each string that ends, and each look whether a string ends
-	// in a name of some length.
+	// small that is, each symbol, and each symbol whose name has a length that
+	// is looked for.
 	workOfName   = 3 << 10
 	workOfString = 32
 	workOfProbe  = 64
 
-	// maxSymbolNames bounds the places of the string table at which names
-	// looked up may start. Linkers let a name share the end of a longer one, so
-	// there are as many as there are strings that end in the name.
-	maxSymbolNames = 1 << 20
+	// maxSymbols bounds the symbols of a table: a sparse file can claim any
+	// number, at no cost.
+	maxSymbols = 16 << 20
 
-	// maxSymbolName bounds a name that is looked up: it has to fit the buffer
-	// of a chunk, together with what is read next. Compilers' reach a few
-	// kilobytes.
-	maxSymbolName = ChunkSize / 2
+	// maxSymbolNames bounds the string table that is held for the names of
+	// symbols. That of a browser with all its symbols has some 50 MB.
+	maxSymbolNames = 128 << 20
 
-	// maxSymbolOffset is the last place of a string table that a symbol can
-	// name.
-	maxSymbolOffset = 1<<32 - 1
+	// maxSymbolName bounds a name that is looked up or returned, as a profile
+	// holds many. Compilers' reach a few kilobytes.
+	maxSymbolName = 16 << 10
 
 	// maxDynamicBytes bounds the dynamic section, whose entries are 16 bytes;
 	// real ones have thirty entries.
@@ -68,18 +63,6 @@ const (
 	// maxFunctions bounds the functions of a symbol table. A browser with all
 	// its symbols has about a million.
 	maxFunctions = 2 << 20
-
-	// maxFunctionSymbols bounds the symbols among which they are: a sparse file
-	// can claim any number, at no cost.
-	maxFunctionSymbols = 16 << 20
-
-	// maxFunctionNames bounds the string table that is held for the names of
-	// functions. That of a browser with all its symbols has some 50 MB.
-	maxFunctionNames = 128 << 20
-
-	// maxFunctionName bounds the name of a function that is returned, as a
-	// profile holds many. Compilers' reach a few kilobytes.
-	maxFunctionName = 16 << 10
 
 	// maxGiven bounds the names that are kept to be returned again.
 	maxGiven = 1 << 12

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -126,14 +125,22 @@ func (f *File) know(name string, s symbol, err error) {
 	f.symbols.known[name] = s
 }
 
+// outcome is what a symbol table has of a name.
+type outcome struct {
+	symbol
+	defined, ambiguous bool
+}
+
 // searchTable looks names up in one symbol table. It returns those that another
 // table may define.
-func (f *File) searchTable(table Section, names []string) []string {
-	search := &symbolSearch{file: f, names: names, found: make([]foundSymbol, len(names))}
-	err := search.search(table)
-	left := names[:0]
-	for i, name := range names {
-		switch found := &search.found[i]; {
+func (f *File) searchTable(table Section, names []string) (left []string) {
+	outcomes := make(map[string]*outcome, len(names))
+	for _, name := range names {
+		outcomes[name] = new(outcome)
+	}
+	err := f.search(table, outcomes)
+	for _, name := range names {
+		switch found := outcomes[name]; {
 		case err != nil:
 			f.know(name, symbol{}, err)
 		case found.ambiguous:
@@ -147,31 +154,60 @@ func (f *File) searchTable(table Section, names []string) []string {
 	return left
 }
 
-// symbolSearch looks names up in one symbol table. It finds them in the string
-// table first, so that no name of any other symbol need be read: both tables
-// are read once, through a buffer.
-type symbolSearch struct {
-	file  *File
-	names []string
-	found []foundSymbol // for each name
-
-	numbers map[string]int32 // of names
-	lengths []int            // of names, each one once, in ascending order
-	last    [256]bool        // the bytes that a name ends with
-	places  []namePlace
+// search sets the outcomes of names in one symbol table.
+func (f *File) search(table Section, outcomes map[string]*outcome) error {
+	size, strings, err := f.symbolTable(table)
+	if err != nil || size == 0 {
+		return err
+	}
+	if (table.Flags|strings.Flags)&elf.SHF_COMPRESSED != 0 {
+		return fmt.Errorf("symbol table: %w", ErrCompressed)
+	}
+	work := workOfName*uint64(len(outcomes)) + strings.Size + 2*table.Size
+	if err := f.charge(work); err != nil {
+		return err
+	}
+	texts, err := f.ReadRange(strings.Offset, strings.Size)
+	if err != nil {
+		return fmt.Errorf("symbol names: %w", err)
+	}
+	var isLength []bool // of one of the names
+	for name := range outcomes {
+		isLength = append(isLength, make([]bool, max(0, len(name)+1-len(isLength)))...)
+		isLength[len(name)] = true
+	}
+	return f.definitions(table, size, func(s symbol, place uint32) error {
+		text := texts[min(uint64(place), uint64(len(texts))):]
+		text = text[:min(len(text), len(isLength))]
+		length := bytes.IndexByte(text, 0)
+		if length < 0 {
+			return f.charge(workOfString + uint64(len(text)))
+		}
+		if !isLength[length] {
+			return f.charge(workOfString + uint64(length))
+		}
+		if found := outcomes[string(text[:length])]; found != nil {
+			switch {
+			case !found.defined:
+				found.symbol, found.defined = s, true
+			case found.value != s.value || found.isThreadLocal() != s.isThreadLocal():
+				found.ambiguous = true
+			case elf.ST_BIND(found.info) == elf.STB_LOCAL:
+				found.symbol = s // others may see this one
+			}
+		}
+		return f.charge(workOfProbe + uint64(length))
+	})
 }
 
-// foundSymbol is what a symbol table has of a name.
-type foundSymbol struct {
-	symbol
-	defined, ambiguous bool
-}
-
-// namePlace is where a name is in the string table. There are several where
-// strings end in it.
-type namePlace struct {
-	offset uint32 // from the start of the table, as symbols have it
-	name   int32
+// charge adds to the file's account what a look-up takes, or fails. Sizes that
+// a file claims to have are charged before anything is read.
+func (f *File) charge(work uint64) error {
+	if work > maxSymbolWork-f.symbols.work {
+		return fmt.Errorf("work of all look-ups together: %w", ErrTooLarge)
+	}
+	f.symbols.work += work
+	return nil
 }
 
 // The sizes of a symbol.
@@ -180,35 +216,8 @@ const (
 	symbolSize64 = 24
 )
 
-// search searches a symbol table.
-func (s *symbolSearch) search(table Section) error {
-	size, strings, err := s.file.symbolTable(table)
-	if err != nil || size == 0 {
-		return err
-	}
-	if (table.Flags|strings.Flags)&elf.SHF_COMPRESSED != 0 {
-		return fmt.Errorf("symbol table: %w", ErrCompressed)
-	}
-	if err := s.charge(workOfName, uint64(len(s.names))); err != nil {
-		return err
-	}
-
-	buffer := NewBuffer()
-	defer buffer.Free()
-	if err := s.findNames(strings, buffer); err != nil {
-		return fmt.Errorf("symbol names: %w", err)
-	}
-	if len(s.places) == 0 {
-		return nil
-	}
-	if err := s.findDefinitions(table, size, buffer); err != nil {
-		return fmt.Errorf("symbol table: %w", err)
-	}
-	return nil
-}
-
-// symbolTable returns the size of a symbol, which is 0 if there is no table,
-// and the section of the symbols' names.
+// symbolTable returns the size of a symbol, which is 0 if there is no table or
+// there are no names, and the section of the symbols' names.
 func (f *File) symbolTable(table Section) (size uint64, strings Section, err error) {
 	size = symbolSize32
 	if f.Words.Wide {
@@ -220,10 +229,17 @@ func (f *File) symbolTable(table Section) (size uint64, strings Section, err err
 	if table.record != size || table.Offset+table.Size < table.Offset {
 		return 0, Section{}, fmt.Errorf("symbol table: %w", ErrMalformed)
 	}
-	if strings, err = f.linkedSection(table); err != nil {
-		return 0, Section{}, err
+	strings, err = f.linkedSection(table)
+	switch {
+	case err != nil:
+	case strings.Kind == elf.SHT_NOBITS:
+		size = 0
+	case table.Size/size > maxSymbols:
+		err = fmt.Errorf("%d symbols: %w", table.Size/size, ErrTooLarge)
+	case strings.Size > maxSymbolNames:
+		err = fmt.Errorf("%d bytes of names: %w", strings.Size, ErrTooLarge)
 	}
-	return size, strings, nil
+	return size, strings, err
 }
 
 // linkedSection returns the section that another one refers to.
@@ -239,122 +255,26 @@ func (f *File) linkedSection(s Section) (Section, error) {
 	return decodeSection(f.Words, b), nil
 }
 
-// charge adds to the file's account what a number of steps take, or fails.
-// Sizes that a file claims to have are charged before anything is read.
-func (s *symbolSearch) charge(work, steps uint64) error {
-	left := maxSymbolWork - s.file.symbols.work
-	if steps > left/work {
-		return fmt.Errorf("work of all look-ups together: %w", ErrTooLarge)
+// definitions calls do with all symbols of a table that define something, and
+// with the place of their names, until that fails.
+func (f *File) definitions(table Section, size uint64, do func(s symbol, place uint32) error) error {
+	if err := f.Reaches(table.Offset, table.Size); err != nil {
+		return fmt.Errorf("symbol table: %w", err)
 	}
-	s.file.symbols.work += work * steps
-	return nil
-}
-
-// findNames finds the places of a string table at which names start.
-func (s *symbolSearch) findNames(table Section, buffer *Buffer) error {
-	if table.Kind == elf.SHT_NOBITS {
-		return nil
-	}
-	if err := s.charge(1, table.Size); err != nil {
-		return err
-	}
-	s.numbers = make(map[string]int32, len(s.names))
-	for i, name := range s.names {
-		s.numbers[name] = int32(i)
-		s.last[name[len(name)-1]] = true
-		if n, ok := slices.BinarySearch(s.lengths, len(name)); !ok {
-			s.lengths = slices.Insert(s.lengths, n, len(name))
-		}
-	}
-	longest := s.lengths[len(s.lengths)-1]
-
-	kept := 0 // bytes at the start of buffer that are from before: of a string that is not complete
-	for at := uint64(0); at < table.Size; {
-		b := buffer[:kept+int(min(uint64(len(buffer)-kept), table.Size-at))]
-		if err := s.file.ReadFull(b[kept:], table.Offset+at); err != nil {
-			return err
-		}
-		start := at - uint64(kept)
-		at += uint64(len(b) - kept)
-
-		from, ends := 0, uint64(0)
-		for {
-			length := bytes.IndexByte(b[from:], 0)
-			if length < 0 {
-				break
-			}
-			ends++
-			if length > 0 && s.last[b[from+length-1]] {
-				if err := s.endsIn(b[from:from+length], start+uint64(from+length)); err != nil {
-					return err
-				}
-			}
-			from += length + 1
-		}
-		if err := s.charge(workOfString, ends); err != nil {
-			return err
-		}
-		kept = copy(buffer[:], b[max(from, len(b)-longest):])
-	}
-	return nil
-}
-
-// endsIn notes the names that a string of the string table ends in.
-func (s *symbolSearch) endsIn(text []byte, end uint64) error {
-	var probes, hashed uint64
-	for _, length := range s.lengths {
-		if length > len(text) {
-			break
-		}
-		probes++
-		hashed += uint64(length)
-		name, ok := s.numbers[string(text[len(text)-length:])]
-		offset := end - uint64(length)
-		if !ok || offset > maxSymbolOffset {
-			continue
-		}
-		if len(s.places) == maxSymbolNames {
-			return ErrTooLarge
-		}
-		s.places = append(s.places, namePlace{uint32(offset), name})
-	}
-	if err := s.charge(workOfProbe, probes); err != nil {
-		return err
-	}
-	return s.charge(1, hashed)
-}
-
-// findDefinitions goes through the symbol table for symbols that have their
-// name at one of the places.
-func (s *symbolSearch) findDefinitions(table Section, size uint64, buffer *Buffer) error {
-	// To find a place takes one step for each time their number can be halved.
-	if err := s.charge(2*uint64(bits.Len(uint(len(s.places)))), table.Size); err != nil {
-		return err
-	}
-	slices.SortFunc(s.places, func(a, b namePlace) int { return cmp.Compare(a.offset, b.offset) })
-	w := s.file.Words
+	buffer := NewBuffer()
+	defer buffer.Free()
 	whole := buffer[:ChunkSize/size*size]
 	for at := uint64(0); table.Size-at >= size; {
 		b := whole[:min(uint64(len(whole)), (table.Size-at)/size*size)]
-		if err := s.file.ReadFull(b, table.Offset+at); err != nil {
-			return err
+		if err := f.ReadFull(b, table.Offset+at); err != nil {
+			return fmt.Errorf("symbol table: %w", err)
 		}
 		at += uint64(len(b))
 		for ; len(b) > 0; b = b[size:] {
-			i, ok := slices.BinarySearchFunc(s.places, w.Uint32(b),
-				func(p namePlace, offset uint32) int { return cmp.Compare(p.offset, offset) })
-			if !ok {
-				continue
-			}
-			symbol, ok := s.file.definition(b)
-			switch found := &s.found[s.places[i].name]; {
-			case !ok:
-			case !found.defined:
-				found.symbol, found.defined = symbol, true
-			case found.value != symbol.value || found.isThreadLocal() != symbol.isThreadLocal():
-				found.ambiguous = true
-			case elf.ST_BIND(found.info) == elf.STB_LOCAL:
-				found.symbol = symbol // others may see this one
+			if s, ok := f.definition(b); ok {
+				if err := do(s, f.Words.Uint32(b)); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -501,7 +421,7 @@ func (t *functionTable) name(place uint32) (string, bool) {
 	name := ""
 	if uint64(place) < uint64(len(t.names)) {
 		b := t.names[place:]
-		b = b[:min(len(b), maxFunctionName+1)]
+		b = b[:min(len(b), maxSymbolName+1)]
 		name = string(b[:max(bytes.IndexByte(b, 0), 0)])
 	}
 	if t.given == nil {
@@ -514,7 +434,8 @@ func (t *functionTable) name(place uint32) (string, bool) {
 	return name, name != ""
 }
 
-// readFunctions reads the functions of one symbol table.
+// readFunctions reads the functions of one symbol table. Of several names for a
+// function the first one in the table stays.
 func (f *File) readFunctions(table Section) (functionTable, error) {
 	size, strings, err := f.symbolTable(table)
 	if err != nil || size == 0 {
@@ -527,80 +448,39 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 			return functionTable{}, err
 		}
 		in = &File{Words: f.Words, reader: bytes.NewReader(data)}
+		in.symbols.moved = f.symbols.moved
 		table.Offset, table.Size = 0, uint64(len(data))
 	}
-	if table.Size/size > maxFunctionSymbols {
-		return functionTable{}, fmt.Errorf("%d symbols: %w", table.Size/size, ErrTooLarge)
+	type ordered struct {
+		function
+		order int // in the symbol table
 	}
-	if strings.Kind == elf.SHT_NOBITS {
-		return functionTable{}, nil
-	}
-	if strings.Size > maxFunctionNames {
-		return functionTable{}, fmt.Errorf("%d bytes of names: %w", strings.Size, ErrTooLarge)
-	}
-	if err := in.Reaches(table.Offset, table.Size); err != nil {
+	var found []ordered
+	err = in.definitions(table, size, func(s symbol, place uint32) error {
+		if kind := elf.ST_TYPE(s.info); kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
+			return nil
+		}
+		if len(found) == maxFunctions {
+			return fmt.Errorf("more than %d functions: %w", maxFunctions, ErrTooLarge)
+		}
+		f := function{s.value, uint32(min(max(s.size, 1), math.MaxUint32)), place}
+		found = append(found, ordered{f, len(found)})
+		return nil
+	})
+	if err != nil || len(found) == 0 {
 		return functionTable{}, err
 	}
-	buffer := NewBuffer()
-	defer buffer.Free()
-	var found []orderedFunction
-	whole := buffer[:ChunkSize/size*size]
-	for at := uint64(0); table.Size-at >= size; {
-		b := whole[:min(uint64(len(whole)), (table.Size-at)/size*size)]
-		if err := in.ReadFull(b, table.Offset+at); err != nil {
-			return functionTable{}, err
-		}
-		at += uint64(len(b))
-		for ; len(b) > 0; b = b[size:] {
-			function, ok := f.functionSymbol(b)
-			if !ok {
-				continue
-			}
-			if len(found) == maxFunctions {
-				return functionTable{}, fmt.Errorf("more than %d functions: %w", maxFunctions,
-					ErrTooLarge)
-			}
-			found = append(found, orderedFunction{function, uint32(len(found))})
+	slices.SortFunc(found, func(a, b ordered) int {
+		return cmp.Or(cmp.Compare(a.address, b.address), a.order-b.order)
+	})
+	t := functionTable{functions: make([]function, 0, len(found))}
+	for i, f := range found {
+		if i == 0 || f.address != found[i-1].address {
+			t.functions = append(t.functions, f.function)
 		}
 	}
-	if len(found) == 0 {
-		return functionTable{}, nil
-	}
-	t := functionTable{functions: byAddress(found)}
 	if t.names, err = f.Unpack(strings); err != nil {
 		return functionTable{}, fmt.Errorf("names: %w", err)
 	}
 	return t, nil
-}
-
-// orderedFunction is a function with its number in the symbol table.
-type orderedFunction struct {
-	function
-	order uint32
-}
-
-// byAddress sorts functions. Of several names for a function the first one in
-// the symbol table stays.
-func byAddress(found []orderedFunction) []function {
-	slices.SortFunc(found, func(a, b orderedFunction) int {
-		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(a.order, b.order))
-	})
-	found = slices.CompactFunc(found,
-		func(a, b orderedFunction) bool { return a.address == b.address })
-	functions := make([]function, len(found))
-	for i, f := range found {
-		functions[i] = f.function
-	}
-	return functions
-}
-
-// functionSymbol returns a symbol if it defines a function.
-func (f *File) functionSymbol(b []byte) (function, bool) {
-	symbol, ok := f.definition(b)
-	kind := elf.ST_TYPE(symbol.info)
-	if !ok || kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
-		return function{}, false
-	}
-	return function{symbol.value, uint32(min(max(symbol.size, 1), math.MaxUint32)),
-		f.Words.Uint32(b)}, true
 }

@@ -308,11 +308,3 @@ func TestSymbolsOfALargeTable(t *testing.T) {
 		qt.Assert(t, qt.Equals(symbol.Value, uint64(100*i)))
 	}
 }
-
-func TestSymbolManyPlacesOfAName(t *testing.T) {
-	im := newImage64()
-	im.AddSymbols(elf.SHT_SYMTAB, strings.Repeat("a\x00", maxSymbolNames+1),
-		elfimage.NewSymbol("a", 0x10, elf.STT_FUNC, 1))
-	_, err := im.open(t).Symbol("a")
-	qt.Assert(t, qt.ErrorIs(err, ErrTooLarge))
-}
