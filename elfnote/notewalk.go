@@ -50,14 +50,11 @@ type probeWalk struct {
 	location, semaphore       uint64 // moved as prelink moved the file
 
 	// Where in data the strings start, each one after the NUL of the one
-	// before, and where the last one's NUL ends. Where shared has found them,
-	// name and arguments are not set.
+	// before, and where the last one's NUL ends.
 	provider, name, arguments, stringsEnd int
 
-	room          []byte         // for strings, which share it
-	used          int            // of room
-	shared        *sharedStrings // nil where sharing strings does not pay
-	sharesNothing bool           // it has been tried
+	room []byte // for strings, which share it
+	used int    // of room
 }
 
 // noteSize returns how many bytes the note sections of probes have together, by
@@ -274,11 +271,6 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 	}
 
 	w.provider = w.descriptor + addresses
-	if w.shared != nil && w.shared.find(b[addresses:]) {
-		w.stringsEnd = w.descriptorEnd
-		return nil // name and arguments are not needed then
-	}
-
 	// Most strings end within 64 bytes. Where one NUL is not found, the next is
 	// not either.
 	strings := w.data[w.provider:]
@@ -340,39 +332,20 @@ func nonzero(b []byte) uint64 {
 	return ((v&low + low) | v) &^ low * 0x0002040810204081 >> 56
 }
 
-// copyStrings returns a copy of the current note's strings. Provider and name
-// are those of the note before.
+// copyStrings returns a copy of the current note's strings.
 //
 // No pointer is written but for new room, which would need a write barrier.
-func (w *probeWalk) copyStrings(provider, name string) string {
+func (w *probeWalk) copyStrings() string {
 	strings := w.data[w.provider:w.stringsEnd]
 	if len(w.room)-w.used < len(strings) {
-		w.room, w.used = w.roomOrSharing(len(strings), provider, name), 0
+		// The strings of the notes to come are about half of them.
+		left := w.size - (w.total - w.rest())
+		w.room, w.used = make([]byte, max(len(strings), int(min(left/8*5, maxTextSize)))), 0
 	}
 	room := w.room[w.used:]
 	all := elffile.Text(room[:copy(room, strings)])
 	w.used += len(all)
 	return all
-}
-
-// makeRoom returns memory for at least a number of bytes, and for the strings
-// of notes to come, which are about half of them.
-func (w *probeWalk) makeRoom(size int) []byte {
-	left := w.size - (w.total - w.rest())
-	return make([]byte, max(size, int(min(left/8*5, maxTextSize))))
-}
-
-// roomOrSharing is makeRoom, which is called once in a hundred sites. Sites
-// share strings after it if there are many, or if the current note is of the
-// same probe as the one before, whose names are given. Files with few sites pay
-// nothing for it.
-func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
-	same := string(w.data[w.provider:w.name-1]) == provider &&
-		string(w.data[w.name:w.arguments-1]) == name
-	if (same || w.index >= manyNotes) && !w.sharesNothing {
-		w.shared = &sharedStrings{start: w.index}
-	}
-	return w.makeRoom(size)
 }
 
 // malformed describes the current note, which is malformed.
@@ -391,131 +364,4 @@ func (w *probeWalk) malformed(err error) *elffile.NoteError {
 		}
 	}
 	return e
-}
-
-// sharedStrings saves copies of strings, and the search for their ends, in
-// files with many sites. The sites of a probe in a function that is inlined
-// everywhere have few different arguments, and often come one after the other.
-type sharedStrings struct {
-	// names is provider and name of the last site that was given strings, each
-	// with its NUL; name is where in it the name starts.
-	names          string
-	provider, name string // the same without
-
-	// known is a hash table of names and of arguments. These end with a NUL,
-	// and have no other one.
-	known [1 << knownBits]string
-	room  []byte // for strings to come
-
-	// Whether find knows all strings of the current note: then its names are
-	// names, and its arguments are in known at this place.
-	found bool
-	place int
-
-	start, fresh int // the first note, and how many since then had new strings
-}
-
-const (
-	// knownBits makes a table of 16 KiB. libjvm has 128 different arguments.
-	knownBits = 10
-
-	// tailSize is how much of a string, counted from the end, is hashed.
-	tailSize = 24
-
-	// manyNotes is the number of notes of a file from which on strings are
-	// shared. If the notes of a probe come one after the other, fewer suffice.
-	manyNotes = 1000
-
-	// manyFresh is the number of notes with new strings from which on it is
-	// checked whether sharing pays.
-	manyFresh = 1000
-)
-
-// find finds strings, which go to the end of a note, if their names are those
-// of the last site and their arguments are known.
-func (s *sharedStrings) find(strings []byte) bool {
-	s.found = false
-	n := len(s.names)
-	if n == 0 || n >= len(strings) || string(strings[:n]) != s.names {
-		return false
-	}
-	if arguments := strings[n:]; len(arguments) >= tailSize {
-		hash := hashOf((*[tailSize]byte)(arguments[len(arguments)-tailSize:]))
-		s.place = int(hash >> (64 - knownBits))
-		if s.known[s.place] == string(arguments) { // most are where they belong
-			s.found = true
-			return true
-		}
-		s.place, s.found = s.lookUp(arguments, hash)
-	} else {
-		s.place, s.found = s.lookUpAny(arguments)
-	}
-	return s.found
-}
-
-// lookUpAny looks up a string of any length.
-func (s *sharedStrings) lookUpAny(b []byte) (place int, known bool) {
-	var tail [tailSize]byte
-	for i, j := len(b)-1, len(tail)-1; i >= 0 && j >= 0; i, j = i-1, j-1 {
-		tail[j] = b[i]
-	}
-	return s.lookUp(b, hashOf(&tail))
-}
-
-// hashOf returns the hash of a string by its tail. What differs is most often a
-// register or a number near the end.
-func hashOf(tail *[tailSize]byte) uint64 {
-	return binary.LittleEndian.Uint64(tail[0:])*0x9e3779b97f4a7c15 ^
-		binary.LittleEndian.Uint64(tail[8:])*0xc2b2ae3d27d4eb4f ^
-		binary.LittleEndian.Uint64(tail[16:])*0x165667b19e3779f9
-}
-
-// lookUp looks up a string by its hash. It returns where it is, or where it
-// belongs, or -1 if there is no room for it.
-func (s *sharedStrings) lookUp(b []byte, hash uint64) (place int, known bool) {
-	for i := range uint64(4) {
-		place = int((hash>>(64-knownBits) + i) % uint64(len(s.known)))
-		if known = s.known[place] == string(b); known || s.known[place] == "" {
-			return place, known
-		}
-	}
-	return -1, false
-}
-
-// give gives a site the strings of the walk's current note.
-func (s *sharedStrings) give(w *probeWalk, site *Site) {
-	var arguments string
-	if s.found {
-		arguments = s.known[s.place]
-	} else {
-		var freshNames, freshArguments bool
-		s.names, freshNames = s.share(w, w.data[w.provider:w.arguments])
-		name := w.name - w.provider
-		s.provider, s.name = s.names[:name-1], s.names[name:len(s.names)-1]
-		arguments, freshArguments = s.share(w, w.data[w.arguments:w.stringsEnd])
-		if freshNames || freshArguments {
-			if s.fresh++; s.fresh >= manyFresh && s.fresh > (w.index-s.start)/2 {
-				w.shared, w.sharesNothing = nil, true
-			}
-		}
-	}
-	site.Provider, site.Name = s.provider, s.name
-	site.Arguments = arguments[:len(arguments)-1]
-}
-
-// share returns the known string that equals b, or a copy of b, which is fresh.
-func (s *sharedStrings) share(w *probeWalk, b []byte) (shared string, fresh bool) {
-	place, known := s.lookUpAny(b)
-	if known {
-		return s.known[place], false
-	}
-	if len(s.room) < len(b) {
-		s.room = w.makeRoom(len(b))
-	}
-	shared = elffile.Text(s.room[:copy(s.room, b)])
-	s.room = s.room[len(b):]
-	if place >= 0 {
-		s.known[place] = shared
-	}
-	return shared, true
 }

@@ -58,8 +58,7 @@ type Site struct {
 // and an object file.
 //
 // Each iteration reads the notes again, so the file must be open. It holds some
-// 64 KiB of them at a time. Memory is allocated for the strings, in pieces; if
-// there are many sites, most equal strings share memory.
+// 64 KiB of them at a time. Memory is allocated for the strings, in pieces.
 func (f *File) Sites() iter.Seq2[Site, error] {
 	return func(yield func(Site, error) bool) {
 		walk := f.walkProbes()
@@ -90,10 +89,8 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 				site, err = Site{}, walk.malformed(err)
 			case !f.isObject() && known.add(&walk):
 				continue
-			case walk.shared != nil:
-				walk.shared.give(&walk, &site)
 			default:
-				all := walk.copyStrings(site.Provider, site.Name)
+				all := walk.copyStrings()
 				site.Provider = all[:walk.name-walk.provider-1]
 				site.Name = all[walk.name-walk.provider : walk.arguments-walk.provider-1]
 				site.Arguments = all[walk.arguments-walk.provider : len(all)-1]
