@@ -37,10 +37,11 @@ type Debuginfod struct {
 	open context.Context // until Close
 	stop context.CancelFunc
 
+	fetching chan struct{} // has an element for each file that is coming
+
 	mutex   sync.Mutex
 	known   map[string]*fetched // by build ID
-	queue   chan *fetched
-	waiting int // of those known
+	waiting int                 // of those known
 	counts  DebuginfodCounts
 }
 
@@ -111,9 +112,9 @@ func NewDebuginfod(servers string, report func(text string)) (*Debuginfod, error
 			}
 			return nil
 		}},
-		report: report,
-		known:  make(map[string]*fetched),
-		queue:  make(chan *fetched, maxFetching),
+		report:   report,
+		known:    make(map[string]*fetched),
+		fetching: make(chan struct{}, fetchers),
 	}
 	for _, server := range strings.Fields(cmp.Or(servers, os.Getenv("DEBUGINFOD_URLS"))) {
 		u, err := url.Parse(server)
@@ -131,9 +132,6 @@ func NewDebuginfod(servers string, report func(text string)) (*Debuginfod, error
 	}
 	d.cache = caches[0]
 	d.open, d.stop = context.WithCancel(context.Background())
-	for range fetchers {
-		go d.run()
-	}
 	return d, nil
 }
 
@@ -183,8 +181,6 @@ func (d *Debuginfod) Waiting() int {
 	return d.waiting
 }
 
-var validBuildID = regexp.MustCompile(`^[0-9a-f]{4,128}$`)
-
 // Find has the debug file of a build ID fetched, and does not wait for it, as
 // [stack.Symbolizer].DebugFile is to do. No file is to be expected where it is
 // done and has no path.
@@ -197,6 +193,8 @@ func (d *Debuginfod) Find(buildID string) (path string, done bool) {
 		return "", false
 	}
 }
+
+var validBuildID = regexp.MustCompile(`^[0-9a-f]{4,128}$`)
 
 // want has the debug file of a build ID fetched, and does not wait for it.
 func (d *Debuginfod) want(buildID string) *fetched {
@@ -211,15 +209,13 @@ func (d *Debuginfod) want(buildID string) *fetched {
 		f.err = fmt.Errorf("build ID %.40q: not 4 to 128 hexadecimal digits", buildID)
 	case len(d.known) >= maxFetched:
 		f.err = fmt.Errorf("not asked for: it would be more than %d builds", maxFetched)
+	case d.waiting >= maxFetching:
+		f.err = fmt.Errorf("not asked for: %d others are waited for", maxFetching)
 	default:
-		select {
-		case d.queue <- f:
-			d.waiting++
-			d.known[buildID] = f
-			return f
-		default:
-			f.err = fmt.Errorf("not asked for: %d others are waited for", maxFetching)
-		}
+		d.waiting++
+		d.known[buildID] = f
+		go d.run(f)
+		return f
 	}
 	d.finish(f, 0)
 	return f
@@ -240,32 +236,32 @@ func (d *Debuginfod) finish(f *fetched, size int64) {
 	close(f.done)
 }
 
-// run fetches what is wanted.
-func (d *Debuginfod) run() {
-	for {
-		select {
-		case <-d.open.Done():
-			return
-		case f := <-d.queue:
-			size := int64(0)
-			f.path, size, f.err = d.fetch(f.id)
-			d.mutex.Lock()
-			d.waiting--
-			d.finish(f, size)
-			d.mutex.Unlock()
-		}
+// run fetches what is wanted, when it is its turn.
+func (d *Debuginfod) run(f *fetched) {
+	select {
+	case <-d.open.Done():
+		return
+	case d.fetching <- struct{}{}:
+		defer func() { <-d.fetching }()
 	}
+	path, size, err := d.fetch(f.id)
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	f.path, f.err = path, err
+	d.waiting--
+	d.finish(f, size)
 }
 
 // fetch takes a file from the first server that has it.
 func (d *Debuginfod) fetch(buildID string) (path string, size int64, err error) {
 	path = filepath.Join(d.cache, buildID, "debuginfo")
+	missing := fmt.Errorf("no server has the debug file of build %s: %w", buildID, fs.ErrNotExist)
 	if info, err := os.Stat(path); err == nil {
 		switch {
 		case info.Size() > 0:
 			return path, info.Size(), nil
 		case time.Since(info.ModTime()) < missingFor:
-			return "", 0, fmt.Errorf("no server has the debug file of build %s: %w", buildID, fs.ErrNotExist)
+			return "", 0, missing
 		}
 		_ = os.Remove(path)
 	}
@@ -288,7 +284,7 @@ func (d *Debuginfod) fetch(buildID string) (path string, size int64, err error) 
 	if none, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0); err == nil {
 		none.Close() // so that nobody asks again soon
 	}
-	return "", 0, fmt.Errorf("no server has the debug file of build %s: %w", buildID, fs.ErrNotExist)
+	return "", 0, missing
 }
 
 // fetchFrom writes what a server has of a build to a path, where it appears
@@ -327,15 +323,14 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 	}
 	defer os.Remove(file.Name()) // unless it was renamed
 	defer file.Close()
-	body := &reader{response.Body, func() { idle.Reset(fetchTimeout) }}
+	body := io.TeeReader(response.Body, writer(func() { idle.Reset(fetchTimeout) }))
 	for err == nil {
 		var n int64
 		n, err = io.CopyN(file, body, min(reportEvery, maxDebugFile+1-size))
-		size += n
-		switch {
-		case size > maxDebugFile:
+		if size += n; size > maxDebugFile {
 			return 0, fmt.Errorf("more than %d bytes", maxDebugFile)
-		case err == nil && d.report != nil:
+		}
+		if err == nil && d.report != nil {
 			d.report(fmt.Sprintf("debuginfod: %d MB so far of the debug file of build %.8s", size>>20,
 				buildID))
 		}
@@ -343,12 +338,13 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 	if !errors.Is(err, io.EOF) {
 		return 0, cmp.Or(context.Cause(ctx), err)
 	}
+	id := ""
 	debug, err := elffile.New(file)
 	if err == nil {
-		var id string
-		if id, err = debug.BuildID(); err == nil && id != buildID {
-			err = fmt.Errorf("%w: build ID %s", elffile.ErrOtherBuildID, id)
-		}
+		id, err = debug.BuildID()
+	}
+	if err == nil && id != buildID {
+		err = fmt.Errorf("%w: build ID %s", elffile.ErrOtherBuildID, id)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("what came is no debug file: %w", err)
@@ -356,16 +352,10 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 	return size, errors.Join(file.Close(), os.Rename(file.Name(), path))
 }
 
-// reader calls a function whenever it has read something.
-type reader struct {
-	io.Reader
-	has func()
-}
+// writer is a function that is called when something is written.
+type writer func()
 
-func (r *reader) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	if n > 0 {
-		r.has()
-	}
-	return n, err
+func (w writer) Write(p []byte) (int, error) {
+	w()
+	return len(p), nil
 }
