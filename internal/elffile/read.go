@@ -68,58 +68,42 @@ func (f *File) Unpack(s Section) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	header := 3 * f.Words.Size()
+	if len(packed) < header {
+		return nil, fmt.Errorf("compressed section: %w", ErrTruncated)
+	}
+	kind, size := f.Words.Uint32(packed), f.Words.Address(packed[f.Words.Size():])
+	if size > s.UnpackedSize() {
+		return nil, fmt.Errorf("section of %d bytes from %d: %w", size, s.Size, ErrTooLarge)
+	}
 	// Package debug/elf decompresses sections of files: this is one, with
 	// nothing else in it.
-	all, err := elf.NewFile(bytes.NewReader(f.fileOf(packed)))
+	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB),
+		byte(elf.EV_CURRENT)}
+	const start = headerSize64 + 2*sectionSize64
+	file := new(bytes.Buffer)
+	for _, part := range []any{
+		elf.Header64{Ident: ident, Type: uint16(elf.ET_REL), Version: 1, Shoff: headerSize64,
+			Ehsize: headerSize64, Shentsize: sectionSize64, Shnum: 2},
+		elf.Section64{},
+		elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED),
+			Off: start, Size: uint64(24 + len(packed) - header)},
+		elf.Chdr64{Type: kind, Size: size, Addralign: 1},
+		packed[header:],
+	} {
+		_ = binary.Write(file, binary.LittleEndian, part) // to memory
+	}
+	all, err := elf.NewFile(bytes.NewReader(file.Bytes()))
 	if err != nil {
 		return nil, fmt.Errorf("compressed section: %w: %w", ErrMalformed, err)
 	}
-	section := all.Sections[1]
-	if section.Size > s.UnpackedSize() {
-		return nil, fmt.Errorf("section of %d bytes from %d: %w", section.Size, s.Size, ErrTooLarge)
-	}
-	out := bytes.NewBuffer(make([]byte, 0, min(section.Size, ChunkSize)))
-	n, err := io.Copy(out, io.LimitReader(section.Open(), int64(section.Size)+1))
-	if err != nil || n != int64(section.Size) {
-		return nil, fmt.Errorf("compressed section: %w: %d of %d bytes: %w", ErrMalformed, n,
-			section.Size, cmp.Or(err, io.ErrUnexpectedEOF))
+	out := bytes.NewBuffer(make([]byte, 0, min(size, ChunkSize)))
+	n, err := io.Copy(out, io.LimitReader(all.Sections[1].Open(), int64(size)+1))
+	if err != nil || n != int64(size) {
+		return nil, fmt.Errorf("compressed section: %w: %d of %d bytes: %w", ErrMalformed, n, size,
+			cmp.Or(err, io.ErrUnexpectedEOF))
 	}
 	return out.Bytes(), nil
-}
-
-// fileOf returns a file of the class and byte order of f that has one section,
-// which is compressed.
-func (f *File) fileOf(packed []byte) []byte {
-	order := f.Words.Order()
-	b := append([]byte(elf.ELFMAG), byte(f.Class()), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT))
-	if f.Words.Big {
-		b[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
-	}
-	b = append(b, make([]byte, elf.EI_NIDENT-len(b))...)
-	out := new(bytes.Buffer)
-	var parts []any
-	if f.Words.Wide {
-		parts = []any{
-			elf.Header64{Type: uint16(elf.ET_REL), Version: 1, Shoff: headerSize64,
-				Ehsize: headerSize64, Shentsize: sectionSize64, Shnum: 2},
-			elf.Section64{},
-			elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED),
-				Off: headerSize64 + 2*sectionSize64, Size: uint64(len(packed))},
-		}
-	} else {
-		parts = []any{
-			elf.Header32{Type: uint16(elf.ET_REL), Version: 1, Shoff: headerSize32,
-				Ehsize: headerSize32, Shentsize: sectionSize32, Shnum: 2},
-			elf.Section32{},
-			elf.Section32{Type: uint32(elf.SHT_PROGBITS), Flags: uint32(elf.SHF_COMPRESSED),
-				Off: headerSize32 + 2*sectionSize32, Size: uint32(len(packed))},
-		}
-	}
-	for _, part := range append(parts, packed) {
-		_ = binary.Write(out, order, part) // to memory
-	}
-	copy(out.Bytes(), b)
-	return out.Bytes()
 }
 
 // Reaches fails where a range is larger than a chunk and the file ends before
