@@ -66,12 +66,12 @@ func (f *File) Member(pointer, path string) (Member, error) {
 	if len(f.members.known) >= maxMembers {
 		return Member{}, TooLarge(fmt.Errorf("more than %d members", maxMembers))
 	}
+	if f.members.known == nil {
+		f.members.known = make(map[[2]string]knownMember)
+	}
 	m, err := f.findMember(pointer, path, time.Now().Add(maxReading))
 	if err != nil {
 		m = Member{}
-	}
-	if f.members.known == nil {
-		f.members.known = make(map[[2]string]knownMember)
 	}
 	f.members.known[key] = knownMember{m, err}
 	return m, err
@@ -85,7 +85,6 @@ func (f *File) findMember(pointer, path string, until time.Time) (m Member, err 
 	if !ok || len(words) == 0 || strings.Contains(name, "*") {
 		return m, fmt.Errorf("%s is not a pointer to a structure", pointer)
 	}
-	s := search{named: make(map[string][]dwarf.Offset), done: make(map[string]Member)}
 	// What the name is of, if the type says so: "struct stat" is no typedef.
 	isTag := len(words) > 1 && slices.Contains([]string{"struct", "union", "class"}, words[0])
 	if isTag {
@@ -95,7 +94,7 @@ func (f *File) findMember(pointer, path string, until time.Time) (m Member, err 
 	if err != nil {
 		return m, err
 	}
-	s.Entries = data.Entries(0)
+	s := search{data.Entries(0), make(map[string][]dwarf.Offset), make(map[string]Member)}
 	return s.byName(strings.Join(words, " "), !isTag, path)
 }
 
@@ -111,15 +110,15 @@ func isStructure(e *dwarf.Entry) bool {
 	return e.Tag == dwarf.TagStructType || e.Tag == dwarf.TagClassType || e.Tag == dwarf.TagUnionType
 }
 
-func nameOf(e *dwarf.Entry) string {
-	name, _ := e.Val(dwarf.AttrName).(string)
-	return name
+// value returns the value of an attribute, zero if there is none of the type.
+func value[T any](e *dwarf.Entry, attribute dwarf.Attr) T {
+	value, _ := e.Val(attribute).(T)
+	return value
 }
 
-func isDeclared(e *dwarf.Entry) bool {
-	declared, _ := e.Val(dwarf.AttrDeclaration).(bool)
-	return declared
-}
+func nameOf(e *dwarf.Entry) string { return value[string](e, dwarf.AttrName) }
+
+func isDeclared(e *dwarf.Entry) bool { return value[bool](e, dwarf.AttrDeclaration) }
 
 // find returns the structures of a name that the file describes, and with
 // typedefs these, too.
@@ -242,22 +241,22 @@ func (s *search) from(e *dwarf.Entry, by, path string) (Member, error) {
 		return Member{}, err
 	}
 	if path == "" {
-		m, err := s.value(member, t)
+		m, err := s.of(t)
 		if err != nil {
 			return Member{}, fmt.Errorf("the member %s %w", name, err)
 		}
 		m.Offsets = []int64{at}
 		return m, nil
 	}
-	switch {
-	case t != nil && isStructure(t):
+	if t != nil && isStructure(t) {
 		m, err := s.from(t, ".", path)
 		if err == nil {
 			m.Offsets = slices.Clone(m.Offsets)
 			m.Offsets[0] += at
 		}
 		return m, err
-	case t == nil || !s.isPointer(t):
+	}
+	if t == nil || !s.isPointer(t) {
 		return Member{}, fmt.Errorf("the member %s has no members", name)
 	}
 	if t, err = s.stripped(t); err != nil {
@@ -273,19 +272,19 @@ func (s *search) from(e *dwarf.Entry, by, path string) (Member, error) {
 // member returns a member of a structure, and its place. It may be one of a
 // structure without a name in it.
 func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, int64, error) {
-	missing := fmt.Errorf("the structure %s has no member %s", truncate.Name(nameOf(e)), name)
 	if _, err := s.At(e.Offset); err != nil {
 		return nil, 0, err
 	}
 	var nameless []*dwarf.Entry
-	for more := e.Children; more; {
+	for e.Children {
 		m, err := s.Next()
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, 0, err
-		case m == nil || m.Tag == 0:
-			more = false
-			continue
+		}
+		if m == nil || m.Tag == 0 {
+			break
+		}
+		switch {
 		case m.Tag != dwarf.TagMember:
 		case nameOf(m) == name:
 			at, err := place(m)
@@ -317,7 +316,7 @@ func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, i
 			return found, at + inside, err
 		}
 	}
-	return nil, 0, missing
+	return nil, 0, fmt.Errorf("the structure %s has no member %s", truncate.Name(nameOf(e)), name)
 }
 
 // place returns where in a structure a member begins.
@@ -361,13 +360,12 @@ const (
 	encodingUTF          = 0x10
 )
 
-// value returns what the value of a member is, by its type.
-func (s *search) value(member, t *dwarf.Entry) (m Member, err error) {
+// of returns what a member of a type is.
+func (s *search) of(t *dwarf.Entry) (m Member, err error) {
 	if t == nil {
 		return m, errors.New("has no type")
 	}
-	size, _ := t.Val(dwarf.AttrByteSize).(int64)
-	encoding, _ := t.Val(dwarf.AttrEncoding).(int64)
+	size, encoding := value[int64](t, dwarf.AttrByteSize), value[int64](t, dwarf.AttrEncoding)
 	switch {
 	case isStructure(t):
 		return m, errors.New("is a structure: name one of its members")
@@ -382,20 +380,18 @@ func (s *search) value(member, t *dwarf.Entry) (m Member, err error) {
 			return m, err
 		}
 		if underlying != nil {
-			encoding, _ = underlying.Val(dwarf.AttrEncoding).(int64)
+			encoding = value[int64](underlying, dwarf.AttrEncoding)
 		}
 	case s.isPointer(t):
-		size = int64(s.AddressSize())
-		m.Pointer, encoding = true, encodingAddress
 		to, err := s.stripped(t)
 		if err != nil {
 			return m, err
 		}
-		m.Text = isChar(to)
-		m.Type = "void *"
+		m.Pointer, m.Text, m.Type = true, isChar(to), "void *"
 		if to != nil {
 			m.Type = nameOf(to) + " *"
 		}
+		size, encoding = int64(s.AddressSize()), encodingAddress
 	case t.Tag != dwarf.TagBaseType:
 		return m, errors.New("is no number")
 	case t.Val(dwarf.AttrEndianity) != nil:
@@ -423,7 +419,7 @@ func isChar(e *dwarf.Entry) bool {
 	if e == nil || e.Tag != dwarf.TagBaseType {
 		return false
 	}
-	encoding, _ := e.Val(dwarf.AttrEncoding).(int64)
+	encoding := value[int64](e, dwarf.AttrEncoding)
 	return encoding == encodingSignedChar || encoding == encodingUnsignedChar && nameOf(e) == "char"
 }
 
@@ -438,12 +434,12 @@ func (s *search) array(t *dwarf.Entry) (m Member, err error) {
 	}
 	m = Member{Size: s.AddressSize(), Pointer: true, Text: true, Type: "char *", Array: true}
 	bounds := 0
-	for more := t.Children; more; {
+	for t.Children {
 		e, err := s.Next()
 		if err != nil {
 			return m, err
 		}
-		if more = e != nil && e.Tag == dwarf.TagSubrangeType; !more {
+		if e == nil || e.Tag != dwarf.TagSubrangeType {
 			break
 		}
 		room, ok := e.Val(dwarf.AttrCount).(int64)
