@@ -13,51 +13,39 @@ import (
 )
 
 // Reasons why a process, or a file that it maps, cannot be read. They are
-// wrapped in an [Error]: compare with errors.Is.
+// wrapped in an [Error]: compare with errors.Is. Package proc explains those
+// that it has, too.
 var (
-	// ErrGone means that the process does not exist, or has ended.
-	ErrGone = sys.ErrGone
-	// ErrAccess means that the kernel does not let the caller read the memory
-	// maps of the process (PTRACE_MODE_READ_FSCREDS, see ptrace(2)). The errno,
-	// EACCES or EPERM, is wrapped too. hidepid=noaccess on the proc file system
-	// gives EPERM even for what everybody may read otherwise.
-	ErrAccess = errors.New("no access to the process (run as its user or with CAP_SYS_PTRACE; hidepid on the proc file system denies it too)")
+	ErrGone    = sys.ErrGone
+	ErrAccess  = errors.New("no access to the process (run as its user or with CAP_SYS_PTRACE; hidepid on the proc file system denies it too)")
+	ErrBlocked = errors.New("no answer from the process or its files (set aside until there is one)")
 	// ErrUnreachable means that the mapped file has no path any more, or that
 	// another file has taken its path, and that it could not be opened through
 	// map_files, which needs CAP_CHECKPOINT_RESTORE or, before Linux 5.9,
 	// CAP_SYS_ADMIN in the initial user namespace.
 	ErrUnreachable = errors.New("the mapped file is not at its path (to open it through map_files run with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN)")
 	// ErrChanged means that the mapping or the file has changed since it was
-	// found. Try again.
+	// found.
 	ErrChanged = errors.New("mapping or file changed while it was read (try again)")
-	// ErrBlocked means that a process, or a file that it maps, does not answer:
-	// its file system withholds something, or the process is stuck in the
-	// kernel. It is set aside until it answers.
-	ErrBlocked = errors.New("no answer from the process or its files (set aside until there is one)")
 	// ErrPostponed means that the scans of a process, or of other processes of
-	// its container or user, have taken more than their share of the time. It
-	// is scanned later. What it maps meanwhile is found then.
+	// its container or user, have taken more than their share of the time. What
+	// it maps meanwhile is found when it is scanned.
 	ErrPostponed = errors.New("the process, or others of its container or user, change so often or map so much that it is scanned more seldom")
 	// ErrNotRegular means that a device or the like is mapped. It is not
 	// opened, because opening a device may do something.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrMalformed means that a line of maps or stat is not of the form that
-	// proc(5) describes.
+	// ErrMalformed means that what was read is not of the form that proc(5)
+	// describes.
 	ErrMalformed = errors.New("malformed")
 )
 
 // Error is what went wrong with one process, or with one file that it maps.
 // Nothing else is affected.
 type Error struct {
-	// PID is the process.
-	PID int
-	// Path is the file as the process sees it, "" if the error is of the
-	// process as a whole.
-	Path string
-	// Op says what was tried: "read stat", "read maps", "open", "read probes".
-	Op string
-	// Err is the cause.
-	Err error
+	PID  int
+	Path string // as the process sees it, "" if the error is of the process as a whole
+	Op   string // what was tried: "read stat", "read maps", "open", "read probes"
+	Err  error
 }
 
 // Error says what was tried and why it failed. The path is quoted, because it

@@ -117,11 +117,11 @@ func HasOwnPIDs(root string) bool {
 // ReadCgroup returns the text of /proc/PID/cgroup.
 func ReadCgroup(root string, pid int) (string, error) {
 	file, err := OpenRaw(Path(root, pid, "cgroup"))
-	if err != nil {
-		return "", &Error{PID: pid, Op: "read cgroup", Err: Classify(err)}
+	var text []byte
+	if err == nil {
+		defer file.Close()
+		text, err = io.ReadAll(io.LimitReader(file, maxCgroup))
 	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxCgroup))
 	if err != nil {
 		return "", &Error{PID: pid, Op: "read cgroup", Err: Classify(err)}
 	}
@@ -161,16 +161,17 @@ const maxOwnerDepth = 4
 // limits are shared: its container, else its user's slice, else its cgroup and
 // its user. An owner that makes cgroups or users of its own stays one owner.
 func OwnerOf(root string, pid int) string {
-	text, err := ReadCgroup(root, pid)
-	if err != nil {
-		text = ""
-	}
+	text, _ := ReadCgroup(root, pid)
 	owner, whole := cgroupOwner(text)
 	if whole {
 		return owner
 	}
-	if uid, ok := userOf(Path(root, pid, "stat")); ok {
-		owner += " uid " + strconv.FormatUint(uint64(uid), 10)
+	// A file of proc belongs to the user of the process, or to root if the
+	// process may not be dumped.
+	if info, err := os.Stat(Path(root, pid, "stat")); err == nil {
+		if uid, ok := UserOf(info); ok {
+			owner += " uid " + strconv.FormatUint(uint64(uid), 10)
+		}
 	}
 	return owner
 }
@@ -206,14 +207,4 @@ func isUserSlice(name string) bool {
 	}
 	_, isNumber := ParseDecimal(number)
 	return ok && isNumber
-}
-
-// userOf returns the user that a file of proc belongs to: that of the process,
-// or root if the process may not be dumped.
-func userOf(path string) (uint32, bool) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0, false
-	}
-	return UserOf(info)
 }

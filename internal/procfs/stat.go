@@ -111,7 +111,7 @@ func ParsePID[T string | []byte](name T) (int, bool) {
 
 // ReadStat reads and parses stat into buf, which is of [MaxStat] bytes and
 // holds the command afterwards.
-func ReadStat(root string, pid int, buf []byte) (Stat, error) {
+func ReadStat(root string, pid int, buf []byte) (s Stat, err error) {
 	file, err := OpenRaw(Path(root, pid, "stat"))
 	if IsLack(err) {
 		// The end of a process is noticed all the same: it gives back what is
@@ -120,27 +120,19 @@ func ReadStat(root string, pid int, buf []byte) (Stat, error) {
 			err = gone
 		}
 	}
+	n := 0
+	if err == nil {
+		defer file.Close()
+		// To stop at the newline saves the read that tells the end.
+		for m := 0; err == nil && n < len(buf) && (n == 0 || buf[n-1] != '\n'); n += m {
+			m, err = file.Read(buf[n:])
+		}
+		if err == nil || errors.Is(err, io.EOF) {
+			s, err = parseStat(buf[:n])
+		}
+	}
 	if err != nil {
 		return Stat{}, &Error{PID: pid, Op: "read stat", Err: Classify(err)}
-	}
-	defer file.Close()
-	n := 0
-	for n < len(buf) {
-		m, err := file.Read(buf[n:])
-		n += m
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return Stat{}, &Error{PID: pid, Op: "read stat", Err: Classify(err)}
-		}
-		if n > 0 && buf[n-1] == '\n' { // saves the read that tells the end
-			break
-		}
-	}
-	s, err := parseStat(buf[:n])
-	if err != nil {
-		return Stat{}, &Error{PID: pid, Op: "read stat", Err: err}
 	}
 	return s, nil
 }
