@@ -75,15 +75,17 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 	// has been read of it takes memory. It is opened again when there is room.
 	lack := make(map[procwatch.FileID]bool)
 	for at, failed := range f.failed {
-		lack[at.File] = lack[at.File] || failed.when == WithShare
-	}
-	for at := range f.attached {
-		delete(lack, at.File)
-	}
-	for id, lacks := range lack {
-		if lacks && f.files[id] != nil {
-			f.close(id)
+		if known := f.files[at.File]; failed.when == WithShare && known != nil && known.opened != nil {
+			lack[at.File] = true
 		}
+	}
+	if len(lack) > 0 {
+		for at := range f.attached {
+			delete(lack, at.File)
+		}
+	}
+	for id := range lack {
+		f.close(id)
 	}
 }
 
@@ -91,13 +93,12 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 // whether the file is open.
 func (f *Follower[A]) open(at target, r *round[A]) bool {
 	known := f.files[at.File]
-	_, refused := f.refused[at.File]
 	switch {
 	case known == nil || f.isStopped():
 		return false
 	case known.opened != nil:
 		return true
-	case refused || f.mustWait(at):
+	case f.refused[at.File] || f.mustWait(at):
 		return false
 	}
 	if failed := f.failed[at.spot]; failed != nil { // perhaps it was closed for want of a share
@@ -268,7 +269,7 @@ func (f *Follower[A]) call(c *call[A]) error {
 	began := time.Now()
 	defer func() { f.budget.spend(c.owner, time.Now(), time.Since(began)) }()
 	patience := f.patience >> min(f.abandoned, mostHalvings)
-	var failed error
+	var failed error // by the call, once that has returned
 	returned, answered := make(chan bool, 1), make(chan struct{})
 	go func() {
 		returned <- deadline.One(context.Background(), patience,
@@ -370,7 +371,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 		if len(f.refused) >= maxRefused {
 			clear(f.refused)
 		}
-		f.refused[at.File] = struct{}{}
+		f.refused[at.File] = true
 	}
 	if at.isOver() {
 		if n := len(r.Missed); n == 0 || r.Missed[n-1] != at.pair {

@@ -25,11 +25,6 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// DefaultLinger is how long a file stays attached after its last process if
-// [Options] do not say otherwise. Thus a file is attached at most once a
-// second, and nothing that is not needed is held for long.
-const DefaultLinger = time.Second
-
 // Options say which processes a [Follower] follows.
 type Options struct {
 	// Proc says which processes there are and which of them are wanted. Its
@@ -47,8 +42,9 @@ type Options struct {
 	// Limits bound what is attached.
 	Limits Limits
 	// Linger is how long a file that is attached in every process stays
-	// attached after its last process. 0 means DefaultLinger, a negative
-	// duration that it does not stay.
+	// attached after its last process. 0 means a second, so that a file is
+	// attached at most once a second and nothing is held for long. A negative
+	// duration means that it does not stay.
 	Linger time.Duration
 }
 
@@ -72,7 +68,7 @@ type Follower[A any] struct {
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
 	files     map[procwatch.FileID]*file[A] // that processes map, or that linger
-	refused   map[procwatch.FileID]struct{} // too large to be opened again and again
+	refused   map[procwatch.FileID]bool     // too large to be opened again and again
 	attached  map[spot]*attachment[A]
 	failed    map[spot]*failure // and may succeed
 	calls     map[procwatch.FileID]*call[A]
@@ -123,13 +119,13 @@ func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*F
 			"which are not those of the proc file system at %s", opts.Proc.FS.Root())
 	}
 	if opts.Linger == 0 {
-		opts.Linger = DefaultLinger
+		opts.Linger = time.Second
 	}
 	f := &Follower[A]{
 		driver: driver, opts: opts, patience: patience,
 		following: make(inTurns, 1),
 		files:     make(map[procwatch.FileID]*file[A]),
-		refused:   make(map[procwatch.FileID]struct{}),
+		refused:   make(map[procwatch.FileID]bool),
 		attached:  make(map[spot]*attachment[A]),
 		failed:    make(map[spot]*failure),
 		calls:     make(map[procwatch.FileID]*call[A]),
@@ -298,7 +294,15 @@ func (f *Follower[A]) targets(changes *procwatch.Changes, r *round[A]) []target 
 		if !f.driver.PerProcess(appeared) {
 			targets = append(targets, newTarget(inEveryProcess(pair), pair))
 		} else if !known.source.HasSameSites(appeared) {
-			targets = append(targets, f.others(pair)...)
+			// Other processes that map it have not been scanned since it was
+			// written to.
+			for _, other := range f.watcher.ProcessFiles() {
+				if other.File != appeared && other.File.ID() == appeared.ID() {
+					place, other := inProcess(other), *other
+					other.File = appeared
+					targets = append(targets, newTarget(place, &other))
+				}
+			}
 		}
 		known.source = appeared
 	}
@@ -323,21 +327,6 @@ func (f *Follower[A]) leaveWritten(files []*procwatch.CachedFile) {
 		}
 	}
 	f.detachNow(old)
-}
-
-// others returns the processes that map the same file as a pair, and have not
-// been scanned since it was written to.
-func (f *Follower[A]) others(of *procwatch.ProcessFile) []target {
-	var targets []target
-	for _, pair := range f.watcher.ProcessFiles() {
-		if pair.File != of.File && pair.File.ID() == of.File.ID() {
-			place := inProcess(pair)
-			pair := *pair
-			pair.File = of.File
-			targets = append(targets, newTarget(place, &pair))
-		}
-	}
-	return targets
 }
 
 // moved detaches pairs that are mapped elsewhere now, and returns them to be

@@ -10,6 +10,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
@@ -129,17 +130,20 @@ func TestFollowerLingers(t *testing.T) {
 		w.tells("-0 a")
 	})
 	t.Run("until its time is over", func(t *testing.T) {
-		w := newWorld(t).everywhere()
-		f := w.follower(Options{Linger: time.Millisecond})
-		w.start(9)
-		for range 2 {
-			w.start(1, "a")
-			pass(t, f)
-			w.end(1)
-			pass(t, f)
-			w.awaitDetached(1)
-			w.tellsInOrder("+0 a", "-0 a")
-		}
+		whileNothingGoesOn(t, func(t *testing.T) {
+			w := newWorld(t).everywhere()
+			f := w.follower(Options{Linger: time.Millisecond})
+			w.start(9)
+			for range 2 {
+				w.start(1, "a")
+				pass(t, f)
+				w.end(1)
+				pass(t, f)
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+				w.tellsInOrder("+0 a", "-0 a")
+			}
+		})
 	})
 	t.Run("until something else needs room", func(t *testing.T) {
 		w := newWorld(t).everywhere()

@@ -44,7 +44,6 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	w.tells() // it is not told again
 	w.end(1)
 	pass(t, f)
-	w.awaitDetached(1)
 	f.closing.Wait() // what lacked room is tried again
 	w.tells("-0 a", "+0 b")
 	qt.Assert(t, qt.Equals(*f.stats.Load(), Stats{Sites: 10, Descriptors: 3}))

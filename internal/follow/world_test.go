@@ -45,8 +45,7 @@ type world struct {
 
 	// "+0 a 7" and "-0 a" for part 0 of file a in process 7 and in every
 	// process, "!" and errors.
-	told     []string
-	detached chan string
+	told []string
 }
 
 // fake is an attachment.
@@ -77,7 +76,6 @@ func newWorld(t *testing.T) *world {
 		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procwatch.FileID]string),
 		attached: make(map[*fake]bool), room: 1000,
 		perFile: func(string) bool { return true }, fail: func(int, string) error { return nil },
-		detached: make(chan string, 100),
 	}
 	w.write("self/status", fmt.Sprintf("NSpid:\t%d\n", os.Getpid()))
 	return w
@@ -194,7 +192,6 @@ func (w *world) Detach(attachments []*fake) error {
 			w.t.Errorf("%v is detached and was not attached", a)
 		}
 		delete(w.attached, a)
-		w.detached <- a.String()
 	}
 	return nil
 }
@@ -253,18 +250,6 @@ func (w *world) takeTold() []string {
 	told := w.told
 	w.told = nil
 	return told
-}
-
-// awaitDetached waits until so many attachments have been detached.
-func (w *world) awaitDetached(n int) {
-	w.t.Helper()
-	for range n {
-		select {
-		case <-w.detached:
-		case <-time.After(testneeds.Patience(20 * time.Second)):
-			w.t.Fatal("nothing was detached")
-		}
-	}
 }
 
 // follower returns a follower of all processes of the world.
