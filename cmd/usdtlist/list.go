@@ -103,7 +103,7 @@ func (l *lister) several() bool {
 // listOpened lists an opened file, and completes the listing with what is in
 // it.
 func (l *lister) listOpened(list *listing) (int, error) {
-	path, file := list.path, list.elf
+	path, file, several := list.path, list.elf, l.several()
 	all, err := file.Probes(l.options.patterns...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
@@ -112,10 +112,8 @@ func (l *lister) listOpened(list *listing) (int, error) {
 		l.matched[i] = l.matched[i] || slices.ContainsFunc(all.Probes,
 			func(probe elfnote.Probe) bool { return p.Match(probe.Provider, probe.Name) })
 	}
-	several := l.several()
 	if l.options.debugFile != "" {
-		err := file.UseDebugFile(l.options.debugFile)
-		if err != nil && !(several && errors.Is(err, elffile.ErrOtherBuildID)) {
+		if err := file.UseDebugFile(l.options.debugFile); err != nil && !(several && errors.Is(err, elffile.ErrOtherBuildID)) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
@@ -368,9 +366,10 @@ func (l *lister) warnNothing(path string, file *elfnote.File) {
 	for _, p := range l.options.patterns {
 		wanted = append(wanted, p.String())
 	}
-	near, hint := suggest.Probes(file.Sites(), l.options.patterns...), ""
+	near := suggest.Probes(file.Sites(), l.options.patterns...)
+	text := suggest.NoMatch(strings.Join(wanted, " or "), "", near)
 	if len(near) == 0 {
-		hint = " (without a pattern, all are listed)"
+		text += " (without a pattern, all are listed)"
 	}
-	l.Warn("%s: %s%s", path, suggest.NoMatch(strings.Join(wanted, " or "), "", near), hint)
+	l.Warn("%s: %s", path, text)
 }

@@ -124,7 +124,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.List(o.addPID, "p", "pid")
 	flags.Switch(&o.allProcesses, "a", "all")
 	flags.Switch(&o.recursive, "r", "recursive")
-	flags.Func(o.addFilesFrom, "files-from")
+	flags.Func(func(s string) error { o.filesFrom = append(o.filesFrom, s); return nil }, "files-from")
 	flags.Switch(&o.verbose, "v", "verbose")
 	flags.Switch(&asJSON, "json")
 	flags.Text(&o.format, "format")
@@ -180,11 +180,6 @@ func (o *options) parseOperands(words []string) error {
 			"-a lists the files of all processes", strings.Join(words, " "))
 	}
 	return errors.New("no file or library given; -p PID lists those of a process, -a those of all")
-}
-
-func (o *options) addFilesFrom(file string) error {
-	o.filesFrom = append(o.filesFrom, file)
-	return nil
 }
 
 func (o *options) addPID(s string) error {

@@ -63,20 +63,20 @@ func (l *lister) table(list *listing) {
 	if list.heading {
 		l.heading(list)
 	}
+	left, right := terminal.Left, terminal.Right
 	terminal.WriteTable(l.out, func(yield func([]terminal.Cell) bool) {
-		more := yield([]terminal.Cell{terminal.Left("PROVIDER"), terminal.Left("NAME"),
-			terminal.Right("SITES"), terminal.Left("LOCATION"), terminal.Left("SEMAPHORE"),
-			terminal.Left("ARGUMENTS")})
+		more := yield([]terminal.Cell{left("PROVIDER"), left("NAME"), right("SITES"),
+			left("LOCATION"), left("SEMAPHORE"), left("ARGUMENTS")})
 		for i := 0; more && i < len(list.probes); i++ {
 			p := &list.probes[i]
 			semaphore := "-"
 			if p.Sites[0].Semaphore != 0 {
 				semaphore = fmt.Sprintf("%#x", p.Sites[0].Semaphore)
 			}
-			more = yield([]terminal.Cell{terminal.Left(shown(p.Provider, maxCell)),
-				terminal.Left(shown(p.Name, maxCell)), terminal.Right(strconv.Itoa(len(p.Sites))),
-				terminal.Left(fmt.Sprintf("%#x", p.Sites[0].Location)), terminal.Left(semaphore),
-				terminal.Left(argumentsOf(p))})
+			more = yield([]terminal.Cell{left(shown(p.Provider, maxCell)),
+				left(shown(p.Name, maxCell)), right(strconv.Itoa(len(p.Sites))),
+				left(fmt.Sprintf("%#x", p.Sites[0].Location)), left(semaphore),
+				left(argumentsOf(p))})
 		}
 	}, nil)
 }
@@ -120,13 +120,12 @@ func (l *lister) details(list *listing) {
 		if l.definitions == nil {
 			continue
 		}
-		switch when, only := l.definitions.Fires(p.Provider, p.Name); {
-		case when != "" && only != "":
-			fmt.Fprintf(l.out, "  Fires when %s, %s\n", when, only)
-		case when != "":
-			fmt.Fprintf(l.out, "  Fires when %s\n", when)
-		case only != "":
-			fmt.Fprintf(l.out, "  Fires %s\n", only)
+		when, only := l.definitions.Fires(p.Provider, p.Name)
+		if when != "" {
+			when = "when " + when
+		}
+		if text := strings.Trim(when+", "+only, ", "); text != "" {
+			l.out.WriteString("  Fires " + text + "\n")
 		}
 	}
 }
@@ -185,8 +184,8 @@ func (l *lister) heading(list *listing) {
 // usersText names the processes by what they run: "postgres 812 813, python3
 // 99". A process that sees the file at another path, or deleted, stands apart.
 func (m *mapped) usersText() string {
-	var programs []string // each with its processes
-	of := make(map[string]int)
+	var programs []string
+	pids := make(map[string]string) // of each
 	for _, u := range m.users {
 		program := terminal.Escape(u.Process.Command)
 		if u.Path != m.path || u.Deleted != m.deleted {
@@ -196,12 +195,13 @@ func (m *mapped) usersText() string {
 			}
 			program += ")"
 		}
-		at, known := of[program]
-		if !known {
-			at = len(programs)
-			of[program], programs = at, append(programs, program)
+		if pids[program] == "" {
+			programs = append(programs, program)
 		}
-		programs[at] += " " + strconv.Itoa(u.Process.PID)
+		pids[program] += " " + strconv.Itoa(u.Process.PID)
+	}
+	for i, program := range programs {
+		programs[i] += pids[program]
 	}
 	return strings.Join(programs, ", ")
 }
@@ -288,16 +288,8 @@ func (l *lister) paste(list *listing, line pasteLine) (printed int, err error) {
 // isPlain reports whether a string has only letters, digits and what else is
 // allowed.
 func isPlain(s, others string) bool {
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte(others, c) >= 0:
-		default:
-			return false
-		}
-	}
-	return s != ""
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return s != "" && strings.Trim(s, letters+others) == ""
 }
 
 // bpftraceLine: usdt:PATH:PROVIDER:NAME, each in quotation marks where its
@@ -356,24 +348,24 @@ func shellWord(s string) string {
 		!strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }):
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
-	word := []byte("$'")
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '\'' || c == '\\':
-			word = append(word, '\\', c)
-		case c < ' ' || c > '~':
-			word = appendOctal(word, c)
-		default:
-			word = append(word, c)
-		}
-	}
-	return string(append(word, '\''))
+	return "$'" + escaped(s, '\'') + "'"
 }
 
-// appendOctal appends an escape of C and of shells. Octal ones end after three
-// digits, hexadecimal ones do not.
-func appendOctal(b []byte, c byte) []byte {
-	return append(b, '\\', '0'+c>>6, '0'+c>>3&7, '0'+c&7)
+// escaped returns a text as it stands in quotation marks in C and in shells.
+// Octal escapes end after three digits, hexadecimal ones do not.
+func escaped(s string, mark byte) string {
+	var b []byte
+	for _, c := range []byte(s) {
+		switch {
+		case c == mark || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c > '~':
+			b = append(b, '\\', '0'+c>>6, '0'+c>>3&7, '0'+c&7)
+		default:
+			b = append(b, c)
+		}
+	}
+	return string(b)
 }
 
 // libbpfLine: the section of a BPF program in C.
@@ -381,21 +373,5 @@ func libbpfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
 	if strings.Contains(path+p.Provider+p.Name, ":") {
 		return "", errors.New("libbpf divides at every colon")
 	}
-	line := []byte(`SEC("usdt/`)
-	for i, part := range []string{path, p.Provider, p.Name} {
-		if i > 0 {
-			line = append(line, ':')
-		}
-		for j := range len(part) {
-			switch c := part[j]; {
-			case c == '"' || c == '\\':
-				line = append(line, '\\', c)
-			case c < ' ' || c > '~':
-				line = appendOctal(line, c)
-			default:
-				line = append(line, c)
-			}
-		}
-	}
-	return string(append(line, `")`...)), nil
+	return `SEC("usdt/` + escaped(path+":"+p.Provider+":"+p.Name, '"') + `")`, nil
 }
