@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -108,8 +107,7 @@ const (
 )
 
 func advice(cause error) string {
-	status, _ := os.ReadFile("/proc/self/status") // if that fails, all are missing
-	have := effectiveCapabilities(status)
+	have := capabilities()
 	missing, verb := missingCapabilities(have), "are"
 	switch {
 	case len(missing) == 0 && have&(1<<capSysAdmin) == 0:
@@ -134,14 +132,13 @@ func version() string {
 	if err != nil {
 		return text + fmt.Sprintf("this kernel cannot attach: %v\n", err)
 	}
-	text += map[usdt.Mode]string{
-		usdt.ModeMulti:       "this kernel attaches all sites of a file by one uprobe_multi link",
-		usdt.ModeSingle:      "this kernel attaches by perf events with BPF cookies (uprobe_multi: Linux 6.6)",
-		usdt.ModeSingleIPMap: "this kernel attaches by perf events (BPF cookies: Linux 5.15)",
+	text += "this kernel attaches " + map[usdt.Mode]string{
+		usdt.ModeMulti:       "all sites of a file by one uprobe_multi link",
+		usdt.ModeSingle:      "by perf events with BPF cookies (uprobe_multi: Linux 6.6)",
+		usdt.ModeSingleIPMap: "by perf events (BPF cookies: Linux 5.15)",
 	}[mode]
-	status, _ := os.ReadFile("/proc/self/status")
-	if missing := missingCapabilities(effectiveCapabilities(status)); len(missing) > 0 {
-		return text + "; missing for it: " + strings.Join(missing, " and ") + "\n"
+	if missing := missingCapabilities(capabilities()); len(missing) > 0 {
+		text += "; missing for it: " + strings.Join(missing, " and ")
 	}
 	return text + "\n"
 }
@@ -158,11 +155,17 @@ func missingCapabilities(have uint64) (missing []string) {
 	return missing
 }
 
+// capabilities are those that this process can use.
+func capabilities() uint64 {
+	status, _ := os.ReadFile("/proc/self/status") // if that fails, all are missing
+	return effectiveCapabilities(status)
+}
+
 // effectiveCapabilities reads the line CapEff of /proc/PID/status.
 func effectiveCapabilities(status []byte) uint64 {
-	_, after, _ := bytes.Cut(status, []byte("\nCapEff:"))
-	line, _, _ := bytes.Cut(after, []byte{'\n'})
-	set, _ := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+	_, after, _ := strings.Cut(string(status), "\nCapEff:")
+	line, _, _ := strings.Cut(after, "\n")
+	set, _ := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
 	return set
 }
 
@@ -203,8 +206,8 @@ func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 // was found in the others, or they are many.
 func (t *tracer) warnDenied(isNothing bool) {
 	if n := int(t.denied.Load()); n > 0 && (isNothing || n > fewDenied) {
-		why := "which only their users and root may read (or CAP_SYS_PTRACE; hidepid on the proc file " +
-			"system denies it too)"
+		why := "which only their users and root may read (or CAP_SYS_PTRACE; hidepid on the " +
+			"proc file system denies it too)"
 		if os.Geteuid() == 0 {
 			why = "denied to this root (it lacks CAP_SYS_PTRACE, or is in a sandbox)"
 		}
@@ -217,18 +220,28 @@ func (t *tracer) warnDenied(isNothing bool) {
 // fewDenied is how many processes are denied to root on many a machine.
 const fewDenied = 3
 
-// term is a key, or a value that is aggregated.
-type term struct{ flag, text string }
-
-func (t term) String() string { return t.flag + " " + t.text }
+// term is a key, a value that is aggregated, or an argument that points to what
+// is shown.
+type term struct {
+	flag, text string
+	pointer    bool // only whether it is one
+}
 
 func (o *options) terms() (all []term) {
-	for _, by := range o.by {
-		all = append(all, term{"--by", by})
+	add := func(flag, text string) {
+		if text != "" {
+			all = append(all, term{flag: flag + " " + text, text: text})
+		}
 	}
-	for _, value := range []term{{"--sum", o.sum}, {"--hist", o.hist}} {
-		if value.text != "" {
-			all = append(all, value)
+	for _, by := range o.by {
+		add("--by", by)
+	}
+	add("--sum", o.sum)
+	add("--hist", o.hist)
+	for _, c := range o.captures {
+		if c.number >= 0 { // else it has a name
+			flag := fmt.Sprintf("--%s %d", c.flag(), c.number)
+			all = append(all, term{flag, c.Arg, false}, term{flag, c.Arg, true})
 		}
 	}
 	return all
@@ -238,57 +251,47 @@ func (o *options) terms() (all []term) {
 // is to be shown, to be added up or to be a key. Single sites without it are
 // left out.
 func (t *tracer) checkArguments() error {
-	for _, term := range t.options.terms() {
-		if err := t.targets.everySite(func(_ *usdt.Selection, site *usdt.Site) error {
-			return t.targets.lackingAt(site, term.text)
-		}); err != nil {
-			return fmt.Errorf("%s: %w", term, err)
+	for _, sel := range t.targets.selections {
+		pointer := 8
+		if sel.File().Header().Class == elf.ELFCLASS32 {
+			pointer = 4
+		}
+		for _, site := range sel.Sites() {
+			t.targets.addLacking(&site, pointer)
 		}
 	}
-	for _, c := range t.options.captures {
-		if c.number < 0 {
-			continue // it has a name
-		}
-		if err := t.targets.everySite(func(_ *usdt.Selection, site *usdt.Site) error {
-			return t.targets.lackingAt(site, c.Arg)
-		}); err != nil {
-			return fmt.Errorf("--%s %d: %w", c.flag(), c.number, err)
-		}
-		// Nothing would be shown of what it points to.
-		if err := t.targets.everySite(func(sel *usdt.Selection, site *usdt.Site) error {
-			if c.number >= len(site.Args) {
-				return noSuchArgument(c.Arg)
-			}
-			pointer, arg := 8, &site.Args[c.number]
-			if sel.File().Header().Class == elf.ELFCLASS32 {
-				pointer = 4
-			}
-			if arg.Size == pointer && !arg.Float {
-				return nil
-			}
-			return fmt.Errorf("%s of %s is no pointer: %s", c.Arg, siteName(site), argumentType(arg))
-		}); err != nil {
-			t.messages.Warn("--%s %d: %v", c.flag(), c.number, err)
+	for _, term := range t.options.terms() {
+		switch err := t.targets.lacking[term]; {
+		case err == nil:
+		case term.pointer: // nothing will be shown of what it points to
+			t.messages.Warn("%s: %v", term.flag, err)
+		default:
+			return fmt.Errorf("%s: %w", term.flag, err)
 		}
 	}
 	return nil
 }
 
-// everySite returns an error if something is wrong at every site of the files
-// that are named: that of the last one that has the argument.
-func (t *targets) everySite(wrong func(*usdt.Selection, *usdt.Site) error) (err error) {
-	for _, sel := range t.selections {
-		for _, site := range sel.Sites() {
-			e := wrong(sel, &site)
-			if e == nil {
-				return nil
-			}
-			if err == nil || !errors.As(e, new(noSuchArgument)) {
-				err = e
+// addLacking keeps why a site lacks what a term names, unless another site has
+// it. The last site that has the argument counts. pointer is the size of one, 0
+// if it is not known.
+func (t *targets) addLacking(site *usdt.Site, pointer int) {
+	for _, term := range t.options.terms() {
+		before, known := t.lacking[term]
+		if known && before == nil || term.pointer && pointer == 0 {
+			continue
+		}
+		err := t.lackingAt(site, term.text)
+		if n, _ := argumentNumber(term.text); term.pointer && err == nil {
+			if arg := &site.Args[n]; int(arg.Size) != pointer || arg.Float {
+				err = fmt.Errorf("%s of %s is no pointer: %s", term.text, siteName(site),
+					argumentType(arg))
 			}
 		}
+		if before == nil || !errors.As(err, new(noSuchArgument)) {
+			t.lacking[term] = err
+		}
 	}
-	return err
 }
 
 // noSuchArgument is the name of an argument that a site does not have.
@@ -334,16 +337,6 @@ func (t *targets) definition(site *usdt.Site) (probe providers.Probe) {
 	return probe
 }
 
-// addLacking keeps why a site lacks an argument of a term, unless another site
-// has it.
-func (t *targets) addLacking(site *trace.Site) {
-	for _, term := range t.options.terms() {
-		if err, known := t.lacking[term]; !known || err != nil {
-			t.lacking[term] = t.lackingAt(&site.Site, term.text)
-		}
-	}
-}
-
 // warnArguments names the arguments that are to be shown or aggregated but that
 // no site of what processes have mapped so far has.
 func (t *tracer) warnArguments() {
@@ -352,16 +345,11 @@ func (t *tracer) warnArguments() {
 		return
 	}
 	t.targets.mu.Lock()
-	lacking, most := maps.Clone(t.targets.lacking), t.targets.most
+	lacking := maps.Clone(t.targets.lacking)
 	t.targets.mu.Unlock() // a message may wait for its reader
 	for _, term := range t.options.terms() {
 		if err := lacking[term]; err != nil {
-			t.messages.Warn("%s: %v", term, err)
-		}
-	}
-	for _, c := range t.options.captures {
-		if c.number >= 0 && c.number >= most {
-			t.messages.Warn("--%s %d: no site has %s", c.flag(), c.number, c.Arg)
+			t.messages.Warn("%s: %v", term.flag, err)
 		}
 	}
 }

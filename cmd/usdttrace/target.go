@@ -40,9 +40,8 @@ type targets struct {
 	fires    []string                      // when probes that were watched fire, see maxFires
 	missed   string                        // a file whose process ended before it was attached
 	nearest  []string                      // probes that nearly match
-	most     int                           // the most arguments that a site has
 	keys     map[string]providers.Argument // what keys mean that are arguments
-	lacking  map[term]error                // why no site so far has what a term names
+	lacking  map[term]error                // why no site so far has what a term names, nil if one has
 	without  []error                       // says which files that are named have no matching probe
 }
 
@@ -75,14 +74,13 @@ func (t *targets) attached(a *trace.Attachment) {
 	}
 	var last *trace.Site
 	for _, site := range a.Sites() {
-		t.most = max(t.most, len(site.Args))
 		if last != nil && last.Provider == site.Provider && last.Name == site.Name {
 			continue
 		}
 		last = site
 		t.addFires(site)
 		t.addKeys(site)
-		t.addLacking(site)
+		t.addLacking(&site.Site, 0)
 		t.addProbe(&site.Site)
 		if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
 			t.width = max(t.width, n)
