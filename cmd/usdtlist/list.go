@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -306,17 +305,15 @@ func (l *lister) scan(f *scanned) bool {
 	if f.err != nil {
 		return true
 	}
-	opened, err := openScanned(f.path)
+	opened, err := openELF(f.path)
 	if err != nil {
 		f.err = fmt.Errorf("%s: %w", f.path, commandline.WithoutPath(err))
 		return true
 	}
-	defer opened.Close()
-	var begin [len(elf.ELFMAG)]byte
-	_, err = opened.ReadAt(begin[:], 0)
-	if err != nil || string(begin[:]) != elf.ELFMAG {
-		return false // also a directory, by now, or an error that concerns no ELF file
+	if opened == nil {
+		return false
 	}
+	defer opened.Close()
 	file, err := elfnote.NewFile(opened)
 	if err != nil {
 		f.err = fmt.Errorf("%s: %w", f.path, err)

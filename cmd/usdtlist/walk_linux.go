@@ -3,7 +3,8 @@
 package main
 
 import (
-	"io"
+	"debug/elf"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,36 +16,22 @@ func isMadeUp(path string) bool {
 	return unix.Statfs(path, &stat) == nil && isMadeUpType(int64(stat.Type))
 }
 
-// scannedFile is a file that is opened to look whether it is ELF. Of a hundred
-// thousand files few are, so that what package os does beside costs most.
-type scannedFile int
-
-// openScanned opens a file. If it has become a pipe since it was found, that
-// does not block.
-func openScanned(path string) (scannedFile, error) {
-	for {
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
-		if err != unix.EINTR {
-			return scannedFile(fd), err
-		}
+// openELF opens a file, and returns nil if it is no ELF file. If it has become
+// a pipe since it was found, that does not block. Of a hundred thousand files
+// few are ELF, so that what package os does beside would cost most.
+func openELF(path string) (*os.File, error) {
+	fd, err := -1, error(unix.EINTR)
+	for err == unix.EINTR {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	}
-}
-
-func (f scannedFile) ReadAt(b []byte, offset int64) (int, error) {
-	n := 0
-	for n < len(b) {
-		m, err := unix.Pread(int(f), b[n:], offset+int64(n))
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return n, err
-		case m == 0:
-			return n, io.EOF
-		default:
-			n += m
-		}
+	if err != nil {
+		return nil, err
 	}
-	return n, nil
+	var begin [len(elf.ELFMAG)]byte
+	n, err := unix.Pread(fd, begin[:], 0)
+	if err != nil || string(begin[:n]) != elf.ELFMAG {
+		unix.Close(fd)
+		return nil, nil // also a directory, by now, or an error that concerns no ELF file
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
-
-func (f scannedFile) Close() error { return unix.Close(int(f)) }
