@@ -376,10 +376,10 @@ func (l *lister) warnFailures(failures []failure) {
 // thousands of mounts of 200 bytes.
 const maxMounts = 8 << 20
 
-// hidePID returns how the proc file system at root hides processes: "noaccess"
-// (1), "invisible" (2) or "ptraceable" (4), as mount options spell it, and ""
-// if it does not, or if that cannot be read. A caller with CAP_SYS_PTRACE, or
-// in the group that the mount option gid= names, sees all the same.
+// hidePID returns how the proc file system at root hides processes, as mount
+// options spell it ("invisible", or 2 before Linux 5.8), and "" if it does not,
+// or if that cannot be read. A caller with CAP_SYS_PTRACE, or in the group that
+// the mount option gid= names, sees all the same.
 func hidePID(root string) string {
 	file, err := os.Open(root + "/self/mounts")
 	if err != nil {
@@ -405,11 +405,8 @@ func hidePID(root string) string {
 			}
 		}
 	}
-	// They are numbers before Linux 5.8.
-	numbers := map[string]string{"0": "", "off": "", "1": "noaccess", "2": "invisible",
-		"4": "ptraceable"}
-	if name, known := numbers[hide]; known {
-		return name
+	if hide == "0" || hide == "off" {
+		return ""
 	}
 	return hide
 }

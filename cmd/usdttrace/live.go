@@ -238,8 +238,7 @@ func (l *live) draw(t *tracer) {
 	if !l.open {
 		return
 	}
-	tables := slices.DeleteFunc(slices.Clone(t.asked),
-		func(a *aggregation) bool { return !a.printed() })
+	tables := t.printed()
 	a := tables[l.table%len(tables)]
 	s := l.visible[a][0]
 	if l.interval {
@@ -443,7 +442,8 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 		}
 	}
 	if o.latency != nil {
-		return nil, "", errors.New("this is the last level: of calls, --slow TIME --stack shows stacks")
+		return nil, "", errors.New("this is the last level: " +
+			"of calls, --slow TIME --stack shows stacks")
 	}
 	for i, key := range row.Keys {
 		term := s.By[i]

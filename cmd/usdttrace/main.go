@@ -390,7 +390,8 @@ func (t *tracer) open() error {
 	o := t.options
 	var err error
 	t.asked = o.aggregations(t.targets.isFloat)
-	opts := &trace.SessionOptions{Mode: o.mode, Filter: o.filter(), Definitions: t.targets.definitions}
+	opts := &trace.SessionOptions{Mode: o.mode, Filter: o.filter(),
+		Definitions: t.targets.definitions}
 	for _, a := range t.asked {
 		if a.aggregator != nil {
 			opts.Aggregators = append(opts.Aggregators, a.aggregator)
@@ -620,10 +621,7 @@ func (t *tracer) startMeasuring() error {
 // printRows prints what hits have come to: with --interval, since the last
 // call.
 func (t *tracer) printRows() error {
-	for _, a := range t.asked {
-		if !a.printed() {
-			continue
-		}
+	for _, a := range t.printed() {
 		snapshot, err := t.read(a)
 		if err != nil {
 			return err

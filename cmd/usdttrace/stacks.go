@@ -256,17 +256,12 @@ func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
 	if !value.IsPresent() {
 		return
 	}
-	product := value.Uint() * e.Weight
-	if !row.Sum.IsPresent() {
-		row.Min, row.Max = value, value
-	} else {
-		product += row.Sum.Uint()
-		if less(value, row.Min) {
-			row.Min = value
-		}
-		if less(row.Max, value) {
-			row.Max = value
-		}
+	product := value.Uint()*e.Weight + row.Sum.Uint() // of none, 0
+	if !row.Sum.IsPresent() || less(value, row.Min) {
+		row.Min = value
+	}
+	if !row.Sum.IsPresent() || less(row.Max, value) {
+		row.Max = value
 	}
 	row.Sum = trace.ValueOf(product)
 	if value.Kind() == trace.Signed {
@@ -283,13 +278,11 @@ func (s *samples) row(e *trace.Event, stack []uint64) *trace.Row {
 			key = fmt.Appendf(key, "/%q", label(e, name))
 		}
 	}
-	if known := s.of[string(key)]; known != nil {
-		return known
+	row := s.of[string(key)]
+	if row != nil || len(s.rows) == maxStackRows {
+		return row
 	}
-	if len(s.rows) == maxStackRows {
-		return nil
-	}
-	row := &trace.Row{Stack: slices.Clone(stack)}
+	row = &trace.Row{Stack: slices.Clone(stack)}
 	for _, name := range by {
 		row.Keys = append(row.Keys, keyOf(e, name))
 	}
@@ -480,19 +473,16 @@ func (t *tracer) awaitDebugFiles() {
 // debuginfodText says what has been fetched, "" if nothing was to be.
 func debuginfodText(c commandline.DebuginfodCounts, waiting int) string {
 	var parts []string
-	if c.Fetched > 0 {
-		parts = append(parts, fmt.Sprintf("%s fetched (%.1f MB)", plural(c.Fetched, "debug file"),
-			float64(c.Bytes)/1e6))
+	add := func(n int, text string) {
+		if n > 0 {
+			parts = append(parts, text)
+		}
 	}
-	if c.Missing > 0 {
-		parts = append(parts, fmt.Sprintf("no server has that of %s", plural(c.Missing, "build")))
-	}
-	if waiting > 0 {
-		parts = append(parts, fmt.Sprintf("%d did not come in time (try again)", waiting))
-	}
-	if c.Failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed: %v", c.Failed, c.Err))
-	}
+	add(c.Fetched, fmt.Sprintf("%s fetched (%.1f MB)", plural(c.Fetched, "debug file"),
+		float64(c.Bytes)/1e6))
+	add(c.Missing, "no server has that of "+plural(c.Missing, "build"))
+	add(waiting, fmt.Sprintf("%d did not come in time (try again)", waiting))
+	add(c.Failed, fmt.Sprintf("%d failed: %v", c.Failed, c.Err))
 	if len(parts) == 0 {
 		return ""
 	}

@@ -153,6 +153,12 @@ func (o *options) profile() *aggregation {
 
 func (a *aggregation) printed() bool { return a.kind != kindProfile }
 
+// printed returns what is printed rather than written into a file of its own.
+func (t *tracer) printed() []*aggregation {
+	return slices.DeleteFunc(slices.Clone(t.asked),
+		func(a *aggregation) bool { return !a.printed() })
+}
+
 // normalizer returns a function that makes statements equal that differ only in
 // numbers, texts, comments and blanks.
 func normalizer(dialect string) func(string) string {
@@ -286,18 +292,19 @@ func (p *textPrinter) keyCell(name string, key trace.Value) terminal.Cell {
 // one that can be divided, else of the count.
 func sharesOf(a *aggregation, rows []*trace.Row) []float64 {
 	each := make([]float64, len(rows))
-	ok, total := a.Sum, 0.0
-	for i := range rows {
-		each[i] = rows[i].Sum.Float()
-		total += each[i]
-		ok = ok && each[i] >= 0
-	}
-	if !ok || total == 0 {
-		total = 0
-		for i := range rows {
-			each[i] = float64(rows[i].Count)
+	add := func(value func(*trace.Row) float64) (total float64) {
+		for i, row := range rows {
+			each[i] = value(row)
 			total += each[i]
 		}
+		return total
+	}
+	total := 0.0
+	if a.Sum {
+		total = add(sortable["total"])
+	}
+	if total == 0 || slices.Min(each) < 0 {
+		total = add(sortable["count"])
 	}
 	for i := range each {
 		each[i] /= total
@@ -446,25 +453,25 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 		estimate = formatDuration
 		exact = func(v trace.Value) string { return formatDuration(v.Float()) }
 	}
-	columns = append(columns,
-		column{"AVERAGE", func(row *trace.Row) string { return estimate(row.Average()) }})
+	add := func(name string, text func(*trace.Row) string) {
+		columns = append(columns, column{name, text})
+	}
+	add("AVERAGE", func(row *trace.Row) string { return estimate(row.Average()) })
 	if a.Max && a.rows == nil && a.Histogram != nil {
 		for _, q := range quantiles {
-			columns = append(columns,
-				column{q.name,
-					func(row *trace.Row) string { return estimate(row.Quantile(q.part)) }})
+			add(q.name, func(row *trace.Row) string { return estimate(row.Quantile(q.part)) })
 		}
 	}
 	if a.Max {
-		columns = append(columns,
-			column{"MAX", func(row *trace.Row) string { return exact(row.Max) }})
+		add("MAX", func(row *trace.Row) string { return exact(row.Max) })
 	}
-	return append(columns, column{"TOTAL", func(row *trace.Row) string {
+	add("TOTAL", func(row *trace.Row) string {
 		if row.Sum.Kind() == trace.Float && row.Max.Kind() != trace.Float && !a.duration {
 			return fmt.Sprintf("~%.3g", row.Sum.Float()) // a sum of more than 64 bits
 		}
 		return exact(row.Sum)
-	}})
+	})
+	return columns
 }
 
 // sortable are what rows can be sorted by, the greatest first.
@@ -535,7 +542,8 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 			empty = len(buckets) - i
 		}
 		if empty > maxEmpty {
-			lines = append(lines, []terminal.Cell{right("..."), right("..."), right("0"), right("0.0%")})
+			lines = append(lines,
+				[]terminal.Cell{right("..."), right("..."), right("0"), right("0.0%")})
 			i += empty - 1
 			continue
 		}

@@ -291,7 +291,8 @@ func ParsePIDs(s string) ([]int, error) {
 		}
 	}
 	if slices.Sort(pids); len(pids) == 0 {
-		return nil, errors.New("no process has that name; want its number, or the name in ps -o comm")
+		return nil, errors.New("no process has that name; " +
+			"want its number, or the name in ps -o comm")
 	}
 	return pids, nil
 }

@@ -77,24 +77,22 @@ func find(name, cacheFile string, wanted target) (string, error) {
 			return found, nil
 		}
 	}
-	what := "library"
+	text := name + ": no such library in " + cacheFile
 	if !isLibrary {
-		what = "program in PATH, nor library"
+		text = name + ": no such program in PATH, nor library in " + cacheFile
 	}
-	text := fmt.Sprintf("no such %s in %s", what, cacheFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		text += fmt.Sprintf(": %v", err)
 	}
-	return "", &notFoundError{name + ": " + text + " (give the path of the file)"}
+	return "", notFoundError(text + " (give the path of the file)")
 }
 
 // notFoundError says where a file was searched.
-type notFoundError struct{ text string }
+type notFoundError string
 
-func (e *notFoundError) Error() string { return e.text }
+func (e notFoundError) Error() string { return string(e) }
 
-// Unwrap makes errors.Is(err, fs.ErrNotExist) true.
-func (e *notFoundError) Unwrap() error { return fs.ErrNotExist }
+func (e notFoundError) Unwrap() error { return fs.ErrNotExist }
 
 func program(name string) (string, error) {
 	for _, directory := range filepath.SplitList(os.Getenv("PATH")) {
@@ -107,8 +105,8 @@ func program(name string) (string, error) {
 		switch {
 		case errors.Is(err, elffile.ErrNotELF):
 			// Another one further down the path is not the one that would run.
-			return "", fmt.Errorf("%s: %s is a script or wrapper, not an ELF file (give the path of the program it starts)",
-				name, found)
+			return "", fmt.Errorf("%s: %s is a script or wrapper, not an ELF file "+
+				"(give the path of the program it starts)", name, found)
 		case err == nil:
 			file.Close()
 			return found, nil
@@ -127,12 +125,7 @@ func (c *cache) library(name string, wanted target) (string, error) {
 			return compareVersions(b.name[len(name)+1:], a.name[len(name)+1:])
 		})
 	}
-	var usable []cacheEntry
-	for _, entry := range entries {
-		if wanted.has(entry.path) {
-			usable = append(usable, entry)
-		}
-	}
+	usable := slices.DeleteFunc(entries, func(e cacheEntry) bool { return !wanted.has(e.path) })
 	if len(usable) == 0 {
 		return "", nil
 	}
