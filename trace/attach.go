@@ -180,7 +180,7 @@ func (a *Attachment) attach(w *work) error {
 		if err := w.checkPerfEvents(len(w.sites)); err != nil {
 			return err
 		}
-		for _, n := range w.sitesOf(&bpfgen.Program{Blocks: len(w.block)}) {
+		for _, n := range w.sitesOf(&bpfgen.Program{Blocks: math.MaxInt}) {
 			program, err := w.fixed(n)
 			if err == nil {
 				err = a.attachSome(w, program, []int{n}, nil)
@@ -254,19 +254,28 @@ type Site struct {
 	// Cookie is what AttachOptions gave the site.
 	Cookie uint64
 
-	id     uint32
-	probe  string  // PROVIDER:NAME
-	events *events // nil if none are sent
-	starts *events // of calls, which their ends send; nil if they send none
+	id uint32
+	siteKind
 
 	// event is used again, if events are and one has come. It belongs to the
 	// iteration over events.
 	event *Event
+}
+
+// siteKind is what the sites of a probe with equal arguments have in common.
+type siteKind struct {
+	probe  string  // PROVIDER:NAME
+	events *events // nil if none are sent
+	starts *events // of calls, which their ends send; nil if they send none
 
 	own        int              // how many of Args are the probe's: variables that are captured follow
 	definition *providers.Probe // nil if there is none
 	call       *elfnote.Pair    // that starts here and has several probes; nil if there is none
 	done       *elfnote.Probe   // what usually ends a call that may fail, and starts here; else nil
+
+	block  *bpfgen.Block // the code; nil if there is nothing to do
+	number int           // of the block
+	low    uint32        // half of the cookie, with a table
 }
 
 // Definition returns what [SessionOptions.Definitions] know of the probe and
@@ -366,7 +375,7 @@ const (
 )
 
 func (w *work) rank(site int) int {
-	switch block := w.block[w.which[site]]; {
+	switch block := w.sites[site].block; {
 	case !block.Starts:
 		return rankEnd
 	case block.Ends:
@@ -380,8 +389,8 @@ func (w *work) rank(site int) int {
 // in which they are to be attached.
 func (w *work) sitesOf(p *bpfgen.Program) []int {
 	var some []int
-	for n, block := range w.which {
-		if block >= p.First && block < p.First+p.Blocks {
+	for n, site := range w.sites {
+		if site.number >= p.First && site.number-p.First < p.Blocks {
 			some = append(some, n)
 		}
 	}

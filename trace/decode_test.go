@@ -39,7 +39,7 @@ func sample(t testing.TB, reuse bool) (*decoder, []byte) {
 		},
 	}
 	site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args},
-		Cookie: 9, probe: "p:n"}
+		Cookie: 9, siteKind: siteKind{probe: "p:n"}}
 	block, err := plan.Block(&bpfgen.Site{Provider: site.Provider, Name: site.Name,
 		Cookie: site.Cookie, Args: site.Args})
 	qt.Assert(t, qt.IsNil(err))
@@ -191,7 +191,7 @@ func TestDecodeForget(t *testing.T) {
 	d.forget()
 	_, err = d.decode(raw)
 	qt.Assert(t, qt.IsNotNil(err))
-	other := &Site{Site: before.Site, probe: "p:other", events: before.events}
+	other := &Site{Site: before.Site, siteKind: siteKind{probe: "p:other", events: before.events}}
 	qt.Assert(t, qt.IsNil(d.sites.add(other)))
 	qt.Assert(t, qt.Equals(other.id, before.id))
 	second, err := d.decode(raw)
@@ -205,7 +205,7 @@ func TestDecodeSeveralSites(t *testing.T) {
 	for _, reuse := range []bool{false, true} {
 		d, raw := sample(t, reuse)
 		first := d.sites.get(binary.NativeEndian.Uint32(raw))
-		second := &Site{Site: first.Site, probe: "p:second", events: first.events}
+		second := &Site{Site: first.Site, siteKind: siteKind{probe: "p:second", events: first.events}}
 		qt.Assert(t, qt.IsNil(d.sites.add(second)))
 		for range 3 {
 			for _, site := range []*Site{first, second} {
@@ -335,8 +335,8 @@ func TestDecodeForgottenStart(t *testing.T) {
 		block, err := plan.Block(&bpfgen.Site{Args: args,
 			Pairs: map[*bpfgen.Latency]bpfgen.Ends{latency: ends}})
 		qt.Assert(t, qt.IsNil(err))
-		site := &Site{Site: usdt.Site{Args: args}, events: newEvents(block.Record, args),
-			starts: newEvents(block.Saved, args)}
+		site := &Site{Site: usdt.Site{Args: args}, siteKind: siteKind{
+			events: newEvents(block.Record, args), starts: newEvents(block.Saved, args)}}
 		qt.Assert(t, qt.IsNil(sites.add(site)))
 		return site, block
 	}

@@ -260,8 +260,7 @@ func (r *reading) loop() {
 // whether to go on.
 func (r *reading) wait() bool {
 	now := time.Now()
-	r.checkClock(now)
-	if r.isDue(now) && !r.reportLosses() {
+	if !r.tick(now) {
 		return false
 	}
 	var deadline time.Time
@@ -277,14 +276,17 @@ func (r *reading) wait() bool {
 	return true
 }
 
-// isDue reports whether it is time to ask for losses. There are some only if
-// events have come.
-func (r *reading) isDue(now time.Time) bool {
+// tick compares the clocks and asks for losses if it is time to. There are
+// losses only if events have come. It reports whether to go on.
+func (r *reading) tick(now time.Time) bool {
+	if now.Sub(r.clocks) >= clockInterval {
+		r.setClock()
+	}
 	if !r.unasked || now.Sub(r.checked) < lossInterval {
-		return false
+		return true
 	}
 	r.unasked, r.checked = false, now
-	return true
+	return r.reportLosses()
 }
 
 // reportLosses reports whether to go on.
@@ -316,12 +318,6 @@ func (r *reading) freeSites() {
 		r.decoder.forget()
 	}
 	r.leaving = retired
-}
-
-func (r *reading) checkClock(now time.Time) {
-	if now.Sub(r.clocks) >= clockInterval {
-		r.setClock()
-	}
 }
 
 // setClock measures the difference between the clocks.
@@ -444,7 +440,5 @@ func (r *reading) look() bool {
 		return true
 	}
 	r.lookAt = r.ring.read + bytesPerCheck
-	now := time.Now()
-	r.checkClock(now)
-	return !r.isDue(now) || r.reportLosses()
+	return r.tick(time.Now())
 }

@@ -123,7 +123,8 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 		}
 		block, err := plan.Block(&bpfgen.Site{Args: args})
 		qt.Assert(t, qt.IsNil(err))
-		site := &Site{Site: usdt.Site{Args: args}, events: newEvents(block.Record, args)}
+		site := &Site{Site: usdt.Site{Args: args},
+			siteKind: siteKind{events: newEvents(block.Record, args)}}
 		qt.Assert(t, qt.IsNil(s.sites.add(site)))
 		sites = append(sites, site)
 	}
@@ -281,7 +282,8 @@ func siteWith(t *testing.T, s *Session, arguments string) *Site {
 	}
 	block, err := plan.Block(&bpfgen.Site{Args: args})
 	qt.Assert(t, qt.IsNil(err))
-	site := &Site{Site: usdt.Site{Args: args}, events: newEvents(block.Record, args)}
+	site := &Site{Site: usdt.Site{Args: args},
+		siteKind: siteKind{events: newEvents(block.Record, args)}}
 	qt.Assert(t, qt.IsNil(s.sites.add(site)))
 	return site
 }

@@ -39,12 +39,9 @@ type work struct {
 	file     string
 	maxSites int // usdt.Target.MaxSites
 
-	wanted []int    // indices of the sites in the selection
-	sites  []*Site  // those, in the same order
-	which  []int    // the number of the block of each
-	low    []uint32 // the low half of the cookie of each, if there is a table
+	wanted []int   // indices of the sites in the selection
+	sites  []*Site // those, in the same order
 	blocks bpfgen.Blocks
-	block  []*bpfgen.Block // by number
 
 	session *Session
 	elf     *elfnote.File
@@ -80,21 +77,8 @@ func (s *Session) generate(
 	w := &work{plan: plan, sel: sel, file: file, pairs: pairs,
 		session: s, elf: sel.File(), globals: plan.Globals()}
 	w.blocks.Table = table
-	blockOf := plan.Block
-	if table != nil {
-		blockOf = table.Block
-	}
-	type kind struct {
-		number         int    // of the block, -1 for none
-		low            uint32 // half of the cookie, with a table
-		events, starts *events
-		args           []argspec.Arg
-		own            int
-		definition     *providers.Probe
-	}
-	known := make(map[key]kind)
-	args := 0                         // of all kinds
-	probes := make(map[string]string) // one string for all sites of a probe
+	known := make(map[key]*Site) // the first one of each kind
+	args := 0                    // of all kinds
 	for i, found := range sel.Sites() {
 		site := &Site{Site: found, File: file, Cookie: opts.Cookie}
 		if opts.SiteCookie != nil {
@@ -104,83 +88,81 @@ func (s *Session) generate(
 		if len(found.Args) > 0 {
 			k.args = &found.Args[0]
 		}
-		paired := pairs.of(found.Provider, found.Name)
-		call := paired.call
-		if len(w.globals) > 0 || len(s.captures.globals(found.Provider, found.Name)) > 0 || call != nil {
+		if len(w.globals) > 0 || len(s.captures.globals(found.Provider, found.Name)) > 0 ||
+			pairs.of(found.Provider, found.Name).call != nil {
 			k.instruction = found.Instruction
 		}
-		this, ok := known[k]
-		if !ok {
+		if first := known[k]; first != nil {
+			site.siteKind, site.Args = first.siteKind, first.Args
+		} else {
 			if args += 1 + len(found.Args) + len(w.globals); args > maxArguments {
 				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w",
 					maxArguments, elffile.ErrTooLarge)
 			}
-			if d := s.opts.Definitions; d != nil {
-				if probe, ok := d.Probe(found.Provider, found.Name, len(found.Args)); ok {
-					site.definition = &probe
-					w.readPointers(site)
-				}
-			}
-			site.own = len(found.Args)
-			if call != nil {
-				w.setCall(site, call.call)
-			}
-			if err := w.addCaptured(site); err != nil {
+			if err := w.setKind(site); err != nil {
 				return nil, err
 			}
-			this.args, this.own, this.definition = site.Args, site.own, site.definition
-			toGenerate := w.toGenerate(site)
-			block, err := blockOf(toGenerate)
-			if err != nil {
-				return nil, err
-			}
-			this.number = -1
-			if (block == nil || block.Ends && !block.Delivers) && w.missing == nil {
-				w.missing = plan.Missing(toGenerate)
-			}
-			if block != nil {
-				// Sites with equal code may differ in what is not in the code,
-				// such as constants.
-				this.events = newEvents(block.Record, site.Args)
-				if toGenerate.NoneAtEnd {
-					this.events = newEvents(block.Record, nil)
-				}
-				this.starts = newEvents(block.Saved, site.Args)
-				w.ends = w.ends || block.Ends
-				w.delivers = w.delivers || block.Delivers
-				if this.number = w.blocks.Add(block); this.number == len(w.block) {
-					w.block = append(w.block, block)
-				}
-				if table != nil {
-					this.low = table.Add(this.number, block, toGenerate)
-				} else if w.blocks.Len() > maxSpecialised {
-					return nil, errManyBlocks
-				}
-			}
-			known[k] = this
+			known[k] = site
 		}
-		if this.number < 0 {
-			continue
+		if site.block != nil {
+			w.wanted = append(w.wanted, i)
+			w.sites = append(w.sites, site)
 		}
-		probe := found.Provider + ":" + found.Name
-		if probes[probe] == "" {
-			probes[probe] = probe
-		}
-		site.probe = probes[probe]
-		site.done = paired.done
-		site.events, site.starts, site.definition = this.events, this.starts, this.definition
-		site.Args, site.own = this.args, this.own
-		if call != nil {
-			site.call = &elfnote.Pair{
-				Start: elfnote.Probe{Provider: found.Provider, Name: call.call.Name + "__start"},
-				Done:  elfnote.Probe{Provider: found.Provider, Name: call.call.Name + "__done"}}
-		}
-		w.wanted = append(w.wanted, i)
-		w.sites = append(w.sites, site)
-		w.which = append(w.which, this.number)
-		w.low = append(w.low, this.low)
 	}
 	return w, nil
+}
+
+// setKind generates the code for the first site of a kind. The site has no
+// block if there is nothing to do.
+func (w *work) setKind(site *Site) error {
+	paired := w.pairs.of(site.Provider, site.Name)
+	site.siteKind = siteKind{probe: site.Provider + ":" + site.Name, own: len(site.Args),
+		done: paired.done}
+	if d := w.session.opts.Definitions; d != nil {
+		if probe, ok := d.Probe(site.Provider, site.Name, len(site.Args)); ok {
+			site.definition = &probe
+			w.readPointers(site)
+		}
+	}
+	if paired.call != nil {
+		call := paired.call.call
+		w.setCall(site, call)
+		site.call = &elfnote.Pair{
+			Start: elfnote.Probe{Provider: site.Provider, Name: call.Name + "__start"},
+			Done:  elfnote.Probe{Provider: site.Provider, Name: call.Name + "__done"}}
+	}
+	if err := w.addCaptured(site); err != nil {
+		return err
+	}
+	toGenerate, table, blockOf := w.toGenerate(site), w.blocks.Table, w.plan.Block
+	if table != nil {
+		blockOf = table.Block
+	}
+	block, err := blockOf(toGenerate)
+	if err != nil {
+		return err
+	}
+	if (block == nil || block.Ends && !block.Delivers) && w.missing == nil {
+		w.missing = w.plan.Missing(toGenerate)
+	}
+	if block == nil {
+		return nil
+	}
+	// Sites with equal code may differ in what is not in the code, such as
+	// constants.
+	site.block, site.number = block, w.blocks.Add(block)
+	site.events, site.starts = newEvents(block.Record, site.Args), newEvents(block.Saved, site.Args)
+	if toGenerate.NoneAtEnd {
+		site.events = newEvents(block.Record, nil)
+	}
+	w.ends = w.ends || block.Ends
+	w.delivers = w.delivers || block.Delivers
+	if table != nil {
+		site.low = table.Add(site.number, block, toGenerate)
+	} else if w.blocks.Len() > maxSpecialised {
+		return errManyBlocks
+	}
+	return nil
 }
 
 // readPointers lets arguments whose definition says so be read from the memory
@@ -396,7 +378,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 // fixed returns the code for one site alone, which knows the site's number.
 func (w *work) fixed(n int) (*bpfgen.Program, error) {
 	if w.blocks.Table != nil {
-		p := w.blocks.Fixed(w.which[n], w.cookie(&bpfgen.Program{}, n))
+		p := w.blocks.Fixed(w.sites[n].number, w.cookie(&bpfgen.Program{}, n))
 		return &p, nil
 	}
 	site := w.toGenerate(w.sites[n])
@@ -678,9 +660,10 @@ func (w *work) groups(some []int) [][]int {
 // cookie returns what tells a program at which site it is: the ID of the site
 // and the number of its block, or its place in the table.
 func (w *work) cookie(p *bpfgen.Program, n int) uint64 {
-	low := uint64(w.which[n] - p.First)
+	site := w.sites[n]
+	low := uint64(site.number - p.First)
 	if w.blocks.Table != nil {
-		low = uint64(w.low[n])
+		low = uint64(site.low)
 	}
-	return uint64(w.sites[n].id)<<32 | low
+	return uint64(site.id)<<32 | low
 }

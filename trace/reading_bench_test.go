@@ -54,7 +54,7 @@ func BenchmarkReading(b *testing.B) {
 				plan := &bpfgen.Plan{Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64,
 					Order: binary.NativeEndian}, Events: events}
 				site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"},
-					Args: args}, probe: "p:n"}
+					Args: args}, siteKind: siteKind{probe: "p:n"}}
 				block, err := plan.Block(&bpfgen.Site{Provider: "p", Name: "n", Args: args})
 				qt.Assert(b, qt.IsNil(err))
 				s := &Session{}

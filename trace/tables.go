@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -324,26 +325,17 @@ func (s *keyStacks) end() error {
 // removeStacks empties a map.
 func removeStacks(from *ebpf.Map) (map[uint32][]uint64, error) {
 	stacks := make(map[uint32][]uint64)
-	var last any
-	for {
-		var id uint32
-		if err := from.NextKey(last, &id); errors.Is(err, ebpf.ErrKeyNotExist) {
-			break
-		} else if err != nil {
-			return stacks, err
-		}
-		var err error
-		if stacks[id], err = lookUpStack(from, id); err != nil {
-			return stacks, err
-		}
-		last = id
+	var id uint32
+	var addresses [maxStackDepth]uint64
+	all := from.Iterate()
+	for all.Next(&id, &addresses) {
+		stacks[id] = cutStack(addresses[:])
 	}
+	err := all.Err()
 	for id := range stacks {
-		if err := ignoreMissing(from.Delete(id)); err != nil {
-			return stacks, err
-		}
+		err = cmp.Or(err, ignoreMissing(from.Delete(id)))
 	}
-	return stacks, nil
+	return stacks, err
 }
 
 func (s *keyStacks) of(key uint64) ([]uint64, error) {
@@ -354,19 +346,19 @@ func (s *keyStacks) of(key uint64) ([]uint64, error) {
 	if generation != s.now && generation != following(s.now) {
 		return nil, nil
 	}
-	return lookUpStack(s.maps[generation&1], id)
-}
-
-func lookUpStack(in *ebpf.Map, id uint32) ([]uint64, error) {
 	var addresses [maxStackDepth]uint64
-	if err := ignoreMissing(in.Lookup(id, &addresses)); err != nil {
+	if err := ignoreMissing(s.maps[generation&1].Lookup(id, &addresses)); err != nil {
 		return nil, err
 	}
-	end := slices.Index(addresses[:], 0)
-	if end < 0 {
-		end = len(addresses)
+	return cutStack(addresses[:]), nil
+}
+
+// cutStack returns a copy of a stack that ends with zeros.
+func cutStack(addresses []uint64) []uint64 {
+	if end := slices.Index(addresses, 0); end >= 0 {
+		addresses = addresses[:end]
 	}
-	return slices.Clone(addresses[:end]), nil
+	return slices.Clone(addresses)
 }
 
 // A tally is a map of the kernel in which programs add up hits, for each
