@@ -297,24 +297,20 @@ func (s *Site) ArgumentName(i int) string {
 // site takes no lock, because it is done for each event while sites come and
 // go.
 type siteTable struct {
-	pages atomic.Pointer[[]*sitePage]
+	sites atomic.Pointer[[]atomic.Pointer[Site]] // by number; replaced by a larger one
 
 	mu   sync.Mutex
 	next uint32
 	free []uint32
 }
 
-const sitesPerPage = 1024
-
-type sitePage [sitesPerPage]atomic.Pointer[Site]
-
 // get returns the site with a number, nil if there is none.
 func (t *siteTable) get(id uint32) *Site {
-	pages := t.pages.Load()
-	if pages == nil || int(id/sitesPerPage) >= len(*pages) {
+	sites := t.sites.Load()
+	if sites == nil || uint64(id) >= uint64(len(*sites)) {
 		return nil
 	}
-	return (*pages)[id/sitesPerPage][id%sitesPerPage].Load()
+	return (*sites)[id].Load()
 }
 
 // add gives the site a number.
@@ -330,34 +326,33 @@ func (t *siteTable) add(s *Site) error {
 		s.id = t.next
 		t.next++
 	}
-	var pages []*sitePage
-	if p := t.pages.Load(); p != nil {
-		pages = *p
+	sites := t.sites.Load()
+	if sites == nil {
+		sites = new([]atomic.Pointer[Site])
 	}
-	if int(s.id/sitesPerPage) == len(pages) {
-		// A new slice: another goroutine may be reading the old one.
-		pages = append(pages[:len(pages):len(pages)], new(sitePage))
-		t.pages.Store(&pages)
+	if int(s.id) >= len(*sites) {
+		larger := make([]atomic.Pointer[Site], max(64, 2*len(*sites)))
+		for i := range *sites {
+			larger[i].Store((*sites)[i].Load())
+		}
+		sites = &larger
+		t.sites.Store(sites)
 	}
-	pages[s.id/sitesPerPage][s.id%sitesPerPage].Store(s)
+	(*sites)[s.id].Store(s)
 	return nil
 }
 
 // remove frees the numbers of sites. No event of these can come any more.
 func (t *siteTable) remove(sites []*Site) {
-	if len(sites) == 0 {
-		return // there may be no page yet
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	pages := *t.pages.Load()
 	for _, s := range sites {
-		pages[s.id/sitesPerPage][s.id%sitesPerPage].Store(nil)
+		(*t.sites.Load())[s.id].Store(nil)
 		t.free = append(t.free, s.id)
 	}
 	if len(t.free) == int(t.next) {
 		// Nothing is attached: one large file is not to cost memory for good.
-		t.pages.Store(nil)
+		t.sites.Store(nil)
 		t.next, t.free = 0, nil
 	}
 }

@@ -116,17 +116,8 @@
 //			Captures: []trace.Capture{{Max: 500}}, // of each text
 //		},
 //	})
-//	if err != nil {
-//		return err
-//	}
-//	defer s.Close()
-//	for event, err := range s.Events(ctx) {
-//		if err != nil {
-//			log.Print(err)
-//			continue
-//		}
-//		fmt.Println(event.Start.Time, event.Duration, event.Start.Args[0])
-//	}
+//	...
+//	fmt.Println(event.Start.Time, event.Duration, event.Start.Args[0])
 //
 // [Latency] says how starts and ends are matched: by the common part of their
 // names, with a stack of calls for each thread. A call that fails may end at
@@ -149,10 +140,6 @@
 //	s, err := trace.Open(target, &trace.SessionOptions{
 //		Aggregators: []*trace.Aggregator{collected},
 //	}, elfnote.Exact("python", "gc__done"))
-//	if err != nil {
-//		return err
-//	}
-//	defer s.Close()
 //	...
 //	snapshot, err := collected.Snapshot()
 //
@@ -174,25 +161,20 @@
 // # Many files, many processes
 //
 // [Session.Attach] adds probes of another file, or of a process, to a running
-// session. [Attachment.Close] removes them. A [Watch] does both as processes
+// session. [Attachment.Close] removes them. [WatchSessions] does both as processes
 // come and go, wherever they map a file with probes that match:
 //
 //	w, err := trace.WatchSessions(nil, func(c *trace.WatchChanges) { ... },
 //		trace.WatchSession{Session: s, Patterns: patterns})
-//	if err != nil {
-//		return err
-//	}
-//	defer w.Close()
+//	...
 //	go w.Run(ctx, 10*time.Second)
 //
 // A file is attached once for all processes. With
-// [usdt.WatchOptions.PerProcess] it
-// is attached to each process that a filter lets through. Cookies tell files or
-// processes apart in events, filters and aggregations, see
-// [WatchSession.OptionsFor]. Package proc says which processes are noticed, and
-// how soon.
-// Attachments of one file in several processes share a program. Sessions whose
-// events differ can share one Watch.
+// [usdt.WatchOptions.PerProcess] it is attached to each process that a filter
+// lets through. Cookies tell files or processes apart in events, filters and
+// aggregations, see [WatchSession.OptionsFor]. Package proc says which processes
+// are noticed, and how soon. Attachments of one file in several processes share
+// a program. Sessions whose events differ can share one watch.
 //
 // # Losses
 //

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"math/bits"
 	"os"
@@ -203,32 +202,22 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 			add(&probe.Arguments[i])
 		}
 	}
-	for call := range o.calls() {
+	events, _ := o.events()
+	latencies := slices.Clone(events.Spans)
+	for _, a := range o.Aggregators {
+		if a != nil && a.definition.Latency != nil {
+			latencies = append(latencies, *a.definition.Latency)
+		}
+	}
+	for i := range latencies {
+		call, ok := o.Definitions.Call(latencies[i].Pair)
 		for i := range call.Arguments {
-			if patterns == nil {
+			if ok && patterns == nil {
 				add(&call.Arguments[i])
 			}
 		}
 	}
 	return text, other
-}
-
-// calls returns the calls of several probes that are measured.
-func (o *SessionOptions) calls() iter.Seq[tracing.Call[providers.Argument]] {
-	return func(yield func(tracing.Call[providers.Argument]) bool) {
-		events, _ := o.events()
-		all := slices.Clone(events.Spans)
-		for _, a := range o.Aggregators {
-			if a != nil && a.definition.Latency != nil {
-				all = append(all, *a.definition.Latency)
-			}
-		}
-		for i := range all {
-			if call, ok := o.Definitions.Call(all[i].Pair); ok && !yield(call) {
-				return
-			}
-		}
-	}
 }
 
 // plan returns the plan of the programs, without the descriptors of maps.
@@ -350,50 +339,36 @@ type parsedCapture struct {
 func (o *SessionOptions) captures() (all captures, err error) {
 	events, _ := o.events()
 	for i := range events.Captures {
-		c, err := events.Captures[i].parse(o.names())
+		c := &events.Captures[i]
+		parsed := parsedCapture{probes: slices.Clone(c.Probes)}
+		parsed.Text, parsed.Max, parsed.Length = !c.Bytes, cmp.Or(c.Max, defaultCapture), bpfgen.None
+		if parsed.Max < 1 || parsed.Max > maxCapture {
+			err = notBetween("Max", c.Max, 0, maxCapture)
+		} else if c.Arg != "" || c.Bytes || c.Length != "" {
+			if parsed.arg, err = parseArgument(c.Arg, o.names()); err != nil {
+				err = optionError("Arg", err)
+			} else if c.Length != "" {
+				if parsed.length, err = parseArgument(c.Length, o.names()); err != nil {
+					err = optionError("Length", err)
+				}
+			}
+		}
 		if err != nil {
 			return nil, &tracing.OptionError{Field: "Captures", Index: i, Err: err}
 		}
-		all = append(all, c)
+		all = append(all, parsed)
 	}
 	return all, nil
 }
 
-func (c *Capture) parse(names expr.Names) (parsedCapture, error) {
-	parsed := parsedCapture{probes: slices.Clone(c.Probes)}
-	parsed.Text, parsed.Max, parsed.Length = !c.Bytes, c.Max, bpfgen.None
-	if parsed.Max == 0 {
-		parsed.Max = defaultCapture
-	}
-	if parsed.Max < 1 || parsed.Max > maxCapture {
-		return parsed, notBetween("Max", c.Max, 0, maxCapture)
-	}
-	if c.Arg == "" && !c.Bytes && c.Length == "" {
-		return parsed, nil
-	}
-	arg, err := parseArgument(c.Arg, names)
-	if err != nil {
-		return parsed, optionError("Arg", err)
-	}
-	parsed.arg = &arg
-	if c.Length != "" {
-		length, err := parseArgument(c.Length, names)
-		if err != nil {
-			return parsed, optionError("Length", err)
-		}
-		parsed.length = &length
-	}
-	return parsed, nil
-}
-
 // parseArgument reads a term that is an argument.
-func parseArgument(source string, names expr.Names) (expr.Term, error) {
+func parseArgument(source string, names expr.Names) (*expr.Term, error) {
 	t, err := expr.ParseTerm(source, names)
 	if err == nil && (t.Source != expr.Argument || t.HasMask) {
 		err = &expr.SyntaxError{Expression: source, Offset: t.Offset,
 			Message: "an argument is expected: arg0, arg1, ..."}
 	}
-	return t, err
+	return &t, err
 }
 
 // globals returns the names in expressions of the variables and members that
