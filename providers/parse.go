@@ -85,7 +85,6 @@ type word struct {
 	at   int // in the source
 }
 
-// next returns the next word and goes on after it.
 func (p *parser) next() string {
 	text := p.peek()
 	if p.at < len(p.words)-1 {
@@ -123,7 +122,6 @@ func (p *parser) fail(message string) {
 	}
 }
 
-// name reads a name.
 func (p *parser) name() string {
 	if !isName(p.peek()) {
 		p.fail("a name is expected before " + p.found())
@@ -484,7 +482,6 @@ func isWordByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// isName reports whether a word is a name.
 func isName(s string) bool {
 	return s != "" && isWordByte(s[0]) && (s[0] < '0' || s[0] > '9')
 }

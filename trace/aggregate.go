@@ -126,7 +126,6 @@ type aggregation struct {
 	ended   time.Time // zero until the session is detached
 }
 
-// bindAggregators binds the aggregators to the session.
 func (s *Session) bindAggregators() error {
 	for i, a := range s.opts.Aggregators {
 		before := a.bound.Load()
@@ -190,6 +189,10 @@ func (s *Session) parseAggregation(a *Aggregation) (err error) {
 		if p.Where, err = expr.ParseCondition(a.Where, s.opts.names(), s.containers); err != nil {
 			return optionError("Where", err)
 		}
+		if l == nil && p.Where.IsOfSpan() {
+			return optionError("Where", errNoSpan)
+		}
+		ofCalls(p.Where, l)
 	}
 	if a.Value != "" {
 		value, err := s.parseValue(a.Value, l)
@@ -247,7 +250,6 @@ func (s *Session) parseAggregation(a *Aggregation) (err error) {
 	return nil
 }
 
-// parseNumber reads a term that is a number at each hit.
 func parseNumber(source string, names expr.Names) (expr.Term, error) {
 	t, err := expr.ParseTerm(source, names)
 	if err != nil {

@@ -304,7 +304,6 @@ type siteTable struct {
 	free []uint32
 }
 
-// get returns the site with a number, nil if there is none.
 func (t *siteTable) get(id uint32) *Site {
 	sites := t.sites.Load()
 	if sites == nil || uint64(id) >= uint64(len(*sites)) {
@@ -313,7 +312,6 @@ func (t *siteTable) get(id uint32) *Site {
 	return (*sites)[id].Load()
 }
 
-// add gives the site a number.
 func (t *siteTable) add(s *Site) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

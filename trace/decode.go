@@ -69,7 +69,6 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	return e, nil
 }
 
-// find finds the record's site.
 func (d *decoder) find(raw []byte) error {
 	if len(raw) < 8 {
 		return fmt.Errorf("a record of %d bytes came from the kernel", len(raw))
@@ -331,7 +330,6 @@ type fetch struct {
 const isBigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
 	runtime.GOARCH == "mips64" || runtime.GOARCH == "mips"
 
-// newEvents returns nil where no record is sent.
 func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 	if r == nil {
 		return nil
@@ -410,7 +408,6 @@ func (e *events) decodeNumbers(args []Value, raw []byte) {
 	}
 }
 
-// decodeCaptures completes the arguments by what they point to.
 func (e *events) decodeCaptures(args []Value, raw []byte) {
 	for i := range e.record.Captures {
 		c := &e.record.Captures[i]
@@ -456,7 +453,6 @@ type commandTable struct {
 	all map[string]string
 }
 
-// name returns the name with these bytes.
 func (t *commandTable) name(raw [2]uint64) string {
 	const spread = 0x9e3779b97f4a7c15 // odd, and without a pattern
 	entry := &t.recent[(raw[0]^raw[1])*spread>>(64-recentBits)]

@@ -289,7 +289,6 @@ func (r *reading) tick(now time.Time) bool {
 	return r.reportLosses()
 }
 
-// reportLosses reports whether to go on.
 func (r *reading) reportLosses() bool {
 	lost, err := r.countOf(bpfgen.CounterEvents)()
 	switch {
@@ -320,7 +319,6 @@ func (r *reading) freeSites() {
 	r.leaving = retired
 }
 
-// setClock measures the difference between the clocks.
 func (r *reading) setClock() {
 	r.clocks = time.Now()
 	if now, ok := readClocks(); ok {
@@ -375,7 +373,6 @@ func (s *Session) counter(c bpfgen.Counter) (uint64, error) {
 	return sum, nil
 }
 
-// countOf returns a function that returns the sum of a counter.
 func (s *Session) countOf(c bpfgen.Counter) func() (uint64, error) {
 	return func() (n uint64, err error) {
 		err = s.use(func() error {
@@ -426,7 +423,6 @@ func (r *reading) readAll() bool {
 	return true
 }
 
-// isOver reports whether the iteration is to end.
 func (r *reading) isOver() bool { return r.ctx.Err() != nil || r.ring.ended.Load() }
 
 // look checks the context, the clock and the losses from time to time. It

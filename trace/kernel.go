@@ -113,7 +113,6 @@ func addFamily(members *ebpf.Map, pid int) error {
 	return nil
 }
 
-// taskLayout returns the places of a task's numbers, from the kernel's BTF.
 func taskLayout() (task bpfgen.Task, err error) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {

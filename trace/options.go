@@ -175,7 +175,6 @@ func (o *SessionOptions) events() (options EventOptions, sent bool) {
 	return options, len(o.Aggregators) == 0
 }
 
-// names returns a function that knows the names of arguments in expressions.
 func (o *SessionOptions) names() expr.Names {
 	if o.Definitions == nil {
 		return nil
@@ -361,7 +360,6 @@ func (o *SessionOptions) captures() (all captures, err error) {
 	return all, nil
 }
 
-// parseArgument reads a term that is an argument.
 func parseArgument(source string, names expr.Names) (*expr.Term, error) {
 	t, err := expr.ParseTerm(source, names)
 	if err == nil && (t.Source != expr.Argument || t.HasMask) {

@@ -278,7 +278,6 @@ func (w *work) variable(s *Site, name string) (argspec.Arg, elffile.Member, erro
 	return arg, m, err
 }
 
-// pointer returns the size of a pointer.
 func (w *work) pointer() int {
 	if w.elf.Header().Class == elf.ELFCLASS32 {
 		return 4
@@ -375,7 +374,6 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	return site
 }
 
-// fixed returns the code for one site alone, which knows the site's number.
 func (w *work) fixed(n int) (*bpfgen.Program, error) {
 	if w.blocks.Table != nil {
 		p := w.blocks.Fixed(w.sites[n].number, w.cookie(&bpfgen.Program{}, n))

@@ -96,7 +96,6 @@ func (m *ringReader) use() bool {
 	return m.used
 }
 
-// done ends a use.
 func (m *ringReader) done() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,7 +166,6 @@ func (m *ringReader) next() (record []byte, ok bool) {
 	return m.data[at+recordHeader : at+recordHeader+length], true
 }
 
-// header returns the length and the flags of the record at a place.
 func (m *ringReader) header(at uint64) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
 }

@@ -124,7 +124,6 @@ func (a *aggregation) snapshot(anew bool) (*Snapshot, error) {
 	return s, nil
 }
 
-// compareRows orders rows by count, then by key.
 func compareRows(a, b Row) int {
 	if c := cmp.Compare(b.Count, a.Count); c != 0 {
 		return c // most rows differ here
@@ -132,7 +131,6 @@ func compareRows(a, b Row) int {
 	return cmp.Or(slices.CompareFunc(a.Keys, b.Keys, compareValues), slices.Compare(a.Stack, b.Stack))
 }
 
-// identity is equal for rows with equal keys.
 func (r *Row) identity() string {
 	var b strings.Builder
 	for _, k := range r.Keys {

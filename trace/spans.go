@@ -205,13 +205,8 @@ func (s *Session) savedSize() (int, error) {
 func (s *Session) parseStartConditions() error {
 	if len(s.events.Spans) > 0 || !slices.ContainsFunc(s.aggregations,
 		func(a *aggregation) bool { return a.Latency == nil }) {
-		ofCalls(s.plan.Filter, s.latencies...)
-	}
-	for _, a := range s.aggregations {
-		for _, l := range s.latencies {
-			if a.Latency == &l.Latency {
-				ofCalls(a.Where, l)
-			}
+		if s.plan.Filter != nil && len(s.latencies) > 0 {
+			ofCalls(s.plan.Filter, s.latencies...)
 		}
 	}
 	number := 0
@@ -222,15 +217,10 @@ func (s *Session) parseStartConditions() error {
 		}
 		number = filter.NumberAtStart(number)
 	}
-	for i, a := range s.aggregations {
-		if a.Where == nil {
-			continue
+	for _, a := range s.aggregations {
+		if a.Where != nil {
+			number = a.Where.NumberAtStart(number)
 		}
-		if a.Where.IsOfSpan() && a.Latency == nil {
-			return &tracing.OptionError{Field: "Aggregators", Index: i,
-				Err: optionError("Where", errNoSpan)}
-		}
-		number = a.Where.NumberAtStart(number)
 	}
 	if number > bpfgen.MaxStartConditions {
 		return optionError("Filter",
@@ -253,9 +243,6 @@ func (s *Session) parseStartConditions() error {
 // ofCalls lets the names of arguments of calls that several probes start stand
 // for those of the start, also without "start.": the ends have no arguments.
 func ofCalls(condition *expr.Node, latencies ...*latency) {
-	if condition == nil || len(latencies) == 0 {
-		return
-	}
 	for _, part := range condition.Nodes {
 		ofCalls(part, latencies...)
 	}
@@ -302,7 +289,6 @@ func (s *Session) createLatencies() {
 	}
 }
 
-// savedStarts returns the number of calls whose starts are kept.
 func savedStarts(size, processors int) int {
 	held := heldBack * processors
 	memory := maxSavedMemory + min(held*size, maxSavedMemory)
@@ -491,7 +477,6 @@ func (n *pairNumbers) of(pair *elfnote.Pair, process bool, ofFile map[string]uin
 	return number
 }
 
-// endPairs forgets the calls of an attachment that is closed.
 func (s *Session) endPairs(a *Attachment) {
 	pid := a.process.PID
 	if len(a.pairs) == 0 || pid != 0 && hasEnded(pid, 0) {

@@ -49,52 +49,46 @@ type Losses struct {
 func (s *Session) Losses() (Losses, error) {
 	var l Losses
 	var ended uint64
-	if err := s.use(func() (err error) {
-		if l.Unfinished, ended, err = s.openCalls.look(s, nil); err == nil {
-			err = s.readLosses(&l)
-		}
-		return err
-	}); err != nil {
-		return l, err
-	}
-	l.Unmatched = s.unmatched.lost(l.Unmatched)
-	l.Replaced = s.replaced.lost(l.Replaced) + ended
-	return l, nil
-}
-
-func (s *Session) readLosses(l *Losses) (err error) {
-	for c, to := range map[bpfgen.Counter]*uint64{
-		bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
-		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced,
-		bpfgen.CounterUnmatched: &l.Unmatched,
-	} {
-		if *to, err = s.counter(c); err != nil {
+	err := s.use(func() (err error) {
+		if l.Unfinished, ended, err = s.openCalls.look(s, nil); err != nil {
 			return err
 		}
-	}
-	if s.family != nil {
-		if err = s.familyFull.Lookup(uint32(0), &l.Processes); err != nil {
-			return explain("reading the losses of a family", err)
+		for c, to := range map[bpfgen.Counter]*uint64{
+			bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
+			bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced,
+			bpfgen.CounterUnmatched: &l.Unmatched,
+		} {
+			if *to, err = s.counter(c); err != nil {
+				return err
+			}
 		}
-	}
-	if s.sampling == nil {
+		if s.family != nil {
+			if err := s.familyFull.Lookup(uint32(0), &l.Processes); err != nil {
+				return explain("reading the losses of a family", err)
+			}
+		}
+		if s.sampling != nil {
+			var each []bpfgen.SamplingState
+			if err := s.sampling.Lookup(uint32(0), &each); err != nil {
+				return explain("reading the state of sampling", err)
+			}
+			for _, state := range each {
+				l.NotSampled += state.LeftOut
+			}
+		}
 		return nil
+	})
+	if err == nil {
+		l.Unmatched = s.unmatched.lost(l.Unmatched)
+		l.Replaced = s.replaced.lost(l.Replaced) + ended
 	}
-	var each []bpfgen.SamplingState
-	if err := s.sampling.Lookup(uint32(0), &each); err != nil {
-		return explain("reading the state of sampling", err)
-	}
-	for _, state := range each {
-		l.NotSampled += state.LeftOut
-	}
-	return nil
+	return l, err
 }
 
 // maxOwners is the greatest number of owners of events. Of more, those that
 // have put nothing into a full ring buffer for longest are forgotten.
 const maxOwners = 4096
 
-// lostBy returns the owners whose events found no room in the ring buffer.
 func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 	if s.owners == nil {
 		return nil, nil
@@ -173,7 +167,6 @@ func (s *Session) Stats() (*tracing.Stats, error) {
 	return stats, err
 }
 
-// statsOf asks the kernel for a program.
 func statsOf(prog *ebpf.Program) (p tracing.ProgramStats, err error) {
 	info, err := prog.Info()
 	if err != nil {

@@ -47,7 +47,6 @@ func (s *Session) createAggregations() (err error) {
 	return nil
 }
 
-// create makes the maps of an aggregation with a number.
 func (a *aggregation) create(s *Session, number, room, signal int) {
 	newTally := func(spec *ebpf.MapSpec) (*tally, int) {
 		m, fd := s.newMapOf(spec)
@@ -115,7 +114,6 @@ const (
 // that have made few.
 func (a *aggregation) reserve() int { return max(a.room()/4, keyShare) }
 
-// by reports whether a key comes from this source.
 func (a *aggregation) by(source expr.Source) bool {
 	return slices.ContainsFunc(a.Keys, func(t expr.Term) bool { return t.Source == source })
 }
@@ -191,7 +189,6 @@ func (a *aggregation) takeIfFilled() error {
 	return err
 }
 
-// fail has the next snapshot return an error.
 func (a *aggregation) fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -322,7 +319,6 @@ func (s *keyStacks) end() error {
 	return err
 }
 
-// removeStacks empties a map.
 func removeStacks(from *ebpf.Map) (map[uint32][]uint64, error) {
 	stacks := make(map[uint32][]uint64)
 	var id uint32
@@ -461,7 +457,6 @@ func (t *tally) read(a *aggregation, do func(key []byte, added sums)) error {
 // bucket of its hash table together, and there are rarely more than ten.
 const batch = 1024
 
-// takeAll takes all keys of a hash map.
 func (t *tally) takeAll(a *aggregation, do func([]byte, sums)) error {
 	size := int(t.ValueSize())
 	processors := a.session.cpus

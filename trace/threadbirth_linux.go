@@ -44,7 +44,6 @@ var threadBirth = sync.OnceValue(func() int {
 	return findBirth(task, stat, uint64(suspended), uint64(ownClockOffsets().boot))
 })
 
-// suspendedTime returns the time that the machine was suspended.
 func suspendedTime() (time.Duration, bool) {
 	var monotonic, boot unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil ||

@@ -92,7 +92,6 @@ func (all *totals) give(t *total, owner uint64) {
 	all.owned[owner]++
 }
 
-// disown takes a row from its owner.
 func (all *totals) disown(t *total) {
 	if all.owned[t.owner]--; all.owned[t.owner] == 0 {
 		delete(all.owned, t.owner)
@@ -158,7 +157,6 @@ func (a *aggregation) dropRows() {
 	a.totals.dropped = true
 }
 
-// addTo adds the hits of an accumulator.
 func (a *aggregation) addTo(t *total, index int, added sums) {
 	class := bpfgen.Class(index)
 	within := bounds{high: math.MaxUint64}
