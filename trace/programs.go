@@ -226,12 +226,10 @@ func (w *work) addCaptured(s *Site) error {
 	if len(names) == 0 {
 		return nil
 	}
-	extended := providers.Probe{Provider: s.Provider, Name: s.Name}
-	if s.definition != nil {
-		extended.Arguments = s.definition.Arguments
-	}
 	arguments := make([]providers.Argument, s.own, s.own+len(names))
-	copy(arguments, extended.Arguments)
+	if s.definition != nil {
+		copy(arguments, s.definition.Arguments)
+	}
 	s.Args = slices.Clip(s.Args)
 	for _, name := range names {
 		arg, m, err := w.variable(s, name)
@@ -245,8 +243,7 @@ func (w *work) addCaptured(s *Site) error {
 		arguments = append(arguments, providers.Argument{Name: name, Type: m.Type, IsText: m.Text,
 			Length: bpfgen.None})
 	}
-	extended.Arguments = arguments
-	s.definition = &extended
+	s.definition = &providers.Probe{Provider: s.Provider, Name: s.Name, Arguments: arguments}
 	return nil
 }
 
