@@ -121,7 +121,7 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 	qt.Check(t, qt.IsTrue(taken < 2*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))
 	taken = allocated(func() {
 		_, err := s.Attach(limited, nil, elfnote.Exact("gousdt", "single__start"))
-		qt.Check(t, qt.ErrorAs(err, new(*tracing.PairError)))
+		qt.Check(t, qt.ErrorAs(err, new(*tracing.FilteredError)))
 	})
 	qt.Check(t, qt.IsTrue(taken < 4*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))
 	costs.Report(3, fmt.Sprintf("a file with a pair to measure and %d MiB of other notes",

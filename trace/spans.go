@@ -319,8 +319,12 @@ func (f *filePairs) of(provider, name string) *pairedProbe {
 	return &pairedProbe{}
 }
 
-// pairsOf returns the pairs among the probes of a selection. It does not look
-// at the other probes of the file, whose number has no limit.
+// maxNames is the number of probes of a file that are looked at to say why there
+// is no pair. The JVM has 500, and a file can have millions.
+const maxNames = 4096
+
+// pairsOf returns the pairs among the probes of a selection. It looks at the
+// other probes of the file only if there is none.
 func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	found := &filePairs{probes: make(map[[2]string]*pairedProbe),
 		names: make(map[uint32]elfnote.Pair)}
@@ -329,13 +333,16 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	}
 	var listing elfnote.Listing // each probe with one of its sites
 	known := make(map[[2]string]bool)
-	for _, site := range sel.Sites() {
+	add := func(site *elfnote.Site) {
 		probe := elfnote.Probe{Provider: site.Provider, Name: site.Name}
 		if !known[nameOf(&probe)] {
 			known[nameOf(&probe)] = true
-			probe.Sites = []elfnote.Site{site.Site}
+			probe.Sites = []elfnote.Site{*site}
 			listing.Probes = append(listing.Probes, probe)
 		}
+	}
+	for _, site := range sel.Sites() {
+		add(&site.Site)
 	}
 	whole := make(map[string]uint32)
 	for _, l := range s.latencies {
@@ -376,7 +383,20 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			}
 		}
 	}
-	if len(found.probes) == 0 {
+	if len(found.probes) > 0 {
+		return found
+	}
+	for site, err := range sel.File().Sites() {
+		if err == nil { // else it is a malformed note, or the last
+			add(&site)
+		}
+		if len(listing.Probes) >= maxNames {
+			break
+		}
+	}
+	if !slices.ContainsFunc(s.latencies, func(l *latency) bool {
+		return len(l.pairs(&listing, known)) > 0 // whose ends are not both selected
+	}) {
 		found.missing = tracing.NewPairError(s.latencies[0].pair, &listing)
 	}
 	return found
