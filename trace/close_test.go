@@ -66,7 +66,8 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%s, %s during %s", test.mode, test.second.name, test.first.name)
 		t.Run(name, func(t *testing.T) {
-			// The first takes this long. The second begins at each part of that.
+			// The first takes this long. The second begins at each part of
+			// that.
 			const parts = 40
 			var longest time.Duration
 			for part := range parts + 1 {

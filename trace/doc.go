@@ -161,8 +161,8 @@
 // # Many files, many processes
 //
 // [Session.Attach] adds probes of another file, or of a process, to a running
-// session. [Attachment.Close] removes them. [WatchSessions] does both as processes
-// come and go, wherever they map a file with probes that match:
+// session. [Attachment.Close] removes them. [WatchSessions] does both as
+// processes come and go, wherever they map a file with probes that match:
 //
 //	w, err := trace.WatchSessions(nil, func(c *trace.WatchChanges) { ... },
 //		trace.WatchSession{Session: s, Patterns: patterns})
@@ -172,9 +172,9 @@
 // A file is attached once for all processes. With
 // [usdt.WatchOptions.PerProcess] it is attached to each process that a filter
 // lets through. Cookies tell files or processes apart in events, filters and
-// aggregations, see [WatchSession.OptionsFor]. Package proc says which processes
-// are noticed, and how soon. Attachments of one file in several processes share
-// a program. Sessions whose events differ can share one watch.
+// aggregations, see [WatchSession.OptionsFor]. Package proc says which
+// processes are noticed, and how soon. Attachments of one file in several
+// processes share a program. Sessions whose events differ can share one watch.
 //
 // # Losses
 //

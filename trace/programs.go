@@ -391,8 +391,8 @@ func (w *work) fixed(n int) (*bpfgen.Program, error) {
 // processes.
 const license = "Dual BSD/GPL"
 
-// program is code that is loaded once. Attachments that need the same code share
-// it: those of one file in many processes.
+// program is code that is loaded once. Attachments that need the same code
+// share it: those of one file in many processes.
 type program struct {
 	*ebpf.Program
 	key  string

@@ -132,8 +132,8 @@ func (s *Session) latency(l *Latency) (*latency, error) {
 	return p, nil
 }
 
-// hasArgument reports whether it is of a call of several probes with an argument
-// of this name.
+// hasArgument reports whether it is of a call of several probes with an
+// argument of this name.
 func (l *latency) hasArgument(name string) bool {
 	return l != nil && l.call != nil && name != "" && slices.ContainsFunc(l.call.Arguments,
 		func(a providers.Argument) bool { return a.Name == name })
@@ -319,8 +319,8 @@ func (f *filePairs) of(provider, name string) *pairedProbe {
 	return &pairedProbe{}
 }
 
-// maxNames is the number of probes of a file that are looked at to say why there
-// is no pair. The JVM has 500, and a file can have millions.
+// maxNames is the number of probes of a file that are looked at to say why
+// there is no pair. The JVM has 500, and a file can have millions.
 const maxNames = 4096
 
 // pairsOf returns the pairs among the probes of a selection. It looks at the
