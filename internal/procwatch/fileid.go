@@ -3,9 +3,9 @@
 package procwatch
 
 import (
-	"errors"
 	"fmt"
 	"os"
+	"runtime"
 )
 
 // FileID identifies a file, whatever its path. It can be compared and be a map
@@ -18,9 +18,9 @@ import (
 // given to a new one, on ext4 at once. So all of this comes from statx of the
 // file itself.
 //
-// An untrusted file system can report any inode and any time, but not another
-// device, which the kernel reports. So none of its files can pass for a file of
-// another file system.
+// An untrusted file system can report any inode and any time, but the device is
+// the kernel's word. So none of its files can pass for a file of another file
+// system.
 type FileID struct {
 	device uint64 // as statx tells it, major in the upper 32 bits; 0 if merged
 	inode  uint64
@@ -90,19 +90,10 @@ func (id FileID) String() string {
 // another ID than in the processes that map it, see [FileID.MayBe]. On other
 // systems than Linux the error wraps errors.ErrUnsupported.
 func IdentifyFile(file *os.File) (FileID, error) {
-	id, err := identifyOpen(file)
+	id, err := identify(int(file.Fd()), "")
 	if err != nil {
 		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
 	}
+	runtime.KeepAlive(file)
 	return id.FileID, nil
-}
-
-func identifyOpen(file *os.File) (id identity, err error) {
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return id, err
-	}
-	var failed error
-	err = conn.Control(func(fd uintptr) { id, failed = identify(int(fd), "") })
-	return id, errors.Join(err, failed)
 }

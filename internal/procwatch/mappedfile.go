@@ -153,7 +153,7 @@ func (m *MappedFile) Open() (*os.File, error) {
 		if err != nil {
 			return identity{}, err
 		}
-		id, err := identifyOpen(opened)
+		id, err := identify(int(opened.Fd()), "")
 		if file = opened; err != nil {
 			file.Close()
 		}

@@ -94,7 +94,7 @@ func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.D
 	}
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
-	if w.closed {
+	if w.open.Err() != nil {
 		return 0, errClosed
 	}
 	began := time.Now()
@@ -184,7 +184,7 @@ func (w *Watcher) late(t *task) {
 	defer w.nudge() // at the end: it is for this process, too
 	w.mu.Lock()
 	p := w.processes[t.pid]
-	if w.closed || p == nil || p.blocked != t {
+	if w.open.Err() != nil || p == nil || p.blocked != t {
 		w.mu.Unlock()
 		for _, file := range t.acquired {
 			file.Release()

@@ -73,7 +73,6 @@ type Watcher struct {
 
 	// scanning is held while processes are scanned and the handler runs.
 	scanning sync.Mutex
-	closed   bool
 	// procDir is the directory of the file system. It stays open, so that
 	// processes can be listed without a free descriptor.
 	procDir  *os.File
@@ -129,9 +128,6 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	if options != nil {
 		w.WatcherOptions = *options
 	}
-	if w.FS == nil {
-		w.FS = procfs.NewFS("")
-	}
 	return w
 }
 
@@ -158,13 +154,7 @@ func (w *Watcher) Close() error {
 	w.close()
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
-	if w.closed {
-		return nil
-	}
-	w.closed = true
-	if w.procDir != nil {
-		w.procDir.Close()
-	}
+	_ = w.procDir.Close() // it may be nil, or closed already
 	w.scan = &scan{}
 	w.mu.Lock()
 	for pid := range w.processes {
@@ -194,7 +184,7 @@ func (w *Watcher) SyncAll() error { return w.syncAll(context.Background(), false
 func (w *Watcher) syncAll(ctx context.Context, reports bool) error {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
-	if w.closed {
+	if w.open.Err() != nil {
 		return errClosed
 	}
 	if w.BeforePass != nil {
@@ -203,7 +193,18 @@ func (w *Watcher) syncAll(ctx context.Context, reports bool) error {
 	w.scan = &scan{}
 	pids, err := w.pids()
 	if err == nil {
-		w.pass(ctx, pids)
+		w.mu.Lock()
+		w.stats.Passes++
+		clear(w.unwanted)
+		w.mu.Unlock()
+		complete := w.visit(ctx, pids, ifNeeded)
+		w.mu.Lock()
+		for pid, p := range w.processes {
+			if complete && p.pass != w.stats.Passes { // it is not there any more
+				w.forget(pid)
+			}
+		}
+		w.mu.Unlock()
 		err = w.scan.lack
 	}
 	if err != nil && reports {
@@ -211,22 +212,6 @@ func (w *Watcher) syncAll(ctx context.Context, reports bool) error {
 	}
 	w.deliver()
 	return err
-}
-
-// pass scans all processes, and forgets those that are not there any more.
-func (w *Watcher) pass(ctx context.Context, pids []int) {
-	w.mu.Lock()
-	w.stats.Passes++
-	clear(w.unwanted)
-	w.mu.Unlock()
-	complete := w.visit(ctx, pids, ifNeeded)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for pid, p := range w.processes {
-		if complete && p.pass != w.stats.Passes {
-			w.forget(pid)
-		}
-	}
 }
 
 // pids lists the processes. The caller holds scanning.
