@@ -180,10 +180,9 @@ func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
 
 func (f *Follower[A]) add(at target, attached A, r *round[A]) {
 	f.turn++
-	a := &attachment[A]{spot: at.spot, attached: attached, pair: at.pair, owner: at.owner, turn: f.turn,
-		has: amounts{sites: at.needs[sites], descriptors: f.driver.Descriptors(attached)}}
-	f.attached[at.spot] = a
-	f.budget.take(a.owner, a.has, 1)
+	at.needs[descriptors] = f.driver.Descriptors(attached)
+	f.attached[at.spot] = &attachment[A]{target: at, attached: attached, turn: f.turn}
+	f.budget.take(at.owner, at.needs, 1)
 	r.Attached = append(r.Attached, attached)
 }
 

@@ -174,10 +174,11 @@ func (b *budget) spend(owner string, now time.Time, took time.Duration) {
 
 // rate returns how much of the time an owner may take.
 func (b *budget) rate(now time.Time) fairness.Rate {
+	rate := fairness.Rate{Full: b.atOnce, Refill: aloneRefill}
 	if now.Sub(b.shared) < lately {
-		return fairness.Rate{Full: b.atOnce, Refill: sharedRefill}
+		rate.Refill = sharedRefill
 	}
-	return fairness.Rate{Full: b.atOnce, Refill: aloneRefill}
+	return rate
 }
 
 // wait returns how long it is until something may be attached for an owner.
@@ -189,24 +190,17 @@ func (b *budget) wait(owner string, now time.Time) time.Duration {
 // does not wait for the thousand of another. In each turn, owners that have
 // taken the least time lately come first.
 func (b *budget) inTurn(targets []target, now time.Time) []target {
-	type turn struct {
-		target
-		nth   int           // of its owner's
-		spent time.Duration // by its owner
-	}
-	turns, of := make([]turn, len(targets)), make(map[string]int)
-	for i, at := range targets {
-		turns[i] = turn{at, of[at.owner], b.time.Taken(at.owner, b.rate(now), now)}
+	of, rate := make(map[string]int), b.rate(now)
+	for i := range targets {
+		at := &targets[i]
+		at.nth = of[at.owner]
 		of[at.owner]++
 	}
-	slices.SortStableFunc(turns, func(x, y turn) int {
-		return cmp.Or(cmp.Compare(x.nth, y.nth), cmp.Compare(x.spent, y.spent))
+	slices.SortStableFunc(targets, func(x, y target) int {
+		return cmp.Or(cmp.Compare(x.nth, y.nth), cmp.Compare(b.time.Taken(x.owner, rate, now),
+			b.time.Taken(y.owner, rate, now)))
 	})
-	sorted := make([]target, len(targets))
-	for i := range turns {
-		sorted[i] = turns[i].target
-	}
-	return sorted
+	return targets
 }
 
 // share returns an error if an owner would have more than its share. Owners
@@ -217,10 +211,11 @@ func (f *Follower[A]) share(owner string, needs amounts, r *round[A]) error {
 		full, of = f.budget.check(owner, needs)
 	}
 	for full != nil {
-		if of == resources {
-			return full
+		gives := false
+		if of != resources {
+			gives, _ = f.takeAway(of, owner, full.Needed)
 		}
-		if began, _ := f.takeAway(of, owner, full.Needed); !began {
+		if !gives {
 			return full
 		}
 		full, of = f.budget.check(owner, needs)
@@ -252,7 +247,7 @@ func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ende
 			break
 		}
 		for _, a := range f.attachedAt(last.Place) {
-			f.report(target{a.spot, a.pair, heaviest, a.has}, err, WithShare, room)
+			f.report(a.target, err, WithShare, room)
 		}
 		f.detach(last.Place, room)
 	}

@@ -102,11 +102,8 @@ type spot struct {
 
 // attachment is something that is attached.
 type attachment[A any] struct {
-	spot
+	target   // and what it needs
 	attached A
-	pair     *procwatch.ProcessFile // by which it was found
-	owner    string
-	has      amounts
 	turn     uint64 // later ones are greater
 }
 
@@ -218,6 +215,7 @@ type target struct {
 	pair  *procwatch.ProcessFile
 	owner string  // takes the share
 	needs amounts // for a part
+	nth   int     // of its owner's, where these take turns
 }
 
 func newTarget(at Place, pair *procwatch.ProcessFile) target {
@@ -427,7 +425,7 @@ func (f *Follower[A]) close(id procwatch.FileID) {
 func (f *Follower[A]) detach(place Place, r *round[A]) {
 	for _, a := range f.attachedAt(place) {
 		delete(f.attached, a.spot)
-		f.budget.take(a.owner, a.has, -1)
+		f.budget.take(a.owner, a.needs, -1)
 		r.Detached = append(r.Detached, a.attached)
 	}
 }
