@@ -143,10 +143,8 @@ func RootOf(root string, pid int) string {
 // mount namespace that the file is in, or from the caller's root if that is on
 // the way: for a process after chroot, both differ from its own root.
 func CutRoot(path, root string) string {
-	if root == "/" || root == "" {
-		return path
-	}
-	if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
+	rest, ok := strings.CutPrefix(path, root)
+	if ok && root != "/" && strings.HasPrefix(rest, "/") {
 		return rest
 	}
 	return path
@@ -186,25 +184,20 @@ func cgroupOwner(text string) (owner string, whole bool) {
 		}
 	}
 	of, _ := container.Of(owner)
-	depth, end := 0, 0
-	for end < len(owner) {
+	end := 0
+	for depth := 0; end < len(owner) && depth < maxOwnerDepth; depth++ {
 		next := end + 1 + strings.IndexByte(owner[end+1:]+"/", '/')
 		if owner[:next] == of.Cgroup || isUserSlice(owner[end+1:next]) {
 			return owner[:next], true
 		}
 		end = next
-		if depth++; depth == maxOwnerDepth {
-			break
-		}
 	}
 	return owner[:end], false
 }
 
 func isUserSlice(name string) bool {
-	number, ok := strings.CutPrefix(name, "user-")
-	if ok {
-		number, ok = strings.CutSuffix(number, ".slice")
-	}
+	number, isUser := strings.CutPrefix(name, "user-")
+	number, isSlice := strings.CutSuffix(number, ".slice")
 	_, isNumber := ParseDecimal(number)
-	return ok && isNumber
+	return isUser && isSlice && isNumber
 }

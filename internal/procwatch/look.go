@@ -167,11 +167,11 @@ func (w *Watcher) look(t *task) {
 		now.owner = procfs.OwnerOf(w.FS.Root(), t.pid)
 	}
 	began := time.Now()
-	if !t.asked {
-		t.wait = w.turns.wait(now.owner, t.again && !image, began)
+	wait, isBlocked := w.turns.wait(now.owner, t.again && !image, began)
+	if wait > 0 && !t.asked {
+		t.wait = wait
 	}
-	if t.wait > 0 || w.turns.isBlocked(now.owner) {
-		t.postponed = true
+	if t.postponed = t.wait > 0 || isBlocked; t.postponed {
 		return
 	}
 	w.compare(t, reader, &s, thoroughly, b)

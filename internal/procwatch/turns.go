@@ -20,14 +20,6 @@ type turns struct {
 	noisy   fairness.Owners    // the same by owner
 }
 
-// isBlocked reports whether no more processes of an owner are to be scanned
-// until one returns.
-func (a *turns) isBlocked(owner string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.blocked.IsFull(owner, maxBlocked)
-}
-
 // block adds to the number of scans for an owner that have not returned.
 func (a *turns) block(owner string, more int) {
 	a.mu.Lock()
@@ -36,15 +28,16 @@ func (a *turns) block(owner string, more int) {
 }
 
 // wait returns the time until processes of an owner may be scanned, 0 if they
-// may be now. A process that is scanned again waits for what makes noise, too.
-func (a *turns) wait(owner string, again bool, now time.Time) time.Duration {
+// may be now, and whether one of its scans has to return before. A process that
+// is scanned again waits for what makes noise, too.
+func (a *turns) wait(owner string, again bool, now time.Time) (wait time.Duration, isBlocked bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	wait := a.owners.Wait(owner, ownerRate, now)
+	wait = a.owners.Wait(owner, ownerRate, now)
 	if again && a.noise.Wait(noiseRate, now) > 0 {
 		wait = max(wait, a.noisy.Wait(owner, a.noiseShare(), now))
 	}
-	return wait
+	return wait, a.blocked.IsFull(owner, maxBlocked)
 }
 
 // take notes the time of a scan for an owner, or that it was noise: it has
@@ -107,7 +100,7 @@ func (w *Watcher) pidsDue() (pids []int) {
 		if !p.due || p.blocked != nil || p.allowance.Wait(processRate, now) > 0 {
 			continue
 		}
-		wait := w.turns.wait(p.known.owner, true, now)
+		wait, _ := w.turns.wait(p.known.owner, true, now)
 		if wait == 0 {
 			p.due = false
 			pids = append(pids, pid)
