@@ -75,7 +75,8 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 	// has been read of it takes memory. It is opened again when there is room.
 	lack := make(map[procwatch.FileID]bool)
 	for at, failed := range f.failed {
-		if known := f.files[at.File]; failed.when == WithShare && known != nil && known.opened != nil {
+		known := f.files[at.File]
+		if failed.when == WithShare && known != nil && known.opened != nil {
 			lack[at.File] = true
 		}
 	}

@@ -226,7 +226,8 @@ func (c *Cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, 
 			continue
 		}
 		maphash.WriteComparable(&hash, site)
-		n.bytes += int(unsafe.Sizeof(site)) + len(site.Provider) + len(site.Name) + len(site.Arguments)
+		n.bytes += int(unsafe.Sizeof(site)) + len(site.Provider) + len(site.Name) +
+			len(site.Arguments)
 		if n.bytes <= room {
 			n.sites = append(n.sites, site)
 		}

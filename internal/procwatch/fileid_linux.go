@@ -22,7 +22,8 @@ func identify(fd int, path string) (identity, error) {
 	var st unix.Statx_t
 	err := error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
-		err = unix.Statx(fd, path, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
+		err = unix.Statx(fd, path, flags,
+			unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
 	}
 	if err != nil {
 		return identity{}, err

@@ -212,8 +212,9 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 	case errors.Is(direct, syscall.ENOENT) || errors.Is(direct, syscall.ESRCH):
 		// map_files works here, only the mapping is not there.
 		return identity{}, "", fmt.Errorf("%w: %w", procfs.ErrChanged, direct)
-	case errors.Is(err, procfs.ErrUnreachable), file == nil && (errors.Is(err, os.ErrInvalid) ||
-		errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)):
+	case errors.Is(err, procfs.ErrUnreachable), file == nil && slices.ContainsFunc(
+		[]error{os.ErrInvalid, syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP},
+		func(none error) bool { return errors.Is(err, none) }):
 		// A memfd, shared memory and shared anonymous memory look like deleted
 		// files and never had a path.
 		return identity{}, "", fmt.Errorf("%w: %w", procfs.ErrUnreachable, direct)

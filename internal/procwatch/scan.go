@@ -290,12 +290,12 @@ func (w *Watcher) apply(t *task) {
 // changed. A pair of a file that the process had before differs in where the
 // file is mapped only. A new pair keeps one of the files that were acquired for
 // it: the others are spare.
-func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedFile) (changed bool) {
+func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedFile) bool {
 	same := len(pairs) == len(p.pairs) && (len(pairs) == 0 || &pairs[0] == &p.pairs[0])
 	if same && len(acquired) == 0 {
 		return false // as for most processes
 	}
-	c := &w.scan.changes
+	c, changed := &w.scan.changes, false
 	pairs = slices.Clone(pairs)
 	before := make(map[*CachedFile]*ProcessFile, len(p.pairs))
 	for _, old := range p.pairs {
