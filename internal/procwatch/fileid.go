@@ -77,15 +77,6 @@ func (id FileID) MayBe(other FileID) bool {
 		id.born == other.born
 }
 
-// String describes the file as human-readable text: "fe:00 inode 326789".
-func (id FileID) String() string {
-	device := fmt.Sprintf("%02x:%02x", id.device>>32, id.device&(1<<32-1))
-	if id.overlay && id.device == 0 {
-		device = "overlay"
-	}
-	return fmt.Sprintf("%s inode %d", device, id.inode)
-}
-
 // IdentifyFile returns the ID of an open file. A file of overlayfs may have
 // another ID than in the processes that map it, see [FileID.MayBe]. On other
 // systems than Linux the error wraps errors.ErrUnsupported.

@@ -3,7 +3,6 @@
 package procwatch
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -70,13 +69,6 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 	if !reused {
 		t.Log("the file system did not use an inode number twice")
 	}
-}
-
-func TestIdentityString(t *testing.T) {
-	qt.Check(t, qt.Equals(fmt.Sprint(FileID{device: 0xfe<<32 | 1, inode: 5}), "fe:01 inode 5"))
-	qt.Check(t, qt.Equals(fmt.Sprint(FileID{overlay: true, inode: 5}), "overlay inode 5"))
-	qt.Check(t,
-		qt.Equals(fmt.Sprint(FileID{device: 0x2a, overlay: true, inode: 5}), "00:2a inode 5"))
 }
 
 // What a file system tells of a file makes it no other device's file.
