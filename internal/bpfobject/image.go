@@ -16,11 +16,9 @@ import (
 // have some hundred kilobytes, and some megabytes with debugging information.
 const MaxSize = 256 << 20
 
-// Sizes of what an ELF file of 64 bits consists of.
-const (
-	headerSize  = 64
-	sectionSize = 64
-)
+// headerSize is the size of the header of an ELF file of 64 bits, and of that of
+// a section.
+const headerSize = 64
 
 var (
 	errTruncated = errors.New("the file is truncated")
@@ -56,38 +54,29 @@ func readImage(r io.ReaderAt) (data []byte, img *image, err error) {
 	if elf.Data(data[elf.EI_DATA]) == elf.ELFDATA2MSB {
 		img.order = binary.BigEndian
 	}
-	if err := img.parse(); err != nil {
-		return nil, nil, err
-	}
-	return data, img, img.check()
-}
-
-// parse reads the header and the table of sections.
-func (img *image) parse() error {
 	b, err := img.slice(0, headerSize)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if _, err := binary.Decode(b, img.order, &img.header); err != nil {
-		return err
+	header := &img.header
+	if _, err := binary.Decode(b, img.order, header); err != nil {
+		return nil, nil, err
 	}
-	if img.header.Shnum == 0 && img.header.Shoff == 0 {
-		return nil
+	if header.Shnum > 0 || header.Shoff > 0 {
+		// More sections than fit into the header, as Shnum 0 says, no object
+		// has.
+		if header.Shentsize != headerSize || header.Shnum == 0 {
+			return nil, nil, errSections
+		}
+		if b, err = img.slice(header.Shoff, uint64(header.Shnum)*headerSize); err != nil {
+			return nil, nil, err
+		}
+		img.sections = make([]elf.Section64, header.Shnum)
+		if _, err := binary.Decode(b, img.order, img.sections); err != nil {
+			return nil, nil, err
+		}
 	}
-	if img.header.Shentsize != sectionSize {
-		return errSections
-	}
-	// More sections than fit into the header, as Shnum 0 says, no object has.
-	if img.header.Shnum == 0 {
-		return errSections
-	}
-	b, err = img.slice(img.header.Shoff, uint64(img.header.Shnum)*sectionSize)
-	if err != nil {
-		return err
-	}
-	img.sections = make([]elf.Section64, img.header.Shnum)
-	_, err = binary.Decode(b, img.order, img.sections)
-	return err
+	return data, img, img.check()
 }
 
 // slice returns a range of the file.

@@ -33,11 +33,8 @@ const (
 	maxTypes = 50_000
 )
 
-var (
-	errOverlap = errors.New("its sections overlap")
-	errNames   = fmt.Errorf("the names of its sections, symbols and types are more than %d MB together",
-		maxNames>>20)
-)
+var errNames = fmt.Errorf(
+	"the names of its sections, symbols and types are more than %d MB together", maxNames>>20)
 
 // check returns an error if the object claims to be larger than it is, or has
 // cilium/ebpf make more of it than there is. Compressed sections for debuggers
@@ -61,18 +58,17 @@ func (img *image) check() error {
 			}
 			*section = elf.Section64{Name: section.Name}
 		}
-		switch elf.SectionType(section.Type) {
-		case elf.SHT_NOBITS:
+		if elf.SectionType(section.Type) == elf.SHT_NOBITS {
 			if zeroes += min(section.Size, maxZeroes+1); zeroes > maxZeroes {
 				return fmt.Errorf("section %.100q: more than %d MB of zeroes", name, maxZeroes>>20)
 			}
-		default:
-			if _, err := img.contents(i); err != nil {
-				return fmt.Errorf("section %.100q: %w", name, err)
-			}
-			if inFile += section.Size; inFile > uint64(len(img.data)) {
-				return errOverlap
-			}
+			continue
+		}
+		if _, err := img.contents(i); err != nil {
+			return fmt.Errorf("section %.100q: %w", name, err)
+		}
+		if inFile += section.Size; inFile > uint64(len(img.data)) {
+			return errors.New("its sections overlap")
 		}
 	}
 	if err := img.checkSymbols(&names); err != nil {
@@ -187,28 +183,21 @@ func (img *image) checkTypes(section int, names *nameBudget) error {
 }
 
 // btfRecords are the records after a type, by its kind: one record, or one for
-// each member, which may begin with a name.
+// each member, which may begin with a name. Pointers, forward declarations,
+// typedefs, qualifiers, functions, floats and tags of types have none.
 var btfRecords = map[uint32]struct {
 	size        int
 	many, named bool
 }{
+	2: {}, 7: {}, 8: {}, 9: {}, 10: {}, 11: {}, 12: {}, 16: {}, 18: {},
 	1:  {size: 4},                           // integer
-	2:  {},                                  // pointer
 	3:  {size: 12},                          // array
 	4:  {size: 12, many: true, named: true}, // structure
 	5:  {size: 12, many: true, named: true}, // union
 	6:  {size: 8, many: true, named: true},  // enumeration
-	7:  {},                                  // forward declaration
-	8:  {},                                  // typedef
-	9:  {},                                  // volatile
-	10: {},                                  // const
-	11: {},                                  // restrict
-	12: {},                                  // function
 	13: {size: 8, many: true, named: true},  // parameters of a function
 	14: {size: 4},                           // variable
 	15: {size: 12, many: true},              // section of data
-	16: {},                                  // floating point
 	17: {size: 4},                           // tag of a declaration
-	18: {},                                  // tag of a type
 	19: {size: 12, many: true, named: true}, // enumeration of 64 bits
 }

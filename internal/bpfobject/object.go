@@ -4,7 +4,6 @@ package bpfobject
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -29,7 +28,42 @@ func Load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
 	}
-	return o.collection()
+	// What a symbol table cannot say is changed in the collection.
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(o.data))
+	if missing := o.missing(spec, err); missing != "" {
+		return nil, fmt.Errorf("the object uses %s, which it does not define and the kernel does not have: "+
+			"link it with the object that has it (bpftool gen object)", missing)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.overridden {
+		delete(spec.Programs, name)
+	}
+	for _, program := range spec.Programs {
+		for i := range program.Instructions {
+			if f := btf.FuncMetadata(&program.Instructions[i]); f != nil && o.hidden[f.Name] {
+				f.Linkage = btf.StaticFunc
+				MarkHidden(&program.Instructions[i])
+			}
+		}
+	}
+	// The variable has a section of its own now, but cilium/ebpf would look it
+	// up in the kernel's configuration: all variables, or none.
+	if options := datasec(spec.Types, ".kconfig"); options != nil {
+		options.Vars = slices.DeleteFunc(options.Vars, func(v btf.VarSecinfo) bool {
+			return v.Type.TypeName() == CookieVariable
+		})
+	}
+	return spec, nil
+}
+
+// datasec returns the variables of a section, nil if there is none.
+func datasec(types *btf.Spec, name string) (section *btf.Datasec) {
+	if types != nil && types.TypeByName(name, &section) != nil {
+		return nil
+	}
+	return section
 }
 
 type hiddenKey struct{}
@@ -63,45 +97,17 @@ func read(r io.ReaderAt) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &object{}
-	if o.hidden, o.undefined, err = symbols.change(); err != nil {
+	o := &object{hidden: make(map[string]bool)}
+	if o.undefined, err = symbols.change(o.hidden); err != nil {
 		return nil, err
 	}
 	if o.overridden, err = symbols.fillGaps(); err != nil {
 		return nil, err
 	}
-	if err := symbols.write(); err != nil {
+	if o.data, err = symbols.write(); err != nil {
 		return nil, err
 	}
-	o.data, err = img.finish()
-	return o, err
-}
-
-// collection has the object parsed, and changes what a symbol table cannot say.
-func (o *object) collection() (*ebpf.CollectionSpec, error) {
-	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(o.data))
-	if missing := o.missing(spec, err); missing != "" {
-		return nil, fmt.Errorf("the object uses %s, which it does not define and the kernel does not have: "+
-			"link it with the object that has it (bpftool gen object)", missing)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range o.overridden {
-		delete(spec.Programs, name)
-	}
-	for _, program := range spec.Programs {
-		for i := range program.Instructions {
-			if f := btf.FuncMetadata(&program.Instructions[i]); f != nil && o.hidden[f.Name] {
-				f.Linkage = btf.StaticFunc
-				MarkHidden(&program.Instructions[i])
-			}
-		}
-	}
-	if err := removeCookieVariable(spec); err != nil {
-		return nil, err
-	}
-	return spec, nil
+	return o, nil
 }
 
 // missing returns a symbol that the object does not define, and that is neither
@@ -117,8 +123,15 @@ func (o *object) missing(spec *ebpf.CollectionSpec, refused error) string {
 	} else {
 		types = spec.Types
 	}
-	undefined := slices.DeleteFunc(slices.Clone(o.undefined), func(name string) bool {
-		return isDeclared(types, name)
+	var declared []btf.VarSecinfo // what the kernel gives a value
+	for _, name := range []string{".kconfig", ".ksyms"} {
+		if section := datasec(types, name); section != nil {
+			declared = append(declared, section.Vars...)
+		}
+	}
+	undefined := slices.DeleteFunc(o.undefined, func(name string) bool {
+		return slices.ContainsFunc(declared,
+			func(v btf.VarSecinfo) bool { return v.Type.TypeName() == name })
 	})
 	if refused != nil && len(undefined) > 0 {
 		return undefined[0]
@@ -133,39 +146,4 @@ func (o *object) missing(spec *ebpf.CollectionSpec, refused error) string {
 		}
 	}
 	return ""
-}
-
-// isDeclared reports whether a symbol is one that the kernel gives a value.
-func isDeclared(types *btf.Spec, name string) bool {
-	if types == nil {
-		return false
-	}
-	for _, section := range []string{".kconfig", ".ksyms"} {
-		var declared *btf.Datasec
-		if types.TypeByName(section, &declared) == nil && slices.ContainsFunc(declared.Vars,
-			func(v btf.VarSecinfo) bool { return v.Type.TypeName() == name }) {
-			return true
-		}
-	}
-	return false
-}
-
-// removeCookieVariable removes the variable, which has a section of its own
-// now, from those that cilium/ebpf looks up in the kernel's configuration. It
-// looks up all of them, or none.
-func removeCookieVariable(spec *ebpf.CollectionSpec) error {
-	if spec.Types == nil {
-		return nil
-	}
-	var configuration *btf.Datasec
-	switch err := spec.Types.TypeByName(".kconfig", &configuration); {
-	case errors.Is(err, btf.ErrNotFound):
-		return nil
-	case err != nil:
-		return fmt.Errorf("variables of the kernel's configuration: %w", err)
-	}
-	configuration.Vars = slices.DeleteFunc(configuration.Vars, func(v btf.VarSecinfo) bool {
-		return v.Type.TypeName() == CookieVariable
-	})
-	return nil
 }

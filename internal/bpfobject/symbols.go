@@ -43,33 +43,31 @@ func readSymbols(img *image) (*symbolTable, error) {
 	return t, err
 }
 
-// write puts the changed symbols into the object.
-func (t *symbolTable) write() error {
-	if len(t.list) == 0 {
-		return nil
-	}
-	b, err := binary.Append(nil, t.img.order, t.list)
-	if err == nil {
+// write puts the changed symbols into the object and returns that.
+func (t *symbolTable) write() ([]byte, error) {
+	if len(t.list) > 0 {
+		b, err := binary.Append(nil, t.img.order, t.list)
+		if err != nil {
+			return nil, err
+		}
 		t.img.setContents(t.section, b)
 	}
-	return err
+	return t.img.finish()
 }
 
-func (t *symbolTable) name(symbol *elf.Sym64) string { return stringAt(t.names, symbol.Name) }
-
-// change makes the symbols such as cilium/ebpf takes them, and returns the
-// hidden functions, and the symbols that have no value but must have one.
+// change makes the symbols such as cilium/ebpf takes them. It adds the hidden
+// functions to a set, and returns the symbols that have no value but must have
+// one.
 //
 // Weak symbols that have a value become global ones: in a complete object
 // nothing is left that could override them. One without a value stays weak: it
 // may stay without. The variable that says whether there is a BPF cookie gets a
 // value in a section of its own.
-func (t *symbolTable) change() (hidden map[string]bool, undefined []string, err error) {
-	hidden = make(map[string]bool)
+func (t *symbolTable) change(hidden map[string]bool) (undefined []string, err error) {
 	for i := range t.list {
 		symbol := &t.list[i]
-		name, bind, kind := t.name(symbol), elf.ST_BIND(symbol.Info), elf.ST_TYPE(symbol.Info)
-		visibility := elf.ST_VISIBILITY(symbol.Other)
+		name, bind := stringAt(t.names, symbol.Name), elf.ST_BIND(symbol.Info)
+		kind, visibility := elf.ST_TYPE(symbol.Info), elf.ST_VISIBILITY(symbol.Other)
 		switch {
 		case elf.SectionIndex(symbol.Shndx) != elf.SHN_UNDEF:
 			if kind == elf.STT_FUNC &&
@@ -84,16 +82,15 @@ func (t *symbolTable) change() (hidden map[string]bool, undefined []string, err 
 				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC), Addralign: 1,
 			})
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT)
-			symbol.Other = uint8(elf.STV_DEFAULT)
-			symbol.Shndx, symbol.Value, symbol.Size = section, 0, 1
+			*symbol = elf.Sym64{Name: symbol.Name, Shndx: section, Size: 1,
+				Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT)}
 		case bind == elf.STB_GLOBAL && name != "":
 			undefined = append(undefined, name)
 		}
 	}
-	return hidden, undefined, nil
+	return undefined, nil
 }
 
 // fillGaps gives a symbol to code that has none, and returns the names.
@@ -102,17 +99,20 @@ func (t *symbolTable) change() (hidden map[string]bool, undefined []string, err 
 // overrides, and its part of .BTF.ext, but no symbol. cilium/ebpf does not
 // count code without a symbol. So it applies what .BTF.ext says of the code
 // after it, such as CO-RE relocations, to the wrong instructions.
-func (t *symbolTable) fillGaps() ([]string, error) {
-	var names []string
+func (t *symbolTable) fillGaps() (names []string, err error) {
 	var fillers []elf.Sym64
-	for section := range t.img.sections {
-		s := &t.img.sections[section]
+	for section, s := range t.img.sections {
 		if elf.SectionType(s.Type) != elf.SHT_PROGBITS ||
 			elf.SectionFlag(s.Flags)&elf.SHF_EXECINSTR == 0 {
 			continue
 		}
+		functions := slices.DeleteFunc(slices.Clone(t.list), func(symbol elf.Sym64) bool {
+			return int(symbol.Shndx) != section || elf.ST_TYPE(symbol.Info) != elf.STT_FUNC
+		})
+		slices.SortFunc(functions,
+			func(a, b elf.Sym64) int { return cmp.Compare(a.Value, b.Value) })
 		end := uint64(0)
-		for _, function := range t.functions(section) {
+		for _, function := range functions {
 			if function.Value > end {
 				names = append(names, fmt.Sprintf("overridden.%d", len(names)))
 				fillers = append(fillers, elf.Sym64{
@@ -127,25 +127,9 @@ func (t *symbolTable) fillGaps() ([]string, error) {
 		return nil, nil
 	}
 	offsets, err := t.img.addStrings(int(t.img.sections[t.section].Link), names...)
-	if err != nil {
-		return nil, err
-	}
-	for i := range fillers {
-		fillers[i].Name = offsets[i]
+	for i, offset := range offsets {
+		fillers[i].Name = offset
 	}
 	t.list = append(t.list, fillers...)
-	return names, nil
-}
-
-// functions returns the symbols of the functions in a section, in the order of
-// their places.
-func (t *symbolTable) functions(section int) []elf.Sym64 {
-	var functions []elf.Sym64
-	for _, symbol := range t.list {
-		if int(symbol.Shndx) == section && elf.ST_TYPE(symbol.Info) == elf.STT_FUNC {
-			functions = append(functions, symbol)
-		}
-	}
-	slices.SortFunc(functions, func(a, b elf.Sym64) int { return cmp.Compare(a.Value, b.Value) })
-	return functions
+	return names, err
 }
