@@ -109,10 +109,8 @@ func (b *builder) placeOf(l *Latency) *call {
 	if b.callPlace == 0 {
 		b.callPlace = b.Alloc(64)
 	}
-	at := b.callPlace
-	// With a word below the key.
-	return &call{Latency: l, began: at, duration: at + 8, word: at + 16, slot: at + 24,
-		key: at + 40}
+	at := b.callPlace // with a word below the key
+	return &call{Latency: l, began: at, duration: at + 8, word: at + 16, slot: at + 24, key: at + 40}
 }
 
 // start remembers a start.
@@ -124,13 +122,11 @@ func (b *builder) start(l *Latency, pair uint32) {
 	unread, full, done := b.Label(), b.Label(), b.Label()
 	c := b.placeOf(l)
 	b.onlyIf(l, b.site.Pairs[l].StartIf, done)
-	var saved *Record
 	var groups []argcode.Group
 	if l.Spans {
-		saved, groups = b.savedRecord(l)
-		b.block.Saved = saved
+		b.block.Saved, groups = b.savedRecord(l)
 	}
-	saves := saved != nil && saved.Size > emptyRecord
+	saves := l.Spans && b.block.Saved.Size > emptyRecord
 	if !l.Outermost {
 		b.startWord(c, saves)
 	}
@@ -145,13 +141,20 @@ func (b *builder) start(l *Latency, pair uint32) {
 		b.keep(c)
 	}
 	if saves {
-		b.save(c, saved, groups)
+		b.save(c, b.block.Saved, groups)
 	} else {
 		b.Call(asm.FnKtimeGetNs)
 		b.Emit(store(r7, callsFirst+callTime, r0))
 	}
 	if len(l.Values) > 0 {
-		b.dateKept(c)
+		// The time after the kept values tells to which call they belong: the
+		// map may forget them, and make new ones.
+		none := b.Label()
+		b.Emit(fromStack(r2, c.began))
+		b.JumpIfImm(asm.JEq, r2, 0, r1, none)
+		b.Emit(fromStack(r1, c.slot), load(r1, r1, callsFirst+callTime),
+			store(r2, c.KeptSize()-8, r1))
+		b.Place(none)
 	}
 	b.Place(done)
 	b.Aside(full, done, func() { b.count(CounterStarts) })
@@ -178,10 +181,10 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.fail(c, none)
 	case l.Outermost:
 		b.popOutermost(c, none)
-	case l.Fails:
-		b.dropFailed(c, none, unmatched)
-		b.pop(c, unmatched)
 	default:
+		if l.Fails {
+			b.dropFailed(c, none, unmatched)
+		}
 		b.pop(c, unmatched)
 	}
 
@@ -200,20 +203,12 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.Emit(fromStack(r1, c.slot))
 		b.JumpIfImm(asm.JNE, r1, 0, r2, abandoned)
 		b.Place(counted)
-		b.Aside(abandoned, counted, func() {
-			b.addTo(CounterReplaced, func() { b.Emit(fromStack(r1, c.slot)) })
-		})
+		b.Aside(abandoned, counted, func() { b.addTo(CounterReplaced, fromStack(r1, c.slot)) })
 	}
-	b.Later(func() {
-		if !failed {
-			b.Place(unmatched)
-			b.count(CounterUnmatched)
-			b.Jump(none)
-		}
-		b.Place(unread)
-		b.count(CounterUnreadable)
-		b.Jump(none)
-	})
+	if !failed {
+		b.Aside(unmatched, none, func() { b.count(CounterUnmatched) })
+	}
+	b.Aside(unread, none, func() { b.count(CounterUnreadable) })
 	return c
 }
 
@@ -305,10 +300,7 @@ type OpenCall struct {
 func (l *Latency) Calls(stack []byte) []OpenCall {
 	order := binary.NativeEndian
 	count, pushed := order.Uint32(stack[callsCount:]), order.Uint32(stack[callsPushed:])
-	if count == 0 {
-		return nil
-	}
-	calls := make([]OpenCall, 0, min(count, MaxCalls))
+	var calls []OpenCall
 	for n := range min(count, MaxCalls) {
 		slot := (pushed - 1 - n) % MaxCalls
 		call := stack[callsFirst+int(slot)*callSize:]
@@ -422,13 +414,9 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 		b.JumpIf(asm.JNE, r0, r5, elsewhere)
 		b.Emit(storeImm(r7, callsLevel, 1, asm.Word))
 		b.Place(take)
-		b.Later(func() {
-			b.Place(elsewhere)
-			b.abandon(c, take)
-		})
+		b.Aside(elsewhere, take, func() { b.abandon(c, take) })
 	}
-	b.Emit(storeN(r7, callsPushed, r1, asm.Word), asm.Sub.Imm(r2, 1),
-		storeN(r7, callsCount, r2, asm.Word))
+	b.remove()
 	b.storeSlot(c)
 }
 
@@ -464,21 +452,26 @@ func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
 	b.innermost()
 	b.is(1<<FlagFailed, drop)
 	b.Place(dropped)
-	b.Later(func() {
-		b.Place(drop)
-		b.Emit(storeN(r7, callsPushed, r1, asm.Word), asm.Sub.Imm(r2, 1),
-			storeN(r7, callsCount, r2, asm.Word))
+	back := none
+	if b.knowsLevels(c.Latency) {
+		back = dropped
+	}
+	b.Aside(drop, back, func() {
+		b.remove()
 		if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
 			b.Emit(loadN(r0, r7, callsLevel, asm.Word))
 			b.JumpIfImm(asm.JEq, r0, 0, r3, none)
 			b.Emit(load(r5, r6, sp), load(r0, r4, callLevel))
 			b.JumpIf(asm.JEq, r0, r5, none)
 			b.JumpIfImm(asm.JEq, r2, 0, r3, unmatched)
-			b.Jump(dropped)
-		} else {
-			b.Jump(none)
 		}
 	})
+}
+
+// remove removes the innermost of R2 calls, whose number is in R1.
+func (b *builder) remove() {
+	b.Emit(storeN(r7, callsPushed, r1, asm.Word), asm.Sub.Imm(r2, 1),
+		storeN(r7, callsCount, r2, asm.Word))
 }
 
 // notYounger goes to a label if the call at R4 has begun after the end.
@@ -530,20 +523,17 @@ func (b *builder) abandon(c *call, take argcode.Label) {
 		b.Jump(take)
 		b.Place(next)
 	}
-	b.Jump(take)
 }
 
 // bornBefore goes to a label if this thread is older than a call. Otherwise the
 // call was another thread's with the same number, and so were all that are on
 // the stack at R7, which it empties.
 func (b *builder) bornBefore(c *call, checked argcode.Label) {
-	b.Scratch(func() {
-		birth := b.Alloc(8)
-		b.Call(asm.FnGetCurrentTask)
-		b.Emit(mov(r3, r0), asm.Add.Imm(r3, int32(c.Birth)))
-		b.CallOr(checked, asm.FnProbeReadKernel, onStack(birth), 8)
-		b.Emit(fromStack(r1, birth), fromStack(r2, c.began))
-		b.JumpIf(asm.JLE, r1, r2, checked)
-		b.Emit(storeImm(r7, callsCount, 0, asm.Word))
-	})
+	birth := b.Temporary(8)
+	b.Call(asm.FnGetCurrentTask)
+	b.Emit(mov(r3, r0), asm.Add.Imm(r3, int32(c.Birth)))
+	b.CallOr(checked, asm.FnProbeReadKernel, onStack(birth), 8)
+	b.Emit(fromStack(r1, birth), fromStack(r2, c.began))
+	b.JumpIf(asm.JLE, r1, r2, checked)
+	b.Emit(storeImm(r7, callsCount, 0, asm.Word))
 }

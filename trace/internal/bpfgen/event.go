@@ -8,7 +8,6 @@ import (
 	"errors"
 	"math"
 	"math/bits"
-	"slices"
 
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
@@ -343,24 +342,6 @@ func sequence(from, count int) (numbers []int) {
 		numbers = append(numbers, from+i)
 	}
 	return numbers
-}
-
-// inRecord places the registers in a record from an offset on, and returns how
-// many bytes they take.
-func (r Registers) inRecord(machine elf.Machine, at int) (placed *Registers, size int) {
-	placed = &Registers{Machine: machine, PC: at, General: slices.Clone(r.General)}
-	size = 8
-	for n, word := range r.General {
-		if word == None {
-			continue
-		}
-		if word == r.SP {
-			placed.SP = at + size
-		}
-		placed.General[n] = at + size
-		size += 8
-	}
-	return placed, size
 }
 
 // stackTo has the kernel walk the user stack.

@@ -39,17 +39,6 @@ type fetcher struct {
 	ending *call
 }
 
-func newFetcher(kernel Kernel, args []argspec.Arg) *fetcher {
-	return &fetcher{
-		Fetcher: &argcode.Fetcher{
-			Assembler: argcode.NewAssembler(), Machine: kernel.Machine,
-			BigEndian: kernel.bigEndian(), Args: args, Context: r6,
-		},
-		kernel: kernel, stack: make(map[int]int), loaded: make(map[int]bool),
-		merged: make(map[int]*placedGroup),
-	}
-}
-
 // processorID emits the number of the processor in R0. It changes R1 to R5.
 func (f *fetcher) processorID() {
 	if f.kernel.Processors == 0 {
@@ -93,8 +82,7 @@ func (f *fetcher) isBytes(index int) bool {
 func (f *fetcher) addressOf(dst asm.Register, index int, scratch asm.Register) {
 	if f.lookedUp {
 		f.Scratch(func() {
-			known := f.Label()
-			at := f.Alloc(8)
+			known, at := f.Label(), f.Alloc(8)
 			f.SetField(r10, at, 0, r1)
 			f.readLookedUp(index, r10, at, known)
 			f.Place(known)
@@ -109,22 +97,22 @@ func (f *fetcher) addressOf(dst asm.Register, index int, scratch asm.Register) {
 // raw emits the value of an argument, extended by zeros. One in memory must be
 // on the stack. It may change R0.
 func (f *fetcher) raw(dst asm.Register, index int) {
-	if !f.inMemory(index) {
+	if f.inMemory(index) {
+		f.Emit(loadN(dst, r10, f.stack[index], f.width(index)))
+	} else {
 		f.Raw(dst, index)
-		return
 	}
-	f.Emit(loadN(dst, r10, f.stack[index], f.width(index)))
 }
 
 // value emits the value of an argument, extended as its description says. One
 // in memory must be on the stack.
 func (f *fetcher) value(dst asm.Register, index int) {
-	if !f.inMemory(index) {
+	if f.inMemory(index) {
+		f.raw(dst, index)
+		f.Extend(dst, &f.Args[index])
+	} else {
 		f.Value(dst, index)
-		return
 	}
-	f.raw(dst, index)
-	f.Extend(dst, &f.Args[index])
 }
 
 // load brings arguments in memory to the stack, and goes to fail if one cannot

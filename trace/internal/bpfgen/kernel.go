@@ -169,17 +169,6 @@ func TaskProbe(task int) asm.Instructions {
 // process in the initial PID namespace.
 const FamilyKeySize = 4
 
-// ofFamily emits what goes to leave for a hit of a process that is not in the
-// map of the family.
-func (b *builder) ofFamily(family int, leave argcode.Label) {
-	b.Scratch(func() {
-		key := b.Alloc(8)
-		b.Call(asm.FnGetCurrentPidTgid)
-		b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, key, r0, asm.Word))
-		b.LookUp(family, key, leave)
-	})
-}
-
 // Task says where the kernel's struct task_struct has the number of the thread
 // and that of its process.
 type Task struct {

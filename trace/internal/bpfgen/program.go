@@ -125,14 +125,15 @@ func (bs *Blocks) program(first, count int, cookie asm.Instructions) Program {
 	}
 	switch {
 	case len(blocks) == 1:
-		p.search(blocks, 0)
 	case bs.Table != nil:
-		p.Instructions = append(p.Instructions, findBlock()...)
-		p.search(blocks, first)
+		// A site that is not in the table, which cannot be, ends the program.
+		p.Instructions = append(p.Instructions, storeN(r10, slotKey, r8, asm.Word))
+		p.Instructions = append(p.Instructions, valueOrExit(TableMap, r1)...)
 	default:
 		p.Instructions = append(p.Instructions, asm.Mov.Reg32(r1, r8))
-		p.search(blocks, 0)
+		first = 0
 	}
+	p.search(blocks, first)
 	return p
 }
 
@@ -143,8 +144,7 @@ func (p *Program) search(blocks []*Block, first int) {
 		p.Instructions = append(p.Instructions, blocks[0].Instructions...)
 		return
 	}
-	half := len(blocks) / 2
-	at := len(p.Instructions)
+	half, at := len(blocks)/2, len(p.Instructions)
 	p.Instructions = append(p.Instructions, asm.Instruction{
 		OpCode: asm.JGE.Op(asm.ImmSource), Dst: r1, Constant: int64(first + half),
 	})

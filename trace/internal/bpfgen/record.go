@@ -152,10 +152,16 @@ func (f *fetcher) layout(
 		if !ok {
 			f.Fail(fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", f.kernel.Machine))
 		}
-		size := 0
-		r.Registers, size = registers.inRecord(f.kernel.Machine, r.Size)
-		r.CopySize = e.Copy + CopyUnit
-		take(size)
+		r.CopySize, r.Registers = e.Copy+CopyUnit, &Registers{Machine: f.kernel.Machine,
+			PC: take(8), General: slices.Clone(registers.General)}
+		for n, word := range registers.General {
+			if word != None {
+				r.Registers.General[n] = take(8)
+			}
+			if word == registers.SP {
+				r.Registers.SP = r.Registers.General[n]
+			}
+		}
 		r.Copied = take(8)
 	}
 	for _, g := range groups {

@@ -128,9 +128,15 @@ func (p *Plan) Block(site *Site) (*Block, error) {
 
 func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	site.machine = p.Kernel.Machine
-	b := &builder{fetcher: newFetcher(p.Kernel, site.Args), plan: p, site: site}
-	b.members, b.pointer = site.Members, site.Pointer
-	b.alone, b.sent = alone, len(site.Args)-site.Unsent
+	b := &builder{plan: p, site: site, fetcher: &fetcher{
+		Fetcher: &argcode.Fetcher{
+			Assembler: argcode.NewAssembler(), Machine: p.Kernel.Machine,
+			BigEndian: p.Kernel.bigEndian(), Args: site.Args, Context: r6,
+		},
+		kernel: p.Kernel, stack: make(map[int]int), loaded: make(map[int]bool),
+		merged: make(map[int]*placedGroup), members: site.Members, pointer: site.Pointer,
+		alone: alone, sent: len(site.Args) - site.Unsent,
+	}}
 	if site.original != nil {
 		b.lookedUp, b.block.lookedUp, b.block.UsesID = true, len(site.Args), true
 	}
@@ -151,7 +157,10 @@ func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 func (b *builder) hit() (something bool) {
 	outside := b.Label()
 	if b.plan.Family != 0 {
-		b.ofFamily(b.plan.Family, outside)
+		process := b.Temporary(8)
+		b.Call(asm.FnGetCurrentPidTgid)
+		b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
+		b.LookUp(b.plan.Family, process, outside)
 	}
 	// Ends come first, so that a probe can be the end of one call and the start
 	// of the next.
@@ -290,14 +299,13 @@ func (b *builder) siteID(dst asm.Register) {
 }
 
 // count adds one to a counter.
-func (b *builder) count(c Counter) { b.addTo(c, func() { b.Emit(set(r1, 1)) }) }
+func (b *builder) count(c Counter) { b.addTo(c, set(r1, 1)) }
 
-// addTo adds R1, which number sets, to a counter.
-func (b *builder) addTo(c Counter, number func()) {
+// addTo adds R1, which an instruction sets, to a counter.
+func (b *builder) addTo(c Counter, number asm.Instruction) {
 	none := b.Label()
 	b.LookUpIndex(b.plan.Counters, b.Temporary(4), uint32(c), none)
-	number()
-	b.Emit(asm.AddAtomic.Mem(r0, r1, asm.DWord, 0))
+	b.Emit(number, asm.AddAtomic.Mem(r0, r1, asm.DWord, 0))
 	b.Place(none)
 }
 

@@ -203,16 +203,6 @@ func (b *builder) keepValue(v *StartValue) {
 	b.Place(unread)
 }
 
-// dateKept stores the time of the start after its kept values. It tells to
-// which call they belong: the map may forget them, and make new ones.
-func (b *builder) dateKept(c *call) {
-	none := b.Label()
-	b.Emit(fromStack(r2, c.began))
-	b.JumpIfImm(asm.JEq, r2, 0, r1, none)
-	b.Emit(fromStack(r1, c.slot), load(r1, r1, callsFirst+callTime), store(r2, c.KeptSize()-8, r1))
-	b.Place(none)
-}
-
 // findKept sets R7 to the kept values of the call that ends. It goes to none if
 // they were forgotten.
 func (b *builder) findKept(none argcode.Label) {

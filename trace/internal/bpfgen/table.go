@@ -138,13 +138,6 @@ func (t *Table) Add(number int, block *Block, site *Site) uint32 {
 // Entries returns the elements of the array, one after the other.
 func (t *Table) Entries() []byte { return t.entries }
 
-// findBlock sets R1 to the number of the site's block. The program ends at a
-// site that is not in the table, which cannot be.
-func findBlock() asm.Instructions {
-	return append(asm.Instructions{storeN(r10, slotKey, r8, asm.Word)},
-		valueOrExit(TableMap, r1)...)
-}
-
 // WithTable returns the instructions for a table that is the map of a
 // descriptor.
 func (p *Program) WithTable(fd int) asm.Instructions {
@@ -239,21 +232,11 @@ func (p *Plan) lookedUp(site *Site) *Site {
 	return &here
 }
 
-// words returns how many words of the context have registers that an argument
-// can name, and perhaps some others.
-func (k Kernel) words() int {
-	switch k.Machine {
-	case elf.EM_X86_64, elf.EM_S390:
-		return 20
-	case elf.EM_ARM:
-		return 16
-	case elf.EM_RISCV:
-		return 32
-	case elf.EM_PPC64:
-		return 40
-	default: // EM_AARCH64, EM_LOONGARCH
-		return 34
-	}
+// words are how many words of the context have registers that an argument can
+// name, and perhaps some others.
+var words = map[elf.Machine]int{
+	elf.EM_X86_64: 20, elf.EM_S390: 20, elf.EM_ARM: 16, elf.EM_RISCV: 32, elf.EM_PPC64: 40,
+	elf.EM_AARCH64: 34, elf.EM_LOONGARCH: 34,
 }
 
 // named returns the numbers of the arguments that the plan's expressions and
@@ -340,7 +323,7 @@ func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
 func (f *fetcher) word(dst asm.Register) {
 	done := f.Label()
 	size := f.kernel.word()
-	offsets := make([]uint64, f.kernel.words())
+	offsets := make([]uint64, words[f.kernel.Machine])
 	for i := range offsets {
 		offsets[i] = uint64(i * size)
 	}

@@ -178,12 +178,7 @@ func (t *Term) Arguments() []int {
 // IsText reports whether the value is a text rather than a number. An Argument
 // can stand for either.
 func (t Term) IsText() bool {
-	switch t.Source {
-	case Text, String, Command, Provider, Probe:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]Source{Text, String, Command, Provider, Probe}, t.Source)
 }
 
 // isLiteral reports whether the value is the same at each hit.
@@ -209,15 +204,9 @@ func (n *Node) OfStart() bool { return len(n.Nodes) == 0 && (n.Left.Start || n.R
 // IsOfSpan reports whether a condition has a term that makes sense only between
 // two probes.
 func (n *Node) IsOfSpan() bool {
-	if n == nil {
-		return false
-	}
-	for _, part := range n.Nodes {
-		if part.IsOfSpan() {
-			return true
-		}
-	}
-	return n.OfStart() || len(n.Nodes) == 0 && (n.Left.IsOfEnd() || n.Right.IsOfEnd())
+	isOfSpan := false
+	n.Walk(func(t *Term) { isOfSpan = isOfSpan || t.Start || t.IsOfEnd() })
+	return isOfSpan
 }
 
 // IsOfEnd reports whether a term is known at the end of a call only.
@@ -248,19 +237,15 @@ func (v Value) AsFloat() float64 {
 		return v.Float
 	case v.Negative:
 		return float64(int64(v.Bits))
-	default:
-		return float64(v.Bits)
 	}
+	return float64(v.Bits)
 }
 
 // Compare returns -1, 0 or 1 as v is less than, equal to or greater than w. It
 // must not be asked about a NaN.
 func (v Value) Compare(w Value) int {
-	if v.IsFloat || w.IsFloat {
+	if v.IsFloat || w.IsFloat || v.Negative != w.Negative { // one is below 0
 		return cmp.Compare(v.AsFloat(), w.AsFloat())
-	}
-	if v.Negative != w.Negative {
-		return cmp.Compare(v.AsFloat(), w.AsFloat()) // one is below 0
 	}
 	// The two's complements of two negative numbers are ordered as the numbers
 	// are.
@@ -270,22 +255,12 @@ func (v Value) Compare(w Value) int {
 // Holds reports whether a comparison holds between two values of which Compare
 // said c.
 func (op Op) Holds(c int) bool {
-	switch op {
-	case Equal:
-		return c == 0
-	case NotEqual:
-		return c != 0
-	case Less:
-		return c < 0
-	case LessEqual:
-		return c <= 0
-	case Greater:
-		return c > 0
-	case GreaterEqual:
-		return c >= 0
-	default:
-		return false
+	holds := [...][3]bool{ // for -1, 0 and 1
+		Equal: {false, true, false}, NotEqual: {true, false, true}, Less: {true, false, false},
+		LessEqual: {true, true, false}, Greater: {false, false, true},
+		GreaterEqual: {false, true, true},
 	}
+	return holds[op][c+1]
 }
 
 // Containers returns the IDs of the control groups of the container that a text
@@ -295,8 +270,8 @@ type Containers func(text string) (ids []uint64, err error)
 // checkContainer refuses what a container cannot be compared with.
 func (p *parser) checkContainer(node *Node) {
 	switch t := node.Left; {
-	case t.Source != Container || node.Right.Source != Text || node.Op != Equal &&
-		node.Op != NotEqual:
+	case t.Source != Container || node.Right.Source != Text ||
+		node.Op != Equal && node.Op != NotEqual:
 		p.fail(t.Offset,
 			`a container can only be compared with a text, as in container == "4c01db0b339c"`)
 	case p.containers == nil:
@@ -321,9 +296,9 @@ func (p *parser) ofContainer(node *Node) *Node {
 		parts.Op = And
 	}
 	for _, id := range ids {
-		parts.Nodes = append(parts.Nodes,
-			&Node{Op: node.Op, Left: Term{Source: Cgroup, Offset: offset},
-				Right: Term{Source: Number, Number: Uint(id), Offset: offset}})
+		parts.Nodes = append(parts.Nodes, &Node{Op: node.Op,
+			Left:  Term{Source: Cgroup, Offset: offset},
+			Right: Term{Source: Number, Number: Uint(id), Offset: offset}})
 	}
 	if len(parts.Nodes) == 1 {
 		return parts.Nodes[0]

@@ -8,6 +8,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -218,8 +219,8 @@ func (p *parser) check(node *Node) {
 	case len(literal.Text) > MaxText:
 		p.fail(literal.Offset, fmt.Sprintf("a text to compare with can have %d bytes", MaxText))
 	case other.Source == Command && len(literal.Text) > maxCommand:
-		p.fail(literal.Offset, fmt.Sprintf("the kernel keeps %d bytes of a command's name",
-			maxCommand))
+		p.fail(literal.Offset,
+			fmt.Sprintf("the kernel keeps %d bytes of a command's name", maxCommand))
 	case other.Source == String && other.Max > 0 && len(literal.Text) > other.Max:
 		p.fail(literal.Offset, fmt.Sprintf("%d bytes of a text cannot be equal to %d",
 			other.Max, len(literal.Text)))
@@ -344,8 +345,7 @@ func (p *parser) unknown(name string) string {
 		named = "the names of arguments, "
 	}
 	return name + " is not known; these are: argN, str(argN), " + named +
-		"global.NAME, " +
-		"pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
+		"global.NAME, pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
 		"at the end of a call duration, failed, start.argN; as keys site, stack"
 }
 
@@ -434,8 +434,7 @@ func (p *parser) global(t *Term) {
 func (p *parser) argument(t *Term, name string) bool {
 	digits, numbered := strings.CutPrefix(name, "arg")
 	if index, err := strconv.ParseUint(digits, 10, 16); numbered && err == nil &&
-		index <= maxIndex &&
-		(len(digits) == 1 || digits[0] != '0') {
+		index <= maxIndex && (len(digits) == 1 || digits[0] != '0') {
 		t.Index = int(index)
 		return true
 	}
@@ -514,34 +513,23 @@ func (w *word) isNumber() bool { return w.token == token.INT || w.token == token
 // refuse returns why a word is not part of any expression, "" if it may be. A
 // malformed word is one that Go does not have either.
 func (w *word) refuse(malformed bool) string {
-	switch w.token {
-	case token.IDENT, token.LPAREN, token.RPAREN, token.COMMA, token.PERIOD, token.LAND, token.LOR,
-		token.NOT, token.AND, token.SUB,
-		token.EQL, token.NEQ, token.LSS, token.LEQ, token.GTR, token.GEQ:
-		return ""
-	case token.INT, token.FLOAT:
-		if malformed {
-			return w.text + " is not a number"
-		}
-		return ""
-	case token.STRING:
-		switch {
-		case w.text[0] != '"':
-			return "a text is written in double quotes"
-		case malformed:
-			return "the text has no end, an escape that Go does not know, or bytes that are not UTF-8 (write them as \\xff)"
-		}
-		return ""
-	case token.CHAR:
+	switch isText := w.token == token.STRING; {
+	case isText && w.text[0] != '"', w.token == token.CHAR:
 		return "a text is written in double quotes"
-	case token.IMAG:
+	case isText && malformed:
+		return "the text has no end, an escape that Go does not know, or bytes that are not UTF-8 (write them as \\xff)"
+	case w.isNumber() && malformed, w.token == token.IMAG:
 		return w.text + " is not a number"
-	case token.ASSIGN:
+	case w.token == token.ASSIGN:
 		return "a comparison is written =="
-	case token.OR:
+	case w.token == token.OR:
 		return "an alternative is written ||"
-	case token.COMMENT:
+	case w.token == token.COMMENT:
 		return fmt.Sprintf("unexpected %q", w.text[:2])
+	case isText, w.isNumber(), slices.Contains([]token.Token{token.IDENT, token.LPAREN,
+		token.RPAREN, token.COMMA, token.PERIOD, token.LAND, token.LOR, token.NOT, token.AND,
+		token.SUB, token.EQL, token.NEQ, token.LSS, token.LEQ, token.GTR, token.GEQ}, w.token):
+		return ""
 	}
 	return fmt.Sprintf("unexpected %q", w.text)
 }
