@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,7 +109,7 @@ func (o *opened) close() error {
 	defer o.mu.Unlock()
 	o.closed = true
 	var errs error
-	for _, closeIt := range o.closers {
+	for _, closeIt := range slices.Backward(o.closers) {
 		errs = errors.Join(errs, closeIt())
 	}
 	o.closers = nil
@@ -172,11 +173,9 @@ func (t Target) open() (_ *opened, err error) {
 
 // openPath opens the file that t.Path means.
 func (o *opened) openPath(t Target) error {
-	var (
-		file *os.File // where it can only be reached through the process
-		name = t.Path
-		err  error
-	)
+	var file *os.File // where it can only be reached through the process
+	var err error
+	name := t.Path
 	switch bare := !strings.Contains(t.Path, "/"); {
 	case bare && t.PID != 0:
 		file, name, err = t.findInProcess()
@@ -188,24 +187,19 @@ func (o *opened) openPath(t Target) error {
 	if t.PID != 0 && (errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrAccess)) {
 		return explainProcess(t.PID, err)
 	}
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+	case file == nil:
+		o.elf, err = elfnote.Open(name)
+	default:
+		o.name = name // not that of the link in /proc it was opened by
+		o.closers = append(o.closers, file.Close)
+		o.elf, err = elfnote.NewFile(file)
 	}
-
-	if file == nil {
-		if o.elf, err = elfnote.Open(name); err != nil {
-			return err // which names the file
-		}
+	if err == nil {
 		o.closers = append(o.closers, o.elf.Close)
-		return nil
 	}
-	if o.elf, err = elfnote.NewFile(file); err != nil {
-		file.Close()
-		return err
-	}
-	o.name = name // not that of the link in /proc it was opened by
-	o.closers = append(o.closers, o.elf.Close, file.Close)
-	return nil
+	return err // which names the file
 }
 
 // openProcessFile takes the file that a watcher has found and has open.
@@ -230,8 +224,7 @@ func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 // findInProcess finds a file by a bare name among those that the process has
 // mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
-	fs := procfs.NewFS("")
-	files, err := procwatch.Files(fs, t.PID)
+	files, err := procwatch.Files(procfs.NewFS(""), t.PID)
 	if err != nil && len(files) == 0 {
 		return nil, "", err
 	}
