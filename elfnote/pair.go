@@ -3,7 +3,9 @@
 package elfnote
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -164,28 +166,34 @@ func cutUnescaped(s, separator string) (before, after string, found bool) {
 	return s, "", false
 }
 
-func parsePair(s string) (PairPattern, error) {
+func parsePair(s string) (p PairPattern, err error) {
 	first, second, both := cutUnescaped(s, pairSeparator)
-	if !both {
-		base, err := ParsePattern(s)
-		if err != nil {
-			return PairPattern{}, err
-		}
-		return PairPattern{source: s, base: base, usual: true}, nil
-	}
 	start, err := ParsePattern(first)
 	if err != nil {
-		return PairPattern{}, err
+		return p, err
+	}
+	if !both {
+		return PairPattern{source: s, base: start, usual: true}, nil
 	}
 	done, err := ParsePattern(second)
 	if err != nil {
-		return PairPattern{}, err
+		return p, err
 	}
-	p, err := newPairPattern(start, done)
-	if err == nil {
-		p.source = s
+	unlike := func(what string, n, m int) (PairPattern, error) {
+		return PairPattern{}, fmt.Errorf(
+			"%w %q: the %s have %d and %d wildcards: which start belongs to which end is not known",
+			errPattern, s, what, n, m)
 	}
-	return p, err
+	n, m := start.name.wildcards(), done.name.wildcards()
+	providers, others := start.provider.wildcards(), done.provider.wildcards()
+	switch {
+	case n > 0 && n != m:
+		return unlike("names", n, m)
+	case start.provider.isAny() || done.provider.isAny():
+	case providers != others:
+		return unlike("providers", providers, others)
+	}
+	return PairPattern{source: s, start: start, done: done}, nil
 }
 
 // MustParsePairPattern is [ParsePairPattern] for patterns that are part of a
@@ -196,27 +204,6 @@ func MustParsePairPattern(s string) PairPattern {
 		panic(err)
 	}
 	return p
-}
-
-// newPairPattern returns the pattern START..DONE, see [ParsePairPattern]. The
-// error says why the two cannot be paired.
-func newPairPattern(start, done Pattern) (PairPattern, error) {
-	p := PairPattern{source: escapeDots(start.source) + pairSeparator + escapeDots(done.source),
-		start: start, done: done}
-	n, m := start.name.wildcards(), done.name.wildcards()
-	providers, others := start.provider.wildcards(), done.provider.wildcards()
-	switch {
-	case start.source == "" || done.source == "":
-		return PairPattern{}, fmt.Errorf("%w: an end of the pair is not given", errPattern)
-	case n > 0 && n != m:
-		return PairPattern{}, fmt.Errorf("%w %q: the names have %d and %d wildcards: which start belongs to which end is not known",
-			errPattern, p.source, n, m)
-	case start.provider.isAny() || done.provider.isAny():
-	case providers != others:
-		return PairPattern{}, fmt.Errorf("%w %q: the providers have %d and %d wildcards: which start belongs to which end is not known",
-			errPattern, p.source, providers, others)
-	}
-	return p, nil
 }
 
 // String returns the pattern as ParsePairPattern reads it.
@@ -290,15 +277,8 @@ func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 		}
 		f.named(p)
 	}
-	ends := make([]int, 0, len(f.startOf))
-	for done := range f.startOf {
-		ends = append(ends, done)
-	}
-	slices.SortFunc(ends, func(a, b int) int {
-		if f.startOf[a] != f.startOf[b] {
-			return f.startOf[a] - f.startOf[b]
-		}
-		return a - b
+	ends := slices.SortedFunc(maps.Keys(f.startOf), func(a, b int) int {
+		return cmp.Or(f.startOf[a]-f.startOf[b], a-b)
 	})
 	for _, done := range ends {
 		pairs = append(pairs, Pair{l.Probes[f.startOf[done]], l.Probes[done], f.failed[done]})

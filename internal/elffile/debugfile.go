@@ -213,12 +213,8 @@ type debugFile struct {
 func (f *File) debugFiles() ([]debugFile, error) {
 	var files []debugFile
 	id, err := f.BuildID()
-	if err == nil && len(id) >= 4 {
-		files = append(files,
-			debugFile{path: filepath.Join(DebugRoot, ".build-id", id[:2], id[2:]+".debug")})
-		for _, cache := range DebuginfodCaches() {
-			files = append(files, debugFile{path: filepath.Join(cache, id, "debuginfo")})
-		}
+	for _, path := range pathsOf(id) {
+		files = append(files, debugFile{path: path})
 	}
 	name, checksum, ok := f.debugLinkName()
 	if !ok {
@@ -241,18 +237,33 @@ func (f *File) debugFiles() ([]debugFile, error) {
 	return files, nil
 }
 
-// debugLinkName returns what the section .gnu_debuglink says: a name without
-// directories, padded with zeros to a multiple of 4 bytes, and a checksum.
-func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
-	s := f.debugLink
-	if s.Size == 0 || s.Size > maxDebugLink || s.Kind != elf.SHT_PROGBITS ||
-		s.Flags&elf.SHF_COMPRESSED != 0 {
-		return "", 0, false
+// pathsOf returns where the debug file of a build may be, none for "".
+func pathsOf(id string) (paths []string) {
+	if len(id) >= 4 {
+		paths = append(paths, filepath.Join(DebugRoot, ".build-id", id[:2], id[2:]+".debug"))
+		for _, cache := range DebuginfodCaches() {
+			paths = append(paths, filepath.Join(cache, id, "debuginfo"))
+		}
+	}
+	return paths
+}
+
+// readSmall reads a section of a few words, nil if it is none.
+func (f *File) readSmall(s Section, limit uint64) []byte {
+	if s.Size == 0 || s.Size > limit || s.Kind != elf.SHT_PROGBITS || s.Flags&elf.SHF_COMPRESSED != 0 {
+		return nil
 	}
 	data, err := f.ReadRange(s.Offset, s.Size)
 	if err != nil {
-		return "", 0, false
+		return nil
 	}
+	return data
+}
+
+// debugLinkName returns what the section .gnu_debuglink says: a name without
+// directories, padded with zeros to a multiple of 4 bytes, and a checksum.
+func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
+	data := f.readSmall(f.debugLink, maxDebugLink)
 	text, _, found := bytes.Cut(data, []byte{0})
 	at := (len(text) + 1 + 3) &^ 3
 	name = string(text)
@@ -268,7 +279,8 @@ func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
 // read for the checksum of a file that is too large for it: a sparse one has
 // any size, at no cost.
 func (f *File) checkLinked(debug *File, want uint32) error {
-	if f.sameBuildID(debug) {
+	mine, _ := f.BuildID() // "" if there is none
+	if theirs, _ := debug.BuildID(); mine != "" && theirs == mine {
 		return nil
 	}
 	info, err := debug.OSFile().Stat()
@@ -288,34 +300,16 @@ func (f *File) checkLinked(debug *File, want uint32) error {
 	return nil
 }
 
-func (f *File) sameBuildID(other *File) bool {
-	mine, err := f.BuildID()
-	theirs, otherErr := other.BuildID()
-	return err == nil && otherErr == nil && mine == theirs
-}
-
 // FindAlternative opens the file in which dwz has put what several debug files
 // have in common. It fails with fs.ErrNotExist where f names none, or that is
 // not here: below DebugRoot and in the caches of debuginfod's clients by its
 // build ID, or under the name in f, which counts from where f is.
 func (f *File) FindAlternative() (*File, error) {
-	s := f.alternative
-	if s.Size == 0 || s.Size > maxInterpreter+maxBuildID || s.Kind != elf.SHT_PROGBITS ||
-		s.Flags&elf.SHF_COMPRESSED != 0 {
-		return nil, fs.ErrNotExist
-	}
-	data, err := f.ReadRange(s.Offset, s.Size)
-	if err != nil {
-		return nil, err
-	}
-	text, build, _ := bytes.Cut(data, []byte{0})
+	text, build, _ := bytes.Cut(f.readSmall(f.alternative, maxInterpreter+maxBuildID), []byte{0})
 	id, name := hex.EncodeToString(build), string(text)
-	if len(id) < 4 {
+	paths := pathsOf(id)
+	if len(paths) == 0 {
 		return nil, fs.ErrNotExist
-	}
-	paths := []string{filepath.Join(DebugRoot, ".build-id", id[:2], id[2:]+".debug")}
-	for _, cache := range DebuginfodCaches() {
-		paths = append(paths, filepath.Join(cache, id, "debuginfo"))
 	}
 	if path, err := filepath.EvalSymlinks(f.path); f.path != "" && err == nil &&
 		!leadsThroughProcess(path) && !filepath.IsAbs(name) {
@@ -343,11 +337,10 @@ func (f *File) FindAlternative() (*File, error) {
 
 // DebuginfodCaches returns where the clients of debuginfod keep what they have
 // fetched, as debuginfod_find_debuginfo(3) says.
-func DebuginfodCaches() []string {
+func DebuginfodCaches() (caches []string) {
 	if path := os.Getenv("DEBUGINFOD_CACHE_PATH"); path != "" {
 		return []string{path}
 	}
-	var caches []string
 	home := os.Getenv("HOME")
 	if path := os.Getenv("XDG_CACHE_HOME"); path != "" {
 		caches = append(caches, filepath.Join(path, "debuginfod_client"))
@@ -380,26 +373,29 @@ func (f *File) MiniFunctions(
 	if f.miniDebug.Size == 0 || f.miniDebug.Kind != elf.SHT_PROGBITS {
 		return new(Functions), nil
 	}
+	fail := func(err error) (*Functions, error) {
+		return nil, fmt.Errorf("section .gnu_debugdata: %w", err)
+	}
 	packed := io.NewSectionReader(f, int64(f.miniDebug.Offset),
 		int64(min(f.miniDebug.Size, maxMiniDebug)))
 	unpacked, err := unpack(packed, maxDictionary)
 	if err != nil {
-		return nil, fmt.Errorf("section .gnu_debugdata: %w: %w", ErrMalformed, err)
+		return fail(fmt.Errorf("%w: %w", ErrMalformed, err))
 	}
-	limit := int64(f.MiniDebugBytes())
-	data, err := io.ReadAll(io.LimitReader(unpacked, limit+1))
+	limit := f.MiniDebugBytes()
+	data, err := io.ReadAll(io.LimitReader(unpacked, int64(limit)+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("section .gnu_debugdata: %w: %w", ErrMalformed, err)
-	case int64(len(data)) > limit:
-		return nil, fmt.Errorf("section .gnu_debugdata: %w", ErrTooLarge)
+		return fail(fmt.Errorf("%w: %w", ErrMalformed, err))
+	case len(data) > limit:
+		return fail(ErrTooLarge)
 	}
 	mini, err := New(bytes.NewReader(data))
 	if err == nil {
 		err = f.adopt(mini)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("section .gnu_debugdata: %w", err)
+		return fail(err)
 	}
 	return mini.Functions()
 }
