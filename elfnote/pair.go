@@ -414,32 +414,14 @@ func (g *glob) matched(s string) (parts []string) {
 	if g.elements == nil {
 		return nil
 	}
-	// The same search as in match.
-	elements := g.elements
-	var lengths []int // of what each * matches
-	at, retry, retryAt := 0, -1, 0
-	for i := 0; i < len(elements) || at < len(s); {
-		switch {
-		case i < len(elements) && elements[i].any:
-			lengths = append(lengths, 0)
-			i++
-			retry, retryAt = i, at
-			continue
-		case i < len(elements) && at < len(s) && elements[i].has(s[at]):
-			i++
-			at++
-			continue
-		}
-		retryAt++
-		lengths[len(lengths)-1]++
-		i, at = retry, retryAt
-	}
-	for i := range elements {
+	var lengths []int
+	g.search(s, &lengths)
+	for i := range g.elements {
 		n := 1
-		if elements[i].any {
+		if g.elements[i].any {
 			n, lengths = lengths[0], lengths[1:]
 		}
-		if _, literal := elements[i].byte(); !literal {
+		if _, literal := g.elements[i].byte(); !literal {
 			parts = append(parts, s[:n])
 		}
 		s = s[n:]

@@ -273,15 +273,21 @@ func (e *element) parseClass(s string) (int, error) {
 }
 
 // match reports whether the glob matches the whole of s.
+func (g *glob) match(s string) bool {
+	if g.elements == nil {
+		return s == g.text
+	}
+	return g.search(s, nil)
+}
+
+// search is match for a glob with wildcards. It adds to lengths, unless that is
+// nil, how many bytes each any-number element matches.
 //
 // Where an element fails, only the last any-number element takes one more byte:
 // the earlier ones need not, for what follows them has already been found as
 // early as possible.
-func (g *glob) match(s string) bool {
+func (g *glob) search(s string, lengths *[]int) bool {
 	elements := g.elements
-	if elements == nil {
-		return s == g.text
-	}
 	at := 0
 	retry, retryAt := -1, 0 // the element after the last any-number one, and where it was tried
 	for i := 0; ; {
@@ -289,7 +295,9 @@ func (g *glob) match(s string) bool {
 		case i < len(elements) && elements[i].any:
 			i++
 			retry, retryAt = i, at
-			if i == len(elements) {
+			if lengths != nil {
+				*lengths = append(*lengths, 0)
+			} else if i == len(elements) {
 				return true
 			}
 			continue
@@ -302,6 +310,9 @@ func (g *glob) match(s string) bool {
 		}
 		if retry < 0 || retryAt >= len(s) {
 			return false
+		}
+		if lengths != nil {
+			(*lengths)[len(*lengths)-1]++
 		}
 		retryAt++
 		i, at = retry, retryAt
