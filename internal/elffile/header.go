@@ -54,59 +54,46 @@ func (f *File) fileHeader(b []byte) (h header, err error) {
 	if len(b) < elf.EI_NIDENT {
 		return h, fmt.Errorf("file header: %w", ErrTruncated)
 	}
-	size := headerSize32
-	switch class := elf.Class(b[elf.EI_CLASS]); class {
-	case elf.ELFCLASS32:
-	case elf.ELFCLASS64:
-		size, f.Words.Wide = headerSize64, true
-	default:
+	class, data := elf.Class(b[elf.EI_CLASS]), elf.Data(b[elf.EI_DATA])
+	version := elf.Version(b[elf.EI_VERSION])
+	f.Words = Words{Wide: class == elf.ELFCLASS64, Big: data == elf.ELFDATA2MSB}
+	size, programSize, sectionSize := headerSize32, programSize32, sectionSize32
+	if f.Words.Wide {
+		size, programSize, sectionSize = headerSize64, programSize64, sectionSize64
+	}
+	switch {
+	case class != elf.ELFCLASS32 && class != elf.ELFCLASS64:
 		return h, fmt.Errorf("file header: unknown class %d: %w", class, ErrMalformed)
-	}
-	switch data := elf.Data(b[elf.EI_DATA]); data {
-	case elf.ELFDATA2LSB:
-	case elf.ELFDATA2MSB:
-		f.Words.Big = true
-	default:
+	case data != elf.ELFDATA2LSB && data != elf.ELFDATA2MSB:
 		return h, fmt.Errorf("file header: unknown byte order %d: %w", data, ErrMalformed)
-	}
-	if v := elf.Version(b[elf.EI_VERSION]); v != elf.EV_CURRENT {
-		return h, fmt.Errorf("file header: unknown ELF version %d: %w", v, ErrMalformed)
-	}
-	if len(b) < size {
+	case version != elf.EV_CURRENT:
+		return h, fmt.Errorf("file header: unknown ELF version %d: %w", version, ErrMalformed)
+	case len(b) < size:
 		return h, fmt.Errorf("file header: %w", ErrTruncated)
 	}
-	f.Type = elf.Type(f.Words.Uint16(b[16:]))
-	f.Machine = elf.Machine(f.Words.Uint16(b[18:]))
-	switch f.Type {
-	case elf.ET_EXEC, elf.ET_DYN, elf.ET_REL:
-	default:
+	f.Type, f.Machine = elf.Type(f.Words.Uint16(b[16:])), elf.Machine(f.Words.Uint16(b[18:]))
+	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN && f.Type != elf.ET_REL {
 		return h, fmt.Errorf("%v: %w", f.Type, ErrFileType)
 	}
 
 	// From the entry point on the words have the size of the class, until the
 	// counters, which are sixteen-bit in both.
 	word := f.Words.Size()
-	programs := f.Words.Address(b[24+word:])
-	sections := f.Words.Address(b[24+2*word:])
 	counters := b[24+3*word+4+2:]
-	h.programs = table{offset: programs, size: int(f.Words.Uint16(counters)),
-		count: uint64(f.Words.Uint16(counters[2:]))}
-	h.sections = table{offset: sections, size: int(f.Words.Uint16(counters[4:])),
-		count: uint64(f.Words.Uint16(counters[6:]))}
+	h.programs = table{f.Words.Address(b[24+word:]), int(f.Words.Uint16(counters)),
+		uint64(f.Words.Uint16(counters[2:]))}
+	h.sections = table{f.Words.Address(b[24+2*word:]), int(f.Words.Uint16(counters[4:])),
+		uint64(f.Words.Uint16(counters[6:]))}
 	h.sectionNames = uint32(f.Words.Uint16(counters[8:]))
 
 	h.extendedPrograms = h.programs.count == 0xffff // PN_XNUM
 	h.extendedSections = h.sections.count == 0 && h.sections.offset != 0
-	wantProgram, wantSection := programSize32, sectionSize32
-	if f.Words.Wide {
-		wantProgram, wantSection = programSize64, sectionSize64
-	}
-	if h.programs.count > 0 && h.programs.size != wantProgram {
+	if h.programs.count > 0 && h.programs.size != programSize {
 		return h, fmt.Errorf("program headers of %d bytes: %w", h.programs.size, ErrMalformed)
 	}
 	if h.sections.offset == 0 || h.sections.count == 0 && h.sections.size == 0 {
 		h.sections, h.extendedSections = table{}, false
-	} else if h.sections.size != wantSection {
+	} else if h.sections.size != sectionSize {
 		return h, fmt.Errorf("section headers of %d bytes: %w", h.sections.size, ErrMalformed)
 	}
 	return h, nil
@@ -205,13 +192,10 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		}
 		s := decodeSection(f.Words, b)
 		s.number = uint32(i)
-		if s.Flags&(elf.SHF_ALLOC|elf.SHF_EXECINSTR) == elf.SHF_ALLOC|elf.SHF_EXECINSTR &&
-			s.Size > 0 {
-			if s.Kind == elf.SHT_NOBITS {
-				missingCode = true
-			} else {
-				code = true
-			}
+		const executed = elf.SHF_ALLOC | elf.SHF_EXECINSTR
+		if s.Flags&executed == executed && s.Size > 0 {
+			missingCode = missingCode || s.Kind == elf.SHT_NOBITS
+			code = code || s.Kind != elf.SHT_NOBITS
 		}
 		switch {
 		case s.Kind == elf.SHT_SYMTAB && f.symbols.static.Kind == elf.SHT_NULL:
@@ -297,17 +281,11 @@ func (f *File) sectionNames(w *window, h *header) (string, error) {
 // Segment is a PT_LOAD program header: a piece of the file that is mapped into
 // memory when the file runs.
 type Segment struct {
-	// Address is the virtual address of the first byte, as linked.
-	Address uint64
-	// Offset is the first byte's place in the file.
-	Offset uint64
-	// FileSize is the number of bytes that come from the file.
-	FileSize uint64
-	// MemorySize is the number of bytes in memory. Those past FileSize are
-	// zeroed: the bss.
-	MemorySize uint64
-	// Flags are the rights: elf.PF_R, elf.PF_W and elf.PF_X.
-	Flags elf.ProgFlag
+	Address    uint64       // of the first byte, as linked
+	Offset     uint64       // of the first byte in the file
+	FileSize   uint64       // bytes that come from the file
+	MemorySize uint64       // bytes in memory: those past FileSize are zeroed, the bss
+	Flags      elf.ProgFlag // the rights: elf.PF_R, elf.PF_W and elf.PF_X
 }
 
 // InFile reports whether size bytes at address come from the file.
