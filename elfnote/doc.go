@@ -70,9 +70,8 @@
 //
 // A tracer reads whatever runs in a container, so that files are untrusted.
 // This package checks every length before it is used. Every size has a limit,
-// with its reason in file.go. Memory is
-// allocated only for what the file has shown to have, and nothing panics. The
-// types and constants are those of [debug/elf], but its reader is not used,
-// because it is not hardened against such files, as its documentation says.
-// Opening a file takes half the time, too.
+// with its reason in file.go. Memory is allocated only for what the file has
+// shown to have, and nothing panics. The types and constants are those of
+// [debug/elf], but not its reader, which is not hardened against such files, as
+// its documentation says.
 package elfnote

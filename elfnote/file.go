@@ -29,11 +29,7 @@ type File struct {
 // The error wraps [ErrNotELF] if the file is none.
 func Open(path string) (*File, error) {
 	f := new(File)
-	if err := f.elf.ReadFile(path); err != nil {
-		return nil, err
-	}
-	f.prepare()
-	return f, nil
+	return f.prepared(f.elf.ReadFile(path))
 }
 
 // NewFile reads an ELF file from r, which may be an *os.File: the offset of its
@@ -41,18 +37,18 @@ func Open(path string) (*File, error) {
 // are those of [Open].
 func NewFile(r io.ReaderAt) (*File, error) {
 	f := new(File)
-	if err := f.elf.Read(r); err != nil {
-		return nil, err
-	}
-	f.prepare()
-	return f, nil
+	return f.prepared(f.elf.Read(r))
 }
 
-// prepare finds what the headers say about all probes.
-func (f *File) prepare() {
+// prepared returns the file, unless it could not be read.
+func (f *File) prepared(err error) (*File, error) {
+	if err != nil {
+		return nil, err
+	}
 	if f.elf.HasCode() {
 		f.code = usualCode(f.elf.Segments)
 	}
+	return f, nil
 }
 
 // Close closes the file if Open opened it, and its separate debug file. Sites
@@ -169,9 +165,4 @@ const (
 	// maxTextSize bounds the memory that the strings of sites share, which is
 	// held as long as one of them is. The strings of a hundred sites fit.
 	maxTextSize = 8 << 10
-
-	// chunkSize is how much of a large range is read at once, and the largest
-	// size that is allocated before the file has shown that it has the bytes.
-	// The notes of nearly all files fit.
-	chunkSize = elffile.ChunkSize
 )

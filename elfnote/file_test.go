@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
@@ -80,8 +81,8 @@ func TestOpenTakesExtendedNumberingFromSectionZero(t *testing.T) {
 
 func TestOpenManySections(t *testing.T) {
 	// More sections than fit a window, and more than sixteen bits can count.
-	for _, count := range []int{chunkSize / elfimage.SectionSize64,
-		3 * chunkSize / elfimage.SectionSize64, 70000} {
+	for _, count := range []int{elffile.ChunkSize / elfimage.SectionSize64,
+		3 * elffile.ChunkSize / elfimage.SectionSize64, 70000} {
 		im := newImage64()
 		im.Extended = true
 		im.Segments[1].Data = nil

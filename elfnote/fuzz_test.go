@@ -113,7 +113,7 @@ func checkSites(t *testing.T, f *File) {
 	}
 
 	// A section that cannot be read to its end would be read so far.
-	if broken == len(errs) && !slices.Equal(notesThrough(f, 1), notesThrough(f, chunkSize)) {
+	if broken == len(errs) && !slices.Equal(notesThrough(f, 1), notesThrough(f, elffile.ChunkSize)) {
 		t.Error("other notes through a smaller buffer")
 	}
 

@@ -179,7 +179,7 @@ func TestSitesBesideSectionsThatCannotBeRead(t *testing.T) {
 		{"past all files", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1<<64 - 8) },
 			elffile.ErrTruncated, ".*"},
 		{"wrapping around", func(s *elfimage.Section) {
-			s.Offset, s.Size = elfimage.Ptr[uint64](1<<64-8), elfimage.Ptr[uint64](chunkSize+8)
+			s.Offset, s.Size = elfimage.Ptr[uint64](1<<64-8), elfimage.Ptr[uint64](elffile.ChunkSize+8)
 		}, elffile.ErrTruncated, ".*"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

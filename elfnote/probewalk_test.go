@@ -16,7 +16,7 @@ import (
 )
 
 func TestSitesHaveStringsOfAnyLength(t *testing.T) {
-	lengths := []int{0, 1, 7, 8, 20, 60, 63, 64, 65, 500, chunkSize - 100, chunkSize, 3 * chunkSize}
+	lengths := []int{0, 1, 7, 8, 20, 60, 63, 64, 65, 500, elffile.ChunkSize - 100, elffile.ChunkSize, 3 * elffile.ChunkSize}
 	everyClass(t, func(t *testing.T, im *image) {
 		var want []Site
 		var notes [][]byte
@@ -74,7 +74,7 @@ func TestSitesDoNotDependOnTheBuffer(t *testing.T) {
 			im.Sections[len(im.Sections)-1].Align = uint64(align)
 		}
 		f := im.open(t)
-		want := notesThrough(f, chunkSize)
+		want := notesThrough(f, elffile.ChunkSize)
 		qt.Assert(t, qt.HasLen(want, 8))
 		for size := range 300 {
 			qt.Assert(t, qt.DeepEquals(notesThrough(f, size), want), qt.Commentf("size %d", size))
@@ -85,7 +85,7 @@ func TestSitesDoNotDependOnTheBuffer(t *testing.T) {
 func TestSitesKeepTheirStrings(t *testing.T) {
 	open := func(name string) *File {
 		im := newImage64()
-		for i := range 3 * chunkSize / 100 {
+		for i := range 3 * elffile.ChunkSize / 100 {
 			im.AddNotes(im.note(Site{Location: codeAddress + uint64(i%codeSize),
 				Provider: "provider", Name: fmt.Sprint(name, i)}))
 		}
@@ -136,11 +136,11 @@ func (r gapReader) ReadAt(p []byte, off int64) (int, error) {
 func TestSitesEndASectionAtAReadError(t *testing.T) {
 	im := newImage64()
 	note := im.note(at(1))
-	im.AddNotes(bytes.Repeat(note, 2*chunkSize/len(note)))
+	im.AddNotes(bytes.Repeat(note, 2*elffile.ChunkSize/len(note)))
 	im.AddNotes(im.note(at(2)))
 	b := im.Bytes()
 	start := int64(bytes.Index(b, note))
-	f, err := NewFile(gapReader{b, start + chunkSize + 100, start + chunkSize + 200})
+	f, err := NewFile(gapReader{b, start + elffile.ChunkSize + 100, start + elffile.ChunkSize + 200})
 	qt.Assert(t, qt.IsNil(err))
 	sites, errs := collect(f)
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 2}))

@@ -32,32 +32,16 @@ func (f *File) Symbols() elffile.Symbols { return fileSymbols{f} }
 
 type fileSymbols struct{ *File }
 
-// IsProgram reports whether the file is an ET_EXEC, or an ET_DYN that is marked
-// as position-independent executable.
 func (f fileSymbols) IsProgram() bool { return f.elf.IsProgram() }
 
-// Symbol returns the symbol that is defined under a name. It is searched for in
-// .symtab, then in .dynsym, then in the separate debug file: the one that
-// [File.UseDebugFile] has opened, or else the one that is found. That is opened
-// when a symbol is missing, and ignored if it cannot be used. It is found under
-// the build ID, below /usr/lib/debug and in the caches of debuginfod's clients,
-// or under the name that the file has for it in .gnu_debuglink.
-//
-// The symbol's Value is a virtual address, as linked (and prelinked). That of a
-// thread-local variable, whose type is STT_TLS, is the offset in the memory of
-// its file's thread-local variables. Version and Library are not set.
-// Definitions at the same address are one. Undefined symbols, and the names of
-// source files and sections, do not count.
-//
-// The error wraps elffile.ErrSymbolNotFound if nothing is defined under the
-// name. It is another one if there are definitions with different addresses,
-// and it wraps ErrMalformed, ErrTooLarge or an error of the reader if the
-// symbols cannot be read. ErrTooLarge is also the error once all searches in
-// the file have taken more than about a second together.
+// Symbol is what [elffile.File.Symbol] says of the file, else of its separate
+// debug file: the one that [File.UseDebugFile] has opened, or else the one that
+// [elffile.File.FindDebugFile] finds. That is opened when a symbol is missing,
+// and ignored if it cannot be used.
 //
 // The first call finds all symbols that the arguments of the file's probes
 // name, because one search takes hardly longer for many names than for one.
-// Other names take a search each. The outcome is remembered.
+// Other names take a search each.
 func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
 	s := &f.symbols
 	s.mutex.Lock()
@@ -72,30 +56,15 @@ func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
 	}
 	if !s.found {
 		s.found = true
-		s.debug.FindSymbols(f.missing(s.words))
+		s.debug.FindSymbols(slices.DeleteFunc(slices.Clone(s.words), func(name string) bool {
+			_, err := f.elf.Symbol(name)
+			return !errors.Is(err, elffile.ErrSymbolNotFound)
+		}))
 	}
 	return s.debug.Symbol(name)
 }
 
-// missing returns the names that the file itself does not define.
-func (f *File) missing(names []string) []string {
-	var missing []string
-	for _, name := range names {
-		if _, err := f.elf.Symbol(name); errors.Is(err, elffile.ErrSymbolNotFound) {
-			missing = append(missing, name)
-		}
-	}
-	return missing
-}
-
-// PLTGOT returns the virtual address of the global offset table, as linked.
-// Code of i386 counts from it where an argument says SYM@GOTOFF. It is
-// DT_PLTGOT of the dynamic section. A file without that, such as a static
-// program, has the symbol _GLOBAL_OFFSET_TABLE_, or else the section .got.plt,
-// at whose start linkers for i386 put the table. What the file lacks is taken
-// from its separate debug file, as by Symbol.
-//
-// It fails if none of these exists or can be read.
+// PLTGOT is what [elffile.File.PLTGOT] says of the file, else of its debug file.
 func (f fileSymbols) PLTGOT() (uint64, error) {
 	address, err := f.elf.PLTGOT()
 	if !errors.Is(err, elffile.ErrNoPLTGOT) {

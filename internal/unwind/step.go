@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 )
@@ -192,24 +193,19 @@ func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m 
 // set up a frame pointer there, so that a stack can be walked from it without
 // call frame information; ok is false if that is not known.
 func (t *Table) HasFramePointer(address uint64) (has, ok bool) {
-	t.unwinder.Work = max(t.unwinder.Work, workOfAnswer)
-	r, err := t.row(address)
+	r, err := t.answer(address)
 	if err != nil {
 		return false, false
 	}
-	n := t.framePointer
 	switch t.machine {
 	case machines[elf.EM_X86_64], machines[elf.EM_RISCV]:
 		// The frame is found by it.
-		return r.frame.kind == isRegister && int(r.frame.register) == n, true
+		return r.frame.kind == isRegister && int(r.frame.register) == t.framePointer, true
 	case machines[elf.EM_AARCH64]:
 		// It is saved, with the return address beside it.
-		for _, rule := range r.rules {
-			if rule.number == n {
-				return rule.kind == isSaved, true
-			}
-		}
-		return false, true
+		return slices.ContainsFunc(r.rules, func(rule registerRule) bool {
+			return rule.number == t.framePointer && rule.kind == isSaved
+		}), true
 	}
 	return false, false
 }
@@ -217,13 +213,15 @@ func (t *Table) HasFramePointer(address uint64) (has, ok bool) {
 // IsSignal reports whether the function at an address in the file is what a
 // signal handler returns to.
 func (t *Table) IsSignal(address uint64) bool {
-	t.unwinder.Work = max(t.unwinder.Work, workOfAnswer)
-	r, err := t.row(address)
+	r, err := t.answer(address)
 	return err == nil && r.signal
 }
 
-// workOfAnswer is the work that a single question may take.
-const workOfAnswer = 1 << 16
+// answer is row for a single question, which may take some work.
+func (t *Table) answer(address uint64) (*row, error) {
+	t.unwinder.Work = max(t.unwinder.Work, 1<<16)
+	return t.row(address)
+}
 
 // MaxRegisters is how many registers a machine has at most: the general ones,
 // and on x86-64 the instruction pointer.
