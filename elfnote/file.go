@@ -17,7 +17,7 @@ import (
 // Notes, symbols and everything else are read when they are asked for. Several
 // goroutines may use a File at once.
 type File struct {
-	elf     elffile.File
+	elf     *elffile.File
 	code    elffile.Segment // see usualCode; empty if nothing can be attached
 	symbols symbols
 }
@@ -28,24 +28,22 @@ type File struct {
 //
 // The error wraps [ErrNotELF] if the file is none.
 func Open(path string) (*File, error) {
-	f := new(File)
-	return f.prepared(f.elf.ReadFile(path))
+	return newFile(elffile.Open(path))
 }
 
 // NewFile reads an ELF file from r, which may be an *os.File: the offset of its
 // descriptor does not matter and is not changed. Close does not close r. Errors
 // are those of [Open].
 func NewFile(r io.ReaderAt) (*File, error) {
-	f := new(File)
-	return f.prepared(f.elf.Read(r))
+	return newFile(elffile.New(r))
 }
 
-// prepared returns the file, unless it could not be read.
-func (f *File) prepared(err error) (*File, error) {
+func newFile(read *elffile.File, err error) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.elf.HasCode() {
+	f := &File{elf: read}
+	if read.HasCode() {
 		f.code = usualCode(f.elf.Segments)
 	}
 	return f, nil

@@ -309,7 +309,7 @@ func TestUsualCodeIsFoundAsAnyOther(t *testing.T) {
 			1<<64 - 3}[random.IntN(3)] + random.Uint64N(6)
 	}
 	for range 100_000 {
-		f := new(File)
+		f := &File{elf: new(elffile.File)}
 		for range random.IntN(4) {
 			s := elffile.Segment{Address: number(), Offset: number(), FileSize: number(),
 				Flags: elf.PF_R}

@@ -109,50 +109,33 @@ type Symbols interface {
 // The error wraps ErrNotELF, ErrFileType, ErrTruncated, ErrMalformed,
 // ErrTooLarge or ErrCompressed, or is that of the operating system.
 func Open(path string) (*File, error) {
-	f := new(File)
-	if err := f.ReadFile(path); err != nil {
+	file, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
+	if err != nil {
 		return nil, err
 	}
+	f, err := New(file)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	f.closer, f.path = file, path
 	return f, nil
 }
 
 // New reads an ELF file from r. Close does not close r. Errors are those of
 // Open.
 func New(r io.ReaderAt) (*File, error) {
-	f := new(File)
-	if err := f.Read(r); err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-// ReadFile is [Open] for a File that is a part of something.
-func (f *File) ReadFile(path string) error {
-	file, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
-	if err != nil {
-		return err
-	}
-	if err := f.Read(file); err != nil {
-		file.Close()
-		return err
-	}
-	f.closer, f.path = file, path
-	return nil
-}
-
-// Read is [New] for a File that is a part of something.
-func (f *File) Read(r io.ReaderAt) error {
-	f.reader = r
+	f := &File{reader: r}
 	if file, ok := r.(*os.File); ok {
 		f.name = file.Name()
 	}
 	if err := f.readHeaders(); err != nil {
 		if f.name != "" {
-			return fmt.Errorf("%s: %w", f.name, err)
+			err = fmt.Errorf("%s: %w", f.name, err)
 		}
-		return err
+		return nil, err
 	}
-	return nil
+	return f, nil
 }
 
 // Close closes the file if Open opened it. Only the first call does something.
