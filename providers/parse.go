@@ -8,6 +8,7 @@ import (
 	"math"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -399,50 +400,30 @@ func (p *parser) directive(line string) error {
 	return nil
 }
 
-// traceEvent is a line of such a file: properties, the event's name, its
-// arguments in parentheses, and a format for log files.
-type traceEvent struct{ properties, name, arguments string }
-
-// parseTraceEvent divides a line and reports whether it is an event.
-func parseTraceEvent(line string) (traceEvent, bool) {
-	before, rest, _ := strings.Cut(line, "(")
-	arguments, _, ok := strings.Cut(rest, ")")
-	words := strings.Fields(before)
-	if !ok || strings.Contains(arguments, "(") || len(words) == 0 || !isWordByte(line[0]) {
-		return traceEvent{}, false
-	}
-	for _, word := range words {
-		if strings.ContainsFunc(word,
-			func(r rune) bool { return r >= utf8.RuneSelf || !isWordByte(byte(r)) }) {
-			return traceEvent{}, false
-		}
-	}
-	last := len(words) - 1
-	return traceEvent{strings.Join(words[:last], " "), words[last], arguments}, true
-}
-
 // fromTraceEvents writes QEMU's events as the provider definition that its
 // build makes of them. Lines stay where they are, for the errors.
 func fromTraceEvents(source string) string {
+	// Properties, the event's name, its arguments, and a format for log files.
+	form := regexp.MustCompile(`^((?:\w+\s+)*)(\w+)\s*\(([^()]*)\)`)
 	var b strings.Builder
 	b.WriteString("provider qemu {")
 	for line := range strings.Lines(source) {
-		event, ok := parseTraceEvent(line)
-		switch {
-		case !ok && strings.TrimSpace(line) != "" && line[0] != '#':
+		event := form.FindStringSubmatch(line)
+		if event == nil && strings.TrimSpace(line) != "" && line[0] != '#' {
 			b.WriteString(line) // the parser refuses it
-		case !ok || strings.Contains(event.properties, "disable"),
-			strings.Contains(event.properties, "tcg"):
+			continue
+		}
+		if event == nil || strings.Contains(event[1], "disable") || strings.Contains(event[1], "tcg") {
 			b.WriteByte('\n') // the event has no probe, or two of other names
-		case strings.Contains(event.properties, "vcpu"): // the processor is its first argument
-			arguments := "void *cpu, " + event.arguments
-			if strings.TrimSpace(event.arguments) == "void" {
+			continue
+		}
+		arguments := event[3]
+		if strings.Contains(event[1], "vcpu") { // the processor is its first argument
+			if arguments = "void *cpu, " + arguments; strings.TrimSpace(event[3]) == "void" {
 				arguments = "void *cpu"
 			}
-			b.WriteString("probe " + event.name + "(" + arguments + ");\n")
-		default:
-			b.WriteString("probe " + event.name + "(" + event.arguments + ");\n")
 		}
+		b.WriteString("probe " + event[2] + "(" + arguments + ");\n")
 	}
 	b.WriteString("};")
 	return b.String()

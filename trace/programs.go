@@ -8,10 +8,11 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/cilium/ebpf"
 
@@ -494,15 +495,18 @@ func programName(sites []*Site) string {
 		provider, name = commonPrefix(provider, s.Provider), commonPrefix(name, s.Name)
 	}
 	legal := func(s string) string { // the kernel allows letters, digits and underscores
-		return strings.Trim(notInName.ReplaceAllString(s, "_"), "_")
+		return strings.Trim(strings.Map(func(r rune) rune {
+			if r >= utf8.RuneSelf || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+				return '_'
+			}
+			return r
+		}, s), "_")
 	}
 	provider, name = legal(provider), legal(name)
 	provider = provider[:min(len(provider), max(maxProgramName-len(name)-1, 5))]
 	full := cmp.Or(strings.Trim(provider+"_"+name, "_"), "usdt")
 	return full[:min(len(full), maxProgramName)]
 }
-
-var notInName = regexp.MustCompile("[^a-zA-Z0-9_]")
 
 func commonPrefix(a, b string) string {
 	n := 0
