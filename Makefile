@@ -297,7 +297,7 @@ transcripts:
 	internal/setup/install recipes
 	internal/setup/newest-packages
 	internal/setup/newest-peers docs/recipes/build/peers
-	PATH=$(CURDIR)/docs/recipes/build/peers/bin:$$PATH $(tool) ./transcript $(addprefix ../,README.md $(wildcard docs/*.md docs/recipes/*.md))
+	PATH=$(CURDIR)/docs/recipes/build/peers/bin:$$PATH flock /tmp/gousdt-transcripts.lock $(tool) ./transcript $(addprefix ../,README.md $(wildcard docs/*.md docs/recipes/*.md))
 
 # The numbers of docs/figures.md, as root. The whole package, so that no test is
 # left out for its name.

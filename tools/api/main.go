@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"text/tabwriter"
 )
 
 const usage = `Usage: api [-w] DIR
@@ -79,19 +77,18 @@ func run(dir string, write bool) error {
 }
 
 // text has a line for each identifier.
-func (m *module) text() string {
-	var b strings.Builder
+func (m *module) text() (text string) {
 	for _, p := range m.packages {
 		for _, i := range p.all {
-			fmt.Fprintf(&b, "%s: %s\n", p.name, i.line)
+			text += p.name + ": " + i.line + "\n"
 		}
 	}
-	return b.String()
+	return text
 }
 
 func (m *module) printCounts() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "package\ttop level\twith methods and fields\t")
+	const line = "%18s %10v %24v\n"
+	fmt.Printf(line, "package", "top level", "with methods and fields")
 	top, all := 0, 0
 	for _, p := range m.packages {
 		own := 0
@@ -100,27 +97,25 @@ func (m *module) printCounts() {
 				own++
 			}
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t\n", p.name, own, len(p.all))
+		if len(p.all) > 0 {
+			fmt.Printf(line, p.name, own, len(p.all))
+		}
 		top, all = top+own, all+len(p.all)
 	}
-	fmt.Fprintf(w, "all\t%d\t%d\t\n", top, all)
-	w.Flush()
+	fmt.Printf(line, "all", top, all)
 }
 
 // differences returns the lines of one text alone, "-" before the old ones and
 // "+" before the new ones.
-func differences(old, now string) []string {
-	before, after := strings.Split(old, "\n"), strings.Split(now, "\n")
-	var changes []string
-	for _, l := range before {
-		if !slices.Contains(after, l) {
-			changes = append(changes, "- "+l)
+func differences(old, now string) (changes []string) {
+	add := func(sign, text, other string) {
+		for line := range strings.Lines(text) {
+			if !strings.Contains("\n"+other, "\n"+line) {
+				changes = append(changes, sign+strings.TrimSuffix(line, "\n"))
+			}
 		}
 	}
-	for _, l := range after {
-		if !slices.Contains(before, l) {
-			changes = append(changes, "+ "+l)
-		}
-	}
+	add("- ", old, now)
+	add("+ ", now, old)
 	return changes
 }

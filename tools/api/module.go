@@ -9,7 +9,7 @@ import (
 	"go/types"
 	"maps"
 	"os"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,7 +24,7 @@ type module struct {
 	// used has where the identifiers are declared that have users. The position
 	// tells an identifier: a package that is loaded again for its tests has
 	// other objects.
-	used map[token.Position]bool
+	used map[string]bool
 }
 
 // load returns the module in dir as it is on a system. Users and dependencies
@@ -42,7 +42,7 @@ func load(dir, system string) (*module, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &module{used: make(map[token.Position]bool)}
+	m := &module{used: make(map[string]bool)}
 	slices.SortFunc(loaded, func(a, b *packages.Package) int { return strings.Compare(a.ID, b.ID) })
 	for _, p := range loaded {
 		if len(p.Errors) > 0 {
@@ -106,13 +106,9 @@ func (m *module) noteUses(p *packages.Package, f *ast.File) {
 	}
 }
 
-// position is that of a declaration, whatever a package was loaded for.
-func (m *module) position(o types.Object) token.Position {
-	at := m.set.Position(o.Pos())
-	at.Filename, at.Offset = filepath.Base(filepath.Dir(at.Filename))+"/"+
-		filepath.Base(at.Filename), 0
-	return at
-}
+// position is that of a declaration, without its offset, which is not known of
+// packages that were not read from source.
+func (m *module) position(o types.Object) string { return m.set.Position(o.Pos()).String() }
 
 // withoutUsers returns the exported identifiers that nothing uses but their own
 // package and tests, sorted. An Example function is a user.
@@ -122,22 +118,23 @@ func (m *module) withoutUsers() (names []string) {
 			if i.object == nil || m.used[m.position(i.object)] {
 				continue
 			}
-			name := i.object.Pkg().Name() + "."
-			switch i.object.(type) {
+			name := i.object.Name()
+			switch o := i.object.(type) {
 			case *types.Const:
 				continue
 			case *types.TypeName:
-				if m.mentioned(i.object) {
+				if m.mentioned(o) {
+					continue
+				}
+			case *types.Func:
+				if i.of != nil && m.promised(o, i.of.Type()) {
 					continue
 				}
 			}
 			if i.of != nil {
-				if m.promised(i) {
-					continue
-				}
-				name += i.of.Name() + "."
+				name = i.of.Name() + "." + name
 			}
-			names = append(names, name+i.object.Name())
+			names = append(names, i.object.Pkg().Name()+"."+name)
 		}
 	}
 	slices.Sort(names)
@@ -147,11 +144,11 @@ func (m *module) withoutUsers() (names []string) {
 // mentioned reports whether a type has members with users, or is that of
 // another identifier: users have it without writing its name.
 func (m *module) mentioned(o types.Object) bool {
-	id := o.Pkg().Path() + "." + o.Name()
+	name := regexp.MustCompile(`(^|[^\w./])` + regexp.QuoteMeta(o.Pkg().Path()+"."+o.Name()) + `\b`)
 	for _, p := range m.packages {
 		for _, i := range p.all {
 			if i.object != nil && m.used[m.position(i.object)] &&
-				(i.of == o || slices.Contains(words(i.object.Type()), id)) {
+				(i.of == o || name.MatchString(types.TypeString(i.object.Type(), nil))) {
 				return true
 			}
 		}
@@ -159,20 +156,10 @@ func (m *module) mentioned(o types.Object) bool {
 	return false
 }
 
-// words returns the names in the text of a type.
-func words(t types.Type) []string {
-	return strings.FieldsFunc(types.TypeString(t, nil),
-		func(r rune) bool { return strings.ContainsRune("()[]*{}, ;", r) })
-}
-
 // promised reports whether a method is there for an interface: of the standard
 // library, which calls it, or of one of the packages.
-func (m *module) promised(method identifier) bool {
-	if _, ok := method.object.(*types.Func); !ok {
-		return false
-	}
-	name := method.object.Name()
-	if slices.Contains([]string{"Error", "Unwrap", "Is", "String", "Format"}, name) {
+func (m *module) promised(method *types.Func, of types.Type) bool {
+	if slices.Contains([]string{"Error", "Unwrap", "Is", "String", "Format"}, method.Name()) {
 		return true
 	}
 	for _, p := range m.packages {
@@ -181,10 +168,10 @@ func (m *module) promised(method identifier) bool {
 				continue
 			}
 			i, ok := other.object.Type().Underlying().(*types.Interface)
-			if !ok || !types.Implements(types.NewPointer(method.of.Type()), i) {
+			if !ok || !types.Implements(types.NewPointer(of), i) {
 				continue
 			}
-			if o, _, _ := types.LookupFieldOrMethod(i, false, method.object.Pkg(), name); o != nil {
+			if o, _, _ := types.LookupFieldOrMethod(i, false, method.Pkg(), method.Name()); o != nil {
 				return true
 			}
 		}

@@ -34,9 +34,11 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -82,16 +84,6 @@ func run(files []string, write bool, only string) error {
 	slices.SortStableFunc(all, func(a, b transcript) int {
 		return strings.Compare(a.Mark["workload"], b.Mark["workload"])
 	})
-	unlock, err := lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	tools, err := buildCommands()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tools)
 	dir, err := os.MkdirTemp("", "transcript")
 	if err != nil {
 		return err
@@ -101,7 +93,14 @@ func run(files []string, write bool, only string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{tools: tools, dir: dir, repository: repository, missing: make(map[string]string)}
+	r := &runner{tools: filepath.Join(dir, "bin"), dir: filepath.Join(dir, "work"),
+		repository: repository, missing: make(map[string]string)}
+	cmd := exec.Command("go", "build", "-o", r.tools+"/", "./cmd/usdtlist", "./cmd/usdttrace")
+	cmd.Dir, cmd.Stderr = repository, os.Stderr
+	// Other users run the commands, too.
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(r.dir, 0o700), cmd.Run()); err != nil {
+		return fmt.Errorf("build the commands: %w", err)
+	}
 	defer r.stop()
 	differ := 0
 	for _, t := range all {

@@ -4,7 +4,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,45 +36,14 @@ const (
 	timeout = 2 * time.Minute
 )
 
-// lock waits until no other run has workloads: all have the same folder.
-func lock() (unlock func() error, err error) {
-	f, err := os.OpenFile(filepath.Join(os.TempDir(), "gousdt-transcripts.lock"),
-		os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-	}
-	return f.Close, nil
-}
-
-// buildCommands builds both commands into a folder of their own.
-func buildCommands() (string, error) {
-	dir, err := os.MkdirTemp("", "transcript")
-	if err != nil {
-		return "", err
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // other users run them, too
-		return "", err
-	}
-	cmd := exec.Command("go", "build", "-o", dir, "./cmd/usdtlist", "./cmd/usdttrace")
-	cmd.Dir = ".."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the commands: %w\n%s", err, out)
-	}
-	return dir, nil
-}
-
 // runner runs transcripts, each while its workload runs.
 type runner struct {
-	tools string // where the commands are
-	dir   string // where commands run, and may write
-
+	tools      string // where the commands are
+	dir        string // where commands run, and may write
 	repository string // $REPOSITORY in commands
 
-	workload string // that runs
-	process  *exec.Cmd
+	workload string            // that runs
+	end      func()            // ends it
 	env      []string          // what it gave to commands
 	missing  map[string]string // why workloads cannot run
 }
@@ -101,8 +70,9 @@ func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 		}
 		shown := cut(out, maxLines)
 		for _, want := range c.missing(out, how) {
+			first, _, _ := strings.Cut(shown, "\n")
 			problems = append(problems, fmt.Sprintf("%s\n\tprints      %s\n\tand not     %s",
-				c.line, firstLine(shown), want))
+				c.line, first, want))
 		}
 		fmt.Fprintf(&b, "$ %s\n%s", c.line, shown)
 	}
@@ -136,7 +106,7 @@ func (c command) compared(how string) (lines []string) {
 	headers := 0
 	for line := range strings.Lines(c.output) {
 		line = strings.TrimSuffix(line, "\n")
-		if isHeader(line) {
+		if header.MatchString(line) {
 			headers++
 		} else if how != exactly && len(lines) > 0 {
 			continue
@@ -145,7 +115,7 @@ func (c command) compared(how string) (lines []string) {
 	}
 	// A command that is traced may print before, or be ended before it prints.
 	runsCommand := strings.Contains(c.line, " -c ") || strings.Contains(c.line, " -- ")
-	if headers > 0 && runsCommand && !isHeader(lines[0]) {
+	if headers > 0 && runsCommand && !header.MatchString(lines[0]) {
 		lines = lines[1:]
 	}
 	return lines
@@ -177,20 +147,16 @@ func commands(text string) []command {
 }
 
 func (r *runner) command(line string) (string, error) {
-	cmd := exec.Command("bash", "-c", strings.ReplaceAll(line, "sudo ", ""))
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", strings.ReplaceAll(line, "sudo ", ""))
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "PATH="+r.tools+":"+os.Getenv("PATH"))
-	cmd.Env = append(cmd.Env, "REPOSITORY="+r.repository)
-	cmd.Env = append(cmd.Env, r.env...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(append(os.Environ(), "PATH="+r.tools+":"+os.Getenv("PATH"),
+		"REPOSITORY="+r.repository), r.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	defer time.AfterFunc(timeout, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }).Stop()
-	err := cmd.Wait()
-	return out.String(), err
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // start starts a workload, unless it runs already.
@@ -203,17 +169,25 @@ func (r *runner) start(name string) error {
 	if name == "none" || r.missing[name] != "" {
 		return nil
 	}
-	cmd := exec.Command(filepath.Join(workloads, name))
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, filepath.Join(workloads, name))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
+		cancel()
 		return fmt.Errorf("workload %s: %w", name, err)
 	}
-	r.process = cmd
+	r.end = func() {
+		cancel()
+		_ = cmd.Wait() // it was ended
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		switch line := in.Text(); {
 		case line == "ready":
@@ -231,19 +205,10 @@ func (r *runner) start(name string) error {
 
 // stop ends the workload that runs.
 func (r *runner) stop() {
-	if r.process == nil {
-		return
+	if r.end != nil {
+		r.end()
 	}
-	syscall.Kill(r.process.Process.Pid, syscall.SIGTERM)
-	ended := make(chan error, 1)
-	go func() { ended <- r.process.Wait() }()
-	select {
-	case <-ended:
-	case <-time.After(30 * time.Second):
-		fmt.Fprintln(os.Stderr, "transcript:", errors.New("workload "+r.workload+" does not end"))
-	}
-	syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL)
-	r.process, r.workload = nil, ""
+	r.end, r.workload = nil, ""
 }
 
 // hasLine reports whether one of the lines of a text is like this one, or
@@ -260,23 +225,12 @@ func hasLine(text, want string) bool {
 	return false
 }
 
-// isHeader reports whether a line names the columns of a table.
-func isHeader(line string) bool {
-	return header.MatchString(line)
-}
-
+// header matches a line that names the columns of a table.
 var header = regexp.MustCompile(`^ *[A-Z][A-Z0-9_%(), ]*$`)
 
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
-}
-
-// isOfTheMachine reports whether a line is about processes that have nothing to
-// do with the workload.
-func isOfTheMachine(line string) bool { return leftOut.MatchString(line) }
-
-var leftOut = regexp.MustCompile(`: left out: (process|[0-9]+ process)`)
+// ofTheMachine matches a line about processes that have nothing to do with the
+// workload.
+var ofTheMachine = regexp.MustCompile(`: left out: (process|[0-9]+ process)`)
 
 // cut shortens output to maxLines.
 func cut(out string, maxLines int) string {
@@ -285,7 +239,7 @@ func cut(out string, maxLines int) string {
 	}
 	var b strings.Builder
 	lines := strings.SplitAfter(strings.TrimRight(out, "\n")+"\n", "\n")
-	lines = slices.DeleteFunc(lines[:len(lines)-1], isOfTheMachine)
+	lines = slices.DeleteFunc(lines[:len(lines)-1], ofTheMachine.MatchString)
 	for i, line := range lines {
 		if i >= maxLines-2 && len(lines) > maxLines && i < len(lines)-1 {
 			if i == maxLines-2 {

@@ -42,7 +42,7 @@ func TestHeaders(t *testing.T) {
 		"12:00:01  7":                        false,
 		"File: x":                            false,
 	} {
-		qt.Check(t, qt.Equals(isHeader(line), want), qt.Commentf("%s", line))
+		qt.Check(t, qt.Equals(header.MatchString(line), want), qt.Commentf("%s", line))
 	}
 }
 
