@@ -20,8 +20,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/perf"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
@@ -36,21 +34,16 @@ func main() {
 	path := flag.String("python", "python3",
 		"the Python whose calls are printed, a path or a name in $PATH")
 	pid := flag.Int("pid", 0, "print the calls of this process only")
-	perf := flag.Bool("perf", false, "take the events from a perf buffer")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	run := withRingBuffer
-	if *perf {
-		run = withPerfBuffer
-	}
 	if err := run(ctx, os.Stdout, usdt.Target{Path: *path, PID: *pid}); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func withRingBuffer(ctx context.Context, out io.Writer, target usdt.Target) error {
+func run(ctx context.Context, out io.Writer, target usdt.Target) error {
 	var objs pythonObjects
 	mgr, err := load(&objs)
 	if err != nil {
@@ -65,7 +58,7 @@ func withRingBuffer(ctx context.Context, out io.Writer, target usdt.Target) erro
 	}
 	defer context.AfterFunc(ctx, func() { events.Close() })()
 
-	if _, err := mgr.Attach(objs.ToRing, target, nil,
+	if _, err := mgr.Attach(objs.OnCall, target, nil,
 		elfnote.Exact("python", "function__entry")); err != nil {
 		return err
 	}
@@ -111,48 +104,4 @@ func printCall(out io.Writer, sample []byte) error {
 	_, err := fmt.Fprintf(out, "%d %s:%d %s\n", call.Pid,
 		unix.ByteSliceToString(call.File[:]), call.Line, unix.ByteSliceToString(call.Function[:]))
 	return err
-}
-
-// withPerfBuffer is the variant for old kernels. It loads only its own program,
-// since they know no ring buffer.
-func withPerfBuffer(ctx context.Context, out io.Writer, target usdt.Target) error {
-	var objs struct {
-		ToPerf *ebpf.Program `ebpf:"to_perf"`
-		Perf   *ebpf.Map     `ebpf:"perf"`
-	}
-	mgr, err := load(&objs)
-	if err != nil {
-		return err
-	}
-	defer mgr.Close()
-	defer objs.ToPerf.Close()
-	defer objs.Perf.Close()
-
-	events, err := perf.NewReader(objs.Perf, 64*os.Getpagesize())
-	if err != nil {
-		return err
-	}
-	defer events.Close()
-	defer context.AfterFunc(ctx, func() { events.Close() })()
-
-	if _, err := mgr.Attach(objs.ToPerf, target, nil,
-		elfnote.Exact("python", "function__entry")); err != nil {
-		return err
-	}
-	fmt.Fprintln(out, "attached")
-	for {
-		record, err := events.Read()
-		switch {
-		case errors.Is(err, perf.ErrClosed):
-			return nil
-		case err != nil:
-			return err
-		case record.LostSamples > 0:
-			fmt.Fprintln(out, "lost", record.LostSamples)
-		default:
-			if err := printCall(out, record.RawSample); err != nil {
-				return err
-			}
-		}
-	}
 }

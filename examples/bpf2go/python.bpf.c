@@ -23,38 +23,17 @@ struct {
 	__uint(max_entries, 1 << 20);
 } ring SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
-} perf SEC(".maps");
-
-static __always_inline void fill(struct call *call, const char *file,
-				 const char *function, int line)
-{
-	call->pid = bpf_get_current_pid_tgid() >> 32;
-	call->line = line;
-	bpf_probe_read_user_str(call->file, sizeof(call->file), file);
-	bpf_probe_read_user_str(call->function, sizeof(call->function), function);
-}
-
 SEC("usdt")
-int BPF_USDT(to_ring, const char *file, const char *function, int line)
+int BPF_USDT(on_call, const char *file, const char *function, int line)
 {
 	struct call *call = bpf_ringbuf_reserve(&ring, sizeof(*call), 0);
 
 	if (!call)
 		return 0;
-	fill(call, file, function, line);
+	call->pid = bpf_get_current_pid_tgid() >> 32;
+	call->line = line;
+	bpf_probe_read_user_str(call->file, sizeof(call->file), file);
+	bpf_probe_read_user_str(call->function, sizeof(call->function), function);
 	bpf_ringbuf_submit(call, 0);
-	return 0;
-}
-
-/* The same through a perf buffer, for programs that have one already. */
-SEC("usdt")
-int BPF_USDT(to_perf, const char *file, const char *function, int line)
-{
-	struct call call = {};
-
-	fill(&call, file, function, line);
-	bpf_perf_event_output(ctx, &perf, BPF_F_CURRENT_CPU, &call, sizeof(call));
 	return 0;
 }

@@ -27,10 +27,8 @@ type pythonCall struct {
 const (
 	pythonMapBpfUsdtIpToSpecId = "__bpf_usdt_ip_to_spec_id"
 	pythonMapBpfUsdtSpecs      = "__bpf_usdt_specs"
-	pythonMapPerf              = "perf"
 	pythonMapRing              = "ring"
-	pythonProgToPerf           = "to_perf"
-	pythonProgToRing           = "to_ring"
+	pythonProgOnCall           = "on_call"
 	pythonVarBpfUsdtHasCookie  = "__bpf_usdt_has_cookie"
 	pythonVarKeepCall          = "keep_call"
 )
@@ -77,8 +75,7 @@ type pythonSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pythonProgramSpecs struct {
-	ToPerf *ebpf.ProgramSpec `ebpf:"to_perf"`
-	ToRing *ebpf.ProgramSpec `ebpf:"to_ring"`
+	OnCall *ebpf.ProgramSpec `ebpf:"on_call"`
 }
 
 // pythonMapSpecs contains maps before they are loaded into the kernel.
@@ -87,7 +84,6 @@ type pythonProgramSpecs struct {
 type pythonMapSpecs struct {
 	BpfUsdtIpToSpecId *ebpf.MapSpec `ebpf:"__bpf_usdt_ip_to_spec_id"`
 	BpfUsdtSpecs      *ebpf.MapSpec `ebpf:"__bpf_usdt_specs"`
-	Perf              *ebpf.MapSpec `ebpf:"perf"`
 	Ring              *ebpf.MapSpec `ebpf:"ring"`
 }
 
@@ -121,7 +117,6 @@ func (o *pythonObjects) Close() error {
 type pythonMaps struct {
 	BpfUsdtIpToSpecId *ebpf.Map `ebpf:"__bpf_usdt_ip_to_spec_id"`
 	BpfUsdtSpecs      *ebpf.Map `ebpf:"__bpf_usdt_specs"`
-	Perf              *ebpf.Map `ebpf:"perf"`
 	Ring              *ebpf.Map `ebpf:"ring"`
 }
 
@@ -129,7 +124,6 @@ func (m *pythonMaps) Close() error {
 	return _PythonClose(
 		m.BpfUsdtIpToSpecId,
 		m.BpfUsdtSpecs,
-		m.Perf,
 		m.Ring,
 	)
 }
@@ -146,14 +140,12 @@ type pythonVariables struct {
 //
 // It can be passed to loadPythonObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pythonPrograms struct {
-	ToPerf *ebpf.Program `ebpf:"to_perf"`
-	ToRing *ebpf.Program `ebpf:"to_ring"`
+	OnCall *ebpf.Program `ebpf:"on_call"`
 }
 
 func (p *pythonPrograms) Close() error {
 	return _PythonClose(
-		p.ToPerf,
-		p.ToRing,
+		p.OnCall,
 	)
 }
 
