@@ -24,30 +24,19 @@ const (
 	byLibbpf  = "libbpf"
 )
 
-// attachedSpecs bounds how many specs the sites of a synthetic file share.
-const attachedSpecs = 100
-
-// specsFor returns how many specs the sites of a probe have: more than most
-// real ones, which have one.
-func specsFor(sites int) int { return max(1, min(attachedSpecs, sites/10)) }
-
 func attachRows() []row {
-	attach := func(name, title string, file syntheticFile, times float64) row {
-		file.Specs = specsFor(file.Sites)
+	attach := func(sites int, times float64) row {
+		// More than most real probes have, which have one.
+		file := syntheticFile{Sites: sites, Specs: max(1, min(100, sites/10))}
 		return row{
-			name:    "attach/" + name,
-			title:   title,
+			name:    fmt.Sprintf("attach/%d", sites),
+			title:   fmt.Sprintf("attach to the sites of a probe: %d", sites),
 			rounds:  25,
 			goals:   []goal{{Of: ours, Than: byRawLink, Times: times}},
 			prepare: func(e *env) ([]contestant, error) { return e.attachers(file) },
 		}
 	}
-	return []row{
-		attach("1", "attach 1 site", syntheticFile{Sites: 1}, 4),
-		attach("100", "attach 100 sites", syntheticFile{Sites: 100}, 2.5),
-		attach("1000", "attach 1,000 sites", syntheticFile{Sites: 1000}, 1.8),
-		attach("10000", "attach 10,000 sites", syntheticFile{Sites: 10_000}, 1.4),
-	}
+	return []row{attach(1, 4), attach(100, 2.5), attach(10_000, 1.4)}
 }
 
 // attachers returns who attaches a program to all sites of the first probe of a
@@ -93,57 +82,37 @@ func (e *env) attachers(file syntheticFile) ([]contestant, error) {
 			func() (io.Closer, error) { return attach(path) }),
 		by(byRawLink, func() (io.Closer, error) { return rawOther.attach(program) },
 			func() (io.Closer, error) { return raw.attach(program) }),
-		e.attachByLibbpf(path, other, len(raw.offsets)),
+		e.attachByLibbpf(path, other),
 	}, nil
 }
 
-// Attaching by perf events is fast, but it takes a tenth of a second for each
-// to detach.
-const (
-	maxPerfSites  = 100
-	manyPerfSites = 10
-)
-
 // attachByLibbpf attaches to the first probe of a file, primed by that of
 // another one.
-func (e *env) attachByLibbpf(path, other string, sites int) contestant {
-	p, mode, err := e.libbpf()
+func (e *env) attachByLibbpf(path, other string) contestant {
+	p, err := e.libbpf()
 	if err != nil {
 		return missing(byLibbpf, err)
 	}
 	attach := func(path string) (float64, io.Closer, error) {
 		// The time that libbpf takes is without that of asking it.
 		spent, err := p.Number("attach", "add3", path, syntheticProvider, syntheticProbe(0))
-		return spent, allClosed{p}, err
+		return spent, closer(func() error { // all that it has attached
+			_, err := p.Ask("close")
+			return err
+		}), err
 	}
-	c := once(byLibbpf, func() (float64, error) {
+	return once(byLibbpf, func() (float64, error) {
 		return primed(func() (io.Closer, error) {
 			_, _, err := attach(other)
 			return io.NopCloser(nil), err // it is closed with the rest
 		}, func() (float64, io.Closer, error) { return attach(path) })
 	})
-	if mode == modePerf {
-		// A few rounds, each of which takes a second or more to detach.
-		c.MaxRounds = 3
-		if sites > manyPerfSites {
-			c.MaxRounds = 1
-			if sites > maxPerfSites || e.scale != full {
-				c.Missing = &unableError{fmt.Sprintf("would take minutes to detach %d perf events",
-					sites)}
-			}
-		}
-	}
-	return c
 }
 
-// allClosed has libbpf close all that it has attached.
-type allClosed struct{ libbpf *peer }
+// closer closes by a function.
+type closer func() error
 
-// Close does so.
-func (c allClosed) Close() error {
-	_, err := c.libbpf.Ask("close")
-	return err
-}
+func (c closer) Close() error { return c() }
 
 // rawSites are sites prepared for the kernel: attaching them by system calls
 // alone is what no library can beat.
@@ -171,12 +140,6 @@ func prepareRaw(path string) (*rawSites, error) {
 	return &rawSites{path: p, offsets: offsets, cookies: make([]uint64, len(offsets))}, err
 }
 
-// descriptor is one of this process.
-type descriptor int
-
-// Close closes it.
-func (fd descriptor) Close() error { return unix.Close(int(fd)) }
-
 // attach makes a uprobe_multi link.
 func (s *rawSites) attach(prog *ebpf.Program) (io.Closer, error) {
 	// BPF_LINK_CREATE of bpf(2).
@@ -195,7 +158,7 @@ func (s *rawSites) attach(prog *ebpf.Program) (io.Closer, error) {
 	if errno != 0 {
 		return nil, fmt.Errorf("raw uprobe_multi link: %w", errno)
 	}
-	return descriptor(fd), nil
+	return closer(func() error { return unix.Close(int(fd)) }), nil
 }
 
 // primed returns how long attaching takes just after something else was

@@ -74,17 +74,8 @@ func (e *env) pick(forFull, forQuick, forSmoke int) int {
 	return [...]int{full: forFull, quick: forQuick, smoke: forSmoke}[e.scale]
 }
 
-// effort returns how long to measure a row.
-func (e *env) effort(r row) effort {
-	switch e.scale {
-	case full:
-		return effort{Rounds: r.rounds, Sample: r.sample}
-	case quick:
-		return effort{Rounds: max(3, r.rounds/5), Sample: r.sample / 2}
-	default:
-		return effort{Rounds: 1}
-	}
-}
+// rounds returns how many rounds a row has.
+func (e *env) rounds(r row) int { return e.pick(r.rounds, max(3, r.rounds/5), 1) }
 
 // synthetic writes a synthetic file.
 func (e *env) synthetic(f syntheticFile) (string, error) {
@@ -127,26 +118,15 @@ func (e *env) goBuild(name string) (string, error) {
 	return path, nil
 }
 
-// newest returns the file that matches one of the patterns, the last in order
-// if there are several.
-func newest(what string, patterns ...string) (string, error) {
-	for _, pattern := range patterns {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+// libjvm prefers the distribution's.
+func libjvm() (string, error) {
+	for _, pattern := range []string{"java-*-openjdk-*", "*"} {
+		found, _ := filepath.Glob("/usr/lib/jvm/" + pattern + "/lib/server/libjvm.so")
+		if len(found) > 0 {
 			return slices.Max(found), nil
 		}
 	}
-	return "", &unableError{fmt.Sprintf("no %s (looked for %s)", what, patterns[0])}
-}
-
-// libjvm prefers the distribution's.
-func libjvm() (string, error) {
-	return newest("libjvm.so", "/usr/lib/jvm/java-*-openjdk-*/lib/server/libjvm.so",
-		"/usr/lib/jvm/*/lib/server/libjvm.so")
-}
-
-func postgres() (string, error) {
-	return newest("postgres", "/usr/lib/postgresql/*/bin/postgres", "/usr/bin/postgres",
-		"/usr/local/pgsql/bin/postgres")
+	return "", &unableError{"no libjvm.so below /usr/lib/jvm"}
 }
 
 // tracer is a Manager with the programs of peers/hit.bpf.c.
@@ -189,26 +169,22 @@ func (e *env) tracer(name string, opts usdt.ManagerOptions) (*tracer, error) {
 	return &tracer{Manager: manager, programs: collection.Programs}, nil
 }
 
-// How libbpf attaches, which depends on its version.
-const (
-	modePerf  = "perf"
-	modeMulti = "multi"
-)
-
-// libbpf starts libbpf with its programs loaded, and tells how it attaches.
-func (e *env) libbpf() (p *peer, mode string, err error) {
+// libbpf starts libbpf with its programs loaded, of which it says how it would
+// attach them. Before 1.3 that is by perf events, which are not compared.
+func (e *env) libbpf() (*peer, error) {
 	object, err := buildPeer(libbpfObject)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	if p, err = e.start("libbpf"); err != nil {
-		return nil, "", err
+	p, err := e.start("libbpf")
+	if err != nil {
+		return nil, err
 	}
 	answer, err := p.Ask("load", object)
-	if err != nil {
-		return nil, "", err
+	if err == nil && answer[0] != "multi" {
+		err = &unableError{"this version has no uprobe_multi links"}
 	}
-	return p, answer[0], nil
+	return p, err
 }
 
 // oneProcessor is the last processor that this process may use. What takes

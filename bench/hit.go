@@ -7,7 +7,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
@@ -40,22 +39,21 @@ func hitRows() []row {
 	var all []row
 	for _, s := range shapes {
 		var goals []goal
-		add := func(text, of, than string, times float64) {
-			if times > 0 {
-				goals = append(goals,
-					goal{Text: s.title + text, Of: of, Than: than, Times: times})
+		for _, g := range []goal{
+			{headerAdds, libbpfAdds, s.header},
+			{specialisedHeader, emptyByLink, s.specialised},
+			{specialisedLibbpf, emptyByLink, s.specialised},
+			{generatedByLink, emptyByLink, s.generated},
+			{generatedByEvent, bccAdds, asFast},
+			{generatedByLink, bpftraceAdds, asFast},
+			{generatedSends, libbpfSends, 1},
+		} {
+			if g.Times > 0 {
+				goals = append(goals, g)
 			}
 		}
-		const generated = ", by a program that package trace generates"
-		add(", through bpf/usdt.bpf.h", headerAdds, libbpfAdds, s.header)
-		add(", "+specialisedHeader, specialisedHeader, emptyByLink, s.specialised)
-		add(", "+specialisedLibbpf, specialisedLibbpf, emptyByLink, s.specialised)
-		add(generated, generatedByLink, emptyByLink, s.generated)
-		add(generated, generatedByEvent, bccAdds, asFast)
-		add(generated, generatedByLink, bpftraceAdds, asFast)
-		add(generated+", sent through the ring buffer", generatedSends, libbpfSends, 1)
 		all = append(all, row{
-			name: "hit/" + s.name, title: s.title, rounds: 40, sample: 8 * time.Millisecond,
+			name: "hit/" + s.name, title: s.title, rounds: 40, times: hitsAtATime,
 			goals:   goals,
 			prepare: func(e *env) ([]contestant, error) { return e.hits(s) },
 		})
@@ -63,9 +61,8 @@ func hitRows() []row {
 	return all
 }
 
-// maxHits bounds the hits in a round: the events of all have to fit a ring
-// buffer.
-const maxHits = 60_000
+// hitsAtATime take some 8 ms. The events of all fit a ring buffer.
+const hitsAtATime = 15_000
 
 // hits returns the tracers, each at its own site.
 func (e *env) hits(s shape) ([]contestant, error) {
@@ -77,7 +74,6 @@ func (e *env) hits(s shape) ([]contestant, error) {
 	for id, a := range t.all {
 		c := contestant{Name: a.name, Missing: a.missing}
 		c.Measure = func(n int) (float64, error) {
-			n = min(n, maxHits)
 			spent, err := t.target.Number("run", s.probe(id), n)
 			if err == nil && a.drain != nil {
 				err = a.drain(n)
@@ -110,7 +106,7 @@ const (
 func callRows() []row {
 	return []row{{
 		name: "hit/call", title: "a call of two probes, timed and too fast to be sent",
-		rounds: 40, sample: 8 * time.Millisecond,
+		rounds: 40, times: hitsAtATime,
 		goals: []goal{
 			{Of: callsByOurs, Than: callsByLibbpf, Times: 1},
 			{Of: callsByOurs, Than: callsByBpftrace, Times: 1},
@@ -135,16 +131,12 @@ func (e *env) calls() ([]contestant, error) {
 			},
 		})
 	}
-	libbpf, how, libbpfErr := e.libbpf()
-	asLibbpf := usdt.ModeAuto
-	if how == modePerf {
-		asLibbpf = usdt.ModeSingle
-	}
+	libbpf, libbpfErr := e.libbpf()
 	var failed error // of ours
 	add(callsByOurs, func(call string) error {
 		var s *trace.Session
 		if s, failed = trace.Open(usdt.Target{Path: path}, &trace.SessionOptions{
-			Mode: asLibbpf, Filter: "duration >= 1s",
+			Filter: "duration >= 1s",
 			Events: &trace.EventOptions{
 				Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("bench:" + call)}}},
 		}); failed == nil {

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -27,41 +26,27 @@ const (
 const manySites = 100_000
 
 func listRows() []row {
-	real := func(name string, find func() (string, error)) row {
-		return row{
-			name:   "list/" + name,
-			title:  "list the probes of " + name + ", one open to close, in process",
-			rounds: 60,
-			sample: 4 * time.Millisecond,
-			goals: []goal{
-				{Of: ours, Than: byDebugELF, Times: 1.1},
-				{Of: ours, Than: byPread, Times: 2.5},
-			},
-			prepare: func(e *env) ([]contestant, error) {
-				path, err := find()
-				if err != nil {
-					return nil, err
-				}
-				return e.listers(path), nil
-			},
-		}
-	}
-	return []row{
-		real("postgres", postgres),
-		real("libjvm", libjvm),
-		{
-			name:   "list/100000",
-			title:  fmt.Sprintf("list a file of %d sites", manySites),
-			rounds: 30,
-			sample: 10 * time.Millisecond,
-			goals:  []goal{{Of: ours, Than: byLibelf, Times: 1.5}},
-			prepare: func(e *env) ([]contestant, error) {
-				path, err := e.synthetic(
-					syntheticFile{Sites: manySites, Probes: manySites / 100, Specs: 200})
-				return e.listers(path), err
-			},
+	return []row{{
+		name:   "list/libjvm",
+		title:  "list the probes of libjvm, one open to close, in process",
+		rounds: 60,
+		times:  100,
+		goals:  []goal{{ours, byDebugELF, 1.1}, {ours, byPread, 2.5}},
+		prepare: func(e *env) ([]contestant, error) {
+			path, err := libjvm()
+			return e.listers(path), err
 		},
-	}
+	}, {
+		name:   "list/100000",
+		title:  fmt.Sprintf("list a file of %d sites", manySites),
+		rounds: 30,
+		goals:  []goal{{ours, byLibelf, 1.5}},
+		prepare: func(e *env) ([]contestant, error) {
+			path, err := e.synthetic(
+				syntheticFile{Sites: manySites, Probes: manySites / 100, Specs: 200})
+			return e.listers(path), err
+		},
+	}}
 }
 
 func (e *env) listers(path string) []contestant {
@@ -126,7 +111,6 @@ const (
 )
 
 func toolRows() []row {
-	const tree = "list the files with probes among all of /usr (/usr/bin in a quick run)"
 	inTime := func(c costs) float64 { return c.time }
 	inMemory := func(c costs) float64 { return c.memory }
 	return []row{
@@ -145,23 +129,15 @@ func toolRows() []row {
 			title:   "list the probes of libjvm by a whole process: peak of resident memory",
 			unit:    inBytes,
 			rounds:  5,
-			goals:   []goal{{Of: byUsdtlist, Most: 12 << 20}},
+			goals:   []goal{{Of: byUsdtlist, Than: byBpftrace, Times: 0.1}},
 			prepare: func(e *env) ([]contestant, error) { return e.tools(inMemory) },
 		},
 		{
 			name:    "tool/tree",
-			title:   tree + ", in a warm cache",
+			title:   "list the files with probes among all of /usr (/usr/bin in a quick run), in a warm cache",
 			rounds:  9,
 			goals:   []goal{{Of: byUsdtlistTree, Than: byReadelfTree, Times: 0.5}},
 			prepare: func(e *env) ([]contestant, error) { return e.treeTools(inTime) },
-		},
-		{
-			name:    "tool/tree-memory",
-			title:   tree + ": peak of resident memory",
-			unit:    inBytes,
-			rounds:  1,
-			goals:   []goal{{Of: byUsdtlistTree, Most: 32 << 20}},
-			prepare: func(e *env) ([]contestant, error) { return e.treeTools(inMemory) },
 		},
 	}
 }

@@ -26,9 +26,6 @@ const (
 	lowestPart = 1.0 / 64
 )
 
-// losslessKind is what a session sends by default, and what the commands print.
-var losslessKind = deliveredKinds[3]
-
 func losslessRows() []row {
 	var rows []row
 	for _, n := range slices.Compact([]int{1, runtime.NumCPU()}) {
@@ -51,26 +48,23 @@ func losslessRows() []row {
 	return rows
 }
 
-// A paced target passes a probe at a rate, 0 for as often as it can, on some of
-// the processors.
-type paced struct {
-	target     *peer
-	processors int
-}
+// A trialAt passes a probe for a while at a rate, 0 for as often as it can, and
+// returns how often, how many of the events were received, and the rate.
+type trialAt func(rate float64) (passed, received int, per float64, err error)
 
-// pass returns how often the probe was passed, and how often in a second.
-func (p *paced) pass(probe string, rate float64) (passed int, per float64, err error) {
+// pace passes a probe of a target on some of the processors.
+func pace(
+	target *peer, processors int, probe string, rate float64,
+) (passed int, per float64, err error) {
 	spent := 0.0
-	err = p.target.Scan([]any{"pace", probe, p.processors, int(rate / float64(p.processors)),
+	err = target.Scan([]any{"pace", probe, processors, int(rate / float64(processors)),
 		trial.Milliseconds()}, &passed, &spent)
 	return passed, float64(passed) / spent * 1e9, err
 }
 
 // fastest returns the nanoseconds between two events at the highest rate at
 // which try receives as many as were passed.
-func fastest(
-	try func(rate float64) (passed, received int, per float64, err error),
-) (float64, error) {
+func fastest(try trialAt) (float64, error) {
 	passed, received, highest, err := try(0)
 	if err != nil || passed == received {
 		return 1e9 / highest, err
@@ -99,7 +93,6 @@ func (e *env) losslessReaders(processors int) ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	pacer := &paced{target: target, processors: processors}
 	v, err := e.deliver(losslessKind, path, target, 0, trace.EventOptions{ReuseEvents: true})
 	if err != nil {
 		return nil, err
@@ -108,20 +101,33 @@ func (e *env) losslessReaders(processors int) ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
+	printed := func(name string, twin int, command string, arguments ...string) contestant {
+		p, err := e.startPrinter(target, path, losslessKind.probe, twin, command, arguments...)
+		if err != nil {
+			return missing(name, err)
+		}
+		return once(name, func() (float64, error) {
+			return fastest(func(rate float64) (passed, received int, per float64, err error) {
+				before := p.count.Load()
+				passed, per, err = pace(p.target, processors, p.probe, rate)
+				return passed, p.settle(before, passed), per, err
+			})
+		})
+	}
 	return []contestant{
 		once(byTrace, func() (float64, error) {
 			return fastest(func(rate float64) (int, int, float64, error) {
-				return v.keepUp(pacer, rate)
+				return v.keepUp(processors, rate)
 			})
 		}),
-		e.losslessPrinter(byUsdttrace, pacer, path, 1, usdttrace, "PATH", "bench:PROBE"),
-		e.losslessPrinter(byBpftracePrint, pacer, path, 2, "bpftrace", "-e", bpftracePrints),
+		printed(byUsdttrace, 1, usdttrace, "PATH", "bench:PROBE"),
+		printed(byBpftracePrint, 2, "bpftrace", "-e", bpftracePrints),
 	}, nil
 }
 
 // keepUp reads events while they are sent.
 func (v *delivery) keepUp(
-	pacer *paced, rate float64,
+	processors int, rate float64,
 ) (passed, received int, per float64, err error) {
 	before, err := v.session.Losses()
 	if err != nil {
@@ -131,8 +137,8 @@ func (v *delivery) keepUp(
 	defer cancel()
 	var readErr error
 	var reading sync.WaitGroup
-	reading.Go(func() { _, received, readErr = v.take(ctx, math.MaxInt) })
-	passed, per, err = pacer.pass(v.probe, rate)
+	reading.Go(func() { _, received, readErr = take(ctx, v.session, math.MaxInt, false) })
+	passed, per, err = pace(v.target, processors, v.probe, rate)
 	cancel()
 	if reading.Wait(); err != nil || readErr != nil {
 		return 0, 0, 0, errors.Join(err, readErr)
@@ -145,7 +151,7 @@ func (v *delivery) keepUp(
 	if left := passed - int(after.Events-before.Events) - received; left > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), restPatience)
 		defer cancel()
-		_, came, err := v.take(ctx, left)
+		_, came, err := take(ctx, v.session, left, false)
 		return passed, received + came, per, err
 	}
 	return passed, received, per, nil
@@ -153,22 +159,3 @@ func (v *delivery) keepUp(
 
 // restPatience is how long the rest may take to come.
 const restPatience = 2 * time.Second
-
-// losslessPrinter is a command that prints each event.
-func (e *env) losslessPrinter(
-	name string, pacer *paced, path string, twin int, command string, arguments ...string,
-) contestant {
-	p, err := e.startPrinter(pacer.target, path, losslessKind.probe, twin, command, arguments...)
-	if err != nil {
-		return missing(name, err)
-	}
-	return once(name, func() (float64, error) {
-		return fastest(func(rate float64) (passed, received int, per float64, err error) {
-			before := p.count.Load()
-			if passed, per, err = pacer.pass(p.probe, rate); err != nil {
-				return 0, 0, 0, err
-			}
-			return passed, p.settle(before, passed), per, nil
-		})
-	})
-}

@@ -5,7 +5,6 @@
 package main
 
 import (
-	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,17 +14,11 @@ import (
 	"time"
 )
 
-//go:embed usage.txt
-var usage string
-
 func main() {
-	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
-	isQuick := flag.Bool("quick", false, "")
-	isSmoke := flag.Bool("smoke", false, "")
-	pattern := flag.String("run", "", "")
-	list := flag.Bool("list", false, "")
-	output := flag.String("o", "", "")
-	wait := flag.Duration("wait", 15*time.Minute, "")
+	isQuick := flag.Bool("quick", false, "a fifth of the rounds: for a look, not to be published")
+	pattern := flag.String("run", "", "only rows whose name matches this regular expression")
+	list := flag.Bool("list", false, "print the names of the rows")
+	output := flag.String("o", "", "write the results into this Markdown file, between its markers")
 	flag.Parse()
 	wanted, err := regexp.Compile(*pattern)
 	if err != nil || flag.NArg() > 0 {
@@ -39,19 +32,16 @@ func main() {
 		return
 	}
 	s := full
-	switch {
-	case *isSmoke:
-		s = smoke
-	case *isQuick:
+	if *isQuick {
 		s = quick
 	}
-	if err := run(s, wanted, *output, *wait); err != nil {
+	if err := run(s, wanted, *output); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) error {
+func run(s scale, wanted *regexp.Regexp, output string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("attaching needs root")
 	}
@@ -61,13 +51,7 @@ func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) erro
 	}
 	defer e.close()
 
-	waited := ""
-	if output != "" {
-		if waited, err = waitForRest(wait); err != nil {
-			return err
-		}
-	}
-	rep := report{machine: describeMachine(waited)}
+	rep := report{machine: describeMachine()}
 	fmt.Println(rep.machine)
 	start := time.Now()
 	for _, r := range rows() {
@@ -87,9 +71,8 @@ func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) erro
 // rowResult is a row with what came out.
 type rowResult struct {
 	row
-	series   []series
-	outcomes []outcome
-	missing  string // why it was not run
+	series  []series
+	missing string // why it was not run
 }
 
 func (e *env) measureRow(r row) rowResult {
@@ -100,14 +83,7 @@ func (e *env) measureRow(r row) rowResult {
 	if err != nil {
 		result.missing = err.Error()
 	} else {
-		result.series = takeTurns(contestants, e.effort(r))
-	}
-	for _, g := range r.goals {
-		o := g.Judge(result.series, r.unit)
-		if err != nil {
-			o.Measured = result.missing
-		}
-		result.outcomes = append(result.outcomes, o)
+		result.series = takeTurns(contestants, e.rounds(r), e.pick(max(r.times, 1), max(r.times/2, 1), 1))
 	}
 	return result
 }
@@ -120,11 +96,9 @@ type row struct {
 	name  string // what -run matches
 	title string
 	unit  unit
-	// rounds of a full run, and how long a contestant works in each, for short
-	// work that is repeated.
-	rounds int
-	sample time.Duration
-	goals  []goal
+	// rounds of a full run, and how often a contestant does short work in each.
+	rounds, times int
+	goals         []goal
 	// prepare is called once, and what it prepares is cleaned up after the row.
 	// An unableError says why nobody can do the work here.
 	prepare func(e *env) ([]contestant, error)
@@ -142,10 +116,10 @@ func missing(name string, err error) contestant {
 
 // once is a contestant whose work is not repeated within a round.
 func once(name string, work func() (float64, error)) contestant {
-	return contestant{Name: name, Once: true, Measure: func(int) (float64, error) { return work() }}
+	return contestant{Name: name, Measure: func(int) (float64, error) { return work() }}
 }
 
-// repeated is a contestant whose work is repeated by the clock.
+// repeated is a contestant whose work is repeated within a round.
 func repeated(name string, work func() error) contestant {
 	return contestant{Name: name, Measure: func(n int) (float64, error) {
 		spent, err := timed(func() error {

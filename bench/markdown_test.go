@@ -30,13 +30,10 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 		machine: "- a machine\n",
 		rows: []rowResult{
 			{
-				row: row{title: "some work"},
+				row: row{name: "some", title: "some work", goals: []goal{{ours, "fast", 1}}},
 				series: []series{
 					{Name: ours, Samples: []float64{10, 10}}, {Name: "fast",
 						Samples: []float64{5, 5}}, {Name: "absent", Missing: "not installed"},
-				},
-				outcomes: []outcome{
-					{Verdict: missed, Limit: "1 × fast", Measured: "2"},
 				},
 			},
 			{row: row{title: "other work"}, missing: "no libjvm.so"},
@@ -45,9 +42,9 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 	text := rep.markdown()
 	for _, line := range []string{
 		"- a machine",
-		"| some work | 1 × fast | 2        | missed |",
-		"| fast   | 5.00 ns (5.00 ns … 5.00 ns) | 2.00 (2.00 … 2.00)               |",
-		"| absent | not run: not installed      |                                  |",
+		"| some | gousdt | 1.00 × fast | 2.00 (2.00 … 2.00) | missed |",
+		"| fast   | 5 ns (5 ns … 5 ns)     | 2.00 (2.00 … 2.00)               |",
+		"| absent | not run: not installed |                                  |",
 		"Not run: no libjvm.so.",
 	} {
 		qt.Check(t, qt.StringContains(text, line))

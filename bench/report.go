@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 // report is what came out of a run, in Markdown.
@@ -23,7 +22,7 @@ type report struct {
 // markdown returns a table with, for each contestant, its cost, and how much of
 // that the first contestant's is.
 func (r *rowResult) markdown() string {
-	title := fmt.Sprintf("\n**%s%s**\n\n", strings.ToUpper(r.title[:1]), r.title[1:])
+	title := fmt.Sprintf("\n**%s%s** (`%s`)\n\n", strings.ToUpper(r.title[:1]), r.title[1:], r.name)
 	if r.missing != "" {
 		return title + "Not run: " + r.missing + ".\n"
 	}
@@ -41,14 +40,14 @@ func (r *rowResult) markdown() string {
 	return title + table(lines)
 }
 
-// goals returns a table with, for each goal, the work, the limit, what was
-// measured of it, and the verdict.
+// goals returns a table with what was measured for each goal.
 func (rep *report) goals() string {
-	lines := [][]string{{"work", "goal", "measured", ""}}
+	lines := [][]string{{"row", "of", "at most", "measured", ""}}
 	for _, r := range rep.rows {
-		for _, o := range r.outcomes {
-			lines = append(lines, []string{cmp.Or(o.Text, r.title), o.Limit, o.Measured,
-				string(o.Verdict)})
+		for _, g := range r.goals {
+			measured, verdict := g.Judge(r.series)
+			lines = append(lines, []string{r.name, g.Of, formatRatio(g.Times) + " × " + g.Than,
+				measured, verdict})
 		}
 	}
 	return table(lines)
@@ -111,7 +110,7 @@ func replaceResults(text, results string) (string, error) {
 }
 
 // describeMachine returns a list of what the results depend on.
-func describeMachine(waited string) string {
+func describeMachine() string {
 	const script = `
 		echo "$(nproc) × $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | sed 1q)"
 		echo "$(uname -srm)"
@@ -123,16 +122,14 @@ func describeMachine(waited string) string {
 	out, _ := exec.Command("bash", "-c", script).Output() // it is what it is
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	_, bcc := bccPython()
-	lines = append(lines, waited, "libbpf: "+libbpfVersion(), "bcc: "+cmp.Or(bcc, "not installed"))
-	for _, find := range []func() (string, error){postgres, libjvm} {
-		path, err := find()
-		if err != nil {
-			path = err.Error()
-		} else if info, err := os.Stat(path); err == nil {
-			path += fmt.Sprintf(", %.1f MB", float64(info.Size())/1e6)
-		}
-		lines = append(lines, path)
+	lines = append(lines, "libbpf: "+libbpfVersion(), "bcc: "+cmp.Or(bcc, "not installed"))
+	path, err := libjvm()
+	if err != nil {
+		path = err.Error()
+	} else if info, err := os.Stat(path); err == nil {
+		path += fmt.Sprintf(", %.1f MB", float64(info.Size())/1e6)
 	}
+	lines = append(lines, path)
 	text := ""
 	for _, line := range lines {
 		if line != "" {
@@ -157,33 +154,4 @@ func libbpfVersion() string {
 		version += ", the system's (the newest release is not run: it is not built)"
 	}
 	return version
-}
-
-// maxLoad is the load of the last minute above which nothing is measured that
-// is to be published: ratios bear a busy machine, but not all of them.
-const maxLoad = 1
-
-// waitForRest waits until the machine is at rest, and says how long that took.
-// It gives up after a while.
-func waitForRest(patience time.Duration) (string, error) {
-	for start := time.Now(); ; time.Sleep(10 * time.Second) {
-		text, err := os.ReadFile("/proc/loadavg")
-		if err != nil {
-			return "", err
-		}
-		var load float64
-		if _, err := fmt.Sscan(string(text), &load); err != nil {
-			return "", fmt.Errorf("/proc/loadavg: %w", err)
-		}
-		waited := time.Since(start).Round(time.Second)
-		if load <= maxLoad {
-			return fmt.Sprintf("%v passed until the load of a minute was at most %d", waited, maxLoad), nil
-		}
-		if waited >= patience {
-			return "", fmt.Errorf("the load is %.2f, after waiting %v for it to fall to %d: results of a busy machine are not written "+
-				"(-wait sets how long, and without -o they are printed)", load, waited, maxLoad)
-		}
-		fmt.Fprintf(os.Stderr, "bench: the load is %.2f, waiting for it to fall to %d\n",
-			load, maxLoad)
-	}
 }

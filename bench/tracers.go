@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 
@@ -21,12 +20,12 @@ import (
 // The tracers that goals are about. Each is attached to twins of its own in
 // peers/target.c.
 const (
-	headerAdds        = "bpf/usdt.bpf.h, attached as libbpf does it"
+	headerAdds        = "bpf/usdt.bpf.h"
 	libbpfAdds        = "libbpf's header"
-	emptyByLink       = "empty program, uprobe_multi link"
-	specialisedHeader = "bpf/usdt.bpf.h, specialised, uprobe_multi link"
-	specialisedLibbpf = "libbpf's header, specialised, uprobe_multi link"
-	generatedByLink   = "generated, uprobe_multi link"
+	emptyByLink       = "empty program"
+	specialisedHeader = "bpf/usdt.bpf.h, specialised"
+	specialisedLibbpf = "libbpf's header, specialised"
+	generatedByLink   = "generated"
 	generatedByEvent  = "generated, perf event"
 	bccAdds           = "bcc"
 	bpftraceAdds      = "bpftrace"
@@ -38,7 +37,7 @@ const (
 // and nothing be done.
 const neverThere = "0x7eadbeef"
 
-// ringSize has room for maxHits events of twelve arguments, twice over.
+// ringSize has room for eventsAtATime events of twelve arguments, twice over.
 const ringSize = 16 << 20
 
 // tracers are attached all at a time, to the twins of peers/target.c, and stay
@@ -63,11 +62,7 @@ func newTracers(e *env) (*tracers, error) {
 	if t.path, t.target, err = e.startTarget(); err != nil {
 		return nil, err
 	}
-	libbpf, how, libbpfErr := e.libbpf()
-	asLibbpf := usdt.ModeSingle
-	if how == modeMulti {
-		asLibbpf = usdt.ModeMulti
-	}
+	libbpf, libbpfErr := e.libbpf()
 	byLibbpf := func(program string) func(shape, string) error {
 		return func(s shape, probe string) error {
 			if libbpfErr != nil {
@@ -84,13 +79,13 @@ func newTracers(e *env) (*tracers, error) {
 		return a
 	}
 	// The one that the others are seen against comes first.
-	own(headerAdds, t.byObject(ownObject, "add", usdt.ManagerOptions{Mode: asLibbpf}))
+	own(headerAdds, t.byObject(ownObject, "add", usdt.ManagerOptions{}))
 	t.add(libbpfAdds, byLibbpf("add"))
-	own(emptyByLink, t.byObject(ownObject, "", usdt.ManagerOptions{Mode: usdt.ModeMulti}))
-	specialised := usdt.ManagerOptions{Mode: usdt.ModeMulti, Specialise: true}
+	own(emptyByLink, t.byObject(ownObject, "", usdt.ManagerOptions{}))
+	specialised := usdt.ManagerOptions{Specialise: true}
 	own(specialisedHeader, t.byObject(ownObject, "add", specialised))
 	own(specialisedLibbpf, t.byObject(libbpfObject, "add", specialised))
-	own(generatedByLink, t.byGenerated(usdt.ModeMulti))
+	own(generatedByLink, t.byGenerated(usdt.ModeAuto))
 	own(generatedByEvent, t.byGenerated(usdt.ModeSingle))
 	t.addByScript(bccAdds, t.startBcc)
 	t.addByScript(bpftraceAdds, t.startBpftrace)
@@ -106,17 +101,20 @@ func newTracers(e *env) (*tracers, error) {
 		// As libbpf's it sends the arguments alone and wakes nobody for each.
 		if sender == nil {
 			var err error
-			if sender, err = t.session(trace.SessionOptions{
-				Mode: asLibbpf,
-				Events: &trace.EventOptions{
-					ArgumentsOnly: true, RingSize: 4 * ringSize, ReuseEvents: true},
-			}); err != nil {
+			if sender, err = e.session(trace.SessionOptions{Events: &trace.EventOptions{
+				ArgumentsOnly: true, RingSize: 4 * ringSize, ReuseEvents: true}}); err != nil {
 				return err
 			}
 		}
 		_, err := sender.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", probe))
 		return err
-	}).drain = func(sent int) error { return drainSession(sender, sent) }
+	}).drain = func(sent int) error {
+		_, came, err := take(context.Background(), sender, sent, false)
+		if err != nil {
+			err = fmt.Errorf("%d of %d events came: %w", came, sent, err)
+		}
+		return err
+	}
 	return t, errors.Join(errs...)
 }
 
@@ -176,7 +174,7 @@ func (t *tracers) byGenerated(mode usdt.Mode) func(shape, string) error {
 		for i := range s.count {
 			terms = append(terms, fmt.Sprintf("arg%d == %s", i, neverThere))
 		}
-		session, err := t.session(trace.SessionOptions{
+		session, err := t.env.session(trace.SessionOptions{
 			Mode: mode, Filter: strings.Join(terms, " || "),
 			Events: &trace.EventOptions{RingSize: 64 << 10},
 		})
@@ -188,31 +186,12 @@ func (t *tracers) byGenerated(mode usdt.Mode) func(shape, string) error {
 	}
 }
 
-func (t *tracers) session(opts trace.SessionOptions) (*trace.Session, error) {
+func (e *env) session(opts trace.SessionOptions) (*trace.Session, error) {
 	session, err := trace.New(&opts)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		e.cleanup(func() { session.Close() })
 	}
-	t.env.cleanup(func() { session.Close() })
-	return session, nil
-}
-
-// drainSession reads the events that have been sent.
-func drainSession(session *trace.Session, sent int) error {
-	came, sum := 0, uint64(0)
-	for event, err := range session.Events(context.Background()) {
-		if err != nil {
-			return fmt.Errorf("%d of %d events came: %w", came, sent, err)
-		}
-		for i := range event.Args {
-			sum += event.Args[i].Uint()
-		}
-		if came++; came == sent {
-			break
-		}
-	}
-	runtime.KeepAlive(sum) // so that reading cannot be left out
-	return nil
+	return session, err
 }
 
 // ready is what peers print that need a while to attach.

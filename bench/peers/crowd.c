@@ -4,8 +4,6 @@
  * Many processes that do nothing, each with many executable mappings of one file.
  *
  *	start PROCESSES MAPPINGS PATH	answers when all are there
- *	run COUNT RATE			starts a program that ends at once, so often in a
- *					second; answers when all have been started
  *
  * The end of the input ends them all.
  */
@@ -17,34 +15,8 @@
 
 #include "serve.h"
 
-static void start_one(void)
-{
-	if (vfork() == 0) {
-		execl("/bin/true", "true", NULL);
-		_exit(127);
-	}
-}
-
-static void run(long count, long rate)
-{
-	long long next = now_ns();
-
-	for (long i = 0; i < count; i++) {
-		start_one();
-		next += 1000000000LL / rate;
-		long long left = next - now_ns();
-		if (left > 0)
-			usleep(left / 1000);
-	}
-	answer("ok %ld", count);
-}
-
 static void handle(int count, char **words)
 {
-	if (count == 3 && !strcmp(words[0], "run") && atol(words[2]) > 0) {
-		run(atol(words[1]), atol(words[2]));
-		return;
-	}
 	if (count != 4 || strcmp(words[0], "start")) {
 		answer("error unknown command");
 		return;
