@@ -92,7 +92,6 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := uint64(0) // the sum of what is in eventsAtATime
 	by := func(name string, v *delivery, read func() (spent float64, sum uint64, err error)) contestant {
 		return once(name, func() (float64, error) {
 			runtime.GC()                                                           // what others have left is not this one's
@@ -108,8 +107,8 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 			if err != nil {
 				return 0, err
 			}
-			if want = cmp.Or(want, sum); sum != want {
-				err = fmt.Errorf("what was read adds up to %d, not %d", sum, want)
+			if v.sum = cmp.Or(v.sum, sum); sum != v.sum {
+				err = fmt.Errorf("what was read adds up to %d, not %d", sum, v.sum)
 			}
 			return spent / eventsAtATime, err
 		})
@@ -150,6 +149,7 @@ type delivery struct {
 	session *trace.Session
 	target  *peer
 	probe   string
+	sum     uint64 // of what is in eventsAtATime
 }
 
 // startTarget starts a copy of peers/target.c: another run's hits of the same

@@ -111,47 +111,35 @@ const (
 )
 
 func toolRows() []row {
-	inTime := func(c costs) float64 { return c.time }
-	inMemory := func(c costs) float64 { return c.memory }
-	return []row{
-		{
-			name:   "tool/time",
-			title:  "list the probes of libjvm by a whole process: time",
-			rounds: 25,
-			goals: []goal{
-				{Of: byUsdtlist, Than: byReadelf, Times: 1},
-				{Of: byUsdtlist, Than: byBpftrace, Times: 1.0 / 15},
-			},
-			prepare: func(e *env) ([]contestant, error) { return e.tools(inTime) },
-		},
-		{
-			name:    "tool/memory",
-			title:   "list the probes of libjvm by a whole process: peak of resident memory",
-			unit:    inBytes,
-			rounds:  5,
-			goals:   []goal{{Of: byUsdtlist, Than: byBpftrace, Times: 0.1}},
-			prepare: func(e *env) ([]contestant, error) { return e.tools(inMemory) },
-		},
-		{
-			name:    "tool/tree",
-			title:   "list the files with probes among all of /usr (/usr/bin in a quick run), in a warm cache",
-			rounds:  9,
-			goals:   []goal{{Of: byUsdtlistTree, Than: byReadelfTree, Times: 0.5}},
-			prepare: func(e *env) ([]contestant, error) { return e.treeTools(inTime) },
-		},
-	}
+	return []row{{
+		name:    "tool/time",
+		title:   "list the probes of libjvm by a whole process: time",
+		rounds:  25,
+		goals:   []goal{{byUsdtlist, byReadelf, 1}, {byUsdtlist, byBpftrace, 1.0 / 15}},
+		prepare: func(e *env) ([]contestant, error) { return e.tools(inNanoseconds) },
+	}, {
+		name:    "tool/memory",
+		title:   "list the probes of libjvm by a whole process: peak of resident memory",
+		unit:    inBytes,
+		rounds:  5,
+		goals:   []goal{{byUsdtlist, byBpftrace, 0.1}},
+		prepare: func(e *env) ([]contestant, error) { return e.tools(inBytes) },
+	}, {
+		name:    "tool/tree",
+		title:   "list the files with probes among all of /usr (/usr/bin in a quick run), in a warm cache",
+		rounds:  9,
+		goals:   []goal{{byUsdtlistTree, byReadelfTree, 0.5}},
+		prepare: (*env).treeTools,
+	}}
 }
 
-// costs are those of a command, in nanoseconds and in bytes.
-type costs struct{ time, memory float64 }
-
 // tools returns the tools that list the probes of libjvm.
-func (e *env) tools(cost func(costs) float64) ([]contestant, error) {
+func (e *env) tools(unit unit) ([]contestant, error) {
 	path, err := libjvm()
 	if err != nil {
 		return nil, err
 	}
-	return e.commands(cost, [][]any{
+	return e.commands(unit, [][]any{
 		{byUsdtlist, "usdtlist", path},
 		{byReadelf, "readelf", "-n", path},
 		{byBpftrace, "bpftrace", "-l", "usdt:" + path + ":*"},
@@ -161,7 +149,7 @@ func (e *env) tools(cost func(costs) float64) ([]contestant, error) {
 
 // treeTools returns the tools that list the files of a directory. What readelf
 // is given was found before: it does not look itself.
-func (e *env) treeTools(cost func(costs) float64) ([]contestant, error) {
+func (e *env) treeTools() ([]contestant, error) {
 	tree := "/usr"
 	if e.scale != full {
 		tree = "/usr/bin"
@@ -171,7 +159,7 @@ func (e *env) treeTools(cost func(costs) float64) ([]contestant, error) {
 		return nil, err
 	}
 	// Files that are not ELF make readelf fail.
-	return e.commands(cost, [][]any{
+	return e.commands(inNanoseconds, [][]any{
 		{byUsdtlistTree, "usdtlist", "-r", tree},
 		{byReadelfTree, "sh", "-c", "xargs -0 -a " + files + " readelf -n; true"},
 	})
@@ -180,7 +168,7 @@ func (e *env) treeTools(cost func(costs) float64) ([]contestant, error) {
 // commands returns commands, each a name, a program and its arguments. Each has
 // run once before it is measured: the first one finds nothing in the page
 // cache, which takes many times as long.
-func (e *env) commands(cost func(costs) float64, all [][]any) ([]contestant, error) {
+func (e *env) commands(unit unit, all [][]any) ([]contestant, error) {
 	usdtlist, err := e.goBuild("usdtlist")
 	if err != nil {
 		return nil, err
@@ -199,22 +187,24 @@ func (e *env) commands(cost func(costs) float64, all [][]any) ([]contestant, err
 			contestants = append(contestants, missing(name, err))
 			continue
 		}
-		run := func() (c costs, err error) {
+		run := func() (float64, error) {
+			var spent, kib float64
 			status := 0
-			err = launcher.Scan(append([]any{"run"}, command...), &c.time, &c.memory, &status)
-			c.memory *= 1024
+			err := launcher.Scan(append([]any{"run"}, command...), &spent, &kib, &status)
 			if err == nil && status != 0 {
 				err = fmt.Errorf("%v: exit status %d", command[0], status)
 			}
-			return c, err
+			if unit == inBytes {
+				return kib * 1024, err
+			}
+			return spent, err
 		}
 		warm := sync.OnceValues(run)
 		contestants = append(contestants, once(name, func() (float64, error) {
 			if _, err := warm(); err != nil {
 				return 0, err
 			}
-			c, err := run()
-			return cost(c), err
+			return run()
 		}))
 	}
 	return contestants, nil

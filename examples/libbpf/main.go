@@ -6,8 +6,8 @@
 //
 //	libbpf OBJECT [PATH PROVIDER:NAME [PID]]
 //
-// Programs in SEC("usdt/PATH:PROVIDER:NAME") are attached to what that says,
-// and others to the probe on the command line. At the end it prints the
+// Programs in SEC("usdt/PATH:PROVIDER:NAME") are attached to what that says.
+// Those in SEC("usdt") are attached to the probe on the command line. At the end it prints the
 // object's global variables.
 package main
 
@@ -82,11 +82,13 @@ func run(
 	if target.Path == "" {
 		links, err = mgr.AttachSections(collection, 0, nil)
 	} else {
-		for _, name := range withoutPath(spec) {
-			var lnk *usdt.Link
-			if lnk, err = mgr.Attach(collection.Programs[name], target, nil, probe); err != nil {
-				break
+		for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
+			section := strings.TrimPrefix(spec.Programs[name].SectionName, "?")
+			if err != nil || section != "usdt" && section != "usdt.s" {
+				continue
 			}
+			var lnk *usdt.Link
+			lnk, err = mgr.Attach(collection.Programs[name], target, nil, probe)
 			links = append(links, lnk)
 		}
 	}
@@ -100,18 +102,6 @@ func run(
 	return printVariables(out, collection)
 }
 
-// withoutPath returns the names of the USDT programs whose sections do not say
-// in which file their probes are: those of SEC("usdt").
-func withoutPath(spec *ebpf.CollectionSpec) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
-		section, at, _ := strings.Cut(strings.TrimPrefix(spec.Programs[name].SectionName, "?"), "/")
-		if (section == "usdt" || section == "usdt.s") && !strings.Contains(at, ":") {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // printVariables prints the variables that are numbers.
 func printVariables(out io.Writer, collection *ebpf.Collection) error {
 	for _, name := range slices.Sorted(maps.Keys(collection.Variables)) {
@@ -119,8 +109,7 @@ func printVariables(out io.Writer, collection *ebpf.Collection) error {
 		if variable.ReadOnly() || variable.Type() == nil {
 			continue
 		}
-		if number, ok := btf.UnderlyingType(variable.Type().Type).(*btf.Int); !ok ||
-			number.Size != 8 {
+		if number, ok := btf.UnderlyingType(variable.Type().Type).(*btf.Int); !ok || number.Size != 8 {
 			continue
 		}
 		var value int64
