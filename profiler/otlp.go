@@ -51,7 +51,8 @@ func sendTo(ctx context.Context, address string) (*sender, error) {
 	s := &sender{address: address, conn: conn, client: pprofileotlp.NewGRPCClient(conn)}
 	asking, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
-	_, err = s.client.Export(asking, pprofileotlp.NewExportRequest()) // of nothing: does it take them?
+	// Of nothing: does it take profiles?
+	_, err = s.client.Export(asking, pprofileotlp.NewExportRequest())
 	if err == nil {
 		s.CollectorReporter, err = reporter.NewCollector(&reporter.Config{Name: "usdtprofile",
 			ReportInterval: sendInterval, SamplesPerSecond: 1}, s)

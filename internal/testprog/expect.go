@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -184,8 +185,7 @@ func (t *table) header() {
 	t.one("memory", eightSizes()...)
 	t.one("floats", float32Arg(f32), float64Arg(f64), float32Arg(0.5), float64Arg(9e299))
 	t.one("strings", t.text(text), t.text(strings.Repeat("0123456789", 40)), t.text(""))
-	t.one("globals",
-		signed(s32), unsigned(u8), signed(s16), t.signedWord(s64))
+	t.one("globals", signed(s32), unsigned(u8), signed(s16), t.signedWord(s64))
 	t.one("element", signed(s16), signed(int16(1234)))
 	t.one("table_element", signed(s32))
 }
@@ -217,9 +217,9 @@ func (t *table) places() {
 		Arg{Kind: Unavailable, Size: 16}, Arg{Kind: Unavailable, Size: 24}, seventeen)
 	t.one("vector", signed(s32), float(8), float(4), seventeen)
 
-	fourteen := make([]Arg, 14)
-	for i := range fourteen {
-		fourteen[i] = signed(int32(101 + i))
+	var fourteen []Arg
+	for i := range int32(14) {
+		fourteen = append(fourteen, signed(101+i))
 	}
 	t.one("fourteen", fourteen...)
 
@@ -234,43 +234,33 @@ func (t *table) places() {
 	t.add(Probe{Provider: "gousdt_zero_base", Name: "zero_base", Hits: [][]Arg{{seventeen}}})
 	t.one("duplicate", seventeen)
 	for i, name := range []string{"with::colons", `a "quoted" name`, "\x1b[31mred"} {
-		t.add(Probe{
-			Provider: "gousdt::names", Name: name, Group: "names",
-			Hits: [][]Arg{{signed(int32(i + 1))}},
-		})
+		t.add(Probe{Provider: "gousdt::names", Name: name, Group: "names",
+			Hits: [][]Arg{{signed(int32(i + 1))}}})
 	}
 }
 
 // sites mirrors testdata/sites.c.
 func (t *table) sites() {
-	inlined := make([][]Arg, 5)
-	for i := range inlined {
-		inlined[i] = []Arg{signed(int32(1 + i)), t.signedWord(int64(-101 - i))}
+	var inlined, specs [][]Arg
+	for i := range 5 {
+		inlined = append(inlined, []Arg{signed(int32(1 + i)), t.signedWord(int64(-101 - i))})
 	}
-	many := make([][]Arg, 400)
-	for i := range many {
-		many[i] = []Arg{signed(int32(42))}
-	}
-	specs := make([][]Arg, 300)
-	for i := range specs {
-		specs[i] = []Arg{signed(int32(i))}
+	for i := range 300 {
+		specs = append(specs, []Arg{signed(int32(i))})
 	}
 	t.add(Probe{Name: "inlined", Hits: inlined})
-	t.add(Probe{Name: "many", Hits: many})
+	t.add(Probe{Name: "many", Hits: slices.Repeat([][]Arg{{signed(int32(42))}}, 400)})
 	t.add(Probe{Name: "specs", Hits: specs})
 }
 
 // semaphores mirrors testdata/semaphores.c.
 func (t *table) semaphores() {
-	t.add(Probe{
-		Name: "counted", Semaphore: true,
-		Hits: [][]Arg{{signed(s32), t.unsignedWord(u64)}},
-	})
-	t.add(Probe{Name: "guarded", Semaphore: true, Hits: [][]Arg{{signed(s32)}}})
-	t.add(Probe{
-		Name: "split", Semaphore: true,
-		Hits: [][]Arg{{signed(s32)}, {unsigned(u32)}},
-	})
+	add := func(name string, hits ...[]Arg) {
+		t.add(Probe{Name: name, Semaphore: true, Hits: hits})
+	}
+	add("counted", []Arg{signed(s32), t.unsignedWord(u64)})
+	add("guarded", []Arg{signed(s32)})
+	add("split", []Arg{signed(s32)}, []Arg{unsigned(u32)})
 }
 
 // registerValue is what register number i holds in machine_*_registers.S.
@@ -290,25 +280,18 @@ func (t *table) registers() {
 	if !ok {
 		return
 	}
-	width := []struct {
-		name string
-		arg  func(v uint64) Arg
-	}{
-		{"64", func(v uint64) Arg { return unsigned(v) }},
-		{"32", func(v uint64) Arg { return signed(int32(v)) }},
-		{"16", func(v uint64) Arg { return signed(int16(v)) }},
-		{"8", func(v uint64) Arg { return unsigned(uint8(v)) }},
-	}
 	for w, count := range counts {
-		for first := 0; first < count; first += 12 {
-			var args []Arg
-			for i := first; i < min(first+12, count); i++ {
-				args = append(args, width[w].arg(registerValue(i)))
-			}
-			t.add(Probe{
-				Name:  fmt.Sprintf("registers_%s%c", width[w].name, 'a'+first/12),
-				Group: "registers", Hits: [][]Arg{args},
-			})
+		var all []Arg
+		for i := range count {
+			v := registerValue(i)
+			all = append(all, [...]Arg{unsigned(v), signed(int32(v)), signed(int16(v)),
+				unsigned(uint8(v))}[w])
+		}
+		letter := 'a'
+		for args := range slices.Chunk(all, 12) {
+			t.add(Probe{Name: fmt.Sprintf("registers_%d%c", 64>>w, letter), Group: "registers",
+				Hits: [][]Arg{args}})
+			letter++
 		}
 	}
 	if t.machine == elf.EM_X86_64 || t.machine == elf.EM_386 {

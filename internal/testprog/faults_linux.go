@@ -96,8 +96,8 @@ var faultKinds = []faultKind{
 // goes on there alone, and calls [NewFaults] when what it traces runs.
 func WithFaults(t *testing.T) bool {
 	t.Helper()
-	testneeds.NoGuest(t,
-		"another process answers each system call, for which a guest of one processor takes too long")
+	testneeds.NoGuest(t, "another process answers each system call, for which a guest of one "+
+		"processor takes too long")
 	if os.Getenv(faultsVariable) != "" {
 		return true
 	}
@@ -299,7 +299,8 @@ func superviseFaults(t *testing.T, pid int) {
 		} else {
 			order.PutUint32(answer[20:], unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE)
 			is := func(k faultKind) bool { return k.number == number }
-			if of := slices.IndexFunc(faultKinds, is); of >= 0 && !isPipe(pid, number, argument(0)) {
+			of := slices.IndexFunc(faultKinds, is)
+			if of >= 0 && !isPipe(pid, number, argument(0)) {
 				if of == kind && counts[of] == fail {
 					failed = 1
 					order.PutUint32(answer[16:], uint32(-int32(errno)))

@@ -82,8 +82,9 @@ func NotesFile(notes []Note) []byte {
 	image.Segments = []elfimage.Segment{{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X,
 		Address: noNop, Data: code, Align: page}}
 	if semaphores > 0 {
-		image.Segments = append(image.Segments, elfimage.Segment{Kind: elf.PT_LOAD,
-			Flags: elf.PF_R | elf.PF_W, Address: data, Data: make([]byte, 2*semaphores), Align: page})
+		image.Segments = append(image.Segments,
+			elfimage.Segment{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Address: data,
+				Data: make([]byte, 2*semaphores), Align: page})
 	}
 	image.AddNotes(raw)
 	return image.Bytes()

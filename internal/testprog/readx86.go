@@ -11,8 +11,10 @@ import (
 
 var (
 	x86Argument = regexp.MustCompile(`^-?([1248])f?@([^ \t]+)$`)
-	x86Constant = regexp.MustCompile(`^\$(-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20}))$`)
-	x86Memory   = regexp.MustCompile(`^(-?[0-9]{1,9})?\((%r[a-z0-9]+)?(?:,(%r[a-z0-9]+)(?:,([1248]))?)?\)$`)
+	// No number begins as one of base 8: tools differ in what that is.
+	x86Constant = regexp.MustCompile(`^\$(-?(?:0x[0-9a-f]{1,16}|0|[1-9][0-9]{0,19}))$`)
+	x86Memory   = regexp.MustCompile(
+		`^(-?(?:0|[1-9][0-9]{0,8}))?\((%r[a-z0-9]+)?(?:,(%r[a-z0-9]+)(?:,([1248]))?)?\)$`)
 )
 
 // ReadX86 reads an argument of x86-64 by its text alone, in the forms that
@@ -35,11 +37,11 @@ func ReadX86(
 	operand := parts[2]
 	low := func(v uint64) uint64 { return v << (64 - 8*size) >> (64 - 8*size) }
 	if c := x86Constant.FindStringSubmatch(operand); c != nil {
-		if v, err := strconv.ParseInt(c[1], 0, 64); err == nil && !hasOctal(c[1]) {
+		if v, err := strconv.ParseInt(c[1], 0, 64); err == nil {
 			return size, low(uint64(v)), true, true
 		}
 		v, err := strconv.ParseUint(c[1], 0, 64)
-		return size, low(v), true, err == nil && !hasOctal(c[1])
+		return size, low(v), true, err == nil
 	}
 	if at, width, ok := x86Place(operand); ok {
 		if width < size {
@@ -50,13 +52,10 @@ func ReadX86(
 		return size, binary.LittleEndian.Uint64(b[:]), true, true
 	}
 	m := x86Memory.FindStringSubmatch(operand)
-	if m == nil || m[2] == "" && m[3] == "" || hasOctal(m[1]) {
+	if m == nil || m[2] == "" && m[3] == "" {
 		return 0, 0, false, false
 	}
-	displacement, _ := strconv.ParseInt("0"+strings.TrimPrefix(m[1], "-"), 10, 64)
-	if strings.HasPrefix(m[1], "-") {
-		displacement = -displacement
-	}
+	displacement, _ := strconv.ParseInt(m[1], 10, 64) // 0 without one
 	address := uint64(displacement)
 	for i, name := range []string{m[2], m[3]} {
 		if name == "" {
@@ -76,13 +75,6 @@ func ReadX86(
 	var b [8]byte
 	readable = memory(b[:size], address)
 	return size, binary.LittleEndian.Uint64(b[:]), readable, true
-}
-
-// hasOctal reports whether a number begins as one of base 8, of which tools
-// differ in what it is.
-func hasOctal(number string) bool {
-	number = strings.TrimPrefix(number, "-")
-	return len(number) > 1 && number[0] == '0' && number[1] != 'x'
 }
 
 // x86Places has where the kernel saves each register, and how many bytes a name

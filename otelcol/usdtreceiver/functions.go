@@ -46,17 +46,11 @@ func splitFunction(text string) (function func(string) string, of string) {
 
 // operations are the words that statements of SQL begin with, those of
 // PostgreSQL and MySQL among them.
-var operations = func() map[string]bool {
-	known := make(map[string]bool)
-	for word := range strings.FieldsSeq("ABORT ALTER ANALYZE BEGIN CALL CHECKPOINT CLOSE CLUSTER " +
-		"COMMENT COMMIT COPY CREATE DEALLOCATE DECLARE DELETE DESCRIBE DISCARD DO DROP END EXECUTE " +
-		"EXPLAIN FETCH FLUSH GRANT HANDLER IMPORT INSERT KILL LISTEN LOAD LOCK MERGE MOVE NOTIFY " +
-		"OPTIMIZE PREPARE REASSIGN REFRESH REINDEX RELEASE REPLACE RESET REVOKE ROLLBACK SAVEPOINT " +
-		"SECURITY SELECT SET SHOW START TABLE TRUNCATE UNLISTEN UPDATE USE VACUUM VALUES WITH XA") {
-		known[word] = true
-	}
-	return known
-}()
+var operations = strings.Fields("ABORT ALTER ANALYZE BEGIN CALL CHECKPOINT CLOSE CLUSTER COMMENT " +
+	"COMMIT COPY CREATE DEALLOCATE DECLARE DELETE DESCRIBE DISCARD DO DROP END EXECUTE EXPLAIN " +
+	"FETCH FLUSH GRANT HANDLER IMPORT INSERT KILL LISTEN LOAD LOCK MERGE MOVE NOTIFY OPTIMIZE " +
+	"PREPARE REASSIGN REFRESH REINDEX RELEASE REPLACE RESET REVOKE ROLLBACK SAVEPOINT SECURITY " +
+	"SELECT SET SHOW START TABLE TRUNCATE UNLISTEN UPDATE USE VACUUM VALUES WITH XA")
 
 // otherOperation is what the semantic conventions call a value that is none of
 // those that are known.
@@ -83,7 +77,7 @@ func operationOf(statement string) string {
 	if end < 0 {
 		end = len(statement)
 	}
-	if word := strings.ToUpper(statement[:end]); operations[word] {
+	if word := strings.ToUpper(statement[:end]); slices.Contains(operations, word) {
 		return word
 	}
 	return otherOperation

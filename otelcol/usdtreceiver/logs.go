@@ -52,15 +52,12 @@ func (r *usdtReceiver) startLogs() error {
 		if err != nil {
 			return err
 		}
-		name := fmt.Sprintf("logs[%d]", i)
-		s, err := r.open(name, parsed.options,
-			item{name: name, patterns: []elfnote.Pattern{parsed.event}, terms: parsed.terms})
+		b := &logBatch{logs: parsed, limit: limiter{limit: parsed.config.RateLimit}}
+		b.source, err = r.openEvents(b, parsed.options, item{name: fmt.Sprintf("logs[%d]", i),
+			patterns: []elfnote.Pattern{parsed.event}, terms: parsed.terms})
 		if err != nil {
 			return err
 		}
-		b := &logBatch{source: s, logs: parsed, limit: limiter{limit: parsed.config.RateLimit}}
-		b.clear()
-		r.begin = append(r.begin, func(ctx context.Context) { s.deliver(ctx, b) })
 	}
 	return nil
 }

@@ -236,6 +236,16 @@ func (r *usdtReceiver) open(
 	return s, nil
 }
 
+// openEvents makes a session whose events become batches.
+func (r *usdtReceiver) openEvents(b batch, opts *trace.SessionOptions, of item) (*source, error) {
+	s, err := r.open(of.name, opts, of)
+	if err == nil {
+		b.clear()
+		r.begin = append(r.begin, func(ctx context.Context) { s.deliver(ctx, b) })
+	}
+	return s, err
+}
+
 // sync scans a process that has had a hit and that is not known yet. What was
 // not known afterwards never will be.
 func (r *usdtReceiver) sync(pid int) {

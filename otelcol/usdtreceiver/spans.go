@@ -145,17 +145,13 @@ func (r *usdtReceiver) startSpans() error {
 		if err != nil {
 			return err
 		}
-		to := r.exemplarsOf(parsed)
-		name := fmt.Sprintf("spans[%d]", i)
-		s, err := r.open(name, parsed.options, item{name: name,
+		b := &spanBatch{spans: parsed, exemplars: r.exemplarsOf(parsed),
+			before: make(map[[2]int]spanContext)}
+		b.source, err = r.openEvents(b, parsed.options, item{name: fmt.Sprintf("spans[%d]", i),
 			patterns: providers.Builtin().Patterns(parsed.pair), terms: parsed.terms})
 		if err != nil {
 			return err
 		}
-		b := &spanBatch{source: s, spans: parsed, exemplars: to,
-			before: make(map[[2]int]spanContext)}
-		b.clear()
-		r.begin = append(r.begin, func(ctx context.Context) { s.deliver(ctx, b) })
 	}
 	return nil
 }

@@ -117,7 +117,8 @@ func parse(args []string) (*options, error) {
 	case o.output == "" && o.otlp == "":
 		return nil, errors.New("give -o with a file to write, or --otlp")
 	case o.memory && (len(operands) > 0 || o.span || o.value != "" || o.every > 0 || o.otlp != ""):
-		return nil, errors.New("--memory has its own probes and values: it goes with --where, -o and --for")
+		return nil, errors.New("--memory has its own probes and values: it goes with --where, -o " +
+			"and --for")
 	case !o.memory && len(operands) == 0:
 		return nil, errors.New("give a pattern of probes, such as python:gc__start")
 	case o.span && (len(operands) > 1 || o.value != ""):
@@ -134,10 +135,11 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 	if err != nil {
 		return nil, nil, err
 	}
-	opts := &profiler.Options{Session: trace.SessionOptions{Filter: o.where, Definitions: definitions,
-		Events: &trace.EventOptions{
-			Sampling: o.every, Delay: 50 * time.Millisecond, RingSize: 32 << 20,
-		}}}
+	opts := &profiler.Options{Session: trace.SessionOptions{
+		Filter: o.where, Definitions: definitions,
+		Events: &trace.EventOptions{Sampling: o.every, Delay: 50 * time.Millisecond,
+			RingSize: 32 << 20},
+	}}
 	opts.Changed = func(changes *trace.WatchChanges) {
 		o.attached.Add(int64(len(changes.Attached)))
 		for _, err := range changes.Errors {
@@ -315,8 +317,8 @@ func (o *options) tell(messages io.Writer, probe *profiler.Probe) error {
 		fmt.Fprint(messages, ": no process passed a probe")
 	}
 	if stats.NoStack > 0 {
-		fmt.Fprintf(messages, "; %d hits without a stack: the unwinder did not know the process yet",
-			stats.NoStack)
+		fmt.Fprintf(messages, "; %d hits without a stack: "+
+			"the unwinder did not know the process yet", stats.NoStack)
 	}
 	if stats.NoHit > 0 {
 		fmt.Fprintf(messages, "; %d stacks without a hit", stats.NoHit)

@@ -49,6 +49,7 @@ func Path(t testing.TB, name string) string {
 // arm64, riscv64, s390x.
 func CrossPath(t testing.TB, arch, name string) string {
 	t.Helper()
+	testneeds.Only(t, "the traced programs are built there", "linux")
 	if dir := os.Getenv(prebuiltVariable); dir != "" {
 		path := filepath.Join(dir, arch, name)
 		if _, err := os.Stat(path); err != nil {
@@ -111,6 +112,7 @@ func testdata(t testing.TB) string {
 			return found
 		}
 	}
-	t.Fatalf("no testdata/target.c above the working directory (set %s to a folder of prebuilt programs)", prebuiltVariable)
+	t.Fatalf("no testdata/target.c above the working directory (set %s to a folder of prebuilt "+
+		"programs)", prebuiltVariable)
 	return ""
 }
