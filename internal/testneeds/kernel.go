@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 )
 
@@ -44,10 +45,10 @@ func KernelAtLeast(t testing.TB, version string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if runtime.GOOS != "linux" {
 		return false
 	}
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func KernelAtLeast(t testing.TB, version string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return !running.less(least)
+	return slices.Compare(running[:], least[:]) >= 0
 }
 
 // The beginnings of the reasons to skip a test that hold in CI, too.
@@ -68,18 +69,11 @@ func kernelReason(version, feature string) string {
 	return needsKernel + version + ": " + feature
 }
 
-// version is the first two numbers of a kernel's version.
-type version struct{ major, minor int }
-
-// parseVersion reads "6.12" and what uname -r prints ("6.12.48+deb13-amd64").
-func parseVersion(text string) (version, error) {
-	var v version
-	if _, err := fmt.Sscanf(text, "%d.%d", &v.major, &v.minor); err != nil {
-		return version{}, fmt.Errorf("kernel version %q: %w", text, err)
+// parseVersion reads the first two numbers of "6.12" and of what uname -r prints
+// ("6.12.48+deb13-amd64").
+func parseVersion(text string) (v [2]int, err error) {
+	if _, err := fmt.Sscanf(text, "%d.%d", &v[0], &v[1]); err != nil {
+		return v, fmt.Errorf("kernel version %q: %w", text, err)
 	}
 	return v, nil
-}
-
-func (v version) less(other version) bool {
-	return v.major < other.major || v.major == other.major && v.minor < other.minor
 }

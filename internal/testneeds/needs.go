@@ -17,8 +17,8 @@ func CI() bool { return os.Getenv("CI") == "true" }
 
 // Missing ends a test that lacks something of this machine, which the text
 // names: "needs a Python 3 with probes (Debian: python3)". It skips the test,
-// or fails it in CI. The caller has found out that the thing is missing, by
-// other means than what the test is about.
+// or fails it in CI. The caller has found that out by other means than what the
+// test is about.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if CI() {
@@ -60,8 +60,8 @@ func Only(t testing.TB, reason string, names ...string) {
 const guestVariable = "GOUSDT_GUEST"
 
 // Guest skips a test outside of an emulated machine, and returns the kernel
-// that was asked for: MACHINE/SERIES, or MACHINE alone for a kernel of one's
-// own.
+// that was asked for: MACHINE/SERIES, or MACHINE alone for a kernel given as a
+// file.
 func Guest(t testing.TB) string {
 	t.Helper()
 	guest := os.Getenv(guestVariable)
@@ -96,8 +96,8 @@ func BTF(t testing.TB) {
 // awaitEvery is how often Await asks at most.
 const awaitEvery = time.Millisecond
 
-// Await waits until something is so that nothing reports. The test fails if
-// that takes longer than what usually takes a while may, see Patience.
+// Await asks until something is so. The test fails if that takes longer than
+// Patience of the usual time.
 func Await(t testing.TB, usual time.Duration, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience(usual)); ; {
@@ -106,7 +106,7 @@ func Await(t testing.TB, usual time.Duration, what string, is func() bool) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("waited too long: %s", what)
 		}
 		// Asking what takes long must not keep it from happening.
 		time.Sleep(max(awaitEvery, time.Since(asked)))

@@ -85,17 +85,14 @@ func TestKernel(t *testing.T) {
 	qt.Check(t, qt.Equals(outcome, "failed"))
 }
 
-func TestVersionsAreCompared(t *testing.T) {
-	parse := func(text string) version {
+func TestVersionsAreRead(t *testing.T) {
+	for text, want := range map[string][2]int{
+		"6.12.48+deb13-cloud-amd64": {6, 12}, "7.0-rc3": {7, 0}, "6.6": {6, 6}, "6.6.1": {6, 6},
+	} {
 		v, err := parseVersion(text)
 		qt.Assert(t, qt.IsNil(err))
-		return v
+		qt.Check(t, qt.Equals(v, want))
 	}
-	qt.Check(t, qt.Equals(parse("6.12.48+deb13-cloud-amd64"), version{6, 12}))
-	qt.Check(t, qt.Equals(parse("7.0-rc3"), version{7, 0}))
-	qt.Check(t, qt.IsTrue(parse("6.6").less(parse("6.12"))))
-	qt.Check(t, qt.IsTrue(parse("5.15").less(parse("6.1"))))
-	qt.Check(t, qt.IsFalse(parse("6.6").less(parse("6.6.1"))))
 	_, err := parseVersion("six")
 	qt.Check(t, qt.ErrorMatches(err, `kernel version "six": .*`))
 }

@@ -210,7 +210,7 @@ func (f *Faults) Each(
 			errnos = errnos[:1]
 		}
 		// Unless all are asked for, each error once, and one more call. The
-		// first call is what fails for want of privileges.
+		// first call is the one that fails without privileges.
 		few := len(k.errors) + 1
 		step := max(1, (count+few-1)/few)
 		for i := range count * len(errnos) {
@@ -237,7 +237,7 @@ func (f *Faults) Each(
 			})
 		}
 	}
-	// What was asked for is told also where all is well.
+	// Printed also when the test passes.
 	fmt.Printf("%s%s: %d calls failed, of which %d with an error\n", summaryMark, t.Name(),
 		total, failed)
 }

@@ -116,7 +116,7 @@ func StartUnanswering(t testing.TB, program string) Unanswering {
 		CanBeAttached:                     {"map " + hostileFile, fmt.Sprint("stop ", fuseFlush)},
 	}
 	if testneeds.KernelAtLeast(t, "6.16") {
-		// Others write back a copy of a page, so that munmap waits for nobody.
+		// Others write back a copy of a page: munmap does not wait.
 		kinds["a process stuck in munmap"] = []string{"stuck fuse/program"}
 	}
 	user, all := 1000, make(Unanswering)
@@ -181,7 +181,7 @@ func (c *Costs) CPU() time.Duration {
 
 // Report adds a row to the table of make test-hostile: what was attacked, by a
 // number of SECURITY.md's list, what that did when nothing was done against it,
-// what it does now, and how late a process of somebody else was attached. The
+// what it does now, and how late another user's process was attached. The
 // row goes on with the processor time, the peak of memory, and the descriptors.
 func (c *Costs) Report(number int, attack, before, now string, late time.Duration) {
 	c.t.Helper()

@@ -43,7 +43,7 @@ func LeakCheck(t testing.TB) {
 	t.Cleanup(func() {
 		t.Helper()
 		for _, item := range leftSince(before, testneeds.Patience(leakDeadline)) {
-			t.Errorf("left behind: %s%s", item, nameOf(item))
+			t.Errorf("left over: %s%s", item, nameOf(item))
 		}
 	})
 }
@@ -95,7 +95,7 @@ func leftSince(before inventory, patience time.Duration) []string {
 			return left
 		}
 		time.Sleep(leakInterval)
-		runtime.GC() // unmaps the memory of global variables that nobody uses any more
+		runtime.GC() // unmaps the memory of global variables that are out of use
 		now := takeInventory().since(before)
 		suspects = slices.DeleteFunc(suspects,
 			func(item string) bool { return !slices.Contains(now, item) })

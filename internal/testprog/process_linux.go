@@ -130,7 +130,7 @@ func (p *Process) end() error {
 	return nil
 }
 
-// must is [Process.Command] for those who cannot go on without an answer.
+// must is [Process.Command], and ends the test without an answer.
 func (p *Process) must(format string, args ...any) []string {
 	p.t.Helper()
 	answer, err := p.Command(fmt.Sprintf(format, args...))

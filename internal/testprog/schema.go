@@ -67,8 +67,8 @@ func (s *Schema) Check(t testing.TB, document []byte) {
 	}
 }
 
-// findMixins finds the definitions of which members become those of others, by
-// allOf: what they do not describe, the others may.
+// findMixins finds the definitions that others include by allOf: what they do
+// not describe, the others may.
 func findMixins(node any, found map[string]bool) {
 	switch node := node.(type) {
 	case map[string]any:

@@ -26,16 +26,16 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// Software is a running program of somebody else's making. [Process.Do] sends
-// what it understands; firing groups is not.
+// Software is a running program that is not a test's own. [Process.Do] sends
+// commands; it has no groups to fire.
 type Software struct {
 	*Process
 	// File has the probes: the program itself, or a library that it maps.
 	File string
 }
 
-// Python is a running interpreter. It passes its probes when it is told to
-// "call", which calls a function, and to "collect" garbage.
+// Python is a running interpreter. The command "call" calls a function, and
+// "collect" collects garbage.
 type Python struct {
 	Software
 	// What the probe function__entry passes when the function is called: the
@@ -46,7 +46,7 @@ type Python struct {
 }
 
 // pythonScript obeys commands, one line at a time. Python 3.11 passes the
-// probes of functions only while somebody profiles, so somebody does.
+// probes of functions only while a profile function is set.
 const pythonScript = `import gc
 import sys
 
@@ -184,8 +184,8 @@ func StartPostgresOf(t testing.TB, bin string) *Postgres {
 	return startPostgres(t, bin, 0)
 }
 
-// StartPostgresForDrivers is StartPostgres for drivers, some of which know TCP
-// only, with what counts statements: the extension pg_stat_statements.
+// StartPostgresForDrivers is StartPostgres for drivers: with TCP, as some know
+// nothing else, and with the extension pg_stat_statements.
 func StartPostgresForDrivers(t testing.TB) *Postgres {
 	t.Helper()
 	bin := findPostgres(t)

@@ -30,7 +30,7 @@ type Vector struct {
 	Expected  string // the results, with " ; " between them
 }
 
-// LoadVectors reads all files of a directory, of which there must be one.
+// LoadVectors reads all files of a directory. There must be one.
 func LoadVectors(directory string) ([]Vector, error) {
 	paths, err := filepath.Glob(filepath.Join(directory, "*.txt"))
 	if err == nil && len(paths) == 0 {

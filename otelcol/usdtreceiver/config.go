@@ -71,8 +71,8 @@ const (
 	ByContainer ResourceKind = "container"
 )
 
-// keys are those by which an aggregation tells resources apart, before the keys
-// for the attributes.
+// keys tell resources apart in an aggregation. They come before the keys for
+// the attributes.
 func (k ResourceKind) keys() []string {
 	if k == ByContainer {
 		return []string{"cgroup"}

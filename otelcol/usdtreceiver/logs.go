@@ -135,9 +135,8 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 	}
 }
 
-// limiter lets so many events a second through. The kernel has limited those of
-// each processor; this limits those of all. What it leaves out is among the
-// hits that the next event stands for.
+// limiter limits the events per second of all processors: the kernel has limited
+// those of each. The next event stands for the hits that are left out.
 type limiter struct {
 	limit  int // 0 for none
 	second time.Duration

@@ -42,7 +42,7 @@ const (
 	attributeServiceName = "service.name"
 )
 
-// unknownService is the name of a service of which nothing is known.
+// unknownService is the name of a service that nothing is known about.
 const unknownService = "unknown_service"
 
 // fillResource sets the attributes of a resource, those of them that the

@@ -194,7 +194,7 @@ func (b *spanBatch) add(e *trace.Event) {
 	caller, joined := b.spans.parent.of(e)
 	only := b.spans.config.SampledOnly
 	if joined && caller.flags&sampledFlag == 0 && (only == nil || *only) {
-		return // nobody keeps the spans above it
+		return // the spans above it are not kept
 	}
 	r := b.resourceOf(e)
 	scope := scopeOf(b.receiver, b.scopes, r, func() (ptrace.ResourceSpans, ptrace.ScopeSpans) {

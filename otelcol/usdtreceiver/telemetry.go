@@ -159,8 +159,8 @@ func missingCapabilities() (map[string]bool, error) {
 	return missing, nil
 }
 
-// observeCapabilities tells a loss of privileges from a process that shows
-// itself to nobody: both are denied.
+// observeCapabilities tells a loss of privileges from a process that cannot be
+// read by any: both are denied.
 func observeCapabilities(put putNumber) error {
 	missing, err := missingCapabilities()
 	for name, isMissing := range missing {
