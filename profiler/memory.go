@@ -51,7 +51,7 @@ type Memory struct {
 	mu    sync.Mutex
 	sites map[string]*MemorySite
 	live  map[block]*allocation
-	freed map[block][]*trace.Event // what was freed before the stack of its allocation came
+	freed map[block][]time.Duration // when it was, before the stack of its allocation came
 	lost  uint64
 
 	reading sync.WaitGroup
@@ -67,7 +67,7 @@ type block struct {
 type allocation struct {
 	site           *MemorySite
 	objects, bytes int64
-	at             int64 // when it was made
+	at             time.Duration // when it was made
 }
 
 // NewMemory returns a Memory. Of the options, Session.Filter is about
@@ -76,8 +76,9 @@ func NewMemory(opts *Options) *Memory {
 	o := *opts
 	o.SampleType, o.SampleUnit = "alloc_space", "bytes"
 	o.Value = func(e *trace.Event) int64 { _, bytes := weight(e); return bytes }
-	return &Memory{probe: USDT(&o, allocProbe), sites: make(map[string]*MemorySite),
-		live: make(map[block]*allocation), freed: make(map[block][]*trace.Event)}
+	return &Memory{probe: USDT(&o, allocProbe), stop: func() {},
+		sites: make(map[string]*MemorySite),
+		live:  make(map[block]*allocation), freed: make(map[block][]time.Duration)}
 }
 
 // weight returns how many allocations and bytes an allocation stands for.
@@ -138,24 +139,24 @@ func (m *Memory) alloc(s *Sample) {
 	site := m.site(s)
 	site.Allocs += objects
 	site.AllocBytes += bytes
-	a := &allocation{site: site, objects: objects, bytes: bytes, at: int64(s.Event.Monotonic)}
+	a := &allocation{site: site, objects: objects, bytes: bytes, at: s.Event.Monotonic}
 	// Frees are read at once, stacks later: it may have been freed already.
 	frees := m.freed[key]
-	for i, free := range frees {
-		if int64(free.Monotonic) >= a.at {
-			m.release(a)
-			if m.freed[key] = frees[i+1:]; len(m.freed[key]) == 0 {
-				delete(m.freed, key)
+	delete(m.freed, key)
+	for i, at := range frees {
+		if at >= a.at {
+			a.release()
+			if i+1 < len(frees) {
+				m.freed[key] = frees[i+1:]
 			}
 			return
 		}
 	}
-	delete(m.freed, key)
 	if known := m.live[key]; known != nil { // it was freed unseen
-		m.release(known)
+		known.release()
 	} else if len(m.live) >= maxLive {
 		m.lost++
-		m.release(a)
+		a.release()
 		return
 	}
 	m.live[key] = a
@@ -168,26 +169,21 @@ func (m *Memory) free(e *trace.Event) {
 	key := block{e.PID, e.Args[0].Uint()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a := m.live[key]; a != nil && a.at <= int64(e.Monotonic) {
-		m.release(a)
+	if a := m.live[key]; a != nil && a.at <= e.Monotonic {
+		a.release()
 		delete(m.live, key)
 		return
 	}
 	if len(m.freed) >= maxLive {
-		m.forget(e.Monotonic - late)
+		// No stack comes as late: these are of allocations that were not sampled.
+		maps.DeleteFunc(m.freed, func(_ block, frees []time.Duration) bool {
+			return frees[len(frees)-1] < e.Monotonic-late
+		})
 	}
-	m.freed[key] = append(m.freed[key], e)
+	m.freed[key] = append(m.freed[key], e.Monotonic)
 }
 
-// forget drops what was freed before a time: no stack of an allocation comes as
-// late, so it was of allocations that were not sampled.
-func (m *Memory) forget(before time.Duration) {
-	maps.DeleteFunc(m.freed, func(_ block, frees []*trace.Event) bool {
-		return frees[len(frees)-1].Monotonic < before
-	})
-}
-
-func (m *Memory) release(a *allocation) {
+func (a *allocation) release() {
 	a.site.Frees += a.objects
 	a.site.FreeBytes += a.bytes
 }
@@ -225,9 +221,7 @@ func (m *Memory) Close() error {
 	if m.frees == nil {
 		return nil
 	}
-	if m.stop != nil {
-		m.stop()
-	}
+	m.stop()
 	var err error
 	if m.watch != nil {
 		err = m.watch.Close()
