@@ -175,7 +175,8 @@ func (m *Memory) free(e *trace.Event) {
 		return
 	}
 	if len(m.freed) >= maxLive {
-		// No stack comes as late: these are of allocations that were not sampled.
+		// No stack comes as late: these are of allocations that were not
+		// sampled.
 		maps.DeleteFunc(m.freed, func(_ block, frees []time.Duration) bool {
 			return frees[len(frees)-1] < e.Monotonic-late
 		})

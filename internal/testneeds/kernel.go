@@ -69,8 +69,8 @@ func kernelReason(version, feature string) string {
 	return needsKernel + version + ": " + feature
 }
 
-// parseVersion reads the first two numbers of "6.12" and of what uname -r prints
-// ("6.12.48+deb13-amd64").
+// parseVersion reads the first two numbers of "6.12" and of what uname -r
+// prints ("6.12.48+deb13-amd64").
 func parseVersion(text string) (v [2]int, err error) {
 	if _, err := fmt.Sscanf(text, "%d.%d", &v[0], &v[1]); err != nil {
 		return v, fmt.Errorf("kernel version %q: %w", text, err)

@@ -135,8 +135,8 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 	}
 }
 
-// limiter limits the events per second of all processors: the kernel has limited
-// those of each. The next event stands for the hits that are left out.
+// limiter limits the events per second of all processors: the kernel has
+// limited those of each. The next event stands for the hits that are left out.
 type limiter struct {
 	limit  int // 0 for none
 	second time.Duration
