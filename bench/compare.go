@@ -61,7 +61,7 @@ func find(all []series, name string) series {
 type contestant struct {
 	Name string
 	// Measure does the work n times and returns what one time cost, in the unit
-	// of the contest. Work that is long, or whose cost is no time, is done once.
+	// of the contest. Work that is long, or costs no time, is done once.
 	Measure func(n int) (float64, error)
 	// Missing says why it cannot take part: then the rest does not matter.
 	Missing error

@@ -7,8 +7,8 @@
 //	libbpf OBJECT [PATH PROVIDER:NAME [PID]]
 //
 // Programs in SEC("usdt/PATH:PROVIDER:NAME") are attached to what that says.
-// Those in SEC("usdt") are attached to the probe on the command line. At the end it prints the
-// object's global variables.
+// Those in SEC("usdt") are attached to the probe on the command line. At the
+// end it prints the object's global variables.
 package main
 
 import (
