@@ -135,8 +135,8 @@ const (
 	// Half of an address computation whose other half is lost, as in x86's
 	// @GOTPCREL or riscv's %pcrel_lo().
 	errRelocation reason = "relocation that cannot be undone"
-	// The assembler has dropped it (.L5, .LANCHOR0, 1f): no symbol table has its
-	// address.
+	// The assembler has dropped it (.L5, .LANCHOR0, 1f): no symbol table has
+	// its address.
 	errLocalLabel          reason = "assembler-local label"
 	errNoSymbols           reason = "no file to find the symbol in"
 	errSymbol              reason = "symbol lookup failed" // the error that is wrapped says more

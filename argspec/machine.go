@@ -142,7 +142,8 @@ func (ns names) all() *registers {
 		each(text, func(name string, slot int) {
 			n := named{unsaved: unsaved}
 			if size > 0 {
-				n.Register = Register{Name: name, size: size, slot: uint8(slot), machine: ns.machine}
+				n.Register = Register{Name: name, size: size, slot: uint8(slot),
+					machine: ns.machine}
 			}
 			all.add(name, n)
 		})

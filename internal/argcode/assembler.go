@@ -137,21 +137,8 @@ func (a *Assembler) CompareExchange(base asm.Register, offset int, src asm.Regis
 // (BPF_CMPXCHG | BPF_FETCH).
 const CompareExchangeCode = 0xf1
 
-// Add adds 64 bits.
-func (a *Assembler) Add(dst asm.Register, value uint64, scratch asm.Register) {
-	if value != 0 {
-		a.compute(asm.Add, dst, value, scratch)
-	}
-}
-
-// And masks by 64 bits.
-func (a *Assembler) And(dst asm.Register, mask uint64, scratch asm.Register) {
-	a.compute(asm.And, dst, mask, scratch)
-}
-
-// compute has an operand of 64 bits, which takes another register as in
-// JumpIfImm.
-func (a *Assembler) compute(op asm.ALUOp, dst asm.Register, value uint64, scratch asm.Register) {
+// Compute calculates with 64 bits, which take another register as in JumpIfImm.
+func (a *Assembler) Compute(op asm.ALUOp, dst asm.Register, value uint64, scratch asm.Register) {
 	if Fits32(value) {
 		a.Emit(op.Imm(dst, int32(value)))
 	} else {

@@ -152,7 +152,9 @@ func (f *Fetcher) Address(
 			f.Emit(asm.Add.Reg(dst, scratch))
 		}
 	}
-	f.Add(dst, uint64(displacement), scratch)
+	if displacement != 0 {
+		f.Compute(asm.Add, dst, uint64(displacement), scratch)
+	}
 	if arg.Address32 {
 		f.Emit(asm.Mov.Reg32(dst, dst))
 	}

@@ -44,7 +44,7 @@ func AvoidPrivateStackIn(program asm.Instructions, kernel elf.Machine) (asm.Inst
 	// The machines whose kernel has private stacks, and which run Go. Kernels
 	// of both take tail calls in programs with functions since 6.0.
 	if kernel != elf.EM_X86_64 && kernel != elf.EM_AARCH64 || len(program) == 0 ||
-		hasTailCall(program) {
+		Calls(program, asm.FnTailCall) { // then it gets no private stack anyway
 		return program, nil
 	}
 	version, err := features.LinuxVersionCode()
@@ -61,10 +61,9 @@ func AvoidPrivateStackIn(program asm.Instructions, kernel elf.Machine) (asm.Inst
 	return append(avoid, program...), nil
 }
 
-// hasTailCall reports whether the kernel gives a program no private stack
-// anyway.
-func hasTailCall(program asm.Instructions) bool {
+// Calls reports whether a program calls a helper.
+func Calls(program asm.Instructions, helper asm.BuiltinFunc) bool {
 	return slices.ContainsFunc(program, func(ins asm.Instruction) bool {
-		return ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnTailCall
+		return ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == helper
 	})
 }

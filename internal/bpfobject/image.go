@@ -16,8 +16,8 @@ import (
 // have some hundred kilobytes, and some megabytes with debugging information.
 const MaxSize = 256 << 20
 
-// headerSize is the size of the header of an ELF file of 64 bits, and of that of
-// a section.
+// headerSize is the size of the header of an ELF file of 64 bits, and that of
+// the header of a section.
 const headerSize = 64
 
 var (

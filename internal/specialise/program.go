@@ -107,7 +107,7 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 func (p *Program) reader(f *function, specs []Spec) *reader {
 	return &reader{
 		Assembler: argcode.NewAssembler(), kernel: p.Kernel, libbpf: p.Libbpf, specs: specs,
-		pageIn: f.calls(asm.FnCopyFromUser),
+		pageIn: argcode.Calls(f.ins, asm.FnCopyFromUser),
 	}
 }
 
@@ -166,12 +166,6 @@ func join(functions []function) (program asm.Instructions) {
 	return program
 }
 
-func (f *function) calls(helper asm.BuiltinFunc) bool {
-	return slices.ContainsFunc(f.ins, func(ins asm.Instruction) bool {
-		return ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == helper
-	})
-}
-
 // checkReader returns an error unless a function is the one of the header by
 // its name.
 func (f *function) checkReader() error {
@@ -185,7 +179,7 @@ func (f *function) checkReader() error {
 		return fmt.Errorf("has not the %d parameters of that in the header", parameters)
 	case !bpfobject.IsHidden(&f.ins[0]):
 		return errors.New("is static, so that the compiler may have changed its parameters")
-	case !f.calls(asm.FnProbeReadUser) && !f.calls(asm.FnCopyFromUser):
+	case !argcode.Calls(f.ins, asm.FnProbeReadUser) && !argcode.Calls(f.ins, asm.FnCopyFromUser):
 		return errors.New("reads no memory")
 	}
 	return nil

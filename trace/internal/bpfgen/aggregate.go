@@ -199,7 +199,8 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 			b.Emit(load(r2, r7, from+n), toStack(at+n, r2))
 		}
 		b.Emit(asm.Sub.Imm(r1, startNumber), asm.And.Imm(r1, 3), asm.LSh.Imm(r1, int32(2*i)),
-			loadN(r2, r10, index-4, asm.Word), asm.Or.Reg(r2, r1), storeN(r10, index-4, r2, asm.Word))
+			loadN(r2, r10, index-4, asm.Word), asm.Or.Reg(r2, r1),
+			storeN(r10, index-4, r2, asm.Word))
 	}
 	switch {
 	case len(a.Keys) == 0:

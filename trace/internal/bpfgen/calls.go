@@ -110,7 +110,8 @@ func (b *builder) placeOf(l *Latency) *call {
 		b.callPlace = b.Alloc(64)
 	}
 	at := b.callPlace // with a word below the key
-	return &call{Latency: l, began: at, duration: at + 8, word: at + 16, slot: at + 24, key: at + 40}
+	return &call{Latency: l, began: at, duration: at + 8, word: at + 16, slot: at + 24,
+		key: at + 40}
 }
 
 // start remembers a start.

@@ -475,7 +475,7 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 		f.Emit(mov(dst, r0))
 	}
 	if o.term.HasMask {
-		f.And(dst, o.term.Mask, r3)
+		f.Compute(asm.And, dst, o.term.Mask, r3)
 	}
 }
 

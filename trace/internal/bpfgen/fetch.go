@@ -202,7 +202,9 @@ func (f *fetcher) readMember(
 		if i > 0 {
 			readPointer()
 		}
-		f.Add(r3, uint64(distance), r4)
+		if distance != 0 {
+			f.Compute(asm.Add, r3, uint64(distance), r4)
+		}
 		if f.pointer == 4 {
 			f.Emit(asm.Mov.Reg32(r3, r3))
 		}

@@ -258,26 +258,21 @@ func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c class) {
 
 func (b *builder) linearBucket(dst asm.Register, h *Histogram, c class) {
 	done := b.Label()
-	if c == signed {
+	less, atLeast, high := asm.JSLT, asm.JSGE, h.High
+	if c != signed {
+		less, atLeast, high = asm.JLT, asm.JGE, max(h.High, 0)
+	}
+	if c == signed || h.Low > 0 {
 		b.Emit(set(dst, 0))
-		b.JumpIfImm(asm.JSLT, r9, uint64(h.Low), r2, done)
-		b.Emit(set(dst, int32(h.Buckets()-1)))
-		b.JumpIfImm(asm.JSGE, r9, uint64(h.High), r2, done)
-	} else {
-		if h.Low > 0 {
-			b.Emit(set(dst, 0))
-			b.JumpIfImm(asm.JLT, r9, uint64(h.Low), r2, done)
-		}
-		b.Emit(set(dst, int32(h.Buckets()-1)))
-		b.JumpIfImm(asm.JGE, r9, uint64(max(h.High, 0)), r2, done)
+		b.JumpIfImm(less, r9, uint64(h.Low), r2, done)
 	}
+	b.Emit(set(dst, int32(h.Buckets()-1)))
+	b.JumpIfImm(atLeast, r9, uint64(high), r2, done)
 	b.Emit(mov(dst, r9))
-	b.Add(dst, -uint64(h.Low), r2)
-	if argcode.Fits32(h.Step) {
-		b.Emit(asm.Div.Imm(dst, int32(h.Step)))
-	} else {
-		b.Emit(asm.LoadImm(r2, int64(h.Step), asm.DWord), asm.Div.Reg(dst, r2))
+	if h.Low != 0 {
+		b.Compute(asm.Add, dst, -uint64(h.Low), r2)
 	}
+	b.Compute(asm.Div, dst, h.Step, r2)
 	b.Emit(asm.Add.Imm(dst, 1))
 	b.Place(done)
 }
