@@ -64,7 +64,7 @@ func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
 	return s.debug.Symbol(name)
 }
 
-// PLTGOT is what [elffile.File.PLTGOT] says of the file, else of its debug file.
+// PLTGOT is [elffile.File.PLTGOT] of the file, else of its debug file.
 func (f fileSymbols) PLTGOT() (uint64, error) {
 	address, err := f.elf.PLTGOT()
 	if !errors.Is(err, elffile.ErrNoPLTGOT) {

@@ -5,6 +5,7 @@ package stack
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -132,34 +133,20 @@ func (s *Symbolizer) openPerfMap(pid int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.isOwn(pid, file, name); err != nil {
+	at, err1 := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	process, err2 := os.Stat(procfs.Path(s.fs.Root(), pid, ""))
+	written, err3 := file.Stat()
+	if err := errors.Join(err1, err2, err3); err != nil {
 		file.Close()
 		return nil, err
-	}
-	return file, nil
-}
-
-// isOwn returns an error unless a file has that name and belongs to the
-// process's user, or to root.
-func (s *Symbolizer) isOwn(pid int, file *os.File, name string) error {
-	at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
-	if err != nil {
-		return err
-	}
-	process, err := os.Stat(procfs.Path(s.fs.Root(), pid, ""))
-	if err != nil {
-		return err
-	}
-	written, err := file.Stat()
-	if err != nil {
-		return err
 	}
 	user, ok := procfs.UserOf(process)
 	owner, ok2 := procfs.UserOf(written)
 	if filepath.Base(at) != name || !ok || !ok2 || owner != user && owner != 0 {
-		return fmt.Errorf("%s is not the process's own", file.Name())
+		file.Close()
+		return nil, fmt.Errorf("%s is not the process's own", file.Name())
 	}
-	return nil
+	return file, nil
 }
 
 // ownNumber returns the PID that a process has in its own PID namespace.

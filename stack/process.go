@@ -62,7 +62,7 @@ func (s *Symbolizer) scan(pid int) *process {
 		return known
 	}
 	read := func() mappedNow {
-		// Lines that are not understood are left out, and what has ended has none.
+		// Lines that are not understood are left out. What has ended has none.
 		files, _ := procwatch.Files(s.fs, pid)
 		return mappedNow{files, vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))}
 	}
@@ -168,10 +168,7 @@ func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping
 			break
 		}
 		file := s.file(p, f)
-		for _, at := range f.Mappings {
-			if len(mapped) == maxMappings {
-				break
-			}
+		for _, at := range f.Mappings[:min(len(f.Mappings), maxMappings-len(mapped))] {
 			m := mapping{at, file, f.Path}
 			if before := p.find(at.Start); file.machine == elf.EM_NONE && before != nil &&
 				before.Mapping == at && before.path == f.Path {
