@@ -27,21 +27,15 @@ type File struct {
 	// original file, whose offsets mean nothing in this one.
 	IsDebugFile bool
 
-	// Segments are the PT_LOAD segments, in the order of the file.
-	Segments []Segment
+	Segments   []Segment // PT_LOAD, in the order of the file
+	ProbeNotes []Section // named .note.stapsdt, in the order of the file
 
-	// ProbeNotes are the sections named .note.stapsdt, in the order of the
-	// file.
-	ProbeNotes []Section
+	ProbeBase    uint64 // the address of the section .stapsdt.base
+	HasProbeBase bool   // there is such a section
 
-	// ProbeBase is the address of the section .stapsdt.base, if there is one.
-	ProbeBase    uint64
-	HasProbeBase bool
-
-	// Frames is the section .eh_frame, FramesIndex the segment
-	// PT_GNU_EH_FRAME: of no size where there is none.
-	Frames      Section
-	FramesIndex Segment
+	// Sections and segments have no size where there are none.
+	Frames      Section // .eh_frame
+	FramesIndex Segment // PT_GNU_EH_FRAME
 
 	reader io.ReaderAt
 	closer io.Closer // nil where the caller closes the reader
@@ -49,18 +43,16 @@ type File struct {
 	name   string
 	path   string // that Open was given, "" with New
 
-	noteSegments []noteSegment
-	dynamic      Segment // PT_DYNAMIC, of size 0 where there is none
-	sections     table
-	buildIDNotes Section // .note.gnu.build-id, of size 0 where there is none
-	debugLink    Section // .gnu_debuglink, of size 0 where there is none
-	alternative  Section // .gnu_debugaltlink, of size 0 where there is none
-	miniDebug    Section // .gnu_debugdata, of size 0 where there is none
-	gotPLT       uint64  // address of .got.plt, 0 where there is none
-
-	dwarfSections [len(dwarfSections)]Section // of size 0 where there are none
-
-	interpreter Segment // PT_INTERP, of size 0 where there is none
+	noteSegments  []noteSegment
+	dynamic       Segment // PT_DYNAMIC
+	interpreter   Segment // PT_INTERP
+	sections      table
+	buildIDNotes  Section // .note.gnu.build-id
+	debugLink     Section // .gnu_debuglink
+	alternative   Section // .gnu_debugaltlink
+	miniDebug     Section // .gnu_debugdata
+	gotPLT        uint64  // address of .got.plt, 0 where there is none
+	dwarfSections [len(dwarfSections)]Section
 
 	// relocations of ProbeNotes, by the indices of those.
 	relocations map[uint32]Section

@@ -153,9 +153,7 @@ type window struct {
 }
 
 // newWindow returns a window, which has to be closed.
-func newWindow(f *File) *window {
-	return &window{file: f, buffer: NewBuffer()}
-}
+func newWindow(f *File) *window { return &window{file: f, buffer: NewBuffer()} }
 
 // close gives the buffer back: nothing of it may be in use any more.
 func (w *window) close() {
@@ -220,7 +218,7 @@ func (w *window) record(t table, index uint64) ([]byte, error) {
 	return data[:size], nil
 }
 
-// words knows the byte order and the word size of a file. Its methods read at
+// Words knows the byte order and the word size of a file. Its methods read at
 // the start of b, which must be long enough.
 //
 // It stands in for binary.ByteOrder in the loop over the notes, where six calls
@@ -237,7 +235,7 @@ func (w Words) Order() binary.ByteOrder {
 	return binary.LittleEndian
 }
 
-// size is the size of an address in bytes.
+// Size is the size of an address in bytes.
 func (w Words) Size() int {
 	if w.Wide {
 		return 8
@@ -269,7 +267,7 @@ func (w Words) Uint64(b []byte) uint64 {
 	return v
 }
 
-// address reads a word of the file's class.
+// Address reads a word of the file's class.
 func (w Words) Address(b []byte) uint64 {
 	if w.Wide {
 		return w.Uint64(b)
@@ -277,7 +275,7 @@ func (w Words) Address(b []byte) uint64 {
 	return uint64(w.Uint32(b))
 }
 
-// moved returns an address moved by a distance: addresses wrap around at the
+// Moved returns an address moved by a distance: addresses wrap around at the
 // word size of the class.
 func (w Words) Moved(address, distance uint64) uint64 {
 	if w.Wide {
