@@ -3,7 +3,6 @@
 package stack
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 )
 
 // The page of a flame graph. Its renderer is d3-flame-graph, bundled with the
@@ -19,11 +19,11 @@ import (
 // flamegraph/LICENSES.txt has the licences.
 var (
 	//go:embed flamegraph/page.html
-	flameGraphPage []byte
+	flameGraphPage string
 	//go:embed flamegraph/renderer.js
-	flameGraphRenderer []byte
+	flameGraphRenderer string
 	//go:embed flamegraph/renderer.css
-	flameGraphStyle []byte
+	flameGraphStyle string
 )
 
 // flameGraph is what a page shows.
@@ -121,19 +121,7 @@ func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
 	if err != nil {
 		return err
 	}
-	rest := flameGraphPage
-	for _, part := range []struct {
-		mark string
-		text []byte
-	}{{"RENDERER_STYLE", flameGraphStyle}, {"RENDERER", flameGraphRenderer}, {"PROFILE", shown}} {
-		before, after, _ := bytes.Cut(rest, []byte(part.mark))
-		rest = after
-		for _, text := range [][]byte{before, part.text} {
-			if _, err := w.Write(text); err != nil {
-				return err
-			}
-		}
-	}
-	_, err = w.Write(rest)
+	_, err = strings.NewReplacer("RENDERER_STYLE", flameGraphStyle, "RENDERER", flameGraphRenderer,
+		"PROFILE", string(shown)).WriteString(w, flameGraphPage)
 	return err
 }
