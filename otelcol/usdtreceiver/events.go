@@ -32,9 +32,6 @@ const (
 	// which would cost the traced program more than all else.
 	delay = 100 * time.Millisecond
 
-	// lull is how long nothing comes after the last event.
-	lull = 3 * delay / 2
-
 	// Between tries to send what was refused for now.
 	firstRetry = 100 * time.Millisecond
 	maxRetry   = 5 * time.Second
@@ -62,15 +59,12 @@ func (s *source) deliver(ending context.Context, b batch) {
 		defer close(events)
 		reading, stop := context.WithCancel(context.Background())
 		defer stop()
-		// They come within the delay. What comes later waits for the next
-		// reader, if there is one.
-		type pause struct {
-			since time.Time
-			quiet *time.Timer
-		}
-		var pausing atomic.Pointer[pause]
+		var pausedAt atomic.Pointer[time.Time]
 		defer context.AfterFunc(s.receiver.pausing, func() {
-			pausing.Store(&pause{time.Now(), time.AfterFunc(lull, stop)})
+			now := time.Now()
+			pausedAt.Store(&now)
+			_ = s.session.Drain(reading) // it ends with the reader, too
+			stop()
 		})()
 		for event, err := range s.session.Events(reading) {
 			if err != nil {
@@ -80,11 +74,9 @@ func (s *source) deliver(ending context.Context, b batch) {
 			}
 			s.items[0].hits.Add(event.Weight)
 			events <- event
-			if p := pausing.Load(); p != nil {
-				if event.Time.After(p.since) {
-					return
-				}
-				p.quiet.Reset(lull)
+			// What is later waits for the next reader, if there is one.
+			if at := pausedAt.Load(); at != nil && event.Time.After(*at) {
+				return
 			}
 		}
 	})
