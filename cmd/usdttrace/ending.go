@@ -197,10 +197,10 @@ func (t *tracer) verdict() error {
 	t.targets.mu.Lock()
 	late, filtered := t.targets.missed, t.targets.filtered
 	t.targets.mu.Unlock()
-	if filtered != nil {
+	switch {
+	case filtered != nil:
 		return filtered
-	}
-	if late != "" {
+	case late != "":
 		return &nothingError{fmt.Errorf("the process ended before %s was attached: "+
 			"name that file on the command line to have it attached from the start", late)}
 	}

@@ -217,16 +217,16 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 		if t.latecomers != nil {
 			t.latecomers.attachedNow(a.Path())
 		}
-		told := f.told[a.Path()]
-		if !told {
-			if len(f.told) == maxTold {
-				clear(f.told)
-			}
-			f.told[a.Path()] = true
-			t.warnSkipped(a, a.Path())
-			t.warnFramePointers(a)
+		if f.told[a.Path()] {
+			continue
 		}
-		if f.begun && !told {
+		if len(f.told) == maxTold {
+			clear(f.told)
+		}
+		f.told[a.Path()] = true
+		t.warnSkipped(a, a.Path())
+		t.warnFramePointers(a)
+		if f.begun {
 			t.messages.NoteOf("files that are also watched", "also watching %s in %s",
 				plural(len(a.Sites()), "site"), a.Path())
 		}
@@ -275,16 +275,6 @@ func familyOf(pid int) func(proc.Process) bool {
 		}
 		return members[p.PID]
 	}
-}
-
-// holdCommand starts the command, which waits until everything is attached.
-func (t *tracer) holdCommand() (err error) {
-	stdout := os.Stdout
-	if t.options.printsOnStdout() {
-		stdout = os.Stderr // the two must not be mixed
-	}
-	t.command, err = hold(t.options.command, stdout)
-	return err
 }
 
 // beginCommand attaches to what the command, which waits, is known to map. What
@@ -541,11 +531,8 @@ func (l *latecomers) finish() (late []*lateFile, complete bool) {
 // String says what was missed, and what to do about it.
 func (f *lateFile) String() string {
 	by := fmt.Sprintf("process %d", f.pid)
-	switch others := f.processes - 1; {
-	case others == 1:
-		by += " (and 1 other)"
-	case others > 1:
-		by += fmt.Sprintf(" (and %d others)", others)
+	if others := f.processes - 1; others > 0 {
+		by += " (and " + plural(others, "other") + ")"
 	}
 	switch took := formatDuration(float64(f.by)); {
 	case f.err != nil:

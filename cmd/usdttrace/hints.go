@@ -445,13 +445,12 @@ func (t *tracer) whySilent(pattern int) string {
 			found[pair.Process.PID] = true
 		}
 	}
-	switch len(found) {
-	case 0:
-		return "no process runs what has it"
-	case 1:
+	if n := len(found); n > 1 {
+		return fmt.Sprintf("%d processes have it, and none passed it", n)
+	} else if n == 1 {
 		return "1 process has it, and did not pass it"
 	}
-	return fmt.Sprintf("%d processes have it, and none passed it", len(found))
+	return "no process runs what has it"
 }
 
 // nothing says that no probe matches any of the patterns.
@@ -566,10 +565,9 @@ func (t *tracer) relatives() string {
 		}
 	}
 	verb := "map"
-	switch len(found) {
-	case 0:
+	if len(found) == 0 {
 		return ""
-	case 1:
+	} else if len(found) == 1 {
 		verb = "maps"
 	}
 	return fmt.Sprintf("%s of it %s %s, which has matching probes: watch them, too, with -f",

@@ -181,13 +181,12 @@ func (t *tracer) trace() (err error) {
 	if err := t.targets.find(o.files, o.pid); err != nil {
 		return err
 	}
-	defer func() {
-		for _, p := range t.profiles {
-			p.file.abandon()
+	for _, p := range o.profileFiles() {
+		if p.file, err = createFile(p.path); err != nil {
+			return fmt.Errorf("--%s: %w", p.flag, err)
 		}
-	}()
-	if err := t.openProfiles(); err != nil {
-		return err
+		defer p.file.abandon()
+		t.profiles = append(t.profiles, p)
 	}
 	t.out = commandline.NewWriter(t.stdout)
 	flag, path := "output", o.outputFile
@@ -213,7 +212,11 @@ func (t *tracer) trace() (err error) {
 		defer t.debuginfod.Close()
 	}
 	if o.command != nil {
-		if err := t.holdCommand(); err != nil {
+		stdout := os.Stdout
+		if o.printsOnStdout() {
+			stdout = os.Stderr // the two must not be mixed
+		}
+		if t.command, err = hold(o.command, stdout); err != nil {
 			return err
 		}
 		defer t.endCommand()

@@ -400,18 +400,6 @@ func (o *options) profileTitle() string {
 	return title
 }
 
-// openProfiles opens the files: a wrong path is an error before anything is
-// watched.
-func (t *tracer) openProfiles() (err error) {
-	for _, p := range t.options.profileFiles() {
-		if p.file, err = createFile(p.path); err != nil {
-			return fmt.Errorf("--%s: %w", p.flag, err)
-		}
-		t.profiles = append(t.profiles, p)
-	}
-	return nil
-}
-
 // newProfile returns a profile of hits, and of what is added up beside them
 // unless that is nil.
 func (t *tracer) newProfile(sum *stack.ValueType) *stack.Profile {

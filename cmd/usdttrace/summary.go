@@ -175,15 +175,16 @@ func (s *summary) text() string {
 		}
 	}
 	text += lateText(s.late)
-	if f := s.frames; f != nil && f.NoFile+f.NoFunction > 0 {
+	f := s.frames
+	if f != nil && f.NoFile+f.NoFunction > 0 {
 		text += fmt.Sprintf("%d of %d functions on stacks have no name: %d in no file, "+
 			"%d in files without symbols for them\n",
 			f.NoFile+f.NoFunction, f.Frames, f.NoFile, f.NoFunction)
 	}
 	text += s.debuginfod
-	if s.frames != nil && s.frames.CutStacks > 0 {
+	if f != nil && f.CutStacks > 0 {
 		text += fmt.Sprintf("%s cut: deeper, or costlier to unwind, than a limit allows\n",
-			plural(int(s.frames.CutStacks), "stack"))
+			plural(int(f.CutStacks), "stack"))
 	}
 	if s.costs != nil {
 		text += fmt.Sprintf("attached by %s\n", s.mode) + s.costs.text()
@@ -226,23 +227,22 @@ func (l losses) since(before losses) losses {
 	less(&l.Replaced, before.Replaced)
 	less(&l.Unmatched, before.Unmatched)
 
-	owner := func(loss tracing.OwnerLoss) tracing.OwnerLoss {
-		loss.Events = 0
-		return loss
-	}
-	earlier := make(map[tracing.OwnerLoss]uint64, len(before.owners))
+	earlier := make(map[tracing.OwnerLoss]uint64, len(before.owners)) // by the owner alone
 	for _, loss := range before.owners {
-		earlier[owner(loss)] = loss.Events
+		owner := loss
+		owner.Events = 0
+		earlier[owner] = loss.Events
 	}
-	var owners []tracing.OwnerLoss
-	for _, loss := range l.owners {
-		if less(&loss.Events, earlier[owner(loss)]); loss.Events > 0 {
-			owners = append(owners, loss)
-		}
+	l.owners = slices.Clone(l.owners)
+	for i := range l.owners {
+		owner := l.owners[i]
+		owner.Events = 0
+		less(&l.owners[i].Events, earlier[owner])
 	}
-	slices.SortStableFunc(owners,
+	l.owners = slices.DeleteFunc(l.owners,
+		func(loss tracing.OwnerLoss) bool { return loss.Events == 0 })
+	slices.SortStableFunc(l.owners,
 		func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
-	l.owners = owners
 	return l
 }
 

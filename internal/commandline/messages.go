@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,8 +56,8 @@ type kind struct {
 // name.
 func NewMessages(command string, file io.Writer) *Messages {
 	f, ok := file.(*os.File)
-	return &Messages{command: command, out: NewWriter(file), isTerminal: ok &&
-		terminal.IsTerminal(f)}
+	return &Messages{command: command, out: NewWriter(file),
+		isTerminal: ok && terminal.IsTerminal(f)}
 }
 
 // SetQuiet has notes left out.
@@ -84,16 +85,14 @@ func (m *Messages) Note(format string, args ...any) {
 func (m *Messages) WarnOf(kind, format string, args ...any) {
 	m.mu.Lock()
 	k := m.kind(kind)
-	isPrinted := k.printed < MaxOfKind
-	if isPrinted {
-		k.printed++
-	} else {
+	if k.printed == MaxOfKind {
 		k.more++
+		m.mu.Unlock()
+		return
 	}
+	k.printed++
 	m.mu.Unlock()
-	if isPrinted {
-		m.Warn(format, args...)
-	}
+	m.Warn(format, args...)
 }
 
 // NoteOf does for [Messages.Note] what WarnOf does for Warn.
@@ -116,23 +115,21 @@ func (m *Messages) More(kind string, n int) {
 // as how to see them all.
 func (m *Messages) Rest(hint string) {
 	m.mu.Lock()
-	var rest []kind
+	var rest []string
 	for _, k := range m.kinds {
-		rest = append(rest, *k)
+		if k.more > 0 {
+			rest = append(rest, fmt.Sprintf("%s: %d more%s", k.name, k.more, hint))
+		}
 	}
 	m.mu.Unlock()
-	for _, k := range rest {
-		if k.more > 0 {
-			m.Warn("%s: %d more%s", k.name, k.more, hint)
-		}
+	for _, text := range rest {
+		m.Warn("%s", text)
 	}
 }
 
 func (m *Messages) kind(name string) *kind {
-	for _, k := range m.kinds {
-		if k.name == name {
-			return k
-		}
+	if i := slices.IndexFunc(m.kinds, func(k *kind) bool { return k.name == name }); i >= 0 {
+		return m.kinds[i]
 	}
 	if len(m.kinds) >= maxKinds && name != others {
 		return m.kind(others)
