@@ -310,13 +310,7 @@ func (t *targets) lackingAt(site *usdt.Site, term string) error {
 	}
 	definition := t.definition(site)
 	for _, name := range word.FindAllString(term, -1) {
-		n, ok := argumentNumber(name)
-		for i := range definition.Arguments {
-			if !ok && definition.Arguments[i].Name == name {
-				n, ok = i, true
-			}
-		}
-		switch {
+		switch n, ok := argumentIndex(name, &definition); {
 		case !ok: // another word, or a name that the probe does not have
 		case n >= len(site.Args):
 			return noSuchArgument(name)

@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -552,6 +553,16 @@ func (o *options) fromEvents() bool {
 
 // samples reports whether some of the hits are taken for all.
 func (o *options) samples() bool { return o.every > 1 || o.rate > 0 }
+
+// argumentIndex returns which argument a name is of: argN, or as the definition
+// has it, which may be nil.
+func argumentIndex(name string, probe *providers.Probe) (n int, ok bool) {
+	if n, ok = argumentNumber(name); !ok && probe != nil {
+		n = slices.IndexFunc(probe.Arguments,
+			func(a providers.Argument) bool { return a.Name == name })
+	}
+	return n, n >= 0 && (ok || probe != nil)
+}
 
 // argumentNumber returns N of "argN".
 func argumentNumber(term string) (int, bool) {

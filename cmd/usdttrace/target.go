@@ -95,24 +95,22 @@ func (t *targets) attached(a *trace.Attachment) {
 // nothing.
 func (t *targets) addKeys(site *trace.Site) {
 	for _, key := range t.options.by {
-		for i := range site.Args {
-			name := key
-			if inner, ok := strings.CutPrefix(key, "str("); ok {
-				name, _, _ = strings.Cut(strings.TrimSuffix(inner, ")"), ",")
-			}
-			name = strings.TrimPrefix(name, "start.")
-			if n, ok := argumentNumber(name); name != site.ArgumentName(i) && (!ok || n != i) {
-				continue
-			}
-			var means providers.Argument
-			if definition := argumentOf(site, i); definition != nil {
-				means = *definition
-			}
-			if known, ok := t.keys[key]; ok && known != means {
-				means = providers.Argument{}
-			}
-			t.keys[key] = means
+		name := key
+		if inner, ok := strings.CutPrefix(key, "str("); ok {
+			name, _, _ = strings.Cut(strings.TrimSuffix(inner, ")"), ",")
 		}
+		n, ok := argumentIndex(strings.TrimPrefix(name, "start."), site.Definition())
+		if !ok || n >= len(site.Args) {
+			continue
+		}
+		var means providers.Argument
+		if definition := argumentOf(site, n); definition != nil {
+			means = *definition
+		}
+		if known, ok := t.keys[key]; ok && known != means {
+			means = providers.Argument{}
+		}
+		t.keys[key] = means
 	}
 }
 
@@ -324,12 +322,9 @@ func (t *targets) isFloat(term string) bool {
 	for _, sel := range t.selections {
 		for _, site := range sel.Sites() {
 			probe := t.definition(&site)
-			for i := range site.Args {
-				named := i < len(probe.Arguments) && probe.Arguments[i].Name == term
-				n, numbered := argumentNumber(term)
-				if site.Args[i].Float && (named || numbered && n == i) {
-					return true
-				}
+			n, ok := argumentIndex(term, &probe)
+			if ok && n < len(site.Args) && site.Args[n].Float {
+				return true
 			}
 		}
 	}
