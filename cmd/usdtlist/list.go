@@ -112,7 +112,8 @@ func (l *lister) listOpened(list *listing) (int, error) {
 			func(probe elfnote.Probe) bool { return p.Match(probe.Provider, probe.Name) })
 	}
 	if l.options.debugFile != "" {
-		if err := file.UseDebugFile(l.options.debugFile); err != nil && !(several && errors.Is(err, elffile.ErrOtherBuildID)) {
+		err := file.UseDebugFile(l.options.debugFile)
+		if err != nil && !(several && errors.Is(err, elffile.ErrOtherBuildID)) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
