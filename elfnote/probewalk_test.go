@@ -16,7 +16,8 @@ import (
 )
 
 func TestSitesHaveStringsOfAnyLength(t *testing.T) {
-	lengths := []int{0, 1, 7, 8, 20, 60, 63, 64, 65, 500, elffile.ChunkSize - 100, elffile.ChunkSize, 3 * elffile.ChunkSize}
+	lengths := []int{0, 1, 7, 8, 20, 60, 63, 64, 65, 500,
+		elffile.ChunkSize - 100, elffile.ChunkSize, 3 * elffile.ChunkSize}
 	everyClass(t, func(t *testing.T, im *image) {
 		var want []Site
 		var notes [][]byte

@@ -248,7 +248,7 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	ids, _ := info.MapIDs()
 	known = &loadedProgram{reads: slices.Contains(ids, m.specs.id),
 		origin: sync.OnceValues(func() (*origin, error) { return m.originOf(info) })}
-	if !known.reads && m.readers[info.Name] {
+	if !known.reads && m.readsOthers(info.Name, ids) {
 		return nil, fmt.Errorf("program %s was loaded without this Manager's maps: pass "+
 			"Manager.CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
 	}
@@ -261,6 +261,24 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 		m.loaded[prog] = known
 	}
 	return known, nil
+}
+
+// readsOthers reports whether one of a program's maps is a spec map of another
+// Manager, whose specs would be taken for this one's. Reading the names of maps
+// needs CAP_SYS_ADMIN. Without it the name of the program decides.
+func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
+	for _, id := range ids {
+		other, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return m.readers[name]
+		}
+		info, err := other.Info()
+		other.Close()
+		if err == nil && info.Name == kernelName(specMapName) {
+			return true
+		}
+	}
+	return false
 }
 
 // AttachSections attaches all programs whose section names a file and a probe:

@@ -314,13 +314,13 @@ func (f *Follower[A]) call(c *call[A]) error {
 
 	f.calls[c.File] = c
 	f.budget.take(c.owner, c.needs, 1)
-	began = time.Now()
+	wentOn := time.Now()
 	f.closing.Go(func() {
 		isDone := <-returned
 		f.later(func(r *round[A]) {
 			delete(f.calls, c.File)
 			f.budget.take(c.owner, c.needs, -1)
-			f.budget.spend(c.owner, time.Now(), time.Since(began))
+			f.budget.spend(c.owner, time.Now(), time.Since(wentOn))
 			if isDone {
 				end(r)
 			} else {
