@@ -17,8 +17,8 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 )
 
-// walker gives the files that are to be scanned, in order: those in
-// directories, and those of lists.
+// walker gives the files to scan, in order: those named, with the files in
+// directories, and then those of lists.
 type walker struct {
 	options *options
 	give    func(scanned)
@@ -66,8 +66,8 @@ func (w *walker) named(name string) {
 	}
 }
 
-// list gives the files that a list names: one on each line, or if there is a
-// NUL byte, each up to one.
+// list gives the files of a list. They end in a NUL byte if one is among the
+// first 64 KiB, else in a newline.
 func (w *walker) list(name string) error {
 	file := os.Stdin
 	if name != "-" {
@@ -98,11 +98,11 @@ func (w *walker) list(name string) error {
 	}
 }
 
-// maxPath is more than any path has that can be opened (PATH_MAX).
+// maxPath is PATH_MAX of Linux: longer paths cannot be opened.
 const maxPath = 4096
 
-// listed gives what a list names. Lists are made by other tools, and name
-// directories beside what is in them.
+// listed gives a path of a list. A directory is skipped without -r: tools such
+// as find list directories beside the files in them.
 func (w *walker) listed(path string) {
 	switch info, err := os.Stat(path); {
 	case err != nil:
@@ -115,10 +115,10 @@ func (w *walker) listed(path string) {
 	}
 }
 
-// directory walks a directory. Symbolic links in it are not followed: what they
-// lead to is listed where it is, if that is below the directory. File systems
-// that the kernel makes up are left out: to read them can block, or do
-// something.
+// directory walks a directory. Symbolic links in it are not followed: a target
+// below the directory is listed where it is. File systems that the kernel makes
+// up are skipped unless root is on one: reading their files can block, or have
+// effects.
 func (w *walker) directory(root string) {
 	root = strings.TrimSuffix(root, "/") + "/" // it may be a symbolic link itself
 	isAsked := isMadeUp(root)
@@ -136,8 +136,8 @@ func (w *walker) directory(root string) {
 	})
 }
 
-// madeUp are file systems whose files the kernel makes up, by the numbers that
-// statfs(2) has for them.
+// madeUp has the types, as of statfs(2), of file systems whose files the kernel
+// makes up.
 var madeUp = []int64{
 	0x9fa0,     // proc
 	0x62656572, // sysfs

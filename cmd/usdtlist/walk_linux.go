@@ -16,9 +16,9 @@ func isMadeUp(path string) bool {
 	return unix.Statfs(path, &stat) == nil && isMadeUpType(int64(stat.Type))
 }
 
-// openELF opens a file, and returns nil if it is no ELF file. If it has become
-// a pipe since it was found, that does not block. Of a hundred thousand files
-// few are ELF, so that what package os does beside would cost most.
+// openELF opens a file, or returns nil if it is no ELF file. It does not block
+// if the file has become a pipe since it was found. It avoids os.Open, whose
+// overhead would dominate: of a hundred thousand files few are ELF.
 func openELF(path string) (*os.File, error) {
 	fd, err := -1, error(unix.EINTR)
 	for err == unix.EINTR {

@@ -21,7 +21,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// runHeld is what this program is called with to become a command, see [hold].
+// runHeld is the argument that makes this program become a command, see [hold].
 const runHeld = "--run-held"
 
 // command is a program that is run to be watched. A child of this process waits
@@ -37,7 +37,7 @@ type command struct {
 	status syscall.WaitStatus
 }
 
-// hold starts the child. It waits in [becomeCommand] until it is released.
+// hold starts the child, which waits in [becomeCommand] until it is released.
 func hold(argv []string, stdout *os.File) (c *command, err error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
@@ -72,11 +72,11 @@ func hold(argv []string, stdout *os.File) (c *command, err error) {
 	return c, nil
 }
 
-// becomeCommand is the child of [hold]. It maps what the command will map, so
-// that these files are found and attached as those of any process. Then it
-// waits, and executes the program.
+// becomeCommand runs in the child of [hold]. It maps the files that the command
+// will map, so that they are found and attached as those of any process. Then
+// it waits, and executes the program.
 func becomeCommand(args []string) (status int) {
-	runtime.LockOSThread() // the kernel's records are asked of the thread
+	runtime.LockOSThread() // mappings are recorded for this thread
 	const heldFD = 3       // the first of ExtraFiles
 	unix.CloseOnExec(heldFD)
 	held := os.NewFile(heldFD, "command")
@@ -93,12 +93,12 @@ func becomeCommand(args []string) (status int) {
 	return exitError
 }
 
-// mapFile maps a file as far as it takes to be seen. The kernel puts no
-// breakpoints into a mapping that is shared.
+// mapFile maps a file so that it is found. The mapping is shared because the
+// kernel puts no breakpoints into such a mapping.
 func mapFile(path string) {
 	file, err := os.Open(path)
 	if err != nil {
-		return // then it will not be executed, either
+		return // then it cannot be executed, either
 	}
 	defer file.Close()
 	_, _ = unix.Mmap(int(file.Fd()), 0, 1, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED)
@@ -110,7 +110,7 @@ func (c *command) release() error {
 	if _, err := c.held.Write([]byte{1}); err != nil {
 		return fmt.Errorf("the command %s ended before it began", c.argv[0])
 	}
-	// It ends when the program is executed.
+	// The child's end is closed when the program is executed.
 	failed, _ := io.ReadAll(io.LimitReader(c.held, 1024))
 	if len(failed) > 0 {
 		return fmt.Errorf("the command: %s: %s", c.argv[0], failed)
@@ -155,13 +155,14 @@ func (c *command) failure() string {
 	return ""
 }
 
-// leaveLinks has another process close the links and perf events of this one.
-// The kernel takes a tenth of a second for each perf event, and waits for what
-// other tools do, for which a process that ends would keep its shell waiting.
-// The other process is this program once more.
+// leaveLinks passes the links and perf events of this process to another one,
+// which closes them. The kernel takes a tenth of a second to close a perf
+// event, and longer while other tools attach: the shell would wait for all of
+// them. The other process runs this program, see [holdUntilAlone].
 //
-// Events that are defined in tracefs are not among them: they are few, and the
-// next tracer takes them for unused once this process has ended.
+// Perf events of the events defined in tracefs are not passed on. They are few,
+// and the next tracer takes those events for unused once this process has
+// ended.
 func leaveLinks() {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -169,18 +170,18 @@ func leaveLinks() {
 	}
 	shared := uprobeevent.Descriptors()
 	heir := exec.Command("/proc/self/exe", holdLinks)
-	// So that no signal of the terminal is for it.
+	// Signals of the terminal must not reach it.
 	heir.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	for _, entry := range entries {
 		fd, err := strconv.Atoi(entry.Name())
 		if err != nil || slices.Contains(shared, fd) || !isLink(fd) {
 			continue
 		}
-		// Another goroutine may be closing it, and the number be another
-		// file's.
+		// Another goroutine may be closing fd, whose number may then be another
+		// file's: the copy is checked again.
 		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			break // what is left is closed here
+			break // the others are closed here
 		}
 		if !isLink(copied) {
 			unix.Close(copied)
@@ -193,8 +194,8 @@ func leaveLinks() {
 	}
 }
 
-// holdUntilAlone returns when the process that has started this one has ended.
-// What it had open is then closed when this process ends.
+// holdUntilAlone returns when the parent process has ended. The end of this
+// process then closes the descriptors that both have.
 func holdUntilAlone() {
 	for parent := os.Getppid(); os.Getppid() == parent && parent != 1; {
 		time.Sleep(10 * time.Millisecond)
@@ -207,8 +208,8 @@ func isLink(fd int) bool {
 		"anon_inode:bpf-link", "anon_inode:[bpf_link]"}, target)
 }
 
-// watchExit returns a function that waits until a process has ended, or the
-// context has.
+// watchExit returns a function that waits until the process has ended or the
+// context is done.
 func watchExit(pid int) (wait func(context.Context), err error) {
 	fd, err := unix.PidfdOpen(pid, 0) // Linux 5.3
 	switch {
@@ -229,6 +230,5 @@ func watchExit(pid int) (wait func(context.Context), err error) {
 	}, nil
 }
 
-// exitPatience is how many milliseconds may pass until it is noticed that the
-// context has ended.
+// exitPatience is after how many milliseconds an ended context is noticed.
 const exitPatience = 100

@@ -17,27 +17,26 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// signalPatience is how long other signals count as the first one: timeout(1)
+// signalPatience is how long further signals count as the first one: timeout(1)
 // signals its child and then the whole process group.
 const signalPatience = time.Second
 
 // hurry is how long a write may take after SIGTERM.
 const hurry = 200 * time.Millisecond
 
-// holdLinks is what this program is called with by [leaveLinks].
+// holdLinks is the argument with which [leaveLinks] starts this program.
 const holdLinks = "--hold-links"
 
-// closingTime is what the kernel takes to close a perf event.
+// closingTime is how long the kernel takes to close a perf event.
 const closingTime = 100 * time.Millisecond
 
-// handleSignals has the first signal end the tracing. A signal that comes after
-// the patience ends this process at once, as signals do by default, whatever is
-// still to be detached.
+// handleSignals makes the first signal end the tracing. A signal after the
+// patience ends this process at once, as by default, even if something is still
+// attached.
 func (t *tracer) handleSignals() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	// Writing into a closed pipe is to be an error, and not to end this
-	// process.
+	// Writing into a closed pipe must return an error, not end this process.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	done := make(chan struct{})
@@ -48,12 +47,12 @@ func (t *tracer) handleSignals() (stop func()) {
 		case s := <-signals:
 			t.endWithStatus(128+int(s.(syscall.Signal)), "after the signal: "+s.String())
 			if s == syscall.SIGTERM {
-				// Its sender does not want to wait for a reader.
+				// The sender does not wait for a reader of the output.
 				t.out.Hurry(hurry)
 				t.messages.Hurry(hurry)
 			}
-			// Also after the end of the tracing: this process is to end with
-			// its exit status, not by a second signal.
+			// The patience also holds after the tracing has ended: this process
+			// must end with its exit status, not by a second signal.
 			time.Sleep(t.patience)
 			select {
 			case <-signals: // one that came meanwhile
@@ -69,7 +68,7 @@ func (t *tracer) handleSignals() (stop func()) {
 			signal.Reset(s)
 			_ = syscall.Kill(os.Getpid(), s.(syscall.Signal))
 			time.Sleep(hurry)
-			os.Exit(128 + int(s.(syscall.Signal))) // it was ignored when this process began
+			os.Exit(128 + int(s.(syscall.Signal))) // the signal was ignored from the start
 		case <-done:
 		}
 	}()
@@ -80,7 +79,7 @@ func (t *tracer) handleSignals() (stop func()) {
 	}
 }
 
-// watchEnd detaches when the tracing is to end.
+// watchEnd starts what detaches when the tracing ends.
 func (t *tracer) watchEnd() {
 	var limit *time.Timer
 	if t.options.duration > 0 {
@@ -125,8 +124,8 @@ func (t *tracer) isOutside(event *trace.Event) bool {
 // kernel (PROC_TIME_INIT_INO of include/linux/proc_ns.h).
 const initialTimeNamespace = 0xeffffffa
 
-// monotonic returns the time of CLOCK_MONOTONIC as programs in the kernel have
-// it, or 0: in a time namespace it is another one.
+// monotonic returns CLOCK_MONOTONIC in nanoseconds as eBPF programs read it, or
+// 0 in a time namespace, whose clock may differ.
 func monotonic() int64 {
 	var st unix.Stat_t
 	if unix.Stat("/proc/self/ns/time", &st) == nil && st.Ino != initialTimeNamespace {
@@ -139,9 +138,9 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// endWithStatus has the tracing end, unless it was to end already, and reports
-// whether that was not so. If a command still runs it is ended, why is said,
-// and this is the exit status.
+// endWithStatus ends the tracing, and reports whether it is the first such
+// call. The first call decides: if a command still runs, it is ended, why is
+// printed, and status is the exit status.
 func (t *tracer) endWithStatus(status int, why string) (first bool) {
 	first = t.ending.CompareAndSwap(nil, &ending{status, why})
 	t.end()
@@ -185,7 +184,7 @@ type nothingError struct{ err error }
 func (e *nothingError) Error() string { return explain(e.err) }
 
 // verdict returns the error for a run that has watched nothing, or only one end
-// of a latency.
+// of a pair.
 func (t *tracer) verdict() error {
 	if t.failed.Load() {
 		return nil
@@ -207,7 +206,7 @@ func (t *tracer) verdict() error {
 	return &nothingError{t.targets.nothing(t.options.patterns, where)}
 }
 
-// where says where there are no probes, for the case that there are none.
+// where names what was searched, for errors about probes that are not there.
 func (t *tracer) where() string {
 	switch {
 	case t.command != nil:
@@ -220,9 +219,8 @@ func (t *tracer) where() string {
 	return "any process"
 }
 
-// cleanUp removes what tracers that were killed have left in tracefs, and
-// returns the exit status. Programs do the same when they attach
-// next.
+// cleanUp removes the events that killed tracers have left in tracefs, and
+// returns the exit status. The next program that attaches does the same.
 func cleanUp(m *commandline.Messages, stdout *os.File) int {
 	removed, err := uprobeevent.Remove()
 	for _, name := range removed {

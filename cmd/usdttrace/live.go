@@ -22,9 +22,9 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// live is a terminal on which tables are drawn in place. To look closer at a
-// row is another run: of the same command line with that row's probe, or with a
-// condition and another key. The terminal stays the same.
+// live draws tables in place on the terminal. Looking closer at a row starts
+// another run on the same terminal: the same command line with the row's probe,
+// or with a condition and another key.
 type live struct {
 	screen tcell.Screen
 	keys   chan *tcell.EventKey
@@ -32,33 +32,33 @@ type live struct {
 
 	patience time.Duration // see handleSignals
 
-	mu     sync.Mutex // the following: messages come from anywhere
+	mu     sync.Mutex // guards what follows: any goroutine writes messages
 	open   bool
 	log    []byte // messages for standard error, printed at the end
-	status string // the last of them
+	status string // the last message
 	lines  []string
 	title  string
 	first  int // the line of the first row
 	chosen int
-	held   string       // the key of the chosen row, which may change its place
-	rows   []*trace.Row // that are shown, nil where lines are none
-	typing bool         // a filter
+	held   string       // the key of the chosen row, which may move
+	rows   []*trace.Row // the rows shown, nil if the lines are no rows
+	typing bool         // a filter is being typed
 
 	view
-	shown *trace.Snapshot // the rows are of this
+	shown *trace.Snapshot // holds rows
 	total map[*aggregation]*trace.Snapshot
-	// visible are all rows and those of the last interval, unless it is paused.
+	// visible has all rows and those of the last interval. A pause keeps it.
 	visible map[*aggregation][2]*trace.Snapshot
 
-	next *options // a run that is to follow
-	note string   // what its rows are of, where that is more than was chosen
-	back bool     // to the run before
-	// depth is how many runs lead to this one, which counts.
+	next *options // the run to start next, nil for none
+	note string   // why the rows cover more than the chosen row
+	back bool     // return to the previous run
+	// depth is the number of nested runs, this one included.
 	depth int
 }
 
 type view struct {
-	table    int // of those that are asked for
+	table    int // its index, modulo the number of tables
 	interval bool
 	paused   bool
 	filter   string
@@ -67,8 +67,8 @@ type view struct {
 
 const liveKeys = "enter in  esc out  c count t total 9 p99  i interval  / filter  p pause  q quit"
 
-// runLive runs what the options ask for on the terminal, and what is chosen
-// there after it.
+// runLive runs what the options ask for, and then each run that the user
+// chooses on the terminal.
 func runLive(o *options, stdout, stderr *os.File, patience time.Duration) int {
 	screen, err := tcell.NewScreen()
 	if err == nil {
@@ -97,8 +97,8 @@ func runLive(o *options, stdout, stderr *os.File, patience time.Duration) int {
 	}
 }
 
-// run runs one command line. If it fails, the reason stands on the terminal, or
-// is printed when that is closed.
+// run runs one command line. The reason of a failure is shown on the terminal,
+// and printed when the terminal is closed.
 func (l *live) run(o *options, stdout *os.File) (status int, failed bool) {
 	t := &tracer{options: o, messages: commandline.NewMessages("usdttrace", l), stdout: stdout,
 		patience: l.patience, live: l}
@@ -106,19 +106,19 @@ func (l *live) run(o *options, stdout *os.File) (status int, failed bool) {
 	return t.exitStatus(err), err != nil
 }
 
-// clone returns options that a run can add patterns to.
+// clone returns a copy, to which a run can add patterns.
 func (o *options) clone() *options {
 	c := *o
 	c.patterns, c.callArguments = slices.Clone(o.patterns), slices.Clone(o.callArguments)
 	return &c
 }
 
-// begin empties the terminal for another run.
+// begin clears the terminal for another run.
 func (l *live) begin(o *options) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.next != nil || l.back {
-		l.log = nil // messages of a run that is left
+		l.log = nil // messages of the run that the user left
 	}
 	if l.back {
 		l.note = ""
@@ -135,7 +135,7 @@ func (l *live) begin(o *options) {
 	l.screen.Sync()
 }
 
-// Write takes a message.
+// Write shows a message on the terminal. Once that is closed, it prints it.
 func (l *live) Write(text []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +159,7 @@ func (l *live) isOpen() bool {
 // leaves reports whether another run follows.
 func (l *live) leaves() bool { return l.next != nil || l.back }
 
-// close gives the terminal back, and prints what was said meanwhile.
+// close restores the terminal, and prints the messages kept meanwhile.
 func (l *live) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,16 +170,16 @@ func (l *live) close() {
 	}
 }
 
-// poll takes keys. To end is possible while files are attached, too: it is what
-// the signal does.
+// poll reads keys. The keys that quit send SIGINT, which ends the run also
+// while files are being attached.
 func (l *live) poll() {
 	for {
 		switch event := l.screen.PollEvent().(type) {
 		case nil:
-			return // it is closed
+			return // the terminal is closed
 		case *tcell.EventResize:
 			l.screen.Sync()
-			l.keys <- tcell.NewEventKey(tcell.KeyNUL, 0, 0) // to draw it anew
+			l.keys <- tcell.NewEventKey(tcell.KeyNUL, 0, 0) // redraws
 		case *tcell.EventKey:
 			l.mu.Lock()
 			quits := event.Key() == tcell.KeyCtrlC || event.Rune() == 'q' && !l.typing
@@ -191,13 +191,13 @@ func (l *live) poll() {
 			}
 			select {
 			case l.keys <- event:
-			default: // nothing is shown yet
+			default: // keys are not taken yet
 			}
 		}
 	}
 }
 
-// add adds the rows of an interval to those before, and returns all.
+// add merges the rows of an interval into the total, and returns the total.
 func (l *live) add(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +213,7 @@ func (l *live) add(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
 	if limit := a.maxKeys(); len(merged.Rows) > limit {
 		merged = merged.Top(limit)
 		for i := range merged.Rows {
-			merged.Rows[i].Partial = true // later ones of these keys may be in Other
+			merged.Rows[i].Partial = true // hits of this key may be in Other
 		}
 	}
 	l.total[a] = merged
@@ -279,7 +279,7 @@ func (l *live) draw(t *tracer) {
 	l.show()
 }
 
-// rowText is what a filter looks for.
+// rowText returns the text that a filter searches: keys and functions.
 func (t *tracer) rowText(s *trace.Snapshot, row *trace.Row) string {
 	text := ""
 	for _, key := range row.Keys {
@@ -293,7 +293,7 @@ func (t *tracer) rowText(s *trace.Snapshot, row *trace.Row) string {
 	return text
 }
 
-// show writes the terminal. The caller has the lock.
+// show redraws the terminal. The caller holds mu.
 func (l *live) show() {
 	if !l.open {
 		return
@@ -404,8 +404,8 @@ func (l *live) key(t *tracer, event *tcell.EventKey) {
 	l.draw(t)
 }
 
-// move chooses another row, or scrolls. The first row is the first whichever it
-// is; any other is held. The caller has the lock.
+// move chooses another row, or scrolls. A chosen row is followed when it moves,
+// except the first: there the place stays chosen. The caller holds mu.
 func (l *live) move(by int) {
 	l.chosen, l.held = l.chosen+by, ""
 	if len(l.rows) > 0 {
@@ -416,8 +416,9 @@ func (l *live) move(by int) {
 	}
 }
 
-// closer returns the options that look closer at a row: from a provider to its
-// probes, to their keys, to the stacks of one of these.
+// closer returns the options of the run that looks closer at a row: from a
+// provider to its probes, from a probe to its keys, from a key to the stacks of
+// its hits.
 func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note string, err error) {
 	o = t.options.clone()
 	o.where = t.options.where
@@ -430,7 +431,7 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 			return o, "", err
 		case "probe":
 			if t.options.latency != nil {
-				continue // it is the pair that is measured
+				continue // the pair is measured, not one probe
 			}
 			provider, probe, _ := strings.Cut(text, ":")
 			keys := t.keysOf(provider, probe)
@@ -453,7 +454,8 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 		value := key.String()
 		if data, complete := key.Data(); key.Kind() == trace.Text {
 			if o.normalize != nil || !complete {
-				// The kernel cannot tell its hits apart: all are taken.
+				// The kernel cannot select by such a text: hits of all keys are
+				// taken.
 				note = "stacks of all, because " + s.By[i] + " is cut or normalized; "
 				continue
 			}
@@ -465,8 +467,8 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 	return o, note, err
 }
 
-// of returns the options with other keys, and with another pattern if there is
-// one.
+// of makes the options count by other keys, and of another pattern unless that
+// is empty.
 func (o *options) of(pattern elfnote.Pattern, by ...string) (*options, error) {
 	o.by, o.sum, o.hist, o.count, o.sort = by, "", "", true, ""
 	if pattern.String() != "" {
@@ -475,8 +477,8 @@ func (o *options) of(pattern elfnote.Pattern, by ...string) (*options, error) {
 	return o, o.parseUnwind("")
 }
 
-// keysOf returns the keys that tell hits of a probe apart best: its first text,
-// or the processes.
+// keysOf returns the keys that tell hits of a probe apart best: its first
+// argument that is a named text, or else the process.
 func (t *tracer) keysOf(provider, name string) []string {
 	const mostArguments = 12
 	for n := 1; n <= mostArguments && t.targets.definitions != nil; n++ {
@@ -490,7 +492,7 @@ func (t *tracer) keysOf(provider, name string) []string {
 	return []string{"comm", "pid"}
 }
 
-// commandLine is how a run is asked for.
+// commandLine returns the command line of a run, for its title.
 func (o *options) commandLine() string {
 	words := []string{"usdttrace --live"}
 	add := func(is bool, flag, value string) {
@@ -523,13 +525,13 @@ func (o *options) commandLine() string {
 // liveInterval is how often tables are drawn unless --interval says otherwise.
 const liveInterval = time.Second
 
-// canBeLive reports whether what is printed are tables that can be drawn in
-// place: a command may write on the same terminal.
+// canBeLive reports whether the output is tables that can be drawn in place.
+// With a command it is not: that may write on the same terminal.
 func (o *options) canBeLive() bool {
 	return o.aggregates() && !o.json && o.command == nil && o.outputFile == "" && !o.profiles()
 }
 
-// useLive completes what --live leaves open: what fires, by provider.
+// useLive sets the defaults of --live: counts of all that fires, by provider.
 func (o *options) useLive() {
 	o.interval = cmp.Or(o.interval, liveInterval)
 	if !o.aggregates() && o.slow == nil {

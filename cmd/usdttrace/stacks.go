@@ -28,12 +28,12 @@ import (
 )
 
 const (
-	// maxStack is how deep the kernel walks stacks: as deep as it does by
-	// default (kernel.perf_event_max_stack).
+	// maxStack is how many frames the kernel walks: its own default
+	// (kernel.perf_event_max_stack).
 	maxStack = 127
 
-	// stackCopy is how many bytes of a stack are copied by default: a hundred
-	// functions of usual size. maxStackCopy is the most that --unwind takes.
+	// stackCopy is how many bytes of a stack are copied by default, enough for
+	// a hundred functions of usual size. maxStackCopy is the limit of --unwind.
 	stackCopy    = 16 << 10
 	maxStackCopy = 64 << 10
 
@@ -48,7 +48,7 @@ const (
 	unwindFP    = "fp"    // in the kernel, by frame pointers
 )
 
-// parseUnwind decides how stacks are found.
+// parseUnwind reads --unwind, and decides how callers are found.
 func (o *options) parseUnwind(way string) error {
 	asked := o.eventStacks() || o.profiles() || o.byStack()
 	const with = " goes with --stack, --start-stack, --by stack, --pprof, --folded and --flamegraph"
@@ -85,8 +85,8 @@ func (o *options) parseUnwind(way string) error {
 	return nil
 }
 
-// recordMappings has the kernel record what is mapped, for the functions of
-// processes that end at once.
+// recordMappings has the kernel record which files are mapped, so that
+// functions of processes that end at once have names.
 func (t *tracer) recordMappings() {
 	tid := 0
 	if t.command != nil {
@@ -104,13 +104,13 @@ func (t *tracer) stackOf(e *trace.Event) []uint64 {
 	}
 	addresses := t.stacks.Unwind(context.Background(), e.PID, e.Registers, e.StackCopy)
 	if len(addresses) == 1 && len(e.Stack) > 1 {
-		return e.Stack // such as that of a process that ended before it could be scanned
+		return e.Stack // such as if the process ended before it was scanned
 	}
 	return addresses
 }
 
-// mergeStacks makes one row of those with the same stack in several processes,
-// unless processes are a key.
+// mergeStacks merges the rows of several processes that have the same stack,
+// unless the process is a key.
 func (t *tracer) mergeStacks(s *trace.Snapshot) *trace.Snapshot {
 	if !t.options.byStack() || slices.Contains(t.options.by, "pid") {
 		return s
@@ -130,8 +130,8 @@ func (t *tracer) mergeStacks(s *trace.Snapshot) *trace.Snapshot {
 // maxAskedSites bounds the sites of a file that are checked for frame pointers.
 const maxAskedSites = 64
 
-// warnFramePointers says that stacks need frame pointers where a file that has
-// been attached seems to have none.
+// warnFramePointers warns that stacks need frame pointers if an attached file
+// seems to be built without.
 func (t *tracer) warnFramePointers(a *trace.Attachment) {
 	if t.stacks == nil || t.options.unwind > 0 {
 		return
@@ -149,7 +149,7 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 	if err != nil {
 		return
 	}
-	known := false // at a site
+	known := false // for any site
 	for _, site := range a.Sites()[:min(len(a.Sites()), maxAskedSites)] {
 		has, ok := table.HasFramePointer(site.Location)
 		if has {
@@ -172,16 +172,15 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 // maxStackRows bounds the rows that are kept. Each takes a kilobyte or two.
 const maxStackRows = 1 << 17
 
-// samples are the stacks of events, counted here: as a profile, and with --by
-// stack as rows, which are what the kernel has of aggregations by keys that it
-// knows.
+// samples counts the stacks of events: as a profile, and with --by stack as
+// rows like those that the kernel returns of other aggregations.
 type samples struct {
 	tracer  *tracer
 	sum     int            // the argument to add up, -1 for none
 	profile *stack.Profile // nil if no file is to be written
 
 	unreadable   uint64 // hits without the value that is to be added up
-	events, hits uint64 // and how many hits these stand for
+	events, hits uint64 // hits is how many the events stand for
 
 	mu    sync.Mutex
 	since time.Time
@@ -202,7 +201,6 @@ func (t *tracer) newSamples() *samples {
 	return s
 }
 
-// add adds an event.
 func (s *samples) add(e *trace.Event, stack []uint64) {
 	s.events++
 	s.hits += e.Weight
@@ -257,7 +255,7 @@ func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
 	if !value.IsPresent() {
 		return
 	}
-	product := value.Uint()*e.Weight + row.Sum.Uint() // of none, 0
+	product := value.Uint()*e.Weight + row.Sum.Uint() // 0 without a sum
 	if !row.Sum.IsPresent() || less(value, row.Min) {
 		row.Min = value
 	}
@@ -315,7 +313,7 @@ func keyOf(e *trace.Event, by string) trace.Value {
 	return trace.ValueOf("?")
 }
 
-// label returns the same as a text.
+// label returns the value of a key as a text.
 func label(e *trace.Event, by string) string {
 	v := keyOf(e, by)
 	if text, _ := v.Data(); v.Kind() == trace.Text {
@@ -332,8 +330,8 @@ func less(a, b trace.Value) bool {
 	return a.Uint() < b.Uint()
 }
 
-// snapshot returns the rows as the kernel's are returned: copies, the largest
-// first. Then it forgets them if they are to begin anew.
+// snapshot returns copies of the rows, the largest first, as an aggregator
+// does. If anew is set, counting begins anew.
 func (s *samples) snapshot(anew bool) *trace.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -372,7 +370,6 @@ func (o *options) profileFiles() []*profileFile {
 
 func (o *options) profiles() bool { return o.pprofFile+o.foldedFile+o.flamegraphFile != "" }
 
-// profileTitle says what the stacks are of.
 func (o *options) profileTitle() string {
 	var words []string
 	if o.sum != "" {
@@ -401,8 +398,7 @@ func (o *options) profileTitle() string {
 	return title
 }
 
-// newProfile returns a profile of hits, and of what is added up beside them
-// unless that is nil.
+// newProfile returns a profile of hits, and of sum unless that is nil.
 func (t *tracer) newProfile(sum *stack.ValueType) *stack.Profile {
 	types := []stack.ValueType{{Type: "hits", Unit: "count"}}
 	if sum != nil {
@@ -443,10 +439,10 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 	return p
 }
 
-// debugFilePatience is how long the end waits for debug files.
+// debugFilePatience is how long a run waits for debug files at its end.
 const debugFilePatience = time.Minute
 
-// awaitDebugFiles waits for the debug files that are still to come, at the end.
+// awaitDebugFiles waits at the end of a run for the debug files still to come.
 func (t *tracer) awaitDebugFiles() {
 	if t.debuginfod == nil || t.debuginfod.Waiting() == 0 || t.ctx.Err() == nil {
 		return
@@ -459,7 +455,7 @@ func (t *tracer) awaitDebugFiles() {
 	t.debuginfod.Wait(ctx)
 }
 
-// debuginfodText says what has been fetched, "" if nothing was to be.
+// debuginfodText says what has been fetched, "" if nothing was asked for.
 func debuginfodText(c commandline.DebuginfodCounts, waiting int) string {
 	var parts []string
 	add := func(n int, text string) {
@@ -478,8 +474,8 @@ func debuginfodText(c commandline.DebuginfodCounts, waiting int) string {
 	return "debuginfod: " + strings.Join(parts, "; ") + "\n"
 }
 
-// wantNames has the functions of rows named as far as servers have the names,
-// and their lines found.
+// wantNames asks for the names of the rows' functions, waits for the debug
+// files that servers have for them, and looks for source lines.
 func (t *tracer) wantNames(s *trace.Snapshot) {
 	want := func() {
 		for i := range s.Rows {
@@ -496,8 +492,8 @@ func (t *tracer) wantNames(s *trace.Snapshot) {
 	}
 }
 
-// profileSum returns a sum as profiles have numbers: the greatest one instead
-// of what is greater.
+// profileSum returns a sum as an int64, which profiles hold. A sum out of range
+// becomes the nearest int64.
 func profileSum(sum trace.Value) int64 {
 	switch f := sum.Float(); {
 	case sum.Kind() != trace.Signed && f >= math.MaxInt64:
@@ -525,8 +521,8 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 	return nil
 }
 
-// needsKernel returns the flag for which stacks cannot be counted from events,
-// "" if they can.
+// needsKernel returns the flag because of which stacks are counted in the
+// kernel rather than from events, "" if there is none.
 func (o *options) needsKernel() string {
 	switch _, isArgument := argumentNumber(o.sum); {
 	case o.latency != nil:
@@ -545,17 +541,17 @@ func (o *options) needsKernel() string {
 	return ""
 }
 
-// fromEvents reports whether stacks are counted here, from events: to unwind
-// them, or because not all hits are to be taken.
+// fromEvents reports whether stacks are counted here, from events: because they
+// are unwound here, or because hits are sampled.
 func (o *options) fromEvents() bool {
 	return (o.profiles() || o.byStack()) && o.needsKernel() == "" && (o.unwind > 0 || o.samples())
 }
 
-// samples reports whether some of the hits are taken for all.
+// samples reports whether hits are sampled.
 func (o *options) samples() bool { return o.every > 1 || o.rate > 0 }
 
-// argumentIndex returns which argument a name is of: argN, or as the definition
-// has it, which may be nil.
+// argumentIndex returns the index of the argument called argN, or called name
+// by the definition, which may be nil.
 func argumentIndex(name string, probe *providers.Probe) (n int, ok bool) {
 	if n, ok = argumentNumber(name); !ok && probe != nil {
 		n = slices.IndexFunc(probe.Arguments,

@@ -27,27 +27,28 @@ const (
 	kindProfile = "profile" // written into a file of its own
 )
 
-// defaultMaxKeys is that of package trace, which messages name.
+// defaultMaxKeys is the default of package trace. Messages name it.
 const defaultMaxKeys = 16_384
 
-// aggregation is something that hits come to, computed in the kernel.
+// aggregation is a table or profile that hits are added up to: in the kernel,
+// or here if it is made of events.
 type aggregation struct {
 	trace.Aggregation
-	aggregator *trace.Aggregator // nil if the rows are made of events
+	aggregator *trace.Aggregator // nil if it is made of events
 	rows       *samples
 	kind       string
 	title      string
 	duration   bool // the values are nanoseconds
 	drawn      bool // each row is a histogram
 
-	// What has been read so far: all hits, those of keys that have no row, and
-	// those of them that found no room in the kernel.
+	// The hits read so far: all, those of keys without a row, and of these
+	// those that found no room in the kernel.
 	hits, others, overflow uint64
 }
 
-// aggregations returns what is asked for, in the order in which it is printed.
-// isFloat reports whether a value is a float, as far as that is known before
-// anything is attached: it can be added up, but has no quantiles.
+// aggregations returns the aggregations that the flags ask for, in the order of
+// printing. isFloat reports whether a term is a float, as far as that is known
+// before attaching: floats can be added up, but have no quantiles.
 func (o *options) aggregations(isFloat func(term string) bool) (all []*aggregation) {
 	values := trace.Aggregation{
 		Probes:    o.patterns,
@@ -105,15 +106,15 @@ func (o *options) aggregations(isFloat func(term string) bool) (all []*aggregati
 	return all
 }
 
-// isOfCall reports whether a term is something of the calls that are measured,
-// rather than of hits.
+// isOfCall reports whether a term belongs to the measured calls rather than to
+// hits.
 func (o *options) isOfCall(term string) bool {
 	return term == "duration" || strings.HasPrefix(term, "start.") ||
 		strings.HasPrefix(term, "str(start.") || slices.Contains(o.callArguments, term)
 }
 
-// isOfEvents reports whether events are aggregated here, rather than hits in
-// the kernel.
+// isOfEvents reports whether events are aggregated here rather than hits in the
+// kernel.
 func (a *aggregation) isOfEvents(o *options) bool {
 	return o.byStack() && o.fromEvents() && a.printed()
 }
@@ -126,7 +127,6 @@ func (a *aggregation) maxKeys() int {
 	return a.MaxKeys
 }
 
-// latencyTitle says what time is measured.
 func (o *options) latencyTitle() string {
 	if start, done, named := strings.Cut(o.latency.Pair.String(), ".."); named {
 		return fmt.Sprintf("time from %s to %s", start, done)
@@ -153,7 +153,7 @@ func (o *options) profile() *aggregation {
 
 func (a *aggregation) printed() bool { return a.kind != kindProfile }
 
-// printed returns what is printed rather than written into a file of its own.
+// printed returns all aggregations but the profile, which has files of its own.
 func (t *tracer) printed() []*aggregation {
 	return slices.DeleteFunc(slices.Clone(t.asked),
 		func(a *aggregation) bool { return !a.printed() })
@@ -162,8 +162,8 @@ func (t *tracer) printed() []*aggregation {
 // normalizer returns a function that makes statements equal that differ only in
 // numbers, texts, comments and blanks.
 func normalizer(dialect string) func(string) string {
-	// PostgreSQL reads texts as the standard says: a backslash in them is
-	// nothing special.
+	// A backslash in a text has no special meaning in PostgreSQL, as in
+	// standard SQL.
 	dbms := sqllexer.DBMSPostgres
 	if dialect == "mysql" {
 		dbms = sqllexer.DBMSMySQL
@@ -182,12 +182,12 @@ func normalizer(dialect string) func(string) string {
 }
 
 const (
-	// barWidth is how many characters the longest bar has. Where the terminal
-	// has no room for leastBar of them, there are no bars.
+	// barWidth is the length of the longest bar, in characters. Bars are left
+	// out if the terminal has no room for leastBar characters.
 	barWidth = 32
 	leastBar = 8
 
-	// leastText is what a column of texts keeps of them in any terminal.
+	// leastText is the width that a column of texts keeps on any terminal.
 	leastText = 32
 )
 
@@ -213,7 +213,7 @@ func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	io.WriteString(p.out, b.String()) // the output keeps the error
 }
 
-// rowsOf returns the rows, and after them that of all others, if it has hits.
+// rowsOf returns the rows, and last the row of all others if it has hits.
 func rowsOf(s *trace.Snapshot) []*trace.Row {
 	var all []*trace.Row
 	for i := range s.Rows {
@@ -227,7 +227,7 @@ func rowsOf(s *trace.Snapshot) []*trace.Row {
 
 var left, right = terminal.Left, terminal.Right
 
-// otherRow is what is printed instead of the keys of all other rows.
+// otherRow stands in place of the keys of the row of all others.
 const otherRow = "(other)"
 
 func (p *textPrinter) summary(*summary) {} // it is on standard error
@@ -288,8 +288,8 @@ func (p *textPrinter) keyCell(name string, key trace.Value) terminal.Cell {
 	return terminal.Cell{Text: text, Right: key.Kind() != trace.Text}
 }
 
-// sharesOf returns how much of the whole each row is: of the sum where there is
-// one that can be divided, else of the count.
+// sharesOf returns each row's share of the total sum, or of the total count if
+// there is no sum, or one that is 0 or has negative parts.
 func sharesOf(a *aggregation, rows []*trace.Row) []float64 {
 	each := make([]float64, len(rows))
 	add := func(value func(*trace.Row) float64) (total float64) {
@@ -314,8 +314,9 @@ func sharesOf(a *aggregation, rows []*trace.Row) []float64 {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// fitTable writes a table that is no wider than the terminal, as far as can be:
-// first texts are cut, then bars get shorter, then quantiles are left out.
+// fitTable writes a table that is no wider than the terminal, as far as
+// possible: first texts are cut, then bars get shorter, then quantiles are left
+// out.
 func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 	bars := barWidth
 	for dispensable := []string{"P90", "P50", "P99"}; p.width > 0; dispensable = dispensable[1:] {
@@ -360,7 +361,7 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 	}
 	var bar func(float64) string
 	if bars > 0 {
-		bar = func(part float64) string { // at least a stroke for what is there at all
+		bar = func(part float64) string { // at least one character
 			n := max(1, int(part*float64(bars)+0.5))
 			return p.style.bar + strings.Repeat("#", n) + p.style.reset
 		}
@@ -382,7 +383,8 @@ func (p *textPrinter) stackRows(b *strings.Builder, a *aggregation, s *trace.Sna
 	}
 }
 
-// keysText returns the keys of a row but the stack: ", comm postgres, pid 12".
+// keysText returns the keys of a row without the stack: ", comm postgres, pid
+// 12".
 func (p *textPrinter) keysText(s *trace.Snapshot, row *trace.Row) string {
 	if row == &s.Other {
 		return ", " + otherRow
@@ -411,7 +413,8 @@ func (p *textPrinter) stack(b *strings.Builder, s *trace.Snapshot, row *trace.Ro
 	}
 }
 
-// stackOf returns whose stack a row has; ok is false if it has none.
+// stackOf returns the process that a row's stack is of; ok is false if the row
+// has no stack.
 func stackOf(s *trace.Snapshot, row *trace.Row) (pid int, ok bool) {
 	i := slices.Index(s.By, "stack")
 	if i < 0 || row == &s.Other {
@@ -425,8 +428,8 @@ type column struct {
 	text func(*trace.Row) string
 }
 
-// quantiles are those that tables show: the part of all hits whose values are
-// not greater.
+// quantiles are those that tables show. A quantile's part is the share of hits
+// whose values are not greater.
 var quantiles = []struct {
 	name, json string
 	part       float64
@@ -474,7 +477,7 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 	return columns
 }
 
-// sortable are what rows can be sorted by, the greatest first.
+// sortable has the values that rows can be sorted by.
 var sortable = map[string]func(*trace.Row) float64{
 	"count":   func(row *trace.Row) float64 { return float64(row.Count) },
 	"average": (*trace.Row).Average,
@@ -485,15 +488,14 @@ var sortable = map[string]func(*trace.Row) float64{
 	"total":   func(row *trace.Row) float64 { return row.Sum.Float() },
 }
 
-// arrange returns a snapshot as it is printed: with one row for a stack, sorted
-// by the column that is asked for, and cut to --top. The default is the total,
-// or the count where there is no total. Rows that are equal in that stay sorted
-// by their count and keys.
+// arrange returns a snapshot as it is printed: one row for each stack, sorted
+// by --sort, cut to --top. The default of --sort is the total, or the count if
+// there is no total. Equal rows stay sorted by count and keys.
 func (t *tracer) arrange(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
 	by := t.options.sort
 	s = t.mergeStacks(s)
 	value := sortable[cmp.Or(by, "total")]
-	if a.Sum || by == "count" { // otherwise they are sorted by their count
+	if a.Sum || by == "count" { // else they are sorted by count already
 		sorted := *s
 		sorted.Rows = slices.Clone(s.Rows)
 		slices.SortStableFunc(sorted.Rows,
@@ -526,8 +528,8 @@ func (p *textPrinter) histograms(b *strings.Builder, a *aggregation, s *trace.Sn
 // maxEmpty is how many empty buckets in a row are drawn.
 const maxEmpty = 3
 
-// histogram draws the buckets of a row: exponential ones with bounds that are
-// powers of two, which is what one can see.
+// histogram draws the buckets of a row. Exponential ones are merged up to
+// powers of two, which is fine enough for a drawing.
 func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.Row) {
 	buckets := row.Histogram(1)
 	var most uint64
@@ -559,10 +561,11 @@ func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.R
 	p.fitTable(b, lines)
 }
 
-// bound shows an end of a bucket. Of linear histograms the bounds are
-// inclusive, and buckets without an end have the least and the greatest number.
-// Times show the end of one bucket as the beginning of the next: the lower
-// bound of an exponential bucket is not in it.
+// bound returns the text of an inclusive bound of a bucket. The first and the
+// last bucket of a linear histogram have no end: their bounds are the least and
+// the greatest number. Times are printed so that a bucket ends where the next
+// begins: an exponential bucket begins 1 ns earlier, and a linear one ends 1 ns
+// later, than its first and last value.
 func bound(v trace.Value, high, isDuration, isExponential bool) string {
 	signed := v.Kind() == trace.Signed
 	switch {

@@ -20,8 +20,8 @@ const (
 	// MaxOfKind is how many messages of one kind are printed.
 	MaxOfKind = 16
 
-	// maxKinds bounds the kinds, which untrusted files may have a hand in. The
-	// others are one kind.
+	// maxKinds bounds the kinds: untrusted files can influence their number.
+	// All further ones count as one kind.
 	maxKinds = 64
 	others   = "other messages"
 
@@ -30,11 +30,11 @@ const (
 	maxLength = 4 << 10
 )
 
-// Messages prints what a command has to say beside its output, on standard
-// error: warnings, and while something takes long what it is. What comes from
-// files and processes, which are untrusted, cannot drive the terminal, and
-// cannot flood it: messages are cut, and of each kind the first ones are
-// printed and the others counted. The methods may be called concurrently.
+// Messages prints the messages of a command on standard error: warnings, notes,
+// and progress while something takes long. Text of untrusted files and
+// processes cannot drive the terminal or flood it: messages are escaped and
+// cut, and of each kind the first [MaxOfKind] are printed and the others
+// counted. The methods may be called concurrently.
 type Messages struct {
 	command    string
 	out        *Writer
@@ -46,7 +46,7 @@ type Messages struct {
 	kinds    []*kind // in the order of their first messages
 }
 
-// kind is how many messages of a kind there have been.
+// kind counts the messages of a kind.
 type kind struct {
 	name          string
 	printed, more int
@@ -60,7 +60,7 @@ func NewMessages(command string, file io.Writer) *Messages {
 		isTerminal: ok && terminal.IsTerminal(f)}
 }
 
-// SetQuiet has notes left out.
+// SetQuiet suppresses notes and progress.
 func (m *Messages) SetQuiet() { m.quiet.Store(true) }
 
 // Hurry gives up messages that nobody reads, see [Writer.Hurry].
@@ -139,8 +139,8 @@ func (m *Messages) kind(name string) *kind {
 	return k
 }
 
-// Cause returns the text of an error without what it is about: that of the
-// innermost error. It makes kinds of errors.
+// Cause returns the text of the innermost error, without the context. Errors
+// with the same cause are of one kind.
 func Cause(err error) string {
 	for {
 		var next error
@@ -162,15 +162,15 @@ func Cause(err error) string {
 // maxCause is how many bytes of a cause are kept.
 const maxCause = 200
 
-// Print prints text that is fit for a terminal.
+// Print prints text that is safe for a terminal already.
 func (m *Messages) Print(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.replaceProgress(text, m.progress)
 }
 
-// replaceProgress prints text in the place of what stands on the last line, and
-// then a new last line. It returns when that is written: there is nowhere to
+// replaceProgress prints text in place of the progress on the last line, and
+// then the new progress. It waits until both are written. There is nowhere to
 // report an error.
 func (m *Messages) replaceProgress(text, progress string) {
 	if m.progress != "" {
@@ -189,11 +189,11 @@ func (m *Messages) show(progress string) {
 
 const eraseLine = "\r\x1b[K"
 
-// Hide takes what Progress or During show off the terminal, until it has
-// changed: something else is to be printed.
+// Hide erases progress from the terminal until its next update, so that
+// something else can be printed.
 func (m *Messages) Hide() { m.show("") }
 
-// progressDelay is how long something takes before a person wonders.
+// progressDelay is the time until progress is shown, and between its updates.
 const progressDelay = 300 * time.Millisecond
 
 // During shows what is going on, if that takes long and standard error is a
@@ -234,9 +234,9 @@ func (m *Messages) Progress(text func() string) (done func()) {
 }
 
 const (
-	// writeSize is how much is written at once where much comes. To wake up the
-	// thread that writes takes as long as printing hundreds of events: a few
-	// hundred of them in JSON would fit into a pipe's 64 KiB.
+	// writeSize is how many bytes are collected before they are written. Waking
+	// up the writing thread takes as long as printing hundreds of events, and a
+	// pipe's 64 KiB would hold only a few hundred in JSON.
 	writeSize = 256 << 10
 
 	// idleDelay is how long a text may wait for more to be written with it.
@@ -247,9 +247,9 @@ const (
 var ErrNobodyReads = errors.New("nobody reads the output")
 
 // Writer writes to a file that may block for ever, such as a pipe that nobody
-// reads. A goroutine of its own writes, so that all that wait for it can give
-// up. Texts are written together where many come, and a moment after
-// the last one. The methods may be called concurrently.
+// reads. Its own goroutine writes, so that callers can give up waiting. Texts
+// are collected for 20 ms or up to 256 KiB, and then written together. The
+// methods may be called concurrently.
 type Writer struct {
 	file io.Writer
 
@@ -258,15 +258,15 @@ type Writer struct {
 	pending  []byte
 	spare    []byte // for what comes while pending is written
 	wanted   bool   // what is pending is to be written now
-	armed    bool   // a timer will ask for that
+	armed    bool   // a timer will set wanted
 	writing  bool
 	writes   int
-	patience time.Duration // that a write may take, 0 for ever
+	patience time.Duration // of a write, 0 without limit
 	err      error
 	failed   func() // called after an error
 }
 
-// NewWriter returns a writer to a file. Flush it at the end.
+// NewWriter returns a writer to a file. The caller has to flush it at the end.
 func NewWriter(file io.Writer) *Writer {
 	w := &Writer{file: file}
 	w.changed = sync.NewCond(&w.mu)
@@ -302,8 +302,8 @@ func (w *Writer) want() {
 	w.changed.Broadcast()
 }
 
-// Write takes a text, which is written as a whole. It waits while much is
-// unwritten. It returns the error of any write so far.
+// Write takes a text, which is not divided between two writes. It waits while
+// 256 KiB are pending. It returns the first error of any write so far.
 func (w *Writer) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -330,8 +330,8 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Flush waits until everything is written, and returns the error of any write
-// so far.
+// Flush waits until everything is written, and returns the first error of any
+// write so far.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -342,14 +342,15 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Err returns the error of any write so far. After one, nothing is written.
+// Err returns the first error of any write so far. Nothing is written after it.
 func (w *Writer) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// OnError has a function called when a write fails, now if one has.
+// OnError sets a function to call when a write fails. It is called at once if
+// one has failed.
 func (w *Writer) OnError(do func()) {
 	w.mu.Lock()
 	w.failed = do
@@ -360,8 +361,8 @@ func (w *Writer) OnError(do func()) {
 	}
 }
 
-// Hurry says how long a write may take from now on. What takes longer is given
-// up, and all that comes after it.
+// Hurry limits how long a write may take from now on. A write that takes longer
+// fails with [ErrNobodyReads], and nothing is written after it.
 func (w *Writer) Hurry(patience time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -369,7 +370,7 @@ func (w *Writer) Hurry(patience time.Duration) {
 	w.limit()
 }
 
-// limit gives up the present write if it takes too long.
+// limit makes the present write fail if it takes longer than the patience.
 func (w *Writer) limit() {
 	if !w.writing || w.patience == 0 {
 		return
@@ -393,8 +394,7 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-// WithoutPath returns an error without the name of the file, where that is
-// known.
+// WithoutPath returns the cause of an [os.PathError], or else err itself.
 func WithoutPath(err error) error {
 	var pathErr *os.PathError
 	if errors.As(err, &pathErr) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package terminal makes untrusted text safe to print.
+// Package terminal makes untrusted text safe to print, and writes tables.
 //
 // Provider names, probe names, argument strings and file paths are arbitrary
-// bytes, chosen by the author of a file. Written to a terminal as
-// they are, they could move the cursor, hide lines, set the window title or
-// answer a query on the user's behalf. [Escape] writes every byte that is not
-// plainly printable as a backslash escape, without losing information: the
-// escaped text says exactly which bytes were there.
+// bytes, chosen by the author of a file. Written to a terminal unchanged, they
+// could move the cursor, hide lines, set the window title or answer a query on
+// the user's behalf. [Escape] writes every byte that is not plainly printable
+// as a backslash escape, without losing information: the escaped text says
+// exactly which bytes were there.
 //
 //	terminal.Escape("gc\x1b[2J")      // gc\x1b[2J    (a backslash, an x, 1, b, ...)
 //	terminal.Escape("naïve")          // naïve        (printable text stays)

@@ -12,14 +12,14 @@ import (
 type Cell struct {
 	Text  string
 	Right bool    // the text is at the right side of the column
-	Bar   float64 // above 0: a bar, of this part of the longest one
+	Bar   float64 // above 0: a bar, this share of the longest one
 }
 
 // Left and Right are cells with their text at one side of the column.
 func Left(text string) Cell  { return Cell{Text: text} }
 func Right(text string) Cell { return Cell{Text: text, Right: true} }
 
-// Widths returns how wide the columns of a table are for their texts.
+// Widths returns the width that each column needs for its texts.
 func Widths(lines iter.Seq[[]Cell]) (widths []int) {
 	for line := range lines {
 		for i, c := range line {

@@ -15,7 +15,7 @@ func IsTerminal(file *os.File) bool {
 	return err == nil && os.Getenv("TERM") != "dumb"
 }
 
-// Width returns how many columns a terminal has, 0 for what is no terminal.
+// Width returns how many columns a terminal has, 0 if file is none.
 func Width(file *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
