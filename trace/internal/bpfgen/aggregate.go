@@ -40,9 +40,9 @@ type Aggregation struct {
 	Names     func(name string) uint32 // gives providers and probes a number, for keys that are one
 }
 
-// Stacks are descriptors of where user stacks are kept. Keys have the number of
-// their generation above that of the stack: user space begins a new one to
-// empty the map of the one before.
+// Stacks are descriptors of the maps of user stacks. A key has the number of
+// its generation in the high half, and that of the stack in the low one. User
+// space begins a new generation to empty the map of the one before.
 type Stacks struct {
 	Present   int // an array of a u64: the generation, of 31 bits
 	Even, Odd int // maps of stacks, for such generations
@@ -53,9 +53,10 @@ type KeyPart struct {
 	Offset, Size int
 }
 
-// KeyLayout returns where the keys lie, and the size of all. After them stand
-// the classes of the keys, and what would be the index without keys, each in 4
-// bytes. The byte after the zero that ends a text is 1 if the text was cut.
+// KeyLayout returns the places of the keys, and the size of the whole key of
+// the map. After the keys stand their classes and the index that an aggregation
+// without keys would have, 4 bytes each. The byte after the zero that ends a
+// text is 1 if the text was cut.
 func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 	for i := range a.Keys {
 		part := KeyPart{Offset: size, Size: 8}
@@ -94,7 +95,7 @@ func (a *Aggregation) Entries() int {
 	return int(float64bits) + 1
 }
 
-// Class says how a number in a key or an accumulator is to be understood.
+// Class says what the 64 bits of a number in a key or an accumulator are.
 type Class = class
 
 // The classes.
@@ -224,8 +225,8 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	}
 }
 
-// add adds the value in R9 to the accumulator of a key. It goes to unread if
-// that is to be summed and is no number.
+// add adds the value in R9 to the accumulator of a key. It goes to unread for a
+// float that is to be summed and is infinite or NaN.
 func (b *builder) add(a *Aggregation, key, index int, c class, unread argcode.Label) {
 	if a.Sum && c >= float32bits {
 		b.toDouble(c, unread)
@@ -245,9 +246,9 @@ func (b *builder) add(a *Aggregation, key, index int, c class, unread argcode.La
 	b.Place(none)
 }
 
-// keptAt sets R1 to the class of a value of the start, plus startNumber. R7 is
-// what is kept of the start. It goes elsewhere if the value is not there, and
-// returns its offset.
+// keptAt sets R1 to the class of a value of the start, plus startNumber, and
+// returns the offset of the value. R7 points to the kept values. It goes to
+// unread or missing if the value is not there.
 func (b *builder) keptAt(t *expr.Term, unread, missing argcode.Label) (at int) {
 	at = b.ending.Values[t.AtStart].offset
 	b.Emit(load(r1, r7, at))
@@ -275,9 +276,10 @@ func (b *builder) valueOfStart(a *Aggregation, key, index int, unread, missing a
 	b.Place(done)
 }
 
-// find sets R7 to the accumulator, and makes one where there is none. Where
-// there is no room it is that of the overflow, whose key is the index alone. It
-// returns where it goes if there is none, which the kernel wants to be checked.
+// find sets R7 to the accumulator of a key, and makes one where there is none.
+// Without room for it, R7 is the accumulator of the overflow, whose key is the
+// index alone. It returns the label for a failed look-up, which the verifier
+// wants checked.
 func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	missing, found := b.Label(), b.Label()
 	none = b.Label()
@@ -446,11 +448,11 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 	return unsigned
 }
 
-// stackKey emits the number of the user stack to a key, with that of the
-// generation if it is not an error.
+// stackKey stores the number of the user stack in a key, with the generation
+// above it, or the error of the helper.
 func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	odd, chosen, failed := b.Label(), b.Label(), b.Label()
-	b.LookUpIndex(s.Present, at, 0, none) // it is there
+	b.LookUpIndex(s.Present, at, 0, none) // never: the verifier wants the check
 	b.Emit(load(r9, r0, 0))
 	b.JumpIfImm(asm.JSet, r9, 1, r1, odd)
 	b.Emit(asm.LoadMapPtr(r2, s.Even))
@@ -465,8 +467,8 @@ func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	b.Emit(toStack(at, r0))
 }
 
-// keyText brings a text to where a register points, and marks it if it is cut:
-// see KeyLayout.
+// keyText emits code that reads a text to a place relative to a register, and
+// marks it if it is cut: see KeyLayout.
 func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcode.Label) {
 	whole := b.Label()
 	b.zero(base, at, align8(t.Max+2))
@@ -511,18 +513,19 @@ func (b *builder) term(dst asm.Register, t *expr.Term) class {
 	return o.class
 }
 
-// Room says how the room for an aggregation's keys is shared out. User space
-// takes the keys before the room is full. What is left in reserve then is for
-// owners that have made few keys since. Until then nothing is counted by owner,
-// and hits of keys that are there already never cost anything.
+// Room shares out the room for an aggregation's keys. User space takes the keys
+// before the room is full. If it is late, only a reserve is left, of which each
+// owner has a share until keys are taken again. Before that nothing is counted
+// by owner. A hit whose key is there already never costs anything.
 type Room struct {
 	State  int    // descriptor of an array of RoomState, two elements for each aggregation
 	Index  uint32 // of the aggregation
 	Signal int    // descriptor of a ring buffer, to which the index is sent, as a u32 and four zero bytes; 0: nobody takes keys
 
-	// Filled is how many keys there are before the signal, and Size before only
-	// the reserve is left. Of that an owner may have Share keys. Owners is the
-	// descriptor of an LRU hash map, u64: two u32, for what each has.
+	// The signal is sent from Filled keys on. From Size keys on only the
+	// reserve is left, of which an owner may have Share keys. Owners is the
+	// descriptor of an LRU hash map from an owner (u64) to two u32: the round,
+	// and the keys of the reserve that it has made in that round.
 	Filled, Size, Share uint32
 	Owners              int
 }
@@ -530,7 +533,7 @@ type Room struct {
 // RoomState is an element of Room.State. Programs write only the first of an
 // aggregation, user space only the second.
 type RoomState struct {
-	Keys  uint64 // that programs have made, or had made when the room became empty
+	Keys  uint64 // that programs have made, or had made when keys were last taken
 	Round uint32 // goes up whenever keys are taken
 	_     uint32
 }
@@ -541,13 +544,13 @@ func (r *Room) Made() uint32 { return 2 * r.Index }
 // Taken returns the number of the element that user space writes.
 func (r *Room) Taken() uint32 { return 2*r.Index + 1 }
 
-// Of RoomState, and of what an owner has.
+// The sizes and offsets of a RoomState, and of a value of Room.Owners.
 const (
 	RoomStateSize = 16
 	roomKeys      = 0
 	roomRound     = 8
 
-	// OwnerKeysSize is the size of what an owner has.
+	// OwnerKeysSize is the size of a value of Room.Owners.
 	OwnerKeysSize = 8
 	keysRound     = 0
 	keysCount     = 4

@@ -46,7 +46,7 @@ func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error)
 		if err != nil {
 			return values, err
 		}
-		n := copy(b[:len(b)-1], m.command) // some kernels leave alone what is behind
+		n := copy(b[:len(b)-1], m.command) // some kernels do not clear the rest
 		b[n] = 0
 		r[0] = 0
 	case asm.FnCopyFromUser:

@@ -30,12 +30,12 @@ type Latency struct {
 	// known.
 	Birth int
 
-	// Fails says that some pair has probes that end a call where it fails.
+	// Fails says that some pair has probes that end a call when it fails.
 	Fails bool
 
 	// Outermost says that several probes start and end a call, also inside each
-	// other, and that the outermost count. If are conditions for its probes,
-	// see Ends.
+	// other, and that only the outermost count. If has the conditions of its
+	// probes, see Ends.
 	Outermost bool
 	If        []*expr.Node
 
@@ -56,11 +56,12 @@ type Latency struct {
 	SavedSize int
 }
 
-// Ends says what a site is for a Latency: numbers of pairs, or 0. Failed ends a
-// call that has failed. The others are of calls with Outermost: Index tells
-// which end belongs to a start; Attempt is a start that is silently over where
-// another call starts, or the site is passed again; StartIf and FailedIf are
-// conditions of Latency.If, counted from 1, or 0.
+// Ends says what a site is for a Latency. Start, Done and Failed are numbers of
+// pairs, or 0; Failed ends a call that has failed. The other fields are for
+// calls with Outermost. Index tells which end belongs to a start. Attempt marks
+// a start that is silently over where another call starts, or where the site is
+// passed again. StartIf and FailedIf are conditions of Latency.If, counted from
+// 1; 0 is none.
 type Ends struct {
 	Start, Done, Failed uint32
 	Index               uint16
@@ -76,9 +77,9 @@ func (e Ends) end() (pair uint32, failed bool) {
 	return e.Failed, e.Failed != 0
 }
 
-// The flags of a call's word: there is something in the map Saved, the call has
-// failed, it is one that has several probes, and it is an attempt. Below them
-// are the conditions, above the ID of the start's site.
+// The flags of a call's word: the map Saved has something of it, it has failed,
+// its Latency has Outermost, it is an attempt. Below the flags are the
+// conditions, above them the ID of the start's site.
 const (
 	flagSaved     = 31
 	FlagFailed    = 30
@@ -100,11 +101,11 @@ type call struct {
 	duration int // nanoseconds
 	word     int // see callWord
 	key      int // of the map Saved; its first two words are the key of Starts
-	slot     int // for passing use
+	slot     int // scratch
 }
 
-// placeOf gives a call its place on the stack, the same for all calls: one is
-// dealt with after the other.
+// placeOf returns the places of a call's facts on the stack. All calls share
+// them: the code handles one call after the other.
 func (b *builder) placeOf(l *Latency) *call {
 	if b.callPlace == 0 {
 		b.callPlace = b.Alloc(64)
@@ -114,7 +115,7 @@ func (b *builder) placeOf(l *Latency) *call {
 		key: at + 40}
 }
 
-// start remembers a start.
+// start emits the work of the start of a call.
 func (b *builder) start(l *Latency, pair uint32) {
 	if !b.readable(l.Start) {
 		b.count(CounterUnreadable)
@@ -148,8 +149,8 @@ func (b *builder) start(l *Latency, pair uint32) {
 		b.Emit(store(r7, callsFirst+callTime, r0))
 	}
 	if len(l.Values) > 0 {
-		// The time after the kept values tells to which call they belong: the
-		// map may forget them, and make new ones.
+		// The time after the kept values tells which call they belong to: the
+		// map may forget them, and get new ones for the same key.
 		none := b.Label()
 		b.Emit(fromStack(r2, c.began))
 		b.JumpIfImm(asm.JEq, r2, 0, r1, none)
@@ -162,9 +163,9 @@ func (b *builder) start(l *Latency, pair uint32) {
 	b.Aside(unread, done, func() { b.count(CounterUnreadable) })
 }
 
-// done finds the call that ends. It goes to none if there is none. If the end
-// is one of failed calls, this is not counted: a transaction can be aborted
-// without a query that goes on.
+// done emits code that finds the call that ends, and goes to none if there is
+// none. That is counted, except for ends of failed calls: a transaction can be
+// aborted while no query runs.
 func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label) *call {
 	unread, unmatched, checked := b.Label(), b.Label(), b.Label()
 	if failed {
@@ -225,8 +226,9 @@ func (b *builder) readable(t expr.Term) bool {
 	return t.Source != expr.Argument || b.Readable(t.Index)
 }
 
-// callsKey emits the key of a stack of calls: what starts and ends are matched
-// by, then the pair, and the process unless that is part of the first.
+// callsKey stores the key of a stack of calls: the number that starts and ends
+// are matched by, then the pair, with the process above it unless that is part
+// of the number.
 func (b *builder) callsKey(c *call, t expr.Term, pair uint32, unread argcode.Label) {
 	if t = b.site.bound(t); t.Source == expr.Argument {
 		b.load(unread, t.Index)
@@ -251,8 +253,9 @@ func (b *builder) callsKey(c *call, t expr.Term, pair uint32, unread argcode.Lab
 	b.Emit(asm.RSh.Imm(r0, 32), asm.LSh.Imm(r0, 32), asm.Or.Reg(r0, r9), toStack(key+8, r0))
 }
 
-// MaxCalls is how many calls of a pair can be going on at once in a thread. Of
-// more, the outermost are forgotten. It is a power of two.
+// MaxCalls is how many open calls of a pair are kept for each thread, or for
+// each number that calls are matched by. Of more, the outermost are forgotten.
+// It is a power of two.
 const MaxCalls = 64
 
 // A stack of calls begins with how many have been pushed and how many of them
@@ -271,9 +274,9 @@ const (
 	callsIndex  = 14
 	callsFirst  = 16
 
-	// Of callsLevel: ends have the stack pointer of their starts; so have
-	// starts inside others, because the compiler has made one function of
-	// two, and then it tells nothing.
+	// Values of callsLevel. levelKnown: ends have the stack pointer of their
+	// starts. levelShared: so have starts inside the call, because the compiler
+	// has made one function of two; then the stack pointer tells nothing.
 	levelKnown  = 1
 	levelShared = 2
 
@@ -288,7 +291,7 @@ const (
 // CallsSize is the size of a stack of calls.
 const CallsSize = callsFirst + MaxCalls*callSize
 
-// An OpenCall is a call on a stack, which goes on.
+// An OpenCall is a call on a stack that has not ended.
 type OpenCall struct {
 	Began      time.Duration // of the monotonic clock
 	Site       uint32        // of the start; with Spans only
@@ -318,8 +321,8 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 	return calls
 }
 
-// Caller returns whose calls a stack has, by its key: those of a thread, or of
-// a process, with tid 0. They are of one pair.
+// Caller returns the thread whose calls are on a stack, and their pair, from
+// the stack's key. Where calls are not matched by the thread, tid is 0.
 func (l *Latency) Caller(key [2]uint64) (pid, tid int, pair uint32) {
 	if l.byThread() {
 		return int(key[0] >> 32), int(uint32(key[0])), uint32(key[1])
@@ -327,16 +330,16 @@ func (l *Latency) Caller(key [2]uint64) (pid, tid int, pair uint32) {
 	return int(key[1] >> 32), 0, uint32(key[1])
 }
 
-// maxAbandoned is how many calls are looked through that have been left without
-// their end, as by an exception. There are no loops.
+// maxAbandoned bounds how many calls abandon looks through: the code has no
+// loops.
 const maxAbandoned = 8
 
 // maxYoung is the age up to which a call is certainly one of this thread: the
-// numbers of threads come again only when all others have been used.
+// kernel reuses the number of a thread only after all others.
 const maxYoung = 100 * time.Millisecond
 
-// lookUpOrMake sets R7 to a value of a map, Starts or Saved, and makes one of
-// zeros where there is none. It goes to full if there is no room.
+// lookUpOrMake sets R7 to a value of a map (Starts, Saved or Kept), and makes
+// one of zeros where there is none. It goes to full if there is no room.
 func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	missing, found := b.Label(), b.Label()
 	b.LookUp(m, c.key, missing)
@@ -351,8 +354,9 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 	})
 }
 
-// push emits what pushes a call on the stack at R7, all but its time, stores
-// its place after the key, and sets R7 to the call less callsFirst.
+// push emits code that pushes a call on the stack at R7, without its time, and
+// stores its place after the key. Afterwards R7 points callsFirst bytes before
+// the call.
 func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
@@ -399,9 +403,9 @@ func (b *builder) knowsLevels(l *Latency) bool {
 	return known && l.byThread()
 }
 
-// pop emits what takes the innermost of R2 calls, whose place it sets R4 to,
-// from the stack at R7. It goes to younger if that call has begun after the
-// end, as it can where calls are those of several threads.
+// pop emits code that removes the innermost of R2 calls from the stack at R7,
+// and sets R4 to it. It goes to younger if that call has begun after the end,
+// as it can if calls are not matched by the thread.
 func (b *builder) pop(c *call, younger argcode.Label) {
 	b.innermost()
 	if !c.byThread() {
@@ -421,16 +425,16 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 	b.storeSlot(c)
 }
 
-// is goes to a label if the call at R4 has one of some flags. It changes R0 and
+// is goes to a label if the call at R4 has any of the flags. It changes R0 and
 // R3.
 func (b *builder) is(flags int32, then argcode.Label) {
 	b.Emit(load(r0, r4, callWord), asm.And.Imm(r0, flags))
 	b.JumpIfImm(asm.JNE, r0, 0, r3, then)
 }
 
-// fail emits what marks the innermost call as failed, and sets R4 to it. It
-// goes to none if it has failed before. The call stays on the stack, for an end
-// that comes all the same, as of a query that is a ROLLBACK.
+// fail emits code that marks the innermost call as failed, and sets R4 to it.
+// It goes to none if the call is marked already. The call stays on the stack
+// for an end that comes all the same, as of a query that is a ROLLBACK.
 func (b *builder) fail(c *call, none argcode.Label) {
 	b.innermost()
 	if !c.byThread() {
@@ -446,8 +450,9 @@ func (b *builder) fail(c *call, none argcode.Label) {
 	b.storeSlot(c)
 }
 
-// dropFailed emits what removes the innermost of R2 calls if it has failed. It
-// goes to none if this is its end, and to unmatched if there is no other call.
+// dropFailed emits code that removes the innermost of R2 calls if it has
+// failed. It goes to none if this is the end of that call, and to unmatched if
+// there is no other call.
 func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
 	drop, dropped := b.Label(), b.Label()
 	b.innermost()
@@ -505,9 +510,9 @@ func (b *builder) callAt(dst asm.Register, n int) {
 }
 
 // abandon handles a stack pointer, in R5, that is not that of the innermost
-// call, in R0 and R4. If ends usually have that of their starts, and a call
-// further out has it, then those further in have been left by an exception or a
-// long jump: their functions lay below.
+// call, which is in R0 and R4. If ends usually have the stack pointer of their
+// starts, and a call further out has this one, then an exception or a long jump
+// has left the calls further in: their functions lay below.
 func (b *builder) abandon(c *call, take argcode.Label) {
 	b.JumpIf(asm.JGT, r0, r5, take)
 	b.Emit(loadN(r0, r7, callsLevel, asm.Word))
@@ -526,9 +531,9 @@ func (b *builder) abandon(c *call, take argcode.Label) {
 	}
 }
 
-// bornBefore goes to a label if this thread is older than a call. Otherwise the
-// call was another thread's with the same number, and so were all that are on
-// the stack at R7, which it empties.
+// bornBefore goes to checked if this thread is older than the call. Otherwise
+// the call was one of an earlier thread with the same number, and so were all
+// calls on the stack at R7, which it empties.
 func (b *builder) bornBefore(c *call, checked argcode.Label) {
 	birth := b.Temporary(8)
 	b.Call(asm.FnGetCurrentTask)

@@ -33,8 +33,7 @@ type condition struct {
 
 	number int // of heldAtStart
 
-	// unordered reports whether it holds where one of the two is a float that
-	// is not a number.
+	// unordered reports whether the comparison holds if one side is NaN.
 	unordered bool
 }
 
@@ -59,7 +58,7 @@ type operand struct {
 	value expr.Value
 }
 
-// class is how the 64 bits of a value are to be understood.
+// class says what the 64 bits of a value are.
 type class uint8
 
 const (
@@ -102,8 +101,7 @@ func (s *Site) resolve(node *expr.Node, negated bool) (condition, error) {
 	if node.Left.IsText() || node.Right.IsText() {
 		return s.resolveText(op, s.bound(node.Left), s.bound(node.Right)), nil
 	}
-	// What is not a number is unequal to everything, and neither less nor
-	// greater.
+	// NaN is unequal to everything, and neither less nor greater.
 	unordered := (node.Op == expr.NotEqual) != negated
 	return s.resolveNumbers(op, node.Left, node.Right, unordered)
 }
@@ -140,8 +138,8 @@ func (s *Site) resolveList(node *expr.Node, negated bool) (condition, error) {
 	case len(c.parts) == 1:
 		return c.parts[0], nil
 	}
-	// What needs no memory of the traced process is asked first: a read costs
-	// as much as fifty comparisons.
+	// Parts that need no memory of the traced process are tested first: a read
+	// costs as much as fifty comparisons.
 	slices.SortStableFunc(c.parts,
 		func(a, b condition) int { return cmp.Compare(s.reads(&a), s.reads(&b)) })
 	return c, nil
@@ -378,7 +376,7 @@ func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 
 func (f *fetcher) anyOf(parts []condition, ifFalse argcode.Label) (otherwise map[int]bool) {
 	holds := f.Label()
-	var after map[int]bool // loaded whichever part it was that held
+	var after map[int]bool // loaded whichever part held
 	last := len(parts) - 1
 	for i := range parts {
 		next := ifFalse
@@ -414,9 +412,8 @@ func (c *condition) arguments(to []int) []int {
 	return to
 }
 
-// compareNumbers compares loaded values: two of the hit as the numbers they
-// are. Where only one has a sign and is below zero the bits alone would compare
-// wrongly.
+// compareNumbers compares loaded values. If only one of two values of the hit
+// has a sign, and it is below zero, their bits alone would compare wrongly.
 func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 	switch {
 	case c.right.known && c.left.class >= float32bits:
@@ -609,7 +606,8 @@ func (f *fetcher) compareBytes(at int, want []byte, differs argcode.Label) {
 	}
 }
 
-// command emits the name of the thread to a place relative to a register.
+// command emits code that stores the name of the thread at a place relative to
+// a register.
 func (f *fetcher) command(base asm.Register, offset int) {
 	f.Call(asm.FnGetCurrentComm, placeAt(base, offset), commandSize)
 }

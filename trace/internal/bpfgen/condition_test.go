@@ -155,7 +155,7 @@ func (w *world) evaluateText(k Kernel, node *expr.Node) truth {
 		if !ok {
 			return isUnknown
 		}
-		// As many bytes as can matter: those behind may not be readable.
+		// As many bytes as can matter: those after them may not be readable.
 		limit := len(literal) + 2
 		if t.Max > 0 && t.Max <= len(literal) {
 			limit = t.Max + 1

@@ -31,11 +31,11 @@
 //
 // # Conventions of the generated code
 //
-// R6 is the context, R7 the record being written, R8 the BPF cookie, or what
-// Slots find in its place: the number of the block, or of the site's first
-// element in the Table, in the low half, the ID of the site in the high one. R9
-// holds a value over a helper call. Everything else lives for a few
-// instructions. There are no loops. A program never writes to memory shared by
-// several hits other than by atomic instructions, for from Linux 6.0 on a hit
-// may be preempted by another one on the same processor.
+// R6 is the context, R7 the record being written. R8 is the BPF cookie, or the
+// value that Slots find in its place: its high half is the ID of the site, its
+// low half the number of the block or, with a Table, of the site's first
+// element. R9 holds a value over a helper call. Other registers live for a few
+// instructions. There are no loops. Counts and sums of integers that hits share
+// go up by atomic instructions, because from Linux 6.0 on a hit may be
+// preempted by another one on the same processor.
 package bpfgen

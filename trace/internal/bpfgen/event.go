@@ -25,7 +25,7 @@ type Events struct {
 	Frames   int  // of the user stack, 0 for none
 	Copy     int  // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
 
-	// StartStacks: the stack of a call's start is kept, too.
+	// StartStacks says that the stack of a call's start is kept, too.
 	StartStacks bool
 
 	// Captures returns the memory to copy for the arguments of a site, at most
@@ -33,13 +33,14 @@ type Events struct {
 	Captures func(*Site) []Capture
 
 	Sampling *Sampling // nil: every hit
-	Share    *Share    // nil: the first to come have the room
+	Share    *Share    // nil: not shared out
 
-	// Next is the descriptor of a program array whose first program a hit goes
-	// on with when it has been sent; 0 for none.
+	// Next is the descriptor of a program array, whose first program runs after
+	// the event has been sent; 0 for none.
 	Next int
 
-	// Batch: the reader polls, and is woken only when the ring buffer fills.
+	// Batch says that the reader polls, and is woken only when the ring buffer
+	// fills.
 	Batch bool
 }
 
@@ -56,7 +57,7 @@ const (
 
 var errRecord = errors.New("an event would be larger than half of the ring buffer: capture less, or make the ring buffer larger")
 
-// event emits what sends an event, and returns how its record looks.
+// event emits code that sends an event, and returns the layout of its record.
 func (b *builder) event(e *Events) *Record {
 	full, done := b.Label(), b.Label()
 	saved := None
@@ -154,8 +155,8 @@ func (s *Site) capturesOf(e *Events, shared bool) (captures []Capture) {
 	return captures
 }
 
-// isReachable reports whether all that is stored by an instruction lies within
-// the reach of its offset.
+// isReachable reports whether the 16-bit offsets of instructions reach all that
+// single instructions store.
 func (r *Record) isReachable() bool {
 	farthest := r.Stack
 	for _, p := range r.Args {
@@ -169,7 +170,7 @@ func (r *Record) isReachable() bool {
 	return farthest <= math.MaxInt16
 }
 
-// header stores what a record begins with.
+// header stores the parts of a record before the arguments.
 func (b *builder) header(r *Record) {
 	b.siteID(r1)
 	b.Emit(storeN(r7, 0, r1, asm.Word))
@@ -235,10 +236,10 @@ func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 	b.Emit(loadN(dst, base, offset, b.width(index)))
 }
 
-// submit sends the record at R7. In a batch the reader is woken only where this
-// record fills another quarter of the ring buffer. Should records of several
-// processors jump over that point at the same moment, the reader polls a little
-// later.
+// submit sends the record at R7. In a batch the reader is woken only when this
+// record fills another quarter of the ring buffer. If records of several
+// processors pass that point at the same moment, none may wake it; it then
+// polls a little later.
 func (b *builder) submit(e *Events, size int) {
 	b.Emit(set(r2, 0))
 	if e.Batch {
@@ -308,15 +309,15 @@ func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label
 		b.fromRecord(r9, r, c.Length)
 		b.Extend(r9, arg)
 	}
-	// The status has no room for lengths that a signed number has not, and a
-	// negative length is none.
+	// A negative length means that there is none, and the status cannot hold a
+	// length of 2^63 or more.
 	b.JumpIfImm(asm.JSLT, r9, 0, r1, failed)
 }
 
 // BPF_F_USER_STACK of bpf_get_stack and bpf_get_stackid.
 const userStack = 1 << 8
 
-// CopyUnit is what copies of stacks are multiples of. It divides the size of a
+// CopyUnit is the unit of copies of stacks, in bytes. It divides the size of a
 // page on every machine.
 const CopyUnit = leastPage
 
@@ -344,15 +345,15 @@ func sequence(from, count int) (numbers []int) {
 	return numbers
 }
 
-// stackTo has the kernel walk the user stack.
+// stackTo emits code that has the kernel walk the user stack.
 func (b *builder) stackTo(record *Record) {
 	b.Call(asm.FnGetStack, r6, placeAt(r7, record.Stack+StackData), 8*record.Frames, userStack)
 	b.Emit(store(r7, record.Stack, r0))
 }
 
-// stackCopy emits what saves the registers, and copies the stack unit by unit,
-// up to one that is not there. It changes R8 unless there is a place on the
-// stack to keep it.
+// stackCopy emits code that saves the registers and copies the stack unit by
+// unit, up to the first that cannot be read. It changes R8 unless keep is a
+// place on the stack to keep it in.
 func (b *builder) stackCopy(record *Record, keep int) {
 	saved := savedRegisters[b.kernel.Machine] // layout has failed if it is not known
 	b.Emit(load(r1, r6, 8*saved.PC), store(r7, record.Registers.PC, r1))
@@ -363,14 +364,15 @@ func (b *builder) stackCopy(record *Record, keep int) {
 	}
 	if keep != None {
 		if b.site.Fixed {
-			b.Emit(set(r8, 0)) // there is nothing in it
+			b.Emit(set(r8, 0)) // R8 was never set
 		}
 		b.Emit(toStack(keep, r8))
 	}
 
-	// R9 is the beginning of the unit that the stack pointer is in, R8 how much
-	// of it is below. As much is copied at the end, so that all sizes but the
-	// last are constant and no read crosses into a page that may not be there.
+	// R9 is the beginning of the unit that the stack pointer is in, R8 the
+	// number of bytes in it that are below the stack pointer. As many bytes are
+	// copied at the end. So all sizes but the last are constant, and no read
+	// crosses into a page that may be missing.
 	done := b.Label()
 	b.Emit(load(r9, r6, 8*saved.SP), mov(r8, r9), asm.And.Imm(r8, CopyUnit-1),
 		asm.And.Imm(r9, -CopyUnit))

@@ -12,7 +12,7 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// fetcher emits what brings the arguments of one site into registers.
+// fetcher emits code that loads the arguments of one site.
 type fetcher struct {
 	*argcode.Fetcher
 	kernel Kernel
@@ -23,14 +23,14 @@ type fetcher struct {
 	stack  map[int]int
 	loaded map[int]bool
 
-	// merged has the groups that are read together, while merging. restart is
-	// where to go if that fails.
+	// merged has the groups that are read together while merging is set. If
+	// such a read fails, the code goes to restart.
 	merged  map[int]*placedGroup
 	merging bool
 	restart argcode.Label
-	alone   bool // only arguments that are loaded at once are read together
+	alone   bool // only arguments of the same load are read together
 
-	lookedUp bool // where arguments are is in a Table
+	lookedUp bool // a Table says where arguments are
 
 	members map[int]Member
 	pointer int // the size of a pointer in the program
@@ -156,7 +156,8 @@ func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool)
 	return atFail
 }
 
-// apart emits code that may be left before it has loaded what it loads.
+// apart emits code that may be left before it has loaded all that it loads: the
+// code after it does not rely on that.
 func (f *fetcher) apart(emit func()) {
 	before := maps.Clone(f.loaded)
 	emit()
@@ -217,7 +218,7 @@ func (f *fetcher) readMember(
 	f.CallOr(fail, asm.FnProbeReadUser, placeAt(base, offset), size)
 }
 
-// leastPage is the size of a page where pages are smallest.
+// leastPage is the size in bytes of the smallest pages of any machine.
 const leastPage = 4096
 
 // placedGroup is a group that has a place on the stack.
@@ -278,8 +279,8 @@ func (f *fetcher) merge(indices []int) bool {
 	return found
 }
 
-// usable reports whether a group is to be read: none of its arguments has been
-// read already, and may have changed since.
+// usable reports whether a group can be read: an argument that has been read
+// already may have changed since.
 func (f *fetcher) usable(g *placedGroup) bool {
 	return g != nil && !slices.ContainsFunc(g.Args, func(i int) bool { return f.loaded[i] })
 }

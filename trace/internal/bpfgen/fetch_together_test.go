@@ -17,7 +17,7 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// stackMachine is a hit on x86-64 whose stack has so many words, which count
+// stackMachine is a hit on x86-64 with a stack of that many words, numbered
 // from 1, and the register that points to it. RDI is 5, RSI points to the end
 // of the stack.
 func stackMachine(words int) *bpfMachine {

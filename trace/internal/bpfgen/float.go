@@ -8,16 +8,16 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// Of a float of 64 bits: the bits of the mantissa, and the greatest exponent,
-// which infinity and what is not a number have. Numbers so small that they have
-// the exponent 0 count as 0.
+// A float of 64 bits has mantissaBits bits of mantissa. Its exponent is
+// endlessDouble if it is infinite or NaN. Subnormal numbers, whose exponent is
+// 0, count as 0.
 const (
 	mantissaBits  = 52
 	endlessDouble = 2047
 )
 
-// toDouble makes the float in R9 one of 64 bits. It goes elsewhere if that is
-// infinite or not a number.
+// toDouble converts the float in R9 to 64 bits. It goes to otherwise if it is
+// infinite or NaN.
 func (b *builder) toDouble(c class, otherwise argcode.Label) {
 	b.Emit(mov(r1, r9))
 	if c == float64bits {
@@ -38,7 +38,7 @@ func (b *builder) toDouble(c class, otherwise argcode.Label) {
 }
 
 // addFloat adds the float in R9, which is finite, to a word of the accumulator.
-// A program has only integers to calculate with.
+// BPF has only integer instructions.
 func (b *builder) addFloat(at int) {
 	const tries = 2 // a hit that preempts this one can come in between
 	done := b.Label()
@@ -85,7 +85,7 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	b.Emit(mov(r5, r3), asm.Sub.Reg(r5, r4), mov(r4, r1), asm.RSh.Imm(r4, 63), asm.LSh.Imm(r4, 63),
 		toStack(sign, r4), mov(r4, r1), asm.Xor.Reg(r4, r2), toStack(signs, r4))
 
-	// Their mantissas, with the first bit that is not written.
+	// Their mantissas, with the implicit first bit.
 	b.Set(r4, 1<<mantissaBits)
 	b.Emit(asm.Or.Reg(r1, r4), asm.Or.Reg(r2, r4))
 	for _, mantissa := range []asm.Register{r1, r2} {
@@ -120,7 +120,7 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	b.Emit(asm.RSh.Imm(r1, 1), asm.Add.Imm(r3, 1))
 	b.Place(rounded)
 	b.JumpIfImm(asm.JSLE, r3, 0, r5, zero)
-	b.JumpIfImm(asm.JGE, r3, endlessDouble, r5, done) // the greatest sum stays
+	b.JumpIfImm(asm.JGE, r3, endlessDouble, r5, done) // a sum that overflows stays as it was
 	b.Emit(asm.LSh.Imm(r1, 63-mantissaBits-guard+1), asm.RSh.Imm(r1, 64-mantissaBits),
 		asm.LSh.Imm(r3, mantissaBits), asm.Or.Reg(r1, r3), fromStack(r4, sign), asm.Or.Reg(r1, r4))
 	b.Jump(result)

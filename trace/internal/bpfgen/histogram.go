@@ -17,18 +17,18 @@ import (
 // Histogram says how values are distributed.
 type Histogram struct {
 	// Step is the width of a bucket, from Low on up to High: buckets 1 to
-	// (High-Low)/Step. Bucket 0 has what is less, the last one what is not less
-	// than High.
+	// (High-Low)/Step. Bucket 0 has all values below Low, the last one those
+	// from High on.
 	Low, High int64
 	Step      uint64
 
-	// Limits, if there are any, end the buckets: bucket 0 has values up to the
-	// first one, the last bucket has what is greater than the last one. They
-	// ascend.
+	// Limits, if there are any, are the ends of the buckets, in ascending
+	// order. A bucket includes its limit. The last bucket has all values above
+	// the last limit.
 	Limits []int64
 
-	// Otherwise the histogram is exponential and Scale is its scale, up to
-	// MaxScale. Its buckets are those of the values divided by Unit; 0 is 1.
+	// Without Step and Limits the histogram is exponential. Scale is its scale,
+	// up to MaxScale. Values are divided by Unit; 0 is the same as 1.
 	Scale int
 	Unit  uint64
 }
@@ -49,7 +49,7 @@ const MaxScale = 4
 // DefaultScale is the scale with 8 buckets from a number to its double.
 const DefaultScale = 3
 
-// plainRoots are those of the greatest scale without a unit.
+// plainRoots are the roots of MaxScale without a unit.
 var plainRoots = sync.OnceValue(func() []uint64 { return rootsOf(1, MaxScale) })
 
 // root returns the i-th number from 1 to 2 where a bucket ends, multiplied by
@@ -67,8 +67,8 @@ func (h *Histogram) root(i int) uint64 {
 	return known.([]uint64)[i]
 }
 
-// rootsOf returns the numbers for a unit: the unit times 2^(n/2^scale), in some
-// order. What is rounded is far beyond the 63 bits that are kept.
+// rootsOf returns the roots for a unit, ascending: the mantissas of the unit
+// times 2^(n/2^scale). The precision is far beyond the 63 bits that are kept.
 func rootsOf(unit uint64, scale int) []uint64 {
 	const precision = 256
 	number := func() *big.Float { return new(big.Float).SetPrec(precision) }
@@ -86,11 +86,11 @@ func rootsOf(unit uint64, scale int) []uint64 {
 	return all
 }
 
-// unitRoots has the roots of units.
+// unitRoots has the roots by unit and scale.
 var unitRoots sync.Map
 
-// Shift returns the index of a value that is the unit, or the next greater one
-// where a bucket ends: the kernel counts from 1, OpenTelemetry from the unit.
+// Shift returns how much greater the kernel's index of a value is than
+// OpenTelemetry's: the kernel counts from 1, OpenTelemetry from the unit.
 func (h *Histogram) Shift() int {
 	if h.Unit <= 1 {
 		return 0
@@ -120,9 +120,9 @@ func (h *Histogram) Buckets() int {
 	return int((uint64(h.High)-uint64(h.Low))/h.Step) + 2
 }
 
-// Bounds returns the least and the greatest integer of a bucket, of which one
-// below 0 is a two's complement. Of an exponential histogram, small buckets may
-// have no integer: then low is high + 1.
+// Bounds returns the least and the greatest integer of a bucket, negative ones
+// as two's complements. Small buckets of an exponential histogram may have no
+// integer: then low is high + 1.
 func (h *Histogram) Bounds(bucket int) (low, high uint64, lowNegative, highNegative bool) {
 	if h.IsExponential() {
 		zero := h.Zero()
@@ -179,7 +179,8 @@ func (b *builder) bucket(dst asm.Register, h *Histogram, c class) {
 	default:
 		b.linearBucket(dst, h, c)
 	}
-	// The verifier should not take each bucket for a case of its own.
+	// This hides the number of the bucket from the verifier, which would follow
+	// each as a case of its own.
 	b.Emit(asm.Xor.Reg(dst, r9), asm.Xor.Reg(dst, r9))
 }
 

@@ -19,9 +19,9 @@ type Kernel struct {
 	// Order is the byte order of the kernel, which is this process's own.
 	Order binary.ByteOrder
 
-	// CompareExchange: BPF_CMPXCHG can be used (Linux 5.12, kernel commit
-	// 5ffa25502b5a). Without it minima and maxima are kept by a load and a
-	// store, which is right on those kernels since they do not preempt a
+	// CompareExchange says that BPF_CMPXCHG can be used (Linux 5.12, kernel
+	// commit 5ffa25502b5a). Without it minima and maxima are kept by a load and
+	// a store, which is right on those kernels since they do not preempt a
 	// program.
 	CompareExchange bool
 
@@ -90,7 +90,7 @@ const (
 func mov(dst, src asm.Register) asm.Instruction         { return asm.Mov.Reg(dst, src) }
 func set(dst asm.Register, value int32) asm.Instruction { return asm.Mov.Imm(dst, value) }
 
-// load and store move eight bytes, loadN and storeN bytes of a size.
+// load and store move eight bytes, loadN and storeN as many as size says.
 func load(dst, base asm.Register, offset int) asm.Instruction {
 	return loadN(dst, base, offset, asm.DWord)
 }
@@ -132,7 +132,7 @@ func (f *fetcher) lookUpOrAdd(fd, key, value int, none argcode.Label) {
 	f.Place(found)
 }
 
-// update emits an update of a map, which an instruction sets R1 to.
+// update emits an update of a map; setMap sets R1 to the map.
 func update(a *argcode.Assembler, setMap asm.Instruction, key, value, flags int) {
 	a.AddressOf(r2, r10, key)
 	a.AddressOf(r3, r10, value)
@@ -140,9 +140,9 @@ func update(a *argcode.Assembler, setMap asm.Instruction, key, value, flags int)
 	a.Call(asm.FnMapUpdateElem, nil, nil, nil, flags)
 }
 
-// TaskSize is how much of struct task_struct TaskProbe copies. It is about as
-// large as that is on machines where it is small, and holds what comes before
-// the state of the processor.
+// TaskSize is how many bytes of struct task_struct TaskProbe copies. It is
+// about the size of the smallest task_struct of any machine, and covers the
+// fields before the state of the processor.
 const TaskSize = 6 << 10
 
 // TaskProbe returns a program for a raw tracepoint that copies the kernel's
@@ -176,8 +176,8 @@ type Task struct {
 }
 
 // FamilyFork generates the program of the tracepoint sched_process_fork, whose
-// second argument is the new task: it adds a process to the family that its
-// parent is of. If there is no room it counts that in a map of one u64.
+// second argument is the new task: it adds a process whose parent is of the
+// family. If there is no room, it counts the process in full, a map of one u64.
 func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
 	a := argcode.NewAssembler()
 	done := a.Label()
@@ -214,8 +214,9 @@ func FamilyExit(family int, task Task) (asm.Instructions, error) {
 	return a.Finish()
 }
 
-// processOf emits what brings the number of the process of the task in R6 to
-// the stack, and goes to other for a task that is not its first thread.
+// processOf emits code that stores the number of the process of the task in R6
+// on the stack. It goes to other for a task that is not its process's first
+// thread.
 func processOf(a *argcode.Assembler, task Task, other argcode.Label) int {
 	process, thread := a.Alloc(8), a.Alloc(8)
 	read := func(at int, offset uint32) {

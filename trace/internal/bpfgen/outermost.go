@@ -17,10 +17,10 @@ func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) {
 	}
 }
 
-// inside emits what counts a start inside the call at R7, and goes to counted.
-// It goes on where there is no such call. One that has not ended was left by a
-// long jump if the stack is less deep than it was there, or if the same site is
-// passed at the same depth.
+// inside emits code that counts a start inside the call at R7, and goes to
+// counted. Without such a call it goes on. A call was left by a long jump if
+// the stack is less deep now than at its start, or if the same site is passed
+// at the same depth.
 func (b *builder) inside(c *call, counted argcode.Label) {
 	fresh, left, within := b.Label(), b.Label(), b.Label()
 	b.Emit(loadN(r2, r7, callsCount, asm.Word), loadN(r1, r7, callsPushed, asm.Word),

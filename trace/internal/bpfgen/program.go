@@ -10,23 +10,24 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// maxProgram bounds the instructions of a program, because a jump reaches over
-// 32,767 of them and the way to a block may lead over all others. What needs
-// more becomes several programs.
+// maxProgram bounds the instructions of a program: a jump reaches over 32,767
+// of them, and the one to a block may lead over all other blocks. Larger code
+// becomes several programs.
 const maxProgram = 28_000
 
 // Blocks collects the code for the sites of a program. Sites with the same code
 // share it.
 type Blocks struct {
-	// Table is where the programs look their site up, nil if the code of a
-	// block is all that they need to know of it.
+	// Table has what the programs look up about their site. It is nil if the
+	// code of a block says all.
 	Table *Table
 
 	blocks []*Block
 	known  map[string]int
 }
 
-// Add adds the code for a site and returns its number.
+// Add adds the code for a site, unless it is there already, and returns the
+// number of its block.
 func (bs *Blocks) Add(block *Block) int {
 	key := block.code
 	if key == "" {
@@ -67,15 +68,15 @@ type Program struct {
 	// be the block's number minus First, or its place in the Table.
 	First, Blocks int
 
-	// Cookie reports whether the program needs a BPF cookie, or what slots have
-	// in its place, at all.
+	// Cookie reports whether the program reads the BPF cookie, or the value
+	// that Slots have in its place.
 	Cookie bool
 }
 
 // Fingerprint is equal for programs with equal code.
 func (p *Program) Fingerprint() string { return string(fingerprint(p.Instructions)) }
 
-// prologueSize is more instructions than there are before the search.
+// prologueSize is an upper bound of the instructions before the search.
 const prologueSize = 32
 
 // Programs returns the code of all blocks: one program, unless that would be
@@ -98,8 +99,8 @@ func (bs *Blocks) Programs(slots *Slots) []Program {
 	return programs
 }
 
-// Program returns the code of some blocks: of the first ones from a number on,
-// as many as Programs put into one program.
+// Program returns the code of count blocks from the number first on. They must
+// be no more than Programs put into one program.
 func (bs *Blocks) Program(first, count int, slots *Slots) Program {
 	if slots != nil {
 		return bs.program(first, count, slots.find())
@@ -108,8 +109,8 @@ func (bs *Blocks) Program(first, count int, slots *Slots) Program {
 		asm.Instructions{asm.FnGetAttachCookie.Call(), mov(r8, r0)})
 }
 
-// Fixed returns the code of one block for a site whose BPF cookie would be
-// this.
+// Fixed returns the code of one block, with a constant in the place of the BPF
+// cookie.
 func (bs *Blocks) Fixed(number int, cookie uint64) Program {
 	return bs.program(number, 1, asm.Instructions{asm.LoadImm(r8, int64(cookie), asm.DWord)})
 }
@@ -126,7 +127,7 @@ func (bs *Blocks) program(first, count int, cookie asm.Instructions) Program {
 	switch {
 	case len(blocks) == 1:
 	case bs.Table != nil:
-		// A site that is not in the table, which cannot be, ends the program.
+		// Every site is in the table, but the verifier wants a check.
 		p.Instructions = append(p.Instructions, storeN(r10, slotKey, r8, asm.Word))
 		p.Instructions = append(p.Instructions, valueOrExit(TableMap, r1)...)
 	default:
@@ -157,8 +158,8 @@ func (p *Program) search(blocks []*Block, first int) {
 // mapped: no machine has pages of less than 4 kB.
 const slotBits = 12
 
-// Slots is how a program finds its site where sites share a cookie, or where
-// there are no cookies: in a map, by the low bits of the instruction pointer.
+// Slots is for programs whose sites share a BPF cookie, or have none. A program
+// then finds its site in a map by the low bits of the instruction pointer.
 // Sites that share a cookie are a group, in which no two have the same low
 // bits.
 type Slots struct {
@@ -169,8 +170,8 @@ type Slots struct {
 	// Kernel is the kernel that runs the program.
 	Kernel Kernel
 
-	// Cookie: the number of the group is the BPF cookie. Otherwise the program
-	// is for one group.
+	// Cookie says that the BPF cookie is the number of the group. Otherwise the
+	// program is for the one group Group.
 	Cookie bool
 	Group  uint64
 }
@@ -188,12 +189,11 @@ func (k Kernel) HasSlots() bool {
 	return ok
 }
 
-// slotKey is where the key lies on the stack, before the code of a site uses
-// it.
+// slotKey is the place of the key on the stack, before the code of a site uses
+// that.
 const slotKey = -8
 
-// find loads the site's value into R8. A hit that is of none of the sites,
-// which cannot be, ends the program.
+// find loads the site's value into R8.
 func (s *Slots) find() asm.Instructions {
 	ins := asm.Instructions{asm.LoadImm(r0, int64(s.Group), asm.DWord)}
 	if s.Cookie {
@@ -209,8 +209,8 @@ func (s *Slots) find() asm.Instructions {
 	return append(ins, valueOrExit(s.Map, r8)...)
 }
 
-// valueOrExit loads into a register the value of a map for the key at slotKey.
-// Without one, which cannot be, it ends the program.
+// valueOrExit loads the value of a map for the key at slotKey. The key is
+// always there, but the verifier wants a check, which ends the program.
 func valueOrExit(fd int, dst asm.Register) asm.Instructions {
 	return asm.Instructions{
 		mov(r2, r10),

@@ -95,8 +95,8 @@ var testKernels = []testKernel{
 	},
 }
 
-// code has some kernels number processes as in a namespace, of either byte
-// order.
+// forPlan returns the kernel to generate code for. Some kernels of either byte
+// order number processes as in a namespace.
 func (k *testKernel) forPlan() Kernel {
 	kernel := Kernel{Machine: k.kernel, Order: k.order, CompareExchange: k.name != "arm64"}
 	if k.name == "s390x" || k.name == "riscv64" {
@@ -118,7 +118,7 @@ type world struct {
 	args []argspec.Arg
 }
 
-// newWorld makes up a hit with so many arguments.
+// newWorld makes up a hit with that many arguments.
 func (k *testKernel) newWorld(random *rand.Rand, count int) *world {
 	w := &world{bpfMachine: newBPFMachine(k.order)}
 	for i := range w.context {

@@ -49,13 +49,13 @@ type SpanPlace struct {
 	Began    int // u64, nanoseconds of the monotonic clock
 	Word     int // u64, the ID of the start's site in its high half
 	Found    int // u64, 1 if the saved start is there
-	Saved    int // where that is: a record as Block.Saved describes it
-	Size     int // of that, or of the largest one that there may be
+	Saved    int // the saved start, a record as Block.Saved describes it
+	Size     int // of the saved start, or of the largest one that there may be
 
 	call *call
 }
 
-// emptyRecord is the size of a record that says no more than whose it is.
+// emptyRecord is the size of a record that has only the ID of its site.
 const emptyRecord = 8
 
 // StackData is where the addresses of a user stack begin, after its length.
@@ -83,16 +83,16 @@ type CapturePlace struct {
 }
 
 // Capture says which memory to copy: the bytes that an argument points to, or
-// an argument that is bytes in memory (argspec.Bytes), of which there are as
-// many as the argument has, or Max.
+// an argument that is bytes in memory itself (argspec.Bytes), up to Max bytes
+// of it.
 type Capture struct {
 	Arg int
 
-	// Text: the bytes are a text. Without a Length it is terminated, and the
-	// bytes are those up to the first zero. The status is their number with the
-	// zero; it is Max+2 for a text that is longer than Max, the last of the
-	// bytes then being a zero. Of an empty text it is 1, or 0: older kernels do
-	// not count the zero then.
+	// Text says that the bytes are a text. Without a Length it ends with the
+	// first zero byte. The status is the number of bytes with the zero. It is
+	// Max+2 for a text that is longer than Max, and the last of the bytes is a
+	// zero then. For an empty text it is 1, or 0 on older kernels, which do not
+	// count the zero.
 	//
 	// Otherwise there are Max bytes, or as many as the argument Length says if
 	// that is less; the status is the number asked for, which can be more than

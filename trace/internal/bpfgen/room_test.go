@@ -144,8 +144,8 @@ func TestOwnersHaveTheirShareAgain(t *testing.T) {
 	})
 }
 
-// The last word of an accumulator says whose hit has made the key, whoever
-// passes it later.
+// The last word of an accumulator is the owner of the hit that made the key,
+// whatever hits come later.
 func TestKeysBelongToWhoMadeThem(t *testing.T) {
 	forEachCrowd(t, func(t *testing.T, k testKernel, exchanged, signals bool) {
 		c := newCrowd(t, k, exchanged, signals)

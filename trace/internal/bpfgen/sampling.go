@@ -11,11 +11,12 @@ import (
 )
 
 // Sampling says which hits become events: about one in Every, or at most Rate a
-// second on each processor. They are chosen at random: of probes that
-// alternate, such as a start and an end, each second hit would be those of one.
+// second on each processor. They are chosen at random: of two probes that
+// alternate, such as a start and an end, every second hit would always be the
+// same one.
 //
 // With a rate the gaps between events follow the number of hits in the eighth
-// of a second before, and make somewhat fewer events than are allowed. Where
+// of a second before, and make somewhat fewer events than are allowed. When
 // hits become more frequent, the time of the next event holds them to the rate.
 type Sampling struct {
 	State int // descriptor of a per-processor array of one SamplingState
@@ -23,12 +24,12 @@ type Sampling struct {
 	Rate  uint32
 }
 
-// SamplingState is what a processor knows. Another hit may interrupt this one,
-// so Since can be less than 0 for a moment. But the weights of events and what
-// is left in Since are all hits.
+// SamplingState is the state of a processor. A hit may interrupt another one,
+// so Since can be less than 0 for a moment. The weights of all events and Since
+// add up to the number of hits.
 type SamplingState struct {
 	Since   int64  // hits since the last one that became an event
-	Gap     uint64 // how many hits there are to be from that one to the next
+	Gap     uint64 // how many hits to wait from that one to the next
 	LeftOut uint64 // hits that became no event
 
 	// With a rate, times in nanoseconds of the monotonic clock.
@@ -61,13 +62,13 @@ func (s *Sampling) spacing() (between, early time.Duration) {
 	return between, between * time.Duration(s.Rate/8)
 }
 
-// sampled is where a hit that was chosen has its weight, the processor's state
-// and its time on the stack.
+// sampled has the places on the stack for a chosen hit: of its weight, of the
+// address of the processor's state, and of its time.
 type sampled struct {
 	weight, state, time int
 }
 
-// sample emits what goes to leave for a hit that becomes no event.
+// sample emits code that goes to leave for a hit that becomes no event.
 func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	at := &sampled{weight: b.Alloc(8), state: b.Alloc(8)}
 	b.LookUpIndex(s.State, at.state, 0, leave)
@@ -134,12 +135,12 @@ func (b *builder) take(s *Sampling, at *sampled, weight int) {
 	b.Emit(asm.Mod.Reg(r0, r1), asm.Add.Imm(r0, 1), store(r9, stateGap, r0))
 }
 
-// Share says how the ring buffer is shared out: its last quarter is for owners
-// that have put little into it lately. An owner is a control group, or where
-// that is the root, a user; so it is for the keys of an aggregation, see Room.
+// Share shares out the ring buffer: its last quarter is for owners that have
+// put little into it lately. An owner is a control group or, in the root
+// control group, a user. Room has the same owners.
 //
-// Until then nothing is counted, so that a hit pays for one look at how full
-// the ring buffer is.
+// While more than a quarter is free nothing is counted, and a hit pays only for
+// one look at how full the ring buffer is.
 type Share struct {
 	Owners int // descriptor of a hash map, u64: OwnerState
 }
@@ -151,7 +152,7 @@ type OwnerState struct {
 	Lost   uint64 // events
 }
 
-// Of OwnerState.
+// The size and the offsets of an OwnerState.
 const (
 	OwnerStateSize = 24
 	ownerPeriod    = 0
@@ -163,16 +164,16 @@ const (
 	// periodBits makes a period of 2^27 ns, an eighth of a second.
 	periodBits = 27
 
-	// sharePart says what share of the ring buffer an owner may fill in a
+	// sharePart is the share of the ring buffer that an owner may fill in a
 	// period while only the last quarter is left: one part of this many. So
-	// eight owners that fill it leave something to others.
+	// eight owners that fill theirs leave room for others.
 	sharePart = 4 * 9
 
 	// UserOwner is set in the key of an owner that is a user.
 	UserOwner = 1 << 63
 
-	// rootCgroup is the ID of the root of all control groups, which is that of
-	// all processes too where the kernel has the second version only in part.
+	// rootCgroup is the ID of the root control group. All processes have it on
+	// systems that use cgroup v2 only in part.
 	rootCgroup = 1
 )
 

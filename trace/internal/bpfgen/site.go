@@ -29,47 +29,47 @@ type Site struct {
 	Texts          []bool            // which are texts, as far as that is known
 	Pairs          map[*Latency]Ends // what it starts and ends
 
-	// The last of Args, Globals in number, are variables of the program and
-	// members of structures, which have no numbers in expressions. Of these the
-	// last, Unsent in number, are for expressions only: no event has them.
-	// Absent says why a variable that expressions name is not among them, by
-	// its name there.
+	// The last Globals of Args are variables of the program and members of
+	// structures, which expressions cannot name by number. The last Unsent of
+	// these are for expressions only: no event has them. Absent says why a
+	// variable is not among them, by its name in expressions.
 	Globals, Unsent int
 	Absent          map[string]error
 	Members         map[int]Member // which of Args are members
 
 	NoneAtEnd bool // the events of ends of calls have no arguments
 
-	// Fixed: the code is for this site alone and knows its ID. Otherwise the ID
-	// is in the BPF cookie, and equal sites can share the code.
+	// Fixed says that the code is for this site alone and has its ID as a
+	// constant. Otherwise the ID is in the BPF cookie, and equal sites can
+	// share the code.
 	Fixed bool
 	ID    uint32
 
 	machine elf.Machine // of the kernel
-	ending  bool        // the code that is generated is about a call that ends
-	failed  bool        // and ends because it has failed
+	ending  bool        // the code is about the end of a call
+	failed  bool        // that call has failed
 
-	// original is the site that the file has, where the code looks the
-	// arguments up: see Table.
+	// original is the site of the file if the code looks the arguments up (see
+	// Table); captures are its captures then.
 	original *Site
-	captures []Capture // the captures there
+	captures []Capture
 }
 
-// Member is where an argument is that is a member of a structure: another
-// argument points there, by way of other structures.
+// Member describes an argument that is a member of a structure. The argument
+// Arg points to that structure, or to one that leads to it.
 type Member struct {
 	Arg int
 	elffile.Member
 }
 
-// Plan is what a session wants to be done at each hit.
+// Plan says what a session does at each hit.
 type Plan struct {
 	Kernel   Kernel
-	Family   int        // descriptor of the map of processes that count, 0 for all
-	Filter   *expr.Node // nil: every hit. Calls are filtered at their end
+	Family   int        // descriptor of the map of the processes whose hits count; 0: all
+	Filter   *expr.Node // nil: every hit. Of calls, the end is filtered
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
-	Filtered int        // of an array whose u32 is set by a hit that Filter leaves out, or 0
+	Filtered int        // descriptor of an array: its u32 is 1 once Filter left a hit out; 0: none
 
 	Aggregations []*Aggregation
 	Latencies    []*Latency // all that aggregations and spans have, each once
@@ -81,9 +81,9 @@ type Counter uint32
 // The counters.
 const (
 	CounterEvents     Counter = iota // events that found no room in the ring buffer
-	CounterUnreadable                // hits not aggregated since a value or key could not be read
+	CounterUnreadable                // hits that count nowhere: an argument could not be read
 	CounterStarts                    // starts of calls that found no room
-	CounterReplaced                  // starts of calls that were forgotten since their end did not come
+	CounterReplaced                  // starts of calls that were forgotten because no end came
 	CounterUnmatched                 // ends of calls without a start
 	CounterCount                     // how many there are
 )
@@ -97,8 +97,8 @@ type Block struct {
 	Starts, Ends bool    // it is the start, the end, of calls
 	Delivers     bool    // it may send or aggregate something
 
-	// Of a block for a Table: how many arguments it may ask for, and the
-	// numbers of the site that it asks for.
+	// Of a block for a Table: the most arguments that it may look up, and the
+	// site's numbers that it looks up.
 	lookedUp int
 	numbers  []uint64
 	code     string // the fingerprint of the instructions, which sites share
@@ -116,12 +116,12 @@ type builder struct {
 	chosen *sampled // nil where every hit becomes an event
 }
 
-// Block generates the code for a site. It returns nil where nothing ever is to
-// be done there.
+// Block generates the code for a site. It returns nil if a hit has no effect
+// there.
 func (p *Plan) Block(site *Site) (*Block, error) {
 	block, err := p.generate(site, false)
 	if errors.Is(err, argcode.ErrStack) {
-		return p.generate(site, true) // bytes between neighbours take room too
+		return p.generate(site, true) // reading neighbours together takes more stack
 	}
 	return block, err
 }
@@ -152,8 +152,7 @@ func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	return &b.block, nil
 }
 
-// hit emits all that is to be done at a hit, and reports whether there is
-// something.
+// hit emits the work of a hit, and reports whether there is any.
 func (b *builder) hit() (something bool) {
 	outside := b.Label()
 	if b.plan.Family != 0 {
@@ -181,8 +180,7 @@ func (b *builder) hit() (something bool) {
 	return something || b.block.Delivers
 }
 
-// plain emits what is to be done at a hit whether or not it is an end of
-// something.
+// plain emits the work of a hit that has nothing to do with calls.
 func (b *builder) plain() {
 	end := b.Label()
 	if !b.filter(end) {
@@ -201,7 +199,7 @@ func (b *builder) plain() {
 	b.Place(end)
 }
 
-// end emits all that is to be done at the end of a call.
+// end emits the work of the end of a call.
 func (b *builder) end(l *Latency) {
 	if !b.readable(l.Done) {
 		b.count(CounterUnreadable)
@@ -245,8 +243,8 @@ func (b *builder) end(l *Latency) {
 	b.Place(none)
 }
 
-// filter emits what leaves a hit that the plan's filter leaves out. It reports
-// whether it lets any through; else it emits nothing.
+// filter emits a jump to leave for hits that the plan's filter leaves out. It
+// reports whether the filter can let any through; if not, it emits nothing.
 func (b *builder) filter(leave argcode.Label) bool {
 	if b.plan.Filter == nil {
 		return true
@@ -258,7 +256,7 @@ func (b *builder) filter(leave argcode.Label) bool {
 	return c.kind != never
 }
 
-// resolve is that of the site. What cannot be decided makes the code fail.
+// resolve is Site.resolve, whose error makes the code fail.
 func (b *builder) resolve(node *expr.Node, negated bool) condition {
 	c, err := b.site.resolve(node, negated)
 	if err != nil {
@@ -273,15 +271,16 @@ func (b *builder) unless(c *condition, ifFalse argcode.Label) {
 	b.together(c.arguments(nil), func() { b.condition(c, ifFalse) })
 }
 
-// filtered returns where to go with a hit for which the filter is false. There
-// it is noted that there was one, and gone to leave.
+// filtered returns the label for hits that the filter leaves out. The code
+// there sets the u32 of Plan.Filtered and goes to leave.
 func (b *builder) filtered(leave argcode.Label) argcode.Label {
 	if b.plan.Filtered == 0 {
 		return leave
 	}
 	note := b.Label()
 	b.Aside(note, leave, func() {
-		// It is only written once: processors would wait for each other.
+		// It is written once: processors that write to the same memory wait for
+		// each other.
 		b.Emit(asm.LoadMapValue(r1, b.plan.Filtered, 0), loadN(r0, r1, 0, asm.Word))
 		b.JumpIfImm(asm.JNE, r0, 0, r2, leave)
 		b.Emit(storeImm(r1, 0, 1, asm.Word))
@@ -301,7 +300,7 @@ func (b *builder) siteID(dst asm.Register) {
 // count adds one to a counter.
 func (b *builder) count(c Counter) { b.addTo(c, set(r1, 1)) }
 
-// addTo adds R1, which an instruction sets, to a counter.
+// addTo adds R1 to a counter; the instruction sets R1.
 func (b *builder) addTo(c Counter, number asm.Instruction) {
 	none := b.Label()
 	b.LookUpIndex(b.plan.Counters, b.Temporary(4), uint32(c), none)
@@ -309,9 +308,10 @@ func (b *builder) addTo(c Counter, number asm.Instruction) {
 	b.Place(none)
 }
 
-// bound returns a term with the site's arguments in place of their names. An
-// argument that the site does not have stays unbound. A text whose length is
-// known to be in another argument has no zero byte at its end.
+// bound returns a term with the numbers of the site's arguments in place of
+// their names. An argument that the site lacks stays unbound. A text whose
+// length is known to be in another argument gets that length: it has no zero
+// byte at its end.
 func (s *Site) bound(t expr.Term) expr.Term {
 	if len(s.Names) == 0 {
 		return t

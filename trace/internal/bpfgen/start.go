@@ -12,14 +12,15 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// StartValue is a number or a text of a start, and where it is kept: how to
-// understand it in 8 bytes, and then itself.
+// StartValue is a number or a text that is kept of a start: 8 bytes say what it
+// is, and the value follows.
 type StartValue struct {
 	Term   expr.Term
 	offset int
 }
 
-// How to understand a kept value: numbers from startNumber on are a class.
+// The first 8 bytes of a kept value. For a number they are startNumber plus its
+// class.
 const (
 	startUnreadable = iota
 	startMissing    // the start does not have it
@@ -34,7 +35,8 @@ func (v *StartValue) room() int {
 	return 16
 }
 
-// Keep has a term kept of each start, and returns its number.
+// Keep adds a term to the values that are kept of each start, and returns its
+// number.
 func (l *Latency) Keep(t expr.Term) int {
 	t.Offset, t.Start = 0, false
 	offset := 0
@@ -114,9 +116,9 @@ func (b *builder) startWord(c *call, saves bool) {
 	}
 }
 
-// savedRecord returns how the start's part of an event looks, the same for all
-// spans that a site starts. What the ends know is not saved if all spans are
-// matched by the thread.
+// savedRecord returns the layout of the start's part of an event, the same for
+// all spans that a site starts. The header and the control group are saved only
+// if a span may end in another thread: otherwise the end has the same.
 func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	e := *b.plan.Events
 	otherThread := slices.ContainsFunc(b.plan.Latencies,
@@ -132,8 +134,8 @@ func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	return record, groups
 }
 
-// save emits what saves the start's part of an event, and sets the time of the
-// call that is at R7, less callsFirst.
+// save emits code that saves the start's part of an event, and sets the time of
+// the call. R7 points callsFirst bytes before the call.
 func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	full, done := b.Label(), b.Label()
 	b.Emit(toStack(c.slot, r7))
@@ -148,11 +150,11 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 		b.stackTo(r)
 	}
 	if r.CopySize > 0 {
-		b.stackCopy(r, c.duration) // which a start has not
+		b.stackCopy(r, c.duration) // unused at a start
 	}
 	setTime()
-	// It tells to which call this belongs: the map may forget it, and make a
-	// new one.
+	// The time tells which call the record belongs to: the map may forget a
+	// record, and get a new one for the same key.
 	b.AddressOf(r1, r7, c.SavedSize-8)
 	b.Emit(store(r1, 0, r0))
 	b.Place(done)
@@ -162,8 +164,9 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	})
 }
 
-// keep stores the values of a start. The call that is at R7, less callsFirst,
-// is then also in c.slot, and the address of the values in c.began.
+// keep stores the values of a start. R7 points callsFirst bytes before the
+// call. Afterwards c.slot has R7, and c.began the address of the values, or 0
+// if there is no room for them.
 func (b *builder) keep(c *call) {
 	full, done := b.Label(), b.Label()
 	b.Emit(toStack(c.slot, r7))
@@ -212,7 +215,7 @@ func (b *builder) findKept(none argcode.Label) {
 	b.JumpIf(asm.JNE, r1, r2, none)
 }
 
-// spanTo emits what stores the call that ends here to the record at R7.
+// spanTo emits code that stores the call that ends here in the record at R7.
 func (b *builder) spanTo(p *SpanPlace) {
 	c := p.call
 	done := b.Label()

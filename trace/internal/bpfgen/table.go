@@ -20,14 +20,15 @@ import (
 // table is created when the program is loaded.
 const TableMap = 0x7fff_fff0
 
-// A Table is an array that programs look their site up in. With it sites share
-// their code whatever their arguments are: code that is specialised for each of
-// 10,000 sites takes the kernel seconds to verify.
+// A Table is an array in which programs look up where the arguments of their
+// site are. With it sites share their code whatever their arguments are: code
+// that is specialised for each of 10,000 sites takes the kernel seconds to
+// verify.
 //
-// A site is some elements of the array: the number of its block, where each of
-// its arguments is, then other numbers that are the site's, in the order in
-// which the code asks for them. The low half of the BPF cookie is the number of
-// the first one.
+// A site has several elements of the array: the number of its block, then the
+// place of each of its arguments, then other numbers of the site in the order
+// in which the code asks for them. The low half of the BPF cookie is the index
+// of the first one.
 type Table struct {
 	plan    *Plan
 	known   map[tableKey]*Block
@@ -70,9 +71,9 @@ const (
 	entryNone = 0xffff
 )
 
-// maxLookedUp is how many arguments a site may have that is looked up: the code
-// for each takes far more instructions than specialised code. A file has few
-// sites with more.
+// maxLookedUp bounds the arguments of a site that is looked up: the code for
+// each takes far more instructions than specialised code. Few sites of a file
+// have more.
 const maxLookedUp = 64
 
 // NewTable returns an empty table for the sites of a file.
@@ -96,7 +97,7 @@ func (t *Table) Block(site *Site) (*Block, error) {
 	if !known {
 		var err error
 		if block, err = plan.generate(here, true); err != nil {
-			// Something can only be decided, or has only room, where the
+			// Something can be decided, or fits on the stack, only if the
 			// arguments are known.
 			return plan.Block(site)
 		}
@@ -114,8 +115,8 @@ func (t *Table) Block(site *Site) (*Block, error) {
 	return &own, nil
 }
 
-// Add adds a site whose block has a number, and returns what the low half of
-// its BPF cookie must be.
+// Add adds a site, given the number of its block, and returns the low half of
+// its BPF cookie.
 func (t *Table) Add(number int, block *Block, site *Site) uint32 {
 	first := len(t.entries) / EntrySize
 	order := t.plan.Kernel.Order
@@ -138,8 +139,8 @@ func (t *Table) Add(number int, block *Block, site *Site) uint32 {
 // Entries returns the elements of the array, one after the other.
 func (t *Table) Entries() []byte { return t.entries }
 
-// WithTable returns the instructions for a table that is the map of a
-// descriptor.
+// WithTable returns the instructions with the descriptor of the table's map in
+// place of TableMap.
 func (p *Program) WithTable(fd int) asm.Instructions {
 	ins := slices.Clone(p.Instructions)
 	for i := range ins {
@@ -150,8 +151,8 @@ func (p *Program) WithTable(fd int) asm.Instructions {
 	return ins
 }
 
-// describe puts an argument into an element of a table. That of one that cannot
-// be read is never asked for, or not looked at.
+// describe writes an argument to an element of a table. Of an argument that
+// cannot be read, the element is not asked for, or its value is ignored.
 func (k Kernel) describe(e []byte, arg *argspec.Arg) {
 	place := func(at int, r argspec.Register) {
 		offset := uint16(entryNone)
@@ -162,7 +163,7 @@ func (k Kernel) describe(e []byte, arg *argspec.Arg) {
 	}
 	place(entryBase, argspec.Register{})
 	place(entryIndex, argspec.Register{})
-	if arg.Size < 8 && arg.Kind != argspec.Bytes { // of which it is the address that is asked for
+	if arg.Size < 8 && arg.Kind != argspec.Bytes { // of Bytes the code asks for the address
 		e[entryUnused] = byte(64 - 8*arg.Size)
 	}
 	switch arg.Kind {
@@ -195,10 +196,10 @@ func (k Kernel) describe(e []byte, arg *argspec.Arg) {
 	}
 }
 
-// lookedUp returns a site to generate code for that looks the arguments up. It
-// says only what the code depends on: whether they can be read, what their bits
-// mean and, where they are structures, how much room they need. Of arguments
-// that are only sent it says nothing.
+// lookedUp returns a site for which the generated code looks the arguments up.
+// It has only what the code depends on: whether arguments can be read, what
+// their bits mean and how much room structures need. Arguments that are only
+// sent are all alike.
 func (p *Plan) lookedUp(site *Site) *Site {
 	here := *site
 	here.original = site
@@ -206,8 +207,8 @@ func (p *Plan) lookedUp(site *Site) *Site {
 		here.captures = site.capturesOf(p.Events, true)
 	}
 	named, count := p.named(&here), len(site.Args)
-	// Sites with more or fewer arguments share their code too. But what is
-	// missing is missing.
+	// Sites with more or fewer arguments share their code too, unless an
+	// expression names an argument that only some of them have.
 	if rounded := 1 << bits.Len(uint(max(count, 1)-1)); slices.IndexFunc(named,
 		func(i int) bool { return i >= count && i < rounded }) < 0 && count > 0 &&
 		site.Globals == 0 {
@@ -232,8 +233,8 @@ func (p *Plan) lookedUp(site *Site) *Site {
 	return &here
 }
 
-// words are how many words of the context have registers that an argument can
-// name, and perhaps some others.
+// words is how many words of the context the code reads: all with registers
+// that an argument can name, and perhaps some others.
 var words = map[elf.Machine]int{
 	elf.EM_X86_64: 20, elf.EM_S390: 20, elf.EM_ARM: 16, elf.EM_RISCV: 32, elf.EM_PPC64: 40,
 	elf.EM_AARCH64: 34, elf.EM_LOONGARCH: 34,
@@ -280,7 +281,8 @@ func (s *Site) shape() string {
 	return string(shape)
 }
 
-// recordOf returns how a record looks for one of the sites that share its code.
+// recordOf returns the layout of a record for one of the sites that share its
+// code.
 func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
 	if shared == nil {
 		return nil
@@ -310,8 +312,8 @@ func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
 	return &own
 }
 
-// lookUpEntry sets R0 to an element of the table: of the site, and after the
-// first one as many further on.
+// lookUpEntry sets R0 to an element of the site in the table. further counts
+// from the site's first one.
 func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
 	key := f.Temporary(8)
 	f.Emit(mov(r1, r8), asm.Add.Imm(r1, int32(further)), storeN(r10, key, r1, asm.Word))
@@ -369,7 +371,7 @@ func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail ar
 		address := unused + 8
 		f.Emit(loadN(r1, r0, entryUnused, asm.Byte), toStack(unused, r1), set(r1, 0),
 			store(base, offset, r1))
-		f.JumpIfImm(asm.JGT, r2, 8, r1, fail) // which is never so
+		f.JumpIfImm(asm.JGT, r2, 8, r1, fail) // never: the verifier wants the check
 		f.AddressOf(r1, base, offset)
 		if f.kernel.bigEndian() {
 			f.Emit(toStack(address, r1))
@@ -384,8 +386,8 @@ func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail ar
 	})
 }
 
-// siteNumber sets a register to a number that is known of the site. It may
-// change R0 to R5.
+// siteNumber sets a register to a number of the site: a constant, or a number
+// in the table. It may change R0 to R5.
 func (b *builder) siteNumber(dst asm.Register, number uint64) {
 	if !b.lookedUp {
 		b.Set(dst, number)
@@ -395,7 +397,7 @@ func (b *builder) siteNumber(dst asm.Register, number uint64) {
 	b.lookUpEntry(1+len(b.Args)+len(b.block.numbers), none)
 	b.block.numbers = append(b.block.numbers, number)
 	b.Emit(load(r0, r0, entryValue))
-	b.Place(none) // which is never so
+	b.Place(none) // never: the verifier wants the check
 	b.Emit(mov(dst, r0))
 }
 
@@ -429,8 +431,8 @@ func (f *fetcher) read(g *argcode.Group, base asm.Register, offset int, failed f
 	f.Aside(fail, done, func() { failed(g.Args[0]) })
 }
 
-// width returns how many bytes of the stack or of a record are an argument that
-// has been read from memory.
+// width returns the size, on the stack or in a record, of an argument that has
+// been read from memory.
 func (f *fetcher) width(index int) asm.Size {
 	if f.lookedUp {
 		return asm.DWord
