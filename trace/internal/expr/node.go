@@ -76,7 +76,7 @@ const (
 	Site             // the site
 	Stack            // the user's stack; a key only
 	Duration         // nanoseconds since the start probe
-	Failed           // whether a call ends at a probe that says so, 0 or 1; of conditions only
+	Failed           // 1 if the call has failed, else 0; in conditions only
 )
 
 // words are the names of the sources that have one.
@@ -94,7 +94,7 @@ type Term struct {
 	Text   string // of Text
 	Index  int    // of Argument and String: which argument, from 0
 	Name   string // of Argument and String: the argument's name, if it is not given by number; see IsVariable
-	Max    int    // of String: at most that many bytes, 0 for no own limit
+	Max    int    // of String: at most that many bytes; 0: no limit here
 
 	HasLength  bool // of String: another argument says how many bytes there are
 	Length     int
@@ -114,13 +114,13 @@ type Term struct {
 const globalPrefix = "global."
 
 // Global returns the symbol of the program's variable that an Argument or a
-// String stands for. As all names it is bound to the index of an argument,
-// which sites have for it after the probe's own.
+// String stands for. Like all names it is bound to the index of an argument:
+// sites have the variables after the probe's own arguments.
 func (t *Term) Global() (symbol string, ok bool) { return strings.CutPrefix(t.Name, globalPrefix) }
 
 // CutMember divides the name of a member of a structure, as in
-// request->peer.port, into that of the argument that points to the structure,
-// and the way from there.
+// request->peer.port, into the name of the argument that points to the
+// structure, and the path from there.
 func CutMember(name string) (argument, path string, ok bool) {
 	argument, _, ok = strings.Cut(name, arrow)
 	return argument, name[len(argument):], ok
@@ -152,8 +152,8 @@ func (n *Node) Walk(f func(*Term)) {
 	}
 }
 
-// Bind returns the term with the numbers of arguments that have these names.
-// The others stay unbound.
+// Bind returns the term with its names replaced by their indices in names. A
+// name that is not there stays unbound.
 func (t Term) Bind(names []string) Term {
 	if i := slices.Index(names, t.Name); i >= 0 && t.Name != "" {
 		t.Index = i
@@ -252,8 +252,8 @@ func (v Value) Compare(w Value) int {
 	return cmp.Compare(v.Bits, w.Bits)
 }
 
-// Holds reports whether a comparison holds between two values of which Compare
-// said c.
+// Holds reports whether a comparison holds between two values whose Compare is
+// c.
 func (op Op) Holds(c int) bool {
 	holds := [...][3]bool{ // for -1, 0 and 1
 		Equal: {false, true, false}, NotEqual: {true, false, true}, Less: {true, false, false},
@@ -279,8 +279,8 @@ func (p *parser) checkContainer(node *Node) {
 	}
 }
 
-// ofContainer returns the condition on the control groups that a condition on a
-// container is for the kernel.
+// ofContainer returns the comparisons with control groups that a comparison
+// with a container becomes: the kernel knows no containers.
 func (p *parser) ofContainer(node *Node) *Node {
 	offset := node.Left.Offset
 	ids, err := p.containers(node.Right.Text)

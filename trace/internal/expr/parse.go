@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxLength bounds an expression. People write a line; a program that
-	// writes one for each of many values should use several sessions.
+	// maxLength bounds an expression, in bytes. People write a line; a program
+	// that writes one for each of many values should use several sessions.
 	maxLength = 4096
 
 	// maxDepth bounds brackets and negations inside each other, which the
@@ -27,8 +27,8 @@ const (
 	// machine code at each kind of site.
 	maxComparisons = 64
 
-	// maxIndex is the last argument that can be named. No probe known to us has
-	// more than a few dozen.
+	// maxIndex is the last argument that can be named. Known probes have a few
+	// dozen arguments at most.
 	maxIndex = 255
 
 	// MaxText is how many bytes a text to compare with may have, and maxString
@@ -67,8 +67,8 @@ func ParseTerm(source string, names Names) (Term, error) {
 	return term, p.err
 }
 
-// parser reads an expression. After the first error, what its methods do does
-// not matter.
+// parser reads an expression. After the first error, the results of its methods
+// do not matter.
 type parser struct {
 	source      string
 	names       Names
@@ -89,7 +89,7 @@ func newParser(source string, names Names) *parser {
 	return p
 }
 
-// next returns the next word, which stays the next one.
+// next returns the next word without taking it.
 func (p *parser) next() *word { return &p.words[0] }
 
 // accept takes the next word if it is this one.
@@ -394,7 +394,7 @@ func (p *parser) argumentOrGlobal(t *Term) {
 	}
 }
 
-// member reads what can follow an argument that points to a structure:
+// member reads the path that can follow an argument that points to a structure:
 // ->connection->fd, ->peer.port.
 func (p *parser) member(argument string, name *string, index *int) {
 	for path := ""; p.err == nil; *name, *index = argument+path, Unbound {
@@ -465,8 +465,8 @@ type word struct {
 	unit   string // of a number that is a time, as in 5ms
 }
 
-// cut cuts an expression into words, the last of which is token.EOF. Go's
-// scanner does it, whose numbers and texts are ours.
+// cut cuts an expression into words, the last of which is token.EOF. Its
+// numbers and texts are those of Go, so Go's scanner does it.
 func (p *parser) cut() {
 	file := token.NewFileSet().AddFile("", 1, len(p.source))
 	var s scanner.Scanner
@@ -486,7 +486,7 @@ func (p *parser) cut() {
 				word{token: token.SUB, text: "-", offset: w.offset + 1})
 			continue
 		case tok.IsKeyword():
-			w.token = token.IDENT // arguments are called type
+			w.token = token.IDENT // an argument may be named type
 		case text == "":
 			w.text = tok.String()
 		}
@@ -534,7 +534,7 @@ func (w *word) refuse(malformed bool) string {
 	return fmt.Sprintf("unexpected %q", w.text)
 }
 
-// fail says what is wrong, unless something else is before.
+// fail keeps the first error.
 func (p *parser) fail(offset int, message string) {
 	if p.err == nil {
 		p.err = &SyntaxError{Expression: p.source, Offset: offset, Message: message}
