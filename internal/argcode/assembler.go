@@ -13,8 +13,7 @@ import (
 // StackSize is the stack of a BPF program (MAX_BPF_STACK).
 const StackSize = 512
 
-// ErrStack is the reason why code cannot be generated that needs more stack
-// than there is.
+// ErrStack says that code needs more stack than a BPF program has.
 var ErrStack = errors.New("needs more than the 512 bytes of a BPF program's stack: use fewer or shorter keys and texts")
 
 // Label names a place in the code, to be jumped to.
@@ -60,7 +59,7 @@ func (a *Assembler) JumpIf(op asm.JumpOp, dst, src asm.Register, to Label) {
 	a.jump(asm.Instruction{OpCode: op.Op(asm.RegSource), Dst: dst, Src: src}, to)
 }
 
-// JumpIfImm compares a register with 64 bits, which takes another register if
+// JumpIfImm compares a register with 64 bits. They are loaded into scratch if
 // they are not 32 bits extended by sign.
 func (a *Assembler) JumpIfImm(
 	op asm.JumpOp, dst asm.Register, value uint64, scratch asm.Register, to Label,
@@ -122,11 +121,11 @@ func (a *Assembler) Set(dst asm.Register, value uint64) {
 	}
 }
 
-// CompareExchange sets a word of memory to src if it is R0, and R0 to what the
-// word was.
+// CompareExchange sets a word of memory to src if the word is equal to R0, and
+// R0 to what the word was.
 //
-// cilium/ebpf v0.22.0 encodes each atomic operation as an addition unless its
-// immediate is given beside it.
+// cilium/ebpf v0.22.0 encodes each atomic operation as an addition unless the
+// instruction's immediate is set.
 func (a *Assembler) CompareExchange(base asm.Register, offset int, src asm.Register) {
 	ins := asm.CmpXchg.Mem(base, src, asm.DWord, int16(offset))
 	ins.Constant = CompareExchangeCode
@@ -137,7 +136,7 @@ func (a *Assembler) CompareExchange(base asm.Register, offset int, src asm.Regis
 // (BPF_CMPXCHG | BPF_FETCH).
 const CompareExchangeCode = 0xf1
 
-// Compute calculates with 64 bits, which take another register as in JumpIfImm.
+// Compute calculates with 64 bits, which may take scratch as in JumpIfImm.
 func (a *Assembler) Compute(op asm.ALUOp, dst asm.Register, value uint64, scratch asm.Register) {
 	if Fits32(value) {
 		a.Emit(op.Imm(dst, int32(value)))
@@ -202,7 +201,7 @@ func (a *Assembler) Later(emit func()) {
 	})
 }
 
-// Aside emits, after everything else, code that a label leads to and that goes
+// Aside emits, after everything else, code at a label that ends with a jump
 // back.
 func (a *Assembler) Aside(label, back Label, emit func()) {
 	a.Later(func() {
@@ -275,12 +274,12 @@ func (a *Assembler) Finish() (asm.Instructions, error) {
 		return nil, err
 	}
 
-	// left is the room from an instruction on, counted as the kernel does: in 8
-	// bytes, of which a load of 64 bits takes two.
+	// left is the size of the code from an instruction on, counted as the
+	// kernel does: in units of 8 bytes, of which a load of 64 bits takes two.
 	left := make([]int, len(a.ins)+1)
 	for i := len(a.ins) - 1; i >= 0; i-- {
 		left[i] = left[i+1]
-		// A jump to the next instruction is none.
+		// A jump to the next instruction is left out.
 		if to, jump := a.jumps[i]; kept[i] && jump && isJa(&a.ins[i]) && a.places[to] > i &&
 			left[a.places[to]] == left[i+1] {
 			kept[i] = false
@@ -306,7 +305,8 @@ func (a *Assembler) Finish() (asm.Instructions, error) {
 	return all, nil
 }
 
-// Part returns code that does not end, to be put between other instructions.
+// Part is Finish for code without an exit, which is put between other
+// instructions.
 func (a *Assembler) Part() (asm.Instructions, error) {
 	a.Emit(asm.Return())
 	ins, err := a.Finish()
@@ -316,7 +316,7 @@ func (a *Assembler) Part() (asm.Instructions, error) {
 	return ins[:len(ins)-1], nil
 }
 
-// invert has a conditional jump over a jump go where that goes, on the opposite
+// invert replaces a conditional jump over a jump by one jump on the opposite
 // condition.
 func (a *Assembler) invert() {
 	for i, over := range a.jumps {

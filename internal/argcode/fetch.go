@@ -14,7 +14,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 )
 
-// A Fetcher emits what brings the arguments of a site into registers.
+// A Fetcher emits code that loads the arguments of a site into registers.
 type Fetcher struct {
 	*Assembler
 
@@ -23,8 +23,8 @@ type Fetcher struct {
 	Args      []argspec.Arg
 	Context   asm.Register // that points to the saved registers
 
-	// PageIn has memory that is not there read by a helper that may sleep until
-	// it is.
+	// PageIn has memory that is not present read again by a helper that may
+	// sleep until it is.
 	PageIn bool
 }
 
@@ -34,8 +34,8 @@ func (f *Fetcher) Readable(index int) bool {
 }
 
 // Readable reports whether a BPF program on a kernel of the given machine can
-// read a value: that kernel runs programs of the argument's machine. x86-64
-// runs those of i386, arm64 those of arm.
+// fetch an argument. The argument may be of another machine: x86-64 kernels run
+// programs of i386, arm64 kernels those of arm.
 func Readable(a *argspec.Arg, kernel elf.Machine) bool {
 	return a.Kind != argspec.Unavailable && a.Kind != argspec.Bytes && isSaved(a, kernel)
 }
@@ -46,7 +46,7 @@ func Addressable(a *argspec.Arg, kernel elf.Machine) bool {
 	return a.Kind == argspec.Bytes && isSaved(a, kernel)
 }
 
-// isSaved reports whether the kernel saves the registers that an argument has.
+// isSaved reports whether the kernel saves the registers of an argument.
 func isSaved(a *argspec.Arg, kernel elf.Machine) bool {
 	for _, r := range []*argspec.Register{&a.Register, &a.Base, &a.Index} {
 		if _, ok := r.Slot(kernel); !ok && r.Name != "" {
@@ -88,8 +88,8 @@ func (f *Fetcher) Value(dst asm.Register, index int) {
 	}
 }
 
-// Extend emits what makes of a value extended by zeros one that is extended by
-// its sign, if the argument has one.
+// Extend emits code that extends a zero-extended value by its sign, if the
+// argument is signed.
 func (f *Fetcher) Extend(dst asm.Register, arg *argspec.Arg) {
 	if unused := int32(64 - 8*arg.Size); arg.Signed && unused > 0 {
 		f.Emit(asm.LSh.Imm(dst, unused), asm.ArSh.Imm(dst, unused))
@@ -115,14 +115,15 @@ func (f *Fetcher) Register(dst asm.Register, r argspec.Register, size int) {
 	f.Truncate(dst, size)
 }
 
-// Truncate emits what keeps the low bytes of a value.
+// Truncate emits code that keeps the low size bytes of a register.
 func (f *Fetcher) Truncate(dst asm.Register, size int) {
 	if unused := int32(64 - 8*size); unused > 0 {
 		f.Emit(asm.LSh.Imm(dst, unused), asm.RSh.Imm(dst, unused))
 	}
 }
 
-// Address emits an address with the registers of an argument in memory.
+// Address emits the address of an argument in memory, with the given
+// displacement in place of its own.
 func (f *Fetcher) Address(
 	dst asm.Register, arg *argspec.Arg, displacement int64, scratch asm.Register,
 ) {
@@ -162,7 +163,7 @@ func (f *Fetcher) Address(
 
 // Read reads the arguments of a group to a place relative to a register, their
 // bytes as they lie in the traced process. If that fails it reads them one by
-// one, and emits what failed wants for each that still cannot be read.
+// one, and calls failed to emit code for each that still cannot be read.
 func (f *Fetcher) Read(g *Group, base asm.Register, offset int, failed func(index int)) {
 	one, done := f.Label(), f.Label()
 	f.ReadTogether(g, base, offset, one)
@@ -183,7 +184,7 @@ func (f *Fetcher) ReadTogether(g *Group, base asm.Register, offset int, fail Lab
 }
 
 // ReadApart reads the arguments of a group one by one, after ReadTogether has
-// failed. It emits what failed wants for each that cannot be read.
+// failed. It calls failed to emit code for each that cannot be read.
 func (f *Fetcher) ReadApart(g *Group, base asm.Register, offset int, failed func(index int)) {
 	helper := asm.FnProbeReadUser
 	if f.PageIn {
@@ -233,9 +234,9 @@ func SizeOf(bytes int) asm.Size {
 }
 
 const (
-	// MaxSpan bounds what one read brings for several arguments. A read costs
-	// the same for any size up to about this one, and the bytes between the
-	// arguments take room in the record or on the stack.
+	// MaxSpan bounds the bytes that one read brings for several arguments. A
+	// read costs the same for any size up to about this one, and the bytes
+	// between the arguments take room in the record or on the stack.
 	MaxSpan = 128
 
 	// maxGap bounds the bytes between two arguments that are read together:
@@ -286,8 +287,8 @@ func (f *Fetcher) Groups(indices []int, room int) []Group {
 			cmp.Compare(f.slot(a.Index), f.slot(b.Index)),
 			cmp.Compare(a.Scale, b.Scale), cmp.Compare(a.IndexSize, b.IndexSize))
 	}
-	// joinable reports whether no code has another displacement, and the copy
-	// of the argument can be loaded by one instruction, which the kernel wants
+	// joinable reports whether the displacement fits into an instruction, and
+	// one instruction can load the copy of the argument: the kernel wants loads
 	// aligned.
 	joinable := func(a *argspec.Arg) bool {
 		return Fits32(uint64(a.Displacement)) && uint64(a.Displacement)%uint64(a.Size) == 0

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/features"
 )
 
-// privateStacks is the first kernel that has them, as [features] writes it.
+// privateStacks is the first kernel that has them, as the kernel encodes it.
 //
 // From Linux 6.13 on, a program that needs 64 bytes of stack or more has one
 // for each processor, its private stack (kernel commit a76ab5731e32). That is
@@ -52,7 +52,7 @@ func AvoidPrivateStackIn(program asm.Instructions, kernel elf.Machine) (asm.Inst
 		return program, err
 	}
 	avoid := AvoidPrivateStack()
-	// What is known of the function has to be at its first instruction.
+	// The metadata of a function is at its first instruction.
 	program = slices.Clone(program)
 	old := &program[0]
 	avoid[0] = btf.WithFuncMetadata(avoid[0].WithSymbol(old.Symbol()).WithSource(old.Source()),
