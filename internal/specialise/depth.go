@@ -23,11 +23,11 @@ type depths struct {
 
 // stackDepth returns how many bytes of the stack a function may use, at least
 // as many as it does. It follows the pointers to the stack through the
-// function's instructions, from R10 on. ok is false where it loses one: if a
-// function adds to one what is not a constant, as for an array that is indexed.
+// function's instructions, from R10 on. ok is false if it loses one: if the
+// function adds a variable to one, as to index an array.
 //
-// The kernel's verifier finds out the same, and says it in a text that other
-// versions write in another form.
+// The kernel's verifier finds the same depth, but reports it only in its log,
+// whose form depends on the version.
 func (f *function) stackDepth() (depth int, ok bool) {
 	jumps, err := f.jumps()
 	if err != nil {
@@ -49,7 +49,7 @@ func (f *function) stackDepth() (depth int, ok bool) {
 			if !d.step(ins, &after) {
 				return 0, false
 			}
-			// What was loaded meanwhile may be that pointer.
+			// A value that was loaded before may be that pointer.
 			changed = changed || d.spilled != spilled
 			var next []int
 			to, jumps := jumps[at]

@@ -22,12 +22,12 @@ type callSite struct {
 	code asm.Instructions // to put in the place of the call, none to leave it
 }
 
-// inline puts code in the place of the calls of bpf_usdt_arg that ask for a
-// certain argument, where the code needs no register that a call leaves alone.
-// A call takes longer than most reads.
+// inline replaces calls of bpf_usdt_arg that ask for a certain argument by
+// code, if that code uses only registers that a call may change. A call takes
+// longer than most reads.
 //
-// Neighbours in memory are read together unless apart is set, where it is known
-// how much of the stack the function uses.
+// Neighbours in memory are read together if it is known how much of the stack
+// the function uses, unless apart is set.
 func (f *function) inline(r *reader, apart bool) (err error) {
 	targets := f.jumpTargets()
 	var sites []callSite
@@ -85,7 +85,7 @@ func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
 	return f.Part()
 }
 
-// frameAddressBefore returns the place of the caller's stack that a register
+// frameAddressBefore returns the place in the caller's stack that a register
 // points to at an instruction, if that is certain.
 func (f *function) frameAddressBefore(
 	at int, register asm.Register, targets map[int]bool,
@@ -248,8 +248,8 @@ func (r *reader) mergedArgument(m *merged, s *callSite) (asm.Instructions, error
 	return f.Part()
 }
 
-// straight returns what emits code of its own for the arguments of the only
-// spec.
+// straight returns a reader with an Assembler of its own, and its Fetcher for
+// the only spec.
 func (r *reader) straight() (*reader, *argcode.Fetcher) {
 	one := *r
 	one.Assembler = argcode.NewAssembler()

@@ -33,10 +33,10 @@ const (
 // maxArgs is how many arguments the header reads.
 const maxArgs = 12
 
-// MaxSpecs is how many specs a program is made for at most. It finds the one of
-// a hit by a few comparisons, which for more specs take as long as the look-up
-// that they are in the place of. A program for each spec would save the 8 ns
-// that this takes of some 500 for a hit, but 16 programs and links took three
+// MaxSpecs is the most specs that a program is made for. It finds the spec of a
+// hit by a few comparisons. For more specs these take as long as the look-up
+// that they replace. A program for each spec would save the 8 ns that the
+// comparisons take of some 500 for a hit, but 16 programs and links took three
 // times as long to attach, and twice as long to close.
 const MaxSpecs = 16
 
@@ -95,7 +95,7 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
-		// The first instruction has what is known of the function.
+		// The metadata of a function is at its first instruction.
 		old := &f.ins[0]
 		body[0] = btf.WithFuncMetadata(body[0].WithSymbol(f.name).WithSource(old.Source()),
 			btf.FuncMetadata(old))
@@ -111,8 +111,9 @@ func (p *Program) reader(f *function, specs []Spec) *reader {
 	}
 }
 
-// functions returns the program's functions, which read arguments. The
-// instructions are copies.
+// functions returns the program's functions, with copies of the instructions.
+// It returns an error unless one of them is a function of the header that reads
+// arguments.
 func (p *Program) functions() (functions []function, err error) {
 	found := false
 	for i := range p.Instructions {
@@ -139,7 +140,7 @@ func (p *Program) functions() (functions []function, err error) {
 	return functions, nil
 }
 
-// function is one of those that a program consists of.
+// function is one of the functions of a program.
 type function struct {
 	name string
 	ins  asm.Instructions
@@ -166,8 +167,8 @@ func join(functions []function) (program asm.Instructions) {
 	return program
 }
 
-// checkReader returns an error unless a function is the one of the header by
-// its name.
+// checkReader returns an error unless a function is the header's function of
+// that name.
 func (f *function) checkReader() error {
 	info := btf.FuncMetadata(&f.ins[0])
 	if info == nil {
@@ -185,7 +186,7 @@ func (f *function) checkReader() error {
 	return nil
 }
 
-// setCookie puts a number in the place of the BPF cookie.
+// setCookie replaces the calls that get the BPF cookie by a constant.
 func (f *function) setCookie(id uint32) {
 	for i := range f.ins {
 		ins := &f.ins[i]
@@ -257,7 +258,7 @@ func (f *function) jumpTargets() map[int]bool {
 		targets[to] = true
 	}
 	if err != nil {
-		// It may be any of them.
+		// A jump may lead to any of them.
 		for i := range f.ins {
 			targets[i] = true
 		}

@@ -49,18 +49,18 @@ const (
 	offsetWords = 16 // of struct __bpf_usdt_reading
 )
 
-// What the code keeps over a call. A function need not save these registers:
-// the kernel does, for it is called.
+// The code keeps values over a helper call in these registers. It need not save
+// them first: the kernel does that for a function that is called.
 const (
 	keptContext = asm.R6
 	keptResult  = asm.R7 // or reading
 	keptNumber  = asm.R8 // or count
 )
 
-// noSuchArgument is what reading an argument fails with that the site lacks.
+// noSuchArgument is the error of reading an argument that the site lacks.
 const noSuchArgument = unix.ENOENT
 
-// fetcher returns what emits the arguments of a spec.
+// fetcher returns a Fetcher for the arguments of a spec.
 func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetcher {
 	return &argcode.Fetcher{
 		Assembler: r.Assembler, Machine: r.kernel.Machine, BigEndian: r.kernel.BigEndian,
@@ -69,7 +69,7 @@ func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetc
 	}
 }
 
-// unavailable is what reading an argument fails with that cannot be fetched.
+// unavailable returns the error of reading an argument that cannot be fetched.
 func (r *reader) unavailable() unix.Errno {
 	if r.libbpf {
 		return unix.EINVAL
@@ -77,8 +77,8 @@ func (r *reader) unavailable() unix.Errno {
 	return unix.EOPNOTSUPP
 }
 
-// eachSpec emits the code for each of the specs, and the choice between them by
-// the BPF cookie. The parameters of the function are where they were.
+// eachSpec emits the choice between the specs by the BPF cookie, and the code
+// for each. That code finds the function's parameters in their registers.
 func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
 	if len(r.specs) == 1 {
 		emit(&r.specs[0])
@@ -98,7 +98,7 @@ func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
 		r.JumpIfImm(asm.JNE, asm.R0, ids[i], asm.R5, other)
 		emit(&r.specs[i])
 	})
-	r.Place(other) // the program was attached to nothing else
+	r.Place(other) // never: the program is attached to no other site
 	none()
 }
 
@@ -118,7 +118,7 @@ func (r *reader) argumentOf(spec *Spec) {
 			r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, result))
 			f := r.fetcher(args, keptContext)
 			r.readInPlace(f, i, keptResult, 0, func() {
-				// What the helper answered.
+				// R0 is the error of the helper.
 				r.SetField(keptResult, 0, 0, asm.R4)
 				r.Emit(asm.Return())
 			})
@@ -175,9 +175,8 @@ func (r *reader) readInPlace(
 	r.Aside(apart, read, func() { f.ReadApart(&group, base, at, func(int) { failed() }) })
 }
 
-// many emits the body of __bpf_usdt_read_many for one of the specs, or for
-// none, which has no arguments: for a number of arguments, or for any number
-// where that is 0.
+// many emits the body of __bpf_usdt_read_many for a spec. It is for a constant
+// number of arguments or, where that is 0, for any number.
 func (r *reader) many(spec *Spec, arguments int) {
 	most := arguments
 	if most == 0 {
@@ -220,9 +219,10 @@ func (r *reader) many(spec *Spec, arguments int) {
 	r.Leave()
 }
 
-// readTogether emits the values of neighbours in memory, and returns the
-// arguments that have none. It reads to where the header reads its window, or
-// at once to where the values belong: arguments of 8 bytes in their order.
+// readTogether emits reads of neighbours in memory, and returns the arguments
+// that have no neighbours. It reads to the place of the header's window.
+// Arguments of 8 bytes that lie in their order are read to their own place at
+// once.
 func (r *reader) readTogether(
 	f *argcode.Fetcher, memory []int, words asm.Register, arguments int,
 ) (alone []int) {
