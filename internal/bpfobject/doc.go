@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package bpfobject makes objects that were compiled for libbpf loadable by
-// cilium/ebpf. libbpf and cilium/ebpf take the same object files, but not all
-// that libbpf's headers put into them:
+// cilium/ebpf. Both take the same object files, but cilium/ebpf does not take
+// all that libbpf's headers put into them:
 //
 //   - Weak symbols. libbpf takes a weak map for any other, cilium/ebpf refuses
 //     it. In an object that is complete nothing is left that could override a

@@ -63,8 +63,8 @@ func readImage(r io.ReaderAt) (data []byte, img *image, err error) {
 		return nil, nil, err
 	}
 	if header.Shnum > 0 || header.Shoff > 0 {
-		// More sections than fit into the header, as Shnum 0 says, no object
-		// has.
+		// Shnum 0 stands for more sections than the header can count. No object
+		// has that many.
 		if header.Shentsize != headerSize || header.Shnum == 0 {
 			return nil, nil, errSections
 		}

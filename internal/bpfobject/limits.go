@@ -22,9 +22,9 @@ const (
 	// Each use of a name is a copy, and long ones can be used by many.
 	maxNames = 64 << 20
 
-	// maxOverlap bounds the symbols of a section: their sizes together are this
-	// many times that of the section at most. Each is copied. Those of
-	// compilers do not overlap, but for a few second names.
+	// maxOverlap bounds the symbols of a section: their sizes together are at
+	// most this many times that of the section. Each is copied. Symbols of
+	// compilers overlap only where a function has a second name.
 	maxOverlap = 4
 
 	// maxTypes bounds the types of .BTF. A chain of them is read by a recursion
@@ -36,9 +36,9 @@ const (
 var errNames = fmt.Errorf(
 	"the names of its sections, symbols and types are more than %d MB together", maxNames>>20)
 
-// check returns an error if the object claims to be larger than it is, or has
-// cilium/ebpf make more of it than there is. Compressed sections for debuggers
-// are taken out: nothing reads them.
+// check returns an error if the object claims to be larger than it is, or would
+// have cilium/ebpf allocate far more. Compressed sections for debuggers are
+// taken out: nothing reads them.
 func (img *image) check() error {
 	names := nameBudget{maxNames}
 	table, err := img.contents(int(img.header.Shstrndx))

@@ -93,8 +93,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// What a linked object keeps of a function that is overridden must not be
-// taken for a part of the functions behind it.
+// What a linked object keeps of a function that is overridden must not be taken
+// for a part of the functions after it.
 func TestLoadOfLinkedObjects(t *testing.T) {
 	testneeds.Only(t, "bpftool links objects of its own byte order alone", "amd64",
 		"arm64", "riscv64")
@@ -143,8 +143,6 @@ func TestLoadedObjectsRun(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with an object, cilium/ebpf says it, or it is an error
-// here: nothing panics.
 // An object that is only a part of one says what it lacks.
 func TestLoadOfParts(t *testing.T) {
 	testneeds.NoGuest(t, "it has no compiler")

@@ -28,7 +28,6 @@ func Load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
 	}
-	// What a symbol table cannot say is changed in the collection.
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(o.data))
 	if missing := o.missing(spec, err); missing != "" {
 		return nil, fmt.Errorf("the object uses %s, which it does not define and the kernel does not have: "+
@@ -48,8 +47,8 @@ func Load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
 			}
 		}
 	}
-	// The variable has a section of its own now, but cilium/ebpf would look it
-	// up in the kernel's configuration: all variables, or none.
+	// The variable has a section of its own now. While it is in .kconfig,
+	// cilium/ebpf looks it up in the kernel's configuration.
 	if options := datasec(spec.Types, ".kconfig"); options != nil {
 		options.Vars = slices.DeleteFunc(options.Vars, func(v btf.VarSecinfo) bool {
 			return v.Type.TypeName() == CookieVariable
@@ -68,9 +67,9 @@ func datasec(types *btf.Spec, name string) (section *btf.Datasec) {
 
 type hiddenKey struct{}
 
-// MarkHidden marks the first instruction of a function that was compiled as a
-// hidden one, before it is made static: the compiler has left the parameters of
-// such a function as they are declared.
+// MarkHidden marks a function that was compiled as a hidden one, at its first
+// instruction, before it becomes static: the compiler has left the parameters
+// of such a function as they are declared.
 func MarkHidden(ins *asm.Instruction) { ins.Metadata.Set(hiddenKey{}, true) }
 
 // IsHidden reports whether a function was marked, by its first instruction.
@@ -80,7 +79,7 @@ func IsHidden(ins *asm.Instruction) bool { return ins.Metadata.Get(hiddenKey{}) 
 type object struct {
 	data       []byte
 	hidden     map[string]bool // functions
-	overridden []string        // code that is not used
+	overridden []string        // names of functions that others override
 	undefined  []string        // symbols that the object uses and does not define
 }
 

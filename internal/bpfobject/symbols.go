@@ -55,14 +55,14 @@ func (t *symbolTable) write() ([]byte, error) {
 	return t.img.finish()
 }
 
-// change makes the symbols such as cilium/ebpf takes them. It adds the hidden
-// functions to a set, and returns the symbols that have no value but must have
+// change makes the symbols acceptable to cilium/ebpf. It adds the hidden
+// functions to a set, and returns the symbols that lack a value but must have
 // one.
 //
 // Weak symbols that have a value become global ones: in a complete object
-// nothing is left that could override them. One without a value stays weak: it
-// may stay without. The variable that says whether there is a BPF cookie gets a
-// value in a section of its own.
+// nothing is left that could override them. One without a value stays weak, as
+// it need not have one. The variable that says whether there is a BPF cookie
+// gets a value in a section of its own.
 func (t *symbolTable) change(hidden map[string]bool) (undefined []string, err error) {
 	for i := range t.list {
 		symbol := &t.list[i]
