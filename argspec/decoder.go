@@ -62,7 +62,7 @@ func Parse(machine elf.Machine, arguments string) []Arg {
 
 func (p *parser) decode(args []Arg, arguments string) []Arg {
 	if args == nil && arguments != "" {
-		// Nearly every argument has one @. What is without one is appended.
+		// Nearly every argument has one @. The slice grows for those without.
 		const usual = 12
 		args = make([]Arg, 0, min(strings.Count(arguments, "@"), usual))
 	}
@@ -154,7 +154,7 @@ type unavailableError struct {
 	raw    string // the argument as the string has it
 	detail string // the register or symbol that the reason names, or ""
 	reason reason
-	cause  error // what File.Symbol or File.PLTGOT answered, or nil
+	cause  error // why the symbol or DT_PLTGOT was not found, or nil
 }
 
 func (e *unavailableError) Error() string {
@@ -167,7 +167,7 @@ func (e *unavailableError) Error() string {
 	return string(e.reason) + " (" + e.raw + ")"
 }
 
-// Unwrap makes errors.Is find the reason and what lies under it.
+// Unwrap makes errors.Is find the reason and the cause.
 func (e *unavailableError) Unwrap() []error { return []error{e.reason, e.cause} }
 
 // MarshalText makes the reason a text in JSON, where an error without it is {}.

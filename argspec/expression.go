@@ -118,8 +118,8 @@ func (p *parser) combine(operator byte, a, b value) value {
 	return a
 }
 
-// plain fails for an address, with which the assembler does not calculate so
-// either.
+// plain fails for an address: the assembler, too, only adds and subtracts
+// addresses.
 func (p *parser) plain(v value) {
 	if v.addresses != 0 {
 		p.fail(errSyntax, "an address can only be added and subtracted")
@@ -266,7 +266,7 @@ func (p *parser) symbolMemory(v value) {
 }
 
 // functionAddress makes the argument the address of a function, whose name
-// stands alone. The name of a variable that does may be the memory there.
+// stands alone. The name of a variable alone may also be the memory there.
 func (p *parser) functionAddress(v value) {
 	if !v.isFunction {
 		p.fail(errUnclear, "")

@@ -30,9 +30,8 @@ type named struct {
 	unsaved string
 }
 
-// registers is a hash table of a machine's registers by their names, in which
-// one that is taken moves on to the next place. A map would take a third of the
-// time of Decode.
+// registers is a hash table of a machine's registers by their names, with
+// linear probing. A map would take a third of the time of Decode.
 type registers struct {
 	keys   [1 << 10]uint64 // 0 for none
 	values [1 << 10]*named
@@ -50,7 +49,7 @@ func (r *registers) place(name string) (at, key uint64) {
 	return at, key
 }
 
-// find returns what a name in lower case, without sigils, stands for.
+// find returns what a name in lower case, without sigils, stands for, or nil.
 func (r *registers) find(name string) *named {
 	at, _ := r.place(name)
 	return r.values[at]
@@ -241,9 +240,9 @@ func (p *parser) nextRegister() Register {
 	return p.named(lower(p.word()))
 }
 
-// registerAlone parses the word that comes next as the value of a register. It
-// leaves it where it is (false) if the machine has no register of that name: in
-// a syntax without sigils it is a symbol then.
+// registerAlone parses the word that comes next as the value of a register. If
+// the machine has no register of that name it takes nothing and returns false:
+// in a syntax without sigils the word is a symbol then.
 func (p *parser) registerAlone() bool {
 	start := p.pos
 	word := lower(p.word())

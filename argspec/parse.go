@@ -5,17 +5,17 @@ package argspec
 import "strings"
 
 // maxListed bounds the arguments of one string that are told apart. Real probes
-// have up to 12, hand-written ones somewhat more; an Arg is many times larger
-// than the two bytes that can make one, so a hostile string needs a limit. What
-// follows after it is one Unavailable argument more.
+// have up to 12, hand-written ones somewhat more. Two bytes of a hostile string
+// can make an Arg, which is many times larger. The rest of the string becomes
+// one more argument, which is Unavailable.
 const maxListed = 256
 
 // maxSize is the largest size before an @ that is kept: enough for any
 // structure passed by value, and no arithmetic on it can overflow.
 const maxSize = 1<<16 - 1
 
-// parser decodes one operand after the other. After the first error, what its
-// methods do does not matter.
+// parser decodes one operand after the other. After the first error, the
+// results of its methods do not matter.
 type parser struct {
 	scanner
 	err      *unavailableError
@@ -69,8 +69,8 @@ func (p *parser) finish() {
 	}
 }
 
-// fit makes the value of an operand that of the argument's size, or gives the
-// argument that of the operand.
+// fit converts the operand's value to the argument's size. An argument without
+// a size gets that of the operand.
 func (p *parser) fit(sized bool) {
 	a := p.arg
 	if !sized {
@@ -99,8 +99,7 @@ func (p *parser) fit(sized bool) {
 			}
 		}
 		if a.Register.Shift != 0 && a.Size > int(a.Register.size) {
-			// The second byte of a register is the end of its names: no wider
-			// one begins there.
+			// Only names of one byte begin at the second byte of a register.
 			p.fail(errRegister, a.Register.Name)
 		}
 	}
@@ -133,8 +132,8 @@ func (p *parser) setRegister(r Register) {
 	p.arg.Register = r
 }
 
-// memory makes the argument a value in memory. A zero base or index is none,
-// and so is scale where there is no index.
+// memory makes the argument a value in memory. A zero base or index is none.
+// Without an index the scale does not count.
 func (p *parser) memory(base, index Register, scale uint8, displacement uint64) {
 	a := p.arg
 	a.Kind = Memory
@@ -148,7 +147,7 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 	a.Address32 = p.address32 || base.size == 4 ||
 		index.size == 4 && a.IndexSize == 0
 	if a.Address32 {
-		// The low half is all that counts: -4 and 0xfffffffc are one.
+		// Only the low half counts: -4 and 0xfffffffc are the same.
 		a.Displacement = int64(int32(displacement))
 	}
 }
@@ -189,12 +188,12 @@ func quote(text string) string {
 	return `"` + text + `"`
 }
 
-// nextArgument splits off the first argument of a string: what lies between
-// leading and trailing blanks is the argument, rest is what follows it.
+// nextArgument splits off the first argument of a string, without the blanks
+// around it.
 //
 // Blanks separate arguments, but they also stand inside brackets and
 // parentheses, around commas and around the operators of a hand-written sum. A
-// size and its @ always begin a new argument, even inside brackets that nobody
+// size and its @ always begin a new argument, even inside brackets that are not
 // closed, so that one broken argument does not swallow its neighbours.
 func nextArgument(text string) (argument, rest string) {
 	start := 0
@@ -234,8 +233,8 @@ func hasSize(text string) bool {
 	return length > 0
 }
 
-// continues reports whether next, which comes after a blank, is more of the
-// operand that ends in before and not an argument of its own.
+// continues reports whether next, which comes after a blank, is part of the
+// operand that ends in before, and not an argument of its own.
 func continues(before, next string) bool {
 	switch last := before[len(before)-1]; last {
 	case ',', '@', '+', '*', '/', '|', '&', '^', '<', '>', '~', '-', '#', '$', '%':
@@ -301,8 +300,9 @@ type scanner struct {
 // blanks are the bytes that isBlank knows.
 const blanks = " \t\n\v\f\r"
 
-// isBlank is true for what separates arguments. Compilers write spaces; text
-// passed through assembler macros may hold tabs, and a line end does no harm.
+// isBlank reports whether a byte separates arguments. Compilers write spaces;
+// text passed through assembler macros may hold tabs, and a line end does no
+// harm.
 func isBlank(c byte) bool { return c == ' ' || c-'\t' <= '\r'-'\t' }
 
 func isDigit(c byte) bool { return c-'0' <= 9 }
