@@ -17,8 +17,8 @@ import (
 	"github.com/gousdt/gousdt/internal/truncate"
 )
 
-// jsonPrinter prints one JSON document, which doc.go describes. Each probe is
-// on a line of its own, so that text tools can pick them.
+// jsonPrinter prints one JSON document, which docs/json.md describes. Each
+// probe is on a line of its own, so that text tools can pick them.
 type jsonPrinter struct {
 	out    *bufio.Writer
 	json   jsontext.Builder
@@ -212,7 +212,8 @@ func machineName(f *elfnote.File) string {
 	return names[0]
 }
 
-// machineNames are those of 64 and of 32 bits; of PowerPC, of both byte orders.
+// machineNames has the names for 64 and for 32 bits; for PowerPC, those of
+// little and big endian.
 var machineNames = map[elf.Machine][2]string{
 	elf.EM_X86_64:    {"x86-64", "x32"},
 	elf.EM_386:       {"i386", "i386"},

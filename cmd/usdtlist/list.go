@@ -52,7 +52,7 @@ type lister struct {
 	debuginfod  *commandline.Debuginfod // nil without --debuginfod
 
 	matched   []bool // which patterns picked a probe
-	elsewhere string // says which file has probes, where those that are named have none
+	elsewhere string // names a file with probes if the named ones have none
 }
 
 // list lists everything asked for and returns the exit status.
@@ -88,7 +88,7 @@ func (l *lister) list() int {
 	return exitFound
 }
 
-// failed takes what could not be read. Standard error has it already.
+// failed keeps a failure for the JSON document. Standard error has it already.
 func (l *lister) failed(f failure) {
 	if l.json != nil {
 		l.json.errors = append(l.json.errors, f)
@@ -144,8 +144,8 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	return printed, nil
 }
 
-// fetchDebugFile has the debug file fetched where arguments name symbols that
-// are not known.
+// fetchDebugFile fetches the debug file if arguments name symbols that are not
+// known.
 func (l *lister) fetchDebugFile(file *elfnote.File, probes []elfnote.Probe) error {
 	args := &arguments{file: file}
 	for _, probe := range probes {
@@ -213,8 +213,8 @@ func findFile(name string) (path string, searched bool, err error) {
 	return path, true, err
 }
 
-// checkRegular refuses a pipe or device before it is opened: that could block,
-// or do something.
+// checkRegular refuses a pipe or device before it is opened: opening it could
+// block, or have effects.
 func checkRegular(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -238,7 +238,7 @@ const batchSize = 128
 const batchesAhead = 8
 
 // listMany lists the files with probes among many: those in directories, and
-// those of lists. All processors look which files have some. Those are then
+// those of lists. All processors scan for files with probes. Those are then
 // listed one after the other, in order.
 func (l *lister) listMany() (found int, failed bool) {
 	var count atomic.Int64
@@ -293,15 +293,14 @@ func (l *lister) listMany() (found int, failed bool) {
 		}
 		if len(results) > 0 {
 			l.Hide()
-			_ = l.out.Flush() // the last one has the same error
+			_ = l.out.Flush() // the last Flush returns the same error
 		}
 	}
 	return found, failed
 }
 
-// scan looks whether a file has something to list: a probe, or a note that
-// cannot be read. It reports whether there is something to say. Several
-// goroutines call it.
+// scan reports whether a file has something to list, which is a probe or a note
+// that cannot be read, or else an error. Several goroutines call it.
 func (l *lister) scan(f *scanned) bool {
 	if f.err != nil {
 		return true

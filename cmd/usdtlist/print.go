@@ -20,12 +20,11 @@ import (
 )
 
 const (
-	// maxText is how many bytes of a text are shown that ends a line.
+	// maxText is how many bytes are shown of a text that ends a line.
 	maxText = 4 << 10
 
-	// maxCell is how many bytes of a name are shown in a column, each line of
-	// which is as wide as the longest name: those of untrusted files may have
-	// megabytes.
+	// maxCell is how many bytes of a name are shown in a column. Every line is
+	// as wide as the longest name, and an untrusted file's may have megabytes.
 	maxCell = 100
 )
 
@@ -232,12 +231,12 @@ func (a *arguments) decode(site *elfnote.Site) ([]argspec.Arg, *providers.Probe)
 	return a.buffer, nil
 }
 
-// pasteLine returns the line for a probe. A tool that has no way to write a
-// name gets an error that says why.
+// pasteLine returns the line for a probe. If the tool has no way to write a
+// name, it returns an error that says why.
 type pasteLine func(path string, p *elfnote.Probe, sameName bool) (string, error)
 
-// pasteLines are the lines of formats. What can be written is what the tools'
-// own parsers read: seen with bpftrace 0.27, bcc 0.37 and perf 7.2.
+// pasteLines has the line of each format. It refuses names that the tools' own
+// parsers do not read: seen with bpftrace 0.27, bcc 0.37 and perf 7.2.
 var pasteLines = map[string]pasteLine{formatBpftrace: bpftraceLine, formatBCC: bccLine,
 	formatPerf: perfLine, formatLibbpf: libbpfLine}
 
@@ -285,8 +284,8 @@ func (l *lister) paste(list *listing, line pasteLine) (printed int, err error) {
 	return printed, nil
 }
 
-// isPlain reports whether a string has only letters, digits and what else is
-// allowed.
+// isPlain reports whether a string is not empty, and has only ASCII letters,
+// digits and the others.
 func isPlain(s, others string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	return s != "" && strings.Trim(s, letters+others) == ""

@@ -205,8 +205,8 @@ func (s *scan) add(pair *procwatch.ProcessFile, names []string) {
 	for _, name := range names {
 		is := means(name, pair.Path)
 		if !is && strings.Contains(name, "/") {
-			// It may lead there by symbolic links: most paths of libraries that
-			// people know do.
+			// The name may lead there by symbolic links, as most well-known
+			// paths of libraries do.
 			file, id, err := s.open(pair.Process.PID, name)
 			if is = err == nil && id.MayBe(pair.File.ID()); err == nil {
 				file.Close()
@@ -299,7 +299,7 @@ func (s *scan) setPathsHere() {
 }
 
 const (
-	// patience is how long a file system may have a call wait.
+	// patience is how long a call may wait for a file system.
 	patience = 500 * time.Millisecond
 
 	// maxBlocked bounds the calls that do not return for one container or user,
@@ -307,7 +307,7 @@ const (
 	maxBlocked = 2
 )
 
-// open opens what a process finds by a path.
+// open opens the file that a process finds at a path.
 func (s *scan) open(pid int, path string) (file *os.File, id procwatch.FileID, err error) {
 	blocked := &procfs.Error{PID: pid, Op: "open", Path: path, Err: proc.ErrBlocked}
 	owner := procfs.OwnerOf(s.fs.Root(), pid)
@@ -379,7 +379,7 @@ const maxMounts = 8 << 20
 // hidePID returns how the proc file system at root hides processes, as mount
 // options spell it ("invisible", or 2 before Linux 5.8), and "" if it does not,
 // or if that cannot be read. A caller with CAP_SYS_PTRACE, or in the group that
-// the mount option gid= names, sees all the same.
+// the mount option gid= names, sees all of them nonetheless.
 func hidePID(root string) string {
 	file, err := os.Open(root + "/self/mounts")
 	if err != nil {
@@ -390,7 +390,7 @@ func hidePID(root string) string {
 	if err != nil {
 		return ""
 	}
-	// Blanks and the like are octal there.
+	// The table has blanks and backslashes in octal.
 	root = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(root)
 	hide := ""
 	for line := range strings.Lines(string(mounts)) { // later ones cover the earlier

@@ -24,8 +24,8 @@ type walker struct {
 	give    func(scanned)
 }
 
-// scanned is a file that is to be scanned, later one with something to list, or
-// what could not be read.
+// scanned is a file to scan, after the scan one with something to list, or else
+// an error.
 type scanned struct {
 	path     string
 	err      error

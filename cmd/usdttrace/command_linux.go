@@ -67,7 +67,7 @@ func hold(argv []string, stdout *os.File) (c *command, err error) {
 	}()
 	if _, err := fmt.Fscan(c.held, &c.tid); err != nil {
 		c.end()
-		return nil, fmt.Errorf("the command %s ended before it began", argv[0])
+		return nil, fmt.Errorf("the command: %s: its process ended before executing it", argv[0])
 	}
 	return c, nil
 }
@@ -108,7 +108,7 @@ func mapFile(path string) {
 func (c *command) release() error {
 	defer c.held.Close()
 	if _, err := c.held.Write([]byte{1}); err != nil {
-		return fmt.Errorf("the command %s ended before it began", c.argv[0])
+		return fmt.Errorf("the command: %s: its process ended before executing it", c.argv[0])
 	}
 	// The child's end is closed when the program is executed.
 	failed, _ := io.ReadAll(io.LimitReader(c.held, 1024))

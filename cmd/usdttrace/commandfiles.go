@@ -30,12 +30,12 @@ const (
 
 // commandFiles returns the programs that a command names, and the libraries
 // that they are linked with: the program, the interpreter of a script, and
-// every word that is a program, such as those after env, nice and sh -c. To
-// attach one that is not executed after all does no harm.
+// every word that is a program, such as those after env, nice and sh -c.
+// Attaching a program that is then not executed does no harm.
 //
-// The libraries are asked of a program's dynamic linker, which may do anything:
-// of the command, and of programs in PATH, but not of another file that the
-// command is about, as for readelf.
+// A program's dynamic linker names the libraries. It may do anything, so it is
+// run for the command and for programs in PATH, but not for other files that
+// the command is about, such as an operand of readelf.
 func commandFiles(program string, argv []string) []string {
 	var files []string
 	add := func(path string) {
@@ -97,8 +97,8 @@ func interpreters(path string) []string {
 	return strings.Fields(words)
 }
 
-// linked returns the libraries that a program is linked with, and its dynamic
-// linker, which is asked for them.
+// linked asks a program's dynamic linker for the libraries that the program is
+// linked with, and returns them and the linker.
 func linked(program string) (libraries []string) {
 	file, err := elffile.Open(program)
 	if err != nil {
@@ -111,7 +111,7 @@ func linked(program string) (libraries []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), linkerPatience)
 	defer cancel()
-	list, _ := exec.CommandContext(ctx, linker, "--list", program).Output() // what there is will do
+	list, _ := exec.CommandContext(ctx, linker, "--list", program).Output() // a part of them will do
 	// Lines like "libc.so.6 => /lib/libc.so.6 (0x7f...)".
 	for line := range strings.Lines(string(list)) {
 		path, _, _ := strings.Cut(line, " (0x")

@@ -7,8 +7,8 @@
 //
 // It prints a line for each hit, or with --count, --sum, --hist and --latency
 // aggregates computed in the kernel. It needs the privileges to load eBPF
-// programs, but no C compiler and no kernel headers. Only -f needs BTF.
-// `usdttrace --help` explains the flags.
+// programs, but no C compiler and no kernel headers. Only -f, and the
+// descendants of a command, need BTF. `usdttrace --help` explains the flags.
 //
 // docs/behaviour.md says when files are attached, how a run ends, and how
 // stacks are found. docs/json.md explains the JSON.

@@ -82,7 +82,7 @@ func (p *textPrinter) event(e *trace.Event) {
 	p.out.Write(b) // the output keeps the error
 }
 
-// header appends the titles of the columns. That of calls has the duration.
+// header appends the titles of the columns. For hits, duration is "".
 func (p *textPrinter) header(b []byte, duration, what string, width int) []byte {
 	p.resize()
 	p.narrow = p.width > 0 && p.width < narrowWidth
@@ -119,8 +119,8 @@ func (p *textPrinter) rendered(site *trace.Site, name func() string) string {
 	return remember(&p.names, site, func() string { return terminal.Escape(name()) })
 }
 
-// remember returns what is kept for a key, or makes it and keeps that. It
-// forgets all if it has much: most are of attachments that are no more.
+// remember returns the value kept for a key, or creates and keeps one. At
+// maxRendered values it forgets all: most are of attachments that have ended.
 func remember[K comparable, V any](kept *map[K]V, key K, create func() V) V {
 	value, known := (*kept)[key]
 	if !known {
@@ -207,7 +207,7 @@ func newPrinter(t *tracer) printer {
 	return p
 }
 
-// argumentOf returns what is known of an argument of a site, or nil.
+// argumentOf returns the definition of an argument of a site, or nil.
 func argumentOf(site *trace.Site, i int) *providers.Argument {
 	if probe := site.Definition(); probe != nil {
 		return &probe.Arguments[i]
@@ -222,8 +222,8 @@ func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte 
 	return strconv.AppendInt(append(b, "arg"...), int64(i), 10)
 }
 
-// appendArgument appends a value: of a pointer the address, of an enumeration
-// the name with the number.
+// appendArgument appends a value: a pointer in hexadecimal, one of an
+// enumeration as its name with the number.
 func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []byte {
 	if definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
 		switch data, complete := v.Data(); {
@@ -278,12 +278,13 @@ func formatDuration(ns float64) string {
 	return formatNumber(ns, 3) + unit
 }
 
-// formatAverage returns a number with four digits, or all that stand before the
-// point.
+// formatAverage returns a number with four digits, or all digits before the
+// point if they are more.
 func formatAverage(x float64) string { return formatNumber(x, 4) }
 
-// leastRated is the shortest time that a rate is shown of: a command that ends
-// after some microseconds has not passed its probes a million times a second.
+// leastRated is the shortest time for which a rate is shown: a command that
+// ends after some microseconds has not passed its probes a million times a
+// second.
 const leastRated = 10 * time.Millisecond
 
 // formatRate returns how many hits there were in a second, or "-".
@@ -294,8 +295,8 @@ func formatRate(count uint64, took time.Duration) string {
 	return formatAverage(float64(count)/took.Seconds()) + "/s"
 }
 
-// formatNumber returns a number with this many digits, or all that stand before
-// the point.
+// formatNumber returns a number with this many digits, or all digits before the
+// point if they are more.
 func formatNumber(x float64, digits int) string {
 	if x == math.Trunc(x) {
 		return strconv.FormatFloat(x, 'f', 0, 64)

@@ -59,7 +59,7 @@ type options struct {
 	interval      time.Duration
 	live          bool // tables are drawn in place
 
-	sort      string // "" for what a table is about
+	sort      string // "" for the total, or the count without one
 	top       int    // rows that are printed, 0 for all
 	maxKeys   int    // 0 for defaultMaxKeys
 	normalize func(text string) string
@@ -69,7 +69,7 @@ type options struct {
 	chromeTrace string // the file, "" for none
 
 	outputFile string // "" for standard output
-	color      string // "always", "never" or ""
+	color      string // "always", "never", "auto" or ""
 	json       bool
 	quiet      bool
 	stats      bool
@@ -84,7 +84,7 @@ func (o *options) eventStacks() bool { return o.stack || o.starts }
 
 func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
 
-// capture says what to bring of the memory that an argument points to.
+// capture is what to copy of the memory that an argument points to.
 type capture struct {
 	trace.Capture
 	number int // of the argument, -1 if it is given by name
@@ -97,8 +97,7 @@ func (c *capture) flag() string {
 	return "str"
 }
 
-// capture returns what to bring of the memory that an argument of a site points
-// to, nil for nothing.
+// capture returns the capture for an argument of a site, nil for none.
 func (o *options) capture(site *trace.Site, arg int) *capture {
 	i := slices.IndexFunc(o.captures,
 		func(c capture) bool { return c.number == arg || c.Arg == site.ArgumentName(arg) })
@@ -111,11 +110,10 @@ func (o *options) capture(site *trace.Site, arg int) *capture {
 	return nil
 }
 
-// knownText is what is brought of an argument that is a text by its definition.
+// knownText is the capture for an argument that is a text by its definition.
 var knownText = capture{trace.Capture{Max: maxKnownText}, -1}
 
-// aggregates reports whether hits are aggregated in the kernel rather than
-// printed.
+// aggregates reports whether hits are aggregated rather than printed.
 func (o *options) aggregates() bool {
 	return o.count || o.sum != "" || o.hist != "" || o.latency != nil && o.chromeTrace == "" ||
 		o.profiles()
@@ -367,7 +365,7 @@ func (o *options) setSlow(s string) error {
 }
 
 func (o *options) setOutput(s string) error {
-	if o.outputFile = s; s == "json" { // which other commands write -o for
+	if o.outputFile = s; s == "json" { // other commands take -o json
 		return errors.New("-o names a file: --json prints JSON, and ./json is a file of that name")
 	}
 	return nil
@@ -382,7 +380,7 @@ func setCount(to *int) func(string) error {
 	}
 }
 
-// What flags take that want one of some words.
+// The words that flags choose from.
 var (
 	sortColumns = []string{"count", "average", "p50", "p90", "p99", "max", "total"}
 	dialects    = []string{"sql", "mysql"}
@@ -420,7 +418,7 @@ func (o *options) addCapture(s string, bytes bool) error {
 			return errors.New("want a number of bytes after the colon, or an argument")
 		}
 		if c.Max > maxCapture {
-			return fmt.Errorf("at most %d bytes can be brought", maxCapture)
+			return fmt.Errorf("at most %d bytes can be shown", maxCapture)
 		}
 	case bytes:
 		return errors.New("want N:LENGTH or N:argM")
@@ -433,15 +431,14 @@ func isLetter(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// maxKnownText is how many bytes are brought at most of texts that nobody asked
-// for.
+// maxKnownText is how many bytes of a text are copied that --str does not name.
 const maxKnownText = 128
 
-// maxCapture is what the kernel is asked for at most, see trace.Capture.
+// maxCapture is the limit of a capture in bytes, see [trace.Capture].
 const maxCapture = 32 << 10
 
-// maxCaptureByLength is how many bytes are brought at most where an argument
-// says how many there are: each event takes room for that many.
+// maxCaptureByLength is how many bytes are copied at most if an argument is the
+// length: each event takes room for that many.
 const maxCaptureByLength = 256
 
 // setTime returns a function that reads a time: seconds, or a number with its
@@ -460,7 +457,7 @@ func setTime(to *time.Duration) func(string) error {
 	}
 }
 
-// limitOptions are the options of what --limits calls its limits.
+// limitOptions has the option of package usdt for each limit of --limits.
 var limitOptions = map[string]string{
 	"file": "Limits.FileSites", "owner": "Limits.OwnerSites", "all": "Limits.Sites",
 	"owner-descriptors": "Limits.OwnerDescriptors", "descriptors": "Limits.Descriptors",
@@ -484,8 +481,8 @@ func (o *options) addLimit(limit string) error {
 	return nil
 }
 
-// setSize returns a function that reads bytes, with k, M or G. most is the
-// limit as its error names it.
+// setSize returns a function that reads a number of bytes, with k, M or G. most
+// is the limit as its error names it.
 func setSize(to *int, limit int, most string) func(string) error {
 	return func(size string) error {
 		units := map[string]int{"k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -530,7 +527,7 @@ func (o *options) setLinear(s string) error {
 	return nil
 }
 
-// parseLatency reads a pair of probes and what is the same at both.
+// parseLatency reads --latency and --match.
 func (o *options) parseLatency(s, match string) error {
 	if s == "" {
 		if match != "" && o.slow == nil {

@@ -45,8 +45,8 @@ type follower struct {
 	running sync.WaitGroup
 }
 
-// scanner is a watch, or where files are named a watcher, for the names of
-// functions on stacks.
+// scanner is a watch. If files are named it is a watcher, which only serves to
+// name functions on stacks.
 type scanner interface {
 	Sync(pid int) error
 	SyncAll() error
@@ -56,7 +56,7 @@ type scanner interface {
 
 // newFollower makes a follower of the processes that are wanted, of all if
 // wanted is nil. One process is attached alone. Those of a family are attached
-// together, and the session has others filtered out.
+// together, and the session filters out others.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.followsFamily(),
 		told: make(map[string]bool)}
@@ -142,8 +142,8 @@ func (t *tracer) followProcess() error {
 	return errReported
 }
 
-// begin scans for the first time, and has the scans go on until the tracing is
-// to end.
+// begin scans for the first time, and starts further scans until the tracing
+// ends.
 func (f *follower) begin(scan func() error) error {
 	t := f.tracer
 	if f.watch != nil {
@@ -170,7 +170,7 @@ func (f *follower) begin(scan func() error) error {
 // warnPolling says, once, if the kernel does not report what processes do.
 func (f *follower) warnPolling() {
 	if !f.polls.CompareAndSwap(true, false) {
-		return // before run, or again
+		return // before begin has scanned, or again
 	}
 	if err := f.stats(); err != nil {
 		f.tracer.messages.Warn("%v: processes are scanned once in %v, "+
@@ -184,7 +184,7 @@ func (f *follower) close() {
 	_ = f.Close() // the process ends anyway
 }
 
-// rememberStacks has the mappings of processes read while they run, to name the
+// rememberStacks reads the mappings of processes while they run, to name the
 // functions on their stacks.
 func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
 	if f.tracer.stacks == nil {
@@ -195,8 +195,8 @@ func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
 	}
 }
 
-// rememberFirst has the mappings of a process read before a file is attached,
-// which takes its time: the process may be gone then.
+// rememberFirst reads the mappings of a process before a file is attached: that
+// takes time, after which the process may be gone.
 func (f *follower) rememberFirst(pair *proc.ProcessFile) usdt.AttachOptions {
 	if f.tracer.stacks != nil {
 		f.tracer.stacks.Remember(pair.Process.PID)
@@ -277,8 +277,8 @@ func familyOf(pid int) func(proc.Process) bool {
 	}
 }
 
-// beginCommand attaches to what the command, which waits, is known to map. What
-// else it and its descendants map is attached when they do.
+// beginCommand attaches to the files that the waiting command is known to map.
+// Other files are attached when it or a descendant maps them.
 func (t *tracer) beginCommand() error {
 	if len(t.options.files) > 0 {
 		if err := t.attachFiles(); err != nil {
@@ -310,7 +310,7 @@ func (t *tracer) beginCommand() error {
 	return nil
 }
 
-// runCommand has the command begin, and the tracing end with it.
+// runCommand lets the command begin, and ends the tracing with it.
 func (t *tracer) runCommand() error {
 	c := t.command
 	if err := c.release(); err != nil {
@@ -337,7 +337,7 @@ type latecomers struct {
 	tracer  *tracer
 	records *procwatch.Records
 	done    sync.WaitGroup // of the reading of records
-	syncing sync.WaitGroup // of what these ask for
+	syncing sync.WaitGroup // of the scans that these cause
 
 	mu       sync.Mutex
 	attached map[procwatch.FileID]bool
@@ -363,7 +363,7 @@ type lateFile struct {
 // are the ones that are late by most.
 const maxLateProcesses = 1000
 
-// watchLatecomers begins to record what a command maps, which has not begun.
+// watchLatecomers begins to record what the command maps, before it begins.
 func (t *tracer) watchLatecomers() error {
 	records, err := procwatch.RecordFamily(t.command.tid)
 	if err != nil {
@@ -376,7 +376,7 @@ func (t *tracer) watchLatecomers() error {
 	l.done.Go(func() {
 		for records.Wait() {
 			for pid := range l.look() {
-				// Errors are reported by its handler. It is not waited for.
+				// The handler reports errors.
 				l.syncing.Go(func() { _ = t.follower.Sync(pid) })
 			}
 		}
@@ -384,8 +384,8 @@ func (t *tracer) watchLatecomers() error {
 	return nil
 }
 
-// look reads the records that there are, and returns the processes that have
-// mapped what is to be attached.
+// look reads the pending records, and returns the processes that have mapped a
+// file that is to be attached.
 func (l *latecomers) look() map[int]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -398,15 +398,15 @@ func (l *latecomers) look() map[int]bool {
 	return late
 }
 
-// add notes what a record tells, and reports whether a process has mapped what
-// is to be attached.
+// add takes a record, and reports whether its process has mapped a file that is
+// to be attached.
 func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 	at := time.Unix(0, record.Time)
 	switch record.Kind {
 	case procwatch.FileMapped:
 		return l.mapped(record.PID, record.Path, at)
 	case procwatch.ProcessForked:
-		// A child has what its parent has mapped.
+		// A child inherits the mappings of its parent.
 		for _, file := range l.waiting {
 			if _, late := file.since[record.Parent]; late {
 				file.add(record.PID, at)
@@ -414,7 +414,7 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 		}
 	case procwatch.ProcessEnded, procwatch.ProcessExecuted:
 		for _, file := range l.waiting {
-			// Processors have buffers of their own: an exec may be read late.
+			// Each processor has its own buffer: an exec may be read late.
 			if since, late := file.since[record.PID]; late && at.After(since) {
 				file.by = max(file.by, at.Sub(since))
 				delete(file.since, record.PID)
@@ -433,7 +433,7 @@ func (f *lateFile) add(pid int, at time.Time) {
 	}
 }
 
-// mapped notes that a process has mapped a file, and reports whether that is to
+// mapped takes a file that a process has mapped, and reports whether it is to
 // be attached.
 func (l *latecomers) mapped(pid int, path string, at time.Time) (waits bool) {
 	if len(l.tracer.options.files) > 0 || l.known[path] || !strings.HasPrefix(path, "/") {
@@ -547,7 +547,7 @@ func (f *lateFile) String() string {
 	}
 }
 
-// maxLate is the number of files that are named whose hits were not all seen.
+// maxLate is how many late files are named.
 const maxLate = 8
 
 func lateText(files []*lateFile) (text string) {

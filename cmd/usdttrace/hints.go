@@ -59,7 +59,7 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// listsAll is said where no name is near.
+// listsAll is the hint where no name is near.
 const listsAll = " (usdtlist lists those of a file or process)"
 
 // named returns an error about an option of the session as one about the flag
@@ -84,7 +84,7 @@ func (t *tracer) named(err error) error {
 			func(a *aggregation) bool { return a.aggregator == nil })
 		flag = asked[option.Index].kind
 	}
-	// An aggregator has fields, and so has a latency.
+	// The error may be about a field of the aggregator, or of its latency.
 	for depth := 1; errors.As(option.Err, &option); depth++ {
 		switch {
 		case depth == 1 && option.Field == "By":
@@ -186,16 +186,17 @@ func (t *tracer) warnSkipped(a interface {
 	t.messages.More("skipped sites", count-len(skipped))
 }
 
-// warnLeftOut says what could not be read of a process. That is an error if the
-// process was asked for: among all processes some can never be read. What has
-// changed while it was read is read again: among all processes some have always
-// just begun, or are about to end.
+// warnLeftOut reports what could not be read of a process. That is an error if
+// the process was asked for: among all processes some can never be read.
+// Without that, a process that changed while it was read is not reported: it is
+// read again.
 func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 	switch {
 	case isAskedFor:
 		t.warnFailed(err)
 	case errors.Is(err, proc.ErrAccess):
-		// One is nearly always there, as of a sandbox: see warnDenied.
+		// Nearly every machine has some, as of a sandbox: warnDenied reports
+		// them.
 		t.denied.Add(1)
 	case !errors.Is(err, procfs.ErrChanged):
 		t.messages.WarnOf("left out: "+commandline.Cause(err), "left out: %v", err)
@@ -217,7 +218,7 @@ func (t *tracer) warnDenied(isNothing bool) {
 	}
 }
 
-// fewDenied is how many processes are denied to root on many a machine.
+// fewDenied is how many processes are denied even to root on many machines.
 const fewDenied = 3
 
 // term is a key, a value that is aggregated, or an argument that points to what
@@ -272,9 +273,9 @@ func (t *tracer) checkArguments() error {
 	return nil
 }
 
-// addLacking keeps why a site lacks what a term names, unless another site has
-// it. The last site that has the argument counts. pointer is the size of one, 0
-// if it is not known.
+// addLacking keeps why a site lacks an argument that a term names, unless
+// another site has it. The reason of the last site with that argument counts.
+// pointer is the size of a pointer, 0 if it is not known.
 func (t *targets) addLacking(site *usdt.Site, pointer int) {
 	for _, term := range t.options.terms() {
 		before, known := t.lacking[term]
@@ -354,7 +355,7 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 	t.targets.mu.Lock()
 	fires := slices.Clone(t.targets.fires)
 	t.targets.mu.Unlock()
-	for _, pair := range o.pairs() { // nobody is told to take what was asked for
+	for _, pair := range o.pairs() { // no hint advises the pair that was asked for
 		fires = slices.DeleteFunc(fires, func(hint string) bool {
 			_, when, _ := strings.Cut(hint, " fires ")
 			return strings.Contains(when, pair.String())
@@ -490,8 +491,8 @@ func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 	t.near(err)
 }
 
-// nearestPatience and allPatience are how long the files of a process, and of
-// all, may have one wait.
+// nearestPatience and allPatience are how long names are searched in the files
+// of one process, and of all.
 const (
 	nearestPatience = 500 * time.Millisecond
 	allPatience     = 3 * time.Second

@@ -29,7 +29,7 @@ type jsonPrinter struct {
 	json   jsontext.Builder
 
 	hits       map[*trace.Site]*jsonHit
-	thread     jsonThread        // that had the last event
+	thread     jsonThread        // of the last event
 	containers map[string]string // their IDs by the path of a control group, "" for none
 }
 
@@ -61,7 +61,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j := &p.json
 	j.Reset()
 	j.Members(eventBegin)
-	// Not by Fields, by which an event takes a twentieth longer.
+	// With Fields, an event takes a twentieth longer.
 	j.Key("time")
 	j.Value(e.Time)
 	j.Key("monotonic_ns")
@@ -248,8 +248,8 @@ func (p *jsonPrinter) summary(s *summary) {
 	p.end()
 }
 
-// maxText is how many bytes are shown of a key that is a text: more than an
-// argument's text has, but not all of a probe's name.
+// maxText is how many bytes of a text are shown as a key: more than an
+// argument's text has, but not all of a long name of a probe.
 const maxText = 600
 
 // valueOf returns what JSON has for a value: a number, nil if there is none, or
@@ -262,7 +262,8 @@ func valueOf(v trace.Value) any {
 	case !v.IsPresent() || v.Kind() == trace.Bytes:
 		return nil
 	case v.Kind() == trace.Float:
-		// One of 32 bits is in as few digits as make it different from those.
+		// A float of 32 bits gets as few digits as tell it from others of 32
+		// bits.
 		f, _ := strconv.ParseFloat(v.String(), 64)
 		return f
 	case v.Kind() == trace.Signed:
@@ -432,7 +433,7 @@ func (p *tracePrinter) event(e *trace.Event) {
 		p.end()
 		return
 	}
-	// What goes on in several threads may overlap: it is on a track of its own.
+	// Calls across threads may overlap: each is on a track of its own.
 	p.spans++
 	for _, end := range []struct {
 		phase string
@@ -446,8 +447,8 @@ func (p *tracePrinter) event(e *trace.Event) {
 	}
 }
 
-// arguments adds the arguments of a hit, and its stack if that is wanted, and
-// the same of the hit that began what it ends unless that is nil.
+// arguments adds the arguments of a hit, and those of the start of its call
+// unless that is nil, with the stacks that are wanted.
 func (p *tracePrinter) arguments(e, start *trace.Event, withStack bool) {
 	j := &p.json
 	j.Key("args")

@@ -23,8 +23,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// list prints what would be watched, of what is there now. It needs no
-// privileges but to read the files.
+// list prints the probes that would be watched of the files there are now. It
+// needs no privileges but to read the files.
 func (t *tracer) list() (err error) {
 	o := t.options
 	if t.file != nil {
@@ -55,7 +55,7 @@ func (t *tracer) list() (err error) {
 				t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
 			}
 		}, func(err error) { t.warnLeftOut(err, o.pid != 0) }, o.patterns...)
-		if errors.As(err, new(*procfs.Error)) { // which has been said
+		if errors.As(err, new(*procfs.Error)) { // reported already
 			if err = nil; found == 0 {
 				return errReported
 			}
@@ -119,8 +119,8 @@ func (o *options) pairs() (all []elfnote.PairPattern) {
 	return all
 }
 
-// missingPair is the error if no pair that is to be measured is or was watched,
-// or is in the files that are named.
+// missingPair returns an error if no pair to be measured is or was watched, or
+// is in the named files.
 func (t *targets) missingPair(where string) error {
 	listing := new(elfnote.Listing)
 	t.mu.Lock()
@@ -160,8 +160,8 @@ func (t *targets) missingPair(where string) error {
 	return nil
 }
 
-// useCalls has the probes of calls watched where the pattern of a pair names
-// one that the definitions have.
+// useCalls replaces the patterns of a pair that names a call of the definitions
+// by those of the call's probes.
 func (o *options) useCalls(definitions *providers.Definitions) {
 	for _, pair := range slices.Concat(o.pairs(), o.listed) {
 		call, ok := definitions.Call(pair)
@@ -196,8 +196,7 @@ func (t *targets) endsOf(pair *elfnote.Pair) (start, done string) {
 	return strings.Join(starts, ", "), strings.Join(dones, ", ")
 }
 
-// parsePairs reads the patterns of --slow and --pairs, which are of pairs, and
-// what is the same at both ends.
+// parsePairs reads the pairs of --slow and --pairs, and --match.
 func (o *options) parsePairs(words []string, match string) error {
 	if len(words) == 0 && o.listPairs {
 		words = []string{"*"}

@@ -444,7 +444,7 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 	}
 	if o.latency != nil {
 		return nil, "", errors.New("this is the last level: " +
-			"of calls, --slow TIME --stack shows stacks")
+			"--slow TIME --stack shows the stacks of calls")
 	}
 	for i, key := range row.Keys {
 		term := s.By[i]

@@ -36,12 +36,12 @@ const (
 	exitNothing = 1 // no probe matched
 	exitError   = 2 // something could not be watched or written, or the command line was wrong
 
-	// exitEnded is what a shell says of a program that SIGTERM has ended: the
-	// tracing ended before the command did.
+	// exitEnded is the status that a shell gives a program ended by SIGTERM:
+	// the tracing ended before the command did.
 	exitEnded = 128 + int(syscall.SIGTERM)
 
-	// exitPipe is what a shell says of a program that SIGPIPE has ended: who
-	// reads the output has seen enough.
+	// exitPipe is the status that a shell gives a program ended by SIGPIPE: the
+	// reader of the output has closed it.
 	exitPipe = 128 + int(syscall.SIGPIPE)
 )
 
@@ -141,7 +141,7 @@ type tracer struct {
 	took   time.Duration    // from start to the end
 	before losses           // at the start
 	lost   losses           // from start to the end
-	going  []*trace.Event   // at the end
+	going  []*trace.Event   // calls that go on at the end
 	quit   <-chan os.Signal // SIGQUIT asks for the calls that go on
 
 	missing    uint64 // events that were reported as lost
@@ -225,7 +225,7 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	defer func() {
-		// After an error it is not detached yet, which takes its time.
+		// After an error sites are still attached, and detaching takes time.
 		defer t.messages.During("detaching")()
 		t.session.Close()
 		if t.containers != nil {
@@ -387,8 +387,8 @@ func plural(n int, noun string) string {
 const statsRunTime = 0
 
 func (t *tracer) open() error {
-	// Needed before 5.11. Later kernels do without it, and so a sandbox that
-	// denies it does not matter there.
+	// Linux before 5.11 needs this. With later kernels it does not matter if a
+	// sandbox denies it.
 	memlock := rlimit.RemoveMemlock()
 	o := t.options
 	var err error
@@ -475,7 +475,8 @@ func (o *options) events(defined bool) *trace.EventOptions {
 }
 
 // needsContainers returns the flag that needs containers, "" if none does. The
-// condition of --where may have that word as a text: then it is valid without.
+// condition of --where may have the word in a text: then it is valid without
+// containers.
 func (o *options) needsContainers(opts *trace.SessionOptions) string {
 	switch {
 	case slices.Contains(o.by, "container"):
@@ -486,9 +487,9 @@ func (o *options) needsContainers(opts *trace.SessionOptions) string {
 	return ""
 }
 
-// delay is too short to be seen. It spares the traced program waking this one
-// up at each hit. With stacks, there is none: the process has to be there while
-// its addresses are named.
+// delay is how long events may be held back, too short to be seen. It spares
+// the traced program waking this one up at each hit. With stacks there is no
+// delay: the process must still run when its addresses are named.
 const delay = 20 * time.Millisecond
 
 // collect prints events, rows and calls that go on until everything is
@@ -526,13 +527,13 @@ func (t *tracer) collect() error {
 func (t *tracer) collectEvents(take func(*trace.Event)) error {
 	for event, err := range t.session.Events(context.Background()) {
 		if err != nil {
-			// Not before: the variable is an allocation.
+			// Declared only here: the variable is an allocation.
 			var lost trace.LostError
 			if !errors.As(err, &lost) {
 				return err
 			}
 			t.missing += uint64(lost)
-			// Others came while sites were attached.
+			// The others were lost while sites were attached.
 			if !t.warnedLost && t.missing > t.before.Events {
 				t.warnedLost = true
 				advice := "--buffer, --where and --count"
@@ -608,8 +609,8 @@ func (t *tracer) collectRows(printing *sync.Mutex) error {
 func (t *tracer) startMeasuring() error {
 	t.before = t.askLosses()
 	t.start, t.from = time.Now(), monotonic()
-	// Each begins anew when its Take is called, which then waits for the
-	// kernel, for 50 ms on a busy machine: all together begin now.
+	// Take begins anew, and then waits for the kernel, for 50 ms on a busy
+	// machine. In concurrent calls, all begin now.
 	var wait sync.WaitGroup
 	errs := make([]error, len(t.asked))
 	for i, a := range t.asked {
@@ -621,7 +622,7 @@ func (t *tracer) startMeasuring() error {
 	return errors.Join(append(errs, t.before.err)...)
 }
 
-// printRows prints what hits have come to: with --interval, since the last
+// printRows prints the tables: with --interval, of the hits since the last
 // call.
 func (t *tracer) printRows() error {
 	for _, a := range t.printed() {
@@ -647,7 +648,8 @@ func (t *tracer) printRows() error {
 	return nil
 }
 
-// read returns what hits have come to: with --interval, since the last call.
+// read returns the rows of an aggregation: with --interval, of the hits since
+// the last call.
 func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	anew := t.options.interval > 0 && a.printed()
 	if !anew {
@@ -675,7 +677,7 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	if a.rows != nil && t.start.After(snapshot.Start) {
 		snapshot.Start = t.start
 	}
-	// A row at an interval may have been printed while all was detached.
+	// An interval may have ended, and been printed, while sites were detached.
 	if end := t.start.Add(t.took); t.hasEnded() && snapshot.Time.After(end) &&
 		end.After(snapshot.Start) {
 		snapshot.Time = end

@@ -28,7 +28,7 @@ func cutPair(pair elfnote.Pair) string {
 const durationWidth = 8
 
 // span prints a call that has ended: when it began, how long it took, the
-// arguments of its start, and those of its end that are others.
+// arguments of its start, and those of its end that differ.
 func (p *textPrinter) span(e *trace.Event) {
 	state := ""
 	if e.Failed {
@@ -141,7 +141,7 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 	return b
 }
 
-// colouring are what colours a text.
+// colouring matches the sequences that colour a text.
 var colouring = regexp.MustCompile("\x1b\\[[0-9]*m")
 
 func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
@@ -250,7 +250,7 @@ func (t *tracer) askOpen() []*trace.Event {
 	return open
 }
 
-// printOpen prints calls that go on, those that have been for longest.
+// printOpen prints the calls that go on.
 func (t *tracer) printOpen(open []*trace.Event) {
 	if t.stacks != nil {
 		t.stacks.Remember()

@@ -73,8 +73,8 @@ func (o *options) parseUnwind(way string) error {
 	case !possible:
 		return fmt.Errorf("--unwind %s: not on %s", way, runtime.GOARCH)
 	case reason != "":
-		return fmt.Errorf("--unwind %s: what is asked for with %s is counted in the kernel, "+
-			"which can walk stacks by frame pointers only", way, reason)
+		return fmt.Errorf("--unwind %s: stacks with %s are counted in the kernel, "+
+			"which walks them by frame pointers only", way, reason)
 	}
 	o.unwind = stackCopy
 	if sized {

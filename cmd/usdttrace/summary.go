@@ -17,10 +17,10 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// maxOwnerLosses is the number of owners that are named whose events were lost.
+// maxOwnerLosses is how many owners of lost events are named.
 const maxOwnerLosses = 5
 
-// summary is what it all came to.
+// summary is what a run came to.
 type summary struct {
 	events  uint64 // or hits that were aggregated
 	sampled uint64 // events, whatever was aggregated
@@ -42,11 +42,11 @@ type summary struct {
 
 	debuginfod string // what has been fetched, with its newline
 	costs      *costs // nil unless asked for
-	failures   bool   // where calls end that fail is known
+	failures   bool   // the ends of failed calls are known
 }
 
 func (t *tracer) report() error {
-	mode, _ := t.options.mode.Resolve() // the session has it
+	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took, events: t.events.Load(),
 		sampled: t.events.Load(), weight: t.weight.Load()}
 	for _, pair := range t.options.pairs() {
@@ -255,7 +255,7 @@ type costs struct {
 	watch    *follow.Stats // nil if no processes are followed
 }
 
-// ask asks the kernel, if costs are of interest.
+// ask asks the kernel for the costs, with --stats.
 func (c *costs) ask(t *tracer) {
 	if !t.options.stats {
 		return

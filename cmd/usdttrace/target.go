@@ -22,8 +22,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// targets are the files that are named on the command line, and what is known
-// of all files that are watched.
+// targets has the files named on the command line, and facts about all files
+// that are watched.
 type targets struct {
 	options     *options
 	selections  []*usdt.Selection
@@ -40,13 +40,14 @@ type targets struct {
 	fires    []string                      // when probes that were watched fire, see maxFires
 	missed   string                        // a file whose process ended before it was attached
 	nearest  []string                      // probes that nearly match
-	keys     map[string]providers.Argument // what keys mean that are arguments
+	keys     map[string]providers.Argument // definitions of keys that are arguments
 	lacking  map[term]error                // why no site so far has what a term names, nil if one has
-	without  []error                       // says which files that are named have no matching probe
+	without  []error                       // of named files without a matching probe
 }
 
-// maxWatched bounds the memory of files and of probes that were watched: who
-// starts program after program, or renames files, has ever new ones watched.
+// maxWatched bounds the files and the probes that are remembered: processes
+// that start program after program, or rename files, have new ones watched
+// without end.
 const maxWatched = 1 << 16
 
 func newTargets(o *options) *targets {
@@ -91,8 +92,8 @@ func (t *targets) attached(a *trace.Attachment) {
 	}
 }
 
-// addKeys keeps what keys mean. If that is something else for each probe it is
-// nothing.
+// addKeys keeps the definitions of keys that are arguments. A key whose
+// definition differs between probes has none.
 func (t *targets) addKeys(site *trace.Site) {
 	for _, key := range t.options.by {
 		name := key
@@ -114,8 +115,8 @@ func (t *targets) addKeys(site *trace.Site) {
 	}
 }
 
-// valueName returns the name of a value of a key, "" if it has none: of a C++
-// type that in the source.
+// valueName returns the name of a key's value, "" if it has none. The name of a
+// C++ type is that in the source.
 func (t *targets) valueName(key string, value trace.Value) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,8 +232,8 @@ func (t *targets) addProbe(site *usdt.Site) {
 	}
 }
 
-// withPairs returns the error that a file has none of the probes as one that
-// says which pairs it has, if pairs are measured and it has some.
+// withPairs returns err, or if pairs are measured and the file has some, an
+// error that names those.
 func (t *targets) withPairs(target usdt.Target, err error) error {
 	wanted := t.options.pairs()
 	if len(wanted) == 0 {
@@ -260,7 +261,7 @@ func (t *targets) withPairs(target usdt.Target, err error) error {
 func (t *targets) isSelected(sel *usdt.Selection) bool {
 	id, err := procwatch.IdentifyFile(sel.File().OSFile())
 	if err != nil {
-		return false // also where nothing can be attached
+		return false // as on systems where nothing can be attached
 	}
 	if name, known := t.names[id]; known {
 		t.same = append(t.same, [2]string{sel.Name(), name})
@@ -281,11 +282,11 @@ func (t *tracer) attachFiles() error {
 	if err := t.checkArguments(); err != nil {
 		return err
 	}
-	clear(t.targets.probes) // of what is selected
+	clear(t.targets.probes) // those of find: attached adds its own
 	for _, sel := range t.targets.selections {
 		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.Name())
 		if t.options.follow {
-			sel = sel.ForPID(0) // the session has other processes filtered out
+			sel = sel.ForPID(0) // the session filters out other processes
 		}
 		a, err := t.session.Attach(usdt.Target{Selection: sel}, nil)
 		done()

@@ -17,13 +17,13 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// Shells are those for which there is a CompletionScript.
+// Shells are the shells for which there is a [CompletionScript].
 var Shells = []string{"bash", "zsh", "fish"}
 
 //go:embed completion
 var scripts embed.FS
 
-// CompletionScript returns the function by which one of the Shells completes a
+// CompletionScript returns the script that lets one of the [Shells] complete a
 // command.
 func CompletionScript(shell, command string) (string, error) {
 	if !slices.Contains(Shells, shell) {
@@ -194,9 +194,9 @@ func probesOf(line []string) (words []word) {
 	return words
 }
 
-// EachFile calls do with each file that processes map, or the process pid if
-// that is not 0, and that has a probe that matches: once each. What cannot be
-// read is for failed, unless that is nil.
+// EachFile calls do once for each file with a matching probe that processes
+// map, or the process pid if that is not 0. It calls failed, unless that is
+// nil, with each error about what cannot be read.
 func EachFile(pid int, do func(*procwatch.ProcessFile), failed func(error),
 	patterns ...elfnote.Pattern,
 ) error {

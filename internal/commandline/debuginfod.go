@@ -37,7 +37,7 @@ type Debuginfod struct {
 	open context.Context // until Close
 	stop context.CancelFunc
 
-	fetching chan struct{} // has an element for each file that is coming
+	fetching chan struct{} // has an element for each fetch in progress
 
 	mutex   sync.Mutex
 	known   map[string]*fetched // by build ID
@@ -91,20 +91,20 @@ const (
 )
 
 // NewDebuginfod returns a client of servers. They are URLs with the schemes
-// http and https, divided by blanks, as in the variable DEBUGINFOD_URLS, which
-// is used if there are none. Report, unless it is nil, is called with a line
-// about a large file that comes, by another goroutine.
+// http and https, divided by blanks; "" stands for those of the variable
+// DEBUGINFOD_URLS. Another goroutine calls report, unless it is nil, with lines
+// about the progress of a large file.
 //
-// It fails where there are no servers, or one is no such URL, or there is no
-// directory for the cache: DEBUGINFOD_CACHE_PATH, XDG_CACHE_HOME or HOME says
-// where.
+// It fails if there are no servers, if one is no such URL, or if there is no
+// directory for the cache: DEBUGINFOD_CACHE_PATH, XDG_CACHE_HOME or HOME names
+// it.
 func NewDebuginfod(servers string, report func(text string)) (*Debuginfod, error) {
 	d := &Debuginfod{
 		client: &http.Client{Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: fetchTimeout,
 			TLSHandshakeTimeout: fetchTimeout, MaxResponseHeaderBytes: 64 << 10,
 			IdleConnTimeout: time.Second,
-			// A small answer is not to become a large one.
+			// A small compressed answer could become a large one.
 			DisableCompression: true,
 		}, CheckRedirect: func(to *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirects || via[0].URL.Scheme == "https" && to.URL.Scheme != "https" {
@@ -181,9 +181,9 @@ func (d *Debuginfod) Waiting() int {
 	return d.waiting
 }
 
-// Find has the debug file of a build ID fetched, and does not wait for it, as
-// [stack.Symbolizer].DebugFile is to do. No file is to be expected where it is
-// done and has no path.
+// Find starts fetching the debug file of a build ID and does not wait for it,
+// as [stack.Symbolizer].DebugFile must not. If it is done and has no path,
+// there will be no file.
 func (d *Debuginfod) Find(buildID string) (path string, done bool) {
 	f := d.want(buildID)
 	select {
@@ -196,7 +196,7 @@ func (d *Debuginfod) Find(buildID string) (path string, done bool) {
 
 var validBuildID = regexp.MustCompile(`^[0-9a-f]{4,128}$`)
 
-// want has the debug file of a build ID fetched, and does not wait for it.
+// want starts fetching the debug file of a build ID, unless that has begun.
 func (d *Debuginfod) want(buildID string) *fetched {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -236,7 +236,7 @@ func (d *Debuginfod) finish(f *fetched, size int64) {
 	close(f.done)
 }
 
-// run fetches what is wanted, when it is its turn.
+// run fetches a debug file when it is its turn.
 func (d *Debuginfod) run(f *fetched) {
 	select {
 	case <-d.open.Done():

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package commandline reads the command lines of the commands as users of GNU
-// programs write them: "-vp 12", "-p12", "--pid=12" and "--pid 12" are known,
-// flags and operands may stand in any order, and "--" ends the flags.
-//
-// The packages that do this bring the net package with them, and with it a
-// binary that is linked dynamically: usdtlist and usdttrace can be copied into
-// any container.
+// Package commandline has what the commands share: flags, help and completion,
+// messages, names of arguments, debug files from servers. Command lines are
+// read as users of GNU programs write them: "-vp 12", "-p12", "--pid=12" and
+// "--pid 12" are known, flags and operands may stand in any order, and "--"
+// ends the flags.
 package commandline
 
 import (
@@ -113,8 +111,7 @@ func AddPatterns(to *[]elfnote.Pattern, words ...string) error {
 	return nil
 }
 
-// Once adds a flag whose value is kept as it is, and that cannot be repeated:
-// it asks for something that there can be one of.
+// Once adds a flag whose value is kept as it is, and that must not be repeated.
 func (f *Flags) Once(to *string, names ...string) {
 	given := false
 	f.Func(func(value string) error {
@@ -126,8 +123,8 @@ func (f *Flags) Once(to *string, names ...string) {
 	}, names...)
 }
 
-// Func adds a flag whose value is given to a function, each time that it is
-// repeated.
+// Func adds a flag whose values are given to a function, one call for each time
+// that the flag is given.
 func (f *Flags) Func(set func(value string) error, names ...string) {
 	f.add(names, flag{set: set, takesValue: true})
 }
@@ -137,8 +134,8 @@ func (f *Flags) Switch(to *bool, names ...string) {
 	f.add(names, flag{set: func(string) error { *to = true; return nil }})
 }
 
-// Instead adds a flag that there is not, but that people try: text says what to
-// use.
+// Instead adds a flag that does not exist but that people try. Its error is
+// text, which says what to use.
 func (f *Flags) Instead(text string, names ...string) {
 	f.add(names, flag{set: func(string) error { return errors.New(text) }, isNone: true})
 }
@@ -268,8 +265,8 @@ func Split(list string) []string {
 	return append(items, strings.TrimSpace(list[from:]))
 }
 
-// ParsePIDs reads the number of a process, or the name that ps and top show of
-// some.
+// ParsePIDs returns the process of a number, or all processes of a name as ps
+// and top show it.
 func ParsePIDs(s string) ([]int, error) {
 	pid, err := strconv.ParseInt(s, 10, 32)
 	switch {

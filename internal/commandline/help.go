@@ -11,9 +11,9 @@ import (
 // Examples is the title of the block whose lines stay as they are.
 const Examples = "Examples"
 
-// Help is the text that a command prints with --help, divided. Its man page,
-// its completion in shells and its page of documentation are made of it, so
-// that all say the same.
+// Help is the parsed text that a command prints with --help. The man page, the
+// completion in shells and the page of documentation are made of it, so that
+// all say the same.
 //
 // The text begins with the usage, and has blocks, each after an empty line. A
 // block whose first line is its title describes flags and words: each begins in
@@ -232,7 +232,7 @@ func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 }
 
-// paragraph returns lines such that roff takes none for a request.
+// paragraph escapes lines so that roff takes none for a request.
 func paragraph(text string) string {
 	lines := strings.Split(escape(text), "\n")
 	for i, line := range lines {

@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// nonblocking has a FIFO opened at once.
+// nonblocking lets a FIFO be opened without waiting for a writer.
 const nonblocking = syscall.O_NONBLOCK
 
-// isOwn reports whether a file is this user's or root's, and no group's but its
-// owner's to write.
+// isOwn reports whether a file belongs to this user or root, and no group but
+// the owner's own can write it.
 func isOwn(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid()) &&

@@ -18,9 +18,8 @@ import (
 	"unicode/utf8"
 )
 
-// Builder holds the text that has been built. It puts the commas; that brackets
-// match and that members have keys is the caller's. The zero value is ready for
-// use.
+// Builder builds JSON text. It writes the commas; the caller matches brackets
+// and gives each member a key. The zero value is ready for use.
 type Builder struct {
 	text  []byte
 	comma bool // the next value or key needs a comma before it
@@ -135,8 +134,8 @@ func (b *Builder) Hex(key, s string) {
 	b.comma = true
 }
 
-// Members adds members that another builder has built, which are at least one.
-// They may end within an array or an object that has nothing in it so far.
+// Members adds one or more members that another builder has built. The last may
+// be an array or object that has begun and is still empty.
 func (b *Builder) Members(text []byte) {
 	b.separate()
 	b.text = append(b.text, text...)

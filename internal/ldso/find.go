@@ -40,8 +40,8 @@ func Find(name string) (string, error) {
 	return find(name, cachePath, host())
 }
 
-// host returns the machine and class of the programs that this process is one
-// of, EM_NONE if that cannot be found out.
+// host returns the machine and class of this process's program, the zero value
+// if that cannot be found out.
 func host() target {
 	self, err := elffile.Open("/proc/self/exe")
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *cache) library(name string, wanted target) (string, error) {
 		return "", nil
 	}
 	for _, other := range usable[1:] {
-		// Which of them the dynamic linker takes, depends on the processor.
+		// Which of them the dynamic linker takes depends on the processor.
 		if other.name == usable[0].name && (other.hasDemand || usable[0].hasDemand) {
 			return "", fmt.Errorf("several: %s, %s", usable[0].path, other.path)
 		}
@@ -229,7 +229,7 @@ type cache struct {
 
 type cacheEntry struct {
 	name, path string
-	hasDemand  bool // not for every processor
+	hasDemand  bool // only for some processors
 }
 
 func readCache(path string) (*cache, error) {

@@ -149,7 +149,7 @@ func (all candidates[T]) best() (values []T) {
 	return values
 }
 
-// plain is what is compared of a name.
+// plain returns the part of a name that is compared.
 func plain(s string) string {
 	return strings.ToLower(ignored.Replace(s[:min(len(s), longest)]))
 }
@@ -167,7 +167,8 @@ func (p *probe) distance(provider, name string) int {
 	return p.provider.distance(provider) + p.name.distance(name)
 }
 
-// quoted are a class of bytes, a quoted byte, and the colons of a name of C++.
+// quoted matches a class of bytes, a quoted byte, and the colons of a name of
+// C++.
 var quoted = regexp.MustCompile(`(?s)\[.[^\]]*\]|\\.|::`)
 
 // parse reads a pattern as elfnote does, but for the classes of bytes: each

@@ -17,8 +17,8 @@ func CI() bool { return os.Getenv("CI") == "true" }
 
 // Missing ends a test that lacks something of this machine, which the text
 // names: "needs a Python 3 with probes (Debian: python3)". It skips the test,
-// or fails it in CI. The caller has found that out by other means than what the
-// test is about.
+// or fails it in CI. The caller must find that out by other means than the code
+// under test.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if CI() {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// usualWork is how long work takes on the machine that deadlines are
-	// thought of: a server of 2020 with nothing else to do, rather slower.
+	// usualWork is how long the work of slowness takes on the machine that
+	// deadlines are made for: somewhat slower than an idle server of 2020.
 	usualWork = 10 * time.Millisecond
 
-	// mostPatience is how much longer a deadline gets at most. An emulated
-	// machine is 20 to 30 times slower.
+	// mostPatience is the factor by which a deadline gets longer at most. An
+	// emulated machine is 20 to 30 times slower.
 	mostPatience = 40
 )
 
@@ -28,7 +28,7 @@ func Patience(usual time.Duration) time.Duration {
 	return time.Duration(float64(usual) * min(max(1, slowness()*load()), mostPatience))
 }
 
-// slowness is how much longer work takes here than usually.
+// slowness is the factor by which work takes longer here than usually.
 var slowness = sync.OnceValue(func() float64 {
 	data, table := make([]byte, 1<<20), crc64.MakeTable(crc64.ECMA)
 	began := time.Now()
