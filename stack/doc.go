@@ -5,11 +5,11 @@
 // profiles for go tool pprof.
 //
 // A stack as the kernel gives it, in a trace.Event or in a BPF map, is a list
-// of addresses. They mean something only together with the files that the
-// process has mapped, and the process may end at any time. So a [Symbolizer]
-// remembers processes: tell it of each process once while that runs, and ask it
-// at any time. [Symbolizer.Remember] scans the mappings of the process, so call
-// it for a new PID, not for each event.
+// of addresses. Only the files that the process has mapped give them a meaning,
+// and the process may end at any time. So a [Symbolizer] remembers processes:
+// call [Symbolizer.Remember] once for each process while it runs, and
+// [Symbolizer.Frames] at any time. Remember scans the mappings of the process,
+// so call it for a new PID, not for each event.
 //
 //	symbolizer := stack.NewSymbolizer(nil)
 //	defer symbolizer.Close()
@@ -28,16 +28,17 @@
 // The names come from the symbol tables of the mapped files, and of their
 // separate debug files where these are installed, else from MiniDebugInfo,
 // which Fedora and others leave in stripped files. [Symbolizer].DebugFile can
-// fetch debug files that are not installed. So names are known, too, when the
-// process has ended or the file was deleted. Names of C++ and Rust functions
-// are as they are in the file: pprof makes them readable.
+// fetch debug files that are not installed. Names stay known after the process
+// has ended or the file was deleted. Names of C++ and Rust functions are
+// mangled, as they are in the file: pprof makes them readable.
 //
-// Code that a process has made at run time, as JIT compilers do, has the names
-// that the process says in /tmp/perf-PID.map, the format of Linux' perf. Node
-// writes it with --perf-basic-prof and --interpreted-frames-native-stack. Java
-// that was started with -XX:+PreserveFramePointer writes it for
-// jcmd PID Compiler.perfmap. A profile also has what is written after a hit, as
-// long as the process runs. Frames without a name are counted, see [Counts].
+// Code that a process has made at run time, as JIT compilers do, has its names
+// from /tmp/perf-PID.map, which the process writes in the format of Linux'
+// perf. Node writes it with --perf-basic-prof and
+// --interpreted-frames-native-stack. Java that was started with
+// -XX:+PreserveFramePointer writes it on jcmd PID Compiler.perfmap. A profile
+// also takes names that are written after a hit, as long as the process runs.
+// Frames without a name are counted, see [Counts].
 //
 // # Programs without frame pointers
 //
@@ -56,13 +57,14 @@
 // graph.
 //
 // The same program is at other addresses in each process. A profile joins
-// stacks of the same places, and [Symbolizer.Key] does so for other uses.
+// stacks of the same places. [Symbolizer.Key] is a key of the places for other
+// uses.
 //
 // # Untrusted processes
 //
-// A process maps what it wants to. Functions of files that are malformed, or
-// made to cost time or memory, have no names; nothing panics on them. The work
-// for each stack is bounded, so is the work for all stacks and files of a
-// process, and so is the memory for all processes together. symbolizer.go has
-// each limit with its reason.
+// A process can map any file. Functions of files that are malformed, or made to
+// cost time or memory, have no names; nothing panics on such files. There are
+// limits for the work of each stack, for the work of all stacks and files of a
+// process, and for the memory of all processes together. symbolizer.go has each
+// limit with its reason.
 package stack

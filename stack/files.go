@@ -21,37 +21,37 @@ import (
 // files are those that the remembered processes map.
 type files struct {
 	known map[procwatch.FileID]*file
-	open  []*file // the first opened first
-	seen  uint64  // files so far
+	open  []*file // in the order in which they were opened
+	seen  uint64  // how many files there have been
 	held  int     // bytes of the tables of all files
 	lines *lineReader
-	vdso  *file // the kernel's code in each process, nil before it has been read
+	vdso  *file // nil before the vDSO has been read
 }
 
 // file is a file that some process maps, or mapped.
 type file struct {
-	id     procwatch.FileID // zero if the kernel does not say it
-	number uint64           // no other file ever has it
-	users  int              // mappings
+	id     procwatch.FileID // zero if it is not known
+	number uint64           // unique: it is never used again
+	users  int              // how many mappings it has
 	owner  int              // the process that mapped it first
 
 	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
 	segments []elffile.Segment
 	buildID  string
 
-	elf       *elffile.File      // while it is open
-	image     *elffile.File      // elf, also when it is closed, as long as DebugFile is not done
+	elf       *elffile.File      // nil if it is not open
+	image     *elffile.File      // elf, kept after it is closed while DebugFile is not done
 	functions *elffile.Functions // nil if they were not read
 	frames    *unwind.Table      // nil if there are none, or they were not read
 	lines     *lineFile          // nil if there are none, or they are not wanted
-	hasRead   bool               // frames
-	size      int                // of both in memory, in bytes
+	hasRead   bool               // frames were read, or tried
+	size      int                // of functions and frames in memory, in bytes
 }
 
 func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
 
-// file returns a file that a process maps, opened when it is first seen: later
-// it may be gone.
+// file returns a file that a process maps. It opens the file when it is first
+// seen: later the file may be gone.
 func (s *Symbolizer) file(p *process, mapped openable) *file {
 	id, _ := ask(s, p.PID, func() procwatch.FileID {
 		id, _ := mapped.ID() // zero with an error
@@ -86,7 +86,7 @@ type openable interface {
 	Open() (*os.File, error)
 }
 
-// openedFile is what is read of a file when it is opened.
+// openedFile is a file with the data that are read when it is opened.
 type openedFile struct {
 	elf     *elffile.File // nil if it could not be opened or is no ELF file
 	buildID string        // "" if there is none
@@ -112,8 +112,8 @@ func (f openedFile) close() {
 }
 
 // closeFirst reads the tables of the file that was opened first, and closes it.
-// A process that maps the file pays for that. If none is known yet, it is the
-// one that is being scanned.
+// The process that is being scanned pays for the reading, else, if its budget
+// does not suffice, one that maps the file.
 func (s *Symbolizer) closeFirst(scanned *process) {
 	f := s.files.open[0]
 	read := func(p *process) {
@@ -133,7 +133,7 @@ func (s *Symbolizer) closeFirst(scanned *process) {
 // offset where it begins. A process that maps the file pays for reading it.
 //
 // A signal handler returns to the first byte of a function that nothing has
-// called: no function has the byte before.
+// called: the byte before may be in no function.
 func (s *Symbolizer) function(
 	ctx context.Context, p *process, f *file, offset uint64, isReturn bool,
 ) (name string, start uint64, ok bool) {
@@ -154,7 +154,7 @@ func (s *Symbolizer) function(
 	return function.Name, function.Address - segment.Address + segment.Offset, ok
 }
 
-// segment returns the segment that has an offset in the file, nil if none has.
+// segment returns the segment that contains an offset in the file, or nil.
 func (f *file) segment(offset uint64) *elffile.Segment {
 	for i := range f.segments {
 		if g := &f.segments[i]; g.Offset <= offset && offset-g.Offset < g.FileSize {
@@ -164,8 +164,8 @@ func (f *file) segment(offset uint64) *elffile.Segment {
 	return nil
 }
 
-// readFunctions reads the symbol tables of a file and of its separate debug
-// file, if that is installed, unless that has been done.
+// readFunctions reads the symbol tables of a file, and of its separate debug
+// file if that is installed. It does so once.
 func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 	if f.functions != nil || f.elf == nil || ctx.Err() != nil ||
 		!p.bytes.take(f.elf.FunctionBytes()) {
@@ -173,7 +173,7 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 	}
 	of := f.elf
 	functions, ok := ask(s, p.PID, func() *elffile.Functions {
-		functions, _ := of.Functions() // without those of a malformed table
+		functions, _ := of.Functions() // a malformed table has none
 		return functions
 	}, nil)
 	if !ok {
@@ -188,9 +188,8 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 	s.files.hold(f, f.functions.Size())
 }
 
-// readDebugFunctions adds the functions of the separate debug file, if that is
-// installed, else those that the file itself has of it. Where neither answers
-// they are missing.
+// readDebugFunctions adds the functions of the separate debug file if that is
+// installed, else those of the MiniDebugInfo in the file itself.
 func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
 	of := f.elf
 	debug, ok := ask(s, p.PID, func() *elffile.File {
@@ -224,7 +223,7 @@ func unpack(packed io.Reader, dictionary uint32) (io.Reader, error) {
 	return xz.NewReader(packed, dictionary)
 }
 
-// closeFound closes a debug file, if one was found.
+// closeFound closes a debug file that may be nil.
 func closeFound(debug *elffile.File) {
 	if debug != nil {
 		_ = debug.Close() // it was only read
@@ -250,7 +249,8 @@ func (s *Symbolizer) addFunctions(p *process, f *file, debug *elffile.File) {
 	}
 }
 
-// readFetched adds the functions of a debug file that has come meanwhile.
+// readFetched adds the functions of a debug file that DebugFile has fetched
+// since.
 func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
 	if f.image == nil || ctx.Err() != nil || f.functions == nil {
 		return
@@ -262,7 +262,7 @@ func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
 	before := f.functions.Size()
 	if path != "" {
 		if debug, err := f.image.FindDebugFile(path); err == nil {
-			// The file may be closed, so that this is not known yet.
+			// FindDebugFile compares no build IDs if the image is closed.
 			if id, _ := debug.BuildID(); id == f.buildID {
 				s.addFunctions(p, f, debug)
 			} else {
@@ -274,8 +274,7 @@ func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
 	s.files.hold(f, f.functions.Size()-before)
 }
 
-// readFrames reads the call frame information of a file, unless that has been
-// done.
+// readFrames reads the call frame information of a file, once.
 func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
 	if f.hasRead || f.elf == nil || ctx.Err() != nil || !p.bytes.take(unwind.Bytes(f.elf)) {
 		return
@@ -295,8 +294,8 @@ func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
 	}
 }
 
-// hold counts what a file holds now. If all files hold too much, it drops
-// tables of the processes that hold most.
+// hold adds size bytes to the memory of a file's tables. If all files hold too
+// much, it drops the largest tables of the process that holds most.
 func (fs *files) hold(f *file, size int) {
 	f.size += size
 	fs.held += size
@@ -315,13 +314,13 @@ func (fs *files) hold(f *file, size int) {
 			}
 		}
 		if largest == nil || largest.size == 0 {
-			return // what is held belongs to a file that is not known any more
+			return // the rest belongs to a file that is not known any more
 		}
 		fs.drop(largest)
 	}
 }
 
-// drop forgets the tables of a file. They are not read again.
+// drop drops the tables of a file. They are not read again.
 func (fs *files) drop(f *file) {
 	fs.held -= f.size
 	f.size = 0
@@ -331,7 +330,8 @@ func (fs *files) drop(f *file) {
 	f.lines = nil
 }
 
-// release forgets the files that nobody maps any more but these mappings.
+// release takes the given mappings from their files, and forgets the files that
+// have none any more.
 func (fs *files) release(mapped []mapping) {
 	for _, m := range mapped {
 		if m.users--; m.users > 0 || fs.known[m.id] != m.file {
@@ -352,7 +352,7 @@ func (fs *files) close() error {
 	return errors.Join(errs...)
 }
 
-// closeFile closes a file, if it is open, without waiting for long.
+// closeFile closes a file if it is open. It waits for up to patience.
 func (fs *files) closeFile(f *file) (err error) {
 	if opened := fs.remove(f); opened != nil {
 		deadline.One(context.Background(), patience, func() { err = opened.Close() }, nil)
@@ -360,18 +360,19 @@ func (fs *files) closeFile(f *file) (err error) {
 	return err
 }
 
-// giveUp forgets how to read a file that does not answer.
+// giveUp closes a file whose file system does not answer, without waiting.
 func (fs *files) giveUp(f *file) {
 	opened := fs.remove(f)
 	go opened.Close()
 }
 
-// remove takes a file from those that are open, nil if it is not.
+// remove removes a file from the open ones, and returns what is to be closed:
+// nil if the file is not open.
 func (fs *files) remove(f *file) *os.File {
 	if f.elf == nil {
 		return nil
 	}
-	opened := f.elf.OSFile() // since openable.Open
+	opened := f.elf.OSFile()
 	f.elf = nil
 	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
 	return opened

@@ -26,12 +26,12 @@ var (
 	flameGraphStyle string
 )
 
-// flameGraph is what a page shows.
+// flameGraph is the data of a page.
 type flameGraph struct {
 	Title string    `json:"title"`
 	Type  string    `json:"type"` // of the values
-	Unit  string    `json:"unit"`
-	Note  string    `json:"note"` // what is to be known about them, "" for nothing
+	Unit  string    `json:"unit"` // of the values
+	Note  string    `json:"note"` // about the values, such as how they were sampled; may be ""
 	Root  flameNode `json:"root"`
 }
 
@@ -39,14 +39,14 @@ type flameGraph struct {
 type flameNode struct {
 	Name     string       `json:"name"`
 	Value    int64        `json:"value"`
-	Lines    string       `json:"lines,omitempty"` // the source file with the lines that have most of the value
+	Lines    string       `json:"lines,omitempty"` // source file, and its lines with most of the value
 	Children []*flameNode `json:"children,omitempty"`
 
 	byName map[string]*flameNode
 	byLine map[string]int64
 }
 
-// child returns a function that this one calls, new or as it is known.
+// child returns the node of a function that this one calls. It may be new.
 func (n *flameNode) child(name string) *flameNode {
 	c := n.byName[name]
 	if c == nil {
@@ -60,18 +60,18 @@ func (n *flameNode) child(name string) *flameNode {
 	return c
 }
 
-// shownLines are how many lines of a function a flame graph says.
+// shownLines is the number of lines that a flame graph shows of a function.
 const shownLines = 3
 
-// sayLines sets the Lines of a function and of those below it: stacks are not
-// deep, see maxDepth and maxInlined.
+// sayLines sets the Lines of a function and of all below it. The recursion is
+// shallow: maxDepth and maxInlined bound the depth of stacks.
 func (n *flameNode) sayLines() {
 	lines := slices.SortedFunc(maps.Keys(n.byLine), func(a, b string) int {
 		return cmp.Or(cmp.Compare(n.byLine[b], n.byLine[a]), cmp.Compare(a, b))
 	})
 	for i, line := range lines[:min(len(lines), shownLines)] {
 		if i > 0 {
-			// All are of one file, but for what macros include.
+			// All lines are of one file, unless a macro includes others.
 			line = ", " + path.Base(line)
 		}
 		n.Lines += line
@@ -85,8 +85,8 @@ func (n *flameNode) sayLines() {
 }
 
 // WriteFlameGraph writes the profile as a page of HTML: a flame graph that can
-// be searched and zoomed. The page needs nothing else, no network either. What
-// it shows is what WriteFolded writes.
+// be searched and zoomed. The page needs no other file and no network. It shows
+// the same stacks and values as WriteFolded.
 func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
 	p.complete()
 	graph := flameGraph{Title: title, Root: flameNode{Name: "all"}}
@@ -115,8 +115,8 @@ func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
 		}
 	}
 	graph.Root.sayLines()
-	// What is not UTF-8 is replaced, and no name can end the element of the
-	// page that it stands in: < is escaped.
+	// Marshal escapes <, so that no name can end its element of the page, and
+	// replaces invalid UTF-8.
 	shown, err := json.Marshal(&graph)
 	if err != nil {
 		return err

@@ -14,20 +14,20 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// debugInfo is what a file says of lines and of inlined functions. Package
+// debugInfo has the lines and the inlined functions of a file. Package
 // debug/dwarf reads the entries of functions. Tables of lines are read here,
 // because nothing bounds the memory that package debug/dwarf takes for their
 // names. It is not safe for concurrent use.
 type debugInfo struct {
 	*elffile.DWARF
-	moved uint64 // how much higher the addresses are in the file that is mapped
+	moved uint64 // how much higher the addresses are in the mapped file
 
-	alternative *debugInfo // that dwz has made, nil if there is none
+	alternative *debugInfo // the file that dwz has made, nil if there is none
 
 	units  []unitRange // by address
-	known  []*unit     // whose tables are held
-	size   int         // of all, in bytes
-	tables int         // of known, in bytes
+	known  []*unit     // whose tables are held, in the order in which they were read
+	size   int         // of sections and units in memory, in bytes
+	tables int         // size of the tables of known, in bytes
 }
 
 // unitRange is a range of addresses that a unit has.
@@ -46,34 +46,34 @@ type unit struct {
 	functions []functionRange // by address
 }
 
-// lineRow says of which line the code is from an address on.
+// lineRow has the line of the code from an address on.
 type lineRow struct {
 	address    uint64
 	file, line uint32 // line 0 is not known
 }
 
-// functionRange is a range of addresses that a function has.
+// functionRange is a range of addresses of a function.
 type functionRange struct {
 	low, high uint64
 	entry     dwarf.Offset
 }
 
-// source is where code comes from. Of an inlined function it has the name.
+// source is a place in the source code.
 type source struct {
-	function string
+	function string // of an inlined function, else ""
 	file     string // "" if it is not known
-	line     int
+	line     int    // 0 if it is not known
 }
 
-// What a file may cost, beside what package elffile reads of it.
+// Limits for one file, in addition to those of package elffile.
 const (
 	maxUnitRanges    = 1 << 21
 	maxUnitTables    = 64 << 20 // bytes of rows and functions, of all units
-	maxFunctionRange = 1 << 20  // of a unit
-	maxInlined       = 64       // functions in each other
-	maxOrigins       = 8        // from an inlined function to its name
-	maxLineFiles     = 1 << 16
-	maxLineRows      = 1 << 22 // of a unit
+	maxFunctionRange = 1 << 20  // ranges of functions of a unit
+	maxInlined       = 64       // inlined functions at one address
+	maxOrigins       = 8        // references from an inlined function to its name
+	maxLineFiles     = 1 << 16  // files, and directories, of a table
+	maxLineRows      = 1 << 22  // rows of a table
 )
 
 // hasDebugInfo reports whether a file has lines.
@@ -81,8 +81,8 @@ func hasDebugInfo(f *elffile.File) bool {
 	return f.DebugSection(".debug_info").Size > 0 && f.DebugSection(".debug_line").Size > 0
 }
 
-// readDebugInfo reads what a file has, and what dwz has put into another one.
-// It may take until that time.
+// readDebugInfo reads the debug information of a file, and of the file into
+// which dwz has put a part of it. It reads nothing after until.
 func readDebugInfo(f *elffile.File, until time.Time) (*debugInfo, error) {
 	data, err := f.DWARF(true, until)
 	if err != nil {
@@ -94,7 +94,7 @@ func readDebugInfo(f *elffile.File, until time.Time) (*debugInfo, error) {
 	}
 	if other, err := f.FindAlternative(); err == nil {
 		defer other.Close()
-		// Without it, what is there has no name.
+		// Without it, functions that are named there have no name.
 		if data, err := other.DWARF(true, until); err == nil {
 			d.alternative = &debugInfo{DWARF: data}
 			d.size += data.Size
@@ -103,7 +103,7 @@ func readDebugInfo(f *elffile.File, until time.Time) (*debugInfo, error) {
 	return d, nil
 }
 
-// newDebugInfo finds out which addresses the units have.
+// newDebugInfo finds the ranges of addresses of the units.
 func newDebugInfo(data *elffile.DWARF, moved uint64) (d *debugInfo, err error) {
 	defer elffile.Contain(&err)
 	d = &debugInfo{DWARF: data, moved: moved}
@@ -118,7 +118,7 @@ func newDebugInfo(data *elffile.DWARF, moved uint64) (d *debugInfo, err error) {
 		}
 		ranges, err := d.ranges(entry)
 		if err != nil {
-			continue // others can be read
+			continue // the ranges of other units may be valid
 		}
 		u := &unit{entry: entry.Offset}
 		for _, at := range ranges {
@@ -133,7 +133,8 @@ func newDebugInfo(data *elffile.DWARF, moved uint64) (d *debugInfo, err error) {
 	return d, nil
 }
 
-// ranges returns the addresses of an entry. A list of them may be long.
+// ranges returns the ranges of an entry. It checks the time first, since a list
+// of ranges may be long.
 func (d *debugInfo) ranges(entry *dwarf.Entry) ([][2]uint64, error) {
 	if err := d.Late(); err != nil {
 		return nil, err
@@ -141,16 +142,16 @@ func (d *debugInfo) ranges(entry *dwarf.Entry) ([][2]uint64, error) {
 	return d.Ranges(entry)
 }
 
-// at returns where the code at an address of the file comes from: an inlined
-// function first, with the lines from which the inner ones are called. The last
-// source has no name: it is that of the function itself. There is none if
-// nothing is known.
+// at returns the sources of the code at an address of the file: the innermost
+// inlined function first, with the line that is executed. Each of the others
+// has the line that calls the one before. The last source has no name: it is
+// that of the function itself. There are no sources if nothing is known.
 func (d *debugInfo) at(address uint64, until time.Time) (sources []source, err error) {
 	defer elffile.Contain(&err)
 	d.Until = until
 	address -= d.moved
 	i := sort.Search(len(d.units), func(i int) bool { return d.units[i].low > address })
-	for n := 0; i > 0 && n < 8; n++ { // ranges that overlap are few
+	for n := 0; i > 0 && n < 8; n++ { // few ranges overlap
 		if i--; address < d.units[i].high {
 			return d.in(d.units[i].unit, address)
 		}
@@ -158,7 +159,7 @@ func (d *debugInfo) at(address uint64, until time.Time) (sources []source, err e
 	return nil, nil
 }
 
-// in does that for an address of a unit.
+// in is at for an address of a unit.
 func (d *debugInfo) in(u *unit, address uint64) ([]source, error) {
 	if err := d.read(u); err != nil {
 		return nil, err
@@ -184,7 +185,8 @@ func (d *debugInfo) in(u *unit, address uint64) ([]source, error) {
 	return append(sources, here), nil
 }
 
-// read reads the tables of a unit, unless that has been done.
+// read reads the tables of a unit, once. It drops those of other units that
+// exceed maxUnitTables, the oldest first.
 func (d *debugInfo) read(u *unit) error {
 	if u.isRead {
 		return nil
@@ -197,7 +199,7 @@ func (d *debugInfo) read(u *unit) error {
 		return err
 	}
 	if offset, ok := entry.Val(dwarf.AttrStmtList).(int64); ok {
-		// What is malformed has no lines, or those before.
+		// A malformed table has the rows before the error.
 		u.rows, u.names, _ = d.readLines(offset, d.text(entry, dwarf.AttrCompDir))
 	}
 	if err := d.findFunctions(u, w); err != nil {
@@ -227,7 +229,7 @@ func (d *debugInfo) findFunctions(u *unit, w *elffile.Entries) error {
 		case entry == nil:
 			return nil
 		case entry.Tag == 0, entry.Tag == dwarf.TagNamespace, entry.Tag == dwarf.TagModule:
-			// Functions may be in these.
+			// Their children may be functions.
 		case entry.Tag == dwarf.TagSubprogram:
 			ranges, err := d.ranges(entry)
 			if err != nil {
@@ -250,13 +252,13 @@ func (d *debugInfo) findFunctions(u *unit, w *elffile.Entries) error {
 	return nil
 }
 
-// call is an inlined function, and where it is called.
+// call is an inlined function, with the place that calls it.
 type call struct {
 	name       string
 	file, line uint32
 }
 
-// inlined returns the inlined functions that have an address of a function, the
+// inlined returns the inlined functions at an address of a function, the
 // outermost first.
 func (d *debugInfo) inlined(function dwarf.Offset, address uint64) ([]call, error) {
 	w := d.Entries(function)
@@ -264,7 +266,7 @@ func (d *debugInfo) inlined(function dwarf.Offset, address uint64) ([]call, erro
 		return nil, err
 	}
 	var calls []call
-	for until := 0; w.Depth > until; { // the depth of what has the address
+	for until := 0; w.Depth > until; { // the depth of the innermost block with the address
 		entry, err := w.Next()
 		if err != nil || entry == nil {
 			return calls, err
@@ -299,11 +301,11 @@ func (d *debugInfo) inlined(function dwarf.Offset, address uint64) ([]call, erro
 	return calls, nil
 }
 
-// linkageName is the attribute of GCC from before DWARF 4.
+// linkageName is GCC's attribute for the linkage name before DWARF 4.
 const linkageName dwarf.Attr = 0x2007 // DW_AT_MIPS_linkage_name
 
-// nameOf returns the name of a function as symbol tables have it: that of the
-// entry that it refers to, or that this refers to.
+// nameOf returns the name of a function as symbol tables have it. It follows
+// references to other entries for the linkage name.
 func (d *debugInfo) nameOf(entry *dwarf.Entry) string {
 	name := ""
 	for range maxOrigins {
@@ -337,7 +339,7 @@ func (d *debugInfo) nameOf(entry *dwarf.Entry) string {
 	return name
 }
 
-// text returns a text of an entry, also one that is in the alternative file.
+// text returns the text of an attribute, which may be in the alternative file.
 func (d *debugInfo) text(entry *dwarf.Entry, attribute dwarf.Attr) string {
 	field := entry.AttrField(attribute)
 	if field == nil {
@@ -351,15 +353,15 @@ func (d *debugInfo) text(entry *dwarf.Entry, attribute dwarf.Attr) string {
 	return text[:min(len(text), elffile.MaxDebugString)]
 }
 
-// textAt returns the text at an offset of a section of strings, which package
-// elffile has made short.
+// textAt returns the text at an offset of a section of strings. Package elffile
+// has cut long ones.
 func textAt(section []byte, offset uint64) []byte {
 	text, _, _ := bytes.Cut(section[min(offset, uint64(len(section))):], []byte{0})
 	return text
 }
 
-// lineNames are the files of a table of lines. Their paths are made when they
-// are asked for: in a small file they can be any number of long ones.
+// lineNames are the files of a table of lines. A path is only made when it is
+// asked for: a small file can have any number of long ones.
 type lineNames struct {
 	directory string // of the compilation
 	dirs      [][]byte
@@ -392,16 +394,17 @@ func (l *lineNames) file(number uint32) string {
 // lineProgram is the header of a table of lines, as far as it matters.
 type lineProgram struct {
 	elffile.Cursor        // over the instructions
-	offset         uint64 // the size of an offset
-	instruction    uint64 // the smallest size of one
-	perWord        uint64 // operations
-	base           int64
-	span           uint64
+	offset         uint64 // size of an offset in bytes
+	instruction    uint64 // minimum_instruction_length
+	perWord        uint64 // maximum_operations_per_instruction
+	base           int64  // line_base
+	span           uint64 // line_range
 	opcodeBase     uint64
-	operands       []byte
+	operands       []byte // standard_opcode_lengths
 }
 
-// readLines reads a table of lines. What it returns with an error is right.
+// readLines reads a table of lines. Rows that it returns with an error are
+// valid.
 func (d *debugInfo) readLines(offset int64, directory string) ([]lineRow, *lineNames, error) {
 	names := &lineNames{directory: directory, first: 1}
 	line := d.Sections[".debug_line"]
@@ -421,7 +424,7 @@ func (d *debugInfo) readLines(offset int64, directory string) ([]lineRow, *lineN
 	if version >= 4 {
 		p.perWord = max(p.Unsigned(1), 1)
 	}
-	p.Take(1) // whether addresses begin statements
+	p.Take(1) // default_is_stmt
 	p.base, p.span = int64(p.Signed(1)), p.Unsigned(1)
 	p.opcodeBase = p.Unsigned(1)
 	p.operands = p.Take(max(p.opcodeBase, 1) - 1)
@@ -450,7 +453,7 @@ func (d *debugInfo) readLines(offset int64, directory string) ([]lineRow, *lineN
 	p.Cursor = instructions
 	rows, err := p.run(d)
 	slices.SortStableFunc(rows, func(a, b lineRow) int {
-		// What ends at an address is before what begins there.
+		// The end of a sequence comes before what begins at its address.
 		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(min(a.line, 1), min(b.line, 1)))
 	})
 	return rows, names, err
@@ -505,11 +508,12 @@ func (d *debugInfo) lineValue(p *lineProgram, form uint64) (text []byte, number 
 	return nil, 0
 }
 
-// run runs the instructions of a table of lines, which makes its rows.
+// run runs the instructions of a table of lines, and returns the rows that they
+// make.
 func (p *lineProgram) run(d *debugInfo) (rows []lineRow, err error) {
 	start := lineRow{file: 1, line: 1}
 	at := start
-	operation := uint64(0) // in the word at the address
+	operation := uint64(0) // op_index: in the word at the address
 	advance := func(by uint64) {
 		operation += by
 		at.address += p.instruction * (operation / p.perWord)
@@ -540,7 +544,7 @@ func (p *lineProgram) run(d *debugInfo) (rows []lineRow, err error) {
 			case 1: // DW_LNE_end_sequence
 				at.line = 0
 				rows = append(rows, at)
-				// Linkers leave those of functions that they have dropped.
+				// Functions that the linker has dropped are at address 0.
 				if rows[from].address == 0 {
 					rows = rows[:from]
 				}

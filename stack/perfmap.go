@@ -20,47 +20,47 @@ import (
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
-// A perfMap has the functions that a process has made at run time, as it says
-// itself in /tmp/perf-PID.map: JIT compilers write a line for each, with its
+// A perfMap has the functions that a process has made at run time, by its own
+// account in /tmp/perf-PID.map. JIT compilers write a line for each, with its
 // address, its size and its name. The format is that of Linux' perf
 // (tools/perf/Documentation/jit-interface.txt).
 type perfMap struct {
 	functions []madeFunction // by address; the latest of an address comes last
 	widest    uint64         // size of the largest function
 
-	size    int64     // of the file, when it was read
-	changed time.Time // likewise
+	size    int64     // of the file when it was read, in bytes
+	changed time.Time // modification time of the file when it was read
 	next    time.Time // when it may be read again
 }
 
-// madeFunction is a line.
+// madeFunction is a line of a perfMap.
 type madeFunction struct {
 	start, size uint64
-	line        int // what was written later is what is there
+	line        int // number of the line: a later one replaces earlier ones
 	name        string
 }
 
 const (
-	// maxPerfMap bounds what is read of a map, and maxPerfMaps what is known of
-	// all together: the largest go first. A large Java program writes some ten
-	// megabytes, which take about three times as much memory.
+	// maxPerfMap bounds the bytes of one map, and maxPerfMaps those of all maps
+	// together: the largest are dropped first. A large Java program writes some
+	// ten megabytes, which take about three times as much memory.
 	maxPerfMap  = 16 << 20
 	maxPerfMaps = 64 << 20
 
-	// maxPerfName bounds a name. Java's have the types of all parameters.
+	// maxPerfName bounds a name in bytes. Java's have the types of all
+	// parameters.
 	maxPerfName = 1 << 10
 
-	// perfMapShare is the part of the time that may be spent on reading a map
-	// that grows: 1 in so many.
+	// Reading a map that grows may take 1/perfMapShare of the time.
 	perfMapShare = 20
 
-	// maxOverlaps bounds for how many functions it is asked whether they have
-	// an address. Those of the same place replace each other.
+	// maxOverlaps bounds the functions that are tried for an address. Functions
+	// made at the same place replace each other.
 	maxOverlaps = 64
 )
 
-// made returns the function at an address that is in no file. It reads the
-// process's map if that has changed since.
+// made returns the function at an address that is in no file. If the function
+// is not known, it reads the process's map again, where that has changed.
 func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, ok bool) {
 	p := s.processes[pid]
 	if p == nil {
@@ -81,8 +81,8 @@ func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, o
 	return p.made.find(address)
 }
 
-// boundPerfMaps forgets what has too much room in memory, but not what was just
-// read of a process.
+// boundPerfMaps drops the largest maps as long as all together exceed
+// maxPerfMaps. It keeps the map that was just read.
 func (s *Symbolizer) boundPerfMaps(just *process) {
 	for {
 		all, largest := just.made.size, (*process)(nil)
@@ -102,8 +102,8 @@ func (s *Symbolizer) boundPerfMaps(just *process) {
 	}
 }
 
-// readPerfMap reads the map of a process, and returns the one before if that
-// has not changed or cannot be read.
+// readPerfMap reads the map of a process. It returns the map from before if the
+// file has not changed or cannot be read.
 func (s *Symbolizer) readPerfMap(before perfMap, pid int, budget *budget) perfMap {
 	file, err := s.openPerfMap(pid)
 	if err != nil {
@@ -120,9 +120,10 @@ func (s *Symbolizer) readPerfMap(before perfMap, pid int, budget *budget) perfMa
 	return m
 }
 
-// openPerfMap opens the map of a process, in its own mount namespace and by the
-// PID that it has in its own PID namespace. A file that another user wrote, or
-// that a link leads to, is not the process's claim.
+// openPerfMap opens the map of a process, in the mount namespace of the process
+// and by its PID in its own PID namespace. It refuses a file of another user,
+// unless that is root, and a file that a link leads to: they are not the
+// process's account of itself.
 func (s *Symbolizer) openPerfMap(pid int) (*os.File, error) {
 	own, err := s.ownNumber(pid)
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *Symbolizer) ownNumber(pid int) (int, error) {
 	}
 	for line := range strings.Lines(string(status)) {
 		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			// One for each namespace that it is in, the outermost first.
+			// A PID for each of its namespaces, the outermost first.
 			numbers = strings.TrimSpace(numbers)
 			return strconv.Atoi(numbers[strings.LastIndexByte(numbers, '\t')+1:])
 		}
@@ -165,8 +166,8 @@ func (s *Symbolizer) ownNumber(pid int) (int, error) {
 	return pid, nil // the kernel has no PID namespaces
 }
 
-// parsePerfMap reads lines of three words, of which the last one is all of the
-// rest. Others are left out.
+// parsePerfMap reads the lines of a map: address, size, and as the rest of the
+// line the name. Malformed lines are skipped.
 func parsePerfMap(r io.Reader) perfMap {
 	var m perfMap
 	lines := bufio.NewReaderSize(r, 64<<10)
@@ -201,7 +202,7 @@ func parseMade(line string) (f madeFunction, ok bool) {
 	return f, err1 == nil && err2 == nil && f.name != "" && f.size > 0 && f.start+f.size > f.start
 }
 
-// find returns the function at an address that was written last.
+// find returns the function at an address: of several the one written last.
 func (m *perfMap) find(address uint64) (name string, start uint64, ok bool) {
 	i := sort.Search(len(m.functions), func(i int) bool { return m.functions[i].start > address })
 	last := -1

@@ -20,37 +20,37 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// process is a process that is remembered. Another one that gets its number
-// takes its place.
+// process is a remembered process. A new process with the same PID replaces it.
 type process struct {
 	proc.Process
-	mapped  []mapping // by address; they do not overlap
-	asked   int64     // when it was scanned last, in nanoseconds after 1970
-	scanned time.Duration
-	next    time.Time // when it may be scanned again
+	mapped  []mapping     // by address; they do not overlap
+	asked   int64         // when it was last scanned, in nanoseconds since 1970
+	scanned time.Duration // that all scans of it have taken
+	next    time.Time     // when it may be scanned again
 
-	made perfMap // the code that it has made itself
+	made perfMap // the code that it has made at run time
 
 	steps budget       // for its stacks
 	bytes budget       // for its files
 	lines *lineAccount // nil before lines of it are asked for
 }
 
-// mapping is where a process executes, or executed, a file.
+// mapping is a range of addresses at which a process has mapped a file to
+// execute it.
 type mapping struct {
 	procfs.Mapping
 	*file
 	path string // as the process sees it
 }
 
-// mappedNow is what is read of a process when it is scanned.
+// mappedNow is the result of reading a process in a scan.
 type mappedNow struct {
 	files []*procwatch.MappedFile
 	vdso  uint64 // see vdsoOf
 }
 
-// scan remembers what a process has mapped now, and returns what is known of
-// it, nil if nothing is.
+// scan reads and remembers the mappings of a process. It returns the process,
+// nil if nothing is known of it.
 func (s *Symbolizer) scan(pid int) *process {
 	known := s.processes[pid]
 	began := time.Now()
@@ -62,7 +62,7 @@ func (s *Symbolizer) scan(pid int) *process {
 		return known
 	}
 	read := func() mappedNow {
-		// Lines that are not understood are left out. What has ended has none.
+		// Malformed lines are skipped. A process that has ended has none.
 		files, _ := procwatch.Files(s.fs, pid)
 		return mappedNow{files, vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))}
 	}
@@ -70,7 +70,7 @@ func (s *Symbolizer) scan(pid int) *process {
 	if len(mappedNow.files) == 0 {
 		return known
 	}
-	// Of what is only known by records, the time is not.
+	// A process that is only known by records has no start time.
 	if known == nil || known.StartTime != 0 && known.StartTime != now.StartTime {
 		s.forget(pid)
 		known = s.add(pid)
@@ -82,17 +82,19 @@ func (s *Symbolizer) scan(pid int) *process {
 	return known
 }
 
-// maxVDSO bounds the kernel's code that it maps into each process, which has
-// one or two pages, and maxAuxiliary the vector that says where: some twenty
-// pairs of words.
 const (
-	maxVDSO      = 64 << 10
+	// maxVDSO bounds the vDSO, the code that the kernel maps into each process:
+	// it has one or two pages.
+	maxVDSO = 64 << 10
+
+	// maxAuxiliary bounds the auxiliary vector, which has the address of the
+	// vDSO: it has some twenty pairs of words.
 	maxAuxiliary = 4 << 10
 )
 
-// vdsoOf returns where the kernel has mapped its code into the process of an
-// auxiliary vector, 0 if that is not known. Processes of 32 bits on a kernel of
-// 64 have other words, and other code.
+// vdsoOf returns the address of the vDSO by the auxiliary vector at path, 0 if
+// that is not known. It is not known for 32-bit processes on a 64-bit kernel:
+// their vectors have smaller words, and their vDSO has other code.
 func vdsoOf(path string) uint64 {
 	file, err := os.Open(path)
 	if err != nil {
@@ -100,7 +102,7 @@ func vdsoOf(path string) uint64 {
 	}
 	defer file.Close()
 	b := make([]byte, maxAuxiliary)
-	n, _ := io.ReadFull(file, b) // fewer
+	n, _ := io.ReadFull(file, b) // an error means fewer bytes
 	const address = 33           // AT_SYSINFO_EHDR
 	for b = b[:n]; len(b) >= 16; b = b[16:] {
 		if binary.NativeEndian.Uint64(b) == address {
@@ -110,8 +112,8 @@ func vdsoOf(path string) uint64 {
 	return 0
 }
 
-// vdsoAt returns the mapping of the kernel's code at an address. This process
-// has the same code as all others.
+// vdsoAt returns the mapping of the vDSO at an address. All processes have the
+// same vDSO as this one.
 func (fs *files) vdsoAt(address uint64) []mapping {
 	if fs.vdso == nil {
 		fs.seen++
@@ -129,7 +131,7 @@ func (fs *files) vdsoAt(address uint64) []mapping {
 	return []mapping{{procfs.Mapping{Start: address, End: address + size}, fs.vdso, "[vdso]"}}
 }
 
-// readVDSO reads the kernel's code in this process, nil if there is none.
+// readVDSO reads the vDSO of this process, nil if there is none.
 func readVDSO() *elffile.File {
 	memory, err := os.Open("/proc/self/mem")
 	if err != nil {
@@ -141,7 +143,7 @@ func readVDSO() *elffile.File {
 		return nil
 	}
 	code := make([]byte, maxVDSO)
-	n, _ := memory.ReadAt(code, int64(at)) // to where nothing is mapped
+	n, _ := memory.ReadAt(code, int64(at)) // fails past the end of the mapping
 	read, err := elffile.New(bytes.NewReader(code[:n]))
 	if err != nil {
 		return nil
@@ -149,7 +151,7 @@ func readVDSO() *elffile.File {
 	return read
 }
 
-// add makes room for a process that is not known, and remembers it.
+// add remembers a process that is not known, and makes room for it.
 func (s *Symbolizer) add(pid int) *process {
 	if s.isFull() {
 		s.makeRoom()
@@ -172,7 +174,7 @@ func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping
 			m := mapping{at, file, f.Path}
 			if before := p.find(at.Start); file.machine == elf.EM_NONE && before != nil &&
 				before.Mapping == at && before.path == f.Path {
-				m = *before // the process ends: its files cannot be opened any more
+				m = *before // the process is ending: its files cannot be opened any more
 			}
 			mapped = append(mapped, m)
 		}
@@ -183,15 +185,15 @@ func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping
 
 func byStart(a, b mapping) int { return cmp.Compare(a.Start, b.Start) }
 
-// merge adds to the mappings of now those of before, where nothing has taken
-// their place and as there is room.
+// merge adds earlier mappings to those of now, as far as none of now overlaps
+// them and there is room.
 func merge(now, before []mapping) []mapping {
 	merged := slices.Clip(now)
 	for _, old := range before {
 		if len(merged) == maxMappings {
 			break
 		}
-		// The first one that ends behind the old one's start may overlap it.
+		// The first one that ends after the old one's start may overlap it.
 		i := sort.Search(len(now), func(i int) bool { return now[i].End > old.Start })
 		if i == len(now) || now[i].Start >= old.End {
 			merged = append(merged, old)
@@ -201,8 +203,8 @@ func merge(now, before []mapping) []mapping {
 	return merged
 }
 
-// setMapped sets the mappings of a process. Files that nobody maps any more are
-// forgotten.
+// setMapped sets the mappings of a process, and forgets the files that no
+// process maps any more.
 func (s *Symbolizer) setMapped(p *process, mapped []mapping) {
 	for _, m := range mapped {
 		m.users++
@@ -212,8 +214,8 @@ func (s *Symbolizer) setMapped(p *process, mapped []mapping) {
 	p.mapped = mapped
 }
 
-// scanLater sets when the process may be scanned again, after a scan that began
-// then.
+// scanLater sets when the process may be scanned again, by the time that the
+// scan has taken.
 func (p *process) scanLater(began time.Time) {
 	now := time.Now()
 	took := now.Sub(began)
@@ -228,8 +230,8 @@ func (s *Symbolizer) isFull() bool {
 	return len(s.processes) >= maxProcesses || s.mappings >= maxAllMappings || s.files.isFull()
 }
 
-// makeRoom forgets the processes that have ended, and if that is not enough
-// those with the most mappings: until there is room for many.
+// makeRoom forgets the processes that have ended. Then it forgets those with
+// the most mappings, until an eighth of each limit is free.
 func (s *Symbolizer) makeRoom() {
 	var running []*process
 	for pid, p := range s.processes {
@@ -257,7 +259,8 @@ func (s *Symbolizer) forget(pid int) {
 	}
 }
 
-// mapping returns where an address lies, nil if in no file that is known.
+// mapping returns the mapping that has an address, nil if none is known. It may
+// scan the process.
 func (s *Symbolizer) mapping(pid int, address uint64) *mapping {
 	known := s.processes[pid]
 	at := known.find(address)

@@ -20,29 +20,30 @@ import (
 	"github.com/gousdt/gousdt/internal/symbolname"
 )
 
-// ValueType names what is counted, and its unit: "count", "nanoseconds",
-// "bytes".
+// ValueType is the type of a value, such as "alloc_space", and its unit, such
+// as "count", "nanoseconds" or "bytes".
 type ValueType struct{ Type, Unit string }
 
-// Profile is a profile of stacks in the making. It is written for go tool
-// pprof, for tools that make flame graphs, or as a flame graph. It is not safe
-// for concurrent use.
+// Profile collects stacks with values. It is written for go tool pprof, for
+// tools that make flame graphs, or as a flame graph. It is not safe for
+// concurrent use.
 type Profile struct {
-	// Start and Duration say of which time the profile is. Zero is not known.
+	// Start and Duration are the time that the profile covers. Zero means
+	// unknown.
 	Start    time.Time
 	Duration time.Duration
-	// Period is how much of PeriodType there is from one sample to the next, if
-	// the stacks are sampled: 512 << 10 of {"space", "bytes"}.
+	// Period is the amount of PeriodType from one sample to the next, if the
+	// stacks are sampled: 512 << 10 of {"space", "bytes"}.
 	Period     int64
 	PeriodType ValueType
 
 	// ByProcess keeps stacks of different processes apart, by the label
 	// "process". Otherwise stacks of the same places in the same files are one,
-	// in whatever processes they were. It must be set before Add is called.
+	// whatever their process. It must be set before Add is called.
 	ByProcess bool
 
 	symbolizer *Symbolizer
-	out        profile.Profile            // without what complete and Write add to it
+	out        profile.Profile            // complete and Write fill in the rest
 	samples    map[string]*profile.Sample // of out, by their places and labels
 	places     map[placeKey]*place
 	ordered    []*place
@@ -52,34 +53,34 @@ type Profile struct {
 	names      int // bytes of the names of functions
 }
 
-// place is an instruction: of a file, or at an address that is in none. Its
-// Lines are set when the profile is complete.
+// place is an instruction in a file, an address that is in no file, or a
+// function that is only known by its name. complete sets its Line.
 type place struct {
 	profile.Location
 	placeKey
-	process  int      // whose address it is
+	process  int      // PID of the first process that had it
 	function string   // "" if it is not known
-	sources  []source // with Lines, "inlined" functions first; the last one is that of function
-	unnamed  uint64   // how often it was counted without its name
+	sources  []source // as debugInfo.at returns them; nil without Symbolizer.Lines
+	unnamed  uint64   // how often it was counted without a name
 }
 
-// placeKey is equal for the same place. An address that is in no file means
-// another place in another process: else the PID is 0. A place of AddFrames
-// only has a name.
+// placeKey is the key of a place. The PID is 0 if the address is in a file,
+// since an address in no file is another place in each process. A place of
+// AddFrames only has a name.
 type placeKey struct {
 	spot
 	name string
 }
 
-// mappingKey tells apart the parts of files that are mapped.
+// mappingKey is the key of a mapped part of a file.
 type mappingKey struct {
 	file         *file
 	offset, size uint64
 }
 
-// NewProfile returns an empty profile, of one or more values for each stack.
-// The last one is what pprof shows unless it is asked for another, and what a
-// flame graph is made of. The Symbolizer names the functions.
+// NewProfile returns an empty profile with one or more values for each stack.
+// pprof shows the last one unless it is asked for another, and flame graphs are
+// made of the last one. The Symbolizer names the functions.
 func NewProfile(symbolizer *Symbolizer, types ...ValueType) *Profile {
 	p := &Profile{
 		symbolizer: symbolizer,
@@ -98,8 +99,8 @@ func NewProfile(symbolizer *Symbolizer, types ...ValueType) *Profile {
 // for each type. Labels may be nil; stacks with different labels are kept
 // apart. A stack without addresses becomes one of an unknown function.
 //
-// The functions are named when a place is first seen. When the profile has more
-// than some 100,000 different stacks, others are added to one with the name
+// The functions are named when a place is first seen. When the profile has some
+// 100,000 different stacks, further ones are added to one stack with the name
 // "(other)".
 func (p *Profile) Add(
 	ctx context.Context, pid int, stack []uint64, values []int64, labels map[string]string,
@@ -118,10 +119,11 @@ func (p *Profile) Add(
 	p.add(places, pid, values, labels)
 }
 
-// AddFrames adds a stack whose functions are known otherwise, such as those of
-// an interpreter, the innermost first: each has a Function, or a File. Nothing
-// else of a Frame counts. The Symbolizer of such a profile may be nil, unless
-// ByProcess is set. See [Profile.Add] for the rest.
+// AddFrames adds a stack whose functions are already known, such as those of an
+// interpreter, the innermost first. Each Frame is shown by its Function, or
+// else by its File; the other fields do not matter. The Symbolizer of the
+// profile may be nil, unless ByProcess is set. See [Profile.Add] for values and
+// labels.
 func (p *Profile) AddFrames(pid int, frames []Frame, values []int64, labels map[string]string) {
 	if p.symbolizer != nil {
 		p.symbolizer.mutex.Lock()
@@ -145,8 +147,8 @@ func (p *Profile) AddFrames(pid int, frames []Frame, values []int64, labels map[
 	p.add(places, pid, values, labels)
 }
 
-// add adds values to the sample of a stack. There was no room for a place that
-// is nil.
+// add adds values to the sample of a stack. A place is nil if there was no room
+// for it: then they are added to the sample of other stacks.
 func (p *Profile) add(
 	places []*profile.Location, pid int, values []int64, labels map[string]string,
 ) {
@@ -192,13 +194,14 @@ func (p *Profile) add(
 	}
 }
 
-// otherStacks names the sample of all stacks for which there is no room.
+// otherStacks is the name of the sample for all stacks that had no room.
 const otherStacks = "(other)"
 
 // Len returns how many lines WriteFolded writes.
 func (p *Profile) Len() int { return len(p.lines()) }
 
-// processName is what people call the process.
+// processName returns COMMAND (PID), or only the PID if the process is not
+// known.
 func (s *Symbolizer) processName(pid int) string {
 	if known := s.processes[pid]; known != nil {
 		return fmt.Sprintf("%s (%d)", known.Command, pid)
@@ -206,7 +209,7 @@ func (s *Symbolizer) processName(pid int) string {
 	return fmt.Sprint(pid)
 }
 
-// place returns the place of an address, new or as it is known, nil if there is
+// place returns the place of an address, which may be new, or nil if there is
 // no room for it.
 func (p *Profile) place(
 	ctx context.Context, pid int, address uint64, isReturn bool,
@@ -222,7 +225,7 @@ func (p *Profile) place(
 		known.Address, known.process = key.offset, pid
 		if at != nil {
 			known.Mapping = p.mapping(at)
-			// Processes map the file at different addresses, a profile once.
+			// Processes map the file at different addresses, a profile at one.
 			known.Address += known.Mapping.Start - at.Offset
 		}
 		p.find(ctx, known)
@@ -237,7 +240,8 @@ func (p *Profile) place(
 	return &known.Location
 }
 
-// named returns the place of a function that is only known by its name.
+// named returns the place of a function that is only known by its name, or nil
+// if there is no room for it.
 func (p *Profile) named(name string) *profile.Location {
 	key := placeKey{name: name}
 	known := p.places[key]
@@ -272,8 +276,8 @@ func (p *Profile) mapping(at *mapping) *profile.Mapping {
 	return known
 }
 
-// find finds the name of a place and its lines, as far as they are missing and
-// are known by now. The process is known.
+// find sets the name and the sources of a place, as far as they are missing and
+// known by now. The place's process must be known.
 func (p *Profile) find(ctx context.Context, at *place) {
 	s := p.symbolizer
 	executed := at.spot
@@ -298,8 +302,8 @@ func (p *Profile) find(ctx context.Context, at *place) {
 	at.unnamed = 0
 }
 
-// complete names functions whose debug file came later, or that their process
-// has named later, and sets the lines of all places.
+// complete names functions whose debug file was fetched after Add, or that
+// their process has named after it, and sets the lines of all places.
 func (p *Profile) complete() {
 	if s := p.symbolizer; s != nil {
 		find := func() {
@@ -319,7 +323,7 @@ func (p *Profile) complete() {
 			find()
 		}
 	}
-	// The same name means another function in another file.
+	// Functions of the same name in different files are different.
 	type functionKey struct {
 		file         *file
 		name, source string
@@ -362,17 +366,17 @@ func (p *Profile) complete() {
 	}
 }
 
-// valid returns a text as formats want it, in UTF-8: names of files and
+// valid returns a text in UTF-8, which the formats require. Names of files and
 // functions are arbitrary bytes.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // WriteFolded writes the profile as tools for flame graphs read it: a line for
 // each stack, with the functions from the outermost on, divided by ';', and the
-// last of its values. Labels come first, as if they were functions. Names are
-// as in the source of C++ and Rust, without parameters; a function without a
-// name is its file in brackets, and one that is inlined has " (inlined)" after
-// its name. Stacks of equal names are one line. Stacks with a value of 0 or
-// less are left out.
+// last of its values. Labels come first, as if they were functions. Names of
+// C++ and Rust functions are as in the source, without parameters. A function
+// without a name is its file in brackets. The name of an inlined function ends
+// in " (inlined)". Stacks of equal names are one line. Stacks with a value of 0
+// or less are left out.
 func (p *Profile) WriteFolded(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	lines := p.lines()
@@ -398,7 +402,7 @@ func (p *Profile) lines() map[string]int64 {
 	return lines
 }
 
-// last returns the value that is shown unless another one is asked for.
+// last returns the last value of a sample, which is shown by default.
 func last(s *profile.Sample) int64 {
 	if len(s.Value) == 0 {
 		return 0
@@ -406,8 +410,8 @@ func last(s *profile.Sample) int64 {
 	return s.Value[len(s.Value)-1]
 }
 
-// namesOn yields the labels and the names of the functions, the outermost
-// first, with their lines, "" where these are not known.
+// namesOn yields the labels, and then the names of the functions with their
+// lines, the outermost first. A line is "" if it is not known.
 func namesOn(s *profile.Sample) iter.Seq2[string, string] {
 	return func(yield func(name, line string) bool) {
 		for _, label := range slices.Sorted(maps.Keys(s.Label)) {
@@ -439,7 +443,8 @@ func namesOn(s *profile.Sample) iter.Seq2[string, string] {
 	}
 }
 
-// folded returns a name without what divides names and lines.
+// folded returns a name without semicolons and control characters, which divide
+// names and lines.
 func folded(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

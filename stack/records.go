@@ -13,54 +13,57 @@ import (
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
-// records are what the kernel has told of processes, for the stacks of those
-// that end before they can be asked. Nothing is opened before a stack is to be
-// named: most processes have none.
+// records are the kernel's records of processes, for the stacks of processes
+// that end before they can be scanned. A recorded file is only opened to name a
+// stack: most processes have none.
 type records struct {
 	source *procwatch.Records // nil if nothing is recorded
 	done   sync.WaitGroup
 
 	of    map[int]*told
-	order []*told // as they began
-	bytes int
+	order []*told // the one that began first comes first
+	bytes int     // in memory, of all
 }
 
-// told is what has been told of a process since it was forked, or has executed
-// its program.
+// told has the records of a process since it was forked or executed its
+// program.
 type told struct {
 	pid       int
-	since     int64 // when that was
+	since     int64 // the time of that, in nanoseconds since 1970
 	ancestors []int // the nearest first
-	isWhole   bool  // mapped has all: no ancestor was there before
+	isWhole   bool  // mapped has all mappings: none was inherited unrecorded
 	mapped    []*procwatch.Record
-	bytes     int
+	bytes     int // in memory, of mapped
 
-	used *process // what is known by the first records
-	uses int      // how many these are
+	used *process // has the mappings of the first records
+	uses int      // the number of these records
 }
 
 const (
-	// maxToldMappings bounds what is kept of a process: more than that is found
-	// by a scan of a process that runs.
+	// maxToldMappings bounds the records that are kept of a process. A scan
+	// finds further mappings as long as the process runs.
 	maxToldMappings = 512
 
-	// maxTold and maxToldBytes bound what is kept of all processes. The first
-	// go first: those that began long ago and still run can be scanned.
+	// maxTold and maxToldBytes bound the records of all processes. The oldest
+	// are dropped first: a process that began long ago and still runs can be
+	// scanned.
 	maxTold      = 1 << 15
 	maxToldBytes = 32 << 20
 
-	// maxAncestors bounds the processes that are asked how a path was meant by
-	// a descendant that has ended.
+	// maxAncestors bounds the processes in whose mount namespaces a path of a
+	// process that has ended is tried.
 	maxAncestors = 3
 
-	// recordPause bounds how often records are looked at that nobody needs.
+	// recordPause is the time from one reading of records to the next while no
+	// stack needs them.
 	recordPause = 5 * time.Millisecond
 )
 
-// Record has the kernel record what processes map from now on, until Close:
-// then functions have names also if their process ends at once. It records
-// those that descend from a thread, from when that executes another program, or
-// all if tid is 0, which needs CAP_PERFMON, or CAP_SYS_ADMIN before Linux 5.8.
+// Record makes the kernel record the files that processes map, from now on
+// until Close, so that functions have names even if their process ends at once.
+// It records the descendants of the thread tid, from the time at which that
+// executes another program. If tid is 0, it records all processes, which needs
+// CAP_PERFMON, or CAP_SYS_ADMIN before Linux 5.8.
 func (s *Symbolizer) Record(tid int) error {
 	open := procwatch.RecordAll
 	if tid != 0 {
@@ -84,7 +87,6 @@ func (s *Symbolizer) Record(tid int) error {
 	return nil
 }
 
-// stop ends the recording.
 func (r *records) stop() {
 	if r.source != nil {
 		r.source.Stop()
@@ -103,8 +105,7 @@ func (r *records) drain() {
 	}
 }
 
-// add notes what a record tells. Those of several processors may come in
-// another order than things have happened.
+// add keeps a record. Records of several processors may come out of order.
 func (r *records) add(record *procwatch.Record) {
 	t := r.of[record.PID]
 	switch record.Kind {
@@ -131,7 +132,7 @@ func (r *records) add(record *procwatch.Record) {
 	case procwatch.FileMapped:
 		if t == nil {
 			t = r.begin(record, nil)
-			t.since = 0 // it was there before
+			t.since = 0 // it began before the recording
 		}
 		if record.Time >= t.since && len(t.mapped) < maxToldMappings {
 			t.mapped = append(t.mapped, record)
@@ -146,7 +147,8 @@ func (r *records) add(record *procwatch.Record) {
 	}
 }
 
-// begin replaces what is known of a process by what has happened since.
+// begin starts anew with a process that was forked or has executed a program.
+// Mappings with a later time stay.
 func (r *records) begin(record *procwatch.Record, before *told) *told {
 	t := &told{pid: record.PID, since: record.Time}
 	if before != nil {
@@ -166,7 +168,7 @@ func (r *records) begin(record *procwatch.Record, before *told) *told {
 	return t
 }
 
-// size is what a record takes in memory, roughly.
+// size returns roughly how many bytes a record takes in memory.
 func size(record *procwatch.Record) int { return 200 + len(record.Path) }
 
 func (r *records) hold(t *told, bytes int) {
@@ -182,8 +184,8 @@ func (r *records) forget(t *told) {
 	}
 }
 
-// recall uses what has been recorded of a process, before a stack of it is
-// named.
+// recall adds the recorded mappings of a process to the known ones. It is
+// called before a stack of the process is named.
 func (s *Symbolizer) recall(pid int) {
 	s.records.drain()
 	t := s.records.of[pid]
@@ -202,12 +204,13 @@ func (s *Symbolizer) recall(pid int) {
 			from = s.ofAncestor(t)
 		}
 	}
-	// If it was known before, that was another one, or another program.
+	// A process scanned before that was another one with the same PID, or ran
+	// another program.
 	if before := p; p == nil || p.asked < t.since {
 		s.forget(pid)
 		p = s.add(pid)
 		p.asked = began.UnixNano()
-		if before != nil { // what it may take is not for each program
+		if before != nil { // a new program does not refill the budgets
 			p.steps, p.bytes, p.scanned = before.steps, before.bytes, before.scanned
 		}
 	}
@@ -227,7 +230,8 @@ func (s *Symbolizer) recall(pid int) {
 	}
 	slices.SortFunc(now, byStart)
 	t.used, t.uses = p, len(t.mapped)
-	// A scan may have found it when it ended: its files could not be opened.
+	// A scan of a process that was ending could not open its files: then the
+	// ancestor's mapping is the better one.
 	opened := slices.DeleteFunc(slices.Clone(p.mapped), func(m mapping) bool {
 		return m.machine == elf.EM_NONE && slices.ContainsFunc(from,
 			func(f mapping) bool { return f.Mapping == m.Mapping && f.path == m.path })
@@ -235,12 +239,12 @@ func (s *Symbolizer) recall(pid int) {
 	s.setMapped(p, merge(merge(now, opened), from))
 }
 
-// ofAncestor returns what a process has had since it was forked from one that
-// was there before.
+// ofAncestor returns the mappings that a process inherited from an ancestor
+// that began before the recording.
 func (s *Symbolizer) ofAncestor(t *told) []mapping {
 	for _, pid := range t.ancestors {
 		if a := s.records.of[pid]; a != nil && a.since > t.since {
-			return nil // it has executed another program meanwhile
+			return nil // it has executed another program since
 		}
 		a := s.processes[pid]
 		if a == nil || a.isDue() {
@@ -253,11 +257,11 @@ func (s *Symbolizer) ofAncestor(t *told) []mapping {
 	return nil
 }
 
-// recorded returns the file that a process has mapped, nil if it cannot be
-// found any more. The path is one of the process's: what it leads to for others
-// may be another file.
+// recorded returns the file of a record, nil if it cannot be found any more.
+// The path counts in the mount namespace of the process: elsewhere it may lead
+// to another file.
 func (s *Symbolizer) recorded(p *process, t *told, record *procwatch.Record) *file {
-	const host = 1 // the first process is in its mount namespace
+	const host = 1 // PID of a process in the host's mount namespace
 	for _, pid := range slices.Concat([]int{t.pid}, t.ancestors, []int{os.Getpid(), host}) {
 		file := s.file(p, record.In(s.fs, pid))
 		if file.id != (procwatch.FileID{}) &&

@@ -12,27 +12,28 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// What lines may cost, beside what a single file may, see lines.go.
+// Limits for finding lines. lines.go has those for a single file.
 const (
-	// Reading a file may take that long, and for each megabyte of it.
+	// Reading a file may take readingTime, and readingPerByte for each byte of
+	// its debug information. Looking up an address may take lookUpTime.
 	readingTime    = 500 * time.Millisecond
 	readingPerByte = 100 * time.Millisecond / (1 << 20)
 	lookUpTime     = 250 * time.Millisecond
 
-	// What all files and addresses of a process may take, and what each stack
-	// adds to that.
+	// The time for all files and addresses of a process, and the time that each
+	// stack adds up to that.
 	processLineTime  = 20 * time.Second
 	lineTimePerStack = time.Millisecond
 	processLineBytes = 32 << 20 // of lines that are known
 
-	maxLineRequests = 1 << 16   // that wait
+	maxLineRequests = 1 << 16   // requests that wait
 	maxLinesHeld    = 512 << 20 // bytes of debug information in memory
 	maxLinesKnown   = 256 << 20 // bytes of lines that are known, of all processes
 
-	// Frames waits for lines at most that long at once. When that has added up
-	// to freeLineWaits, it waits for a part of the time: 1 in lineWaitShare.
+	// Frames waits for lines for up to lineWait. When its waits add up to more
+	// than freeLineWaits, they may take 1/lineWaitShare of the time.
 	lineWait      = 100 * time.Millisecond
-	mostLineWait  = time.Minute // of profiles, when they are written
+	mostLineWait  = time.Minute // of Want, and of a profile when it is written
 	freeLineWaits = time.Second
 	lineWaitShare = 20
 )
@@ -43,25 +44,25 @@ type lineReader struct {
 
 	mutex    sync.Mutex
 	todo     []lineRequest
-	idle     chan struct{} // closed when nothing is to be done; nil if that is so
+	idle     chan struct{} // closed when run ends; nil if it does not run
 	loaded   []*lineFile
-	known    int // bytes of lines
+	known    int // bytes of lines that are known
 	isClosed bool
 
 	waited   time.Duration
 	nextWait time.Time
 }
 
-// lineFile is what is known of the lines of a file.
+// lineFile has the lines of a file.
 type lineFile struct {
-	elf           *elffile.File // nil where the file at the path is to be opened again
-	path, buildID string
-	moved         uint64
+	elf           *elffile.File // nil if the file at path is to be opened
+	path, buildID string        // of the debug file, if that has the lines
+	moved         uint64        // see [elffile.File.Moved]
 
-	isRead bool
-	isGone bool                // not wanted any more
+	isRead bool                // reading was tried
+	isGone bool                // it was dropped: what is being read is not wanted any more
 	info   *debugInfo          // nil if there is none
-	known  map[uint64][]source // by address; nil while they are asked for
+	known  map[uint64][]source // by address; a nil value has been asked for and has not come
 }
 
 // lineRequest asks for the lines of an address of a file.
@@ -71,14 +72,15 @@ type lineRequest struct {
 	payer   *lineAccount
 }
 
-// lineAccount is what may still be done for a process.
+// lineAccount is the budget of a process.
 type lineAccount struct {
-	owner string // who answers for the process
+	owner string // the container or user of the process
 	time  time.Duration
 	bytes int
 }
 
-// earn gives a process what a stack of it may take.
+// earn adds the time that a stack may take to the account of its process, which
+// may be nil.
 func (l *lineReader) earn(a *lineAccount) {
 	if a != nil {
 		l.mutex.Lock()
@@ -87,8 +89,8 @@ func (l *lineReader) earn(a *lineAccount) {
 	}
 }
 
-// newLineFile prepares to read the lines of a file: of its debug file, unless
-// that is nil. It returns nil where there are none.
+// newLineFile prepares to read the lines of a file: from the debug file if that
+// has them, else from the file. It returns nil if neither has lines.
 func newLineFile(f *file, debug *elffile.File) *lineFile {
 	switch {
 	case debug != nil && hasDebugInfo(debug) && f.buildID != "":
@@ -99,8 +101,8 @@ func newLineFile(f *file, debug *elffile.File) *lineFile {
 	return nil
 }
 
-// want asks for the lines of an address, and returns them if they are known.
-// Otherwise isKnown says that they will not be.
+// want asks for the lines of an address, and returns them if they are known. If
+// it returns none and isKnown is true, there will be none.
 func (l *lineReader) want(
 	f *lineFile, address uint64, payer *lineAccount,
 ) (found []source, isKnown bool) {
@@ -125,7 +127,7 @@ func (l *lineReader) want(
 	return nil, false
 }
 
-// wait waits until nothing is to be done, or the context ends.
+// wait waits until there are no more requests, or the context ends.
 func (l *lineReader) wait(ctx context.Context) {
 	l.mutex.Lock()
 	idle := l.idle
@@ -139,7 +141,8 @@ func (l *lineReader) wait(ctx context.Context) {
 	}
 }
 
-// waitShortly waits a little, unless that has been done for too long.
+// waitShortly waits for up to lineWait, unless the waits before have used up
+// their share of the time.
 func (l *lineReader) waitShortly(ctx context.Context) {
 	began := time.Now()
 	if began.Before(l.nextWait) {
@@ -154,7 +157,8 @@ func (l *lineReader) waitShortly(ctx context.Context) {
 	}
 }
 
-// close ends what is being done, soon.
+// close drops all requests and debug information. A request that is being
+// answered ends in the background.
 func (l *lineReader) close() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -199,8 +203,8 @@ func (l *lineReader) run() {
 	l.idle, l.todo = nil, nil
 }
 
-// read reads the debug information of a file. The caller has the lock, which is
-// free meanwhile.
+// read reads the debug information of a file. The caller holds the lock, which
+// read releases while it reads.
 func (l *lineReader) read(request lineRequest) {
 	f, payer := request.lineFile, request.payer
 	f.isRead = true
@@ -229,8 +233,8 @@ func (l *lineReader) read(request lineRequest) {
 	}
 }
 
-// read returns the debug information of the file, nil if that cannot be read.
-// It takes no longer than the limit.
+// read returns the debug information of the file, nil if that cannot be read
+// within the limit.
 func (f *lineFile) read(elf *elffile.File, limit time.Duration) *debugInfo {
 	if elf == nil {
 		opened, err := elffile.Open(f.path)
@@ -252,14 +256,14 @@ func (f *lineFile) read(elf *elffile.File, limit time.Duration) *debugInfo {
 	return info
 }
 
-// forget drops what is held of a file, but not the lines that
-// are known. It is not read again. The caller has the lock.
+// forget drops the debug information of a file, but not the lines that are
+// known. It is not read again. The caller holds the lock.
 func (l *lineReader) forget(f *lineFile) {
 	f.elf, f.info, f.isRead, f.isGone = nil, nil, true, true
 	l.loaded = slices.DeleteFunc(l.loaded, func(other *lineFile) bool { return other == f })
 }
 
-// drop forgets a file that may be nil.
+// drop is forget for a file that may be nil. It takes the lock.
 func (l *lineReader) drop(f *lineFile) {
 	if f != nil {
 		l.mutex.Lock()
@@ -268,8 +272,8 @@ func (l *lineReader) drop(f *lineFile) {
 	}
 }
 
-// lines returns from where the code at a spot comes. If isKnown is false, it
-// may be known soon.
+// lines returns the sources of the code at a spot. If isKnown is false, they
+// may come later.
 func (s *Symbolizer) lines(at spot) (found []source, isKnown bool) {
 	p, f := s.processes[at.pid], at.file
 	if p == nil || f == nil || f.lines == nil {
@@ -285,7 +289,7 @@ func (s *Symbolizer) lines(at spot) (found []source, isKnown bool) {
 	return s.files.lines.want(f.lines, segment.Address+(at.offset-segment.Offset), p.lines)
 }
 
-// text returns the file and the line, "" if these are not known.
+// text returns FILE:LINE, or FILE if the line is not known, or "".
 func (s source) text() string {
 	switch {
 	case s.file == "":

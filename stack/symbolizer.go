@@ -20,18 +20,17 @@ import (
 // the processes have mapped, also when they have ended. Its methods may be
 // called by several goroutines at once; they wait for each other.
 type Symbolizer struct {
-	// DebugFile, if set, is asked for the debug file of a build that has none
-	// here, by its build ID. It must not wait: it says that it is not done as
-	// long as the file is still being fetched, such as from a debuginfod
-	// server. Functions have names as soon as it returns a path. It returns
-	// none where there is no such file. It must not call the Symbolizer, and be
+	// DebugFile, if set, is called for a file whose debug file is not
+	// installed, with its build ID. It must return at once. It returns done
+	// false while the file is still being fetched, such as from a debuginfod
+	// server, and then the path, or "" if there is no such file. Functions have
+	// names from then on. DebugFile must not call the Symbolizer, and must be
 	// set before that is used.
 	DebugFile func(buildID string) (path string, done bool)
-	// Lines has Frames and profiles say which lines of which source files are
-	// executed, and which functions are inlined, where files or their debug
-	// files say that in DWARF. That takes a second and more for each large
-	// file, in the background, and memory: up to 512 MB. It must be set before
-	// the Symbolizer is used.
+	// Lines adds source files and lines, and inlined functions, to Frames and
+	// profiles, if files or their debug files have DWARF. Reading that takes a
+	// second or more for each large file, in the background, and up to 512 MB
+	// of memory. Lines must be set before the Symbolizer is used.
 	Lines bool
 
 	fs *procfs.FS
@@ -47,20 +46,20 @@ type Symbolizer struct {
 	records    records
 }
 
-// Counts are what a [Symbolizer] has counted since it was made.
+// Counts are the counts of a [Symbolizer] since it was made.
 type Counts struct {
-	// Frames is how many frames were to be named.
+	// Frames is the number of all frames, named or not.
 	Frames uint64
-	// NoFile is how many of them have no name because their address is in no
-	// file that is known: in code that was made at run time, as JIT compilers
-	// do, and that is not in /tmp/perf-PID.map, or in a process that ended
-	// before anything was known of it.
+	// NoFile is the number of frames without a name whose address is in no
+	// known file. They are in code that a JIT compiler has made without naming
+	// it in /tmp/perf-PID.map, or in a process that ended before it was
+	// scanned.
 	NoFile uint64
-	// NoFunction is how many of them have no name although the file is known:
-	// it was stripped, it is malformed, or its symbols exceed a limit.
+	// NoFunction is the number of frames without a name whose file is known:
+	// the file is stripped or malformed, or its symbols exceed a limit.
 	NoFunction uint64
-	// CutStacks is how many stacks Unwind has cut at a limit: that of their
-	// depth, or that of the work to unwind them.
+	// CutStacks is the number of stacks that Unwind has cut at a limit: that of
+	// the depth, or that of the work.
 	CutStacks uint64
 }
 
@@ -73,17 +72,17 @@ type Frame struct {
 	FileOffset uint64 // of the address in the file
 	BuildID    string // of the file, in lower-case hexadecimal; "" if it has none, or could not be read
 	Source     string // the source file and the line, as in "/src/throw.c:12"; "" if they are not known
-	// Inlined says that the code of this function is a part of the next one's.
-	// Its Address is the same, and it has no Offset.
+	// Inlined means that the code of this function is a part of the next one's
+	// code. Both have the same Address. This one has no Offset.
 	Inlined bool
 }
 
 // String returns the function and the file, as in "main+0x1b (/usr/bin/throw)".
 // A frame without a name has its address, and its place in the file:
-// "0x7f0c10 (/usr/bin/throw+0x10)". Where the line is known it follows:
-// "main+0x1b (/usr/bin/throw) throw.c:12", and an inlined function is
-// "check (inlined) throw.c:5". Names and paths are arbitrary bytes: escape them
-// before they reach a terminal.
+// "0x7f0c10 (/usr/bin/throw+0x10)". The Source follows if it is known:
+// "main+0x1b (/usr/bin/throw) /src/throw.c:12". An inlined function is
+// "check (inlined) /src/throw.c:5". Names and paths are arbitrary bytes: escape
+// them before they reach a terminal.
 func (f Frame) String() string {
 	if source := f.Source; source != "" {
 		f.Source = ""
@@ -103,8 +102,8 @@ func (f Frame) String() string {
 	}
 }
 
-// NewSymbolizer returns a Symbolizer for the processes of a proc file system:
-// of /proc if it is nil.
+// NewSymbolizer returns a Symbolizer for the processes of a proc file system.
+// Nil means /proc.
 func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 	if fs == nil {
 		fs = procfs.NewFS("")
@@ -131,19 +130,19 @@ func (s *Symbolizer) Close() error {
 	return err
 }
 
-// Remember scans what processes have mapped now. Call it when a process is
-// first seen: in the handler of a watch, for each proc.ProcessFile that has
-// appeared. Earlier mappings of the process are kept until something else takes
-// their place. A process that has ended is remembered as it was.
+// Remember scans the mappings of processes. Call it when a process is first
+// seen: in the handler of a watch, for each proc.ProcessFile that has appeared.
+// Earlier mappings of the process are kept until others take their place. A
+// process that has ended is remembered as it was.
 //
-// Without a PID it scans all remembered processes again: programs load
-// libraries as they run. Call it so before many stacks are named at once, as
-// those of a profile are.
+// Without a PID, Remember scans all remembered processes again, since programs
+// load libraries as they run. Call it so before you name many stacks at once,
+// as for a profile.
 func (s *Symbolizer) Remember(pids ...int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	for _, pid := range pids {
-		s.recall(pid) // it may end while it is scanned
+		s.recall(pid) // in case it ends while it is scanned
 		s.scan(pid)
 	}
 	if len(pids) > 0 {
@@ -156,7 +155,7 @@ func (s *Symbolizer) Remember(pids ...int) {
 	}
 }
 
-// Counts returns how many frames were named, and how many were not.
+// Counts returns the counts so far.
 func (s *Symbolizer) Counts() Counts {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -164,14 +163,15 @@ func (s *Symbolizer) Counts() Counts {
 }
 
 // Frames returns the functions of a stack, in the order of the stack: the
-// innermost first. All addresses but the first are taken to be return
-// addresses, where the call is the instruction before. If the first is a return
-// address, too, subtract 1 from it.
+// innermost first. All addresses but the first are taken for return addresses:
+// the call is the instruction before. If the first is a return address, too,
+// subtract 1 from it.
 //
-// Frames scans a process that is not known yet, and scans it again where an
+// Frames scans a process that is not known yet, and scans it again if an
 // address is in no known file. When the context ends, Frames reads no more
 // files: functions of files that have not been read yet have no name. With
-// Lines there are more frames than addresses where functions are inlined.
+// Lines, inlined functions have frames of their own, so that there can be more
+// frames than addresses.
 func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Frame {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -226,8 +226,8 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 }
 
 // Want asks DebugFile for the debug files that Frames would read for a stack,
-// and waits for its lines. A profile has done that for the stacks that were
-// added to it.
+// and waits for the stack's lines, for up to a minute. A profile does the same
+// for the stacks that are added to it.
 func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 	s.mutex.Lock()
 	s.recall(pid)
@@ -244,8 +244,8 @@ func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 }
 
 // Key returns a text that is the same for stacks of the same places in the same
-// files, in whatever processes they are. An address that is in no known file is
-// another place in another process. Keys of different Symbolizers cannot be
+// files, whatever their process. An address that is in no known file is a
+// different place in each process. Keys of different Symbolizers cannot be
 // compared.
 func (s *Symbolizer) Key(pid int, stack []uint64) string {
 	s.mutex.Lock()
@@ -264,7 +264,8 @@ func (s *Symbolizer) Key(pid int, stack []uint64) string {
 	return string(key)
 }
 
-// begin begins with a stack of a process: it has what that may take.
+// begin prepares for a stack of a process, and adds to the budgets of the
+// process for it.
 func (s *Symbolizer) begin(pid int) {
 	s.recall(pid)
 	if p := s.processes[pid]; p != nil {
@@ -274,7 +275,6 @@ func (s *Symbolizer) begin(pid int) {
 	}
 }
 
-// count counts a frame.
 func (s *Symbolizer) count(inFile, named bool) {
 	s.counts.Frames++
 	switch {
@@ -289,13 +289,13 @@ func (s *Symbolizer) count(inFile, named bool) {
 // spot is an instruction that a process executes.
 type spot struct {
 	pid      int
-	file     *file  // nil if it is in none that is known
-	offset   uint64 // in the file, or the address if it is in none
-	isReturn bool   // from the call that is there
+	file     *file  // nil if it is in no known file
+	offset   uint64 // in the file; the address if there is no file
+	isReturn bool   // the instruction is a call that is to return
 }
 
-// at returns what is at an address of a process. That of a return address is
-// the call before.
+// at returns the mapping, nil if there is none, and the instruction at an
+// address of a process. For a return address it is the call before it.
 func (s *Symbolizer) at(pid int, address uint64, isReturn bool) (*mapping, spot) {
 	isReturn = isReturn && address > 0
 	if isReturn {
@@ -308,35 +308,38 @@ func (s *Symbolizer) at(pid int, address uint64, isReturn bool) (*mapping, spot)
 	return m, spot{pid, m.file, address - m.Start + m.Offset, isReturn}
 }
 
-// name returns the name of the function at a spot, and where it begins.
+// name returns the name of the function at a spot, and its start: an offset in
+// the file, or an address if there is no file.
 func (s *Symbolizer) name(ctx context.Context, at spot) (name string, start uint64, ok bool) {
 	if at.file == nil {
 		return s.made(at.pid, at.offset)
 	}
-	// The process is known: it has the mapping.
+	// The process is known, since it has the mapping.
 	return s.function(ctx, s.processes[at.pid], at.file, at.offset, at.isReturn)
 }
 
 const (
-	// patience is how long a process, or a file that it maps, may have one wait
-	// before stacks are named without it: half as long with each that does not
-	// answer, since somebody may withhold the answers of many.
+	// patience is the time to wait for a call about a process, or about a file
+	// that it maps. Each abandoned call halves it, mostHalvings times at most:
+	// a user may keep many calls from returning.
 	patience     = 250 * time.Millisecond
 	mostHalvings = 3
 
-	// maxUnanswered is how many calls for the processes of one container or
-	// user may be waited for. No more are made until one returns.
+	// maxUnanswered bounds the abandoned calls for the processes of one
+	// container or user. No more calls are made until one returns.
 	maxUnanswered = 2
 )
 
-// unanswered are calls that have not returned, by the container or user.
+// unanswered counts the abandoned calls, by container or user: those that have
+// not returned in time.
 type unanswered struct {
 	mutex sync.Mutex
 	calls map[string]int
 }
 
 // ask makes a call that may never return, about a process of an owner, and
-// reports whether it has returned. late is called if it does so after all.
+// reports whether it has returned in time. late is called when an abandoned
+// call returns.
 func (u *unanswered) ask(wait time.Duration, owner func() string, call, late func()) bool {
 	owner = sync.OnceValue(owner)
 	u.mutex.Lock()
@@ -356,12 +359,12 @@ func (u *unanswered) ask(wait time.Duration, owner func() string, call, late fun
 	return returned
 }
 
-// add adds to the calls of an owner, and returns how many these are.
+// add adds n to the calls of an owner, and returns their number.
 func (u *unanswered) add(owner string, n int) int {
 	u.mutex.Lock()
 	defer u.mutex.Unlock()
 	n += u.calls[owner]
-	if n == 0 { // also where the call has returned before it was counted
+	if n == 0 { // also if the call returned before it was counted
 		delete(u.calls, owner)
 		return 0
 	}
@@ -372,9 +375,9 @@ func (u *unanswered) add(owner string, n int) int {
 	return n
 }
 
-// ask makes a call about a process that may never return, and returns its
-// result, and whether it has returned. late, if not nil, is called with the
-// result if it returns after all.
+// ask makes a call about a process that may never return. It returns the
+// result, and whether the call returned in time. late, if not nil, gets the
+// result of an abandoned call when it returns.
 func ask[T any](s *Symbolizer, pid int, call func() T, late func(T)) (result T, ok bool) {
 	got := new(T)
 	owner := func() string {
@@ -392,7 +395,7 @@ func ask[T any](s *Symbolizer, pid int, call func() T, late func(T)) (result T, 
 	return result, ok
 }
 
-// ownerOf returns who is to answer for a process, "" if that has ended.
+// ownerOf returns the container or user of a process, "" if it has ended.
 func ownerOf(process proc.Process) string {
 	if process.PID == 0 {
 		return ""
@@ -400,80 +403,81 @@ func ownerOf(process proc.Process) string {
 	return process.Owner()
 }
 
-// What this package does for processes, which are untrusted: a process maps
-// what it wants, and its stacks are what it has written there. Each limit is
-// far above what programs come to that do not try to reach it.
+// Limits for the work and memory that a process can cause. Processes are
+// untrusted: a process can map any file, and write any stack. Each limit is far
+// above what usual programs reach.
 const (
 	// maxDepth bounds an unwound stack: a corrupt one may have no end.
 	maxDepth = 512
 
 	// maxStackSteps bounds the work to unwind a stack, in steps of some
 	// nanoseconds, see [unwind.Unwinder.Work]. A hundred functions take some
-	// 10,000 steps when they are seen first, and 500 afterwards.
+	// 10,000 steps when they are first seen, and 500 afterwards.
 	maxStackSteps = 1 << 18
 
-	// The work to unwind the stacks of a process: at first there is as much as
-	// for some thousand functions, and each stack adds what it usually takes.
+	// processSteps bounds the work to unwind the stacks of a process: it
+	// suffices for ten thousand functions. Each stack adds stepsPerStack, which
+	// is more than most take.
 	processSteps  = 1 << 20
 	stepsPerStack = 1 << 12
 
-	// How many bytes of symbol tables and unwinding tables are read because of
-	// a process. A browser with all its symbols and libraries takes some 200
-	// MB. Programs may load libraries for months, which each stack makes up
-	// for.
+	// processBytes bounds the bytes of symbol tables and unwinding tables that
+	// are read for a process. A browser with all its symbols and libraries
+	// takes some 200 MB. Each stack adds bytesPerStack, since a program may
+	// load libraries for months.
 	processBytes  = 512 << 20
 	bytesPerStack = 64 << 10
 
-	// maxHeldBytes bounds the tables that are held in memory, of all files
-	// together. Those of the process that takes most go first.
+	// maxHeldBytes bounds the tables in memory, of all files together. Those of
+	// the process that takes most are dropped first.
 	maxHeldBytes = 256 << 20
 
-	// maxOpen bounds the files that are held open. When another one is opened,
-	// the tables of the one that was opened first are read, which takes time
-	// and memory, and may be for nothing.
+	// maxOpen bounds the open files. When another one is opened, the tables of
+	// the one that was opened first are read, which takes time and memory, and
+	// may turn out useless.
 	maxOpen = 32
 
-	// maxFiles bounds the files that are known. A large host has some hundreds.
+	// maxFiles bounds the known files. A large host has some hundreds.
 	maxFiles = 4096
 
-	// maxSegments bounds the segments that are known of a file. Compilers and
-	// linkers make ten at most.
+	// maxSegments bounds the known segments of a file. Compilers and linkers
+	// make ten at most.
 	maxSegments = 64
 
-	// maxProcesses bounds the processes that are remembered. Those that have
-	// ended go first.
+	// maxProcesses bounds the remembered processes. Those that have ended are
+	// forgotten first.
 	maxProcesses = 1 << 14
 
-	// maxMappings bounds what is remembered of a process that maps and unmaps
-	// code without end, and maxAllMappings that of all processes together. One
-	// takes some 50 bytes, and a process has some ten to a few hundred.
+	// maxMappings bounds the remembered mappings of a process, which may map
+	// and unmap code without end, and maxAllMappings those of all processes
+	// together. A mapping takes some 50 bytes, and a process has some ten to a
+	// few hundred.
 	maxMappings    = 1 << 14
 	maxAllMappings = 1 << 20
 
-	// scanShare is the part of the time that may be spent on scanning a process
-	// again, while its stacks lead to where nothing was mapped before: 1 in so
-	// many. A scan takes some 100 microseconds. What freeScans bounds comes
-	// first: a program that has just begun maps one library after the other,
-	// and may end soon.
+	// Scans of a process whose stacks have addresses in no known file may take
+	// freeScans, and after that 1/scanShare of the time. A scan takes some 100
+	// microseconds. A program that has just begun maps one library after the
+	// other, and may end soon.
 	scanShare = 20
 	freeScans = 25 * time.Millisecond
 
-	// What a profile holds at most: the names of functions in bytes, different
-	// stacks, the functions on all of these, and different places. Of the
-	// largest programs there are some ten thousand stacks.
+	// Limits of a profile: the names of functions in bytes, different stacks,
+	// the functions on all of these, and different places. The largest programs
+	// have some ten thousand stacks.
 	maxProfileNames  = 64 << 20
 	maxProfileStacks = 1 << 17
 	maxProfileFrames = 1 << 23
 	maxProfilePlaces = 1 << 20
 )
 
-// budget is what may still be done on somebody's account.
+// budget is the work, or the bytes, that a process may still cause.
 type budget struct{ left int }
 
 // earn adds to the budget, up to its limit.
 func (b *budget) earn(amount, limit int) { b.left = min(b.left+amount, limit) }
 
-// take takes from the budget, if there is so much.
+// take takes from the budget, and reports whether there was enough.
 func (b *budget) take(amount int) bool {
 	if amount > b.left {
 		return false

@@ -13,11 +13,12 @@ import (
 )
 
 // Unwind returns the addresses of a stack, the innermost first, as the kernel
-// would if all code had frame pointers: from the registers and a copy of the
-// memory from the stack pointer on, by the call frame information of the mapped
-// files. Code that has none is taken to have frame pointers. The stack ends
-// where that fails, where the copy ends, at a limit (see [Counts.CutStacks]),
-// or with the context. It has at least the address of the instruction.
+// would if all code had frame pointers. It takes the registers, and a copy of
+// the memory from the stack pointer on, and follows the call frame information
+// of the mapped files. Code without that is taken to have frame pointers. The
+// stack ends where no caller is found, where the copy ends, at a limit (see
+// [Counts.CutStacks]), or with the context. It has at least the address of the
+// instruction.
 //
 // Unwind scans processes as Frames does. A process of another machine than the
 // kernel's, such as i386 on x86-64, has stacks of one address.
@@ -32,7 +33,7 @@ func (s *Symbolizer) Unwind(
 		Symbolizer: s, ctx: ctx, pid: pid, machine: registers.Machine, state: state,
 		memory: unwind.Memory{Address: registers.SP, Bytes: memory},
 	}
-	s.mapping(pid, registers.PC) // so that the process is known
+	s.mapping(pid, registers.PC) // scans the process if it is not known
 	s.begin(pid)
 	work := maxStackSteps
 	payer := s.processes[pid]
@@ -57,10 +58,10 @@ func (s *Symbolizer) Unwind(
 	return stack
 }
 
-// usualDepth is how many addresses most stacks have at most.
+// usualDepth is a number of addresses that most stacks do not exceed.
 const usualDepth = 32
 
-// walk is the unwinding of a stack.
+// walk is the state of unwinding one stack.
 type walk struct {
 	*Symbolizer
 	ctx     context.Context
@@ -68,15 +69,15 @@ type walk struct {
 	machine elf.Machine
 	state   unwind.State
 	memory  unwind.Memory
-	isCut   bool // at a limit
+	isCut   bool // it ended at a limit
 }
 
-// step goes on to the caller, and reports whether it was found.
+// step moves to the caller, and reports whether it was found.
 func (w *walk) step() bool {
 	at := w.mapping(w.pid, w.state.Executes())
 	if at != nil && at.machine != elf.EM_NONE {
 		if at.machine != w.machine {
-			return false // such as i386's on x86-64: what is on the stack is of another size
+			return false // such as i386 on x86-64: the words on the stack have another size
 		}
 		err := w.stepByTable(at)
 		w.isCut = errors.Is(err, unwind.ErrWork)
@@ -84,15 +85,14 @@ func (w *walk) step() bool {
 			return err == nil
 		}
 	}
-	// No stack is executed: what looks like a pointer to it is none to code.
+	// The stack holds no code: an address in it is no return address.
 	caller := w.state
 	if !unwind.StepByFramePointer(w.machine, binary.NativeEndian, &caller, w.memory) ||
 		caller.PC-w.memory.Address < uint64(len(w.memory.Bytes)) {
 		return false
 	}
-	// A file's code without a table has a caller in a file. Anything else is
-	// taken for a wrong frame, unless the process says that it has made the
-	// code there.
+	// Code of a file has its caller in a file, or in code that the process says
+	// it has made. Any other caller is taken for a wrong frame.
 	if at != nil && w.mapping(w.pid, caller.Executes()) == nil {
 		if _, _, ok := w.made(w.pid, caller.Executes()); !ok {
 			return false
@@ -102,9 +102,9 @@ func (w *walk) step() bool {
 	return true
 }
 
-// stepByTable goes on to the caller by the call frame information of a file.
+// stepByTable moves to the caller by the call frame information of a file.
 func (w *walk) stepByTable(at *mapping) error {
-	// The process is known: it has the mapping.
+	// The process is known, since it has the mapping.
 	w.readFrames(w.ctx, w.processes[w.pid], at.file)
 	segment := at.segment(w.state.Executes() - at.Start + at.Offset)
 	if at.frames == nil || segment == nil {
