@@ -25,8 +25,8 @@ import (
 // all probes. See [NewAggregator].
 type Aggregation struct {
 	// Probes are the probes whose hits are aggregated; none stands for all
-	// probes of the session. Probes without an argument that Value or By name
-	// are left out. Hits at which it cannot be read are counted in
+	// probes of the session. Probes that lack an argument of Value or By are
+	// left out. Hits whose Value or By cannot be read are counted in
 	// [Losses.Unreadable].
 	Probes []elfnote.Pattern
 
@@ -34,22 +34,23 @@ type Aggregation struct {
 	// Sum, Min, Max and Histogram.
 	Value string
 
-	// Latency, if set, aggregates calls between two probes; Probes are not used
-	// then. The value is their time in nanoseconds, also as "duration", unless
-	// Value is another one, such as "start.arg1", an argument of the start. By
+	// Latency, if set, aggregates calls between two probes, and Probes are
+	// ignored. The value of a call is its duration in nanoseconds, unless Value
+	// names another number, such as "start.arg1", an argument of the start. By
 	// and Where are about the hit that ends the call, except for "start.arg1"
-	// or "str(start.arg0)". Hits whose start was forgotten are counted in
-	// [Losses.Unreadable]. Equal latencies share the measurement.
+	// and "str(start.arg0)". Calls whose values of the start were forgotten are
+	// counted in [Losses.Unreadable]. Equal latencies share the measurement.
 	Latency *Latency
 
 	// By are the keys. There is a row for each combination of their values. A
 	// key is a term such as "arg0", "str(arg0)" (at most 64 bytes if it gives
 	// no limit, or 128 with Normalize), "comm", "pid", "tid", "uid", "gid",
 	// "cpu", "cgroup", "container" (see SessionOptions.Containers), "probe",
-	// "provider", "site", "cookie" or "stack" (the user stack, with the process
-	// whose addresses it has). There can be 15 keys, of 320 bytes together. The
-	// name of an argument that SessionOptions.Definitions say is a text stands
-	// for the text; it is an error if they say so of only some of the Probes.
+	// "provider", "site", "cookie" or "stack" (the user stack, and the process
+	// that its addresses belong to). There can be 15 keys, of 320 bytes
+	// together. The name of an argument that is a text by
+	// SessionOptions.Definitions stands for the text. It is an error if the
+	// name is a text of only some of the Probes.
 	By []string
 
 	// Where is a condition like SessionOptions.Filter, for this aggregation
@@ -61,12 +62,12 @@ type Aggregation struct {
 	// = ?". It is never called by two goroutines at the same time.
 	Normalize func(text string) string
 
-	// Sum, Min and Max of the values are kept for each row beside the count. A
-	// sum that needs more than 64 bits is a [Float] if there is a Histogram.
-	// Without one, the values between two snapshots are added up modulo 2^64.
-	// Floats are added up as floats of 64 bits, but hits whose value is
-	// infinite or not a number are counted in [Losses.Unreadable]. Floats have
-	// no Histogram.
+	// Sum, Min and Max keep the sum, the least and the greatest value of each
+	// row. A sum that needs more than 64 bits is a [Float] if there is a
+	// Histogram. Without a Histogram, the values between two snapshots are
+	// added up modulo 2^64. Floats are added up as floats of 64 bits, but hits
+	// whose value is infinite or not a number are counted in
+	// [Losses.Unreadable]. Floats have no Histogram.
 	Sum, Min, Max bool
 
 	// Histogram, if set, distributes the values over buckets, with a count and
@@ -76,17 +77,17 @@ type Aggregation struct {
 	// MaxKeys is the greatest number of rows; 0 stands for 16,384. If there are
 	// more keys, those with the fewest hits are added up in [Snapshot.Other]:
 	// the total is always exact, and frequent keys have a row. [Row.Partial]
-	// marks rows that may have had more hits. Rows are shared out between
-	// containers, or users where there are none: those with the most rows lose
-	// some first.
+	// marks rows that may have had more hits. Rows are shared between
+	// containers, and between users outside of containers: those with the most
+	// rows lose some first.
 	//
 	// The kernel has room for half of these keys, but for 4096 at least and
-	// 65,536 at most. The session takes them from there before the room is
-	// filled. If it is filled all the same, there is a reserve of a quarter, of
-	// which a container or user can have a ninth. Each bucket of a histogram is
-	// a key of its own there. A key takes 24 to 40 bytes for each processor,
-	// and its own size twice; stacks take two kilobytes more. Of stacks with
-	// the same hash the kernel keeps one; the others are [Unavailable].
+	// 65,536 at most. The session takes the keys from there before the room is
+	// full. When it is full, there is a reserve of a quarter, of which a
+	// container or user can have a ninth. Each bucket of a histogram is a key
+	// of its own there. A key takes 24 to 40 bytes for each processor, and its
+	// own size twice; stacks take two kilobytes more. Of stacks with the same
+	// hash the kernel keeps one; the others are [Unavailable].
 	MaxKeys int
 }
 
@@ -112,11 +113,11 @@ type aggregation struct {
 	normalize func(string) string // nil: texts stay as they are
 
 	tally    *tally    // programs add to it now
-	spare    *tally    // it takes its place at the next exchange; nil if there is none
-	current  *ebpf.Map // programs find the tally in it; nil if that is always the same
+	spare    *tally    // replaces tally at the next exchange; nil without exchanges
+	current  *ebpf.Map // has the tally that programs use; nil without exchanges
 	overflow *tally    // of hits without room; nil without keys
 	round    uint32    // goes up when keys are taken
-	taken    uint64    // keys that had been made then
+	taken    uint64    // keys that had been made when they were last taken
 	stacks   keyStacks // if a key is a stack
 
 	mu      sync.Mutex // held while maps are read
@@ -141,16 +142,17 @@ const (
 	defaultMaxKeys = 16_384
 	defaultKeyText = 64
 
-	// defaultNormalizedText is more: texts that differ only after they were cut
-	// should be cut after what makes them equal.
+	// defaultNormalizedText is longer: Normalize cannot make texts equal that
+	// were cut at different places.
 	defaultNormalizedText = 128
 
 	// maxEntries keeps a mistyped number from taking all memory: the kernel
 	// allocates maps when they are created.
 	maxEntries = 1 << 24
 
-	// minRoom and maxRoom bound the number of keys in the kernel's maps, which
-	// must not fill before they are read, and take memory for each processor.
+	// minRoom and maxRoom bound the number of keys in the kernel's maps. A
+	// small map fills before it is read; a large one takes memory for each
+	// processor.
 	minRoom = 4096
 	maxRoom = 1 << 16
 
@@ -267,8 +269,8 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 	}
 }
 
-// parseValue reads Aggregation.Value, which is a number of a call, if l is not
-// nil, or of a hit.
+// parseValue parses Aggregation.Value: a number of a call, or of a hit if l is
+// nil.
 func (s *Session) parseValue(source string, l *latency) (expr.Term, error) {
 	t, err := expr.ParseTerm(source, s.opts.names())
 	switch {
@@ -284,8 +286,8 @@ func (s *Session) parseValue(source string, l *latency) (expr.Term, error) {
 	return t, nil
 }
 
-// parseKey reads a term that can be a key. The name of a text is the text, and
-// that of an argument of a call the argument of its start.
+// parseKey parses a term that can be a key. The name of a text stands for the
+// text, and the name of a call's argument for the argument of its start.
 func (s *Session) parseKey(source string, a *Aggregation, l *latency) (expr.Term, error) {
 	t, err := expr.ParseTerm(source, s.opts.names())
 	if err != nil {
@@ -329,5 +331,5 @@ func (s *Session) parseKey(source string, a *Aggregation, l *latency) (expr.Term
 
 func errTermOfSpan(source string, t expr.Term) error {
 	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
-		Message: "only calls between two probes have this, and neither duration nor failed is a key"}
+		Message: "only a call between two probes has this, and duration and failed cannot be keys"}
 }

@@ -32,7 +32,7 @@ type Attachment struct {
 	sites    []*Site
 	links    []rankedLink
 	programs []*program
-	pairs    []uint32 // numbers of the pairs that it has both ends of
+	pairs    []uint32 // numbers of the pairs that have both ends here
 	names    map[uint32]elfnote.Pair
 
 	slots    []uint64 // keys of the session's map of slots
@@ -46,12 +46,12 @@ type Attachment struct {
 func (a *Attachment) Session() *Session { return a.session }
 
 // Path returns the name that the file was opened by. For an attachment of a
-// watch it is the file's path as the process sees it, or if it is for every
-// process, as the first process sees it that was found with the file.
+// watch it is the path as the process sees the file. If the attachment is for
+// every process, that is the first one that was found with the file.
 func (a *Attachment) Path() string { return a.path }
 
 // Process returns the process that is watched, or the zero value if that is
-// every process. Of an attachment that no watch has made only the PID is set.
+// every process. Only the PID is set unless a watch has made the attachment.
 func (a *Attachment) Process() proc.Process { return a.process }
 
 // Sites returns the sites that are watched, in the order of the file's notes.
@@ -106,8 +106,8 @@ func closeAll(attachments ...*Attachment) error {
 	return errors.Join(errs...)
 }
 
-// attachSelection watches the sites of a selection, with the names of the file
-// and the process. maxSites is [usdt.Target].MaxSites.
+// attachSelection watches the sites of a selection. The Attachment reports file
+// and process. maxSites is [usdt.Target].MaxSites.
 func (s *Session) attachSelection(
 	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions, maxSites int,
 ) (*Attachment, error) {
@@ -191,8 +191,8 @@ func (a *Attachment) attach(w *work) error {
 		}
 		return nil
 	}
-	// One program for all sites, unless that would be too large, tells them
-	// apart by the BPF cookie.
+	// One program serves all sites, or several if it would be too large. It
+	// tells the sites apart by the BPF cookie.
 	inOrder := func([]int) bool { return true }
 	for _, step := range w.steps(w.blocks.Programs(nil), inOrder) {
 		var cookies func(int) uint64
@@ -237,7 +237,7 @@ func (a *Attachment) attachSome(
 	if err == nil {
 		a.links = append(a.links, rankedLink{lnk, w.rank(some[0])})
 	}
-	if s.detached { // and perhaps the maps are closed, whose descriptors programs have
+	if s.detached { // the maps that programs refer to may be closed
 		return sys.ClosedError("session")
 	}
 	return err
@@ -257,8 +257,8 @@ type Site struct {
 	id uint32
 	siteKind
 
-	// event is used again, if events are and one has come. It belongs to the
-	// iteration over events.
+	// event is the event that is reused, nil before the first one. It belongs
+	// to the iteration over events.
 	event *Event
 }
 
@@ -266,12 +266,12 @@ type Site struct {
 type siteKind struct {
 	probe  string  // PROVIDER:NAME
 	events *events // nil if none are sent
-	starts *events // of calls, which their ends send; nil if they send none
+	starts *events // of the starts of calls, which their ends send; nil if they send none
 
-	own        int              // how many of Args are the probe's: variables that are captured follow
+	own        int              // number of Args of the probe itself; captured variables follow
 	definition *providers.Probe // nil if there is none
-	call       *elfnote.Pair    // that starts here and has several probes; nil if there is none
-	done       *elfnote.Probe   // what usually ends a call that may fail, and starts here; else nil
+	call       *elfnote.Pair    // the call of several probes that starts here, or nil
+	done       *elfnote.Probe   // the usual end of a call that starts here and may fail, or nil
 
 	block  *bpfgen.Block // the code; nil if there is nothing to do
 	number int           // of the block
@@ -349,7 +349,7 @@ func (t *siteTable) remove(sites []*Site) {
 		t.free = append(t.free, s.id)
 	}
 	if len(t.free) == int(t.next) {
-		// Nothing is attached: one large file is not to cost memory for good.
+		// Nothing is attached: one large file must not cost memory for good.
 		t.sites.Store(nil)
 		t.next, t.free = 0, nil
 	}
@@ -357,11 +357,11 @@ func (t *siteTable) remove(sites []*Site) {
 
 // The kernel attaches and detaches one site after the other, while calls go on.
 // So the ends of calls are attached before the starts, and detached before
-// them. Otherwise a start whose end is not attached yet would be left, and a
-// later end would be taken for its own: a call as long as the session. A site
-// that is both an end and a start comes between the two.
+// them. Otherwise a start could stay without its end, and a later end would be
+// taken for it: a call as long as the session. A site that is both an end and a
+// start comes between the two.
 const (
-	rankEnd = iota // or neither of both
+	rankEnd = iota // or neither end nor start
 	rankBoth
 	rankStart
 	ranks
@@ -431,19 +431,19 @@ type rankedLink struct {
 const longestChange = time.Minute
 
 // expectedLosses are the losses of a counter while sites are attached or
-// detached one after the other. Of the calls that go on meanwhile only one end
-// is seen, so nothing is lost with them.
+// detached one after the other. Only one end of the calls that go on meanwhile
+// is seen, which is no loss.
 type expectedLosses struct {
 	mu       sync.Mutex
-	changing int       // how many attachments are being made, or closed
-	began    time.Time // the first of them
+	changing int       // number of attachments that are being made or closed
+	began    time.Time // when the first of them did
 	before   uint64    // as counted then
 	expected uint64
 	reported uint64 // by lost
 }
 
-// change is called before sites are attached or detached by 1, and after it by
-// -1.
+// change is called with 1 before sites are attached or detached, and with -1
+// after it.
 func (l *expectedLosses) change(by int, count func() (uint64, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -467,7 +467,7 @@ func (l *expectedLosses) lost(counted uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.changing > 0 && time.Since(l.began) < longestChange {
-		counted = min(counted, l.before) // of the others it is not known yet
+		counted = min(counted, l.before) // it is not known yet whether the others are expected
 	}
 	l.reported = max(l.reported, counted-min(counted, l.expected))
 	return l.reported

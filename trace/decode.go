@@ -26,9 +26,9 @@ type decoder struct {
 	current *events // of its site
 	event   *Event  // of its site, if events are reused
 
-	// reuse has an event used again for the next one of the same site, so that
-	// it costs no allocation once the commands and the sizes are known.
-	// Otherwise each is the caller's own.
+	// reuse makes all events of a site use one Event, so that they cost no
+	// allocation once the commands and the sizes are known. Otherwise each
+	// event is the caller's own.
 	reuse bool
 	spare []byte // where settle puts its bytes
 }
@@ -37,9 +37,8 @@ func newDecoder(sites *siteTable, reuse bool) *decoder {
 	return &decoder{sites: sites, reuse: reuse}
 }
 
-// decode returns the event of a record. If events are reused it is valid until
-// the next one is decoded, and as long as the record is, unless settle is
-// called.
+// decode returns the event of a record. A reused event is valid until the next
+// one is decoded, and no longer than the record unless settle is called.
 func (d *decoder) decode(raw []byte) (*Event, error) {
 	if d.site == nil || len(raw) < d.current.record.Size ||
 		binary.NativeEndian.Uint32(raw) != d.site.id {
@@ -88,7 +87,7 @@ func (d *decoder) find(raw []byte) error {
 	return nil
 }
 
-// forget is called when sites are removed: others can have their numbers then.
+// forget is called when sites are removed: other sites can get their numbers.
 func (d *decoder) forget() { d.site, d.current, d.event = nil, nil, nil }
 
 // newEvent returns an event of the site that was found last, with the values
@@ -101,8 +100,8 @@ func (d *decoder) newEvent(of *events) *Event {
 	return e
 }
 
-// settle gives the last event memory of its own for its bytes, if events are
-// used again. Others have their own already.
+// settle gives the last event memory of its own for its bytes if events are
+// reused. Other events have their own already.
 func (d *decoder) settle() {
 	if e := d.event; e != nil {
 		d.spare = e.ownBytes(d.spare[:0])
@@ -112,7 +111,7 @@ func (d *decoder) settle() {
 	}
 }
 
-// decodeHeader completes an event by its time, thread and processor.
+// decodeHeader sets the time, the thread and the processor of an event.
 func (d *decoder) decodeHeader(e *Event, raw []byte, r *bpfgen.Record) {
 	order := binary.NativeEndian
 	e.CPU = int(order.Uint32(raw[r.CPU:]))
@@ -124,7 +123,7 @@ func (d *decoder) decodeHeader(e *Event, raw []byte, r *bpfgen.Record) {
 		order.Uint64(raw[r.Command+8:])})
 }
 
-// decodeRare completes an event by the parts that few sessions ask for.
+// decodeRare sets the parts of an event that few sessions ask for.
 func (d *decoder) decodeRare(e *Event, raw []byte, r *bpfgen.Record) error {
 	order := binary.NativeEndian
 	if r.Cgroup != bpfgen.None {
@@ -145,7 +144,6 @@ func (d *decoder) decodeRare(e *Event, raw []byte, r *bpfgen.Record) error {
 	return nil
 }
 
-// decodeSpan completes an event by the call that it ends.
 func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	order := binary.NativeEndian
 	e.Duration = time.Duration(order.Uint64(raw[p.Duration:]))
@@ -174,9 +172,9 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	return nil
 }
 
-// decodeStart completes the start of a call by the bytes that the kernel has
-// saved; nil if these were forgotten. The time and the thread are set already,
-// from the call's end.
+// decodeStart sets the start of a call from the bytes that the kernel has
+// saved, nil if it has forgotten them. The monotonic time, and the thread as of
+// the call's end, are set already.
 func (d *decoder) decodeStart(start *Event, site *Site, saved []byte) {
 	order := binary.NativeEndian
 	of := site.starts
@@ -213,7 +211,8 @@ func (d *decoder) decodeStart(start *Event, site *Site, saved []byte) {
 	}
 }
 
-// forgotten sets the arguments of a start that was not kept, without a stack.
+// forgotten makes the arguments of a start that was not kept unreadable, and
+// removes its stack.
 func forgotten(start *Event, of *events) {
 	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, procfs.Registers{}
 	start.Args = append(start.Args[:0], of.known...)
@@ -312,7 +311,7 @@ type events struct {
 	numbers []fetch // the other arguments
 
 	hasHeader bool
-	hasBytes  bool // that arguments point to, or a copy of the stack
+	hasBytes  bool // captures, or a copy of the stack
 	isRare    bool // there are parts that few sessions ask for
 }
 
@@ -325,8 +324,8 @@ type fetch struct {
 	mask              uint64 // of the bits that are the argument's
 }
 
-// isBigEndian is the byte order of this machine, and so of the kernel. It is a
-// constant, so that no record costs a decision.
+// isBigEndian is the byte order of this machine, and so of the kernel. As a
+// constant it costs no branch at each record.
 const isBigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
 	runtime.GOARCH == "mips64" || runtime.GOARCH == "mips"
 
@@ -414,7 +413,7 @@ func (e *events) decodeCaptures(args []Value, raw []byte) {
 		v := &args[c.Arg]
 		length := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
 		if length > 0 && c.Terminated() {
-			length-- // of an empty text older kernels do not count the zero
+			length-- // older kernels do not count the zero of an empty text
 		}
 		if v.kind == Bytes {
 			v.state = valuePresent // a reused one may have been unreadable
@@ -447,7 +446,7 @@ const (
 // not need a new one.
 type commandTable struct {
 	recent [recentCommands]struct {
-		raw  [2]uint64 // as the kernel has sent it: after the terminator may be anything
+		raw  [2]uint64 // as the kernel has sent it, with any bytes after the terminator
 		name string
 	}
 	all map[string]string
@@ -466,7 +465,7 @@ func (t *commandTable) find(raw [2]uint64) string {
 	order := binary.NativeEndian
 	bytes := order.AppendUint64(order.AppendUint64(make([]byte, 0, 16), raw[0]), raw[1])
 	if end := slices.Index(bytes, 0); end >= 0 {
-		bytes = bytes[:end] // some kernels, 6.1 is one, leave there what was in memory
+		bytes = bytes[:end] // some kernels, such as 6.1, leave old memory after it
 	}
 	if name, ok := t.all[string(bytes)]; ok {
 		return name

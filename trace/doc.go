@@ -27,8 +27,8 @@
 //	}
 //
 // An argument is a [Value]: an integer with or without a sign, or a floating
-// point number, as the probe describes it. A value that cannot be fetched says
-// so, see [Kind].
+// point number, as the probe describes it. Its [Kind] says whether it could be
+// fetched.
 //
 // A structure that is passed by value has its bytes, see [Bytes]. A pointer is
 // a number too. [EventOptions.Captures] asks for what it points to, a text or
@@ -79,8 +79,8 @@
 //
 // An integer can be masked, as in arg1 & 0x10. Numbers are compared by their
 // value, whatever their size and sign; a number that is compared with a float
-// is rounded to the precision of the float. An argument that is compared with
-// a text stands for the text that it points to. A term alone holds if it is not
+// is rounded to the precision of the float. An argument that is compared with a
+// text stands for the text that it points to. A term alone holds if it is not
 // 0.
 //
 // A comparison with an argument that the site does not have, a variable that

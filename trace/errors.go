@@ -21,12 +21,12 @@ func notBetween(field string, value, low, high int) error {
 	return optionError(field, fmt.Errorf("%d is not between %d and %d", value, low, high))
 }
 
-// A LostError is the number of events that were lost since the last one was
-// reported, because the ring buffer was full.
+// A LostError is the number of events that were lost since the last LostError
+// because the ring buffer was full.
 type LostError uint64
 
 func (e LostError) Error() string {
-	return fmt.Sprintf("%d events lost: the ring buffer was full (a larger one, a filter and aggregates lose less)", uint64(e))
+	return fmt.Sprintf("%d events lost: the ring buffer was full (use a larger one, a filter or aggregations)", uint64(e))
 }
 
 // explain returns a *follow.PermissionError if a privilege is missing, and any
@@ -41,8 +41,7 @@ func explain(op string, err error) error {
 	case follow.Classify(err) == follow.WithRoom:
 		err = refused.Unwrap() // the log does not say more
 	default:
-		// The whole of the log, for only this package can have made the
-		// mistake.
+		// The whole log: only this package can have made the mistake.
 		return fmt.Errorf("%s: the kernel refuses a generated program: %+v", op, refused)
 	}
 	return fmt.Errorf("%s: %w", op, err)

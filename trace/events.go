@@ -33,8 +33,9 @@ type Event struct {
 	Monotonic time.Duration
 
 	// PID and TID are the numbers of the process and the thread in the PID
-	// namespace of the tracing process. They are 0 for processes that it does
-	// not number, such as the host's if it is in a container.
+	// namespace of the tracing process. They are 0 for a process that has no
+	// number there, such as the host's if the tracing process is in a
+	// container.
 	PID, TID int
 	// Command is the name of the thread, at most 15 bytes. The bytes are
 	// arbitrary: escape them before they reach a terminal.
@@ -48,8 +49,8 @@ type Event struct {
 
 	// Weight is the number of hits that the event stands for: itself and, with
 	// EventOptions.Sampling, the hits on its processor before it that became no
-	// event. To estimate how many hits have some
-	// property, add up the weights of the events that have it.
+	// event. To estimate how many hits have some property, add up the weights
+	// of the events that have it.
 	Weight uint64
 
 	// Probe is PROVIDER:NAME. Names are arbitrary bytes: escape them before
@@ -64,13 +65,14 @@ type Event struct {
 	// Start is the start of the call that this hit ends, with
 	// EventOptions.Spans, and otherwise nil. It has a Stack only with
 	// StartStacks, and its CPU is -1. If there were too many calls at once to
-	// keep it, its arguments are Unreadable, and its TID is 0 if it may have
-	// been of another thread.
+	// keep it, its arguments are Unreadable, and its TID is 0 if the call may
+	// have started in another thread.
 	Start *Event
 	// Duration is the time since Start.
 	Duration time.Duration
-	// Failed: the call has ended at a probe that the [elfnote.PairPattern] has
-	// for calls that fail.
+	// Failed reports whether the call has ended at a probe that the
+	// [elfnote.PairPattern], or the definition of the call, has for calls that
+	// fail.
 	Failed bool
 
 	call *elfnote.Pair // for Pair; nil for a pair of probes
@@ -134,36 +136,36 @@ func (e *Event) String() string {
 }
 
 const (
-	// lossInterval is how often the reader asks for losses while events come.
-	// Asking costs a few microseconds.
+	// lossInterval is the time between two readings of the losses while events
+	// come. One costs a few microseconds.
 	lossInterval = 50 * time.Millisecond
 
-	// clockInterval is how often the difference between the clocks is measured.
+	// clockInterval is the time between two measurements of the difference
+	// between the clocks.
 	clockInterval = time.Second
 
-	// clockPrecision is the time that reading the clocks may take. Above it
-	// that is tried again, at most clockTries times.
+	// clockPrecision is the time that reading the clocks may take. If it takes
+	// longer, it is tried again, clockTries times in all.
 	clockPrecision = 10 * time.Microsecond
 	clockTries     = 5
 )
 
-// Events iterates over the events, in the order in which they were recorded, by
-// one iteration at a time. Breaking out of the loop loses nothing: a later
-// iteration goes on there. Each event is the caller's own, unless
+// Events iterates over the events, in the order in which they were recorded.
+// There can be one iteration at a time. Breaking out of the loop loses nothing:
+// a later iteration goes on there. Each event is the caller's own, unless
 // [EventOptions.ReuseEvents] is set.
 //
 // The iteration ends without an error when the context is done, after
 // [Session.Detach] when all events have come, and after [Session.Close]. Events
-// that remain when the context is done wait for the next iteration. While they
-// come too fast to read all of them, some more may come after that.
+// that remain when the context is done wait for the next iteration. If events
+// come faster than they are read, some more may come after that.
 //
 // An error comes without an event. A [LostError] says that events were lost;
 // the iteration goes on. Other errors end it: the session sends no events,
 // another iteration is going on, or the ring buffer cannot be read.
 //
 // The sites of a closed [Attachment] are kept until its last events have been
-// read. So where attachments come and go, the events should be read, or none be
-// sent.
+// read. So where attachments come and go, read the events, or have none sent.
 func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		if s.ring == nil {
@@ -191,8 +193,7 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 
 // Drain waits until an iteration over [Session.Events] has delivered all events
 // that were sent before Drain was called, or until the context is done. It is
-// for a caller that brings events together with data that a program of its own
-// has sent.
+// for a caller that joins events with data that another BPF program has sent.
 func (s *Session) Drain(ctx context.Context) error {
 	switch {
 	case s.ring == nil:
@@ -215,13 +216,13 @@ func (s *Session) Drain(ctx context.Context) error {
 
 var errNoEvents = errors.New("the session sends no events: it has Aggregators and no SessionOptions.Events")
 
-// reading is an iteration.
+// reading is an iteration over the events.
 type reading struct {
 	*Session
 	yield   func(*Event, error) bool
 	ctx     context.Context
 	ring    *ringReader
-	checked time.Time // when losses were asked for
+	checked time.Time // when losses were last read
 	unasked bool      // events have come since
 	clocks  time.Time // when the clocks were compared
 	count   uint      // of events that have followed each other
@@ -256,7 +257,7 @@ func (r *reading) loop() {
 	}
 }
 
-// wait waits for an event, and asks for losses if it is time to. It reports
+// wait waits for an event, and reads the losses if they are due. It reports
 // whether to go on.
 func (r *reading) wait() bool {
 	now := time.Now()
@@ -276,7 +277,7 @@ func (r *reading) wait() bool {
 	return true
 }
 
-// tick compares the clocks and asks for losses if it is time to. There are
+// tick compares the clocks, and reads the losses if they are due. There are
 // losses only if events have come. It reports whether to go on.
 func (r *reading) tick(now time.Time) bool {
 	if now.Sub(r.clocks) >= clockInterval {
@@ -305,8 +306,8 @@ func (r *reading) reportLosses() bool {
 }
 
 // freeSites is called when the ring buffer was empty. It frees the numbers of
-// sites that were retired when it was empty before: no program sends events for
-// these any more.
+// the sites that had been retired when the buffer was empty the time before: no
+// program sends events for these any more.
 func (r *reading) freeSites() {
 	r.mu.Lock()
 	retired := r.retired
@@ -385,11 +386,12 @@ func (s *Session) countOf(c bpfgen.Counter) func() (uint64, error) {
 
 const (
 	// bytesPerCheck is the number of bytes that are read between two looks at
-	// the clock: a thousand events that have hardly any bytes.
+	// the clock: a thousand small events.
 	bytesPerCheck = 16 << 10
 
-	// eventsOneByOne is the number of events that are read with a look at the
-	// context after each, before many at a time are.
+	// eventsOneByOne is the number of events that follow a pause and are read
+	// with a look at the context before each. Then there is a look once in
+	// bytesPerCheck.
 	eventsOneByOne = 64
 )
 

@@ -34,7 +34,8 @@ const (
 // Exponential returns a histogram with 1, 2, 4, 8 or 16 buckets from a number
 // to its double. 0 stands for 8, a scale of 3: a bucket's upper bound is 9.05 %
 // above its lower bound. Values are divided by the unit, unless it is 0: the
-// buckets are exactly those of the quotients. 1e9 makes nanoseconds seconds.
+// buckets are exactly those of the quotients. A unit of 1e9 makes nanoseconds
+// seconds.
 func Exponential(perDoubling int, unit uint64) *Histogram {
 	perDoubling = cmp.Or(perDoubling, 1<<bpfgen.DefaultScale)
 	scale := bits.TrailingZeros(uint(perDoubling))
@@ -46,8 +47,8 @@ func Exponential(perDoubling int, unit uint64) *Histogram {
 }
 
 // Limits returns a histogram whose buckets end at the limits, with one more for
-// greater values. A bucket of negative and other values becomes two. Limits
-// ascend, and there are 160 at most.
+// greater values. A bucket with both negative and other values becomes two.
+// Limits ascend, and there are 160 at most.
 func Limits(limits ...int64) *Histogram {
 	h := &Histogram{}
 	ascending := slices.Compact(slices.Sorted(slices.Values(limits)))
@@ -88,8 +89,8 @@ type Bucket struct {
 	Count     uint64
 }
 
-// Exponential returns the histogram if it has exponential buckets, as this
-// project's receiver exports it, and otherwise nil.
+// Exponential returns the histogram as this project's receiver exports it, or
+// nil if its buckets are not exponential.
 func (r *Row) Exponential() *tracing.Exponential {
 	if r.histogram == nil || !r.histogram.IsExponential() {
 		return nil
@@ -109,8 +110,8 @@ func (r *Row) Exponential() *tracing.Exponential {
 	return e
 }
 
-// Histogram returns the buckets of the histogram. Exponential ones can be fewer
-// than were kept: perDoubling, 1, 2, 4, 8 or 16, is how many there are from a
+// Histogram returns the buckets of the histogram. Exponential buckets can be
+// fewer than were kept: perDoubling, 1, 2, 4, 8 or 16, is their number from a
 // number to its double; 0 stands for all that were kept. They are in the order
 // of their values, without the empty ones at either end. Each has the least and
 // the greatest integer that belongs to it; exponential buckets without an
@@ -125,7 +126,8 @@ func (r *Row) Histogram(perDoubling int) (all []Bucket) {
 		less > 0 {
 		fine := h
 		h.Scale, counts = h.Scale-less, tracing.Buckets{}
-		// By OpenTelemetry's index, the bucket of 2^less others has theirs.
+		// By OpenTelemetry's indices, the bucket of 2^less others has their
+		// index >> less.
 		one, coarseOne := 2+fine.Shift(), 2+h.Shift()
 		for i, count := range r.buckets.Counts {
 			n := r.buckets.Offset + i - fine.Zero()
@@ -186,7 +188,7 @@ func (r *Row) Quantile(q float64) float64 {
 }
 
 // middle returns the number whose greatest distance from a value in the bucket
-// is the least: relative to the value if its width grows with it.
+// is the least. The distance is relative to the value in exponential buckets.
 func (b *Bucket) middle(exponential bool) float64 {
 	low, high := b.Low.Float(), b.High.Float()
 	switch {

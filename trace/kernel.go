@@ -27,10 +27,10 @@ import (
 const maxFamily = 1 << 16
 
 // followFamily restricts the session to a process and its descendants. The
-// kernel adds those to come to a map as they fork.
+// kernel adds later descendants to a map as they fork.
 func (s *Session) followFamily(pid int) error {
 	if ownPIDs() != nil {
-		return optionError("Family", errors.New("a process and its descendants are followed from the initial PID namespace only"))
+		return optionError("Family", errors.New("a process and its descendants can be followed only from the initial PID namespace"))
 	}
 	task, err := taskLayout()
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Session) followFamily(pid int) error {
 	if err != nil {
 		return err
 	}
-	// Ends first, so that each process that is added is removed.
+	// Ends are attached first, so that each process that is added is removed.
 	for _, p := range []*ebpf.ProgramSpec{
 		{Name: "sched_process_free", Instructions: exit},
 		{Name: "sched_process_fork", Instructions: fork},
@@ -159,8 +159,9 @@ func (s *Session) numberProcessors() error {
 // hasProcessorID reports whether programs may call bpf_get_smp_processor_id.
 func hasProcessorID() (bool, error) { return supports(bpfgen.ProcessorIDProbe()) }
 
-// supports reports whether the kernel loads a program. It refuses one by EINVAL
-// and, if its just-in-time compiler does not support an instruction, ENOTSUPP.
+// supports reports whether the kernel loads a program. It refuses one with
+// EINVAL, or with ENOTSUPP if its just-in-time compiler does not support an
+// instruction.
 func supports(program asm.Instructions) (bool, error) {
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{Name: "trace_probe",
 		Type: ebpf.Kprobe, License: license, Instructions: program,

@@ -18,18 +18,19 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// OpenCalls returns the calls that have been going on for longer than a time,
-// the longest first: those that hang right now. They are calls of every
-// [Latency] of the session, for which Filter and Aggregation.Where may hold at
+// OpenCalls returns the calls that have been going on for longer than the given
+// time, the longest first: those that hang right now. They are calls of every
+// [Latency] of the session for which Filter and Aggregation.Where may hold at
 // their end. Comparisons with values of the end itself count as true. Calls are
 // left out if their thread or process has ended, if they have failed (see
 // [Event.Failed]), or if their probes are not attached any more.
 //
-// The events have a Start, a [Event.Pair], and as Duration the time since the
-// start. Start is as that of a call that has ended. If only an aggregation
-// measures the call, and Spans do not, Start has no Site and no arguments. Its
-// Command is the present one if the kernel has kept no other. PID and TID are 0
-// where those of events are, and TID also if the call is not one of a thread.
+// The events have a Start, an [Event.Pair], and as Duration the time since the
+// start. Start has the same fields as for a call that has ended. If only an
+// aggregation measures the call, and Spans do not, Start has no Site and no
+// arguments. Its Command is the present one if the kernel has kept no other.
+// PID and TID are 0 where those of events are. TID is also 0 if the call does
+// not belong to a thread.
 //
 // It works until [Session.Detach], and takes some 10 ms for each 10,000 threads
 // that have passed the probes.
@@ -189,14 +190,14 @@ func outcomes(
 // openCalls counts the calls that have started and not ended.
 type openCalls struct {
 	mu     sync.Mutex
-	ended  uint64 // without an end, with their thread or process
+	ended  uint64 // calls that had no end when their thread or process ended
 	frozen bool   // nothing is attached any more
 	going  uint64
 }
 
-// look counts the calls that go on, and those whose thread or process has
-// ended meanwhile. It forgets calls for which forget, if not nil, returns true.
-// It must be called within [Session.use].
+// look counts the calls that go on, and those whose thread or process has ended
+// meanwhile. It forgets calls for which forget, if not nil, returns true. It
+// must be called within [Session.use].
 func (o *openCalls) look(
 	s *Session, forget func(pid int, pair uint32) bool,
 ) (going, ended uint64, err error) {

@@ -101,11 +101,11 @@ type EventOptions struct {
 	// machines other than x86-64, arm64, riscv64 and s390x.
 	StackCopy int
 
-	// Sampling makes about one hit in that many an event, or at most some a
-	// second if it is from [PerSecond]. 0 makes every hit an event. That bounds
-	// what costly events, as with stacks, cost the traced program. The hits are
-	// chosen at random, after the Filter, and Event.Weight is the number of
-	// hits that an event stands for. Aggregators see all hits.
+	// Sampling makes about one hit in that many an event, or at most a number
+	// of hits a second if it is from [PerSecond]. 0 makes every hit an event.
+	// That bounds what costly events, as with stacks, cost the traced program.
+	// The hits are chosen at random, after the Filter, and Event.Weight is the
+	// number of hits that an event stands for. Aggregators see all hits.
 	// Losses.NotSampled counts the hits that became no event. It can be up to
 	// 2^30.
 	Sampling int
@@ -155,12 +155,13 @@ func PerSecond(n int) int {
 
 const (
 	defaultRingSize = 8 << 20
-	// maxRingSize is what the size's 32 bits in the kernel's interface can say.
+	// maxRingSize is more than is of use, and fits the 32 bits that the kernel
+	// has for the size.
 	maxRingSize = 1 << 30
 	// maxStackDepth is the kernel's own limit (sysctl
 	// kernel.perf_event_max_stack) unless it was raised.
 	maxStackDepth = 127
-	// maxSampling keeps twice of it within the 32 bits of a random number.
+	// maxSampling keeps twice the number within the 32 bits of a random one.
 	maxSampling = 1 << 30
 	// maxStackCopy holds hundreds of functions. A larger one would be most of a
 	// ring buffer of usual size.
@@ -186,7 +187,7 @@ func (o *SessionOptions) names() expr.Names {
 }
 
 // defined reports whether an argument of that name is a text of some probe that
-// the patterns match, and whether it is no text of some.
+// the patterns match, and whether it is another argument of some.
 func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text, other bool) {
 	add := func(a *providers.Argument) {
 		if a.Name == name {
@@ -289,8 +290,8 @@ type Capture struct {
 	// SessionOptions.Definitions call it so. It can be a variable of the
 	// program, as "global.debug_query_string", or a member of a structure, as
 	// "request->path", whose value events then have as one more argument.
-	// Nothing is read where it does not have the size of a pointer, or is a
-	// floating point number or a member that is no pointer.
+	// Nothing is read where the argument does not have the size of a pointer,
+	// or is a floating point number or a member that is no pointer.
 	//
 	// Empty stands for every argument that is a text by its definition and has
 	// no other Capture. Bytes and Length must be empty then, too.

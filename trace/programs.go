@@ -29,8 +29,8 @@ import (
 )
 
 // maxArguments bounds the arguments for which code is generated. There can be
-// more of them than in the selection, if probes, or sites with different
-// cookies, share their arguments. A site counts as one argument more.
+// more of them than in the selection: probes, and sites with different cookies,
+// may share their arguments there. A site counts as one argument more.
 const maxArguments = 1 << 20
 
 // work is the sites of a selection that one attachment watches, and their code.
@@ -73,7 +73,7 @@ func (s *Session) generate(
 		args           *argspec.Arg
 		provider, name string
 		cookie         uint64
-		instruction    uint64 // which the places of variables are counted from
+		instruction    uint64 // variables are found relative to it
 	}
 	w := &work{plan: plan, sel: sel, file: file, pairs: pairs,
 		session: s, elf: sel.File(), globals: plan.Globals()}
@@ -166,8 +166,8 @@ func (w *work) setKind(site *Site) error {
 	return nil
 }
 
-// readPointers lets arguments whose definition says so be read from the memory
-// that another argument points to.
+// readPointers makes arguments be read from the memory that another argument
+// points to, if their definition says so.
 func (w *work) readPointers(s *Site) {
 	size, own := w.pointer(), s.Args
 	for i := range s.definition.Arguments {
@@ -211,9 +211,9 @@ func (w *work) setCall(s *Site, call *tracing.Call[providers.Argument]) {
 	s.definition = &providers.Probe{Provider: s.Provider, Name: s.Name, Arguments: call.Arguments}
 }
 
-// addCaptured gives a site the variables and members that are captured there
-// as arguments after its own. It fails where the file does not say where a
-// member is, and where the address of a text is asked for as a key.
+// addCaptured gives a site the variables and members that are captured there as
+// arguments after its own. It fails where the file does not say where a member
+// is, and where the address of a text is asked for as a key.
 func (w *work) addCaptured(s *Site) error {
 	for _, a := range w.plan.Aggregations {
 		for _, key := range a.Keys {
@@ -252,9 +252,9 @@ func (s *Site) probeName() string {
 	return truncate.Name(s.Provider) + ":" + truncate.Name(s.Name)
 }
 
-// variable returns what reads a variable of the program or a member, by its
-// name in expressions, at a site. The error is why the file has no such member
-// anywhere.
+// variable returns the argument by which a site reads a variable of the program
+// or a member, given by its name in expressions. The error says why the file
+// has no such member anywhere.
 func (w *work) variable(s *Site, name string) (argspec.Arg, elffile.Member, error) {
 	if symbol, ok := (&expr.Term{Name: name}).Global(); ok {
 		return argspec.Global(w.elf, s.Instruction, symbol), elffile.Member{}, nil
@@ -388,8 +388,8 @@ func (w *work) fixed(n int) (*bpfgen.Program, error) {
 	return &blocks.Programs(nil)[0], nil
 }
 
-// license is one that the kernel requires of programs that read the memory of
-// processes.
+// license is compatible with the GPL, as the kernel requires of programs that
+// read the memory of processes.
 const license = "Dual BSD/GPL"
 
 // program is code that is loaded once. Attachments that need the same code
@@ -482,8 +482,8 @@ func (c *programCache) release(p *program) error {
 	return p.Close() // does nothing with one that was not loaded
 }
 
-// maxProgramName is what the kernel keeps of a program's name
-// (BPF_OBJ_NAME_LEN without the terminator).
+// maxProgramName is what the kernel keeps of a program's name (BPF_OBJ_NAME_LEN
+// without the terminator).
 const maxProgramName = 15
 
 // programName returns a name that tells what a program is for, in a system
@@ -521,9 +521,9 @@ func commonPrefix(a, b string) string {
 // room are attached in the way that takes longer to detach.
 const maxSlots = 8192
 
-// slotTable is the map of slots, see [bpfgen.Slots]. It exists where attaching
-// is by perf events: those of sites that share a cookie are one, and the kernel
-// closes one after the other.
+// slotTable is the map of slots, see [bpfgen.Slots]. It exists where sites are
+// attached by perf events: sites that share a cookie share one, and the kernel
+// closes perf events one after the other.
 type slotTable struct {
 	slots *ebpf.Map // nil where there is none
 

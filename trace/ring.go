@@ -21,19 +21,19 @@ import (
 type ringReader struct {
 	file     *os.File        // the map, for Go's poller
 	conn     syscall.RawConn // of file
-	consumer *uint64         // position that only grows, in the memory; as is
-	producer *uint64
-	data     []byte // mapped twice, so that each record is in one part
+	consumer *uint64         // in the memory: a position that only grows
+	producer *uint64         // the same
+	data     []byte          // mapped twice, so that each record is in one part
 	mask     uint64
 	pages    [2][]byte // what to unmap
 
 	read     uint64 // position up to which records were read
-	reported uint64 // the part of it that the kernel knows of
+	reported uint64 // the same, as far as the kernel knows
 	produced uint64 // end of the records at the last look
-	limit    uint64 // position at which the kernel is told
+	limit    uint64 // position at which next returns nothing
 
-	// mu guards used and ended. The memory is unmapped when it has ended and is
-	// not used.
+	// mu guards used and ended. The memory is unmapped when the reader has
+	// ended and is not used.
 	mu    sync.Mutex
 	used  bool
 	ended atomic.Bool
@@ -50,8 +50,8 @@ const (
 	recordDiscarded = 1 << 30
 )
 
-// reportEvery is the share of the ring buffer that is read before the kernel is
-// told: telling it takes as long as reading an event.
+// reportEvery divides the ring buffer into the parts after which the kernel is
+// told how far was read: telling it takes as long as reading an event.
 const reportEvery = 8
 
 func newRingReader(ring *ebpf.Map) (_ *ringReader, err error) {
@@ -88,7 +88,8 @@ func newRingReader(ring *ebpf.Map) (_ *ringReader, err error) {
 	return m, nil
 }
 
-// use keeps the memory until done. It reports whether it has not ended.
+// use keeps the memory until done is called. It reports whether there is one:
+// the reader has not ended.
 func (m *ringReader) use() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +106,7 @@ func (m *ringReader) done() {
 	}
 }
 
-// end ends all reading. A reader that is nil has nothing to end.
+// end ends all reading. The reader may be nil.
 func (m *ringReader) end() {
 	if m == nil {
 		return
@@ -125,7 +126,6 @@ func (m *ringReader) unmap() {
 	}
 }
 
-// past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
 // interrupt ends a wait that is going on, or the next one.
@@ -134,8 +134,8 @@ func (m *ringReader) interrupt() {
 	_ = m.file.SetReadDeadline(past) // it fails only if the reader has ended
 }
 
-// wait waits for a record, an interruption or a deadline, whose zero value is
-// never. The error is os.ErrClosed when the reader has ended.
+// wait waits for a record, an interruption or a deadline, if that is not zero.
+// The error is os.ErrClosed when the reader has ended.
 func (m *ringReader) wait(deadline time.Time) error {
 	err := m.file.SetReadDeadline(deadline)
 	if err == nil && !m.interrupted.Load() {
@@ -153,9 +153,9 @@ func (m *ringReader) wait(deadline time.Time) error {
 	return err
 }
 
-// next returns the next record of those that were there at the last refill. It
-// is in the memory, and is there until refill is called. It is small enough to
-// be inlined.
+// next returns the next of the records that were there at the last refill. The
+// record is in the memory, and valid until refill is called. The function is
+// small enough to be inlined.
 func (m *ringReader) next() (record []byte, ok bool) {
 	at := m.read & m.mask
 	length := uint64(m.header(at))

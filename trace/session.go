@@ -115,7 +115,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) { return newSession(opts, hasProcessorID) }
 
-// newSession is New with a function that says whether programs may ask the
+// newSession is New with a function that reports whether programs may ask the
 // kernel for their processor.
 func newSession(opts *SessionOptions, hasProcessorID func() (bool, error)) (*Session, error) {
 	s := &Session{attachments: make(map[*Attachment]struct{}),
@@ -160,7 +160,7 @@ func newSession(opts *SessionOptions, hasProcessorID func() (bool, error)) (*Ses
 // works on every system, to check a configuration before it is used.
 func (o *SessionOptions) Validate() error {
 	s := &Session{opts: *o}
-	if o.Containers != nil { // the machine's are known where the session is made
+	if o.Containers != nil { // they are looked up when the session is made
 		s.containers = func(string) ([]uint64, error) { return []uint64{0}, nil }
 	}
 	if err := s.parseOptions(); err != nil {
@@ -170,7 +170,7 @@ func (o *SessionOptions) Validate() error {
 }
 
 // parseOptions reads the options, as far as they do not depend on the kernel.
-// The error is an *OptionError.
+// The error is a *tracing.OptionError.
 func (s *Session) parseOptions() (err error) {
 	if s.opts.Mode > usdt.ModeSingleIPMap {
 		return optionError("Mode", fmt.Errorf("there is no %s", s.opts.Mode))
@@ -224,8 +224,8 @@ func (s *Session) Attachments() []*Attachment {
 }
 
 // Detach closes all attachments at once, ends all watches, and lets the
-// iteration over events end after those that have been sent already. Attach
-// fails from then on. Events, Losses and Stats, and the snapshots of
+// iteration over events end after the events that have been sent already.
+// Attach fails from then on. Events, Losses and Stats, and the snapshots of
 // aggregators, work until [Session.Close].
 //
 // Aggregators have the hits until Detach is called. The kernel takes 10 ms to

@@ -76,8 +76,8 @@ func (a *Aggregator) Snapshot() (*Snapshot, error) { return a.read(false) }
 
 // Take returns what [Aggregator.Snapshot] does, and begins again: each hit is
 // in one of the snapshots that Take returns, and there is room for other keys.
-// Minima and maxima of [Snapshot.Overflow] are those since the session was
-// made.
+// The minimum and maximum of the hits in [Snapshot.Overflow] are those since
+// the session was made.
 func (a *Aggregator) Take() (*Snapshot, error) { return a.read(true) }
 
 func (a *Aggregator) read(anew bool) (*Snapshot, error) {

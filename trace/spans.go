@@ -23,18 +23,19 @@ import (
 // Latency says which probes start and end a call whose time is measured.
 //
 // An end belongs to the last start of the same pair, in the same thread, that
-// has no end yet. So calls can be nested, up to 64 of a pair; of more the
-// outermost are forgotten. A call may be left without its end, as by an
-// exception. The next end is then that of the call around it, if the stack
+// has no end yet. So calls can be nested, up to 64 of a pair; if there are
+// more, the outermost are forgotten. A call may be left without its end, as by
+// an exception. The next end is then that of the call around it, if the stack
 // pointer tells the two apart (on x86-64, arm64, riscv64 and s390x, where a
 // pair's probes are in one function). [Losses] counts the starts and ends that
 // are not measured. Each different Latency of a session takes 13 MB of kernel
 // memory, and 200 kB for each processor.
 //
 // There is room for the calls of 8,192 threads, or of other values of By, in
-// all processes together. Of more, those that have been idle for longest are
-// forgotten, and the ends of their calls are counted in Losses.Unmatched. So an
-// untrusted process can hide the calls of others, but it makes no time wrong.
+// all processes together. If there are more, those that have been idle for
+// longest are forgotten, and the ends of their calls are counted in
+// Losses.Unmatched. So an untrusted process can hide the calls of others, but
+// it makes no time wrong.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured on its own,
 	// and the probes that end a call that fails: see [Event.Failed]. One
@@ -50,8 +51,8 @@ type Latency struct {
 	// By is a term that is a number, which an end shares with its start. Empty
 	// stands for "tid", the same thread. An argument such as "arg0" is compared
 	// within the process. A call without an end may then be taken for one of a
-	// later process with the same PID. DoneBy is the term at the end, if that
-	// is another one.
+	// later process with the same PID. DoneBy is the term at the end if it
+	// differs.
 	By, DoneBy string
 }
 
@@ -81,12 +82,12 @@ const (
 	// a length, and for up to 33 registers with the length of the copy.
 	savedStack = 8 + 34*8
 
-	// savedTexts is the number of arguments of a start whose texts are kept
-	// for a Capture of all texts. No known probe has more.
+	// savedTexts is the number of arguments of a start whose texts are kept for
+	// a Capture of all texts. No known probe has more.
 	savedTexts = 6
 
-	// maxSavedCapture is the most that captures may add: all of it lies within
-	// the reach of an instruction's offset.
+	// maxSavedCapture is the most that captures may add: an instruction's
+	// offset has to reach all of it.
 	maxSavedCapture = 28 << 10
 )
 
@@ -132,14 +133,14 @@ func (s *Session) latency(l *Latency) (*latency, error) {
 	return p, nil
 }
 
-// hasArgument reports whether it is of a call of several probes with an
+// hasArgument reports whether l measures a call of several probes that has an
 // argument of this name.
 func (l *latency) hasArgument(name string) bool {
 	return l != nil && l.call != nil && name != "" && slices.ContainsFunc(l.call.Arguments,
 		func(a providers.Argument) bool { return a.Name == name })
 }
 
-// setCall makes it the latency of a call that has several probes.
+// setCall makes l measure a call that has several probes.
 func (l *latency) setCall(call *tracing.Call[providers.Argument], names expr.Names) error {
 	l.call, l.Outermost, l.Fails = call, true, len(call.Failed) > 0
 	for _, probe := range slices.Concat(call.Failed, call.Attempts) {
@@ -300,7 +301,7 @@ type filePairs struct {
 	probes  map[[2]string]*pairedProbe // by provider and name
 	whole   []uint32                   // numbers of the pairs that have both ends here
 	names   map[uint32]elfnote.Pair    // by number, without sites
-	missing error                      // a *PairError if pairs are wanted and there is none
+	missing error                      // a *tracing.PairError if pairs are wanted and there is none
 }
 
 // pairedProbe is a probe with its part in pairs.
@@ -308,7 +309,7 @@ type pairedProbe struct {
 	ends  map[*bpfgen.Latency]bpfgen.Ends
 	done  *elfnote.Probe // the usual end of the calls that start here, if they may fail
 	call  *latency       // a call of several probes that starts here
-	other bool           // it is an end of a pair that is no such call
+	other bool           // it is an end of a pair of probes
 }
 
 // of returns a probe, which has no part in any pair if it is not known.
@@ -414,7 +415,7 @@ func (l *latency) pairs(listing *elfnote.Listing, known map[[2]string]bool) []el
 	}):
 		return nil
 	}
-	some := listing.Probes[0].Sites // it has some
+	some := listing.Probes[0].Sites // any will do: a pair has both ends here
 	return []elfnote.Pair{{
 		Start: elfnote.Probe{Provider: call.Provider, Name: call.Name + "__start", Sites: some},
 		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}

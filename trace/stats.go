@@ -85,8 +85,9 @@ func (s *Session) Losses() (Losses, error) {
 	return l, err
 }
 
-// maxOwners is the greatest number of owners of events. Of more, those that
-// have put nothing into a full ring buffer for longest are forgotten.
+// maxOwners is the greatest number of owners of events. If there are more,
+// those that have put nothing into a full ring buffer for longest are
+// forgotten.
 const maxOwners = 4096
 
 func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
@@ -149,7 +150,8 @@ func (s *Session) Stats() (*tracing.Stats, error) {
 			}
 			memory, _ := info.Memlock()
 			if info.Type == ebpf.RingBuf {
-				// From Linux 5.12 to 6.3 the kernel forgets the buffer itself.
+				// From Linux 5.12 to 6.3 the kernel does not count the buffer
+				// itself.
 				memory = max(memory, uint64(info.MaxEntries))
 			}
 			stats.MapMemory += memory

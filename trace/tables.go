@@ -69,8 +69,8 @@ func (a *aggregation) create(s *Session, number, room, signal int) {
 		}
 	}
 	a.tally, a.Map = newTally(spec)
-	// The map with keys, minima or maxima is exchanged for another one when it
-	// is read. Of sums and counts the last ones can be subtracted.
+	// A map with keys, minima or maxima is exchanged for another one when it is
+	// read. From sums and counts, the last ones can be subtracted.
 	if a.Exchanged = len(a.Keys) > 0 || a.Min || a.Max; a.Exchanged {
 		a.spare, _ = newTally(spec)
 		a.tally.emptied, a.spare.emptied = true, true
@@ -169,7 +169,8 @@ func (s *Session) takeKeys() {
 		if err := s.signals.wait(time.Time{}); errors.Is(err, os.ErrClosed) {
 			return
 		} else if err != nil {
-			// Keys are then taken by snapshots alone, which say so.
+			// Only snapshots take keys from now on. The next one returns the
+			// error.
 			for _, a := range s.aggregations {
 				a.fail(err)
 			}
@@ -372,8 +373,8 @@ type tally struct {
 // sums are the results of some hits.
 type sums struct {
 	count, sum uint64
-	// As programs keep them: the greater of two is the lesser minimum, and the
-	// greater maximum; 0 is none.
+	// As programs keep them: the greater of two numbers is the lesser minimum,
+	// or the greater maximum; 0 is none.
 	min, max uint64
 	owner    uint64 // of the hit that has made the key, 0 without keys
 }
@@ -409,7 +410,7 @@ func (s *sums) add(a *aggregation, value []byte, floats bool) {
 		s.max = max(s.max, word())
 	}
 	if len(a.Keys) > 0 {
-		s.owner = max(s.owner, word()) // it is 0 but on one processor
+		s.owner = max(s.owner, word()) // it is 0 on all processors but one
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // totals are what has been taken from the kernel.
 type totals struct {
-	rows     map[string]*total // by what tells keys apart
+	rows     map[string]*total // by their keys, see identity
 	other    total             // of keys for which there is no row
 	dropped  bool              // rows have been added to other
 	overflow uint64            // hits of other that the kernel had no room for
@@ -61,8 +61,8 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 	t := a.totals.rows[identity]
 	if t == nil {
 		// If there are far too many rows, those with the fewest hits are
-		// dropped. There may be as many more as the kernel has room for: only
-		// then is it known which are frequent.
+		// dropped. As many more as the kernel has room for are kept until then:
+		// only then is it known which are frequent.
 		if len(a.totals.rows) >= a.maxKeys+max(a.maxKeys/4, a.room()+a.reserve()) {
 			if a.dropRows(); several {
 				clear(known)

@@ -46,8 +46,8 @@ type WatchSession struct {
 // Sites that cannot be attached are skipped: [Attachment.Skipped] lists them.
 // Limits, later tries and calls of changed are as for [usdt.Manager.Watch].
 //
-// The error wraps [os.ErrClosed] if a session is closed or detached. Another
-// error says that with PerProcess the PIDs of /proc have to be those of this
+// The error wraps [os.ErrClosed] if a session is closed or detached. With
+// PerProcess, it is also an error if the PIDs of /proc are not those of this
 // process's own PID namespace.
 func WatchSessions(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions ...WatchSession,

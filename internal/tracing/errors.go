@@ -2,7 +2,8 @@
 
 // Package tracing has the part of package trace that is only for the commands
 // and the receiver of this project: the option that is wrong, the costs of a
-// session, and exponential histograms as they are exported.
+// session, and exponential histograms as they are exported. It also has the
+// calls that packages providers and trace share.
 package tracing
 
 import (
@@ -13,11 +14,11 @@ import (
 	"github.com/gousdt/gousdt/internal/suggest"
 )
 
-// An OptionError names the option of a session that is wrong.
+// An OptionError names an option of a session, and what is wrong with it.
 type OptionError struct {
-	// Field is a field of trace.SessionOptions or EventOptions. In an
-	// OptionError that is the Err of another one it is a field of Aggregation,
-	// Latency or Capture.
+	// Field is a field of trace.SessionOptions or EventOptions. If the error is
+	// the Err of another OptionError, it is a field of Aggregation, Latency or
+	// Capture.
 	Field string
 	Index int // of the element if the field is a slice, else -1
 	Err   error

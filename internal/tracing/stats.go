@@ -13,7 +13,7 @@ import (
 type Stats struct {
 	Programs   []ProgramStats // that are attached
 	MapMemory  uint64         // bytes of all maps; an estimate before Linux 6.4
-	PerfEvents int            // the time of Detach, see usdt.Link.PerfEvents
+	PerfEvents int            // they decide how long Detach takes, see usdt.Link.PerfEvents
 
 	// Filtered is true if SessionOptions.Filter was false for some hit. That
 	// explains why no event came.
@@ -21,7 +21,8 @@ type Stats struct {
 
 	// LostBy has the owners of events that found no room in the ring buffer,
 	// those with the most first. It is empty without
-	// trace.EventOptions.ShareRing. Of thousands of owners some may be missing.
+	// trace.EventOptions.ShareRing. If there are thousands of owners, some may
+	// be missing.
 	LostBy []OwnerLoss
 }
 
@@ -79,11 +80,11 @@ type Call[Argument any] struct {
 	Attempts []CallProbe
 }
 
-// CallProbe is a probe of a call.
+// CallProbe is a probe that ends or announces a call.
 type CallProbe struct {
 	Name string
-	// If is a condition, in the language of package trace, for the probe to
-	// count. Empty: it always does.
+	// If is the condition, in the language of package trace, on which the probe
+	// counts. If it is empty, the probe always counts.
 	If string
 }
 
