@@ -54,10 +54,10 @@ func NewCache(patterns ...elfnote.Pattern) *Cache {
 // long as one of them has it.
 //
 // One caller reads a file while the others wait for the outcome. A file that is
-// not ELF has no probes. An ELF file that cannot be read gives an [*Error] that
+// not ELF has no probes. A malformed ELF file gives a [*procfs.Error] that
 // wraps an error of package elfnote, each time again but without reading the
 // file again. Errors of opening are those of [MappedFile.Open]; an error of
-// reading is an [*Error], too. Neither is remembered.
+// reading is a [*procfs.Error], too. Neither is remembered.
 func (c *Cache) Acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
 	found, err := m.identify()
 	if err != nil {

@@ -26,7 +26,7 @@ type CachedFile struct {
 
 	// The lock of the cache guards what comes next.
 	references int
-	contents   contents // for which elf is good
+	contents   contents // as of which elf was read
 
 	// opening is held while the file is opened and read, so that only one does.
 	opening sync.Mutex
@@ -163,8 +163,8 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 	}
 	c.mu.Unlock()
 	if !notes.matches {
-		// A goroutine that could bear to open the file can bear to close it. To
-		// have another one do so would take longer than to read the file.
+		// Closing can block this goroutine, as opening could. To have another
+		// one close the file would take longer than to read it.
 		c.closeFile(file, m.owner)
 	}
 	return notes.matches, err
@@ -189,8 +189,8 @@ type notes struct {
 }
 
 // read reads the notes of a file. The sites are kept if they take no more bytes
-// than there is room. The error is one of reading, which can be any that the
-// reader returns, not of what the file contains.
+// than there is room. The error is that of the reader, which can be any. Errors
+// of what the file contains are in the notes.
 func (c *Cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, err error) {
 	failed := func(err error) (*elfnote.File, notes, error) {
 		if errors.Is(err, elffile.ErrMalformed) || errors.Is(err, elffile.ErrTooLarge) ||

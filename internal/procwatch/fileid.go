@@ -38,8 +38,8 @@ type FileID struct {
 	// file itself, reached where the layers are stored, has another FileID.
 	//
 	// Files are merged only on mounts that were made in the initial user
-	// namespace. In another one, a user can mount overlayfs over a file system
-	// of his own, which tells whatever he likes.
+	// namespace. In another one, a user can mount overlayfs over an own file
+	// system, which can report anything.
 	overlay bool
 }
 

@@ -85,12 +85,12 @@ var (
 	processRate = fairness.Rate{Full: 250 * time.Millisecond, Refill: 1. / 50}
 	ownerRate   = fairness.Rate{Full: time.Second, Refill: 1. / 4}
 
-	// noiseRate is for all scans together that are made again and find
-	// nothing new. Where these take more, owners have equal shares.
+	// noiseRate is for all repeated scans together that find nothing new. If
+	// these take more, owners have equal shares.
 	noiseRate = fairness.Rate{Full: 250 * time.Millisecond, Refill: 1. / 10}
 
-	// eventRate is for the scans of what the kernel reports. If these
-	// take more, they are made once in eventDelay.
+	// eventRate is for the scans of what the kernel reports. If these take
+	// more, they are made once in eventDelay.
 	eventRate = fairness.Rate{Full: 20 * time.Millisecond, Refill: 1. / 50}
 )
 
@@ -98,9 +98,9 @@ var (
 // its size nor its image changed, in passes over all processes. The
 // documentation of package proc says what is guaranteed.
 const (
-	// busyPasses is for processes that had page faults since: between how late
-	// an exotic change is noticed and the 0.2 ms that it takes to read the
-	// mappings of a large process.
+	// busyPasses is for processes that had page faults since. It weighs how
+	// late an exotic change is noticed against the 0.2 ms that the mappings of
+	// a large process take to read.
 	busyPasses = 10
 	// idlePasses is for processes that did not even fault, which therefore can
 	// hardly have run code of a new mapping.

@@ -25,7 +25,7 @@ type known struct {
 	leaderless bool // its first thread has ended, the others have not
 
 	// As of the last comparison of the mappings: if none of these has changed,
-	// the mappings have not either (but see package documentation).
+	// the mappings have not either (but see the documentation of package proc).
 	size, startCode, startStack uint64
 	// As of the last time that they were read in full.
 	minorFaults, majorFaults uint64
@@ -90,7 +90,7 @@ func (w *Watcher) look(t *task) {
 	old := t.known
 	t.now = old
 	if t.onlyStat && old.process.StartTime == 0 {
-		return // to read that is what blocks
+		return // reading it is what blocks
 	}
 	s, reader, err := procfs.ReadLiveStat(w.FS.Root(), t.pid, b.stat)
 	switch {
@@ -267,8 +267,8 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	t.unwanted = len(t.pairs) == 0 && !t.partial && !now.retry && len(t.errors) == 0
 }
 
-// foundPairs are the pairs of a process that have been found so far. None is
-// one that has been delivered.
+// foundPairs are the pairs of a process that have been found so far. They are
+// new values, because those that were delivered must not change.
 type foundPairs struct {
 	old, pairs []*ProcessFile // old are those that it had before
 	before, at map[FileID]*ProcessFile
@@ -310,8 +310,8 @@ func (w *Watcher) pair(t *task, m *MappedFile, found *foundPairs) (*ProcessFile,
 }
 
 // unidentified returns a copy of the old pair of a file that cannot be
-// identified now, or nil. Files are the same if they are mapped at the same
-// addresses by the same path.
+// identified now, or nil. The file is taken for the same if it is mapped at the
+// same addresses by the same path.
 func (found *foundPairs) unidentified(m *MappedFile) *ProcessFile {
 	i := slices.IndexFunc(found.old, func(pair *ProcessFile) bool {
 		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)

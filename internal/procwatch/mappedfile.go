@@ -52,8 +52,8 @@ type MappedFile struct {
 }
 
 // Files returns the files that the process maps as executable, by their first
-// address. The error is an [*Error]. If it is only that some lines
-// of maps were malformed, the files of all others are returned with it.
+// address. The error is a [*procfs.Error]. If only some lines of maps were
+// malformed, the files of all others are returned with it.
 func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
 	_, reader, err := procfs.ReadLiveStat(fs.Root(), pid, make([]byte, procfs.MaxStat))
 	if err != nil {
@@ -68,7 +68,7 @@ func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
 func files(
 	root string, pid, reader int, lines *lineReader, owner string, seen func(*mapLine),
 ) (files []*MappedFile, err error) {
-	// The path is in it because device and inode alone may mean two files, see
+	// It has the path because device and inode alone may mean two files, see
 	// FileID.
 	type fileKey struct {
 		mapKey
@@ -101,14 +101,15 @@ func files(
 }
 
 // ID identifies the file without opening it, and remembers the answer. It
-// follows the link of the mapping if the kernel allows that, which is certain.
+// follows the link of the mapping, which is certain, if the kernel allows that.
 // Otherwise it follows the path in the process's mount namespace. The file
 // there must have the inode number that maps shows, except on overlayfs, where
 // these numbers mean nothing.
 //
-// The error is an [*Error]. It wraps [ErrChanged] if the mapping has gone
-// meanwhile, [ErrUnreachable], [ErrNotRegular], [ErrAccess] or [ErrGone]. On
-// other systems than Linux it wraps errors.ErrUnsupported.
+// The error is a [*procfs.Error]. It wraps [procfs.ErrChanged] if the mapping
+// has gone meanwhile, [procfs.ErrUnreachable], [procfs.ErrNotRegular],
+// [procfs.ErrAccess] or [procfs.ErrGone]. On other systems than Linux it wraps
+// errors.ErrUnsupported.
 func (m *MappedFile) ID() (FileID, error) {
 	found, err := m.identify()
 	if err != nil {
@@ -141,7 +142,7 @@ func (m *MappedFile) identify() (identity, error) {
 // could be opened again, does not. The caller closes it.
 //
 // The errors are those of [MappedFile.ID]. If the file is not the one that ID
-// found, the error is [ErrChanged].
+// found, the error is [procfs.ErrChanged].
 func (m *MappedFile) Open() (*os.File, error) {
 	var file *os.File
 	id, path, err := m.find(func(path string) (identity, error) {
@@ -224,7 +225,7 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 
 // OpenIn opens a regular file by the path that the process would use: below its
 // root directory and in its mount namespace. The caller closes it. The name of
-// the file is its path for the caller. The error is an [*Error]. On other
+// the file is its path for the caller. The error is a [*procfs.Error]. On other
 // systems than Linux it wraps errors.ErrUnsupported.
 func OpenIn(fs *procfs.FS, pid int, path string) (file *os.File, err error) {
 	found, _, err := findIn(fs.Root(), pid, path)
@@ -284,7 +285,7 @@ func (p *ProcessFile) View() *proc.ProcessFile {
 }
 
 // Report returns a handler that reports what has appeared and disappeared to a
-// user of a watch, nil if there is none.
+// user of a watch. It is nil if to is nil.
 func Report(to func(appeared, disappeared []*proc.ProcessFile)) func(*Changes) {
 	if to == nil {
 		return nil

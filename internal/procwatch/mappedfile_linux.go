@@ -17,8 +17,8 @@ import (
 )
 
 // Facts of include/uapi/linux/fs.h, Linux 6.11: the ioctl on /proc/PID/maps
-// that finds the next mapping of a kind. It answers in 0.6 microseconds what
-// the text takes 0.7 per line for, and only for the mappings that matter.
+// that finds the next mapping of a kind. It takes 0.6 microseconds for each
+// mapping that matters, and the text 0.7 for each line.
 const (
 	procmapQuery = 0xc068_6611 // _IOWR('f', 17, struct procmap_query)
 
@@ -102,7 +102,7 @@ func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 	defer namespace.Close()
 	owner, err := unix.IoctlRetInt(int(namespace), unix.NS_GET_USERNS)
 	if err != nil {
-		return false // it lies outside of the caller's, for example
+		return false // for example, the namespace lies outside of the caller's
 	}
 	defer unix.Close(owner)
 	var st unix.Stat_t
@@ -158,7 +158,7 @@ func findIn(root string, pid int, path string) (*os.File, identity, error) {
 }
 
 // openFile opens a file that was regular a moment ago. Whatever it is by now,
-// opening it does not wait, and gives us no terminal.
+// opening it does not wait, and makes it no controlling terminal.
 func openFile(path, name string) (*os.File, error) {
 	fd, err := -1, error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
@@ -176,7 +176,7 @@ func openFile(path, name string) (*os.File, error) {
 // (O_PATH).
 func openInRoot(root int, path string) (int, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
-	for range 16 { // "..", when anything is renamed meanwhile, is EAGAIN
+	for range 16 { // ".." fails with EAGAIN if anything is renamed meanwhile
 		fd, err := unix.Openat2(root, path, &how)
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):

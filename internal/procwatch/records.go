@@ -71,9 +71,9 @@ const (
 	mmapHasBuildID = 1 << 14 // in place of major, minor, inode and generation
 )
 
-// parseRecord returns what a record tells, and apart from it the path of a
-// mapped file, which is part of the record. ok is false for records that are
-// too short for their type, of the start of threads, of other names, of
+// parseRecord returns what a record tells, and separately the path of a mapped
+// file, which points into the record. ok is false for records that are too
+// short for their type, and for those of new threads, of new names, of
 // anonymous memory, and of processes of other PID namespaces.
 func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 	const shortest, pathAt = recordHeader + 16 + 8, 64
@@ -187,8 +187,9 @@ type RecordedFile struct {
 	record *Record
 }
 
-// In returns the file that a process finds by the path: the process that has
-// mapped it, or when that has ended another one of the same mount namespace.
+// In returns the file as a process finds it by its path. That is the process
+// that has mapped it or, when that has ended, another one of the same mount
+// namespace.
 func (r *Record) In(fs *procfs.FS, pid int) RecordedFile { return RecordedFile{fs, pid, r} }
 
 // ID identifies the file without opening it. The error says that there is none,

@@ -29,14 +29,15 @@ const recordBytes = 256 << 10
 // 5.12.
 const withBuildIDs = unix.CBitFieldMaskBit34
 
-// RecordAll begins to record what all processes do. It waits until a buffer is
-// half full. It needs CAP_PERFMON, before Linux 5.8 CAP_SYS_ADMIN.
+// RecordAll begins to record what all processes do. Wait returns when a buffer
+// is half full. RecordAll needs CAP_PERFMON, before Linux 5.8 CAP_SYS_ADMIN, or
+// kernel.perf_event_paranoid of at most 0.
 func RecordAll() (*Records, error) {
 	return openRecords(-1, withBuildIDs, recordBytes, recordBytes/2)
 }
 
 // RecordFamily begins with the next program that a thread executes, and records
-// what that process and its descendants do. It waits for the first record.
+// what that process and its descendants do. Wait returns at the first record.
 func RecordFamily(tid int) (*Records, error) {
 	return openRecords(tid,
 		withBuildIDs|unix.PerfBitDisabled|unix.PerfBitEnableOnExec|unix.PerfBitInherit,
@@ -44,12 +45,12 @@ func RecordFamily(tid int) (*Records, error) {
 }
 
 // recordEvents is RecordAll for a watcher, which compares files by their device
-// and inode. It waits for the first record.
+// and inode. Wait returns at the first record.
 func recordEvents() (*Records, error) { return openRecords(-1, 0, ringBytes, 1) }
 
-// openRecords opens the buffers, of some bytes each. The waiting ends when one
-// has as many bytes as wakeup says. Events of all processes need CAP_PERFMON,
-// before Linux 5.8 CAP_SYS_ADMIN, or kernel.perf_event_paranoid of at most 0.
+// openRecords opens the buffers, of some bytes each. Wait returns when one has
+// as many bytes as wakeup says. The privileges are those of RecordAll, if tid
+// is -1.
 func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error) {
 	r := &Records{epoll: -1, stop: -1}
 	defer func() {
@@ -110,8 +111,8 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 	return r, nil
 }
 
-// Wait waits for records, and reports whether there may be some: it was not
-// stopped. It holds a thread, which sleeps in the kernel.
+// Wait waits for records, and reports whether there may be some. It returns
+// false after Stop. It holds a thread, which sleeps in the kernel.
 func (r *Records) Wait() bool {
 	var events [16]unix.EpollEvent
 	for {

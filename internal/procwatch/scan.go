@@ -175,7 +175,7 @@ func (w *Watcher) setAside(t *task) {
 	w.scan.report(err)
 }
 
-// late applies what an abandoned scan has found that has returned after all,
+// late applies the findings of an abandoned scan that has returned after all,
 // unless the process has ended meanwhile.
 func (w *Watcher) late(t *task) {
 	w.scanning.Lock()
@@ -201,7 +201,6 @@ func (w *Watcher) late(t *task) {
 	w.deliver()
 }
 
-// blockedError says that a process is set aside.
 func blockedError(pid int) error { return &procfs.Error{PID: pid, Op: "scan", Err: procfs.ErrBlocked} }
 
 // process returns what is known of a process. The caller holds mu.

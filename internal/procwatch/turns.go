@@ -28,8 +28,8 @@ func (a *turns) block(owner string, more int) {
 }
 
 // wait returns the time until processes of an owner may be scanned, 0 if they
-// may be now, and whether one of its scans has to return before. A process that
-// is scanned again waits for what makes noise, too.
+// may be now, and reports whether one of its scans has to return first. A
+// process that is scanned again also waits for the share of noise.
 func (a *turns) wait(owner string, again bool, now time.Time) (wait time.Duration, isBlocked bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

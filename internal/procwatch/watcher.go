@@ -20,8 +20,9 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// WatcherOptions say which processes a [Watcher] scans and to whom it reports.
-// The zero value, and nil, mean all processes of /proc, and nobody.
+// WatcherOptions say which processes a [Watcher] scans and what it reports to.
+// With the zero value, and with nil, it scans all processes of /proc and
+// reports nothing.
 type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
 	FS *procfs.FS
@@ -36,8 +37,8 @@ type WatcherOptions struct {
 	// Handler receives what has appeared and disappeared. It is called by one
 	// goroutine at a time, the one that scans: by Sync, SyncAll, Run or Close
 	// before they return, or by a goroutine of the watcher when a process that
-	// was set aside has been scanned after all. It may take its time. It may
-	// call ProcessFiles and Stats, but none of the functions that call it.
+	// was set aside has been scanned after all. It may take long. It may call
+	// ProcessFiles and Stats, but none of the functions that call it.
 	Handler func(*Changes)
 	// BeforePass, if set, is called before each scan of all processes, by
 	// SyncAll and Run, under the rules of Handler. It can try again what the
@@ -46,7 +47,7 @@ type WatcherOptions struct {
 }
 
 // Watcher finds out which processes map files with certain probes, and reports
-// when that changes. The package documentation says how, and how soon.
+// when that changes. The documentation of package proc says how, and how soon.
 //
 // Its methods may be called by several goroutines at once. They scan one after
 // the other.
@@ -83,7 +84,7 @@ type Watcher struct {
 	// runs.
 	mu        sync.Mutex
 	processes map[int]*watched
-	told      map[int]*told       // by the kernel, last
+	told      map[int]*told       // the last report of the kernel
 	unwanted  map[mappedFile]bool // files without wanted probes
 	files     map[*CachedFile]int // the number of their pairs, as of the last scan
 	stats     WatcherStats
@@ -96,15 +97,14 @@ type watched struct {
 	pairs []*ProcessFile
 	pass  uint64
 
-	// blocked is the scan that has not returned yet and was abandoned, nil if
-	// there is none.
+	// blocked is the abandoned scan that has not returned yet, or nil.
 	blocked *task
-	// due is whether the process is to be scanned when that is possible: when
-	// the scan has returned, or the allowance is not overdrawn any more.
+	// due reports whether the process is to be scanned as soon as that is
+	// possible: the scan has returned, and the allowance is not overdrawn.
 	due       bool
 	scanned   bool // its mappings have been read
 	allowance fairness.Allowance
-	isPutOff  bool // has been reported
+	isPutOff  bool // it has been reported that the process is due
 }
 
 // NewWatcher returns a watcher for the probes that match any of the patterns,
@@ -131,9 +131,9 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	return w
 }
 
-// ProcessFiles returns which files with wanted probes processes map, by PID and
-// then by address. During a call of the handler it returns those that there are
-// after the changes.
+// ProcessFiles returns the files with wanted probes that processes map, by PID
+// and then by address. During a call of the handler it returns those that there
+// are after the changes.
 func (w *Watcher) ProcessFiles() []*ProcessFile {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,16 +168,16 @@ func (w *Watcher) Close() error {
 // Sync scans one process, and reads its mappings whatever is known about it:
 // call it when something is known to have happened. It is no error if the
 // process does not exist. The error says what went wrong with the process or
-// with files of it, even if the handler got it before. It is an [*Error], or
-// several that are joined. It wraps [ErrBlocked] if the process is set aside.
+// with files of it, even if the handler got it before. It is a [*procfs.Error],
+// or several that are joined. It wraps [procfs.ErrBlocked] if the process is
+// set aside.
 func (w *Watcher) Sync(pid int) error {
 	_, err := w.sync(context.Background(), []int{pid}, asked)
 	return err
 }
 
 // SyncAll scans all processes, each as thoroughly as it needs. The error is
-// that of listing the processes. What is wrong with single ones is for the
-// handler.
+// that of listing the processes. Errors of single processes go to the handler.
 func (w *Watcher) SyncAll() error { return w.syncAll(context.Background(), false) }
 
 // syncAll is SyncAll. If it reports, the handler gets the error, too.
@@ -227,9 +227,9 @@ func (w *Watcher) pids() (pids []int, err error) {
 	return procfs.ReadPIDs(w.procDir)
 }
 
-// Changes are what a scan of one or of all processes has found to be new: the
-// way from one set of [ProcessFile] to the next. Attach what appeared first,
-// then detach what disappeared.
+// Changes are the differences that a scan of one or of all processes has found
+// between the last set of [ProcessFile] and the present one. First attach what
+// appeared, then detach what disappeared.
 type Changes struct {
 	// FilesAppeared are the files that a watched process maps now and none did
 	// before: to be attached, if that is done for all processes at once.
@@ -237,20 +237,20 @@ type Changes struct {
 	// Appeared are files with wanted probes that a process maps now, and did
 	// not before.
 	Appeared []*ProcessFile
-	// Moved are those that were there before, with other Mappings, or another
-	// Path or Deleted. Each replaces the ProcessFile of the same Process and
-	// File. They matter only where addresses are computed.
+	// Moved are files that the process had before, with other Mappings or
+	// another Path or Deleted. Each replaces the ProcessFile of the same
+	// Process and File. They matter only where addresses are computed.
 	Moved []*ProcessFile
-	// Disappeared are those that are gone: the process ended, executed another
+	// Disappeared are files that are gone: the process ended, executed another
 	// program, unmapped the file or is not wanted any more. They are the values
 	// delivered last.
 	Disappeared []*ProcessFile
 	// FilesDisappeared are the files that no watched process maps any more.
 	// They are closed when the handler returns, unless held.
 	FilesDisappeared []*CachedFile
-	// Errors are what could not be scanned, of type [*Error]. An error is
-	// reported once, not again in every pass, and again if it is another one.
-	// What could not be read is tried again in later passes.
+	// Errors say what could not be scanned. Each is a [*procfs.Error]. An error
+	// is reported once, not again in every pass, and again if it is another
+	// one. What could not be read is tried again in later passes.
 	Errors []error
 }
 
@@ -262,21 +262,21 @@ var (
 
 // Run scans all processes, now and at each interval. If the kernel reports what
 // happens to processes, Run also scans single ones within 1 to 20 ms of their
-// start, exec, exit or mapping of a file, unless they map known files alone of
-// which nothing is wanted. It returns nil when the context ends or the watcher
-// is closed, and an error if the processes cannot be listed the first time.
-// Later, the handler gets it.
+// start, exec, exit or mapping of a file, unless they map only files that are
+// known to have no wanted probes. It returns nil when the context ends or the
+// watcher is closed, and an error if the processes cannot be listed the first
+// time. Later errors of that kind go to the handler.
 //
 // An interval must be positive; ten seconds are a good one. With kernel events
-// it may be longer: passes then only find what the package documentation
-// describes as not reported by the kernel.
+// it may be longer: passes then only find what the documentation of package
+// proc describes as not reported by the kernel.
 func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
 		return fmt.Errorf("run watcher: interval %v is not positive", interval)
 	}
 	w.running.Add(1)
 	defer w.running.Add(-1)
-	// Events first: what happens during the first pass is not to be missed.
+	// Events first: what happens during the first pass must not be missed.
 	var events <-chan struct{}
 	source, err := w.openEvents()
 	if err == nil {
@@ -388,8 +388,8 @@ func (w *Watcher) mapsOthers(t *told) bool {
 		slices.ContainsFunc(t.mapped, func(f mappedFile) bool { return !w.unwanted[f] })
 }
 
-// learn notes files without wanted probes: the kernel told that a process has
-// mapped them, it still has, and it has no pair. The caller holds mu.
+// learn notes that files have no wanted probes: the kernel reported that a
+// process mapped them, it still does, and it has no pair. The caller holds mu.
 func (w *Watcher) learn(pid int, mapped []mapKey) {
 	told := w.told[pid]
 	if told == nil || len(w.unwanted)+len(told.mapped) > maxUnwanted {
@@ -404,17 +404,18 @@ func (w *Watcher) learn(pid int, mapped []mapKey) {
 
 // WatcherStats are numbers of a [Watcher].
 type WatcherStats struct {
-	// Processes is how many there were in the last pass, threads of the kernel
-	// included. Wanted is how many of them the filter lets through, Denied how
-	// many could not be scanned for lack of privilege.
+	// Processes is the number of processes that are known, threads of the
+	// kernel included. The filter lets Wanted of them through. Denied of them
+	// could not be scanned for lack of privilege.
 	Processes, Wanted, Denied int
-	// Blocked is how many processes are set aside because they, or files that
-	// they map, do not answer. Postponed is how many are to be scanned later:
-	// they change so often that it would take too much of the time, or others
-	// of the same container or user do, or are blocked.
+	// Blocked is the number of processes that are set aside because they, or
+	// files that they map, do not answer. Postponed is the number of those that
+	// are scanned later: they, or others of the same container or user, change
+	// so often that scans would take too much of the time, or the others are
+	// blocked.
 	Blocked, Postponed int
-	// ProcessFiles is how many [Watcher.ProcessFiles] returns, and Files how
-	// many different files these are.
+	// ProcessFiles is the number of those that [Watcher.ProcessFiles] returns,
+	// and Files the number of different files among them.
 	ProcessFiles, Files int
 	// Passes counts the scans of all processes.
 	Passes uint64
