@@ -61,7 +61,6 @@ type Argument struct {
 	enum *enumeration
 }
 
-// A callDefinition is a call that several probes can start and end.
 type callDefinition = tracing.Call[Argument]
 
 // Call returns the call that a pattern of pairs names, as in
@@ -244,7 +243,6 @@ type builtinFile struct {
 	parsed func() *Definitions
 }
 
-// builtinFiles are the files that this package has.
 var builtinFiles = sync.OnceValue(func() []*builtinFile {
 	entries, err := builtin.ReadDir("definitions")
 	if err != nil {
@@ -287,7 +285,6 @@ func (f *builtinFile) providers() []string {
 	return names
 }
 
-// builtinByProvider has the file of each provider.
 var builtinByProvider = sync.OnceValue(func() map[string]*builtinFile {
 	files := make(map[string]*builtinFile)
 	for _, file := range builtinFiles() {

@@ -37,13 +37,13 @@
 //     (std::runtime_error).
 //   - The value of an argument can be a pointer in memory: "= arg1[1]" is the
 //     second of the pointers that arg1, in a register, points to.
-//   - An argument whose type is an enumeration has names for its values.
-//     Values are written as plain numbers.
+//   - An argument whose type is an enumeration has names for its values. The
+//     values in the enumeration must be plain numbers.
 //   - Lines that begin with # are skipped, apart from "#define NAME TYPE",
 //     which names a type, "#pragma gousdt when PROVIDER:PROBE TEXT", which says
 //     what has happened when a probe fires, and "#pragma gousdt fires
-//     PROVIDER:PROBE TEXT", which says what it depends on. PROVIDER and PROBE
-//     may have wildcards.
+//     PROVIDER:PROBE TEXT", which says on which condition it fires. PROVIDER
+//     and PROBE may have wildcards.
 //
 // # Calls
 //
@@ -63,7 +63,7 @@
 //
 // Each line names a probe that starts a call and the one that ends it; a probe
 // that ends a call that fails; or a probe that is passed before a call, which
-// can fail already there. The probe counts only if its condition holds. The
+// can already fail there. The probe counts only if its condition holds. The
 // arguments are those of the start. Their values are variables of the program,
 // or arguments of the probe: arg0, or by name.
 //

@@ -1,5 +1,6 @@
 /*
- * Node.js up to 18, configured with --with-dtrace: not Debian's, not nodejs.org's.
+ * Node.js up to 18, configured with --with-dtrace, as neither Debian's nor
+ * nodejs.org's is.
  * https://github.com/nodejs/node/blob/v18.x/src/node.stp
  */
 enum node_gc_type { scavenge = 1, mark_sweep_compact };

@@ -74,7 +74,7 @@ provider postgresql {
 		Oid relation, int backend);
 	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
 		Oid relation, int backend, bool is_hit);
-	/* before */
+	/* before 16 */
 	probe buffer__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
 		Oid relation, int backend, bool is_extend);
 	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
