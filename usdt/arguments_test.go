@@ -31,9 +31,10 @@ var programs = []struct{ name, file, run string }{
 	{"shared library", "libtarget.so", "target-shared"},
 }
 
-// modesOf returns the modes in which a test takes a kind of file. Perf events
-// of many specs take seconds to close: except in make test-soak, one kind is
-// enough, since those with cookies know a site as the links of many sites do.
+// modesOf returns the modes in which a kind of file is tested. Perf events of
+// many specs take seconds to close. So except in make test-soak, ModeSingle is
+// tested with one kind of file: its programs know a site by the cookie, as in
+// ModeMulti.
 func modesOf(prog int) []usdt.Mode {
 	if prog > 0 && testprog.Soak(1, 0) > 0 {
 		return []usdt.Mode{usdt.ModeMulti, usdt.ModeSingleIPMap}
@@ -70,9 +71,9 @@ func TestArgumentsOf32BitPrograms(t *testing.T) {
 	}
 }
 
-// Whatever nop a site holds, and whatever the kernel makes of the breakpoint,
-// the traced program keeps the data below its stack pointer: the program checks
-// that itself and answers with an error.
+// The traced program keeps the data below its stack pointer, with any nop at
+// the site and any replacement by the kernel. The program checks that itself
+// and answers with an error.
 func TestAttachLeavesTheRedZoneAlone(t *testing.T) {
 	testneeds.Only(t, "no other kernel replaces breakpoints by calls", "amd64")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
@@ -98,8 +99,8 @@ func TestAttachLeavesTheRedZoneAlone(t *testing.T) {
 	})
 }
 
-// A nop that a kernel would replace without care is refused, in whatever form,
-// and everything else does no harm.
+// A nop that a kernel would replace without care is refused, in any form, and
+// any other nop does no harm.
 func TestAttachLeavesTheRedZoneAloneAtALongNop(t *testing.T) {
 	testneeds.Only(t, "no other kernel replaces breakpoints by calls", "amd64")
 	for _, tc := range []struct {
@@ -160,8 +161,7 @@ func checkAllArguments(t *testing.T, mode usdt.Mode, path string, process *testp
 	defer file.Close()
 	expected := expectedIn(t, file, mode)
 
-	// One attachment for all of them; the cookie says which probe an event is
-	// of.
+	// One attachment for all probes; the cookie says which one an event is of.
 	numbers := make(map[string]uint64)
 	var patterns []elfnote.Pattern
 	for i, probe := range expected {

@@ -51,8 +51,9 @@ type AttachOptions struct {
 // [Manager.CollectionOptions]. [Selection.AttachRaw] is for other programs.
 // Attach is all or nothing: if it fails, nothing stays attached.
 //
-// The error is one of those of [Select], says that the kernel refuses a site,
-// or what to set if there is no room for the specs or addresses, or it wraps
+// The error is one of those of [Select], or says that the kernel refuses a
+// site, or which option to set if there is no room for the specs or addresses.
+// It wraps
 //
 //   - [errors.ErrUnsupported] if a probe has a semaphore and the kernel cannot
 //     count it; in ModeMulti, if there is a PID and the kernel would take it
@@ -215,8 +216,8 @@ func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
 	return limited
 }
 
-// A loadedProgram is what the Manager has found out about a program: asking the
-// kernel takes 100 µs.
+// A loadedProgram keeps what the Manager has found out about a program: asking
+// the kernel takes 100 µs.
 type loadedProgram struct {
 	reads  bool // it looks specs up
 	origin func() (*origin, error)
@@ -227,7 +228,7 @@ type loadedProgram struct {
 }
 
 // loadedProgram returns an error if the program would find nothing in its maps,
-// since they are not the Manager's.
+// because they are not the Manager's.
 func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	if prog == nil {
 		return nil, errNoProgram
@@ -296,8 +297,8 @@ func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
 // The programs are attached to the process with this PID, or to every process
 // if pid is 0.
 //
-// It is all or nothing: if it fails, no program stays attached. Errors are as
-// those of [Manager.Attach], with the name of the program.
+// AttachSections is all or nothing: if it fails, no program stays attached.
+// Errors are as those of [Manager.Attach], with the name of the program.
 func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*Link, error) {
 	programs, err := programsOf(loaded)
 	if err != nil {

@@ -49,7 +49,7 @@ func TestAttachAgainAfterClose(t *testing.T) {
 }
 
 func TestAttachWithCookies(t *testing.T) {
-	// With the address alone a site can have one cookie only, see
+	// Known by its address alone, a site can have only one cookie: see
 	// TestAttachTakesOneSpecForAnAddress.
 	forEach(t, []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle}, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -147,8 +147,8 @@ func TestAttachCountsSemaphores(t *testing.T) {
 	}
 }
 
-// semaphoresWhenAttached returns what one attachment makes of the semaphores of
-// its sites: 1, but for sites on a page of the file that the linker let two
+// semaphoresWhenAttached returns the semaphores of the sites after one
+// attachment: 1, except for sites on a page of the file that the linker let two
 // segments share. The kernel counts once for each mapping of that page that
 // could be made executable (VM_MAYEXEC) and is not writable.
 func semaphoresWhenAttached(t *testing.T, process *testprog.Process, lnk *usdt.Link) []int {
@@ -222,7 +222,7 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 			lnk := c.attach(t, c.Collect, tc.target, "three", nil)
 			if tc.target.PID != 0 && !strings.Contains(tc.target.Path, "/") &&
 				tc.target.Path != "" {
-				// The file is named not as it was reached.
+				// The name is not the path by which the file was opened.
 				qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s in process %d: 1 site, %s",
 					library, tc.target.PID, c.Mode())))
 			}
@@ -232,7 +232,7 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 		})
 	}
 
-	// What was given open stays open.
+	// A file that the caller has opened stays open.
 	_, err = open.Stat()
 	qt.Assert(t, qt.IsNil(err))
 	_, err = parsed.OSFile().ReadAt(make([]byte, 4), 0)

@@ -86,7 +86,8 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 	})
 }
 
-// A program that never had a path, as libraries of dynamically made probes are.
+// A program that never had a path, like the libraries of probes that are made
+// at run time.
 func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	testprog.RequireBPF(t)
 	fd, err := unix.MemfdCreate("target", 0)

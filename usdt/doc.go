@@ -6,8 +6,8 @@
 // nop, which the compiler may have copied to several sites. In the ELF file it
 // is a note for each site, which says where the arguments are. Attaching
 // replaces the nop by a breakpoint (a uprobe) that runs an eBPF program. The
-// program reads the arguments with the help of a description of them, the spec,
-// which the package gives it.
+// package gives the program a description of the arguments, the spec, by which
+// it reads them.
 //
 // # Attaching a program
 //
@@ -56,21 +56,20 @@
 // # Programs made for their sites
 //
 // With [ManagerOptions].Specialise, Attach makes a program for the sites that
-// it attaches to, also of an object made for libbpf. The functions of the
-// header that read arguments are code for just these sites. Reading twelve
+// it attaches to, also of an object made for libbpf. In it, the header's
+// functions that read arguments are code for just these sites. Reading twelve
 // arguments then takes some 3 % of a hit if they are in registers, and 16 % if
-// they are on the stack. It cannot cost much less: to read user memory once
-// takes 62 to 75 ns, however much it is, which is 12 to 14 % of a hit.
+// they are on the stack. It cannot cost much less: one read of user memory, of
+// any size, takes 62 to 75 ns, which is 12 to 14 % of a hit.
 //
 // Such a program is loaded and verified for each set of specs, which takes less
 // than a millisecond for a small one, and some 20 to 50 if it has CO-RE
 // relocations or uses the kernel's configuration. All links of a Manager that
 // need the same one share it.
 //
-// It is not the default, because it is another program that runs. What refers
-// to the program that was given to Attach, such as its run count or an fexit
-// program, does not see the hits. Where each process gets a cookie of its own,
-// each needs a program of its own.
+// It is not the default, because the program that was given to Attach does not
+// run: its run count, or an fexit program attached to it, does not see the
+// hits. Processes with different cookies need a program each.
 //
 // # Processes that come and go
 //
@@ -86,9 +85,9 @@
 //
 // # Modes
 //
-// There are three ways to attach, see [Mode]. A Manager takes the best that the
-// kernel has; [Mode.Resolve] says which that is. Kernels before Linux 5.15
-// have neither uprobe_multi links nor BPF cookies. There, a shared library or
+// There are three ways to attach: see [Mode]. A Manager takes the best that the
+// kernel has; [Mode.Resolve] says which that is. Kernels before Linux 5.15 have
+// neither uprobe_multi links nor BPF cookies. There, a shared library or
 // position-independent program can be attached for one process only, which must
 // have mapped it already.
 //
@@ -96,21 +95,22 @@
 //
 // In all modes but [ModeMulti] the kernel takes about 0.1 s to close each perf
 // event, one after the other. So sites that the program need not tell apart by
-// its cookie share a perf event, if tracefs is mounted at /sys/kernel/tracing
-// or below /sys/kernel/debug and can be written. These are the sites with the
-// same arguments and cookie, and in [ModeSingleIPMap] all sites of a file.
-// Otherwise each site has a perf event of its own.
+// its cookie share a perf event. These are the sites with the same arguments
+// and cookie, and in [ModeSingleIPMap] all sites of a file. They share it if
+// tracefs is mounted at /sys/kernel/tracing or below /sys/kernel/debug and can
+// be written. Otherwise each site has a perf event of its own.
 //
 // Such an event is defined in tracefs, in the group "gousdt", under a name that
-// says whose it is: p1234_5678901_4026531836_1 is the first one of process
+// identifies its owner: p1234_5678901_4026531836_1 is the first one of process
 // 1234, which was started 5,678,901 clock ticks after boot, in the PID
 // namespace with that inode. Close removes it. If the process is killed, the
 // kernel detaches the program, but keeps the definition, and with it the traced
 // file, until another program attaches by this package or usdttrace --cleanup
 // is run.
 //
-// Do not remove an event of a process that runs: the kernel does not check that
-// for an event of several places, and goes on with memory that it has freed.
+// Do not remove an event of a process that runs: the kernel does not check
+// whether an event of several places is in use, and goes on with memory that it
+// has freed.
 //
 // # Guarantees
 //
@@ -137,10 +137,9 @@
 //   - An attachment without a PID covers the children of a process after fork.
 //     An attachment with a PID does not.
 //   - Attaching to thousands of sites with semaphores is slow while a process
-//     maps the code and not the data of the file, as one that has just been
-//     started does: for each site, the kernel goes through a list of the
-//     semaphores that it could not count yet. 50,000 sites took 6 s then, and
-//     0.1 s otherwise.
+//     maps the code and not yet the data of the file, as at its start: for each
+//     site, the kernel goes through a list of the semaphores that it could not
+//     count yet. 50,000 sites took 6 s then, and 0.1 s otherwise.
 //   - Detaching from a probe in thousands of processes, each with an attachment
 //     of its own, is slow: 250 took 0.3 s, 500 2 s and 1,000 7 s, because the
 //     kernel goes through all others for each. One attachment without a PID
@@ -156,8 +155,8 @@
 //
 // # Privileges
 //
-// Attaching needs root, or CAP_BPF and CAP_PERFMON. To find a file through a
-// process of another user needs CAP_SYS_PTRACE as well. To make programs for
+// Attaching needs root, or CAP_BPF and CAP_PERFMON. Finding a file through a
+// process of another user needs CAP_SYS_PTRACE as well. Making programs for
 // their sites needs CAP_SYS_ADMIN, unless [Manager.LoadAndAssign] has loaded
 // them.
 //
@@ -169,8 +168,8 @@
 // # Errors
 //
 // These are the errors that a caller can tell apart, with errors.As or
-// errors.Is. All others are texts that say what failed, on what, and what to do
-// next.
+// errors.Is. The text of any other error says what failed, on what, and what to
+// do next.
 //
 //   - [*NotFoundError]: the file has none of the probes
 //   - [errors.ErrUnsupported]: the kernel lacks something

@@ -16,7 +16,7 @@ type NotFoundError struct {
 	Nearest []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
 
 	path     string
-	patterns []elfnote.Pattern // as asked for; none if the file has no probes at all
+	patterns []elfnote.Pattern // none if the file has no probes at all
 }
 
 func (e *NotFoundError) Error() string {
@@ -32,7 +32,7 @@ func (e *NotFoundError) Error() string {
 
 // Why a site is refused before the kernel is asked.
 var (
-	errUnsafeNop = errors.New("a five-byte nop, which this kernel (Linux 6.18 to 7.1) replaces by a call that overwrites " +
+	errUnsafeNop = errors.New("a five-byte nop, which Linux 6.18 to 7.1 replaces by a call that overwrites " +
 		"the program's red zone: build the program with a one-byte nop, or use another kernel")
 	errPrefixedNop = errors.New("a nop with a segment or lock prefix, at which the kernel refuses a breakpoint: " +
 		"build the program with a one-byte nop")

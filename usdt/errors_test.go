@@ -116,8 +116,8 @@ func TestAttachRefusesSitesWithoutNop(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, `.*: no nop there but [0-9a-f]{2} .*`))
 }
 
-// The kernel has the last word on what it can step over, and does not say which
-// of many sites it means.
+// The kernel decides which instructions it can step over, and does not say
+// which of many sites it refuses.
 func TestAttachNamesTheSiteThatTheKernelRefuses(t *testing.T) {
 	testneeds.Only(t, "no other machine has prefixes of instructions", "amd64")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
@@ -165,7 +165,7 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		path := testprog.Path(t, "target-pie")
 		target := usdt.Target{Path: path, PID: process.PID}
 
-		// The other tracer knows of no semaphore.
+		// The other tracer attaches without the semaphore.
 		sel, err := usdt.Select(target, elfnote.Exact(provider, "split"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()

@@ -20,8 +20,8 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
-// Whatever system call fails, nothing stays attached, and no semaphore stays
-// up: an error comes out, or all is as it should be.
+// If any one system call fails, either an error is returned and nothing stays
+// attached, nor any semaphore up, or attaching works.
 func TestFaultsWhileAttaching(t *testing.T) {
 	if !testprog.WithFaults(t) {
 		return
@@ -88,7 +88,7 @@ func attachAndFire(t *testing.T, process *testprog.Process, opts *usdt.ManagerOp
 	return lnk.Close()
 }
 
-// What fails for once is attached by the next scan, or by the same one.
+// A file that fails once is attached by the next scan, or by the same one.
 func TestFaultsWhileWatching(t *testing.T) {
 	if !testprog.WithFaults(t) {
 		return

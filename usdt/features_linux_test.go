@@ -15,9 +15,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// What the documentation says of kernel versions is true of this one: a feature
-// that is missing where it should be is a failure, so that no other test is
-// skipped for it unnoticed.
+// The documented kernel versions are true of this kernel. A missing feature is
+// a failure here, so that no other test is skipped for it unnoticed.
 func TestModesOfTheKernel(t *testing.T) {
 	testprog.RequireBPF(t)
 	mode, err := usdt.ModeAuto.Resolve()

@@ -48,7 +48,7 @@ func TestAttachRawAttachesAsTheProgramWasLoaded(t *testing.T) {
 	}
 }
 
-// Linux 6.6 to 6.9 would attach to the main thread alone, without a word.
+// Linux 6.6 to 6.9 would attach to the main thread alone, without an error.
 func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 	testprog.RequireBPF(t)
 	testneeds.Kernel(t, "6.6", "uprobe_multi links")
@@ -69,7 +69,7 @@ func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 	_, err = sel.ForPID(os.Getpid()).AttachRaw(prog, nil)
 	qt.Assert(t, qt.ErrorIs(err, errors.ErrUnsupported))
 
-	lnk, err := sel.AttachRaw(prog, nil) // for everyone there is no such trouble
+	lnk, err := sel.AttachRaw(prog, nil) // without a PID it is supported
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 }

@@ -30,11 +30,10 @@ import (
 
 const provider = "gousdt_test"
 
-// modes are all ways to attach. Each is tested wherever the kernel has it, by
-// force.
+// modes are all ways to attach. Each is forced on every kernel that has it.
 var modes = []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle, usdt.ModeSingleIPMap}
 
-// since has the version of Linux that has a mode.
+// since has the first version of Linux with a mode.
 var since = map[usdt.Mode]string{
 	usdt.ModeMulti: "6.6", usdt.ModeSingle: "5.15", usdt.ModeSingleIPMap: "4.17",
 }
@@ -79,7 +78,7 @@ func newCollector(t *testing.T, opts *usdt.ManagerOptions) *collector {
 	load(t, spec, &c.ArgsObjects, c.CollectionOptions())
 	t.Cleanup(func() {
 		c.ArgsObjects.Close()
-		// The memory of its maps goes when nothing refers to it.
+		// The memory of its maps is freed when nothing refers to it.
 		c.ArgsObjects = testbpf.ArgsObjects{}
 	})
 	c.events, err = ringbuf.NewReader(c.Events)
@@ -171,8 +170,8 @@ func unavailable(lnk *usdt.Link) int {
 	return n
 }
 
-// next returns the next n events. Since a hit is reported before the traced
-// program goes on, events that are to come are there already.
+// next returns the next n events. A hit is reported before the traced program
+// goes on, so all events have come already.
 func (c *collector) next(t *testing.T, n int) []testbpf.ArgsEvent {
 	t.Helper()
 	events := make([]testbpf.ArgsEvent, n)
@@ -192,7 +191,7 @@ func (c *collector) next(t *testing.T, n int) []testbpf.ArgsEvent {
 // silent asserts that no further event has come.
 func (c *collector) silent(t *testing.T) {
 	t.Helper()
-	// In the past: what is there is read, nothing is waited for.
+	// A deadline in the past: only events that are there are read.
 	c.events.SetDeadline(time.Unix(1, 0))
 	_, err := c.events.Read()
 	qt.Assert(t, qt.ErrorIs(err, os.ErrDeadlineExceeded),

@@ -21,7 +21,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// atMost returns how much of something there is: more in make test-hostile.
+// atMost returns the size of a test: complete in make test-hostile.
 func atMost(short, complete int) int {
 	if testprog.IsComplete() {
 		return complete
@@ -114,7 +114,7 @@ func (b *besieged) attachInnocent() {
 	b.late = max(b.late, late)
 }
 
-// said returns what was said about files of the directory.
+// said returns the errors about files of the directory.
 func (b *besieged) said() []error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

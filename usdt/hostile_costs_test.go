@@ -55,7 +55,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	defer func() { qt.Check(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))) }()
 	b := besiege(t, c, dir, follow.Limits{})
 	b.attachInnocent()
-	// A slow machine comes to their files by and by: the time of scanning is
+	// A slow machine comes to their files late, because the time of scanning is
 	// shared out.
 	for deadline := time.Now().Add(testneeds.Patience(20 * time.Second)); len(b.said()) == 0; {
 		if time.Now().After(deadline) {
@@ -103,11 +103,11 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	b := besiege(t, c, dir, follow.Limits{})
 	b.attachInnocent()
 	settle := time.Duration(atMost(1, 5)) * time.Second
-	time.Sleep(settle) // what that takes is measured
+	time.Sleep(settle) // the CPU time of this is measured
 	said := b.said()
 	if c.Mode() == usdt.ModeSingleIPMap {
-		// Each mapping takes an entry, and there are fewer. It is said again
-		// when it is tried with other entries in use.
+		// Each mapping takes an entry, and there are fewer. A retry with other
+		// entries in use is reported again.
 		qt.Check(t, qt.IsTrue(len(said) <= 3))
 		for _, err := range said {
 			qt.Check(t, qt.ErrorAs(err, new(*follow.LimitError)))
@@ -122,7 +122,7 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 }
 
 // Files have names of megabytes, and thousands of sites that cannot be
-// attached. What is said about them is short.
+// attached. The errors about them are short.
 func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 	testneeds.Root(t)
 	dir := t.TempDir()

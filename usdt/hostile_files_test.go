@@ -48,8 +48,8 @@ func mountImage(t *testing.T, program string) (layer, contained string) {
 	return layer, contained
 }
 
-// A user's file that says that it is another one's does not take the probes
-// from that one, although it was seen first and has none.
+// A user's file that claims to be another file does not hide the probes of that
+// file, although it was seen first and has none.
 func TestHostileUserWhoForgesAFile(t *testing.T) {
 	_, contained := mountImage(t, testprog.Path(t, "target-static"))
 	onHost := filepath.Join(t.TempDir(), "program")
@@ -63,7 +63,7 @@ func TestHostileUserWhoForgesAFile(t *testing.T) {
 			w, err := c.Watch(nil, nil, watching(t, c.Collect3, "gousdt_test:three")...)
 			qt.Assert(t, qt.IsNil(err))
 			defer w.Close()
-			// So that it is the first.
+			// This makes it the first.
 			qt.Assert(t, qt.IsNil(w.Sync(hostile.PID)))
 			qt.Assert(t, qt.HasLen(w.Links(), 0))
 

@@ -44,7 +44,7 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		copyFile(t, innocent, testprog.Path(t, "target-static"))
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
-		var mu sync.Mutex // detaching goes on after SyncAll, and tells of it
+		var mu sync.Mutex // detaching goes on after SyncAll, and is reported
 		var told []string
 		w, err := c.Watch(&usdt.WatchOptions{
 			Filter: only(self, innocent),

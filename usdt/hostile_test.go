@@ -92,7 +92,7 @@ func (h *flood) run(t *testing.T) {
 		}
 		return b.Stats().Sites > 1
 	})
-	// What else is attached meanwhile is what is measured.
+	// The attachments made meanwhile are measured.
 	time.Sleep(time.Duration(atMost(300, 3000)) * time.Millisecond)
 	stats := b.Stats()
 	most := limits.Sites
@@ -101,7 +101,7 @@ func (h *flood) run(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(stats.Sites <= most), qt.Commentf("%+v", stats))
 	if limits.Descriptors > 0 {
-		// How many a file takes is known when it has been attached.
+		// The number that a file takes is known only when it has been attached.
 		qt.Check(t, qt.IsTrue(stats.Descriptors <= limits.Descriptors+2*sites),
 			qt.Commentf("%+v", stats))
 	}

@@ -100,8 +100,8 @@ func TestAttachedSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 	})
 }
 
-// Without root: what the documentation says of capabilities is enough, and an
-// error says which are not there.
+// The documented capabilities are enough without root, and an error names those
+// that are missing.
 func TestAttachWithCapabilitiesAlone(t *testing.T) {
 	setpriv := testneeds.Tool(t, "setpriv", "util-linux")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
@@ -156,7 +156,8 @@ func TestManagerConcurrentUse(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		// The Manager and the links are closed by several at a time, too.
+		// Several goroutines also close the Manager and the links at the same
+		// time.
 		close(links)
 		wait.Go(func() {
 			if err := c.Manager.Close(); err != nil {
@@ -177,8 +178,8 @@ func TestManagerConcurrentUse(t *testing.T) {
 	})
 }
 
-// A target that is killed, or that runs another program, while it is attached
-// to is no trouble to anybody.
+// A target that is killed, or runs another program, while it is being attached
+// leaves nothing attached.
 func TestAttachToAProcessThatDiesMeanwhile(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -191,9 +192,9 @@ func TestAttachToAProcessThatDiesMeanwhile(t *testing.T) {
 				elfnote.Exact(provider, "three"))
 			wait.Wait()
 			if err != nil {
-				// While a process is being killed its main thread may be seen
-				// to have exited, and another one not yet; and nobody may look
-				// into what has no memory any more.
+				// While a process is being killed, its main thread may have
+				// exited before another one. A process without memory denies
+				// access.
 				if !errors.Is(err, proc.ErrGone) && !errors.Is(err, os.ErrPermission) {
 					qt.Assert(t,
 						qt.ErrorMatches(err, `process \d+: its main thread has exited, .*`))

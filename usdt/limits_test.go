@@ -59,8 +59,8 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 	}
 }
 
-// A watch attaches as much as its limits allow, says what is over them, and
-// attaches that when there is room.
+// A watch attaches as much as its limits allow, reports the rest, and attaches
+// that when there is room.
 func TestWatchLimits(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -88,7 +88,7 @@ func TestWatchLimits(t *testing.T) {
 			qt.Equals([3]int{stats.Sites, stats.OverLimit, stats.Waiting}, [3]int{2, 1, 0}))
 		changes = usdt.WatchChanges[*usdt.Link]{}
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		qt.Assert(t, qt.HasLen(failures(&changes), 0)) // it is not said again
+		qt.Assert(t, qt.HasLen(failures(&changes), 0)) // it is not reported again
 
 		for _, process := range processes {
 			if process.PID == w.Links()[0].Process().PID {
@@ -102,7 +102,7 @@ func TestWatchLimits(t *testing.T) {
 	})
 }
 
-// A file with more sites than one may have is named, and keeps nothing from
+// A file with more sites than one may have is reported, and does not affect
 // others.
 func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 	c := newCollector(t, nil)

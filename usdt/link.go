@@ -49,13 +49,13 @@ type Link struct {
 func (l *Link) Program() *ebpf.Program { return l.program }
 
 // Process returns the process that is attached, or the zero value if that is
-// every process. Of a Link that no [Watch] has made only the PID is set.
+// every process. Only its PID is set, unless a [Watch] has made the Link.
 func (l *Link) Process() proc.Process { return l.process }
 
 // Selection returns the sites that are attached, and those that were skipped.
-// It is closed: it describes them, but cannot be attached. In a [Watch] its
-// name is the path of the file as the process sees it, or if the Link is for
-// every process, as the first process sees it that was found with the file.
+// It is closed: it describes the sites, but cannot be attached. In a [Watch]
+// its name is the path of the file as the process sees it. If the Link is for
+// every process, that is the first process found with the file.
 func (l *Link) Selection() *Selection { return l.sel }
 
 // Specialised reports whether the sites run a program that was made for them,
@@ -67,9 +67,9 @@ func (l *Link) Specialised() (specialised bool, reason string) { return l.generi
 // bytes: escape them before they reach a terminal.
 func (l *Link) String() string { return fmt.Sprintf("%s, %s", l.sel, l.mode) }
 
-// PerfEvents returns how many perf events the program is attached by, 0 if it
-// is by uprobe_multi links. The kernel takes about 0.1 s to close each, one
-// after the other.
+// PerfEvents returns the number of perf events that the program is attached by,
+// 0 in [ModeMulti]. The kernel takes about 0.1 s to close each, one after the
+// other.
 func (l *Link) PerfEvents() int {
 	if l.mode == ModeMulti {
 		return 0
@@ -78,12 +78,12 @@ func (l *Link) PerfEvents() int {
 }
 
 // Links returns the links of the kernel, for code that needs the interface of
-// cilium/ebpf, and to pin them: a pinned link goes on when this process has
+// cilium/ebpf, and for pinning. A pinned link goes on after this process has
 // ended without closing the Link, and the program reads arguments as before.
-// Close unpins it. Each belongs to the Link, so close that.
+// Close unpins it. The links belong to the Link: close that, not them.
 //
-// The error wraps [errors.ErrUnsupported] where the program is attached by perf
-// events, which the kernel does not pin.
+// The error wraps [errors.ErrUnsupported] if the program is attached by perf
+// events, which are not pinned.
 func (l *Link) Links() ([]link.Link, error) {
 	if l.mode != ModeMulti {
 		return nil, fmt.Errorf("%s: perf events have no link to pin: %w", l, errors.ErrUnsupported)
@@ -109,8 +109,8 @@ func (l *Link) Close() error {
 		for _, c := range l.kernel {
 			room <- struct{}{}
 			if pinned, ok := c.(link.Link); ok {
-				// Or it would go on, and read arguments by specs that are
-				// given to others. Before Linux 5.15 a perf event cannot be
+				// A pinned link would go on, and read arguments by specs that
+				// are given to others. Before Linux 5.15 a perf event cannot be
 				// pinned.
 				if err := pinned.Unpin(); !errors.Is(err, ebpf.ErrNotSupported) {
 					l.err = errors.Join(l.err, err)
@@ -126,13 +126,13 @@ func (l *Link) Close() error {
 	return l.err
 }
 
-// linkClosers and eventClosers have an element for each uprobe_multi link, or
-// perf event, that this process is closing. All Managers share them, because
-// the kernel makes all of them wait for each other.
+// linkClosers and eventClosers bound how many uprobe_multi links and perf
+// events this process closes at the same time. All Managers share them, because
+// in the kernel they wait for each other.
 //
-// Closing a link mostly waits until all processors have passed a quiet state,
-// so many can wait together, each with a thread. The kernel closes perf events
-// one after the other, and attaching has to wait for those that are closing.
+// Closing a link mostly waits until all processors have passed a quiet state.
+// Many can wait together, each with a thread. The kernel closes perf events one
+// after the other, and attaching has to wait for those that are closing.
 var (
 	linkClosers  = make(chan struct{}, 128)
 	eventClosers = make(chan struct{}, 4)
@@ -144,19 +144,20 @@ var (
 //
 // A program that was loaded with ebpf.AttachTraceUprobeMulti is attached by a
 // uprobe_multi link, and one without an attach type by perf events.
-// [Mode.Resolve] says which of both the kernel is best at.
+// [Mode.Resolve] says which of the two is better on this kernel.
 //
 // The sites are given by their indices, in the order in which they are to be
-// attached; none stands for all. If cookies is not nil it holds a number for
-// each of them, which the program reads with bpf_get_attach_cookie (Linux
-// 5.15).
+// attached; none stands for all. An index out of range panics. If cookies is
+// not nil it holds a number for each of them, which the program reads with
+// bpf_get_attach_cookie (Linux 5.15).
 //
 // From Linux 6.13 on, two threads may use the stack of such a program at the
 // same time if it needs 64 bytes or more, and has no tail call: the kernel
-// gives it one for each processor, and can preempt it. [NewManager] keeps this
-// away from its programs.
+// gives it one stack for each processor, and can preempt it. [NewManager]
+// prevents this for its programs.
 //
-// It is all or nothing. Errors are as those of [Manager.Attach].
+// AttachRaw is all or nothing: if it fails, nothing stays attached. Errors are
+// as those of [Manager.Attach].
 func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int) (*Link, error) {
 	if prog == nil {
 		return nil, errNoProgram
@@ -358,8 +359,8 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 		if cookies != nil {
 			opts.Cookie = cookies[i]
 		}
-		// The symbol is not looked up beside an address, but where uprobes are
-		// made through tracefs it becomes part of the event's name, which must
+		// Given an address, the symbol is not looked up. But where uprobes are
+		// made through tracefs, it becomes part of the event's name, which must
 		// not be empty.
 		return executable.Uprobe("usdt", prog, &opts)
 	}
@@ -402,8 +403,8 @@ func (s *Selection) groups(cookies []uint64) (groups [][]int) {
 }
 
 // checkPerfEvents returns an error if the sites need too many perf events. It
-// applies to files of other users, which have a [Target].MaxSites. The kernel
-// takes a tenth of a second to close each event, one after the other.
+// applies to targets with MaxSites: files of other users. The kernel takes a
+// tenth of a second to close each event, one after the other.
 func (s *Selection) checkPerfEvents(events int) error {
 	if s.maxSites <= 0 {
 		return nil
@@ -422,16 +423,16 @@ func (s *Selection) checkPerfEvents(events int) error {
 const (
 	// perfEventSites is the number of sites that a perf event counts for.
 	perfEventSites = 8
-	// descriptorsPerPerfEvent counts that of its BPF link, too.
+	// descriptorsPerPerfEvent includes that of its BPF link.
 	descriptorsPerPerfEvent = 2
-	// fileDescriptorsPart says what share of the descriptors one file of
+	// fileDescriptorsPart is the share of the descriptors that one file of
 	// another owner may take: one part of this many.
 	fileDescriptorsPart = 8
 )
 
-// explain finds out what the kernel meant by refusing the program at the sites
-// from index from up to to. A program that does nothing is attached to them for
-// a moment: it tells whether the program is at fault, or which site is.
+// explain finds out why the kernel refused the program at the sites with the
+// indices [from, to). It attaches a program that does nothing to them for a
+// moment, which tells whether the program is at fault, or which site is.
 func (l *Link) explain(
 	err error, from, to int, attach func(prog *ebpf.Program, from, to int) (link.Link, error),
 ) error {
@@ -443,9 +444,9 @@ func (l *Link) explain(
 		return sys.Gone(s.pid)
 	}
 	err = withErrno(err)
-	// Machines differ in how they say that they cannot step over an
-	// instruction. Offsets, alignment and the process have been checked: EINVAL
-	// means the program's attach type, or a semaphore.
+	// Machines have different errors for an instruction that they cannot step
+	// over. Offsets, alignment and the process have been checked: EINVAL means
+	// the program's attach type, or a semaphore.
 	instruction := errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) ||
 		errors.Is(err, ebpf.ErrNotSupported)
 	trial, trialErr := trialProgram(attachType)

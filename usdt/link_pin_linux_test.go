@@ -17,8 +17,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// TestLinks states that a uprobe_multi link can be pinned, and that Close ends
-// it all the same.
+// A uprobe_multi link can be pinned, and Close ends it all the same.
 func TestLinks(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})

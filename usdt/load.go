@@ -16,8 +16,9 @@ import (
 
 // LoadAndAssign loads programs and maps of the collection, and assigns them to
 // the fields of a struct, as [ebpf.CollectionSpec.LoadAndAssign] does with the
-// [Manager.CollectionOptions]. opts may be nil, or have options of the
-// caller's; map replacements are added to it.
+// [Manager.CollectionOptions]. opts may be nil. If it has map replacements,
+// they are added to those of the Manager; replacing a map of the Manager is an
+// error.
 //
 //	var objs tracerObjects
 //	err := mgr.LoadAndAssign(&objs, nil)
@@ -102,8 +103,8 @@ func (m *Manager) keepMap(kept *ebpf.Map) {
 	m.maps[id] = kept
 }
 
-// eachTagged calls yield for the fields of type T that have a name, in a struct
-// and in those inside it, or at a pointer.
+// eachTagged calls yield for the fields of type T with an `ebpf` tag, in a
+// struct or at a pointer to one, and in the structs inside it.
 func eachTagged[T any](v reflect.Value, yield func(name string, field T)) {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()

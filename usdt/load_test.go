@@ -108,7 +108,7 @@ func TestLoadAndAssignTakesOptions(t *testing.T) {
 		gotID, _ := got.ID()
 		qt.Check(t, qt.Equals(gotID, wantID))
 
-		// Those of the Manager are not to be replaced.
+		// The Manager's maps cannot be replaced.
 		err = mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
 			MapReplacements: map[string]*ebpf.Map{"__bpf_usdt_specs": events},
 		})

@@ -24,7 +24,7 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
-// What bpf/usdt.bpf.h declares, and libbpf's header.
+// The maps that bpf/usdt.bpf.h declares, and libbpf's header.
 const (
 	specMapName    = "__bpf_usdt_specs"
 	addressMapName = "__bpf_usdt_ip_to_spec_id"
@@ -44,17 +44,17 @@ type ManagerOptions struct {
 	// programs for ModeMulti have one of their own.
 	Mode Mode
 
-	// MaxSpecs is how many distinct specs there is room for. A spec is the
-	// places of a site's arguments together with the cookie. It takes 208 bytes
-	// of kernel memory, or 304 in objects made for libbpf 1.7. In
+	// MaxSpecs is the number of distinct specs that there is room for. A spec
+	// is the places of a site's arguments together with the cookie. It takes
+	// 208 bytes of kernel memory, or 304 in objects made for libbpf 1.7. In
 	// ModeSingleIPMap there is room for four times as many addresses of sites.
 	// 0 keeps what the object says: 256, or its BPF_USDT_MAX_SPEC_CNT, and as
 	// many addresses as its BPF_USDT_MAX_IP_CNT.
 	MaxSpecs uint32
 
-	// Programs names programs of the collection that are to be attached to
-	// USDT probes although their section is neither "usdt" nor "usdt.s", nor
-	// begins with "usdt/" or "usdt.s/", with or without a "?" before that.
+	// Programs names further programs of the collection for USDT probes. Those
+	// whose section is "usdt" or "usdt.s", or begins with "usdt/" or "usdt.s/",
+	// need not be named, with or without a "?" before that.
 	Programs []string
 
 	// Specialise makes Attach load a program that is made for the sites it
@@ -69,7 +69,7 @@ type ManagerOptions struct {
 	//
 	// It needs CAP_SYS_ADMIN, because the maps of a loaded program are opened
 	// by their IDs, unless [Manager.LoadAndAssign] has loaded the program.
-	// Where it is not possible, the program itself is attached, and
+	// Where specialising is not possible, the program itself is attached, and
 	// [Link.Specialised] says why: for a collection with a program that
 	// replaces functions, in ModeSingleIPMap, for sites with more than 16
 	// specs, and for programs whose functions the compiler has inlined or that
@@ -79,8 +79,8 @@ type ManagerOptions struct {
 
 // A Manager attaches the programs of one collection to USDT probes. It holds
 // the maps of specs and addresses that bpf/usdt.bpf.h declares, or libbpf's
-// header of the same name. By these the programs read arguments. Its methods
-// are safe for concurrent use.
+// header of the same name. The programs find their arguments by these maps. The
+// methods of a Manager are safe for concurrent use.
 //
 // Keep a reference to the Manager as long as its programs are to be attached:
 // the garbage collector detaches what nothing refers to.
@@ -88,7 +88,7 @@ type Manager struct {
 	spec      *ebpf.CollectionSpec // prepared
 	mode      Mode
 	programs  map[string]*ebpf.ProgramSpec // those for USDT probes
-	sections  map[string]string            // of these: what the section says to attach to
+	sections  map[string]string            // of these: PATH:PROVIDER:NAME in the section
 	readers   map[string]bool              // names of programs that look specs up, also as the kernel cuts them
 	specs     *specTable                   // nil where the object does not use the header
 	addresses *table[uint64]               // likewise
@@ -116,17 +116,18 @@ type Manager struct {
 //
 // NewManager changes spec: the attach type of USDT programs, the size of the
 // support maps, and the variable that tells the programs whether there is a BPF
-// cookie. From Linux 6.13 on it also puts three instructions in front of each
-// USDT program. They hold a tail call that is never made, so that the kernel
-// does not give the program a stack that two threads may use at the same time.
+// cookie. From Linux 6.13 on, on x86-64 and arm64, it also puts three
+// instructions in front of each USDT program that has no tail call. They hold a
+// tail call that is never made, so that the kernel does not give the program a
+// stack that two threads may use at the same time.
 //
 // A Manager is for one collection. To load an object several times, give each
 // Manager its own spec.Copy().
 //
 // It creates the support maps, and needs the privileges that loading needs. The
 // error wraps [errors.ErrUnsupported] if the kernel does not have the mode that
-// the options ask for, or [os.ErrPermission]. Other errors say what is
-// wrong with the object.
+// the options ask for, or [os.ErrPermission] if the caller lacks a privilege.
+// Other errors say what is wrong with the object.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
 	if opts == nil {
 		opts = &ManagerOptions{}
@@ -194,7 +195,7 @@ func (m *Manager) createMaps(opts *ManagerOptions) error {
 	return nil
 }
 
-// addressesPerSpec is how many addresses there is room for: as in the header.
+// addressesPerSpec is the room for addresses, as in the header.
 const addressesPerSpec = 4
 
 // CollectionOptions returns the options to load the collection with by other
@@ -211,8 +212,8 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	return &ebpf.CollectionOptions{MapReplacements: replacements}
 }
 
-// Close closes the watches and links of the Manager, all at a time, and
-// releases the maps. It is safe to call it again.
+// Close closes the watches and links of the Manager, all together, and releases
+// the maps. It is safe to call it again.
 func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
@@ -233,8 +234,8 @@ func (m *Manager) Close() error {
 	return m.closeErr
 }
 
-// keep remembers a link or a watch until it is closed, unless the Manager has
-// been closed in the meantime.
+// keep remembers a link or a watch until it is closed. It returns false if the
+// Manager has been closed in the meantime.
 func (m *Manager) keep(linkOrWatch io.Closer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -250,7 +251,8 @@ func (m *Manager) forget(linkOrWatch io.Closer) {
 	delete(m.open, linkOrWatch)
 }
 
-// hasProgramArray reports whether programs are put into a map of a collection.
+// hasProgramArray reports whether a collection has a map of programs, also
+// inside another map.
 func hasProgramArray(spec *ebpf.CollectionSpec) bool {
 	for _, m := range spec.Maps {
 		if m.Type == ebpf.ProgramArray ||
@@ -291,7 +293,7 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 	case !m.mode.cookie():
 		m.generic = "programs have no BPF cookie in mode " + m.mode.String()
 	case extension != "":
-		// It would not replace those of the programs that are made later.
+		// It would not replace functions of the programs that are made later.
 		m.generic = "the collection has the program " + extension +
 			", which replaces functions of another one"
 	}

@@ -127,7 +127,7 @@ func (k kernelModes) supports(m Mode) error {
 	}
 }
 
-// askKernel finds out by trying.
+// askKernel finds out by trying which modes the running kernel has.
 func askKernel() (k kernelModes, err error) {
 	supported := func(err error) (bool, error) {
 		if errors.Is(err, ebpf.ErrNotSupported) {
@@ -150,14 +150,14 @@ func askKernel() (k kernelModes, err error) {
 	return k, err
 }
 
-// pidFilter keeps the answer of rightPIDFilter: a kernel does not change.
+// pidFilter keeps the answer of rightPIDFilter.
 var pidFilter struct {
 	sync.Mutex
 	known, right bool
 }
 
 // rightPIDFilter reports whether the kernel takes the PID of a uprobe_multi
-// link for a process, and not for a thread. If it does, it checks the PID
+// link for a process, and not for a thread. A kernel that does checks the PID
 // before the path.
 func rightPIDFilter() (right bool, err error) {
 	pidFilter.Lock()
@@ -180,8 +180,7 @@ func rightPIDFilter() (right bool, err error) {
 	return right, nil
 }
 
-// trialProgram returns a program that does nothing, to find out what the kernel
-// takes.
+// trialProgram returns a program that does nothing, for asking the kernel.
 func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "usdt_trial",
@@ -192,9 +191,10 @@ func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 	})
 }
 
-// reachesPath reports whether the kernel looks at the path of a uprobe_multi
-// link, a directory, to which nothing can be attached. Before that it refuses a
-// program that was not loaded for such links, and a PID that cannot be.
+// reachesPath reports whether the kernel gets as far as looking at the path of
+// a uprobe_multi link, here a directory, which it refuses. Before that it
+// refuses a program that was not loaded for such links, and a PID that cannot
+// be.
 func reachesPath(prog *ebpf.Program, pid uint32) (bool, error) {
 	root, err := link.OpenExecutable("/")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// codeAtSite is how many bytes decide whether and where a site can be attached:
-// a nop and the longest one after it.
+// codeAtSite is the number of bytes that decide whether and where a site can be
+// attached: a nop and the longest one after it.
 const codeAtSite = 16
 
 // checkCode checks that each site holds a nop, and finds the instruction to
@@ -80,8 +80,8 @@ func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 	}
 }
 
-// isX86Nop knows the one-byte nop with any number of operand-size prefixes and
-// the long nop (0f 1f) of all lengths.
+// isX86Nop reports whether code begins with the one-byte nop, with any number
+// of operand-size prefixes, or the long nop (0f 1f) of any length.
 func isX86Nop(code []byte, mode int) bool {
 	if len(code) > 0 && code[0] == 0x90 {
 		return true // as nearly all are
@@ -101,22 +101,24 @@ func x86Mode(machine elf.Machine) int {
 // Kernels for x86-64 can replace a breakpoint on a long nop by a call, which is
 // several times faster than the trap. How they do it decides what is safe:
 //
-//   - Linux 6.18 to 7.1 make a call of a five-byte nop, of whatever prefixes
-//     and operands. The call pushes its return address below the stack pointer
+//   - Linux 6.18 to 7.1 make a call of a five-byte nop, with any prefixes and
+//     operands. The call pushes its return address below the stack pointer
 //     without regard to the red zone, the 128 bytes there that a leaf function
 //     may use: its data is destroyed. A one-byte nop is never touched, so the
 //     one in front of a five-byte nop is a safe place.
 //   - Linux 7.2 and later leave five-byte nops alone and use a ten-byte one,
-//     which has room to step over the red zone. Sites are written as a one-byte
-//     and a ten-byte nop, for tracers that know and for those that do not.
+//     which has room to step over the red zone. Newer sites are a one-byte nop
+//     followed by a ten-byte one: a tracer that does not know of the
+//     replacement takes the first.
 var (
 	nopThenNop10 = []byte{0x90, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00}
 	nop10        = nopThenNop10[1:]
 )
 
-// refusedPrefixes are those that no kernel takes in an instruction to attach to
-// (is_prefix_bad in arch/x86/kernel/uprobes.c): the segments es, cs, ss and ds,
-// and lock. The ten-byte nop alone may have one, where it is replaced.
+// refusedPrefixes are the prefixes that no kernel takes in an instruction to
+// attach to (is_prefix_bad in arch/x86/kernel/uprobes.c): the segments es, cs,
+// ss and ds, and lock. Only the ten-byte nop may have one, on kernels that
+// replace it.
 var refusedPrefixes = []byte{0x26, 0x2e, 0x36, 0x3e, 0xf0}
 
 // sysUprobe is the system call of the kernel's own trampolines (x86-64 only).
@@ -142,8 +144,8 @@ var replacedNops = sync.OnceValue(func() unix.Errno {
 	return errno
 })
 
-// skipInNop returns how many bytes after the beginning of a nop the breakpoint
-// has to be, and an error where it may be nowhere. kernel is its answer.
+// skipInNop returns the offset of the breakpoint in a nop, or an error if the
+// nop must not have one. kernel is the answer of replacedNops.
 func skipInNop(nop []byte, mode int, kernel unix.Errno) (uint64, error) {
 	if nop[0] == 0x90 { // as nearly all
 		if kernel == replacesNop10 && bytes.HasPrefix(nop, nopThenNop10) {

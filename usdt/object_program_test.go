@@ -21,8 +21,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// These tests state what a program for libbpf may rely on, with objects that
-// were compiled with libbpf's header and loaded as they are.
+// These tests state the guarantees for programs made for libbpf, with objects
+// that were compiled with libbpf's header and loaded as they are.
 
 // needsCookies skips a test on kernels where a site can have one spec alone.
 func needsCookies(t *testing.T) {
@@ -110,8 +110,8 @@ func TestObjectsForLibbpfWithManySites(t *testing.T) {
 	})
 }
 
-// One with more specs than there is room for is attached nowhere, and what it
-// would have taken is free.
+// A program that needs more specs than there is room for is attached nowhere,
+// and holds none.
 func TestObjectsForLibbpfWithAFullMapOfSpecs(t *testing.T) {
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
 		for _, everywhere := range []bool{false, true} {
@@ -221,8 +221,7 @@ func needsTailCallsBesideFunctions(t *testing.T) {
 	}
 }
 
-// TestObjectsForLibbpfWithTailCalls states that both programs read arguments,
-// and that a program that is specialised goes on in the other one.
+// Both programs read arguments, and a specialised program calls the other one.
 func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
 	needsTailCallsBesideFunctions(t)
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
@@ -308,8 +307,8 @@ func TestObjectsForLibbpfLinkedFromTwoFiles(t *testing.T) {
 	})
 }
 
-// A section that names a file and a probe is attached to that, and the others
-// are for the caller.
+// A program whose section names a file and a probe is attached to that. The
+// others are for the caller.
 func TestObjectsForLibbpfAttachTheirSections(t *testing.T) {
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
 		spec := header.load(t, "sections")

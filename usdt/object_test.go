@@ -77,7 +77,7 @@ func manage(t *testing.T, spec *ebpf.CollectionSpec, opts *usdt.ManagerOptions) 
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() {
 		collection.Close()
-		*collection = ebpf.Collection{} // the memory of its maps goes when nothing refers to it
+		*collection = ebpf.Collection{} // the memory of its maps is freed when nothing refers to it
 	})
 	return mgr, collection
 }
@@ -97,9 +97,8 @@ func newLibbpfCollector(t *testing.T, header libbpfHeader, opts *usdt.ManagerOpt
 	return c
 }
 
-// Every value of every argument, as
-// TestArgumentsHaveTheRightValues has it for this module's
-// header.
+// Every value of every argument, as TestArgumentsHaveTheRightValues has it for
+// this module's header.
 func TestAttachObjectsForLibbpf(t *testing.T) {
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
 		for _, prog := range programs {
@@ -220,8 +219,8 @@ func checkLibbpfEvent(t *testing.T, header libbpfHeader, name string, memory *os
 	}
 }
 
-// checkLibbpfUnavailable checks that just those arguments are unavailable that
-// the layout has no place for, besides those that nobody can fetch.
+// checkLibbpfUnavailable checks that the unavailable arguments are those that
+// nobody can fetch, and those that the layout cannot describe.
 func checkLibbpfUnavailable(t *testing.T, header libbpfHeader, file *elfnote.File, lnk *usdt.Link) {
 	t.Helper()
 	full, err := usdt.Select(usdt.Target{ELF: file})

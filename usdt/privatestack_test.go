@@ -16,7 +16,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// What a program has on its stack stays there, also if it is preempted and
+// A program's stack keeps its data, also if the program is preempted and
 // another thread runs it meanwhile.
 func TestThreadsShareNoStack(t *testing.T) {
 	testprog.RequireBPF(t)
@@ -62,7 +62,7 @@ func TestThreadsShareNoStack(t *testing.T) {
 // something else on their stack than they have put there.
 func stackChecker(counts int) asm.Instructions {
 	const (
-		farthest = -128 // so much of the stack makes the kernel give a private one
+		farthest = -128 // the kernel gives a private stack for this depth
 		pause    = 200  // calls that take their time
 	)
 	program := asm.Instructions{

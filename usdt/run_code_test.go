@@ -33,12 +33,12 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
-// What is here runs programs without a probe: as ones of another type, which
-// the kernel runs with a context that is given to it. So the registers can be
-// anything, and those of any machine of this byte order.
+// The tests here run programs without a probe: as programs of another type,
+// which the kernel runs with a given context. So the registers can hold
+// anything, and be those of any machine of this byte order.
 
-// The context has the words of struct pt_regs, and behind them the BPF cookie,
-// for which programs of that type cannot ask.
+// The context has the words of struct pt_regs, then the BPF cookie, for which
+// programs of that type cannot ask.
 const (
 	contextSize  = cookieOffset + 8
 	cookieOffset = 512
@@ -47,7 +47,7 @@ const (
 // collectors are the programs, by the number in their events.
 var collectors = []string{"collect", "collect3", "collect12"}
 
-// codeRunner has programs as they were compiled, and makes such as are for
+// A codeRunner has programs as they were compiled, and makes programs for
 // certain specs.
 type codeRunner struct {
 	t       testing.TB
@@ -93,7 +93,7 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	return c
 }
 
-// asRunnable makes of a program one that can be run, with these instructions.
+// asRunnable turns a program into one that can be run, with these instructions.
 func asRunnable(program *ebpf.ProgramSpec, instructions asm.Instructions) {
 	program.Type, program.AttachType, program.AttachTo = ebpf.Syscall, ebpf.AttachNone, ""
 	program.Flags |= unix.BPF_F_SLEEPABLE
@@ -209,7 +209,7 @@ func objectFor(t testing.TB, machine elf.Machine) *ebpf.CollectionSpec {
 }
 
 // arena is memory at an address of 32 bits, so that registers of any machine
-// can point to it. Nothing is behind its end.
+// can point to it. Nothing is mapped after its end.
 type arena struct {
 	start uint64
 	bytes []byte

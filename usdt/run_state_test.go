@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 )
 
-// machineState is what the registers of a kernel hold.
+// machineState is the contents of a kernel's registers.
 type machineState struct {
 	machine elf.Machine
 	words   [48]uint64
@@ -52,9 +52,9 @@ func (s *machineState) String() string {
 	return text
 }
 
-// value returns what reading an argument gives, by what the vectors say of it
-// and not by how this module understands it. least is how many bytes must be
-// there to read any.
+// value returns the value that reading an argument gives by its meaning in the
+// vectors, independently of this module's parser. least is the number of bytes
+// that must be mapped to read any.
 func (s *machineState) value(means string, least int) (value uint64, err unix.Errno) {
 	words := strings.Fields(means)
 	size, _ := strconv.Atoi(words[0])
@@ -150,8 +150,8 @@ func (s *machineState) value(means string, least int) (value uint64, err unix.Er
 	return value << unused >> unused, 0
 }
 
-// randomState returns registers that make something of the arguments: some
-// point to memory.
+// randomState returns random registers, some of which point to memory, as the
+// arguments need.
 func randomState(
 	random *rand.Rand, machine elf.Machine, memory arena, args []argspec.Arg,
 ) *machineState {
@@ -196,8 +196,7 @@ func randomState(
 	return s
 }
 
-// randomIndex returns a small index, of which the bits that do not count are
-// anything.
+// randomIndex returns a small index. The bits that do not count are random.
 func randomIndex(random *rand.Rand, size int8) uint64 {
 	index := uint64(random.IntN(40) - 20)
 	if size != 0 {

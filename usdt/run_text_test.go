@@ -21,7 +21,7 @@ import (
 )
 
 // Programs that look an argument up, and programs that are made for it, read
-// in the kernel what its text says, which is evaluated here in another way.
+// the value that its text means, which is evaluated here in another way.
 func FuzzReadsOfText(f *testing.F) {
 	testneeds.Only(f, "the argument strings are those of x86-64", "amd64")
 	for _, seed := range []string{

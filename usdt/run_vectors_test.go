@@ -61,8 +61,8 @@ func vectorArgs(t testing.TB) map[elf.Machine][]vectorArg {
 	return all
 }
 
-// wantOf returns what programs report of arguments that mean this, where they
-// have reported what they got.
+// wantOf returns the events that programs should report for these arguments,
+// given those that they reported.
 func (c *codeRunner) wantOf(
 	s *machineState, id uint32, means []string, got [3]testbpf.ArgsEvent, specialised bool,
 ) (want [3]testbpf.ArgsEvent) {
@@ -96,7 +96,7 @@ func (c *codeRunner) wantOf(
 }
 
 // Programs that look an argument up, and programs that are made for it, read
-// what testdata/vectors say it is, whatever the registers hold.
+// the value that testdata/vectors gives for it, with any registers.
 func TestProgramsReadWhatTheVectorsSay(t *testing.T) {
 	testprog.RequireBPF(t)
 	kernel, err := sys.KernelMachine()
@@ -156,7 +156,7 @@ func (c *codeRunner) compareVectors(args []vectorArg) {
 }
 
 // compareGroup compares what programs read of several sites, and returns how
-// often that was memory that is there.
+// often that was mapped memory.
 func (c *codeRunner) compareGroup(
 	memory arena, random *rand.Rand, chunks [][]vectorArg,
 ) (read int) {
@@ -205,9 +205,9 @@ func (c *codeRunner) compareGroup(
 			for name, loaded := range programs {
 				got := c.run(loaded, context, spec.ID)
 				want := c.wantOf(state, spec.ID, means, got, loaded != c.generic)
-				// A program reads no page that the kernel has marked as one
-				// that nobody has used for a while, where the processor does
-				// not remove the mark (arm64 without FEAT_HAFDBS).
+				// A program cannot read a page that the kernel has marked as
+				// long unused, if the processor does not remove the mark (arm64
+				// without FEAT_HAFDBS).
 				for try := 0; try < 3 && got != want; try++ {
 					memory.touch()
 					got = c.run(loaded, context, spec.ID)

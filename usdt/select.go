@@ -28,9 +28,10 @@ import (
 //   - [os.ErrNotExist] or [os.ErrPermission] if the file cannot be opened,
 //   - [elfnote.ErrNotELF] if it is no ELF file.
 //
-// Other errors say what is malformed, that the probes have more than 524,288
-// arguments altogether, or more sites than the target's MaxSites allows, what
-// is missing in the target, or that this kernel cannot run such a file.
+// Other errors say that the file is malformed, that its probes have more than
+// 524,288 arguments altogether or more sites than the target's MaxSites allows,
+// that the target names no file or several, or that this kernel cannot attach
+// to such a file.
 func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 	if target.Selection != nil {
 		return target.Selection.selectAgain(&target, patterns)
@@ -55,7 +56,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 func (s *Selection) find(patterns []elfnote.Pattern) error {
 	usable := false
 	weight := 0                           // of the sites that match
-	var firstMalformed *elffile.NoteError // of whatever probe
+	var firstMalformed *elffile.NoteError // of any probe
 	for site, err := range s.opened.sites {
 		if err != nil {
 			var note *elffile.NoteError
@@ -65,8 +66,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			if firstMalformed == nil {
 				firstMalformed = note
 			}
-			// Only a note that can be read up to its names is known to be of a
-			// probe.
+			// A note is known to be of a probe only if its names can be read.
 			if note.Name != "" && elfnote.MatchAny(patterns, note.Provider, note.Name) {
 				if s.skippedCount++; s.skippedCount <= maxMalformed {
 					s.skipped = append(s.skipped, &follow.SiteError{
@@ -163,7 +163,7 @@ func (s *Selection) check() error {
 }
 
 var errSharedInstruction = errors.New("the file has another probe at the same instruction with another semaphore, " +
-	"and the kernel takes one: attach them by different tracers, one at a time")
+	"and the kernel takes one: attach the two probes one at a time")
 
 // A Selection is the sites of some probes in one file, checked and ready to be
 // attached. Each site lies in executable code and holds a nop on which the
@@ -212,14 +212,14 @@ func (s *Selection) String() string {
 }
 
 // Skipped returns the sites of the selected probes that cannot be attached, and
-// how many these are: there may be more of them than the 1,024 that are listed.
-// They are not among Sites. A site cannot be attached if
+// their number. At most 1,024 are listed. They are not among Sites. A site
+// cannot be attached if
 //
 //   - there is no nop,
 //   - the kernel refuses a breakpoint on that nop, or would damage the traced
 //     program (a five-byte nop on x86-64, Linux 6.18 to 7.1),
 //   - another probe with another semaphore is at the same instruction,
-//   - its note is malformed. 16 of these are listed.
+//   - its note is malformed. At most 16 of these are listed.
 func (s *Selection) Skipped() (sites []*follow.SiteError, count int) {
 	return s.skipped, s.skippedCount
 }
@@ -236,10 +236,10 @@ func (s *Selection) File() *elfnote.File { return s.opened.elf }
 // process.
 func (s *Selection) PID() int { return s.pid }
 
-// ForPID returns the same selection restricted to another process, or to none
-// if pid is 0. It shares the file with s: it is valid until s is closed, and
-// closing it does not close s. The PID is checked when the selection is
-// attached.
+// ForPID returns the same selection restricted to another process, or for every
+// process if pid is 0. It shares the file with s: it is valid until s is
+// closed, and closing it does not close s. The PID is checked when the
+// selection is attached.
 func (s *Selection) ForPID(pid int) *Selection {
 	other := *s
 	other.borrowed = true

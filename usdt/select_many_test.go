@@ -91,7 +91,7 @@ func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
 	qt.Check(t, qt.Equals(count, 3*1024))
 }
 
-// Where no probe can be used it is not said that there is none.
+// If no probe can be used, the error does not say that there is none.
 func TestSelectWithNothingButMalformedNotes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broken.so")
 	testprog.WriteNotes(t, path, []testprog.Note{{Provider: "p", Name: "n", Broken: true}})
@@ -121,8 +121,7 @@ func TestSelectionListsTheFirstMalformedNotes(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(skipped[16], ".*: no nop there but .*"))
 }
 
-// What has been refused once is not read, nor told, again for each process that
-// comes.
+// A refused file is not read or reported again for each new process.
 func TestWatchRemembersRefusedFiles(t *testing.T) {
 	testneeds.NoGuest(t, "to read that many notes takes longer there than a process has to answer")
 	testprog.RequireBPF(t)

@@ -31,7 +31,7 @@ func TestSelectionAttachesNothingAfterClose(t *testing.T) {
 	other := sel.ForPID(process.PID)
 	qt.Assert(t, qt.IsNil(other.Close()))
 	lnk, err := c.Attach(c.Collect, usdt.Target{Selection: other}, nil)
-	qt.Assert(t, qt.IsNil(err)) // closing what was derived closes nothing
+	qt.Assert(t, qt.IsNil(err)) // closing a derived selection closes nothing
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 
 	qt.Assert(t, qt.IsNil(sel.Close()))
@@ -41,7 +41,8 @@ func TestSelectionAttachesNothingAfterClose(t *testing.T) {
 	}
 }
 
-// Nothing is attached more widely than was meant, nor in vain.
+// A wrong PID attaches nothing: neither to more than was meant, nor without
+// effect.
 func TestSelectionRefusesPIDsThatAreNone(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -122,8 +123,8 @@ func TestSelectionOutlivesTheCallersFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 }
 
-// A program that is attached without the Manager finds no spec, above all not
-// that of another link.
+// A program that is attached without the Manager finds no spec, not even that
+// of another link.
 func TestAttachWithoutTheManagerFindsNoSpec(t *testing.T) {
 	testneeds.Kernel(t, "5.15", "BPF cookies")
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingle})

@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Those who have a watcher of their own select in what it finds.
+// A caller with a watcher of its own selects in the files that it finds.
 func TestSelectOfAProcessFile(t *testing.T) {
 	c := newCollector(t, nil)
 	program, _ := copies(t, "target-static")

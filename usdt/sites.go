@@ -37,7 +37,7 @@ type Site struct {
 // uprobeOffset is the file offset of the instruction to attach to.
 func (s *Site) uprobeOffset() uint64 { return s.Offset + (s.Instruction - s.Location) }
 
-// argumentList identifies the arguments of a site, which sites share.
+// argumentList identifies the list of arguments, which sites share.
 func (s *Site) argumentList() *argspec.Arg {
 	if len(s.Args) == 0 {
 		return nil
@@ -45,14 +45,14 @@ func (s *Site) argumentList() *argspec.Arg {
 	return &s.Args[0]
 }
 
-// maxArguments is how many arguments the sites of a Selection may have. Sites
-// with equal arguments count once. A file is untrusted, and an argument of a
-// few bytes in it takes some 170 in memory: this many take 90 MB, or 240 MB if
-// each names another symbol. Of real files libjvm has the most, 750 sites with
-// 2,000 arguments. The error for more of them wraps elffile.ErrTooLarge.
+// maxArguments is the most arguments that the sites of a Selection may have.
+// Sites with equal arguments count once. A file is untrusted, and an argument
+// of a few bytes in it takes some 170 in memory: this many take 90 MB, or 240
+// MB if each names another symbol. Of real files libjvm has the most, 750 sites
+// with 2,000 arguments. The error for more of them wraps elffile.ErrTooLarge.
 const maxArguments = 1 << 19
 
-// argumentsPerSite is how many arguments there may be for each site of
+// argumentsPerSite is the number of arguments allowed for each site of
 // [Target].MaxSites.
 const argumentsPerSite = 4
 
@@ -129,8 +129,8 @@ func readCode(
 	}
 }
 
-// attachable returns an error if the running kernel could not run a file at
-// all.
+// attachable returns an error if the running kernel can attach to no site of a
+// file.
 func attachable(file *elfnote.File) error {
 	switch {
 	case file.IsDebugFile():

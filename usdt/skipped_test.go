@@ -16,8 +16,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// A site that nobody may attach to is no reason not to see the others, where a
-// pattern means whatever there is.
+// A site that cannot be attached does not affect the others that a pattern
+// matches.
 func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()

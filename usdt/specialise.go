@@ -21,7 +21,7 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// maxSpecialPrograms is how many programs made for sites a Manager has at most.
+// maxSpecialPrograms is the most programs made for sites that a Manager has.
 // The kernel keeps some kilobytes for each. If there were more, such as one for
 // each of thousands of processes with cookies of their own, loading them would
 // take more time than they save.
@@ -42,9 +42,9 @@ type specialProgram struct {
 	load func() (*ebpf.Program, error) // once
 }
 
-// acquireSpecial returns a program that does the same at these sites as the one
-// that the caller has loaded. ids are those of the specs of the sites. The
-// caller releases it. The error says why the caller's has to be attached.
+// acquireSpecial returns a program that does the same at these sites as the
+// loaded one. ids has the spec ID of each site. The caller releases the
+// program. The error says why the loaded one has to be attached instead.
 func (m *Manager) acquireSpecial(
 	loaded *loadedProgram, sel *Selection, ids []uint64,
 ) (*specialProgram, error) {
@@ -102,7 +102,6 @@ type refusedProgram struct {
 	err   *ebpf.VerifierError
 }
 
-// loadSpecial makes a program for specs and loads it.
 func (m *Manager) loadSpecial(
 	loaded *loadedProgram, specs []specialise.Spec,
 ) (*ebpf.Program, error) {
@@ -137,7 +136,7 @@ func (m *Manager) loadSpecial(
 		case err == nil:
 			return special, nil
 		case errors.As(err, &refused) && !general.Apart && len(specs) == 1:
-			general.Apart = true // it may have taken too much of the stack
+			general.Apart = true // the program may have used too much of the stack
 		case errors.As(err, &refused):
 			loaded.refused.Store(&refusedProgram{len(specs), refused})
 			return nil, refusal(err)
@@ -178,13 +177,14 @@ func (m *Manager) loadWith(from *origin, instructions asm.Instructions) (*ebpf.P
 	return ebpf.NewProgram(spec)
 }
 
-// origin is what a loaded program of the user's was loaded from.
+// An origin is the spec and the maps that a program was loaded with.
 type origin struct {
 	spec *ebpf.ProgramSpec
-	maps map[string]ebpf.MapID // by what instructions call them
+	maps map[string]ebpf.MapID // by the names that instructions have for them
 }
 
-// originOf finds out what a program was loaded from.
+// originOf finds the spec of a loaded program by its name, and checks it by its
+// tag and maps.
 func (m *Manager) originOf(info *ebpf.ProgramInfo) (*origin, error) {
 	var found []*ebpf.ProgramSpec
 	for _, spec := range m.programs {
@@ -217,7 +217,7 @@ func (m *Manager) originOf(info *ebpf.ProgramInfo) (*origin, error) {
 	}
 
 	if !changed { // the kernel has a hash of the instructions
-		// This gives calls between functions their distances.
+		// Marshal gives calls between functions their distances.
 		if err := instructions.Marshal(io.Discard, nativeOrder()); err != nil {
 			return nil, err
 		}
@@ -245,7 +245,7 @@ func (m *Manager) originOf(info *ebpf.ProgramInfo) (*origin, error) {
 	return from, nil
 }
 
-// nativeOrder returns the byte order of this machine by its own name, which
+// nativeOrder returns binary.NativeEndian as LittleEndian or BigEndian, which
 // cilium/ebpf asks for.
 func nativeOrder() binary.ByteOrder {
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {

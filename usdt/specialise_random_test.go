@@ -190,8 +190,8 @@ func TestSpecialisedProgramsAreShared(t *testing.T) {
 	qt.Check(t, qt.Equals(made(), 0))
 }
 
-// Whoever attaches at the same time shares what is made, and hits are those of
-// the probe that was asked for.
+// Goroutines that attach at the same time share programs, and each gets the
+// hits of its own probe.
 func TestSpecialisedProgramsAttachedAtATime(t *testing.T) {
 	_, special, process, path := twoReporters(t)
 	probes := []string{"three", "twelve", "narrow", "stack"}
@@ -244,8 +244,8 @@ func FuzzSpecialisedPrograms(f *testing.F) {
 	})
 }
 
-// What is loaded and cannot be kept is given back: an error says that nothing
-// was assigned.
+// Loaded maps that cannot be kept are closed: an error means that nothing was
+// assigned.
 func TestLoadAndAssignIsAllOrNothing(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)

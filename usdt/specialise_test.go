@@ -54,8 +54,8 @@ func forEachSpecialiser(t *testing.T, test func(t *testing.T, two *twoCollectors
 	})
 }
 
-// Whatever the arguments of a site are, a specialised program reads what the
-// program itself does, which other tests compare with the truth.
+// A specialised program reads the same of any arguments as the program itself,
+// which other tests compare with the truth.
 func TestSpecialisedProgramsReadTheSame(t *testing.T) {
 	forEachSpecialiser(t, func(t *testing.T, two *twoCollectors) {
 		for i, prog := range programs {
@@ -170,7 +170,8 @@ func (two *twoCollectors) compare(
 	qt.Assert(t, qt.IsNil(sys.CloseTogether(links)))
 }
 
-// What cannot be specialised is attached as it is, and the link says why.
+// A program that cannot be specialised is attached as it is, and the link says
+// why.
 func TestSpecialisedSaysWhyNot(t *testing.T) {
 	testprog.RequireBPF(t)
 	process := testprog.Start(t, "target-pie")

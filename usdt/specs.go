@@ -37,9 +37,9 @@ type entry[K comparable] struct {
 	refs int
 }
 
-// acquire returns the entry of each key, after the map holds them all. ids are
-// those of the keys, or nil if put chooses one. On an error nothing is held.
-// Each entry is to be released once.
+// acquire returns the entry of each key, once the map holds them all. ids has
+// the ID of each key; if it is nil, put chooses the IDs. On an error nothing is
+// held. The caller releases each entry once.
 func (t *table[K]) acquire(keys []K, ids []uint32) ([]*entry[K], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,8 +90,8 @@ func (t *table[K]) acquire(keys []K, ids []uint32) ([]*entry[K], error) {
 	return nil, err
 }
 
-// release gives back what acquire returned. No program may run that looks it
-// up.
+// release gives back what acquire returned. No program that looks it up may run
+// any more.
 func (t *table[K]) release(acquired []*entry[K]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +110,7 @@ func (t *table[K]) releaseLocked(e *entry[K]) {
 	}
 }
 
-// close releases the map. Nothing can be acquired any more.
+// close releases the map. Nothing can be acquired after that.
 func (t *table[K]) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +131,6 @@ type specTable struct {
 // attached without a Manager. The header knows that 0 is no spec.
 const firstSpecID = 1
 
-// newSpecTable makes the map of specs.
 func newSpecTable(spec *ebpf.MapSpec, layout sitespec.Layout) (*specTable, error) {
 	specs, err := ebpf.NewMap(spec)
 	if err != nil {
@@ -182,12 +181,11 @@ func newAddressTable(spec *ebpf.MapSpec) (*table[uint64], error) {
 	return t, nil
 }
 
-// addresses returns the addresses at which the selection's process, or every
-// process, passes the sites: what a program finds in the instruction pointer.
-// ids are those of specs, which has one for each site. There is one for a
-// site of an ET_EXEC, which runs where it was linked for. A library or
-// position-independent program needs a PID; there may be several addresses
-// where the process has mapped it more than once.
+// addresses returns the instruction pointers of hits in the selection's
+// process, or in every process, and the spec ID for each. specs has the spec ID
+// of each site. A site of an ET_EXEC has one address, for which the file was
+// linked. A library or position-independent program needs a PID. Its sites have
+// several addresses if the process has mapped it more than once.
 func (s *Selection) addresses(specs []uint64) (addresses []uint64, ids []uint32, err error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()

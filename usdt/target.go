@@ -24,8 +24,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// A Target says whose probes are meant: those of a file, and optionally in one
-// process only.
+// A Target is the file whose probes are meant, and optionally the one process
+// in which they are.
 //
 // Exactly one of Path, ELF, ProcessFile and Selection is set.
 type Target struct {
@@ -57,18 +57,18 @@ type Target struct {
 
 	// PID restricts the attachment to one process with all its threads. It is a
 	// PID of the caller's PID namespace. 0 means every process that maps the
-	// file, now or later. To find the file through a process of another user
+	// file, now or later. Finding the file through a process of another user
 	// needs CAP_SYS_PTRACE.
 	PID int
 
 	// MaxSites is the most sites that may match: more are an error. A site with
-	// a semaphore counts as eight, and so does a perf event. The sites may have
-	// four times as many different arguments. 0 means no limit, except that on
-	// the arguments of any file: see [Select].
+	// a semaphore counts as eight, and so does a perf event. The number of
+	// different arguments may be four times that. 0 means no limit, except that
+	// on the arguments of any file: see [Select].
 	MaxSites int
 }
 
-// check returns an error unless the target says which file it is, once.
+// check returns an error unless the target names exactly one file.
 func (t *Target) check() error {
 	given := 0
 	for _, set := range []bool{
@@ -82,7 +82,7 @@ func (t *Target) check() error {
 	case given == 1:
 		return nil
 	case given == 0 && t.PID != 0:
-		return errors.New("the target has a PID but no file: set its Path. A bare name such as libc.so.6 is found among what the process has mapped")
+		return errors.New("the target has a PID but no file: set its Path (a bare name such as libc.so.6 is looked up among the files that the process has mapped)")
 	default:
 		return fmt.Errorf("a target needs exactly one of Path, ELF, ProcessFile and Selection, not %d of them", given)
 	}
@@ -116,7 +116,7 @@ func (o *opened) close() error {
 	return errs
 }
 
-// path names the file to the kernel, which takes nothing else. It leads to the
+// path names the file to the kernel, which takes only a path. It leads to the
 // very file that was parsed, also when its name has been given to another file
 // since, or means another file in this mount namespace.
 func (o *opened) path() string { return "/proc/self/fd/" + strconv.Itoa(o.descriptor) }

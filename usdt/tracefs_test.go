@@ -26,8 +26,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Where uprobes are no perf events of their own, they are made through tracefs.
-// This kernel has them, so a private mount namespace hides it.
+// Kernels without perf events for uprobes make them through tracefs. This
+// kernel has them, so a private mount namespace hides that.
 func TestAttachThroughTracefs(t *testing.T) {
 	if !testprog.InPrivateMounts(t) {
 		return
@@ -68,7 +68,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 		return
 	}
 	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
-		// Characters that tracefs gives a meaning.
+		// Characters that have a meaning to tracefs.
 		path := filepath.Join(t.TempDir(), "a b:0x1(2)%return")
 		copyFile(t, path, testprog.Path(t, "target-static"))
 		process, other := testprog.StartCommand(t, exec.Command(path)), testprog.StartCommand(t,
@@ -157,7 +157,8 @@ func TestSitesHavePerfEventsOfTheirOwnWithoutTracefs(t *testing.T) {
 	})
 }
 
-// What is refused for a group of sites is then tried for each of them.
+// A program that is refused for a group of sites is then tried for each of
+// them.
 func TestProgramThatIsNotForPerfEvents(t *testing.T) {
 	testprog.RequireBPF(t)
 	needsMode(t, usdt.ModeMulti)
@@ -229,7 +230,7 @@ func startTracer(t *testing.T, mode usdt.Mode, probe string) (pid int, kill func
 }
 
 // A hundred sites that share a perf event are detached in a fraction of the
-// time that each of them took by itself.
+// time that they take one by one.
 func TestDetachingManySitesIsFast(t *testing.T) {
 	if !testprog.InPrivateMounts(t) {
 		return
@@ -244,7 +245,7 @@ func TestDetachingManySitesIsFast(t *testing.T) {
 			qt.Assert(t, qt.IsNil(lnk.Close()))
 			return time.Since(start)
 		}
-		// What else the machine does may come in between, but not each time.
+		// Other work of the machine may interfere, but not each time.
 		for try := 1; ; try++ {
 			one := detaching("three", nil)
 			many := detaching("many", nil)

@@ -33,9 +33,10 @@ type WatchProgram struct {
 	// or SiteCookie for each file or process, the program tells them apart.
 	// Each cookie takes specs of its own, see [ManagerOptions].MaxSpecs.
 	//
-	// The argument is the file and the process to be attached. If that is every
-	// process, it is the first one found with the file. OptionsFor is called
-	// before each attempt to attach. It must not call the Watch.
+	// The argument is the file and the process to be attached. For an
+	// attachment to every process, it has the first process found with the
+	// file. OptionsFor is called before each attempt to attach. It must not
+	// call the Watch.
 	OptionsFor func(*proc.ProcessFile) AttachOptions
 }
 
@@ -50,10 +51,10 @@ type WatchOptions struct {
 	// It is called by one goroutine at a time, unless a call takes so long that
 	// the process is set aside.
 	Filter func(proc.Process) bool
-	// Mapped, if set, gets the files with such probes that processes have begun
-	// to map, and those that they do not map any more, after everything has
-	// been attached. It can read more of a process while that runs. It is
-	// called by the same goroutine as the function for changes, and before it.
+	// Mapped, if set, gets the files with wanted probes that processes have
+	// begun to map, and those that they do not map any more. It is called after
+	// everything has been attached, and before the same goroutine reports the
+	// attachments as changes. It can read more of a process while that runs.
 	Mapped func(appeared, disappeared []*proc.ProcessFile)
 	// BeforePass, if set, is called before each scan of all processes.
 	BeforePass func()
@@ -65,14 +66,14 @@ type WatchOptions struct {
 	// start. A Manager in ModeSingleIPMap always attaches libraries and
 	// position-independent programs per process.
 	//
-	// The kernel gets the PIDs, so /proc has to be that of this process's own
+	// The PIDs go to the kernel, so /proc has to be that of this process's own
 	// PID namespace.
 	PerProcess bool
 
 	// Linger is how long a file stays attached, and open, after the last
 	// process that maps it has gone: programs that are started again and again
-	// are hit from their start. 0 means a second, negative not at all. What is
-	// attached to one process does not linger.
+	// are hit from their start. 0 means a second, negative not at all. An
+	// attachment to one process does not linger.
 	Linger time.Duration
 
 	// Limits bound what is attached, because any user could start processes
@@ -92,8 +93,8 @@ type WatchOptions struct {
 	// an error of [WatchChanges], and is tried again when there is room.
 	//
 	// An owner is a container, or else a user: see [proc.Process.Owner]. Where
-	// there is no room for an owner, the one that has the most gives up half,
-	// if the other one would still have less. An owner for which attaching
+	// an owner lacks room, the owner that has the most gives up half, if the
+	// first one would otherwise still have less. An owner for which attaching
 	// takes more than a quarter of the time waits while there are others.
 	Limits follow.Limits
 }
@@ -104,7 +105,7 @@ type WatchChanges[A any] struct {
 	// Attached are closed by the Watch.
 	Attached []A
 	// Detached are closed together as soon as the function that gets them has
-	// returned, unless the Manager or session has detached everything. Their
+	// returned, unless the Manager or session has closed them already. Their
 	// Close waits until that is done.
 	Detached []A
 	// Missed are the files of processes that ended before the files were
@@ -150,9 +151,9 @@ type Watch struct {
 // more than about 100 ms at a time: the rest is tried next time.
 //
 // changed, if not nil, gets what was attached and detached, and what went
-// wrong. One goroutine at a time calls it: the one that calls Sync, SyncAll,
-// Run or Close, or closes the Manager, or one of the Watch when a file has
-// lingered or something is tried again. It must not call these.
+// wrong. One goroutine at a time calls it: one that calls Sync, SyncAll, Run,
+// Close or Manager.Close, or one of the Watch's own when a file has lingered or
+// something is tried again. It must not call these methods.
 //
 // The error wraps [os.ErrClosed] after Manager.Close. Other errors say that
 // there is no program, or one that was not loaded for this Manager, or that
@@ -183,8 +184,9 @@ func (m *Manager) Watch(
 	return w, err
 }
 
-// NewWatch makes the watches of this package and of package trace, which alone
-// can call it. The patterns are those of each part that the attacher attaches.
+// NewWatch makes the watches of this package and of package trace. Its attacher
+// is an internal type, so others cannot call it. patterns has those of each
+// part that the attacher attaches.
 func NewWatch[A any](
 	opts *WatchOptions, changed func(*WatchChanges[A]), patterns [][]elfnote.Pattern, mode Mode,
 	attacher follow.Attacher[*Selection, A], ended func(),
@@ -213,44 +215,43 @@ func NewWatch[A any](
 	return &Watch{follower: follower, ended: ended}, nil
 }
 
-// Run scans all processes now and at each interval, and in between those that
-// the kernel reports to have started, executed or mapped something, until the
-// context or the Watch ends. It returns nil then, and an error if the processes
-// cannot be listed the first time.
+// Run scans all processes now and at each interval. In between it scans those
+// that the kernel reports to have started, executed or mapped something. It
+// returns nil when the context or the Watch ends, and an error if the interval
+// is not positive or the processes cannot be listed the first time.
 //
-// An interval must be positive; ten seconds are a good one. If the kernel
-// reports what processes do, it may be longer: package proc says what only
-// scans of all processes find.
+// Ten seconds are a good interval. If the kernel reports what processes do, it
+// may be longer: package proc says what only scans of all processes find.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	return w.follower.Run(ctx, interval)
 }
 
 // Sync scans one process, whatever is known about it: call it when something is
 // known to have happened. It is no error if the process does not exist. Other
-// errors say what went wrong with the process or with files of it. It wraps
-// [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
+// errors say what went wrong with the process or with files of it. The error
+// wraps [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
 // Close. Errors of attaching are in [WatchChanges].
 func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
-// SyncAll scans all processes, each as thoroughly as it needs. The error is
-// that of listing the processes, or [os.ErrClosed] after Close. What is wrong
-// with single ones is in [WatchChanges], as are errors of attaching.
+// SyncAll scans all processes, each as thoroughly as package proc says. The
+// error is that of listing the processes, or [os.ErrClosed] after Close. Errors
+// of single processes, and of attaching, are in [WatchChanges].
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
-// Stats returns the numbers of the watch: how many processes were Denied for
-// lack of privilege, are Blocked because they do not answer, or Postponed
-// because they are busy; how many Passes there were, and the EventsError that
-// says why the kernel does not report what processes do; how much of the Limits
-// is in use, and how many files are OverLimit or Waiting.
+// Stats returns the numbers of the watch. Of processes: how many were Denied
+// for lack of privilege, are Blocked because they do not answer, or Postponed
+// because they are busy. Of scans: how many Passes there were, and EventsError,
+// which says why the kernel does not report processes. Of attachments: how much
+// of the Limits is in use, and how many files are OverLimit or Waiting.
 func (w *Watch) Stats() follow.Stats { return w.follower.Stats() }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is
 // attached stays attached until Close.
 func (w *Watch) Stop() { w.follower.Stop() }
 
-// Close detaches everything, all at a time. It waits until that is done, and
-// until no process is scanned any more. Errors are those of [Link.Close]. It is
-// safe to call it again.
+// Close detaches everything together. It waits until that is done, and until no
+// process is scanned any more. Errors are those of [Link.Close]. It is safe to
+// call it again.
 func (w *Watch) Close() error {
 	err := w.follower.Close()
 	w.ended()
@@ -315,7 +316,6 @@ func (f *watchedFile[A]) Attach(
 	return attachment, err == nil, err
 }
 
-// Sites counts what the kernel attaches for a part.
 func (f *watchedFile[A]) Sites(n int) int {
 	if f.parts[n] == nil {
 		return 0
@@ -323,8 +323,8 @@ func (f *watchedFile[A]) Sites(n int) int {
 	return f.parts[n].weight()
 }
 
-// Retry says when something that failed is to be tried again. The maps of a
-// Manager are shared out, unless they could never hold what is needed.
+// Retry says when to try again. The maps of a Manager are shared out, unless
+// they could never hold the specs of one file.
 func (d *watchDriver[A]) Retry(err error) follow.When {
 	var full *follow.LimitError
 	switch {

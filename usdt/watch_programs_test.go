@@ -34,8 +34,7 @@ func hide(t *testing.T, path, probe string) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, bytes.ReplaceAll(content, note, hidden), 0o755)))
 }
 
-// watchTold starts a watch of these programs alone. What it tells
-// last is in told.
+// watchTold starts a watch of these programs alone. told has its last changes.
 func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions,
 	changed func(*usdt.WatchChanges[*usdt.Link]), paths ...string,
 ) (w *watch, told *usdt.WatchChanges[*usdt.Link]) {
@@ -271,7 +270,7 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		process.Kill()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 
-		// The map is full: what lingers gives room.
+		// The map is full: a lingering file makes room.
 		process = testprog.Start(t, second)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.HasLen(told.Errors, 0))
@@ -283,8 +282,8 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 	})
 }
 
-// What could not be attached to a file that lingers is tried again with its
-// next process.
+// A program that could not be attached to a lingering file is tried again with
+// the file's next process.
 func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	c := newCollector(t, nil)
 	path, _ := copies(t, "target-static")
@@ -342,8 +341,7 @@ func TestWatchRefusesWithoutAProgram(t *testing.T) {
 	}
 }
 
-// Who is told of an attachment can count on what the handler of the processes
-// has done.
+// The handler of the processes has returned before an attachment is reported.
 func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	c := newCollector(t, nil)
 	path, _ := copies(t, "target-static")

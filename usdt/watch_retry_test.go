@@ -16,9 +16,9 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// withoutRoom watches a probe of programs, with cookies that have each file
-// take a spec of its own, of which there is one. What is attached and detached,
-// and what fails, is sent to the channels.
+// withoutRoom watches a probe of programs. Cookies make each file take a spec
+// of its own, and there is room for one. The channels get the attachments and
+// the failures.
 func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 	paths ...string) (w *watch, attached chan *usdt.Link, failed chan error) {
 	t.Helper()
@@ -64,8 +64,8 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.Sync(found.PID)))
 				var full *follow.LimitError
 				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
-				// The one that the file was found in is not the one that it
-				// will be attached with.
+				// The file will be attached by another process than the one it
+				// was found in.
 				found.Kill()
 				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
 				if perProcess || mode == usdt.ModeSingleIPMap {
@@ -113,7 +113,7 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 	})
 }
 
-// Somebody else makes the room, of which the watch does not know.
+// A link outside of the watch makes room, which the watch does not know of.
 func TestWatchTriesAgainBeforeEachPass(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
 	path, other := copies(t, "target-static")

@@ -42,8 +42,7 @@ func watching(t *testing.T, prog *ebpf.Program, probes ...string) []usdt.WatchPr
 	return []usdt.WatchProgram{{Program: prog, Patterns: patterns(t, probes...)}}
 }
 
-// copies makes two programs of their own from one, so that nobody else runs
-// them.
+// copies makes two copies of a program, which no other process runs.
 func copies(t *testing.T, program string) (one, two string) {
 	t.Helper()
 	one, two = filepath.Join(t.TempDir(), program), filepath.Join(t.TempDir(), program)
@@ -52,7 +51,7 @@ func copies(t *testing.T, program string) (one, two string) {
 	return one, two
 }
 
-// only lets these programs through, by the file that they run.
+// only returns a filter for processes that run these files.
 func only(paths ...string) func(proc.Process) bool {
 	return func(p proc.Process) bool {
 		executable, err := p.Executable()
@@ -223,7 +222,7 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 		}
 		told = append(told, changes.Detached...)
 	}, watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
-	qt.Assert(t, qt.IsNil(err)) // and not closed but by the manager
+	qt.Assert(t, qt.IsNil(err)) // the manager closes it
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(context.Background(), time.Hour) }()
 	a := await(t, attached)
@@ -239,8 +238,8 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 }
 
-// failures returns the errors of a Watch but for those that say that a process
-// is scanned later, which happens on a slow machine.
+// failures returns the errors of a Watch without those of processes that are
+// scanned later, which happens on a slow machine.
 func failures(changes *usdt.WatchChanges[*usdt.Link]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
 		return errors.Is(err, procfs.ErrPostponed)

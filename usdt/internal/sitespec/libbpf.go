@@ -15,9 +15,9 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// libbpf is how a header of libbpf declares a spec. Versions differ: from
-// 1.7 on an argument may have an index register, and is larger. So the places
-// are those that the object's types have.
+// libbpf is how a header of libbpf declares a spec. Versions differ: from 1.7
+// on an argument may have an index register, and is larger. So the places are
+// those that the object's types have.
 type libbpf struct {
 	arguments     uint32 // offset of the first argument, in bytes
 	argumentSize  uint32
@@ -39,7 +39,7 @@ const (
 	libbpfMemory   = 2
 	libbpfIndexed  = 3 // from 1.7 on
 
-	// libbpfNone is none of them: reading the argument fails with EINVAL.
+	// With any other kind, reading the argument fails with EINVAL.
 	libbpfNone = 0xff
 )
 
@@ -112,7 +112,7 @@ func member(structure *btf.Struct, name string) (btf.Member, error) {
 }
 
 // put writes a number, cut to the size of the field. Bits of a structure are
-// counted from the lowest of the first byte on, or, where the most significant
+// counted from the lowest bit of the first byte on, or, if the most significant
 // byte comes first, from the highest.
 func (f bitField) put(b []byte, big bool, value uint64) {
 	for ; value != 0; value &= value - 1 {
@@ -145,9 +145,9 @@ func (l *libbpf) encode(
 }
 
 func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *argspec.Arg) {
-	// How far the value is shifted to the left and back. libbpf's
-	// bpf_usdt_arg_size computes the size from it, also one that is no
-	// number's, as far as a signed byte goes.
+	// The shift to the left and back that cuts the value to its size. libbpf's
+	// bpf_usdt_arg_size computes the size from it, also a size that no number
+	// has, as far as a signed byte goes.
 	const largest = (64 + 128) / 8
 	if arg.Size <= largest {
 		l.shift.put(b, big, uint64(64-8*arg.Size))
@@ -171,7 +171,7 @@ func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *args
 		l.value.put(b, big, arg.Constant)
 	case argspec.InRegister:
 		l.kind.put(b, big, libbpfRegister)
-		// The second byte of a register, on x86, is that in memory.
+		// On x86, the second byte of a register is also the second in memory.
 		l.register.put(b, big, offset(arg.Register)+uint64(arg.Register.Shift/8))
 	case argspec.Memory:
 		base, index := simplest(arg)
@@ -213,7 +213,7 @@ func (l *libbpf) check(machines Machines, arg *argspec.Arg) error {
 		lacks = "an index register of 32 bits"
 	case arg.Address32 && (!is32Bit || index.Name != ""):
 		// In a program of 32 bits, base and displacement alone give the right
-		// address, or one that nothing is at.
+		// address, or one that holds nothing.
 		lacks = "an address of 32 bits"
 	case index.Name != "" && l.index.size == 0:
 		lacks = "an index register, which that of libbpf 1.7 does"

@@ -14,8 +14,8 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// MaxArgs is how many arguments of a site a BPF program can read: as many as
-// sys/sdt.h has macros for. Further ones are listed, but not encoded.
+// MaxArgs is the most arguments of a site that a BPF program can read: as many
+// as sys/sdt.h has macros for. Further ones are not encoded.
 const MaxArgs = 12
 
 // Size is the size in bytes of a spec for bpf/usdt.bpf.h: where the arguments
@@ -44,13 +44,13 @@ const MaxArgs = 12
 //	14  u8  how many bits to shift the index to the left
 //	15  u8  offset in the window plus 1; 0 for not in it
 //
-// A sum is what memory has as its address. It is the value of an Address, and
-// of two registers: the low one as the base, the high one as an index that is
-// shifted by 32 bits. Bytes are memory that is no number: the eBPF side knows
-// the address alone.
+// A sum is base, index and displacement added as for an address of memory. It
+// is the value of an Address, and of two registers: the low one as the base,
+// the high one as an index that is shifted by 32 bits. Bytes are memory that is
+// no number: the eBPF side gives its address only.
 //
 // The window is memory that holds several arguments, so that one read fetches
-// them; they can be read alone as well.
+// them. They can also be read one by one.
 //
 // A slot is an index of words in the kernel's struct pt_regs, see
 // [argspec.Register.Slot].
@@ -110,8 +110,8 @@ func encode(
 	order.PutUint16(spec[offsetCount:], uint16(len(args)))
 }
 
-// encodeArg fills in the 16 bytes of one argument, which are zero before, all
-// but the value, which it returns.
+// encodeArg fills in the 16 bytes of one argument, which are zero before. It
+// returns the value instead of writing it.
 func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 	if a.Size >= 0 && a.Size <= 0xff {
 		b[offsetSize] = uint8(a.Size)
@@ -166,8 +166,8 @@ func slotByte(r argspec.Register, kernel elf.Machine) uint8 {
 	return noSlot
 }
 
-// windowSize is how many bytes of memory the BPF side reads at once: room for
-// MaxArgs words. More would take more of the 512 bytes of stack that a BPF
+// windowSize is the most bytes of memory that the BPF side reads at once: room
+// for MaxArgs words. More would take more of the 512 bytes of stack that a BPF
 // program has.
 const windowSize = MaxArgs * 8
 
@@ -179,8 +179,9 @@ const windowSize = MaxArgs * 8
 // Of all places where the window could begin, the one that holds the most
 // arguments is taken.
 func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
-	// Those at a register plus a displacement, each inside one word of 8 bytes
-	// counted from the register, because the BPF side takes it out of one.
+	// Arguments at a register plus a displacement. Each is inside one word of 8
+	// bytes counted from the register, because the BPF side takes it out of one
+	// word.
 	type operand struct {
 		start, end int64 // displacements
 		base       uint8
@@ -202,9 +203,10 @@ func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
 	var start, end int64
 	most := 1 // a window pays from two arguments on
 	for _, first := range operands {
-		// Widened to a whole word, which is in the same page: registers that
-		// point to the stack are multiples of 8. Where one is not, the worst is
-		// a window that cannot be read, and then the arguments are read alone.
+		// The window begins with a whole word, which is in one page: registers
+		// that point to the stack are multiples of 8. Where one is not, at
+		// worst the window cannot be read, and then the arguments are read one
+		// by one.
 		from, to, count := first.start&^7, first.end, 0
 		for _, o := range operands {
 			if o.base == first.base && o.start >= from && o.end-from <= windowSize {
