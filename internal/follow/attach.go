@@ -22,44 +22,46 @@ const (
 	// again and again. No tool chain makes such a file.
 	maxRefused = 4096
 
-	// maxBlocked bounds the calls that do not return, each of which takes a
-	// thread. An owner has fewer, see [fairness.Blocked].
+	// maxBlocked bounds the calls that do not return. Each takes a thread. An
+	// owner has fewer, see [fairness.Blocked].
 	maxBlocked = 256
 
 	// patience is how long a call may wait before it counts as blocked. The
 	// kernel waits for some 10 ms, and longer where others attach and detach.
 	patience = 500 * time.Millisecond
 
-	// mostHalvings is how often calls that were abandoned halve the patience
-	// with the next ones: where one blocks on purpose, there may be many.
+	// mostHalvings bounds how often abandoned calls halve the patience with the
+	// next ones: where one blocks on purpose, there may be many.
 	mostHalvings = 3
 
-	// turn is how long a call may take, waiting or not, before others have
-	// their turn while it goes on.
+	// turn is how long a call may take, waiting or not. Then others have their
+	// turn while it goes on.
 	turn = 100 * time.Millisecond
 
-	// maxAttachRound is how long a round of attaching takes, and maxRetryRound
-	// one of retries. Then processes that wait are scanned first, and the rest
-	// has to wait for the next round.
+	// maxAttachRound bounds a round of attaching, and maxRetryRound one of
+	// retries. The rest waits for the next round, so that processes are scanned
+	// in between.
 	maxAttachRound = time.Second / 2
 	maxRetryRound  = 100 * time.Millisecond
 
-	// detachPatience is how long attaching waits until others have been
-	// detached for it. A uprobe_multi link takes some 50 ms.
+	// detachPatience is how long attaching waits for the detaching that makes
+	// room for it. A uprobe_multi link takes some 50 ms.
 	detachPatience = 300 * time.Millisecond
 
-	// minimumWait is the least time until what waits for time is tried again.
+	// minimumWait is the least time before a target that waits for time is
+	// tried again.
 	minimumWait = 50 * time.Millisecond
 
-	// fewSites is the most sites of a file that is attached beside a call that
+	// fewSites is the most sites of a file that is attached while another call
 	// goes on. libjvm, which has the most of real files, has 750.
 	fewSites = 1000
 )
 
-// errWaits is noted for what waits for time. It is not reported.
+// errWaits is noted for a target that waits for time. It is not reported.
 var errWaits = errors.New("attaching for its container or user takes too much of the time")
 
-// attach attaches what is not attached yet, one part after the other.
+// attach attaches the targets that are not attached yet, one part after the
+// other.
 func (f *Follower[A]) attach(targets []target, r *round[A]) {
 	f.until = time.Now().Add(maxAttachRound)
 	targets = slices.DeleteFunc(f.budget.inTurn(targets, time.Now()),
@@ -71,7 +73,7 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 			}
 		}
 	}
-	// A file of which nothing is attached for want of a share is closed: what
+	// A file is closed if nothing of it is attached for want of a share: what
 	// has been read of it takes memory. It is opened again when there is room.
 	lack := make(map[procwatch.FileID]bool)
 	for at, failed := range f.failed {
@@ -197,8 +199,8 @@ func (f *Follower[A]) isWanted(at target) bool {
 		})
 }
 
-// makeRoom detaches what has disappeared and what lingers. It reports whether
-// there was anything.
+// makeRoom detaches the files that have disappeared or linger. It reports
+// whether there were any.
 func (f *Follower[A]) makeRoom(r *round[A]) bool {
 	room := &round[A]{gone: r.gone}
 	r.gone = nil
@@ -213,15 +215,15 @@ func (f *Follower[A]) makeRoom(r *round[A]) bool {
 
 // mustWait reports whether a target waits: because attaching for its owner has
 // taken too much of the time, because this round has, or for a call that goes
-// on. It is tried again after that.
+// on. If so, it is noted to be tried again.
 func (f *Follower[A]) mustWait(at target) bool {
 	if f.running.Load() == 0 {
 		return false // the caller of SyncAll waits for all of it
 	}
 	now := time.Now()
 	waits := f.budget.wait(at.owner, now) > 0 || now.After(f.until)
-	// For a call that goes on waits what is of the same file or owner, and what
-	// is large itself.
+	// A call that goes on holds up targets of the same file or owner, and large
+	// ones.
 	opened := f.files[at.File].opened
 	isLarge := at.part != WholeFile && opened != nil && opened.Sites(at.part) > fewSites
 	for _, c := range f.calls {
@@ -244,7 +246,8 @@ type call[A any] struct {
 	blocks bool // it has waited for longer than the patience
 }
 
-// callWithRoom makes a call, and again if that makes sense after room was made.
+// callWithRoom makes a call. If it fails for want of room, room is made and the
+// call repeated.
 func (f *Follower[A]) callWithRoom(c *call[A], r *round[A]) error {
 	err := f.call(c)
 	if err != nil && f.driver.Retry(err) >= WithRoom && f.makeRoom(r) {
@@ -261,7 +264,8 @@ func (f *Follower[A]) callWithRoom(c *call[A], r *round[A]) error {
 
 // call makes a call to the driver. If that waits for longer than the patience,
 // the error wraps proc.ErrBlocked. While Run runs, the error is errWaits if the
-// call takes longer than its turn. In both cases it goes on.
+// call takes longer than its turn. In both cases the call goes on in the
+// background.
 func (f *Follower[A]) call(c *call[A]) error {
 	if f.calls[c.File] != nil || f.blocked.IsFull(c.owner, maxBlocked) {
 		return proc.ErrBlocked
@@ -334,7 +338,7 @@ func (f *Follower[A]) call(c *call[A]) error {
 }
 
 // later takes the outcome of a call that went on. Nothing is reported any more
-// after Close.
+// after Stop or Close.
 func (f *Follower[A]) later(take func(*round[A])) {
 	r := &round[A]{}
 	f.lock()
@@ -367,7 +371,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 		return
 	}
 	if errors.Is(err, elffile.ErrTooLarge) {
-		// To find that out takes a second, and there may be many processes.
+		// Finding that out takes a second, and there may be many processes.
 		if len(f.refused) >= maxRefused {
 			clear(f.refused)
 		}
@@ -390,7 +394,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 	f.report(at, err, when, r)
 }
 
-// report notes a failure, and has it reported if that is news.
+// report notes a failure, and reports it if that is news.
 func (f *Follower[A]) report(at target, err error, when When, r *round[A]) {
 	if f.note(at, err, when) {
 		r.Errors = append(r.Errors, f.driver.Explain(at.part,
@@ -398,8 +402,8 @@ func (f *Follower[A]) report(at target, err error, when When, r *round[A]) {
 	}
 }
 
-// note notes a failure. It reports whether that is news, and not what the
-// target failed with before.
+// note notes a failure. It reports whether that is news: another error than the
+// target's last.
 func (f *Follower[A]) note(at target, err error, when When) (news bool) {
 	if when == Never {
 		delete(f.failed, at.spot)
@@ -421,9 +425,9 @@ func (f *Follower[A]) note(at target, err error, when When) (news bool) {
 	return before == nil || before.text != now.text
 }
 
-// tryAgain tries to attach what has failed with this When or a later one. What
-// failed first comes first, and owners take turns. After a time the rest is
-// left for the next call.
+// tryAgain tries to attach the targets that have failed with this When or a
+// later one. Those that failed first come first, and owners take turns. After
+// maxRetryRound the rest is left for the next call.
 func (f *Follower[A]) tryAgain(when When) {
 	f.lock()
 	defer f.following.Unlock()

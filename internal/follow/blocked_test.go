@@ -14,8 +14,8 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// A file that does not answer, when it is opened or when it is attached, keeps
-// no other from being attached, and nobody from closing the follower.
+// A file that does not answer when it is opened or attached holds up neither
+// other files nor Close.
 func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 	for name, blockedPart := range map[string]int{"opening": WholeFile, "attaching": 0} {
 		blocking := func(w *world) (unblock, returned chan struct{}) {
@@ -56,7 +56,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			w.tells()
 			qt.Check(t, qt.Equals(f.blocked.Total, 2))
 
-			// What answers after all is attached.
+			// A file that answers after all is attached.
 			close(unblock)
 			testneeds.Await(t, 10*time.Second, "three are attached",
 				func() bool { return len(f.attachments()) == 3 })
@@ -73,7 +73,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			qt.Assert(t, qt.IsNil(f.Close()))
 			close(unblock)
 			<-returned
-			// What comes too late is undone.
+			// An attachment that comes too late is undone.
 			f.awaitAnswers(t)
 			testneeds.Await(t, 10*time.Second, "nothing is attached or open", func() bool {
 				w.mu.Lock()
@@ -84,7 +84,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 	}
 }
 
-// What fails after all when the follower has been closed is not told.
+// A call that fails after the follower was closed is not reported.
 func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
@@ -102,7 +102,8 @@ func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 	})
 }
 
-// A file that was written to while it was attached is not attached as it was.
+// A file that was written to while it was being attached is not attached with
+// its old sites.
 func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()

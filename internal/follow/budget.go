@@ -34,9 +34,9 @@ const (
 	defaultSites      = 200_000
 )
 
-// The share of this process's limit on descriptors that attachments may take:
-// one part of this many for all, and for one owner. A quarter is for the files
-// themselves, and the rest for the program.
+// Attachments may take half of this process's limit on descriptors, and those
+// for one owner a quarter. A quarter is for the files themselves, and the rest
+// for the program.
 const (
 	descriptorsPart      = 2
 	ownerDescriptorsPart = 4
@@ -69,7 +69,7 @@ var names = [resources]string{"sites", "descriptors"}
 // limitsOption begins the names of the options that limit resources.
 const limitsOption = "Limits."
 
-// amounts are how much there is of each resource.
+// amounts has an amount of each resource.
 type amounts [resources]int
 
 // What attaching for one owner may take of the time.
@@ -78,8 +78,8 @@ const (
 	attachTime = time.Second
 
 	// sharedRefill is the share of the time that it may take in the long run
-	// while others attach, too. aloneRefill is the same without others: it then
-	// matters only when others come.
+	// while there are attachments for others, too. aloneRefill is the same
+	// without others. It matters only when others come.
 	sharedRefill = 1. / 4
 	aloneRefill  = 4
 
@@ -115,7 +115,7 @@ func newBudget(limits Limits) *budget {
 }
 
 // check returns an error if an owner may not have this much more. ofAll is the
-// resource if the limit is that of all owners together.
+// resource if the limit is that of all owners together, else resources.
 func (b *budget) check(owner string, more amounts) (full *LimitError, ofAll resource) {
 	options := [resources]string{"Sites", "Descriptors"}
 	for r := range resources {
@@ -148,9 +148,9 @@ func (b *budget) take(owner string, more amounts, times int) {
 	}
 }
 
-// heaviest returns the owner that has the most of a resource. It has to have
-// more than another owner would have with this much more: only then it is fair
-// that it gives some up.
+// heaviest returns the owner that has the most of a resource. ok is false
+// unless it has more than the other owner would have with this much more: only
+// then is it fair that it gives some up.
 func (b *budget) heaviest(r resource, other string, more int) (owner string, ok bool) {
 	most := b.owners[other][r] + more
 	for name, has := range b.owners {
@@ -186,9 +186,9 @@ func (b *budget) wait(owner string, now time.Time) time.Duration {
 	return b.time.Wait(owner, b.rate(now), now)
 }
 
-// inTurn has the owners of targets take turns, so that the single file of one
-// does not wait for the thousand of another. In each turn, owners that have
-// taken the least time lately come first.
+// inTurn sorts targets so that owners take turns: the single file of one does
+// not wait for the thousand of another. In each turn, owners that have taken
+// the least time lately come first.
 func (b *budget) inTurn(targets []target, now time.Time) []target {
 	of, rate := make(map[string]int), b.rate(now)
 	for i := range targets {
@@ -224,8 +224,9 @@ func (f *Follower[A]) share(owner string, needs amounts, r *round[A]) error {
 }
 
 // takeAway makes room for an owner that needs more of a resource. The heaviest
-// other owner gives up half of what it has. What it got last goes first. began
-// reports whether there was anything, and ended whether it is detached by now.
+// other owner gives up half of what it has. Its last attachment goes first.
+// began reports whether there was anything to detach, and ended whether that is
+// done.
 func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ended bool) {
 	heaviest, ok := f.budget.heaviest(of, owner, more)
 	if !ok {
@@ -252,7 +253,7 @@ func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ende
 		f.detach(last.Place, room)
 	}
 	if len(room.Detached) == 0 {
-		return false, false // what it has is reserved for a call that goes on
+		return false, false // it is reserved for a call that goes on
 	}
 	done := f.detaching(room)
 	if f.running.Load() == 0 {
@@ -281,7 +282,7 @@ type Stats struct {
 	// no room.
 	OverLimit int
 	// Waiting is the number of those that are not attached yet because
-	// attaching for the same owner has taken too much of the time.
+	// attaching for the same owner has taken too much of the time, or goes on.
 	Waiting int
 }
 
@@ -309,7 +310,7 @@ func (f *Follower[A]) count() {
 	}
 	for _, c := range f.calls {
 		if !c.blocks {
-			wait = max(wait, turn) // its end has the others tried again, too
+			wait = max(wait, turn) // when it ends, the others are tried again, too
 		}
 	}
 	if c.Waiting > 0 && f.waits == nil && !f.isStopped() {

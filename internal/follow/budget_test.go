@@ -69,7 +69,7 @@ func TestBudgetOfTimeMakesOnlyTheGreedyWait(t *testing.T) {
 	qt.Assert(t, qt.Equals(b.wait("modest", now), 0))
 	qt.Assert(t, qt.Equals(b.wait("greedy", now.Add(b.wait("greedy", now))), 0))
 
-	// Nobody waits long where there are no others.
+	// An owner does not wait long where there are no others.
 	now = now.Add(time.Minute)
 	for range 30 {
 		b.spend("greedy", now, 100*time.Millisecond)

@@ -18,7 +18,6 @@ type Place struct {
 	File    procwatch.FileID
 }
 
-// isInEveryProcess reports whether the place is not restricted to one process.
 func (p Place) isInEveryProcess() bool { return p.Process == procfs.ID{} }
 
 // WholeFile stands for all parts of a file where one could be named.
@@ -36,7 +35,7 @@ type Driver[A any] interface {
 	PerProcess(file *procwatch.CachedFile) bool
 	// Descriptors returns the number of descriptors of an attachment.
 	Descriptors(attached A) int
-	// Detach detaches all of these and waits until that is done.
+	// Detach detaches all of them, and returns when that is done.
 	Detach(attachments []A) error
 	// Retry says when something that failed with this error may succeed.
 	Retry(err error) When
@@ -98,15 +97,16 @@ const (
 	// WithShare is for a lack of something that the Follower shares out: owners
 	// that have more of it give some up.
 	WithShare
-	// WithTime is for an owner that must not take more time yet.
+	// WithTime is for an owner that must not take more time yet, or a call that
+	// goes on.
 	WithTime
 )
 
 // errNotSupported is ENOTSUPP, by which kernels refuse some instructions.
 const errNotSupported = syscall.Errno(524)
 
-// Classify takes an error of the system for one that may pass, with few
-// exceptions, and any other error for one that will not.
+// Classify says that an error of the system may pass, with few exceptions. Of
+// other errors only ErrChanged may.
 func Classify(err error) When {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

@@ -13,8 +13,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// These are errors of packages usdt and trace that only the commands of this
-// project look into. For others their text, and what they wrap, is enough.
+// These are errors of packages usdt and trace whose fields only this project
+// reads. For others their text, and what they wrap, is enough.
 
 // A SiteError says why one site cannot be attached.
 type SiteError struct {
@@ -23,7 +23,7 @@ type SiteError struct {
 	// The site's address as in the note, adjusted for prelink; 0 if the note is
 	// malformed.
 	Location uint64
-	Err      error  // why: a text that wraps what the kernel or the file had to say
+	Err      error  // why; it wraps the error of the kernel or of the file
 	Path     string // of the file
 }
 
@@ -39,8 +39,8 @@ func (e *SiteError) Error() string {
 func (e *SiteError) Unwrap() error { return e.Err }
 
 // A LimitError says that there is no room for an attachment: in a map of the
-// Manager, or by the MaxSites of a target, or by the Limits of a watch.
-// Nothing was attached. Set the option to InUse+Needed or more.
+// Manager, or by the MaxSites of a target, or by the Limits of a watch. Nothing
+// was attached. Set the option to InUse+Needed or more.
 type LimitError struct {
 	Limit    string // what is full: "specs", "addresses" or "sites", for example
 	Option   string // what to set: "ManagerOptions.MaxSpecs" or "Limits.Sites", for example
@@ -54,8 +54,8 @@ func (e *LimitError) Error() string {
 		e.Capacity, e.Limit, e.InUse, e.Needed, e.Option, e.InUse+e.Needed)
 }
 
-// inWatch explains a limit on the sites of a file in the words of the options
-// of a watch.
+// inWatch returns an error about a target's MaxSites as one about the same
+// option of a watch.
 func inWatch(err error) error {
 	var file *LimitError
 	if !errors.As(err, &file) || file.Option != maxSites {
@@ -73,7 +73,7 @@ func TooMany(file, what string, limit, needed int) error {
 		&LimitError{Limit: what, Option: maxSites, Capacity: limit, Needed: needed}))
 }
 
-// maxSites is how the option is called that limits the sites of a file.
+// maxSites is the name of the option that limits the sites of a file.
 const maxSites = "Target.MaxSites"
 
 // A PermissionError says that the caller lacks a privilege. errors.Is reports
@@ -98,8 +98,8 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 type WatchError struct {
 	// Path is the file's path as the process sees it.
 	Path string
-	// Process is the process that was to be attached. If that is every process,
-	// it is the first one found with the file.
+	// Process is the process that was to be attached. For every process, it is
+	// the first one found with the file.
 	Process proc.Process
 	Err     error
 	// Program is its name, "" if the error is about the file for all programs.

@@ -33,10 +33,10 @@ type Options struct {
 	// Parts is the number of parts of a file. They are attached one after the
 	// other: each of them to all files that were found together.
 	Parts int
-	// NeedsPIDs is whether a file may be attached in one process, for which the
+	// NeedsPIDs says that a file may be attached in one process. For that the
 	// kernel must know the PIDs of Proc.FS.
 	NeedsPIDs bool
-	// FollowsMoves is whether an attachment in one process is made anew if the
+	// FollowsMoves says that an attachment in one process is made anew if the
 	// process maps the file elsewhere.
 	FollowsMoves bool
 	// Limits bound what is attached.
@@ -68,9 +68,9 @@ type Follower[A any] struct {
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
 	files     map[procwatch.FileID]*file[A] // that processes map, or that linger
-	refused   map[procwatch.FileID]bool     // too large to be opened again and again
+	refused   map[procwatch.FileID]bool     // too large to be opened again
 	attached  map[spot]*attachment[A]
-	failed    map[spot]*failure // and may succeed
+	failed    map[spot]*failure // may succeed later
 	calls     map[procwatch.FileID]*call[A]
 	blocked   fairness.Blocked // calls that do not return
 	abandoned int              // calls, since the lock was taken
@@ -100,7 +100,6 @@ type spot struct {
 	part int // or WholeFile
 }
 
-// attachment is something that is attached.
 type attachment[A any] struct {
 	target   // and what it needs
 	attached A
@@ -175,9 +174,9 @@ func (f *Follower[A]) Stop() { f.stop() }
 
 func (f *Follower[A]) isStopped() bool { return f.stopped.Err() != nil }
 
-// Close detaches everything, all at a time, and waits until that is done and
-// until no process is scanned any more. The error is that of Detach. It is safe
-// to call it again.
+// Close detaches everything together. It waits until that is done, and until no
+// process is scanned any more. The error is that of Detach. It is safe to call
+// it again.
 func (f *Follower[A]) Close() error {
 	f.stop()
 	f.following.Lock()
@@ -222,8 +221,8 @@ func newTarget(at Place, pair *procwatch.ProcessFile) target {
 	return target{spot: spot{at, WholeFile}, pair: pair, owner: pair.Process.Owner()}
 }
 
-// isOver reports whether the target is in a process that has ended, whose PID
-// may be that of another one already.
+// isOver reports whether the target is in a process that has ended. Its PID may
+// be that of another one already.
 func (t *target) isOver() bool {
 	if t.isInEveryProcess() {
 		return false
@@ -262,7 +261,8 @@ func (f *Follower[A]) lock() {
 	f.abandoned = 0
 }
 
-// targets returns what is to be attached.
+// targets returns the targets to attach. It first detaches files that were
+// written to or are mapped elsewhere.
 func (f *Follower[A]) targets(changes *procwatch.Changes, r *round[A]) []target {
 	var targets []target
 	first := make(map[*procwatch.CachedFile]*procwatch.ProcessFile)
@@ -307,9 +307,9 @@ func (f *Follower[A]) targets(changes *procwatch.Changes, r *round[A]) []target 
 	return append(targets, f.moved(changes.Moved, r)...)
 }
 
-// leaveWritten detaches files that were written to, to be attached anew with
-// what is in them now. Both are the same file for the kernel, so the old one
-// goes first, and no hit is seen by both.
+// leaveWritten detaches files that were written to, so that they are attached
+// anew with their new sites. To the kernel both are the same file: the old
+// attachment goes first, and no hit is seen by both.
 func (f *Follower[A]) leaveWritten(files []*procwatch.CachedFile) {
 	old := &round[A]{}
 	for _, appeared := range files {
@@ -348,7 +348,6 @@ func (f *Follower[A]) moved(pairs []*procwatch.ProcessFile, r *round[A]) []targe
 	return targets
 }
 
-// attachedAt returns what is attached at a place.
 func (f *Follower[A]) attachedAt(place Place) (all []*attachment[A]) {
 	for part := range f.opts.Parts {
 		if a := f.attached[spot{place, part}]; a != nil {
@@ -358,7 +357,8 @@ func (f *Follower[A]) attachedAt(place Place) (all []*attachment[A]) {
 	return all
 }
 
-// detachGone detaches what has disappeared, unless that has been done.
+// detachGone detaches the files that have disappeared, unless that has been
+// done.
 func (f *Follower[A]) detachGone(r *round[A]) {
 	if r.gone == nil {
 		return
@@ -421,7 +421,7 @@ func (f *Follower[A]) close(id procwatch.FileID) {
 	}
 }
 
-// detach has all parts of a place detached.
+// detach notes that all parts of a place are to be detached.
 func (f *Follower[A]) detach(place Place, r *round[A]) {
 	for _, a := range f.attachedAt(place) {
 		delete(f.attached, a.spot)
@@ -430,8 +430,8 @@ func (f *Follower[A]) detach(place Place, r *round[A]) {
 	}
 }
 
-// detachNow reports and detaches what is to be detached. It reports whether
-// there was anything.
+// detachNow detaches, and returns when that is done. It reports whether there
+// was anything to detach.
 func (f *Follower[A]) detachNow(r *round[A]) bool {
 	if len(r.Detached) == 0 {
 		return false
@@ -440,15 +440,15 @@ func (f *Follower[A]) detachNow(r *round[A]) bool {
 	return true
 }
 
-// finish reports what has changed, and detaches in the background: the kernel
-// takes its time, and other processes are waiting to be attached.
+// finish ends a round. It detaches in the background, because the kernel takes
+// its time, and other processes are waiting to be attached.
 func (f *Follower[A]) finish(r *round[A]) {
 	f.count()
 	f.detaching(r)
 }
 
-// detaching reports what has changed, and begins to detach. After that, what
-// lacked room is tried again. The channel is closed in between.
+// detaching tells the driver what has changed, and begins to detach. The
+// channel is closed when that is done. Then what lacked room is tried again.
 func (f *Follower[A]) detaching(r *round[A]) (ended <-chan struct{}) {
 	f.tell(r)
 	done := make(chan struct{})

@@ -34,8 +34,8 @@ func TestLingering(t *testing.T) {
 			synctest.Wait()
 			w.tells("-0 a")
 		},
-		// The time is over while changes are followed that have the file in a
-		// process.
+		// The timer ends while changes are followed by which a process maps the
+		// file.
 		"does not end by a timer that comes too late": func(t *testing.T, w *world, f *Follower[*fake]) {
 			w.fail = func(int, string) error {
 				time.Sleep(time.Minute)

@@ -53,7 +53,7 @@ func TestFollowerReportsAFailureOnce(t *testing.T) {
 	w.tells("!0 a 1: device or resource busy")
 	pass(t, f)
 	w.tells()
-	failure[0] = errTest // and is not tried again
+	failure[0] = errTest // this is not tried again
 	pass(t, f)
 	w.tells("!0 a 1: failure")
 	delete(failure, 0)
@@ -140,7 +140,7 @@ func TestFollowerTriesAgainInTurn(t *testing.T) {
 	})
 }
 
-// What waits for time before it is tried again fails as before.
+// A target that fails as before after it has waited for time is not news.
 func TestFollowerReportsAFailureOnceThatWaits(t *testing.T) {
 	w := newWorld(t).everywhere()
 	f := w.follower(Options{})

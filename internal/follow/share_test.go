@@ -41,7 +41,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	qt.Assert(t, qt.Equals(*f.stats.Load(), Stats{Sites: 11, Descriptors: 3, OverLimit: 1}))
 	qt.Assert(t, qt.Equals(w.opened, 3), qt.Commentf("what is not attached is closed"))
 	pass(t, f)
-	w.tells() // it is not told again
+	w.tells() // it is not reported again
 	w.end(1)
 	pass(t, f)
 	f.closing.Wait() // what lacked room is tried again
@@ -49,7 +49,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	qt.Assert(t, qt.Equals(*f.stats.Load(), Stats{Sites: 10, Descriptors: 3}))
 }
 
-// Whatever one owner has attached, another one that has less gets room.
+// However much one owner has attached, another one that has less gets room.
 func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
 	for name, full := range map[string]func(w *world) Options{
 		"by a limit": func(*world) Options { return Options{Linger: -1, Limits: Limits{Sites: 8}} },
@@ -75,7 +75,7 @@ func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
 			told := strings.Join(w.takeTold(), "\n")
 			qt.Assert(t, qt.StringContains(told, "+0 modest"))
 			qt.Assert(t, qt.StringContains(told, "detached to make room for others that have less"))
-			// The rest of the room is for whoever wants it.
+			// Any owner may take the rest of the room.
 			qt.Assert(t, qt.HasLen(f.attachments(), 8))
 
 			// In the end both have the same.
@@ -93,7 +93,7 @@ func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
 	}
 }
 
-// A single file does not come behind the thousand of another owner.
+// A single file does not wait for the thousand of another owner.
 func TestFollowerHasOwnersTakeTurns(t *testing.T) {
 	targets := func(owners string) (all []target) {
 		for _, owner := range owners {
@@ -108,7 +108,7 @@ func TestFollowerHasOwnersTakeTurns(t *testing.T) {
 	}
 	qt.Assert(t, qt.Equals(order.String(), "abcaaaa"))
 
-	// Who has taken the least time comes first in each turn.
+	// The owner that has taken the least time comes first in each turn.
 	b.spend("a", now, time.Second)
 	b.spend("b", now, time.Millisecond)
 	order.Reset()
@@ -119,7 +119,7 @@ func TestFollowerHasOwnersTakeTurns(t *testing.T) {
 }
 
 // Where attaching takes long, the files of others are attached meanwhile, and
-// what has waited is attached in the end.
+// the files that waited in the end.
 func TestFollowerSharesOutTime(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
@@ -150,7 +150,8 @@ func TestFollowerSharesOutTime(t *testing.T) {
 	})
 }
 
-// Who has the most descriptors gives some up, whatever it has of sites.
+// The owner that has the most descriptors gives some up, however few sites it
+// has.
 func TestFollowerSharesOutDescriptors(t *testing.T) {
 	w := newWorld(t).everywhere()
 	w.descriptors = map[string]int{"greedy0": 30, "greedy1": 30, "modest": 5}
@@ -177,8 +178,7 @@ func TestFollowerSharesOutDescriptors(t *testing.T) {
 	qt.Check(t, qt.IsTrue(f.Stats().Descriptors <= 61), qt.Commentf("%+v", f.Stats()))
 }
 
-// What takes long to be detached for somebody keeps nobody waiting, while Run
-// runs.
+// While Run runs, nobody waits for a slow detachment that makes room.
 func TestFollowerDoesNotWaitForWhatGivesWay(t *testing.T) {
 	w := newWorld(t).everywhere()
 	f := w.follower(Options{Linger: -1, Limits: Limits{Sites: 2}})

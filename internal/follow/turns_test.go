@@ -13,8 +13,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// A file that takes its time has a turn. Then small files of others are
-// attached beside it, while large ones, and those of the same owner, wait.
+// A file that takes long has one turn. Then small files of others are attached
+// while it goes on, and large ones and those of the same owner wait.
 func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 	for name, slow := range map[string]int{"opening": WholeFile, "attaching": 0} {
 		bubble := func(name string, test func(t *testing.T, w *world, f *Follower[*fake])) {
@@ -62,7 +62,7 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 		})
 		bubble(name+" and closing", func(t *testing.T, w *world, f *Follower[*fake]) {
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
-			qt.Assert(t, qt.IsNil(f.Close())) // waits for what goes on
+			qt.Assert(t, qt.IsNil(f.Close())) // waits for calls that go on
 			qt.Check(t, qt.HasLen(w.attached, 0))
 			qt.Check(t, qt.Equals(w.opened, 0))
 			qt.Check(t, qt.HasLen(f.calls, 0))
@@ -74,7 +74,7 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			time.Sleep(2 * f.patience)
 			synctest.Wait()
 			qt.Check(t, qt.IsTrue(slices.ContainsFunc(w.takeTold(), func(told string) bool {
-				return told[0] == '!' // and named
+				return told[0] == '!' // the error names it
 			})))
 			f.following.Lock()
 			qt.Check(t, qt.IsTrue(f.blocked.Total > 0))
@@ -88,7 +88,7 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 	}
 }
 
-// What is attached is within the limits, also while a call goes on.
+// Attachments stay within the limits, also while a call goes on.
 func TestFollowerKeepsRoomForACallThatGoesOn(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()

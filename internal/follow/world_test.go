@@ -25,7 +25,7 @@ import (
 )
 
 // world is a directory tree that looks like /proc, of processes that map files
-// with probes, and a driver that attaches nothing but keeps the books.
+// with probes, and a driver that only records what it should attach.
 type world struct {
 	t     *testing.T
 	root  string // of the file system of processes
@@ -65,7 +65,7 @@ func (a *fake) String() string {
 var errFull = errors.New("no room")
 
 // whileNothingGoesOn runs a test in a bubble of synctest, in which time passes
-// when nothing can go on. What waits for a processor does not take long there.
+// when nothing can go on. Waiting for a processor takes no time there.
 func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
 	testneeds.Patience(0) // is made for a clock that goes on
 	synctest.Test(t, test)
@@ -116,7 +116,6 @@ func (w *world) startAt(pid, address int, files ...string) {
 			pid, pid, 1+len(files)))
 }
 
-// end ends a process.
 func (w *world) end(pid int) {
 	w.t.Helper()
 	qt.Assert(w.t, qt.IsNil(os.RemoveAll(filepath.Join(w.root, strconv.Itoa(pid)))))
@@ -138,7 +137,7 @@ type fakeFile struct {
 	name string
 }
 
-// Open, and what follows, is the driver.
+// Open and the methods after it are those of the driver.
 func (w *world) Open(pair *procwatch.ProcessFile) (File[*fake], error) {
 	name := filepath.Base(pair.Path)
 	if err := w.fail(WholeFile, name); err != nil {
@@ -231,8 +230,8 @@ func (w *world) Changed(changes *Changes[*fake]) {
 	}
 }
 
-// tells asserts what has been told since it was called last, in any order: that
-// of processes is the directory's.
+// tells asserts what has been told since it was called last, in any order: the
+// order of processes is that of the directory.
 func (w *world) tells(want ...string) {
 	w.t.Helper()
 	qt.Assert(w.t, qt.ContentEquals(w.takeTold(), want))
