@@ -15,11 +15,11 @@ import (
 // checks is how often the caller looks at a call during its patience.
 const checks = 4
 
-// leastPatience says what share of the patience always remains: one part of
+// leastPatience is the share of the patience that always remains: one part of
 // this many.
 const leastPatience = 8
 
-// farewell is how long a call may still take when the context has ended.
+// farewell is how long a call may still take after the context has ended.
 const farewell = 50 * time.Millisecond
 
 // Calls are calls that another goroutine makes, one after the other.
@@ -28,7 +28,8 @@ type Calls struct {
 	// Patience is how long a call may take before it is abandoned, without the
 	// time that it waits for a processor. It may take up to a quarter longer.
 	// Another goroutine then makes the next calls. Each abandoned call halves
-	// their time: where one blocks on purpose, there may be many.
+	// the patience with them, down to an eighth: where one blocks on purpose,
+	// there may be many.
 	Patience time.Duration
 	// Busy lets a call use the processor for as long as it likes: only waiting
 	// counts.
@@ -38,8 +39,8 @@ type Calls struct {
 	// Left, if set, is called by the goroutine of Make when a call has been
 	// abandoned.
 	Left func(i int)
-	// Late, if set, is called after an abandoned call has returned,
-	// by the goroutine that made it.
+	// Late, if set, is called after an abandoned call has returned, by the
+	// goroutine that made it.
 	Late func(i int)
 }
 
@@ -67,7 +68,7 @@ func (c *Calls) Make(ctx context.Context) (begun int) {
 
 // One makes one call, which may use the processor for longer than the patience.
 // It reports whether the call has returned. late, if not nil, is called by
-// another goroutine when the call has returned after all.
+// another goroutine if the call returns after that.
 func One(ctx context.Context, patience time.Duration, call, late func()) (returned bool) {
 	returned = true
 	calls := Calls{
@@ -140,8 +141,8 @@ func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (l
 			w.mu.Unlock()
 		case <-timer.C:
 			if self == nil {
-				// Not before: waiting for the thread wakes another one, which
-				// takes longer than most calls.
+				// The thread is asked for only now: waiting for it wakes
+				// another one, which takes longer than most calls.
 				made := <-w.thread
 				self = &made
 			}

@@ -17,9 +17,9 @@ import (
 const patience = 20 * time.Millisecond
 
 // In a bubble of synctest, time passes when nothing can go on: a call that
-// waits for a processor is not left behind, however busy the machine is.
+// waits for a processor is not abandoned, however busy the machine is.
 
-// made is what has become of calls.
+// made is the outcome of calls.
 type made struct {
 	mu                sync.Mutex
 	begun, left, late []int

@@ -4,10 +4,10 @@
 // users whose processes are scanned and attached to. What one of them does must
 // not cost the others more than their share.
 //
-// An owner has an [Allowance] of the time, which refills as time passes. Owners
-// that have taken more than that wait. [Blocked] counts the calls of an owner
-// that do not return, each of which holds a thread: an owner with too many of
-// them waits until one returns.
+// An owner has an [Allowance] of the time, which refills as time passes. An
+// owner that has taken more waits. [Blocked] counts the calls of an owner that
+// do not return, each of which holds a thread: an owner with too many of them
+// waits until one returns.
 //
 // The types are not safe for concurrent use.
 package fairness
@@ -17,8 +17,8 @@ import "time"
 // A Rate is how much of the time something may take.
 type Rate struct {
 	Full time.Duration // at once
-	// Refill is the share of the time that it may take in the long run, such
-	// as 0.25.
+	// Refill is the share of the time that it may take in the long run, such as
+	// 0.25.
 	Refill float64
 }
 

@@ -34,7 +34,7 @@ func TestAllowanceRefills(t *testing.T) {
 	}
 }
 
-// The memory of owners has a limit, whoever makes them up.
+// The memory of owners has a limit, however many are made up.
 func TestOwnersAreForgotten(t *testing.T) {
 	var owners Owners
 	rate := Rate{time.Second, 1}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package sys has what several packages say in the same words of the system:
-// the errors for what is closed and for what the kernel lacks, the limit on
-// descriptors, and the PID namespace.
+// Package sys has what several packages need of the system: the errors for
+// things that are closed, processes that are gone, and features that the kernel
+// lacks; the machine of the kernel, the limit on descriptors, and the PID
+// namespace.
 package sys
 
 import (
@@ -13,19 +14,16 @@ import (
 	"sync"
 )
 
-// ClosedError is the error for the use of what it names after that was closed.
-// It is an os.ErrClosed to errors.Is, whose own text speaks of files.
+// A ClosedError names something that was used after it was closed. To errors.Is
+// it is os.ErrClosed, whose own text speaks of files.
 type ClosedError string
 
-// Error says what is closed.
 func (e ClosedError) Error() string { return string(e) + " is closed" }
 
-// Is reports whether the target is os.ErrClosed.
 func (ClosedError) Is(target error) bool { return target == os.ErrClosed }
 
-// An UnsupportedError says what the running kernel lacks. Packages usdt and
-// trace return it as one that wraps errors.ErrUnsupported: nothing but its text
-// depends on the rest.
+// An UnsupportedError says what the running kernel lacks. It wraps
+// errors.ErrUnsupported. Its fields are only for its text.
 type UnsupportedError struct {
 	Feature string // what is missing
 	Since   string // the Linux version that brought it, "" where no version does
@@ -43,7 +41,6 @@ func (e *UnsupportedError) Error() string {
 	return s
 }
 
-// Unwrap returns errors.ErrUnsupported.
 func (e *UnsupportedError) Unwrap() error { return errors.ErrUnsupported }
 
 // ErrGone is proc.ErrGone: a process does not exist, or not any more.
@@ -52,8 +49,8 @@ var ErrGone = errors.New("no such process")
 // Gone says that a process does not exist, or not any more.
 func Gone(pid int) error { return fmt.Errorf("process %d: %w", pid, ErrGone) }
 
-// CloseTogether closes all closers at the same time: what each of them waits
-// for, such as the kernel, is then waited for once.
+// CloseTogether closes all closers at the same time, so that they wait for the
+// kernel together.
 func CloseTogether[C io.Closer](closers []C) error {
 	errs := make([]error, len(closers))
 	var wait sync.WaitGroup

@@ -6,5 +6,5 @@ package sys
 
 import "math"
 
-// MaxDescriptors returns as many as there can be.
+// MaxDescriptors returns the most that there can be: no limit is known.
 func MaxDescriptors() int { return math.MaxInt32 }
