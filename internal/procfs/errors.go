@@ -13,15 +13,15 @@ import (
 )
 
 // Reasons why a process, or a file that it maps, cannot be read. They are
-// wrapped in an [Error]: compare with errors.Is. Package proc explains those
-// that it has, too.
+// wrapped in an [Error]: compare with errors.Is. Package proc documents those
+// that it exports.
 var (
 	ErrGone    = sys.ErrGone
 	ErrAccess  = errors.New("no access to the process (run as its user or with CAP_SYS_PTRACE; hidepid on the proc file system denies it too)")
 	ErrBlocked = errors.New("no answer from the process or its files (set aside until there is one)")
 	// ErrUnreachable means that the mapped file has no path any more, or that
-	// another file has taken its path, and that it could not be opened through
-	// map_files, which needs CAP_CHECKPOINT_RESTORE or, before Linux 5.9,
+	// another file has taken its path. It could not be opened through map_files
+	// either, which needs CAP_CHECKPOINT_RESTORE or, before Linux 5.9,
 	// CAP_SYS_ADMIN in the initial user namespace.
 	ErrUnreachable = errors.New("the mapped file is not at its path (to open it through map_files run with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN)")
 	// ErrChanged means that the mapping or the file has changed since it was

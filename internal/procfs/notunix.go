@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// UserOf returns the user whose file it is, if the system tells.
+// UserOf returns the user that owns a file, if the system tells.
 func UserOf(fs.FileInfo) (uint32, bool) { return 0, false }
 
 // RawFile stands in for the descriptor that other systems have.

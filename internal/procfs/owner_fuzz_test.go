@@ -9,8 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// Whatever cgroups somebody makes below the one that he lives in, they have the
-// same owner.
+// Cgroups that a process makes below its own have the same owner.
 func FuzzCgroupOwner(f *testing.F) {
 	container := strings.Repeat("0123456789abcdef", 4)
 	for _, path := range []string{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package procfs reads the files of a proc file system, for package proc and
-// for those that look for mapped files. PIDs are those of the namespace for
+// the packages that look for mapped files. PIDs are those of the namespace for
 // which the file system was mounted.
 package procfs
 
@@ -128,8 +128,8 @@ func ReadCgroup(root string, pid int) (string, error) {
 	return string(text), nil
 }
 
-// RootOf returns the process's root directory as the caller's proc shows paths,
-// "/" if it cannot be found out.
+// RootOf returns the process's root directory as paths look in the caller's
+// proc, "/" if it cannot be found out.
 func RootOf(root string, pid int) string {
 	dir, err := os.Readlink(Path(root, pid, "root"))
 	if err != nil {
@@ -138,10 +138,11 @@ func RootOf(root string, pid int) string {
 	return dir
 }
 
-// CutRoot turns a path that the kernel made for the caller into the process's
-// own, given the process's root. The kernel writes paths from the root of the
-// mount namespace that the file is in, or from the caller's root if that is on
-// the way: for a process after chroot, both differ from its own root.
+// CutRoot turns a path that the kernel made for the caller into the path that
+// the process sees, given the process's root. The kernel writes paths from the
+// root of the mount namespace that the file is in, or from the caller's root if
+// that is on the way: for a process after chroot, both differ from its own
+// root.
 func CutRoot(path, root string) string {
 	rest, ok := strings.CutPrefix(path, root)
 	if ok && root != "/" && strings.HasPrefix(rest, "/") {
@@ -155,9 +156,10 @@ func CutRoot(path, root string) string {
 // able to make others below it.
 const maxOwnerDepth = 4
 
-// OwnerOf returns the owner of a process, among whose processes costs and
-// limits are shared: its container, else its user's slice, else its cgroup and
-// its user. An owner that makes cgroups or users of its own stays one owner.
+// OwnerOf returns the owner of a process. The processes of an owner share costs
+// and limits. The owner is its container, else its user's slice, else its
+// cgroup and its user. An owner that makes cgroups or users of its own stays
+// one owner.
 func OwnerOf(root string, pid int) string {
 	text, _ := ReadCgroup(root, pid)
 	owner, whole := cgroupOwner(text)
@@ -174,8 +176,8 @@ func OwnerOf(root string, pid int) string {
 	return owner
 }
 
-// cgroupOwner returns the owner by the text of a cgroup file. whole reports
-// whether the user does not count.
+// cgroupOwner returns the owner by the text of a cgroup file. whole is false if
+// the owner is that together with the user.
 func cgroupOwner(text string) (owner string, whole bool) {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UserOf returns the user whose file it is, if the system tells.
+// UserOf returns the user that owns a file, if the system tells.
 func UserOf(info fs.FileInfo) (uint32, bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -138,9 +138,8 @@ func ReadStat(root string, pid int, buf []byte) (s Stat, err error) {
 }
 
 // ReadLiveStat is ReadStat for the memory of a process. If its first thread has
-// ended before others, that is the memory of another thread, and only the start
-// time is the process's. The files of the reader show what is mapped: that is
-// the process, or this thread.
+// ended before others, s is that of another thread, except for the start time.
+// reader is the PID or TID whose files show the mappings.
 func ReadLiveStat(root string, pid int, buf []byte) (s Stat, reader int, err error) {
 	s, err = ReadStat(root, pid, buf)
 	if err != nil || !s.IsLeaderless() {
@@ -179,8 +178,8 @@ type Mapping struct {
 	Offset uint64
 }
 
-// Address returns where in the memory of the process the byte with this offset
-// in the file is. ok is false if the mapping does not have it.
+// Address returns the address in the process of the byte with this offset in
+// the file. ok is false if the mapping does not have it.
 func (m Mapping) Address(offset uint64) (address uint64, ok bool) {
 	if offset < m.Offset || offset-m.Offset >= m.End-m.Start {
 		return 0, false

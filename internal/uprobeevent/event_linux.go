@@ -34,8 +34,8 @@ type Event struct {
 }
 
 // Attach attaches a program to places of a file, all different, by one event.
-// The path must have no blanks: /proc/self/fd/N leads to any file. It fails
-// where tracefs cannot be written, and where perf events would fail too.
+// The path must have no blanks: /proc/self/fd/N leads to any file. Attach fails
+// where tracefs cannot be written or perf events cannot be opened.
 func Attach(path string, places []Place, prog *ebpf.Program, opts Options) (*Event, error) {
 	if opts.Cookie != 0 && !opts.HasLink {
 		return nil, errors.New("a perf event without a BPF link has no cookie")
@@ -122,7 +122,7 @@ func linkPerfEvent(prog *ebpf.Program, event int, cookie uint64) (int, error) {
 	return int(fd), nil
 }
 
-// Descriptors returns those of all events of this process: of perf events and
+// Descriptors returns the descriptors of all events of this process and of
 // their links.
 func Descriptors() (all []int) {
 	opened.Range(func(fd, _ any) bool {
@@ -184,7 +184,7 @@ func closeForAll(event int) error {
 		switch {
 		case err != nil && waited > maxInherited:
 			return err
-		case err != nil: // it is asked again
+		case err != nil: // try again
 		case !strings.Contains(string(info), "tfd:"):
 			if waited > 0 {
 				time.Sleep(wait) // the entry goes just before the event does
@@ -219,9 +219,9 @@ func remove(tracefs, name string) error {
 	return nil
 }
 
-// twice makes a call that has to succeed, or the kernel keeps an event. If it
-// fails, a lack of descriptors or memory may pass, and what closes the event
-// may come to its end.
+// twice makes a call, and makes it again if it fails: otherwise the kernel
+// keeps an event. Meanwhile a lack of descriptors or memory may pass, and the
+// closing of the event may end.
 func twice(call func() error) error {
 	err := call()
 	if err != nil {
@@ -250,7 +250,6 @@ func write(tracefs, lines string) error {
 	return err
 }
 
-// findTracefs returns where tracefs is mounted.
 func findTracefs() (string, error) {
 	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
 		var fs unix.Statfs_t
@@ -258,7 +257,7 @@ func findTracefs() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("tracefs is not mounted at /sys/kernel/tracing")
+	return "", errors.New("tracefs is not mounted at /sys/kernel/tracing or /sys/kernel/debug/tracing")
 }
 
 var defined atomic.Uint64 // events, by this process

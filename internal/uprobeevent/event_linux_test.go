@@ -40,7 +40,7 @@ func TestAttach(t *testing.T) {
 	})
 }
 
-// The kernel would use memory that it has freed.
+// Otherwise the kernel would use memory that it has freed.
 func TestCloseWaitsForThoseWhoHaveInheritedTheEvent(t *testing.T) {
 	if !testprog.InPrivateMounts(t) {
 		return
@@ -60,7 +60,7 @@ func TestCloseWaitsForThoseWhoHaveInheritedTheEvent(t *testing.T) {
 	qt.Check(t, qt.HasLen(testprog.SharedEvents(t), 0))
 }
 
-// attach attaches a program to places of a file that nobody runs.
+// attach attaches a program to places of a file that no process runs.
 func attach(t *testing.T, places int) *uprobeevent.Event {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")

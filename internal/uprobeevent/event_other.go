@@ -18,10 +18,8 @@ func Attach(string, []Place, *ebpf.Program, Options) (*Event, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Close does nothing.
 func (*Event) Close() error { return nil }
 
-// Descriptors returns nothing.
 func Descriptors() []int { return nil }
 
 // Remove needs Linux.

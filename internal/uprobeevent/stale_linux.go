@@ -17,9 +17,9 @@ import (
 )
 
 // Remove removes the events of processes that have ended, and returns their
-// names. An event stays while its owner may run: in another PID namespace,
-// until no process of that is left, and always in one that this process does
-// not see.
+// names. An event stays while its owner may run. An owner in another PID
+// namespace may run as long as any process of that is left, and always if this
+// process does not see the namespace.
 func Remove() (removed []string, err error) {
 	tracefs, err := findTracefs()
 	if err != nil {
@@ -52,7 +52,7 @@ func Remove() (removed []string, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// hasEnded reports whether the process is certainly no more.
+// hasEnded reports whether the process has certainly ended.
 func (o owner) hasEnded() bool {
 	fs := procfs.NewFS("")
 	own, err := pidNamespace("self")
@@ -62,7 +62,7 @@ func (o owner) hasEnded() bool {
 	if own == o.namespace {
 		return o.hasEndedAs(fs, o.pid)
 	}
-	// From the initial namespace all processes are seen, if nothing hides them.
+	// The initial namespace sees all processes, if nothing hides them.
 	if first, err := pidNamespace("1"); err != nil || first != sys.InitialPIDNamespace ||
 		own != sys.InitialPIDNamespace {
 		return false
@@ -87,7 +87,7 @@ func (o owner) hasEnded() bool {
 // hasEndedAs reports whether the process with a PID of this process's namespace
 // is another one, or has ended.
 func (o owner) hasEndedAs(fs *procfs.FS, pid int) bool {
-	// Unlike a directory in /proc, nothing hides this from us.
+	// Unlike a directory in /proc, nothing hides this.
 	if err := unix.Kill(pid, 0); errors.Is(err, unix.ESRCH) {
 		return true
 	}
@@ -95,7 +95,7 @@ func (o owner) hasEndedAs(fs *procfs.FS, pid int) bool {
 	if err != nil || p.StartTime == o.startTime {
 		return false
 	}
-	// A process of another time namespace writes its start by another clock.
+	// A process in another time namespace reads its start by another clock.
 	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	open, err := os.ReadDir(descriptors)
 	if err != nil {
