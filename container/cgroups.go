@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// grace is how long the path of a cgroup that was removed is kept: the
-	// last events with its ID are read by then.
+	// grace is how long the path of a cgroup that was removed is kept: the last
+	// events with its ID are read by then.
 	grace = 2 * time.Minute
 	// maxGone bounds the removed cgroups that are kept.
 	maxGone = 1 << 16
@@ -28,13 +28,13 @@ const (
 	maxCgroups = 1 << 17
 	// maxDepth bounds cgroups inside each other; systemd's have a dozen.
 	maxDepth = 64
-	// scanAgain is the least time between two scans of the whole tree for
-	// IDs that are not known.
+	// scanAgain is the least time between two scans of the whole tree for IDs
+	// that are not known.
 	scanAgain = time.Second
 )
 
-// Cgroups knows the paths of a machine's cgroups by their IDs. It is safe
-// for concurrent use.
+// Cgroups has the paths of a machine's cgroups by their IDs. It is safe for
+// concurrent use.
 type Cgroups struct {
 	root    string
 	inotify *inotify
@@ -57,9 +57,9 @@ type goneCgroup struct {
 
 // Watch returns the paths of all cgroups, and follows them as they come and go.
 // root is where the file system of cgroup version 2 is mounted; "" finds it. In
-// a container, give the path at which the host's is mounted: its own has its
-// own cgroups only. On other systems than Linux the error wraps
-// [errors.ErrUnsupported].
+// a container, give the path at which the host's is mounted: the container's
+// own has only the container's cgroups. On other systems than Linux the error
+// wraps [errors.ErrUnsupported].
 func Watch(root string) (_ *Cgroups, err error) {
 	if root == "" {
 		if root, err = mountPoint(); err != nil {
@@ -106,7 +106,7 @@ func (c *Cgroups) Path(id uint64) (string, bool) {
 	c.forget(time.Now())
 	p, ok := c.paths[id]
 	if now := time.Now(); !ok && now.Sub(c.scanned) > scanAgain && c.root != "" {
-		// Perhaps the kernel has not reported it yet, or does not report all.
+		// The kernel may not have reported it yet, or not report all.
 		c.scanned = now
 		c.add("/")
 		p, ok = c.paths[id]
@@ -120,13 +120,13 @@ func (c *Cgroups) Exists(id uint64) bool {
 	if !ok {
 		return false
 	}
-	// The file system knows: the kernel may report a removal late, or not at
+	// The file system is asked: the kernel may report a removal late, or not at
 	// all if there are too many.
 	ino, err := inode(filepath.Join(c.root, cgroup))
 	return err == nil && ino == id
 }
 
-// Name returns what people call a cgroup: the short ID of its container, the
+// Name returns a short name of a cgroup: the short ID of its container, the
 // name of its systemd unit if it is none, or else its path. A cgroup that is
 // not known is "cgroup" with its ID.
 func (c *Cgroups) Name(id uint64) string {
@@ -149,7 +149,9 @@ func nameOf(path string) string {
 // IDs returns the IDs of the cgroups that a container has now. name is the
 // beginning of its ID. For a cgroup that is no container, name is the text that
 // Name returns. It is an error if there is none, or if several containers have
-// an ID with that beginning, unless name is the whole ID of just one.
+// an ID with that beginning. A name that a user has chosen, such as one of LXC,
+// is no error if it is the whole ID of just one container and the beginning of
+// no ID that a runtime made up.
 func (c *Cgroups) IDs(name string) ([]uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +179,8 @@ func (c *Cgroups) IDs(name string) ([]uint64, error) {
 		}
 		found[key] = append(found[key], c.ids[path])
 	}
-	// A name that a user has chosen is not taken for the beginning of an ID
-	// that a runtime made up, nor the other way round.
+	// A user could choose a name that is the beginning of an ID that a runtime
+	// made up: neither is then taken for the other.
 	if len(whole) == 1 && !isBeginning {
 		found = map[string][]uint64{name: found[whole[0]]}
 	}

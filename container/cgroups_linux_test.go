@@ -30,7 +30,6 @@ func cgroup2(t *testing.T) string {
 	return ""
 }
 
-// number returns the number of a cgroup.
 func number(t *testing.T, dir string) uint64 {
 	info, err := os.Stat(dir)
 	qt.Assert(t, qt.IsNil(err))
@@ -72,8 +71,8 @@ func TestWatch(t *testing.T) {
 		}
 		missing := 0
 		for inner, n := range numbers {
-			// The kernel tells of a directory when it is made; what is gone
-			// when it is asked for has no number any more.
+			// The kernel reports a directory when it is made. If it is gone
+			// when its number is asked for, it has none any more.
 			path := find(n)
 			if path == "" {
 				missing++
@@ -119,8 +118,8 @@ func TestWatch(t *testing.T) {
 			qt.Check(t, qt.ErrorMatches(err, `there is no container "`+none+`" now`))
 		}
 
-		// A name that several containers may have is taken for none of them,
-		// unless it is all of the ID.
+		// The beginning of several IDs is taken for none of them, unless it is
+		// the whole of one.
 		web := makeCgroup(t, filepath.Join(dir, "lxc.payload.gousdt-web"))
 		qt.Check(t, qt.DeepEquals(ids("gousdt-w"), []uint64{web}))
 		more := makeCgroup(t, filepath.Join(dir, "lxc.payload.gousdt-web2"))

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Container is what the path of a cgroup says.
+// Container is a container, as far as the path of its cgroup tells.
 type Container struct {
 	// ID is the ID that the runtime gave the container, mostly 64 hexadecimal
 	// digits. Users and tools shorten it to the first 12.
@@ -15,8 +15,8 @@ type Container struct {
 	// Runtime is what made it: "docker", "containerd", "cri-o", "podman",
 	// "lxc", "systemd-nspawn", or "" if the path does not say it.
 	Runtime string
-	// Cgroup is the path of the container's cgroup. All below it is the
-	// container's.
+	// Cgroup is the path of the container's cgroup. All cgroups below it are
+	// the container's.
 	Cgroup string
 	// PodUID is the UID of the container's Kubernetes pod, in the form with
 	// hyphens, or "".
@@ -33,8 +33,8 @@ func (c Container) short() string {
 
 // Of returns the container that a path of a cgroup belongs to. Of containers
 // inside each other the outermost counts: the processes in it choose the names
-// of those below. For the same reason nothing counts below a unit that is not a
-// container runtime's, such as a user's user@1000.service.
+// of those below. For the same reason, no container is found below a unit that
+// is not a container runtime's, such as a user's user@1000.service.
 func Of(cgroup string) (Container, bool) {
 	c, _ := identify(cgroup)
 	return c, c.ID != ""
@@ -77,7 +77,7 @@ func isRuntime(unit string) bool {
 }
 
 // OfProcess is [Of] for the text of /proc/PID/cgroup, which has a path for each
-// hierarchy. That of version 2 counts if it has a container.
+// hierarchy. The path of version 2 counts if it has a container.
 func OfProcess(text string) (Container, bool) {
 	var found Container
 	for line := range strings.Lines(text) {

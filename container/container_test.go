@@ -19,7 +19,7 @@ var (
 	slice = strings.ReplaceAll(uid, "-", "_")
 )
 
-// made is short for what tables have often.
+// made is short: the tables have it often.
 type made = container.Container
 
 func TestOf(t *testing.T) {
@@ -130,7 +130,7 @@ func TestUnit(t *testing.T) {
 		"user@1000.service"))
 }
 
-// What lives in a cgroup can make it none of another container, unit or owner.
+// Cgroups that a process makes below its own are of no other container or unit.
 func FuzzOfBelow(f *testing.F) {
 	f.Add("/system.slice/docker-"+id+".scope", "lxc.payload.web")
 	f.Add("/user.slice/user-1000.slice/user@1000.service", "docker-"+id+".scope")
@@ -139,7 +139,7 @@ func FuzzOfBelow(f *testing.F) {
 		c, ok := container.Of(cgroup)
 		unit := container.Unit(cgroup)
 		if !ok && (unit == "" || strings.HasPrefix(unit, "docker")) {
-			return // whoever makes cgroups there is the machine's
+			return // only the owner of the machine makes cgroups there
 		}
 		again, _ := container.Of(cgroup + "/" + below)
 		if ok {

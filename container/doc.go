@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package container tells the container of a cgroup.
+// Package container finds the container of a cgroup.
 //
 // Each container is a cgroup, whose path has the container's ID in a form that
-// depends on who made it. [Of] reads it:
+// depends on the runtime. [Of] reads it:
 //
 //	/system.slice/docker-4c01db0b339c....scope              docker
 //	/kubepods.slice/.../cri-containerd-8fb5....scope        containerd, in a pod
@@ -13,8 +13,8 @@
 // An eBPF program knows its process by the ID of its cgroup
 // (bpf_get_current_cgroup_id, Linux 4.18), which is the same for all processes
 // of a container, however short they live. [Watch] keeps the paths of all
-// cgroups by their IDs, from the moment when one is made, and for a while
-// after it was removed, until the last events that have its ID are read:
+// cgroups by their IDs. It keeps a path for two minutes after the cgroup was
+// removed, until the last events that have its ID are read:
 //
 //	cgroups, err := container.Watch("")
 //	if err != nil {
@@ -28,9 +28,9 @@
 //
 // # Limits
 //
-// The ID is one of cgroup version 2. If a machine has its containers in the
-// hierarchies of version 1 only, all of them have the ID of the root of version
-// 2. Find the container by its process there, with
+// The ID is that of a cgroup of version 2. If a machine has its containers in
+// the hierarchies of version 1 only, all of them have the ID of the root of
+// version 2. Find the container by its process there, with
 // [github.com/gousdt/gousdt/proc.Process.Cgroup] and [OfProcess].
 //
 // A user below user@1000.service, or a privileged container below its own

@@ -34,7 +34,7 @@ func ExampleOfProcess() {
 	}
 }
 
-// What a unit of systemd is called.
+// The systemd unit of a cgroup.
 func ExampleUnit() {
 	fmt.Println(container.Unit("/system.slice/postgresql@15-main.service"))
 	// Output: postgresql@15-main.service

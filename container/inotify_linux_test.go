@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of what the kernel did not tell, because there was too much, nothing stays.
+// Changes that the kernel did not report, because there were too many, are
+// found all the same.
 func TestScanAfterTooManyChanges(t *testing.T) {
 	// Any tree of directories will do.
 	root := t.TempDir()
@@ -27,7 +28,7 @@ func TestScanAfterTooManyChanges(t *testing.T) {
 	removed, stays := mkdir("removed"), mkdir("stays")
 	c, err := Watch(root)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(c.Close())) // it hears of nothing from now on
+	qt.Assert(t, qt.IsNil(c.Close())) // it gets no events from now on
 
 	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(root, "removed"))))
 	made := mkdir("made")
@@ -44,7 +45,7 @@ func TestScanAfterTooManyChanges(t *testing.T) {
 	qt.Check(t, qt.IsTrue(c.Exists(stays)))
 	qt.Check(t, qt.IsTrue(c.Exists(made)))
 
-	// Nobody else has to go for them to be forgotten.
+	// They are forgotten although no other cgroup is removed.
 	for i := range c.gone {
 		c.gone[i].since = time.Now().Add(-2 * grace)
 	}

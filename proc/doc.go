@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package proc has the words in which packages usdt and trace speak of
-// processes: a [Process], and a [ProcessFile], a file with probes that a
-// process executes. The watches of these packages, [usdt.Manager.Watch] and
+// Package proc has the types for processes in packages usdt and trace: a
+// [Process], and a [ProcessFile], which is a file with probes that a process
+// executes. The watches of these packages, [usdt.Manager.Watch] and
 // [trace.WatchSessions], find such files as processes come and go. What follows
 // says how.
 //
@@ -44,28 +44,29 @@
 // From Linux 6.11 on, mappings are compared by an ioctl that lists the
 // executable ones alone (PROCMAP_QUERY), in a quarter of the time.
 //
-// Run also asks the kernel to report every fork, exec, exit and
-// executable mapping, and scans the process 1 to 20 ms later, whatever the
-// interval: soon where processes start and end, unless these scans take more
-// than a fiftieth of the time, and later where one that runs maps files again
-// and again. The reports are those of perf events that count nothing, one for
-// each CPU. They need CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), which
-// tracers have. The netlink process connector would not do: it does not report
-// mappings, and so no dlopen, and works in the initial network namespace alone.
+// Run also asks the kernel to report every fork, exec, exit and executable
+// mapping, and scans the process 1 to 20 ms later, whatever the interval. The
+// delay is 1 ms after a quiet time, and up to 5 ms while processes start and
+// end. It is longer while a running process maps files again and again, and if
+// these scans take more than a fiftieth of the time. The reports are those of
+// perf events that count nothing, one for each CPU. They need CAP_PERFMON
+// (CAP_SYS_ADMIN before Linux 5.8), which tracers have. The netlink process
+// connector is not enough: it does not report mappings, and so no dlopen, and
+// works in the initial network namespace alone.
 //
-// Passes do all the work if there are no kernel events: because the privilege
-// is missing, or because the proc file system is of another PID namespace.
+// If the privilege is missing, or the proc file system is of another PID
+// namespace, there are no reports, and passes do all the work.
 // [usdt.Watch.Stats] says so. The kernel does not report, and passes find, that
 // a process unmaps a file and goes on, that it changes its own name, and what
 // happens on a CPU that was switched on after Run began. If reports are lost, a
-// pass finds what they would have said. A process that starts with files alone
-// that were found without wanted probes since the last pass is not scanned. So
-// it is the next pass that finds probes that were written into such a file.
+// pass makes up for them. A process is not scanned when it starts if all its
+// files were found without wanted probes since the last pass. So probes that
+// were written into such a file are found by the next pass.
 //
 // # Limits
 //
-// PIDs are those of the proc file system. What another PID namespace calls its
-// processes is not known here.
+// PIDs are those of the proc file system. The PIDs of other PID namespaces are
+// not known.
 //
 // # Processes that block
 //

@@ -70,10 +70,10 @@ func (p Process) Executable() (string, error) {
 // cgroups(7). Runtimes put the ID of a container there.
 func (p Process) Cgroup() (string, error) { return procfs.ReadCgroup(p.fs.Root(), p.PID) }
 
-// Owner returns a text that is the same for all processes among which costs and
-// limits are shared: those of a container, else of the slice of a user, else of
-// a cgroup and user. Making cgroups and users of its own gives a container or
-// user no second owner.
+// Owner returns a text that is the same for all processes that share costs and
+// limits: those of a container, else of the slice of a user, else of a cgroup
+// and user. Making cgroups and users of its own gives a container or user no
+// second owner.
 func (p Process) Owner() string { return procfs.OwnerOf(p.fs.Root(), p.PID) }
 
 // String returns PID and command: "1234 (postgres)".
@@ -85,7 +85,8 @@ type ProcessFile struct {
 	// Process is the process, as it was when the file appeared in it.
 	Process Process
 	// Path is the path as the process sees it: below its root directory and in
-	// its mount namespace. Other things than paths occur: "/memfd:name".
+	// its mount namespace. It is a name such as "/memfd:name" for a file
+	// without a path.
 	Path string
 }
 
