@@ -188,7 +188,6 @@ func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []st
 	return specs, which
 }
 
-// machines returns what the places of the arguments depend on.
 func (s *Selection) machines() sitespec.Machines {
 	return sitespec.Machines{Kernel: s.kernel, Program: s.machine}
 }

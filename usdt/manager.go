@@ -327,7 +327,6 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 // kernelName returns the part of a name that the kernel keeps: 15 bytes.
 func kernelName(name string) string { return name[:min(len(name), 15)] }
 
-// setCookieVariables tells programs whether they have a cookie.
 func (m *Manager) setCookieVariables() error {
 	found := false
 	for _, name := range cookieVariables {

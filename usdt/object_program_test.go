@@ -76,7 +76,6 @@ func TestObjectsForLibbpfCountSemaphores(t *testing.T) {
 	})
 }
 
-// drain throws away events that have come.
 func (c *collector) drain() {
 	c.events.SetDeadline(time.Unix(1, 0)) // what is there is read, nothing is waited for
 	for {

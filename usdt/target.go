@@ -171,7 +171,6 @@ func (t Target) open() (_ *opened, err error) {
 	return o, nil
 }
 
-// openPath opens the file that t.Path means.
 func (o *opened) openPath(t Target) error {
 	var file *os.File // where it can only be reached through the process
 	var err error

@@ -346,7 +346,6 @@ func (d *watchDriver[A]) Changed(c *follow.Changes[A]) {
 	}
 }
 
-// programAttacher attaches the programs of a Manager.
 type programAttacher struct {
 	manager  *Manager
 	programs []WatchProgram
