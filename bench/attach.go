@@ -39,8 +39,8 @@ func attachRows() []row {
 	return []row{attach(1, 4), attach(100, 2.5), attach(10_000, 1.4)}
 }
 
-// attachers returns who attaches a program to all sites of the first probe of a
-// file.
+// attachers returns the contestants that attach a program to all sites of the
+// first probe of a file.
 func (e *env) attachers(file syntheticFile) ([]contestant, error) {
 	path, err := e.synthetic(file)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkRows has every contestant of every row do its work, one after the
-// other, for profiles and for -benchtime=1x, by which CI sees that all of this
-// still works. To compare them, run the command.
+// other, for profiles and for -benchtime=1x. With that, CI sees that all of
+// this still works. To compare them, run the command.
 func BenchmarkRows(b *testing.B) {
 	whole := benchmarkEnv(b)
 	for _, r := range rows() {
@@ -36,7 +36,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// checkGoals fails if a goal is about somebody who is not there.
+// checkGoals fails if a goal is about a contestant that is not there.
 func checkGoals(b *testing.B, r row, contestants []contestant) {
 	b.Helper()
 	for _, g := range r.goals {

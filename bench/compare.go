@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// A goal says what a contestant's work may cost: at most Times what that of
-// another one costs.
+// A goal bounds the cost of a contestant's work: at most Times the cost of
+// another one's.
 type goal struct {
 	Of, Than string // names of contestants
 	Times    float64
@@ -99,8 +99,8 @@ func takeTurns(contestants []contestant, rounds, times int) []series {
 		}
 	}
 	for round := range rounds {
-		// Who comes first may find the caches in another state: everybody does
-		// in turn.
+		// The first contestant may find the caches in another state: each is
+		// first in turn.
 		for turn := range contestants {
 			measure((round+turn)%len(contestants), times)
 		}

@@ -33,7 +33,7 @@ type delivered struct {
 	name, title string
 	probe       string // of peers/target.c, without the twin
 	words       int    // arguments of eight bytes
-	text        int    // how many bytes of the text behind the first are sent; 0 for none
+	text        int    // how many bytes of the first one's text are sent, 0 for none
 	header      bool   // time, process and thread are sent, too
 }
 
@@ -61,8 +61,8 @@ func deliverRows() []row {
 	return rows
 }
 
-// eventsAtATime are delivered in each round: so many that to begin an iteration
-// counts for little.
+// eventsAtATime is the number of events in each round: enough that beginning an
+// iteration counts for little.
 const eventsAtATime = 60_000
 
 // deliveries are readers of ring buffers with the same events: a reader knows
@@ -113,8 +113,9 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 			return spent / eventsAtATime, err
 		})
 	}
-	// What is collected is collected by other threads. Where there is nothing
-	// to collect they only take what Go takes when it has been idle, once.
+	// Other threads collect garbage: with kept events, their time counts. With
+	// reused events there is none, and they only take what Go takes once after
+	// it was idle.
 	all := []contestant{
 		by(byTrace, reused, func() (float64, uint64, error) { return reused.receive(threadTime) }),
 		by(byKeeper, kept, func() (float64, uint64, error) { return kept.receive(processorTime) }),
@@ -236,8 +237,8 @@ func (v *delivery) receive(
 	return spent, sum, err
 }
 
-// take is a loop over events as a program has it: until so many came, or the
-// context is done. It returns the sum of what was in the arguments.
+// take is a loop over events as a program has it: until most events came, or
+// the context is done. It returns the sum of what was in the arguments.
 func take(
 	ctx context.Context, session *trace.Session, most int, hasText bool,
 ) (sum uint64, came int, err error) {

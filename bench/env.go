@@ -56,7 +56,7 @@ func newEnv(s scale) (*env, error) {
 	return e, nil
 }
 
-// cleanup has a function called by close, the last one first.
+// cleanup registers a function for close, which calls the last one first.
 func (e *env) cleanup(f func()) { e.cleanups = append(e.cleanups, f) }
 
 func (e *env) close() {
@@ -89,7 +89,7 @@ func (e *env) synthetic(f syntheticFile) (string, error) {
 // start starts a program of peers.
 func (e *env) start(name string) (*peer, error) { return e.untilClosed(startPeer(name)) }
 
-// untilClosed has a program ended by close.
+// untilClosed registers a program to be ended by close.
 func (e *env) untilClosed(p *peer, err error) (*peer, error) {
 	if err == nil {
 		e.cleanup(func() { p.Close() })
@@ -169,8 +169,8 @@ func (e *env) tracer(name string, opts usdt.ManagerOptions) (*tracer, error) {
 	return &tracer{Manager: manager, programs: collection.Programs}, nil
 }
 
-// libbpf starts libbpf with its programs loaded, of which it says how it would
-// attach them. Before 1.3 that is by perf events, which are not compared.
+// libbpf starts libbpf, which loads its programs and says how it would attach
+// them. Versions before 1.3 use perf events, which are not compared.
 func (e *env) libbpf() (*peer, error) {
 	object, err := buildPeer(libbpfObject)
 	if err != nil {
@@ -219,7 +219,7 @@ func runOn(processors *unix.CPUSet, work func() error) error {
 		os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
 }
 
-// keepOn has another process run on these processors only.
+// keepOn keeps another process on these processors.
 func keepOn(processors *unix.CPUSet, pid int) error {
 	return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(pid, processors))
 }

@@ -95,14 +95,14 @@ func (s shape) probe(id int) string {
 // twins is how many sites peers/target.c has of each shape.
 const twins = 18
 
-// Who measures calls, each at a twin of its own.
+// The contestants that measure calls, each at a twin of its own.
 const (
 	callsByOurs     = "trace, with an argument of the start"
 	callsByLibbpf   = "libbpf's header, a map"
 	callsByBpftrace = "bpftrace, a map"
 )
 
-// callRows is what it costs to measure a call that is too fast to be sent.
+// callRows has the cost of measuring a call that is too fast to be sent.
 func callRows() []row {
 	return []row{{
 		name: "hit/call", title: "a call of two probes, timed and too fast to be sent",

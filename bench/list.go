@@ -147,8 +147,8 @@ func (e *env) tools(unit unit) ([]contestant, error) {
 	})
 }
 
-// treeTools returns the tools that list the files of a directory. What readelf
-// is given was found before: it does not look itself.
+// treeTools returns the tools that list the files of a directory. The files for
+// readelf are found before: it does not search directories.
 func (e *env) treeTools() ([]contestant, error) {
 	tree := "/usr"
 	if e.scale != full {

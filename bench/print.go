@@ -22,7 +22,8 @@ const (
 	byBpftracePrint = "bpftrace"
 	byBccTrace      = "bcc's trace"
 
-	// printedAtATime are few enough for everybody's buffer.
+	// printedAtATime is the number of events in a burst, few enough for every
+	// command's buffer.
 	printedAtATime = 1000
 
 	printPatience = time.Minute
@@ -110,8 +111,8 @@ func (e *env) startPrinter(
 		interrupt(p.command.Process, ended)
 		p.command.Wait()
 	})
-	// None tells all others in the same way when it has attached, and a heading
-	// is a line, too: so it is asked until it answers each time.
+	// Commands do not tell in one way when they have attached, and a heading is
+	// a line, too: so the probe is passed until each hit is printed.
 	for end := time.Now().Add(printPatience); time.Now().Before(end); {
 		select {
 		case <-ended:
@@ -136,8 +137,8 @@ func (p *printer) Write(text []byte) (int, error) {
 }
 
 // settle waits until that many lines came, or none any more, and returns how
-// many did. A command that says how many were lost prints lines more, and then
-// fewer than were passed are of events.
+// many did. A command may also print lines about lost events, and then fewer
+// than were passed are of events.
 func (p *printer) settle(before int64, passed int) int {
 	last := p.count.Load()
 	for quiet := time.Now(); time.Since(quiet) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {

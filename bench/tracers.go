@@ -33,15 +33,15 @@ const (
 	generatedSends    = "generated, to the ring buffer"
 )
 
-// neverThere is a value that no argument has, so that a sum can be looked at
-// and nothing be done.
+// neverThere is a value that no argument has: a sum is compared with it, and
+// then nothing is done.
 const neverThere = "0x7eadbeef"
 
 // ringSize has room for eventsAtATime events of twelve arguments, twice over.
 const ringSize = 16 << 20
 
-// tracers are attached all at a time, to the twins of peers/target.c, and stay
-// so until the end of the run.
+// tracers are attached all together, to the twins of peers/target.c, and stay
+// attached until the end of the run.
 type tracers struct {
 	env    *env
 	path   string // of the target
@@ -78,7 +78,7 @@ func newTracers(e *env) (*tracers, error) {
 		errs = append(errs, a.missing)
 		return a
 	}
-	// The one that the others are seen against comes first.
+	// The one that the others are compared with comes first.
 	own(headerAdds, t.byObject(ownObject, "add", usdt.ManagerOptions{}))
 	t.add(libbpfAdds, byLibbpf("add"))
 	own(emptyByLink, t.byObject(ownObject, "", usdt.ManagerOptions{}))

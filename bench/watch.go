@@ -111,7 +111,7 @@ func processorTime(work func() error) (float64, error) {
 }
 
 // threadTime returns the nanoseconds of processor time that this thread took
-// for some work, for which the goroutine must keep to it.
+// for some work. The goroutine must keep to this thread.
 func threadTime(work func() error) (float64, error) {
 	return clocked(unix.CLOCK_THREAD_CPUTIME_ID, work)
 }

@@ -14,9 +14,9 @@
  *	read HEADER WORDS TEXT		empties it; answers the events, the nanoseconds of
  *					processor time, and a sum of what was in them
  *
- * Events are what package trace sends, with (1) or without (0) time, process and
- * thread, so many words as arguments, and a text of at most so many bytes behind the
- * first one, or of none.
+ * Events are what package trace sends: with time, process and thread if HEADER is 1,
+ * WORDS words as arguments, and a text of at most TEXT bytes after the first one, or
+ * none if TEXT is 0.
  */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -48,8 +48,8 @@ static int count_event(void *context, void *data, size_t size)
 static long events;
 
 /*
- * What a program does that is to have the arguments of any probe: it finds the site
- * by its number, and each argument where the site says that it is. As in an event of
+ * What a program must do to have the arguments of any probe: find the site by its
+ * number, and each argument where the site says that it is. As in an event of
  * package trace there is the time by the wall clock, and a text says whether it could
  * be read and whether there is more of it.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Listing by libelf: what a tool in C does that knows provider, name, arguments
- * and file offset of every site.
+ * Listing by libelf, as a tool in C does that prints provider, name, arguments and
+ * file offset of every site.
  *
  *	list PATH N	does it N times; answers the nanoseconds of all, and the sites
  */

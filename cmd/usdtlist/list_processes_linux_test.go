@@ -189,7 +189,7 @@ func TestDeletedLibraryIsReadFromItsMapping(t *testing.T) {
 	qt.Check(t, qt.Equals(f.Processes[0].Path, library))
 	qt.Check(t, qt.Equals(f.Probes[0].Name, "three"))
 
-	// Whoever gets the line can open the path.
+	// Any user of the line can open the path.
 	r = usdtlist("-p", pid, "--format", "bpftrace", "*:three")
 	qt.Check(t, qt.Equals(r.stdout, "usdt:"+f.File+":gousdt_test:three\n"))
 	qt.Check(t, qt.Equals(usdtlist(f.File).status, exitFound))

@@ -54,7 +54,7 @@ func TestCleanUpAfterATracerThatWasKilled(t *testing.T) {
 	qt.Check(t, qt.IsFalse(has(ofRunning)))
 }
 
-// Whoever has to wait for the kernel is told so, and how long.
+// A user who has to wait for the kernel learns that, and how long.
 func TestSaysHowLongDetachingTakes(t *testing.T) {
 	if !testprog.InPrivateMounts(t) {
 		return

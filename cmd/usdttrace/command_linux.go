@@ -157,8 +157,8 @@ func (c *command) failure() string {
 
 // leaveLinks passes the links and perf events of this process to another one,
 // which closes them. The kernel takes a tenth of a second to close a perf
-// event, and longer while other tools attach: the shell would wait for all of
-// them. The other process runs this program, see [holdUntilAlone].
+// event, and waits for other tools meanwhile: a process that ends would keep
+// its shell waiting. The other process runs this program, see [holdUntilAlone].
 //
 // Perf events of the events defined in tracefs are not passed on. They are few,
 // and the next tracer takes those events for unused once this process has

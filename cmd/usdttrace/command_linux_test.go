@@ -117,7 +117,7 @@ func TestCommandEndsWithTheTracing(t *testing.T) {
 			io.WriteString(stdin, "fire three 3\n")
 			r.await(&r.stderr, "ok three 3\n")
 			test.end(r)
-			// The command's input stays open: it does not end by itself.
+			// The command's input stays open: it does not end on its own.
 			result := r.wait()
 			qt.Check(t, qt.Equals(result.status, test.status))
 			qt.Check(t, qt.Matches(result.stderr,

@@ -48,7 +48,7 @@ type textPrinter struct {
 	headed bool                   // the header of calls is above
 	probe  int                    // width of the column
 	names  map[*trace.Site]string // as they may be printed
-	second int64                  // for which clock was rendered
+	second int64                  // that clock is of
 	clock  []byte                 // HH:MM:SS
 }
 

@@ -278,7 +278,7 @@ func TestLostEventsAreCounted(t *testing.T) {
 		summary[0].Lost)))
 }
 
-// stop has a process stand still, and returns when it does.
+// stop stops a process, and returns when it stands still.
 func stop(t *testing.T, process *os.Process) {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(process.Signal(syscall.SIGSTOP)))
@@ -299,7 +299,7 @@ func TestProcessIsWatchedWithWhatItLoadsUntilItEnds(t *testing.T) {
 	p.Do("load " + library)
 	r.await(&r.stderr, "usdttrace: also watching 1 site in "+library+"\n")
 	p.Stop()
-	result := r.wait() // by itself
+	result := r.wait() // without a signal
 	qt.Check(t, qt.HasLen(result.objects("event"), 1))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Sites, 2))
 }

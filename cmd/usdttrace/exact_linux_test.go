@@ -86,8 +86,8 @@ func TestCountsOfProbesCanBeCompared(t *testing.T) {
 	}
 }
 
-// Beside a profile of some hits all of them may be counted. And for some that
-// are not sampled no event stands: those that came behind the last one.
+// Beside a profile of some hits all of them may be counted. No event stands for
+// the hits that came after the last sampled one.
 func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
 	s := &summary{events: 200, sampled: 10, weight: 100, losses: trace.Losses{NotSampled: 190}}
 	qt.Check(t, qt.StringContains(s.text(), "190 hits not sampled: "))
@@ -138,8 +138,8 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	for _, a := range tr.asked {
 		snapshot, err := tr.read(a)
 		qt.Assert(t, qt.IsNil(err))
-		// Whoever divides a count by the time that the summary tells has the
-		// rate of the row, but for what it takes to begin.
+		// A count divided by the summary's time is the rate of the row, but for
+		// the time that beginning takes.
 		qt.Check(t, qt.IsFalse(snapshot.Start.Before(tr.start)))
 		qt.Check(t, qt.IsTrue(snapshot.Time.Sub(snapshot.Start) <= tr.took))
 		if a.aggregator == hits {
@@ -150,7 +150,7 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 }
 
 // Nobody reads events before all sites are attached. Those that have come by
-// then are not printed, and those that found no room are not told of.
+// then are not printed, and those that found no room are not reported.
 func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	testprog.RequireBPF(t)
 	p := startTarget(t, "target-pie")

@@ -140,7 +140,7 @@ func (r *running) interrupt() result {
 	return r.wait()
 }
 
-// wait waits until it ends by itself.
+// wait waits until it ends without a signal.
 func (r *running) wait() result {
 	r.t.Helper()
 	<-r.ended

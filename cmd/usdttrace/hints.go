@@ -188,7 +188,7 @@ func (t *tracer) warnSkipped(a interface {
 
 // warnLeftOut reports what could not be read of a process. That is an error if
 // the process was asked for: among all processes some can never be read.
-// Without that, a process that changed while it was read is not reported: it is
+// Otherwise a process that changed while it was read is not reported: it is
 // read again.
 func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 	switch {

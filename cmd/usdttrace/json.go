@@ -282,7 +282,7 @@ type jsonHit struct {
 type jsonArgument struct {
 	begin      []byte              // {"name":"...","value":
 	definition *providers.Argument // nil if there is none
-	captured   *capture            // what to bring of what it points to, or nil
+	captured   *capture            // its capture, or nil
 }
 
 func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {

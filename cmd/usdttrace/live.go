@@ -106,7 +106,7 @@ func (l *live) run(o *options, stdout *os.File) (status int, failed bool) {
 	return t.exitStatus(err), err != nil
 }
 
-// clone returns a copy, to which a run can add patterns.
+// clone returns a copy. A run can add patterns to it.
 func (o *options) clone() *options {
 	c := *o
 	c.patterns, c.callArguments = slices.Clone(o.patterns), slices.Clone(o.callArguments)

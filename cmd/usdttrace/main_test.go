@@ -75,7 +75,7 @@ func TestScripts(t *testing.T) {
 		Dir:           "testdata/script",
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
-			// Whoever runs it may read the program.
+			// Any user that runs it may read the program.
 			contents, err := os.ReadFile(program)
 			if err != nil {
 				return err

@@ -213,7 +213,7 @@ func output(t *testing.T, cmd *exec.Cmd) {
 
 func python(t *testing.T, driver, port string) *exec.Cmd {
 	t.Helper()
-	const interpreter = "/usr/bin/python3" // for which Debian has the drivers
+	const interpreter = "/usr/bin/python3" // Debian has the drivers for it
 	if err := exec.Command(interpreter, "-c", "import "+driver).Run(); err != nil {
 		testneeds.Missing(t, "%s has no %s (Debian: python3-%s)", interpreter, driver, driver)
 	}

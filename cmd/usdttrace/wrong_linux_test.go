@@ -17,7 +17,7 @@ import (
 )
 
 // What people type wrong, and what they are told. The messages of the file are
-// written by -update: read them as somebody would who has typed that.
+// written by -update: read them as a user who has typed that.
 func TestWrongCommandLinesGetAMessageAboutWhatWasTyped(t *testing.T) {
 	testprog.RequireBPF(t)
 	const file = "testdata/wrong.txt"

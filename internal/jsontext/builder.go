@@ -24,7 +24,7 @@ type Builder struct {
 	text  []byte
 	comma bool // the next value or key needs a comma before it
 
-	second int64  // for which moment was built
+	second int64  // that moment is of
 	moment []byte // "2006-01-02T15:04:05
 }
 
@@ -135,7 +135,7 @@ func (b *Builder) Hex(key, s string) {
 }
 
 // Members adds one or more members that another builder has built. The last may
-// be an array or object that has begun and is still empty.
+// be unfinished: a key alone, or an array or object with nothing in it so far.
 func (b *Builder) Members(text []byte) {
 	b.separate()
 	b.text = append(b.text, text...)

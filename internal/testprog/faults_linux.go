@@ -24,15 +24,15 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// Faults has system calls of this process fail, one at a time.
+// Faults makes system calls of this process fail, one at a time.
 //
-// The kernel asks another process what is to become of each call (seccomp user
-// notification): the test, which runs itself again for that. So all threads are
+// The kernel asks another process about each call (seccomp user notification):
+// the test, which has run itself again as this process. So all threads are
 // seen, nothing is built differently, and calls can be counted.
 type Faults struct {
-	// FirstErrors has calls fail with the first error of their kind alone, also
-	// in the complete form. Others say that there is nothing to try again, as
-	// ENOENT does of a process and EINVAL of a program.
+	// FirstErrors makes calls fail with the first error of their kind only,
+	// also in the complete form. The other errors say that a retry is of no
+	// use, as ENOENT does of a process and EINVAL of a program.
 	FirstErrors bool
 }
 
@@ -61,7 +61,7 @@ const (
 	controlFailed            // tell whether one failed
 )
 
-// A faultKind is a system call that fails, and with what.
+// A faultKind is a system call that fails, with its errors.
 type faultKind struct {
 	name   string
 	number int
@@ -136,8 +136,8 @@ func WithFaults(t *testing.T) bool {
 	return false
 }
 
-// NewFaults has the kernel ask for each call from now on. Processes that are
-// started later are asked for, too: start them before.
+// NewFaults makes the kernel ask about each call from now on. That includes
+// calls of processes that are started later: start them before.
 func NewFaults(t *testing.T) *Faults {
 	t.Helper()
 	runtime.LockOSThread()

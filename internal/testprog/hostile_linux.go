@@ -51,7 +51,7 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	for _, sub := range []string{"fuse", "merged", "writable"} {
 		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, sub), 0o755)))
 	}
-	// As it is where udev sets the permissions.
+	// With the permissions that udev sets.
 	device := filepath.Join(dir, "device")
 	qt.Assert(t, qt.IsNil(unix.Mknod(device, unix.S_IFCHR, int(unix.Mkdev(10, 229)))))
 	qt.Assert(t, qt.IsNil(os.Chmod(device, 0o666)))
@@ -67,7 +67,7 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	qt.Assert(t, qt.IsNil(err))
 	h.Server, err = strconv.Atoi(answer)
 	qt.Assert(t, qt.IsNil(err))
-	// First of all: nothing that waits for it can end before.
+	// Killed first of all: nothing that waits for it can end before.
 	t.Cleanup(func() { _ = unix.Kill(h.Server, unix.SIGKILL) }) // it may have ended
 	_, err = h.Command("mount")
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), unix.ENODEV.Error()) {
@@ -77,7 +77,7 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	return h
 }
 
-// Forge has the file say that it is another one.
+// Forge makes the file claim to be another one.
 func (h *Hostile) Forge(path string) {
 	h.t.Helper()
 	var st unix.Statx_t
@@ -102,7 +102,8 @@ const (
 // it wait for ever.
 type Unanswering map[int]string
 
-// CanBeAttached is the one of them whose file is only never closed.
+// CanBeAttached is the kind whose file can be attached: only closing it never
+// ends.
 const CanBeAttached = "a file that is never closed"
 
 // StartUnanswering starts hostile users of all kinds, whose file is a program.

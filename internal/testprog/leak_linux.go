@@ -196,9 +196,9 @@ func withoutForeign(left []string) []string {
 }
 
 // withoutMapped removes as many maps as this process has in its memory more
-// than before. That is how a test gets at the global variables of a BPF
-// program, and it lasts for as long as the test's own variables refer to them,
-// which may be until after the test: no matter of what is tested.
+// than before. A test reaches the global variables of a BPF program in this
+// way. The mapping lasts as long as the test's own variables refer to it,
+// perhaps until after the test: that is no leak of the tested code.
 func withoutMapped(left []string, before inventory) []string {
 	more := countMappedMaps("/proc/self") - before[mappedMaps]
 	return slices.DeleteFunc(left, func(item string) bool {

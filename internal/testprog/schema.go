@@ -18,17 +18,17 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// A Schema is one of docs, compiled: of the JSON of the commands, which users
-// rely on.
+// A Schema is a compiled schema of docs. Users rely on it for the JSON of the
+// commands.
 type Schema struct {
 	compiled *jsonschema.Schema
 }
 
 // LoadSchema compiles docs/NAME.schema.json for the tests of a package of cmd,
-// more strictly than it is meant: a member that it does not describe is an
-// error. A schema lets users read what later versions print, but what is
-// printed now is described. It returns nil on an emulated machine, which has no
-// docs: the output does not depend on the machine.
+// more strictly than it is for users: a member that it does not describe is an
+// error. Later versions may print more, but all that is printed now must be
+// described. It returns nil on an emulated machine, which has no docs: the
+// output does not depend on the machine.
 func LoadSchema(t testing.TB, name string) *Schema {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", name+".schema.json")

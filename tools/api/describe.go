@@ -15,7 +15,7 @@ type exported struct {
 	all  []identifier
 }
 
-// identifier is an exported one of a package, a field, or a method.
+// identifier is an exported identifier of a package, a field, or a method.
 type identifier struct {
 	line   string
 	object types.Object // nil for one that belongs to another type, too
@@ -55,7 +55,7 @@ func describe(name string, p *types.Package) exported {
 	return e
 }
 
-// kindOf returns what a type is.
+// kindOf describes a type without its members.
 func kindOf(p *types.Package, o *types.TypeName) string {
 	if o.IsAlias() {
 		return "= " + typeString(p, types.Unalias(o.Type()))

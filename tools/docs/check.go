@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// problems are what is wrong, a line each.
+// problems has a line for each thing that is wrong.
 type problems []string
 
 func (p *problems) add(path string, line int, format string, args ...any) {

@@ -26,7 +26,7 @@ type line struct {
 // Block is a fenced block of code.
 type Block struct {
 	Line int               // of its first line, from 1
-	Kind string            // the word behind the fence
+	Kind string            // the word after the fence
 	Mark map[string]string // the comments before it, by their keys
 	Text string            // what is between the fences
 }
@@ -91,8 +91,8 @@ func (d *Document) String() string {
 	return b.String()
 }
 
-// source returns what a block of a document has to have by its mark. It reports
-// false for a block whose text comes from no file.
+// source returns the text that a block must have by its mark. It reports false
+// for a block whose text comes from no file.
 func (d *Document) source(b *Block) (text string, ok bool, err error) {
 	place, isFile := b.Mark["file"]
 	body, isBody := b.Mark["body"]

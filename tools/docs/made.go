@@ -14,9 +14,9 @@ import (
 	"github.com/gousdt/gousdt/providers"
 )
 
-// made returns the pages that are made of something else, by their paths: the
-// reference of the commands, of the text of --help as the man page is, and what
-// is known of probes.
+// made returns the generated pages by their paths: the reference of the
+// commands, made of the text of --help as the man page is, and the page about
+// probes.
 func made(root string) (map[string]string, error) {
 	pages := make(map[string]string)
 	for _, command := range []string{"usdtlist", "usdttrace"} {
@@ -100,7 +100,7 @@ func writeItem(b *strings.Builder, it *commandline.Item) {
 	}
 }
 
-// plain returns text that Markdown takes for nothing else.
+// plain escapes text for Markdown.
 var plain = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", `\<`,
 	">", `\>`,
 	"`", "\\`", "|", `\|`, "~", `\~`, "#", `\#`).Replace

@@ -27,10 +27,10 @@
 // first where a traced command prints, too. What is compared is that the exit
 // status is 0 unless the next command is "echo $?", and that the first line
 // that is shown is still printed, but for its numbers, and so are the lines
-// that name the columns of tables. With the word "exactly" behind the workload,
-// so is every line. A command that prints something else beside a workload is
-// run once more, some times, and that is said: what happens in some seconds is
-// chance.
+// that name the columns of tables. With the word "exactly" after the workload,
+// every line is compared. A command that prints something else beside a
+// workload is run again, with a message, up to five times in all: what happens
+// in some seconds is chance.
 package main
 
 import (
@@ -80,7 +80,7 @@ func run(files []string, write bool, only string) error {
 			}
 		}
 	}
-	// A workload takes longer to start than its commands to run.
+	// Each workload is started once: that takes longer than its commands.
 	slices.SortStableFunc(all, func(a, b transcript) int {
 		return strings.Compare(a.Mark["workload"], b.Mark["workload"])
 	})

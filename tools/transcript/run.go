@@ -26,11 +26,11 @@ const (
 	maxLines = 14
 	// maxWidth is how much of a line is shown.
 	maxWidth = 132
-	// exactly behind the name of a workload has every line compared.
+	// exactly after the name of a workload lets every line be compared.
 	exactly = "exactly"
-	// askStatus behind a command shows its exit status, which may then be any.
+	// askStatus after a command shows its exit status, which may then be any.
 	askStatus = "echo $?"
-	// maxTries is how often a command is run that prints something else.
+	// maxTries is how often a command is run at most.
 	maxTries = 5
 	// timeout bounds a command. Those of transcripts end by themselves.
 	timeout = 2 * time.Minute
@@ -48,8 +48,8 @@ type runner struct {
 	missing  map[string]string // why workloads cannot run
 }
 
-// transcript runs the commands of one transcript, and puts the new output in
-// its place. It returns in what the old one differs.
+// transcript runs the commands of one transcript, and replaces its output. It
+// returns the differences from the old output.
 func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 	workload, how, _ := strings.Cut(block.Mark["workload"], " ")
 	if err := r.start(workload); err != nil || r.missing[workload] != "" {
@@ -80,8 +80,8 @@ func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 	return problems, nil
 }
 
-// again runs a command, and once more if it does not print what it is to. What
-// happens in some seconds of a workload is chance.
+// again runs a command, and repeats it if it does not print what the transcript
+// has. What happens in some seconds of a workload is chance.
 func (r *runner) again(
 	c command, how string, mayFail, byChance bool,
 ) (out string, status int, err error) {
