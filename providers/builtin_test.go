@@ -9,8 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestBuiltinByProvider: what a file that is parsed says is found by the
-// provider before it is parsed.
+// The definitions of a file are found by its providers before the file is
+// parsed.
 func TestBuiltinByProvider(t *testing.T) {
 	count := 0
 	for _, file := range builtinFiles() {
@@ -39,8 +39,7 @@ func TestBuiltinByProvider(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(count > 300), qt.Commentf("%d probes", count))
 }
 
-// TestProbesOnce: a definition that replaces a built-in one is yielded in its
-// place.
+// A definition that replaces a built-in one is yielded in its place.
 func TestProbesOnce(t *testing.T) {
 	d := Builtin()
 	before := len(all(t, d))

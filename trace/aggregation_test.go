@@ -161,7 +161,7 @@ func TestAggregationKeysOfTheProcess(t *testing.T) {
 	qt.Assert(t, qt.Equals(hits, 7))
 }
 
-// The kernel has no room for the stacks of all times: they are taken from it.
+// The kernel has no room for all stacks that ever come: the session takes them.
 func TestStacksAreTakenFromTheKernel(t *testing.T) {
 	testprog.RequireStacks(t)
 	process := start(t, "target-pie")
@@ -188,7 +188,7 @@ func TestStacksAreTakenFromTheKernel(t *testing.T) {
 		}
 		qt.Check(t, qt.DeepEquals(result.Rows[0].Stack, first))
 	}
-	// Of several snapshots it is one row, although it was several stacks.
+	// It is one row in all snapshots, although the kernel kept several stacks.
 	for n := range uint64(3) {
 		process.Fire("three", 1)
 		result := snapshot(t, stacks).Rows

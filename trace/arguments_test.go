@@ -167,7 +167,7 @@ func checkArgs(t *testing.T, event *trace.Event, want hit) {
 	}
 }
 
-// structure is what testdata/places.c has in its structure: three numbers.
+// structure returns the structure of testdata/places.c: three numbers.
 func structure(size int) (b []byte) {
 	for n := uint64(1); len(b) < size; n++ {
 		b = binary.NativeEndian.AppendUint64(b, n)
@@ -184,8 +184,7 @@ func checkStructure(t *testing.T, v trace.Value, comment qt.Comment) {
 	qt.Check(t, qt.Equals(v.Uint(), 0), comment)
 }
 
-// An argument may be a structure, of which captures say how much there is to
-// be.
+// An argument may be a structure. Captures say how much of it is read.
 func TestStructures(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")

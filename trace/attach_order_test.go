@@ -10,8 +10,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// What is expected is never told of as lost, not even for a moment: a counter
-// that goes back is taken for one that has begun anew.
+// Expected losses are never reported, not even for a moment: readers take a
+// counter that goes back for one that has begun anew.
 func TestLossesNeverBecomeLess(t *testing.T) {
 	var l expectedLosses
 	var counted uint64
@@ -32,7 +32,7 @@ func TestLossesNeverBecomeLess(t *testing.T) {
 	qt.Check(t, qt.Equals(l.lost(counted-1), 7)) // read before, asked about later
 }
 
-// A file system that has an attachment wait does not hide what is lost.
+// A file system that makes an attachment wait does not hide losses.
 func TestLossesWhileAnAttachmentWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l expectedLosses

@@ -83,8 +83,8 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 	})
 }
 
-// A file that has none of a call's probes has no such call; neither has one
-// that is not told of it.
+// A file without the probes of a call has no such call, and neither has a
+// session without its definition.
 func TestCallsThatAreNotThere(t *testing.T) {
 	definitions := &providers.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))

@@ -17,7 +17,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// state is what a capture has brought.
+// state is the outcome of a capture.
 type state int
 
 const (
@@ -105,7 +105,7 @@ func TestCapture(t *testing.T) {
 			data, all := arg.Data()
 			qt.Check(t, qt.Equals(data == nil, test.state == missing || test.state == none))
 			qt.Check(t, qt.Equals(all, test.state == complete || test.state == none))
-			// A length may lead behind the text.
+			// A length may lead past the text.
 			qt.Check(t, qt.Equals(string(data[:min(len(data), len(test.data))]), test.data))
 			if test.shown != "" {
 				qt.Check(t, qt.Equals(arg.String(), test.shown))

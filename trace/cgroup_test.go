@@ -70,8 +70,7 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, counts)), []string{fmt.Sprintf("[%d] 3 ?", id)}))
 }
 
-// A user makes a control group in his own tree that is named like somebody's
-// container.
+// A user names a control group like the container of another user.
 func TestHostileContainerNames(t *testing.T) {
 	testprog.RequireBPF(t)
 	dir, _ := newControlGroup(t)

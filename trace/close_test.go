@@ -19,8 +19,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Whatever happens while a session is closed, and wherever: it is done, or says
-// that the session is closed, and nothing is left behind.
+// A call while the session is closed, at whatever moment, succeeds or says that
+// the session is closed. Nothing is left in the kernel.
 func TestSessionIsClosedAtAnyTime(t *testing.T) {
 	process := startCaller(t, copyOf(t, "calls"))
 	type action struct {

@@ -80,7 +80,7 @@ func sample(t testing.TB, reuse bool) (*decoder, []byte) {
 func TestDecode(t *testing.T) {
 	d, raw := sample(t, true)
 	d.wall = 1_000_000_000
-	for range 2 { // what is used again must not show
+	for range 2 { // values of the event before must not show
 		e, err := d.decode(raw)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(e.Time.UnixNano(), 2_000_000_007))
@@ -130,7 +130,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// Everything that an event refers to is its own, or it is the next one's too.
+// An event owns all that it refers to, unless it is reused for the next one.
 func TestDecodeReuse(t *testing.T) {
 	for _, reuse := range []bool{false, true} {
 		t.Run(fmt.Sprint(reuse), func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestDecodeReuse(t *testing.T) {
 	}
 }
 
-// An event that is used again must not change when the kernel uses the record's
-// memory again, because the next event may come much later.
+// A reused event must not change when the kernel overwrites the record, because
+// the next event may come much later.
 func TestDecodeSettle(t *testing.T) {
 	d, raw := sample(t, true)
 	for range 2 {
@@ -181,7 +181,7 @@ func TestDecodeSettle(t *testing.T) {
 	}
 }
 
-// A number that a site no longer has may be another's.
+// The number of a removed site may be given to another one.
 func TestDecodeForget(t *testing.T) {
 	d, raw := sample(t, true)
 	first, err := d.decode(raw)
@@ -200,7 +200,7 @@ func TestDecodeForget(t *testing.T) {
 	qt.Check(t, qt.Equals(second.Site, other))
 }
 
-// Sites that take turns keep what is theirs.
+// Sites whose events alternate keep their own values.
 func TestDecodeSeveralSites(t *testing.T) {
 	for _, reuse := range []bool{false, true} {
 		d, raw := sample(t, reuse)
@@ -272,9 +272,8 @@ func TestNewEventAllocations(t *testing.T) {
 	}
 }
 
-// A stack that is longer than there is room for, a text longer than its limit:
-// a kernel does not say so, but if it did nothing may be read behind the
-// record.
+// The kernel writes no record with a stack or a text that is longer than there
+// is room for. If it did, nothing must be read past the record.
 func FuzzRecord(f *testing.F) {
 	_, raw := sample(f, false)
 	f.Add(raw)
@@ -315,7 +314,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// Of a start of which nothing was kept, what is not known is not made up.
+// A start that was not kept has no made-up values.
 func TestDecodeForgottenStart(t *testing.T) {
 	args := argspec.Parse(elf.EM_X86_64, "8@%rax 8@$4096 24@(%rsp)")
 	latency := &bpfgen.Latency{

@@ -17,9 +17,8 @@ import (
 )
 
 // The kernel attaches and detaches one site after the other. An end is never
-// taken for that of another call, and what attaching and detaching makes of
-// calls that go on meanwhile is no loss: in each thread, one call may be under
-// way.
+// taken for that of another call. Calls that go on meanwhile are no losses:
+// there may be one in each thread.
 func TestLatencyWhileCallsGoOn(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"), "always")

@@ -22,7 +22,7 @@ import (
 )
 
 // Sites take turns, records are discarded or of no site, and the ring buffer
-// begins anew many times: each event has what its record has.
+// begins anew many times: each event has the values of its record.
 func TestEventsFromMemory(t *testing.T) {
 	for _, reuse := range []bool{true, false} {
 		t.Run(fmt.Sprint(reuse), func(t *testing.T) {
@@ -103,9 +103,8 @@ func TestEventsFromMemory(t *testing.T) {
 	}
 }
 
-// What an event that is used again is left with is never the next one's:
-// whatever the names of threads, times and texts are, it has what an event of
-// its own would have.
+// A reused event keeps nothing of the event before. It has the values of an
+// event of its own, whatever the names of threads, times and texts are.
 func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 	s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: true}}}
 	var sites []*Site
@@ -185,8 +184,7 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 	}
 }
 
-// A site that has followed another one and is removed leaves its number to one
-// that has nothing of it.
+// A removed site leaves its number to another site, and nothing else.
 func TestEventsFromMemoryOfSitesThatFollow(t *testing.T) {
 	s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: true}}}
 	first, second := siteWith(t, s, "8@%rax"), siteWith(t, s, "8@%rax")
@@ -225,8 +223,8 @@ func TestEventsFromMemoryOfSitesThatFollow(t *testing.T) {
 	isOf(read(first, third, first, third, third, first), first, third, first, third, third, first)
 }
 
-// A loop's body that ends its context gets no further event, unless many
-// follow each other and nobody has told the reader to look.
+// A loop whose body ends its context gets no further event, unless many follow
+// each other and the reader has not been interrupted.
 func TestEventsFromMemoryEnd(t *testing.T) {
 	const all = 5000
 	for _, at := range []int{1, 10, 100, 2000} {
@@ -262,8 +260,7 @@ func TestEventsFromMemoryEnd(t *testing.T) {
 			before := count
 			qt.Check(t, qt.IsFalse(r.readAll()))
 			qt.Check(t, qt.Equals(count, before))
-			// An interruption that comes late, of an iteration before, ends
-			// nothing.
+			// A late interruption of an earlier iteration ends nothing.
 			r.ctx = context.Background()
 			ring.interrupted.Store(true)
 			qt.Check(t, qt.IsTrue(r.readAll()))

@@ -21,7 +21,7 @@ import (
 )
 
 func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
-	// How often the group inlined, of five hits, is fired.
+	// The number of times that the group inlined, of five hits, is fired.
 	burst := testprog.Soak(200_000, 1_000_000)
 	smallBurst := min(burst, 100_000)
 	slower := 1

@@ -51,8 +51,8 @@ func ExampleSession_Attach() {
 	}
 }
 
-// A program of one's own at each statement that took long. It was loaded as a
-// kprobe.
+// A program of one's own runs at each statement that took long. It was loaded
+// as a kprobe.
 func ExampleSessionOptions_next() {
 	var unwinder *ebpf.Program
 	s, err := trace.New(&trace.SessionOptions{
@@ -165,8 +165,8 @@ func ExampleHistogram() {
 	}
 }
 
-// A host on which anybody may start containers: less for each of them than
-// usual, and how much is watched.
+// Smaller limits for each container and user, on a host where anybody may start
+// containers, and the numbers of the watch.
 func ExampleWatch() {
 	s, err := trace.New(nil)
 	if err != nil {
@@ -191,7 +191,7 @@ func ExampleWatch() {
 	fmt.Printf("%d sites, %d files over a limit\n", stats.Sites, stats.OverLimit)
 }
 
-// Times as metrics want them: in seconds, and by limits that somebody chose.
+// Times as metrics want them: in seconds, and with chosen limits.
 func ExampleHistogram_seconds() {
 	statements := &trace.Latency{Pair: elfnote.MustParsePairPattern("postgresql:query")}
 	var aggregators []*trace.Aggregator

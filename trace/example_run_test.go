@@ -17,7 +17,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// The examples that come to an end print what they say.
+// Examples that end print the output that their comments show.
 func TestExamples(t *testing.T) {
 	testprog.RequireBPF(t)
 	const python = "/usr/bin/python3"

@@ -20,8 +20,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Whatever system call fails while a session is opened, read and closed, an
-// error comes out or the numbers are right, and nothing stays attached.
+// If any system call fails while a session is opened, read and closed, there is
+// an error or the numbers are right, and nothing stays attached.
 func TestFaultsOfASession(t *testing.T) {
 	if !testprog.WithFaults(t) {
 		return
@@ -65,8 +65,8 @@ func TestFaultsOfASession(t *testing.T) {
 	})
 }
 
-// What a watch cannot attach for a fault that passes, it attaches at the next
-// scan.
+// A file that a watch cannot attach because of a passing fault is attached at
+// the next scan.
 func TestFaultsOfAWatch(t *testing.T) {
 	if !testprog.WithFaults(t) {
 		return

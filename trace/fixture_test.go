@@ -46,9 +46,9 @@ func forEachMode(t *testing.T, test func(t *testing.T, mode usdt.Mode)) {
 	}
 }
 
-// traced is a running program of which nobody else traces or runs a copy: tests
-// of other packages use the same files, and an attachment without a PID is to
-// all processes.
+// traced is a running program. No other test traces or runs its file: tests of
+// other packages use the same files, and an attachment without a PID is to all
+// processes.
 type traced struct {
 	*testprog.Process
 	path string
@@ -91,7 +91,7 @@ func warm(t testing.TB, pid int) {
 			continue
 		}
 		for ; from < to; from += int64(os.Getpagesize()) {
-			// What lies behind the end of the file cannot be read.
+			// Memory past the end of the file cannot be read.
 			_, _ = memory.ReadAt(make([]byte, 1), from)
 		}
 	}
@@ -151,7 +151,7 @@ func attach(t testing.TB, s *trace.Session, target usdt.Target, pattern string,
 const patience = 30 * time.Second
 
 // next returns the next n events. A hit is reported before the traced program
-// goes on, so what is to come is there.
+// goes on, so the events are there already.
 func next(t testing.TB, s *trace.Session, n int) []*trace.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(patience))

@@ -63,8 +63,8 @@ func TestVariablesOfStrippedPrograms(t *testing.T) {
 	})
 }
 
-// What is looked up in a table has the variable, too: there are 300 kinds of
-// sites.
+// Sites that look their arguments up in a table have the variable, too: there
+// are 300 kinds of sites.
 func TestVariablesAtManySites(t *testing.T) {
 	p := start(t, "target-pie")
 	ones := trace.NewAggregator(trace.Aggregation{By: []string{"global.global_u8"}})
@@ -87,7 +87,7 @@ func TestVariablesAtManySites(t *testing.T) {
 	silent(t, s)
 }
 
-// A site whose file has no such variable is left out, and it is said why.
+// A site whose file has no such variable is left out, and the error says why.
 func TestVariablesThatAreMissing(t *testing.T) {
 	p := start(t, "target-pie")
 	for expression, want := range map[string]string{

@@ -23,9 +23,9 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// A container passes its probes in processes and threads that are new again and
-// again, each of which is a key, and more often than others do. Others have
-// their rows all the same, and no hit is missing.
+// A container passes its probes in ever new processes and threads, each of
+// which is a key, and more often than others do. Others have their rows all the
+// same, and no hit is missing.
 func TestHostileContainerThatMakesUpKeys(t *testing.T) {
 	dir, _ := newControlGroup(t)
 	noisy := start(t, "target-pie")
@@ -129,8 +129,8 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 }
 
 // Users map files of which each site has arguments of its own: as many as a
-// file may have. Attaching them takes no more than 50 us a site, and a program
-// of somebody else is attached meanwhile.
+// file may have. Attaching them takes no more than 50 us a site, and another
+// user's program is attached meanwhile.
 func TestHostileFilesOfDistinctArguments(t *testing.T) {
 	testneeds.Root(t)
 	testneeds.Only(t, "the argument strings of the files are those of x86-64", "amd64")

@@ -22,7 +22,7 @@ import (
 )
 
 // Users map one legal file each, with as many sites as there may be, whose
-// arguments all differ. Programs of somebody else are attached within two
+// arguments all differ. Programs of other users are attached within two
 // seconds, those that run already and those that start meanwhile.
 func TestHostileUsersWithSitesThatAllDiffer(t *testing.T) {
 	testneeds.Only(t, "the argument strings of their files are those of x86-64", "amd64")
@@ -62,8 +62,8 @@ func TestHostileUsersWithSitesThatAllDiffer(t *testing.T) {
 }
 
 // Users map very many files of very many probes, before the watch begins.
-// Programs of somebody else are attached within two seconds, from the start,
-// and somewhat later where there are many such users.
+// Programs of other users are attached within two seconds, from the start, and
+// somewhat later where there are many such users.
 func TestHostileUsersWithManyFilesAtTheStart(t *testing.T) {
 	for _, users := range []int{1, 20} {
 		t.Run(fmt.Sprint(users, " users"), func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestHostileUsersWithManyFilesAtTheStart(t *testing.T) {
 }
 
 // Processes of a user change their mappings all the time, without anything to
-// attach. Scanning them takes a tenth of a processor, and programs of somebody
-// else are attached meanwhile.
+// attach. Scanning them takes a tenth of a processor, and programs of other
+// users are attached meanwhile.
 func TestHostileUserWhoseManyProcessesMakeNoise(t *testing.T) {
 	processes, mappings, settle := 10, 100, time.Second
 	if testprog.IsComplete() {
@@ -151,7 +151,7 @@ func hostileDirectory(t *testing.T) string {
 	return dir
 }
 
-// besieged is a Watch on a host where users map files of theirs.
+// besieged is a Watch on a host where hostile users map files.
 type besieged struct {
 	*usdt.Watch
 	t         *testing.T
@@ -195,7 +195,7 @@ func (b *besieged) run() {
 	go func() { b.ended <- b.Run(ctx, time.Second) }()
 }
 
-// startInnocent starts a program of somebody else.
+// startInnocent starts a program of another user.
 func (b *besieged) startInnocent() {
 	b.t.Helper()
 	b.expected = filepath.Join(b.dir, fmt.Sprint("innocent", b.innocents))
@@ -207,7 +207,7 @@ func (b *besieged) startInnocent() {
 	b.innocents++
 }
 
-// awaitInnocent returns when it is attached, which is soon.
+// awaitInnocent waits until it is attached, which must be soon.
 func (b *besieged) awaitInnocent() {
 	b.t.Helper()
 	deadline := time.After(testneeds.Patience(60 * time.Second))

@@ -12,8 +12,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// Threads that are preempted in the middle of a hit, and keys that are taken at
-// that moment, have no hit counted by the key of another one.
+// No hit is counted by the key of another one, although threads are preempted
+// in the middle of a hit and keys are taken at that moment.
 func TestHitsAreCountedByTheirOwnKeys(t *testing.T) {
 	process := start(t, "target-pie")
 	keys := trace.NewAggregator(trace.Aggregation{By: []string{"tid", "arg0", "comm", "pid", "uid"},

@@ -25,8 +25,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// The kernel tells of each program that is loaded and unloaded. For each
-// program of a session it must tell of both, however the session ends.
+// The kernel reports each program that is loaded and unloaded. It must report
+// both of each program of a session, however the session ends.
 func TestCloseLeavesNothingBehind(t *testing.T) {
 	testprog.RequireBPF(t)
 	testneeds.Root(t)
@@ -175,8 +175,8 @@ func (w *programWatch) expectUnloaded(t *testing.T, tags map[string]bool) (loads
 			return loads
 		}
 		if left == 0 {
-			// Nothing of ours was loaded, which some callers do not expect:
-			// what was told is here by now.
+			// Nothing of ours was loaded, which some callers do not expect. All
+			// reports have come by now.
 			return loads
 		}
 		_, err := unix.Poll(w.polled, 100)
@@ -186,7 +186,7 @@ func (w *programWatch) expectUnloaded(t *testing.T, tags map[string]bool) (loads
 	}
 }
 
-// read takes what is there.
+// read takes the records that are there.
 func (w *programWatch) read(tags map[string]bool) (loads int) {
 	order := binary.NativeEndian
 	for _, ring := range w.rings {

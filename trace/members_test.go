@@ -68,7 +68,7 @@ func TestMembersOfStructures(t *testing.T) {
 				opts.Events.Captures = append(opts.Events.Captures, trace.Capture{Arg: member})
 				if strings.Contains(values[i], ".") && !strings.Contains(values[i], `"`) ||
 					strings.Contains(values[i], "e+") || member == "request->id" {
-					continue // no key, or another one each time
+					continue // not a key, or a different key each time
 				}
 				key := member
 				if strings.HasPrefix(values[i], `"`) {
@@ -145,8 +145,8 @@ func TestMembersAtTheStartOfACall(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, by)), []string{"[/index.html -7] 1 ?"}))
 }
 
-// Where sites have their arguments at many places, and the others are looked
-// up in a table, members are found too.
+// Where sites have their arguments at many places, and the others are looked up
+// in a table, members are found too.
 func TestMembersAtManySites(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		p := startFile(t, testprog.Path(t, "members"))
@@ -174,7 +174,7 @@ func TestMembersOfAStrippedProgram(t *testing.T) {
 	next(t, s, 1)
 }
 
-// What a member is not known for is said.
+// The error says why a member is not known.
 func TestMembersThatAreNotKnown(t *testing.T) {
 	alone := copyOf(t, "members-stripped") // without its debug file beside it
 	path := testprog.Path(t, "members")

@@ -99,8 +99,7 @@ func TestNamesInAggregations(t *testing.T) {
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].Uint(), 18000000000000000001))
 }
 
-// An address where somebody expects a text looks like a number that means
-// something.
+// An address in the place of a text would look like a number with a meaning.
 func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
 	var d providers.Definitions
 	qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`

@@ -78,8 +78,7 @@ func TestCallsThatFailAreNotOpen(t *testing.T) {
 	qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
 }
 
-// Those calls are open that would count if they ended now, as far as that is
-// known.
+// A call is open if it would count if it ended now, as far as that is known.
 func TestOpenCallsThatCount(t *testing.T) {
 	path := copyOf(t, "calls")
 	for _, test := range []struct {
@@ -95,7 +94,7 @@ func TestOpenCallsThatCount(t *testing.T) {
 		{`str(start.arg1, 3) != "one"`, 0},
 		{`!(str(start.arg1, 3) == "one")`, 0},
 		{`!(str(start.arg1, 3) == "two") && (duration > 1h || start.arg0 > 0)`, 1},
-		{"arg1 == 7", 1}, // of the end: nobody knows
+		{"arg1 == 7", 1}, // of the end: not known yet
 		{"!(arg1 == 7)", 1},
 		{"arg1 == 7 && start.arg0 == 0", 0},
 		{"pid == 1", 0},

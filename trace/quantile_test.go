@@ -111,13 +111,14 @@ func TestQuantile(t *testing.T) {
 		linear.Quantile(1)}, []float64{10, 15, 21}))
 }
 
-// Downscaling and adding are what would have been counted at that scale.
+// Histograms that are downscaled and added equal those that are counted at that
+// scale.
 func TestExponentialHistogramsAreDownscaledAndAdded(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	draw := func(n int) []uint64 {
 		values := make([]uint64, n)
 		for i := range values {
-			// Of which there are negatives, too.
+			// There are negatives of them, too.
 			values[i] = random.Uint64() >> (1 + random.IntN(63))
 		}
 		slices.Sort(values)

@@ -59,7 +59,7 @@ func TestSampleEvery(t *testing.T) {
 	most := 2 * every * runtime.NumCPU() // that wait for the next event
 	missing := int(hits - weights(events))
 	qt.Check(t, qt.IsTrue(missing >= 0 && missing < most), qt.Commentf("%d", missing))
-	// The standard deviation is 0.6 of the square root.
+	// The standard deviation is 0.6 times the square root of the number.
 	qt.Check(t, qt.IsTrue(len(events) > 5500 && len(events) < 6500), qt.Commentf("%d", len(events)))
 	// Hits that alternate both have their part.
 	odd := 0

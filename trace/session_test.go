@@ -205,8 +205,8 @@ func TestAttachCountsSemaphores(t *testing.T) {
 	})
 }
 
-// TestDrain states that all hits of before have been delivered, although
-// delivering is delayed and nothing else wakes the reader.
+// After Drain, all earlier hits have been delivered, although delivery is
+// delayed and nothing else wakes the reader.
 func TestDrain(t *testing.T) {
 	process := start(t, "target-pie")
 	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{

@@ -22,9 +22,9 @@ import (
 )
 
 // A container that passes its probes all the time fills the ring buffer but for
-// a part that others have, and it is said whose events are missing. The flood
-// is over within some periods, for each of which it may have some of that part
-// too, also on machines that are emulated.
+// the part of others, and the session says whose events are missing. The flood
+// ends within some periods, also on emulated machines. In each period it may
+// have some of the others' part.
 func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 	const flood, few = 2_000, 20
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {

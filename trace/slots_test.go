@@ -49,7 +49,7 @@ func TestSitesOfAFileShareFewPerfEvents(t *testing.T) {
 			}
 		}
 
-		// What is closed leaves its slots to others.
+		// A closed attachment leaves its slots to others.
 		used, held := trace.Slots(s)
 		qt.Check(t, qt.Equals(used, len(a.Sites())))
 		qt.Check(t, qt.Equals(held, used))

@@ -34,7 +34,7 @@ type caller struct {
 	stdout *bufio.Reader
 }
 
-// trueCall is what the process says of a call.
+// trueCall is a call as the process reports it.
 type trueCall struct {
 	name      string
 	id        int64
@@ -42,7 +42,7 @@ type trueCall struct {
 	low, high time.Duration
 }
 
-// text is what the start passes.
+// text returns the text that the start passes.
 func (c trueCall) text() string {
 	if c.name == "left" || c.name == "right" {
 		return ""
@@ -89,7 +89,7 @@ func (c *caller) call(scenario string) map[int64]trueCall {
 
 var everyCall = []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:*")}}
 
-// check compares an event with what is true. It returns the ID.
+// check compares an event with its true call, and returns the ID of the call.
 func (c *caller) check(e *trace.Event, calls map[int64]trueCall) int64 {
 	c.t.Helper()
 	qt.Assert(c.t, qt.IsNotNil(e.Start))
@@ -118,7 +118,7 @@ func (c *caller) check(e *trace.Event, calls map[int64]trueCall) int64 {
 }
 
 // Calls inside each other, recursive ones, those that are left by a long jump
-// and those that overlap: each has the time and the arguments that are its own.
+// and those that overlap each have their own time and arguments.
 func TestSpansAreTrue(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"))
@@ -404,8 +404,8 @@ func TestSpanOfAnEarlierThread(t *testing.T) {
 	t.Fatal("no process has got the number of an earlier one")
 }
 
-// What happens while nothing is attached is not known: a call that was going on
-// then is not measured. If only another file is detached, it is.
+// Hits are not seen while nothing is attached: a call that was going on then is
+// not measured. If only another file is detached, it is.
 func TestSpansBeginAnewWithAnAttachment(t *testing.T) {
 	path := copyOf(t, "calls")
 	for name, again := range map[string]bool{"attached again": true,

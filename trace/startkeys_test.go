@@ -15,8 +15,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// What a call starts with can be a key, and be added up, at its end. The text
-// is overwritten before that.
+// Arguments of the start of a call can be keys, and be added up, at its end.
+// The text is overwritten before that.
 func TestKeysOfTheStart(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"))

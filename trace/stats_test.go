@@ -65,7 +65,7 @@ func TestStatsWithoutStatistics(t *testing.T) {
 }
 
 // needStatisticsOff skips a test while another process has BPF statistics
-// switched on: a program of no session of ours has them then, too.
+// switched on: programs then have them without our asking.
 func needStatisticsOff(t *testing.T) {
 	t.Helper()
 	testprog.RequireBPF(t)

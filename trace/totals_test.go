@@ -96,8 +96,9 @@ func TestRowsAreSharedOut(t *testing.T) {
 	}
 }
 
-// An owner with many rows loses those, and one that has few none, however few
-// hits they have, and also if the first one has passed the same keys before.
+// An owner with many rows loses some of them, and one with few rows none,
+// however few hits these have, and also if the first owner has passed the same
+// keys before.
 func TestRowsOfOwnersWithFewAreKept(t *testing.T) {
 	a := &aggregation{
 		Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.PID}}},

@@ -16,8 +16,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// noDescriptors has this process get no descriptor any more until what it
-// returns is called.
+// noDescriptors lets this process open no descriptor until restore is called.
 func noDescriptors(t *testing.T) (restore func()) {
 	t.Helper()
 	var limit syscall.Rlimit

@@ -65,7 +65,8 @@ func watchFor(
 	return w
 }
 
-// changed are channels of what a watch tells of. Errors fail the test.
+// changed are channels of the changes that a watch reports. Errors fail the
+// test.
 type changed struct {
 	attached, detached chan *trace.Attachment
 }
@@ -114,8 +115,7 @@ func awaitThat(t *testing.T, c <-chan *trace.Attachment,
 	}
 }
 
-// fires asserts that a process is watched, and the file that its hits are said
-// to be of.
+// fires asserts that a process is watched, and which file its hits name.
 func (p *traced) fires(t *testing.T, s *trace.Session) {
 	t.Helper()
 	p.Fire("three", 1)
@@ -321,7 +321,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 			process := start(t, "target-pie")
 			var c changed
 			w, err := s.Watch(&usdt.WatchOptions{Filter: only(process.path), Linger: time.Hour}, c.tell(t))
-			qt.Assert(t, qt.IsNil(err)) // and not closed but by the session
+			qt.Assert(t, qt.IsNil(err)) // only the session closes it
 			ran := make(chan error, 1)
 			go func() { ran <- w.Run(context.Background(), time.Hour) }()
 			await(t, c.attached)

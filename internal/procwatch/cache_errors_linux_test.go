@@ -58,8 +58,8 @@ func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
 	}
 }
 
-// failingReader is a file on a disk that is going, or on a host that does not
-// answer any more.
+// failingReader is a file on a failing disk, or on a host that does not answer
+// any more.
 type failingReader struct {
 	io.ReaderAt
 	err  error
@@ -74,8 +74,8 @@ func (r *failingReader) ReadAt(p []byte, offset int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, offset)
 }
 
-// Whichever read it is that fails, it says nothing about what the file
-// contains.
+// A read that fails says nothing about the contents of the file, whichever read
+// it is.
 func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 	for _, failure := range []error{syscall.EIO, errors.New("remote: deadline exceeded"),
 		io.ErrUnexpectedEOF} {

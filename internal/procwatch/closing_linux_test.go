@@ -11,8 +11,8 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// A file system that does not let its files be closed holds up no others, and
-// of its own files only the first.
+// A file system on which closing blocks holds up no other one, and no caller
+// but the first.
 func TestClosingGoesOnWithoutAFileSystemThatBlocks(t *testing.T) {
 	var c closing
 	unblock, done := make(chan struct{}), make(chan int, 3)

@@ -17,7 +17,7 @@ import (
 // there is room.
 func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
-	w.cache.limit = 6 // nobody takes more than he leaves
+	w.cache.limit = 6 // no owner takes more than it leaves
 	dir := t.TempDir()
 	for pid := 1; pid <= 5; pid++ {
 		lib := memoryProbes.write(t, dir, fmt.Sprint(pid, ".so"))
@@ -45,7 +45,7 @@ func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 	qt.Check(t, qt.Equals(w.cache.opened, 3))
 }
 
-// Whatever others have open, there is room for who has nothing.
+// An owner without open files finds room, however many others have open.
 func TestWatcherSharesOutDescriptors(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.cache.limit = 16
@@ -81,8 +81,8 @@ func TestWatcherSharesOutDescriptors(t *testing.T) {
 	qt.Check(t, qt.HasLen(w.cache.owners, 0))
 }
 
-// Without a free descriptor it is noticed that processes end, which gives
-// back some.
+// The watcher notices without a free descriptor that processes end, which frees
+// some.
 func TestWatcherNoticesEndsWithoutADescriptor(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})

@@ -24,7 +24,7 @@ import (
 type testELF struct {
 	probes [][2]string // provider, name
 	broken bool        // the first note's location is outside of the segment
-	empty  int         // so many notes without a descriptor follow
+	empty  int         // number of notes without a descriptor that follow
 	tag    byte        // makes contents differ that are of the same size
 }
 

@@ -71,7 +71,8 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 	}
 }
 
-// What a file system tells of a file makes it no other device's file.
+// A file never passes for one of another device, whatever its file system
+// reports.
 func TestFilesOfOverlayfsAreMergedByTheirBirth(t *testing.T) {
 	id := FileID{device: 1, inode: 5, born: 7, overlay: true}
 	other := FileID{device: 2, inode: 5, born: 7, overlay: true}

@@ -26,7 +26,7 @@ func helperMain() {
 		}
 		if words[0] == "leaderless" {
 			// The thread that ends takes with it its right to run Go code: on a
-			// single CPU, nobody else has one.
+			// single CPU, no other thread has one.
 			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 			go leaderless(input)
 			unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)

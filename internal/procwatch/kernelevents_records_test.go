@@ -147,7 +147,8 @@ func TestParseCPUs(t *testing.T) {
 	}
 }
 
-// What starts is scanned unless all that it maps is known not to be wanted.
+// A process that starts is scanned unless all files that it maps are known to
+// be unwanted.
 func TestProcessesThatAreScannedForWhatTheKernelTells(t *testing.T) {
 	file := func(inode uint64) mappedFile { return mappedFile{mapKey{8, 1, inode}, 3} }
 	other := file(5)

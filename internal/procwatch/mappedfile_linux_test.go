@@ -176,8 +176,8 @@ func TestOpenNoticesThatTheFileWasReplacedMeanwhile(t *testing.T) {
 	checkDescriptors(t, before)
 }
 
-// checkDescriptors asserts that so many descriptors are open. Another goroutine
-// closes files, and a caller does not wait for it for long.
+// checkDescriptors asserts the number of open descriptors. Another goroutine
+// closes files, and a caller does not wait long for it.
 func checkDescriptors(t testing.TB, want int) {
 	t.Helper()
 	testneeds.Await(t, 10*time.Second, fmt.Sprintf("no more than %d descriptors", want), func() bool {

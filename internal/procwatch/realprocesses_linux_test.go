@@ -19,11 +19,11 @@ import (
 )
 
 // realWatch watches for the library that traced makes, on the real /proc, and
-// writes down what the handler is told, as watch does.
+// records what the handler gets, as watch does.
 func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 	told := new([]string)
 	options.Handler = func(c *Changes) { *told = append(*told, describe(c)...) }
-	// What is wrong with the other processes of the machine is not of interest.
+	// Errors of the other processes of the machine do not matter.
 	options.Filter = func(p proc.Process) bool {
 		return strings.HasPrefix(p.Command, "exe") || strings.HasPrefix(p.Command, "proc.test")
 	}
@@ -53,7 +53,7 @@ func syncOne(t testing.TB, w *Watcher, pid int) *ProcessFile {
 func tagOf(t testing.TB, f *CachedFile) byte {
 	t.Helper()
 	var b [1]byte
-	_, err := f.ELF().OSFile().ReadAt(b[:], 64+56) // behind the headers
+	_, err := f.ELF().OSFile().ReadAt(b[:], 64+56) // after the headers
 	qt.Assert(t, qt.IsNil(err))
 	return b[0]
 }
@@ -158,8 +158,8 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 	qt.Check(t, qt.Not(qt.Equals(three.File, one.File)))
 	qt.Check(t, qt.HasLen(*told, 5), qt.Commentf("two files, three pairs: %q", *told))
 
-	// Who mounts in a user namespace of his own can have a file system below
-	// that tells what he likes: his files are nobody else's.
+	// A user can mount over a file system that reports anything, in an own user
+	// namespace: its files are never merged with others.
 	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
 		testneeds.Missing(t, "needs user namespaces in the kernel")
 	}

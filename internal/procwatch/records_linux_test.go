@@ -79,7 +79,7 @@ func FuzzParseRecord(f *testing.F) {
 	})
 }
 
-// A path that a process has told can be anything by now.
+// Another file can have a recorded path by now.
 func TestRecordedFileIsTheOneThatWasMapped(t *testing.T) {
 	f := newFixture(t)
 	jail := t.TempDir()

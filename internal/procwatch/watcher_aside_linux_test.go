@@ -20,8 +20,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// block has a process block whoever reads its mappings: they are a pipe into
-// which nobody writes. The function that is returned ends that.
+// block makes reading the mappings of a process block: they are a pipe that is
+// never written to. unblock ends that.
 func (w *watch) block(p fakeProcess, container string) (unblock func()) {
 	w.t.Helper()
 	w.put(p)
@@ -34,7 +34,7 @@ func (w *watch) block(p fakeProcess, container string) (unblock func()) {
 	qt.Assert(w.t, qt.IsNil(err))
 	unblock = sync.OnceFunc(func() {
 		qt.Check(w.t, qt.IsNil(os.Rename(hidden, path)))
-		qt.Check(w.t, qt.IsNil(pipe.Close())) // whoever reads is at the end
+		qt.Check(w.t, qt.IsNil(pipe.Close())) // readers are at the end
 	})
 	w.t.Cleanup(unblock)
 	return unblock
@@ -73,7 +73,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	qt.Check(t, qt.Equals(stats.Blocked, 3), qt.Commentf("two of one container, one of another"))
 	qt.Check(t, qt.Equals(stats.Postponed, 8))
 
-	// They cost nothing more, and are told once.
+	// They cost nothing more, and are reported once.
 	w.pass()
 	qt.Check(t, qt.Equals(w.Stats().Blocked, 3))
 	for pid := 1; pid <= 10; pid++ {
@@ -81,7 +81,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(w.Stats().Blocked, 3))
 
-	// What goes on is scanned.
+	// Processes that go on are scanned.
 	ctx, stop := context.WithCancel(t.Context())
 	w.scanning.Lock()
 	w.patience = scansAnswer
@@ -100,8 +100,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	qt.Check(t, qt.Equals(stats.ProcessFiles, 12))
 }
 
-// Another process that gets the number of one that is set aside is no prisoner
-// of that.
+// A process that gets the number of one that is set aside is scanned.
 func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.patience = impatience
@@ -117,7 +116,7 @@ func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Rename(filepath.Join(w.root, "1/maps"),
 		filepath.Join(w.root, "1/maps.real"))))
 	unblock()
-	w.pass() // what the old one had is not taken for the new one's
+	w.pass() // the new process has no pairs of the old one
 }
 
 func TestWatcherEndsWhileAProcessBlocks(t *testing.T) {

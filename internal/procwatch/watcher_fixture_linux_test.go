@@ -17,9 +17,9 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// watch is a watcher of a fixture that writes down what the handler is told,
-// one string each: "+7 lib.so", "-7 lib.so", "~7 lib.so" for pairs, "+lib.so"
-// and "-lib.so" for files, "!" and the text of errors.
+// watch is a watcher of a fixture that records what the handler gets, one
+// string each: "+7 lib.so", "-7 lib.so", "~7 lib.so" for pairs, "+lib.so" and
+// "-lib.so" for files, "!" and the text of errors.
 type watch struct {
 	*fixture
 	*Watcher
@@ -53,9 +53,9 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 	return w
 }
 
-// awaitReturns waits until every scan that was left behind has returned, and
-// has given back what it opened on its way. When Run ends, the one that is
-// going on may be left behind.
+// awaitReturns waits until every abandoned scan has returned, and has closed
+// the files that it opened. When Run ends, the scan that is going on may be
+// abandoned.
 func (w *Watcher) awaitReturns(t testing.TB) {
 	t.Helper()
 	blocked := func() int {
@@ -65,7 +65,7 @@ func (w *Watcher) awaitReturns(t testing.TB) {
 	}
 	for start := time.Now(); blocked() > 0; runtime.Gosched() {
 		if time.Since(start) > testneeds.Patience(10*time.Second) {
-			t.Errorf("%d scans that were left behind have not returned", blocked())
+			t.Errorf("%d abandoned scans have not returned", blocked())
 			return
 		}
 	}
@@ -108,7 +108,7 @@ func (w *watch) countReads(pids ...int) func() int {
 	}
 }
 
-// await scans all processes until something is so.
+// await scans all processes until a condition holds.
 func (w *watch) await(is func() bool) {
 	w.t.Helper()
 	testneeds.Await(w.t, 10*time.Second, "scans find it", func() bool {
@@ -170,7 +170,7 @@ func (p *ProcessFile) key() pairKey {
 // at returns a mapping of one of the libraries.
 func (w *watch) at(start uint64, lib string) fakeMap { return code(start, w.libs[lib]) }
 
-// pass scans all processes and checks what the handler was told.
+// pass scans all processes and checks what the handler got.
 func (w *watch) pass(want ...string) {
 	w.t.Helper()
 	w.told = nil

@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// running is a watcher of the real /proc that runs, and what it has told so
+// running is a watcher of the real /proc that runs, and what it has reported so
 // far.
 type running struct {
 	events bool // of the kernel
@@ -101,7 +101,7 @@ func (r *running) await(pid int, has bool) {
 	}
 }
 
-// runMode is a way in which changes come to be known.
+// runMode is a way to notice changes.
 type runMode struct {
 	name     string
 	interval time.Duration
@@ -114,7 +114,7 @@ var (
 	runModes     = []runMode{polling, kernelEvents}
 )
 
-// needEvents fails where kernel events are not to be had although they should
+// needEvents fails the test if there are no kernel events although there should
 // be.
 func needEvents(t *testing.T, r *running) {
 	t.Helper()
@@ -144,7 +144,7 @@ func TestRunFindsWhatIsMappedLaterAndWhatEnds(t *testing.T) {
 			stats := r.Stats()
 			if mode.events {
 				qt.Check(t, qt.IsNil(stats.EventsError))
-				// Other processes of the host may be too many to be told of.
+				// Other processes of the host may make too many records.
 				qt.Check(t, qt.IsTrue(stats.Passes == 1 || stats.Lost > 0),
 					qt.Commentf("%+v", stats))
 			} else {
@@ -167,7 +167,7 @@ func TestRunFindsTheEndOfAProcessWhoseFirstThreadEndedEarlier(t *testing.T) {
 			h.do("map", lib)
 			r.await(h.pid, true)
 			h.do("leaderless")
-			// What is found later was told by the kernel later.
+			// When a later change is found, the earlier reports have been read.
 			later := startHelper(t, 0)
 			later.do("map", lib)
 			r.await(later.pid, true)
