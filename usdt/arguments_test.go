@@ -147,8 +147,8 @@ func patch(t *testing.T, path, probe string, code []byte) {
 	qt.Assert(t, qt.IsNil(file.Close()))
 }
 
-// uprobeAnswer is what the kernel answers to the system call of its
-// trampolines: EPROTO means that it makes safe calls of ten-byte nops.
+// uprobeAnswer is the kernel's answer to the system call of its trampolines:
+// EPROTO means that it makes safe calls of ten-byte nops.
 func uprobeAnswer() unix.Errno {
 	const uprobe = 336
 	_, _, errno := unix.RawSyscall(uprobe, 0, 0, 0)

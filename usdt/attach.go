@@ -34,9 +34,9 @@ type AttachOptions struct {
 
 	// SiteCookie, if set, returns the cookie of each site, and Cookie is
 	// ignored. It is called once for each site, one call after the other, by
-	// the goroutine that attaches, before the site is attached. It tells apart
-	// the probes that a program is attached to. Each cookie takes a spec of its
-	// own, so more than 256 cookies need [ManagerOptions].MaxSpecs.
+	// the goroutine that attaches, before the site is attached. With it a
+	// program tells its probes apart. Each cookie takes a spec of its own, so
+	// more than 256 cookies need [ManagerOptions].MaxSpecs.
 	SiteCookie func(Site) uint64
 }
 
@@ -285,10 +285,10 @@ func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
 // SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..." for programs that sleep. PATH
 // is as [Target].Path: absolute, relative, or a bare name of a library.
 //
-// loaded is what the collection was loaded into: an *ebpf.Collection, or a
-// pointer to a struct with fields tagged `ebpf:"program_name"`, as bpf2go
-// generates it and LoadAndAssign fills it. Programs that are not in it are not
-// attached. It is an error if none is left.
+// loaded holds the loaded programs: an *ebpf.Collection, or a pointer to a
+// struct with fields tagged `ebpf:"program_name"`, as bpf2go generates it and
+// LoadAndAssign fills it. Programs that are not in it are not attached. It is
+// an error if none is left.
 //
 // Programs whose section names no file, such as SEC("usdt") and
 // SEC("usdt/provider/name"), are for [Manager.Attach].

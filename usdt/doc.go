@@ -51,7 +51,7 @@
 // Each site gets the ID of its spec as BPF cookie, and the program finds the
 // spec in a map by that ID. Sites share a spec if their arguments are at the
 // same places and their [AttachOptions].Cookie is the same.
-// [ManagerOptions].MaxSpecs is how many specs there is room for.
+// [ManagerOptions].MaxSpecs is the number of specs that there is room for.
 //
 // # Programs made for their sites
 //

@@ -19,7 +19,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Say what a caller can do about each error.
+// Tell a missing probe from other errors.
 func ExampleNotFoundError() {
 	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"},
 		elfnote.MustParsePattern("python:function__*"))
@@ -44,7 +44,7 @@ func ExampleNewManager() {
 	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{
 		Mode:     usdt.ModeAuto,
 		MaxSpecs: 4096,
-		Programs: []string{"count"}, // whatever its section is
+		Programs: []string{"count"}, // with any section
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -65,7 +65,7 @@ func ExampleLoadCollectionSpecFromReader() {
 	fmt.Println(len(spec.Programs), "programs")
 }
 
-// Two programs for all processes that there are when one is asked for.
+// Watch one process, and print the programs and files that are attached.
 func ExampleWatch() {
 	mgr, objs := loadExample() // as in the example of the package
 	defer mgr.Close()
@@ -74,7 +74,7 @@ func ExampleWatch() {
 	names := map[*ebpf.Program]string{objs.Count: "count"}
 	watch, err := mgr.Watch(&usdt.WatchOptions{
 		Filter: func(p proc.Process) bool { return p.PID == os.Getpid() },
-		Linger: time.Minute, // what is started once a minute stays attached
+		Linger: time.Minute, // a program that starts once a minute stays attached
 	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
 		for _, lnk := range changes.Attached {
 			fmt.Printf("%s is attached to %q\n", names[lnk.Program()], lnk.Selection().Name())

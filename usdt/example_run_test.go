@@ -23,7 +23,7 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
-// What bpf2go generates has these names in the examples.
+// The types that bpf2go generates have these names in the examples.
 type (
 	tracerObjects struct {
 		Count *ebpf.Program `ebpf:"count"`
@@ -39,7 +39,7 @@ func (o *tracerObjects) Close() {
 	o.Hits.Close()
 }
 
-// loadExample is what the example of the package begins with.
+// loadExample is the beginning of the package's example.
 func loadExample() (*usdt.Manager, *tracerObjects) {
 	spec, err := loadTracer()
 	if err != nil {

@@ -83,8 +83,8 @@ func ExampleManager_Attach() {
 	}
 }
 
-// Know what would be attached, what would be skipped, and why, without
-// attaching anything. This needs no privileges.
+// List the sites that would be attached or skipped, and why, without attaching
+// anything. This needs no privileges.
 func ExampleSelect() {
 	sel, err := usdt.Select(usdt.Target{Path: "libstdc++.so.6"},
 		elfnote.MustParsePattern("libstdcxx:*"))
@@ -132,8 +132,8 @@ func ExampleManager_Attach_selection() {
 	}
 }
 
-// Keep a program attached to the exceptions of all C++ programs, whatever copy
-// of the library they use, in containers too, until interrupted.
+// Keep a program attached to the exceptions of all C++ programs, with any copy
+// of the library, also in containers, until interrupted.
 func ExampleManager_Watch() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -201,8 +201,8 @@ func ExampleWatchProgram() {
 	}
 }
 
-// A host on which anybody may start containers: less for each of them than
-// usual, and a line when something does not fit.
+// Lower limits for a host on which any user may start containers, and a line
+// when something exceeds them.
 func ExampleWatchOptions_limits() {
 	mgr, objs := loadExample() // as in the example of the package
 	defer mgr.Close()
@@ -226,7 +226,7 @@ func ExampleWatchOptions_limits() {
 	fmt.Printf("%d sites are attached, %d files are over a limit\n", stats.Sites, stats.OverLimit)
 }
 
-// What the kernel can do decides how programs are attached.
+// The features of the kernel decide how programs are attached.
 func ExampleMode_Resolve() {
 	mode, err := usdt.ModeAuto.Resolve()
 	if errors.Is(err, os.ErrPermission) {

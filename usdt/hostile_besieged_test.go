@@ -29,7 +29,8 @@ func atMost(short, complete int) int {
 	return short
 }
 
-// besieged is a Watch on a host where somebody maps the files of a directory.
+// besieged is a Watch on a host where a hostile user maps the files of a
+// directory.
 type besieged struct {
 	*watch
 	t     *testing.T
@@ -37,7 +38,7 @@ type besieged struct {
 	costs *testprog.Costs
 	stop  func()
 	ended chan error
-	late  time.Duration // how late somebody else's program was attached
+	late  time.Duration // how late another user's program was attached
 
 	mu       sync.Mutex
 	innocent string        // the program
@@ -87,8 +88,8 @@ func besiege(t *testing.T, c *collector, dir string, limits follow.Limits) *besi
 	return b
 }
 
-// attachInnocent starts a program of somebody else, has it attached within two
-// seconds, and gets its event.
+// attachInnocent starts a program of another user, which must be attached
+// within two seconds, and gets its event.
 func (b *besieged) attachInnocent() {
 	b.t.Helper()
 	path := filepath.Join(b.t.TempDir(), "innocent")

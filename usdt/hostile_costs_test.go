@@ -22,7 +22,7 @@ import (
 )
 
 // Users map more files than this process may have descriptors. Those beyond
-// their share are refused by name, and a program of somebody else is attached
+// their share are refused by name, and a program of another user is attached
 // meanwhile, and another one when the users' processes have ended.
 func TestHostileUsersWithMoreFilesThanDescriptors(t *testing.T) {
 	testneeds.Root(t)
@@ -85,7 +85,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 
 // A process maps very many hard links of a file, one of them anew all the time:
 // its mappings are many, and never the same. It is scanned more and more
-// seldom, and a program of somebody else is attached meanwhile.
+// seldom, and a program of another user is attached meanwhile.
 func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	testneeds.Root(t)
 	links := atMost(2_000, 60_000)

@@ -19,9 +19,9 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// A user maps more files with more probes than can be attached. What is
-// attached stays within the limits, and a program of somebody else is attached
-// within two seconds all the same.
+// A user maps more files with more probes than can be attached. Attachments
+// stay within the limits, and a program of another user is attached within two
+// seconds all the same.
 func TestHostileUserWithTooManyProbes(t *testing.T) {
 	testneeds.Root(t)
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {

@@ -272,8 +272,8 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 	return nil
 }
 
-// maxMultiSites is how many sites the kernel takes in one uprobe_multi link
-// (MAX_UPROBE_MULTI_CNT).
+// maxMultiSites is the most sites that the kernel takes in one uprobe_multi
+// link (MAX_UPROBE_MULTI_CNT).
 const maxMultiSites = 1 << 20
 
 // attachMulti attaches by uprobe_multi links: one for up to maxMultiSites.

@@ -37,11 +37,11 @@ var cookieVariables = []string{"__bpf_usdt_has_cookie", bpfobject.CookieVariable
 // ManagerOptions change how a Manager prepares programs. Nil, or the zero
 // value, is the common case.
 type ManagerOptions struct {
-	// Mode is how programs are attached. ModeAuto, the zero value, takes the
-	// best mode that the kernel has, or ModeSingle if the collection has a
-	// program array. Since kernel commit 4540aed51b12, which stable kernels
-	// have too, such an array refuses programs of different attach types, and
-	// programs for ModeMulti have one of their own.
+	// Mode is the way in which programs are attached. ModeAuto, the zero value,
+	// takes the best mode that the kernel has, but not ModeMulti if the
+	// collection has a program array. Since kernel commit 4540aed51b12, which
+	// stable kernels have too, such an array refuses programs of different
+	// attach types, and programs for ModeMulti have one of their own.
 	Mode Mode
 
 	// MaxSpecs is the number of distinct specs that there is room for. A spec
@@ -269,8 +269,8 @@ func hasProgramArray(spec *ebpf.CollectionSpec) bool {
 func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 	extension := ""
 	for name, prog := range m.spec.Programs {
-		// To libbpf a "?" means not to load the program unless it is asked to.
-		// Here the caller says what is loaded.
+		// To libbpf a "?" means not to load the program unless asked to. Here
+		// the caller decides which programs are loaded.
 		section, at, _ := strings.Cut(strings.TrimPrefix(prog.SectionName, "?"), "/")
 		if section == "usdt" || section == "usdt.s" {
 			m.programs[name] = prog

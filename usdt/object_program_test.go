@@ -56,7 +56,7 @@ func TestObjectsForLibbpfCountSemaphores(t *testing.T) {
 		process := testprog.Start(t, "target-pie")
 		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 
-		process.Fire("guarded", 1) // nobody is interested
+		process.Fire("guarded", 1) // no program is attached
 		c.silent(t)
 		for _, group := range []string{"guarded", "split"} {
 			for _, count := range process.Semaphores(group) {

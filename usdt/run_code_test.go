@@ -170,7 +170,7 @@ func (c *codeRunner) run(
 			qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian,
 				&events[i])))
 		qt.Assert(c.t, qt.Equals(int(events[i].Program), i))
-		events[i].Tid = 0 // of whatever thread this goroutine is on
+		events[i].Tid = 0 // of the thread that this goroutine happens to be on
 	}
 	return events
 }

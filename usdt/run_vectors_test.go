@@ -141,8 +141,8 @@ func (c *codeRunner) compareVectors(args []vectorArg) {
 	read := 0
 	several := specialise.MaxSpecs
 	if c.general.Libbpf {
-		// Each of twelve calls is checked with each spec, for which old
-		// verifiers would give up.
+		// Old verifiers would give up: they check each of twelve calls with
+		// each spec.
 		several = 1
 		if testneeds.KernelAtLeast(c.t, "6.12") {
 			several = 2
@@ -177,7 +177,7 @@ func (c *codeRunner) compareGroup(
 		spec := specs[i]
 		programs := map[string]*ebpf.Collection{"looked up": c.generic,
 			"made for several sites": several}
-		// To load programs takes an emulated machine seconds. There the others
+		// Loading programs takes an emulated machine seconds. There the others
 		// are made for one of the specs.
 		if !testneeds.IsGuest() || i == forOne {
 			alone := c.specialised([]specialise.Spec{spec}, false)
@@ -234,7 +234,7 @@ func (c *codeRunner) compareGroup(
 	return read
 }
 
-// fuzzed is how many specs a fuzzed program is made for, most of the time few.
+// fuzzed returns the number of specs for a fuzzed program, mostly a small one.
 func fuzzed(random *rand.Rand) int { return 1 + random.IntN(1+random.IntN(specialise.MaxSpecs)) }
 
 // Programs made for random specs read with random registers what those that

@@ -38,7 +38,7 @@ func TestSoakAttachAndClose(t *testing.T) {
 			for n := worker; done.Add(1) <= cycles && !t.Failed(); n++ {
 				target := usdt.Target{Path: testprog.Path(t, "target-pie")}
 				if n%2 == 0 || c.Manager.Mode() == usdt.ModeSingleIPMap {
-					// Which has no attachment to all.
+					// ModeSingleIPMap cannot attach to all processes.
 					target.PID = process.PID
 				}
 				lnk, err := c.Manager.Attach(c.Collect3, target,

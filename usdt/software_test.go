@@ -36,7 +36,7 @@ func TestAttachToPython(t *testing.T) {
 	python.Do("call")
 }
 
-// truncated is what fits into an event.
+// truncated returns the part of a string that fits into an event.
 func truncated(s string) string { return s[:min(len(s), 63)] }
 
 func TestAttachToTheCppLibrary(t *testing.T) {

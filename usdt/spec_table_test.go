@@ -92,12 +92,12 @@ func TestSpecTableWithoutRoom(t *testing.T) {
 	assertWritten(t, table, all, specsOf(8, 9, 10, 11))
 }
 
-// What the kernel refuses does not affect the specs that are held.
+// A refusal by the kernel does not affect the specs that are held.
 func TestSpecTableThatCannotBeWritten(t *testing.T) {
 	table := newTable(t)
 	held, err := table.acquire(specsOf(1), nil)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(table.entries.Freeze())) // for programs, and so for nobody else
+	qt.Assert(t, qt.IsNil(table.entries.Freeze())) // later writes fail
 	_, err = table.acquire(specsOf(1, 2, 3), nil)
 	qt.Assert(t, qt.ErrorMatches(err, "writing the map of specs.*"))
 	qt.Assert(t, qt.Equals(table.inUse(), 1))

@@ -33,10 +33,10 @@ type Target struct {
 	// without a slash. A bare name is looked up in /etc/ld.so.cache
 	// ("libc.so.6"), and in $PATH ("python3").
 	//
-	// With a PID, an absolute path is what that process sees: it is looked up
-	// under its root directory. A bare name is one of the files that the
-	// process has mapped. A relative path, and one below /proc, are always the
-	// caller's.
+	// With a PID, an absolute path is that of the process: it is looked up
+	// under the root directory of the process. A bare name is one of the files
+	// that the process has mapped. A relative path, and one below /proc, are
+	// always the caller's.
 	Path string
 
 	// ELF is a file that has been opened already. [elfnote.NewFile] takes an
@@ -51,8 +51,8 @@ type Target struct {
 	// trace. The attachment covers every process, unless PID is set.
 	ProcessFile *procwatch.ProcessFile
 
-	// Selection is what [Select] has found, to choose among its sites or to
-	// attach them. It has its own PID: see [Selection.ForPID].
+	// Selection is a result of [Select], to choose among its sites or to attach
+	// them. It has its own PID: see [Selection.ForPID].
 	Selection *Selection
 
 	// PID restricts the attachment to one process with all its threads. It is a

@@ -61,19 +61,19 @@ type WatchOptions struct {
 
 	// PerProcess attaches separately to each process that the filter lets
 	// through, so that no other process is hit. Without it a file is attached
-	// once, for every process that maps it now or later, whatever the filter
-	// says of the others. That is cheaper, and a new process is hit from its
-	// start. A Manager in ModeSingleIPMap always attaches libraries and
-	// position-independent programs per process.
+	// once, for every process that maps it now or later, also those that the
+	// filter does not let through. That is cheaper, and a new process is hit
+	// from its start. A Manager in ModeSingleIPMap always attaches libraries
+	// and position-independent programs per process.
 	//
 	// The PIDs go to the kernel, so /proc has to be that of this process's own
 	// PID namespace.
 	PerProcess bool
 
-	// Linger is how long a file stays attached, and open, after the last
-	// process that maps it has gone: programs that are started again and again
-	// are hit from their start. 0 means a second, negative not at all. An
-	// attachment to one process does not linger.
+	// Linger is the time for which a file stays attached, and open, after the
+	// last process that maps it has gone. So programs that are started again
+	// and again are hit from their start. 0 means a second, negative not at
+	// all. An attachment to one process does not linger.
 	Linger time.Duration
 
 	// Limits bound what is attached, because any user could start processes
@@ -93,13 +93,13 @@ type WatchOptions struct {
 	// an error of [WatchChanges], and is tried again when there is room.
 	//
 	// An owner is a container, or else a user: see [proc.Process.Owner]. Where
-	// an owner lacks room, the owner that has the most gives up half, if the
-	// first one would otherwise still have less. An owner for which attaching
+	// an owner lacks room, the owner that has the most gives up half, if it has
+	// more than the first one would have then. An owner for which attaching
 	// takes more than a quarter of the time waits while there are others.
 	Limits follow.Limits
 }
 
-// WatchChanges are what a Watch has changed, and what it could not. A is
+// WatchChanges are the changes that a Watch has made, and the errors. A is
 // *[Link], or what package trace attaches.
 type WatchChanges[A any] struct {
 	// Attached are closed by the Watch.
@@ -118,8 +118,8 @@ type WatchChanges[A any] struct {
 	Errors []error
 }
 
-// A Watch keeps programs attached to the probes that match their patterns, in
-// whatever processes come and go. Its methods are safe for concurrent use.
+// A Watch keeps programs attached to the probes that match their patterns while
+// processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
 	follower interface {
 		Run(ctx context.Context, interval time.Duration) error
@@ -138,17 +138,18 @@ type Watch struct {
 // skipped, see [Selection.Skipped]. A Watch begins with the first Sync, SyncAll
 // or Run. It ends with Close, and with Manager.Close.
 //
-// What a scan finds to attach is attached program by program, in their order,
-// so that a program can count on those before it. What it finds to detach is
-// detached together. A program that cannot be attached to a file does not
-// affect the others.
+// The files that a scan finds are attached program by program, in the order of
+// the programs, so that a program can count on those before it. The files that
+// no process maps any more are detached together. A program that cannot be
+// attached to a file does not affect the others.
 //
 // If the maps of the Manager, or the system's limits on open files or memory,
 // leave no room, the Watch first detaches files that no process maps any more.
-// What still fails is tried again before each scan of all processes, by SyncAll
-// and Run, unless the file or the program is to blame. What lacked room is
-// tried again also as soon as the Watch has detached something. Retries take no
-// more than about 100 ms at a time: the rest is tried next time.
+// A file that still fails is tried again before each scan of all processes, by
+// SyncAll and Run, unless the file or the program is to blame. A file that
+// lacked room is also tried again as soon as the Watch has detached something.
+// Retries take no more than about 100 ms at a time: the rest is tried next
+// time.
 //
 // changed, if not nil, gets what was attached and detached, and what went
 // wrong. One goroutine at a time calls it: one that calls Sync, SyncAll, Run,
@@ -221,15 +222,16 @@ func NewWatch[A any](
 // is not positive or the processes cannot be listed the first time.
 //
 // Ten seconds are a good interval. If the kernel reports what processes do, it
-// may be longer: package proc says what only scans of all processes find.
+// may be longer. Package proc lists the changes that only scans of all
+// processes find.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	return w.follower.Run(ctx, interval)
 }
 
-// Sync scans one process, whatever is known about it: call it when something is
-// known to have happened. It is no error if the process does not exist. Other
-// errors say what went wrong with the process or with files of it. The error
-// wraps [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
+// Sync scans one process in full. Call it when the process is known to have
+// changed. It is no error if the process does not exist. Other errors say what
+// went wrong with the process or with files of it. The error wraps
+// [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
 // Close. Errors of attaching are in [WatchChanges].
 func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 

@@ -20,7 +20,7 @@ var fuzzMachines = []elf.Machine{
 	elf.EM_PPC64, elf.EM_RISCV, elf.EM_LOONGARCH, elf.EM_MIPS,
 }
 
-// FuzzEncode checks that a spec says what its arguments say.
+// FuzzEncode checks that a spec means the same as its arguments.
 func FuzzEncode(f *testing.F) {
 	for i, test := range golden {
 		machine := slices.Index(fuzzMachines, test.program)

@@ -16,7 +16,7 @@ import (
 // kernel, and that of the traced file.
 type Machines struct{ Kernel, Program elf.Machine }
 
-// A Layout is how the header that an object is compiled with declares a spec:
+// A Layout is the form of a spec in the header that an object is compiled with:
 // bpf/usdt.bpf.h, which takes every argument, or one of libbpf.
 type Layout struct {
 	Size   int     // of a spec, in bytes

@@ -15,9 +15,9 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// libbpf is how a header of libbpf declares a spec. Versions differ: from 1.7
+// libbpf is the form of a spec in a header of libbpf. Versions differ: from 1.7
 // on an argument may have an index register, and is larger. So the places are
-// those that the object's types have.
+// taken from the object's types.
 type libbpf struct {
 	arguments     uint32 // offset of the first argument, in bytes
 	argumentSize  uint32
@@ -43,7 +43,8 @@ const (
 	libbpfNone = 0xff
 )
 
-// newLibbpf returns the layout of a structure. The error says what it lacks.
+// newLibbpf returns the layout of a structure. The error names the member that
+// it lacks.
 func newLibbpf(spec *btf.Struct) (*libbpf, error) {
 	arguments, err := member(spec, "args")
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package sitespec writes what an eBPF program reads of a site: where its
-// arguments are.
+// Package sitespec writes the specs by which eBPF programs find the arguments
+// of a site.
 package sitespec
 
 import (

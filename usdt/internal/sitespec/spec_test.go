@@ -22,9 +22,9 @@ func Encode(
 	return spec
 }
 
-// golden is what Encode has to return for one string: of each argument the
-// value as it is on a little-endian kernel, then the eight bytes that do not
-// depend on the byte order.
+// golden is the result of Encode for one string: of each argument the value as
+// on a little-endian kernel, then the eight bytes that do not depend on the
+// byte order.
 var golden = []struct {
 	program, kernel elf.Machine
 	text            string
@@ -209,7 +209,7 @@ func TestEqualPlacesGiveEqualSpecs(t *testing.T) {
 	qt.Check(t, qt.Equals(encode("8@%rax -4@-20(%rbp)", 1), encode("8@%eax  -4@-24+4(%rbp)", 1)))
 	qt.Check(t, qt.Not(qt.Equals(encode("8@%rax", 1), encode("8@%rax", 2))))
 	qt.Check(t, qt.Not(qt.Equals(encode("8@%rax", 1), encode("-8@%rax", 1))))
-	// What a program cannot read needs no spec of its own, whatever the reason.
+	// Unreadable arguments share a spec, whatever the reason.
 	qt.Check(t, qt.Equals(encode("8@%xmm0", 1), encode("8@%xmm1", 1)))
 }
 

@@ -14,8 +14,7 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
-// The committed objects load on whatever kernel this is, as each way to attach
-// needs them.
+// The committed objects load on this kernel in each mode.
 func TestProgramsLoad(t *testing.T) {
 	testprog.RequireBPF(t)
 	for name, loadSpec := range map[string]func() (*ebpf.CollectionSpec, error){
