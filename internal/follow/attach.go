@@ -26,16 +26,17 @@ const (
 	// owner has fewer, see [fairness.Blocked].
 	maxBlocked = 256
 
-	// patience is how long a call may wait before it counts as blocked. The
-	// kernel waits for some 10 ms, and longer where others attach and detach.
+	// patience is the time that a call may wait before it counts as blocked.
+	// The kernel waits for some 10 ms, and longer where others attach and
+	// detach.
 	patience = 500 * time.Millisecond
 
 	// mostHalvings bounds how often abandoned calls halve the patience with the
 	// next ones: where one blocks on purpose, there may be many.
 	mostHalvings = 3
 
-	// turn is how long a call may take, waiting or not. Then others have their
-	// turn while it goes on.
+	// turn is the time that a call may take, waiting or not. Then others have
+	// their turn while it goes on.
 	turn = 100 * time.Millisecond
 
 	// maxAttachRound bounds a round of attaching, and maxRetryRound one of
@@ -44,8 +45,8 @@ const (
 	maxAttachRound = time.Second / 2
 	maxRetryRound  = 100 * time.Millisecond
 
-	// detachPatience is how long attaching waits for the detaching that makes
-	// room for it. A uprobe_multi link takes some 50 ms.
+	// detachPatience is the time that attaching waits for the detaching that
+	// makes room for it. A uprobe_multi link takes some 50 ms.
 	detachPatience = 300 * time.Millisecond
 
 	// minimumWait is the least time before a target that waits for time is
@@ -347,10 +348,10 @@ func (f *Follower[A]) later(take func(*round[A])) {
 		f.finish(r)
 	}
 	f.following.Unlock()
-	_ = f.driver.Detach(r.unwanted) // the kernel detaches whatever it says
+	_ = f.driver.Detach(r.unwanted) // the kernel detaches in spite of an error
 }
 
-// failure is why something is not attached.
+// failure is the reason why a spot is not attached.
 type failure struct {
 	text  string
 	when  When

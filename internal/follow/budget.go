@@ -72,9 +72,9 @@ const limitsOption = "Limits."
 // amounts has an amount of each resource.
 type amounts [resources]int
 
-// What attaching for one owner may take of the time.
+// The time that attaching for one owner may take.
 const (
-	// attachTime is how long it may take at once.
+	// attachTime is the time that it may take at once.
 	attachTime = time.Second
 
 	// sharedRefill is the share of the time that it may take in the long run
@@ -83,7 +83,7 @@ const (
 	sharedRefill = 1. / 4
 	aloneRefill  = 4
 
-	// lately is how long an attachment for others counts.
+	// lately is the time for which an attachment for others counts.
 	lately = 10 * time.Second
 )
 
@@ -224,9 +224,8 @@ func (f *Follower[A]) share(owner string, needs amounts, r *round[A]) error {
 }
 
 // takeAway makes room for an owner that needs more of a resource. The heaviest
-// other owner gives up half of what it has. Its last attachment goes first.
-// began reports whether there was anything to detach, and ended whether that is
-// done.
+// other owner gives up half of it. Its last attachment goes first. began
+// reports whether there was anything to detach, and ended whether that is done.
 func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ended bool) {
 	heaviest, ok := f.budget.heaviest(of, owner, more)
 	if !ok {
@@ -272,10 +271,10 @@ func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ende
 type Stats struct {
 	procwatch.WatcherStats
 
-	// Sites is how much of Limits.Sites is in use. A site with a semaphore
-	// counts as eight, so fewer may be attached.
+	// Sites is the part of Limits.Sites in use. A site with a semaphore counts
+	// as eight, so fewer may be attached.
 	Sites int
-	// Descriptors is how much of Limits.Descriptors is in use.
+	// Descriptors is the part of Limits.Descriptors in use.
 	Descriptors int
 	// OverLimit is the number of files, and of files in processes, that are not
 	// attached because of the Limits, or because the maps of the Manager have
@@ -293,8 +292,8 @@ func (f *Follower[A]) Stats() Stats {
 	return stats
 }
 
-// count updates the numbers, and schedules the next retry of what waits for
-// time.
+// count updates the numbers, and schedules the next retry of the targets that
+// wait for time.
 func (f *Follower[A]) count() {
 	c := &Stats{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors],
 		OverLimit: len(f.refused)}

@@ -11,8 +11,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// A Place is where something is attached: a file in one process or, if Process
-// is zero, in every process.
+// A Place is a file in one process or, if Process is zero, in every process.
 type Place struct {
 	Process procfs.ID
 	File    procwatch.FileID
@@ -42,7 +41,7 @@ type Driver[A any] interface {
 	// Explain returns the error to report for one of Open, with WholeFile as
 	// part, or of Attach.
 	Explain(part int, err *WatchError) error
-	// Changed gets what has changed.
+	// Changed reports changes.
 	Changed(changes *Changes[A])
 }
 

@@ -84,7 +84,7 @@ type PermissionError struct {
 }
 
 func (e *PermissionError) Error() string {
-	if errors.Is(e.Err, procfs.ErrAccess) { // which says what it takes
+	if errors.Is(e.Err, procfs.ErrAccess) { // which names the privilege
 		return fmt.Sprintf("%s: %v", e.Op, e.Err)
 	}
 	return fmt.Sprintf("%s needs root, or CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN "+
@@ -94,7 +94,7 @@ func (e *PermissionError) Error() string {
 // Unwrap returns the cause.
 func (e *PermissionError) Unwrap() error { return e.Err }
 
-// A WatchError says what a watch could not attach to.
+// A WatchError says that a watch could not attach to a file.
 type WatchError struct {
 	// Path is the file's path as the process sees it.
 	Path string

@@ -41,10 +41,10 @@ type Options struct {
 	FollowsMoves bool
 	// Limits bound what is attached.
 	Limits Limits
-	// Linger is how long a file that is attached in every process stays
-	// attached after its last process. 0 means a second, so that a file is
-	// attached at most once a second and nothing is held for long. A negative
-	// duration means that it does not stay.
+	// Linger is the time for which a file that is attached in every process
+	// stays attached after its last process. 0 means a second, so that a file
+	// is attached at most once a second and nothing is held for long. A
+	// negative duration means that it does not stay.
 	Linger time.Duration
 }
 
@@ -94,7 +94,7 @@ type file[A any] struct {
 	linger *time.Timer           // detaches it; nil if a process maps it
 }
 
-// A spot is where one thing is attached: a part of the file at a place.
+// A spot is the unit of attaching: a part of the file at a place.
 type spot struct {
 	Place
 	part int // or WholeFile
@@ -378,7 +378,7 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 		if known == nil || known.source != gone {
 			continue // it was written to, and is attached as another one
 		}
-		// What is attached in every process lingers.
+		// An attachment to every process lingers.
 		if f.opts.Linger < 0 || len(f.attachedAt(Place{File: id})) == 0 {
 			f.leave(id, r)
 			continue
@@ -457,7 +457,7 @@ func (f *Follower[A]) detaching(r *round[A]) (ended <-chan struct{}) {
 		return done
 	}
 	f.closing.Go(func() {
-		_ = f.driver.Detach(r.Detached) // the kernel detaches whatever it says
+		_ = f.driver.Detach(r.Detached) // the kernel detaches in spite of an error
 		close(done)
 		f.tryAgain(WithRoom)
 	})
