@@ -10,7 +10,7 @@ import (
 )
 
 func TestACallThatUsesTheProcessorIsNotLeft(t *testing.T) {
-	const patience = time.Second // for which a busy machine keeps no thread waiting
+	const patience = time.Second // longer than a busy machine keeps a thread waiting
 	returned := One(t.Context(), patience, func() {
 		for self := thisThread(); self.processorTime() < 5*patience/4; {
 		}

@@ -12,24 +12,25 @@ import (
 	"time"
 )
 
-// checks is how often the caller looks at a call during its patience.
+// checks is the number of times that the caller looks at a call during its
+// patience.
 const checks = 4
 
 // leastPatience is the share of the patience that always remains: one part of
 // this many.
 const leastPatience = 8
 
-// farewell is how long a call may still take after the context has ended.
+// farewell is the time that a call may still take after the context has ended.
 const farewell = 50 * time.Millisecond
 
 // Calls are calls that another goroutine makes, one after the other.
 type Calls struct {
 	N int // their number
-	// Patience is how long a call may take before it is abandoned, without the
-	// time that it waits for a processor. It may take up to a quarter longer.
-	// Another goroutine then makes the next calls. Each abandoned call halves
-	// the patience with them, down to an eighth: where one blocks on purpose,
-	// there may be many.
+	// Patience is the time that a call may take before it is abandoned, without
+	// the time that it waits for a processor. It may take up to a quarter
+	// longer. Another goroutine then makes the next calls. Each abandoned call
+	// halves the patience with them, down to an eighth: where one blocks on
+	// purpose, there may be many.
 	Patience time.Duration
 	// Busy lets a call use the processor for as long as it likes: only waiting
 	// counts.

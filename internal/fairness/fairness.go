@@ -14,7 +14,7 @@ package fairness
 
 import "time"
 
-// A Rate is how much of the time something may take.
+// A Rate is the part of the time that something may take.
 type Rate struct {
 	Full time.Duration // at once
 	// Refill is the share of the time that it may take in the long run, such as
@@ -22,7 +22,7 @@ type Rate struct {
 	Refill float64
 }
 
-// An Allowance is what something has taken of the time, at a [Rate]. The zero
+// An Allowance is the time that something has taken, at a [Rate]. The zero
 // value has taken nothing.
 type Allowance struct {
 	taken time.Duration
@@ -48,7 +48,7 @@ func (a *Allowance) Wait(r Rate, now time.Time) time.Duration {
 	return time.Duration(float64(max(0, a.Taken(r, now)-r.Full)) / r.Refill)
 }
 
-// maxOwners bounds the memory of what owners have taken.
+// maxOwners bounds the memory of the allowances.
 const maxOwners = 4096
 
 // Owners are the allowances of owners, all at the same rate.

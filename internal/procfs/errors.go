@@ -39,8 +39,8 @@ var (
 	ErrMalformed = errors.New("malformed")
 )
 
-// Error is what went wrong with one process, or with one file that it maps.
-// Nothing else is affected.
+// Error is an error of one process, or of one file that it maps. Nothing else
+// is affected.
 type Error struct {
 	PID  int
 	Path string // as the process sees it, "" if the error is of the process as a whole
@@ -48,8 +48,8 @@ type Error struct {
 	Err  error
 }
 
-// Error says what was tried and why it failed. The path is quoted, because it
-// is whatever the process chose.
+// Error says what was tried and why it failed. The path is quoted, because the
+// process chose it.
 func (e *Error) Error() string {
 	text := e.Op
 	if e.Path != "" {

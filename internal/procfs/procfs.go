@@ -15,8 +15,8 @@ import (
 	"github.com/gousdt/gousdt/container"
 )
 
-// maxCgroup bounds what is read of /proc/PID/cgroup: up to a dozen hierarchies,
-// whose paths are at most 4,096 bytes long each.
+// maxCgroup bounds the bytes read of /proc/PID/cgroup: up to a dozen
+// hierarchies, whose paths are at most 4,096 bytes long each.
 const maxCgroup = 64 << 10
 
 // FS is a proc file system. It holds nothing open and may be used by several
@@ -151,9 +151,9 @@ func CutRoot(path, root string) string {
 	return path
 }
 
-// maxOwnerDepth is how many directories of a cgroup's path count if no
-// container and no user's slice is among them. The processes in a cgroup may be
-// able to make others below it.
+// maxOwnerDepth is the number of directories of a cgroup's path that count if
+// no container and no user's slice is among them. The processes in a cgroup may
+// be able to make others below it.
 const maxOwnerDepth = 4
 
 // OwnerOf returns the owner of a process. The processes of an owner share costs

@@ -12,11 +12,11 @@ import (
 	"os"
 )
 
-// MaxStat bounds what is read of stat. The 52 numbers and the command take 300
-// bytes, 1,100 if every number had 20 digits.
+// MaxStat bounds the bytes read of stat. The 52 numbers and the command take
+// 300 bytes, 1,100 if every number had 20 digits.
 const MaxStat = 2 << 10
 
-// Stat is what is read of /proc/PID/stat, numbered as in proc(5).
+// Stat has fields of /proc/PID/stat, numbered as in proc(5).
 type Stat struct {
 	Command     []byte // field 2, without the parentheses; part of the text parsed
 	State       byte   // field 3
@@ -123,7 +123,7 @@ func ReadStat(root string, pid int, buf []byte) (s Stat, err error) {
 	n := 0
 	if err == nil {
 		defer file.Close()
-		// To stop at the newline saves the read that tells the end.
+		// Stopping at the newline saves the read that returns the end.
 		for m := 0; err == nil && n < len(buf) && (n == 0 || buf[n-1] != '\n'); n += m {
 			m, err = file.Read(buf[n:])
 		}

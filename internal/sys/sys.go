@@ -22,7 +22,7 @@ func (e ClosedError) Error() string { return string(e) + " is closed" }
 
 func (ClosedError) Is(target error) bool { return target == os.ErrClosed }
 
-// An UnsupportedError says what the running kernel lacks. It wraps
+// An UnsupportedError names a feature that the running kernel lacks. It wraps
 // errors.ErrUnsupported. Its fields are only for its text.
 type UnsupportedError struct {
 	Feature string // what is missing

@@ -20,7 +20,7 @@ package uprobeevent
 
 import "fmt"
 
-// A Place is where in the file a breakpoint is put.
+// A Place is a file offset that gets a breakpoint.
 type Place struct {
 	Offset    uint64
 	Semaphore uint64 // file offset of the counter to be counted up, 0 for none

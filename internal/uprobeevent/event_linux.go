@@ -155,8 +155,9 @@ func (e *Event) Close() error {
 	return e.err
 }
 
-// maxInherited is how long another process may keep a perf event open after
-// this one has closed it. Processes that are being started need milliseconds.
+// maxInherited is the time for which another process may keep a perf event open
+// after this one has closed it. Processes that are being started need
+// milliseconds.
 const maxInherited = 2 * time.Second
 
 // closeForAll closes a perf event, and returns an error unless no process has
@@ -198,7 +199,7 @@ func closeForAll(event int) error {
 	}
 }
 
-// remove removes an event that nobody uses.
+// remove removes an event that is not in use.
 func remove(tracefs, name string) error {
 	// Another tool may have switched on all events of the machine.
 	users, err := filepath.Glob(filepath.Join(tracefs, "instances", "*", "events", Group, name,
