@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// grace is how long the path of a cgroup that was removed is kept: the last
-	// events with its ID are read by then.
+	// grace is the time for which the path of a removed cgroup is kept: the
+	// last events with its ID are read by then.
 	grace = 2 * time.Minute
 	// maxGone bounds the removed cgroups that are kept.
 	maxGone = 1 << 16

@@ -62,7 +62,7 @@ func TestWatch(t *testing.T) {
 	qt.Assert(t, qt.Equals(find(number(t, root)), "/"))
 
 	t.Run("made later, and at once removed", func(t *testing.T) {
-		// Hundreds, which are made and gone before anybody can look.
+		// Hundreds, which are removed before their number can be read.
 		numbers := make(map[string]uint64)
 		for i := range 200 {
 			inner := filepath.Join(dir, fmt.Sprintf("docker-%064x.scope", i))

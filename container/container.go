@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Container is a container, as far as the path of its cgroup tells.
+// Container describes a container by the path of its cgroup.
 type Container struct {
 	// ID is the ID that the runtime gave the container, mostly 64 hexadecimal
 	// digits. Users and tools shorten it to the first 12.
@@ -101,7 +101,7 @@ func Unit(cgroup string) string {
 	return unit
 }
 
-// prefixes are what runtimes put before the ID, in the names of scopes and of
+// prefixes are those of runtimes before the ID, in the names of scopes and of
 // directories.
 var prefixes = []struct{ prefix, runtime string }{
 	{"docker-", "docker"},

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bits of what the kernel reports of directories.
+// Bits of the kernel's reports about directories.
 const (
 	inMade      = unix.IN_CREATE | unix.IN_MOVED_TO
 	inRemoved   = unix.IN_DELETE | unix.IN_MOVED_FROM
@@ -21,7 +21,7 @@ const (
 	inQOverflow = unix.IN_Q_OVERFLOW
 )
 
-// inotify reports what is made and removed in directories.
+// inotify reports directory entries that are made and removed.
 type inotify struct{ *os.File }
 
 func newInotify() (*inotify, error) {
@@ -49,7 +49,7 @@ func (n *inotify) add(dir string) (watch int32, err error) {
 	return watch, err
 }
 
-// read reads what is reported, until the descriptor is closed.
+// read calls changed with each report, until the descriptor is closed.
 func (n *inotify) read(changed func(watch int32, mask uint32, name string)) {
 	buf := make([]byte, 64<<10)
 	for {

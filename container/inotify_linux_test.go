@@ -35,7 +35,7 @@ func TestScanAfterTooManyChanges(t *testing.T) {
 	c.changed(0, unix.IN_Q_OVERFLOW, "")
 	qt.Check(t,
 		qt.DeepEquals(c.ids, map[string]uint64{"/": c.ids["/"], "/stays": stays, "/made": made}))
-	// The last events of what was removed are still to be read.
+	// The last events of the removed cgroup are still to be read.
 	path, ok := c.Path(removed)
 	if removed != made { // a file system may give a number again
 		qt.Check(t, qt.IsTrue(ok))

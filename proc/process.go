@@ -17,8 +17,8 @@ type Process struct {
 	// PID is the number of the process in the namespace of the proc file
 	// system.
 	PID int
-	// StartTime is when the process was forked, in clock ticks (100 a second)
-	// after boot, as field 22 of /proc/PID/stat. exec does not change it.
+	// StartTime is the time of the fork in clock ticks (100 a second) after
+	// boot, as field 22 of /proc/PID/stat. exec does not change it.
 	StartTime uint64
 	// Parent is the PID of the parent, 0 if that is not in the namespace.
 	Parent int
