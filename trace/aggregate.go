@@ -83,11 +83,11 @@ type Aggregation struct {
 	//
 	// The kernel has room for half of these keys, but for 4096 at least and
 	// 65,536 at most. The session takes the keys from there before the room is
-	// full. When it is full, there is a reserve of a quarter, of which a
-	// container or user can have a ninth. Each bucket of a histogram is a key
-	// of its own there. A key takes 24 to 40 bytes for each processor, and its
-	// own size twice; stacks take two kilobytes more. Of stacks with the same
-	// hash the kernel keeps one; the others are [Unavailable].
+	// full. When it is full, there is a reserve of a quarter; a container or
+	// user can have a ninth of it. Each bucket of a histogram is a key of its
+	// own there. A key takes 24 to 40 bytes for each processor, and its own
+	// size twice; stacks take two kilobytes more. Of stacks with the same hash
+	// the kernel keeps one; the others are [Unavailable].
 	MaxKeys int
 }
 

@@ -251,7 +251,7 @@ type Site struct {
 	// File is the path of the file, as the process sees it if the file was
 	// found through a process.
 	File string
-	// Cookie is what AttachOptions gave the site.
+	// Cookie is the cookie that AttachOptions gave the site.
 	Cookie uint64
 
 	id uint32
@@ -262,7 +262,7 @@ type Site struct {
 	event *Event
 }
 
-// siteKind is what the sites of a probe with equal arguments have in common.
+// siteKind is the part that the sites of a probe with equal arguments share.
 type siteKind struct {
 	probe  string  // PROVIDER:NAME
 	events *events // nil if none are sent
@@ -278,12 +278,12 @@ type siteKind struct {
 	low    uint32        // half of the cookie, with a table
 }
 
-// Definition returns what [SessionOptions.Definitions] know of the probe and
-// its arguments, or nil.
+// Definition returns the definition of the probe and its arguments in
+// [SessionOptions.Definitions], or nil.
 func (s *Site) Definition() *providers.Probe { return s.definition }
 
-// ArgumentName returns the name of an argument: what
-// [SessionOptions.Definitions] call it, else "arg0", "arg1" and so on.
+// ArgumentName returns the name of an argument in [SessionOptions.Definitions],
+// or else "arg0", "arg1" and so on.
 func (s *Site) ArgumentName(i int) string {
 	if s.definition != nil && i < len(s.definition.Arguments) {
 		if name := s.definition.Arguments[i].Name; name != "" {

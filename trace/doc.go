@@ -5,8 +5,8 @@
 //
 // It needs no C compiler and no kernel headers, and BTF only for
 // SessionOptions.Family. It generates its eBPF programs at run time, for the
-// probes that they are attached to, so what is known before a hit costs nothing
-// at the hit. Package usdt is for programs in C.
+// probes that they are attached to, so facts that are known before a hit cost
+// nothing at the hit. Package usdt is for programs in C.
 //
 // # Events
 //
@@ -101,8 +101,7 @@
 //
 // # Spans
 //
-// Which statements took longer than 5 ms, and what were they? With
-// [EventOptions.Spans] there is an event for each call between two probes,
+// With [EventOptions.Spans] there is an event for each call between two probes,
 // instead of one for each hit. The kernel evaluates the filter at its end, so a
 // fast call sends nothing:
 //
@@ -154,9 +153,9 @@
 //
 // Histograms are exponential, with the buckets of OpenTelemetry, so that they
 // can be exported without loss, and [Row.Quantile] returns quantiles with a
-// known precision. [Aggregator.Snapshot] reads what has come so far, and
-// [Aggregator.Take] what has come since the last time. A session with
-// Aggregators sends events as well if [SessionOptions.Events] is set.
+// known precision. [Aggregator.Snapshot] reads the hits so far, and
+// [Aggregator.Take] those since the last time. A session with Aggregators sends
+// events as well if [SessionOptions.Events] is set.
 //
 // # Many files, many processes
 //
@@ -181,7 +180,7 @@
 // Nothing is lost silently. The kernel counts events that find no room in the
 // ring buffer, and [Session.Events] reports them. It counts hits that could not
 // be aggregated, see [Losses]. [Attachment.Skipped] lists the sites that could
-// not be attached. [Session.Stats] says what a session costs.
+// not be attached. [Session.Stats] returns the costs of a session.
 //
 // # Kernels
 //

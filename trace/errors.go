@@ -30,7 +30,7 @@ func (e LostError) Error() string {
 }
 
 // explain returns a *follow.PermissionError if a privilege is missing, and any
-// other error with what was tried.
+// other error with the operation that failed.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return &follow.PermissionError{Op: op, Err: err}

@@ -82,9 +82,9 @@ type Event struct {
 	Stack []uint64
 
 	// Registers and StackCopy, the memory of the user stack from the stack
-	// pointer up, are set with EventOptions.StackCopy. They are what
-	// stack.Symbolizer.Unwind takes. The copy ends early, and may be empty,
-	// where the stack ends or memory is paged out.
+	// pointer up, are set with EventOptions.StackCopy. stack.Symbolizer.Unwind
+	// takes them. The copy ends early, and may be empty, where the stack ends
+	// or memory is paged out.
 	Registers procfs.Registers
 	StackCopy []byte
 }

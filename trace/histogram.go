@@ -19,7 +19,7 @@ import (
 // same precision, see [Row.Quantile].
 type Histogram struct {
 	buckets *bpfgen.Histogram // nil for the zero value
-	err     error             // what is wrong with it, for New
+	err     error             // the error that New returns
 }
 
 const (

@@ -58,17 +58,18 @@ type SessionOptions struct {
 	// closes it after the session.
 	Containers *container.Cgroups
 
-	// Events says what becomes an event, and with what in it. Nil stands for
-	// every hit with the zero EventOptions if there are no Aggregators.
-	// Otherwise it stands for no events: sites that no aggregation is about are
-	// not attached then.
+	// Events says which hits become events, and what an event contains. Nil
+	// stands for every hit with the zero EventOptions if there are no
+	// Aggregators. Otherwise it stands for no events: sites that no aggregation
+	// is about are not attached then.
 	Events *EventOptions
 
-	// Aggregators are what the session computes in the kernel over many hits.
+	// Aggregators are the aggregations that the session computes in the kernel
+	// over many hits.
 	Aggregators []*Aggregator
 }
 
-// EventOptions say what becomes an event, and with what in it.
+// EventOptions say which hits become events, and what an event contains.
 type EventOptions struct {
 	// Captures say which arguments are pointers, and what to read there.
 	Captures []Capture
@@ -80,10 +81,9 @@ type EventOptions struct {
 	// where they are valid, also at the start. Stacks are those of the end.
 	Spans []Latency
 
-	// StartStacks makes the starts of Spans, too, have what StackDepth and
-	// StackCopy ask for. Each start pays for that, whatever the Filter says of
-	// the call. With StackCopy, the kernel keeps that much for up to 1024
-	// calls.
+	// StartStacks adds the stacks of StackDepth and StackCopy to the starts of
+	// Spans, too. Each start pays for that, whatever the Filter says of the
+	// call. With StackCopy, the kernel keeps that much for up to 1024 calls.
 	StartStacks bool
 
 	// StackDepth is the greatest number of addresses of the user stack in an
@@ -92,22 +92,22 @@ type EventOptions struct {
 	StackDepth int
 
 	// StackCopy is the greatest number of bytes of the user stack in an event,
-	// from the stack pointer up, together with the registers: what debuggers
-	// need to unwind it without frame pointers. It can be up to 65,536 and is
-	// rounded up to a multiple of 4096; 0 for none. Each event takes that much
-	// room in the ring buffer, and 4096 bytes more, however short the stack is:
-	// set RingSize, too. The copy ends at a page that is not in memory. It
-	// takes about half a microsecond for every 4096 bytes. Attach fails on
-	// machines other than x86-64, arm64, riscv64 and s390x.
+	// from the stack pointer up, together with the registers. Debuggers can
+	// unwind it without frame pointers. It can be up to 65,536 and is rounded
+	// up to a multiple of 4096; 0 for none. Each event takes that much room in
+	// the ring buffer, and 4096 bytes more, however short the stack is: set
+	// RingSize, too. The copy ends at a page that is not in memory. It takes
+	// about half a microsecond for every 4096 bytes. Attach fails on machines
+	// other than x86-64, arm64, riscv64 and s390x.
 	StackCopy int
 
 	// Sampling makes about one hit in that many an event, or at most a number
 	// of hits a second if it is from [PerSecond]. 0 makes every hit an event.
-	// That bounds what costly events, as with stacks, cost the traced program.
-	// The hits are chosen at random, after the Filter, and Event.Weight is the
-	// number of hits that an event stands for. Aggregators see all hits.
-	// Losses.NotSampled counts the hits that became no event. It can be up to
-	// 2^30.
+	// That bounds the cost of events, such as those with stacks, for the traced
+	// program. The hits are chosen at random, after the Filter, and
+	// Event.Weight is the number of hits that an event stands for. Aggregators
+	// see all hits. Losses.NotSampled counts the hits that became no event. It
+	// can be up to 2^30.
 	Sampling int
 
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of

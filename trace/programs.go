@@ -149,8 +149,8 @@ func (w *work) setKind(site *Site) error {
 	if block == nil {
 		return nil
 	}
-	// Sites with equal code may differ in what is not in the code, such as
-	// constants.
+	// Sites with equal code may differ in values that are not in the code, such
+	// as constants.
 	site.block, site.number = block, w.blocks.Add(block)
 	site.events, site.starts = newEvents(block.Record, site.Args), newEvents(block.Saved, site.Args)
 	if toGenerate.NoneAtEnd {
@@ -482,13 +482,13 @@ func (c *programCache) release(p *program) error {
 	return p.Close() // does nothing with one that was not loaded
 }
 
-// maxProgramName is what the kernel keeps of a program's name (BPF_OBJ_NAME_LEN
-// without the terminator).
+// maxProgramName is the length of a program's name in the kernel
+// (BPF_OBJ_NAME_LEN without the terminator).
 const maxProgramName = 15
 
-// programName returns a name that tells what a program is for, in a system
-// profiler or bpftool: PROVIDER_PROBE, cut to what the kernel keeps. The
-// provider loses its end first: the probe's name says more.
+// programName returns the name of a program for system profilers and bpftool:
+// PROVIDER_PROBE, cut to maxProgramName. The provider loses its end first: the
+// probe's name says more.
 func programName(sites []*Site) string {
 	provider, name := sites[0].Provider, sites[0].Name
 	for _, s := range sites[1:] {
@@ -656,8 +656,8 @@ func (w *work) groups(some []int) [][]int {
 	return groups
 }
 
-// cookie returns what tells a program at which site it is: the ID of the site
-// and the number of its block, or its place in the table.
+// cookie returns the cookie by which a program knows its site: the ID of the
+// site, and the number of its block or its place in the table.
 func (w *work) cookie(p *bpfgen.Program, n int) uint64 {
 	site := w.sites[n]
 	low := uint64(site.number - p.First)

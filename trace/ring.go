@@ -25,7 +25,7 @@ type ringReader struct {
 	producer *uint64         // the same
 	data     []byte          // mapped twice, so that each record is in one part
 	mask     uint64
-	pages    [2][]byte // what to unmap
+	pages    [2][]byte // the mappings
 
 	read     uint64 // position up to which records were read
 	reported uint64 // the same, as far as the kernel knows
@@ -194,7 +194,7 @@ func (m *ringReader) refill() bool {
 		if !m.report() {
 			return false
 		}
-		// A record that has come since then has woken nobody.
+		// A record that has come since then has not woken the reader.
 	}
 	m.report()
 	return false

@@ -44,7 +44,7 @@ type Session struct {
 
 	room    *ebpf.Map      // how much room aggregations have for keys; nil if none is emptied
 	signals *ringReader    // of the programs that have little room left
-	taking  sync.WaitGroup // of what takes the keys then
+	taking  sync.WaitGroup // takeKeys
 
 	cpus       int         // processors that there can be
 	made       []*ebpf.Map // all maps
@@ -54,7 +54,7 @@ type Session struct {
 	slots      slotTable
 	sampling   *ebpf.Map   // nil where every hit is sent
 	owners     *ebpf.Map   // nil where the ring buffer is not shared out
-	family     []io.Closer // what follows forks; nil for all processes
+	family     []io.Closer // programs and links that follow forks; nil for all processes
 	familyFull *ebpf.Map   // one u64: processes that found no room in the family
 
 	reading  sync.Mutex  // held by the iteration over events
@@ -80,7 +80,7 @@ type Session struct {
 	attachments map[*Attachment]struct{}
 	watches     map[*usdt.Watch]struct{}
 	retired     []*Site         // of closed attachments, whose last events may not have been read
-	drains      []chan struct{} // closed when what was sent before has been read
+	drains      []chan struct{} // closed when the events before them have been read
 
 	closeOnce sync.Once
 	closeErr  error
@@ -109,8 +109,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 // maps, so it needs the privileges of BPF. Nil options are the common case.
 //
 // Errors that a caller can tell apart:
-//   - [errors.ErrUnsupported]: the kernel does not support what an option asks
-//     for.
+//   - [errors.ErrUnsupported]: the kernel does not support an option.
 //   - [os.ErrPermission]: a privilege is missing, or before Linux 5.11 the
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) { return newSession(opts, hasProcessorID) }

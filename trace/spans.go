@@ -421,8 +421,8 @@ func (l *latency) pairs(listing *elfnote.Listing, known map[[2]string]bool) []el
 		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
 }
 
-// changeCall says what the known probes of a call are for it. It leaves out
-// pairs of which a probe is missing.
+// changeCall sets the parts of the known probes in a call. It leaves out pairs
+// that lack a probe.
 func (l *latency) changeCall(
 	number uint32, known map[[2]string]bool,
 	change func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)),

@@ -363,10 +363,11 @@ func cutStack(addresses []uint64) []uint64 {
 type tally struct {
 	*ebpf.Map
 
-	// emptied: reading it removes what is read. No program may add to it then.
+	// emptied reports whether reading the map empties it. No program may add to
+	// it meanwhile.
 	emptied bool
 
-	// before is what has been read of each key, where it is not emptied.
+	// before has the last sums of each key of a map that is not emptied.
 	before map[string]sums
 }
 
@@ -389,7 +390,7 @@ func plusFloat(a, b uint64) uint64 {
 	return math.Float64bits(math.Float64frombits(a) + math.Float64frombits(b))
 }
 
-// add adds what one processor has.
+// add adds the value of one processor.
 func (s *sums) add(a *aggregation, value []byte, floats bool) {
 	word := func() uint64 {
 		w := binary.NativeEndian.Uint64(value)

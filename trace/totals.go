@@ -15,7 +15,7 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// totals are what has been taken from the kernel.
+// totals are the results that have been taken from the kernel.
 type totals struct {
 	rows     map[string]*total // by their keys, see identity
 	other    total             // of keys for which there is no row
@@ -266,7 +266,7 @@ func textOf(part []byte) []byte {
 
 // Sums of integers that need more than 64 bits are floats. Programs add modulo
 // 2^64, for each bucket of a histogram on its own. The bounds of the bucket and
-// the count tell how often the sum has gone round.
+// the count show how often the sum has wrapped around.
 
 // bounds are the least and the greatest of values that were added up.
 type bounds struct {

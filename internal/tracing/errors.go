@@ -14,7 +14,7 @@ import (
 	"github.com/gousdt/gousdt/internal/suggest"
 )
 
-// An OptionError names an option of a session, and what is wrong with it.
+// An OptionError is the error of one option of a session.
 type OptionError struct {
 	// Field is a field of trace.SessionOptions or EventOptions. If the error is
 	// the Err of another OptionError, it is a field of Aggregation, Latency or
