@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package providers knows what the arguments of well-known probes mean: their
-// names, which are texts, and what the values of enumerations are called.
+// names, which of them are texts, and the names of the values of enumerations.
 //
 // An ELF note has the place of an argument, and not its meaning. The meaning is
 // in the provider definition: a file that ends in .d, in the language of DTrace
@@ -40,8 +40,8 @@
 //   - An argument whose type is an enumeration has names for its values. The
 //     values in the enumeration must be plain numbers.
 //   - Lines that begin with # are skipped, apart from "#define NAME TYPE",
-//     which names a type, "#pragma gousdt when PROVIDER:PROBE TEXT", which says
-//     what has happened when a probe fires, and "#pragma gousdt fires
+//     which names a type, "#pragma gousdt when PROVIDER:PROBE TEXT", which
+//     names the event at which a probe fires, and "#pragma gousdt fires
 //     PROVIDER:PROBE TEXT", which says on which condition it fires. PROVIDER
 //     and PROBE may have wildcards.
 //

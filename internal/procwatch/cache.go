@@ -167,10 +167,10 @@ func (s *answers) put(q question, why error) {
 
 // closing closes files. A file system that another user serves can hold that up
 // for as long as it likes. So the files of a device are closed one after the
-// other, of which only the first holds a thread.
+// other: only the first holds a thread.
 type closing struct {
 	mu      sync.Mutex
-	devices map[uint64]*closingDevice // of which files are to be closed
+	devices map[uint64]*closingDevice // those with files to be closed
 }
 
 type closingDevice struct {

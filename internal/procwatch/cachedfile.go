@@ -24,7 +24,7 @@ type CachedFile struct {
 	cache *Cache
 	id    FileID
 
-	// The lock of the cache guards what comes next.
+	// The lock of the cache guards the next two fields.
 	references int
 	contents   contents // as of which elf was read
 
@@ -76,8 +76,8 @@ func (f *CachedFile) Hold() {
 	f.references++
 }
 
-// Release gives back what was acquired or held, once for each. The last one
-// closes the file, and does not wait for long if its file system holds that up.
+// Release undoes one Acquire or Hold. The last one closes the file, and does
+// not wait for long if its file system holds that up.
 func (f *CachedFile) Release() {
 	c := f.cache
 	c.mu.Lock()
@@ -185,12 +185,12 @@ type notes struct {
 	fingerprint uint64         // of all that matters for attaching
 	sites       []elfnote.Site // nil if they are not kept
 	bytes       int            // of sites that are kept
-	err         error          // what is wrong with the contents of the file
+	err         error          // that of malformed contents
 }
 
 // read reads the notes of a file. The sites are kept if they take no more bytes
 // than there is room. The error is that of the reader, which can be any. Errors
-// of what the file contains are in the notes.
+// of the contents are in the notes.
 func (c *Cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, err error) {
 	failed := func(err error) (*elfnote.File, notes, error) {
 		if errors.Is(err, elffile.ErrMalformed) || errors.Is(err, elffile.ErrTooLarge) ||

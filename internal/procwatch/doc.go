@@ -4,8 +4,8 @@
 // go, and which of them have USDT probes. The documentation of package proc
 // says how, and how soon.
 //
-// [Files] reads from maps the files of which a process has executable memory,
-// and [MappedFile.Open] opens such a file. Two mappings are of the same file if
+// [Files] reads from maps the files that a process maps as executable, and
+// [MappedFile.Open] opens such a file. Two mappings are of the same file if
 // their [FileID] is the same. A [Cache] opens each file once for all processes,
 // and remembers which files have no probes. A [Watcher] reports each
 // [ProcessFile] when it appears and disappears, as [Changes].

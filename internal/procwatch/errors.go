@@ -23,10 +23,10 @@ var (
 	errTooManyOpen = errors.New("too many files with wanted probes are open")
 )
 
-// errClosed is what a closed watcher returns.
+// errClosed is the error of a closed watcher.
 var errClosed error = sys.ClosedError("watcher")
 
-// passing reports whether what failed may succeed at the next scan.
+// passing reports whether the operation may succeed at the next scan.
 func passing(err error) bool {
 	return errors.Is(err, procfs.ErrChanged) || errors.Is(err, procfs.ErrGone) ||
 		procfs.IsLack(err) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EIO)

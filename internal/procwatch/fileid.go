@@ -51,7 +51,7 @@ type contents struct {
 	changed  int64 // ctime, likewise
 }
 
-// identity is what statx tells of a file.
+// identity is the answer of statx about a file.
 type identity struct {
 	FileID
 	contents

@@ -10,7 +10,7 @@ import (
 	"github.com/gousdt/gousdt/internal/fairness"
 )
 
-// eventSource gathers what the kernel records of all processes.
+// eventSource gathers the records of all processes.
 type eventSource struct {
 	records *Records
 	closing chan struct{}
@@ -19,14 +19,14 @@ type eventSource struct {
 	// happened gets a value, if it has none, when there is something to take.
 	happened chan struct{}
 
-	// isNothing reports whether nothing that has been gathered concerns a
-	// process that is to be scanned. It is not called while what was taken is
-	// being scanned.
+	// isNothing reports whether no process needs a scan for the happenings that
+	// have been gathered. It is not called while those that were taken are
+	// scanned.
 	isNothing func(*happenings) bool
 
 	mu       sync.Mutex
 	taken    happenings
-	scanning bool // what was taken
+	scanning bool // the happenings that were taken
 	pace     pace
 }
 
@@ -75,7 +75,7 @@ func (s *eventSource) gather() {
 	}
 }
 
-// take returns what has been gathered since it was called last.
+// take returns the happenings since it was called last.
 func (s *eventSource) take() happenings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *eventSource) take() happenings {
 	return taken
 }
 
-// spend notes how long it took to scan what was taken.
+// spend notes the time of the scan of the happenings that were taken.
 func (s *eventSource) spend(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,14 +99,14 @@ func (s *eventSource) close() {
 	s.records.Close()
 }
 
-// happenings are what records of the kernel tell.
+// happenings sum up records of the kernel.
 type happenings struct {
 	pids    map[int]*told
 	lost    uint64
 	started int // how often a process has started, has executed a file or has ended
 }
 
-// told is what has happened to a process.
+// told sums up the records of a process.
 type told struct {
 	parent      int  // that has forked it, 0 if it was there before
 	executed    bool // another program
@@ -116,8 +116,8 @@ type told struct {
 	many        bool // more than are in mapped
 }
 
-// add notes what a record tells. Other names than those of exec matter to a
-// filter, but they come from every thread: passes find them.
+// add adds a record. Names that change without exec matter to a filter, but
+// their records come from every thread: passes find them.
 func (h *happenings) add(record []byte) {
 	r, _, ok := parseRecord(record)
 	switch {

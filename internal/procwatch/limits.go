@@ -65,8 +65,8 @@ const (
 	// everything.
 	scanPatience = 500 * time.Millisecond
 
-	// maxBlocked bounds the scans that do not return, each of which takes a
-	// thread. Go ends a program of 10,000 threads. An owner may have fewer, see
+	// maxBlocked bounds the scans that do not return. Each takes a thread. Go
+	// ends a program of 10,000 threads. An owner may have fewer, see
 	// [fairness.Blocked].
 	maxBlocked = 512
 

@@ -14,8 +14,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// known is what a scan has found out about a process. It does not change: the
-// next scan makes another one.
+// known has the facts that a scan has found about a process. It does not
+// change: the next scan makes another one.
 type known struct {
 	process    proc.Process
 	command    string // of the thread that stat was read of
@@ -35,8 +35,8 @@ type known struct {
 	owner    string            // "" before the mappings were compared
 }
 
-// A task is the scan of one process, and what it has found. Its goroutine may
-// be abandoned: so it touches nothing of the watcher that changes.
+// A task is the scan of one process, and its findings. Its goroutine may be
+// abandoned: so it touches nothing of the watcher that changes.
 type task struct {
 	pid        int
 	known      *known // by the last scan, nil if there was none
@@ -69,13 +69,12 @@ type task struct {
 	ofContents []fileError
 }
 
-// fileError is what is wrong with the contents of a file.
+// fileError is the error of the contents of a file.
 type fileError struct {
 	file FileID
 	err  error
 }
 
-// buffers are what a goroutine needs for its tasks.
 type buffers struct {
 	stat  []byte
 	lines lineReader

@@ -14,9 +14,9 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// MappedFile is a file of which a process has executable mappings: what maps
-// says of it, and the way to the file itself. Before ID or Open has succeeded
-// it must not be used by several goroutines at once.
+// MappedFile is a file that a process maps as executable: its entries in maps,
+// and the way to the file itself. Before ID or Open has succeeded it must not
+// be used by several goroutines at once.
 type MappedFile struct {
 	// Path is the path as the process sees it: below its root directory and in
 	// its mount namespace, as it was when the process opened the file and as
@@ -238,7 +238,8 @@ func OpenIn(fs *procfs.FS, pid int, path string) (file *os.File, err error) {
 	return file, nil
 }
 
-// reopen opens a file that was found, and closes what it was found by.
+// reopen opens a file that was found, and closes the descriptor that it was
+// found by.
 func reopen(found *os.File) (*os.File, error) {
 	defer found.Close()
 	return openFile(descriptorPath(found), found.Name())
@@ -279,7 +280,7 @@ type ProcessFile struct {
 	*MappedFile
 }
 
-// View returns what users of a watch are shown.
+// View returns the part that users of a watch get.
 func (p *ProcessFile) View() *proc.ProcessFile {
 	return &proc.ProcessFile{Process: p.Process, Path: p.Path}
 }

@@ -36,8 +36,8 @@ type mapQuery struct {
 	nameAddress, buildIDAddress               uint64
 }
 
-// errNoQuery means that the kernel has no such ioctl, or that what was opened
-// is no real maps.
+// errNoQuery means that the kernel has no such ioctl, or that the file is not a
+// maps of the kernel.
 var errNoQuery = errors.New("no PROCMAP_QUERY")
 
 // queryMaps is readMaps by the ioctl. The lines have no paths.

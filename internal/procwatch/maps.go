@@ -25,8 +25,7 @@ type mapLine struct {
 	path         []byte // as written: escapes and " (deleted)" included
 }
 
-// deletedSuffix is what the kernel appends to the path of a file that has none
-// any more.
+// deletedSuffix ends the path of a file that has none any more.
 const deletedSuffix = " (deleted)"
 
 // isFile reports whether a file is mapped, rather than anonymous memory, [vdso]
@@ -71,8 +70,8 @@ func isOther(text []byte) bool {
 	return n > 0 && len(text) > n+5 && text[n+5] == ' ' && text[n+3] == '-'
 }
 
-// parseHex reads a hexadecimal number up to a separator and returns what
-// follows that.
+// parseHex reads a hexadecimal number up to a separator, and returns the rest
+// after it.
 func parseHex(text []byte, separator byte) (v uint64, rest []byte, ok bool) {
 	for i, c := range text {
 		switch {
@@ -148,13 +147,13 @@ func (lr *lineReader) reset(r io.Reader) {
 }
 
 // next returns the next line without its newline, valid until the next call.
-// whole is false for a line that is longer than the buffer, of which only the
-// beginning is returned. The error is io.EOF at the end.
+// whole is false for a line that is longer than the buffer: only its beginning
+// is returned. The error is io.EOF at the end.
 func (lr *lineReader) next() (line []byte, whole bool, err error) {
 	line, err = lr.r.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		line = slices.Clone(line[:128]) // which tells which line it was
+		line = slices.Clone(line[:128]) // enough to recognise the line
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = lr.r.ReadSlice('\n')
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// Record is what the kernel has recorded of a process.
+// Record is a record of the kernel about a process.
 type Record struct {
 	Kind RecordKind
 	PID  int
@@ -31,7 +31,7 @@ type Record struct {
 	file mappedFile
 }
 
-// RecordKind is what has happened.
+// RecordKind is the kind of a record.
 type RecordKind int
 
 // The kinds of records. [Records.Drain] returns all but those of threads.
@@ -44,14 +44,14 @@ const (
 	threadEnded                       // another one than the first
 )
 
-// mappedFile is a file as records tell it. The generation tells it from another
-// one that had the same inode.
+// mappedFile is a file as records name it. The generation distinguishes it from
+// another one that had the same inode.
 type mappedFile struct {
 	mapKey
 	generation uint64
 }
 
-// mapKey is a file as maps tells it. It can be one of several: see FileID.
+// mapKey is a file as maps names it. It can be one of several: see FileID.
 type mapKey struct {
 	major, minor uint32
 	inode        uint64
@@ -123,8 +123,8 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 	return r, nil, false
 }
 
-// Drain returns what has been recorded since it was called last. The records
-// are in the order of their times, on which processors do not quite agree.
+// Drain returns the records since it was called last. They are in the order of
+// their times, on which processors do not quite agree.
 func (r *Records) Drain() (all []Record) {
 	r.each(func(record []byte) {
 		if parsed, path, ok := parseRecord(record); ok && parsed.Kind != threadEnded {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Records are what the kernel records of processes, as for perf record: each
+// Records are records of the kernel about processes, as for perf record: each
 // fork, exec and exit, and each executable mapping. They come from perf events
 // of the kind that counts nothing (PERF_COUNT_SW_DUMMY), one per CPU.
 type Records struct {
@@ -25,8 +25,7 @@ type Records struct {
 // that starts takes 1 to 4 kB.
 const recordBytes = 256 << 10
 
-// withBuildIDs has the kernel tell the build IDs of mapped files, since Linux
-// 5.12.
+// withBuildIDs asks the kernel for the build IDs of mapped files (Linux 5.12).
 const withBuildIDs = unix.CBitFieldMaskBit34
 
 // RecordAll begins to record what all processes do. Wait returns when a buffer
@@ -87,8 +86,8 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 			unix.PerfBitTask | unix.PerfBitWatermark | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID,
 		Sample_type: unix.PERF_SAMPLE_TIME,
 		Clockid:     unix.CLOCK_REALTIME, // the same in every time namespace
-		// Without it these records, which are not samples, would wake nobody
-		// before half of the buffer is full.
+		// Without it these records, which are not samples, would not wake the
+		// reader before half of the buffer is full.
 		Wakeup: uint32(wakeup),
 	}
 	for _, cpu := range cpus {
@@ -153,7 +152,6 @@ func (r *Records) each(each func(record []byte)) {
 // Close ends the recording. Nothing may wait any more.
 func (r *Records) Close() {
 	for _, ring := range r.rings {
-		// Nothing can be done about errors of giving back what we have.
 		_ = unix.Munmap(ring.memory)
 		_ = unix.Close(ring.fd)
 	}

@@ -20,14 +20,14 @@ const (
 	// ifNeeded is for passes: the mappings are read if there is a sign of a
 	// change.
 	ifNeeded why = iota
-	// happened is for what the kernel reports: the mappings are read, unless
-	// that has taken too much time of late.
+	// happened is for reports of the kernel: the mappings are read, unless that
+	// has taken too much time of late.
 	happened
 	// asked is for a call of Sync: the mappings are read.
 	asked
 )
 
-// scan gathers what is found until it is delivered.
+// scan gathers findings until they are delivered.
 type scan struct {
 	changes Changes
 	errors  []error       // all, also those reported before
@@ -38,8 +38,8 @@ type scan struct {
 // report adds an error to those that the handler gets.
 func (s *scan) report(err error) { s.changes.Errors = append(s.changes.Errors, err) }
 
-// deliver ends a scan, tells the handler and releases what disappeared. It
-// returns all errors of the scan.
+// deliver ends a scan, calls the handler and releases the files that
+// disappeared. It returns all errors of the scan.
 func (w *Watcher) deliver() []error {
 	s := w.scan
 	c := &s.changes
@@ -86,8 +86,8 @@ func (w *Watcher) deliver() []error {
 	return s.errors
 }
 
-// sync scans some processes, and returns how long that took without what the
-// handler did.
+// sync scans some processes, and returns how long that took without the
+// handler.
 func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.Duration, err error) {
 	if len(pids) == 0 {
 		return 0, nil
@@ -203,7 +203,8 @@ func (w *Watcher) late(t *task) {
 
 func blockedError(pid int) error { return &procfs.Error{PID: pid, Op: "scan", Err: procfs.ErrBlocked} }
 
-// process returns what is known of a process. The caller holds mu.
+// process returns the entry of a process, which it adds if there is none. The
+// caller holds mu.
 func (w *Watcher) process(pid int) *watched {
 	p := w.processes[pid]
 	if p == nil {
@@ -221,7 +222,7 @@ func (w *Watcher) forget(pid int) {
 	}
 }
 
-// apply takes over what a task has found. The caller holds mu.
+// apply applies the findings of a task. The caller holds mu.
 func (w *Watcher) apply(t *task) {
 	if t.gone || t.another {
 		w.forget(t.pid)

@@ -20,7 +20,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// WatcherOptions say which processes a [Watcher] scans and what it reports to.
+// WatcherOptions say which processes a [Watcher] scans, and have its handler.
 // With the zero value, and with nil, it scans all processes of /proc and
 // reports nothing.
 type WatcherOptions struct {
@@ -34,15 +34,16 @@ type WatcherOptions struct {
 	// It is called by one goroutine at a time, unless a call takes so long that
 	// the process is set aside.
 	Filter func(proc.Process) bool
-	// Handler receives what has appeared and disappeared. It is called by one
-	// goroutine at a time, the one that scans: by Sync, SyncAll, Run or Close
-	// before they return, or by a goroutine of the watcher when a process that
-	// was set aside has been scanned after all. It may take long. It may call
-	// ProcessFiles and Stats, but none of the functions that call it.
+	// Handler receives the files that have appeared and disappeared. It is
+	// called by one goroutine at a time, the one that scans: by Sync, SyncAll,
+	// Run or Close before they return, or by a goroutine of the watcher when a
+	// process that was set aside has been scanned after all. It may take long.
+	// It may call ProcessFiles and Stats, but none of the functions that call
+	// it.
 	Handler func(*Changes)
 	// BeforePass, if set, is called before each scan of all processes, by
-	// SyncAll and Run, under the rules of Handler. It can try again what the
-	// Handler could not do.
+	// SyncAll and Run, under the rules of Handler. It can retry operations of
+	// the Handler that failed.
 	BeforePass func()
 }
 
@@ -79,7 +80,7 @@ type Watcher struct {
 	procDir  *os.File
 	reported map[FileID]bool
 
-	// mu guards what ProcessFiles and Stats read. The goroutine that scans
+	// mu guards the data of ProcessFiles and Stats. The goroutine that scans
 	// holds it, but not while it waits for processes, nor while the handler
 	// runs.
 	mu        sync.Mutex
@@ -88,10 +89,10 @@ type Watcher struct {
 	unwanted  map[mappedFile]bool // files without wanted probes
 	files     map[*CachedFile]int // the number of their pairs, as of the last scan
 	stats     WatcherStats
-	scan      *scan // what has been found so far
+	scan      *scan // the findings so far
 }
 
-// watched is what a watcher knows about a process.
+// watched is the state of a process.
 type watched struct {
 	*known
 	pairs []*ProcessFile
@@ -146,8 +147,8 @@ func (w *Watcher) ProcessFiles() []*ProcessFile {
 	return pairs
 }
 
-// Close lets every [ProcessFile] disappear, so that the handler undoes what it
-// did, and releases all files. Later scans return os.ErrClosed; closing again
+// Close lets every [ProcessFile] disappear, so that the handler undoes its
+// work, and releases all files. Later scans return os.ErrClosed; closing again
 // does nothing. A Run that is going on returns at its next scan. Close does not
 // wait for a process that is set aside.
 func (w *Watcher) Close() error {
@@ -228,8 +229,8 @@ func (w *Watcher) pids() (pids []int, err error) {
 }
 
 // Changes are the differences that a scan of one or of all processes has found
-// between the last set of [ProcessFile] and the present one. First attach what
-// appeared, then detach what disappeared.
+// between the last set of [ProcessFile] and the present one. First attach the
+// files that appeared, then detach those that disappeared.
 type Changes struct {
 	// FilesAppeared are the files that a watched process maps now and none did
 	// before: to be attached, if that is done for all processes at once.
@@ -248,9 +249,10 @@ type Changes struct {
 	// FilesDisappeared are the files that no watched process maps any more.
 	// They are closed when the handler returns, unless held.
 	FilesDisappeared []*CachedFile
-	// Errors say what could not be scanned. Each is a [*procfs.Error]. An error
-	// is reported once, not again in every pass, and again if it is another
-	// one. What could not be read is tried again in later passes.
+	// Errors are those of processes and files that could not be scanned. Each
+	// is a [*procfs.Error]. An error is reported once, not again in every pass,
+	// and again if it is another one. What could not be read is tried again in
+	// later passes.
 	Errors []error
 }
 
@@ -355,7 +357,7 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	return err
 }
 
-// needed returns the processes that are to be scanned for what the kernel told.
+// needed returns the processes that need a scan for the reports of the kernel.
 // The caller holds mu.
 func (w *Watcher) needed(all map[int]*told) (pids []int) {
 	for pid := range all {
@@ -366,8 +368,8 @@ func (w *Watcher) needed(all map[int]*told) (pids []int) {
 	return pids
 }
 
-// isNeeded reports whether a process is to be scanned for what the kernel told
-// of it. Most programs that start map only files that are known to have no
+// isNeeded reports whether a process needs a scan for the reports of the
+// kernel. Most programs that start map only files that are known to have no
 // wanted probes. The caller holds mu.
 func (w *Watcher) isNeeded(pid int, all map[int]*told) bool {
 	told, p := all[pid], w.processes[pid]
@@ -375,7 +377,7 @@ func (w *Watcher) isNeeded(pid int, all map[int]*told) bool {
 		told.threadEnded && p.leaderless) || w.mapsOthers(told) {
 		return true
 	}
-	// A fork has what its parent has.
+	// A fork has the files of its parent.
 	parent := w.processes[told.parent]
 	return parent != nil && len(parent.pairs) > 0 ||
 		all[told.parent] != nil && w.mapsOthers(all[told.parent])
