@@ -20,9 +20,6 @@ import (
 // they are added to those of the Manager; replacing a map of the Manager is an
 // error.
 //
-//	var objs tracerObjects
-//	err := mgr.LoadAndAssign(&objs, nil)
-//
 // With [ManagerOptions].Specialise the Manager keeps the maps of the programs
 // until it is closed, and attaching needs no CAP_SYS_ADMIN.
 func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {

@@ -58,18 +58,12 @@ type ManagerOptions struct {
 	Programs []string
 
 	// Specialise makes Attach load a program that is made for the sites it
-	// attaches to. In it, the functions of usdt.bpf.h that read arguments are
-	// code that is generated for these sites, and a hit costs hardly more than
-	// one of an empty program. The first attachment to a set of specs takes
-	// longer, because the kernel has to verify the new program.
+	// attaches to, and attach that instead. It uses the same maps. The package
+	// documentation says what this gains and costs.
 	//
-	// The program that is given to Attach stays as it is and is not run. The
-	// kernel counts runs for the new one, and what is attached to the given one
-	// does not see them. Both use the same maps.
-	//
-	// It needs CAP_SYS_ADMIN, because the maps of a loaded program are opened
-	// by their IDs, unless [Manager.LoadAndAssign] has loaded the program.
-	// Where specialising is not possible, the program itself is attached, and
+	// Specialising needs CAP_SYS_ADMIN, because the maps of a loaded program
+	// are opened by their IDs, unless [Manager.LoadAndAssign] has loaded the
+	// program. Where it is not possible, the program itself is attached, and
 	// [Link.Specialised] says why: for a collection with a program that
 	// replaces functions, in ModeSingleIPMap, for sites with more than 16
 	// specs, and for programs whose functions the compiler has inlined or that

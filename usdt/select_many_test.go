@@ -121,7 +121,6 @@ func TestSelectionListsTheFirstMalformedNotes(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(skipped[16], ".*: no nop there but .*"))
 }
 
-// A refused file is not read or reported again for each new process.
 func TestWatchRemembersRefusedFiles(t *testing.T) {
 	testneeds.NoGuest(t, "to read that many notes takes longer there than a process has to answer")
 	testprog.RequireBPF(t)

@@ -123,8 +123,6 @@ func TestSelectionOutlivesTheCallersFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 }
 
-// A program that is attached without the Manager finds no spec, not even that
-// of another link.
 func TestAttachWithoutTheManagerFindsNoSpec(t *testing.T) {
 	testneeds.Kernel(t, "5.15", "BPF cookies")
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingle})

@@ -16,8 +16,6 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// A site that cannot be attached does not affect the others that a pattern
-// matches.
 func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()

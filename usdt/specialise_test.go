@@ -170,8 +170,6 @@ func (two *twoCollectors) compare(
 	qt.Assert(t, qt.IsNil(sys.CloseTogether(links)))
 }
 
-// A program that cannot be specialised is attached as it is, and the link says
-// why.
 func TestSpecialisedSaysWhyNot(t *testing.T) {
 	testprog.RequireBPF(t)
 	process := testprog.Start(t, "target-pie")

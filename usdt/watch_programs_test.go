@@ -341,7 +341,6 @@ func TestWatchRefusesWithoutAProgram(t *testing.T) {
 	}
 }
 
-// The handler of the processes has returned before an attachment is reported.
 func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	c := newCollector(t, nil)
 	path, _ := copies(t, "target-static")
