@@ -84,7 +84,6 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 	}
 }
 
-// A call that fails after the follower was closed is not reported.
 func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()

@@ -285,7 +285,6 @@ type Stats struct {
 	Waiting int
 }
 
-// Stats returns the numbers of the last scan and round.
 func (f *Follower[A]) Stats() Stats {
 	stats := *f.stats.Load()
 	stats.WatcherStats = f.watcher.Stats()

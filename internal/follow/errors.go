@@ -35,7 +35,6 @@ func (e *SiteError) Error() string {
 		truncate.Name(e.Name), e.Location, e.Err)
 }
 
-// Unwrap returns the cause.
 func (e *SiteError) Unwrap() error { return e.Err }
 
 // A LimitError says that there is no room for an attachment: in a map of the
@@ -91,7 +90,6 @@ func (e *PermissionError) Error() string {
 		"on kernels that attach by perf events: %v", e.Op, e.Err)
 }
 
-// Unwrap returns the cause.
 func (e *PermissionError) Unwrap() error { return e.Err }
 
 // A WatchError says that a watch could not attach to a file.
@@ -114,7 +112,6 @@ func (e *WatchError) Error() string {
 	return fmt.Sprintf("attaching %sto %s in process %s: %v", program, e.Path, e.Process, e.Err)
 }
 
-// Unwrap returns the cause.
 func (e *WatchError) Unwrap() error { return e.Err }
 
 // Explain adds to an error what was tried. An error about a missing privilege

@@ -140,7 +140,6 @@ func TestFollowerTriesAgainInTurn(t *testing.T) {
 	})
 }
 
-// A target that fails as before after it has waited for time is not news.
 func TestFollowerReportsAFailureOnceThatWaits(t *testing.T) {
 	w := newWorld(t).everywhere()
 	f := w.follower(Options{})

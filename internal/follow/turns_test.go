@@ -88,7 +88,6 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 	}
 }
 
-// Attachments stay within the limits, also while a call goes on.
 func TestFollowerKeepsRoomForACallThatGoesOn(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()

@@ -61,7 +61,6 @@ func (e *Error) Error() string {
 	return text + ": " + e.Err.Error()
 }
 
-// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Classify wraps an error of reading something of a process in [ErrGone] or

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package procfs reads the files of a proc file system, for package proc and
-// the packages that look for mapped files. PIDs are those of the namespace for
-// which the file system was mounted.
+// the packages that look for mapped files.
 package procfs
 
 import (
@@ -62,8 +61,7 @@ func (f *FS) PIDs() ([]int, error) {
 	return ReadPIDs(dir)
 }
 
-// ID identifies a process for as long as the machine runs: PIDs are used again,
-// but not with the same start time.
+// ID identifies a process for as long as the machine runs.
 type ID struct {
 	PID       int
 	StartTime uint64
