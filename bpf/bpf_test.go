@@ -39,8 +39,8 @@ func TestHeadersCompileFromWhereAToolWroteThem(t *testing.T) {
 	mustCompile(t, compiler, "x86", source, "-I", include)
 }
 
-// TestDocumentedLine states that the line of the documentation makes Go code in
-// a module of somebody else, and always the same.
+// TestDocumentedLine checks that the documented line makes Go code in another
+// module, and always the same.
 func TestDocumentedLine(t *testing.T) {
 	clang, strip := testneeds.Tool(t, "clang-14", "clang-14"), testneeds.Tool(t, "llvm-strip-14", "llvm-14")
 	here, err := filepath.Abs("..")

@@ -69,7 +69,7 @@ func compile(t *testing.T, compiler, machine, source string, flags ...string) (o
 	if machine != "" {
 		args = append(args, "-D__TARGET_ARCH_"+machine)
 	}
-	// Where the system's <asm/...> is apart for each machine.
+	// Debian has <asm/...> in a directory for each machine.
 	directories, _ := filepath.Glob("/usr/include/*-linux-gnu")
 	for _, directory := range directories {
 		args = append(args, "-idirafter", directory)

@@ -12,8 +12,8 @@
 //	#include <bpf/usdt.bpf.h>
 //
 // finds this header and not libbpf's of the same name. The command bpf2go
-// beside this package runs that of cilium/ebpf so. Its -target also says which
-// machine's registers the program will see:
+// beside this package runs that of cilium/ebpf with these directories. Its
+// -target also says which machine's registers the program will see:
 //
 //	//go:generate go run github.com/gousdt/gousdt/bpf/bpf2go -target amd64,arm64 probe probe.bpf.c
 //

@@ -258,7 +258,7 @@ func TestStackOfProgramsIsTheirs(t *testing.T) {
 }
 
 // stackOf returns how many bytes of stack the program of an object takes, with
-// the functions that it calls, as a kernel counts them that is not newest.
+// the functions that it calls, as older kernels count them.
 func stackOf(t *testing.T, object string) int {
 	t.Helper()
 	spec, err := usdt.LoadCollectionSpec(object)

@@ -40,10 +40,10 @@
  *
  * Everything works in programs of SEC("usdt"), SEC("usdt.s") and of the
  * uprobe sections, in subprograms that are given the context, and on kernels
- * from 5.10. Programs need a licence compatible with the GPL, because that is
- * what the helpers that read memory need. They are prepared (usdt.NewManager)
- * and attached by package usdt alone: libbpf knows the maps by these names, but
- * writes something else.
+ * from 5.10. Programs need a licence compatible with the GPL, because the
+ * helpers that read memory need one. Only package usdt can prepare and attach
+ * them (usdt.NewManager): libbpf would fill maps of these names with other
+ * contents.
  *
  * In C++, include it inside extern "C", and have the programs there, too. The
  * definitions of the helpers in libbpf's bpf_helper_defs.h are C, and have to be
@@ -86,10 +86,10 @@
 #endif
 
 /*
- * BPF_USDT_SLEEPABLE may be defined where all programs of an object that read
- * arguments are in SEC("usdt.s"), which needs 6.0. Arguments in memory are
- * then read by a helper that waits for pages to come in, where else an
- * argument in a page that is not there reads as -EFAULT.
+ * BPF_USDT_SLEEPABLE may be defined if all programs of an object that read
+ * arguments are in SEC("usdt.s"), which needs 6.0. Arguments in memory are then
+ * read by a helper that waits for their pages. Without it, an argument in a
+ * page that is not present reads as -EFAULT.
  */
 #ifdef BPF_USDT_SLEEPABLE
 #define __bpf_usdt_read_user bpf_copy_from_user
@@ -218,9 +218,9 @@ static __always_inline long bpf_usdt_cookie(struct pt_regs *ctx)
 #define __BPF_USDT_APPLY(a, b) __BPF_USDT_CONCAT(a, b)
 
 /*
- * The first arguments one by one, each by a call of bpf_usdt_arg, as a list of
- * macro arguments after ctx: for macros of others that are like BPF_USDT and
- * know this name from libbpf's header.
+ * ___bpf_usdt_args is ctx and the first arguments, each read by a call of
+ * bpf_usdt_arg, as a list of macro arguments. Macros like BPF_USDT in other
+ * code use this name of libbpf's header.
  */
 #define ___bpf_usdt_args(args...)                                              \
 	ctx __BPF_USDT_APPLY(__BPF_USDT_READ_, __BPF_USDT_COUNT(args))
@@ -245,7 +245,7 @@ static __always_inline long bpf_usdt_cookie(struct pt_regs *ctx)
 #define __BPF_USDT_READ_11 __BPF_USDT_READ_10, __BPF_USDT_READ(10)
 #define __BPF_USDT_READ_12 __BPF_USDT_READ_11, __BPF_USDT_READ(11)
 
-/* A value, which becomes of whatever type the parameter has. */
+/* A value that converts to the type of the parameter. */
 #ifdef __cplusplus
 extern "C++" {
 struct __bpf_usdt_value {
@@ -288,10 +288,10 @@ struct __bpf_usdt_value {
  * struct pt_regs *. All arguments together cost one look-up of the site, and a
  * program without parameters costs none.
  *
- * Of the 512 bytes of stack that a program has, 32 are taken for the call that
- * reads the arguments. The body's variables are where the arguments have been
- * before, 16 bytes for each and 16 bytes more: only what the body still needs of
- * the arguments after a call takes place beside them.
+ * Of the 512 bytes of stack that a program has, the call that reads the
+ * arguments takes 32. While they are read, the arguments take 16 bytes each and
+ * 16 more. The body's variables reuse that room; only the arguments that the
+ * body needs after a call take room beside them.
  */
 #define BPF_USDT(name, args...)                                                \
 	name(struct pt_regs *ctx);                                             \

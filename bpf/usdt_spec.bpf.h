@@ -16,7 +16,7 @@ enum __bpf_usdt_kind {
 	__BPF_USDT_CONSTANT = 1,
 	__BPF_USDT_REGISTER = 2,
 	__BPF_USDT_MEMORY = 3,
-	__BPF_USDT_SUM = 4, /* what memory has as its address is the value */
+	__BPF_USDT_SUM = 4, /* the value is the address itself */
 	__BPF_USDT_BYTES = 5, /* in memory, but not a number that can be read */
 };
 
@@ -69,8 +69,8 @@ _Static_assert(sizeof(struct __bpf_usdt_spec) == 208,
 	__attribute__((weak, visibility("hidden"), noinline))
 
 /*
- * A map that is in the object once. cilium/ebpf refuses weak maps, and tools
- * that generate Go from an object with it; usdt.LoadCollectionSpec takes them.
+ * A map that is in the object once. cilium/ebpf refuses weak maps, and so does
+ * bpf2go; usdt.LoadCollectionSpec takes them.
  */
 #ifdef BPF_USDT_SEVERAL_FILES
 #define __BPF_USDT_MAP SEC(".maps") __attribute__((weak))
@@ -113,12 +113,12 @@ extern const volatile __BPF_USDT_BOOL __bpf_usdt_has_cookie
 const volatile __BPF_USDT_BOOL __bpf_usdt_has_cookie = 1;
 
 /*
- * The context of a program is the kernel's struct pt_regs. It is read in
- * words, called slots here; the Go side knows which slot holds which register.
- * The verifier wants every access to the context at a constant offset, and
- * until 5.12 every access to the stack too. So a word is found by comparing
- * its number, in halves, and each load is in assembly: a compiler would make
- * one load at a computed address of them all, and one jump table of a switch.
+ * The context of a program is the kernel's struct pt_regs. It is read in words,
+ * called slots here; the Go side knows which slot holds which register. The
+ * verifier wants every access to the context at a constant offset, and until
+ * 5.12 every access to the stack too. So a word is found by comparing its
+ * number, in halves, and each load is in assembly: from C a compiler would make
+ * a single load at a computed address, and a jump table of a switch.
  */
 #define __BPF_USDT_LOAD(n)                                                     \
 	asm volatile(__BPF_USDT_LOAD_WORD                                      \
@@ -158,9 +158,9 @@ const volatile __BPF_USDT_BOOL __bpf_usdt_has_cookie = 1;
 #endif
 
 /*
- * The program counter's slot, and what loads the slots from 16: all that hold
- * registers which an argument can name (argspec has the names), and some that
- * nobody asks for. Slots below 16 are loaded on every machine.
+ * The program counter's slot, and the loads of the slots from 16 on: all that
+ * hold registers which an argument can name (argspec has the names), and some
+ * others. Slots below 16 are loaded on every machine.
  */
 #if defined(__TARGET_ARCH_x86) || defined(__x86_64__)
 /* r15 .. rdi, orig_rax, rip, cs, eflags, rsp, ss */
@@ -288,7 +288,7 @@ __bpf_usdt_lookup(struct pt_regs *ctx)
 	union {
 		__u64 ip;
 		__u32 id;
-	} key; /* one, for each takes its place in the stack */
+	} key; /* a union: two variables would take more stack */
 
 	if (__bpf_usdt_has_cookie) {
 		key.id = bpf_get_attach_cookie(ctx);
@@ -367,7 +367,7 @@ __bpf_usdt_read(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg,
 		if (kind == __BPF_USDT_SUM) {
 			word = address << (64 - 8 * arg->size);
 		} else {
-			/* Never more than the operand: a page may end behind it. */
+			/* Never more than the operand: a page may end after it. */
 			err = __bpf_usdt_read_user(value, size, (void *)address);
 			if (err)
 				return err;
@@ -398,12 +398,12 @@ struct __bpf_usdt_reading {
 
 /*
  * Read the first count arguments; one that cannot be read is 0. Of the window
- * as many words are read, which mostly is all of it. A window that cannot be
- * read, because a part of it is in a page that is not there, leaves its
- * arguments to be read one by one.
+ * as many words are read, which mostly is all of it. If the window cannot be
+ * read, because a part of it is in a page that is not present, its arguments
+ * are read one by one.
  *
- * Returns 0, and its caller has to look at it: where nothing is returned, r0 may
- * hold a pointer to the stack, with which the verifier lets no function end.
+ * Returns 0, which the caller has to use. A function without a result may leave
+ * a pointer to the stack in r0, and the verifier refuses to let one end so.
  */
 __BPF_USDT_FUNCTION long
 __bpf_usdt_read_many(struct pt_regs *ctx, struct __bpf_usdt_reading *reading,
@@ -422,8 +422,9 @@ __bpf_usdt_read_many(struct pt_regs *ctx, struct __bpf_usdt_reading *reading,
 			reading->spec->window_displacement;
 
 		/*
-		 * The verifier asks for it: size is a variable. Volatile, lest
-		 * the compiler call a function for it.
+		 * The verifier wants it initialized, because size is a
+		 * variable. Volatile keeps the compiler from calling a function
+		 * for it.
 		 */
 		for (i = 0; i < count; i++)
 			*(volatile __u64 *)&reading->words[count + i] = 0;
@@ -432,7 +433,7 @@ __bpf_usdt_read_many(struct pt_regs *ctx, struct __bpf_usdt_reading *reading,
 			reading->window_words = count;
 	}
 	for (i = 0; i < count; i++) {
-		/* One variable, not several that are counted up. */
+		/* Have one variable, not several that are counted up. */
 		__bpf_usdt_opaque(i);
 		__bpf_usdt_opaque(count);
 		__bpf_usdt_read(ctx, &reading->spec->args[i],
