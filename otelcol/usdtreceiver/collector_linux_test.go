@@ -81,7 +81,7 @@ func (c *built) end(by os.Signal) {
 	}
 }
 
-// freePort returns a port on which nobody listens.
+// freePort returns a port that is not in use.
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "localhost:0")

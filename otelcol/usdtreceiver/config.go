@@ -19,14 +19,13 @@ import (
 // Config is the configuration of a receiver. README.md describes the settings.
 type Config struct {
 	// ScanInterval is how often all processes are scanned for files with wanted
-	// probes. What the kernel reports to have started in between is scanned at
-	// once.
+	// probes. A process whose start the kernel reports is scanned at once.
 	ScanInterval time.Duration `mapstructure:"scan_interval"`
 	// CollectionInterval is how often metrics and profiles are sent.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
-	// Temporality of all metrics.
+	// Temporality is that of all metrics.
 	Temporality Temporality `mapstructure:"temporality"`
-	// Resource is what has a resource of its own.
+	// Resource says what has a resource of its own: a process or a container.
 	Resource ResourceKind `mapstructure:"resource"`
 	// CardinalityLimit is how many series a metric can have on this machine.
 	// The hits of further ones are in one with the attribute
@@ -40,7 +39,7 @@ type Config struct {
 	// MeasureCost has the kernel measure how long the receiver's eBPF programs
 	// run.
 	MeasureCost bool `mapstructure:"measure_cost"`
-	// Preset are names of software that the receiver knows what to measure of:
+	// Preset has names of software that the receiver has settings for:
 	// "postgresql", "hotspot", "python".
 	Preset []string `mapstructure:"preset,omitempty"`
 
@@ -53,7 +52,7 @@ type Config struct {
 	_ struct{}
 }
 
-// Temporality says from when on a point of a metric counts.
+// Temporality says from when on the points of a metric count.
 type Temporality string
 
 // Values of [Config.Temporality].
@@ -106,7 +105,7 @@ func defaultConfig() *Config {
 type MetricConfig struct {
 	Name        string `mapstructure:"name,omitempty"`
 	Description string `mapstructure:"description,omitempty"`
-	// Unit is that of the metric. What is a time is in it: ns, us, ms or s.
+	// Unit is that of the metric. Times are converted to it: ns, us, ms or s.
 	Unit string `mapstructure:"unit,omitempty"`
 
 	// Pair makes the metric a histogram of the time between two probes.
@@ -147,12 +146,12 @@ type SpanConfig struct {
 	Pair        string `mapstructure:"pair,omitempty"`
 	MatchBy     string `mapstructure:"match_by,omitempty"`
 	MatchDoneBy string `mapstructure:"match_done_by,omitempty"`
-	// Name of the spans. Without it they are called as the pair's probes are,
-	// without what tells start and end.
+	// Name is that of the spans. Without it they have the name of the pair's
+	// probes, without the part that tells start and end.
 	Name string `mapstructure:"name,omitempty"`
-	// Kind of the spans: "internal", "server" or "client".
+	// Kind is that of the spans: "internal", "server" or "client".
 	Kind string `mapstructure:"kind,omitempty"`
-	// LongerThan is how long calls take that become spans.
+	// LongerThan is the shortest duration of a call that becomes a span.
 	LongerThan time.Duration `mapstructure:"longer_than,omitempty"`
 	// Where is a further condition on them, evaluated in the kernel.
 	Where string `mapstructure:"where,omitempty"`
@@ -163,7 +162,7 @@ type SpanConfig struct {
 	// SampledOnly says that a call whose caller is not recorded becomes no
 	// span. Nil is true.
 	SampledOnly *bool `mapstructure:"sampled_only,omitempty"`
-	// BufferSize is how much room there is for spans in the kernel, in bytes.
+	// BufferSize is the room for spans in the kernel, in bytes.
 	BufferSize int `mapstructure:"buffer_size,omitempty"`
 }
 
@@ -188,7 +187,7 @@ type LogConfig struct {
 	Attributes map[string]string `mapstructure:"attributes,omitempty"`
 	// Parent says where the context of the span is that a record belongs to.
 	Parent *ParentConfig `mapstructure:"parent,omitempty"`
-	// BufferSize is how much room there is for events in the kernel, in bytes.
+	// BufferSize is the room for events in the kernel, in bytes.
 	BufferSize int `mapstructure:"buffer_size,omitempty"`
 }
 
@@ -200,7 +199,7 @@ type ProfileConfig struct {
 	Where string `mapstructure:"where,omitempty"`
 }
 
-// wrong returns an error if something is so.
+// wrong returns an error with the text if is is true, else nil.
 func wrong(is bool, format string, args ...any) error {
 	if !is {
 		return nil
@@ -208,8 +207,8 @@ func wrong(is bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// Validate returns what is wrong with the configuration, but for its metrics,
-// spans, logs and profiles: the Collector asks these, too.
+// Validate returns what is wrong with the configuration, except for its
+// metrics, spans, logs and profiles: the Collector validates these on its own.
 func (c *Config) Validate() error {
 	names, twice := make(map[string]bool), ""
 	for _, m := range c.Metrics {
@@ -252,19 +251,22 @@ func (c *MetricConfig) Validate() error {
 	return err
 }
 
-// Validate is as that of [MetricConfig].
+// Validate returns what is wrong with the spans, as far as it can be known
+// without the kernel.
 func (c *SpanConfig) Validate() error {
 	_, err := c.parse()
 	return err
 }
 
-// Validate is as that of [MetricConfig].
+// Validate returns what is wrong with the log records, as far as it can be
+// known without the kernel.
 func (c *LogConfig) Validate() error {
 	_, err := c.parse()
 	return err
 }
 
-// Validate is as that of [MetricConfig].
+// Validate returns what is wrong with the profiles, as far as it can be known
+// without the kernel.
 func (c *ProfileConfig) Validate() error {
 	_, err := c.parse()
 	return err
@@ -304,7 +306,7 @@ var optionFields = map[string]string{
 }
 
 // ofOption returns an error of package trace as one about a setting. attributes
-// are the names of those that keys are for.
+// are the names of the attributes that the aggregation's keys are for.
 func ofOption(err error, attributes ...string) error {
 	var outer, option *tracing.OptionError
 	for at := err; errors.As(at, &option); at = option.Err {

@@ -217,8 +217,8 @@ func (s *sinks) awaitHits(b *box) {
 	})
 }
 
-// Each hit is one of the container that it was in, also if that has gone before
-// anybody asks.
+// Each hit counts for the container that it was in, also if that has gone
+// before the counts are read.
 func TestContainersHaveTheirHits(t *testing.T) {
 	for _, kind := range []string{"container", "process"} {
 		t.Run(kind, func(t *testing.T) {
@@ -261,8 +261,7 @@ func TestContainersHaveTheirHits(t *testing.T) {
 					b.fire(p, hits)
 				}
 			}
-			// A group made later than theirs is known, so theirs are: from now
-			// on nobody has to be in time.
+			// A group made later than theirs is known, so theirs are.
 			last := n.box(n.images[0])
 			last.run(7)
 			s.awaitHits(last)

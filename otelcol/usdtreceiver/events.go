@@ -28,11 +28,12 @@ const (
 	maxBatch = 512
 	maxWait  = 200 * time.Millisecond
 
-	// delay is how long the kernel keeps an event from waking the receiver,
-	// which would cost the traced program more than all else.
+	// delay is how long an event waits until the kernel wakes the receiver.
+	// Waking it for each event would cost the traced program more than all
+	// else.
 	delay = 100 * time.Millisecond
 
-	// Between tries to send what was refused for now.
+	// The first and the longest wait between attempts to send refused events.
 	firstRetry = 100 * time.Millisecond
 	maxRetry   = 5 * time.Second
 )
@@ -47,12 +48,12 @@ type batch interface {
 	clear()
 }
 
-// deliver sends the events of a session until the receiver pauses and all that
-// have happened before have come. While they are refused, as by a memory
-// limiter, they wait in the kernel's buffer. What finds no room there is lost,
-// and counted.
+// deliver sends the events of a session until the receiver pauses and all
+// earlier events have come. While a consumer refuses them, such as a memory
+// limiter, they wait in the kernel's buffer. An event that finds no room there
+// is lost, and counted.
 //
-// Ending ends waiting.
+// Once ending is done, refused events are not sent again.
 func (s *source) deliver(ending context.Context, b batch) {
 	events := make(chan *trace.Event, maxBatch)
 	s.receiver.delivering.Go(func() {
@@ -74,7 +75,7 @@ func (s *source) deliver(ending context.Context, b batch) {
 			}
 			s.items[0].hits.Add(event.Weight)
 			events <- event
-			// What is later waits for the next reader, if there is one.
+			// Later events wait for the next reader, if there is one.
 			if at := pausedAt.Load(); at != nil && event.Time.After(*at) {
 				return
 			}
@@ -105,9 +106,9 @@ func (s *source) deliver(ending context.Context, b batch) {
 	})
 }
 
-// convert has a hit, or what was counted of some, made a part of what is sent.
-// What processes say goes through here: whatever mistake there is in reading
-// it, one of them must not end the Collector. Nothing else recovers.
+// convert calls work, which converts a hit or a row to data to send, and
+// recovers from a panic. The input comes from traced processes: a mistake in
+// reading it must not end the Collector. Nothing else recovers.
 func (s *source) convert(work func()) {
 	defer func() {
 		if mistake := recover(); mistake != nil {
@@ -155,8 +156,8 @@ const (
 	attributeHits = "usdt.hits"
 )
 
-// fillThread says which thread an event was in, and which process if the
-// resource is none.
+// fillThread sets the thread of an event, and the process if that is not the
+// resource.
 func (r *resource) fillThread(to pcommon.Map, e *trace.Event) {
 	putID(to, attributeThread, e.TID)
 	if r.process == nil {
@@ -164,8 +165,8 @@ func (r *resource) fillThread(to pcommon.Map, e *trace.Event) {
 	}
 }
 
-// term is what an attribute of a span or of a log record is: one of the terms
-// of package trace, whose value the event has.
+// term is the source of an attribute of a span or of a log record: a term of
+// package trace whose value is in the event.
 type term struct {
 	source string // argument, text, or the name of another term
 	start  bool   // of the hit that began the call
@@ -182,8 +183,8 @@ const (
 	textTerm     = "text"
 	constantTerm = "constant"
 
-	// defaultText is how many bytes of a text are read where an expression says
-	// nothing: a query is seldom longer.
+	// defaultText is how many bytes of a text are read if the expression has no
+	// limit: a query is seldom longer.
 	defaultText = 1024
 
 	// defaultParentText is the same for a text that ends with the context of
@@ -257,7 +258,7 @@ func parseAttributes(all map[string]string, span bool) ([]attribute, error) {
 	return parsed, nil
 }
 
-// parseTerms reads all that is read of events.
+// parseTerms parses the attributes and the parent.
 func parseTerms(all map[string]string, of *ParentConfig, span bool) ([]attribute, *parent, error) {
 	attributes, err := parseAttributes(all, span)
 	if err != nil {
@@ -267,7 +268,7 @@ func parseTerms(all map[string]string, of *ParentConfig, span bool) ([]attribute
 	return attributes, parent, err
 }
 
-// termsOf returns what is read for attributes and a parent.
+// termsOf returns the terms of attributes and of a parent.
 func termsOf(attributes []attribute, p *parent) (all []term) {
 	for _, a := range attributes {
 		all = append(all, a.term)
@@ -278,8 +279,8 @@ func termsOf(attributes []attribute, p *parent) (all []term) {
 	return all
 }
 
-// captures are what is read for terms: for each argument, as much as one of
-// them needs.
+// captures returns the captures that terms need: for each argument, as many
+// bytes as the longest of them.
 func captures(terms []term) []trace.Capture {
 	var all []trace.Capture
 	for _, t := range terms {
@@ -302,7 +303,7 @@ func captures(terms []term) []trace.Capture {
 func (t term) limit() int { return cmp.Or(t.max, defaultText) }
 
 // argument returns an argument of a hit by its name. The ends of calls that
-// several probes end have none: there it is that of the start.
+// several probes end have no arguments: for them it is that of the start.
 func (t term) argument(e *trace.Event) (trace.Value, bool) {
 	if t.start || e.Start != nil && len(e.Args) == 0 {
 		e = e.Start
@@ -326,7 +327,7 @@ func (t term) index(site *trace.Site, n int) int {
 	return -1
 }
 
-// text returns the text that the term is about, and whether that is all of it.
+// text returns the text of the term, and whether that is all of it.
 func (t term) text(e *trace.Event) (text []byte, complete bool) {
 	v, ok := t.argument(e)
 	if !ok {

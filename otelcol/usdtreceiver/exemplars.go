@@ -18,15 +18,15 @@ const (
 	// maxExemplars is how many exemplars a point has. Backends keep fewer.
 	maxExemplars = 4
 
-	// maxExemplarSeries bounds for how many series of a metric exemplars wait
-	// for the next points: those that are first in an interval.
+	// maxExemplarSeries bounds the series of a metric whose exemplars wait for
+	// the next points. The first series of an interval have the room.
 	maxExemplarSeries = 1024
 
-	// sampledFlag is that of a traceparent whose trace is recorded.
+	// sampledFlag is the flag of a traceparent whose trace is recorded.
 	sampledFlag = 1
 
-	// defaultKeyText is how many bytes a key of package trace has that is a
-	// text without a length.
+	// defaultKeyText is how many bytes package trace reads of a text without a
+	// limit that is a key.
 	defaultKeyText = 64
 )
 
@@ -38,8 +38,8 @@ type exemplar struct {
 	span  pcommon.SpanID
 }
 
-// exemplars are those of a metric that wait for the next points. Spans come by
-// one goroutine, points are made by another one.
+// exemplars are the exemplars of a metric that wait for the next points. One
+// goroutine adds spans, another makes points.
 type exemplars struct {
 	mu       sync.Mutex
 	bySeries map[seriesID]*reservoir
@@ -52,7 +52,7 @@ type reservoir struct {
 	kept []exemplar
 }
 
-// spanExemplars has the spans of one configuration be exemplars of a metric.
+// spanExemplars makes the spans of one configuration exemplars of a metric.
 type spanExemplars struct {
 	attributes []attribute // those of the metric
 	to         *exemplars
@@ -114,7 +114,8 @@ func (e *exemplars) add(id seriesID, one exemplar) {
 	}
 }
 
-// take returns what waits. What is later than the points stays for the next.
+// take returns the exemplars that wait. Those later than the points stay for
+// the next ones.
 func (e *exemplars) take(until time.Time) map[seriesID]*reservoir {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,7 +133,7 @@ func (e *exemplars) take(until time.Time) map[seriesID]*reservoir {
 	return taken
 }
 
-// fillExemplars adds to a point what has happened in its time.
+// fillExemplars adds the exemplars of a point's interval to it.
 func (s *series) fillExemplars(m *metric, r *reservoir, p histogramPoint) {
 	if r == nil {
 		return

@@ -22,9 +22,9 @@ import (
 // NewFactory returns the factory of the receiver.
 func NewFactory() receiver.Factory { return newFactory(maxParked) }
 
-// maxParked is how long what has been shut down stays attached, for a Collector
-// that reloads its configuration. The exporters of the pipelines may take some
-// seconds to end.
+// maxParked is how long a receiver that was shut down stays attached, for a
+// Collector that reloads its configuration. The exporters of the pipelines may
+// take some seconds to end.
 const maxParked = 15 * time.Second
 
 func newFactory(park time.Duration) receiver.Factory {
@@ -40,8 +40,8 @@ func newFactory(park time.Duration) receiver.Factory {
 	)
 }
 
-// instances are the receivers that there are. A Collector asks for one for each
-// kind of data; those of one configuration are the same.
+// instances has all receivers. A Collector creates one for each kind of data;
+// those of one configuration are the same.
 type instances struct {
 	park     time.Duration
 	mu       sync.Mutex
@@ -49,8 +49,8 @@ type instances struct {
 	parked   map[component.ID]*parkedReceiver
 }
 
-// parkedReceiver has been shut down, and is attached still: it goes on if one
-// like it starts soon.
+// parkedReceiver is a receiver that was shut down and is still attached. It
+// goes on if a receiver like it starts soon.
 type parkedReceiver struct {
 	*usdtReceiver
 	forget *time.Timer
@@ -64,7 +64,7 @@ type instance struct {
 
 	starting, ending sync.Once
 	startErr, endErr error
-	closing          sync.WaitGroup // of the one before
+	closing          sync.WaitGroup // of the receiver before
 }
 
 // get returns the receiver of a configuration, which must have items for a kind
@@ -88,8 +88,9 @@ func (all *instances) get(settings receiver.Settings, config component.Config,
 	return i, nil
 }
 
-// Start starts the receiver, for all kinds of data. One that does what the one
-// before has done goes on with that. Another one ends it once it has started.
+// Start starts the receiver, for all kinds of data. If a parked receiver does
+// the same, that goes on instead. A parked receiver that differs ends once the
+// new one has started.
 func (i *instance) Start(ctx context.Context, host component.Host) error {
 	i.starting.Do(func() {
 		before := i.all.unpark(i.settings.ID, nil)
@@ -130,8 +131,7 @@ func (i *instance) Shutdown(ctx context.Context) error {
 	return i.endErr
 }
 
-// unpark returns the receiver that is parked, if that is the one that is
-// wanted; nil wants any.
+// unpark returns the parked receiver, if it is the wanted one; nil wants any.
 func (all *instances) unpark(id component.ID, wanted *usdtReceiver) *usdtReceiver {
 	all.mu.Lock()
 	defer all.mu.Unlock()

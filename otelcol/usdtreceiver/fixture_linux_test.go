@@ -185,8 +185,8 @@ func (b *benchmark) transactions(arguments ...string) uint64 {
 	return transactionsOf(b.t, b.run(append([]string{"-n"}, arguments...)...))
 }
 
-// marked is transactions of one statement each that ofTest lets through, and
-// nobody else's.
+// marked runs transactions of one statement each. The filter ofTest lets only
+// these through.
 func (b *benchmark) marked(arguments ...string) uint64 {
 	b.t.Helper()
 	script := filepath.Join(b.t.TempDir(), "marked.sql")

@@ -19,8 +19,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// The functions that an attribute can have of a text. They turn texts of
-// unbounded number into few, or into what the semantic conventions want.
+// The functions of texts that attributes can have. They turn an unbounded
+// number of texts into few, or into what the semantic conventions want.
 var functions = map[string]struct {
 	of   func(string) string
 	text int // how many bytes are read of a text that is a name without a length
@@ -30,8 +30,9 @@ var functions = map[string]struct {
 
 var functionTerm = regexp.MustCompile(`^\s*(operation|statement|summary)\((.*)\)\s*$`)
 
-// splitFunction returns the function that an attribute has, nil for none, and
-// the expression of its text. A name is that of a text.
+// splitFunction returns the function of an attribute, nil for none, and the
+// expression of its text. The bare name of an argument stands for the text of
+// it.
 func splitFunction(text string) (function func(string) string, of string) {
 	m := functionTerm.FindStringSubmatch(text)
 	if m == nil {
@@ -44,16 +45,15 @@ func splitFunction(text string) (function func(string) string, of string) {
 	return functions[m[1]].of, of
 }
 
-// operations are the words that statements of SQL begin with, those of
-// PostgreSQL and MySQL among them.
+// operations are the words that statements of SQL begin with, in PostgreSQL and
+// MySQL among others.
 var operations = strings.Fields("ABORT ALTER ANALYZE BEGIN CALL CHECKPOINT CLOSE CLUSTER COMMENT " +
 	"COMMIT COPY CREATE DEALLOCATE DECLARE DELETE DESCRIBE DISCARD DO DROP END EXECUTE EXPLAIN " +
 	"FETCH FLUSH GRANT HANDLER IMPORT INSERT KILL LISTEN LOAD LOCK MERGE MOVE NOTIFY OPTIMIZE " +
 	"PREPARE REASSIGN REFRESH REINDEX RELEASE REPLACE RESET REVOKE ROLLBACK SAVEPOINT SECURITY " +
 	"SELECT SET SHOW START TABLE TRUNCATE UNLISTEN UPDATE USE VACUUM VALUES WITH XA")
 
-// otherOperation is what the semantic conventions call a value that is none of
-// those that are known.
+// otherOperation is the semantic conventions' name for an unknown value.
 const otherOperation = "_OTHER"
 
 // operationOf returns the first word of a statement, in capitals, if statements
@@ -99,7 +99,7 @@ var sql = sync.OnceValue(func() func(string) (string, *sqllexer.StatementMetadat
 })
 
 // statementOf returns a statement with a question mark in the place of each
-// number and text: what differs only in these is equal.
+// number and text, so that statements that differ only in these are equal.
 func statementOf(statement string) string {
 	normal, _ := sql()(statement)
 	return normal
@@ -125,8 +125,8 @@ func summaryOf(statement string) string {
 	return summary
 }
 
-// failureTerm is the probe that has ended a call that failed, and nothing of
-// other calls.
+// failureTerm is the name of the probe at which a call failed. Other calls have
+// no value of it.
 const failureTerm = "error(probe)"
 
 // metricAttribute is an attribute of a metric: a constant, or a key of the
@@ -134,7 +134,7 @@ const failureTerm = "error(probe)"
 type metricAttribute struct {
 	name     string
 	constant *trace.Value
-	key      int // its number
+	key      int // index of the key
 	function func(string) string
 }
 
@@ -174,8 +174,8 @@ func (m *metric) parseAttributes() error {
 			metricAttribute{name: name, key: own + key, function: function})
 	}
 	if anyFunction && !anyText {
-		// The operation and the tables of this are those of the statement, so
-		// texts that have equal attributes take the room of one.
+		// Normalized statements keep their operation and tables. So texts whose
+		// attributes are equal share one key.
 		m.aggregation.Normalize = statementOf
 	}
 	return nil
@@ -197,8 +197,8 @@ func (a *metricAttribute) of(keys []trace.Value) trace.Value {
 	return trace.Value{}
 }
 
-// failures returns a function that returns the names of probes that end calls
-// which failed, and "" for others.
+// failures returns a function that returns the names of probes at which calls
+// of a pair fail, and "" for other probes.
 func failures(pair elfnote.PairPattern) func(string) string {
 	failed := make(map[string]bool)
 	if call, ok := providers.Builtin().Call(pair); ok {

@@ -45,7 +45,7 @@ func (n *node) crowd(containers, processes int) *crowd {
 	return c
 }
 
-// end has each process pass its probe so often and end.
+// end has each process pass its probe that many times and end.
 func (c *crowd) end(hits int) {
 	c.t.Helper()
 	for i, in := range c.in {
@@ -129,7 +129,7 @@ func TestManyProcesses(t *testing.T) {
 	}
 }
 
-// sources is a configuration with so many sources, which have nothing to do.
+// sources is a configuration with n sources, which have nothing to do.
 func sources(n int) map[string]any {
 	const event = "gousdt_test:none"
 	settings := map[string]any{

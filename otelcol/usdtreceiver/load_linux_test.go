@@ -28,7 +28,7 @@ var mark = fmt.Sprintf("/*gousdt%d*/", os.Getpid())
 var ofTest = fmt.Sprintf("str(query, %d) == %q", len(mark), mark)
 
 // script is a pgbench script whose statements take 1 to 14 ms, but none from 4
-// to 9: so they are on one side of 6 ms, whoever measures them. Each has a text
+// to 9, so that all clocks agree on which side of 6 ms one is. Each has a text
 // of its own.
 var script = `
 \set n random(1, 1000000000)

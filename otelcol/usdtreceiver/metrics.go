@@ -226,7 +226,7 @@ func (r *usdtReceiver) startMetrics() error {
 	return nil
 }
 
-// collectMetrics takes what the kernel has collected, and sends it.
+// collectMetrics sends what the kernel has collected.
 func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 	b, now := newMetricsBuilder(r), time.Now()
 	isDelta := r.config.Temporality == Delta
@@ -260,7 +260,7 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 	ctx = r.report.StartMetricsOp(ctx)
 	err := r.next.metrics.ConsumeMetrics(ctx, b.all)
 	r.report.EndMetricsOp(ctx, format, points, err)
-	// What was refused for now is in the next points, too: the series have it.
+	// What was refused for now is in the next points, too: the series keep it.
 	if isDelta && (err == nil || consumererror.IsPermanent(err)) {
 		for _, m := range r.metrics {
 			if m.kind != ofOpen {
@@ -314,8 +314,8 @@ func (m *metric) take() (time.Time, error) {
 	return snapshot.Time, nil
 }
 
-// takeOpen has the series count the calls that go on now. A series without a
-// call any more is 0 once, so that no backend goes on with what it was.
+// takeOpen counts the calls that go on now in their series. A series whose last
+// call has ended is 0 once, so that a backend does not keep its old value.
 func (m *metric) takeOpen(now time.Time) error {
 	open, err := m.source.session.OpenCalls(m.config.LongerThan)
 	if err != nil {
@@ -359,15 +359,16 @@ type series struct {
 	explicit []uint64 // counts of a histogram with limits
 }
 
-// seriesID identifies a series of a metric by what its points say, whatever its
-// attributes were in the traced program: integers with and without a sign, and
-// texts that putValue replaces the same part of.
+// seriesID identifies a series of a metric by the attributes of its points.
+// Different values in the traced program can be equal there: integers with and
+// without a sign, and texts in which putText replaces bytes.
 type seriesID struct {
 	resource   *resource
 	attributes string
 }
 
-// idOf returns that of attributes in the order of their names.
+// idOf returns the ID of a series. The attributes are in the order of their
+// names.
 func idOf(r *resource, attributes pcommon.Map) seriesID {
 	var b strings.Builder
 	for name, value := range attributes.All() {
@@ -376,8 +377,8 @@ func idOf(r *resource, attributes pcommon.Map) seriesID {
 	return seriesID{r, b.String()}
 }
 
-// seriesOf returns the series with some attributes. A new one has what comes
-// from the start on.
+// seriesOf returns the series with some attributes, or the overflow if it would
+// be over the limit. A new series counts from start on.
 func (m *metric) seriesOf(r *resource, attributes pcommon.Map, start time.Time) *series {
 	id := idOf(r, attributes)
 	if m.known[id] == nil {
@@ -403,7 +404,7 @@ func (m *metric) overflow(start time.Time) *series {
 	return s
 }
 
-// end forgets series that have ended, and returns them. Those have had no hit
+// end forgets series that have ended, and returns them. These have had no hit
 // since then, and their process has gone.
 func (m *metric) end(since time.Time, gone func(*resource) bool) (ended []*series) {
 	for id, s := range m.known {
@@ -451,8 +452,8 @@ func (m *metric) count(s *series, row *trace.Row, at time.Time) {
 	s.changed = at
 }
 
-// addBucket adds a bucket to those that end at some limits, and the last one.
-// The kernel's are these, or parts of them.
+// addBucket adds a bucket of the kernel to the bucket of the series that it is
+// a part of. limits are the ends of all buckets but the last.
 func (s *series) addBucket(limits []int64, b trace.Bucket) {
 	if s.explicit == nil {
 		s.explicit = make([]uint64, len(limits)+1)
@@ -464,7 +465,7 @@ func (s *series) addBucket(limits []int64, b trace.Bucket) {
 	s.explicit[end] += b.Count
 }
 
-// total is a sum. What is larger than 64 bits comes as a float.
+// total is a sum. Values that no integer of 64 bits holds come as floats.
 type total struct {
 	integers  big.Int
 	fractions float64

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// metricsBuilder puts points under their resources.
+// metricsBuilder collects the points of each resource.
 type metricsBuilder struct {
 	receiver    *usdtReceiver
 	all         pmetric.Metrics
@@ -40,9 +40,8 @@ func (b *metricsBuilder) metric(r *resource, name, description, unit string) pme
 }
 
 // add adds points of a metric. Ended series get a last point without a value,
-// so that a backend does not go on with the one before. Each of these is alone
-// in its metric: the Collector's Prometheus exporter reads no further than the
-// first.
+// so that a backend does not keep the one before. Each of these is alone in its
+// metric: the Collector's Prometheus exporter reads no further than the first.
 func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool) {
 	isHistogram := m.kind == ofPair || m.kind == ofHistogram
 	metrics := make(map[*resource]pmetric.Metric)
@@ -101,8 +100,8 @@ func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool)
 	}
 }
 
-// ageSuffix makes the name of the metric that has the greatest age of the calls
-// that another one counts.
+// ageSuffix ends the name of the metric that has the age of the oldest open
+// call.
 const ageSuffix = ".max_age"
 
 // addOpen adds the number of open calls, and the age of the oldest.
@@ -126,7 +125,7 @@ func (b *metricsBuilder) addOpen(m *metric, at time.Time) {
 	}
 }
 
-// begin sets all of a point of any kind but its value.
+// begin sets all of a point but its value.
 func (s *series) begin(p interface {
 	SetStartTimestamp(pcommon.Timestamp)
 	SetTimestamp(pcommon.Timestamp)
@@ -152,7 +151,7 @@ type histogramPoint interface {
 func (s *series) fillHistogram(m *metric, p histogramPoint, samples map[seriesID]*reservoir) {
 	p.SetCount(s.count)
 	p.SetSum(s.sum.float() / m.divisor)
-	if s.resource != nil { // what the kernel had no room for has extremes of other intervals
+	if s.resource != nil { // the extremes of the overflow are of other intervals
 		p.SetMin(s.min / m.divisor)
 		p.SetMax(s.max / m.divisor)
 	}

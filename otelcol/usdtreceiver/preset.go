@@ -26,11 +26,12 @@ func presetNames() (names []string) {
 	return names
 }
 
-// plainConfig is a Config that is read as it is.
+// plainConfig is a Config without Unmarshal.
 type plainConfig Config
 
-// Unmarshal reads a configuration, and adds what its presets have. What the
-// configuration itself has of a name, or else for a probe, stays in its place.
+// Unmarshal reads a configuration, and adds the entries of its presets. An
+// entry of the configuration replaces the preset's entry of the same name or,
+// without a name, for the same probe.
 func (c *Config) Unmarshal(from *confmap.Conf) error {
 	if err := from.Unmarshal((*plainConfig)(c)); err != nil {
 		return err
@@ -56,7 +57,7 @@ func (c *Config) Unmarshal(from *confmap.Conf) error {
 	return nil
 }
 
-// withPreset adds those of a preset that a list has not.
+// withPreset adds the entries of a preset whose names a list lacks.
 func withPreset[T any](list, preset []T, name func(T) string) []T {
 	for _, p := range preset {
 		if !slices.ContainsFunc(list, func(own T) bool { return name(own) == name(p) }) {

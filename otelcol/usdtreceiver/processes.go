@@ -27,8 +27,8 @@ const (
 	// counts that are read later.
 	keepGone = 2 * time.Minute
 
-	// maxGone bounds how many of these there are: a program that forks all the
-	// time takes no more memory than that.
+	// maxGone bounds how many processes that have gone are known, and so the
+	// memory that a program takes which forks all the time.
 	maxGone = 1 << 14
 
 	// patience is how long a process may take to show its environment, which is
@@ -36,7 +36,7 @@ const (
 	patience = 200 * time.Millisecond
 )
 
-// process is what was read of a process when it was found.
+// process has the facts about a process that were read when it was found.
 type process struct {
 	proc.Process
 	executable string // path as the process sees it, or ""
@@ -44,11 +44,12 @@ type process struct {
 	container  container.Container
 	service    map[string]string // resource attributes from its environment
 
-	pairs int       // how many such files it maps
+	pairs int       // how many files with wanted probes it maps
 	gone  time.Time // since when it maps none; zero if it maps one
 }
 
-// name returns what the process is called: by its program, if that can be read.
+// name returns the name of the process's program or, if that cannot be read, of
+// its first thread.
 func (p *process) name() string {
 	if p.executable != "" {
 		return path.Base(strings.TrimSuffix(p.executable, " (deleted)"))
@@ -56,8 +57,8 @@ func (p *process) name() string {
 	return p.Command
 }
 
-// processes are those that map files with wanted probes, as the watch reports
-// them, and the resources that they are.
+// processes has the processes that map files with wanted probes, as the watch
+// reports them, and their resources.
 type processes struct {
 	kind    ResourceKind
 	fs      *procfs.FS
@@ -159,7 +160,7 @@ func (ps *processes) appeared(found proc.Process) {
 	}
 }
 
-// remove makes a process none of byPID.
+// remove removes a process from byPID and services.
 func (ps *processes) remove(p *process) {
 	delete(ps.byPID, p.PID)
 	for _, key := range groupKeys(p.cgroup, p.container) {
@@ -169,7 +170,7 @@ func (ps *processes) remove(p *process) {
 	}
 }
 
-// leave makes a process one that has gone.
+// leave marks a process as gone.
 func (ps *processes) leave(p *process) {
 	if p.gone.IsZero() {
 		p.pairs, p.gone = 0, time.Now()
@@ -181,9 +182,9 @@ func (ps *processes) leave(p *process) {
 // groupKeys returns what the processes of a control group have in common: its
 // path, or its container's ID.
 //
-// In a cgroup namespace, as a container has one, the kernel says where another
-// container is beside the own one: "/../../pod/ID", from which its path does
-// not follow. So containers are compared by their IDs.
+// In a cgroup namespace, such as that of a container, the kernel gives the path
+// of another container relative to this one: "/../../pod/ID". The absolute path
+// does not follow from it, so containers are compared by their IDs.
 func groupKeys(path string, c container.Container) (keys []string) {
 	if path != "" {
 		keys = append(keys, path)
@@ -201,7 +202,7 @@ func (ps *processes) count() int {
 	return ps.running
 }
 
-// read reads what is to be known of a process. What cannot be read is empty.
+// read reads the facts about a process. What cannot be read is empty.
 func (ps *processes) read(found proc.Process) *process {
 	p := &process{Process: found}
 	p.executable, _ = found.Executable()
@@ -219,7 +220,7 @@ func (ps *processes) read(found proc.Process) *process {
 		return p
 	}
 	// A server such as PostgreSQL writes the title of a child over the
-	// environment that it got. That was its parent's.
+	// environment, which the child had from its parent.
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if parent := ps.byPID[found.Parent]; parent != nil && parent.executable == p.executable &&
@@ -230,8 +231,8 @@ func (ps *processes) read(found proc.Process) *process {
 }
 
 // unifiedPath returns the path in the hierarchy of version 2 from the text of
-// /proc/PID/cgroup. In a cgroup namespace, one of a process outside of it
-// begins with "/.." for each step up, to the root if it is not near.
+// /proc/PID/cgroup. In a cgroup namespace the path of a process outside begins
+// with "/.." for each step up. These are left out.
 func unifiedPath(text string) string {
 	for line := range strings.Lines(text) {
 		path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
@@ -246,9 +247,9 @@ func unifiedPath(text string) string {
 	return ""
 }
 
-// resourceOf returns the resource of a hit. Processes that ended before the
-// watch has seen them have that of their control group, as all have with
-// ByContainer. There can be thousands a second of them.
+// resourceOf returns the resource of a hit. With ByContainer it is that of the
+// control group. So it is for a process that ended before the watch saw it:
+// thousands of these may end in a second.
 func (ps *processes) resourceOf(pid int, group uint64) *resource {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -262,8 +263,8 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 		ps.resources[id] = r
 	}
 	if r.process == nil && r.service == nil && r.asked != ps.seen {
-		// Processes of it may be known by now. What was sent keeps its name: a
-		// series that went on under another one would count twice.
+		// Processes of it may be known by now. Its series that were sent keep
+		// their name: under another one they would count twice.
 		r.asked = ps.seen
 		if service := ps.serviceOf(r); service != nil {
 			r.replaced = true
@@ -299,8 +300,8 @@ func (ps *processes) newResource(group uint64, p *process) *resource {
 	return r
 }
 
-// serviceOf returns what the environments of the processes of a control group
-// agree in: nil if there is none.
+// serviceOf returns the service attributes that the environments of all known
+// processes of a control group agree in. It is nil if none is known.
 func (ps *processes) serviceOf(r *resource) map[string]string {
 	if r.path == "" {
 		return nil
@@ -324,8 +325,8 @@ func (ps *processes) serviceOf(r *resource) map[string]string {
 	return common
 }
 
-// hasGone reports whether a resource is no more: the process, or the control
-// group.
+// hasGone reports whether the process or the control group of a resource has
+// gone, or another resource has replaced it.
 func (ps *processes) hasGone(r *resource) bool {
 	if r == nil {
 		return false
@@ -333,8 +334,8 @@ func (ps *processes) hasGone(r *resource) bool {
 	ps.mu.Lock()
 	gone := r.replaced || r.process != nil && !r.process.gone.IsZero()
 	ps.mu.Unlock()
-	// Without a hierarchy nothing says whether a group is there: what has no
-	// hits ends.
+	// Without cgroup v2 nothing tells whether a group is there, so series
+	// without hits end.
 	return gone || r.process == nil && (ps.cgroups == nil || !ps.cgroups.Exists(r.group))
 }
 
@@ -390,15 +391,15 @@ func readService(file string) map[string]string {
 	return serviceOf(string(text))
 }
 
-// serviceAttributes are taken of OTEL_RESOURCE_ATTRIBUTES. Others are not: a
-// process must not say in which pod it is, and children inherit
-// service.instance.id.
+// serviceAttributes are the attributes that are taken from
+// OTEL_RESOURCE_ATTRIBUTES. Others are not: a process must not say in which pod
+// it is, and children inherit service.instance.id.
 var serviceAttributes = []string{attributeServiceName, "service.namespace", "service.version",
 	"deployment.environment.name", "deployment.environment"}
 
 // serviceOf returns the attributes that describe the service, from the
-// variables OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME. The latter counts
-// more. It returns nil if there are none.
+// variables OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME. The latter takes
+// precedence. It returns nil if there are none.
 func serviceOf(environment string) map[string]string {
 	var found map[string]string
 	add := func(key, value string) {

@@ -15,8 +15,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// maxStacks is how many different stacks of an event a profile has, at most.
-// The hits at others are in one sample without a stack.
+// maxStacks is the most stacks of an event in a profile. The hits at others are
+// in one sample without a stack.
 const maxStacks = 4096
 
 // profile is a ProfileConfig that has been parsed.
@@ -61,7 +61,6 @@ func (r *usdtReceiver) startProfiles() error {
 	if err != nil {
 		return err
 	}
-	// It takes what the kernel has counted, and sends it.
 	collect := func(ctx context.Context) error {
 		b := newProfilesBuilder(source)
 		var errs []error
@@ -95,7 +94,7 @@ const (
 	attributeEvent   = "usdt.event"
 )
 
-// profilesBuilder puts stacks under their resources. Profiles that are sent
+// profilesBuilder collects the stacks of each resource. Profiles that are sent
 // together share their tables.
 type profilesBuilder struct {
 	source   *source
@@ -190,8 +189,8 @@ func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pp
 	return profile
 }
 
-// number returns the number of an entry of a table. One that is not known is
-// added at the end.
+// number returns the index of an entry of a table. A new entry is added at the
+// end.
 func (b *profilesBuilder) number(key any, table interface{ Len() int }, add func()) int32 {
 	n, ok := b.numbers[key]
 	if !ok {
@@ -217,7 +216,7 @@ func (b *profilesBuilder) attribute(key, value string) int32 {
 	})
 }
 
-// stack returns the number of a stack, whose frames are the innermost first.
+// stack returns the index of a stack, whose frames are the innermost first.
 func (b *profilesBuilder) stack(frames []stack.Frame) int32 {
 	if len(frames) == 0 {
 		return 0
@@ -231,9 +230,9 @@ func (b *profilesBuilder) stack(frames []stack.Frame) int32 {
 		func() { table.AppendEmpty().LocationIndices().FromRaw(indices) })
 }
 
-// location returns the number of a place. Its address is the offset in the
-// file, as the mapping says, which is the same in all processes. The call is
-// before the address where it returns to.
+// location returns the index of a place. Its address is the offset in the file,
+// which is the same in all processes. A return address is reduced by one: the
+// call is before it.
 func (b *profilesBuilder) location(f stack.Frame, isReturn bool) int32 {
 	id := locationID{address: f.FileOffset}
 	if f.File != "" { // as if it were mapped from address 0 on

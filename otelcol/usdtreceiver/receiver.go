@@ -34,8 +34,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// consumers are set before the receiver starts: nil if there is no pipeline for
-// that kind of data.
+// consumers are set before the receiver starts. One is nil if there is no
+// pipeline for its kind of data.
 type consumers struct {
 	metrics  consumer.Metrics
 	traces   consumer.Traces
@@ -48,7 +48,7 @@ func (c *consumers) kinds() [4]bool {
 	return [...]bool{c.metrics != nil, c.traces != nil, c.logs != nil, c.profiles != nil}
 }
 
-// format is what the own metrics of the Collector call this kind of data.
+// format is the name of this kind of data in the Collector's own metrics.
 const format = "usdt"
 
 // collector sends what the kernel has added up since the last time.
@@ -74,16 +74,16 @@ type usdtReceiver struct {
 	scanned    chan struct{} // closed when no process is scanned any more
 	ending     atomic.Bool
 	sources    []*source
-	begin      []func(context.Context) // what sends events once the sources are watched
+	begin      []func(context.Context) // start to send events, once the sources are watched
 	collectors []collector
 	metrics    []*metric
 	telemetry  *metadata.TelemetryBuilder
 
 	stop       context.CancelFunc
-	running    sync.WaitGroup  // what ends with stop
+	running    sync.WaitGroup  // goroutines that end with stop
 	pausing    context.Context // done when no more events are wanted
 	pause      context.CancelFunc
-	delivering sync.WaitGroup // what ends when all events before that have been sent
+	delivering sync.WaitGroup // goroutines that end when all events before pause have been sent
 }
 
 func newReceiver(settings receiver.Settings, config *Config) *usdtReceiver {
@@ -91,7 +91,8 @@ func newReceiver(settings receiver.Settings, config *Config) *usdtReceiver {
 		stop: func() {}, pause: func() {}}
 }
 
-// lastWait is how long what is refused at the end is tried to be sent.
+// lastWait bounds how long the receiver still tries to send refused events when
+// it ends.
 const lastWait = 5 * time.Second
 
 // source is a session, and the probes that it is for.
@@ -113,8 +114,8 @@ type source struct {
 type item struct {
 	name     string
 	patterns []elfnote.Pattern
-	terms    []term         // what it reads of events, with their names
-	hits     *atomic.Uint64 // that have been counted or have come
+	terms    []term         // what it reads of events
+	hits     *atomic.Uint64 // hits that the kernel has counted, or that came as events
 }
 
 func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error) {
@@ -167,7 +168,7 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	return r.run()
 }
 
-// run has everything that is attached sent to the consumers.
+// run starts to send the data of all that is attached to the consumers.
 func (r *usdtReceiver) run() (err error) {
 	if r.report, err = receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
 		ReceiverID: r.settings.ID, Transport: "usdt", ReceiverCreateSettings: r.settings,
@@ -246,8 +247,8 @@ func (r *usdtReceiver) openEvents(b batch, opts *trace.SessionOptions, of item) 
 	return s, err
 }
 
-// sync scans a process that has had a hit and that is not known yet. What was
-// not known afterwards never will be.
+// sync scans a process that has had a hit and is not known yet. If it is not
+// known afterwards, it never will be.
 func (r *usdtReceiver) sync(pid int) {
 	_ = r.watch.Sync(pid) // what is wrong with it was reported to changed
 	if r.ending.Load() {
@@ -255,10 +256,10 @@ func (r *usdtReceiver) sync(pid int) {
 	}
 }
 
-// firstPass is how often it is asked whether the first scan is over.
+// firstPass is the interval at which warn asks whether the first scan is over.
 const firstPass = time.Second
 
-// warn says what the watch does not see: if the kernel does not report what
+// warn logs what the watch does not see: if the kernel does not report what
 // starts, and if processes cannot be scanned, as after a loss of privileges.
 func (r *usdtReceiver) warn(ctx context.Context) {
 	ticker := time.NewTicker(firstPass)
@@ -298,7 +299,7 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 	}
 }
 
-// warnUnmatched says once, after the first scan, which items have no probe in
+// warnUnmatched logs once, after the first scan, which items have no probe in
 // any process so far: a wrong name looks like a service that is idle.
 func (r *usdtReceiver) warnUnmatched() {
 	known := func(yield func(elfnote.Site, error) bool) {
@@ -321,7 +322,8 @@ func (r *usdtReceiver) warnUnmatched() {
 	}
 }
 
-// warnMissing says which arguments that an item reads no site has.
+// warnMissing logs the arguments that an item reads and that no site of the
+// attachment has.
 func (r *usdtReceiver) warnMissing(s *source, a *trace.Attachment) {
 	for _, i := range s.items {
 		for _, t := range i.terms {
@@ -362,7 +364,7 @@ func (r *usdtReceiver) changed(c *trace.WatchChanges) {
 	}
 }
 
-// sourceOf returns the source that something is attached for.
+// sourceOf returns the source of an attachment.
 func (r *usdtReceiver) sourceOf(a *trace.Attachment) *source {
 	for _, s := range r.sources {
 		if s.session == a.Session() {
@@ -373,7 +375,7 @@ func (r *usdtReceiver) sourceOf(a *trace.Attachment) *source {
 }
 
 // shutdown sends what has come so far, and stops sending. Everything stays
-// attached until close, so that nothing is missed if it is to go on with run.
+// attached until close, so that nothing is missed if run is called again.
 func (r *usdtReceiver) shutdown(ctx context.Context) error {
 	if r.watch == nil {
 		return r.close() // it was never started
@@ -387,7 +389,7 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-delivered:
-	case <-ctx.Done(): // what is refused still is dropped, and counted
+	case <-ctx.Done(): // events that are still refused are dropped, and counted
 	case <-time.After(lastWait):
 	}
 	r.stop()
@@ -426,7 +428,7 @@ func (r *usdtReceiver) close() error {
 	r.pause()
 	r.stop()
 	r.endTelemetry()
-	// All at a time: each waits for the kernel.
+	// All at once: each waits for the kernel.
 	errs := make([]error, len(r.sources))
 	var closing sync.WaitGroup
 	for i, s := range r.sources {

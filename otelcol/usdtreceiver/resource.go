@@ -29,7 +29,7 @@ type resource struct {
 	instance  string            // service.instance.id
 	service   map[string]string // what the environment says; nil if it is not known
 
-	// These are for processes.
+	// Used by processes.
 	used     time.Time // when it was last asked for
 	asked    uint64    // processes.seen when its service was last asked for
 	replaced bool      // by one whose service is known
@@ -77,18 +77,18 @@ func (r *usdtReceiver) fillResource(to pcommon.Resource, of *resource) {
 	for key, value := range of.service {
 		putText(to.Attributes(), key, value)
 	}
-	// That of a container is known to others, who set it where there is none:
-	// the k8sattributes processor.
+	// The k8sattributes processor knows the service of a container, and sets
+	// its name where there is none.
 	if of.service[attributeServiceName] == "" && of.container.ID == "" {
-		// What the specification says of a service without a name.
+		// The name that the specification has for a service without one.
 		putText(to.Attributes(), attributeServiceName,
 			strings.TrimSuffix(unknownService+":"+of.name(), ":"))
 	}
 }
 
-// scopeOf returns the part of what is sent that has the data of a resource. add
-// adds one that is not known yet, which then says what its data is from, and by
-// which version of the semantic conventions its attributes are called.
+// scopeOf returns the scope of a resource in the data to send. If there is
+// none, add adds it, and scopeOf sets the resource, the receiver's name and
+// version, and the schema URL of the attributes.
 func scopeOf[R interface {
 	Resource() pcommon.Resource
 	SetSchemaUrl(string)
@@ -109,7 +109,7 @@ func scopeOf[R interface {
 	return scope
 }
 
-// name returns what stands for the name of a service that has none.
+// name returns a name for a service that has none of its own.
 func (r *resource) name() string {
 	if r.process != nil {
 		return r.process.name()
@@ -122,7 +122,7 @@ func (r *resource) name() string {
 func instanceID(parts ...any) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
 	u := sum[:16]
-	u[6] = u[6]&0x0f | 0x80 // version 8: made as its maker likes
+	u[6] = u[6]&0x0f | 0x80 // version 8: a format of its own
 	u[8] = u[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }

@@ -68,7 +68,8 @@ func (c *SpanConfig) parse() (*spans, error) {
 }
 
 // exemplarsOf returns the metrics that the spans become exemplars of, and has
-// the attributes of these read. Only spans with a caller do.
+// what the metrics' attributes need captured. Only spans with a caller become
+// exemplars.
 func (r *usdtReceiver) exemplarsOf(s *spans) (all []spanExemplars) {
 	if s.parent == nil {
 		return nil
@@ -167,7 +168,7 @@ type spanBatch struct {
 	before map[[2]int]spanContext
 }
 
-// maxBefore bounds for how many threads that is known.
+// maxBefore bounds the threads in before.
 const maxBefore = 4096
 
 func (b *spanBatch) clear() {
@@ -233,8 +234,8 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 		span.SetName(validText(e.Pair().String())) // as in postgresql:query
 	}
 	span.SetKind(s.kind)
-	// From the wall clock's time of the end: the two would be computed apart,
-	// and the difference has to be the duration.
+	// Both are from the wall clock's time of the end: converted apart, their
+	// difference might not be the duration.
 	end := e.Time
 	span.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-e.Duration)))
 	span.SetEndTimestamp(pcommon.NewTimestampFromTime(end))
@@ -251,8 +252,8 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 	}
 }
 
-// remoteParent are the flags of OTLP that say that it is known whether the
-// parent is of another process, and that it is.
+// remoteParent are OTLP's flags for a parent that is known to be in another
+// process.
 const remoteParent = 1<<8 | 1<<9
 
 func newTraceID() (id pcommon.TraceID) {
@@ -261,7 +262,7 @@ func newTraceID() (id pcommon.TraceID) {
 	return id
 }
 
-// spanContext is what a W3C traceparent says.
+// spanContext has the fields of a W3C traceparent.
 type spanContext struct {
 	trace pcommon.TraceID
 	span  pcommon.SpanID
@@ -294,7 +295,8 @@ func parseTraceparent(header string) (c spanContext, ok bool) {
 // A comment elsewhere is not read: it may be a part of a text in quotes.
 func commentParent(statement []byte, complete bool) (spanContext, bool) {
 	trimmed := bytes.TrimRight(statement, " \t\r\n;")
-	// Without the end of the comment: its star is none of a beginning "/*".
+	// The end of the comment is cut first: the star of "/*/" must not count
+	// twice.
 	if body, ok := bytes.CutSuffix(trimmed, []byte("*/")); ok && complete {
 		if at := bytes.LastIndex(body, []byte("/*")); at >= 0 {
 			if c, ok := inComment(body[at+2:]); ok {

@@ -88,7 +88,7 @@ func (r *usdtReceiver) observe() (err error) {
 	)
 }
 
-// putNumber gives a metric a number, for an attribute and its value, or two.
+// putNumber reports a number with attributes: names and values in turn.
 type putNumber func(n int, attributes ...string)
 
 // callback returns observe as OpenTelemetry calls it.
@@ -143,7 +143,7 @@ var neededCapabilities = map[string]int{
 	"CAP_PERFMON":         unix.CAP_PERFMON,
 }
 
-// missingCapabilities says of each that is needed whether it is missing.
+// missingCapabilities reports for each needed capability whether it is missing.
 func missingCapabilities() (map[string]bool, error) {
 	var sets [2]unix.CapUserData
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -153,14 +153,15 @@ func missingCapabilities() (map[string]bool, error) {
 	has := func(number int) bool { return sets[number/32].Effective>>(number%32)&1 != 0 }
 	missing := make(map[string]bool)
 	for name, number := range neededCapabilities {
-		// CAP_SYS_ADMIN stands for what came out of it in Linux 5.8.
+		// CAP_SYS_ADMIN includes the capabilities that were split off it in
+		// Linux 5.8.
 		missing[name] = !has(number) && !(number >= unix.CAP_PERFMON && has(unix.CAP_SYS_ADMIN))
 	}
 	return missing, nil
 }
 
-// observeCapabilities tells a loss of privileges from a process that cannot be
-// read by any: both are denied.
+// observeCapabilities shows a loss of privileges. The number of denied
+// processes does not: some cannot be read with any privilege.
 func observeCapabilities(put putNumber) error {
 	missing, err := missingCapabilities()
 	for name, isMissing := range missing {
@@ -190,8 +191,8 @@ func (s *source) observeLosses(put putNumber) {
 	}
 }
 
-// costs is how long the programs of a session have run, also those that are not
-// attached any more. What a program runs after it was last asked is not in it.
+// costs is how long the programs of a session have run, also those that are
+// detached. The time of a program after it was last asked for is missing.
 type costs struct {
 	mu    sync.Mutex
 	last  map[uint32]time.Duration // of each program, when it was last asked
