@@ -2,8 +2,8 @@
 
 //go:build 386 || amd64 || arm64
 
-// Command bpf2go prints the functions that Python programs call. It is the
-// shape that tutorials of eBPF in Go teach, with a USDT probe in the place of a
+// Command bpf2go prints the functions that Python programs call. It has the
+// form that tutorials of eBPF in Go teach, with a USDT probe in the place of a
 // tracepoint.
 package main
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Command libbpf runs an object file that was compiled for libbpf, with
-// libbpf's header usdt.bpf.h. It changes nothing about it, and knows nothing of
-// it.
+// libbpf's header usdt.bpf.h. It takes any such object as it is.
 //
 //	libbpf OBJECT [PATH PROVIDER:NAME [PID]]
 //
