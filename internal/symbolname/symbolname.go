@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// MaxLength bounds what is shown of a function's name, in bytes, and the
-	// work for it: the name is untrusted, and may refer to its own parts again
-	// and again.
+	// MaxLength is the size in bytes of the longest name that is made readable.
+	// It bounds the work: a name is untrusted, and may refer to its own parts
+	// again and again.
 	MaxLength = 512
-	// maxReadable is the power of two that bounds what it becomes.
+	// maxReadable bounds a readable name to 2^maxReadable bytes.
 	maxReadable = 10
 )
 
-// ReadableType returns the name of a C++ type as its source has it. Other names
-// are returned as they are.
+// ReadableType returns the name of a C++ type as its source has it. Other
+// names, and those longer than MaxLength, are returned as they are.
 func ReadableType(name string) string {
 	const prefix, means = "_ZTS", "typeinfo name for "
 	if len(name) > MaxLength {
 		return name
 	}
-	// A type of one file only has a name that is not compared.
+	// GCC puts a star before the name of a type that is local to one file.
 	readable, err := demangle.ToString(prefix+strings.TrimPrefix(name, "*"),
 		demangle.MaxLength(maxReadable))
 	if err != nil {
@@ -37,8 +37,8 @@ func ReadableType(name string) string {
 }
 
 // Readable returns the name of a function as its C++ or Rust source has it,
-// without parameters: the address says more. Other names are returned as they
-// are, and very long ones cut.
+// without parameters. Other names are returned as they are. Names longer than
+// MaxLength are cut, and not made readable.
 func Readable(symbol string) string {
 	if len(symbol) > MaxLength {
 		return truncate.Text(symbol, MaxLength)

@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	// maxOperations bounds the steps of an expression, which can jump back.
-	// Those of compilers and linkers take ten.
+	// maxOperations bounds the operations of an expression, which can jump
+	// back. Those of compilers and linkers take ten.
 	maxOperations = 1000
 
 	// maxOperands bounds the stack of an expression.
 	maxOperands = 64
 )
 
-// evaluation computes an expression.
+// evaluation is the state of evaluating an expression.
 type evaluation struct {
 	cursor
-	state    State // a copy: the caller's stays on the stack
+	state    State // a copy, so that the caller's need not be on the heap
 	memory   Memory
 	operands []uint64
 	err      error
 }
 
-// evaluate returns what an expression comes to. Its stack begins with the given
+// evaluate returns the value of an expression. Its stack begins with the given
 // operands.
 func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64) (uint64, error) {
-	// Its offsets are relative, and it may not leave itself.
+	// Jumps are relative, and must not leave the expression.
 	bytes := t.frames.bytes[expression.start:expression.end]
 	e := &evaluation{cursor: t.cursor(bytes, 0), state: *s, memory: m, operands: operands}
 	for n := 0; !e.Done(); n++ {
@@ -48,8 +48,8 @@ func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64
 	return e.pop(), e.err
 }
 
-// twoOperands are the operations that make one operand of the last two, by
-// their codes.
+// twoOperands are the operations that replace the last two operands by one,
+// indexed by their codes.
 var twoOperands = [...]func(a, b uint64) uint64{
 	0x1a: func(a, b uint64) uint64 { return a & b },                       // DW_OP_and
 	0x1b: func(a, b uint64) uint64 { return uint64(int64(a) / int64(b)) }, // DW_OP_div
@@ -77,8 +77,8 @@ func truth(is bool) uint64 {
 	return 0
 }
 
-// execute executes one of the operations that call frame information can have,
-// and reports whether it is one.
+// execute executes an operation, and reports whether call frame information can
+// have it.
 func (e *evaluation) execute(op uint8) bool {
 	last := len(e.operands) - 1
 	switch op {

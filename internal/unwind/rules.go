@@ -4,21 +4,21 @@ package unwind
 
 import "fmt"
 
-// kind says how the caller's value of a register is found.
+// kind is a way to find the caller's value of a register.
 type kind uint8
 
 const (
-	isSame       kind = iota // it is the same, or nothing is said
-	isUndefined              // it is lost
-	isSaved                  // at an offset from the canonical frame address
-	isOffset                 // it is that address
-	isRegister               // it is in another register
-	isSavedAt                // at the address that an expression comes to
-	isExpression             // it is what an expression comes to
+	isSame       kind = iota // the value is the same, or there is no rule
+	isUndefined              // the value is lost
+	isSaved                  // the value is saved at an offset from the canonical frame address
+	isOffset                 // the value is the canonical frame address plus an offset
+	isRegister               // the value is in another register
+	isSavedAt                // the value is saved at the address that an expression gives
+	isExpression             // the value is that of an expression
 )
 
-// rule says how to find one value. Of the canonical frame address it is
-// isRegister, with an offset, or isExpression.
+// rule is the way to find one value. The canonical frame address is isRegister,
+// with an offset, or isExpression.
 type rule struct {
 	kind       kind
 	register   uint8
@@ -26,28 +26,28 @@ type rule struct {
 	expression code
 }
 
-// rules are those of all registers at one place in a function.
+// rules are the rules of all registers at one place in a function.
 type rules struct {
-	frame     rule // the canonical frame address
+	frame     rule // of the canonical frame address
 	registers [MaxRegisters]rule
 }
 
-// row is how to find the caller of a place in a function.
+// row has the rules to find the caller from a place in a function.
 type row struct {
-	frame   rule
+	frame   rule // of the canonical frame address
 	rules   []registerRule
-	returns int // the register that has the return address
-	signal  bool
+	returns int  // number of the register with the return address
+	signal  bool // the frame is that of an interrupted function
 }
 
-// registerRule is the rule of a register that is not the same.
+// registerRule is the rule of a register whose value is not the same.
 type registerRule struct {
 	number int
 	rule
 }
 
-// maxRemembered bounds the states that are remembered at a time. Compilers
-// remember one or two.
+// maxRemembered bounds the states that DW_CFA_remember_state puts on the stack.
+// Compilers remember one or two.
 const maxRemembered = 64
 
 // interpreter executes instructions up to an address.
@@ -87,7 +87,6 @@ func (t *Table) interpret(e *entry, address uint64) (*row, error) {
 	return r, nil
 }
 
-// execute executes instructions up to the address.
 func (i *interpreter) execute(instructions code) error {
 	c := i.cursor(i.frames.bytes[:instructions.end], instructions.start)
 	for !c.Done() && i.location <= i.address {
@@ -143,7 +142,7 @@ func (i *interpreter) instruction(c *cursor, op uint8) bool {
 	case 0x08: // DW_CFA_same_value
 		i.set(c.ULEB(), rule{kind: isSame})
 	case 0x09: // DW_CFA_register
-		number, r := c.ULEB(), rule{kind: isUndefined} // by a floating point register
+		number, r := c.ULEB(), rule{kind: isUndefined} // if from is a floating point register
 		if from := c.ULEB(); from < uint64(i.machine.registers) {
 			r = rule{kind: isRegister, register: uint8(from)}
 		}
@@ -181,7 +180,7 @@ func (i *interpreter) instruction(c *cursor, op uint8) bool {
 		i.set(c.ULEB(), rule{kind: isOffset, offset: c.SLEB() * i.dataFactor})
 	case 0x16: // DW_CFA_val_expression
 		i.set(c.ULEB(), rule{kind: isExpression, expression: c.block()})
-	case 0x2c, 0x2d: // arm64: the return address is signed, in two ways
+	case 0x2c, 0x2d: // DW_CFA_AARCH64_negate_ra_state_with_pc and _negate_ra_state
 	case 0x2e: // DW_CFA_GNU_args_size
 		c.ULEB()
 	case 0x2f: // DW_CFA_GNU_negative_offset_extended
@@ -192,13 +191,14 @@ func (i *interpreter) instruction(c *cursor, op uint8) bool {
 	return true
 }
 
-// define sets the canonical frame address, and reports whether it can be so.
+// define sets the rule of the canonical frame address, and reports whether the
+// register exists.
 func (i *interpreter) define(register uint64, offset int64) bool {
 	i.frame = rule{kind: isRegister, register: uint8(register), offset: offset}
 	return register < uint64(i.machine.registers)
 }
 
-// set gives a register a rule. Those of vector registers and the like are not
+// set gives a register a rule. Rules of vector registers and the like are not
 // kept.
 func (i *interpreter) set(number uint64, r rule) {
 	if number < MaxRegisters {
@@ -206,7 +206,7 @@ func (i *interpreter) set(number uint64, r rule) {
 	}
 }
 
-// restore gives a register the rule that it has at the beginning.
+// restore gives a register the rule that it has at the start of the function.
 func (i *interpreter) restore(number uint64) {
 	if number < MaxRegisters && i.initial != nil {
 		i.registers[number] = i.initial.registers[number]

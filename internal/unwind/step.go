@@ -15,18 +15,19 @@ import (
 // State has the registers in a function on the stack, as far as they are known.
 type State struct {
 	// PC is the address of the instruction that is executed. In all frames but
-	// the innermost it is where the called function returns to.
+	// the innermost it is the address to which the called function returns.
 	PC uint64
 
-	// Registers are by the numbers of DWARF. A register that a called function
-	// has overwritten without saving it has the value of that function.
+	// Registers are indexed by their DWARF numbers. A register that a called
+	// function has overwritten without saving it has the value of that
+	// function.
 	Registers [MaxRegisters]uint64
 
-	// lost are the registers whose value is not known, a bit for each.
+	// lost has a bit for each register whose value is not known.
 	lost uint64
 
-	// returned: PC is where a call returns to, so that the call, perhaps of
-	// another function's last line, is before it.
+	// returned means that PC is a return address. The call before it may be the
+	// last instruction of its function, and PC in the next function.
 	returned bool
 }
 
@@ -46,7 +47,7 @@ func (s *State) set(number int, value uint64, ok bool) {
 }
 
 // Executes returns an address within the instruction that is executed: PC, or
-// the byte before where PC is a return address.
+// the byte before if PC is a return address.
 func (s *State) Executes() uint64 {
 	if s.returned {
 		return s.PC - 1
@@ -69,12 +70,12 @@ func (m Memory) read(order binary.ByteOrder, address, size uint64) (uint64, bool
 	return c.Unsigned(size), true
 }
 
-// Step changes the state in a function into the state in its caller. The bias
-// is what is to be added to addresses of the file to get those of the process.
-// After an error the state is as before.
+// Step changes the state in a function into the state in its caller. An address
+// of the file plus the bias is the address in the process. After an error the
+// state is unchanged.
 //
-// Errors: ErrOutermost; ErrNoEntry; ErrMemory; ErrWork; another one where the
-// information is malformed.
+// The error is or wraps ErrOutermost, ErrNoEntry, ErrMemory or ErrWork, or says
+// how the information is malformed.
 func (t *Table) Step(state *State, bias uint64, m Memory) error {
 	r, err := t.row(state.Executes() - bias)
 	if err != nil {
@@ -97,7 +98,7 @@ func (t *Table) Step(state *State, bias uint64, m Memory) error {
 	for i := range r.rules {
 		rule := &r.rules[i]
 		if rule.number == t.stackPointer && rule.kind == isUndefined {
-			continue // it is saved where it cannot be read, as functions of s390x do in f0
+			continue // saved in a register that is not kept, such as f0 on s390x
 		}
 		value, err := t.value(rule, s, frame, m)
 		if err != nil && (rule.number == r.returns || errors.Is(err, ErrWork)) {
@@ -121,7 +122,8 @@ func (t *Table) Step(state *State, bias uint64, m Memory) error {
 	return nil
 }
 
-// canonicalFrame returns the address that the others are relative to.
+// canonicalFrame returns the canonical frame address, to which the offsets of
+// rules are relative.
 func (t *Table) canonicalFrame(r *row, s *State, m Memory) (uint64, error) {
 	if r.frame.kind == isExpression {
 		return t.evaluate(r.frame.expression, s, m)
@@ -133,7 +135,7 @@ func (t *Table) canonicalFrame(r *row, s *State, m Memory) (uint64, error) {
 	return value + uint64(r.frame.offset), nil
 }
 
-// value returns what a register is in the caller.
+// value returns the value of a register in the caller.
 func (t *Table) value(r *registerRule, s *State, frame uint64, m Memory) (uint64, error) {
 	address := frame + uint64(r.offset)
 	switch r.kind {
@@ -163,9 +165,9 @@ func (t *Table) value(r *registerRule, s *State, frame uint64, m Memory) (uint64
 }
 
 // StepByFramePointer is [Table.Step] for code without call frame information.
-// It assumes that the code has frame pointers, in the usual register. It
-// reports whether there is such a frame: on the stack, above that of the
-// function called.
+// It takes the usual register for a frame pointer, and reports whether that
+// leads to a frame on the stack, above the one of the called function. If not,
+// the state is unchanged.
 func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m Memory) bool {
 	t := machines[kernel]
 	if t == nil || t.savedReturn == 0 {
@@ -190,8 +192,8 @@ func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m 
 }
 
 // HasFramePointer reports whether the function at an address in the file has
-// set up a frame pointer there, so that a stack can be walked from it without
-// call frame information; ok is false if that is not known.
+// set up its frame pointer at that address, so that a stack can be walked from
+// there without call frame information. ok is false if that is not known.
 func (t *Table) HasFramePointer(address uint64) (has, ok bool) {
 	r, err := t.answer(address)
 	if err != nil {
@@ -199,10 +201,10 @@ func (t *Table) HasFramePointer(address uint64) (has, ok bool) {
 	}
 	switch t.machine {
 	case machines[elf.EM_X86_64], machines[elf.EM_RISCV]:
-		// The frame is found by it.
+		// The canonical frame address is relative to it.
 		return r.frame.kind == isRegister && int(r.frame.register) == t.framePointer, true
 	case machines[elf.EM_AARCH64]:
-		// It is saved, with the return address beside it.
+		// The caller's is saved, with the return address beside it.
 		return slices.ContainsFunc(r.rules, func(rule registerRule) bool {
 			return rule.number == t.framePointer && rule.kind == isSaved
 		}), true
@@ -210,45 +212,44 @@ func (t *Table) HasFramePointer(address uint64) (has, ok bool) {
 	return false, false
 }
 
-// IsSignal reports whether the function at an address in the file is what a
-// signal handler returns to.
+// IsSignal reports whether a signal handler returns to the function at an
+// address in the file.
 func (t *Table) IsSignal(address uint64) bool {
 	r, err := t.answer(address)
 	return err == nil && r.signal
 }
 
-// answer is row for a single question, which may take some work.
+// answer is row for a single question, with work of its own.
 func (t *Table) answer(address uint64) (*row, error) {
 	t.unwinder.Work = max(t.unwinder.Work, 1<<16)
 	return t.row(address)
 }
 
-// MaxRegisters is how many registers a machine has at most: the general ones,
-// and on x86-64 the instruction pointer.
+// MaxRegisters is the largest number of registers of a machine: the general
+// ones, and on x86-64 the instruction pointer.
 const MaxRegisters = 32
 
-// machine says what the numbers of registers mean. They are those of the
-// machine's ABI for DWARF.
+// machine has the numbers of registers, as the machine's ABI for DWARF gives
+// them.
 type machine struct {
-	registers    int
+	registers    int // how many there are
 	stackPointer int
 	framePointer int
 
-	// instruction is the number of the instruction pointer, -1 where it has
-	// none.
+	// instruction is the number of the instruction pointer, -1 if it has none.
 	instruction int
 
-	// savedFrame and savedReturn tell where a function with a frame pointer has
-	// saved the caller's, and the return address, as offsets from the frame
-	// pointer; and frame is where the caller's stack begins. All 0: unknown.
+	// Offsets from the frame pointer in a function that has one: of the saved
+	// frame pointer of the caller, of the return address, and of the place to
+	// which the stack pointer returns. All are 0 if they are not known.
 	savedFrame, savedReturn, frame int64
 
 	// belowFrame is how far the caller's stack pointer is below the canonical
 	// frame address.
 	belowFrame uint64
 
-	// address are the bits of a return address that are the address, the others
-	// may be its signature.
+	// address is the mask for return addresses. Bits outside it may be a
+	// signature.
 	address uint64
 }
 
@@ -257,8 +258,8 @@ var machines = map[elf.Machine]*machine{
 		registers: 17, stackPointer: 7, framePointer: 6, instruction: 16,
 		savedFrame: 0, savedReturn: 8, frame: 16, address: 1<<64 - 1,
 	},
-	// Pointers are signed above the 48 bits that programs get unless they ask
-	// for more.
+	// Signatures are above the 48 bits of addresses that programs get unless
+	// they ask for more.
 	elf.EM_AARCH64: {
 		registers: 32, stackPointer: 31, framePointer: 29, instruction: -1,
 		savedFrame: 0, savedReturn: 8, frame: 16, address: 1<<48 - 1,
@@ -273,13 +274,12 @@ var machines = map[elf.Machine]*machine{
 	},
 }
 
-// Unwinder holds what has been found out about code, for the tables of many
-// files, and bounds the work that they cause. It is not safe for concurrent
-// use.
+// Unwinder caches rows of the tables of many files, and bounds the work that
+// the tables cause. It is not safe for concurrent use.
 type Unwinder struct {
-	// Work is what may still be done, in steps of some nanoseconds: executing
-	// an instruction or an operation of an expression is one. Step fails with
-	// ErrWork when nothing is left.
+	// Work is the work that may still be done, in steps of some nanoseconds. An
+	// instruction, or an operation of an expression, is one step. Step fails
+	// with ErrWork when nothing is left.
 	Work int
 
 	rows   map[rowKey]*row // nil for an address without an entry
@@ -287,34 +287,33 @@ type Unwinder struct {
 	tables uint32
 }
 
-// rowKey is an address in the file of a table. The number does not keep a table
-// in memory that is not used any more.
+// rowKey is an address in the file of a table. It has the table's number, since
+// a pointer would keep a table in memory that is not used any more.
 type rowKey struct {
 	table   uint32
 	address uint64
 }
 
 const (
-	// maxRowBytes bounds the memory for rows: when it is full they are found
-	// anew. A row takes some 300 bytes, and programs call from a few thousand
-	// places on their hot paths.
+	// maxRowBytes bounds the memory for rows: when it is full, all are dropped.
+	// A row takes some 300 bytes, and programs call from a few thousand places
+	// on their hot paths.
 	maxRowBytes = 16 << 20
 
-	// What a row takes in memory, and each of its rules.
+	// The bytes in memory of a row, and of each of its rules.
 	rowSize     = 160
 	rowRuleSize = 48
 
-	// workOfRow is what it takes to find the entry for an address, and
-	// workOfState to remember or restore the rules of all registers.
+	// workOfRow is the work to find the entry for an address, and workOfState
+	// the work to remember or restore the rules of all registers.
 	workOfRow   = 32
 	workOfState = 16
 )
 
-// NewUnwinder returns an unwinder with nothing known, and no work to be done.
+// NewUnwinder returns an unwinder with no Work: the caller sets that.
 func NewUnwinder() *Unwinder { return &Unwinder{rows: make(map[rowKey]*row)} }
 
-// spend takes some steps off the work that may be done, and reports whether
-// that can be.
+// spend takes steps from Work, and reports whether there were enough.
 func (u *Unwinder) spend(steps int) bool {
 	if u.Work < steps {
 		u.Work = 0
@@ -324,8 +323,8 @@ func (u *Unwinder) spend(steps int) bool {
 	return true
 }
 
-// row returns how to find the caller of the instruction at an address in the
-// file.
+// row returns the rules to find the caller of the instruction at an address in
+// the file.
 func (t *Table) row(address uint64) (*row, error) {
 	u := t.unwinder
 	if !u.spend(1) {

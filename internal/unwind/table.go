@@ -15,12 +15,13 @@ import (
 )
 
 const (
-	// maxFrames bounds the section that is read: a browser's has some 30 MB.
+	// maxFrames bounds the bytes of each section that is read: a browser's has
+	// some 30 MB.
 	maxFrames = 64 << 20
 
-	// maxEntries bounds the index that is made where the file has none, and
-	// maxRecords the records of the section that are read for it: some entries
-	// share each common part.
+	// maxEntries bounds the entries of the index. maxRecords bounds the records
+	// that are read to make one if the file has none: entries share their
+	// common parts.
 	maxEntries = 1 << 20
 	maxRecords = 2 * maxEntries
 
@@ -30,20 +31,22 @@ const (
 )
 
 var (
-	// ErrNoTable: the file has no call frame information, or it is for a
+	// ErrNoTable means that the file has no call frame information, or is for a
 	// machine that this package does not know.
 	ErrNoTable = errors.New("no call frame information")
 
-	// ErrNoEntry: there is none for this address.
+	// ErrNoEntry means that there is no call frame information for the address,
+	// or that it is malformed.
 	ErrNoEntry = errors.New("no call frame information for the address")
 
-	// ErrOutermost: the function has no caller.
+	// ErrOutermost means that the function has no caller.
 	ErrOutermost = errors.New("the outermost function")
 
-	// ErrMemory: the stack goes on where it has not been copied.
+	// ErrMemory means that a value is not known, most often because it is on
+	// the stack outside the copy.
 	ErrMemory = errors.New("not in the copy of the stack")
 
-	// ErrWork: there is no work left to be done.
+	// ErrWork means that Unwinder.Work does not suffice.
 	ErrWork = errors.New("call frame information that takes too much work")
 
 	errMalformed = errors.New("malformed call frame information")
@@ -54,7 +57,7 @@ var (
 type Table struct {
 	*machine
 	unwinder *Unwinder
-	number   uint32 // of the table, for the rows that the unwinder holds
+	number   uint32 // of this table, see rowKey
 
 	order  binary.ByteOrder
 	frames section // .eh_frame
@@ -67,15 +70,15 @@ type section struct {
 	address uint64
 }
 
-// function is where a function begins and where its entry is in the section.
+// function is an entry of the index.
 type function struct {
-	start uint64
-	entry int
+	start uint64 // address of the function
+	entry int    // offset of its entry in the section
 }
 
-// Read reads the call frame information of a file.
-//
-// Errors: ErrNoTable, or what reading fails with.
+// Read reads the call frame information of a file. The error is ErrNoTable,
+// wraps elffile.ErrCompressed, elffile.ErrTooLarge or elffile.ErrTruncated, or
+// is one of the reader.
 func (u *Unwinder) Read(f *elffile.File) (*Table, error) {
 	m := machines[f.Machine]
 	if m == nil || !f.Words.Wide {
@@ -89,8 +92,8 @@ func (u *Unwinder) Read(f *elffile.File) (*Table, error) {
 	return t, nil
 }
 
-// Bytes returns how many bytes of a file Read reads at most, by what its
-// headers say.
+// Bytes returns how many bytes of a file Read reads at most, by the file's
+// headers.
 func Bytes(f *elffile.File) int {
 	if f.Frames.Size > 0 {
 		return int(min(f.Frames.Size, maxFrames) + min(f.FramesIndex.FileSize, maxFrames))
@@ -106,7 +109,7 @@ func (u *Unwinder) newTable(m *machine, order binary.ByteOrder) *Table {
 	return &Table{machine: m, unwinder: u, number: u.tables, order: order}
 }
 
-// Size returns what the table takes in memory, in bytes, without the rows that
+// Size returns how many bytes the table takes in memory, without the rows that
 // the unwinder holds.
 func (t *Table) Size() int { return len(t.frames.bytes) + 16*len(t.index) }
 
@@ -124,8 +127,8 @@ func (t *Table) find(f *elffile.File) (err error) {
 		t.frames, err = read(f, s.Address, s.Offset, s.Size)
 		return err
 	}
-	// Without section headers the program headers lead there, but do not tell
-	// where it ends.
+	// Without section headers, the program headers lead to the section. They do
+	// not tell where it ends.
 	c := t.cursor(t.header.bytes, 1)
 	encoding := c.Uint8()
 	c.At = 4
@@ -148,8 +151,8 @@ func read(f *elffile.File, address, offset, size uint64) (section, error) {
 	return section{bytes, address}, err
 }
 
-// makeIndex makes an index of all entries but malformed ones, by the header's,
-// if that has one of the usual kind.
+// makeIndex makes the index of all entries but malformed ones. It takes that of
+// the header, if that is of the usual kind.
 func (t *Table) makeIndex() {
 	if !t.useHeader() {
 		at := 0
@@ -168,8 +171,8 @@ func (t *Table) makeIndex() {
 	slices.SortFunc(t.index, func(a, b function) int { return cmp.Compare(a.start, b.start) })
 }
 
-// useHeader takes the header's index, which has pairs of four bytes: where a
-// function begins and where its entry is.
+// useHeader takes the index of the header, and reports whether it could. That
+// has pairs of four-byte addresses: of a function, and of its entry.
 func (t *Table) useHeader() bool {
 	here := t.header.address
 	c := t.cursor(t.header.bytes, 0)
@@ -193,7 +196,8 @@ func (t *Table) useHeader() bool {
 	return true
 }
 
-// lookup returns where in the section the entry is for an address.
+// lookup returns the offset in the section of the last entry that begins at an
+// address or before it.
 func (t *Table) lookup(address uint64) (int, bool) {
 	i, found := slices.BinarySearchFunc(t.index, address,
 		func(f function, a uint64) int { return cmp.Compare(f.start, a) })
@@ -206,13 +210,13 @@ func (t *Table) lookup(address uint64) (int, bool) {
 	return t.index[i].entry, true
 }
 
-// common is what entries have in common (a CIE).
+// common is the common part of entries (a CIE).
 type common struct {
 	codeFactor   uint64
 	dataFactor   int64
 	returns      uint64 // number of the register, or column, of the return address
 	encoding     uint8  // of addresses
-	sized        bool   // there are sizes of augmentation data
+	sized        bool   // entries have augmentation data, with its size
 	signal       bool   // the frame is that of an interrupted function
 	instructions code
 }
@@ -227,12 +231,12 @@ type entry struct {
 // code is a range of the section .eh_frame: instructions or an expression.
 type code struct{ start, end int }
 
-// record is a length and what follows.
+// record is a common part or an entry, as the section has it.
 type record struct {
-	cursor        // behind the number that says which kind of record it is
+	cursor        // after the number that tells the kind of the record
 	isCommon bool // else it is an entry
-	common   int  // of an entry: where its common part is
-	next     int  // where the next record is; not behind this one at the end of the section
+	common   int  // of an entry: the offset of its common part
+	next     int  // offset of the next record; 0 at the end of the section
 }
 
 func (t *Table) record(at int) record {
@@ -256,8 +260,8 @@ func (t *Table) record(at int) record {
 	return r
 }
 
-// entry returns the entry at a place in the section, and the place behind. A
-// common part is an entry of no size.
+// entry returns the entry at an offset in the section, and the offset of the
+// next. A common part is returned as an entry of size 0.
 func (t *Table) entry(at int) (*entry, int, error) {
 	c := t.record(at)
 	e := &entry{}
@@ -295,7 +299,7 @@ func (t *Table) readCommon(at int, common *common) error {
 		return errMalformed
 	}
 	if augmentation == "eh" {
-		c.Unsigned(8) // of GCC before version 3
+		c.Unsigned(8) // a pointer that GCC before version 3 wrote
 		augmentation = ""
 	}
 	common.codeFactor, common.dataFactor = c.ULEB(), c.SLEB()
@@ -320,8 +324,8 @@ func (t *Table) readCommon(at int, common *common) error {
 	return nil
 }
 
-// augmented reads what the letters of an augmentation stand for, and returns
-// whether they are all known.
+// augmented reads the data for the letters of an augmentation, and reports
+// whether all letters are known.
 func (c *cursor) augmented(common *common, letters string) bool {
 	for _, letter := range letters {
 		switch letter {
@@ -333,7 +337,7 @@ func (c *cursor) augmented(common *common, letters string) bool {
 			c.number(c.Uint8())
 		case 'S':
 			common.signal = true
-		case 'B', 'G': // arm64: how pointers are signed, and that memory is tagged
+		case 'B', 'G': // arm64: pointers are signed by key B; stack memory is tagged
 		default:
 			return false
 		}
@@ -348,10 +352,10 @@ func (t *Table) cursor(bytes []byte, at int) cursor {
 	return cursor{elffile.Cursor{Bytes: bytes, At: at, Order: t.order}}
 }
 
-// maxText bounds an augmentation. Compilers write up to 7 letters.
+// maxText bounds the letters of an augmentation. Compilers write up to 7.
 const maxText = 32
 
-// The encodings of pointers (DW_EH_PE_*) have a format, what the number is
+// An encoding of pointers (DW_EH_PE_*) is a format, the base that the number is
 // relative to, and a flag.
 const (
 	signed4      = 0x0b
@@ -362,7 +366,7 @@ const (
 	isOmitted    = 0xff
 )
 
-// number reads a pointer, or a difference, without what it is relative to.
+// number reads the number of a pointer, without adding its base.
 func (c *cursor) number(encoding uint8) uint64 {
 	switch format := encoding & 0x0f; format {
 	case 0x00, 0x04, 0x08, 0x0c: // DW_EH_PE_absptr, udata8, signed, sdata8
@@ -380,8 +384,8 @@ func (c *cursor) number(encoding uint8) uint64 {
 	return 0
 }
 
-// pointer reads the address of something. here is the address of the cursor's
-// first byte, data what relativeData is about.
+// pointer reads a pointer. here is the address of the cursor's first byte, and
+// data is the base for relativeData.
 func (c *cursor) pointer(encoding uint8, here, data uint64) uint64 {
 	at := here + uint64(c.At)
 	value := c.number(encoding)
@@ -393,6 +397,6 @@ func (c *cursor) pointer(encoding uint8, here, data uint64) uint64 {
 	case relativeData:
 		return value + data
 	}
-	c.Short = true // relative to what no linker uses here
+	c.Short = true // a base that no linker uses here
 	return 0
 }
