@@ -7,16 +7,16 @@ import (
 	"encoding/binary"
 )
 
-// Cursor reads numbers and texts of DWARF and of call frame information. Past
-// the end of Bytes all are 0 or empty, and Short is set.
+// Cursor reads numbers and texts of DWARF and of call frame information. A read
+// past the end of Bytes sets Short, and further reads return 0 or nothing.
 type Cursor struct {
 	Bytes []byte
-	At    int // in Bytes
+	At    int // index in Bytes
 	Order binary.ByteOrder
 	Short bool
 }
 
-// Done reports whether there is nothing more to read.
+// Done reports whether there is nothing more to read, or Short is set.
 func (c *Cursor) Done() bool { return c.Short || c.At >= len(c.Bytes) }
 
 // Take returns the next n bytes, nil if there are not that many.
@@ -30,7 +30,6 @@ func (c *Cursor) Take(n uint64) []byte {
 	return b
 }
 
-// Uint8 reads a byte.
 func (c *Cursor) Uint8() uint8 {
 	if b := c.Take(1); b != nil {
 		return b[0]
@@ -38,7 +37,7 @@ func (c *Cursor) Uint8() uint8 {
 	return 0
 }
 
-// Unsigned reads a number of 1, 2, 4 or 8 bytes.
+// Unsigned reads a number of 1, 2, 4 or 8 bytes. Other sizes set Short.
 func (c *Cursor) Unsigned(size uint64) uint64 {
 	b := c.Take(size)
 	switch len(b) {
@@ -61,10 +60,10 @@ func (c *Cursor) Signed(size uint64) uint64 {
 	return uint64(int64(c.Unsigned(size)<<unused) >> unused)
 }
 
-// maxLEB bounds the bits of a number in base 128, which may begin with zeros.
+// maxLEB bounds the bits of a number in LEB128, which may have leading zeros.
 const maxLEB = 16 * 7
 
-// leb reads a number in base 128, and how many bits it has. Bits beyond 64 are
+// leb reads a number in LEB128, and the number of its bits. Bits beyond 64 are
 // dropped.
 func (c *Cursor) leb() (value uint64, bits uint) {
 	for {
@@ -83,13 +82,13 @@ func (c *Cursor) leb() (value uint64, bits uint) {
 	}
 }
 
-// ULEB reads an unsigned number in base 128.
+// ULEB reads an unsigned number in LEB128.
 func (c *Cursor) ULEB() uint64 {
 	value, _ := c.leb()
 	return value
 }
 
-// SLEB reads a signed number in base 128.
+// SLEB reads a signed number in LEB128.
 func (c *Cursor) SLEB() int64 {
 	value, bits := c.leb()
 	if bits < 64 {
@@ -99,7 +98,7 @@ func (c *Cursor) SLEB() int64 {
 	return int64(value)
 }
 
-// Text reads up to a zero byte, which is one of the next limit bytes and one.
+// Text reads a text of up to limit bytes, and the zero byte that ends it.
 func (c *Cursor) Text(limit int) []byte {
 	if !c.Done() {
 		rest := c.Bytes[c.At:]
@@ -112,8 +111,8 @@ func (c *Cursor) Text(limit int) []byte {
 	return nil
 }
 
-// Unit reads the length of a unit, and returns a cursor over the rest of it,
-// and the size of its offsets.
+// Unit reads the length of a unit, and moves past the unit. It returns a cursor
+// over the rest of the unit, and the size of its offsets: 4 or 8 bytes.
 func (c *Cursor) Unit() (unit Cursor, offset uint64) {
 	length, offset := c.Unsigned(4), uint64(4)
 	if length == 1<<32-1 {

@@ -17,20 +17,19 @@ import (
 )
 
 // FindDebugFile opens the separate debug file that belongs to f, for the
-// symbols that were stripped from it. An empty path means one that is found, as
-// [File.debugFiles] says.
+// symbols that were stripped from it. If the path is empty, it searches the
+// places of [File.debugFiles].
 //
-// Prelink moves a file, but not its debug file. Symbol and PLTGOT of the debug
-// file return the addresses that things have in f: moved by as much as the
-// section .stapsdt.base, or the first PT_LOAD segment where one of the files
-// has no such section. What else is asked of the debug file has its own
-// addresses.
+// Prelink moves a file, but not its debug file. Symbol, Functions and PLTGOT of
+// the debug file return addresses in f: moved by as much as the section
+// .stapsdt.base, or the first PT_LOAD segment if one of the files has no such
+// section. All other methods and fields have the debug file's own addresses.
 //
-// Machine and class must be the same, and where both files have a build ID
-// that, too, else the error wraps ErrOtherBuildID. It wraps ErrUnknownDistance
-// where there is nothing to compare. Without a path, the error wraps
-// ErrNoBuildID where f has neither a build ID nor the name of a debug file, and
-// fs.ErrNotExist where there is no debug file.
+// Machine and class must be the same, and the build ID if both files have one,
+// else the error wraps ErrOtherBuildID. It wraps ErrUnknownDistance if there is
+// nothing to tell the move by. Without a path, it wraps ErrNoBuildID if f has
+// neither a build ID nor the name of a debug file, and fs.ErrNotExist if there
+// is no debug file.
 func (f *File) FindDebugFile(path string) (*File, error) {
 	if path != "" {
 		return f.openDebugFile(debugFile{path: path})
@@ -46,7 +45,7 @@ func (f *File) FindDebugFile(path string) (*File, error) {
 			return debug, nil
 		}
 		if !errors.Is(e, fs.ErrNotExist) && errors.Is(err, fs.ErrNotExist) {
-			err = e // says more
+			err = e // tells more
 		}
 	}
 	return nil, err
@@ -54,7 +53,7 @@ func (f *File) FindDebugFile(path string) (*File, error) {
 
 func (f *File) openDebugFile(file debugFile) (*File, error) {
 	if file.linked {
-		// It may be anything: to open a device can do something.
+		// The name may lead to a device, which must not be opened.
 		if info, err := os.Stat(file.path); err != nil || !info.Mode().IsRegular() {
 			return nil, fmt.Errorf("%s: %w", file.path, fs.ErrNotExist)
 		}
@@ -73,7 +72,8 @@ func (f *File) openDebugFile(file debugFile) (*File, error) {
 	return debug, nil
 }
 
-// adopt makes an opened file the debug file of f, if it is.
+// adopt checks that an opened file is the debug file of f, and sets the
+// distance of its symbols.
 func (f *File) adopt(debug *File) (err error) {
 	if debug.Machine != f.Machine || debug.Class() != f.Class() {
 		return fmt.Errorf("%w: %v of %v, not %v of %v", ErrOtherBuildID, debug.Machine,
@@ -87,8 +87,8 @@ func (f *File) adopt(debug *File) (err error) {
 	return err
 }
 
-// Moved returns by how much addresses of the file that f is the debug file of
-// are above those of f.
+// Moved returns, for a debug file f, by how much the addresses of the file it
+// belongs to are above those of f.
 func (f *File) Moved() uint64 { return f.symbols.moved }
 
 // SetMoved sets what Moved returns.
@@ -103,7 +103,7 @@ func (f *File) distance(debug *File) (uint64, error) {
 	case len(f.Segments) > 0 && len(debug.Segments) > 0:
 		return f.Segments[0].Address - debug.Segments[0].Address, nil
 	case f.Type == elf.ET_REL:
-		return 0, nil // is not prelinked
+		return 0, nil // prelink does not move object files
 	}
 	return 0, ErrUnknownDistance
 }
@@ -119,9 +119,9 @@ type noteSegment struct {
 	align        uint64
 }
 
-// BuildID returns the GNU build ID in lower-case hexadecimal, by which a file
-// and its separate debug file know each other. It fails with ErrNoBuildID,
-// ErrTruncated, ErrCompressed, or an error of the reader.
+// BuildID returns the GNU build ID in lower-case hexadecimal, which a file and
+// its separate debug file share. It fails with ErrNoBuildID, ErrTruncated,
+// ErrCompressed, or an error of the reader.
 func (f *File) BuildID() (string, error) {
 	if s := f.buildIDNotes; s.Size > 0 && s.Kind == elf.SHT_NOTE {
 		if s.Flags&elf.SHF_COMPRESSED != 0 {
@@ -145,7 +145,8 @@ func (f *File) BuildID() (string, error) {
 	return "", ErrNoBuildID
 }
 
-// buildIDIn searches for the build ID among the notes in a range of the file.
+// buildIDIn searches the notes in a range of the file for the build ID. It
+// returns "" if there is none.
 func (f *File) buildIDIn(offset, size, align uint64) (string, error) {
 	if size > maxBuildIDNotes {
 		return "", nil
@@ -173,14 +174,14 @@ func (f *File) buildIDIn(offset, size, align uint64) (string, error) {
 	return "", nil
 }
 
-// NoteHeaderSize is the size of the header of a note, which are three 32-bit
-// words: the size of the owner's name with its NUL, the size of the descriptor,
-// and the type. The owner's name and the descriptor follow, each of the two
-// padded to the alignment of the section.
+// NoteHeaderSize is the size of the header of a note in bytes. The header has
+// three 32-bit words: the size of the owner's name with its NUL, the size of
+// the descriptor, and the type. The owner's name and the descriptor follow,
+// each padded to the alignment of the section.
 const NoteHeaderSize = 12
 
-// NoteAlign returns the alignment of the parts of notes: 4, also in ELF64,
-// unless the section or segment says 8. Other values occur and mean 4.
+// NoteAlign returns the alignment of the parts of notes in bytes, by that of
+// the section or segment: 8 if that is 8, else 4, also in ELF64.
 func NoteAlign(align uint64) uint64 {
 	if align == 8 {
 		return 8
@@ -192,14 +193,15 @@ func NoteAlign(align uint64) uint64 {
 // files.
 const DebugRoot = "/usr/lib/debug"
 
-// debugFile is where a separate debug file may be.
+// debugFile is a place of a separate debug file, which may not exist.
 type debugFile struct {
 	path     string
 	linked   bool   // the file names it in .gnu_debuglink, with a checksum
 	checksum uint32 // CRC-32 of all its bytes
 }
 
-// debugFiles returns where the separate debug file of f may be, in order:
+// debugFiles returns the places to search for the separate debug file of f, in
+// order:
 //
 //   - below DebugRoot, under the build ID: .build-id/ab/cdef.debug for abcdef
 //   - in the caches of debuginfod's clients, under the build ID:
@@ -207,9 +209,9 @@ type debugFile struct {
 //   - under the name in the section .gnu_debuglink: beside the file, in the
 //     directory .debug there, and in the file's directory below DebugRoot
 //
-// The directories of the file are only searched where [Open] has opened it by a
-// path that leads through no process. What is beside another file is in a file
-// system that a container may serve, or withhold.
+// The file's directories are only searched if [Open] opened it by a path that
+// leads through no magic link of /proc/PID. Other paths are in file systems
+// that a container may serve, or keep from answering.
 func (f *File) debugFiles() ([]debugFile, error) {
 	var files []debugFile
 	id, err := f.BuildID()
@@ -237,7 +239,7 @@ func (f *File) debugFiles() ([]debugFile, error) {
 	return files, nil
 }
 
-// pathsOf returns where the debug file of a build may be, none for "".
+// pathsOf returns the paths of debug files by build ID: none for "".
 func pathsOf(id string) (paths []string) {
 	if len(id) >= 4 {
 		paths = append(paths, filepath.Join(DebugRoot, ".build-id", id[:2], id[2:]+".debug"))
@@ -248,7 +250,8 @@ func pathsOf(id string) (paths []string) {
 	return paths
 }
 
-// readSmall reads a section of a few words, nil if it is none.
+// readSmall reads a section of up to limit bytes. It returns nil if there is no
+// such section, or it cannot be read.
 func (f *File) readSmall(s Section, limit uint64) []byte {
 	if s.Size == 0 || s.Size > limit || s.Kind != elf.SHT_PROGBITS || s.Flags&elf.SHF_COMPRESSED != 0 {
 		return nil
@@ -260,7 +263,7 @@ func (f *File) readSmall(s Section, limit uint64) []byte {
 	return data
 }
 
-// debugLinkName returns what the section .gnu_debuglink says: a name without
+// debugLinkName reads the section .gnu_debuglink. It has a name without
 // directories, padded with zeros to a multiple of 4 bytes, and a checksum.
 func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
 	data := f.readSmall(f.debugLink, maxDebugLink)
@@ -274,10 +277,9 @@ func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
 	return name, f.Words.Uint32(data[at:]), true
 }
 
-// checkLinked returns an error unless a debug file is the one that f names. The
-// build ID says so, and where one of them has none, the checksum. Nothing is
-// read for the checksum of a file that is too large for it: a sparse one has
-// any size, at no cost.
+// checkLinked returns an error unless a debug file is the one that f names: by
+// the build ID or, if one of them has none, by the checksum. A file larger than
+// maxChecked is refused unread: a sparse file has any size, at no cost.
 func (f *File) checkLinked(debug *File, want uint32) error {
 	mine, _ := f.BuildID() // "" if there is none
 	if theirs, _ := debug.BuildID(); mine != "" && theirs == mine {
@@ -300,10 +302,11 @@ func (f *File) checkLinked(debug *File, want uint32) error {
 	return nil
 }
 
-// FindAlternative opens the file in which dwz has put what several debug files
-// have in common. It fails with fs.ErrNotExist where f names none, or that is
-// not here: below DebugRoot and in the caches of debuginfod's clients by its
-// build ID, or under the name in f, which counts from where f is.
+// FindAlternative opens the file into which dwz has put the common parts of
+// several debug files. It searches below DebugRoot and in the caches of
+// debuginfod's clients by the build ID, and then for the name in f, which is
+// relative to the directory of f or below DebugRoot. It fails with
+// fs.ErrNotExist if f names no such file, or there is none.
 func (f *File) FindAlternative() (*File, error) {
 	text, build, _ := bytes.Cut(f.readSmall(f.alternative, maxInterpreter+maxBuildID), []byte{0})
 	id, name := hex.EncodeToString(build), string(text)
@@ -335,8 +338,8 @@ func (f *File) FindAlternative() (*File, error) {
 	return nil, fs.ErrNotExist
 }
 
-// DebuginfodCaches returns where the clients of debuginfod keep what they have
-// fetched, as debuginfod_find_debuginfo(3) says.
+// DebuginfodCaches returns the directories in which the clients of debuginfod
+// keep fetched files, by debuginfod_find_debuginfo(3).
 func DebuginfodCaches() (caches []string) {
 	if path := os.Getenv("DEBUGINFOD_CACHE_PATH"); path != "" {
 		return []string{path}
@@ -360,10 +363,10 @@ func (f *File) MiniDebugBytes() int {
 }
 
 // MiniFunctions reads the functions in the section .gnu_debugdata. Fedora and
-// others leave those there that strip takes away, in an ELF file that xz has
-// compressed (MiniDebugInfo in GDB's manual). There are none where f has no
-// such section. unpack decompresses, and is given how large a dictionary may
-// be.
+// others keep there the functions that strip removes, in an ELF file that is
+// compressed by xz (MiniDebugInfo in GDB's manual). There are none if f has no
+// such section. unpack decompresses; dictionary is the largest dictionary that
+// it may use, in bytes.
 //
 // It fails with ErrTruncated, ErrMalformed or ErrTooLarge, or with an error of
 // the reader.

@@ -17,32 +17,33 @@ import (
 // ErrNoDWARF means that a file has no debugging information.
 var ErrNoDWARF = errors.New("the program has no debugging information (compile it with -g, or install its debug file)")
 
-// dwarfSections are the sections that types are described in, and those that
-// lines are in besides.
+// dwarfSections are the sections that describe types, followed by the further
+// ones for lines.
 var dwarfSections = [...]string{".debug_abbrev", ".debug_info", ".debug_str", ".debug_line_str",
 	".debug_str_offsets", ".debug_addr", ".debug_line", ".debug_ranges", ".debug_rnglists"}
 
-// typeSections is how many of them types are described in.
+// typeSections is the number of sections that describe types.
 const typeSections = 6
 
 // DWARF is the debugging information of a file, in DWARF 2 to 5. Package
-// debug/dwarf reads its entries, and was not made for data that are to cost
-// time or memory. So sections, units, abbreviations and strings are checked
-// before it is given them, and [Entries] bounds the time and needs no stack.
+// debug/dwarf reads its entries. That package is not hardened against data that
+// are made to cost time or memory. So sections, units, abbreviations and
+// strings are checked first, and [Entries] bounds the time and does not
+// recurse.
 //
-// It may still panic: [Contain] makes an error of that. DWARF is not safe for
-// concurrent use.
+// Package debug/dwarf may still panic: [Contain] makes an error of that. DWARF
+// is not safe for concurrent use.
 type DWARF struct {
 	*dwarf.Data
-	Sections map[string][]byte
+	Sections map[string][]byte // by name
 	Order    binary.ByteOrder
-	Units    []dwarf.Offset // the first entries of units that are not about types
+	Units    []dwarf.Offset // the first entry of each unit, except type units
 	Size     int            // in memory, in bytes
 	Until    time.Time      // nothing is read after that time
 }
 
-// DebugSection returns a section of the debugging information, of no size where
-// there is none.
+// DebugSection returns a section of the debugging information. Its size is 0 if
+// the file does not have it.
 func (f *File) DebugSection(name string) Section {
 	i := slices.Index(dwarfSections[:], name)
 	if i < 0 || f.dwarfSections[i].Kind == elf.SHT_NOBITS {
@@ -60,8 +61,8 @@ func (f *File) DWARFBytes() int {
 	return int(size)
 }
 
-// DWARF reads the debugging information: what describes types, and with lines
-// what is about code, too. It may take until a time.
+// DWARF reads the debugging information: the sections that describe types, and
+// if lines is set those for lines, too. Nothing is read after until.
 //
 // It fails with ErrNoDWARF, ErrTooLarge, ErrTruncated or ErrMalformed, or with
 // an error of the reader.
@@ -99,7 +100,8 @@ func (f *File) DWARF(lines bool, until time.Time) (*DWARF, error) {
 	return NewDWARF(sections, f.Words.Order(), until)
 }
 
-// NewDWARF is [File.DWARF] of sections by their names, which it may change.
+// NewDWARF is [File.DWARF] for sections in memory, by their names. It may
+// change them.
 func NewDWARF(
 	sections map[string][]byte, order binary.ByteOrder, until time.Time,
 ) (d *DWARF, err error) {
@@ -109,7 +111,7 @@ func NewDWARF(
 		return nil, ErrNoDWARF
 	}
 	d = &DWARF{Sections: sections, Order: order, Until: until,
-		Size: 32 * len(abbreviations)} // as package debug/dwarf has them
+		Size: 32 * len(abbreviations)} // in the form that package debug/dwarf holds
 	for _, data := range sections {
 		d.Size += len(data)
 	}
@@ -132,7 +134,7 @@ func NewDWARF(
 	return d, nil
 }
 
-// Contain makes an error of a panic of package debug/dwarf.
+// Contain makes an error of a panic of package debug/dwarf. Call it by defer.
 func Contain(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%w: debugging information: %v", ErrMalformed, r)
@@ -149,8 +151,8 @@ func (d *DWARF) Late() error {
 	return nil
 }
 
-// unitsOf returns where the first entries of units are, after it has made sure
-// that package debug/dwarf can be given the units and their abbreviations.
+// unitsOf returns the offsets of the first entries of units. It checks the
+// units and their abbreviations before package debug/dwarf reads them.
 func unitsOf(order binary.ByteOrder, info, abbreviations []byte) (starts []dwarf.Offset, err error) {
 	seen := make(map[uint64]bool)
 	work := 0
@@ -189,7 +191,7 @@ func unitsOf(order binary.ByteOrder, info, abbreviations []byte) (starts []dwarf
 		if err != nil {
 			return nil, err
 		}
-		// Package debug/dwarf reads tables that overlap as often.
+		// Tables may overlap: package debug/dwarf reads each one on its own.
 		if work += size; work > maxAbbreviations {
 			return nil, TooLarge(fmt.Errorf("abbreviations of more than %d bytes", maxAbbreviations))
 		}
@@ -197,7 +199,8 @@ func unitsOf(order binary.ByteOrder, info, abbreviations []byte) (starts []dwarf
 	return starts, nil
 }
 
-// checkAbbreviations returns the size of a table of abbreviations.
+// checkAbbreviations checks a table of abbreviations, and returns its size in
+// bytes.
 func checkAbbreviations(all []byte, at uint64) (int, error) {
 	if at >= uint64(len(all)) {
 		return 0, ErrTruncated
@@ -227,8 +230,8 @@ func checkAbbreviations(all []byte, at uint64) (int, error) {
 	return c.At, nil
 }
 
-// cutStrings ends strings that are longer than compilers make them: each entry
-// that names one would have its own copy.
+// cutStrings cuts strings to MaxDebugString bytes: package debug/dwarf copies a
+// string for each entry that refers to it.
 func cutStrings(section []byte) {
 	for len(section) > 0 {
 		end := bytes.IndexByte(section[:min(len(section), MaxDebugString+1)], 0)
@@ -242,24 +245,24 @@ func cutStrings(section []byte) {
 	}
 }
 
-// Entries goes through the entries of debugging information.
+// Entries reads the entries of debugging information one after the other.
 type Entries struct {
 	*dwarf.Reader
-	Depth int // of the next entry below the first one, 0 when there are no more
+	Depth int // of the next entry below the first one; 0 after the last below it
 
 	of    *DWARF
 	steps int
 }
 
-// Entries begins with the entry at an offset.
+// Entries returns the entries from an offset on.
 func (d *DWARF) Entries(from dwarf.Offset) *Entries {
 	e := &Entries{Reader: d.Reader(), of: d}
 	e.Seek(from)
 	return e
 }
 
-// Next returns the next entry, also those of tag 0, which end lists of
-// children. It returns nil at the end of all.
+// Next returns the next entry, nil at the end. An entry of tag 0 ends a list of
+// children.
 func (e *Entries) Next() (*dwarf.Entry, error) {
 	if e.steps++; e.steps%256 == 0 {
 		if err := e.of.Late(); err != nil {
@@ -279,7 +282,7 @@ func (e *Entries) Next() (*dwarf.Entry, error) {
 	return entry, nil
 }
 
-// At returns the entry at an offset. The next one is the one after it.
+// At returns the entry at an offset. Next then returns the one after it.
 func (e *Entries) At(offset dwarf.Offset) (*dwarf.Entry, error) {
 	e.Seek(offset)
 	entry, err := e.Next()
@@ -289,8 +292,8 @@ func (e *Entries) At(offset dwarf.Offset) (*dwarf.Entry, error) {
 	return entry, err
 }
 
-// Skip leaves out the children of the entry that Next has returned. Package
-// debug/dwarf does that by recursion, of any depth.
+// Skip skips the children of the entry that Next has returned. SkipChildren of
+// package debug/dwarf would recurse to any depth.
 func (e *Entries) Skip(entry *dwarf.Entry) error {
 	if !entry.Children {
 		return nil

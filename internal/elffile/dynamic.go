@@ -9,15 +9,15 @@ import (
 	"fmt"
 )
 
-// PLTGOT returns the virtual address of the global offset table, as linked:
-// what i386 code counts from where an argument says SYM@GOTOFF. It is DT_PLTGOT
-// of the dynamic section; where there is none (a static program, a separate
-// debug file) the symbol _GLOBAL_OFFSET_TABLE_, else the section .got.plt, at
-// whose start i386 linkers put it.
+// PLTGOT returns the virtual address of the global offset table, as linked. In
+// i386 code, SYM@GOTOFF in an argument is relative to it. The address is
+// DT_PLTGOT of the dynamic section. Without that entry, as in a static program
+// and a separate debug file, it is the symbol _GLOBAL_OFFSET_TABLE_, else the
+// section .got.plt, at whose start i386 linkers put the table.
 //
-// It fails with ErrNoPLTGOT where none of these exists, with ErrTruncated or
-// ErrTooLarge where the dynamic section is unreadable, with the errors of
-// Symbol other than ErrSymbolNotFound, or with an error of the reader.
+// It fails with ErrNoPLTGOT if none of these exists, with ErrTruncated or
+// ErrTooLarge if the dynamic section is unreadable, with the errors of Symbol
+// other than ErrSymbolNotFound, or with an error of the reader.
 func (f *File) PLTGOT() (uint64, error) {
 	f.got.once.Do(func() { f.got.address, f.got.err = f.findPLTGOT() })
 	return f.got.address, f.got.err
@@ -43,10 +43,11 @@ func (f *File) findPLTGOT() (uint64, error) {
 	return 0, ErrNoPLTGOT
 }
 
-// IsProgram reports whether the file is a program and not a library: whether it
-// is an ET_EXEC, or an ET_DYN that is marked as position-independent executable
-// or, where the linker did not know that mark, names the loader and not itself.
-// It is false for the separate debug file of an ET_DYN, which has no marks.
+// IsProgram reports whether the file is a program and not a library. A program
+// is an ET_EXEC, or an ET_DYN with the mark DF_1_PIE. Older linkers do not set
+// that mark: then it is an ET_DYN with an interpreter and without DT_SONAME.
+// IsProgram reports false for the separate debug file of an ET_DYN, which has
+// none of these.
 func (f *File) IsProgram() bool {
 	f.program.once.Do(func() { f.program.is = f.isProgram() })
 	return f.program.is
@@ -65,8 +66,8 @@ func (f *File) isProgram() bool {
 	return err == nil && (marked || f.interpreter.FileSize > 0 && !named)
 }
 
-// Interpreter returns the path of the dynamic linker that a program names, ""
-// if it names none.
+// Interpreter returns the path of the dynamic linker that the file names, or
+// "". It returns "" for a separate debug file.
 func (f *File) Interpreter() string {
 	size := f.interpreter.FileSize
 	if size == 0 || size > maxInterpreter || f.IsDebugFile {
@@ -93,8 +94,8 @@ func (f *File) dynamicEntry(tag elf.DynTag) (value uint64, found bool, err error
 	return value, found, err
 }
 
-// dynamicEntries goes through the entries of the dynamic section as long as
-// they are wanted.
+// dynamicEntries calls yield for the entries of the dynamic section, until that
+// returns false.
 func (f *File) dynamicEntries(yield func(tag elf.DynTag, value uint64) bool) error {
 	if f.dynamic.FileSize > maxDynamicBytes {
 		return fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)

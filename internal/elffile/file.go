@@ -22,8 +22,8 @@ type File struct {
 	Type    elf.Type // ET_EXEC, ET_DYN or ET_REL
 	Machine elf.Machine
 
-	// IsDebugFile says that the file is what strip or objcopy --only-keep-debug
-	// split off an executable or library. Its program headers are those of the
+	// IsDebugFile means that strip or objcopy --only-keep-debug split the file
+	// off an executable or library. Its program headers are those of the
 	// original file, whose offsets mean nothing in this one.
 	IsDebugFile bool
 
@@ -33,15 +33,15 @@ type File struct {
 	ProbeBase    uint64 // the address of the section .stapsdt.base
 	HasProbeBase bool   // there is such a section
 
-	// Sections and segments have no size where there are none.
+	// The size is 0 if the file has no such section or segment.
 	Frames      Section // .eh_frame
 	FramesIndex Segment // PT_GNU_EH_FRAME
 
 	reader io.ReaderAt
-	closer io.Closer // nil where the caller closes the reader
+	closer io.Closer // nil if the caller closes the reader
 	close  sync.Once
 	name   string
-	path   string // that Open was given, "" with New
+	path   string // as given to Open, "" with New
 
 	noteSegments  []noteSegment
 	dynamic       Segment // PT_DYNAMIC
@@ -60,8 +60,8 @@ type File struct {
 	symbols symbols
 	members members
 
-	// What the dynamic section says is found once: a crafted file has a long
-	// one and asks very often.
+	// The dynamic section is searched once for each: a crafted file can have a
+	// long one, and arguments that need it very often.
 	got struct {
 		once    sync.Once
 		address uint64
@@ -73,26 +73,27 @@ type File struct {
 	}
 }
 
-// Symbols is what package argspec asks of an elfnote.File: the header, and the
-// rest when an argument names a symbol.
+// Symbols has the methods of an elfnote.File that package argspec calls:
+// Header, and the others when an argument names a symbol.
 type Symbols interface {
-	// Header returns the ELF header, of which four fields count. Machine
-	// decides the syntax of the arguments. Class is ELFCLASS32 or ELFCLASS64,
-	// and ELFCLASSNONE stands for the machine's usual class; ELFCLASS32 with
+	// Header returns the ELF header. Four fields matter. Machine decides the
+	// syntax of the arguments. Class is ELFCLASS32 or ELFCLASS64, and
+	// ELFCLASSNONE stands for the machine's usual class; ELFCLASS32 with
 	// EM_X86_64 is an x32 program. ByteOrder decides which of two registers
 	// holds the high half of a value on arm; nil stands for little-endian. Type
-	// is ET_EXEC, ET_DYN or ET_REL: the addresses of an ET_EXEC are those at
-	// which it runs, and those of an ET_REL are not known yet.
+	// is ET_EXEC, ET_DYN or ET_REL: an ET_EXEC runs at its addresses, and the
+	// addresses of an ET_REL are not known yet.
 	Header() elf.FileHeader
-	// IsProgram reports whether the file is a program and not a library: the
-	// symbols of a library can be replaced by those of another file.
+	// IsProgram reports whether the file is a program and not a library. A
+	// symbol of a library can be replaced by that of another file.
 	IsProgram() bool
 	// Symbol returns the symbol that is defined under a name. Its Value is an
-	// address in the file; that of a thread-local variable (STT_TLS) the offset
-	// in the memory of thread-local variables. It fails if there is no symbol
-	// of that name, or more than one.
+	// address in the file. For a thread-local variable (STT_TLS) it is the
+	// offset in the memory of thread-local variables. Symbol fails if the name
+	// is not defined, or is defined at several addresses.
 	Symbol(name string) (elf.Symbol, error)
-	// PLTGOT returns the value of DT_PLTGOT, which i386's @GOTOFF counts from.
+	// PLTGOT returns the value of DT_PLTGOT, to which i386's @GOTOFF is
+	// relative.
 	PLTGOT() (uint64, error)
 }
 
@@ -130,7 +131,7 @@ func New(r io.ReaderAt) (*File, error) {
 	return f, nil
 }
 
-// Close closes the file if Open opened it. Only the first call does something.
+// Close closes the file if Open opened it. Further calls do nothing.
 func (f *File) Close() (err error) {
 	f.close.Do(func() {
 		if f.closer != nil {
@@ -140,7 +141,7 @@ func (f *File) Close() (err error) {
 	return err
 }
 
-// OSFile returns the open file that is read, or nil where New was given another
+// OSFile returns the open file that is read, or nil if New was given another
 // kind of reader.
 func (f *File) OSFile() *os.File {
 	file, _ := f.reader.(*os.File)
@@ -151,7 +152,7 @@ func (f *File) OSFile() *os.File {
 // New, or "".
 func (f *File) Name() string { return f.name }
 
-// ReadAt reads bytes of the file, as io.ReaderAt says.
+// ReadAt implements io.ReaderAt.
 func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.reader.ReadAt(p, off) }
 
 // Class returns ELFCLASS32 or ELFCLASS64.
@@ -162,25 +163,23 @@ func (f *File) Class() elf.Class {
 	return elf.ELFCLASS32
 }
 
-// HasCode reports whether the file holds code that runs at the addresses or
-// offsets that its segments give: a separate debug file and an object file do
-// not.
+// HasCode reports whether the file holds code that runs at the addresses and
+// offsets of its segments. A separate debug file and an object file do not.
 func (f *File) HasCode() bool { return !f.IsDebugFile && f.Type != elf.ET_REL }
 
-// Reasons for which a file, or a part of it, cannot be read. They are wrapped
-// with the context in which they occurred: compare with errors.Is.
+// Reasons why a file, or a part of it, cannot be read. Errors wrap them with
+// the context: compare with errors.Is.
 var (
 	// ErrNotELF means that the file does not start with the ELF magic bytes.
 	ErrNotELF = errors.New("not an ELF file")
 	// ErrMalformed means that the file is ELF, but not of a form that can be
-	// read: its headers contradict themselves, or it is ErrFileType,
-	// ErrTruncated or ErrCompressed.
+	// read. ErrFileType, ErrTruncated and ErrCompressed are ErrMalformed, too.
 	ErrMalformed = errors.New("malformed ELF file")
-	// ErrFileType means that the ELF file is of a type that holds no code, such
-	// as a core dump. Executables, libraries and object files do.
+	// ErrFileType means that the ELF file is not an executable, a library or an
+	// object file but, for example, a core dump.
 	ErrFileType error = malformedError("not an executable, a library or an object file")
-	// ErrTruncated means that the file ends before a range that its headers
-	// give.
+	// ErrTruncated means that the file ends before the end of a range that its
+	// headers give.
 	ErrTruncated error = malformedError("file is truncated")
 	// ErrTooLarge means that a part of the file is larger than this package is
 	// willing to read, which is far above what tool chains produce.
@@ -190,8 +189,8 @@ var (
 	// --compress-sections=SECTION=none makes a copy without compression;
 	// --decompress-debug-sections, which GNU objcopy has, does not.
 	ErrCompressed error = malformedError("section is compressed (llvm-objcopy --compress-sections=SECTION=none makes a copy without compression)")
-	// ErrNotMapped means that no PT_LOAD segment has the address in its part
-	// that comes from the file.
+	// ErrNotMapped means that the address is in no PT_LOAD segment's part that
+	// comes from the file.
 	ErrNotMapped = errors.New("address is not in the file part of a segment")
 	// ErrNoCode means that the file is a separate debug file or an object file,
 	// which has no code that runs: its addresses have no offsets.
@@ -199,7 +198,7 @@ var (
 	// ErrSymbolNotFound means that neither symbol table defines the symbol.
 	ErrSymbolNotFound = errors.New("not defined in the file")
 	// ErrSymbolAmbiguous means that several symbols of the name have different
-	// addresses, so that nobody can tell which one is meant.
+	// addresses.
 	ErrSymbolAmbiguous = errors.New("defined at several addresses")
 	// ErrNoPLTGOT means that the file has no global offset table.
 	ErrNoPLTGOT = errors.New("no global offset table")
@@ -207,15 +206,14 @@ var (
 	ErrNoBuildID = errors.New("no build ID")
 	// ErrOtherBuildID means that a debug file was split off another build.
 	ErrOtherBuildID = errors.New("the debug file belongs to another build")
-	// ErrUnknownDistance means that a debug file has neither a section
-	// .stapsdt.base nor a PT_LOAD segment in common with the file it belongs
-	// to.
+	// ErrUnknownDistance means that a file and its debug file do not both have
+	// a section .stapsdt.base, nor both a PT_LOAD segment.
 	ErrUnknownDistance = errors.New("cannot tell by how much prelink moved the file: " +
 		"its debug file has neither .stapsdt.base nor a PT_LOAD segment to compare")
 )
 
-// TooLarge returns an error that is ErrTooLarge where a caller has set the
-// limit. It says what err says: a real file's may well be larger.
+// TooLarge returns an error that is ErrTooLarge and has the text of err. Use it
+// for limits that real files may exceed.
 func TooLarge(err error) error { return tooLargeError{err} }
 
 type tooLargeError struct{ error }
@@ -223,7 +221,7 @@ type tooLargeError struct{ error }
 func (tooLargeError) Is(target error) bool { return target == ErrTooLarge }
 func (e tooLargeError) Unwrap() error      { return e.error }
 
-// malformedError is a reason that is also ErrMalformed.
+// malformedError is an error that is also ErrMalformed.
 type malformedError string
 
 func (e malformedError) Error() string        { return string(e) }
@@ -231,14 +229,13 @@ func (e malformedError) Is(target error) bool { return target == ErrMalformed }
 
 // NoteError is a note of a probe that is malformed. It affects no other note.
 type NoteError struct {
-	// Index is the number of the note in the file, from 0, counting the notes
-	// of every owner in all .note.stapsdt sections, in file order. It is the
-	// order in which readelf -n prints them.
+	// Index is the number of the note in the file, from 0. It counts the notes
+	// of every owner in all .note.stapsdt sections, in the order of the file,
+	// in which readelf -n prints them.
 	Index int
-	// Provider and Name are those of the probe, or "" where they cannot be
-	// read.
+	// Provider and Name are those of the probe, or "" if they cannot be read.
 	Provider, Name string
-	// Err is the cause, a text.
+	// Err is the cause.
 	Err error
 }
 

@@ -15,7 +15,7 @@ const (
 	headerSize64, programSize64, sectionSize64 = 64, 56, 64
 )
 
-// header is what the ELF file header says of the two tables of headers.
+// header has the two tables of headers, as the ELF file header gives them.
 type header struct {
 	programs, sections table
 	sectionNames       uint32 // index of the section that holds the names
@@ -23,13 +23,13 @@ type header struct {
 	extendedSections   bool   // the number of section headers is in section 0
 }
 
-// readHeaders fills in everything that is known of a file after Open: from the
-// file header, the program headers, the section headers and the section names.
+// readHeaders fills in a File from the file header, the program headers, the
+// section headers and the section names.
 func (f *File) readHeaders() error {
 	w := newWindow(f)
 	defer w.close()
-	// The program headers nearly always follow the file header: one read brings
-	// both. A file shorter than that is no error yet.
+	// The program headers nearly always follow the file header, so that one
+	// read suffices for both. A shorter file is no error yet.
 	if err := w.start(); err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func (f *File) fileHeader(b []byte) (h header, err error) {
 		return h, fmt.Errorf("%v: %w", f.Type, ErrFileType)
 	}
 
-	// From the entry point on the words have the size of the class, until the
-	// counters, which are sixteen-bit in both.
+	// From the entry point on, words have the size of the class. The counters
+	// after them are sixteen-bit in both classes.
 	word := f.Words.Size()
 	counters := b[24+3*word+4+2:]
 	h.programs = table{f.Words.Address(b[24+word:]), int(f.Words.Uint16(counters)),
@@ -99,8 +99,8 @@ func (f *File) fileHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// extendedNumbering takes from section 0 what does not fit the sixteen-bit
-// counters of the file header.
+// extendedNumbering takes the numbers that do not fit the sixteen-bit counters
+// of the file header from section 0.
 func (f *File) extendedNumbering(w *window, h *header) error {
 	extendedNames := h.sectionNames == uint32(elf.SHN_XINDEX)
 	if h.extendedPrograms || h.extendedSections || extendedNames {
@@ -143,7 +143,7 @@ type Section struct {
 
 	name, link, info uint32
 	number           uint32 // its index
-	record           uint64 // the size of a record
+	record           uint64 // the size of a record in bytes
 }
 
 func decodeSection(w Words, b []byte) Section {
@@ -164,12 +164,12 @@ func decodeSection(w Words, b []byte) Section {
 	return s
 }
 
-// longestName is the length of the longest name of a section that matters. A
-// crafted file may have longer ones without end.
+// longestName is the length of the longest section name that matters. A crafted
+// file may have names of any length.
 const longestName = len(".note.gnu.build-id")
 
-// sectionHeaders goes through the section headers, picks those that matter, and
-// finds by them whether the file has its code.
+// sectionHeaders reads the section headers and keeps those that matter. It sets
+// IsDebugFile by them.
 func (f *File) sectionHeaders(w *window, h *header) error {
 	f.sections = h.sections
 	if h.sections.count == 0 || h.sectionNames == uint32(elf.SHN_UNDEF) {
@@ -250,11 +250,11 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 	return nil
 }
 
-// sectionNames reads the table of section names. It is valid as long as the
-// window is used for nothing but section headers.
+// sectionNames reads the table of section names. The result is valid as long as
+// the window is only used for section headers.
 func (f *File) sectionNames(w *window, h *header) (string, error) {
-	// Linkers put the names right before the headers. Where both are in the
-	// window, it need not move any more.
+	// Linkers put the names right before the headers. If both fit the window,
+	// it need not move any more.
 	const usualNames = 1024
 	all := w.cover(h.sections, usualNames)
 	b, err := w.record(h.sections, uint64(h.sectionNames))
@@ -278,8 +278,8 @@ func (f *File) sectionNames(w *window, h *header) (string, error) {
 	return Text(b), err
 }
 
-// Segment is a PT_LOAD program header: a piece of the file that is mapped into
-// memory when the file runs.
+// Segment is a program header. A PT_LOAD one is a piece of the file that is
+// mapped into memory when the file runs.
 type Segment struct {
 	Address    uint64       // of the first byte, as linked
 	Offset     uint64       // of the first byte in the file
@@ -298,10 +298,10 @@ func (s *Segment) InMemory(address, size uint64) bool {
 	return address >= s.Address && size <= s.MemorySize && address-s.Address <= s.MemorySize-size
 }
 
-// Offset returns the place in the file of the byte that is at a virtual address
-// when the file runs. It fails with ErrNotMapped where no segment has the
-// address in its part that comes from the file, and with ErrNoCode for a
-// DebugFile or a Relocatable.
+// Offset returns the offset in the file of the byte that is at a virtual
+// address when the file runs. It fails with ErrNotMapped if the address is in
+// no segment's part that comes from the file, and with ErrNoCode for a separate
+// debug file or an object file.
 func (f *File) Offset(address uint64) (uint64, error) {
 	if !f.HasCode() {
 		return 0, fmt.Errorf("offset of address %#x: %w", address, ErrNoCode)
@@ -323,7 +323,7 @@ func (f *File) Segment(address, size uint64, rights elf.ProgFlag) *Segment {
 	return nil
 }
 
-// programHeaders goes through the program headers and picks those that matter.
+// programHeaders reads the program headers and keeps those that matter.
 func (f *File) programHeaders(w *window, t table) error {
 	f.Segments = make([]Segment, 0, 4) // a usual number
 	for i := range t.count {

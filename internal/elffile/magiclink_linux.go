@@ -8,14 +8,14 @@ import (
 	"unsafe"
 )
 
-// leadsThroughProcess reports whether a path leads through a magic link, as
-// /proc/PID/root, /proc/PID/fd/N and /proc/PID/map_files/A-B are, wherever
-// procfs is mounted. It also reports true where the kernel cannot tell.
+// leadsThroughProcess reports whether a path leads through a magic link, such
+// as /proc/PID/root, /proc/PID/fd/N and /proc/PID/map_files/A-B, wherever
+// procfs is mounted. It also reports true if the kernel cannot tell.
 //
-// The kernel resolves the path up to the first such link, and opens nothing.
+// The kernel resolves the path up to the first magic link, and opens nothing.
 func leadsThroughProcess(path string) bool {
-	// The system call openat2 has the same number on all machines that have
-	// BPF, and Linux has it since 5.6.
+	// Linux has openat2 since 5.6. The system call has the same number on all
+	// machines that have BPF.
 	const (
 		openat2             = 437
 		currentDirectory    = -100       // AT_FDCWD

@@ -18,31 +18,32 @@ import (
 
 // Structures finds the members of a file's structures.
 type Structures interface {
-	// Member returns where a member is that is reached from a pointer, by the
-	// type of the pointer as C writes it, "struct request *", and what follows
-	// the pointer in an expression, "->peer.port".
+	// Member returns the member that an expression reaches from a pointer.
+	// pointer is the type of the pointer in C, "struct request *". path is the
+	// rest of the expression, "->peer.port".
 	Member(pointer, path string) (Member, error)
 }
 
-// Member is where to find a member of a structure, and what it is.
+// Member is the place and the type of a member of a structure.
 type Member struct {
-	// Offsets are added to a pointer in turn. At each sum but the last is the
-	// pointer to go on with, at the last the member.
+	// Offsets lead to the member. The first one is added to the pointer. At
+	// each sum but the last is a pointer, to which the next offset is added. At
+	// the last sum is the member.
 	Offsets []int64
 
 	Size          int // 1, 2, 4 or 8 bytes
 	Signed, Float bool
-	Pointer, Text bool   // it points to something; to a text
-	Type          string // as C writes it, where it is a pointer
+	Pointer, Text bool   // it is a pointer; it is a pointer to a text
+	Type          string // of a pointer, as C writes it
 
-	// Array says that the member is not a pointer to a text but the text
-	// itself. It has Room bytes, of which none need be zero, or as many as
-	// there are up to a zero where Room is 0. The value is the address.
+	// Array means that the member is not a pointer to a text but the text
+	// itself. The text has up to Room bytes, and ends before if one is zero. If
+	// Room is 0, it ends at the first zero. The value is the text's address.
 	Array bool
 	Room  int
 }
 
-// members are those that were asked for.
+// members are the members that were asked for.
 type members struct {
 	mutex sync.Mutex
 	known map[[2]string]knownMember
@@ -53,9 +54,10 @@ type knownMember struct {
 	err    error
 }
 
-// Member is what [Structures] says. It takes the file's word, from DWARF: where
-// two structures of that name are laid out differently, or something is not a
-// number, it fails. It wraps ErrNoDWARF where the file has no DWARF.
+// Member finds a member by the file's DWARF, as [Structures] says. It fails if
+// structures of the same name have different layouts, or if the member is not a
+// number, a pointer or a text. The error wraps ErrNoDWARF if the file has no
+// DWARF.
 func (f *File) Member(pointer, path string) (Member, error) {
 	f.members.mutex.Lock()
 	defer f.members.mutex.Unlock()
@@ -85,7 +87,7 @@ func (f *File) findMember(pointer, path string, until time.Time) (m Member, err 
 	if !ok || len(words) == 0 || strings.Contains(name, "*") {
 		return m, fmt.Errorf("%s is not a pointer to a structure", pointer)
 	}
-	// What the name is of, if the type says so: "struct stat" is no typedef.
+	// With a keyword the name is a tag: "struct stat" is not a typedef.
 	isTag := len(words) > 1 && slices.Contains([]string{"struct", "union", "class"}, words[0])
 	if isTag {
 		words = words[1:]
@@ -101,16 +103,16 @@ func (f *File) findMember(pointer, path string, until time.Time) (m Member, err 
 // search finds members in DWARF.
 type search struct {
 	*Entries
-	named map[string][]dwarf.Offset // structures and typedefs, by what byName was asked for
-	done  map[string]Member         // of names and paths
+	named map[string][]dwarf.Offset // results of find, by its arguments
+	done  map[string]Member         // results of byName, by its arguments
 }
 
-// isStructure reports whether an entry is of something with members.
+// isStructure reports whether an entry is of a type with members.
 func isStructure(e *dwarf.Entry) bool {
 	return e.Tag == dwarf.TagStructType || e.Tag == dwarf.TagClassType || e.Tag == dwarf.TagUnionType
 }
 
-// value returns the value of an attribute, zero if there is none of the type.
+// value returns the value of an attribute, or zero if it has none of type T.
 func value[T any](e *dwarf.Entry, attribute dwarf.Attr) T {
 	value, _ := e.Val(attribute).(T)
 	return value
@@ -120,8 +122,8 @@ func nameOf(e *dwarf.Entry) string { return value[string](e, dwarf.AttrName) }
 
 func isDeclared(e *dwarf.Entry) bool { return value[bool](e, dwarf.AttrDeclaration) }
 
-// find returns the structures of a name that the file describes, and with
-// typedefs these, too.
+// find returns the structures of a name, and if typedefs is set the typedefs of
+// the name, too.
 func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err error) {
 	key := fmt.Sprint(typedefs, name)
 	if found, ok := s.named[key]; ok {
@@ -148,8 +150,8 @@ func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err err
 	}
 }
 
-// byName returns what a path leads to from all structures of a name, if that is
-// one thing.
+// byName returns the member at a path from the structures of a name. It fails
+// if that differs between them.
 func (s *search) byName(name string, typedefs bool, path string) (m Member, err error) {
 	key := fmt.Sprint(typedefs, name, path)
 	if m, ok := s.done[key]; ok {
@@ -177,8 +179,8 @@ func (s *search) byName(name string, typedefs bool, path string) (m Member, err 
 	return m, nil
 }
 
-// stripped returns the type of an entry without its other names and
-// qualifications, nil for void.
+// stripped returns the type of an entry without typedefs and qualifiers, or nil
+// for void.
 func (s *search) stripped(e *dwarf.Entry) (*dwarf.Entry, error) {
 	for range maxTypeNames {
 		value := e.Val(dwarf.AttrType)
@@ -203,7 +205,7 @@ func (s *search) stripped(e *dwarf.Entry) (*dwarf.Entry, error) {
 	return nil, ErrMalformed
 }
 
-// structure returns what a path leads to from a pointer to a structure, or to a
+// structure returns the member at a path from a pointer to a structure, or to a
 // typedef of one.
 func (s *search) structure(offset dwarf.Offset, path string) (Member, error) {
 	e, err := s.At(offset)
@@ -216,8 +218,8 @@ func (s *search) structure(offset dwarf.Offset, path string) (Member, error) {
 	return s.from(e, "->", path)
 }
 
-// from returns what a path leads to from a structure, or from a pointer to one:
-// by tells how the path has to go on.
+// from returns the member at a path from a structure, or from a pointer to one.
+// The path must begin with by, which is "." or "->".
 func (s *search) from(e *dwarf.Entry, by, path string) (Member, error) {
 	rest, ok := strings.CutPrefix(path, by)
 	switch {
@@ -269,8 +271,8 @@ func (s *search) from(e *dwarf.Entry, by, path string) (Member, error) {
 	return m, err
 }
 
-// member returns a member of a structure, and its place. It may be one of a
-// structure without a name in it.
+// member returns a member of a structure, and its offset. It also searches the
+// structures in it that have no name.
 func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, int64, error) {
 	if _, err := s.At(e.Offset); err != nil {
 		return nil, 0, err
@@ -319,7 +321,7 @@ func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, i
 	return nil, 0, fmt.Errorf("the structure %s has no member %s", truncate.Name(nameOf(e)), name)
 }
 
-// place returns where in a structure a member begins.
+// place returns the offset of a member in its structure.
 func place(m *dwarf.Entry) (int64, error) {
 	at := int64(-1)
 	switch v := m.Val(dwarf.AttrDataMemberLoc).(type) {
@@ -340,8 +342,8 @@ func place(m *dwarf.Entry) (int64, error) {
 	return at, nil
 }
 
-// isPointer reports whether an entry is of a pointer that the program's
-// addresses fit.
+// isPointer reports whether an entry is of a pointer that has the size of the
+// program's addresses.
 func (s *search) isPointer(e *dwarf.Entry) bool {
 	size, sized := e.Val(dwarf.AttrByteSize).(int64)
 	return (e.Tag == dwarf.TagPointerType || e.Tag == dwarf.TagReferenceType) &&
@@ -360,7 +362,7 @@ const (
 	encodingUTF          = 0x10
 )
 
-// of returns what a member of a type is.
+// of returns a member of a type, without its offsets.
 func (s *search) of(t *dwarf.Entry) (m Member, err error) {
 	if t == nil {
 		return m, errors.New("has no type")
@@ -413,8 +415,8 @@ func (s *search) of(t *dwarf.Entry) (m Member, err error) {
 	return m, nil
 }
 
-// isChar reports whether texts consist of the type of an entry. That of
-// uint8_t is "unsigned char".
+// isChar reports whether an entry is of a type of characters: char or signed
+// char. unsigned char is not one, since uint8_t is its typedef.
 func isChar(e *dwarf.Entry) bool {
 	if e == nil || e.Tag != dwarf.TagBaseType {
 		return false
@@ -423,7 +425,7 @@ func isChar(e *dwarf.Entry) bool {
 	return encoding == encodingSignedChar || encoding == encodingUnsignedChar && nameOf(e) == "char"
 }
 
-// array returns what an array is that is a text.
+// array returns a member that is an array of characters, without its offsets.
 func (s *search) array(t *dwarf.Entry) (m Member, err error) {
 	of, err := s.stripped(t)
 	if err != nil {

@@ -6,6 +6,6 @@ package elffile
 
 import "syscall"
 
-// openFlags keep the opening of a pipe from waiting for somebody to write to
-// it. A regular file does not know the difference.
+// openFlags keep the opening of a named pipe from waiting for a writer. They
+// make no difference for a regular file.
 const openFlags = syscall.O_NONBLOCK

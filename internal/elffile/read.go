@@ -16,8 +16,8 @@ import (
 	"unsafe"
 )
 
-// ReadFull reads len(p) bytes at an offset, or fails: with ErrTruncated where
-// the file ends before.
+// ReadFull reads len(p) bytes at an offset. It fails with ErrTruncated if the
+// file ends before, or with an error of the reader.
 func (f *File) ReadFull(p []byte, offset uint64) error {
 	if offset > math.MaxInt64-uint64(len(p)) {
 		return ErrTruncated
@@ -32,8 +32,8 @@ func (f *File) ReadFull(p []byte, offset uint64) error {
 	return err
 }
 
-// ReadRange reads a range of the file. The caller has checked the size against
-// a limit.
+// ReadRange reads a range of the file. The caller must have checked the size
+// against a limit.
 func (f *File) ReadRange(offset, size uint64) ([]byte, error) {
 	if err := f.Reaches(offset, size); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (f *File) ReadRange(offset, size uint64) ([]byte, error) {
 	return p, nil
 }
 
-// UnpackedSize bounds what Unpack returns of a section.
+// UnpackedSize returns how many bytes Unpack returns at most.
 func (s *Section) UnpackedSize() uint64 {
 	if s.Flags&elf.SHF_COMPRESSED == 0 {
 		return s.Size
@@ -54,9 +54,9 @@ func (s *Section) UnpackedSize() uint64 {
 }
 
 // Unpack returns the contents of a section, decompressed if it is compressed
-// (SHF_COMPRESSED), with zlib or zstd. It fails with ErrTooLarge where it is
-// larger than compilers make it, with ErrTruncated or ErrMalformed, or with an
-// error of the reader.
+// (SHF_COMPRESSED), with zlib or zstd. It fails with ErrTooLarge if the section
+// is larger than compilers make it, with ErrTruncated or ErrMalformed, or with
+// an error of the reader.
 func (f *File) Unpack(s Section) ([]byte, error) {
 	if s.Size > maxUnpacked {
 		return nil, fmt.Errorf("section of %d bytes: %w", s.Size, ErrTooLarge)
@@ -76,8 +76,8 @@ func (f *File) Unpack(s Section) ([]byte, error) {
 	if size > s.UnpackedSize() {
 		return nil, fmt.Errorf("section of %d bytes from %d: %w", size, s.Size, ErrTooLarge)
 	}
-	// Package debug/elf decompresses sections of files: this is one, with
-	// nothing else in it.
+	// Package debug/elf only decompresses sections of files: make a file with
+	// just this section.
 	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB),
 		byte(elf.EV_CURRENT)}
 	const start = headerSize64 + 2*sectionSize64
@@ -106,9 +106,9 @@ func (f *File) Unpack(s Section) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Reaches fails where a range is larger than a chunk and the file ends before
-// it does: a file has to show that it is as long as it claims, before more than
-// a chunk is allocated for it.
+// Reaches fails if a range is larger than a chunk and the file ends before it
+// does. A file has to show that it is as long as it claims before more than a
+// chunk is allocated for it.
 func (f *File) Reaches(offset, size uint64) error {
 	if size <= ChunkSize {
 		return nil
@@ -130,17 +130,17 @@ type table struct {
 	count  uint64
 }
 
-// Buffer is memory to read into, one chunk.
+// Buffer is memory for one chunk of a file.
 type Buffer [ChunkSize]byte
 
-// buffers are those not in use. To allocate one, to zero it and to collect it
-// as garbage takes longer than most files take to be listed.
+// buffers are the unused buffers. Allocating, zeroing and collecting one takes
+// longer than listing most files.
 var buffers = sync.Pool{New: func() any { return new(Buffer) }}
 
-// NewBuffer returns a buffer, which has to be freed.
+// NewBuffer returns a buffer, which must be freed. It may have old contents.
 func NewBuffer() *Buffer { return buffers.Get().(*Buffer) }
 
-// Free gives the buffer back: nothing of it may be in use any more.
+// Free gives the buffer back. Nothing may use its memory any more.
 func (b *Buffer) Free() { buffers.Put(b) }
 
 // window is the piece of the file that was read last. Tables are read through
@@ -148,21 +148,21 @@ func (b *Buffer) Free() { buffers.Put(b) }
 type window struct {
 	file   *File
 	buffer *Buffer
-	offset uint64
-	data   []byte // of buffer: what the file has at offset
+	offset uint64 // of data in the file
+	data   []byte // a part of buffer
 }
 
-// newWindow returns a window, which has to be closed.
+// newWindow returns a window, which must be closed.
 func newWindow(f *File) *window { return &window{file: f, buffer: NewBuffer()} }
 
-// close gives the buffer back: nothing of it may be in use any more.
+// close gives the buffer back. Nothing may use its memory any more.
 func (w *window) close() {
 	w.buffer.Free()
 	w.buffer, w.data = nil, nil
 }
 
-// start reads the beginning of the file, as far as file header and program
-// headers usually reach.
+// start reads the start of the file, as far as file header and program headers
+// usually reach.
 func (w *window) start() error {
 	const usual = headerSize64 + 15*programSize64
 	n, err := w.file.reader.ReadAt(w.buffer[:usual], 0)
@@ -173,8 +173,8 @@ func (w *window) start() error {
 	return nil
 }
 
-// cover moves the window to a whole table and some bytes before it, and reports
-// whether there is room for that and the file has them.
+// cover moves the window to a whole table and some bytes before it. It reports
+// whether they fit the window and could be read.
 func (w *window) cover(t table, before uint64) bool {
 	before = min(before, t.offset)
 	if t.count > uint64(len(w.buffer)-int(before))/uint64(t.size) {
@@ -197,8 +197,8 @@ func (w *window) at(offset, size uint64) []byte {
 	return nil
 }
 
-// record returns a record of the table, valid until the next call. Where it is
-// not in the window, the window moves to it and takes in those that follow.
+// record returns a record of the table, valid until the next call. If it is not
+// in the window, the window moves to it and to the records that follow.
 func (w *window) record(t table, index uint64) ([]byte, error) {
 	size := uint64(t.size)
 	offset := t.offset + index*size
@@ -221,8 +221,8 @@ func (w *window) record(t table, index uint64) ([]byte, error) {
 // Words knows the byte order and the word size of a file. Its methods read at
 // the start of b, which must be long enough.
 //
-// It stands in for binary.ByteOrder in the loop over the notes, where six calls
-// through that interface for every note would be a third of the time.
+// It stands in for binary.ByteOrder: in the loop over the notes, six calls
+// through that interface for every note would take a third of the time.
 type Words struct {
 	Big  bool // most significant byte first
 	Wide bool // ELF64
@@ -275,8 +275,8 @@ func (w Words) Address(b []byte) uint64 {
 	return uint64(w.Uint32(b))
 }
 
-// Moved returns an address moved by a distance: addresses wrap around at the
-// word size of the class.
+// Moved returns an address plus a distance. Addresses wrap around at the word
+// size of the class.
 func (w Words) Moved(address, distance uint64) uint64 {
 	if w.Wide {
 		return address + distance

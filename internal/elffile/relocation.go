@@ -4,15 +4,16 @@ package elffile
 
 import "debug/elf"
 
-// Relocator knows what a linker would store in a section of an object file, if
-// all sections were at address 0: the value of a symbol and a number, which
-// stands in the relocation or, on some machines, in the section.
+// Relocator computes the addresses that a linker would store in a section of an
+// object file, if all sections were at address 0. An address is the value of a
+// symbol plus an addend. The addend is in the relocation or, on some machines,
+// in the section.
 type Relocator struct {
 	window  *window
-	entries table // the relocations
-	inPlace bool  // the numbers are in the section (SHT_REL)
-	next    uint64
-	kind    uint32 // of a relocation that stores an address as it is
+	entries table  // the relocations
+	inPlace bool   // addends are in the section (SHT_REL)
+	next    uint64 // index of the next relocation
+	kind    uint32 // type of a relocation that stores an address as it is
 	left    int    // how many relocations may still be read
 
 	symbols table
@@ -20,8 +21,8 @@ type Relocator struct {
 	value   uint64
 }
 
-// addressRelocations are the relocations that store an address as it is, in the
-// size of the class.
+// addressRelocations are the types of relocations that store an address as it
+// is: in ELF32, and in ELF64.
 var addressRelocations = map[elf.Machine][2]uint32{
 	elf.EM_X86_64:    {uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_64)},
 	elf.EM_AARCH64:   {uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_ABS64)},
@@ -34,8 +35,8 @@ var addressRelocations = map[elf.Machine][2]uint32{
 }
 
 // NewRelocator returns the Relocator of a section of ProbeNotes, nil if the
-// section has no such relocations. It has to be closed. It reads at most left
-// relocations.
+// section has no relocations that are understood. It reads at most left
+// relocations. It must be closed.
 func (f *File) NewRelocator(s Section, left int) *Relocator {
 	relocations, ok := f.relocations[s.number]
 	kinds, known := addressRelocations[f.Machine]
@@ -62,16 +63,17 @@ func (f *File) NewRelocator(s Section, left int) *Relocator {
 	}
 }
 
-// Close gives back what the Relocator holds. It returns how many relocations
-// may still be read.
+// Close frees the Relocator's buffer. It returns how many relocations may still
+// be read.
 func (r *Relocator) Close() (left int) {
 	r.window.close()
 	return r.left
 }
 
-// Value returns the address that belongs at an offset of the section, where a
-// number is stored; ok is false if no relocation stores one there. Offsets have
-// to be asked for in ascending order, which is that of the relocations.
+// Value returns the address that a linker would store at an offset of the
+// section, which now has the number stored. ok is false if no relocation stores
+// one there. Offsets must be asked for in ascending order, which is that of the
+// relocations.
 func (r *Relocator) Value(offset, stored uint64) (value uint64, ok bool) {
 	w := r.window.file.Words
 	for ; r.next < r.entries.count; r.next++ {
@@ -106,10 +108,10 @@ func (r *Relocator) Value(offset, stored uint64) (value uint64, ok bool) {
 	return 0, false
 }
 
-// read brings the value of a symbol.
+// read sets value to that of a symbol, and reports whether it could.
 func (r *Relocator) read(symbol uint64) bool {
 	if symbol == r.symbol {
-		return true // also number 0, which is none
+		return true // also for number 0, which means no symbol
 	}
 	if symbol >= r.symbols.count {
 		return false

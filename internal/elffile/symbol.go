@@ -14,17 +14,17 @@ import (
 	"sync"
 )
 
-// symbols is what is known of a file's symbols.
+// symbols are the symbols of a file.
 type symbols struct {
 	static, dynamic Section // .symtab and .dynsym, of type SHT_NULL if there is none
-	moved           uint64  // how much higher the addresses are in the file that this is the debug file of
+	moved           uint64  // see Moved
 
 	mutex sync.Mutex
-	known map[string]symbol // the names looked up so far
-	work  uint64            // what that took, see maxSymbolWork
+	known map[string]symbol // results for the names that were looked up
+	work  uint64            // of these look-ups, see maxSymbolWork
 }
 
-// symbol is the outcome of a look-up: what elf.Symbol has, in less memory.
+// symbol is the result of a look-up: an elf.Symbol in less memory, or an error.
 type symbol struct {
 	value, size uint64
 	info, other byte
@@ -32,11 +32,10 @@ type symbol struct {
 	err         error
 }
 
-// isThreadLocal reports whether the symbol is a thread-local variable.
 func (s *symbol) isThreadLocal() bool { return elf.ST_TYPE(s.info) == elf.STT_TLS }
 
-// symbolError is why a symbol is not known. It is a type of its own to be
-// small: a crafted file has very many of them.
+// symbolError is the reason why a symbol is not known. It is a type of its own
+// to be small: a crafted file can cause very many.
 type symbolError struct {
 	name string
 	err  error
@@ -46,21 +45,22 @@ func (e *symbolError) Error() string { return fmt.Sprintf("symbol %q: %v", e.nam
 func (e *symbolError) Unwrap() error { return e.err }
 
 // Symbol returns the symbol that is defined under a name: in .symtab, else in
-// .dynsym. Its Value is a virtual address, as linked; that of a thread-local
-// variable, whose type is STT_TLS, is the offset in the memory of its file's
-// thread-local variables. Definitions at the same address are one. Undefined
-// symbols and the names of source files and sections do not count. Of a file
-// that FindDebugFile opened the addresses are those of the file it belongs to,
-// which prelink may have moved.
+// .dynsym. Its Value is a virtual address, as linked. For a thread-local
+// variable, whose type is STT_TLS, it is the offset in the memory of its file's
+// thread-local variables. Definitions at the same address count as one.
+// Undefined symbols and the names of source files and sections are ignored. For
+// a file that FindDebugFile opened, addresses are those of the file it belongs
+// to, which prelink may have moved.
 //
-// It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous where definitions
-// have different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
-// ErrCompressed where the tables are unreadable, or with an error of the
-// reader. ErrTooLarge is also the answer when look-ups in this file have taken
-// more than about a second altogether.
+// It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous if definitions have
+// different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
+// ErrCompressed if the tables are unreadable, or with an error of the reader.
+// It also fails with ErrTooLarge when all look-ups in this file have taken more
+// than about a second.
 //
-// The tables are searched when a name is first asked for, without being held in
-// memory; the outcome is remembered. FindSymbols does that for many names.
+// The tables are searched when a name is first asked for, and not held in
+// memory. The result is remembered. FindSymbols searches for many names at
+// once.
 func (f *File) Symbol(name string) (elf.Symbol, error) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
@@ -78,7 +78,7 @@ func (f *File) Symbol(name string) (elf.Symbol, error) {
 	}, nil
 }
 
-// FindSymbols searches for many names at once, and remembers the outcome for
+// FindSymbols searches for many names at once, and remembers the results for
 // Symbol: one pass over the tables takes little longer than for one name.
 func (f *File) FindSymbols(names []string) {
 	f.symbols.mutex.Lock()
@@ -96,7 +96,7 @@ func (f *File) lookUp(names []string) {
 		if _, known := f.symbols.known[name]; known {
 			continue
 		}
-		name = strings.Clone(name) // it may be a part of something large
+		name = strings.Clone(name) // it may share the memory of a large string
 		f.know(name, symbol{}, nil)
 		switch {
 		case name == "" || strings.Contains(name, "\x00"):
@@ -117,7 +117,7 @@ func (f *File) lookUp(names []string) {
 	}
 }
 
-// know remembers what became of a name.
+// know remembers the result for a name.
 func (f *File) know(name string, s symbol, err error) {
 	if err != nil {
 		s.err = &symbolError{name, err}
@@ -125,14 +125,14 @@ func (f *File) know(name string, s symbol, err error) {
 	f.symbols.known[name] = s
 }
 
-// outcome is what a symbol table has of a name.
+// outcome is the result for a name in one symbol table.
 type outcome struct {
 	symbol
 	defined, ambiguous bool
 }
 
-// searchTable looks names up in one symbol table. It returns those that another
-// table may define.
+// searchTable looks names up in one symbol table. It returns the names that the
+// table does not define.
 func (f *File) searchTable(table Section, names []string) (left []string) {
 	outcomes := make(map[string]*outcome, len(names))
 	for _, name := range names {
@@ -193,15 +193,16 @@ func (f *File) search(table Section, outcomes map[string]*outcome) error {
 			case found.value != s.value || found.isThreadLocal() != s.isThreadLocal():
 				found.ambiguous = true
 			case elf.ST_BIND(found.info) == elf.STB_LOCAL:
-				found.symbol = s // others may see this one
+				found.symbol = s // prefer a symbol that is not local to its source file
 			}
 		}
 		return f.charge(workOfProbe + uint64(length))
 	})
 }
 
-// charge adds to the file's account what a look-up takes, or fails. Sizes that
-// a file claims to have are charged before anything is read.
+// charge adds the work of a look-up to the file's account. It fails if that
+// exceeds maxSymbolWork. Sizes that a file claims are charged before anything
+// is read.
 func (f *File) charge(work uint64) error {
 	if work > maxSymbolWork-f.symbols.work {
 		return fmt.Errorf("work of all look-ups together: %w", ErrTooLarge)
@@ -216,8 +217,8 @@ const (
 	symbolSize64 = 24
 )
 
-// symbolTable returns the size of a symbol, which is 0 if there is no table or
-// there are no names, and the section of the symbols' names.
+// symbolTable returns the size of a symbol in bytes, and the section of the
+// symbols' names. The size is 0 if there is no table, or there are no names.
 func (f *File) symbolTable(table Section) (size uint64, strings Section, err error) {
 	size = symbolSize32
 	if f.Words.Wide {
@@ -242,7 +243,7 @@ func (f *File) symbolTable(table Section) (size uint64, strings Section, err err
 	return size, strings, err
 }
 
-// linkedSection returns the section that another one refers to.
+// linkedSection returns the section of names that a symbol table refers to.
 func (f *File) linkedSection(s Section) (Section, error) {
 	if uint64(s.link) >= f.sections.count {
 		return Section{}, fmt.Errorf("symbol names in section %d of %d: %w", s.link,
@@ -255,8 +256,8 @@ func (f *File) linkedSection(s Section) (Section, error) {
 	return decodeSection(f.Words, b), nil
 }
 
-// definitions calls do with all symbols of a table that define something, and
-// with the place of their names, until that fails.
+// definitions calls do with each symbol of a table that defines something, and
+// with the offset of its name, until do fails.
 func (f *File) definitions(table Section, size uint64, do func(s symbol, place uint32) error) error {
 	if err := f.Reaches(table.Offset, table.Size); err != nil {
 		return fmt.Errorf("symbol table: %w", err)
@@ -281,7 +282,8 @@ func (f *File) definitions(table Section, size uint64, do func(s symbol, place u
 	return nil
 }
 
-// definition returns a symbol if it defines something that has a place.
+// definition decodes a symbol, and reports whether it defines something that
+// has a place.
 func (f *File) definition(b []byte) (s symbol, ok bool) {
 	w := f.Words
 	if w.Wide {
@@ -299,37 +301,37 @@ func (f *File) definition(b []byte) (s symbol, ok bool) {
 	case elf.STT_SECTION, elf.STT_FILE:
 		return s, false
 	case elf.STT_TLS:
-		return s, true // is no address, and stays
+		return s, true // the value is no address: prelink does not move it
 	}
-	if in != elf.SHN_ABS { // which is no place in the file, and stays
+	if in != elf.SHN_ABS { // absolute values do not move
 		s.value = w.Moved(s.value, f.symbols.moved)
 	}
 	return s, true
 }
 
-// Functions are the functions that symbol tables name, by address. It is not
-// safe for concurrent use.
+// Functions are the functions of symbol tables. It is not safe for concurrent
+// use.
 //
-// The names are held as they are in the file, one string table for each symbol
-// table: a small file can have very many symbols that share a long name.
+// The names are held as string tables, as the file has them: a small file can
+// have very many symbols that share a long name.
 type Functions struct {
 	tables []functionTable
 }
 
 // functionTable has the functions of one symbol table.
 type functionTable struct {
-	functions []function // by address, each address once
-	names     []byte
-	given     map[uint32]string // names that have been returned
+	functions []function        // by address, each address once
+	names     []byte            // the string table
+	given     map[uint32]string // names that were returned, by their offsets
 }
 
 type function struct {
 	address uint64
 	size    uint32 // at least 1
-	name    uint32 // where it is in names
+	name    uint32 // offset in names
 }
 
-// functionSize is the size of a function in bytes.
+// functionSize is the size of a function in memory, in bytes.
 const functionSize = 16
 
 // Function is a function of a file.
@@ -338,9 +340,8 @@ type Function struct {
 	Address uint64 // where it begins
 }
 
-// FunctionBytes returns how many bytes of the file Functions reads at most, by
-// what the section headers say: up to 2 GiB. Compressed ones count for what
-// they may become.
+// FunctionBytes returns how many bytes Functions reads at most, by the section
+// headers: up to 2 GiB. Compressed sections count with UnpackedSize.
 func (f *File) FunctionBytes() int {
 	total := uint64(0)
 	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
@@ -354,11 +355,11 @@ func (f *File) FunctionBytes() int {
 	return int(total)
 }
 
-// Functions reads the functions that .symtab and .dynsym define. Those of a
-// file that FindDebugFile opened have the addresses in the file it belongs to.
+// Functions reads the functions that .symtab and .dynsym define. For a file
+// that FindDebugFile opened, addresses are those of the file it belongs to.
 //
-// It fails with ErrTruncated, ErrMalformed or ErrTooLarge where a table is
-// unreadable, or with an error of the reader. What it returns then has the
+// It fails with ErrTruncated, ErrMalformed or ErrTooLarge if a table is
+// unreadable, or with an error of the reader. With the error it returns the
 // functions of the other table.
 func (f *File) Functions() (*Functions, error) {
 	all := new(Functions)
@@ -375,10 +376,10 @@ func (f *File) Functions() (*Functions, error) {
 }
 
 // Append adds the functions of another file, such as the separate debug file.
-// Where both know a function, its name stays.
+// If both have a function, its name stays.
 func (fs *Functions) Append(others *Functions) { fs.tables = append(fs.tables, others.tables...) }
 
-// Size returns what the functions take in memory, in bytes.
+// Size returns how many bytes the functions take in memory.
 func (fs *Functions) Size() int {
 	size := 0
 	for _, t := range fs.tables {
@@ -387,8 +388,8 @@ func (fs *Functions) Size() int {
 	return size
 }
 
-// At returns the function at an address. A function without a size has one
-// byte: of a hand-written one it is not known where it ends.
+// At returns the function at an address. A function without a size, such as one
+// in assembly, counts as one byte: its end is not known.
 func (fs *Functions) At(address uint64) (f Function, ok bool) {
 	for i := range fs.tables {
 		if f, ok = fs.tables[i].at(address); ok {
@@ -413,7 +414,8 @@ func (t *functionTable) at(address uint64) (Function, bool) {
 	return Function{Name: name, Address: f.address}, ok
 }
 
-// name returns the name at a place of the string table, if it is one.
+// name returns the name at an offset of the string table. It reports false if
+// there is none, or it is longer than maxSymbolName.
 func (t *functionTable) name(place uint32) (string, bool) {
 	if name, ok := t.given[place]; ok {
 		return name, name != ""
@@ -434,8 +436,8 @@ func (t *functionTable) name(place uint32) (string, bool) {
 	return name, name != ""
 }
 
-// readFunctions reads the functions of one symbol table. Of several names for a
-// function the first one in the table stays.
+// readFunctions reads the functions of one symbol table. If a function has
+// several names, it takes the first one in the table.
 func (f *File) readFunctions(table Section) (functionTable, error) {
 	size, strings, err := f.symbolTable(table)
 	if err != nil || size == 0 {
