@@ -96,20 +96,22 @@ test-root:
 	$(test) . -count=1 $(TESTFLAGS) $(filter-out $(without),$(others))
 	$(test) . -count=1 -p 1 $(TESTFLAGS) $(filter-out $(without),$(attaching))
 
-.PHONY: setup
-setup:
+.PHONY: setup setup-root
+setup: setup-root
+	internal/setup/ruby profiler/testdata/build/ruby
+setup-root:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
-	internal/setup/ruby profiler/testdata/build/ruby
 	internal/setup/debug-packages docs/recipes/build/debug
 
 # All tests of all modules, once.
 .PHONY: test-all
 test-all: export CI := true
 test-all: raced = $(shell $(GO) list $(RACE_PACKAGES))
-test-all: setup
+test-all: setup-root
 	$(MAKE) --no-print-directory test-root without="$(raced)"
 	$(MAKE) --no-print-directory test-threads
+	internal/setup/ruby profiler/testdata/build/ruby
 	set -e; for module in $(filter-out .,$(modules)); do \
 		$(test) $$module -count=1 -p 1 $(TESTFLAGS) ./...; \
 	done
