@@ -436,7 +436,7 @@ const longestChange = time.Minute
 type expectedLosses struct {
 	mu       sync.Mutex
 	changing int       // number of attachments that are being made or closed
-	began    time.Time // when the first of them did
+	began    time.Time // of the first of them
 	before   uint64    // as counted then
 	expected uint64
 	reported uint64 // by lost
