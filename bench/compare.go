@@ -26,7 +26,8 @@ const (
 	wasNotRun = "not run"
 )
 
-// Judge compares a goal with what was measured, which it returns in words.
+// Judge compares a goal with the measured costs, and returns their ratio in
+// words.
 func (g goal) Judge(all []series) (measured, verdict string) {
 	of, than := find(all, g.Of), find(all, g.Than)
 	ratio := ratioOf(of, than)

@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// costing is a contestant whose work costs what is said, round by round.
+// costing is a contestant whose work has these costs, round by round.
 func costing(name string, costs ...float64) contestant {
 	round := 0
 	return contestant{Name: name, Measure: func(int) (float64, error) {

@@ -211,7 +211,7 @@ func newestRing() (newest ebpf.MapID) {
 }
 
 // receive returns the time of eventsAtATime, by a clock of processor time, and
-// the sum of what was in them. None may be lost.
+// the sum of their arguments. None may be lost.
 func (v *delivery) receive(
 	clock func(work func() error) (float64, error),
 ) (spent float64, sum uint64, err error) {
@@ -238,7 +238,7 @@ func (v *delivery) receive(
 }
 
 // take is a loop over events as a program has it: until most events came, or
-// the context is done. It returns the sum of what was in the arguments.
+// the context is done. It returns the sum of the arguments.
 func take(
 	ctx context.Context, session *trace.Session, most int, hasText bool,
 ) (sum uint64, came int, err error) {

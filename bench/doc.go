@@ -12,7 +12,7 @@
 //	cd bench && go run . -run 'attach/|list/'    # some of it
 //
 // Compared with: libbpf, libelf, debug/elf, readelf, bpftrace, bcc, and the
-// floors: the system calls that nobody can do without, made with everything
+// floors: the system calls that no program can do without, made with everything
 // prepared. What is not installed is named as not run.
 //
 // docs/measurements.md tells how to read the results.

@@ -187,9 +187,9 @@ func (e *env) libbpf() (*peer, error) {
 	return p, err
 }
 
-// oneProcessor is the last processor that this process may use. What takes
-// nanoseconds is measured there for all: which caches have what is read depends
-// on who has written it where.
+// oneProcessor is the last processor that this process may use. Work of
+// nanoseconds is measured there for all contestants: the processor that has
+// written data decides which caches have it.
 func oneProcessor() (*unix.CPUSet, error) {
 	var all, last unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {

@@ -147,7 +147,7 @@ func (v *delivery) keepUp(
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	// What is still in the ring buffer was not lost.
+	// Events that are still in the ring buffer were not lost.
 	if left := passed - int(after.Events-before.Events) - received; left > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), restPatience)
 		defer cancel()

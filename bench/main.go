@@ -100,7 +100,7 @@ type row struct {
 	rounds, times int
 	goals         []goal
 	// prepare is called once, and what it prepares is cleaned up after the row.
-	// An unableError says why nobody can do the work here.
+	// An unableError says why the work cannot be done here.
 	prepare func(e *env) ([]contestant, error)
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // buildPeer builds a file of build and returns its path. The error is one line.
-// The lock is for another run, which must not start what is half written.
+// The lock keeps another run from starting a half-written file.
 func buildPeer(name string) (string, error) {
 	cmd := exec.Command("flock", "peers", "make", "-s", "-C", "peers", "../build/"+name)
 	if out, err := cmd.CombinedOutput(); err != nil {

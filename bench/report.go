@@ -80,7 +80,7 @@ func table(lines [][]string) string {
 	return b.String()
 }
 
-// What is between these lines of a Markdown file is written by a run.
+// A run writes the text between these lines of a Markdown file.
 const (
 	beginMarker = "<!-- results: written by make bench -->"
 	endMarker   = "<!-- end of results -->"

@@ -41,7 +41,7 @@ var arguments = map[string]string{
 func (f syntheticFile) Write(path string) error {
 	format, ok := arguments[runtime.GOARCH]
 	if !ok {
-		return fmt.Errorf("no probes are known to be made for %s", runtime.GOARCH)
+		return fmt.Errorf("no argument strings of synthetic probes for %s", runtime.GOARCH)
 	}
 	notes := make([]testprog.Note, max(f.Sites, 1))
 	for i := range notes {

@@ -41,7 +41,7 @@
 // https://github.com/gousdt/gousdt/blob/main/docs/json.md explains.
 package main
 
-// From the flags to the list, for those who read the code:
+// From the flags to the list, for readers of the code:
 //
 //	main.go       the command line (help.txt, short.txt: what --help and -h say)
 //	list.go       each file: opened, its probes picked and printed; why there is

@@ -99,8 +99,7 @@ func (l *lister) several() bool {
 	return len(l.options.files) > 1 || l.options.many() || l.options.ofProcesses()
 }
 
-// listOpened lists an opened file, and completes the listing with what is in
-// it.
+// listOpened lists an opened file, and completes the listing with its probes.
 func (l *lister) listOpened(list *listing) (int, error) {
 	path, file, several := list.path, list.elf, l.several()
 	all, err := file.Probes(l.options.patterns...)

@@ -122,7 +122,7 @@ func TestFilesOfAProcess(t *testing.T) {
 	qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, "File: "+library+"\n  ")),
 		qt.Commentf(r.stdout))
 
-	// What is there and not mapped can be listed before it is loaded.
+	// A file that is not mapped can be listed before it is loaded.
 	r = usdtlist("-p", pid, testprog.Path(t, "target-pie"), "gousdt_test:three")
 	qt.Check(t, qt.Equals(r.status, exitFound))
 	qt.Check(t,

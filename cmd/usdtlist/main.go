@@ -24,12 +24,12 @@ const (
 	exitError   = 2 // a file or process could not be read, or the command line was wrong
 )
 
-// short is what -h says: one screen, with what is asked most.
+// short is the text of -h: one screen with the most important.
 //
 //go:embed short.txt
 var short string
 
-// usage is what --help says. The man page, the completion in shells and
+// usage is the text of --help. The man page, the completion in shells and
 // docs/usdtlist.md are made of it.
 //
 //go:embed help.txt

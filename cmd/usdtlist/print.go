@@ -215,7 +215,7 @@ type arguments struct {
 }
 
 // decode returns a site's arguments, which are valid until the next call, and
-// what is known of its probe, or nil.
+// the definition of its probe, or nil.
 func (a *arguments) decode(site *elfnote.Site) ([]argspec.Arg, *providers.Probe) {
 	a.buffer = argspec.Decode(a.buffer[:0], a.file, site.Location, site.Arguments)
 	for i := range a.buffer {

@@ -50,8 +50,8 @@ type scan struct {
 }
 
 // listProcesses lists the files that processes map. It returns how many probes
-// it listed, whether something could not be read, and what has been read, "" if
-// nothing was.
+// it listed, whether something could not be read, and where it has read, "" if
+// nowhere.
 func (l *lister) listProcesses() (found int, failed bool, where string) {
 	s := &scan{fs: l.proc, ofAll: l.options.allProcesses, found: make(map[string]bool),
 		blocked: make(map[string]int)}
@@ -372,7 +372,7 @@ func (l *lister) warnFailures(failures []failure) {
 	}
 }
 
-// maxMounts bounds what is read of a mount table. Container hosts have
+// maxMounts bounds the bytes read of a mount table. Container hosts have
 // thousands of mounts of 200 bytes.
 const maxMounts = 8 << 20
 

@@ -93,7 +93,7 @@ func (w *walker) list(name string) error {
 		case err != nil:
 			return err
 		case len(path) > maxPath:
-			return fmt.Errorf("a line of more than %d bytes is no path", maxPath)
+			return fmt.Errorf("%s: a line of more than %d bytes is no path", name, maxPath)
 		}
 	}
 }

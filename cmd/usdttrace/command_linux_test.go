@@ -171,7 +171,7 @@ func TestCommandBehindDashes(t *testing.T) {
 	qt.Check(t, qt.StringContains(r.stderr, "no COMMAND after --"))
 }
 
-// What has the output in files leaves the standard output to the command.
+// With all output in files, standard output is left to the command.
 func TestCommandHasTheOutputThatIsNotUsed(t *testing.T) {
 	target, dir := copyOf(t, "target-pie"), t.TempDir()
 	r := startWith(t, "fire three 3\nquit\n", "-o", filepath.Join(dir, "out"), "gousdt_test:three",

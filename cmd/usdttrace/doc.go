@@ -14,7 +14,7 @@
 // stacks are found. docs/json.md explains the JSON.
 package main
 
-// From the flags to what is printed, for those who read the code:
+// From the flags to what is printed, for readers of the code:
 //
 //	flags.go      the command line (help.txt, short.txt: what --help and -h say)
 //	main.go       one run: the trace.Session that the flags ask for, from its

@@ -55,7 +55,7 @@ func TestItEndsAfterItsTime(t *testing.T) {
 	qt.Check(t, qt.StringContains(r.stderr, "0 events, 0 lost"))
 }
 
-// What is measured begins when everything is attached, which takes its time.
+// Measuring begins when everything is attached, which takes time.
 func TestTimeToAttachDoesNotCount(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	reader, writer, err := os.Pipe()
@@ -84,7 +84,7 @@ func TestTimeToAttachDoesNotCount(t *testing.T) {
 	qt.Check(t, qt.IsTrue(seconds < time.Since(before).Seconds()), qt.Commentf("%v", seconds))
 }
 
-// fill writes into a pipe what it can hold.
+// fill fills a pipe.
 func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
 	raw, err := pipe.SyscallConn()
@@ -184,7 +184,7 @@ func TestThreadIsNoProcess(t *testing.T) {
 	t.Fatal("no threads")
 }
 
-// What is over a limit is said, with the numbers.
+// Sites over a limit are reported, with the numbers.
 func TestLimitsAreSaid(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := start(t, "--limits", "file=399", "-p", decimal(p.PID), "gousdt_test:many")

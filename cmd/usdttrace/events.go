@@ -309,9 +309,8 @@ func formatNumber(x float64, digits int) string {
 	return strconv.FormatFloat(x, 'f', digits-before, 64)
 }
 
-// outputFile is a file that is to be written. It is opened at the beginning,
-// when a wrong path is an error that costs nothing, and keeps its contents
-// until there is something to write.
+// outputFile is a file for output. It is opened at the beginning, so that a
+// wrong path costs nothing, and keeps its contents until there is output.
 type outputFile struct {
 	*os.File
 	created bool // it was not there before
@@ -326,13 +325,13 @@ func createFile(path string) (*outputFile, error) {
 	return &outputFile{file, errors.Is(missing, os.ErrNotExist)}, nil
 }
 
-// replace deletes what the file contains: now there is something to write.
+// replace deletes the contents of the file: now there is output.
 func (f *outputFile) replace() {
 	f.created = false
 	_ = f.Truncate(0) // a pipe or a terminal has no size
 }
 
-// write replaces what the file contains, and closes it.
+// write replaces the contents of the file, and closes it.
 func (f *outputFile) write(write func(*os.File) error) error {
 	f.replace()
 	return errors.Join(write(f.File), f.Close())

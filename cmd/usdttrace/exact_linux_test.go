@@ -23,8 +23,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// What is printed is what has happened: no hit is counted twice, and no call
-// takes longer than the tracing.
+// The output is exact: no hit is counted twice, and no call takes longer than
+// the tracing.
 
 func TestFileOfTwoNamesIsWatchedOnce(t *testing.T) {
 	path := copyOf(t, "target-static")
@@ -53,8 +53,8 @@ func TestNoCallOfACommandTakesLongerThanItsTracing(t *testing.T) {
 	}
 }
 
-// Sites are attached and detached one after the other. What is counted begins
-// and ends for all of them at the same moment.
+// Sites are attached and detached one after the other. Counting begins and ends
+// for all of them at the same moment.
 func TestCountsOfProbesCanBeCompared(t *testing.T) {
 	path := copyOf(t, "calls")
 	cmd := exec.Command(path, "always") // in four threads
@@ -110,8 +110,8 @@ func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 	qt.Check(t, qt.Equals(folded.String(), "stack=(other);[unknown] 7\ntid=2;[unknown] 5\n"))
 }
 
-// What comes while sites are attached, one after the other, is not of the time
-// that is measured.
+// Hits that come while sites are attached, one after the other, are outside of
+// the measured time.
 func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	testprog.RequireBPF(t)
 	p := startTarget(t, "target-pie")

@@ -44,7 +44,7 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- command.Wait() }()
 		leftOut := fmt.Sprintf("usdttrace: process %d ", process.PID)
-		// What is hit before it says that it watches is no event of it.
+		// Hits before it says that it watches are no events.
 		for process.Semaphore("counted") == 0 || !strings.Contains(stderr.String(), "watching ") {
 			if strings.Contains(stderr.String(), leftOut) {
 				// It goes on with others that may come.

@@ -84,7 +84,7 @@ func startPrepared(t *testing.T, prepare func(*exec.Cmd), args ...string) *runni
 	r.cmd.Env = append(os.Environ(), runVariable+"=1", "TERM=xterm")
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	prepare(r.cmd)
-	// What it has started and left behind may hold the pipes.
+	// Processes that it has started may still hold the pipes.
 	r.cmd.WaitDelay = 5 * time.Second
 	qt.Assert(t, qt.IsNil(r.cmd.Start()))
 	go func() {

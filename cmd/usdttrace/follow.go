@@ -299,7 +299,7 @@ func (t *tracer) beginCommand() error {
 	}
 	t.follower = f
 	if err := t.watchLatecomers(); err != nil {
-		t.messages.Warn("which processes were attached late is not known: %v", err)
+		t.messages.Warn("late attachments are not reported: %v", err)
 	}
 	if err := f.begin(func() error { return f.Sync(pid) }); err != nil {
 		return err
@@ -528,7 +528,7 @@ func (l *latecomers) finish() (late []*lateFile, complete bool) {
 	return l.late, !l.lost
 }
 
-// String says what was missed, and what to do about it.
+// String names the missed hits, and the remedy.
 func (f *lateFile) String() string {
 	by := fmt.Sprintf("process %d", f.pid)
 	if others := f.processes - 1; others > 0 {

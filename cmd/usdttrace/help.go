@@ -4,18 +4,18 @@ package main
 
 import _ "embed"
 
-// short is what -h says: one screen, with what is asked most.
+// short is the text of -h: one screen with the most important.
 //
 //go:embed short.txt
 var short string
 
-// usage is what --help says. The man page, the completion in shells and
+// usage is the text of --help. The man page, the completion in shells and
 // docs/usdttrace.md are made of it.
 //
 //go:embed help.txt
 var usage string
 
-// completions are what can stand for placeholders of the help.
+// completions has the words that can stand for placeholders of the help.
 func completions() map[string][]string {
 	numbers := []string{"pid", "tid", "uid", "gid", "cpu", "cgroup", "cookie", "arg0", "arg1",
 		"arg2", "arg3"}

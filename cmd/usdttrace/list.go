@@ -119,8 +119,8 @@ func (o *options) pairs() (all []elfnote.PairPattern) {
 	return all
 }
 
-// missingPair returns an error if no pair to be measured is or was watched, or
-// is in the named files.
+// missingPair returns an error if a pair to be measured matches none of the
+// probes that are or were watched, or are in the named files.
 func (t *targets) missingPair(where string) error {
 	listing := new(elfnote.Listing)
 	t.mu.Lock()
@@ -161,7 +161,8 @@ func (t *targets) missingPair(where string) error {
 }
 
 // useCalls replaces the patterns of a pair that names a call of the definitions
-// by those of the call's probes.
+// by those of the call's probes, and keeps the names of its arguments for
+// --latency.
 func (o *options) useCalls(definitions *providers.Definitions) {
 	for _, pair := range slices.Concat(o.pairs(), o.listed) {
 		call, ok := definitions.Call(pair)

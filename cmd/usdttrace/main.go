@@ -492,8 +492,8 @@ func (o *options) needsContainers(opts *trace.SessionOptions) string {
 // delay: the process must still run when its addresses are named.
 const delay = 20 * time.Millisecond
 
-// collect prints events, rows and calls that go on until everything is
-// detached, and what has been sent by then.
+// collect prints events, rows and open calls until everything is detached, and
+// the events that were sent by then.
 func (t *tracer) collect() error {
 	defer t.end()
 	var printing sync.Mutex // lines do not mix
@@ -604,8 +604,8 @@ func (t *tracer) collectRows(printing *sync.Mutex) error {
 	}
 }
 
-// startMeasuring forgets what has come while sites were attached, one after the
-// other: rates would be too high, and probes could not be compared.
+// startMeasuring forgets the hits that came while sites were attached, one
+// after the other: rates would be too high, and probes could not be compared.
 func (t *tracer) startMeasuring() error {
 	t.before = t.askLosses()
 	t.start, t.from = time.Now(), monotonic()

@@ -167,7 +167,7 @@ func TestPostgresQueriesThatFail(t *testing.T) {
 	qt.Check(t, qt.StringContains(text.interrupt().stdout, `postgresql:query  failed  query="SELECT 1/0"`))
 }
 
-// What is measured must agree with what pgbench says itself.
+// The measured times must agree with those that pgbench prints.
 func TestPostgresUnderPgbench(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)

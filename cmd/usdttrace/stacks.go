@@ -241,8 +241,7 @@ func (s *samples) period() int64 {
 	return int64((s.hits + s.events/2) / s.events)
 }
 
-// addRow adds an event to its row, with the value that is to be added up if
-// there is one.
+// addRow adds an event to its row, and value to the row's sum if it is present.
 func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -455,7 +454,7 @@ func (t *tracer) awaitDebugFiles() {
 	t.debuginfod.Wait(ctx)
 }
 
-// debuginfodText says what has been fetched, "" if nothing was asked for.
+// debuginfodText sums up the fetched debug files, "" if none was asked for.
 func debuginfodText(c commandline.DebuginfodCounts, waiting int) string {
 	var parts []string
 	add := func(n int, text string) {

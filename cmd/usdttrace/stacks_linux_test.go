@@ -154,7 +154,7 @@ func TestShortLivesHaveNames(t *testing.T) {
 	}
 }
 
-// What is left out is counted, and what is taken counts for it.
+// Hits that are left out are counted, and those taken stand for them.
 func TestSampledHitsStandForAll(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	folded, page := filepath.Join(t.TempDir(), "stacks.folded"),

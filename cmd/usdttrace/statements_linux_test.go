@@ -39,8 +39,8 @@ func TestStatementsOfDrivers(t *testing.T) {
 	for name, test := range map[string]struct {
 		client *exec.Cmd
 		failed int
-		// uncounted: PostgreSQL 15 forgets to count what is no query where it
-		// is executed again.
+		// uncounted: PostgreSQL 15 does not count other statements than queries
+		// when they are executed again.
 		uncounted []string
 	}{
 		"pgbench simple":   {client: bench("-n", "-M", "simple", "-c", "2", "-t", "50")},

@@ -192,7 +192,7 @@ func (s *summary) text() string {
 	return text
 }
 
-// losses is what was lost up to a moment.
+// losses has the losses up to a moment.
 type losses struct {
 	trace.Losses
 	owners []tracing.OwnerLoss // whose events were lost, the most first
@@ -202,7 +202,7 @@ type losses struct {
 	perfEvents int  // that the kernel has to close
 }
 
-// askLosses asks what has been lost so far.
+// askLosses asks for the losses so far.
 func (t *tracer) askLosses() losses {
 	l, err := t.session.Losses()
 	if err != nil {
@@ -216,8 +216,8 @@ func (t *tracer) askLosses() losses {
 		perfEvents: stats.PerfEvents}
 }
 
-// since returns what was lost after an earlier moment. What comes while sites
-// are attached, or detached, is not measured, and so nothing of it is lost.
+// since returns the losses after an earlier moment. Hits that come while sites
+// are attached or detached are not measured, and so are not lost.
 func (l losses) since(before losses) losses {
 	less := func(n *uint64, by uint64) { *n -= min(*n, by) }
 	less(&l.Events, before.Events)

@@ -175,7 +175,7 @@ func (t *targets) setNotAttached(missed string, filtered error) {
 // the right.
 const maxProbeWidth = 40
 
-// probeWidth returns how wide the column of probes is to be.
+// probeWidth returns the width for the column of probes.
 func (t *targets) probeWidth() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -45,8 +45,9 @@ type word struct{ text, explanation string }
 // completer completes the words of a command with this help.
 type completer struct {
 	*Help
-	// values returns what can stand for a placeholder of the help, such as
-	// "PID"; for "PATTERN" also what operands can be beside names of files.
+	// values returns the words that can stand for a placeholder of the help,
+	// such as "PID". Those of "PATTERN" can also be operands, as can names of
+	// files.
 	values func(placeholder string, line []string) []word
 }
 

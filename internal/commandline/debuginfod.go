@@ -25,9 +25,9 @@ import (
 
 // Debuginfod fetches separate debug files from debuginfod servers, by build ID:
 // https://sourceware.org/elfutils/Debuginfod.html. That tells the servers which
-// builds run here. What it fetches is kept where debuginfod's own clients keep
-// it, and where this module looks for installed debug files. Its methods may be
-// called by several goroutines at once.
+// builds run here. Fetched files are kept where debuginfod's own clients keep
+// them, and where this module looks for installed debug files. Its methods may
+// be called by several goroutines at once.
 type Debuginfod struct {
 	servers []string
 	cache   string
@@ -54,7 +54,7 @@ type DebuginfodCounts struct {
 	Err     error  // why the last one of them failed
 }
 
-// fetched is what became of a build ID.
+// fetched is the result for a build ID.
 type fetched struct {
 	id   string
 	done chan struct{} // closed when the rest is known
@@ -135,10 +135,10 @@ func NewDebuginfod(servers string, report func(text string)) (*Debuginfod, error
 	return d, nil
 }
 
-// Close ends what is being fetched. What is wanted afterwards fails.
+// Close ends all fetches. Later ones fail.
 func (d *Debuginfod) Close() { d.stop() }
 
-// Counts returns what has been fetched, and what has not.
+// Counts returns the counts so far.
 func (d *Debuginfod) Counts() DebuginfodCounts {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -221,7 +221,7 @@ func (d *Debuginfod) want(buildID string) *fetched {
 	return f
 }
 
-// finish counts what has become of a build ID. The caller holds the mutex.
+// finish counts the result for a build ID. The caller holds the mutex.
 func (d *Debuginfod) finish(f *fetched, size int64) {
 	switch {
 	case f.err == nil:

@@ -18,12 +18,12 @@ import (
 // NoNames is the word for --names that turns off all names.
 const NoNames = "none"
 
-// maxDefinitions is how much of a file of definitions is read: more than
-// providers takes, so that it says what is wrong.
+// maxDefinitions is how many bytes of a file of definitions are read: more than
+// package providers takes, so that its error says what is wrong.
 const maxDefinitions = 2 << 20
 
-// Definitions returns what is known of probes: the built-in definitions, those
-// of the user's folder, which is gousdt/names in $XDG_CONFIG_HOME or ~/.config,
+// Definitions returns the definitions of probes: the built-in ones, those of
+// the user's folder, which is gousdt/names in $XDG_CONFIG_HOME or ~/.config,
 // and those of the files. Later ones take the place of earlier ones. With
 // NoNames as the only file there are none.
 //

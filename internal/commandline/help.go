@@ -216,7 +216,7 @@ func (it *Item) man(b *strings.Builder, verbatim bool) {
 		b.WriteString(".PP\n")
 	}
 	for i, line := range it.Lines {
-		// What is in columns stays in lines.
+		// Lines with columns stay lines.
 		if i > 0 &&
 			(strings.HasPrefix(line, " ") || strings.Contains(strings.TrimSpace(line), "  ")) {
 			b.WriteString(".br\n")

@@ -72,7 +72,8 @@ func (m *Messages) Warn(format string, args ...any) {
 	m.Print(m.command + ": " + terminal.Clean(text) + "\n")
 }
 
-// Note prints a message about what is going on.
+// Note prints a message about the course of the work, unless
+// [Messages.SetQuiet] was called.
 func (m *Messages) Note(format string, args ...any) {
 	if !m.quiet.Load() {
 		m.Warn(format, args...)
@@ -196,8 +197,8 @@ func (m *Messages) Hide() { m.show("") }
 // progressDelay is the time until progress is shown, and between its updates.
 const progressDelay = 300 * time.Millisecond
 
-// During shows what is going on, if that takes long and standard error is a
-// terminal, until the function that it returns is called.
+// During shows a text with the time since the call, if that is long and
+// standard error is a terminal, until done is called.
 func (m *Messages) During(format string, args ...any) (done func()) {
 	text := fmt.Sprintf(format, args...)
 	start := time.Now()
@@ -274,7 +275,7 @@ func NewWriter(file io.Writer) *Writer {
 	return w
 }
 
-// write writes what is wanted, until the process ends.
+// write writes pending texts when that is wanted, until the process ends.
 func (w *Writer) write() {
 	w.mu.Lock()
 	for {

@@ -157,7 +157,7 @@ func plain(s string) string {
 // ignored also hides colons, so that one in a pattern ends the provider.
 var ignored = strings.NewReplacer("_", "", "-", "", ":", "\x00")
 
-// probe is what is compared of a pattern.
+// probe has the parts of a pattern that are compared.
 type probe struct{ provider, name glob }
 
 // far is the distance of a name that cannot be meant.

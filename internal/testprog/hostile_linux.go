@@ -180,10 +180,10 @@ func (c *Costs) CPU() time.Duration {
 	return processorTime(c.t) - c.cpu
 }
 
-// Report adds a row to the table of make test-hostile: what was attacked, by a
-// number of SECURITY.md's list, what that did when nothing was done against it,
-// what it does now, and how late another user's process was attached. The
-// row goes on with the processor time, the peak of memory, and the descriptors.
+// Report adds a row to the table of make test-hostile: the attack with its
+// number in SECURITY.md's list, its effect before there was a defence, its
+// effect now, and how late another user's process was attached. The row goes on
+// with the processor time, the peak of memory, and the descriptors.
 func (c *Costs) Report(number int, attack, before, now string, late time.Duration) {
 	c.t.Helper()
 	descriptors, err := os.ReadDir("/proc/self/fd")

@@ -21,8 +21,8 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// leakDeadline is how long the kernel may take to free what was closed. It
-// frees uprobes and programs after one or more RCU grace periods, which take a
+// leakDeadline is how long the kernel may take to free closed objects. It frees
+// uprobes and programs after one or more RCU grace periods, which take a
 // fraction of a second when the machine is busy.
 const leakDeadline = 10 * time.Second
 
@@ -79,8 +79,8 @@ func programInfo(id uint32) *ebpf.ProgramInfo {
 	return info
 }
 
-// leftSince returns what is there now and was not before, as soon as it is
-// nothing or when patience has ended.
+// leftSince returns the items that are new since before: as soon as there are
+// none, or when patience has ended.
 func leftSince(before inventory, patience time.Duration) []string {
 	deadline := time.Now().Add(patience)
 	// Only what is there at once can be of this test. Objects that appear later
@@ -152,7 +152,7 @@ func takeInventory() inventory {
 			attribute.start = attribute.next
 		}
 	}
-	// What was registered by name in tracefs, wherever that is mounted.
+	// The events registered in tracefs, wherever that is mounted.
 	events, err := os.ReadFile("/sys/kernel/tracing/uprobe_events")
 	if err != nil {
 		events, _ = os.ReadFile("/sys/kernel/debug/tracing/uprobe_events")
@@ -210,8 +210,8 @@ func withoutMapped(left []string, before inventory) []string {
 	})
 }
 
-// addObjects adds what a process holds: what its descriptors are open on, and
-// the maps of its programs.
+// addObjects adds the objects that a process holds: those of its descriptors,
+// and the maps of its programs.
 func addObjects(to map[string]bool, process string) {
 	infos, _ := filepath.Glob(filepath.Join(process, "fdinfo", "*"))
 	for _, path := range infos {

@@ -17,7 +17,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// A Vector is an argument string of testdata/vectors, and what it means: the
+// A Vector is an argument string of testdata/vectors with its meaning. The
 // README there says how they are written. Package argspec is tested against
 // them, and the programs that fetch arguments.
 type Vector struct {
@@ -79,7 +79,7 @@ func readVectors(path string) (vectors []Vector, err error) {
 	return vectors, nil
 }
 
-// read reads a line with a string and what it means.
+// read reads a line with a string and its meaning.
 func (v *Vector) read(line string) error {
 	decoder := json.NewDecoder(strings.NewReader(line))
 	if err := decoder.Decode(&v.Text); err != nil {

@@ -19,8 +19,8 @@ func Text(s string, max int) string {
 
 const dots = "..."
 
-// maxName bounds what is shown of a provider and of a probe's name: those of
-// untrusted files may have megabytes.
+// maxName is how many bytes are shown of a provider and of a probe's name:
+// those of untrusted files may have megabytes.
 const maxName = 128
 
 // Name returns a provider or a probe's name as it is shown.

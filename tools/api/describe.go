@@ -71,7 +71,7 @@ func kindOf(p *types.Package, o *types.TypeName) string {
 }
 
 // addMembers adds the fields and the methods of a type. Of an alias, these are
-// known by its name alone if users cannot import what it stands for.
+// known by its name alone if users cannot import the other type.
 func (e *exported) addMembers(p *types.Package, o *types.TypeName) {
 	id, t := o.Name(), types.Unalias(o.Type())
 	if o.IsAlias() {

@@ -75,8 +75,8 @@ func (f *file) wide() (problems []string) {
 	return problems
 }
 
-// maxTurns is how many turns of phrase comments may have in all that are to be
-// written otherwise. It only ever becomes lower.
+// maxTurns is how many of the turns below comments may have in all. It only
+// ever becomes lower.
 const maxTurns = 100
 
 // turns are turns of phrase that have to be read twice, and what to write.
@@ -122,7 +122,7 @@ func (f *file) turns() (problems []string) {
 var mayCallSkip = []string{"internal/testneeds/", "bench/"}
 
 // skips finds tests that are skipped by other means than package testneeds: by
-// a method of what is called t, b or tb, as a *testing.T is.
+// a method of a variable called t, b or tb, as a *testing.T is.
 func (f *file) skips() (problems []string) {
 	if slices.ContainsFunc(mayCallSkip,
 		func(dir string) bool { return strings.HasPrefix(f.name, dir) }) {

@@ -24,13 +24,12 @@
 // after the other, whatever file they are in.
 //
 // Numbers, times and addresses differ from run to run, and so does what comes
-// first where a traced command prints, too. What is compared is that the exit
-// status is 0 unless the next command is "echo $?", and that the first line
-// that is shown is still printed, but for its numbers, and so are the lines
-// that name the columns of tables. With the word "exactly" after the workload,
-// every line is compared. A command that prints something else beside a
-// workload is run again, with a message, up to five times in all: what happens
-// in some seconds is chance.
+// first where a traced command prints, too. The exit status must be 0 unless
+// the next command is "echo $?". The first line that is shown must still be
+// printed, but for its numbers, and so must the lines that name the columns of
+// tables. With the word "exactly" after the workload, every line is compared. A
+// command that prints something else beside a workload is run again, with a
+// message, up to five times in all: what happens in some seconds is chance.
 package main
 
 import (

@@ -74,7 +74,7 @@ func TestWhatIsCompared(t *testing.T) {
 	}
 }
 
-// Also what a busy machine prints behind more lines than are shown.
+// A busy machine may print a line after more lines than are shown.
 func TestWhatIsMissing(t *testing.T) {
 	c := command{line: "a", output: "watching\nTIME  PID\n"}
 	printed := "watching\n" + strings.Repeat("once more\n", 2*maxLines)
