@@ -79,7 +79,7 @@ func IsHidden(ins *asm.Instruction) bool { return ins.Metadata.Get(hiddenKey{}) 
 type object struct {
 	data       []byte
 	hidden     map[string]bool // functions
-	overridden []string        // names of functions that others override
+	overridden []string        // names given to functions that others override
 	undefined  []string        // symbols that the object uses and does not define
 }
 

@@ -211,7 +211,7 @@ func parseTerm(text string, span bool) (t term, err error) {
 		t, err := parseTerm(of, span)
 		t.function = function
 		return t, cmp.Or(err,
-			wrong(t.source != textTerm, "%q is of %s, which is no text", text, of))
+			wrong(t.source != textTerm, "%q is of %s, which is not a text", text, of))
 	}
 	text = strings.TrimSpace(text)
 	if text == failureTerm && span {

@@ -178,7 +178,7 @@ func limits(bounds []float64, divisor float64) (all []int64, err error) {
 		// number that a float can be is not.
 		exact, ok := new(big.Rat).SetString(strconv.FormatFloat(bound, 'g', -1, 64))
 		if !ok {
-			return nil, fmt.Errorf("%v is no number", bound)
+			return nil, fmt.Errorf("%v is not a number", bound)
 		}
 		exact.Mul(exact, new(big.Rat).SetFloat64(divisor))
 		down, _ := new(big.Int).DivMod(exact.Num(), exact.Denom(), new(big.Int))

@@ -118,7 +118,7 @@ func (b *builder) startWord(c *call, saves bool) {
 
 // savedRecord returns the layout of the start's part of an event, the same for
 // all spans that a site starts. The header and the control group are saved only
-// if a span may end in another thread: otherwise the end has the same.
+// if a span may end in another thread: in the same thread the end knows them.
 func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	e := *b.plan.Events
 	otherThread := slices.ContainsFunc(b.plan.Latencies,
