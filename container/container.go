@@ -109,7 +109,6 @@ var prefixes = []struct{ prefix, runtime string }{
 	{"nerdctl-", "containerd"},
 	{"crio-", "cri-o"},
 	{"libpod-", "podman"},
-	{"libpod_pod_", ""}, // a pod of podman's, which holds containers
 	{"lxc.payload.", "lxc"},
 	{"lxc-", "lxc"},
 }
@@ -126,7 +125,7 @@ func one(name, parent string) (Container, bool) {
 		switch {
 		case p.runtime == "lxc" && id != "":
 			return Container{ID: id, Runtime: p.runtime}, true
-		case p.runtime != "" && isID(id):
+		case isID(id):
 			return Container{ID: id, Runtime: p.runtime}, true
 		}
 	}

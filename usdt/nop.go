@@ -130,6 +130,7 @@ const sysUprobe = 336
 const (
 	replacesNop5  = unix.ENXIO
 	replacesNop10 = unix.EPROTO
+	replacesNone  = unix.ENOSYS // or a seccomp filter answers as an old kernel
 	unknown       = unix.EINVAL // where the kernel cannot be asked
 )
 
@@ -159,7 +160,7 @@ func skipInNop(nop []byte, mode int, kernel unix.Errno) (uint64, error) {
 		return 0, err
 	case hasRefusedPrefix(nop) && !(kernel == replacesNop10 && bytes.HasPrefix(nop, nop10)):
 		return 0, errPrefixedNop
-	case inst.Len == 5 && (kernel == replacesNop5 || kernel == unknown):
+	case inst.Len == 5 && kernel != replacesNop10 && kernel != replacesNone:
 		return 0, errUnsafeNop
 	}
 	return 0, nil

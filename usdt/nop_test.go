@@ -57,7 +57,7 @@ func TestIsNop(t *testing.T) {
 }
 
 func TestSkipFindsWhereABreakpointIsSafe(t *testing.T) {
-	const none = unix.ENOSYS // from kernels that replace nothing
+	const none = replacesNone
 	for _, tc := range []struct {
 		name   string
 		code   []byte
@@ -72,6 +72,8 @@ func TestSkipFindsWhereABreakpointIsSafe(t *testing.T) {
 		{"five bytes", []byte{0x0f, 0x1f, 0x44, 0, 0}, replacesNop5, 0, errUnsafeNop},
 		{"five bytes, not replaced", []byte{0x0f, 0x1f, 0x44, 0, 0}, replacesNop10, 0, nil},
 		{"five bytes, kernel unknown", []byte{0x0f, 0x1f, 0x44, 0, 0}, unknown, 0, errUnsafeNop},
+		{"five bytes, a seccomp filter refuses", []byte{0x0f, 0x1f, 0x44, 0, 0}, unix.EPERM, 0,
+			errUnsafeNop},
 		{"five bytes, old kernel", []byte{0x0f, 0x1f, 0x44, 0, 0}, none, 0, nil},
 		{"five bytes, displacement", []byte{0x0f, 0x1f, 0x44, 0, 8}, replacesNop5, 0, errUnsafeNop},
 		{"five bytes, index", []byte{0x0f, 0x1f, 0x44, 0x18, 0}, replacesNop5, 0, errUnsafeNop},
