@@ -362,7 +362,8 @@ func (p *Plan) Missing(site *Site) error {
 				continue
 			}
 			if why = site.Args[t.Index].Err; why == nil {
-				return fmt.Errorf("%s of %s is not a number: %s", name, site.probe(), &site.Args[t.Index])
+				return fmt.Errorf("%s of %s is not a number: %s", name, site.probe(),
+					&site.Args[t.Index])
 			}
 		}
 		return fmt.Errorf("%s of %s is not available: %w", name, site.probe(), why)
