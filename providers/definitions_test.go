@@ -292,7 +292,6 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// textOf returns the definition as it is written in a file.
 func textOf(p providers.Probe) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "probe %s(", p.Name)

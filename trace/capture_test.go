@@ -17,7 +17,6 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// state is the outcome of a capture.
 type state int
 
 const (

@@ -20,7 +20,6 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// newControlGroup makes a control group, and returns its directory and its ID.
 func newControlGroup(t *testing.T) (dir string, id uint64) {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")

@@ -16,7 +16,6 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
-// decoder turns records into events.
 type decoder struct {
 	sites    *siteTable
 	commands commandTable
@@ -111,7 +110,6 @@ func (d *decoder) settle() {
 	}
 }
 
-// decodeHeader sets the time, the thread and the processor of an event.
 func (d *decoder) decodeHeader(e *Event, raw []byte, r *bpfgen.Record) {
 	order := binary.NativeEndian
 	e.CPU = int(order.Uint32(raw[r.CPU:]))

@@ -216,7 +216,6 @@ func (s *Session) Drain(ctx context.Context) error {
 
 var errNoEvents = errors.New("the session sends no events: it has Aggregators and no SessionOptions.Events")
 
-// reading is an iteration over the events.
 type reading struct {
 	*Session
 	yield   func(*Event, error) bool

@@ -52,7 +52,6 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// printed returns what a function prints on standard output.
 func printed(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()

@@ -120,7 +120,6 @@ func aggregating(all ...*trace.Aggregator) *trace.SessionOptions {
 	return &trace.SessionOptions{Aggregators: all}
 }
 
-// snapshot returns what has been aggregated so far.
 func snapshot(t testing.TB, a *trace.Aggregator) *trace.Snapshot {
 	t.Helper()
 	s, err := a.Snapshot()

@@ -41,7 +41,6 @@ func newSubject(b *testing.B, opts *trace.SessionOptions) *subject {
 	return s
 }
 
-// withProgram attaches an empty program to the subject's probe.
 func (s *subject) withProgram(b *testing.B) *subject {
 	b.Helper()
 	mode, err := usdt.ModeAuto.Resolve()

@@ -141,7 +141,6 @@ func TestHostileUserWhoseManyProcessesMakeNoise(t *testing.T) {
 	w.end()
 }
 
-// hostileDirectory returns a new directory that all users can read.
 func hostileDirectory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hostile")
@@ -195,7 +194,6 @@ func (b *besieged) run() {
 	go func() { b.ended <- b.Run(ctx, time.Second) }()
 }
 
-// startInnocent starts a program of another user.
 func (b *besieged) startInnocent() {
 	b.t.Helper()
 	b.expected = filepath.Join(b.dir, fmt.Sprint("innocent", b.innocents))

@@ -156,7 +156,6 @@ func (s *Session) numberProcessors() error {
 	return processors.Put(uint32(0), numbers)
 }
 
-// hasProcessorID reports whether programs may call bpf_get_smp_processor_id.
 func hasProcessorID() (bool, error) { return supports(bpfgen.ProcessorIDProbe()) }
 
 // supports reports whether the kernel loads a program. It refuses one with

@@ -186,7 +186,6 @@ func (w *programWatch) expectUnloaded(t *testing.T, tags map[string]bool) (loads
 	}
 }
 
-// read takes the records that are there.
 func (w *programWatch) read(tags map[string]bool) (loads int) {
 	order := binary.NativeEndian
 	for _, ring := range w.rings {

@@ -28,7 +28,6 @@ func (r *fakeRing) write(value byte, length uint32, flags uint32) {
 	r.writeBytes(bytes.Repeat([]byte{value}, int(length)), flags)
 }
 
-// writeBytes appends a record.
 func (r *fakeRing) writeBytes(record []byte, flags uint32) {
 	at := r.produced & r.mask
 	size := r.mask + 1

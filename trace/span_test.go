@@ -34,7 +34,6 @@ type caller struct {
 	stdout *bufio.Reader
 }
 
-// trueCall is a call as the process reports it.
 type trueCall struct {
 	name      string
 	id        int64
@@ -42,7 +41,6 @@ type trueCall struct {
 	low, high time.Duration
 }
 
-// text returns the text that the start passes.
 func (c trueCall) text() string {
 	if c.name == "left" || c.name == "right" {
 		return ""

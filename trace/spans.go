@@ -140,7 +140,6 @@ func (l *latency) hasArgument(name string) bool {
 		func(a providers.Argument) bool { return a.Name == name })
 }
 
-// setCall makes l measure a call that has several probes.
 func (l *latency) setCall(call *tracing.Call[providers.Argument], names expr.Names) error {
 	l.call, l.Outermost, l.Fails = call, true, len(call.Failed) > 0
 	for _, probe := range slices.Concat(call.Failed, call.Attempts) {

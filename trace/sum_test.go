@@ -59,7 +59,6 @@ func TestSumsOfMoreThan64Bits(t *testing.T) {
 		qt.Commentf("%d and %d", floats, integers))
 }
 
-// bucketOf returns the bucket of a number.
 func bucketOf(h *bpfgen.Histogram, bits uint64, signed bool) int {
 	negative := signed && int64(bits) < 0
 	if negative {

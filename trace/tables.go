@@ -371,7 +371,6 @@ type tally struct {
 	before map[string]sums
 }
 
-// sums are the results of some hits.
 type sums struct {
 	count, sum uint64
 	// As programs keep them: the greater of two numbers is the lesser minimum,

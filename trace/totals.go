@@ -24,7 +24,6 @@ type totals struct {
 	owned    map[uint64]int    // the number of rows of each owner
 }
 
-// total is a row that grows.
 type total struct {
 	Row
 	owner uint64 // the control group or user whose hit has made the key in the kernel

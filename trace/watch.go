@@ -95,7 +95,6 @@ func WatchSessions(
 	return w, nil
 }
 
-// sessionAttacher attaches files to sessions.
 type sessionAttacher struct {
 	sessions  []WatchSession
 	fileSites int

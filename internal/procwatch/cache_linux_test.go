@@ -23,7 +23,6 @@ func mapped(t testing.TB, f *fixture, pid int, path string) *MappedFile {
 	return theFile(t, f, pid)
 }
 
-// acquire acquires a file that has wanted probes.
 func acquire(t testing.TB, c *Cache, m *MappedFile) *CachedFile {
 	t.Helper()
 	file, ok, err := c.Acquire(m)
@@ -71,7 +70,6 @@ func countOpenings(t testing.TB, dir string) (count func() int) {
 	}
 }
 
-// inUse returns how many files are acquired.
 func (c *Cache) inUse() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +205,6 @@ func TestCacheIsBounded(t *testing.T) {
 	qt.Check(t, qt.IsTrue(opened(1)))
 }
 
-// heap returns how much memory is in use.
 func heap() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()

@@ -23,7 +23,6 @@ var (
 	errTooManyOpen = errors.New("too many files with wanted probes are open")
 )
 
-// errClosed is the error of a closed watcher.
 var errClosed error = sys.ClosedError("watcher")
 
 // passing reports whether the operation may succeed at the next scan.

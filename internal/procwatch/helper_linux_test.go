@@ -278,7 +278,6 @@ func startHelper(t testing.TB, flags uintptr) *helper {
 	return h
 }
 
-// stop ends the helper and waits for it.
 func (h *helper) stop() {
 	if h.cmd.ProcessState == nil {
 		h.input.Close()

@@ -10,7 +10,6 @@ import (
 	"github.com/gousdt/gousdt/internal/fairness"
 )
 
-// eventSource gathers the records of all processes.
 type eventSource struct {
 	records *Records
 	closing chan struct{}
@@ -41,7 +40,6 @@ func openEventSource(isNothing func(*happenings) bool) (*eventSource, error) {
 	return s, nil
 }
 
-// run gathers records until the source is closed.
 func (s *eventSource) run() {
 	defer close(s.done)
 	for s.records.Wait() {

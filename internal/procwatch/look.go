@@ -69,7 +69,6 @@ type task struct {
 	ofContents []fileError
 }
 
-// fileError is the error of the contents of a file.
 type fileError struct {
 	file FileID
 	err  error
@@ -82,7 +81,6 @@ type buffers struct {
 
 func newBuffers() any { return &buffers{stat: make([]byte, procfs.MaxStat)} }
 
-// look does a task.
 func (w *Watcher) look(t *task) {
 	b := w.buffers.Get().(*buffers)
 	defer w.buffers.Put(b)
@@ -382,7 +380,6 @@ func (h *mapHash) add(l *mapLine) {
 		[...]uint64{l.start, l.end, l.offset, l.inode, uint64(l.major), uint64(l.minor)})
 }
 
-// fingerprint returns the fingerprint of the mappings of a process.
 func (w *Watcher) fingerprint(reader int, b *buffers) (uint64, error) {
 	hash := w.newHash()
 	if !w.noQuery.Load() {

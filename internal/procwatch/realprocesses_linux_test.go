@@ -36,7 +36,6 @@ func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 	return w, told
 }
 
-// syncOne scans a process and returns its pair.
 func syncOne(t testing.TB, w *Watcher, pid int) *ProcessFile {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(w.Sync(pid)))

@@ -13,7 +13,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// why says why a process is scanned, and so how thoroughly.
+// why is the reason of a scan, which decides how thorough it is.
 type why int
 
 const (
@@ -132,7 +132,7 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 	return begun == len(tasks)
 }
 
-// tasks returns the tasks for some processes. The caller holds mu.
+// The caller holds mu.
 func (w *Watcher) tasks(pids []int, reason why) []task {
 	tasks, now := make([]task, len(pids)), time.Now()
 	w.turns.forgetQuiet(now)
@@ -157,7 +157,6 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 	return tasks
 }
 
-// setAside notes that the scan of a process has been abandoned.
 func (w *Watcher) setAside(t *task) {
 	owner := procfs.OwnerOf(w.FS.Root(), t.pid)
 	w.mu.Lock()

@@ -53,7 +53,6 @@ func (a *turns) take(owner string, now time.Time, took time.Duration, isNoise bo
 	a.noisy.Take(owner, a.noiseShare(), now, took)
 }
 
-// noiseShare returns the share of each noisy owner.
 func (a *turns) noiseShare() fairness.Rate {
 	return fairness.Rate{Full: noiseOfOwner, Refill: noiseRate.Refill / float64(max(1, len(a.noisy)))}
 }

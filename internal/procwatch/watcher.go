@@ -92,7 +92,6 @@ type Watcher struct {
 	scan      *scan // the findings so far
 }
 
-// watched is the state of a process.
 type watched struct {
 	*known
 	pairs []*ProcessFile

@@ -157,7 +157,6 @@ func nameOf(f *CachedFile) string {
 	return "without probes"
 }
 
-// pairKey is what makes a pair.
 type pairKey struct {
 	process procfs.ID
 	file    *CachedFile

@@ -68,7 +68,6 @@ func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
 	return r
 }
 
-// stop ends Run and the watcher.
 func (r *running) stop() {
 	r.endRun()
 	qt.Check(r.t, qt.IsNil(r.Close()))
