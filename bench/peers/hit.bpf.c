@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * What runs at the hits that are measured, compiled once with the header of this
+ * The programs at the measured hits, compiled once with the header of this
  * module and once with libbpf's: an empty program, programs that add up arguments,
  * and programs that send them through a ring buffer.
  */
@@ -41,7 +41,7 @@ int BPF_USDT(add12, long a, long b, long c, long d, long e, long f, long g, long
 	return 0;
 }
 
-/* The wake-up of a reader costs more than all else, and is nobody's merit. */
+/* Waking up a reader costs more than all else, and no tracer can change that. */
 #define SEND(count, values...)                                                 \
 	do {                                                                   \
 		long *event = bpf_ringbuf_reserve(&events, (count) * 8, 0);    \

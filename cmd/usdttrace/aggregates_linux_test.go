@@ -206,7 +206,7 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 func TestIntervalsStartAnew(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--count", "--interval", "50ms", p.path, "gousdt_test:three")
-	// One at a time: several might come to lie in two intervals.
+	// One at a time: several hits might come in two intervals.
 	p.Fire("three", 1)
 	r.await(&r.stdout, `"count":1`)
 	p.Fire("three", 1)
@@ -306,7 +306,7 @@ func hitsOf(t *testing.T, path string) (hits []int64) {
 	return hits
 }
 
-// A profile is made from events, beside what the kernel counts.
+// A profile is made from events while the kernel counts hits.
 func TestProfileHasKeysAndSums(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	path := filepath.Join(t.TempDir(), "stacks.pb.gz")
@@ -383,14 +383,14 @@ func TestValuesOfKeysHaveNames(t *testing.T) {
 	qt.Check(t, qt.StringContains(r.interrupt().stdout,
 		`"keys":{"colour":1,"colour_name":"green"},"count":1`))
 
-	// Of the other probe it is something else.
+	// The other probe has another argument there.
 	r = watching(t, "--names", names, "--count", "--by", "colour", p.path, "gousdt_test:specs",
 		"gousdt_test:three")
 	p.Fire("specs", 1)
 	qt.Check(t, qt.Not(qt.StringContains(r.interrupt().stdout, "green")))
 }
 
-// Floats are added up. Quantiles of them are not known.
+// Floats are added up. They have no quantiles.
 func TestFloatsAreAddedUp(t *testing.T) {
 	p := testprog.Start(t, testprog.Path(t, "target-pie"))
 	r := watching(t, "--sum", "arg1", testprog.Path(t, "target-pie"), "gousdt_test:floats")

@@ -157,7 +157,7 @@ func TestCommandGetsItsSignals(t *testing.T) {
 func TestCommandBehindDashes(t *testing.T) {
 	program := testprog.Path(t, "launcher")
 	target := copyOf(t, "target-pie")
-	// Its flags are its own, and so are blanks.
+	// The command's flags and blanks are passed on as they are.
 	r := startWith(t, "fire three 2\nquit\n", "--json", "gousdt_test:three", "--", program, "say",
 		"-p  two", "run", target, "exit", "3").wait()
 	qt.Check(t, qt.Equals(r.status, 3))
@@ -251,7 +251,7 @@ func hitsOfScript(t *testing.T, script string, args ...string) (count uint64, st
 	return count, r.stderr
 }
 
-// A file that the command is about is not executed in any part.
+// No part of a file that is an operand of the command is executed.
 func TestFilesThatACommandIsAboutAreOnlyRead(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "u") // its name is short
 	qt.Assert(t, qt.IsNil(err))
@@ -300,8 +300,8 @@ func TestFamilyOfACommandIsCountedExactly(t *testing.T) {
 	}
 }
 
-// What a script executes is known when it is executed. The summary says which
-// process was late.
+// The programs of a script are known when they are executed. The summary says
+// which process was late.
 func TestFamilySaysWhoWasLate(t *testing.T) {
 	testneeds.BTF(t)
 	for name, script := range map[string]string{

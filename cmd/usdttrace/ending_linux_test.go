@@ -61,8 +61,8 @@ func TestTimeToAttachDoesNotCount(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
 	defer reader.Close()
-	// It stands still where it says, while it attaches, that a file is another
-	// one: nobody reads that yet.
+	// It blocks while it attaches, in a message that a file is another one:
+	// nobody reads that yet.
 	fill(t, writer)
 	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stderr = writer },
 		"--json", "--max-events", "1", p.path, p.path, "gousdt_test:three")

@@ -210,7 +210,7 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 	qt.Check(t, qt.StringContains(r.stderr, "as keys site, stack"))
 }
 
-// Of processes others may come, so it is no error.
+// Other processes may come, so it is no error.
 func TestArgumentsThatNoSiteOfAProcessHas(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "-p", strconv.Itoa(p.PID), "--sum", "arg1", "--by", "str(arg0),arg1",
@@ -283,7 +283,7 @@ func stop(t *testing.T, process *os.Process) {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(process.Signal(syscall.SIGSTOP)))
 	var status unix.WaitStatus
-	// The end of the process stays to be waited for.
+	// The end of the process can still be waited for.
 	_, err := unix.Wait4(process.Pid, &status, unix.WUNTRACED, nil)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(status.Stopped()))

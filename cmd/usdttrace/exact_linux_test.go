@@ -94,7 +94,7 @@ func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
 	qt.Check(t, qt.StringContains(s.text(), "on average for 10 hits\n"))
 }
 
-// The whole of a profile is all hits, also those of stacks that have no row.
+// The total of a profile is all hits, also those of stacks without a row.
 func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 	o := &options{by: []string{"stack", "tid"}}
 	tr := &tracer{options: o, stacks: stack.NewSymbolizer(nil)}
@@ -149,7 +149,7 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	}
 }
 
-// Nobody reads events before all sites are attached. Those that have come by
+// Events are not read before all sites are attached. Those that have come by
 // then are not printed, and those that found no room are not reported.
 func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	testprog.RequireBPF(t)
@@ -202,8 +202,8 @@ func TestLossesSince(t *testing.T) {
 			{User: 2, Events: 5}, {CgroupID: 1, Events: 1}}))
 }
 
-// A name that has the word is none of a container, which not every machine
-// knows.
+// A name that contains the word is not a term about containers, which not every
+// machine has.
 func TestOnlyConditionsOnContainersNeedThem(t *testing.T) {
 	for where, want := range map[string]bool{
 		`comm == "containerd"`: false, `container == "4c01db"`: true,

@@ -18,8 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// A figure is a number that is measured, beside the one that the software says
-// itself.
+// A figure is a measured number, with the software's own.
 type figure struct {
 	software string // what is traced
 	question string // what is asked
@@ -61,8 +60,8 @@ func (f figure) check(t testing.TB) {
 	}
 }
 
-// What is counted is what the software says itself, when it has done its work:
-// a program prints "own NAME NUMBER", after which nothing is counted any more.
+// The counts equal those of the software itself. A program prints them at its
+// end as "own NAME NUMBER", after which nothing is counted any more.
 func TestFigures(t *testing.T) {
 	testprog.RequireBPF(t)
 	python := func(t *testing.T) []string {
@@ -267,7 +266,7 @@ func program(t *testing.T, name, debian string) string {
 	return file
 }
 
-// rubyLibrary returns what has the probes of Ruby.
+// rubyLibrary returns the file with the probes of Ruby.
 func rubyLibrary(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("ldd", program(t, "ruby", "ruby")).Output()

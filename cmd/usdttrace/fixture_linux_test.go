@@ -237,7 +237,8 @@ func (r result) objects(kind string) []object {
 	return all
 }
 
-// traced is a running program of which nobody else traces or runs a copy.
+// traced is a running program. Its file is a copy that nobody else traces or
+// runs.
 type traced struct {
 	*testprog.Process
 	path string

@@ -24,7 +24,7 @@ import (
 // mostUnnamed is the part of the functions on stacks that may have no name.
 const mostUnnamed = 0.02
 
-// namedCase is software whose stacks are to have names.
+// namedCase is software whose stacks must have names.
 type namedCase struct {
 	file, probe string
 	debug       string // the directory with debug files, "" for none
@@ -69,8 +69,8 @@ func TestFunctionsOnStacksHaveNames(t *testing.T) {
 	}
 }
 
-// serveDebugFile has Debian's debuginfod serve the debug files in a directory,
-// with that of a program among them.
+// serveDebugFile starts Debian's debuginfod to serve the debug files in a
+// directory, with that of a program among them.
 func serveDebugFile(t *testing.T, directory, program string) {
 	t.Helper()
 	file, err := elffile.Open(program)
@@ -97,7 +97,7 @@ func serveDebugFile(t *testing.T, directory, program string) {
 	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
 }
 
-// built returns what a script of internal/setup makes in a directory.
+// built returns the file that a script of internal/setup makes in a directory.
 func built(t *testing.T, script, directory, file string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../../docs/recipes/build", directory))

@@ -65,7 +65,7 @@ for _ in range(1000):
 `
 
 // Python 3.11 passes function__entry while python:line is traced, too. Without
-// it the user is told so.
+// it, a message says so.
 func TestPythonFunctionsAreTimedBesideLines(t *testing.T) {
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t)
@@ -195,7 +195,7 @@ func TestPostgresUnderPgbench(t *testing.T) {
 	qt.Check(t, qt.IsTrue(committed >= bench.transactions && committed <= bench.transactions+20),
 		qt.Commentf("%d commits, %d transactions", committed, bench.transactions))
 	// pgbench's mean also has the way to the server and back, and the time that
-	// either waits for a processor. What the server says is of the same
+	// either waits for a processor. The server's own time is of the same
 	// process as the probes.
 	qt.Check(t,
 		qt.IsTrue(average <= bench.milliseconds*1.05 && average >= 2 && average >= bench.served/2),

@@ -98,7 +98,7 @@ func TestStatementsOfDrivers(t *testing.T) {
 	}
 }
 
-// What counts as one statement, and what as several.
+// Cases of one statement and of several.
 func TestStatementsThatAreSpecial(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
@@ -141,9 +141,9 @@ func TestStatementsThatAreSpecial(t *testing.T) {
 	}
 }
 
-// What hangs is open: also where the server waits for a lock before it executes
-// a statement of the extended protocol. What other processes do for a statement
-// is part of it.
+// A statement that hangs is an open call, also if the server waits for a lock
+// before it executes a statement of the extended protocol. The work of other
+// processes for a statement is part of it.
 func TestStatementsThatHang(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
