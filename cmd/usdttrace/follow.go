@@ -124,11 +124,14 @@ func (t *tracer) followProcess() error {
 		return err
 	}
 	sites, _ := t.targets.watched()
+	t.targets.mu.Lock()
+	filtered := t.targets.filtered
+	t.targets.mu.Unlock()
 	switch {
 	case sites > 0:
 		t.warnUnmatched()
 		return nil
-	case t.targets.filtered == nil && !t.failed.Load():
+	case filtered == nil && !t.failed.Load():
 		t.addNearest(pid)
 		err := t.targets.nothing(t.options.patterns, t.where())
 		if relatives := t.relatives(); relatives != "" {

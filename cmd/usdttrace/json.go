@@ -519,7 +519,7 @@ func (p *tracePrinter) open(calls []*trace.Event) {
 	for i := range calls {
 		start := calls[i].Start
 		p.nameThread(start)
-		j := p.object(start.Probe, "B", start.PID, start.TID)
+		j := p.object(shownName(start.Site.Provider, start.Site.Name), "B", start.PID, start.TID)
 		j.Fields("ts", microseconds(start.Monotonic))
 		p.arguments(start, nil, p.tracer.options.starts)
 		p.end()

@@ -173,13 +173,19 @@ func (l *live) close() {
 // poll reads keys. The keys that quit send SIGINT, which ends the run also
 // while files are being attached.
 func (l *live) poll() {
+	give := func(key *tcell.EventKey) {
+		select {
+		case l.keys <- key:
+		default: // keys are not taken yet
+		}
+	}
 	for {
 		switch event := l.screen.PollEvent().(type) {
 		case nil:
 			return // the terminal is closed
 		case *tcell.EventResize:
 			l.screen.Sync()
-			l.keys <- tcell.NewEventKey(tcell.KeyNUL, 0, 0) // redraws
+			give(tcell.NewEventKey(tcell.KeyNUL, 0, 0)) // redraws
 		case *tcell.EventKey:
 			l.mu.Lock()
 			quits := event.Key() == tcell.KeyCtrlC || event.Rune() == 'q' && !l.typing
@@ -189,10 +195,7 @@ func (l *live) poll() {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
 				return
 			}
-			select {
-			case l.keys <- event:
-			default: // keys are not taken yet
-			}
+			give(event)
 		}
 	}
 }
