@@ -32,7 +32,7 @@
 // function. Each site has its own note, with its own arguments and its own
 // semaphore.
 //
-// A tracer needs more than the note says, and this package finds it out:
+// A tracer needs more than the note has. This package adds it:
 //
 //   - Prelink moves a library to other addresses without changing its notes.
 //     The linker put the section .stapsdt.base at the address that the note
@@ -46,32 +46,32 @@
 //   - A semaphore needs an offset in the file, too. A semaphore in the zeroed
 //     part of a segment, the bss, has none.
 //
-// All that is checked: every site that is returned can be attached to, as far
-// as the file shows that, unless it is a debug file or an object file. A note
-// that fails a check is reported as an error, and affects no other.
+// Every site is checked. As far as the file shows it, all returned sites can be
+// attached to, except those of a debug file or an object file. A note that
+// fails a check is reported as an error, and affects no other.
 //
 // # Symbols
 //
 // Some arguments name symbols, as in "4@counter(%rip)". Function Decode of
-// package argspec finds them in the file, and where they were stripped from it
-// in the separate debug file that is installed, or that [File.UseDebugFile]
-// names.
+// package argspec finds them in the file. Symbols that were stripped from it
+// are found in the separate debug file, if that is installed or was given to
+// [File.UseDebugFile].
 //
 // # What is read
 //
-// A running program does not have the notes in memory: they are found by the
-// section headers of the file. A file whose section headers were removed has no
-// probes. To list a file, four ranges of it are read: the file header with the
+// A running program does not have the notes in memory: the section headers of
+// the file lead to them. A file whose section headers were removed has no
+// probes. Listing a file reads four ranges of it: the file header with the
 // program headers, the section headers, the section names, and the note
 // sections, through a buffer. The size of the file does not matter. Symbols,
 // the dynamic section and the build ID are read when they are asked for.
 //
 // # Untrusted files
 //
-// A tracer reads whatever runs in a container, so that files are untrusted.
-// This package checks every length before it is used. Every size has a limit,
-// with its reason in file.go. Memory is allocated only for what the file has
-// shown to have, and nothing panics. The types and constants are those of
-// [debug/elf], but not its reader, which is not hardened against such files, as
-// its documentation says.
+// A tracer reads the files of containers, so that files are untrusted. This
+// package checks every length before it is used. Every size has a limit, with
+// its reason in file.go here or limits.go of internal/elffile. Memory is
+// allocated only for data that the file has shown to have, and nothing panics.
+// The types and constants are those of [debug/elf]. Its reader is not used: it
+// is not hardened against such files, as its documentation says.
 package elfnote

@@ -14,26 +14,26 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// A probe's note has this owner and this type, see [elffile.NoteHeaderSize].
+// The owner and the type of a probe's note, see [elffile.NoteHeaderSize].
 const (
 	probeOwner = "stapsdt\x00"
 	probeType  = 3
 )
 
 // probeWalk walks over the notes of probes in the order of the file, and reads
-// their descriptors. It reads notes through a buffer: so their number does not
-// matter, and nobody has to keep them.
+// their descriptors. It reads notes through a buffer, so that memory does not
+// depend on their number.
 type probeWalk struct {
 	file     *File
 	words    elffile.Words
 	sections []elffile.Section // those to come
-	total    uint64            // bytes of the sections so far
-	size     uint64            // of all sections together, or as much as can be
-	errs     []error           // why sections could not be read, or not to their end
+	total    uint64            // bytes of the sections so far, with the current one
+	size     uint64            // of all sections together in bytes, see noteSize
+	errs     []error           // of sections that could not be read, or not to their end
 
 	pooled *elffile.Buffer
-	buffer []byte // the same, or a larger one for a larger note
-	data   []byte // what the buffer holds: a piece of the current section
+	buffer []byte // pooled, or a larger one for a larger note
+	data   []byte // a piece of the current section, in buffer
 	offset uint64 // of data in the file
 	start  uint64 // of the current section in the file
 	end    uint64 // of the current section in the file
@@ -41,24 +41,24 @@ type probeWalk struct {
 	next   int    // where in data the next note starts
 	index  int    // of the current note, from 0
 
-	relocator *elffile.Relocator // of the current section, nil where nothing is to be relocated
-	relocated int                // how many relocations have been read
+	relocator *elffile.Relocator // of the current section, nil if it has no relocations
+	relocated int                // how many relocations earlier sections have taken
 
 	// The current note. Its descriptor is data[descriptor:descriptorEnd].
 	descriptor, descriptorEnd int
 	base                      uint64 // as in the note
-	location, semaphore       uint64 // moved as prelink moved the file
+	location, semaphore       uint64 // adjusted if prelink moved the file
 
-	// Where in data the strings start, each one after the NUL of the one
-	// before, and where the last one's NUL ends.
+	// The indices in data at which the strings start, each one after the NUL of
+	// the one before, and the index after the last one's NUL.
 	provider, name, arguments, stringsEnd int
 
-	room []byte // for strings, which share it
+	room []byte // shared by strings
 	used int    // of room
 }
 
-// noteSize returns how many bytes the note sections of probes have together, by
-// what the section headers say: 64 MiB at most, which is the limit for them.
+// noteSize returns the size of all note sections of probes in bytes, by the
+// section headers: maxNoteBytes at most.
 func (f *File) noteSize() int {
 	total := uint64(0)
 	for _, s := range f.elf.ProbeNotes {
@@ -67,15 +67,15 @@ func (f *File) noteSize() int {
 	return int(total)
 }
 
-// walkProbes returns a walk over the probes of the file. It has to be closed.
+// walkProbes returns a walk over the probes of the file. It must be closed.
 func (f *File) walkProbes() probeWalk {
 	b := elffile.NewBuffer()
 	return probeWalk{file: f, words: f.elf.Words, sections: f.elf.ProbeNotes,
 		size: uint64(f.noteSize()), pooled: b, buffer: b[:], index: -1}
 }
 
-// close gives the buffer back: nothing of it may be in use any more. It returns
-// why sections could not be read.
+// close gives the buffer back. Nothing may use its memory any more. It returns
+// the errors of sections that could not be read.
 func (w *probeWalk) close() error {
 	w.endRelocations()
 	w.pooled.Free()
@@ -83,12 +83,11 @@ func (w *probeWalk) close() error {
 	return errors.Join(w.errs...)
 }
 
-// step moves to the next note of a probe and reports whether there is one. With
-// an error that note is malformed.
+// step moves to the next note of a probe and reports whether there is one. An
+// error means that this note is malformed.
 //
-// It does itself, in a third of the time, what stepOver does, where the next
-// note is like nearly all: a probe's, padded to four bytes, and not the last
-// one in data.
+// It is a fast path of stepOver, with a third of its time, for nearly all
+// notes: of a probe, padded to four bytes, and not the last one in data.
 func (w *probeWalk) step() (bool, error) {
 	const start = elffile.NoteHeaderSize + len(probeOwner) // of the descriptor
 	note := w.data[w.next:]
@@ -109,9 +108,9 @@ func (w *probeWalk) step() (bool, error) {
 	return true, w.readDescriptor(note[start:][:size])
 }
 
-// stepOver is step for notes of all kinds. It steps over those that are not a
+// stepOver is step for notes of all kinds. It skips those that are not a
 // probe's. After errNoteSize, neither the note nor the rest of its section can
-// be read: the next step goes to the next section.
+// be read: the next step moves to the next section.
 func (w *probeWalk) stepOver() (bool, error) {
 	for {
 		rest := w.rest()
@@ -121,7 +120,7 @@ func (w *probeWalk) stepOver() (bool, error) {
 			}
 			padding := w.data[w.next:]
 			w.skip()
-			// A few zeroes are padding.
+			// A few zero bytes are padding.
 			if slices.ContainsFunc(padding, func(b byte) bool { return b != 0 }) {
 				w.index++
 				return true, errNoteSize
@@ -165,9 +164,10 @@ func (w *probeWalk) stepOver() (bool, error) {
 // rest returns how many bytes of the current section are still to come.
 func (w *probeWalk) rest() uint64 { return w.end - w.offset - uint64(w.next) }
 
-// need reads the next bytes of the section into data, and more with them as far
-// as the buffer has room. The section has that many. If they cannot be read, it
-// keeps the error and ends the section.
+// need reads the next size bytes of the section into data, and as many more as
+// the buffer has room for. The caller has checked that the section has size
+// bytes. If they cannot be read, need keeps the error, ends the section, and
+// reports false.
 func (w *probeWalk) need(size uint64) bool {
 	if size <= uint64(len(w.data)-w.next) {
 		return true
@@ -218,7 +218,7 @@ func (w *probeWalk) endRelocations() {
 	}
 }
 
-// check returns why a section cannot be read, before anything of it is read.
+// check returns an error if the headers show that a section cannot be read.
 func (w *probeWalk) check(s elffile.Section) error {
 	if s.Flags&elf.SHF_COMPRESSED != 0 {
 		return elffile.ErrCompressed
@@ -271,8 +271,8 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 	}
 
 	w.provider = w.descriptor + addresses
-	// Most strings end within 64 bytes. Where one NUL is not found, the next is
-	// not either.
+	// Most strings end within 64 bytes. Without one NUL, the next one is not
+	// found either.
 	strings := w.data[w.provider:]
 	var nuls uint64
 	if len(strings) >= 64 {
@@ -296,8 +296,8 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 	return nil
 }
 
-// relocate takes the addresses of the current note from the relocations of the
-// section, where these have them.
+// relocate sets the addresses of the current note that the section has
+// relocations for.
 func (w *probeWalk) relocate() {
 	at := w.offset + uint64(w.descriptor) - w.start
 	for _, address := range []*uint64{&w.location, &w.base, &w.semaphore} {
@@ -308,7 +308,7 @@ func (w *probeWalk) relocate() {
 	}
 }
 
-// after returns where in data the next NUL after a place ends, or that place if
+// after returns the index in data after the next NUL from start on, or start if
 // the descriptor has none.
 func (w *probeWalk) after(start int) int {
 	if start >= w.descriptorEnd {
@@ -334,11 +334,11 @@ func nonzero(b []byte) uint64 {
 
 // copyStrings returns a copy of the current note's strings.
 //
-// No pointer is written but for new room, which would need a write barrier.
+// It only writes a pointer for new room: each needs a write barrier.
 func (w *probeWalk) copyStrings() string {
 	strings := w.data[w.provider:w.stringsEnd]
 	if len(w.room)-w.used < len(strings) {
-		// The strings of the notes to come are about half of them.
+		// Some five eighths of the rest of the notes are strings.
 		left := w.size - (w.total - w.rest())
 		w.room, w.used = make([]byte, max(len(strings), int(min(left/8*5, maxTextSize)))), 0
 	}
@@ -348,7 +348,7 @@ func (w *probeWalk) copyStrings() string {
 	return all
 }
 
-// malformed describes the current note, which is malformed.
+// malformed returns the error for the current note, which is malformed.
 func (w *probeWalk) malformed(err error) *elffile.NoteError {
 	e := &elffile.NoteError{Index: w.index, Err: err}
 	if errors.Is(err, errNoteSize) {

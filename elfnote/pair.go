@@ -10,19 +10,20 @@ import (
 	"strings"
 )
 
-// Pair is two probes of a file: what the one starts, the other ends.
+// Pair is two probes of a file, of which one starts a call and the other ends
+// it.
 type Pair struct {
 	// Start and Done are the probes. If a [PairPattern] has the names of both,
 	// one of them may be missing in the file: then it has no Sites.
 	Start, Done Probe
 
-	// Failed are the probes that end it, too, where it fails.
+	// Failed are further probes that end a call: one that fails.
 	Failed []Probe
 }
 
-// String returns a text from which [ParsePairPattern] makes the pattern of this
-// pair: PROVIDER:BASE if the names end as usual, as in postgresql:query, and
-// START..DONE otherwise.
+// String returns the pattern of this pair for [ParsePairPattern], without
+// Failed: PROVIDER:BASE if the names have a usual ending, as in
+// postgresql:query, and START..DONE otherwise.
 func (p Pair) String() string {
 	if p.Start.Provider == p.Done.Provider {
 		for _, e := range endings {
@@ -36,7 +37,7 @@ func (p Pair) String() string {
 }
 
 // pairSeparator stands between the two patterns of a PairPattern, and
-// failedSeparator before each pattern of what ends a call that fails.
+// failedSeparator before each pattern of probes that end a call that fails.
 const (
 	pairSeparator   = ".."
 	failedSeparator = "|"
@@ -63,11 +64,11 @@ func escapeDots(pattern string) string {
 	return b.String()
 }
 
-// ending is how the names of a pair usually end.
+// ending is a usual ending of the names of a pair.
 type ending struct{ start, done string }
 
-// endings are in the order in which they are tried: of several ends that a
-// start may have, the first one that the file has is taken.
+// endings are in the order in which they are tried: a start is paired with the
+// first of its possible ends that the file has.
 var endings = []ending{
 	{"start", "done"}, {"begin", "end"}, {"entry", "return"}, {"enter", "exit"},
 	{"start", "end"}, {"start", "stop"}, {"start", "complete"}, {"start", "finish"},
@@ -76,8 +77,8 @@ var endings = []ending{
 	{"entry", "exit"}, {"enter", "return"}, {"enter", "leave"}, {"startup", "shutdown"},
 }
 
-// base returns what the names of a pair begin with, without the word that they
-// end with and what separates that.
+// base returns the names of a pair without the ending and the separator before
+// it. ok is false if the names do not have this ending.
 func (e ending) base(start, done string) (base string, ok bool) {
 	base, ok = strings.CutSuffix(start, e.start)
 	if !ok || base+e.done != done {
@@ -95,33 +96,34 @@ func (e ending) base(start, done string) (base string, ok bool) {
 type PairPattern struct {
 	source      string
 	start, done Pattern
-	base        Pattern // where there are no start and done
-	usual       bool    // there are none
+	base        Pattern // in place of start and done, if usual is set
+	usual       bool    // the pattern is a BASE
 	failed      []Pattern
 }
 
 // ParsePairPattern reads a pattern of one of two forms:
 //
 //	START..DONE    two patterns, see [ParsePattern]
-//	BASE           a pattern of what the names of a pair begin with
+//	BASE           a pattern of the names of a pair without their endings
 //
 // In START..DONE, the wildcards of both sides must match the same:
 // n:*__start..n:*__done pairs n:a__start with n:a__done, and with no other
 // probe. A provider that is only * (or not given) is that of the other side. If
-// the name of START has no wildcard, DONE may have some: then all that it
-// matches, but START itself, end what START starts.
+// the name of START has no wildcard, DONE may have some. Then all probes that
+// DONE matches, except START itself, end the calls that START starts.
 //
 // A BASE selects the pairs whose names are BASE with a usual ending:
 // postgresql:query selects postgresql:query__start with postgresql:query__done,
-// and * selects all such pairs of a file. Usual are __start and __done, __begin
-// and __end, __entry and __return, __enter and __exit, and mixtures of these;
-// also __stop, __complete, __finish, __leave, and __startup with __shutdown.
-// Before them may also stand _ or -, or nothing at all.
+// and * selects all such pairs of a file. Usual endings are __start and __done,
+// __begin and __end, __entry and __return, __enter and __exit, and mixtures of
+// these; also __stop, __complete, __finish, __leave, and __startup with
+// __shutdown. The separator may also be _ or -. Without a separator the ending
+// must be the whole name, which only * selects.
 //
-// After either form, |FAILED is a pattern of probes that end the call, too,
-// where it fails: postgresql:query|transaction__abort. There can be several. A
-// provider that is not given is that of START. START, or BASE, has no wildcards
-// then.
+// After either form, |FAILED is a pattern of further probes that end a call:
+// one that fails, as in postgresql:query|transaction__abort. There can be
+// several. A provider that is not given is that of START. START, or BASE, must
+// have no wildcards then.
 func ParsePairPattern(s string) (PairPattern, error) {
 	pair, failed, fails := cutUnescaped(s, failedSeparator)
 	p, err := parsePair(pair)
@@ -210,7 +212,7 @@ func MustParsePairPattern(s string) PairPattern {
 func (p PairPattern) String() string { return p.source }
 
 // Patterns returns patterns that match all probes of the pairs, and perhaps
-// others, to select them.
+// other probes.
 func (p PairPattern) Patterns() []Pattern {
 	switch {
 	case p.source == "":
@@ -228,7 +230,7 @@ func (p PairPattern) Patterns() []Pattern {
 	return append([]Pattern{all}, p.failed...)
 }
 
-// failedOf returns the probes that end a pair where it fails.
+// failedOf returns the probes that end a failed call of a pair.
 func (p *PairPattern) failedOf(pair *Pair, probes []Probe) (failed []Probe) {
 	for _, f := range p.failed {
 		for _, probe := range probes {
@@ -248,8 +250,8 @@ func (p *PairPattern) failedOf(pair *Pair, probes []Probe) (failed []Probe) {
 }
 
 // Pairs returns the pairs among the probes that match any of the patterns, in
-// the order of the probes that start them. A probe starts one thing at most,
-// which several probes may end, and ends one thing at most.
+// the order of the probes that start them. A probe may be the Start of several
+// pairs, with different ends, but the Done of only one.
 func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 	index := make(map[[2]string]int, len(l.Probes)) // 1 + the index of a probe
 	for i := range l.Probes {
@@ -290,13 +292,13 @@ func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 type pairFinder struct {
 	listing *Listing
 	index   map[[2]string]int
-	startOf map[int]int     // the index of the start, by that of the end
-	isStart map[int]bool    // has an end, by the index of the start
-	ends    []Probe         // that match the pattern's probes of failures
-	failed  map[int][]Probe // what ends it where it fails, by the index of the end
+	startOf map[int]int     // index of the start, by that of the end
+	isStart map[int]bool    // whether a probe is a start, by its index
+	ends    []Probe         // that match the pattern's FAILED
+	failed  map[int][]Probe // Pair.Failed, by the index of the end
 }
 
-// probe completes a probe by its sites, and reports whether the file has it.
+// probe adds the sites to a probe, and reports whether the file has it.
 func (f *pairFinder) probe(p *Probe) bool {
 	i := f.index[[2]string{p.Provider, p.Name}]
 	if i > 0 {
@@ -305,7 +307,7 @@ func (f *pairFinder) probe(p *Probe) bool {
 	return i > 0
 }
 
-// add adds a pair, unless one of the probes is in another pair already.
+// add adds a pair, unless done ends another pair already.
 func (f *pairFinder) add(p *PairPattern, start, done int) {
 	if _, taken := f.startOf[done]; !taken {
 		f.startOf[done] = start
@@ -315,7 +317,7 @@ func (f *pairFinder) add(p *PairPattern, start, done int) {
 	}
 }
 
-// usual adds the pairs whose names end as usual.
+// usual adds the pairs whose names have a usual ending.
 func (f *pairFinder) usual(p *PairPattern) {
 	for _, e := range endings {
 		for start := range f.listing.Probes {
@@ -346,7 +348,7 @@ func (f *pairFinder) named(p *PairPattern) {
 	if start.name.wildcards() == 0 {
 		done.anyName, others = true, done.name.wildcards() > 0
 	}
-	starts := make(map[string]int) // by what the wildcards match
+	starts := make(map[string]int) // index of the start, by end.key
 	for i := range f.listing.Probes {
 		if probe := &f.listing.Probes[i]; start.Match(probe.Provider, probe.Name) {
 			key := start.key(probe)
@@ -367,8 +369,8 @@ func (f *pairFinder) named(p *PairPattern) {
 // end is one side of START..DONE.
 type end struct {
 	Pattern
-	sameProvider bool // the provider is that of the other side
-	anyName      bool // all names that match end the same
+	sameProvider bool // both sides must have the same provider
+	anyName      bool // the wildcards of names need not match the same
 }
 
 // key returns a text that is the same for the two probes of a pair. The probe
@@ -398,7 +400,7 @@ func (p *PairPattern) literal() (Pair, bool) {
 		Done: Probe{Provider: p.done.provider.text, Name: p.done.name.text}}, true
 }
 
-// wildcards returns how many elements stand for more than one byte.
+// wildcards returns how many elements match more than one byte.
 func (g *glob) wildcards() (n int) {
 	for i := range g.elements {
 		if _, literal := g.elements[i].byte(); !literal {
@@ -408,8 +410,9 @@ func (g *glob) wildcards() (n int) {
 	return n
 }
 
-// matched returns what each wildcard matches of a text that the glob matches.
-// Where there is a choice, what comes first matches as little as possible.
+// matched returns the part of a text that each wildcard matches. The glob must
+// match the text. If there is a choice, earlier wildcards match as little as
+// possible.
 func (g *glob) matched(s string) (parts []string) {
 	if g.elements == nil {
 		return nil

@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// Pattern selects probes by their provider and name: all that match a glob, see
-// [ParsePattern], or the one with exactly these names, see [Exact].
+// Pattern selects probes by their provider and name: all that match globs, see
+// [ParsePattern], or the one with exact names, see [Exact].
 //
-// Functions that take several patterns want the probes that match any of them,
-// and all probes if there is no pattern.
+// Functions that take several patterns select the probes that match any of
+// them, and all probes if there is no pattern.
 type Pattern struct {
 	source         string
 	provider, name glob
 }
 
-// Exact returns the pattern that matches the probe with this provider and this
-// name, whatever bytes are in them, and no other probe.
+// Exact returns the pattern that matches only the probe with this provider and
+// name, which may have any bytes.
 func Exact(provider, name string) Pattern {
 	separator := ":"
 	if strings.HasPrefix(name, ":") {
-		separator = `:\` // two colons would not split
+		separator = `:\` // "::" would not split
 	}
 	return Pattern{
 		source:   escape(provider, `*?[{\:`) + separator + escape(name, `*?[{\`),
@@ -33,7 +33,7 @@ func Exact(provider, name string) Pattern {
 	}
 }
 
-// escape puts a backslash before the bytes of s that mean something in a glob.
+// escape puts a backslash before the special bytes in s.
 func escape(s, special string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -75,14 +75,14 @@ func MatchAny(patterns []Pattern, provider, name string) bool {
 //	[!a-z]   one byte not of the class; also [^a-z]
 //	\x       the byte x, whatever x is
 //
-// Braces as a shell has them, {start,done}, are an error: functions take
-// several patterns. A brace in a name is \{.
+// A shell's braces, {start,done}, are an error: give several patterns instead.
+// A brace in a name is \{.
 //
 // The sides are split at the first single colon. Colons are counted in pairs
-// from the left, and a pair (as in the C++ name ns::f) does not split, nor does
+// from the left, and a pair (as in the C++ name ns::f) does not split. Nor does
 // a colon in a class or after a backslash.
 //
-// The error says where the pattern is wrong.
+// The error says what is wrong in the pattern.
 func ParsePattern(s string) (Pattern, error) {
 	if len(s) > maxPattern {
 		return Pattern{}, fmt.Errorf("%w: %d bytes are more than %d", errPattern,
@@ -133,10 +133,10 @@ type glob struct {
 	elements []element
 }
 
-// element stands for one byte, or for any number of them.
+// element matches one byte, or any number of bytes.
 type element struct {
-	any bool      // any number of bytes
-	set [4]uint64 // else a byte whose bit is set
+	any bool      // it matches any number of bytes
+	set [4]uint64 // else it matches a byte whose bit is set
 }
 
 // anyText is the glob *.
@@ -155,7 +155,7 @@ func (e *element) add(low, high byte) {
 	}
 }
 
-// parseGlob reads a glob up to its end or, if split is allowed, up to a single
+// parseGlob reads a glob up to its end or, if maySplit is set, up to a single
 // colon, which it consumes.
 func parseGlob(s string, maySplit bool) (g glob, rest string, split bool, err error) {
 	var elements []element
@@ -198,7 +198,6 @@ func parseGlob(s string, maySplit bool) (g glob, rest string, split bool, err er
 	return newGlob(elements), s[i:], split, nil
 }
 
-// newGlob returns the glob of some elements.
 func newGlob(elements []element) glob {
 	text := make([]byte, len(elements))
 	for i := range elements {
@@ -215,7 +214,7 @@ func byteElement(b byte) (e element) {
 	return e
 }
 
-// byte returns the one byte that an element stands for; ok is false for a
+// byte returns the only byte that an element matches. ok is false for a
 // wildcard.
 func (e *element) byte() (b byte, ok bool) {
 	count := 0
@@ -280,12 +279,12 @@ func (g *glob) match(s string) bool {
 	return g.search(s, nil)
 }
 
-// search is match for a glob with wildcards. It adds to lengths, unless that is
-// nil, how many bytes each any-number element matches.
+// search is match for a glob with wildcards. If lengths is not nil, it appends
+// the number of bytes that each any-number element matches.
 //
-// Where an element fails, only the last any-number element takes one more byte:
-// the earlier ones need not, for what follows them has already been found as
-// early as possible.
+// If an element fails, only the last any-number element takes one more byte.
+// The earlier ones need not: the elements after them already match as early as
+// possible.
 func (g *glob) search(s string, lengths *[]int) bool {
 	elements := g.elements
 	at := 0

@@ -16,50 +16,50 @@ type Probe struct {
 	Sites          []Site // at least one, in the order of the file
 }
 
-// Listing is what the note sections of a file hold.
+// Listing has the probes of a file.
 type Listing struct {
 	// Probes are in the order of their first sites.
 	Probes []Probe
-	// Malformed are the first 16 of the malformed notes, in the order of the
-	// file. They are listed whatever the patterns: the name of the probe may be
-	// what is malformed.
+	// Malformed has an error for each of the first 16 malformed notes, in the
+	// order of the file. The patterns do not matter for them: the name of the
+	// probe itself may be malformed.
 	Malformed []error
-	// MalformedCount is how many notes are malformed altogether.
+	// MalformedCount is the number of all malformed notes.
 	MalformedCount int
 }
 
-// maxMalformed is how many malformed notes a [Listing] describes. A small file
-// can have millions of them. [File.Sites] yields all.
+// maxMalformed bounds the malformed notes that a [Listing] describes. A small
+// file can have millions of them. [File.Sites] yields all.
 const maxMalformed = 16
 
 const (
-	// usualNote is how many bytes a note has, about: those of PostgreSQL and
+	// usualNote is the usual size of a note in bytes: those of PostgreSQL and
 	// libjvm have a hundred.
 	usualNote = 96
 
-	// maxUsual bounds what is allocated before a probe has been found, to some
-	// 100 KiB.
+	// maxUsual bounds the probes for which memory is allocated before one is
+	// found, to some 100 KiB.
 	maxUsual = 1 << 10
 
-	// firstTogether is how many probes have their first sites in one piece of
-	// memory, of 6 KiB. Most probes have no other site.
+	// firstTogether is the number of probes whose first sites share one piece
+	// of memory, of 6 KiB. Most probes have no other site.
 	firstTogether = 1 << 6
 )
 
 // Probes returns the probes that match any of the patterns, or all probes if
-// there is no pattern. Their sites are grouped by provider and name. A file
-// without probes has an empty Listing. The error says which note section could
-// not be read, as that of [File.Sites] does.
+// there is no pattern. It groups sites by provider and name. A file without
+// probes has an empty Listing. The error says which note section could not be
+// read, as that of [File.Sites] does.
 func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 	type key struct{ provider, name string }
-	usual := 0 // how many probes there are, if each has one site of usual length
+	usual := 0 // the number of probes, if each has one note of usual size
 	if len(patterns) == 0 {
 		usual = min(f.noteSize()/usualNote, maxUsual)
 	}
 	listing := &Listing{Probes: make([]Probe, 0, usual)}
 	index := make(map[key]int, usual) // of the probe in the listing
-	last := -1                        // the same, of the site before
-	var first []Site                  // of some probes
+	last := -1                        // index of the probe of the site before
+	var first []Site                  // the first sites of up to firstTogether probes
 	for site, err := range f.Sites() {
 		if err != nil {
 			var malformed *elffile.NoteError
@@ -99,15 +99,15 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 }
 
 // argumentWords returns the words in the arguments of all probes that may be
-// names of symbols: each one once, maxArgumentWords at most. It knows no
-// machine's syntax: registers that are written without a sigil are among them.
+// names of symbols: each one once, maxArgumentWords at most. It does not know
+// the machine's syntax, so that registers without a sigil are among them.
 func (f *File) argumentWords() []string {
 	var words []string
 	known := make(map[string]bool)
 	last := ""
 	for site := range f.Sites() {
 		if site.Arguments == last {
-			continue // of many sites in a row, most often
+			continue // many sites in a row often have the same arguments
 		}
 		last = site.Arguments
 		for text := last; ; {
@@ -129,14 +129,14 @@ func (f *File) argumentWords() []string {
 	return words
 }
 
-// leastWord is the least length of a word that is looked up with others: most
-// shorter ones are registers, and very many symbols end in them. A symbol of
-// that name is found when it is asked for.
+// leastWord is the length in bytes of the shortest word that is looked up with
+// others: most shorter ones are registers. A symbol with a shorter name is
+// found when it is asked for.
 const leastWord = 3
 
 // nextWord returns the first word of a text that may be the name of a symbol,
-// and what follows it; "" if there is none. What begins with a percent sign or
-// a digit is a register or a number.
+// "" if there is none, and the rest of the text after it. A word that begins
+// with a percent sign or a digit is a register or a number.
 func nextWord(text string) (word, rest string) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -158,8 +158,8 @@ func nextWord(text string) (word, rest string) {
 	return "", ""
 }
 
-// isWordPart reports whether symbols have such a byte in their names, to GNU
-// as. A dollar sign can be in them, too; at the start it is a sigil.
+// isWordPart reports whether GNU as accepts a byte in the names of symbols. It
+// also accepts a dollar sign, which at the start of a word is a sigil.
 func isWordPart(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' ||
 		c == '.' || c >= 0x80

@@ -12,61 +12,60 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// Site is a place in the code at which a probe was compiled in. A probe has as
-// many sites as the compiler made copies of it.
+// Site is a place in the code at which a probe was compiled in. A probe has a
+// site for each copy that the compiler made of it.
 //
 // The strings are arbitrary bytes without NUL. They share memory with those of
-// other sites: a string that is kept keeps 8 KiB of them, or as much as the
-// strings of one site need. A copy made by strings.Clone does not.
+// other sites: keeping one string keeps 8 KiB, or as much as the strings of one
+// site need. A copy made by strings.Clone does not.
 type Site struct {
 	Provider, Name string
-	// Arguments says where the arguments are, in the syntax of the file's
+	// Arguments has the places of the arguments, in the syntax of the file's
 	// machine. Package argspec decodes it.
 	Arguments string
 	// Location is the virtual address of the site, as linked (and prelinked).
 	Location uint64
-	// Offset is the place of Location in the file, at which a uprobe is set. It
-	// is 0 in a debug file and an object file, to which nothing can be
-	// attached.
+	// Offset is the file offset of Location, at which a uprobe is set. It is 0
+	// in a debug file and an object file, to which nothing can be attached.
 	Offset uint64
 	// Base is the address of the section .stapsdt.base when the file was
 	// linked, as the note has it, or 0. Location and Semaphore are already
 	// adjusted by it.
 	Base uint64
 	// Semaphore is the virtual address of a 16-bit counter, or 0 if there is
-	// none. A tracer increments it, so the program knows that the probe is
-	// in use. It belongs to this site: other sites of the probe may have
-	// others, or none.
+	// none. The kernel increments it while a tracer is attached, so that the
+	// program knows that the probe is in use. It belongs to this site: other
+	// sites of the probe may have others, or none.
 	Semaphore uint64
-	// SemaphoreOffset is the place of Semaphore in the file, or 0 if there is
-	// none. The kernel identifies a semaphore by it. It is 0 in a debug file
-	// and an object file.
+	// SemaphoreOffset is the file offset of Semaphore, or 0 if there is none.
+	// The kernel identifies a semaphore by it. It is 0 in a debug file and an
+	// object file.
 	SemaphoreOffset uint64
 }
 
-// Sites returns the sites of all probes in the order of their notes. Of notes
-// that are identical in everything only the first one counts, except in an
-// object file, where sites in different sections may have the same location.
+// Sites returns the sites of all probes in the order of their notes. Of
+// identical notes only the first one counts, except in an object file, where
+// sites in different sections may have the same location.
 //
-// A note that is malformed yields a zero Site and an error, and the iteration
-// goes on. A note section that could not be read is an error after all sites.
+// A malformed note yields a zero Site and an error, and the iteration goes on.
+// Note sections that could not be read yield one error after all sites.
 //
 // Locations and semaphores are adjusted if prelink moved the file. Those of an
-// object file are what its relocations say. A location must be in the part of
-// an executable segment that comes from the file, and a semaphore in that of a
-// writable segment. Neither is checked, and no offset is known, in a debug file
-// and an object file.
+// object file are computed from its relocations. A location must be in the part
+// of an executable segment that comes from the file, and a semaphore in that of
+// a writable segment. In a debug file and an object file neither is checked,
+// and offsets are not known.
 //
 // Each iteration reads the notes again, so the file must be open. It holds some
-// 64 KiB of them at a time. Memory is allocated for the strings, in pieces.
+// 64 KiB of notes at a time, and allocates memory for the strings, in pieces.
 func (f *File) Sites() iter.Seq2[Site, error] {
 	return func(yield func(Site, error) bool) {
 		walk := f.walkProbes()
 		var known duplicates
-		// This is small enough for the compiler to inline it where it is looped
-		// over, with the loop's body: without that it takes a fifth longer. No
-		// other function gets a pointer to the site: so it is on the stack, and
-		// its strings need no write barriers.
+		// This function is small enough for the compiler to inline it, and the
+		// body of the caller's loop: otherwise it takes a fifth longer. No
+		// other function gets a pointer to the site, so that it is on the
+		// stack, and its strings need no write barriers.
 		var site Site
 		for {
 			ok, err := walk.step()
@@ -127,7 +126,7 @@ func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error
 func (f *File) otherCodeOffset(location uint64) (uint64, error) {
 	code := f.elf.Segment(location, 1, elf.PF_X)
 	if code == nil || location-code.Address+code.Offset == 0 {
-		// The file header is not code, and 0 would say that there is no offset.
+		// The file header is not code, and 0 means that there is no offset.
 		return 0, &addressError{location, errLocation}
 	}
 	return location - code.Address + code.Offset, nil
@@ -154,9 +153,9 @@ func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
 	return offset, nil
 }
 
-// usualCode returns the part of the first executable segment in which a site
-// has a file offset that is not 0, or an empty segment. It does not wrap
-// around.
+// usualCode returns the first executable segment, without the byte at file
+// offset 0. It returns an empty segment if there is none, or if its addresses
+// wrap around.
 func usualCode(segments []elffile.Segment) elffile.Segment {
 	i := slices.IndexFunc(segments, func(s elffile.Segment) bool { return s.Flags&elf.PF_X != 0 })
 	if i < 0 {
@@ -172,24 +171,24 @@ func usualCode(segments []elffile.Segment) elffile.Segment {
 	return s
 }
 
-// duplicates finds the notes that are identical to an earlier one; link-time
+// duplicates finds notes that are identical to an earlier one: link-time
 // optimisation may leave several for one site.
 //
-// A note with a higher location than all before it is new. In most files, whose
-// notes follow the order of the code, nothing else is ever done. At the first
-// note that is not higher those before it are read once more.
+// A note with a higher location than all before it is new. The notes of most
+// files are in the order of the code, so that comparing locations suffices. At
+// the first note out of order, those before it are read once more.
 type duplicates struct {
-	highest uint64 // the location so far, then the highest there can be
+	highest uint64 // location so far; the highest possible one once a note was out of order
 
-	// known are the hashes of descriptors up to their last string, nil while
-	// the notes are in order. The seed is secret, so that nobody can craft
-	// notes that would be taken for each other.
+	// known are the hashes of descriptors up to the end of their last string,
+	// nil while the notes are in order. The seed is secret, so that nobody can
+	// craft different notes of the same hash.
 	known map[uint64]struct{}
 	seed  maphash.Seed
 }
 
-// add reports whether a note that is identical to the walk's current one has
-// come before. If not, it remembers it.
+// add reports whether an identical note has come before the walk's current one.
+// If not, it remembers the current one.
 func (d *duplicates) add(w *probeWalk) bool {
 	if w.location > d.highest {
 		d.highest = w.location
@@ -202,7 +201,7 @@ func (d *duplicates) addUnordered(w *probeWalk) bool {
 	if d.known == nil {
 		d.highest = math.MaxUint64
 		d.seed = maphash.MakeSeed()
-		// Likely the rest of the notes is like those so far.
+		// The rest of the notes is likely to have the same sizes.
 		read := max(1, w.total-w.rest())
 		d.known = make(map[uint64]struct{}, uint64(w.index+1)*w.size/read)
 		d.addBefore(w)
@@ -212,9 +211,9 @@ func (d *duplicates) addUnordered(w *probeWalk) bool {
 	return len(d.known) == before
 }
 
-// addBefore remembers the notes before the walk's current one, as far as they
-// have all their strings. One that is malformed in another way does no harm:
-// only a note that is malformed in the same way can be identical to it.
+// addBefore remembers the notes before the walk's current one that have all
+// their strings. A note that is malformed in another way does no harm: a note
+// identical to it is malformed in the same way.
 func (d *duplicates) addBefore(w *probeWalk) {
 	before := w.file.walkProbes()
 	defer before.close()

@@ -12,20 +12,21 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// symbols is where a file's symbols are.
+// symbols is the state of searching for the symbols of a file.
 type symbols struct {
 	mutex  sync.Mutex
-	words  []string // that arguments have and that may be symbols, once listed
-	listed bool
+	words  []string // see argumentWords
+	listed bool     // words is set
 
-	debug     *elffile.File // the separate debug file
-	installed string        // what to open, "" for the one of the build ID; tests name another
-	searched  bool          // whether there is one is known
-	found     bool          // its symbols of the words are known
+	debug     *elffile.File // the separate debug file, nil if there is none
+	installed string        // path for FindDebugFile; only tests set it
+	searched  bool          // debug is set, or there is none
+	found     bool          // debug was searched for the words
 	closed    bool
 }
 
-// Symbols is for package argspec: see [argspec.Decode].
+// Symbols returns the symbols of the file for package argspec: see
+// [argspec.Decode].
 //
 // [argspec.Decode]: https://pkg.go.dev/github.com/gousdt/gousdt/argspec#Decode
 func (f *File) Symbols() elffile.Symbols { return fileSymbols{f} }
@@ -34,14 +35,14 @@ type fileSymbols struct{ *File }
 
 func (f fileSymbols) IsProgram() bool { return f.elf.IsProgram() }
 
-// Symbol is what [elffile.File.Symbol] says of the file, else of its separate
-// debug file: the one that [File.UseDebugFile] has opened, or else the one that
+// Symbol is [elffile.File.Symbol] of the file, else of its separate debug file:
+// the one that [File.UseDebugFile] has opened, or else the one that
 // [elffile.File.FindDebugFile] finds. That is opened when a symbol is missing,
 // and ignored if it cannot be used.
 //
-// The first call finds all symbols that the arguments of the file's probes
-// name, because one search takes hardly longer for many names than for one.
-// Other names take a search each.
+// The first call searches for all symbols that the arguments of the file's
+// probes name: one search takes hardly longer for many names than for one. Each
+// other name takes a search of its own.
 func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
 	s := &f.symbols
 	s.mutex.Lock()
@@ -78,7 +79,7 @@ func (f fileSymbols) PLTGOT() (uint64, error) {
 	return address, err
 }
 
-// Member is what [elffile.Structures] says, of the file or of its debug file.
+// Member is [elffile.File.Member] of the file, else of its debug file.
 func (f fileSymbols) Member(pointer, path string) (elffile.Member, error) {
 	m, err := f.elf.Member(pointer, path)
 	if !errors.Is(err, elffile.ErrNoDWARF) {
@@ -95,14 +96,15 @@ func (f fileSymbols) Member(pointer, path string) (elffile.Member, error) {
 // UseDebugFile opens the separate debug file at path for the symbols that
 // arguments name, instead of the one that is installed. Close closes it.
 //
-// Prelink moves a file, but not its debug file. Symbols of the debug file have
-// the addresses that they have in f: moved by as much as the section
-// .stapsdt.base, or the first PT_LOAD segment where one of the files has no
-// such section.
+// Prelink moves a file, but not its debug file. Symbols of the debug file are
+// given the addresses that they have in f: moved by as much as the section
+// .stapsdt.base, or the first PT_LOAD segment if one of the files has no such
+// section.
 //
-// If both files have a build ID it must be the same. The error wraps
-// os.ErrClosed if f is closed. Else it is an error of
-// [Open], or says that the distance is not known.
+// Machine and class of both files must be the same, and the build ID if both
+// have one. The error wraps os.ErrClosed if f is closed. Otherwise it is an
+// error of [Open], or says that the debug file belongs to another build or that
+// the distance is not known.
 func (f *File) UseDebugFile(path string) error {
 	debug, err := f.elf.FindDebugFile(path)
 	if err != nil {
@@ -122,8 +124,9 @@ func (f *File) UseDebugFile(path string) error {
 	return nil
 }
 
-// openDebug reports whether there is a debug file. One that is not installed or
-// cannot be used is no reason to fail: the symbol is missing then.
+// openDebug reports whether there is a debug file, and opens it first. One that
+// cannot be used counts as none: then the symbol is missing. The caller holds
+// the lock.
 func (f *File) openDebug() bool {
 	s := &f.symbols
 	if !s.searched && !s.closed && !f.IsDebugFile() {
@@ -133,7 +136,7 @@ func (f *File) openDebug() bool {
 	return s.debug != nil
 }
 
-// close closes the debug file. What was found in it stays known.
+// close closes the debug file. Symbols that were found in it stay known.
 func (s *symbols) close() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
