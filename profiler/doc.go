@@ -21,6 +21,6 @@
 //	}
 //
 // Conditions, sampling and calls between two probes are those of package trace,
-// whose program runs at the hit first. The unwinder only runs for what that has
-// let through.
+// whose program runs first at a hit. The unwinder only runs for the hits that
+// this program lets through.
 package profiler

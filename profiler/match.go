@@ -12,22 +12,23 @@ import (
 
 const (
 	// maxWaiting bounds the hits whose stack has not come. If there are more,
-	// those that have waited for longer than patience are given up, or all.
+	// those that have waited for longer than patience are given up. If none
+	// has, all are.
 	maxWaiting = 1 << 18
 	patience   = 10 * time.Second
 )
 
-// matcher brings hits and traces together: they come by two ring buffers. A
-// thread passes a probe, our program sends the hit, and the unwinder, to which
-// it tail-calls, takes the time and sends the trace. So a trace is of the last
-// hit of its thread before that time, provided that all hits of before have
-// been read.
+// matcher finds the hit of each trace. Hits and traces come from two ring
+// buffers. When a thread passes a probe, our program sends the hit and
+// tail-calls the unwinder, which takes the time and sends the trace. So a trace
+// belongs to the last hit of its thread before that time, provided that all
+// earlier hits have been read.
 type matcher struct {
 	mu      sync.Mutex
 	waiting map[int][]*trace.Event // by thread, the oldest first
 	count   int
-	newest  time.Duration // of the hits that have come
-	settled time.Duration // all hits before it have come
+	newest  time.Duration // time of the newest hit that has come
+	settled time.Duration // all hits up to this time have come
 	ended   bool
 	stats   Stats
 }
@@ -45,14 +46,14 @@ func (m *matcher) add(event *trace.Event) {
 	m.count++
 }
 
-// giveUp counts the hits up to a time as without a stack.
+// giveUp drops the hits up to a time, and counts them as hits without a stack.
 func (m *matcher) giveUp(until time.Duration) {
 	for tid := range m.waiting {
 		m.stats.NoStack += uint64(len(m.take(tid, until)))
 	}
 }
 
-// take takes the hits of a thread up to a time.
+// take removes and returns the hits of a thread up to a time.
 func (m *matcher) take(tid int, until time.Duration) []*trace.Event {
 	events, n := m.waiting[tid], 0
 	for n < len(events) && events[n].Monotonic <= until {
@@ -65,7 +66,7 @@ func (m *matcher) take(tid int, until time.Duration) []*trace.Event {
 	return events[:n]
 }
 
-// end says that no more hits will come.
+// end is called when no more hits will come.
 func (m *matcher) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,18 +74,18 @@ func (m *matcher) end() {
 }
 
 // match returns the last hit of a thread before its trace began, nil if there
-// is none. Those before it have no trace any more.
+// is none. Earlier hits of the thread have no trace.
 func (m *matcher) match(
 	reading context.Context, tid int, began time.Duration, session *trace.Session,
 ) *trace.Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.settled <= began && !m.ended {
-		// Hits take their time after their place in the ring buffer: what comes
-		// now may be followed by one that is older than the newest.
+		// A hit reserves its place in the ring buffer before it takes its time.
+		// So a hit that is older than the newest one may still come.
 		newest := m.newest
 		m.mu.Unlock()
-		_ = session.Drain(reading) // it fails when no more will come
+		_ = session.Drain(reading) // fails when no more hits will come
 		m.mu.Lock()
 		m.settled = max(m.settled, newest)
 	}
@@ -99,8 +100,8 @@ func (m *matcher) match(
 	return events[last]
 }
 
-// counted returns the counts. Once no more hits come, those that wait count as
-// without a stack.
+// counted returns the counts. Once no more hits come, those that still wait
+// count as hits without a stack.
 func (m *matcher) counted() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 )
 
 // The probes of allocators: alloc(pointer, size, weight) for a sampled
-// allocation, whose weight is how many bytes it stands for, and free(pointer)
-// when it is freed. Without a weight an allocation stands for itself.
+// allocation, and free(pointer) when it is freed. The weight is the number of
+// bytes that the allocation stands for. Without a weight it stands for itself.
 var (
 	allocProbe = elfnote.Exact("otel_memory", "alloc")
 	freeProbe  = elfnote.Exact("otel_memory", "free")
@@ -28,7 +28,7 @@ var (
 // maxLive bounds the allocations that are remembered until they are freed.
 const maxLive = 1 << 20
 
-// late is more than the time until the stack of an allocation comes.
+// late is longer than the stack of an allocation takes to arrive.
 const late = 2 * time.Second
 
 // A MemorySite is a stack that has allocated.
@@ -37,11 +37,11 @@ type MemorySite struct {
 	Process string
 	Frames  []stack.Frame
 
-	Allocs, AllocBytes int64 // what was allocated
-	Frees, FreeBytes   int64 // what was freed of it
+	Allocs, AllocBytes int64 // allocations, and their bytes
+	Frees, FreeBytes   int64 // those of them that were freed
 }
 
-// Memory adds up allocations and what is live of them by stack, in processes
+// Memory adds up allocations by stack, and those that were freed, in processes
 // whose allocator has the probes otel_memory:alloc and otel_memory:free.
 type Memory struct {
 	probe *Probe
@@ -51,14 +51,14 @@ type Memory struct {
 	mu    sync.Mutex
 	sites map[string]*MemorySite
 	live  map[block]*allocation
-	freed map[block][]time.Duration // when it was, before the stack of its allocation came
-	lost  uint64
+	freed map[block][]time.Duration // times of frees that came before the allocation's stack
+	lost  uint64                    // allocations that were not remembered, see maxLive
 
 	reading sync.WaitGroup
 	stop    context.CancelFunc
 }
 
-// block is what one process was given.
+// block is memory of a process.
 type block struct {
 	pid     int
 	pointer uint64
@@ -70,8 +70,8 @@ type allocation struct {
 	at             time.Duration // when it was made
 }
 
-// NewMemory returns a Memory. Of the options, Session.Filter is about
-// allocations; there can be no sampling, calls or Value.
+// NewMemory returns a Memory. The options must not be nil. Session.Filter
+// applies to allocations. There must be no sampling, Spans or Value.
 func NewMemory(opts *Options) *Memory {
 	o := *opts
 	o.SampleType, o.SampleUnit = "alloc_space", "bytes"
@@ -97,11 +97,11 @@ func weight(e *trace.Event) (objects, bytes int64) {
 	return max(1, (bytes+size/2)/size), bytes
 }
 
-// Probe returns the Probe of allocations, for what it has counted.
+// Probe returns the Probe of allocations, for its Stats.
 func (m *Memory) Probe() *Probe { return m.probe }
 
-// Start attaches to the probes: first to those that free, so that what is seen
-// to be allocated is seen to be freed.
+// Start attaches to the probes: first to those of frees, so that no free of a
+// seen allocation is missed.
 func (m *Memory) Start(ctx context.Context) (_ *Profiler, err error) {
 	opts := m.probe.opts.Session
 	opts.Filter = ""
@@ -140,7 +140,7 @@ func (m *Memory) alloc(s *Sample) {
 	site.Allocs += objects
 	site.AllocBytes += bytes
 	a := &allocation{site: site, objects: objects, bytes: bytes, at: s.Event.Monotonic}
-	// Frees are read at once, stacks later: it may have been freed already.
+	// Frees arrive before stacks: the allocation may have been freed already.
 	frees := m.freed[key]
 	delete(m.freed, key)
 	for i, at := range frees {
@@ -152,7 +152,7 @@ func (m *Memory) alloc(s *Sample) {
 			return
 		}
 	}
-	if known := m.live[key]; known != nil { // it was freed unseen
+	if known := m.live[key]; known != nil { // its free was lost
 		known.release()
 	} else if len(m.live) >= maxLive {
 		m.lost++
@@ -175,8 +175,7 @@ func (m *Memory) free(e *trace.Event) {
 		return
 	}
 	if len(m.freed) >= maxLive {
-		// No stack comes as late: these are of allocations that were not
-		// sampled.
+		// No stack comes that late: these allocations were not sampled.
 		maps.DeleteFunc(m.freed, func(_ block, frees []time.Duration) bool {
 			return frees[len(frees)-1] < e.Monotonic-late
 		})
@@ -205,8 +204,9 @@ func (m *Memory) site(s *Sample) *MemorySite {
 	return site
 }
 
-// Profile calls add for each stack, and returns how many hits were lost: then
-// what is live is not known. Call it after Profiler.Run.
+// Profile calls add for each stack, and returns how many hits were lost. If
+// some were, the allocations that are still live are not known. Call Profile
+// after Profiler.Run.
 func (m *Memory) Profile(add func(*MemorySite)) (lost uint64, err error) {
 	losses, err := m.frees.Losses()
 	m.mu.Lock()
@@ -217,7 +217,7 @@ func (m *Memory) Profile(add func(*MemorySite)) (lost uint64, err error) {
 	return m.lost + losses.Events, err
 }
 
-// Close detaches what Start has attached to frees. The Profiler has the rest.
+// Close detaches from the probes of frees. Profiler.Close does the rest.
 func (m *Memory) Close() error {
 	if m.frees == nil {
 		return nil

@@ -24,12 +24,13 @@ import (
 const (
 	// sendInterval is how often stacks are sent.
 	sendInterval = 2 * time.Second
-	// sendTimeout bounds the time that sending takes, each time and at the end.
+	// sendTimeout bounds the time of one request.
 	sendTimeout = 5 * time.Second
 )
 
 // sender sends stacks to a Collector. The profiler's own reporter makes the
-// profiles. It neither sends the last ones, nor says what it could not send.
+// profiles. The sender adds what that reporter does not do: it waits for the
+// last profiles, and reports which were not sent.
 type sender struct {
 	*reporter.CollectorReporter
 	address string
@@ -37,9 +38,9 @@ type sender struct {
 	client  pprofileotlp.GRPCClient
 
 	mu      sync.Mutex
-	waiting int // stacks that were not sent yet
-	lost    int // that the Collector did not take
-	err     error
+	waiting int   // stacks that were not sent yet
+	lost    int   // stacks that the Collector did not take
+	err     error // why it did not take the last of them
 }
 
 func sendTo(ctx context.Context, address string) (*sender, error) {
@@ -51,7 +52,7 @@ func sendTo(ctx context.Context, address string) (*sender, error) {
 	s := &sender{address: address, conn: conn, client: pprofileotlp.NewGRPCClient(conn)}
 	asking, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
-	// Of nothing: does it take profiles?
+	// An empty request tells whether the Collector takes profiles.
 	_, err = s.client.Export(asking, pprofileotlp.NewExportRequest())
 	if err == nil {
 		s.CollectorReporter, err = reporter.NewCollector(&reporter.Config{Name: "usdtprofile",
@@ -74,12 +75,12 @@ func (s *sender) report(t *libpf.Trace, meta *samples.TraceEventMeta) error {
 	return s.ReportTraceEvent(t, meta)
 }
 
-// Capabilities says that profiles are not changed.
+// Capabilities reports that the sender does not change profiles.
 func (s *sender) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
 
 // ConsumeProfiles sends profiles. The reporter calls it.
 func (s *sender) ConsumeProfiles(ctx context.Context, profiles pprofile.Profiles) error {
-	count := stacksOf(profiles) // the request takes the profiles
+	count := stacksOf(profiles) // before the request moves them out of profiles
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
 	answer, err := s.client.Export(ctx, pprofileotlp.NewExportRequestFromProfiles(profiles),
@@ -96,7 +97,7 @@ func (s *sender) ConsumeProfiles(ctx context.Context, profiles pprofile.Profiles
 	return nil
 }
 
-// stacksOf returns how many stacks are in profiles: each has a time.
+// stacksOf returns how many stacks are in profiles: each stack has a timestamp.
 func stacksOf(profiles pprofile.Profiles) (n int) {
 	for _, resource := range profiles.ResourceProfiles().All() {
 		for _, scope := range resource.ScopeProfiles().All() {
@@ -110,7 +111,7 @@ func stacksOf(profiles pprofile.Profiles) (n int) {
 	return n
 }
 
-// finish waits until all has been sent.
+// finish waits until all stacks have been sent.
 func (s *sender) finish() error {
 	const often = 10 * time.Millisecond
 	s.mu.Lock()

@@ -21,21 +21,20 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Options say which hits get a stack, and what their value is. Nil, or the zero
-// value, is every hit of every process, with the value 1.
+// Options select the hits that get a stack, and their values. Nil, or the zero
+// value, selects every hit of every process, with the value 1.
 type Options struct {
 	// Session has the condition (Filter), the names of arguments (Definitions),
 	// and in its Events sampling (Sampling) and calls between two probes
 	// (Spans). The Probe sets Next, ReuseEvents and ArgumentsOnly there.
 	Session trace.SessionOptions
 
-	// Watch says which processes are followed. What is attached per process
-	// takes one perf event for each file of it, which the kernel needs 0.1 s to
-	// close.
+	// Watch selects the processes. Attaching per process takes one perf event
+	// for each file of a process, which the kernel needs 0.1 s to close.
 	Watch usdt.WatchOptions
 
-	// Interval is how often all processes are scanned for what the kernel did
-	// not tell of; 0 stands for 5 s.
+	// Interval is the time between scans of all processes, which find those
+	// that the kernel did not report. 0 means 5 s.
 	Interval time.Duration
 
 	// Value, if set, returns the value of a hit. It is multiplied by the number
@@ -43,25 +42,29 @@ type Options struct {
 	// in nanoseconds if there are Spans, and otherwise 1.
 	Value func(*trace.Event) int64
 
-	// SampleType and SampleUnit are what the tracer reports the values as; ""
-	// stands for "events" and "count", or "duration" and "nanoseconds".
+	// SampleType and SampleUnit are the type and the unit of the values in the
+	// tracer's reports. If SampleType is "", they are "duration" and
+	// "nanoseconds" if there are Spans and no Value, and otherwise "events" and
+	// "count".
 	SampleType, SampleUnit string
 
-	// Changed, if set, gets what was attached, and what could not be.
+	// Changed, if set, is called with the probes that were attached and those
+	// that could not be.
 	Changed func(*trace.WatchChanges)
 }
 
-// Stats counts how hits and stacks have met.
+// Stats counts hits and traces.
 type Stats struct {
-	// Matched are traces with the hit that they are of.
+	// Matched is the number of traces with a hit.
 	Matched uint64
-	// NoStack are hits whose stack the unwinder did not send: at the first hits
-	// of a process that it has not read yet, or where its ring buffer was full.
+	// NoStack is the number of hits whose stack the unwinder did not send. They
+	// are the first hits of a process that it has not read yet, or its ring
+	// buffer was full.
 	NoStack uint64
-	// NoHit are traces for which there was no hit.
+	// NoHit is the number of traces without a hit.
 	NoHit uint64
-	// Lost are hits that were sent neither to us nor unwound: the ring buffer
-	// was full.
+	// Lost is the number of hits that were neither sent nor unwound, because
+	// the ring buffer of hits was full.
 	Lost uint64
 }
 
@@ -85,9 +88,8 @@ type Probe struct {
 
 var _ tracer.Probe = (*Probe)(nil)
 
-// USDT returns a Probe for the USDT probes that match any of the patterns. With
-// Options.Session.Events.Spans the patterns are those of the pairs, and none
-// must be given.
+// USDT returns a Probe for the USDT probes that match any of the patterns. Give
+// no patterns with Options.Session.Events.Spans: the pairs have them.
 func USDT(opts *Options, patterns ...elfnote.Pattern) *Probe {
 	p := &Probe{patterns: patterns}
 	if opts != nil {
@@ -105,11 +107,11 @@ func USDT(opts *Options, patterns ...elfnote.Pattern) *Probe {
 
 func (p *Probe) interval() time.Duration { return cmp.Or(p.opts.Interval, 5*time.Second) }
 
-// unwinder is the program of the profiler that unwinds where it is attached.
+// unwinder is the name of the profiler's program that unwinds at a hit.
 const unwinder = "kprobe__generic"
 
-// Load loads the unwinder and attaches it. Tracer.Enable calls it, once for a
-// Probe. The Link that it returns detaches it.
+// Load loads the unwinder and attaches it. Tracer.Enable calls it. A Probe can
+// be loaded once. Closing the returned Link closes the Probe.
 func (p *Probe) Load(
 	_ context.Context, reg tracer.ProbeRegistrar, probeContext *tracer.ProbeContext,
 ) (_ link.Link, err error) {
@@ -187,8 +189,8 @@ func (p *Probe) loadUnwinder(reg tracer.ProbeRegistrar, c *tracer.ProbeContext) 
 	return nil
 }
 
-// Match sets the value of a trace, and returns the hit that it is of: nil for
-// one that is not of this Probe, or has none, see [Stats].NoHit. It must be
+// Match sets the value of a trace, and returns its hit. It returns nil if the
+// trace is not of this Probe, or has no hit, see [Stats].NoHit. It must be
 // called for each trace before Tracer.HandleTrace.
 func (p *Probe) Match(t *libpf.EbpfTrace) *trace.Event {
 	if p.origin == 0 || t.Origin != p.origin {
@@ -208,12 +210,12 @@ func (p *Probe) Match(t *libpf.EbpfTrace) *trace.Event {
 	return event
 }
 
-// Watch returns what follows the processes, to give it a new one at once
-// (Sync). It is nil before Load.
+// Watch returns the watch of the processes. Its Sync attaches to a new process
+// at once. It is nil before Load.
 func (p *Probe) Watch() *usdt.Watch { return p.watch }
 
-// Stats returns what has been counted. After Close all hits without a stack are
-// in it.
+// Stats returns the counts so far. After Close they include all hits without a
+// stack.
 func (p *Probe) Stats() (s Stats, err error) {
 	s = p.matcher.counted()
 	if p.session != nil {
@@ -224,7 +226,7 @@ func (p *Probe) Stats() (s Stats, err error) {
 	return s, err
 }
 
-// Detach ends the hits. What was sent before can still be matched.
+// Detach ends the hits. Traces of earlier hits can still be matched.
 func (p *Probe) Detach() error {
 	if p.watch == nil {
 		return nil
@@ -232,7 +234,7 @@ func (p *Probe) Detach() error {
 	return errors.Join(p.watch.Close(), p.session.Detach())
 }
 
-// Close detaches the unwinder and frees what the Probe has.
+// Close detaches the unwinder and frees the Probe.
 func (p *Probe) Close() error {
 	p.closeOnce.Do(func() {
 		p.closeErr = p.Detach()
@@ -250,9 +252,9 @@ func (p *Probe) Close() error {
 	return p.closeErr
 }
 
-// attached is a Probe as the link that a tracer wants. Its nil Link is there
-// for the method that keeps others from being links; no kernel link stands for
-// all that comes and goes.
+// attached makes a Probe the link.Link that a tracer requires. The embedded
+// Link is nil: it only has the unexported method of that interface. No single
+// kernel link stands for processes that come and go.
 type attached struct {
 	link.Link
 	probe *Probe

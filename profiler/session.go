@@ -30,8 +30,9 @@ type Sample struct {
 	Value  int64
 }
 
-// A Profiler runs the OpenTelemetry eBPF profiler for a [Probe] alone: nothing
-// is sampled by time. A program with a tracer of its own gives that the Probe.
+// A Profiler runs the OpenTelemetry eBPF profiler for a [Probe] alone, without
+// sampling by time. A program with its own tracer needs no Profiler: it enables
+// the Probe there.
 type Profiler struct {
 	probe  *Probe
 	tracer *tracer.Tracer
@@ -47,17 +48,17 @@ type Profiler struct {
 	size  int // of the functions in memory
 }
 
-// often reads stacks more often than the tracer does for what it samples by
-// time: it takes some 4,000 of them at a time.
+// often makes the tracer read stacks more often than for sampling by time: it
+// takes some 4,000 of them at a time.
 type often struct{ *times.Times }
 
 func (often) TracePollInterval() time.Duration { return 10 * time.Millisecond }
 
-// drained is how long no trace comes if all have come, once the probes were
-// detached.
+// drained is a time without traces, after the probes were detached, that means
+// that all traces have come.
 const drained = 500 * time.Millisecond
 
-// StartOptions say what is done with stacks.
+// StartOptions are the receivers of stacks. Nil is not allowed.
 type StartOptions struct {
 	// Handler, if set, is called by Run for each stack.
 	Handler func(*Sample)
@@ -67,8 +68,8 @@ type StartOptions struct {
 	OTLP string
 }
 
-// Start makes a tracer and attaches the Probe. Stacks are handled while Run
-// runs. Close frees all that.
+// Start makes a tracer and attaches the Probe. Call Run to handle the stacks,
+// and then Close.
 func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, err error) {
 	p := &Profiler{probe: probe, opts: *opts, traces: make(chan *libpf.EbpfTrace),
 		files: make(map[libpf.FrameMappingFile]*elffile.Functions)}
@@ -78,7 +79,7 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 			p.Close()
 		}
 	}()
-	metrics.Start(noop.Meter{}) // of the tracer itself, which otherwise logs each
+	metrics.Start(noop.Meter{}) // otherwise the tracer logs each metric of its own
 	if opts.OTLP != "" {
 		if p.otlp, err = sendTo(ctx, opts.OTLP); err != nil {
 			return nil, err
@@ -109,8 +110,8 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 }
 
 // Run handles stacks until the context ends. Then it detaches the Probe and
-// handles what has been sent before. The error says, too, what a Collector did
-// not get.
+// handles the stacks of earlier hits. The error also says how many stacks the
+// Collector did not get.
 func (p *Profiler) Run(ctx context.Context) error {
 	done, detached := ctx.Done(), make(chan error, 1)
 	var rest <-chan time.Time
@@ -153,7 +154,7 @@ func (p *Profiler) Close() error {
 	if p.tracer != nil {
 		p.tracer.Close()
 	}
-	for { // the reader of stacks may be waiting to hand one over, and ends then
+	for { // the reader of stacks may be blocked sending one
 		select {
 		case <-p.traces:
 		case <-time.After(2 * often{}.TracePollInterval()):
@@ -162,7 +163,7 @@ func (p *Profiler) Close() error {
 	}
 }
 
-// ReportTraceEvent is called by the tracer for what is handled.
+// ReportTraceEvent is called by the tracer for each trace that it handles.
 func (p *Profiler) ReportTraceEvent(t *libpf.Trace, meta *samples.TraceEventMeta) error {
 	if p.current == nil {
 		return nil
@@ -183,8 +184,8 @@ func (p *Profiler) ReportTraceEvent(t *libpf.Trace, meta *samples.TraceEventMeta
 	return nil
 }
 
-// frame names a frame. The tracer leaves the names of native functions to
-// others.
+// frame returns a frame with its name. The tracer does not name native
+// functions.
 func (p *Profiler) frame(f libpf.Frame) stack.Frame {
 	out := stack.Frame{Function: f.FunctionName.String(), File: f.SourceFile.String(),
 		Address: uint64(f.AddressOrLineno)}
@@ -206,7 +207,7 @@ func (p *Profiler) frame(f libpf.Frame) stack.Frame {
 	return out
 }
 
-// executables reads the symbols of files as the tracer first sees them.
+// executables reads the symbols of files when the tracer first sees them.
 type executables struct{ *Profiler }
 
 func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
@@ -220,7 +221,7 @@ func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
 		return
 	}
 	defer file.Close()
-	functions, _ := file.Functions() // without those of a malformed table
+	functions, _ := file.Functions() // a malformed table has none
 	if debug, err := file.FindDebugFile(""); err == nil {
 		more, _ := debug.Functions()
 		functions.Append(more)
@@ -233,5 +234,5 @@ func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
 	}
 }
 
-// maxSize bounds the memory that the names of all files take.
+// maxSize bounds the memory for the functions of all files, in bytes.
 const maxSize = 1 << 30
