@@ -93,8 +93,7 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 		KernelVersionCheck: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("starting the unwinder, for which one has to be root with "+
-			"CAP_SYS_RESOURCE: %w", err)
+		return nil, fmt.Errorf("starting the unwinder (needs root with CAP_SYS_RESOURCE): %w", err)
 	}
 	p.tracer.StartPIDEventProcessor(ctx)
 	if err := p.tracer.AttachSchedMonitor(); err != nil {

@@ -189,7 +189,7 @@ func (s *search) stripped(e *dwarf.Entry) (*dwarf.Entry, error) {
 		}
 		offset, ok := value.(dwarf.Offset)
 		if !ok {
-			return nil, errors.New("the debugging information has its type elsewhere")
+			return nil, errors.New("a type is described in another file or a type unit")
 		}
 		var err error
 		if e, err = s.At(offset); err != nil {
@@ -226,7 +226,7 @@ func (s *search) from(e *dwarf.Entry, by, path string) (Member, error) {
 	case !ok:
 		return Member{}, fmt.Errorf("write %[2]s before %[1]s", strings.TrimLeft(path, "->."), by)
 	case e == nil || !isStructure(e):
-		return Member{}, errors.New("what it points to is no structure")
+		return Member{}, errors.New("not a pointer to a structure")
 	case isDeclared(e):
 		return s.byName(nameOf(e), false, "->"+rest)
 	}
@@ -337,7 +337,7 @@ func place(m *dwarf.Entry) (int64, error) {
 		}
 	}
 	if at < 0 || at > maxMemberOffset {
-		return 0, errors.New("is at no constant place")
+		return 0, errors.New("has no constant offset")
 	}
 	return at, nil
 }
@@ -395,7 +395,7 @@ func (s *search) of(t *dwarf.Entry) (m Member, err error) {
 		}
 		size, encoding = int64(s.AddressSize()), encodingAddress
 	case t.Tag != dwarf.TagBaseType:
-		return m, errors.New("is no number")
+		return m, errors.New("is not a number")
 	case t.Val(dwarf.AttrEndianity) != nil:
 		return m, errors.New("has another byte order")
 	}
@@ -406,7 +406,7 @@ func (s *search) of(t *dwarf.Entry) (m Member, err error) {
 		m.Float = true
 	case encodingAddress, encodingBoolean, encodingUnsigned, encodingUnsignedChar, encodingUTF:
 	default:
-		return m, errors.New("is no number")
+		return m, errors.New("is not a number")
 	}
 	if size != 1 && size != 2 && size != 4 && size != 8 || m.Float && size < 4 {
 		return m, fmt.Errorf("has %d bytes", size)
@@ -459,4 +459,4 @@ func (s *search) array(t *dwarf.Entry) (m Member, err error) {
 	return m, nil
 }
 
-var errArray = errors.New("is an array, and no text")
+var errArray = errors.New("is an array, but not a text")

@@ -177,7 +177,7 @@ func TestMembersAreWhereTheCompilerHasThem(t *testing.T) {
 	}
 }
 
-// What is no number, or not known, is refused with the reason.
+// Members that are not numbers, or not known, are refused with the reason.
 func TestMembersThatAreRefused(t *testing.T) {
 	f := openProgram(t, compile(t, []string{"gcc", "-g"}, structuresSource))
 	for _, test := range [][3]string{
@@ -187,20 +187,20 @@ func TestMembersThatAreRefused(t *testing.T) {
 		{"request *", "->x", "the structure request has no member x"}, // as C++ writes it
 		{"struct connection_t *", "->fd", "the debugging information has no structure connection_t"},
 		{"const *", "->fd", `const \* is not a pointer to a structure`},
-		{"counter *", "->x", "what it points to is no structure"},
+		{"counter *", "->x", "not a pointer to a structure"},
 		{"struct request *", "->missing", "the structure request has no member missing"},
 		{"struct request *", "->bits", "the member bits is a bit field"},
-		{"struct request *", "->rows", "the member rows is an array, and no text"},
-		{"struct request *", "->address", "the member address is an array, and no text"},
+		{"struct request *", "->rows", "the member rows is an array, but not a text"},
+		{"struct request *", "->address", "the member address is an array, but not a text"},
 		{"struct request *", "->place", "the member place is a structure: .*"},
 		{"struct request *", "->large", "the member large has 16 bytes"},
 		{"struct request *", "->huge", "the member huge has 16 bytes"},
 		{"struct request *", "->inside->fd", "write \\. before fd"},
 		{"struct request *", "->connection.fd", "write -> before fd"},
 		{"struct request *", "->word->fd", "the member word has no members"},
-		{"struct request *", "->call->fd", "what it points to is no structure"},
-		{"struct request *", "->data->fd", "what it points to is no structure"},
-		{"struct request *", "->path->fd", "what it points to is no structure"},
+		{"struct request *", "->call->fd", "not a pointer to a structure"},
+		{"struct request *", "->data->fd", "not a pointer to a structure"},
+		{"struct request *", "->path->fd", "not a pointer to a structure"},
 		{"struct request *", "->hidden->fd", "the debugging information has no structure hidden"},
 		{"struct request *",
 			"->next->next->next->next->next->next->next->next->next", "more than 8 pointers"},
