@@ -216,10 +216,13 @@ func TestAttachRefusesProgramsLoadedWithoutTheManager(t *testing.T) {
 		qt.ErrorMatches(err,
 			`program collect was loaded without this Manager's maps: pass Manager\.CollectionOptions\(\).*`))
 
-	_, err = c.Attach(wrongProgram(t), target, nil, elfnote.Exact(provider, "three"))
-	qt.Assert(t,
-		qt.ErrorMatches(err,
-			`program .*wrong.* was not loaded for a (uprobe_multi link|perf event): make the Manager before .*`))
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		_, err := c.Attach(wrongProgram(t), target, nil, elfnote.Exact(provider, "three"))
+		qt.Assert(t,
+			qt.ErrorMatches(err,
+				`program .*wrong.* was not loaded for a (uprobe_multi link|perf event): make the Manager before .*`))
+	})
 }
 
 // The kernel keeps the beginning of a long name, cilium/ebpf finds the whole:

@@ -453,7 +453,8 @@ func (l *Link) explain(
 	if trialErr == nil {
 		defer trial.Close()
 	}
-	if trialErr != nil || !instruction && !errors.Is(err, unix.EINVAL) {
+	wrongType := l.program.Type() != ebpf.Kprobe // as cilium/ebpf says without the kernel
+	if trialErr != nil || !wrongType && !instruction && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%s: %w", s.opened.name, follow.Explain("attaching by "+by, err))
 	}
 	refused := func(from, to int) bool {
