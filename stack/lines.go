@@ -203,6 +203,7 @@ func (d *debugInfo) read(u *unit) error {
 		u.rows, u.names, _ = d.readLines(offset, d.text(entry, dwarf.AttrCompDir))
 	}
 	if err := d.findFunctions(u, w); err != nil {
+		u.rows, u.functions = nil, nil // which are not among the tables
 		return err
 	}
 	size := 16*len(u.rows) + 24*len(u.functions)

@@ -115,7 +115,7 @@ func (s *Symbolizer) readPerfMap(before perfMap, pid int, budget *budget) perfMa
 		info.Size() > maxPerfMap || !budget.take(int(info.Size())) {
 		return before
 	}
-	m := parsePerfMap(io.LimitReader(file, maxPerfMap))
+	m := parsePerfMap(io.LimitReader(file, info.Size())) // it may grow meanwhile
 	m.size, m.changed = info.Size(), info.ModTime()
 	return m
 }

@@ -175,7 +175,11 @@ func (l *lineReader) run() {
 	for len(l.todo) > 0 {
 		request := l.todo[0]
 		l.todo = l.todo[1:]
-		if request.payer.time <= 0 || request.payer.bytes <= 0 || l.known > maxLinesKnown {
+		switch {
+		case request.payer.bytes <= 0 || l.known > maxLinesKnown:
+			continue
+		case request.payer.time <= 0:
+			delete(request.known, request.address) // it may be asked for again
 			continue
 		}
 		began := time.Now()
