@@ -209,9 +209,9 @@ func (f *Faults) Each(
 		if f.FirstErrors {
 			errnos = errnos[:1]
 		}
-		// Unless all are asked for, each error once, and one more call. The
-		// first call is the one that fails without privileges.
-		few := len(k.errors) + 1
+		// Unless all are asked for, each error once, and two calls or more.
+		// The first call is the one that fails without privileges.
+		few := max(len(k.errors), 2)
 		step := max(1, (count+few-1)/few)
 		for i := range count * len(errnos) {
 			n, errno := i/len(errnos), i%len(errnos)
