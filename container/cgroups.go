@@ -103,9 +103,10 @@ func mountPoint() (string, error) {
 func (c *Cgroups) Path(id uint64) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(time.Now())
+	now := time.Now()
+	c.forget(now)
 	p, ok := c.paths[id]
-	if now := time.Now(); !ok && now.Sub(c.scanned) > scanAgain && c.root != "" {
+	if !ok && now.Sub(c.scanned) > scanAgain && c.root != "" {
 		// The kernel may not have reported it yet, or not report all.
 		c.scanned = now
 		c.add("/")

@@ -174,14 +174,15 @@ func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []st
 	}
 	which = make([]int, s.Len())
 	known := make(map[key]int)
+	spec := make([]byte, layout.Size)
 	for i := range s.sites {
 		k := key{s.sites[i].argumentList(), cookies[i]}
 		n, isKnown := known[k]
 		if !isKnown {
 			n = len(specs)
 			known[k] = n
-			specs = append(specs, string(layout.Encode(s.machines(), binary.NativeEndian, k.cookie,
-				s.sites[i].Args)))
+			layout.Encode(spec, s.machines(), binary.NativeEndian, k.cookie, s.sites[i].Args)
+			specs = append(specs, string(spec))
 		}
 		which[i] = n
 	}

@@ -149,7 +149,8 @@ func (c *codeRunner) describe(program elf.Machine, specs []specialise.Spec) {
 				spec.Args[n].Kind, spec.Args[n].Err = argspec.Unavailable, err
 			}
 		}
-		value := c.layout.Encode(machines, nativeOrder(), uint64(spec.ID)<<32, spec.Args)
+		value := make([]byte, c.layout.Size)
+		c.layout.Encode(value, machines, nativeOrder(), uint64(spec.ID)<<32, spec.Args)
 		qt.Assert(c.t, qt.IsNil(c.generic.Maps[specMapName].Put(spec.ID, value)))
 	}
 }

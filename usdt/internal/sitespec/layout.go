@@ -44,17 +44,17 @@ func LayoutOf(size uint32, value btf.Type) (Layout, error) {
 // IsLibbpf reports whether a header of libbpf declares the layout.
 func (l Layout) IsLibbpf() bool { return l.libbpf != nil }
 
-// Encode returns the spec of a site with these arguments.
+// Encode writes the spec of a site with these arguments into the first Size
+// bytes of spec.
 func (l Layout) Encode(
-	machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
-) []byte {
-	spec := make([]byte, l.Size)
+	spec []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
+) {
+	clear(spec[:l.Size])
 	if l.libbpf != nil {
 		l.libbpf.encode(spec, machines, order, cookie, args)
 	} else {
 		encode(spec, machines.Kernel, order, cookie, args)
 	}
-	return spec
 }
 
 // Check returns an error if a program could read the argument, but the layout

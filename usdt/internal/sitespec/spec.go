@@ -183,9 +183,8 @@ func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
 	// bytes counted from the register, because the BPF side takes it out of one
 	// word.
 	type operand struct {
-		start, end int64 // displacements
-		base       uint8
-		argument   []byte // in the spec
+		start, end     int64 // displacements
+		base, argument uint8
 	}
 	var buffer [MaxArgs]operand
 	operands := buffer[:0]
@@ -195,7 +194,7 @@ func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
 		if b[offsetKind] == kindMemory && b[offsetFlags]&flagAddress32 == 0 &&
 			b[offsetBase] != noSlot && b[offsetIndex] == noSlot &&
 			start >= math.MinInt32 && start <= math.MaxInt32-8 && start&7+size <= 8 {
-			operands = append(operands, operand{start, start + size, b[offsetBase], b})
+			operands = append(operands, operand{start, start + size, b[offsetBase], uint8(i)})
 		}
 	}
 
@@ -227,7 +226,7 @@ func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
 	order.PutUint32(spec[offsetWindowDisplacement:], uint32(start))
 	for _, o := range operands {
 		if o.base == base && o.start >= start && o.end <= end {
-			o.argument[offsetPlace] = uint8(o.start-start) + 1
+			spec[int(o.argument)*argumentSize+offsetPlace] = uint8(o.start-start) + 1
 		}
 	}
 }
