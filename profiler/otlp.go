@@ -52,7 +52,7 @@ func sendTo(ctx context.Context, address string) (*sender, error) {
 	s := &sender{address: address, conn: conn, client: pprofileotlp.NewGRPCClient(conn)}
 	asking, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
-	// An empty request tells whether the Collector takes profiles.
+	// An empty request shows whether the Collector accepts profiles.
 	_, err = s.client.Export(asking, pprofileotlp.NewExportRequest())
 	if err == nil {
 		s.CollectorReporter, err = reporter.NewCollector(&reporter.Config{Name: "usdtprofile",

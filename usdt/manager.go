@@ -83,7 +83,7 @@ type Manager struct {
 	mode      Mode
 	programs  map[string]*ebpf.ProgramSpec // those for USDT probes
 	sections  map[string]string            // of these: PATH:PROVIDER:NAME in the section
-	readers   map[string]bool              // names of programs that look specs up, also as the kernel cuts them
+	readers   map[string]bool              // names of programs that look specs up, also cut
 	specs     *specTable                   // nil where the object does not use the header
 	addresses *table[uint64]               // likewise
 	generic   string                       // why no program is made for sites, "" if some may be

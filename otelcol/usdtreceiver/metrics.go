@@ -64,7 +64,7 @@ const (
 	ofHistogram metricKind = "histogram"
 )
 
-// timeUnits has how many nanoseconds the units of times are.
+// timeUnits maps units of time to their nanoseconds.
 var timeUnits = map[string]float64{"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error) {

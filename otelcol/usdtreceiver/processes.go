@@ -334,7 +334,7 @@ func (ps *processes) hasGone(r *resource) bool {
 	ps.mu.Lock()
 	gone := r.replaced || r.process != nil && !r.process.gone.IsZero()
 	ps.mu.Unlock()
-	// Without cgroup v2 nothing tells whether a group is there, so series
+	// Without cgroup v2 it is not known whether a group is there, so series
 	// without hits end.
 	return gone || r.process == nil && (ps.cgroups == nil || !ps.cgroups.Exists(r.group))
 }

@@ -32,15 +32,18 @@ type Record struct {
 
 	Args     []Place
 	Captures []CapturePlace // in the order of the arguments
-	Stack    int            // s64, length in bytes or a negative error, and from StackData on the addresses
-	Frames   int            // how many addresses there is room for
+	Stack    int            // s64, length in bytes or a negative error; addresses from StackData on
+	Frames   int            // the most addresses
 
 	Span *SpanPlace // nil unless it is the end of a call
 
 	Registers *Registers // nil if they are not there
-	Copied    int        // u64, how many bytes are there of the user stack
-	Copy      int        // where they begin: with the unit of CopyUnit bytes that the stack pointer is in
-	CopySize  int        // how many there is room for, one unit more than are asked for; 0 if they are not there
+	Copied    int        // u64, the bytes of the user stack that were copied
+
+	// Copy is where they begin, with the unit of CopyUnit bytes that the stack
+	// pointer is in. CopySize is the most of them: one unit more than are asked
+	// for, 0 if none are.
+	Copy, CopySize int
 }
 
 // SpanPlace is where a call lies in the record of its end.
