@@ -85,6 +85,9 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		if s.maxSites > 0 && weight > s.maxSites {
 			continue // they are counted only
 		}
+		if n := len(s.sites); n == cap(s.sites) {
+			s.sites = slices.Grow(s.sites, n+1) // twice as many: append adds a quarter, and copies more
+		}
 		s.sites = append(s.sites, Site{Site: site, Instruction: site.Location})
 	}
 	if s.maxSites > 0 && weight > s.maxSites {
