@@ -26,16 +26,16 @@ func (p *problems) add(path string, line int, format string, args ...any) {
 
 // Problems returns what is wrong with the documentation of the repository in a
 // directory, a line each. If write is true, it first writes anew what comes
-// from elsewhere: the pages that are made, and the blocks that have the content
-// of files.
+// from elsewhere: the page about probes, and the blocks that have the content of
+// files.
 func Problems(root string, write bool) ([]string, error) {
 	var found problems
-	pages, err := made(root)
-	for path, want := range pages {
-		have, _ := os.ReadFile(path)
+	path := filepath.Join(root, "docs", "probes.md")
+	want, err := probes(root)
+	if have, _ := os.ReadFile(path); err == nil && string(have) != want {
 		if write {
-			err = errors.Join(err, os.WriteFile(path, []byte(want), 0o644))
-		} else if string(have) != want {
+			err = os.WriteFile(path, []byte(want), 0o644)
+		} else {
 			found.add(path, 1, "is not what it is made of: make docs")
 		}
 	}
@@ -57,14 +57,8 @@ func Problems(root string, write bool) ([]string, error) {
 		found = append(found, d.linkProblems()...)
 	}
 	found = append(found, unlisted(root, all)...)
-	for _, check := range []func(string, []*Document) (problems, error){filmProblems, measuredProblems} {
-		more, err := check(root, all)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, more...)
-	}
-	return found, nil
+	more, err := measuredProblems(root, all)
+	return append(found, more...), err
 }
 
 // documents returns README.md and what is in docs.
@@ -136,53 +130,6 @@ func (d *Document) blockProblems(write bool) (found problems) {
 		}
 	}
 	return found
-}
-
-var (
-	tags   = regexp.MustCompile(`<[^>]*>`)
-	header = regexp.MustCompile(`^[A-Z][A-Z0-9_%(), .]*$`)
-	flags  = regexp.MustCompile(` (--?[a-z-]+)`)
-)
-
-// filmProblems finds films of a terminal that are out of date: with a flag that
-// usdttrace has no longer, or a table with columns that no document shows. The
-// commands of documents are run.
-func filmProblems(root string, all []*Document) (found problems, err error) {
-	reference, err := os.ReadFile(filepath.Join(root, "docs", "usdttrace.md"))
-	if err != nil {
-		return nil, err
-	}
-	shown := make(map[string]bool)
-	for _, d := range all {
-		for _, b := range d.Blocks() {
-			for line := range strings.Lines(b.Text) {
-				shown[strings.Join(strings.Fields(line), " ")] = b.Kind == "console"
-			}
-		}
-	}
-	films, err := filepath.Glob(filepath.Join(root, "docs", "pictures", "*.svg"))
-	for _, path := range films {
-		film, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		title, rest, _ := strings.Cut(string(film), "</title>")
-		for _, flag := range flags.FindAllStringSubmatch(title, -1) {
-			if !strings.Contains(string(reference), "`"+flag[1]) {
-				found.add(path, 1, "there is no flag %s: make pictures", flag[1])
-			}
-		}
-		number := strings.Count(title, "\n")
-		for line := range strings.Lines(rest) {
-			number++
-			// Fields takes no-break spaces for spaces.
-			line = strings.Join(strings.Fields(tags.ReplaceAllString(line, "")), " ")
-			if header.MatchString(line) && !shown[line] {
-				found.add(path, number, "no document has the table %q", line)
-			}
-		}
-	}
-	return found, err
 }
 
 var quantity = regexp.MustCompile(`[0-9.]+ (ns|µs|ms|s|KiB|MiB)\b`)

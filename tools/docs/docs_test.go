@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-
-	"github.com/gousdt/gousdt/internal/commandline"
 )
 
 // page writes files into a directory, and returns the first one's document.
@@ -117,70 +115,10 @@ func TestPagesAreListed(t *testing.T) {
 		problems{filepath.Join(root, "b.md") + ":1: no README.md links to this page"}))
 }
 
-func TestReferenceIsMadeOfTheHelp(t *testing.T) {
-	d := page(t, "cmd/tool/help.txt", `Usage: tool [FLAGS] FILE...
-       tool [FLAGS] -- COMMAND
-
-Does *things*: [many] of_them.
-
-What is done
-  -p, --pid PID,...  to *processes*; that
-                    .are there
-      --mode MODE   how:
-                    fast   at once
-                    slow   later
-      --slow TIME PAIR...  calls
-
-Examples
-  $ tool  'a\b'
-  A   B
-`)
-	root := strings.TrimSuffix(d.Path, "/cmd/tool/help.txt")
-	help, err := os.ReadFile(filepath.Join(root, "cmd/tool/help.txt"))
-	qt.Assert(t, qt.IsNil(err))
-	text := markdown(commandline.ParseHelp(string(help)), "tool")
-	for _, part := range []string{
-		"# tool\n",
-		"```\ntool [FLAGS] FILE...\ntool [FLAGS] -- COMMAND\n```\n\n" +
-			"Does \\*things\\*: \\[many\\] of\\_them.\n\n## What is done\n",
-		"- `-p, --pid PID,...` to \\*processes\\*; that\n  .are there\n",
-		"how:\n  - `fast` at once\n  - `slow` later\n",
-		"- `--slow TIME PAIR...` calls\n", "```\n$ tool  'a\\b'\nA   B\n```\n",
-	} {
-		qt.Check(t, qt.StringContains(text, part))
-	}
-}
-
 func TestCostsAreThoseMeasured(t *testing.T) {
 	d := page(t, "README.md", "| [list](docs/measurements.md) | 2.03 ms | 9 ms |\n| else | 7 ms |\n",
 		"docs/measurements.md", "| gousdt | 2.03 ms (1 … 3) |\n")
 	found, err := measuredProblems(filepath.Dir(d.Path), []*Document{d})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(found, problems{d.Path + ":1: docs/measurements.md has no 9 ms"}))
-}
-
-func TestFilmsOfTodaysCommands(t *testing.T) {
-	d := page(t, "README.md", "```console\n$ usdttrace --count x\nPROBE   COUNT\na  1\n```\n")
-	root := filepath.Dir(d.Path)
-	write := func(name, text string) {
-		path := filepath.Join(root, name)
-		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
-		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
-	}
-	write("docs/usdttrace.md", "- `--count` counts\n")
-	for film, want := range map[string]problems{
-		"<title>usdttrace --count x</title>\n<text>PROBE\u00a0COUNT</text>\n": nil,
-		"<title>usdttrace --tally x</title>\n": {
-			"live.svg:1: there is no flag --tally: make pictures"},
-		"<title>x</title>\n<text>PROBE\u00a0<tspan>RATE</tspan></text>\n": {
-			`live.svg:2: no document has the table "PROBE RATE"`},
-	} {
-		write("docs/pictures/live.svg", film)
-		found, err := filmProblems(root, []*Document{d})
-		qt.Assert(t, qt.IsNil(err))
-		for i := range found {
-			found[i] = filepath.Base(found[i])
-		}
-		qt.Check(t, qt.DeepEquals(found, want))
-	}
 }
