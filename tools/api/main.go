@@ -15,7 +15,7 @@ import (
 const usage = `Usage: api [-w] DIR
 
 Compares the packages of the module in the directory with the files that describe
-them, prints the lines that differ, and how many identifiers each package has.
+them.
 
   api/v1.txt            the exported identifiers
   api/dependencies.txt  what those who import a package get with it, on Linux:
@@ -50,7 +50,6 @@ func run(dir string, write bool) error {
 	if changes := differences(m.text(), other.text()); len(changes) > 0 {
 		return fmt.Errorf("what needs Linux must be there on other systems, too, and return an error:\n%s", strings.Join(changes, "\n"))
 	}
-	m.printCounts()
 	if unused := m.withoutUsers(); len(unused) > 0 {
 		return fmt.Errorf("exported, and used by no command, no example and no Example function:\n%s", strings.Join(unused, "\n"))
 	}
@@ -78,31 +77,10 @@ func run(dir string, write bool) error {
 
 // text has a line for each identifier.
 func (m *module) text() (text string) {
-	for _, p := range m.packages {
-		for _, i := range p.all {
-			text += p.name + ": " + i.line + "\n"
-		}
+	for _, i := range m.all {
+		text += i.line + "\n"
 	}
 	return text
-}
-
-func (m *module) printCounts() {
-	const line = "%18s %10v %24v\n"
-	fmt.Printf(line, "package", "top level", "with methods and fields")
-	top, all := 0, 0
-	for _, p := range m.packages {
-		own := 0
-		for _, i := range p.all {
-			if i.of == nil {
-				own++
-			}
-		}
-		if len(p.all) > 0 {
-			fmt.Printf(line, p.name, own, len(p.all))
-		}
-		top, all = top+own, all+len(p.all)
-	}
-	fmt.Printf(line, "all", top, all)
 }
 
 // differences returns the lines of one text alone, "-" before the old ones and

@@ -9,7 +9,6 @@ import (
 	"go/types"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,7 +17,7 @@ import (
 
 // module is what others can import of a module.
 type module struct {
-	packages     []exported // in the order of their names
+	all          []identifier // by the names of the packages
 	dependencies string
 	set          *token.FileSet
 	// used has where the identifiers are declared that have users. The position
@@ -54,7 +53,7 @@ func load(dir, system string) (*module, error) {
 		}
 		if p.ID == p.PkgPath && isPublic(p) {
 			name := strings.TrimPrefix(p.PkgPath, p.Module.Path+"/")
-			m.packages = append(m.packages, describe(name, p.Types))
+			m.all = append(m.all, describe(name, p.Types)...)
 			m.dependencies += dependencies(name, p)
 		}
 	}
@@ -84,7 +83,7 @@ func dependencies(name string, p *packages.Package) (text string) {
 }
 
 // noteUses notes what a file uses of other packages, and its Example functions
-// of any.
+// of any. A type is used where an expression has it.
 func (m *module) noteUses(p *packages.Package, f *ast.File) {
 	path := strings.TrimSuffix(p.PkgPath, "_test")
 	test := strings.HasSuffix(p.Fset.Position(f.Pos()).Filename, "_test.go")
@@ -94,11 +93,18 @@ func (m *module) noteUses(p *packages.Package, f *ast.File) {
 		if test && !example {
 			continue
 		}
+		note := func(o types.Object) {
+			if o != nil && o.Pkg() != nil && (example || o.Pkg().Path() != path) {
+				m.used[m.position(o)] = true
+			}
+		}
 		ast.Inspect(declared, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok {
-				if o := p.TypesInfo.Uses[id]; o != nil && o.Pkg() != nil &&
-					(example || o.Pkg().Path() != path) {
-					m.used[m.position(o)] = true
+				note(p.TypesInfo.Uses[id])
+			}
+			if e, ok := n.(ast.Expr); ok {
+				if named, ok := p.TypesInfo.TypeOf(e).(*types.Named); ok {
+					note(named.Obj())
 				}
 			}
 			return true
@@ -110,71 +116,26 @@ func (m *module) noteUses(p *packages.Package, f *ast.File) {
 // packages that were not read from source.
 func (m *module) position(o types.Object) string { return m.set.Position(o.Pos()).String() }
 
-// withoutUsers returns the exported identifiers that nothing uses but their own
-// package and tests, sorted. An Example function is a user.
+// forInterfaces are the methods that the standard library calls.
+var forInterfaces = []string{"Error", "Unwrap", "Is", "String", "Format"}
+
+// withoutUsers returns the exported identifiers but constants that nothing uses
+// but their own package and tests, sorted. An Example function is a user.
 func (m *module) withoutUsers() (names []string) {
-	for _, p := range m.packages {
-		for _, i := range p.all {
-			if i.object == nil || m.used[m.position(i.object)] {
-				continue
-			}
-			name := i.object.Name()
-			switch o := i.object.(type) {
-			case *types.Const:
-				continue
-			case *types.TypeName:
-				if m.mentioned(o) {
-					continue
-				}
-			case *types.Func:
-				if i.of != nil && m.promised(o, i.of.Type()) {
-					continue
-				}
-			}
-			if i.of != nil {
-				name = i.of.Name() + "." + name
-			}
-			names = append(names, i.object.Pkg().Name()+"."+name)
+	for _, i := range m.all {
+		if _, isConst := i.object.(*types.Const); i.object == nil || isConst ||
+			m.used[m.position(i.object)] {
+			continue
 		}
+		name := i.object.Name()
+		if i.of != nil {
+			if slices.Contains(forInterfaces, name) {
+				continue
+			}
+			name = i.of.Name() + "." + name
+		}
+		names = append(names, i.object.Pkg().Name()+"."+name)
 	}
 	slices.Sort(names)
 	return names
-}
-
-// mentioned reports whether a type has members with users, or is that of
-// another identifier: users have it without writing its name.
-func (m *module) mentioned(o types.Object) bool {
-	name := regexp.MustCompile(`(^|[^\w./])` + regexp.QuoteMeta(o.Pkg().Path()+"."+o.Name()) + `\b`)
-	for _, p := range m.packages {
-		for _, i := range p.all {
-			if i.object != nil && m.used[m.position(i.object)] &&
-				(i.of == o || name.MatchString(types.TypeString(i.object.Type(), nil))) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// promised reports whether a method is there for an interface: of the standard
-// library, which calls it, or of one of the packages.
-func (m *module) promised(method *types.Func, of types.Type) bool {
-	if slices.Contains([]string{"Error", "Unwrap", "Is", "String", "Format"}, method.Name()) {
-		return true
-	}
-	for _, p := range m.packages {
-		for _, other := range p.all {
-			if other.object == nil || other.of != nil {
-				continue
-			}
-			i, ok := other.object.Type().Underlying().(*types.Interface)
-			if !ok || !types.Implements(types.NewPointer(of), i) {
-				continue
-			}
-			if o, _, _ := types.LookupFieldOrMethod(i, false, method.Pkg(), method.Name()); o != nil {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -26,8 +26,7 @@ func (p *problems) add(path string, line int, format string, args ...any) {
 
 // Problems returns what is wrong with the documentation of the repository in a
 // directory, a line each. If write is true, it first writes anew what comes
-// from elsewhere: the page about probes, and the blocks that have the content of
-// files.
+// from elsewhere: the page about probes, and blocks with the content of files.
 func Problems(root string, write bool) ([]string, error) {
 	var found problems
 	path := filepath.Join(root, "docs", "probes.md")

@@ -77,7 +77,7 @@ func (f *file) wide() (problems []string) {
 
 // maxTurns is how many of the turns below comments may have in all. It only
 // ever becomes lower.
-const maxTurns = 100
+const maxTurns = 32
 
 // turns are turns of phrase that have to be read twice, and what to write.
 var turns = []struct {
