@@ -143,8 +143,13 @@ func (s *Session) attachSelection(
 	if len(w.wanted) == 0 && pairs.missing != nil {
 		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
 	}
-	if len(w.wanted) == 0 || w.ends && !w.delivers {
-		return nil, &tracing.FilteredError{File: file, Filter: s.opts.Filter, Missing: w.missing}
+	if w.isUseless() {
+		refused := &tracing.FilteredError{File: file, Filter: s.opts.Filter, Missing: w.missing}
+		plan.Filter = nil
+		if w, err = s.generate(&plan, sel, file, opts, pairs, nil); err == nil && w.isUseless() {
+			refused.Filter, refused.Missing = "", w.missing // it is not the filter's fault
+		}
+		return nil, refused
 	}
 	a.pairs, a.names = pairs.whole, pairs.names
 	if err := a.attach(w); err != nil {
@@ -156,6 +161,9 @@ func (s *Session) attachSelection(
 	s.mu.Unlock()
 	return a, nil
 }
+
+// isUseless reports whether no site can send or aggregate anything.
+func (w *work) isUseless() bool { return len(w.wanted) == 0 || w.ends && !w.delivers }
 
 func (a *Attachment) attach(w *work) error {
 	s := a.session

@@ -153,3 +153,15 @@ func TestFilter(t *testing.T) {
 		})
 	}
 }
+
+// A filter that may hold is not to blame where no aggregation is about the
+// probes.
+func TestFilterIsNotBlamedForTheProbesOfNoAggregation(t *testing.T) {
+	process := start(t, "target-pie")
+	s := newSession(t, &trace.SessionOptions{Filter: "pid > 0",
+		Aggregators: []*trace.Aggregator{trace.NewAggregator(trace.Aggregation{
+			Probes: []elfnote.Pattern{elfnote.Exact("gousdt_test", "none")}})}})
+	_, err := s.Attach(usdt.Target{Path: process.path}, nil, elfnote.Exact("gousdt_test", "three"))
+	qt.Check(t, qt.ErrorAs(err, new(*tracing.FilteredError)))
+	qt.Check(t, qt.ErrorMatches(err, ".*: its probes that match have no part in what is asked for"))
+}

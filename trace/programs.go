@@ -627,16 +627,11 @@ const perfEventSites = 8
 // checkPerfEvents returns an error if a file of a watch needs more programs and
 // perf events than it may have. Package usdt knows only those of one program.
 func (w *work) checkPerfEvents(events int) error {
-	limit, needed := w.maxSites, perfEventSites*events
-	if limit <= 0 || events == 1 || needed <= limit {
+	needed := perfEventSites * events
+	if w.maxSites <= 0 || events == 1 || needed <= w.maxSites {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", w.file, elffile.TooLarge(&follow.LimitError{
-		Limit:    "sites (a perf event counts as 8)",
-		Option:   "Target.MaxSites",
-		Capacity: limit,
-		Needed:   needed,
-	}))
+	return follow.TooMany(w.file, "sites (a perf event counts as 8)", w.maxSites, needed)
 }
 
 // groups returns sites in as few groups as there can be. No two in a group have

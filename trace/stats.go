@@ -14,7 +14,9 @@ import (
 )
 
 // Losses counts hits that are not in the events or aggregations of a session.
-// No other hits are missing.
+// Beside these only hits are missing at which the kernel did not run the
+// program, because a BPF program was running on the processor already: Missed
+// of the programs in [Session.Stats].
 type Losses struct {
 	// Events are those that found no room in the ring buffer.
 	Events uint64
