@@ -83,8 +83,12 @@ func (w *walker) list(name string) error {
 		separator = 0
 	}
 	for {
-		path, err := reader.ReadString(separator)
-		if path = strings.TrimSuffix(path, string(separator)); path != "" {
+		line, err := reader.ReadSlice(separator) // of at most the reader's size
+		path := strings.TrimSuffix(string(line), string(separator))
+		switch {
+		case len(path) > maxPath:
+			return fmt.Errorf("%s: a line of more than %d bytes is not a path", name, maxPath)
+		case path != "":
 			w.listed(path)
 		}
 		switch {
@@ -92,8 +96,6 @@ func (w *walker) list(name string) error {
 			return nil
 		case err != nil:
 			return err
-		case len(path) > maxPath:
-			return fmt.Errorf("%s: a line of more than %d bytes is no path", name, maxPath)
 		}
 	}
 }

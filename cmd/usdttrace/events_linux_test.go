@@ -200,7 +200,7 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --str 5: no site has arg5\n"))
 	r = start(t, "--bytes", "0:8", "--duration", "1ms", path, "gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr,
-		"usdttrace: --bytes 0: arg0 of gousdt_test:three is no pointer: i32\n"))
+		"usdttrace: --bytes 0: arg0 of gousdt_test:three is not a pointer: i32\n"))
 	r = start(t, "--sum", "arg1", path, "gousdt_test:vector").wait()
 	qt.Check(t,
 		qt.Matches(r.stderr,

@@ -285,7 +285,7 @@ func (t *targets) addLacking(site *usdt.Site, pointer int) {
 		err := t.lackingAt(site, term.text)
 		if n, _ := argumentNumber(term.text); term.pointer && err == nil {
 			if arg := &site.Args[n]; int(arg.Size) != pointer || arg.Float {
-				err = fmt.Errorf("%s of %s is no pointer: %s", term.text, siteName(site),
+				err = fmt.Errorf("%s of %s is not a pointer: %s", term.text, siteName(site),
 					argumentType(arg))
 			}
 		}
@@ -319,7 +319,7 @@ func (t *targets) lackingAt(site *usdt.Site, term string) error {
 			return fmt.Errorf("%s of %s is not available: %w", name, siteName(site),
 				site.Args[n].Err)
 		case !argcode.Readable(&site.Args[n], machine):
-			return fmt.Errorf("%s of %s is no number: %s", name, siteName(site), site.Args[n])
+			return fmt.Errorf("%s of %s is not a number: %s", name, siteName(site), site.Args[n])
 		}
 	}
 	return nil
