@@ -65,8 +65,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	if o.debuginfod {
-		note := func(text string) { m.Note("%s", text) }
-		if l.debuginfod, err = commandline.NewDebuginfod("", note); err != nil {
+		if l.debuginfod, err = commandline.NewDebuginfod("", m.Note); err != nil {
 			m.Warn("--debuginfod: %v", err)
 			return exitError
 		}

@@ -118,18 +118,9 @@ func (c *command) release() error {
 	return nil
 }
 
-func (c *command) hasEnded() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
 func (c *command) end() {
 	c.held.Close()
-	if !c.hasEnded() {
+	if !isClosed(c.done) {
 		_ = syscall.Kill(c.pid, syscall.SIGTERM) // it may have ended this moment
 		_ = syscall.Kill(c.pid, syscall.SIGCONT) // a suspended process ends when it goes on
 		<-c.done

@@ -152,7 +152,7 @@ func (t *tracer) endCommand() {
 	end := t.ending.Load()
 	switch {
 	case end == nil: // it has not begun
-	case t.command.hasEnded():
+	case isClosed(t.command.done):
 		t.status = t.command.exitStatus()
 	default:
 		t.status = end.status

@@ -316,11 +316,11 @@ type outputFile struct {
 	created bool // it was not there before
 }
 
-func createFile(path string) (*outputFile, error) {
+func createFile(flag, path string) (*outputFile, error) {
 	_, missing := os.Stat(path)
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--%s: %w", flag, err)
 	}
 	return &outputFile{file, errors.Is(missing, os.ErrNotExist)}, nil
 }

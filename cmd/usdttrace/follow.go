@@ -37,10 +37,9 @@ type follower struct {
 	watch  *usdt.Watch  // nil if files are named: those are attached already
 	stats  func() error // why the kernel reports no events
 
-	perProcess bool            // it is about one process, not about all or a family
-	begun      bool            // what was there at first is attached
-	polls      atomic.Bool     // warnPolling has to find out whether the kernel reports events
-	told       map[string]bool // paths of files whose sites have been reported
+	perProcess bool        // it is about one process, not about all or a family
+	begun      bool        // what was there at first is attached
+	polls      atomic.Bool // warnPolling has to find out whether the kernel reports events
 
 	running sync.WaitGroup
 }
@@ -58,8 +57,7 @@ type scanner interface {
 // wanted is nil. One process is attached alone. Those of a family are attached
 // together, and the session filters out others.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
-	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.followsFamily(),
-		told: make(map[string]bool)}
+	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.followsFamily()}
 	if len(t.options.files) > 0 {
 		watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted,
 			Handler: procwatch.Report(f.rememberStacks), BeforePass: f.warnPolling},
@@ -216,17 +214,13 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 		t.targets.setNotAttached(pair.Path, nil)
 	}
 	for _, a := range changes.Attached {
-		t.targets.attached(a)
+		isNew := t.targets.attached(a)
 		if t.latecomers != nil {
 			t.latecomers.attachedNow(a.Path())
 		}
-		if f.told[a.Path()] {
+		if !isNew {
 			continue
 		}
-		if len(f.told) == maxTold {
-			clear(f.told)
-		}
-		f.told[a.Path()] = true
 		t.warnSkipped(a, a.Path())
 		t.warnFramePointers(a)
 		if f.begun {
@@ -238,10 +232,6 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 		t.costs.ask(t)
 	}
 }
-
-// maxTold bounds the files that are remembered: processes may map new ones
-// without end.
-const maxTold = 10_000
 
 func (f *follower) warn(err error) {
 	t := f.tracer

@@ -171,7 +171,11 @@ func (t *tracer) trace() (err error) {
 	o.useCalls(definitions)
 	t.targets = newTargets(o)
 	t.targets.definitions = definitions
-	defer t.targets.close()
+	defer func() {
+		for _, sel := range t.targets.selections {
+			sel.Close()
+		}
+	}()
 	// Errors in processes and files come before missing privileges.
 	if o.pid != 0 {
 		if err := sys.CheckTracee(o.pid); err != nil {
@@ -182,8 +186,8 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	for _, p := range o.profileFiles() {
-		if p.file, err = createFile(p.path); err != nil {
-			return fmt.Errorf("--%s: %w", p.flag, err)
+		if p.file, err = createFile(p.flag, p.path); err != nil {
+			return err
 		}
 		defer p.file.abandon()
 		t.profiles = append(t.profiles, p)
@@ -194,8 +198,8 @@ func (t *tracer) trace() (err error) {
 		flag, path = "chrome-trace", o.chromeTrace
 	}
 	if path != "" {
-		if t.file, err = createFile(path); err != nil {
-			return fmt.Errorf("--%s: %w", flag, err)
+		if t.file, err = createFile(flag, path); err != nil {
+			return err
 		}
 		defer t.file.abandon()
 		t.out = commandline.NewWriter(t.file)
@@ -205,8 +209,7 @@ func (t *tracer) trace() (err error) {
 		return t.list()
 	}
 	if o.debuginfod {
-		note := func(text string) { t.messages.Note("%s", text) }
-		if t.debuginfod, err = commandline.NewDebuginfod("", note); err != nil {
+		if t.debuginfod, err = commandline.NewDebuginfod("", t.messages.Note); err != nil {
 			return fmt.Errorf("--debuginfod: %w", err)
 		}
 		defer t.debuginfod.Close()
@@ -497,24 +500,13 @@ const delay = 20 * time.Millisecond
 func (t *tracer) collect() error {
 	defer t.end()
 	var printing sync.Mutex // lines do not mix
-	take := t.printer.event
-	switch {
-	case t.samples != nil:
-		take = func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) }
-	case t.options.measuresCalls():
-		take = func(e *trace.Event) {
-			printing.Lock()
-			defer printing.Unlock()
-			t.printer.event(e)
-		}
-	}
 	events := make(chan error, 1)
 	if t.options.aggregates() && t.samples == nil {
 		events <- nil
 	} else {
 		go func() {
 			defer t.end()
-			events <- t.collectEvents(take)
+			events <- t.collectEvents(&printing)
 		}()
 	}
 	err := t.collectRows(&printing)
@@ -524,7 +516,7 @@ func (t *tracer) collect() error {
 
 // collectEvents takes events until everything is detached and read, or until no
 // more are wanted.
-func (t *tracer) collectEvents(take func(*trace.Event)) error {
+func (t *tracer) collectEvents(printing *sync.Mutex) error {
 	for event, err := range t.session.Events(context.Background()) {
 		if err != nil {
 			// Declared only here: the variable is an allocation.
@@ -550,11 +542,14 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 		}
 		n := t.events.Add(1)
 		t.weight.Add(event.Weight)
-		take(event)
-		switch {
-		case t.out.Err() != nil:
-			return nil
-		case n == uint64(t.options.maxEvents):
+		if t.samples != nil {
+			t.samples.add(event, t.stackOf(event))
+		} else {
+			printing.Lock()
+			t.printer.event(event)
+			printing.Unlock()
+		}
+		if n == uint64(t.options.maxEvents) {
 			t.endWithStatus(exitEnded, fmt.Sprintf("after --max-events %d", n))
 			return nil
 		}
@@ -598,9 +593,6 @@ func (t *tracer) collectRows(printing *sync.Mutex) error {
 		printing.Lock()
 		t.printOpen(open)
 		printing.Unlock()
-		if t.out.Err() != nil {
-			return nil
-		}
 	}
 }
 
@@ -635,7 +627,7 @@ func (t *tracer) printRows() error {
 		}
 		if t.live != nil {
 			snapshot = t.live.add(a, snapshot)
-			if !t.hasEnded() {
+			if !isClosed(t.ended) {
 				continue
 			}
 		}
@@ -668,26 +660,25 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range snapshot.Rows {
-		a.hits += snapshot.Rows[i].Count
+	for _, row := range rowsOf(snapshot) {
+		a.hits += row.Count
 	}
-	a.hits += snapshot.Other.Count
 	a.others += snapshot.Other.Count
 	a.overflow += snapshot.Overflow
 	if a.rows != nil && t.start.After(snapshot.Start) {
 		snapshot.Start = t.start
 	}
 	// An interval may have ended, and been printed, while sites were detached.
-	if end := t.start.Add(t.took); t.hasEnded() && snapshot.Time.After(end) &&
+	if end := t.start.Add(t.took); isClosed(t.ended) && snapshot.Time.After(end) &&
 		end.After(snapshot.Start) {
 		snapshot.Time = end
 	}
 	return snapshot, nil
 }
 
-func (t *tracer) hasEnded() bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-t.ended:
+	case <-c:
 		return true
 	default:
 		return false

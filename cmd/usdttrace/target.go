@@ -60,17 +60,13 @@ func newTargets(o *options) *targets {
 	}
 }
 
-func (t *targets) close() {
-	for _, sel := range t.selections {
-		sel.Close()
-	}
-}
-
-func (t *targets) attached(a *trace.Attachment) {
+// attached adds a file, and reports whether it is one that is not remembered.
+func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// A file that is attached for several processes counts once.
-	if _, known := t.files[a.Path()]; known || len(t.files) < maxWatched {
+	_, known := t.files[a.Path()]
+	if known || len(t.files) < maxWatched {
 		t.files[a.Path()] = max(t.files[a.Path()], len(a.Sites()))
 	}
 	var last *trace.Site
@@ -90,6 +86,7 @@ func (t *targets) attached(a *trace.Attachment) {
 			t.matched[i] = t.matched[i] || p.Match(site.Provider, site.Name)
 		}
 	}
+	return !known
 }
 
 // addKeys keeps the definitions of keys that are arguments. A key whose

@@ -32,7 +32,7 @@ type Debuginfod struct {
 	servers []string
 	cache   string
 	client  *http.Client
-	report  func(text string)
+	report  func(format string, args ...any)
 
 	open context.Context // until Close
 	stop context.CancelFunc
@@ -98,7 +98,7 @@ const (
 // It fails if there are no servers, if one is no such URL, or if there is no
 // directory for the cache: DEBUGINFOD_CACHE_PATH, XDG_CACHE_HOME or HOME names
 // it.
-func NewDebuginfod(servers string, report func(text string)) (*Debuginfod, error) {
+func NewDebuginfod(servers string, report func(format string, args ...any)) (*Debuginfod, error) {
 	d := &Debuginfod{
 		client: &http.Client{Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: fetchTimeout,
@@ -331,8 +331,7 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 			return 0, fmt.Errorf("more than %d bytes", maxDebugFile)
 		}
 		if err == nil && d.report != nil {
-			d.report(fmt.Sprintf("debuginfod: %d MB so far of the debug file of build %.8s", size>>20,
-				buildID))
+			d.report("debuginfod: %d MB so far of the debug file of build %.8s", size>>20, buildID)
 		}
 	}
 	if !errors.Is(err, io.EOF) {

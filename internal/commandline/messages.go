@@ -332,7 +332,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 }
 
 // Flush waits until everything is written, and returns the first error of any
-// write so far.
+// write so far. Nothing is written after it.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -340,13 +340,6 @@ func (w *Writer) Flush() error {
 		w.want()
 		w.changed.Wait()
 	}
-	return w.err
-}
-
-// Err returns the first error of any write so far. Nothing is written after it.
-func (w *Writer) Err() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	return w.err
 }
 

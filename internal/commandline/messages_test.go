@@ -117,11 +117,11 @@ func TestWriterTellsTheFirstError(t *testing.T) {
 	file.Close()
 	w := NewWriter(file)
 	told := make(chan error, 2)
-	w.OnError(func() { told <- w.Err() })
+	w.OnError(func() { told <- w.Flush() })
 	_, err := w.Write([]byte("one"))
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.ErrorIs(<-told, os.ErrClosed)) // without anybody asking
-	w.OnError(func() { told <- w.Err() })
+	w.OnError(func() { told <- w.Flush() })
 	qt.Check(t, qt.ErrorIs(<-told, os.ErrClosed))
 	qt.Check(t, qt.ErrorIs(w.Flush(), os.ErrClosed))
 	_, err = w.Write([]byte("two"))
