@@ -148,7 +148,9 @@ func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (l
 				self = &made
 			}
 			now, active := time.Now(), self.active(busy)
-			waited += max(0, now.Sub(before)-(active-activeBefore))
+			// A wait for a processor is only known when it is over, so that an
+			// interval may have been active for longer than it took.
+			waited = max(0, waited+now.Sub(before)-(active-activeBefore))
 			before, activeBefore = now, active
 			w.mu.Lock()
 			if w.next != last {
