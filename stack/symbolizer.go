@@ -29,8 +29,9 @@ type Symbolizer struct {
 	DebugFile func(buildID string) (path string, done bool)
 	// Lines adds source files and lines, and inlined functions, to Frames and
 	// profiles, if files or their debug files have DWARF. Reading that takes a
-	// second or more for each large file, in the background, and up to 512 MB
-	// of memory. Lines must be set before the Symbolizer is used.
+	// second or more for each large file, in the background. What has been read
+	// is held in up to 512 MB of memory; the file being read, and lines that
+	// are known, come on top. Lines must be set before the Symbolizer is used.
 	Lines bool
 
 	fs *procfs.FS
