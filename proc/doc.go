@@ -41,9 +41,6 @@
 // 100 passes. A process or mapping that comes and goes between two passes is
 // not noticed.
 //
-// From Linux 6.11 on, mappings are compared by an ioctl that lists the
-// executable ones alone (PROCMAP_QUERY), in a quarter of the time.
-//
 // Run also asks the kernel to report every fork, exec, exit and executable
 // mapping, and scans the process 1 to 20 ms later, whatever the interval. The
 // delay is 1 ms after a quiet time, and up to 5 ms while processes start and

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // crowd is a fixture of many processes with many mappings each, of which one in
@@ -152,17 +151,9 @@ func BenchmarkRealProc(b *testing.B) {
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})
-	b.Run("query", func(b *testing.B) {
-		testneeds.Kernel(b, "6.11", "a query of a process's mappings")
-		for b.Loop() {
-			_, err := w.fingerprint(h.pid, buffers)
-			qt.Assert(b, qt.IsNil(err))
-		}
-	})
 	b.Run("maps", func(b *testing.B) {
-		w.noQuery.Store(true)
 		for b.Loop() {
-			_, err := w.fingerprint(h.pid, buffers)
+			err := readMaps(w.FS.Root(), h.pid, &buffers.lines, func(*mapLine) {})
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})

@@ -189,25 +189,23 @@ func (t *task) isDue(p *known, s *procfs.Stat) bool {
 	return faulted || p.denied || len(p.failures) > 0 || t.turn%idlePasses == 0
 }
 
-// compare finds the pairs of a process. It reads the mappings if their
-// fingerprint has changed, or thoroughly is set.
+// compare reads the mappings of a process, and finds its pairs if they have
+// changed, or thoroughly is set.
 func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, b *buffers) {
 	now := t.now
-	if !thoroughly {
-		fingerprint, err := w.fingerprint(reader, b)
-		if err == nil && fingerprint == now.fingerprint {
-			return
-		}
-		// An error will come again when the mappings are read.
-	}
-	hash := w.newHash()
+	var hash maphash.Hash
+	hash.SetSeed(w.seed)
 	files, err := files(w.FS.Root(), t.pid, reader, &b.lines, now.owner, func(l *mapLine) {
-		hash.add(l)
+		maphash.WriteComparable(&hash,
+			[...]uint64{l.start, l.end, l.offset, l.inode, uint64(l.major), uint64(l.minor)})
 		key := mapKey{l.major, l.minor, l.inode}
 		if n := len(t.mapped); n == 0 || t.mapped[n-1] != key {
 			t.mapped = append(t.mapped, key)
 		}
 	})
+	if err == nil && !thoroughly && hash.Sum64() == now.fingerprint {
+		return
+	}
 	switch {
 	case errors.Is(err, procfs.ErrGone):
 		t.pairs = nil
@@ -364,32 +362,4 @@ func (t *task) failFile(before map[string]string, m *MappedFile, err error) {
 	}
 	t.errors = append(t.errors, err)
 	t.ofContents = append(t.ofContents, fileError{m.found.FileID, err})
-}
-
-// mapHash is a fingerprint of the executable mappings of a process.
-type mapHash struct{ maphash.Hash }
-
-func (w *Watcher) newHash() *mapHash {
-	h := new(mapHash)
-	h.SetSeed(w.seed)
-	return h
-}
-
-func (h *mapHash) add(l *mapLine) {
-	maphash.WriteComparable(&h.Hash,
-		[...]uint64{l.start, l.end, l.offset, l.inode, uint64(l.major), uint64(l.minor)})
-}
-
-func (w *Watcher) fingerprint(reader int, b *buffers) (uint64, error) {
-	hash := w.newHash()
-	if !w.noQuery.Load() {
-		err := queryMaps(w.FS.Root(), reader, hash.add)
-		if !errors.Is(err, errNoQuery) {
-			return hash.Sum64(), err
-		}
-		w.noQuery.Store(true)
-		hash = w.newHash()
-	}
-	err := readMaps(w.FS.Root(), reader, &b.lines, hash.add)
-	return hash.Sum64(), err
 }

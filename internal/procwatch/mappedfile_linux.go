@@ -7,76 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 )
-
-// Facts of include/uapi/linux/fs.h, Linux 6.11: the ioctl on /proc/PID/maps
-// that finds the next mapping of a kind. It takes 0.6 microseconds for each
-// mapping that matters, and the text 0.7 for each line.
-const (
-	procmapQuery = 0xc068_6611 // _IOWR('f', 17, struct procmap_query)
-
-	queryExecutable     = 0x04
-	queryCoveringOrNext = 0x10
-	queryFileBacked     = 0x20
-)
-
-// mapQuery is struct procmap_query, 104 bytes on every machine.
-type mapQuery struct {
-	size, flags, address                      uint64
-	start, end, memoryFlags, pageSize, offset uint64
-	inode                                     uint64
-	major, minor, nameSize, buildIDSize       uint32
-	nameAddress, buildIDAddress               uint64
-}
-
-// errNoQuery means that the kernel has no such ioctl, or that the file is not a
-// maps of the kernel.
-var errNoQuery = errors.New("no PROCMAP_QUERY")
-
-// queryMaps is readMaps by the ioctl. The lines have no paths.
-func queryMaps(root string, pid int, line func(*mapLine)) error {
-	file, err := procfs.OpenRaw(procfs.Path(root, pid, "maps"))
-	if err != nil {
-		return &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
-	}
-	defer file.Close()
-	var next uint64
-	for {
-		q := mapQuery{flags: queryExecutable | queryFileBacked | queryCoveringOrNext, address: next}
-		q.size = uint64(unsafe.Sizeof(q))
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(file), procmapQuery,
-			uintptr(unsafe.Pointer(&q)))
-		runtime.KeepAlive(&q)
-		switch {
-		case errno == unix.ENOENT: // there is no further one
-			return nil
-		case errno == unix.EINTR:
-			continue
-		case errno == unix.ENOTTY || errno == unix.EINVAL || errno == unix.ENOSYS:
-			return fmt.Errorf("%w: %w", errNoQuery, errno)
-		case errno != 0:
-			return &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(errno)}
-		}
-		if q.end <= next { // it would never end
-			return fmt.Errorf("%w: it goes backwards", errNoQuery)
-		}
-		next = q.end
-		l := mapLine{
-			start: q.start, end: q.end, offset: q.offset, inode: q.inode,
-			major: q.major, minor: q.minor, executable: true,
-		}
-		if l.isFile() {
-			line(&l)
-		}
-	}
-}
 
 // initialUserNamespace is the inode number of the first user namespace on every
 // kernel (PROC_USER_INIT_INO of include/linux/proc_ns.h).

@@ -17,11 +17,6 @@ func findIn(string, int, string) (*os.File, identity, error) {
 
 func openFile(string, string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// errNoQuery is always the answer here.
-var errNoQuery = errors.New("no PROCMAP_QUERY")
-
-func queryMaps(string, int, func(*mapLine)) error { return errNoQuery }
-
 // mounts are for files that can be identified.
 type mounts struct{}
 

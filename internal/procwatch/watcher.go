@@ -70,7 +70,6 @@ type Watcher struct {
 	buffers sync.Pool
 	turns   turns
 	running atomic.Int32 // calls of Run
-	noQuery atomic.Bool  // PROCMAP_QUERY is not available
 	seed    maphash.Seed
 
 	// scanning is held while processes are scanned and the handler runs.

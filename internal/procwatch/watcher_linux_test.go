@@ -91,7 +91,6 @@ func TestWatcherComparesTheMappingsOfAProcessWhoseSizeChanged(t *testing.T) {
 	w.pass("+otel_memory", "+1 memory.so")
 	p.size = 2 // as malloc does
 	w.put(p)
-	w.noQuery.Store(true)
 	reads := w.countReads(1)
 	w.pass()
 	qt.Check(t, qt.Equals(reads(), 1), qt.Commentf("the executable mappings are the same"))
