@@ -12,47 +12,32 @@ import (
 
 type eventSource struct {
 	records *Records
-	closing chan struct{}
-	done    chan struct{}
+	done    sync.WaitGroup
 
 	// happened gets a value, if it has none, when there is something to take.
 	happened chan struct{}
 
-	// isNothing reports whether no process needs a scan for the happenings that
-	// have been gathered. It is not called while those that were taken are
-	// scanned.
-	isNothing func(*happenings) bool
-
-	mu       sync.Mutex
-	taken    happenings
-	scanning bool // the happenings that were taken
-	pace     pace
+	mu    sync.Mutex
+	taken happenings
+	pace  pace
 }
 
-func openEventSource(isNothing func(*happenings) bool) (*eventSource, error) {
+func openEventSource() (*eventSource, error) {
 	records, err := recordEvents()
 	if err != nil {
 		return nil, err
 	}
-	s := &eventSource{records: records, closing: make(chan struct{}), done: make(chan struct{}),
-		happened: make(chan struct{}, 1), isNothing: isNothing}
-	go s.run()
-	return s, nil
-}
-
-func (s *eventSource) run() {
-	defer close(s.done)
-	for s.records.Wait() {
-		s.mu.Lock()
-		delay := s.pace.next(time.Now())
-		s.mu.Unlock()
-		select {
-		case <-s.closing:
-			return
-		case <-time.After(delay):
+	s := &eventSource{records: records, happened: make(chan struct{}, 1)}
+	s.done.Go(func() {
+		for records.Wait() {
+			s.mu.Lock()
+			delay := s.pace.next(time.Now())
+			s.mu.Unlock()
+			time.Sleep(delay)
 			s.gather()
 		}
-	}
+	})
+	return s, nil
 }
 
 func (s *eventSource) gather() {
@@ -61,15 +46,12 @@ func (s *eventSource) gather() {
 	before := s.taken.started
 	s.records.each(s.taken.add)
 	s.pace.gathered, s.pace.started = time.Now(), s.taken.started > before
-	switch t := &s.taken; {
-	case len(t.pids) == 0 && t.lost == 0:
-	case t.lost == 0 && !s.scanning && s.isNothing(t):
-		*t = happenings{started: t.started}
+	if len(s.taken.pids) == 0 && s.taken.lost == 0 {
+		return
+	}
+	select {
+	case s.happened <- struct{}{}:
 	default:
-		select {
-		case s.happened <- struct{}{}:
-		default:
-		}
 	}
 }
 
@@ -78,7 +60,7 @@ func (s *eventSource) take() happenings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.taken
-	s.taken, s.scanning = happenings{}, true
+	s.taken = happenings{}
 	return taken
 }
 
@@ -86,14 +68,12 @@ func (s *eventSource) take() happenings {
 func (s *eventSource) spend(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scanning = false
 	s.pace.scans.Take(eventRate, time.Now(), took)
 }
 
 func (s *eventSource) close() {
-	close(s.closing)
 	s.records.Stop()
-	<-s.done
+	s.done.Wait()
 	s.records.Close()
 }
 

@@ -55,7 +55,7 @@ type WatcherOptions struct {
 type Watcher struct {
 	WatcherOptions
 	cache    *Cache
-	source   func(isNothing func(*happenings) bool) (*eventSource, error)
+	source   func() (*eventSource, error)
 	patience time.Duration
 
 	// open ends when the watcher is closed, so that no further process is
@@ -325,11 +325,7 @@ func (w *Watcher) openEvents() (*eventSource, error) {
 		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
 			errNoKernelEvents, w.FS.Root())
 	}
-	source, err := w.source(func(h *happenings) bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.needed(h.pids)) == 0
-	})
+	source, err := w.source()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKernelEvents, err)
 	}
@@ -343,7 +339,12 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	w.mu.Lock()
 	w.stats.Lost += told.lost
 	w.told = told.pids
-	pids := w.needed(told.pids)
+	var pids []int
+	for pid := range told.pids {
+		if w.isNeeded(pid, told.pids) {
+			pids = append(pids, pid)
+		}
+	}
 	w.mu.Unlock()
 	if told.lost > 0 {
 		if err := w.syncAll(ctx, true); err != nil {
@@ -353,17 +354,6 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	took, err := w.sync(ctx, pids, happened)
 	source.spend(took)
 	return err
-}
-
-// needed returns the processes that need a scan for the reports of the kernel.
-// The caller holds mu.
-func (w *Watcher) needed(all map[int]*told) (pids []int) {
-	for pid := range all {
-		if w.isNeeded(pid, all) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // isNeeded reports whether a process needs a scan for the reports of the

@@ -55,7 +55,7 @@ func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
 	r.Watcher = NewWatcher(&options, patterns(t, tracedProvider()+":*")...)
 	r.events, r.patience = mode.events, scansAnswer
 	if !mode.events {
-		r.source = func(func(*happenings) bool) (*eventSource, error) {
+		r.source = func() (*eventSource, error) {
 			return nil, errors.New("switched off")
 		}
 	}
