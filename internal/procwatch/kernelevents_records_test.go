@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // testRecord makes a record of a type with words of 32 bits, padding and the
@@ -132,19 +130,6 @@ func FuzzDrainRecords(f *testing.F) {
 		qt.Assert(t, qt.Equals(got, head))
 		qt.Assert(t, qt.IsTrue(uint64(total) <= head-tail))
 	})
-}
-
-func TestParseCPUs(t *testing.T) {
-	for list, want := range map[string][]int{"0": {0}, "0-1\n": {0, 1},
-		"0,2-4,7\n": {0, 2, 3, 4, 7}} {
-		cpus, err := parseCPUs(list)
-		qt.Check(t, qt.IsNil(err))
-		qt.Check(t, qt.DeepEquals(cpus, want))
-	}
-	for _, list := range []string{"", "\n", "a", "1-", "-1", "2-1", "0,", "0-99999999"} {
-		_, err := parseCPUs(list)
-		qt.Check(t, qt.ErrorIs(err, procfs.ErrMalformed), qt.Commentf("%q", list))
-	}
 }
 
 // A process that starts is scanned unless all files that it maps are known to

@@ -53,8 +53,8 @@ const (
 	// two scans.
 	maxMapped = 32
 
-	// maxCPUs bounds the list of CPUs: Linux has at most 8,192.
-	maxCPUs = 1 << 16
+	// maxCPUs is the most CPUs that Linux can have.
+	maxCPUs = 1 << 13
 )
 
 // Limits on processes that take their time.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 )
@@ -157,26 +156,6 @@ func drainRecords(data []byte, head, tail uint64, scratch *[]byte, each func([]b
 		tail += size
 	}
 	return head
-}
-
-// parseCPUs reads a list as "0-3,5" from /sys/devices/system/cpu.
-func parseCPUs(list string) ([]int, error) {
-	var cpus []int
-	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		low, ok := procfs.ParseDecimal(first)
-		high, ok2 := low, true
-		if isRange {
-			high, ok2 = procfs.ParseDecimal(last)
-		}
-		if !ok || !ok2 || low > high || high >= maxCPUs {
-			return nil, fmt.Errorf("%w list of CPUs: %q", procfs.ErrMalformed, list)
-		}
-		for cpu := low; cpu <= high; cpu++ {
-			cpus = append(cpus, int(cpu))
-		}
-	}
-	return cpus, nil
 }
 
 // RecordedFile is a file that a process has mapped, as another process finds it

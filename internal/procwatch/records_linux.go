@@ -70,14 +70,6 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 	if err := waitFor(r.stop); err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile("/sys/devices/system/cpu/possible")
-	if err != nil {
-		return nil, fmt.Errorf("find the CPUs: %w", err)
-	}
-	cpus, err := parseCPUs(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("find the CPUs: %w", err)
-	}
 	attr := unix.PerfEventAttr{
 		Type:   unix.PERF_TYPE_SOFTWARE,
 		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
@@ -90,16 +82,18 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 		// reader before half of the buffer is full.
 		Wakeup: uint32(wakeup),
 	}
-	for _, cpu := range cpus {
+	for cpu := range maxCPUs {
 		opened, err := openRing(&attr, tid, cpu, bytes)
 		if errors.Is(err, unix.EINVAL) && attr.Bits&withBuildIDs != 0 {
 			attr.Bits &^= withBuildIDs
 			opened, err = openRing(&attr, tid, cpu, bytes)
 		}
-		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) && cpu > 0 {
-			continue // switched off, or not there
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, unix.ENODEV):
+			continue // switched off
+		case errors.Is(err, unix.EINVAL) && len(r.rings) > 0: // there are no more
+			return r, nil
+		case err != nil:
 			return nil, fmt.Errorf("open perf event on CPU %d (needs CAP_PERFMON or CAP_SYS_ADMIN): %w", cpu, err)
 		}
 		r.rings = append(r.rings, opened)
