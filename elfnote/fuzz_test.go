@@ -278,15 +278,17 @@ func plainSite(im *image, f *File, descriptor string) (s Site, ok bool) {
 			s.Semaphore = (s.Semaphore - s.Base + baseAddress) & mask
 		}
 	}
-	var err error
-	if s.Offset, err = f.elf.Offset(s.Location); err != nil || s.Location >= dataAddress {
+	code := f.elf.Segment(s.Location, 1, 0)
+	if code == nil || s.Location >= dataAddress {
 		return s, false
 	}
+	s.Offset = s.Location - code.Address + code.Offset
 	if s.Semaphore != 0 {
-		if s.SemaphoreOffset, err = f.elf.Offset(s.Semaphore); err != nil ||
-			s.Semaphore < dataAddress || s.Semaphore%2 != 0 {
+		data := f.elf.Segment(s.Semaphore, 1, 0)
+		if data == nil || s.Semaphore < dataAddress || s.Semaphore%2 != 0 {
 			return s, false
 		}
+		s.SemaphoreOffset = s.Semaphore - data.Address + data.Offset
 	}
 	return s, true
 }

@@ -35,6 +35,14 @@ func start(t *testing.T) target {
 	return startFile(t, testprog.Path(t, "target-pie"))
 }
 
+// offsetOf returns the offset in the file of the code at an address.
+func offsetOf(t *testing.T, file *elffile.File, address uint64) uint64 {
+	t.Helper()
+	code := file.Segment(address, 1, elf.PF_X)
+	qt.Assert(t, qt.IsNotNil(code))
+	return address - code.Address + code.Offset
+}
+
 func startFile(t *testing.T, path string) target {
 	t.Helper()
 	p := target{Process: testprog.Start(t, path), path: path}
@@ -44,8 +52,7 @@ func startFile(t *testing.T, path string) target {
 	defer file.Close()
 	function, err := file.Symbol("main")
 	qt.Assert(t, qt.IsNil(err))
-	offset, err := file.Offset(function.Value)
-	qt.Assert(t, qt.IsNil(err))
+	offset := offsetOf(t, file, function.Value)
 	files, err := procwatch.Files(procfs.NewFS(""), p.PID)
 	qt.Assert(t, qt.IsNil(err))
 	for _, f := range files {

@@ -171,8 +171,9 @@ func TestHostileUserWithCostlyLines(t *testing.T) {
 	defer file.Close()
 	main, err := file.Symbol("main")
 	qt.Assert(t, qt.IsNil(err))
-	offset, err := file.Offset(main.Value)
-	qt.Assert(t, qt.IsNil(err))
+	code := file.Segment(main.Value, 1, 0)
+	qt.Assert(t, qt.IsNotNil(code))
+	offset := main.Value - code.Address + code.Offset
 	var source string
 	for _, m := range s.processes[honest.PID].mapped {
 		if at, ok := m.Address(offset); ok && filepath.Base(m.path) == "target-pie" {

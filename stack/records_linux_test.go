@@ -71,8 +71,9 @@ func TestRecordsOfAProcessThatHasEnded(t *testing.T) {
 	defer file.Close()
 	main, err := file.Symbol("main")
 	qt.Assert(t, qt.IsNil(err))
-	offset, err := file.Offset(main.Value)
-	qt.Assert(t, qt.IsNil(err))
+	code := file.Segment(main.Value, 1, 0)
+	qt.Assert(t, qt.IsNotNil(code))
+	offset := main.Value - code.Address + code.Offset
 	buildID, err := file.BuildID()
 	qt.Assert(t, qt.IsNil(err))
 	for _, test := range []struct{ path, buildID, name string }{

@@ -14,7 +14,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -191,22 +190,15 @@ func placeOf(t *testing.T, path, probe string) string {
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	image, err := elffile.Open(path)
-	qt.Assert(t, qt.IsNil(err))
-	defer image.Close()
 	pattern := elfnote.MustParsePattern(probe)
 	for site, err := range file.Sites() {
 		if err != nil || !pattern.Match(site.Provider, site.Name) {
 			continue
 		}
-		offset, err := image.Offset(site.Location)
-		qt.Assert(t, qt.IsNil(err))
 		if site.Semaphore == 0 {
-			return fmt.Sprintf("%#x", offset)
+			return fmt.Sprintf("%#x", site.Offset)
 		}
-		semaphore, err := image.Offset(site.Semaphore)
-		qt.Assert(t, qt.IsNil(err))
-		return fmt.Sprintf("%#x(%#x)", offset, semaphore)
+		return fmt.Sprintf("%#x(%#x)", site.Offset, site.SemaphoreOffset)
 	}
 	t.Fatalf("%s has no %s", path, probe)
 	return ""

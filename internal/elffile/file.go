@@ -189,12 +189,6 @@ var (
 	// --compress-sections=SECTION=none makes a copy without compression;
 	// --decompress-debug-sections, which GNU objcopy has, does not.
 	ErrCompressed error = malformedError("section is compressed (llvm-objcopy --compress-sections=SECTION=none makes a copy without compression)")
-	// ErrNotMapped means that the address is in no PT_LOAD segment's part that
-	// comes from the file.
-	ErrNotMapped = errors.New("address is not in the file part of a segment")
-	// ErrNoCode means that the file is a separate debug file or an object file,
-	// which has no code that runs: its addresses have no offsets.
-	ErrNoCode = errors.New("file holds no code to run (use the executable or library itself)")
 	// ErrSymbolNotFound means that neither symbol table defines the symbol.
 	ErrSymbolNotFound = errors.New("not defined in the file")
 	// ErrSymbolAmbiguous means that several symbols of the name have different

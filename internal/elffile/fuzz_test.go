@@ -58,7 +58,7 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		file.Offset(address)
+		file.Segment(address, 1, 0)
 		if id, err := file.BuildID(); (err != nil) != (id == "") {
 			t.Errorf("build ID %q: %v", id, err)
 		}

@@ -298,20 +298,6 @@ func (s *Segment) InMemory(address, size uint64) bool {
 	return address >= s.Address && size <= s.MemorySize && address-s.Address <= s.MemorySize-size
 }
 
-// Offset returns the offset in the file of the byte that is at a virtual
-// address when the file runs. It fails with ErrNotMapped if the address is in
-// no segment's part that comes from the file, and with ErrNoCode for a separate
-// debug file or an object file.
-func (f *File) Offset(address uint64) (uint64, error) {
-	if !f.HasCode() {
-		return 0, fmt.Errorf("offset of address %#x: %w", address, ErrNoCode)
-	}
-	if s := f.Segment(address, 1, 0); s != nil {
-		return address - s.Address + s.Offset, nil
-	}
-	return 0, fmt.Errorf("offset of address %#x: %w", address, ErrNotMapped)
-}
-
 // Segment returns the first segment with all of the given rights that has size
 // bytes at address in its file part, or nil.
 func (f *File) Segment(address, size uint64, rights elf.ProgFlag) *Segment {

@@ -167,7 +167,7 @@ func TestOpenErrorsOfTheReaderAreNotTruncation(t *testing.T) {
 	}
 }
 
-func TestOffset(t *testing.T) {
+func TestSegment(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		const bssAddress = 0x90000 // a segment of which nothing is in the file
 		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_LOAD,
@@ -178,18 +178,13 @@ func TestOffset(t *testing.T) {
 			{codeAddress + codeSize - 1, codeOffset + codeSize - 1},
 			{dataAddress + 1, dataOffset + 1},
 		} {
-			got, err := f.Offset(test.address)
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(got, test.want))
+			got := f.Segment(test.address, 1, 0)
+			qt.Assert(t, qt.IsNotNil(got))
+			qt.Assert(t, qt.Equals(test.address-got.Address+got.Offset, test.want))
 		}
 		for _, address := range []uint64{0, codeAddress - 1, codeAddress + codeSize,
 			dataAddress + dataSize, bssAddress, bssAddress + 1, 1<<64 - 1} {
-			_, err := f.Offset(address)
-			qt.Assert(t, qt.ErrorIs(err, ErrNotMapped))
+			qt.Assert(t, qt.IsNil(f.Segment(address, 1, 0)))
 		}
 	})
-	im := newImage64()
-	im.Type = elf.ET_REL
-	_, err := im.open(t).Offset(codeAddress)
-	qt.Assert(t, qt.ErrorIs(err, ErrNoCode))
 }

@@ -126,9 +126,9 @@ func TestMembersAreWhereTheCompilerHasThem(t *testing.T) {
 			f := openProgram(t, path)
 			symbol, err := f.Symbol("offsets")
 			qt.Assert(t, qt.IsNil(err))
-			offset, err := f.Offset(symbol.Value)
-			qt.Assert(t, qt.IsNil(err))
-			b, err := f.ReadRange(offset, symbol.Size)
+			data := f.Segment(symbol.Value, symbol.Size, 0)
+			qt.Assert(t, qt.IsNotNil(data))
+			b, err := f.ReadRange(symbol.Value-data.Address+data.Offset, symbol.Size)
 			qt.Assert(t, qt.IsNil(err))
 			said := func(i int) int64 { return int64(binary.LittleEndian.Uint32(b[4*i:])) }
 			for i, member := range offsetPaths {
