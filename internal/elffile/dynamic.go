@@ -7,7 +7,19 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"sync"
 )
+
+// dynamics is what matters of the dynamic section. It is read once: a crafted
+// file can have a long one, and arguments that need it very often.
+type dynamics struct {
+	once sync.Once
+	err  error // of reading the section
+
+	got              uint64 // the first DT_PLTGOT
+	hasGOT           bool
+	isPIE, hasSoname bool // there is DF_1_PIE, and DT_SONAME
+}
 
 // PLTGOT returns the virtual address of the global offset table, as linked. In
 // i386 code, SYM@GOTOFF in an argument is relative to it. The address is
@@ -19,18 +31,12 @@ import (
 // ErrTooLarge if the dynamic section is unreadable, with the errors of Symbol
 // other than ErrSymbolNotFound, or with an error of the reader.
 func (f *File) PLTGOT() (uint64, error) {
-	f.got.once.Do(func() { f.got.address, f.got.err = f.findPLTGOT() })
-	return f.got.address, f.got.err
-}
-
-func (f *File) findPLTGOT() (uint64, error) {
 	if f.HasCode() {
-		address, found, err := f.dynamicEntry(elf.DT_PLTGOT)
-		if err != nil {
-			return 0, err
-		}
-		if found {
-			return f.Words.Moved(address, f.symbols.moved), nil
+		switch d := f.readDynamic(); {
+		case d.hasGOT:
+			return f.Words.Moved(d.got, f.symbols.moved), nil
+		case d.err != nil:
+			return 0, d.err
 		}
 	}
 	symbol, err := f.Symbol("_GLOBAL_OFFSET_TABLE_")
@@ -49,21 +55,11 @@ func (f *File) findPLTGOT() (uint64, error) {
 // IsProgram reports false for the separate debug file of an ET_DYN, which has
 // none of these.
 func (f *File) IsProgram() bool {
-	f.program.once.Do(func() { f.program.is = f.isProgram() })
-	return f.program.is
-}
-
-func (f *File) isProgram() bool {
 	if f.Type != elf.ET_DYN || f.IsDebugFile {
 		return f.Type == elf.ET_EXEC
 	}
-	marked, named := false, false
-	err := f.dynamicEntries(func(tag elf.DynTag, value uint64) bool {
-		marked = marked || tag == elf.DT_FLAGS_1 && elf.DynFlag1(value)&elf.DF_1_PIE != 0
-		named = named || tag == elf.DT_SONAME
-		return true
-	})
-	return err == nil && (marked || f.interpreter.FileSize > 0 && !named)
+	d := f.readDynamic()
+	return d.err == nil && (d.isPIE || f.interpreter.FileSize > 0 && !d.hasSoname)
 }
 
 // Interpreter returns the path of the dynamic linker that the file names, or
@@ -81,39 +77,37 @@ func (f *File) Interpreter() string {
 	return string(path)
 }
 
-// dynamicEntry returns the value of the first entry of the dynamic section that
-// has the tag.
-func (f *File) dynamicEntry(tag elf.DynTag) (value uint64, found bool, err error) {
-	err = f.dynamicEntries(func(t elf.DynTag, v uint64) bool {
-		value, found = v, t == tag
-		return !found
+func (f *File) readDynamic() *dynamics {
+	d := &f.dynamics
+	d.once.Do(func() {
+		if f.dynamic.FileSize > maxDynamicBytes {
+			d.err = fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)
+			return
+		}
+		word := f.Words.Size()
+		entries := table{offset: f.dynamic.Offset, size: 2 * word,
+			count: f.dynamic.FileSize / uint64(2*word)}
+		w := newWindow(f)
+		defer w.close()
+		for i := range entries.count {
+			b, err := w.record(entries, i)
+			if err != nil {
+				d.err = fmt.Errorf("dynamic section: %w", err)
+				return
+			}
+			switch value := f.Words.Address(b[word:]); elf.DynTag(f.Words.Address(b)) {
+			case elf.DT_NULL:
+				return
+			case elf.DT_PLTGOT:
+				if !d.hasGOT {
+					d.got, d.hasGOT = value, true
+				}
+			case elf.DT_FLAGS_1:
+				d.isPIE = d.isPIE || elf.DynFlag1(value)&elf.DF_1_PIE != 0
+			case elf.DT_SONAME:
+				d.hasSoname = true
+			}
+		}
 	})
-	if !found {
-		value = 0
-	}
-	return value, found, err
-}
-
-// dynamicEntries calls yield for the entries of the dynamic section, until that
-// returns false.
-func (f *File) dynamicEntries(yield func(tag elf.DynTag, value uint64) bool) error {
-	if f.dynamic.FileSize > maxDynamicBytes {
-		return fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)
-	}
-	word := f.Words.Size()
-	entries := table{offset: f.dynamic.Offset, size: 2 * word,
-		count: f.dynamic.FileSize / uint64(2*word)}
-	w := newWindow(f)
-	defer w.close()
-	for i := range entries.count {
-		b, err := w.record(entries, i)
-		if err != nil {
-			return fmt.Errorf("dynamic section: %w", err)
-		}
-		tag := f.Words.Address(b)
-		if tag == uint64(elf.DT_NULL) || !yield(elf.DynTag(tag), f.Words.Address(b[word:])) {
-			return nil
-		}
-	}
-	return nil
+	return d
 }

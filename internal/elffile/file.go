@@ -57,20 +57,9 @@ type File struct {
 	// relocations of ProbeNotes, by the indices of those.
 	relocations map[uint32]Section
 
-	symbols symbols
-	members members
-
-	// The dynamic section is searched once for each: a crafted file can have a
-	// long one, and arguments that need it very often.
-	got struct {
-		once    sync.Once
-		address uint64
-		err     error
-	}
-	program struct {
-		once sync.Once
-		is   bool
-	}
+	symbols  symbols
+	members  members
+	dynamics dynamics
 }
 
 // Symbols has the methods of an elfnote.File that package argspec calls:
