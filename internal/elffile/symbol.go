@@ -20,8 +20,8 @@ type symbols struct {
 	moved           uint64  // see Moved
 
 	mutex sync.Mutex
-	known map[string]symbol // results for the names that were looked up
-	work  uint64            // of these look-ups, see maxSymbolWork
+	known map[string]*symbol // results for the names that were looked up
+	work  uint64             // of these look-ups, see maxSymbolWork
 }
 
 // symbol is the result of a look-up: an elf.Symbol in less memory, or an error.
@@ -29,6 +29,7 @@ type symbol struct {
 	value, size uint64
 	info, other byte
 	section     uint16
+	defined     bool // by the table that is searched
 	err         error
 }
 
@@ -64,11 +65,10 @@ func (e *symbolError) Unwrap() error { return e.err }
 func (f *File) Symbol(name string) (elf.Symbol, error) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
-	s, ok := f.symbols.known[name]
-	if !ok {
+	if f.symbols.known[name] == nil {
 		f.lookUp([]string{name})
-		s = f.symbols.known[name]
 	}
+	s := f.symbols.known[name]
 	if s.err != nil {
 		return elf.Symbol{}, s.err
 	}
@@ -89,73 +89,46 @@ func (f *File) FindSymbols(names []string) {
 // lookUp searches for the names that are not known yet.
 func (f *File) lookUp(names []string) {
 	if f.symbols.known == nil {
-		f.symbols.known = make(map[string]symbol)
+		f.symbols.known = make(map[string]*symbol)
 	}
-	var wanted []string
+	wanted := make(map[string]*symbol)
 	for _, name := range names {
-		if _, known := f.symbols.known[name]; known {
+		if f.symbols.known[name] != nil {
 			continue
 		}
 		name = strings.Clone(name) // it may share the memory of a large string
-		f.know(name, symbol{}, nil)
+		s := new(symbol)
+		f.symbols.known[name] = s
 		switch {
 		case name == "" || strings.Contains(name, "\x00"):
-			f.know(name, symbol{}, ErrSymbolNotFound)
+			s.err = &symbolError{name, ErrSymbolNotFound}
 		case len(name) > maxSymbolName:
-			f.know(name, symbol{}, ErrTooLarge)
+			s.err = &symbolError{name, ErrTooLarge}
 		default:
-			wanted = append(wanted, name)
+			wanted[name] = s
 		}
 	}
 	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
-		if len(wanted) > 0 {
-			wanted = f.searchTable(table, wanted)
+		if len(wanted) == 0 {
+			return
+		}
+		err := f.search(table, wanted)
+		for name, s := range wanted {
+			if err != nil {
+				s.err = &symbolError{name, err}
+			}
+			if s.defined || err != nil {
+				delete(wanted, name)
+			}
 		}
 	}
-	for _, name := range wanted {
-		f.know(name, symbol{}, ErrSymbolNotFound)
+	for name, s := range wanted {
+		s.err = &symbolError{name, ErrSymbolNotFound}
 	}
 }
 
-// know remembers the result for a name.
-func (f *File) know(name string, s symbol, err error) {
-	if err != nil {
-		s.err = &symbolError{name, err}
-	}
-	f.symbols.known[name] = s
-}
-
-// outcome is the result for a name in one symbol table.
-type outcome struct {
-	symbol
-	defined, ambiguous bool
-}
-
-// searchTable looks names up in one symbol table. It returns the names that the
-// table does not define.
-func (f *File) searchTable(table Section, names []string) (left []string) {
-	outcomes := make(map[string]*outcome, len(names))
-	for _, name := range names {
-		outcomes[name] = new(outcome)
-	}
-	err := f.search(table, outcomes)
-	for _, name := range names {
-		switch found := outcomes[name]; {
-		case err != nil:
-			f.know(name, symbol{}, err)
-		case found.ambiguous:
-			f.know(name, symbol{}, ErrSymbolAmbiguous)
-		case found.defined:
-			f.know(name, found.symbol, nil)
-		default:
-			left = append(left, name)
-		}
-	}
-	return left
-}
-
-// search sets the outcomes of names in one symbol table.
-func (f *File) search(table Section, outcomes map[string]*outcome) error {
+// search looks names up in one symbol table.
+func (f *File) search(table Section, names map[string]*symbol) error {
 	size, strings, err := f.symbolTable(table)
 	if err != nil || size == 0 {
 		return err
@@ -163,7 +136,7 @@ func (f *File) search(table Section, outcomes map[string]*outcome) error {
 	if (table.Flags|strings.Flags)&elf.SHF_COMPRESSED != 0 {
 		return fmt.Errorf("symbol table: %w", ErrCompressed)
 	}
-	work := workOfName*uint64(len(outcomes)) + strings.Size + 2*table.Size
+	work := workOfName*uint64(len(names)) + strings.Size + 2*table.Size
 	if err := f.charge(work); err != nil {
 		return err
 	}
@@ -171,14 +144,19 @@ func (f *File) search(table Section, outcomes map[string]*outcome) error {
 	if err != nil {
 		return fmt.Errorf("symbol names: %w", err)
 	}
-	var isLength []bool // of one of the names
-	for name := range outcomes {
+	var begins [256]bool // one of the names begins with the byte
+	var isLength []bool  // of one of the names
+	for name := range names {
+		begins[name[0]] = true
 		isLength = append(isLength, make([]bool, max(0, len(name)+1-len(isLength)))...)
 		isLength[len(name)] = true
 	}
 	return f.definitions(table, size, func(s symbol, place uint32) error {
 		text := texts[min(uint64(place), uint64(len(texts))):]
 		text = text[:min(len(text), len(isLength))]
+		if len(text) == 0 || !begins[text[0]] {
+			return f.charge(workOfString)
+		}
 		length := bytes.IndexByte(text, 0)
 		if length < 0 {
 			return f.charge(workOfString + uint64(len(text)))
@@ -186,14 +164,16 @@ func (f *File) search(table Section, outcomes map[string]*outcome) error {
 		if !isLength[length] {
 			return f.charge(workOfString + uint64(length))
 		}
-		if found := outcomes[string(text[:length])]; found != nil {
+		name := text[:length]
+		if found := names[string(name)]; found != nil {
 			switch {
-			case !found.defined:
-				found.symbol, found.defined = s, true
-			case found.value != s.value || found.isThreadLocal() != s.isThreadLocal():
-				found.ambiguous = true
-			case elf.ST_BIND(found.info) == elf.STB_LOCAL:
-				found.symbol = s // prefer a symbol that is not local to its source file
+			case found.defined && (found.value != s.value ||
+				found.isThreadLocal() != s.isThreadLocal()):
+				found.err = &symbolError{string(name), ErrSymbolAmbiguous}
+			case !found.defined || elf.ST_BIND(found.info) == elf.STB_LOCAL:
+				// Prefer a symbol that is not local to its source file.
+				s.defined, s.err = true, found.err
+				*found = s
 			}
 		}
 		return f.charge(workOfProbe + uint64(length))
