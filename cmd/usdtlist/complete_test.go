@@ -20,10 +20,8 @@ var flagsSource string
 // The man page and the completion are made of the help.
 func TestHelpHasEveryFlag(t *testing.T) {
 	inHelp := make(map[string]bool)
-	for _, item := range commandline.ParseHelp(usage).Flags() {
-		for _, f := range item.Flags {
-			inHelp[strings.TrimLeft(f.Name, "-")] = true
-		}
+	for _, f := range commandline.HelpFlags(usage) {
+		inHelp[strings.TrimLeft(f.Name, "-")] = true
 	}
 	defined := map[string]bool{"h": true, "help": true, "version": true, "man": true,
 		"completion": true} // those of Flags.Standard

@@ -44,7 +44,7 @@ type word struct{ text, explanation string }
 
 // completer completes the words of a command with this help.
 type completer struct {
-	*Help
+	flags []Flag
 	// values returns the words that can stand for a placeholder of the help,
 	// such as "PID". Those of "PATTERN" can also be operands, as can names of
 	// files.
@@ -55,7 +55,7 @@ type completer struct {
 // files and the process on the line. values are what can stand for other
 // placeholders of the help.
 func newCompleter(usage string, values map[string][]string) *completer {
-	return &completer{ParseHelp(usage), func(placeholder string, line []string) (words []word) {
+	return &completer{HelpFlags(usage), func(placeholder string, line []string) (words []word) {
 		texts := values[placeholder]
 		switch placeholder {
 		case "PID":
@@ -70,6 +70,16 @@ func newCompleter(usage string, values map[string][]string) *completer {
 		}
 		return words
 	}}
+}
+
+// value returns what stands for the value of a flag, "" if it takes none or if
+// there is no such flag.
+func (c *completer) value(name string) string {
+	i := slices.IndexFunc(c.flags, func(f Flag) bool { return f.Name == name })
+	if i < 0 {
+		return ""
+	}
+	return c.flags[i].Value
 }
 
 // complete returns what can stand for the last of the words: a line for each,
@@ -107,12 +117,8 @@ func (c *completer) complete(line []string) string {
 	if placeholder != "" {
 		words = c.values(placeholder, before)
 	} else if head == "" {
-		for _, it := range c.Flags() {
-			for _, f := range it.Flags {
-				if !slices.ContainsFunc(words, func(w word) bool { return w.text == f.Name }) {
-					words = append(words, word{f.Name, it.summary()})
-				}
-			}
+		for _, f := range c.flags {
+			words = append(words, word{f.Name, f.Summary})
 		}
 	}
 	var b strings.Builder

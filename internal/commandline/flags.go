@@ -66,7 +66,7 @@ func (f *Flags) Standard(command, short, usage string, values map[string][]strin
 	f.Answer(func() string { return short }, "h")
 	f.Answer(func() string { return usage }, "help")
 	f.Answer(func() string { return Version(command) }, "version")
-	f.Answer(func() string { return ParseHelp(usage).Man(command, Version(command)) }, "man")
+	f.Answer(func() string { return Man(command, Version(command), usage) }, "man")
 	f.Func(func(shell string) error {
 		script, err := CompletionScript(shell, command)
 		f.answer = (*Answer)(&script)

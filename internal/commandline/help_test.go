@@ -29,7 +29,7 @@ What is done
       --stats       say what it costs
       --slow TIME WORD...  two values
       --either N, --or N:M  one of two
-The files are read.
+.starts a line
 
 Terms
   arg0 arg1...  by number
@@ -39,41 +39,23 @@ Examples
   A   B
 `
 
-func TestParseHelp(t *testing.T) {
-	h := ParseHelp(text)
-	qt.Check(t,
-		qt.DeepEquals(h.Synopsis, []string{"tool [FLAGS] FILE...", "tool [FLAGS] -- COMMAND"}))
-	qt.Assert(t, qt.HasLen(h.Blocks, 4))
-	qt.Check(t, qt.DeepEquals(h.Blocks[1], Block{"What is done", []Item{
-		{Head: "FILE", Lines: []string{"to a file"}},
-		{Head: "-p, --pid PID,...", Flags: []Flag{{"-p", ""}, {"--pid", "PID,..."}},
-			Lines: []string{"to processes; that", ".are there"}},
-		{Head: "-- COMMAND [ARGUMENT...]", Lines: []string{"to a command"}},
-		{Head: "--mode MODE", Flags: []Flag{{"--mode", "MODE"}},
-			Lines: []string{"how:", "fast   at once", "slow   later"}},
-		{Head: "--bytes N:LENGTH,...", Flags: []Flag{{"--bytes", "N:LENGTH,..."}},
-			Lines: []string{"so many"}},
-		{Head: "--stats", Flags: []Flag{{"--stats", ""}}, Lines: []string{"say what it costs"}},
-		{Head: "--slow TIME WORD...", Flags: []Flag{{"--slow", "TIME"}},
-			Lines: []string{"two values"}},
-		{Head: "--either N, --or N:M", Flags: []Flag{{"--either", "N"}, {"--or", "N:M"}},
-			Lines: []string{"one of two"}},
-		{Lines: []string{"The files are read."}},
-	}}))
-	qt.Check(t, qt.DeepEquals(h.Blocks[2], Block{"Terms",
-		[]Item{{Head: "arg0 arg1...", Lines: []string{"by number"}}}}))
-	qt.Check(t, qt.DeepEquals(h.Blocks[3], Block{Examples,
-		[]Item{{Lines: []string{`tool -p 12 'a\b'`, "A   B"}}}}))
+func TestHelpFlags(t *testing.T) {
+	qt.Check(t, qt.DeepEquals(HelpFlags(text), []Flag{
+		{"-p", "PID,...", "to processes"}, {"--pid", "PID,...", "to processes"},
+		{"--mode", "MODE", "how"}, {"--bytes", "N:LENGTH,...", "so many"},
+		{"--stats", "", "say what it costs"}, {"--slow", "TIME", "two values"},
+		{"--either", "N:M", "one of two"}, {"--or", "N:M", "one of two"},
+	}))
 }
 
 func TestMan(t *testing.T) {
-	page := ParseHelp(text).Man("tool", "tool 1.0\n")
+	page := Man("tool", "tool 1.0\n", text)
 	for _, part := range []string{
 		".TH TOOL 1 \"\" \"tool 1.0\"", ".SH NAME\ntool \\- does things: many of them\n",
-		".SH \"WHAT IS DONE\"",
-		".TP\n.B \\-p, \\-\\-pid PID,...\nto processes; that\n\\&.are there\n",
-		"how:\n.br\nfast   at once\n.br\nslow   later\n",
-		".nf\ntool \\-p 12 'a\\eb'\nA   B\n.fi",
+		".SH SYNOPSIS\n.nf\ntool [FLAGS] FILE...\ntool [FLAGS] \\-\\- COMMAND\n.fi\n",
+		".SH \"WHAT IS DONE\"\n.nf\n", "\n  \\fB\\-p\\fR, \\fB\\-\\-pid\\fR PID,...  to processes; that\n",
+		"\n\\&.starts a line\n",
+		".SH \"EXAMPLES\"\n.nf\n  tool \\fB\\-p\\fR 12 'a\\eb'\n  A   B\n.fi",
 	} {
 		qt.Check(t, qt.StringContains(page, part))
 	}
@@ -81,7 +63,7 @@ func TestMan(t *testing.T) {
 
 func complete(words ...string) string {
 	c := &completer{
-		Help: ParseHelp(text),
+		flags: HelpFlags(text),
 		values: func(placeholder string, line []string) []word {
 			switch placeholder {
 			case "PID":
