@@ -180,7 +180,7 @@ func TestDebuginfodRefuses(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(path, filepath.Join(cache, buildID, "debuginfo")))
 	d.Close()
-	_, err = d.Fetch(t.Context(), "dddd")
+	_, err = d.Fetch(t.Context(), "ffff") // which nobody waits for
 	qt.Check(t, qt.ErrorMatches(err, ".*closed"))
 
 	for _, servers := range []string{"file:///etc", "nothing", "ftp://host"} {
