@@ -41,8 +41,7 @@ type probeWalk struct {
 	next   int    // where in data the next note starts
 	index  int    // of the current note, from 0
 
-	relocator *elffile.Relocator // of the current section, nil if it has no relocations
-	relocated int                // how many relocations earlier sections have taken
+	relocator *elffile.Relocator // nil if there is nothing to relocate
 
 	// The current note. Its descriptor is data[descriptor:descriptorEnd].
 	descriptor, descriptorEnd int
@@ -70,14 +69,20 @@ func (f *File) noteSize() int {
 // walkProbes returns a walk over the probes of the file. It must be closed.
 func (f *File) walkProbes() probeWalk {
 	b := elffile.NewBuffer()
+	var relocator *elffile.Relocator
+	if f.isObject() {
+		relocator = f.elf.NewRelocator(maxRelocations)
+	}
 	return probeWalk{file: f, words: f.elf.Words, sections: f.elf.ProbeNotes,
-		size: uint64(f.noteSize()), pooled: b, buffer: b[:], index: -1}
+		size: uint64(f.noteSize()), pooled: b, buffer: b[:], index: -1, relocator: relocator}
 }
 
 // close gives the buffer back. Nothing may use its memory any more. It returns
 // the errors of sections that could not be read.
 func (w *probeWalk) close() error {
-	w.endRelocations()
+	if w.relocator != nil {
+		w.relocator.Close()
+	}
 	w.pooled.Free()
 	w.pooled, w.buffer, w.data = nil, nil, nil
 	return errors.Join(w.errs...)
@@ -196,9 +201,8 @@ func (w *probeWalk) nextSection() bool {
 		w.sections = w.sections[1:]
 		w.data, w.next, w.pad = nil, 0, int(elffile.NoteAlign(s.Align))-1
 		w.offset, w.start, w.end = s.Offset, s.Offset, s.Offset+s.Size
-		w.endRelocations()
-		if w.file.isObject() {
-			w.relocator = w.file.elf.NewRelocator(s, maxRelocations-w.relocated)
+		if w.relocator != nil {
+			w.relocator.Start(s)
 		}
 		if err := w.check(s); err != nil {
 			w.fail(err)
@@ -208,14 +212,6 @@ func (w *probeWalk) nextSection() bool {
 		}
 	}
 	return false
-}
-
-// endRelocations ends the relocations of the current section.
-func (w *probeWalk) endRelocations() {
-	if w.relocator != nil {
-		w.relocated = maxRelocations - w.relocator.Close()
-		w.relocator = nil
-	}
 }
 
 // check returns an error if the headers show that a section cannot be read.

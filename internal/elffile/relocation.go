@@ -10,7 +10,7 @@ import "debug/elf"
 // in the section.
 type Relocator struct {
 	window  *window
-	entries table  // the relocations
+	entries table  // the relocations of the section
 	inPlace bool   // addends are in the section (SHT_REL)
 	next    uint64 // index of the next relocation
 	kind    uint32 // type of a relocation that stores an address as it is
@@ -34,41 +34,38 @@ var addressRelocations = map[elf.Machine][2]uint32{
 	elf.EM_LOONGARCH: {uint32(elf.R_LARCH_32), uint32(elf.R_LARCH_64)},
 }
 
-// NewRelocator returns the Relocator of a section of ProbeNotes, nil if the
-// section has no relocations that are understood. It reads at most left
+// NewRelocator returns a Relocator for the sections of ProbeNotes, nil if the
+// file has no relocations that are understood. It reads at most left
 // relocations. It must be closed.
-func (f *File) NewRelocator(s Section, left int) *Relocator {
-	relocations, ok := f.relocations[s.number]
-	kinds, known := addressRelocations[f.Machine]
-	entry, symbolSize, kind := uint64(12), symbolSize32, kinds[0]
+func (f *File) NewRelocator(left int) *Relocator {
+	kind, size := addressRelocations[f.Machine][0], symbolSize32
 	if f.Words.Wide {
-		entry, symbolSize, kind = 24, symbolSize64, kinds[1]
-	}
-	if relocations.Kind == elf.SHT_REL {
-		entry = entry / 3 * 2
+		kind, size = addressRelocations[f.Machine][1], symbolSize64
 	}
 	symbols := f.symbols.static
-	if !ok || !known || kind == 0 || relocations.record != entry ||
-		symbols.record != uint64(symbolSize) ||
-		(relocations.Flags|symbols.Flags)&elf.SHF_COMPRESSED != 0 {
+	if kind == 0 || symbols.record != uint64(size) || symbols.Flags&elf.SHF_COMPRESSED != 0 {
 		return nil
 	}
-	return &Relocator{
-		window:  newWindow(f),
-		entries: table{relocations.Offset, int(entry), relocations.Size / entry},
-		inPlace: relocations.Kind == elf.SHT_REL,
-		kind:    kind,
-		left:    left,
-		symbols: table{symbols.Offset, symbolSize, symbols.Size / uint64(symbolSize)},
+	return &Relocator{window: newWindow(f), kind: kind, left: left,
+		symbols: table{symbols.Offset, size, symbols.Size / uint64(size)}}
+}
+
+// Start begins with a section. Its relocations are ignored if they are of
+// another form than the machine's.
+func (r *Relocator) Start(s Section) {
+	relocations := r.window.file.relocations[s.number]
+	size := 2 * r.window.file.Words.Size()
+	if r.inPlace = relocations.Kind == elf.SHT_REL; !r.inPlace {
+		size = size / 2 * 3
+	}
+	r.entries, r.next = table{}, 0
+	if relocations.record == uint64(size) && relocations.Flags&elf.SHF_COMPRESSED == 0 {
+		r.entries = table{relocations.Offset, size, relocations.Size / uint64(size)}
 	}
 }
 
-// Close frees the Relocator's buffer. It returns how many relocations may still
-// be read.
-func (r *Relocator) Close() (left int) {
-	r.window.close()
-	return r.left
-}
+// Close frees the Relocator's buffer.
+func (r *Relocator) Close() { r.window.close() }
 
 // Value returns the address that a linker would store at an offset of the
 // section, which now has the number stored. ok is false if no relocation stores
