@@ -113,49 +113,39 @@ const (
 	buildIDType  = 3 // NT_GNU_BUILD_ID
 )
 
-// noteSegment is a PT_NOTE program header.
-type noteSegment struct {
-	offset, size uint64 // in the file
-	align        uint64
-}
-
 // BuildID returns the GNU build ID in lower-case hexadecimal, which a file and
 // its separate debug file share. It fails with ErrNoBuildID, ErrTruncated,
 // ErrCompressed, or an error of the reader.
 func (f *File) BuildID() (string, error) {
+	var places []Section
 	if s := f.buildIDNotes; s.Size > 0 && s.Kind == elf.SHT_NOTE {
 		if s.Flags&elf.SHF_COMPRESSED != 0 {
 			return "", fmt.Errorf("section .note.gnu.build-id: %w", ErrCompressed)
 		}
-		id, err := f.buildIDIn(s.Offset, s.Size, s.Align)
-		if id != "" || err != nil {
-			return id, err
-		}
+		places = append(places, s)
 	}
-	if f.IsDebugFile {
-		return "", ErrNoBuildID
+	if !f.IsDebugFile {
+		// Files whose section headers were removed still have the segments.
+		places = append(places, f.noteSegments...)
 	}
-	// Files whose section headers were removed still have the segments.
-	for _, s := range f.noteSegments {
-		id, err := f.buildIDIn(s.offset, s.size, s.align)
-		if id != "" || err != nil {
+	for _, place := range places {
+		if id, err := f.buildIDIn(place); id != "" || err != nil {
 			return id, err
 		}
 	}
 	return "", ErrNoBuildID
 }
 
-// buildIDIn searches the notes in a range of the file for the build ID. It
-// returns "" if there is none.
-func (f *File) buildIDIn(offset, size, align uint64) (string, error) {
-	if size > maxBuildIDNotes {
+// buildIDIn searches notes for the build ID. It returns "" if there is none.
+func (f *File) buildIDIn(notes Section) (string, error) {
+	if notes.Size > maxBuildIDNotes {
 		return "", nil
 	}
-	data, err := f.ReadRange(offset, size)
+	data, err := f.ReadRange(notes.Offset, notes.Size)
 	if err != nil {
 		return "", fmt.Errorf("build ID: %w", err)
 	}
-	pad := NoteAlign(align) - 1
+	pad := NoteAlign(notes.Align) - 1
 	for len(data) >= NoteHeaderSize {
 		ownerSize, size := uint64(f.Words.Uint32(data)), uint64(f.Words.Uint32(data[4:]))
 		kind := f.Words.Uint32(data[8:])
@@ -209,9 +199,7 @@ type debugFile struct {
 //   - under the name in the section .gnu_debuglink: beside the file, in the
 //     directory .debug there, and in the file's directory below DebugRoot
 //
-// The file's directories are only searched if [Open] opened it by a path that
-// leads through no magic link of /proc/PID. Other paths are in file systems
-// that a container may serve, or keep from answering.
+// The file's directories are only searched if [File.resolved] has its path.
 func (f *File) debugFiles() ([]debugFile, error) {
 	var files []debugFile
 	id, err := f.BuildID()
@@ -222,12 +210,9 @@ func (f *File) debugFiles() ([]debugFile, error) {
 	if !ok {
 		return files, err
 	}
-	path, absErr := filepath.Abs(f.path)
-	if f.path == "" || absErr != nil || leadsThroughProcess(path) {
+	path := f.resolved()
+	if path == "" {
 		return files, nil
-	}
-	if resolved, err := filepath.EvalSymlinks(path); err == nil {
-		path = resolved
 	}
 	directory := filepath.Dir(path)
 	for _, place := range []string{directory, filepath.Join(directory, ".debug"),
@@ -237,6 +222,21 @@ func (f *File) debugFiles() ([]debugFile, error) {
 		}
 	}
 	return files, nil
+}
+
+// resolved returns the path of the file without symbolic links. It returns ""
+// unless [Open] opened the file by a path that leads through no magic link of
+// /proc/PID. Other paths are in file systems that a container may serve, or
+// keep from answering.
+func (f *File) resolved() string {
+	path, err := filepath.Abs(f.path)
+	if f.path == "" || err != nil || leadsThroughProcess(path) {
+		return ""
+	}
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		return resolved
+	}
+	return path
 }
 
 // pathsOf returns the paths of debug files by build ID: none for "".
@@ -314,8 +314,7 @@ func (f *File) FindAlternative() (*File, error) {
 	if len(paths) == 0 {
 		return nil, fs.ErrNotExist
 	}
-	if path, err := filepath.EvalSymlinks(f.path); f.path != "" && err == nil &&
-		!leadsThroughProcess(path) && !filepath.IsAbs(name) {
+	if path := f.resolved(); path != "" && !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(path), name)
 		paths = append(paths, name)
 	}

@@ -43,9 +43,9 @@ type File struct {
 	name   string
 	path   string // as given to Open, "" with New
 
-	noteSegments  []noteSegment
-	dynamic       Segment // PT_DYNAMIC
-	interpreter   Segment // PT_INTERP
+	noteSegments  []Section // PT_NOTE
+	dynamic       Segment   // PT_DYNAMIC
+	interpreter   Segment   // PT_INTERP
 	sections      table
 	buildIDNotes  Section // .note.gnu.build-id
 	debugLink     Section // .gnu_debuglink

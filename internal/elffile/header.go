@@ -338,7 +338,8 @@ func (f *File) programHeaders(w *window, t table) error {
 			if len(f.noteSegments) < maxSegments {
 				// The alignment is the last word of the header.
 				align := f.Words.Address(b[len(b)-f.Words.Size():])
-				f.noteSegments = append(f.noteSegments, noteSegment{s.Offset, s.FileSize, align})
+				f.noteSegments = append(f.noteSegments,
+					Section{Offset: s.Offset, Size: s.FileSize, Align: align})
 			}
 		}
 	}
