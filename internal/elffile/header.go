@@ -4,7 +4,9 @@ package elffile
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 )
@@ -19,8 +21,6 @@ const (
 type header struct {
 	programs, sections table
 	sectionNames       uint32 // index of the section that holds the names
-	extendedPrograms   bool   // the number of program headers is in section 0
-	extendedSections   bool   // the number of section headers is in section 0
 }
 
 // readHeaders fills in a File from the file header, the program headers, the
@@ -30,9 +30,12 @@ func (f *File) readHeaders() error {
 	defer w.close()
 	// The program headers nearly always follow the file header, so that one
 	// read suffices for both. A shorter file is no error yet.
-	if err := w.start(); err != nil {
+	const usual = headerSize64 + 15*programSize64
+	n, err := f.reader.ReadAt(w.buffer[:usual], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
+	w.data = w.buffer[:n]
 	h, err := f.fileHeader(w.data)
 	if err != nil {
 		return err
@@ -86,13 +89,11 @@ func (f *File) fileHeader(b []byte) (h header, err error) {
 		uint64(f.Words.Uint16(counters[6:]))}
 	h.sectionNames = uint32(f.Words.Uint16(counters[8:]))
 
-	h.extendedPrograms = h.programs.count == 0xffff // PN_XNUM
-	h.extendedSections = h.sections.count == 0 && h.sections.offset != 0
 	if h.programs.count > 0 && h.programs.size != programSize {
 		return h, fmt.Errorf("program headers of %d bytes: %w", h.programs.size, ErrMalformed)
 	}
 	if h.sections.offset == 0 || h.sections.count == 0 && h.sections.size == 0 {
-		h.sections, h.extendedSections = table{}, false
+		h.sections = table{}
 	} else if h.sections.size != sectionSize {
 		return h, fmt.Errorf("section headers of %d bytes: %w", h.sections.size, ErrMalformed)
 	}
@@ -102,8 +103,10 @@ func (f *File) fileHeader(b []byte) (h header, err error) {
 // extendedNumbering takes the numbers that do not fit the sixteen-bit counters
 // of the file header from section 0.
 func (f *File) extendedNumbering(w *window, h *header) error {
+	extendedPrograms := h.programs.count == 0xffff // PN_XNUM
+	extendedSections := h.sections.count == 0 && h.sections.offset != 0
 	extendedNames := h.sectionNames == uint32(elf.SHN_XINDEX)
-	if h.extendedPrograms || h.extendedSections || extendedNames {
+	if extendedPrograms || extendedSections || extendedNames {
 		if h.sections.offset == 0 {
 			return fmt.Errorf("numbers in a section header that does not exist: %w", ErrMalformed)
 		}
@@ -114,10 +117,10 @@ func (f *File) extendedNumbering(w *window, h *header) error {
 			return fmt.Errorf("section header 0: %w", err)
 		}
 		s := decodeSection(f.Words, b)
-		if h.extendedPrograms && s.info > 0 {
+		if extendedPrograms && s.info > 0 {
 			h.programs.count = uint64(s.info)
 		}
-		if h.extendedSections {
+		if extendedSections {
 			h.sections.count = s.Size
 		}
 		if extendedNames {

@@ -161,18 +161,6 @@ func (w *window) close() {
 	w.buffer, w.data = nil, nil
 }
 
-// start reads the start of the file, as far as file header and program headers
-// usually reach.
-func (w *window) start() error {
-	const usual = headerSize64 + 15*programSize64
-	n, err := w.file.reader.ReadAt(w.buffer[:usual], 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	w.offset, w.data = 0, w.buffer[:n]
-	return nil
-}
-
 // cover moves the window to a whole table and some bytes before it. It reports
 // whether they fit the window and could be read.
 func (w *window) cover(t table, before uint64) bool {
