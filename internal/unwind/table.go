@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -168,7 +169,10 @@ func (t *Table) makeIndex() {
 		}
 	}
 	t.header = section{}
-	slices.SortFunc(t.index, func(a, b function) int { return cmp.Compare(a.start, b.start) })
+	byStart := func(a, b function) int { return cmp.Compare(a.start, b.start) }
+	if !slices.IsSortedFunc(t.index, byStart) { // else entries of one start keep their order
+		slices.SortFunc(t.index, byStart)
+	}
 }
 
 // useHeader takes the index of the header, and reports whether it could. That
@@ -197,17 +201,14 @@ func (t *Table) useHeader() bool {
 }
 
 // lookup returns the offset in the section of the last entry that begins at an
-// address or before it.
+// address or before it. Entries of empty functions come before the others that
+// begin at their address.
 func (t *Table) lookup(address uint64) (int, bool) {
-	i, found := slices.BinarySearchFunc(t.index, address,
-		func(f function, a uint64) int { return cmp.Compare(f.start, a) })
-	if !found {
-		i--
-	}
-	if i < 0 {
+	i := sort.Search(len(t.index), func(i int) bool { return t.index[i].start > address })
+	if i == 0 {
 		return 0, false
 	}
-	return t.index[i].entry, true
+	return t.index[i-1].entry, true
 }
 
 // common is the common part of entries (a CIE).

@@ -167,6 +167,33 @@ func TestAddressesWithoutAnEntry(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(err, ErrNoEntry))
 }
 
+// A function that begins where an empty one does is found. Linkers put the
+// empty one first in the header.
+func TestEmptyFunctions(t *testing.T) {
+	order := binary.LittleEndian
+	frames := framesOf("", "", initial, "")
+	whole := int(order.Uint32(frames)) + 4 // the offset of the entry
+	frames = frames[:len(frames)-4]
+	empty := len(frames)
+	frames = order.AppendUint32(frames, 20)
+	frames = order.AppendUint32(frames, uint32(len(frames)))
+	frames = order.AppendUint64(order.AppendUint64(frames, codeAddress), 0)
+	const headerAddress = framesAddress - 0x1000
+	header := order.AppendUint64([]byte{1, 0, 3, relativeData | signed4}, framesAddress)
+	header = order.AppendUint32(header, 2)
+	for _, entry := range []int{empty, whole} {
+		header = order.AppendUint32(header, uint32(codeAddress-headerAddress+1<<32))
+		header = order.AppendUint32(header, uint32(framesAddress-headerAddress+entry))
+	}
+	table := newUnwinder().newTable(machines[elf.EM_X86_64], order)
+	table.frames, table.header = section{frames, framesAddress}, section{header, headerAddress}
+	table.makeIndex()
+	qt.Assert(t, qt.HasLen(table.index, 2))
+	got, err := rowText(table, codeAddress)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(got, "CFA=rsp+8 ra=c-8"))
+}
+
 // Files without section headers are read by their program headers.
 func TestFilesWithoutSectionHeaders(t *testing.T) {
 	files := libraries()
