@@ -15,13 +15,13 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// Cache opens the files that processes map and that have wanted probes, each
+// cache opens the files that processes map and that have wanted probes, each
 // once, however many processes map it. It remembers which files have none, so
 // that they are not read again. It may be used by several goroutines at once.
 //
 // A file is open while it is acquired. Of the other files the cache knows in
 // bounded memory whether they have wanted probes, but not which.
-type Cache struct {
+type cache struct {
 	patterns []elfnote.Pattern
 	seed     maphash.Seed
 
@@ -35,10 +35,10 @@ type Cache struct {
 	closing  closing
 }
 
-// NewCache returns an empty cache for the files that have a probe that matches
+// newCache returns an empty cache for the files that have a probe that matches
 // any of the patterns, or any probe if there is no pattern.
-func NewCache(patterns ...elfnote.Pattern) *Cache {
-	return &Cache{
+func newCache(patterns ...elfnote.Pattern) *cache {
+	return &cache{
 		patterns: slices.Clone(patterns),
 		seed:     maphash.MakeSeed(),
 		files:    make(map[FileID]*CachedFile),
@@ -48,7 +48,7 @@ func NewCache(patterns ...elfnote.Pattern) *Cache {
 	}
 }
 
-// Acquire returns the file that a process maps, open, if it has a wanted probe.
+// acquire returns the file that a process maps, open, if it has a wanted probe.
 // ok is false if it has none. The caller calls [CachedFile.Release] when it is
 // done. All callers that acquire the same file get the same *CachedFile, as
 // long as one of them has it.
@@ -58,7 +58,7 @@ func NewCache(patterns ...elfnote.Pattern) *Cache {
 // wraps an error of package elfnote, each time again but without reading the
 // file again. Errors of opening are those of [MappedFile.Open]; an error of
 // reading is a [*procfs.Error], too. Neither is remembered.
-func (c *Cache) Acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
+func (c *cache) acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
 	found, err := m.identify()
 	if err != nil {
 		return nil, false, err
@@ -101,7 +101,7 @@ func (c *Cache) Acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
 // takeDescriptor counts a file that is to be opened for a process of an owner.
 // It fails if there are too many. Each owner leaves as many to the others as it
 // has, so that ten owners together take nearly all.
-func (c *Cache) takeDescriptor(owner string) error {
+func (c *cache) takeDescriptor(owner string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.owners[owner] >= c.limit-c.opened {
@@ -113,7 +113,7 @@ func (c *Cache) takeDescriptor(owner string) error {
 	return nil
 }
 
-func (c *Cache) giveDescriptor(owner string) {
+func (c *cache) giveDescriptor(owner string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.opened--
@@ -124,7 +124,7 @@ func (c *Cache) giveDescriptor(owner string) {
 
 // isUnwanted reports whether a file is known to have no wanted probes, and the
 // error for the process that maps it if that is because it cannot be read.
-func (c *Cache) isUnwanted(m *MappedFile, q question) (known bool, err error) {
+func (c *cache) isUnwanted(m *MappedFile, q question) (known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	why, known := c.unwanted.find(q)

@@ -18,7 +18,7 @@ import (
 )
 
 func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
-	f, c := newFixture(t), NewCache()
+	f, c := newFixture(t), newCache()
 	dir := t.TempDir()
 	truncated := filepath.Join(dir, "truncated.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(truncated, memoryProbes.bytes()[:0x1010], 0o755)))
@@ -26,12 +26,12 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 		"malformed.so")
 	openings := countOpenings(t, dir)
 	for range 2 {
-		_, ok, err := c.Acquire(mapped(t, f, 1, truncated))
+		_, ok, err := c.acquire(mapped(t, f, 1, truncated))
 		qt.Check(t, qt.IsFalse(ok))
 		qt.Check(t, qt.ErrorIs(err, elffile.ErrMalformed))
 		qt.Check(t, qt.ErrorMatches(err, `process 1: read probes ".*/truncated.so": .*`))
 
-		_, ok, err = c.Acquire(mapped(t, f, 2, malformed))
+		_, ok, err = c.acquire(mapped(t, f, 2, malformed))
 		qt.Check(t, qt.IsFalse(ok))
 		qt.Check(t,
 			qt.ErrorMatches(err,
@@ -42,14 +42,14 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 }
 
 func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
-	f, c := newFixture(t), NewCache()
+	f, c := newFixture(t), newCache()
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	var before unix.Rlimit
 	qt.Assert(t, qt.IsNil(unix.Getrlimit(unix.RLIMIT_NOFILE, &before)))
 	for range 2 { // the second time, the file is known to have probes
 		m := mapped(t, f, 1, lib)
 		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max})))
-		_, ok, err := c.Acquire(m)
+		_, ok, err := c.acquire(m)
 		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &before)))
 		qt.Check(t, qt.ErrorIs(err, syscall.EMFILE))
 		qt.Check(t, qt.IsFalse(ok))
@@ -81,7 +81,7 @@ func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 		io.ErrUnexpectedEOF} {
 		for good := 0; ; good++ {
 			r := &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, good}
-			_, notes, err := NewCache().read(r, maxKeptOfFile)
+			_, notes, err := newCache().read(r, maxKeptOfFile)
 			if err == nil {
 				qt.Check(t, qt.IsTrue(notes.matches))
 				qt.Check(t, qt.IsTrue(good > 1), qt.Commentf("failed %d times", good))
@@ -92,10 +92,10 @@ func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 		}
 	}
 	// The memory of a process is a file that gives EIO where there is none.
-	f, c := newFixture(t), NewCache()
+	f, c := newFixture(t), newCache()
 	before := openDescriptors(t)
 	for range 2 {
-		_, _, err := c.Acquire(mapped(t, f, 1, "/proc/self/mem"))
+		_, _, err := c.acquire(mapped(t, f, 1, "/proc/self/mem"))
 		qt.Assert(t, qt.ErrorIs(err, syscall.EIO))
 		qt.Assert(t, qt.ErrorMatches(err, `process 1: read probes "/proc/self/mem": .*`))
 		qt.Assert(t, qt.HasLen(c.files, 0))

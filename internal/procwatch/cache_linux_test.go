@@ -23,18 +23,18 @@ func mapped(t testing.TB, f *fixture, pid int, path string) *MappedFile {
 	return theFile(t, f, pid)
 }
 
-func acquire(t testing.TB, c *Cache, m *MappedFile) *CachedFile {
+func acquire(t testing.TB, c *cache, m *MappedFile) *CachedFile {
 	t.Helper()
-	file, ok, err := c.Acquire(m)
+	file, ok, err := c.acquire(m)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(ok))
 	return file
 }
 
 // acquireNothing asserts that a file has no probes that are wanted.
-func acquireNothing(t testing.TB, c *Cache, m *MappedFile) {
+func acquireNothing(t testing.TB, c *cache, m *MappedFile) {
 	t.Helper()
-	_, ok, err := c.Acquire(m)
+	_, ok, err := c.acquire(m)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsFalse(ok))
 }
@@ -70,7 +70,7 @@ func countOpenings(t testing.TB, dir string) (count func() int) {
 	}
 }
 
-func (c *Cache) inUse() int {
+func (c *cache) inUse() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.files)
@@ -80,7 +80,7 @@ func TestCache(t *testing.T) {
 	nothing, free := elfnote.Exact("otel_memory", "nothing"), elfnote.Exact("otel_memory", "free")
 
 	t.Run("opens a file once for all processes", func(t *testing.T) {
-		f, c := newFixture(t), NewCache()
+		f, c := newFixture(t), newCache()
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		openings := countOpenings(t, filepath.Dir(lib))
 		before := openDescriptors(t)
@@ -116,7 +116,7 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.Equals(n, 4))
 	})
 	t.Run("does not keep open what is not wanted", func(t *testing.T) {
-		f, c := newFixture(t), NewCache(nothing)
+		f, c := newFixture(t), newCache(nothing)
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		openings := countOpenings(t, filepath.Dir(lib))
 		before := openDescriptors(t)
@@ -127,7 +127,7 @@ func TestCache(t *testing.T) {
 		checkDescriptors(t, before)
 	})
 	t.Run("keeps the sites of a file while it is open", func(t *testing.T) {
-		f, c := newFixture(t), NewCache(nothing, free)
+		f, c := newFixture(t), newCache(nothing, free)
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		file := acquire(t, c, mapped(t, f, 1, lib))
 		qt.Assert(t, qt.IsNil(os.Truncate(lib, 0))) // there is nothing to be read any more
@@ -142,7 +142,7 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.Equals(c.kept, 0))
 	})
 	t.Run("reads sites again that there is no room for", func(t *testing.T) {
-		f, c := newFixture(t), NewCache()
+		f, c := newFixture(t), newCache()
 		c.kept = maxKeptSites - 10
 		file := acquire(t, c, mapped(t, f, 1, memoryProbes.write(t, t.TempDir(), "lib.so")))
 		sites := 0
@@ -155,7 +155,7 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.Equals(c.kept, maxKeptSites-10))
 	})
 	t.Run("remembers files without probes", func(t *testing.T) {
-		f, c := newFixture(t), NewCache()
+		f, c := newFixture(t), newCache()
 		dir := t.TempDir()
 		script := filepath.Join(dir, "jit-cache")
 		qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("code, but not ELF"), 0o755)))
@@ -174,7 +174,7 @@ func TestCache(t *testing.T) {
 	})
 	t.Run("finds the good probes of a file with a malformed one", func(t *testing.T) {
 		f := newFixture(t)
-		good, bad := NewCache(elfnote.Exact("p", "good")), NewCache(elfnote.Exact("p", "bad"))
+		good, bad := newCache(elfnote.Exact("p", "good")), newCache(elfnote.Exact("p", "bad"))
 		lib := testELF{probes: [][2]string{{"p", "bad"}, {"p", "good"}}, broken: true}.write(t,
 			t.TempDir(), "lib.so")
 		acquire(t, good, mapped(t, f, 1, lib)).Release()
@@ -183,7 +183,7 @@ func TestCache(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
-	f, c := newFixture(t), NewCache()
+	f, c := newFixture(t), newCache()
 	c.unwanted.limit = 2
 	dir := t.TempDir()
 	openings := countOpenings(t, dir)
@@ -220,14 +220,14 @@ func TestCacheKeepsLittleOfAFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			caches := []*Cache{NewCache(elfnote.Exact("p", "n")), NewCache(elfnote.Exact("p", "other"))}
+			caches := []*cache{newCache(elfnote.Exact("p", "n")), newCache(elfnote.Exact("p", "other"))}
 			lib := filepath.Join(t.TempDir(), "lib.so")
 			before := heap()
 			for i := range files {
 				file.tag = byte(i)
 				file.write(t, lib)
 				for _, c := range caches {
-					if file, ok, _ := c.Acquire(mapped(t, f, 1, lib)); ok {
+					if file, ok, _ := c.acquire(mapped(t, f, 1, lib)); ok {
 						file.Release()
 					}
 				}

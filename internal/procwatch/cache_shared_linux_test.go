@@ -14,7 +14,7 @@ import (
 func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 	f := newFixture(t)
 	const callers = 8
-	c := NewCache()
+	c := newCache()
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	openings := countOpenings(t, filepath.Dir(lib))
 	begin := make(chan struct{})
@@ -24,7 +24,7 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 		m := mapped(t, f, i+1, lib)
 		group.Go(func() {
 			<-begin
-			file, _, err := c.Acquire(m)
+			file, _, err := c.acquire(m)
 			qt.Check(t, qt.IsNil(err))
 			files[i] = file
 		})
@@ -40,7 +40,7 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 }
 
 func TestCacheUsedByManyAtOnce(t *testing.T) {
-	f, c := newFixture(t), NewCache()
+	f, c := newFixture(t), newCache()
 	c.unwanted.limit = 2
 	dir := t.TempDir()
 	var paths []string
@@ -61,7 +61,7 @@ func TestCacheUsedByManyAtOnce(t *testing.T) {
 		group.Go(func() {
 			for n := range 200 {
 				i := (n*7 + worker) % len(files)
-				file, ok, err := c.Acquire(files[i])
+				file, ok, err := c.acquire(files[i])
 				if err != nil || ok != (i%2 == 0) {
 					t.Errorf("acquire file %d: %v, %v", i, ok, err)
 					return

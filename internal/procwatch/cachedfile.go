@@ -21,7 +21,7 @@ import (
 // acquired it share it. Several goroutines may use it at once, until it is
 // released.
 type CachedFile struct {
-	cache *Cache
+	cache *cache
 	id    FileID
 
 	// The lock of the cache guards the next two fields.
@@ -76,7 +76,7 @@ func (f *CachedFile) Hold() {
 	f.references++
 }
 
-// Release undoes one Acquire or Hold. The last one closes the file, and does
+// Release undoes one acquire or Hold. The last one closes the file, and does
 // not wait for long if its file system holds that up.
 func (f *CachedFile) Release() {
 	c := f.cache
@@ -102,7 +102,7 @@ func (f *CachedFile) Release() {
 
 // closeFile closes a file. It counts as open until then: if its file system
 // holds that up, it still has its descriptor.
-func (c *Cache) closeFile(file *os.File, owner string) {
+func (c *cache) closeFile(file *os.File, owner string) {
 	_ = file.Close() // it was only read
 	c.giveDescriptor(owner)
 }
@@ -191,7 +191,7 @@ type notes struct {
 // read reads the notes of a file. The sites are kept if they take no more bytes
 // than there is room. The error is that of the reader, which can be any. Errors
 // of the contents are in the notes.
-func (c *Cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, err error) {
+func (c *cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, err error) {
 	failed := func(err error) (*elfnote.File, notes, error) {
 		if errors.Is(err, elffile.ErrMalformed) || errors.Is(err, elffile.ErrTooLarge) ||
 			errors.Is(err, elfnote.ErrNotELF) {

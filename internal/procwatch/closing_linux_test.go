@@ -27,7 +27,7 @@ func TestClosingGoesOnWithoutAFileSystemThatBlocks(t *testing.T) {
 
 // A file that cannot be closed still has its descriptor.
 func TestCacheCountsAFileUntilItIsClosed(t *testing.T) {
-	f, c := newFixture(t), NewCache()
+	f, c := newFixture(t), newCache()
 	file := acquire(t, c, mapped(t, f, 1, memoryProbes.write(t, t.TempDir(), "lib.so")))
 	unblock := make(chan struct{})
 	c.closing.close(file.ID().device, func() { <-unblock })

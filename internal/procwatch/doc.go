@@ -6,9 +6,8 @@
 //
 // [Files] reads from maps the files that a process maps as executable, and
 // [MappedFile.Open] opens such a file. Two mappings are of the same file if
-// their [FileID] is the same. A [Cache] opens each file once for all processes,
-// and remembers which files have no probes. A [Watcher] reports each
-// [ProcessFile] when it appears and disappears, as [Changes].
+// their [FileID] is the same. A [Watcher] reports each [ProcessFile] when it
+// appears and disappears, as [Changes].
 //
 // Everything but the opening and identifying of files, and kernel events, is
 // portable.

@@ -15,13 +15,13 @@ const (
 	// read through. The kernel shows paths of up to a page.
 	maxLine = 64 << 10
 
-	// maxAnswers bounds the files that a [Cache] remembers to have no wanted
+	// maxAnswers bounds the files that a cache remembers to have no wanted
 	// probes, up to twice as many. One takes about 150 bytes; a host with
 	// hundreds of different containers maps some 10,000 files.
 	maxAnswers = 1 << 15
 
 	// maxKeptOfFile and maxKeptSites bound the bytes of the sites that a
-	// [Cache] keeps of one open file, and of all. The JVM has 531 sites, which
+	// cache keeps of one open file, and of all. The JVM has 531 sites, which
 	// take 100 kB. The notes of other files are read again.
 	maxKeptOfFile = 256 << 10
 	maxKeptSites  = 4 << 20
@@ -36,7 +36,7 @@ const (
 	maxMounts = 1 << 17
 
 	// descriptorsPerFile is the number of descriptors of the process's limit
-	// for each open file of a [Cache]. The file takes one, attaching to it one
+	// for each open file of a cache. The file takes one, attaching to it one
 	// or two more, and the program has other needs.
 	descriptorsPerFile = 4
 

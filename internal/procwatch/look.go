@@ -286,7 +286,7 @@ func (w *Watcher) pair(t *task, m *MappedFile, found *foundPairs) (*ProcessFile,
 		pair.File = old.File
 		return pair, nil
 	}
-	file, ok, err := w.cache.Acquire(m)
+	file, ok, err := w.cache.acquire(m)
 	if err != nil || !ok {
 		return nil, err
 	}

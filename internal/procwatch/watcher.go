@@ -54,7 +54,7 @@ type WatcherOptions struct {
 // the other.
 type Watcher struct {
 	WatcherOptions
-	cache    *Cache
+	cache    *cache
 	source   func() (*eventSource, error)
 	patience time.Duration
 
@@ -111,7 +111,7 @@ type watched struct {
 // call of Sync, SyncAll or Run. Call Close in the end.
 func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	w := &Watcher{
-		cache:     NewCache(patterns...),
+		cache:     newCache(patterns...),
 		source:    openEventSource,
 		patience:  scanPatience,
 		due:       make(chan struct{}, 1),
