@@ -125,11 +125,15 @@ func (s *Symbolizer) readPerfMap(before perfMap, pid int, budget *budget) perfMa
 // unless that is root, and a file that a link leads to: they are not the
 // process's account of itself.
 func (s *Symbolizer) openPerfMap(pid int) (*os.File, error) {
-	own, err := s.ownNumber(pid)
+	own := strconv.Itoa(pid)
+	pids, err := procfs.NamespacePIDs(s.fs.Root(), own)
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("perf-%d.map", own)
+	if len(pids) > 0 {
+		own = pids[len(pids)-1]
+	}
+	name := "perf-" + own + ".map"
 	file, err := procwatch.OpenIn(s.fs, pid, "/tmp/"+name)
 	if err != nil {
 		return nil, err
@@ -148,22 +152,6 @@ func (s *Symbolizer) openPerfMap(pid int) (*os.File, error) {
 		return nil, fmt.Errorf("%s is not the process's own", file.Name())
 	}
 	return file, nil
-}
-
-// ownNumber returns the PID that a process has in its own PID namespace.
-func (s *Symbolizer) ownNumber(pid int) (int, error) {
-	status, err := os.ReadFile(procfs.Path(s.fs.Root(), pid, "status"))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			// A PID for each of its namespaces, the outermost first.
-			numbers = strings.TrimSpace(numbers)
-			return strconv.Atoi(numbers[strings.LastIndexByte(numbers, '\t')+1:])
-		}
-	}
-	return pid, nil // the kernel has no PID namespaces
 }
 
 // parsePerfMap reads the lines of a map: address, size, and as the rest of the

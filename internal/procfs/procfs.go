@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -93,23 +94,25 @@ func ReadPIDs(dir *os.File) ([]int, error) {
 }
 
 // HasOwnPIDs reports whether the PIDs of the file system are those that system
-// calls of the caller take and return.
-//
-// It goes by the line NSpid of self/status (Linux 4.1, see proc(5)), and so is
-// not deceived by PIDs that are equal by chance in two namespaces.
+// calls of the caller take and return. PIDs that are equal by chance in two
+// namespaces do not deceive it.
 func HasOwnPIDs(root string) bool {
-	status, err := os.ReadFile(root + "/self/status")
-	if err != nil {
-		return false // it knows nothing of the caller
-	}
+	pids, err := NamespacePIDs(root, "self")
+	// With an error, the file system knows nothing of the caller.
+	return err == nil && (pids == nil || slices.Equal(pids, []string{strconv.Itoa(os.Getpid())}))
+}
+
+// NamespacePIDs returns the PIDs of a process, named as its directory, in all
+// namespaces from that of the file system to its own. It goes by the line NSpid
+// of status (Linux 4.1, see proc(5)). A kernel without PID namespaces has none.
+func NamespacePIDs(root, process string) ([]string, error) {
+	status, err := os.ReadFile(root + "/" + process + "/status")
 	for line := range strings.Lines(string(status)) {
-		// It has the PIDs of the caller in all namespaces from that of the file
-		// system to its own.
 		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			return strings.TrimSpace(pids) == strconv.Itoa(os.Getpid())
+			return strings.Fields(pids), err
 		}
 	}
-	return true // a kernel without PID namespaces
+	return nil, err
 }
 
 // ReadCgroup returns the text of /proc/PID/cgroup.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 )
 
 // MaxStat bounds the bytes read of stat. The 52 numbers and the command take
@@ -80,22 +81,8 @@ func (s *Stat) IsLeaderless() bool { return s.State == 'Z' && s.Threads > 1 }
 
 // ParseDecimal reads a number without a sign that fills its text.
 func ParseDecimal[T string | []byte](text T) (uint64, bool) {
-	if len(text) == 0 || len(text) > 20 {
-		return 0, false
-	}
-	var v uint64
-	for i := range len(text) {
-		digit := text[i] - '0'
-		if digit > 9 {
-			return 0, false
-		}
-		next := v*10 + uint64(digit)
-		if v > (1<<64-1)/10 || next < v*10 {
-			return 0, false
-		}
-		v = next
-	}
-	return v, true
+	v, err := strconv.ParseUint(string(text), 10, 64)
+	return v, err == nil
 }
 
 // ParsePID reads the name of a process's directory.
