@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -321,21 +322,21 @@ func (s *Symbolizer) name(ctx context.Context, at spot) (name string, start uint
 
 const (
 	// patience is the time to wait for a call about a process, or about a file
-	// that it maps. Each abandoned call halves it, mostHalvings times at most:
-	// a user may keep many calls from returning.
+	// that it maps. Each owner of abandoned calls halves it, mostHalvings times
+	// at most: a user may keep many calls from returning.
 	patience     = 250 * time.Millisecond
 	mostHalvings = 3
 
-	// maxUnanswered bounds the abandoned calls for the processes of one
-	// container or user. No more calls are made until one returns.
-	maxUnanswered = 2
+	// maxUnanswered bounds the abandoned calls, each of which takes a thread.
+	// No more calls are made until one returns. An owner may have fewer, see
+	// [fairness.Blocked].
+	maxUnanswered = 512
 )
 
-// unanswered counts the abandoned calls, by container or user: those that have
-// not returned in time.
+// unanswered counts the abandoned calls: those that have not returned in time.
 type unanswered struct {
 	mutex sync.Mutex
-	calls map[string]int
+	calls fairness.Blocked
 }
 
 // ask makes a call that may never return, about a process of an owner, and
@@ -344,36 +345,25 @@ type unanswered struct {
 func (u *unanswered) ask(wait time.Duration, owner func() string, call, late func()) bool {
 	owner = sync.OnceValue(owner)
 	u.mutex.Lock()
-	pending := len(u.calls)
+	pending := u.calls.Owners()
+	isFull := pending > 0 && u.calls.IsFull(owner(), maxUnanswered)
 	u.mutex.Unlock()
-	if pending > 0 && u.add(owner(), 0) >= maxUnanswered {
+	if isFull {
 		return false
 	}
-	wait >>= min(pending, mostHalvings)
-	returned := deadline.One(context.Background(), wait, call, func() {
+	add := func(n int) { // late can come first
+		u.mutex.Lock()
+		defer u.mutex.Unlock()
+		u.calls.Add(owner(), n)
+	}
+	returned := deadline.One(context.Background(), wait>>min(pending, mostHalvings), call, func() {
 		late()
-		u.add(owner(), -1)
+		add(-1)
 	})
 	if !returned {
-		u.add(owner(), 1)
+		add(1)
 	}
 	return returned
-}
-
-// add adds n to the calls of an owner, and returns their number.
-func (u *unanswered) add(owner string, n int) int {
-	u.mutex.Lock()
-	defer u.mutex.Unlock()
-	n += u.calls[owner]
-	if n == 0 { // also if the call returned before it was counted
-		delete(u.calls, owner)
-		return 0
-	}
-	if u.calls == nil {
-		u.calls = make(map[string]int)
-	}
-	u.calls[owner] = n
-	return n
 }
 
 // ask makes a call about a process that may never return. It returns the

@@ -41,7 +41,7 @@ func (s *Symbolizer) Unwind(
 		work = min(work, payer.steps.left)
 	}
 	s.unwinder.Work = work
-	stack := append(make([]uint64, 0, usualDepth), registers.PC)
+	stack := append(make([]uint64, 0, 32), registers.PC) // most are not deeper
 	for ctx.Err() == nil && w.step() {
 		if len(stack) == maxDepth {
 			w.isCut = true
@@ -57,9 +57,6 @@ func (s *Symbolizer) Unwind(
 	}
 	return stack
 }
-
-// usualDepth is a number of addresses that most stacks do not exceed.
-const usualDepth = 32
 
 // walk is the state of unwinding one stack.
 type walk struct {

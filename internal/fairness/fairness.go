@@ -109,6 +109,9 @@ func (b *Blocked) Add(owner string, more int) {
 	}
 }
 
+// Owners returns the number of owners with such calls.
+func (b *Blocked) Owners() int { return len(b.owners) }
+
 // maxOfOwner bounds the calls for one owner that do not return.
 const maxOfOwner = 2
 
