@@ -49,15 +49,11 @@ func newCache(patterns ...elfnote.Pattern) *cache {
 }
 
 // acquire returns the file that a process maps, open, if it has a wanted probe.
-// ok is false if it has none. The caller calls [CachedFile.Release] when it is
-// done. All callers that acquire the same file get the same *CachedFile, as
-// long as one of them has it.
+// The caller releases it. All callers get the same *CachedFile as long as one
+// of them has it: one reads the file while the others wait for the outcome.
 //
-// One caller reads a file while the others wait for the outcome. A file that is
-// not ELF has no probes. A malformed ELF file gives a [*procfs.Error] that
-// wraps an error of package elfnote, each time again but without reading the
-// file again. Errors of opening are those of [MappedFile.Open]; an error of
-// reading is a [*procfs.Error], too. Neither is remembered.
+// A file that is not ELF has no probes. The error of a malformed ELF file is
+// remembered, errors of opening and reading are not. Each is a [*procfs.Error].
 func (c *cache) acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
 	found, err := m.identify()
 	if err != nil {

@@ -43,9 +43,9 @@ func openEventSource() (*eventSource, error) {
 func (s *eventSource) gather() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.taken.started
+	s.taken.started = false
 	s.records.each(s.taken.add)
-	s.pace.gathered, s.pace.started = time.Now(), s.taken.started > before
+	s.pace.gathered, s.pace.started = time.Now(), s.taken.started
 	if len(s.taken.pids) == 0 && s.taken.lost == 0 {
 		return
 	}
@@ -81,7 +81,7 @@ func (s *eventSource) close() {
 type happenings struct {
 	pids    map[int]*told
 	lost    uint64
-	started int // how often a process has started, has executed a file or has ended
+	started bool // a process has started, has executed a file or has ended
 }
 
 // told sums up the records of a process.
@@ -113,9 +113,8 @@ func (h *happenings) add(record []byte) {
 		t = new(told)
 		h.pids[r.PID] = t
 	}
-	if r.Kind == ProcessExecuted || r.Kind == ProcessForked || r.Kind == ProcessEnded {
-		h.started++
-	}
+	h.started = h.started || r.Kind == ProcessExecuted || r.Kind == ProcessForked ||
+		r.Kind == ProcessEnded
 	switch r.Kind {
 	case ProcessExecuted:
 		t.executed = true

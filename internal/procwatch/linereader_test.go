@@ -40,16 +40,15 @@ func TestLineReader(t *testing.T) {
 	for _, test := range tests {
 		for kind, wrap := range readers {
 			t.Run(test.name+"/"+kind, func(t *testing.T) {
-				var lr lineReader
-				lr.reset(wrap(strings.NewReader(test.text)))
+				lr := newLines(wrap(strings.NewReader(test.text)))
 				for i, want := range test.want {
-					line, whole, err := lr.next()
+					line, whole, err := nextLine(lr)
 					qt.Assert(t, qt.IsNil(err))
 					qt.Assert(t, qt.Equals(string(line), want))
 					qt.Assert(t, qt.Equals(whole, i != test.cut))
 				}
 				for range 2 {
-					_, _, err := lr.next()
+					_, _, err := nextLine(lr)
 					qt.Assert(t, qt.ErrorIs(err, io.EOF))
 				}
 			})
@@ -59,16 +58,15 @@ func TestLineReader(t *testing.T) {
 
 func TestLineReaderReturnsTheReadersErrorAfterTheLines(t *testing.T) {
 	broken := errors.New("broken")
-	var lr lineReader
-	lr.reset(io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(broken)))
-	line, _, err := lr.next()
+	lr := newLines(io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(broken)))
+	line, _, err := nextLine(lr)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(string(line), "a"))
-	_, _, err = lr.next()
+	_, _, err = nextLine(lr)
 	qt.Assert(t, qt.ErrorIs(err, broken))
 
-	lr.reset(idleReader{})
-	_, _, err = lr.next()
+	lr.Reset(idleReader{})
+	_, _, err = nextLine(lr)
 	qt.Assert(t, qt.ErrorIs(err, io.ErrNoProgress))
 }
 
@@ -81,21 +79,21 @@ func FuzzLineReader(f *testing.F) {
 	f.Add("a\nb\n\nc", 3)
 	f.Add(strings.Repeat("x", 3*size)+"\ny", 100)
 	f.Fuzz(func(t *testing.T, text string, chunk int) {
-		lr := lineReader{bufio.NewReaderSize(nil, size)}
-		lr.reset(&chunkReader{text, max(chunk, 1)})
+		lr := bufio.NewReaderSize(nil, size)
+		lr.Reset(&chunkReader{text, max(chunk, 1)})
 		want := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if text == "" {
 			want = nil
 		}
 		for _, w := range want {
-			line, whole, err := lr.next()
+			line, whole, err := nextLine(lr)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.Equals(whole, len(w) < size || string(line) == w))
 			if whole {
 				qt.Assert(t, qt.Equals(string(line), w))
 			}
 		}
-		_, _, err := lr.next()
+		_, _, err := nextLine(lr)
 		qt.Assert(t, qt.ErrorIs(err, io.EOF))
 	})
 }

@@ -3,6 +3,7 @@
 package procwatch
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"hash/maphash"
@@ -76,10 +77,10 @@ type fileError struct {
 
 type buffers struct {
 	stat  []byte
-	lines lineReader
+	lines *bufio.Reader
 }
 
-func newBuffers() any { return &buffers{stat: make([]byte, procfs.MaxStat)} }
+func newBuffers() any { return &buffers{make([]byte, procfs.MaxStat), newLines(nil)} }
 
 func (w *Watcher) look(t *task) {
 	b := w.buffers.Get().(*buffers)
@@ -195,7 +196,7 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	now := t.now
 	var hash maphash.Hash
 	hash.SetSeed(w.seed)
-	files, err := files(w.FS.Root(), t.pid, reader, &b.lines, now.owner, func(l *mapLine) {
+	files, err := files(w.FS.Root(), t.pid, reader, b.lines, now.owner, func(l *mapLine) {
 		maphash.WriteComparable(&hash,
 			[...]uint64{l.start, l.end, l.offset, l.inode, uint64(l.major), uint64(l.minor)})
 		key := mapKey{l.major, l.minor, l.inode}

@@ -3,6 +3,7 @@
 package procwatch
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -59,14 +60,13 @@ func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lines lineReader
-	return files(fs.Root(), pid, reader, &lines, procfs.OwnerOf(fs.Root(), pid), nil)
+	return files(fs.Root(), pid, reader, newLines(nil), procfs.OwnerOf(fs.Root(), pid), nil)
 }
 
 // files is Files with a buffer to reuse. It calls seen, if that is not nil, for
 // every line of an executable mapping.
 func files(
-	root string, pid, reader int, lines *lineReader, owner string, seen func(*mapLine),
+	root string, pid, reader int, lines *bufio.Reader, owner string, seen func(*mapLine),
 ) (files []*MappedFile, err error) {
 	// It has the path because device and inode alone may mean two files, see
 	// FileID.

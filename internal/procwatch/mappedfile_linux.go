@@ -50,11 +50,10 @@ func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 		return false
 	}
 	defer file.Close()
-	var lines lineReader
-	lines.reset(file)
+	lines := newLines(file)
 	for len(m.trusted) < maxMounts {
 		// A line that is too long begins with the number all the same.
-		line, _, err := lines.next()
+		line, _, err := nextLine(lines)
 		if err != nil {
 			break
 		}

@@ -100,7 +100,7 @@ func unescapePath(path []byte) string {
 // readMaps calls line for each line of maps that shows executable memory from a
 // file. A malformed line hides no other: the first error of that kind is
 // returned when everything else has been read.
-func readMaps(root string, pid int, lines *lineReader, line func(*mapLine)) (err error) {
+func readMaps(root string, pid int, lines *bufio.Reader, line func(*mapLine)) (err error) {
 	defer func() {
 		if err != nil {
 			err = &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
@@ -111,11 +111,11 @@ func readMaps(root string, pid int, lines *lineReader, line func(*mapLine)) (err
 		return err
 	}
 	defer file.Close()
-	lines.reset(file)
+	lines.Reset(file)
 	var malformed error
 	var l mapLine // not one per line: it escapes
 	for {
-		text, whole, err := lines.next()
+		text, whole, err := nextLine(lines)
 		switch {
 		case errors.Is(err, io.EOF):
 			return malformed
@@ -135,27 +135,20 @@ func readMaps(root string, pid int, lines *lineReader, line func(*mapLine)) (err
 	}
 }
 
-// lineReader cuts a stream into lines through one buffer, which it does not
-// grow: the lines of maps are short, but there may be a million of them.
-type lineReader struct{ r *bufio.Reader }
+// newLines returns a buffer to read lines through, which does not grow: the
+// lines of maps are short, but there may be a million of them.
+func newLines(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
 
-func (lr *lineReader) reset(r io.Reader) {
-	if lr.r == nil {
-		lr.r = bufio.NewReaderSize(nil, maxLine)
-	}
-	lr.r.Reset(r)
-}
-
-// next returns the next line without its newline, valid until the next call.
-// whole is false for a line that is longer than the buffer: only its beginning
-// is returned. The error is io.EOF at the end.
-func (lr *lineReader) next() (line []byte, whole bool, err error) {
-	line, err = lr.r.ReadSlice('\n')
+// nextLine returns the next line without its newline, valid until the next
+// call. whole is false for a line that is longer than the buffer: only its
+// beginning is returned. The error is io.EOF at the end.
+func nextLine(lines *bufio.Reader) (line []byte, whole bool, err error) {
+	line, err = lines.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
 		line = slices.Clone(line[:128]) // enough to recognise the line
 		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = lr.r.ReadSlice('\n')
+			_, err = lines.ReadSlice('\n')
 		}
 		return line, false, nil
 	case err == nil:
