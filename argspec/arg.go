@@ -17,8 +17,7 @@ const (
 	// Constant: the argument string holds the value itself: Arg.Constant.
 	Constant
 	// InRegister: the value is in the register Arg.Register, or in the two
-	// registers Arg.High and Arg.Register. (The name Register is the type of a
-	// register.)
+	// registers Arg.High and Arg.Register.
 	InRegister
 	// Memory: the value is in the traced process's memory, at the address
 	// Arg.Base + Arg.Index*Arg.Scale + Arg.Displacement.
@@ -135,10 +134,7 @@ func (a Arg) format() string {
 	return kind + strconv.Itoa(8*a.Size)
 }
 
-// place returns where the value is: a number ("17", "-1"), a register ("eax"),
-// two registers ("edx:eax"), an address in brackets ("[rbp-20]",
-// "[rax+rcx*8+16]", "[x2+sxtw(w9)*4]", "[0x404010]"), an address that is the
-// value ("rip+11994"), or "unavailable: reason (raw)".
+// place returns where the value is, as String has it after the @.
 func (a Arg) place() string {
 	switch a.Kind {
 	case Constant:
@@ -181,8 +177,7 @@ func (a Arg) appendAddress(b []byte) []byte {
 			b = append(b, a.Index.Name...)
 		}
 		if a.Scale != 1 {
-			b = append(b, '*')
-			b = strconv.AppendUint(b, uint64(a.Scale), 10)
+			b = strconv.AppendUint(append(b, '*'), uint64(a.Scale), 10)
 		}
 	}
 	switch {
@@ -191,11 +186,9 @@ func (a Arg) appendAddress(b []byte) []byte {
 		if a.Address32 {
 			address = uint64(uint32(address))
 		}
-		b = append(b, "0x"...)
-		b = strconv.AppendUint(b, address, 16)
+		b = strconv.AppendUint(append(b, "0x"...), address, 16)
 	case a.Displacement > 0:
-		b = append(b, '+')
-		b = strconv.AppendInt(b, a.Displacement, 10)
+		b = strconv.AppendInt(append(b, '+'), a.Displacement, 10)
 	case a.Displacement < 0:
 		b = strconv.AppendInt(b, a.Displacement, 10)
 	}

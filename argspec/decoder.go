@@ -13,26 +13,11 @@ import (
 // file is the ELF file that has the probes: an *elfnote.File is one.
 type file interface{ Symbols() elffile.Symbols }
 
-// target describes the file.
-type target struct {
-	symbols   elffile.Symbols // nil: only the machine is known
-	machine   elf.Machine
-	class     elf.Class
-	kind      elf.Type
-	bigEndian bool
-}
-
-// open sets the target, which is a file.
+// open sets the file to decode for.
 func (p *parser) open(f file) {
-	t := &p.target
-	t.symbols = f.Symbols()
-	header := t.symbols.Header()
-	t.machine, t.class, t.kind = header.Machine, header.Class, header.Type
-	t.bigEndian = header.ByteOrder != nil && header.ByteOrder.Uint16(bigEndianOne[:]) == 1
+	p.symbols = f.Symbols()
+	p.header = p.symbols.Header()
 }
-
-// bigEndianOne is 1 where the most significant byte comes first.
-var bigEndianOne = [2]byte{0, 1}
 
 // Decode decodes the argument string of a probe's site and appends the
 // arguments to args, which may be nil. The file is the *elfnote.File that has
@@ -41,10 +26,10 @@ var bigEndianOne = [2]byte{0, 1}
 // was moved to a later instruction.
 //
 // Decode never fails: an argument that cannot be decoded, or whose value cannot
-// be fetched, is in the result with Kind Unavailable and an Err. A string that
-// is empty or blank has no arguments. The result shares the memory of the
-// string. Arguments decode the same at every site of their file, unless their
-// Base is the instruction pointer: rip, eip or pc.
+// be fetched, is in the result with Kind Unavailable and an Err. A blank string
+// has no arguments. The result shares the memory of the string. Arguments
+// decode the same at every site of their file, unless their Base is the
+// instruction pointer: rip, eip or pc.
 //
 // Several goroutines may call Decode at once for the same file.
 func Decode(args []Arg, f file, location uint64, arguments string) []Arg {
@@ -56,7 +41,7 @@ func Decode(args []Arg, f file, location uint64, arguments string) []Arg {
 // Parse decodes an argument string of which only the machine is known, as
 // [Decode] does: arguments that name symbols are Unavailable.
 func Parse(machine elf.Machine, arguments string) []Arg {
-	p := parser{target: target{machine: machine}}
+	p := parser{header: elf.FileHeader{Machine: machine}}
 	return p.decode(nil, arguments)
 }
 
@@ -99,7 +84,7 @@ func Global(f file, location uint64, name string) Arg {
 	}
 	switch {
 	case p.machine == unknown:
-		p.fail(errMachine, p.target.machine.String())
+		p.fail(errMachine, p.header.Machine.String())
 	case v.isFunction:
 		p.fail(errFunction, "")
 	case !isNumberSize(a.Size):

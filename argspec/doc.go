@@ -13,7 +13,7 @@
 // a register or an address in memory. On arm64 the first argument may be
 // "-4@[sp, 12]", on s390x "-4@164(%r15)", on ppc64 "-4@28(1)".
 //
-// A [Decoder] turns the strings of one file into an [Arg] for each argument:
+// [Decode] turns a string into an [Arg] for each argument:
 //
 //	file, err := elfnote.Open(path)
 //	...
@@ -38,8 +38,7 @@
 // constants as decimal numbers and rounds them to 13 digits: what is read may
 // differ from what the program passed by 1 in 10^13.
 //
-// The address of a structure in memory is known. Such an argument is of Kind
-// [Bytes].
+// Of a structure in memory only the address is known: its Kind is [Bytes].
 //
 // # Symbols
 //

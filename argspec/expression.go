@@ -14,12 +14,9 @@ type value struct {
 	number uint64
 	// addresses is how many addresses were added less how many were
 	// subtracted: 0 makes number a plain number, 1 an address in the file.
-	addresses int
-	// isFunction reports whether the value is the address of a function. The
-	// result of a calculation is not.
-	// inGOT reports whether it is the content of the global offset table, with
-	// which nothing can be calculated.
-	isFunction, inGOT bool
+	addresses  int
+	isFunction bool // it is the address of a function, and not calculated
+	inGOT      bool // it is in the global offset table: nothing can be calculated with it
 }
 
 // maxDepth limits how deep parentheses and unary operators nest, and with it
@@ -61,12 +58,8 @@ func (p *parser) operator() (operator byte, length, strength int) {
 	switch operator {
 	case '+', '-':
 		strength, c = precedenceSum, 5
-	case '|':
-		strength, c = precedenceBits, 1
-	case '^':
-		strength, c = precedenceBits, 2
-	case '&':
-		strength, c = precedenceBits, 3
+	case '|', '^', '&':
+		strength, c = precedenceBits, 1+strings.IndexByte("|^&", operator)
 	case '*', '/':
 		strength, c = precedenceProduct, 6
 	case '<', '>':
@@ -173,14 +166,11 @@ func (p *parser) number() uint64 {
 	if p.peek() == '0' {
 		switch next := p.peekAt(1); {
 		case next|0x20 == 'x':
-			base = 16
-			p.pos += 2
+			base, p.pos = 16, p.pos+2
 		case next|0x20 == 'b' && p.peekAt(2)-'0' <= 1:
-			base = 2
-			p.pos += 2
+			base, p.pos = 2, p.pos+2
 		case isDigit(next):
-			base = 8
-			p.pos++
+			base, p.pos = 8, p.pos+1
 		}
 	}
 	first := p.pos
@@ -286,7 +276,7 @@ func (p *parser) threadLocalMemory() {
 	switch {
 	case v.addresses != 1:
 		p.fail(errSyntax, "a symbol is missing")
-	case p.err == nil && !p.target.symbols.IsProgram():
+	case p.err == nil && !p.symbols.IsProgram():
 		p.fail(errThreadLocal, "of a library")
 	}
 	p.memory(p.named("tp"), Register{}, 1, v.number)
@@ -333,7 +323,7 @@ func (p *parser) symbol() value {
 		return p.valueOf(p.lookup(name), name)
 	case strings.EqualFold(relocation, "GOTOFF"):
 		return p.fromPLTGOT(name)
-	case strings.EqualFold(relocation, "GOTPCREL") && p.target.machine == elf.EM_X86_64:
+	case strings.EqualFold(relocation, "GOTPCREL") && p.header.Machine == elf.EM_X86_64:
 		return p.inGOT(name)
 	case isThreadLocal(relocation):
 		p.fail(errThreadLocal, name+"@"+relocation)
@@ -366,7 +356,7 @@ func (p *parser) inGOT(name string) value {
 	// The dynamic loader may take the definition of another file instead.
 	isReplaceable := elf.ST_BIND(symbol.Info) != elf.STB_LOCAL &&
 		elf.ST_VISIBILITY(symbol.Other) == elf.STV_DEFAULT
-	if isReplaceable && !p.target.symbols.IsProgram() {
+	if isReplaceable && !p.symbols.IsProgram() {
 		p.fail(errReplaceable, name)
 	}
 	v := p.valueOf(symbol, name)
@@ -380,7 +370,7 @@ func (p *parser) fromPLTGOT(name string) value {
 	if p.err != nil {
 		return value{}
 	}
-	table, err := p.target.symbols.PLTGOT()
+	table, err := p.symbols.PLTGOT()
 	if err != nil {
 		p.err = &unavailableError{reason: errSymbol, cause: err}
 	}
@@ -391,13 +381,13 @@ func (p *parser) fromPLTGOT(name string) value {
 func (p *parser) lookup(name string) (symbol elf.Symbol) {
 	switch {
 	case p.err != nil:
-	case p.target.symbols == nil:
+	case p.symbols == nil:
 		p.fail(errNoSymbols, name)
-	case p.target.kind == elf.ET_REL:
+	case p.header.Type == elf.ET_REL:
 		p.fail(errNotLinked, name)
 	default:
 		var err error
-		if symbol, err = p.target.symbols.Symbol(name); err != nil {
+		if symbol, err = p.symbols.Symbol(name); err != nil {
 			p.err = &unavailableError{reason: errSymbol, cause: err}
 		}
 	}
@@ -405,7 +395,7 @@ func (p *parser) lookup(name string) (symbol elf.Symbol) {
 }
 
 // isAbsolute reports whether the program runs at the addresses in its file.
-func (p *parser) isAbsolute() bool { return p.target.kind == elf.ET_EXEC }
+func (p *parser) isAbsolute() bool { return p.header.Type == elf.ET_EXEC }
 
 // isThreadLocal recognises the relocations of thread-local variables, on all
 // machines: TPOFF, NTPOFF, DTPOFF, GOTTPOFF, INDNTPOFF, TLSGD, TPREL...

@@ -9,22 +9,19 @@ package argspec
 func (p *parser) parseLoongArch() {
 	p.skipBlanks()
 	switch c := p.peek(); {
-	case c == '[':
-		p.pos++
+	case c == '[' || c == '$':
+		inBrackets := p.accept('[')
 		base := p.loongArchRegister()
-		if p.accept(',') {
+		switch {
+		case p.accept(','):
 			p.loongArchOffset(base)
-		} else {
+		case inBrackets:
 			p.memory(base, Register{}, 1, 0)
-		}
-		p.expect(']')
-		return
-	case c == '$':
-		base := p.loongArchRegister()
-		if p.accept(',') {
-			p.loongArchOffset(base)
-		} else {
+		default:
 			p.setRegister(base)
+		}
+		if inBrackets {
+			p.expect(']')
 		}
 		return
 	case c == '%':

@@ -176,16 +176,16 @@ func each(text string, f func(name string, slot int)) {
 
 // setMachine sets what depends on the target's machine.
 func (p *parser) setMachine() {
-	narrow := p.target.class == elf.ELFCLASS32
+	narrow := p.header.Class == elf.ELFCLASS32
 	p.wordSize, p.registerSize, p.address32 = 8, 8, false
-	switch m := p.target.machine; {
+	switch m := p.header.Machine; {
 	case m == elf.EM_386, m == elf.EM_ARM, m == elf.EM_RISCV && narrow:
 		p.wordSize, p.registerSize, p.address32 = 4, 4, true
 	case narrow: // x32 and its like: the registers have all their 64 bits
 		p.wordSize = 4
 	}
 	p.machine = unknown
-	switch m := p.target.machine; {
+	switch m := p.header.Machine; {
 	case m == elf.EM_RISCV && narrow:
 		p.machine = riscv32
 	case m == elf.EM_S390 && narrow: // 31-bit programs
@@ -198,7 +198,7 @@ func (p *parser) setMachine() {
 // parse parses the operand in the syntax of the target's machine, which is in
 // the file of its name. (Methods in the table would have the parser allocated.)
 func (p *parser) parse() {
-	switch machine := p.target.machine; {
+	switch machine := p.header.Machine; {
 	case p.machine == unknown:
 		p.fail(errMachine, machine.String())
 	case machine == elf.EM_X86_64, machine == elf.EM_386:
@@ -272,7 +272,7 @@ func (p *parser) high(r Register) Register {
 // a hit.
 func (p *parser) instructionPointer() Register {
 	return Register{Name: p.machine.pc, size: uint8(p.registerSize), slot: p.machine.pcSlot,
-		machine: p.target.machine}
+		machine: p.header.Machine}
 }
 
 // address makes the argument a value in memory whose displacement must be a

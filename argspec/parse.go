@@ -2,7 +2,13 @@
 
 package argspec
 
-import "strings"
+import (
+	"debug/elf"
+	"encoding/binary"
+	"strings"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+)
 
 // maxListed bounds the arguments of one string that are told apart. Real probes
 // have up to 12, hand-written ones somewhat more. Two bytes of a hostile string
@@ -19,7 +25,8 @@ const maxSize = 1<<16 - 1
 type parser struct {
 	scanner
 	err      *unavailableError
-	target   target
+	symbols  elffile.Symbols // nil: only the machine is known
+	header   elf.FileHeader  // of the file
 	machine  *machine
 	names    *registers
 	location uint64
@@ -94,7 +101,7 @@ func (p *parser) fit(sized bool) {
 			if a.High = p.high(a.Register); a.High.isZero() {
 				p.fail(errRegisterPair, a.Register.Name)
 			}
-			if p.target.bigEndian {
+			if p.header.ByteOrder == binary.BigEndian {
 				a.Register, a.High = a.High, a.Register
 			}
 		}

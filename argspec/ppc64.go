@@ -87,7 +87,7 @@ const tocRelocation = "@toc@l"
 
 // isTOCRelative reports whether tocRelocation comes next.
 func (p *parser) isTOCRelative() bool {
-	return p.target.machine == elf.EM_PPC64 && strings.HasPrefix(p.rest(), tocRelocation+"(")
+	return p.header.Machine == elf.EM_PPC64 && strings.HasPrefix(p.rest(), tocRelocation+"(")
 }
 
 // ppc64Base returns the register that a base stands for.

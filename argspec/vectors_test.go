@@ -23,7 +23,7 @@ func decodeVectorAt(v *testprog.Vector, location uint64) []Arg {
 	p := parser{location: location}
 	p.open(v.File)
 	if v.NoSymbols {
-		p.target.symbols = nil
+		p.symbols = nil
 	}
 	return p.decode(nil, v.Text)
 }

@@ -198,10 +198,10 @@ func (p *parser) isIntel() bool {
 		return false
 	case strings.Contains(word, "mm"):
 		return true
-	case p.target.machine == elf.EM_386 && p.target.symbols != nil:
+	case p.header.Machine == elf.EM_386 && p.symbols != nil:
 		// i386's AT&T syntax writes a variable of that name just so; in the
 		// Intel syntax no variable can have it.
-		_, err := p.target.symbols.Symbol(word)
+		_, err := p.symbols.Symbol(word)
 		return err != nil
 	}
 	return true
