@@ -109,7 +109,7 @@ func (m *Manager) attach(
 	case !loaded.reads && generic == "":
 		generic = "the program reads no arguments"
 	case loaded.reads:
-		if m.specs.layout.IsLibbpf() {
+		if m.specs.layout.IsLibbpf {
 			sel = sel.limitedTo(m.specs.layout)
 		}
 		specs, which := sel.encode(m.specs.layout, cookies)
@@ -167,7 +167,7 @@ func (m *Manager) attach(
 // encode returns the specs of the sites with these cookies, and for each site
 // the index of its spec. Sites that share a list of arguments and have the same
 // cookie share a spec. Two specs may be equal.
-func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []string, which []int) {
+func (s *Selection) encode(layout *sitespec.Layout, cookies []uint64) (specs []string, which []int) {
 	type key struct {
 		list   *argspec.Arg
 		cookie uint64
@@ -195,7 +195,7 @@ func (s *Selection) machines() sitespec.Machines {
 
 // limitedTo returns the selection for a program of an object with this layout:
 // arguments that the layout cannot describe are unavailable.
-func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
+func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 	limited := s.ForPID(s.pid)
 	limited.sites = slices.Clone(s.sites)
 	known := make(map[*argspec.Arg][]argspec.Arg)

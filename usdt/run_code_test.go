@@ -52,7 +52,7 @@ var collectors = []string{"collect", "collect3", "collect12"}
 type codeRunner struct {
 	t       testing.TB
 	general specialise.Program
-	layout  sitespec.Layout
+	layout  *sitespec.Layout
 
 	spec    *ebpf.CollectionSpec
 	generic *ebpf.Collection
@@ -75,7 +75,7 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	c := &codeRunner{t: t, spec: spec, layout: layout}
 	c.general.Kernel = specialise.Kernel{Machine: machine,
 		BigEndian: nativeOrder() == binary.BigEndian}
-	c.general.Libbpf = layout.IsLibbpf()
+	c.general.Libbpf = layout.IsLibbpf
 	for _, name := range cookieVariables {
 		if variable := spec.Variables[name]; variable != nil {
 			qt.Assert(t, qt.IsNil(variable.Set(true)))

@@ -123,7 +123,7 @@ func (m *Manager) loadSpecial(
 		Instructions: from.spec.Instructions,
 		Kernel: specialise.Kernel{Machine: machine,
 			BigEndian: nativeOrder() == binary.BigEndian},
-		Libbpf: m.specs.layout.IsLibbpf(),
+		Libbpf: m.specs.layout.IsLibbpf,
 	}
 	for {
 		instructions, err := general.For(specs)

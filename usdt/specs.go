@@ -122,7 +122,7 @@ func (t *table[K]) close() error {
 type specTable struct {
 	table[string]
 	id     ebpf.MapID
-	layout sitespec.Layout
+	layout *sitespec.Layout
 	free   []uint32 // IDs given back
 	next   uint32   // the lowest ID never handed out
 }
@@ -131,7 +131,7 @@ type specTable struct {
 // attached without a Manager. The header knows that 0 is no spec.
 const firstSpecID = 1
 
-func newSpecTable(spec *ebpf.MapSpec, layout sitespec.Layout) (*specTable, error) {
+func newSpecTable(spec *ebpf.MapSpec, layout *sitespec.Layout) (*specTable, error) {
 	specs, err := ebpf.NewMap(spec)
 	if err != nil {
 		return nil, follow.Explain("creating the map of specs", err)
