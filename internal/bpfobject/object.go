@@ -1,5 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+// Package bpfobject makes objects that were compiled for libbpf loadable by
+// cilium/ebpf. Both take the same object files, but cilium/ebpf does not take
+// all that libbpf's headers put into them:
+//
+//   - Weak symbols. libbpf takes a weak map for any other, cilium/ebpf refuses
+//     it. In an object that is complete nothing is left that could override a
+//     weak symbol, so here it becomes a global one.
+//   - Hidden functions. To libbpf they are static: the kernel verifies them
+//     with what their callers pass. To cilium/ebpf they are global: the kernel
+//     verifies each alone, and refuses them.
+//   - The variable LINUX_HAS_BPF_COOKIE, which libbpf sets to what the kernel
+//     has. cilium/ebpf takes it for an option of the kernel's configuration.
+//     Here it becomes a variable of a read-only section, which the caller sets
+//     in the collection as any other.
+//
+// The object is changed before it is parsed, in memory: in the symbol table,
+// and by a section that is added. No instruction is touched. What a symbol
+// table cannot say is changed in the collection afterwards: that hidden
+// functions are static, and that the variable is no option of the kernel.
 package bpfobject
 
 import (
@@ -122,25 +141,25 @@ func (o *object) missing(spec *ebpf.CollectionSpec, refused error) string {
 	} else {
 		types = spec.Types
 	}
-	var declared []btf.VarSecinfo // what the kernel gives a value
-	for _, name := range []string{".kconfig", ".ksyms"} {
+	undefined := o.undefined
+	for _, name := range []string{".kconfig", ".ksyms"} { // what the kernel gives a value
 		if section := datasec(types, name); section != nil {
-			declared = append(declared, section.Vars...)
+			for _, v := range section.Vars {
+				undefined = slices.DeleteFunc(undefined,
+					func(name string) bool { return v.Type.TypeName() == name })
+			}
 		}
 	}
-	undefined := slices.DeleteFunc(o.undefined, func(name string) bool {
-		return slices.ContainsFunc(declared,
-			func(v btf.VarSecinfo) bool { return v.Type.TypeName() == name })
-	})
-	if refused != nil && len(undefined) > 0 {
+	switch {
+	case refused != nil && len(undefined) > 0:
 		return undefined[0]
+	case refused != nil:
+		return ""
 	}
-	if refused == nil {
-		for _, program := range spec.Programs {
-			for i := range program.Instructions {
-				if name := program.Instructions[i].Reference(); slices.Contains(undefined, name) {
-					return name
-				}
+	for _, program := range spec.Programs {
+		for i := range program.Instructions {
+			if name := program.Instructions[i].Reference(); slices.Contains(undefined, name) {
+				return name
 			}
 		}
 	}
