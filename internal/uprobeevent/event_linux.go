@@ -220,9 +220,9 @@ func remove(tracefs, name string) error {
 	return nil
 }
 
-// twice makes a call, and makes it again if it fails: otherwise the kernel
-// keeps an event. Meanwhile a lack of descriptors or memory may pass, and the
-// closing of the event may end.
+// twice makes a call, and makes it again if it fails: a lack of descriptors or
+// memory may have passed, or the closing of the event ended. Otherwise the
+// kernel keeps the event.
 func twice(call func() error) error {
 	err := call()
 	if err != nil {
