@@ -99,7 +99,7 @@ func (f *Fetcher) Extend(dst asm.Register, arg *argspec.Arg) {
 // Register emits the low bytes of a saved register.
 func (f *Fetcher) Register(dst asm.Register, r argspec.Register, size int) {
 	slot, _ := r.Slot(f.Machine)
-	word := f.word()
+	word := WordSize(f.Machine)
 	size = min(size, word)
 	at := int(r.Shift) / 8
 	if f.BigEndian {
@@ -127,6 +127,7 @@ func (f *Fetcher) Truncate(dst asm.Register, size int) {
 func (f *Fetcher) Address(
 	dst asm.Register, arg *argspec.Arg, displacement int64, scratch asm.Register,
 ) {
+	word := WordSize(f.Machine)
 	switch {
 	case arg.Base.Name == "" && arg.Index.Name == "":
 		if arg.Address32 {
@@ -135,9 +136,9 @@ func (f *Fetcher) Address(
 		f.Set(dst, uint64(displacement))
 		return
 	case arg.Index.Name == "":
-		f.Register(dst, arg.Base, f.word())
+		f.Register(dst, arg.Base, word)
 	default:
-		size := f.word()
+		size := word
 		if arg.IndexSize != 0 {
 			size = 4
 		}
@@ -149,7 +150,7 @@ func (f *Fetcher) Address(
 			f.Emit(asm.LSh.Imm(dst, int32(shift)))
 		}
 		if arg.Base.Name != "" {
-			f.Register(scratch, arg.Base, f.word())
+			f.Register(scratch, arg.Base, word)
 			f.Emit(asm.Add.Reg(dst, scratch))
 		}
 	}
@@ -211,9 +212,9 @@ func Truncate(value uint64, size int) uint64 {
 	return value & (1<<(8*size) - 1)
 }
 
-// word returns the size of a saved register in bytes.
-func (f *Fetcher) word() int {
-	if f.Machine == elf.EM_ARM {
+// WordSize returns the size in bytes of a register that a kernel saves.
+func WordSize(kernel elf.Machine) int {
+	if kernel == elf.EM_ARM {
 		return 4
 	}
 	return 8

@@ -92,22 +92,11 @@ func (a *Aggregation) Entries() int {
 	if a.Histogram != nil {
 		return a.Histogram.Buckets()
 	}
-	return int(float64bits) + 1
+	return int(ClassFloat64) + 1
 }
 
-// Class says what the 64 bits of a number in a key or an accumulator are.
-type Class = class
-
-// The classes.
-const (
-	ClassUnsigned = unsigned
-	ClassSigned   = signed
-	ClassFloat32  = float32bits
-	ClassFloat64  = float64bits
-)
-
 // KeyClass returns the class of a key by its number.
-func KeyClass(classes uint32, key int) Class { return class(classes >> (2 * key) & 3) }
+func KeyClass(classes uint32, key int) Class { return Class(classes >> (2 * key) & 3) }
 
 // MaxKeys is how many keys an aggregation can have: their classes share 32
 // bits.
@@ -151,7 +140,7 @@ func (b *builder) aggregate(a *Aggregation) {
 		}
 	}
 	if readable && a.Value != nil && a.Histogram != nil && !a.Value.Start {
-		if o, _ := b.site.operand(*a.Value); o.class >= float32bits {
+		if o, _ := b.site.operand(*a.Value); o.class >= ClassFloat32 {
 			b.Fail(fmt.Errorf("%s is a float: it can be added up, but not be distributed",
 				b.site.describe(*a.Value)))
 			return
@@ -221,22 +210,22 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 		if a.Latency != nil {
 			b.Emit(fromStack(r9, b.ending.duration))
 		}
-		b.add(a, key, index, unsigned, unread)
+		b.add(a, key, index, ClassUnsigned, unread)
 	}
 }
 
 // add adds the value in R9 to the accumulator of a key. It goes to unread for a
 // float that is to be summed and is infinite or NaN.
-func (b *builder) add(a *Aggregation, key, index int, c class, unread argcode.Label) {
-	if a.Sum && c >= float32bits {
+func (b *builder) add(a *Aggregation, key, index int, c Class, unread argcode.Label) {
+	if a.Sum && c >= ClassFloat32 {
 		b.toDouble(c, unread)
-		c = float64bits
+		c = ClassFloat64
 	}
 	if a.Histogram != nil {
 		b.bucket(r3, a.Histogram, c)
 		// Buckets have no class: there is one row, whether an argument has a
 		// sign or not, and the values of a bucket have the same sign.
-		c = unsigned
+		c = ClassUnsigned
 	} else {
 		b.Emit(set(r3, int32(c)))
 	}
@@ -262,10 +251,10 @@ func (b *builder) valueOfStart(a *Aggregation, key, index int, unread, missing a
 	done := b.Label()
 	from := b.keptAt(a.Value, unread, missing)
 	b.Emit(load(r9, r7, from))
-	for c := unsigned; c <= float64bits; c++ {
+	for c := ClassUnsigned; c <= ClassFloat64; c++ {
 		next := b.Label()
 		b.JumpIfImm(asm.JNE, r1, uint64(startNumber+c), r2, next)
-		if c >= float32bits && a.Histogram != nil {
+		if c >= ClassFloat32 && a.Histogram != nil {
 			b.Jump(unread)
 		} else {
 			b.Scratch(func() { b.add(a, key, index, c, unread) })
@@ -326,11 +315,11 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 }
 
 // addValue adds R9 to the accumulator in R7.
-func (b *builder) addValue(a *Aggregation, c class) {
+func (b *builder) addValue(a *Aggregation, c Class) {
 	b.Increment(r7, 0)
 	at := 8
 	if a.Sum {
-		if c >= float32bits {
+		if c >= ClassFloat32 {
 			b.addFloat(at)
 		} else {
 			b.Emit(asm.AddAtomic.Mem(r7, r9, asm.DWord, int16(at)))
@@ -359,13 +348,13 @@ func (b *builder) addValue(a *Aggregation, c class) {
 }
 
 // sortable sets R2 to R9 changed so that unsigned comparison orders it.
-func (b *builder) sortable(c class) {
+func (b *builder) sortable(c Class) {
 	b.Emit(mov(r2, r9))
 	switch c {
-	case signed:
+	case ClassSigned:
 		b.Emit(asm.LoadImm(r3, math.MinInt64, asm.DWord), asm.Xor.Reg(r2, r3))
-	case float32bits, float64bits:
-		if c == float32bits {
+	case ClassFloat32, ClassFloat64:
+		if c == ClassFloat32 {
 			b.Emit(asm.LSh.Imm(r2, 32))
 		}
 		// Of a negative number all bits are turned over, of another one the
@@ -382,15 +371,15 @@ func Unsortable(c Class, kept uint64, min bool) uint64 {
 		kept = ^kept
 	}
 	switch c {
-	case unsigned:
+	case ClassUnsigned:
 		return kept
-	case float32bits, float64bits:
+	case ClassFloat32, ClassFloat64:
 		if kept>>63 == 0 {
 			kept = ^kept ^ 1<<63
 		}
 	}
 	kept ^= 1 << 63
-	if c == float32bits {
+	if c == ClassFloat32 {
 		kept >>= 32
 	}
 	return kept
@@ -419,20 +408,20 @@ func (b *builder) raise(at int) {
 }
 
 // key emits a part of a key to the stack and returns its class.
-func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode.Label) class {
+func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode.Label) Class {
 	switch t.Source {
 	case expr.Command:
 		b.zero(r10, at, size)
 		b.command(r10, at)
-		return unsigned
+		return ClassUnsigned
 	case expr.String:
 		b.keyText(t, r10, at, unread)
-		return unsigned
+		return ClassUnsigned
 	case expr.Stack:
 		b.stackKey(a.Stacks, at, unread)
 		b.numbers()
 		b.Emit(asm.RSh.Imm(r0, 32), toStack(at+8, r0))
-		return unsigned
+		return ClassUnsigned
 	case expr.Provider:
 		b.siteNumber(r1, uint64(a.Names(b.site.Provider)))
 	case expr.Probe:
@@ -445,7 +434,7 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		return c
 	}
 	b.Emit(toStack(at, r1))
-	return unsigned
+	return ClassUnsigned
 }
 
 // stackKey stores the number of the user stack in a key, with the generation
@@ -500,7 +489,7 @@ func (b *builder) zero(base asm.Register, at, size int) {
 
 // term emits the value of a term that is a number, and returns its class. An
 // argument in memory must be on the stack.
-func (b *builder) term(dst asm.Register, t *expr.Term) class {
+func (b *builder) term(dst asm.Register, t *expr.Term) Class {
 	o, _ := b.site.operand(*t)
 	switch {
 	case o.known && o.value.IsFloat:

@@ -42,11 +42,11 @@ func (e *expected) add(bits uint64, v expr.Value) {
 
 func valueIn(c Class, bits uint64) expr.Value {
 	switch c {
-	case signed:
+	case ClassSigned:
 		return expr.Int(int64(bits))
-	case float32bits:
+	case ClassFloat32:
 		return expr.Fraction(float64(math.Float32frombits(uint32(bits))))
-	case float64bits:
+	case ClassFloat64:
 		return expr.Fraction(math.Float64frombits(bits))
 	default:
 		return expr.Uint(bits)
@@ -131,7 +131,7 @@ func TestAccumulatorsHoldWhatHasBeenAdded(t *testing.T) {
 						classes := uint32(w.load([]byte(raw)[keySize-8:][:4]))
 						class = Class(w.load([]byte(raw)[keySize-4:]))
 						qt.Assert(t, qt.Equals(KeyClass(classes, 0), keyClass))
-						qt.Assert(t, qt.Equals(KeyClass(classes, 1), unsigned))
+						qt.Assert(t, qt.Equals(KeyClass(classes, 1), ClassUnsigned))
 					}
 					qt.Assert(t, qt.Equals(class, valueClass))
 					w.checkRow(t, a, class, want[row], value)
@@ -212,7 +212,7 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 					value = 1<<(i/2) - uint64(i%2)
 				}
 				bucket, sum := bucketOf(t, k, program, a, value)
-				v := valueIn(map[string]Class{"-8": signed, "8": unsigned}[size], value)
+				v := valueIn(map[string]Class{"-8": ClassSigned, "8": ClassUnsigned}[size], value)
 				low, high, lowNegative, highNegative := h.Bounds(bucket)
 				least, greatest := expr.Value{Bits: low, Negative: lowNegative},
 					expr.Value{Bits: high, Negative: highNegative}
@@ -424,7 +424,7 @@ func TestFloatsAreAddedUp(t *testing.T) {
 				}
 				var got float64
 				for key, value := range rows.values {
-					if w.load([]byte(key)) == uint64(float64bits) {
+					if w.load([]byte(key)) == uint64(ClassFloat64) {
 						got = math.Float64frombits(w.load(value[8:][:8]))
 					}
 				}

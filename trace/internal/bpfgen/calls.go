@@ -87,8 +87,7 @@ const (
 	flagAttempt   = 28
 )
 
-// byThread reports whether starts and ends are matched by nothing but the
-// thread.
+// byThread reports whether only the thread matches starts and ends.
 func (l *Latency) byThread() bool {
 	return l.Start.Source == expr.TID && l.Done.Source == expr.TID && !l.Start.HasMask &&
 		!l.Done.HasMask
@@ -253,9 +252,8 @@ func (b *builder) callsKey(c *call, t expr.Term, pair uint32, unread argcode.Lab
 	b.Emit(asm.RSh.Imm(r0, 32), asm.LSh.Imm(r0, 32), asm.Or.Reg(r0, r9), toStack(key+8, r0))
 }
 
-// MaxCalls is how many open calls of a pair are kept for each thread, or for
-// each number that calls are matched by. Of more, the outermost are forgotten.
-// It is a power of two.
+// MaxCalls is how many open calls of a pair are kept for each thread or number.
+// Of more, the outermost are forgotten. It is a power of two.
 const MaxCalls = 64
 
 // A stack of calls begins with how many have been pushed and how many of them
@@ -417,7 +415,7 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 		sp, _ := b.stackPointer()
 		b.Emit(load(r5, r6, sp), load(r0, r4, callLevel))
 		b.JumpIf(asm.JNE, r0, r5, elsewhere)
-		b.Emit(storeImm(r7, callsLevel, 1, asm.Word))
+		b.Emit(storeImm(r7, callsLevel, levelKnown, asm.Word))
 		b.Place(take)
 		b.Aside(elsewhere, take, func() { b.abandon(c, take) })
 	}

@@ -53,31 +53,32 @@ const (
 // operand is one side of a comparison at a site.
 type operand struct {
 	term  expr.Term
-	class class
+	class Class
 	known bool // the value
 	value expr.Value
 }
 
-// class says what the 64 bits of a value are.
-type class uint8
+// Class says what the 64 bits of a value are.
+type Class uint8
 
+// The classes.
 const (
-	unsigned class = iota
-	signed
-	float32bits
-	float64bits
+	ClassUnsigned Class = iota
+	ClassSigned
+	ClassFloat32
+	ClassFloat64
 )
 
-func classOf(arg *argspec.Arg) class {
+func classOf(arg *argspec.Arg) Class {
 	switch {
 	case arg.Float && arg.Size == 4:
-		return float32bits
+		return ClassFloat32
 	case arg.Float:
-		return float64bits
+		return ClassFloat64
 	case arg.Signed:
-		return signed
+		return ClassSigned
 	}
-	return unsigned
+	return ClassUnsigned
 }
 
 // resolve decides what can be decided of a condition at a site.
@@ -196,9 +197,9 @@ func (s *Site) resolveNumbers(op expr.Op, a, b expr.Term, unordered bool) (condi
 		left, right, op = right, left, op.Mirrored()
 	}
 	c := condition{kind: compareNumbers, op: op, left: left, right: right}
-	isFloat := left.class >= float32bits
+	isFloat := left.class >= ClassFloat32
 	switch {
-	case !right.known && (isFloat || right.class >= float32bits):
+	case !right.known && (isFloat || right.class >= ClassFloat32):
 		return c, fmt.Errorf("%s and %s: a float can only be compared with a number",
 			s.describe(a), s.describe(b))
 	case !right.known:
@@ -207,7 +208,7 @@ func (s *Site) resolveNumbers(op expr.Op, a, b expr.Term, unordered bool) (condi
 		return s.whatever(left, unordered), nil
 	case isFloat:
 		value := right.value.AsFloat()
-		if left.class == float32bits { // the number gets the precision of the argument
+		if left.class == ClassFloat32 { // the number gets the precision of the argument
 			value = float64(float32(value))
 		}
 		c.right.value, c.unordered = expr.Fraction(value), unordered
@@ -276,7 +277,7 @@ func (s *Site) operand(t expr.Term) (o operand, ok bool) {
 	}
 	if t.HasMask {
 		// Bits have no sign, and those of a float are its bits.
-		o.class = unsigned
+		o.class = ClassUnsigned
 		if t.Source == expr.Argument {
 			o.value.Bits = s.Args[t.Index].Constant
 		}
@@ -287,11 +288,11 @@ func (s *Site) operand(t expr.Term) (o operand, ok bool) {
 
 func constant(arg *argspec.Arg) expr.Value {
 	switch classOf(arg) {
-	case float32bits:
+	case ClassFloat32:
 		return expr.Fraction(float64(math.Float32frombits(uint32(arg.Constant))))
-	case float64bits:
+	case ClassFloat64:
 		return expr.Fraction(math.Float64frombits(arg.Constant))
-	case signed:
+	case ClassSigned:
 		return expr.Int(int64(arg.Constant))
 	}
 	return expr.Uint(arg.Constant)
@@ -304,7 +305,7 @@ func (s *Site) limits(o operand) (low, high expr.Value) {
 		return expr.Uint(0), expr.Uint(o.term.Mask)
 	case o.term.Source == expr.Argument:
 		bits := 8 * s.Args[o.term.Index].Size
-		if o.class == signed {
+		if o.class == ClassSigned {
 			return expr.Int(-1 << (bits - 1)), expr.Uint(1<<(bits-1) - 1)
 		}
 		return expr.Uint(0), expr.Uint(math.MaxUint64 >> (64 - bits))
@@ -416,7 +417,7 @@ func (c *condition) arguments(to []int) []int {
 // has a sign, and it is below zero, their bits alone would compare wrongly.
 func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 	switch {
-	case c.right.known && c.left.class >= float32bits:
+	case c.right.known && c.left.class >= ClassFloat32:
 		f.compareFloat(c, ifFalse)
 		return
 	case c.right.known:
@@ -429,9 +430,9 @@ func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 	holds := f.Label()
 	compared := c.left.class
 	if c.left.class != c.right.class {
-		compared = unsigned
+		compared = ClassUnsigned
 		below, order := r9, -1
-		if c.right.class == signed {
+		if c.right.class == ClassSigned {
 			below, order = r1, 1
 		}
 		to := ifFalse
@@ -482,7 +483,7 @@ func (f *fetcher) compareFloat(c *condition, ifFalse argcode.Label) {
 	holds, number := f.Label(), f.Label()
 	f.operand(r1, &c.left)
 	infinity := uint64(0x7ff) << 52
-	if c.left.class == float32bits {
+	if c.left.class == ClassFloat32 {
 		f.Emit(asm.LSh.Imm(r1, 32))
 		infinity = 0xff << 55
 	}
@@ -496,15 +497,15 @@ func (f *fetcher) compareFloat(c *condition, ifFalse argcode.Label) {
 	f.Emit(set(r1, 0)) // so that the two zeros are equal
 	f.Place(number)
 	f.Emit(mov(r2, r1), asm.ArSh.Imm(r2, 63), asm.RSh.Imm(r2, 1), asm.Xor.Reg(r1, r2))
-	f.JumpIfImm(jumpUnless(c.op, signed), r1, sortable(c.left.class, c.right.value.Float),
+	f.JumpIfImm(jumpUnless(c.op, ClassSigned), r1, sortable(c.left.class, c.right.value.Float),
 		r3, ifFalse)
 	f.Place(holds)
 }
 
 // sortable returns what compareFloat makes of a number.
-func sortable(c class, value float64) uint64 {
+func sortable(c Class, value float64) uint64 {
 	bits := math.Float64bits(value)
-	if c == float32bits {
+	if c == ClassFloat32 {
 		bits = uint64(math.Float32bits(float32(value))) << 32
 	}
 	if value == 0 {
@@ -613,9 +614,9 @@ func (f *fetcher) command(base asm.Register, offset int) {
 }
 
 // jumpUnless returns the jump that is taken where a comparison does not hold.
-func jumpUnless(op expr.Op, c class) asm.JumpOp {
+func jumpUnless(op expr.Op, c Class) asm.JumpOp {
 	jumps := [...]asm.JumpOp{asm.JNE, asm.JEq, asm.JGE, asm.JGT, asm.JLE, asm.JLT}
-	if c == signed {
+	if c == ClassSigned {
 		jumps = [...]asm.JumpOp{asm.JNE, asm.JEq, asm.JSGE, asm.JSGT, asm.JSLE, asm.JSLT}
 	}
 	return jumps[op-expr.Equal]

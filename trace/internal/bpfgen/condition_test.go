@@ -337,7 +337,7 @@ func (w *world) pointIntoMemory(k *testKernel, random *rand.Rand) {
 		}
 		memory[min(at+random.IntN(20), len(memory)-1)] = 0
 		slot, _ := arg.Register.Slot(k.kernel)
-		word := k.forPlan().word()
+		word := argcode.WordSize(k.kernel)
 		w.store(w.context[slot*word:][:word], userMemory+uint64(at))
 	}
 }

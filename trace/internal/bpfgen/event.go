@@ -75,23 +75,15 @@ func (b *builder) event(e *Events) *Record {
 	b.Call(asm.FnRingbufReserve, argcode.Map(e.Ring), r.Size, 0)
 	b.JumpIfImm(asm.JEq, r0, 0, r1, full)
 	b.Emit(mov(r7, r0))
-	b.header(r)
-	b.read(r, groups)
-	if r.Span != nil {
-		b.spanTo(r.Span)
-	}
-	if r.Stack != None {
-		b.stackTo(r)
-	}
-	if r.CopySize > 0 {
-		keep := None
-		if r.Span != nil {
-			keep = r.Span.call.slot // more may be done at this hit
-		} else if b.lookedUp {
-			keep = b.Alloc(8)
+	b.write(r, groups, func() int {
+		switch {
+		case r.Span != nil:
+			return r.Span.call.slot // more may be done at this hit
+		case b.lookedUp:
+			return b.Alloc(8)
 		}
-		b.stackCopy(r, keep)
-	}
+		return None
+	})
 	if b.chosen != nil {
 		b.take(e.Sampling, b.chosen, r.Weight)
 	}
@@ -170,8 +162,9 @@ func (r *Record) isReachable() bool {
 	return farthest <= math.MaxInt16
 }
 
-// header stores the parts of a record before the arguments.
-func (b *builder) header(r *Record) {
+// write stores all parts of the record at R7 but its weight. keep is for
+// stackCopy.
+func (b *builder) write(r *Record, groups []argcode.Group, keep func() int) {
 	b.siteID(r1)
 	b.Emit(storeN(r7, 0, r1, asm.Word))
 	if r.CPU != None {
@@ -192,6 +185,17 @@ func (b *builder) header(r *Record) {
 	}
 	if r.Command != None {
 		b.command(r7, r.Command)
+	}
+	b.read(r, groups)
+	if r.Span != nil {
+		b.spanTo(r.Span)
+	}
+	if r.Stack != None {
+		b.Call(asm.FnGetStack, r6, placeAt(r7, r.Stack+StackData), 8*r.Frames, userStack)
+		b.Emit(store(r7, r.Stack, r0))
+	}
+	if r.CopySize > 0 {
+		b.stackCopy(r, keep())
 	}
 }
 
@@ -343,12 +347,6 @@ func sequence(from, count int) (numbers []int) {
 		numbers = append(numbers, from+i)
 	}
 	return numbers
-}
-
-// stackTo emits code that has the kernel walk the user stack.
-func (b *builder) stackTo(record *Record) {
-	b.Call(asm.FnGetStack, r6, placeAt(r7, record.Stack+StackData), 8*record.Frames, userStack)
-	b.Emit(store(r7, record.Stack, r0))
 }
 
 // stackCopy emits code that saves the registers and copies the stack unit by

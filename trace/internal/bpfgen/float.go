@@ -11,16 +11,13 @@ import (
 // A float of 64 bits has mantissaBits bits of mantissa. Its exponent is
 // endlessDouble if it is infinite or NaN. Subnormal numbers, whose exponent is
 // 0, count as 0.
-const (
-	mantissaBits  = 52
-	endlessDouble = 2047
-)
+const mantissaBits, endlessDouble = 52, 2047
 
 // toDouble converts the float in R9 to 64 bits. It goes to otherwise if it is
 // infinite or NaN.
-func (b *builder) toDouble(c class, otherwise argcode.Label) {
+func (b *builder) toDouble(c Class, otherwise argcode.Label) {
 	b.Emit(mov(r1, r9))
-	if c == float64bits {
+	if c == ClassFloat64 {
 		b.Emit(asm.LSh.Imm(r1, 1), asm.RSh.Imm(r1, mantissaBits+1))
 		b.JumpIfImm(asm.JEq, r1, endlessDouble, r2, otherwise)
 		return

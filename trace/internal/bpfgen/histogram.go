@@ -170,7 +170,7 @@ func (h *Histogram) power(exponent int) uint64 {
 }
 
 // bucket emits the bucket of the value in R9.
-func (b *builder) bucket(dst asm.Register, h *Histogram, c class) {
+func (b *builder) bucket(dst asm.Register, h *Histogram, c Class) {
 	switch {
 	case h.IsExponential():
 		b.exponentialBucket(dst, h, c)
@@ -184,16 +184,16 @@ func (b *builder) bucket(dst asm.Register, h *Histogram, c class) {
 	b.Emit(asm.Xor.Reg(dst, r9), asm.Xor.Reg(dst, r9))
 }
 
-func (b *builder) exponentialBucket(dst asm.Register, h *Histogram, c class) {
+func (b *builder) exponentialBucket(dst asm.Register, h *Histogram, c Class) {
 	positive, done := b.Label(), b.Label()
 	b.Emit(mov(r1, r9))
-	if c == signed {
+	if c == ClassSigned {
 		b.JumpIfImm(asm.JSGE, r1, 0, r2, positive)
 		b.Emit(asm.Neg.Imm(r1, 0))
 	}
 	b.Place(positive)
 	b.magnitude(dst, h)
-	if c == signed {
+	if c == ClassSigned {
 		b.JumpIfImm(asm.JSGE, r9, 0, r2, done)
 		b.Emit(asm.Neg.Imm(dst, 0))
 	}
@@ -242,11 +242,11 @@ func (b *builder) search(dst asm.Register, atMost asm.JumpOp, value asm.Register
 	b.search(dst, atMost, value, limit, first, half-1, done)
 }
 
-func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c class) {
+func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c Class) {
 	done := b.Label()
 	b.Emit(set(dst, 0))
 	atMost, first := asm.JSLE, 0
-	if c != signed {
+	if c != ClassSigned {
 		atMost = asm.JLE
 		for first < len(h.Limits) && h.Limits[first] < 0 {
 			first++
@@ -257,13 +257,13 @@ func (b *builder) limitedBucket(dst asm.Register, h *Histogram, c class) {
 	b.Place(done)
 }
 
-func (b *builder) linearBucket(dst asm.Register, h *Histogram, c class) {
+func (b *builder) linearBucket(dst asm.Register, h *Histogram, c Class) {
 	done := b.Label()
 	less, atLeast, high := asm.JSLT, asm.JSGE, h.High
-	if c != signed {
+	if c != ClassSigned {
 		less, atLeast, high = asm.JLT, asm.JGE, max(h.High, 0)
 	}
-	if c == signed || h.Low > 0 {
+	if c == ClassSigned || h.Low > 0 {
 		b.Emit(set(dst, 0))
 		b.JumpIfImm(less, r9, uint64(h.Low), r2, done)
 	}

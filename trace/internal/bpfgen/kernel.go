@@ -44,14 +44,6 @@ type Namespace struct {
 	Inode  uint64
 }
 
-// word returns the size of a saved register in bytes.
-func (k Kernel) word() int {
-	if k.Machine == elf.EM_ARM {
-		return 4
-	}
-	return 8
-}
-
 // instructionPointers are the offsets in the context of the address of the
 // breakpoint.
 var instructionPointers = map[elf.Machine]int{
@@ -156,8 +148,7 @@ func TaskProbe(task int) asm.Instructions {
 	a.Emit(mov(r6, r0))
 	const part = 1 << 10
 	for at := 0; at < TaskSize; at += part {
-		a.Call(asm.FnProbeReadKernel, placeAt(r7, at), part,
-			placeAt(r6, at))
+		a.Call(asm.FnProbeReadKernel, placeAt(r7, at), part, placeAt(r6, at))
 	}
 	a.Place(none)
 	a.Leave()
@@ -220,8 +211,7 @@ func FamilyExit(family int, task Task) (asm.Instructions, error) {
 func processOf(a *argcode.Assembler, task Task, other argcode.Label) int {
 	process, thread := a.Alloc(8), a.Alloc(8)
 	read := func(at int, offset uint32) {
-		a.CallOr(other, asm.FnProbeReadKernel, onStack(at), 4,
-			placeAt(r6, int(offset)))
+		a.CallOr(other, asm.FnProbeReadKernel, onStack(at), 4, placeAt(r6, int(offset)))
 	}
 	read(process, task.Process)
 	read(thread, task.Thread)

@@ -76,8 +76,8 @@ func (b *builder) popOutermost(c *call, none argcode.Label) {
 	}
 	b.JumpIfImm(asm.JNE, r2, 0, r0, within)
 	b.Place(ends)
-	b.Emit(storeN(r7, callsPushed, r1, asm.Word), storeImm(r7, callsCount, 0, asm.Word),
-		asm.And.Imm(r1, MaxCalls-1), toStack(c.key+16, r1))
+	b.Emit(storeN(r7, callsPushed, r1, asm.Word), storeImm(r7, callsCount, 0, asm.Word))
+	b.storeSlot(c)
 	b.Later(func() {
 		b.Place(within)
 		b.JumpIfImm(asm.JEq, r2, 0, r0, none)

@@ -105,8 +105,7 @@ func (bs *Blocks) Program(first, count int, slots *Slots) Program {
 	if slots != nil {
 		return bs.program(first, count, slots.find())
 	}
-	return bs.program(first, count,
-		asm.Instructions{asm.FnGetAttachCookie.Call(), mov(r8, r0)})
+	return bs.program(first, count, asm.Instructions{asm.FnGetAttachCookie.Call(), mov(r8, r0)})
 }
 
 // Fixed returns the code of one block, with a constant in the place of the BPF
@@ -199,13 +198,9 @@ func (s *Slots) find() asm.Instructions {
 	if s.Cookie {
 		ins = asm.Instructions{asm.FnGetAttachCookie.Call()}
 	}
-	ins = append(ins,
-		asm.LSh.Imm(r0, slotBits),
-		load(r1, r6, instructionPointers[s.Kernel.Machine]),
-		asm.And.Imm(r1, 1<<slotBits-1),
-		asm.Or.Reg(r0, r1),
-		store(r10, slotKey, r0),
-	)
+	ins = append(ins, asm.LSh.Imm(r0, slotBits),
+		load(r1, r6, instructionPointers[s.Kernel.Machine]), asm.And.Imm(r1, 1<<slotBits-1),
+		asm.Or.Reg(r0, r1), store(r10, slotKey, r0))
 	return append(ins, valueOrExit(s.Map, r8)...)
 }
 
@@ -213,12 +208,8 @@ func (s *Slots) find() asm.Instructions {
 // always there, but the verifier wants a check, which ends the program.
 func valueOrExit(fd int, dst asm.Register) asm.Instructions {
 	return asm.Instructions{
-		mov(r2, r10),
-		asm.Add.Imm(r2, slotKey),
-		asm.LoadMapPtr(r1, fd),
-		asm.FnMapLookupElem.Call(),
+		mov(r2, r10), asm.Add.Imm(r2, slotKey), asm.LoadMapPtr(r1, fd), asm.FnMapLookupElem.Call(),
 		{OpCode: asm.JNE.Op(asm.ImmSource), Dst: r0, Offset: 1}, // over the exit
-		asm.Return(),
-		load(dst, r0, 0),
+		asm.Return(), load(dst, r0, 0),
 	}
 }

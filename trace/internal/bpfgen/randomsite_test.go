@@ -204,7 +204,7 @@ func fillIn(form, base, index string, displacement int, scale string) string {
 func (k *testKernel) setRegister(m *bpfMachine, name string, value uint64) {
 	arg := argspec.Parse(k.program, "4@"+name)[0]
 	slot, _ := arg.Register.Slot(k.kernel)
-	word := k.forPlan().word()
+	word := argcode.WordSize(k.kernel)
 	m.store(m.context[slot*word:][:word], value)
 }
 
@@ -219,7 +219,7 @@ func (w *world) expect(kernel Kernel, index int) (value uint64, readable bool) {
 		if !ok {
 			return 0
 		}
-		return w.load(w.context[slot*kernel.word():][:kernel.word()])
+		return w.load(w.context[slot*argcode.WordSize(kernel.Machine):][:argcode.WordSize(kernel.Machine)])
 	}
 	switch arg.Kind {
 	case argspec.Constant:

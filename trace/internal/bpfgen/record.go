@@ -121,9 +121,7 @@ func align8(n int) int { return (n + 7) &^ 7 }
 // layout places the parts of a record. saved is the size of a call's saved
 // start, or None. groups are the arguments to be read from memory together.
 // Arguments that were read before are copied like registers.
-func (f *fetcher) layout(
-	e *Events, captures []Capture, groups []argcode.Group, saved int,
-) *Record {
+func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, saved int) *Record {
 	r := &Record{Size: emptyRecord, CPU: None, Time: None, Process: None, Command: None,
 		Cgroup: None, Weight: None, Stack: None}
 	take := func(size int) int {
@@ -135,7 +133,6 @@ func (f *fetcher) layout(
 		r.CPU = 4
 		r.Time, r.Process, r.Command = take(8), take(8), take(commandSize)
 	}
-
 	if e.Cgroup {
 		r.Cgroup = take(8)
 	}

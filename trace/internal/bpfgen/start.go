@@ -144,14 +144,7 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 		b.Emit(fromStack(r1, c.slot), store(r1, callsFirst+callTime, r0))
 	}
 	b.lookUpOrMake(c, c.Saved, full)
-	b.header(r)
-	b.read(r, groups)
-	if r.Stack != None {
-		b.stackTo(r)
-	}
-	if r.CopySize > 0 {
-		b.stackCopy(r, c.duration) // unused at a start
-	}
+	b.write(r, groups, func() int { return c.duration }) // unused at a start
 	setTime()
 	// The time tells which call the record belongs to: the map may forget a
 	// record, and get a new one for the same key.
@@ -195,7 +188,7 @@ func (b *builder) keepValue(v *StartValue) {
 	}
 	unread := b.Label()
 	b.load(unread, arguments...)
-	kept := unsigned
+	kept := ClassUnsigned
 	if t.Source == expr.String {
 		b.keyText(&t, r7, at+8, unread)
 	} else {

@@ -157,7 +157,7 @@ func (k Kernel) describe(e []byte, arg *argspec.Arg) {
 	place := func(at int, r argspec.Register) {
 		offset := uint16(entryNone)
 		if slot, ok := r.Slot(k.Machine); ok {
-			offset = uint16(slot * k.word())
+			offset = uint16(slot * argcode.WordSize(k.Machine))
 		}
 		k.Order.PutUint16(e[at:], offset)
 	}
@@ -324,7 +324,7 @@ func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
 // where there is none. The kernel wants each offset to be a constant.
 func (f *fetcher) word(dst asm.Register) {
 	done := f.Label()
-	size := f.kernel.word()
+	size := argcode.WordSize(f.Machine)
 	offsets := make([]uint64, words[f.kernel.Machine])
 	for i := range offsets {
 		offsets[i] = uint64(i * size)
