@@ -48,6 +48,19 @@ func mountImage(t *testing.T, program string) (layer, contained string) {
 	return layer, contained
 }
 
+// forge makes the file of a hostile user claim to be another one.
+func forge(t *testing.T, hostile *testprog.Hostile, path string) {
+	t.Helper()
+	var st unix.Statx_t
+	qt.Assert(t, qt.IsNil(unix.Statx(unix.AT_FDCWD, path, 0,
+		unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)))
+	command := fmt.Sprintf("forge %d %d", st.Ino, st.Size)
+	for _, at := range []unix.StatxTimestamp{st.Btime, st.Mtime, st.Ctime} {
+		command += fmt.Sprintf(" %d", at.Sec*1e9+int64(at.Nsec))
+	}
+	hostile.Do(command)
+}
+
 // A user's file that claims to be another file does not hide the probes of that
 // file, although it was seen first and has none.
 func TestHostileUserWhoForgesAFile(t *testing.T) {
@@ -57,7 +70,7 @@ func TestHostileUserWhoForgesAFile(t *testing.T) {
 	for name, path := range map[string]string{"of a container": contained, "of the host": onHost} {
 		t.Run(name, func(t *testing.T) {
 			hostile := testprog.StartHostile(t, 1000, testprog.Path(t, "launcher"))
-			hostile.Forge(path)
+			forge(t, hostile, path)
 			hostile.Do("map " + hostile.File)
 			c := newCollector(t, nil)
 			w, err := c.Watch(nil, nil, watching(t, c.Collect3, "gousdt_test:three")...)

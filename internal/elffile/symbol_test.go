@@ -15,7 +15,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
-	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 func TestSymbol(t *testing.T) {
@@ -250,7 +249,7 @@ func TestSymbolsAreBoundedTogether(t *testing.T) {
 func TestSymbolsManyLookUpsAreCheap(t *testing.T) {
 	const count = 1 << 16
 	limit := uint64(2048)
-	if testneeds.Race {
+	if hasRaceDetector {
 		limit = 64 << 10 // a buffer for each
 	}
 	im := newImage64()

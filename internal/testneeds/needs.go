@@ -112,11 +112,3 @@ func Await(t testing.TB, usual time.Duration, what string, is func() bool) {
 		time.Sleep(max(awaitEvery, time.Since(asked)))
 	}
 }
-
-// Perf skips a test where Linux' perf does not run, or fails it in CI.
-func Perf(t testing.TB) {
-	t.Helper()
-	if err := exec.Command("perf", "version").Run(); err != nil {
-		Missing(t, "needs perf (Debian: linux-perf): %v", err)
-	}
-}

@@ -28,8 +28,6 @@ import (
 // file system in them. testdata/README.md lists what it can be told to do.
 type Hostile struct {
 	*Process
-	// Server is the process that serves the file system.
-	Server int
 	// File is the path of its file on overlayfs, for the process itself.
 	File string
 }
@@ -65,29 +63,16 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 		testneeds.Missing(t, "needs FUSE and user namespaces in the kernel: %v", err)
 	}
 	qt.Assert(t, qt.IsNil(err))
-	h.Server, err = strconv.Atoi(answer)
+	server, err := strconv.Atoi(answer) // the process that serves the file system
 	qt.Assert(t, qt.IsNil(err))
 	// Killed first of all: nothing that waits for it can end before.
-	t.Cleanup(func() { _ = unix.Kill(h.Server, unix.SIGKILL) }) // it may have ended
+	t.Cleanup(func() { _ = unix.Kill(server, unix.SIGKILL) }) // it may have ended
 	_, err = h.Command("mount")
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), unix.ENODEV.Error()) {
 		testneeds.Missing(t, "needs overlayfs in the kernel: %v", err)
 	}
 	qt.Assert(t, qt.IsNil(err))
 	return h
-}
-
-// Forge makes the file claim to be another one.
-func (h *Hostile) Forge(path string) {
-	h.t.Helper()
-	var st unix.Statx_t
-	qt.Assert(h.t, qt.IsNil(unix.Statx(unix.AT_FDCWD, path, 0,
-		unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)))
-	command := fmt.Sprintf("forge %d %d", st.Ino, st.Size)
-	for _, at := range []unix.StatxTimestamp{st.Btime, st.Mtime, st.Ctime} {
-		command += fmt.Sprintf(" %d", at.Sec*1e9+int64(at.Nsec))
-	}
-	h.Do(command)
 }
 
 // Requests that a FUSE server gets (linux/fuse.h).
