@@ -240,21 +240,9 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 	if size < addresses+3 {
 		return errNoteTooShort
 	}
-	if w.words.Wide {
-		b := (*[24]byte)(b)
-		order := binary.LittleEndian
-		w.location, w.base, w.semaphore = order.Uint64(b[0:]), order.Uint64(b[8:]),
-			order.Uint64(b[16:])
-		if w.words.Big {
-			w.location, w.base, w.semaphore = bits.ReverseBytes64(w.location),
-				bits.ReverseBytes64(w.base), bits.ReverseBytes64(w.semaphore)
-		}
-	} else {
-		b := (*[12]byte)(b)
-		w.location, w.base, w.semaphore = uint64(w.words.Uint32(b[0:])),
-			uint64(w.words.Uint32(b[4:])), uint64(w.words.Uint32(b[8:]))
-	}
-
+	word := w.words.Size()
+	w.location, w.base = w.words.Address(b), w.words.Address(b[word:])
+	w.semaphore = w.words.Address(b[2*word:])
 	if w.relocator != nil {
 		w.relocate()
 	}
