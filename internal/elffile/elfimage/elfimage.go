@@ -107,10 +107,7 @@ func (im *Image) AddNotes(notes ...[]byte) {
 
 // RawNote makes a note.
 func (im *Image) RawNote(owner string, kind uint32, descriptor []byte, align int) []byte {
-	var b []byte
-	for _, v := range []uint32{uint32(len(owner)), uint32(len(descriptor)), kind} {
-		b = im.Order.AppendUint32(b, v)
-	}
+	b := im.append(nil, uint32(len(owner)), uint32(len(descriptor)), kind)
 	b = pad(append(b, owner...), align)
 	return pad(append(b, descriptor...), align)
 }
@@ -144,18 +141,24 @@ func (im *Image) Wide() bool { return im.Class == elf.ELFCLASS64 }
 // Words appends words of the class's size.
 func (im *Image) Words(b []byte, values ...uint64) []byte {
 	for _, v := range values {
-		if im.Wide() {
-			b = im.Order.AppendUint64(b, v)
-		} else {
-			b = im.Order.AppendUint32(b, uint32(v))
+		b = im.append(b, v)
+	}
+	return b
+}
+
+// append appends numbers. An uint64 stands for a word of the class's size.
+func (im *Image) append(b []byte, values ...any) []byte {
+	for _, v := range values {
+		if word, ok := v.(uint64); ok && !im.Wide() {
+			v = uint32(word)
 		}
+		b, _ = binary.Append(b, im.Order, v) // all have a size
 	}
 	return b
 }
 
 // Bytes makes the file.
 func (im *Image) Bytes() []byte {
-	order := im.Order
 	headerSize, programSize, sectionSize := HeaderSize32, ProgramSize32, SectionSize32
 	if im.Wide() {
 		headerSize, programSize, sectionSize = HeaderSize64, ProgramSize64, SectionSize64
@@ -165,31 +168,22 @@ func (im *Image) Bytes() []byte {
 	for i, s := range im.Segments {
 		offset, size := or(s.Offset, im.Page*(i+1)), or(s.Size, len(s.Data))
 		memory := uint64(len(s.Data)) + s.BSS
-		b = order.AppendUint32(b, uint32(s.Kind))
 		if im.Wide() {
-			b = order.AppendUint32(b, uint32(s.Flags))
-			b = im.Words(b, offset, s.Address, s.Address, size, memory, s.Align)
+			b = im.append(b, uint32(s.Kind), s.Flags, offset, s.Address, s.Address, size, memory, s.Align)
 		} else {
-			b = im.Words(b, offset, s.Address, s.Address, size, memory)
-			b = order.AppendUint32(b, uint32(s.Flags))
-			b = im.Words(b, s.Align)
+			b = im.append(b, uint32(s.Kind), offset, s.Address, s.Address, size, memory, s.Flags, s.Align)
 		}
 	}
 	for i, s := range im.Segments {
-		b = append(b, make([]byte, max(0, im.Page*(i+1)-len(b)))...)
-		b = append(b, s.Data...)
+		b = append(append(b, make([]byte, max(0, im.Page*(i+1)-len(b)))...), s.Data...)
 	}
 
 	sections := append([]Section{{}}, im.Sections...)
 	sections = append(sections, Section{Name: ".shstrtab", Kind: elf.SHT_STRTAB})
-	names := []byte{0}
-	var headers []byte
+	var names, headers []byte
 	for i, s := range sections {
 		name := len(names)
 		names = append(append(names, s.Name...), 0)
-		if i == 0 {
-			name = 0
-		}
 		if i == len(sections)-1 {
 			s.Data = names
 		}
@@ -200,35 +194,25 @@ func (im *Image) Bytes() []byte {
 			size, s.Link, s.Info = uint64(len(sections)), uint32(len(sections)-1),
 				uint32(len(im.Segments))
 		}
-		headers = order.AppendUint32(headers, uint32(name))
-		headers = order.AppendUint32(headers, uint32(s.Kind))
-		headers = im.Words(headers, uint64(s.Flags), s.Address, offset, size)
-		headers = order.AppendUint32(headers, s.Link)
-		headers = order.AppendUint32(headers, s.Info)
-		headers = im.Words(headers, s.Align, s.Record)
+		headers = im.append(headers, uint32(name), s.Kind, uint64(s.Flags), s.Address, offset, size,
+			s.Link, s.Info, s.Align, s.Record)
 	}
 	b = pad(b, 8)
 	sectionOffset := len(b)
 	b = append(b, headers...)
 
 	h := append([]byte(elf.ELFMAG), byte(im.Class), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT))
-	if order.String() == binary.BigEndian.String() {
+	if im.Order.String() == binary.BigEndian.String() {
 		h[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
 	}
 	h = append(h, make([]byte, elf.EI_NIDENT-len(h))...)
-	h = order.AppendUint16(h, uint16(im.Type))
-	h = order.AppendUint16(h, uint16(im.Machine))
-	h = order.AppendUint32(h, 1)
-	h = im.Words(h, 0, uint64(headerSize), uint64(sectionOffset))
-	h = order.AppendUint32(h, 0)
-	numbers := []int{headerSize, programSize, len(im.Segments), sectionSize, len(sections),
-		len(sections) - 1}
+	programs, all, last := uint16(len(im.Segments)), uint16(len(sections)), uint16(len(sections)-1)
 	if im.Extended {
-		numbers = []int{headerSize, programSize, 0xffff, sectionSize, 0, int(elf.SHN_XINDEX)}
+		programs, all, last = 0xffff, 0, uint16(elf.SHN_XINDEX)
 	}
-	for _, v := range numbers {
-		h = order.AppendUint16(h, uint16(v))
-	}
+	h = im.append(h, im.Type, im.Machine, uint32(1), uint64(0), uint64(headerSize),
+		uint64(sectionOffset), uint32(0), uint16(headerSize), uint16(programSize), programs,
+		uint16(sectionSize), all, last)
 	copy(b, h)
 	if im.Edit != nil {
 		im.Edit(b)
@@ -279,15 +263,10 @@ func (im *Image) AddSymbols(kind elf.SectionType, more string, symbols ...Symbol
 			strings = append(strings, s.Name+"\x00"...)
 		}
 		info := elf.ST_INFO(s.Bind, s.Kind)
-		data = im.Order.AppendUint32(data, uint32(name))
-		if im.Wide() {
-			data = append(data, info, s.Other)
-			data = im.Order.AppendUint16(data, uint16(s.In))
-			data = im.Words(data, s.Address, 8)
+		if in := uint16(s.In); im.Wide() {
+			data = im.append(data, uint32(name), info, s.Other, in, s.Address, uint64(8))
 		} else {
-			data = im.Words(data, s.Address, 8)
-			data = append(data, info, s.Other)
-			data = im.Order.AppendUint16(data, uint16(s.In))
+			data = im.append(data, uint32(name), s.Address, uint64(8), info, s.Other, in)
 		}
 	}
 	im.Sections = append(im.Sections,
@@ -312,9 +291,9 @@ func (im *Image) EditSection(section, offset int, value uint64) {
 // stored as they are.
 func (im *Image) Compress(s *Section, kind elf.CompressionType) {
 	size := uint64(len(s.Data))
-	b := im.Order.AppendUint32(nil, uint32(kind))
+	b := im.append(nil, uint32(kind))
 	if im.Wide() {
-		b = im.Order.AppendUint32(b, 0)
+		b = im.append(b, uint32(0)) // reserved
 	}
 	b = im.Words(b, size, 1)
 	if kind == elf.COMPRESS_ZLIB {
