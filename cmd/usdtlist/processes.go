@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -141,12 +140,9 @@ func (s *scan) all(watcher *procwatch.Watcher) {
 		return
 	}
 	s.leaveOutOthers()
-	// Every PID namespace has a process 1.
-	if _, err := proc.Find(s.fs, 1); errors.Is(err, proc.ErrGone) {
-		if hidden := s.hidden(); hidden != "" {
-			s.failures = append(s.failures,
-				failure{err: fmt.Errorf("processes that are %s", hidden), leftOut: true})
-		}
+	if hidden := s.hidden(); hidden != "" {
+		s.failures = append(s.failures,
+			failure{err: fmt.Errorf("processes that are %s", hidden), leftOut: true})
 	}
 }
 
@@ -190,12 +186,12 @@ func (s *scan) some(watcher *procwatch.Watcher, pids []int) {
 }
 
 // hidden says how the proc file system hides processes, "" if it does not.
+// Every PID namespace has a process 1.
 func (s *scan) hidden() string {
-	hide := hidePID(s.fs.Root())
-	if hide == "" {
+	if _, err := proc.Find(s.fs, 1); !errors.Is(err, proc.ErrGone) {
 		return ""
 	}
-	return fmt.Sprintf("hidden by hidepid=%s of %s (run as root or with CAP_SYS_PTRACE)", hide,
+	return fmt.Sprintf("hidden by the option hidepid of %s (run as root or with CAP_SYS_PTRACE)",
 		s.fs.Root())
 }
 
@@ -370,43 +366,4 @@ func (l *lister) warnFailures(failures []failure) {
 	default:
 		l.Warn("left out: %d processes: %v", len(denied), proc.ErrAccess)
 	}
-}
-
-// maxMounts bounds the bytes read of a mount table. Container hosts have
-// thousands of mounts of 200 bytes.
-const maxMounts = 8 << 20
-
-// hidePID returns how the proc file system at root hides processes, as mount
-// options spell it ("invisible", or 2 before Linux 5.8), and "" if it does not,
-// or if that cannot be read. A caller with CAP_SYS_PTRACE, or in the group that
-// the mount option gid= names, sees all of them nonetheless.
-func hidePID(root string) string {
-	file, err := os.Open(root + "/self/mounts")
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	mounts, err := io.ReadAll(io.LimitReader(file, maxMounts))
-	if err != nil {
-		return ""
-	}
-	// The table has blanks and backslashes in octal.
-	root = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(root)
-	hide := ""
-	for line := range strings.Lines(string(mounts)) { // later ones cover the earlier
-		fields := strings.Fields(line)
-		if len(fields) < 4 || fields[1] != root || fields[2] != "proc" {
-			continue
-		}
-		hide = ""
-		for option := range strings.SplitSeq(fields[3], ",") {
-			if value, ok := strings.CutPrefix(option, "hidepid="); ok {
-				hide = value
-			}
-		}
-	}
-	if hide == "0" || hide == "off" {
-		return ""
-	}
-	return hide
 }

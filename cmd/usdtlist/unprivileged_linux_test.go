@@ -157,12 +157,12 @@ func TestHiddenProcessesAreToldOf(t *testing.T) {
 	qt.Check(t, qt.Equals(r.status, exitFound))
 	qt.Check(t, qt.StringContains(r.stdout, fmt.Sprintf("  Mapped by: target-pie %d\n", own.PID)))
 	qt.Check(t, qt.Equals(r.stderr,
-		"usdtlist: left out: processes that are hidden by hidepid=invisible of /proc (run as root or with CAP_SYS_PTRACE)\n"))
+		"usdtlist: left out: processes that are hidden by the option hidepid of /proc (run as root or with CAP_SYS_PTRACE)\n"))
 	r = usdtlistAsUser(t, "hidepid=invisible", "-p", pid)
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t,
 		qt.StringContains(r.stderr,
-			"process "+pid+": no such process, or it is hidden by hidepid=invisible of /proc "))
+			"process "+pid+": no such process, or it is hidden by the option hidepid of /proc "))
 
 	r = usdtlistAsUser(t, "hidepid=noaccess", "-a", "gousdt_test:three")
 	qt.Check(t, qt.Equals(r.status, exitFound))
