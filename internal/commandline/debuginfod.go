@@ -75,9 +75,11 @@ const (
 	maxDebugFile = 1 << 30
 	// fetchers are how many files come at a time.
 	fetchers = 2
-	// fetchTimeout is how long a server may send nothing, as debuginfod's own
-	// clients have it (DEBUGINFOD_TIMEOUT).
+	// fetchTimeout is how long a server may take for its first answer, and for
+	// each piece of a file in bytes: debuginfod's own clients give it this time
+	// for 100 KB (DEBUGINFOD_TIMEOUT).
 	fetchTimeout = 90 * time.Second
+	piece        = 64 << 10
 	// fetchTime is how long a file may take in all, as a slow server keeps
 	// others from being asked for, and maxRedirects how often it may name
 	// another place.
@@ -296,7 +298,7 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 	ctx, cancel := context.WithCancelCause(limited)
 	defer cancel(nil)
 	idle := time.AfterFunc(fetchTimeout,
-		func() { cancel(fmt.Errorf("nothing came for %v", fetchTimeout)) })
+		func() { cancel(fmt.Errorf("less than %d bytes came in %v", piece, fetchTimeout)) })
 	defer idle.Stop()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		server+"/buildid/"+buildID+"/debuginfo", nil)
@@ -323,14 +325,14 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 	}
 	defer os.Remove(file.Name()) // unless it was renamed
 	defer file.Close()
-	body := io.TeeReader(response.Body, writer(func() { idle.Reset(fetchTimeout) }))
 	for err == nil {
 		var n int64
-		n, err = io.CopyN(file, body, min(reportEvery, maxDebugFile+1-size))
+		idle.Reset(fetchTimeout)
+		n, err = io.CopyN(file, response.Body, piece)
 		if size += n; size > maxDebugFile {
 			return 0, fmt.Errorf("more than %d bytes", maxDebugFile)
 		}
-		if err == nil && d.report != nil {
+		if size%reportEvery == 0 && err == nil && d.report != nil {
 			d.report("debuginfod: %d MB so far of the debug file of build %.8s", size>>20, buildID)
 		}
 	}
@@ -349,12 +351,4 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 		return 0, fmt.Errorf("what came is no debug file: %w", err)
 	}
 	return size, errors.Join(file.Close(), os.Rename(file.Name(), path))
-}
-
-// writer is a function that is called when something is written.
-type writer func()
-
-func (w writer) Write(p []byte) (int, error) {
-	w()
-	return len(p), nil
 }
