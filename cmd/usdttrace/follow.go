@@ -105,11 +105,7 @@ func (t *tracer) followProcess() error {
 	if err := t.endWith(pid); err != nil {
 		return err
 	}
-	wanted := func(p proc.Process) bool { return p.PID == pid }
-	if t.options.follow {
-		wanted = familyOf(pid)
-	}
-	f, err := newFollower(t, wanted)
+	f, err := newFollower(t, filterOf(pid, t.options.follow))
 	if err != nil {
 		return err
 	}
@@ -199,9 +195,7 @@ func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
 // rememberFirst reads the mappings of a process before a file is attached: that
 // takes time, after which the process may be gone.
 func (f *follower) rememberFirst(pair *proc.ProcessFile) usdt.AttachOptions {
-	if f.tracer.stacks != nil {
-		f.tracer.stacks.Remember(pair.Process.PID)
-	}
+	f.rememberStacks([]*proc.ProcessFile{pair}, nil)
 	return usdt.AttachOptions{}
 }
 
@@ -256,14 +250,14 @@ func (f *follower) warn(err error) {
 	}
 }
 
-// familyOf returns a filter for a process and its descendants.
-func familyOf(pid int) func(proc.Process) bool {
+// filterOf returns a filter for a process, and perhaps its descendants.
+func filterOf(pid int, descendants bool) func(proc.Process) bool {
 	var mu sync.Mutex
 	members := map[int]bool{pid: true}
 	return func(p proc.Process) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		if members[p.Parent] {
+		if descendants && members[p.Parent] {
 			members[p.PID] = true
 		}
 		return members[p.PID]
@@ -278,15 +272,11 @@ func (t *tracer) beginCommand() error {
 			return err
 		}
 	}
-	pid := t.command.pid
-	wanted := familyOf(pid)
-	if t.alone {
-		wanted = func(p proc.Process) bool { return p.PID == pid }
-	}
 	if len(t.options.files) > 0 && t.stacks == nil {
 		return nil
 	}
-	f, err := newFollower(t, wanted)
+	pid := t.command.pid
+	f, err := newFollower(t, filterOf(pid, !t.alone))
 	if err != nil {
 		return err
 	}

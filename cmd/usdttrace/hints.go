@@ -430,9 +430,9 @@ func (t *tracer) whySilent(pattern int) string {
 	case t.command != nil:
 		return "the command has run what has it, and did not pass it"
 	}
-	wanted := func(p proc.Process) bool { return o.pid == 0 || p.PID == o.pid }
-	if o.follow {
-		wanted = familyOf(o.pid)
+	var wanted func(proc.Process) bool
+	if o.pid != 0 {
+		wanted = filterOf(o.pid, o.follow)
 	}
 	found := make(map[int]bool)
 	for _, pair := range mapping(wanted, o.patterns[pattern]) {
@@ -513,8 +513,13 @@ func (t *tracer) addNearest(pid int) {
 }
 
 func (t *tracer) warnUnmatched() {
-	for _, p := range t.targets.unmatched() {
-		t.messages.Warn("no probe matches %s", p)
+	t.targets.mu.Lock()
+	matched := slices.Clone(t.targets.matched)
+	t.targets.mu.Unlock() // a message may wait for its reader
+	for i, p := range t.options.patterns {
+		if !matched[i] {
+			t.messages.Warn("no probe matches %s", p)
+		}
 	}
 }
 
@@ -535,8 +540,8 @@ func (t *targets) addFires(site *trace.Site) {
 	}
 }
 
-// mapping returns which of the wanted processes map which files with probes
-// that match. What cannot be read is left out.
+// mapping returns which of the wanted processes, or of all if wanted is nil,
+// map which files with probes that match. What cannot be read is left out.
 func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) []*procwatch.ProcessFile {
 	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted}, patterns...)
 	defer watcher.Close()
@@ -551,9 +556,8 @@ func (t *tracer) relatives() string {
 	if o.pid == 0 || o.follow {
 		return ""
 	}
-	isDescendant := familyOf(o.pid)
 	found, path := make(map[int]bool), ""
-	for _, pair := range mapping(isDescendant, o.patterns...) {
+	for _, pair := range mapping(filterOf(o.pid, true), o.patterns...) {
 		if pair.Process.PID != o.pid {
 			found[pair.Process.PID] = true
 			path = pair.Path

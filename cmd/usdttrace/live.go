@@ -30,8 +30,6 @@ type live struct {
 	keys   chan *tcell.EventKey
 	stderr *os.File
 
-	patience time.Duration // see handleSignals
-
 	mu     sync.Mutex // guards what follows: any goroutine writes messages
 	open   bool
 	log    []byte // messages for standard error, printed at the end
@@ -78,32 +76,28 @@ func runLive(o *options, stdout, stderr *os.File, patience time.Duration) int {
 		commandline.NewMessages("usdttrace", stderr).Warn("the terminal: %v", err)
 		return exitError
 	}
-	l := &live{screen: screen, keys: make(chan *tcell.EventKey, 16), stderr: stderr, open: true,
-		patience: patience}
+	l := &live{screen: screen, keys: make(chan *tcell.EventKey, 16), stderr: stderr, open: true}
 	defer l.close()
 	go l.poll()
 	for levels := []*options{o}; ; {
 		l.depth = len(levels)
-		l.begin(levels[len(levels)-1])
-		status, failure := l.run(levels[len(levels)-1].clone(), stdout)
+		o := levels[len(levels)-1]
+		l.begin(o)
+		// The reason of a failure is shown on the terminal, and printed when the
+		// terminal is closed.
+		t := &tracer{options: o.clone(), messages: commandline.NewMessages("usdttrace", l),
+			stdout: stdout, patience: patience, live: l}
+		err := t.trace()
+		status := t.exitStatus(err)
 		switch {
 		case l.next != nil:
 			levels = append(levels, l.next)
-		case l.back, failure && len(levels) > 1 && l.isOpen():
+		case l.back, err != nil && len(levels) > 1 && l.isOpen():
 			levels = levels[:len(levels)-1]
 		default:
 			return status
 		}
 	}
-}
-
-// run runs one command line. The reason of a failure is shown on the terminal,
-// and printed when the terminal is closed.
-func (l *live) run(o *options, stdout *os.File) (status int, failed bool) {
-	t := &tracer{options: o, messages: commandline.NewMessages("usdttrace", l), stdout: stdout,
-		patience: l.patience, live: l}
-	err := t.trace()
-	return t.exitStatus(err), err != nil
 }
 
 // clone returns a copy. A run can add patterns to it.
@@ -424,7 +418,6 @@ func (l *live) move(by int) {
 // its hits.
 func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note string, err error) {
 	o = t.options.clone()
-	o.where = t.options.where
 	for i, key := range row.Keys {
 		name, text := s.By[i], key.String()
 		switch name {

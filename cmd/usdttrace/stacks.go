@@ -233,14 +233,6 @@ func isInteger(v trace.Value) bool {
 	return v.Kind() == trace.Unsigned || v.Kind() == trace.Signed
 }
 
-// period returns how many hits an event stands for, on average.
-func (s *samples) period() int64 {
-	if s.events == 0 {
-		return 1
-	}
-	return int64((s.hits + s.events/2) / s.events)
-}
-
 // addRow adds an event to its row, and value to the row's sum if it is present.
 func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
 	s.mu.Lock()
@@ -506,8 +498,9 @@ func profileSum(sum trace.Value) int64 {
 }
 
 func (t *tracer) writeProfiles(p *stack.Profile) error {
-	if t.options.samples() {
-		p.Period, p.PeriodType = t.samples.period(), stack.ValueType{Type: "hits", Unit: "count"}
+	if s := t.samples; t.options.samples() {
+		p.PeriodType = stack.ValueType{Type: "hits", Unit: "count"}
+		p.Period = max(1, int64((s.hits+s.events/2)/max(1, s.events))) // hits that an event stands for
 	}
 	p.Start, p.Duration = t.start, t.took
 	t.awaitDebugFiles()

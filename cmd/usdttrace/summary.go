@@ -229,15 +229,12 @@ func (l losses) since(before losses) losses {
 
 	earlier := make(map[tracing.OwnerLoss]uint64, len(before.owners)) // by the owner alone
 	for _, loss := range before.owners {
-		owner := loss
-		owner.Events = 0
-		earlier[owner] = loss.Events
+		earlier[tracing.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}] = loss.Events
 	}
 	l.owners = slices.Clone(l.owners)
 	for i := range l.owners {
-		owner := l.owners[i]
-		owner.Events = 0
-		less(&l.owners[i].Events, earlier[owner])
+		loss := &l.owners[i]
+		less(&loss.Events, earlier[tracing.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}])
 	}
 	l.owners = slices.DeleteFunc(l.owners,
 		func(loss tracing.OwnerLoss) bool { return loss.Events == 0 })
@@ -283,11 +280,8 @@ func (c *costs) ask(t *tracer) {
 func (c *costs) all() []tracing.ProgramStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []tracing.ProgramStats
-	for _, id := range slices.Sorted(maps.Keys(c.programs)) {
-		all = append(all, c.programs[id])
-	}
-	return all
+	return slices.SortedFunc(maps.Values(c.programs),
+		func(a, b tracing.ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 // memory returns what programs and maps take in the kernel, in bytes.

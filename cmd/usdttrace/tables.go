@@ -50,16 +50,10 @@ type aggregation struct {
 // printing. isFloat reports whether a term is a float, as far as that is known
 // before attaching: floats can be added up, but have no quantiles.
 func (o *options) aggregations(isFloat func(term string) bool) (all []*aggregation) {
-	values := trace.Aggregation{
-		Probes:    o.patterns,
-		By:        o.by,
-		Histogram: &trace.Histogram{},
-		Sum:       true,
-		Min:       true,
-		Max:       true,
-		MaxKeys:   o.maxKeys,
-		Normalize: o.normalize,
-	}
+	counts := trace.Aggregation{Probes: o.patterns, By: o.by, MaxKeys: o.maxKeys,
+		Normalize: o.normalize}
+	values := counts
+	values.Histogram, values.Sum, values.Min, values.Max = &trace.Histogram{}, true, true, true
 	drawn := values
 	if o.linear != nil {
 		drawn.Histogram, drawn.Min, drawn.Max = o.linear, false, false
@@ -70,8 +64,7 @@ func (o *options) aggregations(isFloat func(term string) bool) (all []*aggregati
 		return all[len(all)-1]
 	}
 	if o.count {
-		a := add(kindCount, "count", "", trace.Aggregation{Probes: o.patterns, By: o.by,
-			MaxKeys: o.maxKeys, Normalize: o.normalize})
+		a := add(kindCount, "count", "", counts)
 		if len(a.By) == 0 {
 			a.By = []string{"probe"}
 		}

@@ -9,14 +9,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -145,19 +143,6 @@ func (t *targets) watched() (sites, files int) {
 	return sites, len(t.files)
 }
 
-// unmatched returns the patterns that match nothing that is or was watched.
-func (t *targets) unmatched() []elfnote.Pattern {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var none []elfnote.Pattern
-	for i, p := range t.options.patterns {
-		if !t.matched[i] {
-			none = append(none, p)
-		}
-	}
-	return none
-}
-
 // setNotAttached takes the path of a file whose process ended before it was
 // attached, or the error for a file whose hits would all be filtered out. The
 // last of each is kept.
@@ -212,8 +197,7 @@ func (t *targets) find(files []string, pid int) error {
 	case missing == nil:
 		return nil
 	case pid != 0:
-		isThis := func(p proc.Process) bool { return p.PID == pid }
-		if pairs := mapping(isThis, t.options.patterns...); len(pairs) > 0 {
+		if pairs := mapping(filterOf(pid, false), t.options.patterns...); len(pairs) > 0 {
 			// java, for one, is a launcher: its probes are in libjvm.so.
 			missing = fmt.Errorf("%w; process %d maps %s, which has matching probes: "+
 				"name that, or no file", missing, pid, pairs[0].Path)
