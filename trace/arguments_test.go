@@ -7,8 +7,6 @@ package trace_test
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -34,13 +32,7 @@ func TestArguments(t *testing.T) {
 }
 
 func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
-	path := copyOf(t, program)
-	file := path
-	if program == "target-shared" {
-		// The program finds the library beside itself.
-		file = filepath.Join(filepath.Dir(path), "libtarget.so")
-		qt.Assert(t, qt.IsNil(os.Rename(copyOf(t, "libtarget.so"), file)))
-	}
+	path, file := copyWithProbes(t, program)
 	process := startFile(t, path)
 	probes := testprog.Expected(machine(t, file))
 	var patterns []elfnote.Pattern

@@ -106,6 +106,19 @@ func copyOf(t testing.TB, program string) string {
 	return path
 }
 
+// copyWithProbes copies a program, and the library that has its probes.
+func copyWithProbes(t testing.TB, program string) (path, file string) {
+	t.Helper()
+	path = copyOf(t, program)
+	if program != "target-shared" {
+		return path, path
+	}
+	// The program finds the library beside itself.
+	file = filepath.Join(filepath.Dir(path), "libtarget.so")
+	qt.Assert(t, qt.IsNil(os.Rename(copyOf(t, "libtarget.so"), file)))
+	return path, file
+}
+
 // open opens a session on a traced program, and closes it at the end of the
 // test, after which nothing may be left.
 func open(t testing.TB, p *traced, pattern string, opts *trace.SessionOptions) *trace.Session {

@@ -10,7 +10,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -20,14 +19,8 @@ import (
 func TestVariablesOfPrograms(t *testing.T) {
 	for _, program := range []string{"target-pie", "target-static", "target-shared"} {
 		t.Run(program, func(t *testing.T) {
-			var p *traced
-			if program == "target-shared" { // whose probes are in a library
-				p = &traced{testprog.Start(t, testprog.Path(t, program)),
-					testprog.Path(t, "libtarget.so")}
-				warm(t, p.PID)
-			} else {
-				p = start(t, program)
-			}
+			path, file := copyWithProbes(t, program)
+			p := startFile(t, path)
 			text := trace.NewAggregator(trace.Aggregation{By: []string{"str(global.gousdt_greeting, 5)",
 				"global.global_u8"}, Value: "global.global_s32 & 0xff", Sum: true})
 			s := newSession(t, &trace.SessionOptions{
@@ -37,7 +30,7 @@ func TestVariablesOfPrograms(t *testing.T) {
 				Events: &trace.EventOptions{
 					Captures: []trace.Capture{{Arg: "global.gousdt_greeting"}, {Arg: "global.global_s32"}}},
 			})
-			a := attach(t, s, usdt.Target{Path: p.path, PID: p.PID}, "gousdt_test:globals", nil)
+			a := attach(t, s, usdt.Target{Path: file, PID: p.PID}, "gousdt_test:globals", nil)
 			qt.Assert(t, qt.HasLen(a.Sites(), 1))
 			p.Fire("globals", 2)
 			for _, e := range next(t, s, 2) {

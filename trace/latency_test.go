@@ -113,7 +113,7 @@ func TestLatencyFilterIsAboutTheEnd(t *testing.T) {
 func TestLatencyNeedsAPair(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	path := testprog.Path(t, "target-pie")
+	path := copyOf(t, "target-pie")
 	for pair, want := range map[string]string{
 		"thre..twelve": `.*: there is no pair of probes thre..twelve \(the names of no two probes end .*`,
 		"base":         `.*there is no pair of probes base .*`,

@@ -392,8 +392,8 @@ func TestValuesOfKeysHaveNames(t *testing.T) {
 
 // Floats are added up. They have no quantiles.
 func TestFloatsAreAddedUp(t *testing.T) {
-	p := testprog.Start(t, testprog.Path(t, "target-pie"))
-	r := watching(t, "--sum", "arg1", testprog.Path(t, "target-pie"), "gousdt_test:floats")
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--sum", "arg1", p.path, "gousdt_test:floats")
 	p.Fire("floats", 3)
 	lines := r.interrupt().ok()
 	qt.Assert(t, qt.HasLen(lines, 3))

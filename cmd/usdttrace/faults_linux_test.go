@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,13 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 	if !testprog.WithFaults(t) {
 		return
 	}
-	process := startTarget(t, "target-pie")
+	// Tests of other packages count the tracers of gousdt_test:counted.
+	path := copyOf(t, "target-pie")
+	contents, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	contents = bytes.ReplaceAll(contents, []byte("gousdt_test\x00"), []byte("gousdt_only\x00"))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	process := startProgram(t, path)
 	nothing, err := os.Open(os.DevNull) // opened before, so that this does not fail
 	qt.Assert(t, qt.IsNil(err))
 	defer nothing.Close()
@@ -35,7 +42,7 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(runDeadline))
 		defer cancel()
 		var stdout, stderr watched
-		command := exec.CommandContext(ctx, "/proc/self/exe", "-a", "gousdt_test:counted")
+		command := exec.CommandContext(ctx, "/proc/self/exe", "-a", "gousdt_only:counted")
 		command.Env = append(os.Environ(), runVariable+"=1")
 		command.Stdin, command.Stdout, command.Stderr = nothing, &stdout, &stderr
 		if err := command.Start(); err != nil {

@@ -19,12 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
 
 // leakDeadline is how long the kernel may take to free closed objects. It frees
 // uprobes and programs after one or more RCU grace periods, which take a
-// fraction of a second when the machine is busy.
-const leakDeadline = 10 * time.Second
+// fraction of a second when the machine is busy. What a process leaves that was
+// killed in the test of another package may take longer.
+const leakDeadline = 30 * time.Second
 
 // leakInterval is the time between two looks: nothing tells when the kernel has
 // freed an object.
@@ -191,7 +193,8 @@ func withoutForeign(left []string) []string {
 		mapped = mapped || countMappedMaps(process) > 0
 	}
 	return slices.DeleteFunc(left, func(item string) bool {
-		return foreign[item] || mapped && strings.HasPrefix(item, objectName("map", ""))
+		_, event, _ := strings.Cut(item, "uprobe event p:"+uprobeevent.Group+"/")
+		return foreign[item] || isForeign(event) || mapped && strings.HasPrefix(item, objectName("map", ""))
 	})
 }
 

@@ -27,7 +27,7 @@ func TestOpenDescriptorIsALeak(t *testing.T) {
 	f, err := os.Open(os.DevNull)
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	qt.Assert(t, qt.DeepEquals(leftSince(before, 0), []string{"descriptor /dev/null"}))
+	qt.Assert(t, qt.DeepEquals(leftHere(before), []string{"descriptor /dev/null"}))
 }
 
 func TestRunningGoroutineIsALeak(t *testing.T) {
@@ -35,7 +35,15 @@ func TestRunningGoroutineIsALeak(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
 	go func() { <-end }()
-	qt.Assert(t, qt.DeepEquals(leftSince(before, 0), []string{"goroutine"}))
+	qt.Assert(t, qt.DeepEquals(leftHere(before), []string{"goroutine"}))
+}
+
+// leftHere is what is left in this process. Tests of other packages may have
+// closed an object that the kernel has not freed yet.
+func leftHere(before inventory) []string {
+	return slices.DeleteFunc(leftSince(before, 0), func(item string) bool {
+		return strings.HasPrefix(item, "bpf ") || strings.HasPrefix(item, "uprobe event ")
+	})
 }
 
 func newMap(t *testing.T) *ebpf.Map {
@@ -65,6 +73,11 @@ func TestMapOfAnotherProcessIsNoLeak(t *testing.T) {
 	RequireBPF(t)
 	before := takeInventory()
 	m := newMap(t)
+	info, err := m.Info()
+	qt.Assert(t, qt.IsNil(err))
+	id, ok := info.ID()
+	qt.Assert(t, qt.IsTrue(ok))
+	name := objectName("map", id)
 	descriptor, err := unix.Dup(m.FD())
 	qt.Assert(t, qt.IsNil(err))
 	file := os.NewFile(uintptr(descriptor), "map")
@@ -73,7 +86,7 @@ func TestMapOfAnotherProcessIsNoLeak(t *testing.T) {
 	p := StartCommand(t, cmd)
 	file.Close()
 	m.Close()
-	qt.Check(t, qt.IsFalse(strings.Contains(strings.Join(leftSince(before, 0), "\n"), "bpf map")))
+	qt.Check(t, qt.IsFalse(slices.Contains(leftSince(before, 0), name)))
 
 	p.Stop()
 	qt.Check(t, qt.HasLen(leftSince(before, testneeds.Patience(leakDeadline)), 0))
