@@ -20,6 +20,7 @@ import (
 // Examples that end print the output that their comments show.
 func TestExamples(t *testing.T) {
 	testprog.RequireBPF(t)
+	testprog.TakeTurn(t, testprog.SystemSoftware)
 	const python = "/usr/bin/python3"
 	file, err := elfnote.Open(python)
 	if err != nil {

@@ -296,7 +296,7 @@ func InPrivateMounts(t *testing.T) bool {
 		qt.Assert(t, qt.StringContains(string(out), "--- PASS: "+t.Name()))
 		return false
 	}
-	takeTurn(t, tracefsEvents)
+	TakeTurn(t, tracefsEvents)
 	qt.Assert(t, qt.IsNil(unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")))
 	if err := unix.Mount("none", Tracefs, "tracefs", 0, ""); err != nil {
 		qt.Assert(t, qt.ErrorIs(err, unix.EBUSY)) // mounted already

@@ -70,7 +70,7 @@ for line in sys.stdin:
 // gc__start, gc__done and others, each with a semaphore.
 func StartPython(t testing.TB) *Python {
 	t.Helper()
-	takeTurn(t, systemSoftware)
+	TakeTurn(t, SystemSoftware)
 	interpreter, file := findPython(t)
 	script := filepath.Join(t.TempDir(), "traced.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(pythonScript), 0o644)))
@@ -136,7 +136,7 @@ func hasProbes(path string) bool {
 //	        called through throw_again once already, and which calls throw_it
 func StartThrow(t testing.TB) *Software {
 	t.Helper()
-	takeTurn(t, systemSoftware)
+	TakeTurn(t, SystemSoftware)
 	process := Start(t, "throw")
 	process.Do("ready")
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", process.PID))
@@ -201,7 +201,7 @@ func StartPostgresForDrivers(t testing.TB) *Postgres {
 
 func startPostgres(t testing.TB, bin string, port int) *Postgres {
 	t.Helper()
-	takeTurn(t, systemSoftware)
+	TakeTurn(t, SystemSoftware)
 	// Not t.TempDir: another user has to be able to enter it, and the socket's
 	// path may have no more than 107 bytes.
 	dir, err := os.MkdirTemp("", "postgres")

@@ -15,14 +15,15 @@ import (
 
 // What the tests of two packages cannot use at the same time, as both see it.
 const (
-	systemSoftware = "software" // a semaphore in a system's file counts the tracers of all
+	SystemSoftware = "software" // a semaphore in a system's file counts the tracers of all
 	hostileUsers   = "hostile"  // they have the same user IDs, and share what one user may take
 	tracefsEvents  = "tracefs"  // those of killed tracers belong to nobody
 )
 
-// takeTurn waits until no test of another package uses something, and keeps
-// others waiting until the end of the test.
-func takeTurn(t testing.TB, what string) {
+// TakeTurn waits until no test of another package uses something, and keeps
+// others waiting until the end of the test. What starts software of the system
+// does that too.
+func TakeTurn(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv(prebuiltVariable) != "" {
 		return // guests run one package at a time
