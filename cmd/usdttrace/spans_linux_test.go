@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -75,15 +76,23 @@ func TestPairsAreListed(t *testing.T) {
 
 func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 	path := copyOf(t, "calls")
-	result := startWith(t, "nested\n", "--slow", "0", "--stack", "--start-stack",
-		"gousdt_calls:outer", "--", path).wait()
+	// The command runs until its call is printed: its memory has the names.
+	nested := func(printed string, flags ...string) result {
+		var stdin io.WriteCloser
+		r := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) },
+			append(flags, "--slow", "0", "--start-stack", "gousdt_calls:outer", "--", path)...)
+		io.WriteString(stdin, "nested\n")
+		r.await(&r.stdout, printed)
+		stdin.Close()
+		return r.wait()
+	}
+	result := nested("  ended at\n", "--stack")
 	result.ok()
 	qt.Check(t,
 		qt.Matches(result.stdout,
 			`(?s).*  started at\n    outer\+0x.*\(.*calls\)\n.*  ended at\n    outer\+0x.*\(.*calls\)\n.*`))
 
-	result = startWith(t, "nested\n", "--slow", "0", "--start-stack", "--json",
-		"gousdt_calls:outer", "--", path).wait()
+	result = nested(`"done":`, "--json")
 	qt.Check(t, qt.Matches(result.ok()[0],
 		`.*"start":\{[^}]*"args":.*"stack":\[\{[^}]*"function":"outer".*"done":\{.*`))
 	testprog.LoadSchema(t, "usdttrace").Check(t, []byte(result.ok()[0]))
