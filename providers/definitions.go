@@ -254,42 +254,30 @@ var builtinFiles = sync.OnceValue(func() []*builtinFile {
 		if err != nil {
 			panic(err)
 		}
-		file := &builtinFile{name: entry.Name(), source: source}
-		file.parsed = sync.OnceValue(file.parse)
-		files = append(files, file)
+		files = append(files, &builtinFile{entry.Name(), source, sync.OnceValue(func() *Definitions {
+			d := new(Definitions)
+			if err := d.Parse(entry.Name(), source); err != nil {
+				panic(err) // a test parses them
+			}
+			return d
+		})})
 	}
 	return files
 })
 
-func (f *builtinFile) parse() *Definitions {
-	d := new(Definitions)
-	if err := d.Parse(f.name, f.source); err != nil {
-		panic(err) // a test parses them
-	}
-	return d
-}
-
-// providers returns the providers that are in the file, without parsing it:
-// each is in a line of its own, and none is a pattern.
-func (f *builtinFile) providers() []string {
-	var names []string
-	for line := range strings.Lines(string(f.source)) {
-		if name, ok := strings.CutPrefix(line, "provider "); ok {
-			name, _, _ = strings.Cut(name, " ")
-			names = append(names, name)
-		} else if pattern, ok := strings.CutPrefix(line, "#pragma gousdt fires "); ok {
-			name, _, _ = strings.Cut(pattern, ":")
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
+// builtinByProvider finds the providers of the files without parsing these:
+// each provider is in a line of its own, and none is a pattern.
 var builtinByProvider = sync.OnceValue(func() map[string]*builtinFile {
 	files := make(map[string]*builtinFile)
 	for _, file := range builtinFiles() {
-		for _, provider := range file.providers() {
-			files[provider] = file
+		for line := range strings.Lines(string(file.source)) {
+			if name, ok := strings.CutPrefix(line, "provider "); ok {
+				name, _, _ = strings.Cut(name, " ")
+				files[name] = file
+			} else if pattern, ok := strings.CutPrefix(line, "#pragma gousdt fires "); ok {
+				name, _, _ = strings.Cut(pattern, ":")
+				files[name] = file
+			}
 		}
 	}
 	return files

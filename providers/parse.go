@@ -37,7 +37,8 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	if len(source) > maxSource {
 		return fmt.Errorf("%s: a file of definitions can have at most %d bytes", name, maxSource)
 	}
-	p := parser{source: string(source), types: make(map[string]string), enums: make(map[string]*enumeration)}
+	p := parser{source: string(source), types: make(map[string]string),
+		enums: make(map[string]*enumeration)}
 	// QEMU has trace-events in its sources, and installs trace-events-all.
 	if strings.HasPrefix(path.Base(filepath.ToSlash(name)), "trace-events") {
 		p.source = fromTraceEvents(p.source)
@@ -259,7 +260,7 @@ func (p *parser) callProbe() tracing.CallProbe {
 	return probe
 }
 
-// upTo reads the source before a later word.
+// upTo returns the source before a later word.
 func (p *parser) upTo(end string) string {
 	from := p.words[p.at].at
 	for p.peek() != end && p.peek() != "" {
@@ -352,26 +353,21 @@ func (p *parser) argument() Argument {
 		stars++
 	}
 	a.Type = strings.Join(names, " ")
-	if len(names) == 2 && names[0] == "enum" {
-		a.enum = p.enums[names[1]]
-	} else if defined, ok := p.types[a.Type]; ok && stars == 0 {
-		a.Type = defined
-	}
-	if e, ok := p.enums[a.Type]; ok && stars == 0 {
-		a.enum = e
-	}
 	if stars > 0 {
 		a.Type += " " + strings.Repeat("*", stars)
-		a.enum = nil
+		return a
 	}
+	if defined, ok := p.types[a.Type]; ok {
+		a.Type = defined
+	}
+	a.enum = p.enums[strings.TrimPrefix(a.Type, "enum ")]
 	return a
 }
 
 // typeWords are the words of C that can end a type.
 var typeWords = map[string]bool{
 	"char": true, "short": true, "int": true, "long": true, "signed": true, "unsigned": true,
-	"float":  true,
-	"double": true, "void": true, "const": true, "bool": true, "_Bool": true,
+	"float": true, "double": true, "void": true, "const": true, "bool": true, "_Bool": true,
 }
 
 // directive reads a line that begins with #, and skips those without a meaning
