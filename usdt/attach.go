@@ -73,8 +73,7 @@ func (m *Manager) Attach(
 	return m.attach(prog, sel, opts)
 }
 
-// attach attaches a program of the Manager's collection to the sites of a
-// selection, which may be closed afterwards.
+// attach is Attach for a selection, which may be closed afterwards.
 func (m *Manager) attach(
 	prog *ebpf.Program, sel *Selection, opts *AttachOptions,
 ) (_ *Link, err error) {
@@ -123,7 +122,8 @@ func (m *Manager) attach(
 		}
 		if m.mode == ModeSingleIPMap {
 			if m.addresses == nil {
-				return nil, fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h", addressMapName)
+				return nil, fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h",
+					addressMapName)
 			}
 			where, ids, err := sel.addresses(cookies)
 			if err != nil {
@@ -193,8 +193,8 @@ func (s *Selection) machines() sitespec.Machines {
 	return sitespec.Machines{Kernel: s.kernel, Program: s.machine}
 }
 
-// limitedTo returns the selection for a program of an object with this layout:
-// arguments that the layout cannot describe are unavailable.
+// limitedTo returns the selection with those arguments unavailable that the
+// layout cannot describe.
 func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 	limited := s.ForPID(s.pid)
 	limited.sites = slices.Clone(s.sites)
@@ -216,8 +216,7 @@ func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 	return limited
 }
 
-// A loadedProgram keeps what the Manager has found out about a program: asking
-// the kernel takes 100 µs.
+// A loadedProgram is what the kernel says of a program: asking takes 100 µs.
 type loadedProgram struct {
 	reads  bool // it looks specs up
 	origin func() (*origin, error)
@@ -250,8 +249,8 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	known = &loadedProgram{reads: slices.Contains(ids, m.specs.id),
 		origin: sync.OnceValues(func() (*origin, error) { return m.originOf(info) })}
 	if !known.reads && m.readsOthers(info.Name, ids) {
-		return nil, fmt.Errorf("program %s was loaded without this Manager's maps: pass "+
-			"Manager.CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
+		return nil, fmt.Errorf("program %s was loaded without this Manager's maps: pass Manager."+
+			"CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -264,9 +263,9 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	return known, nil
 }
 
-// readsOthers reports whether one of a program's maps is a spec map of another
-// Manager, whose specs would be taken for this one's. Reading the names of maps
-// needs CAP_SYS_ADMIN. Without it the name of the program decides.
+// readsOthers reports whether one of a program's maps is another Manager's map
+// of specs. Reading the names of maps needs CAP_SYS_ADMIN. Without it the name
+// of the program decides.
 func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
 	for _, id := range ids {
 		other, err := ebpf.NewMapFromID(id)
@@ -295,10 +294,8 @@ func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
 // SEC("usdt/provider/name"), are for [Manager.Attach].
 //
 // The programs are attached to the process with this PID, or to every process
-// if pid is 0.
-//
-// AttachSections is all or nothing: if it fails, no program stays attached.
-// Errors are as those of [Manager.Attach], with the name of the program.
+// if pid is 0. If one fails, none stays attached. Errors are as those of
+// [Manager.Attach], with the name of the program.
 func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*Link, error) {
 	programs, err := programsOf(loaded)
 	if err != nil {
@@ -323,7 +320,8 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 		links = append(links, lnk)
 	}
 	if len(links) == 0 {
-		return nil, errors.New(`no loaded program says in its section where to attach: SEC("usdt/PATH:PROVIDER:NAME")`)
+		return nil, errors.New("no loaded program says in its section where to attach: " +
+			`SEC("usdt/PATH:PROVIDER:NAME")`)
 	}
 	return links, nil
 }
@@ -339,22 +337,18 @@ func splitSection(at string) (path, provider, name string, err error) {
 	return parts[1], parts[2], parts[3], nil
 }
 
-// programsOf finds the loaded programs by their names in the collection.
+// programsOf returns the loaded programs by their names in the collection.
 func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 	if coll, ok := loaded.(*ebpf.Collection); ok && coll != nil {
 		return coll.Programs, nil
 	}
 	v := reflect.ValueOf(loaded)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		return nil, fmt.Errorf("programs are taken from an *ebpf.Collection or a pointer to a struct with `ebpf` tags, "+
-			"not from %T", loaded)
+		return nil, fmt.Errorf("programs are taken from an *ebpf.Collection or a pointer to a struct "+
+			"with `ebpf` tags, not from %T", loaded)
 	}
 	programs := make(map[string]*ebpf.Program)
-	eachTagged(v, func(name string, prog *ebpf.Program) {
-		if prog != nil {
-			programs[name] = prog
-		}
-	})
+	eachTagged(v, func(name string, prog *ebpf.Program) { programs[name] = prog })
 	return programs, nil
 }
 

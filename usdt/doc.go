@@ -38,12 +38,12 @@
 // # What is attached, and what is skipped
 //
 // One call of Attach covers all sites of all probes that match. A site that
-// cannot be attached is skipped, for example one that holds no nop.
-// [Link.Selection] says which sites are attached and which were skipped, and
-// why. [Select] says the same without attaching anything.
+// cannot be attached, such as one that holds no nop, is skipped:
+// [Link.Selection] says which and why, and [Select] does without attaching
+// anything.
 //
 // An argument that cannot be fetched, such as one in a vector register, does
-// not affect the others. Reading it returns an error in the program; its Err in
+// not affect the others. Reading it is an error in the program; its Err in
 // [Site].Args says why.
 //
 // # Specs and cookies
@@ -59,8 +59,7 @@
 // it attaches to, also of an object made for libbpf. In it, the header's
 // functions that read arguments are code for just these sites. Reading twelve
 // arguments then takes some 3 % of a hit if they are in registers, and 16 % if
-// they are on the stack. It cannot cost much less: one read of user memory, of
-// any size, takes 62 to 75 ns, which is 12 to 14 % of a hit.
+// they are on the stack.
 //
 // Such a program is loaded and verified for each set of specs, which takes less
 // than a millisecond for a small one, and some 20 to 50 if it has CO-RE
@@ -86,19 +85,17 @@
 // # Modes
 //
 // There are three ways to attach: see [Mode]. A Manager takes the best that the
-// kernel has; [Mode.Resolve] says which that is. Kernels before Linux 5.15 have
-// neither uprobe_multi links nor BPF cookies. There, a shared library or
-// position-independent program can be attached for one process only, which must
-// have mapped it already.
+// kernel has; [Mode.Resolve] says which that is. Before Linux 5.15, a shared
+// library or position-independent program can be attached for one process only,
+// which must have mapped it already.
 //
 // # Perf events and tracefs
 //
 // In all modes but [ModeMulti] the kernel takes about 0.1 s to close each perf
 // event, one after the other. So sites that the program need not tell apart by
-// its cookie share a perf event. These are the sites with the same arguments
-// and cookie, and in [ModeSingleIPMap] all sites of a file. They share it if
-// tracefs is mounted at /sys/kernel/tracing or below /sys/kernel/debug and can
-// be written. Otherwise each site has a perf event of its own.
+// its cookie share a perf event, if tracefs is mounted at /sys/kernel/tracing or
+// below /sys/kernel/debug and can be written. These are the sites with the same
+// arguments and cookie, and in [ModeSingleIPMap] all sites of a file.
 //
 // Such an event is defined in tracefs, in the group "gousdt", under a name that
 // identifies its owner: p1234_5678901_4026531836_1 is the first one of process
@@ -114,18 +111,16 @@
 //
 // # Guarantees
 //
-// Attaching is all or nothing: if it fails, nothing stays attached.
+// Attaching is all or nothing: if it fails, nothing stays attached. A program
+// is detached by [Link.Close], and at the latest when the tracer ends.
 //
 // Every site is checked before it is attached. It must lie in executable code
 // and hold a nop, because a breakpoint anywhere else could kill the traced
 // program.
 //
-// The memory of the traced process is never written by this package. Semaphores
-// are counters that tell an application whether a probe is attached. The kernel
-// counts them, so they are right even after the tracer has been killed.
-//
-// A program is detached by [Link.Close], and at the latest when the tracer
-// ends.
+// This package never writes memory of the traced process. Semaphores tell an
+// application whether a probe is attached. The kernel counts them, so they are
+// right even after the tracer has been killed.
 //
 // # What may surprise
 //
@@ -167,9 +162,8 @@
 //
 // # Errors
 //
-// These are the errors that a caller can tell apart, with errors.As or
-// errors.Is. The text of any other error says what failed, on what, and what to
-// do next.
+// A caller can tell these errors apart with errors.As or errors.Is. The text of
+// any other says what failed, on what, and what to do next.
 //
 //   - [*NotFoundError]: the file has none of the probes
 //   - [errors.ErrUnsupported]: the kernel lacks something

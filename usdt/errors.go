@@ -32,10 +32,10 @@ func (e *NotFoundError) Error() string {
 
 // Why a site is refused before the kernel is asked.
 var (
-	errUnsafeNop = errors.New("a five-byte nop, which Linux 6.18 to 7.1 replaces by a call that overwrites " +
-		"the program's red zone: build the program with a one-byte nop, or use another kernel")
-	errPrefixedNop = errors.New("a nop with a segment or lock prefix, at which the kernel refuses a breakpoint: " +
-		"build the program with a one-byte nop")
+	errUnsafeNop = errors.New("a five-byte nop, which Linux 6.18 to 7.1 replaces by a call that " +
+		"overwrites the program's red zone: build the program with a one-byte nop, or use another kernel")
+	errPrefixedNop = errors.New("a nop with a segment or lock prefix, at which the kernel refuses a " +
+		"breakpoint: build the program with a one-byte nop")
 )
 
 // notNop returns the error for a site that does not hold a nop. A breakpoint
@@ -51,7 +51,7 @@ func notNop(code []byte) error {
 // errAddressInUse means that in ModeSingleIPMap an address would need two
 // specs: the same site is attached twice with different cookies, or the sites
 // of two programs are linked to the same address.
-var errAddressInUse = errors.New("attached with other arguments or another cookie already; without BPF cookies " +
-	"(Linux 5.15) an address can be attached once per Manager")
+var errAddressInUse = errors.New("attached with other arguments or another cookie already; without " +
+	"BPF cookies (Linux 5.15) an address can be attached once per Manager")
 
 var errNoProgram = errors.New("there is no program to attach: was it loaded?")

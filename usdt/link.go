@@ -177,17 +177,16 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 	if err != nil {
 		return nil, err
 	}
-	mode, isForLink := ModeSingle, false
-	if kernel.multi {
-		if isForLink, err = reachesPath(prog, 0); err != nil {
-			return nil, follow.Explain("asking how the program was loaded", err)
-		}
-	}
-	switch {
-	case isForLink:
-		mode = ModeMulti
-	case !kernel.cookie && cookies == nil:
+	mode := ModeSingle
+	if !kernel.cookie && cookies == nil {
 		mode = ModeSingleIPMap
+	}
+	if kernel.multi {
+		if isForLink, err := reachesPath(prog, 0); err != nil {
+			return nil, follow.Explain("asking how the program was loaded", err)
+		} else if isForLink {
+			mode = ModeMulti
+		}
 	}
 	if err := kernel.supports(mode); err != nil {
 		return nil, err
@@ -195,7 +194,6 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 	return s.attach(prog, mode, cookies)
 }
 
-// attach attaches a program that was loaded for a mode.
 func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
@@ -234,8 +232,7 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	return lnk, nil
 }
 
-// removeEnded removes what killed processes have left in tracefs. Attaching
-// goes on if that fails.
+// removeEnded removes what killed processes have left in tracefs, if it can.
 var removeEnded = sync.OnceFunc(func() { _, _ = uprobeevent.Remove() })
 
 // checkSemaphores returns an error for the first site whose semaphore the
@@ -260,7 +257,7 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 			err = &sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
 				Hint: "it is missing too where " + counts + " cannot be seen"}
 		case offset%2 != 0:
-			err = fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it", offset)
+			err = fmt.Errorf("the kernel needs the semaphore at file offset %#x aligned to 2 bytes", offset)
 		case mode != ModeMulti && offset > math.MaxUint32:
 			err = fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
 				"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)", offset)
@@ -359,9 +356,8 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 		if cookies != nil {
 			opts.Cookie = cookies[i]
 		}
-		// Given an address, the symbol is not looked up. But where uprobes are
-		// made through tracefs, it becomes part of the event's name, which must
-		// not be empty.
+		// Where uprobes are made through tracefs, the symbol becomes part of the
+		// event's name, which must not be empty.
 		return executable.Uprobe("usdt", prog, &opts)
 	}
 	for _, i := range left {
@@ -402,9 +398,9 @@ func (s *Selection) groups(cookies []uint64) (groups [][]int) {
 	return groups
 }
 
-// checkPerfEvents returns an error if the sites need too many perf events. It
-// applies to targets with MaxSites: files of other users. The kernel takes a
-// tenth of a second to close each event, one after the other.
+// checkPerfEvents returns an error if the sites of a target with MaxSites, a
+// file of another user, need too many perf events: the kernel closes one after
+// the other, in a tenth of a second each.
 func (s *Selection) checkPerfEvents(events int) error {
 	if s.maxSites <= 0 {
 		return nil
@@ -413,8 +409,8 @@ func (s *Selection) checkPerfEvents(events int) error {
 		return follow.TooMany(s.opened.name, "sites (a perf event counts as 8)", s.maxSites, weight)
 	}
 	if open := sys.MaxDescriptors(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
-		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the descriptors "+
-			"that this process may have, %d (raise RLIMIT_NOFILE)", s.opened.name,
+		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the "+
+			"descriptors that this process may have, %d (raise RLIMIT_NOFILE)", s.opened.name,
 			elffile.ErrTooLarge, events, fileDescriptorsPart, open)
 	}
 	return nil
@@ -430,9 +426,9 @@ const (
 	fileDescriptorsPart = 8
 )
 
-// explain finds out why the kernel refused the program at the sites with the
-// indices [from, to). It attaches a program that does nothing to them for a
-// moment, which tells whether the program is at fault, or which site is.
+// explain finds out why the kernel refused the program at the sites [from, to).
+// It attaches a program that does nothing to them for a moment, which tells
+// whether the program is at fault, or which site is.
 func (l *Link) explain(
 	err error, from, to int, attach func(prog *ebpf.Program, from, to int) (link.Link, error),
 ) error {
@@ -465,8 +461,9 @@ func (l *Link) explain(
 		return err != nil
 	}
 	if !refused(from, to) {
-		return fmt.Errorf("program %s was not loaded for %s: make the Manager before the collection is loaded, and "+
-			"name programs outside a \"usdt\" section in ManagerOptions.Programs: %w", l.program, by, err)
+		return fmt.Errorf("program %s was not loaded for %s: make the Manager before the collection is "+
+			"loaded, and name programs outside a \"usdt\" section in ManagerOptions.Programs: %w",
+			l.program, by, err)
 	}
 	for to-from > 1 {
 		if middle := (from + to) / 2; refused(from, middle) {
@@ -477,14 +474,15 @@ func (l *Link) explain(
 	}
 	site := &s.sites[from]
 	if instruction {
-		return s.siteError(from, fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
+		err = fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err)
+		return s.siteError(from, err)
 	}
 	own := "the file has none here"
 	if site.SemaphoreOffset != 0 {
 		own = fmt.Sprintf("the file has the one at offset %#x", site.SemaphoreOffset)
 	}
-	return s.siteError(from, fmt.Errorf("another tracer has attached this site with another semaphore (%s): "+
-		"detach it first: %w", own, err))
+	return s.siteError(from, fmt.Errorf("another tracer has attached this site with another "+
+		"semaphore (%s): detach it first: %w", own, err))
 }
 
 // errNotSupported is ENOTSUPP, an error number for use inside the kernel, which

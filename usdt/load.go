@@ -153,12 +153,7 @@ func LoadCollectionSpec(path string) (*ebpf.CollectionSpec, error) {
 }
 
 // LoadCollectionSpecFromReader is [LoadCollectionSpec] for an object that is
-// not a file, such as one that is embedded in the program:
-//
-//	//go:embed probes.bpf.o
-//	var object []byte
-//
-//	spec, err := usdt.LoadCollectionSpecFromReader(bytes.NewReader(object))
+// embedded in the program, by bytes.NewReader.
 func LoadCollectionSpecFromReader(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
 	return bpfobject.Load(r)
 }

@@ -3,7 +3,6 @@
 package usdt
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -72,9 +71,9 @@ type ManagerOptions struct {
 }
 
 // A Manager attaches the programs of one collection to USDT probes. It holds
-// the maps of specs and addresses that bpf/usdt.bpf.h declares, or libbpf's
-// header of the same name. The programs find their arguments by these maps. The
-// methods of a Manager are safe for concurrent use.
+// the maps by which the programs find their arguments, those of bpf/usdt.bpf.h
+// or of libbpf's header of the same name. Its methods are safe for concurrent
+// use.
 //
 // Keep a reference to the Manager as long as its programs are to be attached:
 // the garbage collector detaches what nothing refers to.
@@ -130,8 +129,12 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	if err != nil {
 		return nil, err
 	}
-	if opts.Mode == ModeAuto && mode == ModeMulti && hasProgramArray(spec) {
-		mode = ModeSingle // kernels refuse programs of mixed attach types in one array
+	for _, of := range spec.Maps {
+		isArray := of.Type == ebpf.ProgramArray ||
+			of.InnerMap != nil && of.InnerMap.Type == ebpf.ProgramArray
+		if isArray && opts.Mode == ModeAuto && mode == ModeMulti {
+			mode = ModeSingle // kernels refuse programs of mixed attach types in one array
+		}
 	}
 
 	m := &Manager{
@@ -158,11 +161,11 @@ func (m *Manager) createMaps(opts *ManagerOptions) error {
 	if specs := m.spec.Maps[specMapName]; specs != nil {
 		layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 		if err == nil && (specs.Type != ebpf.Array || specs.KeySize != 4) {
-			err = fmt.Errorf("it is a map of type %s with keys of %d bytes", specs.Type, specs.KeySize)
+			err = fmt.Errorf("its type is %s, with keys of %d bytes", specs.Type, specs.KeySize)
 		}
 		if err != nil {
-			return fmt.Errorf("map %s has a form that this version does not know: compile the object with the "+
-				"bpf/usdt.bpf.h of this module, or with that of libbpf: %w", specMapName, err)
+			return fmt.Errorf("map %s has a form that this version does not know: compile the object "+
+				"with the bpf/usdt.bpf.h of this module, or with that of libbpf: %w", specMapName, err)
 		}
 		if opts.MaxSpecs != 0 {
 			specs.MaxEntries = opts.MaxSpecs
@@ -179,7 +182,7 @@ func (m *Manager) createMaps(opts *ManagerOptions) error {
 			// Nothing will ever be in it, and each entry would take memory.
 			addresses.MaxEntries = 1
 		case opts.MaxSpecs != 0:
-			addresses.MaxEntries = uint32(min(addressesPerSpec*uint64(opts.MaxSpecs), math.MaxUint32))
+			addresses.MaxEntries = uint32(min(4*uint64(opts.MaxSpecs), math.MaxUint32)) // as the header
 		}
 		var err error
 		if m.addresses, err = newAddressTable(addresses); err != nil {
@@ -188,9 +191,6 @@ func (m *Manager) createMaps(opts *ManagerOptions) error {
 	}
 	return nil
 }
-
-// addressesPerSpec is the room for addresses, as in the header.
-const addressesPerSpec = 4
 
 // CollectionOptions returns the options to load the collection with by other
 // means than [Manager.LoadAndAssign]. They replace the support maps of the
@@ -245,21 +245,8 @@ func (m *Manager) forget(linkOrWatch io.Closer) {
 	delete(m.open, linkOrWatch)
 }
 
-// hasProgramArray reports whether a collection has a map of programs, also
-// inside another map.
-func hasProgramArray(spec *ebpf.CollectionSpec) bool {
-	for _, m := range spec.Maps {
-		if m.Type == ebpf.ProgramArray ||
-			m.InnerMap != nil && m.InnerMap.Type == ebpf.ProgramArray {
-			return true
-		}
-	}
-	return false
-}
-
-// preparePrograms prepares USDT programs for loading. It sets the attach type,
-// which cannot be changed later, and keeps programs from having a stack that
-// threads share.
+// preparePrograms sets the attach type of USDT programs, which cannot be changed
+// later, and keeps them from having a stack that threads share.
 func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 	extension := ""
 	for name, prog := range m.spec.Programs {
@@ -295,17 +282,14 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 	for _, name := range opts.Programs {
 		prog := m.spec.Programs[name]
 		if prog == nil {
-			return fmt.Errorf("program %s is named by ManagerOptions.Programs, but is not in the collection", name)
+			return fmt.Errorf("ManagerOptions.Programs: the collection has no program %s", name)
 		}
 		m.programs[name] = prog
 	}
-	kernel, err := sys.KernelMachine()
-	if err != nil {
-		kernel = elf.EM_NONE // and nothing can be attached
-	}
+	kernel, err := sys.KernelMachine() // if it is not known, nothing can be attached
 	for name, prog := range m.programs {
 		if prog.Type != ebpf.Kprobe {
-			return fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
+			return fmt.Errorf("program %s has the type %s, but USDT probes need Kprobe", name, prog.Type)
 		}
 		prog.AttachType = ebpf.AttachNone
 		if m.mode == ModeMulti {
@@ -338,15 +322,15 @@ func (m *Manager) setCookieVariables() error {
 	}
 	kernel, err := askKernel()
 	if err == nil && kernel.cookie {
-		err = fmt.Errorf("mode %s: the object is compiled with the header of libbpf 0.8, "+
-			"which uses the cookie wherever the kernel has it: take another mode, or a newer header", m.mode)
+		err = fmt.Errorf("mode %s: the object is compiled with the header of libbpf 0.8, which uses "+
+			"the cookie wherever the kernel has it: take another mode, or a newer header", m.mode)
 	}
 	return err
 }
 
-// headerFunctions are the functions of bpf/usdt.bpf.h and bpf/usdt_spec.bpf.h
-// that programs call. They are hidden functions: an object that is linked from
-// several files has one of each for every file.
+// headerFunctions are the functions of the header that programs call. They are
+// hidden: an object that is linked from several files has one of each for every
+// file.
 var headerFunctions = map[string]bool{
 	"bpf_usdt_arg":         true,
 	"bpf_usdt_arg_address": true,

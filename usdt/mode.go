@@ -127,7 +127,6 @@ func (k kernelModes) supports(m Mode) error {
 	}
 }
 
-// askKernel finds out by trying which modes the running kernel has.
 func askKernel() (k kernelModes, err error) {
 	supported := func(err error) (bool, error) {
 		if errors.Is(err, ebpf.ErrNotSupported) {
@@ -180,7 +179,7 @@ func rightPIDFilter() (right bool, err error) {
 	return right, nil
 }
 
-// trialProgram returns a program that does nothing, for asking the kernel.
+// trialProgram returns a program that does nothing.
 func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "usdt_trial",

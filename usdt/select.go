@@ -125,8 +125,7 @@ const (
 	maxMalformed = 16
 )
 
-// check leaves out the sites that cannot be attached. It is an error if no site
-// is left.
+// check leaves out the sites that cannot be attached. One must be left.
 func (s *Selection) check() error {
 	refused := make(map[int]bool)
 	refuse := func(i int, err error) {
@@ -152,21 +151,21 @@ func (s *Selection) check() error {
 	if len(refused) == 0 {
 		return nil
 	}
-	left := make([]Site, 0, s.Len()-len(refused))
-	for i, site := range s.sites {
+	all := s.sites
+	s.sites = make([]Site, 0, len(all)-len(refused))
+	for i, site := range all {
 		if !refused[i] {
-			left = append(left, site)
+			s.sites = append(s.sites, site)
 		}
 	}
-	s.sites = left
 	if s.Len() == 0 {
 		return s.skipped[0]
 	}
 	return nil
 }
 
-var errSharedInstruction = errors.New("the file has another probe at the same instruction with another semaphore, " +
-	"and the kernel takes one: attach the two probes one at a time")
+var errSharedInstruction = errors.New("the file has another probe at the same instruction with " +
+	"another semaphore, and the kernel takes one: attach the two probes one at a time")
 
 // A Selection is the sites of some probes in one file, checked and ready to be
 // attached. Each site lies in executable code and holds a nop on which the
@@ -204,14 +203,14 @@ func (s *Selection) Sites() iter.Seq2[int, Site] { return slices.All(s.sites) }
 // "/usr/bin/python3 in process 7: 3 sites". Paths are arbitrary bytes: escape
 // them before they reach a terminal.
 func (s *Selection) String() string {
-	where, sites := s.opened.name, "1 site"
+	where, plural := s.opened.name, "s"
 	if s.pid != 0 {
 		where = fmt.Sprintf("%s in process %d", where, s.pid)
 	}
-	if s.Len() != 1 {
-		sites = fmt.Sprintf("%d sites", s.Len())
+	if s.Len() == 1 {
+		plural = ""
 	}
-	return where + ": " + sites
+	return fmt.Sprintf("%s: %d site%s", where, s.Len(), plural)
 }
 
 // Skipped returns the sites of the selected probes that cannot be attached, and
@@ -239,10 +238,9 @@ func (s *Selection) File() *elfnote.File { return s.opened.elf }
 // process.
 func (s *Selection) PID() int { return s.pid }
 
-// ForPID returns the same selection restricted to another process, or for every
-// process if pid is 0. It shares the file with s: it is valid until s is
-// closed, and closing it does not close s. The PID is checked when the
-// selection is attached.
+// ForPID returns the same selection for another process, or for every process
+// if pid is 0. It is valid until s is closed, and closing it does not close s.
+// The PID is checked when the selection is attached.
 func (s *Selection) ForPID(pid int) *Selection {
 	other := *s
 	other.borrowed = true

@@ -57,8 +57,8 @@ const maxArguments = 1 << 19
 const argumentsPerSite = 4
 
 // decodeArguments decodes the arguments of the sites, whose instructions are
-// known. Most sites of a file share few strings. A string that means the same
-// at each site is decoded once.
+// known. A string that means the same at each site is decoded once: most sites
+// of a file share few.
 func (s *Selection) decodeArguments() error {
 	known, count := make(map[string][]argspec.Arg), 0
 	for i := range s.sites {
@@ -129,14 +129,13 @@ func readCode(
 	}
 }
 
-// attachable returns an error if the running kernel can attach to no site of a
-// file.
+// attachable returns an error if the kernel can attach to no site of a file.
 func attachable(file *elfnote.File) error {
 	switch {
 	case file.IsDebugFile():
-		return errors.New("this is a separate debug file, without the machine code: attach to the file it belongs to")
+		return errors.New("a separate debug file has no machine code: attach to the file it belongs to")
 	case file.Header().Type == elf.ET_REL:
-		return errors.New("this is an object file that is not linked yet: attach to the program or library made of it")
+		return errors.New("an object file is not linked yet: attach to what is made of it")
 	}
 	kernel, err := sys.KernelMachine()
 	if err != nil {

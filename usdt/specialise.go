@@ -43,8 +43,8 @@ type specialProgram struct {
 }
 
 // acquireSpecial returns a program that does the same at these sites as the
-// loaded one. ids has the spec ID of each site. The caller releases the
-// program. The error says why the loaded one has to be attached instead.
+// loaded one, or says why the loaded one has to be attached. ids has the spec ID
+// of each site. The caller releases the program.
 func (m *Manager) acquireSpecial(
 	loaded *loadedProgram, sel *Selection, ids []uint64,
 ) (*specialProgram, error) {
@@ -65,7 +65,8 @@ func (m *Manager) acquireSpecial(
 	shared := m.special[key]
 	if shared == nil && len(m.special) >= maxSpecialPrograms {
 		m.mu.Unlock()
-		return nil, fmt.Errorf("the Manager has %d programs made for sites, and takes no more", maxSpecialPrograms)
+		return nil, fmt.Errorf("the Manager has %d programs made for sites, which is the limit",
+			maxSpecialPrograms)
 	}
 	if shared == nil {
 		shared = &specialProgram{key: key, load: sync.OnceValues(func() (*ebpf.Program, error) {
@@ -121,9 +122,8 @@ func (m *Manager) loadSpecial(
 	}
 	general := specialise.Program{
 		Instructions: from.spec.Instructions,
-		Kernel: specialise.Kernel{Machine: machine,
-			BigEndian: nativeOrder() == binary.BigEndian},
-		Libbpf: m.specs.layout.IsLibbpf,
+		Kernel:       specialise.Kernel{Machine: machine, BigEndian: nativeOrder() == binary.BigEndian},
+		Libbpf:       m.specs.layout.IsLibbpf,
 	}
 	for {
 		instructions, err := general.For(specs)
@@ -232,7 +232,7 @@ func (m *Manager) originOf(info *ebpf.ProgramInfo) (*origin, error) {
 	// them.
 	ids, ok := info.MapIDs()
 	if !ok || len(ids) != len(names) {
-		return nil, fmt.Errorf("the kernel lists %d maps of the program, which refers to %d", len(ids), len(names))
+		return nil, fmt.Errorf("the kernel lists %d maps of a program with %d", len(ids), len(names))
 	}
 	for i, name := range names {
 		if name != kconfig {
@@ -240,13 +240,12 @@ func (m *Manager) originOf(info *ebpf.ProgramInfo) (*origin, error) {
 		}
 	}
 	if from.maps[specMapName] != m.specs.id {
-		return nil, errors.New("the kernel lists the maps of the program in another order than it refers to them")
+		return nil, errors.New("the kernel lists the maps in another order than the program has them")
 	}
 	return from, nil
 }
 
-// nativeOrder returns binary.NativeEndian as LittleEndian or BigEndian, which
-// cilium/ebpf asks for.
+// nativeOrder is binary.NativeEndian as cilium/ebpf asks for it.
 func nativeOrder() binary.ByteOrder {
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 		return binary.BigEndian

@@ -181,11 +181,10 @@ func newAddressTable(spec *ebpf.MapSpec) (*table[uint64], error) {
 	return t, nil
 }
 
-// addresses returns the instruction pointers of hits in the selection's
-// process, or in every process, and the spec ID for each. specs has the spec ID
-// of each site. A site of an ET_EXEC has one address, for which the file was
-// linked. A library or position-independent program needs a PID. Its sites have
-// several addresses if the process has mapped it more than once.
+// addresses returns the instruction pointers of hits, and the spec ID for each.
+// specs has the spec ID of each site. A site of an ET_EXEC has the address for
+// which it was linked. Other files need a PID; their sites have several
+// addresses if the process has mapped them more than once.
 func (s *Selection) addresses(specs []uint64) (addresses []uint64, ids []uint32, err error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
@@ -201,7 +200,7 @@ func (s *Selection) addresses(specs []uint64) (addresses []uint64, ids []uint32,
 	if s.pid == 0 {
 		return nil, nil, fmt.Errorf("%s: %w", s.opened.name, &sys.UnsupportedError{
 			Feature: "BPF cookies on uprobes", Since: "5.15",
-			Hint: "without them a library or position-independent program can be attached for one PID only"})
+			Hint: "without them a library or PIE program can be attached for one PID only"})
 	}
 
 	files, err := procwatch.Files(procfs.NewFS(""), s.pid)

@@ -68,13 +68,10 @@ type Target struct {
 	MaxSites int
 }
 
-// check returns an error unless the target names exactly one file.
 func (t *Target) check() error {
 	given := 0
-	for _, set := range []bool{
-		t.Path != "", t.ELF != nil, t.ProcessFile != nil, t.Selection != nil,
-	} {
-		if set {
+	for _, is := range []bool{t.Path != "", t.ELF != nil, t.ProcessFile != nil, t.Selection != nil} {
+		if is {
 			given++
 		}
 	}
@@ -82,9 +79,11 @@ func (t *Target) check() error {
 	case given == 1:
 		return nil
 	case given == 0 && t.PID != 0:
-		return errors.New("the target has a PID but no file: set its Path (a bare name such as libc.so.6 is looked up among the files that the process has mapped)")
+		return errors.New("the target has a PID but no file: set its Path (a bare name such as " +
+			"libc.so.6 is looked up among the files that the process has mapped)")
 	default:
-		return fmt.Errorf("a target needs exactly one of Path, ELF, ProcessFile and Selection, not %d of them", given)
+		return fmt.Errorf("a target needs exactly one of Path, ELF, ProcessFile and Selection, "+
+			"not %d of them", given)
 	}
 }
 
@@ -147,7 +146,7 @@ func (t Target) open() (_ *opened, err error) {
 
 	file := o.elf.OSFile()
 	if file == nil {
-		return nil, errors.New("only a file of the file system can be attached to, not a reader of bytes")
+		return nil, errors.New("only a file of the file system can be attached to, not bytes")
 	}
 	if o.name == "" {
 		o.name = file.Name()
@@ -220,8 +219,7 @@ func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 	return nil
 }
 
-// findInProcess finds a file by a bare name among those that the process has
-// mapped.
+// findInProcess finds the bare name among the files that the process has mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
 	files, err := procwatch.Files(procfs.NewFS(""), t.PID)
 	if err != nil && len(files) == 0 {
@@ -236,6 +234,6 @@ func (t Target) findInProcess() (*os.File, string, error) {
 			}
 		}
 	}
-	return nil, "", fmt.Errorf("%s: %w: process %d maps no file of that name (give its path as the process sees it)",
-		t.Path, os.ErrNotExist, t.PID)
+	return nil, "", fmt.Errorf("%s: %w: process %d maps no file of that name (give its path as the "+
+		"process sees it)", t.Path, os.ErrNotExist, t.PID)
 }

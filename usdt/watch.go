@@ -45,11 +45,9 @@ type WatchProgram struct {
 type WatchOptions struct {
 	// Filter reports whether a process is wanted; nil wants all. It is asked
 	// when a process is found, and again when the process runs another program
-	// or changes its name. It is not asked about processes without memory, such
-	// as the threads of the kernel. It must not call the Watch.
-	//
-	// It is called by one goroutine at a time, unless a call takes so long that
-	// the process is set aside.
+	// or changes its name, but not about the threads of the kernel. It must not
+	// call the Watch. One goroutine at a time calls it, unless a call takes so
+	// long that the process is set aside.
 	Filter func(proc.Process) bool
 	// Mapped, if set, gets the files with wanted probes that processes have
 	// begun to map, and those that they do not map any more. It is called after
@@ -139,9 +137,8 @@ type Watch struct {
 // or Run. It ends with Close, and with Manager.Close.
 //
 // The files that a scan finds are attached program by program, in the order of
-// the programs, so that a program can count on those before it. The files that
-// no process maps any more are detached together. A program that cannot be
-// attached to a file does not affect the others.
+// the programs, so that a program can count on those before it. A program that
+// cannot be attached to a file does not affect the others.
 //
 // If the maps of the Manager, or the system's limits on open files or memory,
 // leave no room, the Watch first detaches files that no process maps any more.
@@ -240,18 +237,18 @@ func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 // of single processes, and of attaching, are in [WatchChanges].
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
-// Stats returns the numbers of the watch. Of processes: how many were Denied
-// for lack of privilege, are Blocked because they do not answer, or Postponed
-// because they are busy. Of scans: how many Passes there were, and EventsError,
-// which says why the kernel does not report processes. Of attachments: how much
-// of the Limits is in use, and how many files are OverLimit or Waiting.
+// Stats returns how many processes were Denied for lack of privilege, are
+// Blocked because they do not answer, or Postponed because they are busy; the
+// Passes over all processes, and EventsError, which says why the kernel does
+// not report them; how much of the Limits is in use, and how many files are
+// OverLimit or Waiting.
 func (w *Watch) Stats() follow.Stats { return w.follower.Stats() }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is
 // attached stays attached until Close.
 func (w *Watch) Stop() { w.follower.Stop() }
 
-// Close detaches everything together. It waits until that is done, and until no
+// Close detaches everything together, and waits until that is done and no
 // process is scanned any more. Errors are those of [Link.Close]. It is safe to
 // call it again.
 func (w *Watch) Close() error {
@@ -272,8 +269,7 @@ type watchDriver[A any] struct {
 	changed    func(*WatchChanges[A])
 }
 
-// A watchedFile is a file whose sites have been checked, once for all its
-// processes and all parts.
+// A watchedFile is a file whose sites have been checked, once for all.
 type watchedFile[A any] struct {
 	*Selection
 	driver *watchDriver[A]
@@ -297,9 +293,8 @@ func (d *watchDriver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], erro
 	return file, nil
 }
 
-// PerProcess reports whether a file is attached to each process alone. The
-// address of a site is the same everywhere only in an executable that is not
-// position-independent.
+// PerProcess reports whether a file is attached to each process alone. Only in
+// an ET_EXEC a site has the same address everywhere.
 func (d *watchDriver[A]) PerProcess(file *procwatch.CachedFile) bool {
 	return d.perProcess || d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
 }
