@@ -142,8 +142,7 @@ const (
 	defaultMaxKeys = 16_384
 	defaultKeyText = 64
 
-	// defaultNormalizedText is longer: Normalize cannot make texts equal that
-	// were cut at different places.
+	// Normalize cannot make texts equal that were cut at different places.
 	defaultNormalizedText = 128
 
 	// maxEntries keeps a mistyped number from taking all memory: the kernel
@@ -232,7 +231,7 @@ func (s *Session) parseAggregation(a *Aggregation) (err error) {
 		}
 		err := h.err
 		if err == nil && p.Histogram.Step > 0 && (a.Min || a.Max) {
-			err = errors.New("a linear histogram has no Min and Max: make these an aggregation of their own")
+			err = errors.New("a linear histogram has no Min and Max: make these another aggregation")
 		}
 		if err != nil {
 			return optionError("Histogram", err)

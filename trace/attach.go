@@ -46,8 +46,8 @@ type Attachment struct {
 func (a *Attachment) Session() *Session { return a.session }
 
 // Path returns the name that the file was opened by. For an attachment of a
-// watch it is the path as the process sees the file. If the attachment is for
-// every process, that is the first one that was found with the file.
+// watch it is the path as the process sees the file, or the first process found
+// with it if the attachment is for every process.
 func (a *Attachment) Path() string { return a.path }
 
 // Process returns the process that is watched, or the zero value if that is
@@ -58,9 +58,8 @@ func (a *Attachment) Process() proc.Process { return a.process }
 // The caller must not change the slice.
 func (a *Attachment) Sites() []*Site { return a.sites }
 
-// Skipped returns the sites of the chosen probes that are not watched because
-// they cannot be attached, each with the reason, and how many these are. See
-// [usdt.Selection.Skipped].
+// Skipped returns the sites of the chosen probes that cannot be attached, each
+// with the reason, and their number. See [usdt.Selection.Skipped].
 func (a *Attachment) Skipped() (sites []*follow.SiteError, count int) {
 	return a.links[0].Selection().Skipped()
 }
@@ -70,8 +69,8 @@ func (a *Attachment) Skipped() (sites []*follow.SiteError, count int) {
 // closes all attachments in the time of one. Close can be called again.
 func (a *Attachment) Close() error { return closeAll(a) }
 
-// closeAll closes attachments, of any sessions, rank by rank. It waits for the
-// kernel once for each rank that there is.
+// closeAll closes attachments, of any sessions. It waits for the kernel once for
+// each rank that there is.
 func closeAll(attachments ...*Attachment) error {
 	var ranked [ranks][]*usdt.Link
 	sessions := make(map[*Session]bool)
@@ -114,8 +113,7 @@ func (s *Session) attachSelection(
 	if opts == nil {
 		opts = &usdt.AttachOptions{}
 	}
-	// The maps must not be closed while programs are generated, because these
-	// refer to the maps by their descriptors.
+	// Programs refer to the maps by their descriptors: no map must be closed.
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
 	if s.detached {
@@ -181,9 +179,8 @@ func (a *Attachment) attach(w *work) error {
 		a.reserved = len(w.sites)
 		return a.attachGroups(w)
 	}
-	// A single site in all processes needs no cookie. With a PID, other
-	// processes may be attached later: a program that takes the site's number
-	// from the cookie can serve all of them.
+	// A single site in all processes needs no cookie. With a PID, a program that
+	// takes the site's number from the cookie can serve other processes, too.
 	if s.mode == usdt.ModeSingleIPMap || len(w.sites) == 1 && w.sel.PID() == 0 {
 		if err := w.checkPerfEvents(len(w.sites)); err != nil {
 			return err
@@ -302,8 +299,7 @@ func (s *Site) ArgumentName(i int) string {
 }
 
 // siteTable numbers sites. The generated programs send these numbers. Finding a
-// site takes no lock, because it is done for each event while sites come and
-// go.
+// site takes no lock: it is done for each event.
 type siteTable struct {
 	sites atomic.Pointer[[]atomic.Pointer[Site]] // by number; replaced by a larger one
 
@@ -365,12 +361,11 @@ func (t *siteTable) remove(sites []*Site) {
 
 // The kernel attaches and detaches one site after the other, while calls go on.
 // So the ends of calls are attached before the starts, and detached before
-// them. Otherwise a start could stay without its end, and a later end would be
-// taken for it: a call as long as the session. A site that is both an end and a
-// start comes between the two.
+// them. Otherwise a later end could be taken for that of a start before: a call
+// as long as the session.
 const (
-	rankEnd = iota // or neither end nor start
-	rankBoth
+	rankEnd  = iota // or neither end nor start
+	rankBoth        // an end that is a start, too
 	rankStart
 	ranks
 )
@@ -405,9 +400,9 @@ type step struct {
 	sites   []int
 }
 
-// steps returns the order in which programs are attached to their sites. One
-// link keeps the order of its sites if oneLink says so. Otherwise, and with
-// several programs, each rank has links of its own.
+// steps returns the order in which programs are attached to their sites. Each
+// rank has links of its own, unless there is one program, and oneLink says that
+// one link keeps the order of its sites.
 func (w *work) steps(programs []bpfgen.Program, oneLink func(sites []int) bool) []step {
 	var all, ranked []step
 	for _, p := range programs {
@@ -433,9 +428,9 @@ type rankedLink struct {
 	rank int
 }
 
-// longestChange is the time for which losses count as expected: perf events of
-// hundreds of sites are detached by then. A file system can make an attachment
-// wait without end, and must not hide losses.
+// longestChange is the time for which losses count as expected: hundreds of
+// perf events are detached by then. A file system can make an attachment wait
+// without end, and must not hide losses.
 const longestChange = time.Minute
 
 // expectedLosses are the losses of a counter while sites are attached or

@@ -25,10 +25,7 @@ type decoder struct {
 	current *events // of its site
 	event   *Event  // of its site, if events are reused
 
-	// reuse makes all events of a site use one Event, so that they cost no
-	// allocation once the commands and the sizes are known. Otherwise each
-	// event is the caller's own.
-	reuse bool
+	reuse bool   // all events of a site use one Event, to allocate nothing
 	spare []byte // where settle puts its bytes
 }
 
@@ -429,9 +426,8 @@ func (e *events) decodeCaptures(args []Value, raw []byte) {
 	}
 }
 
-// maxCommands bounds the table of names of threads. A machine has hundreds of
-// them. A program that renames its threads at each request makes the table
-// forget all names from time to time.
+// maxCommands bounds the table of names of threads. A machine has hundreds; a
+// program that renames its threads at each request makes the table forget all.
 const maxCommands = 4096
 
 // recentCommands is the number of names that are found without the map.
@@ -440,8 +436,7 @@ const (
 	recentCommands = 1 << recentBits
 )
 
-// commandTable has a string for each name of a thread, so that an event does
-// not need a new one.
+// commandTable has the strings of the names of threads, which events share.
 type commandTable struct {
 	recent [recentCommands]struct {
 		raw  [2]uint64 // as the kernel has sent it, with any bytes after the terminator

@@ -28,11 +28,9 @@
 //
 // An argument is a [Value]: an integer with or without a sign, or a floating
 // point number, as the probe describes it. Its [Kind] says whether it could be
-// fetched.
-//
-// A structure that is passed by value has its bytes, see [Bytes]. A pointer is
-// a number too. [EventOptions.Captures] asks for what it points to, a text or
-// bytes:
+// fetched. A structure that is passed by value has its bytes, see [Bytes]. A
+// pointer is a number too. [EventOptions.Captures] asks for what it points to,
+// a text or bytes:
 //
 //	&trace.SessionOptions{Events: &trace.EventOptions{
 //		Captures: []trace.Capture{{Arg: "arg0", Max: 500}},
@@ -40,10 +38,9 @@
 //
 // # Stacks
 //
-// With [EventOptions.StackDepth] the kernel walks the user stack. That needs
-// programs with frame pointers. For other programs [EventOptions.StackCopy]
-// brings the registers and the memory of the stack, from which any unwinder can
-// find the addresses.
+// With [EventOptions.StackDepth] the kernel walks the user stack, by frame
+// pointers. For programs without, [EventOptions.StackCopy] brings the registers
+// and the memory of the stack, from which any unwinder can find the addresses.
 //
 // # Filters
 //
@@ -151,11 +148,11 @@
 //		Histogram: &trace.Histogram{},
 //	}
 //
-// Histograms are exponential, with the buckets of OpenTelemetry, so that they
-// can be exported without loss, and [Row.Quantile] returns quantiles with a
-// known precision. [Aggregator.Snapshot] reads the hits so far, and
-// [Aggregator.Take] those since the last time. A session with Aggregators sends
-// events as well if [SessionOptions.Events] is set.
+// Histograms are exponential, with the buckets of OpenTelemetry: they are
+// exported without loss, and [Row.Quantile] has a known precision.
+// [Aggregator.Snapshot] reads the hits so far, and [Aggregator.Take] those
+// since the last time. A session with Aggregators sends events as well if
+// [SessionOptions.Events] is set.
 //
 // # Many files, many processes
 //
@@ -177,16 +174,15 @@
 //
 // # Losses
 //
-// Nothing is lost silently. The kernel counts events that find no room in the
-// ring buffer, and [Session.Events] reports them. It counts hits that could not
-// be aggregated, see [Losses]. [Attachment.Skipped] lists the sites that could
-// not be attached. [Session.Stats] returns the costs of a session.
+// [Session.Events] reports events that find no room in the ring buffer.
+// [Losses] counts these, and the hits and calls that could not be aggregated or
+// measured. [Attachment.Skipped] lists the sites that could not be attached.
+// [Session.Stats] returns the costs of a session.
 //
 // # Kernels
 //
-// The package needs Linux 5.10, on any machine that package usdt supports. It
-// does not need uprobe_multi links or BPF cookies: without cookies each site
-// gets a program of its own. Before Linux 5.11 maps count against
-// RLIMIT_MEMLOCK, which rlimit.RemoveMemlock of github.com/cilium/ebpf lifts.
-// The privileges needed are those of package usdt.
+// The package needs Linux 5.10, and the machines and privileges of package
+// usdt. Without uprobe_multi links or BPF cookies it works as well. Before
+// Linux 5.11 maps count against RLIMIT_MEMLOCK, which rlimit.RemoveMemlock of
+// github.com/cilium/ebpf lifts.
 package trace

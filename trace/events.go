@@ -121,12 +121,10 @@ func (e *Event) String() string {
 	if e.Command != "" {
 		b = fmt.Appendf(b, " (%s)", terminal.Escape(e.Command))
 	}
+	separator := ": "
 	for i, arg := range e.Args {
-		separator := ", "
-		if i == 0 {
-			separator = ": "
-		}
 		b = append(b, separator...)
+		separator = ", "
 		if e.Site != nil && e.Site.definition != nil {
 			b = append(append(b, e.Site.ArgumentName(i)...), '=')
 		}
@@ -140,12 +138,11 @@ const (
 	// come. One costs a few microseconds.
 	lossInterval = 50 * time.Millisecond
 
-	// clockInterval is the time between two measurements of the difference
-	// between the clocks.
+	// clockInterval is the time between two comparisons of the clocks.
 	clockInterval = time.Second
 
-	// clockPrecision is the time that reading the clocks may take. If it takes
-	// longer, it is tried again, clockTries times in all.
+	// clockPrecision is the time that reading the clocks may take: else it is
+	// tried again, clockTries times in all.
 	clockPrecision = 10 * time.Microsecond
 	clockTries     = 5
 )
@@ -388,9 +385,8 @@ const (
 	// the clock: a thousand small events.
 	bytesPerCheck = 16 << 10
 
-	// eventsOneByOne is the number of events that follow a pause and are read
-	// with a look at the context before each. Then there is a look once in
-	// bytesPerCheck.
+	// eventsOneByOne is the number of events after a pause that are read with a
+	// look at the context before each, and not once in bytesPerCheck.
 	eventsOneByOne = 64
 )
 

@@ -188,7 +188,7 @@ func (r *Row) Quantile(q float64) float64 {
 }
 
 // middle returns the number whose greatest distance from a value in the bucket
-// is the least. The distance is relative to the value in exponential buckets.
+// is the least, relative to the value in exponential buckets.
 func (b *Bucket) middle(exponential bool) float64 {
 	low, high := b.Low.Float(), b.High.Float()
 	switch {

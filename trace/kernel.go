@@ -30,7 +30,8 @@ const maxFamily = 1 << 16
 // kernel adds later descendants to a map as they fork.
 func (s *Session) followFamily(pid int) error {
 	if ownPIDs() != nil {
-		return optionError("Family", errors.New("a process and its descendants can be followed only from the initial PID namespace"))
+		return optionError("Family",
+			errors.New("descendants can be followed only from the initial PID namespace"))
 	}
 	task, err := taskLayout()
 	if err != nil {
@@ -117,25 +118,21 @@ func taskLayout() (task bpfgen.Task, err error) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
 		return task, &sys.UnsupportedError{Feature: "following forks without the kernel's BTF",
-			Since: "5.2",
-			Hint:  "the kernel needs CONFIG_DEBUG_INFO_BTF"}
+			Since: "5.2", Hint: "the kernel needs CONFIG_DEBUG_INFO_BTF"}
 	}
 	var layout *btf.Struct
 	if err := spec.TypeByName("task_struct", &layout); err != nil {
 		return task, fmt.Errorf("the kernel's BTF: %w", err)
 	}
-	found := 0
 	for _, m := range layout.Members {
 		switch m.Name {
 		case "pid":
 			task.Thread = m.Offset.Bytes()
-			found++
 		case "tgid":
 			task.Process = m.Offset.Bytes()
-			found++
 		}
 	}
-	if found != 2 {
+	if task.Thread == 0 || task.Process == 0 { // other members come first
 		return task, errors.New("the kernel's BTF: task_struct has no pid or no tgid")
 	}
 	return task, nil
@@ -165,13 +162,13 @@ func supports(program asm.Instructions) (bool, error) {
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{Name: "trace_probe",
 		Type: ebpf.Kprobe, License: license, Instructions: program,
 	}, ebpf.ProgramOptions{LogDisabled: true})
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, errNotSupported) {
+	switch {
+	case err == nil:
+		return true, prog.Close()
+	case errors.Is(err, unix.EINVAL) || errors.Is(err, errNotSupported):
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	return true, prog.Close()
+	return false, err
 }
 
 // errNotSupported is the kernel's ENOTSUPP, which is no error of POSIX and has
@@ -202,19 +199,13 @@ type clockOffsets struct {
 // ownClockOffsets returns the offsets of the time namespace of this process.
 // They do not change while a process is in it.
 var ownClockOffsets = sync.OnceValue(func() clockOffsets {
-	// The kernel shows the offsets for new processes, which may be in another
-	// namespace.
-	own, err := os.Readlink("/proc/self/ns/time")
-	if err != nil {
-		return clockOffsets{} // before Linux 5.6 there are no time namespaces
-	}
-	if of, err := os.Readlink("/proc/self/ns/time_for_children"); err != nil || of != own {
+	// Before Linux 5.6 there are no time namespaces. The kernel shows the
+	// offsets for new processes, which may be in another namespace.
+	own, _ := os.Readlink("/proc/self/ns/time")
+	if of, _ := os.Readlink("/proc/self/ns/time_for_children"); of != own {
 		return clockOffsets{}
 	}
-	text, err := os.ReadFile("/proc/self/timens_offsets")
-	if err != nil {
-		return clockOffsets{}
-	}
+	text, _ := os.ReadFile("/proc/self/timens_offsets")
 	return parseClockOffsets(string(text))
 })
 

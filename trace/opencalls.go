@@ -90,8 +90,8 @@ func (s *Session) openStart(
 		Weight: 1, Probe: pair.Start.Provider + ":" + pair.Start.Name}
 	if s.plan.Kernel.PIDs == nil {
 		start.PID, start.TID, _ = l.Caller(key)
-		var ok bool
-		if start.Command, ok = commandSince(start.PID, start.TID, call.Began); !ok {
+		var there bool
+		if start.Command, there = commandSince(start.PID, start.TID, call.Began); !there {
 			return nil, nil
 		}
 	}
@@ -104,15 +104,11 @@ func (s *Session) openStart(
 	}
 	saved := make([]byte, l.SavedSize)
 	err := l.saved.Lookup([3]uint64{key[0], key[1], call.Slot}, &saved)
-	switch {
-	case errors.Is(err, ebpf.ErrKeyNotExist):
-		saved = nil
-	case err != nil:
+	if err := ignoreMissing(err); err != nil {
 		return nil, err
-	case binary.NativeEndian.Uint64(saved[l.SavedSize-8:]) != uint64(call.Began):
-		saved = nil // of another call
 	}
-	if !call.Saved {
+	if err != nil || !call.Saved ||
+		binary.NativeEndian.Uint64(saved[l.SavedSize-8:]) != uint64(call.Began) { // of another call
 		saved = nil
 	}
 	d.decodeStart(start, site, saved)
@@ -137,8 +133,8 @@ func (s *Session) mayCount(l *latency, call *bpfgen.OpenCall, pid int, d time.Du
 }
 
 // outcomes reports whether a condition on an open call can be true, and whether
-// it can be false. For a comparison that is negated in a larger condition the
-// kernel has kept whether the opposite holds.
+// it can be false. Of a comparison that is negated the kernel has kept whether
+// the opposite holds.
 func outcomes(
 	n *expr.Node, call *bpfgen.OpenCall, pid int, d time.Duration, negated bool,
 ) (yes, no bool) {
@@ -195,9 +191,9 @@ type openCalls struct {
 	going  uint64
 }
 
-// look counts the calls that go on, and those whose thread or process has ended
-// meanwhile. It forgets calls for which forget, if not nil, returns true. It
-// must be called within [Session.use].
+// look counts the calls that go on, and those whose thread or process has
+// ended. It forgets those for which forget, if not nil, returns true. It must
+// be called within [Session.use].
 func (o *openCalls) look(
 	s *Session, forget func(pid int, pair uint32) bool,
 ) (going, ended uint64, err error) {

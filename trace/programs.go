@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
@@ -62,9 +63,9 @@ const maxSpecialised = 64
 // errManyBlocks is why code is generated again, with a table.
 var errManyBlocks = errors.New("many different blocks")
 
-// generate generates the code for all sites of a selection. The sites of a file
-// have few different argument strings. In a selection, sites with equal strings
-// share the parsed arguments, and for these the code is generated once.
+// generate generates the code for all sites of a selection. Sites with equal
+// argument strings share the parsed arguments, and for these the code is
+// generated once: a file has few.
 func (s *Session) generate(
 	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *usdt.AttachOptions,
 	pairs *filePairs, table *bpfgen.Table,
@@ -181,7 +182,7 @@ func (w *work) readPointers(s *Site) {
 		switch {
 		case n >= len(own) || own[n].Size != size:
 		case own[n].Kind == argspec.Memory && n == i:
-			s.Args[i] = own[n] // the pointer: see toGenerate
+			s.Args[i] = own[n] // see toGenerate
 		case own[n].Kind == argspec.InRegister && own[n].Register.Shift == 0:
 			s.Args[i] = argspec.Arg{Raw: value, Size: size, Kind: argspec.Memory,
 				Base: own[n].Register, Displacement: int64(pointer * size), Scale: 1,
@@ -211,9 +212,9 @@ func (w *work) setCall(s *Site, call *tracing.Call[providers.Argument]) {
 	s.definition = &providers.Probe{Provider: s.Provider, Name: s.Name, Arguments: call.Arguments}
 }
 
-// addCaptured gives a site the variables and members that are captured there as
-// arguments after its own. It fails where the file does not say where a member
-// is, and where the address of a text is asked for as a key.
+// addCaptured gives a site the variables and members that are captured there,
+// as arguments after its own. It fails where the file does not say where a
+// member is, and for the address of a text as a key.
 func (w *work) addCaptured(s *Site) error {
 	for _, a := range w.plan.Aggregations {
 		for _, key := range a.Keys {
@@ -253,8 +254,8 @@ func (s *Site) probeName() string {
 }
 
 // variable returns the argument by which a site reads a variable of the program
-// or a member, given by its name in expressions. The error says why the file
-// has no such member anywhere.
+// or a member, by its name in expressions. The error says why the file has no
+// such member.
 func (w *work) variable(s *Site, name string) (argspec.Arg, elffile.Member, error) {
 	if symbol, ok := (&expr.Term{Name: name}).Global(); ok {
 		return argspec.Global(w.elf, s.Instruction, symbol), elffile.Member{}, nil
@@ -487,8 +488,7 @@ func (c *programCache) release(p *program) error {
 const maxProgramName = 15
 
 // programName returns the name of a program for system profilers and bpftool:
-// PROVIDER_PROBE, cut to maxProgramName. The provider loses its end first: the
-// probe's name says more.
+// PROVIDER_PROBE, cut to maxProgramName. The provider loses its end first.
 func programName(sites []*Site) string {
 	provider, name := sites[0].Provider, sites[0].Name
 	for _, s := range sites[1:] {
@@ -521,15 +521,15 @@ func commonPrefix(a, b string) string {
 // room are attached in the way that takes longer to detach.
 const maxSlots = 8192
 
-// slotTable is the map of slots, see [bpfgen.Slots]. It exists where sites are
-// attached by perf events: sites that share a cookie share one, and the kernel
-// closes perf events one after the other.
+// slotTable is the map of slots, see [bpfgen.Slots]. With it, sites share a
+// cookie and so a perf event: the kernel closes these one after the other.
 type slotTable struct {
 	slots *ebpf.Map // nil where there is none
 
-	mu    sync.Mutex
-	used  int
-	group uint64 // the last one
+	group atomic.Uint64 // the last one
+
+	mu   sync.Mutex
+	used int
 }
 
 // reserve reports whether there is room for n slots, and keeps it for the
@@ -554,10 +554,10 @@ func (t *slotTable) release(keys []uint64, reserved int) {
 	t.used -= reserved
 }
 
-// attachGroups attaches groups of sites that share a cookie, for which room has
-// been reserved. Package usdt attaches each group by one perf event, if it can.
-// The programs tell the sites of a group apart by the low bits of the
-// instruction pointer, which are the same in all processes.
+// attachGroups attaches groups of sites that share a cookie, for which room is
+// reserved. Package usdt attaches each by one perf event, if it can. Programs
+// tell the sites apart by the low bits of the instruction pointer, which are
+// the same in all processes.
 func (a *Attachment) attachGroups(w *work) error {
 	table := &a.session.slots
 	slots := bpfgen.Slots{Map: table.slots.FD(), Kernel: w.plan.Kernel,
@@ -588,10 +588,7 @@ func (a *Attachment) attachGroups(w *work) error {
 		numbers := make(map[int]uint64, len(some)) // the group of each site
 		groups := w.groups(some)
 		for _, group := range groups {
-			table.mu.Lock()
-			table.group++
-			number := table.group
-			table.mu.Unlock()
+			number := table.group.Add(1)
 			for _, n := range group {
 				numbers[n] = number
 				key := bpfgen.Slot(number, w.sites[n].Instruction)
@@ -602,8 +599,7 @@ func (a *Attachment) attachGroups(w *work) error {
 			}
 		}
 		if slots.Cookie {
-			if err := a.attachSome(w, p, some,
-				func(n int) uint64 { return numbers[n] }); err != nil {
+			if err := a.attachSome(w, p, some, func(n int) uint64 { return numbers[n] }); err != nil {
 				return err
 			}
 			continue
@@ -634,7 +630,7 @@ func (w *work) checkPerfEvents(events int) error {
 	return follow.TooMany(w.file, "sites (a perf event counts as 8)", w.maxSites, needed)
 }
 
-// groups returns sites in as few groups as there can be. No two in a group have
+// groups returns sites in as few groups as there can be: no two in a group have
 // the same low bits of their address.
 func (w *work) groups(some []int) [][]int {
 	var groups [][]int

@@ -170,10 +170,9 @@ func (m *ringReader) header(at uint64) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
 }
 
-// refill looks for records that the kernel has written meanwhile, skips
-// discarded ones, and reports whether next has a record again. If not, it has
-// told the kernel how far was read, so that the next record wakes the reader.
-// Otherwise it tells the kernel from time to time.
+// refill looks for new records, skips discarded ones, and reports whether next
+// has a record. If not, it has told the kernel how far was read, so that the
+// next record wakes the reader.
 func (m *ringReader) refill() bool {
 	for !m.ended.Load() {
 		if m.read-m.reported >= m.part() {

@@ -227,9 +227,8 @@ func (s *Session) Attachments() []*Attachment {
 // Attach fails from then on. Events, Losses and Stats, and the snapshots of
 // aggregators, work until [Session.Close].
 //
-// Aggregators have the hits until Detach is called. The kernel takes 10 ms to
-// minutes to detach everything, see [usdt.Link.Close], one probe after the
-// other: events still come meanwhile.
+// Aggregators have the hits until Detach is called. Events still come while the
+// kernel detaches, which takes 10 ms to minutes, see [usdt.Link.Close].
 func (s *Session) Detach() error {
 	s.endAggregations()
 	return s.detach()
@@ -294,9 +293,8 @@ func (s *Session) use(read func() error) error {
 	return read()
 }
 
-// forget forgets a closed attachment. The numbers of the sites become free: at
-// once if the session sends no events, otherwise when the last events have been
-// read.
+// forget forgets a closed attachment. The numbers of its sites become free,
+// where there are events when the last of them have been read.
 func (s *Session) forget(a *Attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

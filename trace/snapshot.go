@@ -142,17 +142,17 @@ func (r *Row) identity() string {
 
 // Average returns the sum divided by the count, or NaN if there is no sum.
 func (r *Row) Average() float64 {
-	switch average := r.Sum.Float() / float64(r.Count); {
+	average := r.Sum.Float() / float64(r.Count)
+	switch {
 	case r.Sum.state != valuePresent:
 		return math.NaN()
 	case r.Sum.kind == Float: // it is not exact
 		return r.within(average)
-	default:
-		return average
 	}
+	return average
 }
 
-// within returns the number between Min and Max that is nearest to x.
+// within returns the number nearest to x between Min and Max.
 func (r *Row) within(x float64) float64 {
 	if r.Min.state == valuePresent {
 		x = max(x, r.Min.Float())

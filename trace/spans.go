@@ -68,18 +68,16 @@ const (
 	maxSavedMemory = 16 << 20
 
 	// heldBack is how many free entries of such a map each processor may keep
-	// for itself (LOCAL_FREE_TARGET of the kernel before Linux 6.16). Without
-	// room for these a large machine forgets calls while most of the map is
-	// free.
+	// for itself (LOCAL_FREE_TARGET before Linux 6.16). Without room for these
+	// a large machine forgets calls while most of the map is free.
 	heldBack = 128
 
-	// savedArguments is the room for the arguments of a start that is kept.
-	// Each takes up to 9 bytes; those in memory also take the gaps between
-	// them.
+	// savedArguments is the room for the arguments of a start that is kept. Each
+	// takes up to 9 bytes, and in memory the gaps between them.
 	savedArguments = 1<<10 + maxStructures
 
-	// savedStack is the room for a stack beside its addresses and its copy: for
-	// a length, and for up to 33 registers with the length of the copy.
+	// savedStack is the room for a stack beside its addresses and its copy: a
+	// length, and up to 33 registers with the length of the copy.
 	savedStack = 8 + 34*8
 
 	// savedTexts is the number of arguments of a start whose texts are kept for
@@ -241,7 +239,7 @@ func (s *Session) parseStartConditions() error {
 }
 
 // ofCalls lets the names of arguments of calls that several probes start stand
-// for those of the start, also without "start.": the ends have no arguments.
+// for those of the start, also without "start.".
 func ofCalls(condition *expr.Node, latencies ...*latency) {
 	for _, part := range condition.Nodes {
 		ofCalls(part, latencies...)
@@ -470,9 +468,9 @@ type pairNumbers struct {
 	inside map[string]uint32 // of files that are attached to single processes, with the same code
 }
 
-// of returns the number of a pair. A start has one, with perhaps several ends.
-// If both are in a file that is attached to all processes at once, the number
-// belongs to this attachment alone, whose pairs are in ofFile.
+// of returns the number of a pair. If both ends are in a file that is attached
+// to all processes, the number belongs to this attachment alone, whose pairs
+// are in ofFile.
 func (n *pairNumbers) of(pair *elfnote.Pair, process bool, ofFile map[string]uint32) uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()

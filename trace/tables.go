@@ -118,8 +118,7 @@ func (a *aggregation) by(source expr.Source) bool {
 	return slices.ContainsFunc(a.Keys, func(t expr.Term) bool { return t.Source == source })
 }
 
-// nameTable numbers the texts that are keys. A number stays with its text,
-// because a map may contain it.
+// nameTable numbers the texts that are keys, for good: a map may have a number.
 type nameTable struct {
 	mu      sync.Mutex
 	numbers map[string]uint32
@@ -205,8 +204,7 @@ func (a *aggregation) keysMade() (uint64, error) {
 }
 
 // endAggregations ends all aggregations now. The kernel detaches one site after
-// the other, by perf events in 0.1 s each. Hits in that time would make the
-// last sites look more frequent.
+// the other, and hits meanwhile would make the last sites look more frequent.
 func (s *Session) endAggregations() {
 	_ = s.use(func() error {
 		var wait sync.WaitGroup
@@ -285,11 +283,10 @@ func (a *aggregation) take() (time.Time, error) {
 	return now, errors.Join(err, failed)
 }
 
-// keyStacks are the stacks that are keys of an aggregation. The kernel has one
-// place for all stacks with the same hash, and keeps the first one. So stacks
-// are removed whenever keys are taken: then a generation begins, whose stacks
-// are in the other one of two maps. A key has the number of its generation
-// beside that of its stack.
+// keyStacks are the stacks that are keys of an aggregation. Of stacks with the
+// same hash the kernel keeps the first. So stacks are removed whenever keys are
+// taken: then a generation begins, whose stacks are in the other one of two
+// maps. A key has the number of its generation beside that of its stack.
 type keyStacks struct {
 	maps    [2]*ebpf.Map // of even and of odd generations
 	present *ebpf.Map    // an array, whose only element is the generation

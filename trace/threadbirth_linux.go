@@ -23,22 +23,15 @@ import (
 // bpfgen.None if it is not found. Then a call that a thread has left without
 // its end may be taken for one of a later thread with the same number.
 //
-// Only BTF has the offset. Not every kernel has BTF, and it takes long to read.
-// So a program copies the description of this very thread, and the time is
-// looked for there.
+// Not every kernel has BTF, and reading it takes 30 ms. So a program copies the
+// description of this very thread, and the time is looked for there.
 var threadBirth = sync.OnceValue(func() int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	task, err := copyTask()
-	if err != nil {
-		return bpfgen.None
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", unix.Gettid()))
-	if err != nil {
-		return bpfgen.None
-	}
+	stat, err2 := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", unix.Gettid()))
 	suspended, ok := suspendedTime()
-	if !ok {
+	if err != nil || err2 != nil || !ok {
 		return bpfgen.None
 	}
 	return findBirth(task, stat, uint64(suspended), uint64(ownClockOffsets().boot))
@@ -56,9 +49,7 @@ func suspendedTime() (time.Duration, bool) {
 
 // copyTask returns the beginning of the kernel's description of this thread.
 func copyTask() ([]byte, error) {
-	copied, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_task", Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.TaskSize, MaxEntries: 1,
-	})
+	copied, err := ebpf.NewMap(mapSpec("trace_task", ebpf.Array, 4, bpfgen.TaskSize, 1))
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +108,7 @@ func startTicks(stat []byte) uint64 {
 	if len(fields) <= statStartTime {
 		return 0
 	}
-	ticks, err := strconv.ParseUint(string(fields[statStartTime]), 10, 64)
-	if err != nil {
-		return 0
-	}
+	ticks, _ := strconv.ParseUint(string(fields[statStartTime]), 10, 64)
 	return ticks
 }
 

@@ -74,9 +74,9 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 	return t, nil
 }
 
-// give gives a row to the owner whose hit has made its key in the kernel. Of
-// two owners it belongs to the one with fewer rows. So an owner that makes up
-// the keys of others does not get these dropped.
+// give gives a row to the owner whose hit has made its key in the kernel, of
+// two owners to the one with fewer rows: an owner that makes up the keys of
+// others does not get these dropped.
 func (all *totals) give(t *total, owner uint64) {
 	switch {
 	case t == &all.other || t.owned && all.owned[t.owner] <= all.owned[owner]:
@@ -113,8 +113,8 @@ func (all *totals) share(most int) (each, over int) {
 	return math.MaxInt, 0
 }
 
-// dropRows adds the rows that are too many to other: of the owners that have
-// the most rows those with the fewest hits, and of these the latest.
+// dropRows adds the rows that are too many to other: of the owners with the most
+// rows those with the fewest hits, and of these the latest.
 func (a *aggregation) dropRows() {
 	if len(a.totals.rows) <= a.maxKeys {
 		return
@@ -129,10 +129,8 @@ func (a *aggregation) dropRows() {
 	}
 	slices.SortFunc(rows, func(t, u candidate) int {
 		switch {
-		case t.Count != u.Count:
+		case t.Count != u.Count || t.Partial == u.Partial:
 			return cmp.Compare(u.Count, t.Count)
-		case t.Partial == u.Partial:
-			return 0
 		case t.Partial:
 			return 1
 		}
@@ -236,11 +234,10 @@ func (a *aggregation) key(
 	case expr.Provider, expr.Probe:
 		return textValue([]byte(s.names.name(bits)), false), nil
 	case expr.Site:
-		key := Value{valueForm: valueForm{kind: Unsigned, size: 8}}
 		if row.site = s.sites.get(uint32(bits)); row.site != nil {
-			key.bits, key.state = row.site.Location, valuePresent
+			return ValueOf(row.site.Location), nil
 		}
-		return key, nil
+		return Value{valueForm: valueForm{size: 8}}, nil
 	case expr.Stack:
 		key := Value{bits: binary.NativeEndian.Uint64(part[8:]),
 			valueForm: valueForm{kind: Unsigned, size: 4}}
@@ -277,11 +274,7 @@ type bounds struct {
 // modulo 2^64. With bounds that are far apart and a large count it is only as
 // exact as they are.
 func (b *bounds) sumOf(sum, count uint64) Value {
-	class := bpfgen.ClassUnsigned
-	if b.lowNegative {
-		class = bpfgen.ClassSigned
-	}
-	value := numberValue(class, sum)
+	value := bound(sum, b.lowNegative)
 	greatest := b.high
 	if b.lowNegative {
 		greatest = -b.low
@@ -293,20 +286,13 @@ func (b *bounds) sumOf(sum, count uint64) Value {
 	if over == 0 && (!b.lowNegative || product <= math.MaxInt64) {
 		return value // it has no more than 64 bits
 	}
-	low, high := float(b.low, b.lowNegative)*float64(count),
-		float(b.high, b.highNegative)*float64(count)
+	low := bound(b.low, b.lowNegative).Float() * float64(count)
+	high := bound(b.high, b.highNegative).Float() * float64(count)
 	if known := value.Float(); known >= low && known <= high {
 		return value
 	}
 	rounds := math.Round((low/2 + high/2 - value.Float()) / 0x1p64)
 	return floatValue(min(max(value.Float()+rounds*0x1p64, low), high))
-}
-
-func float(number uint64, negative bool) float64 {
-	if negative {
-		return float64(int64(number))
-	}
-	return float64(number)
 }
 
 // plus adds two sums. The result has a sign if one of them has.
@@ -325,9 +311,9 @@ func plus(a, b Value) Value {
 		kind = Signed
 	}
 	switch {
-	case high == 0 && (kind == Unsigned || low <= math.MaxInt64):
+	case high == 0 && low > math.MaxInt64:
+		kind = Unsigned // although one of them may have a sign
 	case high == 0:
-		kind = Unsigned // although one of them has a sign
 	case high == math.MaxUint64 && low > math.MaxInt64:
 		kind = Signed
 	default:

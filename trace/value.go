@@ -208,12 +208,11 @@ const hexDigits = "0123456789abcdef"
 func ValueOf[T int64 | uint64 | string](value T) Value {
 	switch v := any(value).(type) {
 	case int64:
-		return Value{bits: uint64(v),
-			valueForm: valueForm{kind: Signed, size: 8, state: valuePresent}}
+		return numberValue(bpfgen.ClassSigned, uint64(v))
 	case uint64:
-		return Value{bits: v, valueForm: valueForm{kind: Unsigned, size: 8, state: valuePresent}}
+		return numberValue(bpfgen.ClassUnsigned, v)
 	default:
-		return textValue([]byte(any(value).(string)), false)
+		return textValue([]byte(v.(string)), false)
 	}
 }
 
@@ -257,7 +256,4 @@ func numberValue(c bpfgen.Class, bits uint64) Value {
 	return v
 }
 
-func floatValue(f float64) Value {
-	return Value{bits: math.Float64bits(f),
-		valueForm: valueForm{kind: Float, size: 8, state: valuePresent}}
-}
+func floatValue(f float64) Value { return numberValue(bpfgen.ClassFloat64, math.Float64bits(f)) }

@@ -46,20 +46,18 @@ type WatchSession struct {
 // Sites that cannot be attached are skipped: [Attachment.Skipped] lists them.
 // Limits, later tries and calls of changed are as for [usdt.Manager.Watch].
 //
-// The error wraps [os.ErrClosed] if a session is closed or detached. With
-// PerProcess, it is also an error if the PIDs of /proc are not those of this
-// process's own PID namespace.
+// The error wraps [os.ErrClosed] if a session is closed or detached. PerProcess
+// needs a /proc of this process's own PID namespace.
 func WatchSessions(
 	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions ...WatchSession,
 ) (*usdt.Watch, error) {
 	if len(sessions) == 0 {
 		return nil, errors.New("a watch needs at least one WatchSession")
 	}
-	a := sessionAttacher{sessions: slices.Clone(sessions)}
-	if opts != nil {
-		a.fileSites = opts.Limits.FileSites
+	if opts == nil {
+		opts = &usdt.WatchOptions{}
 	}
-	a.fileSites = follow.Limits{FileSites: a.fileSites}.OfFile()
+	a := sessionAttacher{sessions: slices.Clone(sessions), fileSites: opts.Limits.OfFile()}
 	var patterns [][]elfnote.Pattern
 	for i, s := range sessions {
 		if s.Session == nil {
