@@ -3,9 +3,9 @@
 // Package providers knows what the arguments of well-known probes mean: their
 // names, which of them are texts, and the names of the values of enumerations.
 //
-// An ELF note has the place of an argument, and not its meaning. The meaning is
-// in the provider definition: a file that ends in .d, in the language of DTrace
-// and SystemTap. The build of an application makes its probes from that file.
+// An ELF note has the place of an argument, and not its meaning. That is in the
+// provider definition, from which the build of an application makes its probes:
+// a file that ends in .d, in the language of DTrace and SystemTap.
 //
 //	enum LWLockMode { LW_EXCLUSIVE, LW_SHARED, LW_WAIT_UNTIL_FREE };
 //

@@ -153,9 +153,9 @@ const (
 // [EventOptions.ReuseEvents] is set.
 //
 // The iteration ends without an error when the context is done, after
-// [Session.Detach] when all events have come, and after [Session.Close]. Events
-// that remain when the context is done wait for the next iteration. If events
-// come faster than they are read, some more may come after that.
+// [Session.Detach] when all events have come, and after [Session.Close]. When
+// the context is done, some more events may come; the others wait for the next
+// iteration.
 //
 // An error comes without an event. A [LostError] says that events were lost;
 // the iteration goes on. Other errors end it: the session sends no events,

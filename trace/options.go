@@ -52,16 +52,16 @@ type SessionOptions struct {
 	Definitions *providers.Definitions
 
 	// Containers gives the key "container" of aggregations its values,
-	// [container.Cgroups.Name], and sets Event.CgroupID. Conditions can compare
-	// with it, too: container == "4c01db" is about the control groups that
+	// [container.Cgroups.Name], and sets Event.CgroupID. The condition
+	// container == "4c01db" is about the control groups that
 	// [container.Cgroups.IDs] returns when the session is made. The caller
 	// closes it after the session.
 	Containers *container.Cgroups
 
 	// Events says which hits become events, and what an event contains. Nil
-	// stands for every hit with the zero EventOptions if there are no
-	// Aggregators. Otherwise it stands for no events: sites that no aggregation
-	// is about are not attached then.
+	// stands for the zero EventOptions if there are no Aggregators. Otherwise
+	// it stands for no events: sites that no aggregation is about are not
+	// attached then.
 	Events *EventOptions
 
 	// Aggregators are the aggregations that the session computes in the kernel
@@ -75,10 +75,10 @@ type EventOptions struct {
 	Captures []Capture
 
 	// Spans, if there are any, make the session send an event for each call
-	// between two probes, at its end, in place of an event for each hit:
-	// [Event.Duration] and [Event.Start] are set. SessionOptions.Filter is a
-	// condition on the call then, such as duration > 5ms. Captures are read
-	// where they are valid, also at the start. Stacks are those of the end.
+	// between two probes, at its end, in place of an event for each hit, with
+	// [Event.Duration] and [Event.Start]. SessionOptions.Filter is a condition
+	// on the call then, such as duration > 5ms. Captures are read at the start,
+	// too. Stacks are those of the end.
 	Spans []Latency
 
 	// StartStacks adds the stacks of StackDepth and StackCopy to the starts of
@@ -101,13 +101,11 @@ type EventOptions struct {
 	// other than x86-64, arm64, riscv64 and s390x.
 	StackCopy int
 
-	// Sampling makes about one hit in that many an event, or at most a number
-	// of hits a second if it is from [PerSecond]. 0 makes every hit an event.
-	// That bounds the cost of events, such as those with stacks, for the traced
-	// program. The hits are chosen at random, after the Filter, and
+	// Sampling makes about one hit in that many an event, up to 2^30, or at
+	// most a number of hits a second if it is from [PerSecond]. 0 makes every
+	// hit an event. The hits are chosen at random, after the Filter, and
 	// Event.Weight is the number of hits that an event stands for. Aggregators
-	// see all hits. Losses.NotSampled counts the hits that became no event. It
-	// can be up to 2^30.
+	// see all hits. Losses.NotSampled counts the hits that became no event.
 	Sampling int
 
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
@@ -125,14 +123,14 @@ type EventOptions struct {
 	ShareRing bool
 
 	// Delay is the time that an event may wait until it is delivered, if the
-	// events do not fill a quarter of the ring buffer. Then the traced program
-	// need not wake the reader at each hit, which costs more than all else. 0
-	// delivers each event at once.
+	// events do not fill a quarter of the ring buffer. It saves waking the
+	// reader at each hit, which costs more than all else. 0 delivers each event
+	// at once.
 	Delay time.Duration
 
-	// ReuseEvents makes Session.Events deliver the same Event again and again,
-	// so that an event takes no new memory. An event, and all that it refers
-	// to, is then valid until the next one comes, and must not be changed.
+	// ReuseEvents makes events take no new memory. An event, and all that it
+	// refers to, is then valid until the next one comes, and must not be
+	// changed.
 	ReuseEvents bool
 
 	// Next is a program that runs at each hit that has become an event, after

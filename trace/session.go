@@ -194,9 +194,9 @@ func (s *Session) parseOptions() (err error) {
 // patterns, all its probes. Nil options are the common case.
 //
 // Attach is all or nothing, except that sites that cannot be attached are
-// skipped: [Attachment.Skipped] lists them. Sites where the filter cannot hold
-// are left out, and in a session without events those of no aggregation. It is
-// an error if none remains.
+// skipped: see [Attachment.Skipped]. Sites where the filter cannot hold are
+// left out, and in a session without events those of no aggregation. It is an
+// error if none remains.
 //
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]

@@ -67,8 +67,8 @@
 // need the same one share it.
 //
 // It is not the default, because the program that was given to Attach does not
-// run: its run count, or an fexit program attached to it, does not see the
-// hits. Processes with different cookies need a program each.
+// run: its run count and fexit programs do not see the hits. Processes with
+// different cookies need a program each.
 //
 // # Processes that come and go
 //
@@ -132,14 +132,12 @@
 //   - An attachment without a PID covers the children of a process after fork.
 //     An attachment with a PID does not.
 //   - Attaching to thousands of sites with semaphores is slow while a process
-//     maps the code and not yet the data of the file, as at its start: for each
-//     site, the kernel goes through a list of the semaphores that it could not
-//     count yet. 50,000 sites took 6 s then, and 0.1 s otherwise.
+//     maps the code and not yet the data of the file, as at its start: 50,000
+//     sites took 6 s then, and 0.1 s otherwise.
 //   - Detaching from a probe in thousands of processes, each with an attachment
-//     of its own, is slow: 250 took 0.3 s, 500 2 s and 1,000 7 s, because the
-//     kernel goes through all others for each. One attachment without a PID
-//     closes at once; the program finds the process by
-//     bpf_get_current_pid_tgid.
+//     of its own, is slow: 250 took 0.3 s, 500 2 s and 1,000 7 s. One without a
+//     PID closes at once; bpf_get_current_pid_tgid tells the program the
+//     process.
 //   - An argument that names a symbol cannot be read in a file without a symbol
 //     table. "go test" strips the binary that it runs: a probe in C code of a
 //     test, as in "4@counter(%rip)", reads nothing, unless the test is built by

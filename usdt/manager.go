@@ -114,13 +114,12 @@ type Manager struct {
 // tail call that is never made, so that the kernel does not give the program a
 // stack that two threads may use at the same time.
 //
-// A Manager is for one collection. To load an object several times, give each
-// Manager its own spec.Copy().
+// To load an object several times, give each Manager its own spec.Copy().
 //
-// It creates the support maps, and needs the privileges that loading needs. The
-// error wraps [errors.ErrUnsupported] if the kernel does not have the mode that
-// the options ask for, or [os.ErrPermission] if the caller lacks a privilege.
-// Other errors say what is wrong with the object.
+// NewManager creates the support maps, which takes the privileges of loading.
+// The error wraps [errors.ErrUnsupported] if the kernel does not have the mode
+// that the options ask for, or [os.ErrPermission] if the caller lacks a
+// privilege. Other errors say what is wrong with the object.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
 	if opts == nil {
 		opts = &ManagerOptions{}

@@ -63,8 +63,7 @@ func (l OwnerLoss) String() string {
 }
 
 // Call is a call of package providers, which several probes can start and end,
-// also inside each other. The outermost counts: it ends at the probe that
-// belongs to the one at which it has started.
+// also inside each other. The outermost pair of them counts.
 type Call[Argument any] struct {
 	Provider string
 	Name     string

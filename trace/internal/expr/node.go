@@ -279,8 +279,8 @@ func (p *parser) checkContainer(node *Node) {
 	}
 }
 
-// ofContainer returns the comparisons with control groups that a comparison
-// with a container becomes: the kernel knows no containers.
+// ofContainer returns the comparisons with control groups that stand for one
+// with a container, which the kernel does not know.
 func (p *parser) ofContainer(node *Node) *Node {
 	offset := node.Left.Offset
 	ids, err := p.containers(node.Right.Text)
