@@ -130,8 +130,8 @@ func (d *Definitions) callsOf(provider string) (calls []callDefinition) {
 	return calls
 }
 
-// Patterns returns patterns that match the probes of the pairs that a pattern
-// selects, and perhaps others: those of the call if it names one, or else
+// Patterns returns patterns that match the probes of the call that a pattern
+// names, or else those of its pairs and perhaps others: see
 // [elfnote.PairPattern.Patterns].
 func (d *Definitions) Patterns(pair elfnote.PairPattern) []elfnote.Pattern {
 	call, ok := d.Call(pair)

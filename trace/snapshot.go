@@ -183,13 +183,12 @@ func (s *Snapshot) Merge(key func(*Row) string) *Snapshot {
 	known := make(map[string]int)
 	for i := range s.Rows {
 		k := key(&s.Rows[i])
-		at, ok := known[k]
-		if !ok {
-			known[k] = len(merged.Rows)
-			merged.Rows = append(merged.Rows, s.Rows[i].clone())
+		if at, ok := known[k]; ok {
+			merged.Rows[at].merge(&s.Rows[i])
 			continue
 		}
-		merged.Rows[at].merge(&s.Rows[i])
+		known[k] = len(merged.Rows)
+		merged.Rows = append(merged.Rows, s.Rows[i].clone())
 	}
 	slices.SortFunc(merged.Rows, compareRows)
 	return &merged

@@ -168,8 +168,7 @@ func (s *Session) takeKeys() {
 		if err := s.signals.wait(time.Time{}); errors.Is(err, os.ErrClosed) {
 			return
 		} else if err != nil {
-			// Only snapshots take keys from now on. The next one returns the
-			// error.
+			// Only snapshots take keys from now on. The next has the error.
 			for _, a := range s.aggregations {
 				a.fail(err)
 			}
@@ -268,9 +267,7 @@ func (a *aggregation) take() (time.Time, error) {
 	var failed error
 	err := filled.read(a, func(key []byte, added sums) {
 		t, err := a.totalOf(key, known)
-		if err != nil {
-			failed = err
-		}
+		failed = cmp.Or(err, failed)
 		a.totals.give(t, added.owner)
 		a.addTo(t, index(key), added)
 	})

@@ -168,11 +168,8 @@ func skipInNop(nop []byte, mode int, kernel unix.Errno) (uint64, error) {
 
 func hasRefusedPrefix(code []byte) bool {
 	for _, b := range code {
-		switch {
-		case slices.Contains(refusedPrefixes, b):
-			return true
-		case b != 0x66 && b != 0x67 && b != 0x64 && b != 0x65 && b != 0xf2 && b != 0xf3:
-			return false
+		if !slices.Contains([]byte{0x66, 0x67, 0x64, 0x65, 0xf2, 0xf3}, b) { // other prefixes
+			return slices.Contains(refusedPrefixes, b)
 		}
 	}
 	return false
