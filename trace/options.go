@@ -92,13 +92,13 @@ type EventOptions struct {
 	StackDepth int
 
 	// StackCopy is the greatest number of bytes of the user stack in an event,
-	// from the stack pointer up, together with the registers. Debuggers can
-	// unwind it without frame pointers. It can be up to 65,536 and is rounded
-	// up to a multiple of 4096; 0 for none. Each event takes that much room in
-	// the ring buffer, and 4096 bytes more, however short the stack is: set
-	// RingSize, too. The copy ends at a page that is not in memory. It takes
-	// about half a microsecond for every 4096 bytes. Attach fails on machines
-	// other than x86-64, arm64, riscv64 and s390x.
+	// from the stack pointer up, together with the registers, to unwind without
+	// frame pointers: up to 65,536, rounded up to a multiple of 4096; 0 for
+	// none. Each event takes that much room in the ring buffer, and 4096 bytes
+	// more, however short the stack is: set RingSize, too. The copy ends at a
+	// page that is not in memory. It takes about half a microsecond for every
+	// 4096 bytes. Attach fails on machines other than x86-64, arm64, riscv64
+	// and s390x.
 	StackCopy int
 
 	// Sampling makes about one hit in that many an event, up to 2^30, or at

@@ -359,8 +359,8 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
 				found.whole = append(found.whole, number)
 			}
-			start, done := elfnote.Probe{Provider: pair.Start.Provider, Name: pair.Start.Name},
-				elfnote.Probe{Provider: pair.Done.Provider, Name: pair.Done.Name}
+			start, done := pair.Start, pair.Done
+			start.Sites, done.Sites = nil, nil
 			found.names[number] = elfnote.Pair{Start: start, Done: done}
 			if l.call != nil {
 				l.changeCall(number, known, change)

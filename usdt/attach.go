@@ -348,7 +348,11 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 			"with `ebpf` tags, not from %T", loaded)
 	}
 	programs := make(map[string]*ebpf.Program)
-	eachTagged(v, func(name string, prog *ebpf.Program) { programs[name] = prog })
+	eachTagged(v, func(name string, prog *ebpf.Program) {
+		if prog != nil {
+			programs[name] = prog
+		}
+	})
 	return programs, nil
 }
 

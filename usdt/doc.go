@@ -97,13 +97,12 @@
 // below /sys/kernel/debug and can be written. These are the sites with the same
 // arguments and cookie, and in [ModeSingleIPMap] all sites of a file.
 //
-// Such an event is defined in tracefs, in the group "gousdt", under a name that
-// identifies its owner: p1234_5678901_4026531836_1 is the first one of process
-// 1234, which was started 5,678,901 clock ticks after boot, in the PID
-// namespace with that inode. Close removes it. If the process is killed, the
-// kernel detaches the program, but keeps the definition, and with it the traced
-// file, until another program attaches by this package or usdttrace --cleanup
-// is run.
+// Such an event is defined in tracefs, in the group "gousdt". Its name, as in
+// p1234_5678901_4026531836_1, has the PID of its owner, the start in clock
+// ticks after boot, and the inode of the PID namespace. Close removes it. If
+// the process is killed, the kernel keeps the definition, and with it the
+// traced file, until another program attaches by this package or usdttrace
+// --cleanup is run.
 //
 // Do not remove an event of a process that runs: the kernel does not check
 // whether an event of several places is in use, and goes on with memory that it

@@ -28,8 +28,7 @@ import (
 // A Link is one program attached to all sites of a [Selection], until Close.
 //
 // Keep a reference to the Link, or to the Manager that made it: the garbage
-// collector detaches what nothing refers to. The kernel detaches it at the
-// latest when this process ends.
+// collector detaches what nothing refers to.
 type Link struct {
 	mode    Mode
 	sel     *Selection    // closed

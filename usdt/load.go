@@ -131,8 +131,7 @@ func eachTagged[T any](v reflect.Value, yield func(name string, field T)) {
 //	coll, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
 //	links, err := mgr.AttachSections(coll, 0, nil)
 //
-// It reads objects without USDT programs, too. The result differs from that of
-// [ebpf.LoadCollectionSpec] in three ways:
+// The result differs from that of [ebpf.LoadCollectionSpec] in three ways:
 //
 //   - weak maps are maps like others,
 //   - hidden functions are verified with what their callers pass, as libbpf
