@@ -39,13 +39,7 @@ func LoadSchema(t testing.TB, name string) *Schema {
 	qt.Assert(t, qt.IsNil(err))
 	var document map[string]any
 	qt.Assert(t, qt.IsNil(json.Unmarshal(data, &document)))
-	mixins := make(map[string]bool)
-	findMixins(document, mixins)
-	definitions := document["$defs"].(map[string]any)
-	for name, definition := range definitions {
-		restrict(definition, mixins["#/$defs/"+name])
-	}
-	restrict(document, document["properties"] == nil)
+	restrict(document, "")
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
 	qt.Assert(t, qt.IsNil(compiler.AddResource(name, document)))
@@ -67,42 +61,29 @@ func (s *Schema) Check(t testing.TB, document []byte) {
 	}
 }
 
-// findMixins finds the definitions that others include by allOf: what they do
-// not describe, the others may.
-func findMixins(node any, found map[string]bool) {
+// restrict forbids members that are not described, in objects and references
+// below a key. Definitions and the parts of an object describe some members
+// only: the others are for what refers to them.
+func restrict(node any, key string) {
 	switch node := node.(type) {
-	case map[string]any:
-		for key, value := range node {
-			if list, ok := value.([]any); ok && key == "allOf" {
-				for _, part := range list {
-					if reference, ok := part.(map[string]any)["$ref"].(string); ok {
-						found[reference] = true
-					}
-				}
-			}
-			findMixins(value, found)
-		}
 	case []any:
-		for _, value := range node {
-			findMixins(value, found)
+		for _, part := range node {
+			restrict(part, key)
+		}
+	case map[string]any:
+		isWhole := key != "$defs" && !strings.HasSuffix(key, "Of") && node["properties"] != nil
+		if isWhole || key != "allOf" && node["$ref"] != nil {
+			node["unevaluatedProperties"] = false
+		}
+		for name, value := range node {
+			named, ok := value.(map[string]any)
+			if !ok || name != "properties" && name != "$defs" {
+				restrict(value, name)
+				continue
+			}
+			for _, schema := range named {
+				restrict(schema, name)
+			}
 		}
 	}
-}
-
-// restrict forbids members that are not described, in an object unless it is
-// open, and in all below.
-func restrict(node any, open bool) {
-	members, ok := node.(map[string]any)
-	if !ok {
-		return
-	}
-	reference, _ := members["$ref"].(string)
-	properties, isObject := members["properties"].(map[string]any)
-	if !open && (isObject || strings.HasPrefix(reference, "#/$defs/")) {
-		members["unevaluatedProperties"] = false
-	}
-	for _, property := range properties {
-		restrict(property, false)
-	}
-	restrict(members["items"], false)
 }
