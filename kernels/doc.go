@@ -10,16 +10,15 @@
 //
 //	make test-kernels
 //
-// prints, after some minutes, a table of all kernels and machines: which way
-// of attaching was used, how many tests passed, failed, and were skipped and
-// why. A kernel that cannot be fetched is reported as not run.
+// prints a table of all kernels and machines: which way of attaching was used,
+// how many tests passed, failed, and were skipped and why. A kernel that cannot
+// be fetched is reported as not run. To run some by hand:
 //
 //	kernels/run -only s390x/6.12 -v -run Attach ./usdt
 //	kernels/run -only amd64=/boot/vmlinuz ./usdt
 //
-// run some by hand. A kernel of one's own needs what Debian's have built in:
-// uprobes, BPF, tracefs, devtmpfs, tmpfs, cgroup2, an initramfs and the console
-// of the board.
+// A kernel of one's own needs these built in, as Debian's have: uprobes, BPF,
+// tracefs, devtmpfs, tmpfs, cgroup2, an initramfs and the console of the board.
 //
 // # How it works
 //
@@ -34,32 +33,29 @@
 // In the guest, the directory /src stands for the checkout: a test runs in its
 // package's directory, with its testdata, and finds the traced programs through
 // GOUSDT_TESTDATA. Dynamic loaders and libraries come from the cross compilers.
-// The environment variable GOUSDT_GUEST names the kernel that was asked for;
-// others that start with GOUSDT_ are passed on.
+// GOUSDT_GUEST names the kernel that was asked for; other variables that start
+// with GOUSDT_ are passed on.
 //
 // # What it needs
 //
-// A host with Debian, or something like it, whose apt reaches Debian's archive;
-// Go; cpio; cross compilers with their C libraries, which make kernels-setup
-// installs, as root. QEMU 10 or newer is taken from the host, or is unpacked in
-// the cache from the host's own suite or its backports; nothing is installed
-// for that. (With QEMU 7.2, traced programs on s390x die at random.)
+// A host like Debian, whose apt reaches Debian's archive; Go; cpio; cross
+// compilers with their C libraries, which make kernels-setup installs, as root.
+// QEMU 10 or newer is the host's, or is unpacked in the cache from the host's
+// own suite or its backports. (With QEMU 7.2, traced programs on s390x die at
+// random.)
 //
-// All is in "gousdt/kernels" in the user's cache directory, about 700 MB:
-// kernels, QEMU, apt's indexes, and in logs/ what each machine last printed.
-// The archive is asked once a day. What is in the cache is used when it cannot
-// be reached. The directory may be deleted. Backports keep kernels whose
-// modules are gone: they run without, and what needs FUSE or overlayfs is
-// skipped.
+// Kernels, QEMU, apt's indexes and what each machine last printed (logs/) are
+// in "gousdt/kernels" in the user's cache directory, about 700 MB, which may be
+// deleted. The archive is asked once a day; without it, the cache is used.
+// Backports keep kernels whose modules are gone: there, tests that need FUSE or
+// overlayfs are skipped.
 //
 // # Limits
 //
 // One processor, no network but the loopback interface, no disk; 1 GB of memory
-// unless said otherwise. Of the kernel's modules, those of FUSE and overlayfs
-// are loaded, from the package of the kernel. There is no compiler, no shell
-// and no other program in the guest but the test and the traced programs:
-// tests that need a database, an interpreter or go itself are skipped. A guest
-// leaves nothing behind but what it prints: no profiles, no coverage. Emulation
-// is many times slower than the host, so tests that measure time mean nothing
-// there. On s390x, BPF programs are interpreted.
+// unless said otherwise; of modules only those of FUSE and overlayfs. There is
+// no program but the test and the traced ones: tests that need a compiler, a
+// shell, a database or an interpreter are skipped. Profiles and coverage are
+// lost. Tests that measure time mean nothing there. On s390x, BPF programs are
+// interpreted.
 package kernels

@@ -49,9 +49,8 @@ const workloads = "../docs/recipes/workloads"
 
 func main() {
 	write := flag.Bool("w", false, "rewrite the output in the files")
-	only := flag.String("only", "", "run the transcripts of this workload only")
 	flag.Parse()
-	if err := run(flag.Args(), *write, *only); err != nil {
+	if err := run(flag.Args(), *write); err != nil {
 		fmt.Fprintln(os.Stderr, "transcript:", err)
 		os.Exit(1)
 	}
@@ -63,7 +62,7 @@ type transcript struct {
 	path string
 }
 
-func run(files []string, write bool, only string) error {
+func run(files []string, write bool) error {
 	var all []transcript
 	var documents []*docs.Document
 	for _, path := range files {
@@ -73,8 +72,7 @@ func run(files []string, write bool, only string) error {
 		}
 		documents = append(documents, d)
 		for _, b := range d.Blocks() {
-			if w, _, _ := strings.Cut(b.Mark["workload"], " "); w != "" &&
-				(only == "" || w == only) {
+			if b.Mark["workload"] != "" {
 				all = append(all, transcript{b, path})
 			}
 		}
