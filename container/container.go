@@ -119,13 +119,7 @@ func one(name, parent string) (Container, bool) {
 	name = strings.TrimSuffix(name, ".scope")
 	for _, p := range prefixes {
 		id, ok := strings.CutPrefix(name, p.prefix)
-		if !ok {
-			continue
-		}
-		switch {
-		case p.runtime == "lxc" && id != "":
-			return Container{ID: id, Runtime: p.runtime}, true
-		case isID(id):
+		if ok && (isID(id) || p.runtime == "lxc" && id != "") {
 			return Container{ID: id, Runtime: p.runtime}, true
 		}
 	}
@@ -137,13 +131,15 @@ func one(name, parent string) (Container, bool) {
 		}
 		return Container{ID: parts[2], Runtime: runtime}, true
 	}
-	if machine, ok := strings.CutPrefix(name, "machine-"); ok && scope &&
-		parent == "machine.slice" {
-		return Container{ID: unescapeUnit(machine), Runtime: "systemd-nspawn"}, true
+	machine, ok := strings.CutPrefix(name, "machine-")
+	ok = ok && scope && parent == "machine.slice"
+	if service, is := strings.CutPrefix(name, "systemd-nspawn@"); is {
+		machine, ok = strings.TrimSuffix(service, ".service"), true
 	}
-	if machine, ok := strings.CutPrefix(name, "systemd-nspawn@"); ok {
-		return Container{ID: unescapeUnit(strings.TrimSuffix(machine, ".service")),
-			Runtime: "systemd-nspawn"}, true
+	if ok {
+		// systemd writes a hyphen in the name of a unit as \x2d.
+		machine = strings.ReplaceAll(machine, `\x2d`, "-")
+		return Container{ID: machine, Runtime: "systemd-nspawn"}, true
 	}
 	switch {
 	case parent == "lxc" && name != "":
@@ -188,10 +184,4 @@ func pod(name string) string {
 		return ""
 	}
 	return uid
-}
-
-// unescapeUnit undoes how systemd writes a name in that of a unit: \x2d is a
-// hyphen.
-func unescapeUnit(s string) string {
-	return strings.ReplaceAll(s, `\x2d`, "-")
 }
