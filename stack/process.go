@@ -7,8 +7,6 @@ import (
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
-	"io"
-	"math"
 	"os"
 	"slices"
 	"sort"
@@ -82,29 +80,17 @@ func (s *Symbolizer) scan(pid int) *process {
 	return known
 }
 
-const (
-	// maxVDSO bounds the vDSO, the code that the kernel maps into each process:
-	// it has one or two pages.
-	maxVDSO = 64 << 10
-
-	// maxAuxiliary bounds the auxiliary vector, which has the address of the
-	// vDSO: it has some twenty pairs of words.
-	maxAuxiliary = 4 << 10
-)
+// maxVDSO bounds the vDSO, the code that the kernel maps into each process: it
+// has one or two pages.
+const maxVDSO = 64 << 10
 
 // vdsoOf returns the address of the vDSO by the auxiliary vector at path, 0 if
 // that is not known. It is not known for 32-bit processes on a 64-bit kernel:
 // their vectors have smaller words, and their vDSO has other code.
 func vdsoOf(path string) uint64 {
-	file, err := os.Open(path)
-	if err != nil {
-		return 0
-	}
-	defer file.Close()
-	b := make([]byte, maxAuxiliary)
-	n, _ := io.ReadFull(file, b) // an error means fewer bytes
-	const address = 33           // AT_SYSINFO_EHDR
-	for b = b[:n]; len(b) >= 16; b = b[16:] {
+	b, _ := os.ReadFile(path) // some twenty pairs of words; none with an error
+	const address = 33        // AT_SYSINFO_EHDR
+	for ; len(b) >= 16; b = b[16:] {
 		if binary.NativeEndian.Uint64(b) == address {
 			return binary.NativeEndian.Uint64(b[8:])
 		}
@@ -138,16 +124,10 @@ func readVDSO() *elffile.File {
 		return nil
 	}
 	defer memory.Close()
-	at := vdsoOf("/proc/self/auxv")
-	if at == 0 || at > math.MaxInt64 {
-		return nil
-	}
 	code := make([]byte, maxVDSO)
-	n, _ := memory.ReadAt(code, int64(at)) // fails past the end of the mapping
-	read, err := elffile.New(bytes.NewReader(code[:n]))
-	if err != nil {
-		return nil
-	}
+	// It fails past the end of the mapping, and at address 0.
+	n, _ := memory.ReadAt(code, int64(vdsoOf("/proc/self/auxv")))
+	read, _ := elffile.New(bytes.NewReader(code[:n])) // nil with an error
 	return read
 }
 

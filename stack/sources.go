@@ -288,7 +288,7 @@ func (s *Symbolizer) lines(at spot) (found []source, isKnown bool) {
 		return nil, true
 	}
 	if p.lines == nil {
-		p.lines = &lineAccount{owner: ownerOf(p.Process), time: processLineTime, bytes: processLineBytes}
+		p.lines = &lineAccount{owner: p.Owner(), time: processLineTime, bytes: processLineBytes}
 	}
 	return s.files.lines.want(f.lines, segment.Address+(at.offset-segment.Offset), p.lines)
 }

@@ -373,7 +373,7 @@ func ask[T any](s *Symbolizer, pid int, call func() T, late func(T)) (result T, 
 	got := new(T)
 	owner := func() string {
 		process, _ := proc.Find(s.fs, pid)
-		return ownerOf(process)
+		return process.Owner() // "" if it has ended
 	}
 	ok = s.unanswered.ask(patience, owner, func() { *got = call() }, func() {
 		if late != nil {
@@ -384,14 +384,6 @@ func ask[T any](s *Symbolizer, pid int, call func() T, late func(T)) (result T, 
 		result = *got
 	}
 	return result, ok
-}
-
-// ownerOf returns the container or user of a process, "" if it has ended.
-func ownerOf(process proc.Process) string {
-	if process.PID == 0 {
-		return ""
-	}
-	return process.Owner()
 }
 
 // Limits for the work and memory that a process can cause. Processes are

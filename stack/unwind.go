@@ -76,10 +76,16 @@ func (w *walk) step() bool {
 		if at.machine != w.machine {
 			return false // such as i386 on x86-64: the words on the stack have another size
 		}
-		err := w.stepByTable(at)
-		w.isCut = errors.Is(err, unwind.ErrWork)
-		if !errors.Is(err, unwind.ErrNoEntry) {
-			return err == nil
+		// The process is known, since it has the mapping.
+		w.readFrames(w.ctx, w.processes[w.pid], at.file)
+		segment := at.segment(w.state.Executes() - at.Start + at.Offset)
+		if at.frames != nil && segment != nil {
+			moved := at.Start - at.Offset + segment.Offset - segment.Address
+			err := at.frames.Step(&w.state, moved, w.memory)
+			w.isCut = errors.Is(err, unwind.ErrWork)
+			if !errors.Is(err, unwind.ErrNoEntry) {
+				return err == nil
+			}
 		}
 	}
 	// The stack holds no code: an address in it is no return address.
@@ -97,15 +103,4 @@ func (w *walk) step() bool {
 	}
 	w.state = caller
 	return true
-}
-
-// stepByTable moves to the caller by the call frame information of a file.
-func (w *walk) stepByTable(at *mapping) error {
-	// The process is known, since it has the mapping.
-	w.readFrames(w.ctx, w.processes[w.pid], at.file)
-	segment := at.segment(w.state.Executes() - at.Start + at.Offset)
-	if at.frames == nil || segment == nil {
-		return unwind.ErrNoEntry
-	}
-	return at.frames.Step(&w.state, at.Start-at.Offset+segment.Offset-segment.Address, w.memory)
 }
