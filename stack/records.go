@@ -263,7 +263,7 @@ func (s *Symbolizer) ofAncestor(t *told) []mapping {
 func (s *Symbolizer) recorded(p *process, t *told, record *procwatch.Record) *file {
 	const host = 1 // PID of a process in the host's mount namespace
 	for _, pid := range slices.Concat([]int{t.pid}, t.ancestors, []int{os.Getpid(), host}) {
-		file := s.file(p, record.In(s.fs, pid))
+		file := s.file(p, procwatch.RecordedFile{FS: s.fs, PID: pid, Record: record})
 		if file.id != (procwatch.FileID{}) &&
 			(record.BuildID == "" || record.BuildID == file.buildID) {
 			return file

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"os"
 	"slices"
 
@@ -158,18 +157,14 @@ func drainRecords(data []byte, head, tail uint64, scratch *[]byte, each func([]b
 	return head
 }
 
-// RecordedFile is a file that a process has mapped, as another process finds it
-// by its path.
+// RecordedFile is the file of a record as a process finds it by its path. That
+// is the process that has mapped it or, when that has ended, another one of the
+// same mount namespace.
 type RecordedFile struct {
-	fs     *procfs.FS
-	pid    int
-	record *Record
+	FS     *procfs.FS
+	PID    int
+	Record *Record
 }
-
-// In returns the file as a process finds it by its path. That is the process
-// that has mapped it or, when that has ended, another one of the same mount
-// namespace.
-func (r *Record) In(fs *procfs.FS, pid int) RecordedFile { return RecordedFile{fs, pid, r} }
 
 // ID identifies the file without opening it. The error says that there is none,
 // or another one.
@@ -187,32 +182,21 @@ func (f RecordedFile) Open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := reopen(found)
-	if err != nil {
-		return nil, f.wrap(err)
-	}
-	return file, nil
+	return reopen(found)
 }
 
 func (f RecordedFile) find() (*os.File, identity, error) {
-	file, id, err := findIn(f.fs.Root(), f.pid, f.record.Path)
+	file, id, err := findIn(f.FS.Root(), f.PID, f.Record.Path)
 	// It is the one that was mapped, as far as that can be said without its
 	// build ID. Its inode may have been given to another file meanwhile, and
 	// its contents may have been replaced, but not before it was mapped.
 	// Devices of overlayfs have other numbers in records.
-	r := f.record
+	r := f.Record
 	if err == nil && r.BuildID == "" && (id.inode != r.file.inode ||
 		!id.overlay && id.device != uint64(r.file.major)<<32|uint64(r.file.minor) ||
 		id.born > r.Time || id.modified > r.Time) {
 		file.Close()
-		err = procfs.ErrChanged
+		return nil, id, procfs.ErrChanged
 	}
-	if err != nil {
-		return nil, id, f.wrap(err)
-	}
-	return file, id, nil
-}
-
-func (f RecordedFile) wrap(err error) error {
-	return fmt.Errorf("%s as process %d sees it: %w", f.record.Path, f.pid, err)
+	return file, id, err
 }

@@ -108,7 +108,7 @@ func TestRecordedFileIsTheOneThatWasMapped(t *testing.T) {
 		{"a link out", Record{Path: "/out", BuildID: "ab"}, false},
 		{"no file", Record{Path: "/b.so", BuildID: "ab"}, false},
 	} {
-		found := test.record.In(f.fs(), 7)
+		found := RecordedFile{f.fs(), 7, &test.record}
 		_, err := found.ID()
 		qt.Check(t, qt.Equals(err == nil, test.found), qt.Commentf("%s: %v", test.name, err))
 		file, err := found.Open()
