@@ -5,7 +5,6 @@ package stack
 import (
 	"bufio"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -102,17 +101,26 @@ func (s *Symbolizer) boundPerfMaps(just *process) {
 	}
 }
 
-// readPerfMap reads the map of a process. It returns the map from before if the
-// file has not changed or cannot be read.
+// readPerfMap reads the map of a process, in the mount namespace of the process
+// and by its PID in its own PID namespace. It returns the map from before if
+// the file has not changed or cannot be read.
 func (s *Symbolizer) readPerfMap(before perfMap, pid int, budget *budget) perfMap {
-	file, err := s.openPerfMap(pid)
+	own := strconv.Itoa(pid)
+	pids, err := procfs.NamespacePIDs(s.fs.Root(), own)
+	if err != nil {
+		return before
+	}
+	if len(pids) > 0 {
+		own = pids[len(pids)-1]
+	}
+	file, err := procwatch.OpenIn(s.fs, pid, "/tmp/perf-"+own+".map")
 	if err != nil {
 		return before
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil || info.Size() == before.size && info.ModTime().Equal(before.changed) ||
-		info.Size() > maxPerfMap || !budget.take(int(info.Size())) {
+		!s.isOwn(pid, file, info) || info.Size() > maxPerfMap || !budget.take(int(info.Size())) {
 		return before
 	}
 	m := parsePerfMap(io.LimitReader(file, info.Size())) // it may grow meanwhile
@@ -120,38 +128,20 @@ func (s *Symbolizer) readPerfMap(before perfMap, pid int, budget *budget) perfMa
 	return m
 }
 
-// openPerfMap opens the map of a process, in the mount namespace of the process
-// and by its PID in its own PID namespace. It refuses a file of another user,
-// unless that is root, and a file that a link leads to: they are not the
-// process's account of itself.
-func (s *Symbolizer) openPerfMap(pid int) (*os.File, error) {
-	own := strconv.Itoa(pid)
-	pids, err := procfs.NamespacePIDs(s.fs.Root(), own)
+// isOwn reports whether a file is the process's account of itself: a file of
+// another user is not, unless that is root, nor is one that a link leads to.
+func (s *Symbolizer) isOwn(pid int, file *os.File, info os.FileInfo) bool {
+	at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err != nil || filepath.Base(at) != filepath.Base(file.Name()) {
+		return false
+	}
+	process, err := os.Stat(procfs.Path(s.fs.Root(), pid, ""))
 	if err != nil {
-		return nil, err
-	}
-	if len(pids) > 0 {
-		own = pids[len(pids)-1]
-	}
-	name := "perf-" + own + ".map"
-	file, err := procwatch.OpenIn(s.fs, pid, "/tmp/"+name)
-	if err != nil {
-		return nil, err
-	}
-	at, err1 := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
-	process, err2 := os.Stat(procfs.Path(s.fs.Root(), pid, ""))
-	written, err3 := file.Stat()
-	if err := errors.Join(err1, err2, err3); err != nil {
-		file.Close()
-		return nil, err
+		return false
 	}
 	user, ok := procfs.UserOf(process)
-	owner, ok2 := procfs.UserOf(written)
-	if filepath.Base(at) != name || !ok || !ok2 || owner != user && owner != 0 {
-		file.Close()
-		return nil, fmt.Errorf("%s is not the process's own", file.Name())
-	}
-	return file, nil
+	owner, ok2 := procfs.UserOf(info)
+	return ok && ok2 && (owner == user || owner == 0)
 }
 
 // parsePerfMap reads the lines of a map: address, size, and as the rest of the
