@@ -35,7 +35,7 @@ type Debuginfod struct {
 	report  func(format string, args ...any)
 
 	open context.Context // until Close
-	stop context.CancelFunc
+	stop context.CancelCauseFunc
 
 	fetching chan struct{} // has an element for each fetch in progress
 
@@ -133,12 +133,12 @@ func NewDebuginfod(servers string, report func(format string, args ...any)) (*De
 		return nil, errors.New("no directory for debug files (set DEBUGINFOD_CACHE_PATH or HOME)")
 	}
 	d.cache = caches[0]
-	d.open, d.stop = context.WithCancel(context.Background())
+	d.open, d.stop = context.WithCancelCause(context.Background())
 	return d, nil
 }
 
 // Close ends all fetches. Later ones fail.
-func (d *Debuginfod) Close() { d.stop() }
+func (d *Debuginfod) Close() { d.stop(errClosed) }
 
 // Counts returns the counts so far.
 func (d *Debuginfod) Counts() DebuginfodCounts {
