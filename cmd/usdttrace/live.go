@@ -83,8 +83,8 @@ func runLive(o *options, stdout, stderr *os.File, patience time.Duration) int {
 		l.depth = len(levels)
 		o := levels[len(levels)-1]
 		l.begin(o)
-		// The reason of a failure is shown on the terminal, and printed when the
-		// terminal is closed.
+		// The reason of a failure is shown on the terminal, and printed when it
+		// is closed.
 		t := &tracer{options: o.clone(), messages: commandline.NewMessages("usdttrace", l),
 			stdout: stdout, patience: patience, live: l}
 		err := t.trace()
