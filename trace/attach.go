@@ -69,8 +69,8 @@ func (a *Attachment) Skipped() (sites []*follow.SiteError, count int) {
 // closes all attachments in the time of one. Close can be called again.
 func (a *Attachment) Close() error { return closeAll(a) }
 
-// closeAll closes attachments, of any sessions. It waits for the kernel once for
-// each rank that there is.
+// closeAll closes attachments, of any sessions. It waits for the kernel once
+// for each rank that there is.
 func closeAll(attachments ...*Attachment) error {
 	var ranked [ranks][]*usdt.Link
 	sessions := make(map[*Session]bool)
@@ -179,8 +179,9 @@ func (a *Attachment) attach(w *work) error {
 		a.reserved = len(w.sites)
 		return a.attachGroups(w)
 	}
-	// A single site in all processes needs no cookie. With a PID, a program that
-	// takes the site's number from the cookie can serve other processes, too.
+	// A single site in all processes needs no cookie. With a PID, a program
+	// that takes the site's number from the cookie can serve other processes,
+	// too.
 	if s.mode == usdt.ModeSingleIPMap || len(w.sites) == 1 && w.sel.PID() == 0 {
 		if err := w.checkPerfEvents(len(w.sites)); err != nil {
 			return err

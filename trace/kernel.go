@@ -75,13 +75,12 @@ func (s *Session) followFamily(pid int) error {
 }
 
 // addFamily adds a process and its descendants. The kernel adds those that fork
-// meanwhile if it knows their parent. So the search is repeated until it finds
-// no other one.
+// meanwhile if it knows their parent: so the search is repeated.
 func addFamily(members *ebpf.Map, pid int) error {
 	fs := procfs.NewFS("")
 	known := map[int]bool{pid: true}
-	// A process may have ended before it was added. The kernel does not remove
-	// it then, and another process may get its number.
+	// The kernel does not remove a process that has ended before it was added,
+	// and another one may get its number.
 	add := func(pid int) (there bool, err error) {
 		if err := members.Put(uint32(pid), uint32(1)); err != nil {
 			return false, explain("adding a process to the family", err)

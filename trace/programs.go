@@ -55,9 +55,9 @@ type work struct {
 	delivers bool // some site may send or aggregate something
 }
 
-// maxSpecialised is the greatest number of blocks with code of their own. Files
-// of almost all programs need fewer, and the kernel verifies that many in some
-// tens of milliseconds.
+// maxSpecialised is the greatest number of blocks with code of their own.
+// Almost all files need fewer; the kernel verifies that many in some tens of
+// milliseconds.
 const maxSpecialised = 64
 
 // errManyBlocks is why code is generated again, with a table.
@@ -517,8 +517,8 @@ func commonPrefix(a, b string) string {
 }
 
 // maxSlots is the greatest number of sites of a session in the map of slots. It
-// takes 80 bytes of kernel memory for each, used or not. The sites that find no
-// room are attached in the way that takes longer to detach.
+// takes 80 bytes of kernel memory for each, used or not. Sites without room
+// take longer to detach.
 const maxSlots = 8192
 
 // slotTable is the map of slots, see [bpfgen.Slots]. With it, sites share a

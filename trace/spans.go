@@ -72,8 +72,8 @@ const (
 	// a large machine forgets calls while most of the map is free.
 	heldBack = 128
 
-	// savedArguments is the room for the arguments of a start that is kept. Each
-	// takes up to 9 bytes, and in memory the gaps between them.
+	// savedArguments is the room for the arguments of a start that is kept.
+	// Each takes up to 9 bytes, and in memory the gaps between them.
 	savedArguments = 1<<10 + maxStructures
 
 	// savedStack is the room for a stack beside its addresses and its copy: a

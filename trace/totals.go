@@ -99,8 +99,8 @@ func (all *totals) disown(t *total) {
 }
 
 // share returns the number of rows that each owner may have so that there are
-// most of them at most, and the number of rows left over. Owners with fewer
-// rows keep all of theirs, and the others have the rest in equal parts.
+// most of them at most, and the rows left over. Owners with fewer keep all of
+// theirs, and the others have the rest in equal parts.
 func (all *totals) share(most int) (each, over int) {
 	counts := slices.Sorted(maps.Values(all.owned))
 	for i, count := range counts {
@@ -113,8 +113,8 @@ func (all *totals) share(most int) (each, over int) {
 	return math.MaxInt, 0
 }
 
-// dropRows adds the rows that are too many to other: of the owners with the most
-// rows those with the fewest hits, and of these the latest.
+// dropRows adds the rows that are too many to other: of the owners with the
+// most rows those with the fewest hits, and of these the latest.
 func (a *aggregation) dropRows() {
 	if len(a.totals.rows) <= a.maxKeys {
 		return

@@ -93,9 +93,9 @@
 //
 // In all modes but [ModeMulti] the kernel takes about 0.1 s to close each perf
 // event, one after the other. So sites that the program need not tell apart by
-// its cookie share a perf event, if tracefs is mounted at /sys/kernel/tracing or
-// below /sys/kernel/debug and can be written. These are the sites with the same
-// arguments and cookie, and in [ModeSingleIPMap] all sites of a file.
+// its cookie share a perf event, if tracefs is mounted at /sys/kernel/tracing
+// or below /sys/kernel/debug and can be written. These are the sites with the
+// same arguments and cookie, and in [ModeSingleIPMap] all sites of a file.
 //
 // Such an event is defined in tracefs, in the group "gousdt". Its name, as in
 // p1234_5678901_4026531836_1, has the PID of its owner, the start in clock

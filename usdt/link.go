@@ -355,8 +355,8 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 		if cookies != nil {
 			opts.Cookie = cookies[i]
 		}
-		// Where uprobes are made through tracefs, the symbol becomes part of the
-		// event's name, which must not be empty.
+		// Where uprobes are made through tracefs, the symbol becomes part of
+		// the event's name, which must not be empty.
 		return executable.Uprobe("usdt", prog, &opts)
 	}
 	for _, i := range left {

@@ -244,8 +244,8 @@ func (m *Manager) forget(linkOrWatch io.Closer) {
 	delete(m.open, linkOrWatch)
 }
 
-// preparePrograms sets the attach type of USDT programs, which cannot be changed
-// later, and keeps them from having a stack that threads share.
+// preparePrograms sets the attach type of USDT programs, which cannot be
+// changed later, and keeps them from having a stack that threads share.
 func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 	extension := ""
 	for name, prog := range m.spec.Programs {

@@ -45,11 +45,9 @@ func checkCode(file *elfnote.File, sites []Site, refuse func(i int, err error)) 
 	})
 }
 
-// isNop reports whether machine code begins with an instruction that does
-// nothing. Only instructions that a probe site may hold are known: those that
-// compilers and sys/sdt.h write as a nop. Instructions are in the file's byte
-// order on PowerPC, and in little-endian order on the machines that have no
-// other.
+// isNop reports whether machine code begins with an instruction that compilers
+// and sys/sdt.h write as a nop. Instructions are in the file's byte order on
+// PowerPC, and in little-endian order on the machines that have no other.
 func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 	word := func(order binary.ByteOrder) uint32 {
 		if len(code) < 4 {
@@ -121,9 +119,9 @@ var (
 // replace it.
 var refusedPrefixes = []byte{0x26, 0x2e, 0x36, 0x3e, 0xf0}
 
-// sysUprobe is the system call of the kernel's own trampolines (x86-64 only).
-// Called from elsewhere it does nothing, and fails with an error that differs
-// between the kernels above.
+// sysUprobe is the system call of the kernel's trampolines (x86-64). Called
+// from elsewhere it fails, with an error that differs between the kernels
+// above.
 const sysUprobe = 336
 
 // Answers of sysUprobe.

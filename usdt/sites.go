@@ -95,8 +95,8 @@ const nearSites = 4 << 10
 
 // readCode calls found with the index of each site and the machine code there,
 // up to n bytes: fewer where the file ends, and then err may say why. It reads
-// neighbouring sites together, so it calls in the order of their offsets. The
-// bytes are valid during the call.
+// neighbouring sites together, in the order of their offsets. The bytes are
+// valid during the call.
 func readCode(
 	file *elfnote.File, sites []Site, n uint64, found func(i int, code []byte, err error),
 ) {

@@ -22,9 +22,8 @@ import (
 )
 
 // maxSpecialPrograms is the most programs made for sites that a Manager has.
-// The kernel keeps some kilobytes for each. If there were more, such as one for
-// each of thousands of processes with cookies of their own, loading them would
-// take more time than they save.
+// The kernel keeps some kilobytes for each. Loading one for each of thousands
+// of processes would take more time than they save.
 const maxSpecialPrograms = 256
 
 // A specialKey identifies a program made for sites by the one that it was made
@@ -43,8 +42,8 @@ type specialProgram struct {
 }
 
 // acquireSpecial returns a program that does the same at these sites as the
-// loaded one, or says why the loaded one has to be attached. ids has the spec ID
-// of each site. The caller releases the program.
+// loaded one, or says why the loaded one has to be attached. ids has the spec
+// ID of each site. The caller releases the program.
 func (m *Manager) acquireSpecial(
 	loaded *loadedProgram, sel *Selection, ids []uint64,
 ) (*specialProgram, error) {

@@ -219,7 +219,8 @@ func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 	return nil
 }
 
-// findInProcess finds the bare name among the files that the process has mapped.
+// findInProcess finds the bare name among the files that the process has
+// mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
 	files, err := procwatch.Files(procfs.NewFS(""), t.PID)
 	if err != nil && len(files) == 0 {

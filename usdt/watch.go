@@ -97,8 +97,8 @@ type WatchOptions struct {
 	Limits follow.Limits
 }
 
-// WatchChanges are the changes that a Watch has made to its attachments, *[Link]
-// or those of package trace, and the errors.
+// WatchChanges are the changes that a Watch has made to its attachments,
+// *[Link] or those of package trace, and the errors.
 type WatchChanges[A any] struct {
 	// Attached are closed by the Watch.
 	Attached []A

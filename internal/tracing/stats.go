@@ -21,8 +21,7 @@ type Stats struct {
 
 	// LostBy has the owners of events that found no room in the ring buffer,
 	// those with the most first. It is empty without
-	// trace.EventOptions.ShareRing. If there are thousands of owners, some may
-	// be missing.
+	// trace.EventOptions.ShareRing. Of thousands of owners some may be missing.
 	LostBy []OwnerLoss
 }
 

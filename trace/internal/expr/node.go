@@ -114,8 +114,7 @@ type Term struct {
 const globalPrefix = "global."
 
 // Global returns the symbol of the program's variable that an Argument or a
-// String stands for. Like all names it is bound to the index of an argument:
-// sites have the variables after the probe's own arguments.
+// String stands for. Sites have variables after the probe's own arguments.
 func (t *Term) Global() (symbol string, ok bool) { return strings.CutPrefix(t.Name, globalPrefix) }
 
 // CutMember divides the name of a member of a structure, as in
@@ -185,8 +184,7 @@ func (t Term) IsText() bool {
 func (t Term) isLiteral() bool { return t.Source == Number || t.Source == Text }
 
 // NumberAtStart numbers the comparisons of the start's values, from a number
-// on, and returns the first number that is free. Conditions that are evaluated
-// for the same span must not share numbers.
+// on, and returns the next. Conditions on one span must not share numbers.
 func (n *Node) NumberAtStart(next int) int {
 	for _, part := range n.Nodes {
 		next = part.NumberAtStart(next)

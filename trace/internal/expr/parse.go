@@ -15,12 +15,10 @@ import (
 )
 
 const (
-	// maxLength bounds an expression, in bytes. People write a line; a program
-	// that writes one for each of many values should use several sessions.
+	// maxLength bounds an expression, in bytes. People write a line.
 	maxLength = 4096
 
-	// maxDepth bounds brackets and negations inside each other, which the
-	// parser handles by recursion.
+	// maxDepth bounds brackets and negations inside each other: recursion.
 	maxDepth = 64
 
 	// maxComparisons bounds the comparisons of a condition, for each becomes
@@ -31,14 +29,12 @@ const (
 	// dozen arguments at most.
 	maxIndex = 255
 
-	// MaxText is how many bytes a text to compare with may have, and maxString
-	// how many of a string can be a key: both are built on the 512 bytes of a
-	// BPF program's stack.
+	// MaxText bounds the bytes of a text to compare with, and maxString those
+	// of a key: both are built on the 512 bytes of a BPF program's stack.
 	MaxText   = 128
 	maxString = 256
 
-	// maxCommand is how much of a thread's name the kernel keeps (TASK_COMM_LEN
-	// without the terminator).
+	// maxCommand is TASK_COMM_LEN of the kernel without the terminator.
 	maxCommand = 15
 )
 
@@ -349,9 +345,9 @@ func (p *parser) unknown(name string) string {
 		"at the end of a call duration, failed, start.argN; as keys site, stack"
 }
 
-// str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
-// (argN, LENGTH, MAX), where LENGTH is an argument and MAX a number. The first
-// can be global.NAME, or start.argN: then LENGTH is one of the start, too.
+// str reads what follows the word: (argN [, LENGTH] [, MAX]), where LENGTH is
+// an argument and MAX a number. The first can be global.NAME, or start.argN:
+// then LENGTH is one of the start, too.
 func (p *parser) str(t *Term) {
 	t.Source = String
 	p.expect(token.LPAREN)
