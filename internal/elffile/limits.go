@@ -37,8 +37,8 @@ const (
 	maxSymbolWork = 4 << 30
 
 	// Further work of a look-up, in the same unit: for each name in each table,
-	// for each symbol whose name has another length than the wanted ones, and
-	// for each symbol whose name has such a length.
+	// for each symbol whose name has another length or first byte than the
+	// wanted ones, and for each other symbol.
 	workOfName   = 3 << 10
 	workOfString = 32
 	workOfProbe  = 64
