@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	byTrace         = "package trace"
+	byTrace         = "package trace, events reused"
+	byKeeper        = "package trace, each event kept"
 	byLibbpfDecoded = "libbpf, decoded into a struct"
 )
 
@@ -42,6 +43,9 @@ var deliveredKinds = []delivered{
 	{name: "header3", title: "three integers, time, process, thread, its name and processor",
 		probe: "registers3", words: 3, header: true},
 }
+
+// losslessKind is what a session sends by default, and what the commands print.
+var losslessKind = deliveredKinds[len(deliveredKinds)-1]
 
 func deliverRows() []row {
 	var rows []row
@@ -75,11 +79,16 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 	if err := keepOn(processor, target.PID()); err != nil {
 		return nil, err
 	}
-	own, err := e.deliver(d, path, target, 0)
+	reused, err := e.deliver(d, path, target, 0,
+		trace.EventOptions{RingSize: ringSize, ReuseEvents: true})
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := e.deliver(d, path, target, 1)
+	kept, err := e.deliver(d, path, target, 1, trace.EventOptions{RingSize: ringSize})
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := e.deliver(d, path, target, 2, trace.EventOptions{RingSize: ringSize})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +113,13 @@ func (e *env) deliveries(d delivered) ([]contestant, error) {
 			return spent / eventsAtATime, err
 		})
 	}
-	all := []contestant{by(byTrace, own, own.receive)}
+	// Other threads collect garbage: with kept events, their time counts. With
+	// reused events there is none, and they only take what Go takes once after
+	// it was idle.
+	all := []contestant{
+		by(byTrace, reused, func() (float64, uint64, error) { return reused.receive(threadTime) }),
+		by(byKeeper, kept, func() (float64, uint64, error) { return kept.receive(processorTime) }),
+	}
 	libbpf, err := e.start("libbpf")
 	if err != nil {
 		return append(all, missing(byLibbpfDecoded, err)), nil
@@ -160,13 +175,14 @@ func (e *env) startTarget() (path string, target *peer, err error) {
 	return path, target, err
 }
 
-// deliver opens a session for one of the target's twins, which uses its event
-// again.
-func (e *env) deliver(d delivered, path string, target *peer, twin int) (*delivery, error) {
-	events := trace.EventOptions{RingSize: ringSize, ReuseEvents: true, ArgumentsOnly: !d.header}
+// deliver opens a session for one of the target's twins.
+func (e *env) deliver(
+	d delivered, path string, target *peer, twin int, events trace.EventOptions,
+) (*delivery, error) {
 	if d.text > 0 {
 		events.Captures = []trace.Capture{{Arg: "arg0", Max: d.text}}
 	}
+	events.ArgumentsOnly = !d.header
 	session, err := e.session(trace.SessionOptions{Events: &events})
 	if err != nil {
 		return nil, err
@@ -194,9 +210,11 @@ func newestRing() (newest ebpf.MapID) {
 	return newest
 }
 
-// receive returns the time of eventsAtATime, and the sum of their arguments.
-// None may be lost.
-func (v *delivery) receive() (spent float64, sum uint64, err error) {
+// receive returns the time of eventsAtATime, by a clock of processor time, and
+// the sum of their arguments. None may be lost.
+func (v *delivery) receive(
+	clock func(work func() error) (float64, error),
+) (spent float64, sum uint64, err error) {
 	before, err := v.session.Losses()
 	if err != nil {
 		return 0, 0, err
@@ -205,9 +223,7 @@ func (v *delivery) receive() (spent float64, sum uint64, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	came := 0
-	// Other threads only take what Go takes once after it was idle: with events
-	// that are used again there is no garbage.
-	spent, err = threadTime(func() (err error) {
+	spent, err = clock(func() (err error) {
 		sum, came, err = take(ctx, v.session, eventsAtATime, v.of.text > 0)
 		return err
 	})

@@ -30,6 +30,7 @@
 //	detach.go      closing a hundred links together
 //	hit.go         one hit, and a call of two (tracers.go: who is attached to what)
 //	deliver.go     events on their way to a Go program
+//	lossless.go    how fast they may come
 //	print.go       events printed by a command
 //	watch.go       following thousands of processes
 //

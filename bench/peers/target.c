@@ -6,10 +6,18 @@
  * probe SHAPE_TRACER, for example registers12_3. All are the same three instructions.
  *
  *	run PROBE N	passes the probe N times; answers the nanoseconds of all
+ *	pace PROBE THREADS RATE MILLISECONDS
+ *			each thread, on a processor of its own, passes the probe RATE
+ *			times a second, or as often as it can if RATE is 0; answers
+ *			how often all have passed it, and the nanoseconds
  *
  * All that happens at a hit happens on the thread that makes it, so its own time
  * is measured: that of other programs does not count.
  */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+
 #include "serve.h"
 
 #ifndef __x86_64__
@@ -124,6 +132,64 @@ static const struct site *find(const char *probe)
 	return NULL;
 }
 
+/* What is passed at a time: a reader has to keep up with bursts, too. */
+#define BURST_NS 1000000LL
+#define BURST_UNPACED 512
+
+struct pacer {
+	pthread_t thread;
+	const struct site *site;
+	int processor;
+	long rate, passed;
+	long long start, end;
+};
+
+static void *pace(void *argument)
+{
+	struct pacer *p = argument;
+	cpu_set_t processor;
+	long burst = p->rate ? p->rate * BURST_NS / 1000000000 : BURST_UNPACED;
+
+	CPU_ZERO(&processor);
+	CPU_SET(p->processor, &processor);
+	pthread_setaffinity_np(pthread_self(), sizeof(processor), &processor);
+	if (burst < 1)
+		burst = 1;
+	while (now_ns() < p->end) {
+		p->site->pass(burst);
+		p->passed += burst;
+		if (!p->rate)
+			continue;
+		long long due = p->start + (long long)(p->passed * 1e9 / p->rate);
+		struct timespec until = { due / 1000000000, due % 1000000000 };
+
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+	}
+	return NULL;
+}
+
+static void pace_all(const struct site *site, int threads, long rate, long milliseconds)
+{
+	struct pacer *all = calloc(threads, sizeof(*all));
+	long long start = now_ns();
+	long passed = 0;
+
+	for (int i = 0; i < threads; i++) {
+		all[i] = (struct pacer){ .site = site, .processor = i, .rate = rate, .start = start,
+					 .end = start + milliseconds * 1000000LL };
+		if (pthread_create(&all[i].thread, NULL, pace, &all[i])) {
+			answer("error no thread"); /* and the caller gives up */
+			return;
+		}
+	}
+	for (int i = 0; i < threads; i++) {
+		pthread_join(all[i].thread, NULL);
+		passed += all[i].passed;
+	}
+	answer("ok %ld %lld", passed, now_ns() - start);
+	free(all);
+}
+
 static void handle(int count, char **words)
 {
 	const struct site *site;
@@ -135,6 +201,9 @@ static void handle(int count, char **words)
 			site->pass(atol(words[2]));
 			answer("ok %lld", clock_ns(CLOCK_THREAD_CPUTIME_ID) - start);
 		}
+	} else if (count == 5 && !strcmp(words[0], "pace")) {
+		if ((site = find(words[1])))
+			pace_all(site, atoi(words[2]), atol(words[3]), atol(words[4]));
 	} else
 		answer("error unknown command");
 }
