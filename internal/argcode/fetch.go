@@ -229,9 +229,8 @@ func SizeOf(bytes int) asm.Size {
 		return asm.Half
 	case 4:
 		return asm.Word
-	default:
-		return asm.DWord
 	}
+	return asm.DWord
 }
 
 const (

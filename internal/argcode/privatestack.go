@@ -29,8 +29,7 @@ const privateStacks = 6<<16 | 13<<8
 // A program with a tail call has no private stack. The kernel sees that this
 // one is never made, and removes it.
 func AvoidPrivateStack() asm.Instructions {
-	return asm.Instructions{
-		asm.Mov.Imm(asm.R0, 0),
+	return asm.Instructions{asm.Mov.Imm(asm.R0, 0),
 		{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R0, Constant: 0, Offset: 1},
 		asm.FnTailCall.Call(),
 	}

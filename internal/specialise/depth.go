@@ -66,23 +66,17 @@ func (f *function) stackDepth() (depth int, ok bool) {
 				case before[i] == nil:
 					before[i] = &registers{}
 					*before[i], changed = after, true
-				default:
-					changed = before[i].join(&after) || changed
+				default: // what registers may be on another way
+					old := *before[i]
+					for r, offset := range after {
+						before[i][r] = min(old[r], offset)
+					}
+					changed = changed || *before[i] != old
 				}
 			}
 		}
 	}
 	return -d.lowest, true
-}
-
-// join adds what registers may be on another way. It reports whether that is
-// new.
-func (r *registers) join(other *registers) bool {
-	before := *r
-	for i, offset := range other {
-		r[i] = min(r[i], offset)
-	}
-	return *r != before
 }
 
 // step does to registers what an instruction does. It reports whether it could.

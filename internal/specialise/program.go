@@ -69,7 +69,7 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 		for i := range functions {
 			functions[i].setCookie(specs[0].ID)
 		}
-		if one := slices.IndexFunc(functions, isReadOne); one >= 0 {
+		if one := find(functions, readOne); one >= 0 {
 			r := p.reader(&functions[one], specs)
 			for i := range functions {
 				if err := functions[i].inline(r, p.Apart); err != nil {
@@ -126,8 +126,8 @@ func (p *Program) functions() (functions []function, err error) {
 		last := &functions[len(functions)-1]
 		last.ins = append(last.ins, p.Instructions[i])
 	}
-	for i := range functions {
-		if f := &functions[i]; f.name == readOne || f.name == readMany {
+	for _, f := range functions {
+		if f.name == readOne || f.name == readMany {
 			if err := f.checkReader(); err != nil {
 				return nil, fmt.Errorf("the function %s %w", f.name, err)
 			}
@@ -146,15 +146,17 @@ type function struct {
 	ins  asm.Instructions
 }
 
-func isReadOne(f function) bool { return f.name == readOne }
+// find returns the index of the function of a name, or -1.
+func find(functions []function, name string) int {
+	return slices.IndexFunc(functions, func(f function) bool { return f.name == name })
+}
 
 // join puts the functions together that the first one calls, and those that
 // they call.
 func join(functions []function) (program asm.Instructions) {
 	called := make(map[string]bool)
 	for todo := []string{functions[0].name}; len(todo) > 0; todo = todo[1:] {
-		i := slices.IndexFunc(functions, func(f function) bool { return f.name == todo[0] })
-		if i >= 0 && !called[todo[0]] {
+		if i := find(functions, todo[0]); i >= 0 && !called[todo[0]] {
 			called[todo[0]] = true
 			todo = append(todo, functions[i].ins.FunctionReferences()...)
 		}
@@ -235,15 +237,11 @@ func (f *function) lastChange(
 ) (change int, ok bool) {
 	for ; at > 0 && !targets[at]; at-- {
 		ins := &f.ins[at-1]
-		class := ins.OpCode.Class()
-		switch {
-		case class.IsJump():
-			return 0, false // a call changes the register
-		case class.IsStore() && ins.OpCode.Mode() == asm.AtomicMode:
-			return 0, false // it may change another one than the one it names
-		case class.IsStore() || ins.Dst != register:
-			continue
-		default:
+		switch class := ins.OpCode.Class(); {
+		case class.IsJump(), // a call changes the register
+			class.IsStore() && ins.OpCode.Mode() == asm.AtomicMode: // it may change any
+			return 0, false
+		case !class.IsStore() && ins.Dst == register:
 			return at - 1, true
 		}
 	}

@@ -3,6 +3,7 @@
 package specialise
 
 import (
+	"cmp"
 	"debug/elf"
 	"slices"
 
@@ -64,8 +65,7 @@ const noSuchArgument = unix.ENOENT
 func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetcher {
 	return &argcode.Fetcher{
 		Assembler: r.Assembler, Machine: r.kernel.Machine, BigEndian: r.kernel.BigEndian,
-		PageIn: r.pageIn,
-		Args:   args[:min(len(args), maxArgs)], Context: context,
+		PageIn: r.pageIn, Args: args[:min(len(args), maxArgs)], Context: context,
 	}
 }
 
@@ -124,8 +124,7 @@ func (r *reader) argumentOf(spec *Spec) {
 			})
 			r.Leave()
 		default:
-			f := r.fetcher(args, context)
-			f.Value(asm.R4, i)
+			r.fetcher(args, context).Value(asm.R4, i)
 			r.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord))
 			r.Leave()
 		}
@@ -178,10 +177,7 @@ func (r *reader) readInPlace(
 // many emits the body of __bpf_usdt_read_many for a spec. It is for a constant
 // number of arguments or, where that is 0, for any number.
 func (r *reader) many(spec *Spec, arguments int) {
-	most := arguments
-	if most == 0 {
-		most = maxArgs
-	}
+	most := cmp.Or(arguments, maxArgs)
 	f := r.fetcher(spec.Args, context)
 	words, left := reading, count
 	var memory []int
