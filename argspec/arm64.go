@@ -4,11 +4,7 @@ package argspec
 
 import "strings"
 
-// The words of the stack pointer and of the pc.
-const (
-	arm64SP = 31
-	arm64PC = 32
-)
+const arm64SP, arm64PC = 31, 32 // the words of the stack pointer and of the pc
 
 // parseARM64 parses an operand of arm64:
 //

@@ -60,10 +60,7 @@ func (r *registers) add(name string, n named) {
 	r.keys[at], r.values[at] = key, &n
 }
 
-const (
-	vector = "vector or floating point register "
-	system = "register "
-)
+const vector, system = "vector or floating point register ", "register "
 
 // machines has a row for each machine. After the names of registers stands the
 // word of the struct pt_regs in the kernel's arch/*/include/uapi/asm/ptrace.h
@@ -174,7 +171,7 @@ func each(text string, f func(name string, slot int)) {
 	}
 }
 
-// setMachine sets what depends on the target's machine.
+// setMachine sets what depends on the machine.
 func (p *parser) setMachine() {
 	narrow := p.header.Class == elf.ELFCLASS32
 	p.wordSize, p.registerSize, p.address32 = 8, 8, false
@@ -195,8 +192,8 @@ func (p *parser) setMachine() {
 	p.names = p.machine.names()
 }
 
-// parse parses the operand in the syntax of the target's machine, which is in
-// the file of its name. (Methods in the table would have the parser allocated.)
+// parse parses the operand in the syntax of the machine, in the file of its
+// name. (Methods in the table would have the parser allocated.)
 func (p *parser) parse() {
 	switch machine := p.header.Machine; {
 	case p.machine == unknown:
@@ -240,9 +237,9 @@ func (p *parser) nextRegister() Register {
 	return p.named(lower(p.word()))
 }
 
-// registerAlone parses the word that comes next as the value of a register. If
-// the machine has no register of that name it takes nothing and returns false:
-// in a syntax without sigils the word is a symbol then.
+// registerAlone parses the word that comes next as the value of a register. It
+// takes nothing and returns false for a word that is none: without sigils, that
+// is a symbol.
 func (p *parser) registerAlone() bool {
 	start := p.pos
 	word := lower(p.word())

@@ -170,8 +170,7 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	parts, size := a.KeyLayout()
 	key := b.Alloc(size)
 	index := key + size - 4
-	isOfStart := func(t *expr.Term) bool { return t.Start }
-	ofStart := slices.ContainsFunc(a.terms(), isOfStart)
+	ofStart := slices.ContainsFunc(a.terms(), func(t *expr.Term) bool { return t.Start })
 	if ofStart {
 		b.findKept(unread)
 		b.Emit(storeImm(r10, index-4, 0, asm.Word))
@@ -267,8 +266,7 @@ func (b *builder) valueOfStart(a *Aggregation, key, index int, unread, missing a
 
 // find sets R7 to the accumulator of a key, and makes one where there is none.
 // Without room for it, R7 is the accumulator of the overflow, whose key is the
-// index alone. It returns the label for a failed look-up, which the verifier
-// wants checked.
+// index alone. none is for a failed look-up, which the verifier wants checked.
 func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	missing, found := b.Label(), b.Label()
 	none = b.Label()
@@ -514,7 +512,7 @@ type Room struct {
 	// The signal is sent from Filled keys on. From Size keys on only the
 	// reserve is left, of which an owner may have Share keys. Owners is the
 	// descriptor of an LRU hash map from an owner (u64) to two u32: the round,
-	// and the keys of the reserve that it has made in that round.
+	// and its keys of the reserve in that round.
 	Filled, Size, Share uint32
 	Owners              int
 }

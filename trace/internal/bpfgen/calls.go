@@ -103,8 +103,8 @@ type call struct {
 	slot     int // scratch
 }
 
-// placeOf returns the places of a call's facts on the stack. All calls share
-// them: the code handles one call after the other.
+// placeOf returns the places of a call's facts on the stack, which all calls
+// share: the code handles one after the other.
 func (b *builder) placeOf(l *Latency) *call {
 	if b.callPlace == 0 {
 		b.callPlace = b.Alloc(64)
@@ -213,7 +213,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	return c
 }
 
-// has reports whether the site has what starts and ends are matched by, and
+// has reports whether the site has the term that matches starts and ends, and
 // readable whether it can be read there.
 func (b *builder) has(t expr.Term) bool {
 	t = b.site.bound(t)
@@ -225,9 +225,8 @@ func (b *builder) readable(t expr.Term) bool {
 	return t.Source != expr.Argument || b.Readable(t.Index)
 }
 
-// callsKey stores the key of a stack of calls: the number that starts and ends
-// are matched by, then the pair, with the process above it unless that is part
-// of the number.
+// callsKey stores the key of a stack of calls: the number that matches starts
+// and ends, then the pair, with the process above it unless the number has it.
 func (b *builder) callsKey(c *call, t expr.Term, pair uint32, unread argcode.Label) {
 	if t = b.site.bound(t); t.Source == expr.Argument {
 		b.load(unread, t.Index)
@@ -507,8 +506,8 @@ func (b *builder) callAt(dst asm.Register, n int) {
 		asm.Add.Reg(dst, r3), asm.Add.Imm(dst, callsFirst))
 }
 
-// abandon handles a stack pointer, in R5, that is not that of the innermost
-// call, which is in R0 and R4. If ends usually have the stack pointer of their
+// abandon handles a stack pointer, in R5, that is not the one in R0 of the
+// innermost call, in R4. If ends usually have the stack pointer of their
 // starts, and a call further out has this one, then an exception or a long jump
 // has left the calls further in: their functions lay below.
 func (b *builder) abandon(c *call, take argcode.Label) {

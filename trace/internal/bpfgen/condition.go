@@ -27,14 +27,11 @@ type condition struct {
 	parts []condition // of all and any
 
 	// Of a comparison.
-	op    expr.Op
-	left  operand
-	right operand
+	op          expr.Op
+	left, right operand
+	unordered   bool // it holds if one side is NaN
 
 	number int // of heldAtStart
-
-	// unordered reports whether the comparison holds if one side is NaN.
-	unordered bool
 }
 
 type conditionKind uint8
@@ -376,9 +373,8 @@ func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 }
 
 func (f *fetcher) anyOf(parts []condition, ifFalse argcode.Label) (otherwise map[int]bool) {
-	holds := f.Label()
+	holds, last := f.Label(), len(parts)-1
 	var after map[int]bool // loaded whichever part held
-	last := len(parts) - 1
 	for i := range parts {
 		next := ifFalse
 		if i < last {
@@ -427,8 +423,7 @@ func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 	}
 	f.operand(r9, &c.left)
 	f.operand(r1, &c.right)
-	holds := f.Label()
-	compared := c.left.class
+	holds, compared := f.Label(), c.left.class
 	if c.left.class != c.right.class {
 		compared = ClassUnsigned
 		below, order := r9, -1
@@ -541,8 +536,8 @@ func (f *fetcher) compareText(c *condition, ifFalse argcode.Label) {
 func (f *fetcher) compareTerminated(
 	t *expr.Term, literal []byte, differs, unreadable argcode.Label,
 ) {
-	// One byte more than the text and its terminator tells a longer string; a
-	// string that is cut to the text's own length need not end there.
+	// One byte more than the text and its terminator tells a longer string. One
+	// that is cut to the text's own length need not end there.
 	length, size, room := len(literal)+1, len(literal)+2, f.members[t.Index].Room
 	tooLong := room > 0 && len(literal) > room
 	if t.Max > 0 && t.Max == len(literal) {

@@ -103,7 +103,7 @@ func (b *builder) event(e *Events) *Record {
 }
 
 // recordOf returns the layout of a record of this hit, and the arguments that
-// are read to it. saved is the size of a call's saved start, or None.
+// are read to it. saved is as in layout.
 func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group) {
 	var unread []int
 	for i := range b.sent {

@@ -23,8 +23,8 @@ type fetcher struct {
 	stack  map[int]int
 	loaded map[int]bool
 
-	// merged has the groups that are read together while merging is set. If
-	// such a read fails, the code goes to restart.
+	// merged has the groups that are read together while merging is set. If a
+	// read fails, the code goes to restart.
 	merged  map[int]*placedGroup
 	merging bool
 	restart argcode.Label
@@ -69,8 +69,7 @@ func (f *fetcher) numbers() {
 	}
 }
 
-// inMemory reports whether an argument must be read by a helper, and so can
-// fail.
+// inMemory reports whether an argument must be read by a helper, which can fail.
 func (f *fetcher) inMemory(index int) bool { return f.Args[index].Kind == argspec.Memory }
 
 // isBytes reports whether an argument is bytes in memory that can be read.
@@ -156,7 +155,7 @@ func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool)
 	return atFail
 }
 
-// apart emits code that may be left before it has loaded all that it loads: the
+// apart emits code that may be left before it has loaded all that it loads. The
 // code after it does not rely on that.
 func (f *fetcher) apart(emit func()) {
 	before := maps.Clone(f.loaded)

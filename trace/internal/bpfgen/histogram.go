@@ -109,7 +109,7 @@ func (h *Histogram) Shift() int {
 // values below 0 is Zero-2-i.
 func (h *Histogram) Zero() int { return 64<<h.Scale + 1 }
 
-// Buckets returns how many buckets there are.
+// Buckets is the number of buckets.
 func (h *Histogram) Buckets() int {
 	switch {
 	case h.IsExponential():

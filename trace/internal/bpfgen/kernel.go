@@ -53,8 +53,7 @@ var instructionPointers = map[elf.Machine]int{
 
 func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
 
-// CompareExchangeProbe returns a program that the kernel loads if it has
-// BPF_CMPXCHG.
+// CompareExchangeProbe is a program that kernels with BPF_CMPXCHG load.
 func CompareExchangeProbe() asm.Instructions {
 	a := argcode.NewAssembler()
 	a.Emit(set(r0, 0), set(r1, 0), store(r10, -8, r0))
@@ -64,8 +63,8 @@ func CompareExchangeProbe() asm.Instructions {
 	return program
 }
 
-// ProcessorIDProbe returns a program that the kernel loads unless
-// Kernel.Processors is needed.
+// ProcessorIDProbe is a program that the kernel loads unless it needs
+// Kernel.Processors.
 func ProcessorIDProbe() asm.Instructions {
 	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), set(r0, 0), asm.Return()}
 }
@@ -124,7 +123,7 @@ func (f *fetcher) lookUpOrAdd(fd, key, value int, none argcode.Label) {
 	f.Place(found)
 }
 
-// update emits an update of a map; setMap sets R1 to the map.
+// update emits an update of the map that setMap sets R1 to.
 func update(a *argcode.Assembler, setMap asm.Instruction, key, value, flags int) {
 	a.AddressOf(r2, r10, key)
 	a.AddressOf(r3, r10, value)
@@ -132,9 +131,8 @@ func update(a *argcode.Assembler, setMap asm.Instruction, key, value, flags int)
 	a.Call(asm.FnMapUpdateElem, nil, nil, nil, flags)
 }
 
-// TaskSize is how many bytes of struct task_struct TaskProbe copies. It is
-// about the size of the smallest task_struct of any machine, and covers the
-// fields before the state of the processor.
+// TaskSize is how many bytes of struct task_struct TaskProbe copies: about the
+// smallest of any machine, and the fields before the state of the processor.
 const TaskSize = 6 << 10
 
 // TaskProbe returns a program for a raw tracepoint that copies the kernel's
@@ -152,8 +150,8 @@ func TaskProbe(task int) asm.Instructions {
 	}
 	a.Place(none)
 	a.Leave()
-	instructions, _ := a.Finish() // there is nothing that could be too large
-	return instructions
+	program, _ := a.Finish() // there is nothing that could be too large
+	return program
 }
 
 // FamilyKeySize is the size of a key of the map of a family: the number of a

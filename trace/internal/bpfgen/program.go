@@ -158,16 +158,13 @@ func (p *Program) search(blocks []*Block, first int) {
 const slotBits = 12
 
 // Slots is for programs whose sites share a BPF cookie, or have none. A program
-// then finds its site in a map by the low bits of the instruction pointer.
-// Sites that share a cookie are a group, in which no two have the same low
-// bits.
+// then finds its site in a map by the low bits of the instruction pointer, in
+// which the sites of a group, which share a cookie, differ.
 type Slots struct {
 	// Map is the descriptor of a hash map. The keys are those of Slot. The
 	// values are the BPF cookies of other modes. All have 8 bytes.
-	Map int
-
-	// Kernel is the kernel that runs the program.
-	Kernel Kernel
+	Map    int
+	Kernel Kernel // that runs the program
 
 	// Cookie says that the BPF cookie is the number of the group. Otherwise the
 	// program is for the one group Group.
@@ -178,8 +175,8 @@ type Slots struct {
 // Slot returns the key of the site at an address in a group.
 func Slot(group, address uint64) uint64 { return group<<slotBits | LowBits(address) }
 
-// LowBits returns the bits of an address that do not depend on where the file
-// is mapped.
+// LowBits returns the bits of an address that are the same wherever the file is
+// mapped.
 func LowBits(address uint64) uint64 { return address & (1<<slotBits - 1) }
 
 // HasSlots reports whether programs can find their sites by slots.

@@ -256,7 +256,7 @@ func (b *builder) filter(leave argcode.Label) bool {
 	return c.kind != never
 }
 
-// resolve is Site.resolve, whose error makes the code fail.
+// resolve is Site.resolve. Its error makes the code fail.
 func (b *builder) resolve(node *expr.Node, negated bool) condition {
 	c, err := b.site.resolve(node, negated)
 	if err != nil {
