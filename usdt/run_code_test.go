@@ -73,8 +73,7 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 	qt.Assert(t, qt.IsNil(err))
 	c := &codeRunner{t: t, spec: spec, layout: layout}
-	c.general.Kernel = specialise.Kernel{Machine: machine,
-		BigEndian: nativeOrder() == binary.BigEndian}
+	c.general.Machine, c.general.BigEndian = machine, nativeOrder() == binary.BigEndian
 	c.general.Libbpf = layout.IsLibbpf
 	for _, name := range cookieVariables {
 		if variable := spec.Variables[name]; variable != nil {
@@ -142,7 +141,7 @@ func (c *codeRunner) specialised(specs []specialise.Spec, together bool) *ebpf.C
 // layout cannot describe become unavailable.
 func (c *codeRunner) describe(program elf.Machine, specs []specialise.Spec) {
 	c.t.Helper()
-	machines := sitespec.Machines{Kernel: c.general.Kernel.Machine, Program: program}
+	machines := sitespec.Machines{Kernel: c.general.Machine, Program: program}
 	for _, spec := range specs {
 		for n := range spec.Args {
 			if err := c.layout.Check(machines, &spec.Args[n]); err != nil {

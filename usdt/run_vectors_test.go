@@ -127,7 +127,7 @@ func TestProgramsReadWhatTheVectorsSay(t *testing.T) {
 func (c *codeRunner) compareVectors(args []vectorArg) {
 	c.t.Helper()
 	memory := newArena(c.t)
-	random := rand.New(rand.NewPCG(14, uint64(c.general.Kernel.Machine)))
+	random := rand.New(rand.NewPCG(14, uint64(c.general.Machine)))
 	memory.fill(random)
 	// A spec is of one file.
 	byProgram := make(map[elf.Machine][]vectorArg)
@@ -195,7 +195,7 @@ func (c *codeRunner) compareGroup(
 			means = append(means, chunk[n].means)
 		}
 		for range 8 {
-			state := randomState(random, c.general.Kernel.Machine, memory, spec.Args)
+			state := randomState(random, c.general.Machine, memory, spec.Args)
 			for _, text := range means {
 				if _, err := state.value(text, 1); err == 0 && strings.Contains(text, " memory ") {
 					read++

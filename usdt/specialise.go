@@ -120,9 +120,8 @@ func (m *Manager) loadSpecial(
 		return nil, err
 	}
 	general := specialise.Program{
-		Instructions: from.spec.Instructions,
-		Kernel:       specialise.Kernel{Machine: machine, BigEndian: nativeOrder() == binary.BigEndian},
-		Libbpf:       m.specs.layout.IsLibbpf,
+		Instructions: from.spec.Instructions, Machine: machine,
+		BigEndian: nativeOrder() == binary.BigEndian, Libbpf: m.specs.layout.IsLibbpf,
 	}
 	for {
 		instructions, err := general.For(specs)

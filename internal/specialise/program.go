@@ -10,16 +10,17 @@ package specialise
 
 import (
 	"cmp"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/bpfobject"
-	"golang.org/x/sys/unix"
 )
 
 // The functions that are replaced, and their parameters.
@@ -45,7 +46,8 @@ type Program struct {
 	// Instructions of the program and of the functions that it calls, as
 	// cilium/ebpf puts them into a ProgramSpec.
 	Instructions asm.Instructions
-	Kernel       Kernel
+	Machine      elf.Machine // of the kernel
+	BigEndian    bool
 	Libbpf       bool // it was compiled with libbpf's header
 
 	// Apart makes each call of bpf_usdt_arg read its argument alone. Otherwise
@@ -105,10 +107,8 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 }
 
 func (p *Program) reader(f *function, specs []Spec) *reader {
-	return &reader{
-		Assembler: argcode.NewAssembler(), kernel: p.Kernel, libbpf: p.Libbpf, specs: specs,
-		pageIn: argcode.Calls(f.ins, asm.FnCopyFromUser),
-	}
+	return &reader{Assembler: argcode.NewAssembler(), Program: p, specs: specs,
+		pageIn: argcode.Calls(f.ins, asm.FnCopyFromUser)}
 }
 
 // functions returns the program's functions, with copies of the instructions.

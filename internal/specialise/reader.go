@@ -4,7 +4,6 @@ package specialise
 
 import (
 	"cmp"
-	"debug/elf"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
@@ -13,12 +12,6 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
 )
-
-// Kernel says what the code depends on.
-type Kernel struct {
-	Machine   elf.Machine
-	BigEndian bool
-}
 
 // Spec is one of the specs that a program is made for.
 type Spec struct {
@@ -29,8 +22,7 @@ type Spec struct {
 // reader generates the body of a function that reads arguments.
 type reader struct {
 	*argcode.Assembler
-	kernel Kernel
-	libbpf bool // the errors are those of libbpf's header
+	*Program
 	pageIn bool // the function waits for memory that is not there
 	specs  []Spec
 }
@@ -64,14 +56,14 @@ const noSuchArgument = unix.ENOENT
 // fetcher returns a Fetcher for the arguments of a spec.
 func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetcher {
 	return &argcode.Fetcher{
-		Assembler: r.Assembler, Machine: r.kernel.Machine, BigEndian: r.kernel.BigEndian,
+		Assembler: r.Assembler, Machine: r.Machine, BigEndian: r.BigEndian,
 		PageIn: r.pageIn, Args: args[:min(len(args), maxArgs)], Context: context,
 	}
 }
 
 // unavailable returns the error of reading an argument that cannot be fetched.
 func (r *reader) unavailable() unix.Errno {
-	if r.libbpf {
+	if r.Libbpf {
 		return unix.EINVAL
 	}
 	return unix.EOPNOTSUPP
@@ -112,7 +104,7 @@ func (r *reader) argumentOf(spec *Spec) {
 		switch {
 		case i == len(args): // or above
 			r.failed(noSuchArgument)
-		case !argcode.Readable(&args[i], r.kernel.Machine):
+		case !argcode.Readable(&args[i], r.Machine):
 			r.failed(r.unavailable())
 		case args[i].Kind == argspec.Memory:
 			r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, result))
@@ -148,7 +140,7 @@ func (r *reader) failed(err unix.Errno) {
 func (r *reader) narrow(base asm.Register, word int, arg *argspec.Arg) int {
 	if arg.Size < 8 {
 		r.SetField(base, word, 0, asm.R4)
-		if r.kernel.BigEndian {
+		if r.BigEndian {
 			return word + 8 - arg.Size
 		}
 	}

@@ -46,7 +46,7 @@ func reader(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool,
 	kernel := k.forPlan()
 	made, err := (&specialise.Program{
 		Instructions: program, Libbpf: libbpf,
-		Kernel: specialise.Kernel{Machine: kernel.Machine, BigEndian: kernel.bigEndian()},
+		Machine: kernel.Machine, BigEndian: kernel.bigEndian(),
 	}).For(specs)
 	qt.Assert(t, qt.IsNil(err))
 	for i := range made {
@@ -75,7 +75,7 @@ func inlined(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool,
 	}
 	made, err := (&specialise.Program{
 		Instructions: append(ask, program[3:]...), Libbpf: libbpf,
-		Kernel: specialise.Kernel{Machine: kernel.Machine, BigEndian: kernel.bigEndian()},
+		Machine: kernel.Machine, BigEndian: kernel.bigEndian(),
 	}).For(specs)
 	qt.Assert(t, qt.IsNil(err))
 	return made
@@ -223,7 +223,7 @@ func checkMerged(
 	made, err := (&specialise.Program{
 		Instructions: append(append(program, asm.Return()),
 			readerProgram("bpf_usdt_arg", 0, helper)[3:]...), Libbpf: libbpf,
-		Kernel: specialise.Kernel{Machine: kernel.Machine, BigEndian: kernel.bigEndian()},
+		Machine: kernel.Machine, BigEndian: kernel.bigEndian(),
 	}).For([]specialise.Spec{{ID: uint32(w.cookie), Args: w.args}})
 	qt.Assert(t, qt.IsNil(err))
 	if hasCall(made) {
@@ -281,7 +281,7 @@ func TestReadersReadNeighboursTogether(t *testing.T) {
 		{5, false, 80, 1 + 10},
 	} {
 		program := specialise.Program{
-			Instructions: askAll(10, test.depth), Kernel: specialise.Kernel{Machine: k.kernel},
+			Instructions: askAll(10, test.depth), Machine: k.kernel,
 			Apart: test.apart,
 		}
 		specs := []specialise.Spec{{ID: 1, Args: stackArguments(10)}}
