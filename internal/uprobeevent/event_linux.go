@@ -156,13 +156,12 @@ func (e *Event) Close() error {
 }
 
 // maxInherited is the time for which another process may keep a perf event open
-// after this one has closed it. Processes that are being started need
-// milliseconds.
+// after this one has closed it. A process that is started needs milliseconds.
 const maxInherited = 2 * time.Second
 
-// closeForAll closes a perf event, and returns an error unless no process has
-// it open then. A process that this one is starting has all of its descriptors
-// until it runs its program.
+// closeForAll closes a perf event, and returns an error if a process still has
+// it open. One that this process starts has all descriptors until it runs its
+// program.
 func closeForAll(event int) error {
 	// An epoll instance has an entry for a file as long as any process has the
 	// file open.

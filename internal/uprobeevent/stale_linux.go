@@ -60,7 +60,7 @@ func (o owner) hasEnded() bool {
 		return false
 	}
 	if own == o.namespace {
-		return o.hasEndedAs(fs, o.pid)
+		return o.hasEndedHere(fs)
 	}
 	// The initial namespace sees all processes, if nothing hides them.
 	if first, err := pidNamespace("1"); err != nil || first != sys.InitialPIDNamespace ||
@@ -84,19 +84,18 @@ func (o owner) hasEnded() bool {
 	return true
 }
 
-// hasEndedAs reports whether the process with a PID of this process's namespace
-// is another one, or has ended.
-func (o owner) hasEndedAs(fs *procfs.FS, pid int) bool {
+// hasEndedHere is hasEnded for an owner in this process's namespace.
+func (o owner) hasEndedHere(fs *procfs.FS) bool {
 	// Unlike a directory in /proc, nothing hides this.
-	if err := unix.Kill(pid, 0); errors.Is(err, unix.ESRCH) {
+	if err := unix.Kill(o.pid, 0); errors.Is(err, unix.ESRCH) {
 		return true
 	}
-	p, err := proc.Find(fs, pid)
+	p, err := proc.Find(fs, o.pid)
 	if err != nil || p.StartTime == o.startTime {
 		return false
 	}
 	// A process in another time namespace reads its start by another clock.
-	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	descriptors := filepath.Join("/proc", strconv.Itoa(o.pid), "fd")
 	open, err := os.ReadDir(descriptors)
 	if err != nil {
 		return false
