@@ -86,7 +86,7 @@ type Arg struct {
 	Base, Index Register
 
 	// Displacement is added to the registers, modulo 2^64. It includes the
-	// address of the symbol that the operand names, if any.
+	// address of the operand's symbol, if any.
 	Displacement int64
 
 	// Scale is what Index is multiplied by: a power of two up to 128, and 1
@@ -209,8 +209,8 @@ type Register struct {
 
 	// size is the size in bytes that the name denotes: 4 for eax, 1 for ah.
 	size uint8
-	// slot is the index in the struct pt_regs of the 64-bit kernel that this
-	// machine's programs run on (for arm, of the 32-bit ARM kernel).
+	// slot is the index in struct pt_regs of the machine's 64-bit kernel (for
+	// arm, of the 32-bit one).
 	slot    uint8
 	machine elf.Machine
 }

@@ -30,9 +30,9 @@
 //
 // Some arguments have no value that can be fetched when the site is hit: vector
 // registers are not in pt_regs, a structure of 24 bytes is not a number, and
-// the label .LC0 was known to the assembler alone. Such an argument is an Arg,
-// too, with an Err that says why. It does not affect the other arguments.
-// Decoding itself never fails: a malformed string gives such arguments.
+// the label .LC0 was known to the assembler alone. Such an argument has an Err
+// that says why, and does not affect the others. Decoding itself never fails: a
+// malformed string gives such arguments.
 //
 // A constant is what the string says. GCC for 32-bit ARM writes floating point
 // constants as decimal numbers and rounds them to 13 digits: what is read may

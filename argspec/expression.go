@@ -50,8 +50,7 @@ func (p *parser) binary(precedence int) value {
 }
 
 // operator returns the binary operator that comes next, and how strong it
-// binds. % is missing: it is the sigil of registers on most machines, and no
-// compiler writes it.
+// binds. % is missing: it is the sigil of registers on most machines.
 func (p *parser) operator() (operator byte, length, strength int) {
 	c := 0 // C's precedence, which calculations with several immediates have
 	operator, length = p.peek(), 1
@@ -111,8 +110,7 @@ func (p *parser) combine(operator byte, a, b value) value {
 	return a
 }
 
-// plain fails for an address: the assembler, too, only adds and subtracts
-// addresses.
+// plain fails for an address, as the assembler does.
 func (p *parser) plain(v value) {
 	if v.addresses != 0 {
 		p.fail(errSyntax, "an address can only be added and subtracted")
@@ -256,7 +254,7 @@ func (p *parser) symbolMemory(v value) {
 }
 
 // functionAddress makes the argument the address of a function, whose name
-// stands alone. The name of a variable alone may also be the memory there.
+// stands alone. That of a variable alone may also be the memory there.
 func (p *parser) functionAddress(v value) {
 	if !v.isFunction {
 		p.fail(errUnclear, "")

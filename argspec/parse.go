@@ -17,7 +17,7 @@ import (
 const maxListed = 256
 
 // maxSize is the largest size before an @ that is kept: enough for any
-// structure passed by value, and no arithmetic on it can overflow.
+// structure, and no arithmetic on it can overflow.
 const maxSize = 1<<16 - 1
 
 // parser decodes one operand after the other. After the first error, the
@@ -196,12 +196,9 @@ func quote(text string) string {
 }
 
 // nextArgument splits off the first argument of a string, without the blanks
-// around it.
-//
-// Blanks separate arguments, but they also stand inside brackets and
-// parentheses, around commas and around the operators of a hand-written sum. A
-// size and its @ always begin a new argument, even inside brackets that are not
-// closed, so that one broken argument does not swallow its neighbours.
+// around it. Blanks also stand inside brackets and parentheses, and around
+// commas and the operators of a hand-written sum. A size and its @ always begin
+// a new argument, so that one with open brackets does not swallow the next.
 func nextArgument(text string) (argument, rest string) {
 	start := 0
 	for start < len(text) && isBlank(text[start]) {
@@ -307,17 +304,16 @@ type scanner struct {
 // blanks are the bytes that isBlank knows.
 const blanks = " \t\n\v\f\r"
 
-// isBlank reports whether a byte separates arguments. Compilers write spaces;
-// text passed through assembler macros may hold tabs, and a line end does no
-// harm.
+// isBlank reports whether a byte separates arguments. Compilers write spaces,
+// assembler macros tabs, and a line end does no harm.
 func isBlank(c byte) bool { return c == ' ' || c-'\t' <= '\r'-'\t' }
 
 func isDigit(c byte) bool { return c-'0' <= 9 }
 
 func isLetter(c byte) bool { return c|0x20-'a' <= 'z'-'a' }
 
-// isNameStart and isNamePart are GNU as's rule for symbols in ELF files: bytes
-// of UTF-8 sequences are letters, $ is one except at the start.
+// isNameStart and isNamePart are GNU as's rule for symbols: bytes of UTF-8
+// sequences are letters, $ is one except at the start.
 func isNameStart(c byte) bool { return isLetter(c) || c == '_' || c == '.' || c >= 0x80 }
 
 func isNamePart(c byte) bool { return isNameStart(c) || isDigit(c) || c == '$' }
@@ -348,7 +344,7 @@ func (s *scanner) skipBlanks() {
 	}
 }
 
-// accept skips blanks and then c, if it is next.
+// accept skips blanks, and then c if it is next.
 func (s *scanner) accept(c byte) bool {
 	s.skipBlanks()
 	if s.peek() != c || s.done() {
@@ -368,8 +364,7 @@ func (s *scanner) word() string {
 	return s.text[start:s.pos]
 }
 
-// name returns the symbol name that comes next, without quotes where it is
-// quoted, or "".
+// name returns the symbol name that comes next, without its quotes, or "".
 func (s *scanner) name() string {
 	if s.peek() == '"' {
 		end := strings.IndexByte(s.text[s.pos+1:], '"')
@@ -390,8 +385,7 @@ func (s *scanner) name() string {
 	return s.text[start:s.pos]
 }
 
-// lower returns the word in lower case, or the word itself where it is longer
-// than any name we look for.
+// lower returns the word in lower case, unless it is longer than any name here.
 func lower(word string) string {
 	if len(word) > 16 {
 		return word

@@ -80,9 +80,8 @@ func (p *parser) ppc64Symbol() bool {
 }
 
 // tocRelocation marks the second half of an access to a symbol. The register
-// has the first half, SYM@toc@ha. The register cannot be relied on: where the
-// linker found the symbol near the TOC, it deleted the instruction that sets
-// it. So the symbol itself is taken.
+// has the first, SYM@toc@ha, but not where the linker found the symbol near the
+// TOC and deleted the instruction that sets it. So the symbol itself is taken.
 const tocRelocation = "@toc@l"
 
 // isTOCRelative reports whether tocRelocation comes next.

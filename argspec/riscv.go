@@ -33,10 +33,8 @@ func (p *parser) parseRISCV() {
 
 // riscvLow parses %lo(SYM+N)(R), the second half of an access to an absolute
 // address of which R holds the first, %hi(SYM+N); or %tprel_lo(SYM+N)(R), the
-// same for a thread-local variable. R cannot be relied on: where the linker
-// found the symbol near gp or tp, it deleted the instruction that sets R
-// without knowing of this text. So the symbol itself is taken. Other functions
-// cannot be undone.
+// same for a thread-local variable. Where the linker found the symbol near gp
+// or tp, it deleted the instruction that sets R. So the symbol itself is taken.
 func (p *parser) riscvLow() {
 	p.pos++
 	switch function := p.name(); function {

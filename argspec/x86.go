@@ -13,11 +13,10 @@ import (
 //
 //	%R  $N  N(%R)  N(%R,%R,S)  N(,%R,S)  SYM+N(%rip)  SYM+N@GOTOFF(%R)
 //
-// N is any expression, or missing. $N can be a calculation, $N*$N-($N+$N),
-// which no compiler writes. What cannot be AT&T is left to parseIntel. A number
-// alone is a constant, as all readers of probes take it, though to the
-// assembler it would be an address, and after a segment it is one. A symbol
-// alone is the memory there.
+// N is any expression, or missing. $N can be a calculation, $N*$N-($N+$N). What
+// cannot be AT&T is left to parseIntel. A number alone is a constant, as all
+// readers of probes take it, though it is an address to the assembler and after
+// a segment. A symbol alone is the memory there.
 func (p *parser) parseX86() {
 	p.skipBlanks()
 	if p.isCalculation() {
@@ -163,8 +162,7 @@ func (p *parser) x86Address(displacement value, base, index Register, scale uint
 func isX86IP(r Register) bool { return !r.isZero() && r.slot == x86IP }
 
 // isX86Address reports whether the two registers can make an address: both of
-// 64 or both of 32 bits, or one missing. (16-bit addresses do not exist in
-// 64-bit code, and compilers do not use them in other.)
+// 64 or both of 32 bits, or one missing. (No compiler uses 16-bit addresses.)
 func isX86Address(base, index Register) bool {
 	if isX86IP(index) || isX86IP(base) && !index.isZero() {
 		return false
@@ -174,9 +172,8 @@ func isX86Address(base, index Register) bool {
 		(width == 0 || width >= 4)
 }
 
-// isIntel reports whether an operand without any % is in the Intel syntax,
-// which gcc -masm=intel writes: it has brackets, or begins with a register or
-// one of the syntax's words.
+// isIntel reports whether an operand without any % is in the Intel syntax (gcc
+// -masm=intel): it has brackets, or begins with a register or one of its words.
 func (p *parser) isIntel() bool {
 	if strings.IndexByte(p.text, '[') >= 0 {
 		return true
@@ -341,10 +338,9 @@ func (p *parser) intelTerm(sum *intelSum) {
 	}
 }
 
-// x86Registers are the names of each word of struct pt_regs and of its parts:
-// of 8, 4 and 2 bytes, of the lowest byte, and what else there is of one byte.
-// The words are those of 64-bit kernels. A 32-bit program's registers are saved
-// there too, eax as the low half of rax.
+// x86Registers are the names of each word of a 64-bit kernel's struct pt_regs
+// and of its parts: of 8, 4 and 2 bytes, of the lowest byte, and others of one
+// byte. A 32-bit program's registers are there too, eax as the low half of rax.
 var x86Registers = [...]string{
 	"r15 r15d r15w r15b r15l", "r14 r14d r14w r14b r14l", "r13 r13d r13w r13b r13l",
 	"r12 r12d r12w r12b r12l", "rbp ebp bp bpl", "rbx ebx bx bl bh", "r11 r11d r11w r11b r11l",

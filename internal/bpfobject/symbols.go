@@ -21,8 +21,7 @@ type symbolTable struct {
 	names   []byte
 }
 
-// readSymbols reads the symbol table of an object. An object has one, or none:
-// then the table is empty.
+// readSymbols reads the symbol table of an object, which is empty without one.
 func readSymbols(img *image) (*symbolTable, error) {
 	section := slices.IndexFunc(img.sections, func(s elf.Section64) bool {
 		return elf.SectionType(s.Type) == elf.SHT_SYMTAB

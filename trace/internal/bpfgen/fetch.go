@@ -69,7 +69,7 @@ func (f *fetcher) numbers() {
 	}
 }
 
-// inMemory reports whether an argument must be read by a helper, which can fail.
+// inMemory reports whether a helper must read an argument, which can fail.
 func (f *fetcher) inMemory(index int) bool { return f.Args[index].Kind == argspec.Memory }
 
 // isBytes reports whether an argument is bytes in memory that can be read.

@@ -94,9 +94,8 @@ const (
 
 // encode fills in the spec of a site, which is zero before, for a kernel of the
 // given machine and byte order. Of more than MaxArgs arguments the first ones
-// are encoded. An argument that is Unavailable, or whose registers this kernel
-// does not save (see argcode.Readable), is encoded as unavailable: reading it
-// gives the BPF program an error.
+// are encoded. One that this kernel cannot read (see argcode.Readable) is
+// encoded as unavailable: reading it gives the BPF program an error.
 func encode(
 	spec []byte, kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
 ) {
@@ -173,11 +172,8 @@ const windowSize = MaxArgs * 8
 
 // encodeWindow looks for memory that holds several of the arguments, such as
 // neighbours on the stack, and puts it into the spec, in which the arguments
-// are encoded already. BPF_USDT reads that memory once, where it would read it
-// once for each argument. What is read stays the same.
-//
-// Of all places where the window could begin, the one that holds the most
-// arguments is taken.
+// are encoded already. BPF_USDT reads that memory once, not for each argument.
+// The window is where it holds the most arguments.
 func encodeWindow(spec []byte, order binary.ByteOrder, args []argspec.Arg) {
 	// Arguments at a register plus a displacement. Each is inside one word of 8
 	// bytes counted from the register, because the BPF side takes it out of one
