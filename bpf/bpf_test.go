@@ -45,7 +45,7 @@ func TestDocumentedLine(t *testing.T) {
 	clang, strip := testneeds.Tool(t, "clang-14", "clang-14"), testneeds.Tool(t, "llvm-strip-14", "llvm-14")
 	here, err := filepath.Abs("..")
 	qt.Assert(t, qt.IsNil(err))
-	for _, name := range []string{"doc.go", "../docs/ebpf.md"} {
+	for _, name := range []string{"bpf.go", "../docs/ebpf.md"} {
 		text, err := os.ReadFile(name)
 		qt.Assert(t, qt.IsNil(err))
 		line := regexp.MustCompile(`//go:generate .*/bpf2go .*`).FindString(string(text))

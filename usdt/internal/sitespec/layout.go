@@ -222,13 +222,14 @@ func simplest(arg *argspec.Arg) (base, index argspec.Register) {
 	return arg.Base, arg.Index
 }
 
-// Check returns an error if a program could read the argument, but this layout
-// of libbpf cannot say where it is.
+// Check returns an error if a program could read the argument, but the layout
+// cannot say where it is: one of libbpf.
 func (l *Layout) Check(machines Machines, arg *argspec.Arg) error {
 	base, index := simplest(arg)
 	is32Bit := machines.Program == elf.EM_386 || machines.Program == elf.EM_ARM
 	lacks := ""
 	switch {
+	case !l.IsLibbpf:
 	case arg.Kind == argspec.InRegister && arg.High.Name != "":
 		lacks = "a value in two registers"
 	case arg.Kind == argspec.Address:
