@@ -285,7 +285,7 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		}
 		m.programs[name] = prog
 	}
-	kernel, err := sys.KernelMachine() // if it is not known, nothing can be attached
+	kernel, _ := sys.KernelMachine() // if it is not known, nothing can be attached
 	for name, prog := range m.programs {
 		if prog.Type != ebpf.Kprobe {
 			return fmt.Errorf("program %s has the type %s, but USDT probes need Kprobe", name, prog.Type)
@@ -294,7 +294,9 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		if m.mode == ModeMulti {
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
 		}
-		if prog.Instructions, err = argcode.AvoidPrivateStackIn(prog.Instructions, kernel); err != nil {
+		var err error
+		prog.Instructions, err = argcode.AvoidPrivateStackIn(prog.Instructions, kernel)
+		if err != nil {
 			return follow.Explain("asking for the kernel's version", err)
 		}
 	}
