@@ -196,7 +196,9 @@ func (d *Debuginfod) Find(buildID string) (path string, done bool) {
 	}
 }
 
-var validBuildID = regexp.MustCompile(`^[0-9a-f]{4,128}$`)
+var validBuildID = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-f]{4,128}$`)
+})
 
 // want starts fetching the debug file of a build ID, unless that has begun.
 func (d *Debuginfod) want(buildID string) *fetched {
@@ -207,7 +209,7 @@ func (d *Debuginfod) want(buildID string) *fetched {
 	}
 	f := &fetched{id: buildID, done: make(chan struct{})}
 	switch {
-	case !validBuildID.MatchString(buildID):
+	case !validBuildID().MatchString(buildID):
 		f.err = fmt.Errorf("build ID %.40q: not 4 to 128 hexadecimal digits", buildID)
 	case len(d.known) >= maxFetched:
 		f.err = fmt.Errorf("not asked for: it would be more than %d builds", maxFetched)

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Flag is a flag as the help describes it.
@@ -16,22 +17,28 @@ type Flag struct {
 	Summary string // the beginning of what explains it
 }
 
+// They are compiled when they are needed: compiling all makes a start of a
+// command a tenth longer.
 var (
 	// beginning is the line that begins a description: its head, and after two
 	// blanks the explanation. Lines that go on are indented by eight or more.
-	beginning = regexp.MustCompile(`^ {2,6}(\S.*?)  +(\S.*)$`)
+	beginning = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^ {2,6}(\S.*?)  +(\S.*)$`)
+	})
 
 	// flagHead is a head that has nothing but flags, each with at most two
 	// values. "-p, --pid PID" has the value after the last name.
-	flagHead = regexp.MustCompile(`^(--?[a-z][^ ,]*( [^ ]+){0,2}(, |$))+$`)
+	flagHead = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(--?[a-z][^ ,]*( [^ ]+){0,2}(, |$))+$`)
+	})
 )
 
 // HelpFlags returns the flags that the text of --help describes, each once.
 func HelpFlags(usage string) (all []Flag) {
 	lines := strings.Split(usage, "\n")
 	for i, line := range lines {
-		begins := beginning.FindStringSubmatch(line)
-		if begins == nil || !flagHead.MatchString(begins[1]) {
+		begins := beginning().FindStringSubmatch(line)
+		if begins == nil || !flagHead().MatchString(begins[1]) {
 			continue
 		}
 		text := begins[2]
@@ -57,7 +64,9 @@ func HelpFlags(usage string) (all []Flag) {
 }
 
 // flagWord is a flag in a text for roff.
-var flagWord = regexp.MustCompile(`(?m)(^|[ (])((?:\\-){1,2}[a-z](?:[a-z]|\\-)*)`)
+var flagWord = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)(^|[ (])((?:\\-){1,2}[a-z](?:[a-z]|\\-)*)`)
+})
 
 // Man returns the man page of a command, in section 1, for the macros of
 // man(7): the text of --help with its titles, and flags in bold. The text has
@@ -82,16 +91,18 @@ func Man(command, version, usage string) string {
 		} else {
 			b.WriteString(".PP\n")
 		}
-		fmt.Fprintf(&b, ".nf\n%s\n.fi\n", flagWord.ReplaceAllString(roff(block), `$1\fB$2\fR`))
+		fmt.Fprintf(&b, ".nf\n%s\n.fi\n", flagWord().ReplaceAllString(roff(block), `$1\fB$2\fR`))
 	}
 	return b.String()
 }
 
 // requests matches the beginning of what roff would take for a request.
-var requests = regexp.MustCompile(`(?m)^[.']`)
+var requests = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^[.']`)
+})
 
 // roff returns a text that roff prints as it is.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
-	return requests.ReplaceAllString(text, `\&$0`)
+	return requests().ReplaceAllString(text, `\&$0`)
 }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -169,12 +170,14 @@ func (p *probe) distance(provider, name string) int {
 
 // quoted matches a class of bytes, a quoted byte, and the colons of a name of
 // C++.
-var quoted = regexp.MustCompile(`(?s)\[.[^\]]*\]|\\.|::`)
+var quoted = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)\[.[^\]]*\]|\\.|::`)
+})
 
 // parse reads a pattern as elfnote does, but for the classes of bytes: each
 // stands for any byte. So do * and ? that are quoted.
 func parse(text string) probe {
-	text = quoted.ReplaceAllStringFunc(text, func(t string) string {
+	text = quoted().ReplaceAllStringFunc(text, func(t string) string {
 		if t[0] == '[' {
 			return "?"
 		}
