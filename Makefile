@@ -95,7 +95,7 @@ test:
 	internal/setup/install demo generate test
 	CI= $(MAKE) --no-print-directory test-root
 
-# How many attaching packages at once.
+# How many attaching packages at once. In test-all it is one: lint runs beside it.
 lanes := 2
 
 .PHONY: test-root
@@ -123,7 +123,7 @@ setup-root:
 test-all: export CI := true
 test-all: raced = $(shell $(GO) list $(RACE_PACKAGES))
 test-all: setup-root
-	$(MAKE) --no-print-directory test-root without="$(raced)"
+	$(MAKE) --no-print-directory test-root lanes=1 without="$(raced)"
 	$(MAKE) --no-print-directory test-threads
 	internal/setup/ruby profiler/testdata/build/ruby
 	set -e; for module in $(filter-out .,$(modules)); do \
