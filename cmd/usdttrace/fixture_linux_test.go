@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -77,6 +78,9 @@ func startPrepared(t *testing.T, prepare func(*exec.Cmd), args ...string) *runni
 	t.Helper()
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
+	if slices.Contains(args, "-a") { // and finds processes that do not answer
+		testprog.TakeTurn(t, testprog.HostileUsers)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(runDeadline))
 	r := &running{t: t, ended: make(chan struct{})}
 	r.stdout.changed, r.stderr.changed = make(chan struct{}, 1), make(chan struct{}, 1)

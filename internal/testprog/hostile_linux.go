@@ -45,7 +45,7 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	t.Helper()
 	testneeds.Root(t)
 	testneeds.Kernel(t, "5.11", "overlayfs in user namespaces")
-	TakeTurn(t, hostileUsers)
+	TakeTurn(t, HostileUsers)
 	dir := t.TempDir()
 	for _, sub := range []string{"fuse", "merged", "writable"} {
 		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, sub), 0o755)))
@@ -217,7 +217,7 @@ const mappedBytes = 8192
 func StartMapper(t testing.TB, user int, every time.Duration, dir string) *Process {
 	t.Helper()
 	testneeds.Root(t)
-	TakeTurn(t, hostileUsers)
+	TakeTurn(t, HostileUsers)
 	self, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
 	command := exec.Command(self)

@@ -16,7 +16,7 @@ import (
 // What the tests of two packages cannot use at the same time, as both see it.
 const (
 	SystemSoftware = "software" // a semaphore in a system's file counts the tracers of all
-	hostileUsers   = "hostile"  // they have the same user IDs, and share what one user may take
+	HostileUsers   = "hostile"  // they have the same user IDs, and share what one user may take
 	tracefsEvents  = "tracefs"  // those of killed tracers belong to nobody
 )
 
