@@ -75,15 +75,7 @@ func (b *builder) event(e *Events) *Record {
 	b.Call(asm.FnRingbufReserve, argcode.Map(e.Ring), r.Size, 0)
 	b.JumpIfImm(asm.JEq, r0, 0, r1, full)
 	b.Emit(mov(r7, r0))
-	b.write(r, groups, func() int {
-		switch {
-		case r.Span != nil:
-			return r.Span.call.slot // more may be done at this hit
-		case b.lookedUp:
-			return b.Alloc(8)
-		}
-		return None
-	})
+	b.write(r, groups)
 	if b.chosen != nil {
 		b.take(e.Sampling, b.chosen, r.Weight)
 	}
@@ -162,9 +154,8 @@ func (r *Record) isReachable() bool {
 	return farthest <= math.MaxInt16
 }
 
-// write stores all parts of the record at R7 but its weight. keep is for
-// stackCopy.
-func (b *builder) write(r *Record, groups []argcode.Group, keep func() int) {
+// write stores all parts of the record at R7 but its weight.
+func (b *builder) write(r *Record, groups []argcode.Group) {
 	b.siteID(r1)
 	b.Emit(storeN(r7, 0, r1, asm.Word))
 	if r.CPU != None {
@@ -195,7 +186,7 @@ func (b *builder) write(r *Record, groups []argcode.Group, keep func() int) {
 		b.Emit(store(r7, r.Stack, r0))
 	}
 	if r.CopySize > 0 {
-		b.stackCopy(r, keep())
+		b.stackCopy(r)
 	}
 }
 
@@ -350,9 +341,8 @@ func sequence(from, count int) (numbers []int) {
 }
 
 // stackCopy emits code that saves the registers and copies the stack unit by
-// unit, up to the first that cannot be read. It changes R8 unless keep is a
-// place on the stack to keep it in.
-func (b *builder) stackCopy(record *Record, keep int) {
+// unit, up to the first that cannot be read.
+func (b *builder) stackCopy(record *Record) {
 	saved := savedRegisters[b.kernel.Machine] // layout has failed if it is not known
 	b.Emit(load(r1, r6, 8*saved.PC), store(r7, record.Registers.PC, r1))
 	for n, at := range record.Registers.General {
@@ -360,10 +350,8 @@ func (b *builder) stackCopy(record *Record, keep int) {
 			b.Emit(load(r1, r6, 8*saved.General[n]), store(r7, at, r1))
 		}
 	}
-	if keep != None {
-		if b.site.Fixed {
-			b.Emit(set(r8, 0)) // R8 was never set
-		}
+	keep := b.Temporary(8)
+	if !b.site.Fixed { // R8 was never set
 		b.Emit(toStack(keep, r8))
 	}
 
@@ -387,7 +375,7 @@ func (b *builder) stackCopy(record *Record, keep int) {
 	}
 	b.Emit(asm.Add.Imm(r8, int32(last)), store(r7, record.Copied, r8))
 	b.Place(done)
-	if keep != None {
+	if !b.site.Fixed {
 		b.Emit(fromStack(r8, keep))
 	}
 }

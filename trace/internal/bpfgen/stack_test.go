@@ -4,10 +4,13 @@ package bpfgen
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
 // generalRegisters are the names of registers in the order of DWARF's numbers;
@@ -91,4 +94,24 @@ func TestStacksOfUnknownMachinesAreErrors(t *testing.T) {
 	_, err := plan.Block(&Site{Provider: "p", Name: "n", Fixed: true})
 	qt.Check(t,
 		qt.ErrorMatches(err, "probe p:n: stacks cannot be copied: .* EM_ARM saves the registers"))
+}
+
+// A call of several probes that starts at a site remembers the site, also if
+// the site's event has a copy of the stack.
+func TestCopiedStackLeavesTheSiteOfACall(t *testing.T) {
+	k := callKernels()[0]
+	c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c.latency.Spans, c.latency.Outermost = false, true
+	c.plan.Events.Copy = CopyUnit
+	site := &Site{Provider: "p", Name: "n", Pairs: map[*Latency]Ends{c.latency: {Start: 1}}}
+	block, err := c.plan.Block(site)
+	qt.Assert(t, qt.IsNil(err))
+	blocks := &Blocks{}
+	blocks.Add(block)
+	c.cookie = 5 << 32
+	qt.Assert(t, qt.IsNil(c.run(blocks.Programs(nil)[0].Instructions)))
+	qt.Assert(t, qt.HasLen(c.maps[testCalls].values, 1))
+	for _, calls := range c.maps[testCalls].values {
+		qt.Check(t, qt.Equals(c.load(calls[callsFirst+callWord:][:8])>>32, 5))
+	}
 }

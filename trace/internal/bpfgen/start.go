@@ -144,7 +144,7 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 		b.Emit(fromStack(r1, c.slot), store(r1, callsFirst+callTime, r0))
 	}
 	b.lookUpOrMake(c, c.Saved, full)
-	b.write(r, groups, func() int { return c.duration }) // unused at a start
+	b.write(r, groups)
 	setTime()
 	// The time tells which call the record belongs to: the map may forget a
 	// record, and get a new one for the same key.
