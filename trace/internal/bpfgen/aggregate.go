@@ -214,11 +214,20 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 }
 
 // add adds the value in R9 to the accumulator of a key. It goes to unread for a
-// float that is to be summed and is infinite or NaN.
+// float that is NaN, and for one that is to be summed and is infinite.
 func (b *builder) add(a *Aggregation, key, index int, c Class, unread argcode.Label) {
-	if a.Sum && c >= ClassFloat32 {
+	switch {
+	case c < ClassFloat32:
+	case a.Sum:
 		b.toDouble(c, unread)
 		c = ClassFloat64
+	case a.Min || a.Max: // NaN is neither
+		infinity, unused := uint64(endlessDouble)<<(mantissaBits+1), int32(0)
+		if c == ClassFloat32 {
+			infinity, unused = 0xff<<56, 32
+		}
+		b.Emit(mov(r1, r9), asm.LSh.Imm(r1, unused+1)) // without the sign
+		b.JumpIfImm(asm.JGT, r1, infinity, r2, unread)
 	}
 	if a.Histogram != nil {
 		b.bucket(r3, a.Histogram, c)

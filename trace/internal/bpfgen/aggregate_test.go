@@ -102,8 +102,9 @@ func TestAccumulatorsHoldWhatHasBeenAdded(t *testing.T) {
 						continue
 					}
 					v := valueIn(valueClass, bits)
-					if v.IsFloat && math.IsNaN(v.Float) {
-						v.Float = math.Inf(1) // above everything
+					if v.IsFloat && math.IsNaN(v.Float) && (a.Min || a.Max) {
+						unreadable++ // it is neither the least nor the greatest
+						continue
 					}
 					row := ""
 					if a.Keys != nil {
@@ -160,9 +161,6 @@ func (w *world) checkRow(t *testing.T, a *Aggregation, c Class, want *expected, 
 	}{{a.Min, true, want.low}, {a.Max, false, want.high}} {
 		if extreme.wanted {
 			got := valueIn(c, Unsortable(c, words(), extreme.min))
-			if got.IsFloat && math.IsNaN(got.Float) {
-				got.Float = math.Inf(1)
-			}
 			qt.Assert(t, qt.Equals(got.Compare(extreme.value), 0),
 				qt.Commentf("got %v want %v", got, extreme.value))
 		}
