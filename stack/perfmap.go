@@ -69,10 +69,11 @@ func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, o
 		return name, start, ok
 	}
 	began := time.Now()
-	before := p.made
-	read := func() perfMap { return s.readPerfMap(before, pid, &p.bytes) }
-	if made, ok := ask(s, pid, read, nil); ok {
-		p.made = made
+	before, limit := p.made, p.bytes.left
+	read := func() *perfMap { return s.readPerfMap(pid, before, limit) }
+	if made, _ := ask(s, pid, read, nil); made != nil {
+		p.made = *made
+		p.bytes.take(int(made.size))
 		s.boundPerfMaps(p)
 	}
 	now := time.Now()
@@ -102,30 +103,31 @@ func (s *Symbolizer) boundPerfMaps(just *process) {
 }
 
 // readPerfMap reads the map of a process, in the mount namespace of the process
-// and by its PID in its own PID namespace. It returns the map from before if
-// the file has not changed or cannot be read.
-func (s *Symbolizer) readPerfMap(before perfMap, pid int, budget *budget) perfMap {
+// and by its PID in its own PID namespace. It returns nil if the file has not
+// changed since the map before, has more bytes than the limit, or cannot be
+// read.
+func (s *Symbolizer) readPerfMap(pid int, before perfMap, limit int) *perfMap {
 	own := strconv.Itoa(pid)
 	pids, err := procfs.NamespacePIDs(s.fs.Root(), own)
 	if err != nil {
-		return before
+		return nil
 	}
 	if len(pids) > 0 {
 		own = pids[len(pids)-1]
 	}
 	file, err := procwatch.OpenIn(s.fs, pid, "/tmp/perf-"+own+".map")
 	if err != nil {
-		return before
+		return nil
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil || info.Size() == before.size && info.ModTime().Equal(before.changed) ||
-		!s.isOwn(pid, file, info) || info.Size() > maxPerfMap || !budget.take(int(info.Size())) {
-		return before
+		!s.isOwn(pid, file, info) || info.Size() > int64(min(maxPerfMap, limit)) {
+		return nil
 	}
 	m := parsePerfMap(io.LimitReader(file, info.Size())) // it may grow meanwhile
 	m.size, m.changed = info.Size(), info.ModTime()
-	return m
+	return &m
 }
 
 // isOwn reports whether a file is the process's account of itself: a file of
@@ -145,7 +147,8 @@ func (s *Symbolizer) isOwn(pid int, file *os.File, info os.FileInfo) bool {
 }
 
 // parsePerfMap reads the lines of a map: address, size, and as the rest of the
-// line the name. Malformed lines are skipped.
+// line the name. Malformed lines are skipped, and the last one if the process
+// has not written all of it yet.
 func parsePerfMap(r io.Reader) perfMap {
 	var m perfMap
 	lines := bufio.NewReaderSize(r, 64<<10)
@@ -155,13 +158,13 @@ func parsePerfMap(r io.Reader) perfMap {
 		for err == bufio.ErrBufferFull {
 			_, err = lines.ReadSlice('\n') // the rest of a line of 64 KiB
 		}
+		if err != nil {
+			break
+		}
 		if f, ok := parseMade(strings.TrimSuffix(text, "\n")); ok {
 			f.line = number
 			m.functions = append(m.functions, f)
 			m.widest = max(m.widest, f.size)
-		}
-		if err != nil {
-			break
 		}
 	}
 	slices.SortFunc(m.functions, func(a, b madeFunction) int {
