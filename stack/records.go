@@ -216,10 +216,13 @@ func (s *Symbolizer) recall(pid int) {
 	}
 	defer p.scanLater(began)
 	var now []mapping
-	for _, record := range t.mapped[t.uses:] {
-		now = slices.DeleteFunc(now, func(m mapping) bool {
-			return m.Start < record.Mapping.End && record.Mapping.Start < m.End
-		})
+	for i, record := range t.mapped[t.uses:] {
+		if slices.ContainsFunc(t.mapped[t.uses+i+1:], func(later *procwatch.Record) bool {
+			return later.Mapping.Start < record.Mapping.End &&
+				record.Mapping.Start < later.Mapping.End
+		}) {
+			continue
+		}
 		known := p.find(record.Mapping.Start)
 		if known != nil && known.Mapping == record.Mapping && known.machine != elf.EM_NONE {
 			continue

@@ -93,3 +93,27 @@ func TestRecordsOfAProcessThatHasEnded(t *testing.T) {
 		qt.Check(t, qt.IsNil(s.Close()))
 	}
 }
+
+// A process that maps a file where it had another one has only the new one.
+func TestRecordsThatReplaceOthers(t *testing.T) {
+	s := NewSymbolizer(nil)
+	defer s.Close()
+	s.records.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: ended, Time: 1})
+	path := ""
+	for n, name := range []string{"target-pie", "target-static"} {
+		path = testprog.Path(t, name)
+		file, err := elffile.Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		buildID, err := file.BuildID()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.IsNil(file.Close()))
+		s.records.add(mapsAt(ended, int64(2+n), path, buildID))
+	}
+	frame := s.Frames(t.Context(), ended, []uint64{mappedAt})[0]
+	qt.Check(t, qt.Equals(frame.File, path))
+	qt.Check(t, qt.HasLen(s.files.known, 1))
+	qt.Check(t, qt.HasLen(s.files.open, 1))
+	s.forget(ended)
+	qt.Check(t, qt.HasLen(s.files.known, 0))
+	qt.Check(t, qt.HasLen(s.files.open, 0))
+}
