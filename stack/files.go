@@ -31,6 +31,7 @@ type files struct {
 // file is a file that some process maps, or mapped.
 type file struct {
 	id     procwatch.FileID // zero if it is not known
+	mapped openable         // as the first process has it
 	number uint64           // unique: it is never used again
 	users  int              // how many mappings it has
 	owner  int              // the process that mapped it first
@@ -61,7 +62,7 @@ func (s *Symbolizer) file(p *process, mapped openable) *file {
 		return known
 	}
 	s.files.seen++
-	f := &file{id: id, number: s.files.seen, owner: p.PID}
+	f := &file{id: id, mapped: mapped, number: s.files.seen, owner: p.PID}
 	if id == (procwatch.FileID{}) || s.files.isFull() {
 		return f
 	}

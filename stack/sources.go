@@ -4,7 +4,9 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -55,14 +57,16 @@ type lineReader struct {
 
 // lineFile has the lines of a file.
 type lineFile struct {
-	elf           *elffile.File // nil if the file at path is to be opened
-	path, buildID string        // of the debug file, if that has the lines
-	moved         uint64        // see [elffile.File.Moved]
+	elf     *elffile.File // may be closed; nil for a debug file
+	open    func() (*elffile.File, error)
+	buildID string
+	moved   uint64 // see [elffile.File.Moved]
 
 	isRead bool                // reading was tried
 	isGone bool                // it was dropped: what is being read is not wanted any more
 	info   *debugInfo          // nil if there is none
 	known  map[uint64][]source // by address; a nil value has been asked for and has not come
+	size   int                 // of known, in bytes
 }
 
 // lineRequest asks for the lines of an address of a file.
@@ -94,9 +98,18 @@ func (l *lineReader) earn(a *lineAccount) {
 func newLineFile(f *file, debug *elffile.File) *lineFile {
 	switch {
 	case debug != nil && hasDebugInfo(debug) && f.buildID != "":
-		return &lineFile{path: debug.Name(), buildID: f.buildID, moved: debug.Moved()}
+		path := debug.Name()
+		return &lineFile{open: func() (*elffile.File, error) { return elffile.Open(path) },
+			buildID: f.buildID, moved: debug.Moved()}
 	case f.elf != nil && hasDebugInfo(f.elf):
-		return &lineFile{elf: f.elf}
+		mapped := f.mapped
+		return &lineFile{elf: f.elf, buildID: f.buildID, open: func() (*elffile.File, error) {
+			opened := open(mapped)
+			if opened.elf == nil {
+				return nil, os.ErrNotExist
+			}
+			return opened.elf, nil
+		}}
 	}
 	return nil
 }
@@ -112,7 +125,7 @@ func (l *lineReader) want(
 	if isAsked {
 		return found, found != nil
 	}
-	if len(l.todo) == maxLineRequests || l.isClosed || f.isRead && f.info == nil {
+	if len(l.todo) == maxLineRequests || l.refuses(f, payer) {
 		return nil, true
 	}
 	if f.known == nil {
@@ -125,6 +138,13 @@ func (l *lineReader) want(
 		go l.run()
 	}
 	return nil, false
+}
+
+// refuses reports whether a file has no lines for a process now. The caller
+// holds the lock.
+func (l *lineReader) refuses(f *lineFile, payer *lineAccount) bool {
+	return l.isClosed || f.isRead && f.info == nil || payer.time <= 0 || payer.bytes <= 0 ||
+		l.known > maxLinesKnown
 }
 
 // wait waits until there are no more requests, or the context ends.
@@ -175,10 +195,7 @@ func (l *lineReader) run() {
 	for len(l.todo) > 0 {
 		request := l.todo[0]
 		l.todo = l.todo[1:]
-		switch {
-		case request.payer.bytes <= 0 || l.known > maxLinesKnown:
-			continue
-		case request.payer.time <= 0:
+		if l.refuses(request.lineFile, request.payer) {
 			delete(request.known, request.address) // it may be asked for again
 			continue
 		}
@@ -200,8 +217,11 @@ func (l *lineReader) run() {
 			size += 64 + len(s.function) + len(s.file)
 		}
 		request.payer.bytes -= size
-		l.known += size
-		request.known[request.address] = found
+		if request.known != nil { // the file was not dropped meanwhile
+			request.size += size
+			l.known += size
+			request.known[request.address] = found
+		}
 	}
 	close(l.idle)
 	l.idle, l.todo = nil, nil
@@ -240,23 +260,26 @@ func (l *lineReader) read(request lineRequest) {
 // read returns the debug information of the file, nil if that cannot be read
 // within the limit.
 func (f *lineFile) read(elf *elffile.File, limit time.Duration) *debugInfo {
-	if elf == nil {
-		opened, err := elffile.Open(f.path)
-		if err != nil {
-			return nil
-		}
-		defer opened.Close()
-		if id, _ := opened.BuildID(); id != f.buildID {
-			return nil
-		}
-		opened.SetMoved(f.moved)
-		elf = opened
+	read := func(elf *elffile.File) (*debugInfo, error) {
+		limit := min(readingTime+time.Duration(elf.DWARFBytes())*readingPerByte, limit)
+		return readDebugInfo(elf, time.Now().Add(limit))
 	}
-	limit = min(readingTime+time.Duration(elf.DWARFBytes())*readingPerByte, limit)
-	info, err := readDebugInfo(elf, time.Now().Add(limit))
+	if elf != nil {
+		// It is closed if many files have been opened since.
+		if info, err := read(elf); !errors.Is(err, os.ErrClosed) {
+			return info // nil with an error
+		}
+	}
+	opened, err := f.open()
 	if err != nil {
 		return nil
 	}
+	defer opened.OSFile().Close()
+	if id, _ := opened.BuildID(); id != f.buildID {
+		return nil
+	}
+	opened.SetMoved(f.moved)
+	info, _ := read(opened) // nil with an error
 	return info
 }
 
@@ -267,12 +290,14 @@ func (l *lineReader) forget(f *lineFile) {
 	l.loaded = slices.DeleteFunc(l.loaded, func(other *lineFile) bool { return other == f })
 }
 
-// drop is forget for a file that may be nil. It takes the lock.
+// drop drops all of a file, which may be nil. It takes the lock.
 func (l *lineReader) drop(f *lineFile) {
 	if f != nil {
 		l.mutex.Lock()
 		defer l.mutex.Unlock()
 		l.forget(f)
+		l.known -= f.size
+		f.known, f.size = nil, 0
 	}
 }
 
