@@ -146,14 +146,19 @@ func ReadLiveStat(root string, pid int, buf []byte) (s Stat, reader int, err err
 			if !ok || tid == pid {
 				continue
 			}
-			if s, err := ReadStat(root, tid, buf); err == nil && s.Size != 0 {
+			switch s, err := ReadStat(root, tid, buf); {
+			case IsLack(err):
+				return s, pid, err
+			case err == nil && s.Size != 0:
 				s.StartTime = started
 				return s, tid, nil
 			}
 		}
 	}
-	return s, pid, &Error{PID: pid, Op: "list threads",
-		Err: fmt.Errorf("%w: no thread runs", ErrGone)}
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: no thread runs", ErrGone)
+	}
+	return s, pid, &Error{PID: pid, Op: "list threads", Err: Classify(err)}
 }
 
 // Mapping is a part of a file that a process has in its memory to execute it.

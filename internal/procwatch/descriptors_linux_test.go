@@ -5,12 +5,15 @@ package procwatch
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/proc"
 )
 
 // Files beyond the share of descriptors are refused by name, and taken when
@@ -103,4 +106,51 @@ func TestWatcherNoticesEndsWithoutADescriptor(t *testing.T) {
 	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)))
 	qt.Check(t, qt.DeepEquals(told, []string{"-1 memory.so", "-otel_memory"}))
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1), qt.Commentf("what cannot be read is still there"))
+}
+
+// A process whose first thread has ended is not taken for one that has ended if
+// the stat of its other threads cannot be opened.
+func TestWatcherKeepsAProcessWhoseThreadsItCannotRead(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.put(fakeProcess{pid: 1, state: 'Z', threads: 2, startTime: 9})
+	qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(w.root, "1/task/2"), 0o755)))
+	w.Filter = func(p proc.Process) bool { return p.PID == 1 }
+	w.put(fakeProcess{pid: 2, threads: 2, size: 5, startTime: 9,
+		maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.pass("+otel_memory", "+1 memory.so")
+
+	// One descriptor is left, which the directory of the threads takes.
+	var limit unix.Rlimit
+	qt.Assert(t, qt.IsNil(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)))
+	next, err := os.Open(w.root)
+	qt.Assert(t, qt.IsNil(err))
+	one := unix.Rlimit{Cur: uint64(next.Fd()) + 1, Max: limit.Max}
+	qt.Assert(t, qt.IsNil(next.Close()))
+	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &one)))
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	w.told = nil
+	err = w.SyncAll()
+	told := w.told
+	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)))
+	qt.Check(t, qt.ErrorIs(err, unix.EMFILE))
+	qt.Check(t, qt.HasLen(told, 0))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1))
+}
+
+// A process that a runtime moves into the control group of a container before
+// it executes the program of the container is the container's.
+func TestWatcherFindsTheOwnerAnewAfterExec(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	p := fakeProcess{pid: 1, startTime: 5, size: 1, img: 1000,
+		maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	owner := func() string { return w.processes[1].owner }
+	w.put(p)
+	w.write(1, "cgroup", "0::/user.slice/user-1000.slice\n")
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.Equals(owner(), "/user.slice/user-1000.slice"))
+	w.write(1, "cgroup", "0::/user.slice/user-1001.slice\n")
+	p.img = 2000
+	w.put(p)
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.Equals(owner(), "/user.slice/user-1001.slice"))
 }

@@ -161,7 +161,7 @@ func (w *Watcher) look(t *task) {
 	if !thoroughly && !changed {
 		return
 	}
-	if now.owner == "" {
+	if now.owner == "" || image { // runtimes move a process to its container before exec
 		now.owner = procfs.OwnerOf(w.FS.Root(), t.pid)
 	}
 	began := time.Now()
@@ -209,7 +209,7 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	}
 	switch {
 	case errors.Is(err, procfs.ErrGone):
-		t.pairs = nil
+		now.retry = true // another thread may run; else the next scan finds the end
 		return
 	case procfs.IsLack(err):
 		t.now, t.lack = t.known, err

@@ -203,6 +203,14 @@ func TestWatcherSeesAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	p.size, p.maps = 6, append(p.maps, w.at(0x2000, "other.so"))
 	w.put(p)
 	w.pass("+libstdcxx", "+1 other.so")
+
+	// The thread that is read may end while it is: there may be others.
+	maps, gone := filepath.Join(w.root, "2/maps"), filepath.Join(w.root, "gone")
+	qt.Assert(t, qt.IsNil(os.Rename(maps, gone)))
+	w.Sync(1)
+	qt.Assert(t, qt.IsNil(os.Rename(gone, maps)))
+	w.pass()
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 2))
 	w.remove(2)
 	w.pass("-1 memory.so", "-1 other.so", "-otel_memory", "-libstdcxx")
 }
