@@ -160,6 +160,8 @@ func TestProcessesThatAreScannedForWhatTheKernelTells(t *testing.T) {
 		"is a fork of one that is wanted":     {10, told{parent: 1}, true},
 		"is a fork of one that is not wanted": {10, told{parent: 2}, false},
 		"is a fork of one that just mapped":   {10, told{parent: 30}, true},
+		"is a fork of a fork":                 {10, told{parent: 31}, true},
+		"is a fork of a fork, none wanted":    {10, told{parent: 32}, false},
 		"ends, and was never scanned":         {10, told{ended: true}, false},
 		"ends":                                {2, told{ended: true}, true},
 		"executes, and was wanted":            {1, told{executed: true}, true},
@@ -167,7 +169,8 @@ func TestProcessesThatAreScannedForWhatTheKernelTells(t *testing.T) {
 		"has a thread less":                   {2, told{threadEnded: true}, false},
 		"has the last thread less, maybe":     {3, told{threadEnded: true}, true},
 	} {
-		all := map[int]*told{test.pid: &test.told, 30: {mapped: []mappedFile{file(8)}}}
+		all := map[int]*told{test.pid: &test.told, 30: {mapped: []mappedFile{file(8)}},
+			31: {parent: 1, ended: true}, 32: {parent: 2, ended: true}}
 		qt.Check(t, qt.Equals(w.isNeeded(test.pid, all), test.want), qt.Commentf("%s", name))
 	}
 }

@@ -53,6 +53,10 @@ const (
 	// two scans.
 	maxMapped = 32
 
+	// maxForks bounds the forks of forks between two scans whose parents are
+	// looked for. A process after that is scanned.
+	maxForks = 16
+
 	// maxCPUs is the most CPUs that Linux can have.
 	maxCPUs = 1 << 13
 )

@@ -365,10 +365,16 @@ func (w *Watcher) isNeeded(pid int, all map[int]*told) bool {
 		told.threadEnded && p.leaderless) || w.mapsOthers(told) {
 		return true
 	}
-	// A fork has the files of its parent.
-	parent := w.processes[told.parent]
-	return parent != nil && len(parent.pairs) > 0 ||
-		all[told.parent] != nil && w.mapsOthers(all[told.parent])
+	// A fork has the files of its parent, which may be a fork itself.
+	for range maxForks {
+		if parent := w.processes[told.parent]; parent != nil && len(parent.pairs) > 0 {
+			return true
+		}
+		if told = all[told.parent]; told == nil || w.mapsOthers(told) {
+			return told != nil
+		}
+	}
+	return true
 }
 
 // mapsOthers reports whether a process has mapped a file that is not known to
