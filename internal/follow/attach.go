@@ -102,7 +102,7 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 		return false
 	case known.opened != nil:
 		return true
-	case f.refused[at.File] || f.mustWait(at):
+	case f.isRefused(at.File) || f.mustWait(at):
 		return false
 	}
 	if failed := f.failed[at.spot]; failed != nil { // perhaps it was closed for want of a share
@@ -136,6 +136,13 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 		known.opened = opened
 	}
 	return err == nil
+}
+
+// isRefused reports whether a file that a process maps is too large, as far as
+// it has not been written to since.
+func (f *Follower[A]) isRefused(id procwatch.FileID) bool {
+	known, refused := f.files[id], f.refused[id]
+	return known != nil && refused != nil && refused.HasSameSites(known.source)
 }
 
 // attachPart attaches a part of a file that is open.
@@ -376,7 +383,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 		if len(f.refused) >= maxRefused {
 			clear(f.refused)
 		}
-		f.refused[at.File] = true
+		f.refused[at.File] = at.pair.File
 	}
 	if at.isOver() {
 		if n := len(r.Missed); n == 0 || r.Missed[n-1] != at.pair {

@@ -294,8 +294,12 @@ func (f *Follower[A]) Stats() Stats {
 // count updates the numbers, and schedules the next retry of the targets that
 // wait for time.
 func (f *Follower[A]) count() {
-	c := &Stats{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors],
-		OverLimit: len(f.refused)}
+	c := &Stats{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors]}
+	for id := range f.refused {
+		if f.isRefused(id) {
+			c.OverLimit++
+		}
+	}
 	wait, now := time.Duration(math.MaxInt64), time.Now()
 	for _, failed := range f.failed {
 		switch failed.when {

@@ -67,8 +67,8 @@ type Follower[A any] struct {
 
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
-	files     map[procwatch.FileID]*file[A] // that processes map, or that linger
-	refused   map[procwatch.FileID]bool     // too large to be opened again
+	files     map[procwatch.FileID]*file[A]              // that processes map, or that linger
+	refused   map[procwatch.FileID]*procwatch.CachedFile // too large to be opened again
 	attached  map[spot]*attachment[A]
 	failed    map[spot]*failure // may succeed later
 	calls     map[procwatch.FileID]*call[A]
@@ -89,9 +89,10 @@ func (l inTurns) Unlock() { <-l }
 
 // file is a file that a process maps, or did until a moment ago.
 type file[A any] struct {
-	source *procwatch.CachedFile // as it was read
-	opened File[A]               // nil if it is not open
-	linger *time.Timer           // detaches it; nil if a process maps it
+	source   *procwatch.CachedFile // as it was read last
+	versions int                   // of its contents that processes were found to map
+	opened   File[A]               // nil if it is not open
+	linger   *time.Timer           // detaches it; nil if a process maps it
 }
 
 // A spot is the unit of attaching: a part of the file at a place.
@@ -121,7 +122,7 @@ func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*F
 		driver: driver, opts: opts, patience: patience,
 		following: make(inTurns, 1),
 		files:     make(map[procwatch.FileID]*file[A]),
-		refused:   make(map[procwatch.FileID]bool),
+		refused:   make(map[procwatch.FileID]*procwatch.CachedFile),
 		attached:  make(map[spot]*attachment[A]),
 		failed:    make(map[spot]*failure),
 		calls:     make(map[procwatch.FileID]*call[A]),
@@ -281,6 +282,7 @@ func (f *Follower[A]) targets(changes *procwatch.Changes, r *round[A]) []target 
 			known = &file[A]{source: appeared}
 			f.files[appeared.ID()] = known
 		}
+		known.versions++
 		if known.linger != nil {
 			known.linger.Stop()
 			known.linger = nil
@@ -375,7 +377,10 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 	for _, gone := range r.gone.FilesDisappeared {
 		id := gone.ID()
 		known := f.files[id]
-		if known == nil || known.source != gone {
+		if known == nil {
+			continue
+		}
+		if known.versions--; known.versions > 0 {
 			continue // it was written to, and is attached as another one
 		}
 		// An attachment to every process lingers.

@@ -45,6 +45,25 @@ func TestFollowerAttachesAFileAnewThatWasWrittenTo(t *testing.T) {
 		qt.Check(t, qt.HasLen(f.attachments(), 1))
 		qt.Check(t, qt.Equals(w.opened, 1))
 	})
+	// The second process has not been scanned since the file was written to.
+	t.Run("in every process, one of which ends", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		f := w.follower(Options{Linger: -1})
+		w.start(1, "a")
+		w.start(2, "a")
+		pass(t, f)
+		w.tells("+0 a")
+		w.overwrite("a", "q")
+		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		w.tellsInOrder("-0 a", "+0 a")
+		w.end(1)
+		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		w.tells()
+		qt.Check(t, qt.HasLen(f.attachments(), 1))
+		w.end(2)
+		qt.Assert(t, qt.IsNil(f.Sync(2)))
+		w.tells("-0 a")
+	})
 	t.Run("in each process", func(t *testing.T) {
 		w := newWorld(t)
 		f := w.follower(Options{})
@@ -62,4 +81,40 @@ func TestFollowerAttachesAFileAnewThatWasWrittenTo(t *testing.T) {
 		pass(t, f)
 		w.tells("-0 a 2")
 	})
+}
+
+// A file that was too large to be opened may be smaller once it has been
+// written to, and counts as long as a process maps it.
+func TestFollowerOpensAFileAnewThatWasTooLarge(t *testing.T) {
+	w := newWorld(t).everywhere()
+	large := true
+	w.fail = func(part int, file string) error {
+		if large && part == WholeFile {
+			return TooMany(file, "sites", 10, 20)
+		}
+		return nil
+	}
+	f := w.follower(Options{Linger: -1})
+	w.start(1, "a")
+	pass(t, f)
+	w.tells("!-1 a 1: there is room for 10 sites, 0 are in use, and 20 more are needed: set Limits.FileSites to 20 or more")
+	qt.Check(t, qt.Equals(f.Stats().OverLimit, 1))
+	large = false
+	w.overwrite("a", "q")
+	qt.Assert(t, qt.IsNil(f.Sync(1)))
+	w.tells("+0 a")
+	qt.Check(t, qt.Equals(f.Stats().OverLimit, 0))
+
+	large = true
+	w.start(2, "b")
+	pass(t, f)
+	qt.Check(t, qt.Equals(f.Stats().OverLimit, 1))
+	w.takeTold()
+	w.end(2)
+	pass(t, f)
+	qt.Check(t, qt.Equals(f.Stats().OverLimit, 0))
+	w.start(3, "b")
+	pass(t, f)
+	w.tells()
+	qt.Check(t, qt.Equals(f.Stats().OverLimit, 1))
 }
