@@ -29,8 +29,10 @@ const (
 	// maxDepth bounds cgroups inside each other; systemd's have a dozen.
 	maxDepth = 64
 	// scanAgain is the least time between two scans of the whole tree for IDs
-	// that are not known.
+	// that are not known, and scanShare the share of the time that these may
+	// take: one part of this many.
 	scanAgain = time.Second
+	scanShare = 50
 )
 
 // Cgroups has the paths of a machine's cgroups by their IDs. It is safe for
@@ -40,13 +42,13 @@ type Cgroups struct {
 	inotify *inotify
 	done    chan struct{}
 
-	mu      sync.Mutex
-	paths   map[uint64]string // by ID
-	ids     map[string]uint64 // by path
-	watched map[int32]string  // directories, by the number of the watch
-	gone    []goneCgroup      // the oldest first
-	scanned time.Time
-	limited error // why some cgroups are not watched
+	mu       sync.Mutex
+	paths    map[uint64]string // by ID
+	ids      map[string]uint64 // by path
+	watched  map[int32]string  // directories, by the number of the watch
+	gone     []goneCgroup      // the oldest first
+	nextScan time.Time         // for an ID that is not known
+	limited  error             // why some cgroups are not watched
 }
 
 type goneCgroup struct {
@@ -106,10 +108,10 @@ func (c *Cgroups) Path(id uint64) (string, bool) {
 	now := time.Now()
 	c.forget(now)
 	p, ok := c.paths[id]
-	if !ok && now.Sub(c.scanned) > scanAgain && c.root != "" {
-		// The kernel may not have reported it yet, or not report all.
-		c.scanned = now
-		c.add("/")
+	if !ok && now.After(c.nextScan) {
+		c.scan()
+		ended := time.Now()
+		c.nextScan = ended.Add(max(scanAgain, scanShare*ended.Sub(now)))
 		p, ok = c.paths[id]
 	}
 	return p, ok
@@ -156,9 +158,7 @@ func nameOf(path string) string {
 func (c *Cgroups) IDs(name string) ([]uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.root != "" {
-		c.add("/") // perhaps the kernel has not reported all yet
-	}
+	c.scan()
 	found := make(map[string][]uint64) // by the cgroup of the container, or the name
 	called := make(map[string]string)  // the IDs of these
 	var whole []string                 // those whose ID is the name
@@ -211,6 +211,18 @@ func (c *Cgroups) Close() error {
 	err := c.inotify.Close()
 	<-c.done
 	return err
+}
+
+// scan finds the cgroups that were made or removed without a report of the
+// kernel: it may come later, and does not come for a directory that is not
+// watched. The caller holds mu.
+func (c *Cgroups) scan() {
+	for cgroup := range c.ids {
+		if _, err := os.Stat(filepath.Join(c.root, cgroup)); errors.Is(err, fs.ErrNotExist) {
+			c.remove(cgroup)
+		}
+	}
+	c.add("/")
 }
 
 // add adds a cgroup and those in it. A cgroup is watched before it is read: one
@@ -286,13 +298,8 @@ func (c *Cgroups) forget(now time.Time) {
 func (c *Cgroups) changed(watch int32, mask uint32, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if mask&inQOverflow != 0 { // some were made or removed that it has not reported
-		for cgroup := range c.ids {
-			if _, err := os.Stat(filepath.Join(c.root, cgroup)); errors.Is(err, fs.ErrNotExist) {
-				c.remove(cgroup)
-			}
-		}
-		c.add("/")
+	if mask&inQOverflow != 0 {
+		c.scan()
 		return
 	}
 	dir, ok := c.watched[watch]

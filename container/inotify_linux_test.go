@@ -5,6 +5,7 @@ package container
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -51,4 +52,50 @@ func TestScanAfterTooManyChanges(t *testing.T) {
 	}
 	_, ok = c.Path(removed)
 	qt.Check(t, qt.Equals(ok, removed == made))
+}
+
+// A directory that could not be watched does not keep those in it for ever.
+func TestScanFindsWhatTheKernelDoesNotReport(t *testing.T) {
+	root := t.TempDir()
+	removed := filepath.Join(root, "unwatched", "removed")
+	qt.Assert(t, qt.IsNil(os.MkdirAll(removed, 0o755)))
+	c, err := Watch(root)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	raw, err := c.inotify.SyscallConn()
+	qt.Assert(t, qt.IsNil(err))
+	c.mu.Lock()
+	for watch := range c.watched {
+		qt.Check(t, qt.IsNil(raw.Control(func(fd uintptr) {
+			_, err = unix.InotifyRmWatch(int(fd), uint32(watch))
+		})))
+		qt.Check(t, qt.IsNil(err))
+	}
+	c.mu.Unlock()
+	qt.Assert(t, qt.IsNil(os.Remove(removed)))
+	_, ok := c.Path(0) // not known
+	qt.Check(t, qt.IsFalse(ok))
+	_, err = c.IDs("/unwatched/removed")
+	qt.Check(t, qt.ErrorMatches(err, `there is no container "/unwatched/removed" now`))
+	qt.Check(t, qt.HasLen(c.gone, 1))
+}
+
+// A user that makes very many cgroups, so that not all IDs are known, does not
+// take the time of those that ask for others.
+func TestScansForUnknownIDsTakeLittleTime(t *testing.T) {
+	root := t.TempDir()
+	for i := range 5000 {
+		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(root, strconv.Itoa(i)), 0o755)))
+	}
+	c, err := Watch(root)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	scanned := func() time.Duration {
+		began := time.Now()
+		c.Path(0)
+		return time.Since(began)
+	}
+	first := scanned()
+	time.Sleep(scanAgain)
+	qt.Check(t, qt.IsTrue(scanned() < first/4))
 }
