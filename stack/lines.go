@@ -113,7 +113,7 @@ func newDebugInfo(data *elffile.DWARF, moved uint64) (d *debugInfo, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if entry.Tag != dwarf.TagCompileUnit {
+		if entry.Tag != dwarf.TagCompileUnit && entry.Tag != dwarf.TagSkeletonUnit {
 			continue
 		}
 		ranges, err := d.ranges(entry)

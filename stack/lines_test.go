@@ -101,6 +101,34 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// The lines are in the program even if the compiler has split off the rest, and
+// package debug/dwarf must not stumble over a program with many short names.
+func TestLinesOfCompilers(t *testing.T) {
+	var members strings.Builder
+	for c := 'a'; c <= 'z'; c++ {
+		fmt.Fprintf(&members, "%c, x%[1]c, %[2]c, x%[2]c, ", c, c-'a'+'A')
+	}
+	for _, command := range [][]string{
+		{"gcc", "-gdwarf-4", "-gsplit-dwarf"}, {"gcc", "-gdwarf-5", "-gsplit-dwarf"},
+		{"clang", "-gdwarf-5"},
+	} {
+		path := filepath.Join(t.TempDir(), "program")
+		qt.Assert(t, qt.IsNil(os.WriteFile(path+".c", []byte("struct { int "+members.String()+
+			"end; } s;\nint main(void) { return s.a; }\n"), 0o644)))
+		out, err := exec.Command(testneeds.Tool(t, command[0], command[0]),
+			append(command[1:], "-o", path, path+".c")...).CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v: %s", command, out))
+		f, err := elffile.Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		defer f.Close()
+		main, err := f.Symbol("main")
+		qt.Assert(t, qt.IsNil(err))
+		d, err := readDebugInfo(f, soon())
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v", command))
+		qt.Check(t, qt.Equals(linesAt(t, d, main.Value), path+".c:2"), qt.Commentf("%v", command))
+	}
+}
+
 // Names of inlined functions are in the file of what several have in common,
 // where dwz has made one.
 func TestLinesOfAnAlternativeFile(t *testing.T) {

@@ -118,6 +118,12 @@ func NewDWARF(
 	if d.Units, err = unitsOf(order, info, abbreviations); err != nil {
 		return nil, fmt.Errorf("section .debug_info: %w", err)
 	}
+	// Package debug/dwarf takes the size of .debug_str_offsets, which is at its
+	// start, for the offset of a text before it knows where the offsets begin.
+	texts := sections[".debug_str"]
+	if missing := len(sections[".debug_str_offsets"]) - len(texts); missing > 0 {
+		sections[".debug_str"] = append(texts, make([]byte, missing)...)
+	}
 	cutStrings(sections[".debug_str"])
 	cutStrings(sections[".debug_line_str"])
 	d.Data, err = dwarf.New(abbreviations, nil, nil, info, sections[".debug_line"], nil,
