@@ -10,6 +10,7 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -190,7 +191,20 @@ func (p *Profile) add(
 		p.frames += len(places)
 	}
 	for i := range min(len(values), len(known.Value)) {
-		known.Value[i] += values[i]
+		known.Value[i] = addLimited(known.Value[i], values[i])
+	}
+}
+
+// addLimited adds two numbers. A sum that is out of range becomes the nearest
+// number that is not.
+func addLimited(a, b int64) int64 {
+	switch sum := a + b; {
+	case a > 0 && b > 0 && sum < 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && sum >= 0:
+		return math.MinInt64
+	default:
+		return sum
 	}
 }
 

@@ -202,22 +202,21 @@ func (l *live) add(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
 	if before := l.total[a]; before != nil {
 		total.Start = before.Start
 		total.Overflow += before.Overflow
-		others := trace.Snapshot{Rows: []trace.Row{before.Other, s.Other}}
-		total.Other = others.Top(0).Other
+		total.Other = merged(before.Other, s.Other)
 		total.Rows = slices.Concat(before.Rows, s.Rows)
 	}
-	merged := total.Merge(rowKey)
-	if limit := a.maxKeys(); len(merged.Rows) > limit {
-		merged = merged.Top(limit)
-		for i := range merged.Rows {
-			merged.Rows[i].Partial = true // hits of this key may be in Other
+	all := total.Merge(rowKey)
+	if limit := a.maxKeys(); len(all.Rows) > limit {
+		all = all.Top(limit)
+		for i := range all.Rows {
+			all.Rows[i].Partial = true // hits of this key may be in Other
 		}
 	}
-	l.total[a] = merged
+	l.total[a] = all
 	if !l.paused {
-		l.visible[a] = [2]*trace.Snapshot{merged, s}
+		l.visible[a] = [2]*trace.Snapshot{all, s}
 	}
-	return merged
+	return all
 }
 
 // rowKey is equal for rows of equal keys.

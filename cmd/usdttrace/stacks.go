@@ -212,7 +212,7 @@ func (s *samples) add(e *trace.Event, stack []uint64) {
 			return
 		}
 		value = e.Args[s.sum]
-		values = append(values, value.Int()*int64(e.Weight))
+		values = append(values, profileSum(times(value, e.Weight)))
 	}
 	if s.tracer.options.byStack() {
 		s.addRow(e, stack, value)
@@ -242,21 +242,33 @@ func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
 		s.lost += e.Weight
 		return
 	}
-	row.Count += e.Weight
-	if !value.IsPresent() {
-		return
+	hit := trace.Row{Count: e.Weight}
+	if value.IsPresent() {
+		hit.Min, hit.Max, hit.Sum = value, value, times(value, e.Weight)
 	}
-	product := value.Uint()*e.Weight + row.Sum.Uint() // 0 without a sum
-	if !row.Sum.IsPresent() || less(value, row.Min) {
-		row.Min = value
-	}
-	if !row.Sum.IsPresent() || less(row.Max, value) {
-		row.Max = value
-	}
-	row.Sum = trace.ValueOf(product)
+	*row = merged(*row, hit)
+}
+
+// merged adds a row to another one as package trace does: a sum that 64 bits
+// cannot hold becomes a float.
+func merged(row, more trace.Row) trace.Row {
+	s := trace.Snapshot{Other: row, Rows: []trace.Row{more}}
+	return s.Top(0).Other
+}
+
+// times returns an integer as often as it is to be added up.
+func times(value trace.Value, n uint64) (product trace.Value) {
+	double := trace.ValueOf(value.Uint())
 	if value.Kind() == trace.Signed {
-		row.Sum = trace.ValueOf(int64(product))
+		double = trace.ValueOf(value.Int())
 	}
+	for ; n > 0; n /= 2 {
+		if n%2 == 1 {
+			product = merged(trace.Row{Sum: product}, trace.Row{Sum: double}).Sum
+		}
+		double = merged(trace.Row{Sum: double}, trace.Row{Sum: double}).Sum
+	}
+	return product
 }
 
 // row returns the row of an event, nil if there is no room for another one.
@@ -311,14 +323,6 @@ func label(e *trace.Event, by string) string {
 		return string(text)
 	}
 	return v.String()
-}
-
-// less compares two values of the same argument.
-func less(a, b trace.Value) bool {
-	if a.Kind() == trace.Signed || b.Kind() == trace.Signed {
-		return a.Int() < b.Int()
-	}
-	return a.Uint() < b.Uint()
 }
 
 // snapshot returns copies of the rows, the largest first, as an aggregator

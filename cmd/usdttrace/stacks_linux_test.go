@@ -4,9 +4,11 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,10 +17,49 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
 )
+
+// Of stacks that are unwound here, sums are those that the kernel would have.
+func TestSumsOfSamplesDoNotWrap(t *testing.T) {
+	for _, test := range []struct {
+		behaviour string
+		value     trace.Value
+		weight    uint64
+		sum       float64
+		profile   int64
+	}{
+		{"a sum of numbers is exact", trace.ValueOf(uint64(1<<62 + 1)), 1, 1<<63 + 2, math.MaxInt64},
+		{"with a sign, too", trace.ValueOf(int64(-3)), 5, -30, -30},
+		{"a large sum is a float", trace.ValueOf(uint64(math.MaxUint64)), 1, 1 << 65, math.MaxInt64},
+		{"a weight counts", trace.ValueOf(int64(math.MinInt64)), 1 << 20, -1 << 84, math.MinInt64},
+	} {
+		t.Run(test.behaviour, func(t *testing.T) {
+			names := stack.NewSymbolizer(nil)
+			defer names.Close()
+			s := (&tracer{stacks: names, options: &options{by: []string{"stack"}, sum: "arg0",
+				foldedFile: "-"}}).newSamples()
+			for range 2 {
+				s.add(&trace.Event{Args: []trace.Value{test.value}, Weight: test.weight}, []uint64{1})
+			}
+			row := s.snapshot(false).Rows[0]
+			qt.Check(t, qt.Equals(row.Count, 2*test.weight))
+			qt.Check(t, qt.Equals(row.Sum.Float(), test.sum))
+			qt.Check(t, qt.Equals(row.Min, test.value))
+			qt.Check(t, qt.Equals(row.Max, test.value))
+			var file bytes.Buffer
+			qt.Assert(t, qt.IsNil(s.profile.Write(&file)))
+			read, err := profile.Parse(&file)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(read.Sample[0].Value[1], test.profile))
+		})
+	}
+}
 
 // A program is at other addresses in each process.
 func TestStackOfTwoProcessesIsOneRow(t *testing.T) {
