@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -399,4 +400,12 @@ func TestFloatsAreAddedUp(t *testing.T) {
 	qt.Assert(t, qt.HasLen(lines, 3))
 	qt.Check(t, qt.Matches(lines[1], "COUNT +RATE +AVERAGE +MAX +TOTAL"))
 	qt.Check(t, qt.Matches(lines[2], " +3 .* -2.250 +-2.25 +-6.75"))
+
+	// Also in what processes map, and by stacks.
+	r = watching(t, "--sum", "arg1", "--by", "comm,stack", "-p", strconv.Itoa(p.PID),
+		"gousdt_test:floats")
+	p.Fire("floats", 2)
+	qt.Check(t, qt.Matches(r.interrupt().ok()[1], "count 2, .* average -2.250, max -2.25, total -4.5, .*"))
+	r = startWith(t, "fire floats 4\nquit\n", "--sum", "arg1", "gousdt_test:floats", "--", p.path)
+	qt.Check(t, qt.Matches(r.wait().ok()[2], " +4 .* -2.250 +-2.25 +-9"))
 }

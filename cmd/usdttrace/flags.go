@@ -48,11 +48,13 @@ type options struct {
 	rate       int // at most this many hits a second on each processor, 0 for all
 	buffer     int
 
-	count   bool
-	sum     string
-	hist    string
-	linear  *trace.Histogram
-	latency *trace.Latency
+	count bool
+	sum   string
+	// sumIsFloat says that sum is an argument that is a float at a site.
+	sumIsFloat bool
+	hist       string
+	linear     *trace.Histogram
+	latency    *trace.Latency
 	// callArguments are those of the call of several probes that latency is.
 	callArguments []string
 	by            []string
@@ -303,9 +305,6 @@ func (o *options) check() error {
 			"--start-stack goes with --slow, or with --latency and --chrome-trace: " +
 				"other hits have one stack, see --stack"},
 		{o.every > 0 && o.rate > 0, "--every and --rate exclude each other"},
-		{o.samples() && !events && !o.fromEvents(), "--every and --rate do not go with " +
-			cmp.Or(o.needsKernel(), "--count, --sum and --hist") +
-			": what is counted in the kernel is counted of all hits"},
 		{!events && (o.stack || o.maxEvents > 0 || len(o.captures) > 0),
 			"--stack, --str, --bytes and -n (--max-events) are about single events: where hits " +
 				"are added up, --by stack and --by 'str(arg0)' show these, and --duration ends"},
@@ -313,6 +312,15 @@ func (o *options) check() error {
 		if wrong.is {
 			return errors.New(wrong.text)
 		}
+	}
+	return o.checkSampling()
+}
+
+func (o *options) checkSampling() error {
+	if o.samples() && o.aggregates() && !o.fromEvents() {
+		return errors.New("--every and --rate do not go with " +
+			cmp.Or(o.needsKernel(), "--count, --sum and --hist") +
+			": what is counted in the kernel is counted of all hits")
 	}
 	return nil
 }

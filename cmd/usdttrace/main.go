@@ -395,7 +395,14 @@ func (t *tracer) open() error {
 	memlock := rlimit.RemoveMemlock()
 	o := t.options
 	var err error
-	t.asked = o.aggregations(t.targets.isFloat)
+	if o.sum != "" && t.isFloat(o.sum) {
+		// Samples have only integers.
+		o.sumIsFloat, o.unwind = true, 0
+		if err := o.checkSampling(); err != nil {
+			return err
+		}
+	}
+	t.asked = o.aggregations()
 	opts := &trace.SessionOptions{Mode: o.mode, Filter: o.filter(),
 		Definitions: t.targets.definitions}
 	for _, a := range t.asked {

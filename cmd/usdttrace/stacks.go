@@ -525,6 +525,8 @@ func (o *options) needsKernel() string {
 		return "--latency"
 	case o.byStack() && o.hist != "":
 		return "--hist"
+	case o.sum != "" && o.sumIsFloat:
+		return "--sum of a float"
 	case o.sum != "" && !isArgument:
 		return "--sum of more than an argument"
 	}

@@ -47,9 +47,8 @@ type aggregation struct {
 }
 
 // aggregations returns the aggregations that the flags ask for, in the order of
-// printing. isFloat reports whether a term is a float, as far as that is known
-// before attaching: floats can be added up, but have no quantiles.
-func (o *options) aggregations(isFloat func(term string) bool) (all []*aggregation) {
+// printing.
+func (o *options) aggregations() (all []*aggregation) {
 	counts := trace.Aggregation{Probes: o.patterns, By: o.by, MaxKeys: o.maxKeys,
 		Normalize: o.normalize}
 	values := counts
@@ -71,7 +70,7 @@ func (o *options) aggregations(isFloat func(term string) bool) (all []*aggregati
 	}
 	if o.sum != "" {
 		a := add(kindSum, "sum of "+o.sum, o.sum, values)
-		if isFloat(o.sum) {
+		if o.sumIsFloat { // which can be added up, but has no quantiles
 			a.Histogram = nil
 		}
 	}

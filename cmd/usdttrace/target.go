@@ -299,16 +299,31 @@ func (t *tracer) attachFiles() error {
 }
 
 // isFloat reports whether a term is an argument that is a float at a site of
-// the files.
-func (t *targets) isFloat(term string) bool {
-	for _, sel := range t.selections {
+// the files, or of what the processes map now.
+func (t *tracer) isFloat(term string) (is bool) {
+	look := func(sel *usdt.Selection) {
 		for _, site := range sel.Sites() {
-			probe := t.definition(&site)
+			probe := t.targets.definition(&site)
 			n, ok := argumentIndex(term, &probe)
-			if ok && n < len(site.Args) && site.Args[n].Float {
-				return true
-			}
+			is = is || ok && n < len(site.Args) && site.Args[n].Float
 		}
 	}
-	return false
+	for _, sel := range t.targets.selections {
+		look(sel)
+	}
+	if len(t.options.files) > 0 {
+		return is
+	}
+	pid := t.options.pid
+	if t.command != nil {
+		pid = t.command.pid
+	}
+	// What cannot be read has no arguments.
+	_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
+		if sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, t.options.patterns...); err == nil {
+			look(sel)
+			sel.Close()
+		}
+	}, nil, t.options.patterns...)
+	return is
 }
