@@ -318,6 +318,12 @@ func TestFamilySaysWhoWasLate(t *testing.T) {
 			qt.Check(t, qt.Matches(r.stderr, `(?s).*not seen: hits in `+target+`.* process \d+.*`))
 		})
 	}
+	// What cannot be attached is not late.
+	r := startWith(t, "quit\n", "--slow", "0", "gousdt_test:thre", "--",
+		copyOf(t, "target-pie")).wait()
+	qt.Check(t, qt.StringContains(r.stderr, "there is no pair of probes gousdt_test:thre"))
+	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "not seen")))
+
 	// From then on nothing is missed.
 	target := copyOf(t, "target-pie")
 	script := "#!/bin/sh\n{ sleep 1; echo quit; } | " + target + " >&2\n" +

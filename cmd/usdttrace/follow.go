@@ -232,12 +232,13 @@ func (f *follower) warn(err error) {
 	var failed *follow.WatchError
 	var filtered *tracing.FilteredError
 	var unpaired *tracing.PairError
+	isFailed := errors.As(err, &failed)
 	switch {
 	case errors.As(err, &unpaired):
 		t.targets.setNotAttached("", &nothingError{unpaired})
 	case errors.As(err, &filtered):
 		t.targets.setNotAttached("", filtered)
-	case errors.As(err, &failed):
+	case isFailed:
 		if running, e := failed.Process.IsRunning(); e == nil && !running {
 			t.targets.setNotAttached(failed.Path, nil)
 			return
@@ -247,6 +248,9 @@ func (f *follower) warn(err error) {
 		t.messages.NoteOf("processes that are scanned later", "%v", err)
 	default:
 		t.warnLeftOut(err, f.perProcess)
+	}
+	if isFailed && t.latecomers != nil {
+		t.latecomers.refused(failed.Path)
 	}
 }
 
@@ -481,6 +485,15 @@ func (l *latecomers) attachedNow(path string) {
 		file.attached = true
 		l.end(file, now)
 	}
+}
+
+// refused notes that a file cannot be attached: that has been reported, and the
+// file is not late.
+func (l *latecomers) refused(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known[path] = true
+	delete(l.waiting, path)
 }
 
 func (l *latecomers) end(file *lateFile, now time.Time) {
