@@ -220,6 +220,7 @@ func (p *jsonPrinter) summary(s *summary) {
 	}
 	j.Fields("not_sampled", s.losses.NotSampled, "other", s.others, "overflow", s.overflow,
 		"lost_unreadable", s.losses.Unreadable, "lost_starts", s.losses.Starts,
+		"lost_processes", s.losses.Processes,
 		"replaced", s.losses.Replaced, "unfinished", s.losses.Unfinished,
 		"unmatched", s.losses.Unmatched, "sites", s.sites, "mode", s.mode,
 		"seconds", s.took.Seconds())
@@ -231,7 +232,7 @@ func (p *jsonPrinter) summary(s *summary) {
 	}
 	if s.frames != nil {
 		j.Fields("frames", s.frames.Frames,
-			"unnamed_frames", s.frames.NoFile+s.frames.NoFunction)
+			"unnamed_frames", s.frames.NoFile+s.frames.NoFunction, "cut_stacks", s.frames.CutStacks)
 	}
 	if c := s.costs; c != nil {
 		jsontext.Objects(j, "programs", 0, c.all(), func(program *tracing.ProgramStats) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
@@ -42,17 +43,17 @@ type summary struct {
 
 	debuginfod string // what has been fetched, with its newline
 	costs      *costs // nil unless asked for
-	failures   bool   // the ends of failed calls are known
+	failures   bool   // the ends of all failed calls are known
 }
 
 func (t *tracer) report() error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took, events: t.events.Load(),
 		sampled: t.events.Load(), weight: t.weight.Load()}
-	for _, pair := range t.options.pairs() {
+	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair elfnote.PairPattern) bool {
 		call, _ := t.targets.definitions.Call(pair)
-		s.failures = len(call.Failed) > 0 || strings.Contains(pair.String(), "|")
-	}
+		return len(call.Failed) == 0 && !strings.Contains(pair.String(), "|")
+	})
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
