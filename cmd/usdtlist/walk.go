@@ -34,7 +34,7 @@ type scanned struct {
 
 func (w *walker) walk() {
 	for _, name := range w.options.files {
-		w.named(name)
+		w.named(name, true)
 	}
 	for _, list := range w.options.filesFrom {
 		if err := w.list(list); err != nil {
@@ -43,10 +43,13 @@ func (w *walker) walk() {
 	}
 }
 
-// named walks a directory, or gives a file or library by its name.
-func (w *walker) named(name string) {
+// named walks a directory, or gives a file or library by its name. Pipes and
+// devices are skipped: opening one could block, or have effects. A name of a
+// list is not asked for: tools such as find list directories beside the files
+// in them, which are skipped without -r.
+func (w *walker) named(name string, isAsked bool) {
 	info, err := os.Stat(name)
-	if err != nil && !strings.Contains(name, "/") {
+	if err != nil && isAsked && !strings.Contains(name, "/") {
 		if found, _, e := findFile(name); e == nil {
 			w.give(scanned{path: found})
 			return
@@ -55,13 +58,13 @@ func (w *walker) named(name string) {
 	switch {
 	case err != nil:
 		err = fmt.Errorf("%s: %w", name, commandline.WithoutPath(err))
-		w.give(scanned{path: name, err: err, expected: true})
+		w.give(scanned{path: name, err: err, expected: isAsked})
 	case info.IsDir() && w.options.recursive:
 		w.directory(name)
-	case info.IsDir():
+	case info.IsDir() && isAsked:
 		w.give(scanned{path: name,
 			err: fmt.Errorf("%s: is a directory (-r lists what is in it)", name), expected: true})
-	default:
+	case info.Mode().IsRegular():
 		w.give(scanned{path: name})
 	}
 }
@@ -89,7 +92,7 @@ func (w *walker) list(name string) error {
 		case len(path) > maxPath:
 			return fmt.Errorf("%s: a line of more than %d bytes is not a path", name, maxPath)
 		case path != "":
-			w.listed(path)
+			w.named(path, false)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -102,20 +105,6 @@ func (w *walker) list(name string) error {
 
 // maxPath is PATH_MAX of Linux: longer paths cannot be opened.
 const maxPath = 4096
-
-// listed gives a path of a list. A directory is skipped without -r: tools such
-// as find list directories beside the files in them.
-func (w *walker) listed(path string) {
-	switch info, err := os.Stat(path); {
-	case err != nil:
-		err = fmt.Errorf("%s: %w", path, commandline.WithoutPath(err))
-		w.give(scanned{path: path, err: err})
-	case info.Mode().IsRegular():
-		w.give(scanned{path: path})
-	case info.IsDir() && w.options.recursive:
-		w.directory(path)
-	}
-}
 
 // directory walks a directory. Symbolic links in it are not followed: a target
 // below the directory is listed where it is. File systems that the kernel makes
