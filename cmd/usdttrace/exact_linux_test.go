@@ -174,7 +174,7 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	qt.Check(t, qt.IsNil(tr.collectEvents(new(sync.Mutex))))
 	<-tr.ended
 	if tr.from != 0 { // in a time namespace it is not known
-		qt.Check(t, qt.Equals(tr.events.Load(), 0))
+		qt.Check(t, qt.Equals(tr.events, 0))
 	}
 	qt.Check(t, qt.Equals(tr.lost.Events, 0))
 	qt.Check(t, qt.IsFalse(strings.Contains(stderr.String(), "being lost")))

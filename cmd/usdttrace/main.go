@@ -135,8 +135,8 @@ type tracer struct {
 	until  atomic.Int64  // that of the end, 0 before it
 	ended  chan struct{} // closed when everything is detached
 	watch  sync.WaitGroup
-	events atomic.Uint64
-	weight atomic.Uint64    // how many hits the events stand for
+	events uint64
+	weight uint64           // how many hits the events stand for
 	start  time.Time        // when everything was attached, before a command begins
 	took   time.Duration    // from start to the end
 	before losses           // at the start
@@ -547,8 +547,8 @@ func (t *tracer) collectEvents(printing *sync.Mutex) error {
 		if t.isOutside(event) {
 			continue
 		}
-		n := t.events.Add(1)
-		t.weight.Add(event.Weight)
+		t.events++
+		t.weight += event.Weight
 		if t.samples != nil {
 			t.samples.add(event, t.stackOf(event))
 		} else {
@@ -556,8 +556,8 @@ func (t *tracer) collectEvents(printing *sync.Mutex) error {
 			t.printer.event(event)
 			printing.Unlock()
 		}
-		if n == uint64(t.options.maxEvents) {
-			t.endWithStatus(exitEnded, fmt.Sprintf("after --max-events %d", n))
+		if t.events == uint64(t.options.maxEvents) {
+			t.endWithStatus(exitEnded, fmt.Sprintf("after --max-events %d", t.events))
 			return nil
 		}
 	}

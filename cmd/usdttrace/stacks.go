@@ -179,8 +179,7 @@ type samples struct {
 	sum     int            // the argument to add up, -1 for none
 	profile *stack.Profile // nil if no file is to be written
 
-	unreadable   uint64 // hits without the value that is to be added up
-	events, hits uint64 // hits is how many the events stand for
+	unreadable uint64 // hits without the value that is to be added up
 
 	mu    sync.Mutex
 	since time.Time
@@ -202,8 +201,6 @@ func (t *tracer) newSamples() *samples {
 }
 
 func (s *samples) add(e *trace.Event, stack []uint64) {
-	s.events++
-	s.hits += e.Weight
 	values := []int64{int64(e.Weight)}
 	var value trace.Value
 	if s.sum >= 0 {
@@ -439,11 +436,11 @@ const debugFilePatience = time.Minute
 
 // awaitDebugFiles waits at the end of a run for the debug files still to come.
 func (t *tracer) awaitDebugFiles() {
-	if t.debuginfod == nil || t.debuginfod.Waiting() == 0 || t.ctx.Err() == nil {
+	if t.debuginfod == nil || t.debuginfod.Counts().Waiting == 0 || t.ctx.Err() == nil {
 		return
 	}
 	defer t.messages.Progress(func() string {
-		return "waiting for " + plural(t.debuginfod.Waiting(), "debug file")
+		return "waiting for " + plural(t.debuginfod.Counts().Waiting, "debug file")
 	})()
 	ctx, cancel := context.WithTimeout(context.Background(), debugFilePatience)
 	defer cancel()
@@ -451,7 +448,7 @@ func (t *tracer) awaitDebugFiles() {
 }
 
 // debuginfodText sums up the fetched debug files, "" if none was asked for.
-func debuginfodText(c commandline.DebuginfodCounts, waiting int) string {
+func debuginfodText(c commandline.DebuginfodCounts) string {
 	var parts []string
 	add := func(n int, text string) {
 		if n > 0 {
@@ -461,7 +458,7 @@ func debuginfodText(c commandline.DebuginfodCounts, waiting int) string {
 	add(c.Fetched, fmt.Sprintf("%s fetched (%.1f MB)", plural(c.Fetched, "debug file"),
 		float64(c.Bytes)/1e6))
 	add(c.Missing, "no server has that of "+plural(c.Missing, "build"))
-	add(waiting, fmt.Sprintf("%d did not come in time (try again)", waiting))
+	add(c.Waiting, fmt.Sprintf("%d did not come in time (try again)", c.Waiting))
 	add(c.Failed, fmt.Sprintf("%d failed: %v", c.Failed, c.Err))
 	if len(parts) == 0 {
 		return ""
@@ -502,9 +499,9 @@ func profileSum(sum trace.Value) int64 {
 }
 
 func (t *tracer) writeProfiles(p *stack.Profile) error {
-	if s := t.samples; t.options.samples() {
+	if t.options.samples() {
 		p.PeriodType = stack.ValueType{Type: "hits", Unit: "count"}
-		p.Period = max(1, int64((s.hits+s.events/2)/max(1, s.events))) // hits that an event stands for
+		p.Period = max(1, int64((t.weight+t.events/2)/max(1, t.events))) // hits that an event stands for
 	}
 	p.Start, p.Duration = t.start, t.took
 	t.awaitDebugFiles()

@@ -48,8 +48,8 @@ type summary struct {
 
 func (t *tracer) report() error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
-	s := &summary{mode: mode.String(), took: t.took, events: t.events.Load(),
-		sampled: t.events.Load(), weight: t.weight.Load()}
+	s := &summary{mode: mode.String(), took: t.took, events: t.events, sampled: t.events,
+		weight: t.weight}
 	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair elfnote.PairPattern) bool {
 		call, _ := t.targets.definitions.Call(pair)
 		return len(call.Failed) == 0 && !strings.Contains(pair.String(), "|")
@@ -106,7 +106,7 @@ func (t *tracer) report() error {
 		counts := t.stacks.Counts()
 		s.frames = &counts
 		if t.debuginfod != nil {
-			s.debuginfod = debuginfodText(t.debuginfod.Counts(), t.debuginfod.Waiting())
+			s.debuginfod = debuginfodText(t.debuginfod.Counts())
 		}
 	}
 	if t.options.stats {

@@ -39,14 +39,14 @@ type Debuginfod struct {
 
 	fetching chan struct{} // has an element for each fetch in progress
 
-	mutex   sync.Mutex
-	known   map[string]*fetched // by build ID
-	waiting int                 // of those known
-	counts  DebuginfodCounts
+	mutex  sync.Mutex
+	known  map[string]*fetched // by build ID
+	counts DebuginfodCounts
 }
 
-// DebuginfodCounts are what a [Debuginfod] has done since it was made.
+// DebuginfodCounts are what a [Debuginfod] has done and does.
 type DebuginfodCounts struct {
+	Waiting int    // debug files that are still to come
 	Fetched int    // debug files
 	Bytes   uint64 // of these files
 	Missing int    // build IDs of which no server has a debug file
@@ -176,13 +176,6 @@ func (d *Debuginfod) Wait(ctx context.Context) {
 	}
 }
 
-// Waiting returns how many files are still to come.
-func (d *Debuginfod) Waiting() int {
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
-	return d.waiting
-}
-
 // Find starts fetching the debug file of a build ID and does not wait for it,
 // as [stack.Symbolizer].DebugFile must not. If it is done and has no path,
 // there will be no file.
@@ -213,10 +206,10 @@ func (d *Debuginfod) want(buildID string) *fetched {
 		f.err = fmt.Errorf("build ID %.40q: not 4 to 128 hexadecimal digits", buildID)
 	case len(d.known) >= maxFetched:
 		f.err = fmt.Errorf("not asked for: it would be more than %d builds", maxFetched)
-	case d.waiting >= maxFetching:
+	case d.counts.Waiting >= maxFetching:
 		f.err = fmt.Errorf("not asked for: %d others are waited for", maxFetching)
 	default:
-		d.waiting++
+		d.counts.Waiting++
 		d.known[buildID] = f
 		go d.run(f)
 		return f
@@ -252,7 +245,7 @@ func (d *Debuginfod) run(f *fetched) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	f.path, f.err = path, err
-	d.waiting--
+	d.counts.Waiting--
 	d.finish(f, size)
 }
 

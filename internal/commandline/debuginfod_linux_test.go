@@ -175,7 +175,7 @@ func TestDebuginfodRefuses(t *testing.T) {
 	defer cancel()
 	_, err := d.Fetch(ctx, "dddd")
 	qt.Check(t, qt.ErrorIs(err, context.DeadlineExceeded))
-	qt.Check(t, qt.Equals(d.Waiting(), 1))
+	qt.Check(t, qt.Equals(d.Counts().Waiting, 1))
 	path, err := d.Fetch(t.Context(), buildID) // while that one waits
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(path, filepath.Join(cache, buildID, "debuginfo")))
@@ -280,7 +280,7 @@ func TestHostileDebuginfod(t *testing.T) {
 		qt.Check(t, qt.IsFalse(done))
 		qt.Check(t, qt.IsTrue(time.Since(began) < testprog.InTime(100*time.Millisecond)))
 	}
-	qt.Check(t, qt.Equals(d.Waiting(), 3))
+	qt.Check(t, qt.Equals(d.Counts().Waiting, 3))
 	d.Close()
 	_, err = d.Fetch(t.Context(), "a2a2")
 	qt.Check(t, qt.ErrorMatches(err, ".*closed"))
