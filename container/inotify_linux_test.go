@@ -90,12 +90,11 @@ func TestScansForUnknownIDsTakeLittleTime(t *testing.T) {
 	c, err := Watch(root)
 	qt.Assert(t, qt.IsNil(err))
 	defer c.Close()
-	scanned := func() time.Duration {
-		began := time.Now()
-		c.Path(0)
-		return time.Since(began)
-	}
-	first := scanned()
-	time.Sleep(scanAgain)
-	qt.Check(t, qt.IsTrue(scanned() < first/4))
+	began := time.Now()
+	c.Path(0)
+	took, next := time.Since(began), c.nextScan
+	qt.Check(t, qt.IsTrue(next.Sub(began) > max(scanAgain, 2*took)),
+		qt.Commentf("one of %v, the next after %v", took, next.Sub(began)))
+	c.Path(0) // which is too early for another scan
+	qt.Check(t, qt.Equals(c.nextScan, next))
 }
