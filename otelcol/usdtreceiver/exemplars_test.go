@@ -40,6 +40,8 @@ func TestExemplarsAreOfSpansThatTheMetricHasCounted(t *testing.T) {
 		{"an attribute that is computed", pair(func(c *MetricConfig) {
 			c.Attributes = map[string]string{"a": "arg1 & 0xff"}
 		}), false},
+		{"another value than the time", pair(func(c *MetricConfig) { c.Value = "arg1" }), false},
+		{"the time by its name", pair(func(c *MetricConfig) { c.Value = "duration" }), true},
 		{"no pair", &MetricConfig{Name: "m", Histogram: "p:query__done", Value: "arg0"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
