@@ -293,3 +293,23 @@ func TestContainersHaveTheirHits(t *testing.T) {
 		})
 	}
 }
+
+// A receiver ends at once, also when processes that it has not seen have had
+// the last hits.
+func TestShutdownAfterHitsOfProcessesThatHaveEnded(t *testing.T) {
+	n := newNode(t, 1)
+	s, end := started(t, map[string]any{
+		"logs": []any{map[string]any{"event": "gousdt_test:three"}},
+	})
+	n.box(n.images[0]).live()
+	s.awaitAttached(n.images[0].program, "logs[0]")
+	const short = 10
+	for range short {
+		n.box(n.images[0]).run(1)
+	}
+	began := time.Now()
+	end()
+	took := time.Since(began)
+	qt.Check(t, qt.Equals(s.logs.LogRecordCount(), short))
+	qt.Check(t, qt.IsTrue(took < 4*time.Second), qt.Commentf("%v", took))
+}

@@ -252,7 +252,6 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 		b.add(m, slices.Collect(maps.Values(m.known)), at, false)
 		b.add(m, ended, at, true)
 	}
-	r.processes.forget(now.Add(-max(r.config.EndAfter, keepGone) - r.config.CollectionInterval))
 	points := b.all.DataPointCount()
 	if points == 0 {
 		return errors.Join(errs...)
@@ -296,7 +295,7 @@ func (m *metric) take() (time.Time, error) {
 		pid := pidOf(&snapshot.Rows[i])
 		if pid != 0 && !synced[pid] && len(synced) < maxSynced && !r.processes.knows(pid) {
 			synced[pid] = true
-			r.sync(pid)
+			_ = r.watch.Sync(pid) // what is wrong with it was reported to changed
 		}
 	}
 	for i := range snapshot.Rows {

@@ -355,7 +355,7 @@ func (ps *processes) forget(since time.Time) {
 			continue
 		}
 		ps.mu.Lock()
-		if ps.resources[id] == r {
+		if ps.resources[id] == r && r.used.Before(since) {
 			delete(ps.resources, id)
 		}
 		ps.mu.Unlock()

@@ -3,16 +3,23 @@
 package usdtreceiver
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -180,6 +187,31 @@ func TestServiceThatIsKnownLater(t *testing.T) {
 	qt.Check(t, qt.Equals(ps.resourceOf(0, 7), after))
 	qt.Check(t, qt.IsTrue(ps.hasGone(before)))
 	qt.Check(t, qt.IsNil(attributesOf(before)["service.name"]))
+}
+
+// A receiver that runs for months forgets resources, whatever it sends.
+func TestResourcesAreForgotten(t *testing.T) {
+	testneeds.Root(t)
+	config := defaultConfig()
+	config.CollectionInterval = time.Millisecond
+	config.Logs = []LogConfig{{Event: "gousdt_test:none"}}
+	r := newReceiver(receivertest.NewNopSettings(metadata.Type), config)
+	r.next.logs = consumertest.NewNop()
+	qt.Assert(t, qt.IsNil(r.start(t.Context(), componenttest.NewNopHost())))
+	defer func() { qt.Check(t, qt.IsNil(errors.Join(r.shutdown(t.Context()), r.close()))) }()
+	const noGroup = 1 << 62
+	r.processes.resourceOf(0, noGroup)
+	known := func(used time.Time) bool {
+		r.processes.mu.Lock()
+		defer r.processes.mu.Unlock()
+		old := r.processes.resources[resourceID{group: noGroup}]
+		if old != nil {
+			old.used = used
+		}
+		return old != nil
+	}
+	qt.Check(t, qt.IsTrue(known(time.Time{})))
+	testneeds.Await(t, 10*time.Second, "it is forgotten", func() bool { return !known(time.Time{}) })
 }
 
 func TestProcessInAnotherControlGroup(t *testing.T) {

@@ -51,7 +51,8 @@ func (c *consumers) kinds() [4]bool {
 // format is the name of this kind of data in the Collector's own metrics.
 const format = "usdt"
 
-// collector sends what the kernel has added up since the last time.
+// collector sends what the kernel has added up since the last time, or forgets
+// what has gone.
 type collector struct {
 	what    string
 	collect func(context.Context) error
@@ -70,9 +71,7 @@ type usdtReceiver struct {
 	processes  *processes
 	measuring  bool // what programs cost
 	closers    []io.Closer
-	watch      *usdt.Watch   // of all sources, so that processes are scanned once
-	scanned    chan struct{} // closed when no process is scanned any more
-	ending     atomic.Bool
+	watch      *usdt.Watch // of all sources, so that processes are scanned once
 	sources    []*source
 	begin      []func(context.Context) // start to send events, once the sources are watched
 	collectors []collector
@@ -151,6 +150,11 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 			return err
 		}
 	}
+	r.collectors = append(r.collectors, collector{"processes", func(context.Context) error {
+		age := max(r.config.EndAfter, keepGone) + r.config.CollectionInterval
+		r.processes.forget(time.Now().Add(-age))
+		return nil
+	}})
 	// One watch for the probes of all sources, wherever they are.
 	var sessions []trace.WatchSession
 	for _, s := range r.sources {
@@ -178,10 +182,7 @@ func (r *usdtReceiver) run() (err error) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	r.pausing, r.pause = context.WithCancel(context.Background())
-	r.ending.Store(false)
-	r.scanned = make(chan struct{})
 	r.running.Go(func() {
-		defer close(r.scanned)
 		if err := r.watch.Run(ctx, r.config.ScanInterval); err != nil {
 			componentstatus.ReportStatus(r.host,
 				componentstatus.NewPermanentErrorEvent(fmt.Errorf("scanning processes: %w", err)))
@@ -245,15 +246,6 @@ func (r *usdtReceiver) openEvents(b batch, opts *trace.SessionOptions, of item) 
 		r.begin = append(r.begin, func(ctx context.Context) { s.deliver(ctx, b) })
 	}
 	return s, err
-}
-
-// sync scans a process that has had a hit and is not known yet. If it is not
-// known afterwards, it never will be.
-func (r *usdtReceiver) sync(pid int) {
-	_ = r.watch.Sync(pid) // what is wrong with it was reported to changed
-	if r.ending.Load() {
-		<-r.scanned // the watch may have ended, but for a scan that goes on
-	}
 }
 
 // firstPass is the interval at which warn asks whether the first scan is over.
@@ -380,7 +372,6 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 	if r.watch == nil {
 		return r.close() // it was never started
 	}
-	r.ending.Store(true)
 	r.pause()
 	delivered := make(chan struct{})
 	go func() {
