@@ -174,13 +174,18 @@ func (m *Memory) free(e *trace.Event) {
 		delete(m.live, key)
 		return
 	}
+	// No stack comes that late: these allocations were not sampled.
+	isLate := func(at time.Duration) bool { return at < e.Monotonic-late }
 	if len(m.freed) >= maxLive {
-		// No stack comes that late: these allocations were not sampled.
 		maps.DeleteFunc(m.freed, func(_ block, frees []time.Duration) bool {
-			return frees[len(frees)-1] < e.Monotonic-late
+			return isLate(frees[len(frees)-1])
 		})
 	}
-	m.freed[key] = append(m.freed[key], e.Monotonic)
+	frees := m.freed[key]
+	for len(frees) > 0 && isLate(frees[0]) {
+		frees = frees[1:]
+	}
+	m.freed[key] = append(frees, e.Monotonic)
 }
 
 func (a *allocation) release() {

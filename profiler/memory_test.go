@@ -93,3 +93,27 @@ func TestMemory(t *testing.T) {
 	near(allocated, total-knownTotal)
 	near(pictures, total-knownTotal)
 }
+
+// Frees of allocations that were not selected take no more memory the longer
+// they go on, and none of them is that of a later allocation.
+func TestFreesOfOtherAllocationsAreForgotten(t *testing.T) {
+	m := NewMemory(&Options{})
+	hit := func(at time.Duration, args ...trace.Value) *trace.Event {
+		return &trace.Event{PID: 1, Monotonic: at, Args: args}
+	}
+	pointer := trace.ValueOf(uint64(0x1000))
+	now := time.Duration(0)
+	for range 100_000 {
+		now += time.Millisecond
+		m.free(hit(now, pointer))
+	}
+	qt.Check(t, qt.IsTrue(len(m.freed[block{1, 0x1000}]) <= 2*int(late/time.Millisecond)),
+		qt.Commentf("%d", len(m.freed[block{1, 0x1000}])))
+	m.alloc(&Sample{Event: hit(now+1, pointer, trace.ValueOf(uint64(64)))})
+	m.free(hit(now+2, pointer))
+	for _, site := range m.sites {
+		qt.Check(t, qt.Equals(site.Allocs, 1))
+		qt.Check(t, qt.Equals(site.Frees, 1))
+	}
+	qt.Check(t, qt.HasLen(m.sites, 1))
+}
