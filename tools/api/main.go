@@ -48,10 +48,12 @@ func run(dir string, write bool) error {
 		return err
 	}
 	if changes := differences(m.text(), other.text()); len(changes) > 0 {
-		return fmt.Errorf("what needs Linux must be there on other systems, too, and return an error:\n%s", strings.Join(changes, "\n"))
+		return fmt.Errorf("what needs Linux must be there on other systems, too, and return an "+
+			"error:\n%s", strings.Join(changes, "\n"))
 	}
 	if unused := m.withoutUsers(); len(unused) > 0 {
-		return fmt.Errorf("exported, and used by no command, no example and no Example function:\n%s", strings.Join(unused, "\n"))
+		return fmt.Errorf("exported, and used by no command, no example and no Example "+
+			"function:\n%s", strings.Join(unused, "\n"))
 	}
 	for name, now := range map[string]string{
 		"api/v1.txt": m.text(), "api/dependencies.txt": m.dependencies,
@@ -68,8 +70,8 @@ func run(dir string, write bool) error {
 			return err
 		}
 		if changes := differences(string(old), now); len(changes) > 0 {
-			return fmt.Errorf("%s is not true any more:\n%s\nIf this is meant, run make api and commit the file",
-				name, strings.Join(changes, "\n"))
+			return fmt.Errorf("%s is not true any more:\n%s\nIf this is meant, run make api "+
+				"and commit the file", name, strings.Join(changes, "\n"))
 		}
 	}
 	return nil
