@@ -124,7 +124,10 @@ func TestFaultsWhileWatching(t *testing.T) {
 			err = errors.Join(err, w.SyncAll())
 			if len(w.Links()) == 0 {
 				qt.Check(t, qt.IsNotNil(err), qt.Commentf("nothing attached, and no error"))
-				// A busy machine may take longer than a file's turn.
+				qt.Check(t, qt.IsNil(w.SyncAll()))
+			}
+			// Only what a busy machine has set aside takes more than two scans.
+			if len(w.Links()) == 0 && errors.Is(err, proc.ErrBlocked) {
 				testneeds.Await(t, 20*time.Second, "it is attached", func() bool {
 					qt.Check(t, qt.IsNil(w.SyncAll()))
 					return len(w.Links()) > 0
