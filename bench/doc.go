@@ -26,8 +26,7 @@
 // The rows:
 //
 //	list.go        listing the probes of a file, in process and by a command
-//	attach.go      attaching to 1 to 10,000 sites
-//	detach.go      closing a hundred links together
+//	attach.go      attaching to 1 to 10,000 sites, and closing a hundred links together
 //	hit.go         one hit, and a call of two (tracers.go: who is attached to what)
 //	deliver.go     events on their way to a Go program
 //	lossless.go    how fast they may come

@@ -391,7 +391,7 @@ func TestSpanOfAnEarlierThread(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(os.WriteFile(lastPID, []byte(strconv.Itoa(first.pid-1)), 0o644)))
 		second := startCaller(t, path, "end")
-		// Processes of other tests go on with numbers that were not used lately.
+		// Processes of other tests get numbers that were not used lately.
 		qt.Assert(t, qt.IsNil(os.WriteFile(lastPID, last, 0o644)))
 		if second.pid != first.pid {
 			continue // another process has got the number

@@ -4,10 +4,16 @@ package usdtreceiver
 
 import (
 	"cmp"
+	"embed"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
+
+	"go.opentelemetry.io/collector/confmap"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -328,4 +334,59 @@ func ofOption(err error, attributes ...string) error {
 		return err
 	}
 	return inField(name, option.Err)
+}
+
+// presets has a configuration for each software that has one.
+//
+//go:embed presets
+var presets embed.FS
+
+func presetNames() (names []string) {
+	entries, _ := presets.ReadDir("presets")
+	for _, entry := range entries {
+		names = append(names, strings.TrimSuffix(entry.Name(), ".yaml"))
+	}
+	return names
+}
+
+// plainConfig is a Config without Unmarshal.
+type plainConfig Config
+
+// Unmarshal reads a configuration, and adds the metrics and spans of its
+// presets. One of the configuration replaces the preset's one of the same name,
+// and spans replace those of the same pair.
+func (c *Config) Unmarshal(from *confmap.Conf) error {
+	if err := from.Unmarshal((*plainConfig)(c)); err != nil {
+		return err
+	}
+	for _, name := range c.Preset {
+		text, err := presets.ReadFile("presets/" + name + ".yaml")
+		if err != nil {
+			return fmt.Errorf("preset: %q is none of %s", name, strings.Join(presetNames(), ", "))
+		}
+		var settings map[string]any
+		if err := yaml.Unmarshal(text, &settings); err != nil {
+			return fmt.Errorf("preset %s: %w", name, err)
+		}
+		var p plainConfig
+		if err := confmap.NewFromStringMap(settings).Unmarshal(&p); err != nil {
+			return fmt.Errorf("preset %s: %w", name, err)
+		}
+		c.Metrics = withPreset(c.Metrics, p.Metrics,
+			func(a, b MetricConfig) bool { return a.Name == b.Name })
+		c.Spans = withPreset(c.Spans, p.Spans, func(a, b SpanConfig) bool {
+			return a.Pair == b.Pair || cmp.Or(a.Name, a.Pair) == cmp.Or(b.Name, b.Pair)
+		})
+	}
+	return nil
+}
+
+// withPreset adds the entries of a preset that are the same as none of a list.
+func withPreset[T any](list, preset []T, same func(a, b T) bool) []T {
+	for _, p := range preset {
+		if !slices.ContainsFunc(list, func(own T) bool { return same(own, p) }) {
+			list = append(list, p)
+		}
+	}
+	return list
 }

@@ -51,6 +51,13 @@ func TestPresets(t *testing.T) {
 	qt.Check(t, qt.Equals(c.Metrics[0].Unit, "ms"))
 	qt.Assert(t, qt.HasLen(c.Spans, 1))
 	qt.Check(t, qt.Equals(c.Spans[0].LongerThan, time.Second))
+	for _, span := range []map[string]any{ // the same calls do not become spans twice
+		{"pair": "postgresql:statement", "name": "own"},
+		{"pair": "postgresql:query", "name": "postgresql:statement"},
+	} {
+		c = configured(t, map[string]any{"preset": "postgresql", "spans": []any{span}})
+		qt.Check(t, qt.HasLen(c.Spans, 1), qt.Commentf("%v", span))
+	}
 
 	unknown := usdtreceiver.NewFactory().CreateDefaultConfig()
 	err := confmap.NewFromStringMap(map[string]any{"preset": "oracle"}).Unmarshal(unknown)

@@ -59,8 +59,8 @@ type spanExemplars struct {
 }
 
 // exemplarsFor returns how spans become exemplars of a metric. ok is false
-// unless each such span is a call that the metric has counted, with attributes
-// that the span's event has: the same pair, matched alike, of the time; the same
+// unless each such span is a call whose time the metric has counted, with
+// attributes that the span's event has: the same pair, matched alike; the same
 // condition, or none of the metric; and attributes that are terms.
 func exemplarsFor(m *metric, spans *spans) (attributes []attribute, ok bool) {
 	latency, of := m.aggregation.Latency, spans.options.Events.Spans[0]

@@ -21,7 +21,7 @@ func TestProfiles(t *testing.T) {
 			"where": ofTest}},
 	})
 	s.awaitAttached(b.File, "profiles")
-	n := b.marked("-c", "2", "-t", "100")
+	n := b.marked("-c", "2", "-T", "1") // long enough to be seen on a busy machine
 	end()
 	file, err := elfnote.Open(b.File)
 	qt.Assert(t, qt.IsNil(err))

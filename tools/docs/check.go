@@ -13,8 +13,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gousdt/gousdt/providers"
 )
 
 // problems has a line for each thing that is wrong.
@@ -152,3 +155,145 @@ func measuredProblems(root string, all []*Document) (found problems, err error) 
 	}
 	return found, err
 }
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)|<img [^>]*src="([^"]+)"`)
+	code    = regexp.MustCompile("`[^`\n]*`")
+	heading = regexp.MustCompile(`^#+ (.*)\n?$`)
+)
+
+// linkProblems finds links to files and headings that are not there.
+func (d *Document) linkProblems() (found problems) {
+	for _, l := range d.lines {
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(l.text, ""), -1) {
+			to := m[1] + m[2]
+			name, part, _ := strings.Cut(to, "#")
+			path := d.Path
+			if name != "" {
+				path = filepath.Join(filepath.Dir(d.Path), name)
+			}
+			if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+				continue
+			} else if _, err := os.Stat(path); err != nil {
+				found.add(d.Path, l.number, "links to %s, which is not there", name)
+			} else if part == "" || filepath.Ext(path) != ".md" {
+				continue
+			} else if target, err := Read(path); err != nil {
+				found.add(d.Path, l.number, "%v", err)
+			} else if !target.hasPart(part) {
+				found.add(d.Path, l.number, "links to %s, which has no heading #%s",
+					filepath.Base(path), part)
+			}
+		}
+	}
+	return found
+}
+
+// hasPart reports whether a link to a part of the document finds it.
+func (d *Document) hasPart(name string) bool {
+	return slices.ContainsFunc(d.lines, func(l line) bool {
+		m := heading.FindStringSubmatch(l.text)
+		return m != nil && slug(m[1]) == name || strings.Contains(l.text, `<a id="`+name+`">`)
+	})
+}
+
+// slug returns the name that GitHub gives a heading.
+func slug(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
+}
+
+// unlisted finds the pages that no index of a folder links to.
+func unlisted(root string, all []*Document) (found problems) {
+	linked := map[string]bool{filepath.Join(root, "README.md"): true}
+	for _, d := range all {
+		if filepath.Base(d.Path) != "README.md" {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(d.String(), -1) {
+			name, _, _ := strings.Cut(m[1], "#")
+			linked[filepath.Join(filepath.Dir(d.Path), name)] = true
+		}
+	}
+	for _, d := range all {
+		if !linked[d.Path] {
+			found.add(d.Path, 1, "no README.md links to this page")
+		}
+	}
+	return found
+}
+
+const probesHead = `# The probes of applications, and what they mean
+
+Made by ` + "`make docs`" + ` of the definitions in
+[providers/definitions](../providers/definitions). ` + "`usdtlist -v FILE`" + ` says the
+same of the probes that a file has, which depends on its version and on how it
+was built. Texts are shown as such, and arguments can be named in conditions and
+keys: ` + "`--where 'mode == 7' --by tranche`" + `.
+`
+
+var definition = regexp.MustCompile(`(?m)^(?:provider|\tprobe) (\w+)(\(?)`)
+
+// probes returns the page about the probes that package providers knows, in the
+// order of its files.
+func probes(root string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(root, "providers", "definitions", "*.d"))
+	if err != nil {
+		return "", err
+	}
+	known, b := providers.Builtin(), strings.Builder{}
+	b.WriteString(probesHead)
+	arguments := make(map[[2]string][]string)
+	for p := range known.Probes() {
+		var names []string
+		for _, a := range p.Arguments {
+			names = append(names, "`"+a.Name+"`")
+		}
+		key := [2]string{p.Provider, p.Name}
+		arguments[key] = append(arguments[key], strings.Join(names, ", "))
+	}
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		head, _, _ := strings.Cut(strings.TrimPrefix(string(source), "/*"), "*/")
+		head = strings.ReplaceAll(head, "\n *", "\n")
+		head = address.ReplaceAllString(strings.Join(strings.Fields(head), " "), "<$0>")
+		provider := ""
+		for _, m := range definition.FindAllStringSubmatch(string(source), -1) {
+			if m[2] == "" {
+				provider = m[1]
+				fmt.Fprintf(&b, "\n## %s\n\n", provider)
+				if head != "" {
+					b.WriteString(head + "\n\n")
+				}
+				b.WriteString("| probe | arguments | fires when |\n|---|---|---|\n")
+				head = ""
+				continue
+			}
+			key := [2]string{provider, m[1]}
+			all, ok := arguments[key]
+			if !ok {
+				continue // with other arguments before
+			}
+			delete(arguments, key)
+			slices.Sort(all)
+			when, only := known.Fires(provider, m[1])
+			if only != "" {
+				when += ", " + only
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m[1], strings.Join(all, " or "), when)
+		}
+	}
+	return b.String(), nil
+}
+
+var address = regexp.MustCompile(`https://\S+`)
