@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -48,37 +46,42 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 		}
 		decoder.wall = now.wall
 		for _, l := range s.latencies {
-			var key [2]uint64
-			var value, again [bpfgen.CallsSize]byte
-			all := l.calls.Iterate()
-			for all.Next(&key, &value) {
+			var again [bpfgen.CallsSize]byte
+			if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
 				pid, _, pair := l.Caller(key)
-				for _, call := range l.Calls(value[:]) {
+				for _, call := range calls {
 					of, known := pairs[pair]
 					c := &Event{call: &of, Duration: now.monotonic - call.Began}
 					if !known || c.Duration <= longer || !s.mayCount(l, &call, pid, c.Duration) {
 						continue
 					}
 					if c.Start, err = s.openStart(decoder, l, key, &of, &call); err != nil {
-						return explain("reading the start of a call", err)
+						return err
 					}
 					// Threads go on while their calls are read: a call that has
 					// changed meanwhile may have been read as a mixture.
-					if c.Start == nil || l.calls.Lookup(&key, &again) != nil ||
-						!slices.Contains(l.Calls(again[:]), call) {
-						continue
+					if c.Start != nil && l.calls.Lookup(&key, &again) == nil &&
+						slices.Contains(l.Calls(again[:]), call) {
+						open = append(open, c)
 					}
-					open = append(open, c)
 				}
-			}
-			if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-				return explain("reading the calls that go on", err)
+				return nil
+			}); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	slices.SortFunc(open, func(a, b *Event) int { return cmp.Compare(b.Duration, a.Duration) })
 	return open, err
+}
+
+// each calls a function for the calls on each stack that the kernel has.
+func (l *latency) each(do func(key [2]uint64, calls []bpfgen.OpenCall) error) error {
+	return eachOnce(l.calls, "reading the calls that go on",
+		func(key [2]uint64, stack *[bpfgen.CallsSize]byte) error {
+			return do(key, l.Calls(stack[:]))
+		})
 }
 
 // openStart returns the start of a call that goes on, or nil if its thread or
@@ -208,29 +211,20 @@ func (o *openCalls) look(
 			break // New has failed
 		}
 		var over [][2]uint64
-		seen := make(map[[2]uint64]bool) // again if the map has changed meanwhile
-		var key [2]uint64
-		var value [bpfgen.CallsSize]byte
-		all := l.calls.Iterate()
-		for all.Next(&key, &value) {
-			if seen[key] {
-				continue
-			}
-			seen[key] = true
-			calls := uint64(len(l.Calls(value[:])))
+		if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
 			pid, tid, pair := l.Caller(key)
 			switch {
 			case s.plan.Kernel.PIDs == nil && hasEnded(pid, tid):
 				over = append(over, key)
-				o.ended += calls
+				o.ended += uint64(len(calls))
 			case forget != nil && forget(pid, pair):
 				over = append(over, key)
 			default:
-				o.going += calls
+				o.going += uint64(len(calls))
 			}
-		}
-		if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-			return 0, 0, explain("reading the calls that go on", err)
+			return nil
+		}); err != nil {
+			return 0, 0, err
 		}
 		for _, key := range over {
 			if err := ignoreMissing(l.calls.Delete(key)); err != nil {

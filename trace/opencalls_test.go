@@ -6,6 +6,7 @@ package trace_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -154,4 +155,43 @@ func openCalls(t testing.TB, s *trace.Session, longer time.Duration) []*trace.Ev
 	open, err := s.OpenCalls(longer)
 	qt.Assert(t, qt.IsNil(err))
 	return open
+}
+
+// A call is reported once, although the kernel begins its map again where a
+// process has ended meanwhile.
+func TestOpenCallsAreReportedOnce(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{Spans: everyCall}})
+	path := copyOf(t, "calls")
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
+	var all []*caller
+	for range 100 {
+		c := startCaller(t, path, "slowly")
+		c.call("")
+		all = append(all, c)
+	}
+	var ending sync.WaitGroup
+	ended := make(chan struct{})
+	ending.Go(func() {
+		defer close(ended)
+		for _, c := range all[1:] {
+			qt.Check(t, qt.IsNil(c.cmd.Process.Kill()))
+			c.cmd.Wait()
+			_, err := s.Losses() // it removes the call
+			qt.Check(t, qt.IsNil(err))
+		}
+	})
+	defer ending.Wait()
+	for {
+		seen := make(map[int]bool)
+		for _, call := range openCalls(t, s, 0) {
+			qt.Assert(t, qt.IsFalse(seen[call.Start.TID]), qt.Commentf("%v comes twice", call.Start))
+			seen[call.Start.TID] = true
+		}
+		qt.Assert(t, qt.IsTrue(seen[all[0].pid]))
+		select {
+		case <-ended:
+			return
+		default:
+		}
+	}
 }

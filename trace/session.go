@@ -332,6 +332,27 @@ func mapSpec(name string, kind ebpf.MapType, key, value, entries int) *ebpf.MapS
 		MaxEntries: uint32(entries)}
 }
 
+// eachOnce calls a function for each key of a hash map. Where the key that it
+// is at goes meanwhile, the kernel begins again: so keys would come twice. If
+// very many go, some keys are left out.
+func eachOnce[K comparable, V any](m *ebpf.Map, op string, do func(K, *V) error) (err error) {
+	var key K
+	var value V
+	seen := make(map[K]bool)
+	all := m.Iterate()
+	for err == nil && all.Next(&key, &value) {
+		if !seen[key] {
+			seen[key] = true
+			err = do(key, &value)
+		}
+	}
+	err = cmp.Or(err, all.Err())
+	if err == nil || errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil
+	}
+	return explain(op, err)
+}
+
 func (s *Session) createMaps(hasProcessorID func() (bool, error)) (err error) {
 	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return explain("counting the processors", err)

@@ -4,7 +4,6 @@ package trace
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -96,24 +95,20 @@ func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 	if s.owners == nil {
 		return nil, nil
 	}
-	var owner uint64
-	var state bpfgen.OwnerState
-	all := s.owners.Iterate()
-	for all.Next(&owner, &state) {
-		loss := tracing.OwnerLoss{CgroupID: owner, Events: state.Lost}
-		if owner&bpfgen.UserOwner != 0 {
-			loss.CgroupID, loss.User = 0, uint32(owner)
-		}
-		if loss.Events > 0 {
-			losses = append(losses, loss)
-		}
-	}
-	if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		return nil, explain("reading whose events were lost", err)
-	}
+	err = eachOnce(s.owners, "reading whose events were lost",
+		func(owner uint64, state *bpfgen.OwnerState) error {
+			loss := tracing.OwnerLoss{CgroupID: owner, Events: state.Lost}
+			if owner&bpfgen.UserOwner != 0 {
+				loss.CgroupID, loss.User = 0, uint32(owner)
+			}
+			if loss.Events > 0 {
+				losses = append(losses, loss)
+			}
+			return nil
+		})
 	slices.SortFunc(losses,
 		func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
-	return losses, nil
+	return losses, err
 }
 
 // Stats returns the costs of a session, for the commands of this project. The
