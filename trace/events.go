@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -192,23 +193,30 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 // that were sent before Drain was called, or until the context is done. It is
 // for a caller that joins events with data that another BPF program has sent.
 func (s *Session) Drain(ctx context.Context) error {
-	switch {
-	case s.ring == nil:
+	if s.ring == nil {
 		return errNoEvents
-	case s.ring.ended.Load():
+	}
+	written, ok := s.ring.written()
+	if !ok {
 		return sys.ClosedError("session")
 	}
-	drained := make(chan struct{})
+	d := drain{written, make(chan struct{})}
 	s.mu.Lock()
-	s.drains = append(s.drains, drained)
+	s.drains = append(s.drains, d)
 	s.mu.Unlock()
 	s.ring.interrupt()
 	select {
-	case <-drained:
+	case <-d.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// A drain is done when the ring buffer has been read up to a position.
+type drain struct {
+	position uint64
+	done     chan struct{}
 }
 
 var errNoEvents = errors.New("the session sends no events: it has Aggregators and no SessionOptions.Events")
@@ -230,22 +238,12 @@ func (r *reading) loop() {
 		r.ring.interrupted.Store(false) // first: a later interruption must not be missed
 		// Events that were sent before the session became silent are there now.
 		silent := r.silent.Load()
-		r.mu.Lock()
-		drains := len(r.drains)
-		r.mu.Unlock()
 		if !r.readAll() || r.isOver() {
 			return
 		}
+		r.pass()
 		if silent {
 			r.reportLosses()
-		}
-		if drains > 0 && r.ring.isEmpty() {
-			r.mu.Lock()
-			for _, drain := range r.drains[:drains] {
-				close(drain)
-			}
-			r.drains = slices.Delete(r.drains, 0, drains)
-			r.mu.Unlock()
 		}
 		if silent || !r.wait() {
 			return
@@ -301,19 +299,28 @@ func (r *reading) reportLosses() bool {
 	return r.yield(nil, LostError(more))
 }
 
-// freeSites is called when the ring buffer was empty. It frees the numbers of
-// the sites that had been retired when the buffer was empty the time before: no
-// program sends events for these any more.
-func (r *reading) freeSites() {
+// pass is called between two events. It ends the drains whose events have been
+// delivered, and frees the numbers of retired sites whose events have been.
+func (r *reading) pass() {
+	read := r.ring.read
+	var gone []*Site
 	r.mu.Lock()
-	retired := r.retired
-	r.retired = nil
+	r.drains = slices.DeleteFunc(r.drains, func(d drain) bool {
+		over := d.position <= read
+		if over {
+			close(d.done)
+		}
+		return over
+	})
+	if read >= r.leaveAt {
+		gone, r.leaving, r.retired = r.leaving, r.retired, nil
+		r.leaveAt = atomic.LoadUint64(r.ring.producer)
+	}
 	r.mu.Unlock()
-	if len(r.leaving) > 0 {
-		r.sites.remove(r.leaving)
+	if len(gone) > 0 {
+		r.sites.remove(gone)
 		r.decoder.forget()
 	}
-	r.leaving = retired
 }
 
 func (r *reading) setClock() {
@@ -414,9 +421,6 @@ func (r *reading) readAll() bool {
 		// overwrite its bytes as soon as it knows that they were read.
 		r.decoder.settle()
 	}
-	if m.isEmpty() {
-		r.freeSites()
-	}
 	return true
 }
 
@@ -433,5 +437,6 @@ func (r *reading) look() bool {
 		return true
 	}
 	r.lookAt = r.ring.read + bytesPerCheck
+	r.pass()
 	return r.tick(time.Now())
 }

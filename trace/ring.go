@@ -29,7 +29,6 @@ type ringReader struct {
 
 	read     uint64 // position up to which records were read
 	reported uint64 // the same, as far as the kernel knows
-	produced uint64 // end of the records at the last look
 	limit    uint64 // position at which next returns nothing
 
 	// mu guards used and ended. The memory is unmapped when the reader has
@@ -95,6 +94,17 @@ func (m *ringReader) use() bool {
 	defer m.mu.Unlock()
 	m.used = !m.ended.Load()
 	return m.used
+}
+
+// written returns the position up to which there are records, and whether there
+// is one: the reader has not ended.
+func (m *ringReader) written() (position uint64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended.Load() {
+		return 0, false
+	}
+	return atomic.LoadUint64(m.producer), true
 }
 
 func (m *ringReader) done() {
@@ -178,8 +188,7 @@ func (m *ringReader) refill() bool {
 		if m.read-m.reported >= m.part() {
 			m.report()
 		}
-		m.produced = atomic.LoadUint64(m.producer)
-		m.limit = min(m.produced, m.read+m.part())
+		m.limit = min(atomic.LoadUint64(m.producer), m.read+m.part())
 		for m.read < m.limit {
 			header := m.header(m.read & m.mask)
 			if header&recordBusy != 0 {
@@ -201,10 +210,6 @@ func (m *ringReader) refill() bool {
 
 // part is the number of bytes that are read before the kernel is told.
 func (m *ringReader) part() uint64 { return (m.mask + 1) / reportEvery }
-
-// isEmpty reports whether there was no record at the last refill, not even one
-// that was being written.
-func (m *ringReader) isEmpty() bool { return m.read == m.produced }
 
 // report tells the kernel how far was read, and reports whether that has
 // changed.

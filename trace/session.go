@@ -61,7 +61,8 @@ type Session struct {
 	ring     *ringReader // nil where no events are sent
 	decoder  *decoder
 	reported uint64      // losses that iterations have reported
-	leaving  []*Site     // retired before the ring buffer was last seen empty
+	leaving  []*Site     // retired, with events up to leaveAt
+	leaveAt  uint64      // position in the ring buffer
 	silent   atomic.Bool // no event will come any more
 
 	openCalls openCalls
@@ -79,8 +80,8 @@ type Session struct {
 	mu          sync.Mutex
 	attachments map[*Attachment]struct{}
 	watches     map[*usdt.Watch]struct{}
-	retired     []*Site         // of closed attachments, whose last events may not have been read
-	drains      []chan struct{} // closed when the events before them have been read
+	retired     []*Site // of closed attachments, whose last events may not have been read
+	drains      []drain
 
 	closeOnce sync.Once
 	closeErr  error

@@ -20,6 +20,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -380,4 +381,30 @@ func TestAttachSeveralPrograms(t *testing.T) {
 				fmt.Sprintf("[%d target-pie %d] 2 %d %d %d", i, process.PID, 2*i, i, i)))
 		}
 	}
+}
+
+// Drain does not wait for later hits, and a process that passes probes without
+// end cannot delay it for good.
+func TestDrainOfEventsWithoutEnd(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{
+		Events: &trace.EventOptions{RingSize: 1 << 16}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	working.Go(func() {
+		for range s.Events(ctx) {
+			time.Sleep(time.Millisecond) // slower than they come
+		}
+	})
+	working.Go(func() {
+		for ctx.Err() == nil {
+			process.Fire("three", 100_000)
+		}
+	})
+	defer working.Wait()
+	defer cancel()
+	time.Sleep(100 * time.Millisecond)
+	draining, stop := context.WithTimeout(ctx, testneeds.Patience(10*time.Second))
+	defer stop()
+	qt.Check(t, qt.IsNil(s.Drain(draining)))
 }
