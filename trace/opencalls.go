@@ -198,7 +198,7 @@ type openCalls struct {
 // ended. It forgets those for which forget, if not nil, returns true. It must
 // be called within [Session.use].
 func (o *openCalls) look(
-	s *Session, forget func(pid int, pair uint32) bool,
+	s *Session, forget func(l *latency, key [2]uint64, calls []bpfgen.OpenCall) bool,
 ) (going, ended uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -212,12 +212,12 @@ func (o *openCalls) look(
 		}
 		var over [][2]uint64
 		if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
-			pid, tid, pair := l.Caller(key)
+			pid, tid, _ := l.Caller(key)
 			switch {
 			case s.plan.Kernel.PIDs == nil && hasEnded(pid, tid):
 				over = append(over, key)
 				o.ended += uint64(len(calls))
-			case forget != nil && forget(pid, pair):
+			case forget != nil && forget(l, key, calls):
 				over = append(over, key)
 			default:
 				o.going += uint64(len(calls))

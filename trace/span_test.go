@@ -6,6 +6,7 @@ package trace_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -443,4 +444,31 @@ func TestSpansBeginAnewWithAnAttachment(t *testing.T) {
 			silent(t, s)
 		})
 	}
+}
+
+// The end of a call whose start has been detached is not taken for that of a
+// call from another site, which has got the number of the first.
+func TestStartsThatAreDetached(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
+		Spans: []trace.Latency{
+			{Pair: elfnote.MustParsePairPattern("gousdt_calls:left__start..gousdt_calls:left__done")},
+			{Pair: elfnote.MustParsePairPattern("gousdt_calls:inner")},
+		}}})
+	target := usdt.Target{Path: copyOf(t, "calls")}
+	starts := attach(t, s, target, "gousdt_calls:left__start", nil)
+	attach(t, s, target, "gousdt_calls:left__done", nil)
+	c := startCaller(t, target.Path, "slowly")
+	c.call("")
+	qt.Assert(t, qt.IsNil(starts.Close()))
+	for range 2 { // the number is free when all events have been read
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		for e, err := range s.Events(ctx) {
+			t.Fatal(e, err)
+		}
+		cancel()
+	}
+	attach(t, s, target, "gousdt_calls:inner__*", nil)
+	fmt.Fprintln(c.stdin)
+	qt.Assert(t, qt.IsNil(c.cmd.Wait()))
+	silent(t, s)
 }

@@ -495,9 +495,12 @@ func (n *pairNumbers) of(pair *elfnote.Pair, process bool, ofFile map[string]uin
 	return number
 }
 
+// endPairs forgets the calls that a closed attachment has seen start or would
+// have seen end: other sites can get the numbers of its own.
 func (s *Session) endPairs(a *Attachment) {
 	pid := a.process.PID
-	if len(a.pairs) == 0 || pid != 0 && hasEnded(pid, 0) {
+	starts := slices.ContainsFunc(a.sites, func(s *Site) bool { return s.starts != nil })
+	if len(a.pairs) == 0 && !starts || pid != 0 && hasEnded(pid, 0) {
 		return
 	}
 	if pid != 0 {
@@ -506,8 +509,13 @@ func (s *Session) endPairs(a *Attachment) {
 		s.pairNumbers.mu.Unlock()
 	}
 	_ = s.use(func() error {
-		_, _, err := s.openCalls.look(s, func(process int, pair uint32) bool {
-			return (pid == 0 || pid == process) && slices.Contains(a.pairs, pair)
+		startsHere := func(c bpfgen.OpenCall) bool {
+			return slices.Contains(a.sites, s.sites.get(c.Site))
+		}
+		_, _, err := s.openCalls.look(s, func(l *latency, key [2]uint64, calls []bpfgen.OpenCall) bool {
+			process, _, pair := l.Caller(key)
+			return (pid == 0 || pid == process) && (slices.Contains(a.pairs, pair) ||
+				l.Spans && slices.ContainsFunc(calls, startsHere))
 		})
 		return err // then Losses counts too many
 	})
