@@ -10,7 +10,6 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -20,17 +19,14 @@ import (
 func TestCPU(t *testing.T) {
 	var allowed unix.CPUSet
 	qt.Assert(t, qt.IsNil(unix.SchedGetaffinity(0, &allowed)))
-	for way, newSession := range map[string]func(*trace.SessionOptions) (*trace.Session, error){
-		"asked": trace.New, "from a map": trace.NewWithoutProcessorID,
+	for way, prepare := range map[string]func(*trace.Session) error{
+		"asked": func(*trace.Session) error { return nil }, "from a map": trace.NumberProcessors,
 	} {
 		t.Run(way, func(t *testing.T) {
 			process := start(t, "target-pie")
 			open := func(opts *trace.SessionOptions) *trace.Session {
-				testprog.RequireBPF(t)
-				testprog.LeakCheck(t)
-				s, err := newSession(opts)
-				qt.Assert(t, qt.IsNil(err))
-				t.Cleanup(func() { s.Close() })
+				s := newSession(t, opts)
+				qt.Assert(t, qt.IsNil(prepare(s)))
 				attach(t, s, usdt.Target{Path: process.path}, "gousdt_test:three", nil)
 				return s
 			}

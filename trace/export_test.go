@@ -3,8 +3,6 @@
 package trace
 
 import (
-	"os"
-
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -19,17 +17,9 @@ func ProgramName(probes ...[2]string) string {
 	return programName(sites)
 }
 
-// NewWithoutProcessorID is New as on a kernel that does not tell programs their
-// processor.
-func NewWithoutProcessorID(opts *SessionOptions) (*Session, error) {
-	return newSession(opts, func() (bool, error) { return false, nil })
-}
-
-// NewFails is New as on a kernel that refuses the first program.
-func NewFails(opts *SessionOptions) error {
-	_, err := newSession(opts, func() (bool, error) { return false, os.ErrPermission })
-	return err
-}
+// NumberProcessors makes the programs of later attachments do as on a kernel
+// that does not tell them their processor.
+func NumberProcessors(s *Session) error { return s.numberProcessors() }
 
 // ThreadBirth returns where the kernel says when a thread began.
 func ThreadBirth() int { return threadBirth() }

@@ -152,8 +152,6 @@ func (s *Session) numberProcessors() error {
 	return processors.Put(uint32(0), numbers)
 }
 
-func hasProcessorID() (bool, error) { return supports(bpfgen.ProcessorIDProbe()) }
-
 // supports reports whether the kernel loads a program. It refuses one with
 // EINVAL, or with ENOTSUPP if its just-in-time compiler does not support an
 // instruction.

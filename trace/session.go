@@ -113,11 +113,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 //   - [errors.ErrUnsupported]: the kernel does not support an option.
 //   - [os.ErrPermission]: a privilege is missing, or before Linux 5.11 the
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
-func New(opts *SessionOptions) (*Session, error) { return newSession(opts, hasProcessorID) }
-
-// newSession is New with a function that reports whether programs may ask the
-// kernel for their processor.
-func newSession(opts *SessionOptions, hasProcessorID func() (bool, error)) (*Session, error) {
+func New(opts *SessionOptions) (*Session, error) {
 	s := &Session{attachments: make(map[*Attachment]struct{}),
 		watches: make(map[*usdt.Watch]struct{})}
 	if opts != nil {
@@ -142,7 +138,7 @@ func newSession(opts *SessionOptions, hasProcessorID func() (bool, error)) (*Ses
 	if s.mode == usdt.ModeMulti {
 		s.programs.template.AttachType = ebpf.AttachTraceUprobeMulti
 	}
-	if err = s.createMaps(hasProcessorID); err == nil {
+	if err = s.createMaps(); err == nil {
 		err = s.bindAggregators()
 	}
 	if err != nil {
@@ -354,12 +350,12 @@ func eachOnce[K comparable, V any](m *ebpf.Map, op string, do func(K, *V) error)
 	return explain(op, err)
 }
 
-func (s *Session) createMaps(hasProcessorID func() (bool, error)) (err error) {
+func (s *Session) createMaps() (err error) {
 	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return explain("counting the processors", err)
 	}
 	s.plan.Kernel.PIDs = ownPIDs()
-	knowsCPU, err := hasProcessorID()
+	knowsCPU, err := supports(bpfgen.ProcessorIDProbe())
 	if err != nil {
 		return explain("asking whether programs may ask for their processor", err)
 	}

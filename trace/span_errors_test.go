@@ -5,13 +5,15 @@
 package trace_test
 
 import (
-	"os"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -50,6 +52,17 @@ func TestSpanErrors(t *testing.T) {
 // A session of spans that the kernel refuses has no maps to look into.
 func TestSessionsOfSpansMayFail(t *testing.T) {
 	testprog.RequireBPF(t)
-	err := trace.NewFails(&trace.SessionOptions{Events: &trace.EventOptions{Spans: everyCall}})
-	qt.Check(t, qt.ErrorIs(err, os.ErrPermission))
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends without its privileges
+		none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		err := unix.Capset(&none, &make([]unix.CapUserData, 2)[0])
+		if err == nil {
+			_, err = trace.New(&trace.SessionOptions{
+				Events: &trace.EventOptions{Spans: everyCall}})
+		}
+		failed <- err
+	}()
+	var refused *follow.PermissionError
+	qt.Check(t, qt.ErrorAs(<-failed, &refused))
 }
