@@ -183,7 +183,7 @@ func (a *Attachment) attach(w *work) error {
 	// that takes the site's number from the cookie can serve other processes,
 	// too.
 	if s.mode == usdt.ModeSingleIPMap || len(w.sites) == 1 && w.sel.PID() == 0 {
-		if err := w.checkPerfEvents(len(w.sites)); err != nil {
+		if err := follow.CheckPerfEvents(w.file, w.maxSites, len(w.sites)); err != nil {
 			return err
 		}
 		for _, n := range w.sitesOf(&bpfgen.Program{Blocks: math.MaxInt}) {

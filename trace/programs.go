@@ -573,7 +573,7 @@ func (a *Attachment) attachGroups(w *work) error {
 				events++
 			}
 		}
-		if err := w.checkPerfEvents(events); err != nil {
+		if err := follow.CheckPerfEvents(w.file, w.maxSites, events); err != nil {
 			return err
 		}
 	}
@@ -614,20 +614,6 @@ func (a *Attachment) attachGroups(w *work) error {
 		}
 	}
 	return nil
-}
-
-// perfEventSites is the number of sites a perf event counts for, see
-// [usdt.WatchOptions].
-const perfEventSites = 8
-
-// checkPerfEvents returns an error if a file of a watch needs more programs and
-// perf events than it may have. Package usdt knows only those of one program.
-func (w *work) checkPerfEvents(events int) error {
-	needed := perfEventSites * events
-	if w.maxSites <= 0 || events == 1 || needed <= w.maxSites {
-		return nil
-	}
-	return follow.TooMany(w.file, "sites (a perf event counts as 8)", w.maxSites, needed)
 }
 
 // groups returns sites in as few groups as there can be: no two in a group have

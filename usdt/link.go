@@ -401,11 +401,9 @@ func (s *Selection) groups(cookies []uint64) (groups [][]int) {
 // file of another user, need too many perf events: the kernel closes one after
 // the other, in a tenth of a second each.
 func (s *Selection) checkPerfEvents(events int) error {
-	if s.maxSites <= 0 {
-		return nil
-	}
-	if weight := perfEventSites * events; events > 1 && weight > s.maxSites {
-		return follow.TooMany(s.opened.name, "sites (a perf event counts as 8)", s.maxSites, weight)
+	err := follow.CheckPerfEvents(s.opened.name, s.maxSites, events)
+	if err != nil || s.maxSites <= 0 {
+		return err
 	}
 	if open := sys.MaxDescriptors(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
 		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the "+
@@ -416,8 +414,6 @@ func (s *Selection) checkPerfEvents(events int) error {
 }
 
 const (
-	// perfEventSites is the number of sites that a perf event counts for.
-	perfEventSites = 8
 	// descriptorsPerPerfEvent includes that of its BPF link.
 	descriptorsPerPerfEvent = 2
 	// fileDescriptorsPart is the share of the descriptors that one file of

@@ -72,6 +72,18 @@ func TooMany(file, what string, limit, needed int) error {
 		&LimitError{Limit: what, Option: maxSites, Capacity: limit, Needed: needed}))
 }
 
+// perfEventSites is the number of sites that a perf event counts for.
+const perfEventSites = 8
+
+// CheckPerfEvents returns an error for a file that needs more perf events than
+// the MaxSites of a target allow, if these are not 0. One is always allowed.
+func CheckPerfEvents(file string, limit, events int) error {
+	if needed := perfEventSites * events; limit > 0 && events > 1 && needed > limit {
+		return TooMany(file, "sites (a perf event counts as 8)", limit, needed)
+	}
+	return nil
+}
+
 // maxSites is the name of the option that limits the sites of a file.
 const maxSites = "Target.MaxSites"
 
