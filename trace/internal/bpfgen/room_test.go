@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
@@ -164,4 +165,24 @@ func TestKeysBelongToWhoMadeThem(t *testing.T) {
 		}
 		qt.Check(t, qt.HasLen(c.rows.values, 2))
 	})
+}
+
+// What programs write is where package trace reads it.
+func TestStatesHaveTheirOffsets(t *testing.T) {
+	for _, test := range []struct {
+		state   reflect.Type
+		size    int
+		offsets []int
+	}{
+		{reflect.TypeFor[SamplingState](), SamplingStateSize, []int{stateSince, stateGap,
+			stateLeftOut, stateNext, stateBegan, stateHits, stateMean}},
+		{reflect.TypeFor[OwnerState](), OwnerStateSize, []int{ownerPeriod, ownerBytes, ownerLost}},
+		{reflect.TypeFor[RoomState](), RoomStateSize, []int{roomKeys, roomRound}},
+	} {
+		of := test.state
+		qt.Check(t, qt.Equals(int(of.Size()), test.size))
+		for i, offset := range test.offsets {
+			qt.Check(t, qt.Equals(int(of.Field(i).Offset), offset), qt.Commentf("%s", of.Field(i).Name))
+		}
+	}
 }
