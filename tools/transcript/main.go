@@ -21,7 +21,8 @@
 // runs until it gets SIGTERM; "none" is no workload. Where the software of a
 // workload is not installed, it prints a line that begins with "missing" and
 // ends: its transcripts are not compared. Transcripts of one workload run one
-// after the other, whatever file they are in.
+// after the other, whatever file they are in, and those of PostgreSQL beside all
+// others.
 //
 // Numbers, times and addresses differ from run to run, and so does what comes
 // first where a traced command prints, too. The exit status must be 0 unless
@@ -41,11 +42,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gousdt/gousdt/tools/docs"
 )
 
-const workloads = "../docs/recipes/workloads"
+const (
+	workloads = "../docs/recipes/workloads"
+
+	// longest is the workload whose transcripts take as long as all others.
+	// They run beside these: neither has the software of the other.
+	longest = "postgresql"
+)
 
 func main() {
 	write := flag.Bool("w", false, "rewrite the output in the files")
@@ -63,7 +71,7 @@ type transcript struct {
 }
 
 func run(files []string, write bool) error {
-	var all []transcript
+	var lanes [2][]transcript
 	var documents []*docs.Document
 	for _, path := range files {
 		d, err := docs.Read(path)
@@ -72,15 +80,15 @@ func run(files []string, write bool) error {
 		}
 		documents = append(documents, d)
 		for _, b := range d.Blocks() {
-			if b.Mark["workload"] != "" {
-				all = append(all, transcript{b, path})
+			switch workload, _, _ := strings.Cut(b.Mark["workload"], " "); workload {
+			case "":
+			case longest:
+				lanes[0] = append(lanes[0], transcript{b, path})
+			default:
+				lanes[1] = append(lanes[1], transcript{b, path})
 			}
 		}
 	}
-	// Each workload is started once: that takes longer than its commands.
-	slices.SortStableFunc(all, func(a, b transcript) int {
-		return strings.Compare(a.Mark["workload"], b.Mark["workload"])
-	})
 	dir, err := os.MkdirTemp("", "transcript")
 	if err != nil {
 		return err
@@ -90,27 +98,24 @@ func run(files []string, write bool) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{tools: filepath.Join(dir, "bin"), dir: filepath.Join(dir, "work"),
-		repository: repository, missing: make(map[string]string)}
-	cmd := exec.Command("go", "build", "-o", r.tools+"/", "./cmd/usdtlist", "./cmd/usdttrace")
+	tools := filepath.Join(dir, "bin")
+	cmd := exec.Command("go", "build", "-o", tools+"/", "./cmd/usdtlist", "./cmd/usdttrace")
 	cmd.Dir, cmd.Stderr = repository, os.Stderr
 	// Other users run the commands, too.
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(r.dir, 0o700), cmd.Run()); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), cmd.Run()); err != nil {
 		return fmt.Errorf("build the commands: %w", err)
 	}
-	defer r.stop()
-	differ := 0
-	for _, t := range all {
-		problems, err := r.transcript(t.Block)
-		if err != nil {
-			return fmt.Errorf("%s:%d: %w", t.path, t.Line, err)
-		}
-		for _, p := range problems {
-			if !write || strings.Contains(p, "fails: ") {
-				fmt.Printf("%s:%d: %s\n", t.path, t.Line, p)
-				differ++
-			}
-		}
+	var runners [len(lanes)]runner
+	var running sync.WaitGroup
+	for i, lane := range lanes {
+		r := &runners[i]
+		*r = runner{tools: tools, dir: filepath.Join(dir, fmt.Sprint("work", i)),
+			repository: repository, missing: make(map[string]string)}
+		running.Go(func() { r.err = r.all(lane, write) })
+	}
+	running.Wait()
+	if err := errors.Join(runners[0].err, runners[1].err); err != nil {
+		return err
 	}
 	if write {
 		for _, d := range documents {
@@ -119,15 +124,44 @@ func run(files []string, write bool) error {
 			}
 		}
 	}
-	for workload, why := range r.missing {
-		fmt.Printf("not compared: %s: %s\n", workload, why)
+	differ, missing := 0, 0
+	for _, r := range runners {
+		differ, missing = differ+r.differ, missing+len(r.missing)
+		for workload, why := range r.missing {
+			fmt.Printf("not compared: %s: %s\n", workload, why)
+		}
 	}
 	if differ > 0 {
 		return fmt.Errorf("%d commands print something else: run it with -w, and read what changed",
 			differ)
 	}
-	if len(r.missing) > 0 && os.Getenv("CI") == "true" {
+	if missing > 0 && os.Getenv("CI") == "true" {
 		return fmt.Errorf("in CI, nothing may be missing")
+	}
+	return nil
+}
+
+// all runs the transcripts of a lane, and prints what differs.
+func (r *runner) all(lane []transcript, write bool) error {
+	defer r.stop()
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return err
+	}
+	// Each workload is started once: that takes longer than its commands.
+	slices.SortStableFunc(lane, func(a, b transcript) int {
+		return strings.Compare(a.Mark["workload"], b.Mark["workload"])
+	})
+	for _, t := range lane {
+		problems, err := r.transcript(t.Block)
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", t.path, t.Line, err)
+		}
+		for _, p := range problems {
+			if !write || strings.Contains(p, "fails: ") {
+				fmt.Printf("%s:%d: %s\n", t.path, t.Line, p)
+				r.differ++
+			}
+		}
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ const (
 	timeout = 2 * time.Minute
 )
 
-// runner runs transcripts, each while its workload runs.
+// runner runs the transcripts of a lane, each while its workload runs.
 type runner struct {
 	tools      string // where the commands are
 	dir        string // where commands run, and may write
@@ -46,6 +46,9 @@ type runner struct {
 	end      func()            // ends it
 	env      []string          // what it gave to commands
 	missing  map[string]string // why workloads cannot run
+
+	differ int // commands that print something else
+	err    error
 }
 
 // transcript runs the commands of one transcript, and replaces its output. It

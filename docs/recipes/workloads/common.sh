@@ -2,7 +2,7 @@
 # prints what commands may use, then "ready", and runs until SIGTERM.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-work=/tmp/shop # the same in every transcript
+work=${work:-/tmp/shop} # the same in every transcript
 rm -rf "$work"
 mkdir "$work"
 running=()
