@@ -118,17 +118,22 @@ setup-root:
 	internal/setup/newest-packages
 	internal/setup/debug-packages docs/recipes/build/debug
 
-# All tests of all modules, once.
-.PHONY: test-all
-test-all: export CI := true
-test-all: raced = $(shell $(GO) list $(RACE_PACKAGES))
-test-all: setup-root
+# All tests of all modules, once. In .ci/run those that attach nothing run beside
+# the others, which wait for the kernel.
+computing := bench tools
+.PHONY: test-all test-attaching test-computing
+test-all: test-attaching test-computing
+test-attaching test-computing: export CI := true
+test-attaching: raced = $(shell $(GO) list $(RACE_PACKAGES))
+test-attaching: setup-root
 	$(MAKE) --no-print-directory test-root lanes=1 without="$(raced)"
 	$(MAKE) --no-print-directory test-threads
 	internal/setup/ruby profiler/testdata/build/ruby
-	set -e; for module in $(filter-out .,$(modules)); do \
+	set -e; for module in $(filter-out . $(computing),$(modules)); do \
 		$(test) $$module -count=1 -p 1 $(TESTFLAGS) ./...; \
 	done
+test-computing:
+	set -e; for module in $(computing); do $(test) $$module -count=1 $(TESTFLAGS) ./...; done
 	$(MAKE) --no-print-directory test-narrow
 
 .PHONY: test-threads
