@@ -52,10 +52,20 @@ type process struct {
 // its first thread.
 func (p *process) name() string {
 	if p.executable != "" {
-		return path.Base(strings.TrimSuffix(p.executable, " (deleted)"))
+		return path.Base(strings.TrimSuffix(p.executable, deleted))
 	}
 	return p.Command
 }
+
+// hasExecuted reports whether the process runs another program now.
+func (p *process) hasExecuted() bool {
+	now, err := p.Executable()
+	path := func(text string) string { return strings.TrimSuffix(text, deleted) }
+	return err == nil && path(now) != path(p.executable)
+}
+
+// deleted ends the path of a program that was deleted or replaced.
+const deleted = " (deleted)"
 
 // processes has the processes that map files with wanted probes, as the watch
 // reports them, and their resources.
@@ -125,7 +135,7 @@ func (ps *processes) appeared(found proc.Process) {
 	before := ps.byPID[found.PID]
 	ps.mu.Unlock()
 	p := before
-	if p == nil || p.StartTime != found.StartTime || !p.gone.IsZero() {
+	if p == nil || p.StartTime != found.StartTime || !p.gone.IsZero() || p.hasExecuted() {
 		p = ps.read(found) // one that has gone may run another program now
 	}
 	ps.mu.Lock()
@@ -138,6 +148,11 @@ func (ps *processes) appeared(found proc.Process) {
 		before.gone = time.Time{}
 		ps.gone = slices.DeleteFunc(ps.gone, func(g *process) bool { return g == before })
 		p = before
+	case before.gone.IsZero(): // its files have yet to disappear
+		p.pairs = before.pairs
+		ps.leave(before)
+		ps.running++
+		ps.seen++
 	}
 	if p.pairs == 0 {
 		ps.running++

@@ -167,6 +167,31 @@ func TestProcessesComeAndGo(t *testing.T) {
 	qt.Check(t, qt.Equals(ps.count(), 1))
 }
 
+// A process that executes another program is another resource, also where both
+// programs have wanted probes.
+func TestProcessThatExecutesAnotherProgram(t *testing.T) {
+	files := newTree(t)
+	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
+	first := files.add(10, 1, "500", "/bin/a", "/x", "")
+	ps.change([]proc.Process{first, first}, nil)
+	before := ps.resourceOf(10, 7)
+	second := files.add(10, 1, "500", "/bin/a (deleted)", "/x", "")
+	ps.change([]proc.Process{second}, nil)
+	qt.Check(t, qt.Equals(ps.resourceOf(10, 7), before)) // no other program
+
+	third := files.add(10, 1, "500", "/bin/b", "/x", "OTEL_SERVICE_NAME=shop\x00")
+	ps.change([]proc.Process{third}, []proc.Process{first, first, second})
+	after := ps.resourceOf(10, 7)
+	qt.Check(t, qt.Equals(attributesOf(after)["process.executable.name"], any("b")))
+	qt.Check(t, qt.Equals(attributesOf(after)["service.name"], any("shop")))
+	qt.Check(t, qt.IsTrue(ps.hasGone(before)))
+	qt.Check(t, qt.IsFalse(ps.hasGone(after)))
+	qt.Check(t, qt.Equals(ps.count(), 1))
+	ps.change(nil, []proc.Process{third})
+	qt.Check(t, qt.IsTrue(ps.hasGone(after)))
+	qt.Check(t, qt.Equals(ps.count(), 0))
+}
+
 // What was sent of a container before its service was known stays what it was:
 // it ends, and another series goes on.
 func TestServiceThatIsKnownLater(t *testing.T) {
