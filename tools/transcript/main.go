@@ -21,8 +21,8 @@
 // runs until it gets SIGTERM; "none" is no workload. Where the software of a
 // workload is not installed, it prints a line that begins with "missing" and
 // ends: its transcripts are not compared. Transcripts of one workload run one
-// after the other, whatever file they are in, and those of PostgreSQL beside all
-// others.
+// after the other, whatever file they are in. Those of PostgreSQL run beside
+// all others.
 //
 // Numbers, times and addresses differ from run to run, and so does what comes
 // first where a traced command prints, too. The exit status must be 0 unless
