@@ -194,7 +194,8 @@ func withoutForeign(left []string) []string {
 	}
 	return slices.DeleteFunc(left, func(item string) bool {
 		_, event, _ := strings.Cut(item, "uprobe event p:"+uprobeevent.Group+"/")
-		return foreign[item] || isForeign(event) || mapped && strings.HasPrefix(item, objectName("map", ""))
+		return foreign[item] || isForeign(event) ||
+			mapped && strings.HasPrefix(item, objectName("map", ""))
 	})
 }
 
