@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-const armPC = 15 // the word of the pc
+// The words of the stack pointer and of the pc.
+const armPC, arm64SP, arm64PC = 15, 31, 32
 
 // parseARM parses an operand of 32-bit ARM and Thumb:
 //
@@ -99,6 +100,99 @@ func (p *parser) armIndex() (Register, uint8) {
 	}
 	if operation != "lsl" || amount > 7 {
 		p.fail(errIndex, r.Name+" "+operation)
+	}
+	return r, 1 << amount
+}
+
+// parseARM64 parses an operand of arm64:
+//
+//	xN  wN  sp  N  #N  [R]  [R, #N]  [R, R]  [R, R, lsl #N]  [R, W, uxtw #N]
+//	[R, W, sxtw #N]  [R, #:lo12:SYM+N]
+//
+// #:lo12: can be undone where the symbol table has the symbol: the register
+// holds the start of its page, and pages are loaded whole.
+func (p *parser) parseARM64() {
+	p.skipBlanks()
+	switch c := p.peek(); {
+	case c == '[':
+		p.arm64Memory()
+		return
+	case c == '#':
+		p.pos++
+	case isLetter(c) && p.registerAlone():
+		return
+	}
+	p.constantExpression()
+}
+
+// arm64Memory parses the brackets.
+func (p *parser) arm64Memory() {
+	p.pos++
+	p.skipBlanks()
+	name := lower(p.word())
+	base := p.named(name)
+	if base.size != 8 || base.slot > arm64SP {
+		p.fail(errRegister, "address of "+quote(name))
+	}
+	var index Register
+	var displacement value
+	scale := uint8(1)
+	if p.accept(',') {
+		if p.skipBlanks(); isLetter(p.peek()) {
+			index, scale = p.arm64Index()
+		} else {
+			displacement = p.arm64Displacement()
+		}
+	}
+	p.expect(']')
+	p.address(base, index, scale, displacement)
+}
+
+// arm64Displacement parses N, #N or #:lo12:SYM.
+func (p *parser) arm64Displacement() value {
+	p.accept('#')
+	p.skipBlanks()
+	if p.peek() != ':' {
+		return p.expression()
+	}
+	end := strings.IndexByte(p.rest()[1:], ':')
+	if end < 0 {
+		p.malformed()
+		return value{}
+	}
+	function := p.rest()[:end+2]
+	p.pos += len(function)
+	if function != ":lo12:" {
+		p.relocationFunction(quote(function))
+	}
+	return value{number: p.expression().number & 0xfff}
+}
+
+// arm64Index parses R, or R and how it is extended and shifted.
+func (p *parser) arm64Index() (r Register, scale uint8) {
+	r = p.nextRegister()
+	operation, amount := "", uint64(0)
+	if p.accept(',') {
+		p.skipBlanks()
+		operation = lower(p.word())
+		p.accept('#')
+		if p.skipBlanks(); isDigit(p.peek()) {
+			amount = p.number()
+		}
+	}
+	width := uint8(8)
+	switch operation {
+	case "", "lsl", "uxtx", "sxtx":
+		// To extend 64 bits to 64 changes nothing.
+	case "uxtw":
+		p.arg.IndexSize, width = 4, 4
+	case "sxtw":
+		p.arg.IndexSize, width = -4, 4
+	default:
+		p.fail(errIndex, r.Name+" "+operation)
+	}
+	if r.size != width && !r.isZero() || amount > 4 {
+		p.fail(errIndex, strings.TrimSpace(r.Name+" "+operation))
 	}
 	return r, 1 << amount
 }
