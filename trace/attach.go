@@ -187,11 +187,8 @@ func (a *Attachment) attach(w *work) error {
 			return err
 		}
 		for _, n := range w.sitesOf(&bpfgen.Program{Blocks: math.MaxInt}) {
-			program, err := w.fixed(n)
-			if err == nil {
-				err = a.attachSome(w, program, []int{n}, nil)
-			}
-			if err != nil {
+			program := w.blocks.Fixed(w.sites[n].number, w.cookie(&bpfgen.Program{}, n))
+			if err := a.attachSome(w, &program, []int{n}, nil); err != nil {
 				return err
 			}
 		}

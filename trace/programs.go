@@ -373,22 +373,6 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	return site
 }
 
-func (w *work) fixed(n int) (*bpfgen.Program, error) {
-	if w.blocks.Table != nil {
-		p := w.blocks.Fixed(w.sites[n].number, w.cookie(&bpfgen.Program{}, n))
-		return &p, nil
-	}
-	site := w.toGenerate(w.sites[n])
-	site.Fixed, site.ID = true, w.sites[n].id
-	block, err := w.plan.Block(site)
-	if err != nil {
-		return nil, err
-	}
-	blocks := &bpfgen.Blocks{}
-	blocks.Add(block)
-	return &blocks.Programs(nil)[0], nil
-}
-
 // license is compatible with the GPL, as the kernel requires of programs that
 // read the memory of processes.
 const license = "Dual BSD/GPL"

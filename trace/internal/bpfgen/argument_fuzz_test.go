@@ -39,7 +39,7 @@ func FuzzArgument(f *testing.F) {
 		args := argspec.Parse(elf.EM_X86_64, text)
 		qt.Assert(t, qt.HasLen(args, 1), qt.Commentf("%q", text))
 		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-		block, err := plan.Block(&Site{Args: args, Fixed: true})
+		block, err := plan.Block(&Site{Args: args})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
 			block.Instructions...))))

@@ -390,8 +390,8 @@ func (b *builder) push(c *call) {
 
 // stackPointer returns where the context has the stack pointer.
 func (b *builder) stackPointer() (at int, ok bool) {
-	saved, ok := savedRegisters[b.kernel.Machine]
-	return 8 * saved.SP, ok
+	saved := savedRegisters[b.kernel.Machine]
+	return 8 * saved.SP, saved.General != nil
 }
 
 // knowsLevels reports whether a call has the stack pointer of its start.

@@ -301,7 +301,7 @@ func TestConditionsHoldWhereTheyShould(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
 				plan := &Plan{Kernel: k.forPlan(), Filter: node,
 					Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-				block, err := plan.Block(&Site{Args: w.args, Fixed: true})
+				block, err := plan.Block(&Site{Args: w.args})
 				if err != nil {
 					qt.Assert(t, qt.ErrorMatches(err,
 						".*a float can only be compared.*|.*it cannot be compared with.*"))

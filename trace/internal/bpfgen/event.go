@@ -322,15 +322,22 @@ type Registers struct {
 	Machine elf.Machine // of a record
 	PC, SP  int
 	General []int // by the numbers that DWARF gives them; None for one that is always 0
+
+	// words is how many words of struct pt_regs a program may look up: all with
+	// registers that an argument can name, and perhaps some others.
+	words int
 }
 
-// savedRegisters are the words of kernels. Package argspec has the same.
+// savedRegisters are the words of kernels. Package argspec has their names.
 var savedRegisters = map[elf.Machine]Registers{
-	elf.EM_X86_64: {PC: 16, SP: 19,
+	elf.EM_X86_64: {PC: 16, SP: 19, words: 20,
 		General: []int{10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0}},
-	elf.EM_AARCH64: {PC: 32, SP: 31, General: sequence(0, 32)},
-	elf.EM_RISCV:   {PC: 0, SP: 2, General: append([]int{None}, sequence(1, 31)...)},
-	elf.EM_S390:    {PC: 2, SP: 18, General: sequence(3, 16)},
+	elf.EM_AARCH64:   {PC: 32, SP: 31, words: 34, General: sequence(0, 32)},
+	elf.EM_RISCV:     {PC: 0, SP: 2, words: 32, General: append([]int{None}, sequence(1, 31)...)},
+	elf.EM_S390:      {PC: 2, SP: 18, words: 20, General: sequence(3, 16)},
+	elf.EM_PPC64:     {PC: 32, SP: None, words: 40},
+	elf.EM_LOONGARCH: {PC: 33, SP: None, words: 34},
+	elf.EM_ARM:       {PC: None, SP: None, words: 16},
 }
 
 func sequence(from, count int) (numbers []int) {
@@ -351,9 +358,7 @@ func (b *builder) stackCopy(record *Record) {
 		}
 	}
 	keep := b.Temporary(8)
-	if !b.site.Fixed { // R8 was never set
-		b.Emit(toStack(keep, r8))
-	}
+	b.Emit(toStack(keep, r8))
 
 	// R9 is the beginning of the unit that the stack pointer is in, R8 the
 	// number of bytes in it that are below the stack pointer. As many bytes are
@@ -375,7 +380,5 @@ func (b *builder) stackCopy(record *Record) {
 	}
 	b.Emit(asm.Add.Imm(r8, int32(last)), store(r7, record.Copied, r8))
 	b.Place(done)
-	if !b.site.Fixed {
-		b.Emit(fromStack(r8, keep))
-	}
+	b.Emit(fromStack(r8, keep))
 }

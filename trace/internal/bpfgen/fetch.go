@@ -28,7 +28,7 @@ type fetcher struct {
 	merged  map[int]*placedGroup
 	merging bool
 	restart argcode.Label
-	alone   bool // only arguments of the same load are read together
+	alone   bool // each argument is read alone
 
 	lookedUp bool // a Table says where arguments are
 
@@ -127,29 +127,18 @@ func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool)
 		}
 	}
 	atFail = maps.Clone(f.loaded)
-	var wanted []int
 	for _, i := range indices {
-		at, placed := f.stack[i]
-		switch {
-		case !f.inMemory(i) || f.loaded[i]:
-		case placed:
-			// Another branch has loaded it. Where the branches meet it must be
-			// at one place.
-			f.loaded[i] = true
-			for _, g := range f.groups([]int{i}) {
-				f.read(&g, r10, at, func(int) { f.Jump(fail) })
-			}
-		default:
-			f.loaded[i] = true
-			wanted = append(wanted, i)
+		if !f.inMemory(i) || f.loaded[i] {
+			continue
 		}
-	}
-	for _, g := range f.groups(wanted) {
-		lead := g.Lead()
-		block := f.Alloc(lead + g.Span())
-		f.read(&g, r10, block+lead, func(int) { f.Jump(fail) })
-		for _, i := range g.Args {
-			f.stack[i] = block + lead + g.Distance(f.Args, i)
+		// Another branch may have loaded it. Where the branches meet it must be
+		// at one place.
+		if _, placed := f.stack[i]; !placed {
+			f.stack[i] = f.Alloc(f.width(i).Sizeof())
+		}
+		f.loaded[i] = true
+		for _, g := range f.groups([]int{i}) {
+			f.read(&g, r10, f.stack[i], func(int) { f.Jump(fail) })
 		}
 	}
 	return atFail

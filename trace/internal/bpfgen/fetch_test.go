@@ -28,15 +28,14 @@ func TestEventsHaveTheArgumentsOfEveryMachine(t *testing.T) {
 				plan := &Plan{Kernel: k.forPlan(), Events: &Events{
 					Ring: testRing, RingSize: 1 << 20, Header: true,
 				}}
-				site := &Site{Provider: "p", Name: "n", Args: w.args, Fixed: true, ID: 0xfedcba98}
+				site := &Site{Provider: "p", Name: "n", Args: w.args}
 				block, err := plan.Block(site)
 				qt.Assert(t, qt.IsNil(err))
 				blocks := &Blocks{}
 				blocks.Add(block)
-				programs := blocks.Programs(nil)
-				qt.Assert(t, qt.HasLen(programs, 1))
-				qt.Assert(t, qt.IsFalse(programs[0].Cookie))
-				qt.Assert(t, qt.IsNil(w.run(programs[0].Instructions)))
+				program := blocks.Fixed(0, 0xfedcba98<<32|7).Instructions
+				qt.Assert(t, qt.IsFalse(argcode.Calls(program, asm.FnGetAttachCookie)))
+				qt.Assert(t, qt.IsNil(w.run(program)))
 				qt.Assert(t, qt.HasLen(w.records, 1))
 
 				r, raw := block.Record, w.records[0]
@@ -98,7 +97,7 @@ func TestNeighboursAreReadTogether(t *testing.T) {
 		m.memory[userMemory] = make([]byte, userMemorySize)
 		args := argspec.Parse(elf.EM_X86_64, test.args)
 		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-		block, err := plan.Block(&Site{Args: args, Fixed: true})
+		block, err := plan.Block(&Site{Args: args})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
 			block.Instructions...))))
@@ -123,7 +122,7 @@ func TestRecordsHaveNoMoreRoomThanArgumentsNeed(t *testing.T) {
 		args := argspec.Parse(elf.EM_X86_64, test.args)
 		plan := &Plan{Kernel: testKernels[0].forPlan(),
 			Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-		block, err := plan.Block(&Site{Args: args, Fixed: true})
+		block, err := plan.Block(&Site{Args: args})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(block.Record.Size, 8+test.size), qt.Commentf("%s", test.args))
 	}
@@ -137,7 +136,7 @@ func TestNeighboursAreReadApartWhereOneIsMissing(t *testing.T) {
 	args := argspec.Parse(elf.EM_X86_64, "8@8(%rsp) 4@4(%rsp) 2@(%rsp) 8@16(%rsp)")
 	plan := &Plan{Kernel: testKernels[0].forPlan(),
 		Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-	block, err := plan.Block(&Site{Args: args, Fixed: true})
+	block, err := plan.Block(&Site{Args: args})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
 		block.Instructions...))))
@@ -164,7 +163,7 @@ func TestAddressesOf32BitProgramsWrap(t *testing.T) {
 	m.memory[0] = []byte{11, 12, 13, 14, 15, 16, 17, 18}
 	args := argspec.Parse(elf.EM_386, "4@(%ebp) 4@4(%ebp) 4@8(%ebp) 4@12(%ebp) 4@16(%ebp,%eax,1)")
 	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-	block, err := plan.Block(&Site{Args: args, Fixed: true})
+	block, err := plan.Block(&Site{Args: args})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
 		block.Instructions...))))

@@ -156,7 +156,7 @@ func TestConditionsReadNeighboursApartWhereOneIsMissing(t *testing.T) {
 		m := stackMachine(2)
 		plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition),
 			Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-		block, err := plan.Block(&Site{Args: stackArguments(4), Fixed: true})
+		block, err := plan.Block(&Site{Args: stackArguments(4)})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
 			block.Instructions...))))
@@ -231,7 +231,7 @@ func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 					Aggregations: []*Aggregation{a},
 					Events:       &Events{Ring: testRing, RingSize: 1 << 20},
 				}
-				block, err := plan.Block(&Site{Args: w.args, Fixed: true})
+				block, err := plan.Block(&Site{Args: w.args})
 				qt.Assert(t, qt.IsNil(err))
 				holds := w.evaluate(plan.Kernel, filter)
 				if block == nil {
@@ -280,8 +280,7 @@ func TestNeighboursAreReadApartWhereTheStackIsFull(t *testing.T) {
 	m.memory[1] = append([]byte(text[1:]), 0)
 	plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition),
 		Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, strings.Join(args, " ")),
-		Fixed: true})
+	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, strings.Join(args, " "))})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
 		block.Instructions...))))
@@ -297,7 +296,7 @@ func TestAlternativesJumpOnlyWhereOneHolds(t *testing.T) {
 			"arg0 == 1 || arg0 < -5 || arg0 > 100"),
 		Events: &Events{Ring: testRing, RingSize: 1 << 20},
 	}
-	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, "-8@%rax"), Fixed: true})
+	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, "-8@%rax")})
 	qt.Assert(t, qt.IsNil(err))
 	var jumps []asm.JumpOp
 	for _, ins := range block.Instructions {

@@ -31,8 +31,7 @@ func FuzzCondition(f *testing.F) {
 			w.pointIntoMemory(k, random)
 			plan := &Plan{Kernel: k.forPlan(), Filter: node,
 				Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-			block, err := plan.Block(&Site{Provider: "p", Name: "n", Cookie: seed, Args: w.args,
-				Fixed: true})
+			block, err := plan.Block(&Site{Provider: "p", Name: "n", Cookie: seed, Args: w.args})
 			if err != nil {
 				continue
 			}

@@ -44,13 +44,6 @@ type Namespace struct {
 	Inode  uint64
 }
 
-// instructionPointers are the offsets in the context of the address of the
-// breakpoint.
-var instructionPointers = map[elf.Machine]int{
-	elf.EM_X86_64: 128, elf.EM_AARCH64: 256, elf.EM_S390: 16, elf.EM_PPC64: 256, elf.EM_RISCV: 0,
-	elf.EM_LOONGARCH: 264,
-}
-
 func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
 
 // CompareExchangeProbe is a program that kernels with BPF_CMPXCHG load.

@@ -166,15 +166,14 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			if random.IntN(2) == 0 {
 				other = k.newNeighbours(random, count)
 			}
-			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32(),
+			site := &Site{Provider: "p", Name: "n", Args: other.args,
 				Pairs: make(map[*Latency]Ends)}
 			for _, l := range plan.Latencies {
 				site.Pairs[l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3)),
 					Failed: uint32(random.IntN(2))}
 			}
-			site.Fixed = mode == usdt.ModeSingleIPMap || random.IntN(4) == 0
 			if blocks.Table != nil {
-				site.Fixed, site.Args = false, k.otherArguments(random, other, count)
+				site.Args = k.otherArguments(random, other, count)
 			}
 			block, err := generate(site)
 			if errors.Is(err, argcode.ErrStack) || err != nil && plan.Filter != nil ||
@@ -189,7 +188,10 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		if blocks.Len() == 0 {
 			continue
 		}
-		programs := blocks.Programs(nil)
+		programs := []Program{blocks.Fixed(0, random.Uint64())}
+		if mode != usdt.ModeSingleIPMap {
+			programs = append(programs, blocks.Programs(nil)...)
+		}
 		for i := range programs {
 			var refused *ebpf.VerifierError
 			if err := loadProgram(programs[i].WithTable(table), 0); errors.As(err, &refused) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/argspec"
@@ -57,8 +56,7 @@ func newCallWorld(
 // the start.
 func (c *callWorld) hit(ends Ends, tid uint32, now, sp, arg uint64) (sent [][2]uint64) {
 	c.t.Helper()
-	site := &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends},
-		Fixed: true, ID: 7 + ends.Start}
+	site := &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends}}
 	block, err := c.plan.Block(site)
 	qt.Assert(c.t, qt.IsNil(err))
 	c.tid, c.now, c.records = tid, now, nil
@@ -67,14 +65,16 @@ func (c *callWorld) hit(ends Ends, tid uint32, now, sp, arg uint64) (sent [][2]u
 	}
 	slot, _ := c.args[0].Register.Slot(c.kernel.kernel)
 	c.store(c.context[8*slot:][:8], arg)
-	qt.Assert(c.t, qt.IsNil(c.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
-		block.Instructions...))))
+	blocks := &Blocks{}
+	blocks.Add(block)
+	id := uint64(7 + ends.Start)
+	qt.Assert(c.t, qt.IsNil(c.run(blocks.Fixed(0, id<<32).Instructions)))
 	for _, raw := range c.records {
 		span := block.Record.Span
 		qt.Assert(c.t, qt.Equals(c.load(raw[span.Found:][:8]), 1))
 		qt.Assert(c.t, qt.Equals(c.load(raw[span.Began:][:8])+c.load(raw[span.Duration:][:8]), now))
 		startSite := &Site{Provider: "p", Name: "n", Args: c.args,
-			Pairs: map[*Latency]Ends{c.latency: {Start: 1}}, Fixed: true}
+			Pairs: map[*Latency]Ends{c.latency: {Start: 1}}}
 		start, err := c.plan.Block(startSite)
 		qt.Assert(c.t, qt.IsNil(err))
 		failed := c.load(raw[span.Word:][:8])>>FlagFailed&1 != 0
@@ -375,7 +375,7 @@ func TestMissingKeysOfCallsAreNamed(t *testing.T) {
 		Keys: []expr.Term{{Source: expr.Argument, Index: 5}}}}
 	site := func(ends Ends) *Site {
 		return &Site{Provider: "p", Name: "n", Args: c.args,
-			Pairs: map[*Latency]Ends{c.latency: ends}, Fixed: true}
+			Pairs: map[*Latency]Ends{c.latency: ends}}
 	}
 	qt.Check(t, qt.ErrorMatches(c.plan.Missing(site(Ends{Done: 1})), "p:n has no arg5"))
 	qt.Check(t, qt.IsNil(c.plan.Missing(site(Ends{Start: 1}))))

@@ -181,8 +181,8 @@ func LowBits(address uint64) uint64 { return address & (1<<slotBits - 1) }
 
 // HasSlots reports whether programs can find their sites by slots.
 func (k Kernel) HasSlots() bool {
-	_, ok := instructionPointers[k.Machine]
-	return ok
+	saved, ok := savedRegisters[k.Machine]
+	return ok && saved.PC != None
 }
 
 // slotKey is the place of the key on the stack, before the code of a site uses
@@ -196,7 +196,7 @@ func (s *Slots) find() asm.Instructions {
 		ins = asm.Instructions{asm.FnGetAttachCookie.Call()}
 	}
 	ins = append(ins, asm.LSh.Imm(r0, slotBits),
-		load(r1, r6, instructionPointers[s.Kernel.Machine]), asm.And.Imm(r1, 1<<slotBits-1),
+		load(r1, r6, 8*savedRegisters[s.Kernel.Machine].PC), asm.And.Imm(r1, 1<<slotBits-1),
 		asm.Or.Reg(r0, r1), store(r10, slotKey, r0))
 	return append(ins, valueOrExit(s.Map, r8)...)
 }

@@ -148,8 +148,8 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, 
 			Size: saved}
 	}
 	if e.Copy > 0 {
-		registers, ok := savedRegisters[f.kernel.Machine]
-		if !ok {
+		registers := savedRegisters[f.kernel.Machine]
+		if registers.General == nil {
 			f.Fail(fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", f.kernel.Machine))
 		}
 		r.CopySize, r.Registers = e.Copy+CopyUnit, &Registers{Machine: f.kernel.Machine,

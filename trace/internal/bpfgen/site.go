@@ -39,12 +39,6 @@ type Site struct {
 
 	NoneAtEnd bool // the events of ends of calls have no arguments
 
-	// Fixed says that the code is for this site alone and has its ID as a
-	// constant. Otherwise the ID is in the BPF cookie, and equal sites can
-	// share the code.
-	Fixed bool
-	ID    uint32
-
 	machine elf.Machine // of the kernel
 	ending  bool        // the code is about the end of a call
 	failed  bool        // that call has failed
@@ -289,10 +283,6 @@ func (b *builder) filtered(leave argcode.Label) argcode.Label {
 }
 
 func (b *builder) siteID(dst asm.Register) {
-	if b.site.Fixed {
-		b.Emit(asm.Mov.Imm32(dst, int32(b.site.ID)))
-		return
-	}
 	b.block.UsesID = true
 	b.Emit(mov(dst, r8), asm.RSh.Imm(dst, 32))
 }

@@ -58,7 +58,7 @@ func TestRegistersAndStackAreCopied(t *testing.T) {
 
 				plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing,
 					RingSize: 1 << 20, Copy: test.units * CopyUnit}}
-				block, err := plan.Block(&Site{Provider: "p", Name: "n", Fixed: true})
+				block, err := plan.Block(&Site{Provider: "p", Name: "n"})
 				qt.Assert(t, qt.IsNil(err))
 				blocks := &Blocks{}
 				blocks.Add(block)
@@ -91,7 +91,7 @@ func TestStacksOfUnknownMachinesAreErrors(t *testing.T) {
 	qt.Assert(t, qt.Equals(k.name, "arm"))
 	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20,
 		Copy: CopyUnit}}
-	_, err := plan.Block(&Site{Provider: "p", Name: "n", Fixed: true})
+	_, err := plan.Block(&Site{Provider: "p", Name: "n"})
 	qt.Check(t,
 		qt.ErrorMatches(err, "probe p:n: stacks cannot be copied: .* EM_ARM saves the registers"))
 }

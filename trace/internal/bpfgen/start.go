@@ -187,7 +187,7 @@ func (b *builder) keepValue(v *StartValue) {
 		return
 	}
 	unread := b.Label()
-	b.load(unread, arguments...)
+	b.together(arguments, func() { b.load(unread, arguments...) })
 	kept := ClassUnsigned
 	if t.Source == expr.String {
 		b.keyText(&t, r7, at+8, unread)

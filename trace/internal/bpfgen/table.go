@@ -3,7 +3,6 @@
 package bpfgen
 
 import (
-	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -233,13 +232,6 @@ func (p *Plan) lookedUp(site *Site) *Site {
 	return &here
 }
 
-// words is how many words of the context the code reads: all with registers
-// that an argument can name, and perhaps some others.
-var words = map[elf.Machine]int{
-	elf.EM_X86_64: 20, elf.EM_S390: 20, elf.EM_ARM: 16, elf.EM_RISCV: 32, elf.EM_PPC64: 40,
-	elf.EM_AARCH64: 34, elf.EM_LOONGARCH: 34,
-}
-
 // named returns the numbers of the arguments that the plan's expressions and
 // captures need.
 func (p *Plan) named(site *Site) (indices []int) {
@@ -325,7 +317,7 @@ func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
 func (f *fetcher) word(dst asm.Register) {
 	done := f.Label()
 	size := argcode.WordSize(f.Machine)
-	offsets := make([]uint64, words[f.kernel.Machine])
+	offsets := make([]uint64, savedRegisters[f.Machine].words)
 	for i := range offsets {
 		offsets[i] = uint64(i * size)
 	}
