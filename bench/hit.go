@@ -41,7 +41,6 @@ func hitRows() []row {
 		var goals []goal
 		for _, g := range []goal{
 			{headerAdds, libbpfAdds, s.header},
-			{specialisedHeader, emptyByLink, s.specialised},
 			{specialisedLibbpf, emptyByLink, s.specialised},
 			{generatedByLink, emptyByLink, s.generated},
 			{generatedByEvent, bccAdds, asFast},

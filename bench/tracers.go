@@ -23,7 +23,6 @@ const (
 	headerAdds        = "bpf/usdt.bpf.h"
 	libbpfAdds        = "libbpf's header"
 	emptyByLink       = "empty program"
-	specialisedHeader = "bpf/usdt.bpf.h, specialised"
 	specialisedLibbpf = "libbpf's header, specialised"
 	generatedByLink   = "generated"
 	generatedByEvent  = "generated, perf event"
@@ -82,9 +81,7 @@ func newTracers(e *env) (*tracers, error) {
 	own(headerAdds, t.byObject(ownObject, "add", usdt.ManagerOptions{}))
 	t.add(libbpfAdds, byLibbpf("add"))
 	own(emptyByLink, t.byObject(ownObject, "", usdt.ManagerOptions{}))
-	specialised := usdt.ManagerOptions{Specialise: true}
-	own(specialisedHeader, t.byObject(ownObject, "add", specialised))
-	own(specialisedLibbpf, t.byObject(libbpfObject, "add", specialised))
+	own(specialisedLibbpf, t.byObject(libbpfObject, "add", usdt.ManagerOptions{Specialise: true}))
 	own(generatedByLink, t.byGenerated(usdt.ModeAuto))
 	own(generatedByEvent, t.byGenerated(usdt.ModeSingle))
 	t.addByScript(bccAdds, t.startBcc)

@@ -69,11 +69,11 @@ func TestLoadAndAssignKeepsTheMapsOfPrograms(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				defer mgr.Close()
 				var objs struct { // and no map
-					Collect3 *ebpf.Program `ebpf:"collect3"`
+					Collect *ebpf.Program `ebpf:"collect"`
 				}
 				qt.Assert(t, qt.IsNil(test.load(mgr, spec, &objs)))
-				defer objs.Collect3.Close()
-				lnk, err := mgr.Attach(objs.Collect3, target, nil, elfnote.Exact(provider, "three"))
+				defer objs.Collect.Close()
+				lnk, err := mgr.Attach(objs.Collect, target, nil, elfnote.Exact(provider, "three"))
 				qt.Assert(t, qt.IsNil(err))
 				specialised, reason := lnk.Specialised()
 				qt.Check(t, qt.Equals(specialised, test.reason == ""))

@@ -65,8 +65,9 @@ type ManagerOptions struct {
 	// program. Where it is not possible, the program itself is attached, and
 	// [Link.Specialised] says why: for a collection with a program that
 	// replaces functions, in ModeSingleIPMap, for sites with more than 16
-	// specs, and for programs whose functions the compiler has inlined or that
-	// have no BTF. Programs that it tail-calls read arguments as before.
+	// specs, and for programs that do not call bpf_usdt_arg, whose functions
+	// the compiler has inlined, or that have no BTF. Programs that it
+	// tail-calls read arguments as before.
 	Specialise bool
 }
 

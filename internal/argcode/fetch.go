@@ -22,10 +22,6 @@ type Fetcher struct {
 	BigEndian bool
 	Args      []argspec.Arg
 	Context   asm.Register // that points to the saved registers
-
-	// PageIn has memory that is not present read again by a helper that may
-	// sleep until it is.
-	PageIn bool
 }
 
 // Readable reports whether this kernel can fetch an argument.
@@ -166,10 +162,23 @@ func (f *Fetcher) Address(
 // bytes as they lie in the traced process. If that fails it reads them one by
 // one, and calls failed to emit code for each that still cannot be read.
 func (f *Fetcher) Read(g *Group, base asm.Register, offset int, failed func(index int)) {
-	one, done := f.Label(), f.Label()
-	f.ReadTogether(g, base, offset, one)
+	apart, done := f.Label(), f.Label()
+	f.ReadTogether(g, base, offset, apart)
 	f.Place(done)
-	f.Aside(one, done, func() { f.ReadApart(g, base, offset, failed) })
+	f.Aside(apart, done, func() {
+		if len(g.Args) == 1 {
+			failed(g.Args[0])
+			return
+		}
+		for _, i := range g.Args {
+			next := f.Label()
+			f.Address(asm.R3, g.first, f.Args[i].Displacement, asm.R4)
+			f.Call(asm.FnProbeReadUser, At{base, offset + g.Distance(f.Args, i)}, f.Args[i].Size)
+			f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, next)
+			failed(i)
+			f.Place(next)
+		}
+	})
 }
 
 // ReadTogether reads the arguments of a group by one call, and goes to fail if
@@ -182,26 +191,6 @@ func (f *Fetcher) ReadTogether(g *Group, base asm.Register, offset int, fail Lab
 		f.JumpIfImm(asm.JGT, asm.R3, 1<<32-uint64(g.Span()), asm.R4, fail)
 	}
 	f.CallOr(fail, asm.FnProbeReadUser, At{base, offset}, g.Span())
-}
-
-// ReadApart reads the arguments of a group one by one, after ReadTogether has
-// failed. It calls failed to emit code for each that cannot be read.
-func (f *Fetcher) ReadApart(g *Group, base asm.Register, offset int, failed func(index int)) {
-	helper := asm.FnProbeReadUser
-	if f.PageIn {
-		helper = asm.FnCopyFromUser
-	} else if len(g.Args) == 1 {
-		failed(g.Args[0])
-		return
-	}
-	for _, i := range g.Args {
-		next := f.Label()
-		f.Address(asm.R3, g.first, f.Args[i].Displacement, asm.R4)
-		f.Call(helper, At{base, offset + g.Distance(f.Args, i)}, f.Args[i].Size)
-		f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, next)
-		failed(i)
-		f.Place(next)
-	}
 }
 
 // Truncate keeps the low bytes of a value.
@@ -234,10 +223,10 @@ func SizeOf(bytes int) asm.Size {
 }
 
 const (
-	// MaxSpan bounds the bytes that one read brings for several arguments. A
+	// maxSpan bounds the bytes that one read brings for several arguments. A
 	// read costs the same for any size up to about this one, and the bytes
 	// between the arguments take room in the record or on the stack.
-	MaxSpan = 128
+	maxSpan = 128
 
 	// maxGap bounds the bytes between two arguments that are read together:
 	// more of them cost more, in room and in copying, than the call that is
@@ -277,9 +266,8 @@ func (g *Group) Distance(args []argspec.Arg, index int) int {
 	return int(args[index].Displacement - g.low)
 }
 
-// Groups puts arguments in memory together. No group of several has more bytes
-// than room, at most MaxSpan.
-func (f *Fetcher) Groups(indices []int, room int) []Group {
+// Groups puts arguments in memory together.
+func (f *Fetcher) Groups(indices []int) []Group {
 	// place compares all of an address but the displacement.
 	place := func(a, b *argspec.Arg) int {
 		return cmp.Or(
@@ -305,7 +293,7 @@ func (f *Fetcher) Groups(indices []int, room int) []Group {
 			g := &groups[len(groups)-1]
 			if high := max(g.high, next.high); place(g.first, arg) == 0 &&
 				g.first.Address32 == arg.Address32 && joinable(g.first) && joinable(arg) &&
-				next.low-g.high <= maxGap && high-g.low <= int64(min(room, MaxSpan)) {
+				next.low-g.high <= maxGap && high-g.low <= maxSpan {
 				g.high, g.Args = high, append(g.Args, i)
 				continue
 			}

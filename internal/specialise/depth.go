@@ -29,10 +29,6 @@ type depths struct {
 // The kernel's verifier finds the same depth, but reports it only in its log,
 // whose form depends on the version.
 func (f *function) stackDepth() (depth int, ok bool) {
-	jumps, err := f.jumps()
-	if err != nil {
-		return 0, false
-	}
 	d := depths{spilled: noPointer}
 	before := make([]*registers, len(f.ins)) // nil where it is not reached
 	before[0] = &registers{}
@@ -52,7 +48,7 @@ func (f *function) stackDepth() (depth int, ok bool) {
 			// A value that was loaded before may be that pointer.
 			changed = changed || d.spilled != spilled
 			var next []int
-			to, jumps := jumps[at]
+			to, jumps := f.jumps[at]
 			if jumps {
 				next = append(next, to)
 			}

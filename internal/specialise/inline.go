@@ -29,25 +29,27 @@ type callSite struct {
 // Neighbours in memory are read together if it is known how much of the stack
 // the function uses, unless apart is set.
 func (f *function) inline(r *reader, apart bool) (err error) {
-	targets := f.jumpTargets()
+	if !f.findJumps() {
+		return nil // a jump may lead to any instruction
+	}
 	var sites []callSite
 	for i := range f.ins {
 		if ins := &f.ins[i]; !ins.IsFunctionCall() || ins.Reference() != readOne {
 			continue
 		}
-		n, ok := f.constantBefore(i, number, targets)
+		n, ok := f.constantBefore(i, number)
 		if !ok {
 			continue
 		}
 		s := callSite{index: i, argument: int(n)}
-		s.place, s.placed = f.frameAddressBefore(i, result, targets)
+		s.place, s.placed = f.frameAddressBefore(i, result)
 		if s.code, err = r.inlineArgument(&s); err != nil {
 			return err
 		}
 		sites = append(sites, s)
 	}
 	if depth, isKnown := f.stackDepth(); isKnown && !apart && !r.pageIn {
-		if err := f.merge(r, sites, targets, (depth+7)&^7); err != nil {
+		if err := f.merge(r, sites, (depth+7)&^7); err != nil {
 			return err
 		}
 	}
@@ -67,31 +69,19 @@ func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
 		f.Value(asm.R4, n)
 		f.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
 	default:
-		arg := &f.Args[n]
-		extend := arg.Signed && arg.Size < 8
-		if r.pageIn || extend && !s.placed {
+		if r.pageIn || isExtended(&f.Args[n]) && !s.placed {
 			return nil, nil
 		}
-		at := one.narrow(result, 0, arg)
-		f.Address(asm.R5, arg, arg.Displacement, asm.R4)
-		// Where it fails, it has stored zeroes.
-		f.Call(asm.FnProbeReadUser, argcode.At{Base: result, Offset: at}, arg.Size, asm.R5)
-		if extend {
-			f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(int(s.place)+at), argcode.SizeOf(arg.Size)))
-			f.Extend(asm.R4, arg)
-			f.Emit(asm.StoreMem(asm.R10, int16(s.place), asm.R4, asm.DWord))
-		}
+		one.readMemory(f, n, result, argcode.At{Base: asm.R10, Offset: int(s.place)})
 	}
 	return f.Part()
 }
 
 // frameAddressBefore returns the place in the caller's stack that a register
 // points to at an instruction, if that is certain.
-func (f *function) frameAddressBefore(
-	at int, register asm.Register, targets map[int]bool,
-) (place int64, ok bool) {
-	add, changed := f.lastChange(at, register, targets)
-	move, moved := f.lastChange(add, register, targets)
+func (f *function) frameAddressBefore(at int, register asm.Register) (place int64, ok bool) {
+	add, changed := f.lastChange(at, register)
+	move, moved := f.lastChange(add, register)
 	if !changed || !moved {
 		return 0, false
 	}
@@ -107,10 +97,6 @@ func (f *function) insert(sites []callSite) error {
 	if len(sites) == 0 {
 		return nil
 	}
-	jumps, err := f.jumps()
-	if err != nil {
-		return err
-	}
 	var ins asm.Instructions
 	moved := make([]int, len(f.ins)) // where instructions are now
 	at := make([]int, len(f.ins)+1)  // the same as the kernel counts
@@ -125,7 +111,7 @@ func (f *function) insert(sites []callSite) error {
 		at[i+1] = at[i] + int(code.Size()/asm.InstructionSize)
 		ins = append(ins, code...)
 	}
-	for from, to := range jumps {
+	for from, to := range f.jumps {
 		jump, distance := &ins[moved[from]], at[to]-at[from]-1
 		switch {
 		case isLongJump(jump):
@@ -150,10 +136,10 @@ func isLongJump(ins *asm.Instruction) bool {
 // where the first of them reads one. If that fails, each reads its own: what
 // one of them cannot read does not matter to the others. The room that this
 // needs lies below the stack that the function uses, depth bytes.
-func (f *function) merge(r *reader, sites []callSite, targets map[int]bool, depth int) error {
+func (f *function) merge(r *reader, sites []callSite, depth int) error {
 	for len(sites) > 0 {
 		n := 1
-		for n < len(sites) && f.isStraight(sites[n-1].index, sites[n].index, targets) {
+		for n < len(sites) && f.isStraight(sites[n-1].index, sites[n].index) {
 			n++
 		}
 		run := sites[:n]
@@ -168,7 +154,7 @@ func (f *function) merge(r *reader, sites []callSite, targets map[int]bool, dept
 			}
 		}
 		used := depth + 2*8 // for the parameters
-		for _, g := range all.Groups(memory, argcode.MaxSpan) {
+		for _, g := range all.Groups(memory) {
 			size := (8 + g.Lead() + g.Span() + 7) &^ 7
 			if len(g.Args) == 1 || used+size > argcode.StackSize {
 				continue
@@ -197,9 +183,9 @@ func (f *function) merge(r *reader, sites []callSite, targets map[int]bool, dept
 
 // isStraight reports whether the instructions between two others always run
 // after the first one and before the second one, and call nothing.
-func (f *function) isStraight(first, second int, targets map[int]bool) bool {
+func (f *function) isStraight(first, second int) bool {
 	for i := first + 1; i <= second; i++ {
-		if targets[i] || i < second && f.ins[i].OpCode.Class().IsJump() {
+		if f.targets[i] || i < second && f.ins[i].OpCode.Class().IsJump() {
 			return false
 		}
 	}

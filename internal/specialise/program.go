@@ -3,9 +3,11 @@
 // Package specialise makes programs that read the arguments of a few sites fast
 // from programs that read those of any site.
 //
-// A program reads arguments by calling functions of the header usdt.bpf.h,
-// which look up where they are. In the result the bodies of these functions are
-// code for just these sites. All that the user wrote stays as it is.
+// A program reads arguments by calling a function of the header usdt.bpf.h,
+// bpf_usdt_arg, which looks up where they are. In the result the body of this
+// function is code for just these sites. All that the user wrote stays as it
+// is. The function by which this module's BPF_USDT reads all arguments stays,
+// too: it takes less than a tenth of a hit.
 package specialise
 
 import (
@@ -17,19 +19,13 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/bpfobject"
 )
 
-// The functions that are replaced, and their parameters.
-const (
-	readOne  = "bpf_usdt_arg"         // (ctx, arg_num, res)
-	readMany = "__bpf_usdt_read_many" // (ctx, reading, count), of this module's header
-
-	parameters = 3
-)
+// readOne is the function that is replaced: bpf_usdt_arg(ctx, arg_num, res).
+const readOne, parameters = "bpf_usdt_arg", 3
 
 // maxArgs is how many arguments the header reads.
 const maxArgs = 12
@@ -65,57 +61,40 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 	if err != nil {
 		return nil, err
 	}
-	specs = slices.Clone(specs)
-	slices.SortFunc(specs, func(a, b Spec) int { return cmp.Compare(a.ID, b.ID) })
+	one := slices.IndexFunc(functions, func(f function) bool { return f.name == readOne })
+	if one < 0 {
+		return nil, errors.New("it does not call bpf_usdt_arg of usdt.bpf.h (BPF_USDT of this module is hardly slower than what would be made of it)")
+	}
+	f := &functions[one]
+	if err := f.checkReader(); err != nil {
+		return nil, fmt.Errorf("the function %s %w", f.name, err)
+	}
+	r := &reader{Assembler: argcode.NewAssembler(), Program: p, specs: slices.Clone(specs),
+		pageIn: argcode.Calls(f.ins, asm.FnCopyFromUser)}
+	slices.SortFunc(r.specs, func(a, b Spec) int { return cmp.Compare(a.ID, b.ID) })
 	if len(specs) == 1 {
 		for i := range functions {
 			functions[i].setCookie(specs[0].ID)
-		}
-		if one := find(functions, readOne); one >= 0 {
-			r := p.reader(&functions[one], specs)
-			for i := range functions {
-				if err := functions[i].inline(r, p.Apart); err != nil {
-					return nil, fmt.Errorf("%s: %w", functions[i].name, err)
-				}
+			if err := functions[i].inline(r, p.Apart); err != nil {
+				return nil, fmt.Errorf("%s: %w", functions[i].name, err)
 			}
 		}
 	}
-	for i := range functions {
-		f := &functions[i]
-		r := p.reader(f, specs)
-		switch f.name {
-		case readOne:
-			r.eachSpec(r.argumentOf, func() { r.failed(unix.ESRCH) })
-		case readMany:
-			arguments := constantCount(functions)
-			r.eachSpec(func(spec *Spec) { r.many(spec, arguments) },
-				func() { r.many(&Spec{}, arguments) })
-		default:
-			continue
-		}
-		body, err := r.Finish()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.name, err)
-		}
-		// The metadata of a function is at its first instruction.
-		old := &f.ins[0]
-		body[0] = btf.WithFuncMetadata(body[0].WithSymbol(f.name).WithSource(old.Source()),
-			btf.FuncMetadata(old))
-		f.ins = body
+	r.eachSpec()
+	body, err := r.Finish()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.name, err)
 	}
+	// The metadata of a function is at its first instruction.
+	old := &f.ins[0]
+	body[0] = btf.WithFuncMetadata(body[0].WithSymbol(f.name).WithSource(old.Source()),
+		btf.FuncMetadata(old))
+	f.ins = body
 	return join(functions), nil
 }
 
-func (p *Program) reader(f *function, specs []Spec) *reader {
-	return &reader{Assembler: argcode.NewAssembler(), Program: p, specs: specs,
-		pageIn: argcode.Calls(f.ins, asm.FnCopyFromUser)}
-}
-
 // functions returns the program's functions, with copies of the instructions.
-// It returns an error unless one of them is a function of the header that reads
-// arguments.
 func (p *Program) functions() (functions []function, err error) {
-	found := false
 	for i := range p.Instructions {
 		if name := p.Instructions[i].Symbol(); name != "" {
 			functions = append(functions, function{name: name})
@@ -126,17 +105,6 @@ func (p *Program) functions() (functions []function, err error) {
 		last := &functions[len(functions)-1]
 		last.ins = append(last.ins, p.Instructions[i])
 	}
-	for _, f := range functions {
-		if f.name == readOne || f.name == readMany {
-			if err := f.checkReader(); err != nil {
-				return nil, fmt.Errorf("the function %s %w", f.name, err)
-			}
-			found = true
-		}
-	}
-	if !found {
-		return nil, errors.New("it calls no function of usdt.bpf.h that reads arguments")
-	}
 	return functions, nil
 }
 
@@ -144,21 +112,23 @@ func (p *Program) functions() (functions []function, err error) {
 type function struct {
 	name string
 	ins  asm.Instructions
-}
 
-// find returns the index of the function of a name, or -1.
-func find(functions []function, name string) int {
-	return slices.IndexFunc(functions, func(f function) bool { return f.name == name })
+	jumps   map[int]int  // where each jump leads to, by the indices of instructions
+	targets map[int]bool // instructions that a jump leads to
 }
 
 // join puts the functions together that the first one calls, and those that
 // they call.
 func join(functions []function) (program asm.Instructions) {
-	called := make(map[string]bool)
-	for todo := []string{functions[0].name}; len(todo) > 0; todo = todo[1:] {
-		if i := find(functions, todo[0]); i >= 0 && !called[todo[0]] {
-			called[todo[0]] = true
-			todo = append(todo, functions[i].ins.FunctionReferences()...)
+	called := map[string]bool{functions[0].name: true}
+	for before := 0; before < len(called); {
+		before = len(called)
+		for _, f := range functions {
+			if called[f.name] {
+				for _, name := range f.ins.FunctionReferences() {
+					called[name] = true
+				}
+			}
 		}
 	}
 	for _, f := range functions {
@@ -198,33 +168,10 @@ func (f *function) setCookie(id uint32) {
 	}
 }
 
-// constantCount returns how many arguments all calls of __bpf_usdt_read_many
-// ask for, 0 if they differ or it is not certain.
-func constantCount(functions []function) int {
-	common := 0
-	for i := range functions {
-		f := &functions[i]
-		targets := f.jumpTargets()
-		for at := range f.ins {
-			if !f.ins[at].IsFunctionCall() || f.ins[at].Reference() != readMany {
-				continue
-			}
-			n, ok := f.constantBefore(at, count, targets)
-			if !ok || n < 1 || n > maxArgs || common != 0 && common != int(n) {
-				return 0
-			}
-			common = int(n)
-		}
-	}
-	return common
-}
-
 // constantBefore returns the constant that a register has at an instruction, if
 // that is certain.
-func (f *function) constantBefore(
-	at int, register asm.Register, targets map[int]bool,
-) (value int64, ok bool) {
-	change, ok := f.lastChange(at, register, targets)
+func (f *function) constantBefore(at int, register asm.Register) (value int64, ok bool) {
+	change, ok := f.lastChange(at, register)
 	ins := &f.ins[change]
 	isMove := ins.OpCode == asm.Mov.Op(asm.ImmSource) || ins.OpCode == asm.Mov.Op32(asm.ImmSource)
 	return ins.Constant, ok && isMove && ins.Constant >= 0
@@ -232,10 +179,8 @@ func (f *function) constantBefore(
 
 // lastChange returns the last instruction before another one that changes a
 // register, if it is always run before that one.
-func (f *function) lastChange(
-	at int, register asm.Register, targets map[int]bool,
-) (change int, ok bool) {
-	for ; at > 0 && !targets[at]; at-- {
+func (f *function) lastChange(at int, register asm.Register) (change int, ok bool) {
+	for ; at > 0 && !f.targets[at]; at-- {
 		ins := &f.ins[at-1]
 		switch class := ins.OpCode.Class(); {
 		case class.IsJump(), // a call changes the register
@@ -248,30 +193,15 @@ func (f *function) lastChange(
 	return 0, false
 }
 
-// jumpTargets returns the indices of the instructions that a jump leads to.
-func (f *function) jumpTargets() map[int]bool {
-	jumps, err := f.jumps()
-	targets := make(map[int]bool)
-	for _, to := range jumps {
-		targets[to] = true
-	}
-	if err != nil {
-		// A jump may lead to any of them.
-		for i := range f.ins {
-			targets[i] = true
-		}
-	}
-	return targets
-}
-
-// jumps returns where each jump leads to, by the indices of instructions.
-func (f *function) jumps() (map[int]int, error) {
+// findJumps finds where each jump leads to, and reports whether that is always
+// within the function.
+func (f *function) findJumps() bool {
+	f.jumps, f.targets = make(map[int]int), make(map[int]bool)
 	index := make(map[int]int) // by the place as the kernel counts
 	iter := f.ins.Iterate()
 	for iter.Next() {
 		index[int(iter.Offset)] = iter.Index
 	}
-	jumps := make(map[int]int)
 	iter = f.ins.Iterate()
 	for iter.Next() {
 		op := iter.Ins.OpCode
@@ -284,9 +214,9 @@ func (f *function) jumps() (map[int]int, error) {
 		}
 		to, ok := index[int(iter.Offset)+1+distance]
 		if !ok || iter.Ins.Reference() != "" {
-			return jumps, errors.New("a jump leads out of the function")
+			return false
 		}
-		jumps[iter.Index] = to
+		f.jumps[iter.Index], f.targets[to] = to, true
 	}
-	return jumps, nil
+	return true
 }

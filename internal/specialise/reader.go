@@ -3,9 +3,6 @@
 package specialise
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
@@ -27,38 +24,20 @@ type reader struct {
 	specs  []Spec
 }
 
-// The registers of the parameters of the functions in the header, and offsets.
-const (
-	context = asm.R1 // the parameter of both
+// The registers of the parameters of bpf_usdt_arg.
+const context, number, result = asm.R1, asm.R2, asm.R3
 
-	// bpf_usdt_arg(ctx, arg_num, res)
-	number = asm.R2
-	result = asm.R3
-
-	// __bpf_usdt_read_many(ctx, reading, count)
-	reading = asm.R2
-	count   = asm.R3
-
-	offsetWords = 16 // of struct __bpf_usdt_reading
-)
-
-// The code keeps values over a helper call in these registers. It need not save
-// them first: the kernel does that for a function that is called.
-const (
-	keptContext = asm.R6
-	keptResult  = asm.R7 // or reading
-	keptNumber  = asm.R8 // or count
-)
+// The code keeps them over a helper call in these registers. It need not save
+// these first: the kernel does that for a function that is called.
+const keptContext, keptResult, keptNumber = asm.R6, asm.R7, asm.R8
 
 // noSuchArgument is the error of reading an argument that the site lacks.
 const noSuchArgument = unix.ENOENT
 
 // fetcher returns a Fetcher for the arguments of a spec.
 func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetcher {
-	return &argcode.Fetcher{
-		Assembler: r.Assembler, Machine: r.Machine, BigEndian: r.BigEndian,
-		PageIn: r.pageIn, Args: args[:min(len(args), maxArgs)], Context: context,
-	}
+	return &argcode.Fetcher{Assembler: r.Assembler, Machine: r.Machine, BigEndian: r.BigEndian,
+		Args: args[:min(len(args), maxArgs)], Context: context}
 }
 
 // unavailable returns the error of reading an argument that cannot be fetched.
@@ -71,16 +50,16 @@ func (r *reader) unavailable() unix.Errno {
 
 // eachSpec emits the choice between the specs by the BPF cookie, and the code
 // for each. That code finds the function's parameters in their registers.
-func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
+func (r *reader) eachSpec() {
 	if len(r.specs) == 1 {
-		emit(&r.specs[0])
+		r.argumentOf(&r.specs[0])
 		return
 	}
-	r.Emit(asm.Mov.Reg(keptContext, asm.R1), asm.Mov.Reg(keptResult, asm.R2),
-		asm.Mov.Reg(keptNumber, asm.R3))
+	r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptNumber, number),
+		asm.Mov.Reg(keptResult, result))
 	r.Call(asm.FnGetAttachCookie)
-	r.Emit(asm.Mov.Reg(asm.R1, keptContext), asm.Mov.Reg(asm.R2, keptResult),
-		asm.Mov.Reg(asm.R3, keptNumber))
+	r.Emit(asm.Mov.Reg(context, keptContext), asm.Mov.Reg(number, keptNumber),
+		asm.Mov.Reg(result, keptResult))
 	ids := make([]uint64, len(r.specs))
 	for i := range r.specs {
 		ids[i] = uint64(r.specs[i].ID)
@@ -88,10 +67,10 @@ func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
 	other := r.Label()
 	r.Search(asm.R0, ids, asm.R5, func(i int) {
 		r.JumpIfImm(asm.JNE, asm.R0, ids[i], asm.R5, other)
-		emit(&r.specs[i])
+		r.argumentOf(&r.specs[i])
 	})
 	r.Place(other) // never: the program is attached to no other site
-	none()
+	r.failed(unix.ESRCH)
 }
 
 func (r *reader) argumentOf(spec *Spec) {
@@ -108,13 +87,8 @@ func (r *reader) argumentOf(spec *Spec) {
 			r.failed(r.unavailable())
 		case args[i].Kind == argspec.Memory:
 			r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, result))
-			f := r.fetcher(args, keptContext)
-			r.readInPlace(f, i, keptResult, 0, func() {
-				// R0 is the error of the helper.
-				r.SetField(keptResult, 0, 0, asm.R4)
-				r.Emit(asm.Return())
-			})
-			r.Leave()
+			r.readMemory(r.fetcher(args, keptContext), i, keptResult, argcode.At{Base: keptResult})
+			r.Emit(asm.Return())
 		default:
 			r.fetcher(args, context).Value(asm.R4, i)
 			r.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord))
@@ -135,127 +109,37 @@ func (r *reader) failed(err unix.Errno) {
 	r.Emit(asm.Return())
 }
 
-// narrow clears the word that an argument is read to if the argument is
-// narrower, and returns where its bytes belong.
-func (r *reader) narrow(base asm.Register, word int, arg *argspec.Arg) int {
+// readMemory emits the value of an argument in memory to the word at a
+// register, and leaves the answer of the helper in R0. Where that fails, the
+// value is 0. kept is the same word by a register that is kept over calls,
+// which only an argument with a sign needs. The context must be in such a
+// register if the function waits for memory.
+func (r *reader) readMemory(f *argcode.Fetcher, index int, word asm.Register, kept argcode.At) {
+	arg, first := &f.Args[index], 0
 	if arg.Size < 8 {
-		r.SetField(base, word, 0, asm.R4)
+		r.SetField(word, 0, 0, asm.R4)
 		if r.BigEndian {
-			return word + 8 - arg.Size
+			first = 8 - arg.Size
 		}
 	}
-	return word
-}
-
-// readInPlace emits the value of an argument in memory to a word at an offset
-// from a register that is kept over calls.
-func (r *reader) readInPlace(
-	f *argcode.Fetcher, index int, base asm.Register, offset int, failed func(),
-) {
-	arg := &f.Args[index]
-	at := r.narrow(base, offset, arg)
-	group := argcode.NewGroup(index, arg)
-	apart, read := r.Label(), r.Label()
-	f.ReadTogether(&group, base, at, apart)
-	r.Place(read)
-	if arg.Signed && arg.Size < 8 {
-		r.Emit(asm.LoadMem(asm.R4, base, int16(at), argcode.SizeOf(arg.Size)))
+	read := func(helper asm.BuiltinFunc) {
+		f.Address(asm.R5, arg, arg.Displacement, asm.R4)
+		f.Call(helper, argcode.At{Base: word, Offset: first}, arg.Size, asm.R5)
+	}
+	read(asm.FnProbeReadUser) // stores zeroes where it fails
+	if r.pageIn {
+		there := r.Label()
+		r.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, there)
+		read(asm.FnCopyFromUser)
+		r.Place(there)
+	}
+	if isExtended(arg) {
+		r.Emit(asm.LoadMem(asm.R4, kept.Base, int16(kept.Offset+first), argcode.SizeOf(arg.Size)))
 		f.Extend(asm.R4, arg)
-		r.Emit(asm.StoreMem(base, int16(offset), asm.R4, asm.DWord))
+		r.Emit(asm.StoreMem(kept.Base, int16(kept.Offset), asm.R4, asm.DWord))
 	}
-	r.Aside(apart, read, func() { f.ReadApart(&group, base, at, func(int) { failed() }) })
 }
 
-// many emits the body of __bpf_usdt_read_many for a spec. It is for a constant
-// number of arguments or, where that is 0, for any number.
-func (r *reader) many(spec *Spec, arguments int) {
-	most := cmp.Or(arguments, maxArgs)
-	f := r.fetcher(spec.Args, context)
-	words, left := reading, count
-	var memory []int
-	for i := range f.Args[:min(most, len(f.Args))] {
-		if f.Readable(i) && f.Args[i].Kind == argspec.Memory {
-			memory = append(memory, i)
-		}
-	}
-	if len(memory) > 0 {
-		r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, reading),
-			asm.Mov.Reg(keptNumber, count))
-		f.Context, words, left = keptContext, keptResult, keptNumber
-	}
-
-	end := r.Label()
-	if arguments > 0 {
-		memory = r.readTogether(f, memory, words, arguments)
-	}
-	for i := range most {
-		at := offsetWords + 8*i
-		if arguments == 0 {
-			r.JumpIfImm(asm.JLE, left, uint64(i), asm.R5, end)
-		}
-		switch {
-		case !f.Readable(i):
-			r.SetField(words, at, 0, asm.R4)
-		case f.Args[i].Kind != argspec.Memory:
-			f.Value(asm.R4, i)
-			r.Emit(asm.StoreMem(words, int16(at), asm.R4, asm.DWord))
-		case slices.Contains(memory, i):
-			r.readWord(f, i, words)
-		}
-	}
-	r.Place(end)
-	r.Leave()
-}
-
-// readTogether emits reads of neighbours in memory, and returns the arguments
-// that have no neighbours. It reads to the place of the header's window.
-// Arguments of 8 bytes that lie in their order are read to their own place at
-// once.
-func (r *reader) readTogether(
-	f *argcode.Fetcher, memory []int, words asm.Register, arguments int,
-) (alone []int) {
-	for _, g := range f.Groups(memory, 8*arguments) {
-		at, inPlace := offsetWords+8*g.Args[0], true
-		for n, i := range g.Args {
-			inPlace = inPlace && f.Args[i].Size == 8 && i == g.Args[0]+n &&
-				g.Distance(f.Args, i) == 8*n
-		}
-		switch {
-		case inPlace:
-		case len(g.Args) == 1 || g.Lead()+g.Span() > 8*arguments:
-			alone = append(alone, g.Args...)
-			continue
-		default:
-			at = offsetWords + 8*arguments + g.Lead()
-		}
-		apart, done := r.Label(), r.Label()
-		f.ReadTogether(&g, words, at, apart)
-		for _, i := range g.Args {
-			if arg := &f.Args[i]; !inPlace {
-				r.Emit(asm.LoadMem(asm.R4, words, int16(at+g.Distance(f.Args, i)),
-					argcode.SizeOf(arg.Size)))
-				f.Extend(asm.R4, arg)
-				r.Emit(asm.StoreMem(words, int16(offsetWords+8*i), asm.R4, asm.DWord))
-			}
-		}
-		r.Place(done)
-		r.Aside(apart, done, func() {
-			// Each to its own place: some may overlap in the traced process.
-			for _, i := range g.Args {
-				r.readWord(f, i, words)
-			}
-		})
-	}
-	return alone
-}
-
-// readWord emits the value of an argument in memory to its word, 0 if it cannot
-// be read.
-func (r *reader) readWord(f *argcode.Fetcher, index int, words asm.Register) {
-	at, next := offsetWords+8*index, r.Label()
-	r.readInPlace(f, index, words, at, func() {
-		r.SetField(words, at, 0, asm.R4)
-		r.Jump(next)
-	})
-	r.Place(next)
-}
+// isExtended reports whether the value of an argument in memory is not its
+// bytes with zeros before them.
+func isExtended(arg *argspec.Arg) bool { return arg.Signed && arg.Size < 8 }

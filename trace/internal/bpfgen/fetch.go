@@ -252,7 +252,7 @@ func (f *fetcher) merge(indices []int) bool {
 			wanted = append(wanted, i)
 		}
 	}
-	for _, g := range f.Groups(wanted, argcode.MaxSpan) {
+	for _, g := range f.Groups(wanted) {
 		if len(g.Args) == 1 {
 			continue
 		}

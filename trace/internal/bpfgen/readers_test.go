@@ -22,8 +22,9 @@ import (
 // The readers of package specialise are tested here, where there are machines
 // to run them on.
 
-// readerProgram is a program that calls a function of usdt.bpf.h.
-func readerProgram(name string, count int, helper asm.BuiltinFunc) asm.Instructions {
+// readerProgram is a program that calls bpf_usdt_arg of usdt.bpf.h.
+func readerProgram(helper asm.BuiltinFunc) asm.Instructions {
+	const name = "bpf_usdt_arg"
 	parameter := btf.FuncParam{Type: &btf.Int{Name: "long", Size: 8}}
 	info := &btf.Func{Name: name, Linkage: btf.StaticFunc, Type: &btf.FuncProto{
 		Return: parameter.Type, Params: []btf.FuncParam{parameter, parameter, parameter},
@@ -31,12 +32,9 @@ func readerProgram(name string, count int, helper asm.BuiltinFunc) asm.Instructi
 	body := asm.Instructions{btf.WithFuncMetadata(helper.Call().WithSymbol(name), info),
 		asm.Return()}
 	bpfobject.MarkHidden(&body[0])
-	call := asm.Call.Label(name)
-	load := asm.Mov.Imm(asm.R3, int32(count))
-	if count == 0 {
-		load = asm.Mov.Reg(asm.R3, asm.R6) // any number
-	}
-	return append(asm.Instructions{load.WithSymbol("main"), call, asm.Return()}, body...)
+	load := asm.Mov.Reg(asm.R2, asm.R6) // any number
+	return append(asm.Instructions{load.WithSymbol("main"), asm.Call.Label(name), asm.Return()},
+		body...)
 }
 
 // reader returns the function that is made of it for these specs.
@@ -86,17 +84,15 @@ func hasCall(program asm.Instructions) bool {
 		func(ins asm.Instruction) bool { return ins.IsFunctionCall() })
 }
 
-const readingSize = 16 + 2*8*12 // struct __bpf_usdt_reading
-
-// call runs a function with the end of the stack as its second or third
-// parameter, and returns what is there in the end.
-func (w *world) runReader(t *testing.T, function asm.Instructions, second, third asm.Instruction,
+// runReader runs a function for an argument, with the end of the stack as the
+// place of the result, and returns the stack.
+func (w *world) runReader(t *testing.T, function asm.Instructions, argument int,
 	comment qt.Comment) (r0 uint64, memory []byte) {
 	t.Helper()
-	program := append(asm.Instructions{asm.Mov.Reg(asm.R2, asm.R10), asm.Mov.Reg(asm.R3, asm.R10),
-		second, third}, function...)
+	program := append(asm.Instructions{asm.Mov.Imm(asm.R2, int32(argument)),
+		asm.Mov.Reg(asm.R3, asm.R10), asm.Sub.Imm(asm.R3, 8)}, function...)
 	qt.Assert(t, qt.IsNil(w.run(program)), comment)
-	return w.registers[0], w.stack[len(w.stack)-readingSize:]
+	return w.registers[0], w.stack[:]
 }
 
 // checkReaders makes up sites of one machine, and has the readers that are made
@@ -152,50 +148,24 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 		qt.Assert(t, qt.Equals(int64(r0), code), comment)
 		qt.Assert(t, qt.Equals(w.load(memory[len(memory)-8:]), value), comment)
 	}
-	one := reader(t, k, readerProgram("bpf_usdt_arg", 0, helper), libbpf, specs)
+	one := reader(t, k, readerProgram(helper), libbpf, specs)
 	for i := range 14 {
 		freeze()
-		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, int32(i)), asm.Sub.Imm(asm.R3, 8),
-			comment)
+		r0, memory := w.runReader(t, one, i, comment)
 		check(i, r0, memory)
 	}
 	for i := range 14 {
-		program := inlined(t, k, readerProgram("bpf_usdt_arg", 0, helper), libbpf, i, specs[:1])
+		program := inlined(t, k, readerProgram(helper), libbpf, i, specs[:1])
 		if helper == asm.FnCopyFromUser && hasCall(program) {
 			continue // it waits for memory, for which it needs more registers
 		}
 		if specs[0].ID == uint32(w.cookie) {
-			r0, memory := w.runReader(t, program, asm.Mov.Imm(asm.R2, 0), asm.Mov.Imm(asm.R3, 0),
-				comment)
+			r0, memory := w.runReader(t, program, 0, comment)
 			check(i, r0, memory)
 		}
 	}
 
 	checkMerged(t, k, random, w, libbpf, helper, check)
-
-	wanted, known := 1+random.IntN(12), 0
-	if random.IntN(4) > 0 {
-		known = wanted
-	}
-	freeze()
-	many := reader(t, k, readerProgram("__bpf_usdt_read_many", known, helper), libbpf, specs)
-	size := 16 + 16*wanted
-	before := readingSize - size
-	r0, memory := w.runReader(t, many, asm.Sub.Imm(asm.R2, int32(size)),
-		asm.Mov.Imm(asm.R3, int32(wanted)), comment)
-	qt.Assert(t, qt.Equals(r0, 0), comment)
-	for i := range wanted {
-		value := uint64(0)
-		if i < len(w.args) {
-			value, _ = w.expect(kernel, i)
-		}
-		qt.Assert(t, qt.Equals(w.load(memory[before+16+8*i:][:8]), value),
-			qt.Commentf("%s: argument %d of %v", k.name, i, w.args))
-	}
-	// What is in front of it is not the function's.
-	for _, b := range w.stack[:len(w.stack)-size] {
-		qt.Assert(t, qt.Equals(b, 0xa5), comment)
-	}
 }
 
 // checkMerged has a program ask for several arguments one after the other,
@@ -222,7 +192,7 @@ func checkMerged(
 	kernel := k.forPlan()
 	made, err := (&specialise.Program{
 		Instructions: append(append(program, asm.Return()),
-			readerProgram("bpf_usdt_arg", 0, helper)[3:]...), Libbpf: libbpf,
+			readerProgram(helper)[3:]...), Libbpf: libbpf,
 		Machine: kernel.Machine, BigEndian: kernel.bigEndian(),
 	}).For([]specialise.Spec{{ID: uint32(w.cookie), Args: w.args}})
 	qt.Assert(t, qt.IsNil(err))
@@ -260,8 +230,7 @@ func askAll(count, depth int) asm.Instructions {
 			asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(-8*(n+1))),
 			asm.Call.Label("bpf_usdt_arg"))
 	}
-	return append(append(program, asm.Return()), readerProgram("bpf_usdt_arg", 0,
-		asm.FnProbeReadUser)[3:]...)
+	return append(append(program, asm.Return()), readerProgram(asm.FnProbeReadUser)[3:]...)
 }
 
 // Arguments on the stack are read by one call, if the program leaves room in
@@ -308,18 +277,10 @@ func TestReadersOfAnotherSiteReadNothing(t *testing.T) {
 	specs := []specialise.Spec{{ID: 5, Args: w.args}, {ID: 9, Args: w.args}}
 	for _, cookie := range []uint64{0, 4, 6, 8, 10, 1<<32 + 5} {
 		w.cookie = cookie
-		one := reader(t, k, readerProgram("bpf_usdt_arg", 0, asm.FnProbeReadUser), false, specs)
-		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, 0), asm.Sub.Imm(asm.R3, 8),
-			qt.Commentf("%d", cookie))
+		one := reader(t, k, readerProgram(asm.FnProbeReadUser), false, specs)
+		r0, memory := w.runReader(t, one, 0, qt.Commentf("%d", cookie))
 		qt.Check(t, qt.Equals(int64(r0), -int64(unix.ESRCH)))
 		qt.Check(t, qt.Equals(w.load(memory[len(memory)-8:]), 0))
-		many := reader(t, k, readerProgram("__bpf_usdt_read_many", 3, asm.FnProbeReadUser), false,
-			specs)
-		_, memory = w.runReader(t, many, asm.Sub.Imm(asm.R2, readingSize), asm.Mov.Imm(asm.R3, 3),
-			qt.Commentf("%d", cookie))
-		for i := range 3 {
-			qt.Check(t, qt.Equals(w.load(memory[16+8*i:][:8]), 0))
-		}
 	}
 }
 
@@ -343,11 +304,10 @@ func TestReadersTellAnySpecsApart(t *testing.T) {
 		specs = append(specs, specialise.Spec{ID: id,
 			Args: argspec.Parse(k.program, "8@$"+strconv.Itoa(i))})
 	}
-	one := reader(t, k, readerProgram("bpf_usdt_arg", 0, asm.FnProbeReadUser), false, specs)
+	one := reader(t, k, readerProgram(asm.FnProbeReadUser), false, specs)
 	for i, spec := range specs {
 		w.cookie = uint64(spec.ID)
-		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, 0), asm.Sub.Imm(asm.R3, 8),
-			qt.Commentf("%d", spec.ID))
+		r0, memory := w.runReader(t, one, 0, qt.Commentf("%d", spec.ID))
 		qt.Check(t, qt.Equals(r0, 0))
 		qt.Check(t, qt.Equals(w.load(memory[len(memory)-8:]), uint64(i)))
 	}

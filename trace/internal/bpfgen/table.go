@@ -403,7 +403,7 @@ func (f *fetcher) groups(indices []int) (groups []argcode.Group) {
 			together = append(together, i)
 		}
 	}
-	return append(groups, f.Groups(together, argcode.MaxSpan)...)
+	return append(groups, f.Groups(together)...)
 }
 
 // read is Read of a group that groups has returned.
