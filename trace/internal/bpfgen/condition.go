@@ -343,11 +343,11 @@ func isNaN(v expr.Value) bool { return v.IsFloat && math.IsNaN(v.Float) }
 
 // condition goes to ifFalse unless a condition holds, and returns the arguments
 // that are loaded there.
-func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[int]bool) {
+func (b *builder) condition(c *condition, ifFalse argcode.Label) (otherwise map[int]bool) {
 	switch c.kind {
 	case all:
 		for i := range c.parts {
-			failed := f.condition(&c.parts[i], ifFalse)
+			failed := b.condition(&c.parts[i], ifFalse)
 			if i == 0 {
 				otherwise = failed
 			}
@@ -355,44 +355,44 @@ func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 		}
 		return otherwise
 	case any:
-		return f.anyOf(c.parts, ifFalse)
+		return b.anyOf(c.parts, ifFalse)
 	}
-	otherwise = f.load(ifFalse, c.arguments(nil)...)
+	otherwise = b.load(ifFalse, c.arguments(nil)...)
 	switch c.kind {
 	case never:
-		f.Jump(ifFalse)
+		b.Jump(ifFalse)
 	case compareNumbers:
-		f.compareNumbers(c, ifFalse)
+		b.compareNumbers(c, ifFalse)
 	case compareText:
-		f.Scratch(func() { f.compareText(c, ifFalse) })
+		b.Scratch(func() { b.compareText(c, ifFalse) })
 	case heldAtStart:
-		f.Emit(fromStack(r1, f.ending.word), asm.And.Imm(r1, 1<<c.number))
-		f.JumpIfImm(asm.JEq, r1, 0, r2, ifFalse)
+		b.Emit(fromStack(r1, b.ending.word), asm.And.Imm(r1, 1<<c.number))
+		b.JumpIfImm(asm.JEq, r1, 0, r2, ifFalse)
 	}
 	return otherwise
 }
 
-func (f *fetcher) anyOf(parts []condition, ifFalse argcode.Label) (otherwise map[int]bool) {
-	holds, last := f.Label(), len(parts)-1
+func (b *builder) anyOf(parts []condition, ifFalse argcode.Label) (otherwise map[int]bool) {
+	holds, last := b.Label(), len(parts)-1
 	var after map[int]bool // loaded whichever part held
 	for i := range parts {
 		next := ifFalse
 		if i < last {
-			next = f.Label()
+			next = b.Label()
 		}
-		otherwise = f.condition(&parts[i], next)
+		otherwise = b.condition(&parts[i], next)
 		if i == 0 {
-			after = f.loaded
+			after = b.loaded
 		}
-		after = common(after, f.loaded)
+		after = common(after, b.loaded)
 		if i < last {
-			f.Jump(holds)
-			f.Place(next)
-			f.loaded = otherwise
+			b.Jump(holds)
+			b.Place(next)
+			b.loaded = otherwise
 		}
 	}
-	f.Place(holds)
-	f.loaded = after
+	b.Place(holds)
+	b.loaded = after
 	return otherwise
 }
 
@@ -411,19 +411,19 @@ func (c *condition) arguments(to []int) []int {
 
 // compareNumbers compares loaded values. If only one of two values of the hit
 // has a sign, and it is below zero, their bits alone would compare wrongly.
-func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
+func (b *builder) compareNumbers(c *condition, ifFalse argcode.Label) {
 	switch {
 	case c.right.known && c.left.class >= ClassFloat32:
-		f.compareFloat(c, ifFalse)
+		b.compareFloat(c, ifFalse)
 		return
 	case c.right.known:
-		f.operand(r1, &c.left)
-		f.JumpIfImm(jumpUnless(c.op, c.left.class), r1, c.right.value.Bits, r2, ifFalse)
+		b.operand(r1, &c.left)
+		b.JumpIfImm(jumpUnless(c.op, c.left.class), r1, c.right.value.Bits, r2, ifFalse)
 		return
 	}
-	f.operand(r9, &c.left)
-	f.operand(r1, &c.right)
-	holds, compared := f.Label(), c.left.class
+	b.operand(r9, &c.left)
+	b.operand(r1, &c.right)
+	holds, compared := b.Label(), c.left.class
 	if c.left.class != c.right.class {
 		compared = ClassUnsigned
 		below, order := r9, -1
@@ -434,67 +434,67 @@ func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 		if c.op.Holds(order) {
 			to = holds
 		}
-		f.JumpIfImm(asm.JSLT, below, 0, r2, to)
+		b.JumpIfImm(asm.JSLT, below, 0, r2, to)
 	}
-	f.JumpIf(jumpUnless(c.op, compared), r9, r1, ifFalse)
-	f.Place(holds)
+	b.JumpIf(jumpUnless(c.op, compared), r9, r1, ifFalse)
+	b.Place(holds)
 }
 
 // operand emits the value of an operand. An argument in memory must be on the
 // stack.
-func (f *fetcher) operand(dst asm.Register, o *operand) {
+func (b *builder) operand(dst asm.Register, o *operand) {
 	switch o.term.Source {
 	case expr.Argument:
-		f.value(dst, o.term.Index)
+		b.value(dst, o.term.Index)
 	case expr.PID:
-		f.numbers()
-		f.Emit(asm.RSh.Imm(r0, 32), mov(dst, r0))
+		b.numbers()
+		b.Emit(asm.RSh.Imm(r0, 32), mov(dst, r0))
 	case expr.TID:
-		f.numbers()
-		f.Emit(asm.Mov.Reg32(dst, r0))
+		b.numbers()
+		b.Emit(asm.Mov.Reg32(dst, r0))
 	case expr.UID:
-		f.Call(asm.FnGetCurrentUidGid)
-		f.Emit(asm.Mov.Reg32(dst, r0))
+		b.Call(asm.FnGetCurrentUidGid)
+		b.Emit(asm.Mov.Reg32(dst, r0))
 	case expr.GID:
-		f.Call(asm.FnGetCurrentUidGid)
-		f.Emit(asm.RSh.Imm(r0, 32), mov(dst, r0))
+		b.Call(asm.FnGetCurrentUidGid)
+		b.Emit(asm.RSh.Imm(r0, 32), mov(dst, r0))
 	case expr.Duration:
-		f.Emit(fromStack(dst, f.ending.duration))
+		b.Emit(fromStack(dst, b.ending.duration))
 	case expr.CPU:
-		f.processorID()
-		f.Emit(asm.Mov.Reg32(dst, r0))
+		b.processorID()
+		b.Emit(asm.Mov.Reg32(dst, r0))
 	case expr.Cgroup, expr.Container:
-		f.Call(asm.FnGetCurrentCgroupId)
-		f.Emit(mov(dst, r0))
+		b.Call(asm.FnGetCurrentCgroupId)
+		b.Emit(mov(dst, r0))
 	}
 	if o.term.HasMask {
-		f.Compute(asm.And, dst, o.term.Mask, r3)
+		b.Compute(asm.And, dst, o.term.Mask, r3)
 	}
 }
 
 // compareFloat compares floats as integers: the bits of positive ones are
 // ordered as the numbers are, those of negative ones the other way round.
-func (f *fetcher) compareFloat(c *condition, ifFalse argcode.Label) {
-	holds, number := f.Label(), f.Label()
-	f.operand(r1, &c.left)
+func (b *builder) compareFloat(c *condition, ifFalse argcode.Label) {
+	holds, number := b.Label(), b.Label()
+	b.operand(r1, &c.left)
 	infinity := uint64(0x7ff) << 52
 	if c.left.class == ClassFloat32 {
-		f.Emit(asm.LSh.Imm(r1, 32))
+		b.Emit(asm.LSh.Imm(r1, 32))
 		infinity = 0xff << 55
 	}
 	unordered := ifFalse
 	if c.unordered {
 		unordered = holds
 	}
-	f.Emit(mov(r2, r1), asm.LSh.Imm(r2, 1))
-	f.JumpIfImm(asm.JGT, r2, infinity<<1, r3, unordered)
-	f.JumpIfImm(asm.JNE, r2, 0, r3, number)
-	f.Emit(set(r1, 0)) // so that the two zeros are equal
-	f.Place(number)
-	f.Emit(mov(r2, r1), asm.ArSh.Imm(r2, 63), asm.RSh.Imm(r2, 1), asm.Xor.Reg(r1, r2))
-	f.JumpIfImm(jumpUnless(c.op, ClassSigned), r1, sortable(c.left.class, c.right.value.Float),
+	b.Emit(mov(r2, r1), asm.LSh.Imm(r2, 1))
+	b.JumpIfImm(asm.JGT, r2, infinity<<1, r3, unordered)
+	b.JumpIfImm(asm.JNE, r2, 0, r3, number)
+	b.Emit(set(r1, 0)) // so that the two zeros are equal
+	b.Place(number)
+	b.Emit(mov(r2, r1), asm.ArSh.Imm(r2, 63), asm.RSh.Imm(r2, 1), asm.Xor.Reg(r1, r2))
+	b.JumpIfImm(jumpUnless(c.op, ClassSigned), r1, sortable(c.left.class, c.right.value.Float),
 		r3, ifFalse)
-	f.Place(holds)
+	b.Place(holds)
 }
 
 // sortable returns what compareFloat makes of a number.
@@ -511,92 +511,92 @@ func sortable(c Class, value float64) uint64 {
 
 // compareText compares what an argument that has been loaded points to, or the
 // name of the command, with a text.
-func (f *fetcher) compareText(c *condition, ifFalse argcode.Label) {
+func (b *builder) compareText(c *condition, ifFalse argcode.Label) {
 	literal := []byte(c.right.term.Text)
-	differs, holds := ifFalse, f.Label()
+	differs, holds := ifFalse, b.Label()
 	if c.op == expr.NotEqual {
 		differs = holds
 	}
 	switch t := &c.left.term; {
 	case t.Source == expr.Command:
-		at := f.Alloc(commandSize)
-		f.command(r10, at)
-		f.compareBytes(at, append(literal, 0), differs)
+		at := b.Alloc(commandSize)
+		b.command(r10, at)
+		b.compareBytes(at, append(literal, 0), differs)
 	case t.HasLength:
-		f.compareSized(t, literal, differs, ifFalse)
+		b.compareSized(t, literal, differs, ifFalse)
 	default:
-		f.compareTerminated(t, literal, differs, ifFalse)
+		b.compareTerminated(t, literal, differs, ifFalse)
 	}
 	if c.op == expr.NotEqual {
-		f.Jump(ifFalse)
+		b.Jump(ifFalse)
 	}
-	f.Place(holds)
+	b.Place(holds)
 }
 
-func (f *fetcher) compareTerminated(
+func (b *builder) compareTerminated(
 	t *expr.Term, literal []byte, differs, unreadable argcode.Label,
 ) {
 	// One byte more than the text and its terminator tells a longer string. One
 	// that is cut to the text's own length need not end there.
-	length, size, room := len(literal)+1, len(literal)+2, f.members[t.Index].Room
+	length, size, room := len(literal)+1, len(literal)+2, b.site.Members[t.Index].Room
 	tooLong := room > 0 && len(literal) > room
 	if t.Max > 0 && t.Max == len(literal) {
 		size = length
 	} else {
 		literal = append(literal, 0)
 	}
-	at := f.Alloc(size)
+	at := b.Alloc(size)
 	// An address of 32 bits has no sign, whatever the argument's description
 	// says.
-	f.readText(t.Index, r10, at, size, func(dst asm.Register) { f.raw(dst, t.Index) })
-	f.JumpIfImm(asm.JSLT, r0, 0, r1, unreadable)
+	b.readText(t.Index, r10, at, size, func(dst asm.Register) { b.raw(dst, t.Index) })
+	b.JumpIfImm(asm.JSLT, r0, 0, r1, unreadable)
 	if tooLong {
-		f.Jump(differs)
+		b.Jump(differs)
 		return
 	}
 	unlike := asm.JNE
 	if length == 1 {
 		unlike = asm.JGT // see Capture: an empty text may have no length at all
 	}
-	f.JumpIfImm(unlike, r0, uint64(length), r1, differs)
-	f.compareBytes(at, literal, differs)
+	b.JumpIfImm(unlike, r0, uint64(length), r1, differs)
+	b.compareBytes(at, literal, differs)
 }
 
 // compareSized is for a text whose length is in an argument.
-func (f *fetcher) compareSized(t *expr.Term, literal []byte, differs, unreadable argcode.Label) {
-	f.value(r2, t.Length)
-	f.JumpIfImm(asm.JSLT, r2, 0, r1, unreadable)
+func (b *builder) compareSized(t *expr.Term, literal []byte, differs, unreadable argcode.Label) {
+	b.value(r2, t.Length)
+	b.JumpIfImm(asm.JSLT, r2, 0, r1, unreadable)
 	unlike := asm.JNE
 	if t.Max == len(literal) && t.Max > 0 {
 		unlike = asm.JLT // the text may be longer than its compared part
 	}
-	f.JumpIfImm(unlike, r2, uint64(len(literal)), r1, differs)
+	b.JumpIfImm(unlike, r2, uint64(len(literal)), r1, differs)
 	if len(literal) == 0 {
 		return
 	}
-	at := f.Alloc(len(literal))
-	f.Emit(set(r2, int32(len(literal))))
-	f.raw(r3, t.Index)
-	f.CallOr(unreadable, asm.FnProbeReadUser, onStack(at))
-	f.compareBytes(at, literal, differs)
+	at := b.Alloc(len(literal))
+	b.Emit(set(r2, int32(len(literal))))
+	b.raw(r3, t.Index)
+	b.CallOr(unreadable, asm.FnProbeReadUser, onStack(at))
+	b.compareBytes(at, literal, differs)
 }
 
 // compareBytes compares the stack with bytes, eight at a time. The stack there
 // must be aligned to 8.
-func (f *fetcher) compareBytes(at int, want []byte, differs argcode.Label) {
+func (b *builder) compareBytes(at int, want []byte, differs argcode.Label) {
 	for len(want) > 0 {
 		size := 8
 		for size > len(want) {
 			size /= 2
 		}
 		part := make([]byte, 8)
-		if f.kernel.bigEndian() {
+		if b.kernel.bigEndian() {
 			copy(part[8-size:], want[:size])
 		} else {
 			copy(part, want[:size])
 		}
-		f.Emit(loadN(r1, r10, at, argcode.SizeOf(size)))
-		f.JumpIfImm(asm.JNE, r1, f.kernel.Order.Uint64(part), r2, differs)
+		b.Emit(loadN(r1, r10, at, argcode.SizeOf(size)))
+		b.JumpIfImm(asm.JNE, r1, b.kernel.Order.Uint64(part), r2, differs)
 		at += size
 		want = want[size:]
 	}
@@ -604,8 +604,8 @@ func (f *fetcher) compareBytes(at int, want []byte, differs argcode.Label) {
 
 // command emits code that stores the name of the thread at a place relative to
 // a register.
-func (f *fetcher) command(base asm.Register, offset int) {
-	f.Call(asm.FnGetCurrentComm, placeAt(base, offset), commandSize)
+func (b *builder) command(base asm.Register, offset int) {
+	b.Call(asm.FnGetCurrentComm, placeAt(base, offset), commandSize)
 }
 
 // jumpUnless returns the jump that is taken where a comparison does not hold.

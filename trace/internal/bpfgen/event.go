@@ -107,7 +107,7 @@ func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group) {
 	var captures []Capture
 	switch {
 	case e.Captures == nil || b.ending != nil && b.site.NoneAtEnd:
-	case b.lookedUp:
+	case b.lookedUp():
 		captures = b.site.captures
 	default:
 		captures = b.site.capturesOf(e, false)
@@ -177,7 +177,7 @@ func (b *builder) write(r *Record, groups []argcode.Group) {
 	if r.Command != None {
 		b.command(r7, r.Command)
 	}
-	b.read(r, groups)
+	b.readArguments(r, groups)
 	if r.Span != nil {
 		b.spanTo(r.Span)
 	}
@@ -190,8 +190,8 @@ func (b *builder) write(r *Record, groups []argcode.Group) {
 	}
 }
 
-// read stores the arguments to a record, and what they point to.
-func (b *builder) read(r *Record, groups []argcode.Group) {
+// readArguments stores the arguments to a record, and what they point to.
+func (b *builder) readArguments(r *Record, groups []argcode.Group) {
 	first, last := r.Size, 0
 	for i, p := range r.Args {
 		switch {
@@ -206,7 +206,7 @@ func (b *builder) read(r *Record, groups []argcode.Group) {
 		b.SetField(r7, at, 0, r1)
 	}
 	for _, g := range groups {
-		b.fetcher.read(&g, r7, r.Args[g.Args[0]].Value, func(index int) {
+		b.read(&g, r7, r.Args[g.Args[0]].Value, func(index int) {
 			b.Emit(storeImm(r7, r.Args[index].Failed, 1, asm.Byte))
 		})
 	}
@@ -268,7 +268,7 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	failed, done := b.Label(), b.Label()
 	b.captureLength(r, c, failed)
 	pointer(r3)
-	if c.Length == None && !(b.lookedUp && b.isBytes(c.Arg)) {
+	if c.Length == None && !(b.lookedUp() && b.isBytes(c.Arg)) {
 		b.Emit(set(r2, int32(c.Max)))
 	} else {
 		fits := b.Label()

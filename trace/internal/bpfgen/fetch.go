@@ -12,133 +12,106 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// fetcher emits code that loads the arguments of one site.
-type fetcher struct {
-	*argcode.Fetcher
-	kernel Kernel
-	sent   int // how many of the arguments are sent with events
-
-	// stack has the places on the stack of arguments in memory. loaded has the
-	// arguments that are certainly there at this place of the code.
-	stack  map[int]int
-	loaded map[int]bool
-
-	// merged has the groups that are read together while merging is set. If a
-	// read fails, the code goes to restart.
-	merged  map[int]*placedGroup
-	merging bool
-	restart argcode.Label
-	alone   bool // each argument is read alone
-
-	lookedUp bool // a Table says where arguments are
-
-	members map[int]Member
-	pointer int // the size of a pointer in the program
-
-	// ending is the call whose end this is, nil if it is none.
-	ending *call
-}
-
 // processorID emits the number of the processor in R0. It changes R1 to R5.
-func (f *fetcher) processorID() {
-	if f.kernel.Processors == 0 {
-		f.Call(asm.FnGetSmpProcessorId)
+func (b *builder) processorID() {
+	if b.kernel.Processors == 0 {
+		b.Call(asm.FnGetSmpProcessorId)
 		return
 	}
-	none := f.Label()
-	f.LookUpIndex(f.kernel.Processors, f.Temporary(4), 0, none)
-	f.Emit(load(r0, r0, 0))
-	f.Place(none)
+	none := b.Label()
+	b.LookUpIndex(b.kernel.Processors, b.Temporary(4), 0, none)
+	b.Emit(load(r0, r0, 0))
+	b.Place(none)
 }
 
 // numbers emits the numbers of process and thread in R0, as
 // bpf_get_current_pid_tgid gives them: process<<32 | thread. It changes R1 to
 // R5.
-func (f *fetcher) numbers() {
-	if f.kernel.PIDs == nil {
-		f.Call(asm.FnGetCurrentPidTgid)
+func (b *builder) numbers() {
+	if b.kernel.PIDs == nil {
+		b.Call(asm.FnGetCurrentPidTgid)
 		return
 	}
-	at := f.Temporary(8) // struct bpf_pidns_info: u32 thread, process
-	f.Call(asm.FnGetNsCurrentPidTgid, f.kernel.PIDs.Device, f.kernel.PIDs.Inode, onStack(at), 8)
+	at := b.Temporary(8) // struct bpf_pidns_info: u32 thread, process
+	b.Call(asm.FnGetNsCurrentPidTgid, b.kernel.PIDs.Device, b.kernel.PIDs.Inode, onStack(at), 8)
 	// Where it fails, with EINVAL for a task of another namespace, it has
 	// stored zeroes.
-	f.Emit(fromStack(r0, at))
-	if f.kernel.bigEndian() {
-		f.Emit(mov(r1, r0), asm.RSh.Imm(r1, 32), asm.LSh.Imm(r0, 32), asm.Or.Reg(r0, r1))
+	b.Emit(fromStack(r0, at))
+	if b.kernel.bigEndian() {
+		b.Emit(mov(r1, r0), asm.RSh.Imm(r1, 32), asm.LSh.Imm(r0, 32), asm.Or.Reg(r0, r1))
 	}
 }
 
 // inMemory reports whether a helper must read an argument, which can fail.
-func (f *fetcher) inMemory(index int) bool { return f.Args[index].Kind == argspec.Memory }
+func (b *builder) inMemory(index int) bool { return b.Args[index].Kind == argspec.Memory }
 
 // isBytes reports whether an argument is bytes in memory that can be read.
-func (f *fetcher) isBytes(index int) bool {
-	return index < len(f.Args) && argcode.Addressable(&f.Args[index], f.Machine)
+func (b *builder) isBytes(index int) bool {
+	return index < len(b.Args) && argcode.Addressable(&b.Args[index], b.Machine)
 }
 
 // addressOf emits where an argument in memory begins.
-func (f *fetcher) addressOf(dst asm.Register, index int, scratch asm.Register) {
-	if f.lookedUp {
-		f.Scratch(func() {
-			known, at := f.Label(), f.Alloc(8)
-			f.SetField(r10, at, 0, r1)
-			f.readLookedUp(index, r10, at, known)
-			f.Place(known)
-			f.Emit(fromStack(dst, at))
+func (b *builder) addressOf(dst asm.Register, index int, scratch asm.Register) {
+	if b.lookedUp() {
+		b.Scratch(func() {
+			known, at := b.Label(), b.Alloc(8)
+			b.SetField(r10, at, 0, r1)
+			b.readLookedUp(index, r10, at, known)
+			b.Place(known)
+			b.Emit(fromStack(dst, at))
 		})
 		return
 	}
-	arg := &f.Args[index]
-	f.Address(dst, arg, arg.Displacement, scratch)
+	arg := &b.Args[index]
+	b.Address(dst, arg, arg.Displacement, scratch)
 }
 
 // raw emits the value of an argument, extended by zeros. One in memory must be
 // on the stack. It may change R0.
-func (f *fetcher) raw(dst asm.Register, index int) {
-	if f.inMemory(index) {
-		f.Emit(loadN(dst, r10, f.stack[index], f.width(index)))
+func (b *builder) raw(dst asm.Register, index int) {
+	if b.inMemory(index) {
+		b.Emit(loadN(dst, r10, b.stack[index], b.width(index)))
 	} else {
-		f.Raw(dst, index)
+		b.Raw(dst, index)
 	}
 }
 
 // value emits the value of an argument, extended as its description says. One
 // in memory must be on the stack.
-func (f *fetcher) value(dst asm.Register, index int) {
-	if f.inMemory(index) {
-		f.raw(dst, index)
-		f.Extend(dst, &f.Args[index])
+func (b *builder) value(dst asm.Register, index int) {
+	if b.inMemory(index) {
+		b.raw(dst, index)
+		b.Extend(dst, &b.Args[index])
 	} else {
-		f.Value(dst, index)
+		b.Value(dst, index)
 	}
 }
 
 // load brings arguments in memory to the stack, and goes to fail if one cannot
 // be read. Others are left as they are. It returns the arguments that are
 // loaded at fail.
-func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool) {
+func (b *builder) load(fail argcode.Label, indices ...int) (atFail map[int]bool) {
 	for _, i := range indices {
-		if g := f.merged[i]; f.merging && f.usable(g) {
-			f.ReadTogether(&g.Group, r10, g.at, f.restart)
+		if g := b.merged[i]; b.merging && b.usable(g) {
+			b.ReadTogether(&g.Group, r10, g.at, b.restart)
 			for _, member := range g.Args {
-				f.loaded[member] = true
+				b.loaded[member] = true
 			}
 		}
 	}
-	atFail = maps.Clone(f.loaded)
+	atFail = maps.Clone(b.loaded)
 	for _, i := range indices {
-		if !f.inMemory(i) || f.loaded[i] {
+		if !b.inMemory(i) || b.loaded[i] {
 			continue
 		}
 		// Another branch may have loaded it. Where the branches meet it must be
 		// at one place.
-		if _, placed := f.stack[i]; !placed {
-			f.stack[i] = f.Alloc(f.width(i).Sizeof())
+		if _, placed := b.stack[i]; !placed {
+			b.stack[i] = b.Alloc(b.width(i).Sizeof())
 		}
-		f.loaded[i] = true
-		for _, g := range f.groups([]int{i}) {
-			f.read(&g, r10, f.stack[i], func(int) { f.Jump(fail) })
+		b.loaded[i] = true
+		for _, g := range b.groups([]int{i}) {
+			b.read(&g, r10, b.stack[i], func(int) { b.Jump(fail) })
 		}
 	}
 	return atFail
@@ -146,64 +119,64 @@ func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool)
 
 // apart emits code that may be left before it has loaded all that it loads. The
 // code after it does not rely on that.
-func (f *fetcher) apart(emit func()) {
-	before := maps.Clone(f.loaded)
+func (b *builder) apart(emit func()) {
+	before := maps.Clone(b.loaded)
 	emit()
-	f.loaded = before
+	b.loaded = before
 }
 
 // readText reads the text of an argument, at most size bytes with the zero that
 // ends it, from an address that pointer emits, and leaves the answer of the
 // helper in R0: the number of bytes with the zero, or a negative error.
-func (f *fetcher) readText(
+func (b *builder) readText(
 	index int, base asm.Register, offset, size int, pointer func(dst asm.Register),
 ) {
-	if m := f.members[index]; m.Room > 0 {
+	if m := b.site.Members[index]; m.Room > 0 {
 		size = min(size, m.Room+1) // a zero is added to the array
 	}
 	pointer(r3)
-	f.Call(asm.FnProbeReadUserStr, placeAt(base, offset), size)
+	b.Call(asm.FnProbeReadUserStr, placeAt(base, offset), size)
 }
 
-func (f *fetcher) isMember(index int) bool {
-	_, ok := f.members[index]
+func (b *builder) isMember(index int) bool {
+	_, ok := b.site.Members[index]
 	return ok
 }
 
 // readMember reads a member of a structure, and goes to fail if one of the
 // pointers on the way cannot be read, or leads nowhere.
-func (f *fetcher) readMember(
+func (b *builder) readMember(
 	m *Member, size int, base asm.Register, offset int, fail argcode.Label,
 ) {
-	at := f.Temporary(8)
+	at := b.Temporary(8)
 	readPointer := func() {
-		f.CallOr(fail, asm.FnProbeReadUser, onStack(at), f.pointer)
-		f.Emit(loadN(r3, r10, at, argcode.SizeOf(f.pointer)))
+		b.CallOr(fail, asm.FnProbeReadUser, onStack(at), b.site.Pointer)
+		b.Emit(loadN(r3, r10, at, argcode.SizeOf(b.site.Pointer)))
 	}
-	if f.inMemory(m.Arg) {
-		arg := &f.Args[m.Arg]
-		f.Address(r3, arg, arg.Displacement, r4)
+	if b.inMemory(m.Arg) {
+		arg := &b.Args[m.Arg]
+		b.Address(r3, arg, arg.Displacement, r4)
 		readPointer()
 	} else {
-		f.Raw(r3, m.Arg)
+		b.Raw(r3, m.Arg)
 	}
 	for i, distance := range m.Offsets {
 		if i > 0 {
 			readPointer()
 		}
 		if distance != 0 {
-			f.Compute(asm.Add, r3, uint64(distance), r4)
+			b.Compute(asm.Add, r3, uint64(distance), r4)
 		}
-		if f.pointer == 4 {
-			f.Emit(asm.Mov.Reg32(r3, r3))
+		if b.site.Pointer == 4 {
+			b.Emit(asm.Mov.Reg32(r3, r3))
 		}
 	}
 	if m.Array {
-		f.AddressOf(r1, base, offset)
-		f.Emit(storeN(r1, 0, r3, argcode.SizeOf(size)))
+		b.AddressOf(r1, base, offset)
+		b.Emit(storeN(r1, 0, r3, argcode.SizeOf(size)))
 		return
 	}
-	f.CallOr(fail, asm.FnProbeReadUser, placeAt(base, offset), size)
+	b.CallOr(fail, asm.FnProbeReadUser, placeAt(base, offset), size)
 }
 
 // leastPage is the size in bytes of the smallest pages of any machine.
@@ -219,49 +192,49 @@ type placedGroup struct {
 // neighbours in memory are read by one call, where the first is needed. If that
 // fails, the code starts again in a second version, which reads each argument
 // alone: one that cannot be read matters only if it is needed.
-func (f *fetcher) together(indices []int, emit func()) {
-	if !f.merge(indices) {
+func (b *builder) together(indices []int, emit func()) {
+	if !b.merge(indices) {
 		emit()
 		return
 	}
-	before := maps.Clone(f.loaded)
-	done := f.Label()
-	f.merging, f.restart = true, f.Label()
+	before := maps.Clone(b.loaded)
+	done := b.Label()
+	b.merging, b.restart = true, b.Label()
 	emit()
-	f.Jump(done)
-	merged := f.loaded
+	b.Jump(done)
+	merged := b.loaded
 
-	f.Place(f.restart)
-	f.merging, f.loaded = false, before
+	b.Place(b.restart)
+	b.merging, b.loaded = false, before
 	emit()
-	f.Place(done)
-	f.loaded = common(f.loaded, merged)
+	b.Place(done)
+	b.loaded = common(b.loaded, merged)
 }
 
 // merge finds groups among arguments, gives them a place, and reports whether
 // there are any.
-func (f *fetcher) merge(indices []int) bool {
+func (b *builder) merge(indices []int) bool {
 	var wanted []int
 	found := false
 	for _, i := range indices {
 		switch {
-		case f.alone || f.isMember(i) || !f.inMemory(i) || f.loaded[i] || slices.Contains(wanted, i):
-		case f.merged[i] != nil:
-			found = found || f.usable(f.merged[i])
+		case b.alone || b.isMember(i) || !b.inMemory(i) || b.loaded[i] || slices.Contains(wanted, i):
+		case b.merged[i] != nil:
+			found = found || b.usable(b.merged[i])
 		default:
 			wanted = append(wanted, i)
 		}
 	}
-	for _, g := range f.Groups(wanted) {
+	for _, g := range b.Groups(wanted) {
 		if len(g.Args) == 1 {
 			continue
 		}
 		found = true
 		lead := g.Lead()
-		placed := &placedGroup{Group: g, at: f.Alloc(lead+g.Span()) + lead}
+		placed := &placedGroup{Group: g, at: b.Alloc(lead+g.Span()) + lead}
 		for _, i := range g.Args {
-			f.merged[i] = placed
-			f.stack[i] = placed.at + g.Distance(f.Args, i)
+			b.merged[i] = placed
+			b.stack[i] = placed.at + g.Distance(b.Args, i)
 		}
 	}
 	return found
@@ -269,8 +242,8 @@ func (f *fetcher) merge(indices []int) bool {
 
 // usable reports whether a group can be read: an argument that has been read
 // already may have changed since.
-func (f *fetcher) usable(g *placedGroup) bool {
-	return g != nil && !slices.ContainsFunc(g.Args, func(i int) bool { return f.loaded[i] })
+func (b *builder) usable(g *placedGroup) bool {
+	return g != nil && !slices.ContainsFunc(g.Args, func(i int) bool { return b.loaded[i] })
 }
 
 // common returns the arguments loaded on both of two paths.

@@ -107,13 +107,13 @@ func fromStack(dst asm.Register, at int) asm.Instruction { return load(dst, r10,
 
 // lookUpOrAdd is LookUp that adds an element, with the value on the stack,
 // where there is none. It goes to none if there is no room.
-func (f *fetcher) lookUpOrAdd(fd, key, value int, none argcode.Label) {
-	found := f.Label()
-	f.Element(fd, key)
-	f.JumpIfImm(asm.JNE, r0, 0, r1, found)
-	update(f.Assembler, asm.LoadMapPtr(r1, fd), key, value, updateNoExist)
-	f.LookUp(fd, key, none)
-	f.Place(found)
+func (b *builder) lookUpOrAdd(fd, key, value int, none argcode.Label) {
+	found := b.Label()
+	b.Element(fd, key)
+	b.JumpIfImm(asm.JNE, r0, 0, r1, found)
+	update(b.Assembler, asm.LoadMapPtr(r1, fd), key, value, updateNoExist)
+	b.LookUp(fd, key, none)
+	b.Place(found)
 }
 
 // update emits an update of the map that setMap sets R1 to.

@@ -121,7 +121,7 @@ func align8(n int) int { return (n + 7) &^ 7 }
 // layout places the parts of a record. saved is the size of a call's saved
 // start, or None. groups are the arguments to be read from memory together.
 // Arguments that were read before are copied like registers.
-func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, saved int) *Record {
+func (b *builder) layout(e *Events, captures []Capture, groups []argcode.Group, saved int) *Record {
 	r := &Record{Size: emptyRecord, CPU: None, Time: None, Process: None, Command: None,
 		Cgroup: None, Weight: None, Stack: None}
 	take := func(size int) int {
@@ -140,7 +140,7 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, 
 		r.Weight = take(8)
 	}
 
-	r.Args = slices.Repeat([]Place{{Value: None, Failed: None}}, len(f.Args))
+	r.Args = slices.Repeat([]Place{{Value: None, Failed: None}}, len(b.Args))
 	// Fields that are stored by an instruction come first: their offsets must
 	// fit into 16 bits.
 	if saved != None {
@@ -148,11 +148,11 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, 
 			Size: saved}
 	}
 	if e.Copy > 0 {
-		registers := savedRegisters[f.kernel.Machine]
+		registers := savedRegisters[b.kernel.Machine]
 		if registers.General == nil {
-			f.Fail(fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", f.kernel.Machine))
+			b.Fail(fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", b.kernel.Machine))
 		}
-		r.CopySize, r.Registers = e.Copy+CopyUnit, &Registers{Machine: f.kernel.Machine,
+		r.CopySize, r.Registers = e.Copy+CopyUnit, &Registers{Machine: b.kernel.Machine,
 			PC: take(8), General: slices.Clone(registers.General)}
 		for n, word := range registers.General {
 			if word != None {
@@ -173,9 +173,9 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, 
 	r.Size = align8(r.Size)
 	// The largest come first, so that each is aligned.
 	for _, size := range []int{8, 4, 2, 1} {
-		for i := range f.sent {
-			if r.Args[i].Failed == None && f.Readable(i) &&
-				f.Args[i].Kind != argspec.Constant && f.Args[i].Size == size {
+		for i := range b.sent {
+			if r.Args[i].Failed == None && b.Readable(i) &&
+				b.Args[i].Kind != argspec.Constant && b.Args[i].Size == size {
 				r.Args[i].Value = r.Size
 				r.Size += size
 			}
@@ -191,7 +191,7 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, 
 	for _, g := range groups {
 		block := take(g.Lead() + g.Span())
 		for _, i := range g.Args {
-			r.Args[i].Value = block + g.Lead() + g.Distance(f.Args, i)
+			r.Args[i].Value = block + g.Lead() + g.Distance(b.Args, i)
 		}
 	}
 	for i := range r.Captures {

@@ -100,15 +100,32 @@ type Block struct {
 
 // builder emits a block.
 type builder struct {
-	*fetcher
-	plan  *Plan
-	site  *Site
-	block Block
+	*argcode.Fetcher
+	kernel Kernel
+	plan   *Plan
+	site   *Site
+	block  Block
 
-	callPlace int // see placeOf
+	sent      int      // how many of the arguments are sent with events
+	ending    *call    // whose end this is, nil if it is none
+	callPlace int      // see placeOf
+	chosen    *sampled // nil where every hit becomes an event
 
-	chosen *sampled // nil where every hit becomes an event
+	// stack has the places on the stack of arguments in memory. loaded has the
+	// arguments that are certainly there at this place of the code.
+	stack  map[int]int
+	loaded map[int]bool
+
+	// merged has the groups that are read together while merging is set. If a
+	// read fails, the code goes to restart.
+	merged  map[int]*placedGroup
+	merging bool
+	restart argcode.Label
+	alone   bool // each argument is read alone
 }
+
+// lookedUp reports whether a Table says where arguments are.
+func (b *builder) lookedUp() bool { return b.site.original != nil }
 
 // Block generates the code for a site. It returns nil if a hit has no effect
 // there.
@@ -122,17 +139,15 @@ func (p *Plan) Block(site *Site) (*Block, error) {
 
 func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	site.machine = p.Kernel.Machine
-	b := &builder{plan: p, site: site, fetcher: &fetcher{
+	b := &builder{plan: p, site: site, kernel: p.Kernel, alone: alone,
 		Fetcher: &argcode.Fetcher{
 			Assembler: argcode.NewAssembler(), Machine: p.Kernel.Machine,
 			BigEndian: p.Kernel.bigEndian(), Args: site.Args, Context: r6,
 		},
-		kernel: p.Kernel, stack: make(map[int]int), loaded: make(map[int]bool),
-		merged: make(map[int]*placedGroup), members: site.Members, pointer: site.Pointer,
-		alone: alone, sent: len(site.Args) - site.Unsent,
-	}}
-	if site.original != nil {
-		b.lookedUp, b.block.lookedUp, b.block.UsesID = true, len(site.Args), true
+		sent: len(site.Args) - site.Unsent, stack: make(map[int]int),
+		loaded: make(map[int]bool), merged: make(map[int]*placedGroup)}
+	if b.lookedUp() {
+		b.block.lookedUp, b.block.UsesID = len(site.Args), true
 	}
 	something := b.hit()
 	b.Leave()

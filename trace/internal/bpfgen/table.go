@@ -306,73 +306,73 @@ func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
 
 // lookUpEntry sets R0 to an element of the site in the table. further counts
 // from the site's first one.
-func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
-	key := f.Temporary(8)
-	f.Emit(mov(r1, r8), asm.Add.Imm(r1, int32(further)), storeN(r10, key, r1, asm.Word))
-	f.LookUp(TableMap, key, none)
+func (b *builder) lookUpEntry(further int, none argcode.Label) {
+	key := b.Temporary(8)
+	b.Emit(mov(r1, r8), asm.Add.Imm(r1, int32(further)), storeN(r10, key, r1, asm.Word))
+	b.LookUp(TableMap, key, none)
 }
 
 // word sets a register to the word of the context at the offset in R1, or to 0
 // where there is none. The kernel wants each offset to be a constant.
-func (f *fetcher) word(dst asm.Register) {
-	done := f.Label()
-	size := argcode.WordSize(f.Machine)
-	offsets := make([]uint64, savedRegisters[f.Machine].words)
+func (b *builder) word(dst asm.Register) {
+	done := b.Label()
+	size := argcode.WordSize(b.Machine)
+	offsets := make([]uint64, savedRegisters[b.Machine].words)
 	for i := range offsets {
 		offsets[i] = uint64(i * size)
 	}
-	f.Emit(set(dst, 0))
-	f.JumpIfImm(asm.JGE, r1, uint64(len(offsets)*size), r2, done)
-	f.Search(r1, offsets, r2, func(i int) {
-		f.Emit(loadN(dst, r6, i*size, argcode.SizeOf(size)))
-		f.Jump(done)
+	b.Emit(set(dst, 0))
+	b.JumpIfImm(asm.JGE, r1, uint64(len(offsets)*size), r2, done)
+	b.Search(r1, offsets, r2, func(i int) {
+		b.Emit(loadN(dst, r6, i*size, argcode.SizeOf(size)))
+		b.Jump(done)
 	})
-	f.Place(done)
+	b.Place(done)
 }
 
 // readLookedUp reads an argument to eight bytes, extended by zeros. Of a
 // structure it reads the address. It goes to fail if that cannot be read.
-func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail argcode.Label) {
-	inMemory, done := f.Label(), f.Label()
+func (b *builder) readLookedUp(index int, base asm.Register, offset int, fail argcode.Label) {
+	inMemory, done := b.Label(), b.Label()
 	cut := func(up, down asm.ALUOp, dst asm.Register, by int) {
-		f.Emit(loadN(r1, r0, by, asm.Byte), up.Reg(dst, r1), down.Reg(dst, r1))
+		b.Emit(loadN(r1, r0, by, asm.Byte), up.Reg(dst, r1), down.Reg(dst, r1))
 	}
-	f.lookUpEntry(1+index, fail)
-	f.Emit(loadN(r1, r0, entryBase, asm.Half))
-	f.word(r3)
-	f.Emit(loadN(r1, r0, entryShift, asm.Byte), asm.RSh.Reg(r3, r1))
+	b.lookUpEntry(1+index, fail)
+	b.Emit(loadN(r1, r0, entryBase, asm.Half))
+	b.word(r3)
+	b.Emit(loadN(r1, r0, entryShift, asm.Byte), asm.RSh.Reg(r3, r1))
 	cut(asm.LSh, asm.RSh, r3, entryCut)
-	f.Emit(loadN(r1, r0, entryIndex, asm.Half))
-	f.word(r4)
+	b.Emit(loadN(r1, r0, entryIndex, asm.Half))
+	b.word(r4)
 	cut(asm.LSh, asm.RSh, r4, entryZero)
 	cut(asm.LSh, asm.ArSh, r4, entrySign)
-	f.Emit(loadN(r1, r0, entryScale, asm.Byte), asm.LSh.Reg(r4, r1), asm.Add.Reg(r3, r4),
+	b.Emit(loadN(r1, r0, entryScale, asm.Byte), asm.LSh.Reg(r4, r1), asm.Add.Reg(r3, r4),
 		load(r1, r0, entryValue), asm.Add.Reg(r3, r1))
 	cut(asm.LSh, asm.RSh, r3, entryWrap)
 	if offset != int(int16(offset)) {
-		f.AddressOf(r5, base, offset)
+		b.AddressOf(r5, base, offset)
 		base, offset = r5, 0
 	}
-	f.Emit(loadN(r2, r0, entrySize, asm.Byte))
-	f.JumpIfImm(asm.JNE, r2, 0, r1, inMemory)
+	b.Emit(loadN(r2, r0, entrySize, asm.Byte))
+	b.JumpIfImm(asm.JNE, r2, 0, r1, inMemory)
 	cut(asm.LSh, asm.RSh, r3, entryUnused)
-	f.Emit(store(base, offset, r3))
-	f.Place(done)
-	f.Aside(inMemory, done, func() {
-		unused := f.Temporary(16)
+	b.Emit(store(base, offset, r3))
+	b.Place(done)
+	b.Aside(inMemory, done, func() {
+		unused := b.Temporary(16)
 		address := unused + 8
-		f.Emit(loadN(r1, r0, entryUnused, asm.Byte), toStack(unused, r1), set(r1, 0),
+		b.Emit(loadN(r1, r0, entryUnused, asm.Byte), toStack(unused, r1), set(r1, 0),
 			store(base, offset, r1))
-		f.JumpIfImm(asm.JGT, r2, 8, r1, fail) // never: the verifier wants the check
-		f.AddressOf(r1, base, offset)
-		if f.kernel.bigEndian() {
-			f.Emit(toStack(address, r1))
+		b.JumpIfImm(asm.JGT, r2, 8, r1, fail) // never: the verifier wants the check
+		b.AddressOf(r1, base, offset)
+		if b.kernel.bigEndian() {
+			b.Emit(toStack(address, r1))
 		}
-		f.Call(asm.FnProbeReadUser)
-		f.JumpIfImm(asm.JNE, r0, 0, r1, fail)
-		if f.kernel.bigEndian() {
+		b.Call(asm.FnProbeReadUser)
+		b.JumpIfImm(asm.JNE, r0, 0, r1, fail)
+		if b.kernel.bigEndian() {
 			// What has been read are the upper bytes.
-			f.Emit(fromStack(r1, address), fromStack(r2, unused), load(r3, r1, 0),
+			b.Emit(fromStack(r1, address), fromStack(r2, unused), load(r3, r1, 0),
 				asm.RSh.Reg(r3, r2), store(r1, 0, r3))
 		}
 	})
@@ -381,7 +381,7 @@ func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail ar
 // siteNumber sets a register to a number of the site: a constant, or a number
 // in the table. It may change R0 to R5.
 func (b *builder) siteNumber(dst asm.Register, number uint64) {
-	if !b.lookedUp {
+	if !b.lookedUp() {
 		b.Set(dst, number)
 		return
 	}
@@ -394,40 +394,40 @@ func (b *builder) siteNumber(dst asm.Register, number uint64) {
 }
 
 // groups puts arguments in memory together, unless they are looked up.
-func (f *fetcher) groups(indices []int) (groups []argcode.Group) {
+func (b *builder) groups(indices []int) (groups []argcode.Group) {
 	var together []int
 	for _, i := range indices {
-		if f.isMember(i) || f.lookedUp {
-			groups = append(groups, argcode.NewGroup(i, &argspec.Arg{Size: f.width(i).Sizeof()}))
+		if b.isMember(i) || b.lookedUp() {
+			groups = append(groups, argcode.NewGroup(i, &argspec.Arg{Size: b.width(i).Sizeof()}))
 		} else {
 			together = append(together, i)
 		}
 	}
-	return append(groups, f.Groups(together)...)
+	return append(groups, b.Groups(together)...)
 }
 
 // read is Read of a group that groups has returned.
-func (f *fetcher) read(g *argcode.Group, base asm.Register, offset int, failed func(index int)) {
-	member, ok := f.members[g.Args[0]]
-	if !ok && !f.lookedUp {
-		f.Read(g, base, offset, failed)
+func (b *builder) read(g *argcode.Group, base asm.Register, offset int, failed func(index int)) {
+	member, ok := b.site.Members[g.Args[0]]
+	if !ok && !b.lookedUp() {
+		b.Read(g, base, offset, failed)
 		return
 	}
-	fail, done := f.Label(), f.Label()
+	fail, done := b.Label(), b.Label()
 	if ok {
-		f.readMember(&member, g.Span(), base, offset, fail)
+		b.readMember(&member, g.Span(), base, offset, fail)
 	} else {
-		f.readLookedUp(g.Args[0], base, offset, fail)
+		b.readLookedUp(g.Args[0], base, offset, fail)
 	}
-	f.Place(done)
-	f.Aside(fail, done, func() { failed(g.Args[0]) })
+	b.Place(done)
+	b.Aside(fail, done, func() { failed(g.Args[0]) })
 }
 
 // width returns the size, on the stack or in a record, of an argument that has
 // been read from memory.
-func (f *fetcher) width(index int) asm.Size {
-	if f.lookedUp {
+func (b *builder) width(index int) asm.Size {
+	if b.lookedUp() {
 		return asm.DWord
 	}
-	return argcode.SizeOf(f.Args[index].Size)
+	return argcode.SizeOf(b.Args[index].Size)
 }
