@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -13,8 +14,8 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// Nothing panics, and an ELF file stays one.
-func FuzzRead(f *testing.F) {
+// Nothing panics, an ELF file stays one, and the memory is in proportion.
+func FuzzLoad(f *testing.F) {
 	for _, name := range []string{"first", "tail"} {
 		data, err := os.ReadFile(testprog.Path(f, "libbpf-installed/"+name+".bpf.o"))
 		if err != nil {
@@ -32,5 +33,11 @@ func FuzzRead(f *testing.F) {
 		after, err := elf.NewFile(bytes.NewReader(o.data))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsTrue(len(after.Sections) >= len(before.Sections)))
+
+		var start, end runtime.MemStats
+		runtime.ReadMemStats(&start)
+		_, _ = Load(bytes.NewReader(data))
+		runtime.ReadMemStats(&end)
+		qt.Assert(t, qt.IsTrue(end.TotalAlloc-start.TotalAlloc < 4*maxZeroes+200*uint64(len(data))))
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -99,7 +100,7 @@ type object struct {
 	data       []byte
 	hidden     map[string]bool // functions
 	overridden []string        // names given to functions that others override
-	undefined  []string        // symbols that the object uses and does not define
+	undefined  map[string]bool // symbols that the object uses and does not define
 }
 
 // read reads an object. A file of another kind stays as it is.
@@ -141,26 +142,26 @@ func (o *object) missing(spec *ebpf.CollectionSpec, refused error) string {
 	} else {
 		types = spec.Types
 	}
-	undefined := o.undefined
 	for _, name := range []string{".kconfig", ".ksyms"} { // what the kernel gives a value
 		if section := datasec(types, name); section != nil {
 			for _, v := range section.Vars {
-				undefined = slices.DeleteFunc(undefined,
-					func(name string) bool { return v.Type.TypeName() == name })
+				delete(o.undefined, v.Type.TypeName())
 			}
 		}
 	}
-	switch {
-	case refused != nil && len(undefined) > 0:
-		return undefined[0]
-	case refused != nil:
-		return ""
-	}
-	for _, program := range spec.Programs {
-		for i := range program.Instructions {
-			if name := program.Instructions[i].Reference(); slices.Contains(undefined, name) {
-				return name
+	used := o.undefined
+	if refused == nil {
+		used = make(map[string]bool)
+		for _, program := range spec.Programs {
+			for i := range program.Instructions {
+				name := program.Instructions[i].Reference()
+				used[name] = o.undefined[name]
 			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		if used[name] {
+			return name
 		}
 	}
 	return ""

@@ -62,7 +62,9 @@ func (t *symbolTable) write() ([]byte, error) {
 // nothing is left that could override them. One without a value stays weak, as
 // it need not have one. The variable that says whether there is a BPF cookie
 // gets a value in a section of its own.
-func (t *symbolTable) change(hidden map[string]bool) (undefined []string, err error) {
+func (t *symbolTable) change(hidden map[string]bool) (undefined map[string]bool, err error) {
+	var cookie uint16 // its section
+	undefined = make(map[string]bool)
 	for i := range t.list {
 		symbol := &t.list[i]
 		name, bind := stringAt(t.names, symbol.Name), elf.ST_BIND(symbol.Info)
@@ -77,16 +79,17 @@ func (t *symbolTable) change(hidden map[string]bool) (undefined []string, err er
 				symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, kind)
 			}
 		case name == CookieVariable:
-			section, err := t.img.addSection(cookieSection, []byte{0}, elf.Section64{
-				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC), Addralign: 1,
-			})
-			if err != nil {
-				return nil, err
+			if cookie == 0 {
+				if cookie, err = t.img.addSection(cookieSection, []byte{0}, elf.Section64{
+					Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC), Addralign: 1,
+				}); err != nil {
+					return nil, err
+				}
 			}
-			*symbol = elf.Sym64{Name: symbol.Name, Shndx: section, Size: 1,
+			*symbol = elf.Sym64{Name: symbol.Name, Shndx: cookie, Size: 1,
 				Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT)}
 		case bind == elf.STB_GLOBAL && name != "":
-			undefined = append(undefined, name)
+			undefined[name] = true
 		}
 	}
 	return undefined, nil
@@ -99,28 +102,31 @@ func (t *symbolTable) change(hidden map[string]bool) (undefined []string, err er
 // count code without a symbol. So it applies what .BTF.ext says of the code
 // after it, such as CO-RE relocations, to the wrong instructions.
 func (t *symbolTable) fillGaps() (names []string, err error) {
+	functions := slices.DeleteFunc(slices.Clone(t.list), func(symbol elf.Sym64) bool {
+		if elf.ST_TYPE(symbol.Info) != elf.STT_FUNC || int(symbol.Shndx) >= len(t.img.sections) {
+			return true
+		}
+		s := &t.img.sections[symbol.Shndx]
+		return elf.SectionType(s.Type) != elf.SHT_PROGBITS ||
+			elf.SectionFlag(s.Flags)&elf.SHF_EXECINSTR == 0
+	})
+	slices.SortFunc(functions, func(a, b elf.Sym64) int {
+		return cmp.Or(cmp.Compare(a.Shndx, b.Shndx), cmp.Compare(a.Value, b.Value))
+	})
 	var fillers []elf.Sym64
-	for section, s := range t.img.sections {
-		if elf.SectionType(s.Type) != elf.SHT_PROGBITS ||
-			elf.SectionFlag(s.Flags)&elf.SHF_EXECINSTR == 0 {
-			continue
+	section, end := uint16(0), uint64(0)
+	for _, function := range functions {
+		if function.Shndx != section {
+			section, end = function.Shndx, 0
 		}
-		functions := slices.DeleteFunc(slices.Clone(t.list), func(symbol elf.Sym64) bool {
-			return int(symbol.Shndx) != section || elf.ST_TYPE(symbol.Info) != elf.STT_FUNC
-		})
-		slices.SortFunc(functions,
-			func(a, b elf.Sym64) int { return cmp.Compare(a.Value, b.Value) })
-		end := uint64(0)
-		for _, function := range functions {
-			if function.Value > end {
-				names = append(names, fmt.Sprintf("overridden.%d", len(names)))
-				fillers = append(fillers, elf.Sym64{
-					Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), Shndx: uint16(section),
-					Value: end, Size: function.Value - end,
-				})
-			}
-			end = max(end, function.Value+function.Size)
+		if function.Value > end {
+			names = append(names, fmt.Sprintf("overridden.%d", len(names)))
+			fillers = append(fillers, elf.Sym64{
+				Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), Shndx: section,
+				Value: end, Size: function.Value - end,
+			})
 		}
+		end = max(end, function.Value+function.Size)
 	}
 	if len(names) == 0 {
 		return nil, nil
