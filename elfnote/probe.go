@@ -110,11 +110,7 @@ func (f *File) argumentWords() []string {
 			continue // many sites in a row often have the same arguments
 		}
 		last = site.Arguments
-		for text := last; ; {
-			var word string
-			if word, text = nextWord(text); word == "" {
-				break
-			}
+		for _, word := range symbolWords(last) {
 			if len(word) < leastWord || known[word] {
 				continue
 			}
@@ -130,32 +126,22 @@ func (f *File) argumentWords() []string {
 }
 
 // leastWord is the length in bytes of the shortest word that is looked up with
-// others: most shorter ones are registers. A symbol with a shorter name is
-// found when it is asked for.
+// others: most shorter ones are registers. A symbol with a shorter name, or one
+// that is in quotes since it has other bytes, is found when it is asked for.
 const leastWord = 3
 
-// nextWord returns the first word of a text that may be the name of a symbol,
-// "" if there is none, and the rest of the text after it. A word that begins
-// with a percent sign or a digit is a register or a number.
-func nextWord(text string) (word, rest string) {
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"': // a quoted name may hold anything
-			if word, rest, ok := strings.Cut(text[i+1:], `"`); ok && word != "" {
-				return word, rest
-			}
-		case isWordPart(c):
-			end := i + 1
-			for end < len(text) && (isWordPart(text[end]) || text[end] == '$') {
-				end++
-			}
-			if (i == 0 || text[i-1] != '%') && (c < '0' || c > '9') {
-				return text[i:end], text[end:]
-			}
-			i = end - 1
-		}
+// symbolWords returns the words of a text that may be names of symbols. A word
+// that begins with a percent sign or a digit is a register or a number.
+func symbolWords(text string) []string {
+	words := strings.FieldsFunc(text, func(c rune) bool {
+		return c < 0x80 && !isWordPart(byte(c)) && c != '$' && c != '%'
+	})
+	for i := range words {
+		words[i] = strings.TrimLeft(words[i], "$")
 	}
-	return "", ""
+	return slices.DeleteFunc(words, func(word string) bool {
+		return word == "" || word[0] == '%' || '0' <= word[0] && word[0] <= '9'
+	})
 }
 
 // isWordPart reports whether GNU as accepts a byte in the names of symbols. It

@@ -141,18 +141,11 @@ func TestWordsThatMayBeSymbols(t *testing.T) {
 		"8@%rax 8@table(,%rdi,4)":                  {"table"},
 		"8@a$b+0x10(%rip)":                         {"a$b"},
 		"4@x@GOTOFF(%ebx)":                         {"x", "GOTOFF"},
-		`8@"with blank"(%rip) 8@"open(%rip)`:       {"with blank", "open"},
+		`8@"with blank"(%rip) 8@"open(%rip)`:       {"with", "blank", "open"},
 		`8@""+x`:                                   {"x"},
 		"8@1f(%rip)":                               nil,
 	} {
-		var got []string
-		for rest := text; ; {
-			var word string
-			if word, rest = nextWord(rest); word == "" {
-				break
-			}
-			got = append(got, word)
-		}
+		got := symbolWords(text)
 		qt.Check(t, qt.IsTrue(slices.Equal(got, want)), qt.Commentf("%q: %q", text, got))
 	}
 }

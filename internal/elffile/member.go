@@ -96,15 +96,14 @@ func (f *File) findMember(pointer, path string, until time.Time) (m Member, err 
 	if err != nil {
 		return m, err
 	}
-	s := search{data.Entries(0), make(map[string][]dwarf.Offset), make(map[string]Member)}
+	s := search{data.Entries(0), make(map[string]Member)}
 	return s.byName(strings.Join(words, " "), !isTag, path)
 }
 
 // search finds members in DWARF.
 type search struct {
 	*Entries
-	named map[string][]dwarf.Offset // results of find, by its arguments
-	done  map[string]Member         // results of byName, by its arguments
+	done map[string]Member // results of byName, by its arguments
 }
 
 // isStructure reports whether an entry is of a type with members.
@@ -125,17 +124,12 @@ func isDeclared(e *dwarf.Entry) bool { return value[bool](e, dwarf.AttrDeclarati
 // find returns the structures of a name, and if typedefs is set the typedefs of
 // the name, too.
 func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err error) {
-	key := fmt.Sprint(typedefs, name)
-	if found, ok := s.named[key]; ok {
-		return found, nil
-	}
 	for s.Seek(0); ; {
 		e, err := s.Next()
 		switch {
 		case err != nil:
 			return nil, err
 		case e == nil:
-			s.named[key] = found
 			return found, nil
 		case e.Tag == dwarf.TagCompileUnit, e.Tag == dwarf.TagPartialUnit,
 			e.Tag == dwarf.TagTypeUnit, e.Tag == dwarf.TagNamespace, e.Tag == 0:
