@@ -112,24 +112,15 @@ func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error
 	if f.IsDebugFile() || f.isObject() {
 		return 0, 0, nil
 	}
-	if skip := location - f.code.Address; skip < f.code.FileSize {
-		code = skip + f.code.Offset
-	} else if code, err = f.otherCodeOffset(location); err != nil {
-		return 0, 0, err
+	segment := f.elf.Segment(location, 1, elf.PF_X)
+	if segment == nil || location-segment.Address+segment.Offset == 0 {
+		// The file header is not code, and 0 means that there is no offset.
+		return 0, 0, &addressError{location, errLocation}
 	}
 	if semaphore != 0 {
 		data, err = f.semaphoreOffset(semaphore)
 	}
-	return code, data, err
-}
-
-func (f *File) otherCodeOffset(location uint64) (uint64, error) {
-	code := f.elf.Segment(location, 1, elf.PF_X)
-	if code == nil || location-code.Address+code.Offset == 0 {
-		// The file header is not code, and 0 means that there is no offset.
-		return 0, &addressError{location, errLocation}
-	}
-	return location - code.Address + code.Offset, nil
+	return location - segment.Address + segment.Offset, data, err
 }
 
 func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {

@@ -29,7 +29,6 @@ type perfMap struct {
 
 	size    int64     // of the file when it was read, in bytes
 	changed time.Time // modification time of the file when it was read
-	next    time.Time // when it may be read again
 }
 
 // madeFunction is a line of a perfMap.
@@ -50,9 +49,6 @@ const (
 	// parameters.
 	maxPerfName = 1 << 10
 
-	// Reading a map that grows may take 1/perfMapShare of the time.
-	perfMapShare = 20
-
 	// maxOverlaps bounds the functions that are tried for an address. Functions
 	// made at the same place replace each other.
 	maxOverlaps = 64
@@ -65,10 +61,10 @@ func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, o
 	if p == nil {
 		return "", 0, false
 	}
-	if name, start, ok = p.made.find(address); ok || time.Now().Before(p.made.next) {
+	if name, start, ok = p.made.find(address); ok || !p.reads.isDue() {
 		return name, start, ok
 	}
-	began := time.Now()
+	defer p.reads.done(time.Now(), 0)
 	before, limit := p.made, p.bytes.left
 	read := func() *perfMap { return s.readPerfMap(pid, before, limit) }
 	if made, _ := ask(s, pid, read, nil); made != nil {
@@ -76,8 +72,6 @@ func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, o
 		p.bytes.take(int(made.size))
 		s.boundPerfMaps(p)
 	}
-	now := time.Now()
-	p.made.next = now.Add(perfMapShare*now.Sub(began) + time.Millisecond)
 	return p.made.find(address)
 }
 
@@ -98,7 +92,7 @@ func (s *Symbolizer) boundPerfMaps(just *process) {
 		if all <= maxPerfMaps || largest == nil {
 			return
 		}
-		largest.made = perfMap{next: largest.made.next}
+		largest.made = perfMap{}
 	}
 }
 

@@ -21,12 +21,12 @@ import (
 // process is a remembered process. A new process with the same PID replaces it.
 type process struct {
 	proc.Process
-	mapped  []mapping     // by address; they do not overlap
-	asked   int64         // when it was last scanned, in nanoseconds since 1970
-	scanned time.Duration // that all scans of it have taken
-	next    time.Time     // when it may be scanned again
+	mapped []mapping // by address; they do not overlap
+	asked  int64     // when it was last scanned, in nanoseconds since 1970
+	scans  pace
 
-	made perfMap // the code that it has made at run time
+	made  perfMap // the code that it has made at run time
+	reads pace    // of made
 
 	steps budget       // for its stacks
 	bytes budget       // for its files
@@ -53,7 +53,7 @@ func (s *Symbolizer) scan(pid int) *process {
 	known := s.processes[pid]
 	began := time.Now()
 	if known != nil {
-		defer known.scanLater(began)
+		defer known.scans.done(began, freeScans)
 	}
 	now, err := proc.Find(s.fs, pid)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Symbolizer) scan(pid int) *process {
 	if known == nil || known.StartTime != 0 && known.StartTime != now.StartTime {
 		s.forget(pid)
 		known = s.add(pid)
-		defer known.scanLater(began)
+		defer known.scans.done(began, freeScans)
 	}
 	known.Process, known.asked = now, began.UnixNano()
 	mapped := merge(s.mapped(known, mappedNow.files), s.files.vdsoAt(mappedNow.vdso))
@@ -194,18 +194,6 @@ func (s *Symbolizer) setMapped(p *process, mapped []mapping) {
 	p.mapped = mapped
 }
 
-// scanLater sets when the process may be scanned again, by the time that the
-// scan has taken.
-func (p *process) scanLater(began time.Time) {
-	now := time.Now()
-	took := now.Sub(began)
-	if p.scanned += took; p.scanned > freeScans {
-		p.next = now.Add(scanShare * took)
-	}
-}
-
-func (p *process) isDue() bool { return !time.Now().Before(p.next) }
-
 func (s *Symbolizer) isFull() bool {
 	return len(s.processes) >= maxProcesses || s.mappings >= maxAllMappings || s.files.isFull()
 }
@@ -244,7 +232,7 @@ func (s *Symbolizer) forget(pid int) {
 func (s *Symbolizer) mapping(pid int, address uint64) *mapping {
 	known := s.processes[pid]
 	at := known.find(address)
-	if at == nil && (known == nil || known.isDue()) {
+	if at == nil && (known == nil || known.scans.isDue()) {
 		at = s.scan(pid).find(address)
 	}
 	return at

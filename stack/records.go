@@ -193,7 +193,7 @@ func (s *Symbolizer) recall(pid int) {
 		return
 	}
 	p := s.processes[pid]
-	if p != nil && (p == t.used && len(t.mapped) == t.uses || !p.isDue()) {
+	if p != nil && (p == t.used && len(t.mapped) == t.uses || !p.scans.isDue()) {
 		return
 	}
 	began := time.Now()
@@ -211,10 +211,10 @@ func (s *Symbolizer) recall(pid int) {
 		p = s.add(pid)
 		p.asked = began.UnixNano()
 		if before != nil { // a new program does not refill the budgets
-			p.steps, p.bytes, p.scanned = before.steps, before.bytes, before.scanned
+			p.steps, p.bytes, p.scans = before.steps, before.bytes, before.scans
 		}
 	}
-	defer p.scanLater(began)
+	defer p.scans.done(began, freeScans)
 	var now []mapping
 	for i, record := range t.mapped[t.uses:] {
 		if slices.ContainsFunc(t.mapped[t.uses+i+1:], func(later *procwatch.Record) bool {
@@ -250,7 +250,7 @@ func (s *Symbolizer) ofAncestor(t *told) []mapping {
 			return nil // it has executed another program since
 		}
 		a := s.processes[pid]
-		if a == nil || a.isDue() {
+		if a == nil || a.scans.isDue() {
 			a = s.scan(pid)
 		}
 		if a != nil {

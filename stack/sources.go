@@ -32,12 +32,9 @@ const (
 	maxLinesHeld    = 512 << 20 // bytes of debug information in memory
 	maxLinesKnown   = 256 << 20 // bytes of lines that are known, of all processes
 
-	// Frames waits for lines for up to lineWait. When its waits add up to more
-	// than freeLineWaits, they may take 1/lineWaitShare of the time.
-	lineWait      = 100 * time.Millisecond
-	mostLineWait  = time.Minute // of Want, and of a profile when it is written
-	freeLineWaits = time.Second
-	lineWaitShare = 20
+	lineWait      = 100 * time.Millisecond // of Frames
+	mostLineWait  = time.Minute            // of Want, and of a profile when it is written
+	freeLineWaits = time.Second            // for waits of Frames, see pace
 )
 
 // lineReader finds the lines of addresses, in the background.
@@ -51,8 +48,7 @@ type lineReader struct {
 	known    int // bytes of lines that are known
 	isClosed bool
 
-	waited   time.Duration
-	nextWait time.Time
+	waits pace
 }
 
 // lineFile has the lines of a file.
@@ -164,17 +160,13 @@ func (l *lineReader) wait(ctx context.Context) {
 // waitShortly waits for up to lineWait, unless the waits before have used up
 // their share of the time.
 func (l *lineReader) waitShortly(ctx context.Context) {
-	began := time.Now()
-	if began.Before(l.nextWait) {
+	if !l.waits.isDue() {
 		return
 	}
+	defer l.waits.done(time.Now(), freeLineWaits)
 	ctx, cancel := context.WithTimeout(ctx, lineWait)
 	defer cancel()
 	l.wait(ctx)
-	took := time.Since(began)
-	if l.waited += took; l.waited > freeLineWaits {
-		l.nextWait = time.Now().Add(lineWaitShare * took)
-	}
 }
 
 // close drops all requests and debug information. A request that is being

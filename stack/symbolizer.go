@@ -151,7 +151,7 @@ func (s *Symbolizer) Remember(pids ...int) {
 		return
 	}
 	for pid, p := range s.processes {
-		if p.isDue() {
+		if p.scans.isDue() {
 			s.scan(pid)
 		}
 	}
@@ -438,11 +438,10 @@ const (
 	maxMappings    = 1 << 14
 	maxAllMappings = 1 << 20
 
-	// Scans of a process whose stacks have addresses in no known file may take
-	// freeScans, and after that 1/scanShare of the time. A scan takes some 100
-	// microseconds. A program that has just begun maps one library after the
-	// other, and may end soon.
-	scanShare = 20
+	// freeScans is what scans of a process whose stacks have addresses in no
+	// known file may take, see pace. A scan takes some 100 microseconds. A
+	// program that has just begun maps one library after the other, and may end
+	// soon.
 	freeScans = 25 * time.Millisecond
 
 	// Limits of a profile: the names of functions in bytes, different stacks,
@@ -453,6 +452,26 @@ const (
 	maxProfileFrames = 1 << 23
 	maxProfilePlaces = 1 << 20
 )
+
+// pace is that of something which may take some time, and after that 1/paceShare
+// of the time.
+type pace struct {
+	spent time.Duration
+	next  time.Time // when it may be done again
+}
+
+const paceShare = 20
+
+func (p *pace) isDue() bool { return !time.Now().Before(p.next) }
+
+// done sets when it may be done again. free is the time that it may take.
+func (p *pace) done(began time.Time, free time.Duration) {
+	now := time.Now()
+	took := now.Sub(began)
+	if p.spent += took; p.spent > free {
+		p.next = now.Add(paceShare * took)
+	}
+}
 
 // budget is the work, or the bytes, that a process may still cause.
 type budget struct{ left int }
