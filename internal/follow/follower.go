@@ -89,10 +89,10 @@ func (l inTurns) Unlock() { <-l }
 
 // file is a file that a process maps, or did until a moment ago.
 type file[A any] struct {
-	source   *procwatch.CachedFile // as it was read last
-	versions int                   // of its contents that processes were found to map
-	opened   File[A]               // nil if it is not open
-	linger   *time.Timer           // detaches it; nil if a process maps it
+	source *procwatch.CachedFile // as it was read last
+	pairs  int                   // of processes that map it
+	opened File[A]               // nil if it is not open
+	linger *time.Timer           // detaches it; nil if a process maps it
 }
 
 // A spot is the unit of attaching: a part of the file at a place.
@@ -248,7 +248,7 @@ func (f *Follower[A]) follow(changes *procwatch.Changes) {
 	r := &round[A]{gone: changes}
 	if !f.isStopped() { // else Close detaches everything
 		r.Errors = slices.Clone(changes.Errors)
-		f.attach(f.targets(changes, r), r)
+		f.attach(f.targets(changes), r)
 		f.detachGone(r)
 	}
 	if f.opts.Proc.Handler != nil {
@@ -263,90 +263,62 @@ func (f *Follower[A]) lock() {
 }
 
 // targets returns the targets to attach. It first detaches files that were
-// written to or are mapped elsewhere.
-func (f *Follower[A]) targets(changes *procwatch.Changes, r *round[A]) []target {
+// written to or are mapped elsewhere, to be attached anew: to the kernel both
+// are the same file, and so no hit is seen by both.
+func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 	var targets []target
-	first := make(map[*procwatch.CachedFile]*procwatch.ProcessFile)
-	f.leaveWritten(changes.FilesAppeared)
+	old := &round[A]{}
 	for _, pair := range changes.Appeared {
-		if first[pair.File] == nil {
-			first[pair.File] = pair
-		}
-		if f.driver.PerProcess(pair.File) {
-			targets = append(targets, newTarget(inProcess(pair), pair))
-		}
-	}
-	for _, appeared := range changes.FilesAppeared {
-		known := f.files[appeared.ID()]
+		id, perProcess := pair.File.ID(), f.driver.PerProcess(pair.File)
+		known := f.files[id]
 		if known == nil {
-			known = &file[A]{source: appeared}
-			f.files[appeared.ID()] = known
+			known = &file[A]{source: pair.File}
+			f.files[id] = known
 		}
-		known.versions++
 		if known.linger != nil {
 			known.linger.Stop()
 			known.linger = nil
 		}
-		pair := first[appeared]
-		if pair == nil {
-			continue
-		}
-		if !f.driver.PerProcess(appeared) {
-			targets = append(targets, newTarget(inEveryProcess(pair), pair))
-		} else if !known.source.HasSameSites(appeared) {
-			// Other processes that map it have not been scanned since it was
-			// written to.
-			for _, other := range f.watcher.ProcessFiles() {
-				if other.File != appeared && other.File.ID() == appeared.ID() {
-					place, other := inProcess(other), *other
-					other.File = appeared
-					targets = append(targets, newTarget(place, &other))
+		known.pairs++
+		written := !known.source.HasSameSites(pair.File)
+		if written {
+			f.close(id)
+			for at := range f.attached {
+				if at.File == id {
+					f.detach(at.Place, old)
 				}
 			}
 		}
-		known.source = appeared
-	}
-	return append(targets, f.moved(changes.Moved, r)...)
-}
-
-// leaveWritten detaches files that were written to, so that they are attached
-// anew with their new sites. To the kernel both are the same file: the old
-// attachment goes first, and no hit is seen by both.
-func (f *Follower[A]) leaveWritten(files []*procwatch.CachedFile) {
-	old := &round[A]{}
-	for _, appeared := range files {
-		id := appeared.ID()
-		if known := f.files[id]; known == nil || known.source.HasSameSites(appeared) {
+		switch {
+		case perProcess:
+			targets = append(targets, newTarget(inProcess(pair), pair))
+		case known.pairs == 1 || known.source != pair.File:
+			targets = append(targets, newTarget(inEveryProcess(pair), pair))
+		}
+		known.source = pair.File
+		if !written || !perProcess {
 			continue
 		}
-		f.close(id)
-		for at := range f.attached {
-			if at.File == id {
-				f.detach(at.Place, old)
+		for _, other := range f.watcher.ProcessFiles() {
+			if other.File != pair.File && other.File.ID() == id {
+				// It has not been scanned since the file was written to.
+				place, other := inProcess(other), *other
+				other.File = pair.File
+				targets = append(targets, newTarget(place, &other))
 			}
 		}
 	}
-	f.detachNow(old)
-}
-
-// moved detaches pairs that are mapped elsewhere now, and returns them to be
-// attached anew.
-func (f *Follower[A]) moved(pairs []*procwatch.ProcessFile, r *round[A]) []target {
-	if !f.opts.FollowsMoves {
-		return nil
-	}
-	var targets []target
-	old := &round[A]{}
-	for _, pair := range pairs {
+	for _, pair := range changes.Moved {
 		place := inProcess(pair)
-		if !f.driver.PerProcess(pair.File) || slices.ContainsFunc(f.attachedAt(place),
-			func(a *attachment[A]) bool { return slices.Equal(a.pair.Mappings, pair.Mappings) }) {
-			continue
+		if f.opts.FollowsMoves && f.driver.PerProcess(pair.File) && !slices.ContainsFunc(
+			f.attachedAt(place), func(a *attachment[A]) bool {
+				return slices.Equal(a.pair.Mappings, pair.Mappings)
+			}) {
+			f.detach(place, old)
+			targets = append(targets, newTarget(place, pair))
 		}
-		f.detach(place, old)
-		targets = append(targets, newTarget(place, pair))
 	}
-	f.detachNow(old) // first, so that no hit is seen by both
+	f.detachNow(old)
 	return targets
 }
 
@@ -370,18 +342,13 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 		again[inProcess(pair)] = true
 	}
 	for _, pair := range r.gone.Disappeared {
-		if place := inProcess(pair); !again[place] {
+		place, id := inProcess(pair), pair.File.ID()
+		if !again[place] {
 			f.detach(place, r)
 		}
-	}
-	for _, gone := range r.gone.FilesDisappeared {
-		id := gone.ID()
 		known := f.files[id]
-		if known == nil {
+		if known.pairs--; known.pairs > 0 {
 			continue
-		}
-		if known.versions--; known.versions > 0 {
-			continue // it was written to, and is attached as another one
 		}
 		// An attachment to every process lingers.
 		if f.opts.Linger < 0 || len(f.attachedAt(Place{File: id})) == 0 {

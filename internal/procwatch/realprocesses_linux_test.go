@@ -22,7 +22,8 @@ import (
 // records what the handler gets, as watch does.
 func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 	told := new([]string)
-	options.Handler = func(c *Changes) { *told = append(*told, describe(c)...) }
+	describer := make(describer)
+	options.Handler = func(c *Changes) { *told = append(*told, describer.describe(c)...) }
 	// Errors of the other processes of the machine do not matter.
 	options.Filter = func(p proc.Process) bool {
 		return strings.HasPrefix(p.Command, "exe") || strings.HasPrefix(p.Command, "proc.test")
@@ -304,10 +305,9 @@ func TestPIDUsedAgain(t *testing.T) {
 	h.do("private")
 	h.do("mount", "proc", "proc", dir, "")
 	fs := procfs.NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, dir))
-	told := []string{}
+	told, describer := []string{}, make(describer)
 	w := NewWatcher(&WatcherOptions{FS: fs, Handler: func(c *Changes) {
-		told = append(told,
-			describe(c)...)
+		told = append(told, describer.describe(c)...)
 	}}, patterns(t, tracedProvider()+":*")...)
 	defer w.Close()
 	w.patience = scansAnswer

@@ -44,33 +44,6 @@ func (w *Watcher) deliver() []error {
 	s := w.scan
 	c := &s.changes
 	w.scan = nil
-	w.mu.Lock()
-	before := make(map[*CachedFile]int) // the number of pairs of files that got or lost one
-	var touched []*CachedFile           // these, in order
-	count := func(pairs []*ProcessFile, more int) {
-		for _, pair := range pairs {
-			if _, ok := before[pair.File]; !ok {
-				before[pair.File] = w.files[pair.File]
-				touched = append(touched, pair.File)
-			}
-			w.files[pair.File] += more
-		}
-	}
-	count(c.Appeared, 1)
-	count(c.Disappeared, -1)
-	for _, file := range touched {
-		switch now := w.files[file]; {
-		case now > 0 && before[file] == 0:
-			c.FilesAppeared = append(c.FilesAppeared, file)
-		case now == 0 && before[file] > 0:
-			c.FilesDisappeared = append(c.FilesDisappeared, file)
-		}
-		if w.files[file] == 0 {
-			delete(w.files, file)
-		}
-	}
-	w.mu.Unlock()
-
 	if w.Handler != nil && len(c.Appeared)+len(c.Moved)+len(c.Disappeared)+len(c.Errors) > 0 {
 		w.Handler(c)
 	}

@@ -86,7 +86,6 @@ type Watcher struct {
 	processes map[int]*watched
 	told      map[int]*told       // the last report of the kernel
 	unwanted  map[mappedFile]bool // files without wanted probes
-	files     map[*CachedFile]int // the number of their pairs, as of the last scan
 	stats     WatcherStats
 	scan      *scan // the findings so far
 }
@@ -120,7 +119,6 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		reported:  make(map[FileID]bool),
 		unwanted:  make(map[mappedFile]bool),
 		processes: make(map[int]*watched),
-		files:     make(map[*CachedFile]int),
 		stats:     WatcherStats{EventsError: errNotRunning},
 	}
 	w.open, w.close = context.WithCancel(context.Background())
@@ -230,9 +228,6 @@ func (w *Watcher) pids() (pids []int, err error) {
 // between the last set of [ProcessFile] and the present one. First attach the
 // files that appeared, then detach those that disappeared.
 type Changes struct {
-	// FilesAppeared are the files that a watched process maps now and none did
-	// before: to be attached, if that is done for all processes at once.
-	FilesAppeared []*CachedFile
 	// Appeared are files with wanted probes that a process maps now, and did
 	// not before.
 	Appeared []*ProcessFile
@@ -242,11 +237,9 @@ type Changes struct {
 	Moved []*ProcessFile
 	// Disappeared are files that are gone: the process ended, executed another
 	// program, unmapped the file or is not wanted any more. They are the values
-	// delivered last.
+	// delivered last. A file that no other process maps is closed when the
+	// handler returns, unless it is held.
 	Disappeared []*ProcessFile
-	// FilesDisappeared are the files that no watched process maps any more.
-	// They are closed when the handler returns, unless held.
-	FilesDisappeared []*CachedFile
 	// Errors are those of processes and files that could not be scanned. Each
 	// is a [*procfs.Error]. An error is reported once, not again in every pass,
 	// and again if it is another one. What could not be read is tried again in
@@ -428,10 +421,12 @@ type WatcherStats struct {
 func (w *Watcher) Stats() WatcherStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	stats := w.stats
-	stats.Files = len(w.files)
+	stats, files := w.stats, make(map[*CachedFile]bool)
 	for _, p := range w.processes {
 		stats.ProcessFiles += len(p.pairs)
+		for _, pair := range p.pairs {
+			files[pair.File] = true
+		}
 		if p.wanted {
 			stats.Wanted++
 		}
@@ -445,6 +440,6 @@ func (w *Watcher) Stats() WatcherStats {
 			stats.Denied++
 		}
 	}
-	stats.Processes = len(w.processes)
+	stats.Processes, stats.Files = len(w.processes), len(files)
 	return stats
 }

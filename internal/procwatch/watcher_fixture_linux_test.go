@@ -5,6 +5,7 @@ package procwatch
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -40,7 +41,8 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 		"plain.so":  noProbes.write(t, dir, "plain.so"),
 	}}
 	options.FS = f.fs()
-	options.Handler = func(c *Changes) { w.told = append(w.told, describe(c)...) }
+	describer := make(describer)
+	options.Handler = func(c *Changes) { w.told = append(w.told, describer.describe(c)...) }
 	w.Watcher = NewWatcher(&options, patterns(t, wanted...)...)
 	w.patience = scansAnswer
 	before := openDescriptors(t)
@@ -117,7 +119,11 @@ func (w *watch) await(is func() bool) {
 	})
 }
 
-func describe(c *Changes) []string {
+// describer describes changes, and which files appear and disappear with them.
+// It has the number of their pairs.
+type describer map[*CachedFile]int
+
+func (d describer) describe(c *Changes) []string {
 	var lines []string
 	file := func(sign string, f *CachedFile) {
 		lines = append(lines, sign+filepath.Base(nameOf(f)))
@@ -125,8 +131,17 @@ func describe(c *Changes) []string {
 	pair := func(sign string, p *ProcessFile) {
 		lines = append(lines, fmt.Sprintf("%s%d %s", sign, p.Process.PID, filepath.Base(p.Path)))
 	}
-	for _, f := range c.FilesAppeared {
-		file("+", f)
+	before := maps.Clone(d)
+	for _, p := range c.Appeared {
+		d[p.File]++
+	}
+	for _, p := range c.Disappeared {
+		d[p.File]--
+	}
+	for f, n := range d {
+		if n > 0 && before[f] == 0 {
+			file("+", f)
+		}
 	}
 	for _, p := range c.Appeared {
 		pair("+", p)
@@ -137,8 +152,13 @@ func describe(c *Changes) []string {
 	for _, p := range c.Disappeared {
 		pair("-", p)
 	}
-	for _, f := range c.FilesDisappeared {
-		file("-", f)
+	for f, n := range d {
+		if n == 0 {
+			delete(d, f)
+			if before[f] > 0 {
+				file("-", f)
+			}
+		}
 	}
 	for _, err := range c.Errors {
 		lines = append(lines, "! "+err.Error())

@@ -314,9 +314,9 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 	counts := map[string]int{}
 	w.Handler = func(c *Changes) {
 		counts[fmt.Sprint(len(w.ProcessFiles()), w.Stats().ProcessFiles)]++
-		for _, f := range c.FilesAppeared {
-			f.Hold()
-			held = f
+		for _, pair := range c.Appeared {
+			pair.File.Hold()
+			held = pair.File
 		}
 	}
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
