@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"cmp"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -363,4 +365,19 @@ func (t *task) failFile(before map[string]string, m *MappedFile, err error) {
 	}
 	t.errors = append(t.errors, err)
 	t.ofContents = append(t.ofContents, fileError{m.found.FileID, err})
+}
+
+var (
+	// errTooManyFiles means that a process maps more files with wanted probes
+	// than any program but one that attacks the watcher. The first are watched.
+	errTooManyFiles = fmt.Errorf("process maps more than %d files with wanted probes", maxPairs)
+	// errOthersBlocked means that a process is not scanned because other
+	// processes of its container or user do not answer.
+	errOthersBlocked = fmt.Errorf("%w: processes of the same container or user", procfs.ErrBlocked)
+)
+
+// passing reports whether the operation may succeed at the next scan.
+func passing(err error) bool {
+	return errors.Is(err, procfs.ErrChanged) || errors.Is(err, procfs.ErrGone) ||
+		procfs.IsLack(err) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EIO)
 }
