@@ -36,7 +36,7 @@ func (a *Allowance) Take(r Rate, now time.Time, took time.Duration) {
 }
 
 // Taken returns the time that has been taken and is not refilled yet.
-func (a *Allowance) Taken(r Rate, now time.Time) time.Duration {
+func (a Allowance) Taken(r Rate, now time.Time) time.Duration {
 	if a.taken == 0 {
 		return 0
 	}
@@ -44,7 +44,7 @@ func (a *Allowance) Taken(r Rate, now time.Time) time.Duration {
 }
 
 // Wait returns how long it is until more may be taken, 0 if that is now.
-func (a *Allowance) Wait(r Rate, now time.Time) time.Duration {
+func (a Allowance) Wait(r Rate, now time.Time) time.Duration {
 	return time.Duration(float64(max(0, a.Taken(r, now)-r.Full)) / r.Refill)
 }
 
@@ -68,18 +68,6 @@ func (o *Owners) Take(owner string, r Rate, now time.Time, took time.Duration) {
 	}
 	a.Take(r, now, took)
 	(*o)[owner] = a
-}
-
-// Taken returns the time that an owner has taken and that is not refilled yet.
-func (o Owners) Taken(owner string, r Rate, now time.Time) time.Duration {
-	a := o[owner]
-	return a.Taken(r, now)
-}
-
-// Wait returns how long it is until an owner may take more.
-func (o Owners) Wait(owner string, r Rate, now time.Time) time.Duration {
-	a := o[owner]
-	return a.Wait(r, now)
 }
 
 // Tidy forgets the owners whose allowances are full again.

@@ -45,8 +45,8 @@ func TestOwnersAreForgotten(t *testing.T) {
 		now = now.Add(time.Millisecond)
 	}
 	owners.Take("slow", rate, now, time.Hour)
-	qt.Check(t, qt.IsTrue(owners.Wait("slow", rate, now) > time.Minute))
-	qt.Check(t, qt.Equals(owners.Wait("other", rate, now), 0))
+	qt.Check(t, qt.IsTrue(owners["slow"].Wait(rate, now) > time.Minute))
+	qt.Check(t, qt.Equals(owners["other"].Wait(rate, now), 0))
 	now = now.Add(time.Second)
 	owners.Tidy(rate, now)
 	qt.Check(t, qt.HasLen(owners, 1))

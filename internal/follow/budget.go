@@ -183,7 +183,7 @@ func (b *budget) rate(now time.Time) fairness.Rate {
 
 // wait returns how long it is until something may be attached for an owner.
 func (b *budget) wait(owner string, now time.Time) time.Duration {
-	return b.time.Wait(owner, b.rate(now), now)
+	return b.time[owner].Wait(b.rate(now), now)
 }
 
 // inTurn sorts targets so that owners take turns: the single file of one does
@@ -197,8 +197,8 @@ func (b *budget) inTurn(targets []target, now time.Time) []target {
 		of[at.owner]++
 	}
 	slices.SortStableFunc(targets, func(x, y target) int {
-		return cmp.Or(cmp.Compare(x.nth, y.nth), cmp.Compare(b.time.Taken(x.owner, rate, now),
-			b.time.Taken(y.owner, rate, now)))
+		return cmp.Or(cmp.Compare(x.nth, y.nth), cmp.Compare(b.time[x.owner].Taken(rate, now),
+			b.time[y.owner].Taken(rate, now)))
 	})
 	return targets
 }

@@ -39,7 +39,7 @@ type known struct {
 }
 
 // A task is the scan of one process, and its findings. Its goroutine may be
-// abandoned: so it touches nothing of the watcher that changes.
+// abandoned: so it touches nothing of the watcher that changes, but its turns.
 type task struct {
 	pid        int
 	known      *known // by the last scan, nil if there was none
@@ -167,7 +167,9 @@ func (w *Watcher) look(t *task) {
 		now.owner = procfs.OwnerOf(w.FS.Root(), t.pid)
 	}
 	began := time.Now()
+	w.mu.Lock()
 	wait, isBlocked := w.turns.wait(now.owner, t.again && !image, began)
+	w.mu.Unlock()
 	if wait > 0 && !t.asked {
 		t.wait = wait
 	}
@@ -178,7 +180,9 @@ func (w *Watcher) look(t *task) {
 	if t.lack == nil {
 		ended := time.Now()
 		t.took = max(1, ended.Sub(began))
+		w.mu.Lock()
 		w.turns.take(now.owner, ended, t.took, false)
+		w.mu.Unlock()
 	}
 }
 

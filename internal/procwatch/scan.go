@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
@@ -110,7 +109,7 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 // The caller holds mu.
 func (w *Watcher) tasks(pids []int, reason why) []task {
 	tasks, now := make([]task, len(pids)), time.Now()
-	w.turns.forgetQuiet(now)
+	w.turns.noisy.Tidy(w.turns.noiseShare(), now) // those that still make some share it
 	for i, pid := range pids {
 		t := &tasks[i]
 		t.pid, t.thoroughly, t.asked = pid, reason != ifNeeded, reason == asked
@@ -142,7 +141,7 @@ func (w *Watcher) setAside(t *task) {
 	}
 	p.blocked, p.due = t, true
 	t.blocks = owner
-	w.turns.block(owner, 1)
+	w.turns.blocked.Add(owner, 1)
 	w.turns.take(owner, time.Now(), w.patience, false)
 	err := blockedError(t.pid)
 	w.scan.errors = append(w.scan.errors, err)
@@ -154,9 +153,9 @@ func (w *Watcher) setAside(t *task) {
 func (w *Watcher) late(t *task) {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
-	w.turns.block(t.blocks, -1)
 	defer w.nudge() // at the end: it is for this process, too
 	w.mu.Lock()
+	w.turns.blocked.Add(t.blocks, -1)
 	p := w.processes[t.pid]
 	if w.open.Err() != nil || p == nil || p.blocked != t {
 		w.mu.Unlock()
@@ -302,31 +301,21 @@ func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedF
 }
 
 // turns counts the scans that do not return, and the time that owners have
-// taken. It may be used by several goroutines at once.
+// taken.
 type turns struct {
-	mu      sync.Mutex
 	blocked fairness.Blocked // scans that have not returned
 	owners  fairness.Owners
 	noise   fairness.Allowance // of all scans that find nothing new
 	noisy   fairness.Owners    // the same by owner
 }
 
-// block adds to the number of scans for an owner that have not returned.
-func (a *turns) block(owner string, more int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.blocked.Add(owner, more)
-}
-
 // wait returns the time until processes of an owner may be scanned, 0 if they
 // may be now, and reports whether one of its scans has to return first. A
 // process that is scanned again also waits for the share of noise.
 func (a *turns) wait(owner string, again bool, now time.Time) (wait time.Duration, isBlocked bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	wait = a.owners.Wait(owner, ownerRate, now)
+	wait = a.owners[owner].Wait(ownerRate, now)
 	if again && a.noise.Wait(noiseRate, now) > 0 {
-		wait = max(wait, a.noisy.Wait(owner, a.noiseShare(), now))
+		wait = max(wait, a.noisy[owner].Wait(a.noiseShare(), now))
 	}
 	return wait, a.blocked.IsFull(owner, maxBlocked)
 }
@@ -334,8 +323,6 @@ func (a *turns) wait(owner string, again bool, now time.Time) (wait time.Duratio
 // take notes the time of a scan for an owner, or that it was noise: it has
 // found nothing new.
 func (a *turns) take(owner string, now time.Time, took time.Duration, isNoise bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if !isNoise {
 		a.owners.Take(owner, ownerRate, now, took)
 		return
@@ -346,13 +333,6 @@ func (a *turns) take(owner string, now time.Time, took time.Duration, isNoise bo
 
 func (a *turns) noiseShare() fairness.Rate {
 	return fairness.Rate{Full: noiseOfOwner, Refill: noiseRate.Refill / float64(max(1, len(a.noisy)))}
-}
-
-// forgetQuiet leaves the noise to the owners that still make some.
-func (a *turns) forgetQuiet(now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.noisy.Tidy(a.noiseShare(), now)
 }
 
 // nudge wakes Run, which scans the processes that are due.

@@ -80,7 +80,6 @@ type Watcher struct {
 	due chan struct{}
 
 	buffers sync.Pool
-	turns   turns
 	running atomic.Int32 // calls of Run
 	seed    maphash.Seed
 
@@ -91,10 +90,11 @@ type Watcher struct {
 	procDir  *os.File
 	reported map[FileID]bool
 
-	// mu guards the data of ProcessFiles and Stats. The goroutine that scans
-	// holds it, but not while it waits for processes, nor while the handler
-	// runs.
+	// mu guards the data of ProcessFiles and Stats, and the turns. The goroutine
+	// that scans holds it, but not while it waits for processes, nor while the
+	// handler runs.
 	mu        sync.Mutex
+	turns     turns
 	processes map[int]*watched
 	told      map[int]*told       // the last report of the kernel
 	unwanted  map[mappedFile]bool // files without wanted probes

@@ -61,8 +61,8 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 func (w *Watcher) awaitReturns(t testing.TB) {
 	t.Helper()
 	blocked := func() int {
-		w.turns.mu.Lock()
-		defer w.turns.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		return w.turns.blocked.Total
 	}
 	for start := time.Now(); blocked() > 0; runtime.Gosched() {
