@@ -98,9 +98,12 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 	begun := calls.Make(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range tasks[:begun] {
-		if !left[i] {
-			w.apply(&tasks[i])
+	for i := range tasks {
+		t := &tasks[i]
+		if p := w.processes[t.pid]; i >= begun && p != nil {
+			p.due = p.due || t.thoroughly
+		} else if i < begun && !left[i] {
+			w.apply(t)
 		}
 	}
 	return begun == len(tasks)

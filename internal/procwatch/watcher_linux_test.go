@@ -3,6 +3,7 @@
 package procwatch
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -339,4 +340,20 @@ func TestWatcherTellsBeforeEachPass(t *testing.T) {
 	qt.Assert(t, qt.Equals(passes, 2))
 	qt.Assert(t, qt.IsNil(w.Sync(7)))
 	qt.Assert(t, qt.Equals(passes, 2))
+}
+
+// What Run had still to scan when it ended is scanned in the next pass.
+func TestWatcherScansWhatWasDueWhenRunEnded(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	w.put(p)
+	w.pass("+otel_memory", "+1 memory.so")
+	p.maps = append(p.maps, w.at(0x2000, "other.so"))
+	w.put(p) // stat does not tell
+	w.processes[1].due = true
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := w.sync(ended, w.pidsDue(), happened)
+	qt.Assert(t, qt.IsNil(err))
+	w.pass("+libstdcxx", "+1 other.so")
 }
