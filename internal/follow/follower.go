@@ -22,7 +22,6 @@ import (
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // Options say which processes a [Follower] follows.
@@ -48,8 +47,6 @@ type Options struct {
 	Linger time.Duration
 }
 
-var errClosed error = sys.ClosedError("watch")
-
 // A Follower keeps a file attached as long as a process maps it. Its methods
 // may be called by several goroutines at once.
 type Follower[A any] struct {
@@ -60,10 +57,6 @@ type Follower[A any] struct {
 	running  atomic.Int32  // calls of Run
 	stats    atomic.Pointer[Stats]
 	closing  sync.WaitGroup
-
-	// stopped ends when nothing is to be attached any more.
-	stopped context.Context
-	stop    context.CancelFunc
 
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
@@ -129,7 +122,6 @@ func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*F
 		budget:    newBudget(opts.Limits),
 	}
 	f.stats.Store(&Stats{})
-	f.stopped, f.stop = context.WithCancel(context.Background())
 	watch := opts.Proc
 	watch.Handler, watch.BeforePass = f.follow, func() {
 		if opts.Proc.BeforePass != nil {
@@ -146,40 +138,31 @@ func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*F
 func (f *Follower[A]) Run(ctx context.Context, interval time.Duration) error {
 	f.running.Add(1)
 	defer f.running.Add(-1)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(f.stopped, stop)()
 	return f.watcher.Run(ctx, interval)
 }
 
 // Sync follows what has changed in one process. See [procwatch.Watcher.Sync].
 func (f *Follower[A]) Sync(pid int) error {
-	if f.isStopped() {
-		return errClosed
-	}
 	return f.watcher.Sync(pid)
 }
 
 // SyncAll follows what has changed in all processes. See
 // [procwatch.Watcher.SyncAll].
 func (f *Follower[A]) SyncAll() error {
-	if f.isStopped() {
-		return errClosed
-	}
 	return f.watcher.SyncAll()
 }
 
 // Stop ends Run, and nothing is attached any more. It does not wait. What is
 // attached stays attached until Close.
-func (f *Follower[A]) Stop() { f.stop() }
+func (f *Follower[A]) Stop() { f.watcher.Stop() }
 
-func (f *Follower[A]) isStopped() bool { return f.stopped.Err() != nil }
+func (f *Follower[A]) isStopped() bool { return f.watcher.IsStopped() }
 
 // Close detaches everything together. It waits until that is done, and until no
 // process is scanned any more. The error is that of Detach. It is safe to call
 // it again.
 func (f *Follower[A]) Close() error {
-	f.stop()
+	f.Stop()
 	f.following.Lock()
 	if f.waits != nil {
 		f.waits.Stop()

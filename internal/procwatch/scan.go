@@ -68,7 +68,7 @@ func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.D
 	}
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
-	if w.open.Err() != nil {
+	if w.IsStopped() {
 		return 0, errClosed
 	}
 	began := time.Now()
@@ -160,7 +160,7 @@ func (w *Watcher) late(t *task) {
 	w.mu.Lock()
 	w.turns.blocked.Add(t.blocks, -1)
 	p := w.processes[t.pid]
-	if w.open.Err() != nil || p == nil || p.blocked != t {
+	if w.IsStopped() || p == nil || p.blocked != t {
 		w.mu.Unlock()
 		for _, file := range t.acquired {
 			file.Release()

@@ -70,10 +70,10 @@ type Watcher struct {
 	source   func() (*eventSource, error)
 	patience time.Duration
 
-	// open ends when the watcher is closed, so that no further process is
+	// open ends when the watcher is stopped, so that no further process is
 	// scanned.
-	open  context.Context
-	close context.CancelFunc
+	open context.Context
+	stop context.CancelFunc
 
 	// due gets a value, if it has none, when a process can be scanned that
 	// could not be before.
@@ -133,7 +133,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		processes: make(map[int]*watched),
 		stats:     WatcherStats{EventsError: errNotRunning},
 	}
-	w.open, w.close = context.WithCancel(context.Background())
+	w.open, w.stop = context.WithCancel(context.Background())
 	if options != nil {
 		w.WatcherOptions = *options
 	}
@@ -155,12 +155,18 @@ func (w *Watcher) ProcessFiles() []*ProcessFile {
 	return pairs
 }
 
-// Close lets every [ProcessFile] disappear, so that the handler undoes its
-// work, and releases all files. Later scans return os.ErrClosed; closing again
-// does nothing. A Run that is going on returns at its next scan. Close does not
-// wait for a process that is set aside.
+// Stop ends Run, and no further process is scanned. It does not wait. Later
+// scans return os.ErrClosed.
+func (w *Watcher) Stop() { w.stop() }
+
+// IsStopped reports whether Stop or Close has been called.
+func (w *Watcher) IsStopped() bool { return w.open.Err() != nil }
+
+// Close stops the watcher. It lets every [ProcessFile] disappear, so that the
+// handler undoes its work, and releases all files. Closing again does nothing.
+// Close does not wait for a process that is set aside.
 func (w *Watcher) Close() error {
-	w.close()
+	w.Stop()
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	_ = w.procDir.Close() // it may be nil, or closed already
@@ -193,7 +199,7 @@ func (w *Watcher) SyncAll() error { return w.syncAll(context.Background(), false
 func (w *Watcher) syncAll(ctx context.Context, reports bool) error {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
-	if w.open.Err() != nil {
+	if w.IsStopped() {
 		return errClosed
 	}
 	if w.BeforePass != nil {
@@ -259,7 +265,7 @@ type Changes struct {
 	Errors []error
 }
 
-var errClosed error = sys.ClosedError("watcher")
+var errClosed error = sys.ClosedError("watch")
 
 // Why there are no kernel events, see [WatcherStats].
 var (
@@ -271,7 +277,7 @@ var (
 // happens to processes, Run also scans single ones within 1 to 20 ms of their
 // start, exec, exit or mapping of a file, unless they map only files that are
 // known to have no wanted probes. It returns nil when the context ends or the
-// watcher is closed, and an error if the processes cannot be listed the first
+// watcher is stopped, and an error if the processes cannot be listed the first
 // time. Later errors of that kind go to the handler.
 //
 // An interval must be positive; ten seconds are a good one. With kernel events
