@@ -90,9 +90,9 @@ type Watcher struct {
 	procDir  *os.File
 	reported map[FileID]bool
 
-	// mu guards the data of ProcessFiles and Stats, and the turns. The goroutine
-	// that scans holds it, but not while it waits for processes, nor while the
-	// handler runs.
+	// mu guards the turns, and the data of ProcessFiles and Stats. The
+	// goroutine that scans holds it, but not while it waits for processes, nor
+	// while the handler runs.
 	mu        sync.Mutex
 	turns     turns
 	processes map[int]*watched
