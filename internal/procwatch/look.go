@@ -252,8 +252,17 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 			}
 		}
 		news = news || m.searched
+		if pair == nil {
+			continue
+		}
+		// Two mounts of overlayfs may have the same file.
+		same := slices.IndexFunc(found.pairs,
+			func(other *ProcessFile) bool { return other.File == pair.File })
 		switch {
-		case pair == nil:
+		case same >= 0:
+			other := found.pairs[same]
+			found.at[pair.found.FileID] = other
+			other.Mappings = append(other.Mappings, pair.Mappings...)
 		case len(found.pairs) < maxPairs:
 			found.at[pair.found.FileID] = pair
 			found.pairs = append(found.pairs, pair)
@@ -296,15 +305,6 @@ func (w *Watcher) pair(t *task, m *MappedFile, found *foundPairs) (*ProcessFile,
 	file, ok, err := w.cache.acquire(m)
 	if err != nil || !ok {
 		return nil, err
-	}
-	// Two mounts of overlayfs may have the same file.
-	if i := slices.IndexFunc(found.pairs,
-		func(other *ProcessFile) bool { return other.File == file }); i >= 0 {
-		file.Release()
-		other := found.pairs[i]
-		found.at[id.FileID] = other
-		other.Mappings = append(other.Mappings, m.Mappings...)
-		return nil, nil
 	}
 	t.acquired = append(t.acquired, file)
 	pair.File = file

@@ -172,6 +172,32 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 	qt.Check(t, qt.HasLen(*told, 2), qt.Commentf("a file and a pair: %q", *told))
 }
 
+// A file that a process maps through two mounts of overlayfs is one, in
+// whichever order they are.
+func TestFileMappedThroughTwoMountsIsOne(t *testing.T) {
+	testneeds.Root(t)
+	dir := t.TempDir()
+	image := filepath.Join(dir, "image")
+	traced(1).write(t, image, "libtraced.so")
+	qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, "empty"), 0o755)))
+	w, _ := realWatch(t, WatcherOptions{})
+	h := startHelper(t, unix.CLONE_NEWNS)
+	h.do("private")
+	for _, mount := range []string{"one", "two"} {
+		merged := filepath.Join(dir, mount)
+		qt.Assert(t, qt.IsNil(os.Mkdir(merged, 0o755)))
+		h.mountOverlay(merged, "lowerdir="+image+":"+filepath.Join(dir, "empty"))
+		h.do("map", filepath.Join(merged, "libtraced.so")) // below the one before
+		pair := syncOne(t, w, h.pid)
+		qt.Check(t, qt.HasLen(w.ProcessFiles(), 1))
+		qt.Check(t, qt.Equals(pair.File.references, 1))
+	}
+	qt.Check(t, qt.HasLen(w.ProcessFiles()[0].Mappings, 2))
+	h.stop()
+	qt.Assert(t, qt.IsNil(w.Sync(h.pid)))
+	qt.Check(t, qt.HasLen(w.cache.files, 0))
+}
+
 func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
 	testneeds.Root(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")

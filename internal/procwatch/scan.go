@@ -298,6 +298,7 @@ func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedF
 		if before[file] != nil || !now[file] {
 			w.scan.spare = append(w.scan.spare, file)
 		}
+		now[file] = false // it needs no second one
 	}
 	p.pairs = pairs
 	return changed
