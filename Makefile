@@ -6,7 +6,8 @@
 #                   what was skipped, and why
 #   make test-all   the tests of all modules, with PostgreSQL, Java and compilers
 #                   for other machines, and where many threads meet under the
-#                   race detector; fails if a test is skipped that could run here
+#                   race detector; fails if a test is skipped that could run here.
+#                   It is test-attaching and test-computing
 #   make nightly    what takes too long for each change: everything under the race
 #                   detector, all kernels, all faults, and what is below in full
 #

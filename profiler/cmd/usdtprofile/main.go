@@ -179,11 +179,12 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 }
 
 // argument returns the argument of a hit that --value names, by its name or its
-// number, and counts the hits that do not have it.
+// number, and counts the hits that do not have it as an integer.
 func (o *options) argument(e *trace.Event) int64 {
 	for i, v := range e.Args {
 		is := o.value == e.Site.ArgumentName(i) || o.value == fmt.Sprintf("arg%d", i)
-		if is && v.IsPresent() {
+		isInt := v.Kind() == trace.Signed || v.Kind() == trace.Unsigned && v.Int() >= 0
+		if is && v.IsPresent() && isInt {
 			return v.Int()
 		}
 	}
@@ -311,7 +312,7 @@ func (o *options) tell(messages io.Writer, probe *profiler.Probe) error {
 	fmt.Fprintf(messages, "usdtprofile: %d stacks", stats.Matched)
 	if without := o.without.Load(); without > 0 {
 		fmt.Fprintf(messages, "; %d of them count 0: their probe has no argument %s "+
-			"that can be read; usdtlist -v shows what it has", without, o.value)
+			"that can be read as an integer; usdtlist -v shows what it has", without, o.value)
 	}
 	if stats == (profiler.Stats{}) {
 		fmt.Fprint(messages, ": no process passed a probe")

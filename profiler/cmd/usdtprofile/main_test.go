@@ -18,6 +18,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace"
 )
 
 func TestMain(m *testing.M) {
@@ -137,4 +138,21 @@ func TestParse(t *testing.T) {
 		_, err := parse(strings.Fields(line))
 		qt.Check(t, qt.ErrorMatches(err, want), qt.Commentf("%s", line))
 	}
+}
+
+// What is no integer of 64 bits with a sign is not added up, and counted.
+func TestValuesAreIntegers(t *testing.T) {
+	o := &options{value: "arg0"}
+	for _, test := range []struct {
+		value trace.Value
+		want  int64
+	}{
+		{trace.ValueOf(int64(-3)), -3},
+		{trace.ValueOf(uint64(7)), 7},
+		{trace.ValueOf(uint64(1 << 63)), 0},
+	} {
+		e := &trace.Event{Args: []trace.Value{test.value}, Site: &trace.Site{}}
+		qt.Check(t, qt.Equals(o.argument(e), test.want), qt.Commentf("%v", test.value))
+	}
+	qt.Check(t, qt.Equals(o.without.Load(), 1))
 }
