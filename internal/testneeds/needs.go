@@ -3,11 +3,15 @@
 package testneeds
 
 import (
+	"errors"
+	"fmt"
+	"hash/crc64"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -111,4 +115,109 @@ func Await(t testing.TB, usual time.Duration, what string, is func() bool) {
 		// Asking what takes long must not keep it from happening.
 		time.Sleep(max(awaitEvery, time.Since(asked)))
 	}
+}
+
+// Kernel skips a test below the version of Linux that has the feature.
+func Kernel(t testing.TB, version, feature string) {
+	t.Helper()
+	if !KernelAtLeast(t, version) {
+		t.Skip(kernelReason(version, feature))
+	}
+}
+
+// Feature skips a test where err, from asking the kernel for a feature, says
+// that it is not supported, and the kernel is older than the version that has
+// it. Any other error fails the test. So a claim about a version cannot rot,
+// and a kernel into which the feature was ported back runs the test.
+func Feature(t testing.TB, version, feature string, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case !errors.Is(err, errors.ErrUnsupported):
+		t.Fatalf("asking for %s: %v", feature, err)
+	case KernelAtLeast(t, version):
+		t.Fatalf("this kernel is not older than Linux %s, which has %s, but: %v", version, feature,
+			err)
+	default:
+		t.Skip(kernelReason(version, feature))
+	}
+}
+
+// KernelAtLeast reports whether the running kernel is of that version
+// ("MAJOR.MINOR") or newer. A system other than Linux is of none.
+func KernelAtLeast(t testing.TB, version string) bool {
+	t.Helper()
+	least, err := parseVersion(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS != "linux" {
+		return false
+	}
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := parseVersion(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Compare(running[:], least[:]) >= 0
+}
+
+// The beginnings of the reasons to skip a test that hold in CI, too.
+const (
+	needsKernel = "needs Linux "
+	forOthers   = "only on "
+)
+
+func kernelReason(version, feature string) string {
+	return needsKernel + version + ": " + feature
+}
+
+// parseVersion reads the first two numbers of "6.12" and of what uname -r
+// prints ("6.12.48+deb13-amd64").
+func parseVersion(text string) (v [2]int, err error) {
+	if _, err := fmt.Sscanf(text, "%d.%d", &v[0], &v[1]); err != nil {
+		return v, fmt.Errorf("kernel version %q: %w", text, err)
+	}
+	return v, nil
+}
+
+const (
+	// usualWork is how long the work of slowness takes on the machine that
+	// deadlines are made for: somewhat slower than an idle server of 2020.
+	usualWork = 10 * time.Millisecond
+
+	// mostPatience is the factor by which a deadline gets longer at most. An
+	// emulated machine is 20 to 30 times slower.
+	mostPatience = 40
+)
+
+// Patience returns how long a test may wait for something that takes less than
+// the usual time on an idle machine: longer where the machine is slow, as an
+// emulated one is, or has much else to do.
+func Patience(usual time.Duration) time.Duration {
+	return time.Duration(float64(usual) * min(max(1, slowness()*load()), mostPatience))
+}
+
+// slowness is the factor by which work takes longer here than usually.
+var slowness = sync.OnceValue(func() float64 {
+	data, table := make([]byte, 1<<20), crc64.MakeTable(crc64.ECMA)
+	began := time.Now()
+	sum := uint64(0)
+	for range 10 {
+		sum = crc64.Update(sum, table, data)
+	}
+	took := time.Since(began)
+	runtime.KeepAlive(sum)
+	return max(1, float64(took)/float64(usualWork))
+})
+
+// load is how many tasks want each processor, 1 if that is not known.
+func load() float64 {
+	text, _ := os.ReadFile("/proc/loadavg")
+	var tasks float64
+	_, _ = fmt.Sscan(string(text), &tasks) // it stays 0
+	return max(1, tasks/float64(runtime.NumCPU()))
 }

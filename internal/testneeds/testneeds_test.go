@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 )
@@ -133,4 +134,12 @@ func TestGuest(t *testing.T) {
 	outcome, reason := record(func(t testing.TB) { Guest(t) })
 	qt.Check(t, qt.Equals(outcome, "skipped"))
 	qt.Check(t, qt.Matches(reason, "only on an emulated machine.*"))
+}
+
+func TestPatienceIsAtLeastTheUsualAndBounded(t *testing.T) {
+	got := Patience(time.Minute)
+	qt.Assert(t, qt.IsTrue(got >= time.Minute), qt.Commentf("%v", got))
+	qt.Assert(t, qt.IsTrue(got <= mostPatience*time.Minute), qt.Commentf("%v", got))
+	t.Logf("work takes %.1f times as long as usual, and %.1f tasks want each processor", slowness(),
+		load())
 }
