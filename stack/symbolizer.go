@@ -453,8 +453,8 @@ const (
 	maxProfilePlaces = 1 << 20
 )
 
-// pace is that of something which may take some time, and after that 1/paceShare
-// of the time.
+// pace bounds the time that something takes: a free amount, and after that
+// 1/paceShare of the time.
 type pace struct {
 	spent time.Duration
 	next  time.Time // when it may be done again
