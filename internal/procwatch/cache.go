@@ -172,51 +172,37 @@ func (s *answers) put(q question, why error) {
 // other: only the first holds a thread.
 type closing struct {
 	mu      sync.Mutex
-	devices map[uint64]*closingDevice // those with files to be closed
-}
-
-type closingDevice struct {
-	sync.Mutex      // held while a file is closed
-	files      int  // that are to be closed
-	blocked    bool // closing took too long once: no caller waits any more
+	devices map[uint64]chan struct{} // closed when the last file of each is
 }
 
 // close closes a file on a device. It returns when that is done, or when it
-// takes too long.
+// takes too long, or at once if another file is to be closed before it.
 func (c *closing) close(device uint64, closeFile func()) {
 	c.mu.Lock()
-	d := c.devices[device]
-	if d == nil {
-		if c.devices == nil {
-			c.devices = make(map[uint64]*closingDevice)
-		}
-		d = &closingDevice{}
-		c.devices[device] = d
+	if c.devices == nil {
+		c.devices = make(map[uint64]chan struct{})
 	}
-	d.files++
-	blocked := d.blocked
+	before, closed := c.devices[device], make(chan struct{})
+	c.devices[device] = closed
 	c.mu.Unlock()
-	closed := make(chan struct{})
 	go func() {
-		d.Lock()
+		if before != nil {
+			<-before
+		}
 		closeFile()
-		d.Unlock()
 		c.mu.Lock()
-		if d.files--; d.files == 0 {
+		defer c.mu.Unlock()
+		if c.devices[device] == closed {
 			delete(c.devices, device)
 		}
-		c.mu.Unlock()
 		close(closed)
 	}()
-	if blocked {
+	if before != nil {
 		return
 	}
 	select {
 	case <-closed:
 	case <-time.After(scanPatience):
-		c.mu.Lock()
-		d.blocked = true
-		c.mu.Unlock()
 	}
 }
 
