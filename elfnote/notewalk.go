@@ -339,12 +339,11 @@ func (w *probeWalk) malformed(err error) *elffile.NoteError {
 		return e // there is no descriptor
 	}
 	descriptor := w.data[w.descriptor:w.descriptorEnd]
-	if addresses := 3 * w.words.Size(); len(descriptor) > addresses {
-		if provider, rest, ok := bytes.Cut(descriptor[addresses:], []byte{0}); ok {
-			e.Provider = string(provider)
-			if name, _, ok := bytes.Cut(rest, []byte{0}); ok {
-				e.Name = string(name)
-			}
+	descriptor = descriptor[min(3*w.words.Size(), len(descriptor)):]
+	if parts := bytes.SplitN(descriptor, []byte{0}, 3); len(parts) > 1 {
+		e.Provider = string(parts[0])
+		if len(parts) > 2 {
+			e.Name = string(parts[1])
 		}
 	}
 	return e

@@ -4,6 +4,7 @@ package elfnote
 
 import (
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 
@@ -110,7 +111,7 @@ func (f *File) argumentWords() []string {
 			continue // many sites in a row often have the same arguments
 		}
 		last = site.Arguments
-		for _, word := range symbolWords(last) {
+		for word := range symbolWords(last) {
 			if len(word) < leastWord || known[word] {
 				continue
 			}
@@ -130,18 +131,19 @@ func (f *File) argumentWords() []string {
 // that is in quotes since it has other bytes, is found when it is asked for.
 const leastWord = 3
 
-// symbolWords returns the words of a text that may be names of symbols. A word
+// symbolWords yields the words of a text that may be names of symbols. A word
 // that begins with a percent sign or a digit is a register or a number.
-func symbolWords(text string) []string {
-	words := strings.FieldsFunc(text, func(c rune) bool {
-		return c < 0x80 && !isWordPart(byte(c)) && c != '$' && c != '%'
-	})
-	for i := range words {
-		words[i] = strings.TrimLeft(words[i], "$")
+func symbolWords(text string) iter.Seq[string] {
+	return func(yield func(word string) bool) {
+		for word := range strings.FieldsFuncSeq(text, func(c rune) bool {
+			return c < 0x80 && !isWordPart(byte(c)) && c != '$' && c != '%'
+		}) {
+			word = strings.TrimLeft(word, "$")
+			if word != "" && word[0] != '%' && (word[0] < '0' || word[0] > '9') && !yield(word) {
+				return
+			}
+		}
 	}
-	return slices.DeleteFunc(words, func(word string) bool {
-		return word == "" || word[0] == '%' || '0' <= word[0] && word[0] <= '9'
-	})
 }
 
 // isWordPart reports whether GNU as accepts a byte in the names of symbols. It

@@ -145,7 +145,7 @@ func TestWordsThatMayBeSymbols(t *testing.T) {
 		`8@""+x`:                                   {"x"},
 		"8@1f(%rip)":                               nil,
 	} {
-		got := symbolWords(text)
+		got := slices.Collect(symbolWords(text))
 		qt.Check(t, qt.IsTrue(slices.Equal(got, want)), qt.Commentf("%q: %q", text, got))
 	}
 }

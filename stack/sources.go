@@ -53,8 +53,8 @@ type lineReader struct {
 
 // lineFile has the lines of a file.
 type lineFile struct {
-	elf     *elffile.File // may be closed; nil for a debug file
-	open    func() (*elffile.File, error)
+	elf     *elffile.File        // may be closed; nil for a debug file
+	open    func() *elffile.File // returns nil if it fails
 	buildID string
 	moved   uint64 // see [elffile.File.Moved]
 
@@ -95,17 +95,15 @@ func newLineFile(f *file, debug *elffile.File) *lineFile {
 	switch {
 	case debug != nil && hasDebugInfo(debug) && f.buildID != "":
 		path := debug.Name()
-		return &lineFile{open: func() (*elffile.File, error) { return elffile.Open(path) },
-			buildID: f.buildID, moved: debug.Moved()}
+		open := func() *elffile.File {
+			opened, _ := elffile.Open(path) // nil with an error
+			return opened
+		}
+		return &lineFile{open: open, buildID: f.buildID, moved: debug.Moved()}
 	case f.elf != nil && hasDebugInfo(f.elf):
 		mapped := f.mapped
-		return &lineFile{elf: f.elf, buildID: f.buildID, open: func() (*elffile.File, error) {
-			opened := open(mapped)
-			if opened.elf == nil {
-				return nil, os.ErrNotExist
-			}
-			return opened.elf, nil
-		}}
+		return &lineFile{elf: f.elf, buildID: f.buildID,
+			open: func() *elffile.File { return open(mapped).elf }}
 	}
 	return nil
 }
@@ -262,8 +260,8 @@ func (f *lineFile) read(elf *elffile.File, limit time.Duration) *debugInfo {
 			return info // nil with an error
 		}
 	}
-	opened, err := f.open()
-	if err != nil {
+	opened := f.open()
+	if opened == nil {
 		return nil
 	}
 	defer opened.OSFile().Close()
