@@ -426,47 +426,29 @@ func (e *events) decodeCaptures(args []Value, raw []byte) {
 	}
 }
 
-// maxCommands bounds the table of names of threads. A machine has hundreds; a
-// program that renames its threads at each request makes the table forget all.
-const maxCommands = 4096
+const commandBits = 10
 
-// recentCommands is the number of names that are found without the map.
-const (
-	recentBits     = 6
-	recentCommands = 1 << recentBits
-)
-
-// commandTable has the strings of the names of threads, which events share.
-type commandTable struct {
-	recent [recentCommands]struct {
-		raw  [2]uint64 // as the kernel has sent it, with any bytes after the terminator
-		name string
-	}
-	all map[string]string
+// commandTable has the strings of the names of threads, which events share. Of
+// names with the same hash it keeps the last.
+type commandTable [1 << commandBits]struct {
+	raw  [2]uint64 // as the kernel has sent it, with any bytes after the terminator
+	name string
 }
 
 func (t *commandTable) name(raw [2]uint64) string {
 	const spread = 0x9e3779b97f4a7c15 // odd, and without a pattern
-	entry := &t.recent[(raw[0]^raw[1])*spread>>(64-recentBits)]
+	entry := &t[(raw[0]^raw[1])*spread>>(64-commandBits)]
 	if entry.raw != raw {
-		entry.raw, entry.name = raw, t.find(raw)
+		entry.raw, entry.name = raw, commandOf(raw)
 	}
 	return entry.name
 }
 
-func (t *commandTable) find(raw [2]uint64) string {
+func commandOf(raw [2]uint64) string {
 	order := binary.NativeEndian
 	bytes := order.AppendUint64(order.AppendUint64(make([]byte, 0, 16), raw[0]), raw[1])
 	if end := slices.Index(bytes, 0); end >= 0 {
 		bytes = bytes[:end] // some kernels, such as 6.1, leave old memory after it
 	}
-	if name, ok := t.all[string(bytes)]; ok {
-		return name
-	}
-	if t.all == nil || len(t.all) == maxCommands {
-		t.all = make(map[string]string)
-	}
-	name := string(bytes)
-	t.all[name] = name
-	return name
+	return string(bytes)
 }
