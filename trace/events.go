@@ -189,6 +189,14 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	}
 }
 
+// A LostError is the number of events that were lost since the last LostError
+// because the ring buffer was full.
+type LostError uint64
+
+func (e LostError) Error() string {
+	return fmt.Sprintf("%d events lost: the ring buffer was full (use a larger one, a filter or aggregations)", uint64(e))
+}
+
 // Drain waits until an iteration over [Session.Events] has delivered all events
 // that were sent before Drain was called, or until the context is done. It is
 // for a caller that joins events with data that another BPF program has sent.

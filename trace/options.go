@@ -445,3 +445,11 @@ func isPointer(site *bpfgen.Site, arg int) bool {
 	}
 	return site.Args[arg].Size == site.Pointer && !site.Args[arg].Float
 }
+
+func optionError(field string, err error) error {
+	return &tracing.OptionError{Field: field, Index: -1, Err: err}
+}
+
+func notBetween(field string, value, low, high int) error {
+	return optionError(field, fmt.Errorf("%d is not between %d and %d", value, low, high))
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -410,4 +412,30 @@ func (s *Session) createMaps() (err error) {
 	}
 	s.decoder = newDecoder(&s.sites, s.events.ReuseEvents)
 	return nil
+}
+
+// explain returns a *follow.PermissionError if a privilege is missing, and any
+// other error with the operation that failed.
+func explain(op string, err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return &follow.PermissionError{Op: op, Err: err}
+	}
+	var refused *ebpf.VerifierError
+	switch {
+	case !errors.As(err, &refused):
+	case follow.Classify(err) == follow.WithRoom:
+		err = refused.Unwrap() // the log does not say more
+	default:
+		// The whole log: only this package can have made the mistake.
+		return fmt.Errorf("%s: the kernel refuses a generated program: %+v", op, refused)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// ignoreMissing returns nil for the error that a key is not in a map.
+func ignoreMissing(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
 }
