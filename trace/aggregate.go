@@ -245,7 +245,6 @@ func (s *Session) parseAggregation(a *Aggregation) (err error) {
 	if p.Value != nil && p.Value.Start {
 		p.Value.AtStart = l.Keep(*p.Value)
 	}
-	s.keepSites = s.keepSites || p.by(expr.Site)
 	s.aggregations = append(s.aggregations, p)
 	s.plan.Aggregations = append(s.plan.Aggregations, &p.Aggregation)
 	return nil

@@ -322,3 +322,25 @@ func TestLossesOfAggregations(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(losses, trace.Losses{Unreadable: 8}))
 }
+
+// A detached site leaves its number to another one, and its row stays.
+func TestSitesAsKeysThatAreDetached(t *testing.T) {
+	process := start(t, "target-pie")
+	a := trace.NewAggregator(trace.Aggregation{By: []string{"site"}})
+	s := newSession(t, aggregating(a))
+	hits := make(map[uint64]uint64)
+	for i, probe := range []string{"three", "twelve", "three", "guarded", "three", "twelve"} {
+		attached := attach(t, s, usdt.Target{Path: process.path}, "gousdt_test:"+probe, nil)
+		process.Fire(probe, i+1)
+		qt.Assert(t, qt.HasLen(attached.Sites(), 1))
+		hits[attached.Sites()[0].Location] += uint64(i + 1)
+		qt.Assert(t, qt.IsNil(attached.Close()))
+	}
+	qt.Check(t, qt.Equals(trace.SiteNumbers(s), 0))
+	got := make(map[uint64]uint64)
+	for _, row := range snapshot(t, a).Rows {
+		got[row.Keys[0].Uint()] += row.Count
+	}
+	qt.Check(t, qt.DeepEquals(got, hits))
+	qt.Check(t, qt.HasLen(snapshot(t, a).Rows, 6))
+}

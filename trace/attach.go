@@ -78,15 +78,20 @@ func closeAll(attachments ...*Attachment) error {
 		for _, l := range a.links {
 			ranked[l.rank] = append(ranked[l.rank], l.Link)
 		}
-		if s := a.session; len(s.latencies) > 0 && !sessions[s] {
+		if s := a.session; !sessions[s] {
 			sessions[s] = true
-			s.replaced.change(1, s.countOf(bpfgen.CounterReplaced))
-			defer s.replaced.change(-1, s.countOf(bpfgen.CounterReplaced))
+			if len(s.latencies) > 0 {
+				s.replaced.change(1, s.countOf(bpfgen.CounterReplaced))
+				defer s.replaced.change(-1, s.countOf(bpfgen.CounterReplaced))
+			}
 		}
 	}
 	var errs []error
 	for _, links := range ranked {
 		errs = append(errs, sys.CloseTogether(links)) // waits also for those that others close
+	}
+	for s := range sessions {
+		s.takeSites()
 	}
 	for _, a := range attachments {
 		a.closeOnce.Do(func() {

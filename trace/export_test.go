@@ -27,6 +27,9 @@ func ThreadBirth() int { return threadBirth() }
 // LinkCount returns how many links the attachment has.
 func (a *Attachment) LinkCount() int { return len(a.links) }
 
+// SiteNumbers returns how many numbers sites have had.
+func SiteNumbers(s *Session) int { return int(s.sites.next) }
+
 // Slots returns how many slots are in use, as the session counts and as the map
 // has them.
 func Slots(s *Session) (used, held int) {

@@ -37,7 +37,7 @@ type Session struct {
 	programs programCache
 
 	sites     siteTable
-	keepSites bool // for good: an aggregation has them as keys
+	keepSites bool // for good: keys in the kernel may have their numbers
 	names     nameTable
 
 	aggregations []*aggregation

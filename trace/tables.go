@@ -221,6 +221,26 @@ func (s *Session) endAggregations() {
 	})
 }
 
+// takeSites is called between detaching sites and freeing their numbers. The
+// rows of aggregations by site refer to the sites themselves then.
+func (s *Session) takeSites() {
+	_ = s.use(func() error {
+		for _, a := range s.aggregations {
+			if a.by(expr.Site) {
+				a.mu.Lock()
+				_, err := a.take()
+				a.mu.Unlock()
+				if err != nil {
+					s.mu.Lock()
+					s.keepSites = true
+					s.mu.Unlock()
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // take brings the totals up to a moment, which it returns. a.mu must be held.
 func (a *aggregation) take() (time.Time, error) {
 	if !a.ended.IsZero() {

@@ -42,7 +42,7 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 	if a.totals.rows == nil {
 		a.totals.rows = make(map[string]*total)
 	}
-	several := a.normalize != nil || a.by(expr.Container) || a.by(expr.Stack)
+	several := a.normalize != nil || a.by(expr.Container) || a.by(expr.Stack) || a.by(expr.Site)
 	if !several {
 		known = a.totals.rows
 	}
