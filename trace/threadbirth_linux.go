@@ -3,18 +3,16 @@
 package trace
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -29,12 +27,12 @@ var threadBirth = sync.OnceValue(func() int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	task, err := copyTask()
-	stat, err2 := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", unix.Gettid()))
+	stat, err2 := procfs.ReadStat("/proc/self/task", unix.Gettid(), make([]byte, procfs.MaxStat))
 	suspended, ok := suspendedTime()
 	if err != nil || err2 != nil || !ok {
 		return bpfgen.None
 	}
-	return findBirth(task, stat, uint64(suspended), uint64(ownClockOffsets().boot))
+	return findBirth(task, stat.StartTime, uint64(suspended), uint64(ownClockOffsets().boot))
 })
 
 func suspendedTime() (time.Duration, bool) {
@@ -69,15 +67,9 @@ func copyTask() ([]byte, error) {
 	return task, copied.Lookup(uint32(0), &task)
 }
 
-const (
-	// statStartTime is the field of /proc/PID/stat with the thread's start
-	// time, counted from the one after the command's name.
-	statStartTime = 22 - 3
-
-	// tick is the unit of that time in nanoseconds (USER_HZ, which is 100 on
-	// all machines that this package supports).
-	tick = 10_000_000
-)
+// tick is the unit of start times in /proc/PID/stat, in nanoseconds (USER_HZ,
+// which is 100 on all machines that this package supports).
+const tick = 10_000_000
 
 // findBirth finds the time of a thread's start in its description. The time is
 // a pair of numbers, one by the monotonic clock (start_time) and one that also
@@ -85,8 +77,7 @@ const (
 // /proc/PID/stat, by the clock of this process's time namespace, which is ahead
 // of the initial one's. The two differ by at most the time that the machine was
 // suspended, and perhaps a moment more.
-func findBirth(task, stat []byte, suspended, ahead uint64) int {
-	ticks := startTicks(stat)
+func findBirth(task []byte, ticks, suspended, ahead uint64) int {
 	if ticks == 0 {
 		return bpfgen.None
 	}
@@ -102,33 +93,19 @@ func findBirth(task, stat []byte, suspended, ahead uint64) int {
 	return found
 }
 
-// startTicks returns the start time of a thread from its /proc/PID/stat, or 0.
-func startTicks(stat []byte) uint64 {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= statStartTime {
-		return 0
-	}
-	ticks, _ := strconv.ParseUint(string(fields[statStartTime]), 10, 64)
-	return ticks
-}
-
 // commandSince returns the name of a thread, or of a process if tid is 0. ok is
 // false if there is none, or if it began after a moment of the monotonic clock:
 // then it is a later one with the same number.
 func commandSince(pid, tid int, moment time.Duration) (name string, ok bool) {
-	path := fmt.Sprintf("/proc/%d/stat", pid)
+	root, of := "/proc", pid
 	if tid != 0 {
-		path = fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid)
+		root, of = fmt.Sprintf("/proc/%d/task", pid), tid
 	}
-	stat, err := os.ReadFile(path)
+	stat, err := procfs.ReadStat(root, of, make([]byte, procfs.MaxStat))
 	suspended, known := suspendedTime()
-	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if err != nil || !known || begin < 0 || end < begin {
-		return "", false
-	}
 	// The machine had been suspended for at most this time then.
-	began := time.Duration(startTicks(stat)*tick) - ownClockOffsets().boot - suspended
-	return string(stat[begin+1 : end]), began <= moment
+	began := time.Duration(stat.StartTime*tick) - ownClockOffsets().boot - suspended
+	return string(stat.Command), err == nil && known && began <= moment
 }
 
 // hasEnded reports whether there is no such thread, or process if tid is 0.

@@ -4,7 +4,6 @@ package trace
 
 import (
 	"encoding/binary"
-	"fmt"
 	"testing"
 	"time"
 
@@ -14,35 +13,30 @@ import (
 )
 
 func TestBirthIsFoundInATask(t *testing.T) {
-	stat := func(ticks int) []byte {
-		return fmt.Appendf(nil,
-			"7 (a) b) R 1 2 3 0 -1 4194560 5 0 0 0 0 0 0 0 20 0 5 0 %d 99 99 0\n", ticks)
-	}
 	const suspended = 50_000_000_000
 	for _, test := range []struct {
 		words []uint64
-		stat  []byte
+		ticks uint64
 		ahead time.Duration
 		want  int
 	}{
-		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, stat(1234), 0, 16},
+		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, 1234, 0, 16},
 		// It has been suspended.
-		{[]uint64{1, 2, 12_345_678_901, 62_345_678_999, 5}, stat(6234), 0, 16},
-		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, stat(1235), 0, bpfgen.None},
-		{[]uint64{1, 2, 12_345_678_901, 72_345_678_999, 5}, stat(7234), 0, bpfgen.None},
-		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, stat(1234), 0, 8},
-		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, stat(101_234), 1000 * time.Second, 8},
-		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, stat(234), -10 * time.Second, 8},
-		{nil, stat(1234), 0, bpfgen.None},
-		{[]uint64{0, 0}, stat(0), 0, bpfgen.None},
-		{[]uint64{1, 1}, []byte("7 (a) R 1"), 0, bpfgen.None},
-		{[]uint64{1, 1}, nil, 0, bpfgen.None},
+		{[]uint64{1, 2, 12_345_678_901, 62_345_678_999, 5}, 6234, 0, 16},
+		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, 1235, 0, bpfgen.None},
+		{[]uint64{1, 2, 12_345_678_901, 72_345_678_999, 5}, 7234, 0, bpfgen.None},
+		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, 1234, 0, 8},
+		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, 101_234, 1000 * time.Second, 8},
+		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, 234, -10 * time.Second, 8},
+		{nil, 1234, 0, bpfgen.None},
+		{[]uint64{0, 0}, 0, 0, bpfgen.None},
+		{[]uint64{1, 1}, 0, 0, bpfgen.None},
 	} {
 		var task []byte
 		for _, w := range test.words {
 			task = binary.NativeEndian.AppendUint64(task, w)
 		}
-		qt.Check(t, qt.Equals(findBirth(task, test.stat, suspended, uint64(test.ahead)), test.want),
+		qt.Check(t, qt.Equals(findBirth(task, test.ticks, suspended, uint64(test.ahead)), test.want),
 			qt.Commentf("%v", test.words))
 	}
 }
