@@ -304,6 +304,7 @@ func (s *Session) forget(a *Attachment) {
 		s.sites.remove(a.sites)
 	default:
 		s.retired = append(s.retired, a.sites...)
+		s.ring.interrupt() // perhaps no event comes
 	}
 }
 

@@ -408,3 +408,24 @@ func TestDrainOfEventsWithoutEnd(t *testing.T) {
 	defer stop()
 	qt.Check(t, qt.IsNil(s.Drain(draining)))
 }
+
+// The sites of closed attachments do not pile up where no event comes.
+func TestSitesAreFreedWithoutEvents(t *testing.T) {
+	process := start(t, "target-pie")
+	s := newSession(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for e, err := range s.Events(ctx) {
+			t.Error(e, err)
+		}
+	})
+	for range 20 {
+		a := attach(t, s, usdt.Target{Path: process.path}, "gousdt_test:three", nil)
+		qt.Assert(t, qt.IsNil(a.Close()))
+		time.Sleep(10 * time.Millisecond) // for the reader
+	}
+	cancel()
+	reading.Wait()
+	qt.Check(t, qt.IsTrue(trace.SiteNumbers(s) < 10), qt.Commentf("%d", trace.SiteNumbers(s)))
+}
