@@ -83,7 +83,6 @@ func (d *decoder) find(raw []byte) error {
 	return nil
 }
 
-// forget is called when sites are removed: other sites can get their numbers.
 func (d *decoder) forget() { d.site, d.current, d.event = nil, nil, nil }
 
 // newEvent returns an event of the site that was found last, with the values

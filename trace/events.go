@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -208,23 +207,24 @@ func (s *Session) Drain(ctx context.Context) error {
 	if !ok {
 		return sys.ClosedError("session")
 	}
-	d := drain{written, make(chan struct{})}
+	done := make(chan struct{})
 	s.mu.Lock()
-	s.drains = append(s.drains, d)
+	s.drains = append(s.drains, drain{written, func() { close(done) }})
 	s.mu.Unlock()
 	s.ring.interrupt()
 	select {
-	case <-d.done:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// A drain is done when the ring buffer has been read up to a position.
+// A drain is over when the ring buffer has been read up to a position. The
+// reader calls the function then, with Session.mu held.
 type drain struct {
 	position uint64
-	done     chan struct{}
+	over     func()
 }
 
 var errNoEvents = errors.New("the session sends no events: it has Aggregators and no SessionOptions.Events")
@@ -308,27 +308,17 @@ func (r *reading) reportLosses() bool {
 }
 
 // pass is called between two events. It ends the drains whose events have been
-// delivered, and frees the numbers of retired sites whose events have been.
+// delivered.
 func (r *reading) pass() {
-	read := r.ring.read
-	var gone []*Site
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.drains = slices.DeleteFunc(r.drains, func(d drain) bool {
-		over := d.position <= read
-		if over {
-			close(d.done)
+		isOver := d.position <= r.ring.read
+		if isOver {
+			d.over()
 		}
-		return over
+		return isOver
 	})
-	if read >= r.leaveAt {
-		gone, r.leaving, r.retired = r.leaving, r.retired, nil
-		r.leaveAt = atomic.LoadUint64(r.ring.producer)
-	}
-	r.mu.Unlock()
-	if len(gone) > 0 {
-		r.sites.remove(gone)
-		r.decoder.forget()
-	}
 }
 
 func (r *reading) setClock() {

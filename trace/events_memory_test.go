@@ -216,8 +216,10 @@ func TestEventsFromMemoryOfSitesThatFollow(t *testing.T) {
 	isOf(read(first, second, first, second, second, first), first, second, first, second,
 		second, first)
 
-	s.retired = []*Site{second}
-	read() // the site is freed when all that was written by then has been read
+	s.drains = []drain{{ring.produced, func() {
+		s.sites.remove([]*Site{second})
+		s.decoder.forget()
+	}}}
 	read()
 	third := siteWith(t, s, "8@%rax")
 	qt.Assert(t, qt.Equals(third.id, second.id))

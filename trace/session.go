@@ -63,8 +63,6 @@ type Session struct {
 	ring     *ringReader // nil where no events are sent
 	decoder  *decoder
 	reported uint64      // losses that iterations have reported
-	leaving  []*Site     // retired, with events up to leaveAt
-	leaveAt  uint64      // position in the ring buffer
 	silent   atomic.Bool // no event will come any more
 
 	openCalls openCalls
@@ -82,7 +80,6 @@ type Session struct {
 	mu          sync.Mutex
 	attachments map[*Attachment]struct{}
 	watches     map[*usdt.Watch]struct{}
-	retired     []*Site // of closed attachments, whose last events may not have been read
 	drains      []drain
 
 	closeOnce sync.Once
@@ -303,7 +300,11 @@ func (s *Session) forget(a *Attachment) {
 	case s.ring == nil:
 		s.sites.remove(a.sites)
 	default:
-		s.retired = append(s.retired, a.sites...)
+		written, _ := s.ring.written()
+		s.drains = append(s.drains, drain{written, func() {
+			s.sites.remove(a.sites)
+			s.decoder.forget() // other sites can get their numbers
+		}})
 		s.ring.interrupt() // perhaps no event comes
 	}
 }
