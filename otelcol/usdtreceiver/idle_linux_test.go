@@ -106,14 +106,14 @@ func TestManyProcesses(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	processes, idle := sizeOf(100, 2000), time.Duration(sizeOf(1, 60))*time.Second
+	processes, idle := sizeOf(100, 2000), time.Duration(sizeOf(100, 60_000))*time.Millisecond
 	n := newNode(t, 10)
 	s, end := started(t, everything())
 	crowd := n.crowd(sizeOf(20, 200), processes)
 	for _, image := range n.images {
 		s.awaitAttached(image.program, "metrics")
 	}
-	time.Sleep(time.Second) // all of them have been seen once, which is no idle time
+	time.Sleep(min(idle, time.Second)) // all of them have been seen once, which is no idle time
 	before := processorTime(t)
 	time.Sleep(idle)
 	share := 100 * (processorTime(t) - before).Seconds() / idle.Seconds()
@@ -152,7 +152,7 @@ func TestSourcesShareScans(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	processes, idle := sizeOf(100, 600), time.Duration(sizeOf(1, 20))*time.Second
+	processes, idle := sizeOf(100, 600), time.Duration(sizeOf(100, 20_000))*time.Millisecond
 	n := newNode(t, 1)
 	n.crowd(sizeOf(5, 50), processes)
 	took := make(map[int]time.Duration)
@@ -162,7 +162,7 @@ func TestSourcesShareScans(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		s, end := started(t, sources(count))
 		s.awaitAttached(n.images[0].program, "metrics")
-		time.Sleep(2 * time.Second) // all have been seen
+		time.Sleep(min(idle, 2*time.Second)) // all have been seen
 		began := processorTime(t)
 		time.Sleep(idle)
 		took[count] = processorTime(t) - began

@@ -207,6 +207,7 @@ func (r *usdtReceiver) startMetrics() error {
 			if m.source, err = r.open(of.name, m.options, of); err != nil {
 				return err
 			}
+			m.source.unsent = true
 			continue
 		}
 		aggregated, items = append(aggregated, m), append(items, of)

@@ -104,6 +104,7 @@ type source struct {
 	limited  atomic.Uint64 // events that were over the limit of all processors
 
 	unconverted atomic.Uint64 // events that convert has failed with
+	unsent      bool          // no event is wanted, see ofOpen
 
 	costs costs
 }

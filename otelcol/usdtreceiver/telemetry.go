@@ -77,7 +77,12 @@ func (r *usdtReceiver) observe() (err error) {
 		t.RegisterReceiverUsdtCapabilitiesMissingCallback(callback(observeCapabilities)),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
 		t.RegisterReceiverUsdtHitsNotSampledCallback(eachSource(
-			func(s *source, l trace.Losses) int { return int(l.NotSampled + s.limited.Load()) })),
+			func(s *source, l trace.Losses) int {
+				if s.unsent {
+					return 0
+				}
+				return int(l.NotSampled + s.limited.Load())
+			})),
 		t.RegisterReceiverUsdtCallsUnfinishedCallback(eachSource(
 			func(_ *source, l trace.Losses) int { return int(l.Unfinished) })),
 		t.RegisterReceiverUsdtSeriesCallback(eachMetric(

@@ -72,6 +72,26 @@ func TestOwnMetrics(t *testing.T) {
 	}
 }
 
+// ownSum returns a metric of the receiver's own, of a source.
+func (s *sinks) ownSum(name, source string) (sum int64) {
+	s.t.Helper()
+	var all metricdata.ResourceMetrics
+	qt.Assert(s.t, qt.IsNil(s.own.Collect(s.t.Context(), &all)))
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != "otelcol_receiver_usdt_"+name {
+				continue
+			}
+			for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+				if of, _ := p.Attributes.Value("source"); of.AsString() == source {
+					sum += p.Value
+				}
+			}
+		}
+	}
+	return sum
+}
+
 // kindOf returns what a metric is, and the attributes of its points.
 func kindOf(data metricdata.Aggregation) (kind metadataKind, all []attribute.Set) {
 	switch d := data.(type) {
