@@ -11,7 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -38,7 +41,7 @@ type MemorySite struct {
 	Frames  []stack.Frame
 
 	Allocs, AllocBytes int64 // allocations, and their bytes
-	Frees, FreeBytes   int64 // those of them that were freed
+	Frees, FreeBytes   int64 // those of them that were freed, or whose process has ended
 }
 
 // Memory adds up allocations by stack, and those that were freed, in processes
@@ -52,6 +55,7 @@ type Memory struct {
 	sites map[string]*MemorySite
 	live  map[block]*allocation
 	freed map[block][]time.Duration // times of frees that came before the allocation's stack
+	ended map[int]time.Duration     // when processes ended whose stacks may still come
 	lost  uint64                    // allocations that were not remembered, see maxLive
 
 	reading sync.WaitGroup
@@ -78,7 +82,8 @@ func NewMemory(opts *Options) *Memory {
 	o.Value = func(e *trace.Event) int64 { _, bytes := weight(e); return bytes }
 	return &Memory{probe: USDT(&o, allocProbe), stop: func() {},
 		sites: make(map[string]*MemorySite),
-		live:  make(map[block]*allocation), freed: make(map[block][]time.Duration)}
+		live:  make(map[block]*allocation), freed: make(map[block][]time.Duration),
+		ended: make(map[int]time.Duration)}
 }
 
 // weight returns how many allocations and bytes an allocation stands for.
@@ -108,7 +113,14 @@ func (m *Memory) Start(ctx context.Context) (_ *Profiler, err error) {
 	if m.frees, err = trace.New(&opts); err != nil {
 		return nil, err
 	}
-	m.watch, err = trace.WatchSessions(&m.probe.opts.Watch, nil,
+	watch := m.probe.opts.Watch
+	watch.Mapped = func(appeared, disappeared []*proc.ProcessFile) {
+		m.end(disappeared)
+		if mapped := m.probe.opts.Watch.Mapped; mapped != nil {
+			mapped(appeared, disappeared)
+		}
+	}
+	m.watch, err = trace.WatchSessions(&watch, nil,
 		trace.WatchSession{Session: m.frees, Patterns: []elfnote.Pattern{freeProbe}})
 	if err != nil {
 		return nil, err
@@ -152,6 +164,10 @@ func (m *Memory) alloc(s *Sample) {
 			return
 		}
 	}
+	if at, ok := m.ended[key.pid]; ok && a.at <= at {
+		a.release()
+		return
+	}
 	if known := m.live[key]; known != nil { // its free was lost
 		known.release()
 	} else if len(m.live) >= maxLive {
@@ -186,6 +202,33 @@ func (m *Memory) free(e *trace.Event) {
 		frees = frees[1:]
 	}
 	m.freed[key] = append(frees, e.Monotonic)
+}
+
+// end releases the allocations of processes that have ended, or run another
+// program.
+func (m *Memory) end(disappeared []*proc.ProcessFile) {
+	if len(disappeared) == 0 {
+		return
+	}
+	var clock unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock) // it has that clock
+	now := time.Duration(clock.Nano())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended == nil {
+		return // Close lets all disappear
+	}
+	maps.DeleteFunc(m.ended, func(_ int, at time.Duration) bool { return at < now-late })
+	for _, pair := range disappeared {
+		m.ended[pair.Process.PID] = now
+	}
+	maps.DeleteFunc(m.live, func(key block, a *allocation) bool {
+		at, ended := m.ended[key.pid]
+		if ended = ended && a.at <= at; ended {
+			a.release()
+		}
+		return ended
+	})
 }
 
 func (a *allocation) release() {
@@ -228,6 +271,9 @@ func (m *Memory) Close() error {
 		return nil
 	}
 	m.stop()
+	m.mu.Lock()
+	m.ended = nil
+	m.mu.Unlock()
 	var err error
 	if m.watch != nil {
 		err = m.watch.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -116,4 +117,26 @@ func TestFreesOfOtherAllocationsAreForgotten(t *testing.T) {
 		qt.Check(t, qt.Equals(site.Frees, 1))
 	}
 	qt.Check(t, qt.HasLen(m.sites, 1))
+}
+
+// Of a process that has ended nothing is in use, also where the stack of an
+// allocation comes later.
+func TestProcessesThatHaveEndedUseNoMemory(t *testing.T) {
+	m := NewMemory(&Options{})
+	alloc := func(pid int, at time.Duration, pointer uint64) {
+		m.alloc(&Sample{Event: &trace.Event{PID: pid, Monotonic: at,
+			Args: []trace.Value{trace.ValueOf(pointer), trace.ValueOf(uint64(64))}}})
+	}
+	const later = time.Duration(math.MaxInt64) // another process with the same number
+	alloc(1, 1, 0x1000)
+	alloc(2, 1, 0x1000)
+	m.end([]*proc.ProcessFile{{Process: proc.Process{PID: 1}}})
+	alloc(1, 2, 0x2000)
+	alloc(1, later, 0x3000)
+	got := make(map[int][2]int64)
+	for _, site := range m.sites {
+		got[site.PID] = [2]int64{site.Allocs, site.Frees}
+	}
+	qt.Check(t, qt.DeepEquals(got, map[int][2]int64{1: {3, 2}, 2: {1, 0}}))
+	qt.Check(t, qt.HasLen(m.live, 2))
 }
