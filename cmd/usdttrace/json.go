@@ -146,7 +146,7 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 				j.Fields(q.json, orNull(row.Quantile(q.part)))
 			}
 			p.exponential(row.Exponential())
-		case a.Histogram != nil:
+		case a.Histogram != nil && a.rows == nil:
 			jsontext.Objects(j, "buckets", 0, row.Histogram(0), func(b *trace.Bucket) {
 				j.Fields("low", valueOf(b.Low), "high", valueOf(b.High), "count", b.Count)
 			})

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"regexp"
@@ -128,7 +129,8 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 	if p.narrow {
 		least = 14
 	}
-	over := terminal.Columns(colouring.ReplaceAllString(string(b), "")) - p.width
+	line := b[bytes.LastIndexByte(b, '\n')+1:] // the header may be above
+	over := terminal.Columns(colouring.ReplaceAllString(string(line), "")) - p.width
 	for i := len(texts) - 1; i >= 0 && over > 0; i-- {
 		from, to := texts[i][0], texts[i][1]
 		text := string(b[from:to])

@@ -65,3 +65,12 @@ func TestColumnsOfEventsThatANarrowTerminalHasNoRoomFor(t *testing.T) {
 		qt.Check(t, qt.Equals(strings.Contains(string(line), "postgres"), width != 80))
 	}
 }
+
+// The header above the first event takes none of its room.
+func TestTextsOfTheFirstEventAreWhole(t *testing.T) {
+	const query = "SELECT abalance FROM pgbench_accounts WHERE aid = 1"
+	p := &textPrinter{width: 80}
+	e := &trace.Event{Site: &trace.Site{}, Args: []trace.Value{trace.ValueOf(query)}}
+	line := p.arguments(p.header(nil, "", "PROBE", len("PROBE")), e, func(int) bool { return true })
+	qt.Check(t, qt.StringContains(string(line), query))
+}
