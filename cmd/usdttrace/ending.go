@@ -193,10 +193,7 @@ func (t *tracer) verdict() error {
 	if sites, _ := t.targets.watched(); sites > 0 {
 		return t.targets.missingPair(where)
 	}
-	t.targets.mu.Lock()
-	late, filtered := t.targets.missed, t.targets.filtered
-	t.targets.mu.Unlock()
-	switch {
+	switch late, filtered := t.targets.notAttached(); {
 	case filtered != nil:
 		return filtered
 	case late != "":

@@ -118,10 +118,7 @@ func (t *tracer) followProcess() error {
 		return err
 	}
 	sites, _ := t.targets.watched()
-	t.targets.mu.Lock()
-	filtered := t.targets.filtered
-	t.targets.mu.Unlock()
-	switch {
+	switch _, filtered := t.targets.notAttached(); {
 	case sites > 0:
 		t.warnUnmatched()
 		return nil

@@ -484,11 +484,11 @@ func (t *targets) near(err error) {
 // addNearest keeps the names of a file's probes that are spelled most like the
 // patterns, if none matches.
 func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
-	sel, err := usdt.Select(usdt.Target{ELF: file}, patterns...)
-	if err == nil {
+	if sel, err := usdt.Select(usdt.Target{ELF: file}, patterns...); err != nil {
+		t.near(err)
+	} else {
 		sel.Close()
 	}
-	t.near(err)
 }
 
 // nearestPatience and allPatience are how long names are searched in the files

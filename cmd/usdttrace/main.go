@@ -356,19 +356,16 @@ func (t *tracer) noteBegun() {
 		t.messages.Note("watching %s (Ctrl-C ends)", what)
 		return
 	}
-	const waits = "; those that come are watched (Ctrl-C ends)"
-	t.targets.mu.Lock()
-	unfit := t.targets.filtered
-	t.targets.mu.Unlock()
-	if unfit != nil {
-		t.messages.Note("%v%s", unfit, waits)
-		return
+	text := "no process has a matching probe yet"
+	if _, unfit := t.targets.notAttached(); unfit != nil {
+		text = unfit.Error()
+	} else {
+		t.addNearest(0)
+		t.targets.mu.Lock()
+		text += suggest.Nearest(t.targets.nearest)
+		t.targets.mu.Unlock()
 	}
-	t.addNearest(0)
-	t.targets.mu.Lock()
-	near := suggest.Nearest(t.targets.nearest)
-	t.targets.mu.Unlock()
-	t.messages.Note("no process has a matching probe yet%s%s", near, waits)
+	t.messages.Note("%s; those that come are watched (Ctrl-C ends)", text)
 }
 
 // warnFailed reports an error while the rest goes on.

@@ -115,16 +115,21 @@ func (t *tracer) mergeStacks(s *trace.Snapshot) *trace.Snapshot {
 	if !t.options.byStack() || slices.Contains(t.options.by, "pid") {
 		return s
 	}
-	return s.Merge(func(row *trace.Row) string {
-		pid, _ := stackOf(s, row)
-		key := []byte(t.stacks.Key(pid, row.Stack))
-		for i, k := range row.Keys {
-			if s.By[i] != "stack" {
-				key = fmt.Appendf(key, "/%d:%q", k.Kind(), k.String())
-			}
+	return s.Merge(func(row *trace.Row) string { return t.stackKey(s.By, row) })
+}
+
+// stackKey is equal for rows of equal keys, and of stacks of the same functions
+// of any process.
+func (t *tracer) stackKey(by []string, row *trace.Row) string {
+	var key []byte
+	for i, k := range row.Keys {
+		if by[i] == "stack" {
+			key = append(key, t.stacks.Key(int(k.Uint()), row.Stack)...)
+		} else {
+			key = fmt.Appendf(key, "/%d:%q", k.Kind(), k.String())
 		}
-		return string(key)
-	})
+	}
+	return string(key)
 }
 
 // maxAskedSites bounds the sites of a file that are checked for frame pointers.
@@ -270,27 +275,22 @@ func times(value trace.Value, n uint64) (product trace.Value) {
 
 // row returns the row of an event, nil if there is no room for another one.
 func (s *samples) row(e *trace.Event, stack []uint64) *trace.Row {
-	by := s.tracer.options.by
-	key := []byte(s.tracer.stacks.Key(e.PID, stack))
-	for _, name := range by {
-		if name != "stack" {
-			key = fmt.Appendf(key, "/%q", label(e, name))
-		}
+	added := &trace.Row{Stack: stack}
+	for _, name := range s.tracer.options.by {
+		added.Keys = append(added.Keys, keyOf(e, name))
 	}
-	row := s.of[string(key)]
+	key := s.tracer.stackKey(s.tracer.options.by, added)
+	row := s.of[key]
 	if row != nil || len(s.rows) == maxStackRows {
 		return row
-	}
-	row = &trace.Row{Stack: slices.Clone(stack)}
-	for _, name := range by {
-		row.Keys = append(row.Keys, keyOf(e, name))
 	}
 	if s.of == nil {
 		s.of = make(map[string]*trace.Row)
 	}
-	s.of[string(key)] = row
-	s.rows = append(s.rows, row)
-	return row
+	added.Stack = slices.Clone(stack)
+	s.of[key] = added
+	s.rows = append(s.rows, added)
+	return added
 }
 
 // keyOf returns the value of a key for an event, as a row has it.

@@ -153,6 +153,13 @@ func (t *targets) setNotAttached(missed string, filtered error) {
 	t.filtered = cmp.Or(filtered, t.filtered)
 }
 
+// notAttached returns what setNotAttached has kept.
+func (t *targets) notAttached() (missed string, filtered error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.missed, t.filtered
+}
+
 // maxProbeWidth keeps one long name from pushing the arguments of all others to
 // the right.
 const maxProbeWidth = 40
