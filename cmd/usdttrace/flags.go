@@ -65,8 +65,8 @@ type options struct {
 	listed     []elfnote.PairPattern // of --pairs and --slow
 	slow       *time.Duration        // nil for hits instead of calls
 	spans      []trace.Latency       // of --slow
-	captures   []capture
-	names      []string // files with definitions
+	captures   []trace.Capture       // of --str and --bytes
+	names      []string              // files with definitions
 	stack      bool
 	starts     bool // stacks of the starts of calls
 	debuginfod bool // fetch debug files that are not here
@@ -115,13 +115,8 @@ func (o *options) eventStacks() bool { return o.stack || o.starts }
 
 func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
 
-// capture is what to copy of the memory that an argument points to.
-type capture struct {
-	trace.Capture
-	number int // of the argument, -1 if it is given by name
-}
-
-func (c *capture) flag() string {
+// captureFlag returns the flag of a capture.
+func captureFlag(c *trace.Capture) string {
 	if c.Bytes {
 		return "bytes"
 	}
@@ -129,20 +124,18 @@ func (c *capture) flag() string {
 }
 
 // capture returns the capture for an argument of a site, nil for none.
-func (o *options) capture(site *trace.Site, arg int) *capture {
-	i := slices.IndexFunc(o.captures,
-		func(c capture) bool { return c.number == arg || c.Arg == site.ArgumentName(arg) })
-	if i >= 0 {
-		return &o.captures[i]
+func (o *options) capture(site *trace.Site, arg int) *trace.Capture {
+	for i := range o.captures {
+		c := &o.captures[i]
+		if n, ok := argumentNumber(c.Arg); ok && n == arg || c.Arg == site.ArgumentName(arg) {
+			return c
+		}
 	}
 	if probe := site.Definition(); probe != nil && probe.Arguments[arg].IsText {
-		return &knownText
+		return &trace.Capture{Max: maxKnownText}
 	}
 	return nil
 }
-
-// knownText is the capture for an argument that is a text by its definition.
-var knownText = capture{trace.Capture{Max: maxKnownText}, -1}
 
 // aggregates reports whether hits are aggregated rather than printed.
 func (o *options) aggregates() bool {
@@ -438,11 +431,11 @@ func oneOf(to *string, words []string) func(string) error {
 // addCapture reads N, N:MAX or N:argM; both can be the names of arguments.
 func (o *options) addCapture(s string, bytes bool) error {
 	number, length, limited := strings.Cut(s, ":")
-	c := capture{trace.Capture{Arg: number, Bytes: bytes}, -1}
+	c := trace.Capture{Arg: number, Bytes: bytes}
 	arg, err := strconv.Atoi(strings.TrimPrefix(number, "arg"))
 	switch {
 	case err == nil && arg >= 0:
-		c.Arg, c.number = fmt.Sprintf("arg%d", arg), arg
+		c.Arg = fmt.Sprintf("arg%d", arg)
 	case number == "" || !isLetter(number[0]):
 		return errors.New("want the number of an argument, from 0, or its name")
 	}

@@ -78,7 +78,7 @@ func (t *tracer) named(err error) error {
 	case option.Field == "Sampling" && t.options.rate > 0:
 		flag = "rate"
 	case option.Field == "Captures" && option.Index >= 0:
-		flag = t.options.captures[option.Index].flag()
+		flag = captureFlag(&t.options.captures[option.Index])
 	case option.Field == "Aggregators":
 		asked := slices.DeleteFunc(slices.Clone(t.asked),
 			func(a *aggregation) bool { return a.aggregator == nil })
@@ -240,8 +240,8 @@ func (o *options) terms() (all []term) {
 	add("--sum", o.sum)
 	add("--hist", o.hist)
 	for _, c := range o.captures {
-		if c.number >= 0 { // else it has a name
-			flag := fmt.Sprintf("--%s %d", c.flag(), c.number)
+		if n, ok := argumentNumber(c.Arg); ok { // else it has a name
+			flag := fmt.Sprintf("--%s %d", captureFlag(&c), n)
 			all = append(all, term{flag, c.Arg, false}, term{flag, c.Arg, true})
 		}
 	}

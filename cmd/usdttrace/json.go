@@ -283,7 +283,7 @@ type jsonHit struct {
 type jsonArgument struct {
 	begin      []byte              // {"name":"...","value":
 	definition *providers.Argument // nil if there is none
-	captured   *capture            // its capture, or nil
+	captured   *trace.Capture      // its capture, or nil
 }
 
 func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {

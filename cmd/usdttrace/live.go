@@ -206,7 +206,7 @@ func (l *live) add(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
 		total.Rows = slices.Concat(before.Rows, s.Rows)
 	}
 	all := total.Merge(rowKey)
-	if limit := a.maxKeys(); len(all.Rows) > limit {
+	if limit := a.MaxKeys; len(all.Rows) > limit {
 		all = all.Top(limit)
 		for i := range all.Rows {
 			all.Rows[i].Partial = true // hits of this key may be in Other
@@ -442,10 +442,6 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 			"--slow TIME --stack shows the stacks of calls")
 	}
 	for i, key := range row.Keys {
-		term := s.By[i]
-		if inner, ok := strings.CutPrefix(term, "str("); ok {
-			term, _, _ = strings.Cut(strings.TrimSuffix(inner, ")"), ",")
-		}
 		value := key.String()
 		if data, complete := key.Data(); key.Kind() == trace.Text {
 			if o.normalize != nil || !complete {
@@ -456,7 +452,7 @@ func (t *tracer) closer(s *trace.Snapshot, row *trace.Row) (o *options, note str
 			}
 			value = strconv.Quote(string(data))
 		}
-		o.where = and(o.where, term+" == "+value)
+		o.where = and(o.where, ofText(s.By[i])+" == "+value)
 	}
 	o, err = o.of(elfnote.Pattern{}, "stack")
 	return o, note, err

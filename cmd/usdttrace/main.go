@@ -254,7 +254,7 @@ func (t *tracer) trace() (err error) {
 			t.samples = t.newSamples()
 			for _, a := range t.asked {
 				if a.aggregator == nil {
-					a.rows = t.samples
+					a.rows, a.MaxKeys = t.samples, maxStackRows
 				}
 			}
 		}
@@ -454,9 +454,7 @@ func (o *options) events(defined bool) *trace.EventOptions {
 		Spans: o.spans, StartStacks: o.starts, StackCopy: o.unwind, ShareRing: o.all,
 		RingSize:    o.buffer,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
-	}
-	for _, c := range o.captures {
-		e.Captures = append(e.Captures, c.Capture)
+		Captures:    slices.Clone(o.captures),
 	}
 	if defined && !o.aggregates() {
 		e.Captures = append(e.Captures, trace.Capture{Max: maxKnownText}) // of all texts

@@ -92,7 +92,7 @@ func (t *tracer) report() error {
 			}
 			s.others += a.others
 			s.overflow += a.overflow
-			s.maxKeys = a.maxKeys()
+			s.maxKeys = a.MaxKeys
 		}
 	}
 	if t.lost.err != nil {

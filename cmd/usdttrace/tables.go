@@ -91,7 +91,7 @@ func (o *options) aggregations() (all []*aggregation) {
 			a.Latency, a.duration = o.latency, a.duration || a.Value == "duration"
 		}
 		a.MaxKeys = cmp.Or(a.MaxKeys, defaultMaxKeys)
-		if !a.isOfEvents(o) {
+		if !a.printed() || !o.byStack() || !o.fromEvents() { // else events are aggregated here
 			a.aggregator = trace.NewAggregator(a.Aggregation)
 		}
 	}
@@ -103,20 +103,6 @@ func (o *options) aggregations() (all []*aggregation) {
 func (o *options) isOfCall(term string) bool {
 	return term == "duration" || strings.HasPrefix(term, "start.") ||
 		strings.HasPrefix(term, "str(start.") || slices.Contains(o.callArguments, term)
-}
-
-// isOfEvents reports whether events are aggregated here rather than hits in the
-// kernel.
-func (a *aggregation) isOfEvents(o *options) bool {
-	return o.byStack() && o.fromEvents() && a.printed()
-}
-
-// maxKeys returns how many rows there can be.
-func (a *aggregation) maxKeys() int {
-	if a.rows != nil {
-		return maxStackRows
-	}
-	return a.MaxKeys
 }
 
 func (o *options) latencyTitle() string {
@@ -195,10 +181,8 @@ func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	switch {
 	case len(s.Rows) == 0 && s.Other.Count == 0:
 		b.WriteString("nothing\n")
-	case a.drawn:
-		p.histograms(&b, a, s)
-	case slices.Contains(s.By, "stack"):
-		p.stackRows(&b, a, s)
+	case a.drawn, slices.Contains(s.By, "stack"):
+		p.rowsApart(&b, a, s)
 	default:
 		p.table(&b, a, s)
 	}
@@ -361,17 +345,28 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 	terminal.WriteTable(b, slices.Values(lines), bar)
 }
 
-// stackRows prints each row as a line, and the functions below it.
-func (p *textPrinter) stackRows(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
+// rowsApart prints each row as a line with the functions of its stack, and its
+// histogram if they are drawn.
+func (p *textPrinter) rowsApart(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
 	rows := rowsOf(s)
 	shares := sharesOf(a, rows)
 	columns := columnsOf(a, s)
 	for i, row := range rows {
+		var texts []string
 		for _, c := range columns {
-			fmt.Fprintf(b, "%s %s, ", strings.ToLower(c.name), c.text(row))
+			texts = append(texts, strings.ToLower(c.name)+" "+c.text(row))
 		}
-		fmt.Fprintf(b, "%s%s\n", percent(shares[i]), p.keysText(s, row))
+		switch {
+		case !a.drawn:
+			texts = append(texts, percent(shares[i]))
+		case i > 0:
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(b, "%s%s\n", strings.Join(texts, ", "), p.keysText(s, row))
 		p.stack(b, s, row)
+		if a.drawn {
+			p.histogram(b, a, row)
+		}
 	}
 }
 
@@ -498,23 +493,6 @@ func (t *tracer) arrange(a *aggregation, s *trace.Snapshot) *trace.Snapshot {
 		s = s.Top(t.options.top)
 	}
 	return s
-}
-
-func (p *textPrinter) histograms(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
-	for i, row := range rowsOf(s) {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		for i, c := range columnsOf(a, s) {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(b, "%s %s", strings.ToLower(c.name), c.text(row))
-		}
-		fmt.Fprintf(b, "%s\n", p.keysText(s, row))
-		p.stack(b, s, row)
-		p.histogram(b, a, row)
-	}
 }
 
 // maxEmpty is how many empty buckets in a row are drawn.

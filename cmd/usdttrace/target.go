@@ -91,11 +91,7 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 // definition differs between probes has none.
 func (t *targets) addKeys(site *trace.Site) {
 	for _, key := range t.options.by {
-		name := key
-		if inner, ok := strings.CutPrefix(key, "str("); ok {
-			name, _, _ = strings.Cut(strings.TrimSuffix(inner, ")"), ",")
-		}
-		n, ok := argumentIndex(strings.TrimPrefix(name, "start."), site.Definition())
+		n, ok := argumentIndex(strings.TrimPrefix(ofText(key), "start."), site.Definition())
 		if !ok || n >= len(site.Args) {
 			continue
 		}
@@ -108,6 +104,14 @@ func (t *targets) addKeys(site *trace.Site) {
 		}
 		t.keys[key] = means
 	}
+}
+
+// ofText returns the argument of str(ARGUMENT,N), or the key itself.
+func ofText(key string) string {
+	if inner, ok := strings.CutPrefix(key, "str("); ok {
+		key, _, _ = strings.Cut(strings.TrimSuffix(inner, ")"), ",")
+	}
+	return key
 }
 
 // valueName returns the name of a key's value, "" if it has none. The name of a
