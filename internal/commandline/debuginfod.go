@@ -5,6 +5,7 @@ package commandline
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -189,10 +189,6 @@ func (d *Debuginfod) Find(buildID string) (path string, done bool) {
 	}
 }
 
-var validBuildID = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[0-9a-f]{4,128}$`)
-})
-
 // want starts fetching the debug file of a build ID, unless that has begun.
 func (d *Debuginfod) want(buildID string) *fetched {
 	d.mutex.Lock()
@@ -201,8 +197,9 @@ func (d *Debuginfod) want(buildID string) *fetched {
 		return f
 	}
 	f := &fetched{id: buildID, done: make(chan struct{})}
+	id, err := hex.DecodeString(buildID)
 	switch {
-	case !validBuildID().MatchString(buildID):
+	case err != nil || len(id) < 2 || len(id) > 64 || buildID != strings.ToLower(buildID):
 		f.err = fmt.Errorf("build ID %.40q: not 4 to 128 hexadecimal digits", buildID)
 	case len(d.known) >= maxFetched:
 		f.err = fmt.Errorf("not asked for: it would be more than %d builds", maxFetched)

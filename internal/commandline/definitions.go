@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/providers"
@@ -38,15 +37,18 @@ func Definitions(files []string, warn func(format string, args ...any)) (
 	var own []string
 	if dir, err := os.UserConfigDir(); err == nil {
 		folder := filepath.Join(dir, "gousdt", "names")
-		// A malformed pattern is the only error.
-		own, _ = filepath.Glob(filepath.Join(globQuoter.Replace(folder), "*.d"))
-		own = slices.DeleteFunc(own, func(path string) bool {
-			err := onlyOwn(filepath.Dir(folder), folder, path)
-			if err != nil {
-				warn("names of arguments: not read: %v", err)
+		entries, _ := os.ReadDir(folder) // most users have none
+		for _, entry := range entries {
+			path := filepath.Join(folder, entry.Name())
+			if !strings.HasSuffix(path, ".d") {
+				continue
 			}
-			return err != nil
-		})
+			if err := onlyOwn(filepath.Dir(folder), folder, path); err != nil {
+				warn("names of arguments: not read: %v", err)
+				continue
+			}
+			own = append(own, path)
+		}
 	}
 	for _, path := range append(own, files...) {
 		source, err := readDefinitions(path)
@@ -92,6 +94,3 @@ func readDefinitions(path string) ([]byte, error) {
 	}
 	return io.ReadAll(io.LimitReader(file, maxDefinitions))
 }
-
-// globQuoter quotes what a folder's name may have of a pattern's special bytes.
-var globQuoter = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)

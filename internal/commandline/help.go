@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // Flag is a flag as the help describes it.
@@ -17,28 +16,18 @@ type Flag struct {
 	Summary string // the beginning of what explains it
 }
 
-// They are compiled when they are needed: compiling all makes a start of a
-// command a tenth longer.
-var (
-	// beginning is the line that begins a description: its head, and after two
-	// blanks the explanation. Lines that go on are indented by eight or more.
-	beginning = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^ {2,6}(\S.*?)  +(\S.*)$`)
-	})
-
-	// flagHead is a head that has nothing but flags, each with at most two
-	// values. "-p, --pid PID" has the value after the last name.
-	flagHead = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^(--?[a-z][^ ,]*( [^ ]+){0,2}(, |$))+$`)
-	})
-)
-
 // HelpFlags returns the flags that the text of --help describes, each once.
 func HelpFlags(usage string) (all []Flag) {
+	// The line that begins a description: its head, and after two blanks the
+	// explanation. Lines that go on are indented by eight or more.
+	beginning := regexp.MustCompile(`^ {2,6}(\S.*?)  +(\S.*)$`)
+	// A head that has nothing but flags, each with at most two values. "-p, --pid
+	// PID" has the value after the last name.
+	flagHead := regexp.MustCompile(`^(--?[a-z][^ ,]*( [^ ]+){0,2}(, |$))+$`)
 	lines := strings.Split(usage, "\n")
 	for i, line := range lines {
-		begins := beginning().FindStringSubmatch(line)
-		if begins == nil || !flagHead().MatchString(begins[1]) {
+		begins := beginning.FindStringSubmatch(line)
+		if begins == nil || !flagHead.MatchString(begins[1]) {
 			continue
 		}
 		text := begins[2]
@@ -63,16 +52,12 @@ func HelpFlags(usage string) (all []Flag) {
 	return all
 }
 
-// flagWord is a flag in a text for roff.
-var flagWord = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)(^|[ (])((?:\\-){1,2}[a-z](?:[a-z]|\\-)*)`)
-})
-
 // Man returns the man page of a command, in section 1, for the macros of
 // man(7): the text of --help with its titles, and flags in bold. The text has
 // paragraphs, and first the usage and what the command does. Blocks of indented
 // lines begin with their title.
 func Man(command, version, usage string) string {
+	flagWord := regexp.MustCompile(`(?m)(^|[ (])((?:\\-){1,2}[a-z](?:[a-z]|\\-)*)`) // for roff
 	var b strings.Builder
 	blocks := append(strings.SplitN(strings.Trim(usage, "\n"), "\n\n", 3), "", "")
 	first, _, _ := strings.Cut(strings.ReplaceAll(blocks[1], "\n", " "), ". ")
@@ -91,18 +76,14 @@ func Man(command, version, usage string) string {
 		} else {
 			b.WriteString(".PP\n")
 		}
-		fmt.Fprintf(&b, ".nf\n%s\n.fi\n", flagWord().ReplaceAllString(roff(block), `$1\fB$2\fR`))
+		fmt.Fprintf(&b, ".nf\n%s\n.fi\n", flagWord.ReplaceAllString(roff(block), `$1\fB$2\fR`))
 	}
 	return b.String()
 }
 
-// requests matches the beginning of what roff would take for a request.
-var requests = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^[.']`)
-})
-
 // roff returns a text that roff prints as it is.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
-	return requests().ReplaceAllString(text, `\&$0`)
+	requests := regexp.MustCompile(`(?m)^[.']`) // what roff would take for them
+	return requests.ReplaceAllString(text, `\&$0`)
 }
