@@ -85,7 +85,7 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 	}
 	for _, name := range l.options.files {
 		if !s.ofAll && !s.found[name] {
-			defer s.findUnmapped(name, l.options.patterns)()
+			defer s.findUnmapped(name)()
 		}
 	}
 	s.setPathsHere()
@@ -236,7 +236,7 @@ func means(name, path string) bool {
 
 // findUnmapped adds the file that a process of -p finds by a path although it
 // does not map it, and says why there is none. It returns what closes the file.
-func (s *scan) findUnmapped(name string, patterns []elfnote.Pattern) (done func()) {
+func (s *scan) findUnmapped(name string) (done func()) {
 	done = func() {}
 	var failed error
 	for i := range s.processes {
