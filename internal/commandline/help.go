@@ -21,8 +21,8 @@ func HelpFlags(usage string) (all []Flag) {
 	// The line that begins a description: its head, and after two blanks the
 	// explanation. Lines that go on are indented by eight or more.
 	beginning := regexp.MustCompile(`^ {2,6}(\S.*?)  +(\S.*)$`)
-	// A head that has nothing but flags, each with at most two values. "-p, --pid
-	// PID" has the value after the last name.
+	// A head that has nothing but flags, each with at most two values. "-p,
+	// --pid PID" has the value after the last name.
 	flagHead := regexp.MustCompile(`^(--?[a-z][^ ,]*( [^ ]+){0,2}(, |$))+$`)
 	lines := strings.Split(usage, "\n")
 	for i, line := range lines {
