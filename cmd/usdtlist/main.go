@@ -44,14 +44,8 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) int {
 	m := commandline.NewMessages("usdtlist", stderr)
 	o, err := parseCommandLine(args)
-	var answer commandline.Answer
-	switch {
-	case errors.As(err, &answer):
-		io.WriteString(stdout, string(answer))
-		return exitFound
-	case err != nil:
-		m.Warn("%v (usdtlist -h shows how to use it)", err)
-		return exitError
+	if err != nil {
+		return m.Answer(err, stdout)
 	}
 	out := bufio.NewWriterSize(stdout, 32<<10)
 	l := lister{options: o, proc: procfs.NewFS(""), out: out, Messages: m}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -61,14 +60,9 @@ func run(args []string, stdout, stderr *os.File, patience time.Duration) int {
 		return becomeCommand(args[1:])
 	}
 	o, err := parseCommandLine(args)
-	var answer commandline.Answer
 	switch {
-	case errors.As(err, &answer):
-		io.WriteString(stdout, string(answer))
-		return exitWatched
 	case err != nil:
-		m.Warn("%v (usdttrace -h shows how to use it)", err)
-		return exitError
+		return m.Answer(err, stdout)
 	case o.cleanup:
 		return cleanUp(m, stdout)
 	}

@@ -63,6 +63,22 @@ func NewMessages(command string, file io.Writer) *Messages {
 // SetQuiet suppresses notes and progress.
 func (m *Messages) SetQuiet() { m.quiet.Store(true) }
 
+// Answer prints the [Answer] that an error of a command line is, or why the line
+// is wrong. It returns the exit status.
+func (m *Messages) Answer(err error, stdout io.Writer) (status int) {
+	var answer Answer
+	if errors.As(err, &answer) {
+		if _, err = io.WriteString(stdout, string(answer)); err == nil {
+			return 0
+		}
+		err = fmt.Errorf("writing the output: %w", WithoutPath(err))
+	} else {
+		err = fmt.Errorf("%w (%s -h shows how to use it)", err, m.command)
+	}
+	m.Warn("%v", err)
+	return 2
+}
+
 // Hurry gives up messages that nobody reads, see [Writer.Hurry].
 func (m *Messages) Hurry(patience time.Duration) { m.out.Hurry(patience) }
 
