@@ -244,11 +244,10 @@ func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
 		s.lost += e.Weight
 		return
 	}
-	hit := trace.Row{Count: e.Weight}
+	row.Count += e.Weight
 	if value.IsPresent() {
-		hit.Min, hit.Max, hit.Sum = value, value, times(value, e.Weight)
+		*row = merged(*row, trace.Row{Min: value, Max: value, Sum: times(value, e.Weight)})
 	}
-	*row = merged(*row, hit)
 }
 
 // merged adds a row to another one as package trace does: a sum that 64 bits
@@ -263,6 +262,9 @@ func times(value trace.Value, n uint64) (product trace.Value) {
 	double := trace.ValueOf(value.Uint())
 	if value.Kind() == trace.Signed {
 		double = trace.ValueOf(value.Int())
+	}
+	if n == 1 { // as of nearly all events
+		return double
 	}
 	for ; n > 0; n /= 2 {
 		if n%2 == 1 {
