@@ -405,7 +405,8 @@ func TestFloatsAreAddedUp(t *testing.T) {
 	r = watching(t, "--sum", "arg1", "--by", "comm,stack", "-p", strconv.Itoa(p.PID),
 		"gousdt_test:floats")
 	p.Fire("floats", 2)
-	qt.Check(t, qt.Matches(r.interrupt().ok()[1], "count 2, .* average -2.250, max -2.25, total -4.5, .*"))
+	qt.Check(t, qt.Matches(r.interrupt().ok()[1],
+		"count 2, .* average -2.250, max -2.25, total -4.5, .*"))
 	r = startWith(t, "fire floats 4\nquit\n", "--sum", "arg1", "gousdt_test:floats", "--", p.path)
 	qt.Check(t, qt.Matches(r.wait().ok()[2], " +4 .* -2.250 +-2.25 +-9"))
 }

@@ -503,7 +503,8 @@ func profileSum(sum trace.Value) int64 {
 func (t *tracer) writeProfiles(p *stack.Profile) error {
 	if t.options.samples() {
 		p.PeriodType = stack.ValueType{Type: "hits", Unit: "count"}
-		p.Period = max(1, int64((t.weight+t.events/2)/max(1, t.events))) // hits that an event stands for
+		// The hits that an event stands for.
+		p.Period = max(1, int64((t.weight+t.events/2)/max(1, t.events)))
 	}
 	p.Start, p.Duration = t.start, t.took
 	t.awaitDebugFiles()

@@ -331,7 +331,8 @@ func (t *tracer) isFloat(term string) (is bool) {
 	}
 	// What cannot be read has no arguments.
 	_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
-		if sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, t.options.patterns...); err == nil {
+		sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, t.options.patterns...)
+		if err == nil {
 			look(sel)
 			sel.Close()
 		}

@@ -63,8 +63,8 @@ func NewMessages(command string, file io.Writer) *Messages {
 // SetQuiet suppresses notes and progress.
 func (m *Messages) SetQuiet() { m.quiet.Store(true) }
 
-// Answer prints the [Answer] that an error of a command line is, or why the line
-// is wrong. It returns the exit status.
+// Answer prints the [Answer] that an error of a command line is, or why the
+// line is wrong. It returns the exit status.
 func (m *Messages) Answer(err error, stdout io.Writer) (status int) {
 	var answer Answer
 	if errors.As(err, &answer) {
