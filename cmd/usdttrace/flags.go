@@ -364,11 +364,18 @@ func (o *options) setPID(s string) error {
 		return fmt.Errorf("one process can be given: -a --where '%s' watches several", condition)
 	}
 	if o.pid != 0 || strings.Contains(s, ",") {
-		pids := commandline.Split(s)
+		words := commandline.Split(s)
 		if o.pid != 0 {
-			pids = append([]string{strconv.Itoa(o.pid)}, pids...)
+			words = append([]string{strconv.Itoa(o.pid)}, words...)
 		}
-		return several("pid == " + strings.Join(pids, " || pid == "))
+		for i, word := range words {
+			if _, err := strconv.Atoi(word); err != nil {
+				words[i] = "comm == " + strconv.Quote(word)
+			} else {
+				words[i] = "pid == " + word
+			}
+		}
+		return several(strings.Join(words, " || "))
 	}
 	pids, err := commandline.ParsePIDs(s)
 	switch {
