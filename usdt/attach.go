@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"github.com/cilium/ebpf"
 
@@ -220,6 +221,7 @@ func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 type loadedProgram struct {
 	reads  bool // it looks specs up
 	origin func() (*origin, error)
+	maps   map[ebpf.MapID]*ebpf.Map // if LoadAndAssign has loaded it
 
 	// refused is set once the kernel has refused a program that was made of
 	// this one. Another try, for other sites, would take as long and fail, too.
@@ -232,8 +234,9 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	if prog == nil {
 		return nil, errNoProgram
 	}
+	key := weak.Make(prog)
 	m.mu.Lock()
-	known := m.loaded[prog]
+	known := m.loaded[key]
 	m.mu.Unlock()
 	switch {
 	case known != nil:
@@ -254,11 +257,14 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if first := m.loaded[prog]; first != nil {
+	if first := m.loaded[key]; first != nil {
 		return first, nil
 	}
+	maps.DeleteFunc(m.loaded, func(other weak.Pointer[ebpf.Program], _ *loadedProgram) bool {
+		return other.Value() == nil
+	})
 	if !m.closed {
-		m.loaded[prog] = known
+		m.loaded[key] = known
 	}
 	return known, nil
 }

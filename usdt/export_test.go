@@ -16,6 +16,13 @@ func (m *Manager) Links() (links []*Link) {
 	return links
 }
 
+// Programs returns how many programs the Manager remembers.
+func (m *Manager) Programs() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.loaded)
+}
+
 // Mode returns how the Manager attaches programs. It is never ModeAuto.
 func (m *Manager) Mode() Mode { return m.mode }
 

@@ -21,7 +21,8 @@ import (
 // error.
 //
 // With [ManagerOptions].Specialise the Manager keeps the maps of the programs
-// until it is closed, and attaching needs no CAP_SYS_ADMIN.
+// until it is closed or nothing refers to the programs any more, and attaching
+// them needs no CAP_SYS_ADMIN.
 func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 	m.mu.Lock()
 	closed := m.closed
@@ -74,30 +75,33 @@ func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 	if err := m.spec.LoadAndAssign(all.Interface(), options); err != nil {
 		return err
 	}
-	eachTagged(objects, func(_ string, theirs *ebpf.Map) {
-		if own, err := theirs.Clone(); err == nil {
-			m.keepMap(own)
+	kept := make(map[ebpf.MapID]*ebpf.Map)
+	keep := func(own *ebpf.Map, err error) {
+		if err != nil {
+			return
+		}
+		var id ebpf.MapID
+		if info, err := own.Info(); err == nil {
+			id, _ = info.ID()
+		}
+		if kept[id] != nil {
+			own.Close()
+			return
+		}
+		kept[id] = own
+	}
+	eachTagged(objects, func(_ string, theirs *ebpf.Map) { keep(theirs.Clone()) })
+	for i := 1; i < len(fields); i++ {
+		keep(all.Elem().Field(i).Interface().(*ebpf.Map), nil)
+	}
+	eachTagged(objects, func(_ string, program *ebpf.Program) {
+		if loaded, err := m.loadedProgram(program); err == nil {
+			m.mu.Lock()
+			loaded.maps = kept
+			m.mu.Unlock()
 		}
 	})
-	for i := 1; i < len(fields); i++ {
-		m.keepMap(all.Elem().Field(i).Interface().(*ebpf.Map))
-	}
 	return nil
-}
-
-// keepMap keeps a map until the Manager is closed.
-func (m *Manager) keepMap(kept *ebpf.Map) {
-	var id ebpf.MapID
-	if info, err := kept.Info(); err == nil {
-		id, _ = info.ID()
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed || m.maps[id] != nil {
-		kept.Close()
-		return
-	}
-	m.maps[id] = kept
 }
 
 // eachTagged calls yield for the fields of type T with an `ebpf` tag, in a

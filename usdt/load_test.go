@@ -5,8 +5,11 @@
 package usdt_test
 
 import (
+	"os"
 	"runtime"
 	"testing"
+	"time"
+	"weak"
 
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
@@ -115,5 +118,43 @@ func TestLoadAndAssignTakesOptions(t *testing.T) {
 		qt.Check(t,
 			qt.ErrorMatches(err, "map __bpf_usdt_specs is the Manager's, and cannot be replaced"))
 		qt.Check(t, qt.IsNotNil(mgr.LoadAndAssign(struct{}{}, nil)))
+	}
+}
+
+// A process that loads and closes programs for months does not gather them, nor
+// their maps.
+func TestManagerForgetsProgramsThatNothingRefersTo(t *testing.T) {
+	for _, specialise := range []bool{false, true} {
+		c := newCollector(t, &usdt.ManagerOptions{Specialise: specialise})
+		target := usdt.Target{Path: testprog.Path(t, "target-pie")}
+		descriptors := func() int {
+			open, err := os.ReadDir("/proc/self/fd")
+			qt.Assert(t, qt.IsNil(err))
+			return len(open)
+		}
+		before := descriptors()
+		var programs []weak.Pointer[ebpf.Program]
+		for range 3 {
+			var more testbpf.ArgsObjects
+			qt.Assert(t, qt.IsNil(c.LoadAndAssign(&more, nil)))
+			lnk, err := c.Manager.Attach(more.Collect3, target, nil, elfnote.Exact(provider, "three"))
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+			qt.Assert(t, qt.IsNil(more.Close()))
+			programs = append(programs, weak.Make(more.Collect3))
+		}
+		runtime.GC()
+		for _, program := range programs {
+			qt.Check(t, qt.IsNil(program.Value()))
+		}
+		lnk := c.attach(t, c.Collect3, target, "three", nil)
+		qt.Check(t, qt.Equals(c.Programs(), 1))
+		qt.Assert(t, qt.IsNil(lnk.Close()))
+		for deadline := time.Now().Add(10 * time.Second); descriptors() > before; {
+			qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)), qt.Commentf("%d descriptors, %d before",
+				descriptors(), before))
+			runtime.GC() // a map is closed some time after it
+			time.Sleep(time.Millisecond)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"weak"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -90,9 +91,8 @@ type Manager struct {
 
 	mu      sync.Mutex
 	closed  bool
-	open    map[io.Closer]struct{} // each *Link and *Watch
-	loaded  map[*ebpf.Program]*loadedProgram
-	maps    map[ebpf.MapID]*ebpf.Map // of programs that LoadAndAssign has loaded
+	open    map[io.Closer]struct{}                        // each *Link and *Watch
+	loaded  map[weak.Pointer[ebpf.Program]]*loadedProgram // until the caller forgets the program
 	special map[specialKey]*specialProgram
 
 	closeOnce sync.Once
@@ -140,8 +140,8 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	m := &Manager{
 		spec: spec, mode: mode, programs: make(map[string]*ebpf.ProgramSpec),
 		sections: make(map[string]string), readers: make(map[string]bool),
-		open: make(map[io.Closer]struct{}), loaded: make(map[*ebpf.Program]*loadedProgram),
-		maps: make(map[ebpf.MapID]*ebpf.Map), special: make(map[specialKey]*specialProgram),
+		open: make(map[io.Closer]struct{}), special: make(map[specialKey]*specialProgram),
+		loaded: make(map[weak.Pointer[ebpf.Program]]*loadedProgram),
 	}
 	makeHeaderFunctionsStatic(spec)
 	if err := m.preparePrograms(opts); err != nil {
@@ -212,8 +212,13 @@ func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
 		m.closed = true
+		open := slices.Collect(maps.Keys(m.open))
+		var kept []*ebpf.Map
+		for _, loaded := range m.loaded {
+			kept = slices.AppendSeq(kept, maps.Values(loaded.maps))
+			clear(loaded.maps) // also for other programs, and for attaching meanwhile
+		}
 		clear(m.loaded)
-		open, kept := slices.Collect(maps.Keys(m.open)), slices.Collect(maps.Values(m.maps))
 		m.mu.Unlock()
 
 		errs := []error{sys.CloseTogether(open), sys.CloseTogether(kept)}

@@ -128,7 +128,7 @@ func (m *Manager) loadSpecial(
 		if err != nil {
 			return nil, err
 		}
-		special, err := m.loadWith(from, instructions)
+		special, err := m.loadWith(loaded, instructions)
 		var refused *ebpf.VerifierError
 		switch {
 		case err == nil:
@@ -145,12 +145,18 @@ func (m *Manager) loadSpecial(
 }
 
 // loadWith loads a program with other instructions, and with the same maps.
-func (m *Manager) loadWith(from *origin, instructions asm.Instructions) (*ebpf.Program, error) {
+func (m *Manager) loadWith(
+	loaded *loadedProgram, instructions asm.Instructions,
+) (*ebpf.Program, error) {
+	from, err := loaded.origin()
+	if err != nil {
+		return nil, err
+	}
 	shared := make(map[string]*ebpf.Map)
 	defer func() { sys.CloseTogether(slices.Collect(maps.Values(shared))) }()
 	for name, id := range from.maps {
 		m.mu.Lock()
-		kept := m.maps[id]
+		kept := loaded.maps[id]
 		opened, err := kept.Clone() // nil for nil
 		m.mu.Unlock()
 		if kept == nil {
