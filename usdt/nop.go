@@ -25,30 +25,26 @@ const codeAtSite = 16
 // attach to. It calls refuse with the index of a site that cannot be attached.
 func checkCode(file *elfnote.File, sites []Site, refuse func(i int, err error)) {
 	machine, order := file.Header().Machine, file.Header().ByteOrder
-	var kernel unix.Errno
-	if machine == elf.EM_X86_64 { // it replaces nops in 64-bit programs only
-		kernel = replacedNops()
-	}
 	readCode(file, sites, codeAtSite, func(i int, code []byte, err error) {
-		switch {
-		case len(code) == 0 && err != nil && err != io.EOF:
-			refuse(i, err)
-		case !isNop(machine, order, code):
-			refuse(i, notNop(code))
-		case machine == elf.EM_X86_64 || machine == elf.EM_386:
-			skip, err := skipInNop(code, x86Mode(machine), kernel)
-			if err != nil {
-				refuse(i, err)
-			}
-			sites[i].Instruction += skip
+		skip := uint64(0)
+		if len(code) > 0 || err == nil || err == io.EOF {
+			skip, err = skipInNop(machine, order, code, replacedNops())
 		}
+		if err != nil {
+			refuse(i, err)
+		}
+		sites[i].Instruction += skip
 	})
 }
 
-// isNop reports whether machine code begins with an instruction that compilers
-// and sys/sdt.h write as a nop. Instructions are in the file's byte order on
-// PowerPC, and in little-endian order on the machines that have no other.
-func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
+// skipInNop returns the offset of the breakpoint in the nop that machine code
+// begins with. It is an error if that is not an instruction that compilers and
+// sys/sdt.h write as a nop, or must not have a breakpoint. kernel is the answer
+// of replacedNops. Instructions are in the file's byte order on PowerPC, and in
+// little-endian order on the machines that have no other.
+func skipInNop(
+	machine elf.Machine, order binary.ByteOrder, code []byte, kernel unix.Errno,
+) (uint64, error) {
 	word := func(order binary.ByteOrder) uint32 {
 		if len(code) < 4 {
 			return 0
@@ -56,44 +52,31 @@ func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 		return order.Uint32(code)
 	}
 
+	isNop := false
 	switch machine {
-	case elf.EM_X86_64, elf.EM_386:
-		return isX86Nop(code, x86Mode(machine))
+	case elf.EM_X86_64:
+		return skipInX86Nop(code, 64, kernel)
+	case elf.EM_386: // kernels replace nops in 64-bit programs only
+		return skipInX86Nop(code, 32, replacesNone)
 	case elf.EM_AARCH64:
-		return word(binary.LittleEndian) == 0xd503201f // hint #0
+		isNop = word(binary.LittleEndian) == 0xd503201f // hint #0
 	case elf.EM_S390:
 		// A branch on no condition, to anywhere: bcr 0 (2 bytes), bc 0 (4
 		// bytes).
-		return len(code) >= 2 && code[0] == 0x07 && code[1]>>4 == 0 ||
+		isNop = len(code) >= 2 && code[0] == 0x07 && code[1]>>4 == 0 ||
 			len(code) >= 4 && code[0] == 0x47 && code[1]>>4 == 0
 	case elf.EM_PPC64:
-		return word(order) == 0x60000000 // ori r0, r0, 0
+		isNop = word(order) == 0x60000000 // ori r0, r0, 0
 	case elf.EM_RISCV:
-		return len(code) >= 2 && binary.LittleEndian.Uint16(code) == 0x0001 || // c.nop
+		isNop = len(code) >= 2 && binary.LittleEndian.Uint16(code) == 0x0001 || // c.nop
 			word(binary.LittleEndian) == 0x00000013 // addi x0, x0, 0
 	case elf.EM_LOONGARCH:
-		return word(binary.LittleEndian) == 0x03400000 // andi r0, r0, 0
-	default:
-		return false
+		isNop = word(binary.LittleEndian) == 0x03400000 // andi r0, r0, 0
 	}
-}
-
-// isX86Nop reports whether code begins with the one-byte nop, with any number
-// of operand-size prefixes, or the long nop (0f 1f) of any length.
-func isX86Nop(code []byte, mode int) bool {
-	if len(code) > 0 && code[0] == 0x90 {
-		return true // as nearly all are
+	if !isNop {
+		return 0, notNop(code)
 	}
-	inst, err := x86asm.Decode(code, mode)
-	return err == nil && inst.Op == x86asm.NOP
-}
-
-// x86Mode is the width of a machine's instructions.
-func x86Mode(machine elf.Machine) int {
-	if machine == elf.EM_386 {
-		return 32
-	}
-	return 64
+	return 0, nil
 }
 
 // Kernels for x86-64 can replace a breakpoint on a long nop by a call, which is
@@ -143,32 +126,27 @@ var replacedNops = sync.OnceValue(func() unix.Errno {
 	return errno
 })
 
-// skipInNop returns the offset of the breakpoint in a nop, or an error if the
-// nop must not have one. kernel is the answer of replacedNops.
-func skipInNop(nop []byte, mode int, kernel unix.Errno) (uint64, error) {
-	if nop[0] == 0x90 { // as nearly all
-		if kernel == replacesNop10 && bytes.HasPrefix(nop, nopThenNop10) {
+// skipInX86Nop is skipInNop for the one-byte nop, with any number of
+// operand-size prefixes, and the long nop (0f 1f) of any length. mode is the
+// width of the machine.
+func skipInX86Nop(code []byte, mode int, kernel unix.Errno) (uint64, error) {
+	if len(code) > 0 && code[0] == 0x90 { // as nearly all
+		if kernel == replacesNop10 && bytes.HasPrefix(code, nopThenNop10) {
 			return 1, nil
 		}
 		return 0, nil
 	}
-	inst, err := x86asm.Decode(nop, mode)
+	inst, err := x86asm.Decode(code, mode)
+	refused := slices.ContainsFunc(inst.Prefix[:], func(prefix x86asm.Prefix) bool {
+		return slices.Contains(refusedPrefixes, byte(prefix))
+	})
 	switch {
-	case err != nil:
-		return 0, err
-	case hasRefusedPrefix(nop) && !(kernel == replacesNop10 && bytes.HasPrefix(nop, nop10)):
+	case err != nil || inst.Op != x86asm.NOP:
+		return 0, notNop(code)
+	case refused && !(kernel == replacesNop10 && bytes.HasPrefix(code, nop10)):
 		return 0, errPrefixedNop
 	case inst.Len == 5 && kernel != replacesNop10 && kernel != replacesNone:
 		return 0, errUnsafeNop
 	}
 	return 0, nil
-}
-
-func hasRefusedPrefix(code []byte) bool {
-	for _, b := range code {
-		if !slices.Contains([]byte{0x66, 0x67, 0x64, 0x65, 0xf2, 0xf3}, b) { // other prefixes
-			return slices.Contains(refusedPrefixes, b)
-		}
-	}
-	return false
 }

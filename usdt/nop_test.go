@@ -5,6 +5,7 @@ package usdt
 import (
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -51,7 +52,8 @@ func TestIsNop(t *testing.T) {
 		{"another machine", elf.EM_MIPS, little, []byte{0, 0, 0, 0}, false},
 	} {
 		t.Run(tc.machine.String()+" "+tc.name, func(t *testing.T) {
-			qt.Assert(t, qt.Equals(isNop(tc.machine, tc.order, tc.code), tc.want))
+			_, err := skipInNop(tc.machine, tc.order, tc.code, replacesNone)
+			qt.Assert(t, qt.Equals(err == nil || errors.Is(err, errPrefixedNop), tc.want))
 		})
 	}
 }
@@ -92,10 +94,14 @@ func TestSkipFindsWhereABreakpointIsSafe(t *testing.T) {
 		{"a displacement that looks like a prefix", []byte{0x0f, 0x1f, 0x40, 0x2e}, none, 0, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			qt.Assert(t, qt.IsTrue(isX86Nop(tc.code, 64)))
-			skip, err := skipInNop(tc.code, 64, tc.answer)
+			skip, err := skipInNop(elf.EM_X86_64, binary.LittleEndian, tc.code, tc.answer)
 			qt.Assert(t, qt.Equals(skip, tc.skip))
 			qt.Assert(t, qt.ErrorIs(err, tc.want))
+			if tc.want == errUnsafeNop || tc.skip > 0 { // in 64-bit programs only
+				skip, err = skipInNop(elf.EM_386, binary.LittleEndian, tc.code, tc.answer)
+				qt.Assert(t, qt.Equals(skip, 0))
+				qt.Assert(t, qt.IsNil(err))
+			}
 		})
 	}
 }
