@@ -228,6 +228,8 @@ type loadedProgram struct {
 	refused atomic.Pointer[refusedProgram]
 }
 
+var errNoProgram = errors.New("there is no program to attach: was it loaded?")
+
 // loadedProgram returns an error if the program would find nothing in its maps,
 // because they are not the Manager's.
 func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"slices"
@@ -149,4 +151,22 @@ func skipInX86Nop(code []byte, mode int, kernel unix.Errno) (uint64, error) {
 		return 0, errUnsafeNop
 	}
 	return 0, nil
+}
+
+// Why a site is refused before the kernel is asked.
+var (
+	errUnsafeNop = errors.New("a five-byte nop, which Linux 6.18 to 7.1 replaces by a call that " +
+		"overwrites the program's red zone: build the program with a one-byte nop, or use another kernel")
+	errPrefixedNop = errors.New("a nop with a segment or lock prefix, at which the kernel refuses a " +
+		"breakpoint: build the program with a one-byte nop")
+)
+
+// notNop returns the error for a site that does not hold a nop. A breakpoint
+// there could land inside another instruction and kill the traced program.
+func notNop(code []byte) error {
+	if len(code) == 0 {
+		return errors.New("the file has no machine code there")
+	}
+	return fmt.Errorf("no nop there but % x (is the file damaged, or another version than its notes?)",
+		code[:min(len(code), 8)])
 }

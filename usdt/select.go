@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -115,6 +116,25 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		return err
 	}
 	return s.decodeArguments()
+}
+
+// A NotFoundError says that a file has none of the probes asked for.
+type NotFoundError struct {
+	Nearest []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
+
+	path     string
+	patterns []elfnote.Pattern // none if the file has no probes at all
+}
+
+func (e *NotFoundError) Error() string {
+	if len(e.patterns) == 0 {
+		return e.path + ": the file has no USDT probes"
+	}
+	var texts []string
+	for _, pattern := range e.patterns {
+		texts = append(texts, pattern.String())
+	}
+	return e.path + ": " + suggest.NoMatch(strings.Join(texts, " or "), "", e.Nearest)
 }
 
 // A small file can have a million sites that cannot be attached. A Selection

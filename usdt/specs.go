@@ -4,6 +4,7 @@ package usdt
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -180,6 +181,12 @@ func newAddressTable(spec *ebpf.MapSpec) (*table[uint64], error) {
 	}
 	return t, nil
 }
+
+// errAddressInUse means that in ModeSingleIPMap an address would need two
+// specs: the same site is attached twice with different cookies, or the sites
+// of two programs are linked to the same address.
+var errAddressInUse = errors.New("attached with other arguments or another cookie already; without " +
+	"BPF cookies (Linux 5.15) an address can be attached once per Manager")
 
 // addresses returns the instruction pointers of hits, and the spec ID for each.
 // specs has the spec ID of each site. A site of an ET_EXEC has the address for
