@@ -195,24 +195,32 @@ func (s *Selection) machines() sitespec.Machines {
 }
 
 // limitedTo returns the selection with those arguments unavailable that the
-// layout cannot describe.
+// layout cannot describe. Mostly there are none, and all links share the sites.
 func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
-	limited := s.ForPID(s.pid)
-	limited.sites = slices.Clone(s.sites)
+	limited := s
 	known := make(map[*argspec.Arg][]argspec.Arg)
-	for i := range limited.sites {
-		site := &limited.sites[i]
-		args, isKnown := known[site.argumentList()]
+	for i := range s.sites {
+		list := s.sites[i].argumentList()
+		args, isKnown := known[list]
 		if !isKnown {
-			args = slices.Clone(site.Args)
-			for n := range args {
-				if err := layout.Check(s.machines(), &args[n]); err != nil {
+			for n := range s.sites[i].Args {
+				if err := layout.Check(s.machines(), &s.sites[i].Args[n]); err != nil {
+					if args == nil {
+						args = slices.Clone(s.sites[i].Args)
+					}
 					args[n].Kind, args[n].Err = argspec.Unavailable, err
 				}
 			}
-			known[site.argumentList()] = args
+			known[list] = args
 		}
-		site.Args = args
+		if args == nil {
+			continue
+		}
+		if limited == s {
+			limited = s.ForPID(s.pid)
+			limited.sites = slices.Clone(s.sites)
+		}
+		limited.sites[i].Args = args
 	}
 	return limited
 }
