@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/specialise"
@@ -129,17 +130,19 @@ func (m *Manager) loadSpecial(
 			return nil, err
 		}
 		special, err := m.loadWith(loaded, instructions)
-		var refused *ebpf.VerifierError
+		var refused *ebpf.VerifierError // cilium/ebpf has it also for what is lacking for a moment
+		lacks := func(errno unix.Errno) bool { return errors.Is(err, errno) }
 		switch {
 		case err == nil:
 			return special, nil
-		case errors.As(err, &refused) && !general.Apart && len(specs) == 1:
+		case !errors.As(err, &refused) || slices.ContainsFunc([]unix.Errno{unix.EMFILE, unix.ENFILE,
+			unix.ENOMEM, unix.EAGAIN}, lacks):
+			return nil, fmt.Errorf("loading the program that was made for its sites: %w", err)
+		case !general.Apart && len(specs) == 1:
 			general.Apart = true // the program may have used too much of the stack
-		case errors.As(err, &refused):
+		default:
 			loaded.refused.Store(&refusedProgram{len(specs), refused})
 			return nil, refusal(err)
-		default:
-			return nil, fmt.Errorf("loading the program that was made for its sites: %w", err)
 		}
 	}
 }

@@ -5,13 +5,16 @@
 package usdt_test
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -238,4 +241,38 @@ func (c *collector) all(t *testing.T) []testbpf.ArgsEvent {
 		events = append(events, c.next(t, 1)...)
 	}
 	return events
+}
+
+// A lack of descriptors for a moment is not taken for a refusal of the program.
+func TestSpecialisedAfterALackOfDescriptors(t *testing.T) {
+	testprog.RequireBPF(t)
+	needsCookies(t)
+	c := newCollector(t, &usdt.ManagerOptions{Specialise: true})
+	target := usdt.Target{Path: testprog.Path(t, "target-pie")}
+	attach := func(name string) (reason string) {
+		lnk, err := c.Manager.Attach(c.Collect3, target, nil, elfnote.Exact(provider, name))
+		if err != nil {
+			return err.Error()
+		}
+		_, reason = lnk.Specialised()
+		qt.Check(t, qt.IsNil(lnk.Close()))
+		return reason
+	}
+	var usual unix.Rlimit
+	qt.Assert(t, qt.IsNil(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual)))
+	free, err := unix.FcntlInt(os.Stdin.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the lowest
+	qt.Assert(t, qt.IsNil(err))
+	unix.Close(free)
+	loading := 0
+	for few := range 16 {
+		limit := unix.Rlimit{Cur: uint64(free + few), Max: usual.Max}
+		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)))
+		reason := attach("three")
+		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &usual)))
+		if strings.Contains(reason, "loading the program") {
+			loading++
+		}
+		qt.Assert(t, qt.Equals(attach("three"), ""), qt.Commentf("after %q", reason))
+	}
+	qt.Check(t, qt.IsTrue(loading > 0))
 }
