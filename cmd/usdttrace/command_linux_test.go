@@ -277,6 +277,7 @@ func TestFilesThatACommandIsAboutAreOnlyRead(t *testing.T) {
 // The program's file is attached before the first of its processes begins.
 func TestFamilyOfACommandIsCountedExactly(t *testing.T) {
 	testneeds.BTF(t)
+	testneeds.Tool(t, "sh", "dash")
 	target := copyOf(t, "target-pie")
 	fire := "printf 'fire three 5\\nquit\\n' | " + target + " >&2\n"
 	forks := strings.Repeat("fork three 100\\n", 6)
@@ -304,6 +305,7 @@ func TestFamilyOfACommandIsCountedExactly(t *testing.T) {
 // which process was late.
 func TestFamilySaysWhoWasLate(t *testing.T) {
 	testneeds.BTF(t)
+	testneeds.Tool(t, "sh", "dash")
 	for name, script := range map[string]string{
 		// It is there for as long as it waits for the pipe.
 		"attached":  "{ echo fire three 5; sleep 1; echo fire three 2; echo quit; } | %s >&2\n",

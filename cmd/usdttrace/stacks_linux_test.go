@@ -118,6 +118,7 @@ func TestFlameGraphsHaveAllHits(t *testing.T) {
 func TestShortLivesHaveNames(t *testing.T) {
 	testneeds.Root(t)
 	testneeds.BTF(t)
+	testneeds.Tool(t, "unshare", "util-linux")
 	lives := testprog.Soak(100, 1000)
 	const hidden = `mount -t tmpfs none "$dir" && cp "$program" "$dir/inside" && program=$dir/inside`
 	for _, test := range []struct {
