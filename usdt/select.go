@@ -61,7 +61,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	usable := false
 	weight := 0                           // of the sites that match
 	var firstMalformed *elffile.NoteError // of any probe
-	for site, err := range s.opened.elf.Sites() {
+	for site, err := range s.opened.sites {
 		if err != nil {
 			var note *elffile.NoteError
 			if !errors.As(err, &note) {
@@ -112,7 +112,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		return &NotFoundError{path: s.opened.name}
 	default:
 		return &NotFoundError{path: s.opened.name, patterns: patterns,
-			Nearest: suggest.Probes(s.opened.elf.Sites(), patterns...)}
+			Nearest: suggest.Probes(s.opened.sites, patterns...)}
 	}
 
 	if err := s.check(); err != nil {

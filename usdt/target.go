@@ -5,6 +5,7 @@ package usdt
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -90,8 +91,9 @@ func (t *Target) check() error {
 // Selections of the same file share it.
 type opened struct {
 	elf        *elfnote.File
-	descriptor int    // that names the file to the kernel, see path
-	name       string // in texts
+	sites      iter.Seq2[elfnote.Site, error] // of the file
+	descriptor int                            // that names the file to the kernel, see path
+	name       string                         // in texts
 
 	// mu is held for reading while the file is used, so that closing does not
 	// give the descriptor, and with it the path, to another file in the middle
@@ -159,6 +161,9 @@ func (t Target) open() (_ *opened, err error) {
 		}
 		o.closers = append(o.closers, func() error { return unix.Close(o.descriptor) })
 	}
+	if o.sites == nil {
+		o.sites = o.elf.Sites()
+	}
 	if err := attachable(o.elf); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.name, err)
 	}
@@ -210,6 +215,7 @@ func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 		return fmt.Errorf("%s: %w", pair.Path,
 			sys.ClosedError("file (the process does not map it any more)"))
 	}
+	o.sites = pair.File.Sites()
 	return nil
 }
 

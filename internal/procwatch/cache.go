@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"iter"
 	"os"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -33,6 +35,7 @@ type cache struct {
 	opened   int                    // files that are open now
 	owners   map[string]int         // files that are open now, by the owner of a process
 	limit    int                    // of files that are open
+	kept     int                    // bytes of sites, of all files
 	unwanted answers
 	closing  closing
 }
@@ -242,6 +245,21 @@ func (f *CachedFile) HasSameSites(other *CachedFile) bool {
 // does not close it.
 func (f *CachedFile) ELF() *elfnote.File { return f.elf }
 
+// Sites is [elfnote.File.Sites] for the file. It reads the notes again only if
+// they were malformed or too large to be kept.
+func (f *CachedFile) Sites() iter.Seq2[elfnote.Site, error] {
+	if f.notes.sites == nil {
+		return f.elf.Sites()
+	}
+	return func(yield func(elfnote.Site, error) bool) {
+		for _, site := range f.notes.sites {
+			if !yield(site, nil) {
+				return
+			}
+		}
+	}
+}
+
 // Hold keeps the file open for one more [CachedFile.Release]. Call it while the
 // file is held.
 func (f *CachedFile) Hold() {
@@ -266,7 +284,8 @@ func (f *CachedFile) Release() {
 		delete(c.files, f.id)
 	}
 	elf := f.elf
-	f.elf = nil
+	c.kept -= f.notes.bytes
+	f.elf, f.notes.sites, f.notes.bytes = nil, nil, 0
 	c.mu.Unlock()
 	if elf != nil {
 		c.closing.close(f.id.device, func() { c.closeFile(elf.OSFile(), f.owner) })
@@ -295,7 +314,7 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 		if f.isCurrent(q.contents) {
 			return true, nil
 		}
-		_, again, err := c.read(f.elf.OSFile())
+		_, again, err := c.read(f.elf.OSFile(), 0)
 		if err != nil {
 			return false, m.wrap(opReadProbes, err)
 		}
@@ -321,13 +340,17 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 		c.giveDescriptor(m.owner)
 		return false, err
 	}
-	elf, notes, err := c.read(file)
+	c.mu.Lock()
+	room := min(maxKeptSites-c.kept, maxKeptOfFile)
+	c.mu.Unlock()
+	elf, notes, err := c.read(file, room)
 	c.mu.Lock()
 	switch m.searched = err == nil; {
 	case err != nil:
 		err = m.wrap(opReadProbes, err)
 	case notes.matches:
 		f.elf, f.owner, f.notes, f.contents = elf, m.owner, notes, q.contents
+		c.kept += notes.bytes
 	default:
 		c.unwanted.put(q, notes.err)
 		if notes.err != nil {
@@ -351,16 +374,20 @@ func (f *CachedFile) isCurrent(is contents) bool {
 	return f.contents == is
 }
 
-// notes are what one walk over the notes of a file has found.
+// notes are what one walk over the notes of a file has found. Whether a file
+// has wanted probes, the selection of its sites, and its pairs come from it.
 type notes struct {
-	matches     bool   // there is a wanted probe
-	fingerprint uint64 // of all that matters for attaching
-	err         error  // that of malformed contents
+	matches     bool           // there is a wanted probe
+	fingerprint uint64         // of all that matters for attaching
+	sites       []elfnote.Site // nil if they are not kept
+	bytes       int            // of sites that are kept
+	err         error          // that of malformed contents
 }
 
-// read reads the notes of a file. The error is that of the reader, which can be
-// any. Errors of the contents are in the notes.
-func (c *cache) read(reader io.ReaderAt) (elf *elfnote.File, n notes, err error) {
+// read reads the notes of a file. The sites are kept if they take no more bytes
+// than there is room. The error is that of the reader, which can be any. Errors
+// of the contents are in the notes.
+func (c *cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, err error) {
 	failed := func(err error) (*elfnote.File, notes, error) {
 		if errors.Is(err, elffile.ErrMalformed) || errors.Is(err, elffile.ErrTooLarge) ||
 			errors.Is(err, elfnote.ErrNotELF) {
@@ -395,6 +422,11 @@ func (c *cache) read(reader io.ReaderAt) (elf *elfnote.File, n notes, err error)
 			continue
 		}
 		maphash.WriteComparable(&hash, site)
+		n.bytes += int(unsafe.Sizeof(site)) + len(site.Provider) + len(site.Name) +
+			len(site.Arguments)
+		if n.bytes <= room {
+			n.sites = append(n.sites, site)
+		}
 		if n.matches || usable && site.Name == last.Name && site.Provider == last.Provider {
 			continue
 		}
@@ -405,5 +437,9 @@ func (c *cache) read(reader io.ReaderAt) (elf *elfnote.File, n notes, err error)
 	if !usable && malformed != nil {
 		n.err = fmt.Errorf("none of the %d probes can be used: %w", malformedCount, malformed)
 	}
+	if !n.matches || malformed != nil || n.bytes > room {
+		n.sites, n.bytes = nil, 0
+	}
+	n.sites = slices.Clone(n.sites)
 	return elf, n, nil
 }

@@ -81,7 +81,7 @@ func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 		io.ErrUnexpectedEOF} {
 		for good := 0; ; good++ {
 			r := &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, good}
-			_, notes, err := newCache().read(r)
+			_, notes, err := newCache().read(r, maxKeptOfFile)
 			if err == nil {
 				qt.Check(t, qt.IsTrue(notes.matches))
 				qt.Check(t, qt.IsTrue(good > 1), qt.Commentf("failed %d times", good))

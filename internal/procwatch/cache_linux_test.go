@@ -77,7 +77,7 @@ func (c *cache) inUse() int {
 }
 
 func TestCache(t *testing.T) {
-	nothing := elfnote.Exact("otel_memory", "nothing")
+	nothing, free := elfnote.Exact("otel_memory", "nothing"), elfnote.Exact("otel_memory", "free")
 
 	t.Run("opens a file once for all processes", func(t *testing.T) {
 		f, c := newFixture(t), newCache()
@@ -125,6 +125,34 @@ func TestCache(t *testing.T) {
 		}
 		qt.Check(t, qt.Equals(openings(), 1))
 		checkDescriptors(t, before)
+	})
+	t.Run("keeps the sites of a file while it is open", func(t *testing.T) {
+		f, c := newFixture(t), newCache(nothing, free)
+		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+		file := acquire(t, c, mapped(t, f, 1, lib))
+		qt.Assert(t, qt.IsNil(os.Truncate(lib, 0))) // there is nothing to be read any more
+		var names []string
+		for site, err := range file.Sites() {
+			qt.Assert(t, qt.IsNil(err))
+			names = append(names, site.Name)
+		}
+		qt.Check(t, qt.DeepEquals(names, []string{"alloc", "free"}))
+		qt.Check(t, qt.IsTrue(c.kept > 0))
+		file.Release()
+		qt.Check(t, qt.Equals(c.kept, 0))
+	})
+	t.Run("reads sites again that there is no room for", func(t *testing.T) {
+		f, c := newFixture(t), newCache()
+		c.kept = maxKeptSites - 10
+		file := acquire(t, c, mapped(t, f, 1, memoryProbes.write(t, t.TempDir(), "lib.so")))
+		sites := 0
+		for _, err := range file.Sites() {
+			qt.Assert(t, qt.IsNil(err))
+			sites++
+		}
+		qt.Check(t, qt.Equals(sites, 2))
+		file.Release()
+		qt.Check(t, qt.Equals(c.kept, maxKeptSites-10))
 	})
 	t.Run("remembers files without probes", func(t *testing.T) {
 		f, c := newFixture(t), newCache()

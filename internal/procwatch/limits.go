@@ -20,6 +20,12 @@ const (
 	// hundreds of different containers maps some 10,000 files.
 	maxAnswers = 1 << 15
 
+	// maxKeptOfFile and maxKeptSites bound the bytes of the sites that a
+	// cache keeps of one open file, and of all. The JVM has 531 sites, which
+	// take 100 kB. The notes of other files are read again.
+	maxKeptOfFile = 256 << 10
+	maxKeptSites  = 4 << 20
+
 	// maxPairs bounds the files with wanted probes of one process, each of
 	// which takes a descriptor. Large programs map some hundred files
 	// altogether.
