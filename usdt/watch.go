@@ -50,9 +50,11 @@ type WatchOptions struct {
 	// long that the process is set aside.
 	Filter func(proc.Process) bool
 	// Mapped, if set, gets the files with wanted probes that processes have
-	// begun to map, and those that they do not map any more. It is called after
-	// everything has been attached, and before the same goroutine reports the
-	// attachments as changes. It can read more of a process while that runs.
+	// begun to map, and those that they do not map any more. A file of the
+	// program that a process has executed and of the one before is in both.
+	// Mapped is called after everything has been attached, and before the same
+	// goroutine reports the attachments as changes. It can read more of a
+	// process while that runs.
 	Mapped func(appeared, disappeared []*proc.ProcessFile)
 	// BeforePass, if set, is called before each scan of all processes.
 	BeforePass func()

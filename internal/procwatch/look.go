@@ -26,6 +26,7 @@ type known struct {
 	denied     bool
 	retry      bool // something failed that may succeed next time
 	leaderless bool // its first thread has ended, the others have not
+	executed   bool // a program since its files were found
 
 	// As of the last comparison of the mappings: if none of these has changed,
 	// the mappings have not either (but see the documentation of package proc).
@@ -133,6 +134,7 @@ func (w *Watcher) look(t *task) {
 	*now = *old
 	t.now = now
 	now.leaderless = leaderless
+	now.executed = old.executed || image && !isNew
 	now.size, now.startCode, now.startStack = s.Size, s.StartCode, s.StartStack
 	if renamed {
 		// The thread that was read may have another name than the process.
@@ -274,6 +276,7 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 		slices.SortFunc(pair.Mappings,
 			func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
 	}
+	now.executed = now.executed && t.partial
 	t.pairs = found.pairs
 	t.unwanted = len(t.pairs) == 0 && !t.partial && !now.retry && len(t.errors) == 0
 }
@@ -297,7 +300,7 @@ func (w *Watcher) pair(t *task, m *MappedFile, found *foundPairs) (*ProcessFile,
 		other.Mappings = append(other.Mappings, m.Mappings...)
 		return nil, nil
 	}
-	pair := &ProcessFile{Process: t.now.process, MappedFile: m}
+	pair := &ProcessFile{Process: t.now.process, MappedFile: m, executed: t.now.executed}
 	if old := found.before[id.FileID]; old != nil && old.File.isCurrent(id.contents) {
 		pair.File = old.File
 		return pair, nil

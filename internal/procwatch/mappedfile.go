@@ -279,6 +279,9 @@ type ProcessFile struct {
 	File *CachedFile
 	// MappedFile says how the process has the file: its Path and its Mappings.
 	*MappedFile
+	// executed says that the process has executed a program that maps the file,
+	// after one that did, too.
+	executed bool
 }
 
 // View returns the part that users of a watch get.
@@ -293,8 +296,10 @@ func Report(to func(appeared, disappeared []*proc.ProcessFile)) func(*Changes) {
 		return nil
 	}
 	return func(c *Changes) {
-		if len(c.Appeared)+len(c.Disappeared) > 0 {
-			to(Views(c.Appeared), Views(c.Disappeared))
+		again := slices.DeleteFunc(slices.Clone(c.Moved),
+			func(p *ProcessFile) bool { return !p.executed })
+		if len(c.Appeared)+len(again)+len(c.Disappeared) > 0 {
+			to(Views(append(again, c.Appeared...)), Views(append(again, c.Disappeared...)))
 		}
 	}
 }

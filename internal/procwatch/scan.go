@@ -283,7 +283,7 @@ func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedF
 		switch old := before[pair.File]; {
 		case old == nil:
 			c.Appeared, changed = append(c.Appeared, pair), true
-		case old.MappedFile.equals(pair.MappedFile):
+		case old.MappedFile.equals(pair.MappedFile) && !pair.executed:
 			pairs[i] = old
 		default:
 			c.Moved, changed = append(c.Moved, pair), true

@@ -250,7 +250,7 @@ type Changes struct {
 	// not before.
 	Appeared []*ProcessFile
 	// Moved are files that the process had before, with other Mappings or
-	// another Path or Deleted. Each replaces the ProcessFile of the same
+	// another Path or Deleted, or in another program. Each replaces the ProcessFile of the same
 	// Process and File. They matter only where addresses are computed.
 	Moved []*ProcessFile
 	// Disappeared are files that are gone: the process ended, executed another

@@ -164,6 +164,31 @@ func TestWatcherFindsExec(t *testing.T) {
 	w.pass("+libstdcxx", "+1 other.so", "-1 memory.so", "-otel_memory")
 }
 
+// A process that executes the same program again maps a file anew for the user
+// of a watch, with or without address space layout randomization. A file that
+// has only moved is the same.
+func TestWatcherFindsExecOfTheSameFile(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	var appeared, disappeared []*proc.ProcessFile
+	report := Report(func(a, d []*proc.ProcessFile) {
+		appeared, disappeared = append(appeared, a...), append(disappeared, d...)
+	})
+	handler := w.Handler
+	w.Handler = func(c *Changes) { handler(c); report(c) }
+	p := fakeProcess{pid: 1, size: 1, img: 1000, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	w.put(p)
+	w.pass("+otel_memory", "+1 memory.so")
+	for i, step := range []struct{ size, image, address uint64 }{
+		{1, 2000, 0x2000}, {2, 2000, 0x3000}, {2, 3000, 0x3000}} {
+		p.size, p.img, p.maps[0] = step.size, step.image, w.at(step.address, "memory.so")
+		w.put(p)
+		w.pass("~1 memory.so")
+		qt.Check(t, qt.HasLen(appeared, []int{2, 2, 3}[i]))
+		qt.Check(t, qt.HasLen(disappeared, []int{1, 1, 2}[i]))
+	}
+	w.pass()
+}
+
 func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	openings := countOpenings(t, filepath.Dir(w.libs["memory.so"]))
@@ -262,7 +287,7 @@ func TestWatcherAsksTheFilterAboutProcessesAndNewImages(t *testing.T) {
 	qt.Check(t, qt.Equals(asked, 2))
 	p.img = 8
 	w.put(p)
-	w.pass()
+	w.pass("~1 memory.so")
 	qt.Check(t, qt.Equals(asked, 3))
 	p.command = "unwanted"
 	w.put(p)

@@ -43,6 +43,7 @@ type process struct {
 	cgroup     string // path in the hierarchy of version 2, or ""
 	container  container.Container
 	service    map[string]string // resource attributes from its environment
+	stack      uint64            // where that of the program starts, which exec changes
 
 	pairs int       // how many files with wanted probes it maps
 	gone  time.Time // since when it maps none; zero if it maps one
@@ -57,11 +58,10 @@ func (p *process) name() string {
 	return p.Command
 }
 
-// hasExecuted reports whether the process runs another program now.
-func (p *process) hasExecuted() bool {
-	now, err := p.Executable()
-	path := func(text string) string { return strings.TrimSuffix(text, deleted) }
-	return err == nil && path(now) != path(p.executable)
+// isSame reports whether two programs of a process have the same resource.
+func (p *process) isSame(other *process) bool {
+	path := func(p *process) string { return strings.TrimSuffix(p.executable, deleted) }
+	return path(p) == path(other) && maps.Equal(p.service, other.service)
 }
 
 // deleted ends the path of a program that was deleted or replaced.
@@ -135,8 +135,10 @@ func (ps *processes) appeared(found proc.Process) {
 	before := ps.byPID[found.PID]
 	ps.mu.Unlock()
 	p := before
-	if p == nil || p.StartTime != found.StartTime || !p.gone.IsZero() || p.hasExecuted() {
-		p = ps.read(found) // one that has gone may run another program now
+	stat, err := procfs.ReadStat(ps.fs.Root(), found.PID, make([]byte, procfs.MaxStat))
+	if p == nil || p.StartTime != found.StartTime || err == nil && p.stack != stat.StartStack {
+		p = ps.read(found)
+		p.stack = stat.StartStack
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -144,9 +146,8 @@ func (ps *processes) appeared(found proc.Process) {
 	case before == nil || before == p:
 	case before.StartTime != found.StartTime:
 		ps.leave(before)
-	case before.executable == p.executable: // it maps such a file again
-		before.gone = time.Time{}
-		ps.gone = slices.DeleteFunc(ps.gone, func(g *process) bool { return g == before })
+	case before.isSame(p):
+		before.stack = p.stack
 		p = before
 	case before.gone.IsZero(): // its files have yet to disappear
 		p.pairs = before.pairs
@@ -155,6 +156,10 @@ func (ps *processes) appeared(found proc.Process) {
 		ps.seen++
 	}
 	if p.pairs == 0 {
+		if !p.gone.IsZero() { // it maps such a file again
+			p.gone = time.Time{}
+			ps.gone = slices.DeleteFunc(ps.gone, func(g *process) bool { return g == p })
+		}
 		ps.running++
 		ps.seen++
 	}

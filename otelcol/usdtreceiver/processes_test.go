@@ -25,14 +25,15 @@ import (
 
 // tree is a directory that looks like /proc.
 type tree struct {
-	t    *testing.T
-	root string
+	t     *testing.T
+	root  string
+	added int // another stack for each program
 }
 
 func newTree(t *testing.T) *tree {
 	root := t.TempDir()
 	qt.Assert(t, qt.IsNil(os.Symlink(strconv.Itoa(os.Getpid()), filepath.Join(root, "self"))))
-	return &tree{t, root}
+	return &tree{t: t, root: root}
 }
 
 // add adds a process, or makes another one of it.
@@ -49,8 +50,9 @@ func (p *tree) add(pid, parent int, start, executable, cgroup, environment strin
 		stat += " 0"
 	}
 	stat += " " + start
+	p.added++
 	for range 30 {
-		stat += " 1"
+		stat += " " + strconv.Itoa(p.added)
 	}
 	write("stat", stat+"\n")
 	write("cgroup", "0::"+cgroup+"\n")
@@ -187,7 +189,19 @@ func TestProcessThatExecutesAnotherProgram(t *testing.T) {
 	qt.Check(t, qt.IsTrue(ps.hasGone(before)))
 	qt.Check(t, qt.IsFalse(ps.hasGone(after)))
 	qt.Check(t, qt.Equals(ps.count(), 1))
-	ps.change(nil, []proc.Process{third})
+
+	// The same program again, as by opentelemetry-instrument: all its files
+	// appear and disappear at once.
+	again := files.add(10, 1, "500", "/bin/b", "/x", "OTEL_SERVICE_NAME=shop\x00")
+	ps.change([]proc.Process{again}, []proc.Process{third})
+	qt.Check(t, qt.Equals(ps.resourceOf(10, 7), after)) // with the same environment
+	again = files.add(10, 1, "500", "/bin/b", "/x", "OTEL_SERVICE_NAME=cart\x00")
+	ps.change([]proc.Process{again}, []proc.Process{again})
+	qt.Check(t, qt.IsTrue(ps.hasGone(after)))
+	after = ps.resourceOf(10, 7)
+	qt.Check(t, qt.Equals(attributesOf(after)["service.name"], any("cart")))
+	qt.Check(t, qt.Equals(ps.count(), 1))
+	ps.change(nil, []proc.Process{again})
 	qt.Check(t, qt.IsTrue(ps.hasGone(after)))
 	qt.Check(t, qt.Equals(ps.count(), 0))
 }
