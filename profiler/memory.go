@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -53,10 +54,12 @@ type Memory struct {
 
 	mu    sync.Mutex
 	sites map[string]*MemorySite
-	live  map[block]*allocation
-	freed map[block][]time.Duration // times of frees that came before the allocation's stack
-	ended map[int]time.Duration     // when processes ended whose stacks may still come
-	lost  uint64                    // allocations that were not remembered, see maxLive
+	live  map[int]map[uint64]*allocation // by process and pointer
+	known int                            // how many are in live
+	freed map[block][]time.Duration      // times of frees that came before the allocation's stack
+	swept time.Duration                  // when freed was last rid of what is late
+	ended map[int]time.Duration          // when processes ended whose stacks may still come
+	lost  uint64                         // allocations that were not remembered, see maxLive
 
 	reading sync.WaitGroup
 	stop    context.CancelFunc
@@ -82,7 +85,7 @@ func NewMemory(opts *Options) *Memory {
 	o.Value = func(e *trace.Event) int64 { _, bytes := weight(e); return bytes }
 	return &Memory{probe: USDT(&o, allocProbe), stop: func() {},
 		sites: make(map[string]*MemorySite),
-		live:  make(map[block]*allocation), freed: make(map[block][]time.Duration),
+		live:  make(map[int]map[uint64]*allocation), freed: make(map[block][]time.Duration),
 		ended: make(map[int]time.Duration)}
 }
 
@@ -168,14 +171,33 @@ func (m *Memory) alloc(s *Sample) {
 		a.release()
 		return
 	}
-	if known := m.live[key]; known != nil { // its free was lost
-		known.release()
-	} else if len(m.live) >= maxLive {
+	m.release(key, math.MaxInt64) // its free was lost
+	if m.known >= maxLive {
 		m.lost++
 		a.release()
 		return
 	}
-	m.live[key] = a
+	if m.live[key.pid] == nil {
+		m.live[key.pid] = make(map[uint64]*allocation)
+	}
+	m.live[key.pid][key.pointer] = a
+	m.known++
+}
+
+// release releases an allocation if there is one that was made by then, and
+// reports whether there was.
+func (m *Memory) release(key block, until time.Duration) bool {
+	of := m.live[key.pid]
+	a := of[key.pointer]
+	if a == nil || a.at > until {
+		return false
+	}
+	a.release()
+	m.known--
+	if delete(of, key.pointer); len(of) == 0 {
+		delete(m.live, key.pid)
+	}
+	return true
 }
 
 func (m *Memory) free(e *trace.Event) {
@@ -185,14 +207,13 @@ func (m *Memory) free(e *trace.Event) {
 	key := block{e.PID, e.Args[0].Uint()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a := m.live[key]; a != nil && a.at <= e.Monotonic {
-		a.release()
-		delete(m.live, key)
+	if m.release(key, e.Monotonic) {
 		return
 	}
 	// No stack comes that late: these allocations were not sampled.
 	isLate := func(at time.Duration) bool { return at < e.Monotonic-late }
-	if len(m.freed) >= maxLive {
+	if len(m.freed) >= maxLive && isLate(m.swept) {
+		m.swept = e.Monotonic
 		maps.DeleteFunc(m.freed, func(_ block, frees []time.Duration) bool {
 			return isLate(frees[len(frees)-1])
 		})
@@ -220,15 +241,12 @@ func (m *Memory) end(disappeared []*proc.ProcessFile) {
 	}
 	maps.DeleteFunc(m.ended, func(_ int, at time.Duration) bool { return at < now-late })
 	for _, pair := range disappeared {
-		m.ended[pair.Process.PID] = now
-	}
-	maps.DeleteFunc(m.live, func(key block, a *allocation) bool {
-		at, ended := m.ended[key.pid]
-		if ended = ended && a.at <= at; ended {
-			a.release()
+		pid := pair.Process.PID
+		m.ended[pid] = now
+		for pointer := range m.live[pid] {
+			m.release(block{pid, pointer}, now)
 		}
-		return ended
-	})
+	}
 }
 
 func (a *allocation) release() {

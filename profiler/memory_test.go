@@ -138,5 +138,36 @@ func TestProcessesThatHaveEndedUseNoMemory(t *testing.T) {
 		got[site.PID] = [2]int64{site.Allocs, site.Frees}
 	}
 	qt.Check(t, qt.DeepEquals(got, map[int][2]int64{1: {3, 2}, 2: {1, 0}}))
+	qt.Check(t, qt.Equals(m.known, 2))
 	qt.Check(t, qt.HasLen(m.live, 2))
+	m.free(&trace.Event{PID: 2, Monotonic: 2, Args: []trace.Value{trace.ValueOf(uint64(0x1000))}})
+	qt.Check(t, qt.HasLen(m.live, 1))
+}
+
+// What is known of other processes, and of many frees at a time, is not walked
+// for each that ends or is freed.
+func TestMemoryTakesNoLongerTheMoreIsKnown(t *testing.T) {
+	m := NewMemory(&Options{})
+	m.live[1] = make(map[uint64]*allocation)
+	for i := range uint64(maxLive) {
+		m.live[1][i] = &allocation{site: &MemorySite{}}
+		m.freed[block{2, i}] = []time.Duration{late}
+	}
+	free := func(at time.Duration, pointer uint64) {
+		m.free(&trace.Event{PID: 2, Monotonic: at, Args: []trace.Value{trace.ValueOf(pointer)}})
+	}
+	began := time.Now()
+	free(3*late, 0) // the others are late
+	once := time.Since(began)
+	qt.Check(t, qt.HasLen(m.freed, 1))
+	for i := range uint64(maxLive) {
+		free(3*late, i)
+	}
+	began = time.Now()
+	for i := range uint64(200) {
+		free(3*late+1, maxLive+i)
+		m.end([]*proc.ProcessFile{{Process: proc.Process{PID: 3}}})
+	}
+	took := time.Since(began)
+	qt.Check(t, qt.IsTrue(took < 10*once), qt.Commentf("%v, a walk takes %v", took, once))
 }
