@@ -124,7 +124,7 @@ func (s *source) convert(work func()) {
 func (s *source) send(ending context.Context, b batch) {
 	defer b.clear()
 	for wait := firstRetry; b.count() > 0; wait = min(2*wait, maxRetry) {
-		err := b.send(context.WithoutCancel(ending))
+		err := b.send(s.receiver.sending)
 		if err == nil {
 			return
 		}

@@ -3,16 +3,26 @@
 package usdtreceiver
 
 import (
+	"context"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -93,4 +103,43 @@ func TestConstantAttributes(t *testing.T) {
 		_, err := parseTerm(text, true)
 		qt.Check(t, qt.IsNotNil(err), qt.Commentf("%s", text))
 	}
+}
+
+// A backend that answers nothing does not keep the Collector from ending: what
+// is being sent is given up, and counted.
+func TestEndWhileConsumersBlock(t *testing.T) {
+	testneeds.Root(t)
+	config := defaultConfig()
+	config.CollectionInterval = time.Hour
+	config.Logs = []LogConfig{{Event: "gousdt_test:three"}}
+	config.Metrics = []MetricConfig{{Name: "hits", Count: "gousdt_test:three"}}
+	r := newReceiver(receivertest.NewNopSettings(metadata.Type), config)
+	blocked := make(chan struct{}, 1)
+	block := func(ctx context.Context) error {
+		select {
+		case blocked <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	var err error
+	r.next.logs, err = consumer.NewLogs(func(ctx context.Context, _ plog.Logs) error { return block(ctx) })
+	qt.Assert(t, qt.IsNil(err))
+	r.next.metrics, err = consumer.NewMetrics(
+		func(ctx context.Context, _ pmetric.Metrics) error { return block(ctx) })
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(r.start(t.Context(), componenttest.NewNopHost())))
+	p := testprog.Start(t, "target-pie")
+	testneeds.Await(t, 20*time.Second, "attached", func() bool {
+		_ = r.watch.Sync(p.PID)
+		return r.sources[1].itemSites(r.sources[1].items[0]) > 0
+	})
+	p.Fire("three", 1)
+	<-blocked
+	ended, end := context.WithCancel(t.Context())
+	end()
+	qt.Check(t, qt.ErrorIs(r.shutdown(ended), context.Canceled))
+	qt.Check(t, qt.IsTrue(r.sources[1].refused.Load() > 0))
+	qt.Check(t, qt.IsNil(r.close()))
 }

@@ -82,16 +82,18 @@ type usdtReceiver struct {
 	running    sync.WaitGroup  // goroutines that end with stop
 	pausing    context.Context // done when no more events are wanted
 	pause      context.CancelFunc
-	delivering sync.WaitGroup // goroutines that end when all events before pause have been sent
+	delivering sync.WaitGroup  // goroutines that end when all events before pause have been sent
+	sending    context.Context // done when consumers that block are to give up
+	abandon    context.CancelFunc
 }
 
 func newReceiver(settings receiver.Settings, config *Config) *usdtReceiver {
 	return &usdtReceiver{config: config, settings: settings, logger: settings.Logger,
-		stop: func() {}, pause: func() {}}
+		stop: func() {}, pause: func() {}, abandon: func() {}}
 }
 
 // lastWait bounds how long the receiver still tries to send refused events when
-// it ends.
+// it ends, and then how long consumers may block.
 const lastWait = 5 * time.Second
 
 // source is a session, and the probes that it is for.
@@ -183,6 +185,7 @@ func (r *usdtReceiver) run() (err error) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	r.pausing, r.pause = context.WithCancel(context.Background())
+	r.sending, r.abandon = context.WithCancel(context.Background())
 	r.running.Go(func() {
 		if err := r.watch.Run(ctx, r.config.ScanInterval); err != nil {
 			componentstatus.ReportStatus(r.host,
@@ -385,6 +388,9 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 	case <-time.After(lastWait):
 	}
 	r.stop()
+	ctx, cancel := context.WithTimeout(ctx, lastWait) // for consumers that block
+	defer cancel()
+	defer context.AfterFunc(ctx, r.abandon)()
 	r.running.Wait()
 	r.delivering.Wait()
 	var errs []error
@@ -419,6 +425,7 @@ func (r *usdtReceiver) isLike(other *usdtReceiver) bool {
 func (r *usdtReceiver) close() error {
 	r.pause()
 	r.stop()
+	r.abandon()
 	r.endTelemetry()
 	// All at once: each waits for the kernel.
 	errs := make([]error, len(r.sources))

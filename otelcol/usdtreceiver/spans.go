@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -147,7 +148,7 @@ func (r *usdtReceiver) startSpans() error {
 			return err
 		}
 		b := &spanBatch{spans: parsed, exemplars: r.exemplarsOf(parsed),
-			before: make(map[[2]int]spanContext)}
+			before: make(map[[2]int]callerSpan)}
 		b.source, err = r.openEvents(b, parsed.options, item{name: fmt.Sprintf("spans[%d]", i),
 			patterns: providers.Builtin().Patterns(parsed.pair), terms: parsed.terms})
 		if err != nil {
@@ -165,11 +166,23 @@ type spanBatch struct {
 	scopes    map[*resource]ptrace.ScopeSpans
 	exemplars []spanExemplars
 	// before has the last span with a caller, by process and thread.
-	before map[[2]int]spanContext
+	before map[[2]int]callerSpan
 }
 
-// maxBefore bounds the threads in before.
-const maxBefore = 4096
+// callerSpan is a span with a caller.
+type callerSpan struct {
+	spanContext
+	end time.Duration
+}
+
+const (
+	// maxBefore bounds the threads in before.
+	maxBefore = 4096
+
+	// maxBetween is how long after such a span another one may belong to it. A
+	// connection of a pool soon has another caller.
+	maxBetween = 10 * time.Second
+)
 
 func (b *spanBatch) clear() {
 	b.all, b.scopes = ptrace.NewTraces(), make(map[*resource]ptrace.ScopeSpans)
@@ -193,9 +206,10 @@ func (b *spanBatch) add(e *trace.Event) {
 		return
 	}
 	caller, joined := b.spans.parent.of(e)
-	only := b.spans.config.SampledOnly
+	only, thread := b.spans.config.SampledOnly, [2]int{e.PID, e.TID}
 	if joined && caller.flags&sampledFlag == 0 && (only == nil || *only) {
-		return // the spans above it are not kept
+		delete(b.before, thread) // what follows is of this caller
+		return                   // the spans above it are not kept
 	}
 	r := b.resourceOf(e)
 	scope := scopeOf(b.receiver, b.scopes, r, func() (ptrace.ResourceSpans, ptrace.ScopeSpans) {
@@ -204,7 +218,6 @@ func (b *spanBatch) add(e *trace.Event) {
 	})
 	span := ptrace.NewSpan() // a part of what is sent only when it is complete
 	b.spans.fill(span, e)
-	thread := [2]int{e.PID, e.TID}
 	if joined {
 		span.SetTraceID(caller.trace)
 		span.SetParentSpanID(caller.span)
@@ -212,11 +225,13 @@ func (b *spanBatch) add(e *trace.Event) {
 		if len(b.before) == maxBefore {
 			clear(b.before)
 		}
-		b.before[thread] = spanContext{caller.trace, span.SpanID(), caller.flags}
+		b.before[thread] = callerSpan{
+			spanContext{caller.trace, span.SpanID(), caller.flags}, e.Monotonic}
 		for i := range b.exemplars {
 			b.exemplars[i].offer(r, e, span, caller.flags)
 		}
-	} else if before, ok := b.before[thread]; ok {
+	} else if before, ok := b.before[thread]; ok &&
+		e.Monotonic-e.Duration-before.end <= maxBetween {
 		// As a COMMIT follows the statements of a caller.
 		link := span.Links().AppendEmpty()
 		link.SetTraceID(before.trace)

@@ -5,8 +5,14 @@ package usdtreceiver
 import (
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+	"github.com/gousdt/gousdt/trace"
 )
 
 const (
@@ -108,5 +114,46 @@ func checkParent(t *testing.T, text string, read func() (spanContext, bool)) {
 	qt.Check(t, qt.IsFalse(c.trace.IsEmpty() || c.span.IsEmpty()))
 	if plain, err := url.PathUnescape(text); err == nil {
 		qt.Check(t, qt.StringContains(plain, c.trace.String()+"-"+c.span.String()))
+	}
+}
+
+// A span without a caller is linked to the last one of its thread, unless that
+// is long ago or not recorded: a connection of a pool has many callers.
+func TestLinksAreToTheCallerOfTheThread(t *testing.T) {
+	s, err := (&SpanConfig{Pair: "p:query",
+		Parent: &ParentConfig{From: "str(start.arg0)", Format: traceparent}}).parse()
+	qt.Assert(t, qt.IsNil(err))
+	r := newReceiver(receivertest.NewNopSettings(metadata.Type), defaultConfig())
+	r.processes = newProcesses(ByContainer, procfs.NewFS(t.TempDir()), nil)
+	b := &spanBatch{source: &source{receiver: r}, spans: s, before: make(map[[2]int]callerSpan)}
+	const sampled, other, not = "00-000000000000000000000000000000aa-00000000000000bb-01",
+		"00-000000000000000000000000000000cc-00000000000000bb-01",
+		"00-000000000000000000000000000000dd-00000000000000bb-00"
+	for _, test := range []struct {
+		tid      int
+		at, took time.Duration
+		text     string
+		links    int
+	}{
+		{1, 1 * time.Second, 0, "", 0},
+		{1, 2 * time.Second, 0, sampled, 0},
+		{2, 2 * time.Second, 0, "", 0},
+		{1, 11 * time.Second, 0, "", 1},
+		{1, 50 * time.Second, 45 * time.Second, "", 1}, // it began soon enough
+		{1, 51 * time.Second, 0, "", 0},
+		{1, 52 * time.Second, 0, other, 0},
+		{1, 53 * time.Second, 0, "", 1},
+		{1, 54 * time.Second, 0, not, -1},
+		{1, 55 * time.Second, 0, "", 0},
+	} {
+		b.clear()
+		site := &trace.Site{}
+		b.add(&trace.Event{PID: 1, TID: test.tid, Monotonic: test.at, Duration: test.took, Site: site,
+			Start: &trace.Event{Site: site, Args: []trace.Value{trace.ValueOf(test.text)}}})
+		links := -1
+		for _, resource := range b.all.ResourceSpans().All() {
+			links = resource.ScopeSpans().At(0).Spans().At(0).Links().Len()
+		}
+		qt.Check(t, qt.Equals(links, test.links), qt.Commentf("%+v", test))
 	}
 }
