@@ -250,8 +250,9 @@ type Changes struct {
 	// not before.
 	Appeared []*ProcessFile
 	// Moved are files that the process had before, with other Mappings or
-	// another Path or Deleted, or in another program. Each replaces the ProcessFile of the same
-	// Process and File. They matter only where addresses are computed.
+	// another Path or Deleted, or in the program before. Each replaces the
+	// ProcessFile of the same Process and File. They matter only where addresses
+	// are computed.
 	Moved []*ProcessFile
 	// Disappeared are files that are gone: the process ended, executed another
 	// program, unmapped the file or is not wanted any more. They are the values

@@ -54,13 +54,8 @@ func LeakCheck(t testing.TB) {
 // than its number.
 func nameOf(item string) string {
 	var id uint32
-	if _, err := fmt.Sscanf(item, "bpf map %d", &id); err == nil {
-		if m, err := ebpf.NewMapFromID(ebpf.MapID(id)); err == nil {
-			defer m.Close()
-			if info, err := m.Info(); err == nil {
-				return " (" + info.Name + ")"
-			}
-		}
+	if info := mapInfo(item); info != nil {
+		return " (" + info.Name + ")"
 	}
 	if _, err := fmt.Sscanf(item, "bpf prog %d", &id); err == nil {
 		if info := programInfo(id); info != nil {
@@ -68,6 +63,34 @@ func nameOf(item string) string {
 		}
 	}
 	return ""
+}
+
+// mapInfo returns what the kernel says of a map, nil if it is none or has gone.
+func mapInfo(item string) *ebpf.MapInfo {
+	var id uint32
+	if _, err := fmt.Sscanf(item, "bpf map %d", &id); err != nil {
+		return nil
+	}
+	m, err := ebpf.NewMapFromID(ebpf.MapID(id))
+	if err != nil {
+		return nil
+	}
+	defer m.Close()
+	info, _ := m.Info() // nil with an error
+	return info
+}
+
+// mappingsOf returns how often a process has an item in its memory that it
+// uses, 0 if that cannot be.
+func mappingsOf(item string) int {
+	info := mapInfo(item)
+	switch {
+	case info != nil && info.Type == ebpf.RingBuf:
+		return 2
+	case info != nil && info.Flags&unix.BPF_F_MMAPABLE != 0:
+		return 1
+	}
+	return 0
 }
 
 // programInfo returns what the kernel says of a program, nil if it has gone.
@@ -91,7 +114,8 @@ func leftSince(before inventory, patience time.Duration) []string {
 	for {
 		left := suspects
 		if len(left) > 0 {
-			left = withoutMapped(withoutForeign(left), before)
+			left = withoutMapped(withoutForeign(left),
+				countMappedMaps("/proc/self")-before[mappedMaps])
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
@@ -183,34 +207,41 @@ func (inv inventory) since(before inventory) (left []string) {
 // other packages may run at the same time.
 func withoutForeign(left []string) []string {
 	foreign := make(map[string]bool)
-	mapped := false // another process has a map in its memory, which has no ID there
+	mapped := 0 // what others have in their memory and hold in no other way, which has no ID there
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range processes {
 		if filepath.Base(process) == fmt.Sprint(os.Getpid()) {
 			continue
 		}
-		addObjects(foreign, process)
-		mapped = mapped || countMappedMaps(process) > 0
+		held := make(map[string]bool)
+		addObjects(held, process)
+		maps.Copy(foreign, held)
+		more := countMappedMaps(process)
+		for item := range held {
+			if more > 0 {
+				more -= mappingsOf(item)
+			}
+		}
+		mapped += max(0, more)
 	}
-	return slices.DeleteFunc(left, func(item string) bool {
+	return withoutMapped(slices.DeleteFunc(left, func(item string) bool {
 		_, event, _ := strings.Cut(item, "uprobe event p:"+uprobeevent.Group+"/")
-		return foreign[item] || isForeign(event) ||
-			mapped && strings.HasPrefix(item, objectName("map", ""))
-	})
+		return foreign[item] || isForeign(event)
+	}), mapped)
 }
 
-// withoutMapped removes as many maps as this process has in its memory more
-// than before. A test reaches the global variables of a BPF program in this
-// way. The mapping lasts as long as the test's own variables refer to it,
-// perhaps until after the test: that is no leak of the tested code.
-func withoutMapped(left []string, before inventory) []string {
-	more := countMappedMaps("/proc/self") - before[mappedMaps]
+// withoutMapped removes as many maps as a process has in its memory. A test
+// reaches the global variables of a BPF program in this way. The mapping lasts
+// as long as the test's own variables refer to it, perhaps until after the
+// test: that is no leak of the tested code.
+func withoutMapped(left []string, more int) []string {
 	return slices.DeleteFunc(left, func(item string) bool {
-		if more <= 0 || !strings.HasPrefix(item, objectName("map", "")) {
+		if more <= 0 {
 			return false
 		}
-		more--
-		return true
+		mappings := mappingsOf(item)
+		more -= mappings
+		return mappings > 0
 	})
 }
 

@@ -106,3 +106,45 @@ func TestGlobalVariablesInMemoryAreNoLeak(t *testing.T) {
 	m.Close()
 	qt.Check(t, qt.HasLen(leftSince(before, testneeds.Patience(leakDeadline)), 0))
 }
+
+// A process that has one map in its memory is no reason to overlook others.
+func TestMapIsALeakWhileAnotherProcessHasOneInMemory(t *testing.T) {
+	RequireBPF(t)
+	spec := &ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE,
+	}
+	foreign, err := ebpf.NewMap(spec)
+	qt.Assert(t, qt.IsNil(err))
+	defer foreign.Close()
+	const hold = `import mmap, sys
+memory = mmap.mmap(3, mmap.PAGESIZE, prot=mmap.PROT_READ)
+print("mapped", flush=True)
+sys.stdin.read()`
+	cmd := exec.Command(testneeds.Tool(t, "python3", "python3"), "-c", hold)
+	descriptor, err := unix.Dup(foreign.FD())
+	qt.Assert(t, qt.IsNil(err))
+	file := os.NewFile(uintptr(descriptor), "map")
+	defer file.Close()
+	cmd.ExtraFiles = []*os.File{file}
+	in, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	out, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	defer cmd.Wait()
+	defer in.Close()
+	_, err = out.Read(make([]byte, 1))
+	qt.Assert(t, qt.IsNil(err))
+	before := takeInventory()
+	for _, leaked := range []*ebpf.MapSpec{
+		{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 1}, spec,
+	} {
+		m, err := ebpf.NewMap(leaked)
+		qt.Assert(t, qt.IsNil(err))
+		defer m.Close()
+		info, err := m.Info()
+		qt.Assert(t, qt.IsNil(err))
+		id, _ := info.ID()
+		qt.Check(t, qt.IsTrue(slices.Contains(leftSince(before, 0), objectName("map", id))))
+	}
+}
