@@ -251,8 +251,8 @@ type Changes struct {
 	Appeared []*ProcessFile
 	// Moved are files that the process had before, with other Mappings or
 	// another Path or Deleted, or in the program before. Each replaces the
-	// ProcessFile of the same Process and File. They matter only where addresses
-	// are computed.
+	// ProcessFile of the same Process and File. They matter only where
+	// addresses are computed.
 	Moved []*ProcessFile
 	// Disappeared are files that are gone: the process ended, executed another
 	// program, unmapped the file or is not wanted any more. They are the values

@@ -4,6 +4,9 @@ package usdtreceiver
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -108,12 +111,9 @@ func TestConstantAttributes(t *testing.T) {
 // A backend that answers nothing does not keep the Collector from ending: what
 // is being sent is given up, and counted.
 func TestEndWhileConsumersBlock(t *testing.T) {
-	testneeds.Root(t)
 	config := defaultConfig()
-	config.CollectionInterval = time.Hour
 	config.Logs = []LogConfig{{Event: "gousdt_test:three"}}
 	config.Metrics = []MetricConfig{{Name: "hits", Count: "gousdt_test:three"}}
-	r := newReceiver(receivertest.NewNopSettings(metadata.Type), config)
 	blocked := make(chan struct{}, 1)
 	block := func(ctx context.Context) error {
 		select {
@@ -123,23 +123,69 @@ func TestEndWhileConsumersBlock(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	var err error
-	r.next.logs, err = consumer.NewLogs(func(ctx context.Context, _ plog.Logs) error { return block(ctx) })
+	logs, err := consumer.NewLogs(func(ctx context.Context, _ plog.Logs) error { return block(ctx) })
 	qt.Assert(t, qt.IsNil(err))
-	r.next.metrics, err = consumer.NewMetrics(
+	metrics, err := consumer.NewMetrics(
 		func(ctx context.Context, _ pmetric.Metrics) error { return block(ctx) })
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(r.start(t.Context(), componenttest.NewNopHost())))
-	p := testprog.Start(t, "target-pie")
-	testneeds.Await(t, 20*time.Second, "attached", func() bool {
-		_ = r.watch.Sync(p.PID)
-		return r.sources[1].itemSites(r.sources[1].items[0]) > 0
-	})
-	p.Fire("three", 1)
+	r := receiving(t, config, consumers{logs: logs, metrics: metrics}, testprog.Start(t, "target-pie"))
 	<-blocked
 	ended, end := context.WithCancel(t.Context())
 	end()
 	qt.Check(t, qt.ErrorIs(r.shutdown(ended), context.Canceled))
 	qt.Check(t, qt.IsTrue(r.sources[1].refused.Load() > 0))
-	qt.Check(t, qt.IsNil(r.close()))
+}
+
+// receiving starts a receiver, which collects metrics only when it is told to,
+// and has a process hit the probe three once.
+func receiving(t *testing.T, config *Config, to consumers, p *testprog.Process) *usdtReceiver {
+	testneeds.Root(t)
+	config.CollectionInterval = time.Hour
+	r := newReceiver(receivertest.NewNopSettings(metadata.Type), config)
+	r.next = to
+	qt.Assert(t, qt.IsNil(r.start(t.Context(), componenttest.NewNopHost())))
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(r.close())) })
+	testneeds.Await(t, 20*time.Second, "attached", func() bool {
+		_ = r.watch.Sync(p.PID)
+		return !slices.ContainsFunc(r.sources,
+			func(s *source) bool { return s.itemSites(s.items[0]) == 0 })
+	})
+	p.Fire("three", 1)
+	return r
+}
+
+// What was counted of a process that has gone while the backend refused all is
+// sent once it does not.
+func TestSeriesEndWhenTheyWereTaken(t *testing.T) {
+	p := testprog.Start(t, "target-pie")
+	config := defaultConfig()
+	config.EndAfter = 1
+	config.Resource = ByProcess
+	config.Metrics = []MetricConfig{{Name: "hits", Count: "gousdt_test:three",
+		Where: fmt.Sprint("pid == ", p.PID)}}
+	refused := errors.New("not now")
+	var sent []pmetric.NumberDataPoint
+	to, err := consumer.NewMetrics(func(_ context.Context, m pmetric.Metrics) error {
+		points := m.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints()
+		sent = append(sent, points.At(0))
+		return refused
+	})
+	qt.Assert(t, qt.IsNil(err))
+	r := receiving(t, config, consumers{metrics: to}, p)
+	qt.Check(t, qt.ErrorIs(r.collectMetrics(t.Context()), refused))
+	p.Stop()
+	testneeds.Await(t, 20*time.Second, "the process has gone", func() bool {
+		_ = r.watch.Sync(p.PID)
+		return r.processes.count() == 0
+	})
+	qt.Check(t, qt.ErrorIs(r.collectMetrics(t.Context()), refused))
+	refused = nil
+	for range 3 { // the third has nothing to send
+		qt.Check(t, qt.IsNil(r.collectMetrics(t.Context())))
+	}
+	qt.Assert(t, qt.HasLen(sent, 4))
+	for i, p := range sent {
+		qt.Check(t, qt.Equals(p.Flags().NoRecordedValue(), i == 3))
+	}
+	qt.Check(t, qt.Equals(sent[2].IntValue(), 1))
 }

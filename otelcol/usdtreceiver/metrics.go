@@ -247,8 +247,11 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 			errs, at = append(errs, inField(m.config.Name, err)), now
 		}
 		var ended []*series
-		if !isDelta {
-			ended = m.end(now.Add(-r.config.EndAfter), r.processes.hasGone)
+		if since := now.Add(-r.config.EndAfter); !isDelta {
+			if r.accepted.Before(since) {
+				since = r.accepted // what no consumer has taken is not forgotten
+			}
+			ended = m.end(since, r.processes.hasGone)
 		}
 		b.add(m, slices.Collect(maps.Values(m.known)), at, false)
 		b.add(m, ended, at, true)
@@ -260,6 +263,9 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 	ctx = r.report.StartMetricsOp(ctx)
 	err := r.next.metrics.ConsumeMetrics(ctx, b.all)
 	r.report.EndMetricsOp(ctx, format, points, err)
+	if err == nil {
+		r.accepted = time.Now()
+	}
 	// What was refused for now is in the next points, too: the series keep it.
 	if isDelta && (err == nil || consumererror.IsPermanent(err)) {
 		for _, m := range r.metrics {
@@ -294,7 +300,7 @@ func (m *metric) take() (time.Time, error) {
 	synced := make(map[int]bool)
 	for i := range snapshot.Rows {
 		pid := pidOf(&snapshot.Rows[i])
-		if pid != 0 && !synced[pid] && len(synced) < maxSynced && !r.processes.knows(pid) {
+		if pid != 0 && !synced[pid] && len(synced) < maxSynced && !r.processes.knows(pid, snapshot.Start) {
 			synced[pid] = true
 			_ = r.watch.Sync(pid) // what is wrong with it was reported to changed
 		}

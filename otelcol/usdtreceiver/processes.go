@@ -135,8 +135,9 @@ func (ps *processes) appeared(found proc.Process) {
 	before := ps.byPID[found.PID]
 	ps.mu.Unlock()
 	p := before
-	stat, err := procfs.ReadStat(ps.fs.Root(), found.PID, make([]byte, procfs.MaxStat))
-	if p == nil || p.StartTime != found.StartTime || err == nil && p.stack != stat.StartStack {
+	stat, _ := procfs.ReadStat(ps.fs.Root(), found.PID, make([]byte, procfs.MaxStat))
+	executed := stat.StartStack != 0 && p != nil && p.stack != stat.StartStack
+	if p == nil || p.StartTime != found.StartTime || executed {
 		p = ps.read(found)
 		p.stack = stat.StartStack
 	}
@@ -382,11 +383,13 @@ func (ps *processes) forget(since time.Time) {
 	}
 }
 
-// knows reports whether a process is known, even if it has gone.
-func (ps *processes) knows(pid int) bool {
+// knows reports whether the process of a hit is known: one that has gone was
+// hit before that, and a later hit is of another one with its number.
+func (ps *processes) knows(pid int, hit time.Time) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.byPID[pid] != nil
+	p := ps.byPID[pid]
+	return p != nil && (p.gone.IsZero() || hit.Before(p.gone))
 }
 
 const (

@@ -153,6 +153,9 @@ func TestProcessesComeAndGo(t *testing.T) {
 	qt.Check(t, qt.IsTrue(ps.hasGone(r)))
 	qt.Check(t, qt.Equals(ps.count(), 0))
 	qt.Check(t, qt.Equals(ps.resourceOf(10, 7), r)) // for what is read later
+	gone := ps.byPID[10].gone
+	qt.Check(t, qt.IsTrue(ps.knows(10, gone.Add(-1))))
+	qt.Check(t, qt.IsFalse(ps.knows(10, gone.Add(1)))) // of another process
 
 	ps.change([]proc.Process{first}, nil) // it maps one again
 	qt.Check(t, qt.IsFalse(ps.hasGone(r)))

@@ -76,6 +76,7 @@ type usdtReceiver struct {
 	begin      []func(context.Context) // start to send events, once the sources are watched
 	collectors []collector
 	metrics    []*metric
+	accepted   time.Time // when a consumer has last taken metrics
 	telemetry  *metadata.TelemetryBuilder
 
 	stop       context.CancelFunc
