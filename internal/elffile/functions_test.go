@@ -59,12 +59,19 @@ func TestFunctions(t *testing.T) {
 	})
 	t.Run("without a size", func(t *testing.T) {
 		im := newImage64()
-		im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("start", 0x100, elf.STT_FUNC, 1))
-		clear(im.Sections[1].Data[24+16:])
+		im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("start", 0x100, elf.STT_FUNC, 1),
+			elfimage.NewSymbol("text", 0x200, elf.STT_FUNC, 1),
+			elfimage.NewSymbol("first", 0x200, elf.STT_FUNC, 1))
+		for n := 1; n <= 2; n++ {
+			clear(im.Sections[1].Data[24*n+16:][:8])
+		}
 		fs, err := im.open(t).Functions()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(functionAt(fs, 0x100), "start"))
 		qt.Check(t, qt.Equals(functionAt(fs, 0x101), ""))
+		// As in Go's programs, where the label comes first.
+		qt.Check(t, qt.Equals(functionAt(fs, 0x200), "first"))
+		qt.Check(t, qt.Equals(functionAt(fs, 0x207), "first"))
 	})
 	t.Run("without symbols", func(t *testing.T) {
 		fs, err := newImage64().open(t).Functions()

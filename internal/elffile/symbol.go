@@ -416,8 +416,9 @@ func (t *functionTable) name(place uint32) (string, bool) {
 	return name, name != ""
 }
 
-// readFunctions reads the functions of one symbol table. If a function has
-// several names, it takes the first one in the table.
+// readFunctions reads the functions of one symbol table. If several begin at an
+// address, it takes the largest: an empty one, or a label, may come before it.
+// Of several names of a function it takes the first one in the table.
 func (f *File) readFunctions(table Section) (functionTable, error) {
 	size, strings, err := f.symbolTable(table)
 	if err != nil || size == 0 {
@@ -453,7 +454,7 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 		return functionTable{}, err
 	}
 	slices.SortFunc(found, func(a, b ordered) int {
-		return cmp.Or(cmp.Compare(a.address, b.address), a.order-b.order)
+		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(b.size, a.size), a.order-b.order)
 	})
 	t := functionTable{functions: make([]function, 0, len(found))}
 	for i, f := range found {
