@@ -20,7 +20,7 @@ import (
 
 // files are those that the remembered processes map.
 type files struct {
-	known map[procwatch.FileID]*file
+	known map[procwatch.Version]*file
 	open  []*file // in the order in which they were opened
 	seen  uint64  // how many files there have been
 	held  int     // bytes of the tables of all files
@@ -30,11 +30,11 @@ type files struct {
 
 // file is a file that some process maps, or mapped.
 type file struct {
-	id     procwatch.FileID // zero if it is not known
-	mapped openable         // as the first process has it
-	number uint64           // unique: it is never used again
-	users  int              // how many mappings it has
-	owner  int              // the process that mapped it first
+	id     procwatch.Version // zero if it is not known
+	mapped openable          // as the first process has it
+	number uint64            // unique: it is never used again
+	users  int               // how many mappings it has
+	owner  int               // the process that mapped it first
 
 	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
 	segments []elffile.Segment
@@ -54,8 +54,8 @@ func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
 // file returns a file that a process maps. It opens the file when it is first
 // seen: later the file may be gone.
 func (s *Symbolizer) file(p *process, mapped openable) *file {
-	id, _ := ask(s, p.PID, func() procwatch.FileID {
-		id, _ := mapped.ID() // zero with an error
+	id, _ := ask(s, p.PID, func() procwatch.Version {
+		id, _ := mapped.Version() // zero with an error
 		return id
 	}, nil)
 	if known := s.files.known[id]; known != nil {
@@ -63,7 +63,7 @@ func (s *Symbolizer) file(p *process, mapped openable) *file {
 	}
 	s.files.seen++
 	f := &file{id: id, mapped: mapped, number: s.files.seen, owner: p.PID}
-	if id == (procwatch.FileID{}) || s.files.isFull() {
+	if id == (procwatch.Version{}) || s.files.isFull() {
 		return f
 	}
 	s.files.known[id] = f
@@ -83,7 +83,7 @@ func (s *Symbolizer) file(p *process, mapped openable) *file {
 // openable is a file that some process maps: a [procwatch.MappedFile] or a
 // [procwatch.RecordedFile].
 type openable interface {
-	ID() (procwatch.FileID, error)
+	Version() (procwatch.Version, error)
 	Open() (*os.File, error)
 }
 

@@ -197,6 +197,24 @@ func TestFramesOfADeletedFile(t *testing.T) {
 		"main"))
 }
 
+// A program is often copied over the one before, whose processes may still be
+// remembered.
+func TestFramesOfAFileThatIsWrittenAnew(t *testing.T) {
+	testprog.LeakCheck(t)
+	path := filepath.Join(t.TempDir(), "program")
+	s := stack.NewSymbolizer(nil)
+	defer s.Close()
+	for _, name := range []string{"target-pie", "target-static"} {
+		contents, err := os.ReadFile(testprog.Path(t, name))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+		target := startFile(t, path)
+		frame := s.Frames(t.Context(), target.PID, []uint64{target.main})[0]
+		qt.Check(t, qt.Equals(frame.Function, "main"), qt.Commentf("%s", name))
+		target.Kill()
+	}
+}
+
 func TestCloseForgets(t *testing.T) {
 	testprog.LeakCheck(t)
 	target := start(t)

@@ -59,9 +59,9 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	defer placeholder.Close()
 	id, err := procwatch.IdentifyFile(placeholder)
 	qt.Assert(f.t, qt.IsNil(err))
-	this := &file{id: id, owner: owner, elf: opened, machine: opened.Machine,
+	this := &file{id: procwatch.Version{FileID: id}, owner: owner, elf: opened, machine: opened.Machine,
 		segments: opened.Segments}
-	f.files.known[id] = this
+	f.files.known[this.id] = this
 	return this
 }
 

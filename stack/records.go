@@ -267,7 +267,7 @@ func (s *Symbolizer) recorded(p *process, t *told, record *procwatch.Record) *fi
 	const host = 1 // PID of a process in the host's mount namespace
 	for _, pid := range slices.Concat([]int{t.pid}, t.ancestors, []int{os.Getpid(), host}) {
 		file := s.file(p, procwatch.RecordedFile{FS: s.fs, PID: pid, Record: record})
-		if file.id != (procwatch.FileID{}) &&
+		if file.id != (procwatch.Version{}) &&
 			(record.BuildID == "" || record.BuildID == file.buildID) {
 			return file
 		}

@@ -113,7 +113,7 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 	s := &Symbolizer{
 		fs:        fs,
 		processes: make(map[int]*process),
-		files:     files{known: make(map[procwatch.FileID]*file)},
+		files:     files{known: make(map[procwatch.Version]*file)},
 		unwinder:  unwind.NewUnwinder(),
 	}
 	s.files.lines = &lineReader{unanswered: &s.unanswered}
@@ -128,7 +128,7 @@ func (s *Symbolizer) Close() error {
 	err := s.files.close()
 	s.files.lines.close()
 	s.records = records{}
-	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.FileID]*file), 0
+	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.Version]*file), 0
 	return err
 }
 

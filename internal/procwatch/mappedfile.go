@@ -125,6 +125,12 @@ func (m *MappedFile) ID() (FileID, error) {
 	return m.id, nil
 }
 
+// Version is ID for what depends on the contents.
+func (m *MappedFile) Version() (Version, error) {
+	id, err := m.ID()
+	return Version{id, m.found.size, m.found.modified}, err
+}
+
 // identify returns the ID before merging, and the contents.
 func (m *MappedFile) identify() (identity, error) {
 	if m.openedPath != "" {
@@ -346,6 +352,13 @@ type FileID struct {
 	// namespace. In another one, a user can mount overlayfs over an own file
 	// system, which can report anything.
 	overlay bool
+}
+
+// Version is a file until it is written to. It stays the same when the file is
+// deleted while it is in use.
+type Version struct {
+	FileID
+	size, modified int64 // see contents
 }
 
 // contents change when the file is written to, and when it is only touched.

@@ -166,17 +166,17 @@ type RecordedFile struct {
 	Record *Record
 }
 
-// ID identifies the file without opening it. The error says that there is none,
-// or another one.
-func (f RecordedFile) ID() (FileID, error) {
+// Version identifies the file without opening it. The error says that there is
+// none, or another one.
+func (f RecordedFile) Version() (Version, error) {
 	file, id, err := f.find()
 	if err != nil {
-		return FileID{}, err
+		return Version{}, err
 	}
-	return id.FileID, file.Close()
+	return Version{id.FileID, id.size, id.modified}, file.Close()
 }
 
-// Open opens the file. The errors are those of ID.
+// Open opens the file. The errors are those of Version.
 func (f RecordedFile) Open() (*os.File, error) {
 	found, _, err := f.find()
 	if err != nil {

@@ -109,7 +109,7 @@ func TestRecordedFileIsTheOneThatWasMapped(t *testing.T) {
 		{"no file", Record{Path: "/b.so", BuildID: "ab"}, false},
 	} {
 		found := RecordedFile{f.fs(), 7, &test.record}
-		_, err := found.ID()
+		_, err := found.Version()
 		qt.Check(t, qt.Equals(err == nil, test.found), qt.Commentf("%s: %v", test.name, err))
 		file, err := found.Open()
 		qt.Check(t, qt.Equals(err == nil, test.found), qt.Commentf("%s: %v", test.name, err))
