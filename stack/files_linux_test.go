@@ -77,8 +77,7 @@ func TestSymbolizerForgetsFilesThatNobodyMaps(t *testing.T) {
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	qt.Assert(t, qt.IsNil(err))
 	defer func() { qt.Check(t, qt.IsNil(unix.MunmapPtr(pages, uintptr(os.Getpagesize())))) }()
-	for i := range 5 {
-		path := filepath.Join(dir, fmt.Sprint("library", i))
+	replace := func(path string, contents []byte) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
 		file, err := os.Open(path)
 		qt.Assert(t, qt.IsNil(err))
@@ -87,7 +86,20 @@ func TestSymbolizerForgetsFilesThatNobodyMaps(t *testing.T) {
 		qt.Check(t, qt.IsNil(file.Close()))
 		qt.Assert(t, qt.IsNil(err))
 		p.Remember(os.Getpid())
+	}
+	path := ""
+	for i := range 5 {
+		path = filepath.Join(dir, fmt.Sprint("library", i))
+		replace(path, contents)
 		qt.Check(t, qt.Equals(openFiles(t, dir), 1),
 			qt.Commentf("what it has replaced is not known any more"))
 	}
+	build := func() string {
+		return p.Frames(t.Context(), os.Getpid(), []uint64{uint64(uintptr(pages))})[0].BuildID
+	}
+	qt.Check(t, qt.Not(qt.Equals(build(), "")))
+	qt.Assert(t, qt.IsNil(os.Remove(path)))
+	replace(path, []byte("no program"))
+	qt.Check(t, qt.Equals(build(), ""), qt.Commentf("of the same path"))
+	qt.Check(t, qt.Equals(openFiles(t, dir), 0))
 }

@@ -5,7 +5,6 @@ package stack
 import (
 	"bytes"
 	"cmp"
-	"debug/elf"
 	"encoding/binary"
 	"os"
 	"slices"
@@ -152,9 +151,9 @@ func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping
 		file := s.file(p, f)
 		for _, at := range f.Mappings[:min(len(f.Mappings), maxMappings-len(mapped))] {
 			m := mapping{at, file, f.Path}
-			if before := p.find(at.Start); file.machine == elf.EM_NONE && before != nil &&
+			if before := p.find(at.Start); file.id == (procwatch.Version{}) && before != nil &&
 				before.Mapping == at && before.path == f.Path {
-				m = *before // the process is ending: its files cannot be opened any more
+				m = *before // the process is ending: its files cannot be found any more
 			}
 			mapped = append(mapped, m)
 		}
