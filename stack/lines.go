@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"debug/dwarf"
+	"math"
 	"path"
 	"slices"
 	"sort"
@@ -543,7 +544,7 @@ func (p *lineProgram) run(d *debugInfo) (rows []lineRow, err error) {
 			operands := elffile.Cursor{Bytes: p.Take(p.ULEB()), Order: p.Order}
 			switch operands.Uint8() {
 			case 1: // DW_LNE_end_sequence
-				at.line = 0
+				at.file, at.line = math.MaxUint32, 0 // no file's number
 				rows = append(rows, at)
 				// Functions that the linker has dropped are at address 0.
 				if rows[from].address == 0 {
