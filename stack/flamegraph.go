@@ -102,15 +102,15 @@ func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
 			continue
 		}
 		node := &graph.Root
-		node.Value += value
+		node.Value = addLimited(node.Value, value)
 		for name, line := range namesOn(s) {
 			node = node.child(name)
-			node.Value += value
+			node.Value = addLimited(node.Value, value)
 			if line != "" {
 				if node.byLine == nil {
 					node.byLine = make(map[string]int64)
 				}
-				node.byLine[line] += value
+				node.byLine[line] = addLimited(node.byLine[line], value)
 			}
 		}
 	}

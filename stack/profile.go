@@ -410,7 +410,8 @@ func (p *Profile) lines() map[string]int64 {
 			for name := range namesOn(s) {
 				names = append(names, name)
 			}
-			lines[strings.Join(names, ";")] += value
+			line := strings.Join(names, ";")
+			lines[line] = addLimited(lines[line], value)
 		}
 	}
 	return lines

@@ -5,6 +5,7 @@ package stack_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,19 @@ func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
 		qt.Check(t, qt.Matches(read.Sample[1].Label["process"][0],
 			fmt.Sprintf(`.* \(%d\)`, second.PID)))
 	}
+}
+
+func TestSumsOfStacksAreLimited(t *testing.T) {
+	p := stack.NewProfile(nil, stack.ValueType{Type: "arg0", Unit: "bytes"})
+	for _, label := range []string{"\xfe", "\xff"} { // both become U+FFFD
+		p.AddFrames(1, []stack.Frame{{Function: "f"}}, []int64{math.MaxInt64 - 1},
+			map[string]string{"arg1": label})
+	}
+	var folded, page bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Check(t, qt.Equals(folded.String(), "arg1=\uFFFD;f 9223372036854775807\n"))
+	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "")))
+	qt.Check(t, qt.Equals(strings.Count(page.String(), `"value":9223372036854775807`), 3))
 }
 
 func TestFlameGraphs(t *testing.T) {
