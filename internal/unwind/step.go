@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 )
@@ -275,7 +276,7 @@ var machines = map[elf.Machine]*machine{
 }
 
 // Unwinder caches rows of the tables of many files, and bounds the work that
-// the tables cause. It is not safe for concurrent use.
+// the tables cause. Only Read is safe for concurrent use.
 type Unwinder struct {
 	// Work is the work that may still be done, in steps of some nanoseconds. An
 	// instruction, or an operation of an expression, is one step. Step fails
@@ -284,7 +285,7 @@ type Unwinder struct {
 
 	rows   map[rowKey]*row // nil for an address without an entry
 	size   int             // of rows, in bytes
-	tables uint32
+	tables atomic.Uint32   // how many there were
 }
 
 // rowKey is an address in the file of a table. It has the table's number, since

@@ -120,8 +120,7 @@ func Bytes(f *elffile.File) int {
 }
 
 func (u *Unwinder) newTable(m *machine, order binary.ByteOrder) *Table {
-	u.tables++
-	return &Table{machine: m, unwinder: u, number: u.tables, order: order}
+	return &Table{machine: m, unwinder: u, number: u.tables.Add(1), order: order}
 }
 
 // Size returns how many bytes the table takes in memory, without the rows that

@@ -3,8 +3,11 @@
 package unwind
 
 import (
+	"debug/elf"
+	"encoding/binary"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -36,6 +39,24 @@ func TestWorkIsWhatIsExecuted(t *testing.T) {
 	table = tableOf(framesOf("zR", "\x00", initial, expression))
 	qt.Check(t, qt.Equals(spent(t, table, 0), first+1+100+1))
 	qt.Check(t, qt.Equals(spent(t, table, 0), again+100+1))
+}
+
+// Reading a file may be abandoned, and go on beside that of another. The race
+// detector says whether it can.
+func TestTablesThatAreReadAtOnce(t *testing.T) {
+	const readers, each = 4, 100
+	u := NewUnwinder()
+	var done sync.WaitGroup
+	for range readers {
+		done.Go(func() {
+			for range each {
+				u.newTable(machines[elf.EM_X86_64], binary.LittleEndian)
+			}
+		})
+	}
+	done.Wait()
+	last := u.newTable(machines[elf.EM_X86_64], binary.LittleEndian)
+	qt.Check(t, qt.Equals(last.number, readers*each+1))
 }
 
 // A file that is made to take much work takes what there is, and no stack is
