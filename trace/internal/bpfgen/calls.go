@@ -327,10 +327,6 @@ func (l *Latency) Caller(key [2]uint64) (pid, tid int, pair uint32) {
 	return int(key[1] >> 32), 0, uint32(key[1])
 }
 
-// maxAbandoned bounds how many calls abandon looks through: the code has no
-// loops.
-const maxAbandoned = 8
-
 // maxYoung is the age up to which a call is certainly one of this thread: the
 // kernel reuses the number of a thread only after all others.
 const maxYoung = 100 * time.Millisecond
@@ -361,7 +357,7 @@ func (b *builder) push(c *call) {
 		drop, dropped := b.Label(), b.Label()
 		b.JumpIfImm(asm.JEq, r2, 0, r3, dropped)
 		b.Emit(asm.Sub.Imm(r1, 1))
-		b.callAt(r4, 0)
+		b.callAt(r4)
 		b.is(1<<FlagFailed, drop)
 		b.Emit(asm.Add.Imm(r1, 1))
 		b.Place(dropped)
@@ -369,7 +365,7 @@ func (b *builder) push(c *call) {
 	}
 	b.JumpIfImm(asm.JGE, r2, MaxCalls, r3, full)
 	if !c.byThread() { // another thread may take it before it has its time
-		b.callAt(r5, 0)
+		b.callAt(r5)
 		b.SetField(r5, callTime, 0, r3)
 	}
 	b.Emit(asm.Add.Imm(r2, 1), storeN(r7, callsCount, r2, asm.Word))
@@ -487,7 +483,7 @@ func (b *builder) notYounger(c *call, younger argcode.Label) {
 // innermost sets R1 to the number of the innermost call, and R4 to the call.
 func (b *builder) innermost() {
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), asm.Sub.Imm(r1, 1))
-	b.callAt(r4, 0)
+	b.callAt(r4)
 }
 
 // storeSlot stores the place of the call whose number is in R1 after the key.
@@ -495,14 +491,9 @@ func (b *builder) storeSlot(c *call) {
 	b.Emit(asm.And.Imm(r1, MaxCalls-1), toStack(c.key+16, r1))
 }
 
-// callAt sets a register to the call that is n further out than the innermost
-// one, whose number is in R1. It changes R3.
-func (b *builder) callAt(dst asm.Register, n int) {
-	b.Emit(mov(r3, r1))
-	if n > 0 {
-		b.Emit(asm.Sub.Imm(r3, int32(n)))
-	}
-	b.Emit(asm.And.Imm(r3, MaxCalls-1), asm.Mul.Imm(r3, callSize), mov(dst, r7),
+// callAt sets a register to the call whose number is in R1. It changes R3.
+func (b *builder) callAt(dst asm.Register) {
+	b.Emit(mov(r3, r1), asm.And.Imm(r3, MaxCalls-1), asm.Mul.Imm(r3, callSize), mov(dst, r7),
 		asm.Add.Reg(dst, r3), asm.Add.Imm(dst, callsFirst))
 }
 
@@ -511,21 +502,24 @@ func (b *builder) callAt(dst asm.Register, n int) {
 // starts, and a call further out has this one, then an exception or a long jump
 // has left the calls further in: their functions lay below.
 func (b *builder) abandon(c *call, take argcode.Label) {
+	outwards, none := b.Label(), b.Label()
 	b.JumpIf(asm.JGT, r0, r5, take)
 	b.Emit(loadN(r0, r7, callsLevel, asm.Word))
 	b.JumpIfImm(asm.JEq, r0, 0, r3, take)
-	for n := 1; n <= maxAbandoned; n++ {
-		next := b.Label()
-		b.JumpIfImm(asm.JLE, r2, uint64(n), r3, take)
-		b.callAt(r0, n)
-		b.Emit(load(r3, r0, callLevel))
-		b.JumpIf(asm.JGT, r3, r5, take)
-		b.JumpIf(asm.JNE, r3, r5, next)
-		b.Emit(mov(r4, r0), asm.Sub.Imm(r1, int32(n)), asm.Sub.Imm(r2, int32(n)))
-		b.SetField(r10, c.slot, uint64(n), r3)
-		b.Jump(take)
-		b.Place(next)
-	}
+	b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, take) // the kernel wants to know that the loop ends
+	b.Place(outwards)
+	b.JumpIfImm(asm.JLE, r2, 1, r3, none)
+	b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1))
+	b.callAt(r0)
+	b.Emit(load(r3, r0, callLevel))
+	b.JumpIf(asm.JLT, r3, r5, outwards)
+	b.JumpIf(asm.JNE, r3, r5, none)
+	b.Emit(mov(r4, r0), loadN(r3, r7, callsCount, asm.Word), asm.Sub.Reg(r3, r2),
+		toStack(c.slot, r3))
+	b.Jump(take)
+	b.Place(none)
+	b.Emit(loadN(r2, r7, callsCount, asm.Word))
+	b.innermost()
 }
 
 // bornBefore goes to checked if this thread is older than the call. Otherwise

@@ -308,6 +308,23 @@ func TestTooManyCallsAtOnce(t *testing.T) {
 	qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), more))
 }
 
+// A call is itself, however many calls inside it were left by exceptions.
+func TestManyCallsAreLeft(t *testing.T) {
+	for _, k := range callKernels() {
+		c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+		const left = MaxCalls - 1
+		for i := range uint64(3) {
+			c.hit(Ends{Start: 1}, 1, 100, 1<<40, i)
+			for n := range left * (i % 2) {
+				c.hit(Ends{Start: 1}, 1, 200+n, 1<<40-64, 9)
+			}
+			qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 1000, 1<<40, 0),
+				[][2]uint64{{900, i}}))
+		}
+		qt.Check(t, qt.Equals(c.counter(c.counters, CounterReplaced), left))
+	}
+}
+
 // Where an end never has the stack pointer of its start, that tells nothing.
 func TestCallsWhoseEndsAreInOtherFunctions(t *testing.T) {
 	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "",

@@ -26,7 +26,7 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 	b.Emit(loadN(r2, r7, callsCount, asm.Word), loadN(r1, r7, callsPushed, asm.Word),
 		asm.Sub.Imm(r1, 1))
 	b.JumpIfImm(asm.JEq, r2, 0, r3, fresh)
-	b.callAt(r4, 0)
+	b.callAt(r4)
 	b.is(1<<FlagFailed|1<<flagAttempt, fresh)
 	if b.site.Pairs[c.Latency].Attempt {
 		b.Jump(counted)
