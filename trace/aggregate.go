@@ -63,11 +63,12 @@ type Aggregation struct {
 	Normalize func(text string) string
 
 	// Sum, Min and Max keep the sum, the least and the greatest value of each
-	// row. A sum that needs more than 64 bits is a [Float] if there is a
-	// Histogram. Without a Histogram, the values between two snapshots are
+	// row. A sum that needs more than 64 bits is a [Float] if there is an
+	// exponential Histogram. Otherwise the values between two snapshots are
 	// added up modulo 2^64. Floats are added up as floats of 64 bits, and have
-	// no Histogram. Hits whose value is not a number, or infinite where there
-	// is a Sum, are counted in [Losses.Unreadable].
+	// no Histogram; subnormal ones count as 0. Hits whose value is not a
+	// number, or infinite where there is a Sum, are counted in
+	// [Losses.Unreadable].
 	Sum, Min, Max bool
 
 	// Histogram, if set, distributes the values over buckets, with a count and
