@@ -246,11 +246,6 @@ func (t *tracer) trace() (err error) {
 		t.recordMappings()
 		if o.fromEvents() {
 			t.samples = t.newSamples()
-			for _, a := range t.asked {
-				if a.aggregator == nil {
-					a.rows, a.MaxKeys = t.samples, maxStackRows
-				}
-			}
 		}
 	}
 
@@ -647,7 +642,7 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	var err error
 	switch {
 	case a.rows != nil:
-		snapshot = a.rows.snapshot(anew)
+		snapshot = a.rows.snapshot(anew, a.MaxKeys)
 	case anew:
 		snapshot, err = a.aggregator.Take()
 	default:

@@ -183,8 +183,15 @@ type samples struct {
 	tracer  *tracer
 	sum     int            // the argument to add up, -1 for none
 	profile *stack.Profile // nil if no file is to be written
+	tables  []*eventRows
 
 	unreadable uint64 // hits without the value that is to be added up
+}
+
+// eventRows are the rows of one aggregation.
+type eventRows struct {
+	tracer *tracer
+	sum    bool // of hits with a value, which is added up
 
 	mu    sync.Mutex
 	since time.Time
@@ -202,24 +209,32 @@ func (t *tracer) newSamples() *samples {
 	if t.options.profiles() {
 		s.profile = t.newProfile(sum)
 	}
+	for _, a := range t.asked {
+		if a.aggregator == nil {
+			a.rows = &eventRows{tracer: t, sum: a.Sum}
+			s.tables = append(s.tables, a.rows)
+		}
+	}
 	return s
 }
 
 func (s *samples) add(e *trace.Event, stack []uint64) {
 	values := []int64{int64(e.Weight)}
 	var value trace.Value
-	if s.sum >= 0 {
-		if s.sum >= len(e.Args) || !isInteger(e.Args[s.sum]) {
-			s.unreadable += e.Weight
-			return
-		}
+	isComplete := s.sum < 0 || s.sum < len(e.Args) && isInteger(e.Args[s.sum])
+	switch {
+	case !isComplete:
+		s.unreadable += e.Weight
+	case s.sum >= 0:
 		value = e.Args[s.sum]
 		values = append(values, profileSum(times(value, e.Weight)))
 	}
-	if s.tracer.options.byStack() {
-		s.addRow(e, stack, value)
+	for _, table := range s.tables {
+		if isComplete || !table.sum {
+			table.add(e, stack, value)
+		}
 	}
-	if s.profile == nil {
+	if s.profile == nil || !isComplete {
 		return
 	}
 	labels := make(map[string]string)
@@ -235,8 +250,8 @@ func isInteger(v trace.Value) bool {
 	return v.Kind() == trace.Unsigned || v.Kind() == trace.Signed
 }
 
-// addRow adds an event to its row, and value to the row's sum if it is present.
-func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
+// add adds an event to its row, and value to the row's sum if there is one.
+func (s *eventRows) add(e *trace.Event, stack []uint64, value trace.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	row := s.row(e, stack)
@@ -245,7 +260,7 @@ func (s *samples) addRow(e *trace.Event, stack []uint64, value trace.Value) {
 		return
 	}
 	row.Count += e.Weight
-	if value.IsPresent() {
+	if s.sum {
 		*row = merged(*row, trace.Row{Min: value, Max: value, Sum: times(value, e.Weight)})
 	}
 }
@@ -276,7 +291,7 @@ func times(value trace.Value, n uint64) (product trace.Value) {
 }
 
 // row returns the row of an event, nil if there is no room for another one.
-func (s *samples) row(e *trace.Event, stack []uint64) *trace.Row {
+func (s *eventRows) row(e *trace.Event, stack []uint64) *trace.Row {
 	added := &trace.Row{Stack: stack}
 	for _, name := range s.tracer.options.by {
 		added.Keys = append(added.Keys, keyOf(e, name))
@@ -326,7 +341,7 @@ func label(e *trace.Event, by string) string {
 
 // snapshot returns copies of the rows, the largest first, as an aggregator
 // does. If anew is set, counting begins anew.
-func (s *samples) snapshot(anew bool) *trace.Snapshot {
+func (s *eventRows) snapshot(anew bool, maxKeys int) *trace.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := &trace.Snapshot{Start: s.since, Time: time.Now(), By: s.tracer.options.by,
@@ -339,7 +354,7 @@ func (s *samples) snapshot(anew bool) *trace.Snapshot {
 	if anew {
 		s.since, s.rows, s.of, s.lost = all.Time, nil, nil, 0
 	}
-	return all
+	return all.Top(maxKeys)
 }
 
 // profileFile is a file that stacks are written to.

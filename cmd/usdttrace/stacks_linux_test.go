@@ -42,12 +42,13 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 		t.Run(test.behaviour, func(t *testing.T) {
 			names := stack.NewSymbolizer(nil)
 			defer names.Close()
+			table := &aggregation{Aggregation: trace.Aggregation{Sum: true}}
 			s := (&tracer{stacks: names, options: &options{by: []string{"stack"}, sum: "arg0",
-				foldedFile: "-"}}).newSamples()
+				foldedFile: "-"}, asked: []*aggregation{table}}).newSamples()
 			for range 2 {
 				s.add(&trace.Event{Args: []trace.Value{test.value}, Weight: test.weight}, []uint64{1})
 			}
-			row := s.snapshot(false).Rows[0]
+			row := table.rows.snapshot(false, maxStackRows).Rows[0]
 			qt.Check(t, qt.Equals(row.Count, 2*test.weight))
 			qt.Check(t, qt.Equals(row.Sum.Float(), test.sum))
 			qt.Check(t, qt.Equals(row.Min, test.value))
@@ -58,6 +59,29 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(read.Sample[0].Value[1], test.profile))
 		})
+	}
+}
+
+// Tables made of events are what the kernel makes: --count has all hits, also
+// those without the value of the --sum beside it, at each interval; and there
+// are --max-keys rows.
+func TestTablesOfEventsAreThoseOfTheKernel(t *testing.T) {
+	testprog.RequireStacks(t)
+	p := startTarget(t, "target-pie")
+	for _, unwind := range []string{unwindFP, unwindDWARF} {
+		r := watching(t, "--json", "--count", "--sum", "arg2", "--by", "stack,probe",
+			"--max-keys", "1", "--interval", "1h", "--unwind", unwind, p.path,
+			"gousdt_test:none,gousdt_test:three")
+		p.Fire("none", 5)
+		p.Fire("three", 2)
+		var rows []string
+		for _, row := range r.interrupt().objects("row") {
+			rows = append(rows, fmt.Sprintf("%s %v %d %t", row.Aggregation, row.Keys["probe"], row.Count,
+				row.Sum != ""))
+		}
+		qt.Check(t, qt.DeepEquals(rows, []string{
+			"count gousdt_test:none 5 false", "count <nil> 2 false", "sum gousdt_test:three 2 true"}),
+			qt.Commentf("%s", unwind))
 	}
 }
 

@@ -35,7 +35,7 @@ const defaultMaxKeys = 16_384
 type aggregation struct {
 	trace.Aggregation
 	aggregator *trace.Aggregator // nil if it is made of events
-	rows       *samples
+	rows       *eventRows        // else nil
 	kind       string
 	title      string
 	duration   bool // the values are nanoseconds
@@ -90,10 +90,12 @@ func (o *options) aggregations() (all []*aggregation) {
 		if o.latency != nil && slices.ContainsFunc(terms, o.isOfCall) {
 			a.Latency, a.duration = o.latency, a.duration || a.Value == "duration"
 		}
-		a.MaxKeys = cmp.Or(a.MaxKeys, defaultMaxKeys)
-		if !a.printed() || !o.byStack() || !o.fromEvents() { // else events are aggregated here
-			a.aggregator = trace.NewAggregator(a.Aggregation)
+		if a.printed() && o.byStack() && o.fromEvents() { // events are aggregated here
+			a.MaxKeys = cmp.Or(a.MaxKeys, maxStackRows)
+			continue
 		}
+		a.MaxKeys = cmp.Or(a.MaxKeys, defaultMaxKeys)
+		a.aggregator = trace.NewAggregator(a.Aggregation)
 	}
 	return all
 }
