@@ -339,7 +339,7 @@ type clocks struct {
 // readClocks reads the clocks one after the other. The thread may be
 // interrupted meanwhile: the shortest of a few tries counts.
 func readClocks() (now clocks, ok bool) {
-	ahead := ownClockOffsets().monotonic.Nanoseconds()
+	ahead := sys.OwnClockOffsets().Monotonic.Nanoseconds()
 	shortest := int64(math.MaxInt64)
 	for range clockTries {
 		var before, after, wall unix.Timespec

@@ -5,10 +5,6 @@ package trace
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -185,43 +181,4 @@ func ownPIDs() *bpfgen.Namespace {
 		Device: uint64(unix.Major(device))<<20 | uint64(unix.Minor(device)),
 		Inode:  stat.Ino,
 	}
-}
-
-// clockOffsets are the times that the clocks of a time namespace are ahead of
-// those of the initial one, which BPF programs read.
-type clockOffsets struct {
-	monotonic, boot time.Duration
-}
-
-// ownClockOffsets returns the offsets of the time namespace of this process.
-// They do not change while a process is in it.
-var ownClockOffsets = sync.OnceValue(func() clockOffsets {
-	// Before Linux 5.6 there are no time namespaces. The kernel shows the
-	// offsets for new processes, which may be in another namespace.
-	own, _ := os.Readlink("/proc/self/ns/time")
-	if of, _ := os.Readlink("/proc/self/ns/time_for_children"); of != own {
-		return clockOffsets{}
-	}
-	text, _ := os.ReadFile("/proc/self/timens_offsets")
-	return parseClockOffsets(string(text))
-})
-
-// parseClockOffsets reads lines like "monotonic -86400 0": the name of a clock,
-// seconds and nanoseconds.
-func parseClockOffsets(text string) (o clockOffsets) {
-	for line := range strings.Lines(text) {
-		var name string
-		var seconds, nanoseconds int64
-		if _, err := fmt.Sscan(line, &name, &seconds, &nanoseconds); err != nil {
-			continue
-		}
-		offset := time.Duration(seconds)*time.Second + time.Duration(nanoseconds)
-		switch name {
-		case "monotonic":
-			o.monotonic = offset
-		case "boottime":
-			o.boot = offset
-		}
-	}
-	return o
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -32,7 +33,7 @@ var threadBirth = sync.OnceValue(func() int {
 	if err != nil || err2 != nil || !ok {
 		return bpfgen.None
 	}
-	return findBirth(task, stat.StartTime, uint64(suspended), uint64(ownClockOffsets().boot))
+	return findBirth(task, stat.StartTime, uint64(suspended), uint64(sys.OwnClockOffsets().Boot))
 })
 
 func suspendedTime() (time.Duration, bool) {
@@ -41,8 +42,8 @@ func suspendedTime() (time.Duration, bool) {
 		unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
 		return 0, false
 	}
-	ahead := ownClockOffsets()
-	return time.Duration(boot.Nano()-monotonic.Nano()) - (ahead.boot - ahead.monotonic), true
+	ahead := sys.OwnClockOffsets()
+	return time.Duration(boot.Nano()-monotonic.Nano()) - (ahead.Boot - ahead.Monotonic), true
 }
 
 // copyTask returns the beginning of the kernel's description of this thread.
@@ -104,7 +105,7 @@ func commandSince(pid, tid int, moment time.Duration) (name string, ok bool) {
 	stat, err := procfs.ReadStat(root, of, make([]byte, procfs.MaxStat))
 	suspended, known := suspendedTime()
 	// The machine had been suspended for at most this time then.
-	began := time.Duration(stat.StartTime*tick) - ownClockOffsets().boot - suspended
+	began := time.Duration(stat.StartTime*tick) - sys.OwnClockOffsets().Boot - suspended
 	return string(stat.Command), err == nil && known && began <= moment
 }
 

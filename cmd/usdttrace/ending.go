@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -120,22 +121,13 @@ func (t *tracer) isOutside(event *trace.Event) bool {
 	return int64(event.Monotonic) < t.from || until != 0 && int64(event.Monotonic) > until
 }
 
-// initialTimeNamespace is the inode number of the first time namespace on every
-// kernel (PROC_TIME_INIT_INO of include/linux/proc_ns.h).
-const initialTimeNamespace = 0xeffffffa
-
-// monotonic returns CLOCK_MONOTONIC in nanoseconds as eBPF programs read it, or
-// 0 in a time namespace, whose clock may differ.
+// monotonic returns CLOCK_MONOTONIC in nanoseconds as eBPF programs read it.
 func monotonic() int64 {
-	var st unix.Stat_t
-	if unix.Stat("/proc/self/ns/time", &st) == nil && st.Ino != initialTimeNamespace {
-		return 0
-	}
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return 0
 	}
-	return now.Nano()
+	return now.Nano() - sys.OwnClockOffsets().Monotonic.Nanoseconds()
 }
 
 // endWithStatus ends the tracing, and reports whether it is the first such

@@ -55,6 +55,32 @@ func TestItEndsAfterItsTime(t *testing.T) {
 	qt.Check(t, qt.StringContains(r.stderr, "0 events, 0 lost"))
 }
 
+// In a time namespace, too, the moments between which hits count are those of
+// the clock that eBPF programs read.
+func TestClockOfATimeNamespace(t *testing.T) {
+	if os.Getenv(inTimeNamespace) != "" {
+		fmt.Println("it is", monotonic())
+		return
+	}
+	unshare := []string{testneeds.Tool(t, "unshare", "util-linux"), "--time", "--monotonic",
+		"90000000", "--fork", "--kill-child"}
+	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
+		testneeds.Missing(t, "needs to make time namespaces: %v: %s", err, out)
+	}
+	cmd := exec.Command(unshare[0], append(unshare[1:], os.Args[0], "-test.run=^"+t.Name()+"$")...)
+	cmd.Env = append(os.Environ(), inTimeNamespace+"=1")
+	before := monotonic()
+	out, err := cmd.CombinedOutput()
+	after := monotonic()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	var now int64
+	_, err = fmt.Sscanf(string(out), "it is %d", &now)
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	qt.Check(t, qt.IsTrue(before <= now && now <= after), qt.Commentf("%d %d %d", before, now, after))
+}
+
+const inTimeNamespace = "USDTTRACE_TEST_IN_TIME_NAMESPACE"
+
 // Measuring begins when everything is attached, which takes time.
 func TestTimeToAttachDoesNotCount(t *testing.T) {
 	p := startTarget(t, "target-pie")
