@@ -320,11 +320,26 @@ func TestFamilySaysWhoWasLate(t *testing.T) {
 			qt.Check(t, qt.Matches(r.stderr, `(?s).*not seen: hits in `+target+`.* process \d+.*`))
 		})
 	}
+	// A process may have another root, where this one has another file.
+	path := filepath.Join(t.TempDir(), "program")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o755)))
+	root := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.MkdirAll(root+filepath.Dir(path), 0o755)))
+	qt.Assert(t, qt.IsNil(os.Rename(copyOf(t, "target-static"), root+path)))
+	stdin, input, err := os.Pipe()
+	qt.Assert(t, qt.IsNil(err))
+	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdin = stdin }, "--count", "gousdt_test:three",
+		"--", "chroot", root, path)
+	stdin.Close()
+	r.await(&r.stderr, "also watching 1 site in "+path)
+	qt.Assert(t, qt.IsNil(input.Close())) // which ends it
+	qt.Check(t, qt.StringContains(r.wait().stderr, "\nnot seen: hits in "+path+" for up to"))
+
 	// What cannot be attached is not late.
-	r := startWith(t, "quit\n", "--slow", "0", "gousdt_test:thre", "--",
+	refused := startWith(t, "quit\n", "--slow", "0", "gousdt_test:thre", "--",
 		copyOf(t, "target-pie")).wait()
-	qt.Check(t, qt.StringContains(r.stderr, "there is no pair of probes gousdt_test:thre"))
-	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "not seen")))
+	qt.Check(t, qt.StringContains(refused.stderr, "there is no pair of probes gousdt_test:thre"))
+	qt.Check(t, qt.Not(qt.StringContains(refused.stderr, "not seen")))
 
 	// From then on nothing is missed.
 	target := copyOf(t, "target-pie")

@@ -425,7 +425,7 @@ func (l *latecomers) mapped(pid int, path string, at time.Time) (waits bool) {
 	}
 	file := l.waiting[path]
 	if file == nil {
-		isLate, err := l.isLate(path)
+		isLate, err := l.isLate(seenBy(pid, path))
 		if !isLate || len(l.waiting) == maxWatched {
 			if len(l.known) == maxWatched {
 				clear(l.known) // they are looked at again
@@ -461,6 +461,17 @@ func (l *latecomers) isLate(path string) (bool, error) {
 		return false, nil // nothing is attached, and so nothing is missed
 	}
 	return true, sel.Close()
+}
+
+// seenBy returns the path of a file by which this process can open what another
+// one sees there, whose root may be another. Once that has ended, the path
+// itself is the best guess.
+func seenBy(pid int, path string) string {
+	root := procfs.Path("/proc", pid, "root")
+	if _, err := os.Stat(root + "/"); pid == 0 || err != nil {
+		return path
+	}
+	return root + path
 }
 
 // attachedNow notes that a file is attached.

@@ -141,11 +141,7 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 	if t.stacks == nil || t.options.unwind > 0 {
 		return
 	}
-	path := a.Path()
-	if pid := a.Process().PID; pid != 0 {
-		path = fmt.Sprintf("/proc/%d/root%s", pid, path)
-	}
-	file, err := elffile.Open(path)
+	file, err := elffile.Open(seenBy(a.Process().PID, a.Path()))
 	if err != nil {
 		return // it may be of another mount namespace
 	}
