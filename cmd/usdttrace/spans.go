@@ -136,8 +136,13 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 		text := string(b[from:to])
 		columns := terminal.Columns(text)
 		if room := max(least, columns-over); room < columns {
-			text = strings.TrimRight(string([]rune(text)[:room-len(`"...`)]), `\`) + `"...`
-			b, over = slices.Replace(b, from, to, []byte(text)...), over-columns+room
+			text = strings.TrimSuffix(terminal.Cut(text, room-1), "...")
+			if text[0] == '"' {
+				text += `"`
+			} else { // bytes, not half a one
+				text = text[:strings.LastIndexByte(text, ' ')+1]
+			}
+			b, over = slices.Replace(b, from, to, []byte(text+"...")...), over-columns+room
 		}
 	}
 	return b

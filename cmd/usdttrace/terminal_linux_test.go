@@ -104,3 +104,19 @@ func TestLiveTablesAreDrawnInPlaceAndPrintedAtTheEnd(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.Matches(printed, `(?s).*COMM .*target-pie +\d+ +6 .*6 events, 0 lost; .*`))
 }
+
+// Where a terminal has no room for them, bytes are cut as such, not as a text.
+func TestBytesAreCutToTheTerminal(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	master, slave := openTerminal(t)
+	qt.Assert(t, qt.IsNil(unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: 24, Col: 80})))
+	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = slave }, "--color", "never", "--bytes",
+		"0:13,1:13,2:13", "--max-events", "1", p.path, "gousdt_test:strings")
+	slave.Close()
+	r.await(&r.stderr, "(Ctrl-C ends)")
+	p.Fire("strings", 1)
+	qt.Assert(t, qt.Equals(r.wait().status, exitWatched))
+	text, _ := io.ReadAll(master) // it ends with an error, since nobody has the other end
+	qt.Check(t, qt.Matches(string(text), `(?s).* arg0=68 65 6c \.\.\. arg1=.*`))
+}

@@ -18,6 +18,7 @@
 package terminal
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -85,14 +86,18 @@ func Columns(s string) int {
 	return utf8.RuneCountInString(s)
 }
 
+// whole matches the beginning of a text up to an escape that is cut.
+var whole = regexp.MustCompile(`^(?s:[^\\]|\\x..|\\u.{4}|\\U.{8}|\\[^xuU])*`)
+
 // Cut returns a text of at most this many columns: a longer one ends in "...".
+// An escape of [Escape] is kept or cut as a whole.
 func Cut(s string, columns int) string {
 	if Columns(s) <= columns {
 		return s
 	}
 	const dots = "..."
-	runes := []rune(s)
-	return string(runes[:max(columns-len(dots), 0)]) + dots[:min(columns, len(dots))]
+	cut := string([]rune(s)[:max(columns-len(dots), 0)])
+	return whole.FindString(cut) + dots[:min(columns, len(dots))]
 }
 
 const hexDigits = "0123456789abcdef"

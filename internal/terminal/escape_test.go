@@ -4,6 +4,7 @@ package terminal
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -48,6 +49,21 @@ func TestCleanKeepsEscapesThatAreThere(t *testing.T) {
 		"open a\\\x1b[2J: none\\": `open a\\x1b[2J: none\`,
 	} {
 		qt.Check(t, qt.Equals(Clean(in), want))
+	}
+}
+
+func TestCutKeepsWholeEscapes(t *testing.T) {
+	for _, text := range []string{`ab\x1bcd`, `ab\u202ecd`, `ab\U000e0001cd`, `ab\ncd`, `ab\\cd`} {
+		_, after, _ := strings.Cut(text, `\`)
+		end := len(`ab\`) + len(after) - len("cd")
+		for columns := range len(text) {
+			want := text[:max(columns-3, 0)]
+			if columns-3 > 2 && columns-3 < end {
+				want = "ab"
+			}
+			qt.Check(t, qt.Equals(Cut(text, columns), want+"..."[:min(columns, 3)]))
+		}
+		qt.Check(t, qt.Equals(Cut(text, len(text)), text))
 	}
 }
 
