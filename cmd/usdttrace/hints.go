@@ -440,10 +440,13 @@ func (t *tracer) whySilent(pattern int) string {
 			found[pair.Process.PID] = true
 		}
 	}
-	if n := len(found); n > 1 {
+	switch n := len(found); {
+	case n > 1:
 		return fmt.Sprintf("%d processes have it, and none passed it", n)
-	} else if n == 1 {
+	case n == 1:
 		return "1 process has it, and did not pass it"
+	case o.pid != 0:
+		return t.where() + " does not run what has it"
 	}
 	return "no process runs what has it"
 }

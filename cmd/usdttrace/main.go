@@ -618,6 +618,7 @@ func (t *tracer) printRows() error {
 		}
 		if t.live != nil {
 			snapshot = t.live.add(a, snapshot)
+			a.others = snapshot.Other.Count // also of keys that have lost their row
 			if !isClosed(t.ended) {
 				continue
 			}

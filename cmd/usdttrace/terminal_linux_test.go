@@ -66,43 +66,81 @@ func TestTerminalsGetColoursUnlessTheUserWantsNone(t *testing.T) {
 	}
 }
 
+// liveRun is usdttrace --live on a terminal of its own.
+type liveRun struct {
+	*running
+	screen *watched
+	master *os.File
+	read   chan struct{}
+}
+
+func startLive(t *testing.T, args ...string) *liveRun {
+	t.Helper()
+	master, slave := openTerminal(t)
+	qt.Assert(t, qt.IsNil(unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: 24, Col: 120})))
+	l := &liveRun{screen: &watched{changed: make(chan struct{}, 1)}, master: master,
+		read: make(chan struct{})}
+	l.running = startPrepared(t, func(cmd *exec.Cmd) {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	}, append([]string{"--live", "--interval", "20ms"}, args...)...)
+	slave.Close()
+	go func() {
+		defer close(l.read)
+		_, _ = io.Copy(l.screen, master) // it ends with an error, since nobody has the other end
+	}()
+	l.shows("(Ctrl-C ends)")
+	return l
+}
+
+func (l *liveRun) shows(text string) {
+	l.t.Helper()
+	l.await(l.screen, text)
+}
+
+func (l *liveRun) press(keys string) {
+	_, err := io.WriteString(l.master, keys)
+	qt.Assert(l.t, qt.IsNil(err))
+}
+
+// quit ends it, and returns what it printed then.
+func (l *liveRun) quit() string {
+	l.t.Helper()
+	l.press("q")
+	qt.Check(l.t, qt.Equals(l.wait().status, exitWatched))
+	<-l.read
+	_, printed, ok := strings.Cut(l.screen.String(), "\x1b[?1049l")
+	qt.Assert(l.t, qt.IsTrue(ok))
+	return printed
+}
+
 // Enter looks closer at a row in another run, and q ends with the table of all
 // hits, whatever intervals they came in.
 func TestLiveTablesAreDrawnInPlaceAndPrintedAtTheEnd(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	master, slave := openTerminal(t)
-	qt.Assert(t, qt.IsNil(unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ,
-		&unix.Winsize{Row: 24, Col: 120})))
-	screen := &watched{changed: make(chan struct{}, 1)}
-	r := startPrepared(t, func(cmd *exec.Cmd) {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	}, "--live", "--by", "probe", "--interval", "20ms", p.path, "gousdt_test:*")
-	slave.Close()
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		_, _ = io.Copy(screen, master) // it ends with an error, since nobody has the other end
-	}()
-	press := func(keys string) {
-		_, err := io.WriteString(master, keys)
-		qt.Assert(t, qt.IsNil(err))
-	}
-	r.await(screen, "(Ctrl-C ends)")
+	l := startLive(t, "--by", "probe", p.path, "gousdt_test:*")
 	p.Fire("three", 3)
-	r.await(screen, "gousdt_test:three")
-	press("\r")
-	r.await(screen, "--by comm,pid")
-	r.await(screen, "watching 1 site")
+	l.shows("gousdt_test:three")
+	l.press("\r")
+	l.shows("--by comm,pid")
+	l.shows("watching 1 site")
 	p.Fire("three", 1)
-	r.await(screen, "target-pie  ")
+	l.shows("target-pie  ")
 	p.Fire("three", 5)
-	press("q")
-	qt.Check(t, qt.Equals(r.wait().status, exitWatched))
-	<-read
-	_, printed, ok := strings.Cut(screen.String(), "\x1b[?1049l")
-	qt.Assert(t, qt.IsTrue(ok))
-	qt.Check(t, qt.Matches(printed, `(?s).*COMM .*target-pie +\d+ +6 .*6 events, 0 lost; .*`))
+	qt.Check(t, qt.Matches(l.quit(), `(?s).*COMM .*target-pie +\d+ +6 .*6 events, 0 lost; .*`))
+}
+
+// Hits whose keys lose their row to others, of later intervals, are in (other).
+func TestLiveSummaryHasTheHitsOfOtherKeys(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	l := startLive(t, "--by", "probe", "--max-keys", "1", p.path, "gousdt_test:*")
+	p.Fire("none", 2)
+	l.shows("gousdt_test:none")
+	p.Fire("three", 5)
+	l.shows("gousdt_test:three")
+	qt.Check(t, qt.Matches(l.quit(), `(?s).*gousdt_test:three +5.*\(other\) +2 .*`+
+		`7 events, 0 lost.*\n2 hits are of the less frequent keys.*`))
 }
 
 // Where a terminal has no room for them, bytes are cut as such, not as a text.

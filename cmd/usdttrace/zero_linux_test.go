@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -21,6 +22,9 @@ func TestZeroIsExplained(t *testing.T) {
 			"gousdt_test:three, gousdt_test:inlined: 1 process has it, and did not pass it\n"},
 		"a file that nobody runs": {[]string{idle, "gousdt_test:three"},
 			"gousdt_test:three: no process runs what has it\n"},
+		"a file that another process runs": {
+			[]string{"-p", decimal(os.Getpid()), p.path, "gousdt_test:three"},
+			"gousdt_test:three: process " + decimal(os.Getpid()) + " does not run what has it\n"},
 		"one of two probes": {[]string{p.path, "gousdt_test:three", "gousdt_test:nothing"},
 			"gousdt_test:nothing: no process has such a probe\n"},
 		"a command": {[]string{"gousdt_test:three", "--", idle},
