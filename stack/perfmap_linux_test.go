@@ -67,7 +67,7 @@ func TestCodeThatIsMadeAtRunTimeHasTheNamesThatItsProcessSays(t *testing.T) {
 func TestMapsOfOthersAreNotRead(t *testing.T) {
 	testneeds.Root(t)
 	// A program that every user may run, until its input ends.
-	cmd := exec.Command("cat")
+	cmd := exec.Command(testneeds.Tool(t, "cat", "coreutils"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1, Gid: 1}}
 	input, err := cmd.StdinPipe()
 	qt.Assert(t, qt.IsNil(err))

@@ -134,6 +134,8 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 func TestHostileFilesOfDistinctArguments(t *testing.T) {
 	testneeds.Root(t)
 	testneeds.Only(t, "the argument strings of the files are those of x86-64", "amd64")
+	_, err := usdt.ModeMulti.Resolve() // all sites have one address: no two share a perf event
+	testneeds.Feature(t, since[usdt.ModeMulti], usdt.ModeMulti.String(), err)
 	sites := 3_000
 	if testprog.IsComplete() {
 		sites = 9_900

@@ -250,7 +250,7 @@ func TestSpecialisedAfterALackOfDescriptors(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{Specialise: true})
 	target := usdt.Target{Path: testprog.Path(t, "target-pie")}
 	attach := func(name string) (reason string) {
-		lnk, err := c.Manager.Attach(c.Collect3, target, nil, elfnote.Exact(provider, name))
+		lnk, err := c.Manager.Attach(c.Collect, target, nil, elfnote.Exact(provider, name))
 		if err != nil {
 			return err.Error()
 		}
