@@ -198,6 +198,9 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 	r := start(t, "--str", "5", path, "gousdt_test:three").wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --str 5: no site has arg5\n"))
+	r = start(t, "--bytes", "1:arg5", path, "gousdt_test:three").wait()
+	qt.Check(t, qt.Equals(r.status, exitError))
+	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --bytes arg1 by arg5: no site has arg5\n"))
 	r = start(t, "--bytes", "0:8", "--duration", "1ms", path, "gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr,
 		"usdttrace: --bytes 0: arg0 of gousdt_test:three is not a pointer: i32\n"))

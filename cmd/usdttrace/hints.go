@@ -244,6 +244,7 @@ func (o *options) terms() (all []term) {
 			flag := fmt.Sprintf("--%s %d", captureFlag(&c), n)
 			all = append(all, term{flag, c.Arg, false}, term{flag, c.Arg, true})
 		}
+		add("--"+captureFlag(&c)+" "+c.Arg+" by", c.Length)
 	}
 	return all
 }
