@@ -537,10 +537,7 @@ func setSize(to *int, limit int, most string) func(string) error {
 }
 
 func (o *options) setLinear(s string) error {
-	parts := strings.Split(s, ":")
-	if len(parts) != 3 {
-		return errors.New("want LOW:HIGH:STEP, as numbers or times such as 0:10ms:1ms")
-	}
+	parts := append(strings.Split(s, ":"), "", "")
 	number := func(s string) (int64, error) {
 		n, err := strconv.ParseInt(s, 0, 64)
 		if d, e := time.ParseDuration(s); err != nil && e == nil {
@@ -553,7 +550,7 @@ func (o *options) setLinear(s string) error {
 	width, err3 := number(parts[2])
 	step := uint64(width)
 	switch {
-	case errors.Join(err, err2, err3) != nil || width <= 0:
+	case len(parts) != 5 || errors.Join(err, err2, err3) != nil || width <= 0:
 		return errors.New("want LOW:HIGH:STEP, as numbers or times such as 0:10ms:1ms")
 	case low >= high:
 		return errors.New("LOW must be less than HIGH")

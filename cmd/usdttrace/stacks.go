@@ -207,7 +207,7 @@ func (t *tracer) newSamples() *samples {
 	}
 	for _, a := range t.asked {
 		if a.aggregator == nil {
-			a.rows = &eventRows{tracer: t, sum: a.Sum}
+			a.rows = &eventRows{tracer: t, sum: a.Sum, of: make(map[string]*trace.Row)}
 			s.tables = append(s.tables, a.rows)
 		}
 	}
@@ -250,10 +250,19 @@ func isInteger(v trace.Value) bool {
 func (s *eventRows) add(e *trace.Event, stack []uint64, value trace.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	row := s.row(e, stack)
+	added := &trace.Row{Stack: stack}
+	for _, name := range s.tracer.options.by {
+		added.Keys = append(added.Keys, keyOf(e, name))
+	}
+	key := s.tracer.stackKey(s.tracer.options.by, added)
+	row := s.of[key]
 	if row == nil {
-		s.lost += e.Weight
-		return
+		if len(s.rows) == maxStackRows {
+			s.lost += e.Weight
+			return
+		}
+		row, added.Stack = added, slices.Clone(stack)
+		s.of[key], s.rows = row, append(s.rows, row)
 	}
 	row.Count += e.Weight
 	if s.sum {
@@ -284,26 +293,6 @@ func times(value trace.Value, n uint64) (product trace.Value) {
 		double = merged(trace.Row{Sum: double}, trace.Row{Sum: double}).Sum
 	}
 	return product
-}
-
-// row returns the row of an event, nil if there is no room for another one.
-func (s *eventRows) row(e *trace.Event, stack []uint64) *trace.Row {
-	added := &trace.Row{Stack: stack}
-	for _, name := range s.tracer.options.by {
-		added.Keys = append(added.Keys, keyOf(e, name))
-	}
-	key := s.tracer.stackKey(s.tracer.options.by, added)
-	row := s.of[key]
-	if row != nil || len(s.rows) == maxStackRows {
-		return row
-	}
-	if s.of == nil {
-		s.of = make(map[string]*trace.Row)
-	}
-	added.Stack = slices.Clone(stack)
-	s.of[key] = added
-	s.rows = append(s.rows, added)
-	return added
 }
 
 // keyOf returns the value of a key for an event, as a row has it.
@@ -348,7 +337,8 @@ func (s *eventRows) snapshot(anew bool, maxKeys int) *trace.Snapshot {
 	slices.SortStableFunc(all.Rows,
 		func(a, b trace.Row) int { return cmp.Compare(b.Count, a.Count) })
 	if anew {
-		s.since, s.rows, s.of, s.lost = all.Time, nil, nil, 0
+		s.since, s.rows, s.lost = all.Time, nil, 0
+		clear(s.of)
 	}
 	return all.Top(maxKeys)
 }
