@@ -45,8 +45,9 @@ type process struct {
 	service    map[string]string // resource attributes from its environment
 	stack      uint64            // where that of the program starts, which exec changes
 
-	pairs int       // how many files with wanted probes it maps
-	gone  time.Time // since when it maps none; zero if it maps one
+	pairs  int       // how many files with wanted probes it maps
+	gone   time.Time // since when it maps none; zero if it maps one
+	groups []uint64  // control groups that it has resources of
 }
 
 // name returns the name of the process's program or, if that cannot be read, of
@@ -181,9 +182,13 @@ func (ps *processes) appeared(found proc.Process) {
 	}
 }
 
-// remove removes a process from byPID and services.
+// remove removes a process from byPID and services, and its resources, which
+// no hit has any more. Series keep theirs.
 func (ps *processes) remove(p *process) {
 	delete(ps.byPID, p.PID)
+	for _, group := range p.groups {
+		delete(ps.resources, resourceID{p, group})
+	}
 	for _, key := range groupKeys(p.cgroup, p.container) {
 		if delete(ps.services[key], p); len(ps.services[key]) == 0 {
 			delete(ps.services, key)
@@ -281,7 +286,9 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 	r := ps.resources[id]
 	if r == nil {
 		r = ps.newResource(group, id.process)
-		ps.resources[id] = r
+		if ps.resources[id] = r; id.process != nil {
+			id.process.groups = append(id.process.groups, group)
+		}
 	}
 	if r.process == nil && r.service == nil && r.asked != ps.seen {
 		// Processes of it may be known by now. Its series that were sent keep
@@ -360,13 +367,13 @@ func (ps *processes) hasGone(r *resource) bool {
 	return gone || r.process == nil && (ps.cgroups == nil || !ps.cgroups.Exists(r.group))
 }
 
-// forget drops resources that were not used since then and have gone. Series
-// that have a resource keep it.
+// forget drops the resources of control groups that were not used since then
+// and have gone.
 func (ps *processes) forget(since time.Time) {
 	old := make(map[resourceID]*resource)
 	ps.mu.Lock()
 	for id, r := range ps.resources {
-		if r.used.Before(since) {
+		if id.process == nil && r.used.Before(since) {
 			old[id] = r
 		}
 	}

@@ -256,6 +256,25 @@ func TestResourcesAreForgotten(t *testing.T) {
 	testneeds.Await(t, 10*time.Second, "it is forgotten", func() bool { return !known(time.Time{}) })
 }
 
+// A program that forks all the time takes no more memory than maxGone allows.
+func TestResourcesOfProcessesAreForgottenWithThem(t *testing.T) {
+	files := newTree(t)
+	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
+	first := files.add(10, 1, "500", "/bin/a", "/x", "")
+	second := files.add(11, 1, "500", "/bin/a", "/x", "")
+	ps.change([]proc.Process{first, second}, nil)
+	for pid := 10; pid <= 11; pid++ {
+		ps.resourceOf(pid, 7)
+		ps.resourceOf(pid, 8)
+	}
+	qt.Check(t, qt.HasLen(ps.resources, 4))
+	ps.change(nil, []proc.Process{first})
+	qt.Check(t, qt.HasLen(ps.resources, 4)) // for what is read later
+	ps.gone[0].gone = ps.gone[0].gone.Add(-keepGone)
+	ps.change(nil, nil)
+	qt.Check(t, qt.HasLen(ps.resources, 2))
+}
+
 func TestProcessInAnotherControlGroup(t *testing.T) {
 	files := newTree(t)
 	ps := newProcesses(ByProcess, procfs.NewFS(files.root), nil)
