@@ -234,12 +234,10 @@ func (c *Cgroups) add(cgroup string) error {
 	if err != nil {
 		return err
 	}
-	before, known := c.ids[cgroup]
-	if known && before != ino {
+	if c.ids[cgroup] != ino {
 		c.remove(cgroup) // and made again, which the kernel has not reported
-		known = false
 	}
-	if !known && len(c.ids) == maxCgroups {
+	if c.ids[cgroup] == 0 && len(c.ids) == maxCgroups {
 		c.limited = fmt.Errorf("watch cgroup %s: %d are watched already, which is the most", cgroup,
 			maxCgroups)
 		return nil
@@ -285,10 +283,8 @@ func (c *Cgroups) forget(now time.Time) {
 	for len(c.gone) > 0 && (len(c.gone) > maxGone || now.Sub(c.gone[0].since) > grace) {
 		oldest := c.gone[0]
 		c.gone = c.gone[1:]
-		if c.paths[oldest.id] == oldest.path {
-			if id, ok := c.ids[oldest.path]; !ok || id != oldest.id {
-				delete(c.paths, oldest.id)
-			}
+		if c.paths[oldest.id] == oldest.path && c.ids[oldest.path] != oldest.id {
+			delete(c.paths, oldest.id)
 		}
 	}
 }
