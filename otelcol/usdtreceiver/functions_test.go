@@ -34,8 +34,15 @@ func TestStatementsAndTheirSummaries(t *testing.T) {
 			"SELECT a FROM users WHERE id = ? AND n = ?", "SELECT users"},
 		"select * from a join b on a.x = b.x": {"select * from a join b on a.x = b.x", "SELECT a b"},
 		"COMMIT":                              {"COMMIT", "COMMIT"},
+		// As they are when they were cut.
+		"SELECT a FROM b /*route='/x',traceparent='00-4bf9": {"SELECT a FROM b", "SELECT b"},
+		"SELECT a FROM b /*":                         {"SELECT a FROM b", "SELECT b"},
+		"SELECT $$a secret":                          {"SELECT ?", "SELECT"},
+		"SELECT 'é', $x$a from secret$":              {"SELECT ?, ?", "SELECT"},
+		"SELECT 'a secret":                           {"SELECT ?", "SELECT"},
+		"SELECT $1, '/*', \"/*\" FROM b -- a secret": {`SELECT $1, ?, "/*" FROM b`, "SELECT b"},
 	} {
-		qt.Check(t, qt.Equals(statementOf(statement), want[0]))
+		qt.Check(t, qt.Equals(statementOf(statement), want[0]), qt.Commentf("%q", statement))
 		qt.Check(t, qt.Equals(summaryOf(statement), want[1]))
 	}
 }
