@@ -134,13 +134,14 @@ func newDebugInfo(data *elffile.DWARF, moved uint64) (d *debugInfo, err error) {
 	return d, nil
 }
 
-// ranges returns the ranges of an entry. It checks the time first, since a list
-// of ranges may be long.
+// ranges returns the ranges of an entry, without those at address 0, which the
+// linker has dropped. It checks the time first, since a list may be long.
 func (d *debugInfo) ranges(entry *dwarf.Entry) ([][2]uint64, error) {
 	if err := d.Late(); err != nil {
 		return nil, err
 	}
-	return d.Ranges(entry)
+	ranges, err := d.Ranges(entry)
+	return slices.DeleteFunc(ranges, func(at [2]uint64) bool { return at[0] == 0 }), err
 }
 
 // at returns the sources of the code at an address of the file: the innermost

@@ -106,6 +106,17 @@ func TestLines(t *testing.T) {
 		d, err = debugInfoOf(sections, order, moved)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(linesAt(t, d, elfimage.CodeAddress+moved+end-1), "inner, /src/a.c:7"))
+		// Those are at address 0.
+		for name, section := range sections {
+			for _, at := range []uint64{start, middle} {
+				section = bytes.ReplaceAll(section,
+					order.AppendUint64(nil, elfimage.CodeAddress+at), order.AppendUint64(nil, at))
+			}
+			sections[name] = section
+		}
+		d, err = debugInfoOf(sections, order, moved)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(linesAt(t, d, moved+middle), ""))
 	}
 }
 
