@@ -54,15 +54,15 @@ const (
 	maxOverlaps = 64
 )
 
-// made returns the function at an address that is in no file. If the function
-// is not known, it reads the process's map again, where that has changed.
+// made returns the function at an address that is in no file. It reads the
+// process's map again where that has changed: other code may be there now.
 func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, ok bool) {
 	p := s.processes[pid]
 	if p == nil {
 		return "", 0, false
 	}
-	if name, start, ok = p.made.find(address); ok || !p.reads.isDue() {
-		return name, start, ok
+	if !p.reads.isDue() {
+		return p.made.find(address)
 	}
 	defer p.reads.done(time.Now(), 0)
 	before, limit := p.made, p.bytes.left
