@@ -209,13 +209,13 @@ func (s *Symbolizer) recall(pid int) {
 	if before := p; p == nil || p.asked < t.since {
 		s.forget(pid)
 		p = s.add(pid)
-		p.asked = began.UnixNano()
+		p.asked = t.since
 		if before != nil { // a new program does not refill the budgets
 			p.steps, p.bytes, p.scans = before.steps, before.bytes, before.scans
 		}
 	}
 	defer p.scans.done(began, freeScans)
-	var now []mapping
+	var now, earlier []mapping
 	for i, record := range t.mapped[t.uses:] {
 		if slices.ContainsFunc(t.mapped[t.uses+i+1:], func(later *procwatch.Record) bool {
 			return later.Mapping.Start < record.Mapping.End &&
@@ -227,14 +227,20 @@ func (s *Symbolizer) recall(pid int) {
 		if known != nil && known.Mapping == record.Mapping && known.machine != elf.EM_NONE {
 			continue
 		}
-		if file := s.recorded(p, t, record); file != nil {
-			now = append(now, mapping{record.Mapping, file, record.Path})
+		if file := s.recorded(p, t, record); file == nil {
+			continue
+		} else if m := (mapping{record.Mapping, file, record.Path}); record.Time < p.asked {
+			earlier = append(earlier, m)
+		} else {
+			now = append(now, m)
 		}
 	}
 	slices.SortFunc(now, byStart)
+	slices.SortFunc(earlier, byStart)
+	from = merge(earlier, from)
 	t.used, t.uses = p, len(t.mapped)
-	// A scan of a process that was ending could not open its files: then the
-	// ancestor's mapping is the better one.
+	// A scan of a process that was ending could not open its files: then what
+	// was recorded before, or is of an ancestor, is the better mapping.
 	opened := slices.DeleteFunc(slices.Clone(p.mapped), func(m mapping) bool {
 		return m.machine == elf.EM_NONE && slices.ContainsFunc(from,
 			func(f mapping) bool { return f.Mapping == m.Mapping && f.path == m.path })

@@ -4,8 +4,10 @@ package stack
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -116,4 +118,31 @@ func TestRecordsThatReplaceOthers(t *testing.T) {
 	s.forget(ended)
 	qt.Check(t, qt.HasLen(s.files.known, 0))
 	qt.Check(t, qt.HasLen(s.files.open, 0))
+}
+
+// Where records are lost, those of a process remain when it has ended, and
+// another one has its number.
+func TestRecordsBeforeAScan(t *testing.T) {
+	s := NewSymbolizer(nil)
+	defer s.Close()
+	pid := os.Getpid()
+	has := s.scan(pid).mapped[0]
+	path := testprog.Path(t, "target-pie")
+	file, err := elffile.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	buildID, err := file.BuildID()
+	qt.Assert(t, qt.IsNil(err))
+	for _, when := range []time.Time{time.Unix(1, 0), time.Now()} {
+		want := has.path
+		if when.Unix() > 1 {
+			want = path
+		}
+		record := mapsAt(pid, when.UnixNano(), path, buildID)
+		record.Mapping = procfs.Mapping{Start: has.Start, End: has.End + 1}
+		s.records.of = nil
+		s.records.add(record)
+		s.recall(pid)
+		qt.Check(t, qt.Equals(s.processes[pid].find(has.Start).path, want), qt.Commentf("%v", when))
+	}
 }
