@@ -5,7 +5,6 @@ package stack
 import (
 	"context"
 	"debug/elf"
-	"errors"
 	"io"
 	"os"
 	"slices"
@@ -127,7 +126,7 @@ func (s *Symbolizer) closeFirst(scanned *process) {
 			read(p)
 		}
 	}
-	_ = s.files.closeFile(f) // it was only read
+	s.files.closeFile(f)
 }
 
 // function returns the name of the function at an offset in a file, and the
@@ -339,26 +338,23 @@ func (fs *files) release(mapped []mapping) {
 			continue
 		}
 		delete(fs.known, m.id)
-		_ = fs.closeFile(m.file) // it was only read
+		fs.closeFile(m.file)
 		fs.drop(m.file)
 	}
 }
 
-func (fs *files) close() error {
-	var errs []error
+func (fs *files) close() {
 	for len(fs.open) > 0 {
-		errs = append(errs, fs.closeFile(fs.open[0]))
+		fs.closeFile(fs.open[0])
 	}
 	fs.held = 0
-	return errors.Join(errs...)
 }
 
 // closeFile closes a file if it is open. It waits for up to patience.
-func (fs *files) closeFile(f *file) (err error) {
+func (fs *files) closeFile(f *file) {
 	if opened := fs.remove(f); opened != nil {
-		deadline.One(context.Background(), patience, func() { err = opened.Close() }, nil)
+		deadline.One(context.Background(), patience, func() { _ = opened.Close() }, nil)
 	}
-	return err
 }
 
 // giveUp closes a file whose file system does not answer, without waiting.

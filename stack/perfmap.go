@@ -79,17 +79,14 @@ func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, o
 // maxPerfMaps. It keeps the map that was just read.
 func (s *Symbolizer) boundPerfMaps(just *process) {
 	for {
-		all, largest := just.made.size, (*process)(nil)
+		all, largest := int64(0), new(process)
 		for _, p := range s.processes {
-			if p == just {
-				continue
-			}
 			all += p.made.size
-			if p.made.size > 0 && (largest == nil || p.made.size > largest.made.size) {
+			if p != just && p.made.size > largest.made.size {
 				largest = p
 			}
 		}
-		if all <= maxPerfMaps || largest == nil {
+		if all <= maxPerfMaps || largest.made.size == 0 {
 			return
 		}
 		largest.made = perfMap{}

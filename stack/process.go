@@ -102,8 +102,7 @@ func vdsoOf(path string) uint64 {
 func (fs *files) vdsoAt(address uint64) []mapping {
 	if fs.vdso == nil {
 		fs.seen++
-		fs.vdso = &file{number: fs.seen}
-		fs.vdso.elf = readVDSO()
+		fs.vdso = &file{number: fs.seen, elf: readVDSO()}
 		if fs.vdso.elf != nil {
 			fs.vdso.machine, fs.vdso.segments = fs.vdso.elf.Machine, fs.vdso.elf.Segments
 			fs.vdso.buildID, _ = fs.vdso.elf.BuildID()
@@ -141,7 +140,7 @@ func (s *Symbolizer) add(pid int) *process {
 	return p
 }
 
-// mapped returns the mappings of files, by address.
+// mapped returns the mappings of files.
 func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping {
 	var mapped []mapping
 	for _, f := range files {
@@ -158,15 +157,15 @@ func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping
 			mapped = append(mapped, m)
 		}
 	}
-	slices.SortFunc(mapped, byStart)
 	return mapped
 }
 
 func byStart(a, b mapping) int { return cmp.Compare(a.Start, b.Start) }
 
-// merge adds earlier mappings to those of now, as far as none of now overlaps
-// them and there is room.
+// merge sorts the mappings of now, and adds earlier ones as far as none of now
+// overlaps them and there is room. The result is by address.
 func merge(now, before []mapping) []mapping {
+	slices.SortFunc(now, byStart)
 	merged := slices.Clip(now)
 	for _, old := range before {
 		if len(merged) == maxMappings {

@@ -235,8 +235,6 @@ func (s *Symbolizer) recall(pid int) {
 			now = append(now, m)
 		}
 	}
-	slices.SortFunc(now, byStart)
-	slices.SortFunc(earlier, byStart)
 	from = merge(earlier, from)
 	t.used, t.uses = p, len(t.mapped)
 	// A scan of a process that was ending could not open its files: then what

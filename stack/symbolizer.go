@@ -125,11 +125,11 @@ func (s *Symbolizer) Close() error {
 	s.records.stop()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	err := s.files.close()
+	s.files.close()
 	s.files.lines.close()
 	s.records = records{}
 	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.Version]*file), 0
-	return err
+	return nil
 }
 
 // Remember scans the mappings of processes. Call it when a process is first

@@ -157,14 +157,10 @@ func (f *File) search(table Section, names map[string]*symbol) error {
 		if len(text) == 0 || !begins[text[0]] {
 			return f.charge(workOfString)
 		}
-		length := bytes.IndexByte(text, 0)
-		if length < 0 {
-			return f.charge(workOfString + uint64(len(text)))
+		name, _, ends := bytes.Cut(text, []byte{0})
+		if !ends || !isLength[len(name)] {
+			return f.charge(workOfString + uint64(len(name)))
 		}
-		if !isLength[length] {
-			return f.charge(workOfString + uint64(length))
-		}
-		name := text[:length]
 		if found := names[string(name)]; found != nil {
 			switch {
 			case found.defined && (found.value != s.value ||
@@ -176,7 +172,7 @@ func (f *File) search(table Section, names map[string]*symbol) error {
 				*found = s
 			}
 		}
-		return f.charge(workOfProbe + uint64(length))
+		return f.charge(workOfProbe + uint64(len(name)))
 	})
 }
 

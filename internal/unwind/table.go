@@ -254,24 +254,15 @@ type record struct {
 }
 
 func (t *Table) record(at int) record {
-	nothing := record{cursor: cursor{elffile.Cursor{Short: true}}}
-	if at < 0 || at > len(t.frames.bytes) {
-		return nothing
-	}
 	c := t.cursor(t.frames.bytes, at)
 	unit, wide := c.Unit()
 	here := unit.At
 	back := unit.Unsigned(wide)
 	if unit.Short {
-		return nothing
+		return record{cursor: cursor{unit}}
 	}
-	r := record{cursor: cursor{unit}, isCommon: back == 0, next: c.At}
-	if back > uint64(here) {
-		r.Short = true
-		return r
-	}
-	r.common = here - int(back)
-	return r
+	unit.Short = back > uint64(here)
+	return record{cursor{unit}, back == 0, here - int(back), c.At}
 }
 
 // entry returns the entry at an offset in the section, and the offset of the
