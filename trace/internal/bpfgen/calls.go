@@ -213,6 +213,25 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	return c
 }
 
+// makeRoom removes what is kept for the number of the call that has ended,
+// unless other calls have it, too. It may never come again, as that of a
+// request, and longer calls would be forgotten for those that have ended.
+func (b *builder) makeRoom() {
+	c, done := b.ending, b.Label()
+	b.LookUp(c.Starts, c.key, done)
+	b.Emit(loadN(r1, r0, callsCount, asm.Word))
+	b.JumpIfImm(asm.JNE, r1, 0, r2, done)
+	remove := func(m int) { b.Call(asm.FnMapDeleteElem, argcode.Map(m), onStack(c.key)) }
+	if c.Spans {
+		remove(c.Saved)
+	}
+	if len(c.Values) > 0 {
+		remove(c.Kept)
+	}
+	remove(c.Starts)
+	b.Place(done)
+}
+
 // has reports whether the site has the term that matches starts and ends, and
 // readable whether it can be read there.
 func (b *builder) has(t expr.Term) bool {

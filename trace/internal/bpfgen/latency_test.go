@@ -266,6 +266,23 @@ func TestCallsByArgument(t *testing.T) {
 	}
 }
 
+// A call that goes on is not forgotten for others that have ended.
+func TestEndedCallsByArgumentTakeNoRoom(t *testing.T) {
+	for _, k := range callKernels() {
+		c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "duration > 5",
+			expr.Term{Source: expr.Argument})
+		c.maps[testCalls].max, c.maps[testSaved].max = 2, 2
+		c.hit(Ends{Start: 1}, 1, 100, 0, 7)
+		for id := range uint64(4) {
+			c.hit(Ends{Start: 1}, 1, 200, 0, 10+id)
+			sent := c.hit(Ends{Done: 1}, 2, 204+id, 0, 10+id)
+			qt.Check(t, qt.Equals(len(sent) > 0, id > 1)) // others are filtered out
+		}
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 300, 0, 7), [][2]uint64{{200, 7}}))
+		qt.Check(t, qt.Equals(c.counter(c.counters, CounterStarts), 0))
+	}
+}
+
 // Two threads pass a start and an end of one key at the same time: the end read
 // the clock first.
 func TestEndBeforeItsStart(t *testing.T) {

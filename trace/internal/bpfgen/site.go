@@ -214,7 +214,7 @@ func (b *builder) end(l *Latency) {
 		b.count(CounterUnreadable)
 		return
 	}
-	none := b.Label()
+	over, none := b.Label(), b.Label()
 	pair, failed := b.site.Pairs[l].end()
 	if failed {
 		b.onlyIf(l, b.site.Pairs[l].FailedIf, none)
@@ -222,7 +222,7 @@ func (b *builder) end(l *Latency) {
 	b.ending = b.done(l, pair, failed, none)
 	b.site.ending, b.site.failed = true, failed
 	defer func() { b.ending, b.site.ending = nil, false }()
-	if !b.filter(none) {
+	if !b.filter(over) {
 		b.Jump(b.filtered(none))
 		b.Place(none)
 		return
@@ -248,6 +248,10 @@ func (b *builder) end(l *Latency) {
 		}
 		b.block.Record = b.event(b.plan.Events)
 		b.sent = sent
+	}
+	b.Place(over)
+	if !l.byThread() {
+		b.makeRoom()
 	}
 	b.Place(none)
 }
