@@ -50,7 +50,7 @@ func TestCodeThatIsMadeAtRunTimeHasTheNamesThatItsProcessSays(t *testing.T) {
 		"first function+0x0", "first function+0x100", // a return address is of the call before
 		"second, again+0x1", "second+0x50", "0x10200"}))
 
-	// It grows while the program runs, and makes code in the place of other code.
+	// It grows while the program runs, and has code in the place of other code.
 	now := time.Now().Add(time.Second)
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
