@@ -19,6 +19,9 @@ func TestNormalize(t *testing.T) {
 		{"sql", "select x\n\tfrom t where id in (1, 2, 3)", "select x from t where id in ( ? )"},
 		{"sql", "/* traceparent='00-ab' */ select $1 as y", "select $1 as y"},
 		{"sql", "select * from t where name = 'cut her", "select * from t where name = ?"},
+		{"sql", "select 1 /*traceparent='00-4bf9", "select ?"},
+		{"sql", "select $a$cut her", "select ?"},
+		{"mysql", "select 5 /*cut her", "select ?"},
 		{"sql", "", ""},
 	} {
 		qt.Check(t, qt.Equals(normalizer(test.dialect)(test.text), test.want))

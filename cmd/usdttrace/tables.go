@@ -13,6 +13,7 @@ import (
 
 	"github.com/DataDog/go-sqllexer"
 
+	"github.com/gousdt/gousdt/internal/sqltext"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace"
@@ -148,12 +149,9 @@ func normalizer(dialect string) func(string) string {
 	if dialect == "mysql" {
 		dbms = sqllexer.DBMSMySQL
 	}
-	obfuscator := sqllexer.NewObfuscator(sqllexer.WithReplaceBoolean(true))
-	normalizer := sqllexer.NewNormalizer(sqllexer.WithKeepSQLAlias(true),
-		sqllexer.WithKeepIdentifierQuotation(true))
+	normalize := sqltext.Normalizer(dbms, false)
 	return func(text string) string {
-		normalized, _, err := sqllexer.ObfuscateAndNormalize(text, obfuscator, normalizer,
-			sqllexer.WithDBMS(dbms))
+		normalized, _, err := normalize(text)
 		if err != nil {
 			return text
 		}

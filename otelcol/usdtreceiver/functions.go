@@ -15,6 +15,7 @@ import (
 	"github.com/DataDog/go-sqllexer"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/sqltext"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -85,38 +86,15 @@ func operationOf(statement string) string {
 
 // sql reads statements. It is safe for concurrent use.
 var sql = sync.OnceValue(func() func(string) (string, *sqllexer.StatementMetadata) {
-	obfuscator := sqllexer.NewObfuscator(sqllexer.WithReplaceBoolean(true))
-	normalizer := sqllexer.NewNormalizer(sqllexer.WithKeepSQLAlias(true),
-		sqllexer.WithKeepIdentifierQuotation(true), sqllexer.WithCollectTables(true))
+	normalize := sqltext.Normalizer(sqllexer.DBMSPostgres, true)
 	return func(text string) (string, *sqllexer.StatementMetadata) {
-		normal, about, err := sqllexer.ObfuscateAndNormalize(withoutCut(text), obfuscator,
-			normalizer, sqllexer.WithDBMS(sqllexer.DBMSPostgres))
+		normal, about, err := normalize(text)
 		if err != nil {
 			return "", &sqllexer.StatementMetadata{}
 		}
 		return normal, about
 	}
 })
-
-// withoutCut removes a comment, or a text between dollar signs, that was cut at
-// the end of a statement. The obfuscator takes neither for what it is: the text
-// would remain, and the traceparent in a comment of sqlcommenter.
-func withoutCut(statement string) string {
-	lexer := sqllexer.New(statement, sqllexer.WithDBMS(sqllexer.DBMSPostgres))
-	for at := 0; ; {
-		token := lexer.Scan()
-		isCut := token.Type == sqllexer.ERROR
-		switch {
-		case token.Type == sqllexer.EOF:
-			return statement
-		case isCut && strings.HasPrefix(token.Value, "/*"):
-			return statement[:at]
-		case isCut && strings.HasPrefix(token.Value, "$"):
-			return statement[:at] + "''"
-		}
-		at += len(token.Value)
-	}
-}
 
 // statementOf returns a statement with a question mark in the place of each
 // number and text, so that statements that differ only in these are equal.
