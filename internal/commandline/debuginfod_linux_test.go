@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,6 +227,7 @@ func TestHostileDebuginfod(t *testing.T) {
 		http.ServeFile(w, r, debug)
 	}))
 	defer insecure.Close()
+	var slow atomic.Int32
 	var hostile *httptest.Server
 	hostile = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch id := strings.Split(r.URL.Path, "/")[2]; id {
@@ -234,6 +236,7 @@ func TestHostileDebuginfod(t *testing.T) {
 		case "a1a1":
 			answer(w, make([]byte, 1<<20), 0)
 		case "a2a2", "a3a3":
+			slow.Add(1)
 			answer(w, []byte{0x7f}, 100*time.Millisecond)
 		case "a4a4":
 			http.Redirect(w, r, hostile.URL+r.URL.Path, http.StatusFound)
@@ -275,6 +278,10 @@ func TestHostileDebuginfod(t *testing.T) {
 
 	// Both goroutines that fetch wait now. Neither Find nor Close does.
 	for _, id := range []string{"a2a2", "a3a3", "a8a8"} {
+		if id == "a8a8" {
+			testneeds.Await(t, 5*time.Second, "the slow answers",
+				func() bool { return slow.Load() == 2 })
+		}
 		began := time.Now()
 		_, done := d.Find(id)
 		qt.Check(t, qt.IsFalse(done))
@@ -284,6 +291,8 @@ func TestHostileDebuginfod(t *testing.T) {
 	d.Close()
 	_, err = d.Fetch(t.Context(), "a2a2")
 	qt.Check(t, qt.ErrorMatches(err, ".*closed"))
+	testneeds.Await(t, 5*time.Second, "the end of all fetches that have begun",
+		func() bool { return d.Counts().Waiting <= 1 })
 	entries, err := filepath.Glob(filepath.Join(cache, "a*", "debuginfo"))
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(entries, 0))
