@@ -124,9 +124,10 @@ func TestLoadAndAssignTakesOptions(t *testing.T) {
 // A process that loads and closes programs for months does not gather them, nor
 // their maps.
 func TestManagerForgetsProgramsThatNothingRefersTo(t *testing.T) {
+	process := testprog.Start(t, "target-pie")
 	for _, specialise := range []bool{false, true} {
 		c := newCollector(t, &usdt.ManagerOptions{Specialise: specialise})
-		target := usdt.Target{Path: testprog.Path(t, "target-pie")}
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 		descriptors := func() int {
 			open, err := os.ReadDir("/proc/self/fd")
 			qt.Assert(t, qt.IsNil(err))
@@ -137,17 +138,17 @@ func TestManagerForgetsProgramsThatNothingRefersTo(t *testing.T) {
 		for range 3 {
 			var more testbpf.ArgsObjects
 			qt.Assert(t, qt.IsNil(c.LoadAndAssign(&more, nil)))
-			lnk, err := c.Manager.Attach(more.Collect3, target, nil, elfnote.Exact(provider, "three"))
+			lnk, err := c.Manager.Attach(more.Collect, target, nil, elfnote.Exact(provider, "three"))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.IsNil(lnk.Close()))
 			qt.Assert(t, qt.IsNil(more.Close()))
-			programs = append(programs, weak.Make(more.Collect3))
+			programs = append(programs, weak.Make(more.Collect))
 		}
 		runtime.GC()
 		for _, program := range programs {
 			qt.Check(t, qt.IsNil(program.Value()))
 		}
-		lnk := c.attach(t, c.Collect3, target, "three", nil)
+		lnk := c.attach(t, c.Collect, target, "three", nil)
 		qt.Check(t, qt.Equals(c.Programs(), 1))
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 		for deadline := time.Now().Add(10 * time.Second); descriptors() > before; {
