@@ -229,13 +229,14 @@ func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
 			"hit nothing; 1 descendant of it maps "+target+
 				", which has matching probes: watch them, too, with -f\n"))
 
-	r = start(t, "-p", decimal(cmd.Process.Pid), "gousdt_test:three")
-	result = r.wait()
-	qt.Check(t, qt.Equals(result.status, exitNothing))
-	qt.Check(t, qt.Equals(result.stderr,
-		fmt.Sprintf("usdttrace: no probe matches gousdt_test:three in process %d; "+
-			"1 descendant of it maps %s, which has matching probes: watch them, too, with -f\n",
-			cmd.Process.Pid, target)))
+	r = watching(t, "-p", decimal(cmd.Process.Pid), "gousdt_test:three")
+	result = r.interrupt()
+	descendant := "1 descendant of it maps " + target +
+		", which has matching probes: watch them, too, with -f\n"
+	qt.Check(t, qt.StringContains(result.stderr, "is watched alone: "+descendant))
+	qt.Check(t, qt.Matches(result.stderr, fmt.Sprintf(
+		"(?s).*usdttrace: no probe matches gousdt_test:three in process %d; %s",
+		cmd.Process.Pid, descendant)))
 }
 
 // hitsOfScript runs a script under usdttrace, and returns how many hits that

@@ -192,7 +192,11 @@ func (t *tracer) verdict() error {
 		return &nothingError{fmt.Errorf("the process ended before %s was attached: "+
 			"name that file on the command line to have it attached from the start", late)}
 	}
-	return &nothingError{t.targets.nothing(t.options.patterns, where)}
+	err := t.targets.nothing(t.options.patterns, where)
+	if relatives := t.relatives(); relatives != "" {
+		err = fmt.Errorf("%w; %s", err, relatives)
+	}
+	return &nothingError{err}
 }
 
 // where names what was searched, for errors about probes that are not there.

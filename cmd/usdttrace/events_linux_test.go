@@ -5,6 +5,7 @@ package main
 import (
 	"debug/elf"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -340,10 +341,38 @@ func TestAllProcessesAreWatchedAlsoLaterOnes(t *testing.T) {
 
 func TestNoSuchProbeInAProcess(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	r := start(t, "-p", strconv.Itoa(p.PID), "gousdt_test:thre").wait()
-	qt.Check(t, qt.Equals(r.status, exitNothing))
-	qt.Check(t, qt.Matches(r.stderr, fmt.Sprintf(
-		`usdttrace: no probe matches gousdt_test:thre in process %d \(nearest: gousdt_test:three.*\)\n`, p.PID)))
+	r := watching(t, "-p", strconv.Itoa(p.PID), "gousdt_test:thre")
+	qt.Check(t, qt.Matches(r.stderr.String(), fmt.Sprintf(
+		`usdttrace: process %d has no matching probe yet \(nearest: gousdt_test:three.*\); what it maps later is watched \(Ctrl-C ends\)\n`,
+		p.PID)))
+	p.Stop()
+	result := r.wait()
+	qt.Check(t, qt.Equals(result.status, exitNothing))
+	qt.Check(t, qt.Matches(result.stderr, fmt.Sprintf(
+		`(?s).*usdttrace: no probe matches gousdt_test:thre in process %d \(nearest: gousdt_test:three.*\)\n`,
+		p.PID)))
+}
+
+// A process may execute the program, or load the library, only later.
+func TestProcessThatHasTheProbeLater(t *testing.T) {
+	testneeds.Tool(t, "sh", "dash")
+	for _, follow := range [][]string{nil, {"-f"}} {
+		if follow != nil {
+			testneeds.BTF(t)
+		}
+		cmd := exec.Command("sh", "-c", "read go; exec "+copyOf(t, "target-pie"))
+		stdin := stdinOf(t, cmd)
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		r := watching(t, append(follow, "--count", "-p", decimal(cmd.Process.Pid),
+			"gousdt_test:three")...)
+		io.WriteString(stdin, "go\n")
+		r.await(&r.stderr, "also watching 1 site in")
+		io.WriteString(stdin, "fire three 3\nquit\n")
+		cmd.Wait()
+		result := r.wait()
+		result.ok()
+		qt.Check(t, qt.Matches(result.stdout, "count\nPROBE +COUNT +RATE +%\ngousdt_test:three +3 +.*\n"))
+	}
 }
 
 func TestReaderWhoHasSeenEnoughEndsIt(t *testing.T) {

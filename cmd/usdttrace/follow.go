@@ -120,15 +120,10 @@ func (t *tracer) followProcess() error {
 	sites, _ := t.targets.watched()
 	switch _, filtered := t.targets.notAttached(); {
 	case sites > 0:
-		t.warnUnmatched()
+		t.warnUnmatched(" yet")
 		return nil
 	case filtered == nil && !t.failed.Load():
-		t.addNearest(pid)
-		err := t.targets.nothing(t.options.patterns, t.where())
-		if relatives := t.relatives(); relatives != "" {
-			err = fmt.Errorf("%w; %s", err, relatives)
-		}
-		return &nothingError{err}
+		return nil // noteBegun says that what comes is watched
 	}
 	if err := t.verdict(); err != nil {
 		return err

@@ -516,13 +516,15 @@ func (t *tracer) addNearest(pid int) {
 	}, nil)
 }
 
-func (t *tracer) warnUnmatched() {
+// warnUnmatched names the patterns that no probe matches. so is what may change
+// that: " yet", or nothing.
+func (t *tracer) warnUnmatched(so string) {
 	t.targets.mu.Lock()
 	matched := slices.Clone(t.targets.matched)
 	t.targets.mu.Unlock() // a message may wait for its reader
 	for i, p := range t.options.patterns {
 		if !matched[i] {
-			t.messages.Warn("no probe matches %s", p)
+			t.messages.Warn("no probe matches %s%s", p, so)
 		}
 	}
 }

@@ -345,16 +345,20 @@ func (t *tracer) noteBegun() {
 		t.messages.Note("watching %s (Ctrl-C ends)", what)
 		return
 	}
-	text := "no process has a matching probe yet"
+	text, next := "no process has a matching probe yet", "those that come are watched"
+	if pid := t.options.pid; pid != 0 {
+		text = fmt.Sprintf("process %d has no matching probe yet", pid)
+		next = "what it maps later is watched"
+	}
 	if _, unfit := t.targets.notAttached(); unfit != nil {
 		text = unfit.Error()
 	} else {
-		t.addNearest(0)
+		t.addNearest(t.options.pid)
 		t.targets.mu.Lock()
 		text += suggest.Nearest(t.targets.nearest)
 		t.targets.mu.Unlock()
 	}
-	t.messages.Note("%s; those that come are watched (Ctrl-C ends)", text)
+	t.messages.Note("%s; %s (Ctrl-C ends)", text, next)
 }
 
 // warnFailed reports an error while the rest goes on.

@@ -305,7 +305,7 @@ func (t *tracer) attachFiles() error {
 	for _, names := range t.targets.same {
 		t.messages.Note("%s is the same file as %s, and is watched once", names[0], names[1])
 	}
-	t.warnUnmatched()
+	t.warnUnmatched("")
 	return nil
 }
 
