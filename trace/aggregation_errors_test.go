@@ -81,6 +81,16 @@ func TestAggregationErrors(t *testing.T) {
 	}
 	_, err := trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{nil}})
 	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: the aggregator is nil`))
+	// The hits of neither have a duration.
+	_, err = trace.New(&trace.SessionOptions{Filter: "pid > 1 && duration > 5ms",
+		Aggregators: []*trace.Aggregator{
+			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}}),
+			trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})}})
+	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: the filter asks for duration, .*`))
+	_, err = trace.New(&trace.SessionOptions{Filter: "!failed", Events: &trace.EventOptions{},
+		Aggregators: []*trace.Aggregator{
+			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}})}})
+	qt.Check(t, qt.ErrorMatches(err, `option Events: there are no Spans: the filter asks for .*`))
 	for value, want := range map[string]string{
 		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
 		"arg7": ".*nothing can be measured: gousdt_test:.* has no arg7",

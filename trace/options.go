@@ -34,8 +34,9 @@ type SessionOptions struct {
 
 	// Filter is a condition on hits, in the language that the documentation of
 	// the package describes. The kernel evaluates it. With EventOptions.Spans
-	// and Aggregation.Latency it is about the hit that ends a call. Empty means
-	// every hit.
+	// and Aggregation.Latency it is about the hit that ends a call. It is an
+	// error if it needs a call and there are events or an Aggregation of hits.
+	// Empty means every hit.
 	Filter string
 
 	// Family, if set, is a process: only its hits and those of its descendants

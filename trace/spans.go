@@ -214,6 +214,9 @@ func (s *Session) parseStartConditions() error {
 			return optionError("Filter", errNoSpan)
 		}
 		number = filter.NumberAtStart(number)
+		if err := s.checkHits(filter); err != nil {
+			return err
+		}
 	}
 	for _, a := range s.aggregations {
 		if a.Where != nil {
@@ -234,6 +237,22 @@ func (s *Session) parseStartConditions() error {
 				l.Conditions = bpfgen.StartConditions(l.Conditions, a.Where, false)
 			}
 		}
+	}
+	return nil
+}
+
+// checkHits returns an error if a filter about calls is to hold for hits: for
+// none it would.
+func (s *Session) checkHits(filter *expr.Node) error {
+	errOfHits := errors.New("the filter asks for duration, failed or start.argN, " +
+		"which only calls have (Latency), not hits")
+	switch i := slices.IndexFunc(s.aggregations,
+		func(a *aggregation) bool { return a.Latency == nil }); {
+	case !filter.IsOfSpan():
+	case i >= 0:
+		return &tracing.OptionError{Field: "Aggregators", Index: i, Err: errOfHits}
+	case s.plan.Events != nil && len(s.events.Spans) == 0:
+		return optionError("Events", fmt.Errorf("there are no Spans: %w", errOfHits))
 	}
 	return nil
 }

@@ -171,6 +171,38 @@ func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
 		qt.Commentf("%v ns", rows[0].Average))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Unmatched, 1))
 
+	// A sum beside it is of the calls, unless other probes are given.
+	for _, test := range []struct {
+		args  []string
+		count uint64
+	}{
+		{[]string{"--sum", "arg0"}, 2},
+		{[]string{"--hist", "arg0", "--where", "duration > 1ns"}, 2},
+		{[]string{"--sum", "start.arg0"}, 2},
+		{[]string{"--sum", "arg0", "gousdt_test:three"}, 3},
+	} {
+		r = watching(t, append(test.args, "--json", "--latency", "three..twelve", p.path)...)
+		p.Fire("three", 1)
+		p.Fire("twelve", 1)
+		p.Fire("three", 1)
+		p.Fire("three", 1)
+		p.Fire("twelve", 1)
+		row := r.interrupt().objects("row")[0]
+		qt.Check(t, qt.Not(qt.Equals(row.Aggregation, "latency")))
+		qt.Check(t, qt.Equals(row.Count, test.count), qt.Commentf("%v", test.args))
+	}
+	for _, test := range [][2]string{
+		{"--sum", "--sum arg5: no probe that ends a call has arg5 (start.arg5 is of the start)"},
+		{"--by", "--by arg5: no probe that ends a call has arg5 (start.arg5 is of the start)"},
+	} {
+		wrong := start(t, "--latency", "twelve..three", test[0], "arg5", p.path).wait()
+		qt.Check(t, qt.Equals(wrong.stderr, "usdttrace: "+test[1]+"\n"))
+	}
+	wrong := start(t, "--latency", "three..twelve", "--count", "--where", "duration > 1us",
+		p.path).wait()
+	qt.Check(t, qt.Equals(wrong.stderr, "usdttrace: --count: the filter asks for duration, failed or "+
+		"start.argN, which only calls have (Latency), not hits\n"))
+
 	r = watching(t, "--latency", "three..twelve", p.path)
 	p.Fire("three", 1)
 	p.Fire("twelve", 1)

@@ -49,7 +49,7 @@ func completions() map[string][]string {
 
 type options struct {
 	files    []string
-	probes   []elfnote.Pattern // of -e
+	probes   []elfnote.Pattern // of -e, and of words that are patterns
 	patterns []elfnote.Pattern // all
 	pid      int
 	follow   bool // the descendants of the process, too
@@ -270,8 +270,9 @@ func (o *options) parseOperands(words []string, match string) error {
 		return errors.New("--latency watches the pair that it names: " +
 			"other patterns are for --count, --sum and --hist beside it")
 	}
+	err := commandline.AddPatterns(&o.probes, patterns...)
 	o.patterns = append(o.patterns, o.probes...)
-	return commandline.AddPatterns(&o.patterns, patterns...)
+	return err
 }
 
 func (o *options) check() error {

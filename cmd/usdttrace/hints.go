@@ -226,25 +226,29 @@ const fewDenied = 3
 type term struct {
 	flag, text string
 	pointer    bool // only whether it is one
+	ofEnd      bool // of the probes that end the calls of --latency
 }
 
 func (o *options) terms() (all []term) {
-	add := func(flag, text string) {
+	add := func(flag, text string, ofEnd bool) {
 		if text != "" {
-			all = append(all, term{flag: flag + " " + text, text: text})
+			all = append(all, term{flag: flag + " " + text, text: text, ofEnd: ofEnd})
 		}
 	}
-	for _, by := range o.by {
-		add("--by", by)
+	ofEnd := func(text string) bool {
+		return o.latency != nil && len(o.probes) == 0 && !o.isOfCall(text)
 	}
-	add("--sum", o.sum)
-	add("--hist", o.hist)
+	for _, by := range o.by {
+		add("--by", by, !o.count && ofEnd(by))
+	}
+	add("--sum", o.sum, ofEnd(o.sum))
+	add("--hist", o.hist, ofEnd(o.hist))
 	for _, c := range o.captures {
 		if n, ok := argumentNumber(c.Arg); ok { // else it has a name
 			flag := fmt.Sprintf("--%s %d", captureFlag(&c), n)
-			all = append(all, term{flag, c.Arg, false}, term{flag, c.Arg, true})
+			all = append(all, term{flag: flag, text: c.Arg}, term{flag: flag, text: c.Arg, pointer: true})
 		}
-		add("--"+captureFlag(&c)+" "+c.Arg+" by", c.Length)
+		add("--"+captureFlag(&c)+" "+c.Arg+" by", c.Length, false)
 	}
 	return all
 }
@@ -253,13 +257,14 @@ func (o *options) terms() (all []term) {
 // is to be shown, to be added up or to be a key. Single sites without it are
 // left out.
 func (t *tracer) checkArguments() error {
+	ends := t.targets.ends()
 	for _, sel := range t.targets.selections {
 		pointer := 8
 		if sel.File().Header().Class == elf.ELFCLASS32 {
 			pointer = 4
 		}
 		for _, site := range sel.Sites() {
-			t.targets.addLacking(&site, pointer)
+			t.targets.addLacking(&site, pointer, ends)
 		}
 	}
 	for _, term := range t.options.terms() {
@@ -276,14 +281,16 @@ func (t *tracer) checkArguments() error {
 
 // addLacking keeps why a site lacks an argument that a term names, unless
 // another site has it. The reason of the last site with that argument counts.
-// pointer is the size of a pointer, 0 if it is not known.
-func (t *targets) addLacking(site *usdt.Site, pointer int) {
+// pointer is the size of a pointer, 0 if it is not known; ends are those of
+// calls.
+func (t *targets) addLacking(site *usdt.Site, pointer int, ends map[[2]string]bool) {
 	for _, term := range t.options.terms() {
 		before, known := t.lacking[term]
-		if known && before == nil || term.pointer && pointer == 0 {
+		if known && before == nil || term.pointer && pointer == 0 ||
+			term.ofEnd && ends != nil && !ends[[2]string{site.Provider, site.Name}] {
 			continue
 		}
-		err := t.lackingAt(site, term.text)
+		err := t.lackingAt(site, term)
 		if n, _ := argumentNumber(term.text); term.pointer && err == nil {
 			if arg := &site.Args[n]; int(arg.Size) != pointer || arg.Float {
 				err = fmt.Errorf("%s of %s is not a pointer: %s", term.text, siteName(site),
@@ -296,26 +303,52 @@ func (t *targets) addLacking(site *usdt.Site, pointer int) {
 	}
 }
 
-// noSuchArgument is the name of an argument that a site does not have.
-type noSuchArgument string
+// ends returns the probes that end calls of --latency. It is nil if any may:
+// several probes start and end a call of the definitions.
+func (t *targets) ends() map[[2]string]bool {
+	if t.options.latency == nil {
+		return nil
+	}
+	if _, several := t.definitions.Call(t.options.latency.Pair); several {
+		return nil
+	}
+	ends := make(map[[2]string]bool)
+	for _, pair := range t.listing().Pairs(t.options.latency.Pair) {
+		for _, end := range append(pair.Failed, pair.Done) {
+			ends[[2]string{end.Provider, end.Name}] = true
+		}
+	}
+	return ends
+}
 
-func (name noSuchArgument) Error() string { return "no site has " + string(name) }
+// noSuchArgument is an argument that a site does not have.
+type noSuchArgument struct {
+	name  string
+	ofEnd bool
+}
+
+func (a noSuchArgument) Error() string {
+	if a.ofEnd {
+		return fmt.Sprintf("no probe that ends a call has %s (start.%s is of the start)", a.name, a.name)
+	}
+	return "no site has " + a.name
+}
 
 var word = regexp.MustCompile(`\w+`)
 
 // lackingAt returns why an argument that a term names is not available at a
 // site, nil if all are.
-func (t *targets) lackingAt(site *usdt.Site, term string) error {
+func (t *targets) lackingAt(site *usdt.Site, term term) error {
 	machine, err := sys.KernelMachine()
 	if err != nil {
 		return err
 	}
 	definition := t.definition(site)
-	for _, name := range word.FindAllString(term, -1) {
+	for _, name := range word.FindAllString(term.text, -1) {
 		switch n, ok := argumentIndex(name, &definition); {
 		case !ok: // another word, or a name that the probe does not have
 		case n >= len(site.Args):
-			return noSuchArgument(name)
+			return noSuchArgument{name, term.ofEnd}
 		case site.Args[n].Err != nil:
 			return fmt.Errorf("%s of %s is not available: %w", name, siteName(site),
 				site.Args[n].Err)

@@ -122,12 +122,8 @@ func (o *options) pairs() (all []elfnote.PairPattern) {
 // missingPair returns an error if a pair to be measured matches none of the
 // probes that are or were watched, or are in the named files.
 func (t *targets) missingPair(where string) error {
-	listing := new(elfnote.Listing)
 	t.mu.Lock()
-	for probe := range t.probes {
-		listing.Probes = append(listing.Probes, elfnote.Probe{Provider: probe[0], Name: probe[1],
-			Sites: make([]elfnote.Site, 1)})
-	}
+	listing := t.listing()
 	t.mu.Unlock()
 	var missing []elfnote.Pattern // of ends
 	for _, p := range t.options.pairs() {
@@ -158,6 +154,17 @@ func (t *targets) missingPair(where string) error {
 		}
 	}
 	return nil
+}
+
+// listing returns the names of the probes that are watched, if pairs are
+// measured.
+func (t *targets) listing() *elfnote.Listing {
+	listing := new(elfnote.Listing)
+	for probe := range t.probes {
+		listing.Probes = append(listing.Probes, elfnote.Probe{Provider: probe[0], Name: probe[1],
+			Sites: make([]elfnote.Site, 1)})
+	}
+	return listing
 }
 
 // useCalls replaces the patterns of a pair that names a call of the definitions

@@ -54,6 +54,9 @@ func (o *options) aggregations() (all []*aggregation) {
 		Normalize: o.normalize}
 	values := counts
 	values.Histogram, values.Sum, values.Min, values.Max = &trace.Histogram{}, true, true, true
+	if o.latency != nil {
+		values.Probes = o.probes // the pair's own hits are calls
+	}
 	drawn := values
 	if o.linear != nil {
 		drawn.Histogram, drawn.Min, drawn.Max = o.linear, false, false
@@ -88,7 +91,11 @@ func (o *options) aggregations() (all []*aggregation) {
 	}
 	for _, a := range all {
 		terms := append(slices.Clone(a.By), a.Value)
-		if o.latency != nil && slices.ContainsFunc(terms, o.isOfCall) {
+		ofEnd := a.Value != "" && len(o.probes) == 0 // else of the hits of these
+		if o.latency != nil && (ofEnd || slices.ContainsFunc(terms, o.isOfCall)) {
+			if !o.isOfCall(a.Value) && a.printed() && a.Value != "" {
+				a.title += ", at the end of calls"
+			}
 			a.Latency, a.duration = o.latency, a.duration || a.Value == "duration"
 		}
 		if a.printed() && o.byStack() && o.fromEvents() { // events are aggregated here

@@ -67,6 +67,10 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 	if known || len(t.files) < maxWatched {
 		t.files[a.Path()] = max(t.files[a.Path()], len(a.Sites()))
 	}
+	for _, site := range a.Sites() {
+		t.addProbe(&site.Site)
+	}
+	ends := t.ends()
 	var last *trace.Site
 	for _, site := range a.Sites() {
 		if last != nil && last.Provider == site.Provider && last.Name == site.Name {
@@ -75,8 +79,7 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 		last = site
 		t.addFires(site)
 		t.addKeys(site)
-		t.addLacking(&site.Site, 0)
-		t.addProbe(&site.Site)
+		t.addLacking(&site.Site, 0, ends)
 		if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
 			t.width = max(t.width, n)
 		}
