@@ -7,22 +7,29 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // records are the kernel's records of processes, for the stacks of processes
 // that end before they can be scanned. A recorded file is only opened to name a
 // stack: most processes have none.
 type records struct {
-	source *procwatch.Records // nil if nothing is recorded
-	done   sync.WaitGroup
+	recordings []recording // one for each call of Record
+	isClosed   bool
 
 	of    map[int]*told
 	order []*told // the one that began first comes first
 	bytes int     // in memory, of all
+}
+
+// recording is a source of records. done is closed when nobody waits for them
+// any more.
+type recording struct {
+	source *procwatch.Records
+	done   chan struct{}
 }
 
 // told has the records of a process since it was forked or executed its
@@ -63,7 +70,9 @@ const (
 // until Close, so that functions have names even if their process ends at once.
 // It records the descendants of the thread tid, from the time at which that
 // executes another program. If tid is 0, it records all processes, which needs
-// CAP_PERFMON, or CAP_SYS_ADMIN before Linux 5.8.
+// CAP_PERFMON, or CAP_SYS_ADMIN before Linux 5.8. Each call adds to what is
+// recorded, and takes a descriptor for each processor. The error wraps
+// [os.ErrClosed] after Close.
 func (s *Symbolizer) Record(tid int) error {
 	open := procwatch.RecordAll
 	if tid != 0 {
@@ -74,34 +83,44 @@ func (s *Symbolizer) Record(tid int) error {
 		return fmt.Errorf("record mappings: %w", err)
 	}
 	s.mutex.Lock()
-	s.records.source = source
-	s.mutex.Unlock()
-	s.records.done.Go(func() {
+	defer s.mutex.Unlock()
+	if s.records.isClosed {
+		source.Close()
+		return sys.ClosedError("symbolizer")
+	}
+	done := make(chan struct{})
+	s.records.recordings = append(s.records.recordings, recording{source, done})
+	go func() {
+		defer close(done)
 		for source.Wait() {
 			s.mutex.Lock()
 			s.records.drain()
 			s.mutex.Unlock()
 			time.Sleep(recordPause)
 		}
-	})
+	}()
 	return nil
 }
 
-func (r *records) stop() {
-	if r.source != nil {
+// stopRecords ends all recordings, and forgets the records.
+func (s *Symbolizer) stopRecords() {
+	s.mutex.Lock()
+	recordings := s.records.recordings
+	s.records = records{isClosed: true}
+	s.mutex.Unlock()
+	for _, r := range recordings {
 		r.source.Stop()
-		r.done.Wait()
+		<-r.done
 		r.source.Close()
 	}
 }
 
 // drain reads the records that there are.
 func (r *records) drain() {
-	if r.source == nil {
-		return
-	}
-	for _, record := range r.source.Drain() {
-		r.add(&record)
+	for _, recording := range r.recordings {
+		for _, record := range recording.source.Drain() {
+			r.add(&record)
+		}
 	}
 }
 

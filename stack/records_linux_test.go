@@ -146,3 +146,16 @@ func TestRecordsBeforeAScan(t *testing.T) {
 		qt.Check(t, qt.Equals(s.processes[pid].find(has.Start).path, want), qt.Commentf("%v", when))
 	}
 }
+
+// Each call of Record has buffers of its own.
+func TestRecordTwice(t *testing.T) {
+	testneeds.Root(t)
+	testprog.LeakCheck(t)
+	s := NewSymbolizer(nil)
+	for range 2 {
+		qt.Assert(t, qt.IsNil(s.Record(0)))
+	}
+	qt.Check(t, qt.IsNil(s.Close()))
+	qt.Check(t, qt.ErrorIs(s.Record(0), os.ErrClosed))
+	qt.Check(t, qt.IsNil(s.Close()))
+}

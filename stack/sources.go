@@ -224,16 +224,14 @@ func (l *lineReader) read(request lineRequest) {
 	f.isRead = true
 	limit, elf := payer.time, f.elf
 	l.mutex.Unlock()
-	read := new(*debugInfo)
-	if !l.unanswered.ask(limit+patience, func() string { return payer.owner },
-		func() { *read = f.read(elf, limit) }, func() {}) {
-		read = new(*debugInfo)
-	}
+	var answer *debugInfo // an abandoned call writes it whenever it likes
+	isAnswered := l.unanswered.ask(limit+patience, func() string { return payer.owner },
+		func() { answer = f.read(elf, limit) }, func() {})
 	l.mutex.Lock()
-	if *read == nil || f.isGone || l.isClosed {
+	if !isAnswered || answer == nil || f.isGone || l.isClosed {
 		return
 	}
-	f.info = *read
+	f.info = answer
 	l.loaded = append(l.loaded, f)
 	held := 0
 	for _, other := range l.loaded {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
@@ -98,4 +99,28 @@ func TestLinesThatAnotherProcessMayNotHave(t *testing.T) {
 	w.Want(t.Context(), poor, []uint64{w.main})
 	w.checkLines(rich)
 	w.checkLines(poor)
+}
+
+// A file system can hold a read back until others have been read.
+func TestLinesThatComeTooLate(t *testing.T) {
+	w := newWaiting(t)
+	synctest.Test(t, func(t *testing.T) {
+		lines := &lineReader{unanswered: new(unanswered)}
+		answer := make(chan struct{})
+		f := &lineFile{open: func() *elffile.File {
+			<-answer
+			file, err := elffile.Open(w.path)
+			qt.Check(t, qt.IsNil(err))
+			return file
+		}}
+		payer := &lineAccount{time: time.Second, bytes: processLineBytes}
+		lines.want(f, w.main, payer)
+		lines.wait(t.Context())
+		close(answer)
+		synctest.Wait()
+		qt.Check(t, qt.IsNil(f.info))
+		found, isKnown := lines.want(f, w.main, payer)
+		qt.Check(t, qt.IsTrue(isKnown))
+		qt.Check(t, qt.HasLen(found, 0))
+	})
 }

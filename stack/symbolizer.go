@@ -122,12 +122,11 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 
 // Close closes all files and forgets everything.
 func (s *Symbolizer) Close() error {
-	s.records.stop()
+	s.stopRecords()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.files.close()
 	s.files.lines.close()
-	s.records = records{}
 	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.Version]*file), 0
 	return nil
 }

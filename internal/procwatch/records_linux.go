@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -18,12 +19,17 @@ import (
 type Records struct {
 	rings []*ring
 	epoll int
-	stop  int // an eventfd that ends the waiting
+
+	mu   sync.Mutex // guards what follows
+	stop int        // an eventfd that ends the waiting, -1 when it is closed
 }
 
 // recordBytes is the size of a CPU's buffer where all records matter. A process
 // that starts takes 1 to 4 kB.
 const recordBytes = 256 << 10
+
+// stopped is what epoll calls the eventfd, which is no descriptor.
+const stopped = -1
 
 // withBuildIDs asks the kernel for the build IDs of mapped files (Linux 5.12).
 const withBuildIDs = unix.CBitFieldMaskBit34
@@ -63,11 +69,11 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 	if r.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	waitFor := func(fd int) error {
+	waitFor := func(fd int, as int32) error {
 		return os.NewSyscallError("epoll_ctl", unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd,
-			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}))
+			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: as}))
 	}
-	if err := waitFor(r.stop); err != nil {
+	if err := waitFor(r.stop, stopped); err != nil {
 		return nil, err
 	}
 	attr := unix.PerfEventAttr{
@@ -97,7 +103,7 @@ func openRecords(tid int, bits uint64, bytes, wakeup int) (_ *Records, err error
 			return nil, fmt.Errorf("open perf event on CPU %d (needs CAP_PERFMON or CAP_SYS_ADMIN): %w", cpu, err)
 		}
 		r.rings = append(r.rings, opened)
-		if err := waitFor(opened.fd); err != nil {
+		if err := waitFor(opened.fd, int32(opened.fd)); err != nil {
 			return nil, err
 		}
 	}
@@ -114,7 +120,7 @@ func (r *Records) Wait() bool {
 			return false // cannot happen with good descriptors
 		}
 		for _, event := range events[:max(n, 0)] {
-			if int(event.Fd) == r.stop {
+			if event.Fd == stopped {
 				return false
 			}
 			if event.Events&unix.EPOLLHUP != 0 { // all processes have ended
@@ -127,8 +133,13 @@ func (r *Records) Wait() bool {
 	}
 }
 
-// Stop ends the waiting, now and later.
+// Stop ends the waiting, now and later. It does nothing after Close.
 func (r *Records) Stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stop < 0 {
+		return // the number may be that of another file
+	}
 	one := [8]byte{1, 1} // not 0 in either byte order, which is what matters
 	_, _ = unix.Write(r.stop, one[:])
 }
@@ -143,8 +154,10 @@ func (r *Records) each(each func(record []byte)) {
 	}
 }
 
-// Close ends the recording. Nothing may wait any more.
+// Close ends the recording. Nothing may wait or read any more.
 func (r *Records) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, ring := range r.rings {
 		_ = unix.Munmap(ring.memory)
 		_ = unix.Close(ring.fd)

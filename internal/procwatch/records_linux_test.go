@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 func TestParseRecord(t *testing.T) {
@@ -121,4 +123,18 @@ func TestRecordedFileIsTheOneThatWasMapped(t *testing.T) {
 func TestRecordsOfNoThreadAreAnError(t *testing.T) {
 	_, err := RecordFamily(1 << 30)
 	qt.Assert(t, qt.IsNotNil(err))
+}
+
+// What ends the waiting may come at any time: by then the descriptor can be
+// that of another file. The race detector looks.
+func TestRecordsAreStoppedAndClosedAtOnce(t *testing.T) {
+	testneeds.Root(t)
+	r, err := RecordFamily(unix.Getpid())
+	qt.Assert(t, qt.IsNil(err))
+	var stopping sync.WaitGroup
+	stopping.Go(r.Stop)
+	stopping.Go(r.Close)
+	r.Close()
+	stopping.Wait()
+	r.Stop()
 }
