@@ -92,6 +92,7 @@ func closeAll(attachments ...*Attachment) error {
 	}
 	for s := range sessions {
 		s.takeSites()
+		s.forgetWaiting(attachments)
 	}
 	for _, a := range attachments {
 		a.closeOnce.Do(func() {

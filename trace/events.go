@@ -48,9 +48,10 @@ type Event struct {
 	CgroupID uint64
 
 	// Weight is the number of hits that the event stands for: itself and, with
-	// EventOptions.Sampling, the hits on its processor before it that became no
-	// event. To estimate how many hits have some property, add up the weights
-	// of the events that have it.
+	// EventOptions.Sampling, the hits of its process and site before it that
+	// became no event. To estimate how many hits have some property, add up the
+	// weights of the events that have it. A process or site that is hit rarely
+	// may have no event: see Losses.Unrepresented.
 	Weight uint64
 
 	// Probe is PROVIDER:NAME. Names are arbitrary bytes: escape them before

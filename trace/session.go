@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -55,6 +56,7 @@ type Session struct {
 	filtered   *ebpf.Map // nil without a filter, see bpfgen.Plan
 	slots      slotTable
 	sampling   *ebpf.Map   // nil where every hit is sent
+	waiting    *ebpf.Map   // likewise
 	owners     *ebpf.Map   // nil where the ring buffer is not shared out
 	family     []io.Closer // programs and links that follow forks; nil for all processes
 	familyFull *ebpf.Map   // one u64: processes that found no room in the family
@@ -382,6 +384,8 @@ func (s *Session) createMaps() (err error) {
 		if events.Sampling != nil {
 			s.sampling, events.Sampling.State = s.newMap("trace_sampling", ebpf.PerCPUArray, 4,
 				bpfgen.SamplingStateSize, 1)
+			s.waiting, events.Sampling.Waiting = s.newMap("trace_waiting", ebpf.LRUHash,
+				int(unsafe.Sizeof(bpfgen.WaitingKey{})), 8, maxWaiting)
 		}
 		if events.Share != nil {
 			s.owners, events.Share.Owners = s.newMap("trace_owners", ebpf.LRUHash, 8,

@@ -32,6 +32,10 @@ type Losses struct {
 	// NotSampled are hits that became no event because of
 	// EventOptions.Sampling.
 	NotSampled uint64
+	// Unrepresented are those of NotSampled and Events that no event stands for
+	// so far: no later hit of their process and site became one. With the
+	// weights of all events, they are all hits that were sampled from.
+	Unrepresented uint64
 	// Replaced are starts of calls that were forgotten without their end. The
 	// end never came, as after an exception, their thread or process has ended,
 	// or more than 64 calls were inside each other. In a PID namespace other
@@ -73,9 +77,13 @@ func (s *Session) Losses() (Losses, error) {
 			if err := s.sampling.Lookup(uint32(0), &each); err != nil {
 				return explain("reading the state of sampling", err)
 			}
+			stood := uint64(0)
 			for _, state := range each {
 				l.NotSampled += state.LeftOut
+				stood += state.Stood
 			}
+			// The numbers are not of one moment.
+			l.Unrepresented = uint64(max(0, int64(l.NotSampled+l.Events-stood)))
 		}
 		return nil
 	})
@@ -84,6 +92,33 @@ func (s *Session) Losses() (Losses, error) {
 		l.Replaced = s.replaced.lost(l.Replaced) + ended
 	}
 	return l, err
+}
+
+// maxWaiting is the number of sites in processes whose hits wait for an event.
+// If there are more, those that are hit least are forgotten.
+const maxWaiting = 16_384
+
+// forgetWaiting drops the hits that wait for an event of sites of closed
+// attachments, because other sites will get their numbers.
+func (s *Session) forgetWaiting(closed []*Attachment) {
+	if s.waiting == nil {
+		return
+	}
+	sites := make(map[*Site]bool)
+	for _, a := range closed {
+		for _, site := range a.sites {
+			sites[site] = true
+		}
+	}
+	_ = s.use(func() error { // a mistake is a weight that is too large
+		return eachOnce(s.waiting, "dropping hits that wait for an event",
+			func(key bpfgen.WaitingKey, _ *int64) error {
+				if sites[s.sites.get(key.Site)] {
+					return ignoreMissing(s.waiting.Delete(key))
+				}
+				return nil
+			})
+	})
 }
 
 // maxOwners is the greatest number of owners of events. If there are more,

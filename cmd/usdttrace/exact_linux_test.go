@@ -90,9 +90,11 @@ func TestCountsOfProbesCanBeCompared(t *testing.T) {
 // Beside a profile of some hits all of them may be counted. No event stands for
 // the hits that came after the last sampled one.
 func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
-	s := &summary{events: 200, sampled: 10, weight: 100, losses: trace.Losses{NotSampled: 190}}
-	qt.Check(t, qt.StringContains(s.text(), "190 hits not sampled: "))
-	qt.Check(t, qt.StringContains(s.text(), "on average for 10 hits\n"))
+	s := &summary{events: 200, sampled: 10, weight: 100, losses: trace.Losses{
+		NotSampled: 190, Unrepresented: 100}}
+	qt.Check(t, qt.StringContains(s.text(), "190 hits not sampled: each event stands for those of "+
+		"its process and site before it, on average for 10 hits\n"+
+		"100 of all hits have no event that stands for them: "))
 }
 
 // The total of a profile is all hits, also those of stacks without a row.
@@ -182,13 +184,13 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 
 func TestLossesSince(t *testing.T) {
 	before := losses{
-		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4,
-			Unmatched: 5, Processes: 6},
+		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3,
+			Unrepresented: 2, Replaced: 4, Unmatched: 5, Processes: 6},
 		owners: []tracing.OwnerLoss{{CgroupID: 1, Events: 9}, {User: 2, Events: 1}},
 	}
 	now := losses{
-		Losses: trace.Losses{Events: 25, Unreadable: 2, Starts: 4, NotSampled: 6, Replaced: 8,
-			Unmatched: 10, Processes: 6},
+		Losses: trace.Losses{Events: 25, Unreadable: 2, Starts: 4, NotSampled: 6,
+			Unrepresented: 1, Replaced: 8, Unmatched: 10, Processes: 6},
 		owners: []tracing.OwnerLoss{{CgroupID: 1, Events: 10}, {CgroupID: 3, Events: 9},
 			{User: 2, Events: 6}, {User: 4, Events: 0}},
 	}

@@ -200,6 +200,7 @@ type object struct {
 	Events, Lost, Unmatched uint64
 	Replaced, Unfinished    uint64
 	NotSampled              uint64 `json:"not_sampled"`
+	Unrepresented           uint64 `json:"unrepresented"`
 	Frames                  uint64
 	UnnamedFrames           uint64 `json:"unnamed_frames"`
 	Sites                   int

@@ -218,7 +218,8 @@ func (p *jsonPrinter) summary(s *summary) {
 			j.Fields("events", loss.Events)
 		})
 	}
-	j.Fields("not_sampled", s.losses.NotSampled, "other", s.others, "overflow", s.overflow,
+	j.Fields("not_sampled", s.losses.NotSampled,
+		"unrepresented", s.losses.Unrepresented, "other", s.others, "overflow", s.overflow,
 		"lost_unreadable", s.losses.Unreadable, "lost_starts", s.losses.Starts,
 		"lost_processes", s.losses.Processes,
 		"replaced", s.losses.Replaced, "unfinished", s.losses.Unfinished,

@@ -158,8 +158,10 @@ func (s *summary) text() string {
 		what string
 	}{
 		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for "+
-			"those before it, on average for %.3g hits",
+			"those of its process and site before it, on average for %.3g hits",
 			float64(s.weight)/float64(max(s.sampled, 1)))},
+		{s.losses.Unrepresented, "of all hits have no event that stands for them: " +
+			"none of their process and site was taken after them"},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
 		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): "+
 			"there are more than %d (--max-keys)", s.maxKeys)},
@@ -225,6 +227,7 @@ func (l losses) since(before losses) losses {
 	less(&l.Unreadable, before.Unreadable)
 	less(&l.Starts, before.Starts)
 	less(&l.NotSampled, before.NotSampled)
+	less(&l.Unrepresented, before.Unrepresented)
 	less(&l.Replaced, before.Replaced)
 	less(&l.Unmatched, before.Unmatched)
 

@@ -189,3 +189,20 @@ func TestSeriesEndWhenTheyWereTaken(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(sent[2].IntValue(), 1))
 }
+
+// A record stands for hits of its own process and site, also for those that
+// only the receiver has left out.
+func TestLimitedHitsAreOfOneProcessAndSite(t *testing.T) {
+	l, site := limiter{limit: 1}, &trace.Site{}
+	for _, hit := range []struct {
+		second, pid  int
+		weight, want uint64 // 0 for an event that is left out
+	}{
+		{1, 7, 10, 10}, {1, 7, 1000, 0}, {1, 8, 1, 0}, {2, 8, 2, 3}, {3, 8, 1, 1}, {4, 7, 1, 1001},
+	} {
+		hits, ok := l.let(&trace.Event{Monotonic: time.Duration(hit.second) * time.Second,
+			PID: hit.pid, Site: site, Weight: hit.weight})
+		qt.Check(t, qt.Equals(hits, hit.want))
+		qt.Check(t, qt.Equals(ok, hit.want > 0))
+	}
+}

@@ -89,7 +89,7 @@ func (b *logBatch) send(ctx context.Context) error {
 }
 
 func (b *logBatch) add(e *trace.Event) {
-	hits, ok := b.limit.let(e.Monotonic, e.Weight)
+	hits, ok := b.limit.let(e)
 	if !ok {
 		b.limited.Add(1)
 		return
@@ -136,27 +136,43 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 }
 
 // limiter limits the events per second of all processors: the kernel has
-// limited those of each. The next event stands for the hits that are left out.
+// limited those of each. The next event of a process and site stands for their
+// hits that are left out.
 type limiter struct {
 	limit  int // 0 for none
 	second time.Duration
 	passed int
-	left   uint64
+	left   map[limited]uint64
 }
 
-func (l *limiter) let(at time.Duration, hits uint64) (uint64, bool) {
+type limited struct {
+	pid  int
+	site *trace.Site
+}
+
+// maxLeft bounds what a limiter remembers. If there is more, no event stands
+// for the hits that were left out so far.
+const maxLeft = 4096
+
+// let returns how many hits an event stands for; ok is false if the event is
+// left out.
+func (l *limiter) let(e *trace.Event) (hits uint64, ok bool) {
 	if l.limit == 0 {
-		return hits, true
+		return e.Weight, true
 	}
-	if second := at.Truncate(time.Second); second > l.second {
+	if second := e.Monotonic.Truncate(time.Second); second > l.second {
 		l.second, l.passed = second, 0
 	}
-	hits += l.left
+	key := limited{e.PID, e.Site}
+	hits = e.Weight + l.left[key]
 	if l.passed == l.limit {
-		l.left = hits
+		if l.left == nil || len(l.left) == maxLeft {
+			l.left = make(map[limited]uint64)
+		}
+		l.left[key] = hits
 		return 0, false
 	}
 	l.passed++
-	l.left = 0
+	delete(l.left, key)
 	return hits, true
 }

@@ -175,7 +175,7 @@ func TestStatesHaveTheirOffsets(t *testing.T) {
 		offsets []int
 	}{
 		{reflect.TypeFor[SamplingState](), SamplingStateSize, []int{stateSince, stateGap,
-			stateLeftOut, stateNext, stateBegan, stateHits, stateMean}},
+			stateLeftOut, stateStood, stateNext, stateBegan, stateHits, stateMean}},
 		{reflect.TypeFor[OwnerState](), OwnerStateSize, []int{ownerPeriod, ownerBytes, ownerLost}},
 		{reflect.TypeFor[RoomState](), RoomStateSize, []int{roomKeys, roomRound}},
 	} {

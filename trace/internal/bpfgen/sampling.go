@@ -15,22 +15,32 @@ import (
 // alternate, such as a start and an end, every second hit would always be the
 // same one.
 //
+// An event stands for the hits of its process and site before it that became
+// none. With those of others, a quiet process would look like a busy one beside
+// it: with a rate, the hit that comes after a burst is often not of the burst.
+//
 // With a rate the gaps between events follow the number of hits in the eighth
 // of a second before, and make somewhat fewer events than are allowed. When
 // hits become more frequent, the time of the next event holds them to the rate.
 type Sampling struct {
-	State int // descriptor of a per-processor array of one SamplingState
-	Every uint32
-	Rate  uint32
+	State   int // descriptor of a per-processor array of one SamplingState
+	Waiting int // descriptor of an LRU hash map, WaitingKey: i64 hits that await an event
+	Every   uint32
+	Rate    uint32
 }
 
+// WaitingKey is a key of Sampling.Waiting.
+type WaitingKey struct{ Site, Process uint32 }
+
 // SamplingState is the state of a processor. A hit may interrupt another one,
-// so Since can be less than 0 for a moment. The weights of all events and Since
-// add up to the number of hits.
+// so Since can be less than 0 for a moment. So can a number of hits that wait,
+// where two processors send an event of the same site. All weights, and what
+// waits or was forgotten, add up to the number of hits.
 type SamplingState struct {
 	Since   int64  // hits since the last one that became an event
 	Gap     uint64 // how many hits to wait from that one to the next
 	LeftOut uint64 // hits that became no event
+	Stood   uint64 // of all weights, what is above 1
 
 	// With a rate, times in nanoseconds of the monotonic clock.
 	Next  uint64 // when the next event would come if they came evenly
@@ -40,16 +50,17 @@ type SamplingState struct {
 }
 
 // SamplingStateSize is the size of a SamplingState.
-const SamplingStateSize = 7 * 8
+const SamplingStateSize = 8 * 8
 
 const (
 	stateSince   = 0
 	stateGap     = 8
 	stateLeftOut = 16
-	stateNext    = 24
-	stateBegan   = 32
-	stateHits    = 40
-	stateMean    = 48
+	stateStood   = 24
+	stateNext    = 32
+	stateBegan   = 40
+	stateHits    = 48
+	stateMean    = 56
 )
 
 // samplingWindow is how long hits are counted to know how frequent they are.
@@ -62,19 +73,28 @@ func (s *Sampling) spacing() (between, early time.Duration) {
 	return between, between * time.Duration(s.Rate/8)
 }
 
-// sampled has the places on the stack for a chosen hit: of its weight, of the
-// address of the processor's state, and of its time.
+// sampled has the places on the stack for a chosen hit: of the hits since the
+// last event, of the addresses of the processor's state and of the hits that
+// wait, and of its time.
 type sampled struct {
-	weight, state, time int
+	since, state, waiting, time int
 }
 
 // sample emits code that goes to leave for a hit that becomes no event.
 func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
-	at := &sampled{weight: b.Alloc(8), state: b.Alloc(8)}
+	at := &sampled{since: b.Alloc(8), state: b.Alloc(8), waiting: b.Alloc(8)}
 	b.LookUpIndex(s.State, at.state, 0, leave)
-	b.Emit(mov(r9, r0), set(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
+	b.Emit(mov(r9, r0), toStack(at.state, r9), set(r1, 1),
+		asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
 
+	// at.since is the key, and at.waiting the new value.
 	skip := b.Label()
+	b.Call(asm.FnGetCurrentPidTgid) // also of processes without a number in this namespace
+	b.siteID(r1)
+	b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, at.since, r1, asm.Word),
+		storeN(r10, at.since+4, r0, asm.Word), set(r1, 0), toStack(at.waiting, r1))
+	b.lookUpOrAdd(s.Waiting, at.since, at.waiting, skip)
+	b.Emit(set(r1, 1), asm.AddAtomic.Mem(r0, r1, asm.DWord, 0), toStack(at.waiting, r0))
 	if s.Rate > 0 {
 		at.time = b.Alloc(8)
 		b.Call(asm.FnKtimeGetNs)
@@ -86,7 +106,7 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	}
 	b.Emit(load(r1, r9, stateSince), load(r2, r9, stateGap))
 	b.JumpIf(asm.JSLT, r1, r2, skip)
-	b.Emit(toStack(at.weight, r1), toStack(at.state, r9))
+	b.Emit(toStack(at.since, r1))
 	b.Aside(skip, leave, func() { b.Increment(r9, stateLeftOut) })
 	return at
 }
@@ -109,8 +129,16 @@ func (b *builder) countForMean(s *Sampling) {
 // take gives the event in R7, for which there was room, its weight, and chooses
 // the next gap. A hit that found no room is part of the weight of the next one.
 func (b *builder) take(s *Sampling, at *sampled, weight int) {
-	b.Emit(fromStack(r1, at.weight), fromStack(r9, at.state), store(r7, weight, r1),
-		asm.Neg.Imm(r1, 0), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
+	known := b.Label()
+	b.Emit(fromStack(r2, at.waiting), load(r1, r2, 0))
+	b.JumpIfImm(asm.JSGE, r1, 1, r3, known)
+	b.Emit(set(r1, 1))
+	b.Place(known)
+	b.Emit(store(r7, weight, r1), mov(r3, r1), asm.Neg.Imm(r3, 0),
+		asm.AddAtomic.Mem(r2, r3, asm.DWord, 0), fromStack(r9, at.state),
+		asm.Sub.Imm(r1, 1), asm.AddAtomic.Mem(r9, r1, asm.DWord, stateStood),
+		fromStack(r1, at.since), asm.Neg.Imm(r1, 0),
+		asm.AddAtomic.Mem(r9, r1, asm.DWord, stateSince))
 	if s.Rate > 0 {
 		later := b.Label()
 		between, _ := s.spacing()
