@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package lease
+
+import (
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+func newFile(t *testing.T) string {
+	testneeds.Root(t)
+	path := filepath.Join(t.TempDir(), "file")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("contents"), 0o600)))
+	return path
+}
+
+func TestWriterWaitsUntilTheLeaseIsReturned(t *testing.T) {
+	path := newFile(t)
+	// No handler of the program's own must get the signal.
+	signals := make(chan os.Signal, 10)
+	signal.Notify(signals)
+	defer signal.Stop(signals)
+	testprog.LeakCheck(t) // after Notify, whose goroutine stays
+	for _, write := range []func() error{
+		func() error { return os.WriteFile(path, []byte("other"), 0o600) },
+		func() error { return os.Truncate(path, 3) },
+	} {
+		broken, wrote := make(chan struct{}), make(chan error)
+		l := Take(path, true, func() { close(broken) })
+		qt.Assert(t, qt.IsNil(l.Reason()))
+		before, err := os.Stat(path)
+		qt.Assert(t, qt.IsNil(err))
+		go func() { wrote <- write() }()
+		<-broken
+		time.Sleep(20 * time.Millisecond) // the writer could be faster than this
+		now, err := os.Stat(path)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(now.ModTime(), before.ModTime()))
+		l.Return()
+		qt.Check(t, qt.IsNil(<-wrote))
+	}
+	for len(signals) > 0 {
+		if s := <-signals; s != syscall.SIGURG { // of the runtime
+			t.Error("the program got", s)
+		}
+	}
+}
+
+// Leases of two owners are independent: the writer waits for both.
+func TestEveryLeaseOfAFileIsBroken(t *testing.T) {
+	path := newFile(t)
+	testprog.LeakCheck(t)
+	broken := make(chan int, 2)
+	leases := make([]*Lease, 2)
+	for i := range leases {
+		leases[i] = Take(path, true, func() { broken <- i })
+	}
+	wrote := make(chan error)
+	go func() { wrote <- os.WriteFile(path, nil, 0o600) }()
+	for range leases {
+		leases[<-broken].Return()
+	}
+	qt.Check(t, qt.IsNil(<-wrote))
+}
+
+func TestWriteIsNoticedWithoutALease(t *testing.T) {
+	path := newFile(t)
+	testprog.LeakCheck(t)
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	for name, hold := range map[string]bool{"open for writing": true, "not wanted": false} {
+		written := make(chan struct{})
+		l := Take(path, hold, func() { close(written) })
+		qt.Check(t, qt.IsNotNil(l.Reason()), qt.Commentf(name))
+		_, err := file.WriteString("new")
+		qt.Assert(t, qt.IsNil(err))
+		<-written
+		l.Return()
+	}
+}
+
+func TestSettledWaitsForTheWriter(t *testing.T) {
+	path := newFile(t)
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsFalse(Settled(path, 10*time.Millisecond)))
+	time.AfterFunc(10*time.Millisecond, func() { file.Close() })
+	qt.Check(t, qt.IsTrue(Settled(path, testneeds.Patience(time.Minute))))
+}
