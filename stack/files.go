@@ -213,7 +213,7 @@ func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
 		}
 	}
 	if s.DebugFile != nil && f.buildID != "" {
-		if path, done := s.DebugFile(f.buildID); !done || path != "" {
+		if path, done := s.DebugFile(p.Owner(), f.buildID); !done || path != "" {
 			f.image = of
 		}
 	}
@@ -255,7 +255,7 @@ func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
 	if f.image == nil || ctx.Err() != nil || f.functions == nil {
 		return
 	}
-	path, done := s.DebugFile(f.buildID)
+	path, done := s.DebugFile(p.Owner(), f.buildID)
 	if !done {
 		return
 	}

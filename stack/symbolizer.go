@@ -22,12 +22,13 @@ import (
 // called by several goroutines at once; they wait for each other.
 type Symbolizer struct {
 	// DebugFile, if set, is called for a file whose debug file is not
-	// installed, with its build ID. It must return at once. It returns done
-	// false while the file is still being fetched, such as from a debuginfod
-	// server, and then the path, or "" if there is no such file. Functions have
-	// names from then on. DebugFile must not call the Symbolizer, and must be
-	// set before that is used.
-	DebugFile func(buildID string) (path string, done bool)
+	// installed, with the [proc.Process.Owner] of a process that maps it, ""
+	// if that is not known, and the file's build ID. It must return at once. It
+	// returns done false while the file is still being fetched, such as from a
+	// debuginfod server, and then the path, or "" if there is no such file.
+	// Functions have names from then on. DebugFile must not call the
+	// Symbolizer, and must be set before that is used.
+	DebugFile func(owner, buildID string) (path string, done bool)
 	// Lines adds source files and lines, and inlined functions, to Frames and
 	// profiles, if files or their debug files have DWARF. Reading that takes a
 	// second or more for each large file, in the background. What has been read

@@ -460,6 +460,7 @@ func debuginfodText(c commandline.DebuginfodCounts) string {
 	}
 	add(c.Fetched, fmt.Sprintf("%s fetched (%.1f MB)", plural(c.Fetched, "debug file"),
 		float64(c.Bytes)/1e6))
+	add(c.Cached, plural(c.Cached, "debug file")+" found in the cache")
 	add(c.Missing, "no server has that of "+plural(c.Missing, "build"))
 	add(c.Waiting, fmt.Sprintf("%d did not come in time (try again)", c.Waiting))
 	add(c.Failed, fmt.Sprintf("%d failed: %v", c.Failed, c.Err))

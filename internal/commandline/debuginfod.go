@@ -37,18 +37,29 @@ type Debuginfod struct {
 	open context.Context // until Close
 	stop context.CancelCauseFunc
 
-	fetching chan struct{} // has an element for each fetch in progress
+	mutex    sync.Mutex
+	known    map[string]*fetched // by build ID
+	owners   map[string]*fetchOwner
+	fetching int   // fetches in progress
+	room     int64 // bytes that may still come, see maxBytes
+	counts   DebuginfodCounts
+}
 
-	mutex  sync.Mutex
-	known  map[string]*fetched // by build ID
-	counts DebuginfodCounts
+// fetchOwner is what is fetched for an owner.
+type fetchOwner struct {
+	known    int        // build IDs that are remembered for it
+	waiting  []*fetched // in the order in which they were asked for
+	fetching int        // fetches in progress
+	bytes    int64      // that have come
+	took     time.Duration
 }
 
 // DebuginfodCounts are what a [Debuginfod] has done and does.
 type DebuginfodCounts struct {
 	Waiting int    // debug files that are still to come
-	Fetched int    // debug files
+	Fetched int    // debug files, from servers
 	Bytes   uint64 // of these files
+	Cached  int    // debug files that were in the cache
 	Missing int    // build IDs of which no server has a debug file
 	Failed  int    // build IDs of which no server has given a usable answer, or that were too many
 	Err     error  // why the last one of them failed
@@ -56,25 +67,33 @@ type DebuginfodCounts struct {
 
 // fetched is the result for a build ID.
 type fetched struct {
-	id   string
-	done chan struct{} // closed when the rest is known
-	path string
-	err  error
+	id    string
+	owner string        // who asked for it
+	done  chan struct{} // closed when the rest is known
+	path  string
+	size  int64 // in bytes, 0 if it was in the cache
+	err   error
 }
 
 // Limits of what servers are asked for and what they answer, which is
 // untrusted.
 const (
-	// maxFetched bounds the build IDs that are asked for in the life of a
-	// Debuginfod, and maxFetching those that wait for others. A large host has
-	// some hundred builds with probes on their stacks.
-	maxFetched  = 1024
-	maxFetching = 256
+	// maxOfOwner bounds the build IDs that are asked for and remembered for an
+	// owner, and maxFetched those of all. If there are more, the owner with the
+	// most loses one. A large host has some hundred builds with probes on their
+	// stacks.
+	maxOfOwner = 1024
+	maxFetched = 16 << 10
+	// maxBytes bounds what comes from servers in the life of a Debuginfod. An
+	// owner gets at most half of what others have left.
+	maxBytes = 8 << 30
 	// maxDebugFile bounds a debug file. That of a browser has 2 GB; those of
 	// servers and runtimes have up to 500 MB.
 	maxDebugFile = 1 << 30
-	// fetchers are how many files come at a time.
-	fetchers = 2
+	// fetchers are how many files come at a time, and ownFetchers how many of
+	// these may be for one owner.
+	fetchers    = 4
+	ownFetchers = 2
 	// fetchTimeout is how long a server may take for its first answer, and for
 	// each piece of a file in bytes: debuginfod's own clients give it this time
 	// for 100 KB (DEBUGINFOD_TIMEOUT).
@@ -114,9 +133,10 @@ func NewDebuginfod(servers string, report func(format string, args ...any)) (*De
 			}
 			return nil
 		}},
-		report:   report,
-		known:    make(map[string]*fetched),
-		fetching: make(chan struct{}, fetchers),
+		report: report,
+		known:  make(map[string]*fetched),
+		owners: make(map[string]*fetchOwner),
+		room:   maxBytes,
 	}
 	for _, server := range strings.Fields(cmp.Or(servers, os.Getenv("DEBUGINFOD_URLS"))) {
 		u, err := url.Parse(server)
@@ -151,7 +171,7 @@ func (d *Debuginfod) Counts() DebuginfodCounts {
 // hexadecimal, after it has been fetched. It fails with fs.ErrNotExist where no
 // server has it.
 func (d *Debuginfod) Fetch(ctx context.Context, buildID string) (path string, err error) {
-	f := d.want(buildID)
+	f := d.want("", buildID)
 	select {
 	case <-f.done:
 		return f.path, f.err
@@ -167,10 +187,14 @@ var errClosed = errors.New("the client of debuginfod has been closed")
 // Wait returns when no file is still to come, or the context ends.
 func (d *Debuginfod) Wait(ctx context.Context) {
 	d.mutex.Lock()
-	coming := slices.Collect(maps.Keys(d.known))
+	coming := slices.Collect(maps.Values(d.known))
 	d.mutex.Unlock()
-	for _, buildID := range coming {
-		if _, err := d.Fetch(ctx, buildID); ctx.Err() != nil || errors.Is(err, errClosed) {
+	for _, f := range coming {
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return
+		case <-d.open.Done():
 			return
 		}
 	}
@@ -178,9 +202,10 @@ func (d *Debuginfod) Wait(ctx context.Context) {
 
 // Find starts fetching the debug file of a build ID and does not wait for it,
 // as [stack.Symbolizer].DebugFile must not. If it is done and has no path,
-// there will be no file.
-func (d *Debuginfod) Find(buildID string) (path string, done bool) {
-	f := d.want(buildID)
+// there will be no file. Owners share the limits and the time: what one of them
+// asks for leaves room for the others.
+func (d *Debuginfod) Find(owner, buildID string) (path string, done bool) {
+	f := d.want(owner, buildID)
 	select {
 	case <-f.done:
 		return f.path, true
@@ -189,11 +214,23 @@ func (d *Debuginfod) Find(buildID string) (path string, done bool) {
 	}
 }
 
-// want starts fetching the debug file of a build ID, unless that has begun.
-func (d *Debuginfod) want(buildID string) *fetched {
+// want starts fetching the debug file of a build ID for an owner, unless that
+// has begun.
+func (d *Debuginfod) want(owner, buildID string) *fetched {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	mine := d.owners[owner]
+	if mine == nil {
+		mine = &fetchOwner{}
+	}
 	if f := d.known[buildID]; f != nil {
+		// It comes sooner for an owner that waits for less.
+		theirs := d.owners[f.owner]
+		if i := slices.Index(theirs.waiting, f); i >= len(mine.waiting) && mine != theirs {
+			d.forget(f)
+			d.remember(f, owner, mine)
+			d.begin()
+		}
 		return f
 	}
 	f := &fetched{id: buildID, done: make(chan struct{})}
@@ -201,26 +238,118 @@ func (d *Debuginfod) want(buildID string) *fetched {
 	switch {
 	case err != nil || len(id) < 2 || len(id) > 64 || buildID != strings.ToLower(buildID):
 		f.err = fmt.Errorf("build ID %.40q: not 4 to 128 hexadecimal digits", buildID)
-	case len(d.known) >= maxFetched:
-		f.err = fmt.Errorf("not asked for: it would be more than %d builds", maxFetched)
-	case d.counts.Waiting >= maxFetching:
-		f.err = fmt.Errorf("not asked for: %d others are waited for", maxFetching)
+	case mine.known >= maxOfOwner:
+		f.err = fmt.Errorf("not asked for: it would be more than %d builds of a container or user",
+			maxOfOwner)
+	case d.open.Err() != nil:
+		f.err = errClosed
 	default:
+		d.makeRoom()
+		d.remember(f, owner, mine)
 		d.counts.Waiting++
-		d.known[buildID] = f
-		go d.run(f)
+		d.begin()
 		return f
 	}
-	d.finish(f, 0)
+	d.finish(f)
 	return f
 }
 
-// finish counts the result for a build ID. The caller holds the mutex.
-func (d *Debuginfod) finish(f *fetched, size int64) {
+// remember notes that an owner waits for a file. The caller holds the mutex, as
+// for the following functions.
+func (d *Debuginfod) remember(f *fetched, owner string, of *fetchOwner) {
+	f.owner = owner
+	d.known[f.id], d.owners[owner] = f, of
+	of.known++
+	of.waiting = append(of.waiting, f)
+}
+
+// forget forgets a file, and its owner with the last one.
+func (d *Debuginfod) forget(f *fetched) {
+	of := d.owners[f.owner]
+	delete(d.known, f.id)
+	of.waiting = slices.DeleteFunc(of.waiting, func(other *fetched) bool { return other == f })
+	if of.known--; of.known == 0 {
+		delete(d.owners, f.owner)
+	}
+}
+
+// makeRoom forgets a file of the owner with the most if there are maxFetched.
+func (d *Debuginfod) makeRoom() {
+	if len(d.known) < maxFetched {
+		return
+	}
+	most := &fetchOwner{}
+	for _, of := range d.owners {
+		if of.known > most.known {
+			most = of
+		}
+	}
+	for _, f := range d.known {
+		if d.owners[f.owner] != most {
+			continue
+		}
+		isWaiting := slices.Contains(most.waiting, f)
+		select {
+		case <-f.done:
+		default:
+			if !isWaiting {
+				continue // it is being fetched
+			}
+			f.err = fmt.Errorf("not asked for: there are more than %d builds of all users", maxFetched)
+			d.counts.Waiting--
+			d.finish(f)
+		}
+		d.forget(f)
+		return
+	}
+}
+
+// begin begins to fetch as many files as may come at a time. The owner whose
+// files have taken the least time comes first.
+func (d *Debuginfod) begin() {
+	for d.fetching < fetchers && d.open.Err() == nil {
+		var next *fetchOwner
+		for _, of := range d.owners {
+			if len(of.waiting) > 0 && of.fetching < ownFetchers &&
+				(next == nil || of.fetching < next.fetching ||
+					of.fetching == next.fetching && of.took < next.took) {
+				next = of
+			}
+		}
+		if next == nil {
+			return
+		}
+		f := next.waiting[0]
+		next.waiting = next.waiting[1:]
+		next.fetching++
+		d.fetching++
+		go d.run(f, next)
+	}
+}
+
+// run fetches a debug file.
+func (d *Debuginfod) run(f *fetched, of *fetchOwner) {
+	began := time.Now()
+	path, size, err := d.fetch(f.id, of)
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	of.took += time.Since(began)
+	of.fetching--
+	d.fetching--
+	f.path, f.size, f.err = path, size, err
+	d.counts.Waiting--
+	d.finish(f)
+	d.begin()
+}
+
+// finish counts the result for a build ID.
+func (d *Debuginfod) finish(f *fetched) {
 	switch {
+	case f.err == nil && f.size == 0:
+		d.counts.Cached++
 	case f.err == nil:
 		d.counts.Fetched++
-		d.counts.Bytes += uint64(size)
+		d.counts.Bytes += uint64(f.size)
 	case errors.Is(f.err, fs.ErrNotExist):
 		d.counts.Missing++
 	default:
@@ -230,32 +359,35 @@ func (d *Debuginfod) finish(f *fetched, size int64) {
 	close(f.done)
 }
 
-// run fetches a debug file when it is its turn.
-func (d *Debuginfod) run(f *fetched) {
-	select {
-	case <-d.open.Done():
-		return
-	case d.fetching <- struct{}{}:
-		defer func() { <-d.fetching }()
-	}
-	path, size, err := d.fetch(f.id)
+// take notes that bytes of a file have come for an owner. It fails if there
+// were more than it may have. It takes the mutex.
+func (d *Debuginfod) take(of *fetchOwner, bytes int64) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	f.path, f.err = path, err
-	d.counts.Waiting--
-	d.finish(f, size)
+	d.room -= bytes
+	of.bytes += bytes
+	if of.bytes > (d.room+of.bytes)/2 {
+		return fmt.Errorf("more than a container or user may have of the %d MB that are fetched altogether",
+			int64(maxBytes)>>20)
+	}
+	return nil
 }
 
-// fetch takes a file from the first server that has it.
-func (d *Debuginfod) fetch(buildID string) (path string, size int64, err error) {
+// fetch takes a file from the first server that has it, if it is not in the
+// cache. What is in the cache and is not that file is replaced.
+func (d *Debuginfod) fetch(buildID string, of *fetchOwner) (path string, size int64, err error) {
 	path = filepath.Join(d.cache, buildID, "debuginfo")
 	missing := fmt.Errorf("no server has the debug file of build %s: %w", buildID, fs.ErrNotExist)
 	if info, err := os.Stat(path); err == nil {
-		switch {
-		case info.Size() > 0:
-			return path, info.Size(), nil
-		case time.Since(info.ModTime()) < missingFor:
+		if info.Size() == 0 && time.Since(info.ModTime()) < missingFor {
 			return "", 0, missing
+		}
+		if file, err := elffile.Open(path); err == nil {
+			err := isOfBuild(file, buildID)
+			file.Close()
+			if err == nil {
+				return path, 0, nil
+			}
 		}
 		_ = os.Remove(path)
 	}
@@ -264,7 +396,7 @@ func (d *Debuginfod) fetch(buildID string) (path string, size int64, err error) 
 	}
 	var failed error
 	for _, server := range d.servers {
-		size, err := d.fetchFrom(server, buildID, path)
+		size, err := d.fetchFrom(server, buildID, path, of)
 		if err == nil {
 			return path, size, nil
 		}
@@ -283,7 +415,9 @@ func (d *Debuginfod) fetch(buildID string) (path string, size int64, err error) 
 
 // fetchFrom writes what a server has of a build to a path, where it appears
 // when it is whole.
-func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err error) {
+func (d *Debuginfod) fetchFrom(
+	server, buildID, path string, of *fetchOwner,
+) (size int64, err error) {
 	limited, stop := context.WithTimeoutCause(d.open, fetchTime,
 		fmt.Errorf("not complete after %v", fetchTime))
 	defer stop()
@@ -324,6 +458,9 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 		if size += n; size > maxDebugFile {
 			return 0, fmt.Errorf("more than %d bytes", maxDebugFile)
 		}
+		if err := d.take(of, n); err != nil {
+			return 0, err
+		}
 		if size%reportEvery == 0 && err == nil && d.report != nil {
 			d.report("debuginfod: %d MB so far of the debug file of build %.8s", size>>20, buildID)
 		}
@@ -331,16 +468,21 @@ func (d *Debuginfod) fetchFrom(server, buildID, path string) (size int64, err er
 	if !errors.Is(err, io.EOF) {
 		return 0, cmp.Or(context.Cause(ctx), err)
 	}
-	id := ""
 	debug, err := elffile.New(file)
 	if err == nil {
-		id, err = debug.BuildID()
-	}
-	if err == nil && id != buildID {
-		err = fmt.Errorf("%w: build ID %s", elffile.ErrOtherBuildID, id)
+		err = isOfBuild(debug, buildID)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("what came is no debug file: %w", err)
 	}
 	return size, errors.Join(file.Close(), os.Rename(file.Name(), path))
+}
+
+// isOfBuild returns an error unless a file has a build ID.
+func isOfBuild(file *elffile.File, buildID string) error {
+	id, err := file.BuildID()
+	if err == nil && id != buildID {
+		err = fmt.Errorf("%w: build ID %s", elffile.ErrOtherBuildID, id)
+	}
+	return err
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package commandline_test
+package commandline
 
 import (
 	"compress/gzip"
@@ -21,7 +21,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -50,9 +49,9 @@ func strippedProgram(t *testing.T) (program, debug, buildID string) {
 	return program, debug, buildID
 }
 
-func newDebuginfod(t *testing.T, servers string) *commandline.Debuginfod {
+func newDebuginfod(t *testing.T, servers string) *Debuginfod {
 	t.Helper()
-	d, err := commandline.NewDebuginfod(servers, nil)
+	d, err := NewDebuginfod(servers, nil)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(d.Close)
 	return d
@@ -185,11 +184,11 @@ func TestDebuginfodRefuses(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, ".*closed"))
 
 	for _, servers := range []string{"file:///etc", "nothing", "ftp://host"} {
-		_, err := commandline.NewDebuginfod(servers, nil)
+		_, err := NewDebuginfod(servers, nil)
 		qt.Check(t, qt.ErrorMatches(err, "debuginfod server .*: not a URL.*"))
 	}
 	t.Setenv("DEBUGINFOD_URLS", "")
-	_, err = commandline.NewDebuginfod("", nil)
+	_, err = NewDebuginfod("", nil)
 	qt.Check(t, qt.ErrorMatches(err, "no debuginfod servers .*"))
 	close(asked)
 	asks := 0
@@ -283,7 +282,7 @@ func TestHostileDebuginfod(t *testing.T) {
 				func() bool { return slow.Load() == 2 })
 		}
 		began := time.Now()
-		_, done := d.Find(id)
+		_, done := d.Find("", id)
 		qt.Check(t, qt.IsFalse(done))
 		qt.Check(t, qt.IsTrue(time.Since(began) < testprog.InTime(100*time.Millisecond)))
 	}
@@ -299,6 +298,102 @@ func TestHostileDebuginfod(t *testing.T) {
 	costs.Report(6, fmt.Sprintf("%d answers of a debuginfod server without end, measure or truth",
 		len(wanted)+2), "512 MB on the disk for 0.5 MB; slow files keep others from coming",
 		"refused; a file of another server has come", late)
+}
+
+// A user makes up build IDs without end, and asks for another user's before
+// that one does. The server takes its time for each. The other user's file
+// comes at once all the same.
+func TestHostileUserWithMadeUpBuildIDs(t *testing.T) {
+	_, debug, buildID := strippedProgram(t)
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, buildID) {
+			http.ServeFile(w, r, debug)
+			return
+		}
+		select {
+		case <-ended:
+		case <-time.After(time.Second):
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	defer close(ended)
+	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
+	d := newDebuginfod(t, server.URL)
+	costs := testprog.StartCosts(t)
+	const asked = 1170
+	for n := range asked {
+		d.Find("hostile", fmt.Sprintf("%040x", n))
+		if n == asked/2 {
+			d.Find("hostile", buildID)
+		}
+	}
+	qt.Check(t, qt.Equals(d.Counts().Failed, asked+1-1024), qt.Commentf("too many of one user"))
+	began := time.Now()
+	d.Find("other", buildID)
+	testneeds.Await(t, 5*time.Second, "the other user's file",
+		func() bool { return d.Counts().Fetched == 1 })
+	late := time.Since(began)
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(time.Second)), qt.Commentf("after %v", late))
+	costs.Report(6, fmt.Sprintf("a user makes up %d build IDs for --debuginfod", asked),
+		"others' are never asked for", "1,024 are asked for; another user's file has come", late)
+}
+
+// What comes from servers has a limit. An owner gets half of what others leave.
+func TestDebuginfodSharesWhatIsFetched(t *testing.T) {
+	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
+	d := newDebuginfod(t, "http://localhost:1")
+	left := int64(maxBytes)
+	for range 3 {
+		owner := new(fetchOwner)
+		left /= 2
+		qt.Check(t, qt.IsNil(d.take(owner, left)))
+		qt.Check(t, qt.ErrorMatches(d.take(owner, 1), "more than a container or user may have .*"))
+		left--
+	}
+}
+
+// Of too many builds, the owner with the most loses one.
+func TestDebuginfodForgetsBuildsOfTheOwnerWithTheMost(t *testing.T) {
+	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
+	d := newDebuginfod(t, "http://localhost:1")
+	d.fetching = fetchers // none begins
+	d.Find("small", "abcd")
+	for n := range maxFetched + 10 {
+		d.Find(fmt.Sprint(n/maxOfOwner), fmt.Sprintf("%040x", n))
+	}
+	qt.Check(t, qt.HasLen(d.known, maxFetched))
+	qt.Check(t, qt.IsNotNil(d.known["abcd"]))
+	qt.Check(t, qt.Equals(d.Counts().Waiting, maxFetched))
+	qt.Check(t, qt.ErrorMatches(d.Counts().Err, "not asked for: .*"))
+}
+
+// What is in the cache and is no debug file of the build is replaced. What is
+// counted as fetched has come.
+func TestDebuginfodReplacesWhatIsNoDebugFile(t *testing.T) {
+	_, debug, buildID := strippedProgram(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, debug)
+	}))
+	defer server.Close()
+	cache := t.TempDir()
+	t.Setenv("DEBUGINFOD_CACHE_PATH", cache)
+	path := filepath.Join(cache, buildID, "debuginfo")
+	qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o644)))
+	qt.Assert(t, qt.IsNil(os.Truncate(path, 1<<39)))
+	info, err := os.Stat(debug)
+	qt.Assert(t, qt.IsNil(err))
+	for _, want := range []DebuginfodCounts{
+		{Fetched: 1, Bytes: uint64(info.Size())}, {Cached: 1},
+	} {
+		d := newDebuginfod(t, server.URL)
+		got, err := d.Fetch(t.Context(), buildID)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(got, path))
+		qt.Check(t, qt.DeepEquals(d.Counts(), want))
+	}
 }
 
 // A server that is asked by https is not left for another one.
