@@ -27,10 +27,16 @@ import (
 // AttachOptions change how a program is attached. Nil, or the zero value, is
 // the common case.
 type AttachOptions struct {
-	// Cookie is a number that the program reads with bpf_usdt_cookie. A program
-	// that reads no arguments may read it with bpf_get_attach_cookie instead,
-	// if the kernel has BPF cookies. Package trace has it in each event, and
-	// its filters and aggregations can use it.
+	// Cookie is a number that the program reads with bpf_usdt_cookie, and so do
+	// the programs of the same Manager that it tail-calls.
+	//
+	// Where the kernel has BPF cookies, bpf_get_attach_cookie returns it to
+	// programs of a collection without bpf/usdt.bpf.h. In others it does so to
+	// a program that reads no arguments and makes no tail calls, unless one of
+	// the collection replaces functions.
+	//
+	// Package trace has the cookie in each event, and its filters and
+	// aggregations can use it.
 	Cookie uint64
 
 	// SiteCookie, if set, returns the cookie of each site, and Cookie is
@@ -105,10 +111,10 @@ func (m *Manager) attach(
 		}
 	}()
 	attached, generic := prog, m.generic
-	switch {
-	case !loaded.reads && generic == "":
+	if !loaded.reads && generic == "" {
 		generic = "the program reads no arguments"
-	case loaded.reads:
+	}
+	if loaded.reads || loaded.callsOn {
 		if m.specs.layout.IsLibbpf {
 			sel = sel.limitedTo(m.specs.layout)
 		}
@@ -136,16 +142,15 @@ func (m *Manager) attach(
 			}
 			held = append(held, func() { m.addresses.release(addresses) })
 		}
-		if generic != "" {
-			break
+		if generic == "" {
+			special, err := m.acquireSpecial(loaded, sel, cookies)
+			if err == nil {
+				held = append(held, func() { m.releaseSpecial(special) })
+				attached, _ = special.load()
+			} else {
+				generic = err.Error()
+			}
 		}
-		special, err := m.acquireSpecial(loaded, sel, cookies)
-		if err != nil {
-			generic = err.Error()
-			break
-		}
-		held = append(held, func() { m.releaseSpecial(special) })
-		attached, _ = special.load()
 	}
 
 	lnk, err := sel.attach(attached, m.mode, cookies)
@@ -227,9 +232,10 @@ func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 
 // A loadedProgram is what the kernel says of a program: asking takes 100 µs.
 type loadedProgram struct {
-	reads  bool // it looks specs up
-	origin func() (*origin, error)
-	maps   map[ebpf.MapID]*ebpf.Map // if LoadAndAssign has loaded it
+	reads   bool // it looks specs up
+	callsOn bool // it may reach another program, which may look specs up
+	origin  func() (*origin, error)
+	maps    map[ebpf.MapID]*ebpf.Map // if LoadAndAssign has loaded it
 
 	// refused is set once the kernel has refused a program that was made of
 	// this one. Another try, for other sites, would take as long and fail, too.
@@ -261,7 +267,9 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	ids, _ := info.MapIDs()
 	known = &loadedProgram{reads: slices.Contains(ids, m.specs.id),
 		origin: sync.OnceValues(func() (*origin, error) { return m.originOf(info) })}
-	if !known.reads && m.readsOthers(info.Name, ids) {
+	others, calls := m.askMaps(info.Name, ids)
+	known.callsOn = calls || m.extension != ""
+	if !known.reads && others {
 		return nil, fmt.Errorf("program %s was loaded without this Manager's maps: pass Manager."+
 			"CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
 	}
@@ -279,22 +287,26 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	return known, nil
 }
 
-// readsOthers reports whether one of a program's maps is another Manager's map
-// of specs. Reading the names of maps needs CAP_SYS_ADMIN. Without it the name
-// of the program decides.
-func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
+// askMaps reports whether one of a program's maps is another Manager's map of
+// specs, and whether one is a program array, which any tail call needs. Opening
+// maps needs CAP_SYS_ADMIN. Without it the program of that name in the
+// collection decides; one that is not in it may make tail calls.
+func (m *Manager) askMaps(name string, ids []ebpf.MapID) (others, calls bool) {
 	for _, id := range ids {
-		other, err := ebpf.NewMapFromID(id)
+		if id == m.specs.id {
+			continue
+		}
+		opened, err := ebpf.NewMapFromID(id)
 		if err != nil {
-			return m.readers[name]
+			calls, known := m.callers[name]
+			return m.readers[name], calls || !known
 		}
-		info, err := other.Info()
-		other.Close()
-		if err == nil && info.Name == kernelName(specMapName) {
-			return true
-		}
+		calls = calls || opened.Type() == ebpf.ProgramArray
+		info, err := opened.Info()
+		opened.Close()
+		others = others || err == nil && info.Name == kernelName(specMapName)
 	}
-	return false
+	return others, calls
 }
 
 // AttachSections attaches all programs whose section names a file and a probe:

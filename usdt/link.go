@@ -138,8 +138,9 @@ var (
 )
 
 // AttachRaw attaches a program that was not made with a [Manager]: one that
-// reads arguments with code of its own, or none. A program that reads them with
-// bpf/usdt.bpf.h would find nothing; [Manager.Attach] is for those.
+// reads arguments with code of its own, or none. [Manager.Attach] is for
+// programs that read them with bpf/usdt.bpf.h. Here such a program, or one that
+// is tail-called, would find nothing, or take a cookie for the ID of a spec.
 //
 // A program that was loaded with ebpf.AttachTraceUprobeMulti is attached by a
 // uprobe_multi link, and one without an attach type by perf events.

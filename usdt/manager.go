@@ -86,7 +86,9 @@ type Manager struct {
 	mode      Mode
 	programs  map[string]*ebpf.ProgramSpec // those for USDT probes
 	sections  map[string]string            // of these: PATH:PROVIDER:NAME in the section
-	readers   map[string]bool              // names of programs that look specs up, also cut
+	readers   map[string]bool              // whether a program looks specs up, by its name, also cut
+	callers   map[string]bool              // likewise: whether it makes tail calls
+	extension string                       // a program that replaces functions, "" if there is none
 	specs     *specTable                   // nil where the object does not use the header
 	addresses *table[uint64]               // likewise
 	generic   string                       // why no program is made for sites, "" if some may be
@@ -141,7 +143,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 
 	m := &Manager{
 		spec: spec, mode: mode, programs: make(map[string]*ebpf.ProgramSpec),
-		sections: make(map[string]string), readers: make(map[string]bool),
+		sections: make(map[string]string), readers: make(map[string]bool), callers: make(map[string]bool),
 		open: make(map[io.Closer]struct{}), special: make(map[specialKey]*specialProgram),
 		loaded: make(map[weak.Pointer[ebpf.Program]]*loadedProgram),
 	}
@@ -255,7 +257,6 @@ func (m *Manager) forget(linkOrWatch io.Closer) {
 // preparePrograms sets the attach type of USDT programs, which cannot be
 // changed later, and keeps them from having a stack that threads share.
 func (m *Manager) preparePrograms(opts *ManagerOptions) error {
-	extension := ""
 	for name, prog := range m.spec.Programs {
 		// To libbpf a "?" means not to load the program unless asked to. Here
 		// the caller decides which programs are loaded.
@@ -266,13 +267,16 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 				m.sections[name] = at
 			}
 		}
-		if slices.ContainsFunc(prog.Instructions, func(ins asm.Instruction) bool {
+		reads := slices.ContainsFunc(prog.Instructions, func(ins asm.Instruction) bool {
 			return ins.Reference() == specMapName
-		}) {
-			m.readers[prog.Name], m.readers[kernelName(prog.Name)] = true, true
+		})
+		calls := argcode.Calls(prog.Instructions, asm.FnTailCall)
+		for _, known := range []string{prog.Name, kernelName(prog.Name)} {
+			m.readers[known] = m.readers[known] || reads
+			m.callers[known] = m.callers[known] || calls
 		}
-		if prog.Type == ebpf.Extension && (extension == "" || name < extension) {
-			extension = name
+		if prog.Type == ebpf.Extension && (m.extension == "" || name < m.extension) {
+			m.extension = name
 		}
 	}
 	switch {
@@ -280,9 +284,9 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		m.generic = "ManagerOptions.Specialise is not set"
 	case !m.mode.cookie():
 		m.generic = "programs have no BPF cookie in mode " + m.mode.String()
-	case extension != "":
+	case m.extension != "":
 		// It would not replace functions of the programs that are made later.
-		m.generic = "the collection has the program " + extension +
+		m.generic = "the collection has the program " + m.extension +
 			", which replaces functions of another one"
 	}
 

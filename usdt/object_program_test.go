@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/ringbuf"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
@@ -19,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
 // These tests state the guarantees for programs made for libbpf, with objects
@@ -250,6 +254,154 @@ func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
 			qt.Check(t, qt.Equals(hits, [2]uint64{3, 3}))
 			qt.Check(t, qt.Equals(variable[int64](t, collection, "first"), -2000000000))
 			qt.Check(t, qt.Equals(variable[int64](t, collection, "after"), -2000000000))
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+		}
+	})
+}
+
+// withDispatcher adds a program to a collection that only tail-calls another
+// one, in the array "chain".
+func withDispatcher(spec *ebpf.CollectionSpec) *ebpf.CollectionSpec {
+	spec.Maps["chain"] = &ebpf.MapSpec{Name: "chain", Type: ebpf.ProgramArray, KeySize: 4,
+		ValueSize: 4, MaxEntries: 1}
+	spec.Programs["dispatch"] = &ebpf.ProgramSpec{Name: "dispatch", Type: ebpf.Kprobe,
+		SectionName: "usdt", License: "Dual BSD/GPL", Instructions: asm.Instructions{
+			asm.LoadMapPtr(asm.R2, 0).WithReference("chain"),
+			asm.Mov.Imm(asm.R3, 0),
+			asm.FnTailCall.Call(),
+			asm.Mov.Imm(asm.R0, 0),
+			asm.Return(),
+		}}
+	return spec
+}
+
+// A program that reads nothing itself, but tail-calls one that does, gives that
+// its arguments and its cookie, whatever other probes and cookies there are.
+func TestDispatchersReachTheirReaders(t *testing.T) {
+	needsTailCallsBesideFunctions(t)
+	objects := map[string]func(t *testing.T) *ebpf.CollectionSpec{
+		"own": func(t *testing.T) *ebpf.CollectionSpec {
+			spec, err := testbpf.LoadArgs()
+			qt.Assert(t, qt.IsNil(err))
+			return spec
+		},
+	}
+	for _, header := range libbpfHeaders(t) {
+		objects[header.name] = func(t *testing.T) *ebpf.CollectionSpec {
+			if header.indexes {
+				testneeds.Kernel(t, "6.12", "a verifier that follows libbpf's newest reader")
+			}
+			return header.load(t, "values")
+		}
+	}
+	process := testprog.Start(t, "target-pie")
+	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+	check := func(t *testing.T, spec *ebpf.CollectionSpec, opts usdt.ManagerOptions, capabilities []int) {
+		mgr, collection := manage(t, withDispatcher(spec), &opts)
+		qt.Assert(t, qt.IsNil(collection.Maps["chain"].Put(uint32(0), collection.Programs["collect"])))
+		events, err := ringbuf.NewReader(collection.Maps["events"])
+		qt.Assert(t, qt.IsNil(err))
+		defer events.Close()
+		c := &collector{Manager: mgr, events: events}
+		attach := func(program, name string, cookie uint64) *usdt.Link {
+			lnk, err := mgr.Attach(collection.Programs[program], target,
+				&usdt.AttachOptions{Cookie: cookie}, elfnote.Exact(provider, name))
+			qt.Assert(t, qt.IsNil(err))
+			return lnk
+		}
+		if capabilities != nil {
+			inner := attach
+			attach = func(program, name string, cookie uint64) (lnk *usdt.Link) {
+				withCapabilities(t, capabilities, func() { lnk = inner(program, name, cookie) })
+				return lnk
+			}
+		}
+		// Their specs have the IDs 1 and 2.
+		defer attach("collect3", "twelve", 100).Close()
+		defer attach("collect12", "narrow", 200).Close()
+		for _, cookie := range []uint64{2, 0, 1<<40 | 1} {
+			lnk := attach("dispatch", "three", cookie)
+			specialised, _ := lnk.Specialised()
+			qt.Check(t, qt.IsFalse(specialised))
+			process.Fire("three", 1)
+			event := c.next(t, 1)[0]
+			qt.Check(t, qt.Equals(event.Cookie, cookie))
+			qt.Check(t, qt.Equals(event.ArgCnt, 3))
+			qt.Check(t, qt.Equals(event.Val[0], -2000000000))
+			process.Fire("twelve", 1)
+			event = c.next(t, 1)[0]
+			qt.Check(t, qt.Equals(event.Cookie, 100))
+			qt.Check(t, qt.Equals(event.Val[0], -100))
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+		}
+		c.silent(t)
+	}
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, load := range objects {
+			t.Run(name, func(t *testing.T) {
+				check(t, load(t), usdt.ManagerOptions{Mode: mode,
+					Specialise: mode == usdt.ModeMulti}, nil)
+			})
+		}
+	})
+	t.Run("privileges", func(t *testing.T) {
+		needsMode(t, usdt.ModeMulti)
+		check(t, objects["own"](t), usdt.ManagerOptions{Mode: usdt.ModeMulti},
+			[]int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE})
+	})
+}
+
+// The kernel's cookie is the caller's in programs that can reach no reader.
+func TestProgramsWithoutArgumentsHaveTheKernelsCookie(t *testing.T) {
+	forEach(t, []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle}, func(t *testing.T, mode usdt.Mode) {
+		for _, replaces := range []bool{false, true} {
+			spec, err := testbpf.LoadArgs()
+			qt.Assert(t, qt.IsNil(err))
+			spec = withDispatcher(spec)
+			dispatch := spec.Programs["dispatch"]
+			spec.Maps["seen"] = &ebpf.MapSpec{Name: "seen", Type: ebpf.Array, KeySize: 4, ValueSize: 8,
+				MaxEntries: 1}
+			dispatch.Instructions = asm.Instructions{
+				asm.FnGetAttachCookie.Call(),
+				asm.Mov.Reg(asm.R6, asm.R0),
+				asm.StoreImm(asm.R10, -4, 0, asm.Word),
+				asm.LoadMapPtr(asm.R1, 0).WithReference("seen"),
+				asm.Mov.Reg(asm.R2, asm.R10),
+				asm.Add.Imm(asm.R2, -4),
+				asm.FnMapLookupElem.Call(),
+				asm.JEq.Imm(asm.R0, 0, "none"),
+				asm.StoreMem(asm.R0, 0, asm.R6, asm.DWord),
+				asm.Mov.Imm(asm.R0, 0).WithSymbol("none"),
+				asm.Return(),
+			}
+			if replaces { // which is loaded later, for a program that has been loaded
+				spec.Programs["replacement"] = &ebpf.ProgramSpec{Name: "replacement", Type: ebpf.Extension}
+			}
+			mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode})
+			qt.Assert(t, qt.IsNil(err))
+			defer mgr.Close()
+			var objs struct {
+				Dispatch *ebpf.Program `ebpf:"dispatch"`
+				Seen     *ebpf.Map     `ebpf:"seen"`
+			}
+			qt.Assert(t, qt.IsNil(mgr.LoadAndAssign(&objs, nil)))
+			defer objs.Dispatch.Close()
+			defer objs.Seen.Close()
+			process := testprog.Start(t, "target-pie")
+			target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+			lnk, err := mgr.Attach(objs.Dispatch, target, &usdt.AttachOptions{Cookie: 1 << 40},
+				elfnote.Exact(provider, "three"))
+			qt.Assert(t, qt.IsNil(err))
+			process.Fire("three", 1)
+			var seen uint64
+			qt.Assert(t, qt.IsNil(objs.Seen.Lookup(uint32(0), &seen)))
+			want, specs := uint64(1<<40), 0
+			if replaces {
+				want, specs = 1, 1
+			}
+			qt.Check(t, qt.Equals(seen, want))
+			used, _ := mgr.SpecsInUse()
+			qt.Check(t, qt.Equals(used, specs))
 			qt.Assert(t, qt.IsNil(lnk.Close()))
 		}
 	})
