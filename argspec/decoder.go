@@ -4,35 +4,60 @@ package argspec
 
 import (
 	"debug/elf"
+	"errors"
 	"strconv"
 	"strings"
-
-	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// file is the ELF file that has the probes: an *elfnote.File is one.
-type file interface{ Symbols() elffile.Symbols }
+// A File is the ELF file that has a probe, as far as its arguments depend on
+// it. An *elfnote.File is one. Programs with an ELF reader of their own
+// implement it; [Machine] stands for a file of which no more is known.
+type File interface {
+	// Header returns the ELF header. Four fields matter. Machine decides the
+	// syntax of the arguments. Class is ELFCLASS32 or ELFCLASS64, and
+	// ELFCLASSNONE stands for the machine's usual class; ELFCLASS32 with
+	// EM_X86_64 is an x32 program. ByteOrder decides which of two registers
+	// holds the high half of a value on arm; nil stands for little-endian. Type
+	// is ET_EXEC, ET_DYN or ET_REL: an ET_EXEC runs at its addresses, and the
+	// addresses of an ET_REL are not known yet.
+	Header() elf.FileHeader
+	// IsProgram reports whether the file is a program and not a library. A
+	// symbol of a library can be replaced by that of another file.
+	IsProgram() bool
+	// Symbol returns the symbol that is defined under a name. Its Value is an
+	// address in the file. For a thread-local variable (STT_TLS) it is the
+	// offset in the memory of thread-local variables. Symbol fails if the name
+	// is not defined, or is defined at several addresses.
+	Symbol(name string) (elf.Symbol, error)
+	// PLTGOT returns the value of DT_PLTGOT, to which i386's @GOTOFF is
+	// relative. It fails if the file has none.
+	PLTGOT() (uint64, error)
+}
 
-// open sets the file to decode for.
-func (p *parser) open(f file) {
-	p.symbols = f.Symbols()
-	p.header = p.symbols.Header()
+// open sets the file to decode for. Nothing is known of a nil one.
+func (p *parser) open(f File) {
+	if f != nil {
+		p.file, p.header = f, f.Header()
+	}
 }
 
 // Decode decodes the argument string of a probe's site and appends the
-// arguments to args, which may be nil. The file is the *elfnote.File that has
-// the probe. The location is the virtual address, as in the file's symbols, of
-// the instruction that the uprobe is set on: that of the site, unless the probe
-// was moved to a later instruction.
+// arguments to args, which may be nil. The file is the one that has the probe:
+// nil makes every argument Unavailable. The location is the virtual address, as
+// in the file's symbols, of the instruction that the uprobe is set on: that of
+// the site, unless the probe was moved to a later instruction.
 //
 // Decode never fails: an argument that cannot be decoded, or whose value cannot
 // be fetched, is in the result with Kind Unavailable and an Err. A blank string
-// has no arguments. The result shares the memory of the string. Arguments
-// decode the same at every site of their file, unless their Base is the
-// instruction pointer: rip, eip or pc.
+// has no arguments. [Strict] is for callers that want all or none. The result
+// shares the memory of the string.
+//
+// Arguments decode the same at every site of their file, unless their Base is
+// the instruction pointer: rip, eip or pc. So a table of specs can have the
+// string as its key, and for those the string and the location.
 //
 // Several goroutines may call Decode at once for the same file.
-func Decode(args []Arg, f file, location uint64, arguments string) []Arg {
+func Decode(args []Arg, f File, location uint64, arguments string) []Arg {
 	p := parser{location: location}
 	p.open(f)
 	return p.decode(args, arguments)
@@ -68,11 +93,21 @@ func (p *parser) decode(args []Arg, arguments string) []Arg {
 	}
 }
 
+// Strict returns an error if the value of one of the arguments cannot be
+// fetched: the Errs of all that cannot, joined.
+func Strict(args []Arg) error {
+	var errs error
+	for i := range args {
+		errs = errors.Join(errs, args[i].Err)
+	}
+	return errs
+}
+
 // Global returns what reads a global variable of the file at a probe's site, as
 // Decode would for an argument of that name: an unsigned number of the
 // variable's size, or of kind Unavailable with an Err. The file and the
 // location are those of [Decode].
-func Global(f file, location uint64, name string) Arg {
+func Global(f File, location uint64, name string) Arg {
 	a := Arg{Raw: name}
 	p := parser{location: location, arg: &a}
 	p.open(f)
@@ -95,41 +130,62 @@ func Global(f file, location uint64, name string) Arg {
 	return a
 }
 
-// reason is why an argument is Unavailable. An unavailableError has exactly
-// one. The tests of this package tell them apart; to callers they are text.
-type reason string
+// The errors of arguments, for [errors.Is]. Those that are none of these cannot
+// be fetched for another reason, which the text says: a size that no number
+// has, a label that only the assembler knew.
+var (
+	// ErrNeedsSymbol means that the argument names a symbol that the file does
+	// not define, or that no file is known. A debug file may define it.
+	ErrNeedsSymbol = errors.New("symbol is needed")
+	// ErrNotSaved means that the value is in a register that the kernel does
+	// not save for eBPF programs, such as a vector register.
+	ErrNotSaved = errors.New("register is not saved")
+	// ErrMalformed means that the argument does not have the syntax of the
+	// machine, names a register that the machine does not have, or has a number
+	// above 64 bits.
+	ErrMalformed = errors.New("argument is malformed")
+	// ErrMachine means that the machine is not one of those that the package
+	// documentation lists.
+	ErrMachine = errors.New("machine is not supported")
+)
 
-func (r reason) Error() string { return string(r) }
+// A reason is why an argument is Unavailable. Each unavailableError has one.
+type reason struct {
+	text string
+	kind error // one of the exported errors, or nil
+}
 
-const (
-	errMachine reason = "machine not supported"
-	errSyntax  reason = "malformed operand"
-	errNumber  reason = "number does not fit into 64 bits"
-	errSize    reason = "size is not 1, 2, 4 or 8 bytes"
+func (r *reason) Error() string { return r.text }
+
+var (
+	errMachine = &reason{"machine not supported", ErrMachine}
+	errSyntax  = &reason{"malformed operand", ErrMalformed}
+	errNumber  = &reason{"number does not fit into 64 bits", ErrMalformed}
+	errSize    = &reason{"size is not 1, 2, 4 or 8 bytes", nil}
 	// Such as the base of an address, or for a value of that size.
-	errRegister reason = "register does not exist or cannot stand there"
-	errNotSaved reason = "not in pt_regs"
+	errRegister = &reason{"register does not exist or cannot stand there", ErrMalformed}
+	errNotSaved = &reason{"not in pt_regs", ErrNotSaved}
 	// Compilers do not use this register together with another.
-	errRegisterPair reason = "value in two registers of which only one is known"
+	errRegisterPair = &reason{"value in two registers of which only one is known", nil}
 	// It is negated, or extended or scaled in a way that Arg cannot say.
-	errIndex       reason = "index register is modified"
-	errThreadLocal reason = "thread-local storage"
+	errIndex       = &reason{"index register is modified", nil}
+	errThreadLocal = &reason{"thread-local storage", nil}
 	// Which definition counts is known at run time.
-	errReplaceable reason = "symbol of a library that another file may replace"
-	errNotLinked   reason = "not linked yet: an object file has no addresses"
+	errReplaceable = &reason{"symbol of a library that another file may replace", nil}
+	errNotLinked   = &reason{"not linked yet: an object file has no addresses", nil}
 	// Half of an address computation whose other half is lost, as in x86's
 	// @GOTPCREL or riscv's %pcrel_lo().
-	errRelocation reason = "relocation that cannot be undone"
+	errRelocation = &reason{"relocation that cannot be undone", nil}
 	// The assembler has dropped it (.L5, .LANCHOR0, 1f): no symbol table has
 	// its address.
-	errLocalLabel          reason = "assembler-local label"
-	errNoSymbols           reason = "no file to find the symbol in"
-	errSymbol              reason = "symbol lookup failed" // the error that is wrapped says more
-	errPositionIndependent reason = "absolute address in a position-independent file"
-	errUnclear             reason = "a symbol alone is its address or the memory there"
-	errIndirect            reason = "indirect operand" // a second read through a pointer
-	errFunction            reason = "function, not a variable"
-	errTooMany             reason = "more than 256 arguments" // maxListed
+	errLocalLabel          = &reason{"assembler-local label", nil}
+	errNoSymbols           = &reason{"no file to find the symbol in", ErrNeedsSymbol}
+	errSymbol              = &reason{"symbol lookup failed", ErrNeedsSymbol} // the cause says more
+	errPositionIndependent = &reason{"absolute address in a position-independent file", nil}
+	errUnclear             = &reason{"a symbol alone is its address or the memory there", nil}
+	errIndirect            = &reason{"indirect operand", nil} // a second read through a pointer
+	errFunction            = &reason{"function, not a variable", nil}
+	errTooMany             = &reason{"more than 256 arguments", nil} // maxListed
 )
 
 // unavailableError is why an argument's value cannot be fetched: "register cr0:
@@ -138,7 +194,7 @@ const (
 type unavailableError struct {
 	raw    string // the argument as the string has it
 	detail string // the register or symbol that the reason names, or ""
-	reason reason
+	reason *reason
 	cause  error // why the symbol or DT_PLTGOT was not found, or nil
 }
 
@@ -147,13 +203,21 @@ func (e *unavailableError) Error() string {
 	case e.cause != nil:
 		return e.cause.Error() + " (" + e.raw + ")"
 	case e.detail != "":
-		return e.detail + ": " + string(e.reason) + " (" + e.raw + ")"
+		return e.detail + ": " + e.reason.text + " (" + e.raw + ")"
 	}
-	return string(e.reason) + " (" + e.raw + ")"
+	return e.reason.text + " (" + e.raw + ")"
 }
 
-// Unwrap makes errors.Is find the reason and the cause.
-func (e *unavailableError) Unwrap() []error { return []error{e.reason, e.cause} }
+// Unwrap makes errors.Is find the reason and its kind, and the cause.
+func (e *unavailableError) Unwrap() []error {
+	all := make([]error, 0, 3)
+	for _, err := range []error{e.reason, e.reason.kind, e.cause} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
+}
 
 // MarshalText makes the reason a text in JSON, where an error without it is {}.
 func (e *unavailableError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }

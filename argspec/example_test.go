@@ -4,6 +4,7 @@ package argspec_test
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"log"
 
@@ -76,7 +77,7 @@ func ExampleArg() {
 }
 
 // A stripped library lacks the symbols that its arguments name. They are in its
-// separate debug file, which need not be named if it is installed.
+// separate debug file. SearchDebugFile finds an installed one.
 func ExampleDecode_debugFile() {
 	file, err := elfnote.Open("../cmd/usdtlist/testdata/shop-amd64")
 	if err != nil {
@@ -115,4 +116,89 @@ func ExampleRegister_Slot() {
 	slot, ok := arg.Register.Slot(elf.EM_X86_64)
 	fmt.Println(arg.Register.Name, slot*8, ok) // offset in struct pt_regs
 	// Output: esp 152 true
+}
+
+// The numbers for the table of an eBPF program that reads arguments in its own
+// way.
+func ExampleArg_Encode() {
+	for _, arg := range argspec.Parse(elf.EM_X86_64, "-4@-20(%rbp) 8@(%rdi,%rcx,8) 1@%ah 8@%xmm0") {
+		e, err := arg.Encode(elf.EM_X86_64)
+		switch {
+		case errors.Is(err, argspec.ErrNotSaved):
+			fmt.Println("not saved:", arg.Raw)
+		case err != nil:
+			fmt.Println(err)
+		default:
+			fmt.Println(e.Kind, e.Size, e.Signed, int64(e.Value), e.Register, e.Index, e.Scale, e.Shift)
+		}
+	}
+	// Output:
+	// memory 4 true -20 32 -1 0 0
+	// memory 8 false 0 112 88 3 0
+	// register 1 false 0 80 -1 0 8
+	// not saved: 8@%xmm0
+}
+
+// parsed is a file that the program has read with debug/elf.
+type parsed struct {
+	*elf.File
+	symbols []elf.Symbol
+}
+
+func (p *parsed) Header() elf.FileHeader { return p.FileHeader }
+
+func (p *parsed) IsProgram() bool { return p.Type == elf.ET_EXEC }
+
+func (p *parsed) Symbol(name string) (elf.Symbol, error) {
+	for _, symbol := range p.symbols {
+		if symbol.Name == name {
+			return symbol, nil
+		}
+	}
+	return elf.Symbol{}, fmt.Errorf("no symbol %s", name)
+}
+
+func (p *parsed) PLTGOT() (uint64, error) {
+	all, err := p.DynValue(elf.DT_PLTGOT)
+	if err == nil && len(all) == 0 {
+		err = errors.New("no DT_PLTGOT")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return all[0], nil
+}
+
+// A program with an ELF reader of its own lets Decode use that. What it does
+// about an argument depends on why there is no value.
+func ExampleFile() {
+	file, err := elf.Open("../cmd/usdtlist/testdata/shop-amd64.debug")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	symbols, err := file.Symbols()
+	if err != nil {
+		log.Fatal(err)
+	}
+	var f argspec.File = &parsed{file, symbols}
+	for _, text := range []string{"-8@stock_of_apples(%rip)", "8@nowhere(%rip)", "8f@%xmm0", "8@("} {
+		args := argspec.Decode(nil, f, 0x1f8, text)
+		switch err := argspec.Strict(args); {
+		case errors.Is(err, argspec.ErrMachine), errors.Is(err, argspec.ErrMalformed):
+			fmt.Println("refuse the probe:", err)
+		case errors.Is(err, argspec.ErrNeedsSymbol):
+			fmt.Println("look for a debug file:", err)
+		case err != nil:
+			fmt.Println("leave it out:", err)
+		default:
+			e, _ := args[0].Encode(elf.EM_X86_64)
+			fmt.Println(args[0], e.Float)
+		}
+	}
+	// Output:
+	// i64 @ [rip+4432] false
+	// look for a debug file: no symbol nowhere (8@nowhere(%rip))
+	// leave it out: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)
+	// refuse the probe: unexpected end: malformed operand (8@()
 }

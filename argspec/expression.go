@@ -274,7 +274,7 @@ func (p *parser) threadLocalMemory() {
 	switch {
 	case v.addresses != 1:
 		p.fail(errSyntax, "a symbol is missing")
-	case p.err == nil && !p.symbols.IsProgram():
+	case p.err == nil && !p.file.IsProgram():
 		p.fail(errThreadLocal, "of a library")
 	}
 	p.memory(p.named("tp"), Register{}, 1, v.number)
@@ -354,7 +354,7 @@ func (p *parser) inGOT(name string) value {
 	// The dynamic loader may take the definition of another file instead.
 	isReplaceable := elf.ST_BIND(symbol.Info) != elf.STB_LOCAL &&
 		elf.ST_VISIBILITY(symbol.Other) == elf.STV_DEFAULT
-	if isReplaceable && !p.symbols.IsProgram() {
+	if isReplaceable && !p.file.IsProgram() {
 		p.fail(errReplaceable, name)
 	}
 	v := p.valueOf(symbol, name)
@@ -368,7 +368,7 @@ func (p *parser) fromPLTGOT(name string) value {
 	if p.err != nil {
 		return value{}
 	}
-	table, err := p.symbols.PLTGOT()
+	table, err := p.file.PLTGOT()
 	if err != nil {
 		p.err = &unavailableError{reason: errSymbol, cause: err}
 	}
@@ -379,13 +379,13 @@ func (p *parser) fromPLTGOT(name string) value {
 func (p *parser) lookup(name string) (symbol elf.Symbol) {
 	switch {
 	case p.err != nil:
-	case p.symbols == nil:
+	case p.file == nil:
 		p.fail(errNoSymbols, name)
 	case p.header.Type == elf.ET_REL:
 		p.fail(errNotLinked, name)
 	default:
 		var err error
-		if symbol, err = p.symbols.Symbol(name); err != nil {
+		if symbol, err = p.file.Symbol(name); err != nil {
 			p.err = &unavailableError{reason: errSymbol, cause: err}
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-
-	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 var errNoSuchSymbol = errors.New("no such symbol")
@@ -34,8 +32,6 @@ func (f *testFile) Header() elf.FileHeader {
 	}
 	return header
 }
-
-func (f *testFile) Symbols() elffile.Symbols { return f }
 
 func (f *testFile) IsProgram() bool { return !f.isLibrary }
 

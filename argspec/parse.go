@@ -6,8 +6,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"strings"
-
-	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // maxListed bounds the arguments of one string that are told apart. Real probes
@@ -25,8 +23,8 @@ const maxSize = 1<<16 - 1
 type parser struct {
 	scanner
 	err      *unavailableError
-	symbols  elffile.Symbols // nil: only the machine is known
-	header   elf.FileHeader  // of the file
+	file     File           // nil: only the machine is known
+	header   elf.FileHeader // of the file
 	machine  *machine
 	names    *registers
 	location uint64
@@ -160,7 +158,7 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 }
 
 // fail says why the argument is unavailable, unless something said so before.
-func (p *parser) fail(reason reason, detail string) {
+func (p *parser) fail(reason *reason, detail string) {
 	if p.err == nil {
 		p.err = &unavailableError{reason: reason, detail: detail}
 	}

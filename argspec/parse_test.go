@@ -239,3 +239,45 @@ func TestGlobalOfAnUnknownMachineIsUnavailable(t *testing.T) {
 	qt.Assert(t, qt.Equals(arg.Kind, Unavailable))
 	qt.Check(t, qt.ErrorIs(arg.Err, errMachine))
 }
+
+// Nothing is known of a file that is nil, and nothing panics.
+func TestWithoutAFile(t *testing.T) {
+	qt.Check(t, qt.ErrorIs(Global(nil, 0, "x").Err, ErrNeedsSymbol))
+	for _, a := range Decode(nil, nil, 0, "8@counter(%rip) 8@%rax -4@$1") {
+		qt.Check(t, qt.Equals(a.Kind, Unavailable))
+		qt.Check(t, qt.ErrorIs(a.Err, ErrMachine))
+		_, err := a.Encode(elf.EM_X86_64)
+		qt.Check(t, qt.Equals(err, a.Err))
+	}
+	qt.Check(t, qt.IsNil(Strict(Parse(elf.EM_X86_64, "8@%rax -4@$1"))))
+}
+
+// Callers do something else for each kind of reason.
+func TestKindsOfErrors(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want error
+	}{
+		{"8@counter(%rip)", ErrNeedsSymbol},
+		{"8@%xmm0", ErrNotSaved},
+		{"8@%cr0", ErrNotSaved},
+		{"8@8(%rbp", ErrMalformed},
+		{"8@%eex", ErrMalformed},
+		{"8@$99999999999999999999", ErrMalformed},
+		{"8@.LC0(%rip)", nil},
+		{"12@%rax", nil},
+	} {
+		err := Strict(Parse(elf.EM_X86_64, test.text+" 8@%rax"))
+		qt.Assert(t, qt.IsNotNil(err), qt.Commentf(test.text))
+		for _, kind := range []error{ErrNeedsSymbol, ErrNotSaved, ErrMalformed, ErrMachine} {
+			qt.Check(t, qt.Equals(errors.Is(err, kind), kind == test.want),
+				qt.Commentf("%s, %v", test.text, kind))
+		}
+	}
+	qt.Check(t, qt.ErrorIs(Strict(Parse(elf.EM_MIPS, "4@$2")), ErrMachine))
+
+	// What runs on one kernel is not saved by another.
+	arg := Parse(elf.EM_AARCH64, "8@x0")[0]
+	_, err := arg.Encode(elf.EM_X86_64)
+	qt.Check(t, qt.ErrorIs(err, ErrNotSaved))
+}

@@ -23,7 +23,7 @@ func decodeVectorAt(v *testprog.Vector, location uint64) []Arg {
 	p := parser{location: location}
 	p.open(v.File)
 	if v.NoSymbols {
-		p.symbols = nil
+		p.file = nil
 	}
 	return p.decode(nil, v.Text)
 }
@@ -177,7 +177,7 @@ func checkArg(tb testing.TB, a Arg) {
 	}
 	if a.Kind == Unavailable {
 		unavailable, ok := a.Err.(*unavailableError)
-		if !ok || unavailable.raw != a.Raw || unavailable.reason == "" {
+		if !ok || unavailable.raw != a.Raw || unavailable.reason == nil {
 			fail("bad error")
 		}
 		if !a.Register.isZero() || !a.High.isZero() || !a.Base.isZero() || !a.Index.isZero() ||

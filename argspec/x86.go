@@ -195,10 +195,10 @@ func (p *parser) isIntel() bool {
 		return false
 	case strings.Contains(word, "mm"):
 		return true
-	case p.header.Machine == elf.EM_386 && p.symbols != nil:
+	case p.header.Machine == elf.EM_386 && p.file != nil:
 		// i386's AT&T syntax writes a variable of that name just so; in the
 		// Intel syntax no variable can have it.
-		_, err := p.symbols.Symbol(word)
+		_, err := p.file.Symbol(word)
 		return err != nil
 	}
 	return true

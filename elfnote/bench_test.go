@@ -162,7 +162,7 @@ func BenchmarkSymbol(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := f.Symbols().Symbol("JNI_CreateJavaVM"); err != nil {
+		if _, err := f.Symbol("JNI_CreateJavaVM"); err != nil {
 			b.Fatal(err)
 		}
 		f.Close()

@@ -107,3 +107,26 @@ func ExampleListing_Pairs() {
 	// python:gc is from gc__start to gc__done
 	// python:function is from function__entry to function__return
 }
+
+// What the names in argument strings stand for.
+func ExampleFile_Symbol() {
+	file, err := elfnote.Open("testdata/s390x.so")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	file.SearchDebugFile() // the file may have been stripped
+	symbol, err := file.Symbol("counter")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%#x %d %v\n", symbol.Value, symbol.Size, file.IsProgram())
+	got, err := file.PLTGOT()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%#x\n", got)
+	// Output:
+	// 0x2050 8 false
+	// 0x1fd8
+}

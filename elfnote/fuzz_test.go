@@ -52,15 +52,15 @@ func FuzzFile(f *testing.F) {
 		file.OSFile()
 		file.Header()
 		file.IsDebugFile()
-		if found, err := file.Symbols().Symbol(symbol); err != nil && found != (elf.Symbol{}) {
+		if found, err := file.Symbol(symbol); err != nil && found != (elf.Symbol{}) {
 			t.Error("an error and a symbol")
 		}
-		file.Symbols().IsProgram()
-		file.Symbols().Symbol("")
+		file.IsProgram()
+		file.Symbol("")
 		if err := file.UseDebugFile(os.DevNull); err == nil {
 			t.Error("a device is a debug file")
 		}
-		if address, err := file.Symbols().PLTGOT(); err != nil && address != 0 {
+		if address, err := file.PLTGOT(); err != nil && address != 0 {
 			t.Error("an error and a global offset table")
 		}
 		if id, err := file.BuildID(); (err != nil) != (id == "") {

@@ -82,10 +82,10 @@ func TestFileIsUsedByManyAtOnce(t *testing.T) {
 	for range 8 {
 		go func() {
 			sites, _ := collect(f)
-			f.Symbols().Symbol("main")
-			f.Symbols().Symbol("nothing")
+			f.Symbol("main")
+			f.Symbol("nothing")
 			f.BuildID()
-			f.Symbols().PLTGOT()
+			f.PLTGOT()
 			done <- len(sites)
 		}()
 	}

@@ -100,7 +100,7 @@ func TestSymbolsOfKeptFiles(t *testing.T) {
 		f, err := Open(filepath.Join("testdata", test.file))
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
-		got, err := f.Symbols().Symbol(test.symbol)
+		got, err := f.Symbol(test.symbol)
 		qt.Assert(t, qt.ErrorIs(err, test.err), qt.Commentf("%s in %s", test.symbol, test.file))
 		qt.Assert(t, qt.Equals(got.Value, test.want),
 			qt.Commentf("%s in %s", test.symbol, test.file))
@@ -121,7 +121,7 @@ func TestPLTGOTOfKeptFiles(t *testing.T) {
 		f, err := Open(filepath.Join("testdata", test.file))
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
-		got, err := f.Symbols().PLTGOT()
+		got, err := f.PLTGOT()
 		qt.Assert(t, qt.ErrorIs(err, test.err), qt.Commentf(test.file))
 		qt.Assert(t, qt.Equals(got, test.want), qt.Commentf(test.file))
 	}

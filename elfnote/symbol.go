@@ -19,31 +19,32 @@ type symbols struct {
 	listed bool     // words is set
 
 	debug     *elffile.File // the separate debug file, nil if there is none
+	wanted    bool          // see SearchDebugFile
 	installed string        // path for FindDebugFile; only tests set it
 	searched  bool          // debug is set, or there is none
 	found     bool          // debug was searched for the words
 	closed    bool
 }
 
-// Symbols returns the symbols of the file for package argspec: see
-// [argspec.Decode].
+// IsProgram reports whether the file is a program and not a library. It is one
+// of the methods that [argspec.Decode] wants of a file, as are Header, Symbol
+// and PLTGOT.
 //
 // [argspec.Decode]: https://pkg.go.dev/github.com/gousdt/gousdt/argspec#Decode
-func (f *File) Symbols() elffile.Symbols { return fileSymbols{f} }
+func (f *File) IsProgram() bool { return f.elf.IsProgram() }
 
-type fileSymbols struct{ *File }
-
-func (f fileSymbols) IsProgram() bool { return f.elf.IsProgram() }
-
-// Symbol is [elffile.File.Symbol] of the file, else of its separate debug file:
-// the one that [File.UseDebugFile] has opened, or else the one that
-// [elffile.File.FindDebugFile] finds. That is opened when a symbol is missing,
-// and ignored if it cannot be used.
+// Symbol returns the symbol that is defined under a name: in .symtab, else in
+// .dynsym, else in the separate debug file that [File.UseDebugFile] has opened
+// or [File.SearchDebugFile] finds. Without these, no other file is read. The
+// Value is a virtual address, as linked, or for a thread-local variable
+// (STT_TLS) the offset in the memory of these. Symbol fails if the name is not
+// defined, is defined at several addresses, or the tables are malformed or too
+// large.
 //
 // The first call searches for all symbols that the arguments of the file's
 // probes name: one search takes hardly longer for many names than for one. Each
 // other name takes a search of its own.
-func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
+func (f *File) Symbol(name string) (elf.Symbol, error) {
 	s := &f.symbols
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -65,8 +66,10 @@ func (f fileSymbols) Symbol(name string) (elf.Symbol, error) {
 	return s.debug.Symbol(name)
 }
 
-// PLTGOT is [elffile.File.PLTGOT] of the file, else of its debug file.
-func (f fileSymbols) PLTGOT() (uint64, error) {
+// PLTGOT returns the address of the procedure linkage table's part of the
+// global offset table (DT_PLTGOT), of the file, else of its debug file. It
+// fails if there is none.
+func (f *File) PLTGOT() (uint64, error) {
 	address, err := f.elf.PLTGOT()
 	if !errors.Is(err, elffile.ErrNoPLTGOT) {
 		return address, err
@@ -79,8 +82,13 @@ func (f fileSymbols) PLTGOT() (uint64, error) {
 	return address, err
 }
 
-// Member is [elffile.File.Member] of the file, else of its debug file.
-func (f fileSymbols) Member(pointer, path string) (elffile.Member, error) {
+// Structures returns the members of structures that the debugging information
+// of the file, else of its debug file, describes. It is for package trace.
+func (f *File) Structures() elffile.Structures { return fileStructures{f} }
+
+type fileStructures struct{ *File }
+
+func (f fileStructures) Member(pointer, path string) (elffile.Member, error) {
 	m, err := f.elf.Member(pointer, path)
 	if !errors.Is(err, elffile.ErrNoDWARF) {
 		return m, err
@@ -93,8 +101,21 @@ func (f fileSymbols) Member(pointer, path string) (elffile.Member, error) {
 	return m, err
 }
 
+// SearchDebugFile has the installed debug file searched for when the file lacks
+// a symbol that an argument names. It is searched for by build ID below
+// /usr/lib/debug and in the debuginfod cache of the user
+// ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME, $HOME/.cache), and by the name in
+// .gnu_debuglink beside the file. One that cannot be used counts as missing.
+// Nothing is fetched. The file decides what is searched for, so a caller that
+// must not read files for a file of somebody else does not call it.
+func (f *File) SearchDebugFile() {
+	f.symbols.mutex.Lock()
+	defer f.symbols.mutex.Unlock()
+	f.symbols.wanted = true
+}
+
 // UseDebugFile opens the separate debug file at path for the symbols that
-// arguments name, instead of the one that is installed. Close closes it.
+// arguments name. No other is searched for then. Close closes it.
 //
 // Prelink moves a file, but not its debug file. Symbols of the debug file are
 // given the addresses that they have in f: moved by as much as the section
@@ -129,7 +150,7 @@ func (f *File) UseDebugFile(path string) error {
 // the lock.
 func (f *File) openDebug() bool {
 	s := &f.symbols
-	if !s.searched && !s.closed && !f.IsDebugFile() {
+	if s.wanted && !s.searched && !s.closed && !f.IsDebugFile() {
 		s.searched = true
 		s.debug, _ = f.elf.FindDebugFile(s.installed)
 	}

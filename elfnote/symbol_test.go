@@ -25,10 +25,14 @@ func TestSymbolOfADebugFile(t *testing.T) {
 		use  func(f *File) error
 	}{
 		{"that is installed",
-			func(f *File) error { f.symbols.installed = "testdata/s390x.so.debug"; return nil }},
+			func(f *File) error {
+				f.symbols.installed = "testdata/s390x.so.debug"
+				f.SearchDebugFile()
+				return nil
+			}},
 		{"that is named", func(f *File) error { return f.UseDebugFile("testdata/s390x.so.debug") }},
 		{"that is named late", func(f *File) error {
-			_, err := f.Symbols().Symbol(strippedSymbol)
+			_, err := f.Symbol(strippedSymbol)
 			qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 			return f.UseDebugFile("testdata/s390x.so.debug")
 		}},
@@ -43,10 +47,10 @@ func TestSymbolOfADebugFile(t *testing.T) {
 			defer f.Close()
 			qt.Assert(t, qt.IsNil(test.use(f)))
 			for range 2 {
-				symbol, err := f.Symbols().Symbol(strippedSymbol)
+				symbol, err := f.Symbol(strippedSymbol)
 				qt.Assert(t, qt.IsNil(err))
 				qt.Check(t, qt.Equals(symbol.Value, 0x205e))
-				_, err = f.Symbols().Symbol("nowhere")
+				_, err = f.Symbol("nowhere")
 				qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 			}
 		})
@@ -60,13 +64,27 @@ func TestSymbolWithoutAUsableDebugFile(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
 		f.symbols.installed = installed
-		_, err = f.Symbols().Symbol(strippedSymbol)
+		f.SearchDebugFile()
+		_, err = f.Symbol(strippedSymbol)
 		qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 		qt.Check(t, qt.ErrorMatches(err, `symbol "elf_guarded_semaphore": not defined in the file`))
-		symbol, err := f.Symbols().Symbol("counter")
+		symbol, err := f.Symbol("counter")
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(symbol.Value, 0x2050))
 	}
+}
+
+// No other file is read unless the caller asks for it.
+func TestSymbolWithoutBeingAsked(t *testing.T) {
+	f, err := Open("testdata/s390x.so")
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	f.symbols.installed = "testdata/s390x.so.debug"
+	_, err = f.Symbol(strippedSymbol)
+	qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
+	f.SearchDebugFile()
+	_, err = f.Symbol(strippedSymbol)
+	qt.Check(t, qt.IsNil(err))
 }
 
 func TestUseDebugFileFails(t *testing.T) {
@@ -81,7 +99,7 @@ func TestUseDebugFileFails(t *testing.T) {
 
 func TestPLTGOTOfADebugFile(t *testing.T) {
 	f := newImage64().open(t)
-	_, err := f.Symbols().PLTGOT()
+	_, err := f.PLTGOT()
 	qt.Assert(t, qt.ErrorIs(err, elffile.ErrNoPLTGOT))
 
 	im := newImage64()
@@ -92,7 +110,7 @@ func TestPLTGOTOfADebugFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o600)))
 	qt.Assert(t, qt.IsNil(f.UseDebugFile(path)))
 	defer f.Close()
-	got, err := f.Symbols().PLTGOT()
+	got, err := f.PLTGOT()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(got, 0x6000))
 }
@@ -115,13 +133,13 @@ func TestSymbolsOfArgumentsAreFoundAtOnce(t *testing.T) {
 	f := im.open(t)
 	words := f.argumentWords()
 	qt.Assert(t, qt.HasLen(words, maxArgumentWords))
-	symbol, err := f.Symbols().Symbol("symbol_7")
+	symbol, err := f.Symbol("symbol_7")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(symbol.Value, 0x10))
 	// Further ones cost a search each, which is within bounds.
 	for i := range count {
 		if i != 7 {
-			_, err = f.Symbols().Symbol(fmt.Sprint("symbol_", i))
+			_, err = f.Symbol(fmt.Sprint("symbol_", i))
 			qt.Assert(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 		}
 	}

@@ -124,7 +124,7 @@ func copyWithProbes(t testing.TB, program string) (path, file string) {
 func open(t testing.TB, p *traced, pattern string, opts *trace.SessionOptions) *trace.Session {
 	t.Helper()
 	s := newSession(t, opts)
-	attach(t, s, usdt.Target{Path: p.path}, pattern, nil)
+	attach(t, s, usdt.Target{Path: p.path, DebugFiles: true}, pattern, nil)
 	return s
 }
 

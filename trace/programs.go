@@ -304,11 +304,10 @@ func (w *work) member(s *Site, name string) (m elffile.Member, index int, err er
 		}
 		break
 	}
-	structures, ok := w.elf.Symbols().(elffile.Structures)
-	if !ok || s.definition == nil {
+	if s.definition == nil {
 		return m, index, fmt.Errorf("no definition of the probe says what %s points to", argument)
 	}
-	m, err = structures.Member(s.definition.Arguments[index].Type, path)
+	m, err = w.elf.Structures().Member(s.definition.Arguments[index].Type, path)
 	return m, index, err
 }
 

@@ -61,6 +61,11 @@ type Target struct {
 	// needs CAP_SYS_PTRACE.
 	PID int
 
+	// DebugFiles has the installed debug file of the target searched for when
+	// an argument names a symbol that the file lacks: see
+	// [elfnote.File.SearchDebugFile]. Without it no other file is read.
+	DebugFiles bool
+
 	// MaxSites is the most sites that may match: more are an error. A site with
 	// a semaphore counts as eight, and so does a perf event. The number of
 	// different arguments may be four times that. 0 means no limit, except that
@@ -144,6 +149,9 @@ func (t Target) open() (_ *opened, err error) {
 		return nil, err
 	}
 
+	if t.DebugFiles {
+		o.elf.SearchDebugFile()
+	}
 	file := o.elf.OSFile()
 	if file == nil {
 		return nil, errors.New("only a file of the file system can be attached to, not bytes")

@@ -70,6 +70,9 @@ type WatchOptions struct {
 	// PID namespace.
 	PerProcess bool
 
+	// DebugFiles is that of [Target], for all files.
+	DebugFiles bool
+
 	// Linger is the time for which a file stays attached, and open, after the
 	// last process that maps it has gone. So programs that are started again
 	// and again are hit from their start. 0 means a second, negative not at
@@ -195,7 +198,8 @@ func NewWatch[A any](
 		opts = &WatchOptions{}
 	}
 	d := &watchDriver[A]{Attacher: attacher, patterns: patterns, byAddress: mode == ModeSingleIPMap,
-		perProcess: opts.PerProcess, fileSites: opts.Limits.OfFile(), changed: changed}
+		perProcess: opts.PerProcess, debugFiles: opts.DebugFiles, fileSites: opts.Limits.OfFile(),
+		changed: changed}
 	if !slices.ContainsFunc(patterns, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
 		d.all = slices.Concat(patterns...)
 	}
@@ -267,6 +271,7 @@ type watchDriver[A any] struct {
 	all        []elfnote.Pattern   // of all parts together, nil if one wants all probes
 	byAddress  bool                // the programs know a site by its address
 	perProcess bool
+	debugFiles bool
 	fileSites  int
 	changed    func(*WatchChanges[A])
 }
@@ -280,7 +285,7 @@ type watchedFile[A any] struct {
 }
 
 func (d *watchDriver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], error) {
-	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.fileSites}, d.all...)
+	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.fileSites, DebugFiles: d.debugFiles}, d.all...)
 	if err != nil {
 		return nil, err
 	}

@@ -102,6 +102,7 @@ func (l *lister) several() bool {
 // listOpened lists an opened file, and completes the listing with its probes.
 func (l *lister) listOpened(list *listing) (int, error) {
 	path, file, several := list.path, list.elf, l.several()
+	file.SearchDebugFile()
 	all, err := file.Probes(l.options.patterns...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)

@@ -75,6 +75,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		Mapped:     f.rememberStacks,
 		BeforePass: f.warnPolling,
 		PerProcess: f.perProcess,
+		DebugFiles: true,
 		Linger:     linger,
 		Limits:     t.options.limits,
 	}, f.changed, trace.WatchSession{Session: t.session, Patterns: t.options.patterns,
@@ -451,7 +452,7 @@ func (l *latecomers) isLate(path string) (bool, error) {
 	if id, err := procwatch.IdentifyFile(opened); err == nil && l.attached[id] {
 		return false, nil
 	}
-	sel, err := usdt.Select(usdt.Target{Path: path}, l.tracer.options.patterns...)
+	sel, err := usdt.Select(usdt.Target{Path: path, DebugFiles: true}, l.tracer.options.patterns...)
 	if err != nil {
 		return false, nil // nothing is attached, and so nothing is missed
 	}

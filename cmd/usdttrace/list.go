@@ -45,12 +45,12 @@ func (t *tracer) list() (err error) {
 			return fmt.Errorf("the command: %w", e)
 		}
 		for _, path := range commandFiles(program, o.command) {
-			n, e := t.listTarget(path, usdt.Target{Path: path})
+			n, e := t.listTarget(path, usdt.Target{Path: path, DebugFiles: true})
 			found, err = found+n, cmp.Or(err, e)
 		}
 	default:
 		err = commandline.EachFile(o.pid, func(pair *procwatch.ProcessFile) {
-			n, err := t.listTarget(pair.Path, usdt.Target{ProcessFile: pair})
+			n, err := t.listTarget(pair.Path, usdt.Target{ProcessFile: pair, DebugFiles: true})
 			if found += n; err != nil {
 				t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
 			}

@@ -183,7 +183,7 @@ func (t *targets) probeWidth() int {
 func (t *targets) find(files []string, pid int) error {
 	var paths []string
 	for _, name := range files {
-		target := usdt.Target{Path: name, PID: pid}
+		target := usdt.Target{Path: name, PID: pid, DebugFiles: true}
 		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
 			target.Path = "./" + name
 		}
@@ -334,7 +334,7 @@ func (t *tracer) isFloat(term string) (is bool) {
 	}
 	// What cannot be read has no arguments.
 	_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
-		sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, t.options.patterns...)
+		sel, err := usdt.Select(usdt.Target{ProcessFile: pair, DebugFiles: true}, t.options.patterns...)
 		if err == nil {
 			look(sel)
 			sel.Close()

@@ -73,30 +73,6 @@ type File struct {
 	dynamics dynamics
 }
 
-// Symbols has the methods of an elfnote.File that package argspec calls:
-// Header, and the others when an argument names a symbol.
-type Symbols interface {
-	// Header returns the ELF header. Four fields matter. Machine decides the
-	// syntax of the arguments. Class is ELFCLASS32 or ELFCLASS64, and
-	// ELFCLASSNONE stands for the machine's usual class; ELFCLASS32 with
-	// EM_X86_64 is an x32 program. ByteOrder decides which of two registers
-	// holds the high half of a value on arm; nil stands for little-endian. Type
-	// is ET_EXEC, ET_DYN or ET_REL: an ET_EXEC runs at its addresses, and the
-	// addresses of an ET_REL are not known yet.
-	Header() elf.FileHeader
-	// IsProgram reports whether the file is a program and not a library. A
-	// symbol of a library can be replaced by that of another file.
-	IsProgram() bool
-	// Symbol returns the symbol that is defined under a name. Its Value is an
-	// address in the file. For a thread-local variable (STT_TLS) it is the
-	// offset in the memory of thread-local variables. Symbol fails if the name
-	// is not defined, or is defined at several addresses.
-	Symbol(name string) (elf.Symbol, error)
-	// PLTGOT returns the value of DT_PLTGOT, to which i386's @GOTOFF is
-	// relative.
-	PLTGOT() (uint64, error)
-}
-
 // Open opens the ELF file at path.
 //
 // The error wraps ErrNotELF, ErrFileType, ErrTruncated, ErrMalformed,

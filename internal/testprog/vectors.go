@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // A Vector is an argument string of testdata/vectors with its meaning. The
@@ -162,9 +160,6 @@ func (f *VectorFile) Header() elf.FileHeader {
 	header.Type = cmp.Or(header.Type, elf.ET_DYN)
 	return header
 }
-
-// Symbols returns the file itself.
-func (f *VectorFile) Symbols() elffile.Symbols { return f }
 
 // IsProgram reports whether it is no library.
 func (f *VectorFile) IsProgram() bool { return !f.isLibrary }

@@ -168,7 +168,8 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		}
 		sessions = append(sessions, of)
 	}
-	r.watch, err = trace.WatchSessions(&usdt.WatchOptions{Mapped: r.processes.changed}, r.changed,
+	r.watch, err = trace.WatchSessions(&usdt.WatchOptions{Mapped: r.processes.changed,
+		DebugFiles: true}, r.changed,
 		sessions...)
 	if err != nil {
 		return err

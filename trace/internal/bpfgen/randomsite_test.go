@@ -14,7 +14,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
-	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // testKernel is a machine to generate code for, with what its argument strings
@@ -159,8 +158,6 @@ type symbolFile struct {
 func (f *symbolFile) Header() elf.FileHeader {
 	return elf.FileHeader{Machine: f.kernel.program, ByteOrder: f.kernel.order, Type: elf.ET_DYN}
 }
-
-func (f *symbolFile) Symbols() elffile.Symbols { return f }
 
 func (f *symbolFile) IsProgram() bool         { return true }
 func (f *symbolFile) PLTGOT() (uint64, error) { return f.symbol, nil }

@@ -12,7 +12,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // Machines are what the place of an argument depends on: that of the running
@@ -180,36 +179,34 @@ func (l *Layout) encodeArgument(b []byte, machines Machines, big bool, arg *args
 	} else {
 		l.shift.put(b, big, 64)
 	}
-	if !argcode.Readable(arg, machines.Kernel) || l.Check(machines, arg) != nil {
+	e, err := arg.Encode(machines.Kernel)
+	if err != nil || e.Kind == argspec.Bytes || l.Check(machines, arg) != nil {
 		l.kind.put(b, big, libbpfNone)
 		return
 	}
-	if arg.Signed {
+	if e.Signed {
 		l.signed.put(b, big, 1)
 	}
-	offset := func(r argspec.Register) uint64 {
-		slot, _ := r.Slot(machines.Kernel)
-		return uint64(8 * slot)
-	}
-	switch arg.Kind {
+	l.value.put(b, big, e.Value)
+	switch e.Kind {
 	case argspec.Constant:
 		l.kind.put(b, big, libbpfConstant)
-		l.value.put(b, big, arg.Constant)
 	case argspec.InRegister:
 		l.kind.put(b, big, libbpfRegister)
 		// On x86, the second byte of a register is also the second in memory.
-		l.register.put(b, big, offset(arg.Register)+uint64(arg.Register.Shift/8))
+		l.register.put(b, big, uint64(e.Register)+uint64(e.Shift/8))
 	case argspec.Memory:
-		base, index := simplest(arg)
-		l.value.put(b, big, uint64(arg.Displacement))
-		l.register.put(b, big, offset(base))
-		if index.Name == "" {
+		if e.Register < 0 { // see simplest
+			e.Register, e.Index = e.Index, e.Register
+		}
+		l.register.put(b, big, uint64(e.Register))
+		if e.Index < 0 {
 			l.kind.put(b, big, libbpfMemory)
 			return
 		}
 		l.kind.put(b, big, libbpfIndexed)
-		l.index.put(b, big, offset(index))
-		l.scale.put(b, big, uint64(bits.TrailingZeros8(arg.Scale)))
+		l.index.put(b, big, uint64(e.Index))
+		l.scale.put(b, big, uint64(e.Scale))
 	}
 }
 

@@ -8,10 +8,8 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"math"
-	"math/bits"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // MaxArgs is the most arguments of a site that a BPF program can read: as many
@@ -94,7 +92,7 @@ const (
 
 // encode fills in the spec of a site, which is zero before, for a kernel of the
 // given machine and byte order. Of more than MaxArgs arguments the first ones
-// are encoded. One that this kernel cannot read (see argcode.Readable) is
+// are encoded. One that this kernel cannot read (see [argspec.Arg.Encode]) is
 // encoded as unavailable: reading it gives the BPF program an error.
 func encode(
 	spec []byte, kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
@@ -116,53 +114,38 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		b[offsetSize] = uint8(a.Size)
 	}
 	b[offsetBase], b[offsetIndex] = noSlot, noSlot
-	if !argcode.Readable(a, kernel) && !argcode.Addressable(a, kernel) {
+	e, err := a.Encode(kernel)
+	if err != nil {
 		return 0
 	}
-	if a.Signed {
-		b[offsetFlags] |= flagSigned
+	b[offsetKind] = [...]uint8{argspec.Constant: kindConstant, argspec.InRegister: kindRegister,
+		argspec.Memory: kindMemory, argspec.Address: kindSum, argspec.Bytes: kindBytes}[e.Kind]
+	if e.Register >= 0 {
+		b[offsetBase] = uint8(e.Register / 8)
 	}
-	switch a.Kind {
-	case argspec.Constant:
-		b[offsetKind] = kindConstant
-		return a.Constant
-	case argspec.InRegister:
-		b[offsetKind] = kindRegister
-		b[offsetBase] = slotByte(a.Register, kernel)
-		b[offsetShift] = a.Register.Shift
-		if a.High.Name != "" {
-			b[offsetKind] = kindSum
-			b[offsetFlags] |= flagBaseZeroExtended
-			b[offsetIndex], b[offsetScale] = slotByte(a.High, kernel), 32
+	if e.Index >= 0 {
+		b[offsetIndex] = uint8(e.Index / 8)
+	}
+	b[offsetScale], b[offsetShift] = e.Scale, e.Shift
+	for _, flag := range []struct {
+		bit uint8
+		set bool
+	}{
+		{flagSigned, e.Signed},
+		{flagAddress32, e.Address32},
+		{flagIndexZeroExtended, e.IndexSize == 4},
+		{flagIndexSignExtended, e.IndexSize == -4},
+	} {
+		if flag.set {
+			b[offsetFlags] |= flag.bit
 		}
-		return 0
-	case argspec.Address:
+	}
+	if e.Kind == argspec.InRegister && e.Index >= 0 {
 		b[offsetKind] = kindSum
-	case argspec.Bytes:
-		b[offsetKind] = kindBytes
-	default:
-		b[offsetKind] = kindMemory
+		b[offsetFlags] |= flagBaseZeroExtended
+		b[offsetScale] = 32
 	}
-	b[offsetBase] = slotByte(a.Base, kernel)
-	b[offsetIndex] = slotByte(a.Index, kernel)
-	b[offsetScale] = uint8(max(bits.Len8(a.Scale), 1) - 1)
-	if a.Address32 {
-		b[offsetFlags] |= flagAddress32
-	}
-	switch a.IndexSize {
-	case 4:
-		b[offsetFlags] |= flagIndexZeroExtended
-	case -4:
-		b[offsetFlags] |= flagIndexSignExtended
-	}
-	return uint64(a.Displacement)
-}
-
-func slotByte(r argspec.Register, kernel elf.Machine) uint8 {
-	if slot, ok := r.Slot(kernel); ok {
-		return uint8(slot)
-	}
-	return noSlot
+	return e.Value
 }
 
 // windowSize is the most bytes of memory that the BPF side reads at once: room

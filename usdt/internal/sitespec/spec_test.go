@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // Encode returns the spec of a site.
@@ -133,8 +132,6 @@ type library struct{ machine elf.Machine }
 func (l library) Header() elf.FileHeader {
 	return elf.FileHeader{Machine: l.machine, Type: elf.ET_DYN}
 }
-
-func (l library) Symbols() elffile.Symbols { return l }
 
 func (library) IsProgram() bool         { return true }
 func (library) PLTGOT() (uint64, error) { return 0, nil }
