@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"github.com/google/pprof/profile"
@@ -248,6 +249,21 @@ func TestIntervalsStartAnew(t *testing.T) {
 	qt.Assert(t, qt.HasLen(rows, 2))
 	qt.Check(t, qt.Equals(rows[1].Count, 1))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Events, 2))
+}
+
+// An interval can end while sites are detached, for seconds on some kernels.
+// Its rate is that of the time in which hits counted.
+func TestRatesAreOfTheTimeThatCounts(t *testing.T) {
+	began := time.Now().Add(-time.Minute)
+	over := moment{time: began.Add(time.Second)}
+	tr := &tracer{options: &options{interval: time.Second}, began: moment{time: began},
+		ended: make(chan struct{})}
+	table := &aggregation{rows: &eventRows{tracer: tr, since: began}}
+	tr.asked = []*aggregation{table}
+	tr.over.Store(&over)
+	snapshot, err := tr.read(table)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(snapshot.Time.Sub(snapshot.Start), time.Second))
 }
 
 func TestSeveralAggregationsAtATime(t *testing.T) {

@@ -33,8 +33,9 @@ type command struct {
 	tid  int      // of the thread that executes the program
 	held *os.File // the child waits for a byte from it
 
-	done   chan struct{} // closed when the process has ended
-	status syscall.WaitStatus
+	process *os.Process   // which never signals another one that has the PID later
+	done    chan struct{} // closed when the process has ended
+	status  syscall.WaitStatus
 }
 
 // hold starts the child, which waits in [becomeCommand] until it is released.
@@ -59,7 +60,7 @@ func hold(argv []string, stdout *os.File) (c *command, err error) {
 		c.held.Close()
 		return nil, fmt.Errorf("the command: %w", err)
 	}
-	c.pid = child.Process.Pid
+	c.process, c.pid = child.Process, child.Process.Pid
 	go func() {
 		defer close(c.done)
 		_ = child.Wait() // its error is in the state
@@ -121,8 +122,8 @@ func (c *command) release() error {
 func (c *command) end() {
 	c.held.Close()
 	if !isClosed(c.done) {
-		_ = syscall.Kill(c.pid, syscall.SIGTERM) // it may have ended this moment
-		_ = syscall.Kill(c.pid, syscall.SIGCONT) // a suspended process ends when it goes on
+		_ = c.process.Signal(syscall.SIGTERM) // it may have ended this moment
+		_ = c.process.Signal(syscall.SIGCONT) // a suspended process ends when it goes on
 		<-c.done
 	}
 }

@@ -84,7 +84,7 @@ func (t *tracer) handleSignals() (stop func()) {
 func (t *tracer) watchEnd() {
 	var limit *time.Timer
 	if t.options.duration > 0 {
-		limit = time.AfterFunc(t.options.duration-time.Since(t.start), func() {
+		limit = time.AfterFunc(t.options.duration-time.Since(t.began.time), func() {
 			t.endWithStatus(exitEnded, "after --duration "+t.options.duration.String())
 		})
 	}
@@ -94,8 +94,8 @@ func (t *tracer) watchEnd() {
 			limit.Stop()
 		}
 		t.costs.ask(t)
-		t.took = time.Since(t.start)
-		t.until.Store(monotonic())
+		over := now()
+		t.over.Store(&over)
 		t.lost = t.askLosses().since(t.before)
 		t.going = t.askOpen()
 		if takes := time.Duration(t.lost.perfEvents) * closingTime; takes > time.Second {
@@ -117,9 +117,21 @@ func (t *tracer) watchEnd() {
 // end. The kernel attaches and detaches one probe after the other, on older
 // kernels in 0.1 s each.
 func (t *tracer) isOutside(event *trace.Event) bool {
-	until := t.until.Load()
-	return int64(event.Monotonic) < t.from || until != 0 && int64(event.Monotonic) > until
+	over := t.over.Load()
+	return int64(event.Monotonic) < t.began.monotonic ||
+		over != nil && over.monotonic != 0 && int64(event.Monotonic) > over.monotonic
 }
+
+// took returns how long the tracing went on, once that is over.
+func (t *tracer) took() time.Duration { return t.over.Load().time.Sub(t.began.time) }
+
+// A moment is also one of CLOCK_MONOTONIC, the clock of events.
+type moment struct {
+	time      time.Time
+	monotonic int64 // 0 if it is not known
+}
+
+func now() moment { return moment{time.Now(), monotonic()} }
 
 // monotonic returns CLOCK_MONOTONIC in nanoseconds as eBPF programs read it.
 func monotonic() int64 {

@@ -143,8 +143,8 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		// A count divided by the summary's time is the rate of the row, but for
 		// the time that beginning takes.
-		qt.Check(t, qt.IsFalse(snapshot.Start.Before(tr.start)))
-		qt.Check(t, qt.IsTrue(snapshot.Time.Sub(snapshot.Start) <= tr.took))
+		qt.Check(t, qt.IsFalse(snapshot.Start.Before(tr.began.time)))
+		qt.Check(t, qt.IsTrue(snapshot.Time.Sub(snapshot.Start) <= tr.took()))
 		if a.aggregator == hits {
 			qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
 			qt.Check(t, qt.Equals(snapshot.Rows[0].Count, 5))
@@ -175,7 +175,7 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	tr.printer = &jsonPrinter{tracer: tr, out: io.Discard}
 	qt.Check(t, qt.IsNil(tr.collectEvents(new(sync.Mutex))))
 	<-tr.ended
-	if tr.from != 0 { // in a time namespace it is not known
+	if tr.began.monotonic != 0 { // in a time namespace it is not known
 		qt.Check(t, qt.Equals(tr.events, 0))
 	}
 	qt.Check(t, qt.Equals(tr.lost.Events, 0))

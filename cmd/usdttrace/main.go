@@ -125,16 +125,14 @@ type tracer struct {
 
 	ctx    context.Context // ends when the tracing is to end
 	end    context.CancelFunc
-	from   int64         // CLOCK_MONOTONIC at the start
-	until  atomic.Int64  // that of the end, 0 before it
-	ended  chan struct{} // closed when everything is detached
+	began  moment                 // when everything was attached, before a command begins
+	over   atomic.Pointer[moment] // when the tracing was over; nil before
+	ended  chan struct{}          // closed when everything is detached
 	watch  sync.WaitGroup
 	events uint64
 	weight uint64           // how many hits the events stand for
-	start  time.Time        // when everything was attached, before a command begins
-	took   time.Duration    // from start to the end
-	before losses           // at the start
-	lost   losses           // from start to the end
+	before losses           // when the tracing began
+	lost   losses           // from then until it was over
 	going  []*trace.Event   // calls that go on at the end
 	quit   <-chan os.Signal // SIGQUIT asks for the calls that go on
 
@@ -595,7 +593,7 @@ func (t *tracer) collectRows(printing *sync.Mutex) error {
 // after the other: rates would be too high, and probes could not be compared.
 func (t *tracer) startMeasuring() error {
 	t.before = t.askLosses()
-	t.start, t.from = time.Now(), monotonic()
+	t.began = now()
 	// Take begins anew, and then waits for the kernel, for 50 ms on a busy
 	// machine. In concurrent calls, all begin now.
 	var wait sync.WaitGroup
@@ -661,13 +659,13 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	}
 	a.others += snapshot.Other.Count
 	a.overflow += snapshot.Overflow
-	if a.rows != nil && t.start.After(snapshot.Start) {
-		snapshot.Start = t.start
+	if a.rows != nil && t.began.time.After(snapshot.Start) {
+		snapshot.Start = t.began.time
 	}
-	// An interval may have ended, and been printed, while sites were detached.
-	if end := t.start.Add(t.took); isClosed(t.ended) && snapshot.Time.After(end) &&
-		end.After(snapshot.Start) {
-		snapshot.Time = end
+	// Hits that come while sites are detached do not count, nor does that time.
+	if over := t.over.Load(); over != nil && snapshot.Time.After(over.time) &&
+		over.time.After(snapshot.Start) {
+		snapshot.Time = over.time
 	}
 	return snapshot, nil
 }

@@ -508,7 +508,7 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 		// The hits that an event stands for.
 		p.Period = max(1, int64((t.weight+t.events/2)/max(1, t.events)))
 	}
-	p.Start, p.Duration = t.start, t.took
+	p.Start, p.Duration = t.began.time, t.took()
 	t.awaitDebugFiles()
 	for _, f := range t.profiles {
 		if err := f.file.write(func(file *os.File) error { return f.write(p, file) }); err != nil {

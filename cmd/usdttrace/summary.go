@@ -48,7 +48,7 @@ type summary struct {
 
 func (t *tracer) report() error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
-	s := &summary{mode: mode.String(), took: t.took, events: t.events, sampled: t.events,
+	s := &summary{mode: mode.String(), took: t.took(), events: t.events, sampled: t.events,
 		weight: t.weight}
 	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair elfnote.PairPattern) bool {
 		call, _ := t.targets.definitions.Call(pair)
