@@ -15,6 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -84,7 +85,7 @@ func TestMemory(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	t.Logf("allocated %d, of %d; live %d, of %d; %+v", allocated, total-knownTotal, inUse,
 		live-knownLive, stats)
-	qt.Check(t, qt.Equals(lost, 0))
+	qt.Check(t, qt.Equals(lost.Frees+lost.NoRoom, 0))
 	near := func(got, want int64) {
 		t.Helper()
 		qt.Check(t, qt.IsTrue(math.Abs(float64(got-want)) < 0.05*float64(want)),
@@ -95,77 +96,153 @@ func TestMemory(t *testing.T) {
 	near(pictures, total-knownTotal)
 }
 
+// newMemory is a Memory of made-up processes. Each is an owner of its own, and
+// none with a negative number runs.
+func newMemory() *Memory {
+	m := NewMemory(&Options{})
+	m.find = func(pid int) (string, bool) { return fmt.Sprint(pid), pid > 0 }
+	return m
+}
+
+func allocate(m *Memory, pid int, at time.Duration, args ...uint64) {
+	e := &trace.Event{PID: pid, Monotonic: at, Command: "program"}
+	for _, arg := range args {
+		e.Args = append(e.Args, trace.ValueOf(arg))
+	}
+	m.alloc(&Sample{Event: e, Frames: []stack.Frame{{Function: fmt.Sprint("f", args[0]>>32)}}})
+}
+
+func freeOf(m *Memory, pid int, at time.Duration, pointer uint64) {
+	m.free(&trace.Event{PID: pid, Monotonic: at, Args: []trace.Value{trace.ValueOf(pointer)}})
+}
+
 // Frees of allocations that were not selected take no more memory the longer
 // they go on, and none of them is that of a later allocation.
 func TestFreesOfOtherAllocationsAreForgotten(t *testing.T) {
-	m := NewMemory(&Options{})
-	hit := func(at time.Duration, args ...trace.Value) *trace.Event {
-		return &trace.Event{PID: 1, Monotonic: at, Args: args}
-	}
-	pointer := trace.ValueOf(uint64(0x1000))
+	m := newMemory()
 	now := time.Duration(0)
 	for range 100_000 {
 		now += time.Millisecond
-		m.free(hit(now, pointer))
+		freeOf(m, 1, now, 0x1000)
 	}
-	qt.Check(t, qt.IsTrue(len(m.freed[block{1, 0x1000}]) <= 2*int(late/time.Millisecond)),
-		qt.Commentf("%d", len(m.freed[block{1, 0x1000}])))
-	m.alloc(&Sample{Event: hit(now+1, pointer, trace.ValueOf(uint64(64)))})
-	m.free(hit(now+2, pointer))
-	for _, site := range m.sites {
+	p := m.processes[1]
+	kept := m.all.freed
+	qt.Check(t, qt.IsTrue(kept <= 2*int(late/time.Millisecond)), qt.Commentf("%d", kept))
+	allocate(m, 1, now+1, 0x1000, 64)
+	freeOf(m, 1, now+2, 0x1000)
+	for _, site := range p.sites {
 		qt.Check(t, qt.Equals(site.Allocs, 1))
 		qt.Check(t, qt.Equals(site.Frees, 1))
 	}
-	qt.Check(t, qt.HasLen(m.sites, 1))
+	qt.Check(t, qt.HasLen(p.sites, 1))
 }
 
 // Of a process that has ended nothing is in use, also where the stack of an
-// allocation comes later.
+// allocation comes later, and where nobody noticed its end.
 func TestProcessesThatHaveEndedUseNoMemory(t *testing.T) {
-	m := NewMemory(&Options{})
-	alloc := func(pid int, at time.Duration, pointer uint64) {
-		m.alloc(&Sample{Event: &trace.Event{PID: pid, Monotonic: at,
-			Args: []trace.Value{trace.ValueOf(pointer), trace.ValueOf(uint64(64))}}})
-	}
+	m := newMemory()
 	const later = time.Duration(math.MaxInt64) // another process with the same number
-	alloc(1, 1, 0x1000)
-	alloc(2, 1, 0x1000)
+	allocate(m, 1, 1, 0x1000, 64)
+	allocate(m, 2, 1, 0x1000, 64)
 	m.end([]*proc.ProcessFile{{Process: proc.Process{PID: 1}}})
-	alloc(1, 2, 0x2000)
-	alloc(1, later, 0x3000)
+	allocate(m, 1, 2, 0x2000, 64)
+	allocate(m, 1, later, 0x3000, 64)
+	allocate(m, -3, 1, 0x1000, 64)
 	got := make(map[int][2]int64)
-	for _, site := range m.sites {
-		got[site.PID] = [2]int64{site.Allocs, site.Frees}
+	for _, p := range m.processes {
+		for _, site := range p.sites {
+			got[site.PID] = [2]int64{site.Allocs, site.Frees}
+		}
 	}
-	qt.Check(t, qt.DeepEquals(got, map[int][2]int64{1: {3, 2}, 2: {1, 0}}))
-	qt.Check(t, qt.Equals(m.known, 2))
-	qt.Check(t, qt.HasLen(m.live, 2))
-	m.free(&trace.Event{PID: 2, Monotonic: 2, Args: []trace.Value{trace.ValueOf(uint64(0x1000))}})
-	qt.Check(t, qt.HasLen(m.live, 1))
+	qt.Check(t, qt.DeepEquals(got, map[int][2]int64{1: {3, 2}, 2: {1, 0}, -3: {1, 1}}))
+	qt.Check(t, qt.Equals(m.all.live, 2))
+	freeOf(m, 2, 2, 0x1000)
+	qt.Check(t, qt.Equals(m.all.live, 1))
+}
+
+// The stacks of processes that have ended are added up: what is remembered does
+// not grow with their number.
+func TestMemoryOfProcessesThatHaveEnded(t *testing.T) {
+	m := newMemory()
+	running := make(map[int]bool)
+	m.find = func(pid int) (string, bool) { return fmt.Sprint(pid), running[pid] }
+	const processes = 5000
+	for pid := 1; pid <= processes; pid++ {
+		running[pid] = true
+		allocate(m, pid, now(), 0x1000, 64)
+		running[pid] = false // nobody notices
+	}
+	m.sweep()
+	running[processes+1] = true
+	m.process(processes + 1)
+	m.endAt(now()+2*late, processes+1)
+	qt.Check(t, qt.HasLen(m.processes, 1))
+	qt.Check(t, qt.HasLen(m.past, 1))
+	for _, site := range m.past {
+		qt.Check(t, qt.Equals(site.Process, "program (ended)"))
+		qt.Check(t, qt.Equals(site.Allocs, processes))
+		qt.Check(t, qt.Equals(site.Frees, processes))
+	}
+	qt.Check(t, qt.IsTrue(m.all.bytes < 2000), qt.Commentf("%d bytes", m.all.bytes))
+	qt.Check(t, qt.IsTrue(len(m.owners) <= 2), qt.Commentf("%d owners", len(m.owners)))
+}
+
+// A process with more allocations, frees or stacks than there is room for
+// leaves room for those of others, and what is missing is counted.
+func TestHostileUserWithManyAllocations(t *testing.T) {
+	m := newMemory()
+	for i := range uint64(maxLive) {
+		allocate(m, 1, 1, i, 64)
+		freeOf(m, 1, 1, 1<<40+i)
+	}
+	for i := range uint64(100_000) {
+		allocate(m, 3, 1, i<<32, 64) // another stack each
+	}
+	qt.Check(t, qt.Equals(m.lost.NoRoom, maxLive/2))
+	qt.Check(t, qt.Equals(m.lost.Frees, maxLive/2))
+	for i := range uint64(1000) {
+		allocate(m, 2, 1, i, 64)
+		allocate(m, 2, 1, 1<<32+i, 64)
+	}
+	qt.Check(t, qt.HasLen(m.processes[2].live, 2000))
+	qt.Check(t, qt.HasLen(m.processes[2].sites, 2))
+}
+
+// Sizes and weights that cannot be make no number negative.
+func TestMemoryOfImpossibleSizes(t *testing.T) {
+	m := newMemory()
+	for i, args := range [][]uint64{
+		{1 << 63, 1 << 63}, {1, math.MaxUint64 - 4}, {math.MaxUint64}, {1, maxAllocation},
+	} {
+		for range 100_000 {
+			allocate(m, 1, 1, append([]uint64{uint64(i)}, args...)...)
+		}
+	}
+	for _, site := range m.processes[1].sites {
+		qt.Check(t, qt.IsTrue(site.AllocBytes >= site.FreeBytes && site.FreeBytes >= 0 &&
+			site.Allocs >= site.Frees && site.Frees >= 0), qt.Commentf("%+v", site))
+		qt.Check(t, qt.Equals(site.AllocBytes, math.MaxInt64))
+	}
 }
 
 // What is known of other processes, and of many frees at a time, is not walked
 // for each that ends or is freed.
 func TestMemoryTakesNoLongerTheMoreIsKnown(t *testing.T) {
-	m := NewMemory(&Options{})
-	m.live[1] = make(map[uint64]*allocation)
-	for i := range uint64(maxLive) {
-		m.live[1][i] = &allocation{site: &MemorySite{}}
-		m.freed[block{2, i}] = []time.Duration{late}
-	}
-	free := func(at time.Duration, pointer uint64) {
-		m.free(&trace.Event{PID: 2, Monotonic: at, Args: []trace.Value{trace.ValueOf(pointer)}})
+	m := newMemory()
+	for i := range uint64(maxLive / 2) {
+		allocate(m, 1, 1, i, 64)
+		freeOf(m, 2, late, i)
 	}
 	began := time.Now()
-	free(3*late, 0) // the others are late
+	freeOf(m, 2, 3*late, 0) // the others are late
 	once := time.Since(began)
-	qt.Check(t, qt.HasLen(m.freed, 1))
-	for i := range uint64(maxLive) {
-		free(3*late, i)
+	qt.Check(t, qt.HasLen(m.processes[2].freed, 1))
+	for i := range uint64(maxLive / 2) {
+		freeOf(m, 2, 3*late, i)
 	}
 	began = time.Now()
 	for i := range uint64(200) {
-		free(3*late+1, maxLive+i)
+		freeOf(m, 2, 3*late+1, maxLive+i)
 		m.end([]*proc.ProcessFile{{Process: proc.Process{PID: 3}}})
 	}
 	took := time.Since(began)

@@ -260,11 +260,30 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 			p.AddFrames(site.PID, site.Frames, []int64{site.Allocs, site.AllocBytes,
 				site.Allocs - site.Frees, site.AllocBytes - site.FreeBytes}, o.labels(site.Process))
 		})
-		if err = errors.Join(err, failed); lost > 0 {
-			fmt.Fprintln(messages, "usdtprofile: hits were lost: what is live is too much")
+		err = errors.Join(err, failed)
+		for _, missing := range missingIn(lost) {
+			fmt.Fprintln(messages, "usdtprofile:", missing)
 		}
 	}
 	return errors.Join(err, o.tell(messages, probe), write(p, o.output, title))
+}
+
+// missingIn says what is missing in the numbers of --memory.
+func missingIn(lost profiler.MemoryLosses) (all []string) {
+	if lost.Frees > 0 {
+		all = append(all, fmt.Sprintf("%d frees were lost: inuse_space and inuse_objects are too "+
+			"much; sample less often in the allocator", lost.Frees))
+	}
+	if lost.NoRoom > 0 {
+		all = append(all, fmt.Sprintf("%d allocations of containers or users that have very many count "+
+			"as freed: inuse_space and inuse_objects are too little for these; "+
+			"sample less often in the allocator", lost.NoRoom))
+	}
+	if n := lost.Allocs - lost.NoRoom; n > 0 {
+		all = append(all, fmt.Sprintf("%d allocations have no stack or were lost: all numbers are "+
+			"too little", n))
+	}
+	return all
 }
 
 // collect runs for the time that was asked for.
