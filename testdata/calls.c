@@ -363,6 +363,12 @@ int main(int argc, char **argv)
 			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "");
 		return 0;
 	}
+	if (argc > 1 && !strcmp(argv[1], "exec")) {
+		if (fgets(line, sizeof(line), stdin))
+			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "");
+		argv[1] = "end";
+		execv("/proc/self/exe", argv);
+	}
 	if (argc > 1 && !strcmp(argv[1], "end")) {
 		printf("ok\n");
 		fflush(stdout);
@@ -371,6 +377,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc > 1 && !strcmp(argv[1], "slowly")) {
+		gousdt_statement = "web";
 		if (fgets(line, sizeof(line), stdin))
 			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "one at a time");
 		printf("ok\n");

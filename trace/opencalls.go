@@ -19,9 +19,13 @@ import (
 // OpenCalls returns the calls that have been going on for longer than the given
 // time, the longest first: those that hang right now. They are calls of every
 // [Latency] of the session for which Filter and Aggregation.Where may hold at
-// their end. Comparisons with values of the end itself count as true. Calls are
-// left out if their thread or process has ended, if they have failed (see
-// [Event.Failed]), or if their probes are not attached any more.
+// their end. Values that only the end has, such as its arguments, its probe and
+// cpu, are not known: comparisons with these count as true. Of process and
+// thread, user, group, control group and variables of the program, the values
+// at the start are compared; but with [Latency].By, another thread may end the
+// call, and comparisons with tid and comm count as true. Calls are left out if
+// their thread or process has ended, if they have failed (see [Event.Failed]),
+// or if their probes are not attached any more.
 //
 // The events have a Start, an [Event.Pair], and as Duration the time since the
 // start. Start has the same fields as for a call that has ended. If only an
@@ -48,11 +52,11 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 		for _, l := range s.latencies {
 			var again [bpfgen.CallsSize]byte
 			if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
-				pid, _, pair := l.Caller(key)
+				_, _, pair := l.Caller(key)
 				for _, call := range calls {
 					of, known := pairs[pair]
 					c := &Event{call: &of, Duration: now.monotonic - call.Began}
-					if !known || c.Duration <= longer || !s.mayCount(l, &call, pid, c.Duration) {
+					if !known || c.Duration <= longer || !s.mayCount(l, &call, c.Duration) {
 						continue
 					}
 					if c.Start, err = s.openStart(decoder, l, key, &of, &call); err != nil {
@@ -120,12 +124,12 @@ func (s *Session) openStart(
 
 // mayCount reports whether an open call may become an event, or part of an
 // aggregation, when it ends.
-func (s *Session) mayCount(l *latency, call *bpfgen.OpenCall, pid int, d time.Duration) bool {
+func (s *Session) mayCount(l *latency, call *bpfgen.OpenCall, d time.Duration) bool {
 	may := func(n *expr.Node) bool {
 		if n == nil {
 			return true
 		}
-		yes, _ := outcomes(n, call, pid, d, false)
+		yes, _ := outcomes(n, call, d, false)
 		return yes
 	}
 	counts := l.Spans
@@ -139,16 +143,20 @@ func (s *Session) mayCount(l *latency, call *bpfgen.OpenCall, pid int, d time.Du
 // it can be false. Of a comparison that is negated the kernel has kept whether
 // the opposite holds.
 func outcomes(
-	n *expr.Node, call *bpfgen.OpenCall, pid int, d time.Duration, negated bool,
+	n *expr.Node, call *bpfgen.OpenCall, d time.Duration, negated bool,
 ) (yes, no bool) {
+	if n.OfStart() || n.Held {
+		holds := call.Conditions&(1<<n.AtStart) != 0
+		return holds != negated, holds == negated
+	}
 	switch n.Op {
 	case expr.Not:
-		no, yes = outcomes(n.Nodes[0], call, pid, d, !negated)
+		no, yes = outcomes(n.Nodes[0], call, d, !negated)
 		return yes, no
 	case expr.And, expr.Or:
 		yes, no = n.Op == expr.And, n.Op == expr.Or
 		for _, part := range n.Nodes {
-			y, f := outcomes(part, call, pid, d, negated)
+			y, f := outcomes(part, call, d, negated)
 			if n.Op == expr.And {
 				yes, no = yes && y, no || f
 			} else {
@@ -156,10 +164,6 @@ func outcomes(
 			}
 		}
 		return yes, no
-	}
-	if n.OfStart() {
-		holds := call.Conditions&(1<<n.AtStart) != 0
-		return holds != negated, holds == negated
 	}
 	left, right, op := n.Left, n.Right, n.Op
 	if left.Source == expr.Number {
@@ -171,8 +175,6 @@ func outcomes(
 		value = uint64(d)
 	case left.Source == expr.Failed:
 		value = 0 // so far
-	case left.Source == expr.PID && pid != 0:
-		value = uint64(pid)
 	default:
 		return true, true
 	}

@@ -99,6 +99,15 @@ func TestOpenCallsThatCount(t *testing.T) {
 		{"!(arg1 == 7)", 1},
 		{"arg1 == 7 && start.arg0 == 0", 0},
 		{"pid == 1", 0},
+		{"comm == \"calls\" && uid == 0 && cgroup > 0", 1},
+		{"comm != \"calls\"", 0},
+		{"!(comm == \"calls\" || arg1 == 7)", 0},
+		{"!(comm == \"other\" || arg1 == 7)", 1},
+		{"start.arg0 != 1 || tid == 1 || uid != 0", 0},
+		{"global.gousdt_statement > 0 && duration > 1ns", 1},
+		{"!(global.gousdt_statement > 0)", 0},
+		{"str(global.gousdt_statement) == \"web\"", 1},
+		{"global.gousdt_statement != \"web\"", 0},
 	} {
 		for name, opts := range map[string]*trace.SessionOptions{
 			"of events": {Filter: test.filter, Events: &trace.EventOptions{Spans: everyCall}},

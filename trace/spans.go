@@ -198,8 +198,8 @@ func (s *Session) savedSize() (int, error) {
 	return (size + savedArguments + 7) &^ 7, nil
 }
 
-// parseStartConditions finds the comparisons that are made at starts, for the
-// conditions by which their ends are filtered.
+// parseStartConditions finds what is decided at starts of the conditions by
+// which their ends are filtered.
 func (s *Session) parseStartConditions() error {
 	if len(s.events.Spans) > 0 || !slices.ContainsFunc(s.aggregations,
 		func(a *aggregation) bool { return a.Latency == nil }) {
@@ -227,6 +227,14 @@ func (s *Session) parseStartConditions() error {
 		return optionError("Filter",
 			fmt.Errorf("%d comparisons with values of the start are more than %d", number,
 				bpfgen.MaxStartConditions))
+	}
+	if filter != nil {
+		number = filter.HoldAtStart(number, bpfgen.MaxStartConditions)
+	}
+	for _, a := range s.aggregations {
+		if a.Where != nil && a.Latency != nil {
+			number = a.Where.HoldAtStart(number, bpfgen.MaxStartConditions)
+		}
 	}
 	for _, l := range s.latencies {
 		if filter != nil {

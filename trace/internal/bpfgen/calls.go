@@ -39,8 +39,8 @@ type Latency struct {
 	Outermost bool
 	If        []*expr.Node
 
-	// Conditions are comparisons of the start's values. They are made at the
-	// start, and remembered as bits by their numbers (expr.Node.AtStart).
+	// Conditions are decided at the start, and their outcome is remembered as
+	// bits by their numbers (expr.Node.AtStart).
 	Conditions []StartCondition
 
 	// Values are kept of each start, for aggregations at its end. Kept is the

@@ -56,7 +56,7 @@ func (l *Latency) KeptSize() int {
 	return last.offset + last.room() + 8
 }
 
-// StartCondition is a comparison, and whether its opposite is asked for.
+// StartCondition is a condition, and whether its opposite is asked for.
 type StartCondition struct {
 	Node    *expr.Node
 	Negated bool
@@ -66,10 +66,10 @@ type StartCondition struct {
 // a word with the site's number and four flags.
 const MaxStartConditions = 28
 
-// StartConditions appends the comparisons of the start's values in a condition,
-// or in one that is negated.
+// StartConditions appends the parts of a condition, or of one that is negated,
+// whose outcome at the start is remembered.
 func StartConditions(to []StartCondition, n *expr.Node, negated bool) []StartCondition {
-	if n.OfStart() {
+	if n.OfStart() || n.Held {
 		return append(to, StartCondition{n, negated})
 	}
 	for _, part := range n.Nodes {
@@ -102,6 +102,10 @@ func (b *builder) startWord(c *call, saves bool) {
 	}
 	for _, asked := range c.Conditions {
 		node := *asked.Node
+		if node.Held && !b.isKnown(c, &node) {
+			hold(node.AtStart) // it may at the end
+			continue
+		}
 		node.Left.Start, node.Right.Start = false, false
 		resolved := b.resolve(&node, asked.Negated)
 		if resolved.kind == never {
@@ -114,6 +118,18 @@ func (b *builder) startWord(c *call, saves bool) {
 			b.Place(no)
 		})
 	}
+}
+
+// isKnown reports whether a start knows if a condition will hold at the end:
+// another thread may end the call, and the file of the end may have variables
+// that this one lacks.
+func (b *builder) isKnown(c *call, n *expr.Node) bool {
+	known := true
+	n.Walk(func(t *expr.Term) {
+		ofThread := t.Source == expr.TID || t.Source == expr.Command
+		known = known && b.site.Absent[t.Name] == nil && (c.byThread() || !ofThread)
+	})
+	return known
 }
 
 // savedRecord returns the layout of the start's part of an event, the same for

@@ -47,9 +47,11 @@ type Node struct {
 
 	Left, Right Term // of a comparison
 
-	// AtStart is the number of a comparison of the start's values, which is
-	// made at the start and remembered, from 0. See NumberAtStart.
+	// AtStart is the number of a condition whose outcome at the start is
+	// remembered, from 0: a comparison of the start's values, see
+	// NumberAtStart, or one that is Held, see HoldAtStart.
 	AtStart int
+	Held    bool
 }
 
 // Source says where the value of a Term comes from.
@@ -192,6 +194,26 @@ func (n *Node) NumberAtStart(next int) int {
 	if n.OfStart() {
 		n.AtStart = next
 		next++
+	}
+	return next
+}
+
+// HoldAtStart numbers the parts whose outcome hardly changes while a call goes
+// on, from a number on, and returns the next. It is remembered for calls that
+// have no end yet. There are no numbers from most on.
+func (n *Node) HoldAtStart(next, most int) int {
+	lasts := !n.IsOfSpan()
+	n.Walk(func(t *Term) {
+		_, isGlobal := t.Global()
+		lasts = lasts && (t.isLiteral() || isGlobal ||
+			slices.Contains([]Source{PID, TID, UID, GID, Cgroup, Command}, t.Source))
+	})
+	if lasts && next < most {
+		n.Held, n.AtStart = true, next
+		return next + 1
+	}
+	for _, part := range n.Nodes {
+		next = part.HoldAtStart(next, most)
 	}
 	return next
 }
