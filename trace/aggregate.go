@@ -181,11 +181,12 @@ func (s *Session) parseAggregation(a *Aggregation) (err error) {
 	probes := slices.Clone(a.Probes)
 	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }
 	var l *latency
+	var measured []*latency
 	if a.Latency != nil {
 		if l, err = s.latency(a.Latency); err != nil {
 			return optionError("Latency", err)
 		}
-		p.Latency = &l.Latency
+		p.Latency, measured = &l.Latency, []*latency{l}
 	}
 	if a.Where != "" {
 		if p.Where, err = expr.ParseCondition(a.Where, s.opts.names(), s.containers); err != nil {
@@ -195,9 +196,15 @@ func (s *Session) parseAggregation(a *Aggregation) (err error) {
 			return optionError("Where", errNoSpan)
 		}
 		ofCalls(p.Where, l)
+		if err := s.checkCondition(p.Where, a.Where, a.Probes, measured...); err != nil {
+			return optionError("Where", err)
+		}
 	}
 	if a.Value != "" {
 		value, err := s.parseValue(a.Value, l)
+		if err == nil {
+			err = s.checkName(&value, a.Value, a.Probes, measured...)
+		}
 		if err != nil {
 			return optionError("Value", err)
 		}
@@ -205,6 +212,9 @@ func (s *Session) parseAggregation(a *Aggregation) (err error) {
 	}
 	for i, by := range a.By {
 		key, err := s.parseKey(by, a, l)
+		if err == nil {
+			err = s.checkName(&key, by, a.Probes, measured...)
+		}
 		if err != nil {
 			return &tracing.OptionError{Field: "By", Index: i, Err: err}
 		}

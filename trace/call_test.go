@@ -104,3 +104,52 @@ func TestCallsThatAreNotThere(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, `.*the definition of the call gousdt_calls:statement: `+
 		`whether a probe counts cannot depend on the call's start or duration`))
 }
+
+// A name that only another probe has is refused: by the definitions alone if
+// these say so, else by the starts of the file.
+func TestNamesThatCallsLack(t *testing.T) {
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition+
+		"provider elsewhere { probe other(int relation, const char *name); };"+
+		"provider gousdt_test { probe three(int first); };"))))
+	call := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_calls:statement")}
+	for _, test := range []struct {
+		field       string
+		aggregation trace.Aggregation
+	}{
+		{`By\[0\]`, trace.Aggregation{Latency: call, By: []string{"start.relation"}}},
+		{`By\[0\]`, trace.Aggregation{Latency: call, By: []string{"str(start.name, 8)"}}},
+		{`By\[0\]`, trace.Aggregation{Latency: call, By: []string{"name"}}},
+		{"Value", trace.Aggregation{Latency: call, Value: "start.relation", Sum: true}},
+		{"Value", trace.Aggregation{Latency: call, Value: "relation", Sum: true}},
+		{"Where", trace.Aggregation{Latency: call, Where: "duration > 1 || start.relation == 3"}},
+		{"Where", trace.Aggregation{Latency: call, Where: "relation == 3"}},
+		{"Where", trace.Aggregation{Where: "relation == 3",
+			Probes: []elfnote.Pattern{elfnote.Exact("gousdt_calls", "statement")}}},
+	} {
+		opts := &trace.SessionOptions{Definitions: definitions,
+			Aggregators: []*trace.Aggregator{trace.NewAggregator(test.aggregation)}}
+		qt.Check(t, qt.ErrorMatches(opts.Validate(), `option Aggregators\[0\]: `+test.field+
+			`: .* gousdt_calls:statement has no (relation|name)`))
+	}
+	for field, opts := range map[string]*trace.SessionOptions{
+		"Filter": {Filter: "start.relation == 3", Events: &trace.EventOptions{}},
+		`Captures\[0\]: Arg`: {Events: &trace.EventOptions{
+			Captures: []trace.Capture{{Arg: "name"}}}},
+	} {
+		opts.Definitions, opts.Events.Spans = definitions, []trace.Latency{*call}
+		qt.Check(t, qt.ErrorMatches(opts.Validate(), "option "+field+
+			": .* gousdt_calls:statement has no (relation|name)"))
+	}
+
+	pair := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:specs")}
+	for _, aggregation := range []trace.Aggregation{
+		{Latency: pair, By: []string{"start.arg9"}},
+		{Latency: pair, Value: "start.arg9", Sum: true},
+		{Latency: pair, Where: "!(start.arg9 == 1)"},
+	} {
+		s := newSession(t, aggregating(trace.NewAggregator(aggregation)))
+		_, err := s.Attach(usdt.Target{Path: copyOf(t, "target-pie")}, nil, pair.Pair.Patterns()...)
+		qt.Check(t, qt.ErrorMatches(err, ".*: gousdt_test:three has no arg9"))
+	}
+}

@@ -362,7 +362,7 @@ func (o *SessionOptions) captures() (all captures, err error) {
 
 func parseArgument(source string, names expr.Names) (*expr.Term, error) {
 	t, err := expr.ParseTerm(source, names)
-	if err == nil && (t.Source != expr.Argument || t.HasMask) {
+	if err == nil && (t.Source != expr.Argument || t.HasMask || t.Start) {
 		err = &expr.SyntaxError{Expression: source, Offset: t.Offset,
 			Message: "an argument is expected: arg0, arg1, ..."}
 	}

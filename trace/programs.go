@@ -47,7 +47,8 @@ type work struct {
 
 	session *Session
 	elf     *elfnote.File
-	globals []string // the variables that expressions name
+	globals []string                           // the variables that expressions name
+	starts  map[*bpfgen.Latency]*bpfgen.Starts // see bpfgen.Site
 
 	missing  error // the reason why an argument is not available at a site that is left out
 	pairs    *filePairs
@@ -79,6 +80,9 @@ func (s *Session) generate(
 	w := &work{plan: plan, sel: sel, file: file, pairs: pairs,
 		session: s, elf: sel.File(), globals: plan.Globals()}
 	w.blocks.Table = table
+	if err := w.lookAtStarts(); err != nil {
+		return nil, err
+	}
 	known := make(map[key]*Site) // the first one of each kind
 	args := 0                    // of all kinds
 	for i, found := range sel.Sites() {
@@ -114,9 +118,50 @@ func (s *Session) generate(
 	return w, nil
 }
 
-// setKind generates the code for the first site of a kind. The site has no
-// block if there is nothing to do.
-func (w *work) setKind(site *Site) error {
+// lookAtStarts finds which values of starts some site has, if any are asked for:
+// without them an end may have nothing to do.
+func (w *work) lookAtStarts() error {
+	for _, l := range w.session.latencies {
+		if len(l.Values)+len(l.Conditions) == 0 {
+			continue
+		}
+		type key struct {
+			args           *argspec.Arg
+			provider, name string
+		}
+		known := make(map[key]bool)
+		for _, found := range w.sel.Sites() {
+			k := key{provider: found.Provider, name: found.Name}
+			if w.pairs.of(k.provider, k.name).ends[&l.Latency].Start == 0 {
+				continue
+			}
+			if len(found.Args) > 0 {
+				k.args = &found.Args[0]
+			}
+			if known[k] {
+				continue
+			}
+			known[k] = true
+			site := &Site{Site: found}
+			if err := w.describe(site); err != nil {
+				return err
+			}
+			toGenerate := w.toGenerate(site)
+			if w.starts == nil {
+				w.starts = make(map[*bpfgen.Latency]*bpfgen.Starts)
+			}
+			if w.starts[&l.Latency] == nil {
+				w.starts[&l.Latency] = new(bpfgen.Starts)
+			}
+			w.plan.AddStart(w.starts[&l.Latency], &l.Latency, toGenerate)
+		}
+	}
+	return nil
+}
+
+// describe gives a site its arguments with their meaning, and those that are
+// read in addition.
+func (w *work) describe(site *Site) error {
 	paired := w.pairs.of(site.Provider, site.Name)
 	site.siteKind = siteKind{probe: site.Provider + ":" + site.Name, own: len(site.Args),
 		done: paired.done}
@@ -133,7 +178,13 @@ func (w *work) setKind(site *Site) error {
 			Start: elfnote.Probe{Provider: site.Provider, Name: call.Name + "__start"},
 			Done:  elfnote.Probe{Provider: site.Provider, Name: call.Name + "__done"}}
 	}
-	if err := w.addCaptured(site); err != nil {
+	return w.addCaptured(site)
+}
+
+// setKind generates the code for the first site of a kind. The site has no
+// block if there is nothing to do.
+func (w *work) setKind(site *Site) error {
+	if err := w.describe(site); err != nil {
 		return err
 	}
 	toGenerate, table, blockOf := w.toGenerate(site), w.blocks.Table, w.plan.Block
@@ -315,7 +366,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	paired := w.pairs.of(s.Provider, s.Name)
 	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie,
 		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own, Pointer: w.pointer(),
-		Pairs: paired.ends,
+		Pairs: paired.ends, Starts: w.starts,
 		// Calls have the same arguments at all starts, and none at their ends.
 		NoneAtEnd: len(w.session.events.Spans) > 0 && paired.ends != nil && !paired.other}
 	if s.definition != nil {

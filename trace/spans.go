@@ -205,6 +205,9 @@ func (s *Session) parseStartConditions() error {
 		func(a *aggregation) bool { return a.Latency == nil }) {
 		if s.plan.Filter != nil && len(s.latencies) > 0 {
 			ofCalls(s.plan.Filter, s.latencies...)
+			if err := s.checkCondition(s.plan.Filter, s.opts.Filter, nil, s.latencies...); err != nil {
+				return optionError("Filter", err)
+			}
 		}
 	}
 	number := 0
@@ -221,6 +224,14 @@ func (s *Session) parseStartConditions() error {
 	for _, a := range s.aggregations {
 		if a.Where != nil {
 			number = a.Where.NumberAtStart(number)
+		}
+	}
+	spans := slices.DeleteFunc(slices.Clone(s.latencies), func(l *latency) bool { return !l.Spans })
+	for i := range s.captures {
+		if c := &s.captures[i]; c.arg != nil {
+			if err := s.checkName(c.arg, s.events.Captures[i].Arg, c.probes, spans...); err != nil {
+				return &tracing.OptionError{Field: "Captures", Index: i, Err: optionError("Arg", err)}
+			}
 		}
 	}
 	if number > bpfgen.MaxStartConditions {
@@ -263,6 +274,53 @@ func (s *Session) checkHits(filter *expr.Node) error {
 		return optionError("Events", fmt.Errorf("there are no Spans: %w", errOfHits))
 	}
 	return nil
+}
+
+// checkName fails for the name of an argument that no probe of some calls has by
+// its definition, or with "start." no probe that may start them. Without calls
+// it is about the probes.
+func (s *Session) checkName(
+	t *expr.Term, source string, probes []elfnote.Pattern, latencies ...*latency,
+) error {
+	name := t.Name
+	if argument, _, ok := expr.CutMember(name); ok {
+		name = argument
+	}
+	known := s.opts.names()
+	if len(latencies)+len(probes) == 0 || known == nil || expr.IsVariable(name) || !known(name) {
+		return nil // not a name from definitions, or of any probe
+	}
+	has := func(probes []elfnote.Pattern) bool {
+		text, other := s.opts.defined(name, probes)
+		return text || other
+	}
+	var lacking string
+	for _, l := range latencies {
+		if l.hasArgument(name) ||
+			!(t.Start && l.call != nil) && has(s.opts.Definitions.Patterns(l.pair)) {
+			return nil
+		}
+		lacking = l.pair.String()
+	}
+	if len(latencies) == 0 {
+		if lacking = probes[0].String(); has(probes) {
+			return nil
+		}
+	}
+	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
+		Message: fmt.Sprintf("%s has no %s", lacking, name)}
+}
+
+// checkCondition is checkName for all terms of a condition.
+func (s *Session) checkCondition(
+	n *expr.Node, source string, probes []elfnote.Pattern, latencies ...*latency,
+) (err error) {
+	n.Walk(func(t *expr.Term) {
+		if e := s.checkName(t, source, probes, latencies...); err == nil {
+			err = e
+		}
+	})
+	return err
 }
 
 // ofCalls lets the names of arguments of calls that several probes start stand

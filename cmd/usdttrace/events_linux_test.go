@@ -196,6 +196,13 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 		qt.Check(t, qt.Equals(r.status, exitError))
 		qt.Check(t, qt.Equals(r.stderr, want))
 	}
+	for _, flags := range [][]string{{"--hist", "relation"}, {"--count", "--by", "str(relation)"},
+		{"--str", "relation"}} { // which the built-in definitions know of others
+		r := start(t, append(flags, path, "gousdt_test:three")...).wait()
+		qt.Check(t, qt.Equals(r.status, exitError))
+		qt.Check(t, qt.StringContains(r.stderr, "relation"))
+		qt.Check(t, qt.StringContains(r.stderr, ": no site has relation\n"))
+	}
 	r := start(t, "--str", "5", path, "gousdt_test:three").wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --str 5: no site has arg5\n"))

@@ -244,9 +244,11 @@ func (o *options) terms() (all []term) {
 	add("--sum", o.sum, ofEnd(o.sum))
 	add("--hist", o.hist, ofEnd(o.hist))
 	for _, c := range o.captures {
-		if n, ok := argumentNumber(c.Arg); ok { // else it has a name
+		if n, ok := argumentNumber(c.Arg); ok {
 			flag := fmt.Sprintf("--%s %d", captureFlag(&c), n)
 			all = append(all, term{flag: flag, text: c.Arg}, term{flag: flag, text: c.Arg, pointer: true})
+		} else {
+			add("--"+captureFlag(&c), c.Arg, false)
 		}
 		add("--"+captureFlag(&c)+" "+c.Arg+" by", c.Length, false)
 	}
@@ -334,7 +336,8 @@ func (a noSuchArgument) Error() string {
 	return "no site has " + a.name
 }
 
-var word = regexp.MustCompile(`\w+`)
+// word is a name in a term: of an argument, without its members.
+var word = regexp.MustCompile(`global\.\w+|(\w+)(?:->[\w.]+)?`)
 
 // lackingAt returns why an argument that a term names is not available at a
 // site, nil if all are.
@@ -344,9 +347,12 @@ func (t *targets) lackingAt(site *usdt.Site, term term) error {
 		return err
 	}
 	definition := t.definition(site)
-	for _, name := range word.FindAllString(term.text, -1) {
+	for _, found := range word.FindAllStringSubmatch(term.text, -1) {
+		name := found[1] // "" of a variable
 		switch n, ok := argumentIndex(name, &definition); {
-		case !ok: // another word, or a name that the probe does not have
+		case !ok && t.isArgument(name):
+			return noSuchArgument{name, term.ofEnd}
+		case !ok: // another word
 		case n >= len(site.Args):
 			return noSuchArgument{name, term.ofEnd}
 		case site.Args[n].Err != nil:
@@ -357,6 +363,27 @@ func (t *targets) lackingAt(site *usdt.Site, term term) error {
 		}
 	}
 	return nil
+}
+
+// expressionWords have a meaning of their own in terms: no argument is meant.
+var expressionWords = []string{"str", "start", "pid", "tid", "uid", "gid", "cpu", "cgroup",
+	"container", "comm", "cookie", "provider", "probe", "site", "stack", "duration", "failed"}
+
+// isArgument reports whether a word in a term is the name of an argument of some
+// probe, and neither a word of the language nor an argument of the call that is
+// measured.
+func (t *targets) isArgument(name string) bool {
+	if t.definitions == nil || slices.Contains(t.options.callArguments, name) ||
+		slices.Contains(expressionWords, name) {
+		return false
+	}
+	for probe := range t.definitions.Probes() {
+		if slices.ContainsFunc(probe.Arguments,
+			func(a providers.Argument) bool { return a.Name == name }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *targets) definition(site *usdt.Site) (probe providers.Probe) {

@@ -123,6 +123,9 @@ func (b *builder) aggregate(a *Aggregation) {
 	for _, term := range a.terms() {
 		t := b.site.bound(*term)
 		if t.Start {
+			if !b.site.starts.has(t.AtStart) {
+				return
+			}
 			continue
 		}
 		for _, index := range t.Arguments() {

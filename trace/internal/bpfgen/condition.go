@@ -87,7 +87,7 @@ func (s *Site) resolve(node *expr.Node, negated bool) (condition, error) {
 		return s.resolveList(node, negated)
 	}
 	if node.OfStart() {
-		if !s.ending {
+		if !s.ending || !s.starts.holds(node.AtStart) {
 			return condition{kind: never}, nil
 		}
 		return condition{kind: heldAtStart, number: node.AtStart}, nil

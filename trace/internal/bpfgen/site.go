@@ -29,6 +29,10 @@ type Site struct {
 	Texts          []bool            // which are texts, as far as that is known
 	Pairs          map[*Latency]Ends // what it starts and ends
 
+	// Starts is what the starts of calls have in the file of this site. A
+	// Latency that has none there is missing: its calls start elsewhere.
+	Starts map[*Latency]*Starts
+
 	// The last Globals of Args are variables of the program and members of
 	// structures, which expressions cannot name by number. The last Unsent of
 	// these are for expressions only: no event has them. Absent says why a
@@ -42,6 +46,7 @@ type Site struct {
 	machine elf.Machine // of the kernel
 	ending  bool        // the code is about the end of a call
 	failed  bool        // that call has failed
+	starts  *Starts     // of that call, nil if they are not known
 
 	// original is the site of the file if the code looks the arguments up (see
 	// Table); captures are its captures then.
@@ -220,8 +225,8 @@ func (b *builder) end(l *Latency) {
 		b.onlyIf(l, b.site.Pairs[l].FailedIf, none)
 	}
 	b.ending = b.done(l, pair, failed, none)
-	b.site.ending, b.site.failed = true, failed
-	defer func() { b.ending, b.site.ending = nil, false }()
+	b.site.ending, b.site.failed, b.site.starts = true, failed, b.site.Starts[l]
+	defer func() { b.ending, b.site.ending, b.site.starts = nil, false, nil }()
 	if !b.filter(over) {
 		b.Jump(b.filtered(none))
 		b.Place(none)
@@ -344,7 +349,8 @@ func (s *Site) bound(t expr.Term) expr.Term {
 func (s *Site) probe() string { return truncate.Name(s.Provider) + ":" + truncate.Name(s.Name) }
 
 // Missing returns why an argument that the plan's expressions name is not
-// available at a site, nil if all are.
+// available at a site, or at none of the starts of the calls that end there;
+// nil if all are.
 func (p *Plan) Missing(site *Site) error {
 	site.machine = p.Kernel.Machine
 	var terms []expr.Term
@@ -358,26 +364,38 @@ func (p *Plan) Missing(site *Site) error {
 		}
 	}
 	for _, t := range terms {
-		name := cmp.Or(t.Name, fmt.Sprintf("arg%d", t.Index))
-		if t = site.bound(t); t.Start || t.Source != expr.Argument && t.Source != expr.String {
-			continue
+		if err := site.lacks(t); err != nil && !t.Start {
+			return err
 		}
-		why := site.Absent[t.Name]
-		if why == nil {
-			switch {
-			case t.Index >= len(site.Args):
-				return fmt.Errorf("%s has no %s", site.probe(), name)
-			case site.readable(t.Index):
-				continue
-			}
-			if why = site.Args[t.Index].Err; why == nil {
-				return fmt.Errorf("%s of %s is not a number: %s", name, site.probe(),
-					&site.Args[t.Index])
-			}
+	}
+	for _, l := range p.Latencies {
+		if pair, _ := site.Pairs[l].end(); pair != 0 && site.Starts[l] != nil &&
+			site.Starts[l].missing != nil {
+			return site.Starts[l].missing
 		}
-		return fmt.Errorf("%s of %s is not available: %w", name, site.probe(), why)
 	}
 	return nil
+}
+
+// lacks returns why a term's argument is not available at a site, nil if it is.
+func (s *Site) lacks(t expr.Term) error {
+	name := cmp.Or(t.Name, fmt.Sprintf("arg%d", t.Index))
+	if t = s.bound(t); t.Source != expr.Argument && t.Source != expr.String {
+		return nil
+	}
+	why := s.Absent[t.Name]
+	if why == nil {
+		switch {
+		case t.Index >= len(s.Args):
+			return fmt.Errorf("%s has no %s", s.probe(), name)
+		case s.readable(t.Index):
+			return nil
+		}
+		if why = s.Args[t.Index].Err; why == nil {
+			return fmt.Errorf("%s of %s is not a number: %s", name, s.probe(), &s.Args[t.Index])
+		}
+	}
+	return fmt.Errorf("%s of %s is not available: %w", name, s.probe(), why)
 }
 
 // Terms calls f for all terms of the plan.

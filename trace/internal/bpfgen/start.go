@@ -3,6 +3,7 @@
 package bpfgen
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -77,6 +78,45 @@ func StartConditions(to []StartCondition, n *expr.Node, negated bool) []StartCon
 	}
 	return to
 }
+
+// Starts is what at least one start of a call has in a file. What none has makes
+// conditions false, and leaves aggregations out, at the ends of the calls.
+type Starts struct {
+	conditions uint32 // those that can hold, by expr.Node.AtStart
+	values     []bool // the Values that are there
+	missing    error  // why one of them is not, or one condition cannot hold
+}
+
+// AddStart adds what a start of a call has.
+func (p *Plan) AddStart(s *Starts, l *Latency, site *Site) {
+	site.machine = p.Kernel.Machine
+	for _, asked := range l.Conditions {
+		node := *asked.Node
+		node.Left.Start, node.Right.Start = false, false
+		if c, err := site.resolve(&node, asked.Negated); err == nil && c.kind == never {
+			s.missing = cmp.Or(s.missing, site.lacks(node.Left), site.lacks(node.Right))
+			continue
+		}
+		s.conditions |= 1 << asked.Node.AtStart // an error is returned when code is generated
+	}
+	if s.values == nil {
+		s.values = make([]bool, len(l.Values))
+	}
+	for i := range l.Values {
+		t := site.bound(l.Values[i].Term)
+		if slices.ContainsFunc(t.Arguments(), func(i int) bool { return i >= len(site.Args) }) {
+			s.missing = cmp.Or(s.missing, site.lacks(l.Values[i].Term))
+			continue
+		}
+		s.values[i] = true
+	}
+}
+
+// holds reports whether a condition can hold, by its number.
+func (s *Starts) holds(atStart int) bool { return s == nil || s.conditions&(1<<atStart) != 0 }
+
+// has reports whether a value is there, by its number.
+func (s *Starts) has(atStart int) bool { return s == nil || s.values[atStart] }
 
 // startWord emits the word of a call: which conditions hold, and the site.
 func (b *builder) startWord(c *call, saves bool) {
