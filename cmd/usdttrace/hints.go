@@ -410,8 +410,17 @@ func (t *tracer) warnArguments() {
 	}
 }
 
-// whyNothing says why nothing came, a line for each reason.
+// whyNothing says why nothing came, a line for each reason. The calls that were
+// looked for may have hung before: only a command begins after the tracing.
 func (t *tracer) whyNothing(l *losses) (lines []string) {
+	lines = t.reasons(l)
+	if t.options.measuresCalls() && len(t.going) == 0 && t.command == nil {
+		lines = append(lines, "calls that had begun before are not seen")
+	}
+	return lines
+}
+
+func (t *tracer) reasons(l *losses) (lines []string) {
 	o := t.options
 	t.targets.mu.Lock()
 	fires := slices.Clone(t.targets.fires)
@@ -434,8 +443,7 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 		if o.where != "" {
 			calls += "and for which --where holds, "
 		}
-		return []string{fmt.Sprintf("%snone was as long as --slow %v", calls, *o.slow),
-			"calls that had begun before are not seen"}
+		return []string{fmt.Sprintf("%snone was as long as --slow %v", calls, *o.slow)}
 	case l.filtered:
 		return append(starts, "probes were passed, but --where holds for no hit")
 	case l.Unmatched > 0:

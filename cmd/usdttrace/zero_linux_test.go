@@ -12,6 +12,7 @@ import (
 // Where nothing came, the summary says why, for each pattern.
 func TestZeroIsExplained(t *testing.T) {
 	p, idle := startTarget(t, "target-pie"), copyOf(t, "target-static")
+	c := startTarget(t, "calls")
 	for name, test := range map[string]struct {
 		args []string
 		why  string
@@ -27,6 +28,10 @@ func TestZeroIsExplained(t *testing.T) {
 			"gousdt_test:three: process " + decimal(os.Getpid()) + " does not run what has it\n"},
 		"one of two probes": {[]string{p.path, "gousdt_test:three", "gousdt_test:nothing"},
 			"gousdt_test:nothing: no process has such a probe\n"},
+		"calls of a process": {[]string{"--slow", "1s", "-p", decimal(c.PID), "gousdt_calls:outer"},
+			"\ncalls that had begun before are not seen\n"},
+		"times of calls": {[]string{"--latency", "gousdt_calls:outer", c.path},
+			"\ncalls that had begun before are not seen\n"},
 		"a command": {[]string{"gousdt_test:three", "--", idle},
 			"gousdt_test:three: the command has run what has it, and did not pass it\n"},
 	} {
