@@ -19,6 +19,7 @@ type Definitions struct {
 	probes  map[probeKey]Probe
 	calls   map[[2]string]callDefinition // by provider and name
 	fires   []firesHint
+	helpers []helper
 	builtin bool // also those that this package has
 }
 
@@ -32,6 +33,11 @@ type firesHint struct {
 	pattern elfnote.Pattern
 	isWhen  bool // the text says when it fires, otherwise on which condition
 	text    string
+}
+
+type helper struct {
+	of, probe elfnote.Pattern
+	symbol    string
 }
 
 // Probe is the definition of a probe.
@@ -212,6 +218,26 @@ func (d *Definitions) Fires(provider, name string) (when, only string) {
 		}
 	}
 	return when, only
+}
+
+// Helper returns a pattern of the probes that must be attached, too, for a
+// probe to fire. They are needed in files that define a symbol, or in all files
+// if that is "". ok is false if there are none. Nil Definitions know none.
+// Package trace attaches these probes with the others, and their hits count for
+// nothing.
+func (d *Definitions) Helper(provider, name string) (probe elfnote.Pattern, symbol string, ok bool) {
+	if d == nil {
+		return probe, "", false
+	}
+	for _, h := range slices.Backward(d.helpers) {
+		if h.of.Match(provider, name) {
+			return h.probe, h.symbol, true
+		}
+	}
+	if d.builtin {
+		return builtinOf(provider).Helper(provider, name)
+	}
+	return probe, "", false
 }
 
 // lengthSuffix ends the name of an argument with the length of another one.

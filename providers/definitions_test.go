@@ -207,7 +207,9 @@ func TestParseErrors(t *testing.T) {
 		{"something else", "\nint main() {}",
 			`p.d: line 2: "provider" or "enum" is expected before "int"`},
 		{"a malformed pragma", "#pragma gousdt fires p:x",
-			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires or helper in place of when"},
+		{"a malformed helper", "#pragma gousdt helper p:x p:y if z",
+			"p.d: line 1: a helper reads: #pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL, or without the last two words"},
 		{"too large", strings.Repeat(" ", 2<<20),
 			"p.d: a file of definitions can have at most 1048576 bytes"},
 	} {
@@ -223,6 +225,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("enum e { a = -1, b };\nprovider p { probe a(const char *x, long x_length, e v) : (int); };\n#define T int\n")
 	f.Add("a(int i) \"%d\"\nvcpu b(void)\n")
 	f.Add("#pragma gousdt when p:* it does\n#pragma gousdt fires p:* always\ntypedef struct { int x; } y;")
+	f.Add("#pragma gousdt helper p:a p:b with c\n#pragma gousdt helper p:* p:b")
 	f.Fuzz(func(t *testing.T, source string) {
 		var d providers.Definitions
 		_ = d.Parse("trace-events", []byte(source))
@@ -234,6 +237,26 @@ func FuzzParse(f *testing.F) {
 			qt.Assert(t, qt.HasLen(probe.Arguments, 3))
 		}
 	})
+}
+
+func TestHelpers(t *testing.T) {
+	d := providers.Builtin()
+	qt.Assert(t, qt.IsNil(d.Parse("own.d", []byte(
+		"#pragma gousdt helper own:a* own:tick\n#pragma gousdt helper own:ab other:tock with c\n"))))
+	for probe, want := range map[string][]string{
+		"python:function__entry": {"python:line", "PyFrame_GetLasti"},
+		"own:a":                  {"own:tick", ""}, "own:ab": {"other:tock", "c"},
+		"python:function__return": nil, "own:b": nil,
+	} {
+		provider, name, _ := strings.Cut(probe, ":")
+		helper, symbol, ok := d.Helper(provider, name)
+		qt.Check(t, qt.Equals(ok, want != nil))
+		if ok {
+			qt.Check(t, qt.DeepEquals([]string{helper.String(), symbol}, want))
+		}
+	}
+	_, _, ok := (*providers.Definitions)(nil).Helper("python", "function__entry")
+	qt.Check(t, qt.IsFalse(ok))
 }
 
 func TestCalls(t *testing.T) {

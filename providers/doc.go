@@ -41,9 +41,12 @@
 //     values in the enumeration must be plain numbers.
 //   - Lines that begin with # are skipped, apart from "#define NAME TYPE",
 //     which names a type, "#pragma gousdt when PROVIDER:PROBE TEXT", which
-//     names the event at which a probe fires, and "#pragma gousdt fires
-//     PROVIDER:PROBE TEXT", which says on which condition it fires. PROVIDER
-//     and PROBE may have wildcards.
+//     names the event at which a probe fires, "#pragma gousdt fires
+//     PROVIDER:PROBE TEXT", which says on which condition it fires, and
+//     "#pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL". The
+//     last one says that the probe fires only while HELPER is attached, too, in
+//     files that define SYMBOL; without the last two words, in all files.
+//     PROVIDER, PROBE and HELPER may have wildcards.
 //
 // # Calls
 //

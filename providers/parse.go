@@ -62,6 +62,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 		d.calls[[2]string{call.Provider, call.Name}] = call
 	}
 	d.fires = append(d.fires, p.fires...)
+	d.helpers = append(d.helpers, p.helpers...)
 	return nil
 }
 
@@ -76,6 +77,8 @@ type parser struct {
 	probes []Probe
 	calls  []callDefinition
 	fires  []firesHint
+
+	helpers []helper
 
 	err  error
 	line int // of the error
@@ -383,15 +386,30 @@ func (p *parser) directive(line string) error {
 		}
 		p.types[fields[1]] = strings.Join(fields[2:], " ")
 	case len(fields) > 2 && fields[0] == "#pragma" && fields[1] == "gousdt":
-		if len(fields) < 5 || fields[2] != "fires" && fields[2] != "when" {
-			return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires in place of when")
+		if len(fields) < 5 || !slices.Contains([]string{"fires", "when", "helper"}, fields[2]) {
+			return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires or helper in place of when")
 		}
 		pattern, err := elfnote.ParsePattern(fields[3])
 		if err != nil {
 			return err
 		}
-		p.fires = append(p.fires,
-			firesHint{pattern, fields[2] == "when", strings.Join(fields[4:], " ")})
+		if fields[2] != "helper" {
+			p.fires = append(p.fires,
+				firesHint{pattern, fields[2] == "when", strings.Join(fields[4:], " ")})
+			return nil
+		}
+		probe, err := elfnote.ParsePattern(fields[4])
+		if err == nil && len(fields) > 5 && (len(fields) != 7 || fields[5] != "with") {
+			err = errors.New("a helper reads: #pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL, or without the last two words")
+		}
+		if err != nil {
+			return err
+		}
+		h := helper{of: pattern, probe: probe}
+		if len(fields) > 5 {
+			h.symbol = fields[6]
+		}
+		p.helpers = append(p.helpers, h)
 	}
 	return nil
 }

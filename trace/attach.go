@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cilium/ebpf/asm"
+
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -156,7 +158,10 @@ func (s *Session) attachSelection(
 		return nil, refused
 	}
 	a.pairs, a.names = pairs.whole, pairs.names
-	if err := a.attach(w); err != nil {
+	if err = a.attach(w); err == nil {
+		err = a.attachHelpers(w)
+	}
+	if err != nil {
 		a.Close()
 		return nil, err
 	}
@@ -215,6 +220,52 @@ func (a *Attachment) attach(w *work) error {
 	return nil
 }
 
+// maxHelpers is the greatest number of sites that are attached for others to
+// fire. Real helpers have one.
+const maxHelpers = 16
+
+// attachHelpers attaches the probes without which others do not fire, unless
+// these are attached anyway. They run a program that does nothing.
+func (a *Attachment) attachHelpers(w *work) error {
+	var helpers []elfnote.Pattern
+	var of string
+	for i, site := range w.sites {
+		if i > 0 && site.Provider == w.sites[i-1].Provider && site.Name == w.sites[i-1].Name {
+			continue
+		}
+		probe, symbol, ok := a.session.opts.Definitions.Helper(site.Provider, site.Name)
+		if !ok || slices.ContainsFunc(w.sites, func(s *Site) bool {
+			return probe.Match(s.Provider, s.Name)
+		}) {
+			continue
+		}
+		if _, err := w.elf.Symbol(symbol); symbol == "" || err == nil {
+			helpers, of = append(helpers, probe), site.probeName()
+		}
+	}
+	if len(helpers) == 0 {
+		return nil
+	}
+	sel, err := w.sel.Again(helpers...)
+	if errors.As(err, new(*usdt.NotFoundError)) {
+		return nil // the file is of another version
+	}
+	if err == nil && sel.Len() > maxHelpers {
+		err = fmt.Errorf("%s: %d sites are more than %d", helpers[0], sel.Len(), maxHelpers)
+	}
+	if err == nil {
+		idle := &bpfgen.Program{Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}}
+		var p *program
+		if p, err = a.session.programs.acquire(idle, "usdt_helper", nil); err == nil {
+			err = a.attachLoaded(sel, p, nil, rankStart)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("attaching %s, without which %s does not fire: %w", helpers[0], of, err)
+	}
+	return nil
+}
+
 // attachSome attaches a program to some of the wanted sites, with cookies
 // unless cookie is nil. The sites are in the order of their ranks.
 func (a *Attachment) attachSome(
@@ -229,22 +280,30 @@ func (a *Attachment) attachSome(
 			cookies = append(cookies, cookie(n))
 		}
 	}
+	if len(indices) == w.sel.Len() && slices.IsSorted(indices) {
+		indices = nil // all of them
+	}
 	p, err := a.session.programs.acquire(generated, programName(sites), w.blocks.Table)
 	if err != nil {
 		return err
 	}
+	return a.attachLoaded(w.sel, p, cookies, w.rank(some[0]), indices...)
+}
+
+// attachLoaded attaches a program, which becomes the attachment's, to sites of
+// a selection.
+func (a *Attachment) attachLoaded(
+	sel *usdt.Selection, p *program, cookies []uint64, rank int, indices ...int,
+) error {
 	a.programs = append(a.programs, p)
-	if len(indices) == w.sel.Len() && slices.IsSorted(indices) {
-		indices = nil // all of them
-	}
 	// The kernel may wait here for the file's pages, as long as the file system
 	// likes. The session can be closed meanwhile.
 	s := a.session
 	s.attaching.RUnlock()
-	lnk, err := w.sel.AttachRaw(p.Program, cookies, indices...)
+	lnk, err := sel.AttachRaw(p.Program, cookies, indices...)
 	s.attaching.RLock()
 	if err == nil {
-		a.links = append(a.links, rankedLink{lnk, w.rank(some[0])})
+		a.links = append(a.links, rankedLink{lnk, rank})
 	}
 	if s.detached { // the maps that programs refer to may be closed
 		return sys.ClosedError("session")

@@ -5,11 +5,14 @@
 package trace_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -152,4 +155,50 @@ func TestNamesThatCallsLack(t *testing.T) {
 		_, err := s.Attach(usdt.Target{Path: copyOf(t, "target-pie")}, nil, pair.Pair.Patterns()...)
 		qt.Check(t, qt.ErrorMatches(err, ".*: gousdt_test:three has no arg9"))
 	}
+}
+
+// A helper is attached for the probe that needs it, and counts for nothing. It
+// is not, where the file lacks it or the symbol, or it is attached anyway.
+func TestHelpersAreAttached(t *testing.T) {
+	path := copyOf(t, "target-pie")
+	process := startFile(t, path)
+	for _, test := range []struct {
+		helper, patterns string
+		attached         bool
+		events           int
+	}{
+		{"gousdt_test:three gousdt_test:inlined", "gousdt_test:three", true, 1},
+		{"gousdt_test:three gousdt_test:inlined with main", "gousdt_test:three", true, 1},
+		{"gousdt_test:three gousdt_test:inlined with no_such_symbol", "gousdt_test:three", false, 1},
+		{"gousdt_test:three gousdt_test:nothing", "gousdt_test:three", false, 1},
+		{"gousdt_test:three gousdt_test:inlined", "gousdt_test:three,gousdt_test:inlined", false, 6},
+	} {
+		definitions := &providers.Definitions{}
+		qt.Assert(t, qt.IsNil(definitions.Parse("h.d", []byte("#pragma gousdt helper "+test.helper))))
+		s := newSession(t, &trace.SessionOptions{Definitions: definitions})
+		var patterns []elfnote.Pattern
+		for p := range strings.SplitSeq(test.patterns, ",") {
+			patterns = append(patterns, elfnote.MustParsePattern(p))
+		}
+		a, err := s.Attach(usdt.Target{Path: path}, nil, patterns...)
+		qt.Assert(t, qt.IsNil(err))
+		stats, err := s.Stats()
+		qt.Assert(t, qt.IsNil(err))
+		attached := slices.ContainsFunc(stats.Programs,
+			func(p tracing.ProgramStats) bool { return p.Name == "usdt_helper" })
+		qt.Check(t, qt.Equals(attached, test.attached), qt.Commentf("%v", test))
+		qt.Check(t, qt.HasLen(a.Sites(), test.events))
+		process.Fire("three", 1)
+		process.Fire("inlined", 1)
+		next(t, s, test.events)
+		silent(t, s)
+		qt.Assert(t, qt.IsNil(a.Close()))
+	}
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("h.d",
+		[]byte("#pragma gousdt helper gousdt_test:three gousdt_test:specs"))))
+	s := newSession(t, &trace.SessionOptions{Definitions: definitions})
+	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("gousdt_test", "three"))
+	qt.Check(t, qt.ErrorMatches(err, "attaching gousdt_test:specs, without which gousdt_test:three "+
+		"does not fire: gousdt_test:specs: 300 sites are more than 16"))
 }

@@ -118,8 +118,8 @@ func (s *Session) generate(
 	return w, nil
 }
 
-// lookAtStarts finds which values of starts some site has, if any are asked for:
-// without them an end may have nothing to do.
+// lookAtStarts finds which values of starts some site has, if any are asked
+// for: without them an end may have nothing to do.
 func (w *work) lookAtStarts() error {
 	for _, l := range w.session.latencies {
 		if len(l.Values)+len(l.Conditions) == 0 {

@@ -276,9 +276,9 @@ func (s *Session) checkHits(filter *expr.Node) error {
 	return nil
 }
 
-// checkName fails for the name of an argument that no probe of some calls has by
-// its definition, or with "start." no probe that may start them. Without calls
-// it is about the probes.
+// checkName fails for the name of an argument that no probe of some calls has
+// by its definition, or with "start." no probe that may start them. Without
+// calls it is about the probes.
 func (s *Session) checkName(
 	t *expr.Term, source string, probes []elfnote.Pattern, latencies ...*latency,
 ) error {

@@ -271,6 +271,17 @@ func (s *Selection) ForPID(pid int) *Selection {
 	return &other
 }
 
+// Again selects other probes of the same file and process, as [Select] does.
+// The selection is valid until s is closed, and closing it does not close s.
+func (s *Selection) Again(patterns ...elfnote.Pattern) (*Selection, error) {
+	other := &Selection{opened: s.opened, borrowed: true, pid: s.pid, kernel: s.kernel,
+		machine: s.machine, maxSites: s.maxSites}
+	if err := other.find(patterns); err != nil {
+		return nil, err
+	}
+	return other, nil
+}
+
 // weight is the number of sites that the selection counts for.
 func (s *Selection) weight() (weight int) {
 	if !s.semaphores {

@@ -369,9 +369,9 @@ func (t *targets) lackingAt(site *usdt.Site, term term) error {
 var expressionWords = []string{"str", "start", "pid", "tid", "uid", "gid", "cpu", "cgroup",
 	"container", "comm", "cookie", "provider", "probe", "site", "stack", "duration", "failed"}
 
-// isArgument reports whether a word in a term is the name of an argument of some
-// probe, and neither a word of the language nor an argument of the call that is
-// measured.
+// isArgument reports whether a word in a term is the name of an argument of
+// some probe, and neither a word of the language nor an argument of the call
+// that is measured.
 func (t *targets) isArgument(name string) bool {
 	if t.definitions == nil || slices.Contains(t.options.callArguments, name) ||
 		slices.Contains(expressionWords, name) {

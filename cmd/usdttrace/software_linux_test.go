@@ -34,7 +34,7 @@ sys.setprofile(None)
 print("done")
 `
 
-// Python passes function__entry while a profiler is set.
+// The profile function, a lambda, is a function like others.
 func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t)
@@ -48,11 +48,11 @@ func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
 	qt.Check(t, qt.StringContains(result.stderr, "done\n")) // ours is on standard output
 	var called []string
 	for _, e := range result.objects("event") {
-		if *e.Args[0].Text == script {
+		if *e.Args[0].Text == script && *e.Args[1].Text != "<lambda>" {
 			called = append(called, fmt.Sprint(*e.Args[1].Text, " ", e.Args[2].Value))
 		}
 	}
-	qt.Check(t, qt.DeepEquals(called, []string{"both 5", "greet 3", "greet 3"}))
+	qt.Check(t, qt.DeepEquals(called, []string{"<module> 0", "both 5", "greet 3", "greet 3"}))
 }
 
 const callingScript = `
@@ -64,9 +64,10 @@ for _ in range(1000):
     both()
 `
 
-// Python 3.11 passes function__entry while python:line is traced, too. Without
-// it, a message says so.
-func TestPythonFunctionsAreTimedBesideLines(t *testing.T) {
+// In Python 3.11 function__entry fires only while python:line is attached: it
+// is attached with the calls' probes, for tables, for slow calls, and for a
+// trace.
+func TestPythonFunctionsAreTimed(t *testing.T) {
 	testprog.RequireBPF(t)
 	python := testprog.StartPython(t)
 	python.Stop()
@@ -74,22 +75,27 @@ func TestPythonFunctionsAreTimedBesideLines(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(callingScript), 0o644)))
 	program, err := filepath.EvalSymlinks(python.File)
 	qt.Assert(t, qt.IsNil(err))
-	flags := []string{"--json", "--latency", "python:function", "--by", "function",
-		"--where", fmt.Sprintf("filename == %q", script)}
+	flags := []string{"--json", "--where", fmt.Sprintf("filename == %q", script)}
 	command := []string{"--", program, script}
-	alone := start(t, append(flags, command...)...).wait()
-	if len(alone.objects("row")) == 0 {
-		qt.Check(t, qt.StringContains(alone.stderr, "only while python:line is traced too"))
-	}
-	beside := start(t, slices.Concat(flags, []string{"--count", "python:line"}, command)...).wait()
+	want := map[string]uint64{"greet": 2000, "both": 1000, "<module>": 1}
+	table := start(t, slices.Concat(flags, []string{"--latency", "python:function",
+		"--by", "function"}, command)...).wait()
 	calls := make(map[string]uint64)
-	for _, row := range beside.objects("row") {
-		if row.Aggregation == "latency" {
-			calls[fmt.Sprint(row.Keys["function"])] = uint64(row.Count)
-		}
+	for _, row := range table.objects("row") {
+		calls[fmt.Sprint(row.Keys["function"])] = uint64(row.Count)
 	}
-	qt.Check(t, qt.DeepEquals(calls,
-		map[string]uint64{"greet": 2000, "both": 1000, "<module>": 1}), qt.Commentf("%s", beside.stderr))
+	qt.Check(t, qt.DeepEquals(calls, want), qt.Commentf("%s", table.stderr))
+	qt.Check(t, qt.StringContains(table.stderr, "; 2 sites; ")) // without the helper
+	slow := start(t, slices.Concat(flags, []string{"--slow", "0", "python:function"},
+		command)...).wait()
+	qt.Check(t, qt.HasLen(slow.objects("span"), 3001), qt.Commentf("%s", slow.stderr))
+	file := filepath.Join(t.TempDir(), "trace.json")
+	traced := start(t, slices.Concat(flags[1:], []string{"--chrome-trace", file,
+		"--latency", "python:function"}, command)...).wait()
+	made, err := os.ReadFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(strings.Count(string(made), `greet`) >= 2000, true),
+		qt.Commentf("%s", traced.stderr))
 }
 
 const multiprocessingScript = `

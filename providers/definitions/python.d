@@ -13,7 +13,9 @@ provider python {
 	probe audit(const char *event, void *arguments);
 };
 
-#pragma gousdt fires python:function__entry in Python 3.11 only while python:line is traced too (add it), or the program has a profile function (sys.setprofile)
+/* Python 3.11 is the version that has both this symbol and python:line. */
+#pragma gousdt helper python:function__entry python:line with PyFrame_GetLasti
+#pragma gousdt fires python:function__entry in Python 3.11 only while python:line is attached too (usdttrace does that), or the program has a profile function (sys.setprofile)
 
 #pragma gousdt when python:function__entry a function begins
 #pragma gousdt when python:function__return a function ends

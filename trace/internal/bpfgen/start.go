@@ -79,8 +79,9 @@ func StartConditions(to []StartCondition, n *expr.Node, negated bool) []StartCon
 	return to
 }
 
-// Starts is what at least one start of a call has in a file. What none has makes
-// conditions false, and leaves aggregations out, at the ends of the calls.
+// Starts is what at least one start of a call has in a file. What none has
+// makes conditions false, and leaves aggregations out, at the ends of the
+// calls.
 type Starts struct {
 	conditions uint32 // those that can hold, by expr.Node.AtStart
 	values     []bool // the Values that are there
