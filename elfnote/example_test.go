@@ -3,6 +3,7 @@
 package elfnote_test
 
 import (
+	"debug/elf"
 	"fmt"
 	"log"
 
@@ -129,4 +130,33 @@ func ExampleFile_Symbol() {
 	// Output:
 	// 0x2050 8 false
 	// 0x1fd8
+}
+
+// A program that has an ELF reader of its own hands over the notes.
+func ExampleNotes() {
+	file, err := elf.Open("testdata/s390x.so")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	notes := elfnote.Notes{Header: file.FileHeader}
+	if notes.Section, err = file.Section(".note.stapsdt").Data(); err != nil {
+		log.Fatal(err)
+	}
+	if base := file.Section(".stapsdt.base"); base != nil {
+		notes.Base = base.Addr
+	}
+	for _, segment := range file.Progs {
+		notes.Segments = append(notes.Segments, segment.ProgHeader)
+	}
+	for site, err := range notes.Sites() {
+		if err != nil {
+			fmt.Println("skipped:", err)
+			continue
+		}
+		fmt.Printf("%s:%s at offset %#x\n", site.Provider, site.Name, site.Offset)
+		break
+	}
+	// Output:
+	// elf:plain at offset 0x3a4
 }

@@ -104,6 +104,8 @@ var (
 	errNoteTooShort     = errors.New("descriptor is too short for three addresses and three strings")
 	errNoteUnterminated = errors.New("string is not terminated within the descriptor")
 
+	errObjectNotes = errors.New("the notes of an object file need its relocations: open the file")
+
 	errLocation  = errors.New("location is not in the file part of an executable segment")
 	errSemaphore = errors.New("semaphore is not in a writable segment")
 

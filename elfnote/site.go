@@ -4,6 +4,7 @@ package elfnote
 
 import (
 	"debug/elf"
+	"fmt"
 	"hash/maphash"
 	"iter"
 	"math"
@@ -103,6 +104,50 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 			yield(Site{}, err)
 		}
 	}
+}
+
+// Notes are the notes of a file's probes, for a program that has read them with
+// an ELF reader of its own. Package elfnote then reads nothing.
+type Notes struct {
+	// Section is the content of the section .note.stapsdt. It must not be
+	// compressed.
+	Section []byte
+	// Header has the Class, the Data and the Type of the file. An object file
+	// (ET_REL) is refused, because its addresses need relocations.
+	Header elf.FileHeader
+	// Base is the address of the section .stapsdt.base, 0 if there is none.
+	Base uint64
+	// Segments are the program headers. Those of type PT_LOAD count. Without
+	// any, locations and semaphores are not checked, and have no offsets.
+	Segments []elf.ProgHeader
+}
+
+// Sites returns the sites as [File.Sites] does: a malformed note yields a zero
+// Site and an error that names it, and hides no other. What can be wrong with
+// all notes, such as an unknown class, yields one error.
+func (n *Notes) Sites() iter.Seq2[Site, error] {
+	words := elffile.Words{Big: n.Header.Data == elf.ELFDATA2MSB, Wide: n.Header.Class == elf.ELFCLASS64}
+	switch {
+	case n.Header.Type == elf.ET_REL:
+		return yieldError(errObjectNotes)
+	case !words.Wide && n.Header.Class != elf.ELFCLASS32:
+		return yieldError(fmt.Errorf("notes: %w: class %v", elffile.ErrMalformed, n.Header.Class))
+	case !words.Big && n.Header.Data != elf.ELFDATA2LSB:
+		return yieldError(fmt.Errorf("notes: %w: byte order %v", elffile.ErrMalformed, n.Header.Data))
+	}
+	var segments []elffile.Segment
+	for _, s := range n.Segments {
+		if s.Type == elf.PT_LOAD && s.Off+s.Filesz >= s.Off {
+			segments = append(segments, elffile.Segment{Address: s.Vaddr, Offset: s.Off,
+				FileSize: s.Filesz, MemorySize: s.Memsz, Flags: s.Flags})
+		}
+	}
+	f, _ := newFile(elffile.NewNotes(n.Section, words, n.Header, n.Base, segments), nil)
+	return f.Sites()
+}
+
+func yieldError(err error) iter.Seq2[Site, error] {
+	return func(yield func(Site, error) bool) { yield(Site{}, err) }
 }
 
 // semaphoreSize is the size of a semaphore in bytes.

@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -328,5 +329,58 @@ func TestUsualCodeIsFoundAsAnyOther(t *testing.T) {
 			qt.Assert(t, qt.Equals(skip+f.code.Offset, want),
 				qt.Commentf("%+v: %#x", f.elf.Segments, location))
 		}
+	}
+}
+
+// Notes that another reader has read give the sites of the file.
+func TestSitesOfNotes(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*")
+	qt.Assert(t, qt.IsNil(err))
+	compared := 0
+	for _, path := range paths {
+		file, err := elf.Open(path)
+		if err != nil || file.Type == elf.ET_REL || file.Section(".note.stapsdt") == nil {
+			continue
+		}
+		defer file.Close()
+		n := Notes{Header: file.FileHeader}
+		n.Section, err = file.Section(".note.stapsdt").Data()
+		qt.Assert(t, qt.IsNil(err))
+		if base := file.Section(".stapsdt.base"); base != nil {
+			n.Base = base.Addr
+		}
+		f, err := Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		defer f.Close()
+		if !f.IsDebugFile() {
+			for _, p := range file.Progs {
+				n.Segments = append(n.Segments, p.ProgHeader)
+			}
+		}
+		want, wantErrs := collect(f)
+		var got []Site
+		var errs []error
+		for site, err := range n.Sites() {
+			if err != nil {
+				errs = append(errs, err)
+			} else {
+				got = append(got, site)
+			}
+		}
+		qt.Check(t, qt.DeepEquals(got, want), qt.Commentf(path))
+		qt.Check(t, qt.CmpEquals(errs, wantErrs, cmpErrors), qt.Commentf(path))
+		compared++
+	}
+	qt.Assert(t, qt.IsTrue(compared >= 3))
+
+	for _, n := range []Notes{{}, {Header: elf.FileHeader{Class: elf.ELFCLASS64}},
+		{Header: elf.FileHeader{Class: elf.ELFCLASS64, Data: elf.ELFDATA2LSB, Type: elf.ET_REL}}} {
+		count := 0
+		for site, err := range n.Sites() {
+			qt.Check(t, qt.IsNotNil(err))
+			qt.Check(t, qt.Equals(site, Site{}))
+			count++
+		}
+		qt.Check(t, qt.Equals(count, 1))
 	}
 }

@@ -14,6 +14,7 @@
 package elffile
 
 import (
+	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -105,6 +106,17 @@ func New(r io.ReaderAt) (*File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// NewNotes returns a file of which only the section .note.stapsdt is known, the
+// header, the address of .stapsdt.base if that is not 0, and the segments. A
+// file without segments counts as a debug file.
+func NewNotes(section []byte, words Words, header elf.FileHeader, base uint64, segments []Segment,
+) *File {
+	return &File{Words: words, Type: header.Type, Machine: header.Machine, Segments: segments,
+		IsDebugFile: len(segments) == 0, ProbeBase: base, HasProbeBase: base != 0,
+		ProbeNotes: []Section{{Kind: elf.SHT_NOTE, Size: uint64(len(section)), Align: 4}},
+		reader:     bytes.NewReader(section)}
 }
 
 // Close closes the file if Open opened it. Further calls do nothing.
