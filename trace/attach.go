@@ -113,6 +113,20 @@ func closeAll(attachments ...*Attachment) error {
 	return errors.Join(errs...)
 }
 
+// attachRest is attachSelection without the sites that the kernel refuses.
+func (s *Session) attachRest(
+	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions, maxSites int,
+) (*Attachment, error) {
+	for {
+		a, err := s.attachSelection(sel, file, process, opts, maxSites)
+		rest, ok := sel.WithoutRefused(err)
+		if !ok {
+			return a, err
+		}
+		sel = rest
+	}
+}
+
 // attachSelection watches the sites of a selection. The Attachment reports file
 // and process. maxSites is [usdt.Target].MaxSites.
 func (s *Session) attachSelection(

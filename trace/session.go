@@ -192,9 +192,9 @@ func (s *Session) parseOptions() (err error) {
 // patterns, all its probes. Nil options are the common case.
 //
 // Attach is all or nothing, except that sites that cannot be attached are
-// skipped: see [Attachment.Skipped]. Sites where the filter cannot hold are
-// left out, and in a session without events those of no aggregation. It is an
-// error if none remains.
+// skipped, unless the target is a Selection: see [Attachment.Skipped]. Sites
+// where the filter cannot hold are left out, and in a session without events
+// those of no aggregation. It is an error if none remains.
 //
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
@@ -209,7 +209,11 @@ func (s *Session) Attach(
 	}
 	defer sel.Close()
 	process := proc.Process{PID: sel.PID()}
-	return s.attachSelection(sel, sel.Name(), process, opts, target.MaxSites)
+	attach := s.attachRest
+	if target.Selection != nil {
+		attach = s.attachSelection
+	}
+	return attach(sel, sel.Name(), process, opts, target.MaxSites)
 }
 
 // Attachments returns the attachments that are not closed, in no particular

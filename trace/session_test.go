@@ -26,6 +26,32 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
+// A pattern leaves out what another tracer holds without its semaphore.
+func TestAttachLeavesOutWhatAnotherTracerHolds(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		p := start(t, "target-pie")
+		both := []elfnote.Pattern{elfnote.MustParsePattern("*:three"), elfnote.MustParsePattern("*:guarded")}
+		sel, err := usdt.Select(usdt.Target{Path: p.path, PID: p.PID}, both...)
+		qt.Assert(t, qt.IsNil(err))
+		defer sel.Close()
+		for _, site := range sel.Sites() {
+			if site.Name == "guarded" {
+				testprog.HoldSite(t, p.path, site.Offset)
+			}
+		}
+		s := newSession(t, &trace.SessionOptions{Mode: mode})
+		_, err = s.Attach(usdt.Target{Selection: sel}, nil)
+		qt.Assert(t, qt.ErrorMatches(err, ".*guarded at .*another tracer has attached this site.*"))
+		a, err := s.Attach(usdt.Target{Path: p.path, PID: p.PID}, nil, both...)
+		qt.Assert(t, qt.IsNil(err))
+		skipped, count := a.Skipped()
+		qt.Assert(t, qt.Equals(count, 1))
+		qt.Assert(t, qt.Equals(skipped[0].Name, "guarded"))
+		p.Fire("three", 1)
+		qt.Assert(t, qt.Equals(next(t, s, 1)[0].Probe, "gousdt_test:three"))
+	})
+}
+
 func TestAttachAndClose(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		one, other := start(t, "target-pie"), start(t, "target-static")

@@ -106,7 +106,7 @@ func (a sessionAttacher) AttachPart(
 	if s.OptionsFor != nil {
 		options = s.OptionsFor(pair.View())
 	}
-	return s.Session.attachSelection(sel, pair.Path, process, &options, a.fileSites)
+	return s.Session.attachRest(sel, pair.Path, process, &options, a.fileSites)
 }
 
 // Descriptors counts those of links and programs. Perf events have links of

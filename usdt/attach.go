@@ -41,8 +41,9 @@ type AttachOptions struct {
 
 	// SiteCookie, if set, returns the cookie of each site, and Cookie is
 	// ignored. It is called once for each site, one call after the other, by
-	// the goroutine that attaches, before the site is attached. With it a
-	// program tells its probes apart. Each cookie takes a spec of its own, so
+	// the goroutine that attaches, before the site is attached, and again for
+	// the others where the kernel has refused some. With it a program tells its
+	// probes apart. Each cookie takes a spec of its own, so
 	// more than 256 cookies need [ManagerOptions].MaxSpecs.
 	SiteCookie func(Site) uint64
 }
@@ -51,7 +52,8 @@ type AttachOptions struct {
 // patterns, or to all its probes if there is no pattern. [elfnote.Exact] names
 // one probe. All sites of all probes are attached, and the Link stands for all
 // of them. [AttachOptions].SiteCookie lets the program tell them apart. A site
-// that cannot be attached is skipped, see [Selection.Skipped].
+// that cannot be attached is skipped, see [Selection.Skipped], unless the
+// target is a Selection: then all of its sites are attached.
 //
 // The program must belong to the collection that the Manager was made for, and
 // must have been loaded by [Manager.LoadAndAssign] or with
@@ -77,10 +79,27 @@ func (m *Manager) Attach(
 		return nil, err
 	}
 	defer sel.Close()
-	return m.attach(prog, sel, opts)
+	if target.Selection != nil {
+		return m.attach(prog, sel, opts)
+	}
+	return m.attachRest(prog, sel, opts)
 }
 
-// attach is Attach for a selection, which may be closed afterwards.
+// attachRest is attach without the sites that the kernel refuses.
+func (m *Manager) attachRest(
+	prog *ebpf.Program, sel *Selection, opts *AttachOptions,
+) (*Link, error) {
+	for {
+		lnk, err := m.attach(prog, sel, opts)
+		rest, ok := sel.WithoutRefused(err)
+		if !ok {
+			return lnk, err
+		}
+		sel = rest
+	}
+}
+
+// attach attaches to all sites of a selection, which may be closed afterwards.
 func (m *Manager) attach(
 	prog *ebpf.Program, sel *Selection, opts *AttachOptions,
 ) (_ *Link, err error) {

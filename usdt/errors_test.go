@@ -17,7 +17,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
@@ -158,47 +157,86 @@ func TestAttachRefusesFilesOfOtherMachines(t *testing.T) {
 			`.*target-pie: the file is for EM_.*, this kernel attaches to programs for EM_.*`))
 }
 
+// A pattern leaves out the site, a selection is attached as a whole or not at
+// all.
 func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
-		process := testprog.Start(t, "target-pie")
-		path := testprog.Path(t, "target-pie")
+		path, _ := copies(t, "target-pie")
+		process := testprog.Start(t, path)
 		target := usdt.Target{Path: path, PID: process.PID}
-
-		// The other tracer attaches without the semaphore.
-		sel, err := usdt.Select(target, elfnote.Exact(provider, "split"))
+		both := patterns(t, "*:split", "*:three")
+		sel, err := usdt.Select(target, both...)
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
-		second := sitesOf(sel)[1]
-		counts, err := testbpf.LoadCounts()
-		qt.Assert(t, qt.IsNil(err))
-		other, err := usdt.NewManager(counts, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap})
-		qt.Assert(t, qt.IsNil(err))
-		defer other.Close()
-		var objs testbpf.CountsObjects
-		load(t, counts, &objs, other.CollectionOptions())
-		defer objs.Close()
-		executable, err := link.OpenExecutable(path)
-		qt.Assert(t, qt.IsNil(err))
-		held, err := executable.Uprobe("x", objs.CountBare,
-			&link.UprobeOptions{Address: second.Offset, PID: process.PID})
-		qt.Assert(t, qt.IsNil(err))
+		index, second := -1, usdt.Site{}
+		for i, site := range sel.Sites() {
+			if site.Name == "split" {
+				index, second = i, site
+			}
+		}
+		held := testprog.HoldSite(t, path, second.Offset)
+		check := func(sel *usdt.Selection) {
+			t.Helper()
+			qt.Assert(t, qt.Equals(sel.Len(), 2))
+			skipped, count := sel.Skipped()
+			qt.Assert(t, qt.Equals(count, 1))
+			qt.Assert(t, qt.HasLen(skipped, 1))
+			qt.Assert(t, qt.Equals(skipped[0].Location, second.Location))
+		}
 
-		_, err = c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "split"))
-		var site *follow.SiteError
-		qt.Assert(t, qt.ErrorAs(err, &site))
-		qt.Assert(t, qt.Equals(site.Location, second.Location))
-		qt.Assert(t,
-			qt.ErrorMatches(err,
-				fmt.Sprintf(".*another semaphore .the file has the one at offset %#x.: .*",
+		lnk, err := c.Attach(c.Collect, target, nil, both...)
+		qt.Assert(t, qt.IsNil(err))
+		check(lnk.Selection())
+		process.Fire("three", 1)
+		qt.Check(t, qt.Equals(c.next(t, 1)[0].Val[0], -2000000000))
+		process.Fire("split", 1)
+		c.next(t, 1)
+		c.silent(t)
+		qt.Assert(t, qt.IsNil(lnk.Close()))
+
+		w, err := c.Watch(&usdt.WatchOptions{Filter: only(path)}, nil,
+			watching(t, c.Collect, "*:split", "*:three")...)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.HasLen(w.Links(), 1))
+		check(w.Links()[0].Selection())
+		qt.Assert(t, qt.IsNil(w.Close()))
+
+		refused := func(err error) {
+			t.Helper()
+			var site *follow.SiteError
+			qt.Assert(t, qt.ErrorAs(err, &site))
+			qt.Assert(t, qt.Equals(site.Location, second.Location))
+			qt.Assert(t,
+				qt.ErrorMatches(err, fmt.Sprintf(
+					".*with another semaphore or none .the file has the one at offset %#x.: .*",
 					second.SemaphoreOffset)))
-		qt.Assert(t, qt.ErrorIs(err, unix.EINVAL))
-		qt.Assert(t, qt.DeepEquals(process.Semaphores("split"), []int{0, 0}))
-		used, _ := c.SpecsInUse()
-		qt.Assert(t, qt.Equals(used, 0))
+			qt.Assert(t, qt.ErrorIs(err, unix.EINVAL))
+			qt.Assert(t, qt.DeepEquals(process.Semaphores("split"), []int{0, 0}))
+			used, _ := c.SpecsInUse()
+			qt.Assert(t, qt.Equals(used, 0))
+		}
+		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
+		refused(err)
+		rest, ok := sel.WithoutRefused(err)
+		qt.Assert(t, qt.IsTrue(ok))
+		check(rest)
+		_, err = sel.AttachRaw(c.Collect, nil, index)
+		refused(err)
+		rest, ok = sel.WithoutRefused(err)
+		qt.Assert(t, qt.IsTrue(ok))
+		check(rest)
+		alone := sel.Subset([]int{index})
+		_, err = c.Attach(c.Collect, usdt.Target{Selection: alone}, nil)
+		refused(err)
+		_, ok = alone.WithoutRefused(err)
+		qt.Assert(t, qt.IsFalse(ok)) // none is left
 
 		qt.Assert(t, qt.IsNil(held.Close()))
 		c.attach(t, c.Collect, target, "split", nil)
+		_, ok = sel.WithoutRefused(nil)
+		qt.Assert(t, qt.IsFalse(ok))
 	})
 }
 

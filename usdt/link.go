@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -157,14 +158,17 @@ var (
 // prevents this for its programs.
 //
 // AttachRaw is all or nothing: if it fails, nothing stays attached. Errors are
-// as those of [Manager.Attach].
+// as those of [Manager.Attach]. [Selection.WithoutRefused] leaves out the sites
+// that are to blame.
 func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int) (*Link, error) {
 	if prog == nil {
 		return nil, errNoProgram
 	}
 	if len(sites) > 0 {
 		all := s.sites
+		whole := s
 		s = s.ForPID(s.pid)
+		s.whole = whole
 		s.sites = make([]Site, 0, len(sites))
 		for _, i := range sites {
 			s.sites = append(s.sites, all[i])
@@ -206,7 +210,9 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	if err := sys.CheckTracee(s.pid); err != nil {
 		return nil, err
 	}
-	if err := s.checkSemaphores(mode); err != nil {
+	if err := s.refusal(func(s *Selection) (map[int]error, error) {
+		return s.checkSemaphores(mode)
+	}); err != nil {
 		return nil, err
 	}
 	executable, err := link.OpenExecutable(s.opened.path())
@@ -228,6 +234,7 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	}
 	closed := *s
 	closed.opened, closed.borrowed = &opened{name: s.opened.name, closed: true}, true
+	closed.whole = nil
 	lnk.sel = &closed
 	return lnk, nil
 }
@@ -235,38 +242,36 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 // removeEnded removes what killed processes have left in tracefs, if it can.
 var removeEnded = sync.OnceFunc(func() { _, _ = uprobeevent.Remove() })
 
-// checkSemaphores returns an error for the first site whose semaphore the
-// kernel could not count, before anything is attached.
-func (s *Selection) checkSemaphores(mode Mode) error {
+// checkSemaphores finds the sites whose semaphores the kernel could not count,
+// before anything is attached.
+func (s *Selection) checkSemaphores(mode Mode) (refused map[int]error, err error) {
 	if !s.semaphores {
-		return nil
+		return nil, nil
 	}
 	// A uprobe_multi link always counts them, perf events where this exists.
 	const counts = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
 	var missing error
 	if mode != ModeMulti {
 		if _, missing = os.Stat(counts); missing != nil && !errors.Is(missing, os.ErrNotExist) {
-			return fmt.Errorf("asking for uprobes: %w", missing)
+			return nil, fmt.Errorf("asking for uprobes: %w", missing)
 		}
 	}
+	refused = make(map[int]error)
 	for i := range s.sites {
-		var err error
 		switch offset := s.sites[i].SemaphoreOffset; {
 		case offset == 0:
 		case missing != nil:
-			err = &sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
+			refused[i] = &sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
 				Hint: "it is missing too where " + counts + " cannot be seen"}
 		case offset%2 != 0:
-			err = fmt.Errorf("the kernel needs the semaphore at file offset %#x aligned to 2 bytes", offset)
+			refused[i] = fmt.Errorf("the kernel needs the semaphore at file offset %#x aligned to 2 bytes",
+				offset)
 		case mode != ModeMulti && offset > math.MaxUint32:
-			err = fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
+			refused[i] = fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
 				"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)", offset)
 		}
-		if err != nil {
-			return s.siteError(i, err)
-		}
 	}
-	return nil
+	return refused, nil
 }
 
 // maxMultiSites is the most sites that the kernel takes in one uprobe_multi
@@ -287,28 +292,32 @@ func (l *Link) attachMulti(executable *link.Executable, cookies []uint64) error 
 				Hint:    "attach in another mode, or without PID"})
 		}
 	}
-	attach := func(prog *ebpf.Program, from, to int) (link.Link, error) {
-		opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, 0, to-from)}
-		for i := from; i < to; i++ {
-			opts.Addresses = append(opts.Addresses, s.sites[i].uprobeOffset())
-			if s.semaphores {
-				opts.RefCtrOffsets = append(opts.RefCtrOffsets, s.sites[i].SemaphoreOffset)
-			}
-		}
-		if cookies != nil {
-			opts.Cookies = cookies[from:to]
-		}
-		return executable.UprobeMulti(nil, prog, &opts)
-	}
 	for from := 0; from < s.Len(); from += maxMultiSites {
 		to := min(from+maxMultiSites, s.Len())
-		lnk, err := attach(l.program, from, to)
+		lnk, err := s.multiLink(executable, l.program, cookies, from, to)
 		if err != nil {
-			return l.explain(err, from, to, attach)
+			return l.explain(err)
 		}
 		l.kernel = append(l.kernel, lnk)
 	}
 	return nil
+}
+
+// multiLink attaches a program to the sites [from, to).
+func (s *Selection) multiLink(
+	executable *link.Executable, prog *ebpf.Program, cookies []uint64, from, to int,
+) (link.Link, error) {
+	opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, 0, to-from)}
+	for i := from; i < to; i++ {
+		opts.Addresses = append(opts.Addresses, s.sites[i].uprobeOffset())
+		if s.semaphores {
+			opts.RefCtrOffsets = append(opts.RefCtrOffsets, s.sites[i].SemaphoreOffset)
+		}
+	}
+	if cookies != nil {
+		opts.Cookies = cookies[from:to]
+	}
+	return executable.UprobeMulti(nil, prog, &opts)
 }
 
 // attachPerfEvents attaches by perf events: one for each group of sites, if it
@@ -322,23 +331,18 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 	if err := s.checkPerfEvents(len(groups)); err != nil {
 		return err
 	}
-	opts := uprobeevent.Options{PID: s.pid,
-		HasLink: features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil}
+	hasLink := features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil
 	var left []int // sites to attach one by one
 	for n, sites := range groups {
 		if len(sites) == 1 { // which needs no name in tracefs
 			left = append(left, sites...)
 			continue
 		}
-		var places []uprobeevent.Place
-		for _, i := range sites {
-			places = append(places, uprobeevent.Place{Offset: s.sites[i].uprobeOffset(),
-				Semaphore: s.sites[i].SemaphoreOffset})
-		}
+		opts := uprobeevent.Options{PID: s.pid, HasLink: hasLink}
 		if cookies != nil {
 			opts.Cookie = cookies[sites[0]]
 		}
-		event, err := uprobeevent.Attach(s.opened.path(), places, l.program, opts)
+		event, err := uprobeevent.Attach(s.opened.path(), s.places(sites), l.program, opts)
 		if err != nil {
 			// Attaching a site alone says better what is wrong with it.
 			left = append(left, slices.Concat(groups[n:]...)...)
@@ -350,24 +354,36 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 	if err := s.checkPerfEvents(len(l.kernel) + len(left)); err != nil {
 		return err
 	}
-	attach := func(prog *ebpf.Program, i, _ int) (link.Link, error) {
-		opts := link.UprobeOptions{Address: s.sites[i].uprobeOffset(),
-			RefCtrOffset: s.sites[i].SemaphoreOffset, PID: s.pid}
-		if cookies != nil {
-			opts.Cookie = cookies[i]
-		}
-		// Where uprobes are made through tracefs, the symbol becomes part of
-		// the event's name, which must not be empty.
-		return executable.Uprobe("usdt", prog, &opts)
-	}
 	for _, i := range left {
-		lnk, err := attach(l.program, i, i+1)
+		lnk, err := s.perfEvent(executable, l.program, cookies, i)
 		if err != nil {
-			return l.explain(err, i, i+1, attach)
+			return l.explain(err)
 		}
 		l.kernel = append(l.kernel, lnk)
 	}
 	return nil
+}
+
+// perfEvent attaches a program to one site.
+func (s *Selection) perfEvent(
+	executable *link.Executable, prog *ebpf.Program, cookies []uint64, i int,
+) (link.Link, error) {
+	opts := link.UprobeOptions{Address: s.sites[i].uprobeOffset(),
+		RefCtrOffset: s.sites[i].SemaphoreOffset, PID: s.pid}
+	if cookies != nil {
+		opts.Cookie = cookies[i]
+	}
+	// Where uprobes are made through tracefs, the symbol becomes part of the
+	// event's name, which must not be empty.
+	return executable.Uprobe("usdt", prog, &opts)
+}
+
+func (s *Selection) places(sites []int) (places []uprobeevent.Place) {
+	for _, i := range sites {
+		places = append(places, uprobeevent.Place{Offset: s.sites[i].uprobeOffset(),
+			Semaphore: s.sites[i].SemaphoreOffset})
+	}
+	return places
 }
 
 // groups returns the sites in groups, in the order of their first sites. One
@@ -422,63 +438,175 @@ const (
 	fileDescriptorsPart = 8
 )
 
-// explain finds out why the kernel refused the program at the sites [from, to).
-// It attaches a program that does nothing to them for a moment, which tells
-// whether the program is at fault, or which site is.
-func (l *Link) explain(
-	err error, from, to int, attach func(prog *ebpf.Program, from, to int) (link.Link, error),
-) error {
-	s, by, attachType := l.sel, "a perf event", ebpf.AttachNone
+// explain finds out whether the kernel refused the program, or which sites, by
+// attaching a program that does nothing for a moment.
+func (l *Link) explain(err error) error {
+	s, by := l.sel, "a perf event"
 	if l.mode == ModeMulti {
-		by, attachType = "a uprobe_multi link", ebpf.AttachTraceUprobeMulti
+		by = "a uprobe_multi link"
 	}
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
 		return sys.Gone(s.pid)
 	}
 	err = withErrno(err)
-	// Machines have different errors for an instruction that they cannot step
-	// over. Offsets, alignment and the process have been checked: EINVAL means
-	// the program's attach type, or a semaphore.
-	instruction := errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) ||
-		errors.Is(err, ebpf.ErrNotSupported)
-	trial, trialErr := trialProgram(attachType)
-	if trialErr == nil {
-		defer trial.Close()
-	}
-	wrongType := l.program.Type() != ebpf.Kprobe // as cilium/ebpf says without the kernel
-	if trialErr != nil || !wrongType && !instruction && !errors.Is(err, unix.EINVAL) {
+	// cilium/ebpf refuses other types of programs without asking the kernel.
+	if l.program.Type() == ebpf.Kprobe && whyRefused(&s.sites[0], err) == nil {
 		return fmt.Errorf("%s: %w", s.opened.name, follow.Explain("attaching by "+by, err))
 	}
-	refused := func(from, to int) bool {
-		lnk, err := attach(trial, from, to)
-		if err == nil {
-			lnk.Close()
-		}
-		return err != nil
+	refusal := s.refusal((*Selection).findRefused)
+	if s.pid != 0 && errors.Is(refusal, unix.ESRCH) {
+		return sys.Gone(s.pid)
 	}
-	if !refused(from, to) {
-		return fmt.Errorf("program %s was not loaded for %s: make the Manager before the collection is "+
-			"loaded, and name programs outside a \"usdt\" section in ManagerOptions.Programs: %w",
-			l.program, by, err)
+	if refusal != nil {
+		return refusal
 	}
-	for to-from > 1 {
-		if middle := (from + to) / 2; refused(from, middle) {
-			to = middle
-		} else {
-			from = middle
-		}
+	return fmt.Errorf("program %s was not loaded for %s: make the Manager before the collection is "+
+		"loaded, and name programs outside a \"usdt\" section in ManagerOptions.Programs: %w",
+		l.program, by, err)
+}
+
+// whyRefused returns why the kernel refuses a site, and nil if err has another
+// reason. Offsets, alignment and the process have been checked: EINVAL means
+// the semaphore, or the program's attach type.
+func whyRefused(site *Site, err error) error {
+	// Machines have different errors for an instruction that they cannot step
+	// over.
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) ||
+		errors.Is(err, ebpf.ErrNotSupported) {
+		return fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err)
 	}
-	site := &s.sites[from]
-	if instruction {
-		err = fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err)
-		return s.siteError(from, err)
+	if !errors.Is(err, unix.EINVAL) {
+		return nil
 	}
-	own := "the file has none here"
+	own := "the file has none"
 	if site.SemaphoreOffset != 0 {
 		own = fmt.Sprintf("the file has the one at offset %#x", site.SemaphoreOffset)
 	}
-	return s.siteError(from, fmt.Errorf("another tracer has attached this site with another "+
-		"semaphore (%s): detach it first: %w", own, err))
+	return fmt.Errorf("another tracer has attached this site with another semaphore or none (%s): "+
+		"detach it first: %w", own, unix.EINVAL)
+}
+
+// maxTrials bounds how often findRefused attaches something.
+const maxTrials = 4096
+
+// findRefused returns the sites that the kernel refuses for a program that does
+// nothing, and why. It tries all together, then halves of what was refused.
+// What the kernel takes stays attached until the end: detaching waits.
+func (s *Selection) findRefused() (refused map[int]error, err error) {
+	kernel, err := askKernel()
+	if err != nil {
+		return nil, err
+	}
+	attachType := ebpf.AttachNone
+	if kernel.multi { // in each mode: what it refuses is the same
+		attachType = ebpf.AttachTraceUprobeMulti
+	}
+	trial, err := trialProgram(attachType)
+	if err != nil {
+		return nil, err
+	}
+	defer trial.Close()
+	executable, err := link.OpenExecutable(s.opened.path())
+	if err != nil {
+		return nil, err
+	}
+	var held []io.Closer
+	defer func() { sys.CloseTogether(held) }()
+	attach := func(from, to int) (io.Closer, error) {
+		switch {
+		case kernel.multi:
+			return s.multiLink(executable, trial, nil, from, to)
+		case to-from == 1:
+			return s.perfEvent(executable, trial, nil, from)
+		default:
+			var sites []int
+			for i := from; i < to; i++ {
+				sites = append(sites, i)
+			}
+			return uprobeevent.Attach(s.opened.path(), s.places(sites), trial,
+				uprobeevent.Options{PID: s.pid})
+		}
+	}
+	refused = make(map[int]error)
+	trials := 0
+	var find func(from, to int) error
+	find = func(from, to int) error {
+		if trials++; trials > maxTrials {
+			return fmt.Errorf("the kernel refuses too many of %d sites", s.Len())
+		}
+		lnk, err := attach(from, to)
+		switch {
+		case err == nil:
+			held = append(held, lnk)
+			return nil
+		case to-from > 1:
+			middle := (from + to) / 2
+			if err := find(from, middle); err != nil {
+				return err
+			}
+			return find(middle, to)
+		default:
+			err = withErrno(err)
+			if refused[from] = whyRefused(&s.sites[from], err); refused[from] == nil {
+				return err
+			}
+			return nil
+		}
+	}
+	return refused, find(0, s.Len())
+}
+
+// A refusedError says that the kernel refuses sites.
+type refusedError struct {
+	*follow.SiteError // the first
+	rest              *Selection
+}
+
+func (e *refusedError) Unwrap() error { return e.SiteError }
+
+// refusal returns a *refusedError if find returns sites of the selection.
+func (s *Selection) refusal(find func(*Selection) (map[int]error, error)) error {
+	refused, err := find(s)
+	if err != nil {
+		return fmt.Errorf("%s: finding the site that cannot be attached: %w", s.opened.name, err)
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	first := slices.Min(slices.Collect(maps.Keys(refused)))
+	e := &refusedError{SiteError: s.siteError(first, refused[first])}
+	if s.whole != nil {
+		s = s.whole
+		if refused, err = find(s); err != nil {
+			return e.SiteError
+		}
+	}
+	e.rest = s.ForPID(s.pid)
+	e.rest.sites = nil
+	e.rest.skipped = slices.Clone(s.skipped)
+	for i, site := range s.sites {
+		if refused[i] == nil {
+			e.rest.sites = append(e.rest.sites, site)
+		} else if e.rest.skippedCount++; len(e.rest.skipped) < maxSkipped {
+			e.rest.skipped = append(e.rest.skipped, s.siteError(i, refused[i]))
+		}
+	}
+	return e
+}
+
+// WithoutRefused returns the selection without the sites that the kernel has
+// refused, which are among its Skipped. err is what attaching the selection has
+// returned. ok is false if no site was to blame, or none is left.
+//
+// The kernel refuses a site that another tracer has attached without its
+// semaphore, for example. [Manager.Attach] leaves such sites out by itself,
+// unless its target is a Selection.
+func (s *Selection) WithoutRefused(err error) (rest *Selection, ok bool) {
+	var refused *refusedError
+	if !errors.As(err, &refused) || refused.rest.Len() == 0 {
+		return nil, false
+	}
+	return refused.rest, true
 }
 
 // errNotSupported is ENOTSUPP, an error number for use inside the kernel, which

@@ -204,7 +204,8 @@ var errSharedInstruction = errors.New("the file has another probe at the same in
 // Its methods are safe for concurrent use.
 type Selection struct {
 	opened       *opened
-	borrowed     bool // the file belongs to the selection that this was made from
+	borrowed     bool       // the file belongs to the selection that this was made from
+	whole        *Selection // that AttachRaw was given indices of, or nil
 	pid          int
 	kernel       elf.Machine
 	machine      elf.Machine // of the file
@@ -245,6 +246,10 @@ func (s *Selection) String() string {
 //     program (a five-byte nop on x86-64, Linux 6.18 to 7.1),
 //   - another probe with another semaphore is at the same instruction,
 //   - its note is malformed. At most 16 of these are listed.
+//
+// In [Link.Selection] these are also the sites that [Manager.Attach] has left
+// out: those that another tracer holds with another semaphore, or without one,
+// and those whose semaphore the kernel cannot count.
 func (s *Selection) Skipped() (sites []*follow.SiteError, count int) {
 	return s.skipped, s.skippedCount
 }

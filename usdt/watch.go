@@ -363,7 +363,7 @@ func (a *programAttacher) AttachPart(
 	if a.programs[n].OptionsFor != nil {
 		options = a.programs[n].OptionsFor(pair.View())
 	}
-	lnk, err := a.manager.attach(a.programs[n].Program, sel, &options)
+	lnk, err := a.manager.attachRest(a.programs[n].Program, sel, &options)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 func TestPlacesThatCannotBeWatchedAreNamed(t *testing.T) {
@@ -30,6 +32,33 @@ func TestPlacesThatCannotBeWatchedAreNamed(t *testing.T) {
 			qt.Check(t, qt.Equals(strings.Count(result.stderr, "skipped"), 1))
 		})
 	}
+}
+
+// Another tracer holds a site without its semaphore: the others are watched.
+func TestSitesThatAnotherTracerHoldsAreNamed(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	sel, err := usdt.Select(usdt.Target{Path: p.path}, elfnote.MustParsePattern("*:guarded"))
+	qt.Assert(t, qt.IsNil(err))
+	for _, site := range sel.Sites() {
+		testprog.HoldSite(t, p.path, site.Offset)
+	}
+	qt.Assert(t, qt.IsNil(sel.Close()))
+	for name, target := range map[string][]string{"file": {p.path},
+		"process": {"-p", strconv.Itoa(p.PID)}, "all": {"-a"}} {
+		t.Run(name, func(t *testing.T) {
+			r := watching(t, append(target, "gousdt_test:three", "gousdt_test:guarded")...)
+			r.await(&r.stderr, "skipped probe gousdt_test:guarded at ")
+			p.Fire("three", 1)
+			r.await(&r.stdout, "arg2=18000000000000000001\n")
+			result := r.interrupt()
+			result.ok()
+			qt.Check(t, qt.StringContains(result.stderr, "another tracer has attached this site"))
+			qt.Check(t, qt.Equals(strings.Count(result.stderr, "skipped"), 1))
+		})
+	}
+	result := start(t, p.path, "gousdt_test:guarded").wait()
+	qt.Check(t, qt.Equals(result.status, 2))
+	qt.Check(t, qt.StringContains(result.stderr, "another tracer has attached this site"))
 }
 
 func TestNothingButPlacesThatCannotBeWatchedIsAnError(t *testing.T) {

@@ -284,6 +284,9 @@ func (t *tracer) attachFiles() error {
 			sel = sel.ForPID(0) // the session filters out other processes
 		}
 		a, err := t.session.Attach(usdt.Target{Selection: sel}, nil)
+		for rest, ok := sel.WithoutRefused(err); ok; rest, ok = rest.WithoutRefused(err) {
+			a, err = t.session.Attach(usdt.Target{Selection: rest}, nil)
+		}
 		done()
 		if errors.As(err, new(*tracing.PairError)) { // perhaps another file has one
 			t.targets.without = append(t.targets.without, err)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -243,6 +244,22 @@ func RequireBPF(t testing.TB) {
 	case err != nil:
 		t.Fatalf("loading a BPF program: %v", err)
 	}
+}
+
+// HoldSite attaches a program to a place of a file without a semaphore, as
+// another tracer would, until the end of the test or Close.
+func HoldSite(t testing.TB, path string, offset uint64) io.Closer {
+	t.Helper()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	qt.Assert(t, qt.IsNil(err))
+	defer program.Close()
+	executable, err := link.OpenExecutable(path)
+	qt.Assert(t, qt.IsNil(err))
+	held, err := executable.Uprobe("x", program, &link.UprobeOptions{Address: offset})
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { held.Close() })
+	return held
 }
 
 // RequireStacks skips a test where the kernel walks no user stacks: on s390x it
