@@ -599,8 +599,8 @@ func (s *Selection) refusal(find func(*Selection) (map[int]error, error)) error 
 // returned. ok is false if no site was to blame, or none is left.
 //
 // The kernel refuses a site that another tracer has attached without its
-// semaphore, for example. [Manager.Attach] leaves such sites out by itself,
-// unless its target is a Selection.
+// semaphore, for example. [Manager.Attach] leaves such sites out, unless its
+// target is a Selection.
 func (s *Selection) WithoutRefused(err error) (rest *Selection, ok bool) {
 	var refused *refusedError
 	if !errors.As(err, &refused) || refused.rest.Len() == 0 {

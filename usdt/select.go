@@ -60,6 +60,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 func (s *Selection) find(patterns []elfnote.Pattern) error {
 	usable := false
 	weight := 0                           // of the sites that match
+	var locations []uint64                // of all sites
 	var firstMalformed *elffile.NoteError // of any probe
 	for site, err := range s.opened.sites {
 		if err != nil {
@@ -81,6 +82,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			continue
 		}
 		usable = true
+		locations = append(locations, site.Location)
 		if !elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			continue
 		}
@@ -115,6 +117,11 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			Nearest: suggest.Probes(s.opened.sites, patterns...)}
 	}
 
+	if shared := suggest.Shared(locations, s.opened.sites); shared != nil {
+		for i := range s.sites {
+			s.sites[i].SameInstruction = shared[s.sites[i].Location]
+		}
+	}
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -367,6 +374,12 @@ type Site struct {
 	// Linux 7.2). There, if the site holds a one-byte nop followed by a
 	// ten-byte one, it is the address of the ten-byte one.
 	Instruction uint64
+
+	// SameInstruction has the probes at this instruction, PROVIDER:NAME, if the
+	// file has several sites there, selected or not: at most 16. Linkers make
+	// one of equal functions (lld --icf=all), and then each site has the hits
+	// of all of them. It is nil for nearly every site, and must not be changed.
+	SameInstruction []string
 
 	// Args are the arguments, in their order. An argument that cannot be
 	// fetched is among them, and its Err says why. The slice is shared with

@@ -38,6 +38,7 @@ type listing struct {
 	elf       *elfnote.File
 	probes    []elfnote.Probe
 	args      *arguments
+	shared    map[uint64][]string // probes where the file has several, with -v
 }
 
 type lister struct {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
@@ -110,6 +112,13 @@ func (l *lister) details(list *listing) {
 			"it has the probes, but not the code that runs.")
 	}
 	l.out.WriteByte('\n')
+	var locations []uint64
+	for site, err := range list.elf.Sites() {
+		if err == nil && list.elf.Header().Type != elf.ET_REL { // whose sections overlap
+			locations = append(locations, site.Location)
+		}
+	}
+	list.shared = suggest.Shared(locations, list.elf.Sites())
 	for i := range list.probes {
 		p := &list.probes[i]
 		fmt.Fprintf(l.out, "%s:%s\n", shown(p.Provider, maxText), shown(p.Name, maxText))
@@ -149,6 +158,10 @@ func (l *lister) site(list *listing, number int, p *elfnote.Probe) {
 		fmt.Fprintf(l.out, "%#x (offset %#x)", site.Semaphore, site.SemaphoreOffset)
 	}
 	fmt.Fprintf(l.out, "\n  Arguments: %s\n", shown(cmp.Or(site.Arguments, "none"), maxText))
+	if names := list.shared[site.Location]; len(names) > 1 {
+		fmt.Fprintf(l.out, "  Same instruction: %s, which each have the hits of all\n",
+			shown(strings.Join(names, ", "), maxText))
+	}
 	args, known := list.args.decode(site)
 	for i, arg := range args {
 		fmt.Fprintf(l.out, "    %d: ", i)

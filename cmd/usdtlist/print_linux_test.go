@@ -53,3 +53,15 @@ func TestLongNamesAreCut(t *testing.T) {
 	qt.Check(t, qt.Equals(r.stdout, "usdt:"+path+":p:n\n"))
 	qt.Check(t, qt.StringContains(r.stderr, "name of more than 4096 bytes"))
 }
+
+// Linkers make one of equal functions, with the probes in them.
+func TestProbesAtOneInstructionAreNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "folded.so")
+	testprog.WriteNotes(t, path, []testprog.Note{{Provider: "p", Name: "opened"},
+		{Provider: "p", Name: "closed"}, {Provider: "p", Name: "alone", Apart: true}})
+	const line = "  Same instruction: p:opened, p:closed, which each have the hits of all\n"
+	for pattern, count := range map[string]int{"p:*": 2, "p:closed": 1, "p:alone": 0} {
+		r := usdtlist("-v", path, pattern)
+		qt.Check(t, qt.Equals(strings.Count(r.stdout, line), count), qt.Commentf("%s", r.stdout))
+	}
+}

@@ -209,6 +209,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 			continue
 		}
 		t.warnSkipped(a, a.Path())
+		t.warnShared(a)
 		t.warnFramePointers(a)
 		if f.begun {
 			t.messages.NoteOf("files that are also watched", "also watching %s in %s",

@@ -186,6 +186,19 @@ func (t *tracer) warnSkipped(a interface {
 	t.messages.More("skipped sites", count-len(skipped))
 }
 
+// warnShared names the probes that are watched at an instruction that belongs to
+// another probe, too.
+func (t *tracer) warnShared(a *trace.Attachment) {
+	known := make(map[uint64]bool)
+	for _, site := range a.Sites() {
+		if len(site.SameInstruction) > 1 && !known[site.Location] {
+			known[site.Location] = true
+			t.messages.WarnOf("shared instructions", "%s: the file has %s at one instruction: "+
+				"a hit of one is a hit of each", a.Path(), strings.Join(site.SameInstruction, " and "))
+		}
+	}
+}
+
 // warnLeftOut reports what could not be read of a process. That is an error if
 // the process was asked for: among all processes some can never be read.
 // Otherwise a process that changed while it was read is not reported: it is

@@ -69,6 +69,20 @@ func TestNothingButPlacesThatCannotBeWatchedIsAnError(t *testing.T) {
 			`(?s)usdttrace: .*target-pie: probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`))
 }
 
+// Linkers make one of equal functions, with the probes in them.
+func TestProbesAtOneInstructionAreNamed(t *testing.T) {
+	testprog.RequireBPF(t)
+	path := filepath.Join(t.TempDir(), "folded.so")
+	testprog.WriteNotes(t, path, []testprog.Note{{Provider: "p", Name: "opened"},
+		{Provider: "p", Name: "closed"}, {Provider: "p", Name: "alone", Apart: true}})
+	for _, pattern := range []string{"p:*", "p:closed", "p:alone"} {
+		result := watching(t, path, pattern).interrupt()
+		qt.Check(t, qt.Equals(strings.Count(result.stderr, "folded.so: the file has p:opened and p:closed "+
+			"at one instruction: a hit of one is a hit of each\n") == 1, pattern != "p:alone"),
+			qt.Commentf("%s", result.stderr))
+	}
+}
+
 func TestTheFirstSkippedSitesAreNamed(t *testing.T) {
 	testprog.RequireBPF(t)
 	path := filepath.Join(t.TempDir(), "hostile.so")

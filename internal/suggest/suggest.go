@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package suggest finds the probes, and pairs of probes, of a file that a
-// pattern may have meant.
+// pattern may have meant, and those that it has without meaning to.
 package suggest
 
 import (
@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 const (
@@ -43,6 +44,42 @@ func Nearest(names []string) string {
 		return ""
 	}
 	return " (nearest: " + strings.Join(names, ", ") + ")"
+}
+
+// A file is untrusted: maxShared is how many locations Shared returns, and
+// maxSharing how many sites it names at one.
+const (
+	maxShared  = 4096
+	maxSharing = 16
+)
+
+// Shared returns the probes, as PROVIDER:NAME, at those locations where several
+// sites of a file are, by the location. Linkers put them there by making one of
+// equal functions. locations has those of all sites, and is sorted by this.
+func Shared(locations []uint64, sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
+	slices.Sort(locations)
+	var shared map[uint64][]string
+	for i := 1; i < len(locations); i++ {
+		if locations[i] == locations[i-1] && len(shared) < maxShared {
+			if shared == nil {
+				shared = make(map[uint64][]string)
+			}
+			shared[locations[i]] = nil
+		}
+	}
+	if shared == nil {
+		return nil
+	}
+	for site, err := range sites {
+		if err != nil {
+			continue
+		}
+		if names, ok := shared[site.Location]; ok && len(names) < maxSharing {
+			shared[site.Location] = append(names,
+				truncate.Name(site.Provider)+":"+truncate.Name(site.Name))
+		}
+	}
+	return shared
 }
 
 // Probes returns up to three probes of some sites, as PROVIDER:NAME, whose
