@@ -47,7 +47,7 @@ type Aggregation struct {
 	// no limit, or 128 with Normalize), "comm", "pid", "tid", "uid", "gid",
 	// "cpu", "cgroup", "container" (see SessionOptions.Containers), "probe",
 	// "provider", "site", "cookie" or "stack" (the user stack, and the process
-	// that its addresses belong to). There can be 15 keys, of 320 bytes
+	// that its addresses belong to). There can be 16 keys, of 320 bytes
 	// together. The name of an argument that is a text by
 	// SessionOptions.Definitions stands for the text. It is an error if the
 	// name is a text of only some of the Probes.

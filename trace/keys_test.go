@@ -6,6 +6,7 @@ package trace_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,21 @@ func counted(s *trace.Snapshot) (inRows, other uint64) {
 		inRows += row.Count
 	}
 	return inRows, s.Other.Count
+}
+
+// The last of as many keys as there can be is right, too, with its sign.
+func TestSixteenKeys(t *testing.T) {
+	process := start(t, "target-pie")
+	by := append(slices.Repeat([]string{"pid"}, 15), "arg0")
+	keys := trace.NewAggregator(trace.Aggregation{By: by})
+	open(t, process, "gousdt_test:three", aggregating(keys))
+	process.Fire("three", 2)
+	s := snapshot(t, keys)
+	qt.Assert(t, qt.HasLen(s.Rows, 1))
+	qt.Assert(t, qt.Equals(s.Rows[0].Count, 2))
+	qt.Assert(t, qt.HasLen(s.Rows[0].Keys, 16))
+	qt.Check(t, qt.Equals(s.Rows[0].Keys[14].Uint(), uint64(process.PID)))
+	qt.Check(t, qt.Equals(s.Rows[0].Keys[15].Int(), -2000000000))
 }
 
 // There are 300 keys and hits of each.

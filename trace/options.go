@@ -144,7 +144,7 @@ type EventOptions struct {
 
 // PerSecond returns the EventOptions.Sampling by which at most n hits a second
 // become events on each processor, with n up to 2^30. An eighth of them can
-// come at once. 0 makes every hit an event.
+// come at once. 0 makes every hit an event. New refuses what is beyond.
 func PerSecond(n int) int {
 	if n < 0 {
 		return math.MinInt // which is refused
@@ -230,6 +230,9 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 	}
 	e, sent := o.events()
 	size := cmp.Or(e.RingSize, defaultRingSize)
+	if e.Sampling == math.MinInt {
+		return nil, optionError("Sampling", errors.New("PerSecond takes no negative number of hits"))
+	}
 	for _, number := range []struct {
 		field         string
 		value, atMost int

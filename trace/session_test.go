@@ -344,6 +344,9 @@ func TestOpenErrors(t *testing.T) {
 			Events: &trace.EventOptions{RingSize: -1}},
 			"option RingSize: -1 is not between 0 and .*"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{
+			Events: &trace.EventOptions{Sampling: trace.PerSecond(-1)}},
+			"option Sampling: PerSecond takes no negative number of hits"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{
 			Events: &trace.EventOptions{RingSize: 1<<30 + 1}},
 			"option RingSize: .*"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{

@@ -338,7 +338,8 @@ func (m *Manager) askMaps(name string, ids []ebpf.MapID) (others, calls bool) {
 // an error if none is left.
 //
 // Programs whose section names no file, such as SEC("usdt") and
-// SEC("usdt/provider/name"), are for [Manager.Attach].
+// SEC("usdt/provider/name"), are for [Manager.Attach], and so are those whose
+// section begins with "?".
 //
 // The programs are attached to the process with this PID, or to every process
 // if pid is 0. If one fails, none stays attached. Errors are as those of
@@ -368,7 +369,7 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 	}
 	if len(links) == 0 {
 		return nil, errors.New("no loaded program says in its section where to attach: " +
-			`SEC("usdt/PATH:PROVIDER:NAME")`)
+			`SEC("usdt/PATH:PROVIDER:NAME"), without a "?" before it`)
 	}
 	return links, nil
 }

@@ -258,12 +258,13 @@ func (m *Manager) forget(linkOrWatch io.Closer) {
 // changed later, and keeps them from having a stack that threads share.
 func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 	for name, prog := range m.spec.Programs {
-		// To libbpf a "?" means not to load the program unless asked to. Here
-		// the caller decides which programs are loaded.
-		section, at, _ := strings.Cut(strings.TrimPrefix(prog.SectionName, "?"), "/")
+		// To libbpf a "?" means not to load and attach the program unless asked
+		// to. Here the caller decides which programs are loaded.
+		named, optional := strings.CutPrefix(prog.SectionName, "?")
+		section, at, _ := strings.Cut(named, "/")
 		if section == "usdt" || section == "usdt.s" {
 			m.programs[name] = prog
-			if strings.Contains(at, ":") {
+			if strings.Contains(at, ":") && !optional {
 				m.sections[name] = at
 			}
 		}

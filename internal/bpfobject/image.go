@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // MaxSize is the size in bytes of the largest object that is read. Real ones
@@ -34,9 +36,11 @@ type image struct {
 	sections []elf.Section64
 }
 
-// readImage reads a file and checks what it claims. img is nil for one that is
-// not an ELF file: cilium/ebpf says what is wrong with it.
+// readImage reads a file and checks what it claims.
 func readImage(r io.ReaderAt) (data []byte, img *image, err error) {
+	if r == nil {
+		return nil, nil, errors.New("there is no reader")
+	}
 	data, err = io.ReadAll(io.NewSectionReader(r, 0, MaxSize+1))
 	if err != nil {
 		return nil, nil, err
@@ -45,7 +49,7 @@ func readImage(r io.ReaderAt) (data []byte, img *image, err error) {
 		return nil, nil, fmt.Errorf("it is larger than %d MB", MaxSize>>20)
 	}
 	if len(data) < elf.EI_NIDENT || !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
-		return data, nil, nil
+		return nil, nil, elffile.ErrNotELF
 	}
 	if elf.Class(data[elf.EI_CLASS]) != elf.ELFCLASS64 {
 		return nil, nil, errors.New("it is not an ELF file of 64 bits")

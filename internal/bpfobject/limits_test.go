@@ -14,8 +14,19 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
+
+func TestLoadOfWhatIsNoObject(t *testing.T) {
+	for _, text := range []string{"", "x", strings.Repeat("int main(void) { return 0; }\n", 10)} {
+		_, err := Load(strings.NewReader(text))
+		qt.Check(t, qt.ErrorIs(err, elffile.ErrNotELF))
+		qt.Check(t, qt.ErrorMatches(err, "reading the object: not an ELF file"))
+	}
+	_, err := Load(nil)
+	qt.Check(t, qt.ErrorMatches(err, "reading the object: there is no reader"))
+}
 
 // Objects of some kilobytes claim or repeat what takes gigabytes.
 func TestLoadOfObjectsThatClaimMuch(t *testing.T) {

@@ -112,7 +112,7 @@ func read(r io.ReaderAt) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if img == nil || len(img.sections) == 0 {
+	if len(img.sections) == 0 {
 		return &object{data: data}, nil
 	}
 	symbols, err := readSymbols(img)
