@@ -186,8 +186,8 @@ func (t *tracer) warnSkipped(a interface {
 	t.messages.More("skipped sites", count-len(skipped))
 }
 
-// warnShared names the probes that are watched at an instruction that belongs to
-// another probe, too.
+// warnShared names the probes that are watched at an instruction which belongs
+// to another probe, too.
 func (t *tracer) warnShared(a *trace.Attachment) {
 	known := make(map[uint64]bool)
 	for _, site := range a.Sites() {
