@@ -132,7 +132,7 @@ func Global(f File, location uint64, name string) Arg {
 
 // The errors of arguments, for [errors.Is]. Those that are none of these cannot
 // be fetched for another reason, which the text says: a size that no number
-// has, a label that only the assembler knew.
+// has, a label that only the assembler knew, a machine that is not supported.
 var (
 	// ErrNeedsSymbol means that the argument names a symbol that the file does
 	// not define, or that no file is known. A debug file may define it.
@@ -144,9 +144,6 @@ var (
 	// machine, names a register that the machine does not have, or has a number
 	// above 64 bits.
 	ErrMalformed = errors.New("argument is malformed")
-	// ErrMachine means that the machine is not one of those that the package
-	// documentation lists.
-	ErrMachine = errors.New("machine is not supported")
 )
 
 // A reason is why an argument is Unavailable. Each unavailableError has one.
@@ -158,7 +155,7 @@ type reason struct {
 func (r *reason) Error() string { return r.text }
 
 var (
-	errMachine = &reason{"machine not supported", ErrMachine}
+	errMachine = &reason{"machine not supported", nil}
 	errSyntax  = &reason{"malformed operand", ErrMalformed}
 	errNumber  = &reason{"number does not fit into 64 bits", ErrMalformed}
 	errSize    = &reason{"size is not 1, 2, 4 or 8 bytes", nil}

@@ -8,43 +8,34 @@ import (
 	"math/bits"
 )
 
-// An Encoding is an [Arg] in the numbers that an eBPF program calculates with,
-// for the tables of any program: offsets in the struct pt_regs that is the
-// context of a uprobe's program, and shifts. The value of an argument is
+// An Encoding is where an [Arg] is, in the numbers that an eBPF program
+// calculates with, for the tables of any program: offsets in the struct pt_regs
+// that is the context of a uprobe's program, and shifts. By the Kind of the
+// Arg, the value is
 //
 //	Constant    Value
 //	InRegister  the word at Register, or those at Register and Index
 //	Memory      the memory at the address
 //	Address     the address
-//	Bytes       unknown: Size bytes at the address
+//	Bytes       unknown: Arg.Size bytes at the address
 //
 // where the address is word(Register) + word(Index)<<Scale + Value, modulo
-// 2^64. Registers that are missing count as 0. Of the value, the low Size bytes
-// count, after a shift to the right by Shift bits. Signed says how to extend
-// them to 64 bits.
+// 2^64. Before it is shifted, the index is cut by Arg.IndexSize, and the
+// address is cut by Arg.Address32. Of the value, the low Arg.Size bytes count,
+// after a shift to the right by Shift bits, and Arg.Signed says how to extend
+// them.
 type Encoding struct {
-	Kind   Kind
-	Size   int  // in bytes
-	Signed bool // or else extended by zeros
-	Float  bool // IEEE 754 bits of Size bytes
-
 	// Value is the constant, which is extended already, or the displacement, as
 	// two's complement. libbpf calls it val_off.
 	Value uint64
-
 	// Register and Index are offsets in bytes from the start of struct pt_regs,
-	// -1 for none. If the value of a 32-bit program is in two registers,
-	// Register has its low 4 bytes and Index its high 4 bytes.
+	// -1 for none, which counts as 0. If the value of a 32-bit program is in
+	// two registers, Register has its low 4 bytes and Index its high 4 bytes.
 	Register, Index int16
 	// Scale is how many bits the word of the index is shifted to the left.
 	Scale uint8
-	// IndexSize is that of [Arg]: 4 and -4 if only the low 4 bytes of the index
-	// count, as an unsigned or a signed number, and 0 if all count.
-	IndexSize int8
 	// Shift is how many bits the register is shifted to the right: 8 for ah.
 	Shift uint8
-	// Address32 reports whether the address is cut to its low 32 bits.
-	Address32 bool
 }
 
 // Encode encodes an argument for a kernel of the given machine, whose 64-bit
@@ -53,8 +44,7 @@ type Encoding struct {
 // Unavailable, and wraps [ErrNotSaved] if such a kernel does not save one of
 // the registers.
 func (a *Arg) Encode(kernel elf.Machine) (Encoding, error) {
-	e := Encoding{Kind: a.Kind, Size: a.Size, Signed: a.Signed, Float: a.Float, Register: -1,
-		Index: -1, Value: uint64(a.Displacement), Address32: a.Address32}
+	e := Encoding{Register: -1, Index: -1, Value: uint64(a.Displacement)}
 	base, index := a.Base, a.Index
 	switch a.Kind {
 	case Constant:
@@ -63,7 +53,7 @@ func (a *Arg) Encode(kernel elf.Machine) (Encoding, error) {
 		base, index = a.Register, a.High
 		e.Shift = a.Register.Shift
 	case Memory, Address, Bytes:
-		e.Scale, e.IndexSize = uint8(max(bits.Len8(a.Scale), 1)-1), a.IndexSize
+		e.Scale = uint8(max(bits.Len8(a.Scale), 1) - 1)
 	default:
 		return Encoding{Register: -1, Index: -1}, a.Err
 	}

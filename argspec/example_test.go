@@ -129,13 +129,13 @@ func ExampleArg_Encode() {
 		case err != nil:
 			fmt.Println(err)
 		default:
-			fmt.Println(e.Kind, e.Size, e.Signed, int64(e.Value), e.Register, e.Index, e.Scale, e.Shift)
+			fmt.Println(arg.Kind, int64(e.Value), e.Register, e.Index, e.Scale, e.Shift)
 		}
 	}
 	// Output:
-	// memory 4 true -20 32 -1 0 0
-	// memory 8 false 0 112 88 3 0
-	// register 1 false 0 80 -1 0 8
+	// memory -20 32 -1 0 0
+	// memory 0 112 88 3 0
+	// register 0 80 -1 0 8
 	// not saved: 8@%xmm0
 }
 
@@ -185,19 +185,18 @@ func ExampleFile() {
 	for _, text := range []string{"-8@stock_of_apples(%rip)", "8@nowhere(%rip)", "8f@%xmm0", "8@("} {
 		args := argspec.Decode(nil, f, 0x1f8, text)
 		switch err := argspec.Strict(args); {
-		case errors.Is(err, argspec.ErrMachine), errors.Is(err, argspec.ErrMalformed):
+		case errors.Is(err, argspec.ErrMalformed):
 			fmt.Println("refuse the probe:", err)
 		case errors.Is(err, argspec.ErrNeedsSymbol):
 			fmt.Println("look for a debug file:", err)
 		case err != nil:
 			fmt.Println("leave it out:", err)
 		default:
-			e, _ := args[0].Encode(elf.EM_X86_64)
-			fmt.Println(args[0], e.Float)
+			fmt.Println(args[0])
 		}
 	}
 	// Output:
-	// i64 @ [rip+4432] false
+	// i64 @ [rip+4432]
 	// look for a debug file: no symbol nowhere (8@nowhere(%rip))
 	// leave it out: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)
 	// refuse the probe: unexpected end: malformed operand (8@()

@@ -180,15 +180,15 @@ func (l *Layout) encodeArgument(b []byte, machines Machines, big bool, arg *args
 		l.shift.put(b, big, 64)
 	}
 	e, err := arg.Encode(machines.Kernel)
-	if err != nil || e.Kind == argspec.Bytes || l.Check(machines, arg) != nil {
+	if err != nil || arg.Kind == argspec.Bytes || l.Check(machines, arg) != nil {
 		l.kind.put(b, big, libbpfNone)
 		return
 	}
-	if e.Signed {
+	if arg.Signed {
 		l.signed.put(b, big, 1)
 	}
 	l.value.put(b, big, e.Value)
-	switch e.Kind {
+	switch arg.Kind {
 	case argspec.Constant:
 		l.kind.put(b, big, libbpfConstant)
 	case argspec.InRegister:

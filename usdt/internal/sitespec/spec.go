@@ -119,7 +119,7 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		return 0
 	}
 	b[offsetKind] = [...]uint8{argspec.Constant: kindConstant, argspec.InRegister: kindRegister,
-		argspec.Memory: kindMemory, argspec.Address: kindSum, argspec.Bytes: kindBytes}[e.Kind]
+		argspec.Memory: kindMemory, argspec.Address: kindSum, argspec.Bytes: kindBytes}[a.Kind]
 	if e.Register >= 0 {
 		b[offsetBase] = uint8(e.Register / 8)
 	}
@@ -131,16 +131,16 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		bit uint8
 		set bool
 	}{
-		{flagSigned, e.Signed},
-		{flagAddress32, e.Address32},
-		{flagIndexZeroExtended, e.IndexSize == 4},
-		{flagIndexSignExtended, e.IndexSize == -4},
+		{flagSigned, a.Signed},
+		{flagAddress32, a.Address32},
+		{flagIndexZeroExtended, a.IndexSize == 4},
+		{flagIndexSignExtended, a.IndexSize == -4},
 	} {
 		if flag.set {
 			b[offsetFlags] |= flag.bit
 		}
 	}
-	if e.Kind == argspec.InRegister && e.Index >= 0 {
+	if a.Kind == argspec.InRegister && e.Index >= 0 {
 		b[offsetKind] = kindSum
 		b[offsetFlags] |= flagBaseZeroExtended
 		b[offsetScale] = 32
