@@ -33,130 +33,27 @@
 //	lnk, err := mgr.Attach(objs.OnQuery, target, nil, elfnote.Exact("postgresql", "query__start"))
 //	defer lnk.Close()
 //
-// [LoadCollectionSpec] reads an object that was compiled with libbpf's header.
-//
-// # What is attached, and what is skipped
-//
-// One call of Attach covers all sites of all probes that match. A site that
-// cannot be attached, such as one that holds no nop, is skipped:
-// [Link.Selection] says which and why, and [Select] does without attaching
-// anything.
-//
-// An argument that cannot be fetched, such as one in a vector register, does
-// not affect the others. Reading it is an error in the program; its Err in
-// [Site].Args says why.
-//
-// # Specs and cookies
-//
-// Each site gets the ID of its spec as BPF cookie, and the program finds the
-// spec in a map by that ID. Sites share a spec if their arguments are at the
-// same places and their [AttachOptions].Cookie is the same.
-// [ManagerOptions].MaxSpecs is the number of specs that there is room for.
-//
-// # Programs made for their sites
-//
-// With [ManagerOptions].Specialise, Attach makes a program for the sites that
-// it attaches to, also of an object made for libbpf. In it, bpf_usdt_arg is
-// code for just these sites. The BPF_USDT of libbpf's header calls it for each
-// argument: reading twelve then takes some 3 % of a hit if they are in
-// registers, and 16 % if they are on the stack. The BPF_USDT of this module's
-// header does not, because it takes only some 11 % and 24 % as it is.
-//
-// Such a program is loaded and verified for each set of specs, which takes less
-// than a millisecond for a small one, and some 20 to 50 if it has CO-RE
-// relocations or uses the kernel's configuration. All links of a Manager that
-// need the same one share it.
-//
-// It is not the default, because the program that was given to Attach does not
-// run: its run count and fexit programs do not see the hits. Processes with
-// different cookies need a program each.
-//
-// # Processes that come and go
-//
 // [Manager.Watch] keeps programs attached to the probes that match their
-// patterns, wherever a process maps a file that has such probes:
-//
-//	watch, err := mgr.Watch(nil, nil, usdt.WatchProgram{
-//		Program:  objs.OnQuery,
-//		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
-//	})
-//	defer watch.Close()
-//	err = watch.Run(ctx, 5*time.Second)
-//
-// # Modes
-//
-// There are three ways to attach: see [Mode]. A Manager takes the best that the
-// kernel has; [Mode.Resolve] says which that is. Before Linux 5.15, a shared
-// library or position-independent program can be attached for one process only,
-// which must have mapped it already.
-//
-// # Perf events and tracefs
-//
-// In all modes but [ModeMulti] the kernel takes about 0.1 s to close each perf
-// event, one after the other. So sites that the program need not tell apart by
-// its cookie share a perf event, if tracefs is mounted at /sys/kernel/tracing
-// or below /sys/kernel/debug and can be written. These are the sites with the
-// same arguments and cookie, and in [ModeSingleIPMap] all sites of a file.
-//
-// Such an event is defined in tracefs, in the group "gousdt". Its name, as in
-// p1234_5678901_4026531836_1, has the PID of its owner, the start in clock
-// ticks after boot, and the inode of the PID namespace. Close removes it. If
-// the process is killed, the kernel keeps the definition, and with it the
-// traced file, until another program attaches by this package or usdttrace
-// --cleanup is run.
-//
-// Do not remove an event of a process that runs: the kernel does not check
-// whether an event of several places is in use, and goes on with memory that it
-// has freed.
+// patterns, in all processes that come and go. [LoadCollectionSpec] reads an
+// object that was compiled with libbpf's header.
 //
 // # Guarantees
 //
-// Attaching is all or nothing: if it fails, nothing stays attached. A program
-// is detached by [Link.Close], and at the latest when the tracer ends.
+// One call of Attach covers all sites of all probes that match. It is all or
+// nothing: if it fails, nothing stays attached. A program is detached by
+// [Link.Close], and at the latest when the tracer ends.
 //
 // Every site is checked before it is attached. It must lie in executable code
 // and hold a nop, because a breakpoint anywhere else could kill the traced
+// program. A site that cannot be attached is skipped: [Link.Selection] says
+// which and why, and [Select] does without attaching anything. An argument that
+// cannot be fetched does not affect the others: reading it is an error in the
 // program.
 //
-// This package never writes memory of the traced process. Semaphores tell an
-// application whether a probe is attached. The kernel counts them, so they are
-// right even after the tracer has been killed.
-//
-// # What may surprise
-//
-//   - A semaphore can be higher than 1. It counts attachments, and each one
-//     again for every mapping of the page that holds the site. Linkers that
-//     save space (lld) let the first and the last page of the code share a page
-//     of the file with data, which is then mapped twice or more. After Close
-//     the semaphore is 0 again.
-//   - An attachment without a PID covers the children of a process after fork.
-//     An attachment with a PID does not.
-//   - Attaching to thousands of sites with semaphores is slow while a process
-//     maps the code and not yet the data of the file, as at its start: 50,000
-//     sites took 6 s then, and 0.1 s otherwise.
-//   - Detaching from a probe in thousands of processes, each with an attachment
-//     of its own, is slow: 250 took 0.3 s, 500 2 s and 1,000 7 s. One without a
-//     PID closes at once; bpf_get_current_pid_tgid tells the program the
-//     process.
-//   - An argument that names a symbol cannot be read in a file without a symbol
-//     table. "go test" strips the binary that it runs: a probe in C code of a
-//     test, as in "4@counter(%rip)", reads nothing, unless the test is built by
-//     "go test -c".
-//   - With a PID, a perf event belongs to the main thread of the process. In
-//     all modes but [ModeMulti] an attachment is silent once that thread has
-//     exited, although other threads go on.
-//
-// # Privileges
-//
-// Attaching needs root, or CAP_BPF and CAP_PERFMON. Finding a file through a
-// process of another user needs CAP_SYS_PTRACE as well. Making programs for
-// their sites needs CAP_SYS_ADMIN, unless [Manager.LoadAndAssign] has loaded
-// them.
-//
-// Attaching through perf events, in all modes but [ModeMulti], needs
-// CAP_SYS_ADMIN on kernels with commit ba677dbe77af (CVE-2025-38466). These are
-// Linux 6.16, 6.15.7, 6.12.39, 6.6.99, 6.1.146, 5.15.189, 5.10.240, and newer
-// ones of each series.
+// Attaching needs root, or CAP_BPF and CAP_PERFMON, and on kernels without
+// uprobe_multi links often CAP_SYS_ADMIN. docs/attaching.md in the repository
+// has the details: the modes and what they cost, cookies, privileges by kernel
+// version, and what may surprise.
 //
 // # Errors
 //
