@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -36,6 +35,9 @@ type Attachment struct {
 	programs []*program
 	pairs    []uint32 // numbers of the pairs that have both ends here
 	names    map[uint32]elfnote.Pair
+
+	unmatched expectedLosses // ends whose starts are not attached yet
+	replaced  expectedLosses // starts whose ends are not attached any more
 
 	slots    []uint64 // keys of the session's map of slots
 	reserved int      // slots
@@ -80,13 +82,8 @@ func closeAll(attachments ...*Attachment) error {
 		for _, l := range a.links {
 			ranked[l.rank] = append(ranked[l.rank], l.Link)
 		}
-		if s := a.session; !sessions[s] {
-			sessions[s] = true
-			if len(s.latencies) > 0 {
-				s.replaced.change(1, s.countOf(bpfgen.CounterReplaced))
-				defer s.replaced.change(-1, s.countOf(bpfgen.CounterReplaced))
-			}
-		}
+		sessions[a.session] = true
+		a.session.countLost(a, func(n lostCounts) { a.replaced.begin(n.replaced) })
 	}
 	var errs []error
 	for _, links := range ranked {
@@ -105,6 +102,7 @@ func closeAll(attachments ...*Attachment) error {
 				a.session.slots.release(a.slots, a.reserved)
 				return nil
 			})
+			a.session.foldLost(a)
 			a.session.endPairs(a)
 			a.session.forget(a)
 		})
@@ -196,10 +194,8 @@ func (a *Attachment) attach(w *work) error {
 		}
 		a.sites = append(a.sites, site)
 	}
-	if w.ends {
-		s.unmatched.change(1, s.countOf(bpfgen.CounterUnmatched))
-		defer s.unmatched.change(-1, s.countOf(bpfgen.CounterUnmatched))
-	}
+	s.addLost(a)
+	defer s.countLost(a, func(n lostCounts) { a.unmatched.end(n.unmatched) })
 	if len(w.sites) > 1 && w.plan.Kernel.HasSlots() && s.slots.reserve(len(w.sites)) {
 		a.reserved = len(w.sites)
 		return a.attachGroups(w)
@@ -503,52 +499,4 @@ func (w *work) steps(programs []bpfgen.Program, oneLink func(sites []int) bool) 
 type rankedLink struct {
 	*usdt.Link
 	rank int
-}
-
-// longestChange is the time for which losses count as expected: hundreds of
-// perf events are detached by then. A file system can make an attachment wait
-// without end, and must not hide losses.
-const longestChange = time.Minute
-
-// expectedLosses are the losses of a counter while sites are attached or
-// detached one after the other. Only one end of the calls that go on meanwhile
-// is seen, which is no loss.
-type expectedLosses struct {
-	mu       sync.Mutex
-	changing int       // number of attachments that are being made or closed
-	began    time.Time // of the first of them
-	before   uint64    // as counted then
-	expected uint64
-	reported uint64 // by lost
-}
-
-// change is called with 1 before sites are attached or detached, and with -1
-// after it.
-func (l *expectedLosses) change(by int, count func() (uint64, error)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.changing += by; l.changing > 1 || l.changing == 1 && by < 0 {
-		return
-	}
-	n, err := count()
-	switch {
-	case err != nil: // of a session that is being closed
-	case by > 0:
-		l.began, l.before = time.Now(), n
-	case time.Since(l.began) < longestChange:
-		l.expected += n - l.before
-	}
-}
-
-// lost returns the number of counted losses that are not expected. It never
-// returns less than before, because its readers take differences. It must not
-// be called within [Session.use]: change may wait for that.
-func (l *expectedLosses) lost(counted uint64) uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.changing > 0 && time.Since(l.began) < longestChange {
-		counted = min(counted, l.before) // it is not known yet whether the others are expected
-	}
-	l.reported = max(l.reported, counted-min(counted, l.expected))
-	return l.reported
 }

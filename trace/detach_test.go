@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
@@ -67,5 +68,58 @@ func TestRowsEndTogether(t *testing.T) {
 		more := counted.Rows[0].Count - counted.Rows[1].Count
 		qt.Check(t, qt.IsTrue(more <= 2*threads), qt.Commentf("%v", rows(counted)))
 		qt.Check(t, qt.DeepEquals(rows(snapshot(t, a)), rows(counted)))
+	})
+}
+
+// Losses of one file are counted while others are attached and detached, and
+// after their own attachment has gone. They never become less: readers take a
+// number that goes back for one that has begun anew.
+func TestLossesOfOneFileWhileOthersAreAttached(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		opts := aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+			Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}}))
+		opts.Mode = mode
+		s := newSession(t, opts)
+		p := start(t, "target-pie")
+		a := attach(t, s, usdt.Target{Path: p.path}, "gousdt_test:t*", nil)
+		other := copyOf(t, "target-pie")
+		var before trace.Losses
+		check := func() {
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsTrue(losses.Unmatched >= before.Unmatched &&
+				losses.Replaced >= before.Replaced), qt.Commentf("%+v after %+v", losses, before))
+			before = losses
+		}
+		const rounds, hits = 4, 500
+		for range rounds {
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				p.Fire("twelve", hits) // without a start
+			}()
+			for done := false; !done; {
+				qt.Assert(t, qt.IsNil(attach(t, s, usdt.Target{Path: other}, "gousdt_test:t*", nil).Close()))
+				check()
+				select {
+				case <-ended:
+					done = true
+				default:
+				}
+			}
+		}
+		p.Fire("three", hits) // more than there can be inside each other
+		check()
+		qt.Check(t, qt.Equals(before.Unmatched, rounds*hits))
+		qt.Check(t, qt.Equals(before.Replaced, hits-64))
+		qt.Assert(t, qt.IsNil(a.Close()))
+		b := attach(t, s, usdt.Target{Path: p.path}, "gousdt_test:t*", nil)
+		check()
+		p.Fire("twelve", 1)
+		check()
+		qt.Assert(t, qt.IsNil(b.Close()))
+		check()
+		qt.Check(t, qt.Equals(before.Unmatched, rounds*hits+1))
+		qt.Check(t, qt.Equals(before.Replaced, hits-64))
 	})
 }

@@ -294,7 +294,11 @@ func (r *reading) tick(now time.Time) bool {
 }
 
 func (r *reading) reportLosses() bool {
-	lost, err := r.countOf(bpfgen.CounterEvents)()
+	var lost uint64
+	err := r.use(func() (err error) {
+		lost, err = r.counter(bpfgen.CounterEvents)
+		return err
+	})
 	switch {
 	case errors.Is(err, os.ErrClosed):
 		return false
@@ -374,16 +378,6 @@ func (s *Session) counter(c bpfgen.Counter) (uint64, error) {
 		sum += n
 	}
 	return sum, nil
-}
-
-func (s *Session) countOf(c bpfgen.Counter) func() (uint64, error) {
-	return func() (n uint64, err error) {
-		err = s.use(func() error {
-			n, err = s.counter(c)
-			return err
-		})
-		return n, err
-	}
 }
 
 const (

@@ -68,8 +68,7 @@ type Session struct {
 	silent   atomic.Bool // no event will come any more
 
 	openCalls openCalls
-	unmatched expectedLosses // ends whose starts are not attached yet
-	replaced  expectedLosses // starts whose ends are not attached any more
+	lost      lostCalls
 
 	// Held for reading while something is to be attached, but not while the
 	// kernel attaches.

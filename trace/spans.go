@@ -350,6 +350,8 @@ func (s *Session) createLatencies() {
 	if len(s.latencies) == 0 {
 		return
 	}
+	s.lost.counts, s.plan.Lost = s.newMap("trace_lost", ebpf.Array, 4, bpfgen.LostSize, maxLostSites)
+	s.lost.of = make(map[*Attachment]struct{})
 	birth := threadBirth()
 	for _, l := range s.latencies {
 		l.Birth = birth

@@ -204,10 +204,10 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.Emit(fromStack(r1, c.slot))
 		b.JumpIfImm(asm.JNE, r1, 0, r2, abandoned)
 		b.Place(counted)
-		b.Aside(abandoned, counted, func() { b.addTo(CounterReplaced, fromStack(r1, c.slot)) })
+		b.Aside(abandoned, counted, func() { b.lost(CounterReplaced, fromStack(r1, c.slot)) })
 	}
 	if !failed {
-		b.Aside(unmatched, none, func() { b.count(CounterUnmatched) })
+		b.Aside(unmatched, none, func() { b.lost(CounterUnmatched, set(r1, 1)) })
 	}
 	b.Aside(unread, none, func() { b.count(CounterUnreadable) })
 	return c
@@ -398,7 +398,7 @@ func (b *builder) push(c *call) {
 	b.Emit(fromStack(r1, c.word), store(r7, callsFirst+callWord, r1))
 	b.Aside(full, pushed, func() {
 		b.Emit(toStack(c.slot, r1))
-		b.count(CounterReplaced)
+		b.lost(CounterReplaced, set(r1, 1))
 		b.Emit(fromStack(r1, c.slot))
 	})
 }

@@ -38,7 +38,7 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 		b.Emit(load(r2, r4, callWord), asm.RSh.Imm(r2, 32))
 		b.JumpIf(asm.JEq, r1, r2, left)
 		b.Emit(storeImm(r7, callsLevel, levelShared, asm.Word))
-		b.Aside(left, fresh, func() { b.count(CounterReplaced) })
+		b.Aside(left, fresh, func() { b.lost(CounterReplaced, set(r1, 1)) })
 	}
 	b.Place(within)
 	b.Emit(loadN(r1, r7, callsInside, asm.Half), asm.Add.Imm(r1, 1),

@@ -68,6 +68,7 @@ type Plan struct {
 	Filter   *expr.Node // nil: every hit. Of calls, the end is filtered
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
+	Lost     int        // descriptor of an array, see LostSize; 0: all lost calls are in Counters
 	Filtered int        // descriptor of an array: its u32 is 1 once Filter left a hit out; 0: none
 
 	Aggregations []*Aggregation
@@ -309,6 +310,30 @@ func (b *builder) filtered(leave argcode.Label) argcode.Label {
 func (b *builder) siteID(dst asm.Register) {
 	b.block.UsesID = true
 	b.Emit(mov(dst, r8), asm.RSh.Imm(dst, 32))
+}
+
+// LostSize is the size of an element of Plan.Lost: the ends without a start and
+// the starts that were forgotten at the site whose ID is the index, a u64 each.
+// Those of sites over its size are in Counters.
+const LostSize = 16
+
+// lost adds R1 to the lost calls of the site; the instruction sets R1.
+func (b *builder) lost(c Counter, number asm.Instruction) {
+	if b.plan.Lost == 0 {
+		b.addTo(c, number)
+		return
+	}
+	over, done := b.Label(), b.Label()
+	site, at := b.Temporary(4), 0
+	if c == CounterReplaced {
+		at = 8
+	}
+	b.siteID(r1)
+	b.Emit(storeN(r10, site, r1, asm.Word))
+	b.LookUp(b.plan.Lost, site, over)
+	b.Emit(number, asm.AddAtomic.Mem(r0, r1, asm.DWord, int16(at)))
+	b.Place(done)
+	b.Aside(over, done, func() { b.addTo(c, number) })
 }
 
 // count adds one to a counter.
