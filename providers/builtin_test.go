@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
 )
 
 // The definitions of a file are found by its providers before the file is
@@ -49,6 +51,18 @@ func TestProbesOnce(t *testing.T) {
 	probes := all(t, d)
 	qt.Assert(t, qt.HasLen(probes, before+1))
 	qt.Assert(t, qt.Equals(probes[probeKey{"python", "gc__done", 1}].Arguments[0].Name, "other"))
+	// What a caller changes does not change the definitions, which all share.
+	for _, probe := range all(t, Builtin()) {
+		clear(probe.Arguments)
+	}
+	probe, _ := Builtin().Probe("python", "function__entry", 3)
+	call, _ := Builtin().Call(elfnote.MustParsePairPattern("postgresql:statement"))
+	clear(probe.Arguments)
+	clear(call.Arguments)
+	probe, _ = Builtin().Probe("python", "function__entry", 3)
+	call, _ = Builtin().Call(elfnote.MustParsePairPattern("postgresql:statement"))
+	qt.Check(t, qt.Equals(probe.Arguments[1].Name, "function"))
+	qt.Check(t, qt.Equals(call.Arguments[0].Name, "query"))
 	for range d.Probes() {
 		break // as a loop may
 	}

@@ -80,6 +80,7 @@ func (d *Definitions) Call(pair elfnote.PairPattern) (tracing.Call[Argument], bo
 	if !ok && d.builtin {
 		return builtinOf(provider).Call(pair)
 	}
+	found.Arguments = slices.Clone(found.Arguments)
 	return found, ok
 }
 
@@ -176,6 +177,7 @@ func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) 
 	if !ok && d.builtin {
 		return builtinOf(provider).Probe(provider, name, arguments)
 	}
+	probe.Arguments = slices.Clone(probe.Arguments) // those of all users
 	return probe, ok
 }
 
@@ -183,6 +185,7 @@ func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) 
 func (d *Definitions) Probes() iter.Seq[Probe] {
 	return func(yield func(Probe) bool) {
 		for _, probe := range d.probes {
+			probe.Arguments = slices.Clone(probe.Arguments)
 			if !yield(probe) {
 				return
 			}
@@ -192,6 +195,7 @@ func (d *Definitions) Probes() iter.Seq[Probe] {
 		}
 		for _, file := range builtinFiles() {
 			for key, probe := range file.parsed().probes {
+				probe.Arguments = slices.Clone(probe.Arguments)
 				if _, replaced := d.probes[key]; !replaced && !yield(probe) {
 					return
 				}

@@ -357,7 +357,7 @@ type siteKind struct {
 }
 
 // Definition returns the definition of the probe and its arguments in
-// [SessionOptions.Definitions], or nil.
+// [SessionOptions.Definitions], or nil. Sites share it: it must not be changed.
 func (s *Site) Definition() *providers.Probe { return s.definition }
 
 // ArgumentName returns the name of an argument in [SessionOptions.Definitions],

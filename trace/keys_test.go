@@ -40,6 +40,30 @@ func TestSixteenKeys(t *testing.T) {
 	qt.Check(t, qt.Equals(s.Rows[0].Keys[15].Int(), -2000000000))
 }
 
+// What the caller does with a snapshot does not change the next one.
+func TestSnapshotsShareNothing(t *testing.T) {
+	process := start(t, "target-pie")
+	a := trace.NewAggregator(trace.Aggregation{By: []string{"arg0", "comm", "stack"}, Value: "arg0",
+		Histogram: &trace.Histogram{}})
+	open(t, process, "gousdt_test:three", aggregating(a))
+	process.Fire("three", 2)
+	want := snapshot(t, a)
+	spoilt := snapshot(t, a)
+	qt.Assert(t, qt.HasLen(spoilt.Rows, 1))
+	spoilt.By[0] = "other"
+	row := &spoilt.Rows[0]
+	data, _ := row.Keys[1].Data()
+	clear(data)
+	clear(row.Keys)
+	clear(row.Stack)
+	got := snapshot(t, a)
+	qt.Check(t, qt.DeepEquals(got.By, want.By))
+	qt.Check(t, qt.DeepEquals(rows(got), rows(want)))
+	qt.Check(t, qt.Equals(textOf(got.Rows[0].Keys[1]), "target-pie"))
+	qt.Check(t, qt.DeepEquals(got.Rows[0].Stack, want.Rows[0].Stack))
+	qt.Check(t, qt.IsTrue(len(want.Rows[0].Stack) > 0 && want.Rows[0].Stack[0] != 0))
+}
+
 // There are 300 keys and hits of each.
 func TestKeysOverTheLimitAreOthers(t *testing.T) {
 	process := start(t, "target-pie")

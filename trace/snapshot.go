@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -15,7 +16,8 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
-// A Snapshot is the result of an [Aggregator] from one moment to another.
+// A Snapshot is the result of an [Aggregator] from one moment to another. It is
+// the caller's own, to keep and to change.
 type Snapshot struct {
 	// Start is when the session was made or the rows were last taken, and Time
 	// when the snapshot was made.
@@ -107,7 +109,7 @@ func (a *aggregation) snapshot(anew bool) (*Snapshot, error) {
 		return nil, err
 	}
 	a.dropRows()
-	s := &Snapshot{Start: a.started, Time: now, By: a.names, Overflow: a.totals.overflow,
+	s := &Snapshot{Start: a.started, Time: now, By: slices.Clone(a.names), Overflow: a.totals.overflow,
 		Other: a.totals.other.clone()}
 	s.Other.histogram = a.Histogram
 	for _, t := range a.totals.rows {
@@ -206,9 +208,15 @@ func (s *Snapshot) Top(rows int) *Snapshot {
 	return &top
 }
 
-// clone returns a row that can be added to.
+// clone returns a row that shares nothing with this one.
 func (r *Row) clone() Row {
 	c := *r
+	c.Keys, c.Stack = slices.Clone(c.Keys), slices.Clone(c.Stack)
+	for i := range c.Keys {
+		if k := &c.Keys[i]; k.data != "" {
+			k.setData(bytes.Clone(k.bytes()), k.dataState)
+		}
+	}
 	c.buckets.Counts = slices.Clone(c.buckets.Counts)
 	return c
 }

@@ -258,7 +258,7 @@ func (s *Selection) String() string {
 // out: those that another tracer holds with another semaphore, or without one,
 // and those whose semaphore the kernel cannot count.
 func (s *Selection) Skipped() (sites []*follow.SiteError, count int) {
-	return s.skipped, s.skippedCount
+	return slices.Clone(s.skipped), s.skippedCount
 }
 
 // Name returns the name of the file: its path, as the target's process sees it

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -32,6 +33,16 @@ func TestSummarySaysWhoseEventsWereLost(t *testing.T) {
 		owners: []tracing.OwnerLoss{{CgroupID: 7, Events: 12}, {User: 1000, Events: 3}}}
 	qt.Check(t, qt.StringContains(s.text(),
 		"\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
+}
+
+func TestSummarySaysWhichKeysHaveNoRow(t *testing.T) {
+	// Each bucket of a histogram takes room in the kernel: 112 keys can be too
+	// many at once, and are not more than 16384.
+	s := &summary{others: 7, overflow: 7, maxKeys: 16384}
+	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "16384")), qt.Commentf("%s", s.text()))
+	s.others++
+	qt.Check(t, qt.StringContains(s.text(), "\n1 hits are of the less frequent keys in (other): "+
+		"there are more than 16384 (--max-keys)\n7 hits are in (other) because "))
 }
 
 func TestSummarySaysHowManyStacksWereCut(t *testing.T) {

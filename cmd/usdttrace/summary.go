@@ -163,10 +163,10 @@ func (s *summary) text() string {
 		{s.losses.Unrepresented, "of all hits have no event that stands for them: " +
 			"none of their process and site was taken after them"},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
-		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): "+
+		{s.others - min(s.others, s.overflow), fmt.Sprintf("hits are of the less frequent keys in (other): "+
 			"there are more than %d (--max-keys)", s.maxKeys)},
-		{s.overflow, "of these came too fast for the room in the kernel: " +
-			"some may be of keys with a row (--max-keys)"},
+		{s.overflow, "hits are in (other) because their keys came too fast for the room " +
+			"in the kernel: they may have a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Replaced, "not measured: " + without},
