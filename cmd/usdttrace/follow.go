@@ -38,6 +38,7 @@ type follower struct {
 	stats  func() error // why the kernel reports no events
 
 	perProcess bool        // it is about one process, not about all or a family
+	first      sync.Map    // PIDs for which files are being attached, by the files' paths
 	begun      bool        // what was there at first is attached
 	polls      atomic.Bool // warnPolling has to find out whether the kernel reports events
 
@@ -188,6 +189,7 @@ func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
 // rememberFirst reads the mappings of a process before a file is attached: that
 // takes time, after which the process may be gone.
 func (f *follower) rememberFirst(pair *proc.ProcessFile) usdt.AttachOptions {
+	f.first.Store(pair.Path, pair.Process.PID)
 	f.rememberStacks([]*proc.ProcessFile{pair}, nil)
 	return usdt.AttachOptions{}
 }
@@ -201,6 +203,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 		t.targets.setNotAttached(pair.Path, nil)
 	}
 	for _, a := range changes.Attached {
+		pid, _ := f.first.LoadAndDelete(a.Path())
 		isNew := t.targets.attached(a)
 		if t.latecomers != nil {
 			t.latecomers.attachedNow(a.Path())
@@ -210,6 +213,9 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 		}
 		t.warnSkipped(a, a.Path())
 		t.warnShared(a)
+		if pid, ok := pid.(int); ok {
+			t.warnTwice(a, pid)
+		}
 		t.warnFramePointers(a)
 		if f.begun {
 			t.messages.NoteOf("files that are also watched", "also watching %s in %s",
@@ -227,6 +233,9 @@ func (f *follower) warn(err error) {
 	var filtered *tracing.FilteredError
 	var unpaired *tracing.PairError
 	isFailed := errors.As(err, &failed)
+	if isFailed {
+		f.first.Delete(failed.Path)
+	}
 	switch {
 	case errors.As(err, &unpaired):
 		t.targets.setNotAttached("", &nothingError{unpaired})

@@ -199,6 +199,45 @@ func (t *tracer) warnShared(a *trace.Attachment) {
 	}
 }
 
+// mapsPatience is how long reading the mappings of a process may take: they can
+// be locked.
+const mapsPatience = 100 * time.Millisecond
+
+// warnTwice says if a process has loaded a file twice (dlmopen) that has
+// semaphores: the kernel counts those of one copy, and the other one takes its
+// probes for unused.
+func (t *tracer) warnTwice(a *trace.Attachment, pid int) {
+	hasSemaphore := func(s *trace.Site) bool { return s.SemaphoreOffset != 0 }
+	if pid == 0 || !slices.ContainsFunc(a.Sites(), hasSemaphore) {
+		return
+	}
+	var files []*procwatch.MappedFile
+	if !deadline.One(t.ctx, mapsPatience, func() {
+		files, _ = procwatch.Files(procfs.NewFS(""), pid) // none if the process has ended
+	}, nil) {
+		return // it may still write
+	}
+	copies := make(map[uint64]int) // of the code at an offset
+	for _, file := range files {
+		for _, site := range a.Sites() {
+			if file.Path != a.Path() || !hasSemaphore(site) {
+				continue
+			}
+			for _, m := range file.Mappings {
+				if _, ok := m.Address(site.Offset); ok {
+					copies[site.Offset]++
+				}
+			}
+			if copies[site.Offset] > 1 {
+				t.messages.WarnOf("files loaded twice", "process %d has loaded %s %d times: hits of %s:%s and "+
+					"other probes with semaphores come from one of the copies only", pid, a.Path(),
+					copies[site.Offset], site.Provider, site.Name)
+				return
+			}
+		}
+	}
+}
+
 // warnLeftOut reports what could not be read of a process. That is an error if
 // the process was asked for: among all processes some can never be read.
 // Otherwise a process that changed while it was read is not reported: it is

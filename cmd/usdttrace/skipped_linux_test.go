@@ -4,12 +4,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -80,6 +82,29 @@ func TestProbesAtOneInstructionAreNamed(t *testing.T) {
 		qt.Check(t, qt.Equals(strings.Count(result.stderr, "folded.so: the file has p:opened and p:closed "+
 			"at one instruction: a hit of one is a hit of each\n") == 1, pattern != "p:alone"),
 			qt.Commentf("%s", result.stderr))
+	}
+}
+
+// The kernel counts the semaphores of one copy.
+func TestFilesLoadedTwiceAreNamed(t *testing.T) {
+	testprog.RequireBPF(t)
+	path := copyOf(t, "libtarget.so")
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	for copies := 1; copies <= 2; copies++ {
+		mapped, err := unix.Mmap(int(file.Fd()), 0, 1<<14, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+		qt.Assert(t, qt.IsNil(err))
+		defer func() { qt.Check(t, qt.IsNil(unix.Munmap(mapped))) }()
+		pid := strconv.Itoa(os.Getpid())
+		for _, args := range [][]string{{"-p", pid}, {"-p", pid, path}, {"-a"}} {
+			for probe, hasSemaphore := range map[string]bool{"guarded": true, "three": false} {
+				result := watching(t, append(args, "gousdt_test:"+probe)...).interrupt()
+				qt.Check(t, qt.Equals(strings.Contains(result.stderr, "process "+pid+" has loaded "+path+
+					" 2 times: hits of gousdt_test:guarded and "), hasSemaphore && copies == 2),
+					qt.Commentf("%v %s: %s", args, probe, result.stderr))
+			}
+		}
 	}
 }
 

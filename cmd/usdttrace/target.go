@@ -298,6 +298,7 @@ func (t *tracer) attachFiles() error {
 		t.targets.attached(a)
 		t.warnSkipped(a, sel.Name())
 		t.warnShared(a)
+		t.warnTwice(a, t.options.pid)
 		t.warnFramePointers(a)
 		if t.ctx.Err() != nil {
 			return errEnded
