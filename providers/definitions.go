@@ -20,7 +20,8 @@ type Definitions struct {
 	calls   map[[2]string]callDefinition // by provider and name
 	fires   []firesHint
 	helpers []helper
-	builtin bool // also those that this package has
+	apart   []elfnote.Pattern // probes that start no call, whatever their names
+	builtin bool              // also those that this package has
 }
 
 // A probe is defined once for each number of arguments that it ever had.
@@ -63,6 +64,8 @@ type Argument struct {
 	// its name. For an argument of a probe it is "" or a pointer that is read
 	// from memory: "arg1[1]" for the second one at arg1.
 	Value string
+	// Note is what to know about the values, such as their unit, or "".
+	Note string
 
 	enum *enumeration
 }
@@ -116,7 +119,27 @@ func (d *Definitions) Pairs(
 			}
 		}
 	}
-	return append(pairs, listing.Pairs(patterns...)...)
+	return append(pairs, d.NamedPairs(listing, patterns...)...)
+}
+
+// NamedPairs is [elfnote.Listing.Pairs] without the pairs that are none, though
+// their names end as those of a pair do. A pattern START..DONE selects them,
+// too.
+func (d *Definitions) NamedPairs(
+	listing *elfnote.Listing, patterns ...elfnote.PairPattern,
+) []elfnote.Pair {
+	return slices.DeleteFunc(listing.Pairs(patterns...), func(pair elfnote.Pair) bool {
+		return d.isApart(pair.Start.Provider, pair.Start.Name) &&
+			!slices.ContainsFunc(patterns, func(p elfnote.PairPattern) bool {
+				return strings.Contains(p.String(), "..") &&
+					p.Patterns()[0].Match(pair.Start.Provider, pair.Start.Name)
+			})
+	})
+}
+
+func (d *Definitions) isApart(provider, name string) bool {
+	return d != nil && (elfnote.MatchAny(d.apart, provider, name) && len(d.apart) > 0 ||
+		d.builtin && builtinOf(provider).isApart(provider, name))
 }
 
 // callsOf returns the calls of a provider, sorted by their names.

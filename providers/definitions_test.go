@@ -207,7 +207,9 @@ func TestParseErrors(t *testing.T) {
 		{"something else", "\nint main() {}",
 			`p.d: line 2: "provider" or "enum" is expected before "int"`},
 		{"a malformed pragma", "#pragma gousdt fires p:x",
-			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires or helper in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note or apart in place of when"},
+		{"an unknown pragma", "#pragma gousdt whence p:x y",
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note or apart in place of when"},
 		{"a malformed helper", "#pragma gousdt helper p:x p:y if z",
 			"p.d: line 1: a helper reads: #pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL, or without the last two words"},
 		{"too large", strings.Repeat(" ", 2<<20),
@@ -257,6 +259,49 @@ func TestHelpers(t *testing.T) {
 	}
 	_, _, ok := (*providers.Definitions)(nil).Helper("python", "function__entry")
 	qt.Check(t, qt.IsFalse(ok))
+}
+
+// What names alone would get wrong: what arguments are, and which probes are
+// pairs.
+func TestNotesAndPairsThatAreNone(t *testing.T) {
+	d := providers.Builtin()
+	for _, test := range []struct {
+		provider, name string
+		argument       int
+		want           string
+	}{
+		{"postgresql", "clog__checkpoint__start", 0, "is_normal: false for the .*"},
+		{"postgresql", "multixact__checkpoint__done", 0, "is_normal: false for the .*"},
+		{"postgresql", "sort__done", 1, "used: blocks of 8 kB .* else kB of memory"},
+		{"postgresql", "buffer__extend__done", 5, "blocks: .*"},
+		{"hotspot", "object__alloc", 3, "size: .* garbage .*"},
+		{"hotspot", "object__alloc", 0, "java_thread_id: "},
+	} {
+		all := map[string]int{"sort__done": 2, "buffer__extend__done": 7, "object__alloc": 4}
+		probe, ok := d.Probe(test.provider, test.name, max(all[test.name], 1))
+		qt.Assert(t, qt.IsTrue(ok))
+		a := probe.Arguments[test.argument]
+		qt.Check(t, qt.Matches(a.Name+": "+a.Note, test.want))
+	}
+
+	contended, ok := d.Call(elfnote.MustParsePairPattern("hotspot:monitor__contended"))
+	qt.Assert(t, qt.IsTrue(ok))
+	qt.Check(t, qt.DeepEquals(contended.Pairs,
+		[][2]string{{"monitor__contended__enter", "monitor__contended__entered"}}))
+	qt.Check(t, qt.Equals(contended.Arguments[2].Length, 3))
+
+	site := []elfnote.Site{{}}
+	listing := &elfnote.Listing{}
+	for _, name := range []string{"rpc_keepalive_start", "rpc_keepalive_stop"} {
+		listing.Probes = append(listing.Probes,
+			elfnote.Probe{Provider: "libvirt", Name: name, Sites: site})
+	}
+	for pattern, want := range map[string]int{"*": 0, "libvirt:rpc_keepalive": 0,
+		"libvirt:rpc_keepalive_start..libvirt:rpc_keepalive_stop": 1} {
+		qt.Check(t, qt.HasLen(d.Pairs(listing, elfnote.MustParsePairPattern(pattern)), want))
+	}
+	var none *providers.Definitions
+	qt.Check(t, qt.HasLen(none.NamedPairs(listing, elfnote.MustParsePairPattern("*")), 1))
 }
 
 func TestCalls(t *testing.T) {

@@ -40,13 +40,22 @@
 //   - An argument whose type is an enumeration has names for its values. The
 //     values in the enumeration must be plain numbers.
 //   - Lines that begin with # are skipped, apart from "#define NAME TYPE",
-//     which names a type, "#pragma gousdt when PROVIDER:PROBE TEXT", which
-//     names the event at which a probe fires, "#pragma gousdt fires
-//     PROVIDER:PROBE TEXT", which says on which condition it fires, and
-//     "#pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL". The
-//     last one says that the probe fires only while HELPER is attached, too, in
-//     files that define SYMBOL; without the last two words, in all files.
-//     PROVIDER, PROBE and HELPER may have wildcards.
+//     which names a type, and the pragmas below.
+//
+// # Pragmas
+//
+// Each is a line that begins with #pragma gousdt. PROVIDER and PROBE may have
+// wildcards.
+//
+//   - when PROVIDER:PROBE TEXT names the event at which a probe fires.
+//   - fires PROVIDER:PROBE TEXT says on which condition it fires.
+//   - note PROVIDER:PROBE ARGUMENT TEXT says what to know about the values of
+//     an argument.
+//   - helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL says that the probe
+//     fires only while HELPER is attached, too, in files that define SYMBOL;
+//     without the last two words, in all files.
+//   - apart PROVIDER:PROBE says that the probe starts no call, though its name
+//     and that of another end as those of a pair do.
 //
 // # Calls
 //

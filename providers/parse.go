@@ -55,6 +55,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	}
 	for _, probe := range p.probes {
 		markTexts(probe.Arguments)
+		p.addNotes(&probe)
 		d.probes[probeKey{probe.Provider, probe.Name, len(probe.Arguments)}] = probe
 	}
 	for _, call := range p.calls {
@@ -63,6 +64,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	}
 	d.fires = append(d.fires, p.fires...)
 	d.helpers = append(d.helpers, p.helpers...)
+	d.apart = append(d.apart, p.apart...)
 	return nil
 }
 
@@ -79,6 +81,8 @@ type parser struct {
 	fires  []firesHint
 
 	helpers []helper
+	apart   []elfnote.Pattern
+	notes   []note
 
 	err  error
 	line int // of the error
@@ -386,32 +390,61 @@ func (p *parser) directive(line string) error {
 		}
 		p.types[fields[1]] = strings.Join(fields[2:], " ")
 	case len(fields) > 2 && fields[0] == "#pragma" && fields[1] == "gousdt":
-		if len(fields) < 5 || !slices.Contains([]string{"fires", "when", "helper"}, fields[2]) {
-			return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires or helper in place of when")
-		}
-		pattern, err := elfnote.ParsePattern(fields[3])
-		if err != nil {
-			return err
-		}
-		if fields[2] != "helper" {
-			p.fires = append(p.fires,
-				firesHint{pattern, fields[2] == "when", strings.Join(fields[4:], " ")})
-			return nil
-		}
-		probe, err := elfnote.ParsePattern(fields[4])
-		if err == nil && len(fields) > 5 && (len(fields) != 7 || fields[5] != "with") {
-			err = errors.New("a helper reads: #pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL, or without the last two words")
-		}
-		if err != nil {
-			return err
-		}
-		h := helper{of: pattern, probe: probe}
-		if len(fields) > 5 {
-			h.symbol = fields[6]
-		}
-		p.helpers = append(p.helpers, h)
+		return p.pragma(fields[2], fields[3:])
 	}
 	return nil
+}
+
+// pragma reads a pragma of this package. Each begins with a pattern of probes.
+func (p *parser) pragma(kind string, fields []string) error {
+	least := map[string]int{"when": 2, "fires": 2, "helper": 2, "note": 3, "apart": 1}[kind]
+	if least == 0 || len(fields) < least {
+		return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, " +
+			"or fires, helper, note or apart in place of when")
+	}
+	pattern, err := elfnote.ParsePattern(fields[0])
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "note":
+		p.notes = append(p.notes, note{pattern, fields[1], strings.Join(fields[2:], " ")})
+	case "apart":
+		p.apart = append(p.apart, pattern)
+	case "helper":
+		h := helper{of: pattern}
+		if h.probe, err = elfnote.ParsePattern(fields[1]); err != nil {
+			return err
+		}
+		switch {
+		case len(fields) == 4 && fields[2] == "with":
+			h.symbol = fields[3]
+		case len(fields) > 2:
+			return errors.New("a helper reads: #pragma gousdt helper PROVIDER:PROBE " +
+				"PROVIDER:HELPER with SYMBOL, or without the last two words")
+		}
+		p.helpers = append(p.helpers, h)
+	default:
+		p.fires = append(p.fires, firesHint{pattern, kind == "when", strings.Join(fields[1:], " ")})
+	}
+	return nil
+}
+
+// note is what to know about the values of an argument.
+type note struct {
+	pattern        elfnote.Pattern
+	argument, text string
+}
+
+func (p *parser) addNotes(probe *Probe) {
+	for _, note := range p.notes {
+		for i := range probe.Arguments {
+			if a := &probe.Arguments[i]; a.Name == note.argument &&
+				note.pattern.Match(probe.Provider, probe.Name) {
+				a.Note = note.text
+			}
+		}
+	}
 }
 
 // fromTraceEvents writes QEMU's events as the provider definition that its

@@ -441,7 +441,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			change(p, &ends)
 			p.ends[&l.Latency] = ends
 		}
-		for _, pair := range l.pairs(&listing, known) {
+		for _, pair := range l.pairs(s.opts.Definitions, &listing, known) {
 			number := s.pairNumbers.of(&pair, sel.PID() != 0, whole)
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
 				found.whole = append(found.whole, number)
@@ -480,7 +480,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 		}
 	}
 	if !slices.ContainsFunc(s.latencies, func(l *latency) bool {
-		return len(l.pairs(&listing, known)) > 0 // whose ends are not both selected
+		return len(l.pairs(s.opts.Definitions, &listing, known)) > 0 // whose ends are not both selected
 	}) {
 		found.missing = tracing.NewPairError(s.latencies[0].pair, &listing)
 	}
@@ -489,11 +489,13 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 
 // pairs returns the pairs among some probes. That of a call has names that no
 // probe has.
-func (l *latency) pairs(listing *elfnote.Listing, known map[[2]string]bool) []elfnote.Pair {
+func (l *latency) pairs(
+	definitions *providers.Definitions, listing *elfnote.Listing, known map[[2]string]bool,
+) []elfnote.Pair {
 	call := l.call
 	switch {
 	case call == nil:
-		return listing.Pairs(l.pair)
+		return definitions.NamedPairs(listing, l.pair)
 	case !slices.ContainsFunc(call.Pairs, func(p [2]string) bool {
 		return known[[2]string{call.Provider, p[0]}] && known[[2]string{call.Provider, p[1]}]
 	}):

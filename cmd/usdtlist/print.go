@@ -168,7 +168,11 @@ func (l *lister) site(list *listing, number int, p *elfnote.Probe) {
 		if known != nil && known.Arguments[i].Name != "" {
 			l.out.WriteString(known.Arguments[i].Name + ": ")
 		}
-		l.out.WriteString(truncate.Text(terminal.Clean(arg.String()), maxText) + "\n")
+		l.out.WriteString(truncate.Text(terminal.Clean(arg.String()), maxText))
+		if known != nil && known.Arguments[i].Note != "" {
+			l.out.WriteString(" (" + terminal.Clean(known.Arguments[i].Note) + ")")
+		}
+		l.out.WriteByte('\n')
 	}
 }
 

@@ -203,6 +203,14 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 		qt.Check(t, qt.Matches(r.stderr,
 			`.*: (no site has|gousdt_test:three has no) relation\n`))
 	}
+	names := filepath.Join(t.TempDir(), "own.d")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte("provider gousdt_test { "+
+		"probe three(int first, const char *text, unsigned long third); };\n"+
+		"#pragma gousdt note gousdt_test:three first in furlongs\n"), 0o644)))
+	noted := start(t, "--names", names, "--sum", "first", "--duration", "1ms", path,
+		"gousdt_test:three").wait()
+	qt.Check(t, qt.StringContains(noted.stderr,
+		"usdttrace: first of gousdt_test:three: in furlongs\n"))
 	r := start(t, "--str", "5", path, "gousdt_test:three").wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --str 5: no site has arg5\n"))

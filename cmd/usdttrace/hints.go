@@ -344,6 +344,9 @@ func (t *targets) addLacking(site *usdt.Site, pointer int, ends map[[2]string]bo
 			term.ofEnd && ends != nil && !ends[[2]string{site.Provider, site.Name}] {
 			continue
 		}
+		if note := t.noteOf(site, term.text); note != "" {
+			t.notes[term.flag] = note
+		}
 		err := t.lackingAt(site, term)
 		if n, _ := argumentNumber(term.text); term.pointer && err == nil {
 			if arg := &site.Args[n]; int(arg.Size) != pointer || arg.Float {
@@ -445,9 +448,26 @@ func (t *targets) definition(site *usdt.Site) (probe providers.Probe) {
 	return probe
 }
 
+// noteOf returns what to know about the values of an argument, if there is
+// something.
+func (t *targets) noteOf(site *usdt.Site, term string) string {
+	definition := t.definition(site)
+	n, ok := argumentIndex(strings.TrimPrefix(term, "start."), &definition)
+	if !ok || n >= len(definition.Arguments) || definition.Arguments[n].Note == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s: %s", term, siteName(site), definition.Arguments[n].Note)
+}
+
 // warnArguments names the arguments that are to be shown or aggregated but that
 // no site of what processes have mapped so far has.
 func (t *tracer) warnArguments() {
+	t.targets.mu.Lock()
+	notes := maps.Clone(t.targets.notes)
+	t.targets.mu.Unlock()
+	for _, flag := range slices.Sorted(maps.Keys(notes)) {
+		t.messages.Note("%s", notes[flag])
+	}
 	sites, _ := t.targets.watched()
 	if sites == 0 || len(t.targets.selections) > 0 {
 		return

@@ -40,6 +40,7 @@ type targets struct {
 	nearest  []string                      // probes that nearly match
 	keys     map[string]providers.Argument // definitions of keys that are arguments
 	lacking  map[term]error                // why no site so far has what a term names, nil if one has
+	notes    map[string]string             // what to know about arguments that flags name
 	without  []error                       // of named files without a matching probe
 }
 
@@ -55,6 +56,7 @@ func newTargets(o *options) *targets {
 		probes:  make(map[[2]string]bool),
 		keys:    make(map[string]providers.Argument),
 		lacking: make(map[term]error),
+		notes:   make(map[string]string),
 	}
 }
 

@@ -74,6 +74,15 @@ provider hotspot {
 	probe monitor__notifyAll(uintptr_t java_thread_id, uintptr_t monitor, char *class,
 		uintptr_t class_length);
 
+	/*
+	 * The time that a thread waits to enter a monitor. monitor__contended__exit
+	 * is another thread's: it leaves a monitor for which others wait.
+	 */
+	call monitor__contended(uintptr_t java_thread_id, uintptr_t monitor, char *class,
+		uintptr_t class_length) {
+		monitor__contended__enter .. monitor__contended__entered;
+	};
+
 	probe object__alloc(uintptr_t java_thread_id, char *class, uintptr_t class_length,
 		uintptr_t size);
 	probe method__entry(uintptr_t java_thread_id, char *class, uintptr_t class_length, char *method,
@@ -90,6 +99,8 @@ provider hotspot {
 #pragma gousdt fires hotspot:method__return only with -XX:+DTraceMethodProbes (or -XX:+ExtendedDTraceProbes, in older releases)
 #pragma gousdt fires hotspot:object__alloc only with -XX:+DTraceAllocProbes (or -XX:+ExtendedDTraceProbes, in older releases)
 #pragma gousdt fires hotspot:monitor__* only with -XX:+DTraceMonitorProbes (or -XX:+ExtendedDTraceProbes, in older releases)
+#pragma gousdt apart hotspot:monitor__contended__enter
+#pragma gousdt note hotspot:object__alloc size JDK 17 passes garbage for objects that are not arrays: count objects, do not add sizes up
 #pragma gousdt fires hotspot_jni:* when native code calls the JNI function
 
 #pragma gousdt when hotspot:vm__init__begin the virtual machine starts

@@ -63,6 +63,25 @@ provider libvirt {
 	probe rpc_keepalive_timeout(void *keepalive, void *client, int count_to_death, int idle);
 	probe rpc_keepalive_dispose(void *keepalive);
 
+	probe qemu_monitor_new(void *monitor, int fd);
+	probe qemu_monitor_ref(void *monitor);
+	probe qemu_monitor_unref(void *monitor);
+	probe qemu_monitor_close(void *monitor);
+	/* before libvirt 8 */
+	probe qemu_monitor_new(void *monitor, int references, int fd);
+	probe qemu_monitor_ref(void *monitor, int references);
+	probe qemu_monitor_unref(void *monitor, int references);
+	probe qemu_monitor_close(void *monitor, int references);
+	probe qemu_monitor_send_msg(void *monitor, const char *message, int fd);
+	probe qemu_monitor_recv_reply(void *monitor, const char *reply);
+	probe qemu_monitor_recv_event(void *monitor, const char *event);
+	probe qemu_monitor_io_process(void *monitor, const char *buffer, unsigned int buffer_length);
+	probe qemu_monitor_io_read(void *monitor, const char *buffer, unsigned int buffer_length,
+		int result, int error);
+	probe qemu_monitor_io_write(void *monitor, const char *buffer, unsigned int buffer_length,
+		int result, int error);
+	probe qemu_monitor_io_send_fd(void *monitor, int fd, int result, int error);
+
 	probe rpc_tls_context_new(void *context, const char *ca_certificate,
 		const char *ca_revocations, const char *certificate, const char *key, int checks_sanity,
 		int requires_valid, int is_server);
@@ -76,6 +95,21 @@ provider libvirt {
 	probe rpc_tls_session_handshake_fail(void *session);
 };
 
+#pragma gousdt apart libvirt:rpc_keepalive_start
+#pragma gousdt note libvirt:qemu_monitor_io_read result the bytes that were read, negative after an error
+#pragma gousdt note libvirt:qemu_monitor_io_write result the bytes that were written, negative after an error
+
+#pragma gousdt when libvirt:qemu_monitor_new a connection to QEMU's monitor is made
+#pragma gousdt when libvirt:qemu_monitor_ref a reference to a connection to QEMU's monitor is added
+#pragma gousdt when libvirt:qemu_monitor_unref a reference to a connection to QEMU's monitor is dropped
+#pragma gousdt when libvirt:qemu_monitor_close a connection to QEMU's monitor is closed
+#pragma gousdt when libvirt:qemu_monitor_send_msg a command is sent to QEMU
+#pragma gousdt when libvirt:qemu_monitor_recv_reply QEMU has answered a command
+#pragma gousdt when libvirt:qemu_monitor_recv_event QEMU has reported an event
+#pragma gousdt when libvirt:qemu_monitor_io_process what QEMU has sent is looked at for whole messages
+#pragma gousdt when libvirt:qemu_monitor_io_read bytes were read from QEMU
+#pragma gousdt when libvirt:qemu_monitor_io_write bytes were written to QEMU
+#pragma gousdt when libvirt:qemu_monitor_io_send_fd a file descriptor was sent to QEMU
 #pragma gousdt when libvirt:event_*_add_handle the event loop is asked to watch a file descriptor
 #pragma gousdt when libvirt:event_*_update_handle the events that a watch is for change
 #pragma gousdt when libvirt:event_*_remove_handle the watch of a file descriptor is removed

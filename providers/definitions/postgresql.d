@@ -1,5 +1,5 @@
 /*
- * PostgreSQL 9.4 to 17, configured with --enable-dtrace, as Debian's is.
+ * PostgreSQL 9.4 to 18, configured with --enable-dtrace, as Debian's is.
  * https://www.postgresql.org/docs/current/dynamic-trace.html
  */
 #define LocalTransactionId unsigned int
@@ -53,12 +53,12 @@ provider postgresql {
 	probe checkpoint__start(int flags);
 	probe checkpoint__done(int buffers_written, int buffers_total, int segments_added,
 		int segments_removed, int segments_recycled);
-	probe clog__checkpoint__start(bool is_shutdown);
-	probe clog__checkpoint__done(bool is_shutdown);
-	probe subtrans__checkpoint__start(bool is_shutdown);
-	probe subtrans__checkpoint__done(bool is_shutdown);
-	probe multixact__checkpoint__start(bool is_shutdown);
-	probe multixact__checkpoint__done(bool is_shutdown);
+	probe clog__checkpoint__start(bool is_normal);
+	probe clog__checkpoint__done(bool is_normal);
+	probe subtrans__checkpoint__start(bool is_normal);
+	probe subtrans__checkpoint__done(bool is_normal);
+	probe multixact__checkpoint__start(bool is_normal);
+	probe multixact__checkpoint__done(bool is_normal);
 	probe twophase__checkpoint__start();
 	probe twophase__checkpoint__done();
 
@@ -74,6 +74,10 @@ provider postgresql {
 		Oid relation, int backend);
 	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
 		Oid relation, int backend, bool is_hit);
+	probe buffer__extend__start(ForkNumber fork, Oid tablespace, Oid database, Oid relation,
+		int backend, unsigned int blocks);
+	probe buffer__extend__done(ForkNumber fork, Oid tablespace, Oid database, Oid relation,
+		int backend, unsigned int blocks, BlockNumber first_block);
 	/* before 16 */
 	probe buffer__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
 		Oid relation, int backend, bool is_extend);
@@ -123,6 +127,10 @@ provider postgresql {
 	probe deadlock__found();
 };
 
+#pragma gousdt note postgresql:*__checkpoint__* is_normal false for the checkpoint of a shutdown
+#pragma gousdt note postgresql:sort__done used blocks of 8 kB on disk if is_external, else kB of memory
+#pragma gousdt note postgresql:buffer__extend__done blocks that were added, perhaps fewer than asked for
+
 #pragma gousdt when postgresql:transaction__start a transaction starts
 #pragma gousdt when postgresql:transaction__commit a transaction commits
 #pragma gousdt when postgresql:transaction__abort a transaction is rolled back, by an error or by ROLLBACK
@@ -155,6 +163,8 @@ provider postgresql {
 #pragma gousdt when postgresql:buffer__sync__done a checkpoint has written all buffers that have changed
 #pragma gousdt when postgresql:buffer__read__start a block is asked for, which may be in shared buffers
 #pragma gousdt when postgresql:buffer__read__done a block that was asked for is there
+#pragma gousdt when postgresql:buffer__extend__start blocks start to be added to a relation
+#pragma gousdt when postgresql:buffer__extend__done blocks were added to a relation
 #pragma gousdt when postgresql:buffer__flush__start a changed buffer starts to be written
 #pragma gousdt when postgresql:buffer__flush__done a changed buffer was handed to the kernel
 #pragma gousdt when postgresql:buffer__write__dirty__start a server process starts to write a changed buffer to have its place

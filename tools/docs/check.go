@@ -254,7 +254,11 @@ func probes(root string) (string, error) {
 	for p := range known.Probes() {
 		var names []string
 		for _, a := range p.Arguments {
-			names = append(names, "`"+a.Name+"`")
+			name := "`" + a.Name + "`"
+			if a.Note != "" {
+				name += " (" + a.Note + ")"
+			}
+			names = append(names, name)
 		}
 		key := [2]string{p.Provider, p.Name}
 		arguments[key] = append(arguments[key], strings.Join(names, ", "))
