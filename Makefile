@@ -45,6 +45,9 @@
 
 SHELL := /bin/bash
 GO ?= go
+# sudo has a PATH of its own: Go is looked for where its archive and packages
+# have it, too.
+export PATH := $(PATH):/usr/local/go/bin:/usr/lib/go/bin:/snap/bin
 FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
@@ -76,7 +79,8 @@ demo:
 	testdata/build/usdtlist -v testdata/$(program)
 	@echo "testdata/build/usdttrace --str 0 'gousdt_demo:*' -- testdata/$(program)"
 	@# The program ends with its input, with a terminal and without one.
-	@sleep 3 | testdata/build/usdttrace --str 0 'gousdt_demo:*' -- testdata/$(program)
+	@root=; [ "$$(id -u)" -eq 0 ] || ! sudo true || root=sudo; \
+		sleep 3 | $$root testdata/build/usdttrace --str 0 'gousdt_demo:*' -- testdata/$(program)
 
 # Several packages attach to the same programs, and a semaphore counts the
 # tracers of all: those that use the traced programs come one after the other,
@@ -102,8 +106,9 @@ lanes := 2
 .PHONY: test-root
 test-root: others = $(filter-out $(attaching),$(shell $(GO) list ./...))
 test-root:
-	$(test) . -count=1 $(TESTFLAGS) $(filter-out $(without),$(others))
-	$(MAKE) --no-print-directory -j$(lanes) --output-sync=target test-originals test-copies
+	@failed=0; $(test) . -count=1 $(TESTFLAGS) $(filter-out $(without),$(others)) || failed=1; \
+		$(MAKE) --no-print-directory -k -j$(lanes) --output-sync=target test-originals test-copies || failed=1; \
+		exit $$failed
 
 .PHONY: test-originals test-copies
 test-originals:

@@ -97,6 +97,28 @@ func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
 		"100 of all hits have no event that stands for them: "))
 }
 
+// Calls that end on other threads are recognised: as many starts lack an end as
+// ends lack a start.
+func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
+	for _, test := range []struct {
+		events   uint64
+		losses   trace.Losses
+		byThread bool
+		said     bool
+	}{
+		{0, trace.Losses{Replaced: 136, Unfinished: 64, Unmatched: 200}, true, true},
+		{3, trace.Losses{Unfinished: 190, Unmatched: 200}, true, true},
+		{0, trace.Losses{Unfinished: 200, Unmatched: 200}, false, false}, // --match
+		{1000, trace.Losses{Unfinished: 20, Unmatched: 20}, true, false},
+		{0, trace.Losses{Unfinished: 3, Unmatched: 3}, true, false},
+		{0, trace.Losses{Replaced: 200, Unmatched: 20}, true, false},
+	} {
+		s := &summary{events: test.events, losses: test.losses, byThread: test.byThread}
+		qt.Check(t, qt.Equals(strings.Contains(s.text(), "--match arg0"), test.said),
+			qt.Commentf("%+v", test))
+	}
+}
+
 // The total of a profile is all hits, also those of stacks without a row.
 func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 	o := &options{by: []string{"stack", "tid"}}

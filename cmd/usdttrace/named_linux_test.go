@@ -78,7 +78,7 @@ func serveDebugFile(t *testing.T, directory, program string) {
 	defer file.Close()
 	id, err := file.BuildID()
 	qt.Assert(t, qt.IsNil(err))
-	listener, err := net.Listen("tcp", "localhost:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
 	address := "http://" + listener.Addr().String()
 	listener.Close()

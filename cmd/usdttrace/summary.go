@@ -44,6 +44,7 @@ type summary struct {
 	debuginfod string // what has been fetched, with its newline
 	costs      *costs // nil unless asked for
 	failures   bool   // the ends of all failed calls are known
+	byThread   bool   // calls begin and end on one thread, for all that is known
 }
 
 func (t *tracer) report() error {
@@ -54,6 +55,8 @@ func (t *tracer) report() error {
 		call, _ := t.targets.definitions.Call(pair)
 		return len(call.Failed) == 0 && !strings.Contains(pair.String(), "|")
 	})
+	s.byThread = !slices.ContainsFunc(t.options.spans, func(l trace.Latency) bool { return l.By != "" }) &&
+		(t.options.latency == nil || t.options.latency.By == "")
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
@@ -137,6 +140,15 @@ func (t *tracer) report() error {
 	return nil
 }
 
+// endElsewhere reports whether most calls seem to end on other threads: nearly
+// as many starts lack an end as ends lack a start.
+func (s *summary) endElsewhere() bool {
+	const few = 8 // calls that go on at the start, and others at the end
+	starts, ends := s.losses.Replaced+s.losses.Unfinished, s.losses.Unmatched
+	less, more := min(starts, ends), max(starts, ends)
+	return s.byThread && less > few && less > s.events && more-less <= more/8
+}
+
 func (s *summary) text() string {
 	text := fmt.Sprintf("%s, %d lost; %s", plural(int(s.events), "event"), s.losses.Events,
 		plural(s.sites, "site"))
@@ -149,7 +161,11 @@ func (s *summary) text() string {
 	}
 	const unended = " (PAIR|PROBE names another end)"
 	without, unfinished := "starts without an end", "calls that had not ended"
-	if !s.failures {
+	unstarted := "ends without a start"
+	if !s.endElsewhere() {
+		unstarted += ", as of calls that had begun before"
+	}
+	if !s.failures && !s.endElsewhere() {
 		without += ", as of calls that failed" + unended
 		unfinished += ", or failed" + unended
 	}
@@ -171,11 +187,16 @@ func (s *summary) text() string {
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Replaced, "not measured: " + without},
 		{s.losses.Unfinished, "not measured: " + unfinished},
-		{s.losses.Unmatched, "not measured: ends without a start, as of calls that had begun before"},
+		{s.losses.Unmatched, "not measured: " + unstarted},
 	} {
 		if loss.n > 0 {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
+	}
+	if s.endElsewhere() {
+		text += "about as many starts have no end as ends have no start: " +
+			"calls may end on another thread than they start on " +
+			"(--match arg0 matches them by an argument that both ends have)\n"
 	}
 	text += lateText(s.late)
 	f := s.frames

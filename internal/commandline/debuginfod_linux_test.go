@@ -60,7 +60,7 @@ func newDebuginfod(t *testing.T, servers string) *Debuginfod {
 // Debian's own server has the debug file of a program that runs.
 func TestDebuginfod(t *testing.T) {
 	program, debug, buildID := strippedProgram(t)
-	listener, err := net.Listen("tcp", "localhost:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
 	port := listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
@@ -68,7 +68,7 @@ func TestDebuginfod(t *testing.T) {
 		"-p", fmt.Sprint(port), "-d", ":memory:")
 	qt.Assert(t, qt.IsNil(server.Start()))
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	address := fmt.Sprintf("http://localhost:%d", port)
+	address := fmt.Sprintf("http://127.0.0.1:%d", port)
 	testneeds.Await(t, 20*time.Second, "the server", func() bool {
 		response, err := http.Get(address + "/buildid/" + buildID + "/debuginfo")
 		if err == nil {
@@ -77,7 +77,7 @@ func TestDebuginfod(t *testing.T) {
 		return err == nil && response.StatusCode == http.StatusOK
 	})
 	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
-	d := newDebuginfod(t, "http://localhost:1 "+address) // nobody listens at the first
+	d := newDebuginfod(t, "http://127.0.0.1:1 "+address) // nobody listens at the first
 
 	process := testprog.StartCommand(t, exec.Command(program))
 	s := stack.NewSymbolizer(nil)
@@ -97,10 +97,10 @@ func TestDebuginfod(t *testing.T) {
 
 	// Another client finds it where debuginfod's own keep it.
 	find := exec.Command(testneeds.Tool(t, "debuginfod-find", "debuginfod"), "debuginfo", buildID)
-	find.Env = append(os.Environ(), "DEBUGINFOD_URLS=http://localhost:1")
+	find.Env = append(os.Environ(), "DEBUGINFOD_URLS=http://127.0.0.1:1")
 	out, err := find.Output()
 	qt.Assert(t, qt.IsNil(err))
-	path, err := newDebuginfod(t, "http://localhost:1").Fetch(t.Context(), buildID)
+	path, err := newDebuginfod(t, "http://127.0.0.1:1").Fetch(t.Context(), buildID)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(strings.TrimSpace(string(out)), path))
 }
@@ -343,7 +343,7 @@ func TestHostileUserWithMadeUpBuildIDs(t *testing.T) {
 // What comes from servers has a limit. An owner gets half of what others leave.
 func TestDebuginfodSharesWhatIsFetched(t *testing.T) {
 	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
-	d := newDebuginfod(t, "http://localhost:1")
+	d := newDebuginfod(t, "http://127.0.0.1:1")
 	left := int64(maxBytes)
 	for range 3 {
 		owner := new(fetchOwner)
@@ -357,7 +357,7 @@ func TestDebuginfodSharesWhatIsFetched(t *testing.T) {
 // Of too many builds, the owner with the most loses one.
 func TestDebuginfodForgetsBuildsOfTheOwnerWithTheMost(t *testing.T) {
 	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
-	d := newDebuginfod(t, "http://localhost:1")
+	d := newDebuginfod(t, "http://127.0.0.1:1")
 	d.fetching = fetchers // none begins
 	d.Find("small", "abcd")
 	for n := range maxFetched + 10 {

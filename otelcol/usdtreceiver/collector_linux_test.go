@@ -84,7 +84,7 @@ func (c *built) end(by os.Signal) {
 // freePort returns a port that is not in use.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "localhost:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
@@ -102,11 +102,11 @@ global: { scrape_interval: 500ms }
 scrape_configs:
   - job_name: usdt
     honor_labels: true
-    static_configs: [{ targets: ["localhost:%d"] }]
+    static_configs: [{ targets: ["127.0.0.1:%d"] }]
 `, exporter), 0o644)))
 	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+
 		filepath.Join(dir, "data"),
-		fmt.Sprintf("--web.listen-address=localhost:%d", server),
+		fmt.Sprintf("--web.listen-address=127.0.0.1:%d", server),
 		"--enable-feature=native-histograms")
 	qt.Assert(t, qt.IsNil(scraper.Start()))
 	t.Cleanup(func() {
@@ -114,7 +114,7 @@ scrape_configs:
 		scraper.Wait()
 	})
 	return func(expression string) float64 {
-		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server,
+		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", server,
 			url.QueryEscape(expression)))
 		if err != nil {
 			return math.NaN() // it does not listen yet
@@ -150,7 +150,7 @@ receivers:
 processors:
   memory_limiter: { check_interval: 1s, limit_mib: 256 }
 exporters:
-  prometheus: { endpoint: "localhost:%d" }
+  prometheus: { endpoint: "127.0.0.1:%d" }
   file: { path: %q }
 service:
   telemetry: { metrics: { level: none } }
@@ -247,7 +247,7 @@ receivers:
       - { name: duration, pair: "postgresql:query", where: %q, %s }
       - { name: starts, count: "postgresql:query__start", where: %[1]q, %[2]s }
 exporters:
-  prometheus: { endpoint: "localhost:%[3]d", metric_expiration: 1h }
+  prometheus: { endpoint: "127.0.0.1:%[3]d", metric_expiration: 1h }
 service:
   telemetry: { metrics: { level: none } }
   pipelines:
@@ -296,7 +296,7 @@ receivers:
 exporters:
   file: { path: %q, flush_interval: 100ms }
   otlp_http:
-    endpoint: "http://localhost:%d"
+    endpoint: "http://127.0.0.1:%d"
     sending_queue: { storage: file_storage }
     retry_on_failure: { initial_interval: 200ms, max_interval: 200ms }
 service:
@@ -322,7 +322,7 @@ service:
 	c.end(os.Kill)
 
 	var received atomic.Uint64
-	listener, err := net.Listen("tcp", fmt.Sprintf("localhost:%d", backend))
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", backend))
 	qt.Assert(t, qt.IsNil(err))
 	receiver := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := io.Reader(r.Body)

@@ -38,8 +38,8 @@ func TestComposeExampleRuns(t *testing.T) {
 	dir := t.TempDir()
 	exporter, server := freePort(t), freePort(t)
 	replace := strings.NewReplacer(
-		"0.0.0.0:9464", fmt.Sprintf("localhost:%d", exporter), "collector:9464",
-		fmt.Sprintf("localhost:%d", exporter),
+		"0.0.0.0:9464", fmt.Sprintf("127.0.0.1:%d", exporter), "collector:9464",
+		fmt.Sprintf("127.0.0.1:%d", exporter),
 		"scrape_interval: 5s", "scrape_interval: 500ms", "collection_interval: 5s",
 		"collection_interval: 500ms",
 	)
@@ -50,7 +50,7 @@ func TestComposeExampleRuns(t *testing.T) {
 			[]byte(replace.Replace(composeText(t, "prometheus.yml"))), 0o644)))
 	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+
 		filepath.Join(dir, "data"),
-		fmt.Sprintf("--web.listen-address=localhost:%d", server),
+		fmt.Sprintf("--web.listen-address=127.0.0.1:%d", server),
 		"--enable-feature=native-histograms,exemplar-storage")
 	qt.Assert(t, qt.IsNil(scraper.Start()))
 	t.Cleanup(func() {
@@ -58,7 +58,7 @@ func TestComposeExampleRuns(t *testing.T) {
 		scraper.Wait()
 	})
 	ask := func(query string, answer any) bool {
-		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server,
+		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", server,
 			url.QueryEscape(query)))
 		if err != nil {
 			return false // it does not listen yet
@@ -82,7 +82,7 @@ func TestComposeExampleRuns(t *testing.T) {
 	testneeds.Await(t, 30*time.Second, "exemplars", func() bool {
 		load()
 		request, err := http.NewRequest(http.MethodGet,
-			fmt.Sprintf("http://localhost:%d/metrics", exporter), nil)
+			fmt.Sprintf("http://127.0.0.1:%d/metrics", exporter), nil)
 		qt.Assert(t, qt.IsNil(err))
 		request.Header.Set("Accept",
 			"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
