@@ -48,6 +48,7 @@ GO ?= go
 # sudo has a PATH of its own: Go is looked for where its archive and packages
 # have it, too.
 export PATH := $(PATH):/usr/local/go/bin:/usr/lib/go/bin:/snap/bin
+override GO := $(or $(shell PATH='$(PATH)' command -v $(GO)),$(GO))
 FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
