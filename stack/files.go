@@ -3,11 +3,13 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"debug/elf"
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/therootcompany/xz"
 
@@ -19,12 +21,13 @@ import (
 
 // files are those that the remembered processes map.
 type files struct {
-	known map[procwatch.Version]*file
-	open  []*file // in the order in which they were opened
-	seen  uint64  // how many files there have been
-	held  int     // bytes of the tables of all files
-	lines *lineReader
-	vdso  *file // nil before the vDSO has been read
+	known   map[procwatch.Version]*file
+	open    []*file // in the order in which they were opened
+	closing []*os.File
+	seen    uint64 // how many files there have been
+	held    int    // bytes of the tables of all files
+	lines   *lineReader
+	vdso    *file // nil before the vDSO has been read
 }
 
 // file is a file that some process maps, or mapped.
@@ -33,11 +36,12 @@ type file struct {
 	mapped openable          // as the first process has it
 	number uint64            // unique: it is never used again
 	users  int               // how many mappings it has
-	owner  int               // the process that mapped it first
+	owner  string            // of the process that mapped it first
 
-	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
-	segments []elffile.Segment
-	buildID  string
+	machine       elf.Machine // EM_NONE if it could not be opened or is no ELF file
+	segments      []elffile.Segment
+	buildID       string
+	functionBytes int // see [elffile.File.FunctionBytes]
 
 	elf       *elffile.File      // nil if it is not open
 	image     *elffile.File      // elf, kept after it is closed while DebugFile is not done
@@ -46,37 +50,77 @@ type file struct {
 	lines     *lineFile          // nil if there are none, or they are not wanted
 	hasRead   bool               // frames were read, or tried
 	size      int                // of functions and frames in memory, in bytes
+
+	reading   *reading // of its tables; nil if there is none
+	isClosing bool     // it is closed when its tables have been read
 }
 
 func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
 
-// file returns a file that a process maps. It opens the file when it is first
-// seen: later the file may be gone.
-func (s *Symbolizer) file(p *process, mapped openable) *file {
-	id, _ := ask(s, p.PID, func() procwatch.Version {
-		id, _ := mapped.Version() // zero with an error
-		return id
-	}, nil)
-	if known := s.files.known[id]; known != nil {
+// found is a file that a process maps, as it was looked at without the lock.
+type found struct {
+	mapped openable
+	id     procwatch.Version // zero if it is not known
+	opened openedFile        // if the file was not known
+}
+
+// look looks at files that a process of an owner maps, and opens those that are
+// not known: later they may be gone. It returns what it found, and the time of
+// a processor that it took. The caller does not hold the lock.
+func (s *Symbolizer) look(owner string, mapped []openable) ([]found, time.Duration) {
+	all, took := make([]found, len(mapped)), make([]time.Duration, len(mapped))
+	returned := s.unanswered.askAll(patience, func() string { return owner }, len(mapped),
+		func(i int) {
+			began := deadline.ProcessorTime()
+			this := found{mapped: mapped[i]}
+			if this.id, _ = mapped[i].Version(); !s.isKnown(this.id) {
+				this.opened = open(mapped[i])
+			}
+			all[i], took[i] = this, deadline.ProcessorTime()-began
+		}, func(i int) { all[i].opened.close() })
+	answered, total := make([]found, len(mapped)), time.Duration(0)
+	for i := range mapped {
+		answered[i] = found{mapped: mapped[i]}
+	}
+	for _, i := range returned {
+		answered[i] = all[i]
+		total += took[i]
+	}
+	return answered, total
+}
+
+// isKnown reports whether a file needs not be opened. It takes the lock.
+func (s *Symbolizer) isKnown(id procwatch.Version) bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return id == (procwatch.Version{}) || s.files.known[id] != nil || s.files.isFull()
+}
+
+// file returns the file that was found in a process.
+func (s *Symbolizer) file(p *process, f found) *file {
+	if known := s.files.known[f.id]; known != nil {
+		s.files.close(f.opened)
 		return known
 	}
 	s.files.seen++
-	f := &file{id: id, mapped: mapped, number: s.files.seen, owner: p.PID}
-	if id == (procwatch.Version{}) || s.files.isFull() {
-		return f
+	this := &file{id: f.id, mapped: f.mapped, number: s.files.seen, owner: p.owner}
+	if f.id == (procwatch.Version{}) || s.files.isFull() {
+		s.files.close(f.opened)
+		return this
 	}
-	s.files.known[id] = f
-	opened, _ := ask(s, p.PID, func() openedFile { return open(mapped) }, openedFile.close)
-	if opened.elf == nil {
-		return f
+	s.files.known[f.id] = this
+	if f.opened.elf != nil {
+		this.use(f.opened)
+		s.files.open = append(s.files.open, this)
 	}
+	return this
+}
+
+// use takes what is read of an opened file.
+func (f *file) use(opened openedFile) {
 	f.elf, f.buildID, f.machine = opened.elf, opened.buildID, opened.elf.Machine
+	f.functionBytes = opened.functionBytes
 	f.segments = slices.Clone(f.elf.Segments[:min(len(f.elf.Segments), maxSegments)])
-	s.files.open = append(s.files.open, f)
-	if len(s.files.open) > maxOpen {
-		s.closeFirst(p)
-	}
-	return f
 }
 
 // openable is a file that some process maps: a [procwatch.MappedFile] or a
@@ -88,8 +132,9 @@ type openable interface {
 
 // openedFile is a file with the data that are read when it is opened.
 type openedFile struct {
-	elf     *elffile.File // nil if it could not be opened or is no ELF file
-	buildID string        // "" if there is none
+	elf           *elffile.File // nil if it could not be opened or is no ELF file
+	buildID       string        // "" if there is none
+	functionBytes int           // see [elffile.File.FunctionBytes]
 }
 
 func open(mapped openable) (f openedFile) {
@@ -102,6 +147,7 @@ func open(mapped openable) (f openedFile) {
 		return openedFile{}
 	}
 	f.buildID, _ = f.elf.BuildID()
+	f.functionBytes = f.elf.FunctionBytes()
 	return f
 }
 
@@ -111,22 +157,47 @@ func (f openedFile) close() {
 	}
 }
 
-// closeFirst reads the tables of the file that was opened first, and closes it.
-// The process that is being scanned pays for the reading, else, if its budget
-// does not suffice, one that maps the file.
-func (s *Symbolizer) closeFirst(scanned *process) {
-	f := s.files.open[0]
-	read := func(p *process) {
-		s.readFunctions(context.Background(), p, f)
-		s.readFrames(context.Background(), p, f)
-	}
-	read(scanned)
-	for _, p := range s.processes {
-		if slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.file == f }) {
-			read(p)
+// closeMany closes files as long as too many are open: the first of the owner
+// with the most. It reads their tables before, at the expense of a process that
+// maps them.
+func (s *Symbolizer) closeMany(p *process) {
+	counts, closing := make(map[string]int), 0
+	for _, f := range s.files.open {
+		if counts[f.owner]++; f.isClosing {
+			counts[f.owner]--
+			closing++
 		}
 	}
-	s.files.closeFile(f)
+	var last *reading
+	for len(s.files.open)-closing > maxOpen {
+		most := ""
+		for owner, n := range counts {
+			if n > counts[most] {
+				most = owner
+			}
+		}
+		i := slices.IndexFunc(s.files.open,
+			func(f *file) bool { return f.owner == most && !f.isClosing })
+		f := s.files.open[i]
+		counts[most]--
+		if closing == maxClosing {
+			s.files.closeFile(f)
+		} else if s.closeWhenRead(p, f); f.isClosing {
+			closing, last = closing+1, f.reading
+		}
+	}
+	if last != nil {
+		s.await(context.Background(), p.owner, last)
+	}
+}
+
+// closeWhenRead closes a file after its tables have been read, or at once if
+// they are not going to be.
+func (s *Symbolizer) closeWhenRead(p *process, f *file) {
+	s.read(p, f, true, true)
+	if f.isClosing = f.reading != nil; !f.isClosing {
+		s.files.closeFile(f)
+	}
 }
 
 // function returns the name of the function at an offset in a file, and the
@@ -167,86 +238,153 @@ func (f *file) segment(offset uint64) *elffile.Segment {
 // readFunctions reads the symbol tables of a file, and of its separate debug
 // file if that is installed. It does so once.
 func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
-	if f.functions != nil || f.elf == nil || ctx.Err() != nil ||
-		!p.bytes.take(f.elf.FunctionBytes()) {
-		return
+	for n := 0; n < 2 && f.functions == nil && ctx.Err() == nil; n++ {
+		if s.read(p, f, true, false); p == nil || f.reading == nil {
+			return
+		}
+		s.await(ctx, p.owner, f.reading)
 	}
-	of := f.elf
-	functions, ok := ask(s, p.PID, func() *elffile.Functions {
-		functions, _ := of.Functions() // a malformed table has none
-		return functions
-	}, nil)
-	if !ok {
-		s.files.giveUp(f)
-		return
-	}
-	f.functions = functions
-	if s.Lines {
-		f.lines = newLineFile(f, nil)
-	}
-	s.readDebugFunctions(p, f)
-	s.files.hold(f, f.functions.Size())
 }
 
-// readDebugFunctions adds the functions of the separate debug file if that is
-// installed, else those of the MiniDebugInfo in the file itself.
-func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
-	of := f.elf
-	debug, ok := ask(s, p.PID, func() *elffile.File {
-		debug, _ := of.FindDebugFile("")
-		return debug
-	}, closeFound)
-	switch {
-	case !ok:
-		s.files.giveUp(f)
-		return
-	case debug != nil:
-		s.addFunctions(p, f, debug)
+// readFrames reads the call frame information of a file, once.
+func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
+	for n := 0; n < 2 && !f.hasRead && ctx.Err() == nil; n++ {
+		if s.read(p, f, false, true); p == nil || f.reading == nil {
+			return
+		}
+		s.await(ctx, p.owner, f.reading)
+	}
+}
+
+// tables are what a reading found. It has no lock.
+type tables struct {
+	functions *elffile.Functions
+	frames    *unwind.Table
+	lines     *lineFile
+	hasDebug  bool // the separate debug file was found
+	bytes     int  // that were read
+	isLate    bool // a part was not read
+}
+
+// read starts to read tables of a file as far as they are not known, at the
+// expense of a process that maps it, which may be nil.
+func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
+	functions, frames = functions && f.functions == nil, frames && !f.hasRead
+	if p == nil || f.elf == nil || f.reading != nil || !functions && !frames {
 		return
 	}
-	if p.bytes.take(of.MiniDebugBytes()) {
-		if mini, _ := ask(s, p.PID, func() *elffile.Functions {
-			mini, _ := of.MiniFunctions(unpack)
-			return mini
-		}, nil); mini != nil {
-			f.functions.Append(mini)
+	bytes := 0
+	if functions {
+		bytes += f.functionBytes
+	}
+	if frames {
+		bytes += unwind.Bytes(f.elf)
+	}
+	allowed := s.readers.allowed(p.owner)
+	if bytes > p.bytes.left || allowed < leastTableTime {
+		return
+	}
+	whole := tableTime + time.Duration(bytes+f.elf.MiniDebugBytes())*tableTimePerByte
+	limit, room, of, lines := min(whole, allowed), p.bytes.left-bytes, f.elf, f.lineFiles(s.Lines)
+	f.reading = s.readers.start(p.owner, func(r *reading) {
+		var got tables // which an abandoned call writes whenever it likes
+		answered := r.ask(&s.unanswered, limit, func(late func() error) {
+			got = s.readTables(of, late, functions, frames, room, lines)
+		})
+		s.mutex.Lock()
+		defer s.unlock()
+		f.reading = nil
+		switch {
+		case !answered: // its file system does not answer
+			f.functions, f.hasRead = cmp.Or(f.functions, new(elffile.Functions)), true
+			s.files.giveUp(f)
+			return
+		case got.isLate && limit < whole: // it may be read when its owner has time again
+			functions, frames = false, false
+		}
+		p.bytes.take(bytes + got.bytes)
+		s.files.adopt(f, got, functions, frames)
+		if functions && !got.hasDebug && s.DebugFile != nil && f.buildID != "" {
+			if path, done := s.DebugFile(p.owner, f.buildID); !done || path != "" {
+				f.image = of
+			}
+		}
+		if f.isClosing {
+			s.files.closeFile(f)
+		}
+	})
+}
+
+// adopt takes tables that were read.
+func (fs *files) adopt(f *file, got tables, functions, frames bool) {
+	size := 0
+	if functions && f.functions == nil {
+		f.functions, f.lines = got.functions, got.lines
+		size += f.functions.Size()
+	}
+	if frames && !f.hasRead {
+		if f.frames, f.hasRead = got.frames, true; f.frames != nil {
+			size += f.frames.Size()
 		}
 	}
-	if s.DebugFile != nil && f.buildID != "" {
-		if path, done := s.DebugFile(p.Owner(), f.buildID); !done || path != "" {
-			f.image = of
+	if fs.known[f.id] == f || f == fs.vdso { // it was not forgotten meanwhile
+		fs.hold(f, size)
+	}
+}
+
+// readTables reads tables of a file. room is for the bytes of other files.
+func (s *Symbolizer) readTables(of *elffile.File, late func() error, functions, frames bool,
+	room int, lines func(debug *elffile.File) *lineFile,
+) (t tables) {
+	t.functions = new(elffile.Functions)
+	file, err := elffile.New(of)
+	if err != nil {
+		return t // it has been closed
+	}
+	file.Late = late
+	if functions {
+		t.functions, _ = file.Functions() // a malformed table has none
+		t.readDebug(of, file, late, room, lines)
+	}
+	if frames {
+		t.frames, _ = s.unwinder.Read(file) // nil also if they are malformed
+	}
+	t.isLate = late() != nil
+	return t
+}
+
+// readDebug adds the functions of the separate debug file if that is installed,
+// else those of the MiniDebugInfo in the file itself.
+func (t *tables) readDebug(of, file *elffile.File, late func() error, room int,
+	lines func(debug *elffile.File) *lineFile,
+) {
+	if debug, err := of.FindDebugFile(""); err == nil {
+		defer debug.Close()
+		t.hasDebug, t.lines = true, lines(debug)
+		t.addDebug(debug, late, room)
+		return
+	}
+	t.lines = lines(nil)
+	if file.MiniDebugBytes() <= room {
+		t.bytes += file.MiniDebugBytes()
+		if mini, err := file.MiniFunctions(unpack); err == nil {
+			t.functions.Append(mini)
 		}
+	}
+}
+
+// addDebug adds the functions of a debug file.
+func (t *tables) addDebug(debug *elffile.File, late func() error, room int) {
+	debug.Late = late
+	if bytes := debug.FunctionBytes(); bytes <= room {
+		t.bytes += bytes
+		functions, _ := debug.Functions()
+		t.functions.Append(functions)
 	}
 }
 
 func unpack(packed io.Reader, dictionary uint32) (io.Reader, error) {
 	return xz.NewReader(packed, dictionary)
-}
-
-// closeFound closes a debug file that may be nil.
-func closeFound(debug *elffile.File) {
-	if debug != nil {
-		_ = debug.Close() // it was only read
-	}
-}
-
-// addFunctions adds the functions of a debug file, and closes it.
-func (s *Symbolizer) addFunctions(p *process, f *file, debug *elffile.File) {
-	if s.Lines && f.lines == nil {
-		f.lines = newLineFile(f, debug)
-	}
-	if !p.bytes.take(debug.FunctionBytes()) {
-		closeFound(debug)
-		return
-	}
-	read := func() *elffile.Functions {
-		defer closeFound(debug)
-		functions, _ := debug.Functions()
-		return functions
-	}
-	if functions, ok := ask(s, p.PID, read, nil); ok {
-		f.functions.Append(functions)
-	}
 }
 
 // readFetched adds the functions of a debug file that DebugFile has fetched
@@ -255,52 +393,66 @@ func (s *Symbolizer) readFetched(ctx context.Context, p *process, f *file) {
 	if f.image == nil || ctx.Err() != nil || f.functions == nil {
 		return
 	}
-	path, done := s.DebugFile(p.Owner(), f.buildID)
-	if !done {
-		return
-	}
-	before := f.functions.Size()
-	if path != "" {
-		if debug, err := f.image.FindDebugFile(path); err == nil {
-			// FindDebugFile compares no build IDs if the image is closed.
-			if id, _ := debug.BuildID(); id == f.buildID {
-				s.addFunctions(p, f, debug)
-			} else {
-				closeFound(debug)
-			}
+	if f.reading == nil {
+		path, done := s.DebugFile(p.owner, f.buildID)
+		if !done {
+			return
 		}
+		s.readFetchedFile(p, f, path)
 	}
-	f.image = nil
-	s.files.hold(f, f.functions.Size()-before)
+	if f.reading != nil {
+		s.await(ctx, p.owner, f.reading)
+	}
 }
 
-// readFrames reads the call frame information of a file, once.
-func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
-	if f.hasRead || f.elf == nil || ctx.Err() != nil || !p.bytes.take(unwind.Bytes(f.elf)) {
+// readFetchedFile reads the debug file at a path, which is "" if there is none.
+func (s *Symbolizer) readFetchedFile(p *process, f *file, path string) {
+	limit := s.readers.allowed(p.owner)
+	if path == "" {
+		f.image = nil
+	}
+	if path == "" || limit < leastTableTime {
 		return
 	}
-	f.hasRead = true
-	of := f.elf
-	frames, ok := ask(s, p.PID, func() *unwind.Table {
-		frames, _ := s.unwinder.Read(of) // nil also if they are malformed
-		return frames
-	}, nil)
-	if !ok {
-		s.files.giveUp(f)
-		return
-	}
-	if f.frames = frames; frames != nil {
-		s.files.hold(f, frames.Size())
-	}
+	room, image, buildID, lines := p.bytes.left, f.image, f.buildID, f.lineFiles(s.Lines)
+	f.reading = s.readers.start(p.owner, func(r *reading) {
+		got := tables{functions: new(elffile.Functions)}
+		answered := r.ask(&s.unanswered, limit, func(late func() error) {
+			debug, err := image.FindDebugFile(path)
+			if err != nil {
+				return
+			}
+			defer debug.Close()
+			// FindDebugFile compares no build IDs if the image is closed.
+			if id, _ := debug.BuildID(); id == buildID {
+				got.lines = lines(debug)
+				got.addDebug(debug, late, room)
+			}
+		})
+		s.mutex.Lock()
+		defer s.unlock()
+		f.reading = nil
+		if !answered || f.image == nil { // it was dropped meanwhile
+			f.image = nil
+			return
+		}
+		f.image = nil
+		p.bytes.take(got.bytes)
+		if f.lines == nil {
+			f.lines = got.lines
+		}
+		f.functions.Append(got.functions)
+		s.files.hold(f, got.functions.Size())
+	})
 }
 
 // hold adds size bytes to the memory of a file's tables. If all files hold too
-// much, it drops the largest tables of the process that holds most.
+// much, it drops the largest tables of the owner that holds most.
 func (fs *files) hold(f *file, size int) {
 	f.size += size
 	fs.held += size
 	for fs.held > maxHeldBytes {
-		owners := make(map[int]int)
+		owners := make(map[string]int)
 		most := f.owner
 		for _, f := range fs.known {
 			if owners[f.owner] += f.size; owners[f.owner] > owners[most] {
@@ -343,30 +495,38 @@ func (fs *files) release(mapped []mapping) {
 	}
 }
 
-func (fs *files) close() {
+func (fs *files) closeAll() {
 	for len(fs.open) > 0 {
 		fs.closeFile(fs.open[0])
 	}
 	fs.held = 0
 }
 
-// closeFile closes a file if it is open. It waits for up to patience.
+// close closes what was opened and is not used.
+func (fs *files) close(f openedFile) {
+	if f.elf != nil {
+		fs.closing = append(fs.closing, f.elf.OSFile())
+	}
+}
+
+// closeFile closes a file, if it is open, when the lock is released.
 func (fs *files) closeFile(f *file) {
 	if opened := fs.remove(f); opened != nil {
-		deadline.One(context.Background(), patience, func() { _ = opened.Close() }, nil)
+		fs.closing = append(fs.closing, opened)
 	}
 }
 
 // giveUp closes a file whose file system does not answer, without waiting.
 func (fs *files) giveUp(f *file) {
-	opened := fs.remove(f)
-	go opened.Close()
+	if opened := fs.remove(f); opened != nil {
+		go opened.Close()
+	}
 }
 
 // remove removes a file from the open ones, and returns what is to be closed:
 // nil if the file is not open.
 func (fs *files) remove(f *file) *os.File {
-	if f.elf == nil {
+	if f.elf == nil || f == fs.vdso {
 		return nil
 	}
 	opened := f.elf.OSFile()

@@ -8,11 +8,14 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -108,6 +111,110 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 			rounds*len(images)),
 		"4.5 GB of 1.3 MB, 2.3 GB of 0.5 MB; 5.6 s of CPU for each",
 		"stacks are cut, others named", late)
+}
+
+// A user's files have MiniDebugInfo that takes long to unpack. Others are named
+// in between, and Close does not wait for it.
+func TestHostileUserWithPackedSymbols(t *testing.T) {
+	testneeds.Root(t)
+	files := 3
+	if testprog.IsComplete() {
+		files = 8
+	}
+	dir := t.TempDir()
+	contents := withPackedSymbols(t).Bytes()
+	for n := range files {
+		path := filepath.Join(dir, fmt.Sprint("packed", n))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	}
+	hostile := testprog.StartMapper(t, testprog.Nobody, 0, dir)
+	mapped := mappedFiles(t, hostile.PID)
+	s := NewSymbolizer(nil)
+	costs := testprog.StartCosts(t)
+	var stack []uint64
+	for n := range files {
+		code := mapped[filepath.Join(dir, fmt.Sprint("packed", n))] + elfimage.CodeOffset
+		stack = append(stack, code+1)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2 {
+			s.Frames(t.Context(), hostile.PID, stack)
+		}
+	}()
+	self := uint64(reflect.ValueOf(TestHostileUserWithPackedSymbols).Pointer())
+	late, kept := time.Duration(0), time.Now()
+	for isDone := false; !isDone; {
+		select {
+		case <-done:
+			isDone = true
+		case <-time.After(time.Millisecond):
+		}
+		began := time.Now()
+		s.Remember(os.Getpid())
+		frames := s.Frames(t.Context(), os.Getpid(), []uint64{self})
+		qt.Assert(t, qt.Not(qt.Equals(frames[0].FileOffset, 0)))
+		late = max(late, time.Since(began))
+	}
+	waited := time.Since(kept)
+	began := time.Now()
+	qt.Check(t, qt.IsNil(s.Close()))
+	closed := time.Since(began)
+	for _, took := range []time.Duration{late, closed, waited / 2} {
+		qt.Check(t, qt.IsTrue(took < testprog.InTime(time.Second)), qt.Commentf("%v, %v, %v", late,
+			closed, waited))
+	}
+	costs.Report(6, fmt.Sprintf("%d files whose .gnu_debugdata takes 2 s to unpack", files),
+		"no other process named, printed or attached in 16 s; SIGTERM ends it after 16 to 50 s",
+		"others named", late)
+}
+
+// A user maps very many small files, each of them reported on its own. That
+// costs the user the names, and others are remembered and named in between.
+func TestHostileUserWithManyFiles(t *testing.T) {
+	testneeds.Root(t)
+	number := 200
+	if testprog.IsComplete() {
+		number = 1300
+	}
+	dir := t.TempDir()
+	contents := append(withRepeatedNames(100, 100).Bytes(), make([]byte, 8<<10)...)
+	for n := range number {
+		path := filepath.Join(dir, fmt.Sprint("library", n))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	}
+	hostile := testprog.StartMapper(t, testprog.Nobody, 0, dir)
+	s := NewSymbolizer(nil)
+	t.Cleanup(func() { _ = s.Close() })
+	self := uint64(reflect.ValueOf(TestHostileUserWithManyFiles).Pointer())
+	costs := testprog.StartCosts(t)
+	began := time.Now()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range number {
+			s.Remember(hostile.PID)
+		}
+	}()
+	late := time.Duration(0)
+	for isDone := false; !isDone; {
+		select {
+		case <-done:
+			isDone = true
+		case <-time.After(time.Millisecond):
+		}
+		began := time.Now()
+		frames := s.Frames(t.Context(), os.Getpid(), []uint64{self})
+		qt.Assert(t, qt.Not(qt.Equals(frames[0].FileOffset, 0)))
+		late = max(late, time.Since(began))
+	}
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(time.Second)), qt.Commentf("after %v", late))
+	qt.Check(t, qt.IsTrue(costs.CPU() < 5*time.Second), qt.Commentf("%v of CPU", costs.CPU()))
+	qt.Check(t, qt.IsTrue(len(s.files.open) <= maxOpen+maxClosing))
+	t.Logf("%v for %d files", time.Since(began), number)
+	costs.Report(6, fmt.Sprintf("%d small files of a user, each reported on its own", number),
+		"31 s of CPU for 800, nothing printed in 89 s for 1,300", "others are named", late)
 }
 
 // The debug information of a user's files has no end, is deep, names the same
@@ -293,6 +400,29 @@ func withCompressedSymbols(t *testing.T, size int) *elfimage.Image {
 	im := withRepeatedNames(0, 1)
 	table := &im.Sections[len(im.Sections)-2]
 	table.Flags, table.Data = elf.SHF_COMPRESSED, b.Bytes()
+	return im
+}
+
+// packed is MiniDebugInfo that takes a second or two to unpack.
+var packed = sync.OnceValues(func() ([]byte, error) {
+	text := make([]byte, 24<<20)
+	for i := range text {
+		text[i] = "ABCDEFGHIJKLMNOP"[rand.IntN(16)]
+	}
+	xz := exec.Command("xz", "-0")
+	xz.Stdin = bytes.NewReader(text)
+	return xz.Output()
+})
+
+// withPackedSymbols is an image with MiniDebugInfo that is no file.
+func withPackedSymbols(t *testing.T) *elfimage.Image {
+	t.Helper()
+	testneeds.Tool(t, "xz", "xz-utils")
+	data, err := packed()
+	qt.Assert(t, qt.IsNil(err))
+	im := elfimage.New64()
+	im.Sections = append(im.Sections,
+		elfimage.Section{Name: ".gnu_debugdata", Kind: elf.SHT_PROGBITS, Data: data})
 	return im
 }
 

@@ -40,7 +40,7 @@ const (
 
 // process makes a process that maps a file.
 func (f fixture) process(pid int, mapped *file) *process {
-	p := &process{steps: budget{processSteps}, bytes: budget{processBytes}}
+	p := &process{owner: fmt.Sprint(pid), steps: budget{processSteps}, bytes: budget{processBytes}}
 	p.PID = pid
 	f.processes[pid] = p
 	at := procfs.Mapping{Start: mappedAt, End: mappedAt + elfimage.CodeSize,
@@ -59,8 +59,8 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	defer placeholder.Close()
 	id, err := procwatch.IdentifyFile(placeholder)
 	qt.Assert(f.t, qt.IsNil(err))
-	this := &file{id: procwatch.Version{FileID: id}, owner: owner, elf: opened, machine: opened.Machine,
-		segments: opened.Segments}
+	this := &file{id: procwatch.Version{FileID: id}, owner: fmt.Sprint(owner)}
+	this.use(openedFile{elf: opened, functionBytes: opened.FunctionBytes()})
 	f.files.known[this.id] = this
 	return this
 }
@@ -105,7 +105,7 @@ func TestFramesEarnReading(t *testing.T) {
 	t.Error("the file was never read")
 }
 
-func TestSymbolizerDropsTablesOfTheProcessThatHoldsMost(t *testing.T) {
+func TestSymbolizerDropsTablesOfTheOwnerThatHoldsMost(t *testing.T) {
 	const mebi = 1 << 20
 	f := newFixture(t)
 	add := func(owner, size int) *file {
@@ -119,7 +119,7 @@ func TestSymbolizerDropsTablesOfTheProcessThatHoldsMost(t *testing.T) {
 	qt.Check(t, qt.Equals(f.files.held, 240*mebi))
 	last := add(3, 20*mebi)
 	qt.Check(t, qt.Equals(first.size, 0),
-		qt.Commentf("the larger one of the process that holds 150 MiB"))
+		qt.Commentf("the larger one of the owner that holds 150 MiB"))
 	qt.Check(t, qt.IsNotNil(first.functions), qt.Commentf("is not read again"))
 	qt.Check(t, qt.DeepEquals([]int{second.size, other.size, last.size},
 		[]int{50 * mebi, 90 * mebi, 20 * mebi}))

@@ -5,6 +5,7 @@ package stack
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -56,23 +57,40 @@ const (
 
 // made returns the function at an address that is in no file. It reads the
 // process's map again where that has changed: other code may be there now.
-func (s *Symbolizer) made(pid int, address uint64) (name string, start uint64, ok bool) {
+func (s *Symbolizer) made(
+	ctx context.Context, pid int, address uint64,
+) (name string, start uint64, ok bool) {
 	p := s.processes[pid]
 	if p == nil {
 		return "", 0, false
 	}
-	if !p.reads.isDue() {
-		return p.made.find(address)
+	if p.reading == nil && p.reads.isDue() && s.readers.allowed(p.owner) >= leastTableTime {
+		s.startPerfMap(p)
 	}
-	defer p.reads.done(time.Now(), 0)
-	before, limit := p.made, p.bytes.left
-	read := func() *perfMap { return s.readPerfMap(pid, before, limit) }
-	if made, _ := ask(s, pid, read, nil); made != nil {
-		p.made = *made
-		p.bytes.take(int(made.size))
-		s.boundPerfMaps(p)
+	if p.reading != nil {
+		s.await(ctx, p.owner, p.reading)
 	}
 	return p.made.find(address)
+}
+
+// startPerfMap starts to read the map of a process.
+func (s *Symbolizer) startPerfMap(p *process) {
+	before, room, pid := p.made, p.bytes.left, p.PID
+	limit := min(s.readers.allowed(p.owner), tableTime+maxPerfMap*tableTimePerByte)
+	p.reading = s.readers.start(p.owner, func(r *reading) {
+		var made *perfMap // which an abandoned call writes whenever it likes
+		answered := r.ask(&s.unanswered, limit,
+			func(late func() error) { made = s.readPerfMap(pid, before, room, late) })
+		s.mutex.Lock()
+		defer s.unlock()
+		p.reading = nil
+		p.reads.done(time.Duration(r.used.Load()), 0)
+		if answered && made != nil {
+			p.made = *made
+			p.bytes.take(int(made.size))
+			s.boundPerfMaps(p)
+		}
+	})
 }
 
 // boundPerfMaps drops the largest maps as long as all together exceed
@@ -97,7 +115,9 @@ func (s *Symbolizer) boundPerfMaps(just *process) {
 // and by its PID in its own PID namespace. It returns nil if the file has not
 // changed since the map before, has more bytes than the limit, or cannot be
 // read.
-func (s *Symbolizer) readPerfMap(pid int, before perfMap, limit int) *perfMap {
+func (s *Symbolizer) readPerfMap(
+	pid int, before perfMap, limit int, late func() error,
+) *perfMap {
 	own := strconv.Itoa(pid)
 	pids, err := procfs.NamespacePIDs(s.fs.Root(), own)
 	if err != nil {
@@ -116,7 +136,7 @@ func (s *Symbolizer) readPerfMap(pid int, before perfMap, limit int) *perfMap {
 		!s.isOwn(pid, file, info) || info.Size() > int64(min(maxPerfMap, limit)) {
 		return nil
 	}
-	m := parsePerfMap(io.LimitReader(file, info.Size())) // it may grow meanwhile
+	m := parsePerfMap(io.LimitReader(file, info.Size()), late) // it may grow meanwhile
 	m.size, m.changed = info.Size(), info.ModTime()
 	return &m
 }
@@ -139,8 +159,8 @@ func (s *Symbolizer) isOwn(pid int, file *os.File, info os.FileInfo) bool {
 
 // parsePerfMap reads the lines of a map: address, size, and as the rest of the
 // line the name. Malformed lines are skipped, and the last one if the process
-// has not written all of it yet.
-func parsePerfMap(r io.Reader) perfMap {
+// has not written all of it yet. An error of late, which may be nil, ends it.
+func parsePerfMap(r io.Reader, late func() error) perfMap {
 	var m perfMap
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for number := 0; ; number++ {
@@ -149,7 +169,7 @@ func parsePerfMap(r io.Reader) perfMap {
 		for err == bufio.ErrBufferFull {
 			_, err = lines.ReadSlice('\n') // the rest of a line of 64 KiB
 		}
-		if err != nil {
+		if err != nil || late != nil && number%1024 == 0 && late() != nil {
 			break
 		}
 		if f, ok := parseMade(strings.TrimSuffix(text, "\n")); ok {

@@ -14,7 +14,7 @@ func FuzzPerfMap(f *testing.F) {
 	f.Add("ffffffffffffffff 1 a\n", uint64(1<<64-1))
 	f.Add("0 ffffffffffffffff a\n1 1 b\n", uint64(0))
 	f.Fuzz(func(t *testing.T, text string, address uint64) {
-		m := parsePerfMap(strings.NewReader(text))
+		m := parsePerfMap(strings.NewReader(text), nil)
 		name, start, ok := m.find(address)
 		if ok {
 			qt.Check(t, qt.IsTrue(start <= address && name != ""))
@@ -24,7 +24,7 @@ func FuzzPerfMap(f *testing.F) {
 
 // A process writes pieces of lines: half a name is not the name.
 func TestPerfMapThatIsBeingWritten(t *testing.T) {
-	m := parsePerfMap(strings.NewReader("1000 10 whole\n2000 10 half_of_a_na"))
+	m := parsePerfMap(strings.NewReader("1000 10 whole\n2000 10 half_of_a_na"), nil)
 	name, _, ok := m.find(0x1000)
 	qt.Check(t, qt.IsTrue(ok && name == "whole"))
 	_, _, ok = m.find(0x2000)

@@ -11,6 +11,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -20,12 +21,14 @@ import (
 // process is a remembered process. A new process with the same PID replaces it.
 type process struct {
 	proc.Process
+	owner  string    // the container or user, "" if that is not known
 	mapped []mapping // by address; they do not overlap
 	asked  int64     // when it was last scanned, in nanoseconds since 1970
 	scans  pace
 
-	made  perfMap // the code that it has made at run time
-	reads pace    // of made
+	made    perfMap  // the code that it has made at run time
+	reads   pace     // of made
+	reading *reading // of made; nil if there is none
 
 	steps budget       // for its stacks
 	bytes budget       // for its files
@@ -40,43 +43,107 @@ type mapping struct {
 	path string // as the process sees it
 }
 
-// mappedNow is the result of reading a process in a scan.
-type mappedNow struct {
-	files []*procwatch.MappedFile
-	vdso  uint64 // see vdsoOf
+// enter waits until nobody else scans a process, and then has the others wait
+// until leave is called. It may release the lock.
+func (s *Symbolizer) enter(pid int) (leave func()) {
+	for s.busy[pid] != nil {
+		left := s.busy[pid]
+		s.unlock()
+		<-left
+		s.mutex.Lock()
+	}
+	left := make(chan struct{})
+	s.busy[pid] = left
+	return func() {
+		delete(s.busy, pid)
+		close(left)
+	}
 }
 
 // scan reads and remembers the mappings of a process. It returns the process,
-// nil if nothing is known of it.
+// nil if nothing is known of it. It releases the lock while it reads.
 func (s *Symbolizer) scan(pid int) *process {
-	known := s.processes[pid]
+	leave := s.enter(pid)
+	defer leave()
 	began := time.Now()
-	if known != nil {
-		defer known.scans.done(began, freeScans)
-	}
-	now, err := proc.Find(s.fs, pid)
-	if err != nil {
+	if known := s.processes[pid]; known != nil && left(s.scanned, known.owner, scanRate) <= 0 {
 		return known
 	}
-	read := func() mappedNow {
-		// Malformed lines are skipped. A process that has ended has none.
-		files, _ := procwatch.Files(s.fs, pid)
-		return mappedNow{files, vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))}
+	s.unlock()
+	now, err := proc.Find(s.fs, pid)
+	owner := ""
+	if err == nil {
+		owner = now.Owner()
 	}
-	mappedNow, _ := ask(s, pid, read, nil)
-	if len(mappedNow.files) == 0 {
+	s.mutex.Lock()
+	known := s.processes[pid]
+	if err != nil {
+		if known != nil {
+			known.scans.done(time.Since(began), freeScans)
+		}
+		return known
+	}
+	if wait := -left(s.scanned, owner, scanRate); wait >= 0 {
+		if known == nil {
+			known = s.add(pid, owner)
+			known.Process = now
+		}
+		known.scans.next = began.Add(max(wait, time.Second))
+		return known
+	}
+	s.unlock()
+	files, vdso, took := s.mappedBy(pid, owner)
+	found, more := s.look(owner, files)
+	s.mutex.Lock()
+	took += more
+	s.scanned.Take(owner, scanRate, time.Now(), took)
+	known = s.processes[pid]
+	if len(files) == 0 || s.isClosed {
+		for _, f := range found {
+			s.files.close(f.opened)
+		}
+		if known != nil {
+			known.scans.done(took, freeScans)
+		}
 		return known
 	}
 	// A process that is only known by records has no start time.
 	if known == nil || known.StartTime != 0 && known.StartTime != now.StartTime {
 		s.forget(pid)
-		known = s.add(pid)
-		defer known.scans.done(began, freeScans)
+		known = s.add(pid, owner)
 	}
-	known.Process, known.asked = now, began.UnixNano()
-	mapped := merge(s.mapped(known, mappedNow.files), s.files.vdsoAt(mappedNow.vdso))
+	known.Process, known.owner, known.asked = now, owner, began.UnixNano()
+	known.scans.done(took, freeScans)
+	mapped := merge(s.mapped(known, found), s.files.vdsoAt(vdso))
 	s.setMapped(known, merge(mapped, known.mapped))
+	s.closeMany(known)
 	return known
+}
+
+// mappedBy returns the files that a process maps, the address of its vDSO, and
+// the time of a processor that this took. There are none if the process has
+// ended or does not answer.
+func (s *Symbolizer) mappedBy(pid int, owner string) (files []openable, vdso uint64, took time.Duration) {
+	var got struct { // which an abandoned call writes whenever it likes
+		files []openable
+		vdso  uint64
+		took  time.Duration
+	}
+	if s.unanswered.ask(patience, func() string { return owner }, func() {
+		began := deadline.ProcessorTime()
+		all, _ := procwatch.Files(s.fs, pid) // malformed lines are skipped
+		mappings := 0
+		for _, f := range all {
+			if mappings += len(f.Mappings); mappings-len(f.Mappings) < maxMappings {
+				got.files = append(got.files, f)
+			}
+		}
+		got.vdso = vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))
+		got.took = deadline.ProcessorTime() - began
+	}, func() {}) {
+		files, vdso, took = got.files, got.vdso, got.took
+	}
+	return files, vdso, took
 }
 
 // maxVDSO bounds the vDSO, the code that the kernel maps into each process: it
@@ -130,24 +197,21 @@ func readVDSO() *elffile.File {
 }
 
 // add remembers a process that is not known, and makes room for it.
-func (s *Symbolizer) add(pid int) *process {
+func (s *Symbolizer) add(pid int, owner string) *process {
 	if s.isFull() {
 		s.makeRoom()
 	}
-	p := &process{Process: proc.Process{PID: pid},
+	p := &process{Process: proc.Process{PID: pid}, owner: owner,
 		steps: budget{processSteps}, bytes: budget{processBytes}}
 	s.processes[pid] = p
 	return p
 }
 
-// mapped returns the mappings of files.
-func (s *Symbolizer) mapped(p *process, files []*procwatch.MappedFile) []mapping {
+// mapped returns the mappings of files that were found in a process.
+func (s *Symbolizer) mapped(p *process, files []found) []mapping {
 	var mapped []mapping
-	for _, f := range files {
-		if len(mapped) == maxMappings {
-			break
-		}
-		file := s.file(p, f)
+	for _, found := range files {
+		f, file := found.mapped.(*procwatch.MappedFile), s.file(p, found)
 		for _, at := range f.Mappings[:min(len(f.Mappings), maxMappings-len(mapped))] {
 			m := mapping{at, file, f.Path}
 			if before := p.find(at.Start); file.id == (procwatch.Version{}) && before != nil &&
@@ -197,24 +261,36 @@ func (s *Symbolizer) isFull() bool {
 }
 
 // makeRoom forgets the processes that have ended. Then it forgets those with
-// the most mappings, until an eighth of each limit is free.
+// the most mappings of the owners with the most, until an eighth of each limit
+// is free.
 func (s *Symbolizer) makeRoom() {
-	var running []*process
+	running, of := make(map[string][]*process), make(map[string]int)
 	for pid, p := range s.processes {
 		if runs, err := p.IsRunning(); err != nil || !runs {
 			s.forget(pid)
 		} else {
-			running = append(running, p)
+			running[p.owner] = append(running[p.owner], p)
+			of[p.owner] += 1 + len(p.mapped)
 		}
 	}
-	slices.SortFunc(running,
-		func(a, b *process) int { return cmp.Compare(len(b.mapped), len(a.mapped)) })
-	for _, p := range running {
-		if len(s.processes) <= maxProcesses*7/8 && s.mappings <= maxAllMappings*7/8 &&
-			len(s.files.known) <= maxFiles*7/8 {
-			return
+	for _, all := range running {
+		slices.SortFunc(all,
+			func(a, b *process) int { return cmp.Compare(len(a.mapped), len(b.mapped)) })
+	}
+	for len(running) > 0 && (len(s.processes) > maxProcesses*7/8 ||
+		s.mappings > maxAllMappings*7/8 || len(s.files.known) > maxFiles*7/8) {
+		most, mappings := "", 0
+		for owner := range running {
+			if of[owner] > mappings {
+				most, mappings = owner, of[owner]
+			}
 		}
+		p := running[most][len(running[most])-1]
+		of[most] -= 1 + len(p.mapped)
 		s.forget(p.PID)
+		if running[most] = running[most][:len(running[most])-1]; len(running[most]) == 0 {
+			delete(running, most)
+		}
 	}
 }
 

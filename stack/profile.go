@@ -108,7 +108,7 @@ func (p *Profile) Add(
 ) {
 	s := p.symbolizer
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	defer s.unlock()
 	s.begin(pid)
 	if len(stack) == 0 {
 		stack = []uint64{0}
@@ -128,7 +128,7 @@ func (p *Profile) Add(
 func (p *Profile) AddFrames(pid int, frames []Frame, values []int64, labels map[string]string) {
 	if p.symbolizer != nil {
 		p.symbolizer.mutex.Lock()
-		defer p.symbolizer.mutex.Unlock()
+		defer p.symbolizer.unlock()
 	}
 	if len(frames) == 0 {
 		frames = []Frame{{}}
@@ -322,17 +322,20 @@ func (p *Profile) complete() {
 	if s := p.symbolizer; s != nil {
 		find := func() {
 			s.mutex.Lock()
-			defer s.mutex.Unlock()
+			defer s.unlock()
 			for _, at := range p.ordered {
 				if s.processes[at.process] != nil {
 					p.find(context.Background(), at)
 				}
 			}
 		}
+		ctx, cancel := context.WithTimeout(context.Background(), mostLineWait)
+		defer cancel()
 		find()
+		if s.readers.wait(ctx) {
+			find()
+		}
 		if s.Lines {
-			ctx, cancel := context.WithTimeout(context.Background(), mostLineWait)
-			defer cancel()
 			s.files.lines.wait(ctx)
 			find()
 		}

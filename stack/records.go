@@ -107,7 +107,7 @@ func (s *Symbolizer) stopRecords() {
 	s.mutex.Lock()
 	recordings := s.records.recordings
 	s.records = records{isClosed: true}
-	s.mutex.Unlock()
+	s.unlock()
 	for _, r := range recordings {
 		r.source.Stop()
 		<-r.done
@@ -204,39 +204,49 @@ func (r *records) forget(t *told) {
 }
 
 // recall adds the recorded mappings of a process to the known ones. It is
-// called before a stack of the process is named.
+// called before a stack of the process is named. It releases the lock while it
+// looks for files.
 func (s *Symbolizer) recall(pid int) {
 	s.records.drain()
+	for s.busy[pid] != nil { // it is being scanned
+		s.enter(pid)()
+	}
 	t := s.records.of[pid]
-	if t == nil {
+	isNew := func() bool {
+		p := s.processes[pid]
+		return s.records.of[pid] == t && (p == nil || p.scans.isDue() &&
+			(p != t.used || len(t.mapped) != t.uses))
+	}
+	if t == nil || !isNew() {
+		return
+	}
+	var from []mapping
+	if p := s.processes[pid]; (p == nil || p != t.used) && !t.isWhole {
+		from = s.ofAncestor(t)
+	}
+	leave := s.enter(pid)
+	defer leave()
+	if !isNew() { // while the lock was released
 		return
 	}
 	p := s.processes[pid]
-	if p != nil && (p == t.used && len(t.mapped) == t.uses || !p.scans.isDue()) {
-		return
-	}
-	began := time.Now()
-	var from []mapping
 	if p == nil || p != t.used {
 		t.uses = 0
-		if !t.isWhole {
-			from = s.ofAncestor(t)
-		}
 	}
 	// A process scanned before that was another one with the same PID, or ran
 	// another program.
 	if before := p; p == nil || p.asked < t.since {
 		s.forget(pid)
-		p = s.add(pid)
+		p = s.add(pid, s.ownerOf(t, before))
 		p.asked = t.since
 		if before != nil { // a new program does not refill the budgets
 			p.steps, p.bytes, p.scans = before.steps, before.bytes, before.scans
 		}
 	}
-	defer p.scans.done(began, freeScans)
-	var now, earlier []mapping
-	for i, record := range t.mapped[t.uses:] {
-		if slices.ContainsFunc(t.mapped[t.uses+i+1:], func(later *procwatch.Record) bool {
+	all := t.mapped
+	var wanted []*procwatch.Record
+	for i, record := range all[t.uses:] {
+		if slices.ContainsFunc(all[t.uses+i+1:], func(later *procwatch.Record) bool {
 			return later.Mapping.Start < record.Mapping.End &&
 				record.Mapping.Start < later.Mapping.End
 		}) {
@@ -246,16 +256,28 @@ func (s *Symbolizer) recall(pid int) {
 		if known != nil && known.Mapping == record.Mapping && known.machine != elf.EM_NONE {
 			continue
 		}
-		if file := s.recorded(p, t, record); file == nil {
+		wanted = append(wanted, record)
+	}
+	t.used, t.uses = p, len(all)
+	files := s.recorded(p, t, wanted)
+	if s.processes[pid] != p { // it was forgotten while the lock was released
+		for _, f := range files {
+			f.users++
+			s.files.release([]mapping{{file: f}})
+		}
+		return
+	}
+	var now, earlier []mapping
+	for i, record := range wanted {
+		if files[i] == nil {
 			continue
-		} else if m := (mapping{record.Mapping, file, record.Path}); record.Time < p.asked {
+		} else if m := (mapping{record.Mapping, files[i], record.Path}); record.Time < p.asked {
 			earlier = append(earlier, m)
 		} else {
 			now = append(now, m)
 		}
 	}
 	from = merge(earlier, from)
-	t.used, t.uses = p, len(t.mapped)
 	// A scan of a process that was ending could not open its files: then what
 	// was recorded before, or is of an ancestor, is the better mapping.
 	opened := slices.DeleteFunc(slices.Clone(p.mapped), func(m mapping) bool {
@@ -263,6 +285,21 @@ func (s *Symbolizer) recall(pid int) {
 			func(f mapping) bool { return f.Mapping == m.Mapping && f.path == m.path })
 	})
 	s.setMapped(p, merge(merge(now, opened), from))
+	s.closeMany(p)
+}
+
+// ownerOf returns the owner of a process by its records: the one that it had
+// before, or that of an ancestor; "" if that is not known.
+func (s *Symbolizer) ownerOf(t *told, before *process) string {
+	if before != nil {
+		return before.owner
+	}
+	for _, pid := range t.ancestors {
+		if a := s.processes[pid]; a != nil {
+			return a.owner
+		}
+	}
+	return ""
 }
 
 // ofAncestor returns the mappings that a process inherited from an ancestor
@@ -283,19 +320,45 @@ func (s *Symbolizer) ofAncestor(t *told) []mapping {
 	return nil
 }
 
-// recorded returns the file of a record, nil if it cannot be found any more.
-// The path counts in the mount namespace of the process: elsewhere it may lead
-// to another file.
-func (s *Symbolizer) recorded(p *process, t *told, record *procwatch.Record) *file {
+// recorded returns the files of records, each nil if it cannot be found any
+// more. The paths count in the mount namespace of the process: elsewhere they
+// may lead to other files. It releases the lock while it looks for them.
+func (s *Symbolizer) recorded(p *process, t *told, records []*procwatch.Record) []*file {
 	const host = 1 // PID of a process in the host's mount namespace
+	files := make([]*file, len(records))
+	took := time.Duration(0)
 	for _, pid := range slices.Concat([]int{t.pid}, t.ancestors, []int{os.Getpid(), host}) {
-		file := s.file(p, procwatch.RecordedFile{FS: s.fs, PID: pid, Record: record})
-		if file.id != (procwatch.Version{}) &&
-			(record.BuildID == "" || record.BuildID == file.buildID) {
-			return file
+		var missing []int
+		var wanted []openable
+		for i, record := range records {
+			if files[i] == nil {
+				missing = append(missing, i)
+				wanted = append(wanted, procwatch.RecordedFile{FS: s.fs, PID: pid, Record: record})
+			}
 		}
-		file.users++
-		s.files.release([]mapping{{file: file}}) // unless others map it
+		if len(wanted) == 0 {
+			break
+		}
+		s.unlock()
+		all, more := s.look(p.owner, wanted)
+		s.mutex.Lock()
+		took += more
+		for n, found := range all {
+			record := records[missing[n]]
+			if s.isClosed || found.id == (procwatch.Version{}) {
+				s.files.close(found.opened)
+				continue
+			}
+			f := s.file(p, found)
+			if record.BuildID == "" || record.BuildID == f.buildID {
+				files[missing[n]] = f
+				continue
+			}
+			f.users++
+			s.files.release([]mapping{{file: f}}) // unless others map it
+		}
 	}
-	return nil
+	s.scanned.Take(p.owner, scanRate, time.Now(), took)
+	p.scans.done(took, freeScans)
+	return files
 }

@@ -126,7 +126,8 @@ func TestRecordsBeforeAScan(t *testing.T) {
 	s := NewSymbolizer(nil)
 	defer s.Close()
 	pid := os.Getpid()
-	has := s.scan(pid).mapped[0]
+	s.Remember(pid)
+	has := s.processes[pid].mapped[0]
 	path := testprog.Path(t, "target-pie")
 	file, err := elffile.Open(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -142,7 +143,9 @@ func TestRecordsBeforeAScan(t *testing.T) {
 		record.Mapping = procfs.Mapping{Start: has.Start, End: has.End + 1}
 		s.records.of = nil
 		s.records.add(record)
+		s.mutex.Lock()
 		s.recall(pid)
+		s.unlock()
 		qt.Check(t, qt.Equals(s.processes[pid].find(has.Start).path, want), qt.Commentf("%v", when))
 	}
 }

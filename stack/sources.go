@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -32,6 +33,7 @@ const (
 	maxLinesHeld    = 512 << 20 // bytes of debug information in memory
 	maxLinesKnown   = 256 << 20 // bytes of lines that are known, of all processes
 
+	lineTurn      = 100 * time.Millisecond // of an owner, until it is the others' turn
 	lineWait      = 100 * time.Millisecond // of Frames
 	mostLineWait  = time.Minute            // of Want, and of a profile when it is written
 	freeLineWaits = time.Second            // for waits of Frames, see pace
@@ -39,16 +41,22 @@ const (
 
 // lineReader finds the lines of addresses, in the background.
 type lineReader struct {
-	unanswered *unanswered
+	readers readers
 
 	mutex    sync.Mutex
-	todo     []lineRequest
-	idle     chan struct{} // closed when run ends; nil if it does not run
+	todo     map[string]*lineRequests // by owner
+	waiting  int                      // requests of all
 	loaded   []*lineFile
 	known    int // bytes of lines that are known
 	isClosed bool
 
-	waits pace
+	waits pace // of Symbolizer.waitForLines, under its lock
+}
+
+// lineRequests are those of an owner.
+type lineRequests struct {
+	todo []lineRequest
+	idle chan struct{} // closed when there are no more
 }
 
 // lineFile has the lines of a file.
@@ -58,6 +66,7 @@ type lineFile struct {
 	buildID string
 	moved   uint64 // see [elffile.File.Moved]
 
+	use    sync.Mutex          // info is being read, or made
 	isRead bool                // reading was tried
 	isGone bool                // it was dropped: what is being read is not wanted any more
 	info   *debugInfo          // nil if there is none
@@ -89,23 +98,27 @@ func (l *lineReader) earn(a *lineAccount) {
 	}
 }
 
-// newLineFile prepares to read the lines of a file: from the debug file if that
-// has them, else from the file. It returns nil if neither has lines.
-func newLineFile(f *file, debug *elffile.File) *lineFile {
-	switch {
-	case debug != nil && hasDebugInfo(debug) && f.buildID != "":
-		path := debug.Name()
-		open := func() *elffile.File {
-			opened, _ := elffile.Open(path) // nil with an error
-			return opened
+// lineFiles returns a function that prepares to read the lines of a file: from
+// its debug file, if that is not nil and has them, else from the file. The
+// function returns nil if neither has lines, or none are wanted.
+func (f *file) lineFiles(areWanted bool) func(debug *elffile.File) *lineFile {
+	file, mapped, buildID := f.elf, f.mapped, f.buildID
+	return func(debug *elffile.File) *lineFile {
+		switch {
+		case !areWanted:
+		case debug != nil && hasDebugInfo(debug) && buildID != "":
+			path := debug.Name()
+			open := func() *elffile.File {
+				opened, _ := elffile.Open(path) // nil with an error
+				return opened
+			}
+			return &lineFile{open: open, buildID: buildID, moved: debug.Moved()}
+		case file != nil && hasDebugInfo(file):
+			return &lineFile{elf: file, buildID: buildID,
+				open: func() *elffile.File { return open(mapped).elf }}
 		}
-		return &lineFile{open: open, buildID: f.buildID, moved: debug.Moved()}
-	case f.elf != nil && hasDebugInfo(f.elf):
-		mapped := f.mapped
-		return &lineFile{elf: f.elf, buildID: f.buildID,
-			open: func() *elffile.File { return open(mapped).elf }}
+		return nil
 	}
-	return nil
 }
 
 // want asks for the lines of an address, and returns them if they are known. If
@@ -119,18 +132,25 @@ func (l *lineReader) want(
 	if isAsked {
 		return found, found != nil
 	}
-	if len(l.todo) == maxLineRequests || l.refuses(f, payer) {
+	of := l.todo[payer.owner]
+	if of != nil && len(of.todo) == maxLineRequests/maxReading || l.waiting >= maxLineRequests ||
+		l.refuses(f, payer) {
 		return nil, true
 	}
 	if f.known == nil {
 		f.known = make(map[uint64][]source)
 	}
 	f.known[address] = nil
-	l.todo = append(l.todo, lineRequest{f, address, payer})
-	if l.idle == nil {
-		l.idle = make(chan struct{})
-		go l.run()
+	if of == nil {
+		of = &lineRequests{idle: make(chan struct{})}
+		if l.todo == nil {
+			l.todo = make(map[string]*lineRequests)
+		}
+		l.todo[payer.owner] = of
+		l.readers.start(payer.owner, func(r *reading) { l.answer(r, of) })
 	}
+	of.todo = append(of.todo, lineRequest{f, address, payer})
+	l.waiting++
 	return nil, false
 }
 
@@ -141,30 +161,43 @@ func (l *lineReader) refuses(f *lineFile, payer *lineAccount) bool {
 		l.known > maxLinesKnown
 }
 
-// wait waits until there are no more requests, or the context ends.
-func (l *lineReader) wait(ctx context.Context) {
+// wait waits until there are no more requests of some owners, or of any if none
+// is named, or the context ends.
+func (l *lineReader) wait(ctx context.Context, owners ...string) {
 	l.mutex.Lock()
-	idle := l.idle
-	l.mutex.Unlock()
-	if idle == nil {
-		return
+	if len(owners) == 0 {
+		owners = slices.Collect(maps.Keys(l.todo))
 	}
-	select {
-	case <-idle:
-	case <-ctx.Done():
+	var idle []chan struct{}
+	for _, owner := range owners {
+		if of := l.todo[owner]; of != nil {
+			idle = append(idle, of.idle)
+		}
+	}
+	l.mutex.Unlock()
+	for _, idle := range idle {
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
-// waitShortly waits for up to lineWait, unless the waits before have used up
-// their share of the time.
-func (l *lineReader) waitShortly(ctx context.Context) {
+// waitForLines waits for the lines of an owner for up to lineWait, unless the
+// waits before have used up their share of the time. It releases the lock.
+func (s *Symbolizer) waitForLines(ctx context.Context, owner string) {
+	l := s.files.lines
 	if !l.waits.isDue() {
 		return
 	}
-	defer l.waits.done(time.Now(), freeLineWaits)
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, lineWait)
 	defer cancel()
-	l.wait(ctx)
+	s.unlock()
+	l.wait(ctx, owner)
+	s.mutex.Lock()
+	l.waits.done(time.Since(began), freeLineWaits)
 }
 
 // close drops all requests and debug information. A request that is being
@@ -172,49 +205,68 @@ func (l *lineReader) waitShortly(ctx context.Context) {
 func (l *lineReader) close() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	l.todo, l.isClosed = nil, true
+	l.isClosed = true // no request is answered any more
 	for len(l.loaded) > 0 {
 		l.forget(l.loaded[0])
 	}
 }
 
-// run answers requests until there are no more.
-func (l *lineReader) run() {
+// answer answers the requests of an owner until there are no more, or
+// lineTurn is over: then others have their turn.
+func (l *lineReader) answer(r *reading, of *lineRequests) {
+	until := time.Now().Add(lineTurn)
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	for len(l.todo) > 0 {
-		request := l.todo[0]
-		l.todo = l.todo[1:]
+	for len(of.todo) > 0 {
+		if time.Now().After(until) {
+			l.readers.start(r.owner, func(r *reading) { l.answer(r, of) })
+			return
+		}
+		request := of.todo[0]
+		of.todo = of.todo[1:]
+		l.waiting--
 		if l.refuses(request.lineFile, request.payer) {
 			delete(request.known, request.address) // it may be asked for again
 			continue
 		}
 		began := time.Now()
-		if !request.isRead {
-			l.read(request)
-		}
-		found := []source{}
-		if info := request.info; info != nil {
-			until := time.Now().Add(lookUpTime)
-			l.mutex.Unlock()
-			sources, _ := info.at(request.address, until) // no lines if that fails
-			l.mutex.Lock()
-			found = append(found, sources...)
-		}
-		request.payer.time -= time.Since(began)
-		size := 64
-		for _, s := range found {
-			size += 64 + len(s.function) + len(s.file)
-		}
-		request.payer.bytes -= size
-		if request.known != nil { // the file was not dropped meanwhile
-			request.size += size
-			l.known += size
-			request.known[request.address] = found
-		}
+		l.answerOne(request)
+		took := time.Since(began)
+		request.payer.time -= took
+		r.used.Add(int64(took))
 	}
-	close(l.idle)
-	l.idle, l.todo = nil, nil
+	close(of.idle)
+	delete(l.todo, r.owner)
+}
+
+// answerOne answers a request. The caller holds the lock, which answerOne
+// releases while it reads.
+func (l *lineReader) answerOne(request lineRequest) {
+	l.mutex.Unlock()
+	request.use.Lock() // another owner may have asked for the same file
+	defer request.use.Unlock()
+	l.mutex.Lock()
+	if !request.isRead {
+		l.read(request)
+	}
+	found := []source{}
+	if info := request.info; info != nil {
+		until := time.Now().Add(lookUpTime)
+		l.mutex.Unlock()
+		sources, _ := info.at(request.address, until) // no lines if that fails
+		l.mutex.Lock()
+		found = append(found, sources...)
+	}
+	size := 64
+	for _, s := range found {
+		size += 64 + len(s.function) + len(s.file)
+	}
+	request.payer.bytes -= size
+	if request.known != nil { // the file was not dropped meanwhile
+		request.size += size
+		l.known += size
+		request.known[request.address] = found
+	}
 }
 
 // read reads the debug information of a file. The caller holds the lock, which
@@ -225,7 +277,7 @@ func (l *lineReader) read(request lineRequest) {
 	limit, elf := payer.time, f.elf
 	l.mutex.Unlock()
 	var answer *debugInfo // an abandoned call writes it whenever it likes
-	isAnswered := l.unanswered.ask(limit+patience, func() string { return payer.owner },
+	isAnswered := l.readers.unanswered.ask(limit+patience, func() string { return payer.owner },
 		func() { answer = f.read(elf, limit) }, func() {})
 	l.mutex.Lock()
 	if !isAnswered || answer == nil || f.isGone || l.isClosed {
@@ -301,7 +353,7 @@ func (s *Symbolizer) lines(at spot) (found []source, isKnown bool) {
 		return nil, true
 	}
 	if p.lines == nil {
-		p.lines = &lineAccount{owner: p.Owner(), time: processLineTime, bytes: processLineBytes}
+		p.lines = &lineAccount{owner: p.owner, time: processLineTime, bytes: processLineBytes}
 	}
 	return s.files.lines.want(f.lines, segment.Address+(at.offset-segment.Offset), p.lines)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,9 +73,13 @@ func (w waiting) checkLines(pid int) {
 func TestLinesOfAFileThatWasClosed(t *testing.T) {
 	w := newWaiting(t)
 	pid := w.start()
-	for len(w.files.open) > 0 {
-		w.closeFirst(w.processes[pid])
+	w.mutex.Lock()
+	for _, f := range slices.Clone(w.files.open) {
+		if w.closeWhenRead(w.processes[pid], f); f.reading != nil {
+			w.await(t.Context(), "", f.reading)
+		}
 	}
+	w.unlock()
 	w.checkLines(pid)
 	qt.Check(t, qt.HasLen(w.files.open, 0))
 }
@@ -105,7 +110,7 @@ func TestLinesThatAnotherProcessMayNotHave(t *testing.T) {
 func TestLinesThatComeTooLate(t *testing.T) {
 	w := newWaiting(t)
 	synctest.Test(t, func(t *testing.T) {
-		lines := &lineReader{unanswered: new(unanswered)}
+		lines := &lineReader{readers: readers{unanswered: new(unanswered)}}
 		answer := make(chan struct{})
 		f := &lineFile{open: func() *elffile.File {
 			<-answer

@@ -6,15 +6,15 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/unwind"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // Symbolizer names the functions on the stacks of processes. It remembers what
@@ -38,14 +38,21 @@ type Symbolizer struct {
 
 	fs *procfs.FS
 
-	mutex     sync.Mutex
+	mutex     sync.Mutex // await, scan and recall release it
+	isClosed  bool
 	processes map[int]*process
-	mappings  int // of all processes
+	busy      map[int]chan struct{} // processes that are scanned, see enter
+	mappings  int                   // of all processes
 	files     files
 	unwinder  *unwind.Unwinder
 	counts    Counts
 
+	scanned fairness.Owners // time of processors
+	waited  fairness.Owners // time of callers
+	waits   fairness.Allowance
+
 	unanswered unanswered
+	readers    readers
 	records    records
 }
 
@@ -114,10 +121,12 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 	s := &Symbolizer{
 		fs:        fs,
 		processes: make(map[int]*process),
+		busy:      make(map[int]chan struct{}),
 		files:     files{known: make(map[procwatch.Version]*file)},
 		unwinder:  unwind.NewUnwinder(),
 	}
-	s.files.lines = &lineReader{unanswered: &s.unanswered}
+	s.readers.unanswered = &s.unanswered
+	s.files.lines = &lineReader{readers: readers{unanswered: &s.unanswered}}
 	return s
 }
 
@@ -125,8 +134,10 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 func (s *Symbolizer) Close() error {
 	s.stopRecords()
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.files.close()
+	defer s.unlock()
+	s.isClosed = true
+	s.readers.close()
+	s.files.closeAll()
 	s.files.lines.close()
 	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.Version]*file), 0
 	return nil
@@ -142,16 +153,14 @@ func (s *Symbolizer) Close() error {
 // as for a profile.
 func (s *Symbolizer) Remember(pids ...int) {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	for _, pid := range pids {
+	defer s.unlock()
+	which := slices.Values(pids)
+	if len(pids) == 0 {
+		which = maps.Keys(s.processes)
+	}
+	for _, pid := range slices.Compact(slices.Sorted(which)) {
 		s.recall(pid) // in case it ends while it is scanned
-		s.scan(pid)
-	}
-	if len(pids) > 0 {
-		return
-	}
-	for pid, p := range s.processes {
-		if p.scans.isDue() {
+		if p := s.processes[pid]; p == nil || p.scans.isDue() {
 			s.scan(pid)
 		}
 	}
@@ -160,7 +169,7 @@ func (s *Symbolizer) Remember(pids ...int) {
 // Counts returns the counts so far.
 func (s *Symbolizer) Counts() Counts {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	defer s.unlock()
 	return s.counts
 }
 
@@ -176,7 +185,7 @@ func (s *Symbolizer) Counts() Counts {
 // frames than addresses.
 func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Frame {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	defer s.unlock()
 	s.begin(pid)
 	frames := make([]Frame, 0, len(stack))
 	var spots []spot
@@ -207,7 +216,7 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 		isKnown = isKnown && ok
 	}
 	if !isKnown {
-		s.files.lines.waitShortly(ctx)
+		s.waitForLines(ctx, s.ownerBy(pid))
 	}
 	var all []Frame
 	for i, frame := range frames {
@@ -239,10 +248,19 @@ func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 			s.lines(at)
 		}
 	}
-	s.mutex.Unlock()
+	owner := s.ownerBy(pid)
+	s.unlock()
 	ctx, cancel := context.WithTimeout(ctx, mostLineWait)
 	defer cancel()
-	s.files.lines.wait(ctx)
+	s.files.lines.wait(ctx, owner)
+}
+
+// ownerBy returns the owner of a process, "" if that is not known.
+func (s *Symbolizer) ownerBy(pid int) string {
+	if p := s.processes[pid]; p != nil {
+		return p.owner
+	}
+	return ""
 }
 
 // Key returns a text that is the same for stacks of the same places in the same
@@ -251,7 +269,7 @@ func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 // compared.
 func (s *Symbolizer) Key(pid int, stack []uint64) string {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	defer s.unlock()
 	s.recall(pid)
 	key := make([]byte, 0, 16*len(stack))
 	for i, address := range stack {
@@ -314,76 +332,10 @@ func (s *Symbolizer) at(pid int, address uint64, isReturn bool) (*mapping, spot)
 // the file, or an address if there is no file.
 func (s *Symbolizer) name(ctx context.Context, at spot) (name string, start uint64, ok bool) {
 	if at.file == nil {
-		return s.made(at.pid, at.offset)
+		return s.made(ctx, at.pid, at.offset)
 	}
 	// The process is known, since it has the mapping.
 	return s.function(ctx, s.processes[at.pid], at.file, at.offset, at.isReturn)
-}
-
-const (
-	// patience is the time to wait for a call about a process, or about a file
-	// that it maps. Each owner of abandoned calls halves it, mostHalvings times
-	// at most: a user may keep many calls from returning.
-	patience     = 250 * time.Millisecond
-	mostHalvings = 3
-
-	// maxUnanswered bounds the abandoned calls, each of which takes a thread.
-	// No more calls are made until one returns. An owner may have fewer, see
-	// [fairness.Blocked].
-	maxUnanswered = 512
-)
-
-// unanswered counts the abandoned calls: those that have not returned in time.
-type unanswered struct {
-	mutex sync.Mutex
-	calls fairness.Blocked
-}
-
-// ask makes a call that may never return, about a process of an owner, and
-// reports whether it has returned in time. late is called when an abandoned
-// call returns.
-func (u *unanswered) ask(wait time.Duration, owner func() string, call, late func()) bool {
-	owner = sync.OnceValue(owner)
-	u.mutex.Lock()
-	pending := u.calls.Owners()
-	isFull := pending > 0 && u.calls.IsFull(owner(), maxUnanswered)
-	u.mutex.Unlock()
-	if isFull {
-		return false
-	}
-	add := func(n int) { // late can come first
-		u.mutex.Lock()
-		defer u.mutex.Unlock()
-		u.calls.Add(owner(), n)
-	}
-	returned := deadline.One(context.Background(), wait>>min(pending, mostHalvings), call, func() {
-		late()
-		add(-1)
-	})
-	if !returned {
-		add(1)
-	}
-	return returned
-}
-
-// ask makes a call about a process that may never return. It returns the
-// result, and whether the call returned in time. late, if not nil, gets the
-// result of an abandoned call when it returns.
-func ask[T any](s *Symbolizer, pid int, call func() T, late func(T)) (result T, ok bool) {
-	got := new(T)
-	owner := func() string {
-		process, _ := proc.Find(s.fs, pid)
-		return process.Owner() // "" if it has ended
-	}
-	ok = s.unanswered.ask(patience, owner, func() { *got = call() }, func() {
-		if late != nil {
-			late(*got)
-		}
-	})
-	if ok {
-		result = *got
-	}
-	return result, ok
 }
 
 // Limits for the work and memory that a process can cause. Processes are
@@ -419,6 +371,10 @@ const (
 	// the one that was opened first are read, which takes time and memory, and
 	// may turn out useless.
 	maxOpen = 32
+
+	// maxClosing bounds the files that are open until their tables have been
+	// read. Further ones are closed unread.
+	maxClosing = 224
 
 	// maxFiles bounds the known files. A large host has some hundreds.
 	maxFiles = 4096
@@ -464,12 +420,11 @@ const paceShare = 20
 
 func (p *pace) isDue() bool { return !time.Now().Before(p.next) }
 
-// done sets when it may be done again. free is the time that it may take.
-func (p *pace) done(began time.Time, free time.Duration) {
-	now := time.Now()
-	took := now.Sub(began)
+// done sets when it may be done again, after it took some time. free is the
+// time that it may take altogether.
+func (p *pace) done(took, free time.Duration) {
 	if p.spent += took; p.spent > free {
-		p.next = now.Add(paceShare * took)
+		p.next = time.Now().Add(paceShare * took)
 	}
 }
 

@@ -26,21 +26,20 @@ func (s *Symbolizer) Unwind(
 	ctx context.Context, pid int, registers procfs.Registers, memory []byte,
 ) []uint64 {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	defer s.unlock()
 	state := unwind.State{PC: registers.PC}
 	copy(state.Registers[:], registers.General)
 	w := &walk{
 		Symbolizer: s, ctx: ctx, pid: pid, machine: registers.Machine, state: state,
-		memory: unwind.Memory{Address: registers.SP, Bytes: memory},
+		memory: unwind.Memory{Address: registers.SP, Bytes: memory}, left: maxStackSteps,
 	}
 	s.mapping(pid, registers.PC) // scans the process if it is not known
 	s.begin(pid)
-	work := maxStackSteps
 	payer := s.processes[pid]
 	if payer != nil {
-		work = min(work, payer.steps.left)
+		w.left = min(w.left, payer.steps.left)
 	}
-	s.unwinder.Work = work
+	work := w.left
 	stack := append(make([]uint64, 0, 32), registers.PC) // most are not deeper
 	for ctx.Err() == nil && w.step() {
 		if len(stack) == maxDepth {
@@ -50,7 +49,7 @@ func (s *Symbolizer) Unwind(
 		stack = append(stack, w.state.PC)
 	}
 	if payer != nil {
-		payer.steps.take(work - s.unwinder.Work)
+		payer.steps.take(work - w.left)
 	}
 	if w.isCut {
 		s.counts.CutStacks++
@@ -66,6 +65,7 @@ type walk struct {
 	machine elf.Machine
 	state   unwind.State
 	memory  unwind.Memory
+	left    int  // see unwind.Unwinder.Work
 	isCut   bool // it ended at a limit
 }
 
@@ -81,7 +81,9 @@ func (w *walk) step() bool {
 		segment := at.segment(w.state.Executes() - at.Start + at.Offset)
 		if at.frames != nil && segment != nil {
 			moved := at.Start - at.Offset + segment.Offset - segment.Address
+			w.unwinder.Work = w.left // readFrames releases the lock
 			err := at.frames.Step(&w.state, moved, w.memory)
+			w.left = w.unwinder.Work
 			w.isCut = errors.Is(err, unwind.ErrWork)
 			if !errors.Is(err, unwind.ErrNoEntry) {
 				return err == nil
@@ -97,7 +99,7 @@ func (w *walk) step() bool {
 	// Code of a file has its caller in a file, or in code that the process says
 	// it has made. Any other caller is taken for a wrong frame.
 	if at != nil && w.mapping(w.pid, caller.Executes()) == nil {
-		if _, _, ok := w.made(w.pid, caller.Executes()); !ok {
+		if _, _, ok := w.made(w.ctx, w.pid, caller.Executes()); !ok {
 			return false
 		}
 	}

@@ -181,8 +181,12 @@ func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
 	if f.tracer.stacks == nil {
 		return
 	}
+	var pids []int
 	for _, pair := range appeared {
-		f.tracer.stacks.Remember(pair.Process.PID)
+		pids = append(pids, pair.Process.PID)
+	}
+	if len(pids) > 0 { // none are all
+		f.tracer.stacks.Remember(pids...)
 	}
 }
 

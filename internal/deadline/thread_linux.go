@@ -28,6 +28,11 @@ func (t thread) active(busy bool) (active time.Duration) {
 	return active
 }
 
+// ProcessorTime returns how long the calling thread has used a processor, for a
+// goroutine that does not leave its thread, such as that of a call; 0 if it is
+// not known.
+func ProcessorTime() time.Duration { return thisThread().processorTime() }
+
 // processorTime returns how long the thread has used a processor, 0 if that is
 // not known.
 func (t thread) processorTime() time.Duration {

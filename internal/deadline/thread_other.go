@@ -12,3 +12,6 @@ type thread struct{}
 func thisThread() thread { return thread{} }
 
 func (thread) active(bool) time.Duration { return 0 }
+
+// ProcessorTime is not known.
+func ProcessorTime() time.Duration { return 0 }

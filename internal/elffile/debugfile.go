@@ -385,7 +385,7 @@ func (f *File) MiniFunctions(
 		return fail(fmt.Errorf("%w: %w", ErrMalformed, err))
 	}
 	limit := f.MiniDebugBytes()
-	data, err := io.ReadAll(io.LimitReader(unpacked, int64(limit)+1))
+	data, err := io.ReadAll(unhurried{io.LimitReader(unpacked, int64(limit)+1), f})
 	switch {
 	case err != nil:
 		return fail(fmt.Errorf("%w: %w", ErrMalformed, err))
@@ -394,6 +394,7 @@ func (f *File) MiniFunctions(
 	}
 	mini, err := New(bytes.NewReader(data))
 	if err == nil {
+		mini.Late = f.Late
 		err = f.adopt(mini)
 	}
 	if err != nil {

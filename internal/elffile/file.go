@@ -49,6 +49,10 @@ type File struct {
 	Frames      Section // .eh_frame
 	FramesIndex Segment // PT_GNU_EH_FRAME
 
+	// Late, if set, is called before each block that is read or unpacked, and
+	// its error ends that. It must be set before the File is used.
+	Late func() error
+
 	reader io.ReaderAt
 	closer io.Closer // nil if the caller closes the reader
 	close  sync.Once
@@ -141,7 +145,32 @@ func (f *File) OSFile() *os.File {
 func (f *File) Name() string { return f.name }
 
 // ReadAt implements io.ReaderAt.
-func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.reader.ReadAt(p, off) }
+func (f *File) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.late(); err != nil {
+		return 0, err
+	}
+	return f.reader.ReadAt(p, off)
+}
+
+func (f *File) late() error {
+	if f.Late == nil {
+		return nil
+	}
+	return f.Late()
+}
+
+// unhurried reads blocks from a reader unless the File is late.
+type unhurried struct {
+	io.Reader
+	of *File
+}
+
+func (r unhurried) Read(p []byte) (int, error) {
+	if err := r.of.late(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p[:min(len(p), ChunkSize)])
+}
 
 // Class returns ELFCLASS32 or ELFCLASS64.
 func (f *File) Class() elf.Class {

@@ -22,7 +22,7 @@ func (f *File) ReadFull(p []byte, offset uint64) error {
 	if offset > math.MaxInt64-uint64(len(p)) {
 		return ErrTruncated
 	}
-	n, err := f.reader.ReadAt(p, int64(offset))
+	n, err := f.ReadAt(p, int64(offset))
 	if n == len(p) {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (f *File) Unpack(s Section) ([]byte, error) {
 		return nil, fmt.Errorf("compressed section: %w: %w", ErrMalformed, err)
 	}
 	out := bytes.NewBuffer(make([]byte, 0, min(size, ChunkSize)))
-	n, err := io.Copy(out, io.LimitReader(all.Sections[1].Open(), int64(size)+1))
+	n, err := io.Copy(out, unhurried{io.LimitReader(all.Sections[1].Open(), int64(size)+1), f})
 	if err != nil || n != int64(size) {
 		return nil, fmt.Errorf("compressed section: %w: %d of %d bytes: %w", ErrMalformed, n, size,
 			cmp.Or(err, io.ErrUnexpectedEOF))

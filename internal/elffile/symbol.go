@@ -426,7 +426,7 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 		if err != nil {
 			return functionTable{}, err
 		}
-		in = &File{Words: f.Words, reader: bytes.NewReader(data)}
+		in = &File{Words: f.Words, Late: f.Late, reader: bytes.NewReader(data)}
 		in.symbols.moved = f.symbols.moved
 		table.Offset, table.Size = 0, uint64(len(data))
 	}
@@ -446,7 +446,7 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 		found = append(found, ordered{f, len(found)})
 		return nil
 	})
-	if err != nil || len(found) == 0 {
+	if err = cmp.Or(err, f.late()); err != nil || len(found) == 0 {
 		return functionTable{}, err
 	}
 	slices.SortFunc(found, func(a, b ordered) int {

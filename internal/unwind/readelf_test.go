@@ -92,7 +92,7 @@ func compareRows(t *testing.T, readelf, path string) int {
 	qt.Assert(t, qt.IsTrue(len(byHeader) > 100))
 	// The index that is made where the header has none is the same.
 	table.index = nil
-	table.makeIndex()
+	table.makeIndex(nil)
 	qt.Assert(t, qt.IsTrue(slices.Equal(table.index, byHeader)))
 
 	cmd := exec.CommandContext(t.Context(), readelf, "-W", "--debug-dump=frames-interp", path)

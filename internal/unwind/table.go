@@ -103,7 +103,9 @@ func (u *Unwinder) Read(f *elffile.File) (*Table, error) {
 	if err := t.find(f); err != nil {
 		return nil, err
 	}
-	t.makeIndex()
+	if err := t.makeIndex(f.Late); err != nil {
+		return nil, err
+	}
 	return t, nil
 }
 
@@ -166,11 +168,17 @@ func read(f *elffile.File, address, offset, size uint64) (section, error) {
 }
 
 // makeIndex makes the index of all entries but malformed ones. It takes that of
-// the header, if that is of the usual kind.
-func (t *Table) makeIndex() {
+// the header, if that is of the usual kind. An error of late, which may be nil,
+// ends it.
+func (t *Table) makeIndex(late func() error) error {
 	if !t.useHeader() {
 		at := 0
 		for n := 0; n < maxRecords && len(t.index) < maxEntries; n++ {
+			if late != nil && n%1024 == 0 {
+				if err := late(); err != nil {
+					return err
+				}
+			}
 			e, next, err := t.entry(at)
 			if next <= at {
 				break // the end
@@ -186,6 +194,7 @@ func (t *Table) makeIndex() {
 	if !slices.IsSortedFunc(t.index, byStart) { // else entries of one start keep their order
 		slices.SortFunc(t.index, byStart)
 	}
+	return nil
 }
 
 // useHeader takes the index of the header, and reports whether it could. That

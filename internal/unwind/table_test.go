@@ -61,7 +61,7 @@ func newUnwinder() *Unwinder {
 func tableOf(frames []byte) *Table {
 	t := newUnwinder().newTable(machines[elf.EM_X86_64], binary.LittleEndian)
 	t.frames = section{frames, framesAddress}
-	t.makeIndex()
+	t.makeIndex(nil)
 	return t
 }
 
@@ -187,7 +187,7 @@ func TestEmptyFunctions(t *testing.T) {
 	}
 	table := newUnwinder().newTable(machines[elf.EM_X86_64], order)
 	table.frames, table.header = section{frames, framesAddress}, section{header, headerAddress}
-	table.makeIndex()
+	table.makeIndex(nil)
 	qt.Assert(t, qt.HasLen(table.index, 2))
 	got, err := rowText(table, codeAddress)
 	qt.Assert(t, qt.IsNil(err))
@@ -344,7 +344,7 @@ func TestStackPointerOfS390(t *testing.T) {
 		frames := framesOf("zR", "\x00", "\x0c\x0f\xa0\x01", instructions)
 		frames[4+4+1+len("zR")+1+2] = 14 // the return address is in r14
 		table.frames = section{frames, framesAddress}
-		table.makeIndex()
+		table.makeIndex(nil)
 		s := State{PC: codeAddress}
 		s.Registers[14], s.Registers[15] = 0x1234, stackBase
 		memory := words(slices.Repeat([]uint64{stackBase + 168}, 50)...)
@@ -414,7 +414,7 @@ func FuzzTable(f *testing.F) {
 			if big {
 				table.order = binary.BigEndian
 			}
-			table.makeIndex()
+			table.makeIndex(nil)
 			addresses := []uint64{0, codeAddress, codeAddress + codeSize - 1, framesAddress}
 			for _, function := range table.index {
 				addresses = append(addresses, function.start)

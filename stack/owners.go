@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/fairness"
+)
+
+// What is done for the processes of one owner, a container or user, must not
+// cost the others more than their share of the time. Nothing of it is done
+// under the Symbolizer's lock.
+const (
+	// patience is the time to wait for a call about a process, or about a file
+	// that it maps. Each owner of abandoned calls halves it, mostHalvings times
+	// at most: a user may keep many calls from returning.
+	patience     = 250 * time.Millisecond
+	mostHalvings = 3
+
+	// maxUnanswered bounds the abandoned calls, each of which takes a thread.
+	// No more calls are made until one returns. An owner may have fewer, see
+	// [fairness.Blocked].
+	maxUnanswered = 512
+
+	// maxReading bounds the files that are read at a time. An owner has one of
+	// them.
+	maxReading = 4
+
+	// The tables of a file may take tableTime of a processor, and
+	// tableTimePerByte for each byte. Those of a large browser take 2 s.
+	tableTime        = 500 * time.Millisecond
+	tableTimePerByte = 20 * time.Millisecond / (1 << 20)
+
+	// leastTableTime is the time that an owner must have left to have another
+	// file read.
+	leastTableTime = 50 * time.Millisecond
+
+	// leastWait is the time that callers wait for the files of an owner that
+	// has kept nobody waiting, whatever the others have.
+	leastWait = 100 * time.Millisecond
+
+	// wait is how often a waiting caller looks what a reading has taken.
+	waitStep = 5 * time.Millisecond
+)
+
+// The time that an owner may take: of processors to read tables and to scan
+// processes, and of callers that wait for its files. All owners together may
+// keep callers waiting for a quarter of the time.
+var (
+	tableRate = fairness.Rate{Full: 4 * time.Second, Refill: 0.05}
+	scanRate  = fairness.Rate{Full: 2 * time.Second, Refill: 0.1}
+	waitRate  = fairness.Rate{Full: 750 * time.Millisecond, Refill: 0.05}
+	waitsRate = fairness.Rate{Full: 2 * time.Second, Refill: 0.25}
+)
+
+// left returns how much of the time an owner has left.
+func left(of fairness.Owners, owner string, r fairness.Rate) time.Duration {
+	return r.Full - of[owner].Taken(r, time.Now())
+}
+
+// readers read files in the background. The owner that has taken the least time
+// comes first.
+type readers struct {
+	unanswered *unanswered
+
+	mutex   sync.Mutex
+	waiting map[string][]*reading
+	running map[string]*reading
+	taken   fairness.Owners
+}
+
+// reading is one use of a reader.
+type reading struct {
+	owner string
+	run   func(*reading) // sets used
+	ended chan struct{}  // closed after run
+
+	isRunning atomic.Bool
+	used      atomic.Int64 // the time of a processor so far, in nanoseconds
+}
+
+// start starts to read for an owner, as soon as it is the owner's turn.
+func (r *readers) start(owner string, run func(*reading)) *reading {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.waiting == nil {
+		r.waiting, r.running = make(map[string][]*reading), make(map[string]*reading)
+	}
+	this := &reading{owner: owner, run: run, ended: make(chan struct{})}
+	r.waiting[owner] = append(r.waiting[owner], this)
+	r.next()
+	return this
+}
+
+// next begins what may begin. The caller holds the mutex.
+func (r *readers) next() {
+	for len(r.running) < maxReading {
+		now := time.Now()
+		var first *reading
+		for owner, all := range r.waiting {
+			if r.running[owner] == nil && (first == nil || r.taken[owner].Taken(tableRate, now) <
+				r.taken[first.owner].Taken(tableRate, now)) {
+				first = all[0]
+			}
+		}
+		if first == nil {
+			return
+		}
+		r.running[first.owner] = first
+		if r.waiting[first.owner] = r.waiting[first.owner][1:]; len(r.waiting[first.owner]) == 0 {
+			delete(r.waiting, first.owner)
+		}
+		first.isRunning.Store(true)
+		go func() {
+			first.run(first)
+			defer close(first.ended)
+			r.mutex.Lock()
+			defer r.mutex.Unlock()
+			r.taken.Take(first.owner, tableRate, time.Now(), time.Duration(first.used.Load()))
+			delete(r.running, first.owner)
+			r.next()
+		}()
+	}
+}
+
+// allowed returns how long a processor may be used for an owner.
+func (r *readers) allowed(owner string) time.Duration {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return left(r.taken, owner, tableRate)
+}
+
+// wait waits until nothing is being read, or the context ends. It reports
+// whether something was.
+func (r *readers) wait(ctx context.Context) (waited bool) {
+	for ctx.Err() == nil {
+		r.mutex.Lock()
+		var any *reading
+		for _, any = range r.running {
+			break
+		}
+		r.mutex.Unlock()
+		if any == nil {
+			break
+		}
+		waited = true
+		select {
+		case <-any.ended:
+		case <-ctx.Done():
+		}
+	}
+	return waited
+}
+
+// close drops what has not begun.
+func (r *readers) close() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	clear(r.waiting)
+}
+
+var errLate = elffile.TooLarge(errors.New("tables that take too long to read"))
+
+// ask makes a call that may never return, and reports whether it has. The call
+// gives up when late says so: when it has used a processor for the limit.
+func (r *reading) ask(u *unanswered, limit time.Duration, call func(late func() error)) bool {
+	return u.ask(patience, func() string { return r.owner }, func() {
+		began := deadline.ProcessorTime()
+		late := func() error {
+			used := deadline.ProcessorTime() - began
+			r.used.Store(int64(used))
+			if used > limit {
+				return errLate
+			}
+			return nil
+		}
+		call(late)
+		_ = late()
+	}, func() {})
+}
+
+// wait waits until a reading has ended, or has taken some time, and returns the
+// time. Where processors are busy with something else, that takes longer.
+func (r *reading) wait(ctx context.Context, most time.Duration) (waited time.Duration) {
+	steps := time.NewTicker(waitStep)
+	defer steps.Stop()
+	queued := time.Duration(0)
+	for last := time.Now(); ; {
+		select {
+		case <-r.ended:
+			return queued + time.Duration(r.used.Load())
+		case <-ctx.Done():
+			return queued + time.Duration(r.used.Load())
+		case now := <-steps.C:
+			if !r.isRunning.Load() {
+				queued += now.Sub(last)
+			}
+			last = now
+			if waited = queued + time.Duration(r.used.Load()); waited >= most {
+				return waited
+			}
+		}
+	}
+}
+
+// await waits for a reading that an owner needs, for as long as the owner may
+// keep others waiting. It releases the lock meanwhile.
+func (s *Symbolizer) await(ctx context.Context, owner string, r *reading) {
+	own := left(s.waited, owner, waitRate)
+	all := waitsRate.Full - s.waits.Taken(waitsRate, time.Now())
+	most := min(own, max(all, own-waitRate.Full+leastWait))
+	if most <= 0 {
+		return
+	}
+	s.unlock()
+	waited := r.wait(ctx, most)
+	s.mutex.Lock()
+	s.waited.Take(owner, waitRate, time.Now(), waited)
+	s.waits.Take(waitsRate, time.Now(), waited)
+}
+
+// unlock releases the lock, and closes the files that are not needed any more.
+func (s *Symbolizer) unlock() {
+	closing := s.files.closing
+	s.files.closing = nil
+	s.mutex.Unlock()
+	calls := deadline.Calls{N: len(closing), Patience: patience, Busy: true,
+		Call: func(i int) { _ = closing[i].Close() }} // they were only read
+	calls.Make(context.Background())
+}
+
+// unanswered counts the abandoned calls: those that have not returned in time.
+type unanswered struct {
+	mutex sync.Mutex
+	calls fairness.Blocked
+}
+
+// ask makes a call that may never return, about a process of an owner, and
+// reports whether it has returned in time. late is called when an abandoned
+// call returns.
+func (u *unanswered) ask(wait time.Duration, owner func() string, call, late func()) bool {
+	return len(u.askAll(wait, owner, 1, func(int) { call() }, func(int) { late() })) == 1
+}
+
+// askAll makes calls as ask does, one after the other, and returns the numbers
+// of those that have returned. It makes no more when the owner has too many
+// that have not.
+func (u *unanswered) askAll(
+	wait time.Duration, owner func() string, n int, call, late func(int),
+) (returned []int) {
+	owner = sync.OnceValue(owner)
+	isFull := func() bool {
+		u.mutex.Lock()
+		defer u.mutex.Unlock()
+		return u.calls.Owners() > 0 && u.calls.IsFull(owner(), maxUnanswered)
+	}
+	if n == 0 || isFull() {
+		return nil
+	}
+	u.mutex.Lock()
+	pending := u.calls.Owners()
+	u.mutex.Unlock()
+	add := func(n int) { // late can come first
+		u.mutex.Lock()
+		defer u.mutex.Unlock()
+		u.calls.Add(owner(), n)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	left := make(map[int]bool)
+	calls := deadline.Calls{N: n, Patience: wait >> min(pending, mostHalvings), Busy: true, Call: call,
+		Left: func(i int) {
+			left[i] = true
+			add(1)
+			if isFull() {
+				cancel()
+			}
+		},
+		Late: func(i int) { late(i); add(-1) },
+	}
+	for i := range calls.Make(ctx) {
+		returned = append(returned, i)
+	}
+	return slices.DeleteFunc(returned, func(i int) bool { return left[i] })
+}
