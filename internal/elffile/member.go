@@ -96,15 +96,23 @@ func (f *File) findMember(pointer, path string, until time.Time) (m Member, err 
 	if err != nil {
 		return m, err
 	}
-	s := search{data.Entries(0), make(map[string]Member)}
+	s := search{Entries: data.Entries(0), done: make(map[string]Member)}
 	return s.byName(strings.Join(words, " "), !isTag, path)
 }
 
 // search finds members in DWARF.
 type search struct {
 	*Entries
-	done map[string]Member // results of byName, by its arguments
+	done    map[string]Member // results of byName, by its arguments
+	isSplit bool              // the units that were searched are only skeletons
 }
+
+// errElsewhere says that a structure is not where this package reads it.
+var errElsewhere = errors.New("the debugging information is in .dwo files or type units, " +
+	"which are not read (compile the program without -gsplit-dwarf and -fdebug-types-section)")
+
+// splitName is GCC's attribute for the name of a .dwo file before DWARF 5.
+const splitName dwarf.Attr = 0x2130 // DW_AT_GNU_dwo_name
 
 // isStructure reports whether an entry is of a type with members.
 func isStructure(e *dwarf.Entry) bool {
@@ -121,6 +129,12 @@ func nameOf(e *dwarf.Entry) string { return value[string](e, dwarf.AttrName) }
 
 func isDeclared(e *dwarf.Entry) bool { return value[bool](e, dwarf.AttrDeclaration) }
 
+// refersElsewhere reports whether the type of an entry is in a type unit.
+func refersElsewhere(e *dwarf.Entry) bool {
+	_, isHere := e.Val(dwarf.AttrType).(dwarf.Offset)
+	return !isHere && e.Val(dwarf.AttrType) != nil
+}
+
 // find returns the structures of a name, and if typedefs is set the typedefs of
 // the name, too.
 func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err error) {
@@ -131,6 +145,12 @@ func (s *search) find(name string, typedefs bool) (found []dwarf.Offset, err err
 			return nil, err
 		case e == nil:
 			return found, nil
+		case e.Tag == dwarf.TagSkeletonUnit,
+			e.Tag == dwarf.TagCompileUnit && e.Val(splitName) != nil:
+			s.isSplit = true
+			continue
+		case isStructure(e) && e.Val(dwarf.AttrSignature) != nil, refersElsewhere(e):
+			s.isSplit = true
 		case e.Tag == dwarf.TagCompileUnit, e.Tag == dwarf.TagPartialUnit,
 			e.Tag == dwarf.TagTypeUnit, e.Tag == dwarf.TagNamespace, e.Tag == 0:
 			continue
@@ -154,6 +174,9 @@ func (s *search) byName(name string, typedefs bool, path string) (m Member, err 
 	found, err := s.find(name, typedefs)
 	if err != nil {
 		return m, err
+	}
+	if len(found) == 0 && s.isSplit {
+		return m, errElsewhere
 	}
 	if len(found) == 0 {
 		return m, fmt.Errorf("the debugging information has no structure %s", truncate.Name(name))
@@ -183,7 +206,7 @@ func (s *search) stripped(e *dwarf.Entry) (*dwarf.Entry, error) {
 		}
 		offset, ok := value.(dwarf.Offset)
 		if !ok {
-			return nil, errors.New("a type is described in another file or a type unit")
+			return nil, errElsewhere
 		}
 		var err error
 		if e, err = s.At(offset); err != nil {
@@ -221,6 +244,8 @@ func (s *search) from(e *dwarf.Entry, by, path string) (Member, error) {
 		return Member{}, fmt.Errorf("write %[2]s before %[1]s", strings.TrimLeft(path, "->."), by)
 	case e == nil || !isStructure(e):
 		return Member{}, errors.New("not a pointer to a structure")
+	case e.Val(dwarf.AttrSignature) != nil:
+		return Member{}, errElsewhere // it stands for a structure of a type unit
 	case isDeclared(e):
 		return s.byName(nameOf(e), false, "->"+rest)
 	}

@@ -214,6 +214,25 @@ func TestMembersThatAreRefused(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(err, ErrNoDWARF))
 }
 
+// Where types are not in the sections that are read, the reason says so.
+func TestMembersThatAreElsewhere(t *testing.T) {
+	for _, flag := range []string{"-gsplit-dwarf", "-fdebug-types-section"} {
+		for _, version := range []string{"-gdwarf-4", "-gdwarf-5"} {
+			f := openProgram(t, compile(t, []string{"gcc", "-g", version, flag}, structuresSource))
+			for _, asked := range [][2]string{
+				{"struct request *", "->connection->fd"}, {"connection_t *", "->fd"},
+			} {
+				m, err := f.Member(asked[0], asked[1])
+				if err == nil && flag == "-fdebug-types-section" && version == "-gdwarf-5" {
+					continue // a type unit that is read like others
+				}
+				qt.Check(t, qt.ErrorIs(err, errElsewhere), qt.Commentf("%s %s %v", flag, version, asked))
+				qt.Check(t, qt.DeepEquals(m, Member{}))
+			}
+		}
+	}
+}
+
 // A structure that one source file only declares is that of another one. Where
 // two files have different ones, neither counts.
 func TestMembersOfSeveralSources(t *testing.T) {
