@@ -97,7 +97,8 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 	}
 	p.tracer.StartPIDEventProcessor(ctx)
 	if err := p.tracer.AttachSchedMonitor(); err != nil {
-		return nil, fmt.Errorf("following the ends of processes: %w", err)
+		return nil, fmt.Errorf("following the ends of processes (needs tracefs: "+
+			"mount -t tracefs nodev /sys/kernel/tracing): %w", err)
 	}
 	if err := p.tracer.StartMapMonitors(ctx, p.traces); err != nil {
 		return nil, fmt.Errorf("reading stacks: %w", err)

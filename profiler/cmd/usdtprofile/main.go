@@ -305,6 +305,18 @@ func (o *options) nothing() error {
 	if o.memory {
 		patterns = "otel_memory:alloc"
 	}
+	ended := 0
+	for _, pid := range o.pids {
+		if _, err := proc.Find(nil, pid); errors.Is(err, proc.ErrGone) {
+			ended++
+		}
+	}
+	switch {
+	case ended == 1 && len(o.pids) == 1:
+		return fmt.Errorf("process %d ended before a probe was found in it", o.pids[0])
+	case ended > 0 && ended == len(o.pids):
+		return errors.New("these processes ended before a probe was found in them")
+	}
 	if len(o.pids) > 0 {
 		where = fmt.Sprintf("process %d; usdtlist -p %[1]d lists its probes", o.pids[0])
 		if len(o.pids) > 1 {

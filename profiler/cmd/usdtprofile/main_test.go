@@ -113,6 +113,19 @@ func TestNothing(t *testing.T) {
 }
 
 // TestRefused states what is said before anything is collected.
+// That a process has ended is not said of its probes.
+func TestNothingOfProcessesThatHaveEnded(t *testing.T) {
+	const ended = 1 << 30 // no process has that number
+	for want, pids := range map[string][]int{
+		"process 1073741824 ended before a probe was found in it": {ended},
+		"these processes ended before a probe was found in them":  {ended, ended + 1},
+		"no probe matches otel_memory:alloc in these processes.*": {ended, os.Getpid()},
+	} {
+		o := &options{pids: pids, memory: true}
+		qt.Check(t, qt.ErrorMatches(o.nothing(), want))
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		"-p 99999999 -o " + t.TempDir() + "/x a:b": "there is no process 99999999",
