@@ -109,7 +109,8 @@ func NewAggregator(definition Aggregation) *Aggregator {
 type aggregation struct {
 	bpfgen.Aggregation
 	session   *Session
-	names     []string // of the keys
+	names     []string         // of the keys
+	texts     []bpfgen.KeyPart // of the keys that are texts, with their limits
 	maxKeys   int
 	normalize func(string) string // nil: texts stay as they are
 
@@ -220,7 +221,12 @@ func (s *Session) parseAggregation(a *Aggregation) (err error) {
 		}
 		p.Keys = append(p.Keys, key)
 	}
-	_, size := p.KeyLayout()
+	parts, size := p.KeyLayout()
+	for i, k := range p.Keys {
+		if k.Source == expr.String {
+			p.texts = append(p.texts, bpfgen.KeyPart{Offset: parts[i].Offset, Size: k.Max})
+		}
+	}
 	switch {
 	case l == nil && a.Value == "" && (p.Sum || p.Min || p.Max):
 		return optionError("Value",

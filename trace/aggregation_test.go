@@ -342,5 +342,5 @@ func TestSitesAsKeysThatAreDetached(t *testing.T) {
 		got[row.Keys[0].Uint()] += row.Count
 	}
 	qt.Check(t, qt.DeepEquals(got, hits))
-	qt.Check(t, qt.HasLen(snapshot(t, a).Rows, 6))
+	qt.Check(t, qt.HasLen(snapshot(t, a).Rows, 3), qt.Commentf("a site has one row"))
 }

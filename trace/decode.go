@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -418,7 +419,11 @@ func (e *events) decodeCaptures(args []Value, raw []byte) {
 		case v.state != valuePresent || length < 0:
 			v.dataState, v.data = dataUnreadable, ""
 		case length > int64(c.Max):
-			v.setData(raw[c.Data:c.Data+c.Max], dataTruncated)
+			data := raw[c.Data : c.Data+c.Max]
+			if v.text {
+				data = truncate.Whole(data)
+			}
+			v.setData(data, dataTruncated)
 		default:
 			v.setData(raw[c.Data:c.Data+int(length)], dataComplete)
 		}

@@ -185,13 +185,13 @@ func TestNamesErrors(t *testing.T) {
 }
 
 // TestSizedTexts reads texts whose length is in another argument: of the
-// twelve, arg9 points to "hello, gousdt", arg8 is 14, arg1 200 and arg0 -100.
+// twelve, arg9 points to "hello, gousdt", arg8 is 17, arg1 200 and arg0 -100.
 func TestSizedTexts(t *testing.T) {
 	for _, test := range []struct {
 		key  string
 		want string // "" where the hit cannot be aggregated
 	}{
-		{"str(arg9, arg8)", "hello, gousdt"},
+		{"str(arg9, arg8)", `hello, gousdt\x00\x00\x00\x00`}, // zeros are among the 17 bytes
 		{"str(arg9, arg8, 5)", "hello..."},
 		{"str(arg9, arg1, 5)", "hello..."},
 		{"str(arg9, arg0)", ""},
@@ -230,7 +230,7 @@ func TestSizedTextsInFilters(t *testing.T) {
 		filter string
 		want   uint64
 	}{
-		{`str(arg9, arg8) == "hello, gousdt"`, 0}, // the zero is one of the 14 bytes
+		{`str(arg9, arg8) == "hello, gousdt"`, 0}, // zeros are among the 17 bytes
 		{`str(arg9, arg8) == "hello, gousd"`, 0},
 		{`str(arg9, arg8, 5) == "hello"`, 2},
 		{`str(arg9, arg8, 5) == "hallo"`, 0},

@@ -44,8 +44,12 @@ type Snapshot struct {
 type Row struct {
 	// Keys are the values of the keys. The text of a key that is longer than
 	// the key's limit is cut, see [Value.Data]. The value of "site" is the
-	// site's location in its file.
+	// site's location in its file, which Site has.
 	Keys []Value
+
+	// Site is set if "site" is a key, unless the site is not known any more. It
+	// stands for the same sites of other attachments of the file.
+	Site *Site
 
 	// Stack is set if "stack" is a key: the addresses, the innermost first. The
 	// key's value is then the process, present if the kernel could walk the
@@ -65,7 +69,6 @@ type Row struct {
 
 	histogram *bpfgen.Histogram // nil if there is none
 	buckets   tracing.Buckets   // of the histogram, by their numbers
-	site      *Site             // if "site" is a key, whose value files can share
 }
 
 // Snapshot returns the result since the session was made, or since the last
@@ -138,7 +141,10 @@ func (r *Row) identity() string {
 	for _, k := range r.Keys {
 		fmt.Fprintf(&b, "%d %d %d %q\x00", k.kind, k.dataState, k.bits, k.data)
 	}
-	fmt.Fprintf(&b, "%v %p", r.Stack, r.site)
+	fmt.Fprint(&b, r.Stack)
+	if r.Site != nil {
+		fmt.Fprintf(&b, "%q %v", r.Site.File, r.Site.Site.Site)
+	}
 	return b.String()
 }
 

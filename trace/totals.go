@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -38,7 +39,7 @@ func index(key []byte) int { return int(binary.NativeEndian.Uint32(key[len(key)-
 // other. known has those of this round where several keys of the kernel are one
 // row.
 func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, error) {
-	key = key[:len(key)-4] // all but the index
+	key = a.wholeTexts(key[:len(key)-4]) // all but the index
 	if a.totals.rows == nil {
 		a.totals.rows = make(map[string]*total)
 	}
@@ -194,6 +195,22 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 	}
 }
 
+// wholeTexts returns a key whose texts were not cut within a character: so
+// texts share a row that are shown as equal.
+func (a *aggregation) wholeTexts(key []byte) []byte {
+	isOwn := false
+	for _, p := range a.texts {
+		text, cut := bpfgen.KeyText(key[p.Offset:], p.Size)
+		if whole := truncate.Whole(text); cut && len(whole) < len(text) {
+			if !isOwn {
+				key, isOwn = bytes.Clone(key), true
+			}
+			bpfgen.SetKeyText(key[p.Offset:], p.Size, len(whole))
+		}
+	}
+	return key
+}
+
 // newTotal returns a total with the keys that the kernel has, without the
 // index.
 func (a *aggregation) newTotal(raw []byte) (*total, error) {
@@ -222,20 +239,21 @@ func (a *aggregation) key(
 	bits := binary.NativeEndian.Uint64(part)
 	switch term.Source {
 	case expr.Command:
-		return textValue(textOf(part), false), nil
+		text, _, _ := bytes.Cut(part, []byte{0})
+		return textValue(bytes.Clone(text), false), nil
 	case expr.String:
-		text := textOf(part)
+		text, cut := bpfgen.KeyText(part, term.Max)
 		if a.normalize != nil {
 			text = []byte(a.normalize(string(text)))
 		}
-		return textValue(text, part[term.Max+1] != 0), nil
+		return textValue(bytes.Clone(text), cut), nil
 	case expr.Container:
 		return textValue([]byte(s.opts.Containers.Name(bits)), false), nil
 	case expr.Provider, expr.Probe:
 		return textValue([]byte(s.names.name(bits)), false), nil
 	case expr.Site:
-		if row.site = s.sites.get(uint32(bits)); row.site != nil {
-			return ValueOf(row.site.Location), nil
+		if row.Site = s.sites.get(uint32(bits)); row.Site != nil {
+			return ValueOf(row.Site.Location), nil
 		}
 		return Value{valueForm: valueForm{size: 8}}, nil
 	case expr.Stack:
@@ -252,12 +270,6 @@ func (a *aggregation) key(
 	default:
 		return numberValue(class, bits), nil
 	}
-}
-
-// textOf returns a copy of a text that ends with a zero.
-func textOf(part []byte) []byte {
-	text, _, _ := bytes.Cut(part, []byte{0})
-	return bytes.Clone(text)
 }
 
 // Sums of integers that need more than 64 bits are floats. Programs add modulo

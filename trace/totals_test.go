@@ -135,3 +135,32 @@ func TestRowsOfOwnersWithFewAreKept(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(all, 20_000*5+20_000*19_999/2+4))
 }
+
+// A text may contain zeros, which its length tells from none, and is not cut
+// within a character: then equal rows would be shown as two.
+func TestTextsAsKeys(t *testing.T) {
+	const limit = 6
+	a := &aggregation{
+		Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.String, Max: limit}}},
+		session:     &Session{}, maxKeys: 100, texts: []bpfgen.KeyPart{{Size: limit}},
+	}
+	_, size := a.KeyLayout()
+	for _, text := range []string{"ab", "ab\x00cd", "ab\x00", "ab\x00\x00", "abcdeä", "abcdeö",
+		"abcde", "abcdef", "abcdefg", "abcdefh"} {
+		raw := make([]byte, size)
+		copy(raw[:limit], text)
+		if raw[limit] = byte(len(text)); len(text) > limit {
+			raw[limit], raw[limit+1] = limit, 1<<7
+		}
+		to, err := a.totalOf(raw, nil)
+		qt.Assert(t, qt.IsNil(err))
+		a.addTo(to, index(raw), sums{count: 1})
+	}
+	got := make(map[string]uint64)
+	for _, to := range a.totals.rows {
+		got[to.Keys[0].String()] += to.Count
+	}
+	qt.Check(t, qt.DeepEquals(got, map[string]uint64{"ab": 1, `ab\x00cd`: 1, `ab\x00`: 1,
+		`ab\x00\x00`: 1, "abcde...": 2, "abcde": 1, "abcdef": 1, "abcdef...": 2}))
+	qt.Check(t, qt.HasLen(a.totals.rows, len(got)))
+}

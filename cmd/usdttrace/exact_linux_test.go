@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"os"
@@ -238,4 +239,34 @@ func TestOnlyConditionsOnContainersNeedThem(t *testing.T) {
 		needs := o.needsContainers(&trace.SessionOptions{Filter: where}) != ""
 		qt.Check(t, qt.Equals(needs, want), qt.Commentf("%s", where))
 	}
+}
+
+// Sites of several files are told apart: they can have the same address.
+func TestSitesOfSeveralFilesHaveTheirFile(t *testing.T) {
+	rows := func(files ...string) (text, json string) {
+		var out bytes.Buffer
+		s := &trace.Snapshot{By: []string{"site"}}
+		for _, file := range files {
+			site := &trace.Site{File: file}
+			site.Location = 0x1139
+			s.Rows = append(s.Rows, trace.Row{Keys: []trace.Value{trace.ValueOf(site.Location)},
+				Site: site, Count: 1})
+		}
+		tr := &tracer{options: &options{}, targets: &targets{}}
+		a := &aggregation{kind: kindCount}
+		(&textPrinter{tracer: tr, out: &out}).rows(a, s)
+		text = out.String()
+		out.Reset()
+		(&jsonPrinter{tracer: tr, out: &out}).rows(a, s)
+		return text, out.String()
+	}
+	text, json := rows("/lib/a.so", "/lib/b.so")
+	qt.Check(t, qt.StringContains(text, "\n0x1139 a.so "))
+	qt.Check(t, qt.StringContains(text, "\n0x1139 b.so "))
+	qt.Check(t, qt.StringContains(json, `"keys":{"site":4409,"site_file":"/lib/b.so"}`))
+	text, _ = rows("/opt/a.so", "/lib/a.so")
+	qt.Check(t, qt.StringContains(text, "\n0x1139 /lib/a.so "))
+	text, _ = rows("/lib/a.so", "/lib/a.so")
+	qt.Check(t, qt.StringContains(text, "\n0x1139 "))
+	qt.Check(t, qt.IsFalse(strings.Contains(text, "a.so")))
 }

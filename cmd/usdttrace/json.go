@@ -179,6 +179,9 @@ func (p *jsonPrinter) key(by string, key trace.Value, row *trace.Row) {
 		}
 	default:
 		j.Fields(by, valueOf(key))
+		if by == "site" && row.Site != nil {
+			j.Fields("site_file", row.Site.File)
+		}
 	}
 	if name := p.tracer.targets.valueName(by, key); name != "" {
 		j.Fields(by+"_name", name)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -234,8 +235,8 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 	lines = append(lines, header)
 	for i, row := range rows {
 		var line []terminal.Cell
-		for i, key := range row.Keys {
-			line = append(line, p.keyCell(s.By[i], key))
+		for i := range row.Keys {
+			line = append(line, p.keyCell(s, row, i))
 		}
 		if row == &s.Other {
 			line = append(line, make([]terminal.Cell, len(s.By))...)
@@ -254,8 +255,9 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 }
 
 // keyCell shows a key: numbers flush right, with the names that values have,
-// and addresses in hexadecimal.
-func (p *textPrinter) keyCell(name string, key trace.Value) terminal.Cell {
+// and addresses in hexadecimal, of sites with the file if there are several.
+func (p *textPrinter) keyCell(s *trace.Snapshot, row *trace.Row, i int) terminal.Cell {
+	name, key := s.By[i], row.Keys[i]
 	text := truncate.Text(key.String(), maxText)
 	valueName := p.tracer.targets.valueName(name, key)
 	switch {
@@ -265,10 +267,29 @@ func (p *textPrinter) keyCell(name string, key trace.Value) terminal.Cell {
 		text = valueName
 	case valueName != "":
 		text = valueName + "(" + text + ")"
+	case name == "site" && row.Site != nil:
+		text = fmt.Sprintf("%#x", key.Uint())
+		if file := fileAmong(s, row.Site.File); file != "" {
+			return left(text + " " + terminal.Escape(file))
+		}
 	case name == "site", key.Kind() == trace.Unsigned && p.tracer.targets.isAddress(name):
 		text = fmt.Sprintf("%#x", key.Uint())
 	}
 	return terminal.Cell{Text: text, Right: key.Kind() != trace.Text}
+}
+
+// fileAmong returns what tells a file from those of the other rows' sites: "" if
+// it is the only one, its name, or its path if another one has the same name.
+func fileAmong(s *trace.Snapshot, file string) (shown string) {
+	for i := range s.Rows {
+		if site := s.Rows[i].Site; site == nil || site.File == file {
+			continue
+		} else if filepath.Base(site.File) == filepath.Base(file) {
+			return file
+		}
+		shown = filepath.Base(file)
+	}
+	return shown
 }
 
 // sharesOf returns each row's share of the total sum, or of the total count if
@@ -384,9 +405,9 @@ func (p *textPrinter) keysText(s *trace.Snapshot, row *trace.Row) string {
 		return ", " + otherRow
 	}
 	var text string
-	for i, key := range row.Keys {
+	for i := range row.Keys {
 		if s.By[i] != "stack" {
-			text += ", " + terminal.Escape(s.By[i]) + " " + p.keyCell(s.By[i], key).Text
+			text += ", " + terminal.Escape(s.By[i]) + " " + p.keyCell(s, row, i).Text
 		}
 	}
 	return text

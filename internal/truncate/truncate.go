@@ -17,6 +17,20 @@ func Text(s string, max int) string {
 	return s[:end] + dots
 }
 
+// Whole returns a text without the beginning of a character at its end, where
+// the text was cut. Text that is not UTF-8 stays as it is.
+func Whole(text []byte) []byte {
+	for i := 1; i <= min(len(text), utf8.UTFMax-1); i++ {
+		if end := text[len(text)-i:]; utf8.RuneStart(end[0]) {
+			if !utf8.FullRune(end) {
+				return text[:len(text)-i]
+			}
+			break
+		}
+	}
+	return text
+}
+
 const dots = "..."
 
 // maxName is how many bytes are shown of a provider and of a probe's name:

@@ -8,6 +8,14 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
+func TestWhole(t *testing.T) {
+	for in, want := range map[string]string{"": "", "a": "a", "aä": "aä", "a\xc3": "a", "€": "€",
+		"a\xe2\x82": "a", "a\xe2": "a", "\xf0\x9f\x98": "", "a\xff": "a\xff", "a\x80": "a\x80",
+		"\x82\x82\x82\x82": "\x82\x82\x82\x82"} {
+		qt.Check(t, qt.Equals(string(Whole([]byte(in))), want), qt.Commentf("%q", in))
+	}
+}
+
 func TestText(t *testing.T) {
 	for _, test := range []struct {
 		in   string

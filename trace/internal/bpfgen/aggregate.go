@@ -55,8 +55,7 @@ type KeyPart struct {
 
 // KeyLayout returns the places of the keys, and the size of the whole key of
 // the map. After the keys stand their classes and the index that an aggregation
-// without keys would have, 4 bytes each. The byte after the zero that ends a
-// text is 1 if the text was cut.
+// without keys would have, 4 bytes each. See KeyText for texts.
 func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 	for i := range a.Keys {
 		part := KeyPart{Offset: size, Size: 8}
@@ -466,26 +465,48 @@ func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	b.Emit(toStack(at, r0))
 }
 
-// keyText emits code that reads a text to a place relative to a register, and
-// marks it if it is cut: see KeyLayout.
+// Two bytes after the room for a text, which may contain zeros, have its
+// length, the lower byte first, and whether it was cut.
+const textCut = 1 << 15
+
+// KeyText returns a text of at most max bytes from its part of a key.
+func KeyText(part []byte, max int) (text []byte, cut bool) {
+	mark := int(part[max]) | int(part[max+1])<<8
+	return part[:min(mark&^textCut, max)], mark&textCut != 0
+}
+
+// SetKeyText makes a text shorter that was cut.
+func SetKeyText(part []byte, max, length int) {
+	clear(part[length:max])
+	part[max], part[max+1] = byte(length), byte((length|textCut)>>8)
+}
+
+// keyText emits code that reads a text to a place relative to a register, as
+// KeyText finds it.
 func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcode.Label) {
-	whole := b.Label()
+	whole, done := b.Label(), b.Label()
 	b.zero(base, at, align8(t.Max+2))
+	// R2 is the length, and R4 the mark.
 	if t.HasLength {
 		b.value(r2, t.Length)
 		b.JumpIfImm(asm.JSLT, r2, 0, r1, unread)
-		b.JumpIfImm(asm.JLE, r2, uint64(t.Max), r1, whole)
-		b.Emit(set(r2, int32(t.Max)), storeImm(base, at+t.Max+1, 1, asm.Byte))
-		b.Place(whole)
+	} else {
+		b.readText(t.Index, base, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
+		b.JumpIfImm(asm.JSLT, r0, 0, r1, unread)
+		b.JumpIfImm(asm.JEq, r0, 0, r1, done) // see Capture: an empty text may have no length
+		b.Emit(mov(r2, r0), asm.Sub.Imm(r2, 1))
+	}
+	b.Emit(set(r4, 0))
+	b.JumpIfImm(asm.JLE, r2, uint64(t.Max), r1, whole)
+	b.Emit(set(r2, int32(t.Max)), set(r4, textCut))
+	b.Place(whole)
+	b.Emit(asm.Or.Reg(r4, r2), storeN(base, at+t.Max, r4, asm.Byte), asm.RSh.Imm(r4, 8),
+		storeN(base, at+t.Max+1, r4, asm.Byte))
+	if t.HasLength {
 		b.raw(r3, t.Index)
 		b.CallOr(unread, asm.FnProbeReadUser, placeAt(base, at))
-		return
 	}
-	b.readText(t.Index, base, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
-	b.JumpIfImm(asm.JSLT, r0, 0, r1, unread)
-	b.JumpIfImm(asm.JSLT, r0, uint64(t.Max+2), r1, whole)
-	b.Emit(storeImm(base, at+t.Max, 0, asm.Byte), storeImm(base, at+t.Max+1, 1, asm.Byte))
-	b.Place(whole)
+	b.Place(done)
 }
 
 // zero clears memory: bytes after the end of a text would tell equal texts
