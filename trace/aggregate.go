@@ -63,10 +63,9 @@ type Aggregation struct {
 	Normalize func(text string) string
 
 	// Sum, Min and Max keep the sum, the least and the greatest value of each
-	// row. A sum that needs more than 64 bits is a [Float] if there is an
-	// exponential Histogram. Otherwise the values between two snapshots are
-	// added up modulo 2^64. Floats are added up as floats of 64 bits, and have
-	// no Histogram; subnormal ones count as 0. Hits whose value is not a
+	// row. A sum that needs more than 64 bits is a [Float]. Floats are added up
+	// as floats of 64 bits, up to infinity, and have no Histogram; subnormal
+	// ones count as 0. Hits whose value is not a
 	// number, or infinite where there is a Sum, are counted in
 	// [Losses.Unreadable].
 	Sum, Min, Max bool
@@ -86,7 +85,7 @@ type Aggregation struct {
 	// 65,536 at most. The session takes the keys from there before the room is
 	// full. When it is full, there is a reserve of a quarter; a container or
 	// user can have a ninth of it. Each bucket of a histogram is a key of its
-	// own there. A key takes 24 to 40 bytes for each processor, and its own
+	// own there. A key takes 16 to 48 bytes for each processor, and its own
 	// size twice; stacks take two kilobytes more. Of stacks with the same hash
 	// the kernel keeps one; the others are [Unavailable].
 	MaxKeys int

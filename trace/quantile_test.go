@@ -76,6 +76,34 @@ func rowOf(values []uint64, h *bpfgen.Histogram, sign int) *Row {
 	return &total.Row
 }
 
+// Also at the ends of the range, a value is within the bounds of its bucket.
+func TestBucketsAtTheEndsOfTheRange(t *testing.T) {
+	for _, unit := range []uint64{0, 3, 1000, 1_000_000, 1_000_000_000, 3 << 40} {
+		for scale := range bpfgen.MaxScale + 1 {
+			h := &bpfgen.Histogram{Scale: scale, Unit: unit}
+			for _, test := range []struct {
+				value uint64
+				sign  int
+			}{{math.MaxUint64, 1}, {1<<63 + 1, 1}, {1 << 63, 1}, {1<<63 - 1, 1}, {1, 1},
+				{1 << 63, -1}, {1<<63 - 1, -1}, {1 << 62, -1}, {1, -1}} {
+				row := rowOf([]uint64{test.value}, h, test.sign)
+				value := floatValue(float64(test.sign) * float64(test.value))
+				for coarse := 1; coarse <= 1<<scale; coarse *= 2 {
+					for _, b := range row.Histogram(coarse) {
+						qt.Check(t, qt.IsTrue(compareValues(b.Low, value) <= 0 &&
+							compareValues(value, b.High) <= 0 || b.Count == 0),
+							qt.Commentf("unit %d, scale %d of %d: %v is in %v", unit, coarse,
+								1<<scale, value, b))
+					}
+				}
+				distance := math.Abs(row.Quantile(0.5)/value.Float() - 1)
+				qt.Check(t, qt.IsTrue(distance < 0.334), qt.Commentf("unit %d, scale %d: %v is %v",
+					unit, scale, value, row.Quantile(0.5)))
+			}
+		}
+	}
+}
+
 func TestQuantile(t *testing.T) {
 	h := &bpfgen.Histogram{Scale: bpfgen.DefaultScale}
 	few := []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9} // each has a bucket

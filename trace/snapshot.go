@@ -148,11 +148,12 @@ func (r *Row) identity() string {
 	return b.String()
 }
 
-// Average returns the sum divided by the count, or NaN if there is no sum.
+// Average returns the sum divided by the count, or NaN if there is no sum, or
+// the sum of floats is infinite.
 func (r *Row) Average() float64 {
 	average := r.Sum.Float() / float64(r.Count)
 	switch {
-	case r.Sum.state != valuePresent:
+	case r.Sum.state != valuePresent, math.IsInf(average, 0):
 		return math.NaN()
 	case r.Sum.kind == Float: // it is not exact
 		return r.within(average)

@@ -386,7 +386,7 @@ type tally struct {
 }
 
 type sums struct {
-	count, sum uint64
+	count, sum, upper uint64 // see bpfgen.Aggregation
 	// As programs keep them: the greater of two numbers is the lesser minimum,
 	// or the greater maximum; 0 is none.
 	min, max uint64
@@ -414,8 +414,10 @@ func (s *sums) add(a *aggregation, value []byte, floats bool) {
 	switch {
 	case floats:
 		s.sum = plusFloat(s.sum, word())
+		word()
 	case a.Sum:
 		s.sum += word()
+		s.upper += word()
 	}
 	if a.Min {
 		s.min = max(s.min, word())
@@ -450,10 +452,12 @@ func (t *tally) read(a *aggregation, do func(key []byte, added sums)) error {
 		}
 		added, before := all, t.before[string(key)]
 		added.count -= before.count
-		if floats {
-			added.sum = plusFloat(all.sum, before.sum^1<<63)
-		} else {
+		switch {
+		case !floats:
 			added.sum -= before.sum
+			added.upper -= before.upper
+		case !math.IsInf(math.Float64frombits(all.sum), 0): // else all remains so
+			added.sum = plusFloat(all.sum, before.sum^1<<63)
 		}
 		if added.count == 0 && added.sum == 0 { // a sum may come later than its count
 			continue

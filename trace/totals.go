@@ -157,10 +157,6 @@ func (a *aggregation) dropRows() {
 
 func (a *aggregation) addTo(t *total, index int, added sums) {
 	class := bpfgen.Class(index)
-	within := bounds{high: math.MaxUint64}
-	if class == bpfgen.ClassSigned {
-		within = bounds{low: 1 << 63, high: math.MaxInt64, lowNegative: true}
-	}
 	if a.Histogram != nil {
 		if index < 0 || index >= a.Histogram.Buckets() {
 			return
@@ -168,8 +164,7 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 		t.buckets.Add(index, added.count)
 		// Values of a bucket with a sign have a sum with a sign.
 		class = bpfgen.ClassUnsigned
-		within.low, within.high, within.lowNegative, within.highNegative = a.Histogram.Bounds(index)
-		if within.lowNegative {
+		if _, _, negative, _ := a.Histogram.Bounds(index); negative {
 			class = bpfgen.ClassSigned
 		}
 	}
@@ -178,7 +173,7 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 	case a.Sum && class >= bpfgen.ClassFloat32:
 		t.Sum = plus(t.Sum, floatValue(math.Float64frombits(added.sum)))
 	case a.Sum:
-		t.Sum = plus(t.Sum, within.sumOf(added.sum, added.count))
+		t.Sum = plus(t.Sum, added.total(class == bpfgen.ClassSigned))
 	}
 	if added.count == 0 {
 		return // a sum that has come after its count
@@ -272,39 +267,23 @@ func (a *aggregation) key(
 	}
 }
 
-// Sums of integers that need more than 64 bits are floats. Programs add modulo
-// 2^64, for each bucket of a histogram on its own. The bounds of the bucket and
-// the count show how often the sum has wrapped around.
-
-// bounds are the least and the greatest of values that were added up.
-type bounds struct {
-	low, high                 uint64
-	lowNegative, highNegative bool
-}
-
-// sumOf returns the sum of count numbers between the bounds, from that sum
-// modulo 2^64. With bounds that are far apart and a large count it is only as
-// exact as they are.
-func (b *bounds) sumOf(sum, count uint64) Value {
-	value := bound(sum, b.lowNegative)
-	greatest := b.high
-	if b.lowNegative {
-		greatest = -b.low
-		if !b.highNegative {
-			greatest = max(greatest, b.high)
-		}
+// total returns the sum of integers. The values' lower halves add up to less
+// than 2^64, as far as there are fewer than 2^32 values, so there is one number
+// that is equal to the sum modulo 2^64. It is the nearest to what the lower
+// halves come to on average: a hit that happens while the sums are read may be
+// in one of them only.
+func (s *sums) total(hasSign bool) Value {
+	low, high := s.upper<<32, s.upper>>32
+	kind := Unsigned
+	if hasSign {
+		high, kind = uint64(int64(s.upper)>>32), Signed
 	}
-	over, product := bits.Mul64(greatest, count)
-	if over == 0 && (!b.lowNegative || product <= math.MaxInt64) {
-		return value // it has no more than 64 bits
-	}
-	low := bound(b.low, b.lowNegative).Float() * float64(count)
-	high := bound(b.high, b.highNegative).Float() * float64(count)
-	if known := value.Float(); known >= low && known <= high {
-		return value
-	}
-	rounds := math.Round((low/2 + high/2 - value.Float()) / 0x1p64)
-	return floatValue(min(max(value.Float()+rounds*0x1p64, low), high))
+	low, carry := bits.Add64(low, s.count<<31, 0)
+	high, _ = bits.Add64(high, s.count>>33, carry)
+	off := s.sum - low
+	low, carry = bits.Add64(low, off, 0)
+	high, _ = bits.Add64(high, uint64(int64(off)>>63), carry)
+	return wideValue(high, low, kind)
 }
 
 // plus adds two sums. The result has a sign if one of them has.
@@ -322,17 +301,22 @@ func plus(a, b Value) Value {
 	if a.kind == Signed || b.kind == Signed {
 		kind = Signed
 	}
+	return wideValue(high, low, kind)
+}
+
+// wideValue returns an integer of 128 bits, as a float if it needs more than
+// 64.
+func wideValue(high, low uint64, kind Kind) Value {
 	switch {
 	case high == 0 && low > math.MaxInt64:
-		kind = Unsigned // although one of them may have a sign
+		kind = Unsigned
 	case high == 0:
 	case high == math.MaxUint64 && low > math.MaxInt64:
 		kind = Signed
 	default:
-		return floatValue(a.Float() + b.Float())
+		return floatValue(float64(int64(high))*0x1p64 + float64(low))
 	}
-	a.kind, a.bits = kind, low
-	return a
+	return Value{bits: low, valueForm: valueForm{kind: kind, size: 8, state: valuePresent}}
 }
 
 // extension returns the upper 64 of the 128 bits of an integer.

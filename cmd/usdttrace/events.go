@@ -279,7 +279,7 @@ func formatDuration(ns float64) string {
 }
 
 // formatAverage returns a number with four digits, or all digits before the
-// point if they are more.
+// point if they are more, "-" for NaN.
 func formatAverage(x float64) string { return formatNumber(x, 4) }
 
 // leastRated is the shortest time for which a rate is shown: a command that
@@ -298,7 +298,12 @@ func formatRate(count uint64, took time.Duration) string {
 // formatNumber returns a number with this many digits, or all digits before the
 // point if they are more.
 func formatNumber(x float64, digits int) string {
-	if x == math.Trunc(x) {
+	switch {
+	case math.IsNaN(x):
+		return "-"
+	case math.Abs(x) >= 1e15: // more digits than it has, or than a column
+		return strconv.FormatFloat(x, 'g', digits, 64)
+	case x == math.Trunc(x):
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}
 	before := 1 // digits before the point, once it is rounded

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -23,7 +24,8 @@ func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
 		qt.Check(t, qt.Equals(formatDuration(ns), want), qt.Commentf("%v", ns))
 	}
 	for x, want := range map[float64]string{149.5: "149.5", -2e9: "-2000000000", 3.14159: "3.142",
-		12345.6: "12346"} {
+		12345.6: "12346", 1.5e308: "1.5e+308", 9.123456e18: "9.123e+18", 1e15: "1e+15",
+		math.NaN(): "-", math.Inf(1): "+Inf"} {
 		qt.Check(t, qt.Equals(formatAverage(x), want))
 	}
 }

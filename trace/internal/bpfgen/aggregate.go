@@ -16,10 +16,12 @@ import (
 // Aggregation says what to compute in the kernel over many hits.
 //
 // Its map holds accumulators: for each processor a count and, as wanted, a sum,
-// a minimum and a maximum, in this order, 8 bytes each. Without keys it is an
-// array, with an accumulator for each bucket of a histogram, or for each class
-// of the value. With keys it is a hash map, see KeyLayout, whose last word is
-// the owner of the hit that has made the key, on the processor of that hit.
+// the sum of the values' upper halves, a minimum and a maximum, in this order, 8
+// bytes each. The first sum wraps around, and the second says how often; floats
+// have none. Without keys it is an array, with an accumulator for each bucket of
+// a histogram, or for each class of the value. With keys it is a hash map, see
+// KeyLayout, whose last word is the owner of the hit that has made the key, on
+// the processor of that hit.
 //
 // User space exchanges the map for an empty one, waits until no program can
 // have the old one in hand, and empties that.
@@ -78,7 +80,8 @@ func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 // ValueSize returns the size of an accumulator.
 func (a *Aggregation) ValueSize() int {
 	size := 8
-	for _, wanted := range []bool{a.Sum, a.Min, a.Max, len(a.Keys) > 0} { // the last for the owner
+	// Twice for the sum, and the last for the owner.
+	for _, wanted := range []bool{a.Sum, a.Sum, a.Min, a.Max, len(a.Keys) > 0} {
 		if wanted {
 			size += 8
 		}
@@ -218,6 +221,7 @@ func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 // add adds the value in R9 to the accumulator of a key. It goes to unread for a
 // float that is NaN, and for one that is to be summed and is infinite.
 func (b *builder) add(a *Aggregation, key, index int, c Class, unread argcode.Label) {
+	hasSign := c == ClassSigned
 	switch {
 	case c < ClassFloat32:
 	case a.Sum:
@@ -241,7 +245,7 @@ func (b *builder) add(a *Aggregation, key, index int, c Class, unread argcode.La
 	}
 	b.Emit(storeN(r10, index, r3, asm.Word))
 	none := b.find(a, key, index)
-	b.addValue(a, c)
+	b.addValue(a, c, hasSign)
 	b.Place(none)
 }
 
@@ -323,17 +327,25 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	return none
 }
 
-// addValue adds R9 to the accumulator in R7.
-func (b *builder) addValue(a *Aggregation, c Class) {
+// addValue adds R9 to the accumulator in R7. c is the class of its minimum and
+// maximum.
+func (b *builder) addValue(a *Aggregation, c Class, hasSign bool) {
 	b.Increment(r7, 0)
 	at := 8
 	if a.Sum {
 		if c >= ClassFloat32 {
 			b.addFloat(at)
 		} else {
-			b.Emit(asm.AddAtomic.Mem(r7, r9, asm.DWord, int16(at)))
+			half, small := asm.RSh, b.Label()
+			if hasSign {
+				half = asm.ArSh
+			}
+			b.Emit(asm.AddAtomic.Mem(r7, r9, asm.DWord, int16(at)), mov(r1, r9), half.Imm(r1, 32))
+			b.JumpIfImm(asm.JEq, r1, 0, r2, small) // most are
+			b.Emit(asm.AddAtomic.Mem(r7, r1, asm.DWord, int16(at+8)))
+			b.Place(small)
 		}
-		at += 8
+		at += 16
 	}
 	if a.Min || a.Max {
 		b.sortable(c)

@@ -62,8 +62,8 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	exponent := func(dst, of asm.Register) {
 		b.Emit(mov(dst, of), asm.LSh.Imm(dst, 1), asm.RSh.Imm(dst, mantissaBits+1))
 	}
-	ordered, small, apart, less, round, rounded, zero, result := b.Label(), b.Label(), b.Label(),
-		b.Label(), b.Label(), b.Label(), b.Label(), b.Label()
+	ordered, small, apart, less, round, rounded, finite, zero, result := b.Label(), b.Label(),
+		b.Label(), b.Label(), b.Label(), b.Label(), b.Label(), b.Label(), b.Label()
 	b.Emit(mov(r1, r9))
 	exponent(r4, r9)
 	b.JumpIfImm(asm.JEq, r4, 0, r5, done)
@@ -117,7 +117,11 @@ func (b *builder) sumOfFloats(done argcode.Label) {
 	b.Emit(asm.RSh.Imm(r1, 1), asm.Add.Imm(r3, 1))
 	b.Place(rounded)
 	b.JumpIfImm(asm.JSLE, r3, 0, r5, zero)
-	b.JumpIfImm(asm.JGE, r3, endlessDouble, r5, done) // a sum that overflows stays as it was
+	b.JumpIfImm(asm.JLT, r3, endlessDouble, r5, finite)
+	b.Set(r1, uint64(endlessDouble)<<mantissaBits)
+	b.Emit(fromStack(r4, sign), asm.Or.Reg(r1, r4))
+	b.Jump(result)
+	b.Place(finite)
 	b.Emit(asm.LSh.Imm(r1, 63-mantissaBits-guard+1), asm.RSh.Imm(r1, 64-mantissaBits),
 		asm.LSh.Imm(r3, mantissaBits), asm.Or.Reg(r1, r3), fromStack(r4, sign), asm.Or.Reg(r1, r4))
 	b.Jump(result)

@@ -130,9 +130,11 @@ func (h *Histogram) Bounds(bucket int) (low, high uint64, lowNegative, highNegat
 		case bucket == zero:
 			return 0, 0, false, false
 		case bucket > zero:
-			return h.power(bucket-zero-2) + 1, h.power(bucket - zero - 1), false, false
+			return h.above(bucket - zero - 2), h.power(bucket - zero - 1), false, false
 		default:
-			return -h.power(zero - bucket - 1), -(h.power(zero-bucket-2) + 1), true, true
+			// With a unit, buckets end beyond what a number with a sign can be.
+			const least = 1 << 63
+			return -min(h.power(zero-bucket-1), least), -min(h.above(zero-bucket-2), least), true, true
 		}
 	}
 	if h.Step == 0 {
@@ -167,6 +169,12 @@ func (h *Histogram) power(exponent int) uint64 {
 		return math.MaxUint64
 	}
 	return h.root(exponent&(1<<h.Scale-1)) >> (63 - exponent>>h.Scale)
+}
+
+// above returns the least number above a power, or the greatest number.
+func (h *Histogram) above(exponent int) uint64 {
+	power := h.power(exponent)
+	return power + min(1, math.MaxUint64-power)
 }
 
 // bucket emits the bucket of the value in R9.
