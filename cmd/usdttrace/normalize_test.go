@@ -22,6 +22,16 @@ func TestNormalize(t *testing.T) {
 		{"sql", "select 1 /*traceparent='00-4bf9", "select ?"},
 		{"sql", "select $a$cut her", "select ?"},
 		{"mysql", "select 5 /*cut her", "select ?"},
+		{"sql", "/* a /* b */ SECRET */ select 1 /* /* */ */ from t", "select ? from t"},
+		{"sql", "select 1 /* a /* b */ SECRET", "select ?"},
+		{"mysql", "select x--1, y from t -- 5", "select x - ?, y from t"},
+		{"mysql", "select 1 --\tSECRET\nfrom t--", "select ? from t"},
+		{"sql", "select 1_000_567, 0x_ff, 0b1_01, 1_0.5_0e1_0, t1_0 from t",
+			"select ?, ?, ?, ?, t1_0 from t"},
+		{"sql", "select x-1, f(x) -2, $1-3, 4-5", "select x - ?, f ( x ) - ?, $1 - ?, ? - ?"},
+		{"sql", "select x+1 from t", "select x + ? from t"},
+		{"sql", "select -1 where a in (-1, +2) and b = -3 and c between -4 and -5 limit -6",
+			"select ? where a in ( ? ) and b = ? and c between ? and ? limit ?"},
 		{"sql", "", ""},
 	} {
 		qt.Check(t, qt.Equals(normalizer(test.dialect)(test.text), test.want))
