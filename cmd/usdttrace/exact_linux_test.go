@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -269,4 +270,61 @@ func TestSitesOfSeveralFilesHaveTheirFile(t *testing.T) {
 	text, _ = rows("/lib/a.so", "/lib/a.so")
 	qt.Check(t, qt.StringContains(text, "\n0x1139 "))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "a.so")))
+}
+
+// A profile is written as a whole or not at all.
+func TestProfilesAreWrittenWhole(t *testing.T) {
+	folder := t.TempDir()
+	path, link := filepath.Join(folder, "a"), filepath.Join(folder, "link")
+	write := func(path, text string, err error) error {
+		file, err2 := createFile("folded", path)
+		qt.Assert(t, qt.IsNil(err2))
+		defer file.abandon()
+		return file.write(func(w io.Writer) error {
+			io.WriteString(w, text)
+			return err
+		})
+	}
+	read := func() string {
+		text, err := os.ReadFile(path)
+		qt.Assert(t, qt.IsNil(err))
+		return string(text)
+	}
+	qt.Check(t, qt.ErrorIs(write(path, "cut", io.ErrShortWrite), io.ErrShortWrite))
+	left, err := os.ReadDir(folder)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(left, 0))
+
+	qt.Check(t, qt.IsNil(write(path, "first, the longer one", nil)))
+	qt.Assert(t, qt.IsNil(os.Chmod(path, 0o640)))
+	qt.Check(t, qt.ErrorIs(write(path, "cut", io.ErrShortWrite), io.ErrShortWrite))
+	qt.Check(t, qt.Equals(read(), "first, the longer one"))
+
+	qt.Assert(t, qt.IsNil(os.Symlink(path, link)))
+	qt.Check(t, qt.IsNil(write(link, "by a link", nil)))
+	qt.Check(t, qt.Equals(read(), "by a link"))
+	info, err := os.Lstat(link)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode().Type(), os.ModeSymlink))
+	info, err = os.Stat(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o640))
+
+	second := filepath.Join(folder, "b")
+	qt.Assert(t, qt.IsNil(os.Link(path, second)))
+	qt.Check(t, qt.IsNil(write(second, "both", nil)))
+	qt.Check(t, qt.Equals(read(), "both"))
+	qt.Check(t, qt.IsNil(write("/dev/null", "nothing", nil)))
+	qt.Check(t, qt.IsNotNil(write("/dev/full", "nothing", nil)))
+	open, err := os.OpenFile(path, os.O_RDWR, 0) // as a shell has the file of standard output
+	qt.Assert(t, qt.IsNil(err))
+	defer open.Close()
+	qt.Assert(t, qt.IsNil(os.Remove(second)))
+	qt.Check(t, qt.IsNil(write(fmt.Sprintf("/dev/fd/%d", open.Fd()), "same", nil)))
+	text, err := io.ReadAll(open)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(string(text), "same"))
+	left, err = os.ReadDir(folder)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(left, 2))
 }

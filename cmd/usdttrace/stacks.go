@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -511,7 +510,7 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 	p.Start, p.Duration = t.began.time, t.took()
 	t.awaitDebugFiles()
 	for _, f := range t.profiles {
-		if err := f.file.write(func(file *os.File) error { return f.write(p, file) }); err != nil {
+		if err := f.file.write(func(w io.Writer) error { return f.write(p, w) }); err != nil {
 			return fmt.Errorf("%s: %w", f.path, err)
 		}
 		t.messages.Note("wrote %s to %s (%s)", plural(p.Len(), "stack"), f.path, f.use)

@@ -278,8 +278,8 @@ func (p *textPrinter) keyCell(s *trace.Snapshot, row *trace.Row, i int) terminal
 	return terminal.Cell{Text: text, Right: key.Kind() != trace.Text}
 }
 
-// fileAmong returns what tells a file from those of the other rows' sites: "" if
-// it is the only one, its name, or its path if another one has the same name.
+// fileAmong returns what tells a file from those of the other rows' sites: ""
+// if it is the only one, its name, or its path if another one has that name.
 func fileAmong(s *trace.Snapshot, file string) (shown string) {
 	for i := range s.Rows {
 		if site := s.Rows[i].Site; site == nil || site.File == file {

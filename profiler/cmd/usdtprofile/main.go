@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -367,17 +368,17 @@ func write(p *stack.Profile, name, title string) (err error) {
 	if name == "" {
 		return nil
 	}
-	file, err := os.Create(name)
+	var content bytes.Buffer // so that a mistake leaves the file as it was
+	switch filepath.Ext(name) {
+	case ".html":
+		err = p.WriteFlameGraph(&content, title)
+	case ".folded", ".txt":
+		err = p.WriteFolded(&content)
+	default:
+		err = p.Write(&content)
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	switch filepath.Ext(name) {
-	case ".html":
-		return p.WriteFlameGraph(file, title)
-	case ".folded", ".txt":
-		return p.WriteFolded(file)
-	default:
-		return p.Write(file)
-	}
+	return os.WriteFile(name, content.Bytes(), 0o666)
 }

@@ -16,12 +16,12 @@ import (
 // Aggregation says what to compute in the kernel over many hits.
 //
 // Its map holds accumulators: for each processor a count and, as wanted, a sum,
-// the sum of the values' upper halves, a minimum and a maximum, in this order, 8
-// bytes each. The first sum wraps around, and the second says how often; floats
-// have none. Without keys it is an array, with an accumulator for each bucket of
-// a histogram, or for each class of the value. With keys it is a hash map, see
-// KeyLayout, whose last word is the owner of the hit that has made the key, on
-// the processor of that hit.
+// the sum of the values' upper halves, a minimum and a maximum, in this order,
+// 8 bytes each. The first sum wraps around, and the second says how often;
+// floats have none. Without keys it is an array, with an accumulator for each
+// bucket of a histogram, or for each class of the value. With keys it is a hash
+// map, see KeyLayout, whose last word is the owner of the hit that has made the
+// key, on the processor of that hit.
 //
 // User space exchanges the map for an empty one, waits until no program can
 // have the old one in hand, and empties that.
