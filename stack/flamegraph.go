@@ -96,9 +96,10 @@ func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
 	if p.Period > 0 {
 		graph.Note = fmt.Sprintf("sampled, 1 in %d %s", p.Period, p.PeriodType.Type)
 	}
+	lines := p.lines()
 	for _, s := range p.out.Sample {
 		value := last(s)
-		if value <= 0 {
+		if lines[lineOf(s)] <= 0 {
 			continue
 		}
 		node := &graph.Root

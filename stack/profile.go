@@ -4,6 +4,7 @@ package stack
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -212,7 +213,21 @@ func addLimited(a, b int64) int64 {
 const otherStacks = "(other)"
 
 // Len returns how many lines WriteFolded writes.
-func (p *Profile) Len() int { return len(p.lines()) }
+func (p *Profile) Len() int { return p.count(1) }
+
+// Negative returns the number of stacks whose value is less than 0. WriteFolded
+// and WriteFlameGraph leave them out.
+func (p *Profile) Negative() int { return p.count(-1) }
+
+// count returns the number of stacks whose value has the sign.
+func (p *Profile) count(sign int) (n int) {
+	for _, value := range p.lines() {
+		if cmp.Compare(value, 0) == sign {
+			n++
+		}
+	}
+	return n
+}
 
 // processName returns COMMAND (PID), or only the PID if the process is not
 // known.
@@ -398,7 +413,9 @@ func (p *Profile) WriteFolded(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	lines := p.lines()
 	for _, line := range slices.Sorted(maps.Keys(lines)) {
-		fmt.Fprintf(out, "%s %d\n", line, lines[line])
+		if lines[line] > 0 {
+			fmt.Fprintf(out, "%s %d\n", line, lines[line])
+		}
 	}
 	return out.Flush()
 }
@@ -408,16 +425,19 @@ func (p *Profile) lines() map[string]int64 {
 	p.complete()
 	lines := make(map[string]int64)
 	for _, s := range p.out.Sample {
-		if value := last(s); value > 0 {
-			var names []string
-			for name := range namesOn(s) {
-				names = append(names, name)
-			}
-			line := strings.Join(names, ";")
-			lines[line] = addLimited(lines[line], value)
-		}
+		line := lineOf(s)
+		lines[line] = addLimited(lines[line], last(s))
 	}
 	return lines
+}
+
+// lineOf returns the names on a stack.
+func lineOf(s *profile.Sample) string {
+	var names []string
+	for name := range namesOn(s) {
+		names = append(names, name)
+	}
+	return strings.Join(names, ";")
 }
 
 // last returns the last value of a sample, which is shown by default.

@@ -146,3 +146,23 @@ func TestFlameGraphs(t *testing.T) {
 		qt.Check(t, qt.Not(qt.StringContains(page.String(), mark)))
 	}
 }
+
+// Stacks of equal names are added up before those below 0 are left out.
+func TestNegativeStacksAreLeftOut(t *testing.T) {
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "sum", Unit: "count"})
+	for line, value := range []int64{8, -5} { // two places of one function
+		p.AddFrames(1, []stack.Frame{{Function: "both", Address: uint64(line)}}, []int64{value}, nil)
+	}
+	p.AddFrames(1, []stack.Frame{{Function: "less"}}, []int64{-7}, nil)
+	p.AddFrames(1, []stack.Frame{{Function: "none"}}, []int64{0}, nil)
+	var folded, page strings.Builder
+	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Check(t, qt.Equals(folded.String(), "both 3\n"))
+	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "t")))
+	qt.Check(t, qt.StringContains(page.String(), `"both"`))
+	qt.Check(t, qt.IsFalse(strings.Contains(page.String(), `"less"`)))
+	qt.Check(t, qt.Equals(p.Len(), 1))
+	qt.Check(t, qt.Equals(p.Negative(), 1))
+}

@@ -430,7 +430,7 @@ func (p *tracePrinter) event(e *trace.Event) {
 		return
 	}
 	p.nameThread(e.Start)
-	name := probeName(e.Start.Site)
+	name := cutPair(e.Pair())
 	if e.Start.PID == e.PID && e.Start.TID == e.TID {
 		j := p.object(name, "X", e.PID, e.TID)
 		j.Fields("ts", microseconds(e.Start.Monotonic), "dur", microseconds(e.Duration))
@@ -464,6 +464,9 @@ func (p *tracePrinter) arguments(e, start *trace.Event, withStack bool) {
 	} else {
 		p.argumentsOf(e, "")
 	}
+	if e.Failed {
+		j.Fields("failed", true)
+	}
 	if p.tracer.options.samples() {
 		j.Fields("weight", e.Weight)
 	}
@@ -490,10 +493,17 @@ func (p *tracePrinter) argumentsOf(e *trace.Event, prefix string) {
 	for i := range e.Args {
 		v := e.Args[i]
 		j.Key(prefix + terminal.Escape(e.Site.ArgumentName(i)))
-		if data, _ := v.Data(); data != nil && v.Kind() != trace.Text {
-			j.Value(v.String())
-		} else {
+		data, complete := v.Data()
+		captured := p.tracer.options.capture(e.Site, i)
+		switch {
+		case data == nil:
 			j.Value(valueOf(v))
+		case v.Kind() == trace.Bytes || captured == nil || captured.Bytes:
+			j.Value(v.String())
+		case complete:
+			j.Value(string(data))
+		default:
+			j.Value(string(data) + "...")
 		}
 	}
 }
@@ -524,7 +534,7 @@ func (p *tracePrinter) open(calls []*trace.Event) {
 	for i := range calls {
 		start := calls[i].Start
 		p.nameThread(start)
-		j := p.object(shownName(start.Site.Provider, start.Site.Name), "B", start.PID, start.TID)
+		j := p.object(cutPair(calls[i].Pair()), "B", start.PID, start.TID)
 		j.Fields("ts", microseconds(start.Monotonic))
 		p.arguments(start, nil, p.tracer.options.starts)
 		p.end()

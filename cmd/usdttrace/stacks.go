@@ -514,6 +514,10 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 			return fmt.Errorf("%s: %w", f.path, err)
 		}
 		t.messages.Note("wrote %s to %s (%s)", plural(p.Len(), "stack"), f.path, f.use)
+		if n := p.Negative(); n > 0 && f.flag != "pprof" {
+			t.messages.Warn("%s not in %s: their sums are below 0, see --pprof or --by stack",
+				plural(n, "stack"), f.path)
+		}
 	}
 	return nil
 }

@@ -333,10 +333,21 @@ func TestChromeTrace(t *testing.T) {
 	qt.Check(t, qt.Equals(events[0].Args["arg0"], any(-2e9)))
 	qt.Check(t, qt.IsTrue(events[0].Time < events[1].Time))
 
+	events = read("--str", "arg9", "gousdt_test:twelve")
+	qt.Assert(t, qt.HasLen(events, 1))
+	qt.Check(t, qt.Equals(events[0].Args["arg9"], any("hello, gousdt")))
+	events = read("--str", "arg9:5", "gousdt_test:twelve")
+	qt.Check(t, qt.Equals(events[0].Args["arg9"], any("hello...")))
+
+	events = read("--latency", "gousdt_test:three..gousdt_test:split|gousdt_test:twelve")
+	qt.Assert(t, qt.Not(qt.HasLen(events, 0)))
+	qt.Check(t, qt.Equals(events[0].Args["failed"], any(true)))
+
 	events = read("--latency", "gousdt_test:three..gousdt_test:twelve")
 	qt.Assert(t, qt.Not(qt.HasLen(events, 0)))
 	qt.Check(t, qt.Equals(events[0].Phase, "X"))
-	qt.Check(t, qt.Equals(events[0].Name, "gousdt_test:three"))
+	qt.Check(t, qt.Equals(events[0].Name, "gousdt_test:three..gousdt_test:twelve"))
+	qt.Check(t, qt.IsNil(events[0].Args["failed"]))
 	qt.Check(t, qt.IsTrue(events[0].Duration > 0))
 	qt.Check(t, qt.Equals(events[0].Args["arg0"], any(-2e9)))
 }
