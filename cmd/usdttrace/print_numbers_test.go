@@ -3,9 +3,11 @@
 package main
 
 import (
+	"bytes"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -53,4 +55,33 @@ func TestSummarySaysHowManyStacksWereCut(t *testing.T) {
 	s.frames.CutStacks = 2
 	qt.Check(t, qt.StringContains(s.text(),
 		"\n2 stacks cut: deeper, or costlier to unwind, than a limit allows\n"))
+}
+
+// Tables are no wider than the terminal, however large the numbers are.
+func TestTablesOfLargeNumbersFitTheTerminal(t *testing.T) {
+	for _, width := range []int{60, 80, 120} {
+		for _, count := range []uint64{7, 123_456, 1_234_567, 123_456_789_012} {
+			for _, by := range [][]string{nil, {"str(arg0)"}, {"comm", "str(arg0)"}} {
+				row := trace.Row{Count: count, Partial: true, Sum: trace.ValueOf(count * 1000),
+					Min: trace.ValueOf(uint64(1)), Max: trace.ValueOf(count)}
+				for range by {
+					row.Keys = append(row.Keys, trace.ValueOf(strings.Repeat("select ", 20)))
+				}
+				s := &trace.Snapshot{By: by, Rows: []trace.Row{row}}
+				s.Time = s.Start.Add(time.Second)
+				for _, sums := range []bool{false, true} {
+					var out bytes.Buffer
+					a := &aggregation{kind: kindSum, title: "t", Aggregation: trace.Aggregation{
+						Sum: sums, Max: sums, Histogram: &trace.Histogram{}}}
+					p := &textPrinter{tracer: &tracer{options: &options{}, targets: &targets{}}, out: &out,
+						width: width}
+					p.rows(a, s)
+					for line := range strings.Lines(out.String()) {
+						qt.Check(t, qt.IsTrue(len(strings.TrimRight(line, " \n")) <= width),
+							qt.Commentf("%d: %s", width, line))
+					}
+				}
+			}
+		}
+	}
 }

@@ -173,8 +173,9 @@ const (
 	barWidth = 32
 	leastBar = 8
 
-	// leastText is the width that a column of texts keeps on any terminal.
-	leastText = 32
+	// leastText is the width that a column of texts keeps while there are
+	// quantiles to leave out, and narrowText what it keeps on any terminal.
+	leastText, narrowText = 32, 8
 )
 
 func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
@@ -320,22 +321,25 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // fitTable writes a table that is no wider than the terminal, as far as
 // possible: first texts are cut, then bars get shorter, then quantiles are left
-// out.
+// out, then texts are cut further, and other columns left out.
 func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
-	bars := barWidth
-	for dispensable := []string{"P90", "P50", "P99"}; p.width > 0; dispensable = dispensable[1:] {
+	bars, least := barWidth, leastText
+	dispensable := []string{"P90", "P50", "P99", "", "RATE", "MAX", "AVERAGE"} // "": of texts
+	for ; p.width > 0; dispensable = dispensable[1:] {
 		widths := terminal.Widths(slices.Values(lines))
 		over := len("  ")*(len(widths)-1) - p.width
 		for _, width := range widths {
 			over += width
 		}
+		room := 0
 		if len(widths) > len(lines[0]) { // bars have no title
 			over += barWidth
+			room = barWidth
 		}
 		for ; over > 0; over-- {
 			longest := -1
 			for i, title := range lines[0] {
-				if !title.Right && widths[i] > leastText &&
+				if !title.Right && widths[i] > least &&
 					(longest < 0 || widths[i] > widths[longest]) {
 					longest = i
 				}
@@ -348,13 +352,17 @@ func (p *textPrinter) fitTable(b *strings.Builder, lines [][]terminal.Cell) {
 		if bars = barWidth - max(over, 0); bars < leastBar {
 			bars = 0
 		}
-		if over <= barWidth || len(dispensable) == 0 {
+		if over <= room || len(dispensable) == 0 {
 			for _, line := range lines {
 				for i := range line {
 					line[i].Text = terminal.Cut(line[i].Text, widths[i])
 				}
 			}
 			break
+		}
+		if dispensable[0] == "" {
+			least = narrowText
+			continue
 		}
 		i := slices.Index(lines[0], right(dispensable[0]))
 		for n := range lines {
