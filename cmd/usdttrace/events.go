@@ -200,6 +200,9 @@ func newPrinter(t *tracer) printer {
 		return &jsonPrinter{tracer: t, out: t.out}
 	}
 	p := &textPrinter{tracer: t, out: t.out}
+	if t.options.csv {
+		return &csvPrinter{textPrinter: p}
+	}
 	if t.file == nil && terminal.IsTerminal(t.stdout) {
 		p.screen = t.stdout
 	}

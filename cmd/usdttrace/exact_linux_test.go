@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"os"
@@ -327,4 +328,36 @@ func TestProfilesAreWrittenWhole(t *testing.T) {
 	left, err = os.ReadDir(folder)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(left, 2))
+}
+
+// Comma-separated values have as many columns on each line, whatever keys are.
+func TestTablesAsCSV(t *testing.T) {
+	var out bytes.Buffer
+	count := &aggregation{kind: kindCount, Aggregation: trace.Aggregation{By: []string{"str(arg0)"}}}
+	sum := &aggregation{kind: kindSum, Aggregation: trace.Aggregation{By: []string{"pid"}, Sum: true}}
+	p := newPrinter(&tracer{options: &options{csv: true}, targets: &targets{},
+		asked: []*aggregation{count, sum}})
+	p.(*csvPrinter).out = &out
+	texts := []string{"plain", "a \"quote\", and\r\nlines", "zero\x00", "not \xff UTF-8", ""}
+	s := &trace.Snapshot{By: []string{"str(arg0)"}, Other: trace.Row{Count: 3}}
+	for _, text := range texts {
+		s.Rows = append(s.Rows, trace.Row{Count: 2, Keys: []trace.Value{trace.ValueOf(text)}})
+	}
+	p.rows(count, s)
+	p.rows(sum, &trace.Snapshot{By: []string{"pid"}, Rows: []trace.Row{{Count: 4,
+		Keys: []trace.Value{trace.ValueOf(uint64(17))}, Sum: trace.ValueOf(int64(-10))}}})
+	qt.Check(t, qt.StringContains(out.String(), `,"a ""quote"", and`))
+	lines, err := csv.NewReader(&out).ReadAll() // fails for ragged rows
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(lines, 1+len(texts)+1+1))
+	qt.Check(t, qt.DeepEquals(lines[0][3:8], []string{"other", "str(arg0)", "pid", "count", "sum"}))
+	texts[1] = "a \"quote\", and\nlines" // as the reader has it
+	texts[2], texts[3] = `zero\x00`, `not \xff UTF-8`
+	for i, text := range texts {
+		qt.Check(t, qt.DeepEquals(lines[1+i][3:8], []string{"false", text, "", "2", ""}))
+	}
+	qt.Check(t, qt.DeepEquals(lines[6][3:8], []string{"true", "", "", "3", ""}))
+	qt.Check(t, qt.DeepEquals(lines[7][3:9], []string{"false", "", "17", "4", "-10", "-2.5"}))
+	_, err = parseCommandLine([]string{"-a", "--csv", "p:n"})
+	qt.Check(t, qt.ErrorMatches(err, "--csv is for tables: .*"))
 }

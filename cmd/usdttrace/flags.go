@@ -102,6 +102,7 @@ type options struct {
 	outputFile string // "" for standard output
 	color      string // "always", "never", "auto" or ""
 	json       bool
+	csv        bool
 	quiet      bool
 	stats      bool
 	duration   time.Duration
@@ -200,9 +201,10 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Text(&o.chromeTrace, "chrome-trace")
 
 	flags.Func(o.setOutput, "o", "output")
-	flags.Func(oneOf(&format, []string{"text", "json"}), "format")
+	flags.Func(oneOf(&format, []string{"text", "json", "csv"}), "format")
 	flags.Func(oneOf(&o.color, colours), "color")
 	flags.Switch(&o.json, "json")
+	flags.Switch(&o.csv, "csv")
 	flags.Switch(&o.quiet, "q", "quiet")
 	flags.Switch(&o.stats, "stats")
 	flags.Func(setTime(&o.duration), "duration")
@@ -229,7 +231,7 @@ func parseCommandLine(args []string) (*options, error) {
 	case o.cleanup:
 		return o, nil
 	}
-	o.json = o.json || format == "json"
+	o.json, o.csv = o.json || format == "json", o.csv || format == "csv"
 	o.mode = map[string]usdt.Mode{"multi": usdt.ModeMulti, "single": usdt.ModeSingle,
 		"single-ip": usdt.ModeSingleIPMap}[mode]
 	if dialect != "" {
@@ -301,6 +303,9 @@ func (o *options) check() error {
 				"what is named is attached whatever its size"},
 		{o.live && !o.canBeLive(), "--live draws tables: it does not go with -- COMMAND, " +
 			"--slow, --json, -o, --chrome-trace and profiles"},
+		{o.csv && (!o.aggregates() || o.json || o.live || o.byStack() || o.linear != nil),
+			"--csv is for tables: it goes with --count, --sum, --hist or --latency, but not with " +
+				"--json, --live, --by stack and --linear"},
 		{targets > 1, "-p, -a and -- COMMAND exclude each other"},
 		{targets == 0 && len(o.files) == 0,
 			"nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a"},

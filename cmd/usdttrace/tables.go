@@ -3,14 +3,19 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/DataDog/go-sqllexer"
 
@@ -589,4 +594,71 @@ func bound(v trace.Value, high, isDuration, isExponential bool) string {
 		return formatDuration(v.Float())
 	}
 	return v.String()
+}
+
+// csvPrinter prints tables as comma-separated values (RFC 4180). All tables of
+// a run have the same columns.
+type csvPrinter struct {
+	*textPrinter
+	keys []string // nil before the first table
+}
+
+func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
+	out := csv.NewWriter(p.out) // the output keeps the error
+	out.UseCRLF = true
+	if p.keys == nil {
+		p.keys = []string{}
+		for _, asked := range p.tracer.printed() {
+			for _, by := range asked.By {
+				if !slices.Contains(p.keys, by) {
+					p.keys = append(p.keys, by)
+				}
+			}
+		}
+		out.Write(slices.Concat([]string{"aggregation", "start", "time", "other"}, p.keys,
+			[]string{"count", "sum", "average", "min", "p50", "p90", "p99", "max"}))
+	}
+	for _, row := range rowsOf(s) {
+		line := []string{a.kind, s.Start.Format(time.RFC3339Nano), s.Time.Format(time.RFC3339Nano),
+			strconv.FormatBool(row == &s.Other)}
+		for _, by := range p.keys {
+			text := ""
+			if i := slices.Index(s.By, by); i >= 0 && i < len(row.Keys) {
+				text = p.keyText(s, row, i)
+			}
+			line = append(line, text)
+		}
+		number := func(x float64) string {
+			if math.IsNaN(x) {
+				return ""
+			}
+			return strconv.FormatFloat(x, 'g', -1, 64)
+		}
+		value := func(v trace.Value) string {
+			if !v.IsPresent() {
+				return ""
+			}
+			return v.String()
+		}
+		line = append(line, fmt.Sprint(row.Count), value(row.Sum), number(row.Average()), value(row.Min))
+		for _, q := range quantiles {
+			line = append(line, number(row.Quantile(q.part)))
+		}
+		out.Write(append(line, value(row.Max)))
+	}
+	out.Flush()
+}
+
+// keyText returns a key: a number, or a text with its own characters unless a
+// program would not read them.
+func (p *csvPrinter) keyText(s *trace.Snapshot, row *trace.Row, i int) string {
+	key := row.Keys[i]
+	data, _ := key.Data()
+	switch {
+	case key.Kind() == trace.Text && utf8.Valid(data) && !bytes.ContainsRune(data, 0):
+		return string(data)
+	case row.Site != nil && s.By[i] == "site":
+		return p.keyCell(s, row, i).Text
+	}
+	return key.String()
 }
