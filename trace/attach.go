@@ -139,6 +139,7 @@ func (s *Session) attachSelection(
 	if s.detached {
 		return nil, sys.ClosedError("session")
 	}
+	defer s.going.Begin(file)()
 
 	a := &Attachment{session: s, path: file, process: process}
 	plan := *s.plan

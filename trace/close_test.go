@@ -86,8 +86,9 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 				}
 				var second sync.WaitGroup
 				if part > 0 {
+					delay := longest * time.Duration(part-1) / time.Duration(parts)
 					second.Go(func() {
-						time.Sleep(longest * time.Duration(part-1) / time.Duration(parts))
+						time.Sleep(delay)
 						check(test.second.name, test.second.do(s, a))
 					})
 				}
@@ -97,6 +98,44 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 				second.Wait()
 				qt.Check(t, qt.IsNil(s.Close()))
 				qt.Check(t, qt.HasLen(s.Attachments(), 0))
+			}
+		})
+	}
+}
+
+// Once the session is detached or closed nothing is attached, nor will be, also
+// by a call of Attach that has come as far as the kernel.
+func TestClosingWaitsForAttach(t *testing.T) {
+	process := start(t, "target-pie")
+	for name, end := range map[string]func(*trace.Session) error{
+		"Close": (*trace.Session).Close, "Detach": (*trace.Session).Detach,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{}})
+				attaching, ended := make(chan struct{}), make(chan error, 1)
+				var once sync.Once
+				go func() {
+					_, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID},
+						&usdt.AttachOptions{SiteCookie: func(usdt.Site) uint64 {
+							once.Do(func() { close(attaching) })
+							return 0
+						}})
+					ended <- err
+				}()
+				<-attaching
+				qt.Assert(t, qt.IsNil(end(s)))
+				for isOver := false; !isOver; {
+					select {
+					case err := <-ended:
+						if err != nil {
+							qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
+						}
+						isOver = true
+					default:
+					}
+					qt.Assert(t, qt.Equals(process.Semaphore("counted"), 0))
+				}
 			}
 		})
 	}

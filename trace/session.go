@@ -74,6 +74,7 @@ type Session struct {
 	// kernel attaches.
 	attaching sync.RWMutex
 	detached  bool // nothing can be attached any more
+	going     follow.Attaching
 
 	using  sync.RWMutex // held for reading while something reads the maps
 	closed bool         // the maps are closed
@@ -229,7 +230,8 @@ func (s *Session) Attachments() []*Attachment {
 // aggregators, work until [Session.Close].
 //
 // Aggregators have the hits until Detach is called. Events still come while the
-// kernel detaches, which takes 10 ms to minutes, see [usdt.Link.Close].
+// kernel detaches, which takes 10 ms to minutes, see [usdt.Link.Close]. Detach
+// waits for calls of Attach as [usdt.Manager.Close] does, with its error.
 func (s *Session) Detach() error {
 	s.endAggregations()
 	return s.detach()
@@ -244,7 +246,11 @@ func (s *Session) detach() error {
 	for w := range s.allWatches() {
 		w.Stop()
 	}
-	err := closeAll(s.Attachments()...)
+	patience := follow.LinkPatience
+	if s.mode != usdt.ModeMulti {
+		patience = follow.EventPatience
+	}
+	err := errors.Join(closeAll(s.Attachments()...), s.going.Wait(patience))
 	s.silent.Store(true)
 	if s.ring != nil {
 		s.ring.interrupt()
@@ -252,8 +258,8 @@ func (s *Session) detach() error {
 	return err
 }
 
-// Close detaches everything, closes all watches and releases all that the
-// session holds in the kernel. An iteration over events ends. Close can be
+// Close detaches everything as [Session.Detach] does, closes all watches and
+// releases all that the session holds in the kernel. An iteration over events ends. Close can be
 // called again.
 func (s *Session) Close() error {
 	s.closeOnce.Do(func() {

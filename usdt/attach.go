@@ -103,6 +103,11 @@ func (m *Manager) attachRest(
 func (m *Manager) attach(
 	prog *ebpf.Program, sel *Selection, opts *AttachOptions,
 ) (_ *Link, err error) {
+	end, err := m.begin(sel.Name())
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	loaded, err := m.loadedProgram(prog)
 	if err != nil {
 		return nil, err

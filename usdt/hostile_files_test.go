@@ -122,7 +122,7 @@ func TestFileOfALayerIsSeenThroughOverlayfsAndWithout(t *testing.T) {
 }
 
 // Files and processes that do not answer are set aside, and named. Others are
-// seen and attached within two seconds, and closing waits for none of them.
+// seen and attached within two seconds, and closing takes no more than four.
 func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	c := newCollector(t, nil) // and closed after the servers have ended
 	hostile := testprog.StartUnanswering(t, testprog.Path(t, "target-static"))
@@ -193,9 +193,11 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	stop()
 	closing := time.Now()
 	qt.Check(t, qt.IsNil(<-ended))
-	qt.Check(t, qt.IsNil(w.Close()))
+	// What the kernel may attach yet is named.
+	err = w.Close()
+	qt.Check(t, qt.IsTrue(err == nil || errors.Is(err, proc.ErrBlocked)), qt.Commentf("%v", err))
 	took := time.Since(closing)
-	qt.Check(t, qt.IsTrue(took < testprog.InTime(2*time.Second)),
+	qt.Check(t, qt.IsTrue(took < testprog.InTime(4*time.Second)),
 		qt.Commentf("closed after %v", took))
 	costs.Report(2, fmt.Sprintf("%d files and processes that do not answer", len(hostile)),
 		"nothing seen any more, nor ended by SIGTERM",

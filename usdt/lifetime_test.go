@@ -178,6 +178,39 @@ func TestManagerConcurrentUse(t *testing.T) {
 	})
 }
 
+// Once the Manager is closed nothing is attached, nor will be, also by a call of
+// Attach that has come as far as the kernel.
+func TestManagerCloseWaitsForAttach(t *testing.T) {
+	process := testprog.Start(t, "target-pie")
+	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+	for range 20 {
+		c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1024})
+		attaching, ended := make(chan struct{}), make(chan error, 1)
+		var once sync.Once
+		go func() {
+			_, err := c.Manager.Attach(c.Collect3, target, &usdt.AttachOptions{
+				SiteCookie: func(usdt.Site) uint64 {
+					once.Do(func() { close(attaching) })
+					return 0
+				}}, elfnote.MustParsePattern(provider+":*"))
+			ended <- err
+		}()
+		<-attaching
+		qt.Assert(t, qt.IsNil(c.Manager.Close()))
+		for isOver := false; !isOver; {
+			select {
+			case err := <-ended:
+				if err != nil {
+					qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
+				}
+				isOver = true
+			default:
+			}
+			qt.Assert(t, qt.Equals(process.Semaphore("counted"), 0))
+		}
+	}
+}
+
 // A target that is killed, or runs another program, while it is being attached
 // leaves nothing attached.
 func TestAttachToAProcessThatDiesMeanwhile(t *testing.T) {

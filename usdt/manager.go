@@ -93,6 +93,8 @@ type Manager struct {
 	addresses *table[uint64]               // likewise
 	generic   string                       // why no program is made for sites, "" if some may be
 
+	attaching follow.Attaching
+
 	mu      sync.Mutex
 	closed  bool
 	open    map[io.Closer]struct{}                        // each *Link and *Watch
@@ -211,7 +213,11 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 }
 
 // Close closes the watches and links of the Manager, all together, and releases
-// the maps. It is safe to call it again.
+// the maps. It waits for calls of Attach, which fail, so that nothing stays
+// attached. It waits for no more than 2 s, in other modes than ModeMulti 20 s,
+// for a file system that does not answer: then the error wraps
+// [proc.ErrBlocked], and what the kernel still attaches is detached as soon as
+// it has. It is safe to call Close again.
 func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
@@ -225,7 +231,12 @@ func (m *Manager) Close() error {
 		clear(m.loaded)
 		m.mu.Unlock()
 
-		errs := []error{sys.CloseTogether(open), sys.CloseTogether(kept)}
+		patience := follow.LinkPatience
+		if m.mode != ModeMulti {
+			patience = follow.EventPatience
+		}
+		errs := []error{sys.CloseTogether(open), m.attaching.Wait(patience),
+			sys.CloseTogether(kept)}
 		if m.specs != nil {
 			errs = append(errs, m.specs.close())
 		}
@@ -235,6 +246,16 @@ func (m *Manager) Close() error {
 		m.closeErr = errors.Join(errs...)
 	})
 	return m.closeErr
+}
+
+// begin notes that a file is being attached, until end is called.
+func (m *Manager) begin(file string) (end func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, sys.ClosedError("manager")
+	}
+	return m.attaching.Begin(file), nil
 }
 
 // keep remembers a link or a watch until it is closed. It returns false if the

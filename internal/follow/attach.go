@@ -305,7 +305,12 @@ func (f *Follower[A]) call(c *call[A]) error {
 	block := func() {
 		c.blocks, f.calls[c.File] = true, c
 		f.blocked.Add(c.owner, 1)
+		attached := func() {}
+		if c.part != WholeFile {
+			attached = f.attaching.Begin(c.pair.Path)
+		}
 		go func() {
+			defer attached()
 			<-answered
 			f.later(func(r *round[A]) {
 				f.blocked.Add(c.owner, -1)

@@ -5,6 +5,7 @@
 package follow
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // A file that does not answer when it is opened or attached holds up neither
@@ -70,7 +72,9 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			f.patience = 20 * time.Millisecond
 			w.start(1, "bad")
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
-			qt.Assert(t, qt.IsNil(f.Close()))
+			err := f.Close()
+			qt.Check(t, qt.Equals(errors.Is(err, proc.ErrBlocked), blockedPart == 0),
+				qt.Commentf("what may be attached yet is named: %v", err))
 			close(unblock)
 			<-returned
 			// An attachment that comes too late is undone.
@@ -84,6 +88,25 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 	}
 }
 
+// A slow call is no blocked one: Close waits until nothing can be attached.
+func TestFollowerCloseWaitsForAttaching(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		w.fail = func(part int, _ string) error {
+			if part == 0 {
+				time.Sleep(LinkPatience)
+			}
+			return nil
+		}
+		f := w.follower(Options{})
+		w.start(1, "slow")
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.Close()))
+		qt.Check(t, qt.HasLen(w.attached, 0))
+		qt.Check(t, qt.Equals(w.opened, 0))
+	})
+}
+
 func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
@@ -93,7 +116,7 @@ func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 		f.patience = 20 * time.Millisecond
 		w.start(1, "bad")
 		qt.Assert(t, qt.IsNil(f.SyncAll()))
-		qt.Assert(t, qt.IsNil(f.Close()))
+		_ = f.Close()
 		w.takeTold()
 		close(unblock)
 		f.awaitAnswers(t)

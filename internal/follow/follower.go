@@ -66,6 +66,7 @@ type Follower[A any] struct {
 	failed    map[spot]*failure // may succeed later
 	calls     map[procwatch.FileID]*call[A]
 	blocked   fairness.Blocked // calls that do not return
+	attaching Attaching        // those of them that attach
 	abandoned int              // calls, since the lock was taken
 	budget    *budget
 	turn      uint64      // counts attachments and failures
@@ -159,8 +160,8 @@ func (f *Follower[A]) Stop() { f.watcher.Stop() }
 func (f *Follower[A]) isStopped() bool { return f.watcher.IsStopped() }
 
 // Close detaches everything together. It waits until that is done, and until no
-// process is scanned any more. The error is that of Detach. It is safe to call
-// it again.
+// process is scanned any more. The error is that of Detach, or of
+// [Attaching.Wait]. It is safe to call it again.
 func (f *Follower[A]) Close() error {
 	f.Stop()
 	f.following.Lock()
@@ -178,7 +179,7 @@ func (f *Follower[A]) Close() error {
 	err := f.driver.Detach(r.Detached)
 	f.following.Unlock()
 	f.closing.Wait()
-	return errors.Join(err, f.watcher.Close())
+	return errors.Join(err, f.attaching.Wait(LinkPatience), f.watcher.Close())
 }
 
 // A round is the outcome of one set of changes of the processes.
