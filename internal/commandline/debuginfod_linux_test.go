@@ -190,10 +190,9 @@ func TestDebuginfodRefuses(t *testing.T) {
 	t.Setenv("DEBUGINFOD_URLS", "")
 	_, err = NewDebuginfod("", nil)
 	qt.Check(t, qt.ErrorMatches(err, "no debuginfod servers .*"))
-	close(asked)
 	asks := 0
-	for path := range asked {
-		if strings.Contains(path, "eeee") {
+	for range len(asked) { // "dddd" may yet come
+		if strings.Contains(<-asked, "eeee") {
 			asks++
 		}
 	}
