@@ -5,9 +5,9 @@
 #                   the commands that need no more than common packages; says
 #                   what was skipped, and why
 #   make test-all   the tests of all modules, with PostgreSQL, Java and compilers
-#                   for other machines, and where many threads meet under the
-#                   race detector; fails if a test is skipped that could run here.
-#                   It is test-attaching and test-computing
+#                   for other machines; those of the library and the commands
+#                   under the race detector; fails if a test is skipped that
+#                   could run here. It is test-attaching and test-computing
 #   make nightly    what takes too long for each change: everything under the race
 #                   detector, all kernels, all faults, and what is below in full
 #
@@ -18,8 +18,6 @@
 #   make lint       formatting, vet, staticcheck, the rules of this repository
 #   make test-kernels        integration tests on other kernels and machines
 #   make bench      measure, beside libbpf, bpftrace, bcc and readelf
-#   make test-threads        the packages whose threads meet most, under the race
-#                   detector
 #   make test-race  all tests of all modules under the race detector
 #   make test-faults         every system call fails once, in every mode
 #   make test-soak           attaches and detaches for long, with many at a time
@@ -53,12 +51,12 @@ FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
 HOSTILE_PACKAGES := ./usdt ./trace ./stack ./internal/commandline
-# those whose own threads meet most: all are in test-race
-RACE_PACKAGES := ./internal/follow ./internal/procwatch
 # empty on machines that have no race detector
 RACE ?= -race
 # Under it a process waits for a second when it ends, and tests start many.
 export GORACE ?= atexit_sleep_ms=10
+# of make test: empty, or -race
+race :=
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # Packages that know no operating system.
@@ -104,18 +102,24 @@ test:
 # How many attaching packages at once. In test-all it is one: lint runs beside it.
 lanes := 2
 
+# With a race detector, those that start goroutines run under it: all that attach,
+# whose traced programs do so, and others with such a statement.
+threaded = $(patsubst ./%/,$(shell $(GO) list -m)/%,$(sort $(dir \
+	$(shell grep -rlE --include='*.go' '^[[:space:]]+go [a-z]|\.Go[^a-z ]' .))))
+
 .PHONY: test-root
 test-root: others = $(filter-out $(attaching),$(shell $(GO) list ./...))
 test-root:
-	@failed=0; $(test) . -count=1 $(TESTFLAGS) $(filter-out $(without),$(others)) || failed=1; \
+	@failed=0; $(test) . -count=1 $(TESTFLAGS) $(filter-out $(if $(race),$(threaded)),$(others)) || failed=1; \
+		$(if $(race),$(test) . $(race) -count=1 $(TESTFLAGS) $(filter $(threaded),$(others)) || failed=1;) \
 		$(MAKE) --no-print-directory -k -j$(lanes) --output-sync=target test-originals test-copies || failed=1; \
 		exit $$failed
 
 .PHONY: test-originals test-copies
 test-originals:
-	$(test) . -count=1 -p 1 $(TESTFLAGS) $(filter-out $(without) $(copying),$(attaching))
+	$(test) . $(race) -count=1 -p 1 $(TESTFLAGS) $(filter-out $(copying),$(attaching))
 test-copies:
-	$(test) . -count=1 -p 1 $(TESTFLAGS) $(filter-out $(without),$(copying))
+	$(test) . $(race) -count=1 -p 1 $(TESTFLAGS) $(copying)
 
 .PHONY: setup setup-root
 setup: setup-root
@@ -125,16 +129,15 @@ setup-root:
 	internal/setup/newest-packages
 	internal/setup/debug-packages docs/recipes/build/debug
 
-# All tests of all modules, once. In .ci/run those that attach nothing run beside
-# the others, which wait for the kernel.
+# All tests of all modules, once: of this one under the race detector, of others
+# in make test-race. In .ci/run those that attach nothing run beside the others,
+# which wait for the kernel.
 computing := bench tools
 .PHONY: test-all test-attaching test-computing
 test-all: test-attaching test-computing
 test-attaching test-computing: export CI := true
-test-attaching: raced = $(shell $(GO) list $(RACE_PACKAGES))
 test-attaching: setup-root
-	$(MAKE) --no-print-directory test-root lanes=1 without="$(raced)"
-	$(MAKE) --no-print-directory test-threads
+	$(MAKE) --no-print-directory test-root lanes=1 race=$(RACE)
 	internal/setup/ruby profiler/testdata/build/ruby
 	set -e; for module in $(filter-out . $(computing),$(modules)); do \
 		$(test) $$module -count=1 -p 1 $(TESTFLAGS) ./...; \
@@ -142,10 +145,6 @@ test-attaching: setup-root
 test-computing:
 	set -e; for module in $(computing); do $(test) $$module -count=1 $(TESTFLAGS) ./...; done
 	$(MAKE) --no-print-directory test-narrow
-
-.PHONY: test-threads
-test-threads:
-	$(test) . $(RACE) -count=1 -p 1 $(TESTFLAGS) $(RACE_PACKAGES)
 
 # An int of 32 bits, which lengths in a file overflow.
 .PHONY: test-narrow
