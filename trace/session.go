@@ -259,8 +259,8 @@ func (s *Session) detach() error {
 }
 
 // Close detaches everything as [Session.Detach] does, closes all watches and
-// releases all that the session holds in the kernel. An iteration over events ends. Close can be
-// called again.
+// releases all that the session holds in the kernel. An iteration over events
+// ends. Close can be called again.
 func (s *Session) Close() error {
 	s.closeOnce.Do(func() {
 		errs := []error{s.detach()}

@@ -178,8 +178,8 @@ func TestManagerConcurrentUse(t *testing.T) {
 	})
 }
 
-// Once the Manager is closed nothing is attached, nor will be, also by a call of
-// Attach that has come as far as the kernel.
+// Once the Manager is closed nothing is attached, nor will be, also by a call
+// of Attach that has come as far as the kernel.
 func TestManagerCloseWaitsForAttach(t *testing.T) {
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}

@@ -256,8 +256,8 @@ func (w *Watch) Stop() { w.follower.Stop() }
 
 // Close detaches everything together, and waits until that is done and no
 // process is scanned any more. Errors are those of [Link.Close]. If a file
-// system has not answered for 2 s, the error wraps [proc.ErrBlocked], as that of
-// [Manager.Close] does. It is safe to call it again.
+// system has not answered for 2 s, the error wraps [proc.ErrBlocked], as that
+// of [Manager.Close] does. It is safe to call it again.
 func (w *Watch) Close() error {
 	err := w.follower.Close()
 	w.ended()
