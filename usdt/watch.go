@@ -117,7 +117,9 @@ type WatchChanges[A any] struct {
 	// Errors say which processes and files could not be read, and which files
 	// could not be attached. They affect nothing else. A process that has
 	// exited meanwhile, or a file without probes for some of the programs, is
-	// no error. A retry that fails with the same text is not reported again.
+	// no error. A retry that fails with the same text is not reported again. Of
+	// the processes of an owner that do not answer, or are busy, one is
+	// reported in a minute.
 	Errors []error
 }
 

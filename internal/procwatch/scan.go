@@ -148,7 +148,29 @@ func (w *Watcher) setAside(t *task) {
 	w.turns.take(owner, time.Now(), w.patience, false)
 	err := blockedError(t.pid)
 	w.scan.errors = append(w.scan.errors, err)
+	w.reportOfOwner(owner, err)
+}
+
+// reportOfOwner reports that a process is not scanned now, unless another one
+// of its owner was reported a short time ago: under load, each of the processes
+// that an owner starts may be one. The caller holds mu.
+func (w *Watcher) reportOfOwner(owner string, err *procfs.Error) {
+	key := ownerError{owner, err.Err}
+	now := time.Now()
+	if last, ok := w.reportedOf[key]; ok && now.Sub(last) < ownerSilence {
+		return
+	}
+	if len(w.reportedOf) >= maxReportedOwners {
+		clear(w.reportedOf)
+	}
+	w.reportedOf[key] = now
 	w.scan.report(err)
+}
+
+// ownerError is why processes of an owner are not scanned.
+type ownerError struct {
+	owner string
+	err   error
 }
 
 // late applies the findings of an abandoned scan that has returned after all,
@@ -177,7 +199,9 @@ func (w *Watcher) late(t *task) {
 	w.deliver()
 }
 
-func blockedError(pid int) error { return &procfs.Error{PID: pid, Op: "scan", Err: procfs.ErrBlocked} }
+func blockedError(pid int) *procfs.Error {
+	return &procfs.Error{PID: pid, Op: "scan", Err: procfs.ErrBlocked}
+}
 
 // process returns the entry of a process, which it adds if there is none. The
 // caller holds mu.
@@ -362,7 +386,7 @@ func (w *Watcher) postpone(p *watched, wait time.Duration) {
 	if wait > 0 {
 		err = procfs.ErrPostponed
 	}
-	w.scan.report(&procfs.Error{PID: p.process.PID, Op: "scan", Err: err})
+	w.reportOfOwner(p.known.owner, &procfs.Error{PID: p.process.PID, Op: "scan", Err: err})
 }
 
 // pidsDue returns the processes that are due and may be scanned.

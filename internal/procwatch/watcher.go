@@ -100,6 +100,8 @@ type Watcher struct {
 	unwanted  map[mappedFile]bool // files without wanted probes
 	stats     WatcherStats
 	scan      *scan // the findings so far
+
+	reportedOf map[ownerError]time.Time // see reportOfOwner
 }
 
 type watched struct {
@@ -122,16 +124,18 @@ type watched struct {
 // call of Sync, SyncAll or Run. Call Close in the end.
 func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	w := &Watcher{
-		cache:     newCache(patterns...),
-		source:    openEventSource,
-		patience:  scanPatience,
-		due:       make(chan struct{}, 1),
-		buffers:   sync.Pool{New: newBuffers},
-		seed:      maphash.MakeSeed(),
-		reported:  make(map[FileID]bool),
-		unwanted:  make(map[mappedFile]bool),
-		processes: make(map[int]*watched),
-		stats:     WatcherStats{EventsError: errNotRunning},
+		cache:    newCache(patterns...),
+		source:   openEventSource,
+		patience: scanPatience,
+		due:      make(chan struct{}, 1),
+		buffers:  sync.Pool{New: newBuffers},
+		seed:     maphash.MakeSeed(),
+		reported: make(map[FileID]bool),
+
+		reportedOf: make(map[ownerError]time.Time),
+		unwanted:   make(map[mappedFile]bool),
+		processes:  make(map[int]*watched),
+		stats:      WatcherStats{EventsError: errNotRunning},
 	}
 	w.open, w.stop = context.WithCancel(context.Background())
 	if options != nil {
@@ -261,8 +265,9 @@ type Changes struct {
 	Disappeared []*ProcessFile
 	// Errors are those of processes and files that could not be scanned. Each
 	// is a [*procfs.Error]. An error is reported once, not again in every pass,
-	// and again if it is another one. What could not be read is tried again in
-	// later passes.
+	// and again if it is another one. Of the processes of an owner that are
+	// not scanned because they do not answer, or are busy, one is reported in a
+	// minute. What could not be read is tried again in later passes.
 	Errors []error
 }
 
