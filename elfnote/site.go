@@ -168,6 +168,14 @@ func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error
 	return location - segment.Address + segment.Offset, data, err
 }
 
+// HasWritableCode reports whether a site lies in a segment that is mapped both
+// writable and executable, as by ld -N. Linux puts no uprobe into a writable
+// mapping, and attaching there succeeds all the same: the probe is never seen.
+func (f *File) HasWritableCode(site *Site) bool {
+	segment := f.elf.Segment(site.Location, 1, elf.PF_X)
+	return segment != nil && segment.Flags&elf.PF_W != 0
+}
+
 func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
 	data := f.elf.Segment(semaphore, semaphoreSize, elf.PF_W)
 	if data == nil {

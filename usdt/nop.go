@@ -32,6 +32,9 @@ func checkCode(file *elfnote.File, sites []Site, refuse func(i int, err error)) 
 		if len(code) > 0 || err == nil || err == io.EOF {
 			skip, err = skipInNop(machine, order, code, replacedNops())
 		}
+		if err == nil && file.HasWritableCode(&sites[i].Site) {
+			err = errWritableCode
+		}
 		if err != nil {
 			refuse(i, err)
 		}
@@ -157,6 +160,8 @@ func skipInX86Nop(code []byte, mode int, kernel unix.Errno) (uint64, error) {
 var (
 	errUnsafeNop = errors.New("a five-byte nop, which Linux 6.18 to 7.1 replaces by a call that " +
 		"overwrites the program's red zone: build the program with a one-byte nop, or use another kernel")
+	errWritableCode = errors.New("its code is in a writable segment (RWX), where the kernel puts no " +
+		"breakpoint: link the program without -N, so that code is not writable")
 	errPrefixedNop = errors.New("a nop with a segment or lock prefix, at which the kernel refuses a " +
 		"breakpoint: build the program with a one-byte nop")
 )

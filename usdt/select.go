@@ -251,6 +251,7 @@ func (s *Selection) String() string {
 //   - there is no nop,
 //   - the kernel refuses a breakpoint on that nop, or would damage the traced
 //     program (a five-byte nop on x86-64, Linux 6.18 to 7.1),
+//   - it lies in a writable segment, where the kernel puts no breakpoint,
 //   - another probe with another semaphore is at the same instruction,
 //   - its note is malformed. At most 16 of these are listed.
 //

@@ -64,6 +64,14 @@ func TestSelectSkipsSitesWithoutNop(t *testing.T) {
 	qt.Assert(t, qt.Equals(count, 1))
 }
 
+// Attaching would succeed, and nothing would come.
+func TestSelectRefusesWritableCode(t *testing.T) {
+	path, _ := copies(t, "target-pie")
+	testprog.MakeCodeWritable(t, path)
+	_, err := usdt.Select(usdt.Target{Path: path}, patterns(t, "*:three")...)
+	qt.Assert(t, qt.ErrorMatches(err, ".*: its code is in a writable segment .*"))
+}
+
 // The kernel takes one semaphore at an instruction.
 func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	path, _ := copies(t, "target-pie")

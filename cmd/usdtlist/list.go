@@ -118,6 +118,18 @@ func (l *lister) listOpened(list *listing) (int, error) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
+	writable := 0
+	for i := range all.Probes {
+		for j := range all.Probes[i].Sites {
+			if file.HasWritableCode(&all.Probes[i].Sites[j]) {
+				writable++
+			}
+		}
+	}
+	if writable > 0 {
+		l.WarnOf("files with writable code", "%s: %d of the sites cannot be traced: their code is in a "+
+			"writable segment (RWX), where the kernel puts no breakpoint", path, writable)
+	}
 	args := &arguments{file: file, definitions: l.definitions}
 	if l.debuginfod != nil {
 		if err := l.fetchDebugFile(file, all.Probes); err != nil {

@@ -157,6 +157,9 @@ func (l *lister) site(list *listing, number int, p *elfnote.Probe) {
 	default:
 		fmt.Fprintf(l.out, "%#x (offset %#x)", site.Semaphore, site.SemaphoreOffset)
 	}
+	if list.elf.HasWritableCode(site) {
+		l.out.WriteString(", in a writable segment (RWX)")
+	}
 	fmt.Fprintf(l.out, "\n  Arguments: %s\n", shown(cmp.Or(site.Arguments, "none"), maxText))
 	if names := list.shared[site.Location]; len(names) > 1 {
 		fmt.Fprintf(l.out, "  Same instruction: %s, which each have the hits of all\n",

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,4 +65,18 @@ func TestProbesAtOneInstructionAreNamed(t *testing.T) {
 		r := usdtlist("-v", path, pattern)
 		qt.Check(t, qt.Equals(strings.Count(r.stdout, line), count), qt.Commentf("%s", r.stdout))
 	}
+}
+
+func TestWritableCodeIsNamed(t *testing.T) {
+	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	path := filepath.Join(t.TempDir(), "writable")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	r := usdtlist("-v", path, "*:three")
+	qt.Check(t, qt.Not(qt.StringContains(r.stdout+r.stderr, "writable segment")))
+	testprog.MakeCodeWritable(t, path)
+	r = usdtlist("-v", path, "*:three")
+	qt.Check(t, qt.StringContains(r.stdout, ", in a writable segment (RWX)\n"))
+	qt.Check(t, qt.StringContains(r.stderr,
+		"1 of the sites cannot be traced: their code is in a writable segment"))
 }

@@ -3,6 +3,7 @@
 package testprog
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"maps"
@@ -88,4 +89,23 @@ func NotesFile(notes []Note) []byte {
 	}
 	image.AddNotes(raw)
 	return image.Bytes()
+}
+
+// MakeCodeWritable makes the executable segments of a 64-bit file writable, too,
+// as ld -N does.
+func MakeCodeWritable(t testing.TB, path string) {
+	t.Helper()
+	contents, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	file, err := elf.NewFile(bytes.NewReader(contents))
+	qt.Assert(t, qt.IsNil(err))
+	const headerSize, flags = 56, 4
+	at := file.ByteOrder.Uint64(contents[32:]) // e_phoff
+	for i, segment := range file.Progs {
+		if segment.Type == elf.PT_LOAD && segment.Flags&elf.PF_X != 0 {
+			file.ByteOrder.PutUint32(contents[at+headerSize*uint64(i)+flags:],
+				uint32(segment.Flags|elf.PF_W))
+		}
+	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
 }
