@@ -37,3 +37,5 @@ func holdUntilAlone() {}
 // Only Linux has eBPF: elsewhere, sessions cannot be opened.
 
 func watchExit(int) (func(context.Context), error) { return nil, errors.ErrUnsupported }
+
+func watchTraps(context.Context, func(int)) error { return errors.ErrUnsupported }

@@ -98,6 +98,9 @@ func (t *tracer) watchEnd() {
 		t.over.Store(&over)
 		t.lost = t.askLosses().since(t.before)
 		t.going = t.askOpen()
+		if !t.options.quiet && !t.hasHits() {
+			t.cleared = t.clearedSemaphores()
+		}
 		if takes := time.Duration(t.lost.perfEvents) * closingTime; takes > time.Second {
 			t.messages.Note("detaching takes some %.0f s: "+
 				"this kernel closes %d perf events one after the other "+

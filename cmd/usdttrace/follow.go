@@ -283,8 +283,13 @@ func (t *tracer) beginCommand() error {
 			return err
 		}
 	}
+	recorded := t.watchLatecomers()
+	t.warnTraps()
 	if len(t.options.files) > 0 && t.stacks == nil {
 		return nil
+	}
+	if recorded != nil {
+		t.messages.Warn("late attachments are not reported: %v", recorded)
 	}
 	pid := t.command.pid
 	f, err := newFollower(t, filterOf(pid, !t.alone))
@@ -292,9 +297,6 @@ func (t *tracer) beginCommand() error {
 		return err
 	}
 	t.follower = f
-	if err := t.watchLatecomers(); err != nil {
-		t.messages.Warn("late attachments are not reported: %v", err)
-	}
 	if err := f.begin(func() error { return f.Sync(pid) }); err != nil {
 		return err
 	}
@@ -339,6 +341,19 @@ type latecomers struct {
 	waiting  map[string]*lateFile // paths of files that have one, until they are attached
 	late     []*lateFile          // those that were attached late
 	lost     bool                 // records are missing
+
+	// By pattern, whether a process has mapped a site where hits are seen, or
+	// where the kernel puts no breakpoint, and has put other code there.
+	runs, unfit, moved map[int]bool
+	sites              map[int][]siteAt // where processes have mapped sites
+	mappers            map[int]bool     // these processes, also after their end
+	emulated           bool             // a process runs in an emulator
+}
+
+// siteAt is where a process has mapped a site that matches a pattern.
+type siteAt struct {
+	address uint64
+	pattern int
 }
 
 // lateFile is a file that was mapped before it was attached.
@@ -364,7 +379,9 @@ func (t *tracer) watchLatecomers() error {
 		return err
 	}
 	l := &latecomers{tracer: t, records: records, attached: make(map[procwatch.FileID]bool),
-		known: make(map[string]bool), waiting: make(map[string]*lateFile)}
+		known: make(map[string]bool), waiting: make(map[string]*lateFile),
+		runs: make(map[int]bool), unfit: make(map[int]bool), moved: make(map[int]bool),
+		sites: make(map[int][]siteAt), mappers: make(map[int]bool)}
 	t.latecomers = l
 	context.AfterFunc(t.ctx, records.Stop)
 	l.done.Go(func() {
@@ -398,8 +415,19 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 	at := time.Unix(0, record.Time)
 	switch record.Kind {
 	case procwatch.FileMapped:
+		l.mappedCode(record)
 		return l.mapped(record.PID, record.Path, at)
+	case procwatch.MemoryMapped:
+		for _, site := range l.sites[record.PID] {
+			if site.address >= record.Mapping.Start && site.address < record.Mapping.End {
+				l.moved[site.pattern] = true
+			}
+		}
 	case procwatch.ProcessForked:
+		if sites := l.sites[record.Parent]; len(l.sites) < maxLateProcesses && len(sites) > 0 {
+			l.sites[record.PID] = slices.Clip(sites)
+			l.mappers[record.PID] = len(l.mappers) < maxWatched
+		}
 		// A child inherits the mappings of its parent.
 		for _, file := range l.waiting {
 			if _, late := file.since[record.Parent]; late {
@@ -407,6 +435,7 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 			}
 		}
 	case procwatch.ProcessEnded, procwatch.ProcessExecuted:
+		delete(l.sites, record.PID)
 		for _, file := range l.waiting {
 			// Each processor has its own buffer: an exec may be read late.
 			if since, late := file.since[record.PID]; late && at.After(since) {
@@ -418,6 +447,39 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 		l.lost = true
 	}
 	return false
+}
+
+// hasMapped reports whether a process of the command has mapped a site.
+func (l *latecomers) hasMapped(pid int) bool {
+	if l == nil {
+		return false
+	}
+	l.look()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mappers[pid]
+}
+
+// mappedCode notes which sites a process has mapped, and how.
+func (l *latecomers) mappedCode(record *procwatch.Record) {
+	l.emulated = l.emulated || isEmulator(record.Path)
+	t := l.tracer.targets
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, site := range t.code[record.Path] {
+		address, there := record.Mapping.Address(site.offset)
+		switch of := l.sites[record.PID]; {
+		case !there:
+		case !record.Mapping.TakesHits():
+			l.unfit[site.pattern] = true
+		default:
+			l.runs[site.pattern] = true
+			if len(of) < maxLateProcesses && (len(of) > 0 || len(l.sites) < maxLateProcesses) {
+				l.sites[record.PID] = append(of, siteAt{address, site.pattern})
+				l.mappers[record.PID] = true
+			}
+		}
+	}
 }
 
 func (f *lateFile) add(pid int, at time.Time) {

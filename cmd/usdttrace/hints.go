@@ -541,7 +541,7 @@ func (t *tracer) reasons(l *losses) (lines []string) {
 		}
 		lines = append(lines, strings.Join(names, ", ")+": "+reason)
 	}
-	return append(lines, fires...)
+	return append(append(lines, t.otherFiles(false)...), fires...)
 }
 
 // typed returns the pair that a pattern is of, or the pattern.
@@ -557,40 +557,6 @@ func (t *tracer) typed(p elfnote.Pattern) string {
 
 // maxSilent is how many patterns are named at most for one reason.
 const maxSilent = 4
-
-// whySilent says why no probe that matches a pattern was passed: how many of
-// the processes that are watched map a file with one now.
-func (t *tracer) whySilent(pattern int) string {
-	o := t.options
-	t.targets.mu.Lock()
-	matched := t.targets.matched[pattern]
-	t.targets.mu.Unlock()
-	switch {
-	case !matched:
-		return "no process has such a probe"
-	case t.command != nil:
-		return "the command has run what has it, and did not pass it"
-	}
-	var wanted func(proc.Process) bool
-	if o.pid != 0 {
-		wanted = filterOf(o.pid, o.follow)
-	}
-	found := make(map[int]bool)
-	for _, pair := range mapping(wanted, o.patterns[pattern]) {
-		if _, named := t.targets.names[pair.File.ID()]; named || len(o.files) == 0 {
-			found[pair.Process.PID] = true
-		}
-	}
-	switch n := len(found); {
-	case n > 1:
-		return fmt.Sprintf("%d processes have it, and none passed it", n)
-	case n == 1:
-		return "1 process has it, and did not pass it"
-	case o.pid != 0:
-		return t.where() + " does not run what has it"
-	}
-	return "no process runs what has it"
-}
 
 // nothing says that no probe matches any of the patterns.
 func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
@@ -684,37 +650,4 @@ func (t *targets) addFires(site *trace.Site) {
 			t.fires = append(t.fires, hint)
 		}
 	}
-}
-
-// mapping returns which of the wanted processes, or of all if wanted is nil,
-// map which files with probes that match. What cannot be read is left out.
-func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) []*procwatch.ProcessFile {
-	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted}, patterns...)
-	defer watcher.Close()
-	_ = watcher.SyncAll() // there are none if processes cannot be listed
-	return watcher.ProcessFiles()
-}
-
-// relatives says which descendants of the process of -p have matching probes,
-// "" if none. They are not watched without -f.
-func (t *tracer) relatives() string {
-	o := t.options
-	if o.pid == 0 || o.follow {
-		return ""
-	}
-	found, path := make(map[int]bool), ""
-	for _, pair := range mapping(filterOf(o.pid, true), o.patterns...) {
-		if pair.Process.PID != o.pid {
-			found[pair.Process.PID] = true
-			path = pair.Path
-		}
-	}
-	verb := "map"
-	if len(found) == 0 {
-		return ""
-	} else if len(found) == 1 {
-		verb = "maps"
-	}
-	return fmt.Sprintf("%s of it %s %s, which has matching probes: watch them, too, with -f",
-		plural(len(found), "descendant"), verb, path)
 }

@@ -130,11 +130,15 @@ type tracer struct {
 	ended  chan struct{}          // closed when everything is detached
 	watch  sync.WaitGroup
 	events uint64
-	weight uint64           // how many hits the events stand for
-	before losses           // when the tracing began
-	lost   losses           // from then until it was over
-	going  []*trace.Event   // calls that go on at the end
-	quit   <-chan os.Signal // SIGQUIT asks for the calls that go on
+	weight uint64         // how many hits the events stand for
+	before losses         // when the tracing began
+	lost   losses         // from then until it was over
+	going  []*trace.Event // calls that go on at the end
+	hit    atomic.Bool    // an event has come
+
+	// cleared has the semaphores of 0 at the end of a run without hits.
+	cleared map[silence]bool
+	quit    <-chan os.Signal // SIGQUIT asks for the calls that go on
 
 	missing    uint64 // events that were reported as lost
 	warnedLost bool
@@ -298,6 +302,9 @@ func (t *tracer) trace() (err error) {
 // begin attaches, and starts the command if there is one.
 func (t *tracer) begin() (err error) {
 	o := t.options
+	if o.command == nil {
+		t.warnTraps()
+	}
 	switch {
 	case o.command != nil:
 		err = t.beginCommand()
@@ -534,6 +541,7 @@ func (t *tracer) collectEvents(printing *sync.Mutex) error {
 			continue
 		}
 		t.events++
+		t.hit.Store(true)
 		t.weight += event.Weight
 		if t.samples != nil {
 			t.samples.add(event, t.stackOf(event))

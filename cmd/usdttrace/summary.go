@@ -135,6 +135,10 @@ func (t *tracer) report() error {
 			for _, why := range t.whyNothing(&t.lost) {
 				t.messages.Print(why + "\n")
 			}
+		} else {
+			for _, other := range t.otherFiles(true) {
+				t.messages.Print(other + "\n")
+			}
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -42,6 +43,13 @@ type targets struct {
 	lacking  map[term]error                // why no site so far has what a term names, nil if one has
 	notes    map[string]string             // what to know about arguments that flags name
 	without  []error                       // of named files without a matching probe
+	code     map[string][]codeSite         // sites in files of a command, by path; see maxWatched
+}
+
+// codeSite is where in a file a site is that matches a pattern.
+type codeSite struct {
+	offset  uint64
+	pattern int
 }
 
 // maxWatched bounds the files and the probes that are remembered: processes
@@ -57,6 +65,7 @@ func newTargets(o *options) *targets {
 		keys:    make(map[string]providers.Argument),
 		lacking: make(map[term]error),
 		notes:   make(map[string]string),
+		code:    make(map[string][]codeSite),
 	}
 }
 
@@ -73,8 +82,18 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 		t.addProbe(&site.Site)
 	}
 	ends := t.ends()
+	path := a.Path()
+	if len(t.options.files) > 0 {
+		path = canonical(path)
+	}
 	var last *trace.Site
 	for _, site := range a.Sites() {
+		for i, p := range t.options.patterns {
+			if t.options.command != nil && len(t.code)+len(t.code[path]) < maxWatched &&
+				p.Match(site.Provider, site.Name) {
+				t.code[path] = append(t.code[path], codeSite{site.Offset, i})
+			}
+		}
 		if last != nil && last.Provider == site.Provider && last.Name == site.Name {
 			continue
 		}
@@ -317,6 +336,57 @@ func (t *tracer) attachFiles() error {
 	}
 	t.warnUnmatched("")
 	return nil
+}
+
+// canonical returns a path of this process as maps and records show it.
+func canonical(path string) string {
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// nameOf returns the name of a named file, "" if it is none of these.
+func (t *targets) nameOf(id procwatch.FileID) string {
+	if name, known := t.names[id]; known {
+		return name
+	}
+	for named, name := range t.names { // overlayfs has other numbers in each mount
+		if named.MayBe(id) {
+			return name
+		}
+	}
+	return ""
+}
+
+// isWatched reports whether a file that a process maps is or was watched.
+func (t *targets) isWatched(file *procwatch.MappedFile) bool {
+	if len(t.options.files) > 0 {
+		id, err := file.ID()
+		return err == nil && t.nameOf(id) != ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, watched := t.files[file.Path]
+	return watched
+}
+
+// baseNames returns the last parts of the paths of the files that are or were
+// watched.
+func (t *targets) baseNames() map[string]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := make(map[string]bool)
+	for path := range t.files {
+		names[filepath.Base(path)] = true
+	}
+	for _, sel := range t.selections {
+		names[filepath.Base(canonical(sel.Name()))] = true
+	}
+	return names
 }
 
 // isFloat reports whether a term is an argument that is a float at a site of

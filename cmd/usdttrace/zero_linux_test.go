@@ -3,10 +3,18 @@
 package main
 
 import (
+	"bufio"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // Where nothing came, the summary says why, for each pattern.
@@ -32,6 +40,14 @@ func TestZeroIsExplained(t *testing.T) {
 			"\ncalls that had begun before are not seen\n"},
 		"times of calls": {[]string{"--latency", "gousdt_calls:outer", c.path},
 			"\ncalls that had begun before are not seen\n"},
+		"a process without the probe": {
+			[]string{"-p", decimal(p.PID), "gousdt_test:three", "gousdt_test:nothing"},
+			"gousdt_test:nothing: process " + decimal(p.PID) + " has no such probe\n"},
+		"a command that does not run it": {
+			[]string{idle, "gousdt_test:three", "--", testprog.Path(t, "launcher")},
+			"gousdt_test:three: the command has executed no file that has it"},
+		"a command that runs it, with a FILE": {[]string{idle, "gousdt_test:three", "--", idle},
+			"gousdt_test:three: the command has run what has it, and did not pass it\n"},
 		"a command": {[]string{"gousdt_test:three", "--", idle},
 			"gousdt_test:three: the command has run what has it, and did not pass it\n"},
 	} {
@@ -59,4 +75,126 @@ func TestZeroIsExplained(t *testing.T) {
 			qt.Check(t, qt.StringContains(r.stderr, test.why))
 		})
 	}
+}
+
+// compile makes a program of a C source.
+func compile(t *testing.T, source string, flags ...string) string {
+	t.Helper()
+	gcc := testneeds.Tool(t, "gcc", "gcc")
+	path := filepath.Join(t.TempDir(), "program")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path+".c", []byte(source), 0o644)))
+	include := filepath.Join(filepath.Dir(testprog.Path(t, "target-pie")), "include")
+	out, err := exec.Command(gcc, append(flags, "-O2", "-I", include, "-o", path, path+".c")...).
+		CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	return path
+}
+
+// mover puts a copy of its code in its place, as programs do for huge pages.
+// The functions that it calls meanwhile are in the C library.
+const mover = `
+#define _GNU_SOURCE
+#include <sys/sdt.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+extern char __executable_start, etext;
+__attribute__((section(".mover"), noinline)) static void move(char *to, char *from, size_t n)
+{
+	mmap(to, n, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	memcpy(to, from, n);
+	__builtin___clear_cache(to, to + n);
+}
+__attribute__((noinline)) static void tick(int n) { DTRACE_PROBE1(moved, tick, n); }
+int main(int count, char **arguments)
+{
+	char *begin = (char *)((size_t)tick & -4096), *end = (char *)(((size_t)&etext + 4095) & -4096);
+	char *copy = mmap(0, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(copy, begin, end - begin);
+	move(begin, copy, end - begin);
+	puts("moved");
+	fflush(stdout);
+	while (getchar() != EOF)
+		tick(count);
+	return 0;
+}
+`
+
+// A process is said not to have passed a probe only if it executes the code of
+// the file where the probe is, and its semaphore is above 0.
+func TestUnseenHitsAreExplained(t *testing.T) {
+	why := func(t *testing.T, args ...string) string {
+		t.Helper()
+		return start(t, append([]string{"--duration", "0.1"}, args...)...).wait().stderr
+	}
+	t.Run("moved code", func(t *testing.T) {
+		testneeds.Only(t, "the program is linked for it", "amd64", "arm64")
+		path := compile(t, mover, "-no-pie", "-fno-pie", "-fno-plt", "-Wl,-z,now",
+			"-Wl,--section-start=.mover=0x10000000")
+		cmd := exec.Command(path)
+		stdin := stdinOf(t, cmd)
+		out, err := cmd.StdoutPipe()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		line, _ := bufio.NewReader(out).ReadString('\n')
+		qt.Assert(t, qt.Equals(line, "moved\n"))
+		for _, args := range [][]string{{"-p", decimal(cmd.Process.Pid)}, {path}} {
+			qt.Check(t, qt.StringContains(why(t, append(args, "moved:tick")...),
+				"moved:tick: process "+decimal(cmd.Process.Pid)+
+					" (program) executes other code in the probe's place"))
+		}
+		stdin.Close()
+		qt.Check(t, qt.IsNil(cmd.Wait()))
+
+		// Watched from its start, it executes the breakpoint.
+		r := startWith(t, "x", "moved:tick", "--", path).wait()
+		qt.Check(t, qt.Equals(r.status, 128+int(syscall.SIGTRAP)))
+		qt.Check(t, qt.StringContains(r.stderr, "docs/troubleshooting.md#sigtrap"))
+		qt.Check(t, qt.StringContains(r.stderr,
+			"moved:tick: the command executes other code in the probe's place"))
+		testneeds.NoGuest(t, "the process connector may not be there")
+		watch := watching(t, path, "moved:tick")
+		cmd = exec.Command(path)
+		io := stdinOf(t, cmd)
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		_, err = io.Write([]byte("x"))
+		qt.Assert(t, qt.IsNil(err))
+		cmd.Wait()
+		watch.await(&watch.stderr, "process "+decimal(cmd.Process.Pid))
+		watch.await(&watch.stderr, "docs/troubleshooting.md#sigtrap")
+		watch.interrupt()
+	})
+	t.Run("writable code", func(t *testing.T) {
+		path := copyOf(t, "target-pie")
+		testprog.MakeCodeWritable(t, path)
+		qt.Check(t, qt.StringContains(why(t, path, "gousdt_test:three"), "writable segment"))
+	})
+	t.Run("semaphore", func(t *testing.T) {
+		p, pattern := startTarget(t, "target-pie"), elfnote.Exact("gousdt_test", "guarded")
+		tracer := &tracer{options: &options{patterns: []elfnote.Pattern{pattern}, pid: p.PID}}
+		qt.Check(t, qt.IsTrue(tracer.clearedSemaphores()[silence{p.PID, 0}]))
+		r := watching(t, p.path, pattern.String())
+		qt.Check(t, qt.HasLen(tracer.clearedSemaphores(), 0))
+		r.interrupt()
+	})
+	t.Run("another file of the name", func(t *testing.T) {
+		p := startTarget(t, "target-pie")
+		qt.Assert(t, qt.IsNil(os.Remove(p.path)))
+		contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(os.WriteFile(p.path, contents, 0o755)))
+		qt.Check(t, qt.StringContains(why(t, p.path, "gousdt_test:three"),
+			p.path+": process "+decimal(p.PID)+" (target-pie) runs another file of that name: "+
+				p.path+" (deleted)\n"))
+	})
+	t.Run("late", func(t *testing.T) {
+		testneeds.Tool(t, "sh", "dash")
+		script := filepath.Join(t.TempDir(), "script")
+		qt.Assert(t, qt.IsNil(os.WriteFile(script,
+			[]byte("#!/bin/sh\n{ sleep 1; echo quit; } | "+copyOf(t, "target-pie")+"\n"), 0o755)))
+		r := start(t, "--count", "gousdt_test:three", "--", script).wait()
+		qt.Check(t, qt.StringContains(r.stderr, "not seen: hits in "))
+		qt.Check(t, qt.StringContains(r.stderr, "hits may have been missed"))
+		qt.Check(t, qt.Not(qt.StringContains(r.stderr, "did not pass it")))
+	})
 }

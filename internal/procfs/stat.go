@@ -161,14 +161,22 @@ func ReadLiveStat(root string, pid int, buf []byte) (s Stat, reader int, err err
 	return s, pid, &Error{PID: pid, Op: "list threads", Err: Classify(err)}
 }
 
-// Mapping is a part of a file that a process has in its memory to execute it.
+// Mapping is a part of a file that a process has in its memory, mostly to
+// execute it.
 type Mapping struct {
 	// Start and End are addresses in the process; End is the first one after
 	// the mapping.
 	Start, End uint64
 	// Offset is where in the file the mapping starts, in bytes.
 	Offset uint64
+	// Writable, Shared and Data say that the process may write there, that the
+	// memory is that of the file itself, and that nothing is executed there.
+	Writable, Shared, Data bool
 }
+
+// TakesHits reports whether a hit at a site in the mapping reaches a uprobe:
+// Linux puts none into writable and shared mappings.
+func (m Mapping) TakesHits() bool { return !m.Writable && !m.Shared && !m.Data }
 
 // Address returns the address in the process of the byte with this offset in
 // the file. ok is false if the mapping does not have it.

@@ -153,7 +153,7 @@ func BenchmarkRealProc(b *testing.B) {
 	})
 	b.Run("maps", func(b *testing.B) {
 		for b.Loop() {
-			err := readMaps(w.FS.Root(), h.pid, buffers.lines, func(*mapLine) {})
+			err := readMaps(w.FS.Root(), h.pid, buffers.lines, false, func(*mapLine) {})
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})

@@ -117,6 +117,10 @@ func TestFilesGroupsMappings(t *testing.T) {
 		Deleted  bool
 		Mappings []procfs.Mapping
 	}
+	all, err := AllFiles(f.fs(), 7)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(all[0].Mappings[0],
+		procfs.Mapping{Start: 0x1000, End: 0x2000, Data: true}))
 	var got []view
 	for _, file := range files {
 		qt.Check(t, qt.Equals(file.pid, 7))
@@ -125,14 +129,14 @@ func TestFilesGroupsMappings(t *testing.T) {
 	qt.Assert(t, qt.DeepEquals(got, []view{
 		{"/bin/program", false, []procfs.Mapping{
 			{Start: 0x2000, End: 0x3000, Offset: 0x1000},
-			{Start: 0x3000, End: 0x4000, Offset: 0x2000},
+			{Start: 0x3000, End: 0x4000, Offset: 0x2000, Writable: true},
 		}},
 		{"/lib/a.so", true, []procfs.Mapping{
 			{Start: 0x5000, End: 0x6000, Offset: 0},
 			{Start: 0x7000, End: 0x8000, Offset: 0x5000},
 		}},
 		{"/lib/a.so", false, []procfs.Mapping{{Start: 0x6000, End: 0x7000, Offset: 0}}},
-		{"/memfd:jit\n", true, []procfs.Mapping{{Start: 0x9000, End: 0xa000, Offset: 0}}},
+		{"/memfd:jit\n", true, []procfs.Mapping{{Start: 0x9000, End: 0xa000, Shared: true}}},
 		{"/mnt/a.so", false, []procfs.Mapping{{Start: 0xc000, End: 0xd000, Offset: 0}}},
 	}))
 }

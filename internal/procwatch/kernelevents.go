@@ -99,7 +99,7 @@ type told struct {
 func (h *happenings) add(record []byte) {
 	r, _, ok := parseRecord(record)
 	switch {
-	case !ok:
+	case !ok || r.Kind == MemoryMapped:
 		return
 	case r.Kind == RecordsLost:
 		h.lost++

@@ -204,7 +204,7 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	now := t.now
 	var hash maphash.Hash
 	hash.SetSeed(w.seed)
-	files, err := files(w.FS.Root(), t.pid, reader, b.lines, now.owner, func(l *mapLine) {
+	files, err := files(w.FS.Root(), t.pid, reader, b.lines, now.owner, false, func(l *mapLine) {
 		maphash.WriteComparable(&hash,
 			[...]uint64{l.start, l.end, l.offset, l.inode, uint64(l.major), uint64(l.minor)})
 		key := mapKey{l.major, l.minor, l.inode}

@@ -56,18 +56,24 @@ type MappedFile struct {
 // Files returns the files that the process maps as executable, by their first
 // address. The error is a [*procfs.Error]. If only some lines of maps were
 // malformed, the files of all others are returned with it.
-func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) {
+func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, false) }
+
+// AllFiles is Files with what the process maps without executing it: as data,
+// or because it executes a copy of the code.
+func AllFiles(fs *procfs.FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, true) }
+
+func filesOf(fs *procfs.FS, pid int, all bool) ([]*MappedFile, error) {
 	_, reader, err := procfs.ReadLiveStat(fs.Root(), pid, make([]byte, procfs.MaxStat))
 	if err != nil {
 		return nil, err
 	}
-	return files(fs.Root(), pid, reader, newLines(nil), procfs.OwnerOf(fs.Root(), pid), nil)
+	return files(fs.Root(), pid, reader, newLines(nil), procfs.OwnerOf(fs.Root(), pid), all, nil)
 }
 
 // files is Files with a buffer to reuse. It calls seen, if that is not nil, for
-// every line of an executable mapping.
+// every line that it takes.
 func files(
-	root string, pid, reader int, lines *bufio.Reader, owner string, seen func(*mapLine),
+	root string, pid, reader int, lines *bufio.Reader, owner string, all bool, seen func(*mapLine),
 ) (files []*MappedFile, err error) {
 	// It has the path because device and inode alone may mean two files, see
 	// FileID.
@@ -76,7 +82,7 @@ func files(
 		path string
 	}
 	index, mounts := make(map[fileKey]*MappedFile), new(mounts)
-	err = readMaps(root, reader, lines, func(l *mapLine) {
+	err = readMaps(root, reader, lines, all, func(l *mapLine) {
 		if seen != nil {
 			seen(l)
 		}
@@ -88,7 +94,8 @@ func files(
 			index[key] = m
 			files = append(files, m)
 		}
-		m.Mappings = append(m.Mappings, procfs.Mapping{Start: l.start, End: l.end, Offset: l.offset})
+		m.Mappings = append(m.Mappings, procfs.Mapping{Start: l.start, End: l.end, Offset: l.offset,
+			Writable: l.writable, Shared: l.shared, Data: !l.executable})
 	})
 	inside := "/"
 	if len(files) > 0 {

@@ -22,6 +22,8 @@ type mapLine struct {
 	inode        uint64
 	major, minor uint32
 	executable   bool
+	writable     bool
+	shared       bool
 	path         []byte // as written: escapes and " (deleted)" included
 }
 
@@ -45,7 +47,7 @@ func parseMapLine(line []byte, l *mapLine) error {
 	l.start, line, start = parseHex(line, '-')
 	l.end, line, end = parseHex(line, ' ')
 	if len(line) >= 5 && line[4] == ' ' {
-		l.executable = line[2] == 'x'
+		l.writable, l.executable, l.shared = line[1] == 'w', line[2] == 'x', line[3] == 's'
 		l.offset, line, offset = parseHex(line[5:], ' ')
 	}
 	device[0], line, major = parseHex(line, ':')
@@ -98,9 +100,12 @@ func unescapePath(path []byte) string {
 }
 
 // readMaps calls line for each line of maps that shows executable memory from a
-// file. A malformed line hides no other: the first error of that kind is
-// returned when everything else has been read.
-func readMaps(root string, pid int, lines *bufio.Reader, line func(*mapLine)) (err error) {
+// file, or any memory from a file if all is set. A malformed line hides no
+// other: the first error of that kind is returned when everything else has been
+// read.
+func readMaps(
+	root string, pid int, lines *bufio.Reader, all bool, line func(*mapLine),
+) (err error) {
 	defer func() {
 		if err != nil {
 			err = &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
@@ -121,7 +126,7 @@ func readMaps(root string, pid int, lines *bufio.Reader, line func(*mapLine)) (e
 			return malformed
 		case err != nil:
 			return err
-		case whole && isOther(text):
+		case whole && !all && isOther(text):
 			continue
 		}
 		err = parseMapLine(text, &l)
@@ -129,7 +134,7 @@ func readMaps(root string, pid int, lines *bufio.Reader, line func(*mapLine)) (e
 			err = fmt.Errorf("%w line of maps: longer than %d bytes", procfs.ErrMalformed, maxLine)
 		}
 		malformed = cmp.Or(malformed, err)
-		if err == nil && l.executable && l.isFile() {
+		if err == nil && (all || l.executable) && l.isFile() {
 			line(&l)
 		}
 	}

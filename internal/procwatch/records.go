@@ -39,6 +39,7 @@ const (
 	ProcessExecuted                   // another program
 	ProcessEnded                      // with its first thread
 	FileMapped                        // to be executed
+	MemoryMapped                      // to be executed, anonymous
 	threadEnded                       // another one than the first
 )
 
@@ -62,7 +63,7 @@ const (
 	recordComm  = 3  // u32 pid, tid; char name[]
 	recordExit  = 4  // u32 pid, ppid, tid, ptid; u64 time
 	recordFork  = 7  // as exit
-	recordMmap2 = 10 // u32 pid, tid; u64 address, length, offset; u32 major, minor; u64 inode, generation; ...
+	recordMmap2 = 10 // u32 pid, tid; u64 address, length, offset; u32 major, minor; u64 inode, generation; u32 prot, flags; ...
 
 	recordHeader   = 8       // u32 type; u16 misc, size
 	commIsExec     = 1 << 13 // else the thread has another name
@@ -71,8 +72,8 @@ const (
 
 // parseRecord returns what a record tells, and separately the path of a mapped
 // file, which points into the record. ok is false for records that are too
-// short for their type, and for those of new threads, of new names, of
-// anonymous memory, and of processes of other PID namespaces.
+// short for their type, and for those of new threads, of new names, and of
+// processes of other PID namespaces.
 func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 	const shortest, pathAt = recordHeader + 16 + 8, 64
 	if len(record) < shortest {
@@ -108,15 +109,21 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 			return r, nil, false
 		}
 		r.Kind = FileMapped
-		r.Mapping = procfs.Mapping{Start: long(8), End: long(8) + long(16), Offset: long(24)}
+		const protWrite, mapShared = 2, 1
+		r.Mapping = procfs.Mapping{Start: long(8), End: long(8) + long(16), Offset: long(24),
+			Writable: word(56)&protWrite != 0, Shared: word(60)&mapShared != 0}
 		if misc&mmapHasBuildID != 0 {
 			r.BuildID = hex.EncodeToString(body[36:][:min(body[32], 20)])
 		} else {
 			r.file = mappedFile{mapKey{word(32), word(36), long(40)}, long(48)}
 		}
-		isFile := r.BuildID != "" || r.file.mapKey != mapKey{}
+		isKnown := r.BuildID != "" || r.file.mapKey != mapKey{}
 		path, _, _ = bytes.Cut(body[pathAt:], []byte{0})
-		return r, path, isFile && bytes.HasPrefix(path, []byte("/")) && r.Mapping.End > r.Mapping.Start
+		if !isKnown && string(path) == "//anon" {
+			r.Kind, isKnown = MemoryMapped, true
+		}
+		isKnown = isKnown && bytes.HasPrefix(path, []byte("/"))
+		return r, path, isKnown && r.Mapping.End > r.Mapping.Start
 	}
 	return r, nil, false
 }

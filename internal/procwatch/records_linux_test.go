@@ -41,6 +41,8 @@ func TestParseRecord(t *testing.T) {
 			PID: 100, Time: 5, Mapping: at, Path: "/a b", file: mappedFile{mapKey{8, 1, 77}, 7}}},
 		{"with a build ID", timed(withBuildID, "/a", 5), Record{Kind: FileMapped, PID: 100, Time: 5,
 			Mapping: at, Path: "/a", BuildID: "abcdef"}},
+		{"anonymous memory", timed(anonymous, "//anon", 5), Record{Kind: MemoryMapped, PID: 100,
+			Time: 5, Mapping: at, Path: "//anon", file: mappedFile{generation: 7}}},
 		{"fork", timed(untimed(recordFork, 0, 100, 7, 100, 7, 0, 0), "", 5),
 			Record{Kind: ProcessForked, PID: 100, Parent: 7, Time: 5}},
 		{"exec", timed(untimed(recordComm, commIsExec, 100, 100, 0, 0), "", 5),
@@ -58,7 +60,7 @@ func TestParseRecord(t *testing.T) {
 	qt.Check(t, qt.HasLen(got.BuildID, 40))
 	for name, record := range map[string][]byte{
 		"empty":             nil,
-		"anonymous memory":  timed(anonymous, "//anon", 5),
+		"the heap":          timed(anonymous, "[heap]", 5),
 		"no path":           untimed(recordMmap2, 0, words...),
 		"relative path":     timed(untimed(recordMmap2, 0, words...), "[vdso]", 5),
 		"thread begins":     timed(untimed(recordFork, 0, 100, 100, 101, 100, 0, 0), "", 5),

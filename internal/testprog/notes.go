@@ -91,8 +91,8 @@ func NotesFile(notes []Note) []byte {
 	return image.Bytes()
 }
 
-// MakeCodeWritable makes the executable segments of a 64-bit file writable, too,
-// as ld -N does.
+// MakeCodeWritable makes the executable segments of a 64-bit file writable,
+// too, as ld -N does.
 func MakeCodeWritable(t testing.TB, path string) {
 	t.Helper()
 	contents, err := os.ReadFile(path)

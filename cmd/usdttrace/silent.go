@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// Why a process that has a probe's file does not reach the probe's breakpoint.
+const (
+	movedCode = "executes other code in the probe's place: it has moved its code, or runs in an " +
+		"emulator (see docs/troubleshooting.md#moved-code)"
+	notExecuted = "maps the file, but does not execute it: it has moved its code, or is an " +
+		"emulator (see docs/troubleshooting.md#moved-code)"
+	writableCode = "has the probe in writable or shared memory, where the kernel puts no breakpoint"
+	noSemaphore  = "has a semaphore of 0, by which it takes the probe for unused: " +
+		"the kernel counts it elsewhere, or the program has cleared it"
+	translatedCode = "runs in an emulator, which executes a translation of the code " +
+		"(see docs/troubleshooting.md#moved-code)"
+)
+
+// emulators are parts of the paths of programs that execute translated code.
+var emulators = []string{"/valgrind/", "/libdynamorio.so", "/pinbin"}
+
+func isEmulator(path string) bool {
+	return slices.ContainsFunc(emulators,
+		func(part string) bool { return strings.Contains(path, part) })
+}
+
+// whySilent says why no probe that matches a pattern was passed: how many of
+// the processes that are watched map a file with one now, and whether they can
+// pass it.
+func (t *tracer) whySilent(pattern int) string {
+	o := t.options
+	t.targets.mu.Lock()
+	matched := t.targets.matched[pattern]
+	t.targets.mu.Unlock()
+	switch {
+	case !matched && o.pid != 0 && t.command == nil:
+		return t.where() + " has no such probe"
+	case !matched:
+		return "no process has such a probe"
+	case t.command != nil:
+		return t.whyCommandSilent(pattern)
+	}
+	wanted := t.wanted()
+	var has []proc.Process // that map the file and can pass the probe
+	unfit, reason := make(map[int]bool), ""
+	eachPair(wanted, func(pair *procwatch.ProcessFile) {
+		if len(o.files) > 0 && t.targets.nameOf(pair.File.ID()) == "" {
+			return
+		}
+		pid := pair.Process.PID
+		why := whyUnseen(pair, o.patterns[pattern])
+		if why == "" && t.cleared[silence{pid, pattern}] {
+			why = noSemaphore
+		}
+		if why != "" {
+			unfit[pid], reason = true, fmt.Sprintf("process %s %s", pair.Process, why)
+		} else if !slices.ContainsFunc(has, func(p proc.Process) bool { return p.PID == pid }) {
+			has = append(has, pair.Process)
+		}
+	}, o.patterns[pattern])
+	t.eachMapped(wanted, func(p proc.Process, file *procwatch.MappedFile) {
+		isData := !slices.ContainsFunc(file.Mappings,
+			func(m procfs.Mapping) bool { return !m.Data })
+		if isData && t.targets.isWatched(file) && !unfit[p.PID] {
+			unfit[p.PID], reason = true, fmt.Sprintf("process %s %s", p, notExecuted)
+		}
+	})
+	for _, p := range has {
+		delete(unfit, p.PID) // it has another file, too
+	}
+	var text string
+	switch n := len(has); {
+	case n > 1:
+		text = fmt.Sprintf("%d processes have it, and none passed it", n)
+	case n == 1:
+		text = "1 process has it, and did not pass it"
+	case len(unfit) > 0:
+	case o.pid != 0:
+		text = t.where() + " does not run what has it"
+	case len(o.files) == 0:
+		text = "no process runs what has it any more"
+	default:
+		text = "no process runs what has it"
+	}
+	if len(unfit) > 0 {
+		if text != "" {
+			text += "; "
+		}
+		text += reason
+		if more := len(unfit) - 1; more > 0 {
+			text += fmt.Sprintf("; so do %d more", more)
+		}
+	}
+	return text
+}
+
+// wanted returns the filter for the processes that are watched, nil for all.
+func (t *tracer) wanted() func(proc.Process) bool {
+	if t.options.pid == 0 {
+		return nil
+	}
+	return filterOf(t.options.pid, t.options.follow)
+}
+
+// whyUnseen returns why a process that maps a file reaches none of the
+// breakpoints of a pattern's probes, "" if nothing speaks against it.
+func whyUnseen(pair *procwatch.ProcessFile, pattern elfnote.Pattern) (why string) {
+	if executable, _ := pair.Process.Executable(); isEmulator(executable) {
+		return translatedCode
+	}
+	sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, pattern)
+	if err != nil {
+		return "" // it has been selected before
+	}
+	defer sel.Close()
+	for _, site := range sel.Sites() {
+		at := whyUnseenAt(pair, &site)
+		if at == "" {
+			return ""
+		}
+		why = at
+	}
+	return why
+}
+
+func whyUnseenAt(pair *procwatch.ProcessFile, site *usdt.Site) string {
+	why := movedCode
+	for _, m := range pair.Mappings {
+		switch _, there := m.Address(site.Offset); {
+		case there && m.TakesHits():
+			return ""
+		case there:
+			why = writableCode
+		}
+	}
+	return why
+}
+
+// silence is a process and the index of a pattern.
+type silence struct{ pid, pattern int }
+
+// clearedSemaphores returns which processes have a semaphore of 0 at each site
+// of a pattern. It is asked before anything is detached.
+func (t *tracer) clearedSemaphores() map[silence]bool {
+	cleared := make(map[silence]bool)
+	for i, pattern := range t.options.patterns {
+		eachPair(t.wanted(), func(pair *procwatch.ProcessFile) {
+			sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, pattern)
+			if err != nil {
+				return
+			}
+			defer sel.Close()
+			for _, site := range sel.Sites() {
+				if !isCleared(pair, &site) {
+					return
+				}
+			}
+			cleared[silence{pair.Process.PID, i}] = true
+		}, pattern)
+	}
+	return cleared
+}
+
+func isCleared(pair *procwatch.ProcessFile, site *usdt.Site) bool {
+	if site.Semaphore == 0 {
+		return false
+	}
+	for _, m := range pair.Mappings {
+		if at, there := m.Address(site.Offset); there {
+			// It is as far from the site as when it was linked.
+			n, ok := readSemaphore(pair.Process.PID, at+site.Semaphore-site.Location)
+			return ok && n == 0
+		}
+	}
+	return false
+}
+
+// hasHits reports whether something has come so far.
+func (t *tracer) hasHits() bool {
+	if t.hit.Load() {
+		return true
+	}
+	for _, a := range t.asked {
+		if a.aggregator == nil {
+			continue
+		}
+		if snapshot, err := a.aggregator.Snapshot(); err != nil || len(rowsOf(snapshot)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// memoryPatience is how long the memory of a process may take to be read: it
+// may be of a file whose server has stopped.
+const memoryPatience = 200 * time.Millisecond
+
+func readSemaphore(pid int, address uint64) (n uint16, ok bool) {
+	var word [2]byte
+	var err error
+	returned := deadline.One(context.Background(), memoryPatience, func() {
+		var memory *os.File
+		if memory, err = os.Open(procfs.Path("/proc", pid, "mem")); err == nil {
+			defer memory.Close()
+			_, err = memory.ReadAt(word[:], int64(address))
+		}
+	}, nil)
+	if !returned || err != nil {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint16(word[:]), true
+}
+
+// trapped is the hint about a process that SIGTRAP has ended.
+const trapped = ": if it does not end like that untraced, it copies its code together with " +
+	"the breakpoints (see docs/troubleshooting.md#sigtrap)"
+
+// warnTraps reports watched processes that SIGTRAP ends, until the tracing
+// ends. Without privilege only the command's own end is reported.
+func (t *tracer) warnTraps() {
+	_ = watchTraps(t.ctx, func(pid int) {
+		switch o := t.options; {
+		case t.command != nil && pid == t.command.pid:
+			return // runCommand says so
+		case t.command != nil && !t.latecomers.hasMapped(pid):
+			return
+		case o.pid != 0 && !o.follow && pid != o.pid:
+			return
+		}
+		name := ""
+		if process, err := proc.Find(nil, pid); err == nil {
+			name = " (" + process.Command + ")"
+		}
+		t.messages.WarnOf("processes ended by SIGTRAP", "process %d%s ended by SIGTRAP%s", pid, name,
+			trapped)
+	})
+}
+
+// whyCommandSilent is whySilent for a command, which has ended: the kernel's
+// records say what it has mapped.
+func (t *tracer) whyCommandSilent(pattern int) string {
+	l := t.latecomers
+	if l == nil {
+		return "no hit came, and it is not known whether the command has run what has it"
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.emulated:
+		return "the command " + translatedCode
+	case l.moved[pattern]:
+		return "the command " + movedCode
+	case len(l.late) > 0:
+		return "no hit was seen, but a file was attached late: hits may have been missed"
+	case l.lost:
+		return "no hit came, and it is not known whether the command has run what has it: " +
+			"the kernel has lost records of mappings"
+	case l.unfit[pattern] && !l.runs[pattern]:
+		return "the command " + writableCode
+	case !l.runs[pattern]:
+		return "the command has executed no file that has it (in an emulator, the emulator is " +
+			"what is executed)"
+	}
+	return "the command has run what has it, and did not pass it"
+}
+
+// eachMapped calls do with each file that a wanted process, or any if wanted is
+// nil, maps in any way, and whose name is that of a file that is or was
+// watched. It waits for no process that does not answer.
+func (t *tracer) eachMapped(
+	wanted func(proc.Process) bool, do func(proc.Process, *procwatch.MappedFile),
+) {
+	names := t.targets.baseNames()
+	fs := procfs.NewFS("")
+	pids, err := fs.PIDs()
+	if err != nil {
+		return
+	}
+	type found struct {
+		process proc.Process
+		files   []*procwatch.MappedFile
+	}
+	answers := make([]*found, len(pids)) // each is set by a call that has returned
+	left := make(map[int]bool)
+	calls := deadline.Calls{
+		N: len(pids), Patience: memoryPatience,
+		Call: func(i int) {
+			process, err := proc.Find(fs, pids[i])
+			if err != nil || wanted != nil && !wanted(process) {
+				return
+			}
+			files, _ := procwatch.AllFiles(fs, pids[i])
+			files = slices.DeleteFunc(files, func(file *procwatch.MappedFile) bool {
+				return !names[filepath.Base(file.Path)]
+			})
+			for _, file := range files {
+				_, _ = file.ID() // kept for do
+			}
+			answers[i] = &found{process, files}
+		},
+		Left: func(i int) { left[i] = true },
+	}
+	for i := range calls.Make(context.Background()) {
+		if left[i] || answers[i] == nil {
+			continue
+		}
+		for _, file := range answers[i].files {
+			do(answers[i].process, file)
+		}
+	}
+}
+
+// otherFiles says which processes run another file of the name of a FILE, or of
+// the same path: the program was built anew, upgraded or copied up, or is that
+// of a container.
+func (t *tracer) otherFiles(samePath bool) (lines []string) {
+	const most = 3
+	for _, sel := range t.targets.selections {
+		var running []string
+		path, of := canonical(sel.Name()), "path"
+		if !samePath {
+			of = "name"
+		}
+		seen := make(map[int]bool)
+		t.eachMapped(t.wanted(), func(p proc.Process, file *procwatch.MappedFile) {
+			id, err := file.ID()
+			if err != nil || seen[p.PID] || t.targets.nameOf(id) != "" ||
+				filepath.Base(file.Path) != filepath.Base(path) || samePath && file.Path != path ||
+				!slices.ContainsFunc(file.Mappings, func(m procfs.Mapping) bool { return !m.Data }) {
+				return
+			}
+			seen[p.PID] = true
+			what := file.Path
+			if file.Deleted {
+				what += " (deleted)"
+			}
+			running = append(running, fmt.Sprintf("process %s runs another file of that %s: %s",
+				p, of, what))
+		})
+		for _, text := range running[:min(len(running), most)] {
+			lines = append(lines, fmt.Sprintf("%s: %s", sel.Name(), text))
+		}
+		if more := len(running) - most; more > 0 {
+			lines = append(lines, fmt.Sprintf("%s: so do %d more", sel.Name(), more))
+		}
+	}
+	return lines
+}
+
+// mapping returns which of the wanted processes, or of all if wanted is nil,
+// map which files with probes that match. The files are closed. What cannot be
+// read is left out.
+func mapping(wanted func(proc.Process) bool, patterns ...elfnote.Pattern) (pairs []*procwatch.ProcessFile) {
+	eachPair(wanted, func(pair *procwatch.ProcessFile) { pairs = append(pairs, pair) }, patterns...)
+	return pairs
+}
+
+// eachPair calls do with each of mapping, whose file is open until it returns.
+func eachPair(
+	wanted func(proc.Process) bool, do func(*procwatch.ProcessFile), patterns ...elfnote.Pattern,
+) {
+	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted}, patterns...)
+	defer watcher.Close()
+	_ = watcher.SyncAll() // there are none if processes cannot be listed
+	for _, pair := range watcher.ProcessFiles() {
+		do(pair)
+	}
+}
+
+// relatives says which descendants of the process of -p have matching probes,
+// "" if none. They are not watched without -f.
+func (t *tracer) relatives() string {
+	o := t.options
+	if o.pid == 0 || o.follow {
+		return ""
+	}
+	found, path := make(map[int]bool), ""
+	for _, pair := range mapping(filterOf(o.pid, true), o.patterns...) {
+		if pair.Process.PID != o.pid {
+			found[pair.Process.PID] = true
+			path = pair.Path
+		}
+	}
+	verb := "map"
+	if len(found) == 0 {
+		return ""
+	} else if len(found) == 1 {
+		verb = "maps"
+	}
+	return fmt.Sprintf("%s of it %s %s, which has matching probes: watch them, too, with -f",
+		plural(len(found), "descendant"), verb, path)
+}
