@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -229,78 +228,3 @@ func watchExit(pid int) (wait func(context.Context), err error) {
 
 // exitPatience is after how many milliseconds an ended context is noticed.
 const exitPatience = 100
-
-// watchTraps calls died with each process that is ended by SIGTRAP, until the
-// context ends. The kernel's process connector reports them to the initial
-// network namespace, with CAP_NET_ADMIN. A filter lets nothing else through.
-func watchTraps(ctx context.Context, died func(pid int)) error {
-	// From linux/connector.h and linux/cn_proc.h: a message is a struct
-	// nlmsghdr, a struct cn_msg and a struct proc_event.
-	const (
-		connector, group = 1, 1 // CN_IDX_PROC, CN_VAL_PROC
-		messageAt        = unix.SizeofNlMsghdr
-		eventAt          = messageAt + 20
-		processAt        = eventAt + 20 // process_tgid
-		statusAt         = eventAt + 24 // exit_code
-		exited           = 0x80000000   // PROC_EVENT_EXIT
-		listen           = 1            // PROC_CN_MCAST_LISTEN
-		signalBits       = 0x7f
-	)
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
-		unix.NETLINK_CONNECTOR)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	socket := os.NewFile(uintptr(fd), "process connector")
-	network := func(v uint32) uint32 { // as a filter loads it
-		return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, v))
-	}
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: eventAt},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: network(exited), Jf: 4},
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: statusAt},
-		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: network(signalBits)},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: network(uint32(unix.SIGTRAP)), Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
-		{Code: unix.BPF_RET | unix.BPF_K},
-	}
-	order := binary.NativeEndian
-	request := make([]byte, eventAt+4)
-	order.PutUint32(request, uint32(len(request)))
-	order.PutUint16(request[4:], unix.NLMSG_DONE)
-	order.PutUint32(request[messageAt:], connector)
-	order.PutUint32(request[messageAt+4:], group)
-	order.PutUint16(request[messageAt+16:], 4) // the length of the operation
-	order.PutUint32(request[eventAt:], listen)
-	err = errors.Join(
-		os.NewSyscallError("setsockopt", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET,
-			unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})),
-		os.NewSyscallError("bind", unix.Bind(fd,
-			&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: group})))
-	if err == nil {
-		_, err = socket.Write(request)
-	}
-	if err != nil {
-		socket.Close()
-		return err
-	}
-	context.AfterFunc(ctx, func() { socket.Close() })
-	go func() {
-		last, message := 0, make([]byte, 4096)
-		for {
-			n, err := socket.Read(message)
-			if errors.Is(err, unix.ENOBUFS) { // some were lost
-				continue
-			}
-			if err != nil {
-				return
-			}
-			// Each thread ends so.
-			if pid := int(order.Uint32(message[processAt:])); n > processAt+4 && pid != last {
-				last = pid
-				died(pid)
-			}
-		}
-	}()
-	return nil
-}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -388,6 +389,42 @@ func TestProcessThatHasTheProbeLater(t *testing.T) {
 		result.ok()
 		qt.Check(t, qt.Matches(result.stdout, "count\nPROBE +COUNT +RATE +%\ngousdt_test:three +3 +.*\n"))
 	}
+}
+
+// A program that is built anew, or upgraded, is another file at the same path.
+// The one before is watched while a process runs it.
+func TestFileMeansThePath(t *testing.T) {
+	old := startTarget(t, "target-pie")
+	r := watching(t, "--json", old.path, "gousdt_test:three")
+	contents, err := os.ReadFile(old.path)
+	qt.Assert(t, qt.IsNil(err))
+	want := map[int]int{old.PID: 3}
+	for i, replace := range []func(){
+		func() {
+			qt.Assert(t, qt.IsNil(os.Remove(old.path)))
+			qt.Assert(t, qt.IsNil(os.WriteFile(old.path, contents, 0o755)))
+		},
+		func() { qt.Assert(t, qt.IsNil(os.Rename(copyOf(t, "target-pie"), old.path))) },
+	} {
+		old.Fire("three", 1)
+		replace()
+		const said = "is another file now: also watching 1 site in it\n"
+		r.awaitCount(&r.stderr, said, i+1)
+		p := testprog.Start(t, old.path)
+		p.Fire("three", 2)
+		want[p.PID] = 2
+		p.Stop()
+	}
+	old.Fire("three", 1)
+	qt.Assert(t, qt.IsNil(os.WriteFile(old.path+".new", []byte("#!/bin/sh\n"), 0o755)))
+	qt.Assert(t, qt.IsNil(os.Chtimes(old.path+".new", time.Time{}, time.Now().Add(-time.Hour))))
+	qt.Assert(t, qt.IsNil(os.Rename(old.path+".new", old.path)))
+	r.await(&r.stderr, "is another file now, which is not watched: ")
+	hits := make(map[int]int)
+	for _, e := range r.interrupt().objects("event") {
+		hits[e.PID]++
+	}
+	qt.Check(t, qt.DeepEquals(hits, want))
 }
 
 func TestReaderWhoHasSeenEnoughEndsIt(t *testing.T) {

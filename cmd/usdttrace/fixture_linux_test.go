@@ -116,11 +116,17 @@ func watching(t *testing.T, args ...string) *running {
 // await waits until a text has come.
 func (r *running) await(w *watched, text string) {
 	r.t.Helper()
-	for !strings.Contains(w.String(), text) {
+	r.awaitCount(w, text, 1)
+}
+
+// awaitCount waits until a text has come several times.
+func (r *running) awaitCount(w *watched, text string, times int) {
+	r.t.Helper()
+	for strings.Count(w.String(), text) < times {
 		select {
 		case <-w.changed:
 		case <-r.ended:
-			if !strings.Contains(w.String(), text) {
+			if strings.Count(w.String(), text) < times {
 				r.t.Fatalf("it ended without %q", text)
 			}
 		}

@@ -332,7 +332,10 @@ func (t *tracer) eachMapped(
 // of a container.
 func (t *tracer) otherFiles(samePath bool) (lines []string) {
 	const most = 3
-	for _, sel := range t.targets.selections {
+	t.targets.mu.Lock()
+	selections := slices.Clone(t.targets.selections)
+	t.targets.mu.Unlock()
+	for _, sel := range selections {
 		var running []string
 		path, of := canonical(sel.Name()), "path"
 		if !samePath {

@@ -6,16 +6,23 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -299,15 +306,10 @@ func (t *tracer) attachFiles() error {
 		return err
 	}
 	clear(t.targets.probes) // those of find: attached adds its own
-	for _, sel := range t.targets.selections {
+	var files []*namedFile
+	for i, sel := range t.targets.selections {
 		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.Name())
-		if t.options.follow {
-			sel = sel.ForPID(0) // the session filters out other processes
-		}
-		a, err := t.session.Attach(usdt.Target{Selection: sel}, nil)
-		for rest, ok := sel.WithoutRefused(err); ok; rest, ok = rest.WithoutRefused(err) {
-			a, err = t.session.Attach(usdt.Target{Selection: rest}, nil)
-		}
+		a, err := t.attachSelection(sel)
 		done()
 		if errors.As(err, new(*tracing.PairError)) { // perhaps another file has one
 			t.targets.without = append(t.targets.without, err)
@@ -316,15 +318,12 @@ func (t *tracer) attachFiles() error {
 		if err != nil {
 			return err
 		}
-		t.targets.attached(a)
-		t.warnSkipped(a, sel.Name())
-		t.warnShared(a)
-		t.warnTwice(a, t.options.pid)
-		t.warnFramePointers(a)
+		files = append(files, &namedFile{path: sel.Name(), index: i, attachedFile: attachedFile{a, sel}})
 		if t.ctx.Err() != nil {
 			return errEnded
 		}
 	}
+	t.watch.Go(func() { t.followPaths(files) })
 	if t.targets.missingPair("") != nil { // find has seen one
 		return errors.New("no pair of probes has the arguments that --match names")
 	}
@@ -336,6 +335,162 @@ func (t *tracer) attachFiles() error {
 	}
 	t.warnUnmatched("")
 	return nil
+}
+
+func (t *tracer) attachSelection(sel *usdt.Selection) (*trace.Attachment, error) {
+	from := sel
+	if t.options.follow {
+		from = sel.ForPID(0) // the session filters out other processes
+	}
+	a, err := t.session.Attach(usdt.Target{Selection: from}, nil)
+	for rest, ok := from.WithoutRefused(err); ok; rest, ok = rest.WithoutRefused(err) {
+		a, err = t.session.Attach(usdt.Target{Selection: rest}, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.targets.attached(a)
+	t.warnSkipped(a, sel.Name())
+	t.warnShared(a)
+	t.warnTwice(a, t.options.pid)
+	t.warnFramePointers(a)
+	return a, nil
+}
+
+// namedFile is a FILE: what stands at a path. A file that takes its place is
+// attached, too.
+type namedFile struct {
+	path  string
+	index int // of its selection
+	attachedFile
+	earlier []attachedFile // that processes may still run
+	refused os.FileInfo    // cannot be attached
+}
+
+type attachedFile struct {
+	*trace.Attachment
+	sel *usdt.Selection
+}
+
+// followPaths attaches what comes to stand at the paths of the files, until the
+// tracing ends.
+func (t *tracer) followPaths(files []*namedFile) {
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, f.path)
+	}
+	changed := watchPaths(t.ctx, paths) // nil where the kernel does not say it
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			for _, f := range files {
+				for _, old := range f.earlier {
+					old.sel.Close()
+				}
+			}
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+		for _, f := range files {
+			t.lookAt(f)
+		}
+	}
+}
+
+// lookAt attaches the file that stands at a path, if it is another one.
+func (t *tracer) lookAt(f *namedFile) {
+	type answer struct {
+		info os.FileInfo
+		sel  *usdt.Selection
+		err  error
+	}
+	was, err := f.sel.File().OSFile().Stat()
+	if err != nil {
+		return
+	}
+	pid := f.sel.PID()
+	found := make(chan answer, 1)
+	deadline.One(t.ctx, memoryPatience, func() {
+		path := f.path
+		if pid != 0 && filepath.IsAbs(path) {
+			path = procfs.Path("/proc", pid, "root") + path
+		}
+		now := answer{}
+		if now.info, now.err = os.Stat(path); now.err == nil && !os.SameFile(now.info, was) &&
+			!(f.refused != nil && os.SameFile(now.info, f.refused)) {
+			now.sel, now.err = usdt.Select(usdt.Target{Path: f.path, PID: pid}, t.options.patterns...)
+		}
+		found <- now
+	}, func() {
+		if late := <-found; late.sel != nil {
+			late.sel.Close()
+		}
+	})
+	var now answer
+	select {
+	case now = <-found:
+	default:
+		return // it does not answer
+	}
+	var a *trace.Attachment
+	switch {
+	case now.info == nil || now.sel == nil && now.err == nil:
+		return // there is none, or the same one
+	case now.err == nil:
+		a, now.err = t.attachSelection(now.sel)
+	}
+	if now.err != nil {
+		if now.sel != nil {
+			now.sel.Close()
+		}
+		// It may not be complete yet.
+		if time.Since(now.info.ModTime()) > interval && t.ctx.Err() == nil {
+			f.refused = now.info
+			t.messages.WarnOf("replaced files", "%s is another file now, which is not watched: %v",
+				f.path, now.err)
+		}
+		return
+	}
+	t.messages.NoteOf("replaced files", "%s is another file now: also watching %s in it", f.path,
+		plural(now.sel.Len(), "site"))
+	f.earlier = append(f.earlier, f.attachedFile)
+	f.attachedFile = attachedFile{a, now.sel}
+	id, err := procwatch.IdentifyFile(now.sel.File().OSFile())
+	t.targets.mu.Lock()
+	t.targets.selections[f.index] = now.sel
+	if err == nil {
+		t.targets.names[id] = f.path
+	}
+	t.targets.mu.Unlock()
+	t.closeUnmapped(f)
+}
+
+// closeUnmapped detaches earlier files of a path that no process maps.
+func (t *tracer) closeUnmapped(f *namedFile) {
+	mapped := make(map[procwatch.FileID]bool)
+	t.eachMapped(nil, func(_ proc.Process, file *procwatch.MappedFile) {
+		if id, err := file.ID(); err == nil {
+			mapped[id] = true
+		}
+	})
+	f.earlier = slices.DeleteFunc(f.earlier, func(old attachedFile) bool {
+		id, err := procwatch.IdentifyFile(old.sel.File().OSFile())
+		isMapped := func(other procwatch.FileID) bool { return other.MayBe(id) }
+		if err != nil || slices.ContainsFunc(slices.Collect(maps.Keys(mapped)), isMapped) {
+			return false
+		}
+		if err := old.Close(); err != nil {
+			t.warnFailed(err)
+		}
+		t.targets.mu.Lock()
+		delete(t.targets.names, id)
+		t.targets.mu.Unlock()
+		old.sel.Close()
+		return true
+	})
 }
 
 // canonical returns a path of this process as maps and records show it.
@@ -351,6 +506,8 @@ func canonical(path string) string {
 
 // nameOf returns the name of a named file, "" if it is none of these.
 func (t *targets) nameOf(id procwatch.FileID) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if name, known := t.names[id]; known {
 		return name
 	}
