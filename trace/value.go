@@ -148,9 +148,9 @@ func (v Value) String() string { return string(v.AppendTo(nil)) }
 // AppendTo appends the value as human-readable text, and allocates nothing if
 // there is room. A number is decimal. A captured text is in double quotes, with
 // escapes; captured bytes are hexadecimal; "..." follows if there are more. A
-// value that is unavailable is "?", one that is unreadable "<unreadable>". A
-// value of kind [Text] has escapes but no quotes, and "..." follows if it was
-// cut.
+// value that is unavailable is "?", one that is unreadable "<unreadable>", and
+// a captured null pointer "null". A value of kind [Text] has escapes but no
+// quotes, and "..." follows if it was cut.
 func (v Value) AppendTo(b []byte) []byte {
 	switch v.state {
 	case valueUnavailable:
@@ -169,6 +169,9 @@ func (v Value) AppendTo(b []byte) []byte {
 	}
 	if v.dataState == dataComplete || v.dataState == dataTruncated {
 		return v.appendData(b)
+	}
+	if v.dataState == dataUnreadable && v.bits == 0 {
+		return append(b, "null"...) // it leads nowhere: there is nothing to be read
 	}
 	switch v.kind {
 	case Float:

@@ -178,6 +178,9 @@ func (f *follower) close() {
 // rememberStacks reads the mappings of processes while they run, to name the
 // functions on their stacks.
 func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
+	for _, pair := range appeared {
+		f.tracer.touchTexts(pair.Process.PID, pair.Path)
+	}
 	if f.tracer.stacks == nil {
 		return
 	}
@@ -466,6 +469,9 @@ func (l *latecomers) mappedCode(record *procwatch.Record) {
 	t := l.tracer.targets
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.code[record.Path]) > 0 {
+		go l.tracer.touchTexts(record.PID, record.Path)
+	}
 	for _, site := range t.code[record.Path] {
 		address, there := record.Mapping.Address(site.offset)
 		switch of := l.sites[record.PID]; {

@@ -517,7 +517,11 @@ func (t *tracer) reasons(l *losses) (lines []string) {
 		}
 		return []string{fmt.Sprintf("%snone was as long as --slow %v", calls, *o.slow)}
 	case l.filtered:
-		return append(starts, "probes were passed, but --where holds for no hit")
+		lines = append(starts, "probes were passed, but --where holds for no hit")
+		if strings.Contains(o.where, "str(") {
+			lines = append(lines, "a text that cannot be read equals nothing: perhaps "+notInMemory)
+		}
+		return lines
 	case l.Unmatched > 0:
 		return starts
 	case l.Events+l.Unreadable+l.Starts+l.NotSampled+l.Replaced+l.Unfinished > 0:

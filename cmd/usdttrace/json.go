@@ -353,6 +353,7 @@ func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 	data, complete := v.Data()
 	switch {
 	case a.captured == nil && v.Kind() != trace.Bytes, data == nil && complete:
+	case data == nil && v.IsPresent() && v.Int() == 0: // null
 	case data == nil:
 		j.Fields("data_unreadable", true)
 	default:

@@ -136,6 +136,10 @@ type tracer struct {
 	going  []*trace.Event // calls that go on at the end
 	hit    atomic.Bool    // an event has come
 
+	unreadable uint64 // events with an argument that could not be read
+
+	touching atomic.Int32 // calls of touchTexts
+
 	// cleared has the semaphores of 0 at the end of a run without hits.
 	cleared map[silence]bool
 	quit    <-chan os.Signal // SIGQUIT asks for the calls that go on
@@ -321,6 +325,7 @@ func (t *tracer) begin() (err error) {
 		err = t.follow()
 	}
 	if err == nil {
+		t.touchFiles()
 		err = t.startMeasuring()
 	}
 	switch {
@@ -542,6 +547,9 @@ func (t *tracer) collectEvents(printing *sync.Mutex) error {
 		}
 		t.events++
 		t.hit.Store(true)
+		if slices.ContainsFunc(event.Args, isUnreadable) {
+			t.unreadable++
+		}
 		t.weight += event.Weight
 		if t.samples != nil {
 			t.samples.add(event, t.stackOf(event))

@@ -17,6 +17,7 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -279,6 +280,66 @@ func (t *tracer) whyCommandSilent(pattern int) string {
 			"what is executed)"
 	}
 	return "the command has run what has it, and did not pass it"
+}
+
+// notInMemory is why something could not be read, mostly.
+const notInMemory = "its page was not in the program's memory, as of a text that the program has " +
+	"not used yet (see docs/troubleshooting.md#unreadable-values)"
+
+// isUnreadable reports whether an argument, or what it points to, could not be
+// read.
+func isUnreadable(v trace.Value) bool {
+	data, complete := v.Data()
+	return v.Kind() == trace.Unreadable ||
+		v.IsPresent() && data == nil && !complete && v.Int() != 0
+}
+
+// What a program in the kernel reads has to be in memory. A text in a program's
+// read-only data that nothing has touched yet is not: it is brought there by
+// reading a byte of it.
+const (
+	// touchEvery is how much of a file the kernel maps around a page that is
+	// read (fault_around_bytes).
+	touchEvery = 64 << 10
+
+	// maxTouched bounds what is touched of one file in a process.
+	maxTouched = 64 << 20
+
+	// maxTouching bounds the reads that do not return: of a file whose server
+	// has stopped. Each takes a thread.
+	maxTouching = 8
+)
+
+// touchTexts brings the read-only data of a file that a process maps into its
+// memory. The path is that of maps; a process may have ended.
+func (t *tracer) touchTexts(pid int, path string) {
+	if t.touching.Load() >= maxTouching {
+		return
+	}
+	t.touching.Add(1)
+	done := func() { t.touching.Add(-1) }
+	if deadline.One(t.ctx, memoryPatience, func() {
+		files, _ := procwatch.AllFiles(nil, pid) // none if it has ended
+		memory, err := os.Open(procfs.Path("/proc", pid, "mem"))
+		if err != nil {
+			return
+		}
+		defer memory.Close()
+		touched, one := uint64(0), make([]byte, 1)
+		for _, file := range files {
+			for _, m := range file.Mappings {
+				if file.Path != path || !m.Data || m.Writable || m.Shared {
+					continue
+				}
+				for at := m.Start; at < m.End && touched < maxTouched; at += touchEvery {
+					_, _ = memory.ReadAt(one, int64(at)) // then it stays unreadable
+					touched += touchEvery
+				}
+			}
+		}
+	}, done) {
+		done()
+	}
 }
 
 // eachMapped calls do with each file that a wanted process, or any if wanted is

@@ -26,8 +26,11 @@ type summary struct {
 	events  uint64 // or hits that were aggregated
 	sampled uint64 // events, whatever was aggregated
 	weight  uint64 // how many hits these stand for
-	losses  trace.Losses
-	owners  []tracing.OwnerLoss // whose events were lost
+
+	unreadable uint64 // events with an argument that could not be read
+
+	losses trace.Losses
+	owners []tracing.OwnerLoss // whose events were lost
 
 	late []*lateFile
 
@@ -50,7 +53,7 @@ type summary struct {
 func (t *tracer) report() error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: t.events, sampled: t.events,
-		weight: t.weight}
+		weight: t.weight, unreadable: t.unreadable}
 	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair elfnote.PairPattern) bool {
 		call, _ := t.targets.definitions.Call(pair)
 		return len(call.Failed) == 0 && !strings.Contains(pair.String(), "|")
@@ -187,7 +190,8 @@ func (s *summary) text() string {
 			"there are more than %d (--max-keys)", s.maxKeys)},
 		{s.overflow, "hits are in (other) because their keys came too fast for the room " +
 			"in the kernel: they may have a row (--max-keys)"},
-		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
+		{s.losses.Unreadable, "not aggregated: a value or key could not be read: " + notInMemory},
+		{s.unreadable, "with an <unreadable> argument: " + notInMemory},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Replaced, "not measured: " + without},
 		{s.losses.Unfinished, "not measured: " + unfinished},

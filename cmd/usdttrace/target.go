@@ -357,6 +357,19 @@ func (t *tracer) attachSelection(sel *usdt.Selection) (*trace.Attachment, error)
 	return a, nil
 }
 
+// touchFiles brings the texts of the files into the memory of the processes
+// that map them now.
+func (t *tracer) touchFiles() {
+	if len(t.targets.selections) == 0 || t.options.command != nil {
+		return
+	}
+	t.eachMapped(t.wanted(), func(p proc.Process, file *procwatch.MappedFile) {
+		if t.targets.isWatched(file) {
+			t.touchTexts(p.PID, file.Path)
+		}
+	})
+}
+
 // namedFile is a FILE: what stands at a path. A file that takes its place is
 // attached, too.
 type namedFile struct {

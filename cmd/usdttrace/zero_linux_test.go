@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -197,4 +198,40 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 		qt.Check(t, qt.StringContains(r.stderr, "hits may have been missed"))
 		qt.Check(t, qt.Not(qt.StringContains(r.stderr, "did not pass it")))
 	})
+}
+
+// The first program that everybody writes passes a text that it never reads.
+func TestTextsThatAProgramHasNotTouched(t *testing.T) {
+	path := compile(t, `
+#include <sys/sdt.h>
+#include <stdio.h>
+static const char text[4096] __attribute__((aligned(4096))) = "foo";
+int main(void)
+{
+	while (getchar() != EOF)
+		DTRACE_PROBE2(literal, passed, text, (char *)0);
+	return 0;
+}
+`)
+	for name, args := range map[string][]string{"a file": {path}, "a process": {"-p"}} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(path)
+			stdin := stdinOf(t, cmd)
+			qt.Assert(t, qt.IsNil(cmd.Start()))
+			testneeds.Await(t, time.Second, "the program executes", func() bool {
+				executable, _ := os.Readlink("/proc/" + decimal(cmd.Process.Pid) + "/exe")
+				return executable == path
+			})
+			if name == "a process" {
+				args = append(args, decimal(cmd.Process.Pid))
+			}
+			r := watching(t, append(args, "--str", "0", "--str", "1", "--max-events", "1",
+				"literal:passed")...)
+			_, err := stdin.Write([]byte("x"))
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.StringContains(r.wait().stdout, `arg0="foo" arg1=null`))
+			stdin.Close()
+			cmd.Wait()
+		})
+	}
 }
