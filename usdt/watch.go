@@ -73,6 +73,13 @@ type WatchOptions struct {
 	// DebugFiles is that of [Target], for all files.
 	DebugFiles bool
 
+	// Patient has Sync wait for a process, and for attaching to its files, as
+	// long as that takes, also where the machine is busy. Set it if the filter
+	// lets only processes of the caller's own through, such as a child that is
+	// held until everything is attached. Without it, what does not answer
+	// within half a second is set aside: another user's process may never do.
+	Patient bool
+
 	// Linger is the time for which a file stays attached, and open, after the
 	// last process that maps it has gone. So programs that are started again
 	// and again are hit from their start. 0 means a second, negative not at
@@ -206,7 +213,7 @@ func NewWatch[A any](
 		d.all = slices.Concat(patterns...)
 	}
 	follower, err := follow.New(d, follow.Options{
-		Proc: procwatch.WatcherOptions{Filter: opts.Filter,
+		Proc: procwatch.WatcherOptions{Filter: opts.Filter, Patient: opts.Patient,
 			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
 		Parts:        len(patterns),
 		NeedsPIDs:    opts.PerProcess || d.byAddress,

@@ -76,6 +76,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		Mapped:     f.rememberStacks,
 		BeforePass: f.warnPolling,
 		PerProcess: f.perProcess,
+		Patient:    t.options.command != nil, // it waits to be executed
 		DebugFiles: true,
 		Linger:     linger,
 		Limits:     t.options.limits,

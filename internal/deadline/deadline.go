@@ -149,8 +149,10 @@ func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (l
 			}
 			now, active := time.Now(), self.active(busy)
 			// A wait for a processor is only known when it is over, so that an
-			// interval may have been active for longer than it took.
-			waited = max(0, waited+now.Sub(before)-(active-activeBefore))
+			// interval may have been active for longer than it took. If this
+			// goroutine is late, so may be the other one: no interval counts
+			// for much more than it was meant to take.
+			waited = max(0, waited+min(now.Sub(before), 9*patience/(8*checks))-(active-activeBefore))
 			before, activeBefore = now, active
 			w.mu.Lock()
 			if w.next != last {

@@ -274,13 +274,16 @@ func (f *Follower[A]) callWithRoom(c *call[A], r *round[A]) error {
 // call makes a call to the driver. If that waits for longer than the patience,
 // the error wraps proc.ErrBlocked. While Run runs, the error is errWaits if the
 // call takes longer than its turn. In both cases the call goes on in the
-// background.
+// background. With Patient it is waited for.
 func (f *Follower[A]) call(c *call[A]) error {
 	if f.calls[c.File] != nil || f.blocked.IsFull(c.owner, maxBlocked) {
 		return proc.ErrBlocked
 	}
 	began := time.Now()
 	defer func() { f.budget.spend(c.owner, time.Now(), time.Since(began)) }()
+	if f.opts.Proc.Patient {
+		return c.do()
+	}
 	patience := f.patience >> min(f.abandoned, mostHalvings)
 	var failed error // by the call, once that has returned
 	returned, answered := make(chan bool, 1), make(chan struct{})

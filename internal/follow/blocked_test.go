@@ -107,6 +107,23 @@ func TestFollowerCloseWaitsForAttaching(t *testing.T) {
 	})
 }
 
+// A busy machine holds up a process of the caller's own, too.
+func TestPatientFollowerGoesOnWithNothing(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		f := w.follower(Options{})
+		f.patience, f.opts.Proc.Patient = 20*time.Millisecond, true
+		w.fail = func(int, string) error {
+			time.Sleep(10 * f.patience)
+			return nil
+		}
+		w.start(1, "slow")
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		w.tells("+0 slow")
+		qt.Check(t, qt.Equals(f.blocked.Total, 0))
+	})
+}
+
 func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()

@@ -95,7 +95,14 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 		Left: func(i int) { left[i] = true; w.setAside(&tasks[i]) },
 		Late: func(i int) { w.late(&tasks[i]) },
 	}
-	begun := calls.Make(ctx)
+	begun := 0
+	if w.Patient && reason == asked {
+		for ; begun < len(tasks); begun++ {
+			w.look(&tasks[begun])
+		}
+	} else {
+		begun = calls.Make(ctx)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range tasks {

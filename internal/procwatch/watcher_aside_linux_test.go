@@ -101,6 +101,14 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	qt.Check(t, qt.Equals(stats.ProcessFiles, 12))
 }
 
+func TestPatientWatcherWaitsForTheProcessAskedFor(t *testing.T) {
+	slow := func(proc.Process) bool { time.Sleep(4 * impatience); return true }
+	w := newWatch(t, WatcherOptions{Filter: slow, Patient: true}, "*:*")
+	w.patience = impatience
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
+	qt.Check(t, qt.IsNil(w.Sync(1)))
+}
+
 // A process that gets the number of one that is set aside is scanned.
 func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
