@@ -108,7 +108,7 @@ func (c *Cgroups) Path(id uint64) (string, bool) {
 	now := time.Now()
 	c.forget(now)
 	p, ok := c.paths[id]
-	if !ok && now.After(c.nextScan) {
+	if !ok && now.After(c.nextScan) && c.inotify != nil {
 		c.scan()
 		ended := time.Now()
 		c.nextScan = ended.Add(max(scanAgain, scanShare*ended.Sub(now)))
@@ -158,7 +158,9 @@ func nameOf(path string) string {
 func (c *Cgroups) IDs(name string) ([]uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.scan()
+	if c.inotify != nil { // else it is a zero value
+		c.scan()
+	}
 	found := make(map[string][]uint64) // by the cgroup of the container, or the name
 	called := make(map[string]string)  // the IDs of these
 	var whole []string                 // those whose ID is the name
@@ -208,6 +210,9 @@ func (c *Cgroups) Err() error {
 
 // Close ends following. Paths that are known stay known.
 func (c *Cgroups) Close() error {
+	if c.inotify == nil {
+		return nil
+	}
 	err := c.inotify.Close()
 	<-c.done
 	return err

@@ -33,6 +33,9 @@ func Open(path string) (*File, error) {
 // NewFile reads an ELF file from r. If that is an *os.File, its file offset is
 // neither used nor changed. Close does not close r. Errors are those of [Open].
 func NewFile(r io.ReaderAt) (*File, error) {
+	if r == nil {
+		return nil, errors.New("there is no file to read")
+	}
 	return newFile(elffile.New(r))
 }
 
@@ -42,29 +45,37 @@ func newFile(read *elffile.File, err error) (*File, error) {
 	}
 	f := &File{elf: read}
 	if read.HasCode() {
-		f.code = usualCode(f.elf.Segments)
+		f.code = usualCode(f.read().Segments)
 	}
 	return f, nil
+}
+
+// read is the file as it was read, an empty one for nil or a zero File.
+func (f *File) read() *elffile.File {
+	if f == nil || f.elf == nil {
+		return &elffile.File{}
+	}
+	return f.elf
 }
 
 // Close closes the file if Open opened it, and its separate debug file. Sites
 // and probes that have been read remain valid. Further calls do nothing.
 func (f *File) Close() error {
 	f.symbols.close()
-	return f.elf.Close()
+	return f.read().Close()
 }
 
 // OSFile returns the open file that is read, or nil if NewFile was given
 // another kind of reader. Its name is the path given to Open.
-func (f *File) OSFile() *os.File { return f.elf.OSFile() }
+func (f *File) OSFile() *os.File { return f.read().OSFile() }
 
 // Header returns the ELF header with these fields: Class (addresses of 4 or 8
 // bytes), Data and ByteOrder, Type (ET_EXEC, ET_DYN or ET_REL), and the Machine
 // of the code. The other fields are not set.
 func (f *File) Header() elf.FileHeader {
 	header := elf.FileHeader{
-		Class: f.elf.Class(), Data: elf.ELFDATA2LSB, ByteOrder: f.elf.Words.Order(),
-		Type: f.elf.Type, Machine: f.elf.Machine,
+		Class: f.read().Class(), Data: elf.ELFDATA2LSB, ByteOrder: f.read().Words.Order(),
+		Type: f.read().Type, Machine: f.read().Machine,
 	}
 	if header.ByteOrder == binary.ByteOrder(binary.BigEndian) {
 		header.Data = elf.ELFDATA2MSB
@@ -78,14 +89,14 @@ func (f *File) Header() elf.FileHeader {
 // true of an object file, whose type is ET_REL, and which is not a debug file.
 // In an object file, locations and semaphores are relative to the start of
 // their sections.
-func (f *File) IsDebugFile() bool { return f.elf.IsDebugFile && !f.isObject() }
+func (f *File) IsDebugFile() bool { return f.read().IsDebugFile && !f.isObject() }
 
-func (f *File) isObject() bool { return f.elf.Type == elf.ET_REL }
+func (f *File) isObject() bool { return f.read().Type == elf.ET_REL }
 
 // BuildID returns the GNU build ID in lower-case hexadecimal, which a file and
 // its separate debug file share. It fails if the file has none, or if it cannot
 // be read.
-func (f *File) BuildID() (string, error) { return f.elf.BuildID() }
+func (f *File) BuildID() (string, error) { return f.read().BuildID() }
 
 // ErrNotELF means that a file does not start with the ELF magic bytes. Other
 // errors of opening and reading say which part is malformed or too large, or

@@ -60,7 +60,7 @@ type probeWalk struct {
 // section headers: maxNoteBytes at most.
 func (f *File) noteSize() int {
 	total := uint64(0)
-	for _, s := range f.elf.ProbeNotes {
+	for _, s := range f.read().ProbeNotes {
 		total = min(total+min(s.Size, maxNoteBytes), maxNoteBytes)
 	}
 	return int(total)
@@ -71,9 +71,9 @@ func (f *File) walkProbes() probeWalk {
 	b := elffile.NewBuffer()
 	var relocator *elffile.Relocator
 	if f.isObject() {
-		relocator = f.elf.NewRelocator(maxRelocations)
+		relocator = f.read().NewRelocator(maxRelocations)
 	}
-	return probeWalk{file: f, words: f.elf.Words, sections: f.elf.ProbeNotes,
+	return probeWalk{file: f, words: f.read().Words, sections: f.read().ProbeNotes,
 		size: uint64(f.noteSize()), pooled: b, buffer: b[:], index: -1, relocator: relocator}
 }
 

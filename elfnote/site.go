@@ -157,7 +157,7 @@ func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error
 	if f.IsDebugFile() || f.isObject() {
 		return 0, 0, nil
 	}
-	segment := f.elf.Segment(location, 1, elf.PF_X)
+	segment := f.read().Segment(location, 1, elf.PF_X)
 	if segment == nil || location-segment.Address+segment.Offset == 0 {
 		// The file header is not code, and 0 means that there is no offset.
 		return 0, 0, &addressError{location, errLocation}
@@ -177,10 +177,10 @@ func (f *File) HasWritableCode(site *Site) bool {
 }
 
 func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
-	data := f.elf.Segment(semaphore, semaphoreSize, elf.PF_W)
+	data := f.read().Segment(semaphore, semaphoreSize, elf.PF_W)
 	if data == nil {
-		for i := range f.elf.Segments {
-			if g := &f.elf.Segments[i]; g.Flags&elf.PF_W != 0 &&
+		for i := range f.read().Segments {
+			if g := &f.read().Segments[i]; g.Flags&elf.PF_W != 0 &&
 				g.InMemory(semaphore, semaphoreSize) {
 				return 0, &addressError{semaphore, errSemaphoreInBSS}
 			}

@@ -31,7 +31,7 @@ type symbols struct {
 // and PLTGOT.
 //
 // [argspec.Decode]: https://pkg.go.dev/github.com/gousdt/gousdt/argspec#Decode
-func (f *File) IsProgram() bool { return f.elf.IsProgram() }
+func (f *File) IsProgram() bool { return f.read().IsProgram() }
 
 // Symbol returns the symbol that is defined under a name: in .symtab, else in
 // .dynsym, else in the separate debug file that [File.UseDebugFile] has opened
@@ -50,16 +50,16 @@ func (f *File) Symbol(name string) (elf.Symbol, error) {
 	defer s.mutex.Unlock()
 	if !s.listed {
 		s.words, s.listed = f.argumentWords(), true
-		f.elf.FindSymbols(append(slices.Clip(s.words), name))
+		f.read().FindSymbols(append(slices.Clip(s.words), name))
 	}
-	symbol, err := f.elf.Symbol(name)
+	symbol, err := f.read().Symbol(name)
 	if !errors.Is(err, elffile.ErrSymbolNotFound) || !f.openDebug() {
 		return symbol, err
 	}
 	if !s.found {
 		s.found = true
 		s.debug.FindSymbols(slices.DeleteFunc(slices.Clone(s.words), func(name string) bool {
-			_, err := f.elf.Symbol(name)
+			_, err := f.read().Symbol(name)
 			return !errors.Is(err, elffile.ErrSymbolNotFound)
 		}))
 	}
@@ -70,7 +70,7 @@ func (f *File) Symbol(name string) (elf.Symbol, error) {
 // global offset table (DT_PLTGOT), of the file, else of its debug file. It
 // fails if there is none.
 func (f *File) PLTGOT() (uint64, error) {
-	address, err := f.elf.PLTGOT()
+	address, err := f.read().PLTGOT()
 	if !errors.Is(err, elffile.ErrNoPLTGOT) {
 		return address, err
 	}
@@ -89,7 +89,7 @@ func (f *File) Structures() elffile.Structures { return fileStructures{f} }
 type fileStructures struct{ *File }
 
 func (f fileStructures) Member(pointer, path string) (elffile.Member, error) {
-	m, err := f.elf.Member(pointer, path)
+	m, err := f.read().Member(pointer, path)
 	if !errors.Is(err, elffile.ErrNoDWARF) {
 		return m, err
 	}
@@ -127,7 +127,7 @@ func (f *File) SearchDebugFile() {
 // error of [Open], or says that the debug file belongs to another build or that
 // the distance is not known.
 func (f *File) UseDebugFile(path string) error {
-	debug, err := f.elf.FindDebugFile(path)
+	debug, err := f.read().FindDebugFile(path)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (f *File) openDebug() bool {
 	s := &f.symbols
 	if s.wanted && !s.searched && !s.closed && !f.IsDebugFile() {
 		s.searched = true
-		s.debug, _ = f.elf.FindDebugFile(s.installed)
+		s.debug, _ = f.read().FindDebugFile(s.installed)
 	}
 	return s.debug != nil
 }

@@ -95,6 +95,9 @@ func (d *Definitions) Call(pair elfnote.PairPattern) (tracing.Call[Argument], bo
 func (d *Definitions) Pairs(
 	listing *elfnote.Listing, patterns ...elfnote.PairPattern,
 ) (pairs []elfnote.Pair) {
+	if listing == nil {
+		return nil
+	}
 	known := make(map[[2]string]*elfnote.Probe)
 	var names []string
 	for i := range listing.Probes {
@@ -128,6 +131,9 @@ func (d *Definitions) Pairs(
 func (d *Definitions) NamedPairs(
 	listing *elfnote.Listing, patterns ...elfnote.PairPattern,
 ) []elfnote.Pair {
+	if listing == nil {
+		return nil
+	}
 	return slices.DeleteFunc(listing.Pairs(patterns...), func(pair elfnote.Pair) bool {
 		return d.isApart(pair.Start.Provider, pair.Start.Name) &&
 			!slices.ContainsFunc(patterns, func(p elfnote.PairPattern) bool {

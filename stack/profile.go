@@ -108,6 +108,14 @@ func (p *Profile) Add(
 	ctx context.Context, pid int, stack []uint64, values []int64, labels map[string]string,
 ) {
 	s := p.symbolizer
+	if s == nil || s.processes == nil { // which names nothing
+		var frames []Frame
+		for _, address := range stack {
+			frames = append(frames, Frame{Address: address})
+		}
+		p.AddFrames(pid, frames, values, labels)
+		return
+	}
 	s.mutex.Lock()
 	defer s.unlock()
 	s.begin(pid)
@@ -168,6 +176,9 @@ func (p *Profile) add(
 		key = fmt.Appendf(key, "/%q=%q", name, labels[name])
 	}
 	p.key = key
+	if p.samples == nil { // a zero value
+		p.samples = make(map[string]*profile.Sample)
+	}
 	known := p.samples[string(key)]
 	if isFull || known == nil && (len(p.samples) >= maxProfileStacks ||
 		p.frames+len(places) > maxProfileFrames) {
@@ -232,6 +243,9 @@ func (p *Profile) count(sign int) (n int) {
 // processName returns COMMAND (PID), or only the PID if the process is not
 // known.
 func (s *Symbolizer) processName(pid int) string {
+	if s == nil {
+		return fmt.Sprint(pid)
+	}
 	if known := s.processes[pid]; known != nil {
 		return fmt.Sprintf("%s (%d)", known.Command, pid)
 	}
@@ -289,6 +303,9 @@ func (p *Profile) newPlace(key placeKey) *place {
 	p.ordered = append(p.ordered, at)
 	at.ID = uint64(len(p.ordered))
 	p.out.Location = append(p.out.Location, &at.Location)
+	if p.places == nil { // a zero value
+		p.places = make(map[placeKey]*place)
+	}
 	p.places[key] = at
 	return at
 }

@@ -4,8 +4,13 @@ package stack_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"math"
+	"os"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +18,15 @@ import (
 	"github.com/go-quicktest/qt"
 	"github.com/google/pprof/profile"
 
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 func TestProfileHasStacksValuesAndLabels(t *testing.T) {
@@ -165,4 +177,89 @@ func TestNegativeStacksAreLeftOut(t *testing.T) {
 	qt.Check(t, qt.IsFalse(strings.Contains(page.String(), `"less"`)))
 	qt.Check(t, qt.Equals(p.Len(), 1))
 	qt.Check(t, qt.Equals(p.Negative(), 1))
+}
+
+// zeroValues are those of the exported types, and functions that take pointers
+// or interfaces.
+var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &argspec.Register{},
+	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &elfnote.Listing{}, &elfnote.Notes{},
+	&elfnote.Pair{}, &elfnote.PairPattern{}, &elfnote.Pattern{}, &elfnote.Probe{}, &elfnote.Site{},
+	&proc.Process{}, &proc.ProcessFile{}, &providers.Argument{}, &providers.Definitions{},
+	&providers.Probe{}, &stack.Counts{}, &stack.Frame{}, &stack.Profile{}, &stack.Symbolizer{},
+	&stack.ValueType{}, &trace.Aggregation{}, &trace.Aggregator{}, &trace.Attachment{}, &trace.Bucket{},
+	&trace.Capture{}, &trace.Event{}, &trace.EventOptions{}, &trace.Histogram{}, trace.Kind(99),
+	&trace.Latency{}, &trace.Losses{}, trace.LostError(0), &trace.Row{}, &trace.Session{},
+	&trace.SessionOptions{}, &trace.Site{}, &trace.Snapshot{}, &trace.Value{}, &trace.WatchSession{},
+	&usdt.AttachOptions{}, &usdt.Link{}, &usdt.Manager{}, &usdt.ManagerOptions{}, usdt.Mode(99),
+	&usdt.NotFoundError{}, &usdt.Selection{}, &usdt.Site{}, &usdt.Target{}, &usdt.Watch{},
+	&usdt.WatchChanges[*usdt.Link]{}, &usdt.WatchOptions{}, &usdt.WatchProgram{},
+	stack.NewProfile(nil)}
+
+var takeNil = map[string]any{"usdt.NewManager": usdt.NewManager, "usdt.Select": usdt.Select,
+	"usdt.LoadCollectionSpecFromReader": usdt.LoadCollectionSpecFromReader,
+	"elfnote.NewFile":                   elfnote.NewFile, "argspec.Parse": argspec.Parse,
+	"argspec.Decode": func() { argspec.Decode(nil, nil, 0, "4@counter(%rip) 4@%eax") },
+	"of no file": func() {
+		argspec.Decode(nil, (&usdt.Selection{}).File(), 0, "4@counter(%rip) 4@%eax")
+	},
+	"of a zero file": func() { argspec.Decode(nil, &elfnote.File{}, 0, "4@counter(%rip) 4@%eax") },
+	"trace.New":      trace.New, "trace.Open": trace.Open, "trace.NewAggregator": trace.NewAggregator,
+	"a zero selection": func() { _, _ = usdt.Select(usdt.Target{Selection: &usdt.Selection{}}) },
+	"a target's file":  func() { _, _ = usdt.Select(usdt.Target{ELF: &elfnote.File{}}) }}
+
+// Methods of zero values return errors, or nothing. They do not panic.
+func TestZeroValues(t *testing.T) {
+	tested := make(map[string]bool)
+	for _, value := range zeroValues {
+		v := reflect.ValueOf(value)
+		name, _, _ := strings.Cut(strings.TrimPrefix(v.Type().String(), "*"), "[")
+		tested[name] = true
+		for i := range v.NumMethod() {
+			callWithZeroes(t, name+"."+v.Type().Method(i).Name, v.Method(i))
+		}
+	}
+	for name, function := range takeNil {
+		callWithZeroes(t, name, reflect.ValueOf(function))
+	}
+	list, err := os.ReadFile("../api/v1.txt")
+	qt.Assert(t, qt.IsNil(err))
+	for _, found := range regexp.MustCompile(`(?m)^(\w+): type (\w+)\S* (?:struct|uint\d+)$`).
+		FindAllStringSubmatch(string(list), -1) {
+		qt.Check(t, qt.IsTrue(tested[found[1]+"."+found[2]]), qt.Commentf("%s is not tested", found[0]))
+	}
+}
+
+// callWithZeroes calls a function, and ranges over an iterator that it returns.
+func callWithZeroes(t *testing.T, name string, f reflect.Value) {
+	t.Helper()
+	defer func() {
+		if r := recover(); r != nil {
+			t.Errorf("%s panics: %v", name, r)
+		}
+	}()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	var args []reflect.Value
+	for i := range f.Type().NumIn() {
+		switch in := f.Type().In(i); {
+		case f.Type().IsVariadic() && i == f.Type().NumIn()-1:
+		case in == reflect.TypeFor[context.Context]():
+			args = append(args, reflect.ValueOf(ended))
+		case in == reflect.TypeFor[io.Writer]():
+			args = append(args, reflect.ValueOf(io.Discard))
+		default:
+			args = append(args, reflect.Zero(in))
+		}
+	}
+	for _, result := range f.Call(args) {
+		switch {
+		case result.Kind() != reflect.Func || result.IsNil():
+		case result.Type().CanSeq2():
+			for range result.Seq2() {
+			}
+		case result.Type().CanSeq():
+			for range result.Seq() {
+			}
+		}
+	}
 }

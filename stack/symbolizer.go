@@ -132,6 +132,9 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 
 // Close closes all files and forgets everything.
 func (s *Symbolizer) Close() error {
+	if s.processes == nil { // a zero value
+		return nil
+	}
 	s.stopRecords()
 	s.mutex.Lock()
 	defer s.unlock()
@@ -240,6 +243,9 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 // and waits for the stack's lines, for up to a minute. A profile does the same
 // for the stacks that are added to it.
 func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
+	if s.processes == nil { // a zero value
+		return
+	}
 	s.mutex.Lock()
 	s.recall(pid)
 	for i, address := range stack {

@@ -27,6 +27,9 @@ func (s *Symbolizer) Unwind(
 ) []uint64 {
 	s.mutex.Lock()
 	defer s.unlock()
+	if s.processes == nil { // a zero value
+		return nil
+	}
 	state := unwind.State{PC: registers.PC}
 	copy(state.Registers[:], registers.General)
 	w := &walk{

@@ -65,13 +65,21 @@ func (a *Attachment) Sites() []*Site { return a.sites }
 // Skipped returns the sites of the chosen probes that cannot be attached, each
 // with the reason, and their number. See [usdt.Selection.Skipped].
 func (a *Attachment) Skipped() (sites []*follow.SiteError, count int) {
+	if len(a.links) == 0 {
+		return nil, 0 // it is no attachment of a session
+	}
 	return a.links[0].Selection().Skipped()
 }
 
 // Close detaches the probes. Events that have been sent already still come.
 // Close waits for the kernel, as [usdt.Link.Close] does, and [Session.Detach]
 // closes all attachments in the time of one. Close can be called again.
-func (a *Attachment) Close() error { return closeAll(a) }
+func (a *Attachment) Close() error {
+	if a.session == nil {
+		return nil // it is no attachment of a session
+	}
+	return closeAll(a)
+}
 
 // closeAll closes attachments, of any sessions. It waits for the kernel once
 // for each rank that there is.

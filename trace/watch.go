@@ -60,7 +60,7 @@ func WatchSessions(
 	a := sessionAttacher{sessions: slices.Clone(sessions), fileSites: opts.Limits.OfFile()}
 	var patterns [][]elfnote.Pattern
 	for i, s := range sessions {
-		if s.Session == nil {
+		if s.Session == nil || s.Session.watches == nil { // or a zero value
 			return nil, fmt.Errorf("WatchSession %d has no Session", i)
 		}
 		patterns = append(patterns, slices.Clone(s.Patterns))

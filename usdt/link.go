@@ -199,9 +199,10 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 }
 
 func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
-	s.opened.mu.RLock()
-	defer s.opened.mu.RUnlock()
-	if s.opened.closed {
+	file := s.file()
+	file.mu.RLock()
+	defer file.mu.RUnlock()
+	if file.closed {
 		return nil, sys.ClosedError("selection")
 	}
 	if s.Len() == 0 {

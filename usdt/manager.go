@@ -128,6 +128,9 @@ type Manager struct {
 // that the options ask for, or [os.ErrPermission] if the caller lacks a
 // privilege. Other errors say what is wrong with the object.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
+	if spec == nil {
+		return nil, errors.New("there is no collection: read one by LoadCollectionSpec or bpf2go")
+	}
 	if opts == nil {
 		opts = &ManagerOptions{}
 	}

@@ -234,7 +234,7 @@ func (s *Selection) Sites() iter.Seq2[int, Site] { return slices.All(s.sites) }
 // "/usr/bin/python3 in process 7: 3 sites". Paths are arbitrary bytes: escape
 // them before they reach a terminal.
 func (s *Selection) String() string {
-	where, plural := s.opened.name, "s"
+	where, plural := s.Name(), "s"
 	if s.pid != 0 {
 		where = fmt.Sprintf("%s in process %d", where, s.pid)
 	}
@@ -264,11 +264,19 @@ func (s *Selection) Skipped() (sites []*follow.SiteError, count int) {
 
 // Name returns the name of the file: its path, as the target's process sees it
 // if the file was found through a process.
-func (s *Selection) Name() string { return s.opened.name }
+func (s *Selection) Name() string { return s.file().name }
 
 // File returns the file. It is open until Close. It is nil for what
 // [Link.Selection] returns.
-func (s *Selection) File() *elfnote.File { return s.opened.elf }
+func (s *Selection) File() *elfnote.File { return s.file().elf }
+
+// file is that of the selection, a closed one for a zero Selection.
+func (s *Selection) file() *opened {
+	if s.opened == nil {
+		return &opened{closed: true}
+	}
+	return s.opened
+}
 
 // PID returns the process that the selection is restricted to, or 0 for every
 // process.
@@ -287,6 +295,9 @@ func (s *Selection) ForPID(pid int) *Selection {
 // Again selects other probes of the same file and process, as [Select] does.
 // The selection is valid until s is closed, and closing it does not close s.
 func (s *Selection) Again(patterns ...elfnote.Pattern) (*Selection, error) {
+	if s.opened == nil {
+		return nil, sys.ClosedError("selection")
+	}
 	other := &Selection{opened: s.opened, borrowed: true, pid: s.pid, kernel: s.kernel,
 		machine: s.machine, maxSites: s.maxSites}
 	if err := other.find(patterns); err != nil {
@@ -337,7 +348,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	if target.MaxSites > 0 {
 		part.maxSites = target.MaxSites
 		if weight := part.weight(); weight > target.MaxSites {
-			return nil, follow.TooMany(s.opened.name, "sites", target.MaxSites, weight)
+			return nil, follow.TooMany(s.Name(), "sites", target.MaxSites, weight)
 		}
 	}
 	switch {
@@ -346,7 +357,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	case len(part.skipped) > 0:
 		return nil, part.skipped[0]
 	default:
-		return nil, &NotFoundError{path: s.opened.name, patterns: patterns}
+		return nil, &NotFoundError{path: s.Name(), patterns: patterns}
 	}
 }
 
@@ -356,7 +367,7 @@ func (s *Selection) Close() error {
 	if s.borrowed {
 		return nil
 	}
-	return s.opened.close()
+	return s.file().close()
 }
 
 func (s *Selection) siteError(i int, err error) *follow.SiteError {

@@ -193,9 +193,10 @@ var errAddressInUse = errors.New("attached with other arguments or another cooki
 // which it was linked. Other files need a PID; their sites have several
 // addresses if the process has mapped them more than once.
 func (s *Selection) addresses(specs []uint64) (addresses []uint64, ids []uint32, err error) {
-	s.opened.mu.RLock()
-	defer s.opened.mu.RUnlock()
-	if s.opened.closed {
+	file := s.file()
+	file.mu.RLock()
+	defer file.mu.RUnlock()
+	if file.closed {
 		return nil, nil, sys.ClosedError("selection")
 	}
 	if s.opened.elf.Header().Type == elf.ET_EXEC {

@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -237,6 +238,9 @@ func NewWatch[A any](
 // may be longer. Package proc lists the changes that only scans of all
 // processes find.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
+	if w.follower == nil {
+		return errNoWatch
+	}
 	return w.follower.Run(ctx, interval)
 }
 
@@ -245,29 +249,54 @@ func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 // went wrong with the process or with files of it. The error wraps
 // [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
 // Close. Errors of attaching are in [WatchChanges].
-func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
+func (w *Watch) Sync(pid int) error {
+	if w.follower == nil {
+		return errNoWatch
+	}
+	return w.follower.Sync(pid)
+}
 
 // SyncAll scans all processes, each as thoroughly as package proc says. The
 // error is that of listing the processes, or [os.ErrClosed] after Close. Errors
 // of single processes, and of attaching, are in [WatchChanges].
-func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
+func (w *Watch) SyncAll() error {
+	if w.follower == nil {
+		return errNoWatch
+	}
+	return w.follower.SyncAll()
+}
 
 // Stats returns how many processes were Denied for lack of privilege, are
 // Blocked because they do not answer, or Postponed because they are busy; the
 // Passes over all processes, and EventsError, which says why the kernel does
 // not report them; how much of the Limits is in use, and how many files are
 // OverLimit or Waiting.
-func (w *Watch) Stats() follow.Stats { return w.follower.Stats() }
+func (w *Watch) Stats() follow.Stats {
+	if w.follower == nil {
+		return follow.Stats{}
+	}
+	return w.follower.Stats()
+}
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is
 // attached stays attached until Close.
-func (w *Watch) Stop() { w.follower.Stop() }
+func (w *Watch) Stop() {
+	if w.follower != nil {
+		w.follower.Stop()
+	}
+}
+
+// errNoWatch is for a zero Watch.
+var errNoWatch = fmt.Errorf("a Watch is made by Manager.Watch or trace.WatchSessions: %w", os.ErrClosed)
 
 // Close detaches everything together, and waits until that is done and no
 // process is scanned any more. Errors are those of [Link.Close]. If a file
 // system has not answered for 2 s, the error wraps [proc.ErrBlocked], as that
 // of [Manager.Close] does. It is safe to call it again.
 func (w *Watch) Close() error {
+	if w.follower == nil {
+		return nil
+	}
 	err := w.follower.Close()
 	w.ended()
 	return err
