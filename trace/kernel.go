@@ -5,6 +5,7 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -53,21 +54,49 @@ func (s *Session) followFamily(pid int) error {
 		{Name: "sched_process_free", Instructions: exit},
 		{Name: "sched_process_fork", Instructions: fork},
 	} {
-		tracepoint := p.Name
-		p.Name, p.Type, p.License = "trace_family", ebpf.RawTracepoint, license
-		prog, err := ebpf.NewProgramWithOptions(p, ebpf.ProgramOptions{LogDisabled: true})
-		if err != nil {
-			return explain("loading a program that follows forks", err)
+		if err := s.followTasks(p); err != nil {
+			return err
 		}
-		s.family = append(s.family, prog)
-		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint,
-			Program: prog})
-		if err != nil {
-			return explain("attaching to the tracepoint "+tracepoint, err)
-		}
-		s.family = append(s.family, l)
 	}
 	return addFamily(members, pid)
+}
+
+// followTasks attaches a program to the raw tracepoint that it is named after.
+func (s *Session) followTasks(p *ebpf.ProgramSpec) error {
+	tracepoint := p.Name
+	p.Name, p.Type, p.License = "trace_tasks", ebpf.RawTracepoint, license
+	prog, err := ebpf.NewProgramWithOptions(p, ebpf.ProgramOptions{LogDisabled: true})
+	if err != nil {
+		return explain("loading a program for the tracepoint "+tracepoint, err)
+	}
+	s.followers = append(s.followers, prog)
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: prog})
+	if err != nil {
+		return explain("attaching to the tracepoint "+tracepoint, err)
+	}
+	s.followers = append(s.followers, l)
+	return nil
+}
+
+// maxExecs is the number of processes whose last exec is known. If there are
+// more, the oldest are forgotten: calls that began before are rare by then.
+const maxExecs = 4096
+
+// followExecs keeps when processes run another program, which ends their calls.
+// Where the kernel does not let it, such calls end at the new program's probes.
+func (s *Session) followExecs() {
+	execs, fd := s.newMap("trace_execs", ebpf.LRUHash, 4, 8, maxExecs+heldBack*s.cpus)
+	if execs != nil && s.followTasks(&ebpf.ProgramSpec{Name: "sched_process_exec",
+		Instructions: bpfgen.ExecProbe(fd)}) == nil {
+		s.execs, s.plan.Execs = execs, fd
+	}
+}
+
+// execAfter reports whether a process has run another program after a moment of
+// the monotonic clock.
+func (s *Session) execAfter(pid int, moment time.Duration) bool {
+	var at uint64
+	return s.execs != nil && s.execs.Lookup(uint32(pid), &at) == nil && time.Duration(at) > moment
 }
 
 // addFamily adds a process and its descendants. The kernel adds those that fork

@@ -52,11 +52,12 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 		for _, l := range s.latencies {
 			var again [bpfgen.CallsSize]byte
 			if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
-				_, _, pair := l.Caller(key)
+				pid, _, pair := l.Caller(key)
 				for _, call := range calls {
 					of, known := pairs[pair]
 					c := &Event{call: &of, Duration: now.monotonic - call.Began}
-					if !known || c.Duration <= longer || !s.mayCount(l, &call, c.Duration) {
+					if !known || c.Duration <= longer || s.execAfter(pid, call.Began) ||
+						!s.mayCount(l, &call, c.Duration) {
 						continue
 					}
 					if c.Start, err = s.openStart(decoder, l, key, &of, &call); err != nil {
@@ -192,6 +193,7 @@ func outcomes(
 type openCalls struct {
 	mu     sync.Mutex
 	ended  uint64 // calls that had no end when their thread or process ended
+	execed uint64 // calls of programs in whose place others run
 	frozen bool   // nothing is attached any more
 	going  uint64
 }
@@ -205,9 +207,10 @@ func (o *openCalls) look(
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.frozen {
-		return o.going, o.ended, nil
+		return o.going, o.ended + o.execed, nil
 	}
 	o.going = 0
+	execed := uint64(0)
 	for _, l := range s.latencies {
 		if l.calls == nil {
 			break // New has failed
@@ -222,7 +225,13 @@ func (o *openCalls) look(
 			case forget != nil && forget(l, key, calls):
 				over = append(over, key)
 			default:
-				o.going += uint64(len(calls))
+				for i := range calls {
+					if s.execAfter(pid, calls[i].Began) {
+						execed++ // the kernel removes them at the next end
+					} else {
+						o.going++
+					}
+				}
 			}
 			return nil
 		}); err != nil {
@@ -234,7 +243,8 @@ func (o *openCalls) look(
 			}
 		}
 	}
-	return o.going, o.ended, nil
+	o.execed = execed
+	return o.going, o.ended + o.execed, nil
 }
 
 // freeze counts the open calls for the last time.

@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -202,5 +203,34 @@ func TestOpenCallsAreReportedOnce(t *testing.T) {
 			return
 		default:
 		}
+	}
+}
+
+// A program that runs in the place of another one ends its calls.
+func TestExecEndsCalls(t *testing.T) {
+	for name, latency := range map[string]trace.Latency{
+		"by the thread": {Pair: elfnote.MustParsePairPattern("gousdt_calls:left")},
+		"by an argument": {Pair: elfnote.MustParsePairPattern("gousdt_calls:left"), By: "arg0",
+			DoneBy: "arg1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
+				Spans: []trace.Latency{latency}}})
+			path := copyOf(t, "calls")
+			attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
+			c := startCaller(t, path, "exec")
+			c.call("") // until the new program runs
+			qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: 1}))
+			fmt.Fprintln(c.stdin)
+			testneeds.Await(t, patience, "its end", func() bool {
+				losses, err = s.Losses()
+				return err != nil || losses.Unmatched > 0
+			})
+			qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: 1, Unmatched: 1}))
+			silent(t, s)
+		})
 	}
 }

@@ -58,7 +58,8 @@ type Session struct {
 	sampling   *ebpf.Map   // nil where every hit is sent
 	waiting    *ebpf.Map   // likewise
 	owners     *ebpf.Map   // nil where the ring buffer is not shared out
-	family     []io.Closer // programs and links that follow forks; nil for all processes
+	followers  []io.Closer // programs and links that follow forks and execs
+	execs      *ebpf.Map   // by process: when it last ran another program; nil if that is not known
 	familyFull *ebpf.Map   // one u64: processes that found no room in the family
 
 	reading  sync.Mutex  // held by the iteration over events
@@ -272,7 +273,7 @@ func (s *Session) Close() error {
 		s.taking.Wait()
 		s.using.Lock()
 		s.closed = true
-		for _, c := range s.family {
+		for _, c := range s.followers {
 			errs = append(errs, c.Close())
 		}
 		for _, m := range s.made {

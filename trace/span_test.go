@@ -401,7 +401,7 @@ func TestSpanOfAnEarlierThread(t *testing.T) {
 		silent(t, s)
 		losses, err := s.Losses()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 1}))
+		qt.Assert(t, qt.Equals(losses, trace.Losses{Replaced: 1, Unmatched: 1}))
 		return
 	}
 	t.Fatal("no process has got the number of an earlier one")

@@ -352,6 +352,7 @@ func (s *Session) createLatencies() {
 	}
 	s.lost.counts, s.plan.Lost = s.newMap("trace_lost", ebpf.Array, 4, bpfgen.LostSize, maxLostSites)
 	s.lost.of = make(map[*Attachment]struct{})
+	s.followExecs()
 	birth := threadBirth()
 	for _, l := range s.latencies {
 		l.Birth = birth

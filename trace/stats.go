@@ -40,8 +40,9 @@ type Losses struct {
 	Unrepresented uint64
 	// Replaced are starts of calls that were forgotten without their end. The
 	// end never came, as after an exception, their thread or process has ended,
-	// or more than 64 calls were inside each other. In a PID namespace other
-	// than the initial one the end of a thread is not known.
+	// the process has run another program (exec), or more than 64 calls were
+	// inside each other. In a PID namespace other than the initial one the end
+	// of a thread is not known.
 	Replaced uint64
 	// Unfinished are calls that have not ended so far, or not until
 	// [Session.Detach]. A call that has failed without another end (see
@@ -72,7 +73,7 @@ func (s *Session) Losses() (Losses, error) {
 		if err := s.lost.add(&l); err != nil {
 			return err
 		}
-		if s.family != nil {
+		if s.familyFull != nil {
 			if err := s.familyFull.Lookup(uint32(0), &l.Processes); err != nil {
 				return explain("reading the losses of a family", err)
 			}

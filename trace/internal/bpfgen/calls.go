@@ -193,6 +193,20 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Emit(load(r1, r4, callWord), toStack(c.word, r1), load(r3, r4, callTime),
 		toStack(c.began, r3), fromStack(r1, c.duration), asm.Sub.Reg(r1, r3),
 		toStack(c.duration, r1))
+	if b.plan.Execs != 0 {
+		same := b.Label()
+		b.JumpIfImm(asm.JSLE, r1, uint64(leastExec), r2, same)
+		b.unlessExec(c, same)
+		b.Emit(loadN(r1, r7, callsCount, asm.Word))
+		if !failed {
+			b.Emit(asm.Add.Imm(r1, 1)) // the one that was removed
+		}
+		b.Emit(toStack(c.slot, r1), storeImm(r7, callsCount, 0, asm.Word))
+		b.lost(CounterReplaced, fromStack(r1, c.slot))
+		b.Jump(unmatched)
+		b.Place(same)
+		b.Emit(fromStack(r1, c.duration))
+	}
 	if l.byThread() && l.Birth != None {
 		old := b.Label()
 		b.JumpIfImm(asm.JSGT, r1, uint64(maxYoung), r2, old)
@@ -344,6 +358,21 @@ func (l *Latency) Caller(key [2]uint64) (pid, tid int, pair uint32) {
 		return int(key[0] >> 32), int(uint32(key[0])), uint32(key[1])
 	}
 	return int(key[1] >> 32), 0, uint32(key[1])
+}
+
+// leastExec is less than the kernel takes to run another program: no younger
+// call is one of the program before.
+const leastExec = 50 * time.Microsecond
+
+// unlessExec goes to same unless the process has run another program since the
+// call began. Then all calls of before are over.
+func (b *builder) unlessExec(c *call, same argcode.Label) {
+	process := b.Temporary(8)
+	b.Call(asm.FnGetCurrentPidTgid)
+	b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
+	b.LookUp(b.plan.Execs, process, same)
+	b.Emit(load(r1, r0, 0), fromStack(r2, c.began))
+	b.JumpIf(asm.JLE, r1, r2, same)
 }
 
 // maxYoung is the age up to which a call is certainly one of this thread: the

@@ -147,6 +147,21 @@ func TaskProbe(task int) asm.Instructions {
 	return program
 }
 
+// ExecProbe returns a program for the raw tracepoint sched_process_exec that
+// keeps when a process runs another program, see Plan.Execs.
+func ExecProbe(execs int) asm.Instructions {
+	a := argcode.NewAssembler()
+	process, now := a.Alloc(8), a.Alloc(8)
+	a.Call(asm.FnGetCurrentPidTgid)
+	a.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
+	a.Call(asm.FnKtimeGetNs)
+	a.Emit(toStack(now, r0))
+	update(a, asm.LoadMapPtr(r1, execs), process, now, 0)
+	a.Leave()
+	program, _ := a.Finish() // there is nothing that could be too large
+	return program
+}
+
 // FamilyKeySize is the size of a key of the map of a family: the number of a
 // process in the initial PID namespace.
 const FamilyKeySize = 4

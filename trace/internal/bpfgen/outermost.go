@@ -23,6 +23,17 @@ func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) {
 // at the same depth.
 func (b *builder) inside(c *call, counted argcode.Label) {
 	fresh, left, within := b.Label(), b.Label(), b.Label()
+	if b.plan.Execs != 0 {
+		same := b.Label()
+		b.Emit(loadN(r2, r7, callsCount, asm.Word))
+		b.JumpIfImm(asm.JEq, r2, 0, r1, same)
+		b.innermost()
+		b.Emit(load(r1, r4, callTime), toStack(c.began, r1))
+		b.unlessExec(c, same)
+		b.lost(CounterReplaced, set(r1, 1))
+		b.Jump(fresh)
+		b.Place(same)
+	}
 	b.Emit(loadN(r2, r7, callsCount, asm.Word), loadN(r1, r7, callsPushed, asm.Word),
 		asm.Sub.Imm(r1, 1))
 	b.JumpIfImm(asm.JEq, r2, 0, r3, fresh)

@@ -69,6 +69,7 @@ type Plan struct {
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
 	Lost     int        // descriptor of an array, see LostSize; 0: all lost calls are in Counters
+	Execs    int        // descriptor of an LRU hash map: when a process (u32) last ran another program (u64); 0: not known
 	Filtered int        // descriptor of an array: its u32 is 1 once Filter left a hit out; 0: none
 
 	Aggregations []*Aggregation
