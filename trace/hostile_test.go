@@ -118,12 +118,13 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 		attach(t, s, limited, "gousdt:call__*", nil)
 	})
 	took := time.Since(began)
-	qt.Check(t, qt.IsTrue(taken < 2*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))
+	// All notes are at one instruction, whose probes are named.
+	qt.Check(t, qt.IsTrue(taken < 4*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))
 	taken = allocated(func() {
 		_, err := s.Attach(limited, nil, elfnote.Exact("gousdt", "single__start"))
 		qt.Check(t, qt.ErrorAs(err, new(*tracing.FilteredError)))
 	})
-	qt.Check(t, qt.IsTrue(taken < 4*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))
+	qt.Check(t, qt.IsTrue(taken < 6*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))
 	costs.Report(3, fmt.Sprintf("a file with a pair to measure and %d MiB of other notes",
 		size.Size()>>20), "358 MB, 1.2 s", fmt.Sprintf("%.2f s", took.Seconds()), took)
 }

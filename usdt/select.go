@@ -60,7 +60,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 func (s *Selection) find(patterns []elfnote.Pattern) error {
 	usable := false
 	weight := 0                           // of the sites that match
-	var locations []uint64                // of all sites
+	highest, ordered := uint64(0), true   // location so far; each was higher than those before
 	var firstMalformed *elffile.NoteError // of any probe
 	for site, err := range s.opened.sites {
 		if err != nil {
@@ -82,7 +82,8 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			continue
 		}
 		usable = true
-		locations = append(locations, site.Location)
+		ordered = ordered && site.Location > highest
+		highest = max(highest, site.Location)
 		if !elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			continue
 		}
@@ -117,7 +118,8 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			Nearest: suggest.Probes(s.opened.sites, patterns...)}
 	}
 
-	if shared := suggest.Shared(locations, s.opened.sites); shared != nil {
+	if !ordered {
+		shared := suggest.Shared(s.opened.sites)
 		for i := range s.sites {
 			s.sites[i].SameInstruction = shared[s.sites[i].Location]
 		}

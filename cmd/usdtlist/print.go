@@ -112,13 +112,9 @@ func (l *lister) details(list *listing) {
 			"it has the probes, but not the code that runs.")
 	}
 	l.out.WriteByte('\n')
-	var locations []uint64
-	for site, err := range list.elf.Sites() {
-		if err == nil && list.elf.Header().Type != elf.ET_REL { // whose sections overlap
-			locations = append(locations, site.Location)
-		}
+	if list.elf.Header().Type != elf.ET_REL { // whose sections overlap
+		list.shared = suggest.Shared(list.elf.Sites())
 	}
-	list.shared = suggest.Shared(locations, list.elf.Sites())
 	for i := range list.probes {
 		p := &list.probes[i]
 		fmt.Fprintf(l.out, "%s:%s\n", shown(p.Provider, maxText), shown(p.Name, maxText))

@@ -55,8 +55,15 @@ const (
 
 // Shared returns the probes, as PROVIDER:NAME, at those locations where several
 // sites of a file are, by the location. Linkers put them there by making one of
-// equal functions. locations has those of all sites, and is sorted by this.
-func Shared(locations []uint64, sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
+// equal functions. It is for files whose sites are not in the order of their
+// locations: in others no two have the same.
+func Shared(sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
+	var locations []uint64
+	for site, err := range sites {
+		if err == nil {
+			locations = append(locations, site.Location)
+		}
+	}
 	slices.Sort(locations)
 	var shared map[uint64][]string
 	for i := 1; i < len(locations); i++ {
