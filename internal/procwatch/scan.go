@@ -158,13 +158,15 @@ func (w *Watcher) setAside(t *task) {
 	w.reportOfOwner(owner, err)
 }
 
-// reportOfOwner reports that a process is not scanned now, unless another one
-// of its owner was reported a short time ago: under load, each of the processes
-// that an owner starts may be one. The caller holds mu.
+// reportOfOwner reports that a process is not scanned now. While Run runs, it
+// does not if another one of its owner was reported a short time ago: under
+// load, each of the processes that an owner starts may be one. The caller holds
+// mu.
 func (w *Watcher) reportOfOwner(owner string, err *procfs.Error) {
 	key := ownerError{owner, err.Err}
 	now := time.Now()
-	if last, ok := w.reportedOf[key]; ok && now.Sub(last) < ownerSilence {
+	last, ok := w.reportedOf[key]
+	if ok && w.running.Load() > 0 && now.Sub(last) < ownerSilence {
 		return
 	}
 	if len(w.reportedOf) >= maxReportedOwners {

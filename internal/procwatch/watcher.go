@@ -268,9 +268,9 @@ type Changes struct {
 	Disappeared []*ProcessFile
 	// Errors are those of processes and files that could not be scanned. Each
 	// is a [*procfs.Error]. An error is reported once, not again in every pass,
-	// and again if it is another one. Of the processes of an owner that are
-	// not scanned because they do not answer, or are busy, one is reported in a
-	// minute. What could not be read is tried again in later passes.
+	// and again if it is another one. While Run runs, one process of an owner
+	// is reported in a minute of those that do not answer, or are busy. What
+	// could not be read is tried again in later passes.
 	Errors []error
 }
 

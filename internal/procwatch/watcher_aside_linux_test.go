@@ -62,13 +62,12 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	told := slices.DeleteFunc(w.told,
 		func(line string) bool { return strings.HasPrefix(line, "! process 20: ") })
 	slices.Sort(told)
-	// One of each owner that does not answer, and one that waits for others.
-	qt.Assert(t, qt.HasLen(told, 5), qt.Commentf("%q", told))
-	for _, line := range told[:3] {
+	qt.Assert(t, qt.HasLen(told, 13), qt.Commentf("an error for each of them"))
+	for _, line := range told[:11] {
 		qt.Check(t,
 			qt.Matches(line, "! process [0-9]+: scan: no answer from the process or its files .*"))
 	}
-	qt.Check(t, qt.DeepEquals(told[3:], []string{"+20 other.so", "+libstdcxx"}))
+	qt.Check(t, qt.DeepEquals(told[11:], []string{"+20 other.so", "+libstdcxx"}))
 	w.told = nil
 	stats := w.Stats()
 	qt.Check(t, qt.Equals(stats.Blocked, 3), qt.Commentf("two of one container, one of another"))
@@ -107,6 +106,21 @@ func TestPatientWatcherWaitsForTheProcessAskedFor(t *testing.T) {
 	w.patience = impatience
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 	qt.Check(t, qt.IsNil(w.Sync(1)))
+}
+
+// While it runs, one process of each owner is reported that does not answer,
+// and one that waits for others.
+func TestWatcherReportsBlockedProcessesByOwner(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.patience = impatience
+	w.running.Add(1)
+	defer w.running.Add(-1)
+	for pid := 1; pid <= 10; pid++ {
+		w.block(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{w.at(0x1000, "memory.so")}}, []string{"a", "b"}[pid%2])
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.told, 4), qt.Commentf("%q", w.told))
 }
 
 // A process that gets the number of one that is set aside is scanned.
