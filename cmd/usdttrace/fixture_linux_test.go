@@ -61,6 +61,13 @@ func (w *watched) String() string {
 	return w.text.String()
 }
 
+// forget drops what has been written so far.
+func (w *watched) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Reset()
+}
+
 // start starts usdttrace. The end of the test ends it.
 func start(t *testing.T, args ...string) *running {
 	t.Helper()

@@ -485,14 +485,29 @@ func (t *tracer) warnArguments() {
 // whyNothing says why nothing came, a line for each reason. The calls that were
 // looked for may have hung before: only a command begins after the tracing.
 func (t *tracer) whyNothing(l *losses) (lines []string) {
-	lines = t.reasons(l)
-	if t.options.measuresCalls() && len(t.going) == 0 && t.command == nil {
+	if len(t.going) > 0 {
+		return nil // these calls are printed
+	}
+	lines = t.reasons(l, t.whySilent)
+	if t.options.measuresCalls() && t.command == nil {
 		lines = append(lines, "calls that had begun before are not seen")
 	}
 	return lines
 }
 
-func (t *tracer) reasons(l *losses) (lines []string) {
+// whyNothingYet says why nothing has come so far, as whyNothing, but for what
+// takes a look at all processes.
+func (t *tracer) whyNothingYet() []string {
+	l := t.askLosses().since(t.before)
+	if l.err != nil {
+		return nil // the summary has the error
+	}
+	return t.reasons(&l, nil)
+}
+
+// reasons says why nothing came. silent says why no probe that matches a
+// pattern was passed; nil leaves that out.
+func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []string) {
 	o := t.options
 	t.targets.mu.Lock()
 	fires := slices.Clone(t.targets.fires)
@@ -508,8 +523,6 @@ func (t *tracer) reasons(l *losses) (lines []string) {
 		starts = fires // perhaps of the start that is missing
 	}
 	switch {
-	case len(t.going) > 0:
-		return nil // these calls are printed
 	case l.filtered && o.slow != nil:
 		calls := "of the calls that began and ended meanwhile, "
 		if o.where != "" {
@@ -530,7 +543,10 @@ func (t *tracer) reasons(l *losses) (lines []string) {
 	var reasons []string
 	patterns := make(map[string][]string) // by the reason
 	for i, p := range o.patterns {
-		reason := t.whySilent(i)
+		if silent == nil {
+			break
+		}
+		reason := silent(i)
 		if patterns[reason] == nil {
 			reasons = append(reasons, reason)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type live struct {
 
 	mu     sync.Mutex // guards what follows: any goroutine writes messages
 	open   bool
+	away   bool   // the terminal is someone else's: the process is stopped
 	log    []byte // messages for standard error, printed at the end
 	status string // the last message
 	lines  []string
@@ -78,7 +80,10 @@ func runLive(o *options, stdout, stderr *os.File, patience time.Duration) int {
 	}
 	l := &live{screen: screen, keys: make(chan *tcell.EventKey, 16), stderr: stderr, open: true}
 	defer l.close()
-	go l.poll()
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	go l.poll(continued)
 	for levels := []*options{o}; ; {
 		l.depth = len(levels)
 		o := levels[len(levels)-1]
@@ -125,8 +130,7 @@ func (l *live) begin(o *options) {
 	if l.status == "" {
 		l.status = "scanning processes and attaching"
 	}
-	l.show()
-	l.screen.Sync()
+	l.redraw()
 }
 
 // Write shows a message on the terminal. Once that is closed, it prints it.
@@ -139,8 +143,7 @@ func (l *live) Write(text []byte) (int, error) {
 	l.log = append(l.log, text...)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	l.status = strings.TrimPrefix(lines[len(lines)-1], "usdttrace: ")
-	l.show()
-	l.screen.Sync() // something else may have written on the terminal
+	l.redraw() // something else may have written on the terminal
 	return len(text), nil
 }
 
@@ -164,9 +167,60 @@ func (l *live) close() {
 	}
 }
 
+// stopPatience is how long the kernel may take to stop a process. It does not
+// stop one that no shell could continue.
+const stopPatience = 100 * time.Millisecond
+
+// stop gives the terminal back, and stops what the terminal would stop if it
+// took Ctrl-Z for itself: all of the shell's job.
+func (l *live) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open {
+		return
+	}
+	l.away = true
+	_ = l.screen.Suspend()
+	_ = syscall.Kill(0, syscall.SIGTSTP)
+	time.AfterFunc(stopPatience, func() {
+		l.mu.Lock()
+		away := l.away
+		l.mu.Unlock()
+		if away {
+			l.resume()
+		}
+	})
+}
+
+// resume takes the terminal again, whatever has been done to it meanwhile.
+func (l *live) resume() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open {
+		return
+	}
+	l.away = false
+	_ = l.screen.Suspend() // if another process has stopped this one
+	_ = l.screen.Resume()
+	l.redraw()
+}
+
+// redraw draws all of the terminal. The caller holds mu.
+func (l *live) redraw() {
+	l.show()
+	if l.open && !l.away {
+		l.screen.Sync()
+	}
+}
+
 // poll reads keys. The keys that quit send SIGINT, which ends the run also
 // while files are being attached.
-func (l *live) poll() {
+func (l *live) poll(continued <-chan os.Signal) {
+	go func() {
+		for range continued {
+			l.resume()
+		}
+	}()
 	give := func(key *tcell.EventKey) {
 		select {
 		case l.keys <- key:
@@ -178,9 +232,15 @@ func (l *live) poll() {
 		case nil:
 			return // the terminal is closed
 		case *tcell.EventResize:
-			l.screen.Sync()
+			l.mu.Lock()
+			l.redraw()
+			l.mu.Unlock()
 			give(tcell.NewEventKey(tcell.KeyNUL, 0, 0)) // redraws
 		case *tcell.EventKey:
+			if event.Key() == tcell.KeyCtrlZ {
+				l.stop()
+				continue
+			}
 			l.mu.Lock()
 			quits := event.Key() == tcell.KeyCtrlC || event.Rune() == 'q' && !l.typing
 			l.mu.Unlock()
@@ -228,7 +288,23 @@ func rowKey(row *trace.Row) string {
 	return string(key)
 }
 
+// isSilent reports whether no table has had a row.
+func (l *live) isSilent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, visible := range l.visible {
+		if len(rowsOf(visible[0])) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func (l *live) draw(t *tracer) {
+	var why []string
+	if l.isSilent() {
+		why = t.whyNothingYet()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.open {
@@ -259,6 +335,9 @@ func (l *live) draw(t *tracer) {
 	var b strings.Builder
 	p := &textPrinter{tracer: t, out: &b, width: width}
 	p.rows(a, s)
+	for _, line := range why {
+		b.WriteString(terminal.Wrap(line, width) + "\n")
+	}
 	l.lines = strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	if l.filter != "" {
 		l.lines[0] += fmt.Sprintf("  /%s: %d of %d rows", l.filter, len(s.Rows), all)
@@ -291,7 +370,7 @@ func (t *tracer) rowText(s *trace.Snapshot, row *trace.Row) string {
 
 // show redraws the terminal. The caller holds mu.
 func (l *live) show() {
-	if !l.open {
+	if !l.open || l.away {
 		return
 	}
 	width, height := l.screen.Size()

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,6 +78,12 @@ type liveRun struct {
 
 func startLive(t *testing.T, args ...string) *liveRun {
 	t.Helper()
+	return startLiveIn(t, nil, args...)
+}
+
+// startLiveIn starts it by another command, unless that is empty.
+func startLiveIn(t *testing.T, by []string, args ...string) *liveRun {
+	t.Helper()
 	master, slave := openTerminal(t)
 	qt.Assert(t, qt.IsNil(unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ,
 		&unix.Winsize{Row: 24, Col: 120})))
@@ -84,6 +92,11 @@ func startLive(t *testing.T, args ...string) *liveRun {
 	l.running = startPrepared(t, func(cmd *exec.Cmd) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		if len(by) > 0 {
+			self, err := os.Executable()
+			qt.Assert(t, qt.IsNil(err))
+			cmd.Path, cmd.Args = by[0], slices.Concat(by, []string{self}, cmd.Args[1:])
+		}
 	}, append([]string{"--live", "--interval", "20ms"}, args...)...)
 	slave.Close()
 	go func() {
@@ -110,9 +123,9 @@ func (l *liveRun) quit() string {
 	l.press("q")
 	qt.Check(l.t, qt.Equals(l.wait().status, exitWatched))
 	<-l.read
-	_, printed, ok := strings.Cut(l.screen.String(), "\x1b[?1049l")
-	qt.Assert(l.t, qt.IsTrue(ok))
-	return printed
+	parts := strings.Split(l.screen.String(), "\x1b[?1049l")
+	qt.Assert(l.t, qt.IsTrue(len(parts) > 1))
+	return parts[len(parts)-1]
 }
 
 // Enter looks closer at a row in another run, and q ends with the table of all
@@ -141,6 +154,60 @@ func TestLiveSummaryHasTheHitsOfOtherKeys(t *testing.T) {
 	l.shows("gousdt_test:three")
 	qt.Check(t, qt.Matches(l.quit(), `(?s).*gousdt_test:three +5.*\(other\) +2 .*`+
 		`7 events, 0 lost.*\n2 hits are of the less frequent keys.*`))
+}
+
+// Why nothing comes is shown while it does not.
+func TestLiveTablesSayWhyNothingComes(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	names := filepath.Join(t.TempDir(), "names.d")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte("#pragma gousdt fires "+
+		"gousdt_test:three where it has been switched on\n"), 0o666)))
+	l := startLive(t, "--names", names, p.path, "gousdt_test:three")
+	l.shows("switched") // the cursor moves between words
+	p.Fire("three", 2)
+	qt.Check(t, qt.Matches(l.quit(), "(?s).*2 events, 0 lost; 1 site; [^\n]*\n"))
+}
+
+// Ctrl-Z stops it as any other command of a shell.
+func TestLiveTablesAreStoppedAndContinued(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	l := startLiveIn(t, []string{"/bin/sh", "-mc", `"$@"; stty -a; echo stopped; read line; fg`, "sh"},
+		"--by", "probe", p.path, "gousdt_test:*")
+	p.Fire("three", 3)
+	l.shows("gousdt_test:three")
+	l.press("\x1a")
+	l.shows("stopped\r\n")
+	_, after, _ := strings.Cut(l.screen.String(), "\x1b[?1049l")
+	qt.Check(t, qt.Matches(after, `(?s).* icanon .* echo .*`))
+	p.Fire("three", 4)
+	l.screen.forget()
+	l.press("\n")
+	l.shows("\x1b[?1049h")
+	l.shows("gousdt_test:three")
+	qt.Check(t, qt.Matches(l.quit(), `(?s).*gousdt_test:three +7 .*`))
+}
+
+// No shell continues what is alone in its session: it goes on at once. What
+// another program stops takes the terminal again.
+func TestLiveTablesWithoutAShellGoOn(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	l := startLive(t, "--by", "probe", p.path, "gousdt_test:*")
+	p.Fire("three", 3)
+	l.shows("gousdt_test:three")
+	for _, stop := range []func(){
+		func() { l.press("\x1a") },
+		func() {
+			qt.Check(t, qt.IsNil(l.cmd.Process.Signal(syscall.SIGSTOP)))
+			qt.Check(t, qt.IsNil(l.cmd.Process.Signal(syscall.SIGCONT)))
+		},
+	} {
+		l.screen.forget()
+		stop()
+		l.shows("\x1b[?1049h")
+		l.shows("gousdt_test:three")
+	}
+	l.press("q")
+	qt.Check(t, qt.Equals(l.wait().status, exitWatched))
 }
 
 // Where a terminal has no room for them, bytes are cut as such, not as a text.

@@ -100,6 +100,28 @@ func Cut(s string, columns int) string {
 	return whole.FindString(cut) + dots[:min(columns, len(dots))]
 }
 
+// Wrap returns a text with line breaks in place of blanks: lines have at
+// most this many columns. A longer word is a line of its own.
+func Wrap(s string, columns int) string {
+	var b strings.Builder
+	used := 0
+	for i, word := range strings.Split(s, " ") {
+		length := Columns(word)
+		switch {
+		case i == 0:
+		case used+1+length > columns:
+			b.WriteByte('\n')
+			used = 0
+		default:
+			b.WriteByte(' ')
+			used++
+		}
+		b.WriteString(word)
+		used += length
+	}
+	return b.String()
+}
+
 const hexDigits = "0123456789abcdef"
 
 // isPlain reports whether s is printable ASCII without a backslash, as nearly

@@ -67,6 +67,15 @@ func TestCutKeepsWholeEscapes(t *testing.T) {
 	}
 }
 
+func TestWrapBreaksBetweenWords(t *testing.T) {
+	for columns, want := range map[int]string{
+		0: "an\nold\nnaïve\nsentence", 6: "an old\nnaïve\nsentence", 8: "an old\nnaïve\nsentence",
+		12: "an old naïve\nsentence", 80: "an old naïve sentence",
+	} {
+		qt.Check(t, qt.Equals(Wrap("an old naïve sentence", columns), want))
+	}
+}
+
 func TestColumnsCountsCharacters(t *testing.T) {
 	qt.Assert(t, qt.Equals(Columns("naïve"), 5))
 	qt.Assert(t, qt.Equals(Columns(""), 0))
