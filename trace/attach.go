@@ -43,7 +43,8 @@ type Attachment struct {
 	reserved int      // slots
 
 	closeOnce sync.Once
-	err       error // of closing
+	done      chan struct{} // closed once it is closed
+	err       error         // of closing
 }
 
 // Session returns the session that watches the probes.
@@ -69,6 +70,24 @@ func (a *Attachment) Skipped() (sites []*follow.SiteError, count int) {
 		return nil, 0 // it is no attachment of a session
 	}
 	return a.links[0].Selection().Skipped()
+}
+
+// Done returns a channel that is closed once the probes are detached: by Close
+// or the end of the session, or because the file is about to be written to. A
+// process that opens the file for writing waits until then, see
+// [usdt.Target].NoLease.
+func (a *Attachment) Done() <-chan struct{} { return a.done }
+
+// Err returns nil until Done is closed. Then it wraps [usdt.ErrWritten] if the
+// file was about to be written to, or else [os.ErrClosed]. After ErrWritten the
+// file can be attached again once it has been written.
+func (a *Attachment) Err() error {
+	select {
+	case <-a.done:
+		return a.links[0].Err()
+	default:
+		return nil
+	}
 }
 
 // Close detaches the probes. Events that have been sent already still come.
@@ -113,6 +132,7 @@ func closeAll(attachments ...*Attachment) error {
 			a.session.foldLost(a)
 			a.session.endPairs(a)
 			a.session.forget(a)
+			close(a.done)
 		})
 		errs = append(errs, a.err)
 	}
@@ -149,7 +169,7 @@ func (s *Session) attachSelection(
 	}
 	defer s.going.Begin(file)()
 
-	a := &Attachment{session: s, path: file, process: process}
+	a := &Attachment{session: s, path: file, process: process, done: make(chan struct{})}
 	plan := *s.plan
 	var err error
 	if plan.Kernel.Machine, err = sys.KernelMachine(); err != nil {
@@ -189,6 +209,12 @@ func (s *Session) attachSelection(
 	s.mu.Lock()
 	s.attachments[a] = struct{}{}
 	s.mu.Unlock()
+	go func() {
+		<-a.links[0].Done()
+		if errors.Is(a.links[0].Err(), usdt.ErrWritten) { // the others have ended, too
+			_ = a.Close()
+		}
+	}()
 	return a, nil
 }
 

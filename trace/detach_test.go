@@ -5,6 +5,7 @@
 package trace_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -121,5 +122,28 @@ func TestLossesOfOneFileWhileOthersAreAttached(t *testing.T) {
 		check()
 		qt.Check(t, qt.Equals(before.Unmatched, rounds*hits+1))
 		qt.Check(t, qt.Equals(before.Replaced, hits-64))
+	})
+}
+
+func TestAttachmentEndsBeforeItsFileIsWrittenTo(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		path := copyOf(t, "calls")
+		s := newSession(t, &trace.SessionOptions{Mode: mode,
+			Events: &trace.EventOptions{Spans: everyCall}})
+		attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
+		a := s.Attachments()[0]
+		qt.Assert(t, qt.IsNil(a.Err()))
+		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		qt.Assert(t, qt.IsNil(err))
+		file.Close()
+		<-a.Done()
+		qt.Check(t, qt.ErrorIs(a.Err(), usdt.ErrWritten))
+		qt.Check(t, qt.HasLen(s.Attachments(), 0))
+
+		attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
+		again := s.Attachments()[0]
+		qt.Assert(t, qt.IsNil(s.Detach()))
+		<-again.Done()
+		qt.Check(t, qt.ErrorIs(again.Err(), os.ErrClosed))
 	})
 }

@@ -206,3 +206,16 @@ func ExampleHistogram_seconds() {
 	fmt.Println(opts.Validate())
 	// Output: <nil>
 }
+
+// Wait until the file of a session is replaced in place.
+func ExampleAttachment_Done() {
+	session, err := trace.Open(usdt.Target{Path: "/opt/server"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer session.Close()
+	for _, a := range session.Attachments() {
+		<-a.Done()
+		fmt.Println(a.Path(), a.Err()) // usdt.ErrWritten if the file is about to be written to
+	}
+}

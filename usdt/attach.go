@@ -182,11 +182,12 @@ func (m *Manager) attach(
 		return nil, err
 	}
 	lnk.program, lnk.generic = prog, generic
-	lnk.release = func() {
+	isOpen := m.keep(lnk)
+	lnk.whenEnded(func() {
 		release()
 		m.forget(lnk)
-	}
-	if !m.keep(lnk) {
+	})
+	if !isOpen {
 		lnk.Close()
 		held = nil // Close has given it back
 		return nil, sys.ClosedError("manager")

@@ -125,13 +125,26 @@ func TestAttachNamesTheSiteThatTheKernelRefuses(t *testing.T) {
 		copyFile(t, library, testprog.Path(t, "libtarget.so"))
 		process := testprog.Start(t, "target-pie")
 		process.Do("load " + library)
+		// Only what a mapping writes is not noticed.
+		file, err := os.OpenFile(library, os.O_RDWR, 0)
+		qt.Assert(t, qt.IsNil(err))
+		defer file.Close()
+		info, err := file.Stat()
+		qt.Assert(t, qt.IsNil(err))
+		contents, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_WRITE, unix.MAP_SHARED)
+		qt.Assert(t, qt.IsNil(err))
+		defer unix.Munmap(contents)
 		target := usdt.Target{Path: library, PID: process.PID}
 		sel, err := usdt.Select(target, patterns(t, "*:three", "*:nop5", "*:nop10")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 
 		// After it was found to be fit.
-		patch(t, library, "nop5", []byte{0x2e, 0x0f, 0x1f, 0x40, 0x00, 0x90})
+		for _, site := range sel.Sites() {
+			if site.Name == "nop5" {
+				copy(contents[site.Offset:], []byte{0x2e, 0x0f, 0x1f, 0x40, 0x00, 0x90})
+			}
+		}
 		_, err = c.Attach(c.Collect3, usdt.Target{Selection: sel}, nil)
 		var site *follow.SiteError
 		qt.Assert(t, qt.ErrorAs(err, &site))

@@ -309,3 +309,23 @@ func ExampleLink_Links() {
 		}
 	}
 }
+
+// A file that is written to is detached before, so that the breakpoints do not
+// get into other code. Attach to it again once it has been written.
+func ExampleLink_Done() {
+	mgr, objs := loadExample() // as in the example of the package
+	defer mgr.Close()
+	defer objs.Close()
+	for {
+		lnk, err := mgr.Attach(objs.Count, usdt.Target{Path: "/opt/server"}, nil)
+		if err != nil {
+			fmt.Println(err) // perhaps only a part of it has been written
+			time.Sleep(time.Second)
+			continue
+		}
+		<-lnk.Done()
+		if !errors.Is(lnk.Err(), usdt.ErrWritten) {
+			return
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -239,4 +240,120 @@ func TestAttachToAProcessThatDiesMeanwhile(t *testing.T) {
 		used, _ := c.SpecsInUse()
 		qt.Assert(t, qt.Equals(used, 0))
 	})
+}
+
+// opening opens a file for writing on a goroutine of its own, and returns a
+// channel that is closed as soon as that has been possible.
+func opening(t *testing.T, path string) <-chan struct{} {
+	opened := make(chan struct{})
+	go func() {
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_TRUNC, 0)
+		if err != nil {
+			t.Error(err)
+		} else {
+			file.Close()
+		}
+		close(opened)
+	}()
+	return opened
+}
+
+// A breakpoint that stays in a file which is written to is in other code, and
+// kills what runs it.
+func TestLinksAreDetachedBeforeTheFileIsWrittenTo(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		program, other := copies(t, "target-static")
+		exact := elfnote.Exact(provider, "three")
+		sel, err := usdt.Select(usdt.Target{Path: program}, exact)
+		qt.Assert(t, qt.IsNil(err))
+		defer sel.Close()
+		attach := func() *usdt.Link {
+			lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
+			qt.Assert(t, qt.IsNil(err))
+			return lnk
+		}
+		links := []*usdt.Link{attach(), attach()}
+		stays := c.attach(t, c.Collect, usdt.Target{Path: other}, "three", nil)
+		qt.Check(t, qt.IsNil(links[0].Err()))
+
+		<-opening(t, program)
+		for _, lnk := range links {
+			select {
+			case <-lnk.Done():
+			default:
+				t.Error("the file was opened for writing before it was detached")
+			}
+			qt.Check(t, qt.ErrorIs(lnk.Err(), usdt.ErrWritten))
+			qt.Check(t, qt.IsNil(lnk.Close()))
+		}
+		qt.Check(t, qt.IsNil(stays.Err()))
+		qt.Check(t, qt.IsNil(stays.Close()))
+		qt.Check(t, qt.ErrorIs(stays.Err(), os.ErrClosed))
+		used, _ := c.SpecsInUse()
+		qt.Check(t, qt.Equals(used, 0))
+
+		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
+		qt.Check(t, qt.ErrorIs(err, usdt.ErrWritten))
+		copyFile(t, program, other)
+		again := c.attach(t, c.Collect, usdt.Target{Path: program}, "three", nil)
+		testprog.Start(t, program).Fire("three", 1)
+		c.next(t, 1)
+		qt.Check(t, qt.IsNil(again.Err()))
+	})
+}
+
+func TestWritersDoNotWaitWithoutALease(t *testing.T) {
+	c := newCollector(t, nil)
+	program, _ := copies(t, "target-static")
+	lnk, err := c.Attach(c.Collect, usdt.Target{Path: program, NoLease: true}, nil,
+		elfnote.Exact(provider, "three"))
+	qt.Assert(t, qt.IsNil(err))
+	<-opening(t, program)
+	<-lnk.Done() // some time after it
+	qt.Check(t, qt.ErrorIs(lnk.Err(), usdt.ErrWritten))
+}
+
+// What reads a file that is not attached is no reason to wait.
+func TestWritersDoNotWaitForASelection(t *testing.T) {
+	testprog.LeakCheck(t)
+	program, _ := copies(t, "target-static")
+	sel, err := usdt.Select(usdt.Target{Path: program})
+	qt.Assert(t, qt.IsNil(err))
+	<-opening(t, program)
+	qt.Check(t, qt.IsNil(sel.Close()))
+}
+
+func TestWatchAttachesAgainAfterAWrite(t *testing.T) {
+	c := newCollector(t, nil)
+	dir := t.TempDir()
+	library := filepath.Join(dir, "libtarget.so")
+	copyFile(t, library, testprog.Path(t, "libtarget.so"))
+	program := filepath.Join(dir, "target-shared")
+	copyFile(t, program, testprog.Path(t, "target-shared"))
+	reported := make(chan error, 10)
+	w, err := c.Watch(&usdt.WatchOptions{Filter: only(program)},
+		func(changes *usdt.WatchChanges[*usdt.Link]) {
+			for _, err := range changes.Errors {
+				reported <- err
+			}
+		}, watching(t, c.Collect, "gousdt_test:three")...)
+	qt.Assert(t, qt.IsNil(err))
+	defer w.Close()
+	process := testprog.Start(t, program)
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.HasLen(w.Links(), 1))
+	lnk := w.Links()[0]
+
+	// A process that maps a library keeps nobody from writing to it.
+	writer, err := os.OpenFile(library, os.O_RDWR, 0)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.ErrorIs(lnk.Err(), usdt.ErrWritten))
+	qt.Check(t, qt.ErrorMatches(await(t, reported), ".*being written to, and is attached again.*"))
+	qt.Check(t, qt.HasLen(w.Links(), 0))
+	writer.Close()
+	testneeds.Await(t, 10*time.Second, "the library is attached again",
+		func() bool { return len(w.Links()) == 1 })
+	process.Fire("three", 1)
+	c.next(t, 1)
 }

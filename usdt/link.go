@@ -38,11 +38,17 @@ type Link struct {
 
 	generic string // why the sites run the program itself, "" if they run one made for them
 
-	kernel  []io.Closer // one uprobe_multi link, or perf events
-	release func()      // gives back what belongs to the link, once nothing can hit it any more
+	kernel []io.Closer // one uprobe_multi link, or perf events
+	holder *holder     // of the file's guard
 
 	closeOnce sync.Once
+	done      chan struct{}
+	reason    error // why it has ended
 	err       error // of closing
+
+	mu      sync.Mutex
+	ended   bool
+	release func() // gives back what belongs to the link, once nothing can hit it any more
 }
 
 // Program returns the program that was given to be attached.
@@ -100,8 +106,39 @@ func (l *Link) Links() ([]link.Link, error) {
 // the kernel, 10 to 200 ms for each uprobe_multi link or perf event. Several
 // links that are closed by goroutines of their own, or by [Manager.Close], are
 // waited for together. It is safe to call Close again.
-func (l *Link) Close() error {
+func (l *Link) Close() error { return l.end(sys.ClosedError("link")) }
+
+// Done returns a channel that is closed once the program is detached: by Close,
+// or because the file is about to be written to. A process that opens the file
+// for writing waits until then, see [Target].NoLease.
+func (l *Link) Done() <-chan struct{} { return l.done }
+
+// Err returns nil until Done is closed. Then it wraps [os.ErrClosed] after
+// Close, or [ErrWritten].
+func (l *Link) Err() error {
+	select {
+	case <-l.done:
+		return l.reason
+	default:
+		return nil
+	}
+}
+
+// whenEnded has release called at the end, or now if the link has ended.
+func (l *Link) whenEnded(release func()) {
+	l.mu.Lock()
+	l.release = release
+	ended := l.ended
+	l.mu.Unlock()
+	if ended {
+		release()
+	}
+}
+
+// end detaches the program. The first reason is that of Err.
+func (l *Link) end(reason error) error {
 	l.closeOnce.Do(func() {
+		l.reason = reason
 		room := linkClosers
 		if l.mode != ModeMulti {
 			room = eventClosers
@@ -119,9 +156,17 @@ func (l *Link) Close() error {
 			l.err = errors.Join(l.err, c.Close())
 			<-room
 		}
-		if l.release != nil {
-			l.release()
+		l.mu.Lock()
+		release := l.release
+		l.ended = true
+		l.mu.Unlock()
+		if release != nil {
+			release()
 		}
+		if l.holder != nil {
+			l.holder.release()
+		}
+		close(l.done)
 	})
 	return l.err
 }
@@ -221,9 +266,15 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}
 	removeEnded()
+	guard := s.opened.holder.guard
+	guard.attaching.RLock()
+	defer guard.attaching.RUnlock()
+	if guard.written != nil {
+		return nil, guard.written
+	}
 
 	lnk := &Link{mode: mode, sel: s, program: prog, process: proc.Process{PID: s.pid},
-		generic: "the program was attached without a Manager"}
+		generic: "the program was attached without a Manager", done: make(chan struct{})}
 	if mode == ModeMulti {
 		err = lnk.attachMulti(executable, cookies)
 	} else {
@@ -237,6 +288,7 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	closed.opened, closed.borrowed = &opened{name: s.opened.name, closed: true}, true
 	closed.whole = nil
 	lnk.sel = &closed
+	guard.add(lnk)
 	return lnk, nil
 }
 

@@ -3,6 +3,7 @@
 package usdt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,6 +73,21 @@ type Target struct {
 	// different arguments may be four times that. 0 means no limit, except that
 	// on the arguments of any file: see [Select].
 	MaxSites int
+
+	// NoLease lets other processes write to the file without waiting. By
+	// default a read lease of the kernel makes a process that opens the file
+	// for writing, or truncates it, wait until everything is detached: a
+	// breakpoint in a file that was written to is in the wrong place, and
+	// kills the program that runs it. It waits some 20 to 60 ms in [ModeMulti],
+	// 0.1 to 0.2 s for each perf event in other modes, and longer if this
+	// process is stopped, up to /proc/sys/fs/lease-break-time (45 s). With
+	// NoLease, and where there can be no lease, the file is detached after the
+	// first write to it, which may be too late.
+	//
+	// A lease takes a descriptor, and CAP_LEASE unless the caller owns the
+	// file. There is none on network file systems, nor while another process
+	// has the file open for writing.
+	NoLease bool
 }
 
 func (t *Target) check() error {
@@ -99,6 +116,7 @@ type opened struct {
 	sites      iter.Seq2[elfnote.Site, error] // of the file
 	descriptor int                            // that names the file to the kernel, see path
 	name       string                         // in texts
+	holder     *holder                        // of the guard
 
 	// mu is held for reading while the file is used, so that closing does not
 	// give the descriptor, and with it the path, to another file in the middle
@@ -141,7 +159,17 @@ func (t Target) open() (_ *opened, err error) {
 	}()
 	switch {
 	case t.Path != "":
-		err = o.openPath(t)
+		isNew := false
+		if err = o.openPath(t); err == nil {
+			isNew, err = o.guard(&t)
+		}
+		if err == nil && isNew {
+			// Its headers may have been read before the last write.
+			first := o.elf
+			if err = o.openPath(t); err == nil && !sameFile(first, o.elf) {
+				err = fmt.Errorf("%s: %w", t.Path, ErrWritten)
+			}
+		}
 	case t.ProcessFile != nil:
 		err = o.openProcessFile(t.ProcessFile)
 	}
@@ -169,6 +197,16 @@ func (t Target) open() (_ *opened, err error) {
 		}
 		o.closers = append(o.closers, func() error { return unix.Close(o.descriptor) })
 	}
+	if t.Path == "" {
+		if _, err := o.guard(&t); err != nil {
+			return nil, err
+		}
+	}
+	if t.ProcessFile != nil {
+		if err := t.ProcessFile.File.Verify(); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.name, err)
+		}
+	}
 	if o.sites == nil {
 		o.sites = o.elf.Sites()
 	}
@@ -176,6 +214,43 @@ func (t Target) open() (_ *opened, err error) {
 		return nil, fmt.Errorf("%s: %w", o.name, err)
 	}
 	return o, nil
+}
+
+// guard guards the file, and reports whether it was written to a moment ago. A
+// lease needs an open file description that nobody else has a lease on.
+func (o *opened) guard(t *Target) (isNew bool, err error) {
+	fd := int(o.elf.OSFile().Fd())
+	closeFile := func() { unix.Close(fd) }
+	switch {
+	case t.ELF != nil:
+		fd, err = unix.Open(o.path(), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if err == nil {
+			break
+		}
+		fallthrough
+	case t.Path != "":
+		fd, err = unix.FcntlInt(o.elf.OSFile().Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	default:
+		t.ProcessFile.File.Hold()
+		closeFile = t.ProcessFile.File.Release
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", o.name, err)
+	}
+	o.holder = newGuard(cmp.Or(o.name, t.Path), fd, !t.NoLease, closeFile)
+	o.closers = append(o.closers, func() error {
+		o.holder.release()
+		return nil
+	})
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	return err == nil && time.Since(time.Unix(st.Ctim.Unix())) < time.Second, nil
+}
+
+func sameFile(a, b *elfnote.File) bool {
+	first, err := a.OSFile().Stat()
+	second, err2 := b.OSFile().Stat()
+	return err == nil && err2 == nil && os.SameFile(first, second)
 }
 
 func (o *opened) openPath(t Target) error {

@@ -84,8 +84,15 @@ type WatchOptions struct {
 	// Linger is the time for which a file stays attached, and open, after the
 	// last process that maps it has gone. So programs that are started again
 	// and again are hit from their start. 0 means a second, negative not at
-	// all. An attachment to one process does not linger.
+	// all. An attachment to one process does not linger, nor does a file that
+	// has no lease, see NoLease.
 	Linger time.Duration
+
+	// NoLease lets other processes write to attached files without waiting, as
+	// [Target].NoLease does. A file that is written to is detached, and
+	// attached again once it has been written: with a lease before the first
+	// write, without one after it.
+	NoLease bool
 
 	// Limits bound what is attached, because any user could start processes
 	// that map files with any number of probes. 0 means the default, and a
@@ -209,7 +216,7 @@ func NewWatch[A any](
 	}
 	d := &watchDriver[A]{Attacher: attacher, patterns: patterns, byAddress: mode == ModeSingleIPMap,
 		perProcess: opts.PerProcess, debugFiles: opts.DebugFiles, fileSites: opts.Limits.OfFile(),
-		changed: changed}
+		noLease: opts.NoLease, changed: changed}
 	if !slices.ContainsFunc(patterns, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
 		d.all = slices.Concat(patterns...)
 	}
@@ -312,6 +319,7 @@ type watchDriver[A any] struct {
 	perProcess bool
 	debugFiles bool
 	fileSites  int
+	noLease    bool
 	changed    func(*WatchChanges[A])
 }
 
@@ -324,7 +332,8 @@ type watchedFile[A any] struct {
 }
 
 func (d *watchDriver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], error) {
-	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.fileSites, DebugFiles: d.debugFiles}, d.all...)
+	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.fileSites, DebugFiles: d.debugFiles,
+		NoLease: d.noLease}, d.all...)
 	if err != nil {
 		return nil, err
 	}
@@ -359,6 +368,10 @@ func (f *watchedFile[A]) Attach(
 	return attachment, err == nil, err
 }
 
+func (f *watchedFile[A]) WhenWritten(call func()) { f.opened.holder.guard.whenWritten(call) }
+
+func (f *watchedFile[A]) HoldsWriters() bool { return f.opened.holder.guard.lease.Reason() == nil }
+
 func (f *watchedFile[A]) Sites(n int) int {
 	if f.parts[n] == nil {
 		return 0
@@ -377,6 +390,8 @@ func (d *watchDriver[A]) Retry(err error) follow.When {
 		return follow.WithShare
 	case errors.Is(err, errAddressInUse):
 		return follow.WithRoom
+	case errors.Is(err, ErrWritten):
+		return follow.Later
 	default:
 		return follow.Classify(err)
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -480,4 +481,74 @@ func TestStacksThatTheKernelWalks(t *testing.T) {
 	qt.Assert(t, qt.HasLen(events, 1))
 	qt.Assert(t, qt.Not(qt.HasLen(events[0].Stack, 0)))
 	qt.Check(t, qt.Equals(events[0].Stack[0].Function, "fire_three"))
+}
+
+// deployed are builds of one program. A breakpoint that is left of one of them
+// is inside an instruction of another one, which it kills.
+const deployed = `
+#include <string.h>
+#include <unistd.h>
+#include <sys/sdt.h>
+__attribute__((noinline)) void f(volatile int i)
+{
+#ifndef FIRST
+	char b[40]; memset(b, i, 40); i += b[3]; i *= 5; i ^= 0x1234567;
+#endif
+	DTRACE_PROBE1(deployed, tick, i);
+}
+int main(void) { for (int i = 0; i < 50; i++) { f(i); usleep(1000); } return 0; }
+`
+
+// The old program is stopped, the new one is written over it and started.
+func TestDeploymentsInPlaceEndWell(t *testing.T) {
+	testprog.RequireBPF(t)
+	gcc := testneeds.Tool(t, "gcc", "gcc")
+	builds := t.TempDir()
+	source := filepath.Join(builds, "deployed.c")
+	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(deployed), 0o600)))
+	var contents [][]byte // the first is the old program
+	for _, flags := range []string{"-O2 -DFIRST", "-O0", "-O2", "-O0 -fno-pie -no-pie",
+		"-O1 -fstack-protector-all", "-O3 -fno-omit-frame-pointer"} {
+		output := filepath.Join(builds, "build")
+		built, err := exec.Command(gcc, append(strings.Fields(flags), source, "-o", output)...).CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", built))
+		text, err := os.ReadFile(output)
+		qt.Assert(t, qt.IsNil(err))
+		contents = append(contents, text)
+	}
+	shm, err := os.MkdirTemp("/dev/shm", "deployed")
+	qt.Assert(t, qt.IsNil(err))
+	defer os.RemoveAll(shm)
+	for _, dir := range []string{t.TempDir(), shm} {
+		file := filepath.Join(dir, "deployed")
+		deploy := func(text []byte) *exec.Cmd {
+			qt.Assert(t, qt.IsNil(os.WriteFile(file, text, 0o755)))
+			for {
+				run := exec.Command(file)
+				err := run.Start()
+				if errors.Is(err, syscall.ETXTBSY) { // a child of another goroutine has it open
+					continue
+				}
+				qt.Assert(t, qt.IsNil(err))
+				return run
+			}
+		}
+		qt.Assert(t, qt.IsNil(deploy(contents[0]).Wait()))
+		for _, args := range [][]string{{file}, {"-a"}} {
+			r := watching(t, append(append([]string{"--count"}, args...), "deployed:*")...)
+			for range testprog.Soak(1, 50) {
+				for i, pause := range []time.Duration{0, 0, 50 * time.Millisecond, 300 * time.Millisecond, 0} {
+					old := deploy(contents[0])
+					time.Sleep(20 * time.Millisecond) // it is found under -a
+					old.Process.Kill()
+					_ = old.Wait()
+					time.Sleep(pause)
+					qt.Check(t, qt.IsNil(deploy(contents[1+i]).Wait()), qt.Commentf("%v, build %d", args, 1+i))
+				}
+			}
+			r.interrupt().ok()
+			qt.Check(t, qt.IsTrue(strings.Contains(r.stdout.String(), "deployed:tick")),
+				qt.Commentf("%s%s", &r.stdout, &r.stderr))
+		}
+	}
 }

@@ -107,6 +107,7 @@ type options struct {
 	stats      bool
 	duration   time.Duration
 	mode       usdt.Mode
+	noLease    bool
 	cleanup    bool
 }
 
@@ -209,6 +210,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.stats, "stats")
 	flags.Func(setTime(&o.duration), "duration")
 	flags.Func(oneOf(&mode, modes), "mode")
+	flags.Switch(&o.noLease, "no-lease")
 	flags.Switch(&o.cleanup, "cleanup")
 	flags.Standard("usdttrace", short, usage, completions())
 	flags.Answer(version, "version")

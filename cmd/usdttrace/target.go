@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/symbolname"
@@ -211,7 +212,7 @@ func (t *targets) probeWidth() int {
 func (t *targets) find(files []string, pid int) error {
 	var paths []string
 	for _, name := range files {
-		target := usdt.Target{Path: name, PID: pid, DebugFiles: true}
+		target := usdt.Target{Path: name, PID: pid, DebugFiles: true, NoLease: t.options.noLease}
 		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
 			target.Path = "./" + name
 		}
@@ -319,6 +320,7 @@ func (t *tracer) attachFiles() error {
 			return err
 		}
 		files = append(files, &namedFile{path: sel.Name(), index: i, attachedFile: attachedFile{a, sel}})
+		t.watch.Go(func() { t.attachAgain(a, sel) })
 		if t.ctx.Err() != nil {
 			return errEnded
 		}
@@ -434,7 +436,8 @@ func (t *tracer) lookAt(f *namedFile) {
 		now := answer{}
 		if now.info, now.err = os.Stat(path); now.err == nil && !os.SameFile(now.info, was) &&
 			!(f.refused != nil && os.SameFile(now.info, f.refused)) {
-			now.sel, now.err = usdt.Select(usdt.Target{Path: f.path, PID: pid}, t.options.patterns...)
+			now.sel, now.err = usdt.Select(usdt.Target{Path: f.path, PID: pid,
+				NoLease: t.options.noLease}, t.options.patterns...)
 		}
 		found <- now
 	}, func() {
@@ -469,6 +472,7 @@ func (t *tracer) lookAt(f *namedFile) {
 	}
 	t.messages.NoteOf("replaced files", "%s is another file now: also watching %s in it", f.path,
 		plural(now.sel.Len(), "site"))
+	t.watch.Go(func() { t.attachAgain(a, now.sel) })
 	f.earlier = append(f.earlier, f.attachedFile)
 	f.attachedFile = attachedFile{a, now.sel}
 	id, err := procwatch.IdentifyFile(now.sel.File().OSFile())
@@ -558,6 +562,79 @@ func (t *targets) baseNames() map[string]bool {
 	}
 	return names
 }
+
+// attachAgain attaches to a file again whenever it has been written to, until
+// the tracing ends.
+func (t *tracer) attachAgain(a *trace.Attachment, sel *usdt.Selection) {
+	target := usdt.Target{Path: sel.Name(), PID: sel.PID(), DebugFiles: true,
+		NoLease: t.options.noLease}
+	was, err := sel.File().OSFile().Stat()
+	if err != nil {
+		return
+	}
+	const files = "files that were written to"
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-a.Done():
+		}
+		if !errors.Is(a.Err(), usdt.ErrWritten) {
+			return
+		}
+		again, err := t.attachWritten(target, was)
+		for failed := ""; err != nil; again, err = t.attachWritten(target, was) {
+			if errors.Is(err, errReplaced) {
+				return // followPaths attaches what takes its place
+			}
+			if text := err.Error(); text != failed && t.ctx.Err() == nil {
+				failed = text
+				t.messages.WarnOf(files, "%s was written to, and is not watched: %v", target.Path, err)
+			}
+			select {
+			case <-t.ctx.Done():
+				return
+			case <-time.After(interval):
+			}
+		}
+		t.messages.NoteOf(files, "%s was written to: watching %s in it", target.Path,
+			plural(len(again.Sites()), "site"))
+		a = again
+	}
+}
+
+// attachWritten attaches to a file as soon as nobody has it open for writing.
+func (t *tracer) attachWritten(
+	target usdt.Target, was os.FileInfo,
+) (*trace.Attachment, error) {
+	path := target.Path
+	if target.PID != 0 && filepath.IsAbs(path) {
+		path = procfs.Path("/proc", target.PID, "root") + path
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if now, err := file.Stat(); err == nil && !os.SameFile(now, was) {
+		return nil, errReplaced
+	}
+	for until := time.Now().Add(longestWrite); !lease.Settled(int(file.Fd()), interval/10) &&
+		t.ctx.Err() == nil && time.Now().Before(until); {
+	}
+	sel, err := usdt.Select(target, t.options.patterns...)
+	if err != nil {
+		return nil, err
+	}
+	defer sel.Close()
+	return t.attachSelection(sel)
+}
+
+var errReplaced = errors.New("another file has taken its place")
+
+// longestWrite is how long a file may be open for writing before it is attached
+// all the same: it is detached when it is next written to.
+const longestWrite = 10 * time.Second
 
 // isFloat reports whether a term is an argument that is a float at a site of
 // the files, or of what the processes map now.

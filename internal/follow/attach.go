@@ -102,6 +102,9 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 		return false
 	case known.opened != nil:
 		return true
+	case known.writes:
+		f.note(at, errWritten, Later)
+		return false
 	case f.isRefused(at.File) || f.mustWait(at):
 		return false
 	}
@@ -124,7 +127,7 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 				opened.Close()
 				return
 			}
-			known.opened = opened
+			f.setOpened(at.File, opened)
 			f.attach([]target{at}, r)
 		}}, r)
 	switch {
@@ -133,7 +136,7 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 	case err != nil:
 		f.fail(whole, err, r)
 	default:
-		known.opened = opened
+		f.setOpened(at.File, opened)
 	}
 	return err == nil
 }

@@ -58,6 +58,12 @@ type File[A any] interface {
 	Attach(part int, pair *procwatch.ProcessFile, pid int) (attachment A, ok bool, err error)
 	// Sites returns the number of sites that a part of the file counts for.
 	Sites(part int) int
+	// WhenWritten has a function called, on a goroutine of its own, once the
+	// driver has detached the whole file because it is written to.
+	WhenWritten(call func())
+	// HoldsWriters reports whether a writer waits for that. A file that may be
+	// written to before it is detached does not linger.
+	HoldsWriters() bool
 	// Close closes the file. What is attached stays attached.
 	Close() error
 }

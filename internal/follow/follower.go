@@ -20,6 +20,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
@@ -86,6 +87,7 @@ type file[A any] struct {
 	source *procwatch.CachedFile // as it was read last
 	pairs  int                   // of processes that map it
 	opened File[A]               // nil if it is not open
+	writes bool                  // it is being written to
 	linger *time.Timer           // detaches it; nil if a process maps it
 }
 
@@ -335,7 +337,8 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 			continue
 		}
 		// An attachment to every process lingers.
-		if f.opts.Linger < 0 || len(f.attachedAt(Place{File: id})) == 0 {
+		if f.opts.Linger < 0 || len(f.attachedAt(Place{File: id})) == 0 ||
+			known.opened == nil || !known.opened.HoldsWriters() {
 			f.leave(id, r)
 			continue
 		}
@@ -376,6 +379,70 @@ func (f *Follower[A]) close(id procwatch.FileID) {
 		opened.Close()
 	}
 }
+
+// setOpened notes that a file is open.
+func (f *Follower[A]) setOpened(id procwatch.FileID, opened File[A]) {
+	f.files[id].opened = opened
+	opened.WhenWritten(func() { f.written(id, opened) })
+}
+
+// written takes note that the driver has detached a file because it is written
+// to, and attaches it again once that is over.
+func (f *Follower[A]) written(id procwatch.FileID, opened File[A]) {
+	f.lock()
+	defer f.following.Unlock()
+	known := f.files[id]
+	if f.isStopped() || known == nil || known.opened != opened {
+		return
+	}
+	r := &round[A]{}
+	for at, a := range f.attached {
+		if at.File == id {
+			f.detach(at.Place, r)
+			if known.pairs > 0 {
+				f.report(a.target, errWritten, Later, r)
+			}
+		}
+	}
+	if known.pairs == 0 {
+		f.leave(id, r)
+		f.finish(r)
+		return
+	}
+	f.close(id)
+	all := f.watcher.ProcessFiles()
+	n := slices.IndexFunc(all, func(pair *procwatch.ProcessFile) bool { return pair.File.ID() == id })
+	known.writes = n >= 0
+	f.finish(r)
+	if n < 0 {
+		return // its processes are ending
+	}
+	pair := all[n]
+	pair.File.Hold() // the descriptor stays the file's
+	go func() {
+		fd := int(pair.File.ELF().OSFile().Fd())
+		for range longestWrite / writePause {
+			if f.isStopped() || lease.Settled(fd, writePause) {
+				break
+			}
+		}
+		pair.File.Release()
+		f.lock()
+		known.writes = false
+		f.following.Unlock()
+		_ = f.Sync(pair.Process.PID) // reads it anew for all; its errors are reported
+		f.tryAgain(Later)
+	}()
+}
+
+var errWritten = errors.New("the file is being written to, and is attached again after that")
+
+// A file that another process has open for writing for longer than longestWrite
+// is attached all the same. It is detached when it is next written to.
+const (
+	longestWrite = 10 * time.Second
+	writePause   = 100 * time.Millisecond
+)
 
 // detach notes that all parts of a place are to be detached.
 func (f *Follower[A]) detach(place Place, r *round[A]) {

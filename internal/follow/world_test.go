@@ -38,8 +38,10 @@ type world struct {
 	share       bool // the room is shared out
 	sites       map[string]int
 	detaching   func()
-	descriptors map[string]int // of files, 1 of others
-	opened      int            // files
+	descriptors map[string]int    // of files, 1 of others
+	opened      int               // files
+	isWritten   map[string]func() // calls of WhenWritten, by file
+	noLease     bool
 	perFile     func(file string) bool
 	fail        func(part int, file string) error
 
@@ -74,7 +76,7 @@ func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
 func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procwatch.FileID]string),
-		attached: make(map[*fake]bool), room: 1000,
+		attached: make(map[*fake]bool), room: 1000, isWritten: make(map[string]func()),
 		perFile: func(string) bool { return true }, fail: func(int, string) error { return nil },
 	}
 	w.write("self/status", fmt.Sprintf("NSpid:\t%d\n", os.Getpid()))
@@ -175,6 +177,14 @@ func (w fakeFile) Attach(
 	w.attached[a] = true
 	return a, true, nil
 }
+
+func (w fakeFile) WhenWritten(call func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isWritten[w.name] = call
+}
+
+func (w fakeFile) HoldsWriters() bool { return !w.noLease }
 
 func (w fakeFile) Sites(int) int { return max(1, w.sites[w.name]) }
 

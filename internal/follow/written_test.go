@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -80,6 +81,53 @@ func TestFollowerAttachesAFileAnewThatWasWrittenTo(t *testing.T) {
 		w.end(2)
 		pass(t, f)
 		w.tells("-0 a 2")
+	})
+}
+
+// The driver reports a write before the contents change.
+func TestFollowerAttachesAgainAfterAWrite(t *testing.T) {
+	t.Run("while processes map the file", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		f := w.follower(Options{})
+		w.start(1, "a")
+		pass(t, f)
+		w.start(2, "a")
+		pass(t, f)
+		w.tells("+0 a")
+		writer, err := os.OpenFile(filepath.Join(w.files, "a"), os.O_WRONLY, 0)
+		qt.Assert(t, qt.IsNil(err))
+		w.isWritten["a"]()
+		w.tells("-0 a", "!0 a 1: "+errWritten.Error())
+		w.start(3, "a") // is not attached to what is half written
+		pass(t, f)
+		w.tells()
+		writer.Close()
+		testneeds.Await(t, 10*time.Second, "the file is attached again", func() bool {
+			return len(f.attachments()) == 1
+		})
+		w.tells("+0 a")
+	})
+	t.Run("while the file lingers", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		f := w.follower(Options{Linger: time.Hour})
+		w.start(1, "a")
+		pass(t, f)
+		w.end(1)
+		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		w.tells("+0 a")
+		w.isWritten["a"]()
+		w.tells("-0 a")
+		qt.Check(t, qt.Equals(w.opened, 0))
+	})
+	t.Run("without a lease a file does not linger", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		w.noLease = true
+		f := w.follower(Options{Linger: time.Hour})
+		w.start(1, "a")
+		pass(t, f)
+		w.end(1)
+		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		w.tellsInOrder("+0 a", "-0 a")
 	})
 }
 

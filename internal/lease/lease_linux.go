@@ -27,29 +27,45 @@ type Lease struct {
 	written func()
 }
 
-// Take takes a lease on the file at a path, which may be that of a descriptor
-// in /proc/self/fd. It calls written once, in a goroutine of its own, when the
-// file is about to be written to, or has been. Without hold it never holds a
-// writer up.
-func Take(path string, hold bool, written func()) *Lease {
-	l := &Lease{fd: -1, watch: -1, written: written, reason: errUnwanted}
+// Take takes a lease on an open file. It calls written once, in a goroutine of
+// its own, when the file is about to be written to, or has been. Without hold
+// it never holds a writer up.
+//
+// The descriptor is only for reading, and stays open until Return. Its open
+// file description is used for no other lease, except by Take of the same
+// descriptor.
+func Take(fd int, hold bool, written func()) *Lease {
+	l := &Lease{fd: -1, watch: -1, written: written}
 	k := &theKeeper
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.start(); err != nil {
-		l.reason = err
+	if l.reason = k.start(); l.reason != nil {
+		k.mu.Unlock()
 		return l
 	}
-	if hold {
-		l.fd, l.reason = k.lease(path)
+	k.taking++ // keeps the thread
+	k.mu.Unlock()
+
+	// The file system may be somebody else's, and not answer.
+	if l.reason = errUnwanted; hold {
+		l.reason = k.lease(fd)
 	}
+	watch, err := -1, error(nil)
 	if l.reason != nil {
-		if n, err := unix.InotifyAddWatch(k.inotify, path, unix.IN_MODIFY|unix.IN_CLOSE_WRITE); err == nil {
-			l.watch = int32(n)
-			k.watches[l.watch]++
-		}
+		watch, err = unix.InotifyAddWatch(k.inotify, fmt.Sprintf("/proc/self/fd/%d", fd),
+			unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
 	}
-	if l.fd >= 0 || l.watch >= 0 {
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.taking--
+	switch {
+	case l.reason == nil:
+		l.fd = fd
+		k.held[fd]++
+		k.leases[l] = struct{}{}
+	case err == nil:
+		l.watch = int32(watch)
+		k.watches[l.watch]++
 		k.leases[l] = struct{}{}
 	}
 	k.endIfUnused()
@@ -65,6 +81,7 @@ func (l *Lease) Reason() error { return l.reason }
 func (l *Lease) Return() {
 	k := &theKeeper
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	delete(k.leases, l)
 	if l.watch >= 0 {
 		if k.watches[l.watch]--; k.watches[l.watch] == 0 {
@@ -72,35 +89,32 @@ func (l *Lease) Return() {
 			_, _ = unix.InotifyRmWatch(k.inotify, uint32(l.watch))
 		}
 	}
-	k.endIfUnused()
-	k.mu.Unlock()
 	if l.fd >= 0 {
-		giveBack(l.fd)
+		if k.held[l.fd]--; k.held[l.fd] == 0 {
+			delete(k.held, l.fd)
+			// Closing would not do while a child that is about to execute has
+			// the file.
+			_, _ = unix.FcntlInt(uintptr(l.fd), unix.F_SETLEASE, unix.F_UNLCK)
+		}
 	}
+	k.endIfUnused()
 }
 
-// giveBack ends a lease. Closing would not do while a child that is about to
-// execute has the descriptor.
-func giveBack(fd int) {
-	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
-	unix.Close(fd)
-}
-
-// Settled waits until no process has the file at a path open for writing, and
-// reports whether that came within the patience. On file systems without leases
-// it waits until the file has stopped changing.
-func Settled(path string, patience time.Duration) bool {
-	var last os.FileInfo
+// Settled waits until no process has a file open for writing, and reports
+// whether that came within the patience. On file systems without leases it
+// waits until the file has stopped changing. The descriptor is as for [Take].
+func Settled(fd int, patience time.Duration) bool {
+	var last unix.Stat_t
 	for pause, until := time.Millisecond, time.Now().Add(patience); ; pause = min(2*pause, mostPause) {
-		l := Take(path, true, func() {})
+		l := Take(fd, true, func() {})
 		reason := l.Reason()
 		l.Return()
 		if reason == nil {
 			return true
 		}
-		if now, err := os.Stat(path); !errors.Is(reason, unix.EAGAIN) && err == nil {
-			if pause == mostPause && last != nil && now.Size() == last.Size() &&
-				now.ModTime().Equal(last.ModTime()) {
+		var now unix.Stat_t
+		if !errors.Is(reason, unix.EAGAIN) && unix.Fstat(fd, &now) == nil {
+			if pause == mostPause && now.Size == last.Size && now.Mtim == last.Mtim {
 				return true
 			}
 			last = now
@@ -132,7 +146,9 @@ const (
 type keeper struct {
 	mu      sync.Mutex
 	leases  map[*Lease]struct{}
-	watches map[int32]int // of inotify, and how many leases each is for
+	held    map[int]int   // descriptors, and how many leases each is for
+	watches map[int32]int // likewise, of inotify
+	taking  int           // calls of Take that go on
 	thread  int           // its ID, 0 if there is none
 	signals int           // the signalfd
 	inotify int           // -1 if there is none
@@ -147,7 +163,8 @@ func (k *keeper) start() error {
 	if k.thread != 0 {
 		return nil
 	}
-	k.leases, k.watches = make(map[*Lease]struct{}), make(map[int32]int)
+	k.leases = make(map[*Lease]struct{})
+	k.held, k.watches = make(map[int]int), make(map[int32]int)
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
@@ -202,7 +219,7 @@ func (k *keeper) keep() {
 				go l.written()
 			}
 		}
-		if len(k.leases)+len(k.watches) == 0 {
+		if !k.isUsed() {
 			unix.Close(k.signals)
 			if k.inotify >= 0 {
 				unix.Close(k.inotify)
@@ -240,24 +257,23 @@ func (k *keeper) changed(buffer []byte) map[int32]bool {
 	return changed
 }
 
+func (k *keeper) isUsed() bool { return k.taking+len(k.held)+len(k.watches) > 0 }
+
 // endIfUnused wakes the thread if there is nothing to keep.
 func (k *keeper) endIfUnused() {
-	if k.thread != 0 && len(k.leases)+len(k.watches) == 0 {
+	if k.thread != 0 && !k.isUsed() {
 		_ = unix.Tgkill(os.Getpid(), k.thread, broken)
 	}
 }
 
-// lease opens a file and takes a lease on it. The kernel is told first whom to
-// signal: else it would be the process.
-func (k *keeper) lease(path string) (fd int, err error) {
-	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return -1, &os.PathError{Op: "open", Path: path, Err: err}
-	}
+// lease takes a lease. The kernel is told first whom to signal: else it would
+// be the process.
+func (k *keeper) lease(fd int) error {
 	const toThread = 0 // F_OWNER_TID
 	owner := struct{ kind, id int32 }{toThread, int32(k.thread)}
 	_, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETOWN_EX,
 		uintptr(unsafe.Pointer(&owner)))
+	var err error
 	if errno != 0 {
 		err = errno
 	}
@@ -268,8 +284,12 @@ func (k *keeper) lease(path string) (fd int, err error) {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
 	}
 	if err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("taking a lease: %w", err)
+		return fmt.Errorf("taking a lease: %w", err)
 	}
-	return fd, nil
+	// Another lease by the descriptor may be on its way back.
+	held, err := unix.FcntlInt(uintptr(fd), unix.F_GETLEASE, 0)
+	if err == nil && held != unix.F_RDLCK {
+		err = unix.EAGAIN
+	}
+	return err
 }

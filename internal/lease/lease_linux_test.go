@@ -23,6 +23,14 @@ func newFile(t *testing.T) string {
 	return path
 }
 
+// descriptor opens a file for a lease.
+func descriptor(t *testing.T, path string) int {
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { file.Close() })
+	return int(file.Fd())
+}
+
 func TestWriterWaitsUntilTheLeaseIsReturned(t *testing.T) {
 	path := newFile(t)
 	// No handler of the program's own must get the signal.
@@ -30,12 +38,13 @@ func TestWriterWaitsUntilTheLeaseIsReturned(t *testing.T) {
 	signal.Notify(signals)
 	defer signal.Stop(signals)
 	testprog.LeakCheck(t) // after Notify, whose goroutine stays
+	fd := descriptor(t, path)
 	for _, write := range []func() error{
 		func() error { return os.WriteFile(path, []byte("other"), 0o600) },
 		func() error { return os.Truncate(path, 3) },
 	} {
 		broken, wrote := make(chan struct{}), make(chan error)
-		l := Take(path, true, func() { close(broken) })
+		l := Take(fd, true, func() { close(broken) })
 		qt.Assert(t, qt.IsNil(l.Reason()))
 		before, err := os.Stat(path)
 		qt.Assert(t, qt.IsNil(err))
@@ -59,10 +68,11 @@ func TestWriterWaitsUntilTheLeaseIsReturned(t *testing.T) {
 func TestEveryLeaseOfAFileIsBroken(t *testing.T) {
 	path := newFile(t)
 	testprog.LeakCheck(t)
-	broken := make(chan int, 2)
-	leases := make([]*Lease, 2)
-	for i := range leases {
-		leases[i] = Take(path, true, func() { broken <- i })
+	broken := make(chan int, 3)
+	leases := make([]*Lease, 3)
+	first, second := descriptor(t, path), descriptor(t, path)
+	for i, fd := range []int{first, second, second} {
+		leases[i] = Take(fd, true, func() { broken <- i })
 	}
 	wrote := make(chan error)
 	go func() { wrote <- os.WriteFile(path, nil, 0o600) }()
@@ -78,9 +88,10 @@ func TestWriteIsNoticedWithoutALease(t *testing.T) {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
+	fd := descriptor(t, path)
 	for name, hold := range map[string]bool{"open for writing": true, "not wanted": false} {
 		written := make(chan struct{})
-		l := Take(path, hold, func() { close(written) })
+		l := Take(fd, hold, func() { close(written) })
 		qt.Check(t, qt.IsNotNil(l.Reason()), qt.Commentf(name))
 		_, err := file.WriteString("new")
 		qt.Assert(t, qt.IsNil(err))
@@ -93,7 +104,8 @@ func TestSettledWaitsForTheWriter(t *testing.T) {
 	path := newFile(t)
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.IsFalse(Settled(path, 10*time.Millisecond)))
+	fd := descriptor(t, path)
+	qt.Check(t, qt.IsFalse(Settled(fd, 10*time.Millisecond)))
 	time.AfterFunc(10*time.Millisecond, func() { file.Close() })
-	qt.Check(t, qt.IsTrue(Settled(path, testneeds.Patience(time.Minute))))
+	qt.Check(t, qt.IsTrue(Settled(fd, testneeds.Patience(time.Minute))))
 }

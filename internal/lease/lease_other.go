@@ -13,10 +13,10 @@ import (
 // A Lease needs Linux.
 type Lease struct{}
 
-func Take(string, bool, func()) *Lease { return &Lease{} }
+func Take(int, bool, func()) *Lease { return &Lease{} }
 
 func (*Lease) Reason() error { return errors.ErrUnsupported }
 
 func (*Lease) Return() {}
 
-func Settled(string, time.Duration) bool { return true }
+func Settled(int, time.Duration) bool { return true }

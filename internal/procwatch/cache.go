@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -314,16 +315,13 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 		if f.isCurrent(q.contents) {
 			return true, nil
 		}
-		_, again, err := c.read(f.elf.OSFile(), 0)
-		if err != nil {
+		if same, err := f.readAgain(q.contents); err != nil {
 			return false, m.wrap(opReadProbes, err)
+		} else if same {
+			return true, nil
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if again.err == nil && again.fingerprint == f.notes.fingerprint {
-			f.contents = q.contents
-			return true, nil
-		}
 		if c.files[f.id] == f {
 			delete(c.files, f.id)
 		}
@@ -364,6 +362,32 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 		c.closeFile(file, m.owner)
 	}
 	return notes.matches, err
+}
+
+// readAgain reports whether the file still has the sites that were read first.
+func (f *CachedFile) readAgain(is contents) (same bool, err error) {
+	_, again, err := f.cache.read(f.elf.OSFile(), 0)
+	if err != nil || again.err != nil || again.fingerprint != f.notes.fingerprint {
+		return false, err
+	}
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	f.contents = is
+	return true, nil
+}
+
+// Verify returns an error that wraps [procfs.ErrChanged] if the file does not
+// have the sites any more that were read. The caller holds the file, and keeps
+// it from being written to.
+func (f *CachedFile) Verify() error {
+	is, err := identify(int(f.elf.OSFile().Fd()), "")
+	if err != nil || f.isCurrent(is.contents) {
+		return err
+	}
+	if same, err := f.readAgain(is.contents); err != nil || same {
+		return err
+	}
+	return procfs.ErrChanged
 }
 
 // isCurrent reports whether the file has not been written to, nor touched,

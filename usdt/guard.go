@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"weak"
+
+	"github.com/gousdt/gousdt/internal/lease"
+	"github.com/gousdt/gousdt/internal/sys"
+)
+
+// ErrWritten means that a file is being written to, or has been since its
+// probes were read. Nothing is attached to it any more: a breakpoint would get
+// into other code. Attach to it again once it has been written.
+var ErrWritten = errors.New("the file is written to, and was detached")
+
+// A guard detaches everything from an open file before it is written to. It is
+// shared by the selections of the file and the links made from them.
+type guard struct {
+	name      string
+	lease     *lease.Lease
+	closeFile func() // that the lease is on
+
+	// attaching is held for reading while something is attached, so that what
+	// detaches misses nothing.
+	attaching sync.RWMutex
+	written   error // wraps ErrWritten, nil before
+
+	mu      sync.Mutex
+	holders map[*holder]struct{}
+	onWrite []func() // called once everything is detached
+	ended   bool     // these have been called
+}
+
+// A holder keeps a guard: an open file, or a link. A link is referred to
+// weakly, so that one that is forgotten is detached by the garbage collector.
+type holder struct {
+	guard *guard
+	link  weak.Pointer[Link] // of a link
+}
+
+// newGuard guards a file by a descriptor that closeFile closes. With hold,
+// writers wait until everything is detached, if the file system has leases.
+func newGuard(name string, fd int, hold bool, closeFile func()) *holder {
+	g := &guard{name: name, closeFile: closeFile, holders: make(map[*holder]struct{})}
+	opened := &holder{guard: g}
+	g.holders[opened] = struct{}{}
+	g.attaching.Lock() // until there is a lease
+	g.lease = lease.Take(fd, hold, g.detach)
+	g.attaching.Unlock()
+	return opened
+}
+
+// add makes a link keep the guard.
+func (g *guard) add(l *Link) {
+	l.holder = &holder{guard: g, link: weak.Make(l)}
+	g.mu.Lock()
+	g.holders[l.holder] = struct{}{}
+	g.mu.Unlock()
+	runtime.AddCleanup(l, (*holder).release, l.holder)
+}
+
+// release lets a guard go. The last holder gives the lease back.
+func (h *holder) release() {
+	g := h.guard
+	g.mu.Lock()
+	_, held := g.holders[h]
+	delete(g.holders, h)
+	last := held && len(g.holders) == 0
+	g.mu.Unlock()
+	if last {
+		g.giveBack()
+	}
+}
+
+func (g *guard) giveBack() {
+	g.lease.Return()
+	g.closeFile()
+}
+
+// detach closes all links together, and lets the writer go on.
+func (g *guard) detach() {
+	g.attaching.Lock()
+	g.written = fmt.Errorf("%s: %w", g.name, ErrWritten)
+	g.attaching.Unlock()
+	g.mu.Lock()
+	var links []linkEnd
+	for h := range g.holders {
+		if l := h.link.Value(); l != nil {
+			links = append(links, linkEnd{l, g.written})
+		}
+	}
+	last := len(g.holders) > 0
+	clear(g.holders)
+	g.mu.Unlock()
+	_ = sys.CloseTogether(links) // the kernel detaches in spite of an error
+	if last {
+		g.giveBack()
+	}
+	g.mu.Lock()
+	g.ended = true
+	onWrite := g.onWrite
+	g.mu.Unlock()
+	for _, call := range onWrite {
+		call()
+	}
+}
+
+// whenWritten has a function called once everything is detached because of a
+// write, on a goroutine of its own.
+func (g *guard) whenWritten(call func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended {
+		go call()
+	} else {
+		g.onWrite = append(g.onWrite, call)
+	}
+}
+
+// A linkEnd closes a link for a reason.
+type linkEnd struct {
+	*Link
+	reason error
+}
+
+func (e linkEnd) Close() error { return e.end(e.reason) }
