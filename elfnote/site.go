@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"math"
+	"os"
 	"slices"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -42,6 +43,13 @@ type Site struct {
 	// The kernel identifies a semaphore by it. It is 0 in a debug file and an
 	// object file.
 	SemaphoreOffset uint64
+	// SemaphoreMiscounted reports whether more than one writable segment maps
+	// the page of the file with the semaphore. lld, mold and rust-lld make such
+	// files. The kernel counts in the segment that a process has mapped first.
+	// That is the wrong one until the process has made it read-only, when it
+	// starts: so attach to the process only after that, which package usdt
+	// sees to.
+	SemaphoreMiscounted bool
 }
 
 // Sites returns the sites of all probes in the order of their notes. Of
@@ -79,9 +87,11 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 				if skip := site.Location - f.code.Address; skip < f.code.FileSize &&
 					site.Semaphore == 0 {
 					site.Offset, site.SemaphoreOffset = skip+f.code.Offset, 0
+					site.SemaphoreMiscounted = false
 				} else {
 					site.Offset, site.SemaphoreOffset, err = f.offsets(site.Location,
 						site.Semaphore)
+					site.SemaphoreMiscounted = f.isMiscounted(site.SemaphoreOffset)
 				}
 			}
 			switch {
@@ -195,6 +205,23 @@ func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
 		return 0, &addressError{semaphore, errSemaphore}
 	}
 	return offset, nil
+}
+
+// isMiscounted reports whether more than one writable segment maps the page of
+// a semaphore, on a machine with pages as large as here.
+func (f *File) isMiscounted(offset uint64) bool {
+	if offset == 0 {
+		return false
+	}
+	page, count := uint64(os.Getpagesize()), 0
+	for i := range f.elf.Segments {
+		s := &f.elf.Segments[i]
+		if s.Flags&elf.PF_W != 0 && s.FileSize > 0 && s.Offset/page <= offset/page &&
+			offset/page <= (s.Offset+s.FileSize-1)/page {
+			count++
+		}
+	}
+	return count > 1
 }
 
 // usualCode returns the first executable segment, without the byte at file

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -356,4 +357,71 @@ func TestWatchAttachesAgainAfterAWrite(t *testing.T) {
 		func() bool { return len(w.Links()) == 1 })
 	process.Fire("three", 1)
 	c.next(t, 1)
+}
+
+// lld gives RELRO and data two writable segments that share a page of the file.
+// The kernel counts the semaphore in the first, unless that is read-only.
+func TestSemaphoreOnThePageOfTwoSegments(t *testing.T) {
+	gcc := testneeds.Tool(t, "gcc", "gcc")
+	testneeds.Tool(t, "ld.lld", "lld")
+	const source = `
+#define _SDT_HAS_SEMAPHORES 1
+#include <sys/sdt.h>
+#include <unistd.h>
+__extension__ unsigned short gousdt_test_gated_semaphore __attribute__((section(".probes")));
+int main(void)
+{
+	char c;
+	while (read(0, &c, 1) == 1) {
+		if (gousdt_test_gated_semaphore)
+			DTRACE_PROBE1(gousdt_test, gated, c);
+		write(1, "\n", 1);
+	}
+	return 0;
+}`
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
+	build := exec.Command(gcc, "-O2", "-fuse-ld=lld", "-x", "c", "-", "-o", program)
+	build.Stdin = strings.NewReader(source)
+	output, err := build.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", output))
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		_, err := c.Attach(c.Collect, usdt.Target{Path: program}, nil, elfnote.Exact(provider, "gated"))
+		qt.Assert(t, qt.ErrorMatches(err, ".*two writable segments.*attach to each process after.*"))
+		var failed []error
+		w, err := c.Watch(&usdt.WatchOptions{Filter: only(program)},
+			func(changes *usdt.WatchChanges[*usdt.Link]) { failed = append(failed, changes.Errors...) },
+			watching(t, c.Collect, "gousdt_test:gated")...)
+		qt.Assert(t, qt.IsNil(err))
+		defer w.Close()
+		for range 3 { // also while a link for the process before is there
+			run := exec.Command(program)
+			in, err := run.StdinPipe()
+			qt.Assert(t, qt.IsNil(err))
+			out, err := run.StdoutPipe()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(run.Start()))
+			answer := make([]byte, 1)
+			pass := func() {
+				_, err := in.Write([]byte("x"))
+				qt.Assert(t, qt.IsNil(err))
+				_, err = out.Read(answer)
+				qt.Assert(t, qt.IsNil(err))
+			}
+			qt.Assert(t, qt.IsNil(w.Sync(run.Process.Pid)))
+			testneeds.Await(t, 10*time.Second, "the process is attached", func() bool {
+				return slices.ContainsFunc(w.Links(), func(l *usdt.Link) bool {
+					return l.Process().PID == run.Process.Pid
+				})
+			})
+			pass()
+			pass()
+			qt.Assert(t, qt.HasLen(c.next(t, 2), 2))
+			in.Close()
+			_ = run.Wait()
+			qt.Assert(t, qt.IsNil(w.SyncAll()))
+		}
+		qt.Check(t, qt.HasLen(failed, 0))
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -310,12 +311,20 @@ func (s *Selection) checkSemaphores(mode Mode) (refused map[int]error, err error
 		}
 	}
 	refused = make(map[int]error)
+	started := false // of all semaphores of the file at once
 	for i := range s.sites {
 		switch offset := s.sites[i].SemaphoreOffset; {
 		case offset == 0:
 		case missing != nil:
 			refused[i] = &sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
 				Hint: "it is missing too where " + counts + " cannot be seen"}
+		case s.sites[i].SemaphoreMiscounted && s.pid == 0:
+			refused[i] = errMiscounted
+		case s.sites[i].SemaphoreMiscounted && !started:
+			if err := s.awaitStarted(&s.sites[i]); err != nil {
+				return nil, s.siteError(i, err)
+			}
+			started = true
 		case offset%2 != 0:
 			refused[i] = fmt.Errorf("the kernel needs the semaphore at file offset %#x aligned to 2 bytes",
 				offset)
@@ -325,6 +334,83 @@ func (s *Selection) checkSemaphores(mode Mode) (refused map[int]error, err error
 		}
 	}
 	return refused, nil
+}
+
+var (
+	errMiscounted = errors.New("two writable segments of the file share the page of its semaphore " +
+		"(as lld and mold link it), and in a process that starts later the kernel would count in the " +
+		"wrong one: attach to each process after it has started, by its PID or by a watch")
+	errNotStarted = errors.New("several segments with the page of its semaphore are writable in the " +
+		"process, and the kernel would count in the wrong one: attach again once it has started")
+)
+
+// awaitStarted waits until the kernel counts the semaphore of a site where the
+// process reads it: the dynamic linker has mapped the whole file, and made the
+// other segments read-only.
+func (s *Selection) awaitStarted(site *Site) (err error) {
+	const patience, pause = 50 * time.Millisecond, time.Millisecond
+	for until := time.Now().Add(patience); ; time.Sleep(pause) {
+		if err = s.checkStarted(site); err == nil || time.Now().After(until) ||
+			!errors.Is(err, errNotStarted) && !errors.Is(err, follow.ErrNotYet) {
+			return err
+		}
+	}
+}
+
+// checkStarted returns an error unless one writable mapping has the page of the
+// semaphore, at the address that the code of the site uses.
+func (s *Selection) checkStarted(site *Site) error {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.pid))
+	if err != nil {
+		return fmt.Errorf("reading the mappings of process %d: %w", s.pid, err)
+	}
+	file, err := s.opened.elf.OSFile().Stat()
+	if err != nil {
+		return err
+	}
+	type mapping struct {
+		start, end, offset uint64
+		perms, file        string // device and inode
+	}
+	var all []mapping
+	code := -1
+	for line := range strings.Lines(string(maps)) {
+		var m mapping
+		var device, inode string
+		if _, err := fmt.Sscanf(line, "%x-%x %s %x %s %s", &m.start, &m.end, &m.perms, &m.offset,
+			&device, &inode); err != nil || inode == "0" {
+			continue
+		}
+		m.file = device + " " + inode
+		all = append(all, m)
+		if code >= 0 || site.Offset < m.offset || site.Offset-m.offset >= m.end-m.start ||
+			!strings.Contains(m.perms, "x") {
+			continue
+		}
+		mapped, err := os.Stat(fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end))
+		if err == nil && os.SameFile(mapped, file) {
+			code = len(all) - 1
+		}
+	}
+	if code < 0 {
+		return follow.ErrNotYet
+	}
+	address := all[code].start + site.Offset - all[code].offset + site.Semaphore - site.Location
+	writable, right := 0, false
+	for _, m := range all {
+		if m.file == all[code].file && strings.HasPrefix(m.perms, "rw-p") &&
+			site.SemaphoreOffset >= m.offset && site.SemaphoreOffset-m.offset < m.end-m.start {
+			writable++
+			right = right || address-m.start == site.SemaphoreOffset-m.offset
+		}
+	}
+	switch {
+	case writable == 0: // perhaps it is about to execute the program
+		return follow.ErrNotYet
+	case writable > 1 || !right:
+		return errNotStarted
+	}
+	return nil
 }
 
 // maxMultiSites is the most sites that the kernel takes in one uprobe_multi

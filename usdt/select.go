@@ -49,7 +49,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 		return nil, err
 	}
 	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Header().Machine,
-		maxSites: target.MaxSites}
+		maxSites: target.MaxSites, watched: target.ProcessFile != nil}
 	if err := s.find(patterns); err != nil {
 		o.close()
 		return nil, err
@@ -167,6 +167,13 @@ func (s *Selection) check() error {
 		refused[i] = true
 	}
 	checkCode(s.opened.elf, s.sites, refuse)
+	if s.pid == 0 && !s.watched {
+		for i := range s.sites {
+			if s.sites[i].SemaphoreMiscounted && !refused[i] {
+				refuse(i, errMiscounted)
+			}
+		}
+	}
 	if s.semaphores { // the kernel takes only one for an instruction
 		semaphores := make(map[uint64]uint64, s.Len())
 		for i := range s.sites {
@@ -222,7 +229,8 @@ type Selection struct {
 	semaphores   bool // some site has one
 	skipped      []*follow.SiteError
 	skippedCount int
-	maxSites     int // of the target
+	maxSites     int  // of the target
+	watched      bool // it may become one for each process
 }
 
 // Len returns the number of sites.
@@ -255,6 +263,8 @@ func (s *Selection) String() string {
 //     program (a five-byte nop on x86-64, Linux 6.18 to 7.1),
 //   - it lies in a writable segment, where the kernel puts no breakpoint,
 //   - another probe with another semaphore is at the same instruction,
+//   - the kernel would count its semaphore wrongly without a PID, see
+//     [elfnote.Site].SemaphoreMiscounted,
 //   - its note is malformed. At most 16 of these are listed.
 //
 // In [Link.Selection] these are also the sites that [Manager.Attach] has left

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
@@ -349,9 +350,10 @@ func (d *watchDriver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], erro
 }
 
 // PerProcess reports whether a file is attached to each process alone. Only in
-// an ET_EXEC a site has the same address everywhere.
+// an ET_EXEC a site has the same address everywhere. Some semaphores can only
+// be counted in a process that has started.
 func (d *watchDriver[A]) PerProcess(file *procwatch.CachedFile) bool {
-	return d.perProcess || d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
+	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs("/proc") || d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
 }
 
 func (f *watchedFile[A]) Attach(
@@ -392,6 +394,8 @@ func (d *watchDriver[A]) Retry(err error) follow.When {
 		return follow.WithRoom
 	case errors.Is(err, ErrWritten):
 		return follow.Later
+	case errors.Is(err, errNotStarted):
+		return follow.WithTime
 	default:
 		return follow.Classify(err)
 	}

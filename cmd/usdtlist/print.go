@@ -156,6 +156,10 @@ func (l *lister) site(list *listing, number int, p *elfnote.Probe) {
 	if list.elf.HasWritableCode(site) {
 		l.out.WriteString(", in a writable segment (RWX)")
 	}
+	if site.SemaphoreMiscounted {
+		l.out.WriteString(", which the kernel counts in the wrong segment until a process has started " +
+			"(lld, mold)")
+	}
 	fmt.Fprintf(l.out, "\n  Arguments: %s\n", shown(cmp.Or(site.Arguments, "none"), maxText))
 	if names := list.shared[site.Location]; len(names) > 1 {
 		fmt.Fprintf(l.out, "  Same instruction: %s, which each have the hits of all\n",

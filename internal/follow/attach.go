@@ -58,6 +58,10 @@ const (
 	fewSites = 1000
 )
 
+// ErrNotYet is an error of a driver for a process that has not loaded a file
+// yet. It is tried again soon, and not reported.
+var ErrNotYet = errors.New("the process has not loaded the file yet")
+
 // errWaits is noted for a target that waits for time. It is not reported.
 var errWaits = errors.New("attaching for its container or user takes too much of the time")
 
@@ -386,7 +390,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 	switch {
 	case errors.Is(err, os.ErrClosed):
 		return // the caller closes the follower soon, or has closed it
-	case errors.Is(err, errWaits):
+	case errors.Is(err, errWaits), errors.Is(err, ErrNotYet):
 		f.note(at, err, WithTime)
 		return
 	}

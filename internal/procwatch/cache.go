@@ -242,6 +242,10 @@ func (f *CachedFile) HasSameSites(other *CachedFile) bool {
 	return f.notes.fingerprint == other.notes.fingerprint
 }
 
+// IsMiscounted reports whether the kernel would count a semaphore of a wanted
+// probe wrongly in processes that have not started yet.
+func (f *CachedFile) IsMiscounted() bool { return f.notes.miscounted }
+
 // ELF returns the open file. It is valid until the file is released. The caller
 // does not close it.
 func (f *CachedFile) ELF() *elfnote.File { return f.elf }
@@ -403,6 +407,7 @@ func (f *CachedFile) isCurrent(is contents) bool {
 type notes struct {
 	matches     bool           // there is a wanted probe
 	fingerprint uint64         // of all that matters for attaching
+	miscounted  bool           // a wanted probe has a SemaphoreMiscounted
 	sites       []elfnote.Site // nil if they are not kept
 	bytes       int            // of sites that are kept
 	err         error          // that of malformed contents
@@ -446,6 +451,8 @@ func (c *cache) read(reader io.ReaderAt, room int) (elf *elfnote.File, n notes, 
 			continue
 		}
 		maphash.WriteComparable(&hash, site)
+		n.miscounted = n.miscounted || site.SemaphoreMiscounted &&
+			elfnote.MatchAny(c.patterns, site.Provider, site.Name)
 		n.bytes += int(unsafe.Sizeof(site)) + len(site.Provider) + len(site.Name) +
 			len(site.Arguments)
 		if n.bytes <= room {
