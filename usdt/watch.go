@@ -353,7 +353,8 @@ func (d *watchDriver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], erro
 // an ET_EXEC a site has the same address everywhere. Some semaphores can only
 // be counted in a process that has started.
 func (d *watchDriver[A]) PerProcess(file *procwatch.CachedFile) bool {
-	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs("/proc") || d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
+	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs("/proc") ||
+		d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
 }
 
 func (f *watchedFile[A]) Attach(

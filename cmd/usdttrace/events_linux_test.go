@@ -510,7 +510,8 @@ func TestDeploymentsInPlaceEndWell(t *testing.T) {
 	for _, flags := range []string{"-O2 -DFIRST", "-O0", "-O2", "-O0 -fno-pie -no-pie",
 		"-O1 -fstack-protector-all", "-O3 -fno-omit-frame-pointer"} {
 		output := filepath.Join(builds, "build")
-		built, err := exec.Command(gcc, append(strings.Fields(flags), source, "-o", output)...).CombinedOutput()
+		build := exec.Command(gcc, append(strings.Fields(flags), source, "-o", output)...)
+		built, err := build.CombinedOutput()
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", built))
 		text, err := os.ReadFile(output)
 		qt.Assert(t, qt.IsNil(err))
@@ -537,13 +538,15 @@ func TestDeploymentsInPlaceEndWell(t *testing.T) {
 		for _, args := range [][]string{{file}, {"-a"}} {
 			r := watching(t, append(append([]string{"--count"}, args...), "deployed:*")...)
 			for range testprog.Soak(1, 50) {
-				for i, pause := range []time.Duration{0, 0, 50 * time.Millisecond, 300 * time.Millisecond, 0} {
+				for i, pause := range []time.Duration{0, 0, 50 * time.Millisecond,
+					300 * time.Millisecond, 0} {
 					old := deploy(contents[0])
 					time.Sleep(20 * time.Millisecond) // it is found under -a
 					old.Process.Kill()
 					_ = old.Wait()
 					time.Sleep(pause)
-					qt.Check(t, qt.IsNil(deploy(contents[1+i]).Wait()), qt.Commentf("%v, build %d", args, 1+i))
+					qt.Check(t, qt.IsNil(deploy(contents[1+i]).Wait()),
+						qt.Commentf("%v, build %d", args, 1+i))
 				}
 			}
 			r.interrupt().ok()
