@@ -191,6 +191,13 @@ static void write_file(const char *path, const char *text)
 	close(fd);
 }
 
+/* A parent that is killed while it waits for the server keeps its descriptors, so
+   that no input ends. Another user or namespace takes the signal away. */
+static void end_with_parent(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
 /* Becomes the user, root of a user namespace in which it is alone. */
 static void become(uid_t user)
 {
@@ -202,6 +209,7 @@ static void become(uid_t user)
 	prctl(PR_SET_DUMPABLE, 1);
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNS))
 		fail("unshare");
+	end_with_parent();
 	write_file("/proc/self/setgroups", "deny");
 	snprintf(map, sizeof(map), "0 %d 1", (int)user);
 	write_file("/proc/self/uid_map", map);
@@ -223,8 +231,10 @@ static pid_t mount_fuse(void)
 	if (mount("hostile", "fuse", "fuse", 0, options))
 		fail("mount FUSE");
 	server = fork();
-	if (server == 0)
+	if (server == 0) {
+		end_with_parent();
 		serve(device);
+	}
 	close(device);
 	return server;
 }

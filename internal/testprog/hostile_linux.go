@@ -40,7 +40,8 @@ const hostileFile = "merged/program"
 const missingInKernel = 77
 
 // StartHostile starts a hostile user who serves one file with these contents,
-// and has it below overlayfs. The end of the test kills its processes.
+// and has it below overlayfs. Its processes are killed at the end of the test,
+// and when this process ends.
 func StartHostile(t testing.TB, user int, contents string, environment ...string) *Hostile {
 	t.Helper()
 	testneeds.Root(t)
@@ -57,6 +58,7 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	command := exec.Command(Path(t, "hostile"), strconv.Itoa(user), dir,
 		filepath.Base(hostileFile), contents)
 	command.Env = append(os.Environ(), environment...)
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	h := &Hostile{Process: StartCommand(t, command), File: hostileFile}
 	answer, err := h.Command("pid")
 	if state := command.ProcessState; err != nil && state != nil &&

@@ -72,7 +72,11 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	stdout, err := cmd.StdoutPipe()
 	qt.Assert(t, qt.IsNil(err))
 	cmd.Stderr = &p.errs
-	qt.Assert(t, qt.IsNil(cmd.Start()), qt.Commentf("start the traced program"))
+	start := cmd.Start
+	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Pdeathsig != 0 {
+		start = func() error { return onLastingThread(t, cmd.Start) }
+	}
+	qt.Assert(t, qt.IsNil(start()), qt.Commentf("start the traced program"))
 	p.PID = cmd.Process.Pid
 	go func() {
 		defer close(p.answers)
@@ -85,6 +89,21 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	// its files are mapped. What it answers does not matter.
 	_, _ = p.Command("pid")
 	return p
+}
+
+// onLastingThread calls a function on a thread that does nothing else until the
+// end of the test. A child gets its parent-death signal when the thread that
+// started it ends, and a thread that waits for a file does not end.
+func onLastingThread(t testing.TB, f func() error) error {
+	result, ended := make(chan error), make(chan struct{})
+	t.Cleanup(func() { close(ended) })
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		result <- f()
+		<-ended
+	}()
+	return <-result
 }
 
 // Command sends one line and returns what the program answers after "ok", or as

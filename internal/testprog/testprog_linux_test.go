@@ -3,8 +3,10 @@
 package testprog
 
 import (
+	"bufio"
 	"debug/elf"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -107,6 +110,47 @@ func TestDeadProgramIsReportedWithItsSignal(t *testing.T) {
 		_, err = p.Command("fire none")
 	}
 	qt.Assert(t, qt.ErrorMatches(err, `(?s).*(trace/breakpoint trap|broken pipe).*`))
+}
+
+// A thread that waits for an answer of the server keeps the descriptors of the
+// process that has been killed.
+func TestHostileUsersEndWithTheTestProgram(t *testing.T) {
+	const variable = "GOUSDT_TEST_HOSTILE_CHILD"
+	if os.Getenv(variable) != "" {
+		h := StartHostile(t, 1001, Path(t, "target-pie"))
+		h.Do(fmt.Sprint("stop ", fuseOpen))
+		go os.ReadFile(fmt.Sprintf("/proc/%d/root%s/%s", h.PID, h.cmd.Args[2], h.File))
+		h.Do(fmt.Sprint("await ", fuseOpen))
+		server := h.must("freeze")[0]
+		fmt.Println("servers:", server, h.PID)
+		select {}
+	}
+	testneeds.Root(t)
+	self, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	child := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
+	child.Env = append(os.Environ(), variable+"=1", "TMPDIR="+t.TempDir())
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(child.Start()))
+	t.Cleanup(func() { child.Process.Kill() })
+	var said strings.Builder
+	server, user := 0, 0
+	for lines := bufio.NewScanner(io.TeeReader(out, &said)); user == 0 && lines.Scan(); {
+		fmt.Sscanf(lines.Text(), "servers: %d %d", &server, &user)
+	}
+	if user == 0 && strings.Contains(said.String(), "--- SKIP") {
+		testneeds.Missing(t, "%s", &said)
+	}
+	qt.Assert(t, qt.Not(qt.Equals(user, 0)), qt.Commentf("%s", &said))
+	qt.Assert(t, qt.IsNil(child.Process.Kill()))
+	hung := time.AfterFunc(testneeds.Patience(5*time.Second), func() {
+		t.Error("the server has not ended")
+		syscall.Kill(server, syscall.SIGKILL)
+	})
+	defer hung.Stop()
+	qt.Assert(t, qt.ErrorMatches(child.Wait(), "signal: killed"))
 }
 
 func elfMachine(t *testing.T, path string) elf.Machine {
