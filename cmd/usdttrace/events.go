@@ -3,17 +3,12 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -319,82 +314,4 @@ func formatNumber(x float64, digits int) string {
 		before++
 	}
 	return strconv.FormatFloat(x, 'f', digits-before, 64)
-}
-
-// outputFile is a file for output. It is opened at the beginning, so that a
-// wrong path costs nothing, and keeps its contents until there is output.
-type outputFile struct {
-	*os.File
-	created bool // it was not there before
-}
-
-func createFile(flag, path string) (*outputFile, error) {
-	_, missing := os.Stat(path)
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", flag, err)
-	}
-	return &outputFile{file, errors.Is(missing, os.ErrNotExist)}, nil
-}
-
-// replace deletes the contents of the file: now there is output.
-func (f *outputFile) replace() {
-	f.created = false
-	_ = f.Truncate(0) // a pipe or a terminal has no size
-}
-
-// write replaces the contents of the file, as a whole or not at all, and closes
-// it.
-func (f *outputFile) write(write func(io.Writer) error) error {
-	var content bytes.Buffer
-	err := write(&content)
-	if err == nil {
-		err = f.put(content.Bytes())
-	}
-	return errors.Join(err, f.Close())
-}
-
-// put puts a new file in the place of the file. One that is of another user, or
-// has other names, keeps what a new file would lose, and a pipe or terminal
-// cannot be replaced: it is written to. So is what /dev/stdout leads to, which
-// others have open.
-func (f *outputFile) put(content []byte) error {
-	path, err := filepath.EvalSymlinks(f.Name())
-	opened, err2 := f.Stat()
-	found, err3 := os.Stat(path)
-	if err = cmp.Or(err, err2, err3); err == nil && os.SameFile(opened, found) && isOwn(opened) &&
-		!strings.HasPrefix(f.Name(), "/dev/") && !strings.HasPrefix(f.Name(), "/proc/") {
-		var temporary *os.File
-		if temporary, err = os.CreateTemp(filepath.Dir(path), ".usdttrace.*"); err == nil {
-			_, err = temporary.Write(content)
-			err = cmp.Or(err, temporary.Chmod(opened.Mode().Perm()), temporary.Close())
-			if err = cmp.Or(err, os.Rename(temporary.Name(), path)); err == nil {
-				f.created = false
-				return nil
-			}
-			temporary.Close() // once more if all went well
-			os.Remove(temporary.Name())
-			return err
-		}
-	}
-	created := f.created
-	f.replace()
-	if _, err = f.Write(content); err != nil {
-		f.created = created // then it is removed
-	}
-	return err
-}
-
-// isOwn reports whether a regular file is the user's, with one name.
-func isOwn(file os.FileInfo) bool {
-	stat, ok := file.Sys().(*syscall.Stat_t)
-	return ok && file.Mode().IsRegular() && stat.Nlink == 1 && int(stat.Uid) == os.Geteuid()
-}
-
-// abandon closes the file. One that was created and is not written is removed.
-func (f *outputFile) abandon() {
-	f.Close() // once more if it has been written
-	if f.created {
-		os.Remove(f.Name())
-	}
 }

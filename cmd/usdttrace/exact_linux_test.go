@@ -278,10 +278,10 @@ func TestProfilesAreWrittenWhole(t *testing.T) {
 	folder := t.TempDir()
 	path, link := filepath.Join(folder, "a"), filepath.Join(folder, "link")
 	write := func(path, text string, err error) error {
-		file, err2 := createFile("folded", path)
+		file, err2 := commandline.CreateOutput(path)
 		qt.Assert(t, qt.IsNil(err2))
-		defer file.abandon()
-		return file.write(func(w io.Writer) error {
+		defer file.Abandon()
+		return file.WriteWhole(func(w io.Writer) error {
 			io.WriteString(w, text)
 			return err
 		})
@@ -316,7 +316,8 @@ func TestProfilesAreWrittenWhole(t *testing.T) {
 	qt.Check(t, qt.IsNil(write(second, "both", nil)))
 	qt.Check(t, qt.Equals(read(), "both"))
 	qt.Check(t, qt.IsNil(write("/dev/null", "nothing", nil)))
-	qt.Check(t, qt.IsNotNil(write("/dev/full", "nothing", nil)))
+	qt.Check(t, qt.ErrorMatches(write("/dev/full", "nothing", nil),
+		"/dev/full is incomplete: writing it: no space left on device"))
 	open, err := os.OpenFile(path, os.O_RDWR, 0) // as a shell has the file of standard output
 	qt.Assert(t, qt.IsNil(err))
 	defer open.Close()

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -97,4 +99,45 @@ func TestOutputThatFails(t *testing.T) {
 		qt.Check(t, qt.StringContains(result.stderr, "writing the output: no space left on device"))
 		qt.Check(t, qt.Equals(process.Semaphore("counted"), 0))
 	}
+}
+
+// A file that cannot be written to its end has whole lines, and is not left
+// behind without any.
+func TestOutputFilesThatFail(t *testing.T) {
+	process := startTarget(t, "target-pie")
+	folder := t.TempDir()
+	if err := unix.Mount("none", folder, "tmpfs", 0, "size=4k"); err != nil {
+		testneeds.Missing(t, "needs a small file system: %v", err)
+	}
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Unmount(folder, 0))) })
+	path := filepath.Join(folder, "out")
+	fails := func(fire int, meanwhile func(), path string) string {
+		r := start(t, "--json", "-o", path, "-p", decimal(process.PID), "gousdt_test:counted")
+		r.await(&r.stderr, "(Ctrl-C ends)")
+		meanwhile()
+		process.Fire("counted", fire)
+		result := r.wait()
+		qt.Check(t, qt.Equals(result.status, exitError))
+		return result.stderr
+	}
+	said := fails(100, func() {}, path)
+	qt.Check(t, qt.StringContains(said, "--output: "+path+
+		" is incomplete: writing it: no space left on device"))
+	text, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Matches(string(text), `(?s)\{.*\}\n`))
+
+	qt.Assert(t, qt.IsNil(os.Remove(path)))
+	other := filepath.Join(folder, "other")
+	qt.Assert(t, qt.IsNil(os.WriteFile(other, make([]byte, 4096), 0o666)))
+	qt.Check(t, qt.StringContains(fails(1, func() {}, path), path+" is removed, for it has nothing: "))
+	_, err = os.Stat(path)
+	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
+
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	qt.Assert(t, qt.IsNil(unix.Mkfifo(pipe, 0o600)))
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(fails(1, func() { reader.Close() }, pipe),
+		pipe+" is incomplete: writing it: broken pipe"))
 }

@@ -28,7 +28,7 @@ import (
 func (t *tracer) list() (err error) {
 	o := t.options
 	if t.file != nil {
-		t.file.replace()
+		t.file.Replace()
 	}
 	found := 0
 	switch {
@@ -68,8 +68,8 @@ func (t *tracer) list() (err error) {
 	default:
 		err = &nothingError{t.targets.nothing(o.patterns, t.where())}
 	}
-	if e := t.out.Flush(); e != nil && err == nil {
-		err = fmt.Errorf("writing the output: %w", e)
+	if e := t.flush(); e != nil && err == nil {
+		err = e
 	}
 	return err
 }

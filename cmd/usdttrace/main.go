@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ type tracer struct {
 	debuginfod *commandline.Debuginfod // nil without --debuginfod
 	samples    *samples                // nil where no profile is made from events
 	profiles   []*profileFile          // what stacks are written to
-	file       *outputFile             // nil without --output
+	file       *commandline.Output     // nil without --output
 	costs      costs
 	denied     atomic.Int64 // processes that could not be read, see warnDenied
 	asked      []*aggregation
@@ -186,22 +187,18 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	for _, p := range o.profileFiles() {
-		if p.file, err = createFile(p.flag, p.path); err != nil {
-			return err
+		if p.file, err = commandline.CreateOutput(p.path); err != nil {
+			return fmt.Errorf("--%s: %w", p.flag, err)
 		}
-		defer p.file.abandon()
+		defer p.file.Abandon()
 		t.profiles = append(t.profiles, p)
 	}
 	t.out = commandline.NewWriter(t.stdout)
-	flag, path := "output", o.outputFile
-	if o.chromeTrace != "" {
-		flag, path = "chrome-trace", o.chromeTrace
-	}
-	if path != "" {
-		if t.file, err = createFile(flag, path); err != nil {
-			return err
+	if flag, path := o.output(); path != "" {
+		if t.file, err = commandline.CreateOutput(path); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
 		}
-		defer t.file.abandon()
+		defer t.file.Abandon()
 		t.out = commandline.NewWriter(t.file)
 	}
 	t.printer = newPrinter(t)
@@ -271,12 +268,8 @@ func (t *tracer) trace() (err error) {
 		if t.follower != nil {
 			t.follower.close()
 		}
-		e := t.out.Flush()
-		if t.file != nil {
-			e = errors.Join(e, t.file.Close())
-		}
-		if e != nil && err == nil {
-			err = fmt.Errorf("writing the output: %w", e)
+		if e := t.flush(); e != nil && err == nil {
+			err = e
 		}
 	}()
 	if err := t.begin(); err != nil {
@@ -284,7 +277,7 @@ func (t *tracer) trace() (err error) {
 	}
 	t.warnArguments()
 	if t.file != nil {
-		t.file.replace()
+		t.file.Replace()
 	}
 	t.watchEnd()
 	if err := t.collect(); err != nil {
@@ -301,6 +294,30 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	return t.verdict()
+}
+
+// output returns what names the file that t.out writes to.
+func (o *options) output() (flag, path string) {
+	if o.chromeTrace != "" {
+		return "chrome-trace", o.chromeTrace
+	}
+	return "output", o.outputFile
+}
+
+// flush returns the error of any write so far, and closes the file of --output.
+func (t *tracer) flush() error {
+	err := t.out.Flush()
+	if t.file == nil {
+		if err != nil {
+			err = fmt.Errorf("writing the output: %w", err)
+		}
+		return err
+	}
+	if err = cmp.Or(err, t.file.Close()); err != nil {
+		flag, _ := t.options.output()
+		return fmt.Errorf("--%s: %w", flag, t.file.Incomplete(err))
+	}
+	return nil
 }
 
 // begin attaches, and starts the command if there is one.

@@ -347,7 +347,7 @@ type profileFile struct {
 	flag, path string
 	write      func(*stack.Profile, io.Writer) error
 	use        string // what to do with it
-	file       *outputFile
+	file       *commandline.Output
 }
 
 func (o *options) profileFiles() []*profileFile {
@@ -510,8 +510,8 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 	p.Start, p.Duration = t.began.time, t.took()
 	t.awaitDebugFiles()
 	for _, f := range t.profiles {
-		if err := f.file.write(func(w io.Writer) error { return f.write(p, w) }); err != nil {
-			return fmt.Errorf("%s: %w", f.path, err)
+		if err := f.file.WriteWhole(func(w io.Writer) error { return f.write(p, w) }); err != nil {
+			return fmt.Errorf("--%s: %w", f.flag, err)
 		}
 		t.messages.Note("wrote %s to %s (%s)", plural(p.Len(), "stack"), f.path, f.use)
 		if n := p.Negative(); n > 0 && f.flag != "pprof" {

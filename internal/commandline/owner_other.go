@@ -9,3 +9,5 @@ import "io/fs"
 const nonblocking = 0
 
 func isOwn(fs.FileInfo) bool { return true }
+
+func isReplaceable(fs.FileInfo) bool { return false }

@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -200,16 +199,13 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 			return fmt.Errorf("there is no process %d", pid)
 		}
 	}
+	var output *commandline.Output
 	if o.output != "" { // rather now than when all has been collected
-		_, missing := os.Lstat(o.output)
-		file, err := os.OpenFile(o.output, os.O_CREATE|os.O_WRONLY, 0o666)
-		if err != nil {
+		var err error
+		if output, err = commandline.CreateOutput(o.output); err != nil {
 			return err
 		}
-		file.Close()
-		if missing != nil {
-			os.Remove(o.output) // a run that fails leaves no empty file
-		}
+		defer output.Abandon()
 	}
 	opts, patterns, err := o.probe(messages)
 	if err != nil {
@@ -266,7 +262,7 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 			fmt.Fprintln(messages, "usdtprofile:", missing)
 		}
 	}
-	return errors.Join(err, o.tell(messages, probe), write(p, o.output, title))
+	return errors.Join(err, o.tell(messages, probe), write(p, output, o.output, title))
 }
 
 // missingIn says what is missing in the numbers of --memory.
@@ -364,21 +360,17 @@ func (o *options) tell(messages io.Writer, probe *profiler.Probe) error {
 }
 
 // write writes a profile as the name of the file says.
-func write(p *stack.Profile, name, title string) (err error) {
-	if name == "" {
+func write(p *stack.Profile, output *commandline.Output, name, title string) error {
+	if output == nil {
 		return nil
 	}
-	var content bytes.Buffer // so that a mistake leaves the file as it was
-	switch filepath.Ext(name) {
-	case ".html":
-		err = p.WriteFlameGraph(&content, title)
-	case ".folded", ".txt":
-		err = p.WriteFolded(&content)
-	default:
-		err = p.Write(&content)
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(name, content.Bytes(), 0o666)
+	return output.WriteWhole(func(w io.Writer) error {
+		switch filepath.Ext(name) {
+		case ".html":
+			return p.WriteFlameGraph(w, title)
+		case ".folded", ".txt":
+			return p.WriteFolded(w)
+		}
+		return p.Write(w)
+	})
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/go-quicktest/qt"
 	"github.com/google/pprof/profile"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -112,7 +114,28 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestRefused states what is said before anything is collected.
+// A profile takes the place of the one before as a whole: what has that open
+// still reads all of it.
+func TestProfilesAreReplacedWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hits.folded")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("the one before"), 0o666)))
+	before, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer before.Close()
+	output, err := commandline.CreateOutput(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer output.Abandon()
+	p := stack.NewProfile(nil, stack.ValueType{Type: "hits", Unit: "count"})
+	p.AddFrames(1, nil, []int64{1}, nil)
+	qt.Assert(t, qt.IsNil(write(p, output, path, "")))
+	text, err := io.ReadAll(before)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(string(text), "the one before"))
+	text, err = os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Not(qt.Equals(string(text), "the one before")))
+}
+
 // That a process has ended is not said of its probes.
 func TestNothingOfProcessesThatHaveEnded(t *testing.T) {
 	const ended = 1 << 30 // no process has that number
@@ -126,6 +149,7 @@ func TestNothingOfProcessesThatHaveEnded(t *testing.T) {
 	}
 }
 
+// TestRefused states what is said before anything is collected.
 func TestRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		"-p 99999999 -o " + t.TempDir() + "/x a:b": "there is no process 99999999",
