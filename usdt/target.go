@@ -78,9 +78,9 @@ type Target struct {
 	// default a read lease of the kernel makes a process that opens the file
 	// for writing, or truncates it, wait until everything is detached: a
 	// breakpoint in a file that was written to is in the wrong place, and
-	// kills the program that runs it. It waits some 20 to 60 ms in [ModeMulti],
-	// 0.1 to 0.2 s for each perf event in other modes, and longer if this
-	// process is stopped, up to /proc/sys/fs/lease-break-time (45 s). With
+	// kills the program that runs it. It waits some 30 ms in [ModeMulti], 0.1
+	// to 0.35 s for each perf event in other modes, and longer if this process
+	// is stopped, up to /proc/sys/fs/lease-break-time (45 s). With
 	// NoLease, and where there can be no lease, the file is detached after the
 	// first write to it, which may be too late.
 	//
