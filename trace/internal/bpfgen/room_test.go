@@ -159,7 +159,7 @@ func TestKeysBelongToWhoMadeThem(t *testing.T) {
 			qt.Assert(t, qt.IsTrue(c.hit(t, hit.cgroup, hit.uid, hit.tid)))
 			for key, value := range c.rows.values {
 				if uint32(c.load([]byte(key)[:8])) == hit.tid {
-					qt.Check(t, qt.Equals(c.load(value[16:24]), hit.owner))
+					qt.Check(t, qt.Equals(c.load(value[len(value)-8:]), hit.owner))
 				}
 			}
 		}
