@@ -182,7 +182,10 @@ func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error
 // writable and executable, as by ld -N. Linux puts no uprobe into a writable
 // mapping, and attaching there succeeds all the same: the probe is never seen.
 func (f *File) HasWritableCode(site *Site) bool {
-	segment := f.elf.Segment(site.Location, 1, elf.PF_X)
+	if site == nil {
+		return false
+	}
+	segment := f.read().Segment(site.Location, 1, elf.PF_X)
 	return segment != nil && segment.Flags&elf.PF_W != 0
 }
 
@@ -214,8 +217,8 @@ func (f *File) isMiscounted(offset uint64) bool {
 		return false
 	}
 	page, count := uint64(os.Getpagesize()), 0
-	for i := range f.elf.Segments {
-		s := &f.elf.Segments[i]
+	for i := range f.read().Segments {
+		s := &f.read().Segments[i]
 		if s.Flags&elf.PF_W != 0 && s.FileSize > 0 && s.Offset/page <= offset/page &&
 			offset/page <= (s.Offset+s.FileSize-1)/page {
 			count++

@@ -167,7 +167,9 @@ func (l *Link) end(reason error) error {
 		if l.holder != nil {
 			l.holder.release()
 		}
-		close(l.done)
+		if l.done != nil { // of a zero Link
+			close(l.done)
+		}
 	})
 	return l.err
 }
