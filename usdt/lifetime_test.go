@@ -409,8 +409,9 @@ int main(void)
 				_, err = out.Read(answer)
 				qt.Assert(t, qt.IsNil(err))
 			}
-			qt.Assert(t, qt.IsNil(w.Sync(run.Process.Pid)))
 			testneeds.Await(t, 10*time.Second, "the process is attached", func() bool {
+				// Start returns before the program is mapped.
+				qt.Assert(t, qt.IsNil(w.Sync(run.Process.Pid)))
 				return slices.ContainsFunc(w.Links(), func(l *usdt.Link) bool {
 					return l.Process().PID == run.Process.Pid
 				})

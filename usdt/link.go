@@ -350,7 +350,7 @@ var (
 // process reads it: the dynamic linker has mapped the whole file, and made the
 // other segments read-only.
 func (s *Selection) awaitStarted(site *Site) (err error) {
-	const patience, pause = 50 * time.Millisecond, time.Millisecond
+	const patience, pause = 500 * time.Millisecond, 2 * time.Millisecond // also on a busy machine
 	for until := time.Now().Add(patience); ; time.Sleep(pause) {
 		if err = s.checkStarted(site); err == nil || time.Now().After(until) ||
 			!errors.Is(err, errNotStarted) && !errors.Is(err, follow.ErrNotYet) {
