@@ -114,8 +114,7 @@ func leftSince(before inventory, patience time.Duration) []string {
 	for {
 		left := suspects
 		if len(left) > 0 {
-			left = withoutMapped(withoutForeign(left),
-				countMappedMaps("/proc/self")-before[mappedMaps])
+			left = withoutMapped(withoutForeign(left), newlyMapped(before))
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
@@ -131,13 +130,31 @@ func leftSince(before inventory, patience time.Duration) []string {
 // inventory counts things by a description of them.
 type inventory map[string]int
 
-// mappedMaps counts the maps that this process has in its memory. The kernel
-// does not say which they are.
-const mappedMaps = "map in memory"
+// mappedMaps begins the items of maps that this process has in its memory, by
+// address. The kernel does not say which they are.
+const mappedMaps = "map in memory at "
 
-func countMappedMaps(process string) int {
+// mappedMapsOf returns where a process has maps in its memory.
+func mappedMapsOf(process string) (addresses []string) {
 	maps, _ := os.ReadFile(filepath.Join(process, "maps"))
-	return strings.Count(string(maps), "anon_inode:bpf-map")
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, "anon_inode:bpf-map") {
+			address, _, _ := strings.Cut(line, "-")
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
+// newlyMapped counts the maps that this process has in its memory, and had not
+// before. A map of an earlier test may have left it meanwhile.
+func newlyMapped(before inventory) (count int) {
+	for _, address := range mappedMapsOf("/proc/self") {
+		if before[mappedMaps+address] == 0 {
+			count++
+		}
+	}
+	return count
 }
 
 // The commands of bpf(2) that find the next object after an ID. They take no
@@ -152,7 +169,10 @@ var objectKinds = map[string]uintptr{
 func objectName(kind string, id any) string { return fmt.Sprintf("bpf %s %v", kind, id) }
 
 func takeInventory() inventory {
-	inv := inventory{"goroutine": runtime.NumGoroutine(), mappedMaps: countMappedMaps("/proc/self")}
+	inv := inventory{"goroutine": runtime.NumGoroutine()}
+	for _, address := range mappedMapsOf("/proc/self") {
+		inv[mappedMaps+address]++
+	}
 	// Descriptors by what they are open on: their numbers are reused.
 	descriptors, _ := filepath.Glob("/proc/self/fd/*")
 	for _, descriptor := range descriptors {
@@ -193,7 +213,7 @@ func takeInventory() inventory {
 func (inv inventory) since(before inventory) (left []string) {
 	for _, item := range slices.Sorted(maps.Keys(inv)) {
 		switch more := inv[item] - before[item]; {
-		case more <= 0 || item == mappedMaps:
+		case more <= 0 || strings.HasPrefix(item, mappedMaps):
 		case more == 1:
 			left = append(left, item)
 		default:
@@ -216,7 +236,7 @@ func withoutForeign(left []string) []string {
 		held := make(map[string]bool)
 		addObjects(held, process)
 		maps.Copy(foreign, held)
-		more := countMappedMaps(process)
+		more := len(mappedMapsOf(process))
 		for item := range held {
 			if more > 0 {
 				more -= mappingsOf(item)
