@@ -11,7 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
+	"runtime"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -49,13 +49,18 @@ func TestAttachToWrongTargets(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	huge := math.MaxInt32
 	huge++ // more than the kernel takes, or negative
+	// One that lasts: those of the runtime and of leases come and go.
+	threads, stop := make(chan int), make(chan struct{})
+	defer close(stop)
 	thread := os.Getpid()
-	tasks, err := os.ReadDir("/proc/self/task")
-	qt.Assert(t, qt.IsNil(err))
-	for _, task := range tasks {
-		if id, err := strconv.Atoi(task.Name()); err == nil && id != os.Getpid() {
-			thread = id
-		}
+	for thread == os.Getpid() {
+		go func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			threads <- unix.Gettid()
+			<-stop
+		}()
+		thread = <-threads
 	}
 
 	for _, tc := range []struct {
