@@ -75,11 +75,12 @@ type WatchOptions struct {
 	// DebugFiles is that of [Target], for all files.
 	DebugFiles bool
 
-	// Patient has Sync wait for a process, and for attaching to its files, as
-	// long as that takes, also where the machine is busy. Set it if the filter
-	// lets only processes of the caller's own through, such as a child that is
-	// held until everything is attached. Without it, what does not answer
-	// within half a second is set aside: another user's process may never do.
+	// Patient waits for the process of Sync, for those that the filter lets
+	// through, and for attaching to their files, as long as that takes, also
+	// where the machine is busy. Set it if these are the caller's own, such as
+	// a child that is held until everything is attached. Without it, what does
+	// not answer within half a second is set aside, and is attached as soon as
+	// it answers: another user's process may never do.
 	Patient bool
 
 	// Linger is the time for which a file stays attached, and open, after the

@@ -203,6 +203,8 @@ func (t *tracer) verdict() error {
 	switch late, filtered := t.targets.notAttached(); {
 	case filtered != nil:
 		return filtered
+	case !t.follower.isAnswered():
+		return errReported
 	case late != "":
 		return &nothingError{fmt.Errorf("the process ended before %s was attached: "+
 			"name that file on the command line to have it attached from the start", late)}

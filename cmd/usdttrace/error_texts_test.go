@@ -4,12 +4,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -39,4 +41,18 @@ func TestWhatIsReadAgainIsNotToldOfAmongAllProcesses(t *testing.T) {
 	tr.warnLeftOut(changed, true)
 	qt.Check(t, qt.StringContains(out.String(), "changed while it was read"))
 	qt.Check(t, qt.IsTrue(tr.failed.Load()))
+}
+
+// What does not answer on a busy machine is attached as soon as it does: it
+// ends nothing, and is no failure.
+func TestWhatDoesNotAnswerYetIsNoFailure(t *testing.T) {
+	var out strings.Builder
+	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", &out)}
+	f := &follower{tracer: tr, perProcess: true}
+	self, err := proc.Find(nil, os.Getpid())
+	qt.Assert(t, qt.IsNil(err))
+	f.warn(&follow.WatchError{Path: "/lib/x", Process: self, Err: proc.ErrBlocked})
+	qt.Check(t, qt.StringContains(out.String(), "/lib/x: no answer from the process or its files"))
+	f.warn(&procfs.Error{PID: self.PID, Op: "scan", Err: proc.ErrBlocked})
+	qt.Check(t, qt.IsFalse(tr.failed.Load()))
 }

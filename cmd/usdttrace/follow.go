@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -255,7 +256,14 @@ func (f *follower) warn(err error) {
 			t.targets.setNotAttached(failed.Path, nil)
 			return
 		}
-		t.warnFailed(fmt.Errorf("process %s: %s: %w", failed.Process, failed.Path, failed.Err))
+		err := fmt.Errorf("process %s: %s: %w", failed.Process, failed.Path, failed.Err)
+		if errors.Is(err, proc.ErrBlocked) {
+			t.messages.WarnOf("late: "+commandline.Cause(err), "%s", explain(err))
+			return // it is attached as soon as it answers, and is not refused
+		}
+		t.warnFailed(err)
+	case errors.Is(err, proc.ErrBlocked):
+		t.messages.WarnOf("late: "+commandline.Cause(err), "left out: %v", err)
 	case errors.Is(err, procfs.ErrPostponed):
 		t.messages.NoteOf("processes that are scanned later", "%v", err)
 	default:
@@ -264,6 +272,16 @@ func (f *follower) warn(err error) {
 	if isFailed && t.latecomers != nil {
 		t.latecomers.refused(failed.Path)
 	}
+}
+
+// isAnswered reports whether all that was asked for could be read and attached,
+// or has failed. What does not answer may do so later.
+func (f *follower) isAnswered() bool {
+	if f == nil || f.watch == nil || !f.perProcess {
+		return true
+	}
+	stats := f.watch.Stats()
+	return stats.Blocked == 0 && stats.Waiting == 0
 }
 
 // filterOf returns a filter for a process, and perhaps its descendants.

@@ -376,6 +376,9 @@ func (t *tracer) noteBegun() {
 	if pid := t.options.pid; pid != 0 {
 		text = fmt.Sprintf("process %d has no matching probe yet", pid)
 		next = "what it maps later is watched"
+		if !t.follower.isAnswered() {
+			text = fmt.Sprintf("process %d does not answer yet", pid)
+		}
 	}
 	if _, unfit := t.targets.notAttached(); unfit != nil {
 		text = unfit.Error()

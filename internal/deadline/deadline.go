@@ -35,6 +35,8 @@ type Calls struct {
 	// Busy lets a call use the processor for as long as it likes: only waiting
 	// counts.
 	Busy bool
+	// Keep, if set, reports whether a call is waited for all the same.
+	Keep func(i int) bool
 	// Call makes a call, from 0 to N-1.
 	Call func(i int)
 	// Left, if set, is called by the goroutine of Make when a call has been
@@ -53,7 +55,7 @@ func (c *Calls) Make(ctx context.Context) (begun int) {
 	for begun < c.N && ctx.Err() == nil {
 		w := &worker{next: begun, returned: make(chan struct{}), thread: make(chan thread, 1)}
 		go w.work(c)
-		isLeft := w.wait(ctx, patience, c.Busy)
+		isLeft := w.wait(ctx, patience, c)
 		begun = w.next // not changed any more: it has returned, or was abandoned
 		if !isLeft {
 			break
@@ -122,7 +124,7 @@ func (w *worker) work(c *Calls) {
 }
 
 // wait returns when all calls have returned, or one of them is abandoned.
-func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (left bool) {
+func (w *worker) wait(ctx context.Context, patience time.Duration, c *Calls) (left bool) {
 	timer := time.NewTimer(patience / checks)
 	defer timer.Stop()
 	ended := ctx.Done()
@@ -147,7 +149,7 @@ func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (l
 				made := <-w.thread
 				self = &made
 			}
-			now, active := time.Now(), self.active(busy)
+			now, active := time.Now(), self.active(c.Busy)
 			// A wait for a processor is only known when it is over, so that an
 			// interval may have been active for longer than it took. If this
 			// goroutine is late, so may be the other one: no interval counts
@@ -158,7 +160,7 @@ func (w *worker) wait(ctx context.Context, patience time.Duration, busy bool) (l
 			if w.next != last {
 				last, waited = w.next, 0
 			}
-			w.left = waited >= patience && !w.ended
+			w.left = waited >= patience && !w.ended && (c.Keep == nil || ended == nil || !c.Keep(w.next))
 			left := w.left
 			w.mu.Unlock()
 			if left {

@@ -28,8 +28,10 @@ const (
 
 	// patience is the time that a call may wait before it counts as blocked.
 	// The kernel waits for some 10 ms, and longer where others attach and
-	// detach.
-	patience = 500 * time.Millisecond
+	// detach. With perf events it waits for each site.
+	patience     = 500 * time.Millisecond
+	sitePatience = 10 * time.Millisecond // up to mostPatience times the patience
+	mostPatience = 4
 
 	// mostHalvings bounds how often abandoned calls halve the patience with the
 	// next ones: where one blocks on purpose, there may be many.
@@ -233,7 +235,7 @@ func (f *Follower[A]) makeRoom(r *round[A]) bool {
 // taken too much of the time, because this round has, or for a call that goes
 // on. If so, it is noted to be tried again.
 func (f *Follower[A]) mustWait(at target) bool {
-	if f.running.Load() == 0 {
+	if f.running.Load() == 0 || f.opts.Proc.Patient {
 		return false // the caller of SyncAll waits for all of it
 	}
 	now := time.Now()
@@ -291,7 +293,8 @@ func (f *Follower[A]) call(c *call[A]) error {
 	if f.opts.Proc.Patient {
 		return c.do()
 	}
-	patience := f.patience >> min(f.abandoned, mostHalvings)
+	patience := min(f.patience+time.Duration(c.needs[sites])*sitePatience, mostPatience*f.patience) >>
+		min(f.abandoned, mostHalvings)
 	var failed error // by the call, once that has returned
 	returned, answered := make(chan bool, 1), make(chan struct{})
 	go func() {
@@ -327,6 +330,7 @@ func (f *Follower[A]) call(c *call[A]) error {
 				delete(f.calls, c.File)
 				end(r)
 			})
+			f.tryAgain(WithAnswer)
 		}()
 	}
 	select {
@@ -411,7 +415,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 	when := f.driver.Retry(err)
 	switch {
 	case errors.Is(err, proc.ErrBlocked):
-		when = Later
+		when = WithAnswer
 	case errors.As(err, &full) && strings.HasPrefix(full.Option, limitsOption):
 		when = WithShare
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -60,10 +61,8 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 
 			// A file that answers after all is attached.
 			close(unblock)
-			testneeds.Await(t, 10*time.Second, "three are attached",
-				func() bool { return len(f.attachments()) == 3 })
-			qt.Assert(t, qt.IsNil(f.SyncAll()))
-			qt.Check(t, qt.HasLen(f.attachments(), 4))
+			testneeds.Await(t, 10*time.Second, "all are attached",
+				func() bool { return len(f.attachments()) == 4 })
 		})
 		bubble(name+" and closing", func(t *testing.T) {
 			w := newWorld(t).everywhere()
@@ -124,6 +123,75 @@ func TestPatientFollowerGoesOnWithNothing(t *testing.T) {
 	})
 }
 
+// The processes of a file wait for the one that is being attached, and are
+// attached as soon as that has been, not at some later pass.
+func TestFollowerAttachesTheOthersOfAFileOnceItAnswers(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t)
+		unblock := make(chan struct{})
+		w.fail = func(part int, _ string) error {
+			if part == 0 {
+				<-unblock
+			}
+			return nil
+		}
+		f := w.follower(Options{})
+		f.patience = 20 * time.Millisecond
+		for pid := 1; pid <= 3; pid++ {
+			w.start(pid, "a")
+		}
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		told := w.takeTold()
+		qt.Assert(t, qt.HasLen(told, 3))
+		for _, line := range told {
+			qt.Check(t, qt.StringContains(line, proc.ErrBlocked.Error()))
+		}
+		qt.Check(t, qt.Equals(f.Stats().Waiting, 3))
+		close(unblock)
+		testneeds.Await(t, 10*time.Second, "all three are attached",
+			func() bool { return len(f.attachments()) == 3 })
+		f.awaitAnswers(t)
+		w.tells("+0 a 1", "+0 a 2", "+0 a 3")
+		testneeds.Await(t, 10*time.Second, "none waits", func() bool { return f.Stats().Waiting == 0 })
+	})
+}
+
+// With perf events, the kernel waits for each site.
+func TestFollowerIsPatientWithManySites(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.sites = map[string]int{"many": 70}
+		w.fail = func(part int, file string) error {
+			if part == 0 {
+				time.Sleep(2 * patience)
+			}
+			return nil
+		}
+		f := w.follower(Options{})
+		f.patience = patience
+		w.start(1, "many")
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		w.tells("+0 many 1")
+		w.start(2, "few")
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Check(t, qt.HasLen(f.attachments(), 1))
+		testneeds.Await(t, 10*time.Second, "it is attached late",
+			func() bool { return len(f.attachments()) == 2 })
+	})
+}
+
+// Time is not shared out among the caller's own processes.
+func TestPatientFollowerPostponesNothing(t *testing.T) {
+	w := newWorld(t).everywhere()
+	f := w.follower(Options{})
+	f.opts.Proc.Patient = true
+	f.running.Add(1)
+	w.start(1, "a")
+	f.budget.spend(procfs.OwnerOf(w.root, 1), time.Now(), time.Hour)
+	qt.Assert(t, qt.IsNil(f.Sync(1)))
+	w.tells("+0 a")
+}
+
 func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 	whileNothingGoesOn(t, func(t *testing.T) {
 		w := newWorld(t).everywhere()
@@ -162,9 +230,8 @@ func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 		qt.Assert(t, qt.IsNil(f.Sync(1)))
 		w.takeTold()
 		close(unblock)
-		f.awaitAnswers(t)
-		w.tells()
-		qt.Assert(t, qt.IsNil(f.SyncAll())) // tries again
+		testneeds.Await(t, 10*time.Second, "it is attached anew",
+			func() bool { return len(f.attachments()) == 1 })
 		w.tells("+0 a")
 	})
 }
@@ -188,8 +255,8 @@ func TestFollowerAttachesNothingLateThatHasMoved(t *testing.T) {
 		w.startAt(1, 0x5000, "a")
 		qt.Assert(t, qt.IsNil(f.Sync(1)))
 		close(unblock)
-		f.awaitAnswers(t)
-		qt.Assert(t, qt.IsNil(f.SyncAll())) // tries again
+		testneeds.Await(t, 10*time.Second, "it is attached anew",
+			func() bool { return len(f.attachments()) == 1 })
 		f.following.Lock()
 		defer f.following.Unlock()
 		qt.Assert(t, qt.HasLen(f.attached, 1))

@@ -281,7 +281,8 @@ type Stats struct {
 	// no room.
 	OverLimit int
 	// Waiting is the number of those that are not attached yet because
-	// attaching for the same owner has taken too much of the time, or goes on.
+	// attaching for the same owner has taken too much of the time, or goes on,
+	// or gets no answer.
 	Waiting int
 }
 
@@ -300,7 +301,8 @@ func (f *Follower[A]) count() {
 			c.OverLimit++
 		}
 	}
-	wait, now := time.Duration(math.MaxInt64), time.Now()
+	const never = time.Duration(math.MaxInt64)
+	wait, now := never, time.Now()
 	for _, failed := range f.failed {
 		switch failed.when {
 		case WithShare:
@@ -308,14 +310,16 @@ func (f *Follower[A]) count() {
 		case WithTime:
 			c.Waiting++
 			wait = min(wait, f.budget.wait(failed.owner, now))
+		case WithAnswer:
+			c.Waiting++
 		}
 	}
 	for _, c := range f.calls {
-		if !c.blocks {
+		if !c.blocks && wait < never {
 			wait = max(wait, turn) // when it ends, the others are tried again, too
 		}
 	}
-	if c.Waiting > 0 && f.waits == nil && !f.isStopped() {
+	if wait < never && f.waits == nil && !f.isStopped() {
 		f.waits = time.AfterFunc(max(wait, minimumWait), func() { f.tryAgain(WithTime) })
 	}
 	f.stats.Store(c)

@@ -110,6 +110,9 @@ const (
 	// WithTime is for an owner that must not take more time yet, or a call that
 	// goes on.
 	WithTime
+	// WithAnswer is for a call that blocks, of the file or of others of its
+	// owner.
+	WithAnswer
 )
 
 // errNotSupported is ENOTSUPP, by which kernels refuse some instructions.

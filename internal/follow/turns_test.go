@@ -68,10 +68,10 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			qt.Check(t, qt.HasLen(f.calls, 0))
 		})
 		bubble(name+" and then blocking", func(t *testing.T, w *world, f *Follower[*fake]) {
-			f.patience = time.Second
+			f.patience = time.Second / 2
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			w.takeTold()
-			time.Sleep(2 * f.patience)
+			time.Sleep(time.Second + mostPatience*f.patience)
 			synctest.Wait()
 			qt.Check(t, qt.IsTrue(slices.ContainsFunc(w.takeTold(), func(told string) bool {
 				return told[0] == '!' // the error names it

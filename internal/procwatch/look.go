@@ -53,6 +53,7 @@ type task struct {
 
 	startTime atomic.Uint64 // as soon as it is known
 	blocks    string        // the owner, if the task is abandoned
+	isOwn     atomic.Bool   // it is not abandoned, see WatcherOptions.Patient
 
 	now       *known
 	pairs     []*ProcessFile // that the process had, and then has
@@ -119,6 +120,13 @@ func (w *Watcher) look(t *task) {
 	if isNew {
 		old = &known{}
 	}
+	if s.Size != 0 && s.StartCode == 0 && old.startCode != 0 {
+		// It is being executed at this moment, and has not mapped the program.
+		t.now = new(known)
+		*t.now = *old
+		t.now.retry = true
+		return
+	}
 	leaderless := reader != t.pid
 	image := old.startCode != s.StartCode || old.startStack != s.StartStack
 	renamed := isNew || image || old.command != string(s.Command) ||
@@ -161,6 +169,9 @@ func (w *Watcher) look(t *task) {
 		t.pairs = nil
 		return
 	}
+	if w.Patient {
+		t.isOwn.Store(true)
+	}
 	thoroughly = thoroughly || t.isDue(now, &s)
 	if !thoroughly && !changed {
 		return
@@ -175,7 +186,7 @@ func (w *Watcher) look(t *task) {
 	if wait > 0 && !t.asked {
 		t.wait = wait
 	}
-	if t.postponed = t.wait > 0 || isBlocked; t.postponed {
+	if t.postponed = (t.wait > 0 || isBlocked) && !t.isOwn.Load(); t.postponed {
 		return
 	}
 	w.compare(t, reader, &s, thoroughly, b)

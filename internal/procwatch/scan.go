@@ -94,15 +94,9 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 		Call: func(i int) { w.look(&tasks[i]) },
 		Left: func(i int) { left[i] = true; w.setAside(&tasks[i]) },
 		Late: func(i int) { w.late(&tasks[i]) },
+		Keep: func(i int) bool { return tasks[i].isOwn.Load() },
 	}
-	begun := 0
-	if w.Patient && reason == asked {
-		for ; begun < len(tasks); begun++ {
-			w.look(&tasks[begun])
-		}
-	} else {
-		begun = calls.Make(ctx)
-	}
+	begun := calls.Make(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range tasks {
@@ -123,6 +117,7 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 	for i, pid := range pids {
 		t := &tasks[i]
 		t.pid, t.thoroughly, t.asked = pid, reason != ifNeeded, reason == asked
+		t.isOwn.Store(w.Patient && t.asked)
 		t.inTurns = reason != asked && w.running.Load() > 0
 		t.turn = w.stats.Passes + uint64(pid)
 		p := w.processes[pid]

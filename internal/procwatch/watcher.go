@@ -53,8 +53,9 @@ type WatcherOptions struct {
 	// It may call ProcessFiles and Stats, but none of the functions that call
 	// it.
 	Handler func(*Changes)
-	// Patient makes Sync wait for a process as long as it takes, instead of
-	// setting it aside: for processes of the caller's own.
+	// Patient waits for the process of Sync, and for those that the filter lets
+	// through, as long as it takes, instead of setting them aside: they are the
+	// caller's own.
 	Patient bool
 	// BeforePass, if set, is called before each scan of all processes, by
 	// SyncAll and Run, under the rules of Handler. It can retry operations of

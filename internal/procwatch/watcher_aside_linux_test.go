@@ -108,6 +108,36 @@ func TestPatientWatcherWaitsForTheProcessAskedFor(t *testing.T) {
 	qt.Check(t, qt.IsNil(w.Sync(1)))
 }
 
+func TestPatientWatcherWaitsForWhatTheFilterLetsThrough(t *testing.T) {
+	w := newWatch(t, WatcherOptions{Patient: true}, "*:*")
+	w.patience = impatience
+	unblock := w.block(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}}, "a")
+	time.AfterFunc(4*impatience, unblock)
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.told, 0), qt.Commentf("that it does not answer would be told"))
+	qt.Check(t, qt.Equals(w.Stats().Blocked, 0))
+}
+
+// Within exec there is a moment in which the old program is gone and the new
+// one is not mapped yet.
+func TestWatcherWaitsForAProgramThatIsBeingExecuted(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	p := fakeProcess{pid: 1, size: 1, img: 7, maps: []fakeMap{w.at(0x1000, "other.so")}}
+	w.put(p)
+	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	w.told = nil
+	w.put(fakeProcess{pid: 1, size: 1})
+	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Check(t, qt.HasLen(w.told, 0))
+	p.img, p.maps[0].start, p.maps[0].end = 9, 0x5000, 0x6000
+	w.put(p)
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so"}))
+	w.put(fakeProcess{pid: 1}) // it has ended
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so", "-1 other.so", "-libstdcxx"}))
+}
+
 // While it runs, one process of each owner is reported that does not answer,
 // and one that waits for others.
 func TestWatcherReportsBlockedProcessesByOwner(t *testing.T) {
