@@ -5,6 +5,7 @@ package profiler
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -310,4 +311,25 @@ func child(t *testing.T, pid int) int {
 	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	qt.Assert(t, qt.IsNil(err))
 	return child
+}
+
+// The unwinder's analysis of the kernel is tried again, other failures are not.
+func TestAnalysisIsTriedAgain(t *testing.T) {
+	raced := errors.New("system analysis helper failed at 0x20: bad address")
+	refused := errors.New("operation not permitted")
+	for _, test := range []struct {
+		outcomes []error
+		want     error
+		tries    int
+	}{
+		{[]error{nil}, nil, 1},
+		{[]error{raced, raced, nil}, nil, 3},
+		{[]error{refused, nil}, refused, 1},
+		{[]error{raced, raced, raced, raced, raced, nil}, raced, 5},
+	} {
+		tries := 0
+		err := analysed(func() error { tries++; return test.outcomes[tries-1] })
+		qt.Check(t, qt.Equals(err, test.want))
+		qt.Check(t, qt.Equals(tries, test.tries))
+	}
 }

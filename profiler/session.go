@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,11 +87,14 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 		}
 	}
 	intervals := often{times.New(time.Second, 5*time.Second, time.Minute)}
-	p.tracer, err = tracer.NewTracer(ctx, &tracer.Config{
-		TraceReporter: p, ExecutableReporter: executables{p}, Intervals: intervals,
-		SamplesPerSecond: 1000, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
-		FilterErrorFrames: true, LoadProbe: true, FrameCacheSize: 1 << 16,
-		KernelVersionCheck: true,
+	err = analysed(func() (err error) {
+		p.tracer, err = tracer.NewTracer(ctx, &tracer.Config{
+			TraceReporter: p, ExecutableReporter: executables{p}, Intervals: intervals,
+			SamplesPerSecond: 1000, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
+			FilterErrorFrames: true, LoadProbe: true, FrameCacheSize: 1 << 16,
+			KernelVersionCheck: true,
+		})
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the unwinder (needs root with CAP_SYS_RESOURCE): %w", err)
@@ -107,6 +111,21 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 		return nil, err
 	}
 	return p, nil
+}
+
+// analysed tries again what fails where the unwinder analyses the kernel. Its
+// program reads memory when this process enters a system call, and two threads
+// that enter one at the same moment overwrite each other's request: "bad
+// address". Its errors are texts.
+func analysed(start func() error) (err error) {
+	const tries = 5
+	for range tries {
+		err = start()
+		if err == nil || !strings.Contains(err.Error(), "system analysis") {
+			break
+		}
+	}
+	return err
 }
 
 // Run handles stacks until the context ends. Then it detaches the Probe and
