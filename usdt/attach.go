@@ -347,10 +347,14 @@ func (m *Manager) askMaps(name string, ids []ebpf.MapID) (others, calls bool) {
 // SEC("usdt/provider/name"), are for [Manager.Attach], and so are those whose
 // section begins with "?".
 //
-// The programs are attached to the process with this PID, or to every process
-// if pid is 0. If one fails, none stays attached. Errors are as those of
-// [Manager.Attach], with the name of the program.
-func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*Link, error) {
+// The target is that of [Manager.Attach] without a file: the sections have the
+// paths. The zero value is every process. If one program fails, none stays
+// attached. Errors are as those of [Manager.Attach], with the name of the
+// program.
+func (m *Manager) AttachSections(loaded any, target Target, opts *AttachOptions) ([]*Link, error) {
+	if target.files() > 0 {
+		return nil, errors.New("the sections name the files: set none in the target")
+	}
 	programs, err := programsOf(loaded)
 	if err != nil {
 		return nil, err
@@ -361,11 +365,10 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 		if programs[name] == nil {
 			continue
 		}
-		path, provider, probe, err := splitSection(m.sections[name])
 		var lnk *Link
-		if err == nil {
-			lnk, err = m.Attach(programs[name], Target{Path: path, PID: pid}, opts,
-				elfnote.Exact(provider, probe))
+		path, provider, probe, err := splitSection(m.sections[name])
+		if target.Path = path; err == nil {
+			lnk, err = m.Attach(programs[name], target, opts, elfnote.Exact(provider, probe))
 		}
 		if err != nil {
 			sys.CloseTogether(links)

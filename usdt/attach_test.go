@@ -301,7 +301,7 @@ func TestAttachSections(t *testing.T) {
 	testprog.LeakCheck(t)
 	t.Run("all at once", func(t *testing.T) {
 		mgr, objs := load(t, "twelve")
-		links, err := mgr.AttachSections(objs, process.PID, nil)
+		links, err := mgr.AttachSections(objs, usdt.Target{PID: process.PID}, nil)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(links, 2))
 		process.Fire("three", 1)
@@ -311,7 +311,7 @@ func TestAttachSections(t *testing.T) {
 
 	t.Run("all or nothing", func(t *testing.T) {
 		mgr, objs := load(t, "twelfe")
-		_, err := mgr.AttachSections(objs, process.PID, nil)
+		_, err := mgr.AttachSections(objs, usdt.Target{PID: process.PID}, nil)
 		qt.Assert(t,
 			qt.ErrorMatches(err,
 				`program count_bare: .*no probe matches gousdt_test:twelfe \(nearest: gousdt_test:twelve.*`))
@@ -319,6 +319,21 @@ func TestAttachSections(t *testing.T) {
 		qt.Assert(t, qt.Equals(hits(t, objs), [2]uint64{}))
 		used, _ := mgr.SpecsInUse()
 		qt.Assert(t, qt.Equals(used, 0))
+	})
+
+	t.Run("without leases", func(t *testing.T) {
+		path, _ = copies(t, "target-pie")
+		mgr, objs := load(t, "twelve")
+		links, err := mgr.AttachSections(objs, usdt.Target{NoLease: true}, nil)
+		qt.Assert(t, qt.IsNil(err))
+		writer, err := os.OpenFile(path, os.O_RDWR, 0)
+		qt.Assert(t, qt.IsNil(err))
+		defer writer.Close()
+		for _, lnk := range links {
+			qt.Check(t, qt.IsNil(lnk.Err())) // the writer has not waited
+		}
+		_, err = mgr.AttachSections(objs, usdt.Target{Path: path}, nil)
+		qt.Check(t, qt.ErrorMatches(err, "the sections name the files: set none in the target"))
 	})
 }
 

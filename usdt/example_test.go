@@ -258,7 +258,7 @@ func ExampleLoadCollectionSpec() {
 		log.Fatal(err)
 	}
 	defer coll.Close()
-	links, err := mgr.AttachSections(coll, 0, nil)
+	links, err := mgr.AttachSections(coll, usdt.Target{}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

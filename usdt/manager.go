@@ -516,7 +516,7 @@ func eachTagged[T any](v reflect.Value, yield func(name string, field T)) {
 //	spec, err := usdt.LoadCollectionSpec("probes.bpf.o")
 //	mgr, err := usdt.NewManager(spec, nil)
 //	coll, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
-//	links, err := mgr.AttachSections(coll, 0, nil)
+//	links, err := mgr.AttachSections(coll, usdt.Target{}, nil)
 //
 // The result differs from that of [ebpf.LoadCollectionSpec] in three ways:
 //

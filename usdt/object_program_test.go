@@ -478,7 +478,7 @@ func TestObjectsForLibbpfAttachTheirSections(t *testing.T) {
 		}
 
 		process := testprog.Start(t, "target-pie")
-		links, err := mgr.AttachSections(collection, process.PID, nil)
+		links, err := mgr.AttachSections(collection, usdt.Target{PID: process.PID}, nil)
 		qt.Assert(t, qt.IsNil(err))
 		defer sys.CloseTogether(links)
 		qt.Assert(t, qt.HasLen(links, 1)) // a "?" leaves the other one to the caller

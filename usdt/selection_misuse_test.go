@@ -156,7 +156,7 @@ func TestAttachSectionsThatNameNothing(t *testing.T) {
 	mgr, err := usdt.NewManager(spec, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer mgr.Close()
-	_, err = mgr.AttachSections(&testbpf.CountsObjects{}, 0, nil)
+	_, err = mgr.AttachSections(&testbpf.CountsObjects{}, usdt.Target{}, nil)
 	qt.Assert(t, qt.ErrorMatches(err, `no loaded program says in its section where to attach: .*`))
 }
 

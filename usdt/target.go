@@ -90,14 +90,18 @@ type Target struct {
 	NoLease bool
 }
 
-func (t *Target) check() error {
-	given := 0
+// files returns how many files are named.
+func (t *Target) files() (given int) {
 	for _, is := range []bool{t.Path != "", t.ELF != nil, t.ProcessFile != nil, t.Selection != nil} {
 		if is {
 			given++
 		}
 	}
-	switch {
+	return given
+}
+
+func (t *Target) check() error {
+	switch given := t.files(); {
 	case given == 1:
 		return nil
 	case given == 0 && t.PID != 0:

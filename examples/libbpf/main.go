@@ -79,7 +79,7 @@ func run(
 
 	var links []*usdt.Link
 	if target.Path == "" {
-		links, err = mgr.AttachSections(collection, 0, nil)
+		links, err = mgr.AttachSections(collection, usdt.Target{}, nil)
 	} else {
 		for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
 			section := strings.TrimPrefix(spec.Programs[name].SectionName, "?")
