@@ -218,7 +218,7 @@ lint:
 	$(tool) ./api ..
 	# what is not for Linux alone, or for 64 bits alone
 	GOOS=darwin $(GO) vet ./...
-	GOOS=windows $(GO) vet $(pure) ./providers ./container ./proc ./internal/procfs ./internal/procwatch ./cmd/usdtlist
+	GOOS=windows $(GO) vet $(pure) ./providers ./container ./proc ./internal/procfs ./internal/procmaps ./internal/procwatch ./cmd/usdtlist
 	GOARCH=386 $(GO) vet ./...
 
 .PHONY: api

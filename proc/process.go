@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
@@ -74,7 +75,7 @@ func (p Process) Cgroup() (string, error) { return procfs.ReadCgroup(p.fs.Root()
 // limits: those of a container, else of the slice of a user, else of a cgroup
 // and user. Making cgroups and users of its own gives a container or user no
 // second owner.
-func (p Process) Owner() string { return procfs.OwnerOf(p.fs.Root(), p.PID) }
+func (p Process) Owner() string { return owner.Of(p.fs.Root(), p.PID) }
 
 // String returns PID and command: "1234 (postgres)".
 func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Command) }

@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -57,9 +57,9 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	placeholder, err := os.CreateTemp(f.t.TempDir(), "")
 	qt.Assert(f.t, qt.IsNil(err))
 	defer placeholder.Close()
-	id, err := procwatch.IdentifyFile(placeholder)
+	id, err := procmaps.IdentifyFile(placeholder)
 	qt.Assert(f.t, qt.IsNil(err))
-	this := &file{id: procwatch.Version{FileID: id}, owner: fmt.Sprint(owner)}
+	this := &file{id: procmaps.Version{FileID: id}, owner: fmt.Sprint(owner)}
 	this.use(openedFile{elf: opened, functionBytes: opened.FunctionBytes()})
 	f.files.known[this.id] = this
 	return this

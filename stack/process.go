@@ -14,7 +14,7 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -131,7 +131,7 @@ func (s *Symbolizer) mappedBy(pid int, owner string) (files []openable, vdso uin
 	}
 	if s.unanswered.ask(patience, func() string { return owner }, func() {
 		began := deadline.ProcessorTime()
-		all, _ := procwatch.Files(s.fs, pid) // malformed lines are skipped
+		all, _ := procmaps.Files(s.fs, pid) // malformed lines are skipped
 		mappings := 0
 		for _, f := range all {
 			if mappings += len(f.Mappings); mappings-len(f.Mappings) < maxMappings {
@@ -211,10 +211,10 @@ func (s *Symbolizer) add(pid int, owner string) *process {
 func (s *Symbolizer) mapped(p *process, files []found) []mapping {
 	var mapped []mapping
 	for _, found := range files {
-		f, file := found.mapped.(*procwatch.MappedFile), s.file(p, found)
+		f, file := found.mapped.(*procmaps.MappedFile), s.file(p, found)
 		for _, at := range f.Mappings[:min(len(f.Mappings), maxMappings-len(mapped))] {
 			m := mapping{at, file, f.Path}
-			if before := p.find(at.Start); file.id == (procwatch.Version{}) && before != nil &&
+			if before := p.find(at.Start); file.id == (procmaps.Version{}) && before != nil &&
 				before.Mapping == at && before.path == f.Path {
 				m = *before // the process is ending: its files cannot be found any more
 			}

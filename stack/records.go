@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 )
@@ -345,7 +346,7 @@ func (s *Symbolizer) recorded(p *process, t *told, records []*procwatch.Record) 
 		took += more
 		for n, found := range all {
 			record := records[missing[n]]
-			if s.isClosed || found.id == (procwatch.Version{}) {
+			if s.isClosed || found.id == (procmaps.Version{}) {
 				s.files.close(found.opened)
 				continue
 			}

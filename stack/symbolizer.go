@@ -13,7 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/unwind"
 )
 
@@ -122,7 +122,7 @@ func NewSymbolizer(fs *procfs.FS) *Symbolizer {
 		fs:        fs,
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),
-		files:     files{known: make(map[procwatch.Version]*file)},
+		files:     files{known: make(map[procmaps.Version]*file)},
 		unwinder:  unwind.NewUnwinder(),
 	}
 	s.readers.unanswered = &s.unanswered
@@ -142,7 +142,7 @@ func (s *Symbolizer) Close() error {
 	s.readers.close()
 	s.files.closeAll()
 	s.files.lines.close()
-	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procwatch.Version]*file), 0
+	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procmaps.Version]*file), 0
 	return nil
 }
 

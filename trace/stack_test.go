@@ -14,7 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -55,7 +55,7 @@ func TestStackCopy(t *testing.T) {
 // addressOf returns where an offset in the program's file is in the process.
 func addressOf(t *testing.T, p *traced, offset uint64) uint64 {
 	t.Helper()
-	files, err := procwatch.Files(procfs.NewFS(""), p.PID)
+	files, err := procmaps.Files(procfs.NewFS(""), p.PID)
 	qt.Assert(t, qt.IsNil(err))
 	for _, file := range files {
 		for _, m := range file.Mappings {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -211,11 +211,11 @@ func (s *Selection) addresses(specs []uint64) (addresses []uint64, ids []uint32,
 			Hint: "without them a library or PIE program can be attached for one PID only"})
 	}
 
-	files, err := procwatch.Files(procfs.NewFS(""), s.pid)
+	files, err := procmaps.Files(procfs.NewFS(""), s.pid)
 	if err != nil && len(files) == 0 {
 		return nil, nil, explainProcess(s.pid, err)
 	}
-	want, err := procwatch.IdentifyFile(s.opened.elf.OSFile())
+	want, err := procmaps.IdentifyFile(s.opened.elf.OSFile())
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}

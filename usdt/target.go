@@ -21,6 +21,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
@@ -267,7 +268,7 @@ func (o *opened) openPath(t Target) error {
 	case bare:
 		name, err = ldso.Find(t.Path)
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(filepath.Clean(t.Path), "/proc/"):
-		file, err = procwatch.OpenIn(procfs.NewFS(""), t.PID, t.Path)
+		file, err = procmaps.OpenIn(procfs.NewFS(""), t.PID, t.Path)
 	}
 	if t.PID != 0 && (errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrAccess)) {
 		return explainProcess(t.PID, err)
@@ -309,7 +310,7 @@ func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
 // findInProcess finds the bare name among the files that the process has
 // mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
-	files, err := procwatch.Files(procfs.NewFS(""), t.PID)
+	files, err := procmaps.Files(procfs.NewFS(""), t.PID)
 	if err != nil && len(files) == 0 {
 		return nil, "", err
 	}

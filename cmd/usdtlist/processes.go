@@ -18,7 +18,9 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
@@ -28,7 +30,7 @@ import (
 // of the command line.
 type mapped struct {
 	elf     *elfnote.File
-	id      procwatch.FileID
+	id      procmaps.FileID
 	path    string                   // as the process sees it
 	pid     int                      // the first process that maps the file
 	here    string                   // a path that opens the file from here
@@ -241,9 +243,9 @@ func (s *scan) findUnmapped(name string) (done func()) {
 	var failed error
 	for i := range s.processes {
 		p := &s.processes[i]
-		files, _ := procwatch.Files(s.fs, p.PID) // if that fails, it has been said
+		files, _ := procmaps.Files(s.fs, p.PID) // if that fails, it has been said
 		if slices.ContainsFunc(files,
-			func(f *procwatch.MappedFile) bool { return means(name, f.Path) }) {
+			func(f *procmaps.MappedFile) bool { return means(name, f.Path) }) {
 			s.found[name] = true // and has no probes
 			return done
 		}
@@ -304,18 +306,18 @@ const (
 )
 
 // open opens the file that a process finds at a path.
-func (s *scan) open(pid int, path string) (file *os.File, id procwatch.FileID, err error) {
+func (s *scan) open(pid int, path string) (file *os.File, id procmaps.FileID, err error) {
 	blocked := &procfs.Error{PID: pid, Op: "open", Path: path, Err: proc.ErrBlocked}
-	owner := procfs.OwnerOf(s.fs.Root(), pid)
+	owner := owner.Of(s.fs.Root(), pid)
 	if s.blocked[owner] >= maxBlocked {
 		return nil, id, blocked
 	}
 	var opened *os.File
-	var openedID procwatch.FileID
+	var openedID procmaps.FileID
 	var failed error
 	returned := deadline.One(context.Background(), patience, func() {
-		if opened, failed = procwatch.OpenIn(s.fs, pid, path); failed == nil {
-			openedID, failed = procwatch.IdentifyFile(opened)
+		if opened, failed = procmaps.OpenIn(s.fs, pid, path); failed == nil {
+			openedID, failed = procmaps.IdentifyFile(opened)
 		}
 	}, func() { opened.Close() })
 	switch {

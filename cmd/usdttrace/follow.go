@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -359,7 +360,7 @@ type latecomers struct {
 	syncing sync.WaitGroup // of the scans that these cause
 
 	mu       sync.Mutex
-	attached map[procwatch.FileID]bool
+	attached map[procmaps.FileID]bool
 	known    map[string]bool      // paths of files that are attached or have no matching probe
 	waiting  map[string]*lateFile // paths of files that have one, until they are attached
 	late     []*lateFile          // those that were attached late
@@ -401,7 +402,7 @@ func (t *tracer) watchLatecomers() error {
 	if err != nil {
 		return err
 	}
-	l := &latecomers{tracer: t, records: records, attached: make(map[procwatch.FileID]bool),
+	l := &latecomers{tracer: t, records: records, attached: make(map[procmaps.FileID]bool),
 		known: make(map[string]bool), waiting: make(map[string]*lateFile),
 		runs: make(map[int]bool), unfit: make(map[int]bool), moved: make(map[int]bool),
 		sites: make(map[int][]siteAt), mappers: make(map[int]bool)}
@@ -551,7 +552,7 @@ func (l *latecomers) isLate(path string) (bool, error) {
 		return true, err
 	}
 	defer opened.Close()
-	if id, err := procwatch.IdentifyFile(opened); err == nil && l.attached[id] {
+	if id, err := procmaps.IdentifyFile(opened); err == nil && l.attached[id] {
 		return false, nil
 	}
 	sel, err := usdt.Select(usdt.Target{Path: path, DebugFiles: true}, l.tracer.options.patterns...)
@@ -580,7 +581,7 @@ func (l *latecomers) attachedNow(path string) {
 	defer l.mu.Unlock()
 	l.known[path] = true
 	if opened, err := os.Open(path); err == nil {
-		if id, err := procwatch.IdentifyFile(opened); err == nil {
+		if id, err := procmaps.IdentifyFile(opened); err == nil {
 			l.attached[id] = true
 		}
 		opened.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -76,7 +77,7 @@ func (t *tracer) whySilent(pattern int) string {
 			has = append(has, pair.Process)
 		}
 	}, o.patterns[pattern])
-	t.eachMapped(wanted, func(p proc.Process, file *procwatch.MappedFile) {
+	t.eachMapped(wanted, func(p proc.Process, file *procmaps.MappedFile) {
 		isData := !slices.ContainsFunc(file.Mappings,
 			func(m procfs.Mapping) bool { return !m.Data })
 		if isData && t.targets.isWatched(file) && !unfit[p.PID] {
@@ -319,7 +320,7 @@ func (t *tracer) touchTexts(pid int, path string) {
 	t.touching.Add(1)
 	done := func() { t.touching.Add(-1) }
 	if deadline.One(t.ctx, memoryPatience, func() {
-		files, _ := procwatch.AllFiles(nil, pid) // none if it has ended
+		files, _ := procmaps.AllFiles(nil, pid) // none if it has ended
 		memory, err := os.Open(procfs.Path("/proc", pid, "mem"))
 		if err != nil {
 			return
@@ -346,7 +347,7 @@ func (t *tracer) touchTexts(pid int, path string) {
 // nil, maps in any way, and whose name is that of a file that is or was
 // watched. It waits for no process that does not answer.
 func (t *tracer) eachMapped(
-	wanted func(proc.Process) bool, do func(proc.Process, *procwatch.MappedFile),
+	wanted func(proc.Process) bool, do func(proc.Process, *procmaps.MappedFile),
 ) {
 	names := t.targets.baseNames()
 	fs := procfs.NewFS("")
@@ -356,7 +357,7 @@ func (t *tracer) eachMapped(
 	}
 	type found struct {
 		process proc.Process
-		files   []*procwatch.MappedFile
+		files   []*procmaps.MappedFile
 	}
 	answers := make([]*found, len(pids)) // each is set by a call that has returned
 	left := make(map[int]bool)
@@ -367,8 +368,8 @@ func (t *tracer) eachMapped(
 			if err != nil || wanted != nil && !wanted(process) {
 				return
 			}
-			files, _ := procwatch.AllFiles(fs, pids[i])
-			files = slices.DeleteFunc(files, func(file *procwatch.MappedFile) bool {
+			files, _ := procmaps.AllFiles(fs, pids[i])
+			files = slices.DeleteFunc(files, func(file *procmaps.MappedFile) bool {
 				return !names[filepath.Base(file.Path)]
 			})
 			for _, file := range files {
@@ -403,7 +404,7 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 			of = "name"
 		}
 		seen := make(map[int]bool)
-		t.eachMapped(t.wanted(), func(p proc.Process, file *procwatch.MappedFile) {
+		t.eachMapped(t.wanted(), func(p proc.Process, file *procmaps.MappedFile) {
 			id, err := file.ID()
 			if err != nil || seen[p.PID] || t.targets.nameOf(id) != "" ||
 				filepath.Base(file.Path) != filepath.Base(path) || samePath && file.Path != path ||

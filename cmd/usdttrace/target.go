@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -34,9 +35,9 @@ import (
 type targets struct {
 	options     *options
 	selections  []*usdt.Selection
-	names       map[procwatch.FileID]string // of the selections
-	same        [][2]string                 // files that are named twice, by both names
-	definitions *providers.Definitions      // nil without names
+	names       map[procmaps.FileID]string // of the selections
+	same        [][2]string                // files that are named twice, by both names
+	definitions *providers.Definitions     // nil without names
 
 	mu       sync.Mutex
 	matched  []bool                        // which patterns match a site that is or was watched
@@ -283,7 +284,7 @@ func (t *targets) withPairs(target usdt.Target, err error) error {
 // two mounts of overlayfs is not recognised: a user who can mount one can make
 // its files look like those of another.
 func (t *targets) isSelected(sel *usdt.Selection) bool {
-	id, err := procwatch.IdentifyFile(sel.File().OSFile())
+	id, err := procmaps.IdentifyFile(sel.File().OSFile())
 	if err != nil {
 		return false // as on systems where nothing can be attached
 	}
@@ -292,7 +293,7 @@ func (t *targets) isSelected(sel *usdt.Selection) bool {
 		return true
 	}
 	if t.names == nil {
-		t.names = make(map[procwatch.FileID]string)
+		t.names = make(map[procmaps.FileID]string)
 	}
 	t.names[id] = sel.Name()
 	return false
@@ -365,7 +366,7 @@ func (t *tracer) touchFiles() {
 	if len(t.targets.selections) == 0 || t.options.command != nil {
 		return
 	}
-	t.eachMapped(t.wanted(), func(p proc.Process, file *procwatch.MappedFile) {
+	t.eachMapped(t.wanted(), func(p proc.Process, file *procmaps.MappedFile) {
 		if t.targets.isWatched(file) {
 			t.touchTexts(p.PID, file.Path)
 		}
@@ -475,7 +476,7 @@ func (t *tracer) lookAt(f *namedFile) {
 	t.watch.Go(func() { t.attachAgain(a, now.sel) })
 	f.earlier = append(f.earlier, f.attachedFile)
 	f.attachedFile = attachedFile{a, now.sel}
-	id, err := procwatch.IdentifyFile(now.sel.File().OSFile())
+	id, err := procmaps.IdentifyFile(now.sel.File().OSFile())
 	t.targets.mu.Lock()
 	t.targets.selections[f.index] = now.sel
 	if err == nil {
@@ -487,15 +488,15 @@ func (t *tracer) lookAt(f *namedFile) {
 
 // closeUnmapped detaches earlier files of a path that no process maps.
 func (t *tracer) closeUnmapped(f *namedFile) {
-	mapped := make(map[procwatch.FileID]bool)
-	t.eachMapped(nil, func(_ proc.Process, file *procwatch.MappedFile) {
+	mapped := make(map[procmaps.FileID]bool)
+	t.eachMapped(nil, func(_ proc.Process, file *procmaps.MappedFile) {
 		if id, err := file.ID(); err == nil {
 			mapped[id] = true
 		}
 	})
 	f.earlier = slices.DeleteFunc(f.earlier, func(old attachedFile) bool {
-		id, err := procwatch.IdentifyFile(old.sel.File().OSFile())
-		isMapped := func(other procwatch.FileID) bool { return other.MayBe(id) }
+		id, err := procmaps.IdentifyFile(old.sel.File().OSFile())
+		isMapped := func(other procmaps.FileID) bool { return other.MayBe(id) }
 		if err != nil || slices.ContainsFunc(slices.Collect(maps.Keys(mapped)), isMapped) {
 			return false
 		}
@@ -522,7 +523,7 @@ func canonical(path string) string {
 }
 
 // nameOf returns the name of a named file, "" if it is none of these.
-func (t *targets) nameOf(id procwatch.FileID) string {
+func (t *targets) nameOf(id procmaps.FileID) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if name, known := t.names[id]; known {
@@ -537,7 +538,7 @@ func (t *targets) nameOf(id procwatch.FileID) string {
 }
 
 // isWatched reports whether a file that a process maps is or was watched.
-func (t *targets) isWatched(file *procwatch.MappedFile) bool {
+func (t *targets) isWatched(file *procmaps.MappedFile) bool {
 	if len(t.options.files) > 0 {
 		id, err := file.ID()
 		return err == nil && t.nameOf(id) != ""

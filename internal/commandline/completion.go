@@ -12,6 +12,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
@@ -207,7 +208,7 @@ func probesOf(line []string) (words []word) {
 func EachFile(pid int, do func(*procwatch.ProcessFile), failed func(error),
 	patterns ...elfnote.Pattern,
 ) error {
-	seen := make(map[procwatch.FileID]bool)
+	seen := make(map[procmaps.FileID]bool)
 	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
 		for _, err := range changes.Errors {
 			if failed != nil {

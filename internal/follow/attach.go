@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -82,7 +83,7 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 	}
 	// A file is closed if nothing of it is attached for want of a share: what
 	// has been read of it takes memory. It is opened again when there is room.
-	lack := make(map[procwatch.FileID]bool)
+	lack := make(map[procmaps.FileID]bool)
 	for at, failed := range f.failed {
 		known := f.files[at.File]
 		if failed.when == WithShare && known != nil && known.opened != nil {
@@ -149,7 +150,7 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 
 // isRefused reports whether a file that a process maps is too large, as far as
 // it has not been written to since.
-func (f *Follower[A]) isRefused(id procwatch.FileID) bool {
+func (f *Follower[A]) isRefused(id procmaps.FileID) bool {
 	known, refused := f.files[id], f.refused[id]
 	return known != nil && refused != nil && refused.HasSameSites(known.source)
 }

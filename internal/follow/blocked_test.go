@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -187,7 +187,7 @@ func TestPatientFollowerPostponesNothing(t *testing.T) {
 	f.opts.Proc.Patient = true
 	f.running.Add(1)
 	w.start(1, "a")
-	f.budget.spend(procfs.OwnerOf(w.root, 1), time.Now(), time.Hour)
+	f.budget.spend(owner.Of(w.root, 1), time.Now(), time.Hour)
 	qt.Assert(t, qt.IsNil(f.Sync(1)))
 	w.tells("+0 a")
 }

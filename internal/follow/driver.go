@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -19,7 +20,7 @@ import (
 // A Place is a file in one process or, if Process is zero, in every process.
 type Place struct {
 	Process procfs.ID
-	File    procwatch.FileID
+	File    procmaps.FileID
 }
 
 func (p Place) isInEveryProcess() bool { return p.Process == procfs.ID{} }

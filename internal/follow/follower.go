@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
@@ -61,11 +62,11 @@ type Follower[A any] struct {
 
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
-	files     map[procwatch.FileID]*file[A]              // that processes map, or that linger
-	refused   map[procwatch.FileID]*procwatch.CachedFile // too large to be opened again
+	files     map[procmaps.FileID]*file[A]              // that processes map, or that linger
+	refused   map[procmaps.FileID]*procwatch.CachedFile // too large to be opened again
 	attached  map[spot]*attachment[A]
 	failed    map[spot]*failure // may succeed later
-	calls     map[procwatch.FileID]*call[A]
+	calls     map[procmaps.FileID]*call[A]
 	blocked   fairness.Blocked // calls that do not return
 	attaching Attaching        // those of them that attach
 	abandoned int              // calls, since the lock was taken
@@ -117,11 +118,11 @@ func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*F
 	f := &Follower[A]{
 		driver: driver, opts: opts, patience: patience,
 		following: make(inTurns, 1),
-		files:     make(map[procwatch.FileID]*file[A]),
-		refused:   make(map[procwatch.FileID]*procwatch.CachedFile),
+		files:     make(map[procmaps.FileID]*file[A]),
+		refused:   make(map[procmaps.FileID]*procwatch.CachedFile),
 		attached:  make(map[spot]*attachment[A]),
 		failed:    make(map[spot]*failure),
-		calls:     make(map[procwatch.FileID]*call[A]),
+		calls:     make(map[procmaps.FileID]*call[A]),
 		budget:    newBudget(opts.Limits),
 	}
 	f.stats.Store(&Stats{})
@@ -358,7 +359,7 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 }
 
 // leave detaches and closes a file that no process maps any more.
-func (f *Follower[A]) leave(id procwatch.FileID, r *round[A]) {
+func (f *Follower[A]) leave(id procmaps.FileID, r *round[A]) {
 	if timer := f.files[id].linger; timer != nil {
 		timer.Stop()
 	}
@@ -368,7 +369,7 @@ func (f *Follower[A]) leave(id procwatch.FileID, r *round[A]) {
 }
 
 // close closes a file if it is open. It does not wait for a call that uses it.
-func (f *Follower[A]) close(id procwatch.FileID) {
+func (f *Follower[A]) close(id procmaps.FileID) {
 	opened := f.files[id].opened
 	f.files[id].opened = nil
 	switch {
@@ -381,14 +382,14 @@ func (f *Follower[A]) close(id procwatch.FileID) {
 }
 
 // setOpened notes that a file is open.
-func (f *Follower[A]) setOpened(id procwatch.FileID, opened File[A]) {
+func (f *Follower[A]) setOpened(id procmaps.FileID, opened File[A]) {
 	f.files[id].opened = opened
 	opened.WhenWritten(func() { f.written(id, opened) })
 }
 
 // written takes note that the driver has detached a file because it is written
 // to, and attaches it again once that is over.
-func (f *Follower[A]) written(id procwatch.FileID, opened File[A]) {
+func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 	f.lock()
 	defer f.following.Unlock()
 	known := f.files[id]

@@ -19,6 +19,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -30,7 +31,7 @@ type world struct {
 	t     *testing.T
 	root  string // of the file system of processes
 	files string // the directory of the files
-	names map[procwatch.FileID]string
+	names map[procmaps.FileID]string
 
 	mu          sync.Mutex
 	attached    map[*fake]bool
@@ -75,7 +76,7 @@ func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procwatch.FileID]string),
+		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procmaps.FileID]string),
 		attached: make(map[*fake]bool), room: 1000, isWritten: make(map[string]func()),
 		perFile: func(string) bool { return true }, fail: func(int, string) error { return nil },
 	}
@@ -123,12 +124,12 @@ func (w *world) end(pid int) {
 	qt.Assert(w.t, qt.IsNil(os.RemoveAll(filepath.Join(w.root, strconv.Itoa(pid)))))
 }
 
-func fileID(t *testing.T, path string) procwatch.FileID {
+func fileID(t *testing.T, path string) procmaps.FileID {
 	t.Helper()
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	id, err := procwatch.IdentifyFile(file)
+	id, err := procmaps.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	return id
 }

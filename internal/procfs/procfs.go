@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -154,59 +153,6 @@ func CutRoot(path, root string) string {
 		return rest
 	}
 	return path
-}
-
-// maxOwnerDepth is the number of directories of a cgroup's path that count if
-// no container and no user's slice is among them. The processes in a cgroup may
-// be able to make others below it.
-const maxOwnerDepth = 4
-
-// OwnerOf returns the owner of a process. The processes of an owner share costs
-// and limits. The owner is its container, else its user's slice, else its
-// cgroup and its user. An owner that makes cgroups or users of its own stays
-// one owner.
-func OwnerOf(root string, pid int) string {
-	text, _ := ReadCgroup(root, pid)
-	owner, whole := cgroupOwner(text)
-	if whole {
-		return owner
-	}
-	// A file of proc belongs to the user of the process, or to root if the
-	// process may not be dumped.
-	if info, err := os.Stat(Path(root, pid, "stat")); err == nil {
-		if uid, ok := UserOf(info); ok {
-			owner += " uid " + strconv.FormatUint(uint64(uid), 10)
-		}
-	}
-	return owner
-}
-
-// cgroupOwner returns the owner by the text of a cgroup file. whole is false if
-// the owner is that together with the user.
-func cgroupOwner(text string) (owner string, whole bool) {
-	for line := range strings.Lines(text) {
-		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(parts) == 3 && len(parts[2]) > len(owner) {
-			owner = parts[2] // with several hierarchies, the one that says most
-		}
-	}
-	of, _ := container.Of(owner)
-	end := 0
-	for depth := 0; end < len(owner) && depth < maxOwnerDepth; depth++ {
-		next := end + 1 + strings.IndexByte(owner[end+1:]+"/", '/')
-		if owner[:next] == of.Cgroup || isUserSlice(owner[end+1:next]) {
-			return owner[:next], true
-		}
-		end = next
-	}
-	return owner[:end], false
-}
-
-func isUserSlice(name string) bool {
-	number, isUser := strings.CutPrefix(name, "user-")
-	number, isSlice := strings.CutSuffix(number, ".slice")
-	_, isNumber := ParseDecimal(number)
-	return isUser && isSlice && isNumber
 }
 
 // Reasons why a process, or a file that it maps, cannot be read. They are

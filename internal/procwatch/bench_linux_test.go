@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // crowd is a fixture of many processes with many mappings each, of which one in
@@ -153,7 +154,7 @@ func BenchmarkRealProc(b *testing.B) {
 	})
 	b.Run("maps", func(b *testing.B) {
 		for b.Loop() {
-			err := readMaps(w.FS.Root(), h.pid, buffers.lines, false, func(*mapLine) {})
+			_, err := procmaps.Read(w.FS, h.pid, h.pid, buffers.lines, nil)
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})
@@ -183,16 +184,4 @@ func BenchmarkRealProcesses(b *testing.B) {
 	}
 	perProcess := (processorTime(b) - before).Nanoseconds() / int64(b.N) / int64(w.Stats().Processes)
 	b.ReportMetric(float64(perProcess), "cpu-ns/process")
-}
-
-func BenchmarkParseMapLine(b *testing.B) {
-	line := []byte("7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/x86_64-linux-gnu/libc.so.6")
-	b.SetBytes(int64(len(line)))
-	b.ReportAllocs()
-	var l mapLine
-	for b.Loop() {
-		if err := parseMapLine(line, &l); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -18,8 +18,17 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
 )
+
+// A request is for the file that a process of an owner maps. searched is set if
+// its notes were read, which need not be done again.
+type request struct {
+	*procmaps.MappedFile
+	owner    string
+	searched bool
+}
 
 // cache opens the files that processes map and that have wanted probes, each
 // once, however many processes map it. It remembers which files have none, so
@@ -32,11 +41,11 @@ type cache struct {
 	seed     maphash.Seed
 
 	mu       sync.Mutex
-	files    map[FileID]*CachedFile // those acquired
-	opened   int                    // files that are open now
-	owners   map[string]int         // files that are open now, by the owner of a process
-	limit    int                    // of files that are open
-	kept     int                    // bytes of sites, of all files
+	files    map[procmaps.FileID]*CachedFile // those acquired
+	opened   int                             // files that are open now
+	owners   map[string]int                  // files that are open now, by the owner of a process
+	limit    int                             // of files that are open
+	kept     int                             // bytes of sites, of all files
 	unwanted answers
 	closing  closing
 }
@@ -47,7 +56,7 @@ func newCache(patterns ...elfnote.Pattern) *cache {
 	return &cache{
 		patterns: slices.Clone(patterns),
 		seed:     maphash.MakeSeed(),
-		files:    make(map[FileID]*CachedFile),
+		files:    make(map[procmaps.FileID]*CachedFile),
 		owners:   make(map[string]int),
 		limit:    sys.MaxDescriptors() / descriptorsPerFile,
 		unwanted: answers{limit: maxAnswers},
@@ -60,12 +69,12 @@ func newCache(patterns ...elfnote.Pattern) *cache {
 //
 // A file that is not ELF has no probes. The error of a malformed ELF file is
 // remembered, errors of opening and reading are not. Each is a [*procfs.Error].
-func (c *cache) acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
-	found, err := m.identify()
+func (c *cache) acquire(m *request) (f *CachedFile, ok bool, err error) {
+	found, err := m.Identify()
 	if err != nil {
 		return nil, false, err
 	}
-	asked := question{found.FileID, found.contents}
+	asked := question{found.FileID, found.Contents}
 	if known, err := c.isUnwanted(m, asked); known {
 		return nil, false, err
 	}
@@ -73,7 +82,7 @@ func (c *cache) acquire(m *MappedFile) (f *CachedFile, ok bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	q := question{id, found.contents}
+	q := question{id, found.Contents}
 	for {
 		c.mu.Lock()
 		f := c.files[id]
@@ -130,20 +139,20 @@ func (c *cache) giveDescriptor(owner string) {
 
 // isUnwanted reports whether a file is known to have no wanted probes, and the
 // error for the process that maps it if that is because it cannot be read.
-func (c *cache) isUnwanted(m *MappedFile, q question) (known bool, err error) {
+func (c *cache) isUnwanted(m *request, q question) (known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	why, known := c.unwanted.find(q)
 	if why != nil {
-		return true, m.wrap(opReadProbes, why)
+		return true, m.Wrap(opReadProbes, why)
 	}
 	return known, nil
 }
 
 // A question is whether a file has wanted probes.
 type question struct {
-	file FileID
-	contents
+	file procmaps.FileID
+	procmaps.Contents
 }
 
 // answers remembers the files that have none, and why some of them cannot be
@@ -215,11 +224,11 @@ func (c *closing) close(device uint64, closeFile func()) {
 // released.
 type CachedFile struct {
 	cache *cache
-	id    FileID
+	id    procmaps.FileID
 
 	// The lock of the cache guards the next two fields.
 	references int
-	contents   contents // as of which elf was read
+	contents   procmaps.Contents // as of which elf was read
 
 	// opening is held while the file is opened and read, so that only one does.
 	opening sync.Mutex
@@ -232,7 +241,7 @@ type CachedFile struct {
 var errWrittenTo = errors.New("file was written to")
 
 // ID identifies the file.
-func (f *CachedFile) ID() FileID { return f.id }
+func (f *CachedFile) ID() procmaps.FileID { return f.id }
 
 // HasSameSites reports whether two files with the same ID, of the same cache,
 // have the same sites. A file that is written to while processes map it is
@@ -293,7 +302,7 @@ func (f *CachedFile) Release() {
 	f.elf, f.notes.sites, f.notes.bytes = nil, nil, 0
 	c.mu.Unlock()
 	if elf != nil {
-		c.closing.close(f.id.device, func() { c.closeFile(elf.OSFile(), f.owner) })
+		c.closing.close(f.id.Device(), func() { c.closeFile(elf.OSFile(), f.owner) })
 	}
 }
 
@@ -311,16 +320,16 @@ const opReadProbes = "read probes"
 // prepare opens the file if it has wanted probes. If it is open, its sites are
 // read again if it was written to, or touched, since that was done last. The
 // caller holds a reference.
-func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
+func (f *CachedFile) prepare(m *request, q question) (ok bool, err error) {
 	c := f.cache
 	f.opening.Lock()
 	defer f.opening.Unlock()
 	if f.elf != nil {
-		if f.isCurrent(q.contents) {
+		if f.isCurrent(q.Contents) {
 			return true, nil
 		}
-		if same, err := f.readAgain(q.contents); err != nil {
-			return false, m.wrap(opReadProbes, err)
+		if same, err := f.readAgain(q.Contents); err != nil {
+			return false, m.Wrap(opReadProbes, err)
 		} else if same {
 			return true, nil
 		}
@@ -335,7 +344,7 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 		return false, err // another caller has found it out meanwhile
 	}
 	if err := c.takeDescriptor(m.owner); err != nil {
-		return false, m.wrap("open", err)
+		return false, m.Wrap("open", err)
 	}
 	file, err := m.Open()
 	if err != nil {
@@ -349,14 +358,14 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 	c.mu.Lock()
 	switch m.searched = err == nil; {
 	case err != nil:
-		err = m.wrap(opReadProbes, err)
+		err = m.Wrap(opReadProbes, err)
 	case notes.matches:
-		f.elf, f.owner, f.notes, f.contents = elf, m.owner, notes, q.contents
+		f.elf, f.owner, f.notes, f.contents = elf, m.owner, notes, q.Contents
 		c.kept += notes.bytes
 	default:
 		c.unwanted.put(q, notes.err)
 		if notes.err != nil {
-			err = m.wrap(opReadProbes, notes.err)
+			err = m.Wrap(opReadProbes, notes.err)
 		}
 	}
 	c.mu.Unlock()
@@ -369,7 +378,7 @@ func (f *CachedFile) prepare(m *MappedFile, q question) (ok bool, err error) {
 }
 
 // readAgain reports whether the file still has the sites that were read first.
-func (f *CachedFile) readAgain(is contents) (same bool, err error) {
+func (f *CachedFile) readAgain(is procmaps.Contents) (same bool, err error) {
 	_, again, err := f.cache.read(f.elf.OSFile(), 0)
 	if err != nil || again.err != nil || again.fingerprint != f.notes.fingerprint {
 		return false, err
@@ -384,11 +393,11 @@ func (f *CachedFile) readAgain(is contents) (same bool, err error) {
 // have the sites any more that were read. The caller holds the file, and keeps
 // it from being written to.
 func (f *CachedFile) Verify() error {
-	is, err := identify(int(f.elf.OSFile().Fd()), "")
-	if err != nil || f.isCurrent(is.contents) {
+	is, err := procmaps.IdentifyOpen(f.elf.OSFile())
+	if err != nil || f.isCurrent(is.Contents) {
 		return err
 	}
-	if same, err := f.readAgain(is.contents); err != nil || same {
+	if same, err := f.readAgain(is.Contents); err != nil || same {
 		return err
 	}
 	return procfs.ErrChanged
@@ -396,7 +405,7 @@ func (f *CachedFile) Verify() error {
 
 // isCurrent reports whether the file has not been written to, nor touched,
 // since it was read.
-func (f *CachedFile) isCurrent(is contents) bool {
+func (f *CachedFile) isCurrent(is procmaps.Contents) bool {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	return f.contents == is

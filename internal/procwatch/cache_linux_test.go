@@ -14,27 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // mapped returns a file as process pid of the fixture maps it.
-func mapped(t testing.TB, f *fixture, pid int, path string) *MappedFile {
+func mapped(t testing.TB, f *fixture, pid int, path string) *procmaps.MappedFile {
 	t.Helper()
 	f.put(fakeProcess{pid: pid, size: 1, maps: []fakeMap{code(0x1000, path)}})
 	return theFile(t, f, pid)
 }
 
-func acquire(t testing.TB, c *cache, m *MappedFile) *CachedFile {
+func acquire(t testing.TB, c *cache, m *procmaps.MappedFile) *CachedFile {
 	t.Helper()
-	file, ok, err := c.acquire(m)
+	file, ok, err := c.acquire(&request{MappedFile: m})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(ok))
 	return file
 }
 
 // acquireNothing asserts that a file has no probes that are wanted.
-func acquireNothing(t testing.TB, c *cache, m *MappedFile) {
+func acquireNothing(t testing.TB, c *cache, m *procmaps.MappedFile) {
 	t.Helper()
-	_, ok, err := c.acquire(m)
+	_, ok, err := c.acquire(&request{MappedFile: m})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsFalse(ok))
 }
@@ -227,7 +228,7 @@ func TestCacheKeepsLittleOfAFile(t *testing.T) {
 				file.tag = byte(i)
 				file.write(t, lib)
 				for _, c := range caches {
-					if file, ok, _ := c.acquire(mapped(t, f, 1, lib)); ok {
+					if file, ok, _ := c.acquire(&request{MappedFile: mapped(t, f, 1, lib)}); ok {
 						file.Release()
 					}
 				}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
@@ -24,7 +26,7 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 		m := mapped(t, f, i+1, lib)
 		group.Go(func() {
 			<-begin
-			file, _, err := c.acquire(m)
+			file, _, err := c.acquire(&request{MappedFile: m})
 			qt.Check(t, qt.IsNil(err))
 			files[i] = file
 		})
@@ -54,14 +56,14 @@ func TestCacheUsedByManyAtOnce(t *testing.T) {
 	before := openDescriptors(t)
 	var group sync.WaitGroup
 	for worker := range 4 {
-		var files []*MappedFile
+		var files []*procmaps.MappedFile
 		for i, path := range paths {
 			files = append(files, mapped(t, f, 1+10*worker+i, path))
 		}
 		group.Go(func() {
 			for n := range 200 {
 				i := (n*7 + worker) % len(files)
-				file, ok, err := c.acquire(files[i])
+				file, ok, err := c.acquire(&request{MappedFile: files[i]})
 				if err != nil || ok != (i%2 == 0) {
 					t.Errorf("acquire file %d: %v, %v", i, ok, err)
 					return

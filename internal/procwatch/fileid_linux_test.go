@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 func TestIdentityTellsFilesApart(t *testing.T) {
@@ -28,7 +30,7 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	qt.Assert(t, qt.IsNil(os.Remove(lib)))
-	after, err := IdentifyFile(file)
+	after, err := procmaps.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(after, id), qt.Commentf("deleted"))
 
@@ -43,17 +45,21 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 	qt.Check(t, qt.Not(qt.Equals(contentsOf(t, link), before)))
 }
 
-func contentsOf(t *testing.T, path string) contents {
+func contentsOf(t *testing.T, path string) procmaps.Contents {
 	t.Helper()
-	found, err := identify(0, path)
+	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
-	return found.contents
+	defer file.Close()
+	found, err := procmaps.IdentifyOpen(file)
+	qt.Assert(t, qt.IsNil(err))
+	return found.Contents
 }
 
 func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.so")
 	modified := unix.NsecToTimespec(1e18)
-	var last FileID
+	var last procmaps.FileID
+	var inode uint64
 	reused := false
 	for range 20 { // file systems give out a free number soon, but not all at once
 		noProbes.write(t, path)
@@ -62,31 +68,12 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 				[]unix.Timespec{modified, modified}, 0)))
 		id := identityOf(t, path)
 		qt.Assert(t, qt.Not(qt.Equals(id, last)))
-		reused = reused || id.inode == last.inode
+		reused = reused || inodeOf(t, path) == inode
+		inode = inodeOf(t, path)
 		last = id
 		qt.Assert(t, qt.IsNil(os.Remove(path)))
 	}
 	if !reused {
 		t.Log("the file system did not use an inode number twice")
 	}
-}
-
-// A file never passes for one of another device, whatever its file system
-// reports.
-func TestFilesOfOverlayfsAreMergedByTheirBirth(t *testing.T) {
-	id := FileID{device: 1, inode: 5, born: 7, overlay: true}
-	other := FileID{device: 2, inode: 5, born: 7, overlay: true}
-	qt.Check(t, qt.Not(qt.Equals(id, other)))
-	qt.Check(t, qt.IsTrue(id.MayBe(other)))
-	one, ok := id.merged()
-	qt.Check(t, qt.IsTrue(ok))
-	two, _ := other.merged()
-	qt.Check(t, qt.Equals(one, two))
-	_, ok = FileID{device: 1, inode: 5, overlay: true}.merged()
-	qt.Check(t, qt.IsFalse(ok), qt.Commentf("without a time of birth"))
-	_, ok = FileID{device: 1, inode: 5, born: 7}.merged()
-	qt.Check(t, qt.IsFalse(ok), qt.Commentf("without overlayfs"))
-	qt.Check(t,
-		qt.IsFalse(FileID{device: 1, inode: 5,
-			born: 7}.MayBe(FileID{device: 2, inode: 5, born: 7})))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -110,20 +111,19 @@ func TestFilesGroupsMappings(t *testing.T) {
 		{start: 0xa000, end: 0xb000, permissions: "r-xp", path: "[vdso]"},
 		lib(0xc000, 0, "r-xp", "/mnt/a.so", 2),
 	}})
-	files, err := Files(f.fs(), 7)
+	files, err := procmaps.Files(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	type view struct {
 		Path     string
 		Deleted  bool
 		Mappings []procfs.Mapping
 	}
-	all, err := AllFiles(f.fs(), 7)
+	all, err := procmaps.AllFiles(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(all[0].Mappings[0],
 		procfs.Mapping{Start: 0x1000, End: 0x2000, Data: true}))
 	var got []view
 	for _, file := range files {
-		qt.Check(t, qt.Equals(file.pid, 7))
 		got = append(got, view{file.Path, file.Deleted, file.Mappings})
 	}
 	qt.Assert(t, qt.DeepEquals(got, []view{
@@ -158,9 +158,9 @@ func TestFilesOfAMalformedMapsAreThoseUnderstood(t *testing.T) {
 	f := newFixture(t)
 	f.put(fakeProcess{pid: 7, size: 1})
 	good := code(0x1000, "/lib/a.so").line()
-	tooLong := code(0x5000, "/"+strings.Repeat("x", maxLine)).line()
+	tooLong := code(0x5000, "/"+strings.Repeat("x", 64<<10)).line()
 	f.write(7, "maps", "nonsense\n"+good+tooLong+"\n\n")
-	files, err := Files(f.fs(), 7)
+	files, err := procmaps.Files(f.fs(), 7)
 	qt.Assert(t, qt.ErrorIs(err, procfs.ErrMalformed))
 	qt.Assert(t, qt.HasLen(files, 1))
 	qt.Assert(t, qt.Equals(files[0].Path, "/lib/a.so"))
@@ -174,7 +174,7 @@ func TestFilesOfAProcessAfterChroot(t *testing.T) {
 		{start: 0x2000, end: 0x3000, permissions: "r-xp", inode: 2, minor: 1, path: "/jailed/b.so"},
 	}})
 	f.link(7, "root", "/jail")
-	files, err := Files(f.fs(), 7)
+	files, err := procmaps.Files(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(files[0].Path, "/lib/a.so"))
 	qt.Check(t, qt.Equals(files[1].Path, "/jailed/b.so"), qt.Commentf("it lies outside"))
@@ -188,12 +188,14 @@ func TestFilesOfAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 			0o755)))
 	}
 	f.put(fakeProcess{pid: 8, state: 'Z', threads: 2})
-	f.put(fakeProcess{pid: 9, threads: 2, size: 4096, maps: []fakeMap{code(0x1000, "/lib/a.so")}})
-	files, err := Files(f.fs(), 7)
+	lib := noProbes.write(t, t.TempDir(), "a.so")
+	f.put(fakeProcess{pid: 9, threads: 2, size: 4096, maps: []fakeMap{code(0x1000, lib)}})
+	files, err := procmaps.Files(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(files, 1))
-	qt.Check(t, qt.Equals(files[0].pid, 7))
-	qt.Check(t, qt.Equals(files[0].reader, 9), qt.Commentf("whose map_files lead to the file"))
+	_, err = files[0].ID()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(files[0].OpenedPath(), f.root+"/9/map_files/1000-2000"))
 }
 
 func TestErrorsOfAProcess(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -174,7 +175,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 		if err != nil {
 			return "", err
 		}
-		files, err := Files(procfs.NewFS(args[0]), pid)
+		files, err := procmaps.Files(procfs.NewFS(args[0]), pid)
 		if err != nil {
 			return "", err
 		}
@@ -325,7 +326,7 @@ func (h *helper) mountOverlay(target, options string) {
 }
 
 // needBirthTime skips tests of a file system on which a deletion makes another
-// file (see FileID).
+// file (see procmaps.FileID).
 func needBirthTime(t testing.TB, path string) {
 	t.Helper()
 	var st unix.Statx_t

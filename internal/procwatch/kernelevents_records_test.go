@@ -9,10 +9,17 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // testRecord makes a record of a type with words of 32 bits, padding and the
 // time 5.
+// key is a file of a device with minor number 1.
+func key(major uint32, inode uint64) procmaps.Key {
+	return procmaps.Key{Major: major, Minor: 1, Inode: inode}
+}
+
 func testRecord(kind uint32, misc uint16, words ...uint32) []byte {
 	return timed(untimed(kind, misc, words...), "", 5)
 }
@@ -64,9 +71,9 @@ func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 		{"exit of a thread", testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0),
 			map[int]*told{100: {threadEnded: true}}, 0},
 		{"mapping of a file", mmap(100, 8, 1, 77),
-			map[int]*told{100: {mapped: []mappedFile{{mapKey{8, 1, 77 | 77<<32}, 7}}}}, 0},
+			map[int]*told{100: {mapped: []mappedFile{{key(8, 77|77<<32), 7}}}}, 0},
 		{"mapping of a memfd", mmap(100, 0, 1, 77),
-			map[int]*told{100: {mapped: []mappedFile{{mapKey{0, 1, 77 | 77<<32}, 7}}}}, 0},
+			map[int]*told{100: {mapped: []mappedFile{{key(0, 77|77<<32), 7}}}}, 0},
 		{"anonymous memory of a JIT compiler", mmap(100, 0, 0, 0), nil, 0},
 		{"process of another namespace", mmap(0, 8, 1, 77), nil, 0},
 		{"process that is gone", mmap(1<<32-1, 8, 1, 77), nil, 0},
@@ -135,7 +142,7 @@ func FuzzDrainRecords(f *testing.F) {
 // A process that starts is scanned unless all files that it maps are known to
 // be unwanted.
 func TestProcessesThatAreScannedForWhatTheKernelTells(t *testing.T) {
-	file := func(inode uint64) mappedFile { return mappedFile{mapKey{8, 1, inode}, 3} }
+	file := func(inode uint64) mappedFile { return mappedFile{key(8, inode), 3} }
 	other := file(5)
 	other.generation++
 	w := &Watcher{unwanted: make(map[mappedFile]bool)}
@@ -145,7 +152,7 @@ func TestProcessesThatAreScannedForWhatTheKernelTells(t *testing.T) {
 		3: {known: &known{leaderless: true}},
 	}
 	w.told = map[int]*told{20: {mapped: []mappedFile{file(5), file(6), file(7)}}}
-	w.learn(20, []mapKey{{8, 1, 5}, {8, 1, 6}, {9, 1, 7}})
+	w.learn(20, []procmaps.Key{key(8, 5), key(8, 6), key(9, 7)})
 	known := []mappedFile{file(5), file(6)}
 	for name, test := range map[string]struct {
 		pid  int

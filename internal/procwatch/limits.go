@@ -11,10 +11,6 @@ import (
 // Limits and sizes. What a process has mapped is up to the process, so that
 // none of these may grow with what it says.
 const (
-	// maxLine bounds a line of maps, and is the size of the buffer that maps is
-	// read through. The kernel shows paths of up to a page.
-	maxLine = 64 << 10
-
 	// maxAnswers bounds the files that a cache remembers to have no wanted
 	// probes, up to twice as many. One takes about 150 bytes; a host with
 	// hundreds of different containers maps some 10,000 files.
@@ -30,10 +26,6 @@ const (
 	// which takes a descriptor. Large programs map some hundred files
 	// altogether.
 	maxPairs = 1024
-
-	// maxMounts bounds the mounts of a process that are read: the kernel allows
-	// 100,000 in a namespace (fs.mount-max).
-	maxMounts = 1 << 17
 
 	// descriptorsPerFile is the number of descriptors of the process's limit
 	// for each open file of a cache. The file takes one, attaching to it one

@@ -13,7 +13,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -66,7 +68,7 @@ type task struct {
 	// If the mappings have been compared, or could not be.
 	took       time.Duration // 0 if they could not be
 	partial    bool          // not all files have been looked at
-	mapped     []mapKey
+	mapped     []procmaps.Key
 	unwanted   bool // nothing is wanted of any of these
 	acquired   []*CachedFile
 	errors     []error // all, also those reported before
@@ -75,7 +77,7 @@ type task struct {
 }
 
 type fileError struct {
-	file FileID
+	file procmaps.FileID
 	err  error
 }
 
@@ -84,7 +86,7 @@ type buffers struct {
 	lines *bufio.Reader
 }
 
-func newBuffers() any { return &buffers{make([]byte, procfs.MaxStat), newLines(nil)} }
+func newBuffers() any { return &buffers{make([]byte, procfs.MaxStat), procmaps.NewLines(nil)} }
 
 func (w *Watcher) look(t *task) {
 	b := w.buffers.Get().(*buffers)
@@ -177,7 +179,7 @@ func (w *Watcher) look(t *task) {
 		return
 	}
 	if now.owner == "" || image { // runtimes move a process to its container before exec
-		now.owner = procfs.OwnerOf(w.FS.Root(), t.pid)
+		now.owner = owner.Of(w.FS.Root(), t.pid)
 	}
 	began := time.Now()
 	w.mu.Lock()
@@ -215,12 +217,11 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	now := t.now
 	var hash maphash.Hash
 	hash.SetSeed(w.seed)
-	files, err := files(w.FS.Root(), t.pid, reader, b.lines, now.owner, false, func(l *mapLine) {
+	files, err := procmaps.Read(w.FS, t.pid, reader, b.lines, func(l *procmaps.Line) {
 		maphash.WriteComparable(&hash,
-			[...]uint64{l.start, l.end, l.offset, l.inode, uint64(l.major), uint64(l.minor)})
-		key := mapKey{l.major, l.minor, l.inode}
-		if n := len(t.mapped); n == 0 || t.mapped[n-1] != key {
-			t.mapped = append(t.mapped, key)
+			[...]uint64{l.Start, l.End, l.Offset, l.Inode, uint64(l.Major), uint64(l.Minor)})
+		if n := len(t.mapped); n == 0 || t.mapped[n-1] != l.Key {
+			t.mapped = append(t.mapped, l.Key)
 		}
 	})
 	if err == nil && !thoroughly && hash.Sum64() == now.fingerprint {
@@ -246,14 +247,14 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	if err != nil {
 		t.fail(failures, "", err)
 	}
-	found := foundPairs{old: t.pairs, before: make(map[FileID]*ProcessFile),
-		at: make(map[FileID]*ProcessFile)}
+	found := foundPairs{old: t.pairs, before: make(map[procmaps.FileID]*ProcessFile),
+		at: make(map[procmaps.FileID]*ProcessFile)}
 	for _, pair := range t.pairs {
-		found.before[pair.found.FileID] = pair
+		found.before[pair.Found().FileID] = pair
 	}
-	began, news := time.Now(), false
+	began := time.Now()
 	for _, m := range files {
-		t.partial = t.partial || t.inTurns && news && time.Since(began) >= scanTurn
+		t.partial = t.partial || t.inTurns && found.searched && time.Since(began) >= scanTurn
 		var pair *ProcessFile
 		var err error
 		if t.partial {
@@ -264,7 +265,6 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 				t.failFile(failures, m, err)
 			}
 		}
-		news = news || m.searched
 		if pair == nil {
 			continue
 		}
@@ -274,13 +274,13 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 		switch {
 		case same >= 0:
 			other := found.pairs[same]
-			found.at[pair.found.FileID] = other
+			found.at[pair.Found().FileID] = other
 			other.Mappings = append(other.Mappings, pair.Mappings...)
 		case len(found.pairs) < maxPairs:
-			found.at[pair.found.FileID] = pair
+			found.at[pair.Found().FileID] = pair
 			found.pairs = append(found.pairs, pair)
 		case !t.partial:
-			t.fail(failures, m.rawPath, m.wrap("watch", errTooManyFiles))
+			t.fail(failures, m.RawPath(), m.Wrap("watch", errTooManyFiles))
 		}
 	}
 	for _, pair := range found.pairs {
@@ -296,14 +296,15 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 // new values, because those that were delivered must not change.
 type foundPairs struct {
 	old, pairs []*ProcessFile // old are those that it had before
-	before, at map[FileID]*ProcessFile
+	before, at map[procmaps.FileID]*ProcessFile
+	searched   bool // some file's notes were read
 }
 
 // pair returns the pair of a file. It is nil if the file has no wanted probes,
 // or is among the pairs found already: by another path, which is a hard link,
 // or another mount of its file system.
-func (w *Watcher) pair(t *task, m *MappedFile, found *foundPairs) (*ProcessFile, error) {
-	id, err := m.identify()
+func (w *Watcher) pair(t *task, m *procmaps.MappedFile, found *foundPairs) (*ProcessFile, error) {
+	id, err := m.Identify()
 	if err != nil {
 		return nil, err
 	}
@@ -312,11 +313,13 @@ func (w *Watcher) pair(t *task, m *MappedFile, found *foundPairs) (*ProcessFile,
 		return nil, nil
 	}
 	pair := &ProcessFile{Process: t.now.process, MappedFile: m, executed: t.now.executed}
-	if old := found.before[id.FileID]; old != nil && old.File.isCurrent(id.contents) {
+	if old := found.before[id.FileID]; old != nil && old.File.isCurrent(id.Contents) {
 		pair.File = old.File
 		return pair, nil
 	}
-	file, ok, err := w.cache.acquire(m)
+	wanted := request{MappedFile: m, owner: t.now.owner}
+	file, ok, err := w.cache.acquire(&wanted)
+	found.searched = found.searched || wanted.searched
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -328,11 +331,11 @@ func (w *Watcher) pair(t *task, m *MappedFile, found *foundPairs) (*ProcessFile,
 // unidentified returns a copy of the old pair of a file that cannot be
 // identified now, or nil. The file is taken for the same if it is mapped at the
 // same addresses by the same path.
-func (found *foundPairs) unidentified(m *MappedFile) *ProcessFile {
+func (found *foundPairs) unidentified(m *procmaps.MappedFile) *ProcessFile {
 	i := slices.IndexFunc(found.old, func(pair *ProcessFile) bool {
 		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
 	})
-	if i < 0 || found.at[found.old[i].found.FileID] != nil {
+	if i < 0 || found.at[found.old[i].Found().FileID] != nil {
 		return nil
 	}
 	pair, file := *found.old[i], *found.old[i].MappedFile
@@ -375,14 +378,14 @@ func (t *task) fail(before map[string]string, path string, err error) {
 
 // failFile notes an error of a file that a process maps. Errors of the contents
 // of a file are reported for the first process that maps it, not for all.
-func (t *task) failFile(before map[string]string, m *MappedFile, err error) {
+func (t *task) failFile(before map[string]string, m *procmaps.MappedFile, err error) {
 	var e *procfs.Error
 	if !errors.As(err, &e) || e.Op != opReadProbes {
-		t.fail(before, m.rawPath, err)
+		t.fail(before, m.RawPath(), err)
 		return
 	}
 	t.errors = append(t.errors, err)
-	t.ofContents = append(t.ofContents, fileError{m.found.FileID, err})
+	t.ofContents = append(t.ofContents, fileError{m.Found().FileID, err})
 }
 
 var (

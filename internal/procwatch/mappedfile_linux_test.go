@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -25,20 +26,20 @@ func inodeOf(t testing.TB, path string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-func identityOf(t testing.TB, path string) FileID {
+func identityOf(t testing.TB, path string) procmaps.FileID {
 	t.Helper()
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	id, err := IdentifyFile(file)
+	id, err := procmaps.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	return id
 }
 
 // theFile returns the one file of a process of a fixture.
-func theFile(t testing.TB, f *fixture, pid int) *MappedFile {
+func theFile(t testing.TB, f *fixture, pid int) *procmaps.MappedFile {
 	t.Helper()
-	files, err := Files(f.fs(), pid)
+	files, err := procmaps.Files(f.fs(), pid)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(files, 1))
 	return files[0]
@@ -136,7 +137,7 @@ func TestOpenByPathStaysBelowTheRoot(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Symlink(outside, filepath.Join(jail, "lib/a.so"))))
 	_, err := theFile(t, f, 7).Open()
 	qt.Check(t, qt.ErrorIs(err, procfs.ErrChanged))
-	_, err = OpenIn(f.fs(), 7, "/lib/a.so")
+	_, err = procmaps.OpenIn(f.fs(), 7, "/lib/a.so")
 	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 }
 
@@ -156,7 +157,7 @@ func TestOpenNeverOpensADevice(t *testing.T) {
 		f.put(fakeProcess{pid: 7 + i, size: 1, maps: []fakeMap{code(0x1000, path)}})
 		_, err := theFile(t, f, 7+i).Open()
 		qt.Check(t, qt.ErrorIs(err, procfs.ErrNotRegular), qt.Commentf(path))
-		_, err = OpenIn(f.fs(), 7+i, path)
+		_, err = procmaps.OpenIn(f.fs(), 7+i, path)
 		qt.Check(t, qt.IsNotNil(err))
 	}
 }

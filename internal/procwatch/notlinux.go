@@ -4,23 +4,7 @@
 
 package procwatch
 
-import (
-	"errors"
-	"os"
-)
-
-func identify(int, string) (identity, error) { return identity{}, errors.ErrUnsupported }
-
-func findIn(string, int, string) (*os.File, identity, error) {
-	return nil, identity{}, errors.ErrUnsupported
-}
-
-func openFile(string, string) (*os.File, error) { return nil, errors.ErrUnsupported }
-
-// mounts are for files that can be identified.
-type mounts struct{}
-
-func (*mounts) trusts(string, int, uint64) bool { return false }
+import "errors"
 
 // Records do not exist here.
 type Records struct{}

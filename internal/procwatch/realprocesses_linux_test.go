@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -80,10 +81,10 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 				qt.Commentf(p.OpenedPath()))
 			qt.Check(t, qt.Equals(p.File.ID(), identityOf(t, lib)))
 
-			file, err := OpenIn(procfs.NewFS(""), h.pid, p.Path)
+			file, err := procmaps.OpenIn(procfs.NewFS(""), h.pid, p.Path)
 			qt.Assert(t, qt.IsNil(err))
 			defer file.Close()
-			id, err := IdentifyFile(file)
+			id, err := procmaps.IdentifyFile(file)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(id, p.File.ID()))
 		})
@@ -153,7 +154,7 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 	}
 	one, two, three := container("one", false, 0), container("two", false, 0),
 		container("three", true, 0)
-	qt.Check(t, qt.IsTrue(one.File.ID().overlay))
+	qt.Check(t, qt.Equals(one.File.ID().Device(), 0), qt.Commentf("it is merged"))
 	qt.Check(t, qt.Equals(one.File, two.File))
 	qt.Check(t, qt.Not(qt.Equals(three.File, one.File)))
 	qt.Check(t, qt.HasLen(*told, 5), qt.Commentf("two files, three pairs: %q", *told))
@@ -242,7 +243,7 @@ func TestPairOpensItsFile(t *testing.T) {
 	file, err := p.Open()
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	id, err := IdentifyFile(file)
+	id, err := procmaps.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(id, p.File.ID()))
 
@@ -311,7 +312,7 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	after, _ := realWatch(t, WatcherOptions{})
 	p = syncOne(t, after, h.pid)
 	qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath(), "/map_files/")))
-	files, err := Files(procfs.NewFS(""), h.pid)
+	files, err := procmaps.Files(procfs.NewFS(""), h.pid)
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(len(files) > 1))
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // Record is a record of the kernel about a process.
@@ -46,14 +47,8 @@ const (
 // mappedFile is a file as records name it. The generation distinguishes it from
 // another one that had the same inode.
 type mappedFile struct {
-	mapKey
+	procmaps.Key
 	generation uint64
-}
-
-// mapKey is a file as maps names it. It can be one of several: see FileID.
-type mapKey struct {
-	major, minor uint32
-	inode        uint64
 }
 
 // Types of records, and bits of misc in their headers, from
@@ -115,9 +110,9 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 		if misc&mmapHasBuildID != 0 {
 			r.BuildID = hex.EncodeToString(body[36:][:min(body[32], 20)])
 		} else {
-			r.file = mappedFile{mapKey{word(32), word(36), long(40)}, long(48)}
+			r.file = mappedFile{procmaps.Key{Major: word(32), Minor: word(36), Inode: long(40)}, long(48)}
 		}
-		isKnown := r.BuildID != "" || r.file.mapKey != mapKey{}
+		isKnown := r.BuildID != "" || r.file.Key != procmaps.Key{}
 		path, _, _ = bytes.Cut(body[pathAt:], []byte{0})
 		if !isKnown && string(path) == "//anon" {
 			r.Kind, isKnown = MemoryMapped, true
@@ -175,12 +170,12 @@ type RecordedFile struct {
 
 // Version identifies the file without opening it. The error says that there is
 // none, or another one.
-func (f RecordedFile) Version() (Version, error) {
+func (f RecordedFile) Version() (procmaps.Version, error) {
 	file, id, err := f.find()
 	if err != nil {
-		return Version{}, err
+		return procmaps.Version{}, err
 	}
-	return Version{id.FileID, id.size, id.modified}, file.Close()
+	return id.Version(), file.Close()
 }
 
 // Open opens the file. The errors are those of Version.
@@ -189,19 +184,14 @@ func (f RecordedFile) Open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return reopen(found)
+	return procmaps.Reopen(found)
 }
 
-func (f RecordedFile) find() (*os.File, identity, error) {
-	file, id, err := findIn(f.FS.Root(), f.PID, f.Record.Path)
+func (f RecordedFile) find() (*os.File, procmaps.Identity, error) {
+	file, id, err := procmaps.FindIn(f.FS, f.PID, f.Record.Path)
 	// It is the one that was mapped, as far as that can be said without its
-	// build ID. Its inode may have been given to another file meanwhile, and
-	// its contents may have been replaced, but not before it was mapped.
-	// Devices of overlayfs have other numbers in records.
-	r := f.Record
-	if err == nil && r.BuildID == "" && (id.inode != r.file.inode ||
-		!id.overlay && id.device != uint64(r.file.major)<<32|uint64(r.file.minor) ||
-		id.born > r.Time || id.modified > r.Time) {
+	// build ID.
+	if err == nil && f.Record.BuildID == "" && !id.MayHaveBeen(f.Record.file.Key, f.Record.Time) {
 		file.Close()
 		return nil, id, procfs.ErrChanged
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -38,7 +39,7 @@ func TestParseRecord(t *testing.T) {
 		want   Record
 	}{
 		{"mapping", timed(untimed(recordMmap2, 0, words...), "/a b", 5), Record{Kind: FileMapped,
-			PID: 100, Time: 5, Mapping: at, Path: "/a b", file: mappedFile{mapKey{8, 1, 77}, 7}}},
+			PID: 100, Time: 5, Mapping: at, Path: "/a b", file: mappedFile{key(8, 77), 7}}},
 		{"with a build ID", timed(withBuildID, "/a", 5), Record{Kind: FileMapped, PID: 100, Time: 5,
 			Mapping: at, Path: "/a", BuildID: "abcdef"}},
 		{"anonymous memory", timed(anonymous, "//anon", 5), Record{Kind: MemoryMapped, PID: 100,
@@ -94,9 +95,9 @@ func TestRecordedFileIsTheOneThatWasMapped(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Symlink("/etc/passwd", filepath.Join(jail, "out"))))
 	var st unix.Stat_t
 	qt.Assert(t, qt.IsNil(unix.Stat(filepath.Join(jail, "a.so"), &st)))
-	is := mappedFile{mapKey{unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino}, 0}
+	is := mappedFile{procmaps.Key{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: st.Ino}, 0}
 	another := is
-	another.inode++
+	another.Inode++
 	for _, test := range []struct {
 		name   string
 		record Record

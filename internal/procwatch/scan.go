@@ -10,6 +10,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -137,7 +138,7 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 }
 
 func (w *Watcher) setAside(t *task) {
-	owner := procfs.OwnerOf(w.FS.Root(), t.pid)
+	owner := owner.Of(w.FS.Root(), t.pid)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.process(t.pid)
@@ -311,7 +312,7 @@ func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedF
 		switch old := before[pair.File]; {
 		case old == nil:
 			c.Appeared, changed = append(c.Appeared, pair), true
-		case old.MappedFile.equals(pair.MappedFile) && !pair.executed:
+		case old.MappedFile.Equals(pair.MappedFile) && !pair.executed:
 			pairs[i] = old
 		default:
 			c.Moved, changed = append(c.Moved, pair), true

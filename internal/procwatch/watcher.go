@@ -28,6 +28,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -92,7 +93,7 @@ type Watcher struct {
 	// procDir is the directory of the file system. It stays open, so that
 	// processes can be listed without a free descriptor.
 	procDir  *os.File
-	reported map[FileID]bool
+	reported map[procmaps.FileID]bool
 
 	// mu guards the turns, and the data of ProcessFiles and Stats. The
 	// goroutine that scans holds it, but not while it waits for processes, nor
@@ -134,7 +135,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		due:      make(chan struct{}, 1),
 		buffers:  sync.Pool{New: newBuffers},
 		seed:     maphash.MakeSeed(),
-		reported: make(map[FileID]bool),
+		reported: make(map[procmaps.FileID]bool),
 
 		reportedOf: make(map[ownerError]time.Time),
 		unwanted:   make(map[mappedFile]bool),
@@ -409,13 +410,13 @@ func (w *Watcher) mapsOthers(t *told) bool {
 
 // learn notes that files have no wanted probes: the kernel reported that a
 // process mapped them, it still does, and it has no pair. The caller holds mu.
-func (w *Watcher) learn(pid int, mapped []mapKey) {
+func (w *Watcher) learn(pid int, mapped []procmaps.Key) {
 	told := w.told[pid]
 	if told == nil || len(w.unwanted)+len(told.mapped) > maxUnwanted {
 		return
 	}
 	for _, f := range told.mapped {
-		if slices.Contains(mapped, f.mapKey) {
+		if slices.Contains(mapped, f.Key) {
 			w.unwanted[f] = true
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procwatch
+package procmaps
 
 import (
 	"bytes"
@@ -17,6 +17,10 @@ import (
 // initialUserNamespace is the inode number of the first user namespace on every
 // kernel (PROC_USER_INIT_INO of include/linux/proc_ns.h).
 const initialUserNamespace = 0xeffffffd
+
+// maxMounts bounds the mounts of a process that are read: the kernel allows
+// 100,000 in a namespace (fs.mount-max).
+const maxMounts = 1 << 17
 
 // mounts are the numbers of the trusted mounts of a process, nil before one is
 // asked for.
@@ -50,7 +54,7 @@ func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 		return false
 	}
 	defer file.Close()
-	lines := newLines(file)
+	lines := NewLines(file)
 	for len(m.trusted) < maxMounts {
 		// A line that is too long begins with the number all the same.
 		line, _, err := nextLine(lines)
@@ -69,25 +73,25 @@ func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 // that it returns has not been opened (O_PATH), and its name is the path for
 // the caller. The error wraps [procfs.ErrGone] if the process has ended, and
 // os.ErrInvalid if the path is not absolute.
-func findIn(root string, pid int, path string) (*os.File, identity, error) {
+func findIn(root string, pid int, path string) (*os.File, Identity, error) {
 	if !strings.HasPrefix(path, "/") {
-		return nil, identity{}, fmt.Errorf("%w: not an absolute path", os.ErrInvalid)
+		return nil, Identity{}, fmt.Errorf("%w: not an absolute path", os.ErrInvalid)
 	}
 	inside := procfs.Path(root, pid, "root")
 	dir, err := unix.Open(inside, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, identity{}, procfs.Classify(err)
+		return nil, Identity{}, procfs.Classify(err)
 	}
 	defer unix.Close(dir)
 	fd, err := openInRoot(dir, path)
 	if err != nil {
-		return nil, identity{}, err
+		return nil, Identity{}, err
 	}
 	file := os.NewFile(uintptr(fd), inside+path)
 	id, err := identify(fd, "")
 	if err != nil {
 		file.Close()
-		return nil, identity{}, err
+		return nil, Identity{}, err
 	}
 	return file, id, nil
 }
@@ -127,7 +131,7 @@ func openInRoot(root int, path string) (int, error) {
 
 // identify returns the identity of the file at a path, following symbolic links
 // and opening nothing, or of a descriptor if the path is "".
-func identify(fd int, path string) (identity, error) {
+func identify(fd int, path string) (Identity, error) {
 	flags := unix.AT_STATX_SYNC_AS_STAT
 	if path == "" {
 		flags |= unix.AT_EMPTY_PATH
@@ -141,14 +145,14 @@ func identify(fd int, path string) (identity, error) {
 			unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
 	}
 	if err != nil {
-		return identity{}, err
+		return Identity{}, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return identity{}, procfs.ErrNotRegular
+		return Identity{}, procfs.ErrNotRegular
 	}
-	id := identity{
+	id := Identity{
 		FileID: FileID{device: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), inode: st.Ino},
-		contents: contents{
+		Contents: Contents{
 			size:     int64(min(st.Size, 1<<63-1)),
 			modified: nanoseconds(st.Mtime),
 			changed:  nanoseconds(st.Ctime),
@@ -170,7 +174,7 @@ func identify(fd int, path string) (identity, error) {
 			err = unix.Statfs(path, &fs)
 		}
 		if err != nil {
-			return identity{}, err
+			return Identity{}, err
 		}
 		id.overlay = int64(fs.Type) == unix.OVERLAYFS_SUPER_MAGIC
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procwatch
+package procmaps
 
 import (
 	"bufio"
@@ -40,7 +40,7 @@ func TestLineReader(t *testing.T) {
 	for _, test := range tests {
 		for kind, wrap := range readers {
 			t.Run(test.name+"/"+kind, func(t *testing.T) {
-				lr := newLines(wrap(strings.NewReader(test.text)))
+				lr := NewLines(wrap(strings.NewReader(test.text)))
 				for i, want := range test.want {
 					line, whole, err := nextLine(lr)
 					qt.Assert(t, qt.IsNil(err))
@@ -58,7 +58,7 @@ func TestLineReader(t *testing.T) {
 
 func TestLineReaderReturnsTheReadersErrorAfterTheLines(t *testing.T) {
 	broken := errors.New("broken")
-	lr := newLines(io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(broken)))
+	lr := NewLines(io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(broken)))
 	line, _, err := nextLine(lr)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(string(line), "a"))

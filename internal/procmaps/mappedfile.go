@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procwatch
+package procmaps
 
 import (
 	"bufio"
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // MappedFile is a file that a process maps as executable: its entries in maps,
@@ -44,13 +42,11 @@ type MappedFile struct {
 	// says so: for a file that is really named like that, it is the way to it.
 	rawPath string
 
-	searched   bool     // its notes were read, which need not be done again
-	found      identity // before it was merged
+	found      Identity // before it was merged
 	openedPath string   // how the file was reached, "" before it was
 
 	id     FileID // zero before it was asked for
 	mounts *mounts
-	owner  string // of the process, see [procfs.OwnerOf]
 }
 
 // Files returns the files that the process maps as executable, by their first
@@ -67,34 +63,40 @@ func filesOf(fs *procfs.FS, pid int, all bool) ([]*MappedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return files(fs.Root(), pid, reader, newLines(nil), procfs.OwnerOf(fs.Root(), pid), all, nil)
+	return read(fs.Root(), pid, reader, NewLines(nil), all, nil)
 }
 
-// files is Files with a buffer to reuse. It calls seen, if that is not nil, for
-// every line that it takes.
-func files(
-	root string, pid, reader int, lines *bufio.Reader, owner string, all bool, seen func(*mapLine),
+// Read is Files with a buffer to reuse, by the PID or another thread's ID. It
+// calls seen for every line that it takes.
+func Read(
+	fs *procfs.FS, pid, reader int, lines *bufio.Reader, seen func(*Line),
+) ([]*MappedFile, error) {
+	return read(fs.Root(), pid, reader, lines, false, seen)
+}
+
+func read(
+	root string, pid, reader int, lines *bufio.Reader, all bool, seen func(*Line),
 ) (files []*MappedFile, err error) {
 	// It has the path because device and inode alone may mean two files, see
 	// FileID.
 	type fileKey struct {
-		mapKey
+		Key
 		path string
 	}
 	index, mounts := make(map[fileKey]*MappedFile), new(mounts)
-	err = readMaps(root, reader, lines, all, func(l *mapLine) {
+	err = readMaps(root, reader, lines, all, func(l *Line) {
 		if seen != nil {
 			seen(l)
 		}
-		key := fileKey{mapKey{l.major, l.minor, l.inode}, string(l.path)}
+		key := fileKey{l.Key, string(l.path)}
 		m := index[key]
 		if m == nil {
-			m = &MappedFile{pid: pid, root: root, reader: reader, inode: l.inode,
-				rawPath: unescapePath(l.path), mounts: mounts, owner: owner}
+			m = &MappedFile{pid: pid, root: root, reader: reader, inode: l.Inode,
+				rawPath: unescapePath(l.path), mounts: mounts}
 			index[key] = m
 			files = append(files, m)
 		}
-		m.Mappings = append(m.Mappings, procfs.Mapping{Start: l.start, End: l.end, Offset: l.offset,
+		m.Mappings = append(m.Mappings, procfs.Mapping{Start: l.Start, End: l.End, Offset: l.Offset,
 			Writable: l.writable, Shared: l.shared, Data: !l.executable})
 	})
 	inside := "/"
@@ -119,7 +121,7 @@ func files(
 // [procfs.ErrAccess] or [procfs.ErrGone]. On other systems than Linux it wraps
 // errors.ErrUnsupported.
 func (m *MappedFile) ID() (FileID, error) {
-	found, err := m.identify()
+	found, err := m.Identify()
 	if err != nil {
 		return FileID{}, err
 	}
@@ -135,17 +137,18 @@ func (m *MappedFile) ID() (FileID, error) {
 // Version is ID for what depends on the contents.
 func (m *MappedFile) Version() (Version, error) {
 	id, err := m.ID()
-	return Version{id, m.found.size, m.found.modified}, err
+	return Version{id, m.found.Contents.size, m.found.Contents.modified}, err
 }
 
-// identify returns the ID before merging, and the contents.
-func (m *MappedFile) identify() (identity, error) {
+// Identify returns the ID before merging, and the contents. It remembers the
+// answer, and opens nothing.
+func (m *MappedFile) Identify() (Identity, error) {
 	if m.openedPath != "" {
 		return m.found, nil
 	}
-	id, path, err := m.find(func(path string) (identity, error) { return identify(0, path) })
+	id, path, err := m.find(func(path string) (Identity, error) { return identify(0, path) })
 	if err != nil {
-		return identity{}, m.wrap("identify", err)
+		return Identity{}, m.Wrap("identify", err)
 	}
 	m.found, m.openedPath = id, path
 	return id, nil
@@ -159,14 +162,14 @@ func (m *MappedFile) identify() (identity, error) {
 // found, the error is [procfs.ErrChanged].
 func (m *MappedFile) Open() (*os.File, error) {
 	var file *os.File
-	id, path, err := m.find(func(path string) (identity, error) {
+	id, path, err := m.find(func(path string) (Identity, error) {
 		// Devices are told from files before anything is opened.
 		if _, err := identify(0, path); err != nil {
-			return identity{}, err
+			return Identity{}, err
 		}
 		opened, err := openFile(path, path)
 		if err != nil {
-			return identity{}, err
+			return Identity{}, err
 		}
 		id, err := identify(int(opened.Fd()), "")
 		if file = opened; err != nil {
@@ -175,21 +178,21 @@ func (m *MappedFile) Open() (*os.File, error) {
 		return id, err
 	})
 	if err != nil {
-		return nil, m.wrap("open", err)
+		return nil, m.Wrap("open", err)
 	}
 	switch {
 	case m.openedPath == "":
 		m.found, m.openedPath = id, path
 	case id.FileID != m.found.FileID:
 		file.Close()
-		return nil, m.wrap("open", procfs.ErrChanged)
+		return nil, m.Wrap("open", procfs.ErrChanged)
 	}
 	return file, nil
 }
 
 // find calls a function with one path to the file after another, until it
 // succeeds.
-func (m *MappedFile) find(try func(path string) (identity, error)) (identity, string, error) {
+func (m *MappedFile) find(try func(path string) (Identity, error)) (Identity, string, error) {
 	var direct error
 	for _, mapping := range m.Mappings {
 		// The name of the link has no leading zeros.
@@ -207,7 +210,7 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 	}
 	if procfs.IsLack(direct) {
 		// Too few descriptors, or memory: it would be so by the path, too.
-		return identity{}, "", direct
+		return Identity{}, "", direct
 	}
 
 	// By the path that maps shows, below the process's root.
@@ -223,18 +226,18 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 	switch {
 	case errors.Is(err, procfs.ErrNotRegular), errors.Is(err, procfs.ErrGone),
 		errors.Is(err, procfs.ErrAccess):
-		return identity{}, "", err
+		return Identity{}, "", err
 	case errors.Is(direct, syscall.ENOENT) || errors.Is(direct, syscall.ESRCH):
 		// map_files works here, only the mapping is not there.
-		return identity{}, "", fmt.Errorf("%w: %w", procfs.ErrChanged, direct)
+		return Identity{}, "", fmt.Errorf("%w: %w", procfs.ErrChanged, direct)
 	case errors.Is(err, procfs.ErrUnreachable), file == nil && slices.ContainsFunc(
 		[]error{os.ErrInvalid, syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP},
 		func(none error) bool { return errors.Is(err, none) }):
 		// A memfd, shared memory and shared anonymous memory look like deleted
 		// files and never had a path.
-		return identity{}, "", fmt.Errorf("%w: %w", procfs.ErrUnreachable, direct)
+		return Identity{}, "", fmt.Errorf("%w: %w", procfs.ErrUnreachable, direct)
 	}
-	return identity{}, "", err
+	return Identity{}, "", err
 }
 
 // OpenIn opens a regular file by the path that the process would use: below its
@@ -242,9 +245,9 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 // the file is its path for the caller. The error is a [*procfs.Error]. On other
 // systems than Linux it wraps errors.ErrUnsupported.
 func OpenIn(fs *procfs.FS, pid int, path string) (file *os.File, err error) {
-	found, _, err := findIn(fs.Root(), pid, path)
+	found, _, err := FindIn(fs, pid, path)
 	if err == nil {
-		file, err = reopen(found)
+		file, err = Reopen(found)
 	}
 	if err != nil {
 		return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: err}
@@ -252,9 +255,15 @@ func OpenIn(fs *procfs.FS, pid int, path string) (file *os.File, err error) {
 	return file, nil
 }
 
-// reopen opens a file that was found, and closes the descriptor that it was
-// found by.
-func reopen(found *os.File) (*os.File, error) {
+// FindIn finds a regular file as OpenIn does, and identifies it, without
+// opening it (O_PATH).
+func FindIn(fs *procfs.FS, pid int, path string) (*os.File, Identity, error) {
+	return findIn(fs.Root(), pid, path)
+}
+
+// Reopen opens a file that FindIn has found, and closes the descriptor that it
+// was found by.
+func Reopen(found *os.File) (*os.File, error) {
 	defer found.Close()
 	return openFile(descriptorPath(found), found.Name())
 }
@@ -269,147 +278,20 @@ func descriptorPath(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d
 // the process has the mapping.
 func (m *MappedFile) OpenedPath() string { return m.openedPath }
 
-func (m *MappedFile) wrap(op string, err error) error {
+// RawPath returns the path as maps shows it: with " (deleted)" if the file was.
+func (m *MappedFile) RawPath() string { return m.rawPath }
+
+// Found returns what Identify has found.
+func (m *MappedFile) Found() Identity { return m.found }
+
+// Wrap returns the error of an operation on the file.
+func (m *MappedFile) Wrap(op string, err error) error {
 	return &procfs.Error{PID: m.pid, Path: m.Path, Op: op, Err: err}
 }
 
-// equals reports whether both are mapped at the same addresses by the same
+// Equals reports whether both are mapped at the same addresses by the same
 // path.
-func (m *MappedFile) equals(other *MappedFile) bool {
+func (m *MappedFile) Equals(other *MappedFile) bool {
 	return m.Path == other.Path && m.Deleted == other.Deleted &&
 		slices.Equal(m.Mappings, other.Mappings)
-}
-
-// ProcessFile is a file with wanted probes in a process that maps it. It does
-// not change once it has been delivered, and may be used by several goroutines
-// at once.
-type ProcessFile struct {
-	// Process is the process, as it was when the file appeared in it.
-	Process proc.Process
-	// File is the file, held open until the handler has returned for the
-	// [Changes] in which the ProcessFile disappears. See [CachedFile.Hold] to
-	// keep it longer.
-	File *CachedFile
-	// MappedFile says how the process has the file: its Path and its Mappings.
-	*MappedFile
-	// executed says that the process has executed a program that maps the file,
-	// after one that did, too.
-	executed bool
-}
-
-// View returns the part that users of a watch get.
-func (p *ProcessFile) View() *proc.ProcessFile {
-	return &proc.ProcessFile{Process: p.Process, Path: p.Path}
-}
-
-// Report returns a handler that reports what has appeared and disappeared to a
-// user of a watch. It is nil if to is nil.
-func Report(to func(appeared, disappeared []*proc.ProcessFile)) func(*Changes) {
-	if to == nil {
-		return nil
-	}
-	return func(c *Changes) {
-		again := slices.DeleteFunc(slices.Clone(c.Moved),
-			func(p *ProcessFile) bool { return !p.executed })
-		if len(c.Appeared)+len(again)+len(c.Disappeared) > 0 {
-			to(Views(append(again, c.Appeared...)), Views(append(again, c.Disappeared...)))
-		}
-	}
-}
-
-// Views returns the View of each.
-func Views(pairs []*ProcessFile) []*proc.ProcessFile {
-	var all []*proc.ProcessFile
-	for _, pair := range pairs {
-		all = append(all, pair.View())
-	}
-	return all
-}
-
-// FileID identifies a file, whatever its path. It can be compared and be a map
-// key. The zero value is no file's. It stays the same when the file is written
-// to, touched, or deleted while it is in use.
-//
-// The device and inode that maps shows will not do. On btrfs they are the same
-// for files of different subvolumes; on overlayfs they are, by kernel version,
-// those of the overlay or of a layer; and the inode number of a deleted file is
-// given to a new one, on ext4 at once. So all of this comes from statx of the
-// file itself.
-//
-// An untrusted file system can report any inode and any time, but the device is
-// the kernel's word. So none of its files can pass for a file of another file
-// system.
-type FileID struct {
-	device uint64 // as statx tells it, major in the upper 32 bits; 0 if merged
-	inode  uint64
-
-	// born is when the inode was made, in nanoseconds after 1970. It tells a
-	// file from an earlier one with the same inode number. The few file systems
-	// that do not keep it have 0.
-	born int64
-
-	// overlay means that the file was reached through overlayfs, where every
-	// mount has device numbers of its own. Containers that were started from
-	// the same image share a file until one writes to it, and a breakpoint set
-	// in it for one of them is set for all. So these are merged: the device is
-	// 0, and the other fields are those of the file in the layer below. That
-	// file itself, reached where the layers are stored, has another FileID.
-	//
-	// Files are merged only on mounts that were made in the initial user
-	// namespace. In another one, a user can mount overlayfs over an own file
-	// system, which can report anything.
-	overlay bool
-}
-
-// Version is a file until it is written to. It stays the same when the file is
-// deleted while it is in use.
-type Version struct {
-	FileID
-	size, modified int64 // see contents
-}
-
-// contents change when the file is written to, and when it is only touched.
-// What has been read of the file is then read again.
-type contents struct {
-	size     int64
-	modified int64 // mtime, in nanoseconds after 1970
-	changed  int64 // ctime, likewise
-}
-
-// identity is the answer of statx about a file.
-type identity struct {
-	FileID
-	contents
-	mount uint64 // the number of the mount, 0 if the kernel does not tell it
-}
-
-// merged returns the ID by which containers share a file of overlayfs. ok is
-// false if it has none.
-func (id FileID) merged() (merged FileID, ok bool) {
-	if !id.overlay || id.born == 0 {
-		return id, false
-	}
-	id.device = 0
-	return id, true
-}
-
-// MayBe reports whether both may be one file. That is so if they are equal, or
-// if both were reached through overlayfs, whose mounts have different numbers
-// for the same file. A user that can mount overlayfs can deceive it: use it
-// only for what affects one process.
-func (id FileID) MayBe(other FileID) bool {
-	return id == other || id.overlay && other.overlay && id.inode == other.inode &&
-		id.born == other.born
-}
-
-// IdentifyFile returns the ID of an open file. A file of overlayfs may have
-// another ID than in the processes that map it, see [FileID.MayBe]. On other
-// systems than Linux the error wraps errors.ErrUnsupported.
-func IdentifyFile(file *os.File) (FileID, error) {
-	id, err := identify(int(file.Fd()), "")
-	if err != nil {
-		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
-	}
-	runtime.KeepAlive(file)
-	return id.FileID, nil
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procwatch
+// Package procmaps reads what processes have mapped, and finds and opens the
+// files.
+package procmaps
 
 import (
 	"bufio"
@@ -15,16 +17,21 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// mapLine is one line of /proc/PID/maps. The path is part of the text parsed.
-type mapLine struct {
-	start, end   uint64
-	offset       uint64
-	inode        uint64
-	major, minor uint32
-	executable   bool
-	writable     bool
-	shared       bool
-	path         []byte // as written: escapes and " (deleted)" included
+// A Key is a file as maps names it. It can be one of several: see [FileID].
+type Key struct {
+	Major, Minor uint32
+	Inode        uint64
+}
+
+// Line is one line of /proc/PID/maps. The path is part of the text parsed.
+type Line struct {
+	Start, End uint64
+	Offset     uint64
+	Key
+	executable bool
+	writable   bool
+	shared     bool
+	path       []byte // as written: escapes and " (deleted)" included
 }
 
 // deletedSuffix ends the path of a file that has none any more.
@@ -33,32 +40,32 @@ const deletedSuffix = " (deleted)"
 // isFile reports whether a file is mapped, rather than anonymous memory, [vdso]
 // and the like. Only files have a device and an inode number. Their paths start
 // with a slash, or are like anon_inode:[perf_event].
-func (l *mapLine) isFile() bool { return l.inode != 0 || l.major != 0 || l.minor != 0 }
+func (l *Line) isFile() bool { return l.Key != Key{} }
 
 // parseMapLine reads a line of the form that proc(5) describes,
 //
 //	7f5c1e000000-7f5c1e1d5000 r-xp 00026000 fe:00 326789     /usr/lib/libc.so.6
 //
 // without its newline. It allocates nothing unless it fails.
-func parseMapLine(line []byte, l *mapLine) error {
-	*l = mapLine{}
+func parseMapLine(line []byte, l *Line) error {
+	*l = Line{}
 	var start, end, offset, major, minor, inode bool // that are right
 	var device [2]uint64
-	l.start, line, start = parseHex(line, '-')
-	l.end, line, end = parseHex(line, ' ')
+	l.Start, line, start = parseHex(line, '-')
+	l.End, line, end = parseHex(line, ' ')
 	if len(line) >= 5 && line[4] == ' ' {
 		l.writable, l.executable, l.shared = line[1] == 'w', line[2] == 'x', line[3] == 's'
-		l.offset, line, offset = parseHex(line[5:], ' ')
+		l.Offset, line, offset = parseHex(line[5:], ' ')
 	}
 	device[0], line, major = parseHex(line, ':')
 	device[1], line, minor = parseHex(line, ' ')
-	l.major, l.minor = uint32(device[0]), uint32(device[1])
+	l.Major, l.Minor = uint32(device[0]), uint32(device[1])
 	// The inode is decimal. Blanks up to a fixed column follow if there is a
 	// path, which itself may begin with anything but a blank.
 	number, path, _ := bytes.Cut(line, []byte(" "))
-	l.inode, inode = procfs.ParseDecimal(number)
+	l.Inode, inode = procfs.ParseDecimal(number)
 	l.path = bytes.TrimLeft(path, " ")
-	if start && end && offset && major && minor && inode && l.end > l.start &&
+	if start && end && offset && major && minor && inode && l.End > l.Start &&
 		max(device[0], device[1]) < 1<<32 {
 		return nil
 	}
@@ -104,7 +111,7 @@ func unescapePath(path []byte) string {
 // other: the first error of that kind is returned when everything else has been
 // read.
 func readMaps(
-	root string, pid int, lines *bufio.Reader, all bool, line func(*mapLine),
+	root string, pid int, lines *bufio.Reader, all bool, line func(*Line),
 ) (err error) {
 	defer func() {
 		if err != nil {
@@ -118,7 +125,7 @@ func readMaps(
 	defer file.Close()
 	lines.Reset(file)
 	var malformed error
-	var l mapLine // not one per line: it escapes
+	var l Line // not one per line: it escapes
 	for {
 		text, whole, err := nextLine(lines)
 		switch {
@@ -140,9 +147,13 @@ func readMaps(
 	}
 }
 
-// newLines returns a buffer to read lines through, which does not grow: the
+// maxLine bounds a line of maps, and is the size of the buffer that maps is
+// read through. The kernel shows paths of up to a page.
+const maxLine = 64 << 10
+
+// NewLines returns a buffer to read lines through, which does not grow: the
 // lines of maps are short, but there may be a million of them.
-func newLines(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
+func NewLines(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
 
 // nextLine returns the next line without its newline, valid until the next
 // call. whole is false for a line that is longer than the buffer: only its

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procwatch
+package procmaps
 
 import (
 	"strings"
@@ -14,78 +14,81 @@ import (
 func TestParseMapLine(t *testing.T) {
 	tests := []struct {
 		name, line string
-		want       mapLine
+		want       Line
 		path       string
 		isFile     bool
 	}{{
 		name: "library code",
 		line: "7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/x86_64-linux-gnu/libc.so.6",
-		want: mapLine{start: 0x7f5c1e026000, end: 0x7f5c1e17b000, offset: 0x26000, major: 0xfe,
-			inode: 326789, executable: true},
+		want: Line{Start: 0x7f5c1e026000, End: 0x7f5c1e17b000, Offset: 0x26000,
+			Key: Key{Major: 0xfe, Inode: 326789}, executable: true},
 		path:   "/usr/lib/x86_64-linux-gnu/libc.so.6",
 		isFile: true,
 	}, {
-		name:   "path with blanks, also two and at the end",
-		line:   "1000-2000 r-xp 00000000 08:01 7    /opt/my  lib .so ",
-		want:   mapLine{start: 0x1000, end: 0x2000, major: 8, minor: 1, inode: 7, executable: true},
+		name: "path with blanks, also two and at the end",
+		line: "1000-2000 r-xp 00000000 08:01 7    /opt/my  lib .so ",
+		want: Line{Start: 0x1000, End: 0x2000,
+			Key: Key{Major: 8, Minor: 1, Inode: 7}, executable: true},
 		path:   "/opt/my  lib .so ",
 		isFile: true,
 	}, {
-		name:   "newline in the path",
-		line:   `1000-2000 r-xp 00000000 08:01 7    /opt/a\012b.so`,
-		want:   mapLine{start: 0x1000, end: 0x2000, major: 8, minor: 1, inode: 7, executable: true},
+		name: "newline in the path",
+		line: `1000-2000 r-xp 00000000 08:01 7    /opt/a\012b.so`,
+		want: Line{Start: 0x1000, End: 0x2000,
+			Key: Key{Major: 8, Minor: 1, Inode: 7}, executable: true},
 		path:   "/opt/a\nb.so",
 		isFile: true,
 	}, {
-		name:   "other backslashes are themselves",
-		line:   `1000-2000 r-xp 00000000 08:01 7    /opt/a\040b\.so`,
-		want:   mapLine{start: 0x1000, end: 0x2000, major: 8, minor: 1, inode: 7, executable: true},
+		name: "other backslashes are themselves",
+		line: `1000-2000 r-xp 00000000 08:01 7    /opt/a\040b\.so`,
+		want: Line{Start: 0x1000, End: 0x2000,
+			Key: Key{Major: 8, Minor: 1, Inode: 7}, executable: true},
 		path:   `/opt/a\040b\.so`,
 		isFile: true,
 	}, {
 		name: "deleted",
 		line: "1000-2000 r-xp 00000000 00:1f 18446744073709551615    /usr/lib/libz.so (deleted)",
-		want: mapLine{start: 0x1000, end: 0x2000, minor: 0x1f, inode: 1<<64 - 1,
-			executable: true},
+		want: Line{Start: 0x1000, End: 0x2000,
+			Key: Key{Minor: 0x1f, Inode: 1<<64 - 1}, executable: true},
 		path:   "/usr/lib/libz.so (deleted)",
 		isFile: true,
 	}, {
 		name: "memfd",
 		line: "7f0000000000-7f0000001000 r-xs 00000000 00:01 1045       /memfd:provider (deleted)",
-		want: mapLine{start: 0x7f0000000000, end: 0x7f0000001000, minor: 1, inode: 1045,
-			executable: true},
+		want: Line{Start: 0x7f0000000000, End: 0x7f0000001000,
+			Key: Key{Minor: 1, Inode: 1045}, executable: true},
 		path:   "/memfd:provider (deleted)",
 		isFile: true,
 	}, {
 		name: "vdso, at the end of the address space",
 		line: "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
-		want: mapLine{start: 0xffffffffff600000, end: 0xffffffffff601000, executable: true},
+		want: Line{Start: 0xffffffffff600000, End: 0xffffffffff601000, executable: true},
 		path: "[vsyscall]",
 	}, {
 		name: "anonymous, without a path",
 		line: "7ffd0000-7ffe0000 rw-p 00000000 00:00 0 ",
-		want: mapLine{start: 0x7ffd0000, end: 0x7ffe0000},
+		want: Line{Start: 0x7ffd0000, End: 0x7ffe0000},
 	}, {
 		name: "named anonymous",
 		line: "7ffd0000-7ffe0000 rwxp 00000000 00:00 0                                  [anon:dalvik jit]",
-		want: mapLine{start: 0x7ffd0000, end: 0x7ffe0000, executable: true},
+		want: Line{Start: 0x7ffd0000, End: 0x7ffe0000, executable: true},
 		path: "[anon:dalvik jit]",
 	}, {
 		name: "//anon of old kernels",
 		line: "7ffd0000-7ffe0000 rwxp 00000000 00:00 0   //anon",
-		want: mapLine{start: 0x7ffd0000, end: 0x7ffe0000, executable: true},
+		want: Line{Start: 0x7ffd0000, End: 0x7ffe0000, executable: true},
 		path: "//anon",
 	}, {
 		name: "large offset and device numbers",
 		line: "1000-2000 r-xp 7fffffffff000 fff:fffff 1 /x",
-		want: mapLine{start: 0x1000, end: 0x2000, offset: 0x7fffffffff000, major: 0xfff,
-			minor: 0xfffff, inode: 1, executable: true},
+		want: Line{Start: 0x1000, End: 0x2000, Offset: 0x7fffffffff000,
+			Key: Key{Major: 0xfff, Minor: 0xfffff, Inode: 1}, executable: true},
 		path:   "/x",
 		isFile: true,
 	}}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var got mapLine
+			var got Line
 			qt.Assert(t, qt.IsNil(parseMapLine([]byte(test.line), &got)))
 			qt.Check(t, qt.Equals(unescapePath(got.path), test.path))
 			qt.Check(t, qt.Equals(got.isFile(), test.isFile))
@@ -96,8 +99,8 @@ func TestParseMapLine(t *testing.T) {
 }
 
 // fields makes a line comparable.
-func fields(l mapLine) [7]any {
-	return [7]any{l.start, l.end, l.offset, l.inode, l.major, l.minor, l.executable}
+func fields(l Line) [7]any {
+	return [7]any{l.Start, l.End, l.Offset, l.Inode, l.Major, l.Minor, l.executable}
 }
 
 func TestParseMapLineRefusesWhatTheKernelDoesNotWrite(t *testing.T) {
@@ -114,7 +117,7 @@ func TestParseMapLineRefusesWhatTheKernelDoesNotWrite(t *testing.T) {
 		"1000-2000 r-xp 0 08:01 0x1 /x",
 		"1000-2000 r-xp g 08:01 1 /x", "1000-2000 r-xp 0 08:01 1/x",
 	} {
-		var l mapLine
+		var l Line
 		qt.Check(t, qt.ErrorIs(parseMapLine([]byte(line), &l), procfs.ErrMalformed),
 			qt.Commentf("%q", line))
 	}
@@ -138,7 +141,7 @@ func TestIsOtherPassesOverWhatIsNotExecutable(t *testing.T) {
 
 func TestParseMapLineAllocatesNothing(t *testing.T) {
 	line := []byte("7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/libc.so.6")
-	var l mapLine
+	var l Line
 	qt.Assert(t, qt.Equals(testing.AllocsPerRun(100, func() { _ = parseMapLine(line, &l) }), 0))
 }
 
@@ -153,17 +156,29 @@ func FuzzParseMapLine(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		var l mapLine
+		var l Line
 		err := parseMapLine([]byte(line), &l)
 		if err != nil {
 			qt.Assert(t, qt.ErrorIs(err, procfs.ErrMalformed))
 			return
 		}
 		qt.Assert(t, qt.IsFalse(l.executable && isOther([]byte(line))))
-		qt.Assert(t, qt.IsTrue(l.start < l.end))
+		qt.Assert(t, qt.IsTrue(l.Start < l.End))
 		qt.Assert(t, qt.IsTrue(strings.HasSuffix(line, string(l.path))))
 		qt.Assert(t, qt.IsFalse(len(l.path) > 0 && l.path[0] == ' '))
 		qt.Assert(t, qt.IsFalse(strings.Contains(unescapePath(l.path), `\012`) &&
 			!strings.Contains(string(l.path), `\`)))
 	})
+}
+
+func BenchmarkParseMapLine(b *testing.B) {
+	line := []byte("7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/x86_64-linux-gnu/libc.so.6")
+	b.SetBytes(int64(len(line)))
+	b.ReportAllocs()
+	var l Line
+	for b.Loop() {
+		if err := parseMapLine(line, &l); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

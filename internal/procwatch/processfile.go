@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"slices"
+
+	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// ProcessFile is a file with wanted probes in a process that maps it. It does
+// not change once it has been delivered, and may be used by several goroutines
+// at once.
+type ProcessFile struct {
+	// Process is the process, as it was when the file appeared in it.
+	Process proc.Process
+	// File is the file, held open until the handler has returned for the
+	// [Changes] in which the ProcessFile disappears. See [CachedFile.Hold] to
+	// keep it longer.
+	File *CachedFile
+	// MappedFile says how the process has the file: its Path and its Mappings.
+	*procmaps.MappedFile
+	// executed says that the process has executed a program that maps the file,
+	// after one that did, too.
+	executed bool
+}
+
+// View returns the part that users of a watch get.
+func (p *ProcessFile) View() *proc.ProcessFile {
+	return &proc.ProcessFile{Process: p.Process, Path: p.Path}
+}
+
+// Report returns a handler that reports what has appeared and disappeared to a
+// user of a watch. It is nil if to is nil.
+func Report(to func(appeared, disappeared []*proc.ProcessFile)) func(*Changes) {
+	if to == nil {
+		return nil
+	}
+	return func(c *Changes) {
+		again := slices.DeleteFunc(slices.Clone(c.Moved),
+			func(p *ProcessFile) bool { return !p.executed })
+		if len(c.Appeared)+len(again)+len(c.Disappeared) > 0 {
+			to(Views(append(again, c.Appeared...)), Views(append(again, c.Disappeared...)))
+		}
+	}
+}
+
+// Views returns the View of each.
+func Views(pairs []*ProcessFile) []*proc.ProcessFile {
+	var all []*proc.ProcessFile
+	for _, pair := range pairs {
+		all = append(all, pair.View())
+	}
+	return all
+}
