@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/providers"
 )
 
 // The exit status.
@@ -57,6 +59,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 			m.Warn("%v", err)
 			return exitError
 		}
+	}
+	// A call has the probes that it stands for.
+	known := cmp.Or(l.definitions, providers.Builtin())
+	patterns, calls := commandline.Calls(o.patterns, known, func(text string) {
+		m.Note("%s: usdttrace shows calls", text)
+	})
+	for o.patterns = patterns; len(calls) > 0; calls = calls[1:] {
+		o.patterns = append(o.patterns, known.Patterns(calls[0])...)
 	}
 	if o.debuginfod {
 		if l.debuginfod, err = commandline.NewDebuginfod("", m.Note); err != nil {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -165,6 +166,51 @@ func (t *targets) listing() *elfnote.Listing {
 			Sites: make([]elfnote.Site, 1)})
 	}
 	return listing
+}
+
+// takeCalls has calls that stand in the place of a PATTERN printed as --slow 0
+// does, or measured as --latency does where hits are added up. Lists have the
+// probes of the call.
+func (o *options) takeCalls(
+	definitions *providers.Definitions, note func(format string, args ...any),
+) error {
+	if o.latency != nil || o.slow != nil || o.listPairs {
+		return nil
+	}
+	as := map[bool]string{true: "--latency measures it", false: "--slow 0 shows it"}[o.aggregates()]
+	if o.list {
+		as = "its probes are listed"
+	}
+	probes, calls := commandline.Calls(o.patterns, definitions, func(text string) {
+		note("%s: %s", text, as)
+	})
+	switch {
+	case len(calls) == 0:
+		return nil
+	case o.list:
+		for o.patterns = probes; len(calls) > 0; calls = calls[1:] {
+			o.patterns = append(o.patterns, definitions.Patterns(calls[0])...)
+		}
+		return nil
+	case o.aggregates() && len(calls) > 1:
+		return fmt.Errorf("%s and %s are calls: one is measured at a time", calls[0], calls[1])
+	case !o.aggregates() && len(probes) > 0:
+		return fmt.Errorf("%s is a call and %s a probe: calls and hits are shown by two commands",
+			calls[0], probes[0])
+	}
+	o.probes, o.patterns = probes, probes
+	for _, call := range calls {
+		o.patterns = append(o.patterns, call.Patterns()...)
+		if o.aggregates() {
+			o.latency = &trace.Latency{Pair: call}
+			o.count = o.count && len(probes) > 0 // the table has the calls' number
+		} else {
+			o.slow = new(time.Duration)
+			o.listed = append(o.listed, call)
+			o.spans = append(o.spans, trace.Latency{Pair: call})
+		}
+	}
+	return o.check()
 }
 
 // useCalls replaces the patterns of a pair that names a call of the definitions

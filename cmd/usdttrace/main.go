@@ -169,6 +169,9 @@ func (t *tracer) trace() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := o.takeCalls(definitions, t.messages.Note); err != nil {
+		return err
+	}
 	o.useCalls(definitions)
 	t.targets = newTargets(o)
 	t.targets.definitions = definitions

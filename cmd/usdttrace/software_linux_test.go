@@ -100,6 +100,40 @@ func TestPythonFunctionsAreTimed(t *testing.T) {
 		qt.Commentf("%s", traced.stderr))
 }
 
+// A call in the place of a PATTERN means its calls, not probes of that name.
+func TestCallsInThePlaceOfPatterns(t *testing.T) {
+	testprog.RequireBPF(t)
+	python := testprog.StartPython(t)
+	python.Stop()
+	script := filepath.Join(t.TempDir(), "script.py")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(callingScript), 0o644)))
+	program, err := filepath.EvalSymlinks(python.File)
+	qt.Assert(t, qt.IsNil(err))
+	run := func(args ...string) result {
+		return start(t, slices.Concat([]string{"--json"}, args,
+			[]string{"--", program, script})...).wait()
+	}
+	where := []string{"--buffer", "32M", "--where", fmt.Sprintf("filename == %q", script)}
+	shown := run(append(where, "python:function")...)
+	qt.Check(t, qt.HasLen(shown.objects("span"), 3001), qt.Commentf("%s", shown.stderr))
+	qt.Check(t, qt.StringContains(shown.stderr,
+		"python:function is a call, between the probes function__entry .. function__return"))
+	for _, flags := range [][]string{{"--count"}, {"--sum", "duration"}} {
+		r := run(slices.Concat(where, flags, []string{"--by", "function", "python:function"})...)
+		calls := make(map[string]uint64)
+		for _, row := range r.objects("row") {
+			calls[fmt.Sprint(row.Keys["function"])] = uint64(row.Count)
+		}
+		qt.Check(t, qt.DeepEquals(calls, map[string]uint64{"greet": 2000, "both": 1000, "<module>": 1}),
+			qt.Commentf("%s: %s", flags, r.stderr))
+	}
+	mixed := run("python:function", "python:gc__start")
+	qt.Check(t, qt.StringContains(mixed.stderr,
+		"python:function is a call and python:gc__start a probe: calls and hits are shown by two commands"))
+	listed := start(t, "-l", program, "python:gc").wait()
+	qt.Check(t, qt.StringContains(listed.stdout, "python:gc__start"))
+}
+
 const multiprocessingScript = `
 import multiprocessing, sys
 def sell(n):

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -62,6 +63,56 @@ func Definitions(files []string, warn func(format string, args ...any)) (
 		}
 	}
 	return known, nil
+}
+
+// Calls divides patterns into those of probes, and those that name a call of
+// the definitions, as postgresql:statement does, or a pair of its probes, as
+// python:gc does, but no probe. Each call is said by note.
+func Calls(patterns []elfnote.Pattern, known *providers.Definitions, note func(text string)) (
+	probes []elfnote.Pattern, calls []elfnote.PairPattern,
+) {
+	for _, p := range patterns {
+		pair, err := elfnote.ParsePairPattern(p.String())
+		ends := callEnds(pair, p, known)
+		if err != nil || len(ends) == 0 {
+			probes = append(probes, p)
+			continue
+		}
+		calls = append(calls, pair)
+		note(fmt.Sprintf("%s is a call, between the probes %s", p, strings.Join(ends, " or ")))
+	}
+	return probes, calls
+}
+
+// callEnds returns the pairs of probes that a pattern stands for, as START ..
+// DONE, none if it is not the name of a call.
+func callEnds(
+	pair elfnote.PairPattern, p elfnote.Pattern, known *providers.Definitions,
+) (ends []string) {
+	if call, ok := known.Call(pair); ok {
+		for _, p := range call.Pairs {
+			ends = append(ends, p[0]+" .. "+p[1])
+		}
+		return ends
+	}
+	provider, name, ok := strings.Cut(p.String(), ":")
+	if known == nil || !ok || strings.ContainsAny(name, `*?[\`) {
+		return nil
+	}
+	var listing elfnote.Listing
+	for probe := range known.Probes() {
+		switch {
+		case probe.Provider == provider && probe.Name == name:
+			return nil
+		case probe.Provider == provider:
+			listing.Probes = append(listing.Probes,
+				elfnote.Probe{Provider: provider, Name: probe.Name, Sites: make([]elfnote.Site, 1)})
+		}
+	}
+	for _, pair := range known.Pairs(&listing, pair) {
+		ends = append(ends, pair.Start.Name+" .. "+pair.Done.Name)
+	}
+	return ends
 }
 
 // onlyOwn returns an error if another user than this one and root can change

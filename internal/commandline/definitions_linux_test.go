@@ -10,6 +10,9 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
 )
 
 const definition = "provider shop { probe sold(int pieces); };\n"
@@ -85,4 +88,31 @@ func TestDefinitionsAreRegularFiles(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Truncate(large, 1<<40)))
 	_, _, err = knows(t)
 	qt.Check(t, qt.ErrorMatches(err, ".*large.d: a file of definitions can have .* bytes"))
+}
+
+// A pattern that names a call, or a pair of probes, is told from one of probes.
+func TestCalls(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"postgresql:statement": "postgresql:statement is a call, between the probes " +
+			"query__start .. query__done or query__execute__start .. query__execute__done",
+		"postgresql:query__parse": "postgresql:query__parse is a call, between the probes " +
+			"query__parse__start .. query__parse__done",
+		"python:gc":                     "python:gc is a call, between the probes gc__start .. gc__done",
+		"python:gc__start":              "",
+		"python:line":                   "",
+		"python:*":                      "",
+		"*:statement":                   "",
+		"nobody:gc":                     "",
+		"hotspot:monitor__contended__*": "",
+	} {
+		said := ""
+		p := elfnote.MustParsePattern(pattern)
+		probes, calls := Calls([]elfnote.Pattern{p}, providers.Builtin(),
+			func(text string) { said += text })
+		qt.Check(t, qt.Equals(said, want))
+		qt.Check(t, qt.Equals(len(calls) == 1, want != ""))
+		qt.Check(t, qt.Equals(len(probes) == 1, want == ""))
+		probes, _ = Calls([]elfnote.Pattern{p}, nil, func(string) {})
+		qt.Check(t, qt.HasLen(probes, 1))
+	}
 }
