@@ -85,6 +85,29 @@ func One(ctx context.Context, patience time.Duration, call, late func()) (return
 	return calls.Make(ctx) == 1 && returned
 }
 
+// A Stopwatch measures how long something takes without the time that it waits
+// for a processor: on a busy machine that is most of the time, and nobody's
+// doing. It is for a goroutine that does not leave its thread, such as that of
+// a call.
+type Stopwatch struct {
+	began          time.Time
+	ready, running time.Duration // of the thread before
+}
+
+// StartStopwatch begins to measure.
+func StartStopwatch() Stopwatch {
+	self := thisThread()
+	return Stopwatch{time.Now(), self.active(false), self.processorTime()}
+}
+
+// Took returns the time since StartStopwatch.
+func (s Stopwatch) Took() time.Duration {
+	self := thisThread()
+	all, ready := time.Since(s.began), max(0, self.active(false)-s.ready)
+	// The kernel adds a wait when it is over, and so it may have begun before.
+	return max(all-ready, min(all, self.processorTime()-s.running))
+}
+
 // worker makes calls until it is abandoned with one of them.
 type worker struct {
 	thread   chan thread   // gets the thread that makes the calls

@@ -13,5 +13,7 @@ func thisThread() thread { return thread{} }
 
 func (thread) active(bool) time.Duration { return 0 }
 
+func (thread) processorTime() time.Duration { return 0 }
+
 // ProcessorTime is not known.
 func ProcessorTime() time.Duration { return 0 }

@@ -289,18 +289,21 @@ func (f *Follower[A]) call(c *call[A]) error {
 	if f.calls[c.File] != nil || f.blocked.IsFull(c.owner, maxBlocked) {
 		return proc.ErrBlocked
 	}
-	began := time.Now()
-	defer func() { f.budget.spend(c.owner, time.Now(), time.Since(began)) }()
 	if f.opts.Proc.Patient {
 		return c.do()
 	}
 	patience := min(f.patience+time.Duration(c.needs[sites])*sitePatience, mostPatience*f.patience) >>
 		min(f.abandoned, mostHalvings)
 	var failed error // by the call, once that has returned
+	var took time.Duration
 	returned, answered := make(chan bool, 1), make(chan struct{})
+	began := time.Now()
 	go func() {
-		returned <- deadline.One(context.Background(), patience,
-			func() { failed = c.do() }, func() { close(answered) })
+		returned <- deadline.One(context.Background(), patience, func() {
+			watch := deadline.StartStopwatch()
+			failed = c.do()
+			took = watch.Took()
+		}, func() { close(answered) })
 	}()
 	var turnOver <-chan time.Time
 	if f.running.Load() > 0 { // else the caller of SyncAll waits for all of it
@@ -337,8 +340,10 @@ func (f *Follower[A]) call(c *call[A]) error {
 	select {
 	case isDone := <-returned:
 		if isDone {
+			f.budget.spend(c.owner, time.Now(), took)
 			return failed
 		}
+		f.budget.spend(c.owner, time.Now(), time.Since(began))
 		f.abandoned++
 		block()
 		return proc.ErrBlocked
@@ -347,16 +352,17 @@ func (f *Follower[A]) call(c *call[A]) error {
 
 	f.calls[c.File] = c
 	f.budget.take(c.owner, c.needs, 1)
-	wentOn := time.Now()
+	f.budget.spend(c.owner, time.Now(), turn)
 	f.closing.Go(func() {
 		isDone := <-returned
 		f.later(func(r *round[A]) {
 			delete(f.calls, c.File)
 			f.budget.take(c.owner, c.needs, -1)
-			f.budget.spend(c.owner, time.Now(), time.Since(wentOn))
 			if isDone {
+				f.budget.spend(c.owner, time.Now(), max(0, took-turn))
 				end(r)
 			} else {
+				f.budget.spend(c.owner, time.Now(), time.Since(began)-turn)
 				block()
 				f.fail(c.target, proc.ErrBlocked, r)
 			}

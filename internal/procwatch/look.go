@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -181,9 +182,8 @@ func (w *Watcher) look(t *task) {
 	if now.owner == "" || image { // runtimes move a process to its container before exec
 		now.owner = owner.Of(w.FS.Root(), t.pid)
 	}
-	began := time.Now()
 	w.mu.Lock()
-	wait, isBlocked := w.turns.wait(now.owner, t.again && !image, began)
+	wait, isBlocked := w.turns.wait(now.owner, t.again && !image, time.Now())
 	w.mu.Unlock()
 	if wait > 0 && !t.asked {
 		t.wait = wait
@@ -191,12 +191,12 @@ func (w *Watcher) look(t *task) {
 	if t.postponed = (t.wait > 0 || isBlocked) && !t.isOwn.Load(); t.postponed {
 		return
 	}
+	watch := deadline.StartStopwatch()
 	w.compare(t, reader, &s, thoroughly, b)
 	if t.lack == nil {
-		ended := time.Now()
-		t.took = max(1, ended.Sub(began))
+		t.took = max(1, watch.Took())
 		w.mu.Lock()
-		w.turns.take(now.owner, ended, t.took, false)
+		w.turns.take(now.owner, time.Now(), t.took, false)
 		w.mu.Unlock()
 	}
 }
