@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -58,7 +59,7 @@ type Stats struct {
 	// Matched is the number of traces with a hit.
 	Matched uint64
 	// NoStack is the number of hits whose stack the unwinder did not send. They
-	// are the first hits of a process that it has not read yet, or its ring
+	// are the first hits of a process that has begun a moment ago, or its ring
 	// buffer was full.
 	NoStack uint64
 	// NoHit is the number of traces without a hit.
@@ -75,6 +76,7 @@ type Probe struct {
 
 	origin  uint16
 	program *ebpf.Program
+	processes
 	session *trace.Session
 	watch   *usdt.Watch
 	stop    context.CancelFunc
@@ -113,7 +115,7 @@ const unwinder = "kprobe__generic"
 // Load loads the unwinder and attaches it. Tracer.Enable calls it. A Probe can
 // be loaded once. Closing the returned Link closes the Probe.
 func (p *Probe) Load(
-	_ context.Context, reg tracer.ProbeRegistrar, probeContext *tracer.ProbeContext,
+	ctx context.Context, reg tracer.ProbeRegistrar, probeContext *tracer.ProbeContext,
 ) (_ link.Link, err error) {
 	if p.session != nil {
 		return nil, errors.New("the probe was loaded before")
@@ -132,13 +134,22 @@ func (p *Probe) Load(
 	if p.session, err = trace.New(&opts); err != nil {
 		return nil, err
 	}
-	p.watch, err = trace.WatchSessions(&p.opts.Watch, p.opts.Changed,
+	p.readAll(ctx)
+	ctx, p.stop = context.WithCancel(context.Background())
+	watch := p.opts.Watch
+	watch.Mapped = func(appeared, disappeared []*proc.ProcessFile) {
+		for _, pair := range appeared {
+			p.note(pair.Process.PID)
+		}
+		if p.opts.Watch.Mapped != nil {
+			p.opts.Watch.Mapped(appeared, disappeared)
+		}
+	}
+	p.watch, err = trace.WatchSessions(&watch, p.opts.Changed,
 		trace.WatchSession{Session: p.session, Patterns: p.patterns})
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
 	reading, ended := context.WithCancel(ctx)
 	p.reading = reading
 	p.running.Go(func() {
@@ -175,7 +186,8 @@ func (p *Probe) loadUnwinder(reg tracer.ProbeRegistrar, c *tracer.ProbeContext) 
 	if err := spec.Variables["origin_id_probe"].Set(p.origin); err != nil {
 		return err
 	}
-	if err := c.RewriteMaps(spec, nil); err != nil {
+	if err := p.find(spec.Programs[unwinder].Instructions,
+		func() error { return c.RewriteMaps(spec, nil) }); err != nil {
 		return err
 	}
 	loaded := make(map[string]*ebpf.Program)

@@ -49,6 +49,7 @@ type target struct {
 func run(t testing.TB, command ...string) *target {
 	t.Helper()
 	testprog.RequireBPF(t)
+	testneeds.Tracefs(t)
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -231,6 +232,18 @@ func TestFunctions(t *testing.T) {
 			t.Logf("%+v", stats)
 		})
 	}
+}
+
+// TestFirstHits states that the hits right after attaching have a stack.
+func TestFirstHits(t *testing.T) {
+	p := run(t, python(t)...)
+	p.hit(t, 1)
+	pid := p.Process.Pid
+	c := start(t, &Options{Watch: only(pid)}, elfnote.MustParsePattern(pythonProbe))
+	p.hit(t, 250)
+	stats := c.finish(t)
+	c.check(t, pid, 0, 1000, pythonWant)
+	qt.Check(t, qt.Equals(stats, Stats{Matched: 1000}))
 }
 
 // TestTree states the same of a Python program and of the Java program that it

@@ -50,10 +50,12 @@ type Profiler struct {
 }
 
 // often makes the tracer read stacks more often than for sampling by time: it
-// takes some 4,000 of them at a time.
+// takes some 4,000 of them at a time. It also looks for processes more often.
 type often struct{ *times.Times }
 
 func (often) TracePollInterval() time.Duration { return 10 * time.Millisecond }
+
+func (often) MonitorInterval() time.Duration { return monitorInterval }
 
 // drained is a time without traces, after the probes were detached, that means
 // that all traces have come.

@@ -88,6 +88,17 @@ func NoGuest(t testing.TB, reason string) {
 	}
 }
 
+// Tracefs skips a test where tracefs is not mounted.
+func Tracefs(t testing.TB) {
+	t.Helper()
+	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
+		if _, err := os.Stat(dir + "/events"); err == nil {
+			return
+		}
+	}
+	Missing(t, "needs tracefs at /sys/kernel/tracing: mount -t tracefs nodev /sys/kernel/tracing")
+}
+
 // BTF skips a test where the kernel does not describe its own types, as some of
 // Debian's for s390x.
 func BTF(t testing.TB) {

@@ -246,7 +246,7 @@ func run(ctx context.Context, o *options, messages io.Writer) error {
 	}
 	defer running.Close()
 	fmt.Fprintln(messages, "usdtprofile: collecting stacks; end with Ctrl-C")
-	err = o.collect(ctx, running)
+	err = o.collect(ctx, running, messages)
 	p.Duration = time.Since(p.Start)
 	if o.attached.Load() == 0 {
 		return errors.Join(err, o.nothing())
@@ -283,17 +283,40 @@ func missingIn(lost profiler.MemoryLosses) (all []string) {
 	return all
 }
 
-// collect runs for the time that was asked for.
-func (o *options) collect(ctx context.Context, running *profiler.Profiler) error {
-	if len(o.pids) > 0 && o.attached.Load() == 0 {
-		return nil // they will not have the probe later
-	}
+// collect runs for the time that was asked for, or until the processes that
+// were have ended.
+func (o *options) collect(ctx context.Context, running *profiler.Profiler, messages io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	if o.duration > 0 {
-		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, o.duration)
 		defer stop()
 	}
+	if len(o.pids) > 0 {
+		if o.attached.Load() == 0 {
+			fmt.Fprintln(messages, "usdtprofile: there is no matching probe yet; what is mapped later is profiled")
+		}
+		go func() {
+			for o.ended() < len(o.pids) && ctx.Err() == nil {
+				time.Sleep(endInterval)
+			}
+			stop()
+		}()
+	}
 	return running.Run(ctx)
+}
+
+// endInterval is how often it is looked whether the processes have ended.
+const endInterval = 100 * time.Millisecond
+
+// ended returns how many of the processes have ended.
+func (o *options) ended() (ended int) {
+	for _, pid := range o.pids {
+		if _, err := proc.Find(nil, pid); errors.Is(err, proc.ErrGone) {
+			ended++
+		}
+	}
+	return ended
 }
 
 // nothing says that there is no such probe.
@@ -302,13 +325,7 @@ func (o *options) nothing() error {
 	if o.memory {
 		patterns = "otel_memory:alloc"
 	}
-	ended := 0
-	for _, pid := range o.pids {
-		if _, err := proc.Find(nil, pid); errors.Is(err, proc.ErrGone) {
-			ended++
-		}
-	}
-	switch {
+	switch ended := o.ended(); {
 	case ended == 1 && len(o.pids) == 1:
 		return fmt.Errorf("process %d ended before a probe was found in it", o.pids[0])
 	case ended > 0 && ended == len(o.pids):

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 func python(t *testing.T) (pid string) {
 	t.Helper()
 	testprog.RequireBPF(t)
+	testneeds.Tracefs(t)
 	cmd := exec.Command(testneeds.Tool(t, "/usr/bin/python3.11", "python3.11"), "-c", `
 import gc, time
 def collect():
@@ -100,6 +102,7 @@ func TestProfile(t *testing.T) {
 // TestNothing states that it is said that no process has the probe.
 func TestNothing(t *testing.T) {
 	testprog.RequireBPF(t)
+	testneeds.Tracefs(t)
 	for line, want := range map[string]string{
 		"-p 1 python:gc__start": "no probe matches python:gc__start in process 1; usdtlist -p 1 .*",
 		"-p 1 --memory":         "no probe matches otel_memory:alloc in process 1; .*",
@@ -112,6 +115,53 @@ func TestNothing(t *testing.T) {
 		_, err = os.Stat(file)
 		qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 	}
+}
+
+// What a process maps later is profiled, and all ends with the process.
+func TestProbesThatComeLater(t *testing.T) {
+	testprog.RequireBPF(t)
+	testneeds.Tracefs(t)
+	python := testneeds.Tool(t, "/usr/bin/python3.11", "python3.11")
+	cmd := exec.Command("sh", "-c", "read go; exec "+python+` -c '
+import gc, sys
+def collect():
+    gc.collect(0)
+for line in sys.stdin:
+    collect()
+'`)
+	in, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	file := filepath.Join(t.TempDir(), "later.folded")
+	o, err := parse([]string{"-p", fmt.Sprint(cmd.Process.Pid), "-o", file, "python:gc__start"})
+	qt.Assert(t, qt.IsNil(err))
+	said, says := io.Pipe()
+	failed := make(chan error, 1)
+	go func() {
+		failed <- run(t.Context(), o, says)
+		says.Close()
+	}()
+	lines := bufio.NewScanner(said)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "there is no matching probe yet") {
+			go func() {
+				defer cmd.Wait()
+				defer in.Close()
+				fmt.Fprintln(in, "go")
+				testneeds.Await(t, 10*time.Second, "it is attached",
+					func() bool { return o.attached.Load() > 0 })
+				for range 30 { // the unwinder reads the process meanwhile
+					fmt.Fprintln(in, "hit")
+					time.Sleep(100 * time.Millisecond)
+				}
+			}()
+		}
+		t.Log(lines.Text())
+	}
+	qt.Assert(t, qt.IsNil(<-failed))
+	written, err := os.ReadFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(written), ";<module>;collect;"))
 }
 
 // A profile takes the place of the one before as a whole: what has that open
