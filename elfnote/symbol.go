@@ -5,6 +5,7 @@ package elfnote
 import (
 	"debug/elf"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -53,8 +54,11 @@ func (f *File) Symbol(name string) (elf.Symbol, error) {
 		f.read().FindSymbols(append(slices.Clip(s.words), name))
 	}
 	symbol, err := f.read().Symbol(name)
-	if !errors.Is(err, elffile.ErrSymbolNotFound) || !f.openDebug() {
+	if !errors.Is(err, elffile.ErrSymbolNotFound) {
 		return symbol, err
+	}
+	if !f.openDebug() {
+		return symbol, f.unsearched(err)
 	}
 	if !s.found {
 		s.found = true
@@ -98,7 +102,17 @@ func (f fileStructures) Member(pointer, path string) (elffile.Member, error) {
 	if f.openDebug() {
 		return f.symbols.debug.Member(pointer, path)
 	}
-	return m, err
+	return m, f.unsearched(err)
+}
+
+// unsearched adds to an error that the file names a debug file for which its
+// directory is not searched. The caller holds the lock.
+func (f *File) unsearched(err error) error {
+	if name := f.read().UnsearchedDebugFile(); name != "" && f.symbols.wanted && f.symbols.debug == nil {
+		return fmt.Errorf("%w; its debug file %q is only searched for beside a FILE that is named, "+
+			"not in the directories of a process", err, name)
+	}
+	return err
 }
 
 // SearchDebugFile has the installed debug file searched for when the file lacks

@@ -74,6 +74,24 @@ func TestSymbolWithoutAUsableDebugFile(t *testing.T) {
 	}
 }
 
+// Why a debug file is not used that the program names, where the program was
+// reached through a process.
+func TestSymbolOfADebugFileThatIsNotSearchedFor(t *testing.T) {
+	im := newImage64()
+	im.Sections = append(im.Sections, elfimage.Section{Name: ".gnu_debuglink",
+		Kind: elf.SHT_PROGBITS, Data: []byte("program.debug\x00\x00\x00\x01\x02\x03\x04")})
+	f := im.open(t) // by no path
+	const why = `.*; its debug file "program.debug" is only searched for beside a FILE that is named, .*`
+	_, err := f.Symbol("x")
+	qt.Check(t, qt.Not(qt.ErrorMatches(err, why)))
+	f.SearchDebugFile()
+	_, err = f.Symbol("x")
+	qt.Check(t, qt.ErrorMatches(err, why))
+	qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
+	_, err = f.Structures().Member("struct request *", "fd")
+	qt.Check(t, qt.ErrorMatches(err, why))
+}
+
 // No other file is read unless the caller asks for it.
 func TestSymbolWithoutBeingAsked(t *testing.T) {
 	f, err := Open("testdata/s390x.so")

@@ -16,10 +16,10 @@ import (
 )
 
 // processes are maps of the tracer. It reads the processes that a program has
-// put into events, which programs do at the first hit of one: that has no stack.
+// put into events. Programs do so at the first hit, which has no stack.
 type processes struct {
 	events   *ebpf.Map // processes to be read
-	reported *ebpf.Map // when each was reported; the tracer deletes a new one that it has read
+	reported *ebpf.Map // when; the tracer deletes a new one that it has read
 	pages    *ebpf.Map // what it knows
 }
 

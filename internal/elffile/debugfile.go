@@ -224,6 +224,16 @@ func (f *File) debugFiles() ([]debugFile, error) {
 	return files, nil
 }
 
+// UnsearchedDebugFile returns the name in .gnu_debuglink if FindDebugFile does
+// not search the file's directories for it, else "".
+func (f *File) UnsearchedDebugFile() string {
+	if f.resolved() != "" {
+		return ""
+	}
+	name, _, _ := f.debugLinkName()
+	return name
+}
+
 // resolved returns the path of the file without symbolic links. It returns ""
 // unless [Open] opened the file by a path that leads through no magic link of
 // /proc/PID. Other paths are in file systems that a container may serve, or
