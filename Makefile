@@ -175,11 +175,15 @@ test-faults:
 	GOUSDT_ALL_FAULTS=1 CI=true internal/setup/gotest . -count=1 -p 1 -timeout 60m ./usdt ./trace ./cmd/usdttrace
 
 # As root, under the race detector. The same tests are short in make test-all.
+# With SOAK=20m programs are replaced while they are traced for that long, by each
+# of two ways, not for 30 minutes.
+SOAK ?= 1
 .PHONY: test-soak
 test-soak: setup
 	CI=true internal/setup/postgresql-symbols docs/recipes/build/postgresql
-	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 internal/setup/gotest . $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen
-	GOUSDT_SOAK=1 CI=true internal/setup/gotest . -count=1 -timeout 60m ./cmd/usdttrace
+	GOUSDT_SOAK=$(SOAK) CI=true CGO_ENABLED=1 internal/setup/gotest . $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen
+	GOUSDT_SOAK=$(SOAK) CI=true internal/setup/gotest . -count=1 -timeout 120m ./cmd/usdttrace ./examples/agent
+	GOUSDT_SOAK=$(SOAK) CI=true internal/setup/gotest otelcol -count=1 -timeout 60m -run TestDeployments ./usdtreceiver
 
 # As root. Says in the end what each attack costs. The same tests are short in
 # make test-all.

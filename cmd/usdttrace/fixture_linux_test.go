@@ -88,7 +88,8 @@ func startPrepared(t *testing.T, prepare func(*exec.Cmd), args ...string) *runni
 	if slices.Contains(args, "-a") { // and finds processes that do not answer
 		testprog.TakeTurn(t, testprog.HostileUsers)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(runDeadline))
+	ctx, cancel := context.WithTimeout(context.Background(),
+		testneeds.Patience(testprog.Soak(runDeadline, 3*time.Hour)))
 	r := &running{t: t, ended: make(chan struct{})}
 	r.stdout.changed, r.stderr.changed = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.cmd = exec.CommandContext(ctx, "/proc/self/exe", args...)

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// reportedHits takes the events of usdttrace --json.
+type reportedHits struct {
+	testprog.Hits
+	part []byte // of a line
+}
+
+func (h *reportedHits) Write(b []byte) (int, error) {
+	h.part = append(h.part, b...)
+	for {
+		line, rest, whole := bytes.Cut(h.part, []byte{'\n'})
+		if !whole {
+			return len(b), nil
+		}
+		h.part = rest
+		var event object
+		if err := json.Unmarshal(line, &event); err != nil {
+			return 0, err
+		}
+		if event.Type == "event" {
+			n, err := event.Args[0].Value.Int64()
+			if err != nil {
+				return 0, err
+			}
+			h.Add(event.PID, int(n))
+		}
+	}
+}
+
+// deployments are long in make test-soak.
+func deployments(t *testing.T) (d *testprog.Deployments, count int) {
+	d = testprog.NewDeployments(t, testprog.Soak(2, 3))
+	d.Pause = testprog.Soak(50*time.Millisecond, d.Pause)
+	return d, testprog.Soak(8, 1000)
+}
+
+// No program dies because it is traced while it is deployed, none is silent,
+// and from the first hit on all are counted.
+func TestDeployments(t *testing.T) {
+	if !testprog.InPrivateMounts(t) {
+		return
+	}
+	d, count := deployments(t)
+	d.Run(t, "no tracer", count, 0)
+	for _, mode := range []string{"multi", "single"} {
+		trace := func(name string, args ...string) {
+			t.Run(name+" "+mode, func(t *testing.T) {
+				d.Counted = traceDeployed(t, append(args, "--mode", mode)...).Counted
+				d.Run(t, name+" "+mode, count, 0)
+			})
+		}
+		trace("FILE", d.Paths()...)
+		trace("-a", "-a")
+		trace("-p -f", "-f", "-p", decimal(os.Getpid()))
+		t.Run("COMMAND "+mode, func(t *testing.T) {
+			t.Setenv(deployerVariable, filepath.Join(t.TempDir(), "hits"))
+			self, err := os.Executable()
+			qt.Assert(t, qt.IsNil(err))
+			r := start(t, "--json", "-o", os.Getenv(deployerVariable), "--mode", mode,
+				testprog.DeployedProbe, "--", self, "-test.run=^TestDeployer$", "-test.v")
+			qt.Check(t, qt.Equals(r.wait().status, 0))
+			t.Logf("%s%s", &r.stdout, &r.stderr)
+		})
+	}
+}
+
+// Programs are replaced in every way, also while they run, and all their hits
+// are counted from the first one on.
+func TestFilesThatChange(t *testing.T) {
+	if !testprog.InPrivateMounts(t) {
+		return
+	}
+	d := testprog.NewDeployments(t, testprog.Soak(2, 5))
+	d.Ways = []testprog.Deployment{testprog.ByRename, testprog.InPlace, testprog.ByLinker}
+	d.Pause = 50 * time.Millisecond
+	long, err := time.ParseDuration(os.Getenv("GOUSDT_SOAK"))
+	if err != nil {
+		long = testprog.Soak(0, 30*time.Minute)
+	}
+	for name, args := range map[string][]string{"-a": {"-a"}, "FILE": d.Paths()} {
+		t.Run(name, func(t *testing.T) {
+			hits := traceDeployed(t, args...)
+			d.Counted = hits.Counted
+			d.Run(t, name, testprog.Soak(24, 0), long)
+		})
+	}
+}
+
+// traceDeployed runs usdttrace until the end of the test.
+func traceDeployed(t *testing.T, args ...string) *reportedHits {
+	hits := &reportedHits{}
+	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = hits },
+		append([]string{"--json", testprog.DeployedProbe}, args...)...)
+	r.await(&r.stderr, "(Ctrl-C ends)")
+	t.Cleanup(func() { qt.Check(t, qt.Equals(r.interrupt().status, exitWatched)) })
+	return hits
+}
+
+// deployerVariable makes TestDeployer the command of usdttrace, and names the
+// file that this prints into.
+const deployerVariable = "USDTTRACE_TEST_DEPLOYER"
+
+func TestDeployer(t *testing.T) {
+	path := os.Getenv(deployerVariable)
+	if path == "" {
+		return // see TestDeployments
+	}
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	d, count := deployments(t)
+	hits := &reportedHits{}
+	d.Counted = hits.Counted
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Millisecond): // nothing tells what is printed
+				if _, err := io.Copy(hits, file); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	d.Run(t, "COMMAND", count, 0)
+}
