@@ -123,6 +123,10 @@ var (
 	// The kernel identifies a semaphore by its file offset.
 	errSemaphoreInBSS = errors.New("semaphore is in the zeroed tail (bss) of its segment and has no file offset")
 
+	// mold -z norelro makes such a file.
+	errSemaphoreUncounted = errors.New("the kernel counts the semaphore in another writable segment, " +
+		"which comes before its own and has the same page of the file")
+
 	// uprobe_register in kernel/events/uprobes.c requires two-byte alignment.
 	errSemaphoreUnaligned = errors.New("semaphore is at an odd file offset, which the kernel refuses")
 )

@@ -43,12 +43,12 @@ type Site struct {
 	// The kernel identifies a semaphore by it. It is 0 in a debug file and an
 	// object file.
 	SemaphoreOffset uint64
-	// SemaphoreMiscounted reports whether more than one writable segment maps
-	// the page of the file with the semaphore. lld, mold and rust-lld make such
-	// files. The kernel counts in the segment that a process has mapped first.
-	// That is the wrong one until the process has made it read-only, when it
-	// starts: so attach to the process only after that, which package usdt
-	// sees to.
+	// SemaphoreMiscounted reports whether a writable segment before that of the
+	// semaphore has the same page of the file. lld, mold and rust-lld make such
+	// files. The kernel counts in the first one, which is the wrong one until
+	// the process has made it read-only (RELRO), when it starts: so attach to
+	// the process only after that, which package usdt sees to. If a process
+	// never does, the site is malformed.
 	SemaphoreMiscounted bool
 }
 
@@ -89,9 +89,8 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 					site.Offset, site.SemaphoreOffset = skip+f.code.Offset, 0
 					site.SemaphoreMiscounted = false
 				} else {
-					site.Offset, site.SemaphoreOffset, err = f.offsets(site.Location,
-						site.Semaphore)
-					site.SemaphoreMiscounted = f.isMiscounted(site.SemaphoreOffset)
+					site.Offset, site.SemaphoreOffset, site.SemaphoreMiscounted, err =
+						f.offsets(site.Location, site.Semaphore)
 				}
 			}
 			switch {
@@ -127,8 +126,9 @@ type Notes struct {
 	Header elf.FileHeader
 	// Base is the address of the section .stapsdt.base, 0 if there is none.
 	Base uint64
-	// Segments are the program headers. Those of type PT_LOAD count. Without
-	// any, locations and semaphores are not checked, and have no offsets.
+	// Segments are the program headers. Those of types PT_LOAD and PT_GNU_RELRO
+	// count. Without any, locations and semaphores are not checked, and have no
+	// offsets.
 	Segments []elf.ProgHeader
 }
 
@@ -146,13 +146,20 @@ func (n *Notes) Sites() iter.Seq2[Site, error] {
 		return yieldError(fmt.Errorf("notes: %w: byte order %v", elffile.ErrMalformed, n.Header.Data))
 	}
 	var segments []elffile.Segment
+	var readOnly elffile.Segment
 	for _, s := range n.Segments {
-		if s.Type == elf.PT_LOAD && s.Off+s.Filesz >= s.Off {
-			segments = append(segments, elffile.Segment{Address: s.Vaddr, Offset: s.Off,
-				FileSize: s.Filesz, MemorySize: s.Memsz, Flags: s.Flags})
+		segment := elffile.Segment{Address: s.Vaddr, Offset: s.Off, FileSize: s.Filesz,
+			MemorySize: s.Memsz, Flags: s.Flags}
+		switch {
+		case s.Type == elf.PT_GNU_RELRO:
+			readOnly = segment
+		case s.Type == elf.PT_LOAD && s.Off+s.Filesz >= s.Off:
+			segments = append(segments, segment)
 		}
 	}
-	f, _ := newFile(elffile.NewNotes(n.Section, words, n.Header, n.Base, segments), nil)
+	notes := elffile.NewNotes(n.Section, words, n.Header, n.Base, segments)
+	notes.ReadOnly = readOnly
+	f, _ := newFile(notes, nil)
 	return f.Sites()
 }
 
@@ -163,19 +170,19 @@ func yieldError(err error) iter.Seq2[Site, error] {
 // semaphoreSize is the size of a semaphore in bytes.
 const semaphoreSize = 2
 
-func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error) {
+func (f *File) offsets(location, semaphore uint64) (code, data uint64, isMiscounted bool, err error) {
 	if f.IsDebugFile() || f.isObject() {
-		return 0, 0, nil
+		return 0, 0, false, nil
 	}
 	segment := f.read().Segment(location, 1, elf.PF_X)
 	if segment == nil || location-segment.Address+segment.Offset == 0 {
 		// The file header is not code, and 0 means that there is no offset.
-		return 0, 0, &addressError{location, errLocation}
+		return 0, 0, false, &addressError{location, errLocation}
 	}
 	if semaphore != 0 {
-		data, err = f.semaphoreOffset(semaphore)
+		data, isMiscounted, err = f.semaphoreOffset(semaphore)
 	}
-	return location - segment.Address + segment.Offset, data, err
+	return location - segment.Address + segment.Offset, data, isMiscounted, err
 }
 
 // HasWritableCode reports whether a site lies in a segment that is mapped both
@@ -189,42 +196,44 @@ func (f *File) HasWritableCode(site *Site) bool {
 	return segment != nil && segment.Flags&elf.PF_W != 0
 }
 
-func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
+func (f *File) semaphoreOffset(semaphore uint64) (offset uint64, isMiscounted bool, err error) {
 	data := f.read().Segment(semaphore, semaphoreSize, elf.PF_W)
 	if data == nil {
 		for i := range f.read().Segments {
 			if g := &f.read().Segments[i]; g.Flags&elf.PF_W != 0 &&
 				g.InMemory(semaphore, semaphoreSize) {
-				return 0, &addressError{semaphore, errSemaphoreInBSS}
+				return 0, false, &addressError{semaphore, errSemaphoreInBSS}
 			}
 		}
-		return 0, &addressError{semaphore, errSemaphore}
+		return 0, false, &addressError{semaphore, errSemaphore}
 	}
-	offset := semaphore - data.Address + data.Offset
+	offset = semaphore - data.Address + data.Offset
 	if offset%semaphoreSize != 0 {
-		return 0, &addressError{semaphore, errSemaphoreUnaligned}
+		return 0, false, &addressError{semaphore, errSemaphoreUnaligned}
 	}
 	if offset == 0 {
-		return 0, &addressError{semaphore, errSemaphore}
+		return 0, false, &addressError{semaphore, errSemaphore}
 	}
-	return offset, nil
-}
-
-// isMiscounted reports whether more than one writable segment maps the page of
-// a semaphore, on a machine with pages as large as here.
-func (f *File) isMiscounted(offset uint64) bool {
-	if offset == 0 {
-		return false
-	}
-	page, count := uint64(os.Getpagesize()), 0
+	// Which mapping the kernel takes is up to pages as large as here.
+	pageSize := uint64(os.Getpagesize())
+	readOnly, page := &f.read().ReadOnly, offset/pageSize
 	for i := range f.read().Segments {
 		s := &f.read().Segments[i]
-		if s.Flags&elf.PF_W != 0 && s.FileSize > 0 && s.Offset/page <= offset/page &&
-			offset/page <= (s.Offset+s.FileSize-1)/page {
-			count++
+		if s == data {
+			break
+		}
+		if s.Flags&elf.PF_W == 0 || s.FileSize == 0 || page < s.Offset/pageSize ||
+			page > (s.Offset+s.FileSize-1)/pageSize {
+			continue
+		}
+		isMiscounted = true
+		mapped := s.Address/pageSize + page - s.Offset/pageSize
+		if mapped < readOnly.Address/pageSize ||
+			mapped >= (readOnly.Address+readOnly.MemorySize)/pageSize {
+			return 0, false, &addressError{semaphore, errSemaphoreUncounted}
 		}
 	}
-	return count > 1
+	return offset, isMiscounted, nil
 }
 
 // usualCode returns the first executable segment, without the byte at file

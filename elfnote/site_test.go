@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -194,6 +195,52 @@ func TestSitesWithSemaphoreInSegmentOfOneByte(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(errs[0], errSemaphoreInBSS))
 }
 
+// The kernel counts a semaphore in the first writable segment that has its page
+// of the file, unless that is read-only by then.
+func TestSitesWithSemaphoreOnThePageOfTwoSegments(t *testing.T) {
+	page := uint64(os.Getpagesize())
+	load := func(address, offset, size uint64, flags elf.ProgFlag) elf.ProgHeader {
+		return elf.ProgHeader{Type: elf.PT_LOAD, Flags: flags | elf.PF_R, Vaddr: address, Off: offset,
+			Filesz: size, Memsz: size}
+	}
+	readOnly := func(from, to uint64) elf.ProgHeader {
+		return elf.ProgHeader{Type: elf.PT_GNU_RELRO, Flags: elf.PF_R, Vaddr: from, Memsz: to - from}
+	}
+	code := load(page, page/4, page/4, elf.PF_X)
+	first := load(2*page+page/2, page/2, page/4, elf.PF_W)
+	second := load(3*page+page*3/4, page*3/4, page/4, elf.PF_W)
+	for _, test := range []struct {
+		name         string
+		segments     []elf.ProgHeader
+		semaphore    uint64
+		isMiscounted bool
+		want         error
+	}{
+		{"in the second", []elf.ProgHeader{code, first, second, readOnly(first.Vaddr, 3*page)},
+			second.Vaddr, true, nil},
+		{"in the first", []elf.ProgHeader{code, first, second}, first.Vaddr, false, nil},
+		{"never read-only", []elf.ProgHeader{code, first, second}, second.Vaddr, false,
+			errSemaphoreUncounted},
+		{"not all of the page read-only", []elf.ProgHeader{code, first, second,
+			readOnly(first.Vaddr, 3*page-1)}, second.Vaddr, false, errSemaphoreUncounted},
+		{"on a later page", []elf.ProgHeader{code, first, load(3*page, page, page, elf.PF_W)}, 3*page + 2,
+			false, nil},
+		{"beside code", []elf.ProgHeader{code, load(3*page+page/2, page/2, page/4, elf.PF_W)},
+			3*page + page/2, false, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			im := newImage64()
+			notes := Notes{Section: im.note(Site{Location: page, Semaphore: test.semaphore, Provider: "p"}),
+				Header:   elf.FileHeader{Class: elf.ELFCLASS64, Data: elf.ELFDATA2LSB, Type: elf.ET_DYN},
+				Segments: test.segments}
+			for site, err := range notes.Sites() {
+				qt.Check(t, qt.ErrorIs(err, test.want))
+				qt.Check(t, qt.Equals(site.SemaphoreMiscounted, test.isMiscounted))
+			}
+		})
+	}
+}
+
 func TestSitesAtTheFileHeaderAreMalformed(t *testing.T) {
 	// Offset 0 would stand for no offset.
 	im := newImage64()
@@ -324,7 +371,7 @@ func TestUsualCodeIsFoundAsAnyOther(t *testing.T) {
 		f.code = usualCode(f.elf.Segments)
 		location := number()
 		if skip := location - f.code.Address; skip < f.code.FileSize {
-			want, _, err := f.offsets(location, 0)
+			want, _, _, err := f.offsets(location, 0)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.Equals(skip+f.code.Offset, want),
 				qt.Commentf("%+v: %#x", f.elf.Segments, location))

@@ -342,25 +342,25 @@ var (
 	errMiscounted = errors.New("two writable segments of the file share the page of its semaphore " +
 		"(as lld and mold link it), and in a process that starts later the kernel would count in the " +
 		"wrong one: attach to each process after it has started, by its PID or by a watch")
-	errNotStarted = errors.New("several segments with the page of its semaphore are writable in the " +
-		"process, and the kernel would count in the wrong one: attach again once it has started")
+	errNotStarted = errors.New("the process has not mapped the file as a program does that has " +
+		"started, and so the kernel would count its semaphore in the wrong segment: attach again later")
 )
 
 // awaitStarted waits until the kernel counts the semaphore of a site where the
 // process reads it: the dynamic linker has mapped the whole file, and made the
-// other segments read-only.
+// other segments read-only. A watch tries again instead.
 func (s *Selection) awaitStarted(site *Site) (err error) {
 	const patience, pause = 500 * time.Millisecond, 2 * time.Millisecond // also on a busy machine
 	for until := time.Now().Add(patience); ; time.Sleep(pause) {
-		if err = s.checkStarted(site); err == nil || time.Now().After(until) ||
-			!errors.Is(err, errNotStarted) && !errors.Is(err, follow.ErrNotYet) {
+		err = s.checkStarted(site)
+		if !errors.Is(err, errNotStarted) || s.watched || time.Now().After(until) {
 			return err
 		}
 	}
 }
 
-// checkStarted returns an error unless one writable mapping has the page of the
-// semaphore, at the address that the code of the site uses.
+// checkStarted returns an error unless the first writable mapping that has the
+// page of the semaphore is at the address that the code of the site uses.
 func (s *Selection) checkStarted(site *Site) error {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.pid))
 	if err != nil {
@@ -380,7 +380,7 @@ func (s *Selection) checkStarted(site *Site) error {
 		var m mapping
 		var device, inode string
 		if _, err := fmt.Sscanf(line, "%x-%x %s %x %s %s", &m.start, &m.end, &m.perms, &m.offset,
-			&device, &inode); err != nil || inode == "0" {
+			&device, &inode); err != nil || inode == "0" || len(m.perms) < 4 {
 			continue
 		}
 		m.file = device + " " + inode
@@ -395,24 +395,19 @@ func (s *Selection) checkStarted(site *Site) error {
 		}
 	}
 	if code < 0 {
-		return follow.ErrNotYet
-	}
-	address := all[code].start + site.Offset - all[code].offset + site.Semaphore - site.Location
-	writable, right := 0, false
-	for _, m := range all {
-		if m.file == all[code].file && strings.HasPrefix(m.perms, "rw-p") &&
-			site.SemaphoreOffset >= m.offset && site.SemaphoreOffset-m.offset < m.end-m.start {
-			writable++
-			right = right || address-m.start == site.SemaphoreOffset-m.offset
-		}
-	}
-	switch {
-	case writable == 0: // perhaps it is about to execute the program
-		return follow.ErrNotYet
-	case writable > 1 || !right:
 		return errNotStarted
 	}
-	return nil
+	address := all[code].start + site.Offset - all[code].offset + site.Semaphore - site.Location
+	for _, m := range all { // the kernel takes the first
+		if m.file == all[code].file && m.perms[1] == 'w' && m.perms[3] == 'p' &&
+			site.SemaphoreOffset >= m.offset && site.SemaphoreOffset-m.offset < m.end-m.start {
+			if address-m.start != site.SemaphoreOffset-m.offset {
+				break
+			}
+			return nil
+		}
+	}
+	return errNotStarted // without any, perhaps it is about to execute the program
 }
 
 // maxMultiSites is the most sites that the kernel takes in one uprobe_multi

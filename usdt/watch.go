@@ -72,6 +72,13 @@ type WatchOptions struct {
 	// PID namespace.
 	PerProcess bool
 
+	// After is a time that passes before a process is attached, from when the
+	// watch has found that it maps a file or has executed another program. It
+	// is for programs that copy their code when they start, to have it on huge
+	// pages: a copied breakpoint ends them by SIGTRAP. Hits before that are not
+	// seen. Each process is attached separately, as with PerProcess.
+	After time.Duration
+
 	// DebugFiles is that of [Target], for all files.
 	DebugFiles bool
 
@@ -129,7 +136,7 @@ type WatchChanges[A any] struct {
 	// Close waits until that is done.
 	Detached []A
 	// Missed are the files of processes that ended before the files were
-	// attached, with PerProcess.
+	// attached, where they are attached to each process.
 	Missed []*proc.ProcessFile
 	// Errors say which processes and files could not be read, and which files
 	// could not be attached. They affect nothing else. A process that has
@@ -217,8 +224,8 @@ func NewWatch[A any](
 		opts = &WatchOptions{}
 	}
 	d := &watchDriver[A]{Attacher: attacher, patterns: patterns, byAddress: mode == ModeSingleIPMap,
-		perProcess: opts.PerProcess, debugFiles: opts.DebugFiles, fileSites: opts.Limits.OfFile(),
-		noLease: opts.NoLease, changed: changed}
+		perProcess: opts.PerProcess || opts.After > 0, debugFiles: opts.DebugFiles,
+		fileSites: opts.Limits.OfFile(), noLease: opts.NoLease, changed: changed}
 	if !slices.ContainsFunc(patterns, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
 		d.all = slices.Concat(patterns...)
 	}
@@ -226,9 +233,10 @@ func NewWatch[A any](
 		Proc: procwatch.WatcherOptions{Filter: opts.Filter, Patient: opts.Patient,
 			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
 		Parts:        len(patterns),
-		NeedsPIDs:    opts.PerProcess || d.byAddress,
+		NeedsPIDs:    d.perProcess || d.byAddress,
 		FollowsMoves: d.byAddress, // the addresses of the sites change with it
 		Linger:       opts.Linger,
+		After:        opts.After,
 		Limits:       opts.Limits,
 	}, d.all...)
 	if err != nil {
@@ -397,7 +405,7 @@ func (d *watchDriver[A]) Retry(err error) follow.When {
 	case errors.Is(err, ErrWritten):
 		return follow.Later
 	case errors.Is(err, errNotStarted):
-		return follow.WithTime
+		return follow.WhenReady
 	default:
 		return follow.Classify(err)
 	}

@@ -126,8 +126,11 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 			j.Begin('{')
 			j.Fields("location", site.Location, "offset", orNull(site.Offset, attachable(l.elf)),
 				"base", site.Base, "semaphore", orNull(site.Semaphore, site.Semaphore != 0),
-				"semaphore_offset", orNull(site.SemaphoreOffset, site.SemaphoreOffset != 0),
-				"arguments", truncate.Text(site.Arguments, maxText))
+				"semaphore_offset", orNull(site.SemaphoreOffset, site.SemaphoreOffset != 0))
+			if site.SemaphoreMiscounted {
+				j.Fields("semaphore_miscounted", true)
+			}
+			j.Fields("arguments", truncate.Text(site.Arguments, maxText))
 			j.Array("decoded", func() {
 				args, known := l.args.decode(site)
 				for n := range args {

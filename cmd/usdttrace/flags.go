@@ -107,6 +107,7 @@ type options struct {
 	stats      bool
 	duration   time.Duration
 	mode       usdt.Mode
+	after      time.Duration // that a process has run before it is attached
 	noLease    bool
 	cleanup    bool
 }
@@ -210,6 +211,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.stats, "stats")
 	flags.Func(setTime(&o.duration), "duration")
 	flags.Func(oneOf(&mode, modes), "mode")
+	flags.Func(setTime(&o.after), "after")
 	flags.Switch(&o.noLease, "no-lease")
 	flags.Switch(&o.cleanup, "cleanup")
 	flags.Standard("usdttrace", short, usage, completions())
@@ -303,6 +305,9 @@ func (o *options) check() error {
 		{o.limits != follow.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
 			"--limits goes with -a, or with -p and no FILE: " +
 				"what is named is attached whatever its size"},
+		{o.after > 0 && (len(o.files) > 0 || targets == 0),
+			"--after goes with -a, -p and -- COMMAND, and no FILE: " +
+				"what is named is attached before a process starts"},
 		{o.live && !o.canBeLive(), "--live draws tables: it does not go with -- COMMAND, " +
 			"--slow, --json, -o, --chrome-trace and profiles"},
 		{o.csv && (!o.aggregates() || o.json || o.live || o.byStack() || o.linear != nil),

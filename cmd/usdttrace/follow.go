@@ -81,6 +81,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		Patient:    t.options.command != nil, // it waits to be executed
 		DebugFiles: true,
 		Linger:     linger,
+		After:      t.options.after,
 		NoLease:    t.options.noLease,
 		Limits:     t.options.limits,
 	}, f.changed, trace.WatchSession{Session: t.session, Patterns: t.options.patterns,

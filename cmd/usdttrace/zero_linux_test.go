@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,6 +122,9 @@ int main(int count, char **arguments)
 }
 `
 
+var moverFlags = []string{"-no-pie", "-fno-pie", "-fno-plt", "-Wl,-z,now",
+	"-Wl,--section-start=.mover=0x10000000"}
+
 // A process is said not to have passed a probe only if it executes the code of
 // the file where the probe is, and its semaphore is above 0.
 func TestUnseenHitsAreExplained(t *testing.T) {
@@ -130,8 +134,7 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 	}
 	t.Run("moved code", func(t *testing.T) {
 		testneeds.Only(t, "the program is linked for it", "amd64", "arm64")
-		path := compile(t, mover, "-no-pie", "-fno-pie", "-fno-plt", "-Wl,-z,now",
-			"-Wl,--section-start=.mover=0x10000000")
+		path := compile(t, mover, moverFlags...)
 		cmd := exec.Command(path)
 		stdin := stdinOf(t, cmd)
 		out, err := cmd.StdoutPipe()
@@ -164,6 +167,36 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 		watch.await(&watch.stderr, "process "+decimal(cmd.Process.Pid))
 		watch.await(&watch.stderr, "docs/troubleshooting.md#sigtrap")
 		watch.interrupt()
+	})
+	t.Run("moved code, attached later", func(t *testing.T) {
+		testneeds.Only(t, "the program is linked for it", "amd64", "arm64")
+		path := compile(t, mover, moverFlags...)
+		watch := watching(t, "-a", "--after", testneeds.Patience(500*time.Millisecond).String(), "moved:tick")
+		var all []*exec.Cmd
+		var inputs []io.WriteCloser
+		var outputs []*bufio.Reader
+		for range 20 {
+			cmd := exec.Command(path)
+			inputs = append(inputs, stdinOf(t, cmd))
+			out, err := cmd.StdoutPipe()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(cmd.Start()))
+			all, outputs = append(all, cmd), append(outputs, bufio.NewReader(out))
+		}
+		for i := range all {
+			line, _ := outputs[i].ReadString('\n')
+			qt.Check(t, qt.Equals(line, "moved\n"))
+		}
+		watch.await(&watch.stderr, "also watching 1 site in "+path)
+		for _, input := range inputs {
+			_, err := io.WriteString(input, "x")
+			qt.Check(t, qt.IsNil(err))
+		}
+		qt.Check(t, qt.StringContains(watch.interrupt().stderr, " executes other code in the probe's place"))
+		for i, cmd := range all {
+			inputs[i].Close()
+			qt.Check(t, qt.IsNil(cmd.Wait()))
+		}
 	})
 	t.Run("writable code", func(t *testing.T) {
 		path := copyOf(t, "target-pie")

@@ -48,6 +48,7 @@ type File struct {
 	// The size is 0 if the file has no such section or segment.
 	Frames      Section // .eh_frame
 	FramesIndex Segment // PT_GNU_EH_FRAME
+	ReadOnly    Segment // PT_GNU_RELRO: read-only once a process has started
 
 	// Late, if set, is called before each block that is read or unpacked, and
 	// its error ends that. It must be set before the File is used.

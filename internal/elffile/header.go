@@ -337,6 +337,8 @@ func (f *File) programHeaders(w *window, t table) error {
 			f.interpreter = s
 		case elf.PT_GNU_EH_FRAME:
 			f.FramesIndex = s
+		case elf.PT_GNU_RELRO:
+			f.ReadOnly = s
 		case elf.PT_NOTE:
 			if len(f.noteSegments) < maxSegments {
 				// The alignment is the last word of the header.

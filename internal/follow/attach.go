@@ -61,9 +61,17 @@ const (
 	fewSites = 1000
 )
 
-// ErrNotYet is an error of a driver for a process that has not loaded a file
-// yet. It is tried again soon, and not reported.
-var ErrNotYet = errors.New("the process has not loaded the file yet")
+// A process that is not ready is tried again after firstTry. Later each wait is
+// an eighth of the time since the first try. After longestStart that is
+// reported, once.
+const (
+	firstTry     = 2 * time.Millisecond
+	triesPart    = 8
+	longestStart = 10 * time.Second
+)
+
+// errEarly is noted for a process that is attached after a time.
+var errEarly = errors.New("the process is attached later")
 
 // errWaits is noted for a target that waits for time. It is not reported.
 var errWaits = errors.New("attaching for its container or user takes too much of the time")
@@ -71,9 +79,12 @@ var errWaits = errors.New("attaching for its container or user takes too much of
 // attach attaches the targets that are not attached yet, one part after the
 // other.
 func (f *Follower[A]) attach(targets []target, r *round[A]) {
-	f.until = time.Now().Add(maxAttachRound)
-	targets = slices.DeleteFunc(f.budget.inTurn(targets, time.Now()),
-		func(at target) bool { return !f.open(at, r) })
+	now := time.Now()
+	f.until = now.Add(maxAttachRound)
+	targets = slices.DeleteFunc(f.budget.inTurn(targets, now), func(at target) bool {
+		failed := f.failed[at.spot]
+		return failed != nil && failed.next.After(now) || !f.open(at, r)
+	})
 	for part := range f.opts.Parts {
 		for _, at := range targets {
 			if at.part == WholeFile || at.part == part {
@@ -269,16 +280,24 @@ type call[A any] struct {
 // call repeated.
 func (f *Follower[A]) callWithRoom(c *call[A], r *round[A]) error {
 	err := f.call(c)
-	if err != nil && f.driver.Retry(err) >= WithRoom && f.makeRoom(r) {
+	if when := f.retry(err); (when == WithRoom || when == WithShare) && f.makeRoom(r) {
 		err = f.call(c)
 	}
-	for err != nil && f.driver.Retry(err) == WithShare {
+	for f.retry(err) == WithShare {
 		if _, ended := f.takeAway(sites, c.owner, c.needs[sites]); !ended {
 			break
 		}
 		err = f.call(c)
 	}
 	return err
+}
+
+// retry says when a call that has returned this error is made again.
+func (f *Follower[A]) retry(err error) When {
+	if err == nil {
+		return Never
+	}
+	return f.driver.Retry(err)
 }
 
 // call makes a call to the driver. If that waits for longer than the patience,
@@ -392,6 +411,10 @@ type failure struct {
 	turn  uint64 // later ones are greater
 	owner string
 	needs amounts // for a part of a file
+
+	first  time.Time // when it has failed first
+	next   time.Time // it is not tried again before
+	isTold bool      // that it is not ready
 }
 
 // fail notes that a target could not be opened or attached. It is tried again
@@ -401,7 +424,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 	switch {
 	case errors.Is(err, os.ErrClosed):
 		return // the caller closes the follower soon, or has closed it
-	case errors.Is(err, errWaits), errors.Is(err, ErrNotYet):
+	case errors.Is(err, errWaits):
 		f.note(at, err, WithTime)
 		return
 	}
@@ -426,15 +449,30 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 	case errors.As(err, &full) && strings.HasPrefix(full.Option, limitsOption):
 		when = WithShare
 	}
-	f.report(at, err, when, r)
+	if when != WhenReady {
+		f.report(at, err, when, r)
+		return
+	}
+	f.note(at, err, when)
+	failed, now := f.failed[at.spot], time.Now()
+	waited := now.Sub(failed.first)
+	failed.next = now.Add(max(firstTry, waited/triesPart))
+	if waited > longestStart && !failed.isTold {
+		failed.isTold = true
+		r.Errors = append(r.Errors, f.explain(at, err))
+	}
 }
 
 // report notes a failure, and reports it if that is news.
 func (f *Follower[A]) report(at target, err error, when When, r *round[A]) {
 	if f.note(at, err, when) {
-		r.Errors = append(r.Errors, f.driver.Explain(at.part,
-			&WatchError{Path: at.pair.Path, Process: at.pair.Process, Err: inWatch(err)}))
+		r.Errors = append(r.Errors, f.explain(at, err))
 	}
+}
+
+func (f *Follower[A]) explain(at target, err error) error {
+	return f.driver.Explain(at.part,
+		&WatchError{Path: at.pair.Path, Process: at.pair.Process, Err: inWatch(err)})
 }
 
 // note notes a failure. It reports whether that is news: another error than the
@@ -446,9 +484,13 @@ func (f *Follower[A]) note(at target, err error, when When) (news bool) {
 	}
 	before := f.failed[at.spot]
 	f.turn++
-	now := &failure{text: err.Error(), when: when, turn: f.turn, owner: at.owner, needs: at.needs}
-	if before != nil && now.needs == (amounts{}) {
-		now.needs = before.needs
+	now := &failure{text: err.Error(), when: when, turn: f.turn, owner: at.owner, needs: at.needs,
+		first: time.Now()}
+	if before != nil {
+		now.first, now.isTold = before.first, before.isTold
+		if now.needs == (amounts{}) {
+			now.needs = before.needs
+		}
 	}
 	switch {
 	case when == WithShare:
@@ -479,10 +521,11 @@ func (f *Follower[A]) tryAgain(when When) {
 		current[inEveryProcess(pair)] = pair
 	}
 	var targets []target
+	now := time.Now()
 	for at, failed := range f.failed {
 		if pair := current[at.Place]; pair == nil {
 			delete(f.failed, at)
-		} else if failed.when >= when {
+		} else if failed.when >= when && !failed.next.After(now) {
 			targets = append(targets, target{spot: at, pair: pair, owner: failed.owner})
 		}
 	}
@@ -491,16 +534,17 @@ func (f *Follower[A]) tryAgain(when When) {
 	})
 
 	r := &round[A]{}
-	began := time.Now()
-	for _, at := range f.budget.inTurn(targets, began) {
+	for _, at := range f.budget.inTurn(targets, now) {
 		before := f.failed[at.spot]
-		if !at.isOver() {
+		if at.isOver() {
+			f.miss(at.Place, at.pair, r)
+		} else {
 			f.attach([]target{at}, r)
 		}
 		if f.failed[at.spot] == before {
 			delete(f.failed, at.spot) // it has not failed again
 		}
-		if time.Since(began) >= maxRetryRound {
+		if time.Since(now) >= maxRetryRound {
 			break
 		}
 	}

@@ -282,7 +282,7 @@ type Stats struct {
 	OverLimit int
 	// Waiting is the number of those that are not attached yet because
 	// attaching for the same owner has taken too much of the time, or goes on,
-	// or gets no answer.
+	// or gets no answer, or because the process is still starting.
 	Waiting int
 }
 
@@ -302,7 +302,7 @@ func (f *Follower[A]) count() {
 		}
 	}
 	const never = time.Duration(math.MaxInt64)
-	wait, now := never, time.Now()
+	wait, ready, now := never, never, time.Now()
 	for _, failed := range f.failed {
 		switch failed.when {
 		case WithShare:
@@ -312,6 +312,9 @@ func (f *Follower[A]) count() {
 			wait = min(wait, f.budget.wait(failed.owner, now))
 		case WithAnswer:
 			c.Waiting++
+		case WhenReady:
+			c.Waiting++
+			ready = min(ready, failed.next.Sub(now))
 		}
 	}
 	for _, c := range f.calls {
@@ -321,6 +324,12 @@ func (f *Follower[A]) count() {
 	}
 	if wait < never && f.waits == nil && !f.isStopped() {
 		f.waits = time.AfterFunc(max(wait, minimumWait), func() { f.tryAgain(WithTime) })
+	}
+	if ready < never && !f.isStopped() {
+		if f.ready != nil {
+			f.ready.Stop()
+		}
+		f.ready = time.AfterFunc(max(ready, 0), func() { f.tryAgain(WhenReady) })
 	}
 	f.stats.Store(c)
 }

@@ -85,8 +85,8 @@ type Changes[A any] struct {
 	Attached []A
 	// Detached are detached as soon as Changed has returned.
 	Detached []A
-	// Missed are pairs whose process ended before it was attached, of files
-	// that are attached in each process alone.
+	// Missed are pairs whose process ended before it was attached, or unmapped
+	// the file, of files that are attached in each process alone.
 	Missed []*procwatch.ProcessFile
 	// Errors are those of finding processes, of type *procfs.Error, and those
 	// that Explain has returned. A retry that fails with the same text is not
@@ -114,6 +114,9 @@ const (
 	// WithAnswer is for a call that blocks, of the file or of others of its
 	// owner.
 	WithAnswer
+	// WhenReady is for a process that is starting. It is tried again soon, and
+	// reported only if it has not started for a long time.
+	WhenReady
 )
 
 // errNotSupported is ENOTSUPP, by which kernels refuse some instructions.

@@ -47,6 +47,9 @@ type Options struct {
 	// is attached at most once a second and nothing is held for long. A
 	// negative duration means that it does not stay.
 	Linger time.Duration
+	// After is the time after which a file is attached in a process, from when
+	// it was found there.
+	After time.Duration
 }
 
 // A Follower keeps a file attached as long as a process maps it. Its methods
@@ -74,6 +77,7 @@ type Follower[A any] struct {
 	turn      uint64      // counts attachments and failures
 	until     time.Time   // when this round of attaching ends
 	waits     *time.Timer // tries again what waits for time
+	ready     *time.Timer // tries again what is starting
 }
 
 // inTurns is a lock that goroutines get in the order in which they ask for it.
@@ -168,8 +172,10 @@ func (f *Follower[A]) isStopped() bool { return f.watcher.IsStopped() }
 func (f *Follower[A]) Close() error {
 	f.Stop()
 	f.following.Lock()
-	if f.waits != nil {
-		f.waits.Stop()
+	for _, timer := range []*time.Timer{f.waits, f.ready} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	r := &round[A]{}
 	for id := range f.files {
@@ -278,7 +284,7 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 		}
 		switch {
 		case perProcess:
-			targets = append(targets, newTarget(inProcess(pair), pair))
+			targets = append(targets, f.afterwards(inProcess(pair), pair))
 		case known.pairs == 1 || known.source != pair.File:
 			targets = append(targets, newTarget(inEveryProcess(pair), pair))
 		}
@@ -297,16 +303,28 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 	}
 	for _, pair := range changes.Moved {
 		place := inProcess(pair)
-		if f.opts.FollowsMoves && f.driver.PerProcess(pair.File) && !slices.ContainsFunc(
+		hasMoved := f.opts.FollowsMoves && !slices.ContainsFunc(
 			f.attachedAt(place), func(a *attachment[A]) bool {
 				return slices.Equal(a.pair.Mappings, pair.Mappings)
-			}) {
+			})
+		if f.driver.PerProcess(pair.File) && (hasMoved || f.opts.After > 0 && pair.HasExecuted()) {
 			f.detach(place, old)
-			targets = append(targets, newTarget(place, pair))
+			targets = append(targets, f.afterwards(place, pair))
 		}
 	}
 	f.detachNow(old)
 	return targets
+}
+
+// afterwards returns the target of a file in a process, which waits for the
+// time that has been set.
+func (f *Follower[A]) afterwards(place Place, pair *procwatch.ProcessFile) target {
+	at := newTarget(place, pair)
+	if f.opts.After > 0 {
+		f.note(at, errEarly, WhenReady)
+		f.failed[at.spot].next = time.Now().Add(f.opts.After)
+	}
+	return at
 }
 
 func (f *Follower[A]) attachedAt(place Place) (all []*attachment[A]) {
@@ -332,6 +350,7 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 		place, id := inProcess(pair), pair.File.ID()
 		if !again[place] {
 			f.detach(place, r)
+			f.miss(place, pair, r)
 		}
 		known := f.files[id]
 		if known.pairs--; known.pairs > 0 {
@@ -356,6 +375,22 @@ func (f *Follower[A]) detachGone(r *round[A]) {
 		known.linger = timer
 	}
 	r.gone = nil
+}
+
+// miss notes that a process has ended, or unmapped a file, before it was ready
+// to be attached.
+func (f *Follower[A]) miss(place Place, pair *procwatch.ProcessFile, r *round[A]) {
+	for part := WholeFile; part < f.opts.Parts; part++ {
+		at := spot{place, part}
+		failed := f.failed[at]
+		if failed == nil || failed.when != WhenReady {
+			continue
+		}
+		delete(f.failed, at)
+		if n := len(r.Missed); n == 0 || r.Missed[n-1] != pair {
+			r.Missed = append(r.Missed, pair)
+		}
+	}
 }
 
 // leave detaches and closes a file that no process maps any more.

@@ -71,3 +71,84 @@ func TestLingering(t *testing.T) {
 		})
 	}
 }
+
+// A process that is starting is tried again soon, and keeps no other waiting.
+func TestFollowerAttachesAProcessThatHasStarted(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t)
+		f := w.follower(Options{})
+		f.running.Add(1) // as Run does
+		tries, isStarted := 0, false
+		w.fail = func(part int, file string) error {
+			if part != 0 || file != "starting" || isStarted {
+				return nil
+			}
+			tries++
+			return errStarting
+		}
+		w.start(1, "starting", "ready")
+		w.start(2, "ready")
+		pass(t, f)
+		w.tells("+0 ready 1", "+0 ready 2")
+		time.Sleep(longestStart)
+		synctest.Wait()
+		w.tells()
+		qt.Check(t, qt.IsTrue(tries > 50 && tries < 100), qt.Commentf("%d", tries))
+		time.Sleep(longestStart)
+		synctest.Wait()
+		w.tells("!0 starting 1: it has not started")
+		isStarted = true
+		time.Sleep(longestStart)
+		synctest.Wait()
+		w.tells("+0 starting 1")
+
+		isStarted = false
+		w.start(3, "starting")
+		pass(t, f)
+		time.Sleep(20 * time.Millisecond)
+		isStarted = true
+		time.Sleep(5 * time.Millisecond)
+		synctest.Wait()
+		w.tells("+0 starting 3")
+
+		isStarted = false
+		w.start(4, "starting")
+		pass(t, f)
+		w.end(4)
+		pass(t, f)
+		w.tells("missed starting 4")
+	})
+}
+
+func TestFollowerAttachesAfterATime(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		const after = 2 * time.Second
+		w := newWorld(t)
+		f := w.follower(Options{After: after})
+		wait := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		w.start(1, "a")
+		w.start(2, "a")
+		pass(t, f)
+		wait(after - 1)
+		pass(t, f) // nor does a scan attach earlier
+		w.tells()
+		w.start(3, "a", "b")
+		w.end(2)
+		pass(t, f)
+		w.tells("missed a 2")
+		wait(1)
+		w.tells("+0 a 1")
+		wait(after)
+		w.tells("+0 a 3", "+0 b 3")
+
+		// It executes the program again.
+		w.write("3/stat", "3 (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 3 3 1 0 2 0 2 0 0\n")
+		pass(t, f)
+		w.tells("-0 a 3", "-0 b 3")
+		wait(after)
+		w.tells("+0 a 3", "+0 b 3")
+	})
+}

@@ -65,7 +65,10 @@ func (a *fake) String() string {
 	return fmt.Sprintf("%d %s %d", a.part, a.file, a.pid)
 }
 
-var errFull = errors.New("no room")
+var (
+	errFull     = errors.New("no room")
+	errStarting = errors.New("it has not started")
+)
 
 // whileNothingGoesOn runs a test in a bubble of synctest, in which time passes
 // when nothing can go on. Waiting for a processor takes no time there.
@@ -212,6 +215,9 @@ func (w *world) Retry(err error) When {
 			return WithShare
 		}
 		return WithRoom
+	}
+	if errors.Is(err, errStarting) {
+		return WhenReady
 	}
 	return Classify(err)
 }

@@ -21,10 +21,12 @@ type ProcessFile struct {
 	File *CachedFile
 	// MappedFile says how the process has the file: its Path and its Mappings.
 	*procmaps.MappedFile
-	// executed says that the process has executed a program that maps the file,
-	// after one that did, too.
-	executed bool
+	executed bool // see HasExecuted
 }
+
+// HasExecuted reports whether the process has executed a program that maps the
+// file, after one that did, too: such a file has Moved.
+func (p *ProcessFile) HasExecuted() bool { return p.executed }
 
 // View returns the part that users of a watch get.
 func (p *ProcessFile) View() *proc.ProcessFile {
@@ -39,7 +41,7 @@ func Report(to func(appeared, disappeared []*proc.ProcessFile)) func(*Changes) {
 	}
 	return func(c *Changes) {
 		again := slices.DeleteFunc(slices.Clone(c.Moved),
-			func(p *ProcessFile) bool { return !p.executed })
+			func(p *ProcessFile) bool { return !p.HasExecuted() })
 		if len(c.Appeared)+len(again)+len(c.Disappeared) > 0 {
 			to(Views(append(again, c.Appeared...)), Views(append(again, c.Disappeared...)))
 		}

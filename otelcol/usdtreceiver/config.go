@@ -27,6 +27,8 @@ type Config struct {
 	// ScanInterval is how often all processes are scanned for files with wanted
 	// probes. A process whose start the kernel reports is scanned at once.
 	ScanInterval time.Duration `mapstructure:"scan_interval"`
+	// AttachAfter is the time after which a process is attached. 0 is at once.
+	AttachAfter time.Duration `mapstructure:"attach_after"`
 	// CollectionInterval is how often metrics and profiles are sent.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
 	// Temporality is that of all metrics.
@@ -225,6 +227,7 @@ func (c *Config) Validate() error {
 	}
 	return errors.Join(
 		wrong(c.ScanInterval <= 0, "scan_interval: %v is not positive", c.ScanInterval),
+		wrong(c.AttachAfter < 0, "attach_after: %v is negative", c.AttachAfter),
 		wrong(c.CollectionInterval <= 0,
 			"collection_interval: %v is not positive", c.CollectionInterval),
 		wrong(c.EndAfter < 0, "end_after: %v is negative", c.EndAfter),

@@ -169,8 +169,7 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		sessions = append(sessions, of)
 	}
 	r.watch, err = trace.WatchSessions(&usdt.WatchOptions{Mapped: r.processes.changed,
-		DebugFiles: true}, r.changed,
-		sessions...)
+		DebugFiles: true, After: r.config.AttachAfter}, r.changed, sessions...)
 	if err != nil {
 		return err
 	}
