@@ -65,6 +65,12 @@ pure := ./argspec/... ./elfnote/... ./internal/elffile/... ./usdt/internal/sites
 # The modules of this repository, as directories.
 modules := $(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod')))
 
+# Those of the library and the commands below the root's, and the packages of all.
+nested := internal/language stack cmd
+all := ./... $(nested:%=./%/...)
+inmodules := internal/setup/inmodules . $(GO)
+list = $(patsubst $(shell $(GO) list -m)/%,./%,$(shell $(inmodules) list $1))
+
 tool := $(GO) -C tools run
 export GO
 
@@ -74,7 +80,7 @@ demo: program = build/$(shell $(GO) env GOARCH)/demo
 demo:
 	internal/setup/install demo
 	@$(MAKE) -s -C testdata ARCH=$$($(GO) env GOARCH) $(program)
-	@$(GO) build -o testdata/build/ ./cmd/usdtlist ./cmd/usdttrace
+	@$(GO) -C cmd build -o ../testdata/build/ ./usdtlist ./usdttrace
 	testdata/build/usdtlist -v testdata/$(program)
 	@echo "testdata/build/usdttrace --str 0 'gousdt_demo:*' -- testdata/$(program)"
 	@# The program ends with its input, with a terminal and without one.
@@ -88,11 +94,10 @@ demo:
 test := CGO_ENABLED=1 internal/setup/gotest
 reading := ./argspec ./cmd/usdtlist ./internal/bpfobject ./internal/commandline \
 	./internal/suggest ./trace/internal/bpfgen ./usdt/internal/testbpf
-copying = $(shell $(GO) list ./cmd/usdttrace ./trace)
-attaching = $(filter-out $(shell $(GO) list $(reading)),$(shell $(GO) list -f \
+copying := ./cmd/usdttrace ./trace
+attaching = $(filter-out $(reading),./internal/testprog $(call list,-f \
 	'{{$$path := .ImportPath}}{{range .TestImports}}{{$$path}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$path}} {{.}}{{"\n"}}{{end}}' \
-	./... | sed -n 's,\(.*\) .*/internal/testprog$$,\1,p' | sort -u; \
-	$(GO) list ./internal/testprog))
+	$(all) | sed -n 's|\(.*\) .*/internal/testprog$$|\1|p' | sort -u))
 
 .PHONY: test
 test:
@@ -104,11 +109,11 @@ lanes := 2
 
 # With a race detector, those that start goroutines run under it: all that attach,
 # whose traced programs do so, and others with such a statement.
-threaded = $(patsubst ./%/,$(shell $(GO) list -m)/%,$(sort $(dir \
+threaded = $(patsubst %/,%,$(sort $(dir \
 	$(shell grep -rlE --include='*.go' '^[[:space:]]+go [a-z]|\.Go[^a-z ]' .))))
 
 .PHONY: test-root
-test-root: others = $(filter-out $(attaching),$(shell $(GO) list ./...))
+test-root: others = $(filter-out $(attaching),$(call list,$(all)))
 test-root:
 	@failed=0; $(test) . -count=1 $(TESTFLAGS) $(filter-out $(if $(race),$(threaded)),$(others)) || failed=1; \
 		$(if $(race),$(test) . $(race) -count=1 $(TESTFLAGS) $(filter $(threaded),$(others)) || failed=1;) \
@@ -139,7 +144,7 @@ test-attaching test-computing: export CI := true
 test-attaching: setup-root
 	$(MAKE) --no-print-directory test-root lanes=1 race=$(RACE)
 	internal/setup/ruby profiler/testdata/build/ruby
-	set -e; for module in $(filter-out . $(computing),$(modules)); do \
+	set -e; for module in $(filter-out . $(nested) $(computing),$(modules)); do \
 		$(test) $$module -count=1 -p 1 $(TESTFLAGS) ./...; \
 	done
 test-computing:
@@ -190,7 +195,7 @@ test-soak: setup
 .PHONY: test-hostile
 test-hostile:
 	table=$$(mktemp) && trap 'rm -f $$table' EXIT && \
-		GOUSDT_HOSTILE=$$table $(GO) test -count=1 -p 1 -timeout 60m $(HOSTILE_PACKAGES) && \
+		GOUSDT_HOSTILE=$$table $(inmodules) test -count=1 -p 1 -timeout 60m $(HOSTILE_PACKAGES) && \
 		echo "point | what is tried | before | now | attached after | CPU | memory | descriptors" && \
 		sort -n $$table
 
@@ -221,9 +226,9 @@ lint:
 	$(tool) ./lint ..
 	$(tool) ./api ..
 	# what is not for Linux alone, or for 64 bits alone
-	GOOS=darwin $(GO) vet ./...
-	GOOS=windows $(GO) vet $(pure) ./providers ./container ./proc ./internal/procfs ./internal/procmaps ./internal/procwatch ./cmd/usdtlist
-	GOARCH=386 $(GO) vet ./...
+	GOOS=darwin $(inmodules) vet $(all)
+	GOOS=windows $(inmodules) vet $(pure) ./providers ./container ./proc ./internal/procfs ./internal/procmaps ./internal/procwatch ./cmd/usdtlist
+	GOARCH=386 $(inmodules) vet $(all)
 
 .PHONY: api
 api:
@@ -232,12 +237,12 @@ api:
 # go test fuzzes one target at a time.
 .PHONY: fuzz
 fuzz:
-	@set -e; for package in $$($(GO) list ./...); do \
-		targets=$$($(GO) test -list '^Fuzz' $$package); \
+	@set -e; for package in $(call list,$(all)); do \
+		targets=$$($(inmodules) test -list '^Fuzz' $$package); \
 		for target in $$targets; do \
 			case $$target in Fuzz*) \
 				echo "$$package $$target"; \
-				$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -parallel 1 $$package;; \
+				$(inmodules) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -parallel 1 $$package;; \
 			esac; \
 		done; \
 	done
@@ -247,10 +252,11 @@ fuzz:
 dist-files:
 	rm -rf dist-files && mkdir -p dist-files/man dist-files/completions
 	set -e; for command in usdtlist usdttrace; do \
-		$(GO) run ./cmd/$$command --man >dist-files/man/$$command.1; \
-		$(GO) run ./cmd/$$command --completion bash >dist-files/completions/$$command.bash; \
-		$(GO) run ./cmd/$$command --completion zsh >dist-files/completions/_$$command; \
-		$(GO) run ./cmd/$$command --completion fish >dist-files/completions/$$command.fish; \
+		run="$(GO) -C cmd run ./$$command"; \
+		$$run --man >dist-files/man/$$command.1; \
+		$$run --completion bash >dist-files/completions/$$command.bash; \
+		$$run --completion zsh >dist-files/completions/_$$command; \
+		$$run --completion fish >dist-files/completions/$$command.fish; \
 	done
 
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
@@ -335,7 +341,7 @@ transcripts:
 .PHONY: figures
 figures: setup
 	figures=$$(mktemp) && trap 'rm -f $$figures' EXIT && \
-		CI=true GOUSDT_FIGURES=$$figures $(GO) test -count=1 ./cmd/usdttrace && \
+		CI=true GOUSDT_FIGURES=$$figures $(GO) -C cmd test -count=1 ./usdttrace && \
 		sed -i '/^|---/q' docs/figures.md && sort $$figures >>docs/figures.md
 
 .PHONY: docs

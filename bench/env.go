@@ -106,14 +106,14 @@ func ask(p *peer, words ...any) func(n int) (float64, error) {
 	}
 }
 
-// goBuild builds a command of this module.
+// goBuild builds a command.
 func (e *env) goBuild(name string) (string, error) {
 	path := filepath.Join(e.dir, name)
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
-	cmd.Dir = ".."
+	cmd := exec.Command("go", "build", "-o", path, "./"+name)
+	cmd.Dir = "../cmd"
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build ./cmd/%s: %w: %s", name, err, out)
+		return "", fmt.Errorf("go build cmd/%s: %w: %s", name, err, out)
 	}
 	return path, nil
 }

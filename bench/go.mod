@@ -14,9 +14,7 @@ require (
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	golang.org/x/arch v0.29.0 // indirect
-	golang.org/x/text v0.31.0 // indirect
 )
 
 replace github.com/gousdt/gousdt => ../

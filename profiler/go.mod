@@ -2,7 +2,11 @@ module github.com/gousdt/gousdt/profiler
 
 go 1.26.0
 
-require github.com/gousdt/gousdt v0.0.0
+require (
+	github.com/gousdt/gousdt v0.0.0
+	github.com/gousdt/gousdt/internal/language v0.0.0
+	github.com/gousdt/gousdt/stack v0.0.0
+)
 
 require (
 	github.com/cilium/ebpf v0.22.0
@@ -29,7 +33,6 @@ require (
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	github.com/therootcompany/xz v1.0.1 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.opentelemetry.io/collector/consumer/xconsumer v0.158.0 // indirect
@@ -58,4 +61,8 @@ require (
 	google.golang.org/grpc v1.83.0
 )
 
-replace github.com/gousdt/gousdt => ../
+replace (
+	github.com/gousdt/gousdt => ../
+	github.com/gousdt/gousdt/internal/language => ../internal/language
+	github.com/gousdt/gousdt/stack => ../stack
+)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/gousdt/gousdt/internal/symbolname"
+	"github.com/gousdt/gousdt/internal/language/symbolname"
 )
 
 // ValueType is the type of a value, such as "alloc_space", and its unit, such

@@ -11,11 +11,11 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/cmd/internal/testschema"
 )
 
 func TestJSONIsAsTheSchemaSays(t *testing.T) {
-	schema := testprog.LoadSchema(t, "usdtlist")
+	schema := testschema.Load(t, "usdtlist")
 	for _, args := range [][]string{
 		{"testdata/odd"},
 		{"testdata/shop-s390x", "testdata/missing", "testdata/none"},

@@ -20,6 +20,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/cmd/internal/testschema"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -243,7 +244,7 @@ type frame struct {
 // and returns those of one kind.
 func (r result) objects(kind string) []object {
 	r.t.Helper()
-	schema := testprog.LoadSchema(r.t, "usdttrace")
+	schema := testschema.Load(r.t, "usdttrace")
 	var all []object
 	for _, line := range r.ok() {
 		schema.Check(r.t, []byte(line))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/cmd/internal/testschema"
 )
 
 func TestList(t *testing.T) {
@@ -46,7 +46,7 @@ func TestList(t *testing.T) {
 	})
 	t.Run("as JSON", func(t *testing.T) {
 		lines := start(t, "--json", "-l", p.path, "gousdt_test:three").wait().ok()
-		testprog.LoadSchema(t, "usdttrace").Check(t, []byte(lines[0]))
+		testschema.Load(t, "usdttrace").Check(t, []byte(lines[0]))
 		qt.Assert(t, qt.HasLen(lines, 1))
 		qt.Check(t,
 			qt.Matches(lines[0],

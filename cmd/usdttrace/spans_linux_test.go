@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/cmd/internal/testschema"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -57,7 +58,7 @@ func TestPairsAreListed(t *testing.T) {
 		qt.Matches(lines[2], `gousdt_calls:\w+ +gousdt_calls:\w+__start +gousdt_calls:\w+__done`))
 	qt.Check(t, qt.HasLen(lines, 2+6))
 	for _, line := range start(t, "--json", "--pairs", path).wait().ok() {
-		testprog.LoadSchema(t, "usdttrace").Check(t, []byte(line))
+		testschema.Load(t, "usdttrace").Check(t, []byte(line))
 	}
 	result := start(t, "--pairs", path, "gousdt_calls:l*").wait()
 	qt.Check(t, qt.HasLen(result.ok(), 3))
@@ -95,7 +96,7 @@ func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 	result = nested(`"done":`, "--json")
 	qt.Check(t, qt.Matches(result.ok()[0],
 		`.*"start":\{[^}]*"args":.*"stack":\[\{[^}]*"function":"outer".*"done":\{.*`))
-	testprog.LoadSchema(t, "usdttrace").Check(t, []byte(result.ok()[0]))
+	testschema.Load(t, "usdttrace").Check(t, []byte(result.ok()[0]))
 
 	result = start(t, "--start-stack", path, "gousdt_calls:outer__start").wait()
 	qt.Check(t, qt.Equals(result.status, exitError))

@@ -19,7 +19,7 @@ import (
 
 	"github.com/DataDog/go-sqllexer"
 
-	"github.com/gousdt/gousdt/internal/sqltext"
+	"github.com/gousdt/gousdt/internal/language/sqltext"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace"

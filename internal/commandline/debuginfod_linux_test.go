@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,7 +23,6 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/stack"
 )
 
 // strippedProgram makes a program without symbols, and its debug file in
@@ -55,76 +53,6 @@ func newDebuginfod(t *testing.T, servers string) *Debuginfod {
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(d.Close)
 	return d
-}
-
-// Debian's own server has the debug file of a program that runs.
-func TestDebuginfod(t *testing.T) {
-	program, debug, buildID := strippedProgram(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	qt.Assert(t, qt.IsNil(err))
-	port := listener.Addr().(*net.TCPAddr).Port
-	listener.Close()
-	server := exec.Command(testneeds.Tool(t, "debuginfod", "debuginfod"), "-F", filepath.Dir(debug),
-		"-p", fmt.Sprint(port), "-d", ":memory:")
-	qt.Assert(t, qt.IsNil(server.Start()))
-	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	address := fmt.Sprintf("http://127.0.0.1:%d", port)
-	testneeds.Await(t, 20*time.Second, "the server", func() bool {
-		response, err := http.Get(address + "/buildid/" + buildID + "/debuginfo")
-		if err == nil {
-			response.Body.Close()
-		}
-		return err == nil && response.StatusCode == http.StatusOK
-	})
-	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
-	d := newDebuginfod(t, "http://127.0.0.1:1 "+address) // nobody listens at the first
-
-	process := testprog.StartCommand(t, exec.Command(program))
-	s := stack.NewSymbolizer(nil)
-	s.DebugFile = d.Find
-	defer s.Close()
-	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
-	address0 := mainOf(t, process.PID, program, debug)
-	s.Remember(process.PID)
-	p.Add(t.Context(), process.PID, []uint64{address0}, []int64{1}, nil)
-	d.Wait(t.Context())
-	qt.Check(t, qt.Equals(d.Counts().Fetched, 1), qt.Commentf("%v", d.Counts().Err))
-	qt.Check(t, qt.Equals(s.Frames(t.Context(), process.PID, []uint64{address0})[0].Function, "main"))
-	var folded strings.Builder
-	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
-	qt.Check(t, qt.Equals(folded.String(), "main 1\n"))
-	qt.Check(t, qt.Equals(s.Counts().NoFunction, 0))
-
-	// Another client finds it where debuginfod's own keep it.
-	find := exec.Command(testneeds.Tool(t, "debuginfod-find", "debuginfod"), "debuginfo", buildID)
-	find.Env = append(os.Environ(), "DEBUGINFOD_URLS=http://127.0.0.1:1")
-	out, err := find.Output()
-	qt.Assert(t, qt.IsNil(err))
-	path, err := newDebuginfod(t, "http://127.0.0.1:1").Fetch(t.Context(), buildID)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(strings.TrimSpace(string(out)), path))
-}
-
-// mainOf returns where the function main of a process is.
-func mainOf(t *testing.T, pid int, program, debug string) uint64 {
-	t.Helper()
-	file, err := elffile.Open(debug)
-	qt.Assert(t, qt.IsNil(err))
-	defer file.Close()
-	main, err := file.Symbol("main")
-	qt.Assert(t, qt.IsNil(err))
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	qt.Assert(t, qt.IsNil(err))
-	for line := range strings.Lines(string(maps)) {
-		if strings.Contains(line, program) { // the first is where the file begins
-			var start uint64
-			_, err := fmt.Sscanf(line, "%x-", &start)
-			qt.Assert(t, qt.IsNil(err))
-			return start + main.Value
-		}
-	}
-	t.Fatal("the program is not mapped")
-	return 0
 }
 
 // What servers answer is untrusted.

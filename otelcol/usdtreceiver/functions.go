@@ -15,7 +15,7 @@ import (
 	"github.com/DataDog/go-sqllexer"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/sqltext"
+	"github.com/gousdt/gousdt/internal/language/sqltext"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Api lists the exported identifiers of this module's packages, and what these
+// Api lists the exported identifiers of the library's packages, and what these
 // depend on, one a line, so that a change of them is seen in review.
 package main
 
@@ -14,8 +14,8 @@ import (
 
 const usage = `Usage: api [-w] DIR
 
-Compares the packages of the module in the directory with the files that describe
-them.
+Compares the packages of the module in the directory, and of stack below it, with
+the files that describe them.
 
   api/v1.txt            the exported identifiers
   api/dependencies.txt  what those who import a package get with it, on Linux:
@@ -39,11 +39,11 @@ func main() {
 }
 
 func run(dir string, write bool) error {
-	m, err := load(dir, "linux")
+	m, err := load(dir, "linux", "stack", "cmd") // which is a user
 	if err != nil {
 		return err
 	}
-	other, err := load(dir, "darwin")
+	other, err := load(dir, "darwin", "stack")
 	if err != nil {
 		return err
 	}

@@ -9,14 +9,16 @@ import (
 	"go/types"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
 )
 
-// module is what others can import of a module.
+// module is what others can import of a module and of those below it.
 type module struct {
+	path         string
 	all          []identifier // by the names of the packages
 	dependencies string
 	set          *token.FileSet
@@ -26,10 +28,10 @@ type module struct {
 	used map[string]bool
 }
 
-// load returns the module in dir as it is on a system. Users and dependencies
-// are those on Linux.
-func load(dir, system string) (*module, error) {
-	config := &packages.Config{Dir: dir, Mode: packages.NeedName | packages.NeedModule |
+// load returns the module in dir, with those in folders of it, as it is on a
+// system. Users and dependencies are those on Linux.
+func load(dir, system string, folders ...string) (*module, error) {
+	config := &packages.Config{Fset: token.NewFileSet(), Mode: packages.NeedName | packages.NeedModule |
 		packages.NeedTypes | packages.NeedImports,
 		Env: append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")}
 	if system == "linux" {
@@ -37,24 +39,27 @@ func load(dir, system string) (*module, error) {
 		config.Mode |= packages.NeedFiles | packages.NeedDeps | packages.NeedTypesInfo |
 			packages.NeedSyntax
 	}
-	loaded, err := packages.Load(config, "./...")
-	if err != nil {
-		return nil, err
+	var loaded []*packages.Package
+	for _, folder := range append([]string{"."}, folders...) {
+		config.Dir = filepath.Join(dir, folder)
+		more, err := packages.Load(config, "./...")
+		if err != nil {
+			return nil, err
+		}
+		loaded = append(loaded, more...)
 	}
-	m := &module{used: make(map[string]bool)}
+	m := &module{path: loaded[0].Module.Path, set: config.Fset, used: make(map[string]bool)}
 	slices.SortFunc(loaded, func(a, b *packages.Package) int { return strings.Compare(a.ID, b.ID) })
 	for _, p := range loaded {
 		if len(p.Errors) > 0 {
 			return nil, fmt.Errorf("%s: %w", p.PkgPath, p.Errors[0])
 		}
-		m.set = p.Fset
 		for _, f := range p.Syntax {
 			m.noteUses(p, f)
 		}
 		if p.ID == p.PkgPath && isPublic(p) {
-			name := strings.TrimPrefix(p.PkgPath, p.Module.Path+"/")
-			m.all = append(m.all, describe(name, p.Types)...)
-			m.dependencies += dependencies(name, p)
+			m.all = append(m.all, describe(m.name(p), p.Types)...)
+			m.dependencies += m.dependenciesOf(p)
 		}
 	}
 	return m, nil
@@ -62,22 +67,25 @@ func load(dir, system string) (*module, error) {
 
 func isPublic(p *packages.Package) bool { return p.Name != "main" && !isInternal(p.Types) }
 
-// dependencies has a line for each other module, and for each other public
+// name is the path of a package below the module's.
+func (m *module) name(p *packages.Package) string { return strings.TrimPrefix(p.PkgPath, m.path+"/") }
+
+// dependenciesOf has a line for each other module, and for each other public
 // package of this one, that a package needs.
-func dependencies(name string, p *packages.Package) (text string) {
+func (m *module) dependenciesOf(p *packages.Package) (text string) {
 	needs := make(map[string]bool)
 	packages.Visit([]*packages.Package{p}, func(other *packages.Package) bool {
 		switch {
 		case other == p || other.Module == nil: // of the standard library
-		case other.Module.Path != p.Module.Path:
+		case !strings.HasPrefix(other.PkgPath, m.path+"/"):
 			needs["module "+other.Module.Path] = true
 		case isPublic(other):
-			needs["package "+strings.TrimPrefix(other.PkgPath, p.Module.Path+"/")] = true
+			needs["package "+m.name(other)] = true
 		}
 		return true
 	}, nil)
 	for _, need := range slices.Sorted(maps.Keys(needs)) {
-		text += name + ": " + need + "\n"
+		text += m.name(p) + ": " + need + "\n"
 	}
 	return text
 }

@@ -44,6 +44,8 @@ import (
 func ExampleShown()           { a.Shown("") }
 func TestTested(t *testing.T) { a.Tested() }
 `,
+		"cmd/go.mod": "module example.org/m/cmd\n\ngo 1.25\n\nrequire example.org/m v0.0.0\n\n" +
+			"replace example.org/m => ../\n",
 		"cmd/m/main.go": `package main
 
 import "example.org/m/a"
@@ -55,7 +57,7 @@ func main() { a.Do(a.Option{Used: 1}) }
 		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
 	}
-	m, err := load(dir, "linux")
+	m, err := load(dir, "linux", "cmd")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.DeepEquals(m.withoutUsers(), []string{"a.Nobodys", "a.Option.Method", "a.Option.Unused",
 		"a.Tested", "a.Unneeded"}))

@@ -99,8 +99,8 @@ func run(files []string, write bool) error {
 		return err
 	}
 	tools := filepath.Join(dir, "bin")
-	cmd := exec.Command("go", "build", "-o", tools+"/", "./cmd/usdtlist", "./cmd/usdttrace")
-	cmd.Dir, cmd.Stderr = repository, os.Stderr
+	cmd := exec.Command("go", "build", "-o", tools+"/", "./usdtlist", "./usdttrace")
+	cmd.Dir, cmd.Stderr = filepath.Join(repository, "cmd"), os.Stderr
 	// Other users run the commands, too.
 	if err := errors.Join(os.Chmod(dir, 0o755), cmd.Run()); err != nil {
 		return fmt.Errorf("build the commands: %w", err)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package testprog
+// Package testschema compares the JSON of the commands with its schemas.
+package testschema
 
 import (
 	"bytes"
@@ -24,12 +25,12 @@ type Schema struct {
 	compiled *jsonschema.Schema
 }
 
-// LoadSchema compiles docs/NAME.schema.json for the tests of a package of cmd,
-// more strictly than it is for users: a member that it does not describe is an
-// error. Later versions may print more, but all that is printed now must be
-// described. It returns nil on an emulated machine, which has no docs: the
-// output does not depend on the machine.
-func LoadSchema(t testing.TB, name string) *Schema {
+// Load compiles docs/NAME.schema.json for the tests of a command, more strictly
+// than it is for users: a member that it does not describe is an error. Later
+// versions may print more, but all that is printed now must be described. It
+// returns nil on an emulated machine, which has no docs: the output does not
+// depend on the machine.
+func Load(t testing.TB, name string) *Schema {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", name+".schema.json")
 	data, err := os.ReadFile(path)

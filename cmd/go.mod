@@ -1,0 +1,38 @@
+module github.com/gousdt/gousdt/cmd
+
+go 1.25.0
+
+require (
+	github.com/DataDog/go-sqllexer v0.2.6
+	github.com/cilium/ebpf v0.22.0
+	github.com/gdamore/tcell/v2 v2.13.10
+	github.com/go-quicktest/qt v1.102.0
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+	github.com/gousdt/gousdt v0.0.0
+	github.com/gousdt/gousdt/internal/language v0.0.0
+	github.com/gousdt/gousdt/stack v0.0.0
+	github.com/rogpeppe/go-internal v1.14.1
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	golang.org/x/sys v0.43.0
+)
+
+require (
+	github.com/gdamore/encoding v1.0.1 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724 // indirect
+	github.com/kr/pretty v0.3.1 // indirect
+	github.com/kr/text v0.2.0 // indirect
+	github.com/lucasb-eyer/go-colorful v1.3.0 // indirect
+	github.com/rivo/uniseg v0.4.7 // indirect
+	github.com/therootcompany/xz v1.0.1 // indirect
+	golang.org/x/arch v0.29.0 // indirect
+	golang.org/x/term v0.37.0 // indirect
+	golang.org/x/text v0.31.0 // indirect
+	golang.org/x/tools v0.40.1-0.20260108161641-ca281cf95054 // indirect
+)
+
+replace (
+	github.com/gousdt/gousdt => ../
+	github.com/gousdt/gousdt/internal/language => ../internal/language
+	github.com/gousdt/gousdt/stack => ../stack
+)
