@@ -41,3 +41,5 @@ func watchExit(int) (func(context.Context), error) { return nil, errors.ErrUnsup
 func watchTraps(context.Context, func(int)) error { return errors.ErrUnsupported }
 
 func watchPaths(context.Context, []string) <-chan struct{} { return nil }
+
+func copiesMetadata(*os.File) bool { return true }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -100,6 +102,50 @@ func TestFilesThatChange(t *testing.T) {
 			hits := traceDeployed(t, args...)
 			d.Counted = hits.Counted
 			d.Run(t, name, testprog.Soak(24, 0), long)
+		})
+	}
+}
+
+// A file of overlayfs that is copied up is another one to the kernel, though
+// not to stat. Where only the metadata is copied, it is the same one.
+func TestFileIsCopiedUp(t *testing.T) {
+	if !testprog.InPrivateMounts(t) {
+		return
+	}
+	below, ok := testprog.NewDeployments(t, 0).Dirs["btrfs"] // which keeps when a file was made
+	if !ok {
+		return // see the log
+	}
+	for name, option := range map[string]string{"": "off", " without its data": "on"} {
+		t.Run("a file"+name, func(t *testing.T) {
+			dir := filepath.Join(below, option)
+			for _, sub := range []string{"lower", "upper", "work", "merged"} {
+				qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(dir, sub), 0o755)))
+			}
+			contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "lower/target"), contents, 0o755)))
+			merged := filepath.Join(dir, "merged")
+			qt.Assert(t, qt.IsNil(unix.Mount("overlay", merged, "overlay", 0, fmt.Sprintf(
+				"lowerdir=%s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work,metacopy=%s", dir, option))))
+			t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Unmount(merged, unix.MNT_DETACH))) })
+			path := filepath.Join(merged, "target")
+			first := startProgram(t, path)
+			r := watching(t, "--json", path, "gousdt_test:three")
+			qt.Assert(t, qt.IsNil(os.Chmod(path, 0o700)))
+			if option == "off" {
+				r.await(&r.stderr, "is another file now: also watching")
+			}
+			second := startProgram(t, path)
+			first.Fire("three", 3)
+			second.Fire("three", 4)
+			hits := make(map[int]int)
+			result := r.interrupt()
+			qt.Check(t, qt.Not(qt.StringContains(result.stderr, "runs another file")))
+			for _, event := range result.objects("event") {
+				hits[event.PID]++
+			}
+			qt.Check(t, qt.DeepEquals(hits, map[int]int{first.PID: 3, second.PID: 4}))
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +23,9 @@ func watchPaths(ctx context.Context, paths []string) <-chan struct{} {
 	}
 	for _, path := range paths {
 		for _, dir := range []string{filepath.Dir(path), filepath.Dir(canonical(path))} {
-			// A file is complete when it is closed or renamed.
-			_, _ = unix.InotifyAddWatch(fd, dir, unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO)
+			// A file is complete when it is closed or renamed. One of overlayfs
+			// is copied up when its attributes change.
+			_, _ = unix.InotifyAddWatch(fd, dir, unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO|unix.IN_ATTRIB)
 		}
 	}
 	notices, changed := os.NewFile(uintptr(fd), "inotify"), make(chan struct{}, 1)
@@ -63,6 +66,26 @@ func namesAny(events []byte, names map[string]bool) bool {
 		events = events[end:]
 	}
 	return false
+}
+
+// copiesMetadata reports whether a file is on an overlayfs that copies up only
+// the metadata when these change: then the data, and what is attached to it,
+// stay where they are until the file is written to.
+func copiesMetadata(file *os.File) bool {
+	var of unix.Statx_t
+	err := unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &of)
+	mounts, err2 := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || err2 != nil {
+		return true // attached twice, hits would count twice
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if number, rest, _ := strings.Cut(line, " "); number == strconv.FormatUint(of.Mnt_id, 10) {
+			isDefault, _ := os.ReadFile("/sys/module/overlay/parameters/metacopy")
+			return strings.Contains(rest, "metacopy=on") ||
+				string(isDefault) == "Y\n" && !strings.Contains(rest, "metacopy=off")
+		}
+	}
+	return true
 }
 
 // watchTraps calls died with each process that is ended by SIGTRAP, until the

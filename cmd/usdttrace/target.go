@@ -320,8 +320,10 @@ func (t *tracer) attachFiles() error {
 		if err != nil {
 			return err
 		}
-		files = append(files, &namedFile{path: sel.Name(), index: i, attachedFile: attachedFile{a, sel}})
-		t.watch.Go(func() { t.attachAgain(a, sel) })
+		attached := newAttachedFile(a, sel)
+		f := &namedFile{path: sel.Name(), index: i, now: attached}
+		files = append(files, f)
+		t.watch.Go(func() { t.attachAgain(f, attached, a) })
 		if t.ctx.Err() != nil {
 			return errEnded
 		}
@@ -376,16 +378,27 @@ func (t *tracer) touchFiles() {
 // namedFile is a FILE: what stands at a path. A file that takes its place is
 // attached, too.
 type namedFile struct {
-	path  string
-	index int // of its selection
-	attachedFile
-	earlier []attachedFile // that processes may still run
-	refused os.FileInfo    // cannot be attached
+	path    string
+	index   int         // of its selection
+	refused os.FileInfo // cannot be attached
+
+	mu      sync.Mutex // held while one of them is attached
+	now     *attachedFile
+	earlier []*attachedFile // that processes may still run
 }
 
 type attachedFile struct {
 	*trace.Attachment
 	sel *usdt.Selection
+
+	// id is what the file was when it was attached. A file of overlayfs becomes
+	// another one when it is copied up, as by chmod, and keeps its number.
+	id procmaps.FileID
+}
+
+func newAttachedFile(a *trace.Attachment, sel *usdt.Selection) *attachedFile {
+	id, _ := procmaps.IdentifyFile(sel.File().OSFile())
+	return &attachedFile{a, sel, id}
 }
 
 // followPaths attaches what comes to stand at the paths of the files, until the
@@ -419,15 +432,15 @@ func (t *tracer) followPaths(files []*namedFile) {
 // lookAt attaches the file that stands at a path, if it is another one.
 func (t *tracer) lookAt(f *namedFile) {
 	type answer struct {
-		info os.FileInfo
-		sel  *usdt.Selection
-		err  error
+		info     os.FileInfo
+		sel      *usdt.Selection
+		copiedUp bool
+		err      error
 	}
-	was, err := f.sel.File().OSFile().Stat()
-	if err != nil {
-		return
-	}
-	pid := f.sel.PID()
+	f.mu.Lock()
+	old, was := f.now, *f.now
+	f.mu.Unlock()
+	pid := was.sel.PID()
 	found := make(chan answer, 1)
 	deadline.One(t.ctx, memoryPatience, func() {
 		path := f.path
@@ -435,8 +448,11 @@ func (t *tracer) lookAt(f *namedFile) {
 			path = procfs.Path("/proc", pid, "root") + path
 		}
 		now := answer{}
-		if now.info, now.err = os.Stat(path); now.err == nil && !os.SameFile(now.info, was) &&
-			!(f.refused != nil && os.SameFile(now.info, f.refused)) {
+		isOther := false
+		if now.info, now.err = os.Stat(path); now.err == nil {
+			isOther, now.copiedUp = t.targets.isOther(&was, f.path, now.info)
+		}
+		if isOther && !(f.refused != nil && os.SameFile(now.info, f.refused)) {
 			now.sel, now.err = usdt.Select(usdt.Target{Path: f.path, PID: pid,
 				NoLease: t.options.noLease}, t.options.patterns...)
 		}
@@ -457,7 +473,16 @@ func (t *tracer) lookAt(f *namedFile) {
 	case now.info == nil || now.sel == nil && now.err == nil:
 		return // there is none, or the same one
 	case now.err == nil:
-		a, now.err = t.attachSelection(now.sel)
+		f.mu.Lock()
+		if now.copiedUp && (old.Err() != nil || *old != was) {
+			f.mu.Unlock()
+			now.sel.Close()
+			return // it was written to: see attachAgain
+		}
+		if a, now.err = t.attachSelection(now.sel); now.err == nil {
+			f.now, f.earlier = newAttachedFile(a, now.sel), append(f.earlier, old)
+		}
+		f.mu.Unlock()
 	}
 	if now.err != nil {
 		if now.sel != nil {
@@ -473,17 +498,36 @@ func (t *tracer) lookAt(f *namedFile) {
 	}
 	t.messages.NoteOf("replaced files", "%s is another file now: also watching %s in it", f.path,
 		plural(now.sel.Len(), "site"))
-	t.watch.Go(func() { t.attachAgain(a, now.sel) })
-	f.earlier = append(f.earlier, f.attachedFile)
-	f.attachedFile = attachedFile{a, now.sel}
-	id, err := procmaps.IdentifyFile(now.sel.File().OSFile())
+	attached := f.now
 	t.targets.mu.Lock()
 	t.targets.selections[f.index] = now.sel
-	if err == nil {
-		t.targets.names[id] = f.path
-	}
+	t.targets.names[attached.id] = f.path
 	t.targets.mu.Unlock()
+	t.watch.Go(func() { t.attachAgain(f, attached, a) })
 	t.closeUnmapped(f)
+}
+
+// isOther reports whether another file than the attached one stands at a path
+// now, perhaps because that was copied up.
+func (t *targets) isOther(
+	attached *attachedFile, path string, now os.FileInfo,
+) (is, copiedUp bool) {
+	file := attached.sel.File().OSFile()
+	was, err := file.Stat()
+	if err != nil || !os.SameFile(now, was) {
+		return err == nil, false
+	}
+	id, err := procmaps.IdentifyFile(file)
+	if err != nil || id == attached.id {
+		return false, false
+	}
+	if !copiesMetadata(file) {
+		return true, true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.names[id] = path
+	return false, false
 }
 
 // closeUnmapped detaches earlier files of a path that no process maps.
@@ -494,7 +538,9 @@ func (t *tracer) closeUnmapped(f *namedFile) {
 			mapped[id] = true
 		}
 	})
-	f.earlier = slices.DeleteFunc(f.earlier, func(old attachedFile) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.earlier = slices.DeleteFunc(f.earlier, func(old *attachedFile) bool {
 		id, err := procmaps.IdentifyFile(old.sel.File().OSFile())
 		isMapped := func(other procmaps.FileID) bool { return other.MayBe(id) }
 		if err != nil || slices.ContainsFunc(slices.Collect(maps.Keys(mapped)), isMapped) {
@@ -504,7 +550,7 @@ func (t *tracer) closeUnmapped(f *namedFile) {
 			t.warnFailed(err)
 		}
 		t.targets.mu.Lock()
-		delete(t.targets.names, id)
+		delete(t.targets.names, old.id)
 		t.targets.mu.Unlock()
 		old.sel.Close()
 		return true
@@ -566,13 +612,7 @@ func (t *targets) baseNames() map[string]bool {
 
 // attachAgain attaches to a file again whenever it has been written to, until
 // the tracing ends.
-func (t *tracer) attachAgain(a *trace.Attachment, sel *usdt.Selection) {
-	target := usdt.Target{Path: sel.Name(), PID: sel.PID(), DebugFiles: true,
-		NoLease: t.options.noLease}
-	was, err := sel.File().OSFile().Stat()
-	if err != nil {
-		return
-	}
+func (t *tracer) attachAgain(f *namedFile, of *attachedFile, a *trace.Attachment) {
 	const files = "files that were written to"
 	for {
 		select {
@@ -583,14 +623,14 @@ func (t *tracer) attachAgain(a *trace.Attachment, sel *usdt.Selection) {
 		if !errors.Is(a.Err(), usdt.ErrWritten) {
 			return
 		}
-		again, err := t.attachWritten(target, was)
-		for failed := ""; err != nil; again, err = t.attachWritten(target, was) {
+		again, err := t.attachWritten(f, of)
+		for failed := ""; err != nil; again, err = t.attachWritten(f, of) {
 			if errors.Is(err, errReplaced) {
 				return // followPaths attaches what takes its place
 			}
 			if text := err.Error(); text != failed && t.ctx.Err() == nil {
 				failed = text
-				t.messages.WarnOf(files, "%s was written to, and is not watched: %v", target.Path, err)
+				t.messages.WarnOf(files, "%s was written to, and is not watched: %v", f.path, err)
 			}
 			select {
 			case <-t.ctx.Done():
@@ -598,16 +638,20 @@ func (t *tracer) attachAgain(a *trace.Attachment, sel *usdt.Selection) {
 			case <-time.After(interval):
 			}
 		}
-		t.messages.NoteOf(files, "%s was written to: watching %s in it", target.Path,
+		t.messages.NoteOf(files, "%s was written to: watching %s in it", f.path,
 			plural(len(again.Sites()), "site"))
 		a = again
 	}
 }
 
 // attachWritten attaches to a file as soon as nobody has it open for writing.
-func (t *tracer) attachWritten(
-	target usdt.Target, was os.FileInfo,
-) (*trace.Attachment, error) {
+func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachment, error) {
+	target := usdt.Target{Path: f.path, PID: of.sel.PID(), DebugFiles: true,
+		NoLease: t.options.noLease}
+	was, err := of.sel.File().OSFile().Stat()
+	if err != nil {
+		return nil, err
+	}
 	path := target.Path
 	if target.PID != 0 && filepath.IsAbs(path) {
 		path = procfs.Path("/proc", target.PID, "root") + path
@@ -628,7 +672,16 @@ func (t *tracer) attachWritten(
 		return nil, err
 	}
 	defer sel.Close()
-	return t.attachSelection(sel)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.now != of {
+		return nil, errReplaced
+	}
+	a, err := t.attachSelection(sel)
+	if err == nil {
+		of.Attachment, of.id = a, newAttachedFile(a, of.sel).id
+	}
+	return a, err
 }
 
 var errReplaced = errors.New("another file has taken its place")
