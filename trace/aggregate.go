@@ -113,19 +113,23 @@ type aggregation struct {
 	maxKeys   int
 	normalize func(string) string // nil: texts stay as they are
 
-	tally    *tally    // programs add to it now
-	spare    *tally    // replaces tally at the next exchange; nil without exchanges
-	current  *ebpf.Map // has the tally that programs use; nil without exchanges
-	overflow *tally    // of hits without room; nil without keys
-	round    uint32    // goes up when keys are taken
-	taken    uint64    // keys that had been made when they were last taken
-	stacks   keyStacks // if a key is a stack
+	// Programs add to one of two maps, and to one half of the array. The others
+	// are empty, or are being read.
+	rows    [2]*ebpf.Map        // with keys
+	array   *ebpf.Map           // of all hits without keys, else of those without room
+	stacks  [2]*ebpf.Map        // if a key is a stack
+	used    int                 // which of them programs use
+	left    bool                // the others are not empty, because reading them has failed
+	round   uint32              // goes up when keys are taken
+	taken   uint64              // keys that had been made when they were last taken
+	removed map[uint32][]uint64 // stacks of the keys that are being read
 
-	mu      sync.Mutex // held while maps are read
+	mu      sync.Mutex // held while maps are read; see Session.lock
 	totals  totals
 	failed  error // for the next snapshot
 	started time.Time
-	ended   time.Time // zero until the session is detached
+	moment  time.Time // of the last hits in totals
+	ended   bool      // the session is detached
 }
 
 func (s *Session) bindAggregators() error {
@@ -176,7 +180,8 @@ func (s *Session) parseAggregations() error {
 
 func (s *Session) parseAggregation(a *Aggregation) (err error) {
 	p := &aggregation{names: slices.Clone(a.By), maxKeys: cmp.Or(a.MaxKeys, defaultMaxKeys),
-		normalize: a.Normalize, session: s, started: time.Now()}
+		normalize: a.Normalize, session: s}
+	p.Bit = len(s.aggregations) % 64
 	p.Names, p.Sum, p.Min, p.Max = s.names.number, a.Sum || a.Histogram != nil, a.Min, a.Max
 	probes := slices.Clone(a.Probes)
 	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }

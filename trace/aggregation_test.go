@@ -198,30 +198,6 @@ func TestStacksAreTakenFromTheKernel(t *testing.T) {
 	}
 }
 
-// Programs do not all see at the same moment that stacks go into the other map.
-func TestStacksOfLateHits(t *testing.T) {
-	testprog.RequireStacks(t)
-	process := start(t, "target-pie")
-	stacks := trace.NewAggregator(trace.Aggregation{By: []string{"stack"}})
-	open(t, process, "gousdt_test:three", aggregating(stacks))
-	process.Fire("three", 1)
-	want := snapshot(t, stacks).Rows[0].Stack
-	var hits uint64
-	for n := range 6 {
-		if n%2 == 0 {
-			qt.Assert(t, qt.IsNil(trace.BeginStacks(stacks)))
-		}
-		process.Fire("three", 2)
-		result, err := stacks.Take()
-		qt.Assert(t, qt.IsNil(err))
-		for _, row := range result.Rows {
-			hits += row.Count
-			qt.Check(t, qt.DeepEquals(row.Stack, want))
-		}
-	}
-	qt.Check(t, qt.Equals(hits, 13))
-}
-
 func TestAggregationInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		got := aggregate(t, mode, trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}},

@@ -147,3 +147,57 @@ func TestAttachmentEndsBeforeItsFileIsWrittenTo(t *testing.T) {
 		qt.Check(t, qt.ErrorIs(again.Err(), os.ErrClosed))
 	})
 }
+
+// A call is in all tables or in none, also while new keys are taken because the
+// kernel's room for them is half full.
+func TestTakenTogether(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		left := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_calls:left")}
+		opts := aggregating(
+			trace.NewAggregator(trace.Aggregation{
+				Probes: []elfnote.Pattern{elfnote.MustParsePattern("gousdt_calls:left__done")}}),
+			trace.NewAggregator(trace.Aggregation{Latency: left, Sum: true}),
+			trace.NewAggregator(trace.Aggregation{Latency: left, Histogram: &trace.Histogram{},
+				Max: true, By: []string{"tid"}}),
+			trace.NewAggregator(trace.Aggregation{Latency: left, By: []string{"arg1"}, MaxKeys: 2}))
+		opts.Mode = mode
+		s := newSession(t, opts)
+		path := copyOf(t, "calls")
+		attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
+		startCaller(t, path, "always") // no call begins before
+		hits := 0
+		check := func(snapshots []*trace.Snapshot) {
+			var first uint64
+			for i, snapshot := range snapshots {
+				inRows, other := counted(snapshot)
+				if i == 0 {
+					first = inRows
+				}
+				qt.Assert(t, qt.Equals(inRows+other, first), qt.Commentf("aggregator %d", i))
+				qt.Assert(t, qt.Equals(snapshot.Time, snapshots[0].Time))
+				qt.Assert(t, qt.Equals(snapshot.Start, snapshots[0].Start))
+			}
+			hits += int(first)
+		}
+		take := func() {
+			snapshots, err := s.Take()
+			qt.Assert(t, qt.IsNil(err))
+			check(snapshots)
+		}
+		testneeds.Await(t, patience, "hits", func() bool {
+			take()
+			return hits > 0
+		})
+		for range testprog.Soak(20, 1000) {
+			take()
+		}
+		qt.Assert(t, qt.IsNil(s.Detach()))
+		snapshots, err := s.Take(opts.Aggregators...)
+		qt.Assert(t, qt.IsNil(err))
+		check(snapshots)
+		losses, err := s.Losses()
+		qt.Assert(t, qt.IsNil(err))
+		losses.Unfinished = 0
+		qt.Check(t, qt.Equals(losses, trace.Losses{}))
+	})
+}

@@ -151,8 +151,9 @@
 // Histograms are exponential, with the buckets of OpenTelemetry: they are
 // exported without loss, and [Row.Quantile] has a known precision.
 // [Aggregator.Snapshot] reads the hits so far, and [Aggregator.Take] those
-// since the last time. A session with Aggregators sends events as well if
-// [SessionOptions.Events] is set.
+// since the last time. [Session.Take] takes those of several aggregators at one
+// moment, so that their counts agree. A session with Aggregators sends events
+// as well if [SessionOptions.Events] is set.
 //
 // # Many files, many processes
 //

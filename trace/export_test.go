@@ -57,7 +57,7 @@ func Groups(addresses ...uint64) [][]int {
 
 // KeptStacks returns how many stacks the kernel keeps for an aggregation.
 func KeptStacks(a *Aggregator) (n int) {
-	for _, m := range a.bound.Load().stacks.maps {
+	for _, m := range a.bound.Load().stacks {
 		var id uint32
 		var last any
 		for m.NextKey(last, &id) == nil {
@@ -67,10 +67,6 @@ func KeptStacks(a *Aggregator) (n int) {
 	}
 	return n
 }
-
-// BeginStacks has programs begin another generation of stacks, as if there were
-// a hit after it, and before keys are taken.
-func BeginStacks(a *Aggregator) error { return a.bound.Load().stacks.begin() }
 
 // Watch is WatchSessions for one session.
 func (s *Session) Watch(

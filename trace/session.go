@@ -42,6 +42,7 @@ type Session struct {
 	names     nameTable
 
 	aggregations []*aggregation
+	generations  generations
 	latencies    []*latency
 	pairNumbers  pairNumbers
 

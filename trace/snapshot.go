@@ -74,15 +74,13 @@ type Row struct {
 // Snapshot returns the result since the session was made, or since the last
 // [Aggregator.Take]. After the session was closed it returns os.ErrClosed.
 //
-// With keys, and with minima or maxima, a hit is in a snapshot as a whole or
-// not at all, and the kernel takes some milliseconds for it. Otherwise a hit
-// that happens at the same moment may be in the count and not yet in the sum.
+// A hit is in a snapshot as a whole or not at all. The kernel takes some
+// milliseconds for that.
 func (a *Aggregator) Snapshot() (*Snapshot, error) { return a.read(false) }
 
 // Take returns what [Aggregator.Snapshot] does, and begins again: each hit is
 // in one of the snapshots that Take returns, and there is room for other keys.
-// The minimum and maximum of the hits in [Snapshot.Overflow] are those since
-// the session was made.
+// See [Session.Take] for several aggregators.
 func (a *Aggregator) Take() (*Snapshot, error) { return a.read(true) }
 
 func (a *Aggregator) read(anew bool) (*Snapshot, error) {
@@ -90,43 +88,75 @@ func (a *Aggregator) read(anew bool) (*Snapshot, error) {
 	if bound == nil {
 		return nil, errors.New("the aggregator has no session: put it into SessionOptions.Aggregators")
 	}
-	var snapshot *Snapshot
-	err := bound.session.use(func() (err error) {
-		snapshot, err = bound.snapshot(anew)
-		return err
+	snapshots, err := bound.session.snapshots(anew, bound)
+	if err != nil {
+		return nil, err
+	}
+	return snapshots[0], nil
+}
+
+// Take does what [Aggregator.Take] does for several aggregators at one moment,
+// and returns their snapshots in the same order. A hit that counts for several
+// of them is in the snapshots of all, or will be in the next ones of all.
+// Without arguments it takes those of all SessionOptions.Aggregators. If one
+// cannot be read none begins again, and the hits are in the next snapshots.
+func (s *Session) Take(of ...*Aggregator) ([]*Snapshot, error) {
+	some := s.aggregations
+	if len(of) > 0 {
+		some = make([]*aggregation, len(of))
+	}
+	for i, a := range of {
+		if some[i] = a.bound.Load(); some[i] == nil || some[i].session != s {
+			return nil, fmt.Errorf("argument %d: the aggregator is none of this session", i)
+		}
+	}
+	return s.snapshots(true, some...)
+}
+
+func (s *Session) snapshots(anew bool, some ...*aggregation) ([]*Snapshot, error) {
+	all := make([]*Snapshot, len(some))
+	err := s.use(func() error {
+		locked, unlock := s.lock(some...)
+		defer unlock()
+		err := s.take(locked)
+		for _, a := range some {
+			if err == nil {
+				err, a.failed = a.failed, nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		for i, a := range some {
+			all[i] = a.snapshot()
+		}
+		for _, a := range some {
+			if anew {
+				a.totals, a.started = totals{}, a.moment
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, explain("reading an aggregation", err)
 	}
-	return snapshot, nil
+	return all, nil
 }
 
-func (a *aggregation) snapshot(anew bool) (*Snapshot, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now, err := a.take()
-	if err == nil {
-		err, a.failed = a.failed, nil
-	}
-	if err != nil {
-		return nil, err
-	}
+func (a *aggregation) snapshot() *Snapshot {
 	a.dropRows()
-	s := &Snapshot{Start: a.started, Time: now, By: slices.Clone(a.names), Overflow: a.totals.overflow,
-		Other: a.totals.other.clone()}
+	s := &Snapshot{Start: a.started, Time: a.moment, By: slices.Clone(a.names),
+		Overflow: a.totals.overflow, Other: a.totals.other.clone()}
 	s.Other.histogram = a.Histogram
 	for _, t := range a.totals.rows {
-		if t.Count > 0 { // else a sum has come after its count
+		if t.Count > 0 { // else there are no keys, and no hits
 			row := t.clone()
 			row.Partial = row.Partial || s.Overflow > 0
 			s.Rows = append(s.Rows, row)
 		}
 	}
 	slices.SortFunc(s.Rows, compareRows)
-	if anew {
-		a.totals, a.started = totals{}, now
-	}
-	return s, nil
+	return s
 }
 
 func compareRows(a, b Row) int {

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"reflect"
@@ -36,7 +35,12 @@ func (s *Session) createAggregations() (err error) {
 			}
 		}
 	}
+	if len(s.aggregations) > 0 {
+		s.plan.Generations = s.createGenerations()
+	}
+	now := time.Now()
 	for i, a := range s.aggregations {
+		a.started = now
 		a.create(s, i, room, signal)
 	}
 	if slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.Min || a.Max }) {
@@ -48,16 +52,24 @@ func (s *Session) createAggregations() (err error) {
 }
 
 func (a *aggregation) create(s *Session, number, room, signal int) {
-	newTally := func(spec *ebpf.MapSpec) (*tally, int) {
-		m, fd := s.newMapOf(spec)
-		return &tally{Map: m, before: make(map[string]sums)}, fd
-	}
-	spec := mapSpec(fmt.Sprintf("trace_rows%d", number), ebpf.PerCPUArray, 4, a.ValueSize(),
-		a.Entries())
+	array, descriptor := s.newMap(fmt.Sprintf("trace_rows%d", number), ebpf.PerCPUArray, 4,
+		a.ValueSize(), 2*a.Entries())
+	a.array, a.Map = array, descriptor
 	if len(a.Keys) > 0 {
-		a.overflow, a.Overflow = newTally(spec)
+		a.Overflow = descriptor
 		_, size := a.KeyLayout()
-		spec = mapSpec(spec.Name, ebpf.PerCPUHash, size, a.ValueSize(), a.room()+a.reserve())
+		spec := mapSpec("trace_keys", ebpf.PerCPUHash, size, a.ValueSize(), a.room()+a.reserve())
+		both := mapSpec("trace_both", ebpf.ArrayOfMaps, 4, 4, 2)
+		for i := range a.rows {
+			a.rows[i], _ = s.newMapOf(spec)
+			both.Contents = append(both.Contents, ebpf.MapKV{Key: uint32(i), Value: a.rows[i]})
+		}
+		// cilium/ebpf makes a third map, to tell the kernel the kind of the
+		// others. The size of a hash table is no part of that (Linux 5.10,
+		// 134fede4eecf), and to make room for all keys takes milliseconds.
+		both.InnerMap = spec.Copy()
+		both.InnerMap.MaxEntries = 1
+		_, a.Map = s.newMapOf(both)
 		_, owners := s.newMap(fmt.Sprintf("trace_owners%d", number), ebpf.LRUHash, 8,
 			bpfgen.OwnerKeysSize, maxKeyOwners+heldBack*s.cpus)
 		a.Room = &bpfgen.Room{
@@ -68,33 +80,53 @@ func (a *aggregation) create(s *Session, number, room, signal int) {
 			Signal: signal,
 		}
 	}
-	a.tally, a.Map = newTally(spec)
-	// A map with keys, minima or maxima is exchanged for another one when it is
-	// read. From sums and counts, the last ones can be subtracted.
-	if a.Exchanged = len(a.Keys) > 0 || a.Min || a.Max; a.Exchanged {
-		a.spare, _ = newTally(spec)
-		a.tally.emptied, a.spare.emptied = true, true
-		// cilium/ebpf makes a third map, to tell the kernel the kind of the
-		// others. The size of a hash table is no part of that (Linux 5.10,
-		// 134fede4eecf), and to make room for all keys takes milliseconds.
-		kind := spec.Copy()
-		if kind.Type == ebpf.PerCPUHash {
-			kind.MaxEntries = 1
-		}
-		current := mapSpec("trace_current", ebpf.ArrayOfMaps, 4, 4, 1)
-		current.InnerMap = kind
-		current.Contents = []ebpf.MapKV{{Key: uint32(0), Value: a.tally.Map}}
-		a.current, a.Map = s.newMapOf(current)
-	}
 	if a.by(expr.Stack) {
-		k := &a.stacks
-		k.removed = make(map[uint32]map[uint32][]uint64)
-		a.Stacks = &bpfgen.Stacks{}
-		for i, fd := range []*int{&a.Stacks.Even, &a.Stacks.Odd} {
-			k.maps[i], *fd = s.newMap("trace_stacks", ebpf.StackTrace, 4, 8*maxStackDepth, a.room())
+		for i := range a.stacks {
+			a.stacks[i], a.Stacks[i] = s.newMap("trace_stacks", ebpf.StackTrace, 4, 8*maxStackDepth,
+				a.room())
 		}
-		k.present, a.Stacks.Present = s.newMap("trace_present", ebpf.Array, 4, 8, 1)
 	}
+}
+
+// generations tell programs to which maps of each aggregation they add, see
+// bpfgen.Plan.
+type generations struct {
+	mu      sync.Mutex
+	word    uint64
+	words   [2]*ebpf.Map // arrays of a word
+	used    int          // which of them programs read
+	current *ebpf.Map    // has it
+}
+
+func (s *Session) createGenerations() (descriptor int) {
+	g := &s.generations
+	spec := mapSpec("trace_word", ebpf.Array, 4, 8, 1)
+	for i := range g.words {
+		g.words[i], _ = s.newMapOf(spec)
+	}
+	current := mapSpec("trace_current", ebpf.ArrayOfMaps, 4, 4, 1)
+	current.InnerMap = spec
+	current.Contents = []ebpf.MapKV{{Key: uint32(0), Value: g.words[0]}}
+	g.current, descriptor = s.newMapOf(current)
+	return descriptor
+}
+
+// flip turns bits of the word over, at one moment for all programs. It returns
+// when none that began before is running any more.
+func (g *generations) flip(bits uint64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := 1 - g.used
+	if err := g.words[next].Put(uint32(0), g.word^bits); err != nil {
+		return err
+	}
+	// The kernel waits for the programs that run (kernel commit 1ae80cf31938,
+	// Linux 5.0), except for those that may sleep.
+	if err := g.current.Put(uint32(0), g.words[next]); err != nil {
+		return err
+	}
+	g.word, g.used = g.word^bits, next
+	return nil
 }
 
 // room returns the number of keys that the kernel has room for, of all owners.
@@ -179,11 +211,11 @@ func (s *Session) takeKeys() {
 
 // takeIfFilled takes keys unless they were taken since the signal was sent.
 func (a *aggregation) takeIfFilled() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	locked, unlock := a.session.lock(a)
+	defer unlock()
 	made, err := a.keysMade()
 	if err == nil && made-a.taken >= uint64(a.Room.Filled) {
-		_, err = a.take()
+		err = a.session.take(locked)
 	}
 	return err
 }
@@ -206,17 +238,12 @@ func (a *aggregation) keysMade() (uint64, error) {
 // the other, and hits meanwhile would make the last sites look more frequent.
 func (s *Session) endAggregations() {
 	_ = s.use(func() error {
-		var wait sync.WaitGroup
-		for _, a := range s.aggregations {
-			wait.Go(func() {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				if now, err := a.take(); err == nil { // the next snapshot tries again
-					a.ended = now
-				}
-			})
+		locked, unlock := s.lock(s.aggregations...)
+		defer unlock()
+		err := s.take(locked)
+		for _, a := range locked {
+			a.ended = err == nil // else the next snapshot tries again
 		}
-		wait.Wait()
 		return nil
 	})
 }
@@ -225,143 +252,131 @@ func (s *Session) endAggregations() {
 // rows of aggregations by site refer to the sites themselves then.
 func (s *Session) takeSites() {
 	_ = s.use(func() error {
-		for _, a := range s.aggregations {
-			if a.by(expr.Site) {
-				a.mu.Lock()
-				_, err := a.take()
-				a.mu.Unlock()
-				if err != nil {
-					s.mu.Lock()
-					s.keepSites = true
-					s.mu.Unlock()
-				}
-			}
+		locked, unlock := s.lock(slices.DeleteFunc(slices.Clone(s.aggregations),
+			func(a *aggregation) bool { return !a.by(expr.Site) })...)
+		defer unlock()
+		if s.take(locked) != nil {
+			s.mu.Lock()
+			s.keepSites = true
+			s.mu.Unlock()
 		}
 		return nil
 	})
 }
 
-// take brings the totals up to a moment, which it returns. a.mu must be held.
-func (a *aggregation) take() (time.Time, error) {
-	if !a.ended.IsZero() {
-		return a.ended, nil
+// lock locks aggregations in the order of their numbers, and those with the
+// same bits.
+func (s *Session) lock(some ...*aggregation) (locked []*aggregation, unlock func()) {
+	bits := bitsOf(some)
+	for _, a := range s.aggregations {
+		if bits>>a.Bit&1 != 0 {
+			a.mu.Lock()
+			locked = append(locked, a)
+		}
 	}
-	now := time.Now()
-	filled := a.tally
-	if a.Exchanged {
-		var keys uint64
+	return locked, func() {
+		for _, a := range locked {
+			a.mu.Unlock()
+		}
+	}
+}
+
+func bitsOf(some []*aggregation) (bits uint64) {
+	for _, a := range some {
+		bits |= 1 << a.Bit
+	}
+	return bits
+}
+
+// take brings the totals of aggregations up to one moment, unless they have
+// ended. They are those that lock returns.
+func (s *Session) take(locked []*aggregation) error {
+	locked = slices.DeleteFunc(slices.Clone(locked), func(a *aggregation) bool { return a.ended })
+	if len(locked) == 0 {
+		return nil
+	}
+	keys := make([]uint64, len(locked))
+	for i, a := range locked {
+		if a.left {
+			if err := a.drain(); err != nil {
+				return err
+			}
+		}
 		if a.Room != nil {
 			var err error
-			if keys, err = a.keysMade(); err != nil {
-				return now, err
+			if keys[i], err = a.keysMade(); err != nil {
+				return err
 			}
 		}
-		if a.Stacks != nil {
-			if err := a.stacks.begin(); err != nil {
-				return now, err
-			}
-		}
-		// The kernel returns when no program uses the other map any more: it
-		// waits for those that run (kernel commit 1ae80cf31938, Linux 5.0),
-		// except for those that may sleep.
-		if err := a.current.Put(uint32(0), a.spare.Map); err != nil {
-			return now, err
-		}
-		a.tally, a.spare = a.spare, a.tally
+	}
+	now := time.Now()
+	if err := s.generations.flip(bitsOf(locked)); err != nil {
+		return err
+	}
+	var errs []error
+	for i, a := range locked {
+		a.used, a.left, a.moment = 1-a.used, true, now
 		if a.Room != nil {
 			// Keys that were made later still need room.
-			a.taken = keys
+			a.taken = keys[i]
 			a.round++
-			if err := a.session.room.Put(a.Room.Taken(),
-				bpfgen.RoomState{Keys: keys, Round: a.round}); err != nil {
-				return now, err
-			}
+			errs = append(errs, s.room.Put(a.Room.Taken(),
+				bpfgen.RoomState{Keys: a.taken, Round: a.round}))
 		}
-		if a.Stacks != nil {
-			if err := a.stacks.end(); err != nil {
-				return now, err
-			}
+		errs = append(errs, a.drain())
+	}
+	return errors.Join(errs...)
+}
+
+// drain adds to the totals what is in the maps that no program uses, and
+// empties them.
+func (a *aggregation) drain() error {
+	other := 1 - a.used
+	if stacks := a.stacks[other]; stacks != nil {
+		if err := a.removeStacks(stacks); err != nil {
+			return err
 		}
 	}
 	known := make(map[string]*total)
-	var failed error
-	err := filled.read(a, func(key []byte, added sums) {
-		t, err := a.totalOf(key, known)
-		failed = cmp.Or(err, failed)
+	if len(a.Keys) == 0 {
+		err := a.readArray(other, a.totalOf(make([]byte, 4), known))
+		a.left = err != nil
+		return err
+	}
+	err := a.takeAll(a.rows[other], func(key []byte, added sums) {
+		t := a.totalOf(key, known)
 		a.totals.give(t, added.owner)
 		a.addTo(t, index(key), added)
 	})
-	if a.overflow != nil && err == nil {
-		err = a.overflow.read(a, func(key []byte, added sums) {
-			a.totals.overflow += added.count
-			a.addTo(&a.totals.other, index(key), added)
-		})
+	if before := a.totals.other.Count; err == nil {
+		err = a.readArray(other, &a.totals.other)
+		a.totals.overflow += a.totals.other.Count - before
 	}
-	return now, errors.Join(err, failed)
-}
-
-// keyStacks are the stacks that are keys of an aggregation. Of stacks with the
-// same hash the kernel keeps the first. So stacks are removed whenever keys are
-// taken: then a generation begins, whose stacks are in the other one of two
-// maps. A key has the number of its generation beside that of its stack.
-type keyStacks struct {
-	maps    [2]*ebpf.Map // of even and of odd generations
-	present *ebpf.Map    // an array, whose only element is the generation
-	now     uint32       // the generation
-
-	// removed are the stacks of the two generations before, by their numbers.
-	// The last keys of a generation come with those of the next.
-	removed map[uint32]map[uint32][]uint64
-}
-
-// following returns the generation after another. A key has 31 bits for it.
-func following(generation uint32) uint32 { return (generation + 1) & math.MaxInt32 }
-
-// begin tells programs to begin the next generation. Until all have seen that,
-// there are keys of both.
-func (s *keyStacks) begin() error { return s.present.Put(uint32(0), uint64(following(s.now))) }
-
-// end ends the generation before the one that begin has begun. No program that
-// has seen it may run any more.
-func (s *keyStacks) end() error {
-	ended := s.now
-	s.now = following(ended)
-	stacks, err := removeStacks(s.maps[ended&1])
-	maps.DeleteFunc(s.removed, func(generation uint32, _ map[uint32][]uint64) bool {
-		return following(generation) != ended
-	})
-	s.removed[ended] = stacks
+	if err == nil {
+		a.left, a.removed = false, nil
+	}
 	return err
 }
 
-func removeStacks(from *ebpf.Map) (map[uint32][]uint64, error) {
-	stacks := make(map[uint32][]uint64)
+// removeStacks takes the stacks out of a map. Of stacks with the same hash the
+// kernel keeps the first.
+func (a *aggregation) removeStacks(from *ebpf.Map) error {
+	if a.removed == nil {
+		a.removed = make(map[uint32][]uint64)
+	}
 	var id uint32
 	var addresses [maxStackDepth]uint64
+	var ids []uint32
 	all := from.Iterate()
 	for all.Next(&id, &addresses) {
-		stacks[id] = cutStack(addresses[:])
+		a.removed[id] = cutStack(addresses[:])
+		ids = append(ids, id)
 	}
 	err := all.Err()
-	for id := range stacks {
+	for _, id := range ids {
 		err = cmp.Or(err, ignoreMissing(from.Delete(id)))
 	}
-	return stacks, err
-}
-
-func (s *keyStacks) of(key uint64) ([]uint64, error) {
-	id, generation := uint32(key), uint32(key>>32)
-	if stacks, ok := s.removed[generation]; ok {
-		return stacks[id], nil
-	}
-	if generation != s.now && generation != following(s.now) {
-		return nil, nil
-	}
-	var addresses [maxStackDepth]uint64
-	if err := ignoreMissing(s.maps[generation&1].Lookup(id, &addresses)); err != nil {
-		return nil, err
-	}
-	return cutStack(addresses[:]), nil
+	return err
 }
 
 // cutStack returns a copy of a stack that ends with zeros.
@@ -370,19 +385,6 @@ func cutStack(addresses []uint64) []uint64 {
 		addresses = addresses[:end]
 	}
 	return slices.Clone(addresses)
-}
-
-// A tally is a map of the kernel in which programs add up hits, for each
-// processor.
-type tally struct {
-	*ebpf.Map
-
-	// emptied reports whether reading the map empties it. No program may add to
-	// it meanwhile.
-	emptied bool
-
-	// before has the last sums of each key of a map that is not emptied.
-	before map[string]sums
 }
 
 type sums struct {
@@ -430,61 +432,49 @@ func (s *sums) add(a *aggregation, value []byte, floats bool) {
 	}
 }
 
-// read calls a function for each key with the sums since the last call.
-// Programs may add to a map meanwhile that is not emptied. Its keys may come
-// twice, if others make the iteration start again.
-func (t *tally) read(a *aggregation, do func(key []byte, added sums)) error {
-	if t.emptied && t.Type() == ebpf.PerCPUHash {
-		return t.takeAll(a, do)
-	}
+// readArray empties the half of the array that no program uses, and adds it to
+// a total.
+func (a *aggregation) readArray(half int, t *total) error {
 	zeros := make([][]byte, a.session.cpus)
 	for i := range zeros {
-		zeros[i] = make([]byte, t.ValueSize())
+		zeros[i] = make([]byte, a.ValueSize())
 	}
-	var key []byte
-	var processors [][]byte
-	iterator := t.Iterate()
-	for iterator.Next(&key, &processors) {
-		var all sums
-		floats := a.addsFloats(key)
-		for _, p := range processors {
-			all.add(a, p, floats)
-		}
-		added, before := all, t.before[string(key)]
-		added.count -= before.count
-		switch {
-		case !floats:
-			added.sum -= before.sum
-			added.upper -= before.upper
-		case !math.IsInf(math.Float64frombits(all.sum), 0): // else all remains so
-			added.sum = plusFloat(all.sum, before.sum^1<<63)
-		}
-		if added.count == 0 && added.sum == 0 { // a sum may come later than its count
-			continue
-		}
-		if !t.emptied {
-			t.before[string(key)] = all
-		} else if err := t.Put(key, zeros); err != nil {
+	key := make([]byte, 4)
+	for i := range a.Entries() {
+		var processors [][]byte
+		number := uint32(half*a.Entries() + i)
+		if err := a.array.Lookup(number, &processors); err != nil {
 			return err
 		}
-		do(key, added)
+		var added sums
+		binary.NativeEndian.PutUint32(key, uint32(i))
+		for _, p := range processors {
+			added.add(a, p, a.addsFloats(key))
+		}
+		if added.count == 0 {
+			continue
+		}
+		if err := a.array.Put(number, zeros); err != nil {
+			return err
+		}
+		a.addTo(t, i, added)
 	}
-	return iterator.Err()
+	return nil
 }
 
 // batch is the number of keys that one call takes. The kernel takes those of a
 // bucket of its hash table together, and there are rarely more than ten.
 const batch = 1024
 
-func (t *tally) takeAll(a *aggregation, do func([]byte, sums)) error {
-	size := int(t.ValueSize())
+func (a *aggregation) takeAll(m *ebpf.Map, do func([]byte, sums)) error {
+	size := int(m.ValueSize())
 	processors := a.session.cpus
-	keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(t.KeySize()),
+	keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(m.KeySize()),
 		reflect.TypeFor[byte]())), batch, batch)
 	values := make([]byte, batch*processors*size)
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := t.BatchLookupAndDelete(&cursor, keys.Interface(), values, nil)
+		n, err := m.BatchLookupAndDelete(&cursor, keys.Interface(), values, nil)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}

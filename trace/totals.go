@@ -35,10 +35,9 @@ type total struct {
 // class of the value.
 func index(key []byte) int { return int(binary.NativeEndian.Uint32(key[len(key)-4:])) }
 
-// totalOf returns the total that a key's hits are added to; with an error it is
-// other. known has those of this round where several keys of the kernel are one
-// row.
-func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, error) {
+// totalOf returns the total that a key's hits are added to. known has those of
+// this round where several keys of the kernel are one row.
+func (a *aggregation) totalOf(key []byte, known map[string]*total) *total {
 	key = a.wholeTexts(key[:len(key)-4]) // all but the index
 	if a.totals.rows == nil {
 		a.totals.rows = make(map[string]*total)
@@ -48,12 +47,9 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 		known = a.totals.rows
 	}
 	if t := known[string(key)]; t != nil {
-		return t, nil
+		return t
 	}
-	fresh, err := a.newTotal(key)
-	if err != nil {
-		return &a.totals.other, err
-	}
+	fresh := a.newTotal(key)
 	identity := string(key)
 	if several {
 		identity = fresh.identity()
@@ -72,7 +68,7 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 		a.totals.rows[identity] = t
 	}
 	known[string(key)] = t
-	return t, nil
+	return t
 }
 
 // give gives a row to the owner whose hit has made its key in the kernel, of
@@ -175,9 +171,6 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 	case a.Sum:
 		t.Sum = plus(t.Sum, added.total(class == bpfgen.ClassSigned))
 	}
-	if added.count == 0 {
-		return // a sum that has come after its count
-	}
 	kept := class
 	if a.Histogram != nil {
 		kept = bpfgen.ClassUnsigned
@@ -208,70 +201,60 @@ func (a *aggregation) wholeTexts(key []byte) []byte {
 
 // newTotal returns a total with the keys that the kernel has, without the
 // index.
-func (a *aggregation) newTotal(raw []byte) (*total, error) {
+func (a *aggregation) newTotal(raw []byte) *total {
 	t := &total{Row: Row{histogram: a.Histogram}}
 	if len(a.Keys) == 0 {
-		return t, nil
+		return t
 	}
 	parts, _ := a.KeyLayout()
 	classes := binary.NativeEndian.Uint32(raw[len(raw)-4:])
 	t.Keys = make([]Value, len(a.Keys))
 	for i := range a.Keys {
-		var err error
-		if t.Keys[i], err = a.key(&t.Row, &a.Keys[i], raw[parts[i].Offset:][:parts[i].Size],
-			bpfgen.KeyClass(classes, i)); err != nil {
-			return nil, err
-		}
+		t.Keys[i] = a.key(&t.Row, &a.Keys[i], raw[parts[i].Offset:][:parts[i].Size],
+			bpfgen.KeyClass(classes, i))
 	}
-	return t, nil
+	return t
 }
 
 // key returns one key of a row, from its part of the key in the kernel.
-func (a *aggregation) key(
-	row *Row, term *expr.Term, part []byte, class bpfgen.Class,
-) (Value, error) {
+func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.Class) Value {
 	s := a.session
 	bits := binary.NativeEndian.Uint64(part)
 	switch term.Source {
 	case expr.Command:
 		text, _, _ := bytes.Cut(part, []byte{0})
-		return textValue(bytes.Clone(text), false), nil
+		return textValue(bytes.Clone(text), false)
 	case expr.String:
 		text, cut := bpfgen.KeyText(part, term.Max)
 		if a.normalize != nil {
 			text = []byte(a.normalize(string(text)))
 		}
-		return textValue(bytes.Clone(text), cut), nil
+		return textValue(bytes.Clone(text), cut)
 	case expr.Container:
-		return textValue([]byte(s.opts.Containers.Name(bits)), false), nil
+		return textValue([]byte(s.opts.Containers.Name(bits)), false)
 	case expr.Provider, expr.Probe:
-		return textValue([]byte(s.names.name(bits)), false), nil
+		return textValue([]byte(s.names.name(bits)), false)
 	case expr.Site:
 		if row.Site = s.sites.get(uint32(bits)); row.Site != nil {
-			return ValueOf(row.Site.Location), nil
+			return ValueOf(row.Site.Location)
 		}
-		return Value{valueForm: valueForm{size: 8}}, nil
+		return Value{valueForm: valueForm{size: 8}}
 	case expr.Stack:
 		key := Value{bits: binary.NativeEndian.Uint64(part[8:]),
 			valueForm: valueForm{kind: Unsigned, size: 4}}
 		if int64(bits) >= 0 {
-			stack, err := a.stacks.of(bits)
-			if err != nil {
-				return key, err
-			}
-			row.Stack, key.state = stack, valuePresent
+			row.Stack, key.state = a.removed[uint32(bits)], valuePresent
 		}
-		return key, nil
+		return key
 	default:
-		return numberValue(class, bits), nil
+		return numberValue(class, bits)
 	}
 }
 
 // total returns the sum of integers. The values' lower halves add up to less
 // than 2^64, as far as there are fewer than 2^32 values, so there is one number
-// that is equal to the sum modulo 2^64. It is the nearest to what the lower
-// halves come to on average: a hit that happens while the sums are read may be
-// in one of them only.
+// that is equal to the sum modulo 2^64: the nearest to what the lower halves
+// come to on average.
 func (s *sums) total(hasSign bool) Value {
 	low, high := s.upper<<32, s.upper>>32
 	kind := Unsigned

@@ -94,13 +94,13 @@ func (t *tracer) watchEnd() {
 			limit.Stop()
 		}
 		t.costs.ask(t)
+		if !t.options.quiet && !t.hasHits() { // which takes time
+			t.cleared = t.clearedSemaphores()
+		}
 		over := now()
 		t.over.Store(&over)
 		t.lost = t.askLosses().since(t.before)
 		t.going = t.askOpen()
-		if !t.options.quiet && !t.hasHits() {
-			t.cleared = t.clearedSemaphores()
-		}
 		if takes := time.Duration(t.lost.perfEvents) * closingTime; takes > time.Second {
 			t.messages.Note("detaching takes some %.0f s: "+
 				"this kernel closes %d perf events one after the other "+

@@ -61,15 +61,7 @@ func TestNoCallOfACommandTakesLongerThanItsTracing(t *testing.T) {
 // for all of them at the same moment.
 func TestCountsOfProbesCanBeCompared(t *testing.T) {
 	path := copyOf(t, "calls")
-	cmd := exec.Command(path, "always") // in four threads
-	stdin, err := cmd.StdinPipe()
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(cmd.Start()))
-	t.Cleanup(func() {
-		stdin.Close()
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
+	callAlways(t, path)
 	for _, how := range [][]string{{path}, {"--interval", "30ms", path}} {
 		var result result
 		var started, ended uint64
@@ -87,6 +79,44 @@ func TestCountsOfProbesCanBeCompared(t *testing.T) {
 		qt.Check(t, qt.IsTrue(max(started, ended)-min(started, ended) <= 4),
 			qt.Commentf("%d and %d", started, ended))
 		qt.Check(t, qt.Equals(result.objects("summary")[0].Events, started+ended))
+	}
+}
+
+// callAlways runs a program that makes calls in four threads.
+func callAlways(t *testing.T, path string) {
+	cmd := exec.Command(path, "always")
+	stdin, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+}
+
+// Each call is in all tables, and in those of the same interval.
+func TestTablesAreOfTheSameCalls(t *testing.T) {
+	path := copyOf(t, "calls")
+	counts := func(r result) map[string][]uint64 {
+		counts := make(map[string][]uint64)
+		for _, row := range r.objects("row") {
+			if probe := row.Keys["probe"]; probe == nil || probe == "gousdt_calls:left__done" {
+				counts[row.Aggregation] = append(counts[row.Aggregation], row.Count)
+			}
+		}
+		qt.Check(t, qt.DeepEquals(counts["sum"], counts["latency"]))
+		return counts
+	}
+	tables := []string{"--json", "--sum", "duration", "--latency", "gousdt_calls:left", path}
+	r := watching(t, append(tables, "--count", "--interval", "20ms")...)
+	callAlways(t, path) // no call begins before
+	r.awaitCount(&r.stdout, `"latency"`, testprog.Soak(20, 200))
+	all := counts(r.interrupt())
+	qt.Check(t, qt.DeepEquals(all["count"], all["latency"]))
+
+	for range testprog.Soak(3, 100) { // of calls that began before, too
+		counts(start(t, append(tables, "--duration", "50ms")...).wait())
 	}
 }
 
@@ -164,8 +194,9 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	qt.Check(t, qt.IsNil(tr.lost.err))
 	qt.Check(t, qt.Equals(tr.lost.Unmatched, 5))
 	for _, a := range tr.asked {
-		snapshot, err := tr.read(a)
+		snapshots, err := tr.read(a)
 		qt.Assert(t, qt.IsNil(err))
+		snapshot := snapshots[0]
 		// A count divided by the summary's time is the rate of the row, but for
 		// the time that beginning takes.
 		qt.Check(t, qt.IsFalse(snapshot.Start.Before(tr.began.time)))

@@ -633,27 +633,20 @@ func (t *tracer) collectRows(printing *sync.Mutex) error {
 func (t *tracer) startMeasuring() error {
 	t.before = t.askLosses()
 	t.began = now()
-	// Take begins anew, and then waits for the kernel, for 50 ms on a busy
-	// machine. In concurrent calls, all begin now.
-	var wait sync.WaitGroup
-	errs := make([]error, len(t.asked))
-	for i, a := range t.asked {
-		if a.aggregator != nil {
-			wait.Go(func() { _, errs[i] = a.aggregator.Take() })
-		}
-	}
-	wait.Wait()
-	return errors.Join(append(errs, t.before.err)...)
+	_, err := t.session.Take()
+	return errors.Join(t.before.err, err)
 }
 
 // printRows prints the tables: with --interval, of the hits since the last
 // call.
 func (t *tracer) printRows() error {
-	for _, a := range t.printed() {
-		snapshot, err := t.read(a)
-		if err != nil {
-			return err
-		}
+	printed := t.printed()
+	snapshots, err := t.read(printed...)
+	if err != nil {
+		return err
+	}
+	for i, a := range printed {
+		snapshot := snapshots[i]
 		if t.stacks != nil {
 			t.stacks.Remember()
 		}
@@ -673,41 +666,62 @@ func (t *tracer) printRows() error {
 	return nil
 }
 
-// read returns the rows of an aggregation: with --interval, of the hits since
-// the last call.
-func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
-	anew := t.options.interval > 0 && a.printed()
-	if !anew {
-		a.hits, a.others, a.overflow = 0, 0, 0
+// read returns the rows of aggregations: with --interval, those of tables are
+// of the hits since the last call, up to the same moment.
+func (t *tracer) read(some ...*aggregation) ([]*trace.Snapshot, error) {
+	var aggregators []*trace.Aggregator
+	for _, a := range some {
+		if t.anew(a) && a.aggregator != nil {
+			aggregators = append(aggregators, a.aggregator)
+		}
 	}
-	var snapshot *trace.Snapshot
-	var err error
-	switch {
-	case a.rows != nil:
-		snapshot = a.rows.snapshot(anew, a.MaxKeys)
-	case anew:
-		snapshot, err = a.aggregator.Take()
-	default:
-		snapshot, err = a.aggregator.Snapshot()
+	var taken []*trace.Snapshot
+	if len(aggregators) > 0 {
+		var err error
+		if taken, err = t.session.Take(aggregators...); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
+	all := make([]*trace.Snapshot, len(some))
+	for i, a := range some {
+		anew := t.anew(a)
+		if !anew {
+			a.hits, a.others, a.overflow = 0, 0, 0
+		}
+		var snapshot *trace.Snapshot
+		var err error
+		switch {
+		case a.rows != nil:
+			snapshot = a.rows.snapshot(anew, a.MaxKeys)
+		case anew:
+			snapshot, taken = taken[0], taken[1:]
+		default:
+			snapshot, err = a.aggregator.Snapshot()
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rowsOf(snapshot) {
+			a.hits += row.Count
+		}
+		a.others += snapshot.Other.Count
+		a.overflow += snapshot.Overflow
+		if a.rows != nil && t.began.time.After(snapshot.Start) {
+			snapshot.Start = t.began.time
+		}
+		// Hits that come while sites are detached do not count, nor does that
+		// time.
+		if over := t.over.Load(); over != nil && snapshot.Time.After(over.time) &&
+			over.time.After(snapshot.Start) {
+			snapshot.Time = over.time
+		}
+		all[i] = snapshot
 	}
-	for _, row := range rowsOf(snapshot) {
-		a.hits += row.Count
-	}
-	a.others += snapshot.Other.Count
-	a.overflow += snapshot.Overflow
-	if a.rows != nil && t.began.time.After(snapshot.Start) {
-		snapshot.Start = t.began.time
-	}
-	// Hits that come while sites are detached do not count, nor does that time.
-	if over := t.over.Load(); over != nil && snapshot.Time.After(over.time) &&
-		over.time.After(snapshot.Start) {
-		snapshot.Time = over.time
-	}
-	return snapshot, nil
+	return all, nil
 }
+
+// anew reports whether reading an aggregation begins it again.
+func (t *tracer) anew(a *aggregation) bool { return t.options.interval > 0 && a.printed() }
 
 func isClosed(c <-chan struct{}) bool {
 	select {

@@ -85,11 +85,11 @@ func (t *tracer) report() error {
 		}
 		for _, a := range t.asked {
 			if !a.printed() {
-				snapshot, err := t.read(a)
+				snapshots, err := t.read(a)
 				if err != nil {
 					return err
 				}
-				if err := t.writeProfiles(t.profileOf(a, snapshot)); err != nil {
+				if err := t.writeProfiles(t.profileOf(a, snapshots[0])); err != nil {
 					return err
 				}
 			}

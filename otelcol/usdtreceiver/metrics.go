@@ -231,7 +231,8 @@ func (r *usdtReceiver) startMetrics() error {
 func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 	b, now := newMetricsBuilder(r), time.Now()
 	isDelta := r.config.Temporality == Delta
-	var errs []error
+	taken, at, err := r.takeMetrics()
+	errs := []error{err}
 	for _, m := range r.metrics {
 		if m.kind == ofOpen {
 			err := m.takeOpen(now)
@@ -241,10 +242,8 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 			errs = append(errs, inField(m.config.Name, err))
 			continue
 		}
-		// Each metric ends at a moment of its own, where its next points start.
-		at, err := m.take()
-		if err != nil {
-			errs, at = append(errs, inField(m.config.Name, err)), now
+		if snapshot := taken[m]; snapshot != nil {
+			m.take(snapshot)
 		}
 		var ended []*series
 		if since := now.Add(-r.config.EndAfter); !isDelta {
@@ -261,7 +260,7 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 		return errors.Join(errs...)
 	}
 	ctx = r.report.StartMetricsOp(ctx)
-	err := r.next.metrics.ConsumeMetrics(ctx, b.all)
+	err = r.next.metrics.ConsumeMetrics(ctx, b.all)
 	r.report.EndMetricsOp(ctx, format, points, err)
 	if err == nil {
 		r.accepted = time.Now()
@@ -282,12 +281,28 @@ func (r *usdtReceiver) collectMetrics(ctx context.Context) error {
 // for a metric in a collection.
 const maxSynced = 64
 
-// take adds what the kernel has collected to the series.
-func (m *metric) take() (time.Time, error) {
-	snapshot, err := m.aggregator.Take()
-	if err != nil {
-		return time.Time{}, err
+// takeMetrics takes what the kernel has collected up to one moment, where the
+// next points start.
+func (r *usdtReceiver) takeMetrics() (map[*metric]*trace.Snapshot, time.Time, error) {
+	taken, at := make(map[*metric]*trace.Snapshot), time.Now()
+	var aggregated []*metric
+	for _, m := range r.metrics {
+		if m.kind != ofOpen {
+			aggregated = append(aggregated, m)
+		}
 	}
+	if len(aggregated) == 0 {
+		return taken, at, nil
+	}
+	snapshots, err := aggregated[0].source.session.Take() // the session of all
+	for i, s := range snapshots {
+		taken[aggregated[i]], at = s, s.Time
+	}
+	return taken, at, err
+}
+
+// take adds what the kernel has collected to the series.
+func (m *metric) take(snapshot *trace.Snapshot) {
 	r := m.source.receiver
 	pidOf := func(row *trace.Row) int {
 		if r.config.Resource == ByContainer {
@@ -317,7 +332,6 @@ func (m *metric) take() (time.Time, error) {
 		m.hits.Add(other.Count)
 		m.count(m.overflow(snapshot.Start), other, snapshot.Time)
 	}
-	return snapshot.Time, nil
 }
 
 // takeOpen counts the calls that go on now in their series. A series whose last

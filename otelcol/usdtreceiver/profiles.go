@@ -64,12 +64,9 @@ func (r *usdtReceiver) startProfiles() error {
 	collect := func(ctx context.Context) error {
 		b := newProfilesBuilder(source)
 		var errs []error
-		for i, aggregator := range opts.Aggregators {
-			snapshot, err := aggregator.Take()
-			if err != nil {
-				errs = append(errs, inField(items[i].name, err))
-				continue
-			}
+		snapshots, err := source.session.Take()
+		errs = append(errs, err)
+		for i, snapshot := range snapshots {
 			before := b.hits
 			b.add(ctx, profiles[i], snapshot)
 			items[i].hits.Add(b.hits - before)

@@ -23,12 +23,15 @@ import (
 // map, see KeyLayout, whose last word is the owner of the hit that has made the
 // key, on the processor of that hit.
 //
-// User space exchanges the map for an empty one, waits until no program can
-// have the old one in hand, and empties that.
+// There are two of each map, and arrays have two halves. Plan.Generations tells
+// which of them a hit adds to. User space turns the bit over, waits until no
+// program can have the others in hand, and empties these. Arrays of maps spare
+// maps: the kernel refuses programs with more than 64.
 type Aggregation struct {
-	Map       int                      // descriptor
-	Exchanged bool                     // Map is an array of maps, whose only element is the map
+	Map       int                      // descriptor: with keys of an array of the two hash maps
 	Overflow  int                      // descriptor of an array as without keys, for hits whose key finds no room in the map
+	Stacks    [2]int                   // descriptors of maps of stacks, for a key that is a user stack
+	Bit       int                      // of Plan.Generations
 	Room      *Room                    // how a map with keys is shared out; nil: not at all
 	Applies   func(site *Site) bool    // whether a site is aggregated
 	Where     *expr.Node               // nil: every hit
@@ -38,16 +41,7 @@ type Aggregation struct {
 	Sum       bool                     // what is kept beside the count
 	Min, Max  bool                     //
 	Histogram *Histogram               // nil: none
-	Stacks    *Stacks                  // for a key that is a user stack
 	Names     func(name string) uint32 // gives providers and probes a number, for keys that are one
-}
-
-// Stacks are descriptors of the maps of user stacks. A key has the number of
-// its generation in the high half, and that of the stack in the low one. User
-// space begins a new generation to empty the map of the one before.
-type Stacks struct {
-	Present   int // an array of a u64: the generation, of 31 bits
-	Even, Odd int // maps of stacks, for such generations
 }
 
 // KeyPart is a part of a key in a hash map.
@@ -67,8 +61,8 @@ func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 		case expr.Command:
 			part.Size = commandSize
 		case expr.Stack:
-			// The generation and ID of the stack, and the process whose
-			// addresses it has.
+			// The ID of the stack, or an error, and the process whose addresses
+			// it has.
 			part.Size = 16
 		}
 		parts = append(parts, part)
@@ -89,7 +83,7 @@ func (a *Aggregation) ValueSize() int {
 	return size
 }
 
-// Entries returns how many accumulators an array has, where there are no keys.
+// Entries returns how many accumulators half an array has.
 func (a *Aggregation) Entries() int {
 	if a.Histogram != nil {
 		return a.Histogram.Buckets()
@@ -286,9 +280,17 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	missing, found := b.Label(), b.Label()
 	none = b.Label()
 	fresh := b.Alloc(a.ValueSize())
+	if len(a.Keys) == 0 {
+		b.half(a, index)
+		b.LookUp(a.Map, key, none)
+		b.Emit(mov(r7, r0))
+		return none
+	}
 	setMap := asm.LoadMapPtr(r1, a.Map)
-	if a.Exchanged {
-		b.LookUpIndex(a.Map, fresh, 0, none)
+	if b.generations != 0 {
+		b.bit(r1, a)
+		b.Emit(storeN(r10, fresh, r1, asm.Word))
+		b.LookUp(a.Map, fresh, none)
 		b.Emit(mov(r7, r0))
 		setMap = mov(r1, r7)
 	}
@@ -298,11 +300,6 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		b.Call(asm.FnMapLookupElem)
 	}
 	look()
-	if len(a.Keys) == 0 {
-		b.JumpIfImm(asm.JEq, r0, 0, r1, none)
-		b.Emit(mov(r7, r0))
-		return none
-	}
 	b.JumpIfImm(asm.JEq, r0, 0, r1, missing)
 	b.Place(found)
 	b.Emit(mov(r7, r0))
@@ -321,10 +318,47 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		// look-up does not.
 		b.JumpIfImm(asm.JNE, r0, 0, r1, found)
 		b.Place(refused)
+		b.half(a, index)
 		b.Element(a.Overflow, index)
 		b.JumpIfImm(asm.JNE, r0, 0, r1, found)
 	})
 	return none
+}
+
+// generation keeps the word of Plan.Generations, if the hit may be aggregated.
+// It is read once: the hit is of one generation in all aggregations. It goes to
+// none if there is no word, which the verifier wants checked.
+func (b *builder) generation(none argcode.Label) {
+	if b.plan.Generations == 0 || !slices.ContainsFunc(b.plan.Aggregations,
+		func(a *Aggregation) bool {
+			pair, _ := b.site.Pairs[a.Latency].end()
+			return a.Latency != nil && pair != 0 || a.Latency == nil && a.Applies(b.site)
+		}) {
+		return
+	}
+	b.generations = b.Alloc(8)
+	b.LookUpIndex(b.plan.Generations, b.generations, 0, none)
+	b.Emit(mov(r1, r0))
+	b.AddressOf(r2, r10, b.generations)
+	b.Call(asm.FnMapLookupElem)
+	b.JumpIfImm(asm.JEq, r0, 0, r1, none)
+	b.Emit(load(r1, r0, 0), toStack(b.generations, r1))
+}
+
+// bit sets a register to the aggregation's bit of the hit's generation.
+func (b *builder) bit(dst asm.Register, a *Aggregation) {
+	b.Emit(fromStack(dst, b.generations), asm.RSh.Imm(dst, int32(a.Bit)), asm.And.Imm(dst, 1))
+}
+
+// half moves an index on the stack to the half of an array that is of the hit's
+// generation.
+func (b *builder) half(a *Aggregation, index int) {
+	if b.generations == 0 {
+		return
+	}
+	b.bit(r1, a)
+	b.Emit(asm.Mul.Imm(r1, int32(a.Entries())), loadN(r2, r10, index, asm.Word),
+		asm.Add.Reg(r1, r2), storeN(r10, index, r1, asm.Word))
 }
 
 // addValue adds R9 to the accumulator in R7. c is the class of its minimum and
@@ -439,7 +473,8 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		b.keyText(t, r10, at, unread)
 		return ClassUnsigned
 	case expr.Stack:
-		b.stackKey(a.Stacks, at, unread)
+		b.stackID(a)
+		b.Emit(toStack(at, r0))
 		b.numbers()
 		b.Emit(asm.RSh.Imm(r0, 32), toStack(at+8, r0))
 		return ClassUnsigned
@@ -458,23 +493,21 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 	return ClassUnsigned
 }
 
-// stackKey stores the number of the user stack in a key, with the generation
-// above it, or the error of the helper.
-func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
-	odd, chosen, failed := b.Label(), b.Label(), b.Label()
-	b.LookUpIndex(s.Present, at, 0, none) // never: the verifier wants the check
-	b.Emit(load(r9, r0, 0))
-	b.JumpIfImm(asm.JSet, r9, 1, r1, odd)
-	b.Emit(asm.LoadMapPtr(r2, s.Even))
+// stackID sets R0 to the number of the user stack, or to the error of the
+// helper.
+func (b *builder) stackID(a *Aggregation) {
+	odd, chosen := b.Label(), b.Label()
+	b.Emit(set(r1, 0))
+	if b.generations != 0 {
+		b.bit(r1, a)
+	}
+	b.JumpIfImm(asm.JNE, r1, 0, r2, odd)
+	b.Emit(asm.LoadMapPtr(r2, a.Stacks[0]))
 	b.Jump(chosen)
 	b.Place(odd)
-	b.Emit(asm.LoadMapPtr(r2, s.Odd))
+	b.Emit(asm.LoadMapPtr(r2, a.Stacks[1]))
 	b.Place(chosen)
 	b.Call(asm.FnGetStackid, r6, nil, userStack)
-	b.JumpIfImm(asm.JSLT, r0, 0, r1, failed)
-	b.Emit(asm.LSh.Imm(r9, 32), asm.Or.Reg(r0, r9))
-	b.Place(failed)
-	b.Emit(toStack(at, r0))
 }
 
 // Two bytes after the room for a text, which may contain zeros, have its

@@ -64,10 +64,10 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		MaxEntries: 1})
 	refused := loadProgram(ProcessorIDProbe(), 0) != nil
 	stackMap := &ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 16}
-	stacks := &Stacks{
-		Present: newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}),
-		Even:    newMap(stackMap), Odd: newMap(stackMap),
-	}
+	stacks := [2]int{newMap(stackMap), newMap(stackMap)}
+	generations := newMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4,
+		MaxEntries: 1, InnerMap: &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8,
+			MaxEntries: 1}})
 
 	table := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: EntrySize, MaxEntries: 9})
 	loaded, rounds := 0, testprog.Soak(100, 300)
@@ -83,7 +83,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		if refused || random.IntN(2) == 0 {
 			kernel.Processors = processors
 		}
-		plan := &Plan{Kernel: kernel, Counters: counters}
+		plan := &Plan{Kernel: kernel, Counters: counters, Generations: generations}
 		if random.IntN(2) == 0 {
 			node, err := expr.ParseCondition(w.randomCondition(kernel, random, random.IntN(4)), nil,
 				nil)
@@ -103,12 +103,13 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			}
 		}
 		for range random.IntN(3) {
-			a := randomAggregation(random, len(w.args), stacks)
+			a := randomAggregation(random, len(w.args))
+			a.Stacks, a.Bit = stacks, random.IntN(64)
 			if random.IntN(2) == 0 {
 				a.Where = parseCondition(t, w.comparisons(kernel, random, random.IntN(3)))
 			}
 			spec := &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4,
-				ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries())}
+				ValueSize: uint32(a.ValueSize()), MaxEntries: 2 * uint32(a.Entries())}
 			if len(a.Keys) > 0 {
 				_, size := a.KeyLayout()
 				a.Overflow = newMap(spec)
@@ -126,10 +127,9 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 					}
 				}
 			}
-			a.Map = newMap(spec)
-			if a.Exchanged = random.IntN(2) == 0; a.Exchanged {
+			if a.Map = newMap(spec); len(a.Keys) > 0 {
 				a.Map = newMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4,
-					MaxEntries: 1, InnerMap: spec})
+					MaxEntries: 2, InnerMap: spec})
 			}
 			if random.IntN(3) == 0 {
 				a.Latency = &Latency{

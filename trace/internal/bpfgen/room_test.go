@@ -20,11 +20,12 @@ type crowd struct {
 	*world
 	program                       asm.Instructions
 	rows, room, owners, overflows *bpfMap
+	overflow                      uint64 // the index of the only accumulator that is used
 }
 
-func newCrowd(t *testing.T, k testKernel, exchanged, signals bool) *crowd {
+func newCrowd(t *testing.T, k testKernel, odd, signals bool) *crowd {
 	t.Helper()
-	const outer, overflow, room, signal, owners = 80, 81, 82, 83, 84
+	const outer, overflow, room, signal, owners, generations, word = 80, 81, 82, 83, 84, 85, 86
 	c := &crowd{world: k.newWorld(rand.New(rand.NewPCG(9, 10)), 0)}
 	a := &Aggregation{
 		Map:      testRows,
@@ -39,16 +40,19 @@ func newCrowd(t *testing.T, k testKernel, exchanged, signals bool) *crowd {
 	}
 	_, size := a.KeyLayout()
 	c.rows = c.addMap(testRows, false, size, a.ValueSize(), 11)
-	if exchanged {
-		a.Map, a.Exchanged = outer, true
-		c.addMap(outer, true, 4, 4, 1).inner = testRows
-	}
-	c.overflows = c.addMap(overflow, true, 4, a.ValueSize(), a.Entries())
+	c.overflows = c.addMap(overflow, true, 4, a.ValueSize(), 2*a.Entries())
 	c.room = c.addMap(room, true, 4, RoomStateSize, 4)
 	c.owners = c.addMap(owners, false, 8, OwnerKeysSize, 5)
 	c.addMap(testCounters, true, 4, 8, int(CounterCount))
 	c.take(1)
 	plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
+	if odd {
+		a.Bit, a.Map, plan.Generations = 63, outer, generations
+		c.overflow = uint64(a.Entries())
+		c.addMap(outer, true, 4, 4, 2).inner = testRows
+		c.addMap(generations, true, 4, 4, 1).inner = word
+		c.store(c.addMap(word, true, 4, 8, 1).values["\x00\x00\x00\x00"], 1<<63)
+	}
 	block, err := plan.Block(&Site{})
 	qt.Assert(t, qt.IsNil(err))
 	c.program = append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...)
@@ -79,15 +83,21 @@ func (c *crowd) hit(t *testing.T, cgroup uint64, uid, tid uint32) bool {
 
 // overflowed returns how many hits found no room.
 func (c *crowd) overflowed() uint64 {
-	return c.load(c.overflows.values["\x00\x00\x00\x00"][:8])
+	return c.load(c.overflowing()[:8])
 }
 
-func forEachCrowd(t *testing.T, test func(t *testing.T, k testKernel, exchanged, signals bool)) {
+func (c *crowd) overflowing() []byte {
+	index := make([]byte, 4)
+	c.store(index, c.overflow)
+	return c.overflows.values[string(index)]
+}
+
+func forEachCrowd(t *testing.T, test func(t *testing.T, k testKernel, odd, signals bool)) {
 	for _, k := range testKernels {
-		for _, exchanged := range []bool{false, true} {
+		for _, odd := range []bool{false, true} {
 			for _, signals := range []bool{false, true} {
-				t.Run(fmt.Sprint(k.name, exchanged, signals),
-					func(t *testing.T) { test(t, k, exchanged, signals) })
+				t.Run(fmt.Sprint(k.name, odd, signals),
+					func(t *testing.T) { test(t, k, odd, signals) })
 			}
 		}
 	}
@@ -96,8 +106,8 @@ func forEachCrowd(t *testing.T, test func(t *testing.T, k testKernel, exchanged,
 // What finds no room is in the overflow, and the signal comes before. Of the
 // reserve each owner has its share, be it a control group or a user.
 func TestKeysOfOneOwnerLeaveRoomForThoseOfOthers(t *testing.T) {
-	forEachCrowd(t, func(t *testing.T, k testKernel, exchanged, signals bool) {
-		c := newCrowd(t, k, exchanged, signals)
+	forEachCrowd(t, func(t *testing.T, k testKernel, odd, signals bool) {
+		c := newCrowd(t, k, odd, signals)
 		const flood, modest, another = 1<<40 + 1, 1<<40 + 2, 1<<40 + 3
 		for i := range uint32(20) {
 			for range 2 { // the second one finds the key, or still no room
@@ -118,7 +128,7 @@ func TestKeysOfOneOwnerLeaveRoomForThoseOfOthers(t *testing.T) {
 		}
 		qt.Check(t, qt.HasLen(c.rows.values, 9))
 		qt.Check(t, qt.Equals(c.overflowed(), 22))
-		value := c.overflows.values["\x00\x00\x00\x00"]
+		value := c.overflowing()
 		qt.Check(t, qt.Equals(c.load(value[8:16]), 22*uint64(c.cpu)))
 
 		qt.Check(t, qt.IsTrue(c.hit(t, modest, 0, 100)))
@@ -132,8 +142,8 @@ func TestKeysOfOneOwnerLeaveRoomForThoseOfOthers(t *testing.T) {
 
 // When the keys have been taken, all have their share again.
 func TestOwnersHaveTheirShareAgain(t *testing.T) {
-	forEachCrowd(t, func(t *testing.T, k testKernel, exchanged, signals bool) {
-		c := newCrowd(t, k, exchanged, signals)
+	forEachCrowd(t, func(t *testing.T, k testKernel, odd, signals bool) {
+		c := newCrowd(t, k, odd, signals)
 		const flood, modest = 1<<40 + 1, 1<<40 + 2
 		for round := range uint64(3) {
 			for i := range uint32(20) {
@@ -148,8 +158,8 @@ func TestOwnersHaveTheirShareAgain(t *testing.T) {
 // The last word of an accumulator is the owner of the hit that made the key,
 // whatever hits come later.
 func TestKeysBelongToWhoMadeThem(t *testing.T) {
-	forEachCrowd(t, func(t *testing.T, k testKernel, exchanged, signals bool) {
-		c := newCrowd(t, k, exchanged, signals)
+	forEachCrowd(t, func(t *testing.T, k testKernel, odd, signals bool) {
+		c := newCrowd(t, k, odd, signals)
 		for _, hit := range []struct {
 			cgroup, owner uint64
 			uid, tid      uint32

@@ -72,6 +72,11 @@ type Plan struct {
 	Execs    int        // descriptor of an LRU hash map: when a process (u32) last ran another program (u64); 0: not known
 	Filtered int        // descriptor of an array: its u32 is 1 once Filter left a hit out; 0: none
 
+	// Generations is the descriptor of an array of maps. Its only element is an
+	// array of one u64, whose bits choose the maps of aggregations. 0: all bits
+	// are 0.
+	Generations int
+
 	Aggregations []*Aggregation
 	Latencies    []*Latency // all that aggregations and spans have, each once
 }
@@ -113,10 +118,11 @@ type builder struct {
 	site   *Site
 	block  Block
 
-	sent      int      // how many of the arguments are sent with events
-	ending    *call    // whose end this is, nil if it is none
-	callPlace int      // see placeOf
-	chosen    *sampled // nil where every hit becomes an event
+	sent        int      // how many of the arguments are sent with events
+	ending      *call    // whose end this is, nil if it is none
+	callPlace   int      // see placeOf
+	chosen      *sampled // nil where every hit becomes an event
+	generations int      // the place of the word of Plan.Generations on the stack, 0 if it is not read
 
 	// stack has the places on the stack of arguments in memory. loaded has the
 	// arguments that are certainly there at this place of the code.
@@ -177,6 +183,7 @@ func (b *builder) hit() (something bool) {
 		b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
 		b.LookUp(b.plan.Family, process, outside)
 	}
+	b.generation(outside)
 	// Ends come first, so that a probe can be the end of one call and the start
 	// of the next.
 	for _, l := range b.plan.Latencies {

@@ -210,7 +210,7 @@ func checkBothForms(t *testing.T, k *testKernel, random *rand.Rand) int {
 	}
 	w.addMap(testCounters, true, 4, 8, int(CounterCount))
 	if count > 0 && random.IntN(2) == 0 {
-		a := randomAggregation(random, count, nil)
+		a := randomAggregation(random, count)
 		a.Keys = slices.DeleteFunc(a.Keys,
 			func(t expr.Term) bool { return t.Source == expr.Stack })
 		a.Keys, a.Map, a.Where = a.Keys[:min(len(a.Keys), 3)], testRows, condition()
@@ -385,10 +385,9 @@ func randomCaptures(random *rand.Rand, args int) func(*Site) []Capture {
 	return func(*Site) []Capture { return append([]Capture(nil), captures...) }
 }
 
-func randomAggregation(random *rand.Rand, args int, stacks *Stacks) *Aggregation {
+func randomAggregation(random *rand.Rand, args int) *Aggregation {
 	a := &Aggregation{
 		Applies: func(*Site) bool { return true },
-		Stacks:  stacks,
 		Names:   func(string) uint32 { return 7 },
 		Sum:     random.IntN(2) == 0, Min: random.IntN(2) == 0, Max: random.IntN(2) == 0,
 		Value: &expr.Term{Source: expr.Argument, Index: random.IntN(args)},
