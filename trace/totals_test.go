@@ -4,7 +4,9 @@ package trace
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -66,6 +68,33 @@ func TestFrequentKeysKeepTheirRows(t *testing.T) {
 		qt.Check(t, qt.IsFalse(rows[early].Partial))
 		qt.Check(t, qt.Equals(rows[late].Count, 800))
 		qt.Check(t, qt.IsTrue(rows[late].Partial))
+	}
+}
+
+// Tables with the same keys have rows of the same keys, also where there are
+// too many that are equally frequent.
+func TestRowsThatAreKeptAreThoseOfOtherTables(t *testing.T) {
+	var first []string
+	for range 20 {
+		a := &aggregation{
+			Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.PID}}},
+			session:     &Session{},
+			maxKeys:     10,
+		}
+		for key := range uint64(50) {
+			raw := binary.NativeEndian.AppendUint64(nil, key)
+			raw = append(raw, 0, 0, 0, 0, 0, 0, 0, 0)
+			to := a.totalOf(raw, nil)
+			a.totals.give(to, 0)
+			a.addTo(to, index(raw), sums{count: 1 + key/45})
+		}
+		a.dropRows()
+		kept := slices.Sorted(maps.Keys(a.totals.rows))
+		if first == nil {
+			first = kept
+		}
+		qt.Assert(t, qt.HasLen(kept, 10))
+		qt.Assert(t, qt.DeepEquals(kept, first))
 	}
 }
 
