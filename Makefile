@@ -269,6 +269,7 @@ RELEASE_FLAGS ?=
 .PHONY: release release-snapshot
 release: dist-files
 	GOBIN=$(CURDIR)/dist-files/bin $(GO) install $(SBOM)
+	cp internal/setup/sbom dist-files/bin
 	PATH=$(CURDIR)/dist-files/bin:$$PATH \
 		$(GO) run $(GORELEASER) release --clean --parallelism 1 $(RELEASE_FLAGS)
 release-snapshot: RELEASE_FLAGS += --snapshot
