@@ -127,7 +127,8 @@ func (a *aggregation) dropRows() {
 	slices.SortFunc(rows, func(t, u candidate) int {
 		switch {
 		case t.Count != u.Count || t.Partial == u.Partial:
-			// Other tables of the same keys keep the same of those that are equal.
+			// Other tables of the same keys keep the same of those that are
+			// equal.
 			return cmp.Or(cmp.Compare(u.Count, t.Count), cmp.Compare(t.identity, u.identity))
 		case t.Partial:
 			return 1
