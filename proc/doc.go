@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package proc has the types for processes in packages usdt and trace: a
+// Package proc has the types for processes in packages watch and trace: a
 // [Process], and a [ProcessFile], which is a file with probes that a process
-// executes. The watches of these packages, [usdt.Manager.Watch] and
-// [trace.WatchSessions], find such files as processes come and go. What follows
-// says how.
+// executes. The watches, [watch.New] and [trace.WatchSessions], find such files
+// as processes come and go. What follows says how.
 //
 // # From a process to a file
 //
@@ -53,12 +52,12 @@
 //
 // If the privilege is missing, or the proc file system is of another PID
 // namespace, there are no reports, and passes do all the work.
-// [usdt.Watch.Stats] says so. The kernel does not report, and passes find, that
-// a process unmaps a file and goes on, that it changes its own name, and what
-// happens on a CPU that was switched on after Run began. If reports are lost, a
-// pass makes up for them. A process is not scanned when it starts if all its
-// files were found without wanted probes since the last pass. So probes that
-// were written into such a file are found by the next pass.
+// [watch.Watch.Stats] says so. The kernel does not report, and passes find,
+// that a process unmaps a file and goes on, that it changes its own name, and
+// what happens on a CPU that was switched on after Run began. If reports are
+// lost, a pass makes up for them. A process is not scanned when it starts if
+// all its files were found without wanted probes since the last pass. So probes
+// that were written into such a file are found by the next pass.
 //
 // # Limits
 //
@@ -75,12 +74,12 @@
 // are set aside, the others of it are not scanned either. A process that
 // changes all the time, or maps so much that its scans take more than a
 // fiftieth of the time, is scanned more seldom, and a container or user gets a
-// quarter of the time. [usdt.Watch.Stats] counts these processes, and the
+// quarter of the time. [watch.Watch.Stats] counts these processes, and the
 // Errors of its changes name them.
 //
 // A directory tree that looks like /proc can be read on any system.
 //
-// [usdt.Watch.Stats]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#Watch.Stats
-// [usdt.Manager.Watch]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#Manager.Watch
+// [watch.Watch.Stats]: https://pkg.go.dev/github.com/gousdt/gousdt/watch#Watch.Stats
+// [watch.New]: https://pkg.go.dev/github.com/gousdt/gousdt/watch#New
 // [trace.WatchSessions]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#WatchSessions
 package proc

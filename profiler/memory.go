@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // The probes of allocators: alloc(pointer, size, weight) for a sampled
@@ -78,7 +78,7 @@ type MemoryLosses struct {
 type Memory struct {
 	probe *Probe
 	frees *trace.Session
-	watch *usdt.Watch
+	watch *watch.Watch
 
 	// find returns the owner of a process, and whether it runs.
 	find func(pid int) (owner string, runs bool)

@@ -19,7 +19,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // Options select the hits that get a stack, and their values. Nil, or the zero
@@ -32,7 +32,7 @@ type Options struct {
 
 	// Watch selects the processes. Attaching per process takes one perf event
 	// for each file of a process, which the kernel needs 0.1 s to close.
-	Watch usdt.WatchOptions
+	Watch watch.Options
 
 	// Interval is the time between scans of all processes, which find those
 	// that the kernel did not report. 0 means 5 s.
@@ -78,7 +78,7 @@ type Probe struct {
 	program *ebpf.Program
 	processes
 	session *trace.Session
-	watch   *usdt.Watch
+	watch   *watch.Watch
 	stop    context.CancelFunc
 	reading context.Context // done when no more hits will come
 	running sync.WaitGroup
@@ -224,7 +224,7 @@ func (p *Probe) Match(t *libpf.EbpfTrace) *trace.Event {
 
 // Watch returns the watch of the processes. Its Sync attaches to a new process
 // at once. It is nil before Load.
-func (p *Probe) Watch() *usdt.Watch { return p.watch }
+func (p *Probe) Watch() *watch.Watch { return p.watch }
 
 // Stats returns the counts so far. After Close they include all hits without a
 // stack.

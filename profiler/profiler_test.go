@@ -27,7 +27,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func TestMain(m *testing.M) {
@@ -177,8 +177,8 @@ func (c *collected) finish(t *testing.T) Stats {
 	return stats
 }
 
-func only(pids ...int) usdt.WatchOptions {
-	return usdt.WatchOptions{PerProcess: true,
+func only(pids ...int) watch.Options {
+	return watch.Options{PerProcess: true,
 		Filter: func(p proc.Process) bool { return slices.Contains(pids, p.PID) }}
 }
 
@@ -291,7 +291,7 @@ func TestShort(t *testing.T) {
 	known := run(t, command...)
 	known.hit(t, 0)
 	c := start(t, &Options{Session: trace.SessionOptions{Filter: "arg0 == 0"}, // none at their ends
-		Watch: usdt.WatchOptions{Filter: func(p proc.Process) bool {
+		Watch: watch.Options{Filter: func(p proc.Process) bool {
 			name, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
 			return name == command[0]
 		}},

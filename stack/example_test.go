@@ -13,6 +13,7 @@ import (
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // The stacks of events, as the kernel walks them.
@@ -86,7 +87,7 @@ func ExampleSymbolizer_Remember() {
 		return
 	}
 	defer session.Close()
-	watch, err := trace.WatchSessions(&usdt.WatchOptions{
+	w, err := trace.WatchSessions(&watch.Options{
 		Mapped: func(appeared, _ []*proc.ProcessFile) {
 			for _, file := range appeared {
 				symbolizer.Remember(file.Process.PID)
@@ -98,8 +99,8 @@ func ExampleSymbolizer_Remember() {
 		fmt.Println(err)
 		return
 	}
-	defer watch.Close()
-	if err := watch.SyncAll(); err != nil {
+	defer w.Close()
+	if err := w.SyncAll(); err != nil {
 		fmt.Println(err)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func TestProfileHasStacksValuesAndLabels(t *testing.T) {
@@ -191,8 +192,10 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&trace.Latency{}, &trace.Losses{}, trace.LostError(0), &trace.Row{}, &trace.Session{},
 	&trace.SessionOptions{}, &trace.Site{}, &trace.Snapshot{}, &trace.Value{}, &trace.WatchSession{},
 	&usdt.AttachOptions{}, &usdt.Link{}, &usdt.Manager{}, &usdt.ManagerOptions{}, usdt.Mode(99),
-	&usdt.NotFoundError{}, &usdt.Selection{}, &usdt.Site{}, &usdt.Target{}, &usdt.Watch{},
-	&usdt.WatchChanges[*usdt.Link]{}, &usdt.WatchOptions{}, &usdt.WatchProgram{},
+	&usdt.LimitError{}, &usdt.NotFoundError{}, &usdt.PermissionError{},
+	&usdt.Selection{}, &usdt.Site{}, &usdt.SiteError{}, &usdt.Target{}, &watch.Attachment{},
+	&watch.Changes[*watch.Attachment]{}, &watch.Error{}, &watch.Limits{}, &watch.Options{},
+	&watch.Program{}, &watch.Stats{}, &watch.Watch{},
 	stack.NewProfile(nil)}
 
 var takeNil = map[string]any{"usdt.NewManager": usdt.NewManager, "usdt.Select": usdt.Select,

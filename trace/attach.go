@@ -15,7 +15,6 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -25,7 +24,7 @@ import (
 )
 
 // An Attachment is the probes of one file that a session watches. It ends with
-// [Attachment.Close]. A [usdt.Watch] closes the attachments that it makes.
+// [Attachment.Close]. A [watch.Watch] closes the attachments that it makes.
 type Attachment struct {
 	session  *Session
 	path     string
@@ -65,7 +64,7 @@ func (a *Attachment) Sites() []*Site { return a.sites }
 
 // Skipped returns the sites of the chosen probes that cannot be attached, each
 // with the reason, and their number. See [usdt.Selection.Skipped].
-func (a *Attachment) Skipped() (sites []*follow.SiteError, count int) {
+func (a *Attachment) Skipped() (sites []*usdt.SiteError, count int) {
 	if len(a.links) == 0 {
 		return nil, 0 // it is no attachment of a session
 	}
@@ -141,10 +140,10 @@ func closeAll(attachments ...*Attachment) error {
 
 // attachRest is attachSelection without the sites that the kernel refuses.
 func (s *Session) attachRest(
-	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions, maxSites int,
+	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions,
 ) (*Attachment, error) {
 	for {
-		a, err := s.attachSelection(sel, file, process, opts, maxSites)
+		a, err := s.attachSelection(sel, file, process, opts)
 		rest, ok := sel.WithoutRefused(err)
 		if !ok {
 			return a, err
@@ -154,9 +153,9 @@ func (s *Session) attachRest(
 }
 
 // attachSelection watches the sites of a selection. The Attachment reports file
-// and process. maxSites is [usdt.Target].MaxSites.
+// and process.
 func (s *Session) attachSelection(
-	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions, maxSites int,
+	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions,
 ) (*Attachment, error) {
 	if opts == nil {
 		opts = &usdt.AttachOptions{}
@@ -186,7 +185,6 @@ func (s *Session) attachSelection(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	w.maxSites = maxSites
 	if len(w.wanted) == 0 && pairs.missing != nil {
 		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
 	}
@@ -239,7 +237,7 @@ func (a *Attachment) attach(w *work) error {
 	// that takes the site's number from the cookie can serve other processes,
 	// too.
 	if s.mode == usdt.ModeSingleIPMap || len(w.sites) == 1 && w.sel.PID() == 0 {
-		if err := follow.CheckPerfEvents(w.file, w.maxSites, len(w.sites)); err != nil {
+		if err := w.sel.CheckPerfEvents(len(w.sites)); err != nil {
 			return err
 		}
 		for _, n := range w.sitesOf(&bpfgen.Program{Blocks: math.MaxInt}) {

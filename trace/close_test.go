@@ -17,6 +17,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // A call while the session is closed, at whatever moment, succeeds or says that
@@ -32,8 +33,8 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 			elfnote.MustParsePattern("gousdt_calls:outer*"))
 		return err
 	}}
-	watch := action{"Watch", func(s *trace.Session, _ *trace.Aggregator) error {
-		w, err := s.Watch(&usdt.WatchOptions{Filter: only(process.path)}, nil)
+	watching := action{"Watch", func(s *trace.Session, _ *trace.Aggregator) error {
+		w, err := s.Watch(&watch.Options{Filter: only(process.path)}, nil)
 		if err != nil {
 			return err
 		}
@@ -58,8 +59,8 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 		{usdt.ModeSingleIPMap, closing, attach},
 		{usdt.ModeAuto, attach, closing},
 		{usdt.ModeAuto, attach, detach},
-		{usdt.ModeAuto, watch, closing},
-		{usdt.ModeAuto, closing, watch},
+		{usdt.ModeAuto, watching, closing},
+		{usdt.ModeAuto, closing, watching},
 		{usdt.ModeAuto, snapshot, closing},
 		{usdt.ModeAuto, closing, snapshot},
 		{usdt.ModeAuto, detach, closing},

@@ -167,7 +167,7 @@
 //	go w.Run(ctx, 10*time.Second)
 //
 // A file is attached once for all processes. With
-// [usdt.WatchOptions.PerProcess] it is attached to each process that a filter
+// [watch.Options.PerProcess] it is attached to each process that a filter
 // lets through. Cookies tell files or processes apart in events, filters and
 // aggregations, see [WatchSession.OptionsFor]. Package proc says which
 // processes are noticed, and how soon. Attachments of one file in several

@@ -17,6 +17,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // A cookie for each site, and several attachments that end together.
@@ -173,7 +174,7 @@ func ExampleWatch() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	opts := &usdt.WatchOptions{}
+	opts := &watch.Options{}
 	opts.Limits.FileSites, opts.Limits.OwnerSites = 2_000, 10_000
 	w, err := trace.WatchSessions(opts, nil, trace.WatchSession{Session: s,
 		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("python:gc__*")}})

@@ -5,6 +5,7 @@ package trace
 import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // ProgramName names the program of some probes.
@@ -70,8 +71,8 @@ func KeptStacks(a *Aggregator) (n int) {
 
 // Watch is WatchSessions for one session.
 func (s *Session) Watch(
-	opts *usdt.WatchOptions, changed func(*WatchChanges), patterns ...elfnote.Pattern,
-) (*usdt.Watch, error) {
+	opts *watch.Options, changed func(*WatchChanges), patterns ...elfnote.Pattern,
+) (*watch.Watch, error) {
 	return WatchSessions(opts, changed, WatchSession{Session: s, Patterns: patterns})
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // If any system call fails while a session is opened, read and closed, there is
@@ -80,7 +81,7 @@ func TestFaultsOfAWatch(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer s.Close()
 		faults.Each(t, func(t *testing.T) (err error) {
-			w, err := s.Watch(&usdt.WatchOptions{
+			w, err := s.Watch(&watch.Options{
 				Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
 				},

@@ -21,6 +21,7 @@ import (
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // A container passes its probes in ever new processes and threads, each of
@@ -185,7 +186,7 @@ func distinctArguments(t *testing.T, users, sites int) {
 		qt.Commentf("%v a site", each))
 
 	costs := testprog.StartCosts(t)
-	opts := usdt.WatchOptions{Filter: only(self, innocent)}
+	opts := watch.Options{Filter: only(self, innocent)}
 	attached := make(chan bool, 1)
 	changed := func(c *trace.WatchChanges) {
 		for _, err := range c.Errors {
@@ -197,7 +198,7 @@ func distinctArguments(t *testing.T, users, sites int) {
 			}
 		}
 	}
-	w := watch(t, s, &opts, changed, "hostile:*", "gousdt_test:three")
+	w := watchProbes(t, s, &opts, changed, "hostile:*", "gousdt_test:three")
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx, time.Second) }()

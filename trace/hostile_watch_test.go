@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // Users map one legal file each, with as many sites as there may be, whose
@@ -152,7 +152,7 @@ func hostileDirectory(t *testing.T) string {
 
 // besieged is a Watch on a host where hostile users map files.
 type besieged struct {
-	*usdt.Watch
+	*watch.Watch
 	t         *testing.T
 	costs     *testprog.Costs
 	stop      func()

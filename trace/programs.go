@@ -20,7 +20,6 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
@@ -36,10 +35,9 @@ const maxArguments = 1 << 20
 
 // work is the sites of a selection that one attachment watches, and their code.
 type work struct {
-	plan     *bpfgen.Plan
-	sel      *usdt.Selection
-	file     string
-	maxSites int // usdt.Target.MaxSites
+	plan *bpfgen.Plan
+	sel  *usdt.Selection
+	file string
 
 	wanted []int   // indices of the sites in the selection
 	sites  []*Site // those, in the same order
@@ -607,7 +605,7 @@ func (a *Attachment) attachGroups(w *work) error {
 				events++
 			}
 		}
-		if err := follow.CheckPerfEvents(w.file, w.maxSites, events); err != nil {
+		if err := w.sel.CheckPerfEvents(events); err != nil {
 			return err
 		}
 	}

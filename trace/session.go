@@ -12,17 +12,19 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // A Session watches probes, of one file or of many. Files can be attached and
@@ -76,14 +78,14 @@ type Session struct {
 	// kernel attaches.
 	attaching sync.RWMutex
 	detached  bool // nothing can be attached any more
-	going     follow.Attaching
+	going     attaching.Files
 
 	using  sync.RWMutex // held for reading while something reads the maps
 	closed bool         // the maps are closed
 
 	mu          sync.Mutex
 	attachments map[*Attachment]struct{}
-	watches     map[*usdt.Watch]struct{}
+	watches     map[*watch.Watch]struct{}
 	drains      []drain
 
 	closeOnce sync.Once
@@ -118,7 +120,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) {
 	s := &Session{attachments: make(map[*Attachment]struct{}),
-		watches: make(map[*usdt.Watch]struct{})}
+		watches: make(map[*watch.Watch]struct{})}
 	if opts != nil {
 		s.opts = *opts
 		s.opts.Aggregators = slices.Clone(opts.Aggregators)
@@ -215,7 +217,7 @@ func (s *Session) Attach(
 	if target.Selection != nil {
 		attach = s.attachSelection
 	}
-	return attach(sel, sel.Name(), process, opts, target.MaxSites)
+	return attach(sel, sel.Name(), process, opts)
 }
 
 // Attachments returns the attachments that are not closed, in no particular
@@ -248,9 +250,9 @@ func (s *Session) detach() error {
 	for w := range s.allWatches() {
 		w.Stop()
 	}
-	patience := follow.LinkPatience
+	patience := attaching.LinkPatience
 	if s.mode != usdt.ModeMulti {
-		patience = follow.EventPatience
+		patience = attaching.EventPatience
 	}
 	err := errors.Join(closeAll(s.Attachments()...), s.going.Wait(patience))
 	s.silent.Store(true)
@@ -286,7 +288,7 @@ func (s *Session) Close() error {
 	return s.closeErr
 }
 
-func (s *Session) allWatches() map[*usdt.Watch]struct{} {
+func (s *Session) allWatches() map[*watch.Watch]struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.watches)
@@ -431,16 +433,17 @@ func (s *Session) createMaps() (err error) {
 	return nil
 }
 
-// explain returns a *follow.PermissionError if a privilege is missing, and any
+// explain returns a *usdt.PermissionError if a privilege is missing, and any
 // other error with the operation that failed.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return &follow.PermissionError{Op: op, Err: err}
+		return &usdt.PermissionError{Op: op, Err: err}
 	}
 	var refused *ebpf.VerifierError
 	switch {
 	case !errors.As(err, &refused):
-	case follow.Classify(err) == follow.WithRoom:
+	case slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC},
+		func(errno syscall.Errno) bool { return errors.Is(err, errno) }):
 		err = refused.Unwrap() // the log does not say more
 	default:
 		// The whole log: only this package can have made the mistake.

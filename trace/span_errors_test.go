@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -63,6 +62,6 @@ func TestSessionsOfSpansMayFail(t *testing.T) {
 		}
 		failed <- err
 	}()
-	var refused *follow.PermissionError
+	var refused *usdt.PermissionError
 	qt.Check(t, qt.ErrorAs(<-failed, &refused))
 }

@@ -8,16 +8,15 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
-	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // WatchChanges are the attachments that a watch of [WatchSessions] has made and
 // closed, and its errors.
-type WatchChanges = usdt.WatchChanges[*Attachment]
+type WatchChanges = watch.Changes[*Attachment]
 
 // A WatchSession is a session for which a watch attaches probes.
 type WatchSession struct {
@@ -28,7 +27,7 @@ type WatchSession struct {
 	Patterns []elfnote.Pattern
 
 	// OptionsFor, if set, returns the options of each attachment, as
-	// [usdt.WatchProgram].OptionsFor does. With a Cookie or SiteCookie for each
+	// [watch.Program].OptionsFor does. With a Cookie or SiteCookie for each
 	// file or process, events, filters and aggregations can tell them apart.
 	OptionsFor func(*proc.ProcessFile) usdt.AttachOptions
 
@@ -44,20 +43,17 @@ type WatchSession struct {
 // The files that a scan finds are attached session by session, in their order.
 // A file that cannot be attached to one of them does not affect the others.
 // Sites that cannot be attached are skipped: [Attachment.Skipped] lists them.
-// Limits, later tries and calls of changed are as for [usdt.Manager.Watch].
+// Limits, later tries and calls of changed are as for [watch.New].
 //
 // The error wraps [os.ErrClosed] if a session is closed or detached. PerProcess
 // needs a /proc of this process's own PID namespace.
 func WatchSessions(
-	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions ...WatchSession,
-) (*usdt.Watch, error) {
+	opts *watch.Options, changed func(*WatchChanges), sessions ...WatchSession,
+) (*watch.Watch, error) {
 	if len(sessions) == 0 {
 		return nil, errors.New("a watch needs at least one WatchSession")
 	}
-	if opts == nil {
-		opts = &usdt.WatchOptions{}
-	}
-	a := sessionAttacher{sessions: slices.Clone(sessions), fileSites: opts.Limits.OfFile()}
+	a := &sessionAttacher{sessions: slices.Clone(sessions)}
 	var patterns [][]elfnote.Pattern
 	for i, s := range sessions {
 		if s.Session == nil || s.Session.watches == nil { // or a zero value
@@ -65,18 +61,11 @@ func WatchSessions(
 		}
 		patterns = append(patterns, slices.Clone(s.Patterns))
 	}
-	var w *usdt.Watch
-	forget := func() {
-		for _, s := range a.sessions {
-			s.Session.mu.Lock()
-			delete(s.Session.watches, w)
-			s.Session.mu.Unlock()
-		}
-	}
-	w, err := usdt.NewWatch(opts, changed, patterns, usdt.ModeAuto, a, forget)
+	w, err := watch.Of(opts, changed, a, patterns...)
 	if err != nil {
 		return nil, err
 	}
+	a.watch = w
 	for _, of := range a.sessions {
 		s := of.Session
 		s.attaching.RLock()
@@ -86,7 +75,7 @@ func WatchSessions(
 		s.mu.Unlock()
 		s.attaching.RUnlock()
 		if detached {
-			forget()
+			a.Closed()
 			return nil, sys.ClosedError("session")
 		}
 	}
@@ -94,24 +83,24 @@ func WatchSessions(
 }
 
 type sessionAttacher struct {
-	sessions  []WatchSession
-	fileSites int
+	sessions []WatchSession
+	watch    *watch.Watch
 }
 
-func (a sessionAttacher) AttachPart(
-	n int, sel *usdt.Selection, pair *procwatch.ProcessFile, process proc.Process,
+func (a *sessionAttacher) AttachPart(
+	n int, sel *usdt.Selection, found *proc.ProcessFile, process proc.Process,
 ) (*Attachment, error) {
 	s := &a.sessions[n]
 	var options usdt.AttachOptions
 	if s.OptionsFor != nil {
-		options = s.OptionsFor(pair.View())
+		options = s.OptionsFor(found)
 	}
-	return s.Session.attachRest(sel, pair.Path, process, &options, a.fileSites)
+	return s.Session.attachRest(sel, found.Path, process, &options)
 }
 
 // Descriptors counts those of links and programs. Perf events have links of
 // their own.
-func (a sessionAttacher) Descriptors(attached *Attachment) int {
+func (a *sessionAttacher) Descriptors(attached *Attachment) int {
 	n := len(attached.programs) + len(attached.links)
 	for _, l := range attached.links {
 		n += 2 * l.PerfEvents()
@@ -119,11 +108,20 @@ func (a sessionAttacher) Descriptors(attached *Attachment) int {
 	return n
 }
 
-func (a sessionAttacher) Detach(attachments []*Attachment) error { return closeAll(attachments...) }
+func (a *sessionAttacher) Detach(attachments []*Attachment) error { return closeAll(attachments...) }
 
-func (a sessionAttacher) Explain(n int, err *follow.WatchError) error {
-	if n != follow.WholeFile && a.sessions[n].Name != "" {
+func (a *sessionAttacher) Explain(n int, err *watch.Error) error {
+	if a.sessions[n].Name != "" {
 		return fmt.Errorf("%s: %w", a.sessions[n].Name, err)
 	}
 	return err
+}
+
+// Closed makes the sessions forget the watch.
+func (a *sessionAttacher) Closed() {
+	for _, s := range a.sessions {
+		s.Session.mu.Lock()
+		delete(s.Session.watches, a.watch)
+		s.Session.mu.Unlock()
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
@@ -29,7 +30,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 						return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
 					}
 					return usdt.AttachOptions{Cookie: numbers[pair.Path]}
-				}, &usdt.WatchOptions{
+				}, &watch.Options{
 					Filter: only(one.path, other.path), PerProcess: perProcess,
 				}, nil, "gousdt_test:three")
 				qt.Assert(t, qt.IsNil(w.SyncAll()))

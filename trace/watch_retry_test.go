@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // noDescriptors lets this process open no descriptor until restore is called.
@@ -36,7 +37,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 			var attached []*trace.Attachment
 			var failed []error
 			tries := 0
-			opts := &usdt.WatchOptions{
+			opts := &watch.Options{
 				Filter: only(process.path), PerProcess: perProcess,
 			}
 			changed := func(changes *trace.WatchChanges) {
@@ -75,7 +76,7 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 	s := newSession(t, nil)
 	process, another := start(t, "target-static"), copyOf(t, "target-static")
 	var c changed
-	opts := &usdt.WatchOptions{Filter: only(process.path, another), Linger: time.Hour}
+	opts := &watch.Options{Filter: only(process.path, another), Linger: time.Hour}
 	tell := c.tell(t)
 	restore := func() {}
 	changed := func(changes *trace.WatchChanges) {
@@ -110,7 +111,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
 		tries++
 		return usdt.AttachOptions{}
-	}, &usdt.WatchOptions{
+	}, &watch.Options{
 		Filter: only(process.path),
 	}, func(changes *trace.WatchChanges) { failed += len(failures(changes)) }, "gousdt_test:none")
 	for range 3 {

@@ -15,13 +15,14 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // watchTogether has sessions share a watch, each for a probe of its own.
 func watchTogether(
-	t *testing.T, opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
+	t *testing.T, opts *watch.Options, changed func(*trace.WatchChanges),
 	sessions map[string]*trace.Session,
-) *usdt.Watch {
+) *watch.Watch {
 	t.Helper()
 	var all []trace.WatchSession
 	for name, s := range sessions {
@@ -45,7 +46,7 @@ func TestWatchSessionsFeedsEachWithItsProbes(t *testing.T) {
 				filtered := 0
 				filter := countCalls(only(process.path), process.PID, &filtered)
 				w := watchTogether(t,
-					&usdt.WatchOptions{Filter: filter, PerProcess: perProcess}, c.tell(t),
+					&watch.Options{Filter: filter, PerProcess: perProcess}, c.tell(t),
 					map[string]*trace.Session{"three": three, "none": none,
 						"there_is_no_such": absent})
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -90,7 +91,7 @@ func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 	none := newSession(t, &trace.SessionOptions{Filter: "arg0 == 1"}) // it has no argument
 	process := start(t, "target-pie")
 	var changes trace.WatchChanges
-	w := watchTogether(t, &usdt.WatchOptions{
+	w := watchTogether(t, &watch.Options{
 		Filter: only(process.path),
 	}, func(c *trace.WatchChanges) { changes = *c },
 		map[string]*trace.Session{"three": three, "none": none})
@@ -111,7 +112,7 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 			three, none := newSession(t, nil), newSession(t, nil)
 			process := start(t, "target-pie")
 			sessions := map[string]*trace.Session{"three": three, "none": none}
-			w := watchTogether(t, &usdt.WatchOptions{Filter: only(process.path)}, nil, sessions)
+			w := watchTogether(t, &watch.Options{Filter: only(process.path)}, nil, sessions)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.IsNil(end(none)))
 			qt.Check(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
@@ -119,7 +120,7 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 				trace.WatchSession{Session: none})
 			qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 			// The other session can be used, and be ended, as before.
-			again := watch(t, three, &usdt.WatchOptions{Filter: only(process.path)}, nil,
+			again := watchProbes(t, three, &watch.Options{Filter: only(process.path)}, nil,
 				"gousdt_test:three")
 			qt.Check(t, qt.IsNil(again.SyncAll()))
 			qt.Check(t, qt.IsNil(w.Close()))

@@ -15,12 +15,12 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // only lets these programs through, by the file that they run.
@@ -36,11 +36,11 @@ func only(paths ...string) func(proc.Process) bool {
 	}
 }
 
-// watch watches probes until the end of the test.
-func watch(
-	t *testing.T, s *trace.Session, opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
+// watchProbes watches probes until the end of the test.
+func watchProbes(
+	t *testing.T, s *trace.Session, opts *watch.Options, changed func(*trace.WatchChanges),
 	patterns ...string,
-) *usdt.Watch {
+) *watch.Watch {
 	t.Helper()
 	return watchFor(t, s, nil, opts, changed, patterns...)
 }
@@ -48,9 +48,9 @@ func watch(
 // watchFor is watch with the options of each attachment.
 func watchFor(
 	t *testing.T, s *trace.Session, optionsFor func(*proc.ProcessFile) usdt.AttachOptions,
-	opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
+	opts *watch.Options, changed func(*trace.WatchChanges),
 	patterns ...string,
-) *usdt.Watch {
+) *watch.Watch {
 	t.Helper()
 	var parsed []elfnote.Pattern
 	for _, text := range patterns {
@@ -133,7 +133,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				var changes trace.WatchChanges
 				w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
 					return usdt.AttachOptions{Cookie: 5}
-				}, &usdt.WatchOptions{
+				}, &watch.Options{
 					Filter:     only(process.path, another),
 					PerProcess: perProcess,
 					Linger:     -1,
@@ -196,7 +196,7 @@ func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
 	s := newSession(t, nil)
 	program, library := copyOf(t, "target-pie"), copyOf(t, "libtarget.so")
 	var c changed
-	w := watch(t, s, &usdt.WatchOptions{Filter: only(program), Linger: time.Millisecond}, c.tell(t),
+	w := watchProbes(t, s, &watch.Options{Filter: only(program), Linger: time.Millisecond}, c.tell(t),
 		"gousdt_test:three")
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(t.Context(), 50*time.Millisecond) }()
@@ -223,7 +223,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-static")
 	var c changed
-	w := watch(t, s, &usdt.WatchOptions{Filter: only(process.path), Linger: time.Hour}, c.tell(t),
+	w := watchProbes(t, s, &watch.Options{Filter: only(process.path), Linger: time.Hour}, c.tell(t),
 		"gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	first := await(t, c.attached)
@@ -272,17 +272,17 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			spoiled := startFile(t, spoil(t, "target-pie", "three"))
 			fit := start(t, "target-pie")
 			var changes trace.WatchChanges
-			w := watch(t, s, &usdt.WatchOptions{
+			w := watchProbes(t, s, &watch.Options{
 				Filter: only(spoiled.path, fit.path), PerProcess: perProcess,
 			}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three")
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.HasLen(changes.Attached, 1))
 			qt.Assert(t, qt.HasLen(changes.Errors, 1))
-			var failed *follow.WatchError
+			var failed *watch.Error
 			qt.Assert(t, qt.ErrorAs(changes.Errors[0], &failed))
 			qt.Check(t, qt.Equals(failed.Path, spoiled.path))
 			qt.Check(t, qt.Equals(failed.Process.PID, spoiled.PID))
-			var site *follow.SiteError
+			var site *usdt.SiteError
 			qt.Check(t, qt.ErrorAs(changes.Errors[0], &site))
 			fit.fires(t, s)
 		})
@@ -294,7 +294,7 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 		s := newSession(t, &trace.SessionOptions{Mode: mode})
 		process := start(t, "target-pie")
 		var changes trace.WatchChanges
-		opts := &usdt.WatchOptions{
+		opts := &watch.Options{
 			Filter: only(process.path), PerProcess: true,
 		}
 		optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
@@ -320,7 +320,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 			s := newSession(t, nil)
 			process := start(t, "target-pie")
 			var c changed
-			w, err := s.Watch(&usdt.WatchOptions{Filter: only(process.path), Linger: time.Hour}, c.tell(t))
+			w, err := s.Watch(&watch.Options{Filter: only(process.path), Linger: time.Hour}, c.tell(t))
 			qt.Assert(t, qt.IsNil(err)) // only the session closes it
 			ran := make(chan error, 1)
 			go func() { ran <- w.Run(context.Background(), time.Hour) }()
@@ -339,7 +339,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 func TestWatchStop(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-pie")
-	w := watch(t, s, &usdt.WatchOptions{Filter: only(process.path), PerProcess: true}, nil,
+	w := watchProbes(t, s, &watch.Options{Filter: only(process.path), PerProcess: true}, nil,
 		"gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	w.Stop()

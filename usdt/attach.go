@@ -18,9 +18,8 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
@@ -287,7 +286,7 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 	}
 	info, err := prog.Info()
 	if err != nil {
-		return nil, follow.Explain("asking the kernel for the program", err)
+		return nil, explain("asking the kernel for the program", err)
 	}
 	ids, _ := info.MapIDs()
 	known = &loadedProgram{reads: slices.Contains(ids, m.specs.id),
@@ -310,6 +309,13 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
 		m.loaded[key] = known
 	}
 	return known, nil
+}
+
+// Check returns the error with which Attach would refuse a program, whatever
+// the target: it was not loaded for this Manager.
+func (m *Manager) Check(prog *ebpf.Program) error {
+	_, err := m.loadedProgram(prog)
+	return err
 }
 
 // askMaps reports whether one of a program's maps is another Manager's map of
@@ -417,14 +423,14 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 // the process has gone, or may not be read.
 func explainProcess(pid int, err error) error {
 	switch {
-	case errors.Is(err, proc.ErrGone):
+	case errors.Is(err, procfs.ErrGone):
 		return sys.Gone(pid)
-	case errors.Is(err, proc.ErrAccess):
+	case errors.Is(err, procfs.ErrAccess):
 		// Nobody may read a process that is ending.
-		if errors.Is(sys.CheckTracee(pid), proc.ErrGone) {
+		if errors.Is(sys.CheckTracee(pid), procfs.ErrGone) {
 			return sys.Gone(pid)
 		}
-		return &follow.PermissionError{Op: "reading a process", Err: err}
+		return &PermissionError{Op: "reading a process", Err: err}
 	default:
 		return err // which names the process
 	}

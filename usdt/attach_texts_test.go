@@ -15,10 +15,10 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
 func TestArgumentsThatAreStrings(t *testing.T) {

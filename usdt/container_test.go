@@ -21,6 +21,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // startContained runs a copy of target-static as /bin/target in mount, PID and
@@ -54,13 +55,13 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), one.PID))
 		qt.Assert(t, qt.IsNil(first.Close()))
 
-		var attached []*usdt.Link
-		w, err := c.Watch(&usdt.WatchOptions{
+		var attached []*watch.Attachment
+		w, err := c.Watch(&watch.Options{
 			Linger: -1,
 			Filter: func(p proc.Process) bool {
 				return p.PID == one.PID || p.PID == two.PID
 			},
-		}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+		}, func(changes *watch.Changes[*watch.Attachment]) {
 			attached = append(attached, changes.Attached...)
 		}, watching(t, c.Collect, "gousdt_test:three")...)
 		qt.Assert(t, qt.IsNil(err))
@@ -68,7 +69,7 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.HasLen(attached, 2)) // one for each file
 		for _, a := range attached {
-			qt.Check(t, qt.Equals(a.Selection().Name(), "/bin/target"))
+			qt.Check(t, qt.Equals(a.Path, "/bin/target"))
 		}
 
 		// A container whose image is gone goes on.
@@ -110,7 +111,7 @@ func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 
-	w, err := c.Watch(&usdt.WatchOptions{
+	w, err := c.Watch(&watch.Options{
 		Filter: func(p proc.Process) bool {
 			return p.PID == process.PID
 		},
@@ -119,7 +120,7 @@ func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(w.Links(), 1))
-	qt.Assert(t, qt.Equals(w.Links()[0].Selection().Name(), "/memfd:target"))
+	qt.Assert(t, qt.Equals(w.Links()[0].Link.Selection().Name(), "/memfd:target"))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 }

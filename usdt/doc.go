@@ -33,7 +33,7 @@
 //	lnk, err := mgr.Attach(objs.OnQuery, target, nil, elfnote.Exact("postgresql", "query__start"))
 //	defer lnk.Close()
 //
-// [Manager.Watch] keeps programs attached to the probes that match their
+// Package watch keeps programs attached to the probes that match their
 // patterns, in all processes that come and go. [LoadCollectionSpec] reads an
 // object that was compiled with libbpf's header.
 //
@@ -63,8 +63,8 @@
 //   - [*NotFoundError]: the file has none of the probes
 //   - [errors.ErrUnsupported]: the kernel lacks something
 //   - [os.ErrPermission]: the caller lacks a privilege, which the text names
-//   - [proc.ErrGone]: the process does not exist, or has exited meanwhile
-//   - [os.ErrClosed]: the Manager, Selection or Watch is closed
+//   - proc.ErrGone: the process does not exist, or has exited meanwhile
+//   - [os.ErrClosed]: the Manager or Selection is closed
 package usdt
 
 import _ "github.com/gousdt/gousdt/bpf" // so that go mod vendor keeps the headers

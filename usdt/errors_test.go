@@ -21,12 +21,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func machineOf(t *testing.T, program string) elf.Machine {
@@ -116,7 +116,7 @@ func TestAttachRefusesSitesWithoutNop(t *testing.T) {
 	c := newCollector(t, nil)
 	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "target-pie")}, nil,
 		elfnote.Exact("gousdt_broken", "no_nop"))
-	qt.Assert(t, qt.ErrorAs(err, new(*follow.SiteError)))
+	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
 	qt.Assert(t, qt.ErrorMatches(err, `.*: no nop there but [0-9a-f]{2} .*`))
 }
 
@@ -151,7 +151,7 @@ func TestAttachNamesTheSiteThatTheKernelRefuses(t *testing.T) {
 			}
 		}
 		_, err = c.Attach(c.Collect3, usdt.Target{Selection: sel}, nil)
-		var site *follow.SiteError
+		var site *usdt.SiteError
 		qt.Assert(t, qt.ErrorAs(err, &site))
 		qt.Assert(t, qt.Equals(site.Name, "nop5"))
 
@@ -213,17 +213,17 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		c.silent(t)
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
-		w, err := c.Watch(&usdt.WatchOptions{Filter: only(path)}, nil,
+		w, err := c.Watch(&watch.Options{Filter: only(path)}, nil,
 			watching(t, c.Collect, "*:split", "*:three")...)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.HasLen(w.Links(), 1))
-		check(w.Links()[0].Selection())
+		check(w.Links()[0].Link.Selection())
 		qt.Assert(t, qt.IsNil(w.Close()))
 
 		refused := func(err error) {
 			t.Helper()
-			var site *follow.SiteError
+			var site *usdt.SiteError
 			qt.Assert(t, qt.ErrorAs(err, &site))
 			qt.Assert(t, qt.Equals(site.Location, second.Location))
 			qt.Assert(t,

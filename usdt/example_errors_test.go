@@ -10,12 +10,8 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"time"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -63,33 +59,4 @@ func ExampleLoadCollectionSpecFromReader() {
 		log.Fatal(err)
 	}
 	fmt.Println(len(spec.Programs), "programs")
-}
-
-// Watch one process, and print the programs and files that are attached.
-func ExampleWatch() {
-	mgr, objs := loadExample() // as in the example of the package
-	defer mgr.Close()
-	defer objs.Close()
-
-	names := map[*ebpf.Program]string{objs.Count: "count"}
-	watch, err := mgr.Watch(&usdt.WatchOptions{
-		Filter: func(p proc.Process) bool { return p.PID == os.Getpid() },
-		Linger: time.Minute, // a program that starts once a minute stays attached
-	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
-		for _, lnk := range changes.Attached {
-			fmt.Printf("%s is attached to %q\n", names[lnk.Program()], lnk.Selection().Name())
-		}
-		for _, err := range changes.Errors {
-			log.Printf("%q", err) // paths are arbitrary bytes
-		}
-	}, usdt.WatchProgram{Program: objs.Count,
-		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("libc:*")}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer watch.Close()
-	if err := watch.Sync(os.Getpid()); err != nil { // this process alone
-		log.Fatal(err)
-	}
-	fmt.Println(watch.Stats().Waiting, "files wait for their turn")
 }

@@ -5,22 +5,16 @@
 package usdt_test
 
 import (
-	"bufio"
-	"io"
 	"log"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
 // The types that bpf2go generates have these names in the examples.
@@ -72,45 +66,12 @@ func TestExamples(t *testing.T) {
 		{"package", Example, "attached to ", func() { throw.Do("throw") }, "exceptions\n"},
 		{"Manager.Attach", ExampleManager_Attach, "", nil,
 			"libstdcxx:rethrow is attached with cookie 3\n"},
-		{"Manager.Watch", ExampleManager_Watch, "attached to ", func() {
-			qt.Check(t, qt.IsNil(syscall.Kill(os.Getpid(), syscall.SIGINT)))
-		}, "detached from"},
-		{"WatchProgram", ExampleWatchProgram, "", nil, ""},
 		{"Select", ExampleSelect, "", nil, "libstdcxx:throw can be attached at 0x"},
 		{"Mode_Resolve", ExampleMode_Resolve, "", nil, "programs are attached in the mode "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			// The signal that ends an example must not end the test if it comes
-			// late.
-			signals := make(chan os.Signal, 1)
-			signal.Notify(signals, os.Interrupt)
-			defer signal.Stop(signals)
-
-			stdout := os.Stdout
-			read, write, err := os.Pipe()
-			qt.Assert(t, qt.IsNil(err))
-			defer read.Close()
-			os.Stdout = write
-			go func() {
-				defer write.Close()
-				tc.example()
-			}()
-			var printed strings.Builder
-			lines := bufio.NewReader(read)
-			for met := false; ; {
-				line, err := lines.ReadString('\n')
-				printed.WriteString(line)
-				if err == io.EOF {
-					break
-				}
-				qt.Check(t, qt.IsNil(err))
-				if !met && tc.during != "" && strings.HasPrefix(line, tc.during) {
-					met = true
-					tc.meet()
-				}
-			}
-			os.Stdout = stdout
-			qt.Check(t, qt.StringContains(printed.String(), tc.want))
+			printed := testprog.Printed(t, tc.example, tc.during, tc.meet)
+			qt.Check(t, qt.StringContains(printed, tc.want))
 		})
 	}
 }

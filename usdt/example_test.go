@@ -5,12 +5,10 @@
 package usdt_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -105,6 +103,9 @@ func ExampleSelect() {
 	for _, site := range skipped {
 		fmt.Println("skipped:", site) // the error says where and why
 	}
+	if !sel.HoldsWriters() {
+		fmt.Println("a process that writes to the file is not held up until it is detached")
+	}
 }
 
 // Attach a program to the same probes of several processes, each with a cookie.
@@ -126,104 +127,12 @@ func ExampleManager_Attach_selection() {
 		switch {
 		case errors.Is(err, proc.ErrGone):
 			log.Printf("process %d has exited meanwhile", pid)
+		case errors.Is(err, usdt.ErrNotStarted):
+			log.Printf("process %d is still starting: try again later", pid)
 		case err != nil:
 			log.Fatal(err)
 		}
 	}
-}
-
-// Keep a program attached to the exceptions of all C++ programs, with any copy
-// of the library, also in containers, until interrupted.
-func ExampleManager_Watch() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	mgr, objs := loadExample() // as in the example of the package
-	defer mgr.Close()
-	defer objs.Close()
-
-	watch, err := mgr.Watch(nil, func(changes *usdt.WatchChanges[*usdt.Link]) {
-		for _, lnk := range changes.Attached {
-			fmt.Printf("attached to %q\n", lnk)
-			if process := lnk.Process(); process.PID != 0 {
-				fmt.Printf("of process %d alone\n", process.PID)
-			}
-		}
-		for _, lnk := range changes.Detached {
-			fmt.Printf("detached from %q\n", lnk)
-		}
-		for _, err := range changes.Errors {
-			log.Print(err)
-		}
-	}, usdt.WatchProgram{
-		Program:  objs.Count,
-		Patterns: []elfnote.Pattern{elfnote.Exact("libstdcxx", "throw")},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer watch.Close()
-	if err := watch.Run(ctx, 5*time.Second); err != nil {
-		log.Fatal(err)
-	}
-}
-
-// The same program for each process of a service, with the start of the process
-// as cookie: a PID may be used again.
-func ExampleWatchProgram() {
-	mgr, objs := loadExample() // as in the example of the package
-	defer mgr.Close()
-	defer objs.Close()
-
-	watch, err := mgr.Watch(&usdt.WatchOptions{
-		PerProcess: true,
-		Filter: func(p proc.Process) bool {
-			return p.Command == "postgres"
-		},
-	}, nil, usdt.WatchProgram{
-		Program:  objs.Count,
-		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
-		OptionsFor: func(pair *proc.ProcessFile) usdt.AttachOptions {
-			return usdt.AttachOptions{Cookie: pair.Process.StartTime}
-		},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer watch.Close()
-	if err := watch.SyncAll(); err != nil { // the processes that there are now
-		log.Fatal(err)
-	}
-	stats := watch.Stats()
-	fmt.Printf("%d sites after %d scans of all processes\n", stats.Sites, stats.Passes)
-	if stats.Denied+stats.Blocked+stats.Postponed > 0 {
-		fmt.Printf("%d processes may not be scanned, %d do not answer, %d are busy\n",
-			stats.Denied, stats.Blocked, stats.Postponed)
-	}
-}
-
-// Lower limits for a host on which any user may start containers, and a line
-// when something exceeds them.
-func ExampleWatchOptions_limits() {
-	mgr, objs := loadExample() // as in the example of the package
-	defer mgr.Close()
-	defer objs.Close()
-
-	opts := &usdt.WatchOptions{}
-	opts.Limits.FileSites, opts.Limits.OwnerSites = 2_000, 10_000
-	watch, err := mgr.Watch(opts, func(changes *usdt.WatchChanges[*usdt.Link]) {
-		for _, err := range changes.Errors {
-			log.Print(err) // what is over a limit, for example
-		}
-	}, usdt.WatchProgram{Program: objs.Count})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer watch.Close()
-	if err := watch.SyncAll(); err != nil {
-		log.Fatal(err)
-	}
-	stats := watch.Stats()
-	fmt.Printf("%d sites are attached, %d files are over a limit\n", stats.Sites, stats.OverLimit)
 }
 
 // The features of the kernel decide how programs are attached.

@@ -9,9 +9,7 @@ func (m *Manager) Links() (links []*Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for opened := range m.open {
-		if lnk, ok := opened.(*Link); ok {
-			links = append(links, lnk)
-		}
+		links = append(links, opened)
 	}
 	return links
 }
@@ -22,9 +20,6 @@ func (m *Manager) Programs() int {
 	defer m.mu.Unlock()
 	return len(m.loaded)
 }
-
-// Mode returns how the Manager attaches programs. It is never ModeAuto.
-func (m *Manager) Mode() Mode { return m.mode }
 
 // Subset returns a selection of some of the sites.
 func (s *Selection) Subset(sites []int) *Selection {

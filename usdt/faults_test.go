@@ -13,11 +13,12 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // If any one system call fails, either an error is returned and nothing stays
@@ -107,15 +108,15 @@ func TestFaultsWhileWatching(t *testing.T) {
 		defer objs.Close()
 
 		faults.Each(t, func(t *testing.T) (err error) {
-			w, err := newWatch(mgr, &usdt.WatchOptions{
+			w, err := newWatch(mgr, &watch.Options{
 				Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
 				},
 				PerProcess: true,
-			}, func(c *usdt.WatchChanges[*usdt.Link]) {
+			}, func(c *watch.Changes[*watch.Attachment]) {
 				err = errors.Join(err,
 					errors.Join(c.Errors...))
-			}, usdt.WatchProgram{Program: objs.Collect,
+			}, watch.Program{Program: objs.Collect,
 				Patterns: []elfnote.Pattern{elfnote.Exact(provider, "counted")}})
 			if err != nil {
 				return err

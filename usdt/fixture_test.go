@@ -22,10 +22,11 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+	"github.com/gousdt/gousdt/watch"
 )
 
 const provider = "gousdt_test"
@@ -109,24 +110,24 @@ func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target,
 	return lnk
 }
 
-// A watch is a Watch and what it has attached.
-type watch struct {
-	*usdt.Watch
+// A following is a Watch and what it has attached.
+type following struct {
+	*watch.Watch
 	mu    sync.Mutex
-	links map[*usdt.Link]bool
+	links map[*watch.Attachment]bool
 }
 
-// Watch is that of the collector's Manager.
-func (c *collector) Watch(opts *usdt.WatchOptions, changed func(*usdt.WatchChanges[*usdt.Link]),
-	programs ...usdt.WatchProgram) (*watch, error) {
+// Watch is a watch of the collector's Manager.
+func (c *collector) Watch(opts *watch.Options, changed func(*watch.Changes[*watch.Attachment]),
+	programs ...watch.Program) (*following, error) {
 	return newWatch(c.Manager, opts, changed, programs...)
 }
 
-func newWatch(mgr *usdt.Manager, opts *usdt.WatchOptions,
-	changed func(*usdt.WatchChanges[*usdt.Link]), programs ...usdt.WatchProgram) (*watch, error) {
-	w := &watch{links: make(map[*usdt.Link]bool)}
+func newWatch(mgr *usdt.Manager, opts *watch.Options,
+	changed func(*watch.Changes[*watch.Attachment]), programs ...watch.Program) (*following, error) {
+	w := &following{links: make(map[*watch.Attachment]bool)}
 	var err error
-	w.Watch, err = mgr.Watch(opts, func(changes *usdt.WatchChanges[*usdt.Link]) {
+	w.Watch, err = watch.New(mgr, opts, func(changes *watch.Changes[*watch.Attachment]) {
 		w.mu.Lock()
 		for _, lnk := range changes.Attached {
 			w.links[lnk] = true
@@ -143,7 +144,7 @@ func newWatch(mgr *usdt.Manager, opts *usdt.WatchOptions,
 }
 
 // Links returns what is attached, in no order.
-func (w *watch) Links() []*usdt.Link {
+func (w *following) Links() []*watch.Attachment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Keys(w.links))

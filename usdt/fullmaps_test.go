@@ -11,7 +11,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -24,9 +23,9 @@ func TestAttachWithAFullSpecMap(t *testing.T) {
 	c.attach(t, c.Collect, target, "three", nil)
 
 	_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "specs"))
-	var full *follow.LimitError
+	var full *usdt.LimitError
 	qt.Assert(t, qt.ErrorAs(err, &full))
-	qt.Assert(t, qt.Equals(*full, follow.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+	qt.Assert(t, qt.Equals(*full, usdt.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 		Capacity: 256, InUse: 1, Needed: 300}))
 	qt.Assert(t,
 		qt.ErrorMatches(err, `there is room for 256 specs, 1 are in use, and 300 more are needed: `+
@@ -70,7 +69,7 @@ func TestAttachSharesAndRecyclesSpecs(t *testing.T) {
 		other := c.attach(t, c.Collect, target, "guarded", &usdt.AttachOptions{Cookie: 1})
 		qt.Assert(t, qt.Equals(inUse(), 2))
 		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "sizes"))
-		qt.Assert(t, qt.ErrorAs(err, new(*follow.LimitError)))
+		qt.Assert(t, qt.ErrorAs(err, new(*usdt.LimitError)))
 
 		qt.Assert(t, qt.IsNil(one.Close()))
 		qt.Assert(t, qt.Equals(inUse(), 2))
@@ -125,9 +124,9 @@ func TestAttachWithAFullAddressMap(t *testing.T) {
 
 	_, err = c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil,
 		elfnote.Exact(provider, "many"))
-	var full *follow.LimitError
+	var full *usdt.LimitError
 	qt.Assert(t, qt.ErrorAs(err, &full))
-	qt.Assert(t, qt.Equals(*full, follow.LimitError{Limit: "addresses",
+	qt.Assert(t, qt.Equals(*full, usdt.LimitError{Limit: "addresses",
 		Option: "ManagerOptions.MaxSpecs", Capacity: 4, Needed: 400}))
 	used, _ := c.SpecsInUse()
 	qt.Assert(t, qt.Equals(used, 0))

@@ -32,8 +32,7 @@ type guard struct {
 
 	mu      sync.Mutex
 	holders map[*holder]struct{}
-	onWrite []func() // called once everything is detached
-	ended   bool     // these have been called
+	onWrite func() // called once everything is detached
 }
 
 // A holder keeps a guard: an open file, or a link. A link is referred to
@@ -45,8 +44,10 @@ type holder struct {
 
 // newGuard guards a file by a descriptor that closeFile closes. With hold,
 // writers wait until everything is detached, if the file system has leases.
-func newGuard(name string, fd int, hold bool, closeFile func()) *holder {
-	g := &guard{name: name, closeFile: closeFile, holders: make(map[*holder]struct{})}
+// onWrite is called once that is done.
+func newGuard(name string, fd int, hold bool, closeFile, onWrite func()) *holder {
+	g := &guard{name: name, closeFile: closeFile, onWrite: onWrite,
+		holders: make(map[*holder]struct{})}
 	opened := &holder{guard: g}
 	g.holders[opened] = struct{}{}
 	g.attaching.Lock() // until there is a lease
@@ -101,25 +102,14 @@ func (g *guard) detach() {
 	if last {
 		g.giveBack()
 	}
-	g.mu.Lock()
-	g.ended = true
-	onWrite := g.onWrite
-	g.mu.Unlock()
-	for _, call := range onWrite {
-		call()
-	}
+	g.onWrite()
 }
 
-// whenWritten has a function called once everything is detached because of a
-// write, on a goroutine of its own.
-func (g *guard) whenWritten(call func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.ended {
-		go call()
-	} else {
-		g.onWrite = append(g.onWrite, call)
-	}
+// HoldsWriters reports whether a process that is about to write to the file
+// waits until everything is detached: see [Target].NoLease.
+func (s *Selection) HoldsWriters() bool {
+	h := s.file().holder
+	return h != nil && h.guard.lease.Reason() == nil
 }
 
 // A linkEnd closes a link for a reason.

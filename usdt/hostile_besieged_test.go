@@ -15,10 +15,9 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // atMost returns the size of a test: complete in make test-hostile.
@@ -32,7 +31,7 @@ func atMost(short, complete int) int {
 // besieged is a Watch on a host where a hostile user maps the files of a
 // directory.
 type besieged struct {
-	*watch
+	*following
 	t     *testing.T
 	c     *collector
 	costs *testprog.Costs
@@ -47,15 +46,15 @@ type besieged struct {
 }
 
 // besiege starts a Watch, and returns when it has seen something.
-func besiege(t *testing.T, c *collector, dir string, limits follow.Limits) *besieged {
+func besiege(t *testing.T, c *collector, dir string, limits watch.Limits) *besieged {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	b := &besieged{t: t, c: c, stop: stop, ended: make(chan error, 1)}
 	some := make(chan struct{}, 1)
 	var err error
-	b.watch, err = c.Watch(&usdt.WatchOptions{
+	b.following, err = c.Watch(&watch.Options{
 		Limits: limits,
-	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+	}, func(changes *watch.Changes[*watch.Attachment]) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, err := range changes.Errors { // of others there may be any
@@ -67,7 +66,7 @@ func besiege(t *testing.T, c *collector, dir string, limits follow.Limits) *besi
 			}
 		}
 		for _, a := range changes.Attached {
-			if b.attached != nil && a.Selection().Name() == b.innocent {
+			if b.attached != nil && a.Path == b.innocent {
 				close(b.attached)
 				b.attached = nil
 			}

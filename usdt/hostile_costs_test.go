@@ -15,10 +15,10 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // Users map more files than this process may have descriptors. Those beyond
@@ -53,7 +53,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 		qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE,
 			&unix.Rlimit{Cur: uint64(descriptors), Max: limit.Max})))
 	defer func() { qt.Check(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))) }()
-	b := besiege(t, c, dir, follow.Limits{})
+	b := besiege(t, c, dir, watch.Limits{})
 	b.attachInnocent()
 	// A slow machine comes to their files late, because the time of scanning is
 	// shared out.
@@ -100,7 +100,7 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	testprog.StartMapper(t, testprog.Nobody, 20*time.Millisecond, mapped)
 
 	c := newCollector(t, nil)
-	b := besiege(t, c, dir, follow.Limits{})
+	b := besiege(t, c, dir, watch.Limits{})
 	b.attachInnocent()
 	settle := time.Duration(atMost(1, 5)) * time.Second
 	time.Sleep(settle) // the CPU time of this is measured
@@ -110,7 +110,7 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 		// entries in use is reported again.
 		qt.Check(t, qt.IsTrue(len(said) <= 3))
 		for _, err := range said {
-			qt.Check(t, qt.ErrorAs(err, new(*follow.LimitError)))
+			qt.Check(t, qt.ErrorAs(err, new(*usdt.LimitError)))
 		}
 	} else {
 		qt.Check(t, qt.HasLen(said, 0))
@@ -140,7 +140,7 @@ func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 	}
 	testprog.StartMapper(t, testprog.Nobody, 0, dir)
 	c := newCollector(t, nil)
-	b := besiege(t, c, dir, follow.Limits{})
+	b := besiege(t, c, dir, watch.Limits{})
 	b.attachInnocent()
 	for range 3 {
 		qt.Assert(t, qt.IsNil(b.SyncAll()))

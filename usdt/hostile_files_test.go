@@ -21,7 +21,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // mountImage mounts overlayfs as a container runtime does, and returns the
@@ -133,19 +133,19 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	var mu sync.Mutex
 	var told strings.Builder
 	attached, changed := make(chan string, 10), make(chan struct{}, 1)
-	w, err := c.Watch(&usdt.WatchOptions{
+	w, err := c.Watch(&watch.Options{
 		Filter: func(p proc.Process) bool {
 			exe, err := p.Executable()
 			return hostile[p.PID] != "" || err == nil && filepath.Dir(exe) == dir
 		},
-	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+	}, func(changes *watch.Changes[*watch.Attachment]) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, err := range changes.Errors {
 			fmt.Fprintln(&told, err)
 		}
 		for _, a := range changes.Attached {
-			attached <- a.Selection().Name()
+			attached <- a.Path
 		}
 		select {
 		case changed <- struct{}{}:

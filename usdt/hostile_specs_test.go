@@ -17,6 +17,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // A user maps files that take all specs of the Manager. Another one's program
@@ -46,9 +47,9 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		var mu sync.Mutex // detaching goes on after SyncAll, and is reported
 		var told []string
-		w, err := c.Watch(&usdt.WatchOptions{
+		w, err := c.Watch(&watch.Options{
 			Filter: only(self, innocent),
-		}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+		}, func(changes *watch.Changes[*watch.Attachment]) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, err := range changes.Errors {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // A user maps more files with more probes than can be attached. Attachments
@@ -27,7 +27,7 @@ func TestHostileUserWithTooManyProbes(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		many := flood{
 			mode: mode, files: atMost(40, 500), sites: atMost(2_000, 9_000),
-			limits: follow.Limits{Sites: atMost(20_000, 0), OwnerSites: atMost(20_000, -1)},
+			limits: watch.Limits{Sites: atMost(20_000, 0), OwnerSites: atMost(20_000, -1)},
 		}
 		if mode == usdt.ModeMulti {
 			many.run(t)
@@ -37,7 +37,7 @@ func TestHostileUserWithTooManyProbes(t *testing.T) {
 			}).run)
 			t.Run("with very many arguments", (&flood{
 				mode: mode, files: atMost(2, 4), sites: atMost(20_000, 130_000),
-				limits: follow.Limits{FileSites: -1, OwnerSites: -1},
+				limits: watch.Limits{FileSites: -1, OwnerSites: -1},
 				note: func(n int) testprog.Note {
 					return testprog.Note{Arguments: fmt.Sprintf("8@$%d 4@$%d -4@$%d 8@$%d", n,
 						n+1, n+2, n+3)}
@@ -50,7 +50,7 @@ func TestHostileUserWithTooManyProbes(t *testing.T) {
 		// The sites are all at one place, so that each takes a perf event.
 		apart := flood{
 			mode: mode, files: atMost(10, 100), sites: 20,
-			limits: follow.Limits{OwnerDescriptors: -1, Descriptors: atMost(40, 200)},
+			limits: watch.Limits{OwnerDescriptors: -1, Descriptors: atMost(40, 200)},
 		}
 		t.Run("each with a perf event", apart.run)
 	})
@@ -60,7 +60,7 @@ func TestHostileUserWithTooManyProbes(t *testing.T) {
 type flood struct {
 	mode         usdt.Mode
 	files, sites int
-	limits       follow.Limits
+	limits       watch.Limits
 	note         func(n int) testprog.Note // nil: with nothing but names
 	refused      bool                      // they have more probes than a file may have
 }

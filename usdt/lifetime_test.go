@@ -22,11 +22,12 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // tracerVariable makes the test binary a tracer that attaches and waits to be
@@ -333,8 +334,8 @@ func TestWatchAttachesAgainAfterAWrite(t *testing.T) {
 	program := filepath.Join(dir, "target-shared")
 	copyFile(t, program, testprog.Path(t, "target-shared"))
 	reported := make(chan error, 10)
-	w, err := c.Watch(&usdt.WatchOptions{Filter: only(program)},
-		func(changes *usdt.WatchChanges[*usdt.Link]) {
+	w, err := c.Watch(&watch.Options{Filter: only(program)},
+		func(changes *watch.Changes[*watch.Attachment]) {
 			for _, err := range changes.Errors {
 				reported <- err
 			}
@@ -349,7 +350,7 @@ func TestWatchAttachesAgainAfterAWrite(t *testing.T) {
 	// A process that maps a library keeps nobody from writing to it.
 	writer, err := os.OpenFile(library, os.O_RDWR, 0)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.ErrorIs(lnk.Err(), usdt.ErrWritten))
+	qt.Check(t, qt.ErrorIs(lnk.Link.Err(), usdt.ErrWritten))
 	qt.Check(t, qt.ErrorMatches(await(t, reported), ".*being written to, and is attached again.*"))
 	qt.Check(t, qt.HasLen(w.Links(), 0))
 	writer.Close()
@@ -390,8 +391,8 @@ int main(void)
 		_, err := c.Attach(c.Collect, usdt.Target{Path: program}, nil, elfnote.Exact(provider, "gated"))
 		qt.Assert(t, qt.ErrorMatches(err, ".*two writable segments.*attach to each process after.*"))
 		var failed []error
-		w, err := c.Watch(&usdt.WatchOptions{Filter: only(program)},
-			func(changes *usdt.WatchChanges[*usdt.Link]) { failed = append(failed, changes.Errors...) },
+		w, err := c.Watch(&watch.Options{Filter: only(program)},
+			func(changes *watch.Changes[*watch.Attachment]) { failed = append(failed, changes.Errors...) },
 			watching(t, c.Collect, "gousdt_test:gated")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
@@ -412,8 +413,8 @@ int main(void)
 			testneeds.Await(t, 10*time.Second, "the process is attached", func() bool {
 				// Start returns before the program is mapped.
 				qt.Assert(t, qt.IsNil(w.Sync(run.Process.Pid)))
-				return slices.ContainsFunc(w.Links(), func(l *usdt.Link) bool {
-					return l.Process().PID == run.Process.Pid
+				return slices.ContainsFunc(w.Links(), func(a *watch.Attachment) bool {
+					return a.Process.PID == run.Process.Pid
 				})
 			})
 			pass()

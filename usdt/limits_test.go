@@ -13,10 +13,10 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // many has 400 sites of one spec, guarded a site with a semaphore.
@@ -32,8 +32,6 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 		{"many", 0, "", 0, 0},
 		{"many", 400, "", 0, 0},
 		{"many", 399, "sites", 399, 400},
-		{"guarded", 8, "", 0, 0},
-		{"guarded", 7, "sites (one with a semaphore counts as 8)", 7, 8},
 		{"fourteen", 2, "different arguments", 8, 14},
 	} {
 		target.MaxSites = test.max
@@ -48,9 +46,9 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 		qt.Check(t, qt.ErrorIs(err, elffile.ErrTooLarge))
 		// The limit may be less than any real file's.
 		qt.Check(t, qt.ErrorMatches(err, `.*: there is room for .*`))
-		var full *follow.LimitError
+		var full *usdt.LimitError
 		qt.Assert(t, qt.IsTrue(errors.As(err, &full)), qt.Commentf("%s: %v", test.probe, err))
-		qt.Check(t, qt.Equals(*full, follow.LimitError{
+		qt.Check(t, qt.Equals(*full, usdt.LimitError{
 			Limit:    test.limit,
 			Option:   "Target.MaxSites",
 			Capacity: test.capacity,
@@ -66,19 +64,19 @@ func TestWatchLimits(t *testing.T) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		one, two := copies(t, "target-pie")
 		processes := []*testprog.Process{testprog.Start(t, one), testprog.Start(t, two)}
-		var changes usdt.WatchChanges[*usdt.Link]
-		w, err := c.Watch(&usdt.WatchOptions{
+		var changes watch.Changes[*watch.Attachment]
+		w, err := c.Watch(&watch.Options{
 			PerProcess: true,
 			Filter:     only(one, two),
-			Limits:     follow.Limits{OwnerSites: 3},
-		}, func(c *usdt.WatchChanges[*usdt.Link]) { changes = *c },
+			Limits:     watch.Limits{OwnerSites: 3},
+		}, func(c *watch.Changes[*watch.Attachment]) { changes = *c },
 			watching(t, c.Collect, "gousdt_test:three", "gousdt_test:twelve")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.HasLen(w.Links(), 1))
 		qt.Assert(t, qt.HasLen(failures(&changes), 1))
-		var full *follow.LimitError
+		var full *usdt.LimitError
 		qt.Assert(t, qt.IsTrue(errors.As(failures(&changes)[0], &full)),
 			qt.Commentf("%v", changes.Errors))
 		qt.Assert(t, qt.Equals(full.Option, "Limits.OwnerSites"))
@@ -86,12 +84,12 @@ func TestWatchLimits(t *testing.T) {
 		stats := w.Stats()
 		qt.Assert(t,
 			qt.Equals([3]int{stats.Sites, stats.OverLimit, stats.Waiting}, [3]int{2, 1, 0}))
-		changes = usdt.WatchChanges[*usdt.Link]{}
+		changes = watch.Changes[*watch.Attachment]{}
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.HasLen(failures(&changes), 0)) // it is not reported again
 
 		for _, process := range processes {
-			if process.PID == w.Links()[0].Process().PID {
+			if process.PID == w.Links()[0].Process.PID {
 				process.Kill()
 			}
 		}
@@ -109,10 +107,10 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 	one, _ := copies(t, "target-pie")
 	testprog.Start(t, one)
 	var failed []error
-	w, err := c.Watch(&usdt.WatchOptions{
+	w, err := c.Watch(&watch.Options{
 		Filter: only(one),
-		Limits: follow.Limits{FileSites: 399},
-	}, func(c *usdt.WatchChanges[*usdt.Link]) { failed = append(failed, c.Errors...) },
+		Limits: watch.Limits{FileSites: 399},
+	}, func(c *watch.Changes[*watch.Attachment]) { failed = append(failed, c.Errors...) },
 		watching(t, c.Collect, "gousdt_test:many")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

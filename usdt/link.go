@@ -21,10 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/uprobeevent"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // A Link is one program attached to all sites of a [Selection], until Close.
@@ -35,7 +33,6 @@ type Link struct {
 	mode    Mode
 	sel     *Selection    // closed
 	program *ebpf.Program // as it was given
-	process proc.Process  // zero if it is every process
 
 	generic string // why the sites run the program itself, "" if they run one made for them
 
@@ -55,14 +52,8 @@ type Link struct {
 // Program returns the program that was given to be attached.
 func (l *Link) Program() *ebpf.Program { return l.program }
 
-// Process returns the process that is attached, or the zero value if that is
-// every process. Only its PID is set, unless a [Watch] has made the Link.
-func (l *Link) Process() proc.Process { return l.process }
-
 // Selection returns the sites that are attached, and those that were skipped.
-// It is closed: it describes the sites, but cannot be attached. In a [Watch]
-// its name is the path of the file as the process sees it. If the Link is for
-// every process, that is the first process found with the file.
+// It is closed: it describes the sites, but cannot be attached.
 func (l *Link) Selection() *Selection { return l.sel }
 
 // Specialised reports whether the sites run a program that was made for them,
@@ -235,7 +226,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 	}
 	if kernel.multi {
 		if isForLink, err := reachesPath(prog, 0); err != nil {
-			return nil, follow.Explain("asking how the program was loaded", err)
+			return nil, explain("asking how the program was loaded", err)
 		} else if isForLink {
 			mode = ModeMulti
 		}
@@ -276,7 +267,7 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 		return nil, guard.written
 	}
 
-	lnk := &Link{mode: mode, sel: s, program: prog, process: proc.Process{PID: s.pid},
+	lnk := &Link{mode: mode, sel: s, program: prog,
 		generic: "the program was attached without a Manager", done: make(chan struct{})}
 	if mode == ModeMulti {
 		err = lnk.attachMulti(executable, cookies)
@@ -342,8 +333,6 @@ var (
 	errMiscounted = errors.New("two writable segments of the file share the page of its semaphore " +
 		"(as lld and mold link it), and in a process that starts later the kernel would count in the " +
 		"wrong one: attach to each process after it has started, by its PID or by a watch")
-	errNotStarted = errors.New("the process has not mapped the file as a program does that has " +
-		"started, and so the kernel would count its semaphore in the wrong segment: attach again later")
 )
 
 // awaitStarted waits until the kernel counts the semaphore of a site where the
@@ -353,7 +342,7 @@ func (s *Selection) awaitStarted(site *Site) (err error) {
 	const patience, pause = 500 * time.Millisecond, 2 * time.Millisecond // also on a busy machine
 	for until := time.Now().Add(patience); ; time.Sleep(pause) {
 		err = s.checkStarted(site)
-		if !errors.Is(err, errNotStarted) || s.watched || time.Now().After(until) {
+		if !errors.Is(err, ErrNotStarted) || s.watched || time.Now().After(until) {
 			return err
 		}
 	}
@@ -395,7 +384,7 @@ func (s *Selection) checkStarted(site *Site) error {
 		}
 	}
 	if code < 0 {
-		return errNotStarted
+		return ErrNotStarted
 	}
 	address := all[code].start + site.Offset - all[code].offset + site.Semaphore - site.Location
 	for _, m := range all { // the kernel takes the first
@@ -407,7 +396,7 @@ func (s *Selection) checkStarted(site *Site) error {
 			return nil
 		}
 	}
-	return errNotStarted // without any, perhaps it is about to execute the program
+	return ErrNotStarted // without any, perhaps it is about to execute the program
 }
 
 // maxMultiSites is the most sites that the kernel takes in one uprobe_multi
@@ -554,7 +543,7 @@ func (s *Selection) groups(cookies []uint64) (groups [][]int) {
 // file of another user, need too many perf events: the kernel closes one after
 // the other, in a tenth of a second each.
 func (s *Selection) checkPerfEvents(events int) error {
-	err := follow.CheckPerfEvents(s.opened.name, s.maxSites, events)
+	err := s.CheckPerfEvents(events)
 	if err != nil || s.maxSites <= 0 {
 		return err
 	}
@@ -566,7 +555,19 @@ func (s *Selection) checkPerfEvents(events int) error {
 	return nil
 }
 
+// CheckPerfEvents returns an error for a file that needs more perf events than
+// [Target].MaxSites allows. One is always allowed. Package trace attaches a
+// file by several links.
+func (s *Selection) CheckPerfEvents(events int) error {
+	if needed := perfEventSites * events; s.maxSites > 0 && events > 1 && needed > s.maxSites {
+		return s.tooMany("sites (a perf event counts as 8)", s.maxSites, needed)
+	}
+	return nil
+}
+
 const (
+	// perfEventSites is the number of sites that a perf event counts for.
+	perfEventSites = 8
 	// descriptorsPerPerfEvent includes that of its BPF link.
 	descriptorsPerPerfEvent = 2
 	// fileDescriptorsPart is the share of the descriptors that one file of
@@ -587,7 +588,7 @@ func (l *Link) explain(err error) error {
 	err = withErrno(err)
 	// cilium/ebpf refuses other types of programs without asking the kernel.
 	if l.program.Type() == ebpf.Kprobe && whyRefused(&s.sites[0], err) == nil {
-		return fmt.Errorf("%s: %w", s.opened.name, follow.Explain("attaching by "+by, err))
+		return fmt.Errorf("%s: %w", s.opened.name, explain("attaching by "+by, err))
 	}
 	refusal := s.refusal((*Selection).findRefused)
 	if s.pid != 0 && errors.Is(refusal, unix.ESRCH) {
@@ -694,8 +695,8 @@ func (s *Selection) findRefused() (refused map[int]error, err error) {
 
 // A refusedError says that the kernel refuses sites.
 type refusedError struct {
-	*follow.SiteError // the first
-	rest              *Selection
+	*SiteError // the first
+	rest       *Selection
 }
 
 func (e *refusedError) Unwrap() error { return e.SiteError }

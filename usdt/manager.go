@@ -20,8 +20,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/bpfobject"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -93,14 +93,15 @@ type Manager struct {
 	addresses *table[uint64]               // likewise
 	generic   string                       // why no program is made for sites, "" if some may be
 
-	attaching follow.Attaching
+	attaching attaching.Files
 
 	mu      sync.Mutex
 	closed  bool
-	open    map[io.Closer]struct{}                        // each *Link and *Watch
+	open    map[*Link]struct{}
 	loaded  map[weak.Pointer[ebpf.Program]]*loadedProgram // until the caller forgets the program
 	special map[specialKey]*specialProgram
 
+	done      chan struct{}
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -149,8 +150,8 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	m := &Manager{
 		spec: spec, mode: mode, programs: make(map[string]*ebpf.ProgramSpec),
 		sections: make(map[string]string), readers: make(map[string]bool), callers: make(map[string]bool),
-		open: make(map[io.Closer]struct{}), special: make(map[specialKey]*specialProgram),
-		loaded: make(map[weak.Pointer[ebpf.Program]]*loadedProgram),
+		open: make(map[*Link]struct{}), special: make(map[specialKey]*specialProgram),
+		loaded: make(map[weak.Pointer[ebpf.Program]]*loadedProgram), done: make(chan struct{}),
 	}
 	makeHeaderFunctionsStatic(spec)
 	if err := m.preparePrograms(opts); err != nil {
@@ -215,16 +216,19 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	return &ebpf.CollectionOptions{MapReplacements: replacements}
 }
 
-// Close closes the watches and links of the Manager, all together, and releases
-// the maps. It waits for calls of Attach, which fail, so that nothing stays
-// attached. It waits for no more than 2 s, in other modes than ModeMulti 20 s,
-// for a file system that does not answer: then the error wraps
-// [proc.ErrBlocked], and what the kernel still attaches is detached as soon as
-// it has. It is safe to call Close again.
+// Close closes the links of the Manager, all together, and releases the maps.
+// It waits for calls of Attach, which fail, so that nothing stays attached. It
+// waits for no more than 2 s, in other modes than ModeMulti 20 s, for a file
+// system that does not answer: then the error wraps proc.ErrBlocked, and what
+// the kernel still attaches is detached as soon as it has. It is safe to call
+// Close again.
 func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
 		m.closed = true
+		if m.done != nil { // of a zero Manager
+			close(m.done)
+		}
 		open := slices.Collect(maps.Keys(m.open))
 		var kept []*ebpf.Map
 		for _, loaded := range m.loaded {
@@ -234,9 +238,9 @@ func (m *Manager) Close() error {
 		clear(m.loaded)
 		m.mu.Unlock()
 
-		patience := follow.LinkPatience
+		patience := attaching.LinkPatience
 		if m.mode != ModeMulti {
-			patience = follow.EventPatience
+			patience = attaching.EventPatience
 		}
 		errs := []error{sys.CloseTogether(open), m.attaching.Wait(patience),
 			sys.CloseTogether(kept)}
@@ -251,6 +255,12 @@ func (m *Manager) Close() error {
 	return m.closeErr
 }
 
+// Done returns a channel that is closed when Close begins.
+func (m *Manager) Done() <-chan struct{} { return m.done }
+
+// Mode returns how the Manager attaches programs. It is never ModeAuto.
+func (m *Manager) Mode() Mode { return m.mode }
+
 // begin notes that a file is being attached, until end is called.
 func (m *Manager) begin(file string) (end func(), err error) {
 	m.mu.Lock()
@@ -261,21 +271,21 @@ func (m *Manager) begin(file string) (end func(), err error) {
 	return m.attaching.Begin(file), nil
 }
 
-// keep remembers a link or a watch until it is closed. It returns false if the
+// keep remembers a link until it is closed. It returns false if the
 // Manager has been closed in the meantime.
-func (m *Manager) keep(linkOrWatch io.Closer) bool {
+func (m *Manager) keep(l *Link) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {
-		m.open[linkOrWatch] = struct{}{}
+		m.open[l] = struct{}{}
 	}
 	return !m.closed
 }
 
-func (m *Manager) forget(linkOrWatch io.Closer) {
+func (m *Manager) forget(l *Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.open, linkOrWatch)
+	delete(m.open, l)
 }
 
 // preparePrograms sets the attach type of USDT programs, which cannot be
@@ -334,7 +344,7 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		var err error
 		prog.Instructions, err = argcode.AvoidPrivateStackIn(prog.Instructions, kernel)
 		if err != nil {
-			return follow.Explain("asking for the kernel's version", err)
+			return explain("asking for the kernel's version", err)
 		}
 	}
 	return nil

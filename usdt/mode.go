@@ -14,7 +14,6 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -136,12 +135,12 @@ func askKernel() (k kernelModes, err error) {
 	}
 	if k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe,
 		asm.FnGetAttachCookie)); err != nil {
-		return k, follow.Explain("asking for BPF cookies", err)
+		return k, explain("asking for BPF cookies", err)
 	}
 	// This must be asked before any multi link is tried: an older kernel
 	// answers EINVAL to the link.
 	if k.multi, err = supported(features.HaveBPFLinkUprobeMulti()); err != nil {
-		return k, follow.Explain("asking for uprobe_multi links", err)
+		return k, explain("asking for uprobe_multi links", err)
 	}
 	if k.multi {
 		k.multiPID, err = rightPIDFilter()
@@ -173,7 +172,7 @@ func rightPIDFilter() (right bool, err error) {
 		prog.Close()
 	}
 	if err != nil {
-		return false, follow.Explain("asking for the PID filter of uprobe_multi links", err)
+		return false, explain("asking for the PID filter of uprobe_multi links", err)
 	}
 	pidFilter.known, pidFilter.right = true, right
 	return right, nil

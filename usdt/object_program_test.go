@@ -17,12 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
 // These tests state the guarantees for programs made for libbpf, with objects
@@ -128,9 +127,9 @@ func TestObjectsForLibbpfWithAFullMapOfSpecs(t *testing.T) {
 			for range 2 {
 				_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "specs"),
 					elfnote.Exact(provider, "guarded"))
-				var limit *follow.LimitError
+				var limit *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(err, &limit))
-				qt.Check(t, qt.DeepEquals(limit, &follow.LimitError{
+				qt.Check(t, qt.DeepEquals(limit, &usdt.LimitError{
 					Limit:    "specs",
 					Option:   "ManagerOptions.MaxSpecs",
 					Capacity: 256,
@@ -177,7 +176,7 @@ func TestObjectsForLibbpfWithManySpecs(t *testing.T) {
 			qt.Assert(t, qt.Equals(event.Val[0], int64(i)))
 		}
 		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "three"))
-		qt.Assert(t, qt.ErrorAs(err, new(*follow.LimitError)))
+		qt.Assert(t, qt.ErrorAs(err, new(*usdt.LimitError)))
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 		c.attach(t, c.Collect, target, "three", nil)
 	})

@@ -18,11 +18,11 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
 // A libbpfHeader is a version of libbpf's header that objects are compiled

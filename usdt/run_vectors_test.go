@@ -20,10 +20,10 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
 // A vectorArg is one argument of testdata/vectors.

@@ -10,12 +10,10 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 )
@@ -28,7 +26,7 @@ import (
 // probes, and that of the first site if none of the sites can be attached. It
 // wraps
 //
-//   - [proc.ErrGone] if the target's process does not exist,
+//   - proc.ErrGone if the target's process does not exist,
 //   - [os.ErrNotExist] or [os.ErrPermission] if the file cannot be opened,
 //   - [elfnote.ErrNotELF] if it is no ELF file.
 //
@@ -49,7 +47,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 		return nil, err
 	}
 	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Header().Machine,
-		maxSites: target.MaxSites, watched: target.ProcessFile != nil}
+		maxSites: target.MaxSites, watched: target.Kept != nil}
 	if err := s.find(patterns); err != nil {
 		o.close()
 		return nil, err
@@ -59,7 +57,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 
 func (s *Selection) find(patterns []elfnote.Pattern) error {
 	usable := false
-	weight := 0                           // of the sites that match
+	count := 0                            // of the sites that match
 	highest, ordered := uint64(0), true   // location so far; each was higher than those before
 	var firstMalformed *elffile.NoteError // of any probe
 	for site, err := range s.opened.sites {
@@ -74,8 +72,8 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			// A note is known to be of a probe only if its names can be read.
 			if note.Name != "" && elfnote.MatchAny(patterns, note.Provider, note.Name) {
 				if s.skippedCount++; s.skippedCount <= maxMalformed {
-					s.skipped = append(s.skipped, &follow.SiteError{
-						Path: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
+					s.skipped = append(s.skipped, &SiteError{
+						path: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
 					})
 				}
 			}
@@ -87,9 +85,9 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		if !elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			continue
 		}
-		weight += weightOf(&site)
+		count++
 		s.semaphores = s.semaphores || site.SemaphoreOffset != 0
-		if s.maxSites > 0 && weight > s.maxSites {
+		if s.maxSites > 0 && count > s.maxSites {
 			continue // they are counted only
 		}
 		if n := len(s.sites); n == cap(s.sites) {
@@ -97,12 +95,8 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		}
 		s.sites = append(s.sites, Site{Site: site, Instruction: site.Location})
 	}
-	if s.maxSites > 0 && weight > s.maxSites {
-		what := "sites"
-		if s.semaphores {
-			what = "sites (one with a semaphore counts as 8)"
-		}
-		return follow.TooMany(s.opened.name, what, s.maxSites, weight)
+	if s.maxSites > 0 && count > s.maxSites {
+		return s.tooMany("sites", s.maxSites, count)
 	}
 
 	switch {
@@ -128,25 +122,6 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		return err
 	}
 	return s.decodeArguments()
-}
-
-// A NotFoundError says that a file has none of the probes asked for.
-type NotFoundError struct {
-	Nearest []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
-
-	path     string
-	patterns []elfnote.Pattern // none if the file has no probes at all
-}
-
-func (e *NotFoundError) Error() string {
-	if len(e.patterns) == 0 {
-		return e.path + ": the file has no USDT probes"
-	}
-	var texts []string
-	for _, pattern := range e.patterns {
-		texts = append(texts, pattern.String())
-	}
-	return e.path + ": " + suggest.NoMatch(strings.Join(texts, " or "), "", e.Nearest)
 }
 
 // A small file can have a million sites that cannot be attached. A Selection
@@ -227,7 +202,7 @@ type Selection struct {
 	machine      elf.Machine // of the file
 	sites        []Site
 	semaphores   bool // some site has one
-	skipped      []*follow.SiteError
+	skipped      []*SiteError
 	skippedCount int
 	maxSites     int  // of the target
 	watched      bool // it may become one for each process
@@ -270,7 +245,7 @@ func (s *Selection) String() string {
 // In [Link.Selection] these are also the sites that [Manager.Attach] has left
 // out: those that another tracer holds with another semaphore, or without one,
 // and those whose semaphore the kernel cannot count.
-func (s *Selection) Skipped() (sites []*follow.SiteError, count int) {
+func (s *Selection) Skipped() (sites []*SiteError, count int) {
 	return slices.Clone(s.skipped), s.skippedCount
 }
 
@@ -318,24 +293,6 @@ func (s *Selection) Again(patterns ...elfnote.Pattern) (*Selection, error) {
 	return other, nil
 }
 
-// weight is the number of sites that the selection counts for.
-func (s *Selection) weight() (weight int) {
-	if !s.semaphores {
-		return s.Len()
-	}
-	for i := range s.sites {
-		weight += weightOf(&s.sites[i].Site)
-	}
-	return weight
-}
-
-func weightOf(site *elfnote.Site) int {
-	if site.SemaphoreOffset != 0 {
-		return follow.SemaphoreSites
-	}
-	return 1
-}
-
 // selectAgain selects among the sites of a selection.
 func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Selection, error) {
 	if err := target.check(); err != nil {
@@ -350,7 +307,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 		if slices.ContainsFunc(s.sites, other) {
 			part.sites = slices.DeleteFunc(slices.Clone(s.sites), other)
 		}
-		part.skipped = slices.DeleteFunc(slices.Clone(s.skipped), func(site *follow.SiteError) bool {
+		part.skipped = slices.DeleteFunc(slices.Clone(s.skipped), func(site *SiteError) bool {
 			return !elfnote.MatchAny(patterns, site.Provider, site.Name)
 		})
 		if len(part.skipped) < len(s.skipped) {
@@ -359,8 +316,8 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	}
 	if target.MaxSites > 0 {
 		part.maxSites = target.MaxSites
-		if weight := part.weight(); weight > target.MaxSites {
-			return nil, follow.TooMany(s.Name(), "sites", target.MaxSites, weight)
+		if part.Len() > target.MaxSites {
+			return nil, s.tooMany("sites", target.MaxSites, part.Len())
 		}
 	}
 	switch {
@@ -382,9 +339,9 @@ func (s *Selection) Close() error {
 	return s.file().close()
 }
 
-func (s *Selection) siteError(i int, err error) *follow.SiteError {
+func (s *Selection) siteError(i int, err error) *SiteError {
 	site := &s.sites[i]
-	return &follow.SiteError{Path: s.opened.name, Provider: site.Provider, Name: site.Name,
+	return &SiteError{path: s.opened.name, Provider: site.Provider, Name: site.Name,
 		Location: site.Location, Err: err}
 }
 
@@ -450,7 +407,7 @@ func (s *Selection) decodeArguments() error {
 		}
 		site.Args = args
 		if limit := argumentsPerSite * s.maxSites; limit > 0 && count > limit {
-			return follow.TooMany(s.opened.name, "different arguments", limit, count)
+			return s.tooMany("different arguments", limit, count)
 		}
 		if count > maxArguments {
 			return fmt.Errorf("%s: more than %d arguments of probes: %w", s.opened.name, maxArguments,

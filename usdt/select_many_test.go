@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // hostile writes a file whose notes, of some megabytes, have millions of
@@ -128,9 +129,9 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 	c := newCollector(t, nil)
 	path := hostile(t)
 	told, handled := make(chan error, 16), make(chan struct{}, 16)
-	watch, err := c.Watch(&usdt.WatchOptions{
+	w, err := c.Watch(&watch.Options{
 		Mapped: func(_, _ []*proc.ProcessFile) { handled <- struct{}{} },
-	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+	}, func(changes *watch.Changes[*watch.Attachment]) {
 		for _, err := range failures(changes) {
 			if errors.Is(err, elffile.ErrTooLarge) {
 				told <- err
@@ -138,11 +139,11 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 		}
 	}, watching(t, c.Collect12, "p:n")...)
 	qt.Assert(t, qt.IsNil(err))
-	defer watch.Close()
+	defer w.Close()
 	// On a loaded machine the scan may outlast what a process has to answer. It
 	// is then set aside, and handled when the scan has ended.
 	scan := func() {
-		if err := watch.Sync(os.Getpid()); !errors.Is(err, proc.ErrBlocked) {
+		if err := w.Sync(os.Getpid()); !errors.Is(err, proc.ErrBlocked) {
 			qt.Assert(t, qt.IsNil(err))
 		}
 		await(t, handled)
@@ -160,7 +161,7 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 		scan()
 	}
 	await(t, told)
-	qt.Assert(t, qt.IsNil(watch.Close()))
+	qt.Assert(t, qt.IsNil(w.Close()))
 	qt.Assert(t, qt.HasLen(told, 0))
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -29,10 +28,10 @@ func TestSelectOfAProcessFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	pair := w.ProcessFiles()[0]
 
-	all, err := usdt.Select(usdt.Target{ProcessFile: pair})
+	all, err := usdt.Select(usdt.Target{Kept: pair.Kept()})
 	qt.Assert(t, qt.IsNil(err))
 	defer all.Close()
-	sel, err := usdt.Select(usdt.Target{ProcessFile: pair},
+	sel, err := usdt.Select(usdt.Target{Kept: pair.Kept()},
 		elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
@@ -45,7 +44,7 @@ func TestSelectOfAProcessFile(t *testing.T) {
 	process.Fire("three", 1)
 	qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 
-	_, err = usdt.Select(usdt.Target{ProcessFile: pair},
+	_, err = usdt.Select(usdt.Target{Kept: pair.Kept()},
 		elfnote.Exact("gousdt_test", "missing"))
 	qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 }
@@ -61,10 +60,8 @@ func TestSelectOfAProcessFileWhoseFileHasGone(t *testing.T) {
 	pair := w.ProcessFiles()[0]
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	_, err := usdt.Select(usdt.Target{ProcessFile: pair})
+	_, err := usdt.Select(usdt.Target{Kept: pair.Kept()})
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
-	_, err = usdt.Select(usdt.Target{ProcessFile: &procwatch.ProcessFile{}})
-	qt.Check(t, qt.ErrorMatches(err, "the ProcessFile has no File: .*"))
 }
 
 func TestSelectAmongTheSitesOfASelection(t *testing.T) {
@@ -85,11 +82,11 @@ func TestSelectAmongTheSitesOfASelection(t *testing.T) {
 	qt.Check(t, qt.Equals(skipped, 1))
 
 	_, err = usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:no_nop")...)
-	qt.Check(t, qt.ErrorAs(err, new(*follow.SiteError)))
+	qt.Check(t, qt.ErrorAs(err, new(*usdt.SiteError)))
 	_, err = usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:twelve")...)
 	qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 	_, err = usdt.Select(usdt.Target{Selection: all, MaxSites: 10})
-	qt.Check(t, qt.ErrorAs(err, new(*follow.LimitError)))
+	qt.Check(t, qt.ErrorAs(err, new(*usdt.LimitError)))
 	_, err = usdt.Select(usdt.Target{Selection: all, PID: 1})
 	qt.Check(t, qt.ErrorMatches(err, ".* has its own PID: .*"))
 	_, err = usdt.Select(usdt.Target{Selection: all, Path: path})

@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
@@ -39,14 +40,14 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 		check(t, c, lnk, process)
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
-		w, err := c.Watch(&usdt.WatchOptions{
+		w, err := c.Watch(&watch.Options{
 			Filter: only(path),
 		}, nil, watching(t, c.Collect, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.HasLen(w.Links(), 1))
-		check(t, c, w.Links()[0], process)
+		check(t, c, w.Links()[0].Link, process)
 	})
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // Many goroutines attach and close the same probes at the same time. At the end
@@ -44,7 +44,7 @@ func TestSoakAttachAndClose(t *testing.T) {
 				lnk, err := c.Manager.Attach(c.Collect3, target,
 					&usdt.AttachOptions{Cookie: uint64(n % 5)},
 					elfnote.Exact(provider, probes[n%len(probes)]))
-				var full *follow.LimitError
+				var full *usdt.LimitError
 				if errors.As(err, &full) {
 					continue // for a moment: others have given none back yet
 				}
@@ -72,7 +72,7 @@ func TestSoakWatchWhileProcessesComeAndGo(t *testing.T) {
 	c := newCollector(t, nil)
 	program := filepath.Join(t.TempDir(), "churn")
 	copyFile(t, program, testprog.Path(t, "target-pie"))
-	w, err := c.Watch(&usdt.WatchOptions{
+	w, err := c.Watch(&watch.Options{
 		Filter: only(program), PerProcess: true,
 	}, nil, watching(t, c.Collect3, "gousdt_test:three", "gousdt_test:counted")...)
 	qt.Assert(t, qt.IsNil(err))
@@ -108,7 +108,7 @@ func TestSoakWatchWhileProcessesComeAndGo(t *testing.T) {
 	stays := testprog.Start(t, program)
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Assert(t, qt.HasLen(w.Links(), 1))
-	qt.Assert(t, qt.Equals(w.Links()[0].Process().PID, stays.PID))
+	qt.Assert(t, qt.Equals(w.Links()[0].Process.PID, stays.PID))
 	qt.Assert(t, qt.Equals(stays.Semaphore("counted"), 1))
 	stop()
 	qt.Assert(t, qt.IsNil(<-ended))

@@ -12,7 +12,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -75,9 +74,9 @@ func TestSpecTableWithoutRoom(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 
 	_, err = table.acquire(specsOf(2, 3, 3, 4, 5), nil)
-	var full *follow.LimitError
+	var full *LimitError
 	qt.Assert(t, qt.ErrorAs(err, &full))
-	qt.Assert(t, qt.Equals(*full, follow.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+	qt.Assert(t, qt.Equals(*full, LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 		Capacity: 4, InUse: 2, Needed: 3}))
 	qt.Assert(t, qt.Equals(table.inUse(), 2))
 
@@ -123,9 +122,9 @@ func TestAddressTable(t *testing.T) {
 	_, err = table.acquire([]uint64{30, 20}, []uint32{3, 4})
 	qt.Check(t, qt.ErrorIs(err, errAddressInUse))
 	_, err = table.acquire([]uint64{20, 30, 40}, []uint32{2, 3, 3})
-	var full *follow.LimitError
+	var full *LimitError
 	qt.Assert(t, qt.ErrorAs(err, &full))
-	qt.Check(t, qt.Equals(*full, follow.LimitError{Limit: "addresses", Option: "ManagerOptions.MaxSpecs",
+	qt.Check(t, qt.Equals(*full, LimitError{Limit: "addresses", Option: "ManagerOptions.MaxSpecs",
 		Capacity: 3, InUse: 2, Needed: 2}))
 	qt.Check(t, qt.Equals(lookup(30), 0))
 	qt.Check(t, qt.HasLen(table.used, 2))

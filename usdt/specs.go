@@ -4,13 +4,11 @@ package usdt
 
 import (
 	"debug/elf"
-	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -67,13 +65,13 @@ func (t *table[K]) acquire(keys []K, ids []uint32) ([]*entry[K], error) {
 		acquired = append(acquired, e)
 	}
 	if err == nil && len(fresh) > 0 && len(t.used) > t.capacity {
-		err = &follow.LimitError{Limit: t.what, Option: "ManagerOptions.MaxSpecs",
+		err = &LimitError{Limit: t.what, Option: "ManagerOptions.MaxSpecs",
 			Capacity: t.capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
 	}
 	written := 0
 	for err == nil && written < len(fresh) {
 		if err = t.put(fresh[written]); err != nil {
-			err = follow.Explain("writing the map of "+t.what, err)
+			err = explain("writing the map of "+t.what, err)
 		} else {
 			written++
 		}
@@ -135,12 +133,12 @@ const firstSpecID = 1
 func newSpecTable(spec *ebpf.MapSpec, layout *sitespec.Layout) (*specTable, error) {
 	specs, err := ebpf.NewMap(spec)
 	if err != nil {
-		return nil, follow.Explain("creating the map of specs", err)
+		return nil, explain("creating the map of specs", err)
 	}
 	info, err := specs.Info()
 	if err != nil {
 		specs.Close()
-		return nil, follow.Explain("asking the kernel for the spec map", err)
+		return nil, explain("asking the kernel for the spec map", err)
 	}
 	t := &specTable{layout: layout, next: firstSpecID}
 	t.id, _ = info.ID()
@@ -169,7 +167,7 @@ func newSpecTable(spec *ebpf.MapSpec, layout *sitespec.Layout) (*specTable, erro
 func newAddressTable(spec *ebpf.MapSpec) (*table[uint64], error) {
 	addresses, err := ebpf.NewMap(spec)
 	if err != nil {
-		return nil, follow.Explain("creating the map of addresses", err)
+		return nil, explain("creating the map of addresses", err)
 	}
 	t := &table[uint64]{entries: addresses, what: "addresses",
 		capacity: int(addresses.MaxEntries()), used: make(map[uint64]*entry[uint64]),
@@ -181,12 +179,6 @@ func newAddressTable(spec *ebpf.MapSpec) (*table[uint64], error) {
 	}
 	return t, nil
 }
-
-// errAddressInUse means that in ModeSingleIPMap an address would need two
-// specs: the same site is attached twice with different cookies, or the sites
-// of two programs are linked to the same address.
-var errAddressInUse = errors.New("attached with other arguments or another cookie already; without " +
-	"BPF cookies (Linux 5.15) an address can be attached once per Manager")
 
 // addresses returns the instruction pointers of hits, and the spec ID for each.
 // specs has the spec ID of each site. A site of an ET_EXEC has the address for

@@ -22,15 +22,13 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
-	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // A Target is the file whose probes are meant, and optionally the one process
 // in which they are.
 //
-// Exactly one of Path, ELF, ProcessFile and Selection is set.
+// Exactly one of Path, ELF, Kept and Selection is set.
 type Target struct {
 	// Path is the path of an executable or shared library, or a bare name
 	// without a slash. A bare name is looked up in /etc/ld.so.cache
@@ -50,9 +48,9 @@ type Target struct {
 	// returned or the Selection is closed.
 	ELF *elfnote.File
 
-	// ProcessFile is a file that a watch has found in a process, for package
-	// trace. The attachment covers every process, unless PID is set.
-	ProcessFile *procwatch.ProcessFile
+	// Kept is a file that its keeper, such as package watch, has opened and
+	// read. The attachment covers every process, unless PID is set.
+	Kept KeptFile
 
 	// Selection is a result of [Select], to choose among its sites or to attach
 	// them. It has its own PID: see [Selection.ForPID].
@@ -93,12 +91,31 @@ type Target struct {
 
 // files returns how many files are named.
 func (t *Target) files() (given int) {
-	for _, is := range []bool{t.Path != "", t.ELF != nil, t.ProcessFile != nil, t.Selection != nil} {
+	for _, is := range []bool{t.Path != "", t.ELF != nil, t.Kept != nil, t.Selection != nil} {
 		if is {
 			given++
 		}
 	}
 	return given
+}
+
+// A KeptFile is a file that several selections share, so that it is opened and
+// read once.
+type KeptFile interface {
+	// Name is the path of the file for texts, as the process sees it.
+	Name() string
+	// ELF returns the file, nil if it has been closed.
+	ELF() *elfnote.File
+	// Sites returns those of the file, as [elfnote.File.Sites] does.
+	Sites() iter.Seq2[elfnote.Site, error]
+	// Hold keeps the file open until Release is called once more.
+	Hold()
+	Release()
+	// Verify returns an error if the file does not have these sites any more.
+	Verify() error
+	// Written is called, on a goroutine of its own, once everything is detached
+	// from the file because it is written to.
+	Written()
 }
 
 func (t *Target) check() error {
@@ -109,7 +126,7 @@ func (t *Target) check() error {
 		return errors.New("the target has a PID but no file: set its Path (a bare name such as " +
 			"libc.so.6 is looked up among the files that the process has mapped)")
 	default:
-		return fmt.Errorf("a target needs exactly one of Path, ELF, ProcessFile and Selection, "+
+		return fmt.Errorf("a target needs exactly one of Path, ELF, Kept and Selection, "+
 			"not %d of them", given)
 	}
 }
@@ -175,8 +192,8 @@ func (t Target) open() (_ *opened, err error) {
 				err = fmt.Errorf("%s: %w", t.Path, ErrWritten)
 			}
 		}
-	case t.ProcessFile != nil:
-		err = o.openProcessFile(t.ProcessFile)
+	case t.Kept != nil:
+		err = o.openKept(t.Kept)
 	}
 	if err != nil {
 		return nil, err
@@ -207,8 +224,8 @@ func (t Target) open() (_ *opened, err error) {
 			return nil, err
 		}
 	}
-	if t.ProcessFile != nil {
-		if err := t.ProcessFile.File.Verify(); err != nil {
+	if t.Kept != nil {
+		if err := t.Kept.Verify(); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
 	}
@@ -225,7 +242,7 @@ func (t Target) open() (_ *opened, err error) {
 // lease needs an open file description that nobody else has a lease on.
 func (o *opened) guard(t *Target) (isNew bool, err error) {
 	fd := int(o.elf.OSFile().Fd())
-	closeFile := func() { unix.Close(fd) }
+	closeFile, onWrite := func() { unix.Close(fd) }, func() {}
 	switch {
 	case t.ELF != nil:
 		fd, err = unix.Open(o.path(), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -236,13 +253,13 @@ func (o *opened) guard(t *Target) (isNew bool, err error) {
 	case t.Path != "":
 		fd, err = unix.FcntlInt(o.elf.OSFile().Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	default:
-		t.ProcessFile.File.Hold()
-		closeFile = t.ProcessFile.File.Release
+		t.Kept.Hold()
+		closeFile, onWrite = t.Kept.Release, t.Kept.Written
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", o.name, err)
 	}
-	o.holder = newGuard(cmp.Or(o.name, t.Path), fd, !t.NoLease, closeFile)
+	o.holder = newGuard(cmp.Or(o.name, t.Path), fd, !t.NoLease, closeFile, onWrite)
 	o.closers = append(o.closers, func() error {
 		o.holder.release()
 		return nil
@@ -270,7 +287,7 @@ func (o *opened) openPath(t Target) error {
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(filepath.Clean(t.Path), "/proc/"):
 		file, err = procmaps.OpenIn(procfs.NewFS(""), t.PID, t.Path)
 	}
-	if t.PID != 0 && (errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrAccess)) {
+	if t.PID != 0 && (errors.Is(err, procfs.ErrGone) || errors.Is(err, procfs.ErrAccess)) {
 		return explainProcess(t.PID, err)
 	}
 	switch {
@@ -288,22 +305,18 @@ func (o *opened) openPath(t Target) error {
 	return err // which names the file
 }
 
-// openProcessFile takes the file that a watcher has found and has open.
-func (o *opened) openProcessFile(pair *procwatch.ProcessFile) error {
-	if pair.File == nil {
-		return errors.New("the ProcessFile has no File: set Path or ELF instead")
-	}
-	o.name = pair.Path // not that of the link in /proc it was opened by
-	pair.File.Hold()
+// openKept takes a file that its keeper has open.
+func (o *opened) openKept(file KeptFile) error {
+	o.name = file.Name() // not that of the link in /proc it was opened by
+	file.Hold()
 	o.closers = append(o.closers, func() error {
-		pair.File.Release()
+		file.Release()
 		return nil
 	})
-	if o.elf = pair.File.ELF(); o.elf == nil {
-		return fmt.Errorf("%s: %w", pair.Path,
-			sys.ClosedError("file (the process does not map it any more)"))
+	if o.elf = file.ELF(); o.elf == nil {
+		return fmt.Errorf("%s: %w", o.name, sys.ClosedError("file (the process does not map it any more)"))
 	}
-	o.sites = pair.File.Sites()
+	o.sites = file.Sites()
 	return nil
 }
 

@@ -12,20 +12,21 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // watchLingering watches a probe of two programs that are attached for every
 // process in all modes. It returns channels of what is attached and detached.
 func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.AttachOptions,
-	programs ...string) (w *watch, attached, detached chan *usdt.Link) {
+	programs ...string) (w *following, attached, detached chan *watch.Attachment) {
 	t.Helper()
-	attached, detached = make(chan *usdt.Link, 100), make(chan *usdt.Link, 100)
+	attached, detached = make(chan *watch.Attachment, 100), make(chan *watch.Attachment, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")
 	watched[0].OptionsFor = always(opts)
-	w, err := c.Watch(&usdt.WatchOptions{
+	w, err := c.Watch(&watch.Options{
 		Linger: linger,
 		Filter: only(programs...),
-	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+	}, func(changes *watch.Changes[*watch.Attachment]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -107,7 +108,7 @@ func TestWatchMakesRoomByWhatLingers(t *testing.T) {
 
 	process = testprog.Start(t, two)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), two))
+	qt.Assert(t, qt.Equals(await(t, attached).Path, two))
 	qt.Assert(t, qt.Equals(await(t, detached), first))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))

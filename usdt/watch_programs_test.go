@@ -15,12 +15,12 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
-	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // hide gives the notes of a probe another name of the same length.
@@ -35,13 +35,13 @@ func hide(t *testing.T, path, probe string) {
 }
 
 // watchTold starts a watch of these programs alone. told has its last changes.
-func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions,
-	changed func(*usdt.WatchChanges[*usdt.Link]), paths ...string,
-) (w *watch, told *usdt.WatchChanges[*usdt.Link]) {
+func watchTold(t *testing.T, c *collector, programs []watch.Program, opts watch.Options,
+	changed func(*watch.Changes[*watch.Attachment]), paths ...string,
+) (w *following, told *watch.Changes[*watch.Attachment]) {
 	t.Helper()
-	told = &usdt.WatchChanges[*usdt.Link]{}
+	told = &watch.Changes[*watch.Attachment]{}
 	opts.Filter = only(paths...)
-	toldToo := func(changes *usdt.WatchChanges[*usdt.Link]) {
+	toldToo := func(changes *watch.Changes[*watch.Attachment]) {
 		*told = *changes
 		if changed != nil {
 			changed(changes)
@@ -71,18 +71,18 @@ func always(opts usdt.AttachOptions) func(*proc.ProcessFile) usdt.AttachOptions 
 	return func(*proc.ProcessFile) usdt.AttachOptions { return opts }
 }
 
-func programsOf(attachments []*usdt.Link) []*ebpf.Program {
+func programsOf(attachments []*watch.Attachment) []*ebpf.Program {
 	var programs []*ebpf.Program
 	for _, a := range attachments {
-		programs = append(programs, a.Program())
+		programs = append(programs, a.Link.Program())
 	}
 	return programs
 }
 
 // same reports whether these are the same attachments, in any order.
-func same(a, b []*usdt.Link) bool {
+func same(a, b []*watch.Attachment) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a,
-		func(one *usdt.Link) bool { return !slices.Contains(b, one) })
+		func(one *watch.Attachment) bool { return !slices.Contains(b, one) })
 }
 
 func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
@@ -95,7 +95,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				one, two := testprog.Start(t, both), testprog.Start(t, lacking)
 				programs := append(watching(t, c.Collect3, "*:guarded"),
 					watching(t, c.Collect, "*:three", "*:no_nop")...)
-				w, told := watchTold(t, c, programs, usdt.WatchOptions{
+				w, told := watchTold(t, c, programs, watch.Options{
 					PerProcess: perProcess, Linger: -1,
 				}, nil, both, lacking)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -103,14 +103,14 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
 					[]*ebpf.Program{c.Collect3, c.Collect, c.Collect})),
 					qt.Commentf("in the order of the programs, whatever that of the processes"))
-				qt.Assert(t, qt.Equals(told.Attached[0].Selection().Name(), both))
+				qt.Assert(t, qt.Equals(told.Attached[0].Path, both))
 				for _, a := range told.Attached {
 					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
-					qt.Assert(t, qt.Equals(a.Selection().Len(), 1))
-					qt.Assert(t, qt.Equals(sitesOf(a.Selection())[0].Name, names[a.Program()]))
+					qt.Assert(t, qt.Equals(a.Link.Selection().Len(), 1))
+					qt.Assert(t, qt.Equals(sitesOf(a.Link.Selection())[0].Name, names[a.Link.Program()]))
 					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
-					_, skipped := a.Selection().Skipped()
-					qt.Assert(t, qt.Equals(skipped, unfit[a.Program()]))
+					_, skipped := a.Link.Selection().Skipped()
+					qt.Assert(t, qt.Equals(skipped, unfit[a.Link.Program()]))
 				}
 				c.fires(t, one, "three", testbpf.ArgsProgramCOLLECT, 0)
 				c.fires(t, two, "three", testbpf.ArgsProgramCOLLECT, 0)
@@ -157,7 +157,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				return usdt.AttachOptions{Cookie: numbers[pair.Path]}
 			}
 			programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 7})
-			w, told := watchTold(t, c, programs, usdt.WatchOptions{PerProcess: perProcess}, nil, first,
+			w, told := watchTold(t, c, programs, watch.Options{PerProcess: perProcess}, nil, first,
 				second)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.HasLen(told.Errors, 0))
@@ -184,7 +184,7 @@ func TestWatchTellsProbesOfOneProgramApart(t *testing.T) {
 	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect, "*:none")...)
 	programs[0].OptionsFor = always(usdt.AttachOptions{Cookie: 3})
 	programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 4})
-	w, _ := watchTold(t, c, programs, usdt.WatchOptions{}, nil, path)
+	w, _ := watchTold(t, c, programs, watch.Options{}, nil, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(w.Links(), 2))
 	c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, 3)
@@ -211,12 +211,12 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 				programs := append(watching(t, c.Collect, "*:three"),
 					watching(t, c.Collect12, tc.probe)...)
 				programs = append(programs, watching(t, c.Collect3, "*:three")...)
-				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, nil, path)
+				w, told := watchTold(t, c, programs, watch.Options{}, nil, path)
 				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
 					[]*ebpf.Program{c.Collect, c.Collect3})))
 				qt.Assert(t, qt.HasLen(told.Errors, 1))
-				var failed *follow.WatchError
+				var failed *watch.Error
 				qt.Assert(t, qt.ErrorAs(told.Errors[0], &failed))
 				qt.Assert(t, qt.Equals(failed.Path, path))
 				qt.Assert(t, qt.Equals(failed.Process.PID, process.PID))
@@ -247,10 +247,10 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		}
 		second += "-of-another-length"
 		copyFile(t, second, first)
-		var detached []*usdt.Link
-		w, told := watchTold(t, c, programs, usdt.WatchOptions{
+		var detached []*watch.Attachment
+		w, told := watchTold(t, c, programs, watch.Options{
 			Linger: time.Hour,
-		}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+		}, func(changes *watch.Changes[*watch.Attachment]) {
 			detached = append(detached,
 				changes.Detached...)
 		}, first, second)
@@ -295,7 +295,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 		}
 		return options
 	}
-	w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, nil, path)
+	w, told := watchTold(t, c, programs, watch.Options{Linger: time.Hour}, nil, path)
 	process := testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 1))
@@ -309,7 +309,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 1))
-	qt.Assert(t, qt.IsTrue(same(w.Links(), []*usdt.Link{first, told.Attached[0]})))
+	qt.Assert(t, qt.IsTrue(same(w.Links(), []*watch.Attachment{first, told.Attached[0]})))
 }
 
 func TestWatchProgramWithoutPatterns(t *testing.T) {
@@ -320,13 +320,13 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 	all, err := usdt.Select(usdt.Target{Path: path})
 	qt.Assert(t, qt.IsNil(err))
 	defer all.Close()
-	programs := append(watching(t, c.Collect, "*:three"), usdt.WatchProgram{Program: c.Collect3})
-	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, nil, path)
+	programs := append(watching(t, c.Collect, "*:three"), watch.Program{Program: c.Collect3})
+	w, told := watchTold(t, c, programs, watch.Options{}, nil, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 2))
-	qt.Assert(t, qt.Equals(told.Attached[0].Selection().Len(), 1))
-	qt.Assert(t, qt.Equals(told.Attached[1].Selection().Len(), all.Len()))
+	qt.Assert(t, qt.Equals(told.Attached[0].Link.Selection().Len(), 1))
+	qt.Assert(t, qt.Equals(told.Attached[1].Link.Selection().Len(), all.Len()))
 }
 
 func TestWatchRefusesWithoutAProgram(t *testing.T) {
@@ -346,13 +346,13 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	path, _ := copies(t, "target-static")
 	process := testprog.Start(t, path)
 	var order []string
-	w, err := c.Watch(&usdt.WatchOptions{
+	w, err := c.Watch(&watch.Options{
 		Filter: only(path), Mapped: func(appeared, _ []*proc.ProcessFile) {
 			if len(appeared) > 0 && len(c.Links()) > 0 {
 				order = append(order, "handler")
 			}
 		},
-	}, func(*usdt.WatchChanges[*usdt.Link]) { order = append(order, "changed") },
+	}, func(*watch.Changes[*watch.Attachment]) { order = append(order, "changed") },
 		watching(t, c.Collect, "*:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

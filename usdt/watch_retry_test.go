@@ -10,19 +10,19 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // withoutRoom watches a probe of programs. Cookies make each file take a spec
 // of its own, and there is room for one. The channels get the attachments and
 // the failures.
-func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
-	paths ...string) (w *watch, attached chan *usdt.Link, failed chan error) {
+func withoutRoom(t *testing.T, c *collector, opts watch.Options,
+	paths ...string) (w *following, attached chan *watch.Attachment, failed chan error) {
 	t.Helper()
-	attached, failed = make(chan *usdt.Link, 100), make(chan error, 100)
+	attached, failed = make(chan *watch.Attachment, 100), make(chan error, 100)
 	programs := watching(t, c.Collect, "*:three")
 	programs[0].OptionsFor = func(pair *proc.ProcessFile) usdt.AttachOptions {
 		for i, path := range paths {
@@ -34,7 +34,7 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 		return usdt.AttachOptions{}
 	}
 	opts.Filter = only(paths...)
-	changed := func(changes *usdt.WatchChanges[*usdt.Link]) {
+	changed := func(changes *watch.Changes[*watch.Attachment]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -55,14 +55,14 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 				c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1})
 				one, two := copies(t, "target-pie")
 				w, attached, failed := withoutRoom(t, c,
-					usdt.WatchOptions{PerProcess: perProcess, Linger: -1}, one, two)
+					watch.Options{PerProcess: perProcess, Linger: -1}, one, two)
 				first := testprog.Start(t, one)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), one))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
 
 				found, other := testprog.Start(t, two), testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.Sync(found.PID)))
-				var full *follow.LimitError
+				var full *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				// The file will be attached by another process than the one it
 				// was found in.
@@ -79,7 +79,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 
 				first.Kill()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), two),
+				qt.Assert(t, qt.Equals(await(t, attached).Path, two),
 					qt.Commentf("without another scan"))
 				c.fires(t, other, "three", 0, 2)
 				qt.Assert(t, qt.HasLen(failed, 0))
@@ -95,16 +95,16 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 				c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1})
 				one, two := copies(t, "target-pie")
 				w, attached, failed := withoutRoom(t, c,
-					usdt.WatchOptions{Linger: linger}, one, two)
+					watch.Options{Linger: linger}, one, two)
 				process := testprog.Start(t, one)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), one))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
 
 				process.Kill()
 				process = testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(attached, 1), qt.Commentf("within the same scan"))
-				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), two))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, two))
 				qt.Assert(t, qt.HasLen(failed, 0))
 				qt.Assert(t, qt.HasLen(w.Links(), 1))
 				c.fires(t, process, "three", 0, 2)
@@ -120,7 +120,7 @@ func TestWatchTriesAgainBeforeEachPass(t *testing.T) {
 	link := c.attach(t, c.Collect, usdt.Target{Path: other}, "three",
 		&usdt.AttachOptions{Cookie: 7})
 	called := 0
-	w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{
+	w, attached, failed := withoutRoom(t, c, watch.Options{
 		BeforePass: func() { called++ },
 	}, path)
 	process := testprog.Start(t, path)
@@ -149,7 +149,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 			return usdt.AttachOptions{}
 		}
 	}
-	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, nil, path)
+	w, told := watchTold(t, c, programs, watch.Options{}, nil, path)
 	process := testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 2))
@@ -157,7 +157,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 		says("set ManagerOptions.MaxSpecs to"), says("no nop there")} {
 		qt.Assert(t, qt.IsTrue(is(told.Errors[i])), qt.Commentf("%v", told.Errors[i]))
 	}
-	*told = usdt.WatchChanges[*usdt.Link]{}
+	*told = watch.Changes[*watch.Attachment]{}
 	for range 3 {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func patterns(t *testing.T, all ...string) []elfnote.Pattern {
@@ -37,9 +38,9 @@ func patterns(t *testing.T, all ...string) []elfnote.Pattern {
 }
 
 // watching has one program watch for probes.
-func watching(t *testing.T, prog *ebpf.Program, probes ...string) []usdt.WatchProgram {
+func watching(t *testing.T, prog *ebpf.Program, probes ...string) []watch.Program {
 	t.Helper()
-	return []usdt.WatchProgram{{Program: prog, Patterns: patterns(t, probes...)}}
+	return []watch.Program{{Program: prog, Patterns: patterns(t, probes...)}}
 }
 
 // copies makes two copies of a program, which no other process runs.
@@ -72,19 +73,19 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				one, two := copies(t, "target-pie")
 				process := testprog.Start(t, one)
 
-				var changes usdt.WatchChanges[*usdt.Link]
-				w, err := c.Watch(&usdt.WatchOptions{
+				var changes watch.Changes[*watch.Attachment]
+				w, err := c.Watch(&watch.Options{
 					PerProcess: perProcess,
 					Linger:     -1,
 					Filter:     only(one, two),
-				}, func(c *usdt.WatchChanges[*usdt.Link]) { changes = *c },
+				}, func(c *watch.Changes[*watch.Attachment]) { changes = *c },
 					watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 				qt.Assert(t, qt.IsNil(err))
 				defer w.Close()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
-				qt.Assert(t, qt.Equals(changes.Attached[0].Selection().Name(), one))
+				qt.Assert(t, qt.Equals(changes.Attached[0].Path, one))
 				process.Fire("three", 1)
 				qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
@@ -136,11 +137,11 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "libcome.so")
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 
-	attached := make(chan *usdt.Link, 100)
-	detached := make(chan *usdt.Link, 100)
-	w, err := c.Watch(&usdt.WatchOptions{
+	attached := make(chan *watch.Attachment, 100)
+	detached := make(chan *watch.Attachment, 100)
+	w, err := c.Watch(&watch.Options{
 		Filter: only(loader),
-	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+	}, func(changes *watch.Changes[*watch.Attachment]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -165,10 +166,10 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 		qt.Check(t, qt.IsNil(w.Close()))
 	}()
 
-	qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), loader))
+	qt.Assert(t, qt.Equals(await(t, attached).Path, loader))
 	process.Do("load " + library)
 	first := await(t, attached)
-	qt.Assert(t, qt.Equals(first.Selection().Name(), library))
+	qt.Assert(t, qt.Equals(first.Path, library))
 
 	// Deleted, replaced and loaded again: another file, and the old one still
 	// in use.
@@ -176,15 +177,15 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 	// Spelled otherwise, or the loader takes it for the same.
 	process.Do("load " + filepath.Dir(library) + "/./libcome.so")
-	awaitThat(t, attached, func(lnk *usdt.Link) bool {
-		return lnk != first && lnk.Selection().Name() == library
+	awaitThat(t, attached, func(lnk *watch.Attachment) bool {
+		return lnk != first && lnk.Path == library
 	})
 
 	process.Do("unload")
 	awaitThat(t, detached,
-		func(lnk *usdt.Link) bool { return lnk != first && lnk.Selection().Name() == library })
+		func(lnk *watch.Attachment) bool { return lnk != first && lnk.Path == library })
 	process.Kill()
-	awaitThat(t, detached, func(*usdt.Link) bool { return len(w.Links()) == 0 })
+	awaitThat(t, detached, func(*watch.Attachment) bool { return len(w.Links()) == 0 })
 }
 
 func awaitThat[T any](t *testing.T, c <-chan T, is func(T) bool) T {
@@ -207,40 +208,42 @@ func await[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-func TestWatchEndsWithTheManager(t *testing.T) {
+func TestWatchStopsWithTheManager(t *testing.T) {
 	c := newCollector(t, nil)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
-	var told []*usdt.Link
-	attached := make(chan *usdt.Link, 1)
-	w, err := c.Watch(&usdt.WatchOptions{
+	var told []*watch.Attachment
+	attached := make(chan *watch.Attachment, 1)
+	w, err := c.Watch(&watch.Options{
 		Linger: time.Hour,
 		Filter: only(program),
-	}, func(changes *usdt.WatchChanges[*usdt.Link]) {
+	}, func(changes *watch.Changes[*watch.Attachment]) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
 		told = append(told, changes.Detached...)
 	}, watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
-	qt.Assert(t, qt.IsNil(err)) // the manager closes it
+	qt.Assert(t, qt.IsNil(err))
+	defer w.Close()
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(context.Background(), time.Hour) }()
 	a := await(t, attached)
 
 	qt.Assert(t, qt.IsNil(c.Manager.Close()))
-	qt.Assert(t, qt.IsNil(await(t, ran)))
-	qt.Assert(t, qt.HasLen(w.Links(), 0))
-	qt.Assert(t, qt.IsTrue(slices.Equal(told, []*usdt.Link{a})))
+	qt.Assert(t, qt.ErrorIs(await(t, ran), os.ErrClosed))
+	qt.Assert(t, qt.ErrorIs(a.Link.Err(), os.ErrClosed))
 	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
 	qt.Assert(t, qt.IsNil(w.Close()))
+	qt.Assert(t, qt.HasLen(w.Links(), 0))
+	qt.Assert(t, qt.IsTrue(slices.Equal(told, []*watch.Attachment{a})))
 	_, err = c.Watch(nil, nil, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 }
 
 // failures returns the errors of a Watch without those of processes that are
 // scanned later, which happens on a slow machine.
-func failures(changes *usdt.WatchChanges[*usdt.Link]) []error {
+func failures(changes *watch.Changes[*watch.Attachment]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
 		return errors.Is(err, procfs.ErrPostponed)
 	})

@@ -11,9 +11,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func TestMissingCapabilities(t *testing.T) {
@@ -51,7 +51,7 @@ func TestWhatDoesNotAnswerYetIsNoFailure(t *testing.T) {
 	f := &follower{tracer: tr, perProcess: true}
 	self, err := proc.Find(nil, os.Getpid())
 	qt.Assert(t, qt.IsNil(err))
-	f.warn(&follow.WatchError{Path: "/lib/x", Process: self, Err: proc.ErrBlocked})
+	f.warn(&watch.Error{Path: "/lib/x", Process: self, Err: proc.ErrBlocked})
 	qt.Check(t, qt.StringContains(out.String(), "/lib/x: no answer from the process or its files"))
 	f.warn(&procfs.Error{PID: self.PID, Op: "scan", Err: proc.ErrBlocked})
 	qt.Check(t, qt.IsFalse(tr.failed.Load()))

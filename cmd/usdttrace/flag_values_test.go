@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func TestTimes(t *testing.T) {
@@ -51,7 +51,7 @@ func TestLimits(t *testing.T) {
 	o, err := parseCommandLine([]string{"-a", "--limits", "file=7,owner=0", "--limits",
 		"descriptors=9", "*"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(o.limits, follow.Limits{FileSites: 7, OwnerSites: -1, Descriptors: 9}))
+	qt.Check(t, qt.Equals(o.limits, watch.Limits{FileSites: 7, OwnerSites: -1, Descriptors: 9}))
 	for _, limit := range []string{"", "file", "file=", "file=x", "file=-1", "sites=3"} {
 		_, err := parseCommandLine([]string{"-a", "--limits", limit, "*"})
 		qt.Check(t, qt.IsNotNil(err), qt.Commentf("%s", limit))

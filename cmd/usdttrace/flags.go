@@ -14,9 +14,9 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // short is the text of -h: one screen with the most important.
@@ -56,7 +56,7 @@ type options struct {
 	all      bool
 	command  []string // nil without --
 
-	limits    follow.Limits
+	limits    watch.Limits
 	where     string
 	list      bool
 	listPairs bool
@@ -302,7 +302,7 @@ func (o *options) check() error {
 	}{
 		{o.follow && o.pid == 0 && o.command == nil, "-f goes with -p PID: " +
 			"it watches the descendants of the process, too, as -- COMMAND always does"},
-		{o.limits != follow.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
+		{o.limits != watch.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
 			"--limits goes with -a, or with -p and no FILE: " +
 				"what is named is attached whatever its size"},
 		{o.after > 0 && (len(o.files) > 0 || targets == 0),

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -25,6 +24,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // interval is how often all processes are scanned. What the kernel reports is
@@ -36,7 +36,7 @@ const interval = time.Second
 type follower struct {
 	scanner
 	tracer *tracer
-	watch  *usdt.Watch  // nil if files are named: those are attached already
+	watch  *watch.Watch // nil if files are named: those are attached already
 	stats  func() error // why the kernel reports no events
 
 	perProcess bool        // it is about one process, not about all or a family
@@ -73,7 +73,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		linger = math.MaxInt64 // the next process that runs it is not late
 	}
 	var err error
-	f.watch, err = trace.WatchSessions(&usdt.WatchOptions{
+	f.watch, err = trace.WatchSessions(&watch.Options{
 		Filter:     wanted,
 		Mapped:     f.rememberStacks,
 		BeforePass: f.warnPolling,
@@ -241,7 +241,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 
 func (f *follower) warn(err error) {
 	t := f.tracer
-	var failed *follow.WatchError
+	var failed *watch.Error
 	var filtered *tracing.FilteredError
 	var unpaired *tracing.PairError
 	isFailed := errors.As(err, &failed)

@@ -19,7 +19,6 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -36,9 +35,9 @@ import (
 // explain returns the text of an error as it is printed. For a missing
 // privilege it names that, and says how to run the command.
 func explain(err error) string {
-	var denied *follow.PermissionError
+	var denied *usdt.PermissionError
 	var filtered *tracing.FilteredError
-	var full *follow.LimitError
+	var full *usdt.LimitError
 	var notFound *usdt.NotFoundError
 	switch {
 	case errors.As(err, &notFound) && strings.Contains(notFound.Error(), ": no probe matches") &&
@@ -172,7 +171,7 @@ func effectiveCapabilities(status []byte) uint64 {
 
 // warnSkipped names the sites of a file that match but are not watched.
 func (t *tracer) warnSkipped(a interface {
-	Skipped() ([]*follow.SiteError, int)
+	Skipped() ([]*usdt.SiteError, int)
 }, file string) {
 	skipped, count := a.Skipped()
 	for _, site := range skipped {

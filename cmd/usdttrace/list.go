@@ -51,7 +51,7 @@ func (t *tracer) list() (err error) {
 		}
 	default:
 		err = commandline.EachFile(o.pid, func(pair *procwatch.ProcessFile) {
-			n, err := t.listTarget(pair.Path, usdt.Target{ProcessFile: pair, DebugFiles: true})
+			n, err := t.listTarget(pair.Path, usdt.Target{Kept: pair.Kept(), DebugFiles: true})
 			if found += n; err != nil {
 				t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
 			}

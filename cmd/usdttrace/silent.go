@@ -127,7 +127,7 @@ func whyUnseen(pair *procwatch.ProcessFile, pattern elfnote.Pattern) (why string
 	if executable, _ := pair.Process.Executable(); isEmulator(executable) {
 		return translatedCode
 	}
-	sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, pattern)
+	sel, err := usdt.Select(usdt.Target{Kept: pair.Kept()}, pattern)
 	if err != nil {
 		return "" // it has been selected before
 	}
@@ -164,7 +164,7 @@ func (t *tracer) clearedSemaphores() map[silence]bool {
 	cleared := make(map[silence]bool)
 	for i, pattern := range t.options.patterns {
 		eachPair(t.wanted(), func(pair *procwatch.ProcessFile) {
-			sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, pattern)
+			sel, err := usdt.Select(usdt.Target{Kept: pair.Kept()}, pattern)
 			if err != nil {
 				return
 			}

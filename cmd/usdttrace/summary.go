@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // maxOwnerLosses is how many owners of lost events are named.
@@ -281,8 +281,8 @@ func (l losses) since(before losses) losses {
 type costs struct {
 	mu       sync.Mutex
 	programs map[uint32]tracing.ProgramStats
-	maps     uint64        // memory of all maps, in bytes
-	watch    *follow.Stats // nil if no processes are followed
+	maps     uint64       // memory of all maps, in bytes
+	watch    *watch.Stats // nil if no processes are followed
 }
 
 // ask asks the kernel for the costs, with --stats.

@@ -712,7 +712,7 @@ func (t *tracer) isFloat(term string) (is bool) {
 	}
 	// What cannot be read has no arguments.
 	_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
-		sel, err := usdt.Select(usdt.Target{ProcessFile: pair, DebugFiles: true}, t.options.patterns...)
+		sel, err := usdt.Select(usdt.Target{Kept: pair.Kept(), DebugFiles: true}, t.options.patterns...)
 		if err == nil {
 			look(sel)
 			sel.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 const (
@@ -441,7 +442,7 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 		}
 		return
 	}
-	var full *LimitError
+	var full *usdt.LimitError
 	when := f.driver.Retry(err)
 	switch {
 	case errors.Is(err, proc.ErrBlocked):
@@ -459,20 +460,15 @@ func (f *Follower[A]) fail(at target, err error, r *round[A]) {
 	failed.next = now.Add(max(firstTry, waited/triesPart))
 	if waited > longestStart && !failed.isTold {
 		failed.isTold = true
-		r.Errors = append(r.Errors, f.explain(at, err))
+		r.Errors = append(r.Errors, f.driver.Explain(at.part, at.pair, err))
 	}
 }
 
 // report notes a failure, and reports it if that is news.
 func (f *Follower[A]) report(at target, err error, when When, r *round[A]) {
 	if f.note(at, err, when) {
-		r.Errors = append(r.Errors, f.explain(at, err))
+		r.Errors = append(r.Errors, f.driver.Explain(at.part, at.pair, err))
 	}
-}
-
-func (f *Follower[A]) explain(at target, err error) error {
-	return f.driver.Explain(at.part,
-		&WatchError{Path: at.pair.Path, Process: at.pair.Process, Err: inWatch(err)})
 }
 
 // note notes a failure. It reports whether that is news: another error than the

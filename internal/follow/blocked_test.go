@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
@@ -93,7 +94,7 @@ func TestFollowerCloseWaitsForAttaching(t *testing.T) {
 		w := newWorld(t).everywhere()
 		w.fail = func(part int, _ string) error {
 			if part == 0 {
-				time.Sleep(LinkPatience)
+				time.Sleep(attaching.LinkPatience)
 			}
 			return nil
 		}

@@ -12,9 +12,10 @@ import (
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/usdt"
 )
 
-// Limits bound what a [Follower] attaches: usdt.WatchOptions say how. An owner
+// Limits bound what a [Follower] attaches: watch.Limits says how. An owner
 // is the container of a process, or its user.
 type Limits struct {
 	FileSites, OwnerSites, Sites  int
@@ -41,11 +42,6 @@ const (
 	descriptorsPart      = 2
 	ownerDescriptorsPart = 4
 )
-
-// SemaphoreSites is the number of sites that one with a semaphore counts for.
-// Where a process maps the code and not the semaphores, the kernel searches a
-// list of all such semaphores for each of them.
-const SemaphoreSites = 8
 
 // orDefault returns a limit as it was set, or its default. 0 is no limit.
 func orDefault(limit, usual int) int {
@@ -116,18 +112,18 @@ func newBudget(limits Limits) *budget {
 
 // check returns an error if an owner may not have this much more. ofAll is the
 // resource if the limit is that of all owners together, else resources.
-func (b *budget) check(owner string, more amounts) (full *LimitError, ofAll resource) {
+func (b *budget) check(owner string, more amounts) (full *usdt.LimitError, ofAll resource) {
 	options := [resources]string{"Sites", "Descriptors"}
 	for r := range resources {
 		if limit, has := b.ofOwner[r], b.owners[owner][r]; limit > 0 && has+more[r] > limit {
-			return &LimitError{Limit: names[r] + " of " + owner,
+			return &usdt.LimitError{Limit: names[r] + " of " + owner,
 				Option: limitsOption + "Owner" + options[r], Capacity: limit, InUse: has,
 				Needed: more[r]}, resources
 		}
 	}
 	for r := range resources {
 		if limit := b.ofAll[r]; limit > 0 && b.total[r]+more[r] > limit {
-			return &LimitError{Limit: names[r], Option: limitsOption + options[r],
+			return &usdt.LimitError{Limit: names[r], Option: limitsOption + options[r],
 				Capacity: limit, InUse: b.total[r], Needed: more[r]}, r
 		}
 	}

@@ -4,17 +4,11 @@ package follow
 
 import (
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // A Place is a file in one process or, if Process is zero, in every process.
@@ -46,7 +40,7 @@ type Driver[A any] interface {
 	Retry(err error) When
 	// Explain returns the error to report for one of Open, with WholeFile as
 	// part, or of Attach.
-	Explain(part int, err *WatchError) error
+	Explain(part int, pair *procwatch.ProcessFile, err error) error
 	// Changed reports changes.
 	Changed(changes *Changes[A])
 }
@@ -67,17 +61,6 @@ type File[A any] interface {
 	HoldsWriters() bool
 	// Close closes the file. What is attached stays attached.
 	Close() error
-}
-
-// An Attacher is the part of a [Driver] in which the watches of packages usdt
-// and trace differ. S is the sites of a part of a file.
-type Attacher[S, A any] interface {
-	// AttachPart attaches a part in one process, or in every process if that is
-	// the zero value.
-	AttachPart(part int, sites S, pair *procwatch.ProcessFile, process proc.Process) (A, error)
-	Descriptors(attached A) int
-	Detach(attachments []A) error
-	Explain(part int, err *WatchError) error
 }
 
 // Changes are what a [Follower] has changed.
@@ -140,79 +123,4 @@ func Classify(err error) When {
 	default:
 		return Later
 	}
-}
-
-// Patience when something is closed, with calls of the kernel that attach. A
-// call takes milliseconds, for a perf event a tenth of a second; or as long as
-// the file system of another user likes.
-const (
-	LinkPatience  = 2 * time.Second
-	EventPatience = 20 * time.Second
-)
-
-// Attaching are attachments that are being made, which wait for the kernel.
-type Attaching struct {
-	mu    sync.Mutex
-	going map[*attaching]struct{}
-}
-
-type attaching struct {
-	file      string
-	done      chan struct{}
-	abandoned bool
-}
-
-// Begin notes that something is being attached to a file. end is called when it
-// has been attached, or nothing of it is attached any more.
-func (a *Attaching) Begin(file string) (end func()) {
-	one := &attaching{file: file, done: make(chan struct{})}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.going == nil {
-		a.going = make(map[*attaching]struct{})
-	}
-	a.going[one] = struct{}{}
-	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.going, one)
-		close(one.done)
-	}
-}
-
-// Wait waits until no attachment is being made any more, or for up to patience
-// if the kernel does not return. Then the error, which wraps proc.ErrBlocked,
-// names a file, and the next Wait does not wait for the same attachments.
-func (a *Attaching) Wait(patience time.Duration) error {
-	a.mu.Lock()
-	going := slices.Collect(maps.Keys(a.going))
-	a.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	isOver := false
-	var files []string
-	for _, one := range going {
-		a.mu.Lock()
-		abandoned := one.abandoned
-		a.mu.Unlock()
-		if !isOver && !abandoned {
-			select {
-			case <-one.done:
-				continue
-			case <-timer.C:
-				isOver = true
-			}
-		}
-		a.mu.Lock()
-		if _, isGoing := a.going[one]; isGoing {
-			one.abandoned = true
-			files = append(files, one.file)
-		}
-		a.mu.Unlock()
-	}
-	if len(files) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s: the kernel still attaches to it, which is undone as soon as it has "+
-		"(%d such files): %w", slices.Min(files), len(files), proc.ErrBlocked)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package follow keeps something attached to the files of processes while the
-// processes come and go. It is the engine of the watches of usdt and trace.
+// processes come and go. It is the engine of package watch.
 //
 // A procwatch.Watcher finds the processes. A [Follower] decides what to attach
 // and to detach: in every process or in each one alone, how long a file stays
@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -71,7 +72,7 @@ type Follower[A any] struct {
 	failed    map[spot]*failure // may succeed later
 	calls     map[procmaps.FileID]*call[A]
 	blocked   fairness.Blocked // calls that do not return
-	attaching Attaching        // those of them that attach
+	attaching attaching.Files  // those of them that attach
 	abandoned int              // calls, since the lock was taken
 	budget    *budget
 	turn      uint64      // counts attachments and failures
@@ -168,7 +169,7 @@ func (f *Follower[A]) isStopped() bool { return f.watcher.IsStopped() }
 
 // Close detaches everything together. It waits until that is done, and until no
 // process is scanned any more. The error is that of Detach, or of
-// [Attaching.Wait]. It is safe to call it again.
+// [attaching.Files.Wait]. It is safe to call it again.
 func (f *Follower[A]) Close() error {
 	f.Stop()
 	f.following.Lock()
@@ -188,7 +189,7 @@ func (f *Follower[A]) Close() error {
 	err := f.driver.Detach(r.Detached)
 	f.following.Unlock()
 	f.closing.Wait()
-	return errors.Join(err, f.attaching.Wait(LinkPatience), f.watcher.Close())
+	return errors.Join(err, f.attaching.Wait(attaching.LinkPatience), f.watcher.Close())
 }
 
 // A round is the outcome of one set of changes of the processes.

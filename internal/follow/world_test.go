@@ -222,8 +222,8 @@ func (w *world) Retry(err error) When {
 	return Classify(err)
 }
 
-func (w *world) Explain(part int, err *WatchError) error {
-	return fmt.Errorf("%d %s %d: %w", part, filepath.Base(err.Path), err.Process.PID, err.Err)
+func (w *world) Explain(part int, pair *procwatch.ProcessFile, err error) error {
+	return fmt.Errorf("%d %s %d: %w", part, filepath.Base(pair.Path), pair.Process.PID, err)
 }
 
 func (w *world) Changed(changes *Changes[*fake]) {

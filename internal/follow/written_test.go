@@ -5,6 +5,7 @@
 package follow
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -138,14 +140,14 @@ func TestFollowerOpensAFileAnewThatWasTooLarge(t *testing.T) {
 	large := true
 	w.fail = func(part int, file string) error {
 		if large && part == WholeFile {
-			return TooMany(file, "sites", 10, 20)
+			return elffile.TooLarge(errors.New("too many sites"))
 		}
 		return nil
 	}
 	f := w.follower(Options{Linger: -1})
 	w.start(1, "a")
 	pass(t, f)
-	w.tells("!-1 a 1: there is room for 10 sites, 0 are in use, and 20 more are needed: set Limits.FileSites to 20 or more")
+	w.tells("!-1 a 1: too many sites")
 	qt.Check(t, qt.Equals(f.Stats().OverLimit, 1))
 	large = false
 	w.overwrite("a", "q")

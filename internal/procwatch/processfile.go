@@ -28,6 +28,22 @@ type ProcessFile struct {
 // file, after one that did, too: such a file has Moved.
 func (p *ProcessFile) HasExecuted() bool { return p.executed }
 
+// Kept is a file that the watcher has open, with its path in one process: a
+// usdt.KeptFile.
+type Kept struct {
+	*CachedFile
+	path string
+}
+
+// Name returns the path as the process sees it.
+func (k Kept) Name() string { return k.path }
+
+// Written does nothing: what is attached is not followed.
+func (k Kept) Written() {}
+
+// Kept returns the file for usdt.Select.
+func (p *ProcessFile) Kept() Kept { return Kept{p.File, p.Path} }
+
 // View returns the part that users of a watch get.
 func (p *ProcessFile) View() *proc.ProcessFile {
 	return &proc.ProcessFile{Process: p.Process, Path: p.Path}

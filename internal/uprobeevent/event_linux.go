@@ -20,7 +20,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // An Event is a program attached to many places of a file.
@@ -269,12 +268,12 @@ var self = sync.OnceValues(func() (owner, error) {
 	if !procfs.HasOwnPIDs(fs.Root()) {
 		return owner{}, errors.New("/proc is that of another PID namespace")
 	}
-	p, err := proc.Find(fs, os.Getpid())
+	p, err := procfs.ReadStat(fs.Root(), os.Getpid(), make([]byte, procfs.MaxStat))
 	if err != nil {
 		return owner{}, err
 	}
 	namespace, err := pidNamespace("self")
-	return owner{pid: p.PID, startTime: p.StartTime, namespace: namespace}, err
+	return owner{pid: os.Getpid(), startTime: p.StartTime, namespace: namespace}, err
 })
 
 // pidNamespace returns the inode of a process's PID namespace.
@@ -361,7 +360,7 @@ func (o owner) hasEndedHere(fs *procfs.FS) bool {
 	if err := unix.Kill(o.pid, 0); errors.Is(err, unix.ESRCH) {
 		return true
 	}
-	p, err := proc.Find(fs, o.pid)
+	p, err := procfs.ReadStat(fs.Root(), o.pid, make([]byte, procfs.MaxStat))
 	if err != nil || p.StartTime == o.startTime {
 		return false
 	}

@@ -31,7 +31,7 @@ import (
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // consumers are set before the receiver starts. One is nil if there is no
@@ -71,7 +71,7 @@ type usdtReceiver struct {
 	processes  *processes
 	measuring  bool // what programs cost
 	closers    []io.Closer
-	watch      *usdt.Watch // of all sources, so that processes are scanned once
+	watch      *watch.Watch // of all sources, so that processes are scanned once
 	sources    []*source
 	begin      []func(context.Context) // start to send events, once the sources are watched
 	collectors []collector
@@ -168,7 +168,7 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		}
 		sessions = append(sessions, of)
 	}
-	r.watch, err = trace.WatchSessions(&usdt.WatchOptions{Mapped: r.processes.changed,
+	r.watch, err = trace.WatchSessions(&watch.Options{Mapped: r.processes.changed,
 		DebugFiles: true, After: r.config.AttachAfter}, r.changed, sessions...)
 	if err != nil {
 		return err

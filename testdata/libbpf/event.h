@@ -2,7 +2,7 @@
 
 /*
  * What the programs for libbpf report of a hit. The structure is that of
- * usdt/internal/testbpf/args.bpf.c, so that tests read both alike.
+ * internal/testbpf/args.bpf.c, so that tests read both alike.
  */
 #ifndef EVENT_H
 #define EVENT_H

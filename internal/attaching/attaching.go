@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package attaching waits, when something is closed, for the attachments that
+// are being made.
+package attaching
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/procfs"
+)
+
+// Patience when something is closed, with calls of the kernel that attach. A
+// call takes milliseconds, for a perf event a tenth of a second; or as long as
+// the file system of another user likes.
+const (
+	LinkPatience  = 2 * time.Second
+	EventPatience = 20 * time.Second
+)
+
+// Files are files to which something is being attached.
+type Files struct {
+	mu    sync.Mutex
+	going map[*call]struct{}
+}
+
+type call struct {
+	file      string
+	done      chan struct{}
+	abandoned bool
+}
+
+// Begin notes that something is being attached to a file. end is called when it
+// has been attached, or nothing of it is attached any more.
+func (a *Files) Begin(file string) (end func()) {
+	one := &call{file: file, done: make(chan struct{})}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.going == nil {
+		a.going = make(map[*call]struct{})
+	}
+	a.going[one] = struct{}{}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.going, one)
+		close(one.done)
+	}
+}
+
+// Wait waits until no attachment is being made any more, or for up to patience
+// if the kernel does not return. Then the error, which wraps proc.ErrBlocked,
+// names a file, and the next Wait does not wait for the same attachments.
+func (a *Files) Wait(patience time.Duration) error {
+	a.mu.Lock()
+	going := slices.Collect(maps.Keys(a.going))
+	a.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	isOver := false
+	var files []string
+	for _, one := range going {
+		a.mu.Lock()
+		abandoned := one.abandoned
+		a.mu.Unlock()
+		if !isOver && !abandoned {
+			select {
+			case <-one.done:
+				continue
+			case <-timer.C:
+				isOver = true
+			}
+		}
+		a.mu.Lock()
+		if _, isGoing := a.going[one]; isGoing {
+			one.abandoned = true
+			files = append(files, one.file)
+		}
+		a.mu.Unlock()
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: the kernel still attaches to it, which is undone as soon as it has "+
+		"(%d such files): %w", slices.Min(files), len(files), procfs.ErrBlocked)
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/suggest"
+	"github.com/gousdt/gousdt/internal/truncate"
+)
+
+// A NotFoundError says that a file has none of the probes asked for.
+type NotFoundError struct {
+	Nearest []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
+
+	path     string
+	patterns []elfnote.Pattern // none if the file has no probes at all
+}
+
+func (e *NotFoundError) Error() string {
+	if len(e.patterns) == 0 {
+		return e.path + ": the file has no USDT probes"
+	}
+	var texts []string
+	for _, pattern := range e.patterns {
+		texts = append(texts, pattern.String())
+	}
+	return e.path + ": " + suggest.NoMatch(strings.Join(texts, " or "), "", e.Nearest)
+}
+
+// A SiteError says why one site cannot be attached.
+type SiteError struct {
+	Provider string
+	Name     string
+	// The site's address as in the note, adjusted for prelink; 0 if the note is
+	// malformed.
+	Location uint64
+	Err      error  // why; it wraps the error of the kernel or of the file
+	path     string // of the file
+}
+
+func (e *SiteError) Error() string {
+	if _, malformed := e.Err.(*elffile.NoteError); malformed { // which names the probe
+		return fmt.Sprintf("%s: %v", e.path, e.Err)
+	}
+	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.path, truncate.Name(e.Provider),
+		truncate.Name(e.Name), e.Location, e.Err)
+}
+
+func (e *SiteError) Unwrap() error { return e.Err }
+
+// A LimitError says that there is no room for an attachment: in a map of the
+// Manager, or by the MaxSites of a target, or by the limits of a watch. Nothing
+// was attached. Set the option to InUse+Needed or more.
+type LimitError struct {
+	Limit    string // what is full: "specs", "addresses" or "sites", for example
+	Option   string // what to set: "ManagerOptions.MaxSpecs" or "Limits.Sites", for example
+	Capacity int    // what there is room for
+	InUse    int    // taken before the attachment
+	Needed   int    // by the attachment
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("there is room for %d %s, %d are in use, and %d more are needed: set %s to %d or more",
+		e.Capacity, e.Limit, e.InUse, e.Needed, e.Option, e.InUse+e.Needed)
+}
+
+// tooMany returns an error for a file with more than its MaxSites allow.
+func (s *Selection) tooMany(what string, limit, needed int) error {
+	return fmt.Errorf("%s: %w", s.Name(), elffile.TooLarge(
+		&LimitError{Limit: what, Option: "Target.MaxSites", Capacity: limit, Needed: needed}))
+}
+
+// A PermissionError says that the caller lacks a privilege. errors.Is reports
+// it to be [os.ErrPermission].
+type PermissionError struct {
+	Op  string // what was tried
+	Err error
+}
+
+func (e *PermissionError) Error() string {
+	if errors.Is(e.Err, procfs.ErrAccess) { // which names the privilege
+		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("%s needs root, or CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN "+
+		"on kernels that attach by perf events: %v", e.Op, e.Err)
+}
+
+func (e *PermissionError) Unwrap() error { return e.Err }
+
+// explain adds to an error what was tried. An error about a missing privilege
+// becomes a PermissionError.
+func explain(op string, err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return &PermissionError{Op: op, Err: err}
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// ErrNotStarted means that a process has not mapped the file as a program does
+// that has started, and that the semaphore of a site would be miscounted.
+// Attach again later. A watch does so.
+var ErrNotStarted = errors.New("the process has not mapped the file as a program does that has " +
+	"started, and so the kernel would count its semaphore in the wrong segment: attach again later")
+
+// errAddressInUse means that in ModeSingleIPMap an address would need two
+// specs: the same site is attached twice with different cookies, or the sites
+// of two programs are linked to the same address.
+var errAddressInUse error = addressInUseError{}
+
+type addressInUseError struct{}
+
+func (addressInUseError) Error() string {
+	return "attached with other arguments or another cookie already; without " +
+		"BPF cookies (Linux 5.15) an address can be attached once per Manager"
+}
+
+func (addressInUseError) Unwrap() error { return syscall.EADDRINUSE }

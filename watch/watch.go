@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package watch keeps BPF programs attached to probes in all processes that
+// come and go. [New] does it for the programs of a usdt.Manager, and package
+// trace for its sessions. Package proc says which processes are noticed, and
+// how soon.
+package watch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// Options say which processes a watch follows, also one of package trace. Nil,
+// or the zero value, is all processes of the system.
+type Options struct {
+	// Filter reports whether a process is wanted; nil wants all. It is asked
+	// when a process is found, and again when the process runs another program
+	// or changes its name, but not about the threads of the kernel. It must not
+	// call the Watch. One goroutine at a time calls it, unless a call takes so
+	// long that the process is set aside.
+	Filter func(proc.Process) bool
+	// Mapped, if set, gets the files with wanted probes that processes have
+	// begun to map, and those that they do not map any more. A file of the
+	// program that a process has executed and of the one before is in both.
+	// Mapped is called after everything has been attached, and before the same
+	// goroutine reports the attachments as changes. It can read more of a
+	// process while that runs.
+	Mapped func(appeared, disappeared []*proc.ProcessFile)
+	// BeforePass, if set, is called before each scan of all processes.
+	BeforePass func()
+
+	// PerProcess attaches separately to each process that the filter lets
+	// through, so that no other process is hit. Without it a file is attached
+	// once, for every process that maps it now or later, also those that the
+	// filter does not let through. That is cheaper, and a new process is hit
+	// from its start. A Manager in usdt.ModeSingleIPMap always attaches
+	// libraries and position-independent programs per process.
+	//
+	// The PIDs go to the kernel, so /proc has to be that of this process's own
+	// PID namespace.
+	PerProcess bool
+
+	// After is a time that passes before a process is attached, from when the
+	// watch has found that it maps a file or has executed another program. It
+	// is for programs that copy their code when they start, to have it on huge
+	// pages: a copied breakpoint ends them by SIGTRAP. Hits before that are not
+	// seen. Each process is attached separately, as with PerProcess.
+	After time.Duration
+
+	// DebugFiles is that of [usdt.Target], for all files.
+	DebugFiles bool
+
+	// Patient waits for the process of Sync, for those that the filter lets
+	// through, and for attaching to their files, as long as that takes, also
+	// where the machine is busy. Set it if these are the caller's own, such as
+	// a child that is held until everything is attached. Without it, what does
+	// not answer within half a second is set aside, and is attached as soon as
+	// it answers: another user's process may never do.
+	Patient bool
+
+	// Linger is the time for which a file stays attached, and open, after the
+	// last process that maps it has gone. So programs that are started again
+	// and again are hit from their start. 0 means a second, negative not at
+	// all. An attachment to one process does not linger, nor does a file that
+	// has no lease, see NoLease.
+	Linger time.Duration
+
+	// NoLease lets other processes write to attached files without waiting, as
+	// [usdt.Target].NoLease does. A file that is written to is detached, and
+	// attached again once it has been written: with a lease before the first
+	// write, without one after it.
+	NoLease bool
+
+	// Limits bound what is attached, because any user could start processes
+	// that map files with any number of probes.
+	Limits Limits
+}
+
+// Limits bound what a watch attaches. 0 means the default, and a negative
+// number no limit.
+//
+// A site with a semaphore counts as eight, and so does each perf event where
+// attaching is by these. What is over a limit is not attached. It is an error
+// of [Changes], and is tried again when there is room.
+//
+// An owner is a container, or else a user: see [proc.Process.Owner]. Where an
+// owner lacks room, the owner that has the most gives up half, if it has more
+// than the first one would have then. An owner for which attaching takes more
+// than a quarter of the time waits while there are others.
+type Limits struct {
+	FileSites  int // the sites of one file, 10,000
+	OwnerSites int // those of all files of one owner, 50,000
+	Sites      int // those of all files, 200,000, which take 70 MB of kernel memory
+
+	// The descriptors of all that is attached for one owner, a quarter of
+	// RLIMIT_NOFILE: a uprobe_multi link has one, and a perf event up to two.
+	OwnerDescriptors int
+	Descriptors      int // those of all that is attached, half of RLIMIT_NOFILE
+}
+
+// Changes are the changes that a Watch has made to its attachments,
+// *[Attachment] or those of package trace, and the errors.
+type Changes[A any] struct {
+	// Attached are closed by the Watch.
+	Attached []A
+	// Detached are closed together as soon as the function that gets them has
+	// returned, unless the Manager or session has closed them already. Their
+	// Close waits until that is done.
+	Detached []A
+	// Missed are the files of processes that ended before the files were
+	// attached, where they are attached to each process.
+	Missed []*proc.ProcessFile
+	// Errors say which processes and files could not be read, and which files
+	// could not be attached. They affect nothing else. A process that has
+	// exited meanwhile, or a file without probes for some of the programs, is
+	// no error. A retry that fails with the same text is not reported again. Of
+	// the processes of an owner that do not answer, or are busy, one is
+	// reported in a minute.
+	Errors []error
+}
+
+// A Watch keeps programs attached to the probes that match their patterns while
+// processes come and go. Its methods are safe for concurrent use.
+type Watch struct {
+	follower interface {
+		Run(ctx context.Context, interval time.Duration) error
+		Sync(pid int) error
+		SyncAll() error
+		Stats() follow.Stats
+		Stop()
+		Close() error
+	}
+	ended  func() // called by Close
+	closed chan struct{}
+	once   sync.Once // closes it
+	reason error     // why Run has ended, before it is interrupted: of a closed Manager
+	mu     sync.Mutex
+}
+
+// Run scans all processes now and at each interval. In between it scans those
+// that the kernel reports to have started, executed or mapped something. It
+// returns nil when the context or the Watch ends, and an error if the interval
+// is not positive, or the processes cannot be listed the first time, or one
+// that wraps [os.ErrClosed] when the Manager is closed.
+//
+// Ten seconds are a good interval. If the kernel reports what processes do, it
+// may be longer. Package proc lists the changes that only scans of all
+// processes find.
+func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
+	if w.follower == nil {
+		return errNoWatch
+	}
+	if err := w.follower.Run(ctx, interval); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reason
+}
+
+// Sync scans one process in full. Call it when the process is known to have
+// changed. It is no error if the process does not exist. Other errors say what
+// went wrong with the process or with files of it. The error wraps
+// [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
+// Close. Errors of attaching are in [Changes].
+func (w *Watch) Sync(pid int) error {
+	if w.follower == nil {
+		return errNoWatch
+	}
+	return w.follower.Sync(pid)
+}
+
+// SyncAll scans all processes, each as thoroughly as package proc says. The
+// error is that of listing the processes, or [os.ErrClosed] after Close. Errors
+// of single processes, and of attaching, are in [Changes].
+func (w *Watch) SyncAll() error {
+	if w.follower == nil {
+		return errNoWatch
+	}
+	return w.follower.SyncAll()
+}
+
+// Stats returns the numbers of the watch.
+func (w *Watch) Stats() Stats {
+	if w.follower == nil {
+		return Stats{}
+	}
+	f := w.follower.Stats()
+	return Stats{Denied: f.Denied, Blocked: f.Blocked, Postponed: f.Postponed,
+		Passes: f.Passes, EventsError: f.EventsError, Sites: f.Sites, Descriptors: f.Descriptors,
+		OverLimit: f.OverLimit, Waiting: f.Waiting}
+}
+
+// Stats are the numbers of a watch: of the last scan and round of attaching.
+type Stats struct {
+	// Denied is the number of processes that could not be scanned for lack of
+	// privilege.
+	Denied int
+	// Blocked is the number of processes that are set aside because they, or
+	// files that they map, do not answer. Postponed is the number of those that
+	// are scanned later: they, or others of the same container or user, change
+	// so often that scans would take too much of the time, or the others are
+	// blocked.
+	Blocked, Postponed int
+	// Passes counts the scans of all processes.
+	Passes uint64
+	// EventsError says why the kernel does not report what happens to
+	// processes, so that passes do all the work: because Run has not been
+	// called, for example. It is nil if the kernel does.
+	EventsError error
+	// Sites is the part of Limits.Sites in use. A site with a semaphore counts
+	// as eight, so fewer may be attached.
+	Sites int
+	// Descriptors is the part of Limits.Descriptors in use.
+	Descriptors int
+	// OverLimit is the number of files, and of files in processes, that are not
+	// attached because of the Limits, or because the maps of the Manager have
+	// no room.
+	OverLimit int
+	// Waiting is the number of those that are not attached yet because
+	// attaching for the same owner has taken too much of the time, or goes on,
+	// or gets no answer.
+	Waiting int
+}
+
+// Stop ends Run, and nothing more is attached. It waits for neither. What is
+// attached stays attached until Close.
+func (w *Watch) Stop() {
+	if w.follower != nil {
+		w.follower.Stop()
+	}
+}
+
+// errNoWatch is for a zero Watch.
+var errNoWatch = fmt.Errorf("a Watch is made by watch.New or trace.WatchSessions: %w", os.ErrClosed)
+
+// Close detaches everything together, and waits until that is done and no
+// process is scanned any more. Errors are those of [usdt.Link.Close]. If a file
+// system has not answered for 2 s, the error wraps [proc.ErrBlocked], as that
+// of [usdt.Manager.Close] does. It is safe to call it again.
+func (w *Watch) Close() error {
+	if w.follower == nil {
+		return nil
+	}
+	err := w.follower.Close()
+	w.once.Do(func() { close(w.closed) })
+	w.ended()
+	return err
+}
