@@ -5,6 +5,7 @@
 package follow
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,12 +79,13 @@ func TestFollowerAttachesAProcessThatHasStarted(t *testing.T) {
 		w := newWorld(t)
 		f := w.follower(Options{})
 		f.running.Add(1) // as Run does
-		tries, isStarted := 0, false
+		var tries atomic.Int32
+		var isStarted atomic.Bool
 		w.fail = func(part int, file string) error {
-			if part != 0 || file != "starting" || isStarted {
+			if part != 0 || file != "starting" || isStarted.Load() {
 				return nil
 			}
-			tries++
+			tries.Add(1)
 			return errStarting
 		}
 		w.start(1, "starting", "ready")
@@ -93,25 +95,26 @@ func TestFollowerAttachesAProcessThatHasStarted(t *testing.T) {
 		time.Sleep(longestStart)
 		synctest.Wait()
 		w.tells()
-		qt.Check(t, qt.IsTrue(tries > 50 && tries < 100), qt.Commentf("%d", tries))
+		qt.Check(t, qt.IsTrue(tries.Load() > 50 && tries.Load() < 100),
+			qt.Commentf("%d", tries.Load()))
 		time.Sleep(longestStart)
 		synctest.Wait()
 		w.tells("!0 starting 1: it has not started")
-		isStarted = true
+		isStarted.Store(true)
 		time.Sleep(longestStart)
 		synctest.Wait()
 		w.tells("+0 starting 1")
 
-		isStarted = false
+		isStarted.Store(false)
 		w.start(3, "starting")
 		pass(t, f)
 		time.Sleep(20 * time.Millisecond)
-		isStarted = true
+		isStarted.Store(true)
 		time.Sleep(5 * time.Millisecond)
 		synctest.Wait()
 		w.tells("+0 starting 3")
 
-		isStarted = false
+		isStarted.Store(false)
 		w.start(4, "starting")
 		pass(t, f)
 		w.end(4)
