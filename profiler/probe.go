@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
@@ -83,6 +84,7 @@ type Probe struct {
 	reading context.Context // done when no more hits will come
 	running sync.WaitGroup
 
+	texts     procmaps.Texts
 	matcher   matcher
 	closeOnce sync.Once
 	closeErr  error
@@ -140,6 +142,7 @@ func (p *Probe) Load(
 	watch.Mapped = func(appeared, disappeared []*proc.ProcessFile) {
 		for _, pair := range appeared {
 			p.note(pair.Process.PID)
+			p.texts.Touch(ctx, nil, pair.Process.PID, pair.Path)
 		}
 		if p.opts.Watch.Mapped != nil {
 			p.opts.Watch.Mapped(appeared, disappeared)

@@ -184,7 +184,7 @@ func (f *follower) close() {
 // functions on their stacks.
 func (f *follower) rememberStacks(appeared, _ []*proc.ProcessFile) {
 	for _, pair := range appeared {
-		f.tracer.touchTexts(pair.Process.PID, pair.Path)
+		f.tracer.texts.Touch(f.tracer.ctx, nil, pair.Process.PID, pair.Path)
 	}
 	if f.tracer.stacks == nil {
 		return
@@ -258,7 +258,11 @@ func (f *follower) warn(err error) {
 			t.targets.setNotAttached(failed.Path, nil)
 			return
 		}
-		err := fmt.Errorf("process %s: %s: %w", failed.Process, failed.Path, failed.Err)
+		err := failed.Err
+		if !strings.HasPrefix(err.Error(), failed.Path+": ") {
+			err = fmt.Errorf("%s: %w", failed.Path, err)
+		}
+		err = fmt.Errorf("process %s: %w", failed.Process, err)
 		if errors.Is(err, proc.ErrBlocked) {
 			t.messages.WarnOf("late: "+commandline.Cause(err), "%s", explain(err))
 			return // it is attached as soon as it answers, and is not refused
@@ -492,7 +496,7 @@ func (l *latecomers) mappedCode(record *procwatch.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.code[record.Path]) > 0 {
-		go l.tracer.touchTexts(record.PID, record.Path)
+		go l.tracer.texts.Touch(l.tracer.ctx, nil, record.PID, record.Path)
 	}
 	for _, site := range t.code[record.Path] {
 		address, there := record.Mapping.Address(site.offset)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -139,7 +140,7 @@ type tracer struct {
 
 	unreadable uint64 // events with an argument that could not be read
 
-	touching atomic.Int32 // calls of touchTexts
+	texts procmaps.Texts // of the processes that are watched
 
 	// cleared has the semaphores of 0 at the end of a run without hits.
 	cleared map[silence]bool

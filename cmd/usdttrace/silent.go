@@ -295,54 +295,6 @@ func isUnreadable(v trace.Value) bool {
 		v.IsPresent() && data == nil && !complete && v.Int() != 0
 }
 
-// What a program in the kernel reads has to be in memory. A text in a program's
-// read-only data that nothing has touched yet is not: it is brought there by
-// reading a byte of it.
-const (
-	// touchEvery is how much of a file the kernel maps around a page that is
-	// read (fault_around_bytes).
-	touchEvery = 64 << 10
-
-	// maxTouched bounds what is touched of one file in a process.
-	maxTouched = 64 << 20
-
-	// maxTouching bounds the reads that do not return: of a file whose server
-	// has stopped. Each takes a thread.
-	maxTouching = 8
-)
-
-// touchTexts brings the read-only data of a file that a process maps into its
-// memory. The path is that of maps; a process may have ended.
-func (t *tracer) touchTexts(pid int, path string) {
-	if t.touching.Load() >= maxTouching {
-		return
-	}
-	t.touching.Add(1)
-	done := func() { t.touching.Add(-1) }
-	if deadline.One(t.ctx, memoryPatience, func() {
-		files, _ := procmaps.AllFiles(nil, pid) // none if it has ended
-		memory, err := os.Open(procfs.Path("/proc", pid, "mem"))
-		if err != nil {
-			return
-		}
-		defer memory.Close()
-		touched, one := uint64(0), make([]byte, 1)
-		for _, file := range files {
-			for _, m := range file.Mappings {
-				if file.Path != path || !m.Data || m.Writable || m.Shared {
-					continue
-				}
-				for at := m.Start; at < m.End && touched < maxTouched; at += touchEvery {
-					_, _ = memory.ReadAt(one, int64(at)) // then it stays unreadable
-					touched += touchEvery
-				}
-			}
-		}
-	}, done) {
-		done()
-	}
-}
-
 // eachMapped calls do with each file that a wanted process, or any if wanted is
 // nil, maps in any way, and whose name is that of a file that is or was
 // watched. It waits for no process that does not answer.

@@ -370,7 +370,7 @@ func (t *tracer) touchFiles() {
 	}
 	t.eachMapped(t.wanted(), func(p proc.Process, file *procmaps.MappedFile) {
 		if t.targets.isWatched(file) {
-			t.touchTexts(p.PID, file.Path)
+			t.texts.Touch(t.ctx, nil, p.PID, file.Path)
 		}
 	})
 }

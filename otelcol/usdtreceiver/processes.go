@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 )
@@ -77,6 +78,7 @@ type processes struct {
 	boot    string
 
 	symbolizer *stack.Symbolizer // nil without profiles
+	texts      procmaps.Texts
 
 	mu        sync.Mutex
 	byPID     map[int]*process             // the latest of each
@@ -106,6 +108,7 @@ func newProcesses(kind ResourceKind, fs *procfs.FS, cgroups *container.Cgroups) 
 func (ps *processes) changed(appeared, disappeared []*proc.ProcessFile) {
 	for _, pair := range appeared {
 		ps.appeared(pair.Process)
+		ps.texts.Touch(context.Background(), ps.fs, pair.Process.PID, pair.Path)
 		if ps.symbolizer != nil {
 			ps.symbolizer.Remember(pair.Process.PID)
 		}
