@@ -228,7 +228,7 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 			qt.Assert(t, qt.Equals(site.Location, second.Location))
 			qt.Assert(t,
 				qt.ErrorMatches(err, fmt.Sprintf(
-					".*with another semaphore or none .the file has the one at offset %#x.: .*",
+					".*with another semaphore or none .the file has the one at offset %#x.: detach it first",
 					second.SemaphoreOffset)))
 			qt.Assert(t, qt.ErrorIs(err, unix.EINVAL))
 			qt.Assert(t, qt.DeepEquals(process.Semaphores("split"), []int{0, 0}))

@@ -619,8 +619,8 @@ func whyRefused(site *Site, err error) error {
 	if site.SemaphoreOffset != 0 {
 		own = fmt.Sprintf("the file has the one at offset %#x", site.SemaphoreOffset)
 	}
-	return fmt.Errorf("another tracer has attached this site with another semaphore or none (%s): "+
-		"detach it first: %w", own, unix.EINVAL)
+	return fmt.Errorf("the kernel refuses it (%w): another tracer has attached this site with another "+
+		"semaphore or none (%s): detach it first", unix.EINVAL, own)
 }
 
 // maxTrials bounds how often findRefused attaches something.

@@ -356,10 +356,11 @@ type Site struct {
 	// ten-byte one, it is the address of the ten-byte one.
 	Instruction uint64
 
-	// SameInstruction has the probes at this instruction, PROVIDER:NAME, if the
-	// file has several sites there, selected or not: at most 16. Linkers make
-	// one of equal functions (lld --icf=all), and then each site has the hits
-	// of all of them. It is nil for nearly every site, and must not be changed.
+	// SameInstruction has the probes at this instruction, as in "p:a" and "p:b
+	// (2 sites)", if the file has several sites there, selected or not: of at
+	// most 16. Linkers make one of equal functions (lld --icf=all), and then
+	// each site has the hits of all of them. It is nil for nearly every site,
+	// and must not be changed.
 	SameInstruction []string
 
 	// Args are the arguments, in their order. An argument that cannot be

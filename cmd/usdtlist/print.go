@@ -161,7 +161,7 @@ func (l *lister) site(list *listing, number int, p *elfnote.Probe) {
 			"(lld, mold)")
 	}
 	fmt.Fprintf(l.out, "\n  Arguments: %s\n", shown(cmp.Or(site.Arguments, "none"), maxText))
-	if names := list.shared[site.Location]; len(names) > 1 {
+	if names := list.shared[site.Location]; len(names) > 0 {
 		fmt.Fprintf(l.out, "  Same instruction: %s, which each have the hits of all\n",
 			shown(strings.Join(names, ", "), maxText))
 	}

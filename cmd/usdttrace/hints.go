@@ -191,7 +191,7 @@ func (t *tracer) warnSkipped(a interface {
 func (t *tracer) warnShared(a *trace.Attachment) {
 	known := make(map[uint64]bool)
 	for _, site := range a.Sites() {
-		if len(site.SameInstruction) > 1 && !known[site.Location] {
+		if len(site.SameInstruction) > 0 && !known[site.Location] {
 			known[site.Location] = true
 			t.messages.WarnOf("shared instructions", "%s: the file has %s at one instruction: "+
 				"a hit of one is a hit of each", a.Path(), strings.Join(site.SameInstruction, " and "))

@@ -5,6 +5,7 @@
 package suggest
 
 import (
+	"fmt"
 	"iter"
 	"regexp"
 	"slices"
@@ -46,15 +47,17 @@ func Nearest(names []string) string {
 	return " (nearest: " + strings.Join(names, ", ") + ")"
 }
 
-// A file is untrusted: maxShared is how many locations Shared returns, and
-// maxSharing how many sites it names at one.
+// A file is untrusted: maxShared is at how many locations Shared names probes,
+// and maxSharing how many sites it counts at one.
 const (
 	maxShared  = 4096
 	maxSharing = 16
 )
 
 // Shared returns the probes, as PROVIDER:NAME, at those locations where several
-// sites of a file are, by the location. Linkers put them there by making one of
+// sites of a file are, by the location. A probe that has several is named once,
+// with their number. At locations after the first maxShared it names none, but
+// says that there are several probes. Linkers put them there by making one of
 // equal functions. It is for files whose sites are not in the order of their
 // locations: in others no two have the same.
 func Shared(sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
@@ -65,28 +68,54 @@ func Shared(sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
 		}
 	}
 	slices.Sort(locations)
-	var shared map[uint64][]string
+	shared, last := make(map[uint64][]string), uint64(0) // the last location where probes are named
 	for i := 1; i < len(locations); i++ {
-		if locations[i] == locations[i-1] && len(shared) < maxShared {
-			if shared == nil {
-				shared = make(map[uint64][]string)
-			}
-			shared[locations[i]] = nil
+		switch {
+		case locations[i] != locations[i-1]:
+		case len(shared) < maxShared || locations[i] == last:
+			shared[locations[i]], last = nil, locations[i]
+		default:
+			shared[locations[i]] = severalProbes
 		}
 	}
-	if shared == nil {
+	if len(shared) == 0 {
 		return nil
 	}
 	for site, err := range sites {
 		if err != nil {
 			continue
 		}
-		if names, ok := shared[site.Location]; ok && len(names) < maxSharing {
+		if names, ok := shared[site.Location]; ok && site.Location <= last && len(names) < maxSharing {
 			shared[site.Location] = append(names,
 				truncate.Name(site.Provider)+":"+truncate.Name(site.Name))
 		}
 	}
+	for location, names := range shared {
+		shared[location] = counted(names)
+	}
 	return shared
+}
+
+var severalProbes = []string{"several probes"}
+
+// counted returns each of some names once, with how often it is there.
+func counted(names []string) (once []string) {
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			continue
+		}
+		n := 0
+		for _, other := range names[i:] {
+			if other == name {
+				n++
+			}
+		}
+		if n > 1 {
+			name = fmt.Sprintf("%s (%d sites)", name, n)
+		}
+		once = append(once, name)
+	}
+	return once
 }
 
 // Probes returns up to three probes of some sites, as PROVIDER:NAME, whose

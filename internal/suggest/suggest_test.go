@@ -3,6 +3,7 @@
 package suggest
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -107,4 +108,30 @@ func TestDistance(t *testing.T) {
 	}
 	exact := parse(elfnote.Exact("a:b", "[c]").String())
 	qt.Check(t, qt.Equals(exact.distance(plain("a:b"), plain("[c]")), 0))
+}
+
+func TestShared(t *testing.T) {
+	site := func(name string, location uint64) elfnote.Site {
+		return elfnote.Site{Provider: "p", Name: name, Location: location}
+	}
+	sites := []elfnote.Site{site("b", 8), site("a", 8), site("alone", 4), site("b", 8),
+		site("twice", 6), site("twice", 6)}
+	shared := func() map[uint64][]string {
+		return Shared(func(yield func(elfnote.Site, error) bool) {
+			for _, s := range sites {
+				if !yield(s, nil) {
+					return
+				}
+			}
+		})
+	}
+	qt.Check(t, qt.DeepEquals(shared(), map[uint64][]string{
+		6: {"p:twice (2 sites)"}, 8: {"p:b (2 sites)", "p:a"}}))
+	for i := range uint64(maxShared) {
+		sites = append(sites, site(fmt.Sprint(i), 100+i), site("x", 100+i))
+	}
+	all := shared()
+	qt.Check(t, qt.HasLen(all, maxShared+2))
+	qt.Check(t, qt.DeepEquals(all[100], []string{"p:0", "p:x"}))
+	qt.Check(t, qt.DeepEquals(all[100+maxShared-1], []string{"several probes"}))
 }
