@@ -16,9 +16,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -345,4 +348,29 @@ func TestAnalysisIsTriedAgain(t *testing.T) {
 		qt.Check(t, qt.Equals(err, test.want))
 		qt.Check(t, qt.Equals(tries, test.tries))
 	}
+}
+
+// stuck is a process whose files do not answer.
+type stuck struct {
+	process.Process
+	answer chan struct{}
+}
+
+func (s stuck) OpenMappingFile(*process.RawMapping) (process.ReadAtCloser, error) { return s, nil }
+
+func (s stuck) ReadAt([]byte, int64) (int, error) {
+	<-s.answer
+	return 0, io.EOF
+}
+
+func (s stuck) Close() error { return nil }
+
+// The tracer goes on without the symbols of a file that does not answer.
+func TestFilesThatDoNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		defer close(answer)
+		executables{&Profiler{}}.ReportExecutable(
+			&reporter.ExecutableMetadata{Process: stuck{answer: answer}})
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/stack"
@@ -236,7 +238,18 @@ func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
 	if err != nil {
 		return // its frames have the name of the file
 	}
-	defer read.Close()
+	// What comes after the patience is for later stacks.
+	deadline.One(context.Background(), filePatience, func() {
+		defer read.Close()
+		e.read(m.MappingFile, read)
+	}, nil)
+}
+
+// filePatience is how long a file may take to be read, without the time of a
+// processor: its server may have stopped.
+const filePatience = time.Second
+
+func (e executables) read(of libpf.FrameMappingFile, read io.ReaderAt) {
 	file, err := elffile.New(read)
 	if err != nil {
 		return
@@ -251,7 +264,7 @@ func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if size := e.size + functions.Size(); size <= maxSize {
-		e.files[m.MappingFile], e.size = functions, size
+		e.files[of], e.size = functions, size
 	}
 }
 

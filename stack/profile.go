@@ -204,8 +204,14 @@ func (p *Profile) add(
 	}
 	for i := range min(len(values), len(known.Value)) {
 		known.Value[i] = addLimited(known.Value[i], values[i])
+		if v := known.Value[i]; v == math.MaxInt64 || v == math.MinInt64 {
+			p.out.Comments = []string{cutSums}
+		}
 	}
 }
+
+// cutSums marks a profile: go tool pprof -comments shows it.
+const cutSums = "Sums that need more than 64 bits are the nearest number that has 64."
 
 // addLimited adds two numbers. A sum that is out of range becomes the nearest
 // number that is not.

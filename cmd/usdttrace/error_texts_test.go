@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
 )
 
@@ -54,5 +56,18 @@ func TestWhatDoesNotAnswerYetIsNoFailure(t *testing.T) {
 	f.warn(&watch.Error{Path: "/lib/x", Process: self, Err: proc.ErrBlocked})
 	qt.Check(t, qt.StringContains(out.String(), "/lib/x: no answer from the process or its files"))
 	f.warn(&procfs.Error{PID: self.PID, Op: "scan", Err: proc.ErrBlocked})
+	// An error may name the file, which is not said twice.
+	f.warn(&watch.Error{Path: "/lib/y", Process: self, Err: fmt.Errorf("/lib/y: %w", proc.ErrBlocked)})
+	qt.Check(t, qt.Equals(strings.Count(out.String(), "/lib/y"), 1))
 	qt.Check(t, qt.IsFalse(tr.failed.Load()))
+}
+
+func TestSumsThatAProfileCannotHoldAreSaid(t *testing.T) {
+	var out strings.Builder
+	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", &out)}
+	qt.Check(t, qt.Equals(tr.profileSum(trace.ValueOf(int64(-5))), -5))
+	qt.Check(t, qt.Equals(out.String(), ""))
+	qt.Check(t, qt.Equals(tr.profileSum(trace.ValueOf(uint64(1<<63))), math.MaxInt64))
+	qt.Check(t, qt.StringContains(out.String(), "the sum of a stack is 9223372036854775808: "+
+		"the profile has 9223372036854775807"))
 }

@@ -231,6 +231,12 @@ func (l *live) poll(continued <-chan os.Signal) {
 		switch event := l.screen.PollEvent().(type) {
 		case nil:
 			return // the terminal is closed
+		case *tcell.EventError:
+			// The terminal has gone. Only one that controls this process says
+			// so by a signal.
+			l.close()
+			_ = syscall.Kill(os.Getpid(), syscall.SIGHUP)
+			return
 		case *tcell.EventResize:
 			l.mu.Lock()
 			l.redraw()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -140,24 +141,10 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 	if t.stacks == nil || t.options.unwind > 0 {
 		return
 	}
-	file, err := elffile.Open(seenBy(a.Process().PID, a.Path()))
-	if err != nil {
-		return // it may be of another mount namespace
-	}
-	defer file.Close()
-	table, err := unwind.NewUnwinder().Read(file)
-	if err != nil {
-		return
-	}
-	known := false // for any site
-	for _, site := range a.Sites()[:min(len(a.Sites()), maxAskedSites)] {
-		has, ok := table.HasFramePointer(site.Location)
-		if has {
-			return
-		}
-		known = known || ok
-	}
-	if !known {
+	without, sites := false, a.Sites()
+	if !deadline.One(t.ctx, memoryPatience, func() {
+		without = lacksFramePointers(seenBy(a.Process().PID, a.Path()), sites)
+	}, nil) || !without {
 		return
 	}
 	advice := "--unwind dwarf does without them"
@@ -167,6 +154,28 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 	t.messages.WarnOf("files without frame pointers",
 		"stacks are found by frame pointers, which %s seems to have been built without: "+
 			"what follows the innermost function may be missing or wrong (%s)", a.Path(), advice)
+}
+
+// lacksFramePointers reports whether none of the sites has a frame pointer, as
+// far as the tables of the file say.
+func lacksFramePointers(path string, sites []*trace.Site) (known bool) {
+	file, err := elffile.Open(path)
+	if err != nil {
+		return false // it may be of another mount namespace
+	}
+	defer file.Close()
+	table, err := unwind.NewUnwinder().Read(file)
+	if err != nil {
+		return false
+	}
+	for _, site := range sites[:min(len(sites), maxAskedSites)] {
+		has, ok := table.HasFramePointer(site.Location)
+		if has {
+			return false
+		}
+		known = known || ok
+	}
+	return known
 }
 
 // maxStackRows bounds the rows that are kept. Each takes a kilobyte or two.
@@ -222,7 +231,7 @@ func (s *samples) add(e *trace.Event, stack []uint64) {
 		s.unreadable += e.Weight
 	case s.sum >= 0:
 		value = e.Args[s.sum]
-		values = append(values, profileSum(times(value, e.Weight)))
+		values = append(values, s.tracer.profileSum(times(value, e.Weight)))
 	}
 	for _, table := range s.tables {
 		if isComplete || !table.sum {
@@ -424,10 +433,10 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 			}
 		}
 		p.Add(context.Background(), pid, row.Stack,
-			[]int64{int64(row.Count), profileSum(row.Sum)}, labels)
+			[]int64{int64(row.Count), t.profileSum(row.Sum)}, labels)
 	}
 	if other := &s.Other; other.Count > 0 { // of more stacks than --max-keys
-		p.Add(context.Background(), 0, nil, []int64{int64(other.Count), profileSum(other.Sum)},
+		p.Add(context.Background(), 0, nil, []int64{int64(other.Count), t.profileSum(other.Sum)},
 			map[string]string{"stack": otherRow})
 	}
 	return p
@@ -488,17 +497,21 @@ func (t *tracer) wantNames(s *trace.Snapshot) {
 }
 
 // profileSum returns a sum as an int64, which profiles hold. A sum out of range
-// becomes the nearest int64.
-func profileSum(sum trace.Value) int64 {
+// becomes the nearest int64, and that is said.
+func (t *tracer) profileSum(sum trace.Value) (held int64) {
 	switch f := sum.Float(); {
 	case sum.Kind() != trace.Signed && f >= math.MaxInt64:
-		return math.MaxInt64
+		held = math.MaxInt64
 	case sum.Kind() == trace.Float && f <= math.MinInt64:
-		return math.MinInt64
+		held = math.MinInt64
 	case sum.Kind() == trace.Float:
 		return int64(f)
+	default:
+		return sum.Int()
 	}
-	return sum.Int()
+	t.messages.WarnOf("sums in the profile", "the sum of a stack is %s: the profile has %d, the "+
+		"nearest that it can hold", sum, held)
+	return held
 }
 
 func (t *tracer) writeProfiles(p *stack.Profile) error {

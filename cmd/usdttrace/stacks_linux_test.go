@@ -19,6 +19,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"github.com/google/pprof/profile"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/stack"
@@ -43,8 +44,9 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 			names := stack.NewSymbolizer(nil)
 			defer names.Close()
 			table := &aggregation{Aggregation: trace.Aggregation{Sum: true}}
-			s := (&tracer{stacks: names, options: &options{by: []string{"stack"}, sum: "arg0",
-				foldedFile: "-"}, asked: []*aggregation{table}}).newSamples()
+			s := (&tracer{messages: commandline.NewMessages("usdttrace", io.Discard), stacks: names,
+				options: &options{by: []string{"stack"}, sum: "arg0", foldedFile: "-"},
+				asked:   []*aggregation{table}}).newSamples()
 			for range 2 {
 				s.add(&trace.Event{Args: []trace.Value{test.value}, Weight: test.weight}, []uint64{1})
 			}
@@ -58,6 +60,8 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 			read, err := profile.Parse(&file)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(read.Sample[0].Value[1], test.profile))
+			isCut := test.profile == math.MaxInt64 || test.profile == math.MinInt64
+			qt.Check(t, qt.Equals(len(read.Comments) > 0, isCut))
 		})
 	}
 }

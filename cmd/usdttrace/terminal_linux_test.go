@@ -211,6 +211,15 @@ func TestLiveTablesWithoutAShellGoOn(t *testing.T) {
 }
 
 // Where a terminal has no room for them, bytes are cut as such, not as a text.
+// Where the shell ignores that its terminal goes, only reading says so.
+func TestLiveTablesEndWithTheirTerminal(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	l := startLiveIn(t, []string{testneeds.Tool(t, "sh", "dash"), "-c", `trap "" HUP; "$0" "$@"; exit $?`},
+		p.path, "gousdt_test:three")
+	qt.Assert(t, qt.IsNil(l.master.Close()))
+	qt.Check(t, qt.Equals(l.wait().status, exitError)) // the tables are not printed
+}
+
 func TestBytesAreCutToTheTerminal(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	master, slave := openTerminal(t)
