@@ -218,7 +218,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 		pid, _ := f.first.LoadAndDelete(a.Path())
 		isNew := t.targets.attached(a)
 		if t.latecomers != nil {
-			t.latecomers.attachedNow(a.Path())
+			t.latecomers.attachedNow(a.Path(), a.Process().PID)
 		}
 		if !isNew {
 			continue
@@ -392,6 +392,7 @@ type lateFile struct {
 	processes int // how many of them
 	by        time.Duration
 	attached  bool  // else the processes had ended before it could be
+	alone     bool  // to each process alone, once that has started
 	err       error // why it is not known whether the file has matching probes
 
 	since map[int]time.Time // when processes have mapped it that still run it
@@ -445,7 +446,8 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 	switch record.Kind {
 	case procwatch.FileMapped:
 		l.mappedCode(record)
-		return l.mapped(record.PID, record.Path, at)
+		// The kernel puts no breakpoint into a shared mapping, as of mapFile.
+		return !record.Mapping.Shared && l.mapped(record.PID, record.Path, at)
 	case procwatch.MemoryMapped:
 		for _, site := range l.sites[record.PID] {
 			if site.address >= record.Mapping.Start && site.address < record.Mapping.End {
@@ -560,7 +562,9 @@ func (l *latecomers) isLate(path string) (bool, error) {
 	if id, err := procmaps.IdentifyFile(opened); err == nil && l.attached[id] {
 		return false, nil
 	}
-	sel, err := usdt.Select(usdt.Target{Path: path, DebugFiles: true}, l.tracer.options.patterns...)
+	// Some sites are only attached to single processes.
+	target := usdt.Target{Path: path, PID: os.Getpid(), DebugFiles: true}
+	sel, err := usdt.Select(target, l.tracer.options.patterns...)
 	if err != nil {
 		return false, nil // nothing is attached, and so nothing is missed
 	}
@@ -578,12 +582,26 @@ func seenBy(pid int, path string) string {
 	return root + path
 }
 
-// attachedNow notes that a file is attached.
-func (l *latecomers) attachedNow(path string) {
+// attachedNow notes that a file is attached, in one process if pid is not 0.
+func (l *latecomers) attachedNow(path string, pid int) {
 	now := time.Now()
 	l.look() // what was mapped before
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	file := l.waiting[path]
+	if file != nil {
+		file.attached = true
+	}
+	if pid != 0 {
+		if file != nil {
+			file.alone = true
+			if since, late := file.since[pid]; late {
+				file.by = max(file.by, now.Sub(since))
+				delete(file.since, pid)
+			}
+		}
+		return
+	}
 	l.known[path] = true
 	if opened, err := os.Open(path); err == nil {
 		if id, err := procmaps.IdentifyFile(opened); err == nil {
@@ -591,10 +609,8 @@ func (l *latecomers) attachedNow(path string) {
 		}
 		opened.Close()
 	}
-	file := l.waiting[path]
 	delete(l.waiting, path)
 	if file != nil {
-		file.attached = true
 		l.end(file, now)
 	}
 }
@@ -642,16 +658,20 @@ func (f *lateFile) String() string {
 	if others := f.processes - 1; others > 0 {
 		by += " (and " + plural(others, "other") + ")"
 	}
+	hint := " (name the FILE to miss none)"
+	if f.alone {
+		hint = ""
+	}
 	switch took := formatDuration(float64(f.by)); {
 	case f.err != nil:
 		return fmt.Sprintf("perhaps not seen: hits in %s, which %s ran for %s: "+
 			"it could not be read any more", f.path, by, took)
 	case f.attached:
 		return fmt.Sprintf("not seen: hits in %s for up to %s, because it was attached that long "+
-			"after %s had mapped it (name the FILE to miss none)", f.path, took, by)
+			"after %s had mapped it%s", f.path, took, by, hint)
 	default:
 		return fmt.Sprintf("not seen: hits in %s, which %s had mapped for up to %s, and ended "+
-			"before it was attached (name the FILE to miss none)", f.path, by, took)
+			"before it was attached%s", f.path, by, took, hint)
 	}
 }
 

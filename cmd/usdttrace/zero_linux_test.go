@@ -231,6 +231,27 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 		qt.Check(t, qt.StringContains(r.stderr, "hits may have been missed"))
 		qt.Check(t, qt.Not(qt.StringContains(r.stderr, "did not pass it")))
 	})
+	t.Run("late because of where its semaphore is", func(t *testing.T) {
+		testneeds.Tool(t, "ld.lld", "lld")
+		r := start(t, "--count", "late:gated", "--", compile(t, `
+#define _SDT_HAS_SEMAPHORES 1
+#include <sys/sdt.h>
+#include <unistd.h>
+__extension__ unsigned short late_gated_semaphore __attribute__((section(".probes")));
+int main(void)
+{
+	for (int i = 0; i < 60000; i++, usleep(1000))
+		if (late_gated_semaphore) {
+			DTRACE_PROBE(late, gated);
+			return 0;
+		}
+	return 1;
+}
+`, "-fuse-ld=lld")).wait()
+		qt.Check(t, qt.Equals(r.status, 0))
+		qt.Check(t, qt.StringContains(r.stderr, "1 event, "))
+		qt.Check(t, qt.Matches(r.stderr, `(?s).*not seen: hits in \S*program for up to .*`))
+	})
 }
 
 // The first program that everybody writes passes a text that it never reads.
