@@ -374,6 +374,8 @@ int main(void)
 {
 	char c;
 	while (read(0, &c, 1) == 1) {
+		if (c == 'e')
+			execl("/proc/self/exe", "program", (char *)0);
 		if (gousdt_test_gated_semaphore)
 			DTRACE_PROBE1(gousdt_test, gated, c);
 		write(1, "\n", 1);
@@ -420,10 +422,25 @@ int main(void)
 			pass()
 			pass()
 			qt.Assert(t, qt.HasLen(c.next(t, 2), 2))
-			in.Close()
+			qt.Check(t, qt.HasLen(failed, 0))
+			if mode == usdt.ModeSingleIPMap { // it would be detached, and a uprobe leak
+				in.Close()
+				_ = run.Wait()
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				continue
+			}
+			_, err = in.Write([]byte("e"))
+			qt.Assert(t, qt.IsNil(err))
+			testneeds.Await(t, 10*time.Second, "what was executed again is reported", func() bool {
+				qt.Assert(t, qt.IsNil(w.Sync(run.Process.Pid)))
+				return len(failed) > 0
+			})
+			qt.Check(t, qt.ErrorMatches(failed[0], ".*executed the program again.*"))
+			qt.Check(t, qt.HasLen(failed, 1))
+			failed = nil
+			in.Close() // it ends before it is detached, and so no uprobe leaks
 			_ = run.Wait()
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 		}
-		qt.Check(t, qt.HasLen(failed, 0))
 	})
 }

@@ -308,14 +308,23 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 			f.attachedAt(place), func(a *attachment[A]) bool {
 				return slices.Equal(a.pair.Mappings, pair.Mappings)
 			})
+		if all := f.attachedAt(place); pair.HasExecuted() && pair.File.IsMiscounted() && len(all) > 0 {
+			old.Errors = append(old.Errors, f.driver.Explain(all[0].part, pair, errAgain))
+		}
 		if f.driver.PerProcess(pair.File) && (hasMoved || f.opts.After > 0 && pair.HasExecuted()) {
 			f.detach(place, old)
 			targets = append(targets, f.afterwards(place, pair))
 		}
 	}
-	f.detachNow(old)
+	if !f.detachNow(old) {
+		f.tell(old)
+	}
 	return targets
 }
+
+// errAgain says what follows from elfnote.Site.SemaphoreMiscounted.
+var errAgain = errors.New("the process has executed the program again while it was attached: the " +
+	"kernel counts its semaphores in the wrong segment, and a probe that asks its own is not seen")
 
 // afterwards returns the target of a file in a process, which waits for the
 // time that has been set.
