@@ -106,6 +106,9 @@ func ExampleSelect() {
 	if !sel.HoldsWriters() {
 		fmt.Println("a process that writes to the file is not held up until it is detached")
 	}
+	if sel.IsOpenForWriting() {
+		fmt.Println("wait until it is written: a breakpoint could get into other code")
+	}
 }
 
 // Attach a program to the same probes of several processes, each with a cookie.

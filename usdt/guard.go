@@ -112,6 +112,13 @@ func (s *Selection) HoldsWriters() bool {
 	return h != nil && h.guard.lease.Reason() == nil
 }
 
+// IsOpenForWriting reports whether it does not because a process had the file
+// open for writing when it was selected. A watch waits for that one to end.
+func (s *Selection) IsOpenForWriting() bool {
+	h := s.file().holder
+	return h != nil && h.guard.lease.IsOpenForWriting()
+}
+
 // A linkEnd closes a link for a reason.
 type linkEnd struct {
 	*Link

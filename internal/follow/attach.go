@@ -146,8 +146,9 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 				opened.Close()
 				return
 			}
-			f.setOpened(at.File, opened)
-			f.attach([]target{at}, r)
+			if f.setOpened(at, opened) {
+				f.attach([]target{at}, r)
+			}
 		}}, r)
 	switch {
 	case errors.Is(err, errWaits):
@@ -155,9 +156,9 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 	case err != nil:
 		f.fail(whole, err, r)
 	default:
-		f.setOpened(at.File, opened)
+		return f.setOpened(at, opened)
 	}
-	return err == nil
+	return false
 }
 
 // isRefused reports whether a file that a process maps is too large, as far as

@@ -59,6 +59,9 @@ type File[A any] interface {
 	// HoldsWriters reports whether a writer waits for that. A file that may be
 	// written to before it is detached does not linger.
 	HoldsWriters() bool
+	// IsOpenForWriting reports whether no writer waits because one was there
+	// already.
+	IsOpenForWriting() bool
 	// Close closes the file. What is attached stays attached.
 	Close() error
 }

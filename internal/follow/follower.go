@@ -94,6 +94,7 @@ type file[A any] struct {
 	pairs  int                   // of processes that map it
 	opened File[A]               // nil if it is not open
 	writes bool                  // it is being written to
+	busy   time.Time             // since when others have had it open for writing
 	linger *time.Timer           // detaches it; nil if a process maps it
 }
 
@@ -426,10 +427,25 @@ func (f *Follower[A]) close(id procmaps.FileID) {
 	}
 }
 
-// setOpened notes that a file is open.
-func (f *Follower[A]) setOpened(id procmaps.FileID, opened File[A]) {
-	f.files[id].opened = opened
-	opened.WhenWritten(func() { f.written(id, opened) })
+// setOpened notes that a file is open, unless another process has it open for
+// writing, as the next build of a program that has ended. What is attached to
+// it then could not be detached in time.
+func (f *Follower[A]) setOpened(at target, opened File[A]) bool {
+	known := f.files[at.File]
+	switch {
+	case !opened.IsOpenForWriting():
+		known.busy = time.Time{}
+	case known.busy.IsZero():
+		known.busy = time.Now()
+		fallthrough
+	case time.Since(known.busy) < longestWrite:
+		opened.Close()
+		f.note(at, errWritten, WithTime)
+		return false
+	}
+	known.opened = opened
+	opened.WhenWritten(func() { f.written(at.File, opened) })
+	return true
 }
 
 // written takes note that the driver has detached a file because it is written

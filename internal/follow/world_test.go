@@ -43,6 +43,7 @@ type world struct {
 	opened      int               // files
 	isWritten   map[string]func() // calls of WhenWritten, by file
 	noLease     bool
+	hasWriter   bool
 	perFile     func(file string) bool
 	fail        func(part int, file string) error
 
@@ -189,6 +190,8 @@ func (w fakeFile) WhenWritten(call func()) {
 }
 
 func (w fakeFile) HoldsWriters() bool { return !w.noLease }
+
+func (w fakeFile) IsOpenForWriting() bool { return w.hasWriter }
 
 func (w fakeFile) Sites(int) int { return max(1, w.sites[w.name]) }
 

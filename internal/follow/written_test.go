@@ -121,6 +121,22 @@ func TestFollowerAttachesAgainAfterAWrite(t *testing.T) {
 		w.tells("-0 a")
 		qt.Check(t, qt.Equals(w.opened, 0))
 	})
+	t.Run("while it is opened", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		w.hasWriter = true
+		f := w.follower(Options{})
+		w.start(1, "a")
+		pass(t, f)
+		w.tells()
+		qt.Check(t, qt.Equals(w.opened, 0))
+		f.following.Lock()
+		w.hasWriter = false
+		f.following.Unlock()
+		testneeds.Await(t, 10*time.Second, "the file is attached", func() bool {
+			return len(f.attachments()) == 1
+		})
+		w.tells("+0 a")
+	})
 	t.Run("without a lease a file does not linger", func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		w.noLease = true

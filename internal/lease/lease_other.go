@@ -17,6 +17,8 @@ func Take(int, bool, func()) *Lease { return &Lease{} }
 
 func (*Lease) Reason() error { return errors.ErrUnsupported }
 
+func (*Lease) IsOpenForWriting() bool { return false }
+
 func (*Lease) Return() {}
 
 func Settled(int, time.Duration) bool { return true }
