@@ -22,6 +22,7 @@ import (
 // reportedHits takes the events of usdttrace --json.
 type reportedHits struct {
 	testprog.Hits
+	t    *testing.T
 	part []byte // of a line
 }
 
@@ -34,15 +35,14 @@ func (h *reportedHits) Write(b []byte) (int, error) {
 		}
 		h.part = rest
 		var event object
-		if err := json.Unmarshal(line, &event); err != nil {
-			return 0, err
-		}
-		if event.Type == "event" {
-			n, err := event.Args[0].Value.Int64()
-			if err != nil {
-				return 0, err
-			}
+		err := json.Unmarshal(line, &event)
+		if err == nil && event.Type == "event" {
+			var n int64
+			n, err = event.Args[0].Value.Int64()
 			h.Add(event.PID, int(n))
+		}
+		if err != nil {
+			h.t.Errorf("%v: %s", err, line)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestFileIsCopiedUp(t *testing.T) {
 
 // traceDeployed runs usdttrace until the end of the test.
 func traceDeployed(t *testing.T, args ...string) *reportedHits {
-	hits := &reportedHits{}
+	hits := &reportedHits{t: t}
 	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = hits },
 		append([]string{"--json", testprog.DeployedProbe}, args...)...)
 	r.await(&r.stderr, "(Ctrl-C ends)")
@@ -173,7 +173,7 @@ func TestDeployer(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	d, count := deployments(t)
-	hits := &reportedHits{}
+	hits := &reportedHits{t: t}
 	d.Counted = hits.Counted
 	ended := make(chan struct{})
 	defer close(ended)
