@@ -36,10 +36,13 @@ func (h *reportedHits) Write(b []byte) (int, error) {
 		h.part = rest
 		var event object
 		err := json.Unmarshal(line, &event)
-		if err == nil && event.Type == "event" {
-			var n int64
+		if err == nil && event.Type == "event" && len(event.Args) == 2 {
+			var n, run int64
 			n, err = event.Args[0].Value.Int64()
-			h.Add(event.PID, int(n))
+			if err == nil {
+				run, err = event.Args[1].Value.Int64()
+			}
+			h.Add(int(run), int(n))
 		}
 		if err != nil {
 			h.t.Errorf("%v: %s", err, line)

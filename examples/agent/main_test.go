@@ -83,21 +83,21 @@ func TestDeployments(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, all, time.Millisecond) }()
 	before, first := make(map[int]int64), make(map[int]int)
-	d.Counted = func(pid, passed int) (counted, missed int) {
-		if _, known := before[pid]; !known {
-			before[pid] = all.sum.Load()
+	d.Counted = func(run, passed int) (counted, missed int) {
+		if _, known := before[run]; !known {
+			before[run] = all.sum.Load()
 		}
-		counted = int(all.sum.Load() - before[pid])
-		if expected, again := first[pid]; again {
+		counted = int(all.sum.Load() - before[run])
+		if expected, again := first[run]; again {
 			expected += testprog.DeployedMore
 			until := time.Now().Add(testneeds.Patience(10 * time.Second))
 			for counted < expected && time.Now().Before(until) {
 				time.Sleep(time.Millisecond)
-				counted = int(all.sum.Load() - before[pid])
+				counted = int(all.sum.Load() - before[run])
 			}
 			return min(counted, expected), 0
 		} else if passed > 0 {
-			first[pid] = counted
+			first[run] = counted
 		}
 		return counted, 0
 	}

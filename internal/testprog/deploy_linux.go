@@ -34,10 +34,12 @@ import (
 const deployed = `
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <sys/sdt.h>
 const char *debug_query_string = "SELECT 1";
+static long run;
 __attribute__((noinline)) void tick(volatile int n)
 {
 #ifdef PADDED
@@ -51,12 +53,13 @@ __attribute__((noinline)) void tick(volatile int n)
 	n -= room[3];
 #endif
 	DTRACE_PROBE1(postgresql, query__start, debug_query_string);
-	DTRACE_PROBE1(gousdt_deployed, tick, n);
+	DTRACE_PROBE2(gousdt_deployed, tick, n, run);
 	DTRACE_PROBE1(postgresql, query__done, debug_query_string);
 }
-int main(void)
+int main(int argc, char **argv)
 {
 	int n = 0;
+	run = argc > 1 ? atol(argv[1]) : 0;
 	for (;;) {
 		struct pollfd in = { 0, POLLIN, 0 };
 		char c;
@@ -80,8 +83,8 @@ int main(void)
 }
 `
 
-// DeployedProbe is the probe of the programs of [Deployments], whose argument
-// counts up from 0.
+// DeployedProbe is the probe of the programs of [Deployments]. Its arguments
+// are a number that counts up from 0, and that of the run: a PID is used again.
 const DeployedProbe = "gousdt_deployed:tick"
 
 // DeployedMore is how often a program passes its probe while its hits are
@@ -95,31 +98,31 @@ const deployedStatus = 7
 var deployedBuilds = []string{"-O2", "-O0 -DPADDED", "-O1 -DPADDED", "-O2 -DPADDED -fno-pie -no-pie",
 	"-O0 -DPADDED -fstack-protector-all", "-O1", "-O2 -DPADDED -fno-omit-frame-pointer"}
 
-// Hits are those that a tracer has reported, by process.
+// Hits are those that a tracer has reported, by run.
 type Hits struct {
 	mu  sync.Mutex
 	all map[int]map[int]bool
 }
 
-// Add takes a hit of [DeployedProbe], with its argument.
-func (h *Hits) Add(pid, n int) {
+// Add takes a hit of [DeployedProbe].
+func (h *Hits) Add(run, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.all == nil {
 		h.all = make(map[int]map[int]bool)
 	}
-	if h.all[pid] == nil {
-		h.all[pid] = make(map[int]bool)
+	if h.all[run] == nil {
+		h.all[run] = make(map[int]bool)
 	}
-	h.all[pid][n] = true
+	h.all[run][n] = true
 }
 
 // Counted waits until the last of the hits has been reported, if any has. It
 // returns how many have, and how many have not since the first one.
-func (h *Hits) Counted(pid, passed int) (counted, missed int) {
+func (h *Hits) Counted(run, passed int) (counted, missed int) {
 	for until := time.Now().Add(testneeds.Patience(answerDeadline)); ; time.Sleep(time.Millisecond) {
 		h.mu.Lock()
-		of := h.all[pid]
+		of := h.all[run]
 		n, hasLast := len(of), of[passed-1]
 		if n > 0 && passed > 0 {
 			missed = passed - n - slices.Min(slices.Collect(maps.Keys(of)))
@@ -152,11 +155,11 @@ type Deployments struct {
 	// Pause is the longest time, but for one in twenty, from the end of the old
 	// program to the writing of the new one, and from that to its start.
 	Pause time.Duration
-	// Counted returns how many hits of a process are counted so far, and how
-	// many are not since the first one. If passed is not 0, the process has
-	// passed that many, and passes no more until it returns. Without it
-	// nothing traces the programs.
-	Counted func(pid, passed int) (counted, missed int)
+	// Counted returns how many hits of a run are counted so far, and how many
+	// are not since the first one. If passed is not 0, the process has passed
+	// that many, and passes no more until it returns. Without it nothing traces
+	// the programs.
+	Counted func(run, passed int) (counted, missed int)
 
 	builds []string
 	mu     sync.Mutex
@@ -329,7 +332,7 @@ func (d *Deployments) check(f *fates, p *deployedProgram) {
 		return
 	}
 	began := time.Now()
-	for counted := 0; counted == 0; counted, _ = d.Counted(p.pid, 0) {
+	for counted := 0; counted == 0; counted, _ = d.Counted(p.run, 0) {
 		if p.failed() != nil {
 			return // its end is noted
 		}
@@ -344,11 +347,11 @@ func (d *Deployments) check(f *fates, p *deployedProgram) {
 	if err != nil {
 		return
 	}
-	before, _ := d.Counted(p.pid, passed)
+	before, _ := d.Counted(p.run, passed)
 	if passed, err = p.ask(); err != nil {
 		return
 	}
-	counted, missed := d.Counted(p.pid, passed)
+	counted, missed := d.Counted(p.run, passed)
 	if counted != before+DeployedMore || missed != 0 {
 		d.note(&f.wrong, "%s: process %d: %d hits are counted, after %d more %d, and %d are not",
 			p.path, p.pid, before, DeployedMore, counted, missed)
@@ -381,6 +384,7 @@ func copyOver(from, to string, held *time.Duration) error {
 type deployedProgram struct {
 	path   string
 	pid    int
+	run    int
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
@@ -388,9 +392,14 @@ type deployedProgram struct {
 	err    error // if it has not started
 }
 
+// deployedRuns counts the programs that were started.
+var deployedRuns atomic.Int32
+
 func startDeployed(path string) *deployedProgram {
 	for {
-		p := &deployedProgram{path: path, cmd: exec.Command(path), ended: make(chan struct{})}
+		run := os.Getpid()*1e6 + int(deployedRuns.Add(1))
+		p := &deployedProgram{path: path, run: run, cmd: exec.Command(path, strconv.Itoa(run)),
+			ended: make(chan struct{})}
 		p.stdin, _ = p.cmd.StdinPipe()
 		stdout, _ := p.cmd.StdoutPipe()
 		p.stdout = bufio.NewReader(stdout)

@@ -18,7 +18,7 @@ func TestDeployments(t *testing.T) {
 	d := testprog.NewDeployments(t, 2)
 	d.Pause = testprog.Soak(50*time.Millisecond, d.Pause)
 	s, end := started(t, map[string]any{"logs": []any{map[string]any{
-		"event": testprog.DeployedProbe, "attributes": map[string]any{"n": "arg0"}}}})
+		"event": testprog.DeployedProbe, "attributes": map[string]any{"n": "arg0", "run": "arg1"}}}})
 	hits := &testprog.Hits{}
 	d.Counted = hits.Counted
 	over, done := make(chan struct{}), make(chan struct{})
@@ -28,10 +28,10 @@ func TestDeployments(t *testing.T) {
 			sent := s.logs.AllLogs()
 			for _, logs := range sent[seen:] {
 				for _, resource := range logs.ResourceLogs().All() {
-					pid, _ := resource.Resource().Attributes().Get("process.pid")
 					for _, record := range resource.ScopeLogs().At(0).LogRecords().All() {
 						n, _ := record.Attributes().Get("n")
-						hits.Add(int(pid.Int()), int(n.Int()))
+						run, _ := record.Attributes().Get("run")
+						hits.Add(int(run.Int()), int(n.Int()))
 					}
 				}
 			}
