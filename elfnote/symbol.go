@@ -24,6 +24,7 @@ type symbols struct {
 	installed string        // path for FindDebugFile; only tests set it
 	searched  bool          // debug is set, or there is none
 	found     bool          // debug was searched for the words
+	elsewhere *string       // of a debug file that is not searched for, nil if not asked yet
 	closed    bool
 }
 
@@ -108,7 +109,15 @@ func (f fileStructures) Member(pointer, path string) (elffile.Member, error) {
 // unsearched adds to an error that the file names a debug file for which its
 // directory is not searched. The caller holds the lock.
 func (f *File) unsearched(err error) error {
-	if name := f.read().UnsearchedDebugFile(); name != "" && f.symbols.wanted && f.symbols.debug == nil {
+	s := &f.symbols
+	if !s.wanted || s.debug != nil {
+		return err
+	}
+	if s.elsewhere == nil { // asked once, as a file may lack very many symbols
+		name := f.read().UnsearchedDebugFile()
+		s.elsewhere = &name
+	}
+	if name := *s.elsewhere; name != "" {
 		return fmt.Errorf("%w; its debug file %q is only searched for beside a FILE that is named, "+
 			"not in the directories of a process", err, name)
 	}
