@@ -84,32 +84,45 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 	f.until = now.Add(maxAttachRound)
 	targets = slices.DeleteFunc(f.budget.inTurn(targets, now), func(at target) bool {
 		failed := f.failed[at.spot]
-		return failed != nil && failed.next.After(now) || !f.open(at, r)
+		return failed != nil && failed.next.After(now)
 	})
 	for part := range f.opts.Parts {
-		for _, at := range targets {
-			if at.part == WholeFile || at.part == part {
-				f.attachPart(part, at, r)
+		targets = slices.DeleteFunc(targets, func(at target) bool {
+			if at.part != WholeFile && at.part != part {
+				return false
 			}
+			if part > 0 {
+				at.part = part // the parts before are attached, or noted
+			}
+			known := f.files[at.File]
+			wasOpen := known != nil && known.opened != nil
+			if !f.open(at, r) {
+				return true
+			}
+			at.isNew = at.isNew || !wasOpen
+			f.attachPart(part, at, r)
+			if f.attached[spot{at.Place, part}] == nil {
+				f.closeUnused(at.File)
+			}
+			return false
+		})
+	}
+}
+
+// closeUnused closes a file unless something of it is attached or being
+// attached: what has been read of it takes memory. It is opened again when
+// there is room and time to attach it.
+func (f *Follower[A]) closeUnused(id procmaps.FileID) {
+	known := f.files[id]
+	if known == nil || known.opened == nil || f.calls[id] != nil {
+		return
+	}
+	for at := range f.attached {
+		if at.File == id {
+			return
 		}
 	}
-	// A file is closed if nothing of it is attached for want of a share: what
-	// has been read of it takes memory. It is opened again when there is room.
-	lack := make(map[procmaps.FileID]bool)
-	for at, failed := range f.failed {
-		known := f.files[at.File]
-		if failed.when == WithShare && known != nil && known.opened != nil {
-			lack[at.File] = true
-		}
-	}
-	if len(lack) > 0 {
-		for at := range f.attached {
-			delete(lack, at.File)
-		}
-	}
-	for id := range lack {
-		f.close(id)
-	}
+	f.close(id)
 }
 
 // open opens the file of a target, once for all its processes. It reports
@@ -127,14 +140,15 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 	case f.isRefused(at.File) || f.mustWait(at):
 		return false
 	}
-	if failed := f.failed[at.spot]; failed != nil { // perhaps it was closed for want of a share
+	whole := at
+	whole.part = WholeFile
+	if failed := f.failed[at.spot]; failed != nil { // perhaps for want of a share
+		whole.needs = failed.needs
 		if err := f.share(at.owner, failed.needs, r); err != nil {
 			f.fail(at, err, r)
 			return false
 		}
 	}
-	whole := at
-	whole.part = WholeFile
 	var opened File[A]
 	err := f.callWithRoom(&call[A]{target: whole,
 		do: func() (err error) {
@@ -147,6 +161,7 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 				return
 			}
 			if f.setOpened(at, opened) {
+				at.isNew = true
 				f.attach([]target{at}, r)
 			}
 		}}, r)
@@ -172,8 +187,7 @@ func (f *Follower[A]) isRefused(id procmaps.FileID) bool {
 func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
 	at.part = part
 	known := f.files[at.File]
-	if f.isStopped() || known == nil || known.opened == nil || f.attached[at.spot] != nil ||
-		f.mustWait(at) {
+	if f.isStopped() || known == nil || known.opened == nil || f.attached[at.spot] != nil {
 		return
 	}
 	opened := known.opened
@@ -181,6 +195,9 @@ func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
 	at.needs = amounts{sites: opened.Sites(part), descriptors: 1}
 	if failed := f.failed[at.spot]; failed != nil {
 		at.needs[descriptors] = max(1, failed.needs[descriptors])
+	}
+	if f.mustWait(at) {
+		return
 	}
 	if err := f.share(at.owner, at.needs, r); err != nil {
 		f.fail(at, err, r)
@@ -247,25 +264,31 @@ func (f *Follower[A]) makeRoom(r *round[A]) bool {
 
 // mustWait reports whether a target waits: because attaching for its owner has
 // taken too much of the time, because this round has, or for a call that goes
-// on. If so, it is noted to be tried again.
+// on. If so, it is noted to be tried again. A file that has been opened just
+// now takes its time, or else it would be opened in vain again and again.
 func (f *Follower[A]) mustWait(at target) bool {
 	if f.running.Load() == 0 || f.opts.Proc.Patient {
 		return false // the caller of SyncAll waits for all of it
 	}
 	now := time.Now()
-	waits := f.budget.wait(at.owner, now) > 0 || now.After(f.until)
+	waits := !at.isNew && (f.budget.wait(at.owner, now) > 0 || now.After(f.until))
 	// A call that goes on holds up targets of the same file or owner, and large
-	// ones.
-	opened := f.files[at.File].opened
-	isLarge := at.part != WholeFile && opened != nil && opened.Sites(at.part) > fewSites
+	// ones. How large a file is that is not open is known once it has waited.
+	needs := at.needs
+	if failed := f.failed[at.spot]; failed != nil && needs == (amounts{}) {
+		needs = failed.needs
+	}
 	for _, c := range f.calls {
-		waits = waits || !c.blocks && (isLarge || c.File == at.File || c.owner == at.owner)
+		waits = waits || !c.blocks && (c.File == at.File || c.owner == at.owner ||
+			isLarge(needs) && (!at.isNew || isLarge(c.needs)))
 	}
 	if waits {
 		f.note(at, errWaits, WithTime)
 	}
 	return waits
 }
+
+func isLarge(needs amounts) bool { return needs[sites] > fewSites }
 
 // A call is made to the driver for a target.
 type call[A any] struct {
@@ -354,6 +377,7 @@ func (f *Follower[A]) call(c *call[A]) error {
 				f.blocked.Add(c.owner, -1)
 				delete(f.calls, c.File)
 				end(r)
+				f.closeUnused(c.File)
 			})
 			f.tryAgain(WithAnswer)
 		}()
@@ -387,6 +411,7 @@ func (f *Follower[A]) call(c *call[A]) error {
 				block()
 				f.fail(c.target, proc.ErrBlocked, r)
 			}
+			f.closeUnused(c.File)
 		})
 		f.tryAgain(WithTime)
 	})

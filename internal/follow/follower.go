@@ -211,6 +211,7 @@ type target struct {
 	owner string  // takes the share
 	needs amounts // for a part
 	nth   int     // of its owner's, where these take turns
+	isNew bool    // its file has been opened just now
 }
 
 func newTarget(at Place, pair *procwatch.ProcessFile) target {

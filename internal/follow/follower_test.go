@@ -280,7 +280,7 @@ func TestFollowerGoesOnWhereAFileFails(t *testing.T) {
 	}
 	w.start(1, "a", "b", "c")
 	pass(t, f)
-	w.tellsInOrder("+0 c 1", "+1 a 1", "+1 c 1", "!-1 b 1: failure", "!0 a 1: failure")
+	w.tellsInOrder("+0 c 1", "+1 a 1", "+1 c 1", "!0 a 1: failure", "!-1 b 1: failure")
 }
 
 func TestFollowerMissesProcesses(t *testing.T) {

@@ -5,6 +5,7 @@
 package follow
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -84,6 +85,48 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			synctest.Wait()
 			qt.Check(t, qt.HasLen(f.attachments(), 4))
+		})
+	}
+}
+
+// Of the files that wait for their turn, what has been read takes no memory.
+// All are attached in the end, also where opening one takes all of the time
+// that its owner may take at once.
+func TestFollowerClosesWhatWaits(t *testing.T) {
+	for name, slow := range map[string]int{"opening": WholeFile, "attaching": 0} {
+		t.Run(name, func(t *testing.T) {
+			whileNothingGoesOn(t, func(t *testing.T) {
+				w := newWorld(t).everywhere()
+				w.sites = make(map[string]int)
+				most := 0
+				w.fail = func(part int, _ string) error {
+					w.mu.Lock()
+					attached := make(map[string]bool)
+					for a := range w.attached {
+						attached[a.file] = true
+					}
+					most = max(most, w.opened-len(attached))
+					w.mu.Unlock()
+					if part == slow {
+						time.Sleep(2 * attachTime)
+					}
+					return nil
+				}
+				f := w.follower(Options{Parts: 2})
+				f.running.Add(1)
+				var files []string
+				for n := range 20 {
+					files = append(files, fmt.Sprint("file", n))
+					w.sites[files[n]] = 2 * fewSites
+				}
+				w.startOf(1000, 1, files[:10]...)
+				w.startOf(1001, 2, files[10:]...)
+				qt.Assert(t, qt.IsNil(f.SyncAll()))
+				time.Sleep(20 * time.Minute)
+				synctest.Wait()
+				qt.Check(t, qt.HasLen(f.attachments(), 40))
+				qt.Check(t, qt.IsTrue(most <= 2), qt.Commentf("%d files were open", most))
+			})
 		})
 	}
 }
