@@ -241,7 +241,7 @@ func (a *Attachment) attach(w *work) error {
 			return err
 		}
 		for _, n := range w.sitesOf(&bpfgen.Program{Blocks: math.MaxInt}) {
-			program := w.blocks.Fixed(w.sites[n].number, w.cookie(&bpfgen.Program{}, n))
+			program := w.blocks.Fixed(int(w.sites[n].number), w.cookie(&bpfgen.Program{}, n))
 			if err := a.attachSome(w, &program, []int{n}, nil); err != nil {
 				return err
 			}
@@ -384,9 +384,11 @@ type siteKind struct {
 	call       *elfnote.Pair    // the call of several probes that starts here, or nil
 	done       *elfnote.Probe   // the usual end of a call that starts here and may fail, or nil
 
-	block  *bpfgen.Block // the code; nil if there is nothing to do
-	number int           // of the block
-	low    uint32        // half of the cookie, with a table
+	// Of the code, which is not kept: whether there is any, and whether it is
+	// for starts or ends of calls.
+	wanted, isStart, isEnd bool
+	number                 uint32 // of its block
+	low                    uint32 // half of the cookie, with a table
 }
 
 // Definition returns the definition of the probe and its arguments in
@@ -477,10 +479,10 @@ const (
 )
 
 func (w *work) rank(site int) int {
-	switch block := w.sites[site].block; {
-	case !block.Starts:
+	switch site := w.sites[site]; {
+	case !site.isStart:
 		return rankEnd
-	case block.Ends:
+	case site.isEnd:
 		return rankBoth
 	default:
 		return rankStart
@@ -492,7 +494,7 @@ func (w *work) rank(site int) int {
 func (w *work) sitesOf(p *bpfgen.Program) []int {
 	var some []int
 	for n, site := range w.sites {
-		if site.number >= p.First && site.number-p.First < p.Blocks {
+		if number := int(site.number); number >= p.First && number-p.First < p.Blocks {
 			some = append(some, n)
 		}
 	}

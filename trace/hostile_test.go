@@ -130,6 +130,48 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 		size.Size()>>20), "358 MB, 1.2 s", fmt.Sprintf("%.2f s", took.Seconds()), took)
 }
 
+// What a session holds of a site that is attached is small, also where all
+// sites of a file differ: their names, or their arguments.
+func TestHostileSitesTakeLittleMemory(t *testing.T) {
+	testneeds.Root(t)
+	testneeds.Only(t, "the argument strings of the files are those of x86-64", "amd64")
+	_, err := usdt.ModeMulti.Resolve() // all sites have one address: no two share a perf event
+	testneeds.Feature(t, since[usdt.ModeMulti], usdt.ModeMulti.String(), err)
+	const sites = 5_000
+	for most, note := range map[int]func(n int) testprog.Note{
+		700: func(n int) testprog.Note { return testprog.Note{Name: fmt.Sprint("probe", n)} },
+		1_800: func(n int) testprog.Note {
+			return testprog.Note{Name: fmt.Sprint("probe", n), Arguments: fmt.Sprintf(
+				"8@%d(%%rsp) 8@%d(%%rax) -4@%d(%%rbx) 8@%d(%%rsp)", 4*n, 4*n+1, 4*n+2, 4*n+3)}
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		var notes []testprog.Note
+		for n := range sites {
+			notes = append(notes, note(n))
+			notes[n].Provider = "hostile"
+		}
+		testprog.WriteNotes(t, path, notes)
+		s := newSession(t, nil)
+		before := heap()
+		a := attach(t, s, usdt.Target{Path: path}, "hostile:*", nil)
+		held := int(heap()-before) / sites
+		qt.Assert(t, qt.HasLen(a.Sites(), sites))
+		t.Logf("%d bytes a site", held)
+		qt.Check(t, qt.IsTrue(held <= most), qt.Commentf("%d bytes a site", held))
+	}
+}
+
+// heap returns the bytes that are in use, without garbage.
+func heap() int64 {
+	var stats runtime.MemStats
+	for range 2 { // pools are emptied by the second
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
 // Users map files of which each site has arguments of its own: as many as a
 // file may have. Attaching them takes no more than 50 us a site, and another
 // user's program is attached meanwhile.

@@ -6,9 +6,11 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +44,7 @@ type work struct {
 	wanted []int   // indices of the sites in the selection
 	sites  []*Site // those, in the same order
 	blocks bpfgen.Blocks
+	events map[eventsKey]*events
 
 	session *Session
 	elf     *elfnote.File
@@ -75,7 +78,7 @@ func (s *Session) generate(
 		cookie         uint64
 		instruction    uint64 // variables are found relative to it
 	}
-	w := &work{plan: plan, sel: sel, file: file, pairs: pairs,
+	w := &work{plan: plan, sel: sel, file: file, pairs: pairs, events: make(map[eventsKey]*events),
 		session: s, elf: sel.File(), globals: plan.Globals()}
 	w.blocks.Table = table
 	if err := w.lookAtStarts(); err != nil {
@@ -108,7 +111,7 @@ func (s *Session) generate(
 			}
 			known[k] = site
 		}
-		if site.block != nil {
+		if site.wanted {
 			w.wanted = append(w.wanted, i)
 			w.sites = append(w.sites, site)
 		}
@@ -179,8 +182,8 @@ func (w *work) describe(site *Site) error {
 	return w.addCaptured(site)
 }
 
-// setKind generates the code for the first site of a kind. The site has no
-// block if there is nothing to do.
+// setKind generates the code for the first site of a kind. The site is not
+// wanted if there is nothing to do.
 func (w *work) setKind(site *Site) error {
 	if err := w.describe(site); err != nil {
 		return err
@@ -201,19 +204,43 @@ func (w *work) setKind(site *Site) error {
 	}
 	// Sites with equal code may differ in values that are not in the code, such
 	// as constants.
-	site.block, site.number = block, w.blocks.Add(block)
-	site.events, site.starts = newEvents(block.Record, site.Args), newEvents(block.Saved, site.Args)
+	site.wanted, site.isStart, site.isEnd = true, block.Starts, block.Ends
+	number := w.blocks.Add(block)
+	site.number = uint32(number)
+	site.events, site.starts = w.eventsOf(block.Record, site.Args), w.eventsOf(block.Saved, site.Args)
 	if toGenerate.NoneAtEnd {
-		site.events = newEvents(block.Record, nil)
+		site.events = w.eventsOf(block.Record, nil)
 	}
 	w.ends = w.ends || block.Ends
 	w.delivers = w.delivers || block.Delivers
 	if table != nil {
-		site.low = table.Add(site.number, block, toGenerate)
+		site.low = table.Add(number, block, toGenerate)
 	} else if w.blocks.Len() > maxSpecialised {
 		return errManyBlocks
 	}
 	return nil
+}
+
+// eventsOf returns the form of records. Sites share it, because a file can have
+// thousands of kinds.
+func (w *work) eventsOf(r *bpfgen.Record, args []argspec.Arg) *events {
+	var all []byte // that newEvents looks at
+	for i := range args {
+		arg := &args[i]
+		all = binary.NativeEndian.AppendUint64(append(all, byte(arg.Kind)), arg.Constant)
+		all = strconv.AppendInt(all, int64(arg.Size), 10)
+		all = strconv.AppendBool(strconv.AppendBool(all, arg.Float), arg.Signed)
+	}
+	key := eventsKey{r, string(all)}
+	if _, known := w.events[key]; !known {
+		w.events[key] = newEvents(r, args)
+	}
+	return w.events[key]
+}
+
+type eventsKey struct {
+	record *bpfgen.Record
+	args   string
 }
 
 // readPointers makes arguments be read from the memory that another argument
@@ -669,7 +696,7 @@ func (w *work) groups(some []int) [][]int {
 // site, and the number of its block or its place in the table.
 func (w *work) cookie(p *bpfgen.Program, n int) uint64 {
 	site := w.sites[n]
-	low := uint64(site.number - p.First)
+	low := uint64(int(site.number) - p.First)
 	if w.blocks.Table != nil {
 		low = uint64(site.low)
 	}

@@ -230,7 +230,7 @@ func (s *Session) foldLost(a *Attachment) {
 // if reset is set. l.mu must be held.
 func (l *lostCalls) count(a *Attachment, reset bool) (n lostCounts, err error) {
 	for _, site := range a.sites {
-		if site.id >= maxLostSites || !site.block.Starts && !site.block.Ends {
+		if site.id >= maxLostSites || !site.isStart && !site.isEnd {
 			continue
 		}
 		var each [2]uint64

@@ -95,6 +95,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		}
 		s.sites = append(s.sites, Site{Site: site, Instruction: site.Location})
 	}
+	s.sites = slices.Clone(s.sites) // without the rest of the room
 	if s.maxSites > 0 && count > s.maxSites {
 		return s.tooMany("sites", s.maxSites, count)
 	}

@@ -265,7 +265,7 @@ func (f *Follower[A]) makeRoom(r *round[A]) bool {
 // mustWait reports whether a target waits: because attaching for its owner has
 // taken too much of the time, because this round has, or for a call that goes
 // on. If so, it is noted to be tried again. A file that has been opened just
-// now takes its time, or else it would be opened in vain again and again.
+// now takes its time, or else it might be opened again and again.
 func (f *Follower[A]) mustWait(at target) bool {
 	if f.running.Load() == 0 || f.opts.Proc.Patient {
 		return false // the caller of SyncAll waits for all of it

@@ -4,6 +4,7 @@ package bpfgen
 
 import (
 	"encoding/binary"
+	"reflect"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -27,13 +28,16 @@ type Blocks struct {
 }
 
 // Add adds the code for a site, unless it is there already, and returns the
-// number of its block.
+// number of its block. An equal Record becomes the same one.
 func (bs *Blocks) Add(block *Block) int {
 	key := block.code
 	if key == "" {
 		key = string(fingerprint(block.Instructions))
 	}
 	if n, ok := bs.known[key]; ok {
+		if first := bs.blocks[n]; reflect.DeepEqual(block.Record, first.Record) {
+			block.Record = first.Record
+		}
 		return n
 	}
 	if bs.known == nil {

@@ -171,7 +171,8 @@ func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	if !something {
 		return nil, nil
 	}
-	return &b.block, nil
+	block := b.block // the builder is not kept, which has some 100 kB
+	return &block, nil
 }
 
 // hit emits the work of a hit, and reports whether there is any.

@@ -31,6 +31,7 @@ const TableMap = 0x7fff_fff0
 type Table struct {
 	plan    *Plan
 	known   map[tableKey]*Block
+	codes   map[string]*Block // the first with each code
 	entries []byte
 }
 
@@ -76,7 +77,9 @@ const (
 const maxLookedUp = 64
 
 // NewTable returns an empty table for the sites of a file.
-func (p *Plan) NewTable() *Table { return &Table{plan: p, known: make(map[tableKey]*Block)} }
+func (p *Plan) NewTable() *Table {
+	return &Table{plan: p, known: make(map[tableKey]*Block), codes: make(map[string]*Block)}
+}
 
 // Block returns the code for a site, as [Plan.Block] does.
 func (t *Table) Block(site *Site) (*Block, error) {
@@ -101,7 +104,13 @@ func (t *Table) Block(site *Site) (*Block, error) {
 			return plan.Block(site)
 		}
 		if block != nil {
-			block.code = string(fingerprint(block.Instructions))
+			code := fingerprint(block.Instructions)
+			first := t.codes[string(code)]
+			if first == nil {
+				first, block.code = block, string(code)
+				t.codes[block.code] = first
+			}
+			block.Instructions, block.code = first.Instructions, first.code
 		}
 		t.known[key] = block
 	}
@@ -274,7 +283,7 @@ func (s *Site) shape() string {
 }
 
 // recordOf returns the layout of a record for one of the sites that share its
-// code.
+// code. It may have more arguments than the site.
 func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
 	if shared == nil {
 		return nil
@@ -300,6 +309,9 @@ func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
 		if c := &own.Captures[i]; site.Args[c.Arg].Kind == argspec.Bytes {
 			c.Max = min(c.Max, site.Args[c.Arg].Size)
 		}
+	}
+	if slices.Equal(own.Args, shared.Args[:len(own.Args)]) && slices.Equal(own.Captures, shared.Captures) {
+		return shared
 	}
 	return &own
 }
