@@ -137,12 +137,20 @@ func TestHostileSitesTakeLittleMemory(t *testing.T) {
 	testneeds.Only(t, "the argument strings of the files are those of x86-64", "amd64")
 	_, err := usdt.ModeMulti.Resolve() // all sites have one address: no two share a perf event
 	testneeds.Feature(t, since[usdt.ModeMulti], usdt.ModeMulti.String(), err)
-	const sites = 5_000
+	const sites = 1_000
 	for most, note := range map[int]func(n int) testprog.Note{
 		700: func(n int) testprog.Note { return testprog.Note{Name: fmt.Sprint("probe", n)} },
 		1_800: func(n int) testprog.Note {
 			return testprog.Note{Name: fmt.Sprint("probe", n), Arguments: fmt.Sprintf(
 				"8@%d(%%rsp) 8@%d(%%rax) -4@%d(%%rbx) 8@%d(%%rsp)", 4*n, 4*n+1, 4*n+2, 4*n+3)}
+		},
+		// As much as counts for one site of usdt.Limits.
+		6_500: func(n int) testprog.Note {
+			arguments := ""
+			for i := range 12 {
+				arguments += fmt.Sprintf(" 8@symbol%06d", 12*n+i) // without an address
+			}
+			return testprog.Note{Name: fmt.Sprintf("%0800d", n), Arguments: arguments[1:]}
 		},
 	} {
 		path := filepath.Join(t.TempDir(), "file")

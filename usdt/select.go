@@ -93,6 +93,9 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		if n := len(s.sites); n == cap(s.sites) {
 			s.sites = slices.Grow(s.sites, n+1) // twice as many: append adds a quarter, and copies more
 		}
+		if s.watched { // a session may hold it for long, and not those between
+			copyStrings(&site, s.sites)
+		}
 		s.sites = append(s.sites, Site{Site: site, Instruction: site.Location})
 	}
 	s.sites = slices.Clone(s.sites) // without the rest of the room
@@ -292,6 +295,21 @@ func (s *Selection) Again(patterns ...elfnote.Pattern) (*Selection, error) {
 		return nil, err
 	}
 	return other, nil
+}
+
+// copyStrings gives a site strings that share memory with no other site, or
+// those of the last site if they are equal.
+func copyStrings(site *elfnote.Site, before []Site) {
+	if n := len(before); n > 0 {
+		last := &before[n-1]
+		if last.Provider == site.Provider && last.Name == site.Name && last.Arguments == site.Arguments {
+			site.Provider, site.Name, site.Arguments = last.Provider, last.Name, last.Arguments
+			return
+		}
+	}
+	all, provider := site.Provider+site.Name+site.Arguments, len(site.Provider)
+	name := provider + len(site.Name)
+	site.Provider, site.Name, site.Arguments = all[:provider], all[provider:name], all[name:]
 }
 
 // selectAgain selects among the sites of a selection.

@@ -4,11 +4,14 @@ package usdt
 
 import (
 	"debug/elf"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
@@ -43,4 +46,18 @@ func TestSitesAreSharedWithObjectsOfLibbpf(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(limited.sites[2].Args[1].Err,
 		".* does not know an address as a value.*"))
 	qt.Check(t, qt.Equals(limited.sites[2].Args[1].Kind, argspec.Unavailable))
+}
+
+// The strings of a site that is held keep no others in memory.
+func TestCopyStrings(t *testing.T) {
+	all := strings.Repeat("x", 8<<10) + "provider" + "name" + "8@%rax"
+	site := elfnote.Site{Provider: all[8<<10:][:8], Name: all[8<<10+8:][:4], Arguments: all[8<<10+12:]}
+	copied := site
+	copyStrings(&copied, nil)
+	qt.Check(t, qt.Equals(copied, site))
+	qt.Check(t, qt.IsFalse(unsafe.StringData(copied.Name) == unsafe.StringData(site.Name)))
+	again := site
+	copyStrings(&again, []Site{{Site: copied}})
+	qt.Check(t, qt.Equals(again, site))
+	qt.Check(t, qt.IsTrue(unsafe.StringData(again.Name) == unsafe.StringData(copied.Name)))
 }

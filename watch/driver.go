@@ -133,7 +133,8 @@ func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], error) {
 	if needed := weight(sel); d.fileSites > 0 && needed > d.fileSites {
 		sel.Close()
 		return nil, fmt.Errorf("%s: %w", pair.Path, elffile.TooLarge(&usdt.LimitError{
-			Limit: "sites (one with a semaphore counts as 8)", Option: fileSitesOption,
+			Limit: "sites (one with a semaphore counts as 8, " +
+				"one with long texts or many arguments as several)", Option: fileSitesOption,
 			Capacity: d.fileSites, Needed: needed}))
 	}
 	file.Selection = sel
@@ -189,6 +190,14 @@ const fileSitesOption = "Limits.FileSites"
 // list of all such semaphores for each of them.
 const semaphoreSites = 8
 
+// A site counts for one more for each textBytes of its texts and for each
+// siteArguments of its arguments, a blank between two: so limits on sites bound
+// the memory for them.
+const (
+	textBytes     = 1 << 10
+	siteArguments = 12
+)
+
 // weight returns the number of sites that a selection counts for, 0 for nil.
 func weight(sel *usdt.Selection) (weight int) {
 	if sel == nil {
@@ -198,6 +207,14 @@ func weight(sel *usdt.Selection) (weight int) {
 		if weight++; site.SemaphoreOffset != 0 {
 			weight += semaphoreSites - 1
 		}
+		blanks := 0
+		for i := range len(site.Arguments) {
+			if site.Arguments[i] <= ' ' {
+				blanks++
+			}
+		}
+		weight += (len(site.Provider)+len(site.Name)+len(site.Arguments))/textBytes +
+			blanks/siteArguments
 	}
 	return weight
 }

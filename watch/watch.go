@@ -87,8 +87,12 @@ type Options struct {
 // number no limit.
 //
 // A site with a semaphore counts as eight, and so does each perf event where
-// attaching is by these. What is over a limit is not attached. It is an error
-// of [Changes], and is tried again when there is room.
+// attaching is by these. It counts as one more for each KiB of its texts and
+// for each 12 of its arguments. So each that counts takes 6 kB of memory at
+// most, mostly 0.5 kB: 1.2 GB for all, 0.3 GB for an owner.
+//
+// What is over a limit is not attached. It is an error of [Changes], and is
+// tried again when there is room.
 //
 // An owner is a container, or else a user: see [proc.Process.Owner]. Where an
 // owner lacks room, the owner that has the most gives up half, if it has more
