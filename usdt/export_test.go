@@ -4,6 +4,8 @@
 
 package usdt
 
+import "github.com/cilium/ebpf/link"
+
 // Links returns what the Manager has attached, in no order.
 func (m *Manager) Links() (links []*Link) {
 	m.mu.Lock()
@@ -46,3 +48,6 @@ func (t *specTable) inUse() int {
 	defer t.mu.Unlock()
 	return len(t.used)
 }
+
+// KernelLink returns the link of the kernel.
+func KernelLink(l *Link) link.Link { return l.kernel[0].(link.Link) }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/go-quicktest/qt"
 
@@ -303,6 +304,32 @@ func TestLinksAreDetachedBeforeTheFileIsWrittenTo(t *testing.T) {
 		c.next(t, 1)
 		qt.Check(t, qt.IsNil(again.Err()))
 	})
+}
+
+// A link is attached for as long as any process has it open.
+func TestWritersWaitForWhatOthersHaveOpen(t *testing.T) {
+	_, err := usdt.ModeMulti.Resolve()
+	testneeds.Feature(t, "6.6", usdt.ModeMulti.String(), err)
+	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeMulti})
+	program, _ := copies(t, "target-static")
+	lnk := c.attach(t, c.Collect, usdt.Target{Path: program}, "three", nil)
+	info, err := usdt.KernelLink(lnk).Info()
+	qt.Assert(t, qt.IsNil(err))
+	other, err := link.NewFromID(info.ID) // as bpftool opens it
+	qt.Assert(t, qt.IsNil(err))
+	closed := make(chan struct{})
+	opened := opening(t, program)
+	<-lnk.Done()
+	time.AfterFunc(50*time.Millisecond, func() {
+		close(closed)
+		other.Close()
+	})
+	<-opened
+	select {
+	case <-closed:
+	default:
+		t.Error("the file was opened for writing while another process had the link open")
+	}
 }
 
 func TestWritersDoNotWaitWithoutALease(t *testing.T) {
