@@ -67,10 +67,10 @@ type Target struct {
 	// [elfnote.File.SearchDebugFile]. Without it no other file is read.
 	DebugFiles bool
 
-	// MaxSites is the most sites that may match: more are an error. A site with
-	// a semaphore counts as eight, and so does a perf event. The number of
-	// different arguments may be four times that. 0 means no limit, except that
-	// on the arguments of any file: see [Select].
+	// MaxSites is the most sites that may match: more are an error. A perf
+	// event counts as eight. The number of different arguments may be four
+	// times that. 0 means no limit, except that on the arguments of any file:
+	// see [Select].
 	MaxSites int
 
 	// NoLease lets other processes write to the file without waiting. By

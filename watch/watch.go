@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package watch keeps BPF programs attached to probes in all processes that
-// come and go. [New] does it for the programs of a usdt.Manager, and package
-// trace for its sessions. Package proc says which processes are noticed, and
-// how soon.
 package watch
 
 import (

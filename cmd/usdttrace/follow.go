@@ -376,13 +376,15 @@ type latecomers struct {
 	runs, unfit, moved map[int]bool
 	sites              map[int][]siteAt // where processes have mapped sites
 	mappers            map[int]bool     // these processes, also after their end
+	copied             map[int]bool     // processes that are said to have loaded a file twice
 	emulated           bool             // a process runs in an emulator
 }
 
 // siteAt is where a process has mapped a site that matches a pattern.
 type siteAt struct {
+	codeSite
+	path    string
 	address uint64
-	pattern int
 }
 
 // lateFile is a file that was mapped before it was attached.
@@ -411,7 +413,7 @@ func (t *tracer) watchLatecomers() error {
 	l := &latecomers{tracer: t, records: records, attached: make(map[procmaps.FileID]bool),
 		known: make(map[string]bool), waiting: make(map[string]*lateFile),
 		runs: make(map[int]bool), unfit: make(map[int]bool), moved: make(map[int]bool),
-		sites: make(map[int][]siteAt), mappers: make(map[int]bool)}
+		sites: make(map[int][]siteAt), mappers: make(map[int]bool), copied: make(map[int]bool)}
 	t.latecomers = l
 	context.AfterFunc(t.ctx, records.Stop)
 	l.done.Go(func() {
@@ -467,6 +469,7 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 		}
 	case procwatch.ProcessEnded, procwatch.ProcessExecuted:
 		delete(l.sites, record.PID)
+		delete(l.copied, record.PID)
 		for _, file := range l.waiting {
 			// Each processor has its own buffer: an exec may be read late.
 			if since, late := file.since[record.PID]; late && at.After(since) {
@@ -508,8 +511,17 @@ func (l *latecomers) mappedCode(record *procwatch.Record) {
 			l.unfit[site.pattern] = true
 		default:
 			l.runs[site.pattern] = true
+			isCopy := func(s siteAt) bool {
+				return s.codeSite == site && s.path == record.Path && s.address != address
+			}
+			if site.counted && !l.copied[record.PID] && slices.ContainsFunc(of, isCopy) {
+				l.copied[record.PID] = len(l.copied) < maxWatched
+				l.tracer.messages.WarnOf("files loaded twice", "process %d has loaded %s more than once: "+
+					"while there are several copies, hits of probes with semaphores come from one only",
+					record.PID, record.Path)
+			}
 			if len(of) < maxLateProcesses && (len(of) > 0 || len(l.sites) < maxLateProcesses) {
-				l.sites[record.PID] = append(of, siteAt{address, site.pattern})
+				l.sites[record.PID] = append(of, siteAt{site, record.Path, address})
 				l.mappers[record.PID] = true
 			}
 		}

@@ -108,6 +108,24 @@ func TestFilesLoadedTwiceAreNamed(t *testing.T) {
 	}
 }
 
+func TestFilesThatACommandLoadsTwiceAreNamed(t *testing.T) {
+	testprog.RequireBPF(t)
+	python := testprog.StartPython(t)
+	python.Stop()
+	program, err := filepath.EvalSymlinks(python.File)
+	qt.Assert(t, qt.IsNil(err))
+	path := copyOf(t, "libtarget.so")
+	for copies := 1; copies <= 2; copies++ {
+		script := fmt.Sprintf("import mmap\nf = open(%q)\nmapped = [mmap.mmap(f.fileno(), 1 << 14, "+
+			"mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC) for i in range(%d)]", path, copies)
+		for probe, hasSemaphore := range map[string]bool{"guarded": true, "three": false} {
+			result := start(t, path, "gousdt_test:"+probe, "--", program, "-c", script).wait()
+			qt.Check(t, qt.Equals(strings.Count(result.stderr, " has loaded "+path+" more than once: "),
+				map[bool]int{true: 1}[hasSemaphore && copies == 2]), qt.Commentf("%s", result.stderr))
+		}
+	}
+}
+
 func TestTheFirstSkippedSitesAreNamed(t *testing.T) {
 	testprog.RequireBPF(t)
 	path := filepath.Join(t.TempDir(), "hostile.so")

@@ -59,6 +59,7 @@ type targets struct {
 type codeSite struct {
 	offset  uint64
 	pattern int
+	counted bool // by a semaphore
 }
 
 // maxWatched bounds the files and the probes that are remembered: processes
@@ -100,7 +101,7 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 		for i, p := range t.options.patterns {
 			if t.options.command != nil && len(t.code)+len(t.code[path]) < maxWatched &&
 				p.Match(site.Provider, site.Name) {
-				t.code[path] = append(t.code[path], codeSite{site.Offset, i})
+				t.code[path] = append(t.code[path], codeSite{site.Offset, i, site.SemaphoreOffset != 0})
 			}
 		}
 		if last != nil && last.Provider == site.Provider && last.Name == site.Name {
