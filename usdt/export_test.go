@@ -49,5 +49,14 @@ func (t *specTable) inUse() int {
 	return len(t.used)
 }
 
-// KernelLink returns the link of the kernel.
-func KernelLink(l *Link) link.Link { return l.kernel[0].(link.Link) }
+// KernelID returns the ID of a link in the kernel.
+func KernelID(l *Link) (link.ID, error) {
+	g := l.holder.guard
+	g.mu.Lock() // with which what detaches begins
+	defer g.mu.Unlock()
+	info, err := l.kernel[0].(link.Link).Info()
+	if err != nil {
+		return 0, err
+	}
+	return info.ID, nil
+}

@@ -128,17 +128,9 @@ const (
 // links of the host, and a child process has those of this one until it
 // executes its program.
 func closeForGood(links []linkEnd) {
-	var ids []link.ID
 	closers := 0
 	for _, l := range links {
 		closers += len(l.kernel)
-		for _, c := range l.kernel {
-			if kernel, ok := c.(link.Link); ok {
-				if info, err := kernel.Info(); err == nil {
-					ids = append(ids, info.ID)
-				}
-			}
-		}
 	}
 	until := time.Now().Add(longestHeld)
 	if closers <= mostBeforeForks {
@@ -151,6 +143,10 @@ func closeForGood(links []linkEnd) {
 		}
 	}
 	_ = sys.CloseTogether(links) // the kernel detaches in spite of an error
+	var ids []link.ID
+	for _, l := range links {
+		ids = append(ids, l.ids...)
+	}
 	wasHeld := false
 	for _, id := range ids {
 		for time.Now().Before(until) {

@@ -313,9 +313,9 @@ func TestWritersWaitForWhatOthersHaveOpen(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeMulti})
 	program, _ := copies(t, "target-static")
 	lnk := c.attach(t, c.Collect, usdt.Target{Path: program}, "three", nil)
-	info, err := usdt.KernelLink(lnk).Info()
+	id, err := usdt.KernelID(lnk)
 	qt.Assert(t, qt.IsNil(err))
-	other, err := link.NewFromID(info.ID) // as bpftool opens it
+	other, err := link.NewFromID(id) // as bpftool opens it
 	qt.Assert(t, qt.IsNil(err))
 	closed := make(chan struct{})
 	opened := opening(t, program)
@@ -419,10 +419,19 @@ int main(void)
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		_, err := c.Attach(c.Collect, usdt.Target{Path: program}, nil, elfnote.Exact(provider, "gated"))
 		qt.Assert(t, qt.ErrorMatches(err, ".*two writable segments.*attach to each process after.*"))
-		var failed []error
+		var mu sync.Mutex // the watch attaches later what has not started
+		var reported []error
 		w, err := c.Watch(&watch.Options{Filter: only(program)},
-			func(changes *watch.Changes[*watch.Attachment]) { failed = append(failed, changes.Errors...) },
-			watching(t, c.Collect, "gousdt_test:gated")...)
+			func(changes *watch.Changes[*watch.Attachment]) {
+				mu.Lock()
+				defer mu.Unlock()
+				reported = append(reported, changes.Errors...)
+			}, watching(t, c.Collect, "gousdt_test:gated")...)
+		failed := func() []error {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(reported)
+		}
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		for range 3 { // also while a link for the process before is there
@@ -449,7 +458,7 @@ int main(void)
 			pass()
 			pass()
 			qt.Assert(t, qt.HasLen(c.next(t, 2), 2))
-			qt.Check(t, qt.HasLen(failed, 0))
+			qt.Check(t, qt.HasLen(failed(), 0))
 			if mode == usdt.ModeSingleIPMap { // it would be detached, and a uprobe leak
 				in.Close()
 				_ = run.Wait()
@@ -460,11 +469,13 @@ int main(void)
 			qt.Assert(t, qt.IsNil(err))
 			testneeds.Await(t, 10*time.Second, "what was executed again is reported", func() bool {
 				qt.Assert(t, qt.IsNil(w.Sync(run.Process.Pid)))
-				return len(failed) > 0
+				return len(failed()) > 0
 			})
-			qt.Check(t, qt.ErrorMatches(failed[0], ".*executed the program again.*"))
-			qt.Check(t, qt.HasLen(failed, 1))
-			failed = nil
+			qt.Check(t, qt.ErrorMatches(failed()[0], ".*executed the program again.*"))
+			qt.Check(t, qt.HasLen(failed(), 1))
+			mu.Lock()
+			reported = nil
+			mu.Unlock()
 			in.Close() // it ends before it is detached, and so no uprobe leaks
 			_ = run.Wait()
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
