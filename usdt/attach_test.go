@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -322,17 +323,23 @@ func TestAttachSections(t *testing.T) {
 	})
 
 	t.Run("without leases", func(t *testing.T) {
-		path, _ = copies(t, "target-pie")
+		path, _ = copies(t, "target-static")
 		mgr, objs := load(t, "twelve")
-		links, err := mgr.AttachSections(objs, usdt.Target{NoLease: true}, nil)
-		qt.Assert(t, qt.IsNil(err))
-		writer, err := os.OpenFile(path, os.O_RDWR, 0)
-		qt.Assert(t, qt.IsNil(err))
-		defer writer.Close()
-		for _, lnk := range links {
-			qt.Check(t, qt.IsNil(lnk.Err())) // the writer has not waited
-		}
-		_, err = mgr.AttachSections(objs, usdt.Target{Path: path}, nil)
+		// It is detached some time after the writer has opened the file.
+		testneeds.Await(t, 20*time.Second, "the writer does not wait", func() bool {
+			links, err := mgr.AttachSections(objs, usdt.Target{NoLease: true}, nil)
+			qt.Assert(t, qt.IsNil(err))
+			writer, err := os.OpenFile(path, os.O_RDWR, 0)
+			qt.Assert(t, qt.IsNil(err))
+			defer writer.Close()
+			isAttached := true
+			for _, lnk := range links {
+				isAttached = isAttached && lnk.Err() == nil
+				qt.Check(t, qt.IsNil(lnk.Close()))
+			}
+			return isAttached
+		})
+		_, err := mgr.AttachSections(objs, usdt.Target{Path: path}, nil)
 		qt.Check(t, qt.ErrorMatches(err, "the sections name the files: set none in the target"))
 	})
 }
