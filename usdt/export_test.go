@@ -4,8 +4,6 @@
 
 package usdt
 
-import "github.com/cilium/ebpf/link"
-
 // Links returns what the Manager has attached, in no order.
 func (m *Manager) Links() (links []*Link) {
 	m.mu.Lock()
@@ -47,16 +45,4 @@ func (t *specTable) inUse() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.used)
-}
-
-// KernelID returns the ID of a link in the kernel.
-func KernelID(l *Link) (link.ID, error) {
-	g := l.holder.guard
-	g.mu.Lock() // with which what detaches begins
-	defer g.mu.Unlock()
-	info, err := l.kernel[0].(link.Link).Info()
-	if err != nil {
-		return 0, err
-	}
-	return info.ID, nil
 }

@@ -7,11 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"syscall"
-	"time"
 	"weak"
-
-	"github.com/cilium/ebpf/link"
 
 	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -102,66 +98,11 @@ func (g *guard) detach() {
 	last := len(g.holders) > 0
 	clear(g.holders)
 	g.mu.Unlock()
-	closeForGood(links)
+	_ = sys.CloseTogether(links) // the kernel detaches in spite of an error
 	if last {
 		g.giveBack()
 	}
 	g.onWrite()
-}
-
-const (
-	// longestHeld is how long what others have open is waited for. The kernel
-	// lets the writer go on after 45 s (lease-break-time).
-	longestHeld = 10 * time.Second
-
-	// detaching is how long the kernel takes at most to detach for the process
-	// that had a link open for longer than this one. It forgets the ID before.
-	detaching = 200 * time.Millisecond
-
-	// mostBeforeForks bounds the closing that new processes of this program
-	// wait for.
-	mostBeforeForks = 64
-)
-
-// closeForGood closes links, and waits until nobody else has one of them open:
-// a link is attached until its last descriptor is closed. bpftool opens all
-// links of the host, and a child process has those of this one until it
-// executes its program.
-func closeForGood(links []linkEnd) {
-	closers := 0
-	for _, l := range links {
-		closers += len(l.kernel)
-	}
-	until := time.Now().Add(longestHeld)
-	if closers <= mostBeforeForks {
-		for time.Now().Before(until) {
-			if syscall.ForkLock.TryRLock() {
-				defer syscall.ForkLock.RUnlock()
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}
-	_ = sys.CloseTogether(links) // the kernel detaches in spite of an error
-	var ids []link.ID
-	for _, l := range links {
-		ids = append(ids, l.ids...)
-	}
-	wasHeld := false
-	for _, id := range ids {
-		for time.Now().Before(until) {
-			held, err := link.NewFromID(id)
-			if err != nil { // it is gone, or cannot be asked for without CAP_SYS_ADMIN
-				break
-			}
-			held.Close()
-			wasHeld = true
-			time.Sleep(time.Millisecond)
-		}
-	}
-	if wasHeld {
-		time.Sleep(detaching)
-	}
 }
 
 // HoldsWriters reports whether a process that is about to write to the file

@@ -41,9 +41,8 @@ type Link struct {
 
 	closeOnce sync.Once
 	done      chan struct{}
-	reason    error     // why it has ended
-	err       error     // of closing
-	ids       []link.ID // in the kernel, once it is closed
+	reason    error // why it has ended
+	err       error // of closing
 
 	mu      sync.Mutex
 	ended   bool
@@ -139,9 +138,6 @@ func (l *Link) end(reason error) error {
 		for _, c := range l.kernel {
 			room <- struct{}{}
 			if pinned, ok := c.(link.Link); ok {
-				if info, err := pinned.Info(); l.holder != nil && err == nil {
-					l.ids = append(l.ids, info.ID)
-				}
 				// A pinned link would go on, and read arguments by specs that
 				// are given to others. Before Linux 5.15 a perf event cannot be
 				// pinned.
