@@ -310,7 +310,11 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 			f.attachedAt(place), func(a *attachment[A]) bool {
 				return slices.Equal(a.pair.Mappings, pair.Mappings)
 			})
-		if all := f.attachedAt(place); pair.HasExecuted() && pair.File.IsMiscounted() && len(all) > 0 {
+		all := slices.DeleteFunc(f.attachedAt(place), func(a *attachment[A]) bool {
+			// What has only mapped it, as usdttrace does for a command.
+			return !slices.ContainsFunc(a.pair.Mappings, procfs.Mapping.TakesHits)
+		})
+		if pair.HasExecuted() && pair.File.IsMiscounted() && len(all) > 0 {
 			old.Errors = append(old.Errors, f.driver.Explain(all[0].part, pair, errAgain))
 		}
 		if f.driver.PerProcess(pair.File) && (hasMoved || f.opts.After > 0 && pair.HasExecuted()) {

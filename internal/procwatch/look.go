@@ -62,6 +62,7 @@ type task struct {
 	pairs     []*ProcessFile // that the process had, and then has
 	gone      bool           // there is no such process
 	another   bool           // it is not the one that was known
+	executing bool           // it executes a program, and is to be looked at again
 	postponed bool           // not scanned: its owner has taken too much
 	wait      time.Duration  // until it may be scanned, 0 if a scan has to return before
 	lack      error          // of descriptors or memory: it was not scanned
@@ -127,7 +128,7 @@ func (w *Watcher) look(t *task) {
 		// It is being executed at this moment, and has not mapped the program.
 		t.now = new(known)
 		*t.now = *old
-		t.now.retry = true
+		t.now.retry, t.executing = true, !old.retry
 		return
 	}
 	leaderless := reader != t.pid
@@ -236,6 +237,12 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 		return
 	case err != nil && !errors.Is(err, procfs.ErrMalformed):
 		t.deny(now, err)
+		return
+	}
+	after, _, err2 := procfs.ReadLiveStat(w.FS.Root(), t.pid, b.stat)
+	if err2 == nil && (after.StartCode != s.StartCode || after.StartStack != s.StartStack) {
+		// It has executed a program meanwhile: the mappings may be of either.
+		now.retry, t.executing = true, !now.retry
 		return
 	}
 	now.denied, now.retry = false, false

@@ -204,6 +204,10 @@ func (w *Watcher) late(t *task) {
 	w.deliver()
 }
 
+// executing is a time after which a process has mostly mapped the program that
+// it executes. One that takes longer is found by events and passes.
+const executing = 5 * time.Millisecond
+
 func blockedError(pid int) *procfs.Error {
 	return &procfs.Error{PID: pid, Op: "scan", Err: procfs.ErrBlocked}
 }
@@ -260,7 +264,10 @@ func (w *Watcher) apply(t *task) {
 		}
 		return
 	}
-	p.due = false
+	p.due = t.executing
+	if t.executing {
+		time.AfterFunc(executing, w.nudge)
+	}
 	changed := w.setPairs(p, t.pairs, t.acquired)
 	if t.unwanted {
 		w.learn(t.pid, t.mapped)

@@ -138,6 +138,25 @@ func TestWatcherWaitsForAProgramThatIsBeingExecuted(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so", "-1 other.so", "-libstdcxx"}))
 }
 
+// What is read of a process while it executes a program may be of either.
+func TestWatcherReadsAProgramThatIsExecutedMeanwhile(t *testing.T) {
+	meanwhile := func() {}
+	w := newWatch(t, WatcherOptions{Filter: func(proc.Process) bool { meanwhile(); return true }}, "*:*")
+	p := fakeProcess{pid: 1, size: 1, img: 7, maps: []fakeMap{w.at(0x1000, "other.so")}}
+	w.put(p)
+	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	w.told = nil
+	p.img, p.maps[0].start, p.maps[0].end = 9, 0x5000, 0x6000
+	meanwhile = sync.OnceFunc(func() { w.put(p) })
+	w.put(fakeProcess{pid: 1, size: 1, img: 8})
+	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Check(t, qt.HasLen(w.told, 0))
+	for range 2 {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so"}))
+	}
+}
+
 // While it runs, one process of each owner is reported that does not answer,
 // and one that waits for others.
 func TestWatcherReportsBlockedProcessesByOwner(t *testing.T) {
