@@ -50,7 +50,7 @@ func (e *env) attachers(file syntheticFile) ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := e.tracer(ownObject, usdt.ManagerOptions{})
+	t, err := e.tracer()
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (e *env) closeLinks() ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := e.tracer(ownObject, usdt.ManagerOptions{})
+	t, err := e.tracer()
 	if err != nil {
 		return nil, err
 	}

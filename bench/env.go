@@ -141,12 +141,13 @@ const (
 	libbpfObject = "libbpf.bpf.o"
 )
 
-// tracer loads the programs of an object, which will send nothing.
-func (e *env) tracer(name string, opts usdt.ManagerOptions) (*tracer, error) {
+// tracer loads the programs that are compiled with this module's header. They
+// will send nothing.
+func (e *env) tracer() (*tracer, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, err
 	}
-	object, err := buildPeer(name)
+	object, err := buildPeer(ownObject)
 	if err != nil {
 		return nil, &unableError{err.Error()}
 	}
@@ -155,7 +156,7 @@ func (e *env) tracer(name string, opts usdt.ManagerOptions) (*tracer, error) {
 		return nil, err
 	}
 	spec.Maps["events"].MaxEntries = 64 << 10
-	manager, err := usdt.NewManager(spec, &opts)
+	manager, err := usdt.NewManager(spec, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -18,17 +18,17 @@ type shape struct {
 	name, title string
 	count       int
 	// The goals for BPF_USDT of bpf/usdt.bpf.h in relation to libbpf, and for a
-	// generated or specialised program in relation to an empty one, 0 for none.
-	header, generated, specialised float64
+	// generated program in relation to an empty one, 0 for none.
+	header, generated float64
 }
 
 var shapes = []shape{
 	{name: "registers3", title: "one hit, 3 registers", count: 3, header: 0.87},
 	{name: "registers12", title: "one hit, 12 registers", count: 12,
-		header: 0.63, generated: 1.04, specialised: 1.05},
+		header: 0.63, generated: 1.04},
 	{name: "stack3", title: "one hit, 3 on the stack", count: 3},
 	{name: "stack12", title: "one hit, 12 on the stack", count: 12,
-		header: 0.80, generated: 1.25, specialised: 1.15},
+		header: 0.80, generated: 1.25},
 }
 
 // asFast is the ratio that a hit may have to a peer's that does the same loads:
@@ -41,7 +41,6 @@ func hitRows() []row {
 		var goals []goal
 		for _, g := range []goal{
 			{headerAdds, libbpfAdds, s.header},
-			{specialisedLibbpf, emptyByLink, s.specialised},
 			{generatedByLink, emptyByLink, s.generated},
 			{generatedByEvent, bccAdds, asFast},
 			{generatedByLink, bpftraceAdds, asFast},

@@ -20,16 +20,15 @@ import (
 // The tracers that goals are about. Each is attached to twins of its own in
 // peers/target.c.
 const (
-	headerAdds        = "bpf/usdt.bpf.h"
-	libbpfAdds        = "libbpf's header"
-	emptyByLink       = "empty program"
-	specialisedLibbpf = "libbpf's header, specialised"
-	generatedByLink   = "generated"
-	generatedByEvent  = "generated, perf event"
-	bccAdds           = "bcc"
-	bpftraceAdds      = "bpftrace"
-	libbpfSends       = "libbpf's header, to the ring buffer"
-	generatedSends    = "generated, to the ring buffer"
+	headerAdds       = "bpf/usdt.bpf.h"
+	libbpfAdds       = "libbpf's header"
+	emptyByLink      = "empty program"
+	generatedByLink  = "generated"
+	generatedByEvent = "generated, perf event"
+	bccAdds          = "bcc"
+	bpftraceAdds     = "bpftrace"
+	libbpfSends      = "libbpf's header, to the ring buffer"
+	generatedSends   = "generated, to the ring buffer"
 )
 
 // neverThere is a value that no argument has: a sum is compared with it, and
@@ -78,10 +77,9 @@ func newTracers(e *env) (*tracers, error) {
 		return a
 	}
 	// The one that the others are compared with comes first.
-	own(headerAdds, t.byObject(ownObject, "add", usdt.ManagerOptions{}))
+	own(headerAdds, t.byHeader("add"))
 	t.add(libbpfAdds, byLibbpf("add"))
-	own(emptyByLink, t.byObject(ownObject, "", usdt.ManagerOptions{}))
-	own(specialisedLibbpf, t.byObject(libbpfObject, "add", usdt.ManagerOptions{Specialise: true}))
+	own(emptyByLink, t.byHeader(""))
 	own(generatedByLink, t.byGenerated(usdt.ModeAuto))
 	own(generatedByEvent, t.byGenerated(usdt.ModeSingle))
 	t.addByScript(bccAdds, t.startBcc)
@@ -137,11 +135,10 @@ func (t *tracers) addByScript(name string, start func(map[string]shape) error) {
 	a.missing = start(probes)
 }
 
-// byObject attaches programs of an object, named by what they do.
-func (t *tracers) byObject(
-	object, name string, opts usdt.ManagerOptions,
-) func(shape, string) error {
-	load := sync.OnceValues(func() (*tracer, error) { return t.env.tracer(object, opts) })
+// byHeader attaches programs that are compiled with bpf/usdt.bpf.h, named by
+// what they do.
+func (t *tracers) byHeader(name string) func(shape, string) error {
+	load := sync.OnceValues(t.env.tracer)
 	return func(s shape, probe string) error {
 		tr, err := load()
 		if err != nil {
@@ -151,15 +148,9 @@ func (t *tracers) byObject(
 		if name != "" {
 			program = fmt.Sprint(name, s.count)
 		}
-		lnk, err := tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, nil,
+		_, err = tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, nil,
 			elfnote.Exact("bench", probe))
-		if err != nil || !opts.Specialise {
-			return err
-		}
-		if specialised, reason := lnk.Specialised(); !specialised {
-			return fmt.Errorf("%s is not specialised: %s", program, reason)
-		}
-		return nil
+		return err
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"weak"
 
 	"github.com/cilium/ebpf"
@@ -133,10 +131,6 @@ func (m *Manager) attach(
 			release()
 		}
 	}()
-	attached, generic := prog, m.generic
-	if !loaded.reads && generic == "" {
-		generic = "the program reads no arguments"
-	}
 	if loaded.reads || loaded.callsOn {
 		if m.specs.layout.IsLibbpf {
 			sel = sel.limitedTo(m.specs.layout)
@@ -165,22 +159,12 @@ func (m *Manager) attach(
 			}
 			held = append(held, func() { m.addresses.release(addresses) })
 		}
-		if generic == "" {
-			special, err := m.acquireSpecial(loaded, sel, cookies)
-			if err == nil {
-				held = append(held, func() { m.releaseSpecial(special) })
-				attached, _ = special.load()
-			} else {
-				generic = err.Error()
-			}
-		}
 	}
 
-	lnk, err := sel.attach(attached, m.mode, cookies)
+	lnk, err := sel.attach(prog, m.mode, cookies)
 	if err != nil {
 		return nil, err
 	}
-	lnk.program, lnk.generic = prog, generic
 	isOpen := m.keep(lnk)
 	lnk.whenEnded(func() {
 		release()
@@ -258,51 +242,40 @@ func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 type loadedProgram struct {
 	reads   bool // it looks specs up
 	callsOn bool // it may reach another program, which may look specs up
-	origin  func() (*origin, error)
-	maps    map[ebpf.MapID]*ebpf.Map // if LoadAndAssign has loaded it
-
-	// refused is set once the kernel has refused a program that was made of
-	// this one. Another try, for other sites, would take as long and fail, too.
-	refused atomic.Pointer[refusedProgram]
 }
 
 var errNoProgram = errors.New("there is no program to attach: was it loaded?")
 
 // loadedProgram returns an error if the program would find nothing in its maps,
 // because they are not the Manager's.
-func (m *Manager) loadedProgram(prog *ebpf.Program) (*loadedProgram, error) {
+func (m *Manager) loadedProgram(prog *ebpf.Program) (loadedProgram, error) {
 	if prog == nil {
-		return nil, errNoProgram
+		return loadedProgram{}, errNoProgram
 	}
 	key := weak.Make(prog)
 	m.mu.Lock()
-	known := m.loaded[key]
+	known, isKnown := m.loaded[key]
 	m.mu.Unlock()
 	switch {
-	case known != nil:
+	case isKnown:
 		return known, nil
 	case m.specs == nil:
-		return &loadedProgram{}, nil
+		return loadedProgram{}, nil
 	}
 	info, err := prog.Info()
 	if err != nil {
-		return nil, explain("asking the kernel for the program", err)
+		return loadedProgram{}, explain("asking the kernel for the program", err)
 	}
 	ids, _ := info.MapIDs()
-	known = &loadedProgram{reads: slices.Contains(ids, m.specs.id),
-		origin: sync.OnceValues(func() (*origin, error) { return m.originOf(info) })}
 	others, calls := m.askMaps(info.Name, ids)
-	known.callsOn = calls || m.extension != ""
+	known = loadedProgram{reads: slices.Contains(ids, m.specs.id), callsOn: calls || m.extended}
 	if !known.reads && others {
-		return nil, fmt.Errorf("program %s was loaded without this Manager's maps: pass Manager."+
+		return loadedProgram{}, fmt.Errorf("program %s was loaded without this Manager's maps: pass Manager."+
 			"CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if first := m.loaded[key]; first != nil {
-		return first, nil
-	}
-	maps.DeleteFunc(m.loaded, func(other weak.Pointer[ebpf.Program], _ *loadedProgram) bool {
+	maps.DeleteFunc(m.loaded, func(other weak.Pointer[ebpf.Program], _ loadedProgram) bool {
 		return other.Value() == nil
 	})
 	if !m.closed {

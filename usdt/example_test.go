@@ -179,35 +179,6 @@ func ExampleLoadCollectionSpec() {
 	}
 }
 
-// Have programs made for the sites that they are attached to, so that reading
-// arguments takes next to no time.
-func ExampleLink_Specialised() {
-	spec, err := loadTracer()
-	if err != nil {
-		log.Fatal(err)
-	}
-	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Specialise: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer mgr.Close()
-	var objs tracerObjects
-	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
-		log.Fatal(err)
-	}
-	defer objs.Close()
-
-	lnk, err := mgr.Attach(objs.Count, usdt.Target{Path: "libstdc++.so.6"}, nil,
-		elfnote.Exact("libstdcxx", "throw"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer lnk.Close()
-	if specialised, reason := lnk.Specialised(); !specialised {
-		fmt.Println("the program itself is attached:", reason)
-	}
-}
-
 // Have a program go on when this one has ended.
 func ExampleLink_Links() {
 	var lnk *usdt.Link // by Manager.Attach

@@ -36,20 +36,6 @@ func TestFaultsWhileAttaching(t *testing.T) {
 	})
 }
 
-// A program that cannot be made for its sites is attached itself.
-func TestFaultsWhileSpecialising(t *testing.T) {
-	if !testprog.WithFaults(t) {
-		return
-	}
-	process := testprog.Start(t, "target-pie")
-	faults := testprog.NewFaults(t)
-	forEach(t, []usdt.Mode{usdt.ModeMulti}, func(t *testing.T, mode usdt.Mode) {
-		faults.Each(t, func(t *testing.T) (err error) {
-			return attachAndFire(t, process, &usdt.ManagerOptions{Mode: mode, Specialise: true})
-		}, func(t *testing.T, _ error) { checkUntouched(t, process) })
-	})
-}
-
 // attachAndFire loads and attaches a program, passes its probe twice, and
 // detaches it.
 func attachAndFire(t *testing.T, process *testprog.Process, opts *usdt.ManagerOptions) (err error) {

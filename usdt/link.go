@@ -34,8 +34,6 @@ type Link struct {
 	sel     *Selection    // closed
 	program *ebpf.Program // as it was given
 
-	generic string // why the sites run the program itself, "" if they run one made for them
-
 	kernel []io.Closer // one uprobe_multi link, or perf events
 	holder *holder     // of the file's guard
 
@@ -55,10 +53,6 @@ func (l *Link) Program() *ebpf.Program { return l.program }
 // Selection returns the sites that are attached, and those that were skipped.
 // It is closed: it describes the sites, but cannot be attached.
 func (l *Link) Selection() *Selection { return l.sel }
-
-// Specialised reports whether the sites run a program that was made for them,
-// see [ManagerOptions].Specialise. If not, reason says why.
-func (l *Link) Specialised() (specialised bool, reason string) { return l.generic == "", l.generic }
 
 // String returns the file, the process, the number of sites and the mode, as in
 // "/usr/bin/python3 in process 7: 3 sites, multi+cookie". Paths are arbitrary
@@ -267,8 +261,7 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 		return nil, guard.written
 	}
 
-	lnk := &Link{mode: mode, sel: s, program: prog,
-		generic: "the program was attached without a Manager", done: make(chan struct{})}
+	lnk := &Link{mode: mode, sel: s, program: prog, done: make(chan struct{})}
 	if mode == ModeMulti {
 		err = lnk.attachMulti(executable, cookies)
 	} else {

@@ -44,118 +44,72 @@ func withCapabilities(t *testing.T, capabilities []int, run func()) {
 	qt.Assert(t, qt.IsNil(<-done))
 }
 
-func TestLoadAndAssignKeepsTheMapsOfPrograms(t *testing.T) {
-	testprog.RequireBPF(t)
-	testprog.LeakCheck(t)
-	needsMode(t, usdt.ModeMulti)
-	process := testprog.Start(t, "target-pie")
-	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
-
-	for _, test := range []struct {
-		name   string
-		load   func(mgr *usdt.Manager, spec *ebpf.CollectionSpec, to any) error
-		reason string
-	}{
-		{"LoadAndAssign of the Manager", func(mgr *usdt.Manager, _ *ebpf.CollectionSpec, to any) error {
-			return mgr.LoadAndAssign(to, nil)
-		}, ""},
-		{"LoadAndAssign of the collection", func(mgr *usdt.Manager, spec *ebpf.CollectionSpec, to any) error {
-			return spec.LoadAndAssign(to, mgr.CollectionOptions())
-		},
-			"loading the program that was made for its sites: opening map .* of the program, which needs CAP_SYS_ADMIN if it was not loaded by Manager.LoadAndAssign: .*"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			withCapabilities(t, []int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE}, func() {
-				spec, err := testbpf.LoadArgs()
-				qt.Assert(t, qt.IsNil(err))
-				mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Specialise: true})
-				qt.Assert(t, qt.IsNil(err))
-				defer mgr.Close()
-				var objs struct { // and no map
-					Collect *ebpf.Program `ebpf:"collect"`
-				}
-				qt.Assert(t, qt.IsNil(test.load(mgr, spec, &objs)))
-				defer objs.Collect.Close()
-				lnk, err := mgr.Attach(objs.Collect, target, nil, elfnote.Exact(provider, "three"))
-				qt.Assert(t, qt.IsNil(err))
-				specialised, reason := lnk.Specialised()
-				qt.Check(t, qt.Equals(specialised, test.reason == ""))
-				qt.Check(t, qt.Matches(reason, test.reason))
-			})
-		})
-	}
-}
-
 func TestLoadAndAssignTakesOptions(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	for _, specialise := range []bool{false, true} {
-		spec, err := testbpf.LoadArgs()
-		qt.Assert(t, qt.IsNil(err))
-		events, err := ebpf.NewMap(spec.Maps["events"])
-		qt.Assert(t, qt.IsNil(err))
-		defer events.Close()
-		mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Specialise: specialise})
-		qt.Assert(t, qt.IsNil(err))
-		defer mgr.Close()
-		var objs testbpf.ArgsObjects
-		qt.Assert(t, qt.IsNil(mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
-			MapReplacements: map[string]*ebpf.Map{"events": events},
-		})))
-		defer objs.Close()
-		want, err := events.Info()
-		qt.Assert(t, qt.IsNil(err))
-		got, err := objs.Events.Info()
-		qt.Assert(t, qt.IsNil(err))
-		wantID, _ := want.ID()
-		gotID, _ := got.ID()
-		qt.Check(t, qt.Equals(gotID, wantID))
+	spec, err := testbpf.LoadArgs()
+	qt.Assert(t, qt.IsNil(err))
+	events, err := ebpf.NewMap(spec.Maps["events"])
+	qt.Assert(t, qt.IsNil(err))
+	defer events.Close()
+	mgr, err := usdt.NewManager(spec, nil)
+	qt.Assert(t, qt.IsNil(err))
+	defer mgr.Close()
+	var objs testbpf.ArgsObjects
+	qt.Assert(t, qt.IsNil(mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{"events": events},
+	})))
+	defer objs.Close()
+	want, err := events.Info()
+	qt.Assert(t, qt.IsNil(err))
+	got, err := objs.Events.Info()
+	qt.Assert(t, qt.IsNil(err))
+	wantID, _ := want.ID()
+	gotID, _ := got.ID()
+	qt.Check(t, qt.Equals(gotID, wantID))
 
-		// The Manager's maps cannot be replaced.
-		err = mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
-			MapReplacements: map[string]*ebpf.Map{"__bpf_usdt_specs": events},
-		})
-		qt.Check(t,
-			qt.ErrorMatches(err, "map __bpf_usdt_specs is the Manager's, and cannot be replaced"))
-		qt.Check(t, qt.IsNotNil(mgr.LoadAndAssign(struct{}{}, nil)))
-	}
+	// The Manager's maps cannot be replaced.
+	err = mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{"__bpf_usdt_specs": events},
+	})
+	qt.Check(t,
+		qt.ErrorMatches(err, "map __bpf_usdt_specs is the Manager's, and cannot be replaced"))
+	qt.Check(t, qt.IsNotNil(mgr.LoadAndAssign(struct{}{}, nil)))
 }
 
 // A process that loads and closes programs for months does not gather them, nor
 // their maps.
 func TestManagerForgetsProgramsThatNothingRefersTo(t *testing.T) {
 	process := testprog.Start(t, "target-pie")
-	for _, specialise := range []bool{false, true} {
-		c := newCollector(t, &usdt.ManagerOptions{Specialise: specialise})
-		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
-		descriptors := func() int {
-			open, err := os.ReadDir("/proc/self/fd")
-			qt.Assert(t, qt.IsNil(err))
-			return len(open)
-		}
-		before := descriptors()
-		var programs []weak.Pointer[ebpf.Program]
-		for range 3 {
-			var more testbpf.ArgsObjects
-			qt.Assert(t, qt.IsNil(c.LoadAndAssign(&more, nil)))
-			lnk, err := c.Manager.Attach(more.Collect, target, nil, elfnote.Exact(provider, "three"))
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(lnk.Close()))
-			qt.Assert(t, qt.IsNil(more.Close()))
-			programs = append(programs, weak.Make(more.Collect))
-		}
-		runtime.GC()
-		for _, program := range programs {
-			qt.Check(t, qt.IsNil(program.Value()))
-		}
-		lnk := c.attach(t, c.Collect, target, "three", nil)
-		qt.Check(t, qt.Equals(c.Programs(), 1))
+	c := newCollector(t, nil)
+	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+	descriptors := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		qt.Assert(t, qt.IsNil(err))
+		return len(open)
+	}
+	before := descriptors()
+	var programs []weak.Pointer[ebpf.Program]
+	for range 3 {
+		var more testbpf.ArgsObjects
+		qt.Assert(t, qt.IsNil(c.LoadAndAssign(&more, nil)))
+		lnk, err := c.Manager.Attach(more.Collect, target, nil, elfnote.Exact(provider, "three"))
+		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(lnk.Close()))
-		for deadline := time.Now().Add(10 * time.Second); descriptors() > before; {
-			qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)), qt.Commentf("%d descriptors, %d before",
-				descriptors(), before))
-			runtime.GC() // a map is closed some time after it
-			time.Sleep(time.Millisecond)
-		}
+		qt.Assert(t, qt.IsNil(more.Close()))
+		programs = append(programs, weak.Make(more.Collect))
+	}
+	runtime.GC()
+	for _, program := range programs {
+		qt.Check(t, qt.IsNil(program.Value()))
+	}
+	lnk := c.attach(t, c.Collect, target, "three", nil)
+	qt.Check(t, qt.Equals(c.Programs(), 1))
+	qt.Assert(t, qt.IsNil(lnk.Close()))
+	for deadline := time.Now().Add(10 * time.Second); descriptors() > before; {
+		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)), qt.Commentf("%d descriptors, %d before",
+			descriptors(), before))
+		runtime.GC() // a map is closed some time after it
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
-	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/bpfobject"
+	"github.com/gousdt/gousdt/internal/privatestack"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -58,20 +58,6 @@ type ManagerOptions struct {
 	// whose section is "usdt" or "usdt.s", or begins with "usdt/" or "usdt.s/",
 	// need not be named, with or without a "?" before that.
 	Programs []string
-
-	// Specialise makes Attach load a program that is made for the sites it
-	// attaches to, and attach that instead. It uses the same maps. The package
-	// documentation says what this gains and costs.
-	//
-	// Specialising needs CAP_SYS_ADMIN, because the maps of a loaded program
-	// are opened by their IDs, unless [Manager.LoadAndAssign] has loaded the
-	// program. Where it is not possible, the program itself is attached, and
-	// [Link.Specialised] says why: for a collection with a program that
-	// replaces functions, in ModeSingleIPMap, for sites with more than 16
-	// specs, and for programs that do not call bpf_usdt_arg, whose functions
-	// the compiler has inlined, or that have no BTF. Programs that it
-	// tail-calls read arguments as before.
-	Specialise bool
 }
 
 // A Manager attaches the programs of one collection to USDT probes. It holds
@@ -88,18 +74,16 @@ type Manager struct {
 	sections  map[string]string            // of these: PATH:PROVIDER:NAME in the section
 	readers   map[string]bool              // whether a program looks specs up, by its name, also cut
 	callers   map[string]bool              // likewise: whether it makes tail calls
-	extension string                       // a program that replaces functions, "" if there is none
+	extended  bool                         // the collection has a program that replaces functions
 	specs     *specTable                   // nil where the object does not use the header
 	addresses *table[uint64]               // likewise
-	generic   string                       // why no program is made for sites, "" if some may be
 
 	attaching attaching.Files
 
-	mu      sync.Mutex
-	closed  bool
-	open    map[*Link]struct{}
-	loaded  map[weak.Pointer[ebpf.Program]]*loadedProgram // until the caller forgets the program
-	special map[specialKey]*specialProgram
+	mu     sync.Mutex
+	closed bool
+	open   map[*Link]struct{}
+	loaded map[weak.Pointer[ebpf.Program]]loadedProgram // until the caller forgets the program
 
 	done      chan struct{}
 	closeOnce sync.Once
@@ -150,8 +134,8 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	m := &Manager{
 		spec: spec, mode: mode, programs: make(map[string]*ebpf.ProgramSpec),
 		sections: make(map[string]string), readers: make(map[string]bool), callers: make(map[string]bool),
-		open: make(map[*Link]struct{}), special: make(map[specialKey]*specialProgram),
-		loaded: make(map[weak.Pointer[ebpf.Program]]*loadedProgram), done: make(chan struct{}),
+		open: make(map[*Link]struct{}), done: make(chan struct{}),
+		loaded: make(map[weak.Pointer[ebpf.Program]]loadedProgram),
 	}
 	makeHeaderFunctionsStatic(spec)
 	if err := m.preparePrograms(opts); err != nil {
@@ -230,11 +214,6 @@ func (m *Manager) Close() error {
 			close(m.done)
 		}
 		open := slices.Collect(maps.Keys(m.open))
-		var kept []*ebpf.Map
-		for _, loaded := range m.loaded {
-			kept = slices.AppendSeq(kept, maps.Values(loaded.maps))
-			clear(loaded.maps) // also for other programs, and for attaching meanwhile
-		}
 		clear(m.loaded)
 		m.mu.Unlock()
 
@@ -242,8 +221,7 @@ func (m *Manager) Close() error {
 		if m.mode != ModeMulti {
 			patience = attaching.EventPatience
 		}
-		errs := []error{sys.CloseTogether(open), m.attaching.Wait(patience),
-			sys.CloseTogether(kept)}
+		errs := []error{sys.CloseTogether(open), m.attaching.Wait(patience)}
 		if m.specs != nil {
 			errs = append(errs, m.specs.close())
 		}
@@ -305,26 +283,13 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		reads := slices.ContainsFunc(prog.Instructions, func(ins asm.Instruction) bool {
 			return ins.Reference() == specMapName
 		})
-		calls := argcode.Calls(prog.Instructions, asm.FnTailCall)
+		calls := privatestack.HasTailCall(prog.Instructions)
 		for _, known := range []string{prog.Name, kernelName(prog.Name)} {
 			m.readers[known] = m.readers[known] || reads
 			m.callers[known] = m.callers[known] || calls
 		}
-		if prog.Type == ebpf.Extension && (m.extension == "" || name < m.extension) {
-			m.extension = name
-		}
+		m.extended = m.extended || prog.Type == ebpf.Extension
 	}
-	switch {
-	case !opts.Specialise:
-		m.generic = "ManagerOptions.Specialise is not set"
-	case !m.mode.cookie():
-		m.generic = "programs have no BPF cookie in mode " + m.mode.String()
-	case m.extension != "":
-		// It would not replace functions of the programs that are made later.
-		m.generic = "the collection has the program " + m.extension +
-			", which replaces functions of another one"
-	}
-
 	for _, name := range opts.Programs {
 		prog := m.spec.Programs[name]
 		if prog == nil {
@@ -342,7 +307,7 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
 		}
 		var err error
-		prog.Instructions, err = argcode.AvoidPrivateStackIn(prog.Instructions, kernel)
+		prog.Instructions, err = privatestack.AvoidIn(prog.Instructions, kernel)
 		if err != nil {
 			return explain("asking for the kernel's version", err)
 		}
@@ -402,7 +367,6 @@ func makeHeaderFunctionsStatic(spec *ebpf.CollectionSpec) {
 			static := *f
 			static.Linkage = btf.StaticFunc
 			*ins = btf.WithFuncMetadata(*ins, &static)
-			bpfobject.MarkHidden(ins)
 		}
 	}
 }
@@ -412,10 +376,6 @@ func makeHeaderFunctionsStatic(spec *ebpf.CollectionSpec) {
 // [Manager.CollectionOptions]. opts may be nil. If it has map replacements,
 // they are added to those of the Manager; replacing a map of the Manager is an
 // error.
-//
-// With [ManagerOptions].Specialise the Manager keeps the maps of the programs
-// until it is closed or nothing refers to the programs any more, and attaching
-// them needs no CAP_SYS_ADMIN.
 func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 	m.mu.Lock()
 	closed := m.closed
@@ -435,66 +395,7 @@ func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 			replacements[name] = replacement
 		}
 	}
-	objects := reflect.ValueOf(to)
-	if m.generic != "" || objects.Kind() != reflect.Pointer ||
-		objects.Elem().Kind() != reflect.Struct {
-		return m.spec.LoadAndAssign(to, options)
-	}
-
-	// Load into a struct that has the maps of the programs, too.
-	fields := []reflect.StructField{{Name: "Objects", Type: objects.Type()}}
-	has := make(map[string]bool)
-	eachTagged(objects, func(name string, _ *ebpf.Map) { has[name] = true })
-	eachTagged(objects, func(program string, _ *ebpf.Program) {
-		if m.spec.Programs[program] == nil {
-			return // which is an error of loading
-		}
-		for _, ins := range m.spec.Programs[program].Instructions {
-			name := ins.Reference()
-			spec := m.spec.Maps[name]
-			// A map that the object fills with programs has to be the caller's.
-			if !ins.IsLoadFromMap() || spec == nil || has[name] ||
-				spec.Type == ebpf.ProgramArray && len(spec.Contents) > 0 {
-				continue
-			}
-			has[name] = true
-			fields = append(fields, reflect.StructField{Name: fmt.Sprint("Map", len(fields)),
-				Type: reflect.TypeFor[*ebpf.Map](),
-				Tag:  reflect.StructTag(fmt.Sprintf("ebpf:%q", name))})
-		}
-	})
-	all := reflect.New(reflect.StructOf(fields))
-	all.Elem().Field(0).Set(objects)
-	if err := m.spec.LoadAndAssign(all.Interface(), options); err != nil {
-		return err
-	}
-	kept := make(map[ebpf.MapID]*ebpf.Map)
-	keep := func(own *ebpf.Map, err error) {
-		if err != nil {
-			return
-		}
-		var id ebpf.MapID
-		if info, err := own.Info(); err == nil {
-			id, _ = info.ID()
-		}
-		if kept[id] != nil {
-			own.Close()
-			return
-		}
-		kept[id] = own
-	}
-	eachTagged(objects, func(_ string, theirs *ebpf.Map) { keep(theirs.Clone()) })
-	for i := 1; i < len(fields); i++ {
-		keep(all.Elem().Field(i).Interface().(*ebpf.Map), nil)
-	}
-	eachTagged(objects, func(_ string, program *ebpf.Program) {
-		if loaded, err := m.loadedProgram(program); err == nil {
-			m.mu.Lock()
-			loaded.maps = kept
-			m.mu.Unlock()
-		}
-	})
-	return nil
+	return m.spec.LoadAndAssign(to, options)
 }
 
 // eachTagged calls yield for the fields of type T with an `ebpf` tag, in a

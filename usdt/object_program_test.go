@@ -223,38 +223,32 @@ func needsTailCallsBesideFunctions(t *testing.T) {
 	}
 }
 
-// Both programs read arguments, and a specialised program calls the other one.
+// Both programs read arguments, and one calls the other.
 func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
 	needsTailCallsBesideFunctions(t)
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
-		for _, specialise := range []bool{false, true} {
-			mgr, collection := manage(t, header.load(t, "tail"),
-				&usdt.ManagerOptions{Specialise: specialise})
-			best, err := usdt.ModeAuto.Resolve()
-			qt.Assert(t, qt.IsNil(err))
-			if best == usdt.ModeMulti {
-				best = usdt.ModeSingle
-			}
-			qt.Check(t, qt.Equals(mgr.Mode(), best))
-			qt.Assert(t,
-				qt.IsNil(collection.Maps["programs"].Put(uint32(0), collection.Programs["next"])))
-
-			process := testprog.Start(t, "target-pie")
-			target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
-			lnk, err := mgr.Attach(collection.Programs["entry"], target, nil,
-				elfnote.Exact(provider, "three"))
-			qt.Assert(t, qt.IsNil(err))
-			specialised, reason := lnk.Specialised()
-			qt.Check(t, qt.Equals(specialised, specialise && best == usdt.ModeSingle),
-				qt.Commentf("%s", reason))
-			process.Fire("three", 3)
-			var hits [2]uint64
-			qt.Assert(t, qt.IsNil(collection.Variables["hits"].Get(&hits)))
-			qt.Check(t, qt.Equals(hits, [2]uint64{3, 3}))
-			qt.Check(t, qt.Equals(variable[int64](t, collection, "first"), -2000000000))
-			qt.Check(t, qt.Equals(variable[int64](t, collection, "after"), -2000000000))
-			qt.Assert(t, qt.IsNil(lnk.Close()))
+		mgr, collection := manage(t, header.load(t, "tail"), nil)
+		best, err := usdt.ModeAuto.Resolve()
+		qt.Assert(t, qt.IsNil(err))
+		if best == usdt.ModeMulti {
+			best = usdt.ModeSingle
 		}
+		qt.Check(t, qt.Equals(mgr.Mode(), best))
+		qt.Assert(t,
+			qt.IsNil(collection.Maps["programs"].Put(uint32(0), collection.Programs["next"])))
+
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil,
+			elfnote.Exact(provider, "three"))
+		qt.Assert(t, qt.IsNil(err))
+		process.Fire("three", 3)
+		var hits [2]uint64
+		qt.Assert(t, qt.IsNil(collection.Variables["hits"].Get(&hits)))
+		qt.Check(t, qt.Equals(hits, [2]uint64{3, 3}))
+		qt.Check(t, qt.Equals(variable[int64](t, collection, "first"), -2000000000))
+		qt.Check(t, qt.Equals(variable[int64](t, collection, "after"), -2000000000))
+		qt.Assert(t, qt.IsNil(lnk.Close()))
 	})
 }
 
@@ -320,8 +314,6 @@ func TestDispatchersReachTheirReaders(t *testing.T) {
 		defer attach("collect12", "narrow", 200).Close()
 		for _, cookie := range []uint64{2, 0, 1<<40 | 1} {
 			lnk := attach("dispatch", "three", cookie)
-			specialised, _ := lnk.Specialised()
-			qt.Check(t, qt.IsFalse(specialised))
 			process.Fire("three", 1)
 			event := c.next(t, 1)[0]
 			qt.Check(t, qt.Equals(event.Cookie, cookie))
@@ -338,8 +330,7 @@ func TestDispatchersReachTheirReaders(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for name, load := range objects {
 			t.Run(name, func(t *testing.T) {
-				check(t, load(t), usdt.ManagerOptions{Mode: mode,
-					Specialise: mode == usdt.ModeMulti}, nil)
+				check(t, load(t), usdt.ManagerOptions{Mode: mode}, nil)
 			})
 		}
 	})

@@ -25,7 +25,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -47,16 +46,22 @@ const (
 // collectors are the programs, by the number in their events.
 var collectors = []string{"collect", "collect3", "collect12"}
 
-// A codeRunner has programs as they were compiled, and makes programs for
-// certain specs.
+// A codeRunner has loaded programs.
 type codeRunner struct {
 	t       testing.TB
-	general specialise.Program
+	machine elf.Machine // of the kernel
 	layout  *sitespec.Layout
 
-	spec    *ebpf.CollectionSpec
-	generic *ebpf.Collection
-	events  *ringbuf.Reader
+	programs *ebpf.Collection
+	events   *ringbuf.Reader
+}
+
+// nativeOrder is binary.NativeEndian as something that can be compared.
+func nativeOrder() binary.ByteOrder {
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		return binary.BigEndian
+	}
+	return binary.LittleEndian
 }
 
 // newCodeRunner takes a collection with the programs of a kernel of that
@@ -72,31 +77,33 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	specs := spec.Maps[specMapName]
 	layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 	qt.Assert(t, qt.IsNil(err))
-	c := &codeRunner{t: t, spec: spec, layout: layout}
-	c.general.Machine, c.general.BigEndian = machine, nativeOrder() == binary.BigEndian
-	c.general.Libbpf = layout.IsLibbpf
+	c := &codeRunner{t: t, machine: machine, layout: layout}
 	for _, name := range cookieVariables {
 		if variable := spec.Variables[name]; variable != nil {
 			qt.Assert(t, qt.IsNil(variable.Set(true)))
 		}
 	}
-	generic := spec.Copy()
 	for _, name := range collectors {
-		program := generic.Programs[name]
-		asRunnable(program, program.Instructions)
+		asRunnable(spec.Programs[name])
 	}
-	c.generic = c.load(generic, nil)
-	c.events, err = ringbuf.NewReader(c.generic.Maps["events"])
+	c.programs, err = ebpf.NewCollection(spec)
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		t.Fatalf("%+v", refused)
+	}
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(c.programs.Close)
+	c.events, err = ringbuf.NewReader(c.programs.Maps["events"])
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { c.events.Close() })
 	return c
 }
 
-// asRunnable turns a program into one that can be run, with these instructions.
-func asRunnable(program *ebpf.ProgramSpec, instructions asm.Instructions) {
+// asRunnable turns a program into one that can be run.
+func asRunnable(program *ebpf.ProgramSpec) {
 	program.Type, program.AttachType, program.AttachTo = ebpf.Syscall, ebpf.AttachNone, ""
 	program.Flags |= unix.BPF_F_SLEEPABLE
-	program.Instructions = slices.Clone(instructions)
+	program.Instructions = slices.Clone(program.Instructions)
 	for i := range program.Instructions {
 		ins := &program.Instructions[i]
 		if ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnGetAttachCookie {
@@ -105,69 +112,28 @@ func asRunnable(program *ebpf.ProgramSpec, instructions asm.Instructions) {
 	}
 }
 
-func (c *codeRunner) load(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map) *ebpf.Collection {
+// describe enters a spec for the programs. Arguments that the layout cannot
+// describe become unavailable.
+func (c *codeRunner) describe(program elf.Machine, id uint32, args []argspec.Arg) {
 	c.t.Helper()
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		MapReplacements: shared,
-	})
-	var refused *ebpf.VerifierError
-	if errors.As(err, &refused) {
-		c.t.Fatalf("%+v", refused)
-	}
-	qt.Assert(c.t, qt.IsNil(err))
-	if shared == nil {
-		c.t.Cleanup(collection.Close)
-	}
-	return collection
-}
-
-// specialised loads programs for these specs alone. If together is set,
-// neighbours in memory are read together where that needs some of the stack.
-func (c *codeRunner) specialised(specs []specialise.Spec, together bool) *ebpf.Collection {
-	c.t.Helper()
-	spec := c.spec.Copy()
-	for _, name := range collectors {
-		general := c.general
-		general.Instructions = spec.Programs[name].Instructions
-		general.Apart = !together
-		instructions, err := general.For(specs)
-		if name != collectors[0] && !general.Libbpf { // it reads all by BPF_USDT
-			qt.Assert(c.t, qt.ErrorMatches(err, "it does not call bpf_usdt_arg.*"))
-			instructions = general.Instructions
-		} else {
-			qt.Assert(c.t, qt.IsNil(err))
+	machines := sitespec.Machines{Kernel: c.machine, Program: program}
+	for n := range args {
+		if err := c.layout.Check(machines, &args[n]); err != nil {
+			args[n].Kind, args[n].Err = argspec.Unavailable, err
 		}
-		asRunnable(spec.Programs[name], instructions)
 	}
-	return c.load(spec, c.generic.Maps)
-}
-
-// describe enters specs for the programs that look them up. Arguments that the
-// layout cannot describe become unavailable.
-func (c *codeRunner) describe(program elf.Machine, specs []specialise.Spec) {
-	c.t.Helper()
-	machines := sitespec.Machines{Kernel: c.general.Machine, Program: program}
-	for _, spec := range specs {
-		for n := range spec.Args {
-			if err := c.layout.Check(machines, &spec.Args[n]); err != nil {
-				spec.Args[n].Kind, spec.Args[n].Err = argspec.Unavailable, err
-			}
-		}
-		value := make([]byte, c.layout.Size)
-		c.layout.Encode(value, machines, nativeOrder(), uint64(spec.ID)<<32, spec.Args)
-		qt.Assert(c.t, qt.IsNil(c.generic.Maps[specMapName].Put(spec.ID, value)))
-	}
+	value := make([]byte, c.layout.Size)
+	c.layout.Encode(value, machines, nativeOrder(), uint64(id)<<32, args)
+	qt.Assert(c.t, qt.IsNil(c.programs.Maps[specMapName].Put(id, value)))
 }
 
 // run runs all programs with a context, and returns what they report.
-func (c *codeRunner) run(
-	programs *ebpf.Collection, context []byte, id uint32,
-) (events [3]testbpf.ArgsEvent) {
+func (c *codeRunner) run(context []byte, id uint32) (events [3]testbpf.ArgsEvent) {
 	c.t.Helper()
 	context = bytes.Clone(context)
 	binary.NativeEndian.PutUint64(context[cookieOffset:], uint64(id))
 	for i, name := range collectors {
-		_, err := programs.Programs[name].Run(&ebpf.RunOptions{Context: context})
+		_, err := c.programs.Programs[name].Run(&ebpf.RunOptions{Context: context})
 		qt.Assert(c.t, qt.IsNil(err))
 		record, err := c.events.Read()
 		qt.Assert(c.t, qt.IsNil(err))

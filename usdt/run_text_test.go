@@ -10,18 +10,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// Programs that look an argument up, and programs that are made for it, read
-// the value that its text means, which is evaluated here in another way.
+// Programs read the value that an argument string means, which is evaluated
+// here in another way.
 func FuzzReadsOfText(f *testing.F) {
 	testneeds.Only(f, "the argument strings are those of x86-64", "amd64")
 	for _, seed := range []string{
@@ -49,12 +47,9 @@ func FuzzReadsOfText(f *testing.F) {
 		}
 		args := argspec.Parse(machine, text)
 		qt.Assert(t, qt.HasLen(args, 1), qt.Commentf("%q", text))
-		specs := []specialise.Spec{{ID: 1, Args: args}}
 		c := *runner
 		c.t = t
-		c.describe(machine, specs)
-		special := c.specialised(specs, random.IntN(2) == 0)
-		defer special.Close()
+		c.describe(machine, 1, args)
 		for range 8 {
 			state := randomState(random, machine, memory, args)
 			size, want, readable, _ := testprog.ReadX86(text, state.context(), read)
@@ -65,15 +60,11 @@ func FuzzReadsOfText(f *testing.F) {
 			if !readable {
 				want, code = 0, -int32(unix.EFAULT)
 			}
-			for name, programs := range map[string]*ebpf.Collection{"looked up": c.generic,
-				"specialised": special} {
-				for n, event := range c.run(programs, state.context(), 1) {
-					comment := qt.Commentf("%s, %s: %q is %v: %s", name, collectors[n], text,
-						args[0], state)
-					qt.Check(t, qt.Equals(uint64(event.Val[0]), want), comment)
-					if n == 0 { // the one that reports how it went
-						qt.Check(t, qt.Equals(event.Err[0], code), comment)
-					}
+			for n, event := range c.run(state.context(), 1) {
+				comment := qt.Commentf("%s: %q is %v: %s", collectors[n], text, args[0], state)
+				qt.Check(t, qt.Equals(uint64(event.Val[0]), want), comment)
+				if n == 0 { // the one that reports how it went
+					qt.Check(t, qt.Equals(event.Err[0], code), comment)
 				}
 			}
 		}

@@ -13,12 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -64,10 +62,10 @@ func vectorArgs(t testing.TB) map[elf.Machine][]vectorArg {
 // wantOf returns the events that programs should report for these arguments,
 // given those that they reported.
 func (c *codeRunner) wantOf(
-	s *machineState, id uint32, means []string, got [3]testbpf.ArgsEvent, specialised bool,
+	s *machineState, id uint32, means []string, got [3]testbpf.ArgsEvent,
 ) (want [3]testbpf.ArgsEvent) {
 	least := 1
-	if c.general.Libbpf && !specialised {
+	if c.layout.IsLibbpf {
 		least = 8 // libbpf's header reads as many in any case
 	}
 	for program := range want {
@@ -84,7 +82,7 @@ func (c *codeRunner) wantOf(
 			}
 			value, err := s.value(means[n], least)
 			w.Val[n] = int64(value)
-			if err == unix.EOPNOTSUPP && c.general.Libbpf {
+			if err == unix.EOPNOTSUPP && c.layout.IsLibbpf {
 				err = unix.EINVAL
 			}
 			if program == 0 {
@@ -95,8 +93,8 @@ func (c *codeRunner) wantOf(
 	return want
 }
 
-// Programs that look an argument up, and programs that are made for it, read
-// the value that testdata/vectors gives for it, with any registers.
+// Programs read the value that testdata/vectors gives for an argument, with any
+// registers.
 func TestProgramsReadWhatTheVectorsSay(t *testing.T) {
 	testprog.RequireBPF(t)
 	kernel, err := sys.KernelMachine()
@@ -127,173 +125,72 @@ func TestProgramsReadWhatTheVectorsSay(t *testing.T) {
 func (c *codeRunner) compareVectors(args []vectorArg) {
 	c.t.Helper()
 	memory := newArena(c.t)
-	random := rand.New(rand.NewPCG(14, uint64(c.general.Machine)))
+	random := rand.New(rand.NewPCG(14, uint64(c.machine)))
 	memory.fill(random)
 	// A spec is of one file.
 	byProgram := make(map[elf.Machine][]vectorArg)
 	for _, arg := range args {
 		byProgram[arg.program] = append(byProgram[arg.program], arg)
 	}
-	var chunks [][]vectorArg
-	for _, program := range slices.Sorted(maps.Keys(byProgram)) {
-		chunks = slices.AppendSeq(chunks, slices.Chunk(byProgram[program], sitespec.MaxArgs))
-	}
 	read := 0
-	several := specialise.MaxSpecs
-	if c.general.Libbpf {
-		// Old verifiers would give up: they check each of twelve calls with
-		// each spec.
-		several = 1
-		if testneeds.KernelAtLeast(c.t, "6.12") {
-			several = 2
+	for _, program := range slices.Sorted(maps.Keys(byProgram)) {
+		for chunk := range slices.Chunk(byProgram[program], sitespec.MaxArgs) {
+			read += c.compareSite(memory, random, chunk)
 		}
-	}
-	for group := range slices.Chunk(chunks, several) {
-		read += c.compareGroup(memory, random, group)
 	}
 	c.t.Logf("%d arguments, of which %d times memory was read", len(args), read)
 	qt.Check(c.t, qt.IsTrue(read > len(args)/4), qt.Commentf("%d of %d arguments", read, len(args)))
 }
 
-// compareGroup compares what programs read of several sites, and returns how
-// often that was mapped memory.
-func (c *codeRunner) compareGroup(
-	memory arena, random *rand.Rand, chunks [][]vectorArg,
-) (read int) {
+// compareSite compares what programs read of a site, and returns how often that
+// was mapped memory.
+func (c *codeRunner) compareSite(memory arena, random *rand.Rand, site []vectorArg) (read int) {
 	c.t.Helper()
-	var specs []specialise.Spec
-	for i, chunk := range chunks {
-		spec := specialise.Spec{ID: uint32(1 + i)}
-		for _, arg := range chunk {
-			spec.Args = append(spec.Args, arg.arg)
-		}
-		c.describe(chunk[0].program, []specialise.Spec{spec})
-		specs = append(specs, spec)
+	const id = 1
+	var args []argspec.Arg
+	for _, arg := range site {
+		args = append(args, arg.arg)
 	}
-	several := c.specialised(specs, false)
-	defer several.Close()
-	forOne := random.IntN(len(chunks))
-	for i, chunk := range chunks {
-		spec := specs[i]
-		programs := map[string]*ebpf.Collection{"looked up": c.generic,
-			"made for several sites": several}
-		// Loading programs takes an emulated machine seconds. There the others
-		// are made for one of the specs.
-		if !testneeds.IsGuest() || i == forOne {
-			alone := c.specialised([]specialise.Spec{spec}, false)
-			defer alone.Close()
-			merged := c.specialised([]specialise.Spec{spec}, true)
-			defer merged.Close()
-			programs["made for one site"], programs["made for one site, reading together"] = alone,
-				merged
+	c.describe(site[0].program, id, args)
+	var means []string
+	for n := range site {
+		if args[n].Kind == argspec.Unavailable {
+			site[n].means = "0 unsigned unavailable"
 		}
-		var means []string
-		for n := range chunk {
-			if spec.Args[n].Kind == argspec.Unavailable {
-				chunk[n].means = "0 unsigned unavailable"
+		means = append(means, site[n].means)
+	}
+	for range 8 {
+		state := randomState(random, c.machine, memory, args)
+		for _, text := range means {
+			if _, err := state.value(text, 1); err == 0 && strings.Contains(text, " memory ") {
+				read++
 			}
-			means = append(means, chunk[n].means)
 		}
-		for range 8 {
-			state := randomState(random, c.general.Machine, memory, spec.Args)
-			for _, text := range means {
-				if _, err := state.value(text, 1); err == 0 && strings.Contains(text, " memory ") {
-					read++
+		context := state.context()
+		got := c.run(context, id)
+		want := c.wantOf(state, id, means, got)
+		// A program cannot read a page that the kernel has marked as long
+		// unused, if the processor does not remove the mark (arm64 without
+		// FEAT_HAFDBS).
+		for try := 0; try < 3 && got != want; try++ {
+			memory.touch()
+			got = c.run(context, id)
+			want = c.wantOf(state, id, means, got)
+		}
+		for program := range got {
+			for n, arg := range site {
+				w, g := &want[program], &got[program]
+				if g.Val[n] != w.Val[n] || g.Err[n] != w.Err[n] {
+					c.t.Errorf("%s: %q, %s: argument %d is %#x, error %d, not %#x, error %d: %s",
+						arg.place, arg.means, collectors[program], n, g.Val[n], g.Err[n], w.Val[n],
+						w.Err[n], state)
 				}
 			}
-			context := state.context()
-			for name, loaded := range programs {
-				got := c.run(loaded, context, spec.ID)
-				want := c.wantOf(state, spec.ID, means, got, loaded != c.generic)
-				// A program cannot read a page that the kernel has marked as
-				// long unused, if the processor does not remove the mark (arm64
-				// without FEAT_HAFDBS).
-				for try := 0; try < 3 && got != want; try++ {
-					memory.touch()
-					got = c.run(loaded, context, spec.ID)
-					want = c.wantOf(state, spec.ID, means, got, loaded != c.generic)
-				}
-				for program := range got {
-					for n, arg := range chunk {
-						w, g := &want[program], &got[program]
-						if g.Val[n] != w.Val[n] || g.Err[n] != w.Err[n] {
-							c.t.Errorf("%s: %q, %s: %s: argument %d is %#x, error %d, not %#x, error %d: %s", arg.place, arg.means, name,
-								collectors[program], n, g.Val[n], g.Err[n], w.Val[n],
-								w.Err[n], state)
-						}
-					}
-					qt.Check(c.t, qt.Equals(got[program], want[program]),
-						qt.Commentf("%s: %s", name, chunk[0].place))
-				}
-			}
-			if c.t.Failed() {
-				c.t.FailNow()
-			}
+			qt.Check(c.t, qt.Equals(got[program], want[program]), qt.Commentf("%s", site[0].place))
+		}
+		if c.t.Failed() {
+			c.t.FailNow()
 		}
 	}
 	return read
-}
-
-// fuzzed returns the number of specs for a fuzzed program, mostly a small one.
-func fuzzed(random *rand.Rand) int { return 1 + random.IntN(1+random.IntN(specialise.MaxSpecs)) }
-
-// Programs made for random specs read with random registers what those that
-// look them up do.
-func FuzzSpecialisedReads(f *testing.F) {
-	testprog.RequireBPF(f)
-	kernel, err := sys.KernelMachine()
-	qt.Assert(f, qt.IsNil(err))
-	runner, memory := newCodeRunner(f, objectFor(f, kernel), kernel), newArena(f)
-	memory.fill(rand.New(rand.NewPCG(15, 15)))
-	var known []argspec.Arg
-	for _, arg := range vectorArgs(f)[kernel] {
-		if arg.program == kernel {
-			known = append(known, arg.arg)
-		}
-	}
-	for seed := range uint64(8) {
-		f.Add(seed, int64(0))
-	}
-	f.Fuzz(func(t *testing.T, seed uint64, displacement int64) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		specs := make([]specialise.Spec, fuzzed(random))
-		for i := range specs {
-			specs[i].ID = uint32(1 + i)
-			for range random.IntN(14) {
-				specs[i].Args = append(specs[i].Args,
-					changed(random, known[random.IntN(len(known))], displacement))
-			}
-		}
-		c := *runner
-		c.t = t
-		c.describe(kernel, specs)
-		special := c.specialised(specs, random.IntN(2) == 0)
-		defer special.Close()
-		for _, spec := range specs {
-			for range 4 {
-				state := randomState(random, kernel, memory, spec.Args)
-				want := c.run(c.generic, state.context(), spec.ID)
-				got := c.run(special, state.context(), spec.ID)
-				qt.Assert(t, qt.Equals(got, want), qt.Commentf("%v: %s", spec.Args, state))
-			}
-		}
-	})
-}
-
-// changed returns an argument like another one.
-func changed(random *rand.Rand, arg argspec.Arg, displacement int64) argspec.Arg {
-	if arg.Kind != argspec.Memory && arg.Kind != argspec.Address {
-		return arg
-	}
-	if random.IntN(2) == 0 {
-		arg.Size = 1 << random.IntN(4)
-	}
-	arg.Signed = random.IntN(2) == 0
-	switch random.IntN(4) {
-	case 0:
-		arg.Displacement = displacement + int64(random.IntN(64))
-	case 1:
-		arg.Displacement = int64(random.IntN(20)) * 8 // a neighbour of others
-	}
-	return arg
 }

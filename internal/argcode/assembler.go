@@ -5,19 +5,15 @@
 // not fetched, registers are loaded from where the kernel saved them, and
 // arguments that lie close together in memory are read by one helper call.
 //
-// Package trace makes its programs of it, and package usdt the readers of
-// programs that it specialises.
+// Package trace makes its programs of it.
 package argcode
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/features"
 )
 
 // StackSize is the stack of a BPF program (MAX_BPF_STACK).
@@ -315,17 +311,6 @@ func (a *Assembler) Finish() (asm.Instructions, error) {
 	return all, nil
 }
 
-// Part is Finish for code without an exit, which is put between other
-// instructions.
-func (a *Assembler) Part() (asm.Instructions, error) {
-	a.Emit(asm.Return())
-	ins, err := a.Finish()
-	if err != nil {
-		return nil, err
-	}
-	return ins[:len(ins)-1], nil
-}
-
 // invert replaces a conditional jump over a jump by one jump on the opposite
 // condition.
 func (a *Assembler) invert() {
@@ -380,59 +365,3 @@ func isJa(ins *asm.Instruction) bool { return ins.OpCode.JumpOp() == asm.Ja }
 
 // Fits32 reports whether 64 bits are 32 bits extended by sign.
 func Fits32(value uint64) bool { return int64(value) == int64(int32(value)) }
-
-// privateStacks is the first kernel that has them, as the kernel encodes it.
-//
-// From Linux 6.13 on, a program that needs 64 bytes of stack or more has one
-// for each processor, its private stack (kernel commit a76ab5731e32). That is
-// safe where a program cannot begin on a processor before the one that runs
-// there has ended. Programs of uprobes can: they may be preempted, sleepable
-// ones may wait for a page, and another thread then runs the same program on
-// the same stack. Keys and arguments of one hit become those of the other. On
-// Linux 7.2 this befell one hit in a hundred of sixteen busy threads.
-const privateStacks = 6<<16 | 13<<8
-
-// AvoidPrivateStack returns instructions that make each run of a program use
-// the stack of its thread, wherever in the program's first function they are.
-// They change R0.
-//
-// A program with a tail call has no private stack. The kernel sees that this
-// one is never made, and removes it.
-func AvoidPrivateStack() asm.Instructions {
-	return asm.Instructions{asm.Mov.Imm(asm.R0, 0),
-		{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R0, Constant: 0, Offset: 1},
-		asm.FnTailCall.Call(),
-	}
-}
-
-// AvoidPrivateStackIn puts these instructions in front of a compiled program,
-// if the running kernel, which is one for a machine, needs them. Kernels
-// without private stacks get the program as it is: those of some machines
-// refuse tail calls in programs that consist of several functions.
-func AvoidPrivateStackIn(program asm.Instructions, kernel elf.Machine) (asm.Instructions, error) {
-	// The machines whose kernel has private stacks, and which run Go. Kernels
-	// of both take tail calls in programs with functions since 6.0.
-	if kernel != elf.EM_X86_64 && kernel != elf.EM_AARCH64 || len(program) == 0 ||
-		Calls(program, asm.FnTailCall) { // then it gets no private stack anyway
-		return program, nil
-	}
-	version, err := features.LinuxVersionCode()
-	if err != nil || version < privateStacks {
-		return program, err
-	}
-	avoid := AvoidPrivateStack()
-	// The metadata of a function is at its first instruction.
-	program = slices.Clone(program)
-	old := &program[0]
-	avoid[0] = btf.WithFuncMetadata(avoid[0].WithSymbol(old.Symbol()).WithSource(old.Source()),
-		btf.FuncMetadata(old))
-	*old = btf.WithFuncMetadata(old.WithSymbol(""), nil)
-	return append(avoid, program...), nil
-}
-
-// Calls reports whether a program calls a helper.
-func Calls(program asm.Instructions, helper asm.BuiltinFunc) bool {
-	return slices.ContainsFunc(program, func(ins asm.Instruction) bool {
-		return ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == helper
-	})
-}

@@ -32,7 +32,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 )
 
@@ -66,7 +65,6 @@ func Load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
 		for i := range program.Instructions {
 			if f := btf.FuncMetadata(&program.Instructions[i]); f != nil && o.hidden[f.Name] {
 				f.Linkage = btf.StaticFunc
-				MarkHidden(&program.Instructions[i])
 			}
 		}
 	}
@@ -87,16 +85,6 @@ func datasec(types *btf.Spec, name string) (section *btf.Datasec) {
 	}
 	return section
 }
-
-type hiddenKey struct{}
-
-// MarkHidden marks a function that was compiled as a hidden one, at its first
-// instruction, before it becomes static: the compiler has left the parameters
-// of such a function as they are declared.
-func MarkHidden(ins *asm.Instruction) { ins.Metadata.Set(hiddenKey{}, true) }
-
-// IsHidden reports whether a function was marked, by its first instruction.
-func IsHidden(ins *asm.Instruction) bool { return ins.Metadata.Get(hiddenKey{}) != nil }
 
 // object is an object file whose symbol table has been changed.
 type object struct {
