@@ -3,12 +3,14 @@
 package elfnote
 
 import (
+	"debug/dwarf"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 )
@@ -87,23 +89,27 @@ func (f *File) PLTGOT() (uint64, error) {
 	return address, err
 }
 
-// Structures returns the members of structures that the debugging information
-// of the file, else of its debug file, describes. It is for package trace.
-func (f *File) Structures() elffile.Structures { return fileStructures{f} }
-
-type fileStructures struct{ *File }
-
-func (f fileStructures) Member(pointer, path string) (elffile.Member, error) {
-	m, err := f.read().Member(pointer, path)
-	if !errors.Is(err, elffile.ErrNoDWARF) {
-		return m, err
+// DWARF returns the debugging information that describes types, of the file,
+// else of its debug file. It is read anew by each call, within four seconds.
+// Units, abbreviations and strings of a size that package debug/dwarf would not
+// cope with are refused. That package may still panic on entries that are
+// malformed, and take long for many.
+func (f *File) DWARF() (*dwarf.Data, error) {
+	until := time.Now().Add(elffile.MaxReading)
+	d, err := f.read().DWARF(false, until)
+	if errors.Is(err, elffile.ErrNoDWARF) {
+		f.symbols.mutex.Lock()
+		defer f.symbols.mutex.Unlock()
+		if f.openDebug() {
+			d, err = f.symbols.debug.DWARF(false, until)
+		} else {
+			err = f.unsearched(err)
+		}
 	}
-	f.symbols.mutex.Lock()
-	defer f.symbols.mutex.Unlock()
-	if f.openDebug() {
-		return f.symbols.debug.Member(pointer, path)
+	if err != nil {
+		return nil, err
 	}
-	return m, f.unsearched(err)
+	return d.Data, nil
 }
 
 // unsearched adds to an error that the file names a debug file for which its

@@ -88,7 +88,7 @@ func TestSymbolOfADebugFileThatIsNotSearchedFor(t *testing.T) {
 	_, err = f.Symbol("x")
 	qt.Check(t, qt.ErrorMatches(err, why))
 	qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
-	_, err = f.Structures().Member("struct request *", "fd")
+	_, err = f.DWARF()
 	qt.Check(t, qt.ErrorMatches(err, why))
 }
 

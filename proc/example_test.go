@@ -21,7 +21,7 @@ func ExampleProcess() {
 		program, err := p.Executable() // as the process itself sees it
 		return err == nil && strings.HasPrefix(program, "/usr/bin/python3")
 	}
-	p, err := proc.Find(nil, os.Getpid())
+	p, err := proc.Find("", os.Getpid())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func ExampleProcess() {
 
 // A process is the same as long as its number and its start are.
 func ExampleProcess_IsRunning() {
-	self, err := proc.Find(nil, os.Getpid())
+	self, err := proc.Find("", os.Getpid())
 	if err != nil {
 		log.Fatal(err)
 	}

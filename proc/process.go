@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -27,13 +28,24 @@ type Process struct {
 	// executable, unless the process chose another.
 	Command string
 
-	fs *procfs.FS
+	fs FS
 }
 
-// Find returns what stat says about a process. The error may wrap [ErrGone] or
-// [ErrAccess]. fs is the proc file system; nil is /proc.
-func Find(fs *procfs.FS, pid int) (Process, error) {
-	s, err := procfs.ReadStat(fs.Root(), pid, make([]byte, procfs.MaxStat))
+// FS is the directory of a proc file system, such as "/host/proc" where an
+// agent in a container has the /proc of its host mounted. "" is /proc. Any
+// directory tree that looks like one will do.
+//
+// PIDs are those of the PID namespace for which the file system was mounted. A
+// container with a PID namespace of its own cannot attach to single processes
+// by the PIDs of its host, but to files, which is for all processes.
+type FS string
+
+func (f FS) root() string { return procfs.NewFS(string(f)).Root() }
+
+// Find returns what stat says about a process of a proc file system. The error
+// may wrap [ErrGone] or [ErrAccess].
+func Find(fs FS, pid int) (Process, error) {
+	s, err := procfs.ReadStat(fs.root(), pid, make([]byte, procfs.MaxStat))
 	if err != nil {
 		return Process{}, err
 	}
@@ -45,7 +57,7 @@ func Find(fs *procfs.FS, pid int) (Process, error) {
 // that got its PID. A zombie does not run. The error says why it could not be
 // found out.
 func (p Process) IsRunning() (bool, error) {
-	s, err := procfs.ReadStat(p.fs.Root(), p.PID, make([]byte, procfs.MaxStat))
+	s, err := procfs.ReadStat(p.fs.root(), p.PID, make([]byte, procfs.MaxStat))
 	switch {
 	case err == nil:
 		return s.StartTime == p.StartTime && !s.HasNoMemory(), nil
@@ -59,7 +71,7 @@ func (p Process) IsRunning() (bool, error) {
 // process sees it. " (deleted)" is appended if there is nothing at that path
 // any more. It needs access to the process.
 func (p Process) Executable() (string, error) {
-	root := p.fs.Root()
+	root := p.fs.root()
 	path, err := os.Readlink(procfs.Path(root, p.PID, "exe"))
 	if err != nil {
 		return "", &procfs.Error{PID: p.PID, Op: "read link exe", Err: procfs.Classify(err)}
@@ -69,13 +81,13 @@ func (p Process) Executable() (string, error) {
 
 // Cgroup returns the text of /proc/PID/cgroup, a line per hierarchy, see
 // cgroups(7). Runtimes put the ID of a container there.
-func (p Process) Cgroup() (string, error) { return procfs.ReadCgroup(p.fs.Root(), p.PID) }
+func (p Process) Cgroup() (string, error) { return procfs.ReadCgroup(p.fs.root(), p.PID) }
 
 // Owner returns a text that is the same for all processes that share costs and
 // limits: those of a container, else of the slice of a user, else of a cgroup
 // and user. Making cgroups and users of its own gives a container or user no
 // second owner.
-func (p Process) Owner() string { return owner.Of(p.fs.Root(), p.PID) }
+func (p Process) Owner() string { return owner.Of(p.fs.root(), p.PID) }
 
 // String returns PID and command: "1234 (postgres)".
 func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Command) }
@@ -89,6 +101,21 @@ type ProcessFile struct {
 	// its mount namespace. It is a name such as "/memfd:name" for a file
 	// without a path.
 	Path string
+}
+
+// Registers are the registers of a thread at some moment. Package trace
+// delivers them with a copy of the stack, for stack.Symbolizer.Unwind.
+type Registers struct {
+	// Machine is the machine of the kernel. The registers of a 32-bit program
+	// are those of the 64-bit machine, too.
+	Machine elf.Machine
+	// PC is the address of the instruction in the process, and SP the stack
+	// pointer.
+	PC, SP uint64
+	// General are the general registers, by the numbers that DWARF gives them.
+	// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to
+	// x30, sp; riscv64: x0 to x31; s390x: r0 to r15.
+	General []uint64
 }
 
 // Reasons why a process, or a file that it maps, cannot be read. Compare with

@@ -134,7 +134,7 @@ func NewMemory(opts *Options) *Memory {
 	o.Value = func(e *trace.Event) int64 { _, bytes := weight(e); return bytes }
 	return &Memory{probe: USDT(&o, allocProbe), stop: func() {},
 		find: func(pid int) (owner string, runs bool) {
-			p, err := proc.Find(nil, pid)
+			p, err := proc.Find("", pid)
 			if errors.Is(err, proc.ErrGone) {
 				return "", false
 			}

@@ -17,7 +17,7 @@ import (
 // It must not be changed while it is in use.
 type Definitions struct {
 	probes  map[probeKey]Probe
-	calls   map[[2]string]callDefinition // by provider and name
+	calls   map[[2]string]Call // by provider and name
 	fires   []firesHint
 	helpers []helper
 	apart   []elfnote.Pattern // probes that start no call, whatever their names
@@ -70,20 +70,44 @@ type Argument struct {
 	enum *enumeration
 }
 
-type callDefinition = tracing.Call[Argument]
+// A Call is an operation that several probes can start and end, also inside
+// each other. The outermost pair of them counts.
+type Call struct {
+	Provider string
+	Name     string
+	// Arguments are those of the start, whichever probe that is.
+	Arguments []Argument
+	// Pairs are the names of probes that start it, each with its end.
+	Pairs [][2]string
+	// Failed are probes that end it, too, where it fails.
+	Failed []CallProbe
+	// Attempts are probes that fire before a call. If the call fails or hangs
+	// before its start, it has started there. An attempt that does not fail is
+	// no call, and ends where the probe fires again.
+	Attempts []CallProbe
+}
+
+// A CallProbe is a probe that ends or announces a call.
+type CallProbe struct {
+	Name string
+	// If is the condition, in the language of package trace, on which the probe
+	// counts. If it is empty, the probe always counts.
+	If string
+}
 
 // Call returns the call that a pattern of pairs names, as in
 // postgresql:statement. Nil Definitions know none.
-func (d *Definitions) Call(pair elfnote.PairPattern) (tracing.Call[Argument], bool) {
+func (d *Definitions) Call(pair elfnote.PairPattern) (Call, bool) {
 	provider, name, _ := strings.Cut(pair.String(), ":")
 	if d == nil {
-		return callDefinition{}, false
+		return Call{}, false
 	}
 	found, ok := d.calls[[2]string{provider, name}]
 	if !ok && d.builtin {
 		return builtinOf(provider).Call(pair)
 	}
-	found.Arguments = slices.Clone(found.Arguments)
+	found.Arguments, found.Pairs = slices.Clone(found.Arguments), slices.Clone(found.Pairs)
+	found.Failed, found.Attempts = slices.Clone(found.Failed), slices.Clone(found.Attempts)
 	return found, ok
 }
 
@@ -149,7 +173,7 @@ func (d *Definitions) isApart(provider, name string) bool {
 }
 
 // callsOf returns the calls of a provider, sorted by their names.
-func (d *Definitions) callsOf(provider string) (calls []callDefinition) {
+func (d *Definitions) callsOf(provider string) (calls []Call) {
 	if d == nil {
 		return nil
 	}
@@ -158,11 +182,11 @@ func (d *Definitions) callsOf(provider string) (calls []callDefinition) {
 	}
 	for _, call := range d.calls {
 		if call.Provider == provider {
-			calls = slices.DeleteFunc(calls, func(c callDefinition) bool { return c.Name == call.Name })
+			calls = slices.DeleteFunc(calls, func(c Call) bool { return c.Name == call.Name })
 			calls = append(calls, call)
 		}
 	}
-	slices.SortFunc(calls, func(a, b callDefinition) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(calls, func(a, b Call) int { return strings.Compare(a.Name, b.Name) })
 	return calls
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -322,8 +321,8 @@ func TestCalls(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.DeepEquals(work.Pairs, [][2]string{{"begin", "end"}}))
 	qt.Check(t, qt.DeepEquals(work.Failed,
-		[]tracing.CallProbe{{Name: "stop", If: `a == 1 && str(b) != "x y"`}}))
-	qt.Check(t, qt.DeepEquals(work.Attempts, []tracing.CallProbe{{Name: "idle"}}))
+		[]providers.CallProbe{{Name: "stop", If: `a == 1 && str(b) != "x y"`}}))
+	qt.Check(t, qt.DeepEquals(work.Attempts, []providers.CallProbe{{Name: "idle"}}))
 	qt.Check(t, qt.Equals(work.Arguments[1].Value, "arg1"))
 	var patterns []string
 	for _, p := range d.Patterns(pair) {

@@ -51,7 +51,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 		return fmt.Errorf("%s: line %d: %w", name, p.line, p.err)
 	}
 	if d.probes == nil {
-		d.probes, d.calls = make(map[probeKey]Probe), make(map[[2]string]callDefinition)
+		d.probes, d.calls = make(map[probeKey]Probe), make(map[[2]string]Call)
 	}
 	for _, probe := range p.probes {
 		markTexts(probe.Arguments)
@@ -77,7 +77,7 @@ type parser struct {
 	types  map[string]string // of #define
 	enums  map[string]*enumeration
 	probes []Probe
-	calls  []callDefinition
+	calls  []Call
 	fires  []firesHint
 
 	helpers []helper
@@ -228,7 +228,7 @@ func (p *parser) provider() {
 // call reads what follows the word: the name and the arguments of a call, and
 // in braces its probes.
 func (p *parser) call(provider string) {
-	call := callDefinition{Provider: provider, Name: p.name(), Arguments: p.arguments()}
+	call := Call{Provider: provider, Name: p.name(), Arguments: p.arguments()}
 	p.expect("{")
 	for p.err == nil && p.peek() != "}" {
 		if len(call.Pairs)+len(call.Failed)+len(call.Attempts) == maxEnds {
@@ -259,8 +259,8 @@ func (p *parser) call(provider string) {
 }
 
 // callProbe reads NAME [if CONDITION].
-func (p *parser) callProbe() tracing.CallProbe {
-	probe := tracing.CallProbe{Name: p.name()}
+func (p *parser) callProbe() CallProbe {
+	probe := CallProbe{Name: p.name()}
 	if p.accept("if") {
 		probe.If = p.upTo(";")
 	}

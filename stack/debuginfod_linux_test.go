@@ -63,7 +63,7 @@ func TestDebuginfod(t *testing.T) {
 	defer d.Close()
 
 	process := testprog.StartCommand(t, exec.Command(program))
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	s.DebugFile = d.Find
 	defer s.Close()
 	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})

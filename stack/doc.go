@@ -11,7 +11,7 @@
 // [Symbolizer.Frames] at any time. Remember scans the mappings of the process,
 // so call it for a new PID, not for each event.
 //
-//	symbolizer := stack.NewSymbolizer(nil)
+//	symbolizer := stack.NewSymbolizer("")
 //	defer symbolizer.Close()
 //	known := make(map[int]bool)
 //	for event, err := range session.Events(ctx) {

@@ -26,7 +26,7 @@ func ExampleSymbolizer_Frames() {
 		return
 	}
 	defer session.Close()
-	symbolizer := stack.NewSymbolizer(nil)
+	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -60,7 +60,7 @@ func ExampleSymbolizer_Unwind() {
 		return
 	}
 	defer session.Close()
-	symbolizer := stack.NewSymbolizer(nil)
+	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -79,7 +79,7 @@ func ExampleSymbolizer_Unwind() {
 
 // A process is remembered when a watch first sees it.
 func ExampleSymbolizer_Remember() {
-	symbolizer := stack.NewSymbolizer(nil)
+	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 	session, err := trace.New(nil)
 	if err != nil {
@@ -107,7 +107,7 @@ func ExampleSymbolizer_Remember() {
 
 // A profile is made of stacks with values, such as the counts of a BPF map.
 func ExampleProfile() {
-	symbolizer := stack.NewSymbolizer(nil)
+	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 	profile := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
 	profile.Start = time.Now()

@@ -44,7 +44,7 @@ func TestSymbolizerHoldsFewFilesOpenAndRemembersAll(t *testing.T) {
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()
-	p := stack.NewSymbolizer(nil)
+	p := stack.NewSymbolizer("")
 	defer p.Close()
 	var all []target
 	for i := range mostOpen + 10 {
@@ -71,7 +71,7 @@ func TestSymbolizerForgetsFilesThatNobodyMaps(t *testing.T) {
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()
-	p := stack.NewSymbolizer(nil)
+	p := stack.NewSymbolizer("")
 	defer p.Close()
 	pages, err := unix.MmapPtr(-1, 0, nil, uintptr(os.Getpagesize()), unix.PROT_NONE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)

@@ -69,7 +69,7 @@ func startFile(t *testing.T, path string) target {
 func TestFrames(t *testing.T) {
 	testprog.LeakCheck(t)
 	target := start(t)
-	p := stack.NewSymbolizer(nil)
+	p := stack.NewSymbolizer("")
 	defer p.Close()
 	frames := p.Frames(t.Context(), target.PID, []uint64{target.main, target.main + 1, target.main})
 	qt.Assert(t, qt.HasLen(frames, 3))
@@ -91,7 +91,7 @@ func TestFrames(t *testing.T) {
 
 func TestFramesInNoFileHaveNoName(t *testing.T) {
 	testprog.LeakCheck(t)
-	p := stack.NewSymbolizer(nil)
+	p := stack.NewSymbolizer("")
 	defer p.Close()
 	frames := p.Frames(t.Context(), os.Getpid(), []uint64{1, 0, 1 << 63})
 	qt.Check(t,
@@ -104,7 +104,7 @@ func TestFramesInNoFileHaveNoName(t *testing.T) {
 func TestFramesOfEndedProcesses(t *testing.T) {
 	testprog.LeakCheck(t)
 	target := start(t)
-	p := stack.NewSymbolizer(nil)
+	p := stack.NewSymbolizer("")
 	defer p.Close()
 	p.Remember(target.PID)
 	target.Kill()
@@ -117,7 +117,7 @@ func TestFramesOfEndedProcesses(t *testing.T) {
 func TestFramesAreCounted(t *testing.T) {
 	testprog.LeakCheck(t)
 	target := start(t)
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	defer s.Close()
 	beginning := target.main - target.main%4096 // of the program's code: before all functions
 	s.Frames(t.Context(), target.PID, []uint64{target.main, 1, 1})
@@ -132,7 +132,7 @@ func TestFramesAreCounted(t *testing.T) {
 func TestFramesEndWithTheContext(t *testing.T) {
 	testprog.LeakCheck(t)
 	target := start(t)
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	defer s.Close()
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -164,7 +164,7 @@ func TestFramesOfTheVDSO(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	symbols, err := code.DynamicSymbols()
 	qt.Assert(t, qt.IsNil(err))
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	defer s.Close()
 	found := false
 	for _, symbol := range symbols {
@@ -188,7 +188,7 @@ func TestFramesOfADeletedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
 	target := startFile(t, path)
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	defer s.Close()
 	s.Remember(target.PID)
 	target.Kill()
@@ -202,7 +202,7 @@ func TestFramesOfADeletedFile(t *testing.T) {
 func TestFramesOfAFileThatIsWrittenAnew(t *testing.T) {
 	testprog.LeakCheck(t)
 	path := filepath.Join(t.TempDir(), "program")
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	defer s.Close()
 	for _, name := range []string{"target-pie", "target-static"} {
 		contents, err := os.ReadFile(testprog.Path(t, name))
@@ -218,7 +218,7 @@ func TestFramesOfAFileThatIsWrittenAnew(t *testing.T) {
 func TestCloseForgets(t *testing.T) {
 	testprog.LeakCheck(t)
 	target := start(t)
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	s.Remember(target.PID)
 	qt.Assert(t, qt.IsNil(s.Close()))
 	qt.Assert(t, qt.IsNil(s.Close()))
@@ -240,7 +240,7 @@ func TestFunctionThatSignalHandlersReturnTo(t *testing.T) {
 		testneeds.Missing(t, "the C library has no __restore_rt: %v", err)
 	}
 	stackOf := []uint64{target.main, target.main - main.Value + returns.Value}
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	defer s.Close()
 	frames := s.Frames(t.Context(), target.PID, stackOf)
 	qt.Check(t, qt.Equals(frames[1].Function, "__restore_rt"))

@@ -23,15 +23,15 @@ import (
 
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
-	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // Files and processes that do not answer cost their owners their names, and
 // nobody else.
 func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
-	s := NewSymbolizer(nil) // and closed after the servers have ended
+	s := NewSymbolizer("") // and closed after the servers have ended
 	t.Cleanup(func() { _ = s.Close() })
 	hostile := testprog.StartUnanswering(t, testprog.Path(t, "target-static"))
 	costs := testprog.StartCosts(t)
@@ -75,7 +75,7 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 	}
 	hostile := testprog.StartMapper(t, testprog.Nobody, 0, dir)
 	mapped := mappedFiles(t, hostile.PID)
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	t.Cleanup(func() { _ = s.Close() })
 	self := uint64(reflect.ValueOf(TestHostileUserWithCostlyTables).Pointer())
 
@@ -95,7 +95,7 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 			}
 			frames := s.Frames(t.Context(), hostile.PID, stack)
 			qt.Assert(t, qt.Equals(frames[1].Function != "", name == "repeated"), qt.Commentf(name))
-			s.Unwind(t.Context(), hostile.PID, procfs.Registers{
+			s.Unwind(t.Context(), hostile.PID, proc.Registers{
 				Machine: elf.EM_X86_64, PC: code, SP: stackAt, General: []uint64{7: stackAt, 16: 0},
 			}, memory)
 		}
@@ -129,7 +129,7 @@ func TestHostileUserWithPackedSymbols(t *testing.T) {
 	}
 	hostile := testprog.StartMapper(t, testprog.Nobody, 0, dir)
 	mapped := mappedFiles(t, hostile.PID)
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	costs := testprog.StartCosts(t)
 	var stack []uint64
 	for n := range files {
@@ -185,7 +185,7 @@ func TestHostileUserWithManyFiles(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
 	}
 	hostile := testprog.StartMapper(t, testprog.Nobody, 0, dir)
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	t.Cleanup(func() { _ = s.Close() })
 	self := uint64(reflect.ValueOf(TestHostileUserWithManyFiles).Pointer())
 	costs := testprog.StartCosts(t)
@@ -255,7 +255,7 @@ func TestHostileUserWithCostlyLines(t *testing.T) {
 	honest := testprog.Start(t, testprog.Path(t, "target-pie"))
 	honest.Do("list") // it runs
 	hostile := testprog.StartMapper(t, testprog.Nobody, 0, dir)
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	s.Lines = true
 	t.Cleanup(func() { _ = s.Close() })
 	costs := testprog.StartCosts(t)
@@ -307,7 +307,7 @@ func TestHostileUserWithMapOfMadeCode(t *testing.T) {
 	const line = "1 ffffffff \x1b[2J\n"
 	overlapping := strings.Repeat(line, maxPerfMap/len(line))
 	costs := testprog.StartCosts(t)
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	t.Cleanup(func() { _ = s.Close() })
 	self := uint64(reflect.ValueOf(TestHostileUserWithMapOfMadeCode).Pointer())
 	late, work := time.Duration(0), time.Duration(0)

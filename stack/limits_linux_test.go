@@ -29,7 +29,7 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) fixture {
-	return fixture{NewSymbolizer(procfs.NewFS(t.TempDir())), t}
+	return fixture{NewSymbolizer(proc.FS(t.TempDir())), t}
 }
 
 // Where processes of a fixture map the code of an image.
@@ -164,7 +164,7 @@ func (f fixture) unwind(pid, depth int) int {
 		memory = binary.LittleEndian.AppendUint64(memory,
 			mappedAt+1+uint64(n)%(elfimage.CodeSize-1))
 	}
-	registers := procfs.Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
+	registers := proc.Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
 		General: make([]uint64, 17)}
 	registers.General[7] = stackAt
 	return len(f.Unwind(f.t.Context(), pid, registers, memory))
@@ -284,7 +284,7 @@ func (f fixture) running(pid int, mapped *file) *process {
 	qt.Assert(f.t, qt.IsNil(os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o600)))
 	p := f.process(pid, mapped)
 	var err error
-	p.Process, err = proc.Find(f.fs, pid)
+	p.Process, err = proc.Find(proc.FS(f.fs.Root()), pid)
 	qt.Assert(f.t, qt.IsNil(err))
 	return p
 }

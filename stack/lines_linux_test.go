@@ -118,7 +118,7 @@ func TestLinesAreThoseOfPerf(t *testing.T) {
 			qt.Assert(t, qt.IsNil(program.Start()))
 			defer func() { _ = program.Process.Kill(); _ = program.Wait() }()
 			pid := program.Process.Pid
-			s := stack.NewSymbolizer(nil)
+			s := stack.NewSymbolizer("")
 			s.Lines = true
 			defer s.Close()
 			hasInlined := false

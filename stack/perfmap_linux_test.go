@@ -38,7 +38,7 @@ func TestCodeThatIsMadeAtRunTimeHasTheNamesThatItsProcessSays(t *testing.T) {
 		"0x10100 80 second",
 		"10100 40 replaced", "10100 40 second, again",
 		"no line", "10200 0 empty", "ffffffffffffffff 2 around the end", ""}, "\n"))
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(s.Close())) })
 	named := func(addresses ...uint64) (names []string) {
 		for _, frame := range s.Frames(t.Context(), process.PID, addresses) {
@@ -90,7 +90,7 @@ func TestMapsOfOthersAreNotRead(t *testing.T) {
 			path := fmt.Sprintf("/tmp/perf-%d.map", pid)
 			qt.Assert(t, qt.IsNil(plant(path)))
 			t.Cleanup(func() { os.RemoveAll(path) })
-			s := stack.NewSymbolizer(nil)
+			s := stack.NewSymbolizer("")
 			defer s.Close()
 			frames := s.Frames(t.Context(), pid, []uint64{made})
 			qt.Check(t, qt.Equals(frames[0].Function, ""))
@@ -106,7 +106,7 @@ func TestMapOfAProcessInNamespaces(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	process := testprog.StartCommand(t, cmd)
 	perfMap(t, 1, "10000 100 inside\n")
-	s := stack.NewSymbolizer(nil)
+	s := stack.NewSymbolizer("")
 	defer s.Close()
 	frames := s.Frames(t.Context(), process.PID, []uint64{made})
 	qt.Check(t, qt.Equals(frames[0].Function, "inside"))

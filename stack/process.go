@@ -70,7 +70,7 @@ func (s *Symbolizer) scan(pid int) *process {
 		return known
 	}
 	s.unlock()
-	now, err := proc.Find(s.fs, pid)
+	now, err := proc.Find(proc.FS(s.fs.Root()), pid)
 	owner := ""
 	if err == nil {
 		owner = now.Owner()

@@ -32,7 +32,7 @@ import (
 
 func TestProfileHasStacksValuesAndLabels(t *testing.T) {
 	testprog.LeakCheck(t)
-	symbolizer := stack.NewSymbolizer(nil)
+	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 	target := start(t)
 	addresses := []uint64{target.main, target.main + 8}
@@ -70,7 +70,7 @@ func TestProfileHasStacksValuesAndLabels(t *testing.T) {
 
 // The format has no room for other bytes.
 func TestProfileIsOfValidText(t *testing.T) {
-	p := stack.NewProfile(stack.NewSymbolizer(nil), stack.ValueType{Type: "hits", Unit: "count"})
+	p := stack.NewProfile(stack.NewSymbolizer(""), stack.ValueType{Type: "hits", Unit: "count"})
 	p.Add(t.Context(), 1<<30, []uint64{1}, []int64{1}, map[string]string{"\xff": "a\xffb"})
 	var file bytes.Buffer
 	qt.Assert(t, qt.IsNil(p.Write(&file)))
@@ -82,7 +82,7 @@ func TestProfileIsOfValidText(t *testing.T) {
 // The same program is somewhere else in each process.
 func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
 	testprog.LeakCheck(t)
-	symbolizer := stack.NewSymbolizer(nil)
+	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 	first, second := start(t), start(t)
 	addresses := func(p target) []uint64 { return []uint64{p.main, p.main + 8} }
@@ -132,7 +132,7 @@ func TestSumsOfStacksAreLimited(t *testing.T) {
 
 func TestFlameGraphs(t *testing.T) {
 	testprog.LeakCheck(t)
-	symbolizer := stack.NewSymbolizer(nil)
+	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 	target := start(t)
 	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"},
@@ -162,7 +162,7 @@ func TestFlameGraphs(t *testing.T) {
 
 // Stacks of equal names are added up before those below 0 are left out.
 func TestNegativeStacksAreLeftOut(t *testing.T) {
-	symbolizer := stack.NewSymbolizer(nil)
+	symbolizer := stack.NewSymbolizer("")
 	defer symbolizer.Close()
 	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "sum", Unit: "count"})
 	for line, value := range []int64{8, -5} { // two places of one function

@@ -85,7 +85,7 @@ func TestRecordsOfAProcessThatHasEnded(t *testing.T) {
 		{"/proc/kmsg", buildID, ""},
 		{path + " (deleted)", buildID, ""},
 	} {
-		s := NewSymbolizer(nil)
+		s := NewSymbolizer("")
 		s.records.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: ended, Time: 1})
 		s.records.add(mapsAt(ended, 2, test.path, test.buildID))
 		frame := s.Frames(t.Context(), ended, []uint64{mappedAt + offset})[0]
@@ -98,7 +98,7 @@ func TestRecordsOfAProcessThatHasEnded(t *testing.T) {
 
 // A process that maps a file where it had another one has only the new one.
 func TestRecordsThatReplaceOthers(t *testing.T) {
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	defer s.Close()
 	s.records.add(&procwatch.Record{Kind: procwatch.ProcessExecuted, PID: ended, Time: 1})
 	path := ""
@@ -123,7 +123,7 @@ func TestRecordsThatReplaceOthers(t *testing.T) {
 // Where records are lost, those of a process remain when it has ended, and
 // another one has its number.
 func TestRecordsBeforeAScan(t *testing.T) {
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	defer s.Close()
 	pid := os.Getpid()
 	s.Remember(pid)
@@ -154,7 +154,7 @@ func TestRecordsBeforeAScan(t *testing.T) {
 func TestRecordTwice(t *testing.T) {
 	testneeds.Root(t)
 	testprog.LeakCheck(t)
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	for range 2 {
 		qt.Assert(t, qt.IsNil(s.Record(0)))
 	}

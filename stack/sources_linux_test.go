@@ -38,7 +38,7 @@ func newWaiting(t *testing.T) waiting {
 	defer file.Close()
 	main, err := file.Symbol("main")
 	qt.Assert(t, qt.IsNil(err))
-	s := NewSymbolizer(nil)
+	s := NewSymbolizer("")
 	s.Lines = true
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(s.Close())) })
 	return waiting{s, t, path, main.Value}

@@ -15,6 +15,7 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // Symbolizer names the functions on the stacks of processes. It remembers what
@@ -113,13 +114,9 @@ func (f Frame) String() string {
 }
 
 // NewSymbolizer returns a Symbolizer for the processes of a proc file system.
-// Nil means /proc.
-func NewSymbolizer(fs *procfs.FS) *Symbolizer {
-	if fs == nil {
-		fs = procfs.NewFS("")
-	}
+func NewSymbolizer(fs proc.FS) *Symbolizer {
 	s := &Symbolizer{
-		fs:        fs,
+		fs:        procfs.NewFS(string(fs)),
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),
 		files:     files{known: make(map[procmaps.Version]*file)},

@@ -8,8 +8,8 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // Unwind returns the addresses of a stack, the innermost first, as the kernel
@@ -23,7 +23,7 @@ import (
 // Unwind scans processes as Frames does. A process of another machine than the
 // kernel's, such as i386 on x86-64, has stacks of one address.
 func (s *Symbolizer) Unwind(
-	ctx context.Context, pid int, registers procfs.Registers, memory []byte,
+	ctx context.Context, pid int, registers proc.Registers, memory []byte,
 ) []uint64 {
 	s.mutex.Lock()
 	defer s.unlock()

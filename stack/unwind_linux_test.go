@@ -65,7 +65,7 @@ func unwound(s *stack.Symbolizer, e *trace.Event) []uint64 {
 // there are is known.
 func TestUnwindAtEveryDepth(t *testing.T) {
 	p := startThrowing(t, 64<<10)
-	known := stack.NewSymbolizer(nil)
+	known := stack.NewSymbolizer("")
 	defer known.Close()
 	for levels := range 100 {
 		want := []string{"__cxa_throw", "throw_it"}
@@ -82,7 +82,7 @@ func TestUnwindAtEveryDepth(t *testing.T) {
 // made.
 func TestUnwindAcrossSignals(t *testing.T) {
 	p := startThrowing(t, 16<<10)
-	known := stack.NewSymbolizer(nil)
+	known := stack.NewSymbolizer("")
 	defer known.Close()
 	p.Do("signal")
 	all := names(known, p.PID, unwound(known, p.next(t)))
@@ -95,7 +95,7 @@ func TestUnwindAcrossSignals(t *testing.T) {
 // A copy that is too short has the innermost functions.
 func TestUnwindEndsWithTheCopy(t *testing.T) {
 	p := startThrowing(t, 4<<10)
-	known := stack.NewSymbolizer(nil)
+	known := stack.NewSymbolizer("")
 	defer known.Close()
 	all := names(known, p.PID, unwound(known, p.throwFrom(t, 100)))
 	qt.Assert(t, qt.IsTrue(len(all) > 3 && len(all) < 30), qt.Commentf("%d functions", len(all)))
@@ -105,7 +105,7 @@ func TestUnwindEndsWithTheCopy(t *testing.T) {
 
 func TestUnwindEndedProcesses(t *testing.T) {
 	p := startThrowing(t, 16<<10)
-	known := stack.NewSymbolizer(nil)
+	known := stack.NewSymbolizer("")
 	defer known.Close()
 	known.Remember(p.PID)
 	event := p.throwFrom(t, 0)
@@ -118,7 +118,7 @@ func TestUnwindEndedProcesses(t *testing.T) {
 	qt.Check(t, qt.HasLen(known.Unwind(ended, p.PID, event.Registers,
 		event.StackCopy), 1))
 	// Of one that nobody has looked at there is the instruction alone.
-	unknown := stack.NewSymbolizer(nil)
+	unknown := stack.NewSymbolizer("")
 	defer unknown.Close()
 	qt.Check(t, qt.DeepEquals(unwound(unknown, event), []uint64{event.Registers.PC}))
 }
@@ -133,7 +133,7 @@ func names(p *stack.Symbolizer, pid int, addresses []uint64) []string {
 
 func BenchmarkUnwind(b *testing.B) {
 	p := startThrowing(b, 16<<10)
-	known := stack.NewSymbolizer(nil)
+	known := stack.NewSymbolizer("")
 	defer known.Close()
 	for _, levels := range []int{0, 16, 48} {
 		event := p.throwFrom(b, levels)

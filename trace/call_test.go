@@ -12,7 +12,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -185,7 +184,7 @@ func TestHelpersAreAttached(t *testing.T) {
 		stats, err := s.Stats()
 		qt.Assert(t, qt.IsNil(err))
 		attached := slices.ContainsFunc(stats.Programs,
-			func(p tracing.ProgramStats) bool { return p.Name == "usdt_helper" })
+			func(p trace.ProgramStats) bool { return p.Info.Name == "usdt_helper" })
 		qt.Check(t, qt.Equals(attached, test.attached), qt.Commentf("%v", test))
 		qt.Check(t, qt.HasLen(a.Sites(), test.events))
 		process.Fire("three", 1)

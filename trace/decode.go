@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/truncate"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -209,7 +209,7 @@ func (d *decoder) decodeStart(start *Event, site *Site, saved []byte) {
 // forgotten makes the arguments of a start that was not kept unreadable, and
 // removes its stack.
 func forgotten(start *Event, of *events) {
-	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, procfs.Registers{}
+	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, proc.Registers{}
 	start.Args = append(start.Args[:0], of.known...)
 	for i := range start.Args {
 		if v := &start.Args[i]; of.record.Args[i].Value != bpfgen.None || v.kind == Bytes {

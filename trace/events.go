@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -86,7 +86,7 @@ type Event struct {
 	// pointer up, are set with EventOptions.StackCopy. stack.Symbolizer.Unwind
 	// takes them. The copy ends early, and may be empty, where the stack ends
 	// or memory is paged out.
-	Registers procfs.Registers
+	Registers proc.Registers
 	StackCopy []byte
 }
 

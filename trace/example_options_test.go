@@ -220,3 +220,16 @@ func ExampleAttachment_Done() {
 		fmt.Println(a.Path(), a.Err()) // usdt.ErrWritten if the file is about to be written to
 	}
 }
+
+// The sum of all rows since the start, as exporters have it.
+func ExampleExponentialHistogram_Add() {
+	var sum trace.ExponentialHistogram
+	for _, taken := range []*trace.ExponentialHistogram{ // of Row.Exponential
+		{Scale: 3, Positive: trace.ExponentialBuckets{Offset: 7, Counts: []uint64{2, 1}}},
+		{Scale: 3, Positive: trace.ExponentialBuckets{Offset: 9, Counts: []uint64{4}}},
+	} {
+		sum.Add(taken)
+	}
+	fmt.Println(sum.Scale, sum.Positive.Offset, sum.Positive.Counts)
+	// Output: 3 7 [2 1 4]
+}

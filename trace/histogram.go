@@ -89,22 +89,50 @@ type Bucket struct {
 	Count     uint64
 }
 
-// Exponential returns the histogram as this project's receiver exports it, or
-// nil if its buckets are not exponential.
-func (r *Row) Exponential() *tracing.Exponential {
+// An ExponentialHistogram has the buckets that OpenTelemetry and the Prometheus
+// native histograms define. With base = 2^(2^-Scale), the bucket of index i has
+// the values above base^i up to and including base^(i+1).
+type ExponentialHistogram struct {
+	Scale int    // from 0 to 4
+	Zero  uint64 // hits with the value 0
+
+	// Positive are the buckets of values above 0, Negative those of values
+	// below 0, by their absolute value.
+	Positive, Negative ExponentialBuckets
+}
+
+// ExponentialBuckets are the counts of buckets whose indices follow each other.
+// The first and the last count are not 0.
+type ExponentialBuckets struct {
+	Offset int // index of the first bucket; the value 1 has the index -1
+	Counts []uint64
+}
+
+// Add adds a histogram of the same scale, such as that of a later Row.
+func (h *ExponentialHistogram) Add(other *ExponentialHistogram) {
+	h.Scale = other.Scale
+	h.Zero += other.Zero
+	(*tracing.Buckets)(&h.Positive).AddAll((*tracing.Buckets)(&other.Positive))
+	(*tracing.Buckets)(&h.Negative).AddAll((*tracing.Buckets)(&other.Negative))
+}
+
+// Exponential returns the histogram for an exporter, or nil if its buckets are
+// not exponential.
+func (r *Row) Exponential() *ExponentialHistogram {
 	if r.histogram == nil || !r.histogram.IsExponential() {
 		return nil
 	}
 	zero, one := r.histogram.Zero(), 2+r.histogram.Shift()
-	e := &tracing.Exponential{Scale: r.histogram.Scale}
+	e := &ExponentialHistogram{Scale: r.histogram.Scale}
+	positive, negative := (*tracing.Buckets)(&e.Positive), (*tracing.Buckets)(&e.Negative)
 	for i, count := range r.buckets.Counts {
 		switch n := r.buckets.Offset + i; {
 		case n == zero:
 			e.Zero = count
 		case n > zero:
-			e.Positive.Add(n-zero-one, count)
+			positive.Add(n-zero-one, count)
 		default:
-			e.Negative.Add(zero-n-one, count)
+			negative.Add(zero-n-one, count)
 		}
 	}
 	return e

@@ -127,7 +127,7 @@ func addFamily(members *ebpf.Map, pid int) error {
 			return fmt.Errorf("listing processes: %w", err)
 		}
 		for _, p := range pids {
-			if process, err := proc.Find(fs, p); err == nil && known[process.Parent] && !known[p] {
+			if process, err := proc.Find("", p); err == nil && known[process.Parent] && !known[p] {
 				known[p], added = true, true
 				if _, err := add(p); err != nil {
 					return err

@@ -63,7 +63,8 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.IsTrue(len(stats.Programs) > 0))
 			for _, p := range stats.Programs {
-				ours[tagOf(t, ebpf.ProgramID(p.ID))] = true
+				id, _ := p.Info.ID()
+				ours[tagOf(t, id)] = true
 			}
 			end(s)
 			loaded := kernel.expectUnloaded(t, ours)

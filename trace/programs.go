@@ -269,7 +269,7 @@ func (w *work) readPointers(s *Site) {
 
 // setCall gives a site the arguments of the call that starts there in place of
 // its own.
-func (w *work) setCall(s *Site, call *tracing.Call[providers.Argument]) {
+func (w *work) setCall(s *Site, call *providers.Call) {
 	own, named := s.Args, s.definition
 	s.Args = make([]argspec.Arg, len(call.Arguments))
 	for i := range s.Args {
@@ -383,7 +383,7 @@ func (w *work) member(s *Site, name string) (m elffile.Member, index int, err er
 	if s.definition == nil {
 		return m, index, fmt.Errorf("no definition of the probe says what %s points to", argument)
 	}
-	m, err = w.elf.Structures().Member(s.definition.Arguments[index].Type, path)
+	m, err = w.session.members.find(w.elf, s.definition.Arguments[index].Type, path)
 	return m, index, err
 }
 

@@ -38,6 +38,7 @@ type Session struct {
 	plan       *bpfgen.Plan // without the kernel's machine
 
 	programs programCache
+	members  members
 
 	sites     siteTable
 	keepSites bool // for good: keys in the kernel may have their numbers

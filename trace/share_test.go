@@ -16,7 +16,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -81,16 +80,13 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				qt.Check(t, qt.Equals(count[modest.PID], few))
 				qt.Check(t, qt.Equals(count[noisy.PID]+losses.Events, flood))
 				qt.Check(t,
-					qt.DeepEquals(stats.LostBy, []tracing.OwnerLoss{{CgroupID: id, Events: losses.Events}}))
+					qt.DeepEquals(stats.LostBy, []trace.OwnerLoss{{CgroupID: id, Events: losses.Events}}))
 			})
 		}
 	})
 }
 
-func TestOwnerLossesArePrinted(t *testing.T) {
-	qt.Check(t,
-		qt.Equals(tracing.OwnerLoss{CgroupID: 4711, Events: 12}.String(), "12 of cgroup 4711"))
-	qt.Check(t, qt.Equals(tracing.OwnerLoss{User: 1000, Events: 12}.String(), "12 of user 1000"))
+func TestStatsWithoutEventsHaveNoLosses(t *testing.T) {
 	testprog.RequireBPF(t)
 	s := newSession(t, &trace.SessionOptions{})
 	stats, err := s.Stats()

@@ -93,9 +93,9 @@ const (
 type latency struct {
 	bpfgen.Latency
 	pair         elfnote.PairPattern
-	of           [3]string                         // the texts of Pair, By and DoneBy
-	call         *tracing.Call[providers.Argument] // named by the pattern; nil for pairs of probes
-	calls, saved *ebpf.Map                         // saved may be nil
+	of           [3]string       // the texts of Pair, By and DoneBy
+	call         *providers.Call // named by the pattern; nil for pairs of probes
+	calls, saved *ebpf.Map       // saved may be nil
 }
 
 // latency returns the parsed form of a Latency, the same for equal ones.
@@ -138,7 +138,7 @@ func (l *latency) hasArgument(name string) bool {
 		func(a providers.Argument) bool { return a.Name == name })
 }
 
-func (l *latency) setCall(call *tracing.Call[providers.Argument], names expr.Names) error {
+func (l *latency) setCall(call *providers.Call, names expr.Names) error {
 	l.call, l.Outermost, l.Fails = call, true, len(call.Failed) > 0
 	for _, probe := range slices.Concat(call.Failed, call.Attempts) {
 		var node *expr.Node

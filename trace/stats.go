@@ -10,14 +10,13 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
 // Losses counts hits that are not in the events or aggregations of a session.
 // Beside these only hits are missing at which the kernel did not run the
-// program, because a BPF program was running on the processor already: Missed
-// of the programs in [Session.Stats].
+// program, because a BPF program was running on the processor already: the
+// RecursionMisses of the programs in [Session.Stats].
 type Losses struct {
 	// Events are those that found no room in the ring buffer.
 	Events uint64
@@ -273,13 +272,13 @@ func (l *lostCalls) add(to *Losses) error {
 // forgotten.
 const maxOwners = 4096
 
-func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
+func (s *Session) lostBy() (losses []OwnerLoss, err error) {
 	if s.owners == nil {
 		return nil, nil
 	}
 	err = eachOnce(s.owners, "reading whose events were lost",
 		func(owner uint64, state *bpfgen.OwnerState) error {
-			loss := tracing.OwnerLoss{CgroupID: owner, Events: state.Lost}
+			loss := OwnerLoss{CgroupID: owner, Events: state.Lost}
 			if owner&bpfgen.UserOwner != 0 {
 				loss.CgroupID, loss.User = 0, uint32(owner)
 			}
@@ -289,15 +288,47 @@ func (s *Session) lostBy() (losses []tracing.OwnerLoss, err error) {
 			return nil
 		})
 	slices.SortFunc(losses,
-		func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+		func(a, b OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
 	return losses, err
 }
 
-// Stats returns the costs of a session, for the commands of this project. The
-// kernel measures the runs of programs and their time while [ebpf.EnableStats]
-// asks for it. It works until [Session.Close].
-func (s *Session) Stats() (*tracing.Stats, error) {
-	stats := &tracing.Stats{}
+// Stats are the costs of a session, as the kernel accounts for them.
+type Stats struct {
+	Programs   []ProgramStats // that are attached, by their IDs
+	MapMemory  uint64         // bytes of all maps; an estimate before Linux 6.4
+	PerfEvents int            // they decide how long Detach takes, see usdt.Link.PerfEvents
+
+	// Filtered is true if SessionOptions.Filter was false for some hit. That
+	// explains why no event came.
+	Filtered bool
+
+	// LostBy has the owners of events that found no room in the ring buffer,
+	// those with the most first. It is empty without EventOptions.ShareRing. Of
+	// thousands of owners some may be missing.
+	LostBy []OwnerLoss
+}
+
+// ProgramStats are the kernel's figures of a generated program. It counts runs
+// and their time, which includes about 20 ns of measuring for each run, while
+// [ebpf.EnableStats] asks for it. RecursionMisses are hits at which the program
+// did not run because it, or another BPF program, was running on the processor
+// already.
+type ProgramStats struct {
+	ebpf.ProgramStats
+	Info *ebpf.ProgramInfo
+}
+
+// An OwnerLoss counts the events of an owner that found no room in the ring
+// buffer.
+type OwnerLoss struct {
+	CgroupID uint64 // 0 for the root: then User is the owner of the processes
+	User     uint32
+	Events   uint64
+}
+
+// Stats returns the costs of a session. It works until [Session.Close].
+func (s *Session) Stats() (*Stats, error) {
+	stats := &Stats{}
 	programs := make(map[*program]bool)
 	for _, a := range s.Attachments() {
 		for _, l := range a.links {
@@ -320,7 +351,7 @@ func (s *Session) Stats() (*tracing.Stats, error) {
 		stats.Programs = append(stats.Programs, of)
 	}
 	slices.SortFunc(stats.Programs,
-		func(a, b tracing.ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
+		func(a, b ProgramStats) int { return cmp.Compare(a.id(), b.id()) })
 	err := s.use(func() (err error) {
 		for _, m := range s.made {
 			info, err := m.Info()
@@ -348,22 +379,19 @@ func (s *Session) Stats() (*tracing.Stats, error) {
 	return stats, err
 }
 
-func statsOf(prog *ebpf.Program) (p tracing.ProgramStats, err error) {
-	info, err := prog.Info()
-	if err != nil {
+func statsOf(prog *ebpf.Program) (p ProgramStats, err error) {
+	if p.Info, err = prog.Info(); err != nil {
 		return p, err
 	}
 	measured, err := prog.Stats()
 	if err != nil {
 		return p, err
 	}
-	p = tracing.ProgramStats{Name: info.Name, Runs: measured.RunCount, Time: measured.Runtime,
-		Missed: measured.RecursionMisses}
-	id, _ := info.ID()
-	p.ID = uint32(id)
-	p.Memory, _ = info.Memlock()
-	if size, err := info.TranslatedSize(); err == nil {
-		p.Instructions = size / 8
-	}
+	p.ProgramStats = *measured
 	return p, nil
+}
+
+func (p *ProgramStats) id() ebpf.ProgramID {
+	id, _ := p.Info.ID()
+	return id
 }

@@ -32,13 +32,15 @@ func TestStats(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(stats.Programs, 1))
 		p := stats.Programs[0]
-		qt.Assert(t, qt.Equals(p.Name, "gousdt_te_three"))
-		qt.Assert(t, qt.Equals(p.Runs, 1000))
-		qt.Assert(t, qt.IsTrue(p.Time > 0))
-		qt.Assert(t, qt.Equals(p.Missed, 0))
-		qt.Assert(t, qt.IsTrue(p.Instructions > 10 && p.Instructions < 200),
-			qt.Commentf("%d instructions", p.Instructions))
-		qt.Assert(t, qt.IsTrue(p.Memory > 0))
+		qt.Assert(t, qt.Equals(p.Info.Name, "gousdt_te_three"))
+		qt.Assert(t, qt.Equals(p.RunCount, 1000))
+		qt.Assert(t, qt.IsTrue(p.Runtime > 0))
+		qt.Assert(t, qt.Equals(p.RecursionMisses, 0))
+		size, err := p.Info.TranslatedSize()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsTrue(size > 10*8 && size < 200*8), qt.Commentf("%d bytes", size))
+		memory, _ := p.Info.Memlock()
+		qt.Assert(t, qt.IsTrue(memory > 0))
 		qt.Assert(t, qt.IsTrue(stats.MapMemory > 1<<20 && stats.MapMemory < 2<<20),
 			qt.Commentf("%d", stats.MapMemory))
 
@@ -61,7 +63,7 @@ func TestStatsWithoutStatistics(t *testing.T) {
 	process.Fire("three", 10)
 	stats, err := s.Stats()
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(stats.Programs[0].Runs, 0))
+	qt.Assert(t, qt.Equals(stats.Programs[0].RunCount, 0))
 }
 
 // needStatisticsOff skips a test while another process has BPF statistics

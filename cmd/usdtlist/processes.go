@@ -160,7 +160,7 @@ func (s *scan) leaveOutOthers() {
 
 func (s *scan) some(watcher *procwatch.Watcher, pids []int) {
 	for _, pid := range pids {
-		process, err := proc.Find(s.fs, pid)
+		process, err := proc.Find(proc.FS(s.fs.Root()), pid)
 		if err == nil {
 			if err = watcher.Sync(pid); errors.Is(err, procfs.ErrChanged) {
 				err = watcher.Sync(pid) // it was loading a library
@@ -190,7 +190,7 @@ func (s *scan) some(watcher *procwatch.Watcher, pids []int) {
 // hidden says how the proc file system hides processes, "" if it does not.
 // Every PID namespace has a process 1.
 func (s *scan) hidden() string {
-	if _, err := proc.Find(s.fs, 1); !errors.Is(err, proc.ErrGone) {
+	if _, err := proc.Find(proc.FS(s.fs.Root()), 1); !errors.Is(err, proc.ErrGone) {
 		return ""
 	}
 	return fmt.Sprintf("hidden by the option hidepid of %s (run as root or with CAP_SYS_PTRACE)",

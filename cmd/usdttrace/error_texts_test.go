@@ -51,7 +51,7 @@ func TestWhatDoesNotAnswerYetIsNoFailure(t *testing.T) {
 	var out strings.Builder
 	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", &out)}
 	f := &follower{tracer: tr, perProcess: true}
-	self, err := proc.Find(nil, os.Getpid())
+	self, err := proc.Find("", os.Getpid())
 	qt.Assert(t, qt.IsNil(err))
 	f.warn(&watch.Error{Path: "/lib/x", Process: self, Err: proc.ErrBlocked})
 	qt.Check(t, qt.StringContains(out.String(), "/lib/x: no answer from the process or its files"))

@@ -21,7 +21,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -155,7 +154,7 @@ func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
 // The total of a profile is all hits, also those of stacks without a row.
 func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 	o := &options{by: []string{"stack", "tid"}}
-	tr := &tracer{options: o, stacks: stack.NewSymbolizer(nil)}
+	tr := &tracer{options: o, stacks: stack.NewSymbolizer("")}
 	defer tr.stacks.Close()
 	a := &aggregation{kind: kindProfile}
 	row := trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(uint64(2))},
@@ -242,12 +241,12 @@ func TestLossesSince(t *testing.T) {
 	before := losses{
 		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3,
 			Unrepresented: 2, Replaced: 4, Unmatched: 5, Processes: 6},
-		owners: []tracing.OwnerLoss{{CgroupID: 1, Events: 9}, {User: 2, Events: 1}},
+		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 9}, {User: 2, Events: 1}},
 	}
 	now := losses{
 		Losses: trace.Losses{Events: 25, Unreadable: 2, Starts: 4, NotSampled: 6,
 			Unrepresented: 1, Replaced: 8, Unmatched: 10, Processes: 6},
-		owners: []tracing.OwnerLoss{{CgroupID: 1, Events: 10}, {CgroupID: 3, Events: 9},
+		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 10}, {CgroupID: 3, Events: 9},
 			{User: 2, Events: 6}, {User: 4, Events: 0}},
 	}
 	since := now.since(before)
@@ -256,7 +255,7 @@ func TestLossesSince(t *testing.T) {
 		trace.Losses{Events: 15, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4, Unmatched: 5,
 			Processes: 6}))
 	qt.Check(t,
-		qt.DeepEquals(since.owners, []tracing.OwnerLoss{{CgroupID: 3, Events: 9},
+		qt.DeepEquals(since.owners, []trace.OwnerLoss{{CgroupID: 3, Events: 9},
 			{User: 2, Events: 5}, {CgroupID: 1, Events: 1}}))
 }
 

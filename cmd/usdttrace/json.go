@@ -15,7 +15,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
@@ -190,11 +189,11 @@ func (p *jsonPrinter) key(by string, key trace.Value, row *trace.Row) {
 
 // exponential adds a histogram with the names that OpenTelemetry's protocol has
 // for its parts.
-func (p *jsonPrinter) exponential(h *tracing.Exponential) {
+func (p *jsonPrinter) exponential(h *trace.ExponentialHistogram) {
 	j := &p.json
 	j.Object("exponential", func() {
 		j.Fields("scale", int(h.Scale), "zero_count", h.Zero)
-		for i, buckets := range []*tracing.Buckets{&h.Positive, &h.Negative} {
+		for i, buckets := range []*trace.ExponentialBuckets{&h.Positive, &h.Negative} {
 			j.Object([]string{"positive", "negative"}[i], func() {
 				j.Fields("offset", int(buckets.Offset))
 				j.Array("bucket_counts", func() {
@@ -212,7 +211,7 @@ func (p *jsonPrinter) summary(s *summary) {
 	j.Fields("schema", schema, "events", s.events, "lost", s.losses.Events)
 	if len(s.owners) > 0 {
 		owners := s.owners[:min(len(s.owners), maxOwnerLosses)]
-		jsontext.Objects(j, "lost_by", 0, owners, func(loss *tracing.OwnerLoss) {
+		jsontext.Objects(j, "lost_by", 0, owners, func(loss *trace.OwnerLoss) {
 			if loss.CgroupID != 0 {
 				j.Fields("cgroup", loss.CgroupID)
 			} else {
@@ -239,9 +238,9 @@ func (p *jsonPrinter) summary(s *summary) {
 			"unnamed_frames", s.frames.NoFile+s.frames.NoFunction, "cut_stacks", s.frames.CutStacks)
 	}
 	if c := s.costs; c != nil {
-		jsontext.Objects(j, "programs", 0, c.all(), func(program *tracing.ProgramStats) {
-			j.Fields("name", program.Name, "runs", program.Runs, "ns_per_run", perRun(program),
-				"missed", program.Missed, "instructions", int64(program.Instructions))
+		jsontext.Objects(j, "programs", 0, c.all(), func(program *trace.ProgramStats) {
+			j.Fields("name", program.Info.Name, "runs", program.RunCount, "ns_per_run", perRun(program),
+				"missed", program.RecursionMisses, "instructions", int64(instructions(program)))
 		})
 		programs, maps := c.memory()
 		j.Fields("program_bytes", programs, "map_bytes", maps)

@@ -244,7 +244,7 @@ func (t *tracer) trace() (err error) {
 		defer statistics.Close()
 	}
 	if o.eventStacks() || o.profiles() || o.byStack() {
-		t.stacks = stack.NewSymbolizer(nil)
+		t.stacks = stack.NewSymbolizer("")
 		defer t.stacks.Close()
 		if t.debuginfod != nil {
 			t.stacks.DebugFile = t.debuginfod.Find

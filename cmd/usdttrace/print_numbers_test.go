@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -34,7 +33,7 @@ func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
 
 func TestSummarySaysWhoseEventsWereLost(t *testing.T) {
 	s := &summary{losses: trace.Losses{Events: 15},
-		owners: []tracing.OwnerLoss{{CgroupID: 7, Events: 12}, {User: 1000, Events: 3}}}
+		owners: []trace.OwnerLoss{{CgroupID: 7, Events: 12}, {User: 1000, Events: 3}}}
 	qt.Check(t, qt.StringContains(s.text(),
 		"\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
 }

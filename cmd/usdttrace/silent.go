@@ -247,7 +247,7 @@ func (t *tracer) warnTraps() {
 			return
 		}
 		name := ""
-		if process, err := proc.Find(nil, pid); err == nil {
+		if process, err := proc.Find("", pid); err == nil {
 			name = " (" + process.Command + ")"
 		}
 		t.messages.WarnOf("processes ended by SIGTRAP", "process %d%s ended by SIGTRAP%s", pid, name,
@@ -316,7 +316,7 @@ func (t *tracer) eachMapped(
 	calls := deadline.Calls{
 		N: len(pids), Patience: memoryPatience,
 		Call: func(i int) {
-			process, err := proc.Find(fs, pids[i])
+			process, err := proc.Find("", pids[i])
 			if err != nil || wanted != nil && !wanted(process) {
 				return
 			}

@@ -41,7 +41,7 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 		{"a weight counts", trace.ValueOf(int64(math.MinInt64)), 1 << 20, -1 << 84, math.MinInt64},
 	} {
 		t.Run(test.behaviour, func(t *testing.T) {
-			names := stack.NewSymbolizer(nil)
+			names := stack.NewSymbolizer("")
 			defer names.Close()
 			table := &aggregation{Aggregation: trace.Aggregation{Sum: true}}
 			s := (&tracer{messages: commandline.NewMessages("usdttrace", io.Discard), stacks: names,

@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
@@ -30,7 +31,7 @@ type summary struct {
 	unreadable uint64 // events with an argument that could not be read
 
 	losses trace.Losses
-	owners []tracing.OwnerLoss // whose events were lost
+	owners []trace.OwnerLoss // whose events were lost
 
 	late []*lateFile
 
@@ -164,7 +165,7 @@ func (s *summary) text() string {
 	}
 	text += fmt.Sprintf("; %s\n", formatDuration(float64(s.took)))
 	for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
-		text += fmt.Sprintf("of the lost events %s\n", loss)
+		text += fmt.Sprintf("of the lost events %s\n", ownerOfLoss(&loss))
 	}
 	const unended = " (PAIR|PROBE names another end)"
 	without, unfinished := "starts without an end", "calls that had not ended"
@@ -227,8 +228,8 @@ func (s *summary) text() string {
 // losses has the losses up to a moment.
 type losses struct {
 	trace.Losses
-	owners []tracing.OwnerLoss // whose events were lost, the most first
-	err    error               // why it is not known
+	owners []trace.OwnerLoss // whose events were lost, the most first
+	err    error             // why it is not known
 
 	filtered   bool // there was a hit for which the condition was false
 	perfEvents int  // that the kernel has to close
@@ -260,19 +261,19 @@ func (l losses) since(before losses) losses {
 	less(&l.Replaced, before.Replaced)
 	less(&l.Unmatched, before.Unmatched)
 
-	earlier := make(map[tracing.OwnerLoss]uint64, len(before.owners)) // by the owner alone
+	earlier := make(map[trace.OwnerLoss]uint64, len(before.owners)) // by the owner alone
 	for _, loss := range before.owners {
-		earlier[tracing.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}] = loss.Events
+		earlier[trace.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}] = loss.Events
 	}
 	l.owners = slices.Clone(l.owners)
 	for i := range l.owners {
 		loss := &l.owners[i]
-		less(&loss.Events, earlier[tracing.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}])
+		less(&loss.Events, earlier[trace.OwnerLoss{CgroupID: loss.CgroupID, User: loss.User}])
 	}
 	l.owners = slices.DeleteFunc(l.owners,
-		func(loss tracing.OwnerLoss) bool { return loss.Events == 0 })
+		func(loss trace.OwnerLoss) bool { return loss.Events == 0 })
 	slices.SortStableFunc(l.owners,
-		func(a, b tracing.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+		func(a, b trace.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
 	return l
 }
 
@@ -280,7 +281,7 @@ func (l losses) since(before losses) losses {
 // that are attached, so it has to be asked before any is detached.
 type costs struct {
 	mu       sync.Mutex
-	programs map[uint32]tracing.ProgramStats
+	programs map[ebpf.ProgramID]trace.ProgramStats
 	maps     uint64       // memory of all maps, in bytes
 	watch    *watch.Stats // nil if no processes are followed
 }
@@ -298,10 +299,11 @@ func (c *costs) ask(t *tracer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.programs == nil {
-		c.programs = make(map[uint32]tracing.ProgramStats)
+		c.programs = make(map[ebpf.ProgramID]trace.ProgramStats)
 	}
 	for _, p := range stats.Programs {
-		c.programs[p.ID] = p
+		id, _ := p.Info.ID()
+		c.programs[id] = p
 	}
 	c.maps = stats.MapMemory
 	if t.follower != nil && t.follower.watch != nil {
@@ -310,27 +312,49 @@ func (c *costs) ask(t *tracer) {
 	}
 }
 
-func (c *costs) all() []tracing.ProgramStats {
+func (c *costs) all() []trace.ProgramStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.SortedFunc(maps.Values(c.programs),
-		func(a, b tracing.ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
+	var all []trace.ProgramStats
+	for _, id := range slices.Sorted(maps.Keys(c.programs)) {
+		all = append(all, c.programs[id])
+	}
+	return all
 }
 
 // memory returns what programs and maps take in the kernel, in bytes.
 func (c *costs) memory() (programs, maps uint64) {
 	for _, p := range c.all() {
-		programs += p.Memory
+		memory, _ := p.Info.Memlock()
+		programs += memory
 	}
 	return programs, c.maps
 }
 
 // perRun returns how long a program runs, on average, in nanoseconds.
-func perRun(p *tracing.ProgramStats) float64 {
-	if p.Runs == 0 {
+func perRun(p *trace.ProgramStats) float64 {
+	if p.RunCount == 0 {
 		return 0
 	}
-	return float64(p.Time/time.Nanosecond) / float64(p.Runs)
+	return float64(p.Runtime/time.Nanosecond) / float64(p.RunCount)
+}
+
+// instructions returns the number of instructions, of 8 bytes, that the
+// verifier has left of a program; 0 if the kernel does not say.
+func instructions(p *trace.ProgramStats) int {
+	size, err := p.Info.TranslatedSize()
+	if err != nil {
+		return 0
+	}
+	return size / 8
+}
+
+// ownerOfLoss returns "12 of cgroup 4711" or "12 of user 1000".
+func ownerOfLoss(l *trace.OwnerLoss) string {
+	if l.CgroupID != 0 {
+		return fmt.Sprintf("%d of cgroup %d", l.Events, l.CgroupID)
+	}
+	return fmt.Sprintf("%d of user %d", l.Events, l.User)
 }
 
 func (c *costs) text() string {
@@ -338,8 +362,8 @@ func (c *costs) text() string {
 	fmt.Fprintf(&b, "%-15s  %10s  %8s  %8s  %12s\n", "PROGRAM", "RUNS", "NS/RUN", "MISSED",
 		"INSTRUCTIONS")
 	for _, p := range c.all() {
-		fmt.Fprintf(&b, "%-15s  %10d  %8.0f  %8d  %12d\n", p.Name, p.Runs, perRun(&p), p.Missed,
-			p.Instructions)
+		fmt.Fprintf(&b, "%-15s  %10d  %8.0f  %8d  %12d\n", p.Info.Name, p.RunCount, perRun(&p),
+			p.RecursionMisses, instructions(&p))
 	}
 	programs, maps := c.memory()
 	fmt.Fprintf(&b, "memory in the kernel: programs %d kB, maps %d kB\n", (programs+1023)/1024,

@@ -148,7 +148,7 @@ func processWords() (words []word) {
 	fs := procfs.NewFS("")
 	pids, _ := fs.PIDs()
 	for _, pid := range pids {
-		if p, err := proc.Find(fs, pid); err == nil && len(words) < maxNames {
+		if p, err := proc.Find("", pid); err == nil && len(words) < maxNames {
 			words = append(words, word{fmt.Sprint(pid), terminal.Escape(p.Command)})
 		}
 	}

@@ -75,7 +75,6 @@ type File struct {
 	relocations map[uint32]Section
 
 	symbols  symbols
-	members  members
 	dynamics dynamics
 }
 

@@ -103,11 +103,11 @@ const (
 	// maxDWARF bounds the bytes of debugging information that are read. A large
 	// Java virtual machine has 200 MB, in some thousand units. A browser has
 	// gigabytes, and is refused. maxRanges bounds each section with ranges,
-	// since an entry may have all of them. maxReading bounds the time to find
+	// since an entry may have all of them. MaxReading bounds the time to find
 	// one member.
 	maxDWARF   = 384 << 20
 	maxRanges  = 32 << 20
-	maxReading = 4 * time.Second
+	MaxReading = 4 * time.Second
 
 	// maxUnits bounds the compilation units, and maxAbbreviations the bytes of
 	// all abbreviation tables that they name: these grow most in memory.
@@ -132,8 +132,8 @@ const (
 	// would not hold a larger one.
 	maxMemberOffset = 1 << 24
 
-	// maxMembers bounds the members that are searched for in one file.
-	maxMembers = 256
+	// MaxMembers bounds the members that are searched for in one file.
+	MaxMembers = 256
 
 	// ChunkSize is the size of one read of a large range, and the largest size
 	// that is allocated before the file has shown that it has the bytes.

@@ -10,19 +10,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/gousdt/gousdt/internal/truncate"
 )
-
-// Structures finds the members of a file's structures.
-type Structures interface {
-	// Member returns the member that an expression reaches from a pointer.
-	// pointer is the type of the pointer in C, "struct request *". path is the
-	// rest of the expression, "->peer.port".
-	Member(pointer, path string) (Member, error)
-}
 
 // Member is the place and the type of a member of a structure.
 type Member struct {
@@ -43,43 +33,17 @@ type Member struct {
 	Room  int
 }
 
-// members are the members that were asked for.
-type members struct {
-	mutex sync.Mutex
-	known map[[2]string]knownMember
-}
-
-type knownMember struct {
-	member Member
-	err    error
-}
-
-// Member finds a member by the file's DWARF, as [Structures] says. It fails if
-// structures of the same name have different layouts, or if the member is not a
-// number, a pointer or a text. The error wraps ErrNoDWARF if the file has no
-// DWARF.
-func (f *File) Member(pointer, path string) (Member, error) {
-	f.members.mutex.Lock()
-	defer f.members.mutex.Unlock()
-	key := [2]string{pointer, path}
-	if known, ok := f.members.known[key]; ok {
-		return known.member, known.err
-	}
-	if len(f.members.known) >= maxMembers {
-		return Member{}, TooLarge(fmt.Errorf("more than %d members", maxMembers))
-	}
-	if f.members.known == nil {
-		f.members.known = make(map[[2]string]knownMember)
-	}
-	m, err := f.findMember(pointer, path, time.Now().Add(maxReading))
-	if err != nil {
-		m = Member{}
-	}
-	f.members.known[key] = knownMember{m, err}
-	return m, err
-}
-
-func (f *File) findMember(pointer, path string, until time.Time) (m Member, err error) {
+// FindMember returns the member that an expression reaches from a pointer.
+// pointer is the type of the pointer in C, "struct request *". path is the rest
+// of the expression, "->peer.port". read reads the debugging information. It
+// fails if structures of the same name have different layouts, or if the member
+// is not a number, a pointer or a text.
+func FindMember(pointer, path string, read func() (*DWARF, error)) (m Member, err error) {
+	defer func() {
+		if err != nil {
+			m = Member{}
+		}
+	}()
 	defer Contain(&err)
 	name, ok := strings.CutSuffix(pointer, "*")
 	words := slices.DeleteFunc(strings.Fields(name),
@@ -92,11 +56,11 @@ func (f *File) findMember(pointer, path string, until time.Time) (m Member, err 
 	if isTag {
 		words = words[1:]
 	}
-	data, err := f.DWARF(false, until)
+	d, err := read()
 	if err != nil {
 		return m, err
 	}
-	s := search{Entries: data.Entries(0), done: make(map[string]Member)}
+	s := search{Entries: d.Entries(0), done: make(map[string]Member)}
 	return s.byName(strings.Join(words, " "), !isTag, path)
 }
 

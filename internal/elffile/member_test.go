@@ -112,6 +112,12 @@ func openProgram(t testing.TB, path string) *File {
 	return f
 }
 
+func memberOf(f *File, pointer, path string) (Member, error) {
+	return FindMember(pointer, path, func() (*DWARF, error) {
+		return f.DWARF(false, time.Now().Add(MaxReading))
+	})
+}
+
 var compilers = [][]string{
 	{"gcc", "-g"}, {"gcc", "-g", "-gdwarf-2"}, {"gcc", "-g", "-gdwarf-4", "-gz"},
 	{"gcc", "-g3", "-O2", "-gdwarf64"}, {"clang", "-g"}, {"clang", "-g", "-gdwarf-4", "-O2"},
@@ -132,7 +138,7 @@ func TestMembersAreWhereTheCompilerHasThem(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			said := func(i int) int64 { return int64(binary.LittleEndian.Uint32(b[4*i:])) }
 			for i, member := range offsetPaths {
-				m, err := f.Member("struct request *", "->"+member)
+				m, err := memberOf(f, "struct request *", "->"+member)
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", member))
 				qt.Check(t, qt.DeepEquals(m.Offsets, []int64{said(i)}), qt.Commentf("%s", member))
 			}
@@ -160,17 +166,17 @@ func TestMembersAreWhereTheCompilerHasThem(t *testing.T) {
 				"first": {Size: 1, Signed: true},
 				"deep":  {Size: 8, Signed: true},
 			} {
-				m, err := f.Member("const struct request *", "->"+member)
+				m, err := memberOf(f, "const struct request *", "->"+member)
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", member))
 				m.Offsets = nil
 				qt.Check(t, qt.DeepEquals(m, want), qt.Commentf("%s", member))
 			}
 			to, name := said(16), said(len(offsetPaths))
-			m, err := f.Member("struct request *", "->next->next->connection->peer.name")
+			m, err := memberOf(f, "struct request *", "->next->next->connection->peer.name")
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.DeepEquals(m, Member{Offsets: []int64{said(22), said(22), to, name},
 				Size: pointer, Pointer: true, Text: true, Type: "char *"}))
-			m, err = f.Member("connection_t *", "->peer.name")
+			m, err = memberOf(f, "connection_t *", "->peer.name")
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.DeepEquals(m.Offsets, []int64{name}))
 		})
@@ -205,12 +211,12 @@ func TestMembersThatAreRefused(t *testing.T) {
 		{"struct request *",
 			"->next->next->next->next->next->next->next->next->next", "more than 8 pointers"},
 	} {
-		m, err := f.Member(test[0], test[1])
+		m, err := memberOf(f, test[0], test[1])
 		qt.Check(t, qt.ErrorMatches(err, test[2]), qt.Commentf("%s%s", test[0], test[1]))
 		qt.Check(t, qt.DeepEquals(m, Member{}))
 	}
 	f = openProgram(t, compile(t, []string{"gcc"}, structuresSource))
-	_, err := f.Member("struct request *", "->word")
+	_, err := memberOf(f, "struct request *", "->word")
 	qt.Check(t, qt.ErrorIs(err, ErrNoDWARF))
 }
 
@@ -222,7 +228,7 @@ func TestMembersThatAreElsewhere(t *testing.T) {
 			for _, asked := range [][2]string{
 				{"struct request *", "->connection->fd"}, {"connection_t *", "->fd"},
 			} {
-				m, err := f.Member(asked[0], asked[1])
+				m, err := memberOf(f, asked[0], asked[1])
 				if err == nil && flag == "-fdebug-types-section" && version == "-gdwarf-5" {
 					continue // a type unit that is read like others
 				}
@@ -241,17 +247,17 @@ func TestMembersOfSeveralSources(t *testing.T) {
 			struct two { int i; long l; } *two; int main(void) { return 0; }`,
 		`struct b { long pad; int i; } *b; struct a { struct b *b; int same; char x; } *other;`,
 		`struct two { int i; int j[2]; long l; } *third;`))
-	m, err := f.Member("struct a *", "->b->i")
+	m, err := memberOf(f, "struct a *", "->b->i")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(m.Offsets, []int64{0, 8}))
-	_, err = f.Member("struct a *", "->same")
+	_, err = memberOf(f, "struct a *", "->same")
 	qt.Check(t, qt.IsNil(err))
 	for _, of := range []string{"a *->x", "two *->l"} {
 		pointer, path, _ := cutMember(of)
-		_, err = f.Member("struct "+pointer, path)
+		_, err = memberOf(f, "struct "+pointer, path)
 		qt.Check(t, qt.ErrorMatches(err, "there are different structures .* in the program"))
 	}
-	_, err = f.Member("struct two *", "->i")
+	_, err = memberOf(f, "struct two *", "->i")
 	qt.Check(t, qt.IsNil(err))
 }
 
@@ -311,7 +317,9 @@ func TestMembersOfHostileFiles(t *testing.T) {
 		"truncated":       {forged(structure, unit(0, 1)[:8], []byte{0}), ErrTruncated},
 		"half head":       {forged(structure, []byte{0, 0}, []byte{0}), ErrTruncated},
 	} {
-		_, err := test.file.findMember("x *", "->y", time.Now().Add(100*time.Millisecond))
+		_, err := FindMember("x *", "->y", func() (*DWARF, error) {
+			return test.file.DWARF(false, time.Now().Add(100*time.Millisecond))
+		})
 		qt.Check(t, qt.ErrorIs(err, test.want), qt.Commentf("%s", name))
 	}
 }
@@ -342,7 +350,7 @@ func FuzzMember(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, abbreviations, info, texts []byte, path string) {
-		m, err := forged(abbreviations, info, texts).Member("struct x *", path)
+		m, err := memberOf(forged(abbreviations, info, texts), "struct x *", path)
 		if err != nil && len(m.Offsets) > 0 || err == nil && (len(m.Offsets) == 0 || m.Size == 0) {
 			t.Errorf("%+v: %v", m, err)
 		}

@@ -4,7 +4,6 @@ package procfs
 
 import (
 	"bytes"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -185,19 +184,4 @@ func (m Mapping) Address(offset uint64) (address uint64, ok bool) {
 		return 0, false
 	}
 	return m.Start + (offset - m.Offset), true
-}
-
-// Registers are the registers of a thread at some moment. Package trace
-// delivers them with a copy of the stack, for stack.Symbolizer.Unwind.
-type Registers struct {
-	// Machine is the machine of the kernel. The registers of a 32-bit program
-	// are those of the 64-bit machine, too.
-	Machine elf.Machine
-	// PC is the address of the instruction in the process, and SP the stack
-	// pointer.
-	PC, SP uint64
-	// General are the general registers, by the numbers that DWARF gives them.
-	// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to
-	// x30, sp; riscv64: x0 to x31; s390x: r0 to r15.
-	General []uint64
 }

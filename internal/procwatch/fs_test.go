@@ -47,7 +47,7 @@ func TestNewFSRoot(t *testing.T) {
 func TestProcess(t *testing.T) {
 	f := newFixture(t)
 	f.put(fakeProcess{pid: 7, command: "a (b) c", startTime: 42, size: 1})
-	p, err := proc.Find(f.fs(), 7)
+	p, err := proc.Find(proc.FS(f.fs().Root()), 7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(procfs.ID{PID: p.PID, StartTime: p.StartTime}, procfs.ID{PID: 7, StartTime: 42}))
 	qt.Check(t, qt.Equals(p.String(), "7 (a (b) c)"))
@@ -65,7 +65,7 @@ func TestProcess(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsFalse(running))
 
-	_, err = proc.Find(f.fs(), 7)
+	_, err = proc.Find(proc.FS(f.fs().Root()), 7)
 	qt.Check(t, qt.ErrorIs(err, procfs.ErrGone))
 	qt.Check(t, qt.ErrorMatches(err, `process 7: read stat: no such process: .*`))
 }
@@ -76,7 +76,7 @@ func TestProcessTellsExecutableAndCgroup(t *testing.T) {
 	f.link(7, "exe", "/jail/usr/bin/program (deleted)")
 	f.link(7, "root", "/jail")
 	f.write(7, "cgroup", "0::/kubepods/pod1/container2\n")
-	p, err := proc.Find(f.fs(), 7)
+	p, err := proc.Find(proc.FS(f.fs().Root()), 7)
 	qt.Assert(t, qt.IsNil(err))
 	exe, err := p.Executable()
 	qt.Check(t, qt.IsNil(err))

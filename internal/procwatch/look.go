@@ -150,7 +150,7 @@ func (w *Watcher) look(t *task) {
 	now.size, now.startCode, now.startStack = s.Size, s.StartCode, s.StartStack
 	if renamed {
 		// The thread that was read may have another name than the process.
-		process, err := proc.Find(w.FS, t.pid)
+		process, err := proc.Find(proc.FS(w.FS.Root()), t.pid)
 		switch {
 		case procfs.IsLack(err):
 			t.now, t.lack = t.known, err

@@ -20,7 +20,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -375,7 +374,7 @@ type series struct {
 	count    uint64
 	sum      total
 	min, max float64 // with open, max is the age of the oldest call in seconds
-	buckets  tracing.Exponential
+	buckets  trace.ExponentialHistogram
 	explicit []uint64 // counts of a histogram with limits
 }
 
@@ -453,7 +452,6 @@ func (m *metric) count(s *series, row *trace.Row, at time.Time) {
 	e := row.Exponential()
 	switch {
 	case e != nil:
-		s.buckets.Scale = e.Scale
 		s.buckets.Add(e)
 	case m.limits != nil:
 		for _, b := range row.Histogram(0) {

@@ -59,7 +59,7 @@ func (p *tree) add(pid, parent int, start, executable, cgroup, environment strin
 	write("environ", environment)
 	qt.Assert(p.t, qt.IsNil(os.Symlink("/", filepath.Join(dir, "root"))))
 	qt.Assert(p.t, qt.IsNil(os.Symlink(executable, filepath.Join(dir, "exe"))))
-	process, err := proc.Find(procfs.NewFS(p.root), pid)
+	process, err := proc.Find(proc.FS(p.root), pid)
 	qt.Assert(p.t, qt.IsNil(err))
 	return process
 }

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -54,7 +55,7 @@ func (r *usdtReceiver) startProfiles() error {
 		items = append(items, item{name: fmt.Sprintf("profiles[%d]", i),
 			patterns: []elfnote.Pattern{p.event}})
 	}
-	r.processes.symbolizer = stack.NewSymbolizer(r.processes.fs)
+	r.processes.symbolizer = stack.NewSymbolizer(proc.FS(r.processes.fs.Root()))
 	r.closers = append(r.closers, r.processes.symbolizer)
 	opts := aggregating(all...)
 	source, err := r.open("profiles", opts, items...)

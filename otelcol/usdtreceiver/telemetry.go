@@ -15,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/trace"
@@ -200,7 +202,7 @@ func (s *source) observeLosses(put putNumber) {
 // detached. The time of a program after it was last asked for is missing.
 type costs struct {
 	mu    sync.Mutex
-	last  map[uint32]time.Duration // of each program, when it was last asked
+	last  map[ebpf.ProgramID]time.Duration // of each program, when it was last asked
 	total time.Duration
 }
 
@@ -210,10 +212,11 @@ func (s *source) programTime() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if stats, err := s.session.Stats(); err == nil {
-		now := make(map[uint32]time.Duration)
+		now := make(map[ebpf.ProgramID]time.Duration)
 		for _, p := range stats.Programs {
-			now[p.ID] = p.Time
-			c.total += p.Time - c.last[p.ID]
+			id, _ := p.Info.ID()
+			now[id] = p.Runtime
+			c.total += p.Runtime - c.last[id]
 		}
 		c.last = now
 	}

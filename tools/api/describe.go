@@ -126,11 +126,27 @@ func isInternal(p *types.Package) bool {
 	return p != nil && slices.Contains(strings.Split(p.Path(), "/"), "internal")
 }
 
-// typeString names a type as code in the package does.
+// withInternal returns the lines that name a type of a package that users
+// cannot import, and so can neither declare nor make. An alias names it for
+// them.
+func withInternal(all []identifier) (lines []string) {
+	for _, i := range all {
+		if named, _, _ := strings.Cut(i.line, " = "); strings.Contains(named, "internal/") {
+			lines = append(lines, i.line)
+		}
+	}
+	return lines
+}
+
+// typeString names a type as code in the package does. The name of one that
+// users cannot import begins with "internal/".
 func typeString(p *types.Package, t types.Type) string {
 	return types.TypeString(withoutNames(t), func(other *types.Package) string {
 		if other == p {
 			return ""
+		}
+		if isInternal(other) {
+			return "internal/" + other.Name()
 		}
 		return other.Name()
 	})

@@ -51,6 +51,10 @@ func run(dir string, write bool) error {
 		return fmt.Errorf("what needs Linux must be there on other systems, too, and return an "+
 			"error:\n%s", strings.Join(changes, "\n"))
 	}
+	if hidden := withInternal(m.all); len(hidden) > 0 {
+		return fmt.Errorf("exported, with a type that users can neither declare nor make (give "+
+			"the package a type or an alias of its own):\n%s", strings.Join(hidden, "\n"))
+	}
 	if unused := m.withoutUsers(); len(unused) > 0 {
 		return fmt.Errorf("exported, and used by no command, no example and no Example "+
 			"function:\n%s", strings.Join(unused, "\n"))

@@ -111,7 +111,11 @@ func (m *module) noteUses(p *packages.Package, f *ast.File) {
 				note(p.TypesInfo.Uses[id])
 			}
 			if e, ok := n.(ast.Expr); ok {
-				if named, ok := p.TypesInfo.TypeOf(e).(*types.Named); ok {
+				of := p.TypesInfo.TypeOf(e)
+				if pointer, ok := of.(*types.Pointer); ok {
+					of = pointer.Elem()
+				}
+				if named, ok := of.(*types.Named); ok {
 					note(named.Obj())
 				}
 			}

@@ -63,3 +63,48 @@ func main() { a.Do(a.Option{Used: 1}) }
 		"a.Tested", "a.Unneeded"}))
 	qt.Assert(t, qt.Equals(m.dependencies, "a: package b\n"))
 }
+
+// Types that users cannot import are found wherever a declaration names them,
+// but for an alias, which names them for users.
+func TestWithInternal(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":          "module example.org/m\n\ngo 1.25\n",
+		"internal/x/x.go": "package x\n\ntype T struct{ A int }\n\nfunc (T) B() {}\n\ntype E struct{}\n",
+		"a/a.go": `package a
+
+import "example.org/m/internal/x"
+
+type Named = x.T
+type Struct struct {
+	Field    map[string]*x.E
+	Good     Named
+	hidden   x.E
+	x.E
+}
+type Interface interface{ Do(func(x.E)) }
+
+func (Struct) Method() []x.E { return nil }
+func Generic[T interface{ Do(x.E) }](T) {}
+func Do(Named) {}
+
+const C = "internal/x.E"
+
+var V x.E
+`,
+	} {
+		path := filepath.Join(dir, name)
+		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
+	}
+	m, err := load(dir, "linux")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.DeepEquals(withInternal(m.all), []string{
+		"a: func Generic[T interface{Do(internal/x.E)}](T)",
+		"a: type Interface interface, Do(func(internal/x.E))",
+		"a: type Struct struct, Field map[string]*internal/x.E",
+		"a: type Struct struct, embedded internal/x.E",
+		"a: method (Struct) Method() []internal/x.E",
+		"a: var V internal/x.E",
+	}))
+}

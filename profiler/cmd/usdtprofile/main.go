@@ -312,7 +312,7 @@ const endInterval = 100 * time.Millisecond
 // ended returns how many of the processes have ended.
 func (o *options) ended() (ended int) {
 	for _, pid := range o.pids {
-		if _, err := proc.Find(nil, pid); errors.Is(err, proc.ErrGone) {
+		if _, err := proc.Find("", pid); errors.Is(err, proc.ErrGone) {
 			ended++
 		}
 	}
