@@ -497,8 +497,9 @@ func attachable(file *elfnote.File) error {
 	}
 	if header := file.Header(); !attaches(kernel, header.Machine) ||
 		header.ByteOrder.Uint16([]byte{1, 0}) != binary.NativeEndian.Uint16([]byte{1, 0}) {
-		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s",
-			header.Machine, header.ByteOrder, kernel)
+		return fmt.Errorf("the file is for %s, this kernel attaches to programs for %s",
+			elffile.MachineName(header.Machine, header.Class, header.ByteOrder),
+			elffile.MachineName(kernel, elf.ELFCLASS64, binary.NativeEndian))
 	}
 	return nil
 }

@@ -198,34 +198,9 @@ func register(r argspec.Register) any {
 }
 
 // machineName returns the name of the file's machine, in text and in JSON.
-// Class and byte order make different machines of one ELF number.
 func machineName(f *elfnote.File) string {
-	machine := f.Header().Machine
-	names, known := machineNames[machine]
-	second := classBits(f) == 32
-	if machine == elf.EM_PPC64 {
-		second = byteOrderName(f) == "big"
-	}
-	switch {
-	case !known:
-		return machine.String()
-	case second:
-		return names[1]
-	}
-	return names[0]
-}
-
-// machineNames has the names for 64 and for 32 bits; for PowerPC, those of
-// little and big endian.
-var machineNames = map[elf.Machine][2]string{
-	elf.EM_X86_64:    {"x86-64", "x32"},
-	elf.EM_386:       {"i386", "i386"},
-	elf.EM_AARCH64:   {"arm64", "arm64"},
-	elf.EM_ARM:       {"arm", "arm"},
-	elf.EM_S390:      {"s390x", "s390"},
-	elf.EM_PPC64:     {"ppc64le", "ppc64"},
-	elf.EM_RISCV:     {"riscv64", "riscv32"},
-	elf.EM_LOONGARCH: {"loongarch64", "loongarch32"},
+	header := f.Header()
+	return elffile.MachineName(header.Machine, header.Class, header.ByteOrder)
 }
 
 func classBits(f *elfnote.File) int {

@@ -43,6 +43,7 @@ type listing struct {
 
 type lister struct {
 	options *options
+	args    []string // the command line
 	proc    *procfs.FS
 	out     *bufio.Writer
 	json    *jsonPrinter // nil for another format
@@ -143,7 +144,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	}
 	l.More(malformed, all.MalformedCount-len(all.Malformed))
 	if len(all.Probes) == 0 && !several {
-		l.warnNothing(path, file)
+		l.warnNothing(path, file, l.elsewhereThan(path))
 	}
 	list.probes, list.args = all.Probes, args
 	printed, err := l.print(list)
@@ -193,7 +194,11 @@ func (l *lister) listFiles() (found int, failed bool) {
 		found += n
 		if err != nil {
 			failed = true
-			l.Warn("%v", err)
+			of, script := path, new(ldso.ScriptError)
+			if errors.As(err, &script) {
+				of = script.Path
+			}
+			l.Warn("%v%s", err, l.elsewhereThan(of))
 			l.failed(failure{name: name, err: err})
 		}
 	}
@@ -362,14 +367,23 @@ func (l *lister) warnUnmatched(found int, where string) {
 	}
 }
 
+// elsewhereThan names another file that has the probes, and what to type, if
+// one file was asked for, and is at the path.
+func (l *lister) elsewhereThan(path string) string {
+	if len(l.options.files) != 1 || l.options.many() || l.options.ofProcesses() {
+		return ""
+	}
+	return commandline.Elsewhere(path, l.options.files[0], "usdtlist", l.args, l.options.patterns...)
+}
+
 // warnNothing says why the only file asked for has nothing to list.
-func (l *lister) warnNothing(path string, file *elfnote.File) {
+func (l *lister) warnNothing(path string, file *elfnote.File, elsewhere string) {
 	hasProbes := false
 	for _, err := range file.Sites() {
 		hasProbes = hasProbes || err == nil
 	}
 	if !hasProbes {
-		l.Warn("%s: no probes", path)
+		l.Warn("%s: no probes%s", path, elsewhere)
 		return
 	}
 	var wanted []string
@@ -378,8 +392,9 @@ func (l *lister) warnNothing(path string, file *elfnote.File) {
 	}
 	near := suggest.Probes(file.Sites(), l.options.patterns...)
 	text := suggest.NoMatch(strings.Join(wanted, " or "), "", near)
-	if len(near) == 0 {
+	if len(near) == 0 && elsewhere == "" {
 		text += " (without a pattern, all are listed)"
 	}
+	text += elsewhere
 	l.Warn("%s: %s", path, text)
 }

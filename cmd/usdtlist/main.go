@@ -50,7 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return m.Answer(err, stdout)
 	}
 	out := bufio.NewWriterSize(stdout, 32<<10)
-	l := lister{options: o, proc: procfs.NewFS(""), out: out, Messages: m}
+	l := lister{options: o, args: args, proc: procfs.NewFS(""), out: out, Messages: m}
 	if o.format == formatJSON {
 		l.json = newJSONPrinter(out)
 	}

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -304,13 +304,6 @@ func (l *lister) paste(list *listing, line pasteLine) (printed int, err error) {
 	return printed, nil
 }
 
-// isPlain reports whether a string is not empty, and has only ASCII letters,
-// digits and the others.
-func isPlain(s, others string) bool {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	return s != "" && strings.Trim(s, letters+others) == ""
-}
-
 // bpftraceLine: usdt:PATH:PROVIDER:NAME, each in quotation marks where its
 // lexer would stop at a character.
 func bpftraceLine(path string, p *elfnote.Probe, _ bool) (string, error) {
@@ -319,7 +312,7 @@ func bpftraceLine(path string, p *elfnote.Probe, _ bool) (string, error) {
 		if !isPrintable(part) || strings.ContainsAny(part, `"*?[`) {
 			return "", errors.New("bpftrace has no way to write it")
 		}
-		if !isPlain(part, "_-./") {
+		if !commandline.IsPlain(part, "_-./") {
 			part = `"` + part + `"`
 		}
 		line += ":" + part
@@ -351,40 +344,10 @@ func isPrintable(s string) bool {
 
 // perfLine: a command that makes the event sdt_PROVIDER:NAME.
 func perfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
-	if !isPlain(p.Provider, "_") || !isPlain(p.Name, "_") {
+	if !commandline.IsPlain(p.Provider, "_") || !commandline.IsPlain(p.Name, "_") {
 		return "", errors.New("perf's event names have only letters, digits and _")
 	}
-	return "perf probe -x " + shellWord(path) + " %sdt_" + p.Provider + ":" + p.Name, nil
-}
-
-// shellWord returns a text as one word of a shell. Bytes that a terminal might
-// obey are escaped, as bash, zsh, ksh and POSIX of 2024 have it.
-func shellWord(s string) string {
-	switch {
-	case isPlain(s, "_-./+,@%"):
-		return s
-	case utf8.ValidString(s) &&
-		!strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }):
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	return "$'" + escaped(s, '\'') + "'"
-}
-
-// escaped returns a text as it stands in quotation marks in C and in shells.
-// Octal escapes end after three digits, hexadecimal ones do not.
-func escaped(s string, mark byte) string {
-	var b []byte
-	for _, c := range []byte(s) {
-		switch {
-		case c == mark || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ' || c > '~':
-			b = append(b, '\\', '0'+c>>6, '0'+c>>3&7, '0'+c&7)
-		default:
-			b = append(b, c)
-		}
-	}
-	return string(b)
+	return "perf probe -x " + commandline.ShellWord(path) + " %sdt_" + p.Provider + ":" + p.Name, nil
 }
 
 // libbpfLine: the section of a BPF program in C.
@@ -392,5 +355,5 @@ func libbpfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
 	if strings.Contains(path+p.Provider+p.Name, ":") {
 		return "", errors.New("libbpf divides at every colon")
 	}
-	return `SEC("usdt/` + escaped(path+":"+p.Provider+":"+p.Name, '"') + `")`, nil
+	return `SEC("usdt/` + commandline.Escaped(path+":"+p.Provider+":"+p.Name, '"') + `")`, nil
 }

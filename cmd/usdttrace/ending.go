@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -210,10 +211,32 @@ func (t *tracer) verdict() error {
 			"name that file on the command line to have it attached from the start", late)}
 	}
 	err := t.targets.nothing(t.options.patterns, where)
+	if t.command != nil {
+		err = fmt.Errorf("%w%s", err, t.commandElsewhere())
+	}
 	if relatives := t.relatives(); relatives != "" {
 		err = fmt.Errorf("%w; %s", err, relatives)
 	}
 	return &nothingError{err}
+}
+
+// commandElsewhere says which program the command has run, if that is not the
+// one that it names, and which other file has matching probes, and what to type.
+func (t *tracer) commandElsewhere() (text string) {
+	name := t.options.command[0]
+	program, err := exec.LookPath(name)
+	if err != nil {
+		return ""
+	}
+	if t.latecomers != nil {
+		t.latecomers.mu.Lock()
+		ran := t.latecomers.program
+		t.latecomers.mu.Unlock()
+		if ran != "" && ran != canonical(program) {
+			text = "; " + name + " has run " + ran
+		}
+	}
+	return text + t.options.otherFile(program, name)
 }
 
 // where names what was searched, for errors about probes that are not there.

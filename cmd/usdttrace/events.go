@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"os"
 	"strconv"
@@ -179,7 +180,7 @@ func appendFrame(b []byte, f stack.Frame) []byte {
 // printer prints the output, as text or as JSON. The output keeps the errors of
 // writing.
 type printer interface {
-	sites(file string, sel *usdt.Selection)
+	sites(file string, sites iter.Seq2[int, usdt.Site])
 	pairs(file string, pairs []elfnote.Pair)
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)

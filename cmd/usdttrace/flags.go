@@ -48,6 +48,7 @@ func completions() map[string][]string {
 }
 
 type options struct {
+	args     []string // the command line
 	files    []string
 	probes   []elfnote.Pattern // of -e, and of words that are patterns
 	patterns []elfnote.Pattern // all

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -378,6 +379,9 @@ type latecomers struct {
 	mappers            map[int]bool     // these processes, also after their end
 	copied             map[int]bool     // processes that are said to have loaded a file twice
 	emulated           bool             // a process runs in an emulator
+
+	program  string          // that the command's own process has executed last
+	programs map[string]bool // which files are programs
 }
 
 // siteAt is where a process has mapped a site that matches a pattern.
@@ -413,7 +417,8 @@ func (t *tracer) watchLatecomers() error {
 	l := &latecomers{tracer: t, records: records, attached: make(map[procmaps.FileID]bool),
 		known: make(map[string]bool), waiting: make(map[string]*lateFile),
 		runs: make(map[int]bool), unfit: make(map[int]bool), moved: make(map[int]bool),
-		sites: make(map[int][]siteAt), mappers: make(map[int]bool), copied: make(map[int]bool)}
+		sites: make(map[int][]siteAt), mappers: make(map[int]bool), copied: make(map[int]bool),
+		programs: make(map[string]bool)}
 	t.latecomers = l
 	context.AfterFunc(t.ctx, records.Stop)
 	l.done.Go(func() {
@@ -448,6 +453,9 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 	switch record.Kind {
 	case procwatch.FileMapped:
 		l.mappedCode(record)
+		if record.PID == l.tracer.command.pid && l.isProgram(record.Path) {
+			l.program = record.Path
+		}
 		// The kernel puts no breakpoint into a shared mapping, as of mapFile.
 		return !record.Mapping.Shared && l.mapped(record.PID, record.Path, at)
 	case procwatch.MemoryMapped:
@@ -481,6 +489,20 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 		l.lost = true
 	}
 	return false
+}
+
+func (l *latecomers) isProgram(path string) bool {
+	is, known := l.programs[path]
+	if info, err := os.Stat(path); !known && err == nil && info.Mode().IsRegular() {
+		if file, err := elffile.Open(path); err == nil {
+			is = file.IsProgram()
+			file.Close()
+		}
+	}
+	if !known && len(l.programs) < maxWatched {
+		l.programs[path] = is
+	}
+	return is
 }
 
 // hasMapped reports whether a process of the command has mapped a site.

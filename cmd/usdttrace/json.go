@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"iter"
 	"math"
 	"strconv"
 	"time"
@@ -541,7 +542,7 @@ func (p *tracePrinter) open(calls []*trace.Event) {
 	}
 }
 
-func (p *tracePrinter) sites(string, *usdt.Selection) {}
+func (p *tracePrinter) sites(string, iter.Seq2[int, usdt.Site]) {}
 
 func (p *tracePrinter) pairs(string, []elfnote.Pair) {}
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os/exec"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -37,6 +39,9 @@ func (t *tracer) list() (err error) {
 		for _, sel := range t.targets.selections {
 			found += t.listSites(sel.Name(), sel)
 		}
+		for _, listed := range t.targets.listed {
+			found += t.listUnattachable(&listed)
+		}
 		for _, err := range t.targets.without {
 			t.messages.Warn("%v", err)
 		}
@@ -47,7 +52,9 @@ func (t *tracer) list() (err error) {
 		}
 		for _, path := range commandFiles(program, o.command) {
 			n, e := t.listTarget(path, usdt.Target{Path: path, DebugFiles: true})
-			found, err = found+n, cmp.Or(err, e)
+			if found += n; !errors.Is(e, elfnote.ErrNotELF) { // else it is a script
+				err = cmp.Or(err, e)
+			}
 		}
 	default:
 		err = commandline.EachFile(o.pid, func(pair *procwatch.ProcessFile) {
@@ -67,7 +74,11 @@ func (t *tracer) list() (err error) {
 	case o.listPairs:
 		err = &nothingError{errors.New("there is no such pair of probes")}
 	default:
-		err = &nothingError{t.targets.nothing(o.patterns, t.where())}
+		err = t.targets.nothing(o.patterns, t.where())
+		if o.command != nil {
+			err = fmt.Errorf("%w%s", err, t.commandElsewhere())
+		}
+		err = &nothingError{err}
 	}
 	if e := t.flush(); e != nil && err == nil {
 		err = e
@@ -82,6 +93,12 @@ func (t *tracer) listTarget(file string, target usdt.Target) (int, error) {
 	case isNothing(err):
 		t.targets.near(err)
 		return 0, nil
+	case err != nil && target.Kept != nil && !t.options.listPairs:
+		listed := listedFile{name: file, why: err}
+		if listed.probes(target.Kept.ELF(), t.options.patterns) {
+			return t.listUnattachable(&listed), nil
+		}
+		return 0, err
 	case err != nil:
 		return 0, err
 	}
@@ -89,11 +106,58 @@ func (t *tracer) listTarget(file string, target usdt.Target) (int, error) {
 	return t.listSites(file, sel), nil
 }
 
+// listedFile is a file that can be listed, but not be attached.
+type listedFile struct {
+	name  string
+	sites []usdt.Site
+	why   error
+}
+
+// probes reads the matching probes of a file, and reports whether it has some.
+func (l *listedFile) probes(file *elfnote.File, patterns []elfnote.Pattern) bool {
+	listing, err := file.Probes(patterns...)
+	if err != nil {
+		return false
+	}
+	for _, probe := range listing.Probes {
+		for _, site := range probe.Sites {
+			args := argspec.Decode(nil, file, site.Location, site.Arguments)
+			l.sites = append(l.sites, usdt.Site{Site: site, Instruction: site.Location, Args: args})
+		}
+	}
+	return len(l.sites) > 0
+}
+
+// addListed takes a file that cannot be attached, to be listed. It reports
+// whether that has matching probes.
+func (t *targets) addListed(path string, why error) bool {
+	if !strings.Contains(path, "/") && !commandline.IsFileHere(path) {
+		path, _ = ldso.Find(path)
+	}
+	file, err := elfnote.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	listed := listedFile{name: path, why: why}
+	if !listed.probes(file, t.options.patterns) {
+		return false
+	}
+	t.listed = append(t.listed, listed)
+	return true
+}
+
+func (t *tracer) listUnattachable(listed *listedFile) int {
+	t.printer.sites(listed.name, slices.All(listed.sites))
+	t.messages.WarnOf("listed only", "%v (it is only listed)", listed.why)
+	return len(listed.sites)
+}
+
 // listSites prints the sites of a file, or its pairs, and returns how many
 // there are.
 func (t *tracer) listSites(file string, sel *usdt.Selection) int {
 	if !t.options.listPairs {
-		t.printer.sites(file, sel)
+		t.printer.sites(file, sel.Sites())
 		t.warnSkipped(sel, file)
 		return sel.Len()
 	}
@@ -300,11 +364,11 @@ func parsePair(s string) (elfnote.PairPattern, error) {
 
 // sites prints a line for each probe of a file, with the arguments of the first
 // site.
-func (p *textPrinter) sites(file string, sel *usdt.Selection) {
+func (p *textPrinter) sites(file string, sites iter.Seq2[int, usdt.Site]) {
 	lines := [][]terminal.Cell{{left("PROBE"), right("SITES"), left("ARGUMENTS")}}
 	var names [][2]string
 	counts := make(map[[2]string]int)
-	for _, site := range sel.Sites() {
+	for _, site := range sites {
 		name := [2]string{site.Provider, site.Name}
 		if counts[name]++; counts[name] == 1 {
 			names = append(names, name)
@@ -363,8 +427,8 @@ func argumentType(arg *argspec.Arg) string {
 	return text
 }
 
-func (p *jsonPrinter) sites(file string, sel *usdt.Selection) {
-	for _, site := range sel.Sites() {
+func (p *jsonPrinter) sites(file string, sites iter.Seq2[int, usdt.Site]) {
+	for _, site := range sites {
 		j := p.begin("site")
 		j.Fields("provider", cutName(site.Provider), "name", cutName(site.Name), "file", file,
 			"location", site.Location)

@@ -89,3 +89,66 @@ func TestFileWithoutProbesOfAProcessThatHasThem(t *testing.T) {
 				"which has matching probes: name that, or no file\n", path, p.PID,
 				filepath.Join(filepath.Dir(path), "libtarget.so"))))
 }
+
+// What usdtlist lists is listed, also if this kernel cannot attach to it.
+func TestListOfAnotherMachine(t *testing.T) {
+	testdata := filepath.Join("..", "usdtlist", "testdata")
+	for name, machine := range map[string]string{
+		"shop-arm64": "arm64", "shop-s390x": "s390x", "shop-amd64": "x86-64",
+	} {
+		path := filepath.Join(testdata, name)
+		r := start(t, "-l", path, "shop:order", "shop:item").wait()
+		qt.Check(t, qt.DeepEquals(r.ok(), []string{
+			"File: " + path,
+			"PROBE       SITES  ARGUMENTS",
+			"shop:order      1  i64, i32, u64, i64",
+			"shop:item       4  i64, i32",
+		}))
+		if r.stderr != "" {
+			qt.Check(t, qt.Matches(r.stderr, "usdttrace: "+path+": the file is for "+machine+
+				`, this kernel attaches to programs for [a-z0-9-]+ \(it is only listed\)\n`))
+		}
+	}
+	r := start(t, "-l", filepath.Join(testdata, "shop-amd64.debug"), "shop:order").wait()
+	qt.Check(t, qt.HasLen(r.ok(), 3))
+	r = start(t, "-l", filepath.Join(testdata, "shop-arm64"), "nothing:*").wait()
+	qt.Check(t, qt.Equals(r.status, exitError))
+}
+
+// A program without probes, a library that it is linked with, and a script.
+func TestWhereTheProbesAre(t *testing.T) {
+	program := copyBeside(t, copyOf(t, "target-shared"), "libtarget.so")
+	library := filepath.Join(filepath.Dir(program), "libtarget.so")
+	matching := "the file has no USDT probes; its library " + library + " has matching probes: usdttrace "
+	r := start(t, program, "gousdt_test:three").wait()
+	qt.Check(t, qt.Equals(r.status, exitNothing))
+	qt.Check(t, qt.Equals(r.stderr,
+		"usdttrace: "+program+": "+matching+library+" gousdt_test:three\n"))
+	r = start(t, "-l", program).wait()
+	qt.Check(t, qt.Equals(r.stderr, "usdttrace: "+program+": the file has no USDT probes; its library "+
+		library+" has probes: usdttrace -l "+library+"\n"))
+	r = start(t, program, "nothing:*").wait()
+	qt.Check(t, qt.Equals(r.stderr, "usdttrace: "+program+": the file has no USDT probes\n"))
+
+	// As of pyenv, whose python3 is a script that runs another program.
+	folders := []string{t.TempDir(), t.TempDir()}
+	script := filepath.Join(folders[0], "gousdt-tool")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("#!/bin/sh\nexec /bin/cat </dev/null\n"), 0o755)))
+	tool := filepath.Join(folders[1], "gousdt-tool")
+	contents, err := os.ReadFile(copyOf(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(tool, contents, 0o755)))
+	t.Setenv("PATH", folders[0]+":"+folders[1]+":"+os.Getenv("PATH"))
+	r = start(t, "gousdt-tool", "gousdt_test:three").wait()
+	qt.Check(t, qt.StringContains(r.stderr, "is a script or wrapper, not an ELF file "+
+		"(give the path of the program it starts); another program of that name, "+tool+
+		", has matching probes: usdttrace "+tool+" gousdt_test:three\n"))
+	cat, err := filepath.EvalSymlinks("/bin/cat")
+	qt.Assert(t, qt.IsNil(err))
+	for _, list := range []string{"-l", "-q"} {
+		r = start(t, list, "gousdt_test:three", "--", "gousdt-tool", "a b").wait()
+		qt.Check(t, qt.StringContains(r.stderr, "; another program of that name, "+tool+
+			", has matching probes: usdttrace "+list+" gousdt_test:three -- "+tool+" 'a b'\n"))
+	}
+	qt.Check(t, qt.StringContains(r.stderr, "; gousdt-tool has run "+cat+";"))
+}

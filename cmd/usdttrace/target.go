@@ -14,9 +14,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
+	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -36,6 +38,7 @@ type targets struct {
 	options     *options
 	selections  []*usdt.Selection
 	names       map[procmaps.FileID]string // of the selections
+	listed      []listedFile               // of files that -l lists, and this kernel cannot attach
 	same        [][2]string                // files that are named twice, by both names
 	definitions *providers.Definitions     // nil without names
 
@@ -219,11 +222,15 @@ func (t *targets) find(files []string, pid int) error {
 			target.Path = "./" + name
 		}
 		sel, err := usdt.Select(target, t.options.patterns...)
+		if err != nil && pid == 0 && len(files) == 1 {
+			err = t.options.elsewhere(name, err)
+		}
 		switch {
 		case isNothing(err):
 			t.without = append(t.without, t.withPairs(target, err))
 		case err != nil && commandline.IsMistaken(name):
 			return fmt.Errorf("%w: %s", err, mistaken(name))
+		case err != nil && t.options.list && t.addListed(name, err):
 		case err != nil:
 			return err
 		case t.isSelected(sel):
@@ -237,6 +244,8 @@ func (t *targets) find(files []string, pid int) error {
 	}
 	missing := errors.Join(t.without...)
 	switch {
+	case len(t.listed) > 0:
+		return nil
 	case len(t.selections) > 0:
 		return t.missingPair(strings.Join(paths, " or "))
 	case missing == nil:
@@ -249,6 +258,35 @@ func (t *targets) find(files []string, pid int) error {
 		}
 	}
 	return &nothingError{missing}
+}
+
+// elsewhere adds to an error of Select which other file has the probes that the
+// named one lacks.
+func (o *options) elsewhere(name string, err error) error {
+	var script *ldso.ScriptError
+	path := name
+	switch {
+	case errors.As(err, &script):
+		path = script.Path
+	case !isNothing(err) && !errors.Is(err, elfnote.ErrNotELF):
+		return err
+	case !strings.Contains(name, "/") && !commandline.IsFileHere(name):
+		if path, _ = ldso.Find(name); path == "" {
+			return err
+		}
+	}
+	if text := o.otherFile(path, name); text != "" {
+		return fmt.Errorf("%w%s", err, text)
+	}
+	return err
+}
+
+func (o *options) otherFile(path, name string) string {
+	patterns := o.patterns
+	if o.everyProbe {
+		patterns = nil
+	}
+	return commandline.Elsewhere(path, name, "usdttrace", o.args, patterns...)
 }
 
 // addProbe keeps the name of a probe, if pairs are measured.

@@ -19,6 +19,11 @@ type dynamics struct {
 	got              uint64 // the first DT_PLTGOT
 	hasGOT           bool
 	isPIE, hasSoname bool // there is DF_1_PIE, and DT_SONAME
+
+	// The string table and offsets in it, 0 for none.
+	strings, stringsSize uint64
+	needed               []uint64
+	rpath, runpath       uint64
 }
 
 // PLTGOT returns the virtual address of the global offset table, as linked. In
@@ -77,6 +82,44 @@ func (f *File) Interpreter() string {
 	return string(path)
 }
 
+// Linkage is what the dynamic linker is told of the libraries that a file needs.
+type Linkage struct {
+	Needed         []string // their names or paths
+	RPath, RunPath string   // where to look for them, divided by colons
+}
+
+// Linkage returns that of the file, without what cannot be read.
+func (f *File) Linkage() (l Linkage) {
+	d := f.readDynamic()
+	if d.err != nil || !f.HasCode() {
+		return l
+	}
+	text := func(offset uint64) string {
+		segment := f.Segment(d.strings, d.stringsSize, 0)
+		if segment == nil || offset >= d.stringsSize {
+			return ""
+		}
+		b, err := f.ReadRange(segment.Offset+d.strings-segment.Address+offset,
+			min(d.stringsSize-offset, maxInterpreter))
+		if end := bytes.IndexByte(b, 0); err == nil && end >= 0 {
+			return string(b[:end])
+		}
+		return ""
+	}
+	for _, offset := range d.needed {
+		if name := text(offset); name != "" {
+			l.Needed = append(l.Needed, name)
+		}
+	}
+	if d.rpath != 0 {
+		l.RPath = text(d.rpath)
+	}
+	if d.runpath != 0 {
+		l.RunPath = text(d.runpath)
+	}
+	return l
+}
+
 func (f *File) readDynamic() *dynamics {
 	d := &f.dynamics
 	d.once.Do(func() {
@@ -106,6 +149,18 @@ func (f *File) readDynamic() *dynamics {
 				d.isPIE = d.isPIE || elf.DynFlag1(value)&elf.DF_1_PIE != 0
 			case elf.DT_SONAME:
 				d.hasSoname = true
+			case elf.DT_STRTAB:
+				d.strings = value
+			case elf.DT_STRSZ:
+				d.stringsSize = value
+			case elf.DT_NEEDED:
+				if len(d.needed) < maxNeeded {
+					d.needed = append(d.needed, value)
+				}
+			case elf.DT_RPATH:
+				d.rpath = value
+			case elf.DT_RUNPATH:
+				d.runpath = value
 			}
 		}
 	})

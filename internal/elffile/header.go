@@ -369,3 +369,35 @@ func decodeSegment(w Words, b []byte) Segment {
 		Flags:      elf.ProgFlag(w.Uint32(b[24:])),
 	}
 }
+
+// MachineName returns the usual name of a machine. Class and byte order make
+// different machines of one ELF number.
+func MachineName(
+	machine elf.Machine, class elf.Class, order interface{ Uint16([]byte) uint16 },
+) string {
+	names, known := machineNames[machine]
+	second := class == elf.ELFCLASS32
+	if machine == elf.EM_PPC64 {
+		second = order.Uint16([]byte{0, 1}) == 1 // big endian
+	}
+	switch {
+	case !known:
+		return machine.String()
+	case second:
+		return names[1]
+	}
+	return names[0]
+}
+
+// machineNames has the names for 64 and for 32 bits; for PowerPC, those of
+// little and big endian.
+var machineNames = map[elf.Machine][2]string{
+	elf.EM_X86_64:    {"x86-64", "x32"},
+	elf.EM_386:       {"i386", "i386"},
+	elf.EM_AARCH64:   {"arm64", "arm64"},
+	elf.EM_ARM:       {"arm", "arm"},
+	elf.EM_S390:      {"s390x", "s390"},
+	elf.EM_PPC64:     {"ppc64le", "ppc64"},
+	elf.EM_RISCV:     {"riscv64", "riscv32"},
+	elf.EM_LOONGARCH: {"loongarch64", "loongarch32"},
+}

@@ -59,6 +59,10 @@ const (
 	// of 16 bytes.
 	maxDynamicBytes = 1 << 20
 
+	// maxNeeded bounds the libraries that a file names itself. Browsers name
+	// some sixty.
+	maxNeeded = 1 << 10
+
 	// maxFunctions bounds the functions of a symbol table. A browser with all
 	// its symbols has about a million.
 	maxFunctions = 2 << 20

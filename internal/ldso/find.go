@@ -94,6 +94,14 @@ func (e notFoundError) Error() string { return string(e) }
 
 func (e notFoundError) Unwrap() error { return fs.ErrNotExist }
 
+// A ScriptError says that a name in PATH is that of a script.
+type ScriptError struct{ Name, Path string }
+
+func (e *ScriptError) Error() string {
+	return fmt.Sprintf("%s: %s is a script or wrapper, not an ELF file "+
+		"(give the path of the program it starts)", e.Name, e.Path)
+}
+
 func program(name string) (string, error) {
 	for _, directory := range filepath.SplitList(os.Getenv("PATH")) {
 		found := filepath.Join(directory, name)
@@ -105,8 +113,7 @@ func program(name string) (string, error) {
 		switch {
 		case errors.Is(err, elffile.ErrNotELF):
 			// Another one further down the path is not the one that would run.
-			return "", fmt.Errorf("%s: %s is a script or wrapper, not an ELF file "+
-				"(give the path of the program it starts)", name, found)
+			return "", &ScriptError{Name: name, Path: found}
 		case err == nil:
 			file.Close()
 			return found, nil

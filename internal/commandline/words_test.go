@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package main
+package commandline
 
 import (
 	"os/exec"
@@ -17,7 +17,7 @@ func TestShellWord(t *testing.T) {
 	bash := testneeds.Tool(t, "bash", "bash")
 	for _, text := range []string{"/plain", "two words", "it's", `a\b"$HOME"`, "naïve",
 		"\x1b[2J'\\x", "\xff\x01" + "1", "\u009b"} {
-		word := shellWord(text)
+		word := ShellWord(text)
 		qt.Check(t, qt.IsFalse(strings.ContainsFunc(word, unicode.IsControl)),
 			qt.Commentf("%q", word))
 		out, err := exec.Command(bash, "-c", "printf %s "+word).Output()

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package commandline
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/ldso"
+)
+
+// Elsewhere returns which other file has matching probes where the file at a
+// path has none, and what to type: of a script its interpreter, or another
+// program of the name in PATH, and of a program a library that it is linked
+// with, or that is in its folders. It returns "" if there is none.
+//
+// name is what the user has typed for the file, in args.
+func Elsewhere(
+	path, name, command string, args []string, patterns ...elfnote.Pattern,
+) string {
+	other, relation := elsewhere(path, patterns)
+	if other == "" {
+		return ""
+	}
+	has := "has probes"
+	if len(patterns) > 0 {
+		has = "has matching probes"
+	}
+	typed := []string{command}
+	isLibrary := strings.Contains(filepath.Base(other), ".so")
+	for _, word := range args {
+		switch {
+		case word == "--" && isLibrary: // of a command
+			typed = append(typed, ShellWord(other))
+			name = ""
+		case word == name:
+			word = other
+		}
+		typed = append(typed, ShellWord(word))
+	}
+	return fmt.Sprintf("; "+relation+" %s: %s", other, has, strings.Join(typed, " "))
+}
+
+func elsewhere(path string, patterns []elfnote.Pattern) (other, relation string) {
+	has := func(candidates []string) bool {
+		for _, candidate := range candidates {
+			if hasProbes(candidate, patterns) {
+				other = candidate
+				return true
+			}
+		}
+		return false
+	}
+	if words := ldso.Interpreters(path); len(words) > 0 {
+		var run, sameName []string
+		for _, word := range words {
+			if program, err := exec.LookPath(word); err == nil {
+				own, _ := linkedWith(program)
+				run = append(append(run, program), own...)
+			}
+		}
+		for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+			program := filepath.Join(folder, filepath.Base(path))
+			own, _ := linkedWith(program)
+			sameName = append(append(sameName, program), own...)
+		}
+		switch {
+		case has(run):
+			return other, "its interpreter %s"
+		case has(sameName):
+			return other, "another program of that name, %s,"
+		}
+		return "", ""
+	}
+	own, common := linkedWith(path)
+	switch {
+	case has(own):
+		return other, "its library %s"
+	case has(ldso.Beside(path)):
+		return other, "%s, in its folders,"
+	case has(common):
+		return other, "its library %s"
+	}
+	return "", ""
+}
+
+var commonLibrary = regexp.MustCompile(`^(ld-|lib(c|m|pthread|dl|stdc\+\+|gcc_s)\.)`)
+
+// linkedWith divides the libraries that a program is linked with into its own and
+// those of nearly every program, which the user does not mean.
+func linkedWith(path string) (own, common []string) {
+	for _, library := range ldso.Linked(path) {
+		if commonLibrary.MatchString(filepath.Base(library)) {
+			common = append(common, library)
+		} else {
+			own = append(own, library)
+		}
+	}
+	return own, common
+}
+
+// hasProbes reports whether a file can be read and has a matching probe.
+func hasProbes(path string, patterns []elfnote.Pattern) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	file, err := elfnote.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	for site, err := range file.Sites() {
+		if err == nil && elfnote.MatchAny(patterns, site.Provider, site.Name) {
+			return true
+		}
+	}
+	return false
+}
