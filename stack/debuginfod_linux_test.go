@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/debuginfod"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -58,7 +58,7 @@ func TestDebuginfod(t *testing.T) {
 	})
 	t.Setenv("DEBUGINFOD_CACHE_PATH", t.TempDir())
 	const nobody = "http://127.0.0.1:1"
-	d, err := commandline.NewDebuginfod(nobody+" "+address, nil)
+	d, err := debuginfod.New(nobody+" "+address, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer d.Close()
 
@@ -83,7 +83,7 @@ func TestDebuginfod(t *testing.T) {
 	find.Env = append(os.Environ(), "DEBUGINFOD_URLS="+nobody)
 	out, err := find.Output()
 	qt.Assert(t, qt.IsNil(err))
-	other, err := commandline.NewDebuginfod(nobody, nil)
+	other, err := debuginfod.New(nobody, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer other.Close()
 	path, err := other.Fetch(t.Context(), buildID)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -60,20 +59,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 			return exitError
 		}
 	}
-	// A call has the probes that it stands for.
-	known := cmp.Or(l.definitions, providers.Builtin())
-	patterns, calls := commandline.Calls(o.patterns, known, func(text string) {
-		m.Note("%s: usdttrace shows calls", text)
-	})
-	for o.patterns = patterns; len(calls) > 0; calls = calls[1:] {
-		o.patterns = append(o.patterns, known.Patterns(calls[0])...)
-	}
-	if o.debuginfod {
-		if l.debuginfod, err = commandline.NewDebuginfod("", m.Note); err != nil {
-			m.Warn("--debuginfod: %v", err)
-			return exitError
+	if len(o.patterns) > 0 { // a call has the probes that it stands for
+		known := l.definitions
+		if known == nil {
+			known = providers.Builtin()
 		}
-		defer l.debuginfod.Close()
+		patterns, calls := commandline.Calls(o.patterns, known, func(text string) {
+			m.Note("%s: usdttrace shows calls", text)
+		})
+		for o.patterns = patterns; len(calls) > 0; calls = calls[1:] {
+			o.patterns = append(o.patterns, known.Patterns(calls[0])...)
+		}
 	}
 	status := l.list()
 	if err := out.Flush(); err != nil {

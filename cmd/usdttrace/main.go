@@ -22,6 +22,7 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/debuginfod"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -61,6 +62,9 @@ func run(args []string, stdout, stderr *os.File, patience time.Duration) int {
 	if len(args) > 2 && args[0] == runHeld {
 		return becomeCommand(args[1:])
 	}
+	if len(args) == 2 && args[0] == commandline.FetchDebugFile {
+		return fetchDebugFile(m, args[1], stdout)
+	}
 	o, err := parseCommandLine(args)
 	switch {
 	case err != nil:
@@ -78,6 +82,24 @@ func run(args []string, stdout, stderr *os.File, patience time.Duration) int {
 	o.args = args
 	t := &tracer{options: o, messages: m, stdout: stdout, patience: patience}
 	return t.exitStatus(t.trace())
+}
+
+// fetchDebugFile prints the path of a debug file that is fetched.
+func fetchDebugFile(m *commandline.Messages, buildID string, stdout *os.File) int {
+	client, err := debuginfod.New("", m.Note)
+	path := ""
+	if err == nil {
+		defer client.Close()
+		path, err = client.Fetch(context.Background(), buildID)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(stdout, path)
+	}
+	if err != nil {
+		m.Warn("--debuginfod: %v", err)
+		return exitError
+	}
+	return exitWatched
 }
 
 // exitStatus says why a run has failed, if it has, and returns the status.
@@ -113,15 +135,15 @@ type tracer struct {
 	printer    printer
 	live       *live // nil unless tables are drawn in place
 	targets    *targets
-	follower   *follower               // nil for files without a process
-	command    *command                // nil without one
-	alone      bool                    // the command's descendants cannot be watched
-	latecomers *latecomers             // of the command
-	stacks     *stack.Symbolizer       // nil where no stacks are asked for
-	debuginfod *commandline.Debuginfod // nil without --debuginfod
-	samples    *samples                // nil where no profile is made from events
-	profiles   []*profileFile          // what stacks are written to
-	file       *commandline.Output     // nil without --output
+	follower   *follower           // nil for files without a process
+	command    *command            // nil without one
+	alone      bool                // the command's descendants cannot be watched
+	latecomers *latecomers         // of the command
+	stacks     *stack.Symbolizer   // nil where no stacks are asked for
+	debuginfod *debuginfod.Client  // nil without --debuginfod
+	samples    *samples            // nil where no profile is made from events
+	profiles   []*profileFile      // what stacks are written to
+	file       *commandline.Output // nil without --output
 	costs      costs
 	denied     atomic.Int64 // processes that could not be read, see warnDenied
 	asked      []*aggregation
@@ -211,7 +233,7 @@ func (t *tracer) trace() (err error) {
 		return t.list()
 	}
 	if o.debuginfod {
-		if t.debuginfod, err = commandline.NewDebuginfod("", t.messages.Note); err != nil {
+		if t.debuginfod, err = debuginfod.New("", t.messages.Note); err != nil {
 			return fmt.Errorf("--debuginfod: %w", err)
 		}
 		defer t.debuginfod.Close()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/debuginfod"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -459,7 +460,7 @@ func (t *tracer) awaitDebugFiles() {
 }
 
 // debuginfodText sums up the fetched debug files, "" if none was asked for.
-func debuginfodText(c commandline.DebuginfodCounts) string {
+func debuginfodText(c debuginfod.Counts) string {
 	var parts []string
 	add := func(n int, text string) {
 		if n > 0 {

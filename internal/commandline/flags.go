@@ -330,3 +330,7 @@ func IsMistaken(word string) bool {
 	_, err := ldso.Find(word)
 	return errors.Is(err, fs.ErrNotExist)
 }
+
+// FetchDebugFile is the argument with which usdtlist starts usdttrace to fetch
+// the debug file of a build ID and print its path.
+const FetchDebugFile = "--fetch-debug-file"

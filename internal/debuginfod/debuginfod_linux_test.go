@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package commandline
+package debuginfod
 
 import (
 	"compress/gzip"
@@ -47,9 +47,9 @@ func strippedProgram(t *testing.T) (program, debug, buildID string) {
 	return program, debug, buildID
 }
 
-func newDebuginfod(t *testing.T, servers string) *Debuginfod {
+func newDebuginfod(t *testing.T, servers string) *Client {
 	t.Helper()
-	d, err := NewDebuginfod(servers, nil)
+	d, err := New(servers, nil)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(d.Close)
 	return d
@@ -112,11 +112,11 @@ func TestDebuginfodRefuses(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, ".*closed"))
 
 	for _, servers := range []string{"file:///etc", "nothing", "ftp://host"} {
-		_, err := NewDebuginfod(servers, nil)
+		_, err := New(servers, nil)
 		qt.Check(t, qt.ErrorMatches(err, "debuginfod server .*: not a URL.*"))
 	}
 	t.Setenv("DEBUGINFOD_URLS", "")
-	_, err = NewDebuginfod("", nil)
+	_, err = New("", nil)
 	qt.Check(t, qt.ErrorMatches(err, "no debuginfod servers .*"))
 	asks := 0
 	for range len(asked) { // "dddd" may yet come
@@ -312,7 +312,7 @@ func TestDebuginfodReplacesWhatIsNoDebugFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Truncate(path, 1<<39)))
 	info, err := os.Stat(debug)
 	qt.Assert(t, qt.IsNil(err))
-	for _, want := range []DebuginfodCounts{
+	for _, want := range []Counts{
 		{Fetched: 1, Bytes: uint64(info.Size())}, {Cached: 1},
 	} {
 		d := newDebuginfod(t, server.URL)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package commandline
+// Package debuginfod fetches separate debug files from debuginfod servers. It is
+// a package of its own because net/http takes a millisecond and 4 MB of each
+// program that imports it.
+package debuginfod
 
 import (
 	"cmp"
@@ -23,12 +26,12 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// Debuginfod fetches separate debug files from debuginfod servers, by build ID:
+// Client fetches separate debug files from debuginfod servers, by build ID:
 // https://sourceware.org/elfutils/Debuginfod.html. That tells the servers which
 // builds run here. Fetched files are kept where debuginfod's own clients keep
 // them, and where this module looks for installed debug files. Its methods may
 // be called by several goroutines at once.
-type Debuginfod struct {
+type Client struct {
 	servers []string
 	cache   string
 	client  *http.Client
@@ -42,7 +45,7 @@ type Debuginfod struct {
 	owners   map[string]*fetchOwner
 	fetching int   // fetches in progress
 	room     int64 // bytes that may still come, see maxBytes
-	counts   DebuginfodCounts
+	counts   Counts
 }
 
 // fetchOwner is what is fetched for an owner.
@@ -54,8 +57,8 @@ type fetchOwner struct {
 	took     time.Duration
 }
 
-// DebuginfodCounts are what a [Debuginfod] has done and does.
-type DebuginfodCounts struct {
+// Counts are what a [Client] has done and does.
+type Counts struct {
 	Waiting int    // debug files that are still to come
 	Fetched int    // debug files, from servers
 	Bytes   uint64 // of these files
@@ -84,7 +87,7 @@ const (
 	// stacks.
 	maxOfOwner = 1024
 	maxFetched = 16 << 10
-	// maxBytes bounds what comes from servers in the life of a Debuginfod. An
+	// maxBytes bounds what comes from servers in the life of a Client. An
 	// owner gets at most half of what others have left.
 	maxBytes = 8 << 30
 	// maxDebugFile bounds a debug file. That of a browser has 2 GB; those of
@@ -111,7 +114,7 @@ const (
 	missingFor = 10 * time.Minute
 )
 
-// NewDebuginfod returns a client of servers. They are URLs with the schemes
+// New returns a client of servers. They are URLs with the schemes
 // http and https, divided by blanks; "" stands for those of the variable
 // DEBUGINFOD_URLS. Another goroutine calls report, unless it is nil, with lines
 // about the progress of a large file.
@@ -119,8 +122,8 @@ const (
 // It fails if there are no servers, if one is no such URL, or if there is no
 // directory for the cache: DEBUGINFOD_CACHE_PATH, XDG_CACHE_HOME or HOME names
 // it.
-func NewDebuginfod(servers string, report func(format string, args ...any)) (*Debuginfod, error) {
-	d := &Debuginfod{
+func New(servers string, report func(format string, args ...any)) (*Client, error) {
+	d := &Client{
 		client: &http.Client{Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: fetchTimeout,
 			TLSHandshakeTimeout: fetchTimeout, MaxResponseHeaderBytes: 64 << 10,
@@ -158,10 +161,10 @@ func NewDebuginfod(servers string, report func(format string, args ...any)) (*De
 }
 
 // Close ends all fetches. Later ones fail.
-func (d *Debuginfod) Close() { d.stop(errClosed) }
+func (d *Client) Close() { d.stop(errClosed) }
 
 // Counts returns the counts so far.
-func (d *Debuginfod) Counts() DebuginfodCounts {
+func (d *Client) Counts() Counts {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	return d.counts
@@ -170,7 +173,7 @@ func (d *Debuginfod) Counts() DebuginfodCounts {
 // Fetch returns the path of the debug file of a build ID, in lower-case
 // hexadecimal, after it has been fetched. It fails with fs.ErrNotExist where no
 // server has it.
-func (d *Debuginfod) Fetch(ctx context.Context, buildID string) (path string, err error) {
+func (d *Client) Fetch(ctx context.Context, buildID string) (path string, err error) {
 	f := d.want("", buildID)
 	select {
 	case <-f.done:
@@ -185,7 +188,7 @@ func (d *Debuginfod) Fetch(ctx context.Context, buildID string) (path string, er
 var errClosed = errors.New("the client of debuginfod has been closed")
 
 // Wait returns when no file is still to come, or the context ends.
-func (d *Debuginfod) Wait(ctx context.Context) {
+func (d *Client) Wait(ctx context.Context) {
 	d.mutex.Lock()
 	coming := slices.Collect(maps.Values(d.known))
 	d.mutex.Unlock()
@@ -204,7 +207,7 @@ func (d *Debuginfod) Wait(ctx context.Context) {
 // as [stack.Symbolizer].DebugFile must not. If it is done and has no path,
 // there will be no file. Owners share the limits and the time: what one of them
 // asks for leaves room for the others.
-func (d *Debuginfod) Find(owner, buildID string) (path string, done bool) {
+func (d *Client) Find(owner, buildID string) (path string, done bool) {
 	f := d.want(owner, buildID)
 	select {
 	case <-f.done:
@@ -216,7 +219,7 @@ func (d *Debuginfod) Find(owner, buildID string) (path string, done bool) {
 
 // want starts fetching the debug file of a build ID for an owner, unless that
 // has begun.
-func (d *Debuginfod) want(owner, buildID string) *fetched {
+func (d *Client) want(owner, buildID string) *fetched {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	mine := d.owners[owner]
@@ -256,7 +259,7 @@ func (d *Debuginfod) want(owner, buildID string) *fetched {
 
 // remember notes that an owner waits for a file. The caller holds the mutex, as
 // for the following functions.
-func (d *Debuginfod) remember(f *fetched, owner string, of *fetchOwner) {
+func (d *Client) remember(f *fetched, owner string, of *fetchOwner) {
 	f.owner = owner
 	d.known[f.id], d.owners[owner] = f, of
 	of.known++
@@ -264,7 +267,7 @@ func (d *Debuginfod) remember(f *fetched, owner string, of *fetchOwner) {
 }
 
 // forget forgets a file, and its owner with the last one.
-func (d *Debuginfod) forget(f *fetched) {
+func (d *Client) forget(f *fetched) {
 	of := d.owners[f.owner]
 	delete(d.known, f.id)
 	of.waiting = slices.DeleteFunc(of.waiting, func(other *fetched) bool { return other == f })
@@ -274,7 +277,7 @@ func (d *Debuginfod) forget(f *fetched) {
 }
 
 // makeRoom forgets a file of the owner with the most if there are maxFetched.
-func (d *Debuginfod) makeRoom() {
+func (d *Client) makeRoom() {
 	if len(d.known) < maxFetched {
 		return
 	}
@@ -306,7 +309,7 @@ func (d *Debuginfod) makeRoom() {
 
 // begin begins to fetch as many files as may come at a time. The owner whose
 // files have taken the least time comes first.
-func (d *Debuginfod) begin() {
+func (d *Client) begin() {
 	for d.fetching < fetchers && d.open.Err() == nil {
 		var next *fetchOwner
 		for _, of := range d.owners {
@@ -328,7 +331,7 @@ func (d *Debuginfod) begin() {
 }
 
 // run fetches a debug file.
-func (d *Debuginfod) run(f *fetched, of *fetchOwner) {
+func (d *Client) run(f *fetched, of *fetchOwner) {
 	began := time.Now()
 	path, size, err := d.fetch(f.id, of)
 	d.mutex.Lock()
@@ -343,7 +346,7 @@ func (d *Debuginfod) run(f *fetched, of *fetchOwner) {
 }
 
 // finish counts the result for a build ID.
-func (d *Debuginfod) finish(f *fetched) {
+func (d *Client) finish(f *fetched) {
 	switch {
 	case f.err == nil && f.size == 0:
 		d.counts.Cached++
@@ -361,7 +364,7 @@ func (d *Debuginfod) finish(f *fetched) {
 
 // take notes that bytes of a file have come for an owner. It fails if there
 // were more than it may have. It takes the mutex.
-func (d *Debuginfod) take(of *fetchOwner, bytes int64) error {
+func (d *Client) take(of *fetchOwner, bytes int64) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.room -= bytes
@@ -375,7 +378,7 @@ func (d *Debuginfod) take(of *fetchOwner, bytes int64) error {
 
 // fetch takes a file from the first server that has it, if it is not in the
 // cache. What is in the cache and is not that file is replaced.
-func (d *Debuginfod) fetch(buildID string, of *fetchOwner) (path string, size int64, err error) {
+func (d *Client) fetch(buildID string, of *fetchOwner) (path string, size int64, err error) {
 	path = filepath.Join(d.cache, buildID, "debuginfo")
 	missing := fmt.Errorf("no server has the debug file of build %s: %w", buildID, fs.ErrNotExist)
 	if info, err := os.Stat(path); err == nil {
@@ -415,7 +418,7 @@ func (d *Debuginfod) fetch(buildID string, of *fetchOwner) (path string, size in
 
 // fetchFrom writes what a server has of a build to a path, where it appears
 // when it is whole.
-func (d *Debuginfod) fetchFrom(
+func (d *Client) fetchFrom(
 	server, buildID, path string, of *fetchOwner,
 ) (size int64, err error) {
 	limited, stop := context.WithTimeoutCause(d.open, fetchTime,
