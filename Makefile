@@ -50,7 +50,7 @@ override GO := $(or $(shell PATH='$(PATH)' command -v $(GO)),$(GO))
 FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
-HOSTILE_PACKAGES := ./usdt ./trace ./stack ./internal/commandline
+HOSTILE_PACKAGES := ./usdt ./trace ./stack ./internal/debuginfod
 # empty on machines that have no race detector
 RACE ?= -race
 # Under it a process waits for a second when it ends, and tests start many.

@@ -221,7 +221,7 @@ func (t *tracer) verdict() error {
 }
 
 // commandElsewhere says which program the command has run, if that is not the
-// one that it names, and which other file has matching probes, and what to type.
+// one that it names, and which other file has matching probes.
 func (t *tracer) commandElsewhere() (text string) {
 	name := t.options.command[0]
 	program, err := exec.LookPath(name)

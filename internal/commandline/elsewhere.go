@@ -91,8 +91,8 @@ func elsewhere(path string, patterns []elfnote.Pattern) (other, relation string)
 
 var commonLibrary = regexp.MustCompile(`^(ld-|lib(c|m|pthread|dl|stdc\+\+|gcc_s)\.)`)
 
-// linkedWith divides the libraries that a program is linked with into its own and
-// those of nearly every program, which the user does not mean.
+// linkedWith divides the libraries that a program is linked with into its own
+// and those of nearly every program, which the user does not mean.
 func linkedWith(path string) (own, common []string) {
 	for _, library := range ldso.Linked(path) {
 		if commonLibrary.MatchString(filepath.Base(library)) {

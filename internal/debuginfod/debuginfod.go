@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package debuginfod fetches separate debug files from debuginfod servers. It is
-// a package of its own because net/http takes a millisecond and 4 MB of each
+// Package debuginfod fetches separate debug files from debuginfod servers. It
+// is a package of its own because net/http takes a millisecond and 4 MB of each
 // program that imports it.
 package debuginfod
 

@@ -82,7 +82,7 @@ func (f *File) Interpreter() string {
 	return string(path)
 }
 
-// Linkage is what the dynamic linker is told of the libraries that a file needs.
+// Linkage names the libraries that a file needs, for the dynamic linker.
 type Linkage struct {
 	Needed         []string // their names or paths
 	RPath, RunPath string   // where to look for them, divided by colons

@@ -14,7 +14,8 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// maxLinked bounds the files that one file is linked with. Large desktop programs are linked with some hundreds.
+// maxLinked bounds the files that one file is linked with. Large
+// desktop programs are linked with some hundreds.
 const maxLinked = 1024
 
 // systemFolders are searched last, by glibc or musl on one system or another.
