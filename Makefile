@@ -92,7 +92,7 @@ demo:
 # but for the first of these, which attach nothing, and the others, which attach
 # to copies. Attaching waits for the kernel most of the time.
 test := CGO_ENABLED=1 internal/setup/gotest
-reading := ./argspec ./cmd/usdtlist ./internal/bpfobject ./internal/commandline \
+reading := ./argspec ./cmd/usdtlist ./internal/commandline \
 	./internal/suggest ./trace/internal/bpfgen ./internal/testbpf
 copying := ./cmd/usdttrace ./trace
 attaching = $(filter-out $(reading),./internal/testprog $(call list,-f \

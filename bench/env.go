@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // scale says how much is done.
@@ -151,7 +152,7 @@ func (e *env) tracer() (*tracer, error) {
 	if err != nil {
 		return nil, &unableError{err.Error()}
 	}
-	spec, err := usdt.LoadCollectionSpec(object)
+	spec, err := libbpf.LoadCollectionSpec(object)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/gousdt/gousdt/bpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // thisMachine returns the machine of this kernel as clang is told it.
@@ -36,7 +36,7 @@ func thisMachine(t *testing.T) string {
 func load(t *testing.T, object string, cookie bool,
 	change func(*ebpf.CollectionSpec)) *ebpf.Collection {
 	t.Helper()
-	spec, err := usdt.LoadCollectionSpec(object)
+	spec, err := libbpf.LoadCollectionSpec(object)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(spec.Variables["__bpf_usdt_has_cookie"].Set(cookie)))
 	if change != nil {
@@ -90,7 +90,7 @@ func TestCookieHelperIsNotCalledWithoutCookies(t *testing.T) {
 	testprog.RequireBPF(t)
 	object := mustCompile(t, compilers(t)[0], thisMachine(t), "testdata/reader.bpf.c")
 	for _, cookie := range []bool{true, false} {
-		spec, err := usdt.LoadCollectionSpec(object)
+		spec, err := libbpf.LoadCollectionSpec(object)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(spec.Variables["__bpf_usdt_has_cookie"].Set(cookie)))
 		collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
@@ -112,7 +112,7 @@ func TestCookieHelperIsNotCalledWithoutCookies(t *testing.T) {
 // look-up, without a helper for each register, with them.
 func TestBPF_USDTLooksTheSpecUpOnce(t *testing.T) {
 	object := mustCompile(t, compilers(t)[0], machines[0], "testdata/reader.bpf.c")
-	spec, err := usdt.LoadCollectionSpec(object)
+	spec, err := libbpf.LoadCollectionSpec(object)
 	qt.Assert(t, qt.IsNil(err))
 	helpers := func(name string) map[asm.BuiltinFunc]int {
 		calls := make(map[asm.BuiltinFunc]int)
@@ -261,7 +261,7 @@ func TestStackOfProgramsIsTheirs(t *testing.T) {
 // the functions that it calls, as older kernels count them.
 func stackOf(t *testing.T, object string) int {
 	t.Helper()
-	spec, err := usdt.LoadCollectionSpec(object)
+	spec, err := libbpf.LoadCollectionSpec(object)
 	qt.Assert(t, qt.IsNil(err))
 	var function string
 	own, called := make(map[string]int), make(map[string][]string)

@@ -51,7 +51,7 @@
  *
  * Several files that include this one can be linked into one object, by
  * "bpftool gen object". Each of them defines BPF_USDT_SEVERAL_FILES first, and
- * the object is loaded by usdt.LoadCollectionSpec.
+ * the object is loaded by libbpf.LoadCollectionSpec.
  */
 #ifndef GOUSDT_USDT_BPF_H
 #define GOUSDT_USDT_BPF_H

@@ -70,7 +70,7 @@ _Static_assert(sizeof(struct __bpf_usdt_spec) == 208,
 
 /*
  * A map that is in the object once. cilium/ebpf refuses weak maps, and so does
- * bpf2go; usdt.LoadCollectionSpec takes them.
+ * bpf2go; libbpf.LoadCollectionSpec takes them.
  */
 #ifdef BPF_USDT_SEVERAL_FILES
 #define __BPF_USDT_MAP SEC(".maps") __attribute__((weak))

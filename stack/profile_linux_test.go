@@ -27,6 +27,7 @@ import (
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 	"github.com/gousdt/gousdt/watch"
 )
 
@@ -199,8 +200,9 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	stack.NewProfile(nil)}
 
 var takeNil = map[string]any{"usdt.NewManager": usdt.NewManager, "usdt.Select": usdt.Select,
-	"usdt.LoadCollectionSpecFromReader": usdt.LoadCollectionSpecFromReader,
-	"elfnote.NewFile":                   elfnote.NewFile, "argspec.Parse": argspec.Parse,
+	"libbpf.LoadCollectionSpecFromReader": libbpf.LoadCollectionSpecFromReader,
+	"libbpf.AttachSections":               libbpf.AttachSections,
+	"elfnote.NewFile":                     elfnote.NewFile, "argspec.Parse": argspec.Parse,
 	"argspec.Decode": func() { argspec.Decode(nil, nil, 0, "4@counter(%rip) 4@%eax") },
 	"of no file": func() {
 		argspec.Decode(nil, (&usdt.Selection{}).File(), 0, "4@counter(%rip) 4@%eax")

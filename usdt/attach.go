@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
-	"regexp"
 	"slices"
 	"weak"
 
@@ -311,85 +309,6 @@ func (m *Manager) askMaps(name string, ids []ebpf.MapID) (others, calls bool) {
 		others = others || err == nil && info.Name == kernelName(specMapName)
 	}
 	return others, calls
-}
-
-// AttachSections attaches all programs whose section names a file and a probe:
-// SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..." for programs that sleep. PATH
-// is as [Target].Path: absolute, relative, or a bare name of a library.
-//
-// loaded holds the loaded programs: an *ebpf.Collection, or a pointer to a
-// struct with fields tagged `ebpf:"program_name"`, as bpf2go generates it and
-// LoadAndAssign fills it. Programs that are not in it are not attached. It is
-// an error if none is left.
-//
-// Programs whose section names no file, such as SEC("usdt") and
-// SEC("usdt/provider/name"), are for [Manager.Attach], and so are those whose
-// section begins with "?".
-//
-// The target is that of [Manager.Attach] without a file: the sections have the
-// paths. The zero value is every process. If one program fails, none stays
-// attached. Errors are as those of [Manager.Attach], with the name of the
-// program.
-func (m *Manager) AttachSections(loaded any, target Target, opts *AttachOptions) ([]*Link, error) {
-	if target.files() > 0 {
-		return nil, errors.New("the sections name the files: set none in the target")
-	}
-	programs, err := programsOf(loaded)
-	if err != nil {
-		return nil, err
-	}
-
-	var links []*Link
-	for _, name := range slices.Sorted(maps.Keys(m.sections)) {
-		if programs[name] == nil {
-			continue
-		}
-		var lnk *Link
-		path, provider, probe, err := splitSection(m.sections[name])
-		if target.Path = path; err == nil {
-			lnk, err = m.Attach(programs[name], target, opts, elfnote.Exact(provider, probe))
-		}
-		if err != nil {
-			sys.CloseTogether(links)
-			return nil, fmt.Errorf("program %s: %w", name, err)
-		}
-		links = append(links, lnk)
-	}
-	if len(links) == 0 {
-		return nil, errors.New("no loaded program says in its section where to attach: " +
-			`SEC("usdt/PATH:PROVIDER:NAME"), without a "?" before it`)
-	}
-	return links, nil
-}
-
-// splitSection takes PATH:PROVIDER:NAME apart. The provider ends at the first
-// single colon, pairs counted from the left as in elfnote.ParsePattern: a C++
-// or Rust name has pairs.
-func splitSection(at string) (path, provider, name string, err error) {
-	parts := regexp.MustCompile(`(?s)^([^:]+):((?:[^:]|::)+):([^:].*)$`).FindStringSubmatch(at)
-	if parts == nil {
-		return "", "", "", fmt.Errorf("section usdt/%s: want usdt/PATH:PROVIDER:NAME", at)
-	}
-	return parts[1], parts[2], parts[3], nil
-}
-
-// programsOf returns the loaded programs by their names in the collection.
-func programsOf(loaded any) (map[string]*ebpf.Program, error) {
-	if coll, ok := loaded.(*ebpf.Collection); ok && coll != nil {
-		return coll.Programs, nil
-	}
-	v := reflect.ValueOf(loaded)
-	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		return nil, fmt.Errorf("programs are taken from an *ebpf.Collection or a pointer to a struct "+
-			"with `ebpf` tags, not from %T", loaded)
-	}
-	programs := make(map[string]*ebpf.Program)
-	eachTagged(v, func(name string, prog *ebpf.Program) {
-		if prog != nil {
-			programs[name] = prog
-		}
-	})
-	return programs, nil
 }
 
 // explainProcess returns the error of attaching for an error of package proc:

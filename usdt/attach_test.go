@@ -24,6 +24,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 func TestAttachAgainAfterClose(t *testing.T) {
@@ -263,7 +264,7 @@ func TestAttachSections(t *testing.T) {
 		None   *ebpf.Program `ebpf:"none"`
 		Hits   *ebpf.Map     `ebpf:"hits"`
 	}
-	load := func(t *testing.T, second string) (*usdt.Manager, *objects) {
+	load := func(t *testing.T, second string) (*usdt.Manager, *ebpf.CollectionSpec, *objects) {
 		spec, err := testbpf.LoadCounts()
 		qt.Assert(t, qt.IsNil(err))
 		// names no probe, so it is not attached
@@ -281,7 +282,7 @@ func TestAttachSections(t *testing.T) {
 			}
 			*objs = objects{}
 		})
-		return mgr, objs
+		return mgr, spec, objs
 	}
 	// hits of the programs count and count_bare, which knows no threads
 	hits := func(t *testing.T, objs *objects) (hits [2]uint64) {
@@ -301,8 +302,8 @@ func TestAttachSections(t *testing.T) {
 
 	testprog.LeakCheck(t)
 	t.Run("all at once", func(t *testing.T) {
-		mgr, objs := load(t, "twelve")
-		links, err := mgr.AttachSections(objs, usdt.Target{PID: process.PID}, nil)
+		mgr, spec, objs := load(t, "twelve")
+		links, err := libbpf.AttachSections(mgr, spec, objs, usdt.Target{PID: process.PID}, nil)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(links, 2))
 		process.Fire("three", 1)
@@ -311,8 +312,8 @@ func TestAttachSections(t *testing.T) {
 	})
 
 	t.Run("all or nothing", func(t *testing.T) {
-		mgr, objs := load(t, "twelfe")
-		_, err := mgr.AttachSections(objs, usdt.Target{PID: process.PID}, nil)
+		mgr, spec, objs := load(t, "twelfe")
+		_, err := libbpf.AttachSections(mgr, spec, objs, usdt.Target{PID: process.PID}, nil)
 		qt.Assert(t,
 			qt.ErrorMatches(err,
 				`program count_bare: .*no probe matches gousdt_test:twelfe \(nearest: gousdt_test:twelve.*`))
@@ -324,10 +325,10 @@ func TestAttachSections(t *testing.T) {
 
 	t.Run("without leases", func(t *testing.T) {
 		path, _ = copies(t, "target-static")
-		mgr, objs := load(t, "twelve")
+		mgr, spec, objs := load(t, "twelve")
 		// It is detached some time after the writer has opened the file.
 		testneeds.Await(t, 20*time.Second, "the writer does not wait", func() bool {
-			links, err := mgr.AttachSections(objs, usdt.Target{NoLease: true}, nil)
+			links, err := libbpf.AttachSections(mgr, spec, objs, usdt.Target{NoLease: true}, nil)
 			qt.Assert(t, qt.IsNil(err))
 			writer, err := os.OpenFile(path, os.O_RDWR, 0)
 			qt.Assert(t, qt.IsNil(err))
@@ -339,7 +340,7 @@ func TestAttachSections(t *testing.T) {
 			}
 			return isAttached
 		})
-		_, err := mgr.AttachSections(objs, usdt.Target{Path: path}, nil)
+		_, err := libbpf.AttachSections(mgr, spec, objs, usdt.Target{Path: path}, nil)
 		qt.Check(t, qt.ErrorMatches(err, "the sections name the files: set none in the target"))
 	})
 }

@@ -34,8 +34,8 @@
 //	defer lnk.Close()
 //
 // Package watch keeps programs attached to the probes that match their
-// patterns, in all processes that come and go. [LoadCollectionSpec] reads an
-// object that was compiled with libbpf's header.
+// patterns, in all processes that come and go. Package usdt/libbpf reads
+// objects that were compiled with libbpf's header.
 //
 // # Guarantees
 //

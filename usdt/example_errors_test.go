@@ -5,11 +5,9 @@
 package usdt_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log"
-	"os"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
@@ -46,17 +44,4 @@ func ExampleNewManager() {
 		log.Fatal(err)
 	}
 	defer mgr.Close()
-}
-
-// Load an object that is not a file.
-func ExampleLoadCollectionSpecFromReader() {
-	object, err := os.ReadFile("probes.bpf.o") // or embedded by go:embed
-	if err != nil {
-		log.Fatal(err)
-	}
-	spec, err := usdt.LoadCollectionSpecFromReader(bytes.NewReader(object))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(len(spec.Programs), "programs")
 }

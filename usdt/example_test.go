@@ -11,8 +11,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -150,32 +148,6 @@ func ExampleMode_Resolve() {
 	fmt.Println("programs are attached in the mode", mode)
 	if _, err := usdt.ModeSingle.Resolve(); errors.Is(err, errors.ErrUnsupported) {
 		fmt.Println(err)
-	}
-}
-
-// Load an object that was compiled for libbpf, and attach its programs to the
-// probes that their sections name.
-func ExampleLoadCollectionSpec() {
-	spec, err := usdt.LoadCollectionSpec("probes.bpf.o")
-	if err != nil {
-		log.Fatal(err)
-	}
-	mgr, err := usdt.NewManager(spec, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer mgr.Close()
-	coll, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer coll.Close()
-	links, err := mgr.AttachSections(coll, usdt.Target{}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, lnk := range links {
-		fmt.Println("attached to", lnk)
 	}
 }
 

@@ -4,6 +4,14 @@
 
 package usdt
 
+// What prepares a collection, for tests that run programs without a probe.
+var (
+	MakeHeaderFunctionsStatic = makeHeaderFunctionsStatic
+	CookieVariables           = cookieVariables
+)
+
+const SpecMapName = specMapName
+
 // Links returns what the Manager has attached, in no order.
 func (m *Manager) Links() (links []*Link) {
 	m.mu.Lock()

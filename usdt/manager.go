@@ -5,11 +5,8 @@ package usdt
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
-	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +17,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/gousdt/gousdt/internal/attaching"
-	"github.com/gousdt/gousdt/internal/bpfobject"
 	"github.com/gousdt/gousdt/internal/privatestack"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
@@ -34,7 +30,7 @@ const (
 
 // cookieVariables are the names of the variable that tells programs whether
 // they have a BPF cookie, in this module's header and in libbpf's.
-var cookieVariables = []string{"__bpf_usdt_has_cookie", bpfobject.CookieVariable}
+var cookieVariables = []string{"__bpf_usdt_has_cookie", "LINUX_HAS_BPF_COOKIE"}
 
 // ManagerOptions change how a Manager prepares programs. Nil, or the zero
 // value, is the common case.
@@ -71,7 +67,6 @@ type Manager struct {
 	spec      *ebpf.CollectionSpec // prepared
 	mode      Mode
 	programs  map[string]*ebpf.ProgramSpec // those for USDT probes
-	sections  map[string]string            // of these: PATH:PROVIDER:NAME in the section
 	readers   map[string]bool              // whether a program looks specs up, by its name, also cut
 	callers   map[string]bool              // likewise: whether it makes tail calls
 	extended  bool                         // the collection has a program that replaces functions
@@ -94,7 +89,7 @@ type Manager struct {
 // before it is loaded. Then load the collection by [Manager.LoadAndAssign], or
 // with the Manager's CollectionOptions:
 //
-//	spec, err := loadTracer() // by bpf2go, or usdt.LoadCollectionSpec
+//	spec, err := loadTracer() // by bpf2go, or libbpf.LoadCollectionSpec
 //	mgr, err := usdt.NewManager(spec, nil)
 //	var objs tracerObjects
 //	err = mgr.LoadAndAssign(&objs, nil)
@@ -114,7 +109,7 @@ type Manager struct {
 // privilege. Other errors say what is wrong with the object.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
 	if spec == nil {
-		return nil, errors.New("there is no collection: read one by LoadCollectionSpec or bpf2go")
+		return nil, errors.New("there is no collection: read one by bpf2go or ebpf.LoadCollectionSpec")
 	}
 	if opts == nil {
 		opts = &ManagerOptions{}
@@ -133,7 +128,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 
 	m := &Manager{
 		spec: spec, mode: mode, programs: make(map[string]*ebpf.ProgramSpec),
-		sections: make(map[string]string), readers: make(map[string]bool), callers: make(map[string]bool),
+		readers: make(map[string]bool), callers: make(map[string]bool),
 		open: make(map[*Link]struct{}), done: make(chan struct{}),
 		loaded: make(map[weak.Pointer[ebpf.Program]]loadedProgram),
 	}
@@ -272,13 +267,9 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 	for name, prog := range m.spec.Programs {
 		// To libbpf a "?" means not to load and attach the program unless asked
 		// to. Here the caller decides which programs are loaded.
-		named, optional := strings.CutPrefix(prog.SectionName, "?")
-		section, at, _ := strings.Cut(named, "/")
+		section, _, _ := strings.Cut(strings.TrimPrefix(prog.SectionName, "?"), "/")
 		if section == "usdt" || section == "usdt.s" {
 			m.programs[name] = prog
-			if strings.Contains(at, ":") && !optional {
-				m.sections[name] = at
-			}
 		}
 		reads := slices.ContainsFunc(prog.Instructions, func(ins asm.Instruction) bool {
 			return ins.Reference() == specMapName
@@ -396,61 +387,4 @@ func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
 		}
 	}
 	return m.spec.LoadAndAssign(to, options)
-}
-
-// eachTagged calls yield for the fields of type T with an `ebpf` tag, in a
-// struct or at a pointer to one, and in the structs inside it.
-func eachTagged[T any](v reflect.Value, yield func(name string, field T)) {
-	if v.Kind() == reflect.Pointer {
-		v = v.Elem()
-	}
-	if v.Kind() != reflect.Struct {
-		return
-	}
-	for i := range v.NumField() {
-		tag := v.Type().Field(i).Tag.Get("ebpf")
-		if tag == "" {
-			eachTagged(v.Field(i), yield)
-		} else if v.Field(i).CanInterface() {
-			if field, ok := v.Field(i).Interface().(T); ok {
-				yield(tag, field)
-			}
-		}
-	}
-}
-
-// LoadCollectionSpec reads an object whose programs were compiled with the
-// header usdt.bpf.h, that of libbpf or this module's. Objects made for libbpf
-// 0.8 and newer need no change, also if "bpftool gen object" has linked them
-// from several files. [NewManager] then prepares the collection:
-//
-//	spec, err := usdt.LoadCollectionSpec("probes.bpf.o")
-//	mgr, err := usdt.NewManager(spec, nil)
-//	coll, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
-//	links, err := mgr.AttachSections(coll, usdt.Target{}, nil)
-//
-// The result differs from that of [ebpf.LoadCollectionSpec] in three ways:
-//
-//   - weak maps are maps like others,
-//   - hidden functions are verified with what their callers pass, as libbpf
-//     does,
-//   - the variable LINUX_HAS_BPF_COOKIE, which libbpf's header declares, is
-//     among CollectionSpec.Variables, where NewManager sets it.
-func LoadCollectionSpec(path string) (*ebpf.CollectionSpec, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	spec, err := LoadCollectionSpecFromReader(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return spec, nil
-}
-
-// LoadCollectionSpecFromReader is [LoadCollectionSpec] for an object that is
-// embedded in the program, by bytes.NewReader.
-func LoadCollectionSpecFromReader(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
-	return bpfobject.Load(r)
 }

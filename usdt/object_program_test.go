@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // These tests state the guarantees for programs made for libbpf, with objects
@@ -468,7 +469,7 @@ func TestObjectsForLibbpfAttachTheirSections(t *testing.T) {
 		}
 
 		process := testprog.Start(t, "target-pie")
-		links, err := mgr.AttachSections(collection, usdt.Target{PID: process.PID}, nil)
+		links, err := libbpf.AttachSections(mgr, spec, collection, usdt.Target{PID: process.PID}, nil)
 		qt.Assert(t, qt.IsNil(err))
 		defer sys.CloseTogether(links)
 		qt.Assert(t, qt.HasLen(links, 1)) // a "?" leaves the other one to the caller

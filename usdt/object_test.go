@@ -23,6 +23,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // A libbpfHeader is a version of libbpf's header that objects are compiled
@@ -36,7 +37,7 @@ func libbpfHeaders(t *testing.T) []libbpfHeader {
 	t.Helper()
 	var headers []libbpfHeader
 	for _, name := range []string{"libbpf-installed", "libbpf-newest"} {
-		spec, err := usdt.LoadCollectionSpec(testprog.Path(t, name+"/values.bpf.o"))
+		spec, err := libbpf.LoadCollectionSpec(testprog.Path(t, name+"/values.bpf.o"))
 		qt.Assert(t, qt.IsNil(err))
 		headers = append(headers,
 			libbpfHeader{name, spec.Maps["__bpf_usdt_specs"].ValueSize != 208})
@@ -46,7 +47,7 @@ func libbpfHeaders(t *testing.T) []libbpfHeader {
 
 func (h libbpfHeader) load(t *testing.T, object string) *ebpf.CollectionSpec {
 	t.Helper()
-	spec, err := usdt.LoadCollectionSpec(testprog.Path(t, h.name+"/"+object+".bpf.o"))
+	spec, err := libbpf.LoadCollectionSpec(testprog.Path(t, h.name+"/"+object+".bpf.o"))
 	qt.Assert(t, qt.IsNil(err))
 	return spec
 }

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package usdt
+package usdt_test
 
 import (
 	"bytes"
@@ -29,7 +29,9 @@ import (
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // The tests here run programs without a probe: as programs of another type,
@@ -73,12 +75,12 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
 		return !slices.Contains(collectors, name)
 	})
-	makeHeaderFunctionsStatic(spec)
-	specs := spec.Maps[specMapName]
+	usdt.MakeHeaderFunctionsStatic(spec)
+	specs := spec.Maps[usdt.SpecMapName]
 	layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 	qt.Assert(t, qt.IsNil(err))
 	c := &codeRunner{t: t, machine: machine, layout: layout}
-	for _, name := range cookieVariables {
+	for _, name := range usdt.CookieVariables {
 		if variable := spec.Variables[name]; variable != nil {
 			qt.Assert(t, qt.IsNil(variable.Set(true)))
 		}
@@ -124,7 +126,7 @@ func (c *codeRunner) describe(program elf.Machine, id uint32, args []argspec.Arg
 	}
 	value := make([]byte, c.layout.Size)
 	c.layout.Encode(value, machines, nativeOrder(), uint64(id)<<32, args)
-	qt.Assert(c.t, qt.IsNil(c.programs.Maps[specMapName].Put(id, value)))
+	qt.Assert(c.t, qt.IsNil(c.programs.Maps[usdt.SpecMapName].Put(id, value)))
 }
 
 // run runs all programs with a context, and returns what they report.
@@ -174,7 +176,7 @@ func objectFor(t testing.TB, machine elf.Machine) *ebpf.CollectionSpec {
 	}
 	out, err := exec.Command(clang, arguments...).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	spec, err := LoadCollectionSpec(object)
+	spec, err := libbpf.LoadCollectionSpec(object)
 	qt.Assert(t, qt.IsNil(err))
 	return spec
 }
@@ -222,9 +224,9 @@ func (a *arena) touch() {
 
 var touched byte // or the compiler would leave it out
 
-// readMemory returns what is in the memory of this process, which is the one
+// readOwnMemory returns what is in the memory of this process, which is the one
 // that programs read when they are run here.
-func readMemory(address uint64, size int) ([]byte, bool) {
+func readOwnMemory(address uint64, size int) ([]byte, bool) {
 	memory := make([]byte, size)
 	local := []unix.Iovec{{Base: &memory[0]}}
 	local[0].SetLen(size)

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package usdt
+package usdt_test
 
 import (
 	"debug/elf"
@@ -129,8 +129,8 @@ func (s *machineState) value(means string, least int) (value uint64, err unix.Er
 	case "address":
 		value = sum()
 	case "memory":
-		bytes, ok := readMemory(sum(), size)
-		if _, all := readMemory(sum(), max(size, least)); !ok || !all {
+		bytes, ok := readOwnMemory(sum(), size)
+		if _, all := readOwnMemory(sum(), max(size, least)); !ok || !all {
 			return 0, unix.EFAULT
 		}
 		wide := make([]byte, 8)

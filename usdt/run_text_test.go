@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package usdt
+package usdt_test
 
 import (
 	"debug/elf"
@@ -35,7 +35,7 @@ func FuzzReadsOfText(f *testing.F) {
 	memory.fill(rand.New(rand.NewPCG(16, 16)))
 	runner := newCodeRunner(f, objectFor(f, machine), machine)
 	read := func(to []byte, address uint64) bool {
-		from, ok := readMemory(address, len(to))
+		from, ok := readOwnMemory(address, len(to))
 		copy(to, from)
 		return ok
 	}

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-package usdt
+package usdt_test
 
 import (
 	"debug/elf"
@@ -21,7 +21,9 @@ import (
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // A vectorArg is one argument of testdata/vectors.
@@ -110,9 +112,9 @@ func TestProgramsReadWhatTheVectorsSay(t *testing.T) {
 	}
 	for _, header := range []string{"libbpf-installed", "libbpf-newest"} {
 		t.Run(header, func(t *testing.T) {
-			spec, err := LoadCollectionSpec(testprog.Path(t, header+"/values.bpf.o"))
+			spec, err := libbpf.LoadCollectionSpec(testprog.Path(t, header+"/values.bpf.o"))
 			qt.Assert(t, qt.IsNil(err))
-			if spec.Maps[specMapName].ValueSize != sitespec.Size {
+			if spec.Maps[usdt.SpecMapName].ValueSize != sitespec.Size {
 				testneeds.Kernel(t, "6.12",
 					"a verifier that follows libbpf's newest reader through twelve arguments")
 			}

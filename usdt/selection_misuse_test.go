@@ -19,6 +19,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // A descriptor that has been closed may be that of another file by now.
@@ -156,7 +157,7 @@ func TestAttachSectionsThatNameNothing(t *testing.T) {
 	mgr, err := usdt.NewManager(spec, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer mgr.Close()
-	_, err = mgr.AttachSections(&testbpf.CountsObjects{}, usdt.Target{}, nil)
+	_, err = libbpf.AttachSections(mgr, spec, &testbpf.CountsObjects{}, usdt.Target{}, nil)
 	qt.Assert(t, qt.ErrorMatches(err, `no loaded program says in its section where to attach: .*`))
 }
 

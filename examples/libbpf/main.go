@@ -29,6 +29,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 func main() {
@@ -62,7 +63,7 @@ func run(
 	if err := rlimit.RemoveMemlock(); err != nil { // needed before 5.11
 		return err
 	}
-	spec, err := usdt.LoadCollectionSpec(object)
+	spec, err := libbpf.LoadCollectionSpec(object)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func run(
 
 	var links []*usdt.Link
 	if target.Path == "" {
-		links, err = mgr.AttachSections(collection, usdt.Target{}, nil)
+		links, err = libbpf.AttachSections(mgr, spec, collection, usdt.Target{}, nil)
 	} else {
 		for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
 			section := strings.TrimPrefix(spec.Programs[name].SectionName, "?")

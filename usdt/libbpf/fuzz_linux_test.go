@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package bpfobject
+package libbpf
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func FuzzLoad(f *testing.F) {
 
 		var start, end runtime.MemStats
 		runtime.ReadMemStats(&start)
-		_, _ = Load(bytes.NewReader(data))
+		_, _ = load(bytes.NewReader(data))
 		runtime.ReadMemStats(&end)
 		qt.Assert(t, qt.IsTrue(end.TotalAlloc-start.TotalAlloc < 4*maxZeroes+200*uint64(len(data))))
 	})

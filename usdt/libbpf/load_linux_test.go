@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package bpfobject_test
+package libbpf_test
 
 import (
 	"bytes"
@@ -15,9 +15,9 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/bpfobject"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // headers are the versions of libbpf's header that objects are compiled with.
@@ -28,7 +28,7 @@ func load(t *testing.T, header, name string) *ebpf.CollectionSpec {
 	file, err := os.Open(testprog.Path(t, header+"/"+name+".bpf.o"))
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	spec, err := bpfobject.Load(file)
+	spec, err := libbpf.LoadCollectionSpecFromReader(file)
 	qt.Assert(t, qt.IsNil(err))
 	return spec
 }
@@ -62,7 +62,7 @@ func TestLoad(t *testing.T) {
 			})
 			t.Run("makes a variable of what says whether there is a cookie", func(t *testing.T) {
 				spec := load(t, header, "sections")
-				variable := spec.Variables[bpfobject.CookieVariable]
+				variable := spec.Variables["LINUX_HAS_BPF_COOKIE"]
 				qt.Assert(t, qt.IsNotNil(variable))
 				qt.Assert(t, qt.IsNil(variable.Set(true)))
 				var value bool
@@ -165,7 +165,7 @@ func TestLoadOfParts(t *testing.T) {
 			file, err := os.Open(object)
 			qt.Assert(t, qt.IsNil(err))
 			defer file.Close()
-			_, err = bpfobject.Load(file)
+			_, err = libbpf.LoadCollectionSpecFromReader(file)
 			qt.Check(t, qt.ErrorMatches(err, "the object uses my_pid, which it does not define .*"))
 		})
 	}
@@ -174,17 +174,17 @@ func TestLoadOfParts(t *testing.T) {
 func TestLoadOfDamagedObjects(t *testing.T) {
 	data, err := os.ReadFile(testprog.Path(t, "libbpf-installed/first.bpf.o"))
 	qt.Assert(t, qt.IsNil(err))
-	_, err = bpfobject.Load(bytes.NewReader(nil))
+	_, err = libbpf.LoadCollectionSpecFromReader(bytes.NewReader(nil))
 	qt.Check(t, qt.IsNotNil(err))
 	for size := 1; size < len(data); size += 1 + size/16 {
-		_, err := bpfobject.Load(bytes.NewReader(data[:size]))
+		_, err := libbpf.LoadCollectionSpecFromReader(bytes.NewReader(data[:size]))
 		qt.Check(t, qt.IsNotNil(err), qt.Commentf("%d bytes", size))
 	}
 	for at := range data[:64] {
 		changed := bytes.Clone(data)
 		for _, b := range []byte{0, 1, 0x7f, 0xff} {
 			changed[at] = b
-			_, _ = bpfobject.Load(bytes.NewReader(changed))
+			_, _ = libbpf.LoadCollectionSpecFromReader(bytes.NewReader(changed))
 		}
 	}
 }

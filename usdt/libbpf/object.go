@@ -1,25 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package bpfobject makes objects that were compiled for libbpf loadable by
-// cilium/ebpf. Both take the same object files, but cilium/ebpf does not take
-// all that libbpf's headers put into them:
-//
-//   - Weak symbols. libbpf takes a weak map for any other, cilium/ebpf refuses
-//     it. In an object that is complete nothing is left that could override a
-//     weak symbol, so here it becomes a global one.
-//   - Hidden functions. To libbpf they are static: the kernel verifies them
-//     with what their callers pass. To cilium/ebpf they are global: the kernel
-//     verifies each alone, and refuses them.
-//   - The variable LINUX_HAS_BPF_COOKIE, which libbpf sets to what the kernel
-//     has. cilium/ebpf takes it for an option of the kernel's configuration.
-//     Here it becomes a variable of a read-only section, which the caller sets
-//     in the collection as any other.
-//
-// The object is changed before it is parsed, in memory: in the symbol table,
-// and by a section that is added. No instruction is touched. What a symbol
-// table cannot say is changed in the collection afterwards: that hidden
-// functions are static, and that the variable is no option of the kernel.
-package bpfobject
+package libbpf
 
 import (
 	"bytes"
@@ -29,23 +10,59 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 )
 
-// CookieVariable is the name of the variable, in the object and in the
+// cookieVariable is the name of the variable, in the object and in the
 // collection, that says whether the kernel gives a program a BPF cookie. It is
 // one byte, and 0 unless the caller sets it.
-const CookieVariable = "LINUX_HAS_BPF_COOKIE"
+const cookieVariable = "LINUX_HAS_BPF_COOKIE"
 
 // cookieSection holds the variable. cilium/ebpf makes a read-only map of each
 // section whose name begins with .rodata.
 const cookieSection = ".rodata.usdt"
 
-// Load reads an object and returns its programs and maps.
-func Load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
+// LoadCollectionSpec reads an object whose programs were compiled with the
+// header usdt.bpf.h, that of libbpf or this module's. Objects made for libbpf
+// 0.8 and newer need no change, also if "bpftool gen object" has linked them
+// from several files. [usdt.NewManager] then prepares the collection:
+//
+//	spec, err := libbpf.LoadCollectionSpec("probes.bpf.o")
+//	mgr, err := usdt.NewManager(spec, nil)
+//	coll, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
+//	links, err := libbpf.AttachSections(mgr, spec, coll, usdt.Target{}, nil)
+//
+// The result differs from that of [ebpf.LoadCollectionSpec] in three ways:
+//
+//   - weak maps are maps like others,
+//   - hidden functions are verified with what their callers pass, as libbpf
+//     does,
+//   - the variable LINUX_HAS_BPF_COOKIE, which libbpf's header declares, is
+//     among CollectionSpec.Variables, where usdt.NewManager sets it.
+func LoadCollectionSpec(path string) (*ebpf.CollectionSpec, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	spec, err := LoadCollectionSpecFromReader(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return spec, nil
+}
+
+// LoadCollectionSpecFromReader is [LoadCollectionSpec] for an object that is
+// embedded in the program, by bytes.NewReader.
+func LoadCollectionSpecFromReader(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
+	return load(r)
+}
+
+func load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
 	o, err := read(r)
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
@@ -72,7 +89,7 @@ func Load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
 	// cilium/ebpf looks it up in the kernel's configuration.
 	if options := datasec(spec.Types, ".kconfig"); options != nil {
 		options.Vars = slices.DeleteFunc(options.Vars, func(v btf.VarSecinfo) bool {
-			return v.Type.TypeName() == CookieVariable
+			return v.Type.TypeName() == cookieVariable
 		})
 	}
 	return spec, nil
@@ -226,7 +243,7 @@ func (t *symbolTable) change(hidden map[string]bool) (undefined map[string]bool,
 			if bind == elf.STB_WEAK {
 				symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, kind)
 			}
-		case name == CookieVariable:
+		case name == cookieVariable:
 			if cookie == 0 {
 				if cookie, err = t.img.addSection(cookieSection, []byte{0}, elf.Section64{
 					Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC), Addralign: 1,

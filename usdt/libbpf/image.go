@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package bpfobject
+package libbpf
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// MaxSize is the size in bytes of the largest object that is read. Real ones
+// maxSize is the size in bytes of the largest object that is read. Real ones
 // have some hundred kilobytes, and some megabytes with debugging information.
-const MaxSize = 256 << 20
+const maxSize = 256 << 20
 
 // headerSize is the size of the header of an ELF file of 64 bits, and that of
 // the header of a section.
@@ -41,12 +41,12 @@ func readImage(r io.ReaderAt) (data []byte, img *image, err error) {
 	if r == nil {
 		return nil, nil, errors.New("there is no reader")
 	}
-	data, err = io.ReadAll(io.NewSectionReader(r, 0, MaxSize+1))
+	data, err = io.ReadAll(io.NewSectionReader(r, 0, maxSize+1))
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(data) > MaxSize {
-		return nil, nil, fmt.Errorf("it is larger than %d MB", MaxSize>>20)
+	if len(data) > maxSize {
+		return nil, nil, fmt.Errorf("it is larger than %d MB", maxSize>>20)
 	}
 	if len(data) < elf.EI_NIDENT || !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
 		return nil, nil, elffile.ErrNotELF

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package bpfobject
+package libbpf
 
 import (
 	"bytes"
@@ -20,11 +20,11 @@ import (
 
 func TestLoadOfWhatIsNoObject(t *testing.T) {
 	for _, text := range []string{"", "x", strings.Repeat("int main(void) { return 0; }\n", 10)} {
-		_, err := Load(strings.NewReader(text))
+		_, err := load(strings.NewReader(text))
 		qt.Check(t, qt.ErrorIs(err, elffile.ErrNotELF))
 		qt.Check(t, qt.ErrorMatches(err, "reading the object: not an ELF file"))
 	}
-	_, err := Load(nil)
+	_, err := load(nil)
 	qt.Check(t, qt.ErrorMatches(err, "reading the object: there is no reader"))
 }
 
@@ -92,7 +92,7 @@ func TestLoadOfObjectsThatClaimMuch(t *testing.T) {
 			im := objectWith(elfimage.Section{Name: name, Kind: elf.SHT_NULL})
 			symbols := make([]elfimage.Symbol, many)
 			for i := range symbols {
-				symbols[i] = elfimage.NewSymbol(CookieVariable, 0, elf.STT_NOTYPE, elf.SHN_UNDEF)
+				symbols[i] = elfimage.NewSymbol(cookieVariable, 0, elf.STT_NOTYPE, elf.SHN_UNDEF)
 			}
 			im.AddSymbols(elf.SHT_SYMTAB, "", symbols...)
 			return im
@@ -123,7 +123,7 @@ func TestLoadOfObjectsThatClaimMuch(t *testing.T) {
 			data := im.Bytes()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := Load(bytes.NewReader(data))
+			_, err := load(bytes.NewReader(data))
 			runtime.ReadMemStats(&after)
 			used := after.TotalAlloc - before.TotalAlloc
 			t.Logf("%d bytes take %d: %v", len(data), used, err)
@@ -141,7 +141,7 @@ func TestLoadLeavesOutCompressedSectionsForDebuggers(t *testing.T) {
 	im := objectWith(elfimage.Section{Name: ".debug_info", Kind: elf.SHT_PROGBITS,
 		Flags: elf.SHF_COMPRESSED, Data: compressedZeroes(t, 1<<20)})
 	im.AddSymbols(elf.SHT_SYMTAB, "")
-	_, err := Load(bytes.NewReader(im.Bytes()))
+	_, err := load(bytes.NewReader(im.Bytes()))
 	qt.Check(t, qt.IsNil(err))
 }
 
