@@ -212,9 +212,11 @@ func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
 			return err
 		},
 		late: func(r *round[A]) {
+			now := f.files[at.File]
 			switch {
 			case !ok:
-			case f.attached[at.spot] != nil || !f.isWanted(at):
+			case now == nil || now.opened != opened, f.attached[at.spot] != nil, !f.isWanted(at):
+				// Of a file that was written to, the driver has detached it.
 				r.unwanted = append(r.unwanted, attached)
 			default:
 				f.add(at, attached, r)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +108,31 @@ func TestFollowerAttachesAgainAfterAWrite(t *testing.T) {
 		testneeds.Await(t, 10*time.Second, "the file is attached again", func() bool {
 			return len(f.attachments()) == 1
 		})
+		w.tells("+0 a")
+	})
+	t.Run("while it is attached", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		var attached atomic.Int32
+		goOn := make(chan struct{})
+		w.fail = func(part int, _ string) error {
+			if part == 0 && attached.Add(1) == 1 {
+				<-goOn
+			}
+			return nil
+		}
+		f := w.follower(Options{})
+		f.patience = testneeds.Patience(time.Minute)
+		f.running.Add(1) // the call has a turn
+		w.start(1, "a")
+		pass(t, f)
+		w.tells()
+		w.isWritten["a"]()
+		close(goOn)
+		// What the first call attached is detached already.
+		testneeds.Await(t, 10*time.Second, "the file is attached again", func() bool {
+			return attached.Load() == 2
+		})
+		pass(t, f)
 		w.tells("+0 a")
 	})
 	t.Run("while the file lingers", func(t *testing.T) {
