@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"syscall"
+	"time"
 	"weak"
 
 	"github.com/gousdt/gousdt/internal/lease"
@@ -78,7 +80,18 @@ func (h *holder) release() {
 	}
 }
 
+const longestStart = time.Second
+
+// giveBack lets writers go on once no child of this program has a link that is
+// closed: it has them until it executes its own program, and while one process
+// has a link, that is attached. A file system may hold such a child up.
 func (g *guard) giveBack() {
+	for until := time.Now().Add(longestStart); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if syscall.ForkLock.TryRLock() {
+			syscall.ForkLock.RUnlock()
+			break
+		}
+	}
 	g.lease.Return()
 	g.closeFile()
 }

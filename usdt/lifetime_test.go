@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -303,6 +304,28 @@ func TestLinksAreDetachedBeforeTheFileIsWrittenTo(t *testing.T) {
 		c.next(t, 1)
 		qt.Check(t, qt.IsNil(again.Err()))
 	})
+}
+
+// A child that is being started has the links of its parent, which are attached
+// as long.
+func TestWritersWaitForChildrenThatAreBeingStarted(t *testing.T) {
+	c := newCollector(t, nil)
+	program, _ := copies(t, "target-static")
+	lnk := c.attach(t, c.Collect, usdt.Target{Path: program}, "three", nil)
+	started := make(chan struct{})
+	syscall.ForkLock.Lock()
+	opened := opening(t, program)
+	<-lnk.Done()
+	time.AfterFunc(50*time.Millisecond, func() { // the writer could be faster
+		close(started)
+		syscall.ForkLock.Unlock()
+	})
+	<-opened
+	select {
+	case <-started:
+	default:
+		t.Error("the file was opened for writing while a child was being started")
+	}
 }
 
 func TestWritersDoNotWaitWithoutALease(t *testing.T) {
