@@ -67,7 +67,8 @@ func TestFollowerTriesAgainInTurn(t *testing.T) {
 			w := newWorld(t).everywhere()
 			f := w.follower(Options{Linger: -1})
 			var tried []string
-			failure := map[string]error{"later": syscall.EBUSY, "room": syscall.ENOMEM, "space": syscall.ENOSPC}
+			failure := map[string]error{"later": syscall.EBUSY, "room": syscall.ENOMEM,
+				"space": syscall.ENOSPC}
 			w.fail = func(part int, file string) error {
 				if part == 0 {
 					tried = append(tried, file)
