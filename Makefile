@@ -66,7 +66,7 @@ pure := ./argspec/... ./elfnote/... ./internal/elffile/... ./usdt/internal/sites
 modules := $(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod')))
 
 # Those of the library and the commands below the root's, and the packages of all.
-nested := internal/language stack cmd
+nested := internal/language stack sdt cmd
 all := ./... $(nested:%=./%/...)
 inmodules := internal/setup/inmodules . $(GO)
 list = $(patsubst $(shell $(GO) list -m)/%,./%,$(shell $(inmodules) list $1))

@@ -21,7 +21,8 @@ type Definitions struct {
 	fires   []firesHint
 	helpers []helper
 	apart   []elfnote.Pattern // probes that start no call, whatever their names
-	builtin bool              // also those that this package has
+	matches []match
+	builtin bool // also those that this package has
 }
 
 // A probe is defined once for each number of arguments that it ever had.
@@ -34,6 +35,12 @@ type firesHint struct {
 	pattern elfnote.Pattern
 	isWhen  bool // the text says when it fires, otherwise on which condition
 	text    string
+}
+
+// match is a term that the start and the end of a call have in common.
+type match struct {
+	pattern elfnote.Pattern
+	term    string
 }
 
 type helper struct {
@@ -170,6 +177,26 @@ func (d *Definitions) NamedPairs(
 func (d *Definitions) isApart(provider, name string) bool {
 	return d != nil && (elfnote.MatchAny(d.apart, provider, name) && len(d.apart) > 0 ||
 		d.builtin && builtinOf(provider).isApart(provider, name))
+}
+
+// Match returns the term, for Latency.By of package trace, that the start and
+// the end of the pairs that a pattern selects have in common. It is "" if the
+// definitions name none for the provider, which the pattern has to name without
+// wildcards. Nil Definitions know none.
+func (d *Definitions) Match(pair elfnote.PairPattern) string {
+	if d == nil {
+		return ""
+	}
+	provider, name, _ := strings.Cut(pair.String(), ":")
+	for _, m := range slices.Backward(d.matches) {
+		if m.pattern.Match(provider, name) {
+			return m.term
+		}
+	}
+	if d.builtin {
+		return builtinOf(provider).Match(pair)
+	}
+	return ""
 }
 
 // callsOf returns the calls of a provider, sorted by their names.

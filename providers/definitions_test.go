@@ -206,9 +206,9 @@ func TestParseErrors(t *testing.T) {
 		{"something else", "\nint main() {}",
 			`p.d: line 2: "provider" or "enum" is expected before "int"`},
 		{"a malformed pragma", "#pragma gousdt fires p:x",
-			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note or apart in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart or match in place of when"},
 		{"an unknown pragma", "#pragma gousdt whence p:x y",
-			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note or apart in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart or match in place of when"},
 		{"a malformed helper", "#pragma gousdt helper p:x p:y if z",
 			"p.d: line 1: a helper reads: #pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL, or without the last two words"},
 		{"too large", strings.Repeat(" ", 2<<20),
@@ -373,4 +373,20 @@ func textOf(p providers.Probe) string {
 		b.WriteString(a.Name)
 	}
 	return b.String() + ")"
+}
+
+// What a call's start and end have in common is a provider's own matter.
+func TestMatch(t *testing.T) {
+	d := providers.Builtin()
+	qt.Assert(t, qt.IsNil(d.Parse("shop.d", []byte(`
+#pragma gousdt match shop:* goroutine
+#pragma gousdt match shop:job* id`))))
+	for pattern, want := range map[string]string{
+		"shop:request": "goroutine", "shop:*": "goroutine", "shop:a..shop:b": "goroutine",
+		"shop:job": "id", "store:request": "", "*": "", "postgresql:query": "",
+	} {
+		qt.Check(t, qt.Equals(d.Match(elfnote.MustParsePairPattern(pattern)), want), qt.Commentf(pattern))
+	}
+	var none *providers.Definitions
+	qt.Check(t, qt.Equals(none.Match(elfnote.MustParsePairPattern("shop:*")), ""))
 }

@@ -56,6 +56,9 @@
 //     without the last two words, in all files.
 //   - apart PROVIDER:PROBE says that the probe starts no call, though its name
 //     and that of another end as those of a pair do.
+//   - match PROVIDER:PROBE TERM says what the start and the end of a call have
+//     in common, in place of the thread: an argument by its name, if a call can
+//     end in another thread. It counts where a pair is named with its provider.
 //
 // # Calls
 //

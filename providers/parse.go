@@ -65,6 +65,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	d.fires = append(d.fires, p.fires...)
 	d.helpers = append(d.helpers, p.helpers...)
 	d.apart = append(d.apart, p.apart...)
+	d.matches = append(d.matches, p.matches...)
 	return nil
 }
 
@@ -82,6 +83,7 @@ type parser struct {
 
 	helpers []helper
 	apart   []elfnote.Pattern
+	matches []match
 	notes   []note
 
 	err  error
@@ -397,10 +399,10 @@ func (p *parser) directive(line string) error {
 
 // pragma reads a pragma of this package. Each begins with a pattern of probes.
 func (p *parser) pragma(kind string, fields []string) error {
-	least := map[string]int{"when": 2, "fires": 2, "helper": 2, "note": 3, "apart": 1}[kind]
+	least := map[string]int{"when": 2, "fires": 2, "helper": 2, "note": 3, "apart": 1, "match": 2}[kind]
 	if least == 0 || len(fields) < least {
 		return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, " +
-			"or fires, helper, note or apart in place of when")
+			"or fires, helper, note, apart or match in place of when")
 	}
 	pattern, err := elfnote.ParsePattern(fields[0])
 	if err != nil {
@@ -411,6 +413,8 @@ func (p *parser) pragma(kind string, fields []string) error {
 		p.notes = append(p.notes, note{pattern, fields[1], strings.Join(fields[2:], " ")})
 	case "apart":
 		p.apart = append(p.apart, pattern)
+	case "match":
+		p.matches = append(p.matches, match{pattern, fields[1]})
 	case "helper":
 		h := helper{of: pattern}
 		if h.probe, err = elfnote.ParsePattern(fields[1]); err != nil {

@@ -49,10 +49,11 @@ type Latency struct {
 	Pair elfnote.PairPattern
 
 	// By is a term that is a number, which an end shares with its start. Empty
-	// stands for "tid", the same thread. An argument such as "arg0" is compared
-	// within the process. A call without an end may then be taken for one of a
-	// later process with the same PID. DoneBy is the term at the end if it
-	// differs.
+	// stands for what SessionOptions.Definitions have for the provider, see
+	// [providers.Definitions.Match], or else "tid", the same thread. An
+	// argument such as "arg0" is compared within the process. A call without an
+	// end may then be taken for one of a later process with the same PID.
+	// DoneBy is the term at the end if it differs.
 	By, DoneBy string
 }
 
@@ -118,7 +119,7 @@ func (s *Session) latency(l *Latency) (*latency, error) {
 			return nil, optionError("Pair", err)
 		}
 	}
-	by := cmp.Or(l.By, "tid")
+	by := cmp.Or(l.By, s.opts.Definitions.Match(l.Pair), "tid")
 	var err error
 	if p.Start, err = parseNumber(by, names); err != nil {
 		return nil, optionError("By", err)
