@@ -243,6 +243,18 @@ func (f *watchedFile[A]) Attach(
 
 func (f *watchedFile[A]) Sites(n int) int { return f.weights[n] }
 
+func (f *watchedFile[A]) Semaphores(n int) (semaphores int) {
+	if f.parts[n] == nil {
+		return 0
+	}
+	for _, site := range f.parts[n].Sites() {
+		if site.SemaphoreOffset != 0 {
+			semaphores++
+		}
+	}
+	return semaphores
+}
+
 // Retry says when to try again. The maps of a Manager are shared out, unless
 // they could never hold the specs of one file.
 func (d *driver[A]) Retry(err error) follow.When {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -73,6 +74,11 @@ const (
 
 // errEarly is noted for a process that is attached after a time.
 var errEarly = errors.New("the process is attached later")
+
+// errLeaks is reported for a file that waits until less may leak.
+var errLeaks = fmt.Errorf("it is attached later: %d semaphores of its container or user were "+
+	"detached from processes that went on, for each of which the kernel may keep a uprobe for good; "+
+	"one more may be each %v", leaksAtOnce, leakEvery)
 
 // errWaits is noted for a target that waits for time. It is not reported.
 var errWaits = errors.New("attaching for its container or user takes too much of the time")
@@ -197,6 +203,11 @@ func (f *Follower[A]) attachPart(part int, at target, r *round[A]) {
 		at.needs[descriptors] = max(1, failed.needs[descriptors])
 	}
 	if f.mustWait(at) {
+		return
+	}
+	at.semaphores = opened.Semaphores(part)
+	if wait := f.budget.waitForLeaks(at.owner, time.Now()); wait > 0 && at.semaphores > 0 {
+		f.report(at, errLeaks, Later, r)
 		return
 	}
 	if err := f.share(at.owner, at.needs, r); err != nil {

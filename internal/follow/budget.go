@@ -90,9 +90,10 @@ type budget struct {
 	owners         map[string]amounts // those that have something
 
 	time      fairness.Owners
-	atOnce    time.Duration // attachTime
-	lastOwner string        // for which something was attached
-	shared    time.Time     // when that was another one than before
+	leaks     fairness.Owners // a second for each
+	atOnce    time.Duration   // attachTime
+	lastOwner string          // for which something was attached
+	shared    time.Time       // when that was another one than before
 }
 
 func newBudget(limits Limits) *budget {
@@ -182,6 +183,29 @@ func (b *budget) wait(owner string, now time.Time) time.Duration {
 	return b.time[owner].Wait(b.rate(now), now)
 }
 
+// What the kernel may keep for good of a process: a uprobe for each semaphore
+// that is detached while the process goes on, if it has set that to 0. An owner
+// may have this many at once, and one more in leakEvery.
+const (
+	leaksAtOnce = 1000
+	leakEvery   = 10 * time.Second
+)
+
+var leakRate = fairness.Rate{Full: leaksAtOnce * time.Second,
+	Refill: float64(time.Second) / float64(leakEvery)}
+
+// mayLeak notes that semaphores of an owner are detached from processes that go
+// on.
+func (b *budget) mayLeak(owner string, semaphores int, now time.Time) {
+	b.leaks.Take(owner, leakRate, now, time.Duration(semaphores)*time.Second)
+}
+
+// waitForLeaks returns how long it is until semaphores may be attached for an
+// owner.
+func (b *budget) waitForLeaks(owner string, now time.Time) time.Duration {
+	return b.leaks[owner].Wait(leakRate, now)
+}
+
 // inTurn sorts targets so that owners take turns: the single file of one does
 // not wait for the thousand of another. In each turn, owners that have taken
 // the least time lately come first.
@@ -245,7 +269,7 @@ func (f *Follower[A]) takeAway(of resource, owner string, more int) (began, ende
 		for _, a := range f.attachedAt(last.Place) {
 			f.report(a.target, err, WithShare, room)
 		}
-		f.detach(last.Place, room)
+		f.detachRunning(last.Place, room)
 	}
 	if len(room.Detached) == 0 {
 		return false, false // it is reserved for a call that goes on

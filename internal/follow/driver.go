@@ -53,6 +53,8 @@ type File[A any] interface {
 	Attach(part int, pair *procwatch.ProcessFile, pid int) (attachment A, ok bool, err error)
 	// Sites returns the number of sites that a part of the file counts for.
 	Sites(part int) int
+	// Semaphores returns the number of sites of a part that have one.
+	Semaphores(part int) int
 	// WhenWritten has a function called, on a goroutine of its own, once the
 	// driver has detached the whole file because it is written to.
 	WhenWritten(call func())

@@ -210,8 +210,10 @@ type target struct {
 	pair  *procwatch.ProcessFile
 	owner string  // takes the share
 	needs amounts // for a part
-	nth   int     // of its owner's, where these take turns
-	isNew bool    // its file has been opened just now
+	// semaphores is the number of those of a part that is attached.
+	semaphores int
+	nth        int  // of its owner's, where these take turns
+	isNew      bool // its file has been opened just now
 }
 
 func newTarget(at Place, pair *procwatch.ProcessFile) target {
@@ -281,7 +283,7 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 			f.close(id)
 			for at := range f.attached {
 				if at.File == id {
-					f.detach(at.Place, old)
+					f.detachRunning(at.Place, old)
 				}
 			}
 		}
@@ -318,7 +320,7 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 			old.Errors = append(old.Errors, f.driver.Explain(all[0].part, pair, errAgain))
 		}
 		if f.driver.PerProcess(pair.File) && (hasMoved || f.opts.After > 0 && pair.HasExecuted()) {
-			f.detach(place, old)
+			f.detachRunning(place, old)
 			targets = append(targets, f.afterwards(place, pair))
 		}
 	}
@@ -463,18 +465,16 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 		return
 	}
 	r := &round[A]{}
-	for at, a := range f.attached {
-		if at.File == id {
-			f.detach(at.Place, r)
-			if known.pairs > 0 {
-				f.report(a.target, errWritten, Later, r)
-			}
-		}
-	}
 	if known.pairs == 0 {
 		f.leave(id, r)
 		f.finish(r)
 		return
+	}
+	for at, a := range f.attached {
+		if at.File == id {
+			f.detachRunning(at.Place, r)
+			f.report(a.target, errWritten, Later, r)
+		}
 	}
 	f.close(id)
 	all := f.watcher.ProcessFiles()
@@ -510,6 +510,14 @@ const (
 	longestWrite = 10 * time.Second
 	writePause   = 100 * time.Millisecond
 )
+
+// detachRunning is detach where processes go on that map the file.
+func (f *Follower[A]) detachRunning(place Place, r *round[A]) {
+	for _, a := range f.attachedAt(place) {
+		f.budget.mayLeak(a.owner, a.semaphores, time.Now())
+	}
+	f.detach(place, r)
+}
 
 // detach notes that all parts of a place are to be detached.
 func (f *Follower[A]) detach(place Place, r *round[A]) {

@@ -38,6 +38,7 @@ type world struct {
 	room        int  // how much can be attached at a time
 	share       bool // the room is shared out
 	sites       map[string]int
+	semaphores  int // of each part
 	detaching   func()
 	descriptors map[string]int    // of files, 1 of others
 	opened      int               // files
@@ -192,6 +193,8 @@ func (w fakeFile) WhenWritten(call func()) {
 func (w fakeFile) HoldsWriters() bool { return !w.noLease }
 
 func (w fakeFile) IsOpenForWriting() bool { return w.hasWriter }
+
+func (w fakeFile) Semaphores(int) int { return w.semaphores }
 
 func (w fakeFile) Sites(int) int { return max(1, w.sites[w.name]) }
 

@@ -6,6 +6,7 @@ package follow
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -209,4 +210,35 @@ func TestFollowerOpensAFileAnewThatWasTooLarge(t *testing.T) {
 	pass(t, f)
 	w.tells()
 	qt.Check(t, qt.Equals(f.Stats().OverLimit, 1))
+}
+
+// A user could have the kernel leak a uprobe for each semaphore that is
+// detached from a process which goes on, again and again.
+func TestFollowerBoundsWhatMayLeak(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		w.semaphores = leaksAtOnce/2 + 1
+		f := w.follower(Options{})
+		w.start(1, "a")
+		pass(t, f)
+		w.tells("+0 a")
+		for n := range 2 {
+			w.overwrite("a", fmt.Sprint("p", n))
+			qt.Assert(t, qt.IsNil(f.Sync(1)))
+		}
+		w.tells("-0 a", "+0 a", "-0 a", "!0 a 1: "+errLeaks.Error())
+		pass(t, f)
+		w.tells()
+		w.startOf(1001, 2, "b") // another user's
+		pass(t, f)
+		w.tells("+0 b")
+		time.Sleep(3 * leakEvery)
+		pass(t, f)
+		w.tells("+0 a")
+		w.end(2) // takes nothing of that
+		pass(t, f)
+		time.Sleep(2 * time.Second)
+		w.tells("-0 b")
+		qt.Check(t, qt.HasLen(f.budget.leaks, 1))
+	})
 }
