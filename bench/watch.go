@@ -59,7 +59,7 @@ func (e *env) watchers() ([]contestant, error) {
 	watching := func(work func(*procwatch.Watcher) error) (float64, error) {
 		w := procwatch.NewWatcher(nil)
 		defer w.Close()
-		if err := w.SyncAll(); err != nil {
+		if err := w.SyncAll(context.Background()); err != nil {
 			return 0, err
 		}
 		return processorTime(func() error { return work(w) })
@@ -71,7 +71,7 @@ func (e *env) watchers() ([]contestant, error) {
 		once(byPasses, func() (float64, error) {
 			spent, err := watching(func(w *procwatch.Watcher) (err error) {
 				for range passes {
-					err = errors.Join(err, w.SyncAll())
+					err = errors.Join(err, w.SyncAll(context.Background()))
 				}
 				return err
 			})

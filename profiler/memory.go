@@ -191,7 +191,7 @@ func (m *Memory) Start(ctx context.Context) (_ *Profiler, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.watch.SyncAll(); err != nil {
+	if err := m.watch.SyncAll(ctx); err != nil {
 		return nil, err
 	}
 	ctx, m.stop = context.WithCancel(ctx)

@@ -74,7 +74,7 @@ func TestDebuginfod(t *testing.T) {
 	qt.Check(t, qt.Equals(d.Counts().Fetched, 1), qt.Commentf("%v", d.Counts().Err))
 	qt.Check(t, qt.Equals(s.Frames(t.Context(), process.PID, []uint64{inMain})[0].Function, "main"))
 	var folded strings.Builder
-	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))
 	qt.Check(t, qt.Equals(folded.String(), "main 1\n"))
 	qt.Check(t, qt.Equals(s.Counts().NoFunction, 0))
 

@@ -100,7 +100,7 @@ func ExampleSymbolizer_Remember() {
 		return
 	}
 	defer w.Close()
-	if err := w.SyncAll(); err != nil {
+	if err := w.SyncAll(context.Background()); err != nil {
 		fmt.Println(err)
 	}
 }
@@ -124,7 +124,7 @@ func ExampleProfile() {
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	if err := profile.Write(file); err != nil {
+	if err := profile.Write(context.Background(), file); err != nil {
 		fmt.Println(err)
 	}
 	// go tool pprof hits.pb.gz
@@ -138,7 +138,7 @@ func ExampleProfile_AddFrames() {
 	frames := []stack.Frame{{Function: "collect"}, {Function: "main"}, {File: "/usr/bin/python3"}}
 	profile.AddFrames(1, frames, []int64{2}, nil)
 	profile.AddFrames(7, frames, []int64{1}, nil)
-	if err := profile.WriteFolded(os.Stdout); err != nil {
+	if err := profile.WriteFolded(context.Background(), os.Stdout); err != nil {
 		fmt.Println(err)
 	}
 	// Output: [python3];main;collect 3

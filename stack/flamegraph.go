@@ -4,6 +4,7 @@ package stack
 
 import (
 	"cmp"
+	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -86,9 +87,10 @@ func (n *flameNode) sayLines() {
 
 // WriteFlameGraph writes the profile as a page of HTML: a flame graph that can
 // be searched and zoomed. The page needs no other file and no network. It shows
-// the same stacks and values as WriteFolded.
-func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
-	p.complete()
+// the same stacks and values as WriteFolded. See [Profile.Write] for the
+// context.
+func (p *Profile) WriteFlameGraph(ctx context.Context, w io.Writer, title string) error {
+	p.complete(ctx)
 	graph := flameGraph{Title: title, Root: flameNode{Name: "all"}}
 	if n := len(p.out.SampleType); n > 0 {
 		graph.Type, graph.Unit = p.out.SampleType[n-1].Type, p.out.SampleType[n-1].Unit
@@ -96,7 +98,7 @@ func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
 	if p.Period > 0 {
 		graph.Note = fmt.Sprintf("sampled, 1 in %d %s", p.Period, p.PeriodType.Type)
 	}
-	lines := p.lines()
+	lines := p.lines(ctx)
 	for _, s := range p.out.Sample {
 		value := last(s)
 		if lines[lineOf(s)] <= 0 {

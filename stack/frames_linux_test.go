@@ -248,6 +248,6 @@ func TestFunctionThatSignalHandlersReturnTo(t *testing.T) {
 	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
 	p.Add(t.Context(), target.PID, stackOf, []int64{1}, nil)
 	var folded strings.Builder
-	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))
 	qt.Check(t, qt.Equals(folded.String(), "__restore_rt;main 1\n"))
 }

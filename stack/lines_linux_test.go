@@ -192,9 +192,9 @@ func checkProfile(t *testing.T, s *stack.Symbolizer, pid int, addresses []uint64
 	p := stack.NewProfile(s, stack.ValueType{Type: "hits", Unit: "count"})
 	p.Add(t.Context(), pid, addresses, []int64{7}, nil)
 	var folded, page, file bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
-	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "")))
-	qt.Assert(t, qt.IsNil(p.Write(&file)))
+	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))
+	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(t.Context(), &page, "")))
+	qt.Assert(t, qt.IsNil(p.Write(t.Context(), &file)))
 	read, err := profile.Parse(&file)
 	qt.Assert(t, qt.IsNil(err))
 	var names, words []string

@@ -4,7 +4,6 @@ package stack
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -229,21 +228,19 @@ func addLimited(a, b int64) int64 {
 // otherStacks is the name of the sample for all stacks that had no room.
 const otherStacks = "(other)"
 
-// Len returns how many lines WriteFolded writes.
-func (p *Profile) Len() int { return p.count(1) }
-
-// Negative returns the number of stacks whose value is less than 0. WriteFolded
-// and WriteFlameGraph leave them out.
-func (p *Profile) Negative() int { return p.count(-1) }
-
-// count returns the number of stacks whose value has the sign.
-func (p *Profile) count(sign int) (n int) {
-	for _, value := range p.lines() {
-		if cmp.Compare(value, 0) == sign {
-			n++
+// Len returns the number of stacks that WriteFolded and WriteFlameGraph show,
+// and of those that they leave out because their value is less than 0. It waits
+// for names as [Profile.Write] does.
+func (p *Profile) Len(ctx context.Context) (shown, negative int) {
+	for _, value := range p.lines(ctx) {
+		switch {
+		case value > 0:
+			shown++
+		case value < 0:
+			negative++
 		}
 	}
-	return n
+	return shown, negative
 }
 
 // processName returns COMMAND (PID), or only the PID if the process is not
@@ -356,18 +353,18 @@ func (p *Profile) find(ctx context.Context, at *place) {
 
 // complete names functions whose debug file was fetched after Add, or that
 // their process has named after it, and sets the lines of all places.
-func (p *Profile) complete() {
-	if s := p.symbolizer; s != nil {
+func (p *Profile) complete(ctx context.Context) {
+	if s := p.symbolizer; s != nil && s.processes != nil {
 		find := func() {
 			s.mutex.Lock()
 			defer s.unlock()
 			for _, at := range p.ordered {
 				if s.processes[at.process] != nil {
-					p.find(context.Background(), at)
+					p.find(ctx, at)
 				}
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), mostLineWait)
+		ctx, cancel := context.WithTimeout(ctx, mostLineWait)
 		defer cancel()
 		find()
 		if s.readers.wait(ctx) {
@@ -431,10 +428,10 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // C++ and Rust functions are as in the source, without parameters. A function
 // without a name is its file in brackets. The name of an inlined function ends
 // in " (inlined)". Stacks of equal names are one line. Stacks with a value of 0
-// or less are left out.
-func (p *Profile) WriteFolded(w io.Writer) error {
+// or less are left out. See [Profile.Write] for the context.
+func (p *Profile) WriteFolded(ctx context.Context, w io.Writer) error {
 	out := bufio.NewWriter(w)
-	lines := p.lines()
+	lines := p.lines(ctx)
 	for _, line := range slices.Sorted(maps.Keys(lines)) {
 		if lines[line] > 0 {
 			fmt.Fprintf(out, "%s %d\n", line, lines[line])
@@ -444,8 +441,8 @@ func (p *Profile) WriteFolded(w io.Writer) error {
 }
 
 // lines returns the stacks by the names on them, with their values.
-func (p *Profile) lines() map[string]int64 {
-	p.complete()
+func (p *Profile) lines(ctx context.Context) map[string]int64 {
+	p.complete(ctx)
 	lines := make(map[string]int64)
 	for _, s := range p.out.Sample {
 		line := lineOf(s)
@@ -518,9 +515,11 @@ func folded(name string) string {
 	}, valid(name))
 }
 
-// Write writes the profile for go tool pprof, compressed.
-func (p *Profile) Write(w io.Writer) error {
-	p.complete()
+// Write writes the profile for go tool pprof, compressed. Names and lines that
+// are still being read are waited for, for up to a minute, or until the context
+// ends: what is not known then has no name, and the profile is written.
+func (p *Profile) Write(ctx context.Context, w io.Writer) error {
+	p.complete(ctx)
 	if !p.Start.IsZero() {
 		p.out.TimeNanos = p.Start.UnixNano()
 	}

@@ -46,7 +46,7 @@ func TestProfileHasStacksValuesAndLabels(t *testing.T) {
 	var file bytes.Buffer
 	p.Start, p.Duration = time.Unix(1000, 0), time.Minute
 	p.Period, p.PeriodType = 512, stack.ValueType{Type: "space", Unit: "bytes"}
-	qt.Assert(t, qt.IsNil(p.Write(&file)))
+	qt.Assert(t, qt.IsNil(p.Write(t.Context(), &file)))
 	read, err := profile.Parse(&file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(read.TimeNanos, p.Start.UnixNano()))
@@ -74,7 +74,7 @@ func TestProfileIsOfValidText(t *testing.T) {
 	p := stack.NewProfile(stack.NewSymbolizer(""), stack.ValueType{Type: "hits", Unit: "count"})
 	p.Add(t.Context(), 1<<30, []uint64{1}, []int64{1}, map[string]string{"\xff": "a\xffb"})
 	var file bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.Write(&file)))
+	qt.Assert(t, qt.IsNil(p.Write(t.Context(), &file)))
 	read, err := profile.Parse(&file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(read.Sample[0].Label["\uFFFD"], []string{"a\uFFFDb"}))
@@ -101,7 +101,7 @@ func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
 		p.Add(t.Context(), second.PID, addresses(second), []int64{4}, nil)
 		p.Add(t.Context(), second.PID, addresses(second), []int64{5}, nil)
 		var file bytes.Buffer
-		qt.Assert(t, qt.IsNil(p.Write(&file)))
+		qt.Assert(t, qt.IsNil(p.Write(t.Context(), &file)))
 		read, err := profile.Parse(&file)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(read.TimeNanos, 0)) // it is not known
@@ -125,9 +125,9 @@ func TestSumsOfStacksAreLimited(t *testing.T) {
 			map[string]string{"arg1": label})
 	}
 	var folded, page bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))
 	qt.Check(t, qt.Equals(folded.String(), "arg1=\uFFFD;f 9223372036854775807\n"))
-	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "")))
+	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(t.Context(), &page, "")))
 	qt.Check(t, qt.Equals(strings.Count(page.String(), `"value":9223372036854775807`), 3))
 }
 
@@ -144,11 +144,12 @@ func TestFlameGraphs(t *testing.T) {
 		map[string]string{"comm": "</script>;\n"})
 	p.Add(t.Context(), target.PID, []uint64{target.main}, []int64{1, -7}, nil)
 	var folded, page bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))
 	qt.Check(t, qt.Equals(folded.String(), "comm=</script>:?;[unknown];main 7\nmain;main 33\n"))
-	qt.Check(t, qt.Equals(p.Len(), 2))
+	shown, _ := p.Len(t.Context())
+	qt.Check(t, qt.Equals(shown, 2))
 
-	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "a <title>")))
+	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(t.Context(), &page, "a <title>")))
 	_, data, _ := strings.Cut(page.String(), `<script type="application/json" id="profile">`)
 	data, _, _ = strings.Cut(data, "</script>")
 	qt.Check(t,
@@ -172,13 +173,14 @@ func TestNegativeStacksAreLeftOut(t *testing.T) {
 	p.AddFrames(1, []stack.Frame{{Function: "less"}}, []int64{-7}, nil)
 	p.AddFrames(1, []stack.Frame{{Function: "none"}}, []int64{0}, nil)
 	var folded, page strings.Builder
-	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))
 	qt.Check(t, qt.Equals(folded.String(), "both 3\n"))
-	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "t")))
+	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(t.Context(), &page, "t")))
 	qt.Check(t, qt.StringContains(page.String(), `"both"`))
 	qt.Check(t, qt.IsFalse(strings.Contains(page.String(), `"less"`)))
-	qt.Check(t, qt.Equals(p.Len(), 1))
-	qt.Check(t, qt.Equals(p.Negative(), 1))
+	shown, negative := p.Len(t.Context())
+	qt.Check(t, qt.Equals(shown, 1))
+	qt.Check(t, qt.Equals(negative, 1))
 }
 
 // zeroValues are those of the exported types, and functions that take pointers
@@ -186,7 +188,9 @@ func TestNegativeStacksAreLeftOut(t *testing.T) {
 var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &argspec.Register{},
 	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &elfnote.Listing{}, &elfnote.Notes{},
 	&elfnote.Pair{}, &elfnote.PairPattern{}, &elfnote.Pattern{}, &elfnote.Probe{}, &elfnote.Site{},
-	&proc.Process{}, &proc.ProcessFile{}, &providers.Argument{}, &providers.Definitions{},
+	proc.FS(""), &proc.Process{}, &proc.ProcessFile{}, &proc.Registers{}, &providers.Call{},
+	&providers.CallProbe{}, &trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},
+	&trace.OwnerLoss{}, &trace.ProgramStats{}, &trace.Sampling{}, &trace.Stats{}, &providers.Argument{}, &providers.Definitions{},
 	&providers.Probe{}, &stack.Counts{}, &stack.Frame{}, &stack.Profile{}, &stack.Symbolizer{},
 	&stack.ValueType{}, &trace.Aggregation{}, &trace.Aggregator{}, &trace.Attachment{}, &trace.Bucket{},
 	&trace.Capture{}, &trace.Event{}, &trace.EventOptions{}, &trace.Histogram{}, trace.Kind(99),
@@ -197,7 +201,17 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&usdt.Selection{}, &usdt.Site{}, &usdt.SiteError{}, &usdt.Target{}, &watch.Attachment{},
 	&watch.Changes[*watch.Attachment]{}, &watch.Error{}, &watch.Limits{}, &watch.Options{},
 	&watch.Program{}, &watch.Stats{}, &watch.Watch{},
-	stack.NewProfile(nil)}
+	stack.NewProfile(nil), stack.NewProfile(&stack.Symbolizer{}),
+	named(nil), named(&stack.Symbolizer{Lines: true})}
+
+// named returns a profile with stacks of a Symbolizer that names nothing.
+func named(symbolizer *stack.Symbolizer) *stack.Profile {
+	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
+	p.ByProcess = true
+	p.Add(context.Background(), 1, []uint64{1}, []int64{1}, nil)
+	p.AddFrames(1, nil, []int64{-1}, nil)
+	return p
+}
 
 var takeNil = map[string]any{"usdt.NewManager": usdt.NewManager, "usdt.Select": usdt.Select,
 	"libbpf.LoadCollectionSpecFromReader": libbpf.LoadCollectionSpecFromReader,

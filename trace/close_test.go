@@ -38,7 +38,7 @@ func TestSessionIsClosedAtAnyTime(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(w.SyncAll(), w.Close())
+		return errors.Join(w.SyncAll(t.Context()), w.Close())
 	}}
 	snapshot := action{"Snapshot", func(s *trace.Session, a *trace.Aggregator) error {
 		_, err := a.Snapshot()

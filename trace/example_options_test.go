@@ -182,7 +182,7 @@ func ExampleWatch() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(); err != nil {
+	if err := w.SyncAll(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 	for _, a := range s.Attachments() {

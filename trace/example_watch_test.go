@@ -46,7 +46,7 @@ func ExampleWatchSessions() {
 	}
 	defer w.Close()
 	go func() {
-		if err := w.Run(ctx, 10*time.Second); err != nil {
+		if err := w.Run(ctx, 10*time.Second); ctx.Err() == nil {
 			log.Fatal(err)
 		}
 	}()
@@ -98,9 +98,7 @@ func ExampleWatchSessions_several() {
 	}
 	defer w.Close()
 	go func() {
-		if err := w.Run(context.Background(), 10*time.Second); err != nil {
-			log.Fatal(err)
-		}
+		log.Fatal(w.Run(context.Background(), 10*time.Second))
 	}()
 	go func() {
 		for event, err := range queries.Events(context.Background()) {
@@ -134,7 +132,7 @@ func ExampleWatch_Sync() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.Sync(os.Getppid()); err != nil {
+	if err := w.Sync(context.Background(), os.Getppid()); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -108,8 +108,12 @@ type ExponentialBuckets struct {
 	Counts []uint64
 }
 
-// Add adds a histogram of the same scale, such as that of a later Row.
+// Add adds a histogram of the same scale, such as that of a later Row. Nil adds
+// nothing.
 func (h *ExponentialHistogram) Add(other *ExponentialHistogram) {
+	if other == nil {
+		return
+	}
 	h.Scale = other.Scale
 	h.Zero += other.Zero
 	(*tracing.Buckets)(&h.Positive).AddAll((*tracing.Buckets)(&other.Positive))

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"os"
 	"slices"
@@ -102,12 +101,8 @@ type EventOptions struct {
 	// and s390x.
 	StackCopy int
 
-	// Sampling makes about one hit in that many an event, up to 2^30, or at
-	// most a number of hits a second if it is from [PerSecond]. 0 makes every
-	// hit an event. The hits are chosen at random, after the Filter, and
-	// Event.Weight is the number of hits that an event stands for. Aggregators
-	// see all hits. Losses.NotSampled counts the hits that became no event.
-	Sampling int
+	// Sampling makes some of the hits events.
+	Sampling Sampling
 
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
 	// events, which saves 60 to 80 ns at each hit.
@@ -142,14 +137,17 @@ type EventOptions struct {
 	Next *ebpf.Program
 }
 
-// PerSecond returns the EventOptions.Sampling by which at most n hits a second
-// become events on each processor, with n up to 2^30. An eighth of them can
-// come at once. 0 makes every hit an event. New refuses what is beyond.
-func PerSecond(n int) int {
-	if n < 0 {
-		return math.MinInt // which is refused
-	}
-	return -n
+// Sampling says which hits become events. The zero value is all of them. The
+// hits are chosen at random, after the Filter, and Event.Weight is the number of
+// hits that an event stands for. Aggregators see all hits. Losses.NotSampled
+// counts the hits that became no event. Set one of the fields at most.
+type Sampling struct {
+	// Every makes about one hit in that many an event, up to 2^30. 0 and 1 make
+	// every hit an event.
+	Every int
+	// PerSecond makes at most that many hits a second events on each processor,
+	// up to 2^30. An eighth of them can come at once. 0 is no limit.
+	PerSecond int
 }
 
 const (
@@ -230,15 +228,13 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 	}
 	e, sent := o.events()
 	size := cmp.Or(e.RingSize, defaultRingSize)
-	if e.Sampling == math.MinInt {
-		return nil, optionError("Sampling", errors.New("PerSecond takes no negative number of hits"))
-	}
 	for _, number := range []struct {
 		field         string
 		value, atMost int
 	}{
 		{"RingSize", size, maxRingSize}, {"StackDepth", e.StackDepth, maxStackDepth},
-		{"StackCopy", e.StackCopy, maxStackCopy}, {"Sampling", max(e.Sampling, -e.Sampling), maxSampling},
+		{"StackCopy", e.StackCopy, maxStackCopy}, {"Sampling", e.Sampling.Every, maxSampling},
+		{"Sampling", e.Sampling.PerSecond, maxSampling},
 	} {
 		if number.value < 0 || number.value > number.atMost {
 			return nil, notBetween(number.field, number.value, 0, number.atMost)
@@ -252,6 +248,8 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 	case e.Next != nil && (len(e.Spans) > 1 || o.Mode == usdt.ModeMulti):
 		return nil, optionError("Next",
 			errors.New("a program after each event needs another mode than ModeMulti, and at most one of Spans"))
+	case e.Sampling.Every > 1 && e.Sampling.PerSecond > 0:
+		return nil, optionError("Sampling", errors.New("there are both Every and PerSecond"))
 	case e.Delay < 0:
 		return nil, optionError("Delay", fmt.Errorf("%v is negative", e.Delay))
 	case !sent:
@@ -269,10 +267,10 @@ func (o *SessionOptions) plan(containers expr.Containers, captures captures) (*b
 		StartStacks: e.StartStacks && e.StackDepth+e.StackCopy > 0,
 	}
 	switch {
-	case e.Sampling > 1:
-		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(e.Sampling)}
-	case e.Sampling < 0:
-		plan.Events.Sampling = &bpfgen.Sampling{Rate: uint32(-e.Sampling)}
+	case e.Sampling.Every > 1:
+		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(e.Sampling.Every)}
+	case e.Sampling.PerSecond > 0:
+		plan.Events.Sampling = &bpfgen.Sampling{Rate: uint32(e.Sampling.PerSecond)}
 	}
 	if e.ShareRing {
 		plan.Events.Share = &bpfgen.Share{}

@@ -54,7 +54,7 @@ func weights(events []trace.Event) (sum uint64) {
 
 func TestSampleEvery(t *testing.T) {
 	const every, fired = 10, 200
-	events, losses, hits := sampledEvents(t, "specs", &trace.EventOptions{Sampling: every},
+	events, losses, hits := sampledEvents(t, "specs", &trace.EventOptions{Sampling: trace.Sampling{Every: every}},
 		func(p *traced) { p.Fire("specs", fired) })
 	qt.Check(t, qt.Equals(hits, 300*fired), qt.Commentf("aggregations are of all hits"))
 	qt.Check(t, qt.Equals(losses.Events, 0))
@@ -95,7 +95,7 @@ func TestSampleRate(t *testing.T) {
 				}
 			}
 			events, _, hits := sampledEvents(t, "inlined",
-				&trace.EventOptions{Sampling: trace.PerSecond(rate)}, fire)
+				&trace.EventOptions{Sampling: trace.Sampling{PerSecond: rate}}, fire)
 			most := rate/8 + 1 + int(rate*took/time.Second)
 			qt.Check(t, qt.IsTrue(len(events) <= most), qt.Commentf("%d of %d", len(events), most))
 			if least := int(rate * (took - idle) / time.Second / 2); test.pause == 0 {
@@ -126,7 +126,7 @@ func TestSampleRate(t *testing.T) {
 // A hit of a quiet process that comes after a burst of another one does not
 // stand for the burst.
 func TestWeightsAreOfOneProcessAndSite(t *testing.T) {
-	for _, sampling := range []int{trace.PerSecond(200), 50} {
+	for _, sampling := range []trace.Sampling{{PerSecond: 200}, {Every: 50}} {
 		t.Run(fmt.Sprint(sampling), func(t *testing.T) {
 			const rounds, burst = 60, 2000
 			var busy, quiet *traced
@@ -179,7 +179,7 @@ func onOneProcessor(t *testing.T, all ...*traced) {
 // An eighth of the hits of a second may come at once.
 func TestSampleRateTakesAllThatAreFew(t *testing.T) {
 	events, losses, hits := sampledEvents(t, "specs",
-		&trace.EventOptions{Sampling: trace.PerSecond(8 * 300)},
+		&trace.EventOptions{Sampling: trace.Sampling{PerSecond: 8 * 300}},
 		func(p *traced) { p.Fire("specs", 1) })
 	qt.Check(t, qt.Equals(hits, 300))
 	qt.Check(t, qt.HasLen(events, 300))
@@ -189,7 +189,7 @@ func TestSampleRateTakesAllThatAreFew(t *testing.T) {
 
 func TestEventsWithoutSamplingStandForOneHit(t *testing.T) {
 	for _, every := range []int{0, 1} {
-		events, losses, _ := sampledEvents(t, "specs", &trace.EventOptions{Sampling: every},
+		events, losses, _ := sampledEvents(t, "specs", &trace.EventOptions{Sampling: trace.Sampling{Every: every}},
 			func(p *traced) { p.Fire("specs", 1) })
 		qt.Check(t, qt.HasLen(events, 300))
 		qt.Check(t, qt.Equals(weights(events), 300))

@@ -347,8 +347,11 @@ func TestOpenErrors(t *testing.T) {
 			Events: &trace.EventOptions{RingSize: -1}},
 			"option RingSize: -1 is not between 0 and .*"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{
-			Events: &trace.EventOptions{Sampling: trace.PerSecond(-1)}},
-			"option Sampling: PerSecond takes no negative number of hits"},
+			Events: &trace.EventOptions{Sampling: trace.Sampling{PerSecond: -1}}},
+			"option Sampling: -1 is not between 0 and .*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Events: &trace.EventOptions{
+			Sampling: trace.Sampling{Every: 2, PerSecond: 1}}},
+			"option Sampling: there are both Every and PerSecond"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{
 			Events: &trace.EventOptions{RingSize: 1<<30 + 1}},
 			"option RingSize: .*"},

@@ -33,7 +33,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				}, &watch.Options{
 					Filter: only(one.path, other.path), PerProcess: perProcess,
 				}, nil, "gousdt_test:three")
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.Equals(asked, len(s.Attachments())))
 				for _, process := range []*traced{one, same, other} {
 					want := numbers[process.path]

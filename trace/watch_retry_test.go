@@ -54,7 +54,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 			}
 			w := watchFor(t, s, optionsFor, opts, changed, "gousdt_test:three")
 			for range 3 {
-				_ = w.SyncAll() // it may lack descriptors, too
+				_ = w.SyncAll(t.Context()) // it may lack descriptors, too
 				restore()
 			}
 			qt.Assert(t, qt.Equals(tries, 3))
@@ -62,10 +62,10 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 			qt.Assert(t, qt.ErrorIs(failed[0], syscall.EMFILE))
 			qt.Assert(t, qt.HasLen(attached, 0))
 
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Assert(t, qt.HasLen(attached, 1))
 			process.fires(t, s)
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Assert(t, qt.Equals(tries, 4))
 			qt.Assert(t, qt.HasLen(failed, 1))
 		})
@@ -93,12 +93,12 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 		return usdt.AttachOptions{}
 	}
 	w := watchFor(t, s, optionsFor, opts, changed, "gousdt_test:three")
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	first := await(t, c.attached)
 	lacking = true
 	process.Kill()
 	other := startFile(t, another)
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Assert(t, qt.Equals(await(t, c.detached), first))
 	qt.Assert(t, qt.Equals(await(t, c.attached).Path(), another))
 	other.fires(t, s)
@@ -115,7 +115,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 		Filter: only(process.path),
 	}, func(changes *trace.WatchChanges) { failed += len(failures(changes)) }, "gousdt_test:none")
 	for range 3 {
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}
 	qt.Assert(t, qt.Equals(tries, 1))
 	qt.Assert(t, qt.Equals(failed, 1))

@@ -49,7 +49,7 @@ func TestWatchSessionsFeedsEachWithItsProbes(t *testing.T) {
 					&watch.Options{Filter: filter, PerProcess: perProcess}, c.tell(t),
 					map[string]*trace.Session{"three": three, "none": none,
 						"there_is_no_such": absent})
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Check(t, qt.Equals(filtered, 1)) // by one scan for all
 				qt.Assert(t, qt.HasLen(c.attached, 2))
 				one, other := (<-c.attached).Session(), (<-c.attached).Session()
@@ -95,7 +95,7 @@ func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 		Filter: only(process.path),
 	}, func(c *trace.WatchChanges) { changes = *c },
 		map[string]*trace.Session{"three": three, "none": none})
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Assert(t, qt.HasLen(changes.Attached, 1))
 	qt.Assert(t, qt.HasLen(changes.Errors, 1))
 	qt.Check(t, qt.ErrorMatches(changes.Errors[0], "none: attaching to .*/target-pie .*"))
@@ -113,16 +113,16 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 			process := start(t, "target-pie")
 			sessions := map[string]*trace.Session{"three": three, "none": none}
 			w := watchTogether(t, &watch.Options{Filter: only(process.path)}, nil, sessions)
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Assert(t, qt.IsNil(end(none)))
-			qt.Check(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
+			qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), process.PID), os.ErrClosed))
 			_, err := trace.WatchSessions(nil, nil, trace.WatchSession{Session: three},
 				trace.WatchSession{Session: none})
 			qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 			// The other session can be used, and be ended, as before.
 			again := watchProbes(t, three, &watch.Options{Filter: only(process.path)}, nil,
 				"gousdt_test:three")
-			qt.Check(t, qt.IsNil(again.SyncAll()))
+			qt.Check(t, qt.IsNil(again.SyncAll(t.Context())))
 			qt.Check(t, qt.IsNil(w.Close()))
 			qt.Check(t, qt.HasLen(three.Attachments(), 1))
 		})

@@ -138,7 +138,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 					PerProcess: perProcess,
 					Linger:     -1,
 				}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three", "gousdt_test:guarded")
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
 				qt.Assert(t, qt.Equals(changes.Attached[0].Path(), process.path))
@@ -147,8 +147,8 @@ func TestWatchFollowsProcesses(t *testing.T) {
 
 				// Another process of the same file, and one of another.
 				same, other := process.again(t), startFile(t, another)
-				qt.Assert(t, qt.IsNil(w.Sync(same.PID)))
-				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), same.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), other.PID)))
 				want := 2
 				if perProcess {
 					want = 3
@@ -159,14 +159,14 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				}
 
 				same.Exec()
-				qt.Assert(t, qt.IsNil(w.Sync(same.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), same.PID)))
 				same.fires(t, s)
 
 				// Hits that have not been read when the process has gone.
 				other.Fire("three", 1)
 				other.Kill()
 				same.Kill()
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.HasLen(changes.Detached, want-1))
 				for _, a := range changes.Detached {
 					qt.Assert(t, qt.IsNil(a.Close()))
@@ -181,7 +181,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
 				qt.Assert(t, qt.HasLen(changes.Detached, 1))
 				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
-				qt.Assert(t, qt.ErrorIs(w.SyncAll(), os.ErrClosed))
+				qt.Assert(t, qt.ErrorIs(w.SyncAll(t.Context()), os.ErrClosed))
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 				process.Fire("three", 1)
 				silent(t, s)
@@ -216,7 +216,7 @@ func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
 	process.Kill()
 	awaitThat(t, c.detached, func(a *trace.Attachment) bool { return a == first })
 	qt.Assert(t, qt.IsNil(w.Close()))
-	qt.Assert(t, qt.IsNil(await(t, ran)))
+	qt.Assert(t, qt.ErrorIs(await(t, ran), os.ErrClosed))
 }
 
 func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
@@ -225,20 +225,20 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 	var c changed
 	w := watchProbes(t, s, &watch.Options{Filter: only(process.path), Linger: time.Hour}, c.tell(t),
 		"gousdt_test:three")
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	first := await(t, c.attached)
 	for range 2 {
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		qt.Assert(t, qt.HasLen(s.Attachments(), 1))
 
 		process = process.again(t)
 		process.fires(t, s) // before it is scanned
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		qt.Assert(t, qt.Equals(s.Attachments()[0], first))
 	}
 	process.Kill()
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Assert(t, qt.HasLen(c.detached, 0))
 	qt.Assert(t, qt.IsNil(w.Close()))
 	qt.Assert(t, qt.Equals(await(t, c.detached), first))
@@ -275,7 +275,7 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			w := watchProbes(t, s, &watch.Options{
 				Filter: only(spoiled.path, fit.path), PerProcess: perProcess,
 			}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three")
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Assert(t, qt.HasLen(changes.Attached, 1))
 			qt.Assert(t, qt.HasLen(changes.Errors, 1))
 			var failed *watch.Error
@@ -304,7 +304,7 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 		}
 		w := watchFor(t, s, optionsFor, opts, func(c *trace.WatchChanges) { changes = *c },
 			"gousdt_test:three")
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		qt.Assert(t, qt.HasLen(failures(&changes), 0))
 		qt.Assert(t, qt.HasLen(changes.Missed, 1))
 		qt.Check(t, qt.Equals(changes.Missed[0].Path, process.path))
@@ -327,9 +327,9 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 			await(t, c.attached)
 
 			qt.Assert(t, qt.IsNil(end(s)))
-			qt.Assert(t, qt.IsNil(await(t, ran)))
+			qt.Assert(t, qt.ErrorIs(await(t, ran), os.ErrClosed))
 			qt.Assert(t, qt.HasLen(s.Attachments(), 0))
-			qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
+			qt.Assert(t, qt.ErrorIs(w.Sync(t.Context(), process.PID), os.ErrClosed))
 			_, err = s.Watch(nil, nil)
 			qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 		})
@@ -341,11 +341,17 @@ func TestWatchStop(t *testing.T) {
 	process := start(t, "target-pie")
 	w := watchProbes(t, s, &watch.Options{Filter: only(process.path), PerProcess: true}, nil,
 		"gousdt_test:three")
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	w.Stop()
 	other := process.again(t)
-	qt.Assert(t, qt.ErrorIs(w.Sync(other.PID), os.ErrClosed))
-	qt.Assert(t, qt.IsNil(w.Run(t.Context(), time.Hour)))
+	qt.Assert(t, qt.ErrorIs(w.Sync(t.Context(), other.PID), os.ErrClosed))
+	qt.Assert(t, qt.ErrorIs(w.Run(t.Context(), time.Hour), os.ErrClosed))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	second := watchProbes(t, s, nil, nil, "gousdt_test:three")
+	qt.Assert(t, qt.ErrorIs(second.Run(ended, time.Hour), context.Canceled))
+	qt.Assert(t, qt.ErrorIs(second.SyncAll(ended), context.Canceled))
+	qt.Assert(t, qt.ErrorIs(second.Sync(ended, os.Getpid()), context.Canceled))
 	other.Fire("three", 1)
 	process.fires(t, s)
 }

@@ -216,9 +216,9 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		w, err := c.Watch(&watch.Options{Filter: only(path)}, nil,
 			watching(t, c.Collect, "*:split", "*:three")...)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-		qt.Assert(t, qt.HasLen(w.Links(), 1))
-		check(w.Links()[0].Link.Selection())
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		check(w.Attachments()[0].Link.Selection())
 		qt.Assert(t, qt.IsNil(w.Close()))
 
 		refused := func(err error) {

@@ -94,7 +94,7 @@ func TestFaultsWhileWatching(t *testing.T) {
 		defer objs.Close()
 
 		faults.Each(t, func(t *testing.T) (err error) {
-			w, err := newWatch(mgr, &watch.Options{
+			w, err := watch.New(mgr, &watch.Options{
 				Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
 				},
@@ -108,19 +108,19 @@ func TestFaultsWhileWatching(t *testing.T) {
 				return err
 			}
 			defer func() { err = errors.Join(err, w.Close()) }()
-			err = errors.Join(err, w.SyncAll())
-			if len(w.Links()) == 0 {
+			err = errors.Join(err, w.SyncAll(t.Context()))
+			if len(w.Attachments()) == 0 {
 				qt.Check(t, qt.IsNotNil(err), qt.Commentf("nothing attached, and no error"))
-				qt.Check(t, qt.IsNil(w.SyncAll()))
+				qt.Check(t, qt.IsNil(w.SyncAll(t.Context())))
 			}
 			// Only what a busy machine has set aside takes more than two scans.
-			if len(w.Links()) == 0 && errors.Is(err, proc.ErrBlocked) {
+			if len(w.Attachments()) == 0 && errors.Is(err, proc.ErrBlocked) {
 				testneeds.Await(t, 20*time.Second, "it is attached", func() bool {
-					qt.Check(t, qt.IsNil(w.SyncAll()))
-					return len(w.Links()) > 0
+					qt.Check(t, qt.IsNil(w.SyncAll(t.Context())))
+					return len(w.Attachments()) > 0
 				})
 			}
-			qt.Assert(t, qt.HasLen(w.Links(), 1), qt.Commentf("%v", err))
+			qt.Assert(t, qt.HasLen(w.Attachments(), 1), qt.Commentf("%v", err))
 			qt.Check(t, qt.Equals(process.Semaphore("counted"), 1))
 			return err
 		}, func(t *testing.T, _ error) { checkUntouched(t, process) })

@@ -9,11 +9,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -110,44 +107,10 @@ func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target,
 	return lnk
 }
 
-// A following is a Watch and what it has attached.
-type following struct {
-	*watch.Watch
-	mu    sync.Mutex
-	links map[*watch.Attachment]bool
-}
-
 // Watch is a watch of the collector's Manager.
 func (c *collector) Watch(opts *watch.Options, changed func(*watch.Changes[*watch.Attachment]),
-	programs ...watch.Program) (*following, error) {
-	return newWatch(c.Manager, opts, changed, programs...)
-}
-
-func newWatch(mgr *usdt.Manager, opts *watch.Options,
-	changed func(*watch.Changes[*watch.Attachment]), programs ...watch.Program) (*following, error) {
-	w := &following{links: make(map[*watch.Attachment]bool)}
-	var err error
-	w.Watch, err = watch.New(mgr, opts, func(changes *watch.Changes[*watch.Attachment]) {
-		w.mu.Lock()
-		for _, lnk := range changes.Attached {
-			w.links[lnk] = true
-		}
-		for _, lnk := range changes.Detached {
-			delete(w.links, lnk)
-		}
-		w.mu.Unlock()
-		if changed != nil {
-			changed(changes)
-		}
-	}, programs...)
-	return w, err
-}
-
-// Links returns what is attached, in no order.
-func (w *following) Links() []*watch.Attachment {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.links))
+	programs ...watch.Program) (*watch.Watch, error) {
+	return watch.New(c.Manager, opts, changed, programs...)
 }
 
 // sitesOf returns the sites of a selection, each by its index.

@@ -31,7 +31,7 @@ func atMost(short, complete int) int {
 // besieged is a Watch on a host where a hostile user maps the files of a
 // directory.
 type besieged struct {
-	*following
+	*watch.Watch
 	t     *testing.T
 	c     *collector
 	costs *testprog.Costs
@@ -52,7 +52,7 @@ func besiege(t *testing.T, c *collector, dir string, limits watch.Limits) *besie
 	b := &besieged{t: t, c: c, stop: stop, ended: make(chan error, 1)}
 	some := make(chan struct{}, 1)
 	var err error
-	b.following, err = c.Watch(&watch.Options{
+	b.Watch, err = c.Watch(&watch.Options{
 		Limits: limits,
 	}, func(changes *watch.Changes[*watch.Attachment]) {
 		b.mu.Lock()

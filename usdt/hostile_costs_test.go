@@ -61,7 +61,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no file is refused: %+v", b.Stats())
 		}
-		qt.Assert(t, qt.IsNil(b.SyncAll()))
+		qt.Assert(t, qt.IsNil(b.SyncAll(t.Context())))
 	}
 	for _, err := range b.said() {
 		qt.Check(t, qt.ErrorMatches(err, `(?s).*/user[01]/file.*`))
@@ -70,7 +70,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	qt.Check(t, qt.IsTrue(refused > 0))
 	qt.Check(t, qt.IsTrue(refused <= users*files),
 		qt.Commentf("%d errors: none is repeated", refused))
-	attached := len(b.Links())
+	attached := len(b.Attachments())
 	b.costs.Report(3, fmt.Sprintf("%d files of %d users, with %d descriptors (%s)", users*files,
 		users, descriptors, mode),
 		"usdttrace ended, or could not open /proc any more",
@@ -143,7 +143,7 @@ func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 	b := besiege(t, c, dir, watch.Limits{})
 	b.attachInnocent()
 	for range 3 {
-		qt.Assert(t, qt.IsNil(b.SyncAll()))
+		qt.Assert(t, qt.IsNil(b.SyncAll(t.Context())))
 	}
 	const maxSaid = 64 << 10
 	said := 0

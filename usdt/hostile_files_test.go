@@ -77,14 +77,14 @@ func TestHostileUserWhoForgesAFile(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			defer w.Close()
 			// This makes it the first.
-			qt.Assert(t, qt.IsNil(w.Sync(hostile.PID)))
-			qt.Assert(t, qt.HasLen(w.Links(), 0))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), hostile.PID)))
+			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 
 			const hits = 55
 			costs := testprog.StartCosts(t)
 			victim := testprog.Start(t, path)
 			started := time.Now()
-			qt.Assert(t, qt.IsNil(w.Sync(victim.PID)))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), victim.PID)))
 			late := time.Since(started)
 			victim.Fire("three", hits)
 			for _, event := range c.next(t, hits) {
@@ -109,7 +109,7 @@ func TestFileOfALayerIsSeenThroughOverlayfsAndWithout(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			defer w.Close()
 			for _, i := range []int{first, 1 - first} {
-				qt.Assert(t, qt.IsNil(w.Sync(processes[i].PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), processes[i].PID)))
 			}
 			for _, process := range processes {
 				process.Fire("three", 1)
@@ -192,7 +192,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	qt.Check(t, qt.IsTrue(blocked >= 3), qt.Commentf("%d", blocked))
 	stop()
 	closing := time.Now()
-	qt.Check(t, qt.IsNil(<-ended))
+	qt.Check(t, qt.ErrorIs(<-ended, context.Canceled))
 	// What the kernel may attach yet is named.
 	err = w.Close()
 	qt.Check(t, qt.IsTrue(err == nil || errors.Is(err, proc.ErrBlocked)), qt.Commentf("%v", err))

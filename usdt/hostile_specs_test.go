@@ -63,15 +63,15 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 			defer mu.Unlock()
 			return strings.Join(told, "\n")
 		}
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		if mode != usdt.ModeSingleIPMap { // in which each site needs an address of its own
-			qt.Assert(t, qt.HasLen(w.Links(), files), qt.Commentf("%v", allTold()))
+			qt.Assert(t, qt.HasLen(w.Attachments(), files), qt.Commentf("%v", allTold()))
 			inUse, _ := c.SpecsInUse()
 			qt.Assert(t, qt.Equals(inUse, specs))
 		}
 
 		process := testprog.Start(t, innocent)
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		process.Fire("twelve", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 		if mode != usdt.ModeSingleIPMap {

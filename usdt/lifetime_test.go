@@ -366,19 +366,19 @@ func TestWatchAttachesAgainAfterAWrite(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	process := testprog.Start(t, program)
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	qt.Assert(t, qt.HasLen(w.Links(), 1))
-	lnk := w.Links()[0]
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+	lnk := w.Attachments()[0]
 
 	// A process that maps a library keeps nobody from writing to it.
 	writer, err := os.OpenFile(library, os.O_RDWR, 0)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.ErrorIs(lnk.Link.Err(), usdt.ErrWritten))
 	qt.Check(t, qt.ErrorMatches(await(t, reported), ".*being written to, and is attached again.*"))
-	qt.Check(t, qt.HasLen(w.Links(), 0))
+	qt.Check(t, qt.HasLen(w.Attachments(), 0))
 	writer.Close()
 	testneeds.Await(t, 10*time.Second, "the library is attached again",
-		func() bool { return len(w.Links()) == 1 })
+		func() bool { return len(w.Attachments()) == 1 })
 	process.Fire("three", 1)
 	c.next(t, 1)
 }
@@ -446,8 +446,8 @@ int main(void)
 			}
 			testneeds.Await(t, 10*time.Second, "the process is attached", func() bool {
 				// Start returns before the program is mapped.
-				qt.Assert(t, qt.IsNil(w.Sync(run.Process.Pid)))
-				return slices.ContainsFunc(w.Links(), func(a *watch.Attachment) bool {
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), run.Process.Pid)))
+				return slices.ContainsFunc(w.Attachments(), func(a *watch.Attachment) bool {
 					return a.Process.PID == run.Process.Pid
 				})
 			})
@@ -458,14 +458,14 @@ int main(void)
 			if mode == usdt.ModeSingleIPMap { // it would be detached, and a uprobe leak
 				in.Close()
 				_ = run.Wait()
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				continue
 			}
 			_, err = in.Write([]byte("e"))
 			qt.Assert(t, qt.IsNil(err))
 			pass() // while it is being executed, it has no file
 			testneeds.Await(t, 10*time.Second, "what was executed again is reported", func() bool {
-				qt.Assert(t, qt.IsNil(w.Sync(run.Process.Pid)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), run.Process.Pid)))
 				return len(failed()) > 0
 			})
 			qt.Check(t, qt.ErrorMatches(failed()[0], ".*executed the program again.*"))
@@ -475,7 +475,7 @@ int main(void)
 			mu.Unlock()
 			in.Close() // it ends before it is detached, and so no uprobe leaks
 			_ = run.Wait()
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		}
 	})
 }

@@ -73,8 +73,8 @@ func TestWatchLimits(t *testing.T) {
 			watching(t, c.Collect, "gousdt_test:three", "gousdt_test:twelve")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		qt.Assert(t, qt.HasLen(w.Links(), 1))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 		qt.Assert(t, qt.HasLen(failures(&changes), 1))
 		var full *usdt.LimitError
 		qt.Assert(t, qt.IsTrue(errors.As(failures(&changes)[0], &full)),
@@ -85,18 +85,18 @@ func TestWatchLimits(t *testing.T) {
 		qt.Assert(t,
 			qt.Equals([3]int{stats.Sites, stats.OverLimit, stats.Waiting}, [3]int{2, 1, 0}))
 		changes = watch.Changes[*watch.Attachment]{}
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		qt.Assert(t, qt.HasLen(failures(&changes), 0)) // it is not reported again
 
 		for _, process := range processes {
-			if process.PID == w.Links()[0].Process.PID {
+			if process.PID == w.Attachments()[0].Process.PID {
 				process.Kill()
 			}
 		}
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		testneeds.Await(t, 20*time.Second, "nothing is over the limit",
 			func() bool { return w.Stats().OverLimit == 0 })
-		qt.Assert(t, qt.HasLen(w.Links(), 1))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 	})
 }
 
@@ -114,8 +114,8 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 		watching(t, c.Collect, "gousdt_test:many")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Assert(t, qt.HasLen(failed, 1))
 	qt.Assert(t,
 		qt.ErrorMatches(failed[0],

@@ -143,7 +143,7 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 	// On a loaded machine the scan may outlast what a process has to answer. It
 	// is then set aside, and handled when the scan has ended.
 	scan := func() {
-		if err := w.Sync(os.Getpid()); !errors.Is(err, proc.ErrBlocked) {
+		if err := w.Sync(t.Context(), os.Getpid()); !errors.Is(err, proc.ErrBlocked) {
 			qt.Assert(t, qt.IsNil(err))
 		}
 		await(t, handled)

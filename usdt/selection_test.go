@@ -25,7 +25,7 @@ func TestSelectOfAProcessFile(t *testing.T) {
 	w := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: only(program)},
 		patterns(t, "gousdt_test:three")...)
 	defer w.Close()
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	pair := w.ProcessFiles()[0]
 
 	all, err := usdt.Select(usdt.Target{Kept: pair.Kept()})
@@ -56,10 +56,10 @@ func TestSelectOfAProcessFileWhoseFileHasGone(t *testing.T) {
 	w := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: only(program)},
 		patterns(t, "gousdt_test:three")...)
 	defer w.Close()
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	pair := w.ProcessFiles()[0]
 	process.Kill()
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	_, err := usdt.Select(usdt.Target{Kept: pair.Kept()})
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 }

@@ -45,9 +45,9 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 		}, nil, watching(t, c.Collect, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-		qt.Assert(t, qt.HasLen(w.Links(), 1))
-		check(t, c, w.Links()[0].Link, process)
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		check(t, c, w.Attachments()[0].Link, process)
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 // watchLingering watches a probe of two programs that are attached for every
 // process in all modes. It returns channels of what is attached and detached.
 func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.AttachOptions,
-	programs ...string) (w *following, attached, detached chan *watch.Attachment) {
+	programs ...string) (w *watch.Watch, attached, detached chan *watch.Attachment) {
 	t.Helper()
 	attached, detached = make(chan *watch.Attachment, 100), make(chan *watch.Attachment, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")
@@ -48,25 +48,25 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 		program, _ := copies(t, "target-static")
 		w, attached, detached := watchLingering(t, c, time.Hour, usdt.AttachOptions{}, program)
 		process := testprog.Start(t, program)
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		first := await(t, attached)
 
 		for range 2 {
 			process.Kill()
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
-			qt.Assert(t, qt.HasLen(w.Links(), 1))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 
 			process = testprog.Start(t, program)
 			process.Fire("three", 1) // before it is scanned
 			qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
-			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-			qt.Assert(t, qt.Equals(w.Links()[0], first))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
+			qt.Assert(t, qt.Equals(w.Attachments()[0], first))
 		}
 		qt.Assert(t, qt.HasLen(attached, 0))
 		qt.Assert(t, qt.HasLen(detached, 0))
 
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		qt.Assert(t, qt.IsNil(w.Close()))
 		qt.Assert(t, qt.Equals(await(t, detached), first))
 		qt.Assert(t, qt.HasLen(detached, 0))
@@ -81,12 +81,12 @@ func TestWatchDetachesAFileThatHasLingered(t *testing.T) {
 	w, attached, detached := watchLingering(t, c, time.Millisecond, usdt.AttachOptions{}, program)
 	for range 2 {
 		process := testprog.Start(t, program)
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		a := await(t, attached)
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		qt.Assert(t, qt.Equals(await(t, detached), a))
-		qt.Assert(t, qt.HasLen(w.Links(), 0))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 	}
 }
 
@@ -100,14 +100,14 @@ func TestWatchMakesRoomByWhatLingers(t *testing.T) {
 			return cookie
 		}}, one, two)
 	process := testprog.Start(t, one)
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	first := await(t, attached)
 	process.Kill()
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Assert(t, qt.HasLen(w.Links(), 1))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 
 	process = testprog.Start(t, two)
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.Equals(await(t, attached).Path, two))
 	qt.Assert(t, qt.Equals(await(t, detached), first))
 	process.Fire("three", 1)

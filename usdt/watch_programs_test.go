@@ -37,7 +37,7 @@ func hide(t *testing.T, path, probe string) {
 // watchTold starts a watch of these programs alone. told has its last changes.
 func watchTold(t *testing.T, c *collector, programs []watch.Program, opts watch.Options,
 	changed func(*watch.Changes[*watch.Attachment]), paths ...string,
-) (w *following, told *watch.Changes[*watch.Attachment]) {
+) (w *watch.Watch, told *watch.Changes[*watch.Attachment]) {
 	t.Helper()
 	told = &watch.Changes[*watch.Attachment]{}
 	opts.Filter = only(paths...)
@@ -98,7 +98,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				w, told := watchTold(t, c, programs, watch.Options{
 					PerProcess: perProcess, Linger: -1,
 				}, nil, both, lacking)
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.HasLen(told.Errors, 0))
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
 					[]*ebpf.Program{c.Collect3, c.Collect, c.Collect})),
@@ -119,17 +119,17 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				c.silent(t)
 
 				one.Exec() // to other addresses
-				qt.Assert(t, qt.IsNil(w.Sync(one.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), one.PID)))
 				c.fires(t, one, "three", testbpf.ArgsProgramCOLLECT, 0)
 				c.fires(t, one, "guarded", testbpf.ArgsProgramCOLLECT3, 0)
 
 				two.Kill()
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.HasLen(told.Detached, 1))
 				qt.Assert(t, qt.IsNil(w.Close()))
 				qt.Assert(t, qt.HasLen(told.Detached, 2),
 					qt.Commentf("what is of a file is detached together"))
-				qt.Assert(t, qt.HasLen(w.Links(), 0))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 				one.Fire("three", 1)
 				c.silent(t)
 				qt.Assert(t, qt.Equals(one.Semaphore("guarded"), 0))
@@ -159,7 +159,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 			programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 7})
 			w, told := watchTold(t, c, programs, watch.Options{PerProcess: perProcess}, nil, first,
 				second)
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Assert(t, qt.HasLen(told.Errors, 0))
 			qt.Assert(t, qt.HasLen(told.Attached, 4))
 			want := map[*testprog.Process]uint64{one: numbers[first], two: numbers[second]}
@@ -185,8 +185,8 @@ func TestWatchTellsProbesOfOneProgramApart(t *testing.T) {
 	programs[0].OptionsFor = always(usdt.AttachOptions{Cookie: 3})
 	programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 4})
 	w, _ := watchTold(t, c, programs, watch.Options{}, nil, path)
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	qt.Assert(t, qt.HasLen(w.Links(), 2))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 2))
 	c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, 3)
 	c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT, 4)
 }
@@ -212,7 +212,7 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 					watching(t, c.Collect12, tc.probe)...)
 				programs = append(programs, watching(t, c.Collect3, "*:three")...)
 				w, told := watchTold(t, c, programs, watch.Options{}, nil, path)
-				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
 					[]*ebpf.Program{c.Collect, c.Collect3})))
 				qt.Assert(t, qt.HasLen(told.Errors, 1))
@@ -255,24 +255,24 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 				changes.Detached...)
 		}, first, second)
 		process := testprog.Start(t, first)
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		qt.Assert(t, qt.HasLen(told.Attached, 2))
 		attached := told.Attached
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 
 		process = testprog.Start(t, first)
 		cookie := uint64(len(first) << 8)
 		c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie) // before it is scanned
 		c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT3, cookie+1)
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-		qt.Assert(t, qt.IsTrue(same(w.Links(), attached)))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
+		qt.Assert(t, qt.IsTrue(same(w.Attachments(), attached)))
 		process.Kill()
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 
 		// The map is full: a lingering file makes room.
 		process = testprog.Start(t, second)
-		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		qt.Assert(t, qt.HasLen(told.Errors, 0))
 		qt.Assert(t, qt.IsTrue(same(detached, attached)))
 		qt.Assert(t, qt.HasLen(told.Attached, 2))
@@ -297,19 +297,19 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	}
 	w, told := watchTold(t, c, programs, watch.Options{Linger: time.Hour}, nil, path)
 	process := testprog.Start(t, path)
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 1))
 	qt.Assert(t, qt.HasLen(told.Attached, 1))
 	first := told.Attached[0]
 	process.Kill()
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 
 	manySpecs = false
 	process = testprog.Start(t, path)
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 1))
-	qt.Assert(t, qt.IsTrue(same(w.Links(), []*watch.Attachment{first, told.Attached[0]})))
+	qt.Assert(t, qt.IsTrue(same(w.Attachments(), []*watch.Attachment{first, told.Attached[0]})))
 }
 
 func TestWatchProgramWithoutPatterns(t *testing.T) {
@@ -322,7 +322,7 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 	defer all.Close()
 	programs := append(watching(t, c.Collect, "*:three"), watch.Program{Program: c.Collect3})
 	w, told := watchTold(t, c, programs, watch.Options{}, nil, path)
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 2))
 	qt.Assert(t, qt.Equals(told.Attached[0].Link.Selection().Len(), 1))
@@ -356,6 +356,6 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 		watching(t, c.Collect, "*:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.DeepEquals(order, []string{"handler", "changed"}))
 }

@@ -20,7 +20,7 @@ import (
 // of its own, and there is room for one. The channels get the attachments and
 // the failures.
 func withoutRoom(t *testing.T, c *collector, opts watch.Options,
-	paths ...string) (w *following, attached chan *watch.Attachment, failed chan error) {
+	paths ...string) (w *watch.Watch, attached chan *watch.Attachment, failed chan error) {
 	t.Helper()
 	attached, failed = make(chan *watch.Attachment, 100), make(chan error, 100)
 	programs := watching(t, c.Collect, "*:three")
@@ -57,28 +57,28 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 				w, attached, failed := withoutRoom(t, c,
 					watch.Options{PerProcess: perProcess, Linger: -1}, one, two)
 				first := testprog.Start(t, one)
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
 
 				found, other := testprog.Start(t, two), testprog.Start(t, two)
-				qt.Assert(t, qt.IsNil(w.Sync(found.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), found.PID)))
 				var full *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				// The file will be attached by another process than the one it
 				// was found in.
 				found.Kill()
-				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), other.PID)))
 				if perProcess || mode == usdt.ModeSingleIPMap {
 					qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				}
 				for range 3 {
-					qt.Assert(t, qt.IsNil(w.SyncAll()))
+					qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				}
-				qt.Assert(t, qt.HasLen(w.Links(), 1))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				qt.Assert(t, qt.HasLen(failed, 0), qt.Commentf("it has been told"))
 
 				first.Kill()
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, two),
 					qt.Commentf("without another scan"))
 				c.fires(t, other, "three", 0, 2)
@@ -97,16 +97,16 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 				w, attached, failed := withoutRoom(t, c,
 					watch.Options{Linger: linger}, one, two)
 				process := testprog.Start(t, one)
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
 
 				process.Kill()
 				process = testprog.Start(t, two)
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.HasLen(attached, 1), qt.Commentf("within the same scan"))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, two))
 				qt.Assert(t, qt.HasLen(failed, 0))
-				qt.Assert(t, qt.HasLen(w.Links(), 1))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				c.fires(t, process, "three", 0, 2)
 			})
 		}
@@ -125,13 +125,13 @@ func TestWatchTriesAgainBeforeEachPass(t *testing.T) {
 	}, path)
 	process := testprog.Start(t, path)
 	for range 3 {
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}
 	qt.Assert(t, qt.HasLen(failed, 1))
 	qt.Assert(t, qt.HasLen(attached, 0))
 
 	qt.Assert(t, qt.IsNil(link.Close()))
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Assert(t, qt.HasLen(attached, 1))
 	c.fires(t, process, "three", 0, 1)
 	qt.Assert(t, qt.Equals(called, 4))
@@ -151,7 +151,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	}
 	w, told := watchTold(t, c, programs, watch.Options{}, nil, path)
 	process := testprog.Start(t, path)
-	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 2))
 	for i, is := range []func(error) bool{
 		says("set ManagerOptions.MaxSpecs to"), says("no nop there")} {
@@ -159,7 +159,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	}
 	*told = watch.Changes[*watch.Attachment]{}
 	for range 3 {
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.DeepEquals(tries, []int{1, 0}))

@@ -82,7 +82,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 					watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 				qt.Assert(t, qt.IsNil(err))
 				defer w.Close()
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
 				qt.Assert(t, qt.Equals(changes.Attached[0].Path, one))
@@ -92,13 +92,13 @@ func TestWatchFollowsProcesses(t *testing.T) {
 
 				// Another process of the same file, and one of another.
 				same, other := testprog.Start(t, one), testprog.Start(t, two)
-				qt.Assert(t, qt.IsNil(w.Sync(same.PID)))
-				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), same.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), other.PID)))
 				want := 2
 				if perProcess || mode == usdt.ModeSingleIPMap {
 					want = 3
 				}
-				qt.Assert(t, qt.HasLen(w.Links(), want))
+				qt.Assert(t, qt.HasLen(w.Attachments(), want))
 				for _, p := range []*testprog.Process{process, same, other} {
 					p.Fire("three", 1)
 					qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), p.PID))
@@ -106,18 +106,18 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				}
 
 				same.Exec()
-				qt.Assert(t, qt.IsNil(w.Sync(same.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), same.PID)))
 				same.Fire("three", 1)
 				qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), same.PID))
 
 				other.Kill()
 				same.Kill()
-				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.HasLen(w.Links(), 1))
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				qt.Assert(t, qt.IsTrue(len(changes.Detached) > 0))
 
 				qt.Assert(t, qt.IsNil(w.Close()))
-				qt.Assert(t, qt.HasLen(w.Links(), 0))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 				process.Fire("three", 1)
 				c.silent(t)
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
@@ -156,7 +156,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := w.Run(ctx, 50*time.Millisecond); err != nil {
+		if err := w.Run(ctx, 50*time.Millisecond); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})
@@ -185,7 +185,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	awaitThat(t, detached,
 		func(lnk *watch.Attachment) bool { return lnk != first && lnk.Path == library })
 	process.Kill()
-	awaitThat(t, detached, func(*watch.Attachment) bool { return len(w.Links()) == 0 })
+	awaitThat(t, detached, func(*watch.Attachment) bool { return len(w.Attachments()) == 0 })
 }
 
 func awaitThat[T any](t *testing.T, c <-chan T, is func(T) bool) T {
@@ -233,9 +233,9 @@ func TestWatchStopsWithTheManager(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(await(t, ran), os.ErrClosed))
 	qt.Assert(t, qt.ErrorIs(a.Link.Err(), os.ErrClosed))
 	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
-	qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
+	qt.Assert(t, qt.ErrorIs(w.Sync(t.Context(), process.PID), os.ErrClosed))
 	qt.Assert(t, qt.IsNil(w.Close()))
-	qt.Assert(t, qt.HasLen(w.Links(), 0))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 	qt.Assert(t, qt.IsTrue(slices.Equal(told, []*watch.Attachment{a})))
 	_, err = c.Watch(nil, nil, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))

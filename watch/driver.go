@@ -57,12 +57,12 @@ func newWatch[A any](
 	d := &driver[A]{Attacher: attacher, patterns: parts, byAddress: byAddress,
 		perProcess: opts.PerProcess || opts.After > 0, debugFiles: opts.DebugFiles,
 		fileSites: limits.OfFile(),
-		noLease:   opts.NoLease, changed: changed}
+		noLease:   opts.NoLease, proc: procfs.NewFS(string(opts.Proc)), changed: changed}
 	if !slices.ContainsFunc(parts, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
 		d.all = slices.Concat(parts...)
 	}
 	follower, err := follow.New(d, follow.Options{
-		Proc: procwatch.WatcherOptions{Filter: opts.Filter, Patient: opts.Patient,
+		Proc: procwatch.WatcherOptions{FS: d.proc, Filter: opts.Filter, Patient: opts.Patient,
 			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
 		Parts:        len(parts),
 		NeedsPIDs:    d.perProcess || byAddress,
@@ -72,7 +72,7 @@ func newWatch[A any](
 		Limits:       limits,
 	}, d.all...)
 	if err != nil {
-		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err,
+		return nil, fmt.Errorf("watch: %w: watch without PerProcess and After, in a mode other than %s", err,
 			usdt.ModeSingleIPMap)
 	}
 	return &Watch{follower: follower, ended: attacher.Closed, closed: make(chan struct{})}, nil
@@ -110,6 +110,7 @@ type driver[A any] struct {
 	debugFiles bool
 	fileSites  int
 	noLease    bool
+	proc       *procfs.FS
 	changed    func(*Changes[A])
 }
 
@@ -223,7 +224,7 @@ func weight(sel *usdt.Selection) (weight int) {
 // an ET_EXEC a site has the same address everywhere. Some semaphores can only
 // be counted in a process that has started.
 func (d *driver[A]) PerProcess(file *procwatch.CachedFile) bool {
-	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs("/proc") ||
+	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs(d.proc.Root()) ||
 		d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
 }
 

@@ -51,7 +51,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.Run(ctx, 5*time.Second); err != nil {
+	if err := w.Run(ctx, 5*time.Second); !errors.Is(err, context.Canceled) {
 		log.Fatal(err)
 	}
 }
@@ -79,7 +79,7 @@ func ExampleProgram() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(); err != nil { // the processes that there are now
+	if err := w.SyncAll(context.Background()); err != nil { // the processes that there are now
 		log.Fatal(err)
 	}
 	stats := w.Stats()
@@ -108,7 +108,7 @@ func ExampleLimits() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(); err != nil {
+	if err := w.SyncAll(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 	stats := w.Stats()
@@ -149,7 +149,7 @@ func ExampleOf() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.SyncAll(); err != nil {
+	if err := w.SyncAll(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -177,8 +177,30 @@ func ExampleWatch() {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.Sync(os.Getpid()); err != nil { // this process alone
+	if err := w.Sync(context.Background(), os.Getpid()); err != nil { // this process alone
 		log.Fatal(err)
 	}
 	fmt.Println(w.Stats().Waiting, "files wait for their turn")
+}
+
+// An agent in a container that has the proc file system of its host mounted.
+func ExampleOptions() {
+	mgr, objs := loadExample() // as in the example of package usdt
+	defer mgr.Close()
+	defer objs.Close()
+
+	w, err := watch.New(mgr, &watch.Options{Proc: "/host/proc"}, nil, watch.Program{
+		Program:  objs.Count,
+		Patterns: []elfnote.Pattern{elfnote.Exact("libstdcxx", "throw")},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.SyncAll(context.Background()); err != nil {
+		log.Print(err)
+	}
+	for _, a := range w.Attachments() {
+		fmt.Println(a.Path, a.Link)
+	}
 }

@@ -4,8 +4,10 @@ package watch
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 
@@ -109,10 +111,17 @@ func New(
 		}
 		a.names, patterns = append(a.names, name), append(patterns, program.Patterns)
 	}
-	w, err := newWatch(opts, changed, a, mgr.Mode() == usdt.ModeSingleIPMap, patterns)
+	now := &attachments{all: make(map[*Attachment]bool)}
+	w, err := newWatch(opts, func(c *Changes[*Attachment]) {
+		now.change(c)
+		if changed != nil {
+			changed(c)
+		}
+	}, a, mgr.Mode() == usdt.ModeSingleIPMap, patterns)
 	if err != nil {
 		return nil, err
 	}
+	w.attachments = now.snapshot
 	go func() {
 		select {
 		case <-mgr.Done():
@@ -130,6 +139,29 @@ type programAttacher struct {
 	manager  *usdt.Manager
 	programs []Program
 	names    []string // of the programs, which a closed program does not say
+}
+
+// attachments are those that a watch has reported.
+type attachments struct {
+	mu  sync.Mutex
+	all map[*Attachment]bool
+}
+
+func (a *attachments) change(c *Changes[*Attachment]) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, attached := range c.Attached {
+		a.all[attached] = true
+	}
+	for _, detached := range c.Detached {
+		delete(a.all, detached)
+	}
+}
+
+func (a *attachments) snapshot() []*Attachment {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.all))
 }
 
 func (a *programAttacher) AttachPart(

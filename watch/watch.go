@@ -10,12 +10,19 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
 
 // Options say which processes a watch follows, also one of package trace. Nil,
 // or the zero value, is all processes of the system.
 type Options struct {
+	// Proc is the proc file system that has the processes, "" for /proc. An
+	// agent in a container that has the /proc of its host mounted at /host/proc
+	// names that. If it is of another PID namespace than the agent's, files are
+	// attached for every process, the kernel does not report what processes do,
+	// and Run finds it at its interval.
+	Proc proc.FS
 	// Filter reports whether a process is wanted; nil wants all. It is asked
 	// when a process is found, and again when the process runs another program
 	// or changes its name, but not about the threads of the kernel. It must not
@@ -39,8 +46,8 @@ type Options struct {
 	// from its start. A Manager in usdt.ModeSingleIPMap always attaches
 	// libraries and position-independent programs per process.
 	//
-	// The PIDs go to the kernel, so /proc has to be that of this process's own
-	// PID namespace.
+	// The PIDs go to the kernel, so Proc has to be of this process's own PID
+	// namespace.
 	PerProcess bool
 
 	// After is a time that passes before a process is attached, from when the
@@ -131,24 +138,27 @@ type Changes[A any] struct {
 type Watch struct {
 	follower interface {
 		Run(ctx context.Context, interval time.Duration) error
-		Sync(pid int) error
-		SyncAll() error
+		Sync(ctx context.Context, pid int) error
+		SyncAll(ctx context.Context) error
 		Stats() follow.Stats
 		Stop()
 		Close() error
 	}
-	ended  func() // called by Close
-	closed chan struct{}
-	once   sync.Once // closes it
-	reason error     // why Run has ended, before it is interrupted: of a closed Manager
-	mu     sync.Mutex
+	attachments func() []*Attachment // nil of a watch by Of
+	ended       func()               // called by Close
+	closed      chan struct{}
+	once        sync.Once // closes it
+	reason      error     // why Run has ended, before it is interrupted: of a closed Manager
+	mu          sync.Mutex
 }
 
 // Run scans all processes now and at each interval. In between it scans those
-// that the kernel reports to have started, executed or mapped something. It
-// returns nil when the context or the Watch ends, and an error if the interval
-// is not positive, or the processes cannot be listed the first time, or one
-// that wraps [os.ErrClosed] when the Manager is closed.
+// that the kernel reports to have started, executed or mapped something.
+//
+// Run always returns an error: that of the context when this ends, one that
+// wraps [os.ErrClosed] after Stop or Close, or when the Manager is closed. It
+// returns at once if the interval is not positive, or if the processes cannot
+// be listed the first time.
 //
 // Ten seconds are a good interval. If the kernel reports what processes do, it
 // may be longer. Package proc lists the changes that only scans of all
@@ -162,29 +172,37 @@ func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.reason
+	switch {
+	case w.reason != nil:
+		return w.reason
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return sys.ClosedError("watch")
 }
 
 // Sync scans one process in full. Call it when the process is known to have
 // changed. It is no error if the process does not exist. Other errors say what
 // went wrong with the process or with files of it. The error wraps
 // [proc.ErrBlocked] if the process is set aside, and [os.ErrClosed] after
-// Close. Errors of attaching are in [Changes].
-func (w *Watch) Sync(pid int) error {
+// Close. It is the context's error if that ends before the scan. Errors of
+// attaching are in [Changes].
+func (w *Watch) Sync(ctx context.Context, pid int) error {
 	if w.follower == nil {
 		return errNoWatch
 	}
-	return w.follower.Sync(pid)
+	return w.follower.Sync(ctx, pid)
 }
 
 // SyncAll scans all processes, each as thoroughly as package proc says. The
-// error is that of listing the processes, or [os.ErrClosed] after Close. Errors
-// of single processes, and of attaching, are in [Changes].
-func (w *Watch) SyncAll() error {
+// error is that of listing the processes, [os.ErrClosed] after Close, or the
+// context's if that ends before all have been scanned. Errors of single
+// processes, and of attaching, are in [Changes].
+func (w *Watch) SyncAll(ctx context.Context) error {
 	if w.follower == nil {
 		return errNoWatch
 	}
-	return w.follower.SyncAll()
+	return w.follower.SyncAll(ctx)
 }
 
 // Stats returns the numbers of the watch.
@@ -228,6 +246,16 @@ type Stats struct {
 	// attaching for the same owner has taken too much of the time, or goes on,
 	// or gets no answer.
 	Waiting int
+}
+
+// Attachments returns what is attached now, in no order. Attachments of a watch
+// of trace.WatchSessions are those of the sessions: see
+// trace.Session.Attachments. Of others made by [Of] there are none.
+func (w *Watch) Attachments() []*Attachment {
+	if w.attachments == nil {
+		return nil
+	}
+	return w.attachments()
 }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is

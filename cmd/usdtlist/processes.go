@@ -137,7 +137,7 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 }
 
 func (s *scan) all(watcher *procwatch.Watcher) {
-	if err := watcher.SyncAll(); err != nil {
+	if err := watcher.SyncAll(context.Background()); err != nil {
 		s.fail("", 0, err)
 		return
 	}
@@ -162,8 +162,8 @@ func (s *scan) some(watcher *procwatch.Watcher, pids []int) {
 	for _, pid := range pids {
 		process, err := proc.Find(proc.FS(s.fs.Root()), pid)
 		if err == nil {
-			if err = watcher.Sync(pid); errors.Is(err, procfs.ErrChanged) {
-				err = watcher.Sync(pid) // it was loading a library
+			if err = watcher.Sync(context.Background(), pid); errors.Is(err, procfs.ErrChanged) {
+				err = watcher.Sync(context.Background(), pid) // it was loading a library
 			}
 			if !errors.Is(err, proc.ErrAccess) && !errors.Is(err, proc.ErrBlocked) {
 				s.processes = append(s.processes, process)

@@ -163,7 +163,7 @@ func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 		By: o.by, Rows: []trace.Row{row}, Other: trace.Row{Count: 7},
 	})
 	var folded strings.Builder
-	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Assert(t, qt.IsNil(p.WriteFolded(t.Context(), &folded)))
 	qt.Check(t, qt.Equals(folded.String(), "stack=(other);[unknown] 7\ntid=2;[unknown] 5\n"))
 }
 

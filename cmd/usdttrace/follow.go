@@ -51,8 +51,8 @@ type follower struct {
 // scanner is a watch. If files are named it is a watcher, which only serves to
 // name functions on stacks.
 type scanner interface {
-	Sync(pid int) error
-	SyncAll() error
+	Sync(ctx context.Context, pid int) error
+	SyncAll(ctx context.Context) error
 	Run(ctx context.Context, interval time.Duration) error
 	Close() error
 }
@@ -104,7 +104,7 @@ func (t *tracer) follow() (err error) {
 	if t.follower, err = newFollower(t, nil); err != nil {
 		return err
 	}
-	return t.follower.begin(t.follower.SyncAll)
+	return t.follower.begin(func() error { return t.follower.SyncAll(t.ctx) })
 }
 
 // followProcess watches one process, and ends the tracing with it.
@@ -118,9 +118,9 @@ func (t *tracer) followProcess() error {
 		return err
 	}
 	t.follower = f
-	scan := func() error { return f.Sync(pid) }
+	scan := func() error { return f.Sync(t.ctx, pid) }
 	if t.options.follow {
-		scan = f.SyncAll
+		scan = func() error { return f.SyncAll(t.ctx) }
 	}
 	if err := f.begin(scan); err != nil {
 		return err
@@ -150,18 +150,23 @@ func (f *follower) begin(scan func() error) error {
 	err := scan()
 	done()
 	var reported *procfs.Error // the user has seen it
-	if err != nil && !errors.As(err, &reported) && !errors.Is(err, os.ErrClosed) {
+	if err != nil && !errors.As(err, &reported) && !isEnd(err) {
 		return err
 	}
 	f.begun = true
 	f.polls.Store(true)
 	f.running.Go(func() {
-		if err := f.Run(t.ctx, interval); err != nil {
+		if err := f.Run(t.ctx, interval); err != nil && !isEnd(err) {
 			t.warnFailed(err)
 			t.end()
 		}
 	})
 	return nil
+}
+
+// isEnd reports whether an error only says that the tracing ends.
+func isEnd(err error) bool {
+	return errors.Is(err, os.ErrClosed) || errors.Is(err, context.Canceled)
 }
 
 // warnPolling says, once, if the kernel does not report what processes do.
@@ -327,7 +332,7 @@ func (t *tracer) beginCommand() error {
 		return err
 	}
 	t.follower = f
-	if err := f.begin(func() error { return f.Sync(pid) }); err != nil {
+	if err := f.begin(func() error { return f.Sync(t.ctx, pid) }); err != nil {
 		return err
 	}
 	if sites, _ := t.targets.watched(); sites == 0 {
@@ -425,7 +430,7 @@ func (t *tracer) watchLatecomers() error {
 		for records.Wait() {
 			for pid := range l.look() {
 				// The handler reports errors.
-				l.syncing.Go(func() { _ = t.follower.Sync(pid) })
+				l.syncing.Go(func() { _ = t.follower.Sync(t.ctx, pid) })
 			}
 		}
 	})

@@ -395,7 +395,7 @@ func eachPair(
 ) {
 	watcher := procwatch.NewWatcher(&procwatch.WatcherOptions{Filter: wanted}, patterns...)
 	defer watcher.Close()
-	_ = watcher.SyncAll() // there are none if processes cannot be listed
+	_ = watcher.SyncAll(context.Background()) // there are none if processes cannot be listed
 	for _, pair := range watcher.ProcessFiles() {
 		do(pair)
 	}

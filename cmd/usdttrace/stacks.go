@@ -355,14 +355,14 @@ func (s *eventRows) snapshot(anew bool, maxKeys int) *trace.Snapshot {
 // profileFile is a file that stacks are written to.
 type profileFile struct {
 	flag, path string
-	write      func(*stack.Profile, io.Writer) error
+	write      func(*stack.Profile, context.Context, io.Writer) error
 	use        string // what to do with it
 	file       *commandline.Output
 }
 
 func (o *options) profileFiles() []*profileFile {
-	graph := func(p *stack.Profile, w io.Writer) error {
-		return p.WriteFlameGraph(w, o.profileTitle())
+	graph := func(p *stack.Profile, ctx context.Context, w io.Writer) error {
+		return p.WriteFlameGraph(ctx, w, o.profileTitle())
 	}
 	return slices.DeleteFunc([]*profileFile{
 		{"pprof", o.pprofFile, (*stack.Profile).Write, "go tool pprof " + o.pprofFile, nil},
@@ -523,12 +523,14 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 	}
 	p.Start, p.Duration = t.began.time, t.took()
 	t.awaitDebugFiles()
+	ctx := context.Background() // the tracing has ended
 	for _, f := range t.profiles {
-		if err := f.file.WriteWhole(func(w io.Writer) error { return f.write(p, w) }); err != nil {
+		if err := f.file.WriteWhole(func(w io.Writer) error { return f.write(p, ctx, w) }); err != nil {
 			return fmt.Errorf("--%s: %w", f.flag, err)
 		}
-		t.messages.Note("wrote %s to %s (%s)", plural(p.Len(), "stack"), f.path, f.use)
-		if n := p.Negative(); n > 0 && f.flag != "pprof" {
+		shown, n := p.Len(ctx)
+		t.messages.Note("wrote %s to %s (%s)", plural(shown, "stack"), f.path, f.use)
+		if n > 0 && f.flag != "pprof" {
 			t.messages.Warn("%s not in %s: their sums are below 0, see --pprof or --by stack",
 				plural(n, "stack"), f.path)
 		}

@@ -56,7 +56,7 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 			qt.Check(t, qt.Equals(row.Min, test.value))
 			qt.Check(t, qt.Equals(row.Max, test.value))
 			var file bytes.Buffer
-			qt.Assert(t, qt.IsNil(s.profile.Write(&file)))
+			qt.Assert(t, qt.IsNil(s.profile.Write(t.Context(), &file)))
 			read, err := profile.Parse(&file)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(read.Sample[0].Value[1], test.profile))

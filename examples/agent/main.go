@@ -81,9 +81,10 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 	go func() { failed <- watch.Run(ctx, interval) }()
 	for {
 		select {
-		case <-ctx.Done():
-			return nil
 		case err := <-failed:
+			if ctx.Err() != nil { // it is asked to end
+				return nil
+			}
 			return err
 		case <-time.After(interval):
 			if err := printRows(out, times); err != nil {

@@ -3,6 +3,7 @@
 package commandline
 
 import (
+	"context"
 	"embed"
 	"fmt"
 	"os"
@@ -228,7 +229,7 @@ func EachFile(pid int, do func(*procwatch.ProcessFile), failed func(error),
 	watcher := procwatch.NewWatcher(options, patterns...)
 	defer watcher.Close() // the handler may be called until then
 	if pid != 0 {
-		return watcher.Sync(pid)
+		return watcher.Sync(context.Background(), pid)
 	}
-	return watcher.SyncAll()
+	return watcher.SyncAll(context.Background())
 }

@@ -48,7 +48,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			for _, pid := range []string{"1", "2", "4"} {
 				w.write(pid+"/cgroup", "0::/hostile\n")
 			}
-			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 			told := w.takeTold()
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 good")))
 			qt.Check(t, qt.HasLen(told, 4), qt.Commentf("%v", told))
@@ -56,7 +56,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 				qt.Commentf("all are of one owner"))
 
 			// No pass waits for them again.
-			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 			w.tells()
 			qt.Check(t, qt.Equals(f.blocked.Total, 2))
 
@@ -71,7 +71,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			f := w.follower(Options{})
 			f.patience = 20 * time.Millisecond
 			w.start(1, "bad")
-			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 			err := f.Close()
 			qt.Check(t, qt.Equals(errors.Is(err, proc.ErrBlocked), blockedPart == 0),
 				qt.Commentf("what may be attached yet is named: %v", err))
@@ -100,7 +100,7 @@ func TestFollowerCloseWaitsForAttaching(t *testing.T) {
 		}
 		f := w.follower(Options{})
 		w.start(1, "slow")
-		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		qt.Assert(t, qt.IsNil(f.Close()))
 		qt.Check(t, qt.HasLen(w.attached, 0))
 		qt.Check(t, qt.Equals(w.opened, 0))
@@ -118,7 +118,7 @@ func TestPatientFollowerGoesOnWithNothing(t *testing.T) {
 			return nil
 		}
 		w.start(1, "slow")
-		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		w.tells("+0 slow")
 		qt.Check(t, qt.Equals(f.blocked.Total, 0))
 	})
@@ -141,7 +141,7 @@ func TestFollowerAttachesTheOthersOfAFileOnceItAnswers(t *testing.T) {
 		for pid := 1; pid <= 3; pid++ {
 			w.start(pid, "a")
 		}
-		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		told := w.takeTold()
 		qt.Assert(t, qt.HasLen(told, 3))
 		for _, line := range told {
@@ -171,10 +171,10 @@ func TestFollowerIsPatientWithManySites(t *testing.T) {
 		f := w.follower(Options{})
 		f.patience = patience
 		w.start(1, "many")
-		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		w.tells("+0 many 1")
 		w.start(2, "few")
-		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		qt.Check(t, qt.HasLen(f.attachments(), 1))
 		testneeds.Await(t, 10*time.Second, "it is attached late",
 			func() bool { return len(f.attachments()) == 2 })
@@ -189,7 +189,7 @@ func TestPatientFollowerPostponesNothing(t *testing.T) {
 	f.running.Add(1)
 	w.start(1, "a")
 	f.budget.spend(owner.Of(w.root, 1), time.Now(), time.Hour)
-	qt.Assert(t, qt.IsNil(f.Sync(1)))
+	qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 	w.tells("+0 a")
 }
 
@@ -201,7 +201,7 @@ func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 		f := w.follower(Options{})
 		f.patience = 20 * time.Millisecond
 		w.start(1, "bad")
-		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		_ = f.Close()
 		w.takeTold()
 		close(unblock)
@@ -225,10 +225,10 @@ func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 		f := w.follower(Options{})
 		f.patience = 20 * time.Millisecond
 		w.start(1, "a")
-		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		w.takeTold()
 		w.overwrite("a", "q")
-		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 		w.takeTold()
 		close(unblock)
 		testneeds.Await(t, 10*time.Second, "it is attached anew",
@@ -252,9 +252,9 @@ func TestFollowerAttachesNothingLateThatHasMoved(t *testing.T) {
 		f := w.follower(Options{FollowsMoves: true})
 		f.patience = 20 * time.Millisecond
 		w.startAt(1, 0x1000, "a")
-		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		w.startAt(1, 0x5000, "a")
-		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 		close(unblock)
 		testneeds.Await(t, 10*time.Second, "it is attached anew",
 			func() bool { return len(f.attachments()) == 1 })

@@ -152,14 +152,14 @@ func (f *Follower[A]) Run(ctx context.Context, interval time.Duration) error {
 }
 
 // Sync follows what has changed in one process. See [procwatch.Watcher.Sync].
-func (f *Follower[A]) Sync(pid int) error {
-	return f.watcher.Sync(pid)
+func (f *Follower[A]) Sync(ctx context.Context, pid int) error {
+	return f.watcher.Sync(ctx, pid)
 }
 
 // SyncAll follows what has changed in all processes. See
 // [procwatch.Watcher.SyncAll].
-func (f *Follower[A]) SyncAll() error {
-	return f.watcher.SyncAll()
+func (f *Follower[A]) SyncAll(ctx context.Context) error {
+	return f.watcher.SyncAll(ctx)
 }
 
 // Stop ends Run, and nothing is attached any more. It does not wait. What is
@@ -497,7 +497,7 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 		f.lock()
 		known.writes = false
 		f.following.Unlock()
-		_ = f.Sync(pair.Process.PID) // reads it anew for all; its errors are reported
+		_ = f.Sync(context.Background(), pair.Process.PID) // reads it anew for all; its errors are reported
 		f.tryAgain(Later)
 	}()
 }

@@ -23,7 +23,7 @@ import (
 
 func pass(t *testing.T, f *Follower[*fake]) {
 	t.Helper()
-	qt.Assert(t, qt.IsNil(f.SyncAll()))
+	qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 }
 
 func TestFollower(t *testing.T) {
@@ -38,7 +38,7 @@ func TestFollower(t *testing.T) {
 		pass(t, f)
 		w.tells("-0 b")
 		w.start(2)
-		qt.Assert(t, qt.IsNil(f.Sync(2)))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 2)))
 		w.tells("-0 a")
 	})
 	t.Run("attaches a file in each process", func(t *testing.T) {
@@ -106,9 +106,9 @@ func TestFollowerMoves(t *testing.T) {
 		pass(t, f)
 		w.tells("+0 a 1")
 		w.startAt(1, 0x5000, "a")
-		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 		w.tellsInOrder(want...)
-		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 		w.tells()
 	}
 }
@@ -306,8 +306,8 @@ func TestFollowerStop(t *testing.T) {
 	pass(t, f)
 	f.Stop()
 	w.start(2, "a")
-	qt.Check(t, qt.ErrorIs(f.SyncAll(), os.ErrClosed))
-	qt.Check(t, qt.ErrorIs(f.Sync(2), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(f.SyncAll(t.Context()), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(f.Sync(t.Context(), 2), os.ErrClosed))
 	qt.Check(t, qt.IsNil(f.Run(t.Context(), time.Hour)))
 	qt.Check(t, qt.HasLen(f.attachments(), 1))
 	w.tells("+0 a 1")
@@ -339,7 +339,7 @@ func TestFollowerClose(t *testing.T) {
 	qt.Check(t, qt.IsNil(<-ran))
 	qt.Check(t, qt.HasLen(f.attachments(), 0))
 	qt.Check(t, qt.HasLen(w.attached, 0))
-	qt.Check(t, qt.ErrorIs(f.SyncAll(), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(f.SyncAll(t.Context()), os.ErrClosed))
 	qt.Check(t, qt.IsNil(f.Close()))
 }
 

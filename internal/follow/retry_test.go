@@ -83,7 +83,7 @@ func TestFollowerTriesAgainInTurn(t *testing.T) {
 			}
 			for pid, file := range []string{"later", "room", "space"} {
 				w.start(1+pid, file)
-				qt.Assert(t, qt.IsNil(f.Sync(1+pid)))
+				qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1+pid)))
 			}
 			tries("later", "room", "space")
 			f.tryAgain(WithRoom)

@@ -62,7 +62,7 @@ func BenchmarkWatcher(b *testing.B) {
 	started := func(b *testing.B) *Watcher {
 		w := NewWatcher(&WatcherOptions{FS: crowd.fs()}, patterns(b, "otel_memory:*")...)
 		b.Cleanup(func() { qt.Check(b, qt.IsNil(w.Close())) })
-		qt.Assert(b, qt.IsNil(w.SyncAll()))
+		qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
 		qt.Assert(b, qt.HasLen(w.ProcessFiles(), crowdProcesses))
 		b.ReportAllocs()
 		b.ResetTimer()
@@ -85,7 +85,7 @@ func BenchmarkWatcher(b *testing.B) {
 		defer perPass(b)()
 		for b.Loop() {
 			w := NewWatcher(&WatcherOptions{FS: crowd.fs()}, patterns(b, "otel_memory:*")...)
-			qt.Assert(b, qt.IsNil(w.SyncAll()))
+			qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
 			qt.Check(b, qt.IsNil(w.Close()))
 		}
 	})
@@ -94,7 +94,7 @@ func BenchmarkWatcher(b *testing.B) {
 		w := started(b)
 		defer perPass(b)()
 		for b.Loop() {
-			qt.Assert(b, qt.IsNil(w.SyncAll()))
+			qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
 		}
 	})
 	// Every process has had page faults since the last pass.
@@ -105,7 +105,7 @@ func BenchmarkWatcher(b *testing.B) {
 			for _, p := range w.processes {
 				p.minorFaults = 1 // else than in stat
 			}
-			qt.Assert(b, qt.IsNil(w.SyncAll()))
+			qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
 		}
 	})
 	// The address space of every process has another size than in the last
@@ -117,7 +117,7 @@ func BenchmarkWatcher(b *testing.B) {
 			for _, p := range w.processes {
 				p.size = 1 // else than in stat
 			}
-			qt.Assert(b, qt.IsNil(w.SyncAll()))
+			qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
 		}
 	})
 }
@@ -144,7 +144,7 @@ func BenchmarkRealProc(b *testing.B) {
 	}
 	w := NewWatcher(nil)
 	defer w.Close()
-	qt.Assert(b, qt.IsNil(w.Sync(h.pid)))
+	qt.Assert(b, qt.IsNil(w.Sync(b.Context(), h.pid)))
 	buffers := newBuffers().(*buffers)
 	b.Run("stat", func(b *testing.B) {
 		for b.Loop() {
@@ -160,7 +160,7 @@ func BenchmarkRealProc(b *testing.B) {
 	})
 	b.Run("sync", func(b *testing.B) {
 		for b.Loop() {
-			qt.Assert(b, qt.IsNil(w.Sync(h.pid)))
+			qt.Assert(b, qt.IsNil(w.Sync(b.Context(), h.pid)))
 		}
 	})
 }
@@ -177,10 +177,10 @@ func BenchmarkRealProcesses(b *testing.B) {
 	}
 	w := NewWatcher(nil, patterns(b, tracedProvider()+":*")...)
 	defer w.Close()
-	qt.Assert(b, qt.IsNil(w.SyncAll()))
+	qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
 	before := processorTime(b)
 	for b.Loop() {
-		qt.Assert(b, qt.IsNil(w.SyncAll()))
+		qt.Assert(b, qt.IsNil(w.SyncAll(b.Context())))
 	}
 	perProcess := (processorTime(b) - before).Nanoseconds() / int64(b.N) / int64(w.Stats().Processes)
 	b.ReportMetric(float64(perProcess), "cpu-ns/process")

@@ -4,6 +4,7 @@ package procwatch
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -212,7 +213,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 			}
 		}})
 		defer w.Close()
-		err := w.SyncAll()
+		err := w.SyncAll(context.Background())
 		return fmt.Sprintf("denied=%d access=%d other=%d", w.Stats().Denied, access, other), err
 	},
 }

@@ -40,7 +40,7 @@ func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 
 func syncOne(t testing.TB, w *Watcher, pid int) *ProcessFile {
 	t.Helper()
-	qt.Assert(t, qt.IsNil(w.Sync(pid)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), pid)))
 	for _, p := range w.ProcessFiles() {
 		if p.Process.PID == pid {
 			return p
@@ -195,7 +195,7 @@ func TestFileMappedThroughTwoMountsIsOne(t *testing.T) {
 	}
 	qt.Check(t, qt.HasLen(w.ProcessFiles()[0].Mappings, 2))
 	h.stop()
-	qt.Assert(t, qt.IsNil(w.Sync(h.pid)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), h.pid)))
 	qt.Check(t, qt.HasLen(w.cache.files, 0))
 }
 
@@ -282,14 +282,14 @@ func TestProcessesThatGoOnWithoutTheFileOrEnd(t *testing.T) {
 			w, told := realWatch(t, WatcherOptions{})
 			h := startHelper(t, 0)
 			h.do("map", lib)
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Assert(t, qt.HasLen(w.ProcessFiles(), 1))
 			running, err := w.ProcessFiles()[0].Process.IsRunning()
 			qt.Check(t, qt.IsNil(err))
 			qt.Check(t, qt.IsTrue(running))
 			*told = nil
 			end(h)
-			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Check(t, qt.DeepEquals(*told, []string{fmt.Sprintf("-%d libtraced.so", h.pid), "-" +
 				tracedProvider()}))
 			qt.Check(t, qt.HasLen(w.cache.files, 0))
@@ -305,7 +305,7 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	w, told := realWatch(t, WatcherOptions{})
 	p := syncOne(t, w, h.pid)
 	h.do("leaderless")
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Check(t, qt.Equals(syncOne(t, w, h.pid).key(), p.key()))
 	qt.Check(t, qt.HasLen(*told, 2), qt.Commentf("%q", *told))
 
@@ -317,7 +317,7 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	qt.Check(t, qt.IsTrue(len(files) > 1))
 
 	h.stop()
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 0))
 }
 
@@ -340,7 +340,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	w.patience = scansAnswer
 
 	pid := h.do("start", lib)
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	first := w.ProcessFiles()[0]
 	h.do("stop", pid)
 	h.do("tick") // else both could have the same start time
@@ -348,7 +348,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	running, err := first.Process.IsRunning()
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsFalse(running))
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	second := w.ProcessFiles()[0]
 	qt.Check(t, qt.Equals(second.Process.PID, first.Process.PID))
 	qt.Check(t, qt.Not(qt.Equals(second.key(), first.key())))

@@ -74,9 +74,12 @@ func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.D
 	}
 	began := time.Now()
 	w.scan = &scan{}
-	w.visit(ctx, pids, reason)
+	complete := w.visit(ctx, pids, reason)
 	took = time.Since(began)
-	return took, errors.Join(w.deliver()...)
+	if err = errors.Join(w.deliver()...); err == nil && !complete {
+		err = ctx.Err()
+	}
+	return took, err
 }
 
 // visit scans processes. It reports whether it came to all of them before the

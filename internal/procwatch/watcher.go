@@ -194,15 +194,22 @@ func (w *Watcher) Close() error {
 // process does not exist. The error says what went wrong with the process or
 // with files of it, even if the handler got it before. It is a [*procfs.Error],
 // or several that are joined. It wraps [procfs.ErrBlocked] if the process is
-// set aside.
-func (w *Watcher) Sync(pid int) error {
-	_, err := w.sync(context.Background(), []int{pid}, asked)
+// set aside. It is the context's error if the context ends before the scan.
+func (w *Watcher) Sync(ctx context.Context, pid int) error {
+	_, err := w.sync(ctx, []int{pid}, asked)
 	return err
 }
 
 // SyncAll scans all processes, each as thoroughly as it needs. The error is
-// that of listing the processes. Errors of single processes go to the handler.
-func (w *Watcher) SyncAll() error { return w.syncAll(context.Background(), false) }
+// that of listing the processes, or the context's if that ends before all have
+// been scanned. Errors of single processes go to the handler.
+func (w *Watcher) SyncAll(ctx context.Context) error {
+	err := w.syncAll(ctx, false)
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
 
 // syncAll is SyncAll. If it reports, the handler gets the error, too.
 func (w *Watcher) syncAll(ctx context.Context, reports bool) error {

@@ -56,7 +56,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 		maps: []fakeMap{w.at(0x1000, "memory.so")}}, "b"))
 	w.put(fakeProcess{pid: 20, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	// A busy machine may have kept the scan of the last one waiting, too.
 	w.await(func() bool { return len(w.ProcessFiles()) == 1 })
 	told := slices.DeleteFunc(w.told,
@@ -77,7 +77,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	w.pass()
 	qt.Check(t, qt.Equals(w.Stats().Blocked, 3))
 	for pid := 1; pid <= 10; pid++ {
-		qt.Check(t, qt.ErrorIs(w.Sync(pid), procfs.ErrBlocked))
+		qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), pid), procfs.ErrBlocked))
 	}
 	qt.Check(t, qt.Equals(w.Stats().Blocked, 3))
 
@@ -105,7 +105,7 @@ func TestPatientWatcherWaitsForTheProcessAskedFor(t *testing.T) {
 	w := newWatch(t, WatcherOptions{Filter: slow, Patient: true}, "*:*")
 	w.patience = impatience
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
-	qt.Check(t, qt.IsNil(w.Sync(1)))
+	qt.Check(t, qt.IsNil(w.Sync(t.Context(), 1)))
 }
 
 func TestPatientWatcherWaitsForWhatTheFilterLetsThrough(t *testing.T) {
@@ -113,7 +113,7 @@ func TestPatientWatcherWaitsForWhatTheFilterLetsThrough(t *testing.T) {
 	w.patience = impatience
 	unblock := w.block(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}}, "a")
 	time.AfterFunc(4*impatience, unblock)
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Check(t, qt.HasLen(w.told, 0), qt.Commentf("that it does not answer would be told"))
 	qt.Check(t, qt.Equals(w.Stats().Blocked, 0))
 }
@@ -124,17 +124,17 @@ func TestWatcherWaitsForAProgramThatIsBeingExecuted(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	p := fakeProcess{pid: 1, size: 1, img: 7, maps: []fakeMap{w.at(0x1000, "other.so")}}
 	w.put(p)
-	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
 	w.told = nil
 	w.put(fakeProcess{pid: 1, size: 1})
-	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
 	qt.Check(t, qt.HasLen(w.told, 0))
 	p.img, p.maps[0].start, p.maps[0].end = 9, 0x5000, 0x6000
 	w.put(p)
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so"}))
 	w.put(fakeProcess{pid: 1}) // it has ended
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so", "-1 other.so", "-libstdcxx"}))
 }
 
@@ -144,15 +144,15 @@ func TestWatcherReadsAProgramThatIsExecutedMeanwhile(t *testing.T) {
 	w := newWatch(t, WatcherOptions{Filter: func(proc.Process) bool { meanwhile(); return true }}, "*:*")
 	p := fakeProcess{pid: 1, size: 1, img: 7, maps: []fakeMap{w.at(0x1000, "other.so")}}
 	w.put(p)
-	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
 	w.told = nil
 	p.img, p.maps[0].start, p.maps[0].end = 9, 0x5000, 0x6000
 	meanwhile = sync.OnceFunc(func() { w.put(p) })
 	w.put(fakeProcess{pid: 1, size: 1, img: 8})
-	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
 	qt.Check(t, qt.HasLen(w.told, 0))
 	for range 2 {
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		qt.Check(t, qt.DeepEquals(w.told, []string{"~1 other.so"}))
 	}
 }
@@ -168,7 +168,7 @@ func TestWatcherReportsBlockedProcessesByOwner(t *testing.T) {
 		w.block(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
 			maps: []fakeMap{w.at(0x1000, "memory.so")}}, []string{"a", "b"}[pid%2])
 	}
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Check(t, qt.HasLen(w.told, 4), qt.Commentf("%q", w.told))
 }
 
@@ -178,7 +178,7 @@ func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
 	w.patience = impatience
 	unblock := w.block(fakeProcess{pid: 1, startTime: 1, size: 1,
 		maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Assert(t, qt.Equals(w.Stats().Blocked, 1))
 	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(w.root, "1/maps"))))
 	w.put(fakeProcess{pid: 1, startTime: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})

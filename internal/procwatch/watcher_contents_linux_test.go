@@ -23,7 +23,7 @@ func TestWatcherTakesATouchedFileForTheSame(t *testing.T) {
 		}
 		w.told = nil
 		for pid := 1; pid <= 3; pid++ {
-			qt.Assert(t, qt.IsNil(w.Sync(pid)))
+			qt.Assert(t, qt.IsNil(w.Sync(t.Context(), pid)))
 		}
 		qt.Check(t, qt.HasLen(w.told, 0))
 	}
@@ -53,16 +53,16 @@ func TestWatcherFindsWhatWasWrittenIntoAFile(t *testing.T) {
 	id := w.ProcessFiles()[0].File.ID()
 	write(otherProbes)
 	w.told = nil
-	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
 	qt.Check(t, qt.DeepEquals(w.told, []string{"+libstdcxx", "+1 memory.so", "-1 memory.so"}))
 	qt.Check(t, qt.Equals(w.ProcessFiles()[0].File.ID(), id), qt.Commentf("the file is the same"))
 	w.told = nil
-	qt.Assert(t, qt.IsNil(w.Sync(2)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 2)))
 	qt.Check(t, qt.HasLen(w.told, 3), qt.Commentf("%q", w.told)) // the old one is closed
 	write(noProbes)
 	w.told = nil
-	qt.Assert(t, qt.IsNil(w.Sync(1)))
-	qt.Assert(t, qt.IsNil(w.Sync(2)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 2)))
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 0))
 	qt.Check(t, qt.HasLen(w.cache.files, 0))
 }

@@ -37,7 +37,7 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 	w.put(fakeProcess{pid: 6, size: 1})
 	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(w.root, "6/maps"))))
 
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	var errs []string
 	var rest []string
 	for _, told := range w.told {
@@ -70,8 +70,8 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 
 	w.put(fakeProcess{pid: 5, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 	w.pass("+libstdcxx", "+5 other.so") // what is mended, is found
-	qt.Check(t, qt.ErrorIs(w.Sync(1), procfs.ErrNotRegular), qt.Commentf("who asks is told again"))
-	qt.Check(t, qt.ErrorIs(w.Sync(2), elffile.ErrMalformed))
+	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 1), procfs.ErrNotRegular), qt.Commentf("who asks is told again"))
+	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 2), elffile.ErrMalformed))
 }
 
 func TestWatcherKeepsPairsThroughTroubleThatPasses(t *testing.T) {
@@ -81,7 +81,7 @@ func TestWatcherKeepsPairsThroughTroubleThatPasses(t *testing.T) {
 	w.pass("+otel_memory", "+1 memory.so")
 	m.file = "" // cannot be reached by map_files now, nor by its path
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{m}})
-	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
 	w.pass()
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1))
 	w.write(1, "stat", "broken")
@@ -119,7 +119,7 @@ func TestWatcherTriesAgainLaterWhatIsNotLikelyToPass(t *testing.T) {
 	w.told = nil
 	reads := w.countReads(1)
 	for range busyPasses {
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}
 	qt.Check(t, qt.DeepEquals(w.told, []string{"+otel_memory", "+1 memory.so"}))
 	qt.Check(t, qt.Equals(reads(), 1))
@@ -136,13 +136,13 @@ func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 	}
 	w.cache.limit = 3 * maxPairs
 	w.put(p)
-	err := w.Sync(1)
+	err := w.Sync(t.Context(), 1)
 	qt.Check(t, qt.ErrorIs(err, errTooManyFiles))
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), maxPairs))
 	qt.Check(t, qt.HasLen(w.cache.files, maxPairs))
-	qt.Check(t, qt.ErrorIs(w.Sync(1), errTooManyFiles))
+	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 1), errTooManyFiles))
 	qt.Check(t, qt.HasLen(w.cache.files, maxPairs))
 	w.remove(1)
-	qt.Assert(t, qt.IsNil(w.Sync(1)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 1)))
 	qt.Check(t, qt.HasLen(w.cache.files, 0))
 }

@@ -73,7 +73,7 @@ func TestWatcherReadsNothingAgainWhenNothingChanged(t *testing.T) {
 		pids = append(pids, pid)
 	}
 	reads := w.countReads(pids...)
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Assert(t, qt.Equals(reads(), 20))
 	for range busyPasses + 5 {
 		w.pass()
@@ -123,7 +123,7 @@ func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
 	w.put(p)
 	w.told = nil
 	for range busyPasses {
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}
 	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 other.so", "-1 memory.so",
 		"-otel_memory"}))
@@ -132,7 +132,7 @@ func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
 	w.put(p)
 	w.told = nil
 	for range idlePasses {
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}
 	qt.Check(t, qt.ContentEquals(w.told, []string{"-libstdcxx", "-1 other.so", "+1 memory.so",
 		"+otel_memory"}), qt.Commentf("even without a fault"))
@@ -148,7 +148,7 @@ func TestWatcherFindsANewFileOfTheSameInodeNumber(t *testing.T) {
 	w.put(fakeProcess{pid: 1, size: 1, faults: 1, maps: []fakeMap{m}})
 	w.told = nil
 	for range busyPasses {
-		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}
 	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 memory.so", "-1 memory.so",
 		"-otel_memory"}))
@@ -233,7 +233,7 @@ func TestWatcherSeesAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	// The thread that is read may end while it is: there may be others.
 	maps, gone := filepath.Join(w.root, "2/maps"), filepath.Join(w.root, "gone")
 	qt.Assert(t, qt.IsNil(os.Rename(maps, gone)))
-	w.Sync(1)
+	w.Sync(t.Context(), 1)
 	qt.Assert(t, qt.IsNil(os.Rename(gone, maps)))
 	w.pass()
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 2))
@@ -301,17 +301,17 @@ func TestWatcherSyncLooksAtOneProcess(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
-	qt.Assert(t, qt.IsNil(w.Sync(2)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 2)))
 	qt.Assert(t, qt.DeepEquals(w.told, []string{"+otel_memory", "+2 memory.so"}))
 	// No sign in stat.
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
-	qt.Assert(t, qt.IsNil(w.Sync(2)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 2)))
 	qt.Assert(t, qt.DeepEquals(w.told[2:], []string{"+libstdcxx", "+2 other.so", "-2 memory.so",
 		"-otel_memory"}))
 	w.remove(2)
-	qt.Assert(t, qt.IsNil(w.Sync(2)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 2)))
 	qt.Assert(t, qt.DeepEquals(w.told[6:], []string{"-2 other.so", "-libstdcxx"}))
-	qt.Assert(t, qt.IsNil(w.Sync(77)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 77)))
 	w.pass("+otel_memory", "+1 memory.so")
 }
 
@@ -320,7 +320,7 @@ func TestWatcherCloseUndoesEverything(t *testing.T) {
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"),
 		w.at(0x2000, "other.so")}})
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	w.told = nil
 	qt.Assert(t, qt.IsNil(w.Close()))
 	qt.Check(t, qt.ContentEquals(w.told, []string{"-1 memory.so", "-2 memory.so", "-2 other.so",
@@ -329,8 +329,8 @@ func TestWatcherCloseUndoesEverything(t *testing.T) {
 	w.told = nil
 	qt.Check(t, qt.IsNil(w.Close()))
 	qt.Check(t, qt.HasLen(w.told, 0))
-	qt.Check(t, qt.ErrorIs(w.SyncAll(), os.ErrClosed))
-	qt.Check(t, qt.ErrorIs(w.Sync(1), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(w.SyncAll(t.Context()), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 1), os.ErrClosed))
 	qt.Check(t, qt.IsNil(w.Run(t.Context(), 1)))
 }
 
@@ -346,10 +346,10 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 		}
 	}
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	w.remove(1)
 	w.put(fakeProcess{pid: 2})
-	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Check(t, qt.DeepEquals(maps.Clone(counts), map[string]int{"1 1": 1, "0 0": 1}))
 	qt.Check(t, qt.IsNotNil(held.ELF().OSFile()), qt.Commentf("open although the pair is gone"))
 	held.Release()
@@ -363,7 +363,7 @@ func TestWatcherTellsBeforeEachPass(t *testing.T) {
 	w.pass()
 	w.pass()
 	qt.Assert(t, qt.Equals(passes, 2))
-	qt.Assert(t, qt.IsNil(w.Sync(7)))
+	qt.Assert(t, qt.IsNil(w.Sync(t.Context(), 7)))
 	qt.Assert(t, qt.Equals(passes, 2))
 }
 

@@ -237,10 +237,10 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 				})
 				group.Go(func() {
 					for range 100 {
-						if err := r.Sync(stay.Process.Pid); err != nil {
+						if err := r.Sync(t.Context(), stay.Process.Pid); err != nil {
 							t.Error(err)
 						}
-						if err := r.SyncAll(); err != nil {
+						if err := r.SyncAll(t.Context()); err != nil {
 							t.Error(err)
 						}
 					}
@@ -248,7 +248,7 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 			}
 			group.Wait()
 			r.await(stay.Process.Pid, true)
-			qt.Check(t, qt.IsNil(r.SyncAll()))
+			qt.Check(t, qt.IsNil(r.SyncAll(t.Context())))
 			qt.Check(t, qt.HasLen(r.Watcher.ProcessFiles(), 1))
 			qt.Check(t, qt.IsNil(stay.Close()))
 			r.stop()

@@ -144,7 +144,7 @@ func (s *source) send(ending context.Context, b batch) {
 func (s *source) resourceOf(e *trace.Event) *resource {
 	ps := s.receiver.processes
 	if ps.kind == ByProcess && e.PID != 0 && !ps.knows(e.PID, e.Time) {
-		_ = s.receiver.watch.Sync(e.PID) // what is wrong with it was reported to changed
+		_ = s.receiver.watch.Sync(context.Background(), e.PID) // what is wrong with it was reported to changed
 	}
 	return ps.resourceOf(e.PID, e.CgroupID)
 }

@@ -146,7 +146,7 @@ func receiving(t *testing.T, config *Config, to consumers, p *testprog.Process) 
 	qt.Assert(t, qt.IsNil(r.start(t.Context(), componenttest.NewNopHost())))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(r.close())) })
 	testneeds.Await(t, 20*time.Second, "attached", func() bool {
-		_ = r.watch.Sync(p.PID)
+		_ = r.watch.Sync(t.Context(), p.PID)
 		return !slices.ContainsFunc(r.sources,
 			func(s *source) bool { return s.itemSites(s.items[0]) == 0 })
 	})
@@ -175,7 +175,7 @@ func TestSeriesEndWhenTheyWereTaken(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(r.collectMetrics(t.Context()), refused))
 	p.Stop()
 	testneeds.Await(t, 20*time.Second, "the process has gone", func() bool {
-		_ = r.watch.Sync(p.PID)
+		_ = r.watch.Sync(t.Context(), p.PID)
 		return r.processes.count() == 0
 	})
 	qt.Check(t, qt.ErrorIs(r.collectMetrics(t.Context()), refused))

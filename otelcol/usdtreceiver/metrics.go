@@ -128,7 +128,7 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 		}
 		m.options = sessionOptions(c.Where, &trace.EventOptions{
 			Spans: []trace.Latency{latency}, Captures: captures(termsOf(m.terms, nil)),
-			Sampling: 1 << 30, RingSize: 64 << 10, // hardly any event comes
+			Sampling: trace.Sampling{Every: 1 << 30}, RingSize: 64 << 10, // hardly any event comes
 		})
 		return m, ofOption(m.options.Validate())
 	}
@@ -316,7 +316,7 @@ func (m *metric) take(snapshot *trace.Snapshot) {
 		pid := pidOf(&snapshot.Rows[i])
 		if pid != 0 && !synced[pid] && len(synced) < maxSynced && !r.processes.knows(pid, snapshot.Start) {
 			synced[pid] = true
-			_ = r.watch.Sync(pid) // what is wrong with it was reported to changed
+			_ = r.watch.Sync(context.Background(), pid) // what is wrong with it was reported to changed
 		}
 	}
 	for i := range snapshot.Rows {

@@ -188,7 +188,8 @@ func (r *usdtReceiver) run() (err error) {
 	r.pausing, r.pause = context.WithCancel(context.Background())
 	r.sending, r.abandon = context.WithCancel(context.Background())
 	r.running.Go(func() {
-		if err := r.watch.Run(ctx, r.config.ScanInterval); err != nil {
+		if err := r.watch.Run(ctx, r.config.ScanInterval); ctx.Err() == nil &&
+			!errors.Is(err, os.ErrClosed) {
 			componentstatus.ReportStatus(r.host,
 				componentstatus.NewPermanentErrorEvent(fmt.Errorf("scanning processes: %w", err)))
 		}

@@ -137,7 +137,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 	}
 	opts := &profiler.Options{Session: trace.SessionOptions{
 		Filter: o.where, Definitions: definitions,
-		Events: &trace.EventOptions{Sampling: o.every, Delay: 50 * time.Millisecond,
+		Events: &trace.EventOptions{Sampling: trace.Sampling{Every: o.every}, Delay: 50 * time.Millisecond,
 			RingSize: 32 << 20},
 	}}
 	opts.Changed = func(changes *trace.WatchChanges) {
@@ -381,13 +381,14 @@ func write(p *stack.Profile, output *commandline.Output, name, title string) err
 	if output == nil {
 		return nil
 	}
+	ctx := context.Background() // the profiling has ended, and all names are known
 	return output.WriteWhole(func(w io.Writer) error {
 		switch filepath.Ext(name) {
 		case ".html":
-			return p.WriteFlameGraph(w, title)
+			return p.WriteFlameGraph(ctx, w, title)
 		case ".folded", ".txt":
-			return p.WriteFolded(w)
+			return p.WriteFolded(ctx, w)
 		}
-		return p.Write(w)
+		return p.Write(ctx, w)
 	})
 }

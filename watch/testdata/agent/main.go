@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// An agent in a module of its own, as users write them: it runs in a container
+// with the proc file system of its host mounted, attaches to a program of the
+// host, and exports a histogram.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/watch"
+)
+
+// exporter sums what it takes, for a protocol with cumulative histograms.
+type exporter struct {
+	values *trace.Aggregator
+	count  uint64
+	sum    trace.ExponentialHistogram
+}
+
+func (e *exporter) export(session *trace.Session) error {
+	taken, err := session.Take(e.values)
+	if err != nil {
+		return err
+	}
+	for _, row := range append(taken[0].Rows, taken[0].Other) {
+		if h := row.Exponential(); h != nil {
+			e.sum.Add(h)
+		}
+		e.count += row.Count
+	}
+	return nil
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, proc.FS(os.Args[1]), os.Args[2]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, host proc.FS, command string) error {
+	exported := &exporter{values: trace.NewAggregator(trace.Aggregation{
+		Value: "arg0", Histogram: trace.Exponential(8, 1)})}
+	session, err := trace.New(&trace.SessionOptions{
+		Definitions: providers.Builtin(),
+		Events:      &trace.EventOptions{Sampling: trace.Sampling{PerSecond: 1000}},
+		Aggregators: []*trace.Aggregator{exported.values},
+	})
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	options := watch.Options{Proc: host, Filter: func(p proc.Process) bool {
+		again, err := proc.Find(host, p.PID)
+		return err == nil && again.StartTime == p.StartTime && p.Command == command
+	}}
+	probes := trace.WatchSession{Session: session,
+		Patterns: []elfnote.Pattern{elfnote.Exact("gousdt_test", "three")}}
+	changed := func(changes *watch.Changes[*trace.Attachment]) {
+		for _, a := range changes.Attached {
+			fmt.Printf("attached %s: %d site\n", a.Path(), len(a.Sites()))
+		}
+	}
+	w, err := trace.WatchSessions(&options, changed, probes)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := w.SyncAll(ctx); err != nil {
+		return err
+	}
+	fmt.Println("kernel events:", w.Stats().EventsError == nil)
+
+	options.PerProcess = true
+	if other, err := trace.WatchSessions(&options, nil, probes); err == nil {
+		other.Close()
+		return fmt.Errorf("attaches to single processes of %s", host)
+	}
+
+	running, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(running, time.Second) }()
+	fmt.Println("ready")
+	bufio.NewReader(os.Stdin).ReadString('\n')
+	for event, err := range session.Events(running) {
+		if err != nil {
+			return err
+		}
+		fmt.Println("event", event.Site.Name, len(event.Args))
+		break
+	}
+	if err := exported.export(session); err != nil {
+		return err
+	}
+	fmt.Println("exported", exported.count, exported.sum.Scale)
+	cancel()
+	fmt.Println("ended:", <-ended)
+	return nil
+}
