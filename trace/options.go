@@ -138,8 +138,8 @@ type EventOptions struct {
 }
 
 // Sampling says which hits become events. The zero value is all of them. The
-// hits are chosen at random, after the Filter, and Event.Weight is the number of
-// hits that an event stands for. Aggregators see all hits. Losses.NotSampled
+// hits are chosen at random, after the Filter, and Event.Weight is the number
+// of hits that an event stands for. Aggregators see all hits. Losses.NotSampled
 // counts the hits that became no event. Set one of the fields at most.
 type Sampling struct {
 	// Every makes about one hit in that many an event, up to 2^30. 0 and 1 make

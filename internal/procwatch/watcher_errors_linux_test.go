@@ -70,7 +70,8 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 
 	w.put(fakeProcess{pid: 5, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 	w.pass("+libstdcxx", "+5 other.so") // what is mended, is found
-	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 1), procfs.ErrNotRegular), qt.Commentf("who asks is told again"))
+	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 1), procfs.ErrNotRegular),
+		qt.Commentf("who asks is told again"))
 	qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), 2), elffile.ErrMalformed))
 }
 
