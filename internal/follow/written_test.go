@@ -224,7 +224,7 @@ func TestFollowerBoundsWhatMayLeak(t *testing.T) {
 		w.tells("+0 a")
 		for n := range 2 {
 			w.overwrite("a", fmt.Sprint("p", n))
-			qt.Assert(t, qt.IsNil(f.Sync(1)))
+			qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 		}
 		w.tells("-0 a", "+0 a", "-0 a", "!0 a 1: "+errLeaks.Error())
 		pass(t, f)
