@@ -117,7 +117,7 @@ test-root: others = $(filter-out $(attaching),$(call list,$(all)))
 test-root:
 	@failed=0; $(test) . -count=1 $(TESTFLAGS) $(filter-out $(if $(race),$(threaded)),$(others)) || failed=1; \
 		$(if $(race),$(test) . $(race) -count=1 $(TESTFLAGS) $(filter $(threaded),$(others)) || failed=1;) \
-		$(MAKE) --no-print-directory -k -j$(lanes) --output-sync=target test-originals test-copies || failed=1; \
+		$(MAKE) --no-print-directory -k -j$(lanes) test-originals test-copies || failed=1; \
 		exit $$failed
 
 .PHONY: test-originals test-copies

@@ -22,7 +22,7 @@ func booting(t *testing.T, script string, flags ...string) *exec.Cmd {
 	t.Helper()
 	testneeds.NoGuest(t, "it has no shell")
 	testneeds.Tool(t, "cpio", "cpio")
-	testneeds.Tool(t, runtimeCompiler(t), "gcc")
+	testneeds.Tool(t, runtimeCompiler(t), "gcc-i686-linux-gnu")
 	dir := t.TempDir()
 	qemu := filepath.Join(dir, "qemu")
 	qt.Assert(t, qt.IsNil(os.WriteFile(qemu, []byte("#!/bin/sh\n"+script), 0o755)))

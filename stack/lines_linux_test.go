@@ -77,7 +77,7 @@ func perfStacks(t *testing.T, pid int) map[string][]uint64 {
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 		return string(out)
 	}
-	run("record", "-q", "-e", "cpu-clock:u", "--call-graph", "dwarf", "-o", data,
+	run("record", "-q", "-N", "-e", "cpu-clock:u", "--call-graph", "dwarf", "-o", data,
 		"-p", strconv.Itoa(pid), "sleep", "0.2")
 	out := run("script", "-i", data, "-F", "ip,sym,symoff,dso,srcline", "--inline")
 	all := make(map[string][]uint64)

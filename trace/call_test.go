@@ -100,7 +100,7 @@ func TestCallsThatAreNotThere(t *testing.T) {
 
 	malformed := &providers.Definitions{}
 	qt.Assert(t, qt.IsNil(malformed.Parse("statement.d", []byte(
-		"provider gousdt_calls { call statement() { a .. b; failed c if duration > 1; }; };"))))
+		"provider gousdt_calls { call statement() { a .. b; failed c if duration > 1ns; }; };"))))
 	_, err = trace.New(&trace.SessionOptions{Definitions: malformed,
 		Events: &trace.EventOptions{Spans: spans}})
 	qt.Check(t, qt.ErrorMatches(err, `.*the definition of the call gousdt_calls:statement: `+
@@ -124,7 +124,7 @@ func TestNamesThatCallsLack(t *testing.T) {
 		{`By\[0\]`, trace.Aggregation{Latency: call, By: []string{"name"}}},
 		{"Value", trace.Aggregation{Latency: call, Value: "start.relation", Sum: true}},
 		{"Value", trace.Aggregation{Latency: call, Value: "relation", Sum: true}},
-		{"Where", trace.Aggregation{Latency: call, Where: "duration > 1 || start.relation == 3"}},
+		{"Where", trace.Aggregation{Latency: call, Where: "duration > 1ns || start.relation == 3"}},
 		{"Where", trace.Aggregation{Latency: call, Where: "relation == 3"}},
 		{"Where", trace.Aggregation{Where: "relation == 3",
 			Probes: []elfnote.Pattern{elfnote.Exact("gousdt_calls", "statement")}}},

@@ -89,7 +89,7 @@ func TestOpenCallsThatCount(t *testing.T) {
 	}{
 		{"duration > 1ns", 1},
 		{"duration > 1h", 0},
-		{"duration < 1h && duration != 5", 1},
+		{"duration < 1h && duration != 5ns", 1},
 		{"1h <= duration", 0},
 		{"!(duration > 1h)", 1},
 		{`str(start.arg1, 3) == "one"`, 1},

@@ -26,7 +26,7 @@ func TestSpanErrors(t *testing.T) {
 	}{
 		{trace.SessionOptions{Events: &trace.EventOptions{Spans: []trace.Latency{{}}}},
 			`option Spans\[0\]: Pair: no pair of probes is given`},
-		{trace.SessionOptions{Filter: "duration > 1"},
+		{trace.SessionOptions{Filter: "duration > 1ns"},
 			`option Filter: duration, failed and start.argN are known only at the end of a call: .*`},
 		{trace.SessionOptions{
 			Events: &trace.EventOptions{Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("sql")}}}},

@@ -95,7 +95,7 @@ func TestAgreesWithReadelfOnObjectFiles(t *testing.T) {
 	for _, compiler := range []string{host, "i686-linux-gnu-gcc", "aarch64-linux-gnu-gcc",
 		"riscv64-linux-gnu-gcc", "s390x-linux-gnu-gcc"} {
 		t.Run(filepath.Base(compiler), func(t *testing.T) {
-			testneeds.Tool(t, compiler, filepath.Base(compiler))
+			testneeds.Tool(t, compiler, debianPackage(compiler))
 			dir := t.TempDir()
 			for i, flag := range []string{"-O0", "-O2", "-ffunction-sections"} {
 				object := filepath.Join(dir, fmt.Sprintf("the_object_file_number_%d.o", i))
@@ -188,4 +188,13 @@ func sorted(sites []seenSite) []seenSite {
 			fmt.Sprintf("%016x %+v", b.Location, b))
 	})
 	return sites
+}
+
+// debianPackage returns the package that has a compiler: that of
+// "i686-linux-gnu-gcc" is "gcc-i686-linux-gnu".
+func debianPackage(compiler string) string {
+	if machine, ok := strings.CutSuffix(filepath.Base(compiler), "-gcc"); ok {
+		return "gcc-" + machine
+	}
+	return filepath.Base(compiler)
 }

@@ -4,27 +4,11 @@ package main
 
 import (
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/watch"
 )
-
-func TestTimes(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"1": time.Second, "0.5": time.Second / 2, "1s": time.Second, "500ms": time.Second / 2,
-		"2m": 2 * time.Minute,
-	} {
-		var got time.Duration
-		qt.Check(t, qt.IsNil(setTime(&got)(text)))
-		qt.Check(t, qt.Equals(got, want), qt.Commentf("%s", text))
-	}
-	for _, text := range []string{"", "0", "-1", "s", "1x", "nan", "inf", "1e99"} {
-		qt.Check(t, qt.ErrorMatches(setTime(new(time.Duration))(text), "want seconds, .*"),
-			qt.Commentf("%s", text))
-	}
-}
 
 // As everywhere, commas divide a list.
 func TestPatterns(t *testing.T) {

@@ -192,7 +192,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Once(&latency, "latency")
 	flags.Once(&match, "match")
 	flags.Texts(&o.by, "by")
-	flags.Func(setTime(&o.interval), "interval")
+	flags.Time(&o.interval, "interval")
 	flags.Switch(&o.live, "live")
 	flags.Func(oneOf(&o.sort, sortColumns), "sort")
 	flags.Func(setCount(&o.top), "top")
@@ -210,9 +210,9 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.csv, "csv")
 	flags.Switch(&o.quiet, "q", "quiet")
 	flags.Switch(&o.stats, "stats")
-	flags.Func(setTime(&o.duration), "duration")
+	flags.Time(&o.duration, "duration")
 	flags.Func(oneOf(&mode, modes), "mode")
-	flags.Func(setTime(&o.after), "after")
+	flags.Time(&o.after, "after")
 	flags.Switch(&o.noLease, "no-lease")
 	flags.Switch(&o.cleanup, "cleanup")
 	flags.Standard("usdttrace", short, usage, completions())
@@ -407,12 +407,10 @@ func (o *options) setPID(s string) error {
 	return nil
 }
 
-// setSlow reads the least time of a call. It may be 0.
-func (o *options) setSlow(s string) error {
-	if o.slow = new(time.Duration); s == "0" {
-		return nil
-	}
-	return setTime(o.slow)(s)
+func (o *options) setSlow(s string) (err error) {
+	o.slow = new(time.Duration)
+	*o.slow, err = commandline.ParseLeast(s)
+	return err
 }
 
 func (o *options) setOutput(s string) error {
@@ -491,22 +489,6 @@ const maxCapture = 32 << 10
 // maxCaptureByLength is how many bytes are copied at most if an argument is the
 // length: each event takes room for that many.
 const maxCaptureByLength = 256
-
-// setTime returns a function that reads a time: seconds, or a number with its
-// unit.
-func setTime(to *time.Duration) func(string) error {
-	return func(s string) error {
-		if _, err := strconv.ParseFloat(s, 64); err == nil {
-			s += "s"
-		}
-		d, err := time.ParseDuration(s)
-		if err != nil || d <= 0 {
-			return errors.New("want seconds, or a number with its unit, such as 500ms or 2m")
-		}
-		*to = d
-		return nil
-	}
-}
 
 // limitOptions has the option of package usdt for each limit of --limits.
 var limitOptions = map[string]string{

@@ -152,3 +152,16 @@ func TestWhereTheProbesAre(t *testing.T) {
 	}
 	qt.Check(t, qt.StringContains(r.stderr, "; gousdt-tool has run "+cat+";"))
 }
+
+// Why nothing comes is said while it does not, not only at the end.
+func TestHintWhileNothingComes(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	names := filepath.Join(t.TempDir(), "names.d")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names,
+		[]byte("#pragma gousdt fires gousdt_test:three in another protocol only\n"), 0o644)))
+	r := watching(t, "--names", names, p.path, "gousdt_test:three")
+	r.await(&r.stderr, "usdttrace: nothing yet: gousdt_test:three fires in another protocol only\n")
+	p.Fire("three", 2)
+	r.await(&r.stdout, "gousdt_test:three")
+	qt.Check(t, qt.HasLen(r.interrupt().ok(), 3))
+}

@@ -397,6 +397,7 @@ func (t *tracer) noteBegun() {
 	}
 	if sites > 0 {
 		t.messages.Note("watching %s (Ctrl-C ends)", what)
+		t.watch.Go(t.hintAtSilence)
 		return
 	}
 	text, next := "no process has a matching probe yet", "those that come are watched"
@@ -416,6 +417,28 @@ func (t *tracer) noteBegun() {
 		t.targets.mu.Unlock()
 	}
 	t.messages.Note("%s; %s (Ctrl-C ends)", text, next)
+}
+
+// silenceBefore is how long nothing has to come until a hint says why.
+const silenceBefore = 5 * time.Second
+
+// hintAtSilence says when the probes fire if nothing comes, and what fires in
+// place of them. Without such a hint, all is said at the end.
+func (t *tracer) hintAtSilence() {
+	select {
+	case <-t.ctx.Done():
+		return
+	case <-time.After(silenceBefore):
+	}
+	if t.live != nil || t.hasHits() {
+		return
+	}
+	t.targets.mu.Lock()
+	fires := slices.Clone(t.targets.fires)
+	t.targets.mu.Unlock()
+	for _, hint := range fires {
+		t.messages.Note("nothing yet: %s", hint)
+	}
 }
 
 // warnFailed reports an error while the rest goes on.

@@ -134,7 +134,7 @@ func TestStacksAreThoseOfPerf(t *testing.T) {
 			defer func() { qt.Check(t, qt.IsNil(define("-:"+name))) }()
 
 			data := filepath.Join(t.TempDir(), "perf.data")
-			arguments := []string{"record", "-q", "-o", data, "-e", strings.Replace(name, "/", ":", 1),
+			arguments := []string{"record", "-q", "-N", "-o", data, "-e", strings.Replace(name, "/", ":", 1),
 				"--call-graph", "dwarf,16384", "-a"}
 			ours := []string{"-a", "--json", "--stack"}
 			if c.pid != 0 {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
@@ -127,6 +128,31 @@ func (f *Flags) Once(to *string, names ...string) {
 // that the flag is given.
 func (f *Flags) Func(set func(value string) error, names ...string) {
 	f.add(names, flag{set: set, takesValue: true})
+}
+
+// Time adds a flag whose value is a time: seconds, or a number with its unit.
+func (f *Flags) Time(to *time.Duration, names ...string) {
+	f.Func(func(value string) (err error) { *to, err = ParseTime(value); return err }, names...)
+}
+
+// ParseTime reads a time of more than 0.
+func ParseTime(s string) (time.Duration, error) {
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		s += "s"
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, errors.New("want seconds, or a number with its unit, such as 500ms or 2m")
+	}
+	return d, nil
+}
+
+// ParseLeast reads the least time of a call. It may be 0.
+func ParseLeast(s string) (time.Duration, error) {
+	if d, err := time.ParseDuration(s); err == nil && d == 0 {
+		return 0, nil
+	}
+	return ParseTime(s)
 }
 
 // Switch adds a flag that takes no value.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 )
@@ -148,4 +149,25 @@ func TestIsPattern(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(IsPattern("a:b", true)),
 		qt.Commentf("a process has another current directory"))
+}
+
+func TestParseTime(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"2": 2 * time.Second, "0.5": 500 * time.Millisecond, "500ms": 500 * time.Millisecond, "2m": 2 * time.Minute,
+	} {
+		for _, parse := range []func(string) (time.Duration, error){ParseTime, ParseLeast} {
+			got, err := parse(text)
+			qt.Check(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(got, want))
+		}
+	}
+	for _, text := range []string{"", "-1", "s", "1x", "nan", "inf", "1e99", "-5ms"} {
+		_, err := ParseLeast(text)
+		qt.Check(t, qt.ErrorMatches(err, "want seconds, or a number with its unit, .*"), qt.Commentf("%q", text))
+	}
+	_, err := ParseTime("0")
+	qt.Check(t, qt.IsNotNil(err))
+	least, err := ParseLeast("0s")
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(least, 0))
 }

@@ -76,14 +76,6 @@ func main() {
 func parse(args []string) (*options, error) {
 	o := &options{}
 	var flags commandline.Flags
-	times := func(to *time.Duration) func(string) error {
-		return func(s string) (err error) {
-			if *to, err = time.ParseDuration(s); err != nil || *to < 0 {
-				return errors.New("want a time, such as 5ms")
-			}
-			return nil
-		}
-	}
 	flags.Switch(&o.all, "a", "all")
 	flags.List(func(s string) error {
 		pids, err := commandline.ParsePIDs(s)
@@ -91,10 +83,15 @@ func parse(args []string) (*options, error) {
 		return err
 	}, "p", "pid")
 	flags.Text(&o.output, "o", "output")
-	flags.Func(times(&o.duration), "for")
+	flags.Time(&o.duration, "duration")
+	flags.Instead("no such flag: --duration is meant", "for")
 	flags.Once(&o.where, "where")
 	flags.Once(&o.value, "value")
-	flags.Func(func(s string) error { o.span = true; return times(&o.slow)(s) }, "slow")
+	flags.Func(func(s string) (err error) {
+		o.span = true
+		o.slow, err = commandline.ParseLeast(s)
+		return err
+	}, "slow")
 	flags.Func(func(s string) (err error) {
 		if o.every, err = strconv.Atoi(s); err != nil || o.every < 1 {
 			return errors.New("want a number from 1 on")
@@ -118,7 +115,7 @@ func parse(args []string) (*options, error) {
 		return nil, errors.New("give -o with a file to write, or --otlp")
 	case o.memory && (len(operands) > 0 || o.span || o.value != "" || o.every > 0 || o.otlp != ""):
 		return nil, errors.New("--memory has its own probes and values: it goes with --where, -o " +
-			"and --for")
+			"and --duration")
 	case !o.memory && len(operands) == 0:
 		return nil, errors.New("give a pattern of probes, such as python:gc__start")
 	case o.span && (len(operands) > 1 || o.value != ""):

@@ -60,7 +60,7 @@ serve()
 func profiled(t *testing.T, name string, args ...string) (path, said string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	o, err := parse(append(args, "-o", file, "--for", "3s"))
+	o, err := parse(append(args, "-o", file, "--duration", "3"))
 	qt.Assert(t, qt.IsNil(err))
 	var messages strings.Builder
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
@@ -109,7 +109,7 @@ func TestNothing(t *testing.T) {
 		"-a nobody:has__this":   "no probe matches nobody:has__this in any process; .*",
 	} {
 		file := filepath.Join(t.TempDir(), "x.folded")
-		o, err := parse(append(strings.Fields(line), "--for", "1ms", "-o", file))
+		o, err := parse(append(strings.Fields(line), "--duration", "1ms", "-o", file))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.ErrorMatches(run(t.Context(), o, io.Discard), want))
 		_, err = os.Stat(file)

@@ -106,7 +106,7 @@ func TestCallsAreMeasured(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(21, 22))
 			c := newCallWorld(t, k, random,
-				"duration >= 100 && (start.arg0 != 3 || !(start.arg0 > 2)) && arg0 != 4",
+				"duration >= 100ns && (start.arg0 != 3 || !(start.arg0 > 2)) && arg0 != 4",
 				expr.Term{Source: expr.TID})
 			const threads = 3
 			running := make([][]call, threads) // the calls of each, the innermost last
@@ -269,7 +269,7 @@ func TestCallsByArgument(t *testing.T) {
 // A call that goes on is not forgotten for others that have ended.
 func TestEndedCallsByArgumentTakeNoRoom(t *testing.T) {
 	for _, k := range callKernels() {
-		c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "duration > 5",
+		c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "duration > 5ns",
 			expr.Term{Source: expr.Argument})
 		c.maps[testCalls].max, c.maps[testSaved].max = 2, 2
 		c.hit(Ends{Start: 1}, 1, 100, 0, 7)

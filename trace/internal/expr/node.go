@@ -93,6 +93,7 @@ var words = map[string]Source{
 type Term struct {
 	Source Source
 	Number Value  // of Number
+	IsTime bool   // of Number: it has a unit, as 5ms
 	Text   string // of Text
 	Index  int    // of Argument and String: which argument, from 0
 	Name   string // of Argument and String: the argument's name, if it is not given by number; see IsVariable

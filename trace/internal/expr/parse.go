@@ -191,6 +191,8 @@ func (p *parser) comparison() *Node {
 		node.Op = op
 		p.accept(p.next().token)
 		node.Right = p.term()
+	} else if w := p.next(); w.token == token.IDENT && (w.text == "contains" || w.text == "like") {
+		p.fail(w.offset, "a text cannot be searched: str(query, 6) == \"UPDATE\" compares its beginning")
 	} else if left.IsText() {
 		p.fail(left.Offset, `a text alone is no condition: compare it, as in comm == "name"`)
 	}
@@ -212,6 +214,11 @@ func (p *parser) check(node *Node) {
 	if left.Source == Container || right.Source == Container {
 		p.checkContainer(node)
 		return
+	}
+	for _, t := range [][2]*Term{{left, right}, {right, left}} {
+		if t[0].Source == Duration && t[1].Source == Number && !t[1].IsTime && t[1].Number != Uint(0) {
+			p.fail(t[1].Offset, "a duration is compared with a time, which has a unit: 10s, 10ms, 10us or 10ns")
+		}
 	}
 	literal, other := left, right
 	if right.Source == Text {
@@ -277,7 +284,7 @@ func (p *parser) operand() (t Term) {
 	t.Offset = p.next().offset
 	switch w := *p.next(); {
 	case w.isNumber():
-		t.Number = p.number()
+		t.Number, t.IsTime = p.number(), w.unit != ""
 		return t
 	case p.accept(token.STRING):
 		t.Source = Text

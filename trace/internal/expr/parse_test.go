@@ -105,6 +105,7 @@ func TestConditionsAreUnderstood(t *testing.T) {
 		`3 & 1 == arg0`:                             `1 == arg0`,
 		`arg0 < arg1`:                               `arg0 < arg1`,
 		`duration > 5ms && start.arg1 == 2`:         `(duration > 5000000) && (start.arg1 == 2)`,
+		`duration == 0`:                             `duration == 0`,
 		`duration >= 1m30s`:                         `duration >= 90000000000`,
 		`start.arg0 == "x" || start.arg1`:           `(str(start.arg0) == "x") || (start.arg1 != 0)`,
 		`start.arg0 < start.arg1`:                   `start.arg0 < start.arg1`,
@@ -133,6 +134,9 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 	for source, want := range map[string]string{
 		``:                             "1: the expression ends where a number, a text.* is expected",
 		`arg0 ==`:                      "8: the expression ends where a number.* is expected",
+		`duration > 10`:                "12: a duration is compared with a time, which has a unit: .*",
+		`10 < duration`:                "1: a duration is compared with a time, which has a unit: .*",
+		`arg0 contains "x"`:            "6: a text cannot be searched: .*",
 		`arg0 = 1`:                     "6: a comparison is written ==",
 		`arg0 | 1`:                     "6: an alternative is written \\|\\|",
 		`arg0 == 1 arg1`:               "11: &&, \\|\\| or the end is expected here",
