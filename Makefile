@@ -247,7 +247,8 @@ fuzz:
 		done; \
 	done
 
-# What the packages have beside the commands, made by the commands themselves.
+# What the packages have beside the commands: what these make themselves, and the
+# licences of what they are linked with.
 .PHONY: dist-files
 dist-files:
 	rm -rf dist-files && mkdir -p dist-files/man dist-files/completions
@@ -258,6 +259,9 @@ dist-files:
 		$$run --completion zsh >dist-files/completions/_$$command; \
 		$$run --completion fish >dist-files/completions/$$command.fish; \
 	done
+	mkdir dist-files/licences
+	internal/setup/licences cmd ./usdtlist ./usdttrace >dist-files/licences/gousdt.txt
+	internal/setup/licences profiler ./cmd/usdtprofile >dist-files/licences/usdtprofile.txt
 
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
 
