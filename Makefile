@@ -380,4 +380,4 @@ bench-smoke:
 	internal/setup/install bench
 	$(MAKE) -C bench smoke
 
-include kernels.mk
+include kernels/kernels.mk

@@ -116,7 +116,7 @@ for number, (seconds, shown) in enumerate(pictures):
     at += seconds
     hidden = "0%{visibility:hidden}" if begin else ""
     rules += f"@keyframes k{number}{{{hidden}{begin:.3f}%{{visibility:visible}}{end:.3f}%,100%{{visibility:hidden}}}}"
-    rules += f"#p{number}{{animation:k{number} {total:g}s step-end infinite}}\n"
+    rules += f"#p{number}{{animation:k{number} {total:g}s step-end 2}}\n"
 width, height = COLUMNS * WIDTH + 2 * MARGIN, LINES * HEIGHT + 2 * MARGIN
 print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">')
 print(f"<title>{html.escape('; '.join(said), quote=False)}</title>")

@@ -169,7 +169,7 @@ func (c *Costs) CPU() time.Duration {
 }
 
 // Report adds a row to the table of make test-hostile: the attack with its
-// number in SECURITY.md's list, its effect before there was a defence, its
+// number in docs/security-model.md, its effect before there was a defence, its
 // effect now, and how late another user's process was attached. The row goes on
 // with the processor time, the peak of memory, and the descriptors.
 func (c *Costs) Report(number int, attack, before, now string, late time.Duration) {
