@@ -153,7 +153,8 @@ func TestIsPattern(t *testing.T) {
 
 func TestParseTime(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"2": 2 * time.Second, "0.5": 500 * time.Millisecond, "500ms": 500 * time.Millisecond, "2m": 2 * time.Minute,
+		"2": 2 * time.Second, "0.5": 500 * time.Millisecond, "500ms": 500 * time.Millisecond,
+		"2m": 2 * time.Minute,
 	} {
 		for _, parse := range []func(string) (time.Duration, error){ParseTime, ParseLeast} {
 			got, err := parse(text)
@@ -163,7 +164,8 @@ func TestParseTime(t *testing.T) {
 	}
 	for _, text := range []string{"", "-1", "s", "1x", "nan", "inf", "1e99", "-5ms"} {
 		_, err := ParseLeast(text)
-		qt.Check(t, qt.ErrorMatches(err, "want seconds, or a number with its unit, .*"), qt.Commentf("%q", text))
+		qt.Check(t, qt.ErrorMatches(err, "want seconds, or a number with its unit, .*"),
+			qt.Commentf("%q", text))
 	}
 	_, err := ParseTime("0")
 	qt.Check(t, qt.IsNotNil(err))

@@ -57,6 +57,7 @@ func Problems(root string, write bool) ([]string, error) {
 			}
 		}
 		found = append(found, d.linkProblems()...)
+		found = append(found, d.wordProblems()...)
 	}
 	found = append(found, unlisted(root, all)...)
 	more, err := measuredProblems(root, all)
@@ -135,6 +136,32 @@ func (d *Document) blockProblems(write bool) (found problems) {
 }
 
 var quantity = regexp.MustCompile(`[0-9.]+ (ns|µs|ms|s|KiB|MiB)\b`)
+
+// words are turns that the documentation does not use, and what to write.
+var words = []struct {
+	turn  *regexp.Regexp
+	write string
+}{
+	{regexp.MustCompile(`(?i)\bpass(es|ed)? (a|an|the|its|their|some|other|no|any)( USDT)? probes?\b`),
+		"a probe fires"},
+	{regexp.MustCompile(`(?i)\bprobes? (is|are) passed\b`), "fires"},
+	{regexp.MustCompile(`(?i)\bwhoever\b`), "the user, the caller, a process that"},
+	{regexp.MustCompile(`(?i)\bin vain\b`), "without effect"},
+	{regexp.MustCompile(`(?i)\bfor so long\b`), "until"},
+	{regexp.MustCompile(`(?i)\bmeasuring points?\b`), "a trace point"},
+}
+
+// wordProblems finds such turns outside of blocks of code.
+func (d *Document) wordProblems() (found problems) {
+	for _, l := range d.lines {
+		for _, w := range words {
+			if turn := w.turn.FindString(code.ReplaceAllString(l.text, "")); turn != "" {
+				found.add(d.Path, l.number, "%q: write %s", turn, w.write)
+			}
+		}
+	}
+	return found
+}
 
 // measuredProblems finds costs in rows of README.md that link to
 // docs/measurements.md, which was made anew since and has them no longer.

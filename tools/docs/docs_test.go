@@ -95,6 +95,15 @@ func TestBlockProblems(t *testing.T) {
 	}
 }
 
+func TestWordProblems(t *testing.T) {
+	d := page(t, "x.md", "A program passes the probe.\nIt fires, `in vain`.\nAll in vain.\n"+
+		"```text\nwhoever\n```\n")
+	qt.Check(t, qt.DeepEquals(d.wordProblems(), problems{
+		d.Path + `:1: "passes the probe": write a probe fires`,
+		d.Path + `:3: "in vain": write without effect`,
+	}))
+}
+
 func TestLinkProblems(t *testing.T) {
 	d := page(t, "x.md",
 		"# A heading, `of` mine\n\n[1](#a-heading-of-mine) [2](y.md#y) [3](y.md#z) [4](z.md)\n"+
