@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// Probes in Go programs, which module sdt puts there.
+
+const goShop = "../../examples/shop"
+
+// buildGo builds a module whose tool is sdt, and returns the program.
+func buildGo(t *testing.T, dir string, flags ...string) string {
+	t.Helper()
+	testneeds.NoGuest(t, "it has no Go")
+	name := filepath.Join(t.TempDir(), "shop")
+	sdt := strings.TrimSpace(goCommand(t, dir, "tool", "-n", "sdt"))
+	goCommand(t, dir, slices.Concat([]string{"build", "-o", name, "-toolexec", sdt}, flags)...)
+	return name
+}
+
+func goCommand(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(testneeds.Tool(t, "go", "golang-go"), args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-buildvcs=false", "CGO_ENABLED=1")
+	out, err := cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	return string(out)
+}
+
+// What a server measures itself is what a tracer sees, to the last request. Its
+// jobs move between threads, and none is lost or taken for another one.
+func TestGoServerIsMeasuredExactly(t *testing.T) {
+	requests := testprog.Soak(10_000, 1_000_000)
+	command := []string{"--", buildGo(t, goShop), "-clients", "8", "-requests", strconv.Itoa(requests)}
+	run := func(args ...string) result {
+		args = append([]string{"--json", "--names", goShop + "/shop.d"}, args...)
+		return start(t, append(args, command...)...).wait()
+	}
+
+	result := run("--hist", "took", "--by", "str(route)", "shop:request__done")
+	own := make(map[string]uint64)
+	for _, m := range regexp.MustCompile(`(?m)^(\S+ \S+: at most \d+) ns: (\d+)$`).
+		FindAllStringSubmatch(result.stderr, -1) {
+		n, err := strconv.ParseUint(m[2], 10, 64)
+		qt.Assert(t, qt.IsNil(err))
+		own[m[1]] = n
+	}
+	seen, total := make(map[string]uint64), uint64(0)
+	for _, row := range result.objects("row") {
+		for i, count := range row.Exponential.Positive.Counts {
+			if count > 0 {
+				most := 1 << ((row.Exponential.Positive.Offset+i)>>row.Exponential.Scale + 1)
+				seen[fmt.Sprintf("%s: at most %d", row.Keys["str(route)"], most)] += count
+			}
+		}
+		total += row.Count
+	}
+	qt.Check(t, qt.Equals(total, uint64(requests)))
+	qt.Check(t, qt.DeepEquals(seen, own))
+
+	result = run("--latency", "shop:request", "--by", "str(start.route)")
+	counts := make(map[any]uint64)
+	for _, row := range result.objects("row") {
+		counts[row.Keys["str(start.route)"]] = row.Count
+	}
+	orders := uint64(requests) / 10
+	qt.Check(t, qt.DeepEquals(counts,
+		map[any]uint64{"GET /items/{id}": uint64(requests) - orders, "POST /orders": orders}))
+	qt.Check(t, qt.Equals(result.objects("summary")[0].Unmatched, 0))
+
+	result = run("--count", "shop:*")
+	counts = make(map[any]uint64)
+	for _, row := range result.objects("row") {
+		counts[row.Keys["probe"]] = row.Count
+	}
+	qt.Check(t, qt.Equals(counts["shop:request__start"], uint64(requests)))
+	qt.Check(t, qt.Equals(counts["shop:request__done"], uint64(requests)))
+	qt.Check(t, qt.Equals(counts["shop:job__queued"], orders)) // which a semaphore guards
+	qt.Check(t, qt.Equals(counts["shop:cache__hit"]+counts["shop:cache__miss"]+
+		counts["shop:request__panic"], uint64(requests)-orders))
+}
+
+// Strings have their lengths, numbers their types, and the stacks the callers.
+func TestGoProbesHaveArgumentsAndStacks(t *testing.T) {
+	program := buildGo(t, goShop)
+	names := goShop + "/shop.d"
+	result := start(t, "--json", "--names", names, "--stack", "shop:job__queued", "--", program,
+		"-clients", "1", "-requests", "20").wait()
+	orders := result.objects("event")
+	qt.Check(t, qt.HasLen(orders, 2))
+	for _, e := range orders {
+		var functions []string
+		for _, f := range e.Stack {
+			functions = append(functions, f.Function)
+		}
+		qt.Check(t, qt.StringContains(strings.Join(functions, " "),
+			"main.(*shop).order-fm main.main.traced.func"))
+	}
+	result = start(t, "--json", "--names", names, "--where", `str(path) == "/items/42"`,
+		"shop:request__start", "--", program, "-clients", "1", "-requests", "100").wait()
+	events := result.objects("event")
+	qt.Assert(t, qt.HasLen(events, 1))
+	for i, want := range []string{"GET /items/{id}", "GET", "/items/42"} {
+		qt.Check(t, qt.Equals(*events[0].Args[2*i].Text, want))
+		qt.Check(t, qt.Equals(events[0].Args[2*i+1].Value.String(), strconv.Itoa(len(want))))
+	}
+	goroutine, err := events[0].Args[6].Value.Int64()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(goroutine > 0))
+}
+
+// Other tools see the probes.
+func TestGoProbesInOtherTools(t *testing.T) {
+	testneeds.Only(t, "gdb reads its own machine's files", "amd64")
+	program := buildGo(t, goShop)
+	for _, command := range [][]string{
+		{testneeds.Tool(t, "readelf", "binutils"), "--notes", program},
+		{testneeds.Tool(t, "gdb", "gdb"), "-nx", "-batch", "-ex", "info probes", program},
+	} {
+		out, err := exec.Command(command[0], command[1:]...).Output()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.StringContains(string(out), "request__start"), qt.Commentf("%q", command))
+	}
+	perf := []string{testneeds.Tool(t, "perf", "linux-perf"), "--buildid-dir", t.TempDir()} // not in the home
+	add := exec.Command(perf[0], append(perf[1:3:3], "buildid-cache", "--add", program)...)
+	out, err := add.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	out, err = exec.Command(perf[0], append(perf[1:3:3], "list", "sdt")...).Output()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(out), "sdt_shop:request__start"))
+}
+
+const (
+	goStressProbes = `package main
+
+//sdt:provider stress
+
+//go:noescape
+func hit(text string, number int, data []byte)
+func seldom(number int)
+`
+	goStress = `package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"runtime/pprof"
+	"strconv"
+	"sync"
+	"sync/atomic"
+)
+
+var hits, seldoms atomic.Int64
+
+// deep lets the stack grow, and be copied.
+func deep(depth, number int) int {
+	var room [64]byte
+	room[depth%64] = byte(number)
+	if depth > 0 {
+		return deep(depth-1, number) + int(room[number%64])
+	}
+	text := strconv.Itoa(number) + "/" // on the heap, which is collected all the time
+	hit(text, number, room[:number%64])
+	hits.Add(1)
+	return len(text)
+}
+
+func main() {
+	debug.SetGCPercent(1)
+	if err := pprof.StartCPUProfile(io.Discard); err != nil { // signals at any instruction
+		panic(err)
+	}
+	n, _ := strconv.Atoi(os.Args[1])
+	var done sync.WaitGroup
+	for g := range 64 {
+		done.Go(func() {
+			for i := range n / 64 {
+				deep(i%50, g+i)
+				if seldomEnabled() {
+					seldom(i)
+					seldoms.Add(1)
+				}
+			}
+		})
+	}
+	done.Wait()
+	pprof.StopCPUProfile()
+	fmt.Fprintln(os.Stderr, "fired", hits.Load())
+}
+`
+)
+
+// Stacks that grow, the garbage collector, signals at the site and tracers that
+// come and go do a program no harm, and no hit is missed.
+func TestGoProbesUnderStress(t *testing.T) {
+	sdt, err := filepath.Abs("../../sdt")
+	qt.Assert(t, qt.IsNil(err))
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"probes.go": goStressProbes, "main.go": goStress,
+		"go.mod": "module example.com/stress\n\ngo 1.25.0\n\ntool github.com/gousdt/gousdt/sdt\n\n" +
+			"require github.com/gousdt/gousdt/sdt v0.0.0\n\nreplace github.com/gousdt/gousdt/sdt => " + sdt + "\n",
+	} {
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)))
+	}
+	goCommand(t, dir, "tool", "sdt", "probes.go")
+	for _, flags := range [][]string{nil, {"-race"}} {
+		t.Run(strings.Join(append([]string{"flags"}, flags...), " "), func(t *testing.T) {
+			hits := testprog.Soak(64*2_000, 64*1_500_000)
+			program := buildGo(t, dir, flags...)
+			counting := start(t, "--json", "--count", "stress:hit", program, "--",
+				program, strconv.Itoa(hits))
+			for rounds := 0; counting.runs(); rounds++ {
+				other := start(t, "--json", "--count", "--duration", "50ms", "-a", program, "stress:*").wait()
+				qt.Assert(t, qt.Equals(other.status, exitWatched), qt.Commentf("%s", other.stderr))
+			}
+			result := counting.wait()
+			qt.Check(t, qt.StringContains(result.stderr, fmt.Sprintf("fired %d\n", hits)))
+			rows := result.objects("row")
+			qt.Assert(t, qt.HasLen(rows, 1))
+			qt.Check(t, qt.Equals(rows[0].Count, uint64(hits)))
+		})
+	}
+}
