@@ -5,6 +5,7 @@ package providers
 import (
 	"embed"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -242,6 +243,21 @@ func (a *Argument) ValueName(value int64) string {
 		return ""
 	}
 	return a.enum.names[value]
+}
+
+// Values returns the values of an enumeration with their names, the least
+// first. There are none if the argument is of another type.
+func (a *Argument) Values() iter.Seq2[int64, string] {
+	return func(yield func(int64, string) bool) {
+		if a.enum == nil {
+			return
+		}
+		for _, value := range slices.Sorted(maps.Keys(a.enum.names)) {
+			if !yield(value, a.enum.names[value]) {
+				return
+			}
+		}
+	}
 }
 
 // enumeration has the names of values. Arguments of one type share it.

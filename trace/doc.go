@@ -56,6 +56,7 @@
 //	str(arg0), str(arg0, 6)  the text that an argument points to, or its first bytes (at most 256)
 //	str(arg0, arg1)          the same, of arg1 bytes instead of up to a zero byte
 //	query, str(query, 6)     arguments by their names, if SessionOptions.Definitions has them
+//	mode == "Exclusive"      an enumeration of the Definitions, compared with the name of a value
 //	request->peer.port       a member of a structure that an argument points to, see below
 //	global.level             a variable of the program, by its symbol in the site's file: an integer
 //	                         of 1, 2, 4 or 8 bytes, without a sign

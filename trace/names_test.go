@@ -21,8 +21,9 @@ import (
 func definitions(t *testing.T) *providers.Definitions {
 	var d providers.Definitions
 	qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`
+		enum type { Lowest = -2000000000, None = 0, First };
 		provider gousdt_test {
-			probe three(int type, char *middle, unsigned long last);
+			probe three(type type, char *middle, unsigned long last);
 			probe strings(const char *greeting, char *digits, const char *empty);
 			probe twelve(int a, int number_of_another_version);
 		};`))))
@@ -37,6 +38,10 @@ func TestNamesInFilters(t *testing.T) {
 	}{
 		{"type == -2000000000", true},
 		{"type == 1", false},
+		{"type == \"Lowest\"", true},
+		{"arg0 == \"Lowest\" && probe == \"three\"", true},
+		{"type != \"First\" && \"None\" != type", true},
+		{"type == \"First\" || type == \"None\"", false},
 		{"type < 0 && last > 17999999999999999999", true},
 		{"!(last & 1 == 1)", false},
 		{"greeting == \"hello, gousdt\"", true},
@@ -70,6 +75,17 @@ func TestNamesInFilters(t *testing.T) {
 			qt.Assert(t, qt.Equals(hits > 0, test.want))
 		})
 	}
+}
+
+// A value that an enumeration does not have can be a mistake only.
+func TestNamesOfValuesInFilters(t *testing.T) {
+	process := start(t, "target-pie")
+	s, err := trace.New(&trace.SessionOptions{Definitions: definitions(t), Filter: `type == "first"`})
+	qt.Assert(t, qt.IsNil(err))
+	defer s.Close()
+	_, err = s.Attach(usdt.Target{Path: process.path}, nil, elfnote.Exact("gousdt_test", "three"))
+	qt.Check(t, qt.ErrorMatches(err,
+		`.*type of gousdt_test:three has no value "first"; these are: First, Lowest, None`))
 }
 
 func TestNamesInAggregations(t *testing.T) {

@@ -399,6 +399,14 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			site.Names = append(site.Names, a.Name)
 			site.Lengths = append(site.Lengths, a.Length)
 			site.Texts = append(site.Texts, a.IsText)
+			var values map[string]int64
+			for value, name := range a.Values() {
+				if values == nil {
+					values = make(map[string]int64)
+				}
+				values[name] = value
+			}
+			site.Enums = append(site.Enums, values)
 		}
 	}
 	members := make(map[int]bpfgen.Member)

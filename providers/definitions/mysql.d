@@ -2,10 +2,18 @@
  * MySQL 5.5 to 5.7, built with ENABLE_DTRACE.
  * https://dev.mysql.com/doc/refman/5.7/en/dba-dtrace-mysqld-ref.html
  */
+enum command {
+	COM_SLEEP, COM_QUIT, COM_INIT_DB, COM_QUERY, COM_FIELD_LIST, COM_CREATE_DB, COM_DROP_DB,
+	COM_REFRESH, COM_SHUTDOWN, COM_STATISTICS, COM_PROCESS_INFO, COM_CONNECT, COM_PROCESS_KILL,
+	COM_DEBUG, COM_PING, COM_TIME, COM_DELAYED_INSERT, COM_CHANGE_USER, COM_BINLOG_DUMP,
+	COM_TABLE_DUMP, COM_CONNECT_OUT, COM_REGISTER_SLAVE, COM_STMT_PREPARE, COM_STMT_EXECUTE,
+	COM_STMT_SEND_LONG_DATA, COM_STMT_CLOSE, COM_STMT_RESET, COM_SET_OPTION, COM_STMT_FETCH
+};
+
 provider mysql {
 	probe connection__start(unsigned long connection, char *user, char *host);
 	probe connection__done(int status, unsigned long connection);
-	probe command__start(unsigned long connection, int command, char *user, char *host);
+	probe command__start(unsigned long connection, enum command command, char *user, char *host);
 	probe command__done(int status);
 	probe query__start(char *query, unsigned long connection, char *database, char *user,
 		char *host);

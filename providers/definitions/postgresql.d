@@ -11,6 +11,16 @@ enum LOCKMODE {
 	AccessShareLock = 1, RowShareLock, RowExclusiveLock, ShareUpdateExclusiveLock,
 	ShareLock, ShareRowExclusiveLock, ExclusiveLock, AccessExclusiveLock
 };
+enum locktype {
+	relation, extend, frozenid, page, tuple, transactionid, virtualxid, spectoken, object,
+	userlock, advisory, applytransaction
+};
+enum resource_manager {
+	XLOG, Transaction, Storage, CLOG, Database, Tablespace, MultiXact, RelMap, Standby, Heap2,
+	Heap, Btree, Hash, Gin, Gist, Sequence, SPGist, BRIN, CommitTs, ReplicationOrigin, Generic,
+	LogicalMessage
+};
+enum sort_kind { heap, index, datum, cluster };
 enum ForkNumber { main, fsm, vm, init };
 
 #pragma gousdt fires postgresql:query__start in the simple protocol only, as of psql: postgresql:statement is every statement
@@ -103,12 +113,13 @@ provider postgresql {
 
 	probe wal__buffer__write__dirty__start();
 	probe wal__buffer__write__dirty__done();
-	probe wal__insert(unsigned char resource_manager, unsigned char info);
+	probe wal__insert(enum resource_manager resource_manager, unsigned char info);
 	probe wal__switch();
 
-	probe sort__start(int kind, bool is_unique, int keys, int work_memory_kb, bool is_random_access,
-		int parallel);
-	probe sort__start(int kind, bool is_unique, int keys, int work_memory_kb, bool is_random_access);
+	probe sort__start(enum sort_kind kind, bool is_unique, int keys, int work_memory_kb,
+		bool is_random_access, int parallel);
+	probe sort__start(enum sort_kind kind, bool is_unique, int keys, int work_memory_kb,
+		bool is_random_access);
 	probe sort__done(bool is_external, long used);
 
 	probe lwlock__acquire(const char *tranche, LWLockMode mode);
@@ -121,12 +132,13 @@ provider postgresql {
 	probe lwlock__acquire__or__wait__fail(const char *tranche, LWLockMode mode);
 
 	probe lock__wait__start(unsigned int field1, unsigned int field2, unsigned int field3,
-		unsigned int field4, unsigned int object_type, LOCKMODE mode);
+		unsigned int field4, enum locktype object_type, LOCKMODE mode);
 	probe lock__wait__done(unsigned int field1, unsigned int field2, unsigned int field3,
-		unsigned int field4, unsigned int object_type, LOCKMODE mode);
+		unsigned int field4, enum locktype object_type, LOCKMODE mode);
 	probe deadlock__found();
 };
 
+#pragma gousdt note postgresql:lock__wait__* object_type named as in pg_locks from PostgreSQL 13 on; before, page and what follows it are one less
 #pragma gousdt note postgresql:*__checkpoint__* is_normal false for the checkpoint of a shutdown
 #pragma gousdt note postgresql:sort__done used blocks of 8 kB on disk if is_external, else kB of memory
 #pragma gousdt note postgresql:buffer__extend__done blocks that were added, perhaps fewer than asked for

@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -96,12 +97,26 @@ func (s *Site) resolve(node *expr.Node, negated bool) (condition, error) {
 	if negated {
 		op = op.Opposite()
 	}
-	if node.Left.IsText() || node.Right.IsText() {
-		return s.resolveText(op, s.bound(node.Left), s.bound(node.Right)), nil
-	}
 	// NaN is unequal to everything, and neither less nor greater.
 	unordered := (node.Op == expr.NotEqual) != negated
-	return s.resolveNumbers(op, node.Left, node.Right, unordered)
+	if !node.Left.IsText() && !node.Right.IsText() {
+		return s.resolveNumbers(op, node.Left, node.Right, unordered)
+	}
+	left, right := s.bound(node.Left), s.bound(node.Right)
+	if left.Source == expr.Text {
+		left, right = right, left
+	}
+	if left.Source == expr.String && left.Index < len(s.Enums) && s.Enums[left.Index] != nil {
+		value, ok := s.Enums[left.Index][right.Text]
+		if !ok {
+			return condition{}, fmt.Errorf("%s of %s has no value %q; these are: %s",
+				cmp.Or(left.Name, fmt.Sprintf("arg%d", left.Index)), s.probe(),
+				right.Text, strings.Join(slices.Sorted(maps.Keys(s.Enums[left.Index])), ", "))
+		}
+		left.Source = expr.Argument
+		return s.resolveNumbers(op, left, expr.Term{Number: expr.Int(value)}, unordered)
+	}
+	return s.resolveText(op, left, right), nil
 }
 
 func (s *Site) resolveList(node *expr.Node, negated bool) (condition, error) {
@@ -160,10 +175,9 @@ func (s *Site) reads(c *condition) (n int) {
 	return n
 }
 
+// resolveText decides what can be decided of a comparison with a text that is
+// written out.
 func (s *Site) resolveText(op expr.Op, left, right expr.Term) condition {
-	if left.Source == expr.Text {
-		left, right = right, left
-	}
 	switch left.Source {
 	case expr.Provider:
 		return decided(op.Holds(strings.Compare(s.Provider, right.Text)))

@@ -23,11 +23,12 @@ type Site struct {
 	Provider, Name string
 	Cookie         uint64 // of the attachment, as expressions see it
 	Args           []argspec.Arg
-	Pointer        int               // the size of a pointer, 0 if it is not known
-	Names          []string          // of the arguments, as far as they are known
-	Lengths        []int             // for each text: the argument with its length, or -1
-	Texts          []bool            // which are texts, as far as that is known
-	Pairs          map[*Latency]Ends // what it starts and ends
+	Pointer        int                // the size of a pointer, 0 if it is not known
+	Names          []string           // of the arguments, as far as they are known
+	Lengths        []int              // for each text: the argument with its length, or -1
+	Texts          []bool             // which are texts, as far as that is known
+	Enums          []map[string]int64 // the values of those that are enumerations, by name
+	Pairs          map[*Latency]Ends  // what it starts and ends
 
 	// Starts is what the starts of calls have in the file of this site. A
 	// Latency that has none there is missing: its calls start elsewhere.
