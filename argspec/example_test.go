@@ -77,7 +77,7 @@ func ExampleArg() {
 }
 
 // A stripped library lacks the symbols that its arguments name. They are in its
-// separate debug file. SearchDebugFile finds an installed one.
+// separate debug file.
 func ExampleDecode_debugFile() {
 	file, err := elfnote.Open("../cmd/usdtlist/testdata/shop-amd64")
 	if err != nil {

@@ -3,14 +3,13 @@
 package elfnote
 
 import (
-	"debug/dwarf"
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 )
@@ -21,13 +20,12 @@ type symbols struct {
 	words  []string // see argumentWords
 	listed bool     // words is set
 
-	debug     *elffile.File // the separate debug file, nil if there is none
-	wanted    bool          // see SearchDebugFile
-	installed string        // path for FindDebugFile; only tests set it
-	searched  bool          // debug is set, or there is none
-	found     bool          // debug was searched for the words
-	elsewhere *string       // of a debug file that is not searched for, nil if not asked yet
-	closed    bool
+	debug    *elffile.File // the separate debug file, nil if there is none
+	find     func(*File) (path string, err error)
+	searched bool  // debug is set, or there is none
+	why      error // it was not searched for
+	found    bool  // debug was searched for the words
+	closed   bool
 }
 
 // IsProgram reports whether the file is a program and not a library. It is one
@@ -89,58 +87,43 @@ func (f *File) PLTGOT() (uint64, error) {
 	return address, err
 }
 
-// DWARF returns the debugging information that describes types, of the file,
-// else of its debug file. It is read anew by each call, within four seconds.
-// Units, abbreviations and strings of a size that package debug/dwarf would not
-// cope with are refused. That package may still panic on entries that are
-// malformed, and take long for many.
-func (f *File) DWARF() (*dwarf.Data, error) {
-	until := time.Now().Add(elffile.MaxReading)
-	d, err := f.read().DWARF(false, until)
-	if errors.Is(err, elffile.ErrNoDWARF) {
-		f.symbols.mutex.Lock()
-		defer f.symbols.mutex.Unlock()
-		if f.openDebug() {
-			d, err = f.symbols.debug.DWARF(false, until)
-		} else {
-			err = f.unsearched(err)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return d.Data, nil
-}
-
-// unsearched adds to an error that the file names a debug file for which its
-// directory is not searched. The caller holds the lock.
-func (f *File) unsearched(err error) error {
-	s := &f.symbols
-	if !s.wanted || s.debug != nil {
-		return err
-	}
-	if s.elsewhere == nil { // asked once, as a file may lack very many symbols
-		name := f.read().UnsearchedDebugFile()
-		s.elsewhere = &name
-	}
-	if name := *s.elsewhere; name != "" {
-		return fmt.Errorf("%w; its debug file %q is only searched for beside a FILE that is named, "+
-			"not in the directories of a process", err, name)
-	}
-	return err
-}
-
-// SearchDebugFile has the installed debug file searched for when the file lacks
-// a symbol that an argument names. It is searched for by build ID below
-// /usr/lib/debug and in the debuginfod cache of the user
-// ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME, $HOME/.cache), and by the name in
-// .gnu_debuglink beside the file. One that cannot be used counts as missing.
-// Nothing is fetched. The file decides what is searched for, so a caller that
-// must not read files for a file of somebody else does not call it.
-func (f *File) SearchDebugFile() {
+// DebugFile returns the separate debug file that [File.UseDebugFile] has opened
+// or that [File.SearchDebugFile] finds. Close closes it. The error wraps
+// [fs.ErrNotExist] if there is none, or is that of finding it.
+func (f *File) DebugFile() (*os.File, error) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
-	f.symbols.wanted = true
+	switch {
+	case f.openDebug():
+		return f.symbols.debug.OSFile(), nil
+	case f.symbols.why != nil:
+		return nil, f.symbols.why
+	}
+	return nil, fmt.Errorf("debug file: %w", fs.ErrNotExist)
+}
+
+// unsearched adds to an error why no debug file was searched for. The caller
+// holds the lock.
+func (f *File) unsearched(err error) error {
+	if f.symbols.why == nil {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, f.symbols.why)
+}
+
+// SearchDebugFile has find called, once, when the file lacks a symbol that an
+// argument names. find returns the path of the file's separate debug file, or
+// "" if there is none. Its error is added to those of symbols: it says why the
+// debug file is not searched for. A debug file that cannot be used counts as
+// missing. find must not ask the file for symbols.
+//
+// FindDebugFile of package stack is a find for installed debug files. Without
+// SearchDebugFile no other file is read. So a caller that must not read files
+// for a file of another user does not call it.
+func (f *File) SearchDebugFile(find func(*File) (path string, err error)) {
+	f.symbols.mutex.Lock()
+	defer f.symbols.mutex.Unlock()
+	f.symbols.find = find
 }
 
 // UseDebugFile opens the separate debug file at path for the symbols that
@@ -156,7 +139,7 @@ func (f *File) SearchDebugFile() {
 // error of [Open], or says that the debug file belongs to another build or that
 // the distance is not known.
 func (f *File) UseDebugFile(path string) error {
-	debug, err := f.read().FindDebugFile(path)
+	debug, err := f.read().OpenDebugFile(path)
 	if err != nil {
 		return err
 	}
@@ -179,9 +162,12 @@ func (f *File) UseDebugFile(path string) error {
 // the lock.
 func (f *File) openDebug() bool {
 	s := &f.symbols
-	if s.wanted && !s.searched && !s.closed && !f.IsDebugFile() {
+	if s.find != nil && !s.searched && !s.closed && !f.IsDebugFile() {
 		s.searched = true
-		s.debug, _ = f.read().FindDebugFile(s.installed)
+		path := ""
+		if path, s.why = s.find(f); path != "" {
+			s.debug, _ = f.read().OpenDebugFile(path)
+		}
 	}
 	return s.debug != nil
 }

@@ -4,7 +4,9 @@ package elfnote
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -26,8 +28,7 @@ func TestSymbolOfADebugFile(t *testing.T) {
 	}{
 		{"that is installed",
 			func(f *File) error {
-				f.symbols.installed = "testdata/s390x.so.debug"
-				f.SearchDebugFile()
+				f.SearchDebugFile(finds("testdata/s390x.so.debug"))
 				return nil
 			}},
 		{"that is named", func(f *File) error { return f.UseDebugFile("testdata/s390x.so.debug") }},
@@ -63,8 +64,7 @@ func TestSymbolWithoutAUsableDebugFile(t *testing.T) {
 		f, err := Open("testdata/s390x.so")
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
-		f.symbols.installed = installed
-		f.SearchDebugFile()
+		f.SearchDebugFile(finds(installed))
 		_, err = f.Symbol(strippedSymbol)
 		qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
 		qt.Check(t, qt.ErrorMatches(err, `symbol "elf_guarded_semaphore": not defined in the file`))
@@ -74,22 +74,23 @@ func TestSymbolWithoutAUsableDebugFile(t *testing.T) {
 	}
 }
 
-// Why a debug file is not used that the program names, where the program was
-// reached through a process.
+// finds returns a path as that of the debug file.
+func finds(path string) func(*File) (string, error) {
+	return func(*File) (string, error) { return path, nil }
+}
+
+// Why a debug file is not searched for is said beside what is missing.
 func TestSymbolOfADebugFileThatIsNotSearchedFor(t *testing.T) {
-	im := newImage64()
-	im.Sections = append(im.Sections, elfimage.Section{Name: ".gnu_debuglink",
-		Kind: elf.SHT_PROGBITS, Data: []byte("program.debug\x00\x00\x00\x01\x02\x03\x04")})
-	f := im.open(t) // by no path
-	const why = `.*; its debug file "program.debug" is only searched for beside a FILE that is named, .*`
+	f := newImage64().open(t)
+	why := errors.New("it lies elsewhere")
 	_, err := f.Symbol("x")
-	qt.Check(t, qt.Not(qt.ErrorMatches(err, why)))
-	f.SearchDebugFile()
+	qt.Check(t, qt.Not(qt.ErrorIs(err, why)))
+	f.SearchDebugFile(func(*File) (string, error) { return "", why })
 	_, err = f.Symbol("x")
-	qt.Check(t, qt.ErrorMatches(err, why))
+	qt.Check(t, qt.ErrorIs(err, why))
 	qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
-	_, err = f.DWARF()
-	qt.Check(t, qt.ErrorMatches(err, why))
+	_, err = f.DebugFile()
+	qt.Check(t, qt.ErrorIs(err, why))
 }
 
 // No other file is read unless the caller asks for it.
@@ -97,10 +98,14 @@ func TestSymbolWithoutBeingAsked(t *testing.T) {
 	f, err := Open("testdata/s390x.so")
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	f.symbols.installed = "testdata/s390x.so.debug"
 	_, err = f.Symbol(strippedSymbol)
 	qt.Check(t, qt.ErrorIs(err, elffile.ErrSymbolNotFound))
-	f.SearchDebugFile()
+	_, err = f.DebugFile()
+	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
+	f.SearchDebugFile(finds("testdata/s390x.so.debug"))
+	debug, err := f.DebugFile()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(debug.Name(), "testdata/s390x.so.debug"))
 	_, err = f.Symbol(strippedSymbol)
 	qt.Check(t, qt.IsNil(err))
 }

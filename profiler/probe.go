@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
@@ -84,7 +84,7 @@ type Probe struct {
 	reading context.Context // done when no more hits will come
 	running sync.WaitGroup
 
-	texts     procmaps.Texts
+	texts     procwatch.Texts
 	matcher   matcher
 	closeOnce sync.Once
 	closeErr  error

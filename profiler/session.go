@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -47,7 +47,7 @@ type Profiler struct {
 	current *trace.Event // of the trace that is handled
 
 	mu    sync.Mutex
-	files map[libpf.FrameMappingFile]*elffile.Functions
+	files map[libpf.FrameMappingFile]*debuginfo.Functions
 	size  int // of the functions in memory
 }
 
@@ -77,7 +77,7 @@ type StartOptions struct {
 // and then Close.
 func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, err error) {
 	p := &Profiler{probe: probe, opts: *opts, traces: make(chan *libpf.EbpfTrace),
-		files: make(map[libpf.FrameMappingFile]*elffile.Functions)}
+		files: make(map[libpf.FrameMappingFile]*debuginfo.Functions)}
 	ctx, p.stop = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -250,7 +250,7 @@ func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
 const filePatience = time.Second
 
 func (e executables) read(of libpf.FrameMappingFile, read io.ReaderAt) {
-	file, err := elffile.New(read)
+	file, err := debuginfo.New(read)
 	if err != nil {
 		return
 	}

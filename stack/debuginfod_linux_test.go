@@ -15,8 +15,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/debuginfod"
-	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/stack"
@@ -33,7 +33,7 @@ func TestDebuginfod(t *testing.T) {
 		out, err := exec.Command(testneeds.Tool(t, command[0], "binutils"), command[1:]...).CombinedOutput()
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v: %s", command, out))
 	}
-	file, err := elffile.Open(debug)
+	file, err := debuginfo.Open(debug)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	buildID, err := file.BuildID()

@@ -16,6 +16,18 @@ import (
 	"github.com/gousdt/gousdt/watch"
 )
 
+// Find the symbols that the arguments of a stripped program name, in its
+// installed debug file.
+func ExampleFindDebugFile() {
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3", DebugFile: stack.FindDebugFile})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer sel.Close()
+	fmt.Println(sel)
+}
+
 // The stacks of events, as the kernel walks them.
 func ExampleSymbolizer_Frames() {
 	session, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"},

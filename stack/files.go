@@ -14,6 +14,7 @@ import (
 	"github.com/therootcompany/xz"
 
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -41,15 +42,15 @@ type file struct {
 	machine       elf.Machine // EM_NONE if it could not be opened or is no ELF file
 	segments      []elffile.Segment
 	buildID       string
-	functionBytes int // see [elffile.File.FunctionBytes]
+	functionBytes int // see [debuginfo.File.FunctionBytes]
 
-	elf       *elffile.File      // nil if it is not open
-	image     *elffile.File      // elf, kept after it is closed while DebugFile is not done
-	functions *elffile.Functions // nil if they were not read
-	frames    *unwind.Table      // nil if there are none, or they were not read
-	lines     *lineFile          // nil if there are none, or they are not wanted
-	hasRead   bool               // frames were read, or tried
-	size      int                // of functions and frames in memory, in bytes
+	elf       *debuginfo.File      // nil if it is not open
+	image     *debuginfo.File      // elf, kept after it is closed while DebugFile is not done
+	functions *debuginfo.Functions // nil if they were not read
+	frames    *unwind.Table        // nil if there are none, or they were not read
+	lines     *lineFile            // nil if there are none, or they are not wanted
+	hasRead   bool                 // frames were read, or tried
+	size      int                  // of functions and frames in memory, in bytes
 
 	reading   *reading // of its tables; nil if there is none
 	isClosing bool     // it is closed when its tables have been read
@@ -132,9 +133,9 @@ type openable interface {
 
 // openedFile is a file with the data that are read when it is opened.
 type openedFile struct {
-	elf           *elffile.File // nil if it could not be opened or is no ELF file
-	buildID       string        // "" if there is none
-	functionBytes int           // see [elffile.File.FunctionBytes]
+	elf           *debuginfo.File // nil if it could not be opened or is no ELF file
+	buildID       string          // "" if there is none
+	functionBytes int             // see [debuginfo.File.FunctionBytes]
 }
 
 func open(mapped openable) (f openedFile) {
@@ -142,7 +143,7 @@ func open(mapped openable) (f openedFile) {
 	if err != nil {
 		return f
 	}
-	if f.elf, err = elffile.New(opened); err != nil {
+	if f.elf, err = debuginfo.New(opened); err != nil {
 		opened.Close()
 		return openedFile{}
 	}
@@ -258,7 +259,7 @@ func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
 
 // tables are what a reading found. It has no lock.
 type tables struct {
-	functions *elffile.Functions
+	functions *debuginfo.Functions
 	frames    *unwind.Table
 	lines     *lineFile
 	hasDebug  bool // the separate debug file was found
@@ -278,7 +279,7 @@ func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
 		bytes += f.functionBytes
 	}
 	if frames {
-		bytes += unwind.Bytes(f.elf)
+		bytes += unwind.Bytes(f.elf.File)
 	}
 	allowed := s.readers.allowed(p.owner)
 	if bytes > p.bytes.left || allowed < leastTableTime {
@@ -296,7 +297,7 @@ func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
 		f.reading = nil
 		switch {
 		case !answered: // its file system does not answer
-			f.functions, f.hasRead = cmp.Or(f.functions, new(elffile.Functions)), true
+			f.functions, f.hasRead = cmp.Or(f.functions, new(debuginfo.Functions)), true
 			s.files.giveUp(f)
 			return
 		case got.isLate && limit < whole: // it may be read when its owner has time again
@@ -333,11 +334,11 @@ func (fs *files) adopt(f *file, got tables, functions, frames bool) {
 }
 
 // readTables reads tables of a file. room is for the bytes of other files.
-func (s *Symbolizer) readTables(of *elffile.File, late func() error, functions, frames bool,
-	room int, lines func(debug *elffile.File) *lineFile,
+func (s *Symbolizer) readTables(of *debuginfo.File, late func() error, functions, frames bool,
+	room int, lines func(debug *debuginfo.File) *lineFile,
 ) (t tables) {
-	t.functions = new(elffile.Functions)
-	file, err := elffile.New(of)
+	t.functions = new(debuginfo.Functions)
+	file, err := debuginfo.New(of)
 	if err != nil {
 		return t // it has been closed
 	}
@@ -347,7 +348,7 @@ func (s *Symbolizer) readTables(of *elffile.File, late func() error, functions, 
 		t.readDebug(of, file, late, room, lines)
 	}
 	if frames {
-		t.frames, _ = s.unwinder.Read(file) // nil also if they are malformed
+		t.frames, _ = s.unwinder.Read(file.File) // nil also if they are malformed
 	}
 	t.isLate = late() != nil
 	return t
@@ -355,8 +356,8 @@ func (s *Symbolizer) readTables(of *elffile.File, late func() error, functions, 
 
 // readDebug adds the functions of the separate debug file if that is installed,
 // else those of the MiniDebugInfo in the file itself.
-func (t *tables) readDebug(of, file *elffile.File, late func() error, room int,
-	lines func(debug *elffile.File) *lineFile,
+func (t *tables) readDebug(of, file *debuginfo.File, late func() error, room int,
+	lines func(debug *debuginfo.File) *lineFile,
 ) {
 	if debug, err := of.FindDebugFile(""); err == nil {
 		defer debug.Close()
@@ -374,7 +375,7 @@ func (t *tables) readDebug(of, file *elffile.File, late func() error, room int,
 }
 
 // addDebug adds the functions of a debug file.
-func (t *tables) addDebug(debug *elffile.File, late func() error, room int) {
+func (t *tables) addDebug(debug *debuginfo.File, late func() error, room int) {
 	debug.Late = late
 	if bytes := debug.FunctionBytes(); bytes <= room {
 		t.bytes += bytes
@@ -416,7 +417,7 @@ func (s *Symbolizer) readFetchedFile(p *process, f *file, path string) {
 	}
 	room, image, buildID, lines := p.bytes.left, f.image, f.buildID, f.lineFiles(s.Lines)
 	f.reading = s.readers.start(p.owner, func(r *reading) {
-		got := tables{functions: new(elffile.Functions)}
+		got := tables{functions: new(debuginfo.Functions)}
 		answered := r.ask(&s.unanswered, limit, func(late func() error) {
 			debug, err := image.FindDebugFile(path)
 			if err != nil {
@@ -476,7 +477,7 @@ func (fs *files) hold(f *file, size int) {
 func (fs *files) drop(f *file) {
 	fs.held -= f.size
 	f.size = 0
-	f.functions, f.frames, f.hasRead = new(elffile.Functions), nil, true
+	f.functions, f.frames, f.hasRead = new(debuginfo.Functions), nil, true
 	f.image = nil
 	fs.lines.drop(f.lines)
 	f.lines = nil

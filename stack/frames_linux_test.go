@@ -15,7 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -36,7 +36,7 @@ func start(t *testing.T) target {
 }
 
 // offsetOf returns the offset in the file of the code at an address.
-func offsetOf(t *testing.T, file *elffile.File, address uint64) uint64 {
+func offsetOf(t *testing.T, file *debuginfo.File, address uint64) uint64 {
 	t.Helper()
 	code := file.Segment(address, 1, elf.PF_X)
 	qt.Assert(t, qt.IsNotNil(code))
@@ -47,7 +47,7 @@ func startFile(t *testing.T, path string) target {
 	t.Helper()
 	p := target{Process: testprog.Start(t, path), path: path}
 	p.Do("list") // it runs
-	file, err := elffile.Open(p.path)
+	file, err := debuginfo.Open(p.path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	function, err := file.Symbol("main")
@@ -230,7 +230,7 @@ func TestCloseForgets(t *testing.T) {
 // before.
 func TestFunctionThatSignalHandlersReturnTo(t *testing.T) {
 	target := startFile(t, testprog.Path(t, "target-static"))
-	file, err := elffile.Open(target.path)
+	file, err := debuginfo.Open(target.path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	main, err := file.Symbol("main")

@@ -21,7 +21,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -273,7 +273,7 @@ func TestHostileUserWithCostlyLines(t *testing.T) {
 	}
 	began := time.Now()
 	s.Remember(honest.PID)
-	file, err := elffile.Open(testprog.Path(t, "target-pie"))
+	file, err := debuginfo.Open(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	main, err := file.Symbol("main")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -52,7 +52,7 @@ func (f fixture) process(pid int, mapped *file) *process {
 // file makes a file of an image, as the first one that maps it does.
 func (f fixture) file(owner int, im *elfimage.Image) *file {
 	f.t.Helper()
-	opened, err := elffile.New(bytes.NewReader(im.Bytes()))
+	opened, err := debuginfo.New(bytes.NewReader(im.Bytes()))
 	qt.Assert(f.t, qt.IsNil(err))
 	placeholder, err := os.CreateTemp(f.t.TempDir(), "")
 	qt.Assert(f.t, qt.IsNil(err))
@@ -110,7 +110,7 @@ func TestSymbolizerDropsTablesOfTheOwnerThatHoldsMost(t *testing.T) {
 	f := newFixture(t)
 	add := func(owner, size int) *file {
 		this := f.file(owner, named("f"))
-		this.functions = new(elffile.Functions)
+		this.functions = new(debuginfo.Functions)
 		f.files.hold(this, size)
 		return this
 	}

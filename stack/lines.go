@@ -12,6 +12,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
@@ -20,7 +21,7 @@ import (
 // because nothing bounds the memory that package debug/dwarf takes for their
 // names. It is not safe for concurrent use.
 type debugInfo struct {
-	*elffile.DWARF
+	*debuginfo.DWARF
 	moved uint64 // how much higher the addresses are in the mapped file
 
 	alternative *debugInfo // the file that dwz has made, nil if there is none
@@ -78,13 +79,13 @@ const (
 )
 
 // hasDebugInfo reports whether a file has lines.
-func hasDebugInfo(f *elffile.File) bool {
+func hasDebugInfo(f *debuginfo.File) bool {
 	return f.DebugSection(".debug_info").Size > 0 && f.DebugSection(".debug_line").Size > 0
 }
 
 // readDebugInfo reads the debug information of a file, and of the file into
 // which dwz has put a part of it. It reads nothing after until.
-func readDebugInfo(f *elffile.File, until time.Time) (*debugInfo, error) {
+func readDebugInfo(f *debuginfo.File, until time.Time) (*debugInfo, error) {
 	data, err := f.DWARF(true, until)
 	if err != nil {
 		return nil, err
@@ -105,8 +106,8 @@ func readDebugInfo(f *elffile.File, until time.Time) (*debugInfo, error) {
 }
 
 // newDebugInfo finds the ranges of addresses of the units.
-func newDebugInfo(data *elffile.DWARF, moved uint64) (d *debugInfo, err error) {
-	defer elffile.Contain(&err)
+func newDebugInfo(data *debuginfo.DWARF, moved uint64) (d *debugInfo, err error) {
+	defer debuginfo.Contain(&err)
 	d = &debugInfo{DWARF: data, moved: moved}
 	entries := d.Entries(0)
 	for _, start := range d.Units {
@@ -149,7 +150,7 @@ func (d *debugInfo) ranges(entry *dwarf.Entry) ([][2]uint64, error) {
 // has the line that calls the one before. The last source has no name: it is
 // that of the function itself. There are no sources if nothing is known.
 func (d *debugInfo) at(address uint64, until time.Time) (sources []source, err error) {
-	defer elffile.Contain(&err)
+	defer debuginfo.Contain(&err)
 	d.Until = until
 	address -= d.moved
 	i := sort.Search(len(d.units), func(i int) bool { return d.units[i].low > address })
@@ -223,7 +224,7 @@ func (d *debugInfo) read(u *unit) error {
 }
 
 // findFunctions finds the functions of a unit that have code.
-func (d *debugInfo) findFunctions(u *unit, w *elffile.Entries) error {
+func (d *debugInfo) findFunctions(u *unit, w *debuginfo.Entries) error {
 	for w.Depth > 0 {
 		entry, err := w.Next()
 		switch {
@@ -353,7 +354,7 @@ func (d *debugInfo) text(entry *dwarf.Entry, attribute dwarf.Attr) string {
 		return string(textAt(d.alternative.Sections[".debug_str"], uint64(offset)))
 	}
 	text, _ := field.Val.(string)
-	return text[:min(len(text), elffile.MaxDebugString)]
+	return text[:min(len(text), debuginfo.MaxDebugString)]
 }
 
 // textAt returns the text at an offset of a section of strings. Package elffile
@@ -396,14 +397,14 @@ func (l *lineNames) file(number uint32) string {
 
 // lineProgram is the header of a table of lines, as far as it matters.
 type lineProgram struct {
-	elffile.Cursor        // over the instructions
-	offset         uint64 // size of an offset in bytes
-	instruction    uint64 // minimum_instruction_length
-	perWord        uint64 // maximum_operations_per_instruction
-	base           int64  // line_base
-	span           uint64 // line_range
-	opcodeBase     uint64
-	operands       []byte // standard_opcode_lengths
+	debuginfo.Cursor        // over the instructions
+	offset           uint64 // size of an offset in bytes
+	instruction      uint64 // minimum_instruction_length
+	perWord          uint64 // maximum_operations_per_instruction
+	base             int64  // line_base
+	span             uint64 // line_range
+	opcodeBase       uint64
+	operands         []byte // standard_opcode_lengths
 }
 
 // readLines reads a table of lines. Rows that it returns with an error are
@@ -415,7 +416,7 @@ func (d *debugInfo) readLines(offset int64, directory string) ([]lineRow, *lineN
 		return nil, names, elffile.ErrMalformed
 	}
 	p := &lineProgram{perWord: 1}
-	p.Cursor, p.offset = (&elffile.Cursor{Bytes: line, At: int(offset), Order: d.Order}).Unit()
+	p.Cursor, p.offset = (&debuginfo.Cursor{Bytes: line, At: int(offset), Order: d.Order}).Unit()
 	version := p.Unsigned(2)
 	if version >= 5 {
 		p.Take(2) // sizes of an address and of a segment selector
@@ -443,7 +444,7 @@ func (d *debugInfo) readLines(offset int64, directory string) ([]lineRow, *lineN
 		names.files = d.lineList(p)
 	} else {
 		names.dirs = append(names.dirs, []byte(directory))
-		text := func() []byte { return p.Text(elffile.MaxDebugString) }
+		text := func() []byte { return p.Text(debuginfo.MaxDebugString) }
 		for name := text(); len(name) > 0 && len(names.dirs) < maxLineFiles; name = text() {
 			names.dirs = append(names.dirs, name)
 		}
@@ -492,7 +493,7 @@ func (d *debugInfo) lineList(p *lineProgram) []sourceFile {
 func (d *debugInfo) lineValue(p *lineProgram, form uint64) (text []byte, number uint64) {
 	switch form {
 	case 0x08: // DW_FORM_string
-		return p.Text(elffile.MaxDebugString), 0
+		return p.Text(debuginfo.MaxDebugString), 0
 	case 0x0e: // DW_FORM_strp
 		return textAt(d.Sections[".debug_str"], p.Unsigned(p.offset)), 0
 	case 0x1f: // DW_FORM_line_strp
@@ -542,7 +543,7 @@ func (p *lineProgram) run(d *debugInfo) (rows []lineRow, err error) {
 		}
 		switch opcode {
 		case 0:
-			operands := elffile.Cursor{Bytes: p.Take(p.ULEB()), Order: p.Order}
+			operands := debuginfo.Cursor{Bytes: p.Take(p.ULEB()), Order: p.Order}
 			switch operands.Uint8() {
 			case 1: // DW_LNE_end_sequence
 				at.file, at.line = math.MaxUint32, 0 // no file's number

@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
@@ -76,7 +76,7 @@ func linesAt(t *testing.T, d *debugInfo, address uint64) string {
 func debugInfoOf(
 	sections map[string][]byte, order binary.ByteOrder, moved uint64,
 ) (*debugInfo, error) {
-	data, err := elffile.NewDWARF(sections, order, soon())
+	data, err := debuginfo.NewDWARF(sections, order, soon())
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func TestLinesOfCompilers(t *testing.T) {
 		out, err := exec.Command(testneeds.Tool(t, command[0], command[0]),
 			append(command[1:], "-o", path, path+".c")...).CombinedOutput()
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v: %s", command, out))
-		f, err := elffile.Open(path)
+		f, err := debuginfo.Open(path)
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
 		main, err := f.Symbol("main")
@@ -168,7 +168,7 @@ int main(int argc, char **argv) { check(argc); return total; }
 	run("gcc", "-O2", "-gdwarf-4", "-o", "program", "program.c")
 	run("cp", "program", "copy")
 	run("dwz", "-m", "common", "-r", "program", "copy")
-	f, err := elffile.Open(at("program"))
+	f, err := debuginfo.Open(at("program"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	main, err := f.Symbol("main")

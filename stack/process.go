@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
@@ -183,7 +183,7 @@ func (fs *files) vdsoAt(address uint64) []mapping {
 }
 
 // readVDSO reads the vDSO of this process, nil if there is none.
-func readVDSO() *elffile.File {
+func readVDSO() *debuginfo.File {
 	memory, err := os.Open("/proc/self/mem")
 	if err != nil {
 		return nil
@@ -192,7 +192,7 @@ func readVDSO() *elffile.File {
 	code := make([]byte, maxVDSO)
 	// It fails past the end of the mapping, and at address 0.
 	n, _ := memory.ReadAt(code, int64(vdsoOf("/proc/self/auxv")))
-	read, _ := elffile.New(bytes.NewReader(code[:n])) // nil with an error
+	read, _ := debuginfo.New(bytes.NewReader(code[:n])) // nil with an error
 	return read
 }
 

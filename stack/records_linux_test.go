@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -68,7 +68,7 @@ func TestRecordsInAnotherOrder(t *testing.T) {
 func TestRecordsOfAProcessThatHasEnded(t *testing.T) {
 	testneeds.Root(t)
 	path := testprog.Path(t, "target-static")
-	file, err := elffile.Open(path)
+	file, err := debuginfo.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	main, err := file.Symbol("main")
@@ -104,7 +104,7 @@ func TestRecordsThatReplaceOthers(t *testing.T) {
 	path := ""
 	for n, name := range []string{"target-pie", "target-static"} {
 		path = testprog.Path(t, name)
-		file, err := elffile.Open(path)
+		file, err := debuginfo.Open(path)
 		qt.Assert(t, qt.IsNil(err))
 		buildID, err := file.BuildID()
 		qt.Assert(t, qt.IsNil(err))
@@ -129,7 +129,7 @@ func TestRecordsBeforeAScan(t *testing.T) {
 	s.Remember(pid)
 	has := s.processes[pid].mapped[0]
 	path := testprog.Path(t, "target-pie")
-	file, err := elffile.Open(path)
+	file, err := debuginfo.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	buildID, err := file.BuildID()

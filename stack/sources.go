@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 )
 
 // Limits for finding lines. lines.go has those for a single file.
@@ -61,10 +61,10 @@ type lineRequests struct {
 
 // lineFile has the lines of a file.
 type lineFile struct {
-	elf     *elffile.File        // may be closed; nil for a debug file
-	open    func() *elffile.File // returns nil if it fails
+	elf     *debuginfo.File        // may be closed; nil for a debug file
+	open    func() *debuginfo.File // returns nil if it fails
 	buildID string
-	moved   uint64 // see [elffile.File.Moved]
+	moved   uint64 // see [debuginfo.File.Moved]
 
 	use    sync.Mutex          // info is being read, or made
 	isRead bool                // reading was tried
@@ -101,21 +101,21 @@ func (l *lineReader) earn(a *lineAccount) {
 // lineFiles returns a function that prepares to read the lines of a file: from
 // its debug file, if that is not nil and has them, else from the file. The
 // function returns nil if neither has lines, or none are wanted.
-func (f *file) lineFiles(areWanted bool) func(debug *elffile.File) *lineFile {
+func (f *file) lineFiles(areWanted bool) func(debug *debuginfo.File) *lineFile {
 	file, mapped, buildID := f.elf, f.mapped, f.buildID
-	return func(debug *elffile.File) *lineFile {
+	return func(debug *debuginfo.File) *lineFile {
 		switch {
 		case !areWanted:
 		case debug != nil && hasDebugInfo(debug) && buildID != "":
 			path := debug.Name()
-			open := func() *elffile.File {
-				opened, _ := elffile.Open(path) // nil with an error
+			open := func() *debuginfo.File {
+				opened, _ := debuginfo.Open(path) // nil with an error
 				return opened
 			}
 			return &lineFile{open: open, buildID: buildID, moved: debug.Moved()}
 		case file != nil && hasDebugInfo(file):
 			return &lineFile{elf: file, buildID: buildID,
-				open: func() *elffile.File { return open(mapped).elf }}
+				open: func() *debuginfo.File { return open(mapped).elf }}
 		}
 		return nil
 	}
@@ -299,8 +299,8 @@ func (l *lineReader) read(request lineRequest) {
 
 // read returns the debug information of the file, nil if that cannot be read
 // within the limit.
-func (f *lineFile) read(elf *elffile.File, limit time.Duration) *debugInfo {
-	read := func(elf *elffile.File) (*debugInfo, error) {
+func (f *lineFile) read(elf *debuginfo.File, limit time.Duration) *debugInfo {
+	read := func(elf *debuginfo.File) (*debugInfo, error) {
 		limit := min(readingTime+time.Duration(elf.DWARFBytes())*readingPerByte, limit)
 		return readDebugInfo(elf, time.Now().Add(limit))
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -33,7 +33,7 @@ func newWaiting(t *testing.T) waiting {
 	out, err := exec.Command(testneeds.Tool(t, "gcc", "gcc"), "-g", "-no-pie", "-o", path,
 		path+".c").CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	file, err := elffile.Open(path)
+	file, err := debuginfo.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	main, err := file.Symbol("main")
@@ -112,9 +112,9 @@ func TestLinesThatComeTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := &lineReader{readers: readers{unanswered: new(unanswered)}}
 		answer := make(chan struct{})
-		f := &lineFile{open: func() *elffile.File {
+		f := &lineFile{open: func() *debuginfo.File {
 			<-answer
-			file, err := elffile.Open(w.path)
+			file, err := debuginfo.Open(w.path)
 			qt.Check(t, qt.IsNil(err))
 			return file
 		}}

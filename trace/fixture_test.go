@@ -19,6 +19,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
@@ -124,7 +125,7 @@ func copyWithProbes(t testing.TB, program string) (path, file string) {
 func open(t testing.TB, p *traced, pattern string, opts *trace.SessionOptions) *trace.Session {
 	t.Helper()
 	s := newSession(t, opts)
-	attach(t, s, usdt.Target{Path: p.path, DebugFiles: true}, pattern, nil)
+	attach(t, s, usdt.Target{Path: p.path, DebugFile: debuginfo.Find}, pattern, nil)
 	return s
 }
 

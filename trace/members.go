@@ -3,12 +3,16 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"sync"
 	"time"
 	"weak"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
@@ -25,7 +29,7 @@ type fileMembers struct {
 }
 
 type knownMember struct {
-	member elffile.Member
+	member debuginfo.Member
 	err    error
 }
 
@@ -48,22 +52,43 @@ func (m *members) of(file *elfnote.File) *fileMembers {
 }
 
 // find finds a member by the file's debugging information, as
-// [elffile.FindMember] says.
-func (m *members) find(file *elfnote.File, pointer, path string) (elffile.Member, error) {
+// [debuginfo.FindMember] says.
+func (m *members) find(file *elfnote.File, pointer, path string) (debuginfo.Member, error) {
 	f, key := m.of(file), [2]string{pointer, path}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if known, ok := f.known[key]; ok {
 		return known.member, known.err
 	}
-	if len(f.known) >= elffile.MaxMembers {
-		return elffile.Member{}, elffile.TooLarge(fmt.Errorf("more than %d members", elffile.MaxMembers))
+	if len(f.known) >= debuginfo.MaxMembers {
+		return debuginfo.Member{}, elffile.TooLarge(fmt.Errorf("more than %d members", debuginfo.MaxMembers))
 	}
-	until := time.Now().Add(elffile.MaxReading)
-	member, err := elffile.FindMember(pointer, path, func() (*elffile.DWARF, error) {
-		data, err := file.DWARF()
-		return &elffile.DWARF{Data: data, Until: until}, err
+	member, err := debuginfo.FindMember(pointer, path, func() (*debuginfo.DWARF, error) {
+		return readTypes(file, time.Now().Add(debuginfo.MaxReading))
 	})
 	f.known[key] = knownMember{member, err}
 	return member, err
+}
+
+// readTypes reads the debugging information that describes the types of a file,
+// from the file, else from its debug file.
+func readTypes(file *elfnote.File, until time.Time) (*debuginfo.DWARF, error) {
+	read := func(from *os.File) (*debuginfo.DWARF, error) {
+		opened, err := debuginfo.New(from)
+		if err != nil {
+			return nil, err
+		}
+		return opened.DWARF(false, until)
+	}
+	types, err := read(file.OSFile())
+	if !errors.Is(err, debuginfo.ErrNoDWARF) {
+		return types, err
+	}
+	switch debug, notFound := file.DebugFile(); {
+	case notFound == nil:
+		return read(debug)
+	case !errors.Is(notFound, fs.ErrNotExist):
+		err = fmt.Errorf("%w; %w", err, notFound)
+	}
+	return nil, err
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/truncate"
@@ -332,9 +333,9 @@ func (s *Site) probeName() string {
 // variable returns the argument by which a site reads a variable of the program
 // or a member, by its name in expressions. The error says why the file has no
 // such member.
-func (w *work) variable(s *Site, name string) (argspec.Arg, elffile.Member, error) {
+func (w *work) variable(s *Site, name string) (argspec.Arg, debuginfo.Member, error) {
 	if symbol, ok := (&expr.Term{Name: name}).Global(); ok {
-		return argspec.Global(w.elf, s.Instruction, symbol), elffile.Member{}, nil
+		return argspec.Global(w.elf, s.Instruction, symbol), debuginfo.Member{}, nil
 	}
 	arg := argspec.Arg{Raw: name, Kind: argspec.Memory}
 	m, index, err := w.member(s, name)
@@ -365,7 +366,7 @@ var errNoArgument = errors.New("the probe has no argument")
 
 // member returns where a member is, and the number of the argument that points
 // to its structure.
-func (w *work) member(s *Site, name string) (m elffile.Member, index int, err error) {
+func (w *work) member(s *Site, name string) (m debuginfo.Member, index int, err error) {
 	argument, path, ok := expr.CutMember(name)
 	if !ok {
 		return m, index, errNoArgument
@@ -420,7 +421,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		if len(members) == 0 {
 			site.Args = slices.Clone(site.Args)
 		}
-		members[i] = bpfgen.Member{Arg: len(site.Args), Member: elffile.Member{
+		members[i] = bpfgen.Member{Arg: len(site.Args), Member: debuginfo.Member{
 			Offsets: []int64{int64(pointer * w.pointer())}, Size: w.pointer(), Pointer: true}}
 		site.Args = append(site.Args, s.Args[i])
 		site.Args[i] = argspec.Arg{Raw: value, Kind: argspec.Memory, Size: w.pointer()}

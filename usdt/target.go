@@ -62,10 +62,10 @@ type Target struct {
 	// needs CAP_SYS_PTRACE.
 	PID int
 
-	// DebugFiles has the installed debug file of the target searched for when
-	// an argument names a symbol that the file lacks: see
+	// DebugFile, if set, finds the separate debug file of the target when an
+	// argument names a symbol that the file lacks: see
 	// [elfnote.File.SearchDebugFile]. Without it no other file is read.
-	DebugFiles bool
+	DebugFile func(*elfnote.File) (path string, err error)
 
 	// MaxSites is the most sites that may match: more are an error. A perf
 	// event counts as eight. The number of different arguments may be four
@@ -199,8 +199,8 @@ func (t Target) open() (_ *opened, err error) {
 		return nil, err
 	}
 
-	if t.DebugFiles {
-		o.elf.SearchDebugFile()
+	if t.DebugFile != nil {
+		o.elf.SearchDebugFile(t.DebugFile)
 	}
 	file := o.elf.OSFile()
 	if file == nil {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -55,9 +56,11 @@ func newWatch[A any](
 	}
 	limits := follow.Limits(opts.Limits)
 	d := &driver[A]{Attacher: attacher, patterns: parts, byAddress: byAddress,
-		perProcess: opts.PerProcess || opts.After > 0, debugFiles: opts.DebugFiles,
-		fileSites: limits.OfFile(),
-		noLease:   opts.NoLease, proc: procfs.NewFS(string(opts.Proc)), changed: changed}
+		perProcess: opts.PerProcess || opts.After > 0, fileSites: limits.OfFile(),
+		noLease: opts.NoLease, proc: procfs.NewFS(string(opts.Proc)), changed: changed}
+	if opts.DebugFiles {
+		d.debugFile = debuginfo.Find
+	}
 	if !slices.ContainsFunc(parts, func(part []elfnote.Pattern) bool { return len(part) == 0 }) {
 		d.all = slices.Concat(parts...)
 	}
@@ -107,7 +110,7 @@ type driver[A any] struct {
 	all        []elfnote.Pattern   // of all parts together, nil if one wants all probes
 	byAddress  bool                // the programs know a site by its address
 	perProcess bool
-	debugFiles bool
+	debugFile  func(*elfnote.File) (path string, err error) // nil if none is searched for
 	fileSites  int
 	noLease    bool
 	proc       *procfs.FS
@@ -127,7 +130,7 @@ type watchedFile[A any] struct {
 func (d *driver[A]) Open(pair *procwatch.ProcessFile) (follow.File[A], error) {
 	file := &watchedFile[A]{driver: d}
 	sel, err := usdt.Select(usdt.Target{Kept: kept{pair.Kept(), &file.writes}, MaxSites: d.fileSites,
-		DebugFiles: d.debugFiles, NoLease: d.noLease}, d.all...)
+		DebugFile: d.debugFile, NoLease: d.noLease}, d.all...)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,9 @@ type Options struct {
 	// seen. Each process is attached separately, as with PerProcess.
 	After time.Duration
 
-	// DebugFiles is that of [usdt.Target], for all files.
+	// DebugFiles has the installed debug file of a file searched for when an
+	// argument names a symbol that the file lacks, as stack.FindDebugFile finds
+	// it. Without it no other file is read.
 	DebugFiles bool
 
 	// Patient waits for the process of Sync, for those that the filter lets

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -104,7 +105,7 @@ func (l *lister) several() bool {
 // listOpened lists an opened file, and completes the listing with its probes.
 func (l *lister) listOpened(list *listing) (int, error) {
 	path, file, several := list.path, list.elf, l.several()
-	file.SearchDebugFile()
+	file.SearchDebugFile(debuginfo.Find)
 	all, err := file.Probes(l.options.patterns...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -602,7 +603,7 @@ func (l *latecomers) isLate(path string) (bool, error) {
 		return false, nil
 	}
 	// Some sites are only attached to single processes.
-	target := usdt.Target{Path: path, PID: os.Getpid(), DebugFiles: true}
+	target := usdt.Target{Path: path, PID: os.Getpid(), DebugFile: debuginfo.Find}
 	sel, err := usdt.Select(target, l.tracer.options.patterns...)
 	if err != nil {
 		return false, nil // nothing is attached, and so nothing is missed

@@ -16,6 +16,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -51,14 +52,14 @@ func (t *tracer) list() (err error) {
 			return fmt.Errorf("the command: %w", e)
 		}
 		for _, path := range commandFiles(program, o.command) {
-			n, e := t.listTarget(path, usdt.Target{Path: path, DebugFiles: true})
+			n, e := t.listTarget(path, usdt.Target{Path: path, DebugFile: debuginfo.Find})
 			if found += n; !errors.Is(e, elfnote.ErrNotELF) { // else it is a script
 				err = cmp.Or(err, e)
 			}
 		}
 	default:
 		err = commandline.EachFile(o.pid, func(pair *procwatch.ProcessFile) {
-			n, err := t.listTarget(pair.Path, usdt.Target{Kept: pair.Kept(), DebugFiles: true})
+			n, err := t.listTarget(pair.Path, usdt.Target{Kept: pair.Kept(), DebugFile: debuginfo.Find})
 			if found += n; err != nil {
 				t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
 			}

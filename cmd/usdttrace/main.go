@@ -23,7 +23,7 @@ import (
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/debuginfod"
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -163,7 +163,7 @@ type tracer struct {
 
 	unreadable uint64 // events with an argument that could not be read
 
-	texts procmaps.Texts // of the processes that are watched
+	texts procwatch.Texts // of the processes that are watched
 
 	// cleared has the semaphores of 0 at the end of a run without hits.
 	cleared map[silence]bool

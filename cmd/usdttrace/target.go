@@ -17,6 +17,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/lease"
@@ -217,7 +218,7 @@ func (t *targets) probeWidth() int {
 func (t *targets) find(files []string, pid int) error {
 	var paths []string
 	for _, name := range files {
-		target := usdt.Target{Path: name, PID: pid, DebugFiles: true, NoLease: t.options.noLease}
+		target := usdt.Target{Path: name, PID: pid, DebugFile: debuginfo.Find, NoLease: t.options.noLease}
 		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
 			target.Path = "./" + name
 		}
@@ -685,7 +686,7 @@ func (t *tracer) attachAgain(f *namedFile, of *attachedFile, a *trace.Attachment
 
 // attachWritten attaches to a file as soon as nobody has it open for writing.
 func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachment, error) {
-	target := usdt.Target{Path: f.path, PID: of.sel.PID(), DebugFiles: true,
+	target := usdt.Target{Path: f.path, PID: of.sel.PID(), DebugFile: debuginfo.Find,
 		NoLease: t.options.noLease}
 	was, err := of.sel.File().OSFile().Stat()
 	if err != nil {
@@ -751,7 +752,8 @@ func (t *tracer) isFloat(term string) (is bool) {
 	}
 	// What cannot be read has no arguments.
 	_ = commandline.EachFile(pid, func(pair *procwatch.ProcessFile) {
-		sel, err := usdt.Select(usdt.Target{Kept: pair.Kept(), DebugFiles: true}, t.options.patterns...)
+		target := usdt.Target{Kept: pair.Kept(), DebugFile: debuginfo.Find}
+		sel, err := usdt.Select(target, t.options.patterns...)
 		if err == nil {
 			look(sel)
 			sel.Close()

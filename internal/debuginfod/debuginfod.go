@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
@@ -151,7 +152,7 @@ func New(servers string, report func(format string, args ...any)) (*Client, erro
 	if len(d.servers) == 0 {
 		return nil, errors.New("no debuginfod servers (set DEBUGINFOD_URLS, as in https://debuginfod.debian.net)")
 	}
-	caches := elffile.DebuginfodCaches()
+	caches := debuginfo.DebuginfodCaches()
 	if len(caches) == 0 {
 		return nil, errors.New("no directory for debug files (set DEBUGINFOD_CACHE_PATH or HOME)")
 	}

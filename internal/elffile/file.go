@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package elffile reads untrusted ELF files: headers, segments, symbols, the
-// dynamic section, the build ID, debugging information and the separate debug
-// file. Package elfnote is built on it, and everything else in this module that
-// reads files of other programs uses it.
+// dynamic section and the build ID. Packages elfnote and debuginfo are built on
+// it: debuginfo reads debugging information and separate debug files.
+// Everything in this module that reads files of other programs uses it.
 //
 // Types and constants come from [debug/elf]. Its reader is not used: its
 // documentation says that it is not hardened against adversarial input, and a
@@ -58,18 +58,14 @@ type File struct {
 	closer io.Closer // nil if the caller closes the reader
 	close  sync.Once
 	name   string
-	path   string // as given to Open, "" with New
 
 	noteSegments  []Section // PT_NOTE
 	dynamic       Segment   // PT_DYNAMIC
 	interpreter   Segment   // PT_INTERP
 	sections      table
 	buildIDNotes  Section // .note.gnu.build-id
-	debugLink     Section // .gnu_debuglink
-	alternative   Section // .gnu_debugaltlink
-	miniDebug     Section // .gnu_debugdata
 	gotPLT        uint64  // address of .got.plt, 0 where there is none
-	dwarfSections [len(dwarfSections)]Section
+	debugSections [len(debugSections)]Section
 
 	// relocations of ProbeNotes, by the indices of those.
 	relocations map[uint32]Section
@@ -92,7 +88,7 @@ func Open(path string) (*File, error) {
 		file.Close()
 		return nil, err
 	}
-	f.closer, f.path = file, path
+	f.closer = file
 	return f, nil
 }
 
@@ -146,30 +142,20 @@ func (f *File) Name() string { return f.name }
 
 // ReadAt implements io.ReaderAt.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
-	if err := f.late(); err != nil {
-		return 0, err
+	if f.Late != nil {
+		if err := f.Late(); err != nil {
+			return 0, err
+		}
 	}
 	return f.reader.ReadAt(p, off)
 }
 
-func (f *File) late() error {
-	if f.Late == nil {
-		return nil
-	}
-	return f.Late()
-}
-
-// unhurried reads blocks from a reader unless the File is late.
-type unhurried struct {
-	io.Reader
-	of *File
-}
-
-func (r unhurried) Read(p []byte) (int, error) {
-	if err := r.of.late(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p[:min(len(p), ChunkSize)])
+// Over returns a file of the same byte order and word size, whose contents are
+// data: a part of f that was unpacked. Its symbols are moved as those of f.
+func (f *File) Over(data []byte) *File {
+	over := &File{Words: f.Words, Late: f.Late, reader: bytes.NewReader(data)}
+	over.symbols.moved = f.symbols.moved
+	return over
 }
 
 // Class returns ELFCLASS32 or ELFCLASS64.

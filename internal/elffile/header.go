@@ -231,12 +231,6 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 			f.ProbeBase, f.HasProbeBase = s.Address, true
 		case ".note.gnu.build-id":
 			f.buildIDNotes = s
-		case ".gnu_debuglink":
-			f.debugLink = s
-		case ".gnu_debugaltlink":
-			f.alternative = s
-		case ".gnu_debugdata":
-			f.miniDebug = s
 		case ".eh_frame":
 			if s.Kind != elf.SHT_NOBITS {
 				f.Frames = s
@@ -244,13 +238,28 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		case ".got.plt":
 			f.gotPLT = s.Address
 		default:
-			if i := slices.Index(dwarfSections[:], name); i >= 0 {
-				f.dwarfSections[i] = s
+			if i := slices.Index(debugSections[:], name); i >= 0 {
+				f.debugSections[i] = s
 			}
 		}
 	}
 	f.IsDebugFile = missingCode && !code && f.Type != elf.ET_REL
 	return nil
+}
+
+// debugSections are the sections that package debuginfo reads.
+var debugSections = [...]string{".debug_abbrev", ".debug_info", ".debug_str", ".debug_line_str",
+	".debug_str_offsets", ".debug_addr", ".debug_line", ".debug_ranges", ".debug_rnglists",
+	".gnu_debuglink", ".gnu_debugaltlink", ".gnu_debugdata"}
+
+// DebugSection returns a section of debugging information by its name. Its size
+// is 0 if the file does not have it.
+func (f *File) DebugSection(name string) Section {
+	i := slices.Index(debugSections[:], name)
+	if i < 0 || f.debugSections[i].Kind == elf.SHT_NOBITS {
+		return Section{}
+	}
+	return f.debugSections[i]
 }
 
 // sectionNames reads the table of section names. The result is valid as long as

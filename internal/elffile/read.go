@@ -3,12 +3,8 @@
 package elffile
 
 import (
-	"bytes"
-	"cmp"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"math/bits"
@@ -43,67 +39,6 @@ func (f *File) ReadRange(offset, size uint64) ([]byte, error) {
 		return nil, err
 	}
 	return p, nil
-}
-
-// UnpackedSize returns how many bytes Unpack returns at most.
-func (s *Section) UnpackedSize() uint64 {
-	if s.Flags&elf.SHF_COMPRESSED == 0 {
-		return s.Size
-	}
-	return min(s.Size, maxUnpacked/maxUnpackedRatio) * maxUnpackedRatio
-}
-
-// Unpack returns the contents of a section, decompressed if it is compressed
-// (SHF_COMPRESSED), with zlib or zstd. It fails with ErrTooLarge if the section
-// is larger than compilers make it, with ErrTruncated or ErrMalformed, or with
-// an error of the reader.
-func (f *File) Unpack(s Section) ([]byte, error) {
-	if s.Size > maxUnpacked {
-		return nil, fmt.Errorf("section of %d bytes: %w", s.Size, ErrTooLarge)
-	}
-	if s.Flags&elf.SHF_COMPRESSED == 0 {
-		return f.ReadRange(s.Offset, s.Size)
-	}
-	packed, err := f.ReadRange(s.Offset, s.Size)
-	if err != nil {
-		return nil, err
-	}
-	header := 3 * f.Words.Size()
-	if len(packed) < header {
-		return nil, fmt.Errorf("compressed section: %w", ErrTruncated)
-	}
-	kind, size := f.Words.Uint32(packed), f.Words.Address(packed[f.Words.Size():])
-	if size > s.UnpackedSize() {
-		return nil, fmt.Errorf("section of %d bytes from %d: %w", size, s.Size, ErrTooLarge)
-	}
-	// Package debug/elf only decompresses sections of files: make a file with
-	// just this section.
-	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB),
-		byte(elf.EV_CURRENT)}
-	const start = headerSize64 + 2*sectionSize64
-	file := new(bytes.Buffer)
-	for _, part := range []any{
-		elf.Header64{Ident: ident, Type: uint16(elf.ET_REL), Version: 1, Shoff: headerSize64,
-			Ehsize: headerSize64, Shentsize: sectionSize64, Shnum: 2},
-		elf.Section64{},
-		elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED),
-			Off: start, Size: uint64(24 + len(packed) - header)},
-		elf.Chdr64{Type: kind, Size: size, Addralign: 1},
-		packed[header:],
-	} {
-		_ = binary.Write(file, binary.LittleEndian, part) // to memory
-	}
-	all, err := elf.NewFile(bytes.NewReader(file.Bytes()))
-	if err != nil {
-		return nil, fmt.Errorf("compressed section: %w: %w", ErrMalformed, err)
-	}
-	out := bytes.NewBuffer(make([]byte, 0, min(size, ChunkSize)))
-	n, err := io.Copy(out, unhurried{io.LimitReader(all.Sections[1].Open(), int64(size)+1), f})
-	if err != nil || n != int64(size) {
-		return nil, fmt.Errorf("compressed section: %w: %d of %d bytes: %w", ErrMalformed, n, size,
-			cmp.Or(err, io.ErrUnexpectedEOF))
-	}
-	return out.Bytes(), nil
 }
 
 // Reaches fails if a range is larger than a chunk and the file ends before it

@@ -4,12 +4,8 @@ package elffile
 
 import (
 	"bytes"
-	"cmp"
 	"debug/elf"
-	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -50,7 +46,7 @@ func (e *symbolError) Unwrap() error { return e.err }
 // variable, whose type is STT_TLS, it is the offset in the memory of its file's
 // thread-local variables. Definitions at the same address count as one.
 // Undefined symbols and the names of source files and sections are ignored. For
-// a file that FindDebugFile opened, addresses are those of the file it belongs
+// a file that OpenDebugFile opened, addresses are those of the file it belongs
 // to, which prelink may have moved.
 //
 // It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous if definitions have
@@ -102,7 +98,7 @@ func (f *File) lookUp(names []string) {
 		switch {
 		case name == "" || strings.Contains(name, "\x00"):
 			s.err = &symbolError{name, ErrSymbolNotFound}
-		case len(name) > maxSymbolName:
+		case len(name) > MaxSymbolName:
 			s.err = &symbolError{name, ErrTooLarge}
 		default:
 			wanted[name] = s
@@ -129,7 +125,7 @@ func (f *File) lookUp(names []string) {
 
 // search looks names up in one symbol table.
 func (f *File) search(table Section, names map[string]*symbol) error {
-	size, strings, err := f.symbolTable(table)
+	size, strings, err := f.SymbolTable(table)
 	if err != nil || size == 0 {
 		return err
 	}
@@ -193,9 +189,14 @@ const (
 	symbolSize64 = 24
 )
 
-// symbolTable returns the size of a symbol in bytes, and the section of the
+// SymbolTables returns .symtab and .dynsym, of type SHT_NULL if there is none.
+func (f *File) SymbolTables() [2]Section {
+	return [2]Section{f.symbols.static, f.symbols.dynamic}
+}
+
+// SymbolTable returns the size of a symbol in bytes, and the section of the
 // symbols' names. The size is 0 if there is no table, or there are no names.
-func (f *File) symbolTable(table Section) (size uint64, strings Section, err error) {
+func (f *File) SymbolTable(table Section) (size uint64, strings Section, err error) {
 	size = symbolSize32
 	if f.Words.Wide {
 		size = symbolSize64
@@ -206,7 +207,7 @@ func (f *File) symbolTable(table Section) (size uint64, strings Section, err err
 	if table.record != size || table.Offset+table.Size < table.Offset {
 		return 0, Section{}, fmt.Errorf("symbol table: %w", ErrMalformed)
 	}
-	strings, err = f.linkedSection(table)
+	strings, err = f.LinkedSection(table)
 	switch {
 	case err != nil:
 	case strings.Kind == elf.SHT_NOBITS:
@@ -219,8 +220,8 @@ func (f *File) symbolTable(table Section) (size uint64, strings Section, err err
 	return size, strings, err
 }
 
-// linkedSection returns the section of names that a symbol table refers to.
-func (f *File) linkedSection(s Section) (Section, error) {
+// LinkedSection returns the section of names that a symbol table refers to.
+func (f *File) LinkedSection(s Section) (Section, error) {
 	if uint64(s.link) >= f.sections.count {
 		return Section{}, fmt.Errorf("symbol names in section %d of %d: %w", s.link,
 			f.sections.count, ErrMalformed)
@@ -285,181 +286,13 @@ func (f *File) definition(b []byte) (s symbol, ok bool) {
 	return s, true
 }
 
-// Functions are the functions of symbol tables. It is not safe for concurrent
-// use.
-//
-// The names are held as string tables, as the file has them: a small file can
-// have very many symbols that share a long name.
-type Functions struct {
-	tables []functionTable
-}
-
-// functionTable has the functions of one symbol table.
-type functionTable struct {
-	functions []function        // by address, each address once
-	names     []byte            // the string table
-	given     map[uint32]string // names that were returned, by their offsets
-}
-
-type function struct {
-	address uint64
-	size    uint32 // at least 1
-	name    uint32 // offset in names
-}
-
-// functionSize is the size of a function in memory, in bytes.
-const functionSize = 16
-
-// Function is a function of a file.
-type Function struct {
-	Name    string // arbitrary bytes without NUL
-	Address uint64 // where it begins
-}
-
-// FunctionBytes returns how many bytes Functions reads at most, by the section
-// headers: up to 2 GiB. Compressed sections count with UnpackedSize.
-func (f *File) FunctionBytes() int {
-	total := uint64(0)
-	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
-		if table.Kind != elf.SHT_NULL {
-			total += min(table.UnpackedSize(), math.MaxInt32/4)
-			if strings, err := f.linkedSection(table); err == nil {
-				total += min(strings.UnpackedSize(), math.MaxInt32/4)
-			}
-		}
-	}
-	return int(total)
-}
-
-// Functions reads the functions that .symtab and .dynsym define. For a file
-// that FindDebugFile opened, addresses are those of the file it belongs to.
-//
-// It fails with ErrTruncated, ErrMalformed or ErrTooLarge if a table is
-// unreadable, or with an error of the reader. With the error it returns the
-// functions of the other table.
-func (f *File) Functions() (*Functions, error) {
-	all := new(Functions)
-	var errs []error
-	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
-		functions, err := f.readFunctions(table)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("functions in %v: %w", table.Kind, err))
-		} else if len(functions.functions) > 0 {
-			all.tables = append(all.tables, functions)
-		}
-	}
-	return all, errors.Join(errs...)
-}
-
-// Append adds the functions of another file, such as the separate debug file.
-// If both have a function, its name stays.
-func (fs *Functions) Append(others *Functions) { fs.tables = append(fs.tables, others.tables...) }
-
-// Size returns how many bytes the functions take in memory.
-func (fs *Functions) Size() int {
-	size := 0
-	for _, t := range fs.tables {
-		size += len(t.functions)*functionSize + len(t.names)
-	}
-	return size
-}
-
-// At returns the function at an address. A function without a size, such as one
-// in assembly, counts as one byte: its end is not known.
-func (fs *Functions) At(address uint64) (f Function, ok bool) {
-	for i := range fs.tables {
-		if f, ok = fs.tables[i].at(address); ok {
-			return f, true
-		}
-	}
-	return Function{}, false
-}
-
-func (t *functionTable) at(address uint64) (Function, bool) {
-	next, found := slices.BinarySearchFunc(t.functions, address, func(f function, address uint64) int {
-		return cmp.Compare(f.address, address)
+// EachSymbol calls do with each symbol of a table that defines something: its
+// type, address and size, and the offset of its name. It ends with the first
+// error of do.
+func (f *File) EachSymbol(
+	table Section, size uint64, do func(kind elf.SymType, address, size uint64, name uint32) error,
+) error {
+	return f.definitions(table, size, func(s symbol, name uint32) error {
+		return do(elf.ST_TYPE(s.info), s.value, s.size, name)
 	})
-	if !found {
-		next--
-	}
-	if next < 0 || address-t.functions[next].address >= uint64(t.functions[next].size) {
-		return Function{}, false
-	}
-	f := t.functions[next]
-	name, ok := t.name(f.name)
-	return Function{Name: name, Address: f.address}, ok
-}
-
-// name returns the name at an offset of the string table. It reports false if
-// there is none, or it is longer than maxSymbolName.
-func (t *functionTable) name(place uint32) (string, bool) {
-	if name, ok := t.given[place]; ok {
-		return name, name != ""
-	}
-	name := ""
-	if uint64(place) < uint64(len(t.names)) {
-		b := t.names[place:]
-		b = b[:min(len(b), maxSymbolName+1)]
-		name = string(b[:max(bytes.IndexByte(b, 0), 0)])
-	}
-	if t.given == nil {
-		t.given = make(map[uint32]string)
-	}
-	if len(t.given) >= maxGiven {
-		clear(t.given)
-	}
-	t.given[place] = name
-	return name, name != ""
-}
-
-// readFunctions reads the functions of one symbol table. If several begin at an
-// address, it takes the largest: an empty one, or a label, may come before it.
-// Of several names of a function it takes the first one in the table.
-func (f *File) readFunctions(table Section) (functionTable, error) {
-	size, strings, err := f.symbolTable(table)
-	if err != nil || size == 0 {
-		return functionTable{}, err
-	}
-	in := f
-	if table.Flags&elf.SHF_COMPRESSED != 0 {
-		data, err := f.Unpack(table)
-		if err != nil {
-			return functionTable{}, err
-		}
-		in = &File{Words: f.Words, Late: f.Late, reader: bytes.NewReader(data)}
-		in.symbols.moved = f.symbols.moved
-		table.Offset, table.Size = 0, uint64(len(data))
-	}
-	type ordered struct {
-		function
-		order int // in the symbol table
-	}
-	var found []ordered
-	err = in.definitions(table, size, func(s symbol, place uint32) error {
-		if kind := elf.ST_TYPE(s.info); kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
-			return nil
-		}
-		if len(found) == maxFunctions {
-			return fmt.Errorf("more than %d functions: %w", maxFunctions, ErrTooLarge)
-		}
-		f := function{s.value, uint32(min(max(s.size, 1), math.MaxUint32)), place}
-		found = append(found, ordered{f, len(found)})
-		return nil
-	})
-	if err = cmp.Or(err, f.late()); err != nil || len(found) == 0 {
-		return functionTable{}, err
-	}
-	slices.SortFunc(found, func(a, b ordered) int {
-		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(b.size, a.size), a.order-b.order)
-	})
-	t := functionTable{functions: make([]function, 0, len(found))}
-	for i, f := range found {
-		if i == 0 || f.address != found[i-1].address {
-			t.functions = append(t.functions, f.function)
-		}
-	}
-	if t.names, err = f.Unpack(strings); err != nil {
-		return functionTable{}, fmt.Errorf("names: %w", err)
-	}
-	return t, nil
 }

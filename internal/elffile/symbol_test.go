@@ -54,10 +54,10 @@ func TestSymbol(t *testing.T) {
 		}
 		undefined := []string{"", "nothing", "r", "ambig", "imported", "file", "section", "common",
 			"counter\x00twice",
-			"large_counter2", strings.Repeat("long", maxSymbolName/4)}
+			"large_counter2", strings.Repeat("long", MaxSymbolName/4)}
 		one, all := im.open(t), im.open(t)
 		names := append(slices.Collect(maps.Keys(defined)), undefined...)
-		all.FindSymbols(append(names, "ambiguous", "counter", strings.Repeat("n", maxSymbolName+1)))
+		all.FindSymbols(append(names, "ambiguous", "counter", strings.Repeat("n", MaxSymbolName+1)))
 		work := all.symbols.work
 		for _, f := range []*File{one, all, one} {
 			for name, want := range defined {
@@ -72,7 +72,7 @@ func TestSymbol(t *testing.T) {
 			_, err := f.Symbol("ambiguous")
 			qt.Assert(t, qt.ErrorIs(err, ErrSymbolAmbiguous))
 			qt.Assert(t, qt.ErrorMatches(err, `symbol "ambiguous": defined at several addresses`))
-			_, err = f.Symbol(strings.Repeat("n", maxSymbolName+1))
+			_, err = f.Symbol(strings.Repeat("n", MaxSymbolName+1))
 			qt.Assert(t, qt.ErrorIs(err, ErrTooLarge))
 		}
 		qt.Assert(t, qt.Equals(all.symbols.work, work),
@@ -135,8 +135,8 @@ func TestSymbolNamesThatCrossChunks(t *testing.T) {
 		}
 	}
 	// So does the end of one that is longer than a chunk.
-	table.WriteString(strings.Repeat("z", 2*ChunkSize-maxSymbolName))
-	names = append(names, strings.Repeat("n", maxSymbolName))
+	table.WriteString(strings.Repeat("z", 2*ChunkSize-MaxSymbolName))
+	names = append(names, strings.Repeat("n", MaxSymbolName))
 	table.WriteString(names[len(names)-1] + "\x00")
 	var symbols []elfimage.Symbol
 	for i := range 10_000 { // more than a chunk of symbols

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 )
 
 // State has the registers in a function on the stack, as far as they are known.
@@ -67,7 +67,7 @@ func (m Memory) read(order binary.ByteOrder, address, size uint64) (uint64, bool
 	if skip > uint64(len(m.Bytes)) || uint64(len(m.Bytes))-skip < size {
 		return 0, false
 	}
-	c := elffile.Cursor{Bytes: m.Bytes[skip:], Order: order}
+	c := debuginfo.Cursor{Bytes: m.Bytes[skip:], Order: order}
 	return c.Unsigned(size), true
 }
 

@@ -26,6 +26,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
@@ -360,10 +361,10 @@ func (c *cursor) augmented(common *common, letters string) bool {
 }
 
 // cursor reads the section .eh_frame or its header.
-type cursor struct{ elffile.Cursor }
+type cursor struct{ debuginfo.Cursor }
 
 func (t *Table) cursor(bytes []byte, at int) cursor {
-	return cursor{elffile.Cursor{Bytes: bytes, At: at, Order: t.order}}
+	return cursor{debuginfo.Cursor{Bytes: bytes, At: at, Order: t.order}}
 }
 
 // maxText bounds the letters of an augmentation. Compilers write up to 7.

@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 )
@@ -78,7 +78,7 @@ type processes struct {
 	boot    string
 
 	symbolizer *stack.Symbolizer // nil without profiles
-	texts      procmaps.Texts
+	texts      procwatch.Texts
 
 	mu        sync.Mutex
 	byPID     map[int]*process             // the latest of each

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
-	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -59,7 +59,7 @@ type Site struct {
 // Arg points to that structure, or to one that leads to it.
 type Member struct {
 	Arg int
-	elffile.Member
+	debuginfo.Member
 }
 
 // Plan says what a session does at each hit.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elffile
+package debuginfo
 
 import (
 	"debug/elf"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
@@ -127,6 +128,7 @@ func TestFunctionsOfCompressedTables(t *testing.T) {
 }
 
 func TestFunctionsRefuses(t *testing.T) {
+	const maxSymbols, maxSymbolNames = 16 << 20, 128 << 20 // of package elffile
 	for _, test := range []struct {
 		name   string
 		change func(symbols, strings *elfimage.Section)
@@ -134,35 +136,35 @@ func TestFunctionsRefuses(t *testing.T) {
 		text   string
 	}{
 		{"size of a symbol", func(symbols, strings *elfimage.Section) { symbols.Record = 16 },
-			ErrMalformed, "functions in SHT_SYMTAB: .*"},
+			elffile.ErrMalformed, "functions in SHT_SYMTAB: .*"},
 		{"compressed symbols",
 			func(symbols, strings *elfimage.Section) { symbols.Flags = elf.SHF_COMPRESSED },
-			ErrMalformed, ".*"},
+			elffile.ErrMalformed, ".*"},
 		{"compressed names",
 			func(symbols, strings *elfimage.Section) { strings.Flags = elf.SHF_COMPRESSED },
-			ErrMalformed, ".*"},
+			elffile.ErrMalformed, ".*"},
 		{"symbols that grow out of size", func(symbols, strings *elfimage.Section) {
 			symbols.Data = make([]byte, 24<<10)
 			newImage64().Compress(symbols, elf.COMPRESS_ZLIB)
-		}, ErrTooLarge, ".*"},
+		}, elffile.ErrTooLarge, ".*"},
 		{"names that end too early", func(symbols, strings *elfimage.Section) {
 			newImage64().Compress(strings, elf.COMPRESS_ZLIB)
 			strings.Data = strings.Data[:len(strings.Data)-8]
-		}, ErrMalformed, ".*"},
+		}, elffile.ErrMalformed, ".*"},
 		{"symbols past the end",
 			func(symbols,
 				strings *elfimage.Section) {
 				symbols.Size = elfimage.Ptr[uint64](1 << 20)
-			}, ErrTruncated, ".*"},
+			}, elffile.ErrTruncated, ".*"},
 		{"names past the end", func(symbols, strings *elfimage.Section) {
 			strings.Size = elfimage.Ptr[uint64](maxSymbolNames)
-		}, ErrTruncated, ".*: names: .*"},
+		}, elffile.ErrTruncated, ".*: names: .*"},
 		{"too many symbols", func(symbols, strings *elfimage.Section) {
 			symbols.Size = elfimage.Ptr[uint64](24 * (maxSymbols + 1))
-		}, ErrTooLarge, ".*: 16777217 symbols: .*"},
+		}, elffile.ErrTooLarge, ".*: 16777217 symbols: .*"},
 		{"too many names", func(symbols, strings *elfimage.Section) {
 			strings.Size = elfimage.Ptr[uint64](maxSymbolNames + 1)
-		}, ErrTooLarge, ".*: 134217729 bytes of names: .*"},
+		}, elffile.ErrTooLarge, ".*: 134217729 bytes of names: .*"},
 		{"names without content",
 			func(symbols, strings *elfimage.Section) { strings.Kind = elf.SHT_NOBITS }, nil, ""},
 	} {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elffile
+package debuginfo
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -83,11 +84,11 @@ func TestMiniFunctionsRefuses(t *testing.T) {
 		data []byte
 		want error
 	}{
-		"what is not xz":         {[]byte("not compressed"), ErrMalformed},
-		"what ends too early":    {whole[:len(whole)-20], ErrMalformed},
-		"what is no ELF file":    {compressed([]byte("text")), ErrNotELF},
-		"what is malformed":      {whole, ErrMalformed},
-		"what grows out of size": {compressed(make([]byte, 16<<20)), ErrTooLarge},
+		"what is not xz":         {[]byte("not compressed"), elffile.ErrMalformed},
+		"what ends too early":    {whole[:len(whole)-20], elffile.ErrMalformed},
+		"what is no ELF file":    {compressed([]byte("text")), elffile.ErrNotELF},
+		"what is malformed":      {whole, elffile.ErrMalformed},
+		"what grows out of size": {compressed(make([]byte, 16<<20)), elffile.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := Open(withMiniDebug(t, test.data))

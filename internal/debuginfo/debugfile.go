@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elffile
+package debuginfo
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // FindDebugFile opens the separate debug file that belongs to f, for the
@@ -58,125 +60,18 @@ func (f *File) openDebugFile(file debugFile) (*File, error) {
 			return nil, fmt.Errorf("%s: %w", file.path, fs.ErrNotExist)
 		}
 	}
-	debug, err := Open(file.path)
+	opened, err := f.OpenDebugFile(file.path)
 	if err != nil {
 		return nil, err
 	}
-	if err = f.adopt(debug); err == nil && file.linked {
-		err = f.checkLinked(debug, file.checksum)
-	}
-	if err != nil {
-		debug.Close()
-		return nil, fmt.Errorf("%s: %w", file.path, err)
+	debug := &File{opened, file.path}
+	if file.linked {
+		if err := f.checkLinked(debug, file.checksum); err != nil {
+			debug.Close()
+			return nil, fmt.Errorf("%s: %w", file.path, err)
+		}
 	}
 	return debug, nil
-}
-
-// adopt checks that an opened file is the debug file of f, and sets the
-// distance of its symbols.
-func (f *File) adopt(debug *File) (err error) {
-	if debug.Machine != f.Machine || debug.Class() != f.Class() {
-		return fmt.Errorf("%w: %v of %v, not %v of %v", ErrOtherBuildID, debug.Machine,
-			debug.Class(), f.Machine, f.Class())
-	}
-	want, _ := f.BuildID() // "" if there is none
-	if got, err := debug.BuildID(); err == nil && want != "" && got != want {
-		return fmt.Errorf("%w: build ID %s, not %s", ErrOtherBuildID, got, want)
-	}
-	debug.symbols.moved, err = f.distance(debug)
-	return err
-}
-
-// Moved returns, for a debug file f, by how much the addresses of the file it
-// belongs to are above those of f.
-func (f *File) Moved() uint64 { return f.symbols.moved }
-
-// SetMoved sets what Moved returns.
-func (f *File) SetMoved(distance uint64) { f.symbols.moved = distance }
-
-// distance returns by how much the addresses of f are above those of its debug
-// file.
-func (f *File) distance(debug *File) (uint64, error) {
-	switch {
-	case f.HasProbeBase && debug.HasProbeBase:
-		return f.ProbeBase - debug.ProbeBase, nil
-	case len(f.Segments) > 0 && len(debug.Segments) > 0:
-		return f.Segments[0].Address - debug.Segments[0].Address, nil
-	case f.Type == elf.ET_REL:
-		return 0, nil // prelink does not move object files
-	}
-	return 0, ErrUnknownDistance
-}
-
-const (
-	buildIDOwner = "GNU\x00"
-	buildIDType  = 3 // NT_GNU_BUILD_ID
-)
-
-// BuildID returns the GNU build ID in lower-case hexadecimal, which a file and
-// its separate debug file share. It fails with ErrNoBuildID, ErrTruncated,
-// ErrCompressed, or an error of the reader.
-func (f *File) BuildID() (string, error) {
-	var places []Section
-	if s := f.buildIDNotes; s.Size > 0 && s.Kind == elf.SHT_NOTE {
-		if s.Flags&elf.SHF_COMPRESSED != 0 {
-			return "", fmt.Errorf("section .note.gnu.build-id: %w", ErrCompressed)
-		}
-		places = append(places, s)
-	}
-	if !f.IsDebugFile {
-		// Files whose section headers were removed still have the segments.
-		places = append(places, f.noteSegments...)
-	}
-	for _, place := range places {
-		if id, err := f.buildIDIn(place); id != "" || err != nil {
-			return id, err
-		}
-	}
-	return "", ErrNoBuildID
-}
-
-// buildIDIn searches notes for the build ID. It returns "" if there is none.
-func (f *File) buildIDIn(notes Section) (string, error) {
-	if notes.Size > maxBuildIDNotes {
-		return "", nil
-	}
-	data, err := f.ReadRange(notes.Offset, notes.Size)
-	if err != nil {
-		return "", fmt.Errorf("build ID: %w", err)
-	}
-	pad := NoteAlign(notes.Align) - 1
-	for len(data) >= NoteHeaderSize {
-		ownerSize, size := uint64(f.Words.Uint32(data)), uint64(f.Words.Uint32(data[4:]))
-		kind := f.Words.Uint32(data[8:])
-		start := (NoteHeaderSize + ownerSize + pad) &^ pad
-		end := start + size
-		if end > uint64(len(data)) {
-			return "", nil
-		}
-		owner, id := data[NoteHeaderSize:][:ownerSize], data[start:end]
-		if string(owner) == buildIDOwner && kind == buildIDType && len(id) > 0 &&
-			len(id) <= maxBuildID {
-			return hex.EncodeToString(id), nil
-		}
-		data = data[min((end+pad)&^pad, uint64(len(data))):]
-	}
-	return "", nil
-}
-
-// NoteHeaderSize is the size of the header of a note in bytes. The header has
-// three 32-bit words: the size of the owner's name with its NUL, the size of
-// the descriptor, and the type. The owner's name and the descriptor follow,
-// each padded to the alignment of the section.
-const NoteHeaderSize = 12
-
-// NoteAlign returns the alignment of the parts of notes in bytes, by that of
-// the section or segment: 8 if that is 8, else 4, also in ELF64.
-func NoteAlign(align uint64) uint64 {
-	if align == 8 {
-		return 8
-	}
-	return 4
 }
 
 // DebugRoot is the directory under which distributions keep separate debug
@@ -262,7 +157,7 @@ func pathsOf(id string) (paths []string) {
 
 // readSmall reads a section of up to limit bytes. It returns nil if there is no
 // such section, or it cannot be read.
-func (f *File) readSmall(s Section, limit uint64) []byte {
+func (f *File) readSmall(s elffile.Section, limit uint64) []byte {
 	if s.Size == 0 || s.Size > limit || s.Kind != elf.SHT_PROGBITS || s.Flags&elf.SHF_COMPRESSED != 0 {
 		return nil
 	}
@@ -276,7 +171,7 @@ func (f *File) readSmall(s Section, limit uint64) []byte {
 // debugLinkName reads the section .gnu_debuglink. It has a name without
 // directories, padded with zeros to a multiple of 4 bytes, and a checksum.
 func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
-	data := f.readSmall(f.debugLink, maxDebugLink)
+	data := f.readSmall(f.DebugSection(".gnu_debuglink"), maxDebugLink)
 	text, _, found := bytes.Cut(data, []byte{0})
 	at := (len(text) + 1 + 3) &^ 3
 	name = string(text)
@@ -300,14 +195,14 @@ func (f *File) checkLinked(debug *File, want uint32) error {
 		return err
 	}
 	if info.Size() > maxChecked {
-		return fmt.Errorf("checksum of %d bytes: %w", info.Size(), ErrTooLarge)
+		return fmt.Errorf("checksum of %d bytes: %w", info.Size(), elffile.ErrTooLarge)
 	}
 	sum := crc32.NewIEEE()
 	if _, err := io.Copy(sum, io.NewSectionReader(debug, 0, info.Size())); err != nil {
 		return err
 	}
 	if sum.Sum32() != want {
-		return fmt.Errorf("%w: checksum %08x, not %08x", ErrOtherBuildID, sum.Sum32(), want)
+		return fmt.Errorf("%w: checksum %08x, not %08x", elffile.ErrOtherBuildID, sum.Sum32(), want)
 	}
 	return nil
 }
@@ -318,7 +213,7 @@ func (f *File) checkLinked(debug *File, want uint32) error {
 // relative to the directory of f or below DebugRoot. It fails with
 // fs.ErrNotExist if f names no such file, or there is none.
 func (f *File) FindAlternative() (*File, error) {
-	text, build, _ := bytes.Cut(f.readSmall(f.alternative, maxInterpreter+maxBuildID), []byte{0})
+	text, build, _ := bytes.Cut(f.readSmall(f.DebugSection(".gnu_debugaltlink"), maxAlternative), []byte{0})
 	id, name := hex.EncodeToString(build), string(text)
 	paths := pathsOf(id)
 	if len(paths) == 0 {
@@ -365,10 +260,13 @@ func DebuginfodCaches() (caches []string) {
 	return caches
 }
 
+// miniDebug is the section of MiniFunctions.
+const miniDebug = ".gnu_debugdata"
+
 // MiniDebugBytes returns how many bytes MiniFunctions reads and unpacks at
 // most, by the size of the section.
 func (f *File) MiniDebugBytes() int {
-	return int(min(f.miniDebug.Size, maxMiniDebug/maxMiniRatio) * maxMiniRatio)
+	return int(min(f.DebugSection(miniDebug).Size, maxMiniDebug/maxMiniRatio) * maxMiniRatio)
 }
 
 // MiniFunctions reads the functions in the section .gnu_debugdata. Fedora and
@@ -382,30 +280,31 @@ func (f *File) MiniDebugBytes() int {
 func (f *File) MiniFunctions(
 	unpack func(packed io.Reader, dictionary uint32) (io.Reader, error),
 ) (*Functions, error) {
-	if f.miniDebug.Size == 0 || f.miniDebug.Kind != elf.SHT_PROGBITS {
+	section := f.DebugSection(miniDebug)
+	if section.Size == 0 || section.Kind != elf.SHT_PROGBITS {
 		return new(Functions), nil
 	}
 	fail := func(err error) (*Functions, error) {
-		return nil, fmt.Errorf("section .gnu_debugdata: %w", err)
+		return nil, fmt.Errorf("section "+miniDebug+": %w", err)
 	}
-	packed := io.NewSectionReader(f, int64(f.miniDebug.Offset),
-		int64(min(f.miniDebug.Size, maxMiniDebug)))
+	packed := io.NewSectionReader(f, int64(section.Offset),
+		int64(min(section.Size, maxMiniDebug)))
 	unpacked, err := unpack(packed, maxDictionary)
 	if err != nil {
-		return fail(fmt.Errorf("%w: %w", ErrMalformed, err))
+		return fail(fmt.Errorf("%w: %w", elffile.ErrMalformed, err))
 	}
 	limit := f.MiniDebugBytes()
 	data, err := io.ReadAll(unhurried{io.LimitReader(unpacked, int64(limit)+1), f})
 	switch {
 	case err != nil:
-		return fail(fmt.Errorf("%w: %w", ErrMalformed, err))
+		return fail(fmt.Errorf("%w: %w", elffile.ErrMalformed, err))
 	case len(data) > limit:
-		return fail(ErrTooLarge)
+		return fail(elffile.ErrTooLarge)
 	}
 	mini, err := New(bytes.NewReader(data))
 	if err == nil {
 		mini.Late = f.Late
-		err = f.adopt(mini)
+		err = f.Adopt(mini.File)
 	}
 	if err != nil {
 		return fail(err)

@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package elffile
+package debuginfo
 
 // leadsThroughProcess reports whether a path leads through a magic link, which
 // only Linux has.

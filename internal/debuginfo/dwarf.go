@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elffile
+package debuginfo
 
 import (
 	"bytes"
 	"cmp"
 	"debug/dwarf"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // ErrNoDWARF means that a file has no debugging information.
@@ -42,21 +42,12 @@ type DWARF struct {
 	Until    time.Time      // nothing is read after that time
 }
 
-// DebugSection returns a section of the debugging information. Its size is 0 if
-// the file does not have it.
-func (f *File) DebugSection(name string) Section {
-	i := slices.Index(dwarfSections[:], name)
-	if i < 0 || f.dwarfSections[i].Kind == elf.SHT_NOBITS {
-		return Section{}
-	}
-	return f.dwarfSections[i]
-}
-
 // DWARFBytes returns how many bytes of sections DWARF holds at most.
 func (f *File) DWARFBytes() int {
 	size := uint64(0)
-	for _, s := range f.dwarfSections {
-		size = min(size+s.UnpackedSize(), maxDWARF)
+	for _, name := range dwarfSections {
+		s := f.DebugSection(name)
+		size = min(size+unpackedSize(&s), maxDWARF)
 	}
 	return int(size)
 }
@@ -86,7 +77,7 @@ func (f *File) DWARF(lines bool, until time.Time) (*DWARF, error) {
 			size = uint64(len(data))
 		}
 		if err == nil && size > limit {
-			err = TooLarge(fmt.Errorf("%d bytes, and %d may be read", size, limit))
+			err = elffile.TooLarge(fmt.Errorf("%d bytes, and %d may be read", size, limit))
 		}
 		if err == nil && time.Now().After(until) {
 			err = errLate
@@ -135,7 +126,7 @@ func NewDWARF(
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return nil, fmt.Errorf("%w: %w", elffile.ErrMalformed, err)
 	}
 	return d, nil
 }
@@ -143,11 +134,11 @@ func NewDWARF(
 // Contain makes an error of a panic of package debug/dwarf. Call it by defer.
 func Contain(err *error) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("%w: debugging information: %v", ErrMalformed, r)
+		*err = fmt.Errorf("%w: debugging information: %v", elffile.ErrMalformed, r)
 	}
 }
 
-var errLate = TooLarge(errors.New("debugging information that takes too long to read"))
+var errLate = elffile.TooLarge(errors.New("debugging information that takes too long to read"))
 
 // Late fails after Until.
 func (d *DWARF) Late() error {
@@ -165,7 +156,7 @@ func unitsOf(order binary.ByteOrder, info, abbreviations []byte) (starts []dwarf
 	for c := (Cursor{Bytes: info, Order: order}); !c.Done(); {
 		u, offset := c.Unit()
 		if len(starts) == maxUnits {
-			return nil, TooLarge(fmt.Errorf("more than %d units", maxUnits))
+			return nil, elffile.TooLarge(fmt.Errorf("more than %d units", maxUnits))
 		}
 		version, kind := u.Unsigned(2), uint8(0)
 		if version >= 5 {
@@ -184,7 +175,7 @@ func unitsOf(order binary.ByteOrder, info, abbreviations []byte) (starts []dwarf
 			u.Take(8 + offset)
 		}
 		if u.Short {
-			return nil, ErrTruncated
+			return nil, elffile.ErrTruncated
 		}
 		if kind != types && kind != splitTypes {
 			starts = append(starts, dwarf.Offset(u.At))
@@ -199,7 +190,7 @@ func unitsOf(order binary.ByteOrder, info, abbreviations []byte) (starts []dwarf
 		}
 		// Tables may overlap: package debug/dwarf reads each one on its own.
 		if work += size; work > maxAbbreviations {
-			return nil, TooLarge(fmt.Errorf("abbreviations of more than %d bytes", maxAbbreviations))
+			return nil, elffile.TooLarge(fmt.Errorf("abbreviations of more than %d bytes", maxAbbreviations))
 		}
 	}
 	return starts, nil
@@ -209,7 +200,7 @@ func unitsOf(order binary.ByteOrder, info, abbreviations []byte) (starts []dwarf
 // bytes.
 func checkAbbreviations(all []byte, at uint64) (int, error) {
 	if at >= uint64(len(all)) {
-		return 0, ErrTruncated
+		return 0, elffile.ErrTruncated
 	}
 	data := all[at:]
 	c := Cursor{Bytes: data[:min(len(data), maxAbbreviations+1)]}
@@ -226,12 +217,12 @@ func checkAbbreviations(all []byte, at uint64) (int, error) {
 				c.SLEB()
 			}
 			if n == maxAttributes {
-				return 0, TooLarge(fmt.Errorf("an entry with more than %d attributes", maxAttributes))
+				return 0, elffile.TooLarge(fmt.Errorf("an entry with more than %d attributes", maxAttributes))
 			}
 		}
 	}
 	if c.Short && len(c.Bytes) <= maxAbbreviations {
-		return 0, ErrTruncated
+		return 0, elffile.ErrTruncated
 	}
 	return c.At, nil
 }
@@ -278,7 +269,7 @@ func (e *Entries) Next() (*dwarf.Entry, error) {
 	entry, err := e.Reader.Next()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return nil, fmt.Errorf("%w: %w", elffile.ErrMalformed, err)
 	case entry == nil:
 	case entry.Tag == 0:
 		e.Depth--
@@ -293,7 +284,7 @@ func (e *Entries) At(offset dwarf.Offset) (*dwarf.Entry, error) {
 	e.Seek(offset)
 	entry, err := e.Next()
 	if err == nil && entry == nil {
-		err = ErrMalformed
+		err = elffile.ErrMalformed
 	}
 	return entry, err
 }
@@ -311,7 +302,7 @@ func (e *Entries) Skip(entry *dwarf.Entry) error {
 	}
 	for above := e.Depth - 1; e.Depth > above; {
 		if inner, err := e.Next(); err != nil || inner == nil {
-			return cmp.Or(err, ErrMalformed)
+			return cmp.Or(err, elffile.ErrMalformed)
 		}
 	}
 	return nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elffile
+package debuginfo
 
 import (
 	"debug/elf"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
@@ -40,13 +41,13 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 		}, func(im *image) {}, distance, nil},
 		{"no base, other segments", func(im *image) { im.Segments[0].Address += distance },
 			func(im *image) {}, distance, nil},
-		{"no base, no segments of one", func(im *image) {}, noSegments, 0, ErrUnknownDistance},
+		{"no base, no segments of one", func(im *image) {}, noSegments, 0, elffile.ErrUnknownDistance},
 		{"no base, no segments of the other", noSegments, func(im *image) {}, 0,
-			ErrUnknownDistance},
+			elffile.ErrUnknownDistance},
 		{"no base in one, no segments of the other", (*image).AddBase, noSegments, 0,
-			ErrUnknownDistance},
+			elffile.ErrUnknownDistance},
 		{"other machine", func(im *image) { im.Machine = elf.EM_AARCH64 }, func(im *image) {}, 0,
-			ErrOtherBuildID},
+			elffile.ErrOtherBuildID},
 		{"object file", func(im *image) { noSegments(im); im.Type = elf.ET_REL },
 			noSegments, 0, nil},
 	} {
@@ -83,7 +84,7 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				got, err := f.Symbol("counter")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got.Value, address(0x40)))
-				qt.Assert(t, qt.Equals(f.symbols.moved, test.moved))
+				qt.Assert(t, qt.Equals(f.Moved(), test.moved))
 				got, err = f.Symbol("absolute")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got.Value, 0x50))
@@ -101,7 +102,7 @@ func TestDebugFileIsFoundByBuildID(t *testing.T) {
 		want error
 	}{
 		{"s390x.so", fs.ErrNotExist}, // is not installed
-		{"arm64.o", ErrNoBuildID},
+		{"arm64.o", elffile.ErrNoBuildID},
 	} {
 		f, err := Open("../../elfnote/testdata/" + test.file)
 		qt.Assert(t, qt.IsNil(err))

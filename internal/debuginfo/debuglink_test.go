@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elffile
+package debuginfo
 
 import (
 	"debug/elf"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
@@ -31,7 +32,7 @@ func addBuildID(im *image, id string) {
 	}
 	im.Sections = append(im.Sections,
 		elfimage.Section{Name: ".note.gnu.build-id", Kind: elf.SHT_NOTE, Align: 4,
-			Data: im.RawNote(buildIDOwner, buildIDType, bytes, 4)})
+			Data: im.RawNote("GNU\x00", 3, bytes, 4)})
 }
 
 func TestDebugFileIsFoundByItsName(t *testing.T) {
@@ -50,20 +51,20 @@ func TestDebugFileIsFoundByItsName(t *testing.T) {
 		{name: "beside the file", link: "program.debug", place: "program.debug"},
 		{name: "in the directory .debug", link: "program.debug", place: ".debug/program.debug"},
 		{name: "other checksum", link: "program.debug", place: "program.debug",
-			checksumIsOthers: true, err: ErrOtherBuildID},
+			checksumIsOthers: true, err: elffile.ErrOtherBuildID},
 		{name: "other checksum, same build ID", link: "program.debug", place: "program.debug",
 			fileID: id, debugID: id, checksumIsOthers: true},
 		{name: "other build ID", link: "program.debug", place: "program.debug", fileID: id,
 			debugID: other,
-			err:     ErrOtherBuildID},
+			err:     elffile.ErrOtherBuildID},
 		{name: "build ID of one of them", link: "program.debug", place: "program.debug",
 			fileID: id},
 		{name: "not there", link: "program.debug", place: "other.debug", err: fs.ErrNotExist},
 		{name: "a directory", link: "program.debug", place: "program.debug/x", err: fs.ErrNotExist},
 		{name: "the file itself", link: "program", place: "program.debug", err: fs.ErrNotExist},
-		{name: "a path", link: "../program.debug", place: "program.debug", err: ErrNoBuildID},
-		{name: "a directory's name", link: "..", place: "program.debug", err: ErrNoBuildID},
-		{name: "no name", link: "", place: "program.debug", err: ErrNoBuildID},
+		{name: "a path", link: "../program.debug", place: "program.debug", err: elffile.ErrNoBuildID},
+		{name: "a directory's name", link: "..", place: "program.debug", err: elffile.ErrNoBuildID},
+		{name: "no name", link: "", place: "program.debug", err: elffile.ErrNoBuildID},
 		{name: "no name, but a build ID", link: "", place: "program.debug", fileID: id,
 			err: fs.ErrNotExist},
 	} {
@@ -121,7 +122,7 @@ func TestDebugFileThatIsTooLargeForAChecksumIsNotRead(t *testing.T) {
 	}
 	_, err = f.FindDebugFile("")
 	qt.Check(t, qt.ErrorMatches(err, `.*program.debug: checksum of [0-9]+ bytes: .*`))
-	qt.Check(t, qt.ErrorIs(err, ErrTooLarge))
+	qt.Check(t, qt.ErrorIs(err, elffile.ErrTooLarge))
 }
 
 // What is beside a file may be served, or withheld, by the container that the

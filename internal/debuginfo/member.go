@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elffile
+package debuginfo
 
 import (
 	"debug/dwarf"
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/truncate"
 )
 
@@ -148,7 +149,7 @@ func (s *search) byName(name string, typedefs bool, path string) (m Member, err 
 	for i, offset := range found {
 		here, err := s.structure(offset, path)
 		switch {
-		case errors.Is(err, ErrTooLarge), err != nil && len(found) == 1:
+		case errors.Is(err, elffile.ErrTooLarge), err != nil && len(found) == 1:
 			return Member{}, err
 		case i > 0 && !reflect.DeepEqual(here, m), err != nil:
 			return Member{}, fmt.Errorf("there are different structures %s in the program",
@@ -183,7 +184,7 @@ func (s *search) stripped(e *dwarf.Entry) (*dwarf.Entry, error) {
 			return e, nil
 		}
 	}
-	return nil, ErrMalformed
+	return nil, elffile.ErrMalformed
 }
 
 // structure returns the member at a path from a pointer to a structure, or to a
@@ -297,7 +298,7 @@ func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, i
 			continue
 		}
 		found, inside, err := s.member(t, name, depth+1)
-		if found != nil || errors.Is(err, ErrTooLarge) {
+		if found != nil || errors.Is(err, elffile.ErrTooLarge) {
 			return found, at + inside, err
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elffile
+package debuginfo
 
 import (
 	"bytes"
@@ -17,6 +17,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -268,13 +270,14 @@ func cutMember(of string) (pointer, path string, ok bool) {
 
 // forged returns a file whose sections of DWARF are these.
 func forged(abbreviations, info, texts []byte) *File {
-	f := &File{Words: Words{Wide: true}}
-	all := bytes.Join([][]byte{abbreviations, info, texts}, nil)
-	f.reader = bytes.NewReader(all)
-	at := uint64(0)
+	im := newImage64()
 	for i, b := range [][]byte{abbreviations, info, texts} {
-		f.dwarfSections[i] = Section{Kind: elf.SHT_PROGBITS, Offset: at, Size: uint64(len(b))}
-		at += uint64(len(b))
+		im.Sections = append(im.Sections,
+			elfimage.Section{Name: dwarfSections[i], Kind: elf.SHT_PROGBITS, Data: b})
+	}
+	f, err := New(bytes.NewReader(im.Bytes()))
+	if err != nil {
+		panic(err)
 	}
 	return f
 }
@@ -308,14 +311,16 @@ func TestMembersOfHostileFiles(t *testing.T) {
 		file *File
 		want error
 	}{
-		"many units":      {forged(structure, bytes.Repeat(unit(0), maxUnits+1), []byte{0}), ErrTooLarge},
-		"empty units":     {forged(structure, make([]byte, 4), []byte{0}), ErrTruncated},
-		"many attributes": {forged(many, unit(0, 1), []byte{0}), ErrTooLarge},
-		"overlapping":     {forged(overlapping, units, []byte{0}), ErrTooLarge},
-		"nested":          {forged(structure, unit(0, nested...), []byte{0}), ErrTooLarge},
-		"many":            {forged(flat, unit(0, bytes.Repeat([]byte{2}, 5<<20)...), []byte{0}), ErrTooLarge},
-		"truncated":       {forged(structure, unit(0, 1)[:8], []byte{0}), ErrTruncated},
-		"half head":       {forged(structure, []byte{0, 0}, []byte{0}), ErrTruncated},
+		"many units": {forged(structure, bytes.Repeat(unit(0), maxUnits+1), []byte{0}),
+			elffile.ErrTooLarge},
+		"empty units":     {forged(structure, make([]byte, 4), []byte{0}), elffile.ErrTruncated},
+		"many attributes": {forged(many, unit(0, 1), []byte{0}), elffile.ErrTooLarge},
+		"overlapping":     {forged(overlapping, units, []byte{0}), elffile.ErrTooLarge},
+		"nested":          {forged(structure, unit(0, nested...), []byte{0}), elffile.ErrTooLarge},
+		"many": {forged(flat, unit(0, bytes.Repeat([]byte{2}, 5<<20)...), []byte{0}),
+			elffile.ErrTooLarge},
+		"truncated": {forged(structure, unit(0, 1)[:8], []byte{0}), elffile.ErrTruncated},
+		"half head": {forged(structure, []byte{0, 0}, []byte{0}), elffile.ErrTruncated},
 	} {
 		_, err := FindMember("x *", "->y", func() (*DWARF, error) {
 			return test.file.DWARF(false, time.Now().Add(100*time.Millisecond))
@@ -344,7 +349,7 @@ func FuzzMember(f *testing.F) {
 				`struct x { int a; struct x *y; union { char *b; }; } *x; int main(void) {}`))
 			var parts [3][]byte
 			for i := range parts {
-				parts[i], _ = program.Unpack(program.dwarfSections[i])
+				parts[i], _ = program.Unpack(program.DebugSection(dwarfSections[i]))
 			}
 			f.Add(parts[0], parts[1], parts[2], "->y->y->b")
 		}

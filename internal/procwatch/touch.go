@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procmaps
+package procwatch
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // Texts brings the texts of programs into memory. What a program in the kernel
@@ -42,7 +43,7 @@ func (t *Texts) Touch(ctx context.Context, fs *procfs.FS, pid int, path string) 
 	t.touching.Add(1)
 	done := func() { t.touching.Add(-1) }
 	if deadline.One(ctx, touchPatience, func() {
-		files, _ := AllFiles(fs, pid) // none if it has ended
+		files, _ := procmaps.AllFiles(fs, pid) // none if it has ended
 		memory, err := os.Open(procfs.Path(fs.Root(), pid, "mem"))
 		if err != nil {
 			return

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elffile
+
+import (
+	"debug/elf"
+	"encoding/hex"
+	"fmt"
+)
+
+// OpenDebugFile opens the separate debug file at path, for the symbols that
+// were stripped from f. Machine and class must be the same, and the build ID if
+// both files have one, else the error wraps ErrOtherBuildID. It wraps
+// ErrUnknownDistance if there is nothing to tell by how much prelink has moved
+// f, but not its debug file.
+func (f *File) OpenDebugFile(path string) (*File, error) {
+	debug, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Adopt(debug); err != nil {
+		debug.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return debug, nil
+}
+
+// Adopt checks that an opened file is the debug file of f, and sets the
+// distance of its symbols.
+func (f *File) Adopt(debug *File) (err error) {
+	if debug.Machine != f.Machine || debug.Class() != f.Class() {
+		return fmt.Errorf("%w: %v of %v, not %v of %v", ErrOtherBuildID, debug.Machine,
+			debug.Class(), f.Machine, f.Class())
+	}
+	want, _ := f.BuildID() // "" if there is none
+	if got, err := debug.BuildID(); err == nil && want != "" && got != want {
+		return fmt.Errorf("%w: build ID %s, not %s", ErrOtherBuildID, got, want)
+	}
+	debug.symbols.moved, err = f.distance(debug)
+	return err
+}
+
+// Moved returns, for a debug file f, by how much the addresses of the file it
+// belongs to are above those of f.
+func (f *File) Moved() uint64 { return f.symbols.moved }
+
+// SetMoved sets what Moved returns.
+func (f *File) SetMoved(distance uint64) { f.symbols.moved = distance }
+
+// distance returns by how much the addresses of f are above those of its debug
+// file.
+func (f *File) distance(debug *File) (uint64, error) {
+	switch {
+	case f.HasProbeBase && debug.HasProbeBase:
+		return f.ProbeBase - debug.ProbeBase, nil
+	case len(f.Segments) > 0 && len(debug.Segments) > 0:
+		return f.Segments[0].Address - debug.Segments[0].Address, nil
+	case f.Type == elf.ET_REL:
+		return 0, nil // prelink does not move object files
+	}
+	return 0, ErrUnknownDistance
+}
+
+const (
+	buildIDOwner = "GNU\x00"
+	buildIDType  = 3 // NT_GNU_BUILD_ID
+)
+
+// BuildID returns the GNU build ID in lower-case hexadecimal, which a file and
+// its separate debug file share. It fails with ErrNoBuildID, ErrTruncated,
+// ErrCompressed, or an error of the reader.
+func (f *File) BuildID() (string, error) {
+	var places []Section
+	if s := f.buildIDNotes; s.Size > 0 && s.Kind == elf.SHT_NOTE {
+		if s.Flags&elf.SHF_COMPRESSED != 0 {
+			return "", fmt.Errorf("section .note.gnu.build-id: %w", ErrCompressed)
+		}
+		places = append(places, s)
+	}
+	if !f.IsDebugFile {
+		// Files whose section headers were removed still have the segments.
+		places = append(places, f.noteSegments...)
+	}
+	for _, place := range places {
+		if id, err := f.buildIDIn(place); id != "" || err != nil {
+			return id, err
+		}
+	}
+	return "", ErrNoBuildID
+}
+
+// buildIDIn searches notes for the build ID. It returns "" if there is none.
+func (f *File) buildIDIn(notes Section) (string, error) {
+	if notes.Size > maxBuildIDNotes {
+		return "", nil
+	}
+	data, err := f.ReadRange(notes.Offset, notes.Size)
+	if err != nil {
+		return "", fmt.Errorf("build ID: %w", err)
+	}
+	pad := NoteAlign(notes.Align) - 1
+	for len(data) >= NoteHeaderSize {
+		ownerSize, size := uint64(f.Words.Uint32(data)), uint64(f.Words.Uint32(data[4:]))
+		kind := f.Words.Uint32(data[8:])
+		start := (NoteHeaderSize + ownerSize + pad) &^ pad
+		end := start + size
+		if end > uint64(len(data)) {
+			return "", nil
+		}
+		owner, id := data[NoteHeaderSize:][:ownerSize], data[start:end]
+		if string(owner) == buildIDOwner && kind == buildIDType && len(id) > 0 &&
+			len(id) <= maxBuildID {
+			return hex.EncodeToString(id), nil
+		}
+		data = data[min((end+pad)&^pad, uint64(len(data))):]
+	}
+	return "", nil
+}
+
+// NoteHeaderSize is the size of the header of a note in bytes. The header has
+// three 32-bit words: the size of the owner's name with its NUL, the size of
+// the descriptor, and the type. The owner's name and the descriptor follow,
+// each padded to the alignment of the section.
+const NoteHeaderSize = 12
+
+// NoteAlign returns the alignment of the parts of notes in bytes, by that of
+// the section or segment: 8 if that is 8, else 4, also in ELF64.
+func NoteAlign(align uint64) uint64 {
+	if align == 8 {
+		return 8
+	}
+	return 4
+}
