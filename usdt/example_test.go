@@ -9,9 +9,16 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testbpf"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -182,5 +189,97 @@ func ExampleLink_Done() {
 		if !errors.Is(lnk.Err(), usdt.ErrWritten) {
 			return
 		}
+	}
+}
+
+// Tell a missing probe from other errors.
+func ExampleNotFoundError() {
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"},
+		elfnote.MustParsePattern("python:function__*"))
+	var notFound *usdt.NotFoundError
+	switch {
+	case errors.As(err, &notFound):
+		fmt.Printf("there is no such probe; there are %v\n", notFound.Nearest)
+	case err != nil:
+		fmt.Println(err)
+	default:
+		defer sel.Close()
+		fmt.Println(sel.Len(), "sites can be attached")
+	}
+}
+
+// Room for many probes that all have different arguments, on any kernel.
+func ExampleNewManager() {
+	spec, err := loadTracer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{
+		Mode:     usdt.ModeAuto,
+		MaxSpecs: 4096,
+		Programs: []string{"count"}, // with any section
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mgr.Close()
+}
+
+// The types that bpf2go generates have these names in the examples.
+type (
+	tracerObjects struct {
+		Count *ebpf.Program `ebpf:"count"`
+		Hits  *ebpf.Map     `ebpf:"hits"`
+	}
+	tracerHit = testbpf.CountsHit
+)
+
+func loadTracer() (*ebpf.CollectionSpec, error) { return testbpf.LoadCounts() }
+
+func (o *tracerObjects) Close() {
+	o.Count.Close()
+	o.Hits.Close()
+}
+
+// loadExample is the beginning of the package's example.
+func loadExample() (*usdt.Manager, *tracerObjects) {
+	spec, err := loadTracer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	mgr, err := usdt.NewManager(spec, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	objs := &tracerObjects{}
+	if err := mgr.LoadAndAssign(objs, nil); err != nil {
+		log.Fatal(err)
+	}
+	return mgr, objs
+}
+
+// The examples do what they say, with a C++ program that throws.
+func TestExamples(t *testing.T) {
+	testprog.RequireBPF(t)
+	testneeds.NoGuest(t, "it has no /etc/ld.so.cache, by which a library is found by its name")
+	testneeds.Kernel(t, "5.15", "BPF cookies on uprobes, to attach a library for every process")
+	throw := testprog.StartThrow(t)
+	for _, tc := range []struct {
+		name    string
+		example func()
+		during  string // a line that is printed while the example runs, "" to wait for none
+		meet    func() // what happens then
+		want    string
+	}{
+		{"package", Example, "attached to ", func() { throw.Do("throw") }, "exceptions\n"},
+		{"Manager.Attach", ExampleManager_Attach, "", nil,
+			"libstdcxx:rethrow is attached with cookie 3\n"},
+		{"Select", ExampleSelect, "", nil, "libstdcxx:throw can be attached at 0x"},
+		{"Mode_Resolve", ExampleMode_Resolve, "", nil, "programs are attached in the mode "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			printed := testprog.Printed(t, tc.example, tc.during, tc.meet)
+			qt.Check(t, qt.StringContains(printed, tc.want))
+		})
 	}
 }
