@@ -26,7 +26,6 @@ const goShop = "../../examples/shop"
 // buildGo builds a module whose tool is sdt, and returns the program.
 func buildGo(t *testing.T, dir string, flags ...string) string {
 	t.Helper()
-	testneeds.NoGuest(t, "it has no Go")
 	name := filepath.Join(t.TempDir(), "shop")
 	sdt := strings.TrimSpace(goCommand(t, dir, "tool", "-n", "sdt"))
 	goCommand(t, dir, slices.Concat([]string{"build", "-o", name, "-toolexec", sdt}, flags)...)
@@ -35,6 +34,7 @@ func buildGo(t *testing.T, dir string, flags ...string) string {
 
 func goCommand(t *testing.T, dir string, args ...string) string {
 	t.Helper()
+	testneeds.NoGuest(t, "it has no Go")
 	cmd := exec.Command(testneeds.Tool(t, "go", "golang-go"), args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-buildvcs=false", "CGO_ENABLED=1")
 	out, err := cmd.CombinedOutput()
