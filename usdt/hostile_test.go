@@ -224,7 +224,7 @@ func (b *besieged) said() []error {
 func (b *besieged) end() {
 	b.t.Helper()
 	b.stop()
-	qt.Check(b.t, qt.IsNil(<-b.ended))
+	qt.Check(b.t, qt.ErrorIs(<-b.ended, context.Canceled))
 	closing := time.Now()
 	qt.Check(b.t, qt.IsNil(b.Close()))
 	b.t.Logf("closed in %v", time.Since(closing).Round(time.Millisecond))
