@@ -110,3 +110,15 @@ func TestX(t *testing.T) {
 	f.name = "internal/testneeds/needs.go"
 	qt.Assert(t, qt.HasLen(f.skips(), 0))
 }
+
+func TestImports(t *testing.T) {
+	text := "package usdt\n\nimport (\n\t\"os\"\n\t\"" + module + "elfnote\"\n\t\"" + module + "watch\"\n)\n"
+	f := parseText(t, "a.go", text)
+	f.name = "usdt/a.go"
+	qt.Check(t, qt.DeepEquals(f.imports(), []string{
+		"usdt/a.go:6: usdt does not import watch: see mayImport in tools/lint"}))
+	for _, name := range []string{"usdt/a_test.go", "trace/a.go"} {
+		f.name = name
+		qt.Check(t, qt.HasLen(f.imports(), 0))
+	}
+}

@@ -66,6 +66,7 @@ func lint(dir string, write, allTurns bool) (problems []string, err error) {
 		}
 		if !ast.IsGenerated(f.syntax) {
 			problems = append(append(problems, f.wide()...), f.skips()...)
+			problems = append(problems, f.imports()...)
 			turns = append(turns, f.turns()...)
 		}
 	}

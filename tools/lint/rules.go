@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -141,3 +142,45 @@ func (f *file) skips() (problems []string) {
 }
 
 var skip = regexp.MustCompile(`(?:^|\.)(?:t|b|tb)\.(Skip|Skipf|SkipNow)$`)
+
+// module is the path of the module whose imports are checked.
+const module = "github.com/gousdt/gousdt/"
+
+// mayImport are the packages of this module that usdt, and those below it, may
+// import. What is not named here is not brought along by an import of usdt.
+var mayImport = map[string]string{
+	"argspec":                "",
+	"elfnote":                "internal/elffile",
+	"internal/attaching":     "internal/procfs",
+	"internal/elffile":       "internal/truncate",
+	"internal/ldso":          "internal/elffile",
+	"internal/lease":         "",
+	"internal/privatestack":  "",
+	"internal/procfs":        "internal/sys",
+	"internal/procmaps":      "internal/procfs",
+	"internal/suggest":       "elfnote internal/truncate",
+	"internal/sys":           "",
+	"internal/truncate":      "",
+	"internal/uprobeevent":   "internal/procfs internal/sys",
+	"usdt/internal/sitespec": "argspec",
+	"usdt": "argspec bpf elfnote internal/attaching internal/elffile internal/ldso internal/lease " +
+		"internal/privatestack internal/procfs internal/procmaps internal/suggest internal/sys " +
+		"internal/truncate internal/uprobeevent usdt/internal/sitespec",
+}
+
+// imports finds imports against the direction in docs/design.md. Tests may
+// import anything.
+func (f *file) imports() (problems []string) {
+	allowed, isBelow := mayImport[path.Dir(f.name)]
+	if !isBelow || strings.HasSuffix(f.name, "_test.go") {
+		return nil
+	}
+	for _, spec := range f.syntax.Imports {
+		name, own := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module)
+		if own && !slices.Contains(strings.Fields(allowed), name) {
+			problems = append(problems, f.problem(spec.Pos(),
+				"%s does not import %s: see mayImport in tools/lint", path.Dir(f.name), name))
+		}
+	}
+	return problems
+}
