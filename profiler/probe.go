@@ -52,7 +52,7 @@ type Options struct {
 
 	// Changed, if set, is called with the probes that were attached and those
 	// that could not be.
-	Changed func(*trace.WatchChanges)
+	Changed func(*watch.Changes[*trace.Attachment])
 }
 
 // Stats counts hits and traces.

@@ -16,6 +16,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // The garbage collections of every Python interpreter, in containers too,
@@ -29,7 +30,7 @@ func ExampleWatchSessions() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := trace.WatchSessions(nil, func(changes *trace.WatchChanges) {
+	w, err := trace.WatchSessions(nil, func(changes *watch.Changes[*trace.Attachment]) {
 		for _, a := range changes.Attached {
 			log.Printf("watching %d sites of %q", len(a.Sites()), a.Path())
 		}
@@ -79,7 +80,7 @@ func ExampleWatchSessions_several() {
 	}
 	defer collections.Close()
 	names := map[*trace.Session]string{queries: "queries", collections: "collections"}
-	w, err := trace.WatchSessions(nil, func(changes *trace.WatchChanges) {
+	w, err := trace.WatchSessions(nil, func(changes *watch.Changes[*trace.Attachment]) {
 		for _, a := range changes.Attached {
 			log.Printf("%s: watching %q", names[a.Session()], a.Path())
 		}

@@ -71,7 +71,7 @@ func KeptStacks(a *Aggregator) (n int) {
 
 // Watch is WatchSessions for one session.
 func (s *Session) Watch(
-	opts *watch.Options, changed func(*WatchChanges), patterns ...elfnote.Pattern,
+	opts *watch.Options, changed func(*watch.Changes[*Attachment]), patterns ...elfnote.Pattern,
 ) (*watch.Watch, error) {
 	return WatchSessions(opts, changed, WatchSession{Session: s, Patterns: patterns})
 }

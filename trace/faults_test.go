@@ -85,7 +85,7 @@ func TestFaultsOfAWatch(t *testing.T) {
 				Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
 				},
-			}, func(c *trace.WatchChanges) {
+			}, func(c *watch.Changes[*trace.Attachment]) {
 				err = errors.Join(err,
 					errors.Join(c.Errors...))
 			}, elfnote.Exact("gousdt_test", "three"))

@@ -238,7 +238,7 @@ func distinctArguments(t *testing.T, users, sites int) {
 	costs := testprog.StartCosts(t)
 	opts := watch.Options{Filter: only(self, innocent)}
 	attached := make(chan bool, 1)
-	changed := func(c *trace.WatchChanges) {
+	changed := func(c *watch.Changes[*trace.Attachment]) {
 		for _, err := range c.Errors {
 			t.Error(err)
 		}

@@ -172,7 +172,7 @@ func besiege(t *testing.T) *besieged {
 	b := &besieged{t: t, ended: make(chan error, 1), dir: t.TempDir(), inTime: 2 * time.Second,
 		attached: make(chan string, 100_000)}
 	var err error
-	b.Watch, err = trace.WatchSessions(nil, func(changes *trace.WatchChanges) {
+	b.Watch, err = trace.WatchSessions(nil, func(changes *watch.Changes[*trace.Attachment]) {
 		for _, a := range changes.Attached {
 			b.attached <- a.Path()
 		}

@@ -25,6 +25,38 @@ func counted(s *trace.Snapshot) (inRows, other uint64) {
 	return inRows, s.Other.Count
 }
 
+// What a snapshot has is the caller's, who may change it.
+func TestRowsAreTheCallers(t *testing.T) {
+	process := start(t, "target-pie")
+	stacks := trace.NewAggregator(trace.Aggregation{By: []string{"stack", "comm", "arg0"}, Value: "arg0",
+		Histogram: trace.Exponential(8, 1)})
+	s := open(t, process, "gousdt_test:three", aggregating(stacks))
+	process.Fire("three", 2)
+	before := snapshot(t, stacks)
+	qt.Assert(t, qt.HasLen(before.Rows, 1))
+	row := before.Rows[0]
+	keys, stack, buckets := slices.Clone(row.Keys), slices.Clone(row.Stack), row.Exponential()
+	for _, changed := range []*trace.Snapshot{before, before.Merge(func(*trace.Row) string { return "" }),
+		before.Top(1), snapshot(t, stacks)} {
+		row := changed.Rows[0]
+		for i := range row.Keys {
+			row.Keys[i] = trace.ValueOf("changed")
+		}
+		for i := range row.Stack {
+			row.Stack[i] = 1
+		}
+		e := row.Exponential()
+		e.Add(buckets)
+		again := snapshot(t, stacks).Rows[0]
+		for i := range keys {
+			qt.Check(t, qt.Equals(again.Keys[i].String(), keys[i].String()))
+		}
+		qt.Check(t, qt.DeepEquals(again.Stack, stack))
+		qt.Check(t, qt.DeepEquals(again.Exponential(), buckets))
+	}
+	qt.Check(t, qt.IsNil(s.Close()))
+}
+
 // The last of as many keys as there can be is right, too, with its sign.
 func TestSixteenKeys(t *testing.T) {
 	process := start(t, "target-pie")

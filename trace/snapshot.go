@@ -40,7 +40,8 @@ type Snapshot struct {
 	Overflow uint64
 }
 
-// A Row is the result for one combination of keys.
+// A Row is the result for one combination of keys. It is the caller's, with its
+// Keys and its Stack. Only its Site is shared, and must not be changed.
 type Row struct {
 	// Keys are the values of the keys. The text of a key that is longer than
 	// the key's limit is cut, see [Value.Data]. The value of "site" is the

@@ -137,7 +137,8 @@ func (v Value) Float() float64 {
 // that could not be read are nil and not complete. If there is no [Capture] for
 // the argument, they are nil and complete. For a [Text] it returns the text,
 // and whether that is complete: the limit of a key such as "str(arg0, 6)" may
-// have cut it.
+// have cut it. The bytes are not copied, and copies of the Value have the same:
+// do not change them.
 func (v Value) Data() (data []byte, complete bool) {
 	return v.bytes(), v.dataState == dataComplete || v.dataState == noData
 }

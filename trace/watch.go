@@ -14,10 +14,6 @@ import (
 	"github.com/gousdt/gousdt/watch"
 )
 
-// WatchChanges are the attachments that a watch of [WatchSessions] has made and
-// closed, and its errors.
-type WatchChanges = watch.Changes[*Attachment]
-
 // A WatchSession is a session for which a watch attaches probes.
 type WatchSession struct {
 	Session *Session
@@ -48,7 +44,7 @@ type WatchSession struct {
 // The error wraps [os.ErrClosed] if a session is closed or detached. PerProcess
 // needs a /proc of this process's own PID namespace.
 func WatchSessions(
-	opts *watch.Options, changed func(*WatchChanges), sessions ...WatchSession,
+	opts *watch.Options, changed func(*watch.Changes[*Attachment]), sessions ...WatchSession,
 ) (*watch.Watch, error) {
 	if len(sessions) == 0 {
 		return nil, errors.New("a watch needs at least one WatchSession")

@@ -40,7 +40,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 			opts := &watch.Options{
 				Filter: only(process.path), PerProcess: perProcess,
 			}
-			changed := func(changes *trace.WatchChanges) {
+			changed := func(changes *watch.Changes[*trace.Attachment]) {
 				attached = append(attached, changes.Attached...)
 				failed = append(failed, failures(changes)...)
 			}
@@ -79,7 +79,7 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 	opts := &watch.Options{Filter: only(process.path, another), Linger: time.Hour}
 	tell := c.tell(t)
 	restore := func() {}
-	changed := func(changes *trace.WatchChanges) {
+	changed := func(changes *watch.Changes[*trace.Attachment]) {
 		if len(changes.Detached) > 0 {
 			restore() // as if those of what is detached were enough
 		}
@@ -113,7 +113,9 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 		return usdt.AttachOptions{}
 	}, &watch.Options{
 		Filter: only(process.path),
-	}, func(changes *trace.WatchChanges) { failed += len(failures(changes)) }, "gousdt_test:none")
+	}, func(changes *watch.Changes[*trace.Attachment]) {
+		failed += len(failures(changes))
+	}, "gousdt_test:none")
 	for range 3 {
 		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	}

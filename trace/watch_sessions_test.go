@@ -20,7 +20,7 @@ import (
 
 // watchTogether has sessions share a watch, each for a probe of its own.
 func watchTogether(
-	t *testing.T, opts *watch.Options, changed func(*trace.WatchChanges),
+	t *testing.T, opts *watch.Options, changed func(*watch.Changes[*trace.Attachment]),
 	sessions map[string]*trace.Session,
 ) *watch.Watch {
 	t.Helper()
@@ -90,10 +90,10 @@ func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 	three := newSession(t, nil)
 	none := newSession(t, &trace.SessionOptions{Filter: "arg0 == 1"}) // it has no argument
 	process := start(t, "target-pie")
-	var changes trace.WatchChanges
+	var changes watch.Changes[*trace.Attachment]
 	w := watchTogether(t, &watch.Options{
 		Filter: only(process.path),
-	}, func(c *trace.WatchChanges) { changes = *c },
+	}, func(c *watch.Changes[*trace.Attachment]) { changes = *c },
 		map[string]*trace.Session{"three": three, "none": none})
 	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 	qt.Assert(t, qt.HasLen(changes.Attached, 1))

@@ -38,7 +38,7 @@ func only(paths ...string) func(proc.Process) bool {
 
 // watchProbes watches probes until the end of the test.
 func watchProbes(
-	t *testing.T, s *trace.Session, opts *watch.Options, changed func(*trace.WatchChanges),
+	t *testing.T, s *trace.Session, opts *watch.Options, changed func(*watch.Changes[*trace.Attachment]),
 	patterns ...string,
 ) *watch.Watch {
 	t.Helper()
@@ -48,7 +48,7 @@ func watchProbes(
 // watchFor is watch with the options of each attachment.
 func watchFor(
 	t *testing.T, s *trace.Session, optionsFor func(*proc.ProcessFile) usdt.AttachOptions,
-	opts *watch.Options, changed func(*trace.WatchChanges),
+	opts *watch.Options, changed func(*watch.Changes[*trace.Attachment]),
 	patterns ...string,
 ) *watch.Watch {
 	t.Helper()
@@ -71,9 +71,9 @@ type changed struct {
 	attached, detached chan *trace.Attachment
 }
 
-func (c *changed) tell(t *testing.T) func(*trace.WatchChanges) {
+func (c *changed) tell(t *testing.T) func(*watch.Changes[*trace.Attachment]) {
 	c.attached, c.detached = make(chan *trace.Attachment, 100), make(chan *trace.Attachment, 100)
-	return func(changes *trace.WatchChanges) {
+	return func(changes *watch.Changes[*trace.Attachment]) {
 		for _, a := range changes.Attached {
 			c.attached <- a
 		}
@@ -88,7 +88,7 @@ func (c *changed) tell(t *testing.T) func(*trace.WatchChanges) {
 
 // failures returns the errors of a Watch but for those that say that a process
 // is scanned later, which happens on a slow machine.
-func failures(changes *trace.WatchChanges) []error {
+func failures(changes *watch.Changes[*trace.Attachment]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
 		return errors.Is(err, procfs.ErrPostponed)
 	})
@@ -130,14 +130,16 @@ func TestWatchFollowsProcesses(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				s := newSession(t, &trace.SessionOptions{Mode: mode})
 				process, another := start(t, "target-pie"), copyOf(t, "target-pie")
-				var changes trace.WatchChanges
+				var changes watch.Changes[*trace.Attachment]
 				w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
 					return usdt.AttachOptions{Cookie: 5}
 				}, &watch.Options{
 					Filter:     only(process.path, another),
 					PerProcess: perProcess,
 					Linger:     -1,
-				}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three", "gousdt_test:guarded")
+				}, func(c *watch.Changes[*trace.Attachment]) {
+					changes = *c
+				}, "gousdt_test:three", "gousdt_test:guarded")
 				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
@@ -271,10 +273,10 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			s := newSession(t, nil)
 			spoiled := startFile(t, spoil(t, "target-pie", "three"))
 			fit := start(t, "target-pie")
-			var changes trace.WatchChanges
+			var changes watch.Changes[*trace.Attachment]
 			w := watchProbes(t, s, &watch.Options{
 				Filter: only(spoiled.path, fit.path), PerProcess: perProcess,
-			}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three")
+			}, func(c *watch.Changes[*trace.Attachment]) { changes = *c }, "gousdt_test:three")
 			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 			qt.Assert(t, qt.HasLen(changes.Attached, 1))
 			qt.Assert(t, qt.HasLen(changes.Errors, 1))
@@ -293,7 +295,7 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		s := newSession(t, &trace.SessionOptions{Mode: mode})
 		process := start(t, "target-pie")
-		var changes trace.WatchChanges
+		var changes watch.Changes[*trace.Attachment]
 		opts := &watch.Options{
 			Filter: only(process.path), PerProcess: true,
 		}
@@ -302,7 +304,7 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 			process.Kill()
 			return usdt.AttachOptions{}
 		}
-		w := watchFor(t, s, optionsFor, opts, func(c *trace.WatchChanges) { changes = *c },
+		w := watchFor(t, s, optionsFor, opts, func(c *watch.Changes[*trace.Attachment]) { changes = *c },
 			"gousdt_test:three")
 		qt.Assert(t, qt.IsNil(w.Sync(t.Context(), process.PID)))
 		qt.Assert(t, qt.HasLen(failures(&changes), 0))

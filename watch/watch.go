@@ -163,8 +163,7 @@ type Watch struct {
 // be listed the first time.
 //
 // Ten seconds are a good interval. If the kernel reports what processes do, it
-// may be longer. Package proc lists the changes that only scans of all
-// processes find.
+// may be longer: package proc says what only scans of all processes find.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	if w.follower == nil {
 		return errNoWatch

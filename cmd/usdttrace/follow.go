@@ -213,7 +213,7 @@ func (f *follower) rememberFirst(pair *proc.ProcessFile) usdt.AttachOptions {
 	return usdt.AttachOptions{}
 }
 
-func (f *follower) changed(changes *trace.WatchChanges) {
+func (f *follower) changed(changes *watch.Changes[*trace.Attachment]) {
 	t := f.tracer
 	for _, err := range changes.Errors {
 		f.warn(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/watch"
 )
 
 func main() {
@@ -95,7 +96,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 }
 
 // report logs what came and went, and what could not be attached.
-func report(changes *trace.WatchChanges) {
+func report(changes *watch.Changes[*trace.Attachment]) {
 	for _, a := range changes.Attached {
 		log.Printf("watching %d sites of %q", len(a.Sites()), a.Path())
 	}

@@ -337,7 +337,7 @@ func (r *usdtReceiver) warnMissing(s *source, a *trace.Attachment) {
 	}
 }
 
-func (r *usdtReceiver) changed(c *trace.WatchChanges) {
+func (r *usdtReceiver) changed(c *watch.Changes[*trace.Attachment]) {
 	for _, a := range c.Attached {
 		s := r.sourceOf(a)
 		log := r.logger.With(zap.String("source", s.name), zap.String("file", a.Path()))

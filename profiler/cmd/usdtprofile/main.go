@@ -31,6 +31,7 @@ import (
 	"github.com/gousdt/gousdt/profiler"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/watch"
 )
 
 //go:embed usage.txt
@@ -137,7 +138,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 		Events: &trace.EventOptions{Sampling: trace.Sampling{Every: o.every}, Delay: 50 * time.Millisecond,
 			RingSize: 32 << 20},
 	}}
-	opts.Changed = func(changes *trace.WatchChanges) {
+	opts.Changed = func(changes *watch.Changes[*trace.Attachment]) {
 		o.attached.Add(int64(len(changes.Attached)))
 		for _, err := range changes.Errors {
 			fmt.Fprintf(messages, "usdtprofile: %v\n", err)
