@@ -12,11 +12,13 @@ import (
 
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // As usdtlist --debuginfod asks for a debug file.
 func TestFetchDebugFile(t *testing.T) {
+	testneeds.NoGuest(t, "it asks a server")
 	program := testprog.Path(t, "target-pie")
 	file, err := elffile.Open(program)
 	qt.Assert(t, qt.IsNil(err))

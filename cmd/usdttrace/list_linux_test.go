@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/cmd/internal/testschema"
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 func TestList(t *testing.T) {
@@ -92,6 +93,7 @@ func TestFileWithoutProbesOfAProcessThatHasThem(t *testing.T) {
 
 // What usdtlist lists is listed, also if this kernel cannot attach to it.
 func TestListOfAnotherMachine(t *testing.T) {
+	testneeds.NoGuest(t, "the files are those of another package")
 	testdata := filepath.Join("..", "usdtlist", "testdata")
 	for name, machine := range map[string]string{
 		"shop-arm64": "arm64", "shop-s390x": "s390x", "shop-amd64": "x86-64",
@@ -117,6 +119,7 @@ func TestListOfAnotherMachine(t *testing.T) {
 
 // A program without probes, a library that it is linked with, and a script.
 func TestWhereTheProbesAre(t *testing.T) {
+	testneeds.NoGuest(t, "it runs a script of a shell")
 	program := copyBeside(t, copyOf(t, "target-shared"), "libtarget.so")
 	library := filepath.Join(filepath.Dir(program), "libtarget.so")
 	matching := "the file has no USDT probes; its library " + library + " has matching probes: usdttrace "
