@@ -220,6 +220,52 @@ func (t *Table) IsSignal(address uint64) bool {
 	return err == nil && r.signal
 }
 
+// Frame says how the canonical frame address at an instruction is found. That
+// address is the same at all instructions of one invocation of a function. It
+// is Register plus Offset.
+type Frame struct {
+	Register int // by its DWARF number
+	Offset   int64
+
+	// Saved says that Register plus Offset is not the address itself, but where
+	// the function has saved it: on the stack, too, and in one place for all of
+	// the invocation. Functions that align their stack do that.
+	Saved bool
+
+	// Code is the range of addresses that the entry is for: a function, or a
+	// part of one that the compiler has put elsewhere. Such a part is not
+	// called, but jumped to, and so its first instruction has a frame already.
+	Start, Size uint64
+	IsPart      bool
+}
+
+// Frame returns how the frame is found at an address in the file.
+func (t *Table) Frame(address uint64) (Frame, error) {
+	r, err := t.answer(address)
+	if err != nil {
+		return Frame{}, err
+	}
+	at, _ := t.lookup(address) // the row has been found by it
+	e, _, err := t.entry(at)
+	if err != nil {
+		return Frame{}, err
+	}
+	f := Frame{Register: int(r.frame.register), Offset: r.frame.offset, Start: e.start, Size: e.size}
+	if r.frame.kind == isExpression {
+		c := t.cursor(t.frames.bytes[:r.frame.expression.end], r.frame.expression.start)
+		op := c.Uint8()
+		f.Register, f.Offset, f.Saved = int(op)-0x70, c.SLEB(), true // DW_OP_breg0 and on
+		if c.Uint8() != 0x06 || !c.Done() || c.Short || f.Register < 0 ||
+			f.Register >= t.machine.registers { // DW_OP_deref
+			return Frame{}, fmt.Errorf("%w: an expression gives the frame", ErrNoEntry)
+		}
+	}
+	first, err := t.answer(e.start)
+	f.IsPart = err == nil && (first.frame.kind != isRegister ||
+		first.frame.register != uint8(t.stackPointer) || first.frame.offset != t.machine.atEntry)
+	return f, nil
+}
+
 // answer is row for a single question, with work of its own.
 func (t *Table) answer(address uint64) (*row, error) {
 	t.unwinder.Work = max(t.unwinder.Work, 1<<16)
@@ -246,8 +292,10 @@ type machine struct {
 	savedFrame, savedReturn, frame int64
 
 	// belowFrame is how far the caller's stack pointer is below the canonical
-	// frame address.
+	// frame address. atEntry is how far the stack pointer is below it at the
+	// first instruction of a function.
 	belowFrame uint64
+	atEntry    int64
 
 	// address is the mask for return addresses. Bits outside it may be a
 	// signature.
@@ -257,7 +305,7 @@ type machine struct {
 var machines = map[elf.Machine]*machine{
 	elf.EM_X86_64: {
 		registers: 17, stackPointer: 7, framePointer: 6, instruction: 16,
-		savedFrame: 0, savedReturn: 8, frame: 16, address: 1<<64 - 1,
+		savedFrame: 0, savedReturn: 8, frame: 16, atEntry: 8, address: 1<<64 - 1,
 	},
 	// Signatures are above the 48 bits of addresses that programs get unless
 	// they ask for more.
@@ -271,7 +319,7 @@ var machines = map[elf.Machine]*machine{
 	},
 	elf.EM_S390: {
 		registers: 16, stackPointer: 15, framePointer: 11, instruction: -1, belowFrame: 160,
-		address: 1<<64 - 1,
+		atEntry: 160, address: 1<<64 - 1,
 	},
 }
 
