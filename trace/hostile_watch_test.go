@@ -226,6 +226,6 @@ func (b *besieged) awaitInnocent() {
 func (b *besieged) end() {
 	b.t.Helper()
 	b.stop()
-	qt.Check(b.t, qt.IsNil(<-b.ended))
+	qt.Check(b.t, qt.ErrorIs(<-b.ended, context.Canceled))
 	qt.Check(b.t, qt.IsNil(b.Close()))
 }
