@@ -78,6 +78,7 @@ func (s *Session) generate(
 		provider, name string
 		cookie         uint64
 		instruction    uint64 // variables are found relative to it
+		frame          siteFrame
 	}
 	w := &work{plan: plan, sel: sel, file: file, pairs: pairs, events: make(map[eventsKey]*events),
 		session: s, elf: sel.File(), globals: plan.Globals()}
@@ -92,7 +93,8 @@ func (s *Session) generate(
 		if opts.SiteCookie != nil {
 			site.Cookie = opts.SiteCookie(found)
 		}
-		k := key{provider: found.Provider, name: found.Name, cookie: site.Cookie}
+		k := key{provider: found.Provider, name: found.Name, cookie: site.Cookie,
+			frame: pairs.frames[frameOf(&found)]}
 		if len(found.Args) > 0 {
 			k.args = &found.Args[0]
 		}
@@ -390,9 +392,10 @@ func (w *work) member(s *Site, name string) (m debuginfo.Member, index int, err 
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	paired := w.pairs.of(s.Provider, s.Name)
+	ends, frame := w.pairs.at(&s.Site, w.session.latencies)
 	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie,
 		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own, Pointer: w.pointer(),
-		Pairs: paired.ends, Starts: w.starts,
+		Pairs: ends, Frame: frame.Frame, Starts: w.starts,
 		// Calls have the same arguments at all starts, and none at their ends.
 		NoneAtEnd: len(w.session.events.Spans) > 0 && paired.ends != nil && !paired.other}
 	if s.definition != nil {

@@ -22,14 +22,18 @@ import (
 
 // Latency says which probes start and end a call whose time is measured.
 //
-// An end belongs to the last start of the same pair, in the same thread, that
-// has no end yet. So calls can be nested, up to 64 of a pair; if there are
-// more, the outermost are forgotten. A call may be left without its end, as by
-// an exception. The next end is then that of the call around it, if the stack
-// pointer tells the two apart (on x86-64, arm64, riscv64 and s390x, where a
-// pair's probes are in one function). [Losses] counts the starts and ends that
-// are not measured. Each different Latency of a session takes 13 MB of kernel
-// memory, and 200 kB for each processor.
+// If start and end of a pair are in one function, they belong together exactly
+// if the frame of that function on the stack is the same, on x86-64, arm64,
+// riscv64 and s390x. The file's tables for exceptions (.eh_frame) say where it
+// is. A start whose frame is below that of a later start or end was left
+// without its end, as by an exception, and Losses.Left counts it. If start and
+// end are in different functions, or the file has no such tables, an end
+// belongs to the last start of the pair in the thread that has no end yet.
+//
+// So calls can be nested, up to 64 of a pair; if there are more, the outermost
+// are forgotten. [Losses] counts the starts and ends that are not measured.
+// Each different Latency of a session takes 13 MB of kernel memory, and 200 kB
+// for each processor.
 //
 // There is room for the calls of 8,192 threads, or of other values of By, in
 // all processes together. If there are more, those that have been idle for
@@ -388,6 +392,9 @@ type filePairs struct {
 	whole   []uint32                   // numbers of the pairs that have both ends here
 	names   map[uint32]elfnote.Pair    // by number, without sites
 	missing error                      // a *tracing.PairError if pairs are wanted and there is none
+
+	frames   map[frameKey]siteFrame // of sites of pairs
+	unframed int                    // how many of these sites the file has no tables for
 }
 
 // pairedProbe is a probe with its part in pairs.
@@ -471,6 +478,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 		}
 	}
 	if len(found.probes) > 0 {
+		found.findFrames(s.latencies, sel)
 		return found
 	}
 	for site, err := range sel.File().Sites() {

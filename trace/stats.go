@@ -37,11 +37,13 @@ type Losses struct {
 	// so far: no later hit of their process and site became one. With the
 	// weights of all events, they are all hits that were sampled from.
 	Unrepresented uint64
-	// Replaced are starts of calls that were forgotten without their end. The
-	// end never came, as after an exception, their thread or process has ended,
-	// the process has run another program (exec), or more than 64 calls were
-	// inside each other. In a PID namespace other than the initial one the end
-	// of a thread is not known.
+	// Left are calls whose function was left before the probe at its end: by an
+	// exception, a long jump or a return. See [Latency] for when that is known.
+	Left uint64
+	// Replaced are starts of calls that were forgotten without their end: their
+	// thread or process has ended, the process has run another program (exec),
+	// or more than 64 calls were inside each other. In a PID namespace other
+	// than the initial one the end of a thread is not known.
 	Replaced uint64
 	// Unfinished are calls that have not ended so far, or not until
 	// [Session.Detach]. A call that has failed without another end (see
@@ -63,7 +65,7 @@ func (s *Session) Losses() (Losses, error) {
 		for c, to := range map[bpfgen.Counter]*uint64{
 			bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
 			bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced,
-			bpfgen.CounterUnmatched: &l.Unmatched,
+			bpfgen.CounterUnmatched: &l.Unmatched, bpfgen.CounterLeft: &l.Left,
 		} {
 			if *to, err = s.counter(c); err != nil {
 				return err
@@ -174,7 +176,7 @@ type lostCalls struct {
 	reported lostCounts
 }
 
-type lostCounts struct{ unmatched, replaced uint64 }
+type lostCounts struct{ unmatched, replaced, left uint64 }
 
 // maxLostSites is the number of sites whose lost calls are counted apart. The
 // others' count as losses although some may be expected.
@@ -220,6 +222,7 @@ func (s *Session) foldLost(a *Attachment) {
 		a.replaced.end(n.replaced)
 		l.gone.unmatched += a.unmatched.lost(n.unmatched)
 		l.gone.replaced += a.replaced.lost(n.replaced)
+		l.gone.left += n.left
 		delete(l.of, a)
 		return err
 	})
@@ -232,13 +235,13 @@ func (l *lostCalls) count(a *Attachment, reset bool) (n lostCounts, err error) {
 		if site.id >= maxLostSites || !site.isStart && !site.isEnd {
 			continue
 		}
-		var each [2]uint64
+		var each [3]uint64
 		if err := l.counts.Lookup(site.id, &each); err != nil {
 			return n, explain("reading the lost calls of a site", err)
 		}
-		n.unmatched, n.replaced = n.unmatched+each[0], n.replaced+each[1]
-		if reset && each != [2]uint64{} {
-			if err := l.counts.Put(site.id, [2]uint64{}); err != nil {
+		n.unmatched, n.replaced, n.left = n.unmatched+each[0], n.replaced+each[1], n.left+each[2]
+		if reset && each != [3]uint64{} {
+			if err := l.counts.Put(site.id, [3]uint64{}); err != nil {
 				return n, explain("forgetting the lost calls of a site", err)
 			}
 		}
@@ -259,11 +262,16 @@ func (l *lostCalls) add(to *Losses) error {
 		}
 		all.unmatched += a.unmatched.lost(n.unmatched)
 		all.replaced += a.replaced.lost(n.replaced)
+		all.left += n.left
 	}
 	l.reported.unmatched = max(l.reported.unmatched, all.unmatched)
 	l.reported.replaced = max(l.reported.replaced, all.replaced)
+	if int64(all.left-l.reported.left) > 0 { // a call on another stack may end after all
+		l.reported.left = all.left
+	}
 	to.Unmatched += l.reported.unmatched
 	to.Replaced += l.reported.replaced
+	to.Left += l.reported.left
 	return nil
 }
 

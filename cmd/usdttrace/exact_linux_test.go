@@ -138,7 +138,7 @@ func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
 		byThread bool
 		said     bool
 	}{
-		{0, trace.Losses{Replaced: 136, Unfinished: 64, Unmatched: 200}, true, true},
+		{0, trace.Losses{Left: 36, Replaced: 100, Unfinished: 64, Unmatched: 200}, true, true},
 		{3, trace.Losses{Unfinished: 190, Unmatched: 200}, true, true},
 		{0, trace.Losses{Unfinished: 200, Unmatched: 200}, false, false}, // --match
 		{1000, trace.Losses{Unfinished: 20, Unmatched: 20}, true, false},
@@ -240,19 +240,19 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 func TestLossesSince(t *testing.T) {
 	before := losses{
 		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3,
-			Unrepresented: 2, Replaced: 4, Unmatched: 5, Processes: 6},
+			Unrepresented: 2, Left: 2, Replaced: 4, Unmatched: 5, Processes: 6},
 		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 9}, {User: 2, Events: 1}},
 	}
 	now := losses{
 		Losses: trace.Losses{Events: 25, Unreadable: 2, Starts: 4, NotSampled: 6,
-			Unrepresented: 1, Replaced: 8, Unmatched: 10, Processes: 6},
+			Unrepresented: 1, Left: 5, Replaced: 8, Unmatched: 10, Processes: 6},
 		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 10}, {CgroupID: 3, Events: 9},
 			{User: 2, Events: 6}, {User: 4, Events: 0}},
 	}
 	since := now.since(before)
 	// Descendants that are not watched are not watched for the whole time.
 	qt.Check(t, qt.Equals(since.Losses,
-		trace.Losses{Events: 15, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4, Unmatched: 5,
+		trace.Losses{Events: 15, Unreadable: 1, Starts: 2, NotSampled: 3, Left: 3, Replaced: 4, Unmatched: 5,
 			Processes: 6}))
 	qt.Check(t,
 		qt.DeepEquals(since.owners, []trace.OwnerLoss{{CgroupID: 3, Events: 9},

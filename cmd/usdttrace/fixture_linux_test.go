@@ -213,6 +213,7 @@ type object struct {
 	}
 
 	Events, Lost, Unmatched uint64
+	Left                    uint64
 	Replaced, Unfinished    uint64
 	NotSampled              uint64 `json:"not_sampled"`
 	Unrepresented           uint64 `json:"unrepresented"`

@@ -152,7 +152,7 @@ func (t *tracer) report() error {
 // as many starts lack an end as ends lack a start.
 func (s *summary) endElsewhere() bool {
 	const few = 8 // calls that go on at the start, and others at the end
-	starts, ends := s.losses.Replaced+s.losses.Unfinished, s.losses.Unmatched
+	starts, ends := s.losses.Replaced+s.losses.Left+s.losses.Unfinished, s.losses.Unmatched
 	less, more := min(starts, ends), max(starts, ends)
 	return s.byThread && less > few && less > s.events && more-less <= more/8
 }
@@ -168,12 +168,14 @@ func (s *summary) text() string {
 		text += fmt.Sprintf("of the lost events %s\n", ownerOfLoss(&loss))
 	}
 	const unended = " (PAIR|PROBE names another end)"
+	left := "calls left before their end, as by an exception"
 	without, unfinished := "starts without an end", "calls that had not ended"
 	unstarted := "ends without a start"
 	if !s.endElsewhere() {
 		unstarted += ", as of calls that had begun before"
 	}
 	if !s.failures && !s.endElsewhere() {
+		left += unended
 		without += ", as of calls that failed" + unended
 		unfinished += ", or failed" + unended
 	}
@@ -194,6 +196,7 @@ func (s *summary) text() string {
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read: " + notInMemory},
 		{s.unreadable, "with an <unreadable> argument: " + notInMemory},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
+		{s.losses.Left, "not measured: " + left},
 		{s.losses.Replaced, "not measured: " + without},
 		{s.losses.Unfinished, "not measured: " + unfinished},
 		{s.losses.Unmatched, "not measured: " + unstarted},
@@ -258,6 +261,7 @@ func (l losses) since(before losses) losses {
 	less(&l.Starts, before.Starts)
 	less(&l.NotSampled, before.NotSampled)
 	less(&l.Unrepresented, before.Unrepresented)
+	less(&l.Left, before.Left)
 	less(&l.Replaced, before.Replaced)
 	less(&l.Unmatched, before.Unmatched)
 

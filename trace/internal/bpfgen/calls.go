@@ -57,16 +57,30 @@ type Latency struct {
 }
 
 // Ends says what a site is for a Latency. Start, Done and Failed are numbers of
-// pairs, or 0; Failed ends a call that has failed. The other fields are for
-// calls with Outermost. Index tells which end belongs to a start. Attempt marks
-// a start that is silently over where another call starts, or where the site is
-// passed again. StartIf and FailedIf are conditions of Latency.If, counted from
-// 1; 0 is none.
+// pairs, or 0; Failed ends a call that has failed. Framed says that the site is
+// in a function that has the other end of the pair, too, and that Site.Frame is
+// known: start and end belong to one call exactly if their frames are equal.
+//
+// The other fields are for calls with Outermost. Index tells which end belongs
+// to a start. Attempt marks a start that is silently over where another call
+// starts, or where the site is passed again. StartIf and FailedIf are
+// conditions of Latency.If, counted from 1; 0 is none.
 type Ends struct {
 	Start, Done, Failed uint32
+	Framed              bool
 	Index               uint16
 	Attempt             bool
 	StartIf, FailedIf   int
+}
+
+// Frame says how the frame of the function that a site is in is found: the
+// address is in the register with this DWARF number, plus Offset. It is the
+// same for all of an invocation of the function, and lower for what that calls.
+// If it is not known the stack pointer stands for it.
+type Frame struct {
+	Known    bool
+	Register uint8
+	Offset   int32
 }
 
 // end returns the pair that a site ends, and whether because it has failed.
@@ -87,8 +101,8 @@ const (
 	flagAttempt   = 28
 )
 
-// byThread reports whether only the thread matches starts and ends.
-func (l *Latency) byThread() bool {
+// ByThread reports whether only the thread matches starts and ends.
+func (l *Latency) ByThread() bool {
 	return l.Start.Source == expr.TID && l.Done.Source == expr.TID && !l.Start.HasMask &&
 		!l.Done.HasMask
 }
@@ -175,18 +189,18 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Emit(toStack(c.duration, r0))
 	b.callsKey(c, l.Done, pair, unread)
 	b.LookUp(l.Starts, c.key, unmatched)
-	b.Emit(mov(r7, r0), loadN(r2, r7, callsCount, asm.Word))
+	b.Emit(mov(r7, r0))
+	b.frame(l)
+	b.Emit(loadN(r2, r7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JEq, r2, 0, r1, unmatched)
+	b.innermost()
 	switch {
 	case failed:
 		b.fail(c, none)
 	case l.Outermost:
 		b.popOutermost(c, none)
 	default:
-		if l.Fails {
-			b.dropFailed(c, none, unmatched)
-		}
-		b.pop(c, unmatched)
+		b.pop(c, none, unmatched)
 	}
 
 	// R4 is the call.
@@ -207,19 +221,12 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.Place(same)
 		b.Emit(fromStack(r1, c.duration))
 	}
-	if l.byThread() && l.Birth != None {
+	if l.ByThread() && l.Birth != None {
 		old := b.Label()
 		b.JumpIfImm(asm.JSGT, r1, uint64(maxYoung), r2, old)
 		b.Aside(old, unmatched, func() { b.bornBefore(c, checked) })
 	}
 	b.Place(checked)
-	if b.knowsLevels(l) && !failed && !l.Outermost {
-		abandoned, counted := b.Label(), b.Label()
-		b.Emit(fromStack(r1, c.slot))
-		b.JumpIfImm(asm.JNE, r1, 0, r2, abandoned)
-		b.Place(counted)
-		b.Aside(abandoned, counted, func() { b.lost(CounterReplaced, fromStack(r1, c.slot)) })
-	}
 	if !failed {
 		b.Aside(unmatched, none, func() { b.lost(CounterUnmatched, set(r1, 1)) })
 	}
@@ -270,7 +277,7 @@ func (b *builder) callsKey(c *call, t expr.Term, pair uint32, unread argcode.Lab
 	namespace := b.kernel.PIDs
 	b.kernel.PIDs = nil
 	defer func() { b.kernel.PIDs = namespace }()
-	if c.byThread() {
+	if c.ByThread() {
 		b.Call(asm.FnGetCurrentPidTgid)
 		b.Emit(toStack(key, r0))
 		b.siteNumber(r1, uint64(pair))
@@ -290,32 +297,44 @@ const MaxCalls = 64
 
 // A stack of calls begins with how many have been pushed and how many of them
 // are there, 4 bytes each. It is a ring: what is pushed on a full stack takes
-// the place of the outermost call. Then follows whether ends have been seen to
-// have the same stack pointer as their starts.
+// the place of the outermost call.
 //
-// With Outermost one call is there at most. Then follow how many starts have
-// been passed inside it whose ends have not, and Ends.Index of its own, 2 bytes
-// each.
+// With Outermost one call is there at most. Then follow how many starts inside
+// it have its frame, because the compiler has made one function of two, how
+// many starts have been passed inside it whose ends have not, and Ends.Index of
+// its own, 2 bytes each but for the first.
 const (
 	callsPushed = 0
 	callsCount  = 4
-	callsLevel  = 8
+	callsShared = 8
 	callsInside = 12
 	callsIndex  = 14
 	callsFirst  = 16
 
-	// Values of callsLevel. levelKnown: ends have the stack pointer of their
-	// starts. levelShared: so have starts inside the call, because the compiler
-	// has made one function of two; then the stack pointer tells nothing.
-	levelKnown  = 1
-	levelShared = 2
+	// Without Outermost, while calls are looked at: how many were just found to
+	// be left, and whether there is one that was left, or has failed. On the
+	// program's own stack the verifier would follow each of the values.
+	callsLeft = callsShared
+	callsSome = callsInside
 
-	// Of a call: when it began, the stack pointer at that moment, and the
-	// start's conditions and site.
+	// Of a call: when it began, its frame with what is known of the call in the
+	// lowest bits, and the start's conditions and site.
 	callTime  = 0
-	callLevel = 8
+	callFrame = 8
 	callWord  = 16
 	callSize  = 24
+)
+
+// The bits of a frame. A call that was left stays on the stack, since a thread
+// can have several stacks, as for coroutines and signal handlers: addresses of
+// two of these tell nothing, and the call may end after all.
+const (
+	callLeft    = 1 // its function does not run any more; without an address it has ended
+	callForeign = 2 // not Ends.Framed: it ends in another function
+	callFailed  = 4
+
+	callOver = callLeft | callFailed
+	callBits = callLeft | callForeign | callFailed
 )
 
 // CallsSize is the size of a stack of calls.
@@ -339,7 +358,7 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 		slot := (pushed - 1 - n) % MaxCalls
 		call := stack[callsFirst+int(slot)*callSize:]
 		word := order.Uint64(call[callWord:])
-		if l.Fails && n == 0 && word&(1<<FlagFailed) != 0 {
+		if order.Uint64(call[callFrame:])&callOver != 0 {
 			continue
 		}
 		calls = append(calls, OpenCall{
@@ -354,7 +373,7 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 // Caller returns the thread whose calls are on a stack, and their pair, from
 // the stack's key. Where calls are not matched by the thread, tid is 0.
 func (l *Latency) Caller(key [2]uint64) (pid, tid int, pair uint32) {
-	if l.byThread() {
+	if l.ByThread() {
 		return int(key[0] >> 32), int(uint32(key[0])), uint32(key[1])
 	}
 	return int(key[1] >> 32), 0, uint32(key[1])
@@ -400,19 +419,13 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 // the call.
 func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
+	b.frame(c.Latency)
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
-	if c.Fails { // a call that has failed is over
-		drop, dropped := b.Label(), b.Label()
-		b.JumpIfImm(asm.JEq, r2, 0, r3, dropped)
-		b.Emit(asm.Sub.Imm(r1, 1))
-		b.callAt(r4)
-		b.is(1<<FlagFailed, drop)
-		b.Emit(asm.Add.Imm(r1, 1))
-		b.Place(dropped)
-		b.Aside(drop, dropped, func() { b.Emit(asm.Sub.Imm(r2, 1)) })
+	if c.Fails || c.ByThread() && !c.Outermost {
+		b.leave(c)
 	}
 	b.JumpIfImm(asm.JGE, r2, MaxCalls, r3, full)
-	if !c.byThread() { // another thread may take it before it has its time
+	if !c.ByThread() { // another thread may take it before it has its time
 		b.callAt(r5)
 		b.SetField(r5, callTime, 0, r3)
 	}
@@ -421,49 +434,260 @@ func (b *builder) push(c *call) {
 	b.Emit(mov(r2, r1), asm.Add.Imm(r2, 1), storeN(r7, callsPushed, r2, asm.Word))
 	b.storeSlot(c)
 	b.Emit(asm.Mul.Imm(r1, callSize), asm.Add.Reg(r7, r1))
-	if sp, ok := b.stackPointer(); ok {
-		b.Emit(load(r1, r6, sp), store(r7, callsFirst+callLevel, r1))
+	if !b.framed(c.Latency) {
+		b.Emit(asm.Or.Imm(r9, callForeign))
 	}
+	b.Emit(store(r7, callsFirst+callFrame, r9))
 	b.Emit(fromStack(r1, c.word), store(r7, callsFirst+callWord, r1))
 	b.Aside(full, pushed, func() {
+		b.callAt(r4)
+		b.isFrame(callOver, pushed)
 		b.Emit(toStack(c.slot, r1))
 		b.lost(CounterReplaced, set(r1, 1))
 		b.Emit(fromStack(r1, c.slot))
 	})
 }
 
-// stackPointer returns where the context has the stack pointer.
-func (b *builder) stackPointer() (at int, ok bool) {
-	saved := savedRegisters[b.kernel.Machine]
-	return 8 * saved.SP, saved.General != nil
+// framed reports whether start and end have the same frame.
+func (b *builder) framed(l *Latency) bool { return b.site.Pairs[l].Framed && l.ByThread() }
+
+// frame sets R9 to the frame at the site, without its lowest bits. It changes
+// R0 to R5.
+func (b *builder) frame(l *Latency) {
+	saved, f := savedRegisters[b.kernel.Machine], b.site.Frame
+	if saved.General == nil || !l.ByThread() {
+		b.Emit(set(r9, 0))
+		return
+	}
+	word := saved.SP
+	if f.Known {
+		word = saved.General[f.Register]
+	}
+	if b.lookedUp() && f.Known {
+		b.siteNumber(r9, uint64(f.Offset))
+		b.Emit(load(r1, r6, 8*word), asm.Add.Reg(r9, r1))
+	} else {
+		b.Emit(load(r9, r6, 8*word))
+		if f.Offset != 0 {
+			b.Emit(asm.Add.Imm(r9, f.Offset))
+		}
+	}
+	b.Emit(asm.And.Imm(r9, -callBits-1))
 }
 
-// knowsLevels reports whether a call has the stack pointer of its start.
-func (b *builder) knowsLevels(l *Latency) bool {
-	_, known := b.stackPointer()
-	return known && l.byThread()
+// isFrame goes to a label if the frame of the call at R4 has any of the bits.
+// It sets R0 to the frame, and R3.
+func (b *builder) isFrame(bits int32, then argcode.Label) {
+	b.Emit(load(r0, r4, callFrame), mov(r3, r0), asm.And.Imm(r3, bits))
+	b.JumpIfImm(asm.JNE, r3, 0, r5, then)
 }
 
-// pop emits code that removes the innermost of R2 calls from the stack at R7,
-// and sets R4 to it. It goes to younger if that call has begun after the end,
-// as it can if calls are not matched by the thread.
-func (b *builder) pop(c *call, younger argcode.Label) {
-	b.innermost()
-	if !c.byThread() {
-		b.notYounger(c, younger)
+// leave emits code that finds which of the R2 calls on the stack, the last of
+// which has the number R1 less one, are over where a function with the frame R9
+// goes on. It removes those at the top that have ended or failed. Those that
+// were left it marks, and removes them when they are many.
+func (b *builder) leave(c *call) {
+	look, looked := b.Label(), b.Label()
+	framed := b.framed(c.Latency)
+	b.JumpIfImm(asm.JEq, r2, 0, r3, looked)
+	b.Emit(asm.Sub.Imm(r1, 1))
+	b.callAt(r4)
+	b.Emit(asm.Add.Imm(r1, 1))
+	if !framed || c.Fails {
+		b.isFrame(callOver, look)
 	}
-	if b.knowsLevels(c.Latency) {
-		take, elsewhere := b.Label(), b.Label()
-		b.SetField(r10, c.slot, 0, r3)
-		sp, _ := b.stackPointer()
-		b.Emit(load(r5, r6, sp), load(r0, r4, callLevel))
-		b.JumpIf(asm.JNE, r0, r5, elsewhere)
-		b.Emit(storeImm(r7, callsLevel, levelKnown, asm.Word))
-		b.Place(take)
-		b.Aside(elsewhere, take, func() { b.abandon(c, take) })
+	if framed {
+		b.Emit(load(r0, r4, callFrame))
+		b.JumpIf(asm.JLT, r0, r9, look)
 	}
-	b.remove()
+	b.Place(looked)
+	b.Aside(look, looked, func() {
+		next, outwards, stop := b.Label(), b.Label(), b.Label()
+		// The kernel wants to know that the loop ends.
+		b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, looked)
+		b.Emit(storeImm(r7, callsSome, 0, asm.Half))
+		b.Place(next)
+		b.Emit(asm.Sub.Imm(r1, 1))
+		b.callAt(r4)
+		b.Emit(load(r0, r4, callFrame), mov(r3, r0), asm.And.Imm(r3, callOver))
+		if framed {
+			known := b.Label()
+			b.JumpIfImm(asm.JGE, r3, callFailed, r0, outwards)
+			b.JumpIfImm(asm.JEq, r0, callLeft, r3, outwards)
+			b.JumpIf(asm.JGE, r0, r9, stop)
+			b.JumpIfImm(asm.JNE, r3, 0, r0, known)
+			b.Emit(mov(r3, r0), asm.And.Imm(r3, callForeign))
+			b.JumpIfImm(asm.JNE, r3, 0, r0, stop)
+			b.markLeft()
+			b.Place(known)
+			b.Emit(storeImm(r7, callsSome, 1, asm.Half))
+		} else {
+			b.JumpIfImm(asm.JEq, r3, 0, r0, stop)
+		}
+		b.Place(outwards)
+		b.Emit(asm.Sub.Imm(r2, 1))
+		b.JumpIfImm(asm.JNE, r2, 0, r3, next)
+		b.Emit(asm.Sub.Imm(r1, 1))
+		b.Place(stop)
+		b.Emit(asm.Add.Imm(r1, 1))
+		if framed {
+			b.countLeft(c, c.began)
+			b.Emit(loadN(r0, r7, callsSome, asm.Half))
+			b.JumpIfImm(asm.JEq, r0, 0, r3, looked)
+			b.Emit(loadN(r0, r7, callsCount, asm.Word))
+			b.JumpIfImm(asm.JGE, r0, MaxCalls/2, r3, looked)
+			b.Emit(mov(r2, r0), loadN(r1, r7, callsPushed, asm.Word))
+		}
+	})
+}
+
+// markLeft marks the call at R4, whose frame is in R0, as left. It changes R3.
+func (b *builder) markLeft() {
+	b.Emit(asm.Or.Imm(r0, callLeft), store(r4, callFrame, r0), loadN(r3, r7, callsLeft, asm.Word),
+		asm.Add.Imm(r3, 1), storeN(r7, callsLeft, r3, asm.Word))
+}
+
+// countLeft counts the calls that were just marked. It keeps R1 and R2, with
+// the help of a place on the stack.
+func (b *builder) countLeft(c *call, place int) {
+	none := b.Label()
+	b.Emit(loadN(r3, r7, callsLeft, asm.Word))
+	b.JumpIfImm(asm.JEq, r3, 0, r0, none)
+	b.Emit(toStack(c.slot, r1), toStack(place, r2), asm.LSh.Imm(r3, 32), asm.ArSh.Imm(r3, 32),
+		toStack(c.key+16, r3), storeImm(r7, callsLeft, 0, asm.Word))
+	b.lost(CounterLeft, fromStack(r1, c.key+16))
+	b.Emit(fromStack(r1, c.slot), fromStack(r2, place))
+	b.Place(none)
+}
+
+// pop emits code that removes the call that ends here from the R2 calls on the
+// stack at R7, and sets R4 to it. The innermost one is in R4, and its number in
+// R1. It goes to none if that is a call that has failed, and to unmatched if
+// there is no such call, or if it has begun after the end, as it can if calls
+// are not matched by the thread.
+func (b *builder) pop(c *call, none, unmatched argcode.Label) {
+	taken := b.Label()
+	b.findCall(c, none, unmatched, func(isInnermost argcode.Label) {
+		b.Emit(loadN(r3, r7, callsCount, asm.Word))
+		b.JumpIf(asm.JEq, r3, r2, isInnermost)
+		if !c.ByThread() {
+			b.notYounger(c, unmatched)
+		}
+		b.SetField(r4, callFrame, callLeft, r0)
+		b.Jump(taken)
+	})
+	if !c.ByThread() {
+		b.notYounger(c, unmatched)
+	}
+	b.Emit(storeN(r7, callsPushed, r1, asm.Word), asm.Sub.Imm(r2, 1),
+		storeN(r7, callsCount, r2, asm.Word))
+	b.Place(taken)
 	b.storeSlot(c)
+}
+
+// findCall emits code that finds the call that ends at the site. If it is not
+// the innermost, further is called to emit what is done then, with the label of
+// what follows.
+func (b *builder) findCall(
+	c *call, none, missing argcode.Label, further func(innermost argcode.Label),
+) {
+	search, found := b.Label(), b.Label()
+	framed := b.framed(c.Latency)
+	if framed {
+		b.Emit(load(r0, r4, callFrame))
+		b.JumpIf(asm.JNE, r0, r9, search)
+	} else {
+		b.isFrame(callOver, search)
+	}
+	b.Place(found)
+	b.Later(func() {
+		b.Place(search)
+		b.searchCalls(c, framed, none, missing)
+		further(found)
+		b.Jump(found)
+	})
+}
+
+// searchCalls emits the search for the call that ends here, from the innermost
+// of R2 calls outwards. R1 becomes its number, R2 that of the calls up to it,
+// and R4 points to it.
+//
+// A function that has both ends has the frame of the call. A start whose
+// function has no end may end anywhere: the last one ends first, as all do at
+// an end whose function has no start. Where the function goes on, those that
+// were called from it do not.
+func (b *builder) searchCalls(c *call, framed bool, none, missing argcode.Label) {
+	next, outwards, hit, stop := b.Label(), b.Label(), b.Label(), b.Label()
+	_, failed := b.site.Pairs[c.Latency].end()
+	// The kernel wants to know that the loop ends.
+	b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, missing)
+	own := framed && c.Fails && !failed
+	if own {
+		b.Emit(storeImm(r7, callsSome, 0, asm.Half))
+	}
+	b.Place(next)
+	b.callAt(r4)
+	b.Emit(load(r0, r4, callFrame), mov(r3, r0))
+	if framed {
+		other, left := b.Label(), b.Label()
+		b.Emit(asm.And.Imm(r3, -callBits-1))
+		b.JumpIf(asm.JNE, r3, r9, other)
+		b.Emit(mov(r3, r0), asm.And.Imm(r3, callFailed))
+		b.JumpIfImm(asm.JEq, r3, 0, r0, hit)
+		if own { // unless a call further out has not failed
+			b.Emit(storeImm(r7, callsSome, 1, asm.Half))
+		}
+		b.Jump(outwards)
+		b.Place(other)
+		b.Emit(mov(r3, r0), asm.And.Imm(r3, callBits))
+		b.JumpIfImm(asm.JEq, r3, callForeign, r0, hit)
+		b.JumpIf(asm.JGE, r0, r9, outwards)
+		b.JumpIfImm(asm.JEq, r3, 0, r0, left)
+		b.Jump(outwards)
+		b.Place(left)
+		b.markLeft()
+	} else {
+		b.Emit(asm.And.Imm(r3, callOver))
+		b.JumpIfImm(asm.JEq, r3, 0, r0, hit)
+		if c.Fails && !failed {
+			// It is the end of the call that has failed unless that was called
+			// from here.
+			b.JumpIfImm(asm.JLT, r3, callFailed, r0, outwards)
+			b.Emit(asm.And.Imm(r0, -callBits-1))
+			b.JumpIf(asm.JLT, r0, r9, outwards)
+			b.SetField(r4, callFrame, callLeft, r0)
+			b.Jump(none)
+		}
+	}
+	b.Place(outwards)
+	b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1))
+	b.JumpIfImm(asm.JNE, r2, 0, r3, next)
+	if framed {
+		b.Jump(stop)
+	} else {
+		b.Jump(missing)
+	}
+	b.Place(hit)
+	if framed {
+		b.Emit(mov(r3, r0), asm.And.Imm(r3, callLeft))
+		b.JumpIfImm(asm.JEq, r3, 0, r0, stop)
+		// It was on another stack.
+		b.Emit(asm.Sub.Imm(r0, callLeft), store(r4, callFrame, r0), loadN(r3, r7, callsLeft, asm.Word),
+			asm.Sub.Imm(r3, 1), storeN(r7, callsLeft, r3, asm.Word))
+		b.Place(stop)
+		b.countLeft(c, c.word)
+		if own {
+			some := b.Label()
+			b.JumpIfImm(asm.JNE, r2, 0, r3, some)
+			b.Emit(loadN(r0, r7, callsSome, asm.Half))
+			b.JumpIfImm(asm.JEq, r0, 0, r3, missing)
+			b.Jump(none)
+			b.Place(some)
+		} else {
+			b.JumpIfImm(asm.JEq, r2, 0, r3, missing)
+		}
+		b.callAt(r4)
+	}
 }
 
 // is goes to a label if the call at R4 has any of the flags. It changes R0 and
@@ -473,52 +697,27 @@ func (b *builder) is(flags int32, then argcode.Label) {
 	b.JumpIfImm(asm.JNE, r0, 0, r3, then)
 }
 
-// fail emits code that marks the innermost call as failed, and sets R4 to it.
-// It goes to none if the call is marked already. The call stays on the stack
-// for an end that comes all the same, as of a query that is a ROLLBACK.
+// fail emits code that marks the call that fails here, and sets R4 to it. The
+// innermost of R2 calls is in R4, and its number in R1. It goes to none if
+// there is no call that has not failed. The call stays on the stack for an end
+// that comes all the same, as of a query that is a ROLLBACK.
 func (b *builder) fail(c *call, none argcode.Label) {
-	b.innermost()
-	if !c.byThread() {
+	if c.Outermost {
+		b.isFrame(callFailed, none)
+	} else {
+		b.findCall(c, none, none, func(argcode.Label) {})
+	}
+	if !c.ByThread() {
 		b.notYounger(c, none)
 	}
-	b.is(1<<FlagFailed, none)
 	if b.site.Pairs[c.Latency].Attempt {
 		over := b.Label()
 		b.is(1<<flagAttempt, over)
 		b.Aside(over, none, func() { b.Emit(storeImm(r7, callsCount, 0, asm.Word)) })
 	}
-	b.Emit(load(r0, r4, callWord), asm.Or.Imm(r0, 1<<FlagFailed), store(r4, callWord, r0))
+	b.Emit(load(r0, r4, callWord), asm.Or.Imm(r0, 1<<FlagFailed), store(r4, callWord, r0),
+		load(r0, r4, callFrame), asm.Or.Imm(r0, callFailed), store(r4, callFrame, r0))
 	b.storeSlot(c)
-}
-
-// dropFailed emits code that removes the innermost of R2 calls if it has
-// failed. It goes to none if this is the end of that call, and to unmatched if
-// there is no other call.
-func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
-	drop, dropped := b.Label(), b.Label()
-	b.innermost()
-	b.is(1<<FlagFailed, drop)
-	b.Place(dropped)
-	back := none
-	if b.knowsLevels(c.Latency) {
-		back = dropped
-	}
-	b.Aside(drop, back, func() {
-		b.remove()
-		if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
-			b.Emit(loadN(r0, r7, callsLevel, asm.Word))
-			b.JumpIfImm(asm.JEq, r0, 0, r3, none)
-			b.Emit(load(r5, r6, sp), load(r0, r4, callLevel))
-			b.JumpIf(asm.JEq, r0, r5, none)
-			b.JumpIfImm(asm.JEq, r2, 0, r3, unmatched)
-		}
-	})
-}
-
-// remove removes the innermost of R2 calls, whose number is in R1.
-func (b *builder) remove() {
-	b.Emit(storeN(r7, callsPushed, r1, asm.Word), asm.Sub.Imm(r2, 1),
-		storeN(r7, callsCount, r2, asm.Word))
 }
 
 // notYounger goes to a label if the call at R4 has begun after the end.
@@ -543,31 +742,6 @@ func (b *builder) storeSlot(c *call) {
 func (b *builder) callAt(dst asm.Register) {
 	b.Emit(mov(r3, r1), asm.And.Imm(r3, MaxCalls-1), asm.Mul.Imm(r3, callSize), mov(dst, r7),
 		asm.Add.Reg(dst, r3), asm.Add.Imm(dst, callsFirst))
-}
-
-// abandon handles a stack pointer, in R5, that is not the one in R0 of the
-// innermost call, in R4. If ends usually have the stack pointer of their
-// starts, and a call further out has this one, then an exception or a long jump
-// has left the calls further in: their functions lay below.
-func (b *builder) abandon(c *call, take argcode.Label) {
-	outwards, none := b.Label(), b.Label()
-	b.JumpIf(asm.JGT, r0, r5, take)
-	b.Emit(loadN(r0, r7, callsLevel, asm.Word))
-	b.JumpIfImm(asm.JEq, r0, 0, r3, take)
-	b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, take) // the kernel wants to know that the loop ends
-	b.Place(outwards)
-	b.JumpIfImm(asm.JLE, r2, 1, r3, none)
-	b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1))
-	b.callAt(r0)
-	b.Emit(load(r3, r0, callLevel))
-	b.JumpIf(asm.JLT, r3, r5, outwards)
-	b.JumpIf(asm.JNE, r3, r5, none)
-	b.Emit(mov(r4, r0), loadN(r3, r7, callsCount, asm.Word), asm.Sub.Reg(r3, r2),
-		toStack(c.slot, r3))
-	b.Jump(take)
-	b.Place(none)
-	b.Emit(loadN(r2, r7, callsCount, asm.Word))
-	b.innermost()
 }
 
 // bornBefore goes to checked if this thread is older than the call. Otherwise

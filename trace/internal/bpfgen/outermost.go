@@ -19,10 +19,12 @@ func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) {
 
 // inside emits code that counts a start inside the call at R7, and goes to
 // counted. Without such a call it goes on. A call was left by a long jump if
-// the stack is less deep now than at its start, or if the same site is passed
-// at the same depth.
+// its frame is below that of the start, or if the same site is passed in the
+// same frame.
 func (b *builder) inside(c *call, counted argcode.Label) {
 	fresh, left, within := b.Label(), b.Label(), b.Label()
+	index := int64(b.site.Pairs[c.Latency].Index)
+	b.frame(c.Latency)
 	if b.plan.Execs != 0 {
 		same := b.Label()
 		b.Emit(loadN(r2, r7, callsCount, asm.Word))
@@ -41,31 +43,32 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 	b.is(1<<FlagFailed|1<<flagAttempt, fresh)
 	if b.site.Pairs[c.Latency].Attempt {
 		b.Jump(counted)
-	} else if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
-		b.Emit(load(r5, r6, sp), load(r0, r4, callLevel))
-		b.JumpIf(asm.JGT, r5, r0, left)
-		b.JumpIf(asm.JNE, r5, r0, within)
+	} else if c.ByThread() {
+		b.Emit(load(r0, r4, callFrame), asm.And.Imm(r0, -callBits-1))
+		b.JumpIf(asm.JGT, r9, r0, left)
+		b.JumpIf(asm.JNE, r9, r0, within)
 		b.siteID(r1)
 		b.Emit(load(r2, r4, callWord), asm.RSh.Imm(r2, 32))
 		b.JumpIf(asm.JEq, r1, r2, left)
-		b.Emit(storeImm(r7, callsLevel, levelShared, asm.Word))
-		b.Aside(left, fresh, func() { b.lost(CounterReplaced, set(r1, 1)) })
+		b.Emit(loadN(r1, r7, callsIndex, asm.Half))
+		b.JumpIfImm(asm.JNE, r1, uint64(index), r2, within)
+		b.Emit(loadN(r1, r7, callsShared, asm.Word), asm.Add.Imm(r1, 1),
+			storeN(r7, callsShared, r1, asm.Word))
+		b.Aside(left, fresh, func() { b.lost(CounterLeft, set(r1, 1)) })
 	}
 	b.Place(within)
 	b.Emit(loadN(r1, r7, callsInside, asm.Half), asm.Add.Imm(r1, 1),
 		storeN(r7, callsInside, r1, asm.Half))
 	b.Jump(counted)
 	b.Place(fresh)
-	b.Emit(storeImm(r7, callsCount, 0, asm.Word))
-	index := int64(b.site.Pairs[c.Latency].Index)
-	b.Emit(storeImm(r7, callsInside, 0, asm.Half), storeImm(r7, callsIndex, index, asm.Half))
+	b.Emit(storeImm(r7, callsCount, 0, asm.Word), storeImm(r7, callsShared, 0, asm.Word),
+		storeImm(r7, callsInside, 0, asm.Half), storeImm(r7, callsIndex, index, asm.Half))
 }
 
 // popOutermost is pop where the outermost call counts. It goes to none if this
 // is the end of something inside the call.
 func (b *builder) popOutermost(c *call, none argcode.Label) {
 	ends, within, failed := b.Label(), b.Label(), b.Label()
-	b.innermost()
 	b.Emit(loadN(r2, r7, callsInside, asm.Half))
 	b.is(1<<flagAttempt, none)
 	if c.Fails {
@@ -73,17 +76,19 @@ func (b *builder) popOutermost(c *call, none argcode.Label) {
 	}
 	b.Emit(loadN(r3, r7, callsIndex, asm.Half))
 	b.JumpIfImm(asm.JNE, r3, uint64(b.site.Pairs[c.Latency].Index), r0, within)
-	if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
-		elsewhere := b.Label()
-		b.Emit(loadN(r3, r7, callsLevel, asm.Word), load(r5, r6, sp), load(r0, r4, callLevel))
-		b.JumpIf(asm.JNE, r0, r5, elsewhere)
-		b.JumpIfImm(asm.JEq, r3, levelKnown, r0, ends)
-		b.JumpIfImm(asm.JNE, r2, 0, r0, within)
-		b.JumpIfImm(asm.JNE, r3, 0, r0, ends)
-		b.Emit(storeImm(r7, callsLevel, levelKnown, asm.Word))
-		b.Jump(ends)
-		b.Place(elsewhere)
-		b.JumpIfImm(asm.JEq, r3, levelKnown, r0, within)
+	if b.framed(c.Latency) {
+		same, foreign := b.Label(), b.Label()
+		b.Emit(load(r0, r4, callFrame))
+		b.JumpIf(asm.JEq, r0, r9, same)
+		b.Emit(asm.And.Imm(r0, callForeign))
+		b.JumpIfImm(asm.JNE, r0, 0, r3, foreign)
+		b.Jump(within)
+		b.Place(same)
+		b.Emit(loadN(r3, r7, callsShared, asm.Word))
+		b.JumpIfImm(asm.JEq, r3, 0, r0, ends)
+		b.Emit(asm.Sub.Imm(r3, 1), storeN(r7, callsShared, r3, asm.Word))
+		b.Jump(within)
+		b.Place(foreign)
 	}
 	b.JumpIfImm(asm.JNE, r2, 0, r0, within)
 	b.Place(ends)

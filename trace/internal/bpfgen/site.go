@@ -29,6 +29,7 @@ type Site struct {
 	Texts          []bool             // which are texts, as far as that is known
 	Enums          []map[string]int64 // the values of those that are enumerations, by name
 	Pairs          map[*Latency]Ends  // what it starts and ends
+	Frame          Frame              // of the function that it is in
 
 	// Starts is what the starts of calls have in the file of this site. A
 	// Latency that has none there is missing: its calls start elsewhere.
@@ -91,6 +92,7 @@ const (
 	CounterUnreadable                // hits that count nowhere: an argument could not be read
 	CounterStarts                    // starts of calls that found no room
 	CounterReplaced                  // starts of calls that were forgotten because no end came
+	CounterLeft                      // calls whose function was left without the end
 	CounterUnmatched                 // ends of calls without a start
 	CounterCount                     // how many there are
 )
@@ -266,7 +268,7 @@ func (b *builder) end(l *Latency) {
 		b.sent = sent
 	}
 	b.Place(over)
-	if !l.byThread() {
+	if !l.ByThread() {
 		b.makeRoom()
 	}
 	b.Place(none)
@@ -322,10 +324,11 @@ func (b *builder) siteID(dst asm.Register) {
 	b.Emit(mov(dst, r8), asm.RSh.Imm(dst, 32))
 }
 
-// LostSize is the size of an element of Plan.Lost: the ends without a start and
-// the starts that were forgotten at the site whose ID is the index, a u64 each.
-// Those of sites over its size are in Counters.
-const LostSize = 16
+// LostSize is the size of an element of Plan.Lost: the ends without a start,
+// the starts that were forgotten, and the calls that were found to be left, at
+// the site whose ID is the index, a u64 each. Those of sites over its size are
+// in Counters.
+const LostSize = 24
 
 // lost adds R1 to the lost calls of the site; the instruction sets R1.
 func (b *builder) lost(c Counter, number asm.Instruction) {
@@ -335,8 +338,11 @@ func (b *builder) lost(c Counter, number asm.Instruction) {
 	}
 	over, done := b.Label(), b.Label()
 	site, at := b.Temporary(4), 0
-	if c == CounterReplaced {
+	switch c {
+	case CounterReplaced:
 		at = 8
+	case CounterLeft:
+		at = 16
 	}
 	b.siteID(r1)
 	b.Emit(storeN(r10, site, r1, asm.Word))

@@ -168,7 +168,7 @@ func (b *builder) isKnown(c *call, n *expr.Node) bool {
 	known := true
 	n.Walk(func(t *expr.Term) {
 		ofThread := t.Source == expr.TID || t.Source == expr.Command
-		known = known && b.site.Absent[t.Name] == nil && (c.byThread() || !ofThread)
+		known = known && b.site.Absent[t.Name] == nil && (c.ByThread() || !ofThread)
 	})
 	return known
 }
@@ -179,7 +179,7 @@ func (b *builder) isKnown(c *call, n *expr.Node) bool {
 func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	e := *b.plan.Events
 	otherThread := slices.ContainsFunc(b.plan.Latencies,
-		func(l *Latency) bool { return l.Spans && !l.byThread() })
+		func(l *Latency) bool { return l.Spans && !l.ByThread() })
 	e.Header, e.Cgroup = e.Header && otherThread, e.Cgroup && otherThread
 	if !e.StartStacks {
 		e.Frames, e.Copy = 0, 0

@@ -40,6 +40,7 @@ type tableKey struct {
 	provider, name string
 	cookie         uint64
 	arguments      int
+	frame          Frame // without its offset, which is looked up
 	shape          string
 }
 
@@ -94,7 +95,8 @@ func (t *Table) Block(site *Site) (*Block, error) {
 		}
 	}
 	here := plan.lookedUp(site)
-	key := tableKey{site.Provider, site.Name, site.Cookie, len(site.Args), here.shape()}
+	key := tableKey{site.Provider, site.Name, site.Cookie, len(site.Args), site.Frame, here.shape()}
+	key.frame.Offset = 0
 	block, known := t.known[key]
 	if !known {
 		var err error

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"slices"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// siteFrame is what the file's tables for exceptions say of a site of a pair.
+type siteFrame struct {
+	bpfgen.Frame
+	shared uint64 // bit n: it has the function of the other end, for the nth Latency
+}
+
+// frameKey names a site: several probes can be at one instruction.
+type frameKey struct {
+	instruction    uint64
+	provider, name string
+}
+
+func frameOf(site *usdt.Site) frameKey {
+	return frameKey{site.Instruction, site.Provider, site.Name}
+}
+
+// maxFramed is the greatest number of Latencies whose pairs are looked up.
+const maxFramed = 64
+
+// findFrames looks up which starts and ends of pairs are in one function, and
+// how the frame of that is found. Those of other Latencies than by thread do
+// not need it.
+func (f *filePairs) findFrames(latencies []*latency, sel *usdt.Selection) {
+	// role is the number of a pair with its Index, and whether it is an end.
+	type role struct {
+		latency int
+		pair    uint32
+		index   uint16
+		isEnd   bool
+	}
+	roles := func(site *usdt.Site, do func(r role)) {
+		ends := f.of(site.Provider, site.Name).ends
+		for i, l := range latencies[:min(len(latencies), maxFramed)] {
+			e, ok := ends[&l.Latency]
+			// What is both is the end of one call and the start of the next.
+			if !ok || !l.ByThread() || e.Start != 0 && e.Start == e.Done || e.Attempt {
+				continue
+			}
+			for pair, isEnd := range map[uint32]bool{e.Start: false, e.Done: true, e.Failed: true} {
+				if pair != 0 {
+					do(role{i, pair, e.Index, isEnd})
+				}
+			}
+		}
+	}
+	var table *functions
+	where := make(map[role][]uint64) // in which functions there are sites
+	each := func(do func(site *usdt.Site, r role, frame unwind.Frame)) {
+		for _, site := range sel.Sites() {
+			roles(&site, func(r role) {
+				if table == nil {
+					table = functionsOf(sel)
+				}
+				if frame, ok := table.frame(site.Instruction); ok {
+					do(&site, r, frame)
+				} else {
+					f.unframed++
+				}
+			})
+		}
+	}
+	each(func(_ *usdt.Site, r role, frame unwind.Frame) {
+		if !slices.Contains(where[r], frame.Start) {
+			where[r] = append(where[r], frame.Start)
+		}
+	})
+	f.frames = make(map[frameKey]siteFrame)
+	each(func(site *usdt.Site, r role, frame unwind.Frame) {
+		other := r
+		other.isEnd = !r.isEnd
+		known := f.frames[frameOf(site)]
+		known.Frame = bpfgen.Frame{Known: true, Register: uint8(frame.Register), Offset: int32(frame.Offset)}
+		if slices.ContainsFunc(where[other], func(start uint64) bool {
+			return table.same(frame.Start, start)
+		}) {
+			known.shared |= 1 << r.latency
+		}
+		f.frames[frameOf(site)] = known
+	})
+}
+
+// at returns what a site is for each Latency, with its frame.
+func (f *filePairs) at(site *usdt.Site, latencies []*latency) (map[*bpfgen.Latency]bpfgen.Ends, siteFrame) {
+	ends, frame := f.of(site.Provider, site.Name).ends, f.frames[frameOf(site)]
+	if frame.shared == 0 {
+		return ends, frame
+	}
+	own := make(map[*bpfgen.Latency]bpfgen.Ends, len(ends))
+	for i, l := range latencies {
+		if e, ok := ends[&l.Latency]; ok {
+			e.Framed = i < maxFramed && frame.shared&(1<<i) != 0
+			own[&l.Latency] = e
+		}
+	}
+	return own, frame
+}
+
+// functions finds the functions of a file by its tables for exceptions.
+type functions struct {
+	file  *elffile.File
+	table *unwind.Table // nil if there is none
+	known map[uint64]unwind.Frame
+	parts map[[2]uint64]bool // by two starts: whether one jumps to the other
+}
+
+// functionsOf reads the tables of the file of a selection.
+func functionsOf(sel *usdt.Selection) *functions {
+	f := &functions{known: make(map[uint64]unwind.Frame), parts: make(map[[2]uint64]bool)}
+	open := sel.File().OSFile()
+	if open == nil {
+		return f
+	}
+	var err error
+	if f.file, err = elffile.New(open); err == nil {
+		f.table, _ = unwind.NewUnwinder().Read(f.file) // nil also if they are malformed
+	}
+	return f
+}
+
+// frame returns the frame at an instruction, and remembers its function.
+func (f *functions) frame(instruction uint64) (unwind.Frame, bool) {
+	if f.table == nil {
+		return unwind.Frame{}, false
+	}
+	frame, err := f.table.Frame(instruction)
+	if err != nil || frame.Offset != int64(int32(frame.Offset)) {
+		return frame, false
+	}
+	f.known[frame.Start] = frame
+	return frame, true
+}
+
+// same reports whether two pieces of code, by their starts, are one function:
+// compilers put what is seldom executed into a part elsewhere, to which and
+// from which the rest jumps.
+func (f *functions) same(a, b uint64) bool {
+	if a == b {
+		return true
+	}
+	if !f.known[a].IsPart && !f.known[b].IsPart {
+		return false // a jump from one to the other is a call at its end
+	}
+	key := [2]uint64{min(a, b), max(a, b)}
+	same, ok := f.parts[key]
+	if !ok {
+		same = f.jumps(f.known[a], f.known[b]) || f.jumps(f.known[b], f.known[a])
+		f.parts[key] = same
+	}
+	return same
+}
+
+// maxCode bounds the code in which jumps are looked for.
+const maxCode = 1 << 20
+
+// jumps reports whether some bytes of a function are a jump into the code of
+// another one.
+func (f *functions) jumps(from, to unwind.Frame) bool {
+	s := f.file.Segment(from.Start, from.Size, elf.PF_X)
+	if s == nil || from.Size > maxCode {
+		return false
+	}
+	code, err := f.file.ReadRange(s.Offset+from.Start-s.Address, from.Size)
+	if err != nil {
+		return false
+	}
+	order := binary.LittleEndian
+	for at := range code {
+		var distance int64
+		here := from.Start + uint64(at)
+		switch rest := code[at:]; {
+		case f.file.Machine == elf.EM_X86_64 && len(rest) >= 5 && rest[0] == 0xe9: // JMP rel32
+			distance = 5 + int64(int32(order.Uint32(rest[1:])))
+		case f.file.Machine == elf.EM_X86_64 && len(rest) >= 6 && rest[0] == 0x0f && rest[1]>>4 == 8: // Jcc rel32
+			distance = 6 + int64(int32(order.Uint32(rest[2:])))
+		case f.file.Machine == elf.EM_AARCH64 && at%4 == 0 && len(rest) >= 4:
+			switch i := order.Uint32(rest); {
+			case i>>26 == 0b000101: // B
+				distance = int64(int32(i<<6)>>6) * 4
+			case i>>24 == 0b01010100, i>>25&0b111111 == 0b011010: // B.cond, CBZ and CBNZ
+				distance = int64(int32(i<<8)>>13) * 4
+			}
+		}
+		if target := here + uint64(distance); distance != 0 && target-to.Start < to.Size {
+			return true
+		}
+	}
+	return false
+}
