@@ -304,16 +304,20 @@ const MaxCalls = 64
 // many starts have been passed inside it whose ends have not, and Ends.Index of
 // its own, 2 bytes each but for the first.
 const (
-	callsPushed = 0
-	callsCount  = 4
-	callsShared = 8
-	callsInside = 12
-	callsIndex  = 14
-	callsFirst  = 16
+	callsPushed  = 0
+	callsCount   = 4
+	callsShared  = 8
+	callsInside  = 12
+	callsIndex   = 14
+	callsFound   = 16
+	callsOutside = 20
+	callsFirst   = 24
 
 	// Without Outermost, while calls are looked at: how many were just found to
-	// be left, and whether there is one that was left, or has failed. On the
-	// program's own stack the verifier would follow each of the values.
+	// be left, whether the one that ends has failed, the number of the one that
+	// was found, and that of the calls up to it. The verifier follows values in
+	// registers and on the program's stack, but not those in a map: a loop over
+	// the calls would be too much for it.
 	callsLeft = callsShared
 	callsSome = callsInside
 
@@ -482,82 +486,91 @@ func (b *builder) isFrame(bits int32, then argcode.Label) {
 	b.JumpIfImm(asm.JNE, r3, 0, r5, then)
 }
 
-// leave emits code that finds which of the R2 calls on the stack, the last of
-// which has the number R1 less one, are over where a function with the frame R9
-// goes on. It removes those at the top that have ended or failed. Those that
-// were left it marks, and removes them when they are many.
+// leave emits code that removes the innermost of R2 calls, the last of which
+// has the number R1 less one, if it has ended or failed. Then it marks those
+// that were left: a function with the frame R9 goes on. When there are many it
+// removes these, too.
 func (b *builder) leave(c *call) {
-	look, looked := b.Label(), b.Label()
-	framed := b.framed(c.Latency)
-	b.JumpIfImm(asm.JEq, r2, 0, r3, looked)
-	b.Emit(asm.Sub.Imm(r1, 1))
-	b.callAt(r4)
-	b.Emit(asm.Add.Imm(r1, 1))
-	if !framed || c.Fails {
-		b.isFrame(callOver, look)
+	over, look, looked := b.Label(), b.Label(), b.Label()
+	framed, checked := b.framed(c.Latency), b.Label()
+	innermost := func() {
+		b.JumpIfImm(asm.JEq, r2, 0, r3, looked)
+		b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, MaxCalls-1),
+			asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7), load(r0, r4, callsFirst+callFrame))
 	}
+	innermost()
+	b.Emit(mov(r3, r0))
+	if framed { // one that was left is not removed if it has an address
+		b.JumpIfImm(asm.JEq, r0, callLeft, r3, over)
+		b.Emit(asm.And.Imm(r3, callFailed))
+	} else {
+		b.Emit(asm.And.Imm(r3, callOver))
+	}
+	b.JumpIfImm(asm.JNE, r3, 0, r0, over)
+	b.Place(checked)
 	if framed {
-		b.Emit(load(r0, r4, callFrame))
 		b.JumpIf(asm.JLT, r0, r9, look)
 	}
 	b.Place(looked)
+	b.Aside(over, checked, func() {
+		b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1))
+		innermost()
+	})
+	if !framed {
+		return
+	}
 	b.Aside(look, looked, func() {
-		next, outwards, stop := b.Label(), b.Label(), b.Label()
-		// The kernel wants to know that the loop ends.
-		b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, looked)
-		b.Emit(storeImm(r7, callsSome, 0, asm.Half))
+		next, stop, few := b.Label(), b.Label(), b.Label()
+		b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, looked) // never: see searchCalls
+		b.Emit(storeN(r7, callsPushed, r1, asm.Word), storeN(r7, callsCount, r2, asm.Word))
 		b.Place(next)
 		b.Emit(asm.Sub.Imm(r1, 1))
 		b.callAt(r4)
-		b.Emit(load(r0, r4, callFrame), mov(r3, r0), asm.And.Imm(r3, callOver))
-		if framed {
-			known := b.Label()
-			b.JumpIfImm(asm.JGE, r3, callFailed, r0, outwards)
-			b.JumpIfImm(asm.JEq, r0, callLeft, r3, outwards)
-			b.JumpIf(asm.JGE, r0, r9, stop)
-			b.JumpIfImm(asm.JNE, r3, 0, r0, known)
-			b.Emit(mov(r3, r0), asm.And.Imm(r3, callForeign))
-			b.JumpIfImm(asm.JNE, r3, 0, r0, stop)
-			b.markLeft()
-			b.Place(known)
-			b.Emit(storeImm(r7, callsSome, 1, asm.Half))
-		} else {
-			b.JumpIfImm(asm.JEq, r3, 0, r0, stop)
-		}
-		b.Place(outwards)
+		b.Emit(load(r0, r4, callFrame), mov(r3, r0), asm.And.Imm(r3, callForeign))
+		b.JumpIf(asm.JGE, r0, r9, stop)
+		b.JumpIfImm(asm.JNE, r3, 0, r5, stop)
+		b.markLeft()
 		b.Emit(asm.Sub.Imm(r2, 1))
 		b.JumpIfImm(asm.JNE, r2, 0, r3, next)
 		b.Emit(asm.Sub.Imm(r1, 1))
 		b.Place(stop)
 		b.Emit(asm.Add.Imm(r1, 1))
-		if framed {
-			b.countLeft(c, c.began)
-			b.Emit(loadN(r0, r7, callsSome, asm.Half))
-			b.JumpIfImm(asm.JEq, r0, 0, r3, looked)
-			b.Emit(loadN(r0, r7, callsCount, asm.Word))
-			b.JumpIfImm(asm.JGE, r0, MaxCalls/2, r3, looked)
-			b.Emit(mov(r2, r0), loadN(r1, r7, callsPushed, asm.Word))
-		}
+		b.found(c)
+		b.Emit(loadN(r3, r7, callsCount, asm.Word))
+		b.JumpIfImm(asm.JLT, r3, MaxCalls/2, r0, few)
+		b.Jump(looked)
+		b.Place(few)
+		b.Emit(mov(r2, r3), loadN(r1, r7, callsPushed, asm.Word))
 	})
 }
 
-// markLeft marks the call at R4, whose frame is in R0, as left. It changes R3.
+// markLeft marks the call at R4, whose frame is in R0, as left if that is below
+// R9, and counts it unless it was over already. There are no jumps: the
+// verifier would follow each way through a loop.
 func (b *builder) markLeft() {
-	b.Emit(asm.Or.Imm(r0, callLeft), store(r4, callFrame, r0), loadN(r3, r7, callsLeft, asm.Word),
-		asm.Add.Imm(r3, 1), storeN(r7, callsLeft, r3, asm.Word))
+	b.Emit(mov(r3, r0), asm.Sub.Reg(r3, r9), asm.RSh.Imm(r3, 63), // 1 if it is below
+		mov(r5, r0), asm.And.Imm(r5, callOver), asm.Sub.Imm(r5, 1), asm.RSh.Imm(r5, 63), // 1 if it is not over
+		asm.And.Reg(r5, r3), asm.Or.Reg(r0, r3), store(r4, callFrame, r0),
+		loadN(r3, r7, callsLeft, asm.Word), asm.Add.Reg(r3, r5), storeN(r7, callsLeft, r3, asm.Word))
 }
 
-// countLeft counts the calls that were just marked. It keeps R1 and R2, with
-// the help of a place on the stack.
-func (b *builder) countLeft(c *call, place int) {
-	none := b.Label()
-	b.Emit(loadN(r3, r7, callsLeft, asm.Word))
-	b.JumpIfImm(asm.JEq, r3, 0, r0, none)
-	b.Emit(toStack(c.slot, r1), toStack(place, r2), asm.LSh.Imm(r3, 32), asm.ArSh.Imm(r3, 32),
-		toStack(c.key+16, r3), storeImm(r7, callsLeft, 0, asm.Word))
-	b.lost(CounterLeft, fromStack(r1, c.key+16))
-	b.Emit(fromStack(r1, c.slot), fromStack(r2, place))
-	b.Place(none)
+// found forgets what the verifier knows of R1 and R2, and counts the calls that
+// were marked.
+func (b *builder) found(c *call) {
+	if !c.ByThread() {
+		return // another thread may be at it
+	}
+	left, counted := b.Label(), b.Label()
+	b.Emit(storeN(r7, callsFound, r1, asm.Word), storeN(r7, callsOutside, r2, asm.Word),
+		loadN(r3, r7, callsLeft, asm.Word))
+	b.JumpIfImm(asm.JNE, r3, 0, r0, left)
+	b.Place(counted)
+	b.Emit(loadN(r1, r7, callsFound, asm.Word), loadN(r2, r7, callsOutside, asm.Word))
+	b.Aside(left, counted, func() {
+		b.Emit(asm.LSh.Imm(r3, 32), asm.ArSh.Imm(r3, 32), toStack(c.key+16, r3),
+			storeImm(r7, callsLeft, 0, asm.Word))
+		b.lost(CounterLeft, fromStack(r1, c.key+16))
+	})
 }
 
 // pop emits code that removes the call that ends here from the R2 calls on the
@@ -617,76 +630,65 @@ func (b *builder) findCall(
 // an end whose function has no start. Where the function goes on, those that
 // were called from it do not.
 func (b *builder) searchCalls(c *call, framed bool, none, missing argcode.Label) {
-	next, outwards, hit, stop := b.Label(), b.Label(), b.Label(), b.Label()
+	next, hit, own := b.Label(), b.Label(), b.Label()
 	_, failed := b.site.Pairs[c.Latency].end()
+	mayFail := c.Fails && !failed
 	// The kernel wants to know that the loop ends.
 	b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, missing)
-	own := framed && c.Fails && !failed
-	if own {
+	if framed && mayFail {
 		b.Emit(storeImm(r7, callsSome, 0, asm.Half))
 	}
 	b.Place(next)
 	b.callAt(r4)
 	b.Emit(load(r0, r4, callFrame), mov(r3, r0))
 	if framed {
-		other, left := b.Label(), b.Label()
-		b.Emit(asm.And.Imm(r3, -callBits-1))
-		b.JumpIf(asm.JNE, r3, r9, other)
-		b.Emit(mov(r3, r0), asm.And.Imm(r3, callFailed))
-		b.JumpIfImm(asm.JEq, r3, 0, r0, hit)
-		if own { // unless a call further out has not failed
-			b.Emit(storeImm(r7, callsSome, 1, asm.Half))
+		b.Emit(asm.And.Imm(r3, -callLeft-1))
+		b.JumpIf(asm.JEq, r3, r9, hit)
+		if mayFail { // it is the end of that call unless one further out has not failed
+			b.Emit(asm.Xor.Reg(r3, r9), asm.Xor.Imm(r3, callFailed), asm.Sub.Imm(r3, 1),
+				asm.RSh.Imm(r3, 63), loadN(r5, r7, callsSome, asm.Half), asm.Or.Reg(r5, r3),
+				storeN(r7, callsSome, r5, asm.Half))
 		}
-		b.Jump(outwards)
-		b.Place(other)
 		b.Emit(mov(r3, r0), asm.And.Imm(r3, callBits))
-		b.JumpIfImm(asm.JEq, r3, callForeign, r0, hit)
-		b.JumpIf(asm.JGE, r0, r9, outwards)
-		b.JumpIfImm(asm.JEq, r3, 0, r0, left)
-		b.Jump(outwards)
-		b.Place(left)
+		b.JumpIfImm(asm.JEq, r3, callForeign, r5, hit)
 		b.markLeft()
 	} else {
 		b.Emit(asm.And.Imm(r3, callOver))
-		b.JumpIfImm(asm.JEq, r3, 0, r0, hit)
-		if c.Fails && !failed {
+		b.JumpIfImm(asm.JEq, r3, 0, r5, hit)
+		if mayFail {
 			// It is the end of the call that has failed unless that was called
-			// from here.
-			b.JumpIfImm(asm.JLT, r3, callFailed, r0, outwards)
-			b.Emit(asm.And.Imm(r0, -callBits-1))
-			b.JumpIf(asm.JLT, r0, r9, outwards)
-			b.SetField(r4, callFrame, callLeft, r0)
-			b.Jump(none)
+			// from here: the frame is not below R9, and bit 2 is set.
+			b.Emit(mov(r3, r0), asm.And.Imm(r3, -callBits-1), asm.Sub.Reg(r3, r9),
+				asm.Xor.Imm(r3, -1), asm.LSh.Imm(r0, 61), asm.And.Reg(r3, r0))
+			b.JumpIfImm(asm.JSLT, r3, 0, r5, own)
 		}
 	}
-	b.Place(outwards)
 	b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1))
 	b.JumpIfImm(asm.JNE, r2, 0, r3, next)
-	if framed {
-		b.Jump(stop)
-	} else {
-		b.Jump(missing)
-	}
 	b.Place(hit)
+	b.found(c)
+	if framed && mayFail {
+		some := b.Label()
+		b.JumpIfImm(asm.JNE, r2, 0, r3, some)
+		b.Emit(loadN(r0, r7, callsSome, asm.Half))
+		b.JumpIfImm(asm.JNE, r0, 0, r3, none)
+		b.Place(some)
+	}
+	b.JumpIfImm(asm.JEq, r2, 0, r3, missing)
+	b.callAt(r4)
 	if framed {
-		b.Emit(mov(r3, r0), asm.And.Imm(r3, callLeft))
-		b.JumpIfImm(asm.JEq, r3, 0, r0, stop)
-		// It was on another stack.
-		b.Emit(asm.Sub.Imm(r0, callLeft), store(r4, callFrame, r0), loadN(r3, r7, callsLeft, asm.Word),
-			asm.Sub.Imm(r3, 1), storeN(r7, callsLeft, r3, asm.Word))
-		b.Place(stop)
-		b.countLeft(c, c.word)
-		if own {
-			some := b.Label()
-			b.JumpIfImm(asm.JNE, r2, 0, r3, some)
-			b.Emit(loadN(r0, r7, callsSome, asm.Half))
-			b.JumpIfImm(asm.JEq, r0, 0, r3, missing)
-			b.Jump(none)
-			b.Place(some)
-		} else {
-			b.JumpIfImm(asm.JEq, r2, 0, r3, missing)
-		}
-		b.callAt(r4)
+		back, here := b.Label(), b.Label()
+		b.isFrame(callLeft, back)
+		b.Place(here)
+		b.Aside(back, here, func() { // it was on another stack
+			b.Emit(asm.Sub.Imm(r0, callLeft), store(r4, callFrame, r0))
+			b.lost(CounterLeft, set(r1, -1))
+			b.Emit(loadN(r1, r7, callsFound, asm.Word), loadN(r2, r7, callsOutside, asm.Word))
+			b.callAt(r4)
+		})
+	}
+	if !framed && mayFail {
+		b.Aside(own, none, func() { b.SetField(r4, callFrame, callLeft, r0) })
 	}
 }
 
