@@ -166,7 +166,7 @@ func (b *builder) start(l *Latency, pair uint32) {
 		// map may forget them, and get new ones for the same key.
 		none := b.Label()
 		b.Emit(fromStack(r2, c.began))
-		b.JumpIfImm(asm.JEq, r2, 0, r1, none)
+		b.JumpIfImm(asm.JLT, r2, 1, r1, none)
 		b.Emit(fromStack(r1, c.slot), load(r1, r1, callsFirst+callTime),
 			store(r2, c.KeptSize()-8, r1))
 		b.Place(none)
@@ -192,7 +192,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Emit(mov(r7, r0))
 	b.frame(l)
 	b.Emit(loadN(r2, r7, callsCount, asm.Word))
-	b.JumpIfImm(asm.JEq, r2, 0, r1, unmatched)
+	b.JumpIfImm(asm.JLT, r2, 1, r1, unmatched)
 	b.innermost()
 	switch {
 	case failed:
@@ -494,7 +494,7 @@ func (b *builder) leave(c *call) {
 	over, look, looked := b.Label(), b.Label(), b.Label()
 	framed, checked := b.framed(c.Latency), b.Label()
 	innermost := func() {
-		b.JumpIfImm(asm.JEq, r2, 0, r3, looked)
+		b.JumpIfImm(asm.JLT, r2, 1, r3, looked)
 		b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, MaxCalls-1),
 			asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7), load(r0, r4, callsFirst+callFrame))
 	}
@@ -531,7 +531,7 @@ func (b *builder) leave(c *call) {
 		b.JumpIfImm(asm.JNE, r3, 0, r5, stop)
 		b.markLeft()
 		b.Emit(asm.Sub.Imm(r2, 1))
-		b.JumpIfImm(asm.JNE, r2, 0, r3, next)
+		b.JumpIfImm(asm.JGT, r2, 0, r3, next)
 		b.Emit(asm.Sub.Imm(r1, 1))
 		b.Place(stop)
 		b.Emit(asm.Add.Imm(r1, 1))
@@ -664,17 +664,17 @@ func (b *builder) searchCalls(c *call, framed bool, none, missing argcode.Label)
 		}
 	}
 	b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1))
-	b.JumpIfImm(asm.JNE, r2, 0, r3, next)
+	b.JumpIfImm(asm.JGT, r2, 0, r3, next)
 	b.Place(hit)
 	b.found(c)
 	if framed && mayFail {
 		some := b.Label()
-		b.JumpIfImm(asm.JNE, r2, 0, r3, some)
+		b.JumpIfImm(asm.JGT, r2, 0, r3, some)
 		b.Emit(loadN(r0, r7, callsSome, asm.Half))
 		b.JumpIfImm(asm.JNE, r0, 0, r3, none)
 		b.Place(some)
 	}
-	b.JumpIfImm(asm.JEq, r2, 0, r3, missing)
+	b.JumpIfImm(asm.JLT, r2, 1, r3, missing)
 	b.callAt(r4)
 	if framed {
 		back, here := b.Label(), b.Label()
