@@ -225,11 +225,12 @@ func TestExecEndsCalls(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: 1}))
 			fmt.Fprintln(c.stdin)
+			// They may be read in the middle of the hit.
 			testneeds.Await(t, patience, "its end", func() bool {
 				losses, err = s.Losses()
-				return err != nil || losses.Unmatched > 0
+				return err != nil || withLeft(losses) == trace.Losses{Replaced: 1, Unmatched: 1}
 			})
-			qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: 1, Unmatched: 1}))
+			qt.Assert(t, qt.IsNil(err))
 			silent(t, s)
 		})
 	}
