@@ -367,9 +367,9 @@ func TestSpansWithStacksOfStarts(t *testing.T) {
 	})
 }
 
-// withLeft counts calls that were left as replaced. Of a thread that is over, and
-// of a program that has executed another one, a call is one or the other as the
-// new stack lies.
+// withLeft counts calls that were left as replaced. Of a thread that is over,
+// and of a program that has executed another one, a call is one or the other as
+// the new stack lies.
 func withLeft(losses trace.Losses) trace.Losses {
 	losses.Replaced, losses.Left = losses.Replaced+losses.Left, 0
 	return losses
