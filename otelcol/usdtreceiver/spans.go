@@ -96,7 +96,7 @@ func (r *usdtReceiver) exemplarsOf(s *spans) (all []spanExemplars) {
 
 // filter is the condition on calls that become spans.
 func (c *SpanConfig) filter() string {
-	switch longer := fmt.Sprintf("duration >= %d", c.LongerThan.Nanoseconds()); {
+	switch longer := fmt.Sprintf("duration >= %dns", c.LongerThan.Nanoseconds()); {
 	case c.LongerThan == 0:
 		return c.Where
 	case c.Where == "":
