@@ -220,7 +220,7 @@ func TestParse(t *testing.T) {
 		"-a -o x --slow 1ms a:b c:d":               "--slow takes one pair .*",
 		"-a -p 1 -o x python:gc__start":            "give -a .*",
 		"-a -o x --every 0 python:gc__start":       ".*want a number from 1 on",
-		"-a -o x --slow fast postgresql:statement": ".*want a time, such as 5ms",
+		"-a -o x --slow fast postgresql:statement": ".*want seconds, or a number with its unit, .*",
 	} {
 		_, err := parse(strings.Fields(line))
 		qt.Check(t, qt.ErrorMatches(err, want), qt.Commentf("%s", line))
