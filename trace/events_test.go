@@ -7,14 +7,21 @@ package trace_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -222,5 +229,324 @@ func TestEventsOnceAtATime(t *testing.T) {
 	for event, err := range silent.Events(context.Background()) {
 		qt.Assert(t, qt.IsNil(event))
 		qt.Assert(t, qt.ErrorMatches(err, ".*sends no events.*"))
+	}
+}
+
+// A program that follows runs once for each event, and for no other hit.
+func TestNext(t *testing.T) {
+	testprog.RequireBPF(t)
+	runs, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	qt.Assert(t, qt.IsNil(err))
+	defer runs.Close()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.LoadMapValue(asm.R1, runs.FD(), 0),
+			asm.Mov.Imm(asm.R2, 1),
+			asm.AddAtomic.Mem(asm.R1, asm.R2, asm.DWord, 0),
+			asm.Mov.Imm(asm.R0, 0),
+			asm.Return(),
+		}})
+	qt.Assert(t, qt.IsNil(err))
+	defer program.Close()
+
+	p := start(t, "target-pie")
+	s := open(t, p, "gousdt_test:specs", &trace.SessionOptions{Filter: "arg0 < 10",
+		Events: &trace.EventOptions{Next: program}})
+	p.Fire("specs", 3)
+	qt.Check(t, qt.HasLen(next(t, s, 30), 30))
+	var count uint64
+	qt.Assert(t, qt.IsNil(runs.Lookup(uint32(0), &count)))
+	qt.Check(t, qt.Equals(count, 30))
+
+	_, err = trace.New(&trace.SessionOptions{Mode: usdt.ModeMulti,
+		Events: &trace.EventOptions{Next: program}})
+	qt.Check(t, qt.ErrorMatches(err, "option Next: .*another mode than ModeMulti.*"))
+}
+
+// Events and filters know the processor also where programs cannot ask the
+// kernel for it.
+func TestCPU(t *testing.T) {
+	var allowed unix.CPUSet
+	qt.Assert(t, qt.IsNil(unix.SchedGetaffinity(0, &allowed)))
+	for way, prepare := range map[string]func(*trace.Session) error{
+		"asked": func(*trace.Session) error { return nil }, "from a map": trace.NumberProcessors,
+	} {
+		t.Run(way, func(t *testing.T) {
+			process := start(t, "target-pie")
+			open := func(opts *trace.SessionOptions) *trace.Session {
+				s := newSession(t, opts)
+				qt.Assert(t, qt.IsNil(prepare(s)))
+				attach(t, s, usdt.Target{Path: process.path}, "gousdt_test:three", nil)
+				return s
+			}
+			events := open(nil)
+			for cpu := range 64 {
+				if !allowed.IsSet(cpu) {
+					continue
+				}
+				var one unix.CPUSet
+				one.Set(cpu)
+				qt.Assert(t, qt.IsNil(unix.SchedSetaffinity(process.PID, &one)))
+				filtered := open(&trace.SessionOptions{Filter: "cpu == " + decimal(cpu)})
+				process.Fire("three", 1)
+				qt.Check(t, qt.Equals(next(t, events, 1)[0].CPU, cpu))
+				qt.Check(t, qt.Equals(next(t, filtered, 1)[0].CPU, cpu))
+				qt.Assert(t, qt.IsNil(filtered.Close()))
+			}
+		})
+	}
+}
+
+// The copy reaches from the stack pointer to the end of the stack, which is
+// near enough in a small program.
+func TestStackCopy(t *testing.T) {
+	testprog.RequireBPF(t)
+	const size = 64 << 10
+	p := start(t, "target-pie")
+	s := open(t, p, "gousdt_test:three", &trace.SessionOptions{
+		Events: &trace.EventOptions{StackCopy: size}})
+	p.Fire("three", 1)
+	event := next(t, s, 1)[0]
+	registers := &event.Registers
+
+	file, err := elfnote.Open(p.path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	qt.Check(t, qt.Equals(registers.Machine, file.Header().Machine))
+	qt.Check(t, qt.Equals(registers.PC, addressOf(t, p, event.Site.Offset)))
+
+	end := stackEnd(t, p.PID)
+	copied := uint64(len(event.StackCopy))
+	qt.Assert(t, qt.Equals(copied, min(end-registers.SP, size)))
+	// What main's callers have there has not changed since.
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", p.PID))
+	qt.Assert(t, qt.IsNil(err))
+	defer memory.Close()
+	now := make([]byte, copied)
+	_, err = memory.ReadAt(now, int64(registers.SP))
+	qt.Assert(t, qt.IsNil(err))
+	unchanged := copied * 3 / 4
+	qt.Check(t, qt.DeepEquals(event.StackCopy[unchanged:], now[unchanged:]))
+	qt.Check(t, qt.SliceContains(registers.General, registers.SP))
+}
+
+// addressOf returns where an offset in the program's file is in the process.
+func addressOf(t *testing.T, p *traced, offset uint64) uint64 {
+	t.Helper()
+	files, err := procmaps.Files(procfs.NewFS(""), p.PID)
+	qt.Assert(t, qt.IsNil(err))
+	for _, file := range files {
+		for _, m := range file.Mappings {
+			if address, ok := m.Address(offset); ok && file.Path == p.path {
+				return address
+			}
+		}
+	}
+	t.Fatal("not mapped")
+	return 0
+}
+
+func stackEnd(t *testing.T, pid int) uint64 {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	qt.Assert(t, qt.IsNil(err))
+	for line := range strings.Lines(string(maps)) {
+		if strings.HasSuffix(line, "[stack]\n") {
+			var start, end uint64
+			_, err := fmt.Sscanf(line, "%x-%x", &start, &end)
+			qt.Assert(t, qt.IsNil(err))
+			return end
+		}
+	}
+	t.Fatal("no stack")
+	return 0
+}
+
+func TestStackCopyErrors(t *testing.T) {
+	for _, size := range []int{-1, 64<<10 + 1} {
+		_, err := trace.New(&trace.SessionOptions{Events: &trace.EventOptions{StackCopy: size}})
+		qt.Check(t, qt.ErrorMatches(err, "option StackCopy: .* is not between 0 and 65536"))
+	}
+}
+
+func sampled(by trace.Sampling) *trace.EventOptions { return &trace.EventOptions{Sampling: by} }
+
+// sampledEvents fires a probe and returns copies of its events. It checks that
+// all hits are accounted for. "specs" has 300 sites, whose arguments count from
+// 0 to 299, and "inlined" 5, from 1 to 5.
+func sampledEvents(t *testing.T, probe string, opts *trace.EventOptions,
+	fire func(*traced)) (events []trace.Event, losses trace.Losses, hits uint64) {
+	t.Helper()
+	testprog.RequireBPF(t)
+	p := start(t, "target-pie")
+	counted := trace.NewAggregator(trace.Aggregation{})
+	s := open(t, p, "gousdt_test:"+probe,
+		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counted}, Events: opts})
+	fire(p)
+	qt.Assert(t, qt.IsNil(s.Detach()))
+	for event, err := range s.Events(context.Background()) {
+		qt.Assert(t, qt.IsNil(err))
+		events = append(events, *event)
+	}
+	losses, err := s.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	snapshot, err := counted.Snapshot()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
+	hits = snapshot.Rows[0].Count
+	qt.Check(t, qt.Equals(uint64(len(events))+losses.NotSampled, hits))
+	qt.Check(t, qt.Equals(weights(events)+losses.Unrepresented, hits))
+	return events, losses, hits
+}
+
+func weights(events []trace.Event) (sum uint64) {
+	for _, e := range events {
+		sum += e.Weight
+	}
+	return sum
+}
+
+func TestSampleEvery(t *testing.T) {
+	const every, fired = 10, 200
+	events, losses, hits := sampledEvents(t, "specs", sampled(trace.Sampling{Every: every}),
+		func(p *traced) { p.Fire("specs", fired) })
+	qt.Check(t, qt.Equals(hits, 300*fired), qt.Commentf("aggregations are of all hits"))
+	qt.Check(t, qt.Equals(losses.Events, 0))
+	// A tenth of the hits of each site, on average, wait for the next event.
+	qt.Check(t, qt.IsTrue(losses.Unrepresented > 0 && losses.Unrepresented < 300*2*every),
+		qt.Commentf("%d", losses.Unrepresented))
+	// The standard deviation is 0.6 times the square root of the number.
+	qt.Check(t, qt.IsTrue(len(events) > 5500 && len(events) < 6500), qt.Commentf("%d", len(events)))
+	// Hits that alternate both have their part.
+	odd := 0
+	for _, e := range events {
+		odd += int(e.Args[0].Uint() % 2)
+	}
+	share := float64(odd) / float64(len(events))
+	qt.Check(t, qt.IsTrue(share > 0.45 && share < 0.55), qt.Commentf("%v", share))
+}
+
+// Events come all the time, however short the run is, and their weights stand
+// for all hits.
+func TestSampleRate(t *testing.T) {
+	const rate = 100
+	for _, test := range []struct{ least, pause time.Duration }{
+		{least: time.Second / 2},
+		{least: testprog.Soak(time.Second, 2*time.Second)},
+		{least: testprog.Soak(time.Second, 2*time.Second), pause: 100 * time.Millisecond}, // many at once
+	} {
+		t.Run(fmt.Sprint(test.least, " ", test.pause), func(t *testing.T) {
+			var took, idle time.Duration // idle: without hits for longer than what may come at once
+			fire := func(p *traced) {
+				onOneProcessor(t, p)
+				began := time.Now()
+				// A busy machine takes long for each: few would say nothing.
+				for n := 0; took < test.least || n < 10; n++ {
+					p.Fire("inlined", 600)
+					time.Sleep(test.pause)
+					idle += max(0, time.Since(began)-took-time.Second/8)
+					took = time.Since(began)
+				}
+			}
+			events, _, hits := sampledEvents(t, "inlined",
+				sampled(trace.Sampling{PerSecond: rate}), fire)
+			most := rate/8 + 1 + int(rate*took/time.Second)
+			qt.Check(t, qt.IsTrue(len(events) <= most), qt.Commentf("%d of %d", len(events), most))
+			if least := int(rate * (took - idle) / time.Second / 2); test.pause == 0 {
+				qt.Check(t, qt.IsTrue(len(events) >= least),
+					qt.Commentf("%d of %d", len(events), least))
+			}
+			// But for the hits after the last event of each site.
+			share := float64(weights(events)) / float64(hits)
+			qt.Check(t, qt.IsTrue(share <= 1 && share > 0.75), qt.Commentf("%v", share))
+			early, odd := 0, uint64(0)
+			for _, e := range events {
+				if e.Monotonic-events[0].Monotonic < took/2 {
+					early++
+				}
+				odd += e.Args[0].Uint() % 2 * e.Weight
+				qt.Check(t, qt.IsTrue(e.Weight < hits/4), qt.Commentf("%d of %d", e.Weight, hits))
+			}
+			qt.Check(t, qt.IsTrue(10*early < 7*len(events)), qt.Commentf("%d of %d", early, len(events)))
+			// Hits that alternate both have their part.
+			share = float64(odd) / float64(weights(events))
+			qt.Check(t, qt.IsTrue(share > 0.25 && share < 0.75), qt.Commentf("%v", share))
+			t.Logf("%d events of %d hits in %v: %.3f", len(events), hits, took,
+				float64(weights(events))/float64(hits))
+		})
+	}
+}
+
+// A hit of a quiet process that comes after a burst of another one does not
+// stand for the burst.
+func TestWeightsAreOfOneProcessAndSite(t *testing.T) {
+	for _, sampling := range []trace.Sampling{{PerSecond: 200}, {Every: 50}} {
+		t.Run(fmt.Sprint(sampling), func(t *testing.T) {
+			const rounds, burst = 60, 2000
+			var busy, quiet *traced
+			events, _, hits := sampledEvents(t, "inlined", sampled(sampling),
+				func(p *traced) {
+					busy, quiet = p, p.again(t)
+					onOneProcessor(t, busy, quiet)
+					for range rounds {
+						busy.Fire("inlined", burst)
+						quiet.Fire("inlined", 10)
+					}
+				})
+			qt.Check(t, qt.Equals(hits, 5*rounds*(burst+10)))
+			type key struct {
+				pid  int
+				site *trace.Site
+			}
+			stand := make(map[key]uint64)
+			for _, e := range events {
+				stand[key{e.PID, e.Site}] += e.Weight
+			}
+			for key, weight := range stand {
+				most := uint64(rounds * burst)
+				if key.pid == quiet.PID {
+					most = rounds * 10
+				}
+				qt.Check(t, qt.IsTrue(weight <= most), qt.Commentf("%d stand for %d of process %d",
+					most, weight, key.pid))
+			}
+		})
+	}
+}
+
+// onOneProcessor has processes run on the first processor that they can have:
+// each has its own sampling.
+func onOneProcessor(t *testing.T, all ...*traced) {
+	t.Helper()
+	var allowed, one unix.CPUSet
+	qt.Assert(t, qt.IsNil(unix.SchedGetaffinity(all[0].PID, &allowed)))
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if allowed.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	for _, p := range all {
+		qt.Assert(t, qt.IsNil(unix.SchedSetaffinity(p.PID, &one)))
+	}
+}
+
+// An eighth of the hits of a second may come at once.
+func TestSampleRateTakesAllThatAreFew(t *testing.T) {
+	events, losses, hits := sampledEvents(t, "specs",
+		sampled(trace.Sampling{PerSecond: 8 * 300}),
+		func(p *traced) { p.Fire("specs", 1) })
+	qt.Check(t, qt.Equals(hits, 300))
+	qt.Check(t, qt.HasLen(events, 300))
+	qt.Check(t, qt.Equals(weights(events), 300))
+	qt.Check(t, qt.Equals(losses.NotSampled, 0))
+}
+
+func TestEventsWithoutSamplingStandForOneHit(t *testing.T) {
+	for _, every := range []int{0, 1} {
+		events, losses, _ := sampledEvents(t, "specs", sampled(trace.Sampling{Every: every}),
+			func(p *traced) { p.Fire("specs", 1) })
+		qt.Check(t, qt.HasLen(events, 300))
+		qt.Check(t, qt.Equals(weights(events), 300))
+		qt.Check(t, qt.Equals(losses.NotSampled, 0))
 	}
 }

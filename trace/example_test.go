@@ -9,16 +9,21 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
 	"regexp"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/watch"
 )
 
 // Print the queries of a PostgreSQL server as they start, until interrupted.
@@ -336,6 +341,339 @@ func ExampleSession_Attach_selection() {
 		fmt.Println(site.Provider, site.Name)
 	}
 	if _, err := s.Attach(usdt.Target{Selection: sel}, &usdt.AttachOptions{Cookie: 1234}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A cookie for each site, and several attachments that end together.
+func ExampleSession_Attach() {
+	s, err := trace.New(&trace.SessionOptions{Filter: "cookie != 0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	options := &usdt.AttachOptions{
+		SiteCookie: func(site usdt.Site) uint64 { return uint64(len(site.Args)) },
+	}
+	for _, path := range []string{"libc.so.6", "libstdc++.so.6"} {
+		if _, err := s.Attach(usdt.Target{Path: path}, options); err != nil {
+			log.Print(err) // the others can be watched all the same
+		}
+	}
+	for _, a := range s.Attachments() {
+		fmt.Printf("%s: %d sites are watched\n", a.Path(), len(a.Sites()))
+		for _, site := range a.Sites() {
+			fmt.Printf("%s:%s has the cookie %d\n", site.Provider, site.Name, site.Cookie)
+		}
+	}
+	all := s.Attachments()
+	if len(all) > 1 {
+		err = s.Detach() // in the time of one
+	} else if len(all) == 1 {
+		err = all[0].Close()
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A program of one's own runs at each statement that took long. It was loaded
+// as a kprobe.
+func ExampleSessionOptions_next() {
+	var unwinder *ebpf.Program
+	s, err := trace.New(&trace.SessionOptions{
+		Filter: "duration > 5ms",
+		Events: &trace.EventOptions{
+			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}},
+			Next:  unwinder,
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	go func() {
+		for event := range s.Events(context.Background()) {
+			fmt.Println("thread", event.TID, "was hit at", event.Monotonic)
+		}
+	}()
+	// When a stack has come from the unwinder, its event has come after this:
+	if err := s.Drain(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// The registers at each exception of a C++ program, and nothing about threads.
+func ExampleEvent_registers() {
+	s, err := trace.Open(usdt.Target{Path: "libstdc++.so.6"}, &trace.SessionOptions{
+		Events: &trace.EventOptions{
+			ArgumentsOnly: true, // smaller events: no time, no process
+			StackCopy:     4096, // with registers
+		},
+	}, elfnote.Exact("libstdcxx", "throw"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	var lost trace.LostError
+	for event, err := range s.Events(context.Background()) {
+		switch r := event.Registers; {
+		case errors.As(err, &lost):
+			log.Print(uint64(lost), " events found no room")
+		case err != nil:
+			log.Fatal(err)
+		default:
+			fmt.Printf("%v: at %#x, stack %#x, general registers %#x\n", r.Machine, r.PC,
+				r.SP, r.General)
+		}
+	}
+}
+
+// What an argument is decides how it is to be read.
+func ExampleValue_Kind() {
+	numberOf := func(v trace.Value) (number float64, ok bool) {
+		if !v.IsPresent() {
+			return 0, false // the argument cannot be read at all, or not at this hit
+		}
+		switch v.Kind() {
+		case trace.Signed:
+			return float64(v.Int()), true
+		case trace.Float:
+			return v.Float(), true
+		default:
+			return float64(v.Uint()), true
+		}
+	}
+	fmt.Println(numberOf(trace.ValueOf(int64(-3))))
+	fmt.Println(numberOf(trace.ValueOf(uint64(math.MaxUint32))))
+	// Output:
+	// -3 true
+	// 4.294967295e+09 true
+}
+
+// How long the waits of PostgreSQL are, and from which place in its code. Only
+// one probe's argument is read as a text.
+func ExampleHistogram() {
+	lengths := trace.NewAggregator(trace.Aggregation{
+		Probes:    []elfnote.Pattern{elfnote.Exact("postgresql", "lwlock__wait__start")},
+		Value:     "arg1",
+		By:        []string{"probe", "site"},
+		Histogram: trace.Exponential(1, 0), // 1, 2 to 3, 4 to 7, ...
+	})
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
+		&trace.SessionOptions{
+			Aggregators: []*trace.Aggregator{lengths},
+			Events: &trace.EventOptions{
+				Captures: []trace.Capture{{
+					// Not of other probes.
+					Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")},
+					Arg:    "arg0",
+				}},
+			},
+		}, elfnote.MustParsePattern("postgresql:*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	time.Sleep(time.Second)
+	snapshot, err := lengths.Snapshot()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, row := range snapshot.Rows {
+		fmt.Printf("%s at %#x:\n", row.Keys[0], row.Keys[1].Uint())
+		for _, bucket := range row.Histogram(0) {
+			fmt.Println(bucket.Low, bucket.High, bucket.Count)
+		}
+	}
+}
+
+// Smaller limits for each container and user, on a host where anybody may start
+// containers, and the numbers of the watch.
+func ExampleWatch() {
+	s, err := trace.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	opts := &watch.Options{}
+	opts.Limits.FileSites, opts.Limits.OwnerSites = 2_000, 10_000
+	w, err := trace.WatchSessions(opts, nil, trace.WatchSession{Session: s,
+		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("python:gc__*")}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.SyncAll(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	for _, a := range s.Attachments() {
+		fmt.Printf("%q\n", a.Path())
+	}
+	stats := w.Stats()
+	fmt.Printf("%d sites, %d files over a limit\n", stats.Sites, stats.OverLimit)
+}
+
+// Times as metrics want them: in seconds, and with chosen limits.
+func ExampleHistogram_seconds() {
+	statements := &trace.Latency{Pair: elfnote.MustParsePairPattern("postgresql:query")}
+	var aggregators []*trace.Aggregator
+	for _, h := range []*trace.Histogram{
+		trace.Exponential(0, uint64(time.Second)),
+		trace.Limits(int64(time.Millisecond), int64(time.Second)),
+	} {
+		aggregators = append(aggregators,
+			trace.NewAggregator(trace.Aggregation{Latency: statements, Histogram: h}))
+	}
+	opts := &trace.SessionOptions{Aggregators: aggregators}
+	fmt.Println(opts.Validate())
+	// Output: <nil>
+}
+
+// Wait until the file of a session is replaced in place.
+func ExampleAttachment_Done() {
+	session, err := trace.Open(usdt.Target{Path: "/opt/server"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer session.Close()
+	for _, a := range session.Attachments() {
+		<-a.Done()
+		fmt.Println(a.Path(), a.Err()) // usdt.ErrWritten if the file is about to be written to
+	}
+}
+
+// The sum of all rows since the start, as exporters have it.
+func ExampleExponentialHistogram_Add() {
+	var sum trace.ExponentialHistogram
+	for _, taken := range []*trace.ExponentialHistogram{ // of Row.Exponential
+		{Scale: 3, Positive: trace.ExponentialBuckets{Offset: 7, Counts: []uint64{2, 1}}},
+		{Scale: 3, Positive: trace.ExponentialBuckets{Offset: 9, Counts: []uint64{4}}},
+	} {
+		sum.Add(taken)
+	}
+	fmt.Println(sum.Scale, sum.Positive.Offset, sum.Positive.Counts)
+	// Output: 3 7 [2 1 4]
+}
+
+// The garbage collections of every Python interpreter, in containers too,
+// whether it runs already or starts later.
+func ExampleWatchSessions() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+
+	s, err := trace.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	w, err := trace.WatchSessions(nil, func(changes *watch.Changes[*trace.Attachment]) {
+		for _, a := range changes.Attached {
+			log.Printf("watching %d sites of %q", len(a.Sites()), a.Path())
+		}
+		for _, err := range changes.Errors {
+			if errors.Is(err, proc.ErrAccess) {
+				continue // of the processes of others
+			}
+			log.Printf("%q", err)
+		}
+	}, trace.WatchSession{Session: s,
+		Patterns: []elfnote.Pattern{elfnote.Exact("python", "gc__start")}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	go func() {
+		if err := w.Run(ctx, 10*time.Second); ctx.Err() == nil {
+			log.Fatal(err)
+		}
+	}()
+
+	for event, err := range s.Events(ctx) {
+		if err != nil {
+			log.Print(err)
+			continue
+		}
+		fmt.Println(event.Time.Format(time.TimeOnly), event.PID, event.Site.File, "generation",
+			event.Args[0])
+	}
+}
+
+// Long queries of PostgreSQL one by one, and every garbage collection of
+// Python. The processes are scanned once for both.
+func ExampleWatchSessions_several() {
+	queries, err := trace.New(&trace.SessionOptions{
+		Filter: "duration > 1s",
+		Events: &trace.EventOptions{
+			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer queries.Close()
+	collections, err := trace.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer collections.Close()
+	names := map[*trace.Session]string{queries: "queries", collections: "collections"}
+	w, err := trace.WatchSessions(nil, func(changes *watch.Changes[*trace.Attachment]) {
+		for _, a := range changes.Attached {
+			log.Printf("%s: watching %q", names[a.Session()], a.Path())
+		}
+		for _, err := range changes.Errors {
+			log.Printf("%q", err) // it begins with the name, too
+		}
+	}, trace.WatchSession{
+		Session: queries, Name: names[queries],
+		Patterns: elfnote.MustParsePairPattern("postgresql:query").Patterns(),
+	}, trace.WatchSession{
+		Session: collections, Name: names[collections],
+		Patterns: []elfnote.Pattern{elfnote.Exact("python", "gc__done")},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	go func() {
+		log.Fatal(w.Run(context.Background(), 10*time.Second))
+	}()
+	go func() {
+		for event, err := range queries.Events(context.Background()) {
+			if err != nil {
+				log.Print(err)
+				continue
+			}
+			fmt.Println(event.PID, event.Duration)
+		}
+	}()
+	for event, err := range collections.Events(context.Background()) {
+		if err != nil {
+			log.Print(err)
+			continue
+		}
+		fmt.Println(event.PID, event.Args[0])
+	}
+}
+
+// A process that is about to be of interest is scanned at once, instead of when
+// the kernel's report of it is read.
+func ExampleWatch_Sync() {
+	s, err := trace.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	w, err := trace.WatchSessions(nil, nil, trace.WatchSession{Session: s,
+		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("python:*")}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Sync(context.Background(), os.Getppid()); err != nil {
 		log.Fatal(err)
 	}
 }

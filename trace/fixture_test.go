@@ -228,3 +228,8 @@ func machine(t testing.TB, path string) elf.Machine {
 }
 
 func decimal(n int) string { return strconv.Itoa(n) }
+
+func TestMain(m *testing.M) {
+	testprog.BeMapper()
+	os.Exit(m.Run())
+}

@@ -6,6 +6,8 @@ package trace_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -130,4 +133,189 @@ func TestLatencyNeedsAPair(t *testing.T) {
 	}})))
 	attach(t, s, usdt.Target{Path: path}, "three", nil)
 	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
+}
+
+const statementDefinition = `
+provider gousdt_calls {
+	probe simple_goes(const char *text);
+	call statement(const char *query = global.gousdt_statement) {
+		simple_goes .. simple_over;
+		execute_goes .. execute_over;
+		failed abort if global.gousdt_statement == 0;
+		failed state;
+		attempt state if global.gousdt_statement != 0;
+	};
+};`
+
+// A call that several probes start and end counts once.
+func TestCallsOfSeveralProbes(t *testing.T) {
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
+	pair := elfnote.MustParsePairPattern("gousdt_calls:statement")
+	want := []string{"simple", "extended", "change", "simple change", "error failed",
+		"extended error failed", "extended", "parse error failed", "error in a part failed",
+		"simple", "rollback", "same frame", "change", "same frame"}
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for _, by := range []string{"", "pid & 0"} {
+			latency := trace.Latency{Pair: pair, By: by}
+			times := trace.NewAggregator(trace.Aggregation{Latency: &latency})
+			changes := trace.NewAggregator(trace.Aggregation{Latency: &latency,
+				Where: `query == "change"`})
+			failed := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "failed"})
+			others := trace.NewAggregator(trace.Aggregation{Latency: &latency, Where: "!failed"})
+			s := newSession(t, &trace.SessionOptions{Mode: mode, Definitions: definitions,
+				Aggregators: []*trace.Aggregator{times, changes, failed, others},
+				Events: &trace.EventOptions{
+					Captures: []trace.Capture{{Max: 64}},
+					Spans:    []trace.Latency{latency},
+				}})
+			c := startCaller(t, copyOf(t, "calls"))
+			_, err := s.Attach(usdt.Target{Path: c.path}, nil, definitions.Patterns(pair)...)
+			qt.Assert(t, qt.IsNil(err))
+			for range 2 {
+				c.call("statements")
+				var got []string
+				for _, e := range next(t, s, len(want)) {
+					text, _ := e.Start.Args[0].Data()
+					got = append(got, string(text))
+					if e.Failed {
+						got[len(got)-1] += " failed"
+					}
+					pair := e.Pair()
+					qt.Check(t, qt.Equals(pair.String(), "gousdt_calls:statement"))
+					qt.Check(t, qt.HasLen(e.Start.Args, 1))
+					qt.Check(t, qt.HasLen(e.Args, 0))
+				}
+				qt.Check(t, qt.DeepEquals(got, want))
+			}
+			open, err := s.OpenCalls(0)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.HasLen(open, 0))
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(losses, trace.Losses{}))
+			qt.Check(t, qt.Equals(snapshot(t, times).Rows[0].Count, uint64(2*len(want))))
+			qt.Check(t, qt.Equals(snapshot(t, changes).Rows[0].Count, 4))
+			qt.Check(t, qt.Equals(snapshot(t, failed).Rows[0].Count, 2*4))
+			qt.Check(t, qt.Equals(snapshot(t, others).Rows[0].Count, uint64(2*(len(want)-4))))
+			silent(t, s)
+		}
+	})
+}
+
+// A file without the probes of a call has no such call, and neither has a
+// session without its definition.
+func TestCallsThatAreNotThere(t *testing.T) {
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
+	spans := []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:statement")}}
+	_, err := trace.Open(usdt.Target{Path: copyOf(t, "target-pie")},
+		&trace.SessionOptions{Definitions: definitions, Events: &trace.EventOptions{Spans: spans}})
+	qt.Check(t, qt.ErrorMatches(err, ".*there is no pair of probes gousdt_calls:statement .*"))
+	_, err = trace.Open(usdt.Target{Path: copyOf(t, "calls")}, &trace.SessionOptions{
+		Events: &trace.EventOptions{Spans: spans}})
+	qt.Check(t, qt.ErrorMatches(err, ".*there is no pair of probes gousdt_calls:statement .*"))
+
+	malformed := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(malformed.Parse("statement.d", []byte(
+		"provider gousdt_calls { call statement() { a .. b; failed c if duration > 1ns; }; };"))))
+	_, err = trace.New(&trace.SessionOptions{Definitions: malformed,
+		Events: &trace.EventOptions{Spans: spans}})
+	qt.Check(t, qt.ErrorMatches(err, `.*the definition of the call gousdt_calls:statement: `+
+		`whether a probe counts cannot depend on the call's start or duration`))
+}
+
+// A name that only another probe has is refused: by the definitions alone if
+// these say so, else by the starts of the file.
+func TestNamesThatCallsLack(t *testing.T) {
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition+
+		"provider elsewhere { probe other(int relation, const char *name); };"+
+		"provider gousdt_test { probe three(int first); };"))))
+	call := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_calls:statement")}
+	for _, test := range []struct {
+		field       string
+		aggregation trace.Aggregation
+	}{
+		{`By\[0\]`, trace.Aggregation{Latency: call, By: []string{"start.relation"}}},
+		{`By\[0\]`, trace.Aggregation{Latency: call, By: []string{"str(start.name, 8)"}}},
+		{`By\[0\]`, trace.Aggregation{Latency: call, By: []string{"name"}}},
+		{"Value", trace.Aggregation{Latency: call, Value: "start.relation", Sum: true}},
+		{"Value", trace.Aggregation{Latency: call, Value: "relation", Sum: true}},
+		{"Where", trace.Aggregation{Latency: call, Where: "duration > 1ns || start.relation == 3"}},
+		{"Where", trace.Aggregation{Latency: call, Where: "relation == 3"}},
+		{"Where", trace.Aggregation{Where: "relation == 3",
+			Probes: []elfnote.Pattern{elfnote.Exact("gousdt_calls", "statement")}}},
+	} {
+		opts := &trace.SessionOptions{Definitions: definitions,
+			Aggregators: []*trace.Aggregator{trace.NewAggregator(test.aggregation)}}
+		qt.Check(t, qt.ErrorMatches(opts.Validate(), `option Aggregators\[0\]: `+test.field+
+			`: .* gousdt_calls:statement has no (relation|name)`))
+	}
+	for field, opts := range map[string]*trace.SessionOptions{
+		"Filter": {Filter: "start.relation == 3", Events: &trace.EventOptions{}},
+		`Captures\[0\]: Arg`: {Events: &trace.EventOptions{
+			Captures: []trace.Capture{{Arg: "name"}}}},
+	} {
+		opts.Definitions, opts.Events.Spans = definitions, []trace.Latency{*call}
+		qt.Check(t, qt.ErrorMatches(opts.Validate(), "option "+field+
+			": .* gousdt_calls:statement has no (relation|name)"))
+	}
+
+	pair := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:specs")}
+	for _, aggregation := range []trace.Aggregation{
+		{Latency: pair, By: []string{"start.arg9"}},
+		{Latency: pair, Value: "start.arg9", Sum: true},
+		{Latency: pair, Where: "!(start.arg9 == 1)"},
+	} {
+		s := newSession(t, aggregating(trace.NewAggregator(aggregation)))
+		_, err := s.Attach(usdt.Target{Path: copyOf(t, "target-pie")}, nil, pair.Pair.Patterns()...)
+		qt.Check(t, qt.ErrorMatches(err, ".*: gousdt_test:three has no arg9"))
+	}
+}
+
+// A helper is attached for the probe that needs it, and counts for nothing. It
+// is not, where the file lacks it or the symbol, or it is attached anyway.
+func TestHelpersAreAttached(t *testing.T) {
+	path := copyOf(t, "target-pie")
+	process := startFile(t, path)
+	for _, test := range []struct {
+		helper, patterns string
+		attached         bool
+		events           int
+	}{
+		{"gousdt_test:three gousdt_test:inlined", "gousdt_test:three", true, 1},
+		{"gousdt_test:three gousdt_test:inlined with main", "gousdt_test:three", true, 1},
+		{"gousdt_test:three gousdt_test:inlined with no_such_symbol", "gousdt_test:three", false, 1},
+		{"gousdt_test:three gousdt_test:nothing", "gousdt_test:three", false, 1},
+		{"gousdt_test:three gousdt_test:inlined", "gousdt_test:three,gousdt_test:inlined", false, 6},
+	} {
+		definitions := &providers.Definitions{}
+		qt.Assert(t, qt.IsNil(definitions.Parse("h.d", []byte("#pragma gousdt helper "+test.helper))))
+		s := newSession(t, &trace.SessionOptions{Definitions: definitions})
+		var patterns []elfnote.Pattern
+		for p := range strings.SplitSeq(test.patterns, ",") {
+			patterns = append(patterns, elfnote.MustParsePattern(p))
+		}
+		a, err := s.Attach(usdt.Target{Path: path}, nil, patterns...)
+		qt.Assert(t, qt.IsNil(err))
+		stats, err := s.Stats()
+		qt.Assert(t, qt.IsNil(err))
+		attached := slices.ContainsFunc(stats.Programs,
+			func(p trace.ProgramStats) bool { return p.Info.Name == "usdt_helper" })
+		qt.Check(t, qt.Equals(attached, test.attached), qt.Commentf("%v", test))
+		qt.Check(t, qt.HasLen(a.Sites(), test.events))
+		process.Fire("three", 1)
+		process.Fire("inlined", 1)
+		next(t, s, test.events)
+		silent(t, s)
+		qt.Assert(t, qt.IsNil(a.Close()))
+	}
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("h.d",
+		[]byte("#pragma gousdt helper gousdt_test:three gousdt_test:specs"))))
+	s := newSession(t, &trace.SessionOptions{Definitions: definitions})
+	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("gousdt_test", "three"))
+	qt.Check(t, qt.ErrorMatches(err, "attaching gousdt_test:specs, without which gousdt_test:three "+
+		"does not fire: gousdt_test:specs: 300 sites are more than 16"))
 }

@@ -62,3 +62,35 @@ func TestNewValues(t *testing.T) {
 	qt.Check(t, qt.Equals(ValueOf(int64(-1)).String(), "-1"))
 	qt.Check(t, qt.Equals(ValueOf(uint64(1<<63)).String(), "9223372036854775808"))
 }
+
+func TestEventString(t *testing.T) {
+	e := &Event{Probe: "postgresql:query__start", PID: 7}
+	qt.Assert(t, qt.Equals(e.String(), "postgresql:query__start in process 7"))
+
+	e.Command = "a\x1b[31m"
+	e.Args = []Value{ValueOf(int64(-1)), {valueForm: valueForm{state: valueUnreadable}}}
+	qt.Assert(t,
+		qt.Equals(e.String(), `postgresql:query__start in process 7 (a\x1b[31m): -1, <unreadable>`))
+}
+
+func TestProgramName(t *testing.T) {
+	for _, test := range []struct {
+		probes [][2]string
+		want   string
+	}{
+		{[][2]string{{"postgresql", "query__start"}}, "postg_query__st"},
+		{[][2]string{{"postgresql", "sort"}}, "postgresql_sort"},
+		{[][2]string{{"python", "gc__start"}}, "pytho_gc__start"},
+		{[][2]string{{"libstdcxx", "throw"}}, "libstdcxx_throw"},
+		{[][2]string{{"a", "b"}}, "a_b"},
+		{[][2]string{{"postgresql", "query__start"}, {"postgresql", "query__done"}},
+			"postgresq_query"},
+		{[][2]string{{"hotspot", "gc__begin"}, {"hotspot", "thread__start"}}, "hotspot"},
+		{[][2]string{{"one", "x"}, {"two", "y"}}, "usdt"},
+		{[][2]string{{"gousdt::names", "a \"quoted\" name"}}, "gousd_a__quoted"},
+		{[][2]string{{"日本", "語"}}, "usdt"},
+		{[][2]string{{"", "averyveryverylongname"}}, "averyveryverylo"},
+	} {
+		qt.Check(t, qt.Equals(ProgramName(test.probes...), test.want))
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -356,4 +358,266 @@ func TestWatchStop(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(second.Sync(ended, os.Getpid()), context.Canceled))
 	other.Fire("three", 1)
 	process.fires(t, s)
+}
+
+func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+			t.Run(name, func(t *testing.T) {
+				s := newSession(t, &trace.SessionOptions{Mode: mode})
+				one, other := start(t, "target-pie"), start(t, "target-pie")
+				same := one.again(t)
+				numbers := map[string]uint64{one.path: 1 << 40, other.path: 2 << 40}
+				asked := 0
+				w := watchFor(t, s, func(pair *proc.ProcessFile) usdt.AttachOptions {
+					asked++
+					if perProcess {
+						return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
+					}
+					return usdt.AttachOptions{Cookie: numbers[pair.Path]}
+				}, &watch.Options{
+					Filter: only(one.path, other.path), PerProcess: perProcess,
+				}, nil, "gousdt_test:three")
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Assert(t, qt.Equals(asked, len(s.Attachments())))
+				for _, process := range []*traced{one, same, other} {
+					want := numbers[process.path]
+					if perProcess {
+						want = uint64(process.PID)
+					}
+					process.Fire("three", 1)
+					event := next(t, s, 1)[0]
+					qt.Assert(t, qt.Equals(event.PID, process.PID))
+					qt.Assert(t, qt.Equals(event.Site.Cookie, want))
+				}
+			})
+		}
+	})
+}
+
+// watchTogether has sessions share a watch, each for a probe of its own.
+func watchTogether(
+	t *testing.T, opts *watch.Options, changed func(*watch.Changes[*trace.Attachment]),
+	sessions map[string]*trace.Session,
+) *watch.Watch {
+	t.Helper()
+	var all []trace.WatchSession
+	for name, s := range sessions {
+		patterns := []elfnote.Pattern{elfnote.Exact("gousdt_test", name)}
+		all = append(all, trace.WatchSession{Session: s, Patterns: patterns, Name: name})
+	}
+	w, err := trace.WatchSessions(opts, changed, all...)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
+	return w
+}
+
+func TestWatchSessionsFeedsEachWithItsProbes(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+			t.Run(name, func(t *testing.T) {
+				opts := &trace.SessionOptions{Mode: mode}
+				three, none, absent := newSession(t, opts), newSession(t, opts), newSession(t, opts)
+				process := start(t, "target-pie")
+				var c changed
+				filtered := 0
+				filter := countCalls(only(process.path), process.PID, &filtered)
+				w := watchTogether(t,
+					&watch.Options{Filter: filter, PerProcess: perProcess}, c.tell(t),
+					map[string]*trace.Session{"three": three, "none": none,
+						"there_is_no_such": absent})
+				qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+				qt.Check(t, qt.Equals(filtered, 1)) // by one scan for all
+				qt.Assert(t, qt.HasLen(c.attached, 2))
+				one, other := (<-c.attached).Session(), (<-c.attached).Session()
+				qt.Check(t,
+					qt.IsTrue(one == three && other == none || one == none && other == three))
+				qt.Check(t, qt.HasLen(three.Attachments(), 1))
+				qt.Check(t, qt.HasLen(absent.Attachments(), 0))
+
+				process.Fire("three", 2)
+				process.Fire("none", 1)
+				for _, event := range next(t, three, 2) {
+					qt.Check(t, qt.Equals(event.Site.Name, "three"))
+				}
+				qt.Check(t, qt.Equals(next(t, none, 1)[0].Site.Name, "none"))
+
+				qt.Assert(t, qt.IsNil(w.Close()))
+				process.Fire("three", 1)
+				silent(t, three)
+				silent(t, none)
+				qt.Check(t, qt.HasLen(three.Attachments(), 0))
+				qt.Check(t, qt.HasLen(none.Attachments(), 0))
+			})
+		}
+	})
+}
+
+// countCalls counts how often a filter is asked about a process.
+func countCalls(filter func(proc.Process) bool, pid int, calls *int) func(proc.Process) bool {
+	return func(p proc.Process) bool {
+		if p.PID == pid {
+			*calls++
+		}
+		return filter(p)
+	}
+}
+
+func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
+	three := newSession(t, nil)
+	none := newSession(t, &trace.SessionOptions{Filter: "arg0 == 1"}) // it has no argument
+	process := start(t, "target-pie")
+	var changes watch.Changes[*trace.Attachment]
+	w := watchTogether(t, &watch.Options{
+		Filter: only(process.path),
+	}, func(c *watch.Changes[*trace.Attachment]) { changes = *c },
+		map[string]*trace.Session{"three": three, "none": none})
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.HasLen(changes.Attached, 1))
+	qt.Assert(t, qt.HasLen(changes.Errors, 1))
+	qt.Check(t, qt.ErrorMatches(changes.Errors[0], "none: attaching to .*/target-pie .*"))
+	var filtered *tracing.FilteredError
+	qt.Check(t, qt.ErrorAs(changes.Errors[0], &filtered))
+	process.fires(t, three)
+}
+
+func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
+	for name, end := range map[string]func(*trace.Session) error{
+		"detach": (*trace.Session).Detach, "close": (*trace.Session).Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			three, none := newSession(t, nil), newSession(t, nil)
+			process := start(t, "target-pie")
+			sessions := map[string]*trace.Session{"three": three, "none": none}
+			w := watchTogether(t, &watch.Options{Filter: only(process.path)}, nil, sessions)
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.IsNil(end(none)))
+			qt.Check(t, qt.ErrorIs(w.Sync(t.Context(), process.PID), os.ErrClosed))
+			_, err := trace.WatchSessions(nil, nil, trace.WatchSession{Session: three},
+				trace.WatchSession{Session: none})
+			qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
+			// The other session can be used, and be ended, as before.
+			again := watchProbes(t, three, &watch.Options{Filter: only(process.path)}, nil,
+				"gousdt_test:three")
+			qt.Check(t, qt.IsNil(again.SyncAll(t.Context())))
+			qt.Check(t, qt.IsNil(w.Close()))
+			qt.Check(t, qt.HasLen(three.Attachments(), 1))
+		})
+	}
+}
+
+func TestWatchSessionsRefusesWithoutASession(t *testing.T) {
+	_, err := trace.WatchSessions(nil, nil)
+	qt.Assert(t, qt.ErrorMatches(err, "a watch needs at least one WatchSession"))
+}
+
+func TestWatchSessionsWithoutASession(t *testing.T) {
+	_, err := trace.WatchSessions(nil, nil, trace.WatchSession{})
+	qt.Check(t, qt.ErrorMatches(err, "WatchSession 0 has no Session"))
+}
+
+// noDescriptors lets this process open no descriptor until restore is called.
+func noDescriptors(t *testing.T) (restore func()) {
+	t.Helper()
+	var limit syscall.Rlimit
+	qt.Assert(t, qt.IsNil(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)))
+	restore = func() { qt.Check(t, qt.IsNil(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))) }
+	t.Cleanup(restore)
+	qt.Assert(t, qt.IsNil(syscall.Setrlimit(syscall.RLIMIT_NOFILE,
+		&syscall.Rlimit{Cur: 0, Max: limit.Max})))
+	return restore
+}
+
+func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
+	for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, nil)
+			process := start(t, "target-pie")
+			var attached []*trace.Attachment
+			var failed []error
+			tries := 0
+			opts := &watch.Options{
+				Filter: only(process.path), PerProcess: perProcess,
+			}
+			changed := func(changes *watch.Changes[*trace.Attachment]) {
+				attached = append(attached, changes.Attached...)
+				failed = append(failed, failures(changes)...)
+			}
+			var restore func()
+			optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
+				// Called before the attachment.
+				if tries++; tries <= 3 {
+					restore = noDescriptors(t)
+				}
+				return usdt.AttachOptions{}
+			}
+			w := watchFor(t, s, optionsFor, opts, changed, "gousdt_test:three")
+			for range 3 {
+				_ = w.SyncAll(t.Context()) // it may lack descriptors, too
+				restore()
+			}
+			qt.Assert(t, qt.Equals(tries, 3))
+			qt.Assert(t, qt.HasLen(failed, 1), qt.Commentf("told once"))
+			qt.Assert(t, qt.ErrorIs(failed[0], syscall.EMFILE))
+			qt.Assert(t, qt.HasLen(attached, 0))
+
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.HasLen(attached, 1))
+			process.fires(t, s)
+			qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+			qt.Assert(t, qt.Equals(tries, 4))
+			qt.Assert(t, qt.HasLen(failed, 1))
+		})
+	}
+}
+
+func TestWatchLingeringFilesMakeRoom(t *testing.T) {
+	s := newSession(t, nil)
+	process, another := start(t, "target-static"), copyOf(t, "target-static")
+	var c changed
+	opts := &watch.Options{Filter: only(process.path, another), Linger: time.Hour}
+	tell := c.tell(t)
+	restore := func() {}
+	changed := func(changes *watch.Changes[*trace.Attachment]) {
+		if len(changes.Detached) > 0 {
+			restore() // as if those of what is detached were enough
+		}
+		tell(changes)
+	}
+	lacking := false
+	optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
+		if lacking {
+			lacking, restore = false, noDescriptors(t)
+		}
+		return usdt.AttachOptions{}
+	}
+	w := watchFor(t, s, optionsFor, opts, changed, "gousdt_test:three")
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	first := await(t, c.attached)
+	lacking = true
+	process.Kill()
+	other := startFile(t, another)
+	qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	qt.Assert(t, qt.Equals(await(t, c.detached), first))
+	qt.Assert(t, qt.Equals(await(t, c.attached).Path(), another))
+	other.fires(t, s)
+}
+
+func TestWatchDoesNotTryAgainInVain(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Filter: "arg0 == 1 && arg0 == 2"})
+	process := start(t, "target-static")
+	tries, failed := 0, 0
+	w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
+		tries++
+		return usdt.AttachOptions{}
+	}, &watch.Options{
+		Filter: only(process.path),
+	}, func(changes *watch.Changes[*trace.Attachment]) {
+		failed += len(failures(changes))
+	}, "gousdt_test:none")
+	for range 3 {
+		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
+	}
+	qt.Assert(t, qt.Equals(tries, 1))
+	qt.Assert(t, qt.Equals(failed, 1))
 }

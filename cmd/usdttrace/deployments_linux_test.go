@@ -95,7 +95,7 @@ func TestFilesThatChange(t *testing.T) {
 	}
 	d := testprog.NewDeployments(t, testprog.Soak(2, 5))
 	d.Ways = []testprog.Deployment{testprog.ByRename, testprog.InPlace, testprog.ByLinker}
-	d.Pause = 50 * time.Millisecond
+	d.Pause = testprog.Soak(50*time.Millisecond, time.Second) // each second, one of each
 	long, err := time.ParseDuration(os.Getenv("GOUSDT_SOAK"))
 	if err != nil {
 		long = testprog.Soak(0, 30*time.Minute)

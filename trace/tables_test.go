@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-quicktest/qt"
 )
@@ -124,5 +126,62 @@ func TestRingMemory(t *testing.T) {
 		qt.Assert(t, qt.IsFalse(r.refill()))
 		qt.Assert(t, qt.Equals(r.read, r.produced-16))
 		qt.Assert(t, qt.Equals(r.consumed, r.read))
+	})
+}
+
+// There is room for what processors hold back, but not for any size.
+func TestRoomForStarts(t *testing.T) {
+	for _, test := range []struct {
+		size, processors, want int
+	}{
+		{1024, 2, maxSaved + 2*heldBack},
+		{1024, 64, maxSaved + 64*heldBack},
+		{2048, 1024, 2 * maxSavedMemory / 2048},
+		{16 << 10, 2, (maxSavedMemory + 2*heldBack*16<<10) / (16 << 10)},
+		{100 << 10, 64, minSaved},
+	} {
+		qt.Check(t, qt.Equals(savedStarts(test.size, test.processors), test.want),
+			qt.Commentf("%+v", test))
+	}
+}
+
+// A large file that was attached once does not cost memory for good.
+func TestSiteTableShrinksWhenNothingIsAttached(t *testing.T) {
+	var table siteTable
+	add := func(n int) []*Site {
+		sites := make([]*Site, n)
+		for i := range sites {
+			sites[i] = &Site{}
+			qt.Assert(t, qt.IsNil(table.add(sites[i])))
+		}
+		return sites
+	}
+	many, one := add(3*1000), add(1)
+	table.remove(many)
+	qt.Check(t, qt.Equals(table.get(one[0].id), one[0]))
+	table.remove(one)
+	qt.Check(t, qt.IsNil(table.sites.Load()))
+	qt.Check(t, qt.HasLen(table.free, 0))
+	again := add(1)
+	qt.Check(t, qt.Equals(table.get(again[0].id), again[0]))
+	qt.Check(t, qt.IsNil(table.get(1000)))
+}
+
+// A file system that makes an attachment wait does not hide losses.
+func TestLossesWhileAnAttachmentWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l expectedLosses
+		l.begin(3)
+		l.begin(4) // another goroutine closes it, too
+		time.Sleep(longestChange - time.Second)
+		qt.Check(t, qt.Equals(l.lost(8), 3))
+		time.Sleep(time.Second)
+		qt.Check(t, qt.Equals(l.lost(8), 8))
+		l.end(8)
+		qt.Check(t, qt.Equals(l.lost(9), 9))
+		l.begin(9)
+		qt.Check(t, qt.Equals(l.lost(11), 9))
+		l.end(12)
+		qt.Check(t, qt.Equals(l.lost(14), 11))
 	})
 }

@@ -6,7 +6,9 @@ package trace_test
 
 import (
 	"fmt"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -319,4 +322,160 @@ func TestSitesAsKeysThatAreDetached(t *testing.T) {
 	}
 	qt.Check(t, qt.DeepEquals(got, hits))
 	qt.Check(t, qt.HasLen(snapshot(t, a).Rows, 3), qt.Commentf("a site has one row"))
+}
+
+func TestAggregationErrors(t *testing.T) {
+	testprog.RequireBPF(t)
+	pair := elfnote.MustParsePairPattern("a..b")
+	for _, test := range []struct {
+		aggregation trace.Aggregation
+		want        string // after the aggregator
+	}{
+		{trace.Aggregation{Sum: true}, "Value: a sum, minimum, maximum or histogram needs .*"},
+		{trace.Aggregation{Histogram: &trace.Histogram{}},
+			"Value: a sum, minimum, maximum or histogram needs .*"},
+		{trace.Aggregation{Value: "arg0", Histogram: trace.Linear(1, 10, 4)},
+			"Histogram: the distance from low up to high must be a multiple of the step"},
+		{trace.Aggregation{Value: "arg0", Histogram: trace.Linear(10, 1, 1)},
+			"Histogram: the distance from low up to high must be a multiple of the step"},
+		{trace.Aggregation{Value: "arg0", Histogram: trace.Limits(2, 1)},
+			`(?s).*the limits must ascend.*`},
+		{trace.Aggregation{Value: "arg0", Histogram: trace.Linear(0, 10, 0)},
+			"Histogram: the distance from low up to high must be a multiple of the step"},
+		{trace.Aggregation{Value: "arg0", Histogram: trace.Linear(0, math.MaxInt64, 1)},
+			"Histogram: there are more than 65536 buckets.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: trace.Exponential(3, 0)},
+			"Histogram: there can be 1, 2, 4, 8 or 16 buckets for a doubling"},
+		{trace.Aggregation{Value: "arg0", Max: true, Histogram: trace.Linear(0, 8, 1)},
+			"Histogram: a linear histogram has no Min and Max.*"},
+		{trace.Aggregation{Value: "comm"},
+			`Value: expression "comm", at column 1: a number is expected: .*`},
+		{trace.Aggregation{Value: "arg"},
+			`Value: expression "arg", at column 1: arg is not known.*`},
+		{trace.Aggregation{By: []string{"pid", "12"}},
+			`By\[1\]: expression "12", at column 1: a key is expected.*`},
+		{trace.Aggregation{By: []string{"str(arg0, 256)", "str(arg1, 128)"}},
+			"By: the keys take 408 bytes.*"},
+		{trace.Aggregation{By: slices.Repeat([]string{"pid"}, 17)}, "By: 17 keys are more than 16"},
+		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
+		{trace.Aggregation{MaxKeys: 1 << 25}, "MaxKeys: .* is not between 0 and .*"},
+		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
+		{trace.Aggregation{Latency: &trace.Latency{}}, "Latency: Pair: no pair of probes is given"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "comm"}},
+			"Latency: By: .*a number is expected.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}},
+			"Latency: By: .*only a call between .*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, DoneBy: "("}},
+			"Latency: DoneBy: expression .*"},
+		{trace.Aggregation{Value: "start.arg0"}, "Value: .*only a call between .*"},
+		{trace.Aggregation{By: []string{"duration"}}, `By\[0\]: .*only a call between .*`},
+		{trace.Aggregation{Where: "duration > 5ms"},
+			"Where: duration, failed and start.argN are known only at the end of a call: .*"},
+		{trace.Aggregation{Where: "!(start.arg0 == 1)"},
+			"Where: duration, failed and start.argN are known only at the end of a call: .*"},
+	} {
+		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}),
+			trace.NewAggregator(test.aggregation)))
+		qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: `+test.want))
+		var outer, inner *tracing.OptionError
+		qt.Assert(t, qt.ErrorAs(err, &outer))
+		qt.Check(t, qt.Equals(outer.Field, "Aggregators"))
+		qt.Check(t, qt.Equals(outer.Index, 1))
+		qt.Assert(t, qt.ErrorAs(outer.Err, &inner))
+		qt.Check(t, qt.Equals(strings.HasPrefix(inner.Error(), inner.Field), true))
+	}
+	_, err := trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{nil}})
+	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: the aggregator is nil`))
+	// The hits of neither have a duration.
+	_, err = trace.New(&trace.SessionOptions{Filter: "pid > 1 && duration > 5ms",
+		Aggregators: []*trace.Aggregator{
+			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}}),
+			trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})}})
+	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: the filter asks for duration, .*`))
+	_, err = trace.New(&trace.SessionOptions{Filter: "!failed", Events: &trace.EventOptions{},
+		Aggregators: []*trace.Aggregator{
+			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}})}})
+	qt.Check(t, qt.ErrorMatches(err, `option Events: there are no Spans: the filter asks for .*`))
+	for value, want := range map[string]string{
+		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
+		"arg7": ".*nothing can be measured: gousdt_test:.* has no arg7",
+	} {
+		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
+			aggregating(trace.NewAggregator(trace.Aggregation{Value: value,
+				Histogram: &trace.Histogram{}})),
+			elfnote.Exact("gousdt_test", "floats"))
+		qt.Check(t, qt.ErrorMatches(err, want))
+	}
+}
+
+// buckets shows the buckets of a row that are not empty.
+func buckets(row trace.Row) []string {
+	var texts []string
+	for _, b := range row.Histogram(0) {
+		if b.Count > 0 {
+			texts = append(texts, fmt.Sprintf("%v..%v %d", b.Low, b.High, b.Count))
+		}
+	}
+	return texts
+}
+
+func TestHistogram(t *testing.T) {
+	for _, test := range []struct {
+		name, group, value string
+		histogram          trace.Histogram
+		by                 []string
+		want               []string
+		sum                string
+	}{
+		{"powers of two", "specs", "arg0", *trace.Exponential(1, 0), nil, []string{
+			"0..0 1", "1..1 1", "2..2 1", "3..4 2", "5..8 4", "9..16 8", "17..32 16", "33..64 32",
+			"65..128 64", "129..256 128", "257..512 43"}, "44850"},
+		{"exponential", "specs", "arg0", trace.Histogram{}, nil, []string{
+			"0..0 1", "1..1 1", "2..2 1", "3..3 1", "4..4 1", "5..5 1", "6..6 1", "7..7 1",
+			"8..8 1", "9..9 1", "10..10 1", "11..11 1",
+			"12..12 1", "13..13 1", "14..14 1", "15..16 2", "17..17 1", "18..19 2", "20..20 1",
+			"21..22 2", "23..24 2", "25..26 2",
+			"27..29 3", "30..32 3", "33..34 2", "35..38 4", "39..41 3", "42..45 4", "46..49 4",
+			"50..53 4", "54..58 5", "59..64 6",
+			"65..69 5", "70..76 7", "77..82 6", "83..90 8", "91..98 8", "99..107 9", "108..117 10",
+			"118..128 11",
+			"129..139 11", "140..152 13", "153..165 13", "166..181 16", "182..197 16",
+			"198..215 18", "216..234 19", "235..256 22",
+			"257..279 23", "280..304 20"}, "44850"},
+		{"of a unit", "specs", "arg0", *trace.Exponential(1, 100), nil, []string{
+			"0..0 1", "1..1 1", "2..3 2", "4..6 3", "7..12 6", "13..25 13", "26..50 25",
+			"51..100 50", "101..200 100", "201..400 99"}, "44850"},
+		{"limits", "specs", "arg0", *trace.Limits(0, 9, 250), nil,
+			[]string{"0..0 1", "1..9 9", "10..250 241", "251..18446744073709551615 49"}, "44850"},
+		{"negative limits", "inlined", "arg1", *trace.Limits(-104, 10), nil,
+			[]string{"-9223372036854775808..-104 2", "-103..-1 3"}, "-515"},
+		{"negative powers of two", "inlined", "arg1", *trace.Exponential(1, 0), nil,
+			[]string{"-128..-65 5"}, "-515"},
+		{"negative exponential", "inlined", "arg1", *trace.Exponential(16, 0), nil,
+			[]string{"-107..-104 2", "-103..-99 3"}, "-515"},
+		{"greatest powers of two", "stack", "arg7", *trace.Exponential(1, 0), nil,
+			[]string{"9223372036854775809..18446744073709551615 1"}, "18000000000000000001"},
+		{"least powers of two", "stack", "arg6", *trace.Exponential(1, 0), []string{"comm"},
+			[]string{"-9223372036854775808..-4611686018427387905 1"}, "-9000000000000000001"},
+		{"linear", "specs", "arg0", *trace.Linear(0, 300, 100), nil,
+			[]string{"0..99 100", "100..199 100", "200..299 100"}, "44850"},
+		{"linear with values outside", "specs", "arg0",
+			*trace.Linear(100, 200, 50), []string{"probe"}, []string{
+				"-9223372036854775808..99 100", "100..149 50", "150..199 50",
+				"200..18446744073709551615 100"}, "44850"},
+		{"negative linear", "inlined", "arg1", *trace.Linear(-105, -99, 2), nil,
+			[]string{"-105..-104 2", "-103..-102 2", "-101..-100 1"}, "-515"},
+		{"linear below all", "stack", "arg6", *trace.Linear(-10, 10, 5), nil,
+			[]string{"-9223372036854775808..-11 1"}, "-9000000000000000001"},
+		{"linear above all", "stack", "arg7", *trace.Linear(-10, 10, 5), nil,
+			[]string{"10..18446744073709551615 1"}, "18000000000000000001"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{Value: test.value,
+				Histogram: &test.histogram, By: test.by}, test.group, 1)
+			qt.Assert(t, qt.HasLen(got.Rows, 1))
+			qt.Assert(t, qt.DeepEquals(buckets(got.Rows[0]), test.want))
+			qt.Assert(t, qt.Equals(got.Rows[0].Sum.String(), test.sum))
+		})
+	}
 }
