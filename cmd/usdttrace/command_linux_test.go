@@ -10,13 +10,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -348,4 +353,54 @@ func TestFamilySaysWhoWasLate(t *testing.T) {
 		strings.Repeat("echo fire three 5 | "+target+" >&2\n", 4)
 	count, _ := hitsOfScript(t, script, "gousdt_test:three")
 	qt.Check(t, qt.Equals(count, 20))
+}
+
+// A file of a process that has ended says itself whether hits in it were
+// missed, as long as it is at its path.
+func TestFileOfAnEndedProcessIsRead(t *testing.T) {
+	testneeds.Root(t)
+	buildID := []byte("\x03\x00\x00\x00GNU\x00")
+	for _, keepsID := range []bool{true, false} {
+		target := copyOf(t, "target-pie")
+		contents, err := os.ReadFile(target)
+		qt.Assert(t, qt.IsNil(err))
+		if !keepsID {
+			contents = bytes.ReplaceAll(contents, buildID, []byte("\x03\x00\x00\x00GNV\x00"))
+			qt.Assert(t, qt.IsNil(os.WriteFile(target, contents, 0o755)))
+		}
+		c, err := hold([]string{target}, os.Stderr)
+		qt.Assert(t, qt.IsNil(err))
+		records, err := procwatch.RecordFamily(c.tid)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(c.release()))
+		<-c.done
+		all := records.Drain()
+		records.Close()
+		i := slices.IndexFunc(all, func(r procwatch.Record) bool { return r.Path == target })
+		qt.Assert(t, qt.IsTrue(i >= 0))
+		record := &all[i]
+		is := func(pattern string) (bool, error) {
+			o := &options{patterns: []elfnote.Pattern{elfnote.MustParsePattern(pattern)}}
+			return (&latecomers{tracer: &tracer{options: o}}).isLate(record)
+		}
+		late, err := is("gousdt_test:three")
+		qt.Check(t, qt.IsTrue(late))
+		qt.Check(t, qt.IsNil(err))
+		late, err = is("gousdt_test:thre")
+		qt.Check(t, qt.IsFalse(late))
+		qt.Check(t, qt.IsNil(err))
+
+		// Of another file at its path nothing is known.
+		qt.Assert(t, qt.IsNil(os.Rename(target, target+".old")))
+		other := bytes.Replace(contents, buildID, append(buildID[:7:7], 1), 1)
+		qt.Assert(t, qt.IsNil(os.WriteFile(target, other, 0o755)))
+		late, err = is("gousdt_test:thre")
+		qt.Check(t, qt.IsTrue(late))
+		qt.Check(t, qt.ErrorIs(err, procfs.ErrChanged))
+		qt.Assert(t, qt.IsNil(os.Remove(target)))
+		qt.Assert(t, qt.IsNil(unix.Mkfifo(target, 0o755)))
+		late, err = is("gousdt_test:thre") // which would wait for a writer
+		qt.Check(t, qt.IsFalse(late))
+		qt.Check(t, qt.IsNil(err))
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -463,7 +464,7 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 			l.program = record.Path
 		}
 		// The kernel puts no breakpoint into a shared mapping, as of mapFile.
-		return !record.Mapping.Shared && l.mapped(record.PID, record.Path, at)
+		return !record.Mapping.Shared && l.mapped(record, at)
 	case procwatch.MemoryMapped:
 		for _, site := range l.sites[record.PID] {
 			if site.address >= record.Mapping.Start && site.address < record.Mapping.End {
@@ -563,15 +564,15 @@ func (f *lateFile) add(pid int, at time.Time) {
 	}
 }
 
-// mapped takes a file that a process has mapped, and reports whether it is to
-// be attached.
-func (l *latecomers) mapped(pid int, path string, at time.Time) (waits bool) {
+// mapped takes the file of a record, and reports whether it is to be attached.
+func (l *latecomers) mapped(record *procwatch.Record, at time.Time) (waits bool) {
+	pid, path := record.PID, record.Path
 	if len(l.tracer.options.files) > 0 || l.known[path] || !strings.HasPrefix(path, "/") {
 		return false
 	}
 	file := l.waiting[path]
 	if file == nil {
-		isLate, err := l.isLate(seenBy(pid, path))
+		isLate, err := l.isLate(record)
 		if !isLate || len(l.waiting) == maxWatched {
 			if len(l.known) == maxWatched {
 				clear(l.known) // they are looked at again
@@ -588,27 +589,53 @@ func (l *latecomers) mapped(pid int, path string, at time.Time) (waits bool) {
 	return true
 }
 
-// isLate reports whether a file has matching probes, or may have, and is not
-// attached.
-func (l *latecomers) isLate(path string) (bool, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return false, nil // a device, which is not to be opened
-	}
-	opened, err := os.Open(path)
-	if err != nil {
+// isLate reports whether the file of a record has matching probes, or may have,
+// and is not attached.
+func (l *latecomers) isLate(record *procwatch.Record) (bool, error) {
+	opened, err := openRecorded(record)
+	switch {
+	case errors.Is(err, procfs.ErrNotRegular):
+		return false, nil // a device
+	case err != nil:
 		return true, err
 	}
 	defer opened.Close()
 	if id, err := procmaps.IdentifyFile(opened); err == nil && l.attached[id] {
 		return false, nil
 	}
-	// Some sites are only attached to single processes.
-	target := usdt.Target{Path: path, PID: os.Getpid(), DebugFile: debuginfo.Find}
-	sel, err := usdt.Select(target, l.tracer.options.patterns...)
+	file, err := elfnote.NewFile(opened)
 	if err != nil {
 		return false, nil // nothing is attached, and so nothing is missed
 	}
+	// Some sites are only attached to single processes.
+	target := usdt.Target{ELF: file, PID: os.Getpid(), DebugFile: debuginfo.Find}
+	sel, err := usdt.Select(target, l.tracer.options.patterns...)
+	if err != nil {
+		return false, nil
+	}
 	return true, sel.Close()
+}
+
+// openRecorded opens the file that a process has mapped. Once that has ended,
+// or has another root, the same file may be at the path as this process sees
+// it.
+func openRecorded(record *procwatch.Record) (*os.File, error) {
+	fs := procfs.NewFS("")
+	file, err := procmaps.OpenIn(fs, record.PID, record.Path)
+	if err == nil || errors.Is(err, procfs.ErrNotRegular) {
+		return file, err
+	}
+	file, err = procwatch.RecordedFile{FS: fs, PID: os.Getpid(), Record: record}.Open()
+	if err != nil || record.BuildID == "" {
+		return file, err
+	}
+	if read, err := elfnote.NewFile(file); err == nil {
+		if id, _ := read.BuildID(); id == record.BuildID {
+			return file, nil
+		}
+	}
+	file.Close()
+	return nil, procfs.ErrChanged
 }
 
 // seenBy returns the path of a file by which this process can open what another
@@ -643,7 +670,7 @@ func (l *latecomers) attachedNow(path string, pid int) {
 		return
 	}
 	l.known[path] = true
-	if opened, err := os.Open(path); err == nil {
+	if opened, err := procmaps.OpenIn(procfs.NewFS(""), os.Getpid(), path); err == nil {
 		if id, err := procmaps.IdentifyFile(opened); err == nil {
 			l.attached[id] = true
 		}
