@@ -530,9 +530,9 @@ func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []st
 		}
 		return []string{fmt.Sprintf("%snone was as long as --slow %v", calls, *o.slow)}
 	case l.filtered:
-		lines = append(starts, "probes were passed, but --where holds for no hit")
+		lines = append(starts, "probes fired, but --where holds for no hit")
 		if strings.Contains(o.where, "str(") {
-			lines = append(lines, "a text that cannot be read equals nothing: perhaps "+notInMemory)
+			lines = append(lines, "a string that cannot be read equals nothing: perhaps "+notInMemory)
 		}
 		return lines
 	case l.Unmatched > 0:

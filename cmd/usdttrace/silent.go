@@ -90,16 +90,16 @@ func (t *tracer) whySilent(pattern int) string {
 	var text string
 	switch n := len(has); {
 	case n > 1:
-		text = fmt.Sprintf("%d processes have it, and none passed it", n)
+		text = fmt.Sprintf("%d processes contain it, but it fired in none", n)
 	case n == 1:
-		text = "1 process has it, and did not pass it"
+		text = "1 process contains it, but it did not fire"
 	case len(unfit) > 0:
 	case o.pid != 0:
-		text = t.where() + " does not run what has it"
+		text = t.where() + " runs no file that contains it"
 	case len(o.files) == 0:
-		text = "no process runs what has it any more"
+		text = "no process runs a file that contains it any more"
 	default:
-		text = "no process runs what has it"
+		text = "no process runs a file that contains it"
 	}
 	if len(unfit) > 0 {
 		if text != "" {
@@ -260,7 +260,7 @@ func (t *tracer) warnTraps() {
 func (t *tracer) whyCommandSilent(pattern int) string {
 	l := t.latecomers
 	if l == nil {
-		return "no hit came, and it is not known whether the command has run what has it"
+		return "no hit came, and it is unknown whether the command ran a file that contains it"
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -272,19 +272,19 @@ func (t *tracer) whyCommandSilent(pattern int) string {
 	case len(l.late) > 0:
 		return "no hit was seen, but a file was attached late: hits may have been missed"
 	case l.lost:
-		return "no hit came, and it is not known whether the command has run what has it: " +
+		return "no hit came, and it is unknown whether the command ran a file that contains it: " +
 			"the kernel has lost records of mappings"
 	case l.unfit[pattern] && !l.runs[pattern]:
 		return "the command " + writableCode
 	case !l.runs[pattern]:
-		return "the command has executed no file that has it (in an emulator, the emulator is " +
+		return "the command executed no file that contains it (in an emulator, the emulator is " +
 			"what is executed)"
 	}
-	return "the command has run what has it, and did not pass it"
+	return "the command ran a file that contains it, but it did not fire"
 }
 
 // notInMemory is why something could not be read, mostly.
-const notInMemory = "its page was not in the program's memory, as of a text that the program has " +
+const notInMemory = "its page was not in the program's memory, as for a string that the program has " +
 	"not used yet (see docs/troubleshooting.md#unreadable-values)"
 
 // isUnreadable reports whether an argument, or what it points to, could not be

@@ -28,14 +28,14 @@ func TestZeroIsExplained(t *testing.T) {
 		why  string
 	}{
 		"a process": {[]string{"-p", decimal(p.PID), "gousdt_test:three"},
-			"gousdt_test:three: 1 process has it, and did not pass it\n"},
+			"gousdt_test:three: 1 process contains it, but it did not fire\n"},
 		"a file": {[]string{p.path, "gousdt_test:three,gousdt_test:inlined"},
-			"gousdt_test:three, gousdt_test:inlined: 1 process has it, and did not pass it\n"},
+			"gousdt_test:three, gousdt_test:inlined: 1 process contains it, but it did not fire\n"},
 		"a file that nobody runs": {[]string{idle, "gousdt_test:three"},
-			"gousdt_test:three: no process runs what has it\n"},
+			"gousdt_test:three: no process runs a file that contains it\n"},
 		"a file that another process runs": {
 			[]string{"-p", decimal(os.Getpid()), p.path, "gousdt_test:three"},
-			"gousdt_test:three: process " + decimal(os.Getpid()) + " does not run what has it\n"},
+			"gousdt_test:three: process " + decimal(os.Getpid()) + " runs no file that contains it\n"},
 		"one of two probes": {[]string{p.path, "gousdt_test:three", "gousdt_test:nothing"},
 			"gousdt_test:nothing: no process has such a probe\n"},
 		"calls of a process": {[]string{"--slow", "1s", "-p", decimal(c.PID), "gousdt_calls:outer"},
@@ -47,11 +47,11 @@ func TestZeroIsExplained(t *testing.T) {
 			"gousdt_test:nothing: process " + decimal(p.PID) + " has no such probe\n"},
 		"a command that does not run it": {
 			[]string{idle, "gousdt_test:three", "--", testprog.Path(t, "launcher")},
-			"gousdt_test:three: the command has executed no file that has it"},
+			"gousdt_test:three: the command executed no file that contains it"},
 		"a command that runs it, with a FILE": {[]string{idle, "gousdt_test:three", "--", idle},
-			"gousdt_test:three: the command has run what has it, and did not pass it\n"},
+			"gousdt_test:three: the command ran a file that contains it, but it did not fire\n"},
 		"a command": {[]string{"gousdt_test:three", "--", idle},
-			"gousdt_test:three: the command has run what has it, and did not pass it\n"},
+			"gousdt_test:three: the command ran a file that contains it, but it did not fire\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, append([]string{"--duration", "0.1"}, test.args...)...).wait()
@@ -64,7 +64,7 @@ func TestZeroIsExplained(t *testing.T) {
 		why   string
 	}{
 		"a condition": {[]string{"--where", "arg0 == 12345678", "gousdt_test:three"},
-			"fire three 3\nquit\n", "probes were passed, but --where holds for no hit\n"},
+			"fire three 3\nquit\n", "probes fired, but --where holds for no hit\n"},
 		"slow calls": {[]string{"--slow", "1h", "gousdt_calls:outer"}, "nested\n",
 			"of the calls that began and ended meanwhile, none was as long as --slow 1h0m0s\n"},
 	} {
@@ -229,7 +229,7 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 		r := start(t, "--count", "gousdt_test:three", "--", script).wait()
 		qt.Check(t, qt.StringContains(r.stderr, "not seen: hits in "))
 		qt.Check(t, qt.StringContains(r.stderr, "hits may have been missed"))
-		qt.Check(t, qt.Not(qt.StringContains(r.stderr, "did not pass it")))
+		qt.Check(t, qt.Not(qt.StringContains(r.stderr, "it did not fire")))
 	})
 	t.Run("late because of where its semaphore is", func(t *testing.T) {
 		testneeds.Tool(t, "ld.lld", "lld")

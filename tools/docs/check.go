@@ -149,6 +149,11 @@ var words = []struct {
 	{regexp.MustCompile(`(?i)\bin vain\b`), "without effect"},
 	{regexp.MustCompile(`(?i)\bfor so long\b`), "until"},
 	{regexp.MustCompile(`(?i)\bmeasuring points?\b`), "a trace point"},
+	{regexp.MustCompile(`(?i)\bsays so\b|\b(is|are|was) said\b`), "reports"},
+	{regexp.MustCompile(`(?i)\bby itself\b`), "on its own"},
+	{regexp.MustCompile(`(?i)\bso many\b`), "that many"},
+	{regexp.MustCompile(`(?i)\b(is|are) told (of|about)\b`), "is reported"},
+	{regexp.MustCompile(`(?i)\bspots?\b`), "a site"},
 }
 
 // wordProblems finds such turns outside of blocks of code.

@@ -358,7 +358,7 @@ func (o *options) tell(messages io.Writer, probe *profiler.Probe) error {
 			"that can be read as an integer; usdtlist -v shows what it has", without, o.value)
 	}
 	if stats == (profiler.Stats{}) {
-		fmt.Fprint(messages, ": no process passed a probe")
+		fmt.Fprint(messages, ": no probe fired")
 	}
 	if stats.NoStack > 0 {
 		fmt.Fprintf(messages, "; %d hits without a stack: "+
