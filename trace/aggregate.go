@@ -165,7 +165,7 @@ const (
 	maxKeySize = 320
 )
 
-func (s *Session) parseAggregations() error {
+func (s *definition) parseAggregations() error {
 	for i, a := range s.opts.Aggregators {
 		err := errors.New("the aggregator is nil")
 		if a != nil {
@@ -178,9 +178,9 @@ func (s *Session) parseAggregations() error {
 	return nil
 }
 
-func (s *Session) parseAggregation(a *Aggregation) (err error) {
+func (s *definition) parseAggregation(a *Aggregation) (err error) {
 	p := &aggregation{names: slices.Clone(a.By), maxKeys: cmp.Or(a.MaxKeys, defaultMaxKeys),
-		normalize: a.Normalize, session: s}
+		normalize: a.Normalize}
 	p.Bit = len(s.aggregations) % 64
 	p.Names, p.Sum, p.Min, p.Max = s.names.number, a.Sum || a.Histogram != nil, a.Min, a.Max
 	probes := slices.Clone(a.Probes)
@@ -290,7 +290,7 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 
 // parseValue parses Aggregation.Value: a number of a call, or of a hit if l is
 // nil.
-func (s *Session) parseValue(source string, l *latency) (expr.Term, error) {
+func (s *definition) parseValue(source string, l *latency) (expr.Term, error) {
 	t, err := expr.ParseTerm(source, s.opts.names())
 	switch {
 	case err == nil && l.hasArgument(t.Name) && !isOfSpan(t):
@@ -307,7 +307,7 @@ func (s *Session) parseValue(source string, l *latency) (expr.Term, error) {
 
 // parseKey parses a term that can be a key. The name of a text stands for the
 // text, and the name of a call's argument for the argument of its start.
-func (s *Session) parseKey(source string, a *Aggregation, l *latency) (expr.Term, error) {
+func (s *definition) parseKey(source string, a *Aggregation, l *latency) (expr.Term, error) {
 	t, err := expr.ParseTerm(source, s.opts.names())
 	if err != nil {
 		return t, err

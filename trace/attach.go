@@ -35,15 +35,11 @@ type Attachment struct {
 	pairs    []uint32 // numbers of the pairs that have both ends here
 	names    map[uint32]elfnote.Pair
 
-	unmatched expectedLosses // ends whose starts are not attached yet
-	replaced  expectedLosses // starts whose ends are not attached any more
-
 	slots    []uint64 // keys of the session's map of slots
 	reserved int      // slots
 
-	closeOnce sync.Once
-	done      chan struct{} // closed once it is closed
-	err       error         // of closing
+	done chan struct{} // closed once the attachment is
+	err  error         // of closing
 }
 
 // Session returns the session that watches the probes.
@@ -109,7 +105,7 @@ func closeAll(attachments ...*Attachment) error {
 			ranked[l.rank] = append(ranked[l.rank], l.Link)
 		}
 		sessions[a.session] = true
-		a.session.countLost(a, func(n lostCounts) { a.replaced.begin(n.replaced) })
+		a.enter(leaving)
 	}
 	var errs []error
 	for _, links := range ranked {
@@ -120,22 +116,41 @@ func closeAll(attachments ...*Attachment) error {
 		s.forgetWaiting(attachments)
 	}
 	for _, a := range attachments {
-		a.closeOnce.Do(func() {
-			for _, p := range a.programs {
-				a.err = errors.Join(a.err, a.session.programs.release(p))
-			}
-			_ = a.session.use(func() error { // a closed map has no slots
-				a.session.slots.release(a.slots, a.reserved)
-				return nil
-			})
-			a.session.foldLost(a)
-			a.session.endPairs(a)
-			a.session.forget(a)
-			close(a.done)
-		})
+		if a.enter(gone) {
+			a.release()
+		}
+		<-a.done
 		errs = append(errs, a.err)
 	}
 	return errors.Join(errs...)
+}
+
+// enter enters a phase of the attachment, see ledgers.
+func (a *Attachment) enter(next attachmentPhase) (first bool) {
+	all := &a.session.attachments
+	err := a.session.use(func() error {
+		first = all.enter(a, next, true)
+		return nil
+	})
+	if err != nil {
+		first = all.enter(a, next, false)
+	}
+	return first
+}
+
+// release gives back what a detached attachment has of its session.
+func (a *Attachment) release() {
+	s := a.session
+	for _, p := range a.programs {
+		a.err = errors.Join(a.err, s.programs.release(p))
+	}
+	_ = s.use(func() error { // a closed map has no slots
+		s.slots.release(a.slots, a.reserved)
+		return nil
+	})
+	s.endPairs(a)
+	s.freeSites(a.sites)
+	close(a.done)
 }
 
 // attachRest is attachSelection without the sites that the kernel refuses.
@@ -160,13 +175,10 @@ func (s *Session) attachSelection(
 	if opts == nil {
 		opts = &usdt.AttachOptions{}
 	}
-	// Programs refer to the maps by their descriptors: no map must be closed.
-	s.attaching.RLock()
-	defer s.attaching.RUnlock()
-	if s.detached {
+	if s.life.has(detaching) {
 		return nil, sys.ClosedError("session")
 	}
-	defer s.going.Begin(file)()
+	defer s.life.going.Begin(file)()
 
 	a := &Attachment{session: s, path: file, process: process, done: make(chan struct{})}
 	plan := *s.plan
@@ -196,17 +208,24 @@ func (s *Session) attachSelection(
 		}
 		return nil, refused
 	}
-	a.pairs, a.names = pairs.whole, pairs.names
+	if err := s.sites.add(w.sites...); err != nil {
+		return nil, err
+	}
+	a.sites, a.pairs, a.names = w.sites, pairs.whole, pairs.names
+	a.enter(arriving)
 	if err = a.attach(w); err == nil {
 		err = a.attachHelpers(w)
+	}
+	if err == nil { // Detach waits, or this fails
+		err = s.life.before(detaching, func() error {
+			a.enter(there)
+			return nil
+		})
 	}
 	if err != nil {
 		a.Close()
 		return nil, err
 	}
-	s.mu.Lock()
-	s.attachments[a] = struct{}{}
-	s.mu.Unlock()
 	go func() {
 		<-a.links[0].Done()
 		if errors.Is(a.links[0].Err(), usdt.ErrWritten) { // the others have ended, too
@@ -221,14 +240,6 @@ func (w *work) isUseless() bool { return len(w.wanted) == 0 || w.ends && !w.deli
 
 func (a *Attachment) attach(w *work) error {
 	s := a.session
-	for _, site := range w.sites {
-		if err := s.sites.add(site); err != nil {
-			return err
-		}
-		a.sites = append(a.sites, site)
-	}
-	s.addLost(a)
-	defer s.countLost(a, func(n lostCounts) { a.unmatched.end(n.unmatched) })
 	if len(w.sites) > 1 && w.plan.Kernel.HasSlots() && s.slots.reserve(len(w.sites)) {
 		a.reserved = len(w.sites)
 		return a.attachGroups(w)
@@ -298,10 +309,7 @@ func (a *Attachment) attachHelpers(w *work) error {
 	}
 	if err == nil {
 		idle := &bpfgen.Program{Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}}
-		var p *program
-		if p, err = a.session.programs.acquire(idle, "usdt_helper", nil); err == nil {
-			err = a.attachLoaded(sel, p, nil, rankStart)
-		}
+		err = a.attachProgram(sel, idle, "usdt_helper", nil, nil, rankStart)
 	}
 	if err != nil {
 		return fmt.Errorf("attaching %s, without which %s does not fire: %w", helpers[0], of, err)
@@ -326,30 +334,32 @@ func (a *Attachment) attachSome(
 	if len(indices) == w.sel.Len() && slices.IsSorted(indices) {
 		indices = nil // all of them
 	}
-	p, err := a.session.programs.acquire(generated, programName(sites), w.blocks.Table)
+	return a.attachProgram(w.sel, generated, programName(sites), w.blocks.Table, cookies, w.rank(some[0]),
+		indices...)
+}
+
+// attachProgram loads a program, which becomes the attachment's, and attaches
+// it to sites of a selection.
+func (a *Attachment) attachProgram(
+	sel *usdt.Selection, generated *bpfgen.Program, name string, table *bpfgen.Table, cookies []uint64,
+	rank int, indices ...int,
+) error {
+	// Programs refer to the maps by their descriptors: no map must be closed.
+	s := a.session
+	var p *program
+	err := s.life.before(detaching, func() (err error) {
+		p, err = s.programs.acquire(generated, name, table)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	return a.attachLoaded(w.sel, p, cookies, w.rank(some[0]), indices...)
-}
-
-// attachLoaded attaches a program, which becomes the attachment's, to sites of
-// a selection.
-func (a *Attachment) attachLoaded(
-	sel *usdt.Selection, p *program, cookies []uint64, rank int, indices ...int,
-) error {
 	a.programs = append(a.programs, p)
 	// The kernel may wait here for the file's pages, as long as the file system
 	// likes. The session can be closed meanwhile.
-	s := a.session
-	s.attaching.RUnlock()
 	lnk, err := sel.AttachRaw(p.Program, cookies, indices...)
-	s.attaching.RLock()
 	if err == nil {
 		a.links = append(a.links, rankedLink{lnk, rank})
-	}
-	if s.detached { // the maps that programs refer to may be closed
-		return sys.ClosedError("session")
 	}
 	return err
 }
@@ -414,6 +424,7 @@ type siteTable struct {
 	mu   sync.Mutex
 	next uint32
 	free []uint32
+	kept bool // see keep
 }
 
 func (t *siteTable) get(id uint32) *Site {
@@ -424,38 +435,52 @@ func (t *siteTable) get(id uint32) *Site {
 	return (*sites)[id].Load()
 }
 
-func (t *siteTable) add(s *Site) error {
+// add numbers sites: all or none.
+func (t *siteTable) add(more ...*Site) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch n := len(t.free); {
-	case n > 0:
-		s.id, t.free = t.free[n-1], t.free[:n-1]
-	case t.next == math.MaxUint32:
+	if len(more)-len(t.free) > math.MaxUint32-int(t.next) {
 		return errors.New("the session has more sites than it can number")
-	default:
-		s.id = t.next
-		t.next++
 	}
 	sites := t.sites.Load()
 	if sites == nil {
 		sites = new([]atomic.Pointer[Site])
 	}
-	if int(s.id) >= len(*sites) {
-		larger := make([]atomic.Pointer[Site], max(64, 2*len(*sites)))
+	if all := int(t.next) + max(0, len(more)-len(t.free)); all > len(*sites) {
+		larger := make([]atomic.Pointer[Site], max(64, all, 2*len(*sites)))
 		for i := range *sites {
 			larger[i].Store((*sites)[i].Load())
 		}
 		sites = &larger
 		t.sites.Store(sites)
 	}
-	(*sites)[s.id].Store(s)
+	for _, s := range more {
+		if n := len(t.free); n > 0 {
+			s.id, t.free = t.free[n-1], t.free[:n-1]
+		} else {
+			s.id = t.next
+			t.next++
+		}
+		(*sites)[s.id].Store(s)
+	}
 	return nil
+}
+
+// keep keeps the numbers of all sites for good: keys in the kernel may have
+// them.
+func (t *siteTable) keep() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = true
 }
 
 // remove frees the numbers of sites. No event of these can come any more.
 func (t *siteTable) remove(sites []*Site) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.kept {
+		return
+	}
 	for _, s := range sites {
 		(*t.sites.Load())[s.id].Store(nil)
 		t.free = append(t.free, s.id)

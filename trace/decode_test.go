@@ -373,7 +373,7 @@ func TestDecodeForgottenStart(t *testing.T) {
 func TestEventsFromMemory(t *testing.T) {
 	for _, reuse := range []bool{true, false} {
 		t.Run(fmt.Sprint(reuse), func(t *testing.T) {
-			s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: reuse}}}
+			s := reusing(reuse)
 			var sites []*Site
 			for _, arguments := range []string{"8@%rax", "8@%rax", "-4@%eax",
 				"8@%rax -2@%bx 1@%cl"} {
@@ -453,7 +453,7 @@ func TestEventsFromMemory(t *testing.T) {
 // A reused event keeps nothing of the event before. It has the values of an
 // event of its own, whatever the names of threads, times and texts are.
 func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
-	s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: true}}}
+	s := reusing(true)
 	var sites []*Site
 	for i, captures := range [][]bpfgen.Capture{
 		nil,
@@ -533,7 +533,7 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 
 // A removed site leaves its number to another site, and nothing else.
 func TestEventsFromMemoryOfSitesThatFollow(t *testing.T) {
-	s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: true}}}
+	s := reusing(true)
 	first, second := siteWith(t, s, "8@%rax"), siteWith(t, s, "8@%rax")
 	s.decoder = newDecoder(&s.sites, true)
 	ring := newFakeRing(4096)
@@ -579,7 +579,7 @@ func TestEventsFromMemoryEnd(t *testing.T) {
 	const all = 5000
 	for _, at := range []int{1, 10, 100, 2000} {
 		for _, interrupted := range []bool{false, true} {
-			s := &Session{opts: SessionOptions{Events: &EventOptions{ReuseEvents: true}}}
+			s := reusing(true)
 			site := siteWith(t, s, "8@%rax")
 			s.decoder = newDecoder(&s.sites, true)
 			ring := newFakeRing(1 << 20)
@@ -617,6 +617,12 @@ func TestEventsFromMemoryEnd(t *testing.T) {
 			qt.Check(t, qt.Equals(count, all))
 		}
 	}
+}
+
+// reusing returns a session without a kernel.
+func reusing(reuse bool) *Session {
+	opts := SessionOptions{Events: &EventOptions{ReuseEvents: reuse}}
+	return &Session{definition: definition{opts: opts}}
 }
 
 // siteWith adds a site to a session that sends its arguments only.

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -209,10 +210,7 @@ func (s *Session) Drain(ctx context.Context) error {
 		return sys.ClosedError("session")
 	}
 	done := make(chan struct{})
-	s.mu.Lock()
-	s.drains = append(s.drains, drain{written, func() { close(done) }})
-	s.mu.Unlock()
-	s.ring.interrupt()
+	s.drain(written, func() { close(done) })
 	select {
 	case <-done:
 		return nil
@@ -222,10 +220,42 @@ func (s *Session) Drain(ctx context.Context) error {
 }
 
 // A drain is over when the ring buffer has been read up to a position. The
-// reader calls the function then, with Session.mu held.
+// reader calls the function then, with stream.draining held.
 type drain struct {
 	position uint64
 	over     func()
+}
+
+// stream is the events' way out of the ring buffer.
+type stream struct {
+	ring     *ringReader // nil if no events are sent
+	reading  sync.Mutex  // held by the iteration over events, which the next two belong to
+	decoder  *decoder
+	reported uint64 // losses that iterations have reported
+
+	draining sync.Mutex
+	drains   []drain
+}
+
+func (s *stream) drain(position uint64, over func()) {
+	s.draining.Lock()
+	s.drains = append(s.drains, drain{position, over})
+	s.draining.Unlock()
+	s.ring.interrupt() // perhaps no event comes
+}
+
+// freeSites frees the numbers of detached sites, if there are events when the
+// last of them have been read.
+func (s *Session) freeSites(sites []*Site) {
+	if s.ring == nil {
+		s.sites.remove(sites)
+		return
+	}
+	written, _ := s.ring.written()
+	s.drain(written, func() {
+		s.sites.remove(sites)
+		s.decoder.forget() // other sites can get their numbers
+	})
 }
 
 var errNoEvents = errors.New("the session sends no events: it has Aggregators and no SessionOptions.Events")
@@ -246,7 +276,7 @@ func (r *reading) loop() {
 	for {
 		r.ring.interrupted.Store(false) // first: a later interruption must not be missed
 		// Events that were sent before the session became silent are there now.
-		silent := r.silent.Load()
+		silent := r.life.has(detached)
 		if !r.readAll() || r.isOver() {
 			return
 		}
@@ -315,8 +345,8 @@ func (r *reading) reportLosses() bool {
 // pass is called between two events. It ends the drains whose events have been
 // delivered.
 func (r *reading) pass() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.draining.Lock()
+	defer r.draining.Unlock()
 	r.drains = slices.DeleteFunc(r.drains, func(d drain) bool {
 		isOver := d.position <= r.ring.read
 		if isOver {

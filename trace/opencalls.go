@@ -206,6 +206,12 @@ func (o *openCalls) look(
 ) (going, ended uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.count(s, forget)
+}
+
+func (o *openCalls) count(
+	s *Session, forget func(l *latency, key [2]uint64, calls []bpfgen.OpenCall) bool,
+) (going, ended uint64, err error) {
 	if o.frozen {
 		return o.going, o.ended + o.execed, nil
 	}
@@ -218,19 +224,19 @@ func (o *openCalls) look(
 		var over [][2]uint64
 		if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
 			pid, tid, _ := l.Caller(key)
-			switch {
-			case s.plan.Kernel.PIDs == nil && hasEnded(pid, tid):
+			hasEnded := s.plan.Kernel.PIDs == nil && hasEnded(pid, tid)
+			isOver := hasEnded || forget != nil && forget(l, key, calls)
+			if isOver {
 				over = append(over, key)
-				o.ended += uint64(len(calls))
-			case forget != nil && forget(l, key, calls):
-				over = append(over, key)
-			default:
-				for i := range calls {
-					if s.execAfter(pid, calls[i].Began) {
-						execed++ // the kernel removes them at the next end
-					} else {
-						o.going++
-					}
+			}
+			for i := range calls {
+				switch isExeced := s.execAfter(pid, calls[i].Began); {
+				case hasEnded || isExeced && isOver:
+					o.ended++
+				case isExeced:
+					execed++ // the kernel removes them at the next end
+				case !isOver:
+					o.going++
 				}
 			}
 			return nil
@@ -253,10 +259,10 @@ func (o *openCalls) freeze(s *Session) {
 		return
 	}
 	_ = s.use(func() error {
-		_, _, err := o.look(s, nil)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		_, _, err := o.count(s, nil)
+		o.frozen = true
 		return err // then fewer are known
 	})
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.frozen = true
 }

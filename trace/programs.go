@@ -663,7 +663,8 @@ func (a *Attachment) attachGroups(w *work) error {
 			for _, n := range group {
 				numbers[n] = number
 				key := bpfgen.Slot(number, w.sites[n].Instruction)
-				if err := table.slots.Put(key, w.cookie(p, n)); err != nil {
+				err := a.session.use(func() error { return table.slots.Put(key, w.cookie(p, n)) })
+				if err != nil {
 					return explain("adding to the map of slots", err)
 				}
 				a.slots = append(a.slots, key)

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -19,7 +17,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/attaching"
-	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -30,67 +27,52 @@ import (
 // A Session watches probes, of one file or of many. Files can be attached and
 // detached while it runs. All methods are safe for concurrent use.
 type Session struct {
-	opts       SessionOptions
-	events     EventOptions // the zero value if none are sent
-	mode       usdt.Mode
-	containers expr.Containers // nil if they are not known
-	captures   captures
-	plan       *bpfgen.Plan // without the kernel's machine
+	definition
+	objects
+	stream
+	life        life
+	attachments ledgers
 
-	programs programCache
-	members  members
+	programs    programCache
+	members     members
+	sites       siteTable
+	pairNumbers pairNumbers
+	openCalls   openCalls
 
-	sites     siteTable
-	keepSites bool // for good: keys in the kernel may have their numbers
-	names     nameTable
-
-	aggregations []*aggregation
-	generations  generations
-	latencies    []*latency
-	pairNumbers  pairNumbers
-
-	room    *ebpf.Map      // how much room aggregations have for keys; nil if none is emptied
-	signals *ringReader    // of the programs that have little room left
+	signals *ringReader    // of the programs that have little room left; nil without keys
 	taking  sync.WaitGroup // takeKeys
+}
 
-	cpus       int         // processors that there can be
-	made       []*ebpf.Map // all maps
-	mapErr     error       // why not all were made
-	counters   *ebpf.Map
-	filtered   *ebpf.Map // nil without a filter, see bpfgen.Plan
-	slots      slotTable
-	sampling   *ebpf.Map   // nil where every hit is sent
-	waiting    *ebpf.Map   // likewise
-	owners     *ebpf.Map   // nil where the ring buffer is not shared out
-	followers  []io.Closer // programs and links that follow forks and execs
-	execs      *ebpf.Map   // by process: when it last ran another program; nil if that is not known
-	familyFull *ebpf.Map   // one u64: processes that found no room in the family
+// A definition is what a session is asked for: it needs no kernel.
+type definition struct {
+	opts         SessionOptions
+	events       EventOptions    // the zero value if none are sent
+	containers   expr.Containers // nil if they are not known
+	captures     captures
+	plan         *bpfgen.Plan // without the kernel's machine
+	names        nameTable
+	aggregations []*aggregation
+	latencies    []*latency
+}
 
-	reading  sync.Mutex  // held by the iteration over events
-	ring     *ringReader // nil where no events are sent
-	decoder  *decoder
-	reported uint64      // losses that iterations have reported
-	silent   atomic.Bool // no event will come any more
+// objects are what a session has in the kernel from New to Close.
+type objects struct {
+	mode      usdt.Mode
+	cpus      int         // processors that there can be
+	made      []*ebpf.Map // all maps
+	mapErr    error       // why not all were made
+	followers []io.Closer // programs and links that follow forks and execs
 
-	openCalls openCalls
-	lost      lostCalls
-
-	// Held for reading while something is to be attached, but not while the
-	// kernel attaches.
-	attaching sync.RWMutex
-	detached  bool // nothing can be attached any more
-	going     attaching.Files
-
-	using  sync.RWMutex // held for reading while something reads the maps
-	closed bool         // the maps are closed
-
-	mu          sync.Mutex
-	attachments map[*Attachment]struct{}
-	watches     map[*watch.Watch]struct{}
-	drains      []drain
-
-	closeOnce sync.Once
-	closeErr  error
+	slots       slotTable
+	generations generations
+	counters    *ebpf.Map
+	room        *ebpf.Map // how much room aggregations have for keys; nil if none is emptied
+	filtered    *ebpf.Map // nil without a filter, see bpfgen.Plan
+	sampling    *ebpf.Map // nil where every hit is sent
+	waiting     *ebpf.Map // likewise
+	owners      *ebpf.Map // nil where the ring buffer is not shared out
+	execs       *ebpf.Map // by process: when it last ran another program; nil if that is not known
+	familyFull  *ebpf.Map // one u64: processes that found no room in the family
 }
 
 // Open returns a session that watches the probes of a file that match any of
@@ -120,8 +102,8 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 //   - [os.ErrPermission]: a privilege is missing, or before Linux 5.11 the
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) {
-	s := &Session{attachments: make(map[*Attachment]struct{}),
-		watches: make(map[*watch.Watch]struct{})}
+	s := &Session{life: life{watches: make(map[*watch.Watch]struct{})},
+		attachments: ledgers{of: make(map[*Attachment]*ledger)}}
 	if opts != nil {
 		s.opts = *opts
 		s.opts.Aggregators = slices.Clone(opts.Aggregators)
@@ -161,7 +143,7 @@ func New(opts *SessionOptions) (*Session, error) {
 // returns an error that [New] would return too. It needs no privileges and
 // works on every system, to check a configuration before it is used.
 func (o *SessionOptions) Validate() error {
-	s := &Session{opts: *o}
+	s := &definition{opts: *o}
 	if o.Containers != nil { // they are looked up when the session is made
 		s.containers = func(string) ([]uint64, error) { return []uint64{0}, nil }
 	}
@@ -173,7 +155,7 @@ func (o *SessionOptions) Validate() error {
 
 // parseOptions reads the options, as far as they do not depend on the kernel.
 // The error is a *tracing.OptionError.
-func (s *Session) parseOptions() (err error) {
+func (s *definition) parseOptions() (err error) {
 	if s.opts.Mode > usdt.ModeSingleIPMap {
 		return optionError("Mode", fmt.Errorf("there is no %s", s.opts.Mode))
 	}
@@ -224,9 +206,7 @@ func (s *Session) Attach(
 // Attachments returns the attachments that are not closed, in no particular
 // order.
 func (s *Session) Attachments() []*Attachment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.attachments))
+	return s.attachments.list()
 }
 
 // Detach closes all attachments at once, ends all watches, and lets the
@@ -243,20 +223,17 @@ func (s *Session) Detach() error {
 }
 
 func (s *Session) detach() error {
-	s.attaching.Lock()
-	s.detached = true
-	s.attaching.Unlock()
+	s.life.enter(detaching)
 	s.openCalls.freeze(s)
-
-	for w := range s.allWatches() {
+	for w := range s.life.allWatches() {
 		w.Stop()
 	}
 	patience := attaching.LinkPatience
 	if s.mode != usdt.ModeMulti {
 		patience = attaching.EventPatience
 	}
-	err := errors.Join(closeAll(s.Attachments()...), s.going.Wait(patience))
-	s.silent.Store(true)
+	err := errors.Join(closeAll(s.Attachments()...), s.life.going.Wait(patience))
+	s.life.enter(detached)
 	if s.ring != nil {
 		s.ring.interrupt()
 	}
@@ -267,63 +244,28 @@ func (s *Session) detach() error {
 // releases all that the session holds in the kernel. An iteration over events
 // ends. Close can be called again.
 func (s *Session) Close() error {
-	s.closeOnce.Do(func() {
+	s.life.once.Do(func() {
 		errs := []error{s.detach()}
-		for w := range s.allWatches() {
+		for w := range s.life.allWatches() {
 			_ = w.Close() // its errors are those of Detach
 		}
 		s.ring.end()
 		s.signals.end()
 		s.taking.Wait()
-		s.using.Lock()
-		s.closed = true
+		s.life.enter(closed)
 		for _, c := range s.followers {
 			errs = append(errs, c.Close())
 		}
 		for _, m := range s.made {
 			errs = append(errs, m.Close())
 		}
-		s.using.Unlock()
-		s.closeErr = errors.Join(errs...)
+		s.life.closeErr = errors.Join(errs...)
 	})
-	return s.closeErr
-}
-
-func (s *Session) allWatches() map[*watch.Watch]struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.watches)
+	return s.life.closeErr
 }
 
 // use calls a function that reads the maps. They are not closed meanwhile.
-func (s *Session) use(read func() error) error {
-	s.using.RLock()
-	defer s.using.RUnlock()
-	if s.closed {
-		return sys.ClosedError("session")
-	}
-	return read()
-}
-
-// forget forgets a closed attachment. The numbers of its sites become free,
-// where there are events when the last of them have been read.
-func (s *Session) forget(a *Attachment) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.attachments, a)
-	switch {
-	case s.keepSites:
-	case s.ring == nil:
-		s.sites.remove(a.sites)
-	default:
-		written, _ := s.ring.written()
-		s.drains = append(s.drains, drain{written, func() {
-			s.sites.remove(a.sites)
-			s.decoder.forget() // other sites can get their numbers
-		}})
-		s.ring.interrupt() // perhaps no event comes
-	}
-}
+func (s *Session) use(read func() error) error { return s.life.before(closed, read) }
 
 // newMap makes a map that is closed with the session, and returns its
 // descriptor too. After the first error, s.mapErr, it makes no more.

@@ -105,7 +105,7 @@ type latency struct {
 
 // latency returns the parsed form of a Latency, the same for equal ones.
 // Patterns with equal texts match the same probes.
-func (s *Session) latency(l *Latency) (*latency, error) {
+func (s *definition) latency(l *Latency) (*latency, error) {
 	text := l.Pair.String()
 	for _, known := range s.latencies {
 		if known.of == [3]string{text, l.By, l.DoneBy} {
@@ -164,7 +164,7 @@ func (l *latency) setCall(call *providers.Call, names expr.Names) error {
 
 func nameOf(p *elfnote.Probe) [2]string { return [2]string{p.Provider, p.Name} }
 
-func (s *Session) parseSpans() error {
+func (s *definition) parseSpans() error {
 	for i := range s.events.Spans {
 		l, err := s.latency(&s.events.Spans[i])
 		if err != nil {
@@ -179,7 +179,7 @@ func (s *Session) parseSpans() error {
 }
 
 // savedSize returns the room that one start takes in the map of starts.
-func (s *Session) savedSize() (int, error) {
+func (s *definition) savedSize() (int, error) {
 	size := 0
 	for i := range s.captures {
 		switch c := &s.captures[i]; {
@@ -205,7 +205,7 @@ func (s *Session) savedSize() (int, error) {
 
 // parseStartConditions finds what is decided at starts of the conditions by
 // which their ends are filtered.
-func (s *Session) parseStartConditions() error {
+func (s *definition) parseStartConditions() error {
 	if len(s.events.Spans) > 0 || !slices.ContainsFunc(s.aggregations,
 		func(a *aggregation) bool { return a.Latency == nil }) {
 		if s.plan.Filter != nil && len(s.latencies) > 0 {
@@ -267,7 +267,7 @@ func (s *Session) parseStartConditions() error {
 
 // checkHits returns an error if a filter about calls is to hold for hits: for
 // none it would.
-func (s *Session) checkHits(filter *expr.Node) error {
+func (s *definition) checkHits(filter *expr.Node) error {
 	errOfHits := errors.New("the filter asks for duration, failed or start.argN, " +
 		"which only calls have (Latency), not hits")
 	switch i := slices.IndexFunc(s.aggregations,
@@ -284,7 +284,7 @@ func (s *Session) checkHits(filter *expr.Node) error {
 // checkName fails for the name of an argument that no probe of some calls has
 // by its definition, or with "start." no probe that may start them. Without
 // calls it is about the probes.
-func (s *Session) checkName(
+func (s *definition) checkName(
 	t *expr.Term, source string, probes []elfnote.Pattern, latencies ...*latency,
 ) error {
 	name := t.Name
@@ -317,7 +317,7 @@ func (s *Session) checkName(
 }
 
 // checkCondition is checkName for all terms of a condition.
-func (s *Session) checkCondition(
+func (s *definition) checkCondition(
 	n *expr.Node, source string, probes []elfnote.Pattern, latencies ...*latency,
 ) (err error) {
 	n.Walk(func(t *expr.Term) {
@@ -355,8 +355,7 @@ func (s *Session) createLatencies() {
 	if len(s.latencies) == 0 {
 		return
 	}
-	s.lost.counts, s.plan.Lost = s.newMap("trace_lost", ebpf.Array, 4, bpfgen.LostSize, maxLostSites)
-	s.lost.of = make(map[*Attachment]struct{})
+	s.attachments.counts, s.plan.Lost = s.newMap("trace_lost", ebpf.Array, 4, bpfgen.LostSize, maxLostSites)
 	s.followExecs()
 	birth := threadBirth()
 	for _, l := range s.latencies {

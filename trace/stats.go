@@ -5,8 +5,6 @@ package trace
 import (
 	"cmp"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -71,7 +69,7 @@ func (s *Session) Losses() (Losses, error) {
 				return err
 			}
 		}
-		if err := s.lost.add(&l); err != nil {
+		if err := s.attachments.lost(&l); err != nil {
 			return err
 		}
 		if s.familyFull != nil {
@@ -125,154 +123,6 @@ func (s *Session) forgetWaiting(closed []*Attachment) {
 				return nil
 			})
 	})
-}
-
-// longestChange is the time for which losses count as expected: hundreds of
-// perf events are detached by then. A file system can make an attachment wait
-// without end, and must not hide losses.
-const longestChange = time.Minute
-
-// expectedLosses are the losses at the sites of an attachment while these are
-// attached or detached one after the other. Only one end of the calls that go
-// on meanwhile is seen, which is no loss.
-type expectedLosses struct {
-	changing bool
-	began    time.Time
-	before   uint64 // as counted then
-	expected uint64
-}
-
-// begin is called before sites are attached or detached, and end after it, with
-// the losses so far.
-func (l *expectedLosses) begin(counted uint64) {
-	if !l.changing {
-		l.changing, l.began, l.before = true, time.Now(), counted
-	}
-}
-
-func (l *expectedLosses) end(counted uint64) {
-	if l.changing && time.Since(l.began) < longestChange {
-		l.expected += counted - l.before
-	}
-	l.changing = false
-}
-
-// lost returns the number of counted losses that are not expected.
-func (l *expectedLosses) lost(counted uint64) uint64 {
-	if l.changing && time.Since(l.began) < longestChange {
-		counted = min(counted, l.before) // it is not known yet whether the others are expected
-	}
-	return counted - min(counted, l.expected)
-}
-
-// lostCalls are the losses of calls, which belong to attachments. Those of an
-// attachment that goes are added to gone, because its sites' numbers get free.
-type lostCalls struct {
-	counts *ebpf.Map // by the number of a site, see bpfgen.LostSize; nil if no calls are measured
-
-	mu       sync.Mutex // taken within Session.use
-	of       map[*Attachment]struct{}
-	gone     lostCounts
-	reported lostCounts
-}
-
-type lostCounts struct{ unmatched, replaced, left uint64 }
-
-// maxLostSites is the number of sites whose lost calls are counted apart. The
-// others' count as losses although some may be expected.
-const maxLostSites = 1 << 14
-
-// addLost adds an attachment whose sites are about to be attached.
-func (s *Session) addLost(a *Attachment) {
-	s.lost.mu.Lock()
-	defer s.lost.mu.Unlock()
-	if s.lost.counts != nil {
-		a.unmatched.begin(0)
-		s.lost.of[a] = struct{}{}
-	}
-}
-
-// countLost calls a function with the lost calls of an attachment, unless it
-// has gone.
-func (s *Session) countLost(a *Attachment, change func(lostCounts)) {
-	_ = s.use(func() error { // a closed session has no losses
-		s.lost.mu.Lock()
-		defer s.lost.mu.Unlock()
-		if _, ok := s.lost.of[a]; !ok {
-			return nil
-		}
-		n, err := s.lost.count(a, false)
-		if err == nil {
-			change(n)
-		}
-		return err
-	})
-}
-
-// foldLost adds up the lost calls of an attachment whose sites are detached.
-func (s *Session) foldLost(a *Attachment) {
-	_ = s.use(func() error {
-		l := &s.lost
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if _, ok := l.of[a]; !ok {
-			return nil
-		}
-		n, err := l.count(a, true)
-		a.replaced.end(n.replaced)
-		l.gone.unmatched += a.unmatched.lost(n.unmatched)
-		l.gone.replaced += a.replaced.lost(n.replaced)
-		l.gone.left += n.left
-		delete(l.of, a)
-		return err
-	})
-}
-
-// count returns all lost calls at the sites of an attachment, and forgets them
-// if reset is set. l.mu must be held.
-func (l *lostCalls) count(a *Attachment, reset bool) (n lostCounts, err error) {
-	for _, site := range a.sites {
-		if site.id >= maxLostSites || !site.isStart && !site.isEnd {
-			continue
-		}
-		var each [3]uint64
-		if err := l.counts.Lookup(site.id, &each); err != nil {
-			return n, explain("reading the lost calls of a site", err)
-		}
-		n.unmatched, n.replaced, n.left = n.unmatched+each[0], n.replaced+each[1], n.left+each[2]
-		if reset && each != [3]uint64{} {
-			if err := l.counts.Put(site.id, [3]uint64{}); err != nil {
-				return n, explain("forgetting the lost calls of a site", err)
-			}
-		}
-	}
-	return n, nil
-}
-
-// add adds the lost calls that are not expected. They never become less,
-// because their readers take differences. It must be called within Session.use.
-func (l *lostCalls) add(to *Losses) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := l.gone
-	for a := range l.of {
-		n, err := l.count(a, false)
-		if err != nil {
-			return err
-		}
-		all.unmatched += a.unmatched.lost(n.unmatched)
-		all.replaced += a.replaced.lost(n.replaced)
-		all.left += n.left
-	}
-	l.reported.unmatched = max(l.reported.unmatched, all.unmatched)
-	l.reported.replaced = max(l.reported.replaced, all.replaced)
-	if int64(all.left-l.reported.left) > 0 { // a call on another stack may end after all
-		l.reported.left = all.left
-	}
-	to.Unmatched += l.reported.unmatched
-	to.Replaced += l.reported.replaced
-	to.Left += l.reported.left
-	return nil
 }
 
 // maxOwners is the greatest number of owners of events. If there are more,

@@ -40,7 +40,7 @@ func (s *Session) createAggregations() (err error) {
 	}
 	now := time.Now()
 	for i, a := range s.aggregations {
-		a.started = now
+		a.session, a.started = s, now
 		a.create(s, i, room, signal)
 	}
 	if slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.Min || a.Max }) {
@@ -256,9 +256,7 @@ func (s *Session) takeSites() {
 			func(a *aggregation) bool { return !a.by(expr.Site) })...)
 		defer unlock()
 		if s.take(locked) != nil {
-			s.mu.Lock()
-			s.keepSites = true
-			s.mu.Unlock()
+			s.sites.keep()
 		}
 		return nil
 	})

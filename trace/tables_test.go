@@ -170,18 +170,37 @@ func TestSiteTableShrinksWhenNothingIsAttached(t *testing.T) {
 // A file system that makes an attachment wait does not hide losses.
 func TestLossesWhileAnAttachmentWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l expectedLosses
-		l.begin(3)
-		l.begin(4) // another goroutine closes it, too
+		var all ledgers
+		a := &Attachment{}
+		all.of = map[*Attachment]*ledger{}
+		all.enter(a, arriving, false)
+		l := all.of[a]
+		unmatched := func(n uint64) uint64 { return l.lost(lostCounts{unmatched: n}).unmatched }
+		replaced := func(n uint64) uint64 { return l.lost(lostCounts{replaced: n}).replaced }
+
 		time.Sleep(longestChange - time.Second)
-		qt.Check(t, qt.Equals(l.lost(8), 3))
+		qt.Check(t, qt.Equals(unmatched(5), 0))
+		qt.Check(t, qt.Equals(replaced(5), 5))
+		late := *l
 		time.Sleep(time.Second)
-		qt.Check(t, qt.Equals(l.lost(8), 8))
-		l.end(8)
-		qt.Check(t, qt.Equals(l.lost(9), 9))
-		l.begin(9)
-		qt.Check(t, qt.Equals(l.lost(11), 9))
-		l.end(12)
-		qt.Check(t, qt.Equals(l.lost(14), 11))
+		qt.Check(t, qt.Equals(unmatched(5), 5))
+		late.began = time.Now().Add(-time.Second)
+		late.enter(there, lostCounts{unmatched: 5})
+		qt.Check(t, qt.Equals(late.lost(lostCounts{unmatched: 6}).unmatched, 1))
+
+		l.enter(there, lostCounts{unmatched: 5, replaced: 3})
+		qt.Check(t, qt.Equals(unmatched(6), 6))
+		l.enter(leaving, lostCounts{unmatched: 6, replaced: 3})
+		qt.Check(t, qt.IsFalse(all.enter(a, leaving, false))) // another goroutine closes it, too
+		qt.Check(t, qt.Equals(replaced(8), 3))
+		qt.Check(t, qt.Equals(unmatched(8), 8))
+		late = *l
+		time.Sleep(longestChange)
+		qt.Check(t, qt.Equals(replaced(8), 8))
+		late.began = time.Now()
+		late.enter(gone, lostCounts{replaced: 9})
+		qt.Check(t, qt.Equals(late.lost(lostCounts{replaced: 10}).replaced, 4))
+		l.enter(gone, lostCounts{replaced: 9})
+		qt.Check(t, qt.Equals(replaced(10), 10))
 	})
 }

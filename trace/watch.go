@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -52,7 +51,7 @@ func WatchSessions(
 	a := &sessionAttacher{sessions: slices.Clone(sessions)}
 	var patterns [][]elfnote.Pattern
 	for i, s := range sessions {
-		if s.Session == nil || s.Session.watches == nil { // or a zero value
+		if s.Session == nil || s.Session.life.watches == nil { // or a zero value
 			return nil, fmt.Errorf("WatchSession %d has no Session", i)
 		}
 		patterns = append(patterns, slices.Clone(s.Patterns))
@@ -63,16 +62,13 @@ func WatchSessions(
 	}
 	a.watch = w
 	for _, of := range a.sessions {
-		s := of.Session
-		s.attaching.RLock()
-		detached := s.detached
-		s.mu.Lock()
-		s.watches[w] = struct{}{}
-		s.mu.Unlock()
-		s.attaching.RUnlock()
-		if detached {
+		life := &of.Session.life
+		if err := life.before(detaching, func() error {
+			life.watched(w, true)
+			return nil
+		}); err != nil {
 			a.Closed()
-			return nil, sys.ClosedError("session")
+			return nil, err
 		}
 	}
 	return w, nil
@@ -116,8 +112,6 @@ func (a *sessionAttacher) Explain(n int, err *watch.Error) error {
 // Closed makes the sessions forget the watch.
 func (a *sessionAttacher) Closed() {
 	for _, s := range a.sessions {
-		s.Session.mu.Lock()
-		delete(s.Session.watches, a.watch)
-		s.Session.mu.Unlock()
+		s.Session.life.watched(a.watch, false)
 	}
 }

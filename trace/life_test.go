@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-quicktest/qt"
+)
+
+// What holds a phase off is over when a session has entered the phase, and
+// nothing begins to hold it off later. A holder can hold off again.
+func TestPhasesFollowEachOther(t *testing.T) {
+	for seed := range uint64(2000) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			var l life
+			var entered [phases]atomic.Bool
+			var all sync.WaitGroup
+			for range 20 {
+				start, long := time.Duration(random.IntN(100)), time.Duration(random.IntN(20))
+				off, next := phase(1+random.IntN(int(phases)-1)), phase(1+random.IntN(int(phases)-1))
+				all.Go(func() {
+					time.Sleep(start)
+					if long%4 == 0 {
+						l.enter(next)
+						entered[next].Store(true)
+						qt.Check(t, qt.IsTrue(l.has(next)))
+						return
+					}
+					hold := func() error {
+						time.Sleep(long)
+						qt.Check(t, qt.IsFalse(entered[off].Load()))
+						return nil
+					}
+					err := l.before(off, func() error { return errors.Join(hold(), l.before(off, hold)) })
+					if err != nil {
+						qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
+						qt.Check(t, qt.IsTrue(l.has(off)))
+					}
+				})
+			}
+			all.Wait()
+			qt.Check(t, qt.Equals(l.holders, [phases]int{}))
+		})
+	}
+}
