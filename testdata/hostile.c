@@ -42,10 +42,12 @@ static const char *name;
 static int contents;
 static struct statx truth;
 
-/* Ends this program, with a status of its own for what this kernel does not have. */
+/* Ends this program, with a status of its own for what this kernel does not have,
+   or does not allow here: a chroot may not create user namespaces. */
 static void fail(const char *what)
 {
-	int is_missing = errno == ENODEV || errno == ENXIO || errno == ENOSYS || errno == EINVAL;
+	int is_missing = errno == ENODEV || errno == ENXIO || errno == ENOSYS || errno == EINVAL ||
+			 errno == EPERM;
 
 	fprintf(stderr, "hostile: %s: %s\n", what, strerror(errno));
 	exit(is_missing ? MISSING : FAILED);
