@@ -256,7 +256,7 @@ func TestIntervalsStartAnew(t *testing.T) {
 func TestRatesAreOfTheTimeThatCounts(t *testing.T) {
 	began := time.Now().Add(-time.Minute)
 	over := moment{time: began.Add(time.Second)}
-	tr := &tracer{options: &options{interval: time.Second}, began: moment{time: began},
+	tr := &tracer{options: &options{tableFlags: tableFlags{interval: time.Second}}, began: moment{time: began},
 		ended: make(chan struct{})}
 	table := &aggregation{rows: &eventRows{tracer: tr, since: began}}
 	tr.asked = []*aggregation{table}

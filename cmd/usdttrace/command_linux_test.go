@@ -380,7 +380,7 @@ func TestFileOfAnEndedProcessIsRead(t *testing.T) {
 		qt.Assert(t, qt.IsTrue(i >= 0))
 		record := &all[i]
 		is := func(pattern string) (bool, error) {
-			o := &options{patterns: []elfnote.Pattern{elfnote.MustParsePattern(pattern)}}
+			o := &options{scopeFlags: scopeFlags{patterns: []elfnote.Pattern{elfnote.MustParsePattern(pattern)}}}
 			return (&latecomers{tracer: &tracer{options: o}}).isLate(record)
 		}
 		late, err := is("gousdt_test:three")

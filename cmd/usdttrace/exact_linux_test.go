@@ -153,7 +153,7 @@ func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
 
 // The total of a profile is all hits, also those of stacks without a row.
 func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
-	o := &options{by: []string{"stack", "tid"}}
+	o := &options{tableFlags: tableFlags{by: []string{"stack", "tid"}}}
 	tr := &tracer{options: o, stacks: stack.NewSymbolizer("")}
 	defer tr.stacks.Close()
 	a := &aggregation{kind: kindProfile}
@@ -267,7 +267,7 @@ func TestOnlyConditionsOnContainersNeedThem(t *testing.T) {
 		`pid == 1 && container != "4c01db"`: true,
 		`pid == 1`:                          false,
 	} {
-		o := &options{where: where}
+		o := &options{scopeFlags: scopeFlags{where: where}}
 		needs := o.needsContainers(&trace.SessionOptions{Filter: where}) != ""
 		qt.Check(t, qt.Equals(needs, want), qt.Commentf("%s", where))
 	}
@@ -366,7 +366,7 @@ func TestTablesAsCSV(t *testing.T) {
 	var out bytes.Buffer
 	count := &aggregation{kind: kindCount, Aggregation: trace.Aggregation{By: []string{"str(arg0)"}}}
 	sum := &aggregation{kind: kindSum, Aggregation: trace.Aggregation{By: []string{"pid"}, Sum: true}}
-	p := newPrinter(&tracer{options: &options{csv: true}, targets: &targets{},
+	p := newPrinter(&tracer{options: &options{outputFlags: outputFlags{csv: true}}, targets: &targets{},
 		asked: []*aggregation{count, sum}})
 	p.(*csvPrinter).out = &out
 	texts := []string{"plain", "a \"quote\", and\r\nlines", "zero\x00", "not \xff UTF-8", ""}

@@ -30,7 +30,8 @@ var short string
 //go:embed help.txt
 var usage string
 
-// completions has the words that can stand for placeholders of the help.
+// completions has the words that can stand for placeholders of the help, beside
+// those that flags choose from.
 func completions() map[string][]string {
 	numbers := []string{"pid", "tid", "uid", "gid", "cpu", "cgroup", "cookie", "arg0", "arg1",
 		"arg2", "arg3"}
@@ -40,77 +41,285 @@ func completions() map[string][]string {
 		"TERM":        numbers,
 		"TERM[=TERM]": numbers,
 		"HOW":         {unwindDWARF, unwindFP},
-		"MODE":        modes,
-		"WHEN":        colours,
-		"DIALECT":     dialects,
-		"COLUMN":      sortColumns,
 	}
 }
 
+// options are what a command line asks for, by subject. Each subject declares
+// its flags, and says what they do not go with.
 type options struct {
-	args     []string // the command line
+	args []string // the command line
+
+	scopeFlags
+	listFlags
+	callFlags
+	eventFlags
+	tableFlags
+	stackFlags
+	outputFlags
+}
+
+// rule is a combination of flags that is an error.
+type rule struct {
+	isBroken bool
+	text     string
+}
+
+// scopeFlags say what is watched, and how it is attached to.
+type scopeFlags struct {
 	files    []string
 	probes   []elfnote.Pattern // of -e, and of words that are patterns
 	patterns []elfnote.Pattern // all
-	pid      int
-	follow   bool // the descendants of the process, too
-	all      bool
-	command  []string // nil without --
-
-	limits    watch.Limits
-	where     string
-	list      bool
-	listPairs bool
 	// everyProbe says that -l lists all, for want of a pattern.
 	everyProbe bool
-	listed     []elfnote.PairPattern // of --pairs and --slow
-	slow       *time.Duration        // nil for hits instead of calls
-	spans      []trace.Latency       // of --slow
-	captures   []trace.Capture       // of --str and --bytes
-	names      []string              // files with definitions
-	stack      bool
-	starts     bool // stacks of the starts of calls
-	debuginfod bool // fetch debug files that are not here
-	lines      bool // of source files, for stacks
-	unwind     int  // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
-	maxEvents  int
-	every      int // about one hit in this many is taken, 0 for all
-	rate       int // at most this many hits a second on each processor, 0 for all
-	buffer     int
+	pid        int
+	follow     bool // the descendants of the process, too
+	all        bool
+	command    []string // nil without --
+	where      string
+	names      []string // files with definitions
+	limits     watch.Limits
+	after      time.Duration // that a process has run before it is attached
+	mode       usdt.Mode
+	noLease    bool
+}
 
+func (o *scopeFlags) declare(flags *commandline.Flags) {
+	flags.Patterns(&o.probes, "e", "probe")
+	flags.Func(o.setPID, "p", "pid")
+	flags.Switch(&o.follow, "f", "follow")
+	flags.Switch(&o.all, "a", "all")
+	flags.Instead("no such flag: the command is written at the end, "+
+		"as in usdttrace PATTERN -- COMMAND ARGUMENT", "c", "command")
+	flags.Rest = func(words []string) error {
+		if o.command = words; len(words) == 0 {
+			return errors.New("no COMMAND after --")
+		}
+		return nil
+	}
+	flags.Once(&o.where, "where")
+	flags.Texts(&o.names, "names")
+	flags.List(o.addLimit, "limits")
+	flags.Time(&o.after, "after")
+	flags.OneOf("MODE", []string{"multi", "single", "single-ip"}, func(word string) {
+		o.mode = map[string]usdt.Mode{"multi": usdt.ModeMulti, "single": usdt.ModeSingle,
+			"single-ip": usdt.ModeSingleIPMap}[word]
+	}, "mode")
+	flags.Switch(&o.noLease, "no-lease")
+}
+
+// rules returns those of what is watched. wrongFile is a word that was taken
+// for a file, and may have been meant for a probe.
+func (o *scopeFlags) rules(wrongFile string) []rule {
+	targets := 0
+	for _, given := range []bool{o.pid != 0, o.all, o.command != nil} {
+		if given {
+			targets++
+		}
+	}
+	return []rule{
+		{o.follow && o.pid == 0 && o.command == nil, "-f goes with -p PID: " +
+			"it watches the descendants of the process, too, as -- COMMAND always does"},
+		{o.limits != watch.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
+			"--limits goes with -a, or with -p and no FILE: " +
+				"what is named is attached whatever its size"},
+		{o.after > 0 && (len(o.files) > 0 || targets == 0),
+			"--after goes with -a, -p and -- COMMAND, and no FILE: " +
+				"what is named is attached before a process starts"},
+		{targets > 1, "-p, -a and -- COMMAND exclude each other"},
+		{targets == 0 && len(o.files) == 0,
+			"nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a"},
+		{len(o.patterns) == 0 && wrongFile != "",
+			"no PATTERN of probes given: " + mistaken(wrongFile)},
+		{len(o.patterns) == 0, "no PATTERN of probes given; '*' is all of them"},
+	}
+}
+
+// listFlags only list.
+type listFlags struct {
+	list      bool
+	listPairs bool
+	listed    []elfnote.PairPattern // of --pairs and --slow
+}
+
+func (o *listFlags) declare(flags *commandline.Flags) {
+	flags.Switch(&o.list, "l", "list")
+	flags.Switch(&o.listPairs, "pairs")
+	flags.Instead("no such flag: -l lists what would be watched, with its arguments, "+
+		"--stats says what watching costs, and usdtlist -v what probes mean", "v", "verbose")
+}
+
+func (o *options) listRules() []rule {
+	return []rule{
+		{(o.list || o.listPairs) &&
+			(o.aggregates() || o.list && o.listPairs || o.slow != nil || o.where != ""),
+			"-l and --pairs only list: they do not go with each other, nor with --slow, " +
+				"--where, --count, --sum, --hist, --latency and profiles"},
+	}
+}
+
+// callFlags print calls.
+type callFlags struct {
+	slow   *time.Duration  // nil for hits instead of calls
+	match  string          // what starts and ends have in common
+	spans  []trace.Latency // of --slow
+	starts bool            // stacks of the starts of calls
+}
+
+func (o *callFlags) declare(flags *commandline.Flags) {
+	flags.Func(func(s string) (err error) {
+		o.slow = new(time.Duration)
+		*o.slow, err = commandline.ParseLeast(s)
+		return err
+	}, "slow")
+	flags.Once(&o.match, "match")
+	flags.Switch(&o.starts, "start-stack")
+}
+
+func (o *options) callRules() []rule {
+	return []rule{
+		{o.slow != nil && o.aggregates(), "--slow prints calls: it does not go with --count, --sum, " +
+			"--hist, --latency and profiles"},
+		{o.starts && o.slow == nil && (o.chromeTrace == "" || o.latency == nil),
+			"--start-stack goes with --slow, or with --latency and --chrome-trace: " +
+				"other hits have one stack, see --stack"},
+	}
+}
+
+// eventFlags print hits, or calls.
+type eventFlags struct {
+	captures    []trace.Capture // of --str and --bytes
+	stack       bool
+	maxEvents   int
+	every       int // about one hit in this many is taken, 0 for all
+	rate        int // at most this many hits a second on each processor, 0 for all
+	buffer      int
+	chromeTrace string // the file, "" for none
+}
+
+func (o *eventFlags) declare(flags *commandline.Flags) {
+	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
+	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
+	flags.Switch(&o.stack, "stack")
+	flags.Func(setCount(&o.maxEvents), "n", "max-events")
+	flags.Func(setCount(&o.every), "every")
+	flags.Func(setCount(&o.rate), "rate")
+	flags.Func(setSize(&o.buffer, 1<<30, "1G, with k, M or G"), "buffer")
+	flags.Text(&o.chromeTrace, "chrome-trace")
+}
+
+func (o *options) eventRules() []rule {
+	return []rule{
+		{o.chromeTrace != "" && (o.aggregates() || o.list || o.listPairs || o.json || o.outputFile != ""),
+			"--chrome-trace is about events, and takes the place of the output: it does not go " +
+				"with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --pairs, " +
+				"--json and -o"},
+		{o.every > 0 && o.rate > 0, "--every and --rate exclude each other"},
+		{o.aggregates() && (o.stack || o.maxEvents > 0 || len(o.captures) > 0),
+			"--stack, --str, --bytes and -n (--max-events) are about single events: where hits " +
+				"are added up, --by stack and --by 'str(arg0)' show these, and --duration ends"},
+	}
+}
+
+// tableFlags add hits up.
+type tableFlags struct {
 	count bool
 	sum   string
 	// sumIsFloat says that sum is an argument that is a float at a site.
 	sumIsFloat bool
 	hist       string
 	linear     *trace.Histogram
+	pair       string // of --latency
 	latency    *trace.Latency
 	// callArguments are those of the call of several probes that latency is.
 	callArguments []string
 	by            []string
 	interval      time.Duration
-	live          bool // tables are drawn in place
+	live          bool   // tables are drawn in place
+	sort          string // "" for the total, or the count without one
+	top           int    // rows that are printed, 0 for all
+	maxKeys       int    // 0 for defaultMaxKeys
+	normalize     func(text string) string
+}
 
-	sort      string // "" for the total, or the count without one
-	top       int    // rows that are printed, 0 for all
-	maxKeys   int    // 0 for defaultMaxKeys
-	normalize func(text string) string
+func (o *tableFlags) declare(flags *commandline.Flags) {
+	flags.Switch(&o.count, "count")
+	flags.Once(&o.sum, "sum")
+	flags.Once(&o.hist, "hist")
+	flags.Func(o.setLinear, "linear")
+	flags.Once(&o.pair, "latency")
+	flags.Texts(&o.by, "by")
+	flags.Time(&o.interval, "interval")
+	flags.Switch(&o.live, "live")
+	flags.OneOf("COLUMN", []string{"count", "average", "p50", "p90", "p99", "max", "total"},
+		func(word string) { o.sort = word }, "sort")
+	flags.Func(setCount(&o.top), "top")
+	flags.Func(setCount(&o.maxKeys), "max-keys")
+	flags.OneOf("DIALECT", []string{"sql", "mysql"},
+		func(word string) { o.normalize = normalizer(word) }, "normalize")
+}
 
-	pprofFile, foldedFile, flamegraphFile string // of stacks
+func (o *options) tableRules() []rule {
+	return []rule{
+		{o.live && !o.canBeLive(), "--live draws tables: it does not go with -- COMMAND, " +
+			"--slow, --json, -o, --chrome-trace and profiles"},
+		{o.csv && (!o.aggregates() || o.json || o.live || o.byStack() || o.linear != nil),
+			"--csv is for tables: it goes with --count, --sum, --hist or --latency, but not with " +
+				"--json, --live, --by stack and --linear"},
+		{!o.aggregates() &&
+			(len(o.by) > 0 || o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil),
+			"--by, --top, --sort, --max-keys and --normalize go with --count, --sum, " +
+				"--hist or --latency"},
+		{o.linear != nil && o.hist == "" && o.latency == nil,
+			"--linear goes with --hist or --latency"},
+		{o.interval > 0 && !o.aggregates() && o.slow == nil,
+			"--interval goes with --count, --sum, --hist, --latency or --slow"},
+	}
+}
 
-	chromeTrace string // the file, "" for none
+// stackFlags say how stacks are found and named, and which files they are
+// written to.
+type stackFlags struct {
+	way        string // of --unwind
+	unwind     int    // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
+	debuginfod bool   // fetch debug files that are not here
+	lines      bool   // of source files
 
+	pprofFile, foldedFile, flamegraphFile string
+}
+
+func (o *stackFlags) declare(flags *commandline.Flags) {
+	flags.Text(&o.way, "unwind")
+	flags.Switch(&o.debuginfod, "debuginfod")
+	flags.Switch(&o.lines, "lines")
+	flags.Text(&o.pprofFile, "pprof")
+	flags.Text(&o.foldedFile, "folded")
+	flags.Text(&o.flamegraphFile, "flamegraph")
+}
+
+// outputFlags say how and how long something is printed.
+type outputFlags struct {
 	outputFile string // "" for standard output
+	format     string
 	color      string // "always", "never", "auto" or ""
 	json       bool
 	csv        bool
 	quiet      bool
 	stats      bool
 	duration   time.Duration
-	mode       usdt.Mode
-	after      time.Duration // that a process has run before it is attached
-	noLease    bool
 	cleanup    bool
+}
+
+func (o *outputFlags) declare(flags *commandline.Flags) {
+	flags.Func(o.setOutput, "o", "output")
+	flags.Switch(&o.json, "json")
+	flags.Switch(&o.csv, "csv")
+	flags.OneOf("", []string{"text", "json", "csv"}, func(word string) { o.format = word }, "format")
+	flags.OneOf("WHEN", []string{"auto", "always", "never"},
+		func(word string) { o.color = word }, "color")
+	flags.Switch(&o.quiet, "q", "quiet")
+	flags.Switch(&o.stats, "stats")
+	flags.Time(&o.duration, "duration")
+	flags.Switch(&o.cleanup, "cleanup")
 }
 
 func (o *options) followsFamily() bool { return o.follow || o.command != nil }
@@ -153,81 +362,24 @@ func (o *options) printsOnStdout() bool {
 		(o.count || o.sum != "" || o.hist != "" || o.latency != nil || !o.profiles())
 }
 
-func parseCommandLine(args []string) (*options, error) {
-	o := &options{}
-	var latency, match, unwind, format, mode, dialect string
-	var flags commandline.Flags
-	flags.Patterns(&o.probes, "e", "probe")
-	flags.Func(o.setPID, "p", "pid")
-	flags.Switch(&o.follow, "f", "follow")
-	flags.Switch(&o.all, "a", "all")
-	flags.Instead("no such flag: the command is written at the end, "+
-		"as in usdttrace PATTERN -- COMMAND ARGUMENT", "c", "command")
-	flags.Instead("no such flag: -l lists what would be watched, with its arguments, "+
-		"--stats says what watching costs, and usdtlist -v what probes mean", "v", "verbose")
-	flags.List(o.addLimit, "limits")
-	flags.Once(&o.where, "where")
-	flags.Switch(&o.list, "l", "list")
-	flags.Switch(&o.listPairs, "pairs")
-
-	flags.Func(o.setSlow, "slow")
-
-	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
-	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
-	flags.Texts(&o.names, "names")
-	flags.Switch(&o.stack, "stack")
-	flags.Switch(&o.starts, "start-stack")
-	flags.Text(&unwind, "unwind")
-	flags.Switch(&o.debuginfod, "debuginfod")
-	flags.Switch(&o.lines, "lines")
-	flags.Func(setCount(&o.maxEvents), "n", "max-events")
-	flags.Func(setSize(&o.buffer, 1<<30, "1G, with k, M or G"), "buffer")
-	flags.Func(setCount(&o.every), "every")
-	flags.Func(setCount(&o.rate), "rate")
-
-	flags.Switch(&o.count, "count")
-	flags.Once(&o.sum, "sum")
-	flags.Once(&o.hist, "hist")
-	flags.Func(o.setLinear, "linear")
-	flags.Once(&latency, "latency")
-	flags.Once(&match, "match")
-	flags.Texts(&o.by, "by")
-	flags.Time(&o.interval, "interval")
-	flags.Switch(&o.live, "live")
-	flags.Func(oneOf(&o.sort, sortColumns), "sort")
-	flags.Func(setCount(&o.top), "top")
-	flags.Func(setCount(&o.maxKeys), "max-keys")
-	flags.Func(oneOf(&dialect, dialects), "normalize")
-	flags.Text(&o.pprofFile, "pprof")
-	flags.Text(&o.foldedFile, "folded")
-	flags.Text(&o.flamegraphFile, "flamegraph")
-	flags.Text(&o.chromeTrace, "chrome-trace")
-
-	flags.Func(o.setOutput, "o", "output")
-	flags.Func(oneOf(&format, []string{"text", "json", "csv"}), "format")
-	flags.Func(oneOf(&o.color, colours), "color")
-	flags.Switch(&o.json, "json")
-	flags.Switch(&o.csv, "csv")
-	flags.Switch(&o.quiet, "q", "quiet")
-	flags.Switch(&o.stats, "stats")
-	flags.Time(&o.duration, "duration")
-	flags.Func(oneOf(&mode, modes), "mode")
-	flags.Time(&o.after, "after")
-	flags.Switch(&o.noLease, "no-lease")
-	flags.Switch(&o.cleanup, "cleanup")
+func (o *options) flags() *commandline.Flags {
+	flags := new(commandline.Flags)
+	for _, subject := range []interface{ declare(*commandline.Flags) }{&o.scopeFlags, &o.listFlags,
+		&o.callFlags, &o.eventFlags, &o.tableFlags, &o.stackFlags, &o.outputFlags} {
+		subject.declare(flags)
+	}
 	flags.Standard("usdttrace", short, usage, completions())
 	flags.Answer(version, "version")
-	flags.Rest = func(words []string) error {
-		if o.command = words; len(words) == 0 {
-			return errors.New("no COMMAND after --")
-		}
-		return nil
-	}
+	return flags
+}
+
+func parseCommandLine(args []string) (*options, error) {
+	o := &options{args: args}
 	if len(args) > 0 && args[0] == "list" && !commandline.IsFileHere("list") {
 		return nil, errors.New("usdttrace has no command list: -l lists what would be watched, " +
 			"and usdtlist FILE all that a file has")
 	}
-	operands, err := flags.Parse(args)
+	operands, err := o.flags().Parse(args)
 	switch {
 	case err != nil:
 		return nil, err
@@ -236,20 +388,12 @@ func parseCommandLine(args []string) (*options, error) {
 	case o.cleanup:
 		return o, nil
 	}
-	o.json, o.csv = o.json || format == "json", o.csv || format == "csv"
-	o.mode = map[string]usdt.Mode{"multi": usdt.ModeMulti, "single": usdt.ModeSingle,
-		"single-ip": usdt.ModeSingleIPMap}[mode]
-	if dialect != "" {
-		o.normalize = normalizer(dialect)
-	}
-	if err := o.parseLatency(latency, match); err != nil {
-		return nil, err
-	}
-	if err := o.parseUnwind(unwind); err != nil {
-		return nil, err
-	}
-	if err := o.parseOperands(operands, match); err != nil {
-		return nil, err
+	o.json, o.csv = o.json || o.format == "json", o.csv || o.format == "csv"
+	for _, parse := range []func() error{o.parseLatency, o.parseUnwind,
+		func() error { return o.parseOperands(operands) }} {
+		if err := parse(); err != nil {
+			return nil, err
+		}
 	}
 	if o.live {
 		o.useLive()
@@ -258,7 +402,7 @@ func parseCommandLine(args []string) (*options, error) {
 }
 
 // parseOperands divides the other words into patterns, and files or libraries.
-func (o *options) parseOperands(words []string, match string) error {
+func (o *options) parseOperands(words []string) error {
 	var patterns []string
 	for _, word := range words {
 		if !commandline.IsPattern(word, o.pid != 0 || o.command != nil) {
@@ -271,7 +415,7 @@ func (o *options) parseOperands(words []string, match string) error {
 	case (o.slow != nil || o.listPairs) && len(o.probes) > 0:
 		return errors.New("-e does not go with --slow and --pairs, which take pairs of probes")
 	case o.slow != nil || o.listPairs:
-		return o.parsePairs(patterns, match)
+		return o.parsePairs(patterns)
 	case others && o.latency != nil && !o.count && o.sum == "" && o.hist == "" &&
 		o.chromeTrace == "":
 		return errors.New("--latency watches the pair that it names: " +
@@ -282,13 +426,8 @@ func (o *options) parseOperands(words []string, match string) error {
 	return err
 }
 
+// check returns the error of the first rule that is broken.
 func (o *options) check() error {
-	targets := 0
-	for _, given := range []bool{o.pid != 0, o.all, o.command != nil} {
-		if given {
-			targets++
-		}
-	}
 	wrongFile := ""
 	if i := slices.IndexFunc(o.files, commandline.IsMistaken); i >= 0 {
 		wrongFile = o.files[i]
@@ -296,57 +435,10 @@ func (o *options) check() error {
 	if o.list && len(o.patterns) == 0 && wrongFile == "" {
 		o.patterns, o.everyProbe = []elfnote.Pattern{elfnote.MustParsePattern("*")}, true
 	}
-	events := !o.aggregates()
-	for _, wrong := range []struct {
-		is   bool
-		text string
-	}{
-		{o.follow && o.pid == 0 && o.command == nil, "-f goes with -p PID: " +
-			"it watches the descendants of the process, too, as -- COMMAND always does"},
-		{o.limits != watch.Limits{} && (len(o.files) > 0 || !o.all && o.pid == 0),
-			"--limits goes with -a, or with -p and no FILE: " +
-				"what is named is attached whatever its size"},
-		{o.after > 0 && (len(o.files) > 0 || targets == 0),
-			"--after goes with -a, -p and -- COMMAND, and no FILE: " +
-				"what is named is attached before a process starts"},
-		{o.live && !o.canBeLive(), "--live draws tables: it does not go with -- COMMAND, " +
-			"--slow, --json, -o, --chrome-trace and profiles"},
-		{o.csv && (!o.aggregates() || o.json || o.live || o.byStack() || o.linear != nil),
-			"--csv is for tables: it goes with --count, --sum, --hist or --latency, but not with " +
-				"--json, --live, --by stack and --linear"},
-		{targets > 1, "-p, -a and -- COMMAND exclude each other"},
-		{targets == 0 && len(o.files) == 0,
-			"nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a"},
-		{len(o.patterns) == 0 && wrongFile != "",
-			"no PATTERN of probes given: " + mistaken(wrongFile)},
-		{len(o.patterns) == 0, "no PATTERN of probes given; '*' is all of them"},
-		{(o.list || o.listPairs) &&
-			(!events || o.list && o.listPairs || o.slow != nil || o.where != ""),
-			"-l and --pairs only list: they do not go with each other, nor with --slow, " +
-				"--where, --count, --sum, --hist, --latency and profiles"},
-		{o.slow != nil && !events, "--slow prints calls: it does not go with --count, --sum, " +
-			"--hist, --latency and profiles"},
-		{(len(o.by) > 0 || o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) &&
-			events, "--by, --top, --sort, --max-keys and --normalize go with --count, --sum, " +
-			"--hist or --latency"},
-		{o.linear != nil && o.hist == "" && o.latency == nil,
-			"--linear goes with --hist or --latency"},
-		{o.interval > 0 && events && o.slow == nil,
-			"--interval goes with --count, --sum, --hist, --latency or --slow"},
-		{o.chromeTrace != "" && (!events || o.list || o.listPairs || o.json || o.outputFile != ""),
-			"--chrome-trace is about events, and takes the place of the output: it does not go " +
-				"with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --pairs, " +
-				"--json and -o"},
-		{o.starts && o.slow == nil && (o.chromeTrace == "" || o.latency == nil),
-			"--start-stack goes with --slow, or with --latency and --chrome-trace: " +
-				"other hits have one stack, see --stack"},
-		{o.every > 0 && o.rate > 0, "--every and --rate exclude each other"},
-		{!events && (o.stack || o.maxEvents > 0 || len(o.captures) > 0),
-			"--stack, --str, --bytes and -n (--max-events) are about single events: where hits " +
-				"are added up, --by stack and --by 'str(arg0)' show these, and --duration ends"},
-	} {
-		if wrong.is {
-			return errors.New(wrong.text)
+	for _, rule := range slices.Concat(o.scopeFlags.rules(wrongFile), o.listRules(), o.callRules(),
+		o.tableRules(), o.eventRules()) {
+		if rule.isBroken {
+			return errors.New(rule.text)
 		}
 	}
 	return o.checkSampling()
@@ -373,7 +465,7 @@ func mistaken(word string) string {
 // maxNamed is how many processes of one name are listed.
 const maxNamed = 16
 
-func (o *options) setPID(s string) error {
+func (o *scopeFlags) setPID(s string) error {
 	several := func(condition string) error {
 		return fmt.Errorf("one process can be given: -a --where '%s' watches several", condition)
 	}
@@ -407,13 +499,7 @@ func (o *options) setPID(s string) error {
 	return nil
 }
 
-func (o *options) setSlow(s string) (err error) {
-	o.slow = new(time.Duration)
-	*o.slow, err = commandline.ParseLeast(s)
-	return err
-}
-
-func (o *options) setOutput(s string) error {
+func (o *outputFlags) setOutput(s string) error {
 	if o.outputFile = s; s == "json" { // other commands take -o json
 		return errors.New("-o names a file: --json prints JSON, and ./json is a file of that name")
 	}
@@ -429,26 +515,8 @@ func setCount(to *int) func(string) error {
 	}
 }
 
-// The words that flags choose from.
-var (
-	sortColumns = []string{"count", "average", "p50", "p90", "p99", "max", "total"}
-	dialects    = []string{"sql", "mysql"}
-	colours     = []string{"auto", "always", "never"}
-	modes       = []string{"multi", "single", "single-ip"}
-)
-
-func oneOf(to *string, words []string) func(string) error {
-	return func(s string) error {
-		if *to = strings.ToLower(s); !slices.Contains(words, *to) {
-			last := len(words) - 1
-			return fmt.Errorf("want %s or %s", strings.Join(words[:last], ", "), words[last])
-		}
-		return nil
-	}
-}
-
 // addCapture reads N, N:MAX or N:argM; both can be the names of arguments.
-func (o *options) addCapture(s string, bytes bool) error {
+func (o *eventFlags) addCapture(s string, bytes bool) error {
 	number, length, limited := strings.Cut(s, ":")
 	c := trace.Capture{Arg: number, Bytes: bytes}
 	arg, err := strconv.Atoi(strings.TrimPrefix(number, "arg"))
@@ -496,7 +564,7 @@ var limitOptions = map[string]string{
 	"owner-descriptors": "Limits.OwnerDescriptors", "descriptors": "Limits.Descriptors",
 }
 
-func (o *options) addLimit(limit string) error {
+func (o *scopeFlags) addLimit(limit string) error {
 	name, number, _ := strings.Cut(limit, "=")
 	to := map[string]*int{
 		"file": &o.limits.FileSites, "owner": &o.limits.OwnerSites, "all": &o.limits.Sites,
@@ -532,7 +600,7 @@ func setSize(to *int, limit int, most string) func(string) error {
 	}
 }
 
-func (o *options) setLinear(s string) error {
+func (o *tableFlags) setLinear(s string) error {
 	parts := append(strings.Split(s, ":"), "", "")
 	number := func(s string) (int64, error) {
 		n, err := strconv.ParseInt(s, 0, 64)
@@ -558,19 +626,25 @@ func (o *options) setLinear(s string) error {
 }
 
 // parseLatency reads --latency and --match.
-func (o *options) parseLatency(s, match string) error {
-	if s == "" {
-		if match != "" && o.slow == nil {
-			return errors.New("--match goes with --latency and --slow")
-		}
+func (o *options) parseLatency() error {
+	switch {
+	case o.pair == "" && o.match != "" && o.slow == nil:
+		return errors.New("--match goes with --latency and --slow")
+	case o.pair == "":
 		return nil
 	}
-	pair, err := parsePair(s)
+	pair, err := parsePair(o.pair)
 	if err != nil {
 		return fmt.Errorf("--latency: %w", err)
 	}
 	o.patterns = append(o.patterns, pair.Patterns()...) // both are watched, whatever else is
-	by, doneBy, _ := strings.Cut(match, "=")
-	o.latency = &trace.Latency{Pair: pair, By: by, DoneBy: doneBy}
+	latency := o.call(pair)
+	o.latency = &latency
 	return nil
+}
+
+// call is a pair whose ends have in common what --match says.
+func (o *callFlags) call(pair elfnote.PairPattern) trace.Latency {
+	by, doneBy, _ := strings.Cut(o.match, "=")
+	return trace.Latency{Pair: pair, By: by, DoneBy: doneBy}
 }

@@ -315,8 +315,8 @@ func (t *targets) endsOf(pair *elfnote.Pair) (start, done string) {
 	return strings.Join(starts, ", "), strings.Join(dones, ", ")
 }
 
-// parsePairs reads the pairs of --slow and --pairs, and --match.
-func (o *options) parsePairs(words []string, match string) error {
+// parsePairs reads the pairs of --slow and --pairs.
+func (o *options) parsePairs(words []string) error {
 	if len(words) == 0 && o.listPairs {
 		words = []string{"*"}
 	}
@@ -328,8 +328,7 @@ func (o *options) parsePairs(words []string, match string) error {
 		o.patterns = append(o.patterns, pair.Patterns()...)
 		o.listed = append(o.listed, pair)
 		if o.slow != nil {
-			by, doneBy, _ := strings.Cut(match, "=")
-			o.spans = append(o.spans, trace.Latency{Pair: pair, By: by, DoneBy: doneBy})
+			o.spans = append(o.spans, o.call(pair))
 		}
 	}
 	return nil

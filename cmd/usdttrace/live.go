@@ -550,7 +550,8 @@ func (o *options) of(pattern elfnote.Pattern, by ...string) (*options, error) {
 	if pattern.String() != "" {
 		o.patterns = []elfnote.Pattern{pattern}
 	}
-	return o, o.parseUnwind("")
+	o.way = ""
+	return o, o.parseUnwind()
 }
 
 // keysOf returns the keys that tell hits of a probe apart best: its first

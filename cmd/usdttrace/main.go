@@ -79,7 +79,6 @@ func run(args []string, stdout, stderr *os.File, patience time.Duration) int {
 	case o.live, isTerminal && o.interval > 0 && o.canBeLive():
 		return runLive(o, stdout, stderr, patience)
 	}
-	o.args = args
 	t := &tracer{options: o, messages: m, stdout: stdout, patience: patience}
 	return t.exitStatus(t.trace())
 }

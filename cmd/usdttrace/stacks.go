@@ -50,7 +50,8 @@ const (
 )
 
 // parseUnwind reads --unwind, and decides how callers are found.
-func (o *options) parseUnwind(way string) error {
+func (o *options) parseUnwind() error {
+	way := o.way
 	asked := o.eventStacks() || o.profiles() || o.byStack()
 	const with = " goes with --stack, --start-stack, --by stack, --pprof, --folded and --flamegraph"
 	switch {

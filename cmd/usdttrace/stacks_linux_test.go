@@ -45,7 +45,7 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 			defer names.Close()
 			table := &aggregation{Aggregation: trace.Aggregation{Sum: true}}
 			s := (&tracer{messages: commandline.NewMessages("usdttrace", io.Discard), stacks: names,
-				options: &options{by: []string{"stack"}, sum: "arg0", foldedFile: "-"},
+				options: &options{tableFlags: tableFlags{by: []string{"stack"}, sum: "arg0"}, stackFlags: stackFlags{foldedFile: "-"}},
 				asked:   []*aggregation{table}}).newSamples()
 			for range 2 {
 				s.add(&trace.Event{Args: []trace.Value{test.value}, Weight: test.weight}, []uint64{1})

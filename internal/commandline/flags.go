@@ -35,6 +35,7 @@ type Flags struct {
 	answer   *Answer
 	short    string // what -h says
 	complete func(line []string) string
+	words    map[string][]string // that can stand for placeholders of the help
 }
 
 type flag struct {
@@ -60,8 +61,8 @@ func (f *Flags) add(names []string, added flag) {
 
 // Standard adds the flags that every command has: -h, which answers short,
 // --help, --version, --man and --completion, and what the functions of shells
-// ask for. values are what can stand for placeholders of the help, see
-// [newCompleter].
+// ask for. values are what can stand for placeholders of the help beside those
+// of [Flags.OneOf], see [newCompleter].
 func (f *Flags) Standard(command, short, usage string, values map[string][]string) {
 	f.short = short
 	f.Answer(func() string { return short }, "h")
@@ -74,6 +75,7 @@ func (f *Flags) Standard(command, short, usage string, values map[string][]strin
 		return err
 	}, "completion")
 	f.complete = func(line []string) string {
+		maps.Copy(values, f.words)
 		return newCompleter(usage, values).complete(line)
 	}
 }
@@ -160,6 +162,23 @@ func (f *Flags) Switch(to *bool, names ...string) {
 	f.add(names, flag{set: func(string) error { *to = true; return nil }})
 }
 
+// OneOf adds a flag whose value is one of some words, in any case, which the
+// completion offers for the placeholder of the help.
+func (f *Flags) OneOf(placeholder string, words []string, set func(word string), names ...string) {
+	if f.words == nil {
+		f.words = make(map[string][]string)
+	}
+	f.words[placeholder] = words
+	f.Func(func(s string) error {
+		word, last := strings.ToLower(s), len(words)-1
+		if !slices.Contains(words, word) {
+			return fmt.Errorf("want %s or %s", strings.Join(words[:last], ", "), words[last])
+		}
+		set(word)
+		return nil
+	}, names...)
+}
+
 // Instead adds a flag that does not exist but that people try. Its error is
 // text, which says what to use.
 func (f *Flags) Instead(text string, names ...string) {
@@ -177,6 +196,12 @@ func (f *Flags) List(add func(item string) error, names ...string) {
 		}
 		return nil
 	}, names...)
+}
+
+// Names returns the names of all flags, without dashes.
+func (f *Flags) Names() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(f.named)),
+		func(name string) bool { return f.named[name].isNone })
 }
 
 // Parse sets the flags of a command line and returns the other words, or an
@@ -220,8 +245,7 @@ func (f *Flags) setLong(word string, next []string) ([]string, error) {
 	if set, ok := f.named[name[2:]]; ok && len(name) > len("--p") {
 		return set.with(name, value, hasValue, next)
 	}
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(f.named)),
-		func(name string) bool { return len(name) == 1 || f.named[name].isNone })
+	names := slices.DeleteFunc(f.Names(), func(name string) bool { return len(name) == 1 })
 	if near := suggest.Word(name[2:], names); near != "" {
 		return nil, fmt.Errorf("no such flag: %s (nearest: --%s)", name, near)
 	}
