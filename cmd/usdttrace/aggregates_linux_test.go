@@ -256,8 +256,9 @@ func TestIntervalsStartAnew(t *testing.T) {
 func TestRatesAreOfTheTimeThatCounts(t *testing.T) {
 	began := time.Now().Add(-time.Minute)
 	over := moment{time: began.Add(time.Second)}
-	tr := &tracer{options: &options{tableFlags: tableFlags{interval: time.Second}}, began: moment{time: began},
-		ended: make(chan struct{})}
+	tr := &tracer{prepared: prepared{options: &options{tableFlags: tableFlags{interval: time.Second}}},
+		attached: attached{began: moment{time: began}},
+		ended:    ended{done: make(chan struct{})}}
 	table := &aggregation{rows: &eventRows{tracer: tr, since: began}}
 	tr.asked = []*aggregation{table}
 	tr.over.Store(&over)

@@ -381,7 +381,7 @@ func TestFileOfAnEndedProcessIsRead(t *testing.T) {
 		record := &all[i]
 		is := func(pattern string) (bool, error) {
 			o := &options{scopeFlags: scopeFlags{patterns: []elfnote.Pattern{elfnote.MustParsePattern(pattern)}}}
-			return (&latecomers{tracer: &tracer{options: o}}).isLate(record)
+			return (&latecomers{tracer: &tracer{prepared: prepared{options: o}}}).isLate(record)
 		}
 		late, err := is("gousdt_test:three")
 		qt.Check(t, qt.IsTrue(late))

@@ -113,7 +113,7 @@ func (t *tracer) watchEnd() {
 			t.warnFailed(err)
 		}
 		done()
-		close(t.ended)
+		close(t.done)
 	}()
 }
 

@@ -122,8 +122,8 @@ func TestTablesAreOfTheSameCalls(t *testing.T) {
 // Beside a profile of some hits all of them may be counted. No event stands for
 // the hits that came after the last sampled one.
 func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
-	s := &summary{events: 200, sampled: 10, weight: 100, losses: trace.Losses{
-		NotSampled: 190, Unrepresented: 100}}
+	s := &summary{events: 200, collected: collected{events: 10, weight: 100},
+		losses: losses{Losses: trace.Losses{NotSampled: 190, Unrepresented: 100}}}
 	qt.Check(t, qt.StringContains(s.text(), "190 hits not sampled: each event stands for those of "+
 		"its process and site before it, on average for 10 hits\n"+
 		"100 of all hits have no event that stands for them: "))
@@ -145,7 +145,7 @@ func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
 		{0, trace.Losses{Unfinished: 3, Unmatched: 3}, true, false},
 		{0, trace.Losses{Replaced: 200, Unmatched: 20}, true, false},
 	} {
-		s := &summary{events: test.events, losses: test.losses, byThread: test.byThread}
+		s := &summary{events: test.events, losses: losses{Losses: test.losses}, byThread: test.byThread}
 		qt.Check(t, qt.Equals(strings.Contains(s.text(), "--match arg0"), test.said),
 			qt.Commentf("%+v", test))
 	}
@@ -154,7 +154,8 @@ func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
 // The total of a profile is all hits, also those of stacks without a row.
 func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 	o := &options{tableFlags: tableFlags{by: []string{"stack", "tid"}}}
-	tr := &tracer{options: o, stacks: stack.NewSymbolizer("")}
+	tr := &tracer{prepared: prepared{options: o},
+		opened: opened{stacks: stack.NewSymbolizer("")}}
 	defer tr.stacks.Close()
 	a := &aggregation{kind: kindProfile}
 	row := trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(uint64(2))},
@@ -180,16 +181,17 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 		elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 	qt.Assert(t, qt.IsNil(err))
 	defer session.Close()
-	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", io.Discard),
-		session: session,
-		asked:   []*aggregation{{aggregator: ends}, {aggregator: hits}}, ended: make(chan struct{})}
+	tr := &tracer{prepared: prepared{options: &options{},
+		messages: commandline.NewMessages("usdttrace", io.Discard)},
+		opened: opened{session: session, asked: []*aggregation{{aggregator: ends}, {aggregator: hits}}},
+		ended:  ended{done: make(chan struct{})}}
 	tr.ctx, tr.end = context.WithCancel(context.Background())
 	p.Fire("twelve", 10) // ends without a start
 	qt.Assert(t, qt.IsNil(tr.startMeasuring()))
 	p.Fire("twelve", 5)
 	tr.watchEnd()
 	tr.end()
-	<-tr.ended
+	<-tr.done
 	qt.Check(t, qt.IsNil(tr.lost.err))
 	qt.Check(t, qt.Equals(tr.lost.Unmatched, 5))
 	for _, a := range tr.asked {
@@ -217,8 +219,10 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer session.Close()
 	var stderr strings.Builder
-	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", &stderr),
-		out: commandline.NewWriter(io.Discard), session: session, ended: make(chan struct{})}
+	tr := &tracer{prepared: prepared{options: &options{},
+		messages: commandline.NewMessages("usdttrace", &stderr), out: commandline.NewWriter(io.Discard)},
+		opened: opened{session: session},
+		ended:  ended{done: make(chan struct{})}}
 	tr.ctx, tr.end = context.WithCancel(context.Background())
 	p.Fire("specs", 30) // 9000 hits, more than fit into the largest page
 	losses, err := session.Losses()
@@ -228,10 +232,11 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	tr.watchEnd()
 	tr.end()
 	tr.printer = &jsonPrinter{tracer: tr, out: io.Discard}
-	qt.Check(t, qt.IsNil(tr.collectEvents(new(sync.Mutex))))
-	<-tr.ended
+	var counted collected
+	qt.Check(t, qt.IsNil(tr.collectEvents(&counted, new(sync.Mutex))))
+	<-tr.done
 	if tr.began.monotonic != 0 { // in a time namespace it is not known
-		qt.Check(t, qt.Equals(tr.events, 0))
+		qt.Check(t, qt.Equals(counted.events, 0))
 	}
 	qt.Check(t, qt.Equals(tr.lost.Events, 0))
 	qt.Check(t, qt.IsFalse(strings.Contains(stderr.String(), "being lost")))
@@ -284,7 +289,7 @@ func TestSitesOfSeveralFilesHaveTheirFile(t *testing.T) {
 			s.Rows = append(s.Rows, trace.Row{Keys: []trace.Value{trace.ValueOf(site.Location)},
 				Site: site, Count: 1})
 		}
-		tr := &tracer{options: &options{}, targets: &targets{}}
+		tr := &tracer{prepared: prepared{options: &options{}, targets: &targets{}}}
 		a := &aggregation{kind: kindCount}
 		(&textPrinter{tracer: tr, out: &out}).rows(a, s)
 		text = out.String()
@@ -366,8 +371,9 @@ func TestTablesAsCSV(t *testing.T) {
 	var out bytes.Buffer
 	count := &aggregation{kind: kindCount, Aggregation: trace.Aggregation{By: []string{"str(arg0)"}}}
 	sum := &aggregation{kind: kindSum, Aggregation: trace.Aggregation{By: []string{"pid"}, Sum: true}}
-	p := newPrinter(&tracer{options: &options{outputFlags: outputFlags{csv: true}}, targets: &targets{},
-		asked: []*aggregation{count, sum}})
+	p := newPrinter(&tracer{prepared: prepared{targets: &targets{},
+		options: &options{outputFlags: outputFlags{csv: true}}},
+		opened: opened{asked: []*aggregation{count, sum}}})
 	p.(*csvPrinter).out = &out
 	texts := []string{"plain", "a \"quote\", and\r\nlines", "zero\x00", "not \xff UTF-8", ""}
 	s := &trace.Snapshot{By: []string{"str(arg0)"}, Other: trace.Row{Count: 3}}

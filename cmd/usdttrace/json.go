@@ -210,8 +210,8 @@ func (p *jsonPrinter) exponential(h *trace.ExponentialHistogram) {
 func (p *jsonPrinter) summary(s *summary) {
 	j := p.begin("summary")
 	j.Fields("schema", schema, "events", s.events, "lost", s.losses.Events)
-	if len(s.owners) > 0 {
-		owners := s.owners[:min(len(s.owners), maxOwnerLosses)]
+	if len(s.losses.owners) > 0 {
+		owners := s.losses.owners[:min(len(s.losses.owners), maxOwnerLosses)]
 		jsontext.Objects(j, "lost_by", 0, owners, func(loss *trace.OwnerLoss) {
 			if loss.CgroupID != 0 {
 				j.Fields("cgroup", loss.CgroupID)

@@ -90,8 +90,8 @@ func runLive(o *options, stdout, stderr *os.File, patience time.Duration) int {
 		l.begin(o)
 		// The reason of a failure is shown on the terminal, and printed when it
 		// is closed.
-		t := &tracer{options: o.clone(), messages: commandline.NewMessages("usdttrace", l),
-			stdout: stdout, patience: patience, live: l}
+		t := &tracer{prepared: prepared{options: o.clone(), stdout: stdout, patience: patience,
+			messages: commandline.NewMessages("usdttrace", l), live: l}}
 		err := t.trace()
 		status := t.exitStatus(err)
 		switch {

@@ -79,7 +79,7 @@ func run(args []string, stdout, stderr *os.File, patience time.Duration) int {
 	case o.live, isTerminal && o.interval > 0 && o.canBeLive():
 		return runLive(o, stdout, stderr, patience)
 	}
-	t := &tracer{options: o, messages: m, stdout: stdout, patience: patience}
+	t := &tracer{prepared: prepared{options: o, messages: m, stdout: stdout, patience: patience}}
 	return t.exitStatus(t.trace())
 }
 
@@ -122,57 +122,84 @@ func (t *tracer) exitStatus(err error) int {
 	return t.status
 }
 
+// tracer is one run: it is prepared, opened, attached and collected, and then
+// reported. What one phase has set, later ones only read, from any goroutine.
 type tracer struct {
+	prepared
+	opened
+	attached
+	ended
+	shared
+
+	status  int      // of the command
+	closers []func() // see atEnd
+	flushed error    // of the output
+}
+
+// prepared is what a run has that needs no privileges.
+type prepared struct {
 	options  *options
 	messages *commandline.Messages
 	stdout   *os.File
 	patience time.Duration       // see handleSignals
+	live     *live               // nil unless tables are drawn in place
 	out      *commandline.Writer // stdout, or the file of --output
+	file     *commandline.Output // nil without --output
+	profiles []*profileFile      // what stacks are written to
+	targets  *targets
+	printer  printer
+}
 
+// opened is what the kernel and others have to do with a run before something
+// is attached.
+type opened struct {
+	command    *command // nil without one
+	alone      bool     // the command's descendants cannot be watched
 	session    *trace.Session
-	containers *container.Cgroups // nil unless containers are asked for
-	printer    printer
-	live       *live // nil unless tables are drawn in place
-	targets    *targets
-	follower   *follower           // nil for files without a process
-	command    *command            // nil without one
-	alone      bool                // the command's descendants cannot be watched
-	latecomers *latecomers         // of the command
-	stacks     *stack.Symbolizer   // nil where no stacks are asked for
-	debuginfod *debuginfod.Client  // nil without --debuginfod
-	samples    *samples            // nil where no profile is made from events
-	profiles   []*profileFile      // what stacks are written to
-	file       *commandline.Output // nil without --output
-	costs      costs
-	denied     atomic.Int64 // processes that could not be read, see warnDenied
 	asked      []*aggregation
+	containers *container.Cgroups // nil unless containers are asked for
+	stacks     *stack.Symbolizer  // nil where no stacks are asked for
+	debuginfod *debuginfod.Client // nil without --debuginfod
+	samples    *samples           // nil where no profile is made from events
+}
 
+// attached is what follows processes, and what was at the beginning. The
+// follower attaches from then on.
+type attached struct {
+	follower   *follower   // nil for files without a process
+	latecomers *latecomers // of the command
+	began      moment      // when everything was attached, before a command begins
+	before     losses      // then
+}
+
+// collected is what the goroutine that takes events has counted.
+type collected struct {
+	events     uint64
+	weight     uint64 // how many hits the events stand for
+	unreadable uint64 // events with an argument that could not be read
+}
+
+// ended is set by the goroutine that detaches. Others wait for done.
+type ended struct {
+	done    chan struct{}    // closed when everything is detached
+	lost    losses           // from the beginning until the tracing was over
+	going   []*trace.Event   // calls that go on at the end
+	cleared map[silence]bool // semaphores of 0, at the end of a run without hits
+}
+
+// shared is what all goroutines of a run write to, too.
+type shared struct {
 	ctx    context.Context // ends when the tracing is to end
 	end    context.CancelFunc
-	began  moment                 // when everything was attached, before a command begins
+	ending atomic.Pointer[ending]
 	over   atomic.Pointer[moment] // when the tracing was over; nil before
-	ended  chan struct{}          // closed when everything is detached
 	watch  sync.WaitGroup
-	events uint64
-	weight uint64         // how many hits the events stand for
-	before losses         // when the tracing began
-	lost   losses         // from then until it was over
-	going  []*trace.Event // calls that go on at the end
-	hit    atomic.Bool    // an event has come
-
-	unreadable uint64 // events with an argument that could not be read
-
-	texts procwatch.Texts // of the processes that are watched
-
-	// cleared has the semaphores of 0 at the end of a run without hits.
-	cleared map[silence]bool
-	quit    <-chan os.Signal // SIGQUIT asks for the calls that go on
-
-	missing    uint64 // events that were reported as lost
-	warnedLost bool
-	status     int // of the command
-	ending     atomic.Pointer[ending]
-	failed     atomic.Bool // something that was asked for could not be watched
+	quit   <-chan os.Signal // SIGQUIT asks for the calls that go on
+	hit    atomic.Bool      // an event has come
+	failed atomic.Bool      // something that was asked for could not be watched
+	denied atomic.Int64     // processes that could not be read, see warnDenied
+	texts  procwatch.Texts  // of the processes that are watched
+	costs  costs
 }
 
 // errReported means that nothing can be watched, and that messages have said
@@ -184,6 +211,47 @@ var errEnded = errors.New("interrupted")
 
 // trace is the run, from the beginning to the end.
 func (t *tracer) trace() (err error) {
+	defer func() {
+		for _, closeIt := range slices.Backward(t.closers) {
+			closeIt()
+		}
+		err = cmp.Or(err, t.flushed)
+	}()
+	if err := t.prepare(); err != nil {
+		return err
+	}
+	if t.options.list || t.options.listPairs {
+		return t.list()
+	}
+	if err := t.open(); err != nil {
+		return err
+	}
+	if err := t.begin(); err != nil {
+		return err
+	}
+	counted, err := t.collect()
+	if err != nil {
+		return err
+	}
+	<-t.done
+	if t.live != nil {
+		if t.live.leaves() {
+			return nil
+		}
+		t.live.close()
+	}
+	if err := t.report(counted); err != nil {
+		return err
+	}
+	return t.verdict()
+}
+
+// atEnd has something done when the run ends, the last first.
+func (t *tracer) atEnd(do func()) { t.closers = append(t.closers, do) }
+
+// prepare finds what is to be watched, and opens what is written. Errors in
+// processes and files come before missing privileges.
+func (t *tracer) prepare() error {
 	o := t.options
 	if o.quiet {
 		t.messages.SetQuiet()
@@ -198,12 +266,11 @@ func (t *tracer) trace() (err error) {
 	o.useCalls(definitions)
 	t.targets = newTargets(o)
 	t.targets.definitions = definitions
-	defer func() {
+	t.atEnd(func() {
 		for _, sel := range t.targets.selections {
 			sel.Close()
 		}
-	}()
-	// Errors in processes and files come before missing privileges.
+	})
 	if o.pid != 0 {
 		if err := sys.CheckTracee(o.pid); err != nil {
 			return err
@@ -212,30 +279,39 @@ func (t *tracer) trace() (err error) {
 	if err := t.targets.find(o.files, o.pid); err != nil {
 		return err
 	}
-	for _, p := range o.profileFiles() {
-		if p.file, err = commandline.CreateOutput(p.path); err != nil {
-			return fmt.Errorf("--%s: %w", p.flag, err)
+	create := func(flag, path string) (*commandline.Output, error) {
+		file, err := commandline.CreateOutput(path)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
-		defer p.file.Abandon()
+		t.atEnd(file.Abandon)
+		return file, nil
+	}
+	for _, p := range o.profileFiles() {
+		if p.file, err = create(p.flag, p.path); err != nil {
+			return err
+		}
 		t.profiles = append(t.profiles, p)
 	}
 	t.out = commandline.NewWriter(t.stdout)
 	if flag, path := o.output(); path != "" {
-		if t.file, err = commandline.CreateOutput(path); err != nil {
-			return fmt.Errorf("--%s: %w", flag, err)
+		if t.file, err = create(flag, path); err != nil {
+			return err
 		}
-		defer t.file.Abandon()
 		t.out = commandline.NewWriter(t.file)
 	}
 	t.printer = newPrinter(t)
-	if o.list || o.listPairs {
-		return t.list()
-	}
+	return nil
+}
+
+// open holds the command, loads the programs, and makes what names stacks.
+func (t *tracer) open() (err error) {
+	o := t.options
 	if o.debuginfod {
 		if t.debuginfod, err = debuginfod.New("", t.messages.Note); err != nil {
 			return fmt.Errorf("--debuginfod: %w", err)
 		}
-		defer t.debuginfod.Close()
+		t.atEnd(func() { t.debuginfod.Close() })
 	}
 	if o.command != nil {
 		stdout := os.Stdout
@@ -245,29 +321,29 @@ func (t *tracer) trace() (err error) {
 		if t.command, err = hold(o.command, stdout); err != nil {
 			return err
 		}
-		defer t.endCommand()
+		t.atEnd(t.endCommand)
 	}
-	if err := t.open(); err != nil {
+	if err := t.openSession(); err != nil {
 		return err
 	}
-	defer func() {
+	t.atEnd(func() {
 		// After an error sites are still attached, and detaching takes time.
 		defer t.messages.During("detaching")()
 		t.session.Close()
 		if t.containers != nil {
 			t.containers.Close()
 		}
-	}()
+	})
 	if o.stats {
 		statistics, err := ebpf.EnableStats(statsRunTime)
 		if err != nil {
 			return fmt.Errorf("--stats: %w", err)
 		}
-		defer statistics.Close()
+		t.atEnd(func() { statistics.Close() })
 	}
 	if o.eventStacks() || o.profiles() || o.byStack() {
 		t.stacks = stack.NewSymbolizer("")
-		defer t.stacks.Close()
+		t.atEnd(func() { t.stacks.Close() })
 		if t.debuginfod != nil {
 			t.stacks.DebugFile = t.debuginfod.Find
 		}
@@ -277,28 +353,30 @@ func (t *tracer) trace() (err error) {
 			t.samples = t.newSamples()
 		}
 	}
+	return nil
+}
 
+// begin attaches, and has a signal, or what else ends the tracing, detach.
+func (t *tracer) begin() error {
 	t.ctx, t.end = context.WithCancel(context.Background())
-	t.ended = make(chan struct{})
+	t.done = make(chan struct{})
 	t.out.OnError(t.end)
-	defer t.handleSignals()()
-	if o.measuresCalls() { // else the signal ends this process, as usual
+	t.atEnd(t.handleSignals())
+	if t.options.measuresCalls() { // else the signal ends this process, as usual
 		quit := make(chan os.Signal, 1)
 		signal.Notify(quit, syscall.SIGQUIT)
-		defer signal.Stop(quit)
+		t.atEnd(func() { signal.Stop(quit) })
 		t.quit = quit
 	}
-	defer func() {
+	t.atEnd(func() {
 		t.end()
 		t.watch.Wait()
 		if t.follower != nil {
 			t.follower.close()
 		}
-		if e := t.flush(); e != nil && err == nil {
-			err = e
-		}
-	}()
-	if err := t.begin(); err != nil {
+		t.flushed = t.flush()
+	})
+	if err := t.attach(); err != nil {
 		return err
 	}
 	t.warnArguments()
@@ -306,20 +384,7 @@ func (t *tracer) trace() (err error) {
 		t.file.Replace()
 	}
 	t.watchEnd()
-	if err := t.collect(); err != nil {
-		return err
-	}
-	<-t.ended
-	if t.live != nil {
-		if t.live.leaves() {
-			return nil
-		}
-		t.live.close()
-	}
-	if err := t.report(); err != nil {
-		return err
-	}
-	return t.verdict()
+	return nil
 }
 
 // output returns what names the file that t.out writes to.
@@ -346,8 +411,8 @@ func (t *tracer) flush() error {
 	return nil
 }
 
-// begin attaches, and starts the command if there is one.
-func (t *tracer) begin() (err error) {
+// attach attaches, and starts the command if there is one.
+func (t *tracer) attach() (err error) {
 	o := t.options
 	if o.command == nil {
 		t.warnTraps()
@@ -458,7 +523,8 @@ func plural(n int, noun string) string {
 // Linux alone.
 const statsRunTime = 0
 
-func (t *tracer) open() error {
+// openSession loads the programs for what the flags ask for.
+func (t *tracer) openSession() error {
 	// Linux before 5.11 needs this. With later kernels it does not matter if a
 	// sandbox denies it.
 	memlock := rlimit.RemoveMemlock()
@@ -571,7 +637,7 @@ const delay = 20 * time.Millisecond
 
 // collect prints events, rows and open calls until everything is detached, and
 // the events that were sent by then.
-func (t *tracer) collect() error {
+func (t *tracer) collect() (c collected, err error) {
 	defer t.end()
 	var printing sync.Mutex // lines do not mix
 	events := make(chan error, 1)
@@ -580,17 +646,19 @@ func (t *tracer) collect() error {
 	} else {
 		go func() {
 			defer t.end()
-			events <- t.collectEvents(&printing)
+			events <- t.collectEvents(&c, &printing)
 		}()
 	}
-	err := t.collectRows(&printing)
+	err = t.collectRows(&printing)
 	t.end()
-	return errors.Join(err, <-events)
+	err = errors.Join(err, <-events) // after which c is complete
+	return c, err
 }
 
 // collectEvents takes events until everything is detached and read, or until no
 // more are wanted.
-func (t *tracer) collectEvents(printing *sync.Mutex) error {
+func (t *tracer) collectEvents(c *collected, printing *sync.Mutex) error {
+	missing, isWarned := uint64(0), false // events that were reported as lost
 	for event, err := range t.session.Events(context.Background()) {
 		if err != nil {
 			// Declared only here: the variable is an allocation.
@@ -598,10 +666,10 @@ func (t *tracer) collectEvents(printing *sync.Mutex) error {
 			if !errors.As(err, &lost) {
 				return err
 			}
-			t.missing += uint64(lost)
+			missing += uint64(lost)
 			// The others were lost while sites were attached.
-			if !t.warnedLost && t.missing > t.before.Events {
-				t.warnedLost = true
+			if !isWarned && missing > t.before.Events {
+				isWarned = true
 				advice := "--buffer, --where and --count"
 				if t.options.unwind > 0 {
 					advice = "--every, --unwind fp and --buffer"
@@ -614,12 +682,12 @@ func (t *tracer) collectEvents(printing *sync.Mutex) error {
 		if t.isOutside(event) {
 			continue
 		}
-		t.events++
+		c.events++
 		t.hit.Store(true)
 		if slices.ContainsFunc(event.Args, isUnreadable) {
-			t.unreadable++
+			c.unreadable++
 		}
-		t.weight += event.Weight
+		c.weight += event.Weight
 		if t.samples != nil {
 			t.samples.add(event, t.stackOf(event))
 		} else {
@@ -627,8 +695,8 @@ func (t *tracer) collectEvents(printing *sync.Mutex) error {
 			t.printer.event(event)
 			printing.Unlock()
 		}
-		if t.events == uint64(t.options.maxEvents) {
-			t.endWithStatus(exitEnded, fmt.Sprintf("after --max-events %d", t.events))
+		if c.events == uint64(t.options.maxEvents) {
+			t.endWithStatus(exitEnded, fmt.Sprintf("after --max-events %d", c.events))
 			return nil
 		}
 	}
@@ -664,7 +732,7 @@ func (t *tracer) collectRows(printing *sync.Mutex) error {
 		case key := <-keys:
 			t.live.key(t, key)
 			continue
-		case <-t.ended:
+		case <-t.done:
 			return nil
 		}
 		open := t.askOpen()
@@ -699,7 +767,7 @@ func (t *tracer) printRows() error {
 		if t.live != nil {
 			snapshot = t.live.add(a, snapshot)
 			a.others = snapshot.Other.Count // also of keys that have lost their row
-			if !isClosed(t.ended) {
+			if !isClosed(t.done) {
 				continue
 			}
 		}

@@ -33,7 +33,8 @@ func BenchmarkPrint(b *testing.B) {
 	} else {
 		cgroups = nil
 	}
-	t := &tracer{options: &options{}, containers: cgroups}
+	t := &tracer{prepared: prepared{options: &options{}},
+		opened: opened{containers: cgroups}}
 	t.targets = newTargets(t.options)
 	for name, p := range map[string]printer{
 		"text": &textPrinter{tracer: t, out: io.Discard},

@@ -22,7 +22,7 @@ func TestJSONIsOfItsOwnEvent(t *testing.T) {
 	one, two := site("one"), site("two")
 	o := &options{}
 	var out strings.Builder
-	p := &jsonPrinter{tracer: &tracer{options: o, targets: newTargets(o)}, out: &out}
+	p := &jsonPrinter{tracer: &tracer{prepared: prepared{options: o, targets: newTargets(o)}}, out: &out}
 	for _, test := range []struct {
 		behaviour string
 		event     trace.Event
@@ -59,7 +59,7 @@ func TestJSONIsOfItsOwnEvent(t *testing.T) {
 func TestJSONRowsKeepTheBytesOfKeys(t *testing.T) {
 	o := &options{}
 	var out strings.Builder
-	p := &jsonPrinter{tracer: &tracer{options: o, targets: newTargets(o)}, out: &out}
+	p := &jsonPrinter{tracer: &tracer{prepared: prepared{options: o, targets: newTargets(o)}}, out: &out}
 	snapshot := &trace.Snapshot{By: []string{"query"}, Rows: []trace.Row{
 		{Keys: []trace.Value{trace.ValueOf("a\xff")}, Count: 1},
 		{Keys: []trace.Value{trace.ValueOf("a\xfe")}, Count: 2},

@@ -19,7 +19,7 @@ func TestLongProbeNamesAreCut(t *testing.T) {
 	event := &trace.Event{Probe: long + ":" + long,
 		Site: &trace.Site{Site: usdt.Site{Site: elfnote.Site{Provider: long, Name: long}}}}
 	o := &options{}
-	tracer := &tracer{options: o, targets: newTargets(o)}
+	tracer := &tracer{prepared: prepared{options: o, targets: newTargets(o)}}
 	var out strings.Builder
 	for _, p := range []printer{&textPrinter{tracer: tracer, out: &out},
 		&jsonPrinter{tracer: tracer, out: &out}} {

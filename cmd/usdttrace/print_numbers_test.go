@@ -32,8 +32,8 @@ func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
 }
 
 func TestSummarySaysWhoseEventsWereLost(t *testing.T) {
-	s := &summary{losses: trace.Losses{Events: 15},
-		owners: []trace.OwnerLoss{{CgroupID: 7, Events: 12}, {User: 1000, Events: 3}}}
+	s := &summary{losses: losses{Losses: trace.Losses{Events: 15},
+		owners: []trace.OwnerLoss{{CgroupID: 7, Events: 12}, {User: 1000, Events: 3}}}}
 	qt.Check(t, qt.StringContains(s.text(),
 		"\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
 }
@@ -72,7 +72,8 @@ func TestTablesOfLargeNumbersFitTheTerminal(t *testing.T) {
 					var out bytes.Buffer
 					a := &aggregation{kind: kindSum, title: "t", Aggregation: trace.Aggregation{
 						Sum: sums, Max: sums, Histogram: &trace.Histogram{}}}
-					p := &textPrinter{tracer: &tracer{options: &options{}, targets: &targets{}}, out: &out,
+					tr := &tracer{prepared: prepared{options: &options{}, targets: &targets{}}}
+					p := &textPrinter{tracer: tr, out: &out,
 						width: width}
 					p.rows(a, s)
 					for line := range strings.Lines(out.String()) {

@@ -516,11 +516,11 @@ func (t *tracer) profileSum(sum trace.Value) (held int64) {
 	return held
 }
 
-func (t *tracer) writeProfiles(p *stack.Profile) error {
+func (t *tracer) writeProfiles(p *stack.Profile, c collected) error {
 	if t.options.samples() {
 		p.PeriodType = stack.ValueType{Type: "hits", Unit: "count"}
 		// The hits that an event stands for.
-		p.Period = max(1, int64((t.weight+t.events/2)/max(1, t.events)))
+		p.Period = max(1, int64((c.weight+c.events/2)/max(1, c.events)))
 	}
 	p.Start, p.Duration = t.began.time, t.took()
 	t.awaitDebugFiles()

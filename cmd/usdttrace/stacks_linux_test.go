@@ -44,9 +44,10 @@ func TestSumsOfSamplesDoNotWrap(t *testing.T) {
 			names := stack.NewSymbolizer("")
 			defer names.Close()
 			table := &aggregation{Aggregation: trace.Aggregation{Sum: true}}
-			s := (&tracer{messages: commandline.NewMessages("usdttrace", io.Discard), stacks: names,
-				options: &options{tableFlags: tableFlags{by: []string{"stack"}, sum: "arg0"}, stackFlags: stackFlags{foldedFile: "-"}},
-				asked:   []*aggregation{table}}).newSamples()
+			s := (&tracer{prepared: prepared{messages: commandline.NewMessages("usdttrace", io.Discard),
+				options: &options{tableFlags: tableFlags{by: []string{"stack"}, sum: "arg0"},
+					stackFlags: stackFlags{foldedFile: "-"}}},
+				opened: opened{stacks: names, asked: []*aggregation{table}}}).newSamples()
 			for range 2 {
 				s.add(&trace.Event{Args: []trace.Value{test.value}, Weight: test.weight}, []uint64{1})
 			}

@@ -24,14 +24,10 @@ const maxOwnerLosses = 5
 
 // summary is what a run came to.
 type summary struct {
-	events  uint64 // or hits that were aggregated
-	sampled uint64 // events, whatever was aggregated
-	weight  uint64 // how many hits these stand for
+	events uint64 // or hits that were aggregated
+	collected
 
-	unreadable uint64 // events with an argument that could not be read
-
-	losses trace.Losses
-	owners []trace.OwnerLoss // whose events were lost
+	losses losses
 
 	late []*lateFile
 
@@ -51,10 +47,10 @@ type summary struct {
 	byThread   bool   // calls begin and end on one thread, for all that is known
 }
 
-func (t *tracer) report() error {
+// report prints what has not been printed, and the summary.
+func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
-	s := &summary{mode: mode.String(), took: t.took(), events: t.events, sampled: t.events,
-		weight: t.weight, unreadable: t.unreadable}
+	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c}
 	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair elfnote.PairPattern) bool {
 		call, _ := t.targets.definitions.Call(pair)
 		return len(call.Failed) == 0 && !strings.Contains(pair.String(), "|")
@@ -76,39 +72,17 @@ func (t *tracer) report() error {
 		return nil
 	}
 	if t.options.aggregates() {
-		if err := t.printRows(); err != nil {
+		if err := t.reportRows(s); err != nil {
 			return err
-		}
-		if t.samples != nil && t.samples.profile != nil {
-			if err := t.writeProfiles(t.samples.profile); err != nil {
-				return err
-			}
-		}
-		for _, a := range t.asked {
-			if !a.printed() {
-				snapshots, err := t.read(a)
-				if err != nil {
-					return err
-				}
-				if err := t.writeProfiles(t.profileOf(a, snapshots[0])); err != nil {
-					return err
-				}
-			}
-			if a.rows == nil {
-				s.events = max(s.events, a.hits)
-			}
-			s.others += a.others
-			s.overflow += a.overflow
-			s.maxKeys = a.MaxKeys
 		}
 	}
 	if t.lost.err != nil {
 		return t.lost.err
 	}
+	s.losses = t.lost
 	if t.samples != nil {
-		t.lost.Unreadable += t.samples.unreadable
+		s.losses.Unreadable += t.samples.unreadable
 	}
-	s.losses, s.owners = t.lost.Losses, t.lost.owners
 	if t.stacks != nil {
 		counts := t.stacks.Counts()
 		s.frames = &counts
@@ -119,6 +93,42 @@ func (t *tracer) report() error {
 	if t.options.stats {
 		s.costs = &t.costs
 	}
+	t.reportSummary(s)
+	return nil // trace returns the error of the output
+}
+
+// reportRows prints the tables, and writes the profiles.
+func (t *tracer) reportRows(s *summary) error {
+	if err := t.printRows(); err != nil {
+		return err
+	}
+	if t.samples != nil && t.samples.profile != nil {
+		if err := t.writeProfiles(t.samples.profile, s.collected); err != nil {
+			return err
+		}
+	}
+	for _, a := range t.asked {
+		if !a.printed() {
+			snapshots, err := t.read(a)
+			if err == nil {
+				err = t.writeProfiles(t.profileOf(a, snapshots[0]), s.collected)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if a.rows == nil {
+			s.events = max(s.events, a.hits)
+		}
+		s.others += a.others
+		s.overflow += a.overflow
+		s.maxKeys = a.MaxKeys
+	}
+	return nil
+}
+
+// reportSummary prints the calls that go on, the summary, and why nothing came.
+func (t *tracer) reportSummary(s *summary) {
 	if s.events == 0 {
 		if relatives := t.relatives(); relatives != "" {
 			t.messages.Warn("process %d hit nothing; %s", t.options.pid, relatives)
@@ -126,26 +136,23 @@ func (t *tracer) report() error {
 	}
 	t.printOpen(t.going)
 	t.printer.summary(s)
-	if t.out.Flush() != nil {
-		return nil // trace returns the error
-	}
 	switch {
+	case t.out.Flush() != nil:
 	case t.options.quiet && s.costs != nil: // which was asked for
 		t.messages.Print(s.costs.text())
 	case !t.options.quiet:
 		t.messages.Print(s.text())
+		var lines []string
 		if s.events == 0 {
 			t.warnDenied(true)
-			for _, why := range t.whyNothing(&t.lost) {
-				t.messages.Print(why + "\n")
-			}
+			lines = t.whyNothing(&s.losses)
 		} else {
-			for _, other := range t.otherFiles(true) {
-				t.messages.Print(other + "\n")
-			}
+			lines = t.otherFiles(true)
+		}
+		for _, line := range lines {
+			t.messages.Print(line + "\n")
 		}
 	}
-	return nil
 }
 
 // endElsewhere reports whether most calls seem to end on other threads: nearly
@@ -164,7 +171,7 @@ func (s *summary) text() string {
 		text += " in " + plural(s.files, "file")
 	}
 	text += fmt.Sprintf("; %s\n", formatDuration(float64(s.took)))
-	for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
+	for _, loss := range s.losses.owners[:min(len(s.losses.owners), maxOwnerLosses)] {
 		text += fmt.Sprintf("of the lost events %s\n", ownerOfLoss(&loss))
 	}
 	const unended = " (PAIR|PROBE names another end)"
@@ -185,7 +192,7 @@ func (s *summary) text() string {
 	}{
 		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for "+
 			"those of its process and site before it, on average for %.3g hits",
-			float64(s.weight)/float64(max(s.sampled, 1)))},
+			float64(s.weight)/float64(max(s.collected.events, 1)))},
 		{s.losses.Unrepresented, "of all hits have no event that stands for them: " +
 			"none of their process and site was taken after them"},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},

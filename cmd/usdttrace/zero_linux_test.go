@@ -205,7 +205,8 @@ func TestUnseenHitsAreExplained(t *testing.T) {
 	})
 	t.Run("semaphore", func(t *testing.T) {
 		p, pattern := startTarget(t, "target-pie"), elfnote.Exact("gousdt_test", "guarded")
-		tracer := &tracer{options: &options{scopeFlags: scopeFlags{patterns: []elfnote.Pattern{pattern}, pid: p.PID}}}
+		o := &options{scopeFlags: scopeFlags{patterns: []elfnote.Pattern{pattern}, pid: p.PID}}
+		tracer := &tracer{prepared: prepared{options: o}}
 		qt.Check(t, qt.IsTrue(tracer.clearedSemaphores()[silence{p.PID, 0}]))
 		r := watching(t, p.path, pattern.String())
 		qt.Check(t, qt.HasLen(tracer.clearedSemaphores(), 0))
