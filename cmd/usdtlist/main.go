@@ -90,6 +90,7 @@ type options struct {
 	allProcesses bool
 
 	format     string // one of the formats
+	json       bool   // of --json, which format then says
 	verbose    bool
 	debugFile  string
 	debuginfod bool     // fetch debug files that are not here
@@ -115,29 +116,32 @@ func (o *options) ofProcesses() bool { return len(o.pids) > 0 || o.allProcesses 
 // may have nothing to list.
 func (o *options) many() bool { return o.recursive || len(o.filesFrom) > 0 }
 
-func parseCommandLine(args []string) (*options, error) {
-	o := &options{}
-	var asJSON bool
-	var flags commandline.Flags
+func (o *options) flags() *commandline.Flags {
+	flags := new(commandline.Flags)
 	flags.Patterns(&o.patterns, "e", "probe")
 	flags.List(o.addPID, "p", "pid")
 	flags.Switch(&o.allProcesses, "a", "all")
 	flags.Switch(&o.recursive, "r", "recursive")
 	flags.Func(func(s string) error { o.filesFrom = append(o.filesFrom, s); return nil }, "files-from")
 	flags.Switch(&o.verbose, "v", "verbose")
-	flags.Switch(&asJSON, "json")
+	flags.Switch(&o.json, "json")
 	flags.Text(&o.format, "format")
 	flags.Text(&o.debugFile, "debug-file")
 	flags.Switch(&o.debuginfod, "debuginfod")
 	flags.Texts(&o.names, "names")
 	flags.Standard("usdtlist", short, usage, map[string][]string{"FORMAT": formats[:]})
-	operands, err := flags.Parse(args)
+	return flags
+}
+
+func parseCommandLine(args []string) (*options, error) {
+	o := &options{}
+	operands, err := o.flags().Parse(args)
 	switch {
 	case err != nil:
 		return nil, err
-	case asJSON && o.format != "" && o.format != formatJSON:
+	case o.json && o.format != "" && o.format != formatJSON:
 		return nil, fmt.Errorf("--json and --format %s exclude each other", o.format)
-	case asJSON:
+	case o.json:
 		o.format = formatJSON
 	case o.format == "":
 		o.format = formatTable

@@ -118,6 +118,13 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 		l.elsewhere = fmt.Sprintf("process %d maps %s, which has probes to list: "+
 			"name that, or no file", pairs[0].Process.PID, pairs[0].Path)
 	}
+	isError := func(f failure) bool { return !f.leftOut }
+	return found, slices.ContainsFunc(s.failures, isError), s.where(names, len(l.options.files))
+}
+
+// where says what was searched: the files of these names, of so many that were
+// given, or all of the processes. It is "" if nothing was.
+func (s *scan) where(names []string, given int) string {
 	whose := "any process"
 	switch {
 	case len(s.processes) == 1:
@@ -126,14 +133,12 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 		whose = fmt.Sprintf("%d processes", len(s.processes))
 	}
 	switch {
-	case !s.ofAll && len(s.processes) == 0 || len(l.options.files) > len(names) && len(names) == 0:
+	case !s.ofAll && len(s.processes) == 0 || given > len(names) && len(names) == 0:
+		return ""
 	case len(names) > 0:
-		where = strings.Join(names, ", ") + " of " + whose
-	default:
-		where = "the files of " + whose
+		return strings.Join(names, ", ") + " of " + whose
 	}
-	isError := func(f failure) bool { return !f.leftOut }
-	return found, slices.ContainsFunc(s.failures, isError), where
+	return "the files of " + whose
 }
 
 func (s *scan) all(watcher *procwatch.Watcher) {

@@ -159,20 +159,7 @@ func processWords() (words []word) {
 // probesOf returns the probes of what a command line names, as patterns that
 // pick them: of its files, else of those that its process maps, or all.
 func probesOf(line []string) (words []word) {
-	var files []string
-	pid, all := 0, false
-	for i, word := range line {
-		switch {
-		case i > 0 && (line[i-1] == "-p" || line[i-1] == "--pid"):
-			if pids, _ := ParsePIDs(word); len(pids) > 0 { // a wrong one has no probes
-				pid = pids[0]
-			}
-		case word == "-a" || word == "--all":
-			all = true
-		case word != "" && word[0] != '-' && !IsPattern(word, pid != 0):
-			files = append(files, word)
-		}
-	}
+	files, pid, all := targetsOf(line)
 	known := make(map[string]bool)
 	add := func(file *elfnote.File) { // the probes whose names need no quoting
 		for site, err := range file.Sites() {
@@ -201,6 +188,23 @@ func probesOf(line []string) (words []word) {
 	}
 	_ = EachFile(pid, func(pair *procwatch.ProcessFile) { add(pair.File.ELF()) }, nil)
 	return words
+}
+
+// targetsOf returns what a command line names.
+func targetsOf(line []string) (files []string, pid int, all bool) {
+	for i, word := range line {
+		switch {
+		case i > 0 && (line[i-1] == "-p" || line[i-1] == "--pid"):
+			if pids, _ := ParsePIDs(word); len(pids) > 0 { // a wrong one has no probes
+				pid = pids[0]
+			}
+		case word == "-a" || word == "--all":
+			all = true
+		case word != "" && word[0] != '-' && !IsPattern(word, pid != 0):
+			files = append(files, word)
+		}
+	}
+	return files, pid, all
 }
 
 // EachFile calls do once for each file with a matching probe that processes
