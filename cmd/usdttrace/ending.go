@@ -230,7 +230,7 @@ func (t *tracer) commandElsewhere() (text string) {
 	}
 	if t.latecomers != nil {
 		t.latecomers.mu.Lock()
-		ran := t.latecomers.program
+		ran := t.latecomers.code.program
 		t.latecomers.mu.Unlock()
 		if ran != "" && ran != canonical(program) {
 			text = "; " + name + " has run " + ran

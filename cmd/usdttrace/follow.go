@@ -346,6 +346,9 @@ func (t *tracer) beginCommand() error {
 // runCommand lets the command begin, and ends the tracing with it.
 func (t *tracer) runCommand() error {
 	c := t.command
+	if t.latecomers != nil {
+		t.latecomers.begin()
+	}
 	if err := c.release(); err != nil {
 		return err
 	}
@@ -372,13 +375,18 @@ type latecomers struct {
 	done    sync.WaitGroup // of the reading of records
 	syncing sync.WaitGroup // of the scans that these cause
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows
 	attached map[procmaps.FileID]bool
 	known    map[string]bool      // paths of files that are attached or have no matching probe
 	waiting  map[string]*lateFile // paths of files that have one, until they are attached
 	late     []*lateFile          // those that were attached late
 	lost     bool                 // records are missing
+	code     executedCode
+}
 
+// executedCode is what processes of a command execute of the watched files.
+type executedCode struct {
+	tracer *tracer
 	// By pattern, whether a process has mapped a site where hits are seen, or
 	// where the kernel puts no breakpoint, and has put other code there.
 	runs, unfit, moved map[int]bool
@@ -423,20 +431,26 @@ func (t *tracer) watchLatecomers() error {
 	}
 	l := &latecomers{tracer: t, records: records, attached: make(map[procmaps.FileID]bool),
 		known: make(map[string]bool), waiting: make(map[string]*lateFile),
-		runs: make(map[int]bool), unfit: make(map[int]bool), moved: make(map[int]bool),
-		sites: make(map[int][]siteAt), mappers: make(map[int]bool), copied: make(map[int]bool),
-		programs: make(map[string]bool)}
+		code: executedCode{tracer: t, runs: make(map[int]bool), unfit: make(map[int]bool),
+			moved: make(map[int]bool), sites: make(map[int][]siteAt), mappers: make(map[int]bool),
+			copied: make(map[int]bool), programs: make(map[string]bool)}}
 	t.latecomers = l
 	context.AfterFunc(t.ctx, records.Stop)
+	return nil
+}
+
+// begin reads records as they come, until the tracing ends. The first one comes
+// when the command begins.
+func (l *latecomers) begin() {
+	t := l.tracer
 	l.done.Go(func() {
-		for records.Wait() {
+		for l.records.Wait() {
 			for pid := range l.look() {
 				// The handler reports errors.
 				l.syncing.Go(func() { _ = t.follower.Sync(t.ctx, pid) })
 			}
 		}
 	})
-	return nil
 }
 
 // look reads the pending records, and returns the processes that have mapped a
@@ -457,25 +471,12 @@ func (l *latecomers) look() map[int]bool {
 // to be attached.
 func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 	at := time.Unix(0, record.Time)
+	l.code.add(record)
 	switch record.Kind {
 	case procwatch.FileMapped:
-		l.mappedCode(record)
-		if record.PID == l.tracer.command.pid && l.isProgram(record.Path) {
-			l.program = record.Path
-		}
 		// The kernel puts no breakpoint into a shared mapping, as of mapFile.
 		return !record.Mapping.Shared && l.mapped(record, at)
-	case procwatch.MemoryMapped:
-		for _, site := range l.sites[record.PID] {
-			if site.address >= record.Mapping.Start && site.address < record.Mapping.End {
-				l.moved[site.pattern] = true
-			}
-		}
 	case procwatch.ProcessForked:
-		if sites := l.sites[record.Parent]; len(l.sites) < maxLateProcesses && len(sites) > 0 {
-			l.sites[record.PID] = slices.Clip(sites)
-			l.mappers[record.PID] = len(l.mappers) < maxWatched
-		}
 		// A child inherits the mappings of its parent.
 		for _, file := range l.waiting {
 			if _, late := file.since[record.Parent]; late {
@@ -483,13 +484,10 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 			}
 		}
 	case procwatch.ProcessEnded, procwatch.ProcessExecuted:
-		delete(l.sites, record.PID)
-		delete(l.copied, record.PID)
 		for _, file := range l.waiting {
 			// Each processor has its own buffer: an exec may be read late.
-			if since, late := file.since[record.PID]; late && at.After(since) {
-				file.by = max(file.by, at.Sub(since))
-				delete(file.since, record.PID)
+			if file.since[record.PID].Before(at) {
+				file.ends(record.PID, at)
 			}
 		}
 	case procwatch.RecordsLost:
@@ -498,16 +496,41 @@ func (l *latecomers) add(record *procwatch.Record) (isLate bool) {
 	return false
 }
 
-func (l *latecomers) isProgram(path string) bool {
-	is, known := l.programs[path]
+// add takes a record.
+func (c *executedCode) add(record *procwatch.Record) {
+	switch record.Kind {
+	case procwatch.FileMapped:
+		c.mapped(record)
+		if record.PID == c.tracer.command.pid && c.isProgram(record.Path) {
+			c.program = record.Path
+		}
+	case procwatch.MemoryMapped:
+		for _, site := range c.sites[record.PID] {
+			if site.address >= record.Mapping.Start && site.address < record.Mapping.End {
+				c.moved[site.pattern] = true
+			}
+		}
+	case procwatch.ProcessForked:
+		if sites := c.sites[record.Parent]; len(c.sites) < maxLateProcesses && len(sites) > 0 {
+			c.sites[record.PID] = slices.Clip(sites)
+			c.mappers[record.PID] = len(c.mappers) < maxWatched
+		}
+	case procwatch.ProcessEnded, procwatch.ProcessExecuted:
+		delete(c.sites, record.PID)
+		delete(c.copied, record.PID)
+	}
+}
+
+func (c *executedCode) isProgram(path string) bool {
+	is, known := c.programs[path]
 	if info, err := os.Stat(path); !known && err == nil && info.Mode().IsRegular() {
 		if file, err := elffile.Open(path); err == nil {
 			is = file.IsProgram()
 			file.Close()
 		}
 	}
-	if !known && len(l.programs) < maxWatched {
-		l.programs[path] = is
+	if !known && len(c.programs) < maxWatched {
+		c.programs[path] = is
 	}
 	return is
 }
@@ -520,38 +543,38 @@ func (l *latecomers) hasMapped(pid int) bool {
 	l.look()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mappers[pid]
+	return l.code.mappers[pid]
 }
 
-// mappedCode notes which sites a process has mapped, and how.
-func (l *latecomers) mappedCode(record *procwatch.Record) {
-	l.emulated = l.emulated || isEmulator(record.Path)
-	t := l.tracer.targets
+// mapped notes which sites a process has mapped, and how.
+func (c *executedCode) mapped(record *procwatch.Record) {
+	c.emulated = c.emulated || isEmulator(record.Path)
+	t := c.tracer.targets
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.code[record.Path]) > 0 {
-		go l.tracer.texts.Touch(l.tracer.ctx, nil, record.PID, record.Path)
+		go c.tracer.texts.Touch(c.tracer.ctx, nil, record.PID, record.Path)
 	}
 	for _, site := range t.code[record.Path] {
 		address, there := record.Mapping.Address(site.offset)
-		switch of := l.sites[record.PID]; {
+		switch of := c.sites[record.PID]; {
 		case !there:
 		case !record.Mapping.TakesHits():
-			l.unfit[site.pattern] = true
+			c.unfit[site.pattern] = true
 		default:
-			l.runs[site.pattern] = true
+			c.runs[site.pattern] = true
 			isCopy := func(s siteAt) bool {
 				return s.codeSite == site && s.path == record.Path && s.address != address
 			}
-			if site.counted && !l.copied[record.PID] && slices.ContainsFunc(of, isCopy) {
-				l.copied[record.PID] = len(l.copied) < maxWatched
-				l.tracer.messages.WarnOf("files loaded twice", "process %d has loaded %s more than once: "+
+			if site.counted && !c.copied[record.PID] && slices.ContainsFunc(of, isCopy) {
+				c.copied[record.PID] = len(c.copied) < maxWatched
+				c.tracer.messages.WarnOf("files loaded twice", "process %d has loaded %s more than once: "+
 					"while there are several copies, hits of probes with semaphores come from one only",
 					record.PID, record.Path)
 			}
-			if len(of) < maxLateProcesses && (len(of) > 0 || len(l.sites) < maxLateProcesses) {
-				l.sites[record.PID] = append(of, siteAt{site, record.Path, address})
-				l.mappers[record.PID] = true
+			if len(of) < maxLateProcesses && (len(of) > 0 || len(c.sites) < maxLateProcesses) {
+				c.sites[record.PID] = append(of, siteAt{site, record.Path, address})
+				c.mappers[record.PID] = true
 			}
 		}
 	}
@@ -561,6 +584,14 @@ func (f *lateFile) add(pid int, at time.Time) {
 	f.processes++
 	if len(f.since) < maxLateProcesses {
 		f.since[pid] = at
+	}
+}
+
+// ends notes that a process is late no longer, if it was.
+func (f *lateFile) ends(pid int, at time.Time) {
+	if since, late := f.since[pid]; late {
+		f.by = max(f.by, at.Sub(since))
+		delete(f.since, pid)
 	}
 }
 
@@ -656,29 +687,24 @@ func (l *latecomers) attachedNow(path string, pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	file := l.waiting[path]
-	if file != nil {
+	switch {
+	case file != nil && pid != 0:
+		file.attached, file.alone = true, true
+		file.ends(pid, now)
+	case file != nil:
 		file.attached = true
+		l.end(file, now)
 	}
 	if pid != 0 {
-		if file != nil {
-			file.alone = true
-			if since, late := file.since[pid]; late {
-				file.by = max(file.by, now.Sub(since))
-				delete(file.since, pid)
-			}
-		}
 		return
 	}
 	l.known[path] = true
+	delete(l.waiting, path)
 	if opened, err := procmaps.OpenIn(procfs.NewFS(""), os.Getpid(), path); err == nil {
 		if id, err := procmaps.IdentifyFile(opened); err == nil {
 			l.attached[id] = true
 		}
 		opened.Close()
-	}
-	delete(l.waiting, path)
-	if file != nil {
-		l.end(file, now)
 	}
 }
 
@@ -692,10 +718,9 @@ func (l *latecomers) refused(path string) {
 }
 
 func (l *latecomers) end(file *lateFile, now time.Time) {
-	for _, since := range file.since {
-		file.by = max(file.by, now.Sub(since))
+	for pid := range file.since {
+		file.ends(pid, now)
 	}
-	file.since = nil
 	if file.by > 0 {
 		l.late = append(l.late, file)
 	}

@@ -6,21 +6,18 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"iter"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/gousdt/gousdt/cmd/internal/jsontext"
 	"github.com/gousdt/gousdt/container"
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 type jsonPrinter struct {
@@ -388,12 +385,13 @@ func (t *jsonThread) of(e *trace.Event) []byte {
 // tracePrinter writes events as Chrome's trace event format has them, for
 // Perfetto and other viewers: an array of objects.
 type tracePrinter struct {
-	tracer *tracer
-	out    io.Writer
-	json   jsontext.Builder
-	begun  bool
-	known  map[[2]int]string // the name that a thread of a process has been given
-	spans  uint64
+	printer // nil: --chrome-trace goes with no lists and tables
+	tracer  *tracer
+	out     io.Writer
+	json    jsontext.Builder
+	begun   bool
+	known   map[[2]int]string // the name that a thread of a process has been given
+	spans   uint64
 }
 
 // maxKnownThreads bounds the threads whose names are remembered. They are
@@ -541,12 +539,6 @@ func (p *tracePrinter) open(calls []*trace.Event) {
 		p.end()
 	}
 }
-
-func (p *tracePrinter) sites(string, iter.Seq2[int, usdt.Site]) {}
-
-func (p *tracePrinter) pairs(string, []elfnote.Pair) {}
-
-func (p *tracePrinter) rows(*aggregation, *trace.Snapshot) {}
 
 func (p *tracePrinter) summary(*summary) {
 	text := "\n]\n"

@@ -189,7 +189,7 @@ func (o *options) pairs() (all []elfnote.PairPattern) {
 // probes that are or were watched, or are in the named files.
 func (t *targets) missingPair(where string) error {
 	t.mu.Lock()
-	listing := t.listing()
+	listing, selections := t.listing(), slices.Clone(t.selections)
 	t.mu.Unlock()
 	var missing []elfnote.Pattern // of ends
 	for _, p := range t.options.pairs() {
@@ -201,7 +201,7 @@ func (t *targets) missingPair(where string) error {
 		}
 	}
 	if len(missing) > 0 {
-		for _, sel := range t.selections {
+		for _, sel := range selections {
 			for i := range missing {
 				t.addNearest(sel.File(), missing[i:i+1])
 			}

@@ -265,18 +265,18 @@ func (t *tracer) whyCommandSilent(pattern int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.emulated:
+	case l.code.emulated:
 		return "the command " + translatedCode
-	case l.moved[pattern]:
+	case l.code.moved[pattern]:
 		return "the command " + movedCode
 	case len(l.late) > 0:
 		return "no hit was seen, but a file was attached late: hits may have been missed"
 	case l.lost:
 		return "no hit came, and it is unknown whether the command ran a file that contains it: " +
 			"the kernel has lost records of mappings"
-	case l.unfit[pattern] && !l.runs[pattern]:
+	case l.code.unfit[pattern] && !l.code.runs[pattern]:
 		return "the command " + writableCode
-	case !l.runs[pattern]:
+	case !l.code.runs[pattern]:
 		return "the command executed no file that contains it (in an emulator, the emulator is " +
 			"what is executed)"
 	}

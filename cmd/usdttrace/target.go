@@ -441,6 +441,14 @@ func newAttachedFile(a *trace.Attachment, sel *usdt.Selection) *attachedFile {
 	return &attachedFile{a, sel, id}
 }
 
+// path returns the path of a FILE as this process sees it.
+func (a *attachedFile) path(name string) string {
+	if pid := a.sel.PID(); pid != 0 && filepath.IsAbs(name) {
+		return procfs.Path("/proc", pid, "root") + name
+	}
+	return name
+}
+
 // followPaths attaches what comes to stand at the paths of the files, until the
 // tracing ends.
 func (t *tracer) followPaths(files []*namedFile) {
@@ -471,7 +479,7 @@ func (t *tracer) followPaths(files []*namedFile) {
 
 // lookAt attaches the file that stands at a path, if it is another one.
 func (t *tracer) lookAt(f *namedFile) {
-	type answer struct {
+	var now struct {
 		info     os.FileInfo
 		sel      *usdt.Selection
 		copiedUp bool
@@ -480,32 +488,21 @@ func (t *tracer) lookAt(f *namedFile) {
 	f.mu.Lock()
 	old, was := f.now, *f.now
 	f.mu.Unlock()
-	pid := was.sel.PID()
-	found := make(chan answer, 1)
-	deadline.One(t.ctx, memoryPatience, func() {
-		path := f.path
-		if pid != 0 && filepath.IsAbs(path) {
-			path = procfs.Path("/proc", pid, "root") + path
-		}
-		now := answer{}
+	refused := f.refused
+	if !deadline.One(t.ctx, memoryPatience, func() {
 		isOther := false
-		if now.info, now.err = os.Stat(path); now.err == nil {
+		if now.info, now.err = os.Stat(was.path(f.path)); now.err == nil {
 			isOther, now.copiedUp = t.targets.isOther(&was, f.path, now.info)
 		}
-		if isOther && !(f.refused != nil && os.SameFile(now.info, f.refused)) {
-			now.sel, now.err = usdt.Select(usdt.Target{Path: f.path, PID: pid,
+		if isOther && !(refused != nil && os.SameFile(now.info, refused)) {
+			now.sel, now.err = usdt.Select(usdt.Target{Path: f.path, PID: was.sel.PID(),
 				NoLease: t.options.noLease}, t.options.patterns...)
 		}
-		found <- now
 	}, func() {
-		if late := <-found; late.sel != nil {
-			late.sel.Close()
+		if now.sel != nil {
+			now.sel.Close()
 		}
-	})
-	var now answer
-	select {
-	case now = <-found:
-	default:
+	}) {
 		return // it does not answer
 	}
 	var a *trace.Attachment
@@ -692,11 +689,7 @@ func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachmen
 	if err != nil {
 		return nil, err
 	}
-	path := target.Path
-	if target.PID != 0 && filepath.IsAbs(path) {
-		path = procfs.Path("/proc", target.PID, "root") + path
-	}
-	file, err := os.Open(path)
+	file, err := os.Open(of.path(f.path))
 	if err != nil {
 		return nil, err
 	}
