@@ -380,7 +380,8 @@ func TestFileOfAnEndedProcessIsRead(t *testing.T) {
 		qt.Assert(t, qt.IsTrue(i >= 0))
 		record := &all[i]
 		is := func(pattern string) (bool, error) {
-			o := &options{scopeFlags: scopeFlags{patterns: []elfnote.Pattern{elfnote.MustParsePattern(pattern)}}}
+			o := &options{scopeFlags: scopeFlags{
+				patterns: []elfnote.Pattern{elfnote.MustParsePattern(pattern)}}}
 			return (&latecomers{tracer: &tracer{prepared: prepared{options: o}}}).isLate(record)
 		}
 		late, err := is("gousdt_test:three")

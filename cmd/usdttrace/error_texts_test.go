@@ -29,7 +29,8 @@ func TestMissingCapabilities(t *testing.T) {
 
 func TestWhatIsReadAgainIsNotToldOfAmongAllProcesses(t *testing.T) {
 	var out strings.Builder
-	tr := &tracer{prepared: prepared{options: &options{}, messages: commandline.NewMessages("usdttrace", &out)}}
+	tr := &tracer{prepared: prepared{options: &options{},
+		messages: commandline.NewMessages("usdttrace", &out)}}
 	changed := fmt.Errorf("process 7: open /lib/x: %w", procfs.ErrChanged)
 	tr.warnLeftOut(changed, false)
 	qt.Check(t, qt.Equals(out.String(), ""))
@@ -49,7 +50,8 @@ func TestWhatIsReadAgainIsNotToldOfAmongAllProcesses(t *testing.T) {
 // ends nothing, and is no failure.
 func TestWhatDoesNotAnswerYetIsNoFailure(t *testing.T) {
 	var out strings.Builder
-	tr := &tracer{prepared: prepared{options: &options{}, messages: commandline.NewMessages("usdttrace", &out)}}
+	tr := &tracer{prepared: prepared{options: &options{},
+		messages: commandline.NewMessages("usdttrace", &out)}}
 	f := &follower{tracer: tr, perProcess: true}
 	self, err := proc.Find("", os.Getpid())
 	qt.Assert(t, qt.IsNil(err))
@@ -64,7 +66,8 @@ func TestWhatDoesNotAnswerYetIsNoFailure(t *testing.T) {
 
 func TestSumsThatAProfileCannotHoldAreSaid(t *testing.T) {
 	var out strings.Builder
-	tr := &tracer{prepared: prepared{options: &options{}, messages: commandline.NewMessages("usdttrace", &out)}}
+	tr := &tracer{prepared: prepared{options: &options{},
+		messages: commandline.NewMessages("usdttrace", &out)}}
 	qt.Check(t, qt.Equals(tr.profileSum(trace.ValueOf(int64(-5))), -5))
 	qt.Check(t, qt.Equals(out.String(), ""))
 	qt.Check(t, qt.Equals(tr.profileSum(trace.ValueOf(uint64(1<<63))), math.MaxInt64))
