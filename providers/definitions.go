@@ -23,6 +23,7 @@ type Definitions struct {
 	helpers []helper
 	apart   []elfnote.Pattern // probes that start no call, whatever their names
 	matches []match
+	times   []pairTime
 	builtin bool // also those that this package has
 }
 
@@ -42,6 +43,12 @@ type firesHint struct {
 type match struct {
 	pattern elfnote.Pattern
 	term    string
+}
+
+// pairTime says what the time of a pair means.
+type pairTime struct {
+	pattern elfnote.Pattern
+	text    string
 }
 
 type helper struct {
@@ -78,8 +85,8 @@ type Argument struct {
 	enum *enumeration
 }
 
-// A Call is an operation that several probes can start and end, also inside
-// each other. The outermost pair of them counts.
+// A Call is an operation whose probes the definitions name, perhaps several
+// that start and end it.
 type Call struct {
 	Provider string
 	Name     string
@@ -93,7 +100,28 @@ type Call struct {
 	// before its start, it has started there. An attempt that does not fail is
 	// no call, and ends where the probe fires again.
 	Attempts []CallProbe
+	// Over are probes at which no call goes on any more: one without an end was
+	// left, as by an error.
+	Over []CallProbe
+	// Nesting says what counts where one starts while another one goes on.
+	Nesting Nesting
 }
+
+// Nesting says which calls count where a call starts while another one goes on,
+// in the same thread or with the same matching value.
+type Nesting uint8
+
+// The nestings of calls.
+const (
+	// Outermost counts the call that has started first, as one.
+	Outermost Nesting = iota
+	// Each counts each call: those in one function by its frame, of others the
+	// last start ends first.
+	Each
+	// Alone counts the calls that overlap no other. Which end belongs to which
+	// start is not known of the others.
+	Alone
+)
 
 // A CallProbe is a probe that ends or announces a call.
 type CallProbe struct {
@@ -110,13 +138,26 @@ func (d *Definitions) Call(pair elfnote.PairPattern) (Call, bool) {
 	if d == nil {
 		return Call{}, false
 	}
+	start, done, both := strings.Cut(name, "..")
 	found, ok := d.calls[[2]string{provider, name}]
+	for key, call := range d.calls {
+		// The two probes of a call are the call, if it has no others.
+		if both && key[0] == provider && call.isOf(start, strings.TrimPrefix(done, provider+":")) {
+			found, ok = call, true
+		}
+	}
 	if !ok && d.builtin {
 		return builtinOf(provider).Call(pair)
 	}
 	found.Arguments, found.Pairs = slices.Clone(found.Arguments), slices.Clone(found.Pairs)
 	found.Failed, found.Attempts = slices.Clone(found.Failed), slices.Clone(found.Attempts)
+	found.Over = slices.Clone(found.Over)
 	return found, ok
+}
+
+func (c *Call) isOf(start, done string) bool {
+	return len(c.Pairs) == 1 && c.Pairs[0] == [2]string{start, done} &&
+		len(c.Failed)+len(c.Attempts) == 0
 }
 
 // Pairs returns the pairs among some probes that match any of the patterns: the
@@ -154,7 +195,15 @@ func (d *Definitions) Pairs(
 			}
 		}
 	}
-	return append(pairs, d.NamedPairs(listing, patterns...)...)
+	calls := len(pairs)
+	for _, pair := range d.NamedPairs(listing, patterns...) {
+		if !slices.ContainsFunc(pairs[:calls], func(call elfnote.Pair) bool {
+			return call.String() == pair.String()
+		}) {
+			pairs = append(pairs, pair)
+		}
+	}
+	return pairs
 }
 
 // NamedPairs is [elfnote.Listing.Pairs] without the pairs that are none, though
@@ -189,6 +238,9 @@ func (d *Definitions) Match(pair elfnote.PairPattern) string {
 		return ""
 	}
 	provider, name, _ := strings.Cut(pair.String(), ":")
+	if call, ok := d.Call(pair); ok {
+		name = call.Name
+	}
 	for _, m := range slices.Backward(d.matches) {
 		if m.pattern.Match(provider, name) {
 			return m.term
@@ -196,6 +248,27 @@ func (d *Definitions) Match(pair elfnote.PairPattern) string {
 	}
 	if d.builtin {
 		return builtinOf(provider).Match(pair)
+	}
+	return ""
+}
+
+// Time returns what the time of a pair is, such as "a thread waits to enter a
+// monitor", for "the time while". It is "" if that is not known.
+func (d *Definitions) Time(pair elfnote.PairPattern) (text string) {
+	if d == nil {
+		return ""
+	}
+	provider, name, _ := strings.Cut(pair.String(), ":")
+	if call, ok := d.Call(pair); ok {
+		name = call.Name
+	}
+	for _, t := range slices.Backward(d.times) {
+		if t.pattern.Match(provider, name) {
+			return t.text
+		}
+	}
+	if d.builtin {
+		return builtinOf(provider).Time(pair)
 	}
 	return ""
 }
@@ -231,7 +304,7 @@ func (d *Definitions) Patterns(pair elfnote.PairPattern) []elfnote.Pattern {
 		patterns = append(patterns, elfnote.Exact(call.Provider, p[0]),
 			elfnote.Exact(call.Provider, p[1]))
 	}
-	for _, f := range slices.Concat(call.Failed, call.Attempts) {
+	for _, f := range slices.Concat(call.Failed, call.Attempts, call.Over) {
 		patterns = append(patterns, elfnote.Exact(call.Provider, f.Name))
 	}
 	return patterns

@@ -206,9 +206,9 @@ func TestParseErrors(t *testing.T) {
 		{"something else", "\nint main() {}",
 			`p.d: line 2: "provider" or "enum" is expected before "int"`},
 		{"a malformed pragma", "#pragma gousdt fires p:x",
-			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart or match in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart, match or time in place of when"},
 		{"an unknown pragma", "#pragma gousdt whence p:x y",
-			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart or match in place of when"},
+			"p.d: line 1: a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, or fires, helper, note, apart, match or time in place of when"},
 		{"a malformed helper", "#pragma gousdt helper p:x p:y if z",
 			"p.d: line 1: a helper reads: #pragma gousdt helper PROVIDER:PROBE PROVIDER:HELPER with SYMBOL, or without the last two words"},
 		{"too large", strings.Repeat(" ", 2<<20),
@@ -315,7 +315,25 @@ func TestCalls(t *testing.T) {
 			failed stop if a == 1 && str(b) != "x y";
 			attempt idle;
 		};
-	};`))))
+		call sale() { alone; sell .. sold; over stop; };
+	};
+	#pragma gousdt match own:sale id=arg1
+	#pragma gousdt time own:sale something is sold`))))
+	for _, pattern := range []string{"own:sale", "own:sell..own:sold", "own:sell..sold"} {
+		pair := elfnote.MustParsePairPattern(pattern)
+		sale, ok := d.Call(pair)
+		qt.Assert(t, qt.IsTrue(ok), qt.Commentf(pattern))
+		qt.Check(t, qt.Equals(sale.Nesting, providers.Alone))
+		qt.Check(t, qt.DeepEquals(sale.Over, []providers.CallProbe{{Name: "stop"}}))
+		qt.Check(t, qt.Equals(d.Match(pair), "id=arg1"))
+		qt.Check(t, qt.Equals(d.Time(pair), "something is sold"))
+		qt.Check(t, qt.HasLen(d.Patterns(pair), 3))
+	}
+	// Other probes than those of the call, or a probe at which it fails, are asked for.
+	for _, pattern := range []string{"own:sell..own:stop", "own:begin..own:end"} {
+		_, ok := d.Call(elfnote.MustParsePairPattern(pattern))
+		qt.Check(t, qt.IsFalse(ok), qt.Commentf(pattern))
+	}
 	pair := elfnote.MustParsePairPattern("own:work")
 	work, ok := d.Call(pair)
 	qt.Assert(t, qt.IsTrue(ok))
@@ -349,7 +367,9 @@ func TestCalls(t *testing.T) {
 	qt.Check(t, qt.IsFalse(ok))
 	qt.Check(t, qt.HasLen(none.Patterns(pair), len(pair.Patterns())))
 	for source, want := range map[string]string{
-		`provider p { call c() { }; };`:               `own.d: line 1: the call c has no pair of probes START..DONE`,
+		`provider p { call c() { }; };`: `own.d: line 1: the call c has no pair of probes START..DONE`,
+		`provider p { call c() { each; attempt d; a .. b; }; };`: `own.d: line 1: the call c has attempts: ` +
+			`only the outermost counts`,
 		`provider p { call c() { a . b; }; };`:        `own.d: line 1: "." is expected before "b"`,
 		`provider p { call c() { a .. b }; };`:        `own.d: line 1: ";" is expected before "}"`,
 		`provider p { probe c(int a = arg1); };`:      `own.d: line 1: the value of a probe's argument is ARGUMENT\[NUMBER\], as in arg1\[1\]`,
@@ -384,6 +404,8 @@ func TestMatch(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"shop:request": "goroutine", "shop:*": "goroutine", "shop:a..shop:b": "goroutine",
 		"shop:job": "id", "store:request": "", "*": "", "postgresql:query": "",
+		"hotspot:mem__pool__gc": "pool", "hotspot:*": "", "mysql:connection": "connection",
+		"qemu:qcow2_writev_start_req..qcow2_writev_done_req": "coroutine",
 	} {
 		qt.Check(t, qt.Equals(d.Match(elfnote.MustParsePairPattern(pattern)), want), qt.Commentf(pattern))
 	}

@@ -58,7 +58,9 @@
 //     and that of another end as those of a pair do.
 //   - match PROVIDER:PROBE TERM says what the start and the end of a call have
 //     in common, in place of the thread: an argument by its name, if a call can
-//     end in another thread. It counts where a pair is named with its provider.
+//     end in another thread. TERM=TERM has another one for the end. It counts
+//     where a pair is named with its provider. PROBE is the pair's name.
+//   - time PROVIDER:PAIR TEXT says what the time of a pair is: that while TEXT.
 //
 // # Calls
 //
@@ -77,10 +79,21 @@
 //	};
 //
 // Each line names a probe that starts a call and the one that ends it; a probe
-// that ends a call that fails; or a probe that is passed before a call, which
-// can already fail there. The probe counts only if its condition holds. The
-// arguments are those of the start. Their values are variables of the program,
-// or arguments of the probe: arg0, or by name.
+// that ends a call that fails; a probe that is passed before a call, which can
+// already fail there; or, with over, a probe at which no call goes on any more.
+// The probe counts only if its condition holds. The arguments are those of the
+// start. Their values are variables of the program, or arguments of the probe:
+// arg0, or by name.
+//
+// Of calls inside each other the outermost counts. With the line "each;" all
+// do: the last one that has started ends first. With "alone;" those count that
+// overlap no other call, because the ends can come in any order:
+//
+//	call sort(enum sort_kind kind) {
+//		alone;
+//		sort__start .. sort__done;
+//		over transaction__abort;
+//	};
 //
 // Package trace and usdttrace take postgresql:statement wherever they take a
 // pair of probes.

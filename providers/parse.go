@@ -66,6 +66,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	d.helpers = append(d.helpers, p.helpers...)
 	d.apart = append(d.apart, p.apart...)
 	d.matches = append(d.matches, p.matches...)
+	d.times = append(d.times, p.times...)
 	return nil
 }
 
@@ -84,6 +85,7 @@ type parser struct {
 	helpers []helper
 	apart   []elfnote.Pattern
 	matches []match
+	times   []pairTime
 	notes   []note
 
 	err  error
@@ -233,7 +235,7 @@ func (p *parser) call(provider string) {
 	call := Call{Provider: provider, Name: p.name(), Arguments: p.arguments()}
 	p.expect("{")
 	for p.err == nil && p.peek() != "}" {
-		if len(call.Pairs)+len(call.Failed)+len(call.Attempts) == maxEnds {
+		if len(call.Pairs)+len(call.Failed)+len(call.Attempts)+len(call.Over) == maxEnds {
 			p.fail(fmt.Sprintf("a call can have at most %d lines", maxEnds))
 		}
 		switch {
@@ -241,6 +243,12 @@ func (p *parser) call(provider string) {
 			call.Failed = append(call.Failed, p.callProbe())
 		case p.accept("attempt"):
 			call.Attempts = append(call.Attempts, p.callProbe())
+		case p.accept("over"):
+			call.Over = append(call.Over, p.callProbe())
+		case p.accept("each"):
+			call.Nesting = Each
+		case p.accept("alone"):
+			call.Nesting = Alone
 		default:
 			start := p.name()
 			p.expect(".")
@@ -254,6 +262,8 @@ func (p *parser) call(provider string) {
 	switch {
 	case len(call.Pairs) == 0:
 		p.fail(fmt.Sprintf("the call %s has no pair of probes START..DONE", call.Name))
+	case call.Nesting != Outermost && len(call.Attempts) > 0:
+		p.fail(fmt.Sprintf("the call %s has attempts: only the outermost counts", call.Name))
 	case len(p.calls) == maxProbes:
 		p.fail(fmt.Sprintf("a file can define at most %d calls", maxProbes))
 	}
@@ -399,10 +409,11 @@ func (p *parser) directive(line string) error {
 
 // pragma reads a pragma of this package. Each begins with a pattern of probes.
 func (p *parser) pragma(kind string, fields []string) error {
-	least := map[string]int{"when": 2, "fires": 2, "helper": 2, "note": 3, "apart": 1, "match": 2}[kind]
+	least := map[string]int{"when": 2, "fires": 2, "helper": 2, "note": 3, "apart": 1, "match": 2,
+		"time": 2}[kind]
 	if least == 0 || len(fields) < least {
 		return errors.New("a pragma reads: #pragma gousdt when PROVIDER:PROBE TEXT, " +
-			"or fires, helper, note, apart or match in place of when")
+			"or fires, helper, note, apart, match or time in place of when")
 	}
 	pattern, err := elfnote.ParsePattern(fields[0])
 	if err != nil {
@@ -415,6 +426,8 @@ func (p *parser) pragma(kind string, fields []string) error {
 		p.apart = append(p.apart, pattern)
 	case "match":
 		p.matches = append(p.matches, match{pattern, fields[1]})
+	case "time":
+		p.times = append(p.times, pairTime{pattern, strings.Join(fields[1:], " ")})
 	case "helper":
 		h := helper{of: pattern}
 		if h.probe, err = elfnote.ParsePattern(fields[1]); err != nil {

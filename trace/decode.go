@@ -149,7 +149,7 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 		return errors.New("a record came from the kernel of a call whose start is not known")
 	}
 	e.call = nil
-	if word&(1<<bpfgen.FlagOutermost) != 0 {
+	if word&(1<<bpfgen.FlagNamed) != 0 {
 		e.call = site.call
 	}
 	if !d.reuse || e.Start == nil {

@@ -119,7 +119,7 @@ type ledgers struct {
 	reported lostCounts
 }
 
-type lostCounts struct{ unmatched, replaced, left uint64 }
+type lostCounts struct{ unmatched, replaced, left, overlapped uint64 }
 
 // ledger is the phase of an attachment, and the calls that were lost because of
 // it. While the sites are attached or detached one after the other, only one
@@ -196,6 +196,7 @@ func (n *lostCounts) add(more lostCounts) {
 	n.unmatched += more.unmatched
 	n.replaced += more.replaced
 	n.left += more.left
+	n.overlapped += more.overlapped
 }
 
 // count returns all lost calls at the sites of an attachment, and forgets them
@@ -208,13 +209,13 @@ func (all *ledgers) count(a *Attachment, reset bool) (n lostCounts, err error) {
 		if site.id >= maxLostSites || !site.isStart && !site.isEnd {
 			continue
 		}
-		var each [3]uint64
+		var each [4]uint64
 		if err := all.counts.Lookup(site.id, &each); err != nil {
 			return n, explain("reading the lost calls of a site", err)
 		}
-		n.add(lostCounts{each[0], each[1], each[2]})
-		if reset && each != [3]uint64{} {
-			if err := all.counts.Put(site.id, [3]uint64{}); err != nil {
+		n.add(lostCounts{each[0], each[1], each[2], each[3]})
+		if reset && each != [4]uint64{} {
+			if err := all.counts.Put(site.id, [4]uint64{}); err != nil {
 				return n, explain("forgetting the lost calls of a site", err)
 			}
 		}
@@ -240,6 +241,7 @@ func (all *ledgers) lost(to *Losses) error {
 	if int64(sum.left-all.reported.left) > 0 { // a call on another stack may end after all
 		all.reported.left = sum.left
 	}
+	to.Overlapped += sum.overlapped
 	to.Unmatched += all.reported.unmatched
 	to.Replaced += all.reported.replaced
 	to.Left += all.reported.left

@@ -123,12 +123,15 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 			return nil, optionError("Pair", err)
 		}
 	}
-	by := cmp.Or(l.By, s.opts.Definitions.Match(l.Pair), "tid")
+	by, doneBy := l.By, l.DoneBy
+	if by == "" {
+		by, doneBy, _ = strings.Cut(cmp.Or(s.opts.Definitions.Match(l.Pair), "tid"), "=")
+	}
 	var err error
 	if p.Start, err = parseNumber(by, names); err != nil {
 		return nil, optionError("By", err)
 	}
-	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, by), names); err != nil {
+	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, doneBy, by), names); err != nil {
 		return nil, optionError("DoneBy", err)
 	}
 	s.latencies = append(s.latencies, p)
@@ -144,8 +147,9 @@ func (l *latency) hasArgument(name string) bool {
 }
 
 func (l *latency) setCall(call *providers.Call, names expr.Names) error {
-	l.call, l.Outermost, l.Fails = call, true, len(call.Failed) > 0
-	for _, probe := range slices.Concat(call.Failed, call.Attempts) {
+	l.call, l.Named, l.Outermost, l.Fails = call, true, call.Nesting == providers.Outermost,
+		len(call.Failed) > 0
+	for _, probe := range slices.Concat(call.Failed, call.Attempts, call.Over) {
 		var node *expr.Node
 		var err error
 		if probe.If != "" {
@@ -461,13 +465,15 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 				l.changeCall(number, known, change)
 				continue
 			}
+			alone := s.isAlone(l, &pair)
 			change(nameOf(&start), func(p *pairedProbe, e *bpfgen.Ends) {
+				e.Alone = alone
 				if p.other, e.Start = true, number; len(pair.Failed) > 0 {
 					p.done = &done
 				}
 			})
 			change(nameOf(&done), func(p *pairedProbe, e *bpfgen.Ends) {
-				p.other, e.Done = true, number
+				p.other, e.Done, e.Alone = true, number, alone
 			})
 			for i := range pair.Failed {
 				change(nameOf(&pair.Failed[i]), func(p *pairedProbe, e *bpfgen.Ends) {
@@ -516,25 +522,38 @@ func (l *latency) pairs(
 		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
 }
 
+// isAlone reports whether calls of a pair that overlap cannot be told apart: a
+// pattern with wildcards selects it that does not match it as its definition
+// says.
+func (s *Session) isAlone(l *latency, pair *elfnote.Pair) bool {
+	named, err := elfnote.ParsePairPattern(pair.String())
+	if err != nil || l.of[1] != "" {
+		return false
+	}
+	call, ok := s.opts.Definitions.Call(named)
+	match := s.opts.Definitions.Match(named)
+	return ok && call.Nesting == providers.Alone || match != s.opts.Definitions.Match(l.pair)
+}
+
 // changeCall sets the parts of the known probes in a call. It leaves out pairs
 // that lack a probe.
 func (l *latency) changeCall(
 	number uint32, known map[[2]string]bool,
 	change func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)),
 ) {
-	call := l.call
+	call, alone := l.call, l.call.Nesting == providers.Alone
 	for i, pair := range call.Pairs {
 		start, done := [2]string{call.Provider, pair[0]}, [2]string{call.Provider, pair[1]}
 		if known[start] && known[done] {
 			change(start, func(p *pairedProbe, e *bpfgen.Ends) {
-				p.call, *e = cmp.Or(p.call, l), bpfgen.Ends{Start: number, Index: uint16(i)}
+				p.call, e.Start, e.Index, e.Alone = cmp.Or(p.call, l), number, uint16(i), alone
 			})
 			change(done, func(_ *pairedProbe, e *bpfgen.Ends) {
-				*e = bpfgen.Ends{Done: number, Index: uint16(i)}
+				e.Done, e.Index, e.Alone = number, uint16(i), alone
 			})
 		}
 	}
-	for i, probe := range slices.Concat(call.Failed, call.Attempts) {
+	for i, probe := range slices.Concat(call.Failed, call.Attempts, call.Over) {
 		name := [2]string{call.Provider, probe.Name}
 		if !known[name] {
 			continue
@@ -548,6 +567,8 @@ func (l *latency) changeCall(
 			case e.Start != 0 || e.Done != 0:
 			case i < len(call.Failed):
 				e.Failed, e.FailedIf = number, condition
+			case i >= len(call.Failed)+len(call.Attempts):
+				e.Failed, e.FailedIf, e.Over = number, condition, true
 			default:
 				p.call, e.Start = cmp.Or(p.call, l), number
 				e.StartIf, e.Attempt = condition, true

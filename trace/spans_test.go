@@ -502,7 +502,7 @@ func TestSpanErrors(t *testing.T) {
 		{trace.SessionOptions{Filter: strings.Repeat("start.arg0 == 1 || ", 31) +
 			"start.arg0 == 2",
 			Events: &trace.EventOptions{Spans: everyCall}},
-			`option Filter: 32 comparisons with values of the start are more than 28`},
+			`option Filter: 32 comparisons with values of the start are more than 27`},
 		{trace.SessionOptions{Events: &trace.EventOptions{
 			Spans:    everyCall,
 			Captures: []trace.Capture{{Arg: "arg1", Max: 30_000}},

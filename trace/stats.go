@@ -38,6 +38,10 @@ type Losses struct {
 	// Left are calls whose function was left before the probe at its end: by an
 	// exception, a long jump or a return. See [Latency] for when that is known.
 	Left uint64
+	// Overlapped are calls that are not measured because others of their thread
+	// went on beside them, and nothing says which end belongs to which start:
+	// see Alone of package providers.
+	Overlapped uint64
 	// Replaced are starts of calls that were forgotten without their end: their
 	// thread or process has ended, the process has run another program (exec),
 	// or more than 64 calls were inside each other. In a PID namespace other
@@ -64,6 +68,7 @@ func (s *Session) Losses() (Losses, error) {
 			bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
 			bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced,
 			bpfgen.CounterUnmatched: &l.Unmatched, bpfgen.CounterLeft: &l.Left,
+			bpfgen.CounterOverlapped: &l.Overlapped,
 		} {
 			if *to, err = s.counter(c); err != nil {
 				return err

@@ -222,7 +222,8 @@ func (p *jsonPrinter) summary(s *summary) {
 		"unrepresented", s.losses.Unrepresented, "other", s.others, "overflow", s.overflow,
 		"lost_unreadable", s.losses.Unreadable, "lost_starts", s.losses.Starts,
 		"lost_processes", s.losses.Processes,
-		"left", s.losses.Left, "replaced", s.losses.Replaced, "unfinished", s.losses.Unfinished,
+		"left", s.losses.Left, "overlapped", s.losses.Overlapped, "replaced", s.losses.Replaced,
+		"unfinished", s.losses.Unfinished,
 		"unmatched", s.losses.Unmatched, "sites", s.sites, "mode", s.mode,
 		"seconds", s.took.Seconds())
 	if len(s.late) > 0 {

@@ -299,20 +299,30 @@ func (o *options) useCalls(definitions *providers.Definitions) {
 	}
 }
 
-// endsOf returns the probes that start a pair, and those that end it: of a call
-// there can be several.
-func (t *targets) endsOf(pair *elfnote.Pair) (start, done string) {
+// pairFacts are the probes that start a pair, and those that end it: of a call
+// there can be several. The others are what the definitions say of it.
+type pairFacts struct{ start, done, match, counts, time string }
+
+func (t *targets) factsOf(pair *elfnote.Pair) (f pairFacts) {
 	starts := []string{shownName(pair.Start.Provider, pair.Start.Name)}
 	dones := []string{shownName(pair.Done.Provider, pair.Done.Name)}
 	pattern, err := elfnote.ParsePairPattern(pair.String())
+	if err == nil {
+		f.match, f.time = t.definitions.Match(pattern), t.definitions.Time(pattern)
+	}
 	if call, ok := t.definitions.Call(pattern); ok && err == nil {
+		f.counts = map[providers.Nesting]string{providers.Outermost: "outermost",
+			providers.Each: "each", providers.Alone: "alone"}[call.Nesting]
 		starts, dones = nil, nil
 		for _, ends := range call.Pairs {
 			starts = append(starts, shownName(call.Provider, ends[0]))
 			dones = append(dones, shownName(call.Provider, ends[1]))
 		}
 	}
-	return strings.Join(starts, ", "), strings.Join(dones, ", ")
+	f.match = cmp.Or(f.match, "tid")
+	f.start = strings.Join(slices.Compact(starts), ", ")
+	f.done = strings.Join(slices.Compact(dones), ", ")
+	return f
 }
 
 // parsePairs reads the pairs of --slow and --pairs.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -162,11 +163,16 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 }
 
 func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
-	lines := [][]terminal.Cell{{left("PAIR"), left("START"), left("DONE")}}
+	lines := [][]terminal.Cell{{left("PAIR"), left("START"), left("DONE"), left("MATCH"),
+		left("TIME WHILE")}}
 	for _, pair := range pairs {
 		var line []terminal.Cell
-		start, done := p.tracer.targets.endsOf(&pair)
-		for _, text := range []string{pair.String(), start, done} {
+		facts := p.tracer.targets.factsOf(&pair)
+		if facts.counts == "alone" {
+			facts.match += ", alone"
+		}
+		for _, text := range []string{pair.String(), facts.start, facts.done, facts.match,
+			cmp.Or(facts.time, "-")} {
 			line = append(line, left(terminal.Escape(truncate.Text(text, maxText))))
 		}
 		lines = append(lines, line)
@@ -228,9 +234,16 @@ func (p *jsonPrinter) hitOf(name string, e *trace.Event, withStack bool) {
 
 func (p *jsonPrinter) pairs(file string, pairs []elfnote.Pair) {
 	for _, pair := range pairs {
-		start, done := p.tracer.targets.endsOf(&pair)
-		p.begin("pair").Fields("pair", truncate.Text(pair.String(), maxText), "file", file,
-			"start", start, "done", done)
+		facts := p.tracer.targets.factsOf(&pair)
+		j := p.begin("pair")
+		j.Fields("pair", truncate.Text(pair.String(), maxText), "file", file,
+			"start", facts.start, "done", facts.done, "match", facts.match)
+		if facts.counts != "" {
+			j.Fields("counts", facts.counts)
+		}
+		if facts.time != "" {
+			j.Fields("time", facts.time)
+		}
 		p.end()
 	}
 }

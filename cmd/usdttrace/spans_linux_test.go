@@ -53,9 +53,9 @@ func TestPairsAreListed(t *testing.T) {
 	path := testprog.Path(t, "calls")
 	lines := start(t, "--pairs", path).wait().ok()
 	qt.Check(t, qt.Equals(lines[0], "File: "+path))
-	qt.Check(t, qt.Matches(lines[1], `PAIR +START +DONE`))
+	qt.Check(t, qt.Matches(lines[1], `PAIR +START +DONE +MATCH +TIME WHILE`))
 	qt.Check(t,
-		qt.Matches(lines[2], `gousdt_calls:\w+ +gousdt_calls:\w+__start +gousdt_calls:\w+__done`))
+		qt.Matches(lines[2], `gousdt_calls:\w+ +gousdt_calls:\w+__start +gousdt_calls:\w+__done +tid +-`))
 	qt.Check(t, qt.HasLen(lines, 2+6))
 	for _, line := range start(t, "--json", "--pairs", path).wait().ok() {
 		testschema.Load(t, "usdttrace").Check(t, []byte(line))

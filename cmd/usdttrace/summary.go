@@ -53,7 +53,7 @@ func (t *tracer) report(c collected) error {
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c}
 	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair elfnote.PairPattern) bool {
 		call, _ := t.targets.definitions.Call(pair)
-		return len(call.Failed) == 0 && !strings.Contains(pair.String(), "|")
+		return len(call.Failed)+len(call.Over) == 0 && !strings.Contains(pair.String(), "|")
 	})
 	s.byThread = !slices.ContainsFunc(t.options.spans, func(l trace.Latency) bool { return l.By != "" }) &&
 		(t.options.latency == nil || t.options.latency.By == "")
@@ -204,6 +204,8 @@ func (s *summary) text() string {
 		{s.unreadable, "with an <unreadable> argument: " + notInMemory},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Left, "not measured: " + left},
+		{s.losses.Overlapped, "not measured: calls that overlap others, " +
+			"so that it is not known which end belongs to which start"},
 		{s.losses.Replaced, "not measured: " + without},
 		{s.losses.Unfinished, "not measured: " + unfinished},
 		{s.losses.Unmatched, "not measured: " + unstarted},
@@ -269,6 +271,7 @@ func (l losses) since(before losses) losses {
 	less(&l.NotSampled, before.NotSampled)
 	less(&l.Unrepresented, before.Unrepresented)
 	less(&l.Left, before.Left)
+	less(&l.Overlapped, before.Overlapped)
 	less(&l.Replaced, before.Replaced)
 	less(&l.Unmatched, before.Unmatched)
 

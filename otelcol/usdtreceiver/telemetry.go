@@ -191,8 +191,9 @@ func (s *source) observeLosses(put putNumber) {
 	for reason, n := range map[string]uint64{
 		"buffer_full": losses.Events, "unreadable": losses.Unreadable,
 		"no_room_for_start": losses.Starts,
-		"start_without_end": losses.Left + losses.Replaced, "end_without_start": losses.Unmatched,
-		"refused": s.refused.Load(), "not_converted": s.unconverted.Load(),
+		"start_without_end": losses.Left + losses.Replaced + losses.Overlapped,
+		"end_without_start": losses.Unmatched,
+		"refused":           s.refused.Load(), "not_converted": s.unconverted.Load(),
 	} {
 		put(int(n), "source", s.name, "reason", reason)
 	}

@@ -82,6 +82,23 @@ provider hotspot {
 		uintptr_t class_length) {
 		monitor__contended__enter .. monitor__contended__entered;
 	};
+	call object__wait(uintptr_t java_thread_id, uintptr_t monitor, char *class,
+		uintptr_t class_length, uintptr_t timeout) {
+		each;
+		monitor__wait .. monitor__waited;
+	};
+
+	/* The initialization of a class can need that of other classes. */
+	call class__initialization(char *class, uintptr_t class_length, void *loader,
+		intptr_t thread_type) {
+		each;
+		class__initialization__required .. class__initialization__end;
+		class__initialization__required .. class__initialization__recursive;
+		class__initialization__required .. class__initialization__concurrent;
+		failed class__initialization__erroneous;
+		failed class__initialization__super__failed;
+		failed class__initialization__error;
+	};
 
 	probe object__alloc(uintptr_t java_thread_id, char *class, uintptr_t class_length,
 		uintptr_t size);
@@ -100,6 +117,20 @@ provider hotspot {
 #pragma gousdt fires hotspot:object__alloc only with -XX:+DTraceAllocProbes (or -XX:+ExtendedDTraceProbes, in older releases)
 #pragma gousdt fires hotspot:monitor__* only with -XX:+DTraceMonitorProbes (or -XX:+ExtendedDTraceProbes, in older releases)
 #pragma gousdt apart hotspot:monitor__contended__enter
+/* All pools of a collection begin before the first ends. */
+#pragma gousdt match hotspot:mem__pool__gc pool
+#pragma gousdt time hotspot:vm__init the virtual machine starts
+#pragma gousdt time hotspot:thread a thread lives
+#pragma gousdt time hotspot:thread__sleep a thread sleeps in Thread.sleep
+#pragma gousdt time hotspot:thread__park a thread is parked, as to wait for a lock of java.util.concurrent or for work
+#pragma gousdt time hotspot:class__initialization a thread initializes a class, or finds that another one has done so
+#pragma gousdt time hotspot:gc a collection stops the program
+#pragma gousdt time hotspot:mem__pool__gc a collection of a memory pool runs, with that of other pools
+#pragma gousdt time hotspot:method__compile a method is compiled, by a thread of the compiler
+#pragma gousdt time hotspot:monitor__contended a thread waits to enter a monitor
+#pragma gousdt time hotspot:object__wait a thread is in Object.wait, also to have the monitor again
+#pragma gousdt time hotspot:method a method runs
+#pragma gousdt time hotspot:vmops an operation of the virtual machine runs, most of them with all threads stopped
 #pragma gousdt note hotspot:object__alloc size JDK 17 passes garbage for objects that are not arrays: count objects, do not add sizes up
 #pragma gousdt fires hotspot_jni:* when native code calls the JNI function
 

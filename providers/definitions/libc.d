@@ -52,6 +52,25 @@ provider libc {
 	probe pthread_join(pthread_t thread);
 	probe pthread_join_ret(pthread_t thread, int error, void *returned);
 
+	call mutex_wait(void *mutex) {
+		each;
+		mutex_entry .. mutex_acquired;
+		mutex_timedlock_entry .. mutex_timedlock_acquired;
+		mutex_clocklock_entry .. mutex_timedlock_acquired;
+	};
+	call rwlock_read_wait(void *rwlock) {
+		each;
+		rdlock_entry .. rdlock_acquire_read;
+	};
+	call rwlock_write_wait(void *rwlock) {
+		each;
+		wrlock_entry .. wrlock_acquire_write;
+	};
+	call thread_join(pthread_t thread) {
+		each;
+		pthread_join .. pthread_join_ret;
+	};
+
 	probe mutex_init(void *mutex);
 	probe mutex_destroy(void *mutex);
 	probe mutex_entry(void *mutex);
@@ -88,6 +107,25 @@ provider libpthread {
 	probe pthread_start(pthread_t thread, void *start_routine, void *argument);
 	probe pthread_join(pthread_t thread);
 	probe pthread_join_ret(pthread_t thread, int error, void *returned);
+
+	call mutex_wait(void *mutex) {
+		each;
+		mutex_entry .. mutex_acquired;
+		mutex_timedlock_entry .. mutex_timedlock_acquired;
+		mutex_clocklock_entry .. mutex_timedlock_acquired;
+	};
+	call rwlock_read_wait(void *rwlock) {
+		each;
+		rdlock_entry .. rdlock_acquire_read;
+	};
+	call rwlock_write_wait(void *rwlock) {
+		each;
+		wrlock_entry .. wrlock_acquire_write;
+	};
+	call thread_join(pthread_t thread) {
+		each;
+		pthread_join .. pthread_join_ret;
+	};
 
 	probe mutex_init(void *mutex);
 	probe mutex_destroy(void *mutex);
@@ -133,6 +171,15 @@ provider rtld {
 	probe longjmp(void *environment, int value, void *address);
 	probe longjmp_target(void *environment, int value, void *address);
 };
+
+#pragma gousdt time lib*:mutex_wait a thread gets a mutex, at once or after it has waited
+#pragma gousdt time lib*:rwlock_read_wait a thread gets a lock for readers and writers to read
+#pragma gousdt time lib*:rwlock_write_wait a thread gets a lock for readers and writers to write
+#pragma gousdt time lib*:thread_join a thread waits for the end of another
+#pragma gousdt time rtld:init the libraries of a program are loaded at its start
+#pragma gousdt time rtld:map new libraries are mapped and relocated
+#pragma gousdt time rtld:reloc new libraries are relocated
+#pragma gousdt time rtld:unmap libraries are unmapped
 
 #pragma gousdt when libc:memory_heap_new malloc makes a heap, for an arena of other threads than the first
 #pragma gousdt when libc:memory_heap_free malloc gives back a heap

@@ -63,6 +63,18 @@ provider libvirt {
 	probe rpc_keepalive_timeout(void *keepalive, void *client, int count_to_death, int idle);
 	probe rpc_keepalive_dispose(void *keepalive);
 
+	/* Serial numbers are those of a client: calls of two with one number overlap. */
+	call rpc_call(void *client, int size, int program, int version, int procedure, int type,
+		int status, int serial) {
+		alone;
+		rpc_client_msg_tx_queue .. rpc_client_msg_rx;
+	};
+	call rpc_server_call(void *client, int size, int program, int version, int procedure,
+		int type, int status, int serial) {
+		alone;
+		rpc_server_client_msg_rx .. rpc_server_client_msg_tx_queue;
+	};
+
 	probe qemu_monitor_new(void *monitor, int fd);
 	probe qemu_monitor_ref(void *monitor);
 	probe qemu_monitor_unref(void *monitor);
@@ -95,6 +107,10 @@ provider libvirt {
 	probe rpc_tls_session_handshake_fail(void *session);
 };
 
+#pragma gousdt match libvirt:rpc_call serial
+#pragma gousdt match libvirt:rpc_server_call serial
+#pragma gousdt time libvirt:rpc_call a client waits for the reply of a daemon
+#pragma gousdt time libvirt:rpc_server_call a daemon works on a call
 #pragma gousdt apart libvirt:rpc_keepalive_start
 #pragma gousdt note libvirt:qemu_monitor_io_read result the bytes that were read, negative after an error
 #pragma gousdt note libvirt:qemu_monitor_io_write result the bytes that were written, negative after an error

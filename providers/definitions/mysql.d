@@ -57,6 +57,17 @@ provider mysql {
 	probe net__write__done(int status);
 };
 
+#pragma gousdt match mysql:connection connection
+#pragma gousdt time mysql:connection a client is connected
+#pragma gousdt time mysql:command a command of a client is worked on
+#pragma gousdt time mysql:query a statement is parsed and executed
+#pragma gousdt time mysql:query__parse a statement is parsed
+#pragma gousdt time mysql:query__exec a statement is executed
+#pragma gousdt time mysql:*__row a storage engine works on a row
+#pragma gousdt time mysql:filesort rows are sorted
+#pragma gousdt time mysql:net__read the server waits for what a client sends
+#pragma gousdt time mysql:net__write the server sends to a client
+
 #pragma gousdt when mysql:connection__start a client has connected
 #pragma gousdt when mysql:connection__done a client has disconnected
 #pragma gousdt when mysql:command__start a command of a client starts

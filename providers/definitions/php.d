@@ -21,6 +21,11 @@ provider php {
 #pragma gousdt fires php:execute__* only with the environment variable USE_ZEND_DTRACE=1
 #pragma gousdt fires php:function__* only with the environment variable USE_ZEND_DTRACE=1
 
+#pragma gousdt time php:request a request is served
+#pragma gousdt time php:compile__file a file is compiled
+#pragma gousdt time php:execute the code of a file or function runs; of a generator, a part between two of its yields
+#pragma gousdt time php:function a function runs; of a generator, a part between two of its yields
+
 #pragma gousdt when php:request__startup a request starts
 #pragma gousdt when php:request__shutdown a request ends
 #pragma gousdt when php:compile__file__entry the compilation of a file starts

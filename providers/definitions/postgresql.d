@@ -44,6 +44,48 @@ provider postgresql {
 		attempt statement__status if global.debug_query_string != 0 && global.ParallelWorkerNumber == 0xffffffff;
 	};
 
+	call transaction(LocalTransactionId local_id) {
+		transaction__start .. transaction__commit;
+		failed transaction__abort;
+	};
+
+	/*
+	 * The plan decides in which order the sorts of a statement end, and no
+	 * argument tells them apart. An error leaves them.
+	 */
+	call sort(enum sort_kind kind, bool is_unique, int keys, int work_memory_kb) {
+		alone;
+		sort__start .. sort__done;
+		over transaction__abort;
+		over transaction__commit;
+	};
+
+	/* Locks of one tranche are not told apart. */
+	call lwlock(const char *tranche, LWLockMode mode) {
+		alone;
+		lwlock__acquire .. lwlock__release;
+		lwlock__condacquire .. lwlock__release;
+		lwlock__acquire__or__wait .. lwlock__release;
+	};
+
+	/* A deadlock, a timeout and a cancelled statement leave the wait. */
+	call lock__wait(unsigned int field1, unsigned int field2, unsigned int field3,
+		unsigned int field4, enum locktype object_type, LOCKMODE mode) {
+		each;
+		lock__wait__start .. lock__wait__done;
+		failed transaction__abort;
+	};
+
+	/*
+	 * PostgreSQL 17 starts several reads before the first is done. In 18 an I/O
+	 * worker, another process, ends a read that is no hit.
+	 */
+	call buffer__read(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation) {
+		alone;
+		buffer__read__start .. buffer__read__done;
+	};
+
 	probe transaction__start(LocalTransactionId local_id);
 	probe transaction__commit(LocalTransactionId local_id);
 	probe transaction__abort(LocalTransactionId local_id);
@@ -142,6 +184,30 @@ provider postgresql {
 #pragma gousdt note postgresql:*__checkpoint__* is_normal false for the checkpoint of a shutdown
 #pragma gousdt note postgresql:sort__done used blocks of 8 kB on disk if is_external, else kB of memory
 #pragma gousdt note postgresql:buffer__extend__done blocks that were added, perhaps fewer than asked for
+
+#pragma gousdt match postgresql:lwlock tranche
+
+#pragma gousdt time postgresql:statement a statement is executed, without its parsing, planning and, in the extended protocol, its commit
+#pragma gousdt time postgresql:transaction a transaction runs, with the time that it waits for its client
+#pragma gousdt time postgresql:query all statements of a text are parsed, planned and executed, in the simple protocol
+#pragma gousdt time postgresql:query__parse a text is parsed
+#pragma gousdt time postgresql:query__rewrite rules and views are applied to a statement
+#pragma gousdt time postgresql:query__plan a statement is planned
+#pragma gousdt time postgresql:query__execute a statement is executed; one that writes is there twice, inside itself
+#pragma gousdt time postgresql:checkpoint a checkpoint runs, with the pauses that spread its writes
+#pragma gousdt time postgresql:buffer__sync a checkpoint writes buffers, with its pauses
+#pragma gousdt time postgresql:*__checkpoint this part of a checkpoint is written
+#pragma gousdt time postgresql:buffer__checkpoint a checkpoint writes and syncs buffers, with its pauses
+#pragma gousdt time postgresql:buffer__read a block is looked for, and read unless is_hit (--match block for PostgreSQL 17)
+#pragma gousdt time postgresql:buffer__flush a changed buffer is handed to the kernel
+#pragma gousdt time postgresql:buffer__write__dirty a server process writes a changed buffer to have its place
+#pragma gousdt time postgresql:smgr__md__read a block is read from its file, which may be in the kernel's cache (not in PostgreSQL 18)
+#pragma gousdt time postgresql:smgr__md__write a block is written to the kernel's cache
+#pragma gousdt time postgresql:wal__buffer__write__dirty a server process writes a WAL buffer because none is free
+#pragma gousdt time postgresql:sort a sort has memory: it takes in rows, sorts them, and gives them out
+#pragma gousdt time postgresql:lwlock a lightweight lock is held
+#pragma gousdt time postgresql:lwlock__wait a server process waits for a lightweight lock, once or more until it has it
+#pragma gousdt time postgresql:lock__wait a server process waits for a heavyweight lock, also where it does not get it
 
 #pragma gousdt when postgresql:transaction__start a transaction starts
 #pragma gousdt when postgresql:transaction__commit a transaction commits

@@ -17,6 +17,10 @@ provider python {
 #pragma gousdt helper python:function__entry python:line with PyFrame_GetLasti
 #pragma gousdt fires python:function__entry in Python 3.11 only while python:line is attached too (usdttrace does that), or the program has a profile function (sys.setprofile)
 
+#pragma gousdt time python:function a function runs; of a generator or coroutine, a part between two of its yields or awaits
+#pragma gousdt time python:gc a garbage collection runs
+#pragma gousdt time python:import__find__load a module is found and executed, with what it imports itself
+
 #pragma gousdt when python:function__entry a function begins
 #pragma gousdt when python:function__return a function ends
 #pragma gousdt when python:line a line is about to be run

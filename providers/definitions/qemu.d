@@ -43,6 +43,20 @@ provider qemu {
 	probe blk_co_pwritev(void *backend, void *node, int64_t offset, int64_t bytes, int flags);
 	probe bdrv_co_preadv_part(void *node, int64_t offset, int64_t bytes, unsigned flags);
 	probe bdrv_co_pwritev_part(void *node, int64_t offset, int64_t bytes, unsigned flags);
+	/* Many requests are in flight on one thread, and can end on another one. */
+	call qcow2_writev(void *coroutine, int64_t offset, int64_t bytes) {
+		each;
+		qcow2_writev_start_req .. qcow2_writev_done_req;
+	};
+	call thread_pool(void *pool, void *request, void *opaque) {
+		each;
+		thread_pool_submit .. thread_pool_complete;
+	};
+	call virtio_blk(void *device, void *request, uint64_t sector, size_t sectors) {
+		each;
+		virtio_blk_handle_read .. virtio_blk_req_complete;
+		virtio_blk_handle_write .. virtio_blk_req_complete;
+	};
 	probe qcow2_writev_start_req(void *coroutine, int64_t offset, int64_t bytes);
 	probe qcow2_writev_done_req(void *coroutine, int error);
 	probe file_paio_submit(void *control, void *opaque, int64_t offset, int bytes, int type);
@@ -80,6 +94,13 @@ provider qemu {
 	probe savevm_section_start(const char *id, unsigned section);
 	probe savevm_section_end(const char *id, unsigned section, int error);
 };
+
+#pragma gousdt match qemu:qcow2_writev coroutine
+#pragma gousdt match qemu:thread_pool request
+#pragma gousdt match qemu:virtio_blk request
+#pragma gousdt time qemu:qcow2_writev a write to a qcow2 image is worked on
+#pragma gousdt time qemu:thread_pool a request waits for a thread of the pool, and is worked on
+#pragma gousdt time qemu:virtio_blk a request of the guest is worked on
 
 #pragma gousdt when qemu:vm_state_notify a machine starts or stops to run
 #pragma gousdt when qemu:runstate_set the state of a machine changes

@@ -28,6 +28,15 @@ provider ruby {
 	probe gc__sweep__end();
 };
 
+#pragma gousdt time ruby:method a method of Ruby code runs
+#pragma gousdt time ruby:cmethod a method of C code runs
+#pragma gousdt time ruby:require a feature is required, also one that is loaded already
+#pragma gousdt time ruby:find__require the file of a feature is searched
+#pragma gousdt time ruby:load a file is loaded
+#pragma gousdt time ruby:parse a file is parsed
+#pragma gousdt time ruby:gc__mark a collection marks, or a step of it does
+#pragma gousdt time ruby:gc__sweep a collection sweeps, or a step of it does
+
 #pragma gousdt fires ruby:*method__entry only while the program has an enabled TracePoint for calls
 #pragma gousdt fires ruby:*method__return only while the program has an enabled TracePoint for calls
 

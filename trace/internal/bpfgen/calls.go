@@ -33,9 +33,10 @@ type Latency struct {
 	// Fails says that some pair has probes that end a call when it fails.
 	Fails bool
 
-	// Outermost says that several probes start and end a call, also inside each
-	// other, and that only the outermost count. If has the conditions of its
-	// probes, see Ends.
+	// Named says that a definition names the probes of the call, and Outermost
+	// that of calls inside each other only the outermost count. If has the
+	// conditions of its probes, see Ends.
+	Named     bool
 	Outermost bool
 	If        []*expr.Node
 
@@ -61,6 +62,9 @@ type Latency struct {
 // in a function that has the other end of the pair, too, and that Site.Frame is
 // known: start and end belong to one call exactly if their frames are equal.
 //
+// Alone says that ends and starts of calls that overlap do not tell which
+// belong together, and Over that no call goes on where Failed is passed.
+//
 // The other fields are for calls with Outermost. Index tells which end belongs
 // to a start. Attempt marks a start that is silently over where another call
 // starts, or where the site is passed again. StartIf and FailedIf are
@@ -68,6 +72,7 @@ type Latency struct {
 type Ends struct {
 	Start, Done, Failed uint32
 	Framed              bool
+	Alone, Over         bool
 	Index               uint16
 	Attempt             bool
 	StartIf, FailedIf   int
@@ -92,13 +97,14 @@ func (e Ends) end() (pair uint32, failed bool) {
 }
 
 // The flags of a call's word: the map Saved has something of it, it has failed,
-// its Latency has Outermost, it is an attempt. Below the flags are the
-// conditions, above them the ID of the start's site.
+// its Latency is Named, it is an attempt, it has overlapped another. Below the
+// flags are the conditions, above them the ID of the start's site.
 const (
-	flagSaved     = 31
-	FlagFailed    = 30
-	FlagOutermost = 29
-	flagAttempt   = 28
+	flagSaved   = 31
+	FlagFailed  = 30
+	FlagNamed   = 29
+	flagAttempt = 28
+	flagOverlap = 27
 )
 
 // ByThread reports whether only the thread matches starts and ends.
@@ -195,6 +201,11 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.JumpIfImm(asm.JLT, r2, 1, r1, unmatched)
 	b.innermost()
 	switch {
+	case b.site.Pairs[l].Over:
+		b.Emit(toStack(c.slot, r2), storeImm(r7, callsCount, 0, asm.Word))
+		b.lost(CounterLeft, fromStack(r1, c.slot))
+		b.Jump(none)
+		return c
 	case failed:
 		b.fail(c, none)
 	case l.Outermost:
@@ -207,6 +218,13 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Emit(load(r1, r4, callWord), toStack(c.word, r1), load(r3, r4, callTime),
 		toStack(c.began, r3), fromStack(r1, c.duration), asm.Sub.Reg(r1, r3),
 		toStack(c.duration, r1))
+	if b.site.Pairs[l].Alone {
+		overlapped, alone := b.Label(), b.Label()
+		b.Emit(fromStack(r2, c.word), asm.And.Imm(r2, 1<<flagOverlap))
+		b.JumpIfImm(asm.JNE, r2, 0, r3, overlapped)
+		b.Place(alone)
+		b.Aside(overlapped, none, func() { b.lost(CounterOverlapped, set(r1, 1)) })
+	}
 	if b.plan.Execs != 0 {
 		same := b.Label()
 		b.JumpIfImm(asm.JSLE, r1, uint64(leastExec), r2, same)
@@ -428,6 +446,9 @@ func (b *builder) push(c *call) {
 	if c.Fails || c.ByThread() && !c.Outermost {
 		b.leave(c)
 	}
+	if b.site.Pairs[c.Latency].Alone {
+		b.overlap(c)
+	}
 	b.JumpIfImm(asm.JGE, r2, MaxCalls, r3, full)
 	if !c.ByThread() { // another thread may take it before it has its time
 		b.callAt(r5)
@@ -450,6 +471,19 @@ func (b *builder) push(c *call) {
 		b.lost(CounterReplaced, set(r1, 1))
 		b.Emit(fromStack(r1, c.slot))
 	})
+}
+
+// overlap marks the call that starts, and the innermost of R2 calls at R7, if
+// that goes on. It keeps R1, R2, R7 and R9.
+func (b *builder) overlap(c *call) {
+	alone := b.Label()
+	b.JumpIfImm(asm.JLT, r2, 1, r3, alone)
+	b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, MaxCalls-1),
+		asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7), asm.Add.Imm(r4, callsFirst))
+	b.isFrame(callOver, alone)
+	b.Emit(load(r3, r4, callWord), asm.Or.Imm(r3, 1<<flagOverlap), store(r4, callWord, r3),
+		fromStack(r3, c.word), asm.Or.Imm(r3, 1<<flagOverlap), toStack(c.word, r3))
+	b.Place(alone)
 }
 
 // framed reports whether start and end have the same frame.

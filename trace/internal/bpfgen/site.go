@@ -92,6 +92,7 @@ const (
 	CounterUnreadable                // hits that count nowhere: an argument could not be read
 	CounterStarts                    // starts of calls that found no room
 	CounterReplaced                  // starts of calls that were forgotten because no end came
+	CounterOverlapped                // calls whose end is not known because others overlap them
 	CounterLeft                      // calls whose function was left without the end
 	CounterUnmatched                 // ends of calls without a start
 	CounterCount                     // how many there are
@@ -324,11 +325,11 @@ func (b *builder) siteID(dst asm.Register) {
 	b.Emit(mov(dst, r8), asm.RSh.Imm(dst, 32))
 }
 
-// LostSize is the size of an element of Plan.Lost: the ends without a start,
-// the starts that were forgotten, and the calls that were found to be left, at
-// the site whose ID is the index, a u64 each. Those of sites over its size are
-// in Counters.
-const LostSize = 24
+// LostSize is the size of an element of Plan.Lost, at the ID of a site: the
+// ends without a start, the starts that were forgotten, the calls that were
+// found to be left, and those that overlapped, a u64 each. Those of sites over
+// its size are in Counters.
+const LostSize = 32
 
 // lost adds R1 to the lost calls of the site; the instruction sets R1.
 func (b *builder) lost(c Counter, number asm.Instruction) {
@@ -343,6 +344,8 @@ func (b *builder) lost(c Counter, number asm.Instruction) {
 		at = 8
 	case CounterLeft:
 		at = 16
+	case CounterOverlapped:
+		at = 24
 	}
 	b.siteID(r1)
 	b.Emit(storeN(r10, site, r1, asm.Word))

@@ -101,7 +101,7 @@ func TestStacksOfUnknownMachinesAreErrors(t *testing.T) {
 func TestCopiedStackLeavesTheSiteOfACall(t *testing.T) {
 	k := callKernels()[0]
 	c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
-	c.latency.Spans, c.latency.Outermost = false, true
+	c.latency.Spans, c.latency.Named, c.latency.Outermost = false, true, true
 	c.plan.Events.Copy = CopyUnit
 	site := &Site{Provider: "p", Name: "n", Pairs: map[*Latency]Ends{c.latency: {Start: 1}}}
 	block, err := c.plan.Block(site)

@@ -64,8 +64,8 @@ type StartCondition struct {
 }
 
 // MaxStartConditions is how many conditions of a start there can be: they share
-// a word with the site's number and four flags.
-const MaxStartConditions = 28
+// a word with the site's number and five flags.
+const MaxStartConditions = 27
 
 // StartConditions appends the parts of a condition, or of one that is negated,
 // whose outcome at the start is remembered.
@@ -122,7 +122,7 @@ func (s *Starts) has(atStart int) bool { return s == nil || s.values[atStart] }
 // startWord emits the word of a call: which conditions hold, and the site.
 func (b *builder) startWord(c *call, saves bool) {
 	b.Emit(set(r1, 0))
-	if c.Spans || c.Outermost {
+	if c.Spans || c.Named {
 		b.siteID(r1)
 		b.Emit(asm.LSh.Imm(r1, 32))
 	}
@@ -135,8 +135,8 @@ func (b *builder) startWord(c *call, saves bool) {
 	if saves {
 		hold(flagSaved)
 	}
-	if c.Outermost {
-		hold(FlagOutermost)
+	if c.Named {
+		hold(FlagNamed)
 	}
 	if b.site.Pairs[c.Latency].Attempt {
 		hold(flagAttempt)

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// ownTime is what a program says of its calls by its own clocks.
+type ownTime struct {
+	count       uint64
+	least, most time.Duration
+}
+
+// about is an ownTime by a clock that is read beside the probes, or shows less
+// of them: a thread can be preempted between the two.
+func about(count uint64, total time.Duration) ownTime {
+	slack := total/5 + time.Duration(count+1)*time.Millisecond
+	return ownTime{count, total - slack, total + slack}
+}
+
+func (o ownTime) check(t *testing.T, what string, count uint64, total time.Duration) {
+	t.Helper()
+	t.Logf("%s: %d calls, %v; the program says %d, %v to %v", what, count, total, o.count, o.least, o.most)
+	qt.Check(t, qt.Equals(count, o.count), qt.Commentf("%s", what))
+	qt.Check(t, qt.IsTrue(o.count > 0 && total >= o.least && total <= o.most),
+		qt.Commentf("%s: %v, but the program says %v to %v", what, total, o.least, o.most))
+}
+
+// ownTimes returns the lines "own NAME COUNT LEAST MOST" of a program, in
+// milliseconds: how long it slept in the calls, and what the clock around them
+// says. Without LEAST it is what another clock says.
+func ownTimes(t *testing.T, output string) map[string]ownTime {
+	t.Helper()
+	own := make(map[string]ownTime)
+	for _, line := range regexp.MustCompile(`(?m)^own (\S+) (\d+) ([\d.]+)(?: ([\d.]+))?$`).
+		FindAllStringSubmatch(output, -1) {
+		count, err := strconv.ParseUint(line[2], 10, 64)
+		qt.Assert(t, qt.IsNil(err))
+		own[line[1]] = about(count, milliseconds(t, line[3]))
+		if line[4] != "" {
+			own[line[1]] = ownTime{count, milliseconds(t, line[3]), milliseconds(t, line[4])}
+		}
+	}
+	return own
+}
+
+func milliseconds(t *testing.T, text string) time.Duration {
+	t.Helper()
+	n, err := strconv.ParseFloat(text, 64)
+	qt.Assert(t, qt.IsNil(err))
+	return time.Duration(n * float64(time.Millisecond))
+}
+
+// Functions of scripts take the time that the scripts measure, however they
+// end, and whatever runs between their parts.
+func TestFunctionsTakeTheirOwnTime(t *testing.T) {
+	testprog.RequireBPF(t)
+	for _, test := range []struct {
+		pair, by, name, script string
+		run                    func(t *testing.T) []string // before the script's path
+		probed                 func(t *testing.T) string
+	}{
+		{"python:function", "function", "own.py", `
+import asyncio, time
+own = {}
+def timed(name, slept, f, count=1):
+    began = time.perf_counter()
+    try: f()
+    except ZeroDivisionError: pass
+    n, least, most = own.get(name, (0, 0, 0))
+    own[name] = n + count, least + slept, most + (time.perf_counter() - began) * 1e3
+def work(): time.sleep(.005)
+def fails(): time.sleep(.003); 1 / 0
+def deep(): fails()
+def parts():
+    for i in range(3): time.sleep(.004); yield i
+async def sells(): time.sleep(.004); await asyncio.sleep(.02); time.sleep(.004)
+async def shop(): await asyncio.gather(sells(), sells(), sells())
+for i in range(10): timed("work", 5, work); timed("deep", 3, deep)
+generator = parts()
+for i in range(4): timed("parts", 4 * (i < 3), lambda: next(generator, None)); time.sleep(.002)
+timed("sells", 24, lambda: asyncio.run(shop()), 6)
+for name, numbers in own.items(): print("own", name, *numbers, flush=True)
+`, func(t *testing.T) []string {
+			python := testprog.StartPython(t)
+			python.Stop()
+			file, err := filepath.EvalSymlinks(python.File)
+			qt.Assert(t, qt.IsNil(err))
+			return []string{file}
+		}, nil},
+		{"php:function", "str(function)", "own.php", `<?php
+$own = [];
+function timed($name, $slept, $f) {
+	global $own;
+	$began = hrtime(true);
+	try { $f(); } catch (Exception $e) {}
+	[$count, $least, $most] = $own[$name] ?? [0, 0, 0];
+	$own[$name] = [$count + 1, $least + $slept, $most + (hrtime(true) - $began) / 1e6];
+}
+function work() { usleep(5000); }
+function fails() { usleep(3000); throw new Exception("sold out"); }
+function deep() { fails(); }
+function parts() { for ($i = 0; $i < 3; $i++) { usleep(4000); yield $i; } }
+for ($i = 0; $i < 10; $i++) { timed("work", 5, "work"); timed("deep", 3, "deep"); }
+$began = hrtime(true);
+foreach (parts() as $part) usleep(4000);
+$own["parts"] = [5, 12, (hrtime(true) - $began) / 1e6 - 12]; // its making is one
+foreach ($own as $name => $numbers) echo "own $name ", implode(" ", $numbers), "\n";
+`, func(t *testing.T) []string {
+			return []string{testneeds.Tool(t, "env", "coreutils"), "USE_ZEND_DTRACE=1",
+				program(t, "php", "php-cli")}
+		}, func(t *testing.T) string { return program(t, "php", "php-cli") }},
+		{"ruby:method", "str(start.method)", "own.rb", `
+calls = TracePoint.new(:call, :return) {}
+$own = Hash.new { |own, name| own[name] = [0, 0, 0] }
+def clock; Process.clock_gettime(Process::CLOCK_MONOTONIC); end
+def timed(name, slept)
+  began = clock
+  begin; yield; rescue; end
+  $own[name][0] += 1
+  $own[name][1] += slept
+  $own[name][2] += (clock - began) * 1e3
+end
+def work; sleep 0.005; end
+def fails; sleep 0.003; raise "sold out"; end
+def deep; fails; end
+def thrown; sleep 0.003; throw :out; end
+def parts; sleep 0.004; Fiber.yield; sleep 0.004; end
+calls.enable
+10.times { timed("work", 5) { work }; timed("deep", 3) { deep }; timed("thrown", 3) { catch(:out) { thrown } } }
+fibers = 3.times.map { Fiber.new { timed("parts", 16) { parts } } }
+2.times { fibers.each(&:resume) }
+calls.disable
+$own.each { |name, numbers| puts "own #{name} #{numbers.join(" ")}" }
+`, func(t *testing.T) []string { return []string{program(t, "ruby", "ruby")} }, rubyLibrary},
+	} {
+		t.Run(test.pair, func(t *testing.T) {
+			run := test.run(t)
+			probed := run[len(run)-1]
+			if test.probed != nil {
+				probed = test.probed(t)
+			}
+			script := filepath.Join(t.TempDir(), test.name)
+			qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(test.script), 0o644)))
+			args := []string{"--json", "--latency", test.pair, "--by", test.by, probed, "--"}
+			result := start(t, append(append(args, run...), script)...).wait()
+			own := ownTimes(t, result.stderr)
+			qt.Assert(t, qt.IsTrue(len(own) > 2), qt.Commentf("%s", result.stderr))
+			for _, row := range result.objects("row") {
+				for _, key := range row.Keys {
+					name, _ := key.(string)
+					if own, ok := own[name]; ok {
+						total, _ := row.Sum.Int64()
+						own.check(t, name, row.Count, time.Duration(total))
+					}
+					delete(own, name)
+				}
+			}
+			qt.Check(t, qt.HasLen(own, 0), qt.Commentf("not measured"))
+		})
+	}
+}
+
+const javaOwnTimes = `
+import java.lang.management.*;
+import java.util.concurrent.locks.LockSupport;
+public class Own {
+	static class Slow {
+		static int sold;
+		static { try { Thread.sleep(30); } catch (Exception e) {} sold = 1; }
+	}
+	interface Work { void run() throws Exception; }
+	static void timed(String name, int count, int slept, Work work) throws Exception {
+		long began = System.nanoTime();
+		for (int i = 0; i < count; i++) work.run();
+		System.out.println("own " + name + " " + count + " " + slept + " " + (System.nanoTime() - began) / 1e6);
+	}
+	static byte[][] kept = new byte[100][];
+	static final Object till = new Object();
+	static void hold(long ms) throws Exception { synchronized (till) { Thread.sleep(ms); } }
+	public static void main(String[] arguments) throws Exception {
+		ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+		threads.setThreadContentionMonitoringEnabled(true);
+		Object monitor = new Object();
+		Thread seller = new Thread(() -> { try {
+			timed("hotspot:object__wait", 10, 100, () -> { synchronized (monitor) { monitor.wait(10); } });
+			timed("hotspot:thread__park", 10, 100, () -> LockSupport.parkNanos(10_000_000));
+			timed("hotspot:thread__sleep", 10, 100, () -> Thread.sleep(10));
+			timed("hotspot:class__initialization", 1, 30, () -> Slow.sold++);
+		} catch (Exception e) { throw new Error(e); } }, "seller");
+		seller.start();
+		seller.join();
+		Thread[] buyers = new Thread[3];
+		long[] blocked = new long[2];
+		for (int b = 0; b < 3; b++) {
+			buyers[b] = new Thread(() -> { try {
+				for (int i = 0; i < 20; i++) { hold(10); Thread.sleep(5); }
+				ThreadInfo info = threads.getThreadInfo(Thread.currentThread().getId());
+				synchronized (blocked) {
+					blocked[0] += info.getBlockedCount();
+					blocked[1] += info.getBlockedTime();
+				}
+			} catch (Exception e) { throw new Error(e); } }, "buyer");
+			buyers[b].start();
+		}
+		for (Thread buyer : buyers) buyer.join();
+		System.out.println("own hotspot:monitor__contended " + blocked[0] + " " + blocked[1]);
+		for (int i = 0; i < 60000; i++) kept[i % 100] = new byte[10000];
+		System.gc();
+		long count = 0, total = 0;
+		for (GarbageCollectorMXBean b : ManagementFactory.getGarbageCollectorMXBeans()) {
+			count += b.getCollectionCount();
+			total += b.getCollectionTime();
+		}
+		System.out.println("own hotspot:mem__pool__gc " + count + " " + total);
+		System.out.flush();
+		Runtime.getRuntime().halt(0);
+	}
+}
+`
+
+// Calls of the Java virtual machine take the time that it measures itself: of
+// the pools, each begins before the first ends.
+func TestCallsOfJavaTakeTheirOwnTime(t *testing.T) {
+	testprog.RequireBPF(t)
+	java, library := findJava(t)
+	source := filepath.Join(t.TempDir(), "Own.java")
+	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(javaOwnTimes), 0o644)))
+	result := start(t, "--json", "--slow", "0", library, "hotspot:object__wait",
+		"hotspot:thread__park", "hotspot:thread__sleep", "hotspot:class__initialization",
+		"hotspot:monitor__contended", "hotspot:mem__pool__gc", "--", java,
+		"-XX:+DTraceMonitorProbes", "-XX:+UseSerialGC", "-Xmx64m", source).wait()
+	counts, totals := make(map[string]uint64), make(map[string]time.Duration)
+	for _, span := range result.objects("span") {
+		var begin object
+		qt.Assert(t, qt.IsNil(json.Unmarshal(span.Start, &begin)))
+		var texts []string
+		for _, arg := range begin.Args {
+			if arg.Text != nil {
+				texts = append(texts, *arg.Text)
+			}
+		}
+		switch {
+		case span.Pair == "hotspot:mem__pool__gc":
+			if texts[1] != "Eden Space" {
+				continue
+			}
+		case span.Pair == "hotspot:class__initialization":
+			if texts[0] != "Own$Slow" {
+				continue
+			}
+		case span.Command != "seller" && span.Command != "buyer",
+			span.Pair == "hotspot:thread__sleep" && span.Command == "buyer",
+			span.Pair == "hotspot:thread__sleep" && span.Duration > 20e6: // Slow's
+			continue
+		}
+		counts[span.Pair]++
+		totals[span.Pair] += span.Duration
+	}
+	own := ownTimes(t, result.stderr)
+	qt.Assert(t, qt.HasLen(own, 6), qt.Commentf("%s", result.stderr))
+	for pair, own := range own {
+		own.check(t, pair, counts[pair], totals[pair])
+	}
+}
+
+// Calls of PostgreSQL take the time that the server measures itself.
+func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	server.Query("CREATE TABLE fruit AS SELECT i, repeat('x', 100) AS text FROM generate_series(1, 200000) i")
+	calls := func(during func(), args ...string) (spans []object, total time.Duration, summary object) {
+		t.Helper()
+		r := watching(t, append([]string{"--json", "--slow", "0", server.File}, args...)...)
+		during()
+		result := r.interrupt()
+		spans = result.objects("span")
+		for _, span := range spans {
+			total += span.Duration
+		}
+		return spans, total, result.objects("summary")[0]
+	}
+	const (
+		traced = "SET client_min_messages = log; SET trace_sort = on; SET max_parallel_workers_per_gather = 0; " +
+			"SET enable_hashjoin = off; SET enable_nestloop = off"
+		sort  = "SELECT count(*) FROM (SELECT i FROM fruit ORDER BY text, i DESC OFFSET 0) x"
+		sorts = sort + " JOIN (SELECT i FROM fruit ORDER BY i DESC OFFSET 0) y USING (i)"
+	)
+	sorted := regexp.MustCompile(`sort ended.* elapsed: ([\d.]+) s`)
+
+	relation := server.Query("SELECT pg_relation_filenode('fruit')")
+	var out string
+	spans, total, summary := calls(func() {
+		out = server.Query("SET track_io_timing = on; SET max_parallel_workers_per_gather = 0",
+			"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) SELECT count(*) FROM fruit")
+	}, "postgresql:buffer__read", "--where", "is_hit == 0 && relation == "+relation)
+	read := regexp.MustCompile(`(?s)read=(\d+).*?I/O Timings: .*?read=([\d.]+)`).FindStringSubmatch(out)
+	qt.Assert(t, qt.HasLen(read, 3), qt.Commentf("%s", out))
+	qt.Check(t, qt.Equals(strconv.Itoa(len(spans)), read[1]))
+	qt.Check(t, qt.IsTrue(total >= milliseconds(t, read[2])),
+		qt.Commentf("%v, but the server says %s ms", total, read[2]))
+	t.Logf("buffer__read: %d reads, %v; the server says %s, %s ms", len(spans), total, read[1], read[2])
+	qt.Check(t, qt.Equals(summary.Overlapped+summary.Unmatched, 0))
+
+	spans, total, summary = calls(func() { out = server.Query(traced, sort, sort) }, "postgresql:sort")
+	elapsed, ended := time.Duration(0), sorted.FindAllStringSubmatch(out, -1)
+	for _, line := range ended {
+		elapsed += 1000 * milliseconds(t, line[1])
+	}
+	about(uint64(len(ended)), elapsed).check(t, "sort", uint64(len(spans)), total)
+	qt.Check(t, qt.Equals(summary.Overlapped, 0))
+
+	spans, _, summary = calls(func() { out = server.Query(traced, sorts) },
+		"postgresql:sort__start..postgresql:sort__done")
+	qt.Check(t, qt.HasLen(spans, 0))
+	qt.Check(t, qt.Equals(summary.Overlapped, uint64(len(sorted.FindAllString(out, -1)))),
+		qt.Commentf("%s", out))
+
+	// What is left of a sort at an error does not overlap what follows.
+	spans, _, summary = calls(func() {
+		server.Refuse(traced, "SET statement_timeout = 10", sort, "SET statement_timeout = 0", sort,
+			"SELECT 1/0")
+	}, "postgresql:sort")
+	qt.Check(t, qt.HasLen(spans, 1))
+	qt.Check(t, qt.Equals(summary.Left, 1))
+	qt.Check(t, qt.Equals(summary.Overlapped, 0))
+
+	// One waits until it has the lock, and one gives up.
+	spans, total, _ = calls(func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			server.Query("BEGIN; LOCK TABLE fruit; SELECT pg_sleep(0.5); COMMIT")
+		}()
+		for server.Query("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation'") == "0" {
+			time.Sleep(time.Millisecond)
+		}
+		server.Refuse("SET lock_timeout = 100", "SELECT count(*) FROM fruit")
+		out = server.Query("SET client_min_messages = log; SET log_lock_waits = on; SET deadlock_timeout = '10ms'",
+			"SELECT count(*) FROM fruit")
+		<-done
+	}, "postgresql:lock__wait")
+	qt.Assert(t, qt.HasLen(spans, 2))
+	qt.Check(t, qt.IsTrue(spans[0].Failed && !spans[1].Failed))
+	waited := regexp.MustCompile(`acquired .* after ([\d.]+) ms`).FindStringSubmatch(out)
+	qt.Assert(t, qt.HasLen(waited, 2), qt.Commentf("%s", out))
+	about(2, 100*time.Millisecond+milliseconds(t, waited[1])).check(t, "lock__wait", 2, total)
+
+	spans, total, _ = calls(func() {
+		out = server.Query("BEGIN", "SELECT pg_sleep(0.05)",
+			"SELECT extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000", "COMMIT")
+	}, "postgresql:transaction", "--where", "duration > 40ms")
+	about(1, milliseconds(t, strings.TrimSpace(out))).check(t, "transaction", uint64(len(spans)), total)
+
+	// Each lock that is released was held: in what order is known, or it is
+	// counted.
+	r := watching(t, "--json", "--latency", "postgresql:lwlock", "--count", server.File,
+		"postgresql:lwlock__release")
+	server.Query("INSERT INTO fruit SELECT i, 'apple' FROM generate_series(1, 100) i", sorts)
+	result := r.interrupt()
+	counts := make(map[string]uint64)
+	for _, row := range result.objects("row") {
+		counts[row.Aggregation] = row.Count
+	}
+	summary = result.objects("summary")[0]
+	qt.Check(t, qt.Equals(counts["latency"]+summary.Overlapped+summary.Unmatched, counts["count"]))
+	qt.Check(t, qt.IsTrue(counts["latency"] > counts["count"]/2))
+}
