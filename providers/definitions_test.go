@@ -329,7 +329,7 @@ func TestCalls(t *testing.T) {
 		qt.Check(t, qt.Equals(d.Time(pair), "something is sold"))
 		qt.Check(t, qt.HasLen(d.Patterns(pair), 3))
 	}
-	// Other probes than those of the call, or a probe at which it fails, are asked for.
+	// These are other probes than those of a call, or not all of them.
 	for _, pattern := range []string{"own:sell..own:stop", "own:begin..own:end"} {
 		_, ok := d.Call(elfnote.MustParsePairPattern(pattern))
 		qt.Check(t, qt.IsFalse(ok), qt.Commentf(pattern))
