@@ -92,23 +92,6 @@ func ExampleFile_Probes_patterns() {
 	// elf:copies has 2 sites
 }
 
-// The pairs of probes of a file, between which a time can be measured.
-func ExampleListing_Pairs() {
-	listing := &elfnote.Listing{Probes: []elfnote.Probe{
-		{Provider: "python", Name: "gc__start"},
-		{Provider: "python", Name: "gc__done"},
-		{Provider: "python", Name: "function__entry"},
-		{Provider: "python", Name: "function__return"},
-		{Provider: "python", Name: "line"},
-	}}
-	for _, pair := range listing.Pairs(elfnote.MustParsePairPattern("*")) {
-		fmt.Println(pair, "is from", pair.Start.Name, "to", pair.Done.Name)
-	}
-	// Output:
-	// python:gc is from gc__start to gc__done
-	// python:function is from function__entry to function__return
-}
-
 // What the names in argument strings stand for.
 func ExampleFile_Symbol() {
 	file, err := elfnote.Open("testdata/s390x.so")

@@ -103,9 +103,6 @@ func (f *File) BuildID() (string, error) { return f.read().BuildID() }
 // are those of the operating system, or of the reader given to [NewFile].
 var ErrNotELF = elffile.ErrNotELF
 
-// errPattern means that a pattern is malformed.
-var errPattern = errors.New("bad pattern")
-
 // Causes of an [elffile.NoteError].
 var (
 	// errNoteSize is reported once for a section: the start of the next note is
@@ -162,10 +159,6 @@ const (
 	// libjvm has the most arguments, 2,000. Further names are looked up one by
 	// one, for about a second.
 	maxArgumentWords = 1 << 18
-
-	// maxPattern bounds a pattern in bytes: the time to match is proportional
-	// to the pattern's length times the name's.
-	maxPattern = 1 << 12
 
 	// maxTextSize bounds the memory that the strings of sites share, in bytes.
 	// It is held as long as one of the strings is. Those of a hundred sites

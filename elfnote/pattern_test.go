@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/pattern"
 )
 
 func TestPatternMatches(t *testing.T) {
@@ -121,7 +123,7 @@ func TestPatternsThatAreRefused(t *testing.T) {
 		{strings.Repeat("a", maxPattern+1), "bad pattern: 4097 bytes are more than 4096"},
 	} {
 		_, err := ParsePattern(test.pattern)
-		qt.Assert(t, qt.ErrorIs(err, errPattern), qt.Commentf("%q", test.pattern))
+		qt.Assert(t, qt.ErrorIs(err, pattern.ErrBad), qt.Commentf("%q", test.pattern))
 		qt.Assert(t, qt.ErrorMatches(err, test.text), qt.Commentf("%q", test.pattern))
 	}
 }
@@ -247,3 +249,5 @@ func BenchmarkMatch(b *testing.B) {
 		p.Match("postgresql", "query__rewrite__start")
 	}
 }
+
+const maxPattern = pattern.MaxLength

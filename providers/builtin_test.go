@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-
-	"github.com/gousdt/gousdt/elfnote"
 )
 
 // The definitions of a file are found by its providers before the file is
@@ -56,11 +54,11 @@ func TestProbesOnce(t *testing.T) {
 		clear(probe.Arguments)
 	}
 	probe, _ := Builtin().Probe("python", "function__entry", 3)
-	call, _ := Builtin().Call(elfnote.MustParsePairPattern("postgresql:statement"))
+	call, _ := Builtin().Call(MustParsePairPattern("postgresql:statement"))
 	clear(probe.Arguments)
 	clear(call.Arguments)
 	probe, _ = Builtin().Probe("python", "function__entry", 3)
-	call, _ = Builtin().Call(elfnote.MustParsePairPattern("postgresql:statement"))
+	call, _ = Builtin().Call(MustParsePairPattern("postgresql:statement"))
 	qt.Check(t, qt.Equals(probe.Arguments[1].Name, "function"))
 	qt.Check(t, qt.Equals(call.Arguments[0].Name, "query"))
 	for range d.Probes() {

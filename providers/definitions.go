@@ -133,7 +133,7 @@ type CallProbe struct {
 
 // Call returns the call that a pattern of pairs names, as in
 // postgresql:statement. Nil Definitions know none.
-func (d *Definitions) Call(pair elfnote.PairPattern) (Call, bool) {
+func (d *Definitions) Call(pair PairPattern) (Call, bool) {
 	provider, name, _ := strings.Cut(pair.String(), ":")
 	if d == nil {
 		return Call{}, false
@@ -161,13 +161,14 @@ func (c *Call) isOf(start, done string) bool {
 }
 
 // Pairs returns the pairs among some probes that match any of the patterns: the
-// calls whose start and end are among them, and those that
-// [elfnote.Listing.Pairs] returns. A call PROVIDER:NAME is a pair of
-// NAME__start and NAME__done, whether or not there are such probes. Nil
-// Definitions know no calls.
+// calls whose start and end are among them, and those whose names the patterns
+// select, in the order of the probes that start them. A probe may be the Start
+// of several of these, with different ends, but the Done of only one. A call
+// PROVIDER:NAME is a pair of NAME__start and NAME__done, whether or not there
+// are such probes. Nil Definitions know no calls.
 func (d *Definitions) Pairs(
-	listing *elfnote.Listing, patterns ...elfnote.PairPattern,
-) (pairs []elfnote.Pair) {
+	listing *elfnote.Listing, patterns ...PairPattern,
+) (pairs []Pair) {
 	if listing == nil {
 		return nil
 	}
@@ -190,14 +191,14 @@ func (d *Definitions) Pairs(
 				as := elfnote.Listing{Probes: []elfnote.Probe{
 					{Provider: provider, Name: call.Name + "__start", Sites: start.Sites},
 					{Provider: provider, Name: call.Name + "__done", Sites: done.Sites}}}
-				pairs = append(pairs, as.Pairs(patterns...)...)
+				pairs = append(pairs, pairsIn(&as, patterns...)...)
 				break
 			}
 		}
 	}
 	calls := len(pairs)
 	for _, pair := range d.NamedPairs(listing, patterns...) {
-		if !slices.ContainsFunc(pairs[:calls], func(call elfnote.Pair) bool {
+		if !slices.ContainsFunc(pairs[:calls], func(call Pair) bool {
 			return call.String() == pair.String()
 		}) {
 			pairs = append(pairs, pair)
@@ -206,18 +207,18 @@ func (d *Definitions) Pairs(
 	return pairs
 }
 
-// NamedPairs is [elfnote.Listing.Pairs] without the pairs that are none, though
-// their names end as those of a pair do. A pattern START..DONE selects them,
-// too.
+// NamedPairs returns the pairs whose names the patterns select, without calls
+// and without the pairs that are none, though their names end as those of a
+// pair do. A pattern START..DONE selects these, too.
 func (d *Definitions) NamedPairs(
-	listing *elfnote.Listing, patterns ...elfnote.PairPattern,
-) []elfnote.Pair {
+	listing *elfnote.Listing, patterns ...PairPattern,
+) []Pair {
 	if listing == nil {
 		return nil
 	}
-	return slices.DeleteFunc(listing.Pairs(patterns...), func(pair elfnote.Pair) bool {
+	return slices.DeleteFunc(pairsIn(listing, patterns...), func(pair Pair) bool {
 		return d.isApart(pair.Start.Provider, pair.Start.Name) &&
-			!slices.ContainsFunc(patterns, func(p elfnote.PairPattern) bool {
+			!slices.ContainsFunc(patterns, func(p PairPattern) bool {
 				return strings.Contains(p.String(), "..") &&
 					p.Patterns()[0].Match(pair.Start.Provider, pair.Start.Name)
 			})
@@ -233,7 +234,7 @@ func (d *Definitions) isApart(provider, name string) bool {
 // the end of the pairs that a pattern selects have in common. It is "" if the
 // definitions name none for the provider, which the pattern has to name without
 // wildcards. Nil Definitions know none.
-func (d *Definitions) Match(pair elfnote.PairPattern) string {
+func (d *Definitions) Match(pair PairPattern) string {
 	if d == nil {
 		return ""
 	}
@@ -254,7 +255,7 @@ func (d *Definitions) Match(pair elfnote.PairPattern) string {
 
 // Time returns what the time of a pair is, such as "a thread waits to enter a
 // monitor", for "the time while". It is "" if that is not known.
-func (d *Definitions) Time(pair elfnote.PairPattern) (text string) {
+func (d *Definitions) Time(pair PairPattern) (text string) {
 	if d == nil {
 		return ""
 	}
@@ -293,8 +294,8 @@ func (d *Definitions) callsOf(provider string) (calls []Call) {
 
 // Patterns returns patterns that match the probes of the call that a pattern
 // names, or else those of its pairs and perhaps others: see
-// [elfnote.PairPattern.Patterns].
-func (d *Definitions) Patterns(pair elfnote.PairPattern) []elfnote.Pattern {
+// [PairPattern.Patterns].
+func (d *Definitions) Patterns(pair PairPattern) []elfnote.Pattern {
 	call, ok := d.Call(pair)
 	if !ok {
 		return pair.Patterns()

@@ -283,7 +283,7 @@ func TestNotesAndPairsThatAreNone(t *testing.T) {
 		qt.Check(t, qt.Matches(a.Name+": "+a.Note, test.want))
 	}
 
-	contended, ok := d.Call(elfnote.MustParsePairPattern("hotspot:monitor__contended"))
+	contended, ok := d.Call(providers.MustParsePairPattern("hotspot:monitor__contended"))
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.DeepEquals(contended.Pairs,
 		[][2]string{{"monitor__contended__enter", "monitor__contended__entered"}}))
@@ -297,15 +297,15 @@ func TestNotesAndPairsThatAreNone(t *testing.T) {
 	}
 	for pattern, want := range map[string]int{"*": 0, "libvirt:rpc_keepalive": 0,
 		"libvirt:rpc_keepalive_start..libvirt:rpc_keepalive_stop": 1} {
-		qt.Check(t, qt.HasLen(d.Pairs(listing, elfnote.MustParsePairPattern(pattern)), want))
+		qt.Check(t, qt.HasLen(d.Pairs(listing, providers.MustParsePairPattern(pattern)), want))
 	}
 	var none *providers.Definitions
-	qt.Check(t, qt.HasLen(none.NamedPairs(listing, elfnote.MustParsePairPattern("*")), 1))
+	qt.Check(t, qt.HasLen(none.NamedPairs(listing, providers.MustParsePairPattern("*")), 1))
 }
 
 func TestCalls(t *testing.T) {
 	d := providers.Builtin()
-	statement, ok := d.Call(elfnote.MustParsePairPattern("postgresql:statement"))
+	statement, ok := d.Call(providers.MustParsePairPattern("postgresql:statement"))
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.Equals(statement.Arguments[0].Value, "global.debug_query_string"))
 	qt.Check(t, qt.IsTrue(statement.Arguments[0].IsText))
@@ -320,7 +320,7 @@ func TestCalls(t *testing.T) {
 	#pragma gousdt match own:sale id=arg1
 	#pragma gousdt time own:sale something is sold`))))
 	for _, pattern := range []string{"own:sale", "own:sell..own:sold", "own:sell..sold"} {
-		pair := elfnote.MustParsePairPattern(pattern)
+		pair := providers.MustParsePairPattern(pattern)
 		sale, ok := d.Call(pair)
 		qt.Assert(t, qt.IsTrue(ok), qt.Commentf(pattern))
 		qt.Check(t, qt.Equals(sale.Nesting, providers.Alone))
@@ -331,10 +331,10 @@ func TestCalls(t *testing.T) {
 	}
 	// These are other probes than those of a call, or not all of them.
 	for _, pattern := range []string{"own:sell..own:stop", "own:begin..own:end"} {
-		_, ok := d.Call(elfnote.MustParsePairPattern(pattern))
+		_, ok := d.Call(providers.MustParsePairPattern(pattern))
 		qt.Check(t, qt.IsFalse(ok), qt.Commentf(pattern))
 	}
-	pair := elfnote.MustParsePairPattern("own:work")
+	pair := providers.MustParsePairPattern("own:work")
 	work, ok := d.Call(pair)
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.DeepEquals(work.Pairs, [][2]string{{"begin", "end"}}))
@@ -356,7 +356,7 @@ func TestCalls(t *testing.T) {
 		"own:a": {"own:a"}, "other:*": nil,
 	} {
 		var names []string
-		for _, p := range d.Pairs(listing, elfnote.MustParsePairPattern(pattern)) {
+		for _, p := range d.Pairs(listing, providers.MustParsePairPattern(pattern)) {
 			names = append(names, p.String())
 		}
 		qt.Check(t, qt.DeepEquals(names, want))
@@ -407,8 +407,8 @@ func TestMatch(t *testing.T) {
 		"hotspot:mem__pool__gc": "pool", "hotspot:*": "", "mysql:connection": "connection",
 		"qemu:qcow2_writev_start_req..qcow2_writev_done_req": "coroutine",
 	} {
-		qt.Check(t, qt.Equals(d.Match(elfnote.MustParsePairPattern(pattern)), want), qt.Commentf(pattern))
+		qt.Check(t, qt.Equals(d.Match(providers.MustParsePairPattern(pattern)), want), qt.Commentf(pattern))
 	}
 	var none *providers.Definitions
-	qt.Check(t, qt.Equals(none.Match(elfnote.MustParsePairPattern("shop:*")), ""))
+	qt.Check(t, qt.Equals(none.Match(providers.MustParsePairPattern("shop:*")), ""))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -37,4 +38,21 @@ func ExampleDefinitions_Parse() {
 	probe, _ := known.Probe("shop", "sold", 2)
 	fmt.Println(probe.Provider, probe.Name, probe.Arguments[0].Name, probe.Arguments[1].Name)
 	// Output: shop sold fruit number
+}
+
+// The pairs of probes of a file, between which a time can be measured.
+func ExampleDefinitions_Pairs() {
+	listing := &elfnote.Listing{Probes: []elfnote.Probe{
+		{Provider: "python", Name: "gc__start"},
+		{Provider: "python", Name: "gc__done"},
+		{Provider: "python", Name: "function__entry"},
+		{Provider: "python", Name: "function__return"},
+		{Provider: "python", Name: "line"},
+	}}
+	for _, pair := range providers.Builtin().Pairs(listing, providers.MustParsePairPattern("*")) {
+		fmt.Println(pair, "is from", pair.Start.Name, "to", pair.Done.Name)
+	}
+	// Output:
+	// python:gc is from gc__start to gc__done
+	// python:function is from function__entry to function__return
 }

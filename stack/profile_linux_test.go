@@ -187,7 +187,7 @@ func TestNegativeStacksAreLeftOut(t *testing.T) {
 // or interfaces.
 var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &argspec.Register{},
 	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &elfnote.Listing{}, &elfnote.Notes{},
-	&elfnote.Pair{}, &elfnote.PairPattern{}, &elfnote.Pattern{}, &elfnote.Probe{}, &elfnote.Site{},
+	&providers.Pair{}, &providers.PairPattern{}, &elfnote.Pattern{}, &elfnote.Probe{}, &elfnote.Site{},
 	proc.FS(""), &proc.Process{}, &proc.ProcessFile{}, &proc.Registers{}, &providers.Call{},
 	&providers.CallProbe{}, &trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},
 	&trace.OwnerLoss{}, &trace.ProgramStats{}, &trace.Sampling{}, &trace.Stats{},

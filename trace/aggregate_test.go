@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -326,7 +327,7 @@ func TestSitesAsKeysThatAreDetached(t *testing.T) {
 
 func TestAggregationErrors(t *testing.T) {
 	testprog.RequireBPF(t)
-	pair := elfnote.MustParsePairPattern("a..b")
+	pair := providers.MustParsePairPattern("a..b")
 	for _, test := range []struct {
 		aggregation trace.Aggregation
 		want        string // after the aggregator

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -33,7 +34,7 @@ type Attachment struct {
 	links    []rankedLink
 	programs []*program
 	pairs    []uint32 // numbers of the pairs that have both ends here
-	names    map[uint32]elfnote.Pair
+	names    map[uint32]providers.Pair
 
 	slots    []uint64 // keys of the session's map of slots
 	reserved int      // slots
@@ -208,6 +209,10 @@ func (s *Session) attachSelection(
 		}
 		return nil, refused
 	}
+	shared := suggest.Shared(w.elf.Sites())
+	for _, site := range w.sites {
+		site.SameInstruction = shared[site.Location]
+	}
 	if err := s.sites.add(w.sites...); err != nil {
 		return nil, err
 	}
@@ -374,6 +379,11 @@ type Site struct {
 	File string
 	// Cookie is the cookie that AttachOptions gave the site.
 	Cookie uint64
+	// SameInstruction has the probes at the site's instruction, as in "p:a" and
+	// "p:b (2 sites)", if the file has several sites there, watched or not: of
+	// at most 16. Linkers make one of equal functions (lld --icf=all), and then
+	// each site has the hits of all of them. It is nil for nearly every site.
+	SameInstruction []string
 
 	id uint32
 	siteKind
@@ -391,7 +401,7 @@ type siteKind struct {
 
 	own        int              // number of Args of the probe itself; captured variables follow
 	definition *providers.Probe // nil if there is none
-	call       *elfnote.Pair    // the call of several probes that starts here, or nil
+	call       *providers.Pair  // the call of several probes that starts here, or nil
 	done       *elfnote.Probe   // the usual end of a call that starts here and may fail, or nil
 
 	// Of the code, which is not kept: whether there is any, and whether it is

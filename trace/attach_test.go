@@ -5,6 +5,8 @@
 package trace_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -82,7 +85,7 @@ func TestRowsEndTogether(t *testing.T) {
 func TestLossesOfOneFileWhileOthersAreAttached(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		opts := aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}}))
+			Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}}))
 		opts.Mode = mode
 		s := newSession(t, opts)
 		p := start(t, "target-pie")
@@ -156,7 +159,7 @@ func TestAttachmentEndsBeforeItsFileIsWrittenTo(t *testing.T) {
 // kernel's room for them is half full.
 func TestTakenTogether(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		left := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_calls:left")}
+		left := &trace.Latency{Pair: providers.MustParsePairPattern("gousdt_calls:left")}
 		opts := aggregating(
 			trace.NewAggregator(trace.Aggregation{
 				Probes: []elfnote.Pattern{elfnote.MustParsePattern("gousdt_calls:left__done")}}),
@@ -302,4 +305,36 @@ func TestAttachRefusesTooManyArguments(t *testing.T) {
 		qt.ErrorMatches(err,
 			`/.*/hostile.so: more than .* arguments and sites of different probes: .*`))
 	qt.Check(t, qt.HasLen(s.Attachments(), 0))
+}
+
+// A hit counts for each of the probes at its instruction, whichever is watched.
+func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
+	path := copyOf(t, "target-pie")
+	file, err := elfnote.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	listing, err := file.Probes(elfnote.MustParsePattern("*:guarded"), elfnote.MustParsePattern("*:counted"))
+	qt.Assert(t, qt.IsNil(err))
+	first, second := listing.Probes[0], listing.Probes[1]
+	word := func(address uint64) []byte { return binary.NativeEndian.AppendUint64(nil, address) }
+	content, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	at := bytes.Index(content, append(word(second.Sites[0].Location), word(second.Sites[0].Base)...))
+	qt.Assert(t, qt.IsTrue(at > 0))
+	copy(content[at:], word(first.Sites[0].Location))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o755)))
+	qt.Assert(t, qt.IsNil(file.Close()))
+
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{}})
+	for _, pattern := range []string{"*:guarded", "*:counted", "*:three"} {
+		a, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern(pattern))
+		qt.Assert(t, qt.IsNil(err))
+		want := []string{"gousdt_test:" + first.Name, "gousdt_test:" + second.Name}
+		if pattern == "*:three" {
+			want = nil
+		}
+		for _, site := range a.Sites() {
+			qt.Check(t, qt.DeepEquals(site.SameInstruction, want))
+		}
+		qt.Check(t, qt.IsNil(a.Close()))
+	}
 }

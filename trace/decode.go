@@ -10,9 +10,9 @@ import (
 	"runtime"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
@@ -421,7 +421,7 @@ func (e *events) decodeCaptures(args []Value, raw []byte) {
 		case length > int64(c.Max):
 			data := raw[c.Data : c.Data+c.Max]
 			if v.text {
-				data = truncate.Whole(data)
+				data = wholeText(data)
 			}
 			v.setData(data, dataTruncated)
 		default:
@@ -455,4 +455,18 @@ func commandOf(raw [2]uint64) string {
 		bytes = bytes[:end] // some kernels, such as 6.1, leave old memory after it
 	}
 	return string(bytes)
+}
+
+// wholeText returns a text without the beginning of a character at its end,
+// where the text was cut. Text that is not UTF-8 stays as it is.
+func wholeText(text []byte) []byte {
+	for i := 1; i <= min(len(text), utf8.UTFMax-1); i++ {
+		if end := text[len(text)-i:]; utf8.RuneStart(end[0]) {
+			if !utf8.FullRune(end) {
+				return text[:len(text)-i]
+			}
+			break
+		}
+	}
+	return text
 }

@@ -640,3 +640,10 @@ func siteWith(t *testing.T, s *Session, arguments string) *Site {
 	qt.Assert(t, qt.IsNil(s.sites.add(site)))
 	return site
 }
+func TestWholeText(t *testing.T) {
+	for in, want := range map[string]string{"": "", "a": "a", "aä": "aä", "a\xc3": "a", "€": "€",
+		"a\xe2\x82": "a", "a\xe2": "a", "\xf0\x9f\x98": "", "a\xff": "a\xff", "a\x80": "a\x80",
+		"\x82\x82\x82\x82": "\x82\x82\x82\x82"} {
+		qt.Check(t, qt.Equals(string(wholeText([]byte(in))), want), qt.Commentf("%q", in))
+	}
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -73,11 +74,11 @@ type Event struct {
 	// Duration is the time since Start.
 	Duration time.Duration
 	// Failed reports whether the call has ended at a probe that the
-	// [elfnote.PairPattern], or the definition of the call, has for calls that
-	// fail.
+	// [providers.PairPattern], or the definition of the call, has for calls
+	// that fail.
 	Failed bool
 
-	call *elfnote.Pair // for Pair; nil for a pair of probes
+	call *providers.Pair // for Pair; nil for a pair of probes
 
 	// Stack is the user stack, the innermost address first, with
 	// EventOptions.StackDepth. It is empty if the kernel could not walk it.
@@ -96,7 +97,7 @@ type Event struct {
 // [SessionOptions].Definitions define has the names NAME__start and NAME__done,
 // whether or not there are such probes. An event without a Start has the zero
 // value.
-func (e *Event) Pair() (pair elfnote.Pair) {
+func (e *Event) Pair() (pair providers.Pair) {
 	switch {
 	case e.Start == nil:
 		return pair

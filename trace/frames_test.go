@@ -16,9 +16,9 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -74,7 +74,7 @@ func TestCallsAreKnown(t *testing.T) {
 		t.Run(strings.Join(compiler, " "), func(t *testing.T) {
 			path := compileProgram(t, string(source), compiler...)
 			s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
-				Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("frames:q|q__error")}}}})
+				Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("frames:q|q__error")}}}})
 			attach(t, s, usdt.Target{Path: path}, "frames:*", nil)
 			var before trace.Losses
 			for scenario, want := range map[string]trace.Losses{
@@ -165,7 +165,7 @@ func TestCallsOfRandomPrograms(t *testing.T) {
 	}
 	compilers := []string{"gcc", "clang", "g++"}
 	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
-		Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("model:q")}}}})
+		Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("model:q")}}}})
 	for n := range programs {
 		random := rand.New(rand.NewPCG(31, uint64(n)))
 		compiler := compilers[n%len(compilers)]

@@ -19,6 +19,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -102,7 +103,7 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	s := newSession(t, &trace.SessionOptions{
 		Events: &trace.EventOptions{
-			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt:*")}}},
+			Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("gousdt:*")}}},
 	})
 	limited := usdt.Target{Path: path, MaxSites: 10_000}
 

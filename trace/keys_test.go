@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -232,7 +231,7 @@ func TestHitsAreCountedByTheirOwnKeys(t *testing.T) {
 func TestKeysOfTheStart(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"))
-		latency := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_calls:*")}
+		latency := &trace.Latency{Pair: providers.MustParsePairPattern("gousdt_calls:*")}
 		aggregator := func(a trace.Aggregation) *trace.Aggregator {
 			a.Latency = latency
 			return trace.NewAggregator(a)
@@ -290,7 +289,7 @@ func textOf(v trace.Value) string {
 func TestKeysOfCallsOfSeveralProbes(t *testing.T) {
 	definitions := &providers.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
-	pair := elfnote.MustParsePairPattern("gousdt_calls:statement")
+	pair := providers.MustParsePairPattern("gousdt_calls:statement")
 	statements := trace.NewAggregator(trace.Aggregation{By: []string{"query"},
 		Latency: &trace.Latency{Pair: pair}})
 	s := newSession(t, &trace.SessionOptions{Definitions: definitions,

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -37,7 +37,7 @@ import (
 // It works until [Session.Detach], and takes some 10 ms for each 10,000 threads
 // that have passed the probes.
 func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
-	pairs := make(map[uint32]elfnote.Pair)
+	pairs := make(map[uint32]providers.Pair)
 	for _, a := range s.Attachments() {
 		maps.Copy(pairs, a.names)
 	}
@@ -92,7 +92,7 @@ func (l *latency) each(do func(key [2]uint64, calls []bpfgen.OpenCall) error) er
 // openStart returns the start of a call that goes on, or nil if its thread or
 // process has ended.
 func (s *Session) openStart(
-	d *decoder, l *latency, key [2]uint64, pair *elfnote.Pair, call *bpfgen.OpenCall,
+	d *decoder, l *latency, key [2]uint64, pair *providers.Pair, call *bpfgen.OpenCall,
 ) (*Event, error) {
 	start := &Event{Monotonic: call.Began, Time: time.Unix(0, int64(call.Began)+d.wall), CPU: -1,
 		Weight: 1, Probe: pair.Start.Provider + ":" + pair.Start.Name}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -72,7 +72,7 @@ func TestCallsOfEndedProcessesAreNotOpen(t *testing.T) {
 func TestCallsThatFailAreNotOpen(t *testing.T) {
 	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
 		Spans: []trace.Latency{
-			{Pair: elfnote.MustParsePairPattern("gousdt_calls:query|aborted")}},
+			{Pair: providers.MustParsePairPattern("gousdt_calls:query|aborted")}},
 	}})
 	path := copyOf(t, "calls")
 	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
@@ -209,8 +209,8 @@ func TestOpenCallsAreReportedOnce(t *testing.T) {
 // A program that runs in the place of another one ends its calls.
 func TestExecEndsCalls(t *testing.T) {
 	for name, latency := range map[string]trace.Latency{
-		"by the thread": {Pair: elfnote.MustParsePairPattern("gousdt_calls:left")},
-		"by an argument": {Pair: elfnote.MustParsePairPattern("gousdt_calls:left"), By: "arg0",
+		"by the thread": {Pair: providers.MustParsePairPattern("gousdt_calls:left")},
+		"by an argument": {Pair: providers.MustParsePairPattern("gousdt_calls:left"), By: "arg0",
 			DoneBy: "arg1"},
 	} {
 		t.Run(name, func(t *testing.T) {

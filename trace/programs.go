@@ -24,7 +24,6 @@ import (
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -178,7 +177,7 @@ func (w *work) describe(site *Site) error {
 	if paired.call != nil {
 		call := paired.call.call
 		w.setCall(site, call)
-		site.call = &elfnote.Pair{
+		site.call = &providers.Pair{
 			Start: elfnote.Probe{Provider: site.Provider, Name: call.Name + "__start"},
 			Done:  elfnote.Probe{Provider: site.Provider, Name: call.Name + "__done"}}
 	}
@@ -329,7 +328,7 @@ func (w *work) addCaptured(s *Site) error {
 }
 
 func (s *Site) probeName() string {
-	return truncate.Name(s.Provider) + ":" + truncate.Name(s.Name)
+	return elffile.ShortName(s.Provider) + ":" + elffile.ShortName(s.Name)
 }
 
 // variable returns the argument by which a site reads a variable of the program

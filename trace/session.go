@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/attaching"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
@@ -191,6 +192,10 @@ func (s *Session) Attach(
 	target usdt.Target, opts *usdt.AttachOptions, patterns ...elfnote.Pattern,
 ) (*Attachment, error) {
 	sel, err := usdt.Select(target, patterns...)
+	var none *usdt.NotFoundError
+	if errors.As(err, &none) {
+		return nil, fmt.Errorf("%w%s", err, suggest.Among(none.Probes, none.Patterns))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -50,7 +51,7 @@ type Latency struct {
 	// SessionOptions.Definitions have, such as postgresql:statement, which
 	// several probes, those of [providers.Definitions.Patterns], start and end.
 	// The arguments of the start are those of the call then.
-	Pair elfnote.PairPattern
+	Pair providers.PairPattern
 
 	// By is a term that is a number, which an end shares with its start. Empty
 	// stands for what SessionOptions.Definitions have for the provider, see
@@ -97,7 +98,7 @@ const (
 // latency is a Latency with its expressions parsed, and its maps.
 type latency struct {
 	bpfgen.Latency
-	pair         elfnote.PairPattern
+	pair         providers.PairPattern
 	of           [3]string       // the texts of Pair, By and DoneBy
 	call         *providers.Call // named by the pattern; nil for pairs of probes
 	calls, saved *ebpf.Map       // saved may be nil
@@ -393,8 +394,8 @@ func savedStarts(size, processors int) int {
 type filePairs struct {
 	probes  map[[2]string]*pairedProbe // by provider and name
 	whole   []uint32                   // numbers of the pairs that have both ends here
-	names   map[uint32]elfnote.Pair    // by number, without sites
-	missing error                      // a *tracing.PairError if pairs are wanted and there is none
+	names   map[uint32]providers.Pair  // by number, without sites
+	missing error                      // a *suggest.PairError if pairs are wanted and there is none
 
 	frames   map[frameKey]siteFrame // of sites of pairs
 	unframed int                    // how many of these sites the file has no tables for
@@ -424,7 +425,7 @@ const maxNames = 4096
 // other probes of the file only if there is none.
 func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	found := &filePairs{probes: make(map[[2]string]*pairedProbe),
-		names: make(map[uint32]elfnote.Pair)}
+		names: make(map[uint32]providers.Pair)}
 	if len(s.latencies) == 0 {
 		return found
 	}
@@ -460,7 +461,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			}
 			start, done := pair.Start, pair.Done
 			start.Sites, done.Sites = nil, nil
-			found.names[number] = elfnote.Pair{Start: start, Done: done}
+			found.names[number] = providers.Pair{Start: start, Done: done}
 			if l.call != nil {
 				l.changeCall(number, known, change)
 				continue
@@ -497,7 +498,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	if !slices.ContainsFunc(s.latencies, func(l *latency) bool {
 		return len(l.pairs(s.opts.Definitions, &listing, known)) > 0 // whose ends are not both selected
 	}) {
-		found.missing = tracing.NewPairError(s.latencies[0].pair, &listing)
+		found.missing = suggest.NewPairError(s.latencies[0].pair, &listing)
 	}
 	return found
 }
@@ -506,7 +507,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 // probe has.
 func (l *latency) pairs(
 	definitions *providers.Definitions, listing *elfnote.Listing, known map[[2]string]bool,
-) []elfnote.Pair {
+) []providers.Pair {
 	call := l.call
 	switch {
 	case call == nil:
@@ -517,7 +518,7 @@ func (l *latency) pairs(
 		return nil
 	}
 	some := listing.Probes[0].Sites // any will do: a pair has both ends here
-	return []elfnote.Pair{{
+	return []providers.Pair{{
 		Start: elfnote.Probe{Provider: call.Provider, Name: call.Name + "__start", Sites: some},
 		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
 }
@@ -525,8 +526,8 @@ func (l *latency) pairs(
 // isAlone reports whether calls of a pair that overlap cannot be told apart: a
 // pattern with wildcards selects it that does not match it as its definition
 // says.
-func (s *Session) isAlone(l *latency, pair *elfnote.Pair) bool {
-	named, err := elfnote.ParsePairPattern(pair.String())
+func (s *Session) isAlone(l *latency, pair *providers.Pair) bool {
+	named, err := providers.ParsePairPattern(pair.String())
 	if err != nil || l.of[1] != "" {
 		return false
 	}
@@ -590,7 +591,7 @@ type pairNumbers struct {
 // of returns the number of a pair. If both ends are in a file that is attached
 // to all processes, the number belongs to this attachment alone, whose pairs
 // are in ofFile.
-func (n *pairNumbers) of(pair *elfnote.Pair, process bool, ofFile map[string]uint32) uint32 {
+func (n *pairNumbers) of(pair *providers.Pair, process bool, ofFile map[string]uint32) uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	known := &n.across

@@ -11,7 +11,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -191,7 +190,7 @@ func (a *aggregation) wholeTexts(key []byte) []byte {
 	isOwn := false
 	for _, p := range a.texts {
 		text, cut := bpfgen.KeyText(key[p.Offset:], p.Size)
-		if whole := truncate.Whole(text); cut && len(whole) < len(text) {
+		if whole := wholeText(text); cut && len(whole) < len(text) {
 			if !isOwn {
 				key, isOwn = bytes.Clone(key), true
 			}

@@ -12,27 +12,25 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/suggest"
-	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 // A NotFoundError says that a file has none of the probes asked for.
 type NotFoundError struct {
-	Nearest []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
+	Patterns []elfnote.Pattern // none if the file has no probes at all
+	Probes   []elfnote.Probe   // that the file has, without their sites: the first 10,000
 
-	path     string
-	patterns []elfnote.Pattern // none if the file has no probes at all
+	path string
 }
 
 func (e *NotFoundError) Error() string {
-	if len(e.patterns) == 0 {
+	if len(e.Patterns) == 0 {
 		return e.path + ": the file has no USDT probes"
 	}
 	var texts []string
-	for _, pattern := range e.patterns {
+	for _, pattern := range e.Patterns {
 		texts = append(texts, pattern.String())
 	}
-	return e.path + ": " + suggest.NoMatch(strings.Join(texts, " or "), "", e.Nearest)
+	return e.path + ": no probe matches " + strings.Join(texts, " or ")
 }
 
 // A SiteError says why one site cannot be attached.
@@ -50,8 +48,8 @@ func (e *SiteError) Error() string {
 	if _, malformed := e.Err.(*elffile.NoteError); malformed { // which names the probe
 		return fmt.Sprintf("%s: %v", e.path, e.Err)
 	}
-	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.path, truncate.Name(e.Provider),
-		truncate.Name(e.Name), e.Location, e.Err)
+	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.path, elffile.ShortName(e.Provider),
+		elffile.ShortName(e.Name), e.Location, e.Err)
 }
 
 func (e *SiteError) Unwrap() error { return e.Err }

@@ -73,7 +73,7 @@ func ExampleManager_Attach() {
 	var notFound *usdt.NotFoundError
 	switch {
 	case errors.As(err, &notFound):
-		log.Fatalf("no such probe; did you mean one of %v?", notFound.Nearest)
+		log.Fatalf("no such probe, but %d others", len(notFound.Probes))
 	case err != nil:
 		log.Fatal(err)
 	}
@@ -199,7 +199,9 @@ func ExampleNotFoundError() {
 	var notFound *usdt.NotFoundError
 	switch {
 	case errors.As(err, &notFound):
-		fmt.Printf("there is no such probe; there are %v\n", notFound.Nearest)
+		for _, probe := range notFound.Probes {
+			fmt.Printf("there is no such probe, but %s:%s\n", probe.Provider, probe.Name)
+		}
 	case err != nil:
 		fmt.Println(err)
 	default:

@@ -14,7 +14,6 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -58,7 +57,6 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 func (s *Selection) find(patterns []elfnote.Pattern) error {
 	usable := false
 	count := 0                            // of the sites that match
-	highest, ordered := uint64(0), true   // location so far; each was higher than those before
 	var firstMalformed *elffile.NoteError // of any probe
 	for site, err := range s.opened.sites {
 		if err != nil {
@@ -80,8 +78,6 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			continue
 		}
 		usable = true
-		ordered = ordered && site.Location > highest
-		highest = max(highest, site.Location)
 		if !elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			continue
 		}
@@ -112,21 +108,29 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	case !usable:
 		return &NotFoundError{path: s.opened.name}
 	default:
-		return &NotFoundError{path: s.opened.name, patterns: patterns,
-			Nearest: suggest.Probes(s.opened.sites, patterns...)}
-	}
-
-	if !ordered {
-		shared := suggest.Shared(s.opened.sites)
-		for i := range s.sites {
-			s.sites[i].SameInstruction = shared[s.sites[i].Location]
-		}
+		return &NotFoundError{path: s.opened.name, Patterns: patterns, Probes: s.opened.probes()}
 	}
 	if err := s.check(); err != nil {
 		return err
 	}
 	return s.decodeArguments()
 }
+
+// probes returns probes of the file, without sites.
+func (o *opened) probes() (probes []elfnote.Probe) {
+	seen := make(map[[2]string]bool)
+	for site, err := range o.sites {
+		key := [2]string{site.Provider, site.Name}
+		if err == nil && !seen[key] && len(probes) < maxProbes {
+			seen[key] = true
+			probes = append(probes, elfnote.Probe{Provider: site.Provider, Name: site.Name})
+		}
+	}
+	return probes
+}
+
+// maxProbes bounds the probes that an error has.
+const maxProbes = 10_000
 
 // A small file can have a million sites that cannot be attached. A Selection
 // lists maxSkipped of them. The malformed notes come first: they are at most
@@ -345,7 +349,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	case len(part.skipped) > 0:
 		return nil, part.skipped[0]
 	default:
-		return nil, &NotFoundError{path: s.Name(), patterns: patterns}
+		return nil, &NotFoundError{path: s.Name(), Patterns: patterns}
 	}
 }
 
@@ -374,13 +378,6 @@ type Site struct {
 	// Linux 7.2). There, if the site holds a one-byte nop followed by a
 	// ten-byte one, it is the address of the ten-byte one.
 	Instruction uint64
-
-	// SameInstruction has the probes at this instruction, as in "p:a" and "p:b
-	// (2 sites)", if the file has several sites there, selected or not: of at
-	// most 16. Linkers make one of equal functions (lld --icf=all), and then
-	// each site has the hits of all of them. It is nil for nearly every site,
-	// and must not be changed.
-	SameInstruction []string
 
 	// Args are the arguments, in their order. An argument that cannot be
 	// fetched is among them, and its Err says why. The slice is shared with

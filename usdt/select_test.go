@@ -517,18 +517,4 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	qt.Assert(t,
 		qt.ErrorMatches(skipped[0],
 			".*: the file has another probe at the same instruction with another semaphore.*"))
-
-	// Each counts for both, whichever is selected.
-	for _, pattern := range []string{"*:guarded", "*:counted", "*:three"} {
-		one, err := usdt.Select(usdt.Target{Path: path}, patterns(t, pattern)...)
-		qt.Assert(t, qt.IsNil(err))
-		defer one.Close()
-		for _, site := range one.Sites() {
-			want := []string{provider + ":" + first.Name, provider + ":" + second.Name}
-			if pattern == "*:three" {
-				want = nil
-			}
-			qt.Check(t, qt.DeepEquals(site.SameInstruction, want))
-		}
-	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 // jsonPrinter prints one JSON document, which docs/json.md describes. Each
@@ -82,8 +81,8 @@ func (p *jsonPrinter) file(l *listing) {
 			j.NewLine(2)
 			j.Object("", func() {
 				j.Fields("index", int(note.Index),
-					"provider", truncate.Text(note.Provider, maxText),
-					"name", truncate.Text(note.Name, maxText), "error", errorText(note.Err))
+					"provider", elffile.Shorten(note.Provider, maxText),
+					"name", elffile.Shorten(note.Name, maxText), "error", errorText(note.Err))
 			})
 			p.flush()
 		}
@@ -92,7 +91,7 @@ func (p *jsonPrinter) file(l *listing) {
 	p.flush()
 }
 
-func errorText(err error) string { return terminal.Clean(truncate.Text(err.Error(), maxText)) }
+func errorText(err error) string { return terminal.Clean(elffile.Shorten(err.Error(), maxText)) }
 
 // close adds what could not be read, and ends the document.
 func (p *jsonPrinter) close() {
@@ -115,8 +114,8 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 	j := &p.json
 	j.NewLine(2)
 	j.Begin('{')
-	j.Fields("provider", truncate.Text(probe.Provider, maxText),
-		"name", truncate.Text(probe.Name, maxText))
+	j.Fields("provider", elffile.Shorten(probe.Provider, maxText),
+		"name", elffile.Shorten(probe.Name, maxText))
 	j.Array("sites", func() {
 		for i := range probe.Sites {
 			site := &probe.Sites[i]
@@ -130,7 +129,7 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 			if site.SemaphoreMiscounted {
 				j.Fields("semaphore_miscounted", true)
 			}
-			j.Fields("arguments", truncate.Text(site.Arguments, maxText))
+			j.Fields("arguments", elffile.Shorten(site.Arguments, maxText))
 			j.Array("decoded", func() {
 				args, known := l.args.decode(site)
 				for n := range args {
@@ -163,9 +162,9 @@ func orNull(n uint64, isThere bool) any {
 // argument adds the members about an argument that are in its file.
 func (p *jsonPrinter) argument(a *argspec.Arg) {
 	j := &p.json
-	j.Fields("raw", truncate.Text(a.Raw, maxText), "kind", a.Kind.String(), "size", int(a.Size),
+	j.Fields("raw", elffile.Shorten(a.Raw, maxText), "kind", a.Kind.String(), "size", int(a.Size),
 		"signed", a.Signed, "float", a.Float,
-		"text", terminal.Clean(truncate.Text(a.String(), maxText)))
+		"text", terminal.Clean(elffile.Shorten(a.String(), maxText)))
 	switch a.Kind {
 	case argspec.Constant:
 		if a.Signed {

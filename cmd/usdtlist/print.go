@@ -17,7 +17,6 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -30,7 +29,7 @@ const (
 	maxCell = 100
 )
 
-func shown(s string, max int) string { return terminal.Escape(truncate.Text(s, max)) }
+func shown(s string, max int) string { return terminal.Escape(elffile.Shorten(s, max)) }
 
 // print prints the probes of a file as --format asks, and returns how many it
 // printed.
@@ -171,7 +170,7 @@ func (l *lister) site(list *listing, number int, p *elfnote.Probe) {
 		if known != nil && known.Arguments[i].Name != "" {
 			l.out.WriteString(known.Arguments[i].Name + ": ")
 		}
-		l.out.WriteString(truncate.Text(terminal.Clean(arg.String()), maxText))
+		l.out.WriteString(elffile.Shorten(terminal.Clean(arg.String()), maxText))
 		if known != nil && known.Arguments[i].Note != "" {
 			l.out.WriteString(" (" + terminal.Clean(known.Arguments[i].Note) + ")")
 		}
@@ -295,7 +294,7 @@ func (l *lister) paste(list *listing, line pasteLine) (printed int, err error) {
 		}
 		if err != nil {
 			l.WarnOf("probes left out", "%s: left out %s:%s: %v", list.path,
-				truncate.Name(probe.Provider), truncate.Name(probe.Name), err)
+				elffile.ShortName(probe.Provider), elffile.ShortName(probe.Name), err)
 			continue
 		}
 		l.out.WriteString(text + "\n")

@@ -12,11 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -181,7 +180,7 @@ func appendFrame(b []byte, f stack.Frame) []byte {
 // writing.
 type printer interface {
 	sites(file string, sites iter.Seq2[int, usdt.Site])
-	pairs(file string, pairs []elfnote.Pair)
+	pairs(file string, pairs []providers.Pair)
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)
 	open([]*trace.Event)
@@ -266,7 +265,7 @@ func siteName(site *usdt.Site) string { return shownName(site.Provider, site.Nam
 
 func probeName(site *trace.Site) string { return siteName(&site.Site) }
 
-func cutName(s string) string { return truncate.Name(s) }
+func cutName(s string) string { return elffile.ShortName(s) }
 
 // formatDuration returns a time in nanoseconds with three digits and the unit
 // that suits it: "512ns", "1.02us".

@@ -21,6 +21,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -173,7 +174,7 @@ func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	testprog.RequireBPF(t)
 	p := startTarget(t, "target-pie")
-	latency := trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
+	latency := trace.Latency{Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
 	ends := trace.NewAggregator(trace.Aggregation{Latency: &latency})
 	hits := trace.NewAggregator(trace.Aggregation{})
 	opts := &trace.SessionOptions{Aggregators: []*trace.Aggregator{ends, hits}}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -138,7 +139,7 @@ func (o *scopeFlags) rules(wrongFile string) []rule {
 type listFlags struct {
 	list      bool
 	listPairs bool
-	listed    []elfnote.PairPattern // of --pairs and --slow
+	listed    []providers.PairPattern // of --pairs and --slow
 }
 
 func (o *listFlags) declare(flags *commandline.Flags) {
@@ -644,7 +645,7 @@ func (o *options) parseLatency() error {
 }
 
 // call is a pair whose ends have in common what --match says.
-func (o *callFlags) call(pair elfnote.PairPattern) trace.Latency {
+func (o *callFlags) call(pair providers.PairPattern) trace.Latency {
 	by, doneBy, _ := strings.Cut(o.match, "=")
 	return trace.Latency{Pair: pair, By: by, DoneBy: doneBy}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
@@ -251,7 +252,7 @@ func (f *follower) warn(err error) {
 	t := f.tracer
 	var failed *watch.Error
 	var filtered *tracing.FilteredError
-	var unpaired *tracing.PairError
+	var unpaired *suggest.PairError
 	isFailed := errors.As(err, &failed)
 	if isFailed {
 		f.first.Delete(failed.Path)

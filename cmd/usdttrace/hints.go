@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -40,9 +41,9 @@ func explain(err error) string {
 	var full *usdt.LimitError
 	var notFound *usdt.NotFoundError
 	switch {
-	case errors.As(err, &notFound) && strings.Contains(notFound.Error(), ": no probe matches") &&
-		len(notFound.Nearest) == 0:
-		return err.Error() + listsAll
+	case errors.As(err, &notFound) && len(notFound.Patterns) > 0 &&
+		!strings.Contains(err.Error(), " (nearest: "):
+		return err.Error() + cmp.Or(suggest.Among(notFound.Probes, notFound.Patterns), listsAll)
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
 	case errors.As(err, &filtered):
@@ -370,7 +371,7 @@ func (t *targets) ends() map[[2]string]bool {
 		return nil
 	}
 	ends := make(map[[2]string]bool)
-	for _, pair := range t.listing().Pairs(t.options.latency.Pair) {
+	for _, pair := range t.definitions.NamedPairs(t.listing(), t.options.latency.Pair) {
 		for _, end := range append(pair.Failed, pair.Done) {
 			ends[[2]string{end.Provider, end.Name}] = true
 		}
@@ -592,9 +593,6 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 	return errors.New(suggest.NoMatch(strings.Join(texts, " or "), where, t.nearest))
 }
 
-// maxNearest is how many names are suggested.
-const maxNearest = 3
-
 // near keeps the names of probes that an error gives as spelled most like the
 // patterns.
 func (t *targets) near(err error) {
@@ -604,11 +602,7 @@ func (t *targets) near(err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, probe := range notFound.Nearest {
-		if len(t.nearest) < maxNearest && !slices.Contains(t.nearest, probe) {
-			t.nearest = append(t.nearest, probe)
-		}
-	}
+	t.nearest = suggest.Add(t.nearest, notFound.Probes, notFound.Patterns)
 }
 
 // addNearest keeps the names of a file's probes that are spelled most like the

@@ -12,9 +12,9 @@ import (
 
 	"github.com/gousdt/gousdt/cmd/internal/jsontext"
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -99,7 +99,7 @@ func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 	jsontext.Objects(j, "stack", 0, frames, func(f *stack.Frame) {
 		j.Fields("address", f.Address)
 		if f.Function != "" {
-			j.Fields("function", truncate.Text(f.Function, symbolname.MaxLength))
+			j.Fields("function", elffile.Shorten(f.Function, symbolname.MaxLength))
 			if f.Inlined {
 				j.Fields("inlined", true)
 			} else {
@@ -169,7 +169,7 @@ func (p *jsonPrinter) key(by string, key trace.Value, row *trace.Row) {
 		return
 	case key.Kind() == trace.Text:
 		data, complete := key.Data()
-		text := truncate.Text(string(data), maxText)
+		text := elffile.Shorten(string(data), maxText)
 		j.Fields(by, text)
 		if !complete || len(text) < len(data) {
 			j.Fields(by+"_truncated", true)
@@ -261,7 +261,7 @@ func valueOf(v trace.Value) any {
 	switch {
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
-		return truncate.Text(string(data), maxText)
+		return elffile.Shorten(string(data), maxText)
 	case !v.IsPresent() || v.Kind() == trace.Bytes:
 		return nil
 	case v.Kind() == trace.Float:

@@ -20,8 +20,8 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -175,7 +175,7 @@ func (t *tracer) listSites(file string, sel *usdt.Selection) int {
 }
 
 // pairs returns the patterns of the pairs that are measured.
-func (o *options) pairs() (all []elfnote.PairPattern) {
+func (o *options) pairs() (all []providers.PairPattern) {
 	for i := range o.spans {
 		all = append(all, o.spans[i].Pair)
 	}
@@ -213,10 +213,10 @@ func (t *targets) missingPair(where string) error {
 		return &nothingError{err}
 	}
 	for _, p := range t.options.pairs() {
-		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair elfnote.Pair) bool {
+		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair providers.Pair) bool {
 			return len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}) {
-			return &nothingError{tracing.NewPairError(p, listing)}
+			return &nothingError{suggest.NewPairError(p, listing)}
 		}
 	}
 	return nil
@@ -303,10 +303,10 @@ func (o *options) useCalls(definitions *providers.Definitions) {
 // there can be several. The others are what the definitions say of it.
 type pairFacts struct{ start, done, match, counts, time string }
 
-func (t *targets) factsOf(pair *elfnote.Pair) (f pairFacts) {
+func (t *targets) factsOf(pair *providers.Pair) (f pairFacts) {
 	starts := []string{shownName(pair.Start.Provider, pair.Start.Name)}
 	dones := []string{shownName(pair.Done.Provider, pair.Done.Name)}
-	pattern, err := elfnote.ParsePairPattern(pair.String())
+	pattern, err := providers.ParsePairPattern(pair.String())
 	if err == nil {
 		f.match, f.time = t.definitions.Match(pattern), t.definitions.Time(pattern)
 	}
@@ -364,8 +364,8 @@ func and(condition, other string) string {
 	}
 }
 
-func parsePair(s string) (elfnote.PairPattern, error) {
-	pair, err := elfnote.ParsePairPattern(s)
+func parsePair(s string) (providers.PairPattern, error) {
+	pair, err := providers.ParsePairPattern(s)
 	if err != nil {
 		err = fmt.Errorf("%w (usdttrace --pairs lists the pairs of a file)", err)
 	}

@@ -14,12 +14,13 @@ import (
 
 	"github.com/gousdt/gousdt/cmd/internal/jsontext"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/internal/truncate"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
-func cutPair(pair elfnote.Pair) string {
+func cutPair(pair providers.Pair) string {
 	for _, end := range []*elfnote.Probe{&pair.Start, &pair.Done} {
 		end.Provider, end.Name = cutName(end.Provider), cutName(end.Name)
 	}
@@ -162,7 +163,7 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 	return b
 }
 
-func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
+func (p *textPrinter) pairs(file string, pairs []providers.Pair) {
 	lines := [][]terminal.Cell{{left("PAIR"), left("START"), left("DONE"), left("MATCH"),
 		left("TIME WHILE")}}
 	for _, pair := range pairs {
@@ -173,7 +174,7 @@ func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 		}
 		for _, text := range []string{pair.String(), facts.start, facts.done, facts.match,
 			cmp.Or(facts.time, "-")} {
-			line = append(line, left(terminal.Escape(truncate.Text(text, maxText))))
+			line = append(line, left(terminal.Escape(elffile.Shorten(text, maxText))))
 		}
 		lines = append(lines, line)
 	}
@@ -232,11 +233,11 @@ func (p *jsonPrinter) hitOf(name string, e *trace.Event, withStack bool) {
 	})
 }
 
-func (p *jsonPrinter) pairs(file string, pairs []elfnote.Pair) {
+func (p *jsonPrinter) pairs(file string, pairs []providers.Pair) {
 	for _, pair := range pairs {
 		facts := p.tracer.targets.factsOf(&pair)
 		j := p.begin("pair")
-		j.Fields("pair", truncate.Text(pair.String(), maxText), "file", file,
+		j.Fields("pair", elffile.Shorten(pair.String(), maxText), "file", file,
 			"start", facts.start, "done", facts.done, "match", facts.match)
 		if facts.counts != "" {
 			j.Fields("counts", facts.counts)

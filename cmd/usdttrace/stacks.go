@@ -21,7 +21,6 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfod"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
@@ -431,7 +430,7 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 		labels := make(map[string]string)
 		for n, key := range row.Keys {
 			if s.By[n] != "stack" {
-				labels[s.By[n]] = truncate.Text(key.String(), maxText)
+				labels[s.By[n]] = elffile.Shorten(key.String(), maxText)
 			}
 		}
 		p.Add(context.Background(), pid, row.Stack,

@@ -19,9 +19,9 @@ import (
 
 	"github.com/DataDog/go-sqllexer"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/sqltext"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -264,7 +264,7 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 // and addresses in hexadecimal, of sites with the file if there are several.
 func (p *textPrinter) keyCell(s *trace.Snapshot, row *trace.Row, i int) terminal.Cell {
 	name, key := s.By[i], row.Keys[i]
-	text := truncate.Text(key.String(), maxText)
+	text := elffile.Shorten(key.String(), maxText)
 	valueName := p.tracer.targets.valueName(name, key)
 	switch {
 	case text == "":

@@ -18,15 +18,16 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -48,7 +49,7 @@ type targets struct {
 	files    map[string]int                // that were watched, with their sites; see maxWatched
 	probes   map[[2]string]bool            // of these and of selections, if pairs are measured
 	width    int                           // of the longest probe's name, see maxProbeWidth
-	filtered error                         // the last *tracing.FilteredError or *tracing.PairError
+	filtered error                         // the last *tracing.FilteredError or *suggest.PairError
 	fires    []string                      // when probes that were watched fire, see maxFires
 	missed   string                        // a file whose process ended before it was attached
 	nearest  []string                      // probes that nearly match
@@ -163,7 +164,7 @@ func (t *targets) valueName(key string, value trace.Value) string {
 		return means.ValueName(value.Int())
 	case trace.Text:
 		if means.Type == tracing.TypeName {
-			return truncate.Text(symbolname.ReadableType(value.String()), maxText)
+			return elffile.Shorten(symbolname.ReadableType(value.String()), maxText)
 		}
 	}
 	return ""
@@ -313,7 +314,7 @@ func (t *targets) withPairs(target usdt.Target, err error) error {
 	if failed != nil {
 		return err
 	}
-	if e := tracing.NewPairError(wanted[0], listing); len(e.Pairs) > 0 {
+	if e := suggest.NewPairError(wanted[0], listing); len(e.Pairs) > 0 {
 		return fmt.Errorf("%s: %w", all.Name(), e)
 	}
 	return err
@@ -353,7 +354,7 @@ func (t *tracer) attachFiles() error {
 		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.Name())
 		a, err := t.attachSelection(sel)
 		done()
-		if errors.As(err, new(*tracing.PairError)) { // perhaps another file has one
+		if errors.As(err, new(*suggest.PairError)) { // perhaps another file has one
 			t.targets.without = append(t.targets.without, err)
 			continue
 		}

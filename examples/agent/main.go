@@ -20,7 +20,6 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/gousdt/gousdt/container"
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -39,7 +38,7 @@ func main() {
 
 // statement is a call that a definition makes of several probes: statements of
 // PostgreSQL, in every protocol.
-var statement = elfnote.MustParsePairPattern("postgresql:statement")
+var statement = providers.MustParsePairPattern("postgresql:statement")
 
 // statements returns what is measured: the time of each statement, in a
 // histogram for each container.

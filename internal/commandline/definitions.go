@@ -69,10 +69,10 @@ func Definitions(files []string, warn func(format string, args ...any)) (
 // the definitions, as postgresql:statement does, or a pair of its probes, as
 // python:gc does, but no probe. Each call is said by note.
 func Calls(patterns []elfnote.Pattern, known *providers.Definitions, note func(text string)) (
-	probes []elfnote.Pattern, calls []elfnote.PairPattern,
+	probes []elfnote.Pattern, calls []providers.PairPattern,
 ) {
 	for _, p := range patterns {
-		pair, err := elfnote.ParsePairPattern(p.String())
+		pair, err := providers.ParsePairPattern(p.String())
 		ends := callEnds(pair, p, known)
 		if err != nil || len(ends) == 0 {
 			probes = append(probes, p)
@@ -87,7 +87,7 @@ func Calls(patterns []elfnote.Pattern, known *providers.Definitions, note func(t
 // callEnds returns the pairs of probes that a pattern stands for, as START ..
 // DONE, none if it is not the name of a call.
 func callEnds(
-	pair elfnote.PairPattern, p elfnote.Pattern, known *providers.Definitions,
+	pair providers.PairPattern, p elfnote.Pattern, known *providers.Definitions,
 ) (ends []string) {
 	if call, ok := known.Call(pair); ok {
 		for _, p := range call.Pairs {

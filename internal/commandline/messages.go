@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 const (
@@ -84,7 +84,7 @@ func (m *Messages) Hurry(patience time.Duration) { m.out.Hurry(patience) }
 
 // Warn prints a message about something that is wrong.
 func (m *Messages) Warn(format string, args ...any) {
-	text := truncate.Text(fmt.Sprintf(format, args...), maxLength)
+	text := elffile.Shorten(fmt.Sprintf(format, args...), maxLength)
 	m.Print(m.command + ": " + terminal.Clean(text) + "\n")
 }
 
@@ -170,7 +170,7 @@ func Cause(err error) string {
 			}
 		}
 		if next == nil {
-			return truncate.Text(err.Error(), maxCause)
+			return elffile.Shorten(err.Error(), maxCause)
 		}
 		err = next
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 // Member is the place and the type of a member of a structure.
@@ -144,7 +143,7 @@ func (s *search) byName(name string, typedefs bool, path string) (m Member, err 
 		return m, errElsewhere
 	}
 	if len(found) == 0 {
-		return m, fmt.Errorf("the debugging information has no structure %s", truncate.Name(name))
+		return m, fmt.Errorf("the debugging information has no structure %s", elffile.ShortName(name))
 	}
 	for i, offset := range found {
 		here, err := s.structure(offset, path)
@@ -153,7 +152,7 @@ func (s *search) byName(name string, typedefs bool, path string) (m Member, err 
 			return Member{}, err
 		case i > 0 && !reflect.DeepEqual(here, m), err != nil:
 			return Member{}, fmt.Errorf("there are different structures %s in the program",
-				truncate.Name(name))
+				elffile.ShortName(name))
 		}
 		m = here
 	}
@@ -302,7 +301,7 @@ func (s *search) member(e *dwarf.Entry, name string, depth int) (*dwarf.Entry, i
 			return found, at + inside, err
 		}
 	}
-	return nil, 0, fmt.Errorf("the structure %s has no member %s", truncate.Name(nameOf(e)), name)
+	return nil, 0, fmt.Errorf("the structure %s has no member %s", elffile.ShortName(nameOf(e)), name)
 }
 
 // place returns the offset of a member in its structure.

@@ -22,8 +22,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
-
-	"github.com/gousdt/gousdt/internal/truncate"
+	"unicode/utf8"
 )
 
 // File is an opened ELF file. Its headers are read and checked when it is
@@ -243,8 +242,28 @@ func (e *NoteError) Error() string {
 		return fmt.Sprintf("note %d: %v", e.Index, e.Err)
 	}
 	return fmt.Sprintf("note %d, probe %s: %v", e.Index,
-		strconv.Quote(truncate.Name(e.Provider)+":"+truncate.Name(e.Name)), e.Err)
+		strconv.Quote(ShortName(e.Provider)+":"+ShortName(e.Name)), e.Err)
 }
 
 // Unwrap returns the cause.
 func (e *NoteError) Unwrap() error { return e.Err }
+
+// maxShownName is how many bytes are shown of a provider, and of a probe's
+// name: those of untrusted files may have megabytes.
+const maxShownName = 128
+
+// ShortName returns a provider or a probe's name as it is shown.
+func ShortName(s string) string { return Shorten(s, maxShownName) }
+
+// Shorten returns a text of at most max bytes: a longer one ends in "...".
+func Shorten(s string, max int) string {
+	const dots = "..."
+	if len(s) <= max {
+		return s
+	}
+	end := max - len(dots)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + dots
+}

@@ -13,7 +13,8 @@ import (
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/truncate"
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/providers"
 )
 
 const (
@@ -58,9 +59,16 @@ const (
 // sites of a file are, by the location. A probe that has several is named once,
 // with their number. At locations after the first maxShared it names none, but
 // says that there are several probes. Linkers put them there by making one of
-// equal functions. It is for files whose sites are not in the order of their
-// locations: in others no two have the same.
+// equal functions.
 func Shared(sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
+	highest, ordered := uint64(0), true
+	for site, err := range sites {
+		ordered = ordered && (err != nil || site.Location > highest)
+		highest = max(highest, site.Location)
+	}
+	if ordered {
+		return nil
+	}
 	var locations []uint64
 	for site, err := range sites {
 		if err == nil {
@@ -87,7 +95,7 @@ func Shared(sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
 		}
 		if names, ok := shared[site.Location]; ok && site.Location <= last && len(names) < maxSharing {
 			shared[site.Location] = append(names,
-				truncate.Name(site.Provider)+":"+truncate.Name(site.Name))
+				elffile.ShortName(site.Provider)+":"+elffile.ShortName(site.Name))
 		}
 	}
 	for location, names := range shared {
@@ -154,6 +162,28 @@ func Probes(sites iter.Seq2[elfnote.Site, error], patterns ...elfnote.Pattern) [
 	return candidates.best()
 }
 
+// Among returns " (nearest: a, b)" for the probes among some that are spelled
+// most like one of the patterns, "" if none is.
+func Among(probes []elfnote.Probe, patterns []elfnote.Pattern) string {
+	return Nearest(Add(nil, probes, patterns))
+}
+
+// Add adds such probes to those of other files, up to three altogether.
+func Add(known []string, probes []elfnote.Probe, patterns []elfnote.Pattern) []string {
+	for _, name := range Probes(func(yield func(elfnote.Site, error) bool) {
+		for i := range probes {
+			if !yield(elfnote.Site{Provider: probes[i].Provider, Name: probes[i].Name}, nil) {
+				return
+			}
+		}
+	}, patterns...) {
+		if len(known) < mostNamed && !slices.Contains(known, name) {
+			known = append(known, name)
+		}
+	}
+	return known
+}
+
 // Word returns the word that is spelled most like another, "" if none is near.
 func Word(wanted string, words []string) string {
 	var candidates candidates[string]
@@ -166,16 +196,16 @@ func Word(wanted string, words []string) string {
 
 // Pairs returns up to three of some pairs whose names are spelled most like a
 // pattern, best first.
-func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
+func Pairs(pairs []providers.Pair, pattern providers.PairPattern) []providers.Pair {
 	text, _, _ := strings.Cut(pattern.String(), "|")
-	var meant []elfnote.Pair       // the pattern names one of their probes, not the pair
+	var meant []providers.Pair     // the pattern names one of their probes, not the pair
 	wanted := []probe{parse(text)} // PROVIDER:BASE, as the pair is called
 	ends := pattern.Patterns()
 	both := strings.Contains(text, "..")
 	if both {
 		wanted = []probe{parse(ends[0].String()), parse(ends[1].String())}
 	}
-	var candidates candidates[elfnote.Pair]
+	var candidates candidates[providers.Pair]
 	for _, pair := range pairs[:min(mostCompared, len(pairs))] {
 		provider, base, _ := strings.Cut(pair.String(), ":")
 		names := []elfnote.Probe{{Provider: provider, Name: base}}
@@ -198,6 +228,40 @@ func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
 		return meant[:min(mostNamed, len(meant))]
 	}
 	return candidates.best()
+}
+
+// A PairError says that a file has no pair of probes that a pattern selects.
+type PairError struct {
+	Pattern providers.PairPattern
+	Pairs   []providers.Pair // those of the file whose names end as usual
+}
+
+// NewPairError returns the error for a file with these probes.
+func NewPairError(pattern providers.PairPattern, listing *elfnote.Listing) *PairError {
+	var none *providers.Definitions
+	return &PairError{Pattern: pattern, Pairs: none.Pairs(listing, providers.MustParsePairPattern("*"))}
+}
+
+// maxNamedPairs is the greatest number of pairs that an error names.
+const maxNamedPairs = 20
+
+func (e *PairError) Error() string {
+	text := fmt.Sprintf("there is no pair of probes %s", e.Pattern)
+	if len(e.Pairs) == 0 {
+		return text + " (the names of no two probes end as those of a pair do)"
+	}
+	pairs, intro, more := Pairs(e.Pairs, e.Pattern), "nearest", ""
+	if len(pairs) == 0 {
+		pairs, intro = e.Pairs, "there are"
+		if len(pairs) > maxNamedPairs {
+			pairs, more = pairs[:maxNamedPairs], ", ..."
+		}
+	}
+	names := make([]string, len(pairs))
+	for i, p := range pairs {
+		names[i] = p.String()
+	}
+	return fmt.Sprintf("%s (%s: %s%s)", text, intro, strings.Join(names, ", "), more)
 }
 
 // candidates are what may have been meant, and how far each is.

@@ -10,9 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/suggest"
 )
 
 // An OptionError is the error of one option of a session.
@@ -55,39 +52,6 @@ func (e *FilteredError) Error() string {
 		text += ": " + e.Missing.Error()
 	}
 	return text
-}
-
-// A PairError says that a file has no pair of probes that a pattern selects.
-type PairError struct {
-	Pattern elfnote.PairPattern
-	Pairs   []elfnote.Pair // those of the file whose names end as usual
-}
-
-// NewPairError returns the error for a file with these probes.
-func NewPairError(pattern elfnote.PairPattern, listing *elfnote.Listing) *PairError {
-	return &PairError{Pattern: pattern, Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}
-}
-
-// maxNamedPairs is the greatest number of pairs that an error names.
-const maxNamedPairs = 20
-
-func (e *PairError) Error() string {
-	text := fmt.Sprintf("there is no pair of probes %s", e.Pattern)
-	if len(e.Pairs) == 0 {
-		return text + " (the names of no two probes end as those of a pair do)"
-	}
-	pairs, intro, more := suggest.Pairs(e.Pairs, e.Pattern), "nearest", ""
-	if len(pairs) == 0 {
-		pairs, intro = e.Pairs, "there are"
-		if len(pairs) > maxNamedPairs {
-			pairs, more = pairs[:maxNamedPairs], ", ..."
-		}
-	}
-	names := make([]string, len(pairs))
-	for i, p := range pairs {
-		names[i] = p.String()
-	}
-	return fmt.Sprintf("%s (%s: %s%s)", text, intro, strings.Join(names, ", "), more)
 }
 
 // TypeName is the type of arguments that are names of C++ types, in definitions

@@ -14,7 +14,6 @@ import (
 
 	"github.com/DataDog/go-sqllexer"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/language/sqltext"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -197,7 +196,7 @@ func (a *metricAttribute) of(keys []trace.Value) trace.Value {
 
 // failures returns a function that returns the names of probes at which calls
 // of a pair fail, and "" for other probes.
-func failures(pair elfnote.PairPattern) func(string) string {
+func failures(pair providers.PairPattern) func(string) string {
 	failed := make(map[string]bool)
 	if call, ok := providers.Builtin().Call(pair); ok {
 		for _, p := range call.Failed {

@@ -110,7 +110,7 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 	latency := trace.Latency{By: c.MatchBy, DoneBy: c.MatchDoneBy}
 	if is(ofPair, ofOpen) {
 		var err error
-		if latency.Pair, err = elfnote.ParsePairPattern(probes); err != nil {
+		if latency.Pair, err = providers.ParsePairPattern(probes); err != nil {
 			return nil, inField(string(m.kind), err)
 		}
 		m.patterns = providers.Builtin().Patterns(latency.Pair)

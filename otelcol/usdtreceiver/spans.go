@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -33,7 +32,7 @@ const (
 // spans is a SpanConfig that has been parsed.
 type spans struct {
 	config     *SpanConfig
-	pair       elfnote.PairPattern
+	pair       providers.PairPattern
 	attributes []attribute
 	kind       ptrace.SpanKind
 	parent     *parent // nil for none
@@ -48,7 +47,7 @@ var spanKinds = map[string]ptrace.SpanKind{"": ptrace.SpanKindInternal,
 
 func (c *SpanConfig) parse() (*spans, error) {
 	kind, known := spanKinds[c.Kind]
-	pair, err := elfnote.ParsePairPattern(c.Pair)
+	pair, err := providers.ParsePairPattern(c.Pair)
 	if err := cmp.Or(
 		inField("pair", err),
 		wrong(c.LongerThan < 0, "longer_than: %v is negative", c.LongerThan),

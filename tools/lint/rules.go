@@ -150,22 +150,21 @@ const module = "github.com/gousdt/gousdt/"
 // import. What is not named here is not brought along by an import of usdt.
 var mayImport = map[string]string{
 	"argspec":                "",
-	"elfnote":                "internal/elffile",
+	"elfnote":                "internal/elffile internal/pattern",
 	"internal/attaching":     "internal/procfs",
-	"internal/elffile":       "internal/truncate",
+	"internal/elffile":       "",
 	"internal/ldso":          "internal/elffile",
 	"internal/lease":         "",
+	"internal/pattern":       "",
 	"internal/privatestack":  "",
 	"internal/procfs":        "internal/sys",
 	"internal/procmaps":      "internal/procfs",
-	"internal/suggest":       "elfnote internal/truncate",
 	"internal/sys":           "",
-	"internal/truncate":      "",
 	"internal/uprobeevent":   "internal/procfs internal/sys",
 	"usdt/internal/sitespec": "argspec",
 	"usdt": "argspec bpf elfnote internal/attaching internal/elffile internal/ldso internal/lease " +
-		"internal/privatestack internal/procfs internal/procmaps internal/suggest internal/sys " +
-		"internal/truncate internal/uprobeevent usdt/internal/sitespec",
+		"internal/privatestack internal/procfs internal/procmaps internal/sys " +
+		"internal/uprobeevent usdt/internal/sitespec",
 }
 
 // imports finds imports against the direction in docs/design.md. Tests may

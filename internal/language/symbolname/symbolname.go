@@ -8,7 +8,7 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 
-	"github.com/gousdt/gousdt/internal/truncate"
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 const (
@@ -41,7 +41,7 @@ func ReadableType(name string) string {
 // MaxLength are cut, and not made readable.
 func Readable(symbol string) string {
 	if len(symbol) > MaxLength {
-		return truncate.Text(symbol, MaxLength)
+		return elffile.Shorten(symbol, MaxLength)
 	}
 	return demangle.Filter(symbol, demangle.NoParams, demangle.MaxLength(maxReadable))
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/profiler"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
@@ -149,7 +150,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 		opts.Watch.Filter = func(p proc.Process) bool { return slices.Contains(o.pids, p.PID) }
 	}
 	if o.span {
-		pair, err := elfnote.ParsePairPattern(o.patterns[0])
+		pair, err := providers.ParsePairPattern(o.patterns[0])
 		if err != nil {
 			return nil, nil, err
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/debuginfo"
-	"github.com/gousdt/gousdt/internal/truncate"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -390,7 +390,7 @@ func (s *Site) bound(t expr.Term) expr.Term {
 }
 
 // probe returns the site's name for messages.
-func (s *Site) probe() string { return truncate.Name(s.Provider) + ":" + truncate.Name(s.Name) }
+func (s *Site) probe() string { return elffile.ShortName(s.Provider) + ":" + elffile.ShortName(s.Name) }
 
 // Missing returns why an argument that the plan's expressions name is not
 // available at a site, or at none of the starts of the calls that end there;

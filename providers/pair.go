@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package providers
 
 import (
 	"cmp"
@@ -8,6 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/pattern"
 )
 
 // Pair is two probes of a file, of which one starts a call and the other ends
@@ -15,10 +18,10 @@ import (
 type Pair struct {
 	// Start and Done are the probes. If a [PairPattern] has the names of both,
 	// one of them may be missing in the file: then it has no Sites.
-	Start, Done Probe
+	Start, Done elfnote.Probe
 
 	// Failed are further probes that end a call: one that fails.
-	Failed []Probe
+	Failed []elfnote.Probe
 }
 
 // String returns the pattern of this pair for [ParsePairPattern], without
@@ -28,12 +31,12 @@ func (p Pair) String() string {
 	if p.Start.Provider == p.Done.Provider {
 		for _, e := range endings {
 			if base, ok := e.base(p.Start.Name, p.Done.Name); ok && base != "" {
-				return escapeDots(Exact(p.Start.Provider, base).source)
+				return escapeDots(elfnote.Exact(p.Start.Provider, base).String())
 			}
 		}
 	}
-	return escapeDots(Exact(p.Start.Provider, p.Start.Name).source) + pairSeparator +
-		escapeDots(Exact(p.Done.Provider, p.Done.Name).source)
+	return escapeDots(elfnote.Exact(p.Start.Provider, p.Start.Name).String()) + pairSeparator +
+		escapeDots(elfnote.Exact(p.Done.Provider, p.Done.Name).String())
 }
 
 // pairSeparator stands between the two patterns of a PairPattern, and
@@ -95,15 +98,15 @@ func (e ending) base(start, done string) (base string, ok bool) {
 // PairPattern selects pairs of probes. The zero value selects none.
 type PairPattern struct {
 	source      string
-	start, done Pattern
-	base        Pattern // in place of start and done, if usual is set
-	usual       bool    // the pattern is a BASE
-	failed      []Pattern
+	start, done pattern.Pattern
+	base        pattern.Pattern // in place of start and done, if usual is set
+	usual       bool            // the pattern is a BASE
+	failed      []pattern.Pattern
 }
 
 // ParsePairPattern reads a pattern of one of two forms:
 //
-//	START..DONE    two patterns, see [ParsePattern]
+//	START..DONE    two patterns, see [elfnote.ParsePattern]
 //	BASE           a pattern of the names of a pair without their endings
 //
 // In START..DONE, the wildcards of both sides must match the same:
@@ -134,23 +137,19 @@ func ParsePairPattern(s string) (PairPattern, error) {
 	if p.usual {
 		starts = p.base
 	}
-	if starts.provider.wildcards() > 0 && !starts.provider.isAny() || starts.name.wildcards() > 0 {
+	if wildcards(&starts.Provider) > 0 && !starts.Provider.IsAny() || wildcards(&starts.Name) > 0 {
 		return PairPattern{}, fmt.Errorf("%w %q: a probe that ends what fails belongs to one start: name it without wildcards",
-			errPattern, s)
+			pattern.ErrBad, s)
 	}
 	p.source = s
 	for more := true; more; {
 		var one string
 		one, failed, more = cutUnescaped(failed, failedSeparator)
-		pattern, err := ParsePattern(one)
+		of, err := pattern.Parse(one)
 		if err != nil {
 			return PairPattern{}, err
 		}
-		if pattern.source == "" {
-			return PairPattern{}, fmt.Errorf("%w %q: no probe is given after %s", errPattern, s,
-				failedSeparator)
-		}
-		p.failed = append(p.failed, pattern)
+		p.failed = append(p.failed, of)
 	}
 	return p, nil
 }
@@ -170,28 +169,31 @@ func cutUnescaped(s, separator string) (before, after string, found bool) {
 
 func parsePair(s string) (p PairPattern, err error) {
 	first, second, both := cutUnescaped(s, pairSeparator)
-	start, err := ParsePattern(first)
+	start, err := pattern.Parse(first)
 	if err != nil {
 		return p, err
 	}
 	if !both {
+		if _, err := pattern.Parse(s + "*"); err != nil { // see Patterns
+			return p, err
+		}
 		return PairPattern{source: s, base: start, usual: true}, nil
 	}
-	done, err := ParsePattern(second)
+	done, err := pattern.Parse(second)
 	if err != nil {
 		return p, err
 	}
 	unlike := func(what string, n, m int) (PairPattern, error) {
 		return PairPattern{}, fmt.Errorf(
 			"%w %q: the %s have %d and %d wildcards: which start belongs to which end is not known",
-			errPattern, s, what, n, m)
+			pattern.ErrBad, s, what, n, m)
 	}
-	n, m := start.name.wildcards(), done.name.wildcards()
-	providers, others := start.provider.wildcards(), done.provider.wildcards()
+	n, m := wildcards(&start.Name), wildcards(&done.Name)
+	providers, others := wildcards(&start.Provider), wildcards(&done.Provider)
 	switch {
 	case n > 0 && n != m:
 		return unlike("names", n, m)
-	case start.provider.isAny() || done.provider.isAny():
+	case start.Provider.IsAny() || done.Provider.IsAny():
 	case providers != others:
 		return unlike("providers", providers, others)
 	}
@@ -213,32 +215,33 @@ func (p PairPattern) String() string { return p.source }
 
 // Patterns returns patterns that match all probes of the pairs, and perhaps
 // other probes.
-func (p PairPattern) Patterns() []Pattern {
+func (p PairPattern) Patterns() (all []elfnote.Pattern) {
+	var sources []string
 	switch {
 	case p.source == "":
-		return nil
-	case !p.usual:
-		return append([]Pattern{p.start, p.done}, p.failed...)
+	case p.usual:
+		sources = []string{p.base.Source + "*"}
+	default:
+		sources = []string{p.start.Source, p.done.Source}
 	}
-	all := p.base
-	all.source += "*"
-	elements := slices.Clone(all.name.elements)
-	for _, b := range []byte(all.name.text) {
-		elements = append(elements, byteElement(b))
+	for _, f := range p.failed {
+		sources = append(sources, f.Source)
 	}
-	all.name = glob{elements: append(elements, element{any: true})}
-	return append([]Pattern{all}, p.failed...)
+	for _, source := range sources {
+		all = append(all, elfnote.MustParsePattern(source)) // it was parsed before
+	}
+	return all
 }
 
 // failedOf returns the probes that end a failed call of a pair.
-func (p *PairPattern) failedOf(pair *Pair, probes []Probe) (failed []Probe) {
+func (p *PairPattern) failedOf(pair *Pair, probes []elfnote.Probe) (failed []elfnote.Probe) {
 	for _, f := range p.failed {
 		for _, probe := range probes {
 			if !f.Match(probe.Provider, probe.Name) ||
-				f.provider.isAny() && probe.Provider != pair.Start.Provider {
+				f.Provider.IsAny() && probe.Provider != pair.Start.Provider {
 				continue
 			}
-			other := func(p *Probe) bool {
+			other := func(p *elfnote.Probe) bool {
 				return p.Name != probe.Name || p.Provider != probe.Provider
 			}
 			if other(&pair.Start) && other(&pair.Done) {
@@ -249,22 +252,27 @@ func (p *PairPattern) failedOf(pair *Pair, probes []Probe) (failed []Probe) {
 	return failed
 }
 
-// Pairs returns the pairs among the probes that match any of the patterns, in
+// pairsIn returns the pairs among the probes that match any of the patterns, in
 // the order of the probes that start them. A probe may be the Start of several
 // pairs, with different ends, but the Done of only one.
-func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
+func pairsIn(l *elfnote.Listing, patterns ...PairPattern) []Pair {
 	index := make(map[[2]string]int, len(l.Probes)) // 1 + the index of a probe
 	for i := range l.Probes {
 		index[[2]string{l.Probes[i].Provider, l.Probes[i].Name}] = i + 1
 	}
 	f := pairFinder{listing: l, index: index, startOf: make(map[int]int),
-		isStart: make(map[int]bool), failed: make(map[int][]Probe)}
+		isStart: make(map[int]bool), failed: make(map[int][]elfnote.Probe)}
 	var pairs []Pair
 	for i := range patterns {
 		p := &patterns[i]
-		f.ends = slices.DeleteFunc(slices.Clone(l.Probes), func(probe Probe) bool {
-			return len(p.failed) == 0 || !MatchAny(p.failed, probe.Provider, probe.Name)
-		})
+		f.ends = nil
+		for i := range l.Probes {
+			if probe := &l.Probes[i]; slices.ContainsFunc(p.failed, func(f pattern.Pattern) bool {
+				return f.Match(probe.Provider, probe.Name)
+			}) {
+				f.ends = append(f.ends, *probe)
+			}
+		}
 		if p.usual {
 			f.usual(p)
 			continue
@@ -290,16 +298,16 @@ func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 
 // pairFinder finds the pairs of a file.
 type pairFinder struct {
-	listing *Listing
+	listing *elfnote.Listing
 	index   map[[2]string]int
-	startOf map[int]int     // index of the start, by that of the end
-	isStart map[int]bool    // whether a probe is a start, by its index
-	ends    []Probe         // that match the pattern's FAILED
-	failed  map[int][]Probe // Pair.Failed, by the index of the end
+	startOf map[int]int             // index of the start, by that of the end
+	isStart map[int]bool            // whether a probe is a start, by its index
+	ends    []elfnote.Probe         // that match the pattern's FAILED
+	failed  map[int][]elfnote.Probe // Pair.Failed, by the index of the end
 }
 
 // probe adds the sites to a probe, and reports whether the file has it.
-func (f *pairFinder) probe(p *Probe) bool {
+func (f *pairFinder) probe(p *elfnote.Probe) bool {
 	i := f.index[[2]string{p.Provider, p.Name}]
 	if i > 0 {
 		*p = f.listing.Probes[i-1]
@@ -341,12 +349,12 @@ func (f *pairFinder) usual(p *PairPattern) {
 // named adds the pairs of START..DONE.
 func (f *pairFinder) named(p *PairPattern) {
 	start, done := end{Pattern: p.start}, end{Pattern: p.done}
-	if start.provider.isAny() || done.provider.isAny() {
+	if start.Provider.IsAny() || done.Provider.IsAny() {
 		start.sameProvider, done.sameProvider = true, true
 	}
 	others := false // a start does not end itself
-	if start.name.wildcards() == 0 {
-		done.anyName, others = true, done.name.wildcards() > 0
+	if wildcards(&start.Name) == 0 {
+		done.anyName, others = true, wildcards(&done.Name) > 0
 	}
 	starts := make(map[string]int) // index of the start, by end.key
 	for i := range f.listing.Probes {
@@ -368,22 +376,22 @@ func (f *pairFinder) named(p *PairPattern) {
 
 // end is one side of START..DONE.
 type end struct {
-	Pattern
+	pattern.Pattern
 	sameProvider bool // both sides must have the same provider
 	anyName      bool // the wildcards of names need not match the same
 }
 
 // key returns a text that is the same for the two probes of a pair. The probe
 // matches this side.
-func (e *end) key(probe *Probe) string {
+func (e *end) key(probe *elfnote.Probe) string {
 	var parts []string
 	if e.sameProvider {
 		parts = append(parts, probe.Provider)
 	} else {
-		parts = e.provider.matched(probe.Provider)
+		parts = matched(&e.Provider, probe.Provider)
 	}
 	if !e.anyName {
-		parts = append(parts, e.name.matched(probe.Name)...)
+		parts = append(parts, matched(&e.Name, probe.Name)...)
 	}
 	return fmt.Sprintf("%q", parts)
 }
@@ -391,19 +399,19 @@ func (e *end) key(probe *Probe) string {
 // literal returns the one pair that the pattern selects if there are no
 // wildcards.
 func (p *PairPattern) literal() (Pair, bool) {
-	for _, g := range []*glob{&p.start.provider, &p.start.name, &p.done.provider, &p.done.name} {
-		if g.elements != nil {
+	for _, g := range []*pattern.Glob{&p.start.Provider, &p.start.Name, &p.done.Provider, &p.done.Name} {
+		if g.Elements != nil {
 			return Pair{}, false
 		}
 	}
-	return Pair{Start: Probe{Provider: p.start.provider.text, Name: p.start.name.text},
-		Done: Probe{Provider: p.done.provider.text, Name: p.done.name.text}}, true
+	return Pair{Start: elfnote.Probe{Provider: p.start.Provider.Text, Name: p.start.Name.Text},
+		Done: elfnote.Probe{Provider: p.done.Provider.Text, Name: p.done.Name.Text}}, true
 }
 
 // wildcards returns how many elements match more than one byte.
-func (g *glob) wildcards() (n int) {
-	for i := range g.elements {
-		if _, literal := g.elements[i].byte(); !literal {
+func wildcards(g *pattern.Glob) (n int) {
+	for i := range g.Elements {
+		if _, literal := g.Elements[i].Byte(); !literal {
 			n++
 		}
 	}
@@ -413,18 +421,18 @@ func (g *glob) wildcards() (n int) {
 // matched returns the part of a text that each wildcard matches. The glob must
 // match the text. If there is a choice, earlier wildcards match as little as
 // possible.
-func (g *glob) matched(s string) (parts []string) {
-	if g.elements == nil {
+func matched(g *pattern.Glob, s string) (parts []string) {
+	if g.Elements == nil {
 		return nil
 	}
 	var lengths []int
-	g.search(s, &lengths)
-	for i := range g.elements {
+	g.Search(s, &lengths)
+	for i := range g.Elements {
 		n := 1
-		if g.elements[i].any {
+		if g.Elements[i].Any {
 			n, lengths = lengths[0], lengths[1:]
 		}
-		if _, literal := g.elements[i].byte(); !literal {
+		if _, literal := g.Elements[i].Byte(); !literal {
 			parts = append(parts, s[:n])
 		}
 		s = s[n:]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package providers
 
 import (
 	"slices"
@@ -9,14 +9,18 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/pattern"
 )
 
 // listingOf returns a listing of probes, "provider:name ...".
-func listingOf(probes string) *Listing {
-	l := &Listing{}
+func listingOf(probes string) *elfnote.Listing {
+	l := &elfnote.Listing{}
 	for _, probe := range strings.Fields(probes) {
 		provider, name, _ := strings.Cut(probe, ":")
-		l.Probes = append(l.Probes, Probe{Provider: provider, Name: name, Sites: make([]Site, 1)})
+		l.Probes = append(l.Probes, elfnote.Probe{
+			Provider: provider, Name: name, Sites: make([]elfnote.Site, 1)})
 	}
 	return l
 }
@@ -93,11 +97,11 @@ func TestPairs(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", test.pattern))
 		qt.Check(t, qt.Equals(p.String(), test.pattern))
 		l := listingOf(test.probes)
-		pairs := l.Pairs(p)
+		pairs := pairsIn(l, p)
 		qt.Check(t, qt.Equals(pairTexts(pairs), test.want), qt.Commentf("%s", test.pattern))
 		for _, pair := range pairs {
-			for _, end := range append([]Probe{pair.Start, pair.Done}, pair.Failed...) {
-				qt.Check(t, qt.IsTrue(MatchAny(p.Patterns(), end.Provider, end.Name)),
+			for _, end := range append([]elfnote.Probe{pair.Start, pair.Done}, pair.Failed...) {
+				qt.Check(t, qt.IsTrue(elfnote.MatchAny(p.Patterns(), end.Provider, end.Name)),
 					qt.Commentf("%s", test.pattern))
 			}
 			// Its text means this pair.
@@ -105,7 +109,7 @@ func TestPairs(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", pair))
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 && pair.Start.Name != "s" {
 				pair.Failed = nil // which is not in the text
-				qt.Check(t, qt.StringContains(pairTexts(l.Pairs(again)), pairTexts([]Pair{pair})),
+				qt.Check(t, qt.StringContains(pairTexts(pairsIn(l, again)), pairTexts([]Pair{pair})),
 					qt.Commentf("%s", pair))
 			}
 		}
@@ -114,11 +118,11 @@ func TestPairs(t *testing.T) {
 
 func TestPairsOfSeveralPatterns(t *testing.T) {
 	l := listingOf("p:a__start p:a__done p:b__start p:b__done")
-	pairs := l.Pairs(MustParsePairPattern("p:b"), MustParsePairPattern("p:a__start..p:a__done"),
+	pairs := pairsIn(l, MustParsePairPattern("p:b"), MustParsePairPattern("p:a__start..p:a__done"),
 		MustParsePairPattern("p:*"))
 	qt.Assert(t, qt.Equals(pairTexts(pairs), "p:a__start..p:a__done p:b__start..p:b__done"))
-	qt.Assert(t, qt.HasLen(l.Pairs(), 0))
-	qt.Assert(t, qt.HasLen(l.Pairs(PairPattern{}), 0))
+	qt.Assert(t, qt.HasLen(pairsIn(l), 0))
+	qt.Assert(t, qt.HasLen(pairsIn(l, PairPattern{}), 0))
 }
 
 func TestTextOfAPair(t *testing.T) {
@@ -133,11 +137,11 @@ func TestTextOfAPair(t *testing.T) {
 		`p:a\|b`:                       {"p", "a|b__start", "p", "a|b__done"},
 		`p:a.b\|c..p:d`:                {"p", "a.b|c", "p", "d"},
 	} {
-		pair := Pair{Start: Probe{Provider: names[0], Name: names[1]},
-			Done: Probe{Provider: names[2], Name: names[3]}}
+		pair := Pair{Start: elfnote.Probe{Provider: names[0], Name: names[1]},
+			Done: elfnote.Probe{Provider: names[2], Name: names[3]}}
 		qt.Check(t, qt.Equals(pair.String(), want))
-		l := &Listing{Probes: []Probe{pair.Start, pair.Done}}
-		qt.Check(t, qt.DeepEquals(l.Pairs(MustParsePairPattern(pair.String())), []Pair{pair}),
+		l := &elfnote.Listing{Probes: []elfnote.Probe{pair.Start, pair.Done}}
+		qt.Check(t, qt.DeepEquals(pairsIn(l, MustParsePairPattern(pair.String())), []Pair{pair}),
 			qt.Commentf("%s", want))
 	}
 }
@@ -163,14 +167,14 @@ func TestPairPatternsThatAreRefused(t *testing.T) {
 
 // A file with many probes, or long names, is no way to keep a tracer busy.
 func TestPairsTakeTimeInProportionToTheProbes(t *testing.T) {
-	l := &Listing{}
+	l := &elfnote.Listing{}
 	for i := range 20_000 {
 		name := strings.Repeat("a", i%50) + string(rune('0'+i%10)) + strings.Repeat("b", i/50)
-		l.Probes = append(l.Probes, Probe{Provider: "p", Name: name})
+		l.Probes = append(l.Probes, elfnote.Probe{Provider: "p", Name: name})
 	}
-	l.Probes = append(l.Probes, Probe{Provider: "p", Name: strings.Repeat("a", 1<<20) + "b__done"})
+	l.Probes = append(l.Probes, elfnote.Probe{Provider: "p", Name: strings.Repeat("a", 1<<20) + "b__done"})
 	start := time.Now()
-	l.Pairs(MustParsePairPattern("*a*b..*a*b"), MustParsePairPattern("*"))
+	pairsIn(l, MustParsePairPattern("*a*b..*a*b"), MustParsePairPattern("*"))
 	qt.Assert(t, qt.IsTrue(time.Since(start) < time.Minute))
 }
 
@@ -196,15 +200,19 @@ func FuzzPairPattern(f *testing.F) {
 			if !side.Match(provider, name) {
 				continue
 			}
-			g := side.name
-			parts := g.matched(name)
-			if len(parts) != g.wildcards() {
+			parsed, err := pattern.Parse(side.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := parsed.Name
+			parts := matched(&g, name)
+			if len(parts) != wildcards(&g) {
 				t.Errorf("%q in %q: %q", side, name, parts)
 			}
 			var b strings.Builder
-			b.WriteString(g.text)
-			for i := range g.elements {
-				if c, literal := g.elements[i].byte(); literal {
+			b.WriteString(g.Text)
+			for i := range g.Elements {
+				if c, literal := g.Elements[i].Byte(); literal {
 					b.WriteByte(c)
 				} else {
 					b.WriteString(parts[0])
@@ -215,9 +223,9 @@ func FuzzPairPattern(f *testing.F) {
 				t.Errorf("%q in %q: %q", side, name, b.String())
 			}
 		}
-		pairs := listingOf("").Pairs(p)
+		pairs := pairsIn(listingOf(""), p)
 		pairs = append(pairs,
-			(&Listing{Probes: []Probe{{Provider: provider, Name: name}}}).Pairs(p)...)
+			pairsIn(&elfnote.Listing{Probes: []elfnote.Probe{{Provider: provider, Name: name}}}, p)...)
 		_ = slices.Clone(pairs)
 	})
 }
