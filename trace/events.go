@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -375,7 +376,7 @@ type clocks struct {
 // readClocks reads the clocks one after the other. The thread may be
 // interrupted meanwhile: the shortest of a few tries counts.
 func readClocks() (now clocks, ok bool) {
-	ahead := sys.OwnClockOffsets().Monotonic.Nanoseconds()
+	ahead := tracing.OwnClockOffsets().Monotonic.Nanoseconds()
 	shortest := int64(math.MaxInt64)
 	for range clockTries {
 		var before, after, wall unix.Timespec

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -33,7 +33,7 @@ var threadBirth = sync.OnceValue(func() int {
 	if err != nil || err2 != nil || !ok {
 		return bpfgen.None
 	}
-	return findBirth(task, stat.StartTime, uint64(suspended), uint64(sys.OwnClockOffsets().Boot))
+	return findBirth(task, stat.StartTime, uint64(suspended), uint64(tracing.OwnClockOffsets().Boot))
 })
 
 func suspendedTime() (time.Duration, bool) {
@@ -42,7 +42,7 @@ func suspendedTime() (time.Duration, bool) {
 		unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
 		return 0, false
 	}
-	ahead := sys.OwnClockOffsets()
+	ahead := tracing.OwnClockOffsets()
 	return time.Duration(boot.Nano()-monotonic.Nano()) - (ahead.Boot - ahead.Monotonic), true
 }
 
@@ -105,7 +105,7 @@ func commandSince(pid, tid int, moment time.Duration) (name string, ok bool) {
 	stat, err := procfs.ReadStat(root, of, make([]byte, procfs.MaxStat))
 	suspended, known := suspendedTime()
 	// The machine had been suspended for at most this time then.
-	began := time.Duration(stat.StartTime*tick) - sys.OwnClockOffsets().Boot - suspended
+	began := time.Duration(stat.StartTime*tick) - tracing.OwnClockOffsets().Boot - suspended
 	return string(stat.Command), err == nil && known && began <= moment
 }
 

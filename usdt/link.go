@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
@@ -344,50 +346,37 @@ func (s *Selection) awaitStarted(site *Site) (err error) {
 // checkStarted returns an error unless the first writable mapping that has the
 // page of the semaphore is at the address that the code of the site uses.
 func (s *Selection) checkStarted(site *Site) error {
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.pid))
-	if err != nil {
+	files, err := procmaps.AllFiles(procfs.NewFS(""), s.pid)
+	if err != nil && len(files) == 0 {
 		return fmt.Errorf("reading the mappings of process %d: %w", s.pid, err)
 	}
-	file, err := s.opened.elf.OSFile().Stat()
+	want, err := procmaps.IdentifyFile(s.opened.elf.OSFile())
 	if err != nil {
 		return err
 	}
-	type mapping struct {
-		start, end, offset uint64
-		perms, file        string // device and inode
-	}
-	var all []mapping
-	code := -1
-	for line := range strings.Lines(string(maps)) {
-		var m mapping
-		var device, inode string
-		if _, err := fmt.Sscanf(line, "%x-%x %s %x %s %s", &m.start, &m.end, &m.perms, &m.offset,
-			&device, &inode); err != nil || inode == "0" || len(m.perms) < 4 {
+	for _, file := range files {
+		code := slices.IndexFunc(file.Mappings, func(m procfs.Mapping) bool {
+			_, has := m.Address(site.Offset)
+			return has && !m.Data
+		})
+		if code < 0 {
 			continue
 		}
-		m.file = device + " " + inode
-		all = append(all, m)
-		if code >= 0 || site.Offset < m.offset || site.Offset-m.offset >= m.end-m.start ||
-			!strings.Contains(m.perms, "x") {
+		if id, err := file.ID(); err != nil || !id.MayBe(want) {
 			continue
 		}
-		mapped, err := os.Stat(fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end))
-		if err == nil && os.SameFile(mapped, file) {
-			code = len(all) - 1
-		}
-	}
-	if code < 0 {
-		return ErrNotStarted
-	}
-	address := all[code].start + site.Offset - all[code].offset + site.Semaphore - site.Location
-	for _, m := range all { // the kernel takes the first
-		if m.file == all[code].file && m.perms[1] == 'w' && m.perms[3] == 'p' &&
-			site.SemaphoreOffset >= m.offset && site.SemaphoreOffset-m.offset < m.end-m.start {
-			if address-m.start != site.SemaphoreOffset-m.offset {
+		address, _ := file.Mappings[code].Address(site.Offset)
+		address += site.Semaphore - site.Location
+		for _, m := range file.Mappings {
+			counted, has := m.Address(site.SemaphoreOffset)
+			if has && m.Writable && !m.Shared { // the kernel takes the first
+				if counted == address {
+					return nil
+				}
 				break
 			}
-			return nil
 		}
+		break
 	}
 	return ErrNotStarted // without any, perhaps it is about to execute the program
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/commandline"
 )
 
 const (
@@ -39,12 +39,12 @@ func commandFiles(program string, argv []string) []string {
 	addProgram = func(path string, isRun bool, depth int) {
 		add(path)
 		if isRun {
-			for _, library := range ldso.Linked(path) {
+			for _, library := range commandline.Linked(path) {
 				add(library)
 			}
 		}
 		if depth < maxInterpreters {
-			for _, word := range ldso.Interpreters(path) {
+			for _, word := range commandline.Interpreters(path) {
 				if path, err := exec.LookPath(word); err == nil {
 					addProgram(path, isRun, depth+1)
 				}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -143,7 +143,7 @@ func monotonic() int64 {
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return 0
 	}
-	return now.Nano() - sys.OwnClockOffsets().Monotonic.Nanoseconds()
+	return now.Nano() - tracing.OwnClockOffsets().Monotonic.Nanoseconds()
 }
 
 // endWithStatus ends the tracing, and reports whether it is the first such

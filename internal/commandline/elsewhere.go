@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/ldso"
 )
 
 // Elsewhere returns which other file has matching probes where the file at a
@@ -56,7 +55,7 @@ func elsewhere(path string, patterns []elfnote.Pattern) (other, relation string)
 		}
 		return false
 	}
-	if words := ldso.Interpreters(path); len(words) > 0 {
+	if words := Interpreters(path); len(words) > 0 {
 		var run, sameName []string
 		for _, word := range words {
 			if program, err := exec.LookPath(word); err == nil {
@@ -81,7 +80,7 @@ func elsewhere(path string, patterns []elfnote.Pattern) (other, relation string)
 	switch {
 	case has(own):
 		return other, "its library %s"
-	case has(ldso.Beside(path)):
+	case has(Beside(path)):
 		return other, "%s, in its folders,"
 	case has(common):
 		return other, "its library %s"
@@ -94,7 +93,7 @@ var commonLibrary = regexp.MustCompile(`^(ld-|lib(c|m|pthread|dl|stdc\+\+|gcc_s)
 // linkedWith divides the libraries that a program is linked with into its own
 // and those of nearly every program, which the user does not mean.
 func linkedWith(path string) (own, common []string) {
-	for _, library := range ldso.Linked(path) {
+	for _, library := range Linked(path) {
 		if commonLibrary.MatchString(filepath.Base(library)) {
 			common = append(common, library)
 		} else {

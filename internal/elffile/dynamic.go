@@ -19,11 +19,6 @@ type dynamics struct {
 	got              uint64 // the first DT_PLTGOT
 	hasGOT           bool
 	isPIE, hasSoname bool // there is DF_1_PIE, and DT_SONAME
-
-	// The string table and offsets in it, 0 for none.
-	strings, stringsSize uint64
-	needed               []uint64
-	rpath, runpath       uint64
 }
 
 // PLTGOT returns the virtual address of the global offset table, as linked. In
@@ -82,65 +77,11 @@ func (f *File) Interpreter() string {
 	return string(path)
 }
 
-// Linkage names the libraries that a file needs, for the dynamic linker.
-type Linkage struct {
-	Needed         []string // their names or paths
-	RPath, RunPath string   // where to look for them, divided by colons
-}
-
-// Linkage returns that of the file, without what cannot be read.
-func (f *File) Linkage() (l Linkage) {
-	d := f.readDynamic()
-	if d.err != nil || !f.HasCode() {
-		return l
-	}
-	text := func(offset uint64) string {
-		segment := f.Segment(d.strings, d.stringsSize, 0)
-		if segment == nil || offset >= d.stringsSize {
-			return ""
-		}
-		b, err := f.ReadRange(segment.Offset+d.strings-segment.Address+offset,
-			min(d.stringsSize-offset, maxInterpreter))
-		if end := bytes.IndexByte(b, 0); err == nil && end >= 0 {
-			return string(b[:end])
-		}
-		return ""
-	}
-	for _, offset := range d.needed {
-		if name := text(offset); name != "" {
-			l.Needed = append(l.Needed, name)
-		}
-	}
-	if d.rpath != 0 {
-		l.RPath = text(d.rpath)
-	}
-	if d.runpath != 0 {
-		l.RunPath = text(d.runpath)
-	}
-	return l
-}
-
 func (f *File) readDynamic() *dynamics {
 	d := &f.dynamics
 	d.once.Do(func() {
-		if f.dynamic.FileSize > maxDynamicBytes {
-			d.err = fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)
-			return
-		}
-		word := f.Words.Size()
-		entries := table{offset: f.dynamic.Offset, size: 2 * word,
-			count: f.dynamic.FileSize / uint64(2*word)}
-		w := newWindow(f)
-		defer w.close()
-		for i := range entries.count {
-			b, err := w.record(entries, i)
-			if err != nil {
-				d.err = fmt.Errorf("dynamic section: %w", err)
-				return
-			}
-			switch value := f.Words.Address(b[word:]); elf.DynTag(f.Words.Address(b)) {
-			case elf.DT_NULL:
-				return
+		d.err = f.EachDynamic(func(tag elf.DynTag, value uint64) {
+			switch tag {
 			case elf.DT_PLTGOT:
 				if !d.hasGOT {
 					d.got, d.hasGOT = value, true
@@ -149,20 +90,32 @@ func (f *File) readDynamic() *dynamics {
 				d.isPIE = d.isPIE || elf.DynFlag1(value)&elf.DF_1_PIE != 0
 			case elf.DT_SONAME:
 				d.hasSoname = true
-			case elf.DT_STRTAB:
-				d.strings = value
-			case elf.DT_STRSZ:
-				d.stringsSize = value
-			case elf.DT_NEEDED:
-				if len(d.needed) < maxNeeded {
-					d.needed = append(d.needed, value)
-				}
-			case elf.DT_RPATH:
-				d.rpath = value
-			case elf.DT_RUNPATH:
-				d.runpath = value
 			}
-		}
+		})
 	})
 	return d
+}
+
+// EachDynamic calls do with the entries of the dynamic section.
+func (f *File) EachDynamic(do func(tag elf.DynTag, value uint64)) error {
+	if f.dynamic.FileSize > maxDynamicBytes {
+		return fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)
+	}
+	word := f.Words.Size()
+	entries := table{offset: f.dynamic.Offset, size: 2 * word,
+		count: f.dynamic.FileSize / uint64(2*word)}
+	w := newWindow(f)
+	defer w.close()
+	for i := range entries.count {
+		b, err := w.record(entries, i)
+		if err != nil {
+			return fmt.Errorf("dynamic section: %w", err)
+		}
+		tag := elf.DynTag(f.Words.Address(b))
+		if tag == elf.DT_NULL {
+			break
+		}
+		do(tag, f.Words.Address(b[word:]))
+	}
+	return nil
 }

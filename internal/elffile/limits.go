@@ -57,10 +57,6 @@ const (
 	// of 16 bytes.
 	maxDynamicBytes = 1 << 20
 
-	// maxNeeded bounds the libraries that a file names itself. Browsers name
-	// some sixty.
-	maxNeeded = 1 << 10
-
 	// maxInterpreter bounds the path of the dynamic linker: PATH_MAX, which is
 	// also the kernel's limit for it.
 	maxInterpreter = 4096

@@ -122,6 +122,22 @@ func program(name string) (string, error) {
 	return "", nil
 }
 
+// Cached returns a function that returns the paths which the host's cache has
+// for the name of a library. The cache may be missing, as with musl, or have an
+// unknown format: then it has none.
+func Cached() func(name string) []string {
+	c, err := readCache(cachePath)
+	if err != nil {
+		c = &cache{}
+	}
+	return func(name string) (paths []string) {
+		for _, entry := range c.find(func(of []byte) bool { return string(of) == name }) {
+			paths = append(paths, entry.path)
+		}
+		return paths
+	}
+}
+
 // library returns the path of a library that is there and is built for a
 // machine, "" if the cache names none.
 func (c *cache) library(name string, wanted target) (string, error) {

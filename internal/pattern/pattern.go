@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pattern parses and matches patterns of probes, as elfnote.ParsePattern
-// documents them, for that and for the pairs of package providers.
+// Package pattern parses and matches patterns of probes, as
+// elfnote.ParsePattern documents them, for that and for the pairs of package
+// providers.
 package pattern
 
 import (

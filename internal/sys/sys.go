@@ -2,8 +2,8 @@
 
 // Package sys has what several packages need of the system: the errors for
 // things that are closed, processes that are gone, and features that the kernel
-// lacks; the machine of the kernel, the limit on descriptors, and the PID and
-// time namespaces.
+// lacks; the machine of the kernel, the limit on descriptors, and the PID
+// namespace.
 package sys
 
 import (
@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
-	"time"
 )
 
 // A ClosedError names something that was used after it was closed. To errors.Is
@@ -73,43 +71,4 @@ const InitialPIDNamespace = 0xeffffffc
 func IsInitialPIDNamespace() bool {
 	link, err := os.Readlink("/proc/self/ns/pid")
 	return err != nil || link == fmt.Sprintf("pid:[%d]", uint32(InitialPIDNamespace))
-}
-
-// ClockOffsets are the times that the clocks of a time namespace are ahead of
-// those of the initial one, which BPF programs read.
-type ClockOffsets struct {
-	Monotonic, Boot time.Duration
-}
-
-// OwnClockOffsets returns the offsets of the time namespace of this process.
-// They do not change while a process is in it.
-var OwnClockOffsets = sync.OnceValue(func() ClockOffsets {
-	// Before Linux 5.6 there are no time namespaces. The kernel shows the
-	// offsets for new processes, which may be in another namespace.
-	own, _ := os.Readlink("/proc/self/ns/time")
-	if of, _ := os.Readlink("/proc/self/ns/time_for_children"); of != own {
-		return ClockOffsets{}
-	}
-	text, _ := os.ReadFile("/proc/self/timens_offsets")
-	return parseClockOffsets(string(text))
-})
-
-// parseClockOffsets reads lines like "monotonic -86400 0": the name of a clock,
-// seconds and nanoseconds.
-func parseClockOffsets(text string) (o ClockOffsets) {
-	for line := range strings.Lines(text) {
-		var name string
-		var seconds, nanoseconds int64
-		if _, err := fmt.Sscan(line, &name, &seconds, &nanoseconds); err != nil {
-			continue
-		}
-		offset := time.Duration(seconds)*time.Second + time.Duration(nanoseconds)
-		switch name {
-		case "monotonic":
-			o.Monotonic = offset
-		case "boottime":
-			o.Boot = offset
-		}
-	}
-	return o
 }

@@ -2,14 +2,17 @@
 
 // Package tracing has the part of package trace that is only for the commands
 // and the receiver of this project: the option that is wrong, and counts of
-// buckets. It also has what packages providers and trace share.
+// buckets, the clocks. It also has what packages providers and trace share.
 package tracing
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 // An OptionError is the error of one option of a session.
@@ -99,4 +102,43 @@ func (b *Buckets) Add(index int, count uint64) {
 		b.Counts = append(b.Counts, make([]uint64, missing)...)
 	}
 	b.Counts[index-b.Offset] += count
+}
+
+// ClockOffsets are the times that the clocks of a time namespace are ahead of
+// those of the initial one, which BPF programs read.
+type ClockOffsets struct {
+	Monotonic, Boot time.Duration
+}
+
+// OwnClockOffsets returns the offsets of the time namespace of this process.
+// They do not change while a process is in it.
+var OwnClockOffsets = sync.OnceValue(func() ClockOffsets {
+	// Before Linux 5.6 there are no time namespaces. The kernel shows the
+	// offsets for new processes, which may be in another namespace.
+	own, _ := os.Readlink("/proc/self/ns/time")
+	if of, _ := os.Readlink("/proc/self/ns/time_for_children"); of != own {
+		return ClockOffsets{}
+	}
+	text, _ := os.ReadFile("/proc/self/timens_offsets")
+	return parseClockOffsets(string(text))
+})
+
+// parseClockOffsets reads lines like "monotonic -86400 0": the name of a clock,
+// seconds and nanoseconds.
+func parseClockOffsets(text string) (o ClockOffsets) {
+	for line := range strings.Lines(text) {
+		var name string
+		var seconds, nanoseconds int64
+		if _, err := fmt.Sscan(line, &name, &seconds, &nanoseconds); err != nil {
+			continue
+		}
+		offset := time.Duration(seconds)*time.Second + time.Duration(nanoseconds)
+		switch name {
+		case "monotonic":
+			o.Monotonic = offset
+		case "boottime":
+			o.Boot = offset
+		}
+	}
+	return o
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package ldso
+package commandline
 
 import (
 	"bufio"
+	"bytes"
+	"debug/elf"
 	"io"
 	"io/fs"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/ldso"
 )
 
 // maxLinked bounds the files that one file is linked with. Large
@@ -25,21 +28,16 @@ var systemFolders = []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/l
 // dynamic linker would find them in this environment, and then the linker. It
 // executes nothing. Of a library with several builds for different processors
 // all are returned. Those that cannot be found are left out.
-func Linked(path string) (files []string) {
-	// The cache may be missing, as with musl, or have an unknown format.
-	c, err := readCache(cachePath)
-	if err != nil {
-		c = &cache{}
-	}
-	return linked(path, c)
-}
+func Linked(path string) (files []string) { return linkedBy(path, ldso.Cached()) }
 
-func linked(path string, c *cache) (files []string) {
+// linkedBy is Linked with a function that returns the paths that the cache has
+// for the name of a library.
+func linkedBy(path string, cached func(name string) []string) (files []string) {
 	program, err := elffile.Open(path)
 	if err != nil {
 		return nil
 	}
-	wanted := target{program.Machine, program.Class()}
+	search := search{cached, program.Machine, program.Class()}
 	linker := program.Interpreter()
 	program.Close()
 
@@ -53,7 +51,7 @@ func linked(path string, c *cache) (files []string) {
 	var inherited []string // by DT_RPATH of the program
 	for _, name := range strings.FieldsFunc(os.Getenv("LD_PRELOAD"),
 		func(r rune) bool { return r == ' ' || r == ':' }) {
-		add(c.needed(name, nil, wanted))
+		add(search.needed(name, nil))
 	}
 	for next := -1; next < len(files); next++ {
 		of := path
@@ -61,16 +59,16 @@ func linked(path string, c *cache) (files []string) {
 			of = files[next]
 		}
 		linkage := linkageOf(of)
-		folders := append(foldersOf(of, linkage.RPath), inherited...)
-		if linkage.RunPath != "" {
+		folders := append(foldersOf(of, linkage.rpath), inherited...)
+		if linkage.runpath != "" {
 			folders = nil // then DT_RPATH does not count
 		} else if next < 0 {
 			inherited = folders
 		}
 		folders = append(folders, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
-		folders = append(folders, foldersOf(of, linkage.RunPath)...)
-		for _, name := range linkage.Needed {
-			add(c.needed(name, folders, wanted))
+		folders = append(folders, foldersOf(of, linkage.runpath)...)
+		for _, name := range linkage.needed {
+			add(search.needed(name, folders))
 		}
 	}
 	if linker != "" {
@@ -79,34 +77,105 @@ func linked(path string, c *cache) (files []string) {
 	return files
 }
 
+// search is for libraries that are built for a machine.
+type search struct {
+	cached  func(name string) []string
+	machine elf.Machine
+	class   elf.Class
+}
+
+// finds reports whether there is such a file at a path.
+func (s *search) finds(path string) bool {
+	file, err := elffile.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return s.machine == file.Machine && s.class == file.Class()
+}
+
 // needed returns the files that a library may be, by its name or path.
-func (c *cache) needed(name string, folders []string, wanted target) (files []string) {
+func (s *search) needed(name string, folders []string) (files []string) {
 	if strings.Contains(name, "/") {
 		return []string{name}
 	}
 	for _, folder := range folders {
-		if file := filepath.Join(folder, name); wanted.has(file) {
+		if file := filepath.Join(folder, name); s.finds(file) {
 			return []string{file}
 		}
 	}
-	for _, entry := range c.find(func(of []byte) bool { return string(of) == name }) {
-		if wanted.has(entry.path) {
-			files = append(files, entry.path)
+	for _, file := range s.cached(name) {
+		if s.finds(file) {
+			files = append(files, file)
 		}
 	}
 	for _, folder := range systemFolders {
-		if file := filepath.Join(folder, name); len(files) == 0 && wanted.has(file) {
+		if file := filepath.Join(folder, name); len(files) == 0 && s.finds(file) {
 			files = append(files, file)
 		}
 	}
 	return files
 }
 
-func linkageOf(path string) (l elffile.Linkage) {
-	if file, err := elffile.Open(path); err == nil {
-		l = file.Linkage()
-		file.Close()
+// linkage names the libraries that a file needs, for the dynamic linker.
+type linkage struct {
+	needed         []string // their names or paths
+	rpath, runpath string   // where to look for them, divided by colons
+}
+
+const (
+	// maxNeeded bounds the libraries that a file names itself. Browsers name
+	// some sixty.
+	maxNeeded = 1 << 10
+
+	// maxString bounds such a name, and a list of folders.
+	maxString = 4096
+)
+
+// linkageOf returns that of a file, without what cannot be read.
+func linkageOf(path string) (l linkage) {
+	f, err := elffile.Open(path)
+	if err != nil {
+		return l
 	}
+	defer f.Close()
+	var table, size, rpath, runpath uint64 // offsets of strings, 0 for none
+	var needed []uint64
+	if !f.HasCode() || f.EachDynamic(func(tag elf.DynTag, value uint64) {
+		switch tag {
+		case elf.DT_STRTAB:
+			table = value
+		case elf.DT_STRSZ:
+			size = value
+		case elf.DT_NEEDED:
+			if len(needed) < maxNeeded {
+				needed = append(needed, value)
+			}
+		case elf.DT_RPATH:
+			rpath = value
+		case elf.DT_RUNPATH:
+			runpath = value
+		}
+	}) != nil {
+		return l
+	}
+	text := func(offset uint64) string {
+		segment := f.Segment(table, size, 0)
+		if segment == nil || offset == 0 || offset >= size {
+			return ""
+		}
+		b, err := f.ReadRange(segment.Offset+table-segment.Address+offset, min(size-offset, maxString))
+		if end := bytes.IndexByte(b, 0); err == nil && end >= 0 {
+			return string(b[:end])
+		}
+		return ""
+	}
+	for _, offset := range needed {
+		if name := text(offset); name != "" {
+			l.needed = append(l.needed, name)
+		}
+	}
+	l.rpath, l.runpath = text(rpath), text(runpath)
 	return l
 }
 
@@ -137,7 +206,7 @@ const maxBeside = 4096
 func Beside(program string) (files []string) {
 	linkage := linkageOf(program)
 	seen := 0
-	for _, entry := range filepath.SplitList(linkage.RPath + ":" + linkage.RunPath) {
+	for _, entry := range filepath.SplitList(linkage.rpath + ":" + linkage.runpath) {
 		if !strings.Contains(entry, "ORIGIN") {
 			continue
 		}

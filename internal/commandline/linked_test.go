@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package ldso
+package commandline
 
 import (
 	"debug/elf"
@@ -82,20 +82,17 @@ func TestLinked(t *testing.T) {
 	} {
 		t.Run(test.behaviour, func(t *testing.T) {
 			dir := t.TempDir()
-			var c cacheFile
+			cached := make(map[string][]string)
 			for name, data := range test.files {
-				writeFile(t, filepath.Join(dir, name), 0o755, data)
+				writeFile(t, filepath.Join(dir, name), data)
 				if filepath.Dir(name) == "c" {
-					c.entries = append(c.entries,
-						cacheEntry{name: filepath.Base(name), path: filepath.Join(dir, name)})
+					cached[filepath.Base(name)] = []string{filepath.Join(dir, name)}
 				}
 			}
 			t.Setenv("LD_LIBRARY_PATH", "")
 			if test.library != "" {
 				t.Setenv("LD_LIBRARY_PATH", filepath.Join(dir, test.library))
 			}
-			parsed, err := parseCache(c.bytes())
-			qt.Assert(t, qt.IsNil(err))
 			var want []string
 			for _, name := range test.want {
 				if !filepath.IsAbs(name) {
@@ -103,7 +100,8 @@ func TestLinked(t *testing.T) {
 				}
 				want = append(want, name)
 			}
-			qt.Check(t, qt.DeepEquals(linked(filepath.Join(dir, "program"), parsed), want))
+			qt.Check(t, qt.DeepEquals(linkedBy(filepath.Join(dir, "program"),
+				func(name string) []string { return cached[name] }), want))
 		})
 	}
 }
@@ -137,7 +135,7 @@ func TestBeside(t *testing.T) {
 		"bin/java": linkedImage("$ORIGIN:$ORIGIN/../lib", ""), "lib/liba.so": nil, "lib/modules": nil,
 		"lib/server/libjvm.so": nil, "lib/server/deep/libb.so": nil, "bin/libc.so": nil,
 	} {
-		writeFile(t, filepath.Join(dir, name), 0o755, data)
+		writeFile(t, filepath.Join(dir, name), data)
 	}
 	var names []string
 	for _, path := range Beside(filepath.Join(dir, "bin/java")) {
@@ -146,4 +144,10 @@ func TestBeside(t *testing.T) {
 		names = append(names, name)
 	}
 	qt.Check(t, qt.DeepEquals(names, []string{"bin/libc.so", "lib/liba.so", "lib/server/libjvm.so"}))
+}
+
+func writeFile(t *testing.T, path string, data []byte) {
+	t.Helper()
+	qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, data, 0o755)))
 }
