@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // reportedHits takes the events of usdttrace --json.
@@ -194,4 +195,19 @@ func TestDeployer(t *testing.T) {
 		}
 	}()
 	d.Run(t, "COMMAND", count, 0)
+}
+
+// A pipe that has taken the place of a file that was written to is not waited
+// for: nothing would end the run.
+func TestPipeInPlaceOfAFileIsNotOpened(t *testing.T) {
+	path := copyOf(t, "target-pie")
+	sel, err := usdt.Select(usdt.Target{Path: path})
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	qt.Assert(t, qt.IsNil(os.Remove(path)))
+	qt.Assert(t, qt.IsNil(unix.Mkfifo(path, 0o600)))
+	of := newAttachedFile(nil, sel)
+	tr := &tracer{prepared: prepared{options: &options{}}}
+	_, err = tr.attachWritten(&namedFile{path: path, now: of}, of)
+	qt.Assert(t, qt.ErrorIs(err, errReplaced))
 }

@@ -16,9 +16,10 @@ package main
 
 // From the flags to what is printed, for readers of the code:
 //
-//	flags.go      the command line (help.txt, short.txt: what --help and -h say)
-//	main.go       one run: the trace.Session that the flags ask for, from its
-//	              beginning to its end; events and rows as they come
+//	flags.go      the command line by subject: the flags of each, and what they do
+//	              not go with (help.txt, short.txt: what --help and -h say)
+//	main.go       one run in phases: prepared, opened, attached and collected,
+//	              each a type that says who sets it
 //	target.go     what is attached to: files that are named
 //	follow.go     what processes map as they come and go, and which files of a
 //	              command were attached late

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -690,7 +691,7 @@ func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachmen
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.Open(of.path(f.path))
+	file, err := os.OpenFile(of.path(f.path), os.O_RDONLY|syscall.O_NONBLOCK, 0) // perhaps a pipe by now
 	if err != nil {
 		return nil, err
 	}
