@@ -225,6 +225,25 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 		}
 		p.Keys = append(p.Keys, key)
 	}
+	if err := s.checkAggregation(p, a); err != nil {
+		return err
+	}
+	for i := range p.Keys {
+		if p.Keys[i].Start {
+			p.Keys[i].AtStart = l.Keep(p.Keys[i])
+		}
+	}
+	if p.Value != nil && p.Value.Start {
+		p.Value.AtStart = l.Keep(*p.Value)
+	}
+	s.aggregations = append(s.aggregations, p)
+	s.plan.Aggregations = append(s.plan.Aggregations, &p.Aggregation)
+	return nil
+}
+
+// checkAggregation checks what the parts of an aggregation are together, and
+// sets its texts and buckets.
+func (s *definition) checkAggregation(p *aggregation, a *Aggregation) error {
 	parts, size := p.KeyLayout()
 	for i, k := range p.Keys {
 		if k.Source == expr.String {
@@ -232,7 +251,7 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 		}
 	}
 	switch {
-	case l == nil && a.Value == "" && (p.Sum || p.Min || p.Max):
+	case a.Latency == nil && a.Value == "" && (p.Sum || p.Min || p.Max):
 		return optionError("Value",
 			errors.New("a sum, minimum, maximum or histogram needs a Value or a Latency"))
 	case a.MaxKeys < 0 || a.MaxKeys > maxEntries:
@@ -258,16 +277,6 @@ func (s *definition) parseAggregation(a *Aggregation) (err error) {
 			return optionError("Histogram", err)
 		}
 	}
-	for i := range p.Keys {
-		if p.Keys[i].Start {
-			p.Keys[i].AtStart = l.Keep(p.Keys[i])
-		}
-	}
-	if p.Value != nil && p.Value.Start {
-		p.Value.AtStart = l.Keep(*p.Value)
-	}
-	s.aggregations = append(s.aggregations, p)
-	s.plan.Aggregations = append(s.plan.Aggregations, &p.Aggregation)
 	return nil
 }
 

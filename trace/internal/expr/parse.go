@@ -224,16 +224,26 @@ func (p *parser) check(node *Node) {
 	if right.Source == Text {
 		literal, other = right, left
 	}
-	switch {
-	case left.Start != right.Start && !left.isLiteral() && !right.isLiteral():
+	if left.Start != right.Start && !left.isLiteral() && !right.isLiteral() {
 		p.fail(left.Offset,
 			"a value of the start can only be compared with a number, a text, or another value of the start")
-	case !left.IsText() && !right.IsText():
+	} else if left.IsText() || right.IsText() {
+		p.checkText(node, literal, other)
+	} else {
 		return
+	}
+	if other.Source == Argument {
+		other.Source = String
+	}
+}
+
+// checkText checks a comparison with a text.
+func (p *parser) checkText(node *Node, literal, other *Term) {
+	switch {
 	case other.Source == Text:
-		p.fail(left.Offset, "two constant texts are compared")
+		p.fail(node.Left.Offset, "two constant texts are compared")
 	case literal.Source != Text:
-		p.fail(right.Offset, "a text can only be compared with a text in quotes")
+		p.fail(node.Right.Offset, "a text can only be compared with a text in quotes")
 	case !other.IsText() && other.Source != Argument:
 		p.fail(literal.Offset, "a number is compared with a text")
 	case node.Op != Equal && node.Op != NotEqual:
@@ -250,9 +260,6 @@ func (p *parser) check(node *Node) {
 			other.Max, len(literal.Text)))
 	case strings.IndexByte(literal.Text, 0) >= 0:
 		p.fail(literal.Offset, "a text to compare with cannot contain a zero byte")
-	}
-	if other.Source == Argument {
-		other.Source = String
 	}
 }
 
