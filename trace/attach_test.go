@@ -66,7 +66,7 @@ func TestRowsEndTogether(t *testing.T) {
 		opts.Mode = mode
 		s := newSession(t, opts)
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left__*", nil)
-		_, err := a.Take()
+		_, err := s.Take()
 		qt.Assert(t, qt.IsNil(err))
 		testneeds.Await(t, patience, "hits of both",
 			func() bool { return len(snapshot(t, a).Rows) == 2 })

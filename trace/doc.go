@@ -59,9 +59,9 @@
 //
 // An [Aggregation] counts hits or calls in the kernel instead, adds up values,
 // and keeps their minimum, maximum or distribution, for each combination of
-// keys. [Aggregator.Snapshot] reads the rows so far, [Aggregator.Take] those
-// since the last time, and [Session.Take] those of several aggregators at one
-// moment, so that their counts agree. A session with Aggregators sends events
+// keys. [Aggregator.Snapshot] reads the rows so far, and [Session.Take] those
+// since the last time, of one aggregator or of several at one moment, so that
+// their counts agree. A session with Aggregators sends events
 // as well if [SessionOptions.Events] is set.
 //
 // # Many files, many processes

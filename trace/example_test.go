@@ -258,7 +258,7 @@ func ExampleLatency_spans() {
 }
 
 // How long the queries of a PostgreSQL server take, every second.
-func ExampleAggregator_Take() {
+func ExampleSession_Take() {
 	latency := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{
 			Pair: providers.MustParsePairPattern("postgresql:query"), // query__start and query__done
@@ -276,11 +276,11 @@ func ExampleAggregator_Take() {
 	defer s.Close()
 
 	for range time.Tick(time.Second) {
-		snapshot, err := latency.Take()
+		snapshots, err := s.Take(latency)
 		if err != nil {
 			log.Fatal(err)
 		}
-		for _, row := range snapshot.Rows {
+		for _, row := range snapshots[0].Rows {
 			fmt.Printf("%d queries, %v on average, half of them within %v, 99 %% within %v, the longest %v\n", row.Count,
 				time.Duration(row.Average()), time.Duration(row.Quantile(0.5)),
 				time.Duration(row.Quantile(0.99)),

@@ -56,6 +56,9 @@ func Groups(addresses ...uint64) [][]int {
 	return w.groups(all)
 }
 
+// SessionOf returns the session that has an aggregator.
+func SessionOf(a *Aggregator) *Session { return a.bound.Load().session }
+
 // KeptStacks returns how many stacks the kernel keeps for an aggregation.
 func KeptStacks(a *Aggregator) (n int) {
 	for _, m := range a.bound.Load().stacks {

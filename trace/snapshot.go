@@ -73,34 +73,28 @@ type Row struct {
 }
 
 // Snapshot returns the result since the session was made, or since the last
-// [Aggregator.Take]. After the session was closed it returns os.ErrClosed.
+// [Session.Take]. After the session was closed it returns os.ErrClosed.
 //
 // A hit is in a snapshot as a whole or not at all. The kernel takes some
 // milliseconds for that.
-func (a *Aggregator) Snapshot() (*Snapshot, error) { return a.read(false) }
-
-// Take returns what [Aggregator.Snapshot] does, and begins again: each hit is
-// in one of the snapshots that Take returns, and there is room for other keys.
-// See [Session.Take] for several aggregators.
-func (a *Aggregator) Take() (*Snapshot, error) { return a.read(true) }
-
-func (a *Aggregator) read(anew bool) (*Snapshot, error) {
+func (a *Aggregator) Snapshot() (*Snapshot, error) {
 	bound := a.bound.Load()
 	if bound == nil {
 		return nil, errors.New("the aggregator has no session: put it into SessionOptions.Aggregators")
 	}
-	snapshots, err := bound.session.snapshots(anew, bound)
+	snapshots, err := bound.session.snapshots(false, bound)
 	if err != nil {
 		return nil, err
 	}
 	return snapshots[0], nil
 }
 
-// Take does what [Aggregator.Take] does for several aggregators at one moment,
-// and returns their snapshots in the same order. A hit that counts for several
-// of them is in the snapshots of all, or will be in the next ones of all.
-// Without arguments it takes those of all SessionOptions.Aggregators. If one
-// cannot be read none begins again, and the hits are in the next snapshots.
+// Take returns the snapshots of aggregators, of one moment and in the same
+// order, and has them begin again: each hit is in one of the snapshots that Take
+// returns, and there is room for other keys. Without arguments it takes those of
+// all SessionOptions.Aggregators. A hit that counts for several of them is in
+// the snapshots of all, or will be in the next ones of all. If one cannot be
+// read none begins again, and the hits are in the next snapshots.
 func (s *Session) Take(of ...*Aggregator) ([]*Snapshot, error) {
 	some := s.aggregations
 	if len(of) > 0 {

@@ -87,7 +87,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 			}
 			return err
 		case <-time.After(interval):
-			if err := printRows(out, times); err != nil {
+			if err := printRows(out, session); err != nil {
 				return err
 			}
 		}
@@ -107,12 +107,12 @@ func report(changes *watch.Changes[*trace.Attachment]) {
 }
 
 // printRows prints what has come since it was called last.
-func printRows(out io.Writer, times *trace.Aggregator) error {
-	snapshot, err := times.Take()
+func printRows(out io.Writer, session *trace.Session) error {
+	snapshots, err := session.Take()
 	if err != nil {
 		return err
 	}
-	for _, row := range snapshot.Rows {
+	for _, row := range snapshots[0].Rows {
 		fmt.Fprintf(out, "%v  %d statements, half of them within %v, 99 %% within %v\n", row.Keys[0],
 			row.Count,
 			time.Duration(row.Quantile(0.5)), time.Duration(row.Quantile(0.99)))
