@@ -235,3 +235,19 @@ func TestExecEndsCalls(t *testing.T) {
 		})
 	}
 }
+
+// Calls that exec has ended are losses, also after their probes are detached.
+func TestCallsEndedByExecStayLost(t *testing.T) {
+	p := start(t, "target-pie")
+	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+		Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}})))
+	a := attach(t, s, usdt.Target{Path: p.path}, "gousdt_test:t*", nil)
+	p.Fire("three", 3)
+	p.Exec()
+	for range 2 {
+		losses, err := s.Losses()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: 3}))
+		qt.Assert(t, qt.IsNil(a.Close()))
+	}
+}
