@@ -90,11 +90,11 @@ func (a *Aggregator) Snapshot() (*Snapshot, error) {
 }
 
 // Take returns the snapshots of aggregators, of one moment and in the same
-// order, and has them begin again: each hit is in one of the snapshots that Take
-// returns, and there is room for other keys. Without arguments it takes those of
-// all SessionOptions.Aggregators. A hit that counts for several of them is in
-// the snapshots of all, or will be in the next ones of all. If one cannot be
-// read none begins again, and the hits are in the next snapshots.
+// order, and has them begin again: each hit is in one of the snapshots that
+// Take returns, and there is room for other keys. Without arguments it takes
+// those of all SessionOptions.Aggregators. A hit that counts for several of
+// them is in the snapshots of all, or will be in the next ones of all. If one
+// cannot be read none begins again, and the hits are in the next snapshots.
 func (s *Session) Take(of ...*Aggregator) ([]*Snapshot, error) {
 	some := s.aggregations
 	if len(of) > 0 {
