@@ -240,7 +240,7 @@ func TestExecEndsCalls(t *testing.T) {
 func TestCallsEndedByExecStayLost(t *testing.T) {
 	p := start(t, "target-pie")
 	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-		Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}})))
+		Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}})))
 	a := attach(t, s, usdt.Target{Path: p.path}, "gousdt_test:t*", nil)
 	p.Fire("three", 3)
 	p.Exec()
