@@ -78,6 +78,8 @@ var endings = []ending{
 	{"start", "return"},
 	{"begin", "done"}, {"begin", "complete"}, {"begin", "finish"},
 	{"entry", "exit"}, {"enter", "return"}, {"enter", "leave"}, {"startup", "shutdown"},
+	{"begin", "commit"}, {"acquire", "release"}, {"submit", "complete"}, {"request", "response"},
+	{"alloc", "free"},
 }
 
 // base returns the names of a pair without the ending and the separator before
@@ -120,8 +122,10 @@ type PairPattern struct {
 // and * selects all such pairs of a file. Usual endings are __start and __done,
 // __begin and __end, __entry and __return, __enter and __exit, and mixtures of
 // these; also __stop, __complete, __finish, __leave, and __startup with
-// __shutdown. The separator may also be _ or -. Without a separator the ending
-// must be the whole name, which only * selects.
+// __shutdown, __begin with __commit, __acquire with __release, __submit with
+// __complete, __request with __response, and __alloc with __free. The separator
+// may also be _ or -. Without a separator the ending must be the whole name,
+// which only * selects.
 //
 // After either form, |FAILED is a pattern of further probes that end a call:
 // one that fails, as in postgresql:query|transaction__abort. There can be

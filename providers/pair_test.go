@@ -88,6 +88,8 @@ func TestPairs(t *testing.T) {
 		{"*",
 			"r:a_start r:a_complete r:b-begin r:b-end r:entry r:return r:c__enter r:c__leave r:d__startup r:d__shutdown r:restart r:redone",
 			"r:a_start..r:a_complete r:b-begin..r:b-end r:entry..r:return r:c__enter..r:c__leave r:d__startup..r:d__shutdown"},
+		{"*", "p:x__begin p:x__commit p:y_alloc p:y_free p:z-acquire p:z-release p:a__submit p:a__complete",
+			"p:x__begin..p:x__commit p:y_alloc..p:y_free p:z-acquire..p:z-release p:a__submit..p:a__complete"},
 		{"*", "p:x__end p:x__start p:x__begin", "p:x__begin..p:x__end"},
 		{"*", "p:x__end p:x__start p:x__begin p:x__stop",
 			"p:x__start..p:x__stop p:x__begin..p:x__end"},

@@ -523,9 +523,9 @@ func (l *latency) pairs(
 		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
 }
 
-// isAlone reports whether calls of a pair that overlap cannot be told apart: a
-// pattern with wildcards selects it that does not match it as its definition
-// says.
+// isAlone reports whether calls of a pair that overlap cannot be told apart. So
+// it is if a pattern with wildcards selects it that does not match it as its
+// definition says, and of requests and memory: they end in any order.
 func (s *Session) isAlone(l *latency, pair *providers.Pair) bool {
 	named, err := providers.ParsePairPattern(pair.String())
 	if err != nil || l.of[1] != "" {
@@ -533,8 +533,15 @@ func (s *Session) isAlone(l *latency, pair *providers.Pair) bool {
 	}
 	call, ok := s.opts.Definitions.Call(named)
 	match := s.opts.Definitions.Match(named)
-	return ok && call.Nesting == providers.Alone || match != s.opts.Definitions.Match(l.pair)
+	return ok && call.Nesting == providers.Alone || match != s.opts.Definitions.Match(l.pair) ||
+		match == "" && slices.ContainsFunc(anyOrder, func(ends [2]string) bool {
+			return strings.HasSuffix(pair.Start.Name, ends[0]) && strings.HasSuffix(pair.Done.Name, ends[1])
+		})
 }
+
+// anyOrder are endings of pairs whose calls do not end as they are nested.
+var anyOrder = [][2]string{{"acquire", "release"}, {"submit", "complete"}, {"request", "response"},
+	{"alloc", "free"}}
 
 // changeCall sets the parts of the known probes in a call. It leaves out pairs
 // that lack a probe.

@@ -205,7 +205,7 @@ func (s *summary) text() string {
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Left, "not measured: " + left},
 		{s.losses.Overlapped, "not measured: calls that overlap others, " +
-			"so that it is not known which end belongs to which start"},
+			"so that it is not known which end belongs to which start (--match names what both have)"},
 		{s.losses.Replaced, "not measured: " + without},
 		{s.losses.Unfinished, "not measured: " + unfinished},
 		{s.losses.Unmatched, "not measured: " + unstarted},

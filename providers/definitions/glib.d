@@ -14,6 +14,11 @@ provider glib {
 	probe main__after_dispatch(char *source);
 };
 
+#pragma gousdt match glib:mem memory
+#pragma gousdt match glib:slice memory
+#pragma gousdt time glib:mem memory of g_malloc is in use, unless g_realloc moves it
+#pragma gousdt time glib:slice a slice of memory is in use
+
 provider gobject {
 	probe type__new(char *name, unsigned long parent, unsigned long gtype);
 	probe object__new(void *object, unsigned long gtype);
