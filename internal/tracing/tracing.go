@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package tracing has the part of package trace that is only for the commands
-// and the receiver of this project: the option that is wrong, and counts of
-// buckets, the clocks. It also has what packages providers and trace share.
+// and the receiver of this project: the option that is wrong, counts of buckets
+// and the clocks. It also has what packages providers and trace share.
 package tracing
 
 import (
