@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// The names of probes are those of untrusted files, and are printed at each
+// hit.
+func TestLongProbeNamesAreCut(t *testing.T) {
+	long := strings.Repeat("n", 1<<20)
+	event := &trace.Event{Probe: long + ":" + long,
+		Site: &trace.Site{Site: usdt.Site{Site: elfnote.Site{Provider: long, Name: long}}}}
+	o := &options{}
+	tracer := &tracer{prepared: prepared{options: o, targets: newTargets(o)}}
+	var out strings.Builder
+	for _, p := range []printer{&textPrinter{tracer: tracer, out: &out},
+		&jsonPrinter{tracer: tracer, out: &out}} {
+		out.Reset()
+		p.event(event)
+		qt.Check(t, qt.IsTrue(out.Len() < 1000), qt.Commentf("%d bytes", out.Len()))
+		qt.Check(t, qt.StringContains(out.String(), "nnn..."))
+	}
+}
+
+// What an event has in common with those before it is not built again.
+func TestJSONIsOfItsOwnEvent(t *testing.T) {
+	site := func(name string) *trace.Site {
+		return &trace.Site{File: "/bin/" + name,
+			Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: name}}}
+	}
+	one, two := site("one"), site("two")
+	o := &options{}
+	var out strings.Builder
+	p := &jsonPrinter{tracer: &tracer{prepared: prepared{options: o, targets: newTargets(o)}}, out: &out}
+	for _, test := range []struct {
+		behaviour string
+		event     trace.Event
+		want      string
+	}{
+		{"the first one", trace.Event{Site: one},
+			`"pid":0,"tid":0,"command":"","cpu":0,"provider":"p","name":"one","file":"/bin/one","location":0,"args":[]}`},
+		{"another thread", trace.Event{PID: 1, TID: 2, Command: "a", Site: one},
+			`"pid":1,"tid":2,"command":"a","cpu":0,"provider":"p","name":"one","file":"/bin/one","location":0,"args":[]}`},
+		{"another process", trace.Event{PID: 3, TID: 2, Command: "a", Site: one},
+			`"pid":3,"tid":2,"command":"a","cpu":0,"provider":"p","name":"one",`},
+		{"another name of the thread", trace.Event{PID: 3, TID: 2, Command: "b\xff", Site: one},
+			`"pid":3,"tid":2,"command":"b�","command_hex":"62ff","cpu":0,`},
+		{"another site",
+			trace.Event{Site: two,
+				Args: []trace.Value{trace.ValueOf(int64(1)), trace.ValueOf(uint64(2))}},
+			`"name":"two","file":"/bin/two","location":0,"args":[{"value":1},{"value":2}]}`},
+		{"the same site with other values",
+			trace.Event{Site: two, Args: []trace.Value{trace.ValueOf(int64(3)), {}}},
+			`"name":"two","file":"/bin/two","location":0,"args":[{"value":3},{"value":null,"unavailable":true}]}`},
+		{"the first site again", trace.Event{Site: one},
+			`"name":"one","file":"/bin/one","location":0,"args":[]}`},
+		{"a call of both", trace.Event{Site: two, Args: []trace.Value{trace.ValueOf(int64(4)), {}},
+			Start: &trace.Event{Site: one}},
+			`"start":{"provider":"p","name":"one","file":"/bin/one","location":0,"args":[]},"done":{"provider":"p","name":"two","file":"/bin/two","location":0,"args":[{"value":4},`},
+	} {
+		out.Reset()
+		p.event(&test.event)
+		qt.Check(t, qt.StringContains(out.String(), test.want), qt.Commentf(test.behaviour))
+	}
+}
+
+// Two keys that differ in bytes that are not UTF-8 are two objects.
+func TestJSONRowsKeepTheBytesOfKeys(t *testing.T) {
+	o := &options{}
+	var out strings.Builder
+	p := &jsonPrinter{tracer: &tracer{prepared: prepared{options: o, targets: newTargets(o)}}, out: &out}
+	snapshot := &trace.Snapshot{By: []string{"query"}, Rows: []trace.Row{
+		{Keys: []trace.Value{trace.ValueOf("a\xff")}, Count: 1},
+		{Keys: []trace.Value{trace.ValueOf("a\xfe")}, Count: 2},
+		{Keys: []trace.Value{trace.ValueOf("plain")}, Count: 3},
+	}}
+	p.rows(&aggregation{kind: "count"}, snapshot)
+	for _, want := range []string{
+		`"keys":{"query":"a\uFFFD","query_hex":"61ff"},"count":1`,
+		`"keys":{"query":"a\uFFFD","query_hex":"61fe"},"count":2`,
+		`"keys":{"query":"plain"},"count":3`,
+	} {
+		qt.Check(t, qt.StringContains(out.String(), strings.ReplaceAll(want, `\uFFFD`, "\uFFFD")))
+	}
+}
+
+func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
+	for ns, want := range map[float64]string{
+		0: "0ns", 1: "1ns", 512: "512ns", 999: "999ns", 1024: "1.02us", 65536: "65.5us",
+		131072: "131us", 1e6: "1ms",
+		1048576: "1.05ms", 1.5e9: "1.50s", 3.6e12: "3600s", 12.34: "12.3ns", 99.96: "100ns",
+		9.999: "10.0ns",
+	} {
+		qt.Check(t, qt.Equals(formatDuration(ns), want), qt.Commentf("%v", ns))
+	}
+	for x, want := range map[float64]string{149.5: "149.5", -2e9: "-2000000000", 3.14159: "3.142",
+		12345.6: "12346", 1.5e308: "1.5e+308", 9.123456e18: "9.123e+18", 1e15: "1e+15",
+		math.NaN(): "-", math.Inf(1): "+Inf"} {
+		qt.Check(t, qt.Equals(formatAverage(x), want))
+	}
+}
+
+func TestSummarySaysWhoseEventsWereLost(t *testing.T) {
+	s := &summary{losses: losses{Losses: trace.Losses{Events: 15},
+		owners: []trace.OwnerLoss{{CgroupID: 7, Events: 12}, {User: 1000, Events: 3}}}}
+	qt.Check(t, qt.StringContains(s.text(),
+		"\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
+}
+
+func TestSummarySaysWhichKeysHaveNoRow(t *testing.T) {
+	// Each bucket of a histogram takes room in the kernel: 112 keys can be too
+	// many at once, and are not more than 16384.
+	s := &summary{others: 7, overflow: 7, maxKeys: 16384}
+	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "16384")), qt.Commentf("%s", s.text()))
+	s.others++
+	qt.Check(t, qt.StringContains(s.text(), "\n1 hits are of the less frequent keys in (other): "+
+		"there are more than 16384 (--max-keys)\n7 hits are in (other) because "))
+}
+
+func TestSummarySaysHowManyStacksWereCut(t *testing.T) {
+	s := &summary{frames: &stack.Counts{Frames: 9}}
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "cut")))
+	s.frames.CutStacks = 2
+	qt.Check(t, qt.StringContains(s.text(),
+		"\n2 stacks cut: deeper, or costlier to unwind, than a limit allows\n"))
+}
+
+// Tables are no wider than the terminal, however large the numbers are.
+func TestTablesOfLargeNumbersFitTheTerminal(t *testing.T) {
+	for _, width := range []int{60, 80, 120} {
+		for _, count := range []uint64{7, 123_456, 1_234_567, 123_456_789_012} {
+			for _, by := range [][]string{nil, {"str(arg0)"}, {"comm", "str(arg0)"}} {
+				row := trace.Row{Count: count, Partial: true, Sum: trace.ValueOf(count * 1000),
+					Min: trace.ValueOf(uint64(1)), Max: trace.ValueOf(count)}
+				for range by {
+					row.Keys = append(row.Keys, trace.ValueOf(strings.Repeat("select ", 20)))
+				}
+				s := &trace.Snapshot{By: by, Rows: []trace.Row{row}}
+				s.Time = s.Start.Add(time.Second)
+				for _, sums := range []bool{false, true} {
+					var out bytes.Buffer
+					a := &aggregation{kind: kindSum, title: "t", Aggregation: trace.Aggregation{
+						Sum: sums, Max: sums, Histogram: &trace.Histogram{}}}
+					tr := &tracer{prepared: prepared{options: &options{}, targets: &targets{}}}
+					p := &textPrinter{tracer: tr, out: &out,
+						width: width}
+					p.rows(a, s)
+					for line := range strings.Lines(out.String()) {
+						qt.Check(t, qt.IsTrue(len(strings.TrimRight(line, " \n")) <= width),
+							qt.Commentf("%d: %s", width, line))
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestNormalize(t *testing.T) {
+	for _, test := range []struct{ dialect, text, want string }{
+		{"sql", "SELECT abalance FROM pgbench_accounts WHERE aid = 17;",
+			"SELECT abalance FROM pgbench_accounts WHERE aid = ?"},
+		{"sql", "UPDATE t SET a = a + -2312 WHERE b = 'it''s'",
+			"UPDATE t SET a = a + ? WHERE b = ?"},
+		{"sql", `select 'a\', "Id" from t -- 5`, `select ?, "Id" from t`},
+		{"mysql", `select 'a\', 5' from t`, `select ? from t`},
+		{"sql", "select x\n\tfrom t where id in (1, 2, 3)", "select x from t where id in ( ? )"},
+		{"sql", "/* traceparent='00-ab' */ select $1 as y", "select $1 as y"},
+		{"sql", "select * from t where name = 'cut her", "select * from t where name = ?"},
+		{"sql", "select 1 /*traceparent='00-4bf9", "select ?"},
+		{"sql", "select $a$cut her", "select ?"},
+		{"mysql", "select 5 /*cut her", "select ?"},
+		{"sql", "/* a /* b */ SECRET */ select 1 /* /* */ */ from t", "select ? from t"},
+		{"sql", "select 1 /* a /* b */ SECRET", "select ?"},
+		{"mysql", "select x--1, y from t -- 5", "select x - ?, y from t"},
+		{"mysql", "select 1 --\tSECRET\nfrom t--", "select ? from t"},
+		{"sql", "select 1_000_567, 0x_ff, 0b1_01, 1_0.5_0e1_0, t1_0 from t",
+			"select ?, ?, ?, ?, t1_0 from t"},
+		{"sql", "select x-1, f(x) -2, $1-3, 4-5", "select x - ?, f ( x ) - ?, $1 - ?, ? - ?"},
+		{"sql", "select x+1 from t", "select x + ? from t"},
+		{"sql", "select -1 where a in (-1, +2) and b = -3 and c between -4 and -5 limit -6",
+			"select ? where a in ( ? ) and b = ? and c between ? and ? limit ?"},
+		{"sql", "", ""},
+	} {
+		qt.Check(t, qt.Equals(normalizer(test.dialect)(test.text), test.want))
+	}
+	_, err := parseCommandLine([]string{"-a", "--count", "--normalize", "html", "*"})
+	qt.Check(t, qt.ErrorMatches(err, `--normalize "html": want sql or mysql`))
+}
+
+// Texts are untrusted, and may be no SQL.
+func FuzzNormalize(f *testing.F) {
+	for _, text := range []string{"select $a$ b $a$ 'c\\' \"d", "[a].`b` /* - -- # 0x1e-5 e'\\",
+		"\xff\x00日"} {
+		f.Add(text)
+	}
+	sql, mysql := normalizer("sql"), normalizer("mysql")
+	f.Fuzz(func(t *testing.T, text string) {
+		sql(text)
+		mysql(text)
+	})
+}
