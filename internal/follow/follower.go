@@ -477,20 +477,14 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 		}
 	}
 	f.close(id)
-	var pair *procwatch.ProcessFile
-	var scanned []int
-	for _, of := range f.watcher.ProcessFiles() {
-		// Those of overlayfs that map another file had the same data before.
-		if of.File.ID() == id && (pair == nil || of.Found().FileID != id) {
-			pair = of
-			scanned = append(scanned, of.Process.PID)
-		}
-	}
-	known.writes = pair != nil
+	all := f.watcher.ProcessFiles()
+	n := slices.IndexFunc(all, func(pair *procwatch.ProcessFile) bool { return pair.File.ID() == id })
+	known.writes = n >= 0
 	f.finish(r)
-	if pair == nil {
+	if n < 0 {
 		return // its processes are ending
 	}
+	pair := all[n]
 	pair.File.Hold() // the descriptor stays the file's
 	go func() {
 		fd := int(pair.File.ELF().OSFile().Fd())
@@ -503,9 +497,7 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 		f.lock()
 		known.writes = false
 		f.following.Unlock()
-		for _, pid := range scanned {
-			_ = f.Sync(context.Background(), pid) // reads it anew for all; its errors are reported
-		}
+		_ = f.Sync(context.Background(), pair.Process.PID) // reads it anew for all; its errors are reported
 		f.tryAgain(Later)
 	}()
 }

@@ -4,12 +4,10 @@ package procmaps
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -181,51 +179,6 @@ func identify(fd int, path string) (Identity, error) {
 		id.overlay = int64(fs.Type) == unix.OVERLAYFS_SUPER_MAGIC
 	}
 	return id, nil
-}
-
-// HasSameData reports whether a file is one inode to uprobes, which attach to
-// what has the data, with another one that was opened earlier, and still is
-// that inode. Two files of overlayfs can share it: where only the metadata is
-// copied up (metacopy), where images share their files (composefs), and through
-// mounts of several user namespaces. statx and maps do not tell. But a page of
-// the one is then the same physical page of the other. known is false without
-// CAP_SYS_ADMIN, which it takes to see that.
-func HasSameData(file, earlier *os.File) (same, known bool) {
-	// What was opened before it was copied up shows what it had then.
-	now, err := openFile(fmt.Sprint("/proc/self/fd/", earlier.Fd()), earlier.Name())
-	if err != nil {
-		return false, false
-	}
-	defer now.Close()
-	pagemap, err := os.Open("/proc/self/pagemap")
-	if err != nil {
-		return false, false
-	}
-	defer pagemap.Close()
-	var pages [3]uint64
-	for i, file := range []*os.File{file, earlier, now} {
-		// Nothing is read through the mapping: if the file is cut short, there
-		// is no page, rather than a signal.
-		page, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ,
-			unix.MAP_SHARED|unix.MAP_POPULATE)
-		if err != nil {
-			return false, false
-		}
-		defer unix.Munmap(page)
-		var entry [8]byte
-		at := uintptr(unsafe.Pointer(&page[0])) / uintptr(os.Getpagesize())
-		if _, err := pagemap.ReadAt(entry[:], int64(at)*8); err != nil {
-			return false, false
-		}
-		// Documentation/admin-guide/mm/pagemap.rst: bits 0 to 54 are the number
-		// of the page, 0 for those who may not see it; bit 63 says that there
-		// is one.
-		bits := binary.NativeEndian.Uint64(entry[:])
-		if pages[i] = bits & (1<<55 - 1); bits>>63 == 0 || pages[i] == 0 {
-			return false, false
-		}
-	}
-	return pages[0] == pages[1] && pages[1] == pages[2], true
 }
 
 func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }

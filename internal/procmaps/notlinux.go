@@ -17,9 +17,6 @@ func findIn(string, int, string) (*os.File, Identity, error) {
 
 func openFile(string, string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// HasSameData is for files of overlayfs.
-func HasSameData(_, _ *os.File) (same, known bool) { return false, false }
-
 // mounts are for files that can be identified.
 type mounts struct{}
 
