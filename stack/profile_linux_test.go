@@ -189,7 +189,7 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&container.Cgroups{}, &container.Container{}, &elfnote.File{}, &elfnote.Listing{}, &elfnote.Notes{},
 	&providers.Pair{}, &providers.PairPattern{}, &elfnote.Pattern{}, &elfnote.Probe{}, &elfnote.Site{},
 	proc.FS(""), &proc.Process{}, &proc.ProcessFile{}, &proc.Registers{}, &providers.Call{},
-	&providers.CallProbe{}, &trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},
+	&providers.CallProbe{}, providers.Outermost, &trace.ExponentialBuckets{}, &trace.ExponentialHistogram{},
 	&trace.OwnerLoss{}, &trace.ProgramStats{}, &trace.Sampling{}, &trace.Stats{},
 	&providers.Argument{}, &providers.Definitions{},
 	&providers.Probe{}, &stack.Counts{}, &stack.Frame{}, &stack.Profile{}, &stack.Symbolizer{},
