@@ -61,14 +61,6 @@ const (
 // says that there are several probes. Linkers put them there by making one of
 // equal functions.
 func Shared(sites iter.Seq2[elfnote.Site, error]) map[uint64][]string {
-	highest, ordered := uint64(0), true
-	for site, err := range sites {
-		ordered = ordered && (err != nil || site.Location > highest)
-		highest = max(highest, site.Location)
-	}
-	if ordered {
-		return nil
-	}
 	var locations []uint64
 	for site, err := range sites {
 		if err == nil {
