@@ -191,7 +191,10 @@ func (d *Definitions) Pairs(
 				as := elfnote.Listing{Probes: []elfnote.Probe{
 					{Provider: provider, Name: call.Name + "__start", Sites: start.Sites},
 					{Provider: provider, Name: call.Name + "__done", Sites: done.Sites}}}
-				pairs = append(pairs, pairsIn(&as, patterns...)...)
+				pairs = append(pairs, slices.DeleteFunc(pairsIn(&as, patterns...), func(pair Pair) bool {
+					// One of two literal names may be that of a probe.
+					return pair.Start.Name != as.Probes[0].Name || pair.Done.Name != as.Probes[1].Name
+				})...)
 				break
 			}
 		}

@@ -362,6 +362,17 @@ func TestCalls(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(names, want))
 	}
 
+	// The start that is written out is that of a call, too, but the end is not.
+	d = providers.Builtin()
+	listing = &elfnote.Listing{Probes: []elfnote.Probe{
+		{Provider: "postgresql", Name: "transaction__start", Sites: make([]elfnote.Site, 1)},
+		{Provider: "postgresql", Name: "transaction__commit", Sites: make([]elfnote.Site, 1)},
+		{Provider: "postgresql", Name: "transaction__abort", Sites: make([]elfnote.Site, 1)}}}
+	pairs := d.Pairs(listing, providers.MustParsePairPattern("postgresql:transaction__start.."+
+		"postgresql:transaction__commit|postgresql:transaction__abort"))
+	qt.Assert(t, qt.HasLen(pairs, 1))
+	qt.Check(t, qt.DeepEquals(pairs[0].Done, listing.Probes[1]))
+
 	var none *providers.Definitions
 	_, ok = none.Call(pair)
 	qt.Check(t, qt.IsFalse(ok))
