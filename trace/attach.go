@@ -449,7 +449,7 @@ func (t *siteTable) get(id uint32) *Site {
 func (t *siteTable) add(more ...*Site) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(more)-len(t.free) > math.MaxUint32-int(t.next) {
+	if int64(len(more)-len(t.free)) > math.MaxUint32-int64(t.next) {
 		return errors.New("the session has more sites than it can number")
 	}
 	sites := t.sites.Load()
