@@ -309,6 +309,7 @@ func TestAttachRefusesTooManyArguments(t *testing.T) {
 
 // A hit counts for each of the probes at its instruction, whichever is watched.
 func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{}})
 	path := copyOf(t, "target-pie")
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -324,7 +325,6 @@ func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o755)))
 	qt.Assert(t, qt.IsNil(file.Close()))
 
-	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{}})
 	for _, pattern := range []string{"*:guarded", "*:counted", "*:three"} {
 		a, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern(pattern))
 		qt.Assert(t, qt.IsNil(err))
