@@ -22,9 +22,9 @@ type Definitions struct {
 	fires   []firesHint
 	helpers []helper
 	apart   []elfnote.Pattern // probes that start no call, whatever their names
-	matches []match
-	times   []pairTime
-	builtin bool // also those that this package has
+	matches []pairText        // terms that start and end of a call have in common
+	times   []pairText        // what the time of a call means
+	builtin bool              // also those that this package has
 }
 
 // A probe is defined once for each number of arguments that it ever had.
@@ -39,14 +39,8 @@ type firesHint struct {
 	text    string
 }
 
-// match is a term that the start and the end of a call have in common.
-type match struct {
-	pattern elfnote.Pattern
-	term    string
-}
-
-// pairTime says what the time of a pair means.
-type pairTime struct {
+// pairText says something of pairs and calls.
+type pairText struct {
 	pattern elfnote.Pattern
 	text    string
 }
@@ -238,27 +232,17 @@ func (d *Definitions) isApart(provider, name string) bool {
 // definitions name none for the provider, which the pattern has to name without
 // wildcards. Nil Definitions know none.
 func (d *Definitions) Match(pair PairPattern) string {
-	if d == nil {
-		return ""
-	}
-	provider, name, _ := strings.Cut(pair.String(), ":")
-	if call, ok := d.Call(pair); ok {
-		name = call.Name
-	}
-	for _, m := range slices.Backward(d.matches) {
-		if m.pattern.Match(provider, name) {
-			return m.term
-		}
-	}
-	if d.builtin {
-		return builtinOf(provider).Match(pair)
-	}
-	return ""
+	return d.textOf(pair, func(d *Definitions) []pairText { return d.matches })
 }
 
 // Time returns what the time of a pair is, such as "a thread waits to enter a
 // monitor", for "the time while". It is "" if that is not known.
 func (d *Definitions) Time(pair PairPattern) (text string) {
+	return d.textOf(pair, func(d *Definitions) []pairText { return d.times })
+}
+
+// textOf returns what the last of some texts says of a pair, "" if none does.
+func (d *Definitions) textOf(pair PairPattern, texts func(*Definitions) []pairText) string {
 	if d == nil {
 		return ""
 	}
@@ -266,13 +250,13 @@ func (d *Definitions) Time(pair PairPattern) (text string) {
 	if call, ok := d.Call(pair); ok {
 		name = call.Name
 	}
-	for _, t := range slices.Backward(d.times) {
+	for _, t := range slices.Backward(texts(d)) {
 		if t.pattern.Match(provider, name) {
 			return t.text
 		}
 	}
 	if d.builtin {
-		return builtinOf(provider).Time(pair)
+		return builtinOf(provider).textOf(pair, texts)
 	}
 	return ""
 }

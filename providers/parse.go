@@ -84,8 +84,8 @@ type parser struct {
 
 	helpers []helper
 	apart   []elfnote.Pattern
-	matches []match
-	times   []pairTime
+	matches []pairText
+	times   []pairText
 	notes   []note
 
 	err  error
@@ -425,9 +425,9 @@ func (p *parser) pragma(kind string, fields []string) error {
 	case "apart":
 		p.apart = append(p.apart, pattern)
 	case "match":
-		p.matches = append(p.matches, match{pattern, fields[1]})
+		p.matches = append(p.matches, pairText{pattern, fields[1]})
 	case "time":
-		p.times = append(p.times, pairTime{pattern, strings.Join(fields[1:], " ")})
+		p.times = append(p.times, pairText{pattern, strings.Join(fields[1:], " ")})
 	case "helper":
 		h := helper{of: pattern}
 		if h.probe, err = elfnote.ParsePattern(fields[1]); err != nil {

@@ -219,10 +219,9 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		toStack(c.began, r3), fromStack(r1, c.duration), asm.Sub.Reg(r1, r3),
 		toStack(c.duration, r1))
 	if b.site.Pairs[l].Alone {
-		overlapped, alone := b.Label(), b.Label()
+		overlapped := b.Label()
 		b.Emit(fromStack(r2, c.word), asm.And.Imm(r2, 1<<flagOverlap))
 		b.JumpIfImm(asm.JNE, r2, 0, r3, overlapped)
-		b.Place(alone)
 		b.Aside(overlapped, none, func() { b.lost(CounterOverlapped, set(r1, 1)) })
 	}
 	if b.plan.Execs != 0 {
