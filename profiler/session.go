@@ -238,16 +238,12 @@ func (e executables) ReportExecutable(m *reporter.ExecutableMetadata) {
 	if err != nil {
 		return // its frames have the name of the file
 	}
-	// What comes after the patience is for later stacks.
-	deadline.One(context.Background(), filePatience, func() {
+	// What comes later is for later stacks.
+	deadline.One(context.Background(), deadline.Tables, func() {
 		defer read.Close()
 		e.read(m.MappingFile, read)
 	}, nil)
 }
-
-// filePatience is how long a file may take to be read, without the time of a
-// processor: its server may have stopped.
-const filePatience = time.Second
 
 func (e executables) read(of libpf.FrameMappingFile, read io.ReaderAt) {
 	file, err := debuginfo.New(read)

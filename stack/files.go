@@ -70,7 +70,7 @@ type found struct {
 // a processor that it took. The caller does not hold the lock.
 func (s *Symbolizer) look(owner string, mapped []openable) ([]found, time.Duration) {
 	all, took := make([]found, len(mapped)), make([]time.Duration, len(mapped))
-	returned := s.unanswered.askAll(patience, func() string { return owner }, len(mapped),
+	returned := s.unanswered.Ask(owner, deadline.Names, len(mapped),
 		func(i int) {
 			began := deadline.ProcessorTime()
 			this := found{mapped: mapped[i]}

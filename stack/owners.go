@@ -5,7 +5,6 @@ package stack
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,17 +18,6 @@ import (
 // cost the others more than their share of the time. Nothing of it is done
 // under the Symbolizer's lock.
 const (
-	// patience is the time to wait for a call about a process, or about a file
-	// that it maps. Each owner of abandoned calls halves it, mostHalvings times
-	// at most: a user may keep many calls from returning.
-	patience     = 250 * time.Millisecond
-	mostHalvings = 3
-
-	// maxUnanswered bounds the abandoned calls, each of which takes a thread.
-	// No more calls are made until one returns. An owner may have fewer, see
-	// [fairness.Blocked].
-	maxUnanswered = 512
-
 	// maxReading bounds the files that are read at a time. An owner has one of
 	// them.
 	maxReading = 4
@@ -69,7 +57,7 @@ func left(of fairness.Owners, owner string, r fairness.Rate) time.Duration {
 // readers read files in the background. The owner that has taken the least time
 // comes first.
 type readers struct {
-	unanswered *unanswered
+	unanswered *deadline.Unanswered
 
 	mutex   sync.Mutex
 	waiting map[string][]*reading
@@ -171,8 +159,8 @@ var errLate = elffile.TooLarge(errors.New("tables that take too long to read"))
 
 // ask makes a call that may never return, and reports whether it has. The call
 // gives up when late says so: when it has used a processor for the limit.
-func (r *reading) ask(u *unanswered, limit time.Duration, call func(late func() error)) bool {
-	return u.ask(patience, func() string { return r.owner }, func() {
+func (r *reading) ask(u *deadline.Unanswered, limit time.Duration, call func(late func() error)) bool {
+	return len(u.Ask(r.owner, deadline.Names, 1, func(int) {
 		began := deadline.ProcessorTime()
 		late := func() error {
 			used := deadline.ProcessorTime() - began
@@ -184,7 +172,7 @@ func (r *reading) ask(u *unanswered, limit time.Duration, call func(late func() 
 		}
 		call(late)
 		_ = late()
-	}, func() {})
+	}, nil)) == 1
 }
 
 // wait waits until a reading has ended, or has taken some time, and returns the
@@ -232,62 +220,7 @@ func (s *Symbolizer) unlock() {
 	closing := s.files.closing
 	s.files.closing = nil
 	s.mutex.Unlock()
-	calls := deadline.Calls{N: len(closing), Patience: patience, Busy: true,
+	calls := deadline.Calls{N: len(closing), Patience: deadline.Names, Busy: true,
 		Call: func(i int) { _ = closing[i].Close() }} // they were only read
 	calls.Make(context.Background())
-}
-
-// unanswered counts the abandoned calls: those that have not returned in time.
-type unanswered struct {
-	mutex sync.Mutex
-	calls fairness.Blocked
-}
-
-// ask makes a call that may never return, about a process of an owner, and
-// reports whether it has returned in time. late is called when an abandoned
-// call returns.
-func (u *unanswered) ask(wait time.Duration, owner func() string, call, late func()) bool {
-	return len(u.askAll(wait, owner, 1, func(int) { call() }, func(int) { late() })) == 1
-}
-
-// askAll makes calls as ask does, one after the other, and returns the numbers
-// of those that have returned. It makes no more when the owner has too many
-// that have not.
-func (u *unanswered) askAll(
-	wait time.Duration, owner func() string, n int, call, late func(int),
-) (returned []int) {
-	owner = sync.OnceValue(owner)
-	isFull := func() bool {
-		u.mutex.Lock()
-		defer u.mutex.Unlock()
-		return u.calls.Owners() > 0 && u.calls.IsFull(owner(), maxUnanswered)
-	}
-	if n == 0 || isFull() {
-		return nil
-	}
-	u.mutex.Lock()
-	pending := u.calls.Owners()
-	u.mutex.Unlock()
-	add := func(n int) { // late can come first
-		u.mutex.Lock()
-		defer u.mutex.Unlock()
-		u.calls.Add(owner(), n)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	left := make(map[int]bool)
-	calls := deadline.Calls{N: n, Patience: wait >> min(pending, mostHalvings), Busy: true, Call: call,
-		Left: func(i int) {
-			left[i] = true
-			add(1)
-			if isFull() {
-				cancel()
-			}
-		},
-		Late: func(i int) { late(i); add(-1) },
-	}
-	for i := range calls.Make(ctx) {
-		returned = append(returned, i)
-	}
-	return slices.DeleteFunc(returned, func(i int) bool { return left[i] })
 }

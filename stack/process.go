@@ -129,7 +129,7 @@ func (s *Symbolizer) mappedBy(pid int, owner string) (files []openable, vdso uin
 		vdso  uint64
 		took  time.Duration
 	}
-	if s.unanswered.ask(patience, func() string { return owner }, func() {
+	if len(s.unanswered.Ask(owner, deadline.Names, 1, func(int) {
 		began := deadline.ProcessorTime()
 		all, _ := procmaps.Files(s.fs, pid) // malformed lines are skipped
 		mappings := 0
@@ -140,7 +140,7 @@ func (s *Symbolizer) mappedBy(pid int, owner string) (files []openable, vdso uin
 		}
 		got.vdso = vdsoOf(procfs.Path(s.fs.Root(), pid, "auxv"))
 		got.took = deadline.ProcessorTime() - began
-	}, func() {}) {
+	}, nil)) == 1 {
 		files, vdso, took = got.files, got.vdso, got.took
 	}
 	return files, vdso, took

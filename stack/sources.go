@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 )
 
@@ -277,8 +278,8 @@ func (l *lineReader) read(request lineRequest) {
 	limit, elf := payer.time, f.elf
 	l.mutex.Unlock()
 	var answer *debugInfo // an abandoned call writes it whenever it likes
-	isAnswered := l.readers.unanswered.ask(limit+patience, func() string { return payer.owner },
-		func() { answer = f.read(elf, limit) }, func() {})
+	isAnswered := len(l.readers.unanswered.Ask(payer.owner, limit+deadline.Names, 1,
+		func(int) { answer = f.read(elf, limit) }, nil)) == 1
 	l.mutex.Lock()
 	if !isAnswered || answer == nil || f.isGone || l.isClosed {
 		return

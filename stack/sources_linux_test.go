@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
@@ -110,7 +111,7 @@ func TestLinesThatAnotherProcessMayNotHave(t *testing.T) {
 func TestLinesThatComeTooLate(t *testing.T) {
 	w := newWaiting(t)
 	synctest.Test(t, func(t *testing.T) {
-		lines := &lineReader{readers: readers{unanswered: new(unanswered)}}
+		lines := &lineReader{readers: readers{unanswered: new(deadline.Unanswered)}}
 		answer := make(chan struct{})
 		f := &lineFile{open: func() *debuginfo.File {
 			<-answer

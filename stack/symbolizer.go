@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -52,7 +53,7 @@ type Symbolizer struct {
 	waited  fairness.Owners // time of callers
 	waits   fairness.Allowance
 
-	unanswered unanswered
+	unanswered deadline.Unanswered
 	readers    readers
 	records    records
 }

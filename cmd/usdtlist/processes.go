@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
@@ -301,14 +300,9 @@ func (s *scan) setPathsHere() {
 	}
 }
 
-const (
-	// patience is how long a call may wait for a file system.
-	patience = 500 * time.Millisecond
-
-	// maxBlocked bounds the calls that do not return for one container or user,
-	// each of which takes a thread.
-	maxBlocked = 2
-)
+// maxBlocked bounds the calls that do not return for one container or user,
+// each of which takes a thread.
+const maxBlocked = 2
 
 // open opens the file that a process finds at a path.
 func (s *scan) open(pid int, path string) (file *os.File, id procmaps.FileID, err error) {
@@ -320,7 +314,7 @@ func (s *scan) open(pid int, path string) (file *os.File, id procmaps.FileID, er
 	var opened *os.File
 	var openedID procmaps.FileID
 	var failed error
-	returned := deadline.One(context.Background(), patience, func() {
+	returned := deadline.One(context.Background(), deadline.File, func() {
 		if opened, failed = procmaps.OpenIn(s.fs, pid, path); failed == nil {
 			openedID, failed = procmaps.IdentifyFile(opened)
 		}

@@ -3,22 +3,55 @@
 // Package deadline makes calls that may never return, and goes on without those
 // that do not. A system call on another user's file or process can wait as long
 // as that user likes, and nothing ends the wait.
+//
+// A call is made for an owner: the container or user whose process or file it
+// is about. It has a patience. When that is over it is abandoned: it goes on in
+// the background, and holds a thread until it is answered. [Unanswered] counts
+// such calls, of which an owner may have few. A late answer goes to Late, as
+// the asker may not need it any more. The time that a call takes without
+// waiting for a processor is its owner's; package fairness shares that out.
 package deadline
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"sync"
 	"time"
 )
 
+// How long callers wait. A call that answers takes less than a millisecond, or
+// longer from a disk that sleeps or on a machine that is short of everything.
+const (
+	// Memory is for reading a process's own memory, or its environment, which
+	// is there. It waits for a page fault of a file whose server has stopped.
+	Memory = 200 * time.Millisecond
+
+	// Names is for what only gives addresses their names: the mappings of a
+	// process, and the files among them.
+	Names = 250 * time.Millisecond
+
+	// File is for finding, opening and reading a file that a process maps, and
+	// for one call of the kernel that attaches. It waits for some 10 ms there,
+	// and longer where others attach and detach.
+	File = 500 * time.Millisecond
+
+	// Tables is for the symbol tables of a file, which may be large.
+	Tables = time.Second
+)
+
 // checks is the number of times that the caller looks at a call during its
 // patience.
 const checks = 4
 
-// leastPatience is the share of the patience that always remains: one part of
-// this many.
-const leastPatience = 8
+// mostHalvings bounds how often abandoned calls halve the patience with the
+// next ones: where one blocks on purpose, there may be many.
+const mostHalvings = 3
+
+// Halved returns the patience that remains after some calls were abandoned.
+func Halved(patience time.Duration, abandoned int) time.Duration {
+	return patience >> min(abandoned, mostHalvings)
+}
 
 // farewell is the time that a call may still take after the context has ended.
 const farewell = 50 * time.Millisecond
@@ -28,9 +61,8 @@ type Calls struct {
 	N int // their number
 	// Patience is the time that a call may take before it is abandoned, without
 	// the time that it waits for a processor. It may take up to a quarter
-	// longer. Another goroutine then makes the next calls. Each abandoned call
-	// halves the patience with them, down to an eighth: where one blocks on
-	// purpose, there may be many.
+	// longer. Another goroutine then makes the next calls, with a patience that
+	// is Halved.
 	Patience time.Duration
 	// Busy lets a call use the processor for as long as it likes: only waiting
 	// counts.
@@ -39,32 +71,43 @@ type Calls struct {
 	Keep func(i int) bool
 	// Call makes a call, from 0 to N-1.
 	Call func(i int)
+
+	// Unanswered, if set, counts the abandoned calls, each for its Owner, which
+	// is asked for then.
+	Unanswered *Unanswered
+	Owner      func(i int) string
 	// Left, if set, is called by the goroutine of Make when a call has been
-	// abandoned.
+	// abandoned and counted.
 	Left func(i int)
-	// Late, if set, is called after an abandoned call has returned, by the
-	// goroutine that made it.
-	Late func(i int)
+	// Late, if set, is called after an abandoned call has returned and Left
+	// too, by the goroutine that made the call. Freed follows when it does not
+	// count any more.
+	Late, Freed func(i int)
 }
 
 // Make makes the calls and returns how many have been begun. All of these have
 // returned or have been abandoned. When the context ends no further call is
 // begun, and the one that has been is abandoned if it does not return soon.
 func (c *Calls) Make(ctx context.Context) (begun int) {
-	patience := c.Patience
-	for begun < c.N && ctx.Err() == nil {
-		w := &worker{next: begun, returned: make(chan struct{}), thread: make(chan thread, 1)}
+	for abandoned := 0; begun < c.N && ctx.Err() == nil; abandoned++ {
+		w := &worker{next: begun, returned: make(chan struct{}), thread: make(chan thread, 1),
+			noted: make(chan string, 1)}
 		go w.work(c)
-		isLeft := w.wait(ctx, patience, c)
+		isLeft := w.wait(ctx, Halved(c.Patience, abandoned), c)
 		begun = w.next // not changed any more: it has returned, or was abandoned
 		if !isLeft {
 			break
 		}
-		begun++
-		patience = max(patience/2, c.Patience/leastPatience)
-		if c.Left != nil {
-			c.Left(begun - 1)
+		owner := ""
+		if c.Owner != nil {
+			owner = c.Owner(begun)
 		}
+		c.Unanswered.add(owner, 1)
+		if c.Left != nil {
+			c.Left(begun)
+		}
+		w.noted <- owner
+		begun++
 	}
 	return begun
 }
@@ -83,6 +126,127 @@ func One(ctx context.Context, patience time.Duration, call, late func()) (return
 		calls.Late = func(int) { late() }
 	}
 	return calls.Make(ctx) == 1 && returned
+}
+
+// Unanswered counts the calls that were abandoned and have not returned. It may
+// be used by several goroutines at once.
+type Unanswered struct {
+	// Most bounds the calls for all owners together; 0 is mostUnanswered.
+	Most int
+
+	mu     sync.Mutex
+	total  int
+	owners map[string]int
+}
+
+// mostUnanswered bounds the threads that calls hold: Go ends a program that has
+// 10,000. mostOfOwner bounds those for one owner.
+const (
+	mostUnanswered = 512
+	mostOfOwner    = 2
+)
+
+// IsFull reports whether no further call is to be made for an owner before one
+// returns.
+func (u *Unanswered) IsFull(owner string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.total >= cmp.Or(u.Most, mostUnanswered) || u.owners[owner] >= mostOfOwner
+}
+
+// Count returns the number of calls, and of owners that have some.
+func (u *Unanswered) Count() (calls, owners int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.total, len(u.owners)
+}
+
+func (u *Unanswered) add(owner string, more int) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.owners == nil {
+		u.owners = make(map[string]int)
+	}
+	u.total += more
+	if u.owners[owner] += more; u.owners[owner] == 0 {
+		delete(u.owners, owner)
+	}
+}
+
+// Ask makes calls for one owner, which may use the processor for longer than
+// the patience, and returns the numbers of those that have returned. Each owner
+// of unanswered calls halves the patience. No more calls are made when the
+// owner has too many. late, if not nil, is called for one that returns later.
+func (u *Unanswered) Ask(
+	owner string, patience time.Duration, n int, call, late func(i int),
+) (returned []int) {
+	_, owners := u.Count()
+	if n == 0 || u.IsFull(owner) {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	left := make(map[int]bool)
+	calls := Calls{
+		N: n, Patience: Halved(patience, owners), Busy: true, Call: call, Late: late,
+		Unanswered: u, Owner: func(int) string { return owner },
+		Left: func(i int) {
+			left[i] = true
+			if u.IsFull(owner) {
+				cancel()
+			}
+		},
+	}
+	for i := range calls.Make(ctx) {
+		if !left[i] {
+			returned = append(returned, i)
+		}
+	}
+	return returned
+}
+
+// A Pending call goes on while its asker does something else.
+type Pending struct {
+	// Over is closed when the call has returned, or has been abandoned: then
+	// the next two are set. Took is the owner's time.
+	Over       <-chan struct{}
+	IsReturned bool
+	Took       time.Duration
+	// Answered is closed when an abandoned call has returned, and does not
+	// count any more.
+	Answered <-chan struct{}
+}
+
+// Begin begins a call for an owner, which may use the processor for longer than
+// the patience.
+func (u *Unanswered) Begin(owner string, patience time.Duration, call func()) *Pending {
+	over, answered := make(chan struct{}), make(chan struct{})
+	p := &Pending{Over: over, Answered: answered, IsReturned: true}
+	var took time.Duration // by the call, once that has returned
+	began := time.Now()
+	calls := Calls{
+		N: 1, Patience: patience, Busy: true,
+		Unanswered: u, Owner: func(int) string { return owner },
+		Call: func(int) {
+			watch := StartStopwatch()
+			call()
+			took = watch.Took()
+		},
+		Left:  func(int) { p.IsReturned = false },
+		Freed: func(int) { close(answered) },
+	}
+	go func() {
+		defer close(over)
+		if calls.Make(context.Background()); p.IsReturned {
+			p.Took = took
+		} else {
+			p.Took = time.Since(began)
+		}
+	}()
+	return p
 }
 
 // A Stopwatch measures how long something takes without the time that it waits
@@ -112,6 +276,7 @@ func (s Stopwatch) Took() time.Duration {
 type worker struct {
 	thread   chan thread   // gets the thread that makes the calls
 	returned chan struct{} // closed when all calls have returned
+	noted    chan string   // gets the owner of the call with which it is abandoned
 
 	mu    sync.Mutex
 	next  int  // the call that is made, or the first that was not
@@ -134,10 +299,15 @@ func (w *worker) work(c *Calls) {
 		ended := w.ended
 		w.mu.Unlock()
 		switch {
-		case left && c.Late != nil:
-			c.Late(i)
-			return
 		case left:
+			owner := <-w.noted
+			if c.Late != nil {
+				c.Late(i)
+			}
+			c.Unanswered.add(owner, -1)
+			if c.Freed != nil {
+				c.Freed(i)
+			}
 			return
 		case ended:
 			close(w.returned)

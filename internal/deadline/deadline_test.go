@@ -99,3 +99,61 @@ func TestOne(t *testing.T) {
 	close(unblock)
 	<-late
 }
+
+func TestUnansweredCallsOfAnOwner(t *testing.T) {
+	u := Unanswered{Most: 3}
+	u.add("a", 1)
+	qt.Check(t, qt.IsFalse(u.IsFull("a")))
+	u.add("a", 1)
+	qt.Check(t, qt.IsTrue(u.IsFull("a")))
+	qt.Check(t, qt.IsFalse(u.IsFull("b")))
+	u.add("b", 1)
+	qt.Check(t, qt.IsTrue(u.IsFull("c")))
+	u.add("a", -1)
+	qt.Check(t, qt.IsFalse(u.IsFull("a")))
+	calls, owners := u.Count()
+	qt.Check(t, qt.Equals(calls, 2))
+	qt.Check(t, qt.Equals(owners, 2))
+}
+
+// An owner of calls that do not return has no more made, and the others wait
+// for less. When a call has returned, another one may be made.
+func TestAskingAnOwnerThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &made{}
+		var u Unanswered
+		unblock := make(chan struct{})
+		block := func(i int) {
+			if m.note(&m.begun, i); i != 1 {
+				<-unblock
+			}
+		}
+		late := func(i int) {
+			calls, _ := u.Count()
+			qt.Check(t, qt.IsTrue(calls > 0)) // it still holds a thread
+			m.note(&m.late, i)
+		}
+		qt.Check(t, qt.DeepEquals(u.Ask("bad", patience, 4, block, late), []int{1}))
+		synctest.Wait()
+		qt.Check(t, qt.DeepEquals(m.begun, []int{0, 1, 2}))
+		qt.Check(t, qt.HasLen(u.Ask("bad", patience, 1, block, late), 0))
+		qt.Check(t, qt.DeepEquals(u.Ask("good", patience, 1, func(int) {}, nil), []int{0}))
+
+		began := time.Now()
+		going := u.Begin("good", Halved(patience, 1), func() { <-unblock })
+		<-going.Over
+		qt.Check(t, qt.IsFalse(going.IsReturned))
+		qt.Check(t, qt.Equals(going.Took, time.Since(began)))
+		qt.Check(t, qt.IsTrue(going.Took < patience))
+
+		close(unblock)
+		<-going.Answered
+		synctest.Wait()
+		calls, _ := u.Count()
+		qt.Check(t, qt.Equals(calls, 0))
+		qt.Check(t, qt.HasLen(m.late, 2))
+		again := u.Begin("bad", patience, func() {})
+		<-again.Over
+		qt.Check(t, qt.IsTrue(again.IsReturned))
+	})
+}

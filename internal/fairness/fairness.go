@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package fairness shares out time and threads among owners: the containers and
+// Package fairness shares out time among owners: the containers and
 // users whose processes are scanned and attached to. What one of them does must
 // not cost the others more than their share.
 //
 // An owner has an [Allowance] of the time, which refills as time passes. An
-// owner that has taken more waits. [Blocked] counts the calls of an owner that
-// do not return, each of which holds a thread: an owner with too many of them
-// waits until one returns.
+// owner that has taken more waits.
 //
 // The types are not safe for concurrent use.
 package fairness
@@ -77,34 +75,4 @@ func (o Owners) Tidy(r Rate, now time.Time) {
 			delete(o, owner)
 		}
 	}
-}
-
-// Blocked counts the calls for owners that have not returned.
-type Blocked struct {
-	Total  int
-	owners map[string]int
-}
-
-// Add notes that more calls do not return, or with a number below 0 that they
-// have returned after all.
-func (b *Blocked) Add(owner string, more int) {
-	if b.owners == nil {
-		b.owners = make(map[string]int)
-	}
-	b.Total += more
-	if b.owners[owner] += more; b.owners[owner] == 0 {
-		delete(b.owners, owner)
-	}
-}
-
-// Owners returns the number of owners with such calls.
-func (b *Blocked) Owners() int { return len(b.owners) }
-
-// maxOfOwner bounds the calls for one owner that do not return.
-const maxOfOwner = 2
-
-// IsFull reports whether no further call is to be made for an owner before one
-// returns. The limit is on the calls for all owners together.
-func (b *Blocked) IsFull(owner string, limit int) bool {
-	return b.Total >= limit || b.owners[owner] >= maxOfOwner
 }

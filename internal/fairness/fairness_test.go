@@ -51,18 +51,3 @@ func TestOwnersAreForgotten(t *testing.T) {
 	owners.Tidy(rate, now)
 	qt.Check(t, qt.HasLen(owners, 1))
 }
-
-func TestBlockedCalls(t *testing.T) {
-	var b Blocked
-	const limit = 3
-	b.Add("a", 1)
-	qt.Check(t, qt.IsFalse(b.IsFull("a", limit)))
-	b.Add("a", 1)
-	qt.Check(t, qt.IsTrue(b.IsFull("a", limit)))
-	qt.Check(t, qt.IsFalse(b.IsFull("b", limit)))
-	b.Add("b", 1)
-	qt.Check(t, qt.IsTrue(b.IsFull("c", limit)))
-	b.Add("a", -1)
-	qt.Check(t, qt.IsFalse(b.IsFull("a", limit)))
-	qt.Check(t, qt.Equals(b.Total, 2))
-}

@@ -4,7 +4,6 @@ package follow
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,20 +24,14 @@ const (
 	// again and again. No tool chain makes such a file.
 	maxRefused = 4096
 
-	// maxBlocked bounds the calls that do not return. Each takes a thread. An
-	// owner has fewer, see [fairness.Blocked].
+	// maxBlocked bounds the calls that do not return. Each takes a thread.
 	maxBlocked = 256
 
-	// patience is the time that a call may wait before it counts as blocked.
-	// The kernel waits for some 10 ms, and longer where others attach and
-	// detach. With perf events it waits for each site.
-	patience     = 500 * time.Millisecond
-	sitePatience = 10 * time.Millisecond // up to mostPatience times the patience
+	// sitePatience is added to the patience with a call for each site, up to
+	// mostPatience times the patience: with perf events the kernel waits for
+	// each.
+	sitePatience = 10 * time.Millisecond
 	mostPatience = 4
-
-	// mostHalvings bounds how often abandoned calls halve the patience with the
-	// next ones: where one blocks on purpose, there may be many.
-	mostHalvings = 3
 
 	// turn is the time that a call may take, waiting or not. Then others have
 	// their turn while it goes on.
@@ -311,7 +304,8 @@ type call[A any] struct {
 	// gone on.
 	late func(*round[A])
 
-	blocks bool // it has waited for longer than the patience
+	failed error // by do, once that has returned
+	blocks bool  // it has waited for longer than the patience
 }
 
 // callWithRoom makes a call. If it fails for want of room, room is made and the
@@ -343,67 +337,29 @@ func (f *Follower[A]) retry(err error) When {
 // call takes longer than its turn. In both cases the call goes on in the
 // background. With Patient it is waited for.
 func (f *Follower[A]) call(c *call[A]) error {
-	if f.calls[c.File] != nil || f.blocked.IsFull(c.owner, maxBlocked) {
+	if f.calls[c.File] != nil || f.unanswered.IsFull(c.owner) {
 		return proc.ErrBlocked
 	}
 	if f.opts.Proc.Patient {
 		return c.do()
 	}
-	patience := min(f.patience+time.Duration(c.needs[sites])*sitePatience, mostPatience*f.patience) >>
-		min(f.abandoned, mostHalvings)
-	var failed error // by the call, once that has returned
-	var took time.Duration
-	returned, answered := make(chan bool, 1), make(chan struct{})
-	began := time.Now()
-	go func() {
-		returned <- deadline.One(context.Background(), patience, func() {
-			watch := deadline.StartStopwatch()
-			failed = c.do()
-			took = watch.Took()
-		}, func() { close(answered) })
-	}()
+	patience := min(f.patience+time.Duration(c.needs[sites])*sitePatience, mostPatience*f.patience)
+	going := f.unanswered.Begin(c.owner, deadline.Halved(patience, f.abandoned),
+		func() { c.failed = c.do() })
 	var turnOver <-chan time.Time
 	if f.running.Load() > 0 { // else the caller of SyncAll waits for all of it
 		timer := time.NewTimer(turn)
 		defer timer.Stop()
 		turnOver = timer.C
 	}
-	end := func(r *round[A]) {
-		if failed != nil {
-			f.fail(c.target, failed, r)
-		} else {
-			c.late(r)
-		}
-	}
-	// block notes that the call blocks, and waits for it in the background.
-	block := func() {
-		c.blocks, f.calls[c.File] = true, c
-		f.blocked.Add(c.owner, 1)
-		attached := func() {}
-		if c.part != WholeFile {
-			attached = f.attaching.Begin(c.pair.Path)
-		}
-		go func() {
-			defer attached()
-			<-answered
-			f.later(func(r *round[A]) {
-				f.blocked.Add(c.owner, -1)
-				delete(f.calls, c.File)
-				end(r)
-				f.closeUnused(c.File)
-			})
-			f.tryAgain(WithAnswer)
-		}()
-	}
 	select {
-	case isDone := <-returned:
-		if isDone {
-			f.budget.spend(c.owner, time.Now(), took)
-			return failed
+	case <-going.Over:
+		f.budget.spend(c.owner, time.Now(), going.Took)
+		if going.IsReturned {
+			return c.failed
 		}
-		f.budget.spend(c.owner, time.Now(), time.Since(began))
 		f.abandoned++
-		block()
+		f.block(c, going)
 		return proc.ErrBlocked
 	case <-turnOver:
 	}
@@ -412,16 +368,15 @@ func (f *Follower[A]) call(c *call[A]) error {
 	f.budget.take(c.owner, c.needs, 1)
 	f.budget.spend(c.owner, time.Now(), turn)
 	f.closing.Go(func() {
-		isDone := <-returned
+		<-going.Over
 		f.later(func(r *round[A]) {
 			delete(f.calls, c.File)
 			f.budget.take(c.owner, c.needs, -1)
-			if isDone {
-				f.budget.spend(c.owner, time.Now(), max(0, took-turn))
-				end(r)
+			f.budget.spend(c.owner, time.Now(), max(0, going.Took-turn))
+			if going.IsReturned {
+				f.end(c, r)
 			} else {
-				f.budget.spend(c.owner, time.Now(), time.Since(began)-turn)
-				block()
+				f.block(c, going)
 				f.fail(c.target, proc.ErrBlocked, r)
 			}
 			f.closeUnused(c.File)
@@ -429,6 +384,34 @@ func (f *Follower[A]) call(c *call[A]) error {
 		f.tryAgain(WithTime)
 	})
 	return errWaits
+}
+
+// block notes that a call blocks, and waits for it in the background.
+func (f *Follower[A]) block(c *call[A], going *deadline.Pending) {
+	c.blocks, f.calls[c.File] = true, c
+	attached := func() {}
+	if c.part != WholeFile {
+		attached = f.attaching.Begin(c.pair.Path)
+	}
+	go func() {
+		defer attached()
+		<-going.Answered
+		f.later(func(r *round[A]) {
+			delete(f.calls, c.File)
+			f.end(c, r)
+			f.closeUnused(c.File)
+		})
+		f.tryAgain(WithAnswer)
+	}()
+}
+
+// end takes the outcome of a call that its caller has not waited for.
+func (f *Follower[A]) end(c *call[A], r *round[A]) {
+	if c.failed != nil {
+		f.fail(c.target, c.failed, r)
+	} else {
+		c.late(r)
+	}
 }
 
 // later takes the outcome of a call that went on. Nothing is reported any more

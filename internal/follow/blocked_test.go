@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/attaching"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
@@ -52,13 +53,13 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			told := w.takeTold()
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 good")))
 			qt.Check(t, qt.HasLen(told, 4), qt.Commentf("%v", told))
-			qt.Check(t, qt.Equals(f.blocked.Total, 2),
+			qt.Check(t, qt.Equals(f.countUnanswered(), 2),
 				qt.Commentf("all are of one owner"))
 
 			// No pass waits for them again.
 			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 			w.tells()
-			qt.Check(t, qt.Equals(f.blocked.Total, 2))
+			qt.Check(t, qt.Equals(f.countUnanswered(), 2))
 
 			// A file that answers after all is attached.
 			close(unblock)
@@ -120,7 +121,7 @@ func TestPatientFollowerGoesOnWithNothing(t *testing.T) {
 		w.start(1, "slow")
 		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		w.tells("+0 slow")
-		qt.Check(t, qt.Equals(f.blocked.Total, 0))
+		qt.Check(t, qt.Equals(f.countUnanswered(), 0))
 	})
 }
 
@@ -164,12 +165,12 @@ func TestFollowerIsPatientWithManySites(t *testing.T) {
 		w.sites = map[string]int{"many": 70}
 		w.fail = func(part int, file string) error {
 			if part == 0 {
-				time.Sleep(2 * patience)
+				time.Sleep(2 * deadline.File)
 			}
 			return nil
 		}
 		f := w.follower(Options{})
-		f.patience = patience
+		f.patience = deadline.File
 		w.start(1, "many")
 		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
 		w.tells("+0 many 1")
@@ -273,6 +274,11 @@ func (f *Follower[A]) awaitAnswers(t *testing.T) {
 	testneeds.Await(t, 10*time.Second, "nothing is set aside", func() bool {
 		f.following.Lock()
 		defer f.following.Unlock()
-		return f.blocked.Total == 0
+		return len(f.calls) == 0
 	})
+}
+
+func (f *Follower[A]) countUnanswered() (calls int) {
+	calls, _ = f.unanswered.Count()
+	return calls
 }

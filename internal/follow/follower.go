@@ -20,7 +20,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/attaching"
-	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -63,6 +63,8 @@ type Follower[A any] struct {
 	running  atomic.Int32  // calls of Run
 	stats    atomic.Pointer[Stats]
 	closing  sync.WaitGroup
+	// unanswered counts the calls that do not return.
+	unanswered deadline.Unanswered
 
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
@@ -71,9 +73,8 @@ type Follower[A any] struct {
 	attached  map[spot]*attachment[A]
 	failed    map[spot]*failure // may succeed later
 	calls     map[procmaps.FileID]*call[A]
-	blocked   fairness.Blocked // calls that do not return
-	attaching attaching.Files  // those of them that attach
-	abandoned int              // calls, since the lock was taken
+	attaching attaching.Files // those of them that attach
+	abandoned int             // calls, since the lock was taken
 	budget    *budget
 	turn      uint64      // counts attachments and failures
 	until     time.Time   // when this round of attaching ends
@@ -122,14 +123,15 @@ func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*F
 		opts.Linger = time.Second
 	}
 	f := &Follower[A]{
-		driver: driver, opts: opts, patience: patience,
-		following: make(inTurns, 1),
-		files:     make(map[procmaps.FileID]*file[A]),
-		refused:   make(map[procmaps.FileID]*procwatch.CachedFile),
-		attached:  make(map[spot]*attachment[A]),
-		failed:    make(map[spot]*failure),
-		calls:     make(map[procmaps.FileID]*call[A]),
-		budget:    newBudget(opts.Limits),
+		driver: driver, opts: opts, patience: deadline.File,
+		unanswered: deadline.Unanswered{Most: maxBlocked},
+		following:  make(inTurns, 1),
+		files:      make(map[procmaps.FileID]*file[A]),
+		refused:    make(map[procmaps.FileID]*procwatch.CachedFile),
+		attached:   make(map[spot]*attachment[A]),
+		failed:     make(map[spot]*failure),
+		calls:      make(map[procmaps.FileID]*call[A]),
+		budget:     newBudget(opts.Limits),
 	}
 	f.stats.Store(&Stats{})
 	watch := opts.Proc

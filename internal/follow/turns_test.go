@@ -78,7 +78,7 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 				return told[0] == '!' // the error names it
 			})))
 			f.following.Lock()
-			qt.Check(t, qt.IsTrue(f.blocked.Total > 0))
+			qt.Check(t, qt.IsTrue(f.countUnanswered() > 0))
 			f.following.Unlock()
 			time.Sleep(30 * time.Second)
 			qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))

@@ -3,6 +3,7 @@
 package procwatch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -12,10 +13,10 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -198,7 +199,7 @@ func (c *closing) close(device uint64, closeFile func()) {
 	before, closed := c.devices[device], make(chan struct{})
 	c.devices[device] = closed
 	c.mu.Unlock()
-	go func() {
+	inTurn := func() {
 		if before != nil {
 			<-before
 		}
@@ -209,14 +210,12 @@ func (c *closing) close(device uint64, closeFile func()) {
 			delete(c.devices, device)
 		}
 		close(closed)
-	}()
+	}
 	if before != nil {
+		go inTurn()
 		return
 	}
-	select {
-	case <-closed:
-	case <-time.After(scanPatience):
-	}
+	deadline.One(context.Background(), deadline.File, inTurn, nil)
 }
 
 // CachedFile is a file with wanted probes, held open. All callers that have

@@ -62,17 +62,6 @@ const (
 
 // Limits on processes that take their time.
 const (
-	// scanPatience is the time for the scan of a process, after which the
-	// others are scanned without it. A scan takes less than a millisecond. It
-	// takes longer from a disk that sleeps, or on a machine that is short of
-	// everything.
-	scanPatience = 500 * time.Millisecond
-
-	// maxBlocked bounds the scans that do not return. Each takes a thread. Go
-	// ends a program of 10,000 threads. An owner may have fewer, see
-	// [fairness.Blocked].
-	maxBlocked = 512
-
 	// scanTurn is the time for reading new files of one process, before other
 	// processes have their turn. A file with the most probes takes 10 ms.
 	scanTurn = 20 * time.Millisecond

@@ -55,7 +55,7 @@ type task struct {
 	turn       uint64
 
 	startTime atomic.Uint64 // as soon as it is known
-	blocks    string        // the owner, if the task is abandoned
+	owner     string        // if the task is abandoned
 	isOwn     atomic.Bool   // it is not abandoned, see WatcherOptions.Patient
 
 	now       *known
@@ -184,12 +184,12 @@ func (w *Watcher) look(t *task) {
 		now.owner = owner.Of(w.FS.Root(), t.pid)
 	}
 	w.mu.Lock()
-	wait, isBlocked := w.turns.wait(now.owner, t.again && !image, time.Now())
+	wait := w.turns.wait(now.owner, t.again && !image, time.Now())
 	w.mu.Unlock()
 	if wait > 0 && !t.asked {
 		t.wait = wait
 	}
-	if t.postponed = (t.wait > 0 || isBlocked) && !t.isOwn.Load(); t.postponed {
+	if t.postponed = (t.wait > 0 || w.unanswered.IsFull(now.owner)) && !t.isOwn.Load(); t.postponed {
 		return
 	}
 	watch := deadline.StartStopwatch()

@@ -95,9 +95,19 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 	left := make(map[int]bool)
 	calls := deadline.Calls{
 		N: len(tasks), Patience: w.patience,
-		Call: func(i int) { w.look(&tasks[i]) },
+		Call:       func(i int) { w.look(&tasks[i]) },
+		Unanswered: &w.unanswered,
+		Owner: func(i int) string {
+			tasks[i].owner = owner.Of(w.FS.Root(), tasks[i].pid)
+			return tasks[i].owner
+		},
 		Left: func(i int) { left[i] = true; w.setAside(&tasks[i]) },
 		Late: func(i int) { w.late(&tasks[i]) },
+		Freed: func(int) {
+			w.scanning.Lock() // a scan that goes on may postpone others of the owner
+			defer w.scanning.Unlock()
+			w.nudge()
+		},
 		Keep: func(i int) bool { return tasks[i].isOwn.Load() },
 	}
 	begun := calls.Make(ctx)
@@ -141,7 +151,6 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 }
 
 func (w *Watcher) setAside(t *task) {
-	owner := owner.Of(w.FS.Root(), t.pid)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.process(t.pid)
@@ -149,12 +158,10 @@ func (w *Watcher) setAside(t *task) {
 		p.known = &known{process: proc.Process{PID: t.pid, StartTime: t.startTime.Load()}}
 	}
 	p.blocked, p.due = t, true
-	t.blocks = owner
-	w.turns.blocked.Add(owner, 1)
-	w.turns.take(owner, time.Now(), w.patience, false)
+	w.turns.take(t.owner, time.Now(), w.patience, false)
 	err := blockedError(t.pid)
 	w.scan.errors = append(w.scan.errors, err)
-	w.reportOfOwner(owner, err)
+	w.reportOfOwner(t.owner, err)
 }
 
 // reportOfOwner reports that a process is not scanned now. While Run runs, it
@@ -186,9 +193,7 @@ type ownerError struct {
 func (w *Watcher) late(t *task) {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
-	defer w.nudge() // at the end: it is for this process, too
 	w.mu.Lock()
-	w.turns.blocked.Add(t.blocks, -1)
 	p := w.processes[t.pid]
 	if w.IsStopped() || p == nil || p.blocked != t {
 		w.mu.Unlock()
@@ -343,24 +348,22 @@ func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedF
 	return changed
 }
 
-// turns counts the scans that do not return, and the time that owners have
-// taken.
+// turns are the time that owners have taken.
 type turns struct {
-	blocked fairness.Blocked // scans that have not returned
-	owners  fairness.Owners
-	noise   fairness.Allowance // of all scans that find nothing new
-	noisy   fairness.Owners    // the same by owner
+	owners fairness.Owners
+	noise  fairness.Allowance // of all scans that find nothing new
+	noisy  fairness.Owners    // the same by owner
 }
 
 // wait returns the time until processes of an owner may be scanned, 0 if they
-// may be now, and reports whether one of its scans has to return first. A
-// process that is scanned again also waits for the share of noise.
-func (a *turns) wait(owner string, again bool, now time.Time) (wait time.Duration, isBlocked bool) {
+// may be now. A process that is scanned again also waits for the share of
+// noise.
+func (a *turns) wait(owner string, again bool, now time.Time) (wait time.Duration) {
 	wait = a.owners[owner].Wait(ownerRate, now)
 	if again && a.noise.Wait(noiseRate, now) > 0 {
 		wait = max(wait, a.noisy[owner].Wait(a.noiseShare(), now))
 	}
-	return wait, a.blocked.IsFull(owner, maxBlocked)
+	return wait
 }
 
 // take notes the time of a scan for an owner, or that it was noise: it has
@@ -413,7 +416,7 @@ func (w *Watcher) pidsDue() (pids []int) {
 		if !p.due || p.blocked != nil || p.allowance.Wait(processRate, now) > 0 {
 			continue
 		}
-		wait, _ := w.turns.wait(p.known.owner, true, now)
+		wait := w.turns.wait(p.known.owner, true, now)
 		if wait == 0 {
 			p.due = false
 			pids = append(pids, pid)

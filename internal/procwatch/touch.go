@@ -6,7 +6,6 @@ import (
 	"context"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
@@ -27,10 +26,8 @@ const (
 	maxTouched = 64 << 20
 
 	// maxTouching bounds the reads that do not return: of a file whose server
-	// has stopped. Each takes a thread. touchPatience is how long one is waited
-	// for.
-	maxTouching   = 8
-	touchPatience = 200 * time.Millisecond
+	// has stopped. Each takes a thread.
+	maxTouching = 8
 )
 
 // Touch brings the read-only data of a file that a process maps into its
@@ -42,7 +39,7 @@ func (t *Texts) Touch(ctx context.Context, fs *procfs.FS, pid int, path string) 
 	}
 	t.touching.Add(1)
 	done := func() { t.touching.Add(-1) }
-	if deadline.One(ctx, touchPatience, func() {
+	if deadline.One(ctx, deadline.Memory, func() {
 		files, _ := procmaps.AllFiles(fs, pid) // none if it has ended
 		memory, err := os.Open(procfs.Path(fs.Root(), pid, "mem"))
 		if err != nil {

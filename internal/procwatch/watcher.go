@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -73,7 +74,9 @@ type Watcher struct {
 	WatcherOptions
 	cache    *cache
 	source   func() (*eventSource, error)
-	patience time.Duration
+	patience time.Duration // with the scan of a process
+	// unanswered counts the scans that do not return.
+	unanswered deadline.Unanswered
 
 	// open ends when the watcher is stopped, so that no further process is
 	// scanned.
@@ -131,7 +134,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	w := &Watcher{
 		cache:    newCache(patterns...),
 		source:   openEventSource,
-		patience: scanPatience,
+		patience: deadline.File,
 		due:      make(chan struct{}, 1),
 		buffers:  sync.Pool{New: newBuffers},
 		seed:     maphash.MakeSeed(),

@@ -62,9 +62,8 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 func (w *Watcher) awaitReturns(t testing.TB) {
 	t.Helper()
 	blocked := func() int {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.turns.blocked.Total
+		calls, _ := w.unanswered.Count()
+		return calls
 	}
 	for start := time.Now(); blocked() > 0; runtime.Gosched() {
 		if time.Since(start) > testneeds.Patience(10*time.Second) {

@@ -31,10 +31,6 @@ const (
 	// maxGone bounds how many processes that have gone are known, and so the
 	// memory that a program takes which forks all the time.
 	maxGone = 1 << 14
-
-	// patience is how long a process may take to show its environment, which is
-	// in its own memory.
-	patience = 200 * time.Millisecond
 )
 
 // process has the facts about a process that were read when it was found.
@@ -240,7 +236,7 @@ func (ps *processes) read(found proc.Process) *process {
 		p.cgroup = unifiedPath(text)
 	}
 	service := make(chan map[string]string, 1)
-	if deadline.One(context.Background(), patience, func() {
+	if deadline.One(context.Background(), deadline.Memory, func() {
 		service <- readService(path.Join(ps.fs.Root(), strconv.Itoa(found.PID), "environ"))
 	}, nil) {
 		p.service = <-service
