@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/attaching"
+	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -184,6 +185,9 @@ func (s *definition) parseOptions() (err error) {
 // where the filter cannot hold are left out, and in a session without events
 // those of no aggregation. It is an error if none remains.
 //
+// The path of the target may also be a bare name. Without a PID it is looked up
+// in /etc/ld.so.cache ("libc.so.6"), and in $PATH ("python3").
+//
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
 //   - [os.ErrPermission]
@@ -191,6 +195,13 @@ func (s *definition) parseOptions() (err error) {
 func (s *Session) Attach(
 	target usdt.Target, opts *usdt.AttachOptions, patterns ...elfnote.Pattern,
 ) (*Attachment, error) {
+	if target.Path != "" && target.PID == 0 {
+		path, err := ldso.Path(target.Path)
+		if err != nil {
+			return nil, err
+		}
+		target.Path = path
+	}
 	sel, err := usdt.Select(target, patterns...)
 	var none *usdt.NotFoundError
 	if errors.As(err, &none) {

@@ -21,6 +21,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 // Count the exceptions that C++ programs throw in a second, with a program that
@@ -41,7 +42,11 @@ func Example() {
 	}
 	defer objs.Close()
 
-	target := usdt.Target{Path: "libstdc++.so.6"} // in every process; a PID restricts it to one
+	path, err := libbpf.FindFile("libstdc++.so.6")
+	if err != nil {
+		log.Fatal(err)
+	}
+	target := usdt.Target{Path: path} // in every process; a PID restricts it to one
 	lnk, err := mgr.Attach(objs.Count, target, nil, elfnote.Exact("libstdcxx", "throw"))
 	if err != nil {
 		log.Fatal(err)
@@ -64,7 +69,11 @@ func ExampleManager_Attach() {
 	defer mgr.Close()
 	defer objs.Close()
 
-	target := usdt.Target{Path: "libstdc++.so.6"}
+	path, err := libbpf.FindFile("libstdc++.so.6")
+	if err != nil {
+		log.Fatal(err)
+	}
+	target := usdt.Target{Path: path}
 	number := map[string]uint64{"throw": 1, "catch": 2, "rethrow": 3}
 	options := &usdt.AttachOptions{
 		SiteCookie: func(site usdt.Site) uint64 { return number[site.Name] },
@@ -89,7 +98,11 @@ func ExampleManager_Attach() {
 // List the sites that would be attached or skipped, and why, without attaching
 // anything. This needs no privileges.
 func ExampleSelect() {
-	sel, err := usdt.Select(usdt.Target{Path: "libstdc++.so.6"},
+	path, err := libbpf.FindFile("libstdc++.so.6")
+	if err != nil {
+		log.Fatal(err)
+	}
+	sel, err := usdt.Select(usdt.Target{Path: path},
 		elfnote.MustParsePattern("libstdcxx:*"))
 	if err != nil {
 		log.Fatal(err)

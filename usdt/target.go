@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -30,14 +29,16 @@ import (
 //
 // Exactly one of Path, ELF, Kept and Selection is set.
 type Target struct {
-	// Path is the path of an executable or shared library, or a bare name
-	// without a slash. A bare name is looked up in /etc/ld.so.cache
-	// ("libc.so.6"), and in $PATH ("python3").
+	// Path is the path of an executable or shared library. It has a slash:
+	// "./program" is a file in the working directory.
 	//
 	// With a PID, an absolute path is that of the process: it is looked up
-	// under the root directory of the process. A bare name is one of the files
-	// that the process has mapped. A relative path, and one below /proc, are
-	// always the caller's.
+	// under the root directory of the process. A bare name without a slash,
+	// such as "libc.so.6", is one of the files that the process has mapped. A
+	// relative path, and one below /proc, are always the caller's.
+	//
+	// Without a PID a bare name is an error. FindFile of package usdt/libbpf
+	// looks it up. Package trace, too, takes bare names.
 	Path string
 
 	// ELF is a file that has been opened already. [elfnote.NewFile] takes an
@@ -283,7 +284,8 @@ func (o *opened) openPath(t Target) error {
 	case bare && t.PID != 0:
 		file, name, err = t.findInProcess()
 	case bare:
-		name, err = ldso.Find(t.Path)
+		return fmt.Errorf("%s: a bare name needs the PID of a process that has mapped the file: give the "+
+			"path (libbpf.FindFile looks it up; ./%[1]s is in the working directory)", name)
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(filepath.Clean(t.Path), "/proc/"):
 		file, err = procmaps.OpenIn(procfs.NewFS(""), t.PID, t.Path)
 	}
@@ -328,7 +330,7 @@ func (t Target) findInProcess() (*os.File, string, error) {
 		return nil, "", err
 	}
 	isBase := func(file, name string) bool { return path.Base(file) == name }
-	for _, isNamed := range []func(file, name string) bool{isBase, ldso.IsNamed} {
+	for _, isNamed := range []func(file, name string) bool{isBase, procmaps.IsNamed} {
 		for _, mapped := range files {
 			if isNamed(mapped.Path, t.Path) {
 				file, err := mapped.Open()

@@ -16,7 +16,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -237,7 +236,7 @@ func means(name, path string) bool {
 	if strings.Contains(name, "/") {
 		return path == name
 	}
-	return ldso.IsNamed(path, name)
+	return procmaps.IsNamed(path, name)
 }
 
 // findUnmapped adds the file that a process of -p finds by a path although it

@@ -224,7 +224,14 @@ func (t *targets) find(files []string, pid int) error {
 		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
 			target.Path = "./" + name
 		}
-		sel, err := usdt.Select(target, t.options.patterns...)
+		var sel *usdt.Selection
+		var err error
+		if pid == 0 {
+			target.Path, err = ldso.Path(target.Path)
+		}
+		if err == nil {
+			sel, err = usdt.Select(target, t.options.patterns...)
+		}
 		if err != nil && pid == 0 && len(files) == 1 {
 			err = t.options.elsewhere(name, err)
 		}

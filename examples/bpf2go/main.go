@@ -26,6 +26,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/libbpf"
 )
 
 //go:generate go run github.com/gousdt/gousdt/bpf/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -type call python python.bpf.c -- -Wall -Wextra -Werror
@@ -38,6 +39,12 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *pid == 0 {
+		var err error
+		if *path, err = libbpf.FindFile(*path); err != nil {
+			log.Fatal(err)
+		}
+	}
 	if err := run(ctx, os.Stdout, usdt.Target{Path: *path, PID: *pid}); err != nil {
 		log.Fatal(err)
 	}

@@ -22,13 +22,20 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 )
+
+// Path returns a path as it is, and the path of what a bare name means.
+func Path(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	return Find(name)
+}
 
 // Find returns the path of the library or program called name. The error wraps
 // [fs.ErrNotExist] if there is none.
@@ -190,16 +197,6 @@ func compareVersions(a, b string) int {
 			}
 			return strings.Compare(x, y)
 		})
-}
-
-// IsNamed reports whether a bare name means the file at a path: by the last
-// element of the path, which may have further version numbers ("libc.so" and
-// "python3" mean libc.so.6 and python3.11), or as linkers name it ("c" means
-// libc.so.6).
-func IsNamed(file, name string) bool {
-	base := path.Base(file)
-	is := func(name string) bool { return base == name || strings.HasPrefix(base, name+".") }
-	return is(name) || !strings.HasPrefix(name, "lib") && is("lib"+name+".so")
 }
 
 // The file that ldconfig writes, as ldconfig(8) of glibc 2.2 and newer does

@@ -141,17 +141,3 @@ func TestFindAgreesWithLdconfig(t *testing.T) {
 		}
 	}
 }
-
-func TestIsNamed(t *testing.T) {
-	for _, test := range []struct {
-		file, name string
-		want       bool
-	}{
-		{"/lib/libc.so.6", "libc.so.6", true}, {"/lib/libc.so.6", "libc.so", true},
-		{"/lib/libc.so.6", "c", true}, {"/usr/bin/python3.11", "python3", true},
-		{"/lib/libc.so.6", "libc.so.5", false}, {"/lib/libcap.so.2", "c", false},
-		{"/usr/bin/python3.11", "python", false},
-	} {
-		qt.Check(t, qt.Equals(IsNamed(test.file, test.name), test.want), qt.Commentf("%v", test))
-	}
-}

@@ -14,13 +14,14 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt"
 )
 
 // AttachSections attaches all programs whose section names a file and a probe:
 // SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..." for programs that sleep. PATH
-// is as [usdt.Target].Path: absolute, relative, or a bare name of a library.
+// is absolute, relative, or a bare name as for [FindFile].
 //
 // The collection is the one that the Manager was made for. loaded holds the
 // loaded programs: an *ebpf.Collection, or a pointer to a struct with fields
@@ -62,7 +63,11 @@ func AttachSections(
 		}
 		var lnk *usdt.Link
 		path, provider, probe, err := splitSection(at)
-		if target.Path = path; err == nil {
+		// With a PID the name is that of a file that the process has mapped.
+		if target.Path = path; err == nil && target.PID == 0 {
+			target.Path, err = FindFile(path)
+		}
+		if err == nil {
 			lnk, err = m.Attach(programs[name], target, opts, elfnote.Exact(provider, probe))
 		}
 		if err != nil {
@@ -77,6 +82,14 @@ func AttachSections(
 	}
 	return links, nil
 }
+
+// FindFile returns the path of a program or library on this host by a bare
+// name, such as "python3" or "libc.so.6", as libbpf looks up the path of a
+// probe: in $PATH, and in /etc/ld.so.cache. A name with a slash is returned as
+// it is. The error wraps [os.ErrNotExist] if there is no such file. For a
+// process with a root directory of its own, give its PID instead: see
+// [usdt.Target].
+func FindFile(name string) (string, error) { return ldso.Path(name) }
 
 // splitSection takes PATH:PROVIDER:NAME apart. The provider ends at the first
 // single colon, pairs counted from the left as in elfnote.ParsePattern: a C++

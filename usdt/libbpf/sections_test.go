@@ -3,6 +3,7 @@
 package libbpf
 
 import (
+	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -59,4 +60,16 @@ func TestProgramsOfGeneratedStructs(t *testing.T) {
 		_, err := programsOf(wrong)
 		qt.Check(t, qt.ErrorMatches(err, `programs are taken from .*`), qt.Commentf("%T", wrong))
 	}
+}
+
+func TestFindFile(t *testing.T) {
+	path, err := FindFile("sh")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Matches(path, "/.*/sh"))
+	path, err = FindFile("./none")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(path, "./none"))
+	_, err = FindFile("libnowhere.so.9")
+	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
+	qt.Check(t, qt.ErrorMatches(err, `.*libnowhere\.so\.9: no such library.*`))
 }
