@@ -328,7 +328,7 @@ func BenchmarkDecode(b *testing.B) {
 func TestDecodeForgottenStart(t *testing.T) {
 	args := argspec.Parse(elf.EM_X86_64, "8@%rax 8@$4096 24@(%rsp)")
 	latency := &bpfgen.Latency{
-		Start: expr.Term{Source: expr.Argument}, Done: expr.Term{Source: expr.Argument},
+		Match: bpfgen.Match{Start: expr.Term{Source: expr.Argument}, Done: expr.Term{Source: expr.Argument}},
 		Birth: bpfgen.None, Spans: true, SavedSize: 256,
 	}
 	plan := &bpfgen.Plan{

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"slices"
@@ -48,11 +49,15 @@ func (f *filePairs) findFrames(latencies []*latency, sel *usdt.Selection) {
 		for i, l := range latencies[:min(len(latencies), maxFramed)] {
 			e, ok := ends[&l.Latency]
 			// What is both is the end of one call and the start of the next.
-			if !ok || !l.ByThread() || e.Start != 0 && e.Start == e.Done || e.Attempt {
+			if !ok || e.Start != 0 && e.Start == e.Done || e.Attempt {
 				continue
 			}
 			for pair, isEnd := range map[uint32]bool{e.Start: false, e.Done: true, e.Failed: true} {
-				if pair != 0 {
+				match := e.StartBy
+				if isEnd {
+					match = e.DoneBy
+				}
+				if pair != 0 && cmp.Or(match, &l.Match).ByThread() {
 					do(role{i, pair, e.Index, isEnd})
 				}
 			}

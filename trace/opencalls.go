@@ -52,7 +52,7 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 		for _, l := range s.latencies {
 			var again [bpfgen.CallsSize]byte
 			if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
-				pid, _, pair := l.Caller(key)
+				pid, _, pair := bpfgen.Caller(key)
 				for _, call := range calls {
 					of, known := pairs[pair]
 					c := &Event{call: &of, Duration: now.monotonic - call.Began}
@@ -97,7 +97,7 @@ func (s *Session) openStart(
 	start := &Event{Monotonic: call.Began, Time: time.Unix(0, int64(call.Began)+d.wall), CPU: -1,
 		Weight: 1, Probe: pair.Start.Provider + ":" + pair.Start.Name}
 	if s.plan.Kernel.PIDs == nil {
-		start.PID, start.TID, _ = l.Caller(key)
+		start.PID, start.TID, _ = bpfgen.Caller(key)
 		var there bool
 		if start.Command, there = commandSince(start.PID, start.TID, call.Began); !there {
 			return nil, nil
@@ -223,7 +223,7 @@ func (o *openCalls) count(
 		}
 		var over [][2]uint64
 		if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
-			pid, tid, _ := l.Caller(key)
+			pid, tid, _ := bpfgen.Caller(key)
 			hasEnded := s.plan.Kernel.PIDs == nil && hasEnded(pid, tid)
 			isOver := hasEnded || forget != nil && forget(l, key, calls)
 			if isOver {

@@ -124,20 +124,28 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 			return nil, optionError("Pair", err)
 		}
 	}
-	by, doneBy := l.By, l.DoneBy
+	by, doneBy := l.By, ""
 	if by == "" {
 		by, doneBy, _ = strings.Cut(cmp.Or(s.opts.Definitions.Match(l.Pair), "tid"), "=")
 	}
 	var err error
-	if p.Start, err = parseNumber(by, names); err != nil {
-		return nil, optionError("By", err)
-	}
-	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, doneBy, by), names); err != nil {
-		return nil, optionError("DoneBy", err)
+	if p.Match, err = s.matchOf(by, cmp.Or(l.DoneBy, doneBy, by)); err != nil {
+		return nil, err
 	}
 	s.latencies = append(s.latencies, p)
 	s.plan.Latencies = append(s.plan.Latencies, &p.Latency)
 	return p, nil
+}
+
+func (s *definition) matchOf(by, doneBy string) (m bpfgen.Match, err error) {
+	names := s.opts.names()
+	if m.Start, err = parseNumber(by, names); err != nil {
+		return m, optionError("By", err)
+	}
+	if m.Done, err = parseNumber(doneBy, names); err != nil {
+		return m, optionError("DoneBy", err)
+	}
+	return m, nil
 }
 
 // hasArgument reports whether l measures a call of several probes that has an
@@ -466,19 +474,19 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 				l.changeCall(number, known, change)
 				continue
 			}
-			alone := s.isAlone(l, &pair)
+			alone, match := s.nesting(l, &pair)
 			change(nameOf(&start), func(p *pairedProbe, e *bpfgen.Ends) {
-				e.Alone = alone
+				e.Alone, e.StartBy = alone, match
 				if p.other, e.Start = true, number; len(pair.Failed) > 0 {
 					p.done = &done
 				}
 			})
 			change(nameOf(&done), func(p *pairedProbe, e *bpfgen.Ends) {
-				p.other, e.Done, e.Alone = true, number, alone
+				p.other, e.Done, e.Alone, e.DoneBy = true, number, alone, match
 			})
 			for i := range pair.Failed {
 				change(nameOf(&pair.Failed[i]), func(p *pairedProbe, e *bpfgen.Ends) {
-					p.other, e.Failed = true, number
+					p.other, e.Failed, e.DoneBy = true, number, match
 				})
 			}
 		}
@@ -523,20 +531,28 @@ func (l *latency) pairs(
 		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
 }
 
-// isAlone reports whether calls of a pair that overlap cannot be told apart. So
-// it is if a pattern with wildcards selects it that does not match it as its
-// definition says, and of requests and memory: they end in any order.
-func (s *Session) isAlone(l *latency, pair *providers.Pair) bool {
+// nesting reports whether calls of a pair that overlap cannot be told apart. So
+// it is of requests and memory: they end in any order. by is how its definition
+// matches them, if l, a pattern with wildcards, does not.
+func (s *Session) nesting(l *latency, pair *providers.Pair) (alone bool, by *bpfgen.Match) {
 	named, err := providers.ParsePairPattern(pair.String())
 	if err != nil || l.of[1] != "" {
-		return false
+		return false, nil
 	}
 	call, ok := s.opts.Definitions.Call(named)
 	match := s.opts.Definitions.Match(named)
-	return ok && call.Nesting == providers.Alone || match != s.opts.Definitions.Match(l.pair) ||
+	if match != s.opts.Definitions.Match(l.pair) {
+		start, done, _ := strings.Cut(cmp.Or(match, "tid"), "=")
+		if m, err := s.matchOf(start, cmp.Or(done, start)); err != nil {
+			alone = true
+		} else {
+			by = &m
+		}
+	}
+	return alone || ok && call.Nesting == providers.Alone ||
 		match == "" && slices.ContainsFunc(anyOrder, func(ends [2]string) bool {
 			return strings.HasSuffix(pair.Start.Name, ends[0]) && strings.HasSuffix(pair.Done.Name, ends[1])
-		})
+		}), by
 }
 
 // anyOrder are endings of pairs whose calls do not end as they are nested.
@@ -640,7 +656,7 @@ func (s *Session) endPairs(a *Attachment) {
 			return slices.Contains(a.sites, s.sites.get(c.Site))
 		}
 		_, _, err := s.openCalls.look(s, func(l *latency, key [2]uint64, calls []bpfgen.OpenCall) bool {
-			process, _, pair := l.Caller(key)
+			process, _, pair := bpfgen.Caller(key)
 			return (pid == 0 || pid == process) && (slices.Contains(a.pairs, pair) ||
 				l.Spans && slices.ContainsFunc(calls, startsHere))
 		})

@@ -83,6 +83,15 @@ func TestGoServerIsMeasuredExactly(t *testing.T) {
 		map[any]uint64{"GET /items/{id}": uint64(requests) - orders, "POST /orders": orders}))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Unmatched, 0))
 
+	// With a wildcard, too, each pair is matched as its definition says.
+	result = run("--latency", "*", "--by", "probe")
+	for _, row := range result.objects("row") {
+		counts[row.Keys["probe"]] = row.Count
+	}
+	qt.Check(t, qt.Equals(counts["shop:request__done"], uint64(requests)))
+	summary := result.objects("summary")[0]
+	qt.Check(t, qt.Equals(summary.Unmatched+summary.Overlapped+summary.Left, 0))
+
 	result = run("--count", "shop:*")
 	counts = make(map[any]uint64)
 	for _, row := range result.objects("row") {
@@ -223,7 +232,7 @@ func TestGoProbesUnderStress(t *testing.T) {
 	goCommand(t, dir, "tool", "sdt", "probes.go")
 	for _, flags := range [][]string{nil, {"-race"}} {
 		t.Run(strings.Join(append([]string{"flags"}, flags...), " "), func(t *testing.T) {
-			hits := testprog.Soak(64*2_000, 64*1_500_000)
+			hits := testprog.Soak(64*2_000, 100_000_000)
 			program := buildGo(t, dir, flags...)
 			counting := start(t, "--json", "--count", "stress:hit", program, "--",
 				program, strconv.Itoa(hits))

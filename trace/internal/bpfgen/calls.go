@@ -3,6 +3,7 @@
 package bpfgen
 
 import (
+	"cmp"
 	"encoding/binary"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // each thread, or for each number that starts and ends have in common, and each
 // pair of probes. So calls can be nested.
 type Latency struct {
-	Start, Done expr.Term // what must be equal: TID for the same thread, or another number
+	Match
 
 	// Starts is the descriptor of an LRU hash map: from two words, see
 	// callsKey, to a stack of CallsSize bytes. Zeros is that of an array of one
@@ -57,10 +58,22 @@ type Latency struct {
 	SavedSize int
 }
 
+// Match is what must be equal at the start and the end of a call: TID for the
+// same thread, or another number.
+type Match struct{ Start, Done expr.Term }
+
+// ByThread reports whether only the thread matches starts and ends.
+func (m *Match) ByThread() bool {
+	return m.Start.Source == expr.TID && m.Done.Source == expr.TID && !m.Start.HasMask &&
+		!m.Done.HasMask
+}
+
 // Ends says what a site is for a Latency. Start, Done and Failed are numbers of
 // pairs, or 0; Failed ends a call that has failed. Framed says that the site is
 // in a function that has the other end of the pair, too, and that Site.Frame is
 // known: start and end belong to one call exactly if their frames are equal.
+// StartBy and DoneBy match the calls of these pairs, if not as those of the
+// Latency.
 //
 // Alone says that ends and starts of calls that overlap do not tell which
 // belong together, and Over that no call goes on where Failed is passed.
@@ -71,6 +84,7 @@ type Latency struct {
 // conditions of Latency.If, counted from 1; 0 is none.
 type Ends struct {
 	Start, Done, Failed uint32
+	StartBy, DoneBy     *Match
 	Framed              bool
 	Alone, Over         bool
 	Index               uint16
@@ -87,6 +101,9 @@ type Frame struct {
 	Register uint8
 	Offset   int32
 }
+
+func (s *Site) startBy(l *Latency) *Match { return cmp.Or(s.Pairs[l].StartBy, &l.Match) }
+func (s *Site) doneBy(l *Latency) *Match  { return cmp.Or(s.Pairs[l].DoneBy, &l.Match) }
 
 // end returns the pair that a site ends, and whether because it has failed.
 func (e Ends) end() (pair uint32, failed bool) {
@@ -107,15 +124,10 @@ const (
 	flagOverlap = 27
 )
 
-// ByThread reports whether only the thread matches starts and ends.
-func (l *Latency) ByThread() bool {
-	return l.Start.Source == expr.TID && l.Done.Source == expr.TID && !l.Start.HasMask &&
-		!l.Done.HasMask
-}
-
 // call says where the facts about a call are on the stack.
 type call struct {
 	*Latency
+	*Match       // of the pair
 	began    int // nanoseconds of the monotonic clock
 	duration int // nanoseconds
 	word     int // see callWord
@@ -125,23 +137,23 @@ type call struct {
 
 // placeOf returns the places of a call's facts on the stack, which all calls
 // share: the code handles one after the other.
-func (b *builder) placeOf(l *Latency) *call {
+func (b *builder) placeOf(l *Latency, m *Match) *call {
 	if b.callPlace == 0 {
 		b.callPlace = b.Alloc(64)
 	}
 	at := b.callPlace // with a word below the key
-	return &call{Latency: l, began: at, duration: at + 8, word: at + 16, slot: at + 24,
+	return &call{Latency: l, Match: m, began: at, duration: at + 8, word: at + 16, slot: at + 24,
 		key: at + 40}
 }
 
 // start emits the work of the start of a call.
 func (b *builder) start(l *Latency, pair uint32) {
-	if !b.readable(l.Start) {
+	c := b.placeOf(l, b.site.startBy(l))
+	if !b.readable(c.Start) {
 		b.count(CounterUnreadable)
 		return
 	}
 	unread, full, done := b.Label(), b.Label(), b.Label()
-	c := b.placeOf(l)
 	b.onlyIf(l, b.site.Pairs[l].StartIf, done)
 	var groups []argcode.Group
 	if l.Spans {
@@ -151,7 +163,7 @@ func (b *builder) start(l *Latency, pair uint32) {
 	if !l.Outermost {
 		b.startWord(c, saves)
 	}
-	b.callsKey(c, l.Start, pair, unread)
+	b.callsKey(c, c.Start, pair, unread)
 	b.lookUpOrMake(c, l.Starts, full)
 	if l.Outermost {
 		b.inside(c, done)
@@ -190,13 +202,13 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	if failed {
 		unmatched = none
 	}
-	c := b.placeOf(l)
+	c := b.placeOf(l, b.site.doneBy(l))
 	b.Call(asm.FnKtimeGetNs)
 	b.Emit(toStack(c.duration, r0))
-	b.callsKey(c, l.Done, pair, unread)
+	b.callsKey(c, c.Done, pair, unread)
 	b.LookUp(l.Starts, c.key, unmatched)
 	b.Emit(mov(r7, r0))
-	b.frame(l)
+	b.frame(c)
 	b.Emit(loadN(r2, r7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JLT, r2, 1, r1, unmatched)
 	b.innermost()
@@ -238,7 +250,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.Place(same)
 		b.Emit(fromStack(r1, c.duration))
 	}
-	if l.ByThread() && l.Birth != None {
+	if c.ByThread() && l.Birth != None {
 		old := b.Label()
 		b.JumpIfImm(asm.JSGT, r1, uint64(maxYoung), r2, old)
 		b.Aside(old, unmatched, func() { b.bornBefore(c, checked) })
@@ -393,8 +405,8 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 
 // Caller returns the thread whose calls are on a stack, and their pair, from
 // the stack's key. Where calls are not matched by the thread, tid is 0.
-func (l *Latency) Caller(key [2]uint64) (pid, tid int, pair uint32) {
-	if l.ByThread() {
+func Caller(key [2]uint64) (pid, tid int, pair uint32) {
+	if key[1]>>32 == 0 {
 		return int(key[0] >> 32), int(uint32(key[0])), uint32(key[1])
 	}
 	return int(key[1] >> 32), 0, uint32(key[1])
@@ -440,7 +452,7 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 // the call.
 func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
-	b.frame(c.Latency)
+	b.frame(c)
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
 	if c.Fails || c.ByThread() && !c.Outermost {
 		b.leave(c)
@@ -458,7 +470,7 @@ func (b *builder) push(c *call) {
 	b.Emit(mov(r2, r1), asm.Add.Imm(r2, 1), storeN(r7, callsPushed, r2, asm.Word))
 	b.storeSlot(c)
 	b.Emit(asm.Mul.Imm(r1, callSize), asm.Add.Reg(r7, r1))
-	if !b.framed(c.Latency) {
+	if !b.framed(c) {
 		b.Emit(asm.Or.Imm(r9, callForeign))
 	}
 	b.Emit(store(r7, callsFirst+callFrame, r9))
@@ -486,13 +498,13 @@ func (b *builder) overlap(c *call) {
 }
 
 // framed reports whether start and end have the same frame.
-func (b *builder) framed(l *Latency) bool { return b.site.Pairs[l].Framed && l.ByThread() }
+func (b *builder) framed(c *call) bool { return b.site.Pairs[c.Latency].Framed && c.ByThread() }
 
 // frame sets R9 to the frame at the site, without its lowest bits. It changes
 // R0 to R5.
-func (b *builder) frame(l *Latency) {
+func (b *builder) frame(c *call) {
 	saved, f := savedRegisters[b.kernel.Machine], b.site.Frame
-	if saved.General == nil || !l.ByThread() {
+	if saved.General == nil || !c.ByThread() {
 		b.Emit(set(r9, 0))
 		return
 	}
@@ -525,7 +537,7 @@ func (b *builder) isFrame(bits int32, then argcode.Label) {
 // removes these, too.
 func (b *builder) leave(c *call) {
 	over, look, looked := b.Label(), b.Label(), b.Label()
-	framed, checked := b.framed(c.Latency), b.Label()
+	framed, checked := b.framed(c), b.Label()
 	innermost := func() {
 		b.JumpIfImm(asm.JLT, r2, 1, r3, looked)
 		b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, MaxCalls-1),
@@ -638,7 +650,7 @@ func (b *builder) findCall(
 	c *call, none, missing argcode.Label, further func(innermost argcode.Label),
 ) {
 	search, found := b.Label(), b.Label()
-	framed := b.framed(c.Latency)
+	framed := b.framed(c)
 	if framed {
 		b.Emit(load(r0, r4, callFrame))
 		b.JumpIf(asm.JNE, r0, r9, search)

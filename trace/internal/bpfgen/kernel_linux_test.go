@@ -135,8 +135,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				a.Latency = &Latency{
 					Starts: calls, Zeros: zeros, Saved: saved, SavedSize: savedSize,
 					Birth: random.IntN(100), Fails: random.IntN(2) == 0,
-					Start: expr.Term{Source: expr.TID},
-					Done:  expr.Term{Source: expr.Argument, Index: random.IntN(3)},
+					Match: Match{Start: expr.Term{Source: expr.TID},
+						Done: expr.Term{Source: expr.Argument, Index: random.IntN(3)}},
 					Spans: plan.Events != nil && random.IntN(2) == 0,
 				}
 				if random.IntN(2) == 0 {

@@ -32,8 +32,8 @@ func newCallWorld(
 ) *callWorld {
 	c := &callWorld{world: k.newWorld(random, 0), t: t, kernel: k}
 	c.latency = &Latency{
-		Start: by, Done: by, Starts: testCalls, Zeros: testZeros, Saved: testSaved, SavedSize: 512,
-		Birth: 40, Spans: true,
+		Match: Match{Start: by, Done: by}, Starts: testCalls, Zeros: testZeros, Saved: testSaved,
+		SavedSize: 512, Birth: 40, Spans: true,
 	}
 	c.plan = &Plan{
 		Kernel: k.forPlan(), Counters: testCounters, Latencies: []*Latency{c.latency},

@@ -24,7 +24,7 @@ func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) {
 func (b *builder) inside(c *call, counted argcode.Label) {
 	fresh, left, within := b.Label(), b.Label(), b.Label()
 	index := int64(b.site.Pairs[c.Latency].Index)
-	b.frame(c.Latency)
+	b.frame(c)
 	if b.plan.Execs != 0 {
 		same := b.Label()
 		b.Emit(loadN(r2, r7, callsCount, asm.Word))
@@ -76,7 +76,7 @@ func (b *builder) popOutermost(c *call, none argcode.Label) {
 	}
 	b.Emit(loadN(r3, r7, callsIndex, asm.Half))
 	b.JumpIfImm(asm.JNE, r3, uint64(b.site.Pairs[c.Latency].Index), r0, within)
-	if b.framed(c.Latency) {
+	if b.framed(c) {
 		same, foreign := b.Label(), b.Label()
 		b.Emit(load(r0, r4, callFrame))
 		b.JumpIf(asm.JEq, r0, r9, same)

@@ -192,14 +192,14 @@ func (b *builder) hit() (something bool) {
 	// Ends come first, so that a probe can be the end of one call and the start
 	// of the next.
 	for _, l := range b.plan.Latencies {
-		if pair, _ := b.site.Pairs[l].end(); pair != 0 && b.has(l.Done) {
+		if pair, _ := b.site.Pairs[l].end(); pair != 0 && b.has(b.site.doneBy(l).Done) {
 			something, b.block.Ends = true, true
 			b.apart(func() { b.end(l) })
 		}
 	}
 	b.apart(b.plain)
 	for _, l := range b.plan.Latencies {
-		if pair := b.site.Pairs[l].Start; pair != 0 && b.has(l.Start) {
+		if pair := b.site.Pairs[l].Start; pair != 0 && b.has(b.site.startBy(l).Start) {
 			something, b.block.Starts = true, true
 			b.apart(func() { b.start(l, pair) })
 		}
@@ -229,7 +229,7 @@ func (b *builder) plain() {
 
 // end emits the work of the end of a call.
 func (b *builder) end(l *Latency) {
-	if !b.readable(l.Done) {
+	if !b.readable(b.site.doneBy(l).Done) {
 		b.count(CounterUnreadable)
 		return
 	}
@@ -269,7 +269,7 @@ func (b *builder) end(l *Latency) {
 		b.sent = sent
 	}
 	b.Place(over)
-	if !l.ByThread() {
+	if !b.ending.ByThread() {
 		b.makeRoom()
 	}
 	b.Place(none)

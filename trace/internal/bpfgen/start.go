@@ -179,7 +179,7 @@ func (b *builder) isKnown(c *call, n *expr.Node) bool {
 func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	e := *b.plan.Events
 	otherThread := slices.ContainsFunc(b.plan.Latencies,
-		func(l *Latency) bool { return l.Spans && !l.ByThread() })
+		func(l *Latency) bool { return l.Spans && !b.site.startBy(l).ByThread() })
 	e.Header, e.Cgroup = e.Header && otherThread, e.Cgroup && otherThread
 	if !e.StartStacks {
 		e.Frames, e.Copy = 0, 0

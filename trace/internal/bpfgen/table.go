@@ -246,10 +246,15 @@ func (p *Plan) lookedUp(site *Site) *Site {
 // named returns the numbers of the arguments that the plan's expressions and
 // captures need.
 func (p *Plan) named(site *Site) (indices []int) {
-	p.Terms(func(t *expr.Term) {
+	add := func(t *expr.Term) {
 		bound := site.bound(*t)
 		indices = append(indices, bound.Arguments()...)
-	})
+	}
+	p.Terms(add)
+	for _, l := range p.Latencies {
+		add(&site.startBy(l).Start)
+		add(&site.doneBy(l).Done)
+	}
 	for _, c := range site.captures {
 		indices = append(indices, c.Arg)
 		if c.Length != None {

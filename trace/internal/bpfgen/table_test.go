@@ -229,7 +229,7 @@ func checkBothForms(t *testing.T, k *testKernel, random *rand.Rand) int {
 		if count > 0 && random.IntN(3) == 0 {
 			by = expr.Term{Source: expr.Argument, Index: random.IntN(count)}
 		}
-		l := &Latency{Start: by, Done: by, Starts: testCalls, Zeros: testZeros, Saved: testSaved,
+		l := &Latency{Match: Match{by, by}, Starts: testCalls, Zeros: testZeros, Saved: testSaved,
 			SavedSize: 1 << 12, Birth: 40, Spans: random.IntN(2) == 0}
 		w.addMap(testCalls, false, 16, CallsSize, 100)
 		w.addMap(testZeros, true, 4, 1<<12, 1)
