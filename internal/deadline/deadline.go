@@ -27,6 +27,10 @@ const (
 	// is there. It waits for a page fault of a file whose server has stopped.
 	Memory = 200 * time.Millisecond
 
+	// Inode is for asking the kernel whether two files are one inode. It waits
+	// for processes that map them.
+	Inode = 200 * time.Millisecond
+
 	// Names is for what only gives addresses their names: the mappings of a
 	// process, and the files among them.
 	Names = 250 * time.Millisecond

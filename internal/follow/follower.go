@@ -479,14 +479,20 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 		}
 	}
 	f.close(id)
-	all := f.watcher.ProcessFiles()
-	n := slices.IndexFunc(all, func(pair *procwatch.ProcessFile) bool { return pair.File.ID() == id })
-	known.writes = n >= 0
+	var pair *procwatch.ProcessFile
+	var scanned []int
+	for _, of := range f.watcher.ProcessFiles() {
+		// Those of overlayfs that map another file had the same data before.
+		if of.File.ID() == id && (pair == nil || of.Found().FileID != id) {
+			pair = of
+			scanned = append(scanned, of.Process.PID)
+		}
+	}
+	known.writes = pair != nil
 	f.finish(r)
-	if n < 0 {
+	if pair == nil {
 		return // its processes are ending
 	}
-	pair := all[n]
 	pair.File.Hold() // the descriptor stays the file's
 	go func() {
 		fd := int(pair.File.ELF().OSFile().Fd())
@@ -499,7 +505,9 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 		f.lock()
 		known.writes = false
 		f.following.Unlock()
-		_ = f.Sync(context.Background(), pair.Process.PID) // reads it anew for all; its errors are reported
+		for _, pid := range scanned {
+			_ = f.Sync(context.Background(), pid) // reads it anew for all; its errors are reported
+		}
 		f.tryAgain(Later)
 	}()
 }

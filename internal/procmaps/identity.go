@@ -68,6 +68,13 @@ type Identity struct {
 // Device is the device of the file, 0 if it is merged.
 func (id FileID) Device() uint64 { return id.device }
 
+// IsOnOverlay reports whether the file was reached through overlayfs, where
+// another file may have the same data: see [HasSameData].
+func (id FileID) IsOnOverlay() bool { return id.overlay }
+
+// Size returns the size in bytes.
+func (c Contents) Size() int64 { return c.size }
+
 // Version returns the file until it is written to.
 func (id Identity) Version() Version { return Version{id.FileID, id.size, id.modified} }
 

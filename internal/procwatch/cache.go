@@ -42,7 +42,7 @@ type cache struct {
 	seed     maphash.Seed
 
 	mu       sync.Mutex
-	files    map[procmaps.FileID]*CachedFile // those acquired
+	files    map[procmaps.FileID]*CachedFile // those acquired, also by other IDs
 	opened   int                             // files that are open now
 	owners   map[string]int                  // files that are open now, by the owner of a process
 	limit    int                             // of files that are open
@@ -84,7 +84,7 @@ func (c *cache) acquire(m *request) (f *CachedFile, ok bool, err error) {
 		return nil, false, err
 	}
 	q := question{id, found.Contents}
-	for {
+	for range maxTurns {
 		c.mu.Lock()
 		f := c.files[id]
 		if f == nil {
@@ -108,7 +108,12 @@ func (c *cache) acquire(m *request) (f *CachedFile, ok bool, err error) {
 		c.mu.Unlock()
 		return nil, false, err
 	}
+	return nil, false, m.Wrap("open", procfs.ErrChanged)
 }
+
+// maxTurns bounds how often another CachedFile takes a file's place while a
+// process is scanned: more is done by a file that never stays what it is.
+const maxTurns = 16
 
 // errTooManyOpen means that the descriptors would run out if another file with
 // wanted probes was opened.
@@ -228,6 +233,9 @@ type CachedFile struct {
 	// The lock of the cache guards the next two fields.
 	references int
 	contents   procmaps.Contents // as of which elf was read
+	// others are files with the same data, and the contents of both, theirs
+	// first, when that was found.
+	others map[procmaps.FileID][2]procmaps.Contents
 
 	// opening is held while the file is opened and read, so that only one does.
 	opening sync.Mutex
@@ -236,7 +244,8 @@ type CachedFile struct {
 	notes   notes
 }
 
-// errWrittenTo means that a file has other sites than when it was acquired.
+// errWrittenTo means that a file has other sites than when it was acquired, or
+// that another one has its data.
 var errWrittenTo = errors.New("file was written to")
 
 // ID identifies the file.
@@ -293,10 +302,14 @@ func (f *CachedFile) Release() {
 		c.mu.Unlock()
 		return
 	}
+	for id := range f.others {
+		delete(c.files, id)
+	}
 	if c.files[f.id] == f { // else it was held once more after it had been closed
 		delete(c.files, f.id)
 	}
 	elf := f.elf
+	f.others = nil
 	c.kept -= f.notes.bytes
 	f.elf, f.notes.sites, f.notes.bytes = nil, nil, 0
 	c.mu.Unlock()
@@ -323,6 +336,9 @@ func (f *CachedFile) prepare(m *request, q question) (ok bool, err error) {
 	c := f.cache
 	f.opening.Lock()
 	defer f.opening.Unlock()
+	if isAnothers, err := f.isStillListed(q); err != nil || isAnothers {
+		return err == nil, err
+	}
 	if f.elf != nil {
 		if f.isCurrent(q.Contents) {
 			return true, nil
@@ -368,12 +384,95 @@ func (f *CachedFile) prepare(m *request, q question) (ok bool, err error) {
 		}
 	}
 	c.mu.Unlock()
+	if err == nil && notes.matches && c.join(f, q) {
+		return false, errWrittenTo
+	}
 	if !notes.matches {
 		// Closing can block this goroutine, as opening could. To have another
 		// one close the file would take longer than to read it.
 		c.closeFile(file, m.owner)
 	}
 	return notes.matches, err
+}
+
+// join reports whether another file has the inode of one that was just opened,
+// and takes its place: attached to both, each hit would count twice.
+func (c *cache) join(f *CachedFile, q question) bool {
+	var likely []*CachedFile
+	var files []*os.File
+	c.mu.Lock()
+	for id, other := range c.files {
+		if other.elf != nil && other.id == id && other != f && other.contents.Size() == q.Size() &&
+			(f.id.IsOnOverlay() || other.id.IsOnOverlay()) && len(likely) < maxLikely {
+			other.references++
+			likely, files = append(likely, other), append(files, other.elf.OSFile())
+		}
+	}
+	c.mu.Unlock()
+	if len(likely) == 0 {
+		return false
+	}
+	f.Hold()
+	file := f.elf.OSFile()
+	release := func() {
+		for _, other := range append(likely, f) {
+			other.Release()
+		}
+	}
+	var same *CachedFile
+	var is procmaps.Identity
+	answered := deadline.One(context.Background(), deadline.Inode, func() {
+		if n := sameInode(file, files); n >= 0 {
+			// What was copied up since is attached where its data was then.
+			id, err := procmaps.IdentifyOpen(files[n])
+			if err == nil && likely[n].isCurrent(id.Contents) && id.MayBe(likely[n].id) {
+				same, is = likely[n], id
+			}
+		}
+	}, release)
+	if !answered {
+		return false // another user's file does not let it be asked about
+	}
+	defer release()
+	if same == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Not if the other one has found this one meanwhile.
+	if c.files[same.id] != same || c.files[f.id] != f || len(f.others) > 0 {
+		return false
+	}
+	if same.others == nil {
+		same.others = make(map[procmaps.FileID][2]procmaps.Contents)
+	}
+	same.others[f.id], c.files[f.id] = [2]procmaps.Contents{q.Contents, is.Contents}, same
+	return true
+}
+
+// isStillListed returns errWrittenTo if the cache has another file now. It
+// reports whether the question is about another file that still has the same
+// data: one of them may have been copied up, or written to, since.
+func (f *CachedFile) isStillListed(q question) (isAnothers bool, err error) {
+	isAnothers = q.file != f.id
+	var is procmaps.Identity
+	if isAnothers {
+		if is, err = procmaps.IdentifyOpen(f.elf.OSFile()); err != nil {
+			return true, err
+		}
+	}
+	c := f.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.files[q.file] != f {
+		return isAnothers, errWrittenTo
+	}
+	if isAnothers && f.others[q.file] != [2]procmaps.Contents{q.Contents, is.Contents} {
+		delete(c.files, q.file)
+		delete(f.others, q.file)
+		return true, errWrittenTo
+	}
+	return isAnothers, nil
 }
 
 // readAgain reports whether the file still has the sites that were read first.
@@ -408,6 +507,13 @@ func (f *CachedFile) isCurrent(is procmaps.Contents) bool {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	return f.contents == is
+}
+
+// isOnlyAndCurrent is isCurrent of a file whose data no other one shares.
+func (f *CachedFile) isOnlyAndCurrent(is procmaps.Contents) bool {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	return f.contents == is && len(f.others) == 0
 }
 
 // notes are what one walk over the notes of a file has found. Whether a file

@@ -56,6 +56,10 @@ const (
 	// looked for. A process after that is scanned.
 	maxForks = 16
 
+	// maxLikely bounds the files of one size that may be one inode. Others are
+	// attached twice.
+	maxLikely = 64
+
 	// maxCPUs is the most CPUs that Linux can have.
 	maxCPUs = 1 << 13
 )

@@ -320,7 +320,7 @@ func (w *Watcher) pair(t *task, m *procmaps.MappedFile, found *foundPairs) (*Pro
 		return nil, nil
 	}
 	pair := &ProcessFile{Process: t.now.process, MappedFile: m, executed: t.now.executed}
-	if old := found.before[id.FileID]; old != nil && old.File.isCurrent(id.Contents) {
+	if old := found.before[id.FileID]; old != nil && old.File.isOnlyAndCurrent(id.Contents) {
 		pair.File = old.File
 		return pair, nil
 	}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package procwatch
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// placesInHeader is the number of instructions, as the kernel aligns them, that
+// would have room in the smallest ELF header.
+const placesInHeader = 52 / 4
+
+// sameInode returns the first of the files that is one inode to uprobes with
+// another one, -1 if none is known to be.
+//
+// statx and maps do not tell that on overlayfs: uprobes attach to the inode
+// that has the data. Several files can share it: where only the metadata is
+// copied up (metacopy), where images share their files (composefs), and through
+// mounts of several user namespaces. But at one place of an inode the kernel
+// refuses a second uprobe that has another semaphore (Linux 4.20, kernel commit
+// 1cc33161a83d; a line in its log says so), before it looks at any process.
+// Nothing is executed or counted here: the places are in the ELF header, the
+// semaphores behind the end of any file, the uprobes for this process alone.
+func sameInode(file *os.File, among []*os.File) int {
+	var events []int
+	// The kernel takes a tenth of a second to close one.
+	defer func() {
+		go func() {
+			for _, event := range events {
+				unix.Close(event)
+			}
+		}()
+	}()
+	open := func(file *os.File, place uint64, semaphore uint32) error {
+		event, err := openUprobe(file, place, semaphore)
+		if err == nil {
+			events = append(events, event)
+		}
+		return err
+	}
+	semaphore := 1<<31 + 4*rand.Uint32N(1<<28)
+	// Another place is taken where one was asked about just now, or is by
+	// another tracer.
+	first, place := rand.Uint64N(placesInHeader), uint64(0)
+	err := error(unix.EINVAL)
+	for n := uint64(0); n < placesInHeader && errors.Is(err, unix.EINVAL); n++ {
+		place = (first + n) % placesInHeader * 4
+		err = open(file, place, semaphore)
+	}
+	if err != nil {
+		return -1 // perf events are refused
+	}
+	return slices.IndexFunc(among, func(other *os.File) bool {
+		// EINVAL has other reasons, too: then the same semaphore is refused.
+		return errors.Is(open(other, place, semaphore+2), unix.EINVAL) &&
+			open(other, place, semaphore) == nil
+	})
+}
+
+// openUprobe opens a perf event for a uprobe in this process.
+func openUprobe(file *os.File, place uint64, semaphore uint32) (int, error) {
+	kind, err := os.ReadFile("/sys/bus/event_source/devices/uprobe/type")
+	if err != nil {
+		return -1, err
+	}
+	number, err := strconv.ParseUint(strings.TrimSpace(string(kind)), 10, 32)
+	if err != nil {
+		return -1, err
+	}
+	path, err := unix.BytePtrFromString(fmt.Sprint("/proc/self/fd/", file.Fd()))
+	if err != nil {
+		return -1, err
+	}
+	attributes := &unix.PerfEventAttr{Type: uint32(number), Size: unix.PERF_ATTR_SIZE_VER1,
+		Config: uint64(semaphore) << 32, Ext1: uint64(uintptr(unsafe.Pointer(path))), Ext2: place}
+	fd, err := unix.PerfEventOpen(attributes, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	runtime.KeepAlive(path)
+	runtime.KeepAlive(file)
+	return fd, err
+}
