@@ -11,7 +11,7 @@ import (
 	"time"
 	"weak"
 
-	"github.com/gousdt/gousdt/internal/lease"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -24,7 +24,7 @@ var ErrWritten = errors.New("the file is written to, and was detached")
 // shared by the selections of the file and the links made from them.
 type guard struct {
 	name      string
-	lease     *lease.Lease
+	lease     *attaching.Lease
 	closeFile func() // that the lease is on
 
 	// attaching is held for reading while something is attached, so that what
@@ -53,7 +53,7 @@ func newGuard(name string, fd int, hold bool, closeFile, onWrite func()) *holder
 	opened := &holder{guard: g}
 	g.holders[opened] = struct{}{}
 	g.attaching.Lock() // until there is a lease
-	g.lease = lease.Take(fd, hold, g.detach)
+	g.lease = attaching.Take(fd, hold, g.detach)
 	g.attaching.Unlock()
 	return opened
 }

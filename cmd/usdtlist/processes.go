@@ -16,7 +16,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/owner"
+	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -306,7 +306,7 @@ const maxBlocked = 2
 // open opens the file that a process finds at a path.
 func (s *scan) open(pid int, path string) (file *os.File, id procmaps.FileID, err error) {
 	blocked := &procfs.Error{PID: pid, Op: "open", Path: path, Err: proc.ErrBlocked}
-	owner := owner.Of(s.fs.Root(), pid)
+	owner := fairness.OwnerOf(s.fs.Root(), pid)
 	if s.blocked[owner] >= maxBlocked {
 		return nil, id, blocked
 	}

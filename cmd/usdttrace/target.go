@@ -20,9 +20,9 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/ldso"
-	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -706,7 +706,7 @@ func (t *tracer) attachWritten(f *namedFile, of *attachedFile) (*trace.Attachmen
 	if now, err := file.Stat(); err == nil && !os.SameFile(now, was) {
 		return nil, errReplaced
 	}
-	for until := time.Now().Add(longestWrite); !lease.Settled(int(file.Fd()), interval/10) &&
+	for until := time.Now().Add(longestWrite); !follow.Settled(file, interval/10) &&
 		t.ctx.Err() == nil && time.Now().Before(until); {
 	}
 	sel, err := usdt.Select(target, t.options.patterns...)

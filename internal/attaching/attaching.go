@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package attaching waits, when something is closed, for the attachments that
-// are being made.
+// Package attaching has what befalls a file while something is being attached
+// to it, or is attached. [Files] waits, when something is closed, for the
+// attachments that are being made. A [Lease] notices that a file is about to be
+// written to, and holds the writer up until everything has been detached.
 package attaching
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package fairness shares out time among owners: the containers and
-// users whose processes are scanned and attached to. What one of them does must
-// not cost the others more than their share.
+// users whose processes are scanned and attached to, see [OwnerOf]. What one of
+// them does must not cost the others more than their share.
 //
 // An owner has an [Allowance] of the time, which refills as time passes. An
 // owner that has taken more waits.

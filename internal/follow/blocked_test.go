@@ -14,7 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/owner"
+	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -189,7 +189,7 @@ func TestPatientFollowerPostponesNothing(t *testing.T) {
 	f.opts.Proc.Patient = true
 	f.running.Add(1)
 	w.start(1, "a")
-	f.budget.spend(owner.Of(w.root, 1), time.Now(), time.Hour)
+	f.budget.spend(fairness.OwnerOf(w.root, 1), time.Now(), time.Hour)
 	qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 	w.tells("+0 a")
 }

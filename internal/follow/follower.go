@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/lease"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
@@ -495,9 +495,9 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 	}
 	pair.File.Hold() // the descriptor stays the file's
 	go func() {
-		fd := int(pair.File.ELF().OSFile().Fd())
+		file := pair.File.ELF().OSFile()
 		for range longestWrite / writePause {
-			if f.isStopped() || lease.Settled(fd, writePause) {
+			if f.isStopped() || Settled(file, writePause) {
 				break
 			}
 		}
@@ -519,7 +519,38 @@ var errWritten = errors.New("the file is being written to, and is attached again
 const (
 	longestWrite = 10 * time.Second
 	writePause   = 100 * time.Millisecond
+
+	// mostPause is the longest time between two looks at a file that is being
+	// written to.
+	mostPause = 50 * time.Millisecond
 )
+
+// Settled waits until no process has a file open for writing, and reports
+// whether that came within the patience. On file systems without leases it
+// waits until the file has stopped changing. The file is as for
+// [attaching.Take].
+func Settled(file *os.File, patience time.Duration) bool {
+	var last os.FileInfo
+	for pause, until := time.Millisecond, time.Now().Add(patience); ; pause = min(2*pause, mostPause) {
+		l := attaching.Take(int(file.Fd()), true, func() {})
+		reason := l.Reason()
+		l.Return()
+		if reason == nil {
+			return true
+		}
+		if now, err := file.Stat(); err == nil && !l.IsOpenForWriting() {
+			if last != nil && pause == mostPause && now.Size() == last.Size() &&
+				now.ModTime().Equal(last.ModTime()) {
+				return true
+			}
+			last = now
+		}
+		if time.Now().After(until) {
+			return false
+		}
+		time.Sleep(pause)
+	}
+}
 
 // detachRunning is detach where processes go on that map the file.
 func (f *Follower[A]) detachRunning(place Place, r *round[A]) {

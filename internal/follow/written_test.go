@@ -242,3 +242,16 @@ func TestFollowerBoundsWhatMayLeak(t *testing.T) {
 		qt.Check(t, qt.HasLen(f.budget.leaks, 1))
 	})
 }
+
+func TestSettledWaitsForTheWriter(t *testing.T) {
+	testneeds.Root(t)
+	path := filepath.Join(t.TempDir(), "file")
+	file, err := os.Create(path)
+	qt.Assert(t, qt.IsNil(err))
+	reading, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer reading.Close()
+	qt.Check(t, qt.IsFalse(Settled(reading, 10*time.Millisecond)))
+	time.AfterFunc(10*time.Millisecond, func() { file.Close() })
+	qt.Check(t, qt.IsTrue(Settled(reading, testneeds.Patience(time.Minute))))
+}

@@ -7,7 +7,6 @@ package procfs
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -17,10 +16,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/sys"
 )
-
-// maxCgroup bounds the bytes read of /proc/PID/cgroup: up to a dozen
-// hierarchies, whose paths are at most 4,096 bytes long each.
-const maxCgroup = 64 << 10
 
 // FS is a proc file system. It holds nothing open and may be used by several
 // goroutines at once. A nil *FS is /proc.
@@ -116,20 +111,6 @@ func NamespacePIDs(root, process string) ([]string, error) {
 		}
 	}
 	return nil, err
-}
-
-// ReadCgroup returns the text of /proc/PID/cgroup.
-func ReadCgroup(root string, pid int) (string, error) {
-	file, err := OpenRaw(Path(root, pid, "cgroup"))
-	var text []byte
-	if err == nil {
-		defer file.Close()
-		text, err = io.ReadAll(io.LimitReader(file, maxCgroup))
-	}
-	if err != nil {
-		return "", &Error{PID: pid, Op: "read cgroup", Err: Classify(err)}
-	}
-	return string(text), nil
 }
 
 // RootOf returns the process's root directory as paths look in the caller's

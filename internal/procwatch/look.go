@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/owner"
+	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
@@ -181,7 +181,7 @@ func (w *Watcher) look(t *task) {
 		return
 	}
 	if now.owner == "" || image { // runtimes move a process to its container before exec
-		now.owner = owner.Of(w.FS.Root(), t.pid)
+		now.owner = fairness.OwnerOf(w.FS.Root(), t.pid)
 	}
 	w.mu.Lock()
 	wait := w.turns.wait(now.owner, t.again && !image, time.Now())

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/fairness"
-	"github.com/gousdt/gousdt/internal/owner"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -98,7 +97,7 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 		Call:       func(i int) { w.look(&tasks[i]) },
 		Unanswered: &w.unanswered,
 		Owner: func(i int) string {
-			tasks[i].owner = owner.Of(w.FS.Root(), tasks[i].pid)
+			tasks[i].owner = fairness.OwnerOf(w.FS.Root(), tasks[i].pid)
 			return tasks[i].owner
 		},
 		Left: func(i int) { left[i] = true; w.setAside(&tasks[i]) },

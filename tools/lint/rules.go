@@ -153,7 +153,6 @@ var mayImport = map[string]string{
 	"elfnote":                "internal/elffile internal/pattern",
 	"internal/attaching":     "internal/procfs",
 	"internal/elffile":       "",
-	"internal/lease":         "",
 	"internal/pattern":       "",
 	"internal/privatestack":  "",
 	"internal/procfs":        "internal/sys",
@@ -161,7 +160,7 @@ var mayImport = map[string]string{
 	"internal/sys":           "",
 	"internal/uprobeevent":   "internal/procfs internal/sys",
 	"usdt/internal/sitespec": "argspec",
-	"usdt": "argspec bpf elfnote internal/attaching internal/elffile internal/lease " +
+	"usdt": "argspec bpf elfnote internal/attaching internal/elffile " +
 		"internal/privatestack internal/procfs internal/procmaps internal/sys " +
 		"internal/uprobeevent usdt/internal/sitespec",
 }

@@ -2,12 +2,10 @@
 
 //go:build !linux
 
-// Package lease notices that a file is about to be written to, on Linux.
-package lease
+package attaching
 
 import (
 	"errors"
-	"time"
 )
 
 // A Lease needs Linux.
@@ -20,5 +18,3 @@ func (*Lease) Reason() error { return errors.ErrUnsupported }
 func (*Lease) IsOpenForWriting() bool { return false }
 
 func (*Lease) Return() {}
-
-func Settled(int, time.Duration) bool { return true }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package lease
+package attaching
 
 import (
 	"os"
@@ -98,14 +98,4 @@ func TestWriteIsNoticedWithoutALease(t *testing.T) {
 		<-written
 		l.Return()
 	}
-}
-
-func TestSettledWaitsForTheWriter(t *testing.T) {
-	path := newFile(t)
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	qt.Assert(t, qt.IsNil(err))
-	fd := descriptor(t, path)
-	qt.Check(t, qt.IsFalse(Settled(fd, 10*time.Millisecond)))
-	time.AfterFunc(10*time.Millisecond, func() { file.Close() })
-	qt.Check(t, qt.IsTrue(Settled(fd, testneeds.Patience(time.Minute))))
 }

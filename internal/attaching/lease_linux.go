@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package lease notices that a file is about to be written to, and holds the
-// writer up until what was attached to the file has been detached.
-package lease
+package attaching
 
 import (
 	"errors"
@@ -10,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -104,37 +101,7 @@ func (l *Lease) Return() {
 	k.endIfUnused()
 }
 
-// Settled waits until no process has a file open for writing, and reports
-// whether that came within the patience. On file systems without leases it
-// waits until the file has stopped changing. The descriptor is as for [Take].
-func Settled(fd int, patience time.Duration) bool {
-	var last unix.Stat_t
-	for pause, until := time.Millisecond, time.Now().Add(patience); ; pause = min(2*pause, mostPause) {
-		l := Take(fd, true, func() {})
-		reason := l.Reason()
-		l.Return()
-		if reason == nil {
-			return true
-		}
-		var now unix.Stat_t
-		if !errors.Is(reason, unix.EAGAIN) && unix.Fstat(fd, &now) == nil {
-			if pause == mostPause && now.Size == last.Size && now.Mtim == last.Mtim {
-				return true
-			}
-			last = now
-		}
-		if time.Now().After(until) {
-			return false
-		}
-		time.Sleep(pause)
-	}
-}
-
 const (
-	// mostPause is the longest time between two looks at a file that is being
-	// written to.
-	mostPause = 50 * time.Millisecond
-
 	// broken is what the kernel sends to the keeper's thread when a lease is to
 	// be given back: a real-time signal that nothing else is known to use.
 	broken = unix.Signal(62)

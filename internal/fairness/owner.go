@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package owner says who processes belong to: owners share out the time and the
-// room that a watch has.
-package owner
+package fairness
 
 import (
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -18,12 +17,12 @@ import (
 // be able to make others below it.
 const maxOwnerDepth = 4
 
-// Of returns the owner of a process. The processes of an owner share costs
+// OwnerOf returns the owner of a process. The processes of an owner share costs
 // and limits. The owner is its container, else its user's slice, else its
 // cgroup and its user. An owner that makes cgroups or users of its own stays
 // one owner.
-func Of(root string, pid int) string {
-	text, _ := procfs.ReadCgroup(root, pid)
+func OwnerOf(root string, pid int) string {
+	text, _ := ReadCgroup(root, pid)
 	owner, whole := cgroupOwner(text)
 	if whole {
 		return owner
@@ -36,6 +35,24 @@ func Of(root string, pid int) string {
 		}
 	}
 	return owner
+}
+
+// maxCgroup bounds the bytes read of /proc/PID/cgroup: up to a dozen
+// hierarchies, whose paths are at most 4,096 bytes long each.
+const maxCgroup = 64 << 10
+
+// ReadCgroup returns the text of /proc/PID/cgroup.
+func ReadCgroup(root string, pid int) (string, error) {
+	file, err := procfs.OpenRaw(procfs.Path(root, pid, "cgroup"))
+	var text []byte
+	if err == nil {
+		defer file.Close()
+		text, err = io.ReadAll(io.LimitReader(file, maxCgroup))
+	}
+	if err != nil {
+		return "", &procfs.Error{PID: pid, Op: "read cgroup", Err: procfs.Classify(err)}
+	}
+	return string(text), nil
 }
 
 // cgroupOwner returns the owner by the text of a cgroup file. whole is false if
