@@ -533,7 +533,8 @@ func (t *tracer) reasons(l *losses, silent func(pattern int) string) (lines []st
 	case l.filtered:
 		lines = append(starts, "probes fired, but --where holds for no hit")
 		if strings.Contains(o.where, "str(") {
-			lines = append(lines, "a string that cannot be read equals nothing: perhaps "+notInMemory)
+			lines = append(lines, "a null pointer equals no string, nor does one that cannot be read: "+
+				"perhaps "+notInMemory)
 		}
 		return lines
 	case l.Unmatched > 0:

@@ -498,9 +498,10 @@ func (t *tracer) wantNames(s *trace.Snapshot) {
 }
 
 // profileSum returns a sum as an int64, which profiles hold. A sum out of range
-// becomes the nearest int64, and that is said.
+// becomes the nearest int64, that of no number 0, and that is said.
 func (t *tracer) profileSum(sum trace.Value) (held int64) {
 	switch f := sum.Float(); {
+	case math.IsNaN(f): // 0, as Go leaves the conversion to the processor
 	case sum.Kind() != trace.Signed && f >= math.MaxInt64:
 		held = math.MaxInt64
 	case sum.Kind() == trace.Float && f <= math.MinInt64:

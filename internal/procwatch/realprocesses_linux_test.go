@@ -154,7 +154,6 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 	}
 	one, two, three := container("one", false, 0), container("two", false, 0),
 		container("three", true, 0)
-	qt.Check(t, qt.Equals(one.File.ID().Device(), 0), qt.Commentf("it is merged"))
 	qt.Check(t, qt.Equals(one.File, two.File))
 	qt.Check(t, qt.Not(qt.Equals(three.File, one.File)))
 	qt.Check(t, qt.HasLen(*told, 5), qt.Commentf("two files, three pairs: %q", *told))
