@@ -145,10 +145,10 @@ func BenchmarkRealProc(b *testing.B) {
 	w := NewWatcher(nil)
 	defer w.Close()
 	qt.Assert(b, qt.IsNil(w.Sync(b.Context(), h.pid)))
-	buffers := newBuffers().(*buffers)
+	buffers := newView().(*view)
 	b.Run("stat", func(b *testing.B) {
 		for b.Loop() {
-			_, err := procfs.ReadStat(w.FS.Root(), h.pid, buffers.stat)
+			_, err := procfs.ReadStat(w.FS.Root(), h.pid, buffers.text)
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})

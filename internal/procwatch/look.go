@@ -26,8 +26,7 @@ type known struct {
 	process    proc.Process
 	command    string // of the thread that stat was read of
 	wanted     bool
-	denied     bool
-	retry      bool // something failed that may succeed next time
+	access     access
 	leaderless bool // its first thread has ended, the others have not
 	executed   bool // a program since its files were found
 
@@ -41,6 +40,32 @@ type known struct {
 	failures map[string]string // by path, what was reported last
 	owner    string            // "" before the mappings were compared
 }
+
+// access says whether a process could be read.
+type access int
+
+const (
+	granted access = iota
+	denied
+	failing // something failed that may succeed next time
+)
+
+// outcome is what a scan comes to. Each step of it has one, or continues.
+type outcome int
+
+const (
+	continues outcome = iota
+	gone              // there is no such process
+	same              // it is the one that was known: no more was asked
+	unchanged         // as it was: its files are those that it had
+	unwanted          // so are none of its files
+	unread            // for an error, which may say that access is denied
+	lacking           // not scanned, for lack of descriptors or memory
+	executing         // it executes a program, and is to be looked at again
+	postponed         // its owner has taken too much: for some time, or until a scan returns
+	begun             // the first of its files have been looked at, the others are next
+	scanned           // all its files have been
+)
 
 // A task is the scan of one process, and its findings. Its goroutine may be
 // abandoned: so it touches nothing of the watcher that changes, but its turns.
@@ -58,20 +83,15 @@ type task struct {
 	owner     string        // if the task is abandoned
 	isOwn     atomic.Bool   // it is not abandoned, see WatcherOptions.Patient
 
-	now       *known
-	pairs     []*ProcessFile // that the process had, and then has
-	gone      bool           // there is no such process
-	another   bool           // it is not the one that was known
-	executing bool           // it executes a program, and is to be looked at again
-	postponed bool           // not scanned: its owner has taken too much
-	wait      time.Duration  // until it may be scanned, 0 if a scan has to return before
-	lack      error          // of descriptors or memory: it was not scanned
+	outcome
+	now   *known
+	pairs []*ProcessFile // that the process had, and then has
+	wait  time.Duration  // if it is postponed; 0 until a scan returns
+	lack  error
 
 	// If the mappings have been compared, or could not be.
 	took       time.Duration // 0 if they could not be
-	partial    bool          // not all files have been looked at
 	mapped     []procmaps.Key
-	unwanted   bool // nothing is wanted of any of these
 	acquired   []*CachedFile
 	errors     []error // all, also those reported before
 	news       []error // to be reported
@@ -83,123 +103,175 @@ type fileError struct {
 	err  error
 }
 
+// isAnother reports whether the PID is another process's than that known.
+func (t *task) isAnother() bool {
+	started := t.startTime.Load()
+	return t.known != nil && started != 0 && started != t.known.process.StartTime
+}
+
+// hasNothingWanted reports whether a process was scanned without fault, and has
+// no wanted file.
+func (t *task) hasNothingWanted() bool {
+	return t.outcome == scanned && len(t.pairs) == 0 && t.now.access == granted && len(t.errors) == 0
+}
+
 type buffers struct {
-	stat  []byte
+	text  []byte // of stat
 	lines *bufio.Reader
 }
 
-func newBuffers() any { return &buffers{make([]byte, procfs.MaxStat), procmaps.NewLines(nil)} }
+func newView() any {
+	return &view{buffers: buffers{make([]byte, procfs.MaxStat), procmaps.NewLines(nil)}}
+}
+
+// A view is what the steps of a scan hand on.
+type view struct {
+	buffers
+	stat   procfs.Stat
+	reader int    // the thread by which the mappings are read
+	old    *known // of this process; empty if it is new
+
+	isNew, image, renamed, resized bool // what has changed
+	thoroughly                     bool
+}
+
+// steps are those of a scan, in their order.
+var steps = [...]func(*Watcher, *task, *view) outcome{
+	(*Watcher).identify, (*Watcher).notice, (*Watcher).choose, (*Watcher).takeTurn, (*Watcher).read,
+}
 
 func (w *Watcher) look(t *task) {
-	b := w.buffers.Get().(*buffers)
-	defer w.buffers.Put(b)
-	old := t.known
-	t.now = old
-	if t.onlyStat && old.process.StartTime == 0 {
-		return // reading it is what blocks
+	v := w.views.Get().(*view)
+	defer w.views.Put(v)
+	*v = view{buffers: v.buffers}
+	t.now = t.known
+	for _, step := range steps {
+		if t.outcome = step(w, t, v); t.outcome != continues {
+			return
+		}
 	}
-	s, reader, err := procfs.ReadLiveStat(w.FS.Root(), t.pid, b.stat)
+}
+
+// identify reads the stat of the process, and finds out whether it is the one
+// that is known.
+func (w *Watcher) identify(t *task, v *view) outcome {
+	if t.onlyStat && t.known.process.StartTime == 0 {
+		return same // reading it is what blocks
+	}
+	var err error
+	v.stat, v.reader, err = procfs.ReadLiveStat(w.FS.Root(), t.pid, v.text)
 	switch {
 	case errors.Is(err, procfs.ErrGone):
-		t.gone = true
-		return
+		return gone
 	case procfs.IsLack(err):
-		t.lack = err
-		return
+		return t.lacks(err)
+	case err != nil && t.onlyStat:
+		return same
+	case err != nil && t.known == nil:
+		return t.fails(&known{process: proc.Process{PID: t.pid}}, err)
 	case err != nil:
-		if old == nil {
-			old = &known{process: proc.Process{PID: t.pid}}
-		}
-		t.deny(old, err)
-		return
+		return t.fails(t.known, err)
 	}
-	t.startTime.Store(s.StartTime)
-	if old != nil && old.process.StartTime != s.StartTime {
-		t.another, old, t.pairs = true, nil, nil // another process has got the number
+	t.startTime.Store(v.stat.StartTime)
+	switch v.old = t.known; {
+	case t.isAnother():
+		v.old, t.pairs = nil, nil
+	case t.onlyStat:
+		return same
 	}
-	if t.onlyStat && !t.another {
-		return
+	if v.isNew = v.old == nil; v.isNew {
+		v.old = &known{}
 	}
-	isNew := old == nil
-	if isNew {
-		old = &known{}
-	}
-	if s.Size != 0 && s.StartCode == 0 && old.startCode != 0 {
-		// It is being executed at this moment, and has not mapped the program.
-		t.now = new(known)
-		*t.now = *old
-		t.now.retry, t.executing = true, !old.retry
-		return
-	}
-	leaderless := reader != t.pid
-	image := old.startCode != s.StartCode || old.startStack != s.StartStack
-	renamed := isNew || image || old.command != string(s.Command) ||
-		old.process == proc.Process{PID: old.process.PID, StartTime: old.process.StartTime} // only its number is known
-	thoroughly := t.thoroughly || isNew || image || old.retry
-	changed := old.size != s.Size
-	if old.wanted && s.Size != 0 && !thoroughly && !changed && !renamed &&
-		old.leaderless == leaderless && !t.isDue(old, &s) {
-		return // as most processes are in most passes
-	}
+	return continues
+}
 
-	now := new(known)
-	*now = *old
-	t.now = now
+// notice looks for signs of a change, without which there is nothing more to
+// do.
+func (w *Watcher) notice(t *task, v *view) outcome {
+	s, old := &v.stat, v.old
+	if s.Size != 0 && s.StartCode == 0 && old.startCode != 0 {
+		return t.executes(old) // at this moment, and has not mapped the program
+	}
+	leaderless := v.reader != t.pid
+	v.image = old.startCode != s.StartCode || old.startStack != s.StartStack
+	v.renamed = v.isNew || v.image || old.command != string(s.Command) ||
+		old.process == proc.Process{PID: old.process.PID, StartTime: old.process.StartTime} // only its number is known
+	v.thoroughly = t.thoroughly || v.isNew || v.image || old.access == failing
+	v.resized = old.size != s.Size
+	if old.wanted && s.Size != 0 && !v.thoroughly && !v.resized && !v.renamed &&
+		old.leaderless == leaderless && !t.isDue(old, s) {
+		return unchanged // as most processes are in most passes
+	}
+	now := *old
 	now.leaderless = leaderless
-	now.executed = old.executed || image && !isNew
+	now.executed = old.executed || v.image && !v.isNew
 	now.size, now.startCode, now.startStack = s.Size, s.StartCode, s.StartStack
-	if renamed {
+	t.now = &now
+	return continues
+}
+
+// choose finds out whether the process is wanted, if it may have another name,
+// and whether its mappings are to be read.
+func (w *Watcher) choose(t *task, v *view) outcome {
+	now, s := t.now, &v.stat
+	if v.renamed {
 		// The thread that was read may have another name than the process.
 		process, err := proc.Find(proc.FS(w.FS.Root()), t.pid)
 		switch {
 		case procfs.IsLack(err):
-			t.now, t.lack = t.known, err
-			return
+			return t.lacks(err)
 		case errors.Is(err, procfs.ErrGone) || err == nil && process.StartTime != s.StartTime:
-			t.gone = true
-			return
+			return gone
 		case err != nil:
-			if isNew {
-				old.process.PID, old.process.StartTime = t.pid, s.StartTime
+			if v.isNew {
+				v.old.process.PID, v.old.process.StartTime = t.pid, s.StartTime
 			}
-			t.deny(old, err)
-			return
+			return t.fails(v.old, err)
 		}
 		now.process, now.command = process, string(s.Command)
 		now.wanted = s.Size != 0 && (w.Filter == nil || w.Filter(process))
-		thoroughly = thoroughly || !old.wanted
+		v.thoroughly = v.thoroughly || !v.old.wanted
 	}
 	if !now.wanted || s.Size == 0 {
 		t.pairs = nil
-		return
+		return unwanted
 	}
 	if w.Patient {
 		t.isOwn.Store(true)
 	}
-	thoroughly = thoroughly || t.isDue(now, &s)
-	if !thoroughly && !changed {
-		return
+	if v.thoroughly = v.thoroughly || t.isDue(now, s); !v.thoroughly && !v.resized {
+		return unchanged
 	}
-	if now.owner == "" || image { // runtimes move a process to its container before exec
-		now.owner = fairness.OwnerOf(w.FS.Root(), t.pid)
+	return continues
+}
+
+// takeTurn postpones the scan if its owner has had its turn.
+func (w *Watcher) takeTurn(t *task, v *view) outcome {
+	if t.now.owner == "" || v.image { // runtimes move a process to its container before exec
+		t.now.owner = fairness.OwnerOf(w.FS.Root(), t.pid)
 	}
-	w.mu.Lock()
-	wait := w.turns.wait(now.owner, t.again && !image, time.Now())
-	w.mu.Unlock()
-	if wait > 0 && !t.asked {
-		t.wait = wait
-	}
-	if t.postponed = (t.wait > 0 || w.unanswered.IsFull(now.owner)) && !t.isOwn.Load(); t.postponed {
-		return
-	}
-	watch := deadline.StartStopwatch()
-	w.compare(t, reader, &s, thoroughly, b)
-	if t.lack == nil {
-		t.took = max(1, watch.Took())
+	if !t.asked {
 		w.mu.Lock()
-		w.turns.take(now.owner, time.Now(), t.took, false)
+		t.wait = w.turns.wait(t.now.owner, t.again && !v.image, time.Now())
 		w.mu.Unlock()
 	}
+	if (t.wait > 0 || w.unanswered.IsFull(t.now.owner)) && !t.isOwn.Load() {
+		return postponed
+	}
+	return continues
+}
+
+// read compares the mappings. The time that this takes is the owner's.
+func (w *Watcher) read(t *task, v *view) outcome {
+	watch := deadline.StartStopwatch()
+	came := w.compare(t, v)
+	if came != lacking {
+		t.took = max(1, watch.Took())
+		w.mu.Lock()
+		w.turns.take(t.now.owner, time.Now(), t.took, false)
+		w.mu.Unlock()
+	}
+	return came
 }
 
 // isDue reports whether the mappings are read in this pass, although there is
@@ -209,50 +281,51 @@ func (t *task) isDue(p *known, s *procfs.Stat) bool {
 		return false
 	}
 	faulted := p.minorFaults != s.MinorFaults || p.majorFaults != s.MajorFaults
-	return faulted || p.denied || len(p.failures) > 0 || t.turn%idlePasses == 0
+	return faulted || p.access == denied || len(p.failures) > 0 || t.turn%idlePasses == 0
 }
 
 // compare reads the mappings of a process, and finds its pairs if they have
-// changed, or thoroughly is set.
-func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, b *buffers) {
-	now := t.now
+// changed, or the scan is thorough.
+func (w *Watcher) compare(t *task, v *view) outcome {
+	now, s := t.now, &v.stat
 	var hash maphash.Hash
 	hash.SetSeed(w.seed)
-	files, err := procmaps.Read(w.FS, t.pid, reader, b.lines, func(l *procmaps.Line) {
+	files, err := procmaps.Read(w.FS, t.pid, v.reader, v.lines, func(l *procmaps.Line) {
 		maphash.WriteComparable(&hash,
 			[...]uint64{l.Start, l.End, l.Offset, l.Inode, uint64(l.Major), uint64(l.Minor)})
 		if n := len(t.mapped); n == 0 || t.mapped[n-1] != l.Key {
 			t.mapped = append(t.mapped, l.Key)
 		}
 	})
-	if err == nil && !thoroughly && hash.Sum64() == now.fingerprint {
-		return
-	}
 	switch {
+	case err == nil && !v.thoroughly && hash.Sum64() == now.fingerprint:
+		return unchanged
 	case errors.Is(err, procfs.ErrGone):
-		now.retry = true // another thread may run; else the next scan finds the end
-		return
+		now.access = failing // another thread may run; else the next scan finds the end
+		return unchanged
 	case procfs.IsLack(err):
-		t.now, t.lack = t.known, err
-		return
+		return t.lacks(err)
 	case err != nil && !errors.Is(err, procfs.ErrMalformed):
-		t.deny(now, err)
-		return
+		return t.fails(now, err)
 	}
-	after, _, err2 := procfs.ReadLiveStat(w.FS.Root(), t.pid, b.stat)
+	after, _, err2 := procfs.ReadLiveStat(w.FS.Root(), t.pid, v.text)
 	if err2 == nil && (after.StartCode != s.StartCode || after.StartStack != s.StartStack) {
-		// It has executed a program meanwhile: the mappings may be of either.
-		now.retry, t.executing = true, !now.retry
-		return
+		return t.executes(now) // meanwhile: the mappings may be of either program
 	}
-	now.denied, now.retry = false, false
+	now.access = granted
 	now.fingerprint = hash.Sum64()
 	now.minorFaults, now.majorFaults = s.MinorFaults, s.MajorFaults
+	return w.findPairs(t, files, err)
+}
 
+// findPairs finds the pairs of a process among the files that it maps.
+// malformed is the error of lines that were left out.
+func (w *Watcher) findPairs(t *task, files []*procmaps.MappedFile, malformed error) outcome {
+	now, came := t.now, scanned
 	failures := now.failures
 	now.failures = nil
-	if err != nil {
-		t.fail(failures, "", err)
+	if malformed != nil {
+		t.fail(failures, "", malformed)
 	}
 	found := foundPairs{old: t.pairs, before: make(map[procmaps.FileID]*ProcessFile),
 		at: make(map[procmaps.FileID]*ProcessFile)}
@@ -261,13 +334,17 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 	}
 	began := time.Now()
 	for _, m := range files {
-		t.partial = t.partial || t.inTurns && found.searched && time.Since(began) >= scanTurn
+		if t.inTurns && found.searched && time.Since(began) >= scanTurn {
+			came = begun
+		}
 		var pair *ProcessFile
 		var err error
-		if t.partial {
+		if came == begun {
 			pair = found.unidentified(m)
 		} else if pair, err = w.pair(t, m, &found); err != nil {
-			now.retry = now.retry || passing(err)
+			if passing(err) {
+				now.access = failing
+			}
 			if pair = found.unidentified(m); pair == nil && !errors.Is(err, procfs.ErrGone) {
 				t.failFile(failures, m, err)
 			}
@@ -286,7 +363,7 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 		case len(found.pairs) < maxPairs:
 			found.at[pair.Found().FileID] = pair
 			found.pairs = append(found.pairs, pair)
-		case !t.partial:
+		case came == scanned:
 			t.fail(failures, m.RawPath(), m.Wrap("watch", errTooManyFiles))
 		}
 	}
@@ -294,9 +371,9 @@ func (w *Watcher) compare(t *task, reader int, s *procfs.Stat, thoroughly bool, 
 		slices.SortFunc(pair.Mappings,
 			func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
 	}
-	now.executed = now.executed && t.partial
+	now.executed = now.executed && came == begun
 	t.pairs = found.pairs
-	t.unwanted = len(t.pairs) == 0 && !t.partial && !now.retry && len(t.errors) == 0
+	return came
 }
 
 // foundPairs are the pairs of a process that have been found so far. They are
@@ -351,19 +428,36 @@ func (found *foundPairs) unidentified(m *procmaps.MappedFile) *ProcessFile {
 	return &pair
 }
 
-// deny notes that a process cannot be scanned. Without access to the process it
-// has no pairs. Other errors are expected to pass.
-func (t *task) deny(old *known, err error) {
-	now := new(known)
-	*now = *old
-	t.now = now
-	now.denied = errors.Is(err, procfs.ErrAccess)
-	now.retry = !now.denied
-	if now.denied {
-		t.pairs = nil
+// lacks notes that a process was not scanned for lack of something, which says
+// nothing about it.
+func (t *task) lacks(err error) outcome {
+	t.now, t.lack = t.known, err
+	return lacking
+}
+
+// executes notes that a process executes a program. It is looked at again soon,
+// once.
+func (t *task) executes(old *known) outcome {
+	now := *old
+	now.access = failing
+	t.now = &now
+	if old.access == failing {
+		return unchanged
+	}
+	return executing
+}
+
+// fails notes that a process cannot be scanned. Without access to the process
+// it has no pairs. Other errors are expected to pass.
+func (t *task) fails(old *known, err error) outcome {
+	now := *old
+	t.now, now.access = &now, failing
+	if errors.Is(err, procfs.ErrAccess) {
+		now.access, t.pairs = denied, nil
 	}
 	now.failures = nil
 	t.fail(old.failures, "", err)
+	return unread
 }
 
 // fail notes an error of a process, or of a file in this process. It is

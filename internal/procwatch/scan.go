@@ -211,9 +211,9 @@ func (w *Watcher) late(t *task) {
 	w.deliver()
 }
 
-// executing is a time after which a process has mostly mapped the program that
-// it executes. One that takes longer is found by events and passes.
-const executing = 5 * time.Millisecond
+// executingTime is a time after which a process has mostly mapped the program
+// that it executes. One that takes longer is found by events and passes.
+const executingTime = 5 * time.Millisecond
 
 func blockedError(pid int) *procfs.Error {
 	return &procfs.Error{PID: pid, Op: "scan", Err: procfs.ErrBlocked}
@@ -240,14 +240,13 @@ func (w *Watcher) forget(pid int) {
 
 // apply applies the findings of a task. The caller holds mu.
 func (w *Watcher) apply(t *task) {
-	if t.gone || t.another {
+	if t.outcome == gone || t.isAnother() {
 		w.forget(t.pid)
 	}
-	if t.gone {
+	switch t.outcome {
+	case gone:
 		return
-	}
-	if t.lack != nil {
-		// It says nothing about this process: one report stands for all.
+	case lacking: // one report stands for all
 		w.scan.lack = t.lack
 		if p := w.processes[t.pid]; p != nil {
 			p.due = true
@@ -256,36 +255,31 @@ func (w *Watcher) apply(t *task) {
 	}
 	p := w.process(t.pid)
 	p.known = t.now
-	switch {
-	case t.onlyStat && !t.another:
-		// Of a process that is set aside, only that it is still the same.
+	switch t.outcome {
+	case same:
 		if p.blocked != nil {
 			w.scan.errors = append(w.scan.errors, blockedError(t.pid))
 		}
 		return
-	case t.postponed:
+	case postponed:
 		w.postpone(p, t.wait)
 		if t.asked {
 			w.scan.errors = append(w.scan.errors,
 				&procfs.Error{PID: t.pid, Op: "scan", Err: errOthersBlocked})
 		}
 		return
+	case executing:
+		time.AfterFunc(executingTime, w.nudge)
+	case begun: // the rest of its files is read when the others have had their turn
+		w.nudge()
 	}
-	p.due = t.executing
-	if t.executing {
-		time.AfterFunc(executing, w.nudge)
-	}
+	p.due = t.outcome == executing || t.outcome == begun
+	p.scanned = p.scanned || t.took > 0
 	changed := w.setPairs(p, t.pairs, t.acquired)
-	if t.unwanted {
+	if t.hasNothingWanted() {
 		w.learn(t.pid, t.mapped)
 	}
-	switch {
-	case t.took == 0: // its mappings were not compared
-	case t.partial: // the rest of its files is read when the others have had their turn
-		p.scanned, p.due = true, true
-		w.nudge()
-	default:
-		p.scanned = true
+	if t.took > 0 && t.outcome != begun {
 		p.allowance.Take(processRate, time.Now(), t.took)
 		if t.again && !changed {
 			w.turns.take(t.now.owner, time.Now(), t.took, true)

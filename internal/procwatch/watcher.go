@@ -87,7 +87,7 @@ type Watcher struct {
 	// could not be before.
 	due chan struct{}
 
-	buffers sync.Pool
+	views   sync.Pool
 	running atomic.Int32 // calls of Run
 	seed    maphash.Seed
 
@@ -136,7 +136,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		source:   openEventSource,
 		patience: deadline.File,
 		due:      make(chan struct{}, 1),
-		buffers:  sync.Pool{New: newBuffers},
+		views:    sync.Pool{New: newView},
 		seed:     maphash.MakeSeed(),
 		reported: make(map[procmaps.FileID]bool),
 
@@ -477,7 +477,7 @@ func (w *Watcher) Stats() WatcherStats {
 		case p.due:
 			stats.Postponed++
 		}
-		if p.denied {
+		if p.access == denied {
 			stats.Denied++
 		}
 	}
