@@ -27,10 +27,12 @@
 //
 // The names come from the symbol tables of the mapped files, and of their
 // separate debug files where these are installed, else from MiniDebugInfo,
-// which Fedora and others leave in stripped files. [Symbolizer].DebugFile can
-// fetch debug files that are not installed. Names stay known after the process
-// has ended or the file was deleted. Names of C++ and Rust functions are
-// mangled, as they are in the file: pprof makes them readable.
+// which Fedora and others leave in stripped files. Go programs keep names and
+// lines for their runtime (.gopclntab), also stripped ones.
+// [Symbolizer].DebugFile can fetch debug files that are not installed. Names
+// stay known after the process has ended or the file was deleted. Names of C++
+// and Rust functions are mangled, as they are in the file: pprof makes them
+// readable.
 //
 // Code that a process has made at run time, as JIT compilers do, has its names
 // from /tmp/perf-PID.map, which the process writes in the format of Linux'

@@ -24,7 +24,8 @@ type debugInfo struct {
 	*debuginfo.DWARF
 	moved uint64 // how much higher the addresses are in the mapped file
 
-	alternative *debugInfo // the file that dwz has made, nil if there is none
+	alternative *debugInfo         // the file that dwz has made, nil if there is none
+	goTable     *debuginfo.GoTable // of a Go program without DWARF
 
 	units  []unitRange // by address
 	known  []*unit     // whose tables are held, in the order in which they were read
@@ -79,13 +80,22 @@ const (
 )
 
 // hasDebugInfo reports whether a file has lines.
-func hasDebugInfo(f *debuginfo.File) bool {
+func hasDebugInfo(f *debuginfo.File) bool { return hasDWARF(f) || f.HasGoTable() }
+
+func hasDWARF(f *debuginfo.File) bool {
 	return f.DebugSection(".debug_info").Size > 0 && f.DebugSection(".debug_line").Size > 0
 }
 
 // readDebugInfo reads the debug information of a file, and of the file into
 // which dwz has put a part of it. It reads nothing after until.
 func readDebugInfo(f *debuginfo.File, until time.Time) (*debugInfo, error) {
+	if !hasDWARF(f) {
+		table, err := f.GoTable()
+		if err != nil {
+			return nil, err
+		}
+		return &debugInfo{goTable: table, size: table.Size()}, nil
+	}
 	data, err := f.DWARF(true, until)
 	if err != nil {
 		return nil, err
@@ -151,8 +161,14 @@ func (d *debugInfo) ranges(entry *dwarf.Entry) ([][2]uint64, error) {
 // that of the function itself. There are no sources if nothing is known.
 func (d *debugInfo) at(address uint64, until time.Time) (sources []source, err error) {
 	defer debuginfo.Contain(&err)
-	d.Until = until
 	address -= d.moved
+	if d.goTable != nil {
+		if file, line, ok := d.goTable.Line(address); ok {
+			sources = []source{{file: file, line: line}}
+		}
+		return sources, nil
+	}
+	d.Until = until
 	i := sort.Search(len(d.units), func(i int) bool { return d.units[i].low > address })
 	for n := 0; i > 0 && n < 8; n++ { // few ranges overlap
 		if i--; address < d.units[i].high {

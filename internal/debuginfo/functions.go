@@ -57,11 +57,16 @@ func (f *File) FunctionBytes() int {
 			}
 		}
 	}
+	if f.SymbolTables()[0].Kind == elf.SHT_NULL {
+		s, _ := f.goSection()
+		total += min(s.Size, maxUnpacked)
+	}
 	return int(total)
 }
 
-// Functions reads the functions that .symtab and .dynsym define. For a file
-// that FindDebugFile opened, addresses are those of the file it belongs to.
+// Functions reads the functions that .symtab and .dynsym define, and those of
+// Go's own table if there is no .symtab. For a file that FindDebugFile opened,
+// addresses are those of the file it belongs to.
 //
 // It fails with ErrTruncated, ErrMalformed or ErrTooLarge if a table is
 // unreadable, or with an error of the reader. With the error it returns the
@@ -75,6 +80,13 @@ func (f *File) Functions() (*Functions, error) {
 			errs = append(errs, fmt.Errorf("functions in %v: %w", table.Kind, err))
 		} else if len(functions.functions) > 0 {
 			all.tables = append(all.tables, functions)
+		}
+	}
+	if f.SymbolTables()[0].Kind == elf.SHT_NULL && f.HasGoTable() {
+		if table, err := f.GoTable(); err != nil {
+			errs = append(errs, err)
+		} else {
+			all.tables = append(all.tables, table.table())
 		}
 	}
 	return all, errors.Join(errs...)

@@ -10,6 +10,9 @@ const (
 	// its symbols has about a million.
 	maxFunctions = 2 << 20
 
+	// maxGoSteps bounds the steps to the line of an address in a Go function.
+	maxGoSteps = 1 << 20
+
 	// maxGiven bounds the returned names that are cached for a symbol table.
 	maxGiven = 1 << 12
 

@@ -169,7 +169,7 @@ func decodeSection(w Words, b []byte) Section {
 
 // longestName is the length of the longest section name that matters. A crafted
 // file may have names of any length.
-const longestName = len(".note.gnu.build-id")
+const longestName = len(".data.rel.ro.gopclntab")
 
 // sectionHeaders reads the section headers and keeps those that matter. It sets
 // IsDebugFile by them.
@@ -250,7 +250,8 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 // debugSections are the sections that package debuginfo reads.
 var debugSections = [...]string{".debug_abbrev", ".debug_info", ".debug_str", ".debug_line_str",
 	".debug_str_offsets", ".debug_addr", ".debug_line", ".debug_ranges", ".debug_rnglists",
-	".gnu_debuglink", ".gnu_debugaltlink", ".gnu_debugdata"}
+	".gnu_debuglink", ".gnu_debugaltlink", ".gnu_debugdata",
+	".gopclntab", ".data.rel.ro.gopclntab", ".data.rel.ro", ".go.buildinfo", ".go.module"}
 
 // DebugSection returns a section of debugging information by its name. Its size
 // is 0 if the file does not have it.
