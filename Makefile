@@ -132,6 +132,7 @@ setup: setup-root
 setup-root:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
+	internal/setup/newest-peers docs/recipes/build/peers
 	internal/setup/debug-packages docs/recipes/build/debug
 
 # All tests of all modules, once: of this one under the race detector, of others

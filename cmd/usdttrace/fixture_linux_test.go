@@ -240,6 +240,7 @@ type argument struct {
 type frame struct {
 	Address, Offset uint64
 	Function, File  string
+	Source          string
 }
 
 // objects asserts that it went well and that the lines are as the schema says,

@@ -104,23 +104,41 @@ func TestGoServerIsMeasuredExactly(t *testing.T) {
 		counts["shop:request__panic"], uint64(requests)-orders))
 }
 
-// Strings have their lengths, numbers their types, and the stacks the callers.
+// Strings have their lengths, numbers their types, and the stacks the callers,
+// also in programs without symbols and lines.
 func TestGoProbesHaveArgumentsAndStacks(t *testing.T) {
-	program := buildGo(t, goShop)
 	names := goShop + "/shop.d"
-	result := start(t, "--json", "--names", names, "--stack", "shop:job__queued", "--", program,
-		"-clients", "1", "-requests", "20").wait()
-	orders := result.objects("event")
-	qt.Check(t, qt.HasLen(orders, 2))
-	for _, e := range orders {
-		var functions []string
-		for _, f := range e.Stack {
-			functions = append(functions, f.Function)
+	var program string
+	for _, flags := range [][]string{
+		nil, {"-ldflags=-s -w"}, {"-buildmode=pie", "-ldflags=-linkmode=external -s -w"},
+		{"-cover"}, {"strip"},
+	} {
+		isStripped := slices.Contains(flags, "strip")
+		if isStripped {
+			flags = nil
 		}
-		qt.Check(t, qt.StringContains(strings.Join(functions, " "),
-			"main.(*shop).order-fm main.main.traced.func"))
+		program = buildGo(t, goShop, flags...)
+		if isStripped {
+			out, err := exec.Command(testneeds.Tool(t, "strip", "binutils"), program).CombinedOutput()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+		}
+		result := start(t, "--json", "--names", names, "--stack", "--lines", "shop:job__queued", "--",
+			"env", "GOCOVERDIR="+t.TempDir(), program, "-clients", "1", "-requests", "20").wait()
+		orders := result.objects("event")
+		qt.Check(t, qt.HasLen(orders, 2))
+		for i, e := range orders {
+			var functions []string
+			for _, f := range e.Stack {
+				functions = append(functions, f.Function)
+			}
+			qt.Check(t, qt.StringContains(strings.Join(functions, " "),
+				"main.(*shop).order-fm main.main.traced.func"))
+			if i > 0 { // lines come a moment later
+				qt.Check(t, qt.Matches(e.Stack[2].Source, `\S+/main\.go:\d+`), qt.Commentf("%q", flags))
+			}
+		}
 	}
-	result = start(t, "--json", "--names", names, "--where", `str(path) == "/items/42"`,
+	result := start(t, "--json", "--names", names, "--where", `str(path) == "/items/42"`,
 		"shop:request__start", "--", program, "-clients", "1", "-requests", "100").wait()
 	events := result.objects("event")
 	qt.Assert(t, qt.HasLen(events, 1))
@@ -133,25 +151,111 @@ func TestGoProbesHaveArgumentsAndStacks(t *testing.T) {
 	qt.Check(t, qt.IsTrue(goroutine > 0))
 }
 
-// Other tools see the probes.
+// Other tools see all probes, and those that attach the values.
 func TestGoProbesInOtherTools(t *testing.T) {
 	testneeds.Only(t, "gdb reads its own machine's files", "amd64")
 	program := buildGo(t, goShop)
-	for _, command := range [][]string{
-		{testneeds.Tool(t, "readelf", "binutils"), "--notes", program},
-		{testneeds.Tool(t, "gdb", "gdb"), "-nx", "-batch", "-ex", "info probes", program},
-	} {
-		out, err := exec.Command(command[0], command[1:]...).Output()
-		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.StringContains(string(out), "request__start"), qt.Commentf("%q", command))
+	server := exec.Command(program, "-clients", "2")
+	qt.Assert(t, qt.IsNil(server.Start()))
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	pid := strconv.Itoa(server.Process.Pid)
+	definition, err := os.ReadFile(goShop + "/shop.d")
+	qt.Assert(t, qt.IsNil(err))
+	var all []string
+	for _, m := range regexp.MustCompile(`probe (\w+)`).FindAllSubmatch(definition, -1) {
+		all = append(all, string(m[1]))
 	}
-	perf := []string{testneeds.Tool(t, "perf", "linux-perf"), "--buildid-dir", t.TempDir()} // not in the home
-	add := exec.Command(perf[0], append(perf[1:3:3], "buildid-cache", "--add", program)...)
-	out, err := add.CombinedOutput()
-	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	out, err = exec.Command(perf[0], append(perf[1:3:3], "list", "sdt")...).Output()
-	qt.Check(t, qt.IsNil(err))
-	qt.Check(t, qt.StringContains(string(out), "sdt_shop:request__start"))
+	slices.Sort(all)
+	tool := func(name, debian string) func(t *testing.T) string {
+		return func(t *testing.T) string { return testneeds.Tool(t, name, debian) }
+	}
+	newest := func(name string) func(t *testing.T) string {
+		return func(t *testing.T) string {
+			path, err := filepath.Abs("../../docs/recipes/build/peers/bin/" + name)
+			qt.Assert(t, qt.IsNil(err))
+			if _, err := os.Stat(path); err != nil {
+				testneeds.Missing(t, "no newest %s: internal/setup/newest-peers docs/recipes/build/peers unpacks it", name)
+			}
+			return path
+		}
+	}
+	own := func(dir, name string) func(t *testing.T) string {
+		return func(t *testing.T) string {
+			goCommand(t, dir, "build", "-o", filepath.Dir(program), "./"+name)
+			return filepath.Join(filepath.Dir(program), filepath.Base(name))
+		}
+	}
+	profile := filepath.Join(t.TempDir(), "profile.folded")
+	const values = `(?m)GET /items/\{id\}.*`
+	for _, test := range []struct {
+		name, args, probe string
+		path              func(t *testing.T) string
+	}{
+		{"readelf", "--notes --wide FILE", `(?m)^ +Name: (\w+)`, tool("readelf", "binutils")},
+		{"gdb", "-nx -batch -ex|info probes stap shop|FILE", `(?m)^stap +shop +(\w+)`, tool("gdb", "gdb")},
+		{"perf", "list sdt", `sdt_shop:(\w+)`, tool("perf", "linux-perf")},
+		{"newest perf", "list sdt", `sdt_shop:(\w+)`, newest("perf")},
+		{"bpftrace lists", "-l usdt:FILE:*", `:shop:(\w+)`, tool("bpftrace", "bpftrace")},
+		{"newest bpftrace lists", "-l usdt:FILE:*", `:shop:(\w+)`, newest("bpftrace")},
+		{"bpftrace", "-p PID -e|usdt:FILE:shop:request__start " +
+			`/arg3 == 3/ { printf("%s %d\n", str(arg0, arg1), arg1); exit(); }`,
+			values + " 15$", tool("bpftrace", "bpftrace")},
+		{"newest bpftrace", "-p PID -e|usdt:FILE:shop:request__start " +
+			`/arg3 == 3/ { printf("%s %d\n", str(arg0, arg1 + 1), arg1); exit(); }`,
+			values + " 15$", newest("bpftrace")},
+		{"tplist", "-l FILE", `shop:(\w+)`, newest("tplist-bpfcc")},
+		{"trace", `-p PID -M 9|u:FILE:request__start "%s %d", arg1, arg2`, values + " 15$", newest("trace-bpfcc")},
+		{"usdtlist", "FILE", `(?m)^shop +(\w+)`, own("..", "usdtlist")},
+		{"usdttrace", "-p PID --names NAMES --max-events 1 shop:request__start",
+			`route="(GET /items/\{id\}|POST /orders)" method="(GET|POST)" path="/`, own("..", "usdttrace")},
+		{"usdtprofile", "-p PID --duration 2 -o PROFILE shop:request__start",
+			`main\.main\.traced\.func\d+;`, own("../../profiler", "cmd/usdtprofile")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			// The home keeps none of it, and debuginfod is not asked.
+			home := t.TempDir()
+			args := strings.Split(test.args, "|")
+			words := append(strings.Fields(args[0]), args[1:]...)
+			for i := range words {
+				words[i] = strings.NewReplacer("PROFILE", profile, "FILE", program, "PID", pid,
+					"NAMES", goShop+"/shop.d").Replace(words[i])
+			}
+			path := test.path(t)
+			run := func(args ...string) string {
+				cmd := exec.CommandContext(t.Context(), path, args...)
+				cmd.Env = append(os.Environ(), "HOME="+home, "DEBUGINFOD_URLS=")
+				out, err := cmd.CombinedOutput()
+				if strings.Contains(string(out), "needs root with CAP_SYS_RESOURCE") {
+					testneeds.Missing(t, "%s", out) // which the profiler's own tests do without
+				}
+				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+				return string(out)
+			}
+			if strings.HasSuffix(test.name, "perf") {
+				run("buildid-cache", "--add", program)
+			}
+			out := run(words...)
+			if strings.Contains(test.args, "PROFILE") {
+				folded, err := os.ReadFile(profile)
+				qt.Assert(t, qt.IsNil(err))
+				out = string(folded)
+			}
+			probe := regexp.MustCompile(test.probe)
+			if probe.NumSubexp() != 1 {
+				qt.Check(t, qt.IsTrue(probe.MatchString(out)), qt.Commentf("%s", out))
+				return
+			}
+			var seen []string
+			for _, m := range probe.FindAllStringSubmatch(out, -1) {
+				seen = append(seen, m[1])
+			}
+			slices.Sort(seen)
+			qt.Check(t, qt.DeepEquals(slices.Compact(seen), all), qt.Commentf("%s", out))
+		})
+	}
 }
 
 const (

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"database/sql"
 	"flag"
 	"fmt"
 	"io"
@@ -81,20 +82,10 @@ func (h *histograms) print() {
 
 // shop is the application.
 type shop struct {
+	store *sql.DB
 	cache sync.Map
 	jobs  chan uint64
 	last  atomic.Uint64
-}
-
-// query asks the store, which takes its time.
-func (s *shop) query(text string, id int) (price float64, err error) {
-	queryStart(text)
-	defer func() { queryDone(1, err != nil) }()
-	time.Sleep(time.Duration(id%7) * 100 * time.Microsecond)
-	if id%13 == 0 {
-		return 0, fmt.Errorf("no item %d", id)
-	}
-	return float64(id) * 1.5, nil
 }
 
 func (s *shop) item(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +98,8 @@ func (s *shop) item(w http.ResponseWriter, r *http.Request) {
 		cacheHit(id)
 	} else {
 		cacheMiss(id)
-		if price, err = s.query("SELECT price FROM items WHERE id = ?", id); err != nil {
+		err = s.store.QueryRowContext(r.Context(), "SELECT price FROM items WHERE id = ?", id).Scan(&price)
+		if err != nil {
 			http.NotFound(w, r)
 			return
 		}
@@ -116,8 +108,12 @@ func (s *shop) item(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, price)
 }
 
-func (s *shop) order(w http.ResponseWriter, _ *http.Request) {
+func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 	id := s.last.Add(1)
+	_, err := s.store.ExecContext(r.Context(), "INSERT INTO orders (id) VALUES (?)", int64(id))
+	if err != nil {
+		panic(err)
+	}
 	if jobQueuedEnabled() { // the length is for tracers alone
 		jobQueued(id, len(s.jobs))
 	}
@@ -128,7 +124,12 @@ func (s *shop) order(w http.ResponseWriter, _ *http.Request) {
 func (s *shop) work() {
 	for id := range s.jobs {
 		jobStart(id)
-		price, _ := s.query("UPDATE orders SET done = true", int(id))
+		var price float64
+		if err := s.store.QueryRow("UPDATE orders SET done = true WHERE id = ? RETURNING price",
+			int64(id)).Scan(&price); err != nil {
+			jobFailed(id)
+			continue
+		}
 		jobDone(id, price)
 	}
 }
@@ -161,7 +162,8 @@ func main() {
 	clients := flag.Int("clients", 0, "number of clients of its own")
 	requests := flag.Int64("requests", 1<<62, "number of their requests")
 	flag.Parse()
-	s := &shop{jobs: make(chan uint64, 100)}
+	s := &shop{store: sql.OpenDB(tracedDB{memory{}}), jobs: make(chan uint64, 100)}
+	s.store.SetMaxIdleConns(16)
 	for range 4 {
 		go s.work()
 	}

@@ -18,7 +18,8 @@ func requestDone(route string, status int, took time.Duration)
 //go:noescape
 func requestPanic(route string)
 
-// A query of the store.
+// A connection to the store, and a statement that it runs.
+func dbConnect(failed bool)
 
 //go:noescape
 func queryStart(query string)
@@ -32,3 +33,4 @@ func cacheMiss(id int)
 func jobQueued(id uint64, length int)
 func jobStart(id uint64)
 func jobDone(id uint64, price float64)
+func jobFailed(id uint64)

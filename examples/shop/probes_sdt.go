@@ -27,6 +27,13 @@ func requestPanicEnabled() bool { return atomic.LoadUint32(&requestPanicSemaphor
 
 // The kernel counts tracers in the first number. The second keeps the variable
 // out of the bss, which is not in the file.
+var dbConnectSemaphore = [2]uint32{1: 1}
+
+// dbConnectEnabled reports whether a tracer is attached to shop:db__connect.
+func dbConnectEnabled() bool { return atomic.LoadUint32(&dbConnectSemaphore[0]) != 0 }
+
+// The kernel counts tracers in the first number. The second keeps the variable
+// out of the bss, which is not in the file.
 var queryStartSemaphore = [2]uint32{1: 1}
 
 // queryStartEnabled reports whether a tracer is attached to shop:query__start.
@@ -73,3 +80,10 @@ var jobDoneSemaphore = [2]uint32{1: 1}
 
 // jobDoneEnabled reports whether a tracer is attached to shop:job__done.
 func jobDoneEnabled() bool { return atomic.LoadUint32(&jobDoneSemaphore[0]) != 0 }
+
+// The kernel counts tracers in the first number. The second keeps the variable
+// out of the bss, which is not in the file.
+var jobFailedSemaphore = [2]uint32{1: 1}
+
+// jobFailedEnabled reports whether a tracer is attached to shop:job__failed.
+func jobFailedEnabled() bool { return atomic.LoadUint32(&jobFailedSemaphore[0]) != 0 }

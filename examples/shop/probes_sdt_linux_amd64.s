@@ -74,6 +74,26 @@ DATA ·requestPanicProbe+72(SB)/8, $"16(%rsp)"
 DATA ·requestPanicProbe+80(SB)/8, $" 8@%r14\x00"
 GLOBL ·requestPanicProbe(SB), NOPTR, $88
 
+// shop:db__connect
+TEXT ·dbConnect(SB), NOSPLIT|NOFRAME, $0-1
+	BYTE $0x90
+	BYTE $0x66; BYTE $0x2e; BYTE $0x0f; BYTE $0x1f; BYTE $0x84
+	BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00
+	RET
+	LEAQ ·dbConnectProbe(SB), AX
+
+DATA ·dbConnectProbe+0(SB)/8, $"\xf0\x9fUSDT\x00G"
+DATA ·dbConnectProbe+8(SB)/8, $"o\x00\x8d\x1e\xc7+\x90\x01"
+DATA ·dbConnectProbe+16(SB)/8, $·dbConnect(SB)
+DATA ·dbConnectProbe+24(SB)/8, $·dbConnectSemaphore(SB)
+DATA ·dbConnectProbe+32(SB)/8, $34
+DATA ·dbConnectProbe+40(SB)/8, $"shop\x00db_"
+DATA ·dbConnectProbe+48(SB)/8, $"_connect"
+DATA ·dbConnectProbe+56(SB)/8, $"\x001@8(%rs"
+DATA ·dbConnectProbe+64(SB)/8, $"p) 8@%r1"
+DATA ·dbConnectProbe+72(SB)/8, $"4\x00\x00\x00\x00\x00\x00\x00"
+GLOBL ·dbConnectProbe(SB), NOPTR, $80
+
 // shop:query__start
 TEXT ·queryStart(SB), NOSPLIT|NOFRAME, $0-16
 	BYTE $0x90
@@ -217,3 +237,23 @@ DATA ·jobDoneProbe+64(SB)/8, $" 8f@16(%"
 DATA ·jobDoneProbe+72(SB)/8, $"rsp) 8@%"
 DATA ·jobDoneProbe+80(SB)/8, $"r14\x00\x00\x00\x00\x00"
 GLOBL ·jobDoneProbe(SB), NOPTR, $88
+
+// shop:job__failed
+TEXT ·jobFailed(SB), NOSPLIT|NOFRAME, $0-8
+	BYTE $0x90
+	BYTE $0x66; BYTE $0x2e; BYTE $0x0f; BYTE $0x1f; BYTE $0x84
+	BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00
+	RET
+	LEAQ ·jobFailedProbe(SB), AX
+
+DATA ·jobFailedProbe+0(SB)/8, $"\xf0\x9fUSDT\x00G"
+DATA ·jobFailedProbe+8(SB)/8, $"o\x00\x8d\x1e\xc7+\x90\x01"
+DATA ·jobFailedProbe+16(SB)/8, $·jobFailed(SB)
+DATA ·jobFailedProbe+24(SB)/8, $·jobFailedSemaphore(SB)
+DATA ·jobFailedProbe+32(SB)/8, $34
+DATA ·jobFailedProbe+40(SB)/8, $"shop\x00job"
+DATA ·jobFailedProbe+48(SB)/8, $"__failed"
+DATA ·jobFailedProbe+56(SB)/8, $"\x008@8(%rs"
+DATA ·jobFailedProbe+64(SB)/8, $"p) 8@%r1"
+DATA ·jobFailedProbe+72(SB)/8, $"4\x00\x00\x00\x00\x00\x00\x00"
+GLOBL ·jobFailedProbe(SB), NOPTR, $80

@@ -68,6 +68,24 @@ DATA ·requestPanicProbe+72(SB)/8, $"[sp, 16]"
 DATA ·requestPanicProbe+80(SB)/8, $" 8@x28\x00\x00"
 GLOBL ·requestPanicProbe(SB), NOPTR, $88
 
+// shop:db__connect
+TEXT ·dbConnect(SB), NOSPLIT|NOFRAME, $0-1
+	WORD $0xd503201f
+	RET
+	MOVD $·dbConnectProbe(SB), R0
+
+DATA ·dbConnectProbe+0(SB)/8, $"\xf0\x9fUSDT\x00G"
+DATA ·dbConnectProbe+8(SB)/8, $"o\x00\x8d\x1e\xc7+\x90\x01"
+DATA ·dbConnectProbe+16(SB)/8, $·dbConnect(SB)
+DATA ·dbConnectProbe+24(SB)/8, $·dbConnectSemaphore(SB)
+DATA ·dbConnectProbe+32(SB)/8, $33
+DATA ·dbConnectProbe+40(SB)/8, $"shop\x00db_"
+DATA ·dbConnectProbe+48(SB)/8, $"_connect"
+DATA ·dbConnectProbe+56(SB)/8, $"\x001@[sp, "
+DATA ·dbConnectProbe+64(SB)/8, $"8] 8@x28"
+DATA ·dbConnectProbe+72(SB)/8, $"\x00\x00\x00\x00\x00\x00\x00\x00"
+GLOBL ·dbConnectProbe(SB), NOPTR, $80
+
 // shop:query__start
 TEXT ·queryStart(SB), NOSPLIT|NOFRAME, $0-16
 	WORD $0xd503201f
@@ -196,3 +214,21 @@ DATA ·jobDoneProbe+64(SB)/8, $" 8f@[sp,"
 DATA ·jobDoneProbe+72(SB)/8, $" 16] 8@x"
 DATA ·jobDoneProbe+80(SB)/8, $"28\x00\x00\x00\x00\x00\x00"
 GLOBL ·jobDoneProbe(SB), NOPTR, $88
+
+// shop:job__failed
+TEXT ·jobFailed(SB), NOSPLIT|NOFRAME, $0-8
+	WORD $0xd503201f
+	RET
+	MOVD $·jobFailedProbe(SB), R0
+
+DATA ·jobFailedProbe+0(SB)/8, $"\xf0\x9fUSDT\x00G"
+DATA ·jobFailedProbe+8(SB)/8, $"o\x00\x8d\x1e\xc7+\x90\x01"
+DATA ·jobFailedProbe+16(SB)/8, $·jobFailed(SB)
+DATA ·jobFailedProbe+24(SB)/8, $·jobFailedSemaphore(SB)
+DATA ·jobFailedProbe+32(SB)/8, $33
+DATA ·jobFailedProbe+40(SB)/8, $"shop\x00job"
+DATA ·jobFailedProbe+48(SB)/8, $"__failed"
+DATA ·jobFailedProbe+56(SB)/8, $"\x008@[sp, "
+DATA ·jobFailedProbe+64(SB)/8, $"8] 8@x28"
+DATA ·jobFailedProbe+72(SB)/8, $"\x00\x00\x00\x00\x00\x00\x00\x00"
+GLOBL ·jobFailedProbe(SB), NOPTR, $80

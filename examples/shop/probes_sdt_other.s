@@ -13,6 +13,9 @@ TEXT ·requestDone(SB), NOSPLIT, $0
 TEXT ·requestPanic(SB), NOSPLIT, $0
 	RET
 
+TEXT ·dbConnect(SB), NOSPLIT, $0
+	RET
+
 TEXT ·queryStart(SB), NOSPLIT, $0
 	RET
 
@@ -32,4 +35,7 @@ TEXT ·jobStart(SB), NOSPLIT, $0
 	RET
 
 TEXT ·jobDone(SB), NOSPLIT, $0
+	RET
+
+TEXT ·jobFailed(SB), NOSPLIT, $0
 	RET

@@ -8,6 +8,7 @@ provider shop {
 	probe request__start(const char *route, uint64_t route_length, const char *method, uint64_t method_length, const char *path, uint64_t path_length, const void *goroutine);
 	probe request__done(const char *route, uint64_t route_length, int64_t status, int64_t took, const void *goroutine);
 	probe request__panic(const char *route, uint64_t route_length, const void *goroutine);
+	probe db__connect(bool failed, const void *goroutine);
 	probe query__start(const char *query, uint64_t query_length, const void *goroutine);
 	probe query__done(int64_t rows, bool failed, const void *goroutine);
 	probe cache__hit(int64_t id, const void *goroutine);
@@ -15,4 +16,5 @@ provider shop {
 	probe job__queued(uint64_t id, int64_t length, const void *goroutine);
 	probe job__start(uint64_t id, const void *goroutine);
 	probe job__done(uint64_t id, double price, const void *goroutine);
+	probe job__failed(uint64_t id, const void *goroutine);
 };
