@@ -211,7 +211,7 @@ func TestLink(t *testing.T) {
 	dir := newProgram(t)
 	sdt := tool(t, dir)
 	for _, flags := range [][]string{
-		nil, {"-trimpath"}, {"-ldflags=-s -w"}, {"-buildmode=pie"}, {"-race"},
+		nil, {"-trimpath"}, {"-ldflags=-s -w"}, {"-buildmode=pie"}, {"-race"}, {"-cover"},
 		{"-buildmode=pie", "-trimpath", "-ldflags=-linkmode=external -s"},
 		{"-buildmode=pie", "-ldflags=-linkmode=external -extldflags=-Wl,-z,pack-relative-relocs"},
 		{"-ldflags=-linkmode=external -extldflags=-static"},
@@ -230,10 +230,55 @@ func TestLink(t *testing.T) {
 			if _, err := buildinfo.ReadFile(name); err != nil {
 				t.Error(err)
 			}
+			if !strings.Contains(strings.Join(flags, " "), "-s") {
+				checkDebuggers(t, dir, name)
+			}
 			command(t, dir, "strip", name)
 			checkSites(t, name)
 			command(t, dir, name)
 		})
+	}
+}
+
+// checkDebuggers checks that debuggers and profilers find code and lines.
+func checkDebuggers(t *testing.T, dir, name string) {
+	t.Helper()
+	f, err := elf.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.DWARF(); err != nil {
+		t.Error(err)
+	}
+	if out := command(t, dir, "go", "tool", "objdump", "-s", "main.tick", name); !strings.Contains(out,
+		"probes_sdt_linux_") {
+		t.Error(out)
+	}
+}
+
+// The newest two releases of Go link as is expected.
+func TestReleases(t *testing.T) {
+	dir := newProgram(t)
+	for _, release := range []string{"go1.25.5", "go1.26.8"} {
+		t.Setenv("GOTOOLCHAIN", release)
+		if out, err := exec.Command("go", "version").CombinedOutput(); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Errorf("%s", out)
+			}
+			t.Logf("no %s: %s", release, out)
+			continue
+		}
+		name := filepath.Join(dir, release)
+		for _, mode := range []string{"exe", "pie"} {
+			command(t, dir, "go", "build", "-buildmode", mode, "-o", name, "-toolexec", tool(t, dir), ".")
+			checkSites(t, name)
+			command(t, dir, name)
+			info, err := buildinfo.ReadFile(name)
+			if err != nil || info.GoVersion != release {
+				t.Errorf("%v, %v", info, err)
+			}
+		}
 	}
 }
 

@@ -104,6 +104,24 @@ func TestGoServerIsMeasuredExactly(t *testing.T) {
 		counts["shop:request__panic"], uint64(requests)-orders))
 }
 
+// The newest two releases of Go have the goroutine where the notes say.
+func TestGoroutineOfReleases(t *testing.T) {
+	for _, release := range []string{"go1.25.5", "go1.26.8"} {
+		t.Run(release, func(t *testing.T) {
+			t.Setenv("GOTOOLCHAIN", release)
+			version := exec.Command(testneeds.Tool(t, "go", "golang-go"), "version")
+			if out, err := version.CombinedOutput(); err != nil {
+				testneeds.Missing(t, "%s", out)
+			}
+			result := start(t, "--json", "--names", goShop+"/shop.d", "--latency", "shop:query", "--",
+				buildGo(t, goShop), "-clients", "8", "-requests", "5000").wait()
+			summary := result.objects("summary")[0]
+			qt.Check(t, qt.Equals(summary.Unmatched+summary.Overlapped+summary.Left, 0))
+			qt.Check(t, qt.IsTrue(result.objects("row")[0].Count > 1_000))
+		})
+	}
+}
+
 // Strings have their lengths, numbers their types, and the stacks the callers,
 // also in programs without symbols and lines.
 func TestGoProbesHaveArgumentsAndStacks(t *testing.T) {
