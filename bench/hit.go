@@ -161,3 +161,34 @@ func (e *env) calls() ([]contestant, error) {
 	})
 	return contestants, failed
 }
+
+// fireRows has the cost of a probe in a Go program that nobody traces, the
+// fastest of many short rounds without that of the loop. The goals stand for
+// 0.5 ns and 2.5 ns where a call of C takes 30 ns.
+func fireRows() []row {
+	const cgo = "cgo, an empty function"
+	return []row{{
+		name: "hit/untraced", title: "a probe in a Go program, untraced", rounds: 10, times: 10_000,
+		goals: []goal{
+			{Of: "go tool sdt, asked first", Than: cgo, Times: 0.5 / 30},
+			{Of: "go tool sdt, bare", Than: cgo, Times: 2.5 / 30},
+		},
+		prepare: func(e *env) (contestants []contestant, err error) {
+			p, err := e.start("fire")
+			if err != nil {
+				return nil, &unableError{err.Error()}
+			}
+			for _, way := range [][2]string{
+				{"go tool sdt, asked first", "guarded"}, {"go tool sdt, bare", "bare"}, {cgo, "cgo"},
+				{"cgo, sys/sdt.h", "sdt.h"},
+			} {
+				contestants = append(contestants, contestant{Name: way[0],
+					Measure: func(n int) (float64, error) { return p.Number(way[1], n) }})
+			}
+			return append(contestants, missing("libstapsdt", errNoLibstapsdt)), nil
+		},
+	}}
+}
+
+// errNoLibstapsdt: it calls C to fire, as the others, and libffi there.
+var errNoLibstapsdt = &unableError{"Debian does not have it; it takes a call of C at least"}

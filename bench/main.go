@@ -145,6 +145,6 @@ func timed(work func() error) (float64, error) {
 func rows() []row {
 	return slices.Concat(
 		listRows(), toolRows(), attachRows(), detachRows(), hitRows(),
-		callRows(), deliverRows(), losslessRows(), printRows(), watchRows(),
+		callRows(), fireRows(), deliverRows(), losslessRows(), printRows(), watchRows(),
 	)
 }
