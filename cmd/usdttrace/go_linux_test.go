@@ -104,6 +104,26 @@ func TestGoServerIsMeasuredExactly(t *testing.T) {
 		counts["shop:request__panic"], uint64(requests)-orders))
 }
 
+// Go programs are traced on each machine: strings, and the goroutine, which is
+// in another register on each.
+func TestGoProgramOfThisMachine(t *testing.T) {
+	program := testprog.Path(t, "go-shop")
+	const requests = 200
+	run := func(args ...string) result {
+		return start(t, append(append([]string{"--json"}, args...), "--", program, "-clients", "2",
+			"-requests", strconv.Itoa(requests))...).wait()
+	}
+	counts := make(map[any]uint64)
+	for _, row := range run("--count", "--by", "str(arg0,arg1)", "shop:request__start").objects("row") {
+		counts[row.Keys["str(arg0,arg1)"]] = row.Count
+	}
+	qt.Check(t, qt.DeepEquals(counts, map[any]uint64{"GET /items/{id}": requests * 9 / 10,
+		"POST /orders": requests / 10}))
+	result := run("--latency", "shop:query", "--match", "arg2")
+	qt.Check(t, qt.Equals(result.objects("summary")[0].Unmatched, 0))
+	qt.Check(t, qt.IsTrue(result.objects("row")[0].Count >= requests/10))
+}
+
 // The newest two releases of Go have the goroutine where the notes say.
 func TestGoroutineOfReleases(t *testing.T) {
 	for _, release := range []string{"go1.25.5", "go1.26.8"} {

@@ -37,6 +37,7 @@ const prebuiltVariable = "GOUSDT_TESTDATA"
 //	hostile          serves files that do not answer; see StartHostile
 //	demo             what `make demo` traces
 //	throw            throws C++ exceptions
+//	go-shop          examples/shop, in Go
 //
 // Objects for libbpf are libbpf-installed/NAME.bpf.o and
 // libbpf-newest/NAME.bpf.o, by the header that they are compiled with.
