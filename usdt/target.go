@@ -105,13 +105,11 @@ func (t *Target) files() (given int) {
 type KeptFile interface {
 	// Name is the path of the file for texts, as the process sees it.
 	Name() string
-	// ELF returns the file, nil if it has been closed.
-	ELF() *elfnote.File
+	// Hold returns the file, and keeps it open until release is called. The
+	// file is nil if it has been closed.
+	Hold() (file *elfnote.File, release func())
 	// Sites returns those of the file, as [elfnote.File.Sites] does.
 	Sites() iter.Seq2[elfnote.Site, error]
-	// Hold keeps the file open until Release is called once more.
-	Hold()
-	Release()
 	// Verify returns an error if the file does not have these sites any more.
 	Verify() error
 	// Written is called, on a goroutine of its own, once everything is detached
@@ -254,8 +252,8 @@ func (o *opened) guard(t *Target) (isNew bool, err error) {
 	case t.Path != "":
 		fd, err = unix.FcntlInt(o.elf.OSFile().Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	default:
-		t.Kept.Hold()
-		closeFile, onWrite = t.Kept.Release, t.Kept.Written
+		_, closeFile = t.Kept.Hold()
+		onWrite = t.Kept.Written
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", o.name, err)
@@ -310,12 +308,12 @@ func (o *opened) openPath(t Target) error {
 // openKept takes a file that its keeper has open.
 func (o *opened) openKept(file KeptFile) error {
 	o.name = file.Name() // not that of the link in /proc it was opened by
-	file.Hold()
+	elf, release := file.Hold()
 	o.closers = append(o.closers, func() error {
-		file.Release()
+		release()
 		return nil
 	})
-	if o.elf = file.ELF(); o.elf == nil {
+	if o.elf = elf; elf == nil {
 		return fmt.Errorf("%s: %w", o.name, sys.ClosedError("file (the process does not map it any more)"))
 	}
 	o.sites = file.Sites()

@@ -20,7 +20,6 @@ import (
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
-	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -153,7 +152,7 @@ func (s *scan) all(watcher *procwatch.Watcher) {
 
 // leaveOutOthers says so in a PID namespace from which others are not seen.
 func (s *scan) leaveOutOthers() {
-	if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(s.fs.Root()) {
+	if commandline.IsInContainer(s.fs.Root()) {
 		s.failures = append(s.failures, failure{leftOut: true,
 			err: errors.New("processes outside of this PID namespace, " +
 				"such as that of a container (run it on the host, " +

@@ -23,7 +23,6 @@ import (
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/suggest"
-	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -100,7 +99,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 // follow watches all processes until the tracing ends. It returns when those
 // that are there have been scanned.
 func (t *tracer) follow() (err error) {
-	if !sys.IsInitialPIDNamespace() && procfs.HasOwnPIDs(procfs.NewFS("").Root()) {
+	if commandline.IsInContainer(procfs.NewFS("").Root()) {
 		t.messages.Warn("processes outside of this PID namespace, such as that of a container, " +
 			"are not seen (run it on the host, or in a container with the host's PIDs: --pid=host)")
 	}

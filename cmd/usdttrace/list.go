@@ -96,7 +96,9 @@ func (t *tracer) listTarget(file string, target usdt.Target) (int, error) {
 		return 0, nil
 	case err != nil && target.Kept != nil && !t.options.listPairs:
 		listed := listedFile{name: file, why: err}
-		if listed.probes(target.Kept.ELF(), t.options.patterns) {
+		elf, release := target.Kept.Hold()
+		defer release()
+		if listed.probes(elf, t.options.patterns) {
 			return t.listUnattachable(&listed), nil
 		}
 		return 0, err

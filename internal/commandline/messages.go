@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
@@ -411,4 +413,13 @@ func WithoutPath(err error) error {
 		return pathErr.Err
 	}
 	return err
+}
+
+// IsInContainer reports whether a proc file system shows the processes of a PID
+// namespace that is this process's, and not the initial one: processes outside
+// of it are not seen.
+func IsInContainer(proc string) bool {
+	link, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && link != fmt.Sprintf("pid:[%d]", uint32(sys.InitialPIDNamespace)) &&
+		procfs.HasOwnPIDs(proc)
 }

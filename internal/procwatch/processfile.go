@@ -5,6 +5,7 @@ package procwatch
 import (
 	"slices"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -37,6 +38,12 @@ type Kept struct {
 
 // Name returns the path as the process sees it.
 func (k Kept) Name() string { return k.path }
+
+// Hold returns the file, and keeps it open until release is called.
+func (k Kept) Hold() (file *elfnote.File, release func()) {
+	k.CachedFile.Hold()
+	return k.ELF(), k.Release
+}
 
 // Written does nothing: what is attached is not followed.
 func (k Kept) Written() {}
