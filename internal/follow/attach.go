@@ -554,6 +554,9 @@ func (f *Follower[A]) tryAgain(when When) {
 	r := &round[A]{}
 	for _, at := range f.budget.inTurn(targets, now) {
 		before := f.failed[at.spot]
+		if before != nil && before.next.After(now) {
+			continue // it has just failed, as a part of another target
+		}
 		if at.isOver() {
 			f.miss(at.Place, at.pair, r)
 		} else {

@@ -7,7 +7,9 @@ package follow
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -155,4 +157,33 @@ func TestFollowerReportsAFailureOnceThatWaits(t *testing.T) {
 	}
 	pass(t, f)
 	w.tells()
+}
+
+// A file and its part may both wait to be tried again. The part fails with the
+// file, and is tried again after that.
+func TestFollowerDoesNotForgetAPartThatFailsWithItsFile(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		var started atomic.Bool
+		w.fail = func(part int, _ string) error {
+			if part == 0 && !started.Load() {
+				return errStarting
+			}
+			return nil
+		}
+		f := w.follower(Options{})
+		w.start(1, "a")
+		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
+		for at, failed := range maps.Clone(f.failed) {
+			f.failed[spot{at.Place, WholeFile}] = &failure{when: Later, turn: failed.turn - 1}
+			failed.next = time.Now()
+		}
+		f.tryAgain(Later)
+		f.following.Lock() // its timer may have tried again meanwhile
+		qt.Check(t, qt.HasLen(f.failed, 1))
+		f.following.Unlock()
+		started.Store(true)
+		time.Sleep(time.Second)
+		qt.Check(t, qt.HasLen(f.attachments(), 1))
+	})
 }
