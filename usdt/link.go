@@ -439,23 +439,28 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 		return err
 	}
 	hasLink := features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil
+	through := func(sites []int) error { // tracefs
+		opts := uprobeevent.Options{PID: s.pid, HasLink: hasLink}
+		if cookies != nil {
+			opts.Cookie = cookies[sites[0]]
+		}
+		event, err := uprobeevent.Attach(s.opened.path(), s.places(sites), l.program, opts)
+		if err == nil {
+			l.kernel = append(l.kernel, event)
+		}
+		return err
+	}
 	var left []int // sites to attach one by one
 	for n, sites := range groups {
 		if len(sites) == 1 { // which needs no name in tracefs
 			left = append(left, sites...)
 			continue
 		}
-		opts := uprobeevent.Options{PID: s.pid, HasLink: hasLink}
-		if cookies != nil {
-			opts.Cookie = cookies[sites[0]]
-		}
-		event, err := uprobeevent.Attach(s.opened.path(), s.places(sites), l.program, opts)
-		if err != nil {
+		if err := through(sites); err != nil {
 			// Attaching a site alone says better what is wrong with it.
 			left = append(left, slices.Concat(groups[n:]...)...)
 			break
 		}
-		l.kernel = append(l.kernel, event)
 	}
 
 	if err := s.checkPerfEvents(len(l.kernel) + len(left)); err != nil {
@@ -463,10 +468,13 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 	}
 	for _, i := range left {
 		lnk, err := s.perfEvent(executable, l.program, cookies, i)
-		if err != nil {
+		switch {
+		case err == nil:
+			l.kernel = append(l.kernel, lnk)
+		// A kernel that wants CAP_SYS_ADMIN for it takes an event of tracefs.
+		case !errors.Is(err, os.ErrPermission) || through([]int{i}) != nil:
 			return l.explain(err)
 		}
-		l.kernel = append(l.kernel, lnk)
 	}
 	return nil
 }
