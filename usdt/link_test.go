@@ -111,22 +111,23 @@ func TestAttachedSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 // CAP_SYS_ADMIN for perf events on uprobes, an event of tracefs does, and
 // without tracefs the error names what is missing.
 func TestAttachWithCapabilitiesAlone(t *testing.T) {
-	setpriv := testneeds.Tool(t, "setpriv", "util-linux")
 	if !testprog.InPrivateMounts(t) {
 		return
 	}
 	try := func(t *testing.T, mode usdt.Mode) (attached bool, stderr string) {
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
-		tracer := exec.Command(setpriv, "--inh-caps=-all",
-			"--bounding-set=-all,+bpf,+perfmon,+sys_resource", self)
+		tracer := exec.Command(self)
 		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s 0 counted", tracerVariable, mode,
 			testprog.Path(t, "target-static")))
 		var said strings.Builder
 		tracer.Stderr = &said
 		stdout, err := tracer.StdoutPipe()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(tracer.Start()))
+		withCapabilities(t, []int{unix.CAP_BPF, unix.CAP_PERFMON}, func() {
+			err = tracer.Start()
+		})
+		qt.Assert(t, qt.IsNil(err))
 		line, _ := bufio.NewReader(stdout).ReadString('\n')
 		_ = tracer.Process.Kill()
 		_ = tracer.Wait()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 	"weak"
@@ -25,7 +26,7 @@ import (
 )
 
 // withCapabilities runs a function on a thread that has these capabilities
-// alone.
+// alone. So have the processes that it starts.
 func withCapabilities(t *testing.T, capabilities []int, run func()) {
 	t.Helper()
 	done := make(chan error)
@@ -37,6 +38,12 @@ func withCapabilities(t *testing.T, capabilities []int, run func()) {
 		for _, c := range capabilities {
 			data[c/32].Effective |= 1 << (c % 32)
 			data[c/32].Permitted |= 1 << (c % 32)
+		}
+		for c := range unix.CAP_LAST_CAP + 1 {
+			if !slices.Contains(capabilities, c) {
+				// EINVAL is of one that the kernel does not know.
+				_ = unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+			}
 		}
 		if err := unix.Capset(&header, &data[0]); err != nil {
 			done <- err
