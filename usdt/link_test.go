@@ -444,7 +444,7 @@ int main(void)
 		failed := func() []error {
 			mu.Lock()
 			defer mu.Unlock()
-			return slices.Clone(reported)
+			return failures(&watch.Changes[*watch.Attachment]{Errors: reported})
 		}
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()

@@ -242,9 +242,9 @@ func TestWatchStopsWithTheManager(t *testing.T) {
 }
 
 // failures returns the errors of a Watch without those of processes that are
-// scanned later, which happens on a slow machine.
+// scanned or attached later, which happens on a slow machine.
 func failures(changes *watch.Changes[*watch.Attachment]) []error {
 	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
-		return errors.Is(err, procfs.ErrPostponed)
+		return errors.Is(err, procfs.ErrPostponed) || errors.Is(err, proc.ErrBlocked)
 	})
 }
