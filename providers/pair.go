@@ -11,6 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/pattern"
+	"github.com/gousdt/gousdt/internal/tracing"
 )
 
 // Pair is two probes of a file, of which one starts a call and the other ends
@@ -29,7 +30,7 @@ type Pair struct {
 // postgresql:query, and START..DONE otherwise.
 func (p Pair) String() string {
 	if p.Start.Provider == p.Done.Provider {
-		for _, e := range endings {
+		for _, e := range allEndings() {
 			if base, ok := e.base(p.Start.Name, p.Done.Name); ok && base != "" {
 				return escapeDots(elfnote.Exact(p.Start.Provider, base).String())
 			}
@@ -78,8 +79,15 @@ var endings = []ending{
 	{"start", "return"},
 	{"begin", "done"}, {"begin", "complete"}, {"begin", "finish"},
 	{"entry", "exit"}, {"enter", "return"}, {"enter", "leave"}, {"startup", "shutdown"},
-	{"begin", "commit"}, {"acquire", "release"}, {"submit", "complete"}, {"request", "response"},
-	{"alloc", "free"},
+	{"begin", "commit"},
+}
+
+func allEndings() []ending {
+	all := slices.Clip(endings)
+	for _, e := range tracing.AnyOrder {
+		all = append(all, ending{e[0], e[1]})
+	}
+	return all
 }
 
 // base returns the names of a pair without the ending and the separator before
@@ -331,7 +339,7 @@ func (f *pairFinder) add(p *PairPattern, start, done int) {
 
 // usual adds the pairs whose names have a usual ending.
 func (f *pairFinder) usual(p *PairPattern) {
-	for _, e := range endings {
+	for _, e := range allEndings() {
 		for start := range f.listing.Probes {
 			probe := &f.listing.Probes[start]
 			rest, ok := strings.CutSuffix(probe.Name, e.start)

@@ -2,8 +2,8 @@
 
 /*
  * Calls whose true times are known. Each line on standard input names a scenario,
- * "nested", "recursive", "thrown", "crossed", "deep", "threads", "failed" or "statements". It is
- * answered by a line for each call that has ended, in the order in which they ended:
+ * "nested", "recursive", "thrown", "crossed", "deep", "threads", "failed", "statements",
+ * "interleaved", "elsewhere" or "unended". It is answered by a line for each call that has ended, in the order in which they ended:
  *
  *     call NAME ID THREAD LOW HIGH
  *
@@ -313,6 +313,29 @@ static void *call_always(void *unused)
 	return unused;
 }
 
+/* The next call begins before one ends. The ends have the ID in 4 bytes. */
+ONCE static void interleaved(long calls)
+{
+	for (long i = 0; i <= calls; i++) {
+		DTRACE_PROBE1(gousdt_calls, loop__start, i - calls / 2);
+		if (i > 0)
+			DTRACE_PROBE1(gousdt_calls, loop__done, (int)(i - 1 - calls / 2));
+	}
+}
+
+ONCE static void *start_calls(void *calls)
+{
+	for (long i = 0; i < (long)calls; i++)
+		DTRACE_PROBE1(gousdt_calls, loop__start, i);
+	return 0;
+}
+
+ONCE static void end_calls(long calls)
+{
+	for (long i = 0; i < calls; i++)
+		DTRACE_PROBE1(gousdt_calls, loop__done, (int)i);
+}
+
 static void run(const char *scenario)
 {
 	pthread_t threads[THREADS];
@@ -338,6 +361,14 @@ static void run(const char *scenario)
 		query(1);
 	} else if (!strcmp(scenario, "statements")) {
 		statements();
+	} else if (!strcmp(scenario, "interleaved")) {
+		interleaved(40);
+	} else if (!strcmp(scenario, "elsewhere")) {
+		if (!pthread_create(&threads[0], 0, start_calls, (void *)40L))
+			pthread_join(threads[0], 0);
+		end_calls(40);
+	} else if (!strcmp(scenario, "unended")) {
+		start_calls((void *)20L);
 	} else if (!strcmp(scenario, "threads")) {
 		while (started < THREADS && !pthread_create(&threads[started], 0, run_thread, 0))
 			started++;

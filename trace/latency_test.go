@@ -68,7 +68,10 @@ func TestLatencyByThread(t *testing.T) {
 
 		losses, err := s.Losses()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 1, Unfinished: count + 1}))
+		qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 1, Unfinished: count + 1,
+			Mismatch: "gousdt_test:three..gousdt_test:twelve: " +
+				"21 calls are open in one thread though none was called by another: " +
+				"they end in another order than the last first, or never"}))
 	})
 }
 
@@ -319,4 +322,43 @@ func TestHelpersAreAttached(t *testing.T) {
 	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("gousdt_test", "three"))
 	qt.Check(t, qt.ErrorMatches(err, "attaching gousdt_test:specs, without which gousdt_test:three "+
 		"does not fire: gousdt_test:specs: 300 sites are more than 16"))
+}
+
+// Starts and ends that do not belong together as they are matched are
+// recognised by an argument, by the threads, and by the stack. Matched by the
+// argument all are right, though the ends have it in fewer bytes.
+func TestMismatchesAreSeen(t *testing.T) {
+	pair := providers.MustParsePairPattern("gousdt_calls:loop")
+	for _, test := range []struct {
+		scenario, mismatch, match string
+		ended                     uint64 // by the argument
+	}{
+		{"interleaved", "gousdt_calls:loop: start and end differ in arg0 in 40 of 40 calls", "arg0", 40},
+		{"elsewhere", "about as many starts have no end as ends have no start: " +
+			"calls may end on another thread than they start on", "arg0", 40},
+		{"unended", "gousdt_calls:loop: 20 calls are open in one thread though none was called by another: " +
+			"they end in another order than the last first, or never", "arg0", 0},
+	} {
+		times := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}})
+		matched := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "arg0"}})
+		for _, asked := range []*trace.Aggregator{times, matched} {
+			s := newSession(t, aggregating(asked))
+			path := copyOf(t, "calls")
+			attach(t, s, usdt.Target{Path: path}, "gousdt_calls:loop*", nil)
+			startCaller(t, path).call(test.scenario)
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			if asked == times {
+				qt.Check(t, qt.Equals(losses.Mismatch, test.mismatch))
+				qt.Check(t, qt.Equals(losses.Match, test.match))
+				continue
+			}
+			qt.Check(t, qt.Equals(losses.Mismatch, ""))
+			var ended uint64
+			for _, row := range snapshot(t, asked).Rows {
+				ended += row.Count
+			}
+			qt.Check(t, qt.Equals(ended, test.ended), qt.Commentf("%s", test.scenario))
+		}
+	}
 }

@@ -52,3 +52,24 @@ func TestPhasesFollowEachOther(t *testing.T) {
 		})
 	}
 }
+
+// Calls that end on other threads are recognised: as many starts lack an end as
+// ends lack a start.
+func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
+	for _, test := range []struct {
+		ended  uint64
+		many   bool
+		losses Losses
+		said   bool
+	}{
+		{0, false, Losses{Left: 36, Replaced: 100, Unfinished: 64, Unmatched: 200}, true},
+		{3, false, Losses{Unfinished: 190, Unmatched: 200}, true},
+		{1000, false, Losses{Unfinished: 20, Unmatched: 20}, false},
+		{256, true, Losses{Unfinished: 1000, Unmatched: 1000}, false},
+		{0, false, Losses{Unfinished: 3, Unmatched: 3}, false},
+		{0, false, Losses{Replaced: 200, Unmatched: 20}, false},
+	} {
+		qt.Check(t, qt.Equals(endElsewhere(&test.losses, &seen{ended: test.ended, many: test.many}), test.said),
+			qt.Commentf("%+v", test))
+	}
+}

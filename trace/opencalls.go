@@ -51,7 +51,7 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 		decoder.wall = now.wall
 		for _, l := range s.latencies {
 			var again [bpfgen.CallsSize]byte
-			if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
+			if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall, _ []byte) error {
 				pid, _, pair := bpfgen.Caller(key)
 				for _, call := range calls {
 					of, known := pairs[pair]
@@ -82,10 +82,10 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 }
 
 // each calls a function for the calls on each stack that the kernel has.
-func (l *latency) each(do func(key [2]uint64, calls []bpfgen.OpenCall) error) error {
+func (l *latency) each(do func(key [2]uint64, calls []bpfgen.OpenCall, stack []byte) error) error {
 	return eachOnce(l.calls, "reading the calls that go on",
 		func(key [2]uint64, stack *[bpfgen.CallsSize]byte) error {
-			return do(key, l.Calls(stack[:]))
+			return do(key, l.Calls(stack[:]), stack[:])
 		})
 }
 
@@ -196,6 +196,8 @@ type openCalls struct {
 	execed uint64 // calls of programs in whose place others run
 	frozen bool   // nothing is attached any more
 	going  uint64
+
+	compared map[uint32]*comparison // by the number of the pair
 }
 
 // look counts the calls that go on, and those whose thread or process has
@@ -216,18 +218,28 @@ func (o *openCalls) count(
 		return o.going, o.ended + o.execed, nil
 	}
 	o.going = 0
+	for _, c := range o.compared {
+		c.now = seen{}
+	}
 	execed := uint64(0)
 	for _, l := range s.latencies {
 		if l.calls == nil {
 			break // New has failed
 		}
 		var over [][2]uint64
-		if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall) error {
-			pid, tid, _ := bpfgen.Caller(key)
+		if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall, stack []byte) error {
+			pid, tid, pair := bpfgen.Caller(key)
 			hasEnded := s.plan.Kernel.PIDs == nil && hasEnded(pid, tid)
 			isOver := hasEnded || forget != nil && forget(l, key, calls)
 			if isOver {
 				over = append(over, key)
+			}
+			if c := o.compared[pair]; c != nil {
+				seen := &c.now
+				if isOver {
+					seen = &c.past
+				}
+				seen.add(calls, l.Compared(stack))
 			}
 			for i := range calls {
 				switch isExeced := s.execAfter(pid, calls[i].Began); {

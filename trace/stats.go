@@ -54,6 +54,12 @@ type Losses struct {
 	// Unmatched are ends of calls without a start: it was before the probes
 	// were attached, was forgotten or found no room.
 	Unmatched uint64
+
+	// Mismatch says why the times of calls may be wrong, or are missing: their
+	// starts and ends seem to belong together in another way than Latency.By
+	// says. It is "" if nothing shows that. Match is a value for Latency.By that
+	// may be the right one, such as "arg0", or "".
+	Mismatch, Match string
 }
 
 // Losses returns the losses so far. It works until [Session.Close].
@@ -99,6 +105,7 @@ func (s *Session) Losses() (Losses, error) {
 	})
 	if err == nil {
 		l.Replaced += ended
+		l.Mismatch, l.Match = s.openCalls.mismatch(&l)
 	}
 	return l, err
 }

@@ -489,11 +489,15 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 	if len(t.going) > 0 {
 		return nil // these calls are printed
 	}
-	lines = t.reasons(l, t.whySilent)
-	if t.options.measuresCalls() && t.command == nil {
-		lines = append(lines, "calls that had begun before are not seen")
+	return append(t.reasons(l, t.whySilent), t.notSeen()...)
+}
+
+// notSeen says what cannot come: only a command begins after the tracing.
+func (t *tracer) notSeen() []string {
+	if !t.options.measuresCalls() || t.command != nil {
+		return nil
 	}
-	return lines
+	return []string{"calls that had begun before are not seen"}
 }
 
 // whyNothingYet says why nothing has come so far, as whyNothing, but for what
@@ -503,7 +507,7 @@ func (t *tracer) whyNothingYet() []string {
 	if l.err != nil {
 		return nil // the summary has the error
 	}
-	return t.reasons(&l, nil)
+	return append(t.reasons(&l, nil), t.notSeen()...)
 }
 
 // reasons says why nothing came. silent says why no probe that matches a

@@ -226,6 +226,9 @@ func (p *jsonPrinter) summary(s *summary) {
 		"unfinished", s.losses.Unfinished,
 		"unmatched", s.losses.Unmatched, "sites", s.sites, "mode", s.mode,
 		"seconds", s.took.Seconds())
+	if s.losses.Mismatch != "" {
+		j.Fields("mismatch", s.losses.Mismatch, "match", s.losses.Match)
+	}
 	if len(s.late) > 0 {
 		jsontext.Objects(j, "late", 0, s.late, func(f **lateFile) {
 			j.Fields("file", (*f).path, "pid", (*f).pid, "processes", (*f).processes,

@@ -311,6 +311,12 @@ func (l *live) draw(t *tracer) {
 	if l.isSilent() {
 		why = t.whyNothingYet()
 	}
+	if t.options.measuresCalls() {
+		l := t.askLosses()
+		if mismatch := l.mismatch(); mismatch != "" {
+			why = append(why, mismatch)
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.open {

@@ -44,7 +44,6 @@ type summary struct {
 	debuginfod string // what has been fetched, with its newline
 	costs      *costs // nil unless asked for
 	failures   bool   // the ends of all failed calls are known
-	byThread   bool   // calls begin and end on one thread, for all that is known
 }
 
 // report prints what has not been printed, and the summary.
@@ -55,8 +54,6 @@ func (t *tracer) report(c collected) error {
 		call, _ := t.targets.definitions.Call(pair)
 		return len(call.Failed)+len(call.Over) == 0 && !strings.Contains(pair.String(), "|")
 	})
-	s.byThread = !slices.ContainsFunc(t.options.spans, func(l trace.Latency) bool { return l.By != "" }) &&
-		(t.options.latency == nil || t.options.latency.By == "")
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
 		var complete bool
@@ -155,13 +152,16 @@ func (t *tracer) reportSummary(s *summary) {
 	}
 }
 
-// endElsewhere reports whether most calls seem to end on other threads: nearly
-// as many starts lack an end as ends lack a start.
-func (s *summary) endElsewhere() bool {
-	const few = 8 // calls that go on at the start, and others at the end
-	starts, ends := s.losses.Replaced+s.losses.Left+s.losses.Unfinished, s.losses.Unmatched
-	less, more := min(starts, ends), max(starts, ends)
-	return s.byThread && less > few && less > s.events && more-less <= more/8
+// mismatch says that starts and ends seem to belong together in another way
+// than they are matched, and the flag to try.
+func (l *losses) mismatch() string {
+	switch {
+	case l.Mismatch == "":
+		return ""
+	case l.Match == "":
+		return l.Mismatch + ": --match?"
+	}
+	return fmt.Sprintf("%s: --match %s?", l.Mismatch, l.Match)
 }
 
 func (s *summary) text() string {
@@ -178,10 +178,10 @@ func (s *summary) text() string {
 	left := "calls left before their end, as by an exception"
 	without, unfinished := "starts without an end", "calls that had not ended"
 	unstarted := "ends without a start"
-	if !s.endElsewhere() {
+	if s.losses.Mismatch == "" {
 		unstarted += ", as of calls that had begun before"
 	}
-	if !s.failures && !s.endElsewhere() {
+	if !s.failures && s.losses.Mismatch == "" {
 		left += unended
 		without += ", as of calls that failed" + unended
 		unfinished += ", or failed" + unended
@@ -214,10 +214,8 @@ func (s *summary) text() string {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
 	}
-	if s.endElsewhere() {
-		text += "about as many starts have no end as ends have no start: " +
-			"calls may end on another thread than they start on " +
-			"(--match arg0 matches them by an argument that both ends have)\n"
+	if mismatch := s.losses.mismatch(); mismatch != "" {
+		text += mismatch + "\n"
 	}
 	text += lateText(s.late)
 	f := s.frames

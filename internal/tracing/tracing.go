@@ -142,3 +142,8 @@ func parseClockOffsets(text string) (o ClockOffsets) {
 	}
 	return o
 }
+
+// AnyOrder are endings of the names of pairs of probes whose calls do not end
+// as they are nested.
+var AnyOrder = [][2]string{{"acquire", "release"}, {"submit", "complete"}, {"request", "response"},
+	{"alloc", "free"}}

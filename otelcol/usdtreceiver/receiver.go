@@ -106,6 +106,7 @@ type source struct {
 	refused  atomic.Uint64 // events that the pipeline has refused for good
 	limited  atomic.Uint64 // events that were over the limit of all processors
 
+	mismatched  bool          // it was logged; warn's
 	unconverted atomic.Uint64 // events that convert has failed with
 	unsent      bool          // no event is wanted, see ofOpen
 
@@ -281,6 +282,14 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 				r.logger.Warn("what starts is found by scans of all processes only: "+
 					"scan_interval says how late", zap.Error(stats.EventsError),
 					zap.Duration("scan_interval", r.config.ScanInterval))
+			}
+		}
+		for _, s := range r.sources {
+			losses, err := s.session.Losses()
+			if err == nil && losses.Mismatch != "" && !s.mismatched {
+				s.mismatched = true
+				r.logger.Warn("times of calls may be wrong or missing: "+losses.Mismatch,
+					zap.String("source", s.name), zap.String("match_by", losses.Match))
 			}
 		}
 		switch {

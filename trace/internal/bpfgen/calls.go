@@ -78,6 +78,11 @@ func (m *Match) ByThread() bool {
 // Alone says that ends and starts of calls that overlap do not tell which
 // belong together, and Over that no call goes on where Failed is passed.
 //
+// Compared is 1 more than the number of an argument that starts and ends of the
+// pair have, 0 for none: see compareStart. Width is the size to which the
+// argument that matches starts and ends is cut, because they have it in several
+// sizes; 0 leaves it whole.
+//
 // The other fields are for calls with Outermost. Index tells which end belongs
 // to a start. Attempt marks a start that is silently over where another call
 // starts, or where the site is passed again. StartIf and FailedIf are
@@ -87,6 +92,7 @@ type Ends struct {
 	StartBy, DoneBy     *Match
 	Framed              bool
 	Alone, Over         bool
+	Compared, Width     int
 	Index               uint16
 	Attempt             bool
 	StartIf, FailedIf   int
@@ -169,6 +175,7 @@ func (b *builder) start(l *Latency, pair uint32) {
 		b.inside(c, done)
 		b.startWord(c, saves)
 	}
+	b.compareStart(c)
 	b.push(c)
 	if len(l.Values) > 0 {
 		b.keep(c)
@@ -257,6 +264,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	}
 	b.Place(checked)
 	if !failed {
+		b.compareEnd(c)
 		b.Aside(unmatched, none, func() { b.lost(CounterUnmatched, set(r1, 1)) })
 	}
 	b.Aside(unread, none, func() { b.count(CounterUnreadable) })
@@ -314,6 +322,9 @@ func (b *builder) callsKey(c *call, t expr.Term, pair uint32, unread argcode.Lab
 		return
 	}
 	b.term(r9, &t)
+	if width := b.site.Pairs[c.Latency].Width; width > 0 {
+		b.Truncate(r9, width)
+	}
 	b.Emit(toStack(key, r9))
 	b.siteNumber(r9, uint64(pair))
 	b.Call(asm.FnGetCurrentPidTgid)
@@ -370,8 +381,105 @@ const (
 	callBits = callLeft | callForeign | callFailed
 )
 
-// CallsSize is the size of a stack of calls.
-const CallsSize = callsFirst + MaxCalls*callSize
+// After the calls, without Outermost, follow how many of them have ended, as far
+// as they are looked at, in how many of these the compared argument differed,
+// its values at the innermost starts, and its values at the start and the end
+// of the last calls in which it differed. All have 4 bytes.
+const (
+	callsEnded  = callsFirst + MaxCalls*callSize
+	callsDiffer = callsEnded + 4
+	callsValues = callsDiffer + 4
+	callsPairs  = callsValues + 4*valuesKept
+	valuesKept  = 16
+	pairsKept   = 8
+
+	// MaxCompared is how many calls of a stack are looked at: the first ones.
+	MaxCompared = 256
+
+	// CallsSize is the size of a stack of calls.
+	CallsSize = callsPairs + 8*pairsKept
+)
+
+// Compared is what was seen of an argument that starts and ends have in common
+// if they belong together.
+type Compared struct {
+	Ended, Differ uint32      // calls, of the first MaxCompared
+	Last          [][2]uint32 // the last values that differed, at start and end
+}
+
+// Compared returns what the calls of a stack had in common.
+func (l *Latency) Compared(stack []byte) (c Compared) {
+	if l.Outermost {
+		return c
+	}
+	word := func(at int) uint32 { return binary.NativeEndian.Uint32(stack[at:]) }
+	c.Ended, c.Differ = word(callsEnded), word(callsDiffer)
+	for n := c.Differ - min(c.Differ, pairsKept); n != c.Differ; n++ {
+		at := callsPairs + 8*int(n%pairsKept)
+		c.Last = append(c.Last, [2]uint32{word(at), word(at + 4)})
+	}
+	return c
+}
+
+// compared returns the argument that is compared at the site.
+func (b *builder) compared(c *call) (t expr.Term, ok bool) {
+	t = expr.Term{Source: expr.Argument, Index: b.site.Pairs[c.Latency].Compared - 1}
+	return t, t.Index >= 0 && b.has(t) && b.readable(t)
+}
+
+// compareStart stores the value of the compared argument at c.duration, for
+// push. R7 points to the stack of calls.
+func (b *builder) compareStart(c *call) {
+	t, ok := b.compared(c)
+	if !ok {
+		return
+	}
+	known := b.Label()
+	b.SetField(r10, c.duration, 0, r1)
+	b.Emit(loadN(r1, r7, callsEnded, asm.Word))
+	b.JumpIfImm(asm.JGE, r1, MaxCompared, r2, known)
+	b.apart(func() {
+		b.load(known, t.Index)
+		b.term(r9, &t)
+	})
+	b.Emit(toStack(c.duration, r9))
+	b.Place(known)
+}
+
+// compareEnd counts a call that has ended, unless many have, and compares an
+// argument with that of the start: it differs where the end is not that of the
+// start. R7 points to the stack of calls.
+func (b *builder) compareEnd(c *call) {
+	if c.Outermost || b.site.Pairs[c.Latency].Alone || !c.ByThread() {
+		return
+	}
+	counted := b.Label()
+	b.Emit(loadN(r1, r7, callsEnded, asm.Word))
+	b.JumpIfImm(asm.JGE, r1, MaxCompared, r2, counted)
+	b.Emit(asm.Add.Imm(r1, 1), storeN(r7, callsEnded, r1, asm.Word))
+	if t, ok := b.compared(c); ok {
+		b.apart(func() {
+			b.load(counted, t.Index)
+			b.term(r9, &t)
+		})
+		b.Truncate(r9, 4)
+		b.valueAt(c, r1)
+		b.Emit(loadN(r2, r1, callsValues, asm.Word))
+		b.JumpIf(asm.JEq, r2, r9, counted)
+		b.Emit(loadN(r1, r7, callsDiffer, asm.Word), mov(r3, r1), asm.And.Imm(r3, pairsKept-1),
+			asm.LSh.Imm(r3, 3), asm.Add.Reg(r3, r7), storeN(r3, callsPairs, r2, asm.Word),
+			storeN(r3, callsPairs+4, r9, asm.Word), asm.Add.Imm(r1, 1),
+			storeN(r7, callsDiffer, r1, asm.Word))
+	}
+	b.Place(counted)
+}
+
+// valueAt sets a register to callsValues bytes before the value of the call
+// whose place is after the key.
+func (b *builder) valueAt(c *call, dst asm.Register) {
+	b.Emit(fromStack(dst, c.key+16), asm.And.Imm(dst, valuesKept-1), asm.LSh.Imm(dst, 2),
+		asm.Add.Reg(dst, r7))
+}
 
 // An OpenCall is a call on a stack that has not ended.
 type OpenCall struct {
@@ -380,6 +488,7 @@ type OpenCall struct {
 	Conditions uint32        // bits: which of Latency.Conditions hold
 	Saved      bool          // the map Saved has something of it
 	Slot       uint64        // the last word of its key there
+	Frame      uint64        // of the start's function, or what stands for it
 }
 
 // Calls returns the calls that are on a stack, the innermost first.
@@ -398,6 +507,7 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 			Began: time.Duration(order.Uint64(call[callTime:])), Site: uint32(word >> 32),
 			Conditions: uint32(word) & (1<<MaxStartConditions - 1),
 			Saved:      word&(1<<flagSaved) != 0, Slot: uint64(slot),
+			Frame: order.Uint64(call[callFrame:]) &^ callBits,
 		})
 	}
 	return calls
@@ -469,6 +579,10 @@ func (b *builder) push(c *call) {
 	b.Place(pushed)
 	b.Emit(mov(r2, r1), asm.Add.Imm(r2, 1), storeN(r7, callsPushed, r2, asm.Word))
 	b.storeSlot(c)
+	if _, compares := b.compared(c); compares {
+		b.valueAt(c, r2)
+		b.Emit(fromStack(r3, c.duration), storeN(r2, callsValues, r3, asm.Word))
+	}
 	b.Emit(asm.Mul.Imm(r1, callSize), asm.Add.Reg(r7, r1))
 	if !b.framed(c) {
 		b.Emit(asm.Or.Imm(r9, callForeign))

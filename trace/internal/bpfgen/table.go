@@ -254,6 +254,9 @@ func (p *Plan) named(site *Site) (indices []int) {
 	for _, l := range p.Latencies {
 		add(&site.startBy(l).Start)
 		add(&site.doneBy(l).Done)
+		if compared := site.Pairs[l].Compared; compared > 0 {
+			indices = append(indices, compared-1)
+		}
 	}
 	for _, c := range site.captures {
 		indices = append(indices, c.Arg)

@@ -243,7 +243,8 @@ func checkBothForms(t *testing.T, k *testKernel, random *rand.Rand) int {
 	for i := range pairs {
 		pairs[i] = make(map[*Latency]Ends)
 		for _, l := range plan.Latencies {
-			pairs[i][l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3))}
+			pairs[i][l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3)),
+				Compared: random.IntN(3), Width: random.IntN(9)}
 		}
 	}
 	for n := range 1 + random.IntN(6) {

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// comparison is an argument that the starts and ends of a pair have in common
+// if they belong together, and what was seen of it.
+type comparison struct {
+	pair  string
+	match string // the argument, "" if there is none
+	isID  bool   // its name says that it tells calls apart
+
+	start, done int // 1 more than its number there; 0: it is not compared
+	width       int // see bpfgen.Ends
+
+	past, now seen // of threads that have ended, and of the others
+}
+
+// seen is what was seen of the calls of a pair.
+type seen struct {
+	ended, differ   uint64 // calls, and those in which the argument differed
+	sampled, others int    // of the last ones, and those that had the value of an earlier start
+	many            bool   // so many calls of a thread have ended that no more were looked at
+	deep            int    // the most calls of a thread that were open at the same depth of its stack
+}
+
+// sameDepth is how many open calls of a thread have one frame only if they are
+// not nested. The compiler makes one function of some.
+const sameDepth = 16
+
+func (s *seen) add(calls []bpfgen.OpenCall, c bpfgen.Compared) {
+	s.ended += uint64(c.Ended)
+	s.differ += uint64(c.Differ)
+	s.sampled += len(c.Last)
+	s.many = s.many || c.Ended >= bpfgen.MaxCompared
+	earlier := make(map[uint32]bool)
+	for _, value := range c.Last {
+		if earlier[value[1]] {
+			s.others++
+			delete(earlier, value[1])
+		}
+		earlier[value[0]] = true
+	}
+	depths := make(map[uint64]int)
+	for i := range calls {
+		if frame := calls[i].Frame; frame != 0 {
+			depths[frame]++
+			s.deep = max(s.deep, depths[frame])
+		}
+	}
+}
+
+// compare keeps what the calls of a pair have in common.
+func (o *openCalls) compare(pair uint32, c comparison) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c.pair == "" || o.compared[pair] != nil {
+		return
+	}
+	if o.compared == nil {
+		o.compared = make(map[uint32]*comparison)
+	}
+	o.compared[pair] = &c
+}
+
+// few is how many calls tell nothing: those that go on at the start, and others
+// at the end.
+const few = 8
+
+// mismatch returns Losses.Mismatch and Match.
+func (o *openCalls) mismatch(l *Losses) (text, match string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var worst, deepest *comparison
+	var all seen
+	for _, number := range slices.Sorted(maps.Keys(o.compared)) {
+		c := o.compared[number]
+		of := seen{c.past.ended + c.now.ended, c.past.differ + c.now.differ, c.past.sampled + c.now.sampled,
+			c.past.others + c.now.others, c.past.many || c.now.many, max(c.past.deep, c.now.deep)}
+		all.ended, all.many = all.ended+of.ended, all.many || of.many
+		if of.differ >= few && of.differ >= of.ended-of.ended/10 && (c.isID || of.others >= max(2, of.sampled/3)) &&
+			(worst == nil || of.differ > all.differ) {
+			worst, all.differ = c, of.differ
+			text = fmt.Sprintf("%s: start and end differ in %s in %d of %d calls", c.pair, c.match, of.differ,
+				of.ended)
+		}
+		if of.deep >= max(sameDepth, all.deep+1) {
+			deepest, all.deep = c, of.deep
+		}
+		match = cmp.Or(match, c.match)
+	}
+	switch {
+	case worst != nil:
+		return text, worst.match
+	case len(o.compared) > 0 && endElsewhere(l, &all):
+		return "about as many starts have no end as ends have no start: " +
+			"calls may end on another thread than they start on", match
+	case deepest != nil:
+		return fmt.Sprintf("%s: %d calls are open in one thread though none was called by another: "+
+			"they end in another order than the last first, or never", deepest.pair, all.deep), deepest.match
+	}
+	return "", ""
+}
+
+// endElsewhere reports whether most calls seem to end on other threads: nearly
+// as many starts lack an end as ends lack a start.
+func endElsewhere(l *Losses, all *seen) bool {
+	starts, ends := l.Replaced+l.Left+l.Unfinished, l.Unmatched
+	less, more := min(starts, ends), max(starts, ends)
+	return !all.many && less > few && less > all.ended && more-less <= more/8
+}
+
+// ids are names of arguments that tell calls apart.
+var ids = []string{"id", "conn", "connection", "connection_id", "coroutine", "request", "request_id", "req"}
+
+// bothOf returns what the starts and ends of a pair have in common, by the
+// arguments of their sites. If the pair is not matched by the thread it is the
+// width of what matches it.
+func bothOf(
+	definitions *providers.Definitions, args map[[2]string][][]argspec.Arg, pair *providers.Pair,
+	match *bpfgen.Match,
+) comparison {
+	start, done := args[nameOf(&pair.Start)], args[nameOf(&pair.Done)]
+	var all comparison
+	if !match.ByThread() {
+		all.width = width(
+			values(definitions, &pair.Start, start, match.Start),
+			values(definitions, &pair.Done, done, match.Done))
+		return all
+	}
+	all.pair = pair.String()
+	ofStart, ofDone := named(definitions, &pair.Start, start), named(definitions, &pair.Done, done)
+	for i, arg := range ofStart {
+		j := i
+		if arg.Name != "" {
+			j = slices.IndexFunc(ofDone, func(other providers.Argument) bool { return other.Name == arg.Name })
+		}
+		isID := slices.Contains(ids, strings.ToLower(arg.Name))
+		if j < 0 || j >= len(ofDone) || ofDone[j].Name != arg.Name || arg.IsText || arg.Value != "" ||
+			!comparesAll(start, i) || !comparesAll(done, j) || all.match != "" && (all.isID || !isID) {
+			continue
+		}
+		all.match, all.isID, all.start, all.done = cmp.Or(arg.Name, fmt.Sprintf("arg%d", i)), isID, i+1, j+1
+	}
+	return all
+}
+
+// named returns what is known of the arguments of a probe.
+func named(
+	definitions *providers.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg,
+) []providers.Argument {
+	if len(sites) == 0 {
+		return nil
+	}
+	if definitions != nil {
+		if of, ok := definitions.Probe(probe.Provider, probe.Name, len(sites[0])); ok {
+			return of.Arguments
+		}
+	}
+	return make([]providers.Argument, len(sites[0]))
+}
+
+// comparesAll reports whether all sites have an argument whose values can tell
+// calls apart.
+func comparesAll(sites [][]argspec.Arg, i int) bool {
+	constant := 0
+	return !slices.ContainsFunc(sites, func(args []argspec.Arg) bool {
+		if i < len(args) && args[i].Kind == argspec.Constant {
+			constant++
+		}
+		return constant == len(sites) || i >= len(args) || args[i].Err != nil || args[i].Float || args[i].Size != 4 && args[i].Size != 8
+	})
+}
+
+// values returns the arguments that a term is at the sites of a probe.
+func values(
+	definitions *providers.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg, t expr.Term,
+) (all []argspec.Arg) {
+	for i, arg := range named(definitions, probe, sites) {
+		if t.Source != expr.Argument || t.HasMask || t.Name != arg.Name && t.Name != "" || t.Name == "" && t.Index != i {
+			continue
+		}
+		for _, args := range sites {
+			if i < len(args) {
+				all = append(all, args[i])
+			}
+		}
+	}
+	return all
+}
+
+// width returns the least size of some arguments if they are integers that
+// differ in their size or their sign, else 0: numbers that are equal may have
+// different upper bytes then.
+func width(start, done []argspec.Arg) (least int) {
+	all := slices.Concat(start, done)
+	differ := false
+	for i := range all {
+		if all[i].Err != nil || all[i].Float {
+			return 0
+		}
+		least = min(cmp.Or(least, all[i].Size), all[i].Size)
+		differ = differ || all[i].Size != all[0].Size || all[i].Signed != all[0].Signed
+	}
+	if !differ {
+		return 0
+	}
+	return least
+}
+
+// sameArguments reports whether sites share their arguments.
+func sameArguments(a, b []argspec.Arg) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
