@@ -97,6 +97,10 @@ type Call struct {
 	// Over are probes at which no call goes on any more: one without an end was
 	// left, as by an error.
 	Over []CallProbe
+	// Open says how a call that goes on is seen from outside: the condition is
+	// one on variables of the program. Name is that of a function that returns
+	// when the call began, in microseconds since 2000.
+	Open []CallProbe
 	// Nesting says what counts where one starts while another one goes on.
 	Nesting Nesting
 }

@@ -314,6 +314,7 @@ func TestCalls(t *testing.T) {
 			begin .. end;
 			failed stop if a == 1 && str(b) != "x y";
 			attempt idle;
+			open since if global.a != 0;
 		};
 		call sale() { alone; sell .. sold; over stop; };
 	};
@@ -341,6 +342,7 @@ func TestCalls(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(work.Failed,
 		[]providers.CallProbe{{Name: "stop", If: `a == 1 && str(b) != "x y"`}}))
 	qt.Check(t, qt.DeepEquals(work.Attempts, []providers.CallProbe{{Name: "idle"}}))
+	qt.Check(t, qt.DeepEquals(work.Open, []providers.CallProbe{{Name: "since", If: "global.a != 0"}}))
 	qt.Check(t, qt.Equals(work.Arguments[1].Value, "arg1"))
 	var patterns []string
 	for _, p := range d.Patterns(pair) {

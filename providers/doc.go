@@ -85,6 +85,11 @@
 // start. Their values are variables of the program, or arguments of the probe:
 // arg0, or by name.
 //
+// A line "open FUNCTION if CONDITION" says how a call is seen that began before
+// the probes were attached: the condition is one on variables of the program,
+// in its memory. FUNCTION, if the program has it, returns when the call began,
+// in microseconds since 2000, as of PostgreSQL.
+//
 // Of calls inside each other the outermost counts. With the line "each;" all
 // do: the last one that has started ends first. With "alone;" those count that
 // overlap no other call, because the ends can come in any order:

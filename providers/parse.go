@@ -235,7 +235,7 @@ func (p *parser) call(provider string) {
 	call := Call{Provider: provider, Name: p.name(), Arguments: p.arguments()}
 	p.expect("{")
 	for p.err == nil && p.peek() != "}" {
-		if len(call.Pairs)+len(call.Failed)+len(call.Attempts)+len(call.Over) == maxEnds {
+		if len(call.Pairs)+len(call.Failed)+len(call.Attempts)+len(call.Over)+len(call.Open) == maxEnds {
 			p.fail(fmt.Sprintf("a call can have at most %d lines", maxEnds))
 		}
 		switch {
@@ -245,6 +245,8 @@ func (p *parser) call(provider string) {
 			call.Attempts = append(call.Attempts, p.callProbe())
 		case p.accept("over"):
 			call.Over = append(call.Over, p.callProbe())
+		case p.accept("open"):
+			call.Open = append(call.Open, p.callProbe())
 		case p.accept("each"):
 			call.Nesting = Each
 		case p.accept("alone"):

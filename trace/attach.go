@@ -231,6 +231,7 @@ func (s *Session) attachSelection(
 		a.Close()
 		return nil, err
 	}
+	s.lookBefore(a, w)
 	go func() {
 		<-a.links[0].Done()
 		if errors.Is(a.links[0].Err(), usdt.ErrWritten) { // the others have ended, too

@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"debug/elf"
+	"encoding/hex"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -69,7 +71,30 @@ func TestCallsThatEndOnOtherThreadsAreExplained(t *testing.T) {
 		{0, false, Losses{Unfinished: 3, Unmatched: 3}, false},
 		{0, false, Losses{Replaced: 200, Unmatched: 20}, false},
 	} {
-		qt.Check(t, qt.Equals(endElsewhere(&test.losses, &seen{ended: test.ended, many: test.many}), test.said),
+		all := &seen{ended: test.ended, many: test.many}
+		qt.Check(t, qt.Equals(endElsewhere(&test.losses, all), test.said),
 			qt.Commentf("%+v", test))
+	}
+}
+
+// The variable that a function returns is known by its code.
+func TestReturnedVariables(t *testing.T) {
+	for _, test := range []struct {
+		machine elf.Machine
+		code    string // hexadecimal
+		want    uint64
+	}{
+		{elf.EM_X86_64, "488b05992d6a00c3", 0x885df0},
+		{elf.EM_X86_64, "f30f1efa488b05992d6a00c3", 0x885df4},
+		{elf.EM_X86_64, "488b05992d6a0090", 0},
+		{elf.EM_X86_64, "8b05992d6a00c3", 0},
+		{elf.EM_AARCH64, "c03400b0000045f9c0035fd6", 0x87ca00},
+		{elf.EM_AARCH64, "c03400b0000045f9c0035f00", 0},
+		{elf.EM_S390, "488b05992d6a00c3", 0},
+	} {
+		code, err := hex.DecodeString(test.code)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(returned(test.machine, 0x1e3050, append(code, make([]byte, 16)...)), test.want),
+			qt.Commentf("%s", test.code))
 	}
 }

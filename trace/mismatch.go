@@ -91,8 +91,9 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 		of := seen{c.past.ended + c.now.ended, c.past.differ + c.now.differ, c.past.sampled + c.now.sampled,
 			c.past.others + c.now.others, c.past.many || c.now.many, max(c.past.deep, c.now.deep)}
 		all.ended, all.many = all.ended+of.ended, all.many || of.many
-		if of.differ >= few && of.differ >= of.ended-of.ended/10 && (c.isID || of.others >= max(2, of.sampled/3)) &&
-			(worst == nil || of.differ > all.differ) {
+		isWrong := of.differ >= few && of.differ >= of.ended-of.ended/10 &&
+			(c.isID || of.others >= max(2, of.sampled/3))
+		if isWrong && of.differ > all.differ {
 			worst, all.differ = c, of.differ
 			text = fmt.Sprintf("%s: start and end differ in %s in %d of %d calls", c.pair, c.match, of.differ,
 				of.ended)
@@ -146,7 +147,8 @@ func bothOf(
 	for i, arg := range ofStart {
 		j := i
 		if arg.Name != "" {
-			j = slices.IndexFunc(ofDone, func(other providers.Argument) bool { return other.Name == arg.Name })
+			j = slices.IndexFunc(ofDone,
+				func(other providers.Argument) bool { return other.Name == arg.Name })
 		}
 		isID := slices.Contains(ids, strings.ToLower(arg.Name))
 		if j < 0 || j >= len(ofDone) || ofDone[j].Name != arg.Name || arg.IsText || arg.Value != "" ||
@@ -181,7 +183,8 @@ func comparesAll(sites [][]argspec.Arg, i int) bool {
 		if i < len(args) && args[i].Kind == argspec.Constant {
 			constant++
 		}
-		return constant == len(sites) || i >= len(args) || args[i].Err != nil || args[i].Float || args[i].Size != 4 && args[i].Size != 8
+		return constant == len(sites) || i >= len(args) || args[i].Err != nil || args[i].Float ||
+			args[i].Size != 4 && args[i].Size != 8
 	})
 }
 
@@ -190,7 +193,11 @@ func values(
 	definitions *providers.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg, t expr.Term,
 ) (all []argspec.Arg) {
 	for i, arg := range named(definitions, probe, sites) {
-		if t.Source != expr.Argument || t.HasMask || t.Name != arg.Name && t.Name != "" || t.Name == "" && t.Index != i {
+		isTerm := t.Name == arg.Name
+		if t.Name == "" {
+			isTerm = t.Index == i
+		}
+		if !isTerm || t.Source != expr.Argument || t.HasMask {
 			continue
 		}
 		for _, args := range sites {

@@ -77,6 +77,7 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 		}
 		return nil
 	})
+	open = append(open, s.before.open(s, longer)...)
 	slices.SortFunc(open, func(a, b *Event) int { return cmp.Compare(b.Duration, a.Duration) })
 	return open, err
 }

@@ -40,6 +40,7 @@ type Session struct {
 	sites       siteTable
 	pairNumbers pairNumbers
 	openCalls   openCalls
+	before      callsBefore
 
 	signals *ringReader    // of the programs that have little room left; nil without keys
 	taking  sync.WaitGroup // takeKeys

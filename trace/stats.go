@@ -57,8 +57,8 @@ type Losses struct {
 
 	// Mismatch says why the times of calls may be wrong, or are missing: their
 	// starts and ends seem to belong together in another way than Latency.By
-	// says. It is "" if nothing shows that. Match is a value for Latency.By that
-	// may be the right one, such as "arg0", or "".
+	// says. It is "" if nothing shows that. Match is a value for Latency.By
+	// that may be the right one, such as "arg0", or "".
 	Mismatch, Match string
 }
 

@@ -492,9 +492,15 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 	return append(t.reasons(l, t.whySilent), t.notSeen()...)
 }
 
-// notSeen says what cannot come: only a command begins after the tracing.
+// notSeen says what cannot come. A command begins after the tracing, and some
+// calls that go on can be seen from outside.
 func (t *tracer) notSeen() []string {
-	if !t.options.measuresCalls() || t.command != nil {
+	o := t.options
+	if !o.measuresCalls() || t.command != nil || o.where == "" && !o.followsFamily() &&
+		!slices.ContainsFunc(o.pairs(), func(pair providers.PairPattern) bool {
+			call, _ := t.targets.definitions.Call(pair)
+			return len(call.Open) == 0
+		}) {
 		return nil
 	}
 	return []string{"calls that had begun before are not seen"}

@@ -87,7 +87,11 @@ const maxOpen = 20
 func (p *textPrinter) open(calls []*trace.Event) {
 	p.headed = p.headed && !p.tracer.options.aggregates() // after a table there is a new header
 	for _, c := range calls[:min(len(calls), maxOpen)] {
-		b := append(p.call(c, terminal.Escape(cutPair(c.Pair())), "open"), '\n')
+		state := "open"
+		if int64(c.Start.Monotonic) < p.tracer.began.monotonic {
+			state = "open since before"
+		}
+		b := append(p.call(c, terminal.Escape(cutPair(c.Pair())), state), '\n')
 		if p.tracer.options.starts {
 			b = p.framesOf(b, c.Start)
 		}

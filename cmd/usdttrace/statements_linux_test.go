@@ -240,3 +240,42 @@ func pgx(t *testing.T, port string) *exec.Cmd {
 	output(t, build)
 	return exec.Command(program, port)
 }
+
+// A statement that hangs since before is listed, with its age, while it hangs.
+func TestStatementsThatBeganBefore(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	began := time.Now()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.Refuse("SELECT pg_sleep(1234)")
+	}()
+	const sleeps = "FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(1234)'"
+	for server.Query("SELECT count(*) "+sleeps) == "0" {
+		time.Sleep(time.Millisecond)
+	}
+	open := func(r result) (all []object) { // other tests have servers of the same file
+		for _, call := range r.objects("open_call") {
+			if call.startText(t) == "SELECT pg_sleep(1234)" {
+				all = append(all, call)
+			}
+		}
+		return all
+	}
+	result := watching(t, "--slow", "0", server.File, "postgresql:statement").interrupt()
+	qt.Check(t, qt.StringContains(result.stdout, `postgresql:statement  open since before  query="SELECT pg_sleep(1234)"`))
+	result = watching(t, "--slow", "1h", "--json", server.File, "postgresql:statement").interrupt()
+	qt.Check(t, qt.HasLen(open(result), 0))
+	r := watching(t, "--slow", "0", "--json", server.File, "postgresql:statement")
+	least := time.Since(began) / 2
+	calls := open(r.interrupt())
+	qt.Assert(t, qt.HasLen(calls, 1))
+	qt.Check(t, qt.IsTrue(calls[0].Duration >= least && calls[0].Duration <= time.Since(began)),
+		qt.Commentf("%v is not between %v and %v", calls[0].Duration, least, time.Since(began)))
+
+	r = watching(t, "--json", "--slow", "0", server.File, "postgresql:statement")
+	server.Query("SELECT pg_cancel_backend(pid) " + sleeps)
+	<-ended
+	qt.Check(t, qt.HasLen(open(r.interrupt()), 0))
+}

@@ -42,6 +42,7 @@ provider postgresql {
 		failed transaction__abort if global.debug_query_string == 0;
 		failed statement__status;
 		attempt statement__status if global.debug_query_string != 0 && global.ParallelWorkerNumber == 0xffffffff;
+		open GetCurrentStatementStartTimestamp if global.debug_query_string != 0 && global.ParallelWorkerNumber == 0xffffffff;
 	};
 
 	call transaction(LocalTransactionId local_id) {

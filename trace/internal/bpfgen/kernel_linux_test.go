@@ -169,7 +169,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			site := &Site{Provider: "p", Name: "n", Args: other.args,
 				Pairs: make(map[*Latency]Ends)}
 			for _, l := range plan.Latencies {
-				site.Pairs[l] = Ends{Compared: random.IntN(4), Width: random.IntN(9), Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3)),
+				site.Pairs[l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3)),
+					Compared: random.IntN(4), Width: random.IntN(9),
 					Failed: uint32(random.IntN(2))}
 			}
 			if blocks.Table != nil {
