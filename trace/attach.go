@@ -217,6 +217,7 @@ func (s *Session) attachSelection(
 		return nil, err
 	}
 	a.sites, a.pairs, a.names = w.sites, pairs.whole, pairs.names
+	s.lookBefore(a, w) // after it is attached, somebody may wait for that
 	a.enter(arriving)
 	if err = a.attach(w); err == nil {
 		err = a.attachHelpers(w)
@@ -231,7 +232,6 @@ func (s *Session) attachSelection(
 		a.Close()
 		return nil, err
 	}
-	s.lookBefore(a, w)
 	go func() {
 		<-a.links[0].Done()
 		if errors.Is(a.links[0].Err(), usdt.ErrWritten) { // the others have ended, too
