@@ -198,7 +198,7 @@ func (s *Session) attachSelection(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if len(w.wanted) == 0 && pairs.missing != nil {
+	if w.isUseless() && pairs.missing != nil {
 		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
 	}
 	if w.isUseless() {

@@ -313,22 +313,27 @@ func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 	path := copyOf(t, "target-pie")
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
-	listing, err := file.Probes(elfnote.MustParsePattern("*:guarded"), elfnote.MustParsePattern("*:counted"))
-	qt.Assert(t, qt.IsNil(err))
-	first, second := listing.Probes[0], listing.Probes[1]
-	word := func(address uint64) []byte { return binary.NativeEndian.AppendUint64(nil, address) }
 	content, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	at := bytes.Index(content, append(word(second.Sites[0].Location), word(second.Sites[0].Base)...))
-	qt.Assert(t, qt.IsTrue(at > 0))
-	copy(content[at:], word(first.Sites[0].Location))
+	merge := func(patterns ...elfnote.Pattern) (first, second string) {
+		listing, err := file.Probes(patterns...)
+		qt.Assert(t, qt.IsNil(err))
+		a, b := listing.Probes[0], listing.Probes[1]
+		word := func(address uint64) []byte { return binary.NativeEndian.AppendUint64(nil, address) }
+		at := bytes.Index(content, append(word(b.Sites[0].Location), word(b.Sites[0].Base)...))
+		qt.Assert(t, qt.IsTrue(at > 0))
+		copy(content[at:], word(a.Sites[0].Location))
+		return a.Name, b.Name
+	}
+	first, second := merge(elfnote.MustParsePattern("*:guarded"), elfnote.MustParsePattern("*:counted"))
+	merge(elfnote.MustParsePattern("*:sizes"), elfnote.MustParsePattern("*:twelve"))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o755)))
 	qt.Assert(t, qt.IsNil(file.Close()))
 
 	for _, pattern := range []string{"*:guarded", "*:counted", "*:three"} {
 		a, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern(pattern))
 		qt.Assert(t, qt.IsNil(err))
-		want := []string{"gousdt_test:" + first.Name, "gousdt_test:" + second.Name}
+		want := []string{"gousdt_test:" + first, "gousdt_test:" + second}
 		if pattern == "*:three" {
 			want = nil
 		}
@@ -337,4 +342,10 @@ func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 		}
 		qt.Check(t, qt.IsNil(a.Close()))
 	}
+	calls := trace.NewAggregator(trace.Aggregation{
+		Latency: &trace.Latency{Pair: providers.MustParsePairPattern("sizes..twelve")}})
+	_, err = newSession(t, aggregating(calls)).Attach(usdt.Target{Path: path}, nil,
+		elfnote.MustParsePattern("gousdt_test:*"))
+	qt.Check(t, qt.ErrorMatches(err,
+		".*sizes..gousdt_test:twelve cannot be measured: its start and its end are at one instruction.*"))
 }

@@ -405,7 +405,7 @@ type filePairs struct {
 	probes  map[[2]string]*pairedProbe // by provider and name
 	whole   []uint32                   // numbers of the pairs that have both ends here
 	names   map[uint32]providers.Pair  // by number, without sites
-	missing error                      // a *suggest.PairError if pairs are wanted and there is none
+	missing error                      // why there is no pair, if one is wanted
 
 	frames   map[frameKey]siteFrame // of sites of pairs
 	unframed int                    // how many of these sites the file has no tables for
@@ -450,9 +450,15 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 		}
 	}
 	args := make(map[[2]string][][]argspec.Arg) // of each probe, those that differ
+	first, merged := make(map[uint64][2]string), make(map[[2][2]string]uint64)
 	for _, site := range sel.Sites() {
 		add(&site.Site)
 		of := nameOf(&elfnote.Probe{Provider: site.Provider, Name: site.Name})
+		if other, ok := first[site.Location]; !ok {
+			first[site.Location] = of
+		} else if other != of {
+			merged[[2][2]string{other, of}], merged[[2][2]string{of, other}] = site.Location, site.Location
+		}
 		if last := args[of]; len(last) == 0 || !sameArguments(last[len(last)-1], site.Args) {
 			args[of] = append(last, site.Args)
 		}
@@ -470,6 +476,12 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			p.ends[&l.Latency] = ends
 		}
 		for _, pair := range l.pairs(s.opts.Definitions, &listing, known) {
+			if at, ok := merged[[2][2]string{nameOf(&pair.Start), nameOf(&pair.Done)}]; ok {
+				found.missing = fmt.Errorf("%v cannot be measured: its start and its end are at one "+
+					"instruction, %#x, where the linker has made one of equal functions, so that a hit of "+
+					"one is a hit of each", pair, at)
+				continue
+			}
 			number := s.pairNumbers.of(&pair, sel.PID() != 0, whole)
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
 				found.whole = append(found.whole, number)
