@@ -171,6 +171,7 @@ func (all *ledgers) enter(a *Attachment, next attachmentPhase, counts bool) (fir
 func (l *ledger) enter(next attachmentPhase, n lostCounts) {
 	if isShort := time.Since(l.began) < longestChange; isShort && l.phase == arriving {
 		l.expected.unmatched += n.unmatched - l.before.unmatched
+		l.expected.replaced += n.replaced - l.before.replaced
 	} else if isShort && l.phase == leaving {
 		l.expected.replaced += n.replaced - l.before.replaced
 	}
@@ -183,6 +184,7 @@ func (l *ledger) lost(n lostCounts) lostCounts {
 		switch l.phase { // it is not known yet whether what comes now is expected
 		case arriving:
 			n.unmatched = min(n.unmatched, l.before.unmatched)
+			n.replaced = min(n.replaced, l.before.replaced)
 		case leaving:
 			n.replaced = min(n.replaced, l.before.replaced)
 		}

@@ -212,7 +212,7 @@ func TestSpansThatFail(t *testing.T) {
 		qt.Check(t, qt.IsFalse(next(t, s, 1)[0].Failed))
 		losses, err := s.Losses()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(losses, trace.Losses{Unfinished: failed - 1}))
+		qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: failed - 1}))
 		c.stdin.(io.Closer).Close()
 		qt.Assert(t, qt.IsNil(c.cmd.Wait()))
 		losses, err = s.Losses()
@@ -498,7 +498,7 @@ func TestSpanErrors(t *testing.T) {
 		{trace.SessionOptions{
 			Events: &trace.EventOptions{Spans: []trace.Latency{
 				{Pair: providers.MustParsePairPattern("sql")}}}},
-			`.*: there is no pair of probes sql \(there are: (gousdt_calls:\w+(, )?){6}\)`},
+			`.*: there is no pair of probes sql \(there are: (gousdt_calls:\w+(, )?){7}\)`},
 		{trace.SessionOptions{Filter: "arg9 == 1", Events: &trace.EventOptions{Spans: everyCall}},
 			`.*the condition "arg9 == 1" can never hold.*`},
 		{trace.SessionOptions{Filter: strings.Repeat("start.arg0 == 1 || ", 31) +
