@@ -4,6 +4,11 @@ package usdtreceiver_test
 
 import (
 	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +68,74 @@ func TestMetricsCountEachTransaction(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A Go service has its latency by route, with no other change than its probes:
+// its requests move between threads, and are matched by the goroutine.
+func TestGoServiceIsMeasuredByRoute(t *testing.T) {
+	testprog.RequireBPF(t)
+	own, err := net.Listen("tcp", "127.0.0.1:0")
+	qt.Assert(t, qt.IsNil(err))
+	address := own.Addr().String()
+	qt.Assert(t, qt.IsNil(own.Close()))
+	path := testprog.Path(t, "go-shop")
+	shop := exec.Command(path, "-listen", address)
+	qt.Assert(t, qt.IsNil(shop.Start()))
+	defer func() {
+		_ = shop.Process.Kill()
+		_ = shop.Wait()
+	}()
+	s, end := started(t, map[string]any{
+		"temporality": "cumulative", "collection_interval": "50ms",
+		"metrics": []any{map[string]any{
+			"name": "http.server.request.duration", "unit": "s", "pair": "shop:request",
+			"match_by": "arg6", "match_done_by": "arg4",
+			"attributes": map[string]any{"http.route": "str(arg0, arg1)",
+				"http.response.status_code": "arg2"},
+		}},
+	})
+	s.awaitAttached(path, "metrics")
+	request := func(send func() (*http.Response, error)) bool {
+		answer, err := send()
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		return err == nil
+	}
+	testneeds.Await(t, 10*time.Second, "the shop is open", func() bool {
+		return request(func() (*http.Response, error) { return http.Get("http://" + address + "/none") })
+	})
+	const clients, each = 8, 100
+	var wait sync.WaitGroup
+	for range clients {
+		wait.Go(func() {
+			for i := range each {
+				sent := request(func() (*http.Response, error) {
+					if i%10 == 0 {
+						return http.Post("http://"+address+"/orders", "text/plain", strings.NewReader("1"))
+					}
+					return http.Get(fmt.Sprintf("http://%s/items/%d", address, i))
+				})
+				qt.Check(t, qt.IsTrue(sent))
+			}
+		})
+	}
+	wait.Wait()
+	end()
+	counted := make(map[string]uint64)
+	points(s.metrics.AllMetrics(), "http.server.request.duration",
+		func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+			last := make(map[string]uint64)
+			for _, p := range m.ExponentialHistogram().DataPoints().All() {
+				route, _ := p.Attributes().Get("http.route")
+				last[route.AsString()] += p.Count()
+			}
+			for route, n := range last {
+				counted[route] = max(counted[route], n)
+			}
+		})
+	qt.Check(t, qt.DeepEquals(counted, map[string]uint64{
+		"GET /items/{id}": clients * each * 9 / 10, "POST /orders": clients * each / 10}))
 }
 
 func (s *sinks) sumOfDeltas(name string) (sum uint64) {
