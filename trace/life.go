@@ -171,9 +171,9 @@ func (all *ledgers) enter(a *Attachment, next attachmentPhase, counts bool) (fir
 func (l *ledger) enter(next attachmentPhase, n lostCounts) {
 	if isShort := time.Since(l.began) < longestChange; isShort && l.phase == arriving {
 		l.expected.unmatched += n.unmatched - l.before.unmatched
-		l.expected.replaced += n.replaced - l.before.replaced
 	} else if isShort && l.phase == leaving {
 		l.expected.replaced += n.replaced - l.before.replaced
+		l.expected.left += max(n.left, l.before.left) - l.before.left
 	}
 	l.phase, l.began, l.before = next, time.Now(), n
 }
@@ -184,13 +184,14 @@ func (l *ledger) lost(n lostCounts) lostCounts {
 		switch l.phase { // it is not known yet whether what comes now is expected
 		case arriving:
 			n.unmatched = min(n.unmatched, l.before.unmatched)
-			n.replaced = min(n.replaced, l.before.replaced)
 		case leaving:
 			n.replaced = min(n.replaced, l.before.replaced)
+			n.left = min(n.left, l.before.left)
 		}
 	}
 	n.unmatched -= min(n.unmatched, l.expected.unmatched)
 	n.replaced -= min(n.replaced, l.expected.replaced)
+	n.left -= min(n.left, l.expected.left)
 	return n
 }
 

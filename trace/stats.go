@@ -44,8 +44,7 @@ type Losses struct {
 	Overlapped uint64
 	// Replaced are starts of calls that were forgotten without their end: their
 	// thread or process has ended, the process has run another program (exec),
-	// another one began at the same place of the same function, or more than 64
-	// calls were inside each other. In a PID namespace other
+	// or more than 64 calls were inside each other. In a PID namespace other
 	// than the initial one the end of a thread is not known.
 	Replaced uint64
 	// Unfinished are calls that have not ended so far, or not until

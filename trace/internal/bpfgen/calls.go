@@ -707,8 +707,8 @@ func (b *builder) leave(c *call) {
 }
 
 // again emits code that removes the innermost of R2 calls, the last of which
-// has the number R1 less one, if it began at this site in the frame R9: it has
-// failed, was left, or goes round in a loop. A call inside the other that the
+// has the number R1 less one, if it began at this site in the frame R9: that
+// has been left, or goes round in a loop. A call inside the other that the
 // compiler has put into the same function begins at another site.
 func (b *builder) again(c *call) {
 	left, looked := b.Label(), b.Label()
@@ -721,10 +721,8 @@ func (b *builder) again(c *call) {
 	b.JumpIf(asm.JEq, r0, r3, left)
 	b.Place(looked)
 	b.Aside(left, looked, func() {
-		b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1), storeN(r7, callsFound, r1, asm.Word),
-			storeN(r7, callsOutside, r2, asm.Word))
-		b.lost(CounterReplaced, set(r1, 1))
-		b.Emit(loadN(r1, r7, callsFound, asm.Word), loadN(r2, r7, callsOutside, asm.Word))
+		b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1), storeImm(r7, callsLeft, 1, asm.Word))
+		b.found(c)
 	})
 }
 
