@@ -3,7 +3,8 @@
 /*
  * Calls whose true times are known. Each line on standard input names a scenario,
  * "nested", "recursive", "thrown", "crossed", "deep", "threads", "failed", "statements",
- * "interleaved", "elsewhere" or "unended". It is answered by a line for each call that has ended, in the order in which they ended:
+ * "interleaved" or "elsewhere". It is answered by a line for each call that has ended,
+ * in the order in which they ended:
  *
  *     call NAME ID THREAD LOW HIGH
  *
@@ -367,8 +368,6 @@ static void run(const char *scenario)
 		if (!pthread_create(&threads[0], 0, start_calls, (void *)40L))
 			pthread_join(threads[0], 0);
 		end_calls(40);
-	} else if (!strcmp(scenario, "unended")) {
-		start_calls((void *)20L);
 	} else if (!strcmp(scenario, "threads")) {
 		while (started < THREADS && !pthread_create(&threads[started], 0, run_thread, 0))
 			started++;

@@ -68,10 +68,7 @@ func TestLatencyByThread(t *testing.T) {
 
 		losses, err := s.Losses()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 1, Unfinished: count + 1,
-			Mismatch: "gousdt_test:three..gousdt_test:twelve: " +
-				"21 calls are open in one thread though none was called by another: " +
-				"they end in another order than the last first, or never"}))
+		qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 1, Unfinished: count + 1}))
 	})
 }
 
@@ -325,7 +322,7 @@ func TestHelpersAreAttached(t *testing.T) {
 }
 
 // Starts and ends that do not belong together as they are matched are
-// recognised by an argument, by the threads, and by the stack. Matched by the
+// recognised by an argument and by the threads. Matched by the
 // argument all are right, though the ends have it in fewer bytes.
 func TestMismatchesAreSeen(t *testing.T) {
 	pair := providers.MustParsePairPattern("gousdt_calls:loop")
@@ -336,8 +333,6 @@ func TestMismatchesAreSeen(t *testing.T) {
 		{"interleaved", "gousdt_calls:loop: start and end differ in arg0 in 40 of 40 calls", "arg0", 40},
 		{"elsewhere", "about as many starts have no end as ends have no start: " +
 			"calls may end on another thread than they start on", "arg0", 40},
-		{"unended", "gousdt_calls:loop: 20 calls are open in one thread though none was called by another: " +
-			"they end in another order than the last first, or never", "arg0", 0},
 	} {
 		times := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}})
 		matched := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "arg0"}})

@@ -34,14 +34,9 @@ type seen struct {
 	ended, differ   uint64 // calls, and those in which the argument differed
 	sampled, others int    // of the last ones, and those that had the value of an earlier start
 	many            bool   // so many calls of a thread have ended that no more were looked at
-	deep            int    // the most calls of a thread that were open at the same depth of its stack
 }
 
-// sameDepth is how many open calls of a thread have one frame only if they are
-// not nested. The compiler makes one function of some.
-const sameDepth = 16
-
-func (s *seen) add(calls []bpfgen.OpenCall, c bpfgen.Compared) {
+func (s *seen) add(c bpfgen.Compared) {
 	s.ended += uint64(c.Ended)
 	s.differ += uint64(c.Differ)
 	s.sampled += len(c.Last)
@@ -53,13 +48,6 @@ func (s *seen) add(calls []bpfgen.OpenCall, c bpfgen.Compared) {
 			delete(earlier, value[1])
 		}
 		earlier[value[0]] = true
-	}
-	depths := make(map[uint64]int)
-	for i := range calls {
-		if frame := calls[i].Frame; frame != 0 {
-			depths[frame]++
-			s.deep = max(s.deep, depths[frame])
-		}
 	}
 }
 
@@ -84,12 +72,12 @@ const few = 8
 func (o *openCalls) mismatch(l *Losses) (text, match string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var worst, deepest *comparison
+	var worst *comparison
 	var all seen
 	for _, number := range slices.Sorted(maps.Keys(o.compared)) {
 		c := o.compared[number]
 		of := seen{c.past.ended + c.now.ended, c.past.differ + c.now.differ, c.past.sampled + c.now.sampled,
-			c.past.others + c.now.others, c.past.many || c.now.many, max(c.past.deep, c.now.deep)}
+			c.past.others + c.now.others, c.past.many || c.now.many}
 		all.ended, all.many = all.ended+of.ended, all.many || of.many
 		isWrong := of.differ >= few && of.differ >= of.ended-of.ended/10 &&
 			(c.isID || of.others >= max(2, of.sampled/3))
@@ -97,9 +85,6 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 			worst, all.differ = c, of.differ
 			text = fmt.Sprintf("%s: start and end differ in %s in %d of %d calls", c.pair, c.match, of.differ,
 				of.ended)
-		}
-		if of.deep >= max(sameDepth, all.deep+1) {
-			deepest, all.deep = c, of.deep
 		}
 		match = cmp.Or(match, c.match)
 	}
@@ -109,9 +94,6 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 	case len(o.compared) > 0 && endElsewhere(l, &all):
 		return "about as many starts have no end as ends have no start: " +
 			"calls may end on another thread than they start on", match
-	case deepest != nil:
-		return fmt.Sprintf("%s: %d calls are open in one thread though none was called by another: "+
-			"they end in another order than the last first, or never", deepest.pair, all.deep), deepest.match
 	}
 	return "", ""
 }

@@ -240,7 +240,7 @@ func (o *openCalls) count(
 				if isOver {
 					seen = &c.past
 				}
-				seen.add(calls, l.Compared(stack))
+				seen.add(l.Compared(stack))
 			}
 			for i := range calls {
 				switch isExeced := s.execAfter(pid, calls[i].Began); {

@@ -27,11 +27,11 @@ import (
 // If start and end of a pair are in one function, they belong together exactly
 // if the frame of that function on the stack is the same, on x86-64, arm64,
 // riscv64 and s390x. The file's tables for exceptions (.eh_frame) say where it
-// is. A start whose frame is below that of a later start or end, or that fires
-// again in the same frame, was left without its end, as by an exception, and
-// Losses.Left counts it. If start and end are in different functions, or the
-// file has no such tables, an end belongs to the last start of the pair in the
-// thread that has no end yet.
+// is. A start whose frame is below that of a later start or end was left
+// without its end, as by an exception, and Losses.Left counts it. Calls in one
+// frame, such as those of an interpreter, are taken to be inside each other. If
+// start and end are in different functions, or the file has no such tables, an
+// end belongs to the last start of the pair in the thread that has no end yet.
 //
 // So calls can be nested, up to 64 of a pair; if there are more, the outermost
 // are forgotten. [Losses] counts the starts and ends that are not measured.

@@ -212,12 +212,12 @@ func TestSpansThatFail(t *testing.T) {
 		qt.Check(t, qt.IsFalse(next(t, s, 1)[0].Failed))
 		losses, err := s.Losses()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(losses, trace.Losses{Left: failed - 1}))
+		qt.Check(t, qt.Equals(losses, trace.Losses{Unfinished: failed - 1}))
 		c.stdin.(io.Closer).Close()
 		qt.Assert(t, qt.IsNil(c.cmd.Wait()))
 		losses, err = s.Losses()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(losses, trace.Losses{Left: failed - 1}))
+		qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: failed - 1}))
 	})
 }
 

@@ -171,7 +171,9 @@ func TestGoProbesHaveArgumentsAndStacks(t *testing.T) {
 			}
 			qt.Check(t, qt.StringContains(strings.Join(functions, " "),
 				"main.(*shop).order-fm main.main.traced.func"))
-			if i > 0 { // lines come a moment later
+			// Lines come a moment later; those of DWARF may take longer than
+			// the program.
+			if i > 0 && (isStripped || strings.Contains(strings.Join(flags, " "), "-s -w")) {
 				qt.Check(t, qt.Matches(e.Stack[2].Source, `\S+/main\.go:\d+`), qt.Commentf("%q", flags))
 			}
 		}
@@ -262,13 +264,13 @@ func TestGoProbesInOtherTools(t *testing.T) {
 					"NAMES", goShop+"/shop.d").Replace(words[i])
 			}
 			path := test.path(t)
+			if test.name == "usdtprofile" {
+				qt.Assert(t, qt.IsNil(testprog.AllowLockedMemory()))
+			}
 			run := func(args ...string) string {
 				cmd := exec.CommandContext(t.Context(), path, args...)
 				cmd.Env = append(os.Environ(), "HOME="+home, "DEBUGINFOD_URLS=")
 				out, err := cmd.CombinedOutput()
-				if strings.Contains(string(out), "needs root with CAP_SYS_RESOURCE") {
-					testneeds.Missing(t, "%s", out) // which the profiler's own tests do without
-				}
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 				return string(out)
 			}

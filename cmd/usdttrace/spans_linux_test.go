@@ -56,12 +56,12 @@ func TestPairsAreListed(t *testing.T) {
 	qt.Check(t, qt.Matches(lines[1], `PAIR +START +DONE +MATCH +TIME WHILE`))
 	qt.Check(t,
 		qt.Matches(lines[2], `gousdt_calls:\w+ +gousdt_calls:\w+__start +gousdt_calls:\w+__done +tid +-`))
-	qt.Check(t, qt.HasLen(lines, 2+6))
+	qt.Check(t, qt.HasLen(lines, 2+7))
 	for _, line := range start(t, "--json", "--pairs", path).wait().ok() {
 		testschema.Load(t, "usdttrace").Check(t, []byte(line))
 	}
 	result := start(t, "--pairs", path, "gousdt_calls:l*").wait()
-	qt.Check(t, qt.HasLen(result.ok(), 3))
+	qt.Check(t, qt.HasLen(result.ok(), 4))
 	result = start(t, "--pairs", path, "gousdt_calls:x").wait()
 	qt.Check(t, qt.Equals(result.status, exitNothing))
 	result = start(t, "--slow", "1ms", path, "gousdt_calls:x").wait()

@@ -488,7 +488,6 @@ type OpenCall struct {
 	Conditions uint32        // bits: which of Latency.Conditions hold
 	Saved      bool          // the map Saved has something of it
 	Slot       uint64        // the last word of its key there
-	Frame      uint64        // of the start's function, or what stands for it
 }
 
 // Calls returns the calls that are on a stack, the innermost first.
@@ -507,7 +506,6 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 			Began: time.Duration(order.Uint64(call[callTime:])), Site: uint32(word >> 32),
 			Conditions: uint32(word) & (1<<MaxStartConditions - 1),
 			Saved:      word&(1<<flagSaved) != 0, Slot: uint64(slot),
-			Frame: order.Uint64(call[callFrame:]) &^ callBits,
 		})
 	}
 	return calls
@@ -566,9 +564,6 @@ func (b *builder) push(c *call) {
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
 	if c.Fails || c.ByThread() && !c.Outermost {
 		b.leave(c)
-	}
-	if b.framed(c) && !c.Outermost {
-		b.again(c)
 	}
 	if b.site.Pairs[c.Latency].Alone {
 		b.overlap(c)
@@ -703,26 +698,6 @@ func (b *builder) leave(c *call) {
 		b.Jump(looked)
 		b.Place(few)
 		b.Emit(mov(r2, r3), loadN(r1, r7, callsPushed, asm.Word))
-	})
-}
-
-// again emits code that removes the innermost of R2 calls, the last of which
-// has the number R1 less one, if it began at this site in the frame R9: that
-// has been left, or goes round in a loop. A call inside the other that the
-// compiler has put into the same function begins at another site.
-func (b *builder) again(c *call) {
-	left, looked := b.Label(), b.Label()
-	b.JumpIfImm(asm.JLT, r2, 1, r3, looked)
-	b.Emit(mov(r4, r1), asm.Sub.Imm(r4, 1), asm.And.Imm(r4, MaxCalls-1),
-		asm.Mul.Imm(r4, callSize), asm.Add.Reg(r4, r7), load(r0, r4, callsFirst+callFrame))
-	b.JumpIf(asm.JNE, r0, r9, looked)
-	b.siteID(r3)
-	b.Emit(load(r0, r4, callsFirst+callWord), asm.RSh.Imm(r0, 32))
-	b.JumpIf(asm.JEq, r0, r3, left)
-	b.Place(looked)
-	b.Aside(left, looked, func() {
-		b.Emit(asm.Sub.Imm(r1, 1), asm.Sub.Imm(r2, 1), storeImm(r7, callsLeft, 1, asm.Word))
-		b.found(c)
 	})
 }
 

@@ -122,7 +122,7 @@ func (s *Starts) has(atStart int) bool { return s == nil || s.values[atStart] }
 // startWord emits the word of a call: which conditions hold, and the site.
 func (b *builder) startWord(c *call, saves bool) {
 	b.Emit(set(r1, 0))
-	if c.Spans || c.Named || b.framed(c) {
+	if c.Spans || c.Named {
 		b.siteID(r1)
 		b.Emit(asm.LSh.Imm(r1, 32))
 	}
