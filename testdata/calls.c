@@ -396,14 +396,19 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "exec")) {
 		if (fgets(line, sizeof(line), stdin))
 			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "");
-		argv[1] = "end";
+		argv[1] = "again";
 		execv("/proc/self/exe", argv);
 	}
-	if (argc > 1 && !strcmp(argv[1], "end")) {
+	if (argc > 1 && (!strcmp(argv[1], "end") || !strcmp(argv[1], "again"))) {
 		printf("ok\n");
 		fflush(stdout);
-		if (fgets(line, sizeof(line), stdin))
-			DTRACE_PROBE2(gousdt_calls, left__done, -1, 1L);
+		while (fgets(line, sizeof(line), stdin)) {
+			if (!strcmp(line, "call\n"))
+				DTRACE_PROBE2(gousdt_calls, left__start, 2L, "");
+			DTRACE_PROBE2(gousdt_calls, left__done, -1, !strcmp(line, "call\n") ? 2L : 1L);
+			if (!strcmp(argv[1], "end"))
+				break;
+		}
 		return 0;
 	}
 	if (argc > 1 && !strcmp(argv[1], "slowly")) {

@@ -11,11 +11,13 @@
  */
 
 #include <alloca.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -190,6 +192,26 @@ ONCE static void forks(int id)
 	END(id);
 }
 
+/*
+ * A program runs another one in a call, in the same frame as that: its end is of no
+ * call, and the next one is.
+ */
+ONCE static void execs(char **argv, int helped, int again)
+{
+	if (again) {
+		if (helped)
+			begin(1);
+		else
+			START(1);
+		argv[1][0] = 'E';
+		execv(argv[0], argv);
+	}
+	DTRACE_PROBE1(frames, q__done, 1);
+	leaf(2);
+}
+
+static void *execs_there(void *argv) { execs((char **)argv, 0, 1); return 0; }
+
 #ifdef __cplusplus
 /* A request that recovers from what one inside it has thrown. */
 ONCE static void request(int id, int depth)
@@ -252,6 +274,19 @@ int main(int argc, char **argv)
 		coroutines();
 	} else if (!strcmp(scenario, "forks")) {
 		forks(1);
+	} else if (strstr(scenario, "xecs")) {
+		pthread_t thread;
+
+		if (!(personality(0xffffffff) & ADDR_NO_RANDOMIZE)) { /* frames can be equal */
+			personality(personality(0xffffffff) | ADDR_NO_RANDOMIZE);
+			execv(argv[0], argv);
+		}
+		if (*scenario == 'e' && strstr(scenario, "thread")) {
+			START(3);
+			if (!pthread_create(&thread, 0, execs_there, argv))
+				pthread_join(thread, 0);
+		}
+		execs(argv, !!strstr(scenario, "helped"), *scenario == 'e');
 #ifdef __cplusplus
 	} else if (!strcmp(scenario, "exceptions")) {
 		for (int i = 0; i < 5; i++)

@@ -232,6 +232,9 @@ func (s *Session) attachSelection(
 		a.Close()
 		return nil, err
 	}
+	if pairs.unframed > 0 {
+		s.openCalls.lackTables(file)
+	}
 	go func() {
 		<-a.links[0].Done()
 		if errors.Is(a.links[0].Err(), usdt.ErrWritten) { // the others have ended, too

@@ -72,6 +72,7 @@ const few = 8
 func (o *openCalls) mismatch(l *Losses) (text, match string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	l.NoTables = strings.Join(o.noTables, ", ")
 	var worst *comparison
 	var all seen
 	for _, number := range slices.Sorted(maps.Keys(o.compared)) {

@@ -207,6 +207,19 @@ type openCalls struct {
 	going  uint64
 
 	compared map[uint32]*comparison // by the number of the pair
+	noTables []string               // see Losses.NoTables
+}
+
+// maxNoTables is the number of files that are named.
+const maxNoTables = 16
+
+// lackTables keeps the path of a file that has no tables for its pairs.
+func (o *openCalls) lackTables(file string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.noTables) < maxNoTables && !slices.Contains(o.noTables, file) {
+		o.noTables = append(o.noTables, file)
+	}
 }
 
 // look counts the calls that go on, and those whose thread or process has

@@ -6,6 +6,7 @@ package trace_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -206,33 +207,51 @@ func TestOpenCallsAreReportedOnce(t *testing.T) {
 	}
 }
 
-// A program that runs in the place of another one ends its calls.
+// A program that runs in the place of another one ends its calls. Its own end
+// is of none of them, and its own calls are not inside them.
 func TestExecEndsCalls(t *testing.T) {
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("exec.d", []byte(`provider gousdt_calls {
+		call alone() { alone; left__start .. left__done; };
+		call outermost() { left__start .. left__done; };
+		call each() { each; left__start .. left__done; };
+	};`))))
 	for name, latency := range map[string]trace.Latency{
-		"by the thread": {Pair: providers.MustParsePairPattern("gousdt_calls:left")},
-		"by an argument": {Pair: providers.MustParsePairPattern("gousdt_calls:left"), By: "arg0",
-			DoneBy: "arg1"},
+		"left": {}, "alone": {}, "outermost": {}, "each": {}, "left by": {By: "arg0", DoneBy: "arg1"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
-				Spans: []trace.Latency{latency}}})
-			path := copyOf(t, "calls")
-			attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
-			c := startCaller(t, path, "exec")
-			c.call("") // until the new program runs
-			qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
-			losses, err := s.Losses()
-			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: 1}))
-			fmt.Fprintln(c.stdin)
-			// They may be read in the middle of the hit.
-			testneeds.Await(t, patience, "its end", func() bool {
-				losses, err = s.Losses()
-				return err != nil || withLeft(losses) == trace.Losses{Replaced: 1, Unmatched: 1}
+		for _, lines := range []string{"end call", "call end", "call call"} {
+			t.Run(name+" "+lines, func(t *testing.T) {
+				pair, _, _ := strings.Cut(name, " ")
+				latency.Pair = providers.MustParsePairPattern("gousdt_calls:" + pair)
+				s := newSession(t, &trace.SessionOptions{Definitions: definitions,
+					Events: &trace.EventOptions{Spans: []trace.Latency{latency}}})
+				path := copyOf(t, "calls")
+				attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
+				c := startCaller(t, path, "exec")
+				c.call("") // until the new program runs
+				execed := time.Now()
+				qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
+				want := trace.Losses{Replaced: 1}
+				losses, err := s.Losses()
+				qt.Assert(t, qt.IsNil(err))
+				qt.Check(t, qt.Equals(losses, want))
+				for line := range strings.FieldsSeq(lines) {
+					fmt.Fprintln(c.stdin, line)
+					if line == "call" {
+						qt.Check(t, qt.IsTrue(next(t, s, 1)[0].Start.Time.After(execed)))
+						continue
+					}
+					want.Unmatched++
+				}
+				// They may be read in the middle of the hit.
+				testneeds.Await(t, patience, "its end", func() bool {
+					losses, err = s.Losses()
+					return err != nil || withLeft(losses) == want
+				})
+				qt.Assert(t, qt.IsNil(err))
+				silent(t, s)
 			})
-			qt.Assert(t, qt.IsNil(err))
-			silent(t, s)
-		})
+		}
 	}
 }
 

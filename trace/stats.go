@@ -60,6 +60,13 @@ type Losses struct {
 	// says. It is "" if nothing shows that. Match is a value for Latency.By
 	// that may be the right one, such as "arg0", or "".
 	Mismatch, Match string
+
+	// NoTables are paths of files, separated by ", " and at most 16, that have
+	// no unwinding tables (.eh_frame) for a probe of a measured pair, or for
+	// whose machine these are not read: the last start ends first there, so
+	// that a call that was left without its end, as by an exception, can get
+	// the end of the call around it. It is "" if there are none.
+	NoTables string
 }
 
 // Losses returns the losses so far. It works until [Session.Close].

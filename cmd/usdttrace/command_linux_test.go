@@ -84,6 +84,26 @@ func TestCommandIsWatchedThroughExec(t *testing.T) {
 	qt.Check(t, qt.StringContains(running.wait().stderr, "5 events, 0 lost"))
 }
 
+// A call does not outlive its program, and is not inside those of the next one.
+func TestExecEndsCalls(t *testing.T) {
+	for _, flags := range [][]string{{"--slow", "0"}, {"--latency"}} {
+		var stdin io.WriteCloser
+		r := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) },
+			append(flags, "gousdt_calls:left", "--json", "--", copyOf(t, "calls"), "exec")...)
+		io.WriteString(stdin, "\n")
+		r.await(&r.stderr, "ok\n") // the new program reads the rest
+		io.WriteString(stdin, "end\ncall\n")
+		stdin.Close()
+		all := r.wait()
+		qt.Check(t, qt.Equals(len(all.objects("span"))+len(all.objects("row")), 1))
+		summary := all.objects("summary")[0]
+		qt.Check(t, qt.Equals(summary.Events, 1))
+		qt.Check(t, qt.Equals(summary.Replaced+summary.Left, 1))
+		qt.Check(t, qt.Equals(summary.Unfinished, 0))
+		qt.Check(t, qt.Equals(summary.Unmatched, 1))
+	}
+}
+
 func TestCommandsFilesCanBeNamed(t *testing.T) {
 	path := copyOf(t, "target-pie")
 	r := startWith(t, "fire three 3\nquit\n", "--count", path, "gousdt_test:three", "--", path).wait()

@@ -141,6 +141,8 @@ func TestMismatchesNameTheFlag(t *testing.T) {
 		qt.Check(t, qt.StringContains(s.text(), "20 not measured: calls that had not ended\n"+
 			"20 not measured: ends without a start\n"+want))
 	}
+	s := &summary{losses: losses{Losses: trace.Losses{NoTables: "/a/b"}}}
+	qt.Check(t, qt.StringContains(s.text(), "/a/b: no unwinding tables (.eh_frame) for the probes"))
 }
 
 // The total of a profile is all hits, also those of stacks without a row.

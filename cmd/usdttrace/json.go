@@ -229,6 +229,9 @@ func (p *jsonPrinter) summary(s *summary) {
 	if s.losses.Mismatch != "" {
 		j.Fields("mismatch", s.losses.Mismatch, "match", s.losses.Match)
 	}
+	if s.losses.NoTables != "" {
+		j.Fields("no_tables", s.losses.NoTables)
+	}
 	if len(s.late) > 0 {
 		jsontext.Objects(j, "late", 0, s.late, func(f **lateFile) {
 			j.Fields("file", (*f).path, "pid", (*f).pid, "processes", (*f).processes,

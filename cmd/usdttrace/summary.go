@@ -164,6 +164,15 @@ func (l *losses) mismatch() string {
 	return fmt.Sprintf("%s: --match %s?", l.Mismatch, l.Match)
 }
 
+// guessed says where it is not known which end belongs to which start.
+func (l *losses) guessed() string {
+	if l.NoTables == "" {
+		return ""
+	}
+	return l.NoTables + ": no unwinding tables (.eh_frame) for the probes of the call: the last start " +
+		"ends first, and a call left by an exception can get the end of the one around it"
+}
+
 func (s *summary) text() string {
 	text := fmt.Sprintf("%s, %d lost; %s", plural(int(s.events), "event"), s.losses.Events,
 		plural(s.sites, "site"))
@@ -176,14 +185,15 @@ func (s *summary) text() string {
 	}
 	const unended = " (PAIR|PROBE names another end)"
 	left := "calls left before their end, as by an exception"
-	without, unfinished := "starts without an end", "calls that had not ended"
+	without := "starts without an end, as of threads and processes that ended or ran exec"
+	unfinished := "calls that had not ended"
 	unstarted := "ends without a start"
 	if s.losses.Mismatch == "" {
 		unstarted += ", as of calls that had begun before"
 	}
 	if !s.failures && s.losses.Mismatch == "" {
 		left += unended
-		without += ", as of calls that failed" + unended
+		without += ", or of calls that failed" + unended
 		unfinished += ", or failed" + unended
 	}
 	for _, loss := range []struct {
@@ -214,8 +224,10 @@ func (s *summary) text() string {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
 	}
-	if mismatch := s.losses.mismatch(); mismatch != "" {
-		text += mismatch + "\n"
+	for _, doubt := range []string{s.losses.mismatch(), s.losses.guessed()} {
+		if doubt != "" {
+			text += doubt + "\n"
+		}
 	}
 	text += lateText(s.late)
 	f := s.frames

@@ -219,6 +219,19 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	b.Emit(loadN(r2, r7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JLT, r2, 1, r1, unmatched)
 	b.innermost()
+	if b.plan.Execs != 0 {
+		old, same := b.Label(), b.Label()
+		b.Emit(load(r0, r4, callTime), fromStack(r3, c.duration), asm.Sub.Reg(r3, r0))
+		b.JumpIfImm(asm.JSGT, r3, uint64(leastExec), r5, old)
+		b.Place(same)
+		b.Aside(old, same, func() {
+			some := b.Label()
+			b.unlessExec(c, some)
+			b.Jump(unmatched)
+			b.Place(some)
+			b.JumpIfImm(asm.JLT, r2, 1, r3, unmatched) // never: for the verifier
+		})
+	}
 	switch {
 	case b.site.Pairs[l].Over:
 		b.Emit(toStack(c.slot, r2), storeImm(r7, callsCount, 0, asm.Word))
@@ -242,20 +255,6 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		b.Emit(fromStack(r2, c.word), asm.And.Imm(r2, 1<<flagOverlap))
 		b.JumpIfImm(asm.JNE, r2, 0, r3, overlapped)
 		b.Aside(overlapped, none, func() { b.lost(CounterOverlapped, set(r1, 1)) })
-	}
-	if b.plan.Execs != 0 {
-		same := b.Label()
-		b.JumpIfImm(asm.JSLE, r1, uint64(leastExec), r2, same)
-		b.unlessExec(c, same)
-		b.Emit(loadN(r1, r7, callsCount, asm.Word))
-		if !failed {
-			b.Emit(asm.Add.Imm(r1, 1)) // the one that was removed
-		}
-		b.Emit(toStack(c.slot, r1), storeImm(r7, callsCount, 0, asm.Word))
-		b.lost(CounterReplaced, fromStack(r1, c.slot))
-		b.Jump(unmatched)
-		b.Place(same)
-		b.Emit(fromStack(r1, c.duration))
 	}
 	if c.ByThread() && l.Birth != None {
 		old := b.Label()
@@ -525,14 +524,31 @@ func Caller(key [2]uint64) (pid, tid int, pair uint32) {
 const leastExec = 50 * time.Microsecond
 
 // unlessExec goes to same unless the process has run another program since the
-// call began. Then all calls of before are over.
+// innermost call of those at R7 began, which is at R4. Then all calls of before
+// are over. It sets R1, R2 and R4 as innermost does.
 func (b *builder) unlessExec(c *call, same argcode.Label) {
-	process := b.Temporary(8)
+	here, process := b.Label(), b.Temporary(8)
+	b.Emit(load(r0, r4, callTime), toStack(c.began, r0))
+	if !c.ByThread() { // another thread may be about to set it
+		b.JumpIfImm(asm.JEq, r0, 0, r3, here)
+	}
 	b.Call(asm.FnGetCurrentPidTgid)
 	b.Emit(asm.RSh.Imm(r0, 32), storeN(r10, process, r0, asm.Word))
-	b.LookUp(b.plan.Execs, process, same)
+	b.LookUp(b.plan.Execs, process, here)
 	b.Emit(load(r1, r0, 0), fromStack(r2, c.began))
-	b.JumpIf(asm.JLE, r1, r2, same)
+	b.JumpIf(asm.JLE, r1, r2, here)
+	b.forget(c, 0)
+	b.Aside(here, same, func() {
+		b.innermost()
+		b.Emit(loadN(r2, r7, callsCount, asm.Word))
+	})
+}
+
+// forget empties the stack at R7, from which some calls are removed already.
+func (b *builder) forget(c *call, removed int32) {
+	b.Emit(loadN(r1, r7, callsCount, asm.Word), asm.Add.Imm(r1, removed), toStack(c.slot, r1),
+		storeImm(r7, callsCount, 0, asm.Word))
+	b.lost(CounterReplaced, fromStack(r1, c.slot))
 }
 
 // maxYoung is the age up to which a call is certainly one of this thread: the
@@ -562,6 +578,18 @@ func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
 	b.frame(c)
 	b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
+	if b.plan.Execs != 0 && !c.Outermost {
+		some, fresh := b.Label(), b.Label()
+		b.JumpIfImm(asm.JNE, r2, 0, r3, some)
+		b.Place(fresh)
+		b.Aside(some, fresh, func() {
+			known := b.Label()
+			b.innermost()
+			b.unlessExec(c, known)
+			b.Place(known)
+			b.Emit(loadN(r1, r7, callsPushed, asm.Word), loadN(r2, r7, callsCount, asm.Word))
+		})
+	}
 	if c.Fails || c.ByThread() && !c.Outermost {
 		b.leave(c)
 	}
@@ -913,5 +941,9 @@ func (b *builder) bornBefore(c *call, checked argcode.Label) {
 	b.CallOr(checked, asm.FnProbeReadKernel, onStack(birth), 8)
 	b.Emit(fromStack(r1, birth), fromStack(r2, c.began))
 	b.JumpIf(asm.JLE, r1, r2, checked)
-	b.Emit(storeImm(r7, callsCount, 0, asm.Word))
+	if _, failed := b.site.Pairs[c.Latency].end(); failed {
+		b.forget(c, 0)
+	} else {
+		b.forget(c, 1)
+	}
 }

@@ -30,9 +30,7 @@ func (b *builder) inside(c *call, counted argcode.Label) {
 		b.Emit(loadN(r2, r7, callsCount, asm.Word))
 		b.JumpIfImm(asm.JEq, r2, 0, r1, same)
 		b.innermost()
-		b.Emit(load(r1, r4, callTime), toStack(c.began, r1))
 		b.unlessExec(c, same)
-		b.lost(CounterReplaced, set(r1, 1))
 		b.Jump(fresh)
 		b.Place(same)
 	}
