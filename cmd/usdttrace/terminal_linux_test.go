@@ -168,6 +168,18 @@ func TestLiveTablesSayWhyNothingComes(t *testing.T) {
 	qt.Check(t, qt.Matches(l.quit(), "(?s).*2 events, 0 lost; 1 site; [^\n]*\n"))
 }
 
+// Starts and ends that do not belong together are reported while they come.
+func TestLiveTablesDoubtCalls(t *testing.T) {
+	path := copyOf(t, "calls")
+	l := startLive(t, "--latency", "gousdt_calls:loop", path)
+	cmd := exec.Command(path)
+	cmd.Stdin = strings.NewReader("interleaved\n")
+	qt.Assert(t, qt.IsNil(cmd.Run()))
+	l.shows("differ") // the cursor moves between words
+	l.shows("arg0?")
+	l.quit()
+}
+
 // Ctrl-Z stops it as any other command of a shell.
 func TestLiveTablesAreStoppedAndContinued(t *testing.T) {
 	p := startTarget(t, "target-pie")

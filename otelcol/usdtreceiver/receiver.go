@@ -107,6 +107,7 @@ type source struct {
 	limited  atomic.Uint64 // events that were over the limit of all processors
 
 	mismatched  bool          // it was logged; warn's
+	unframed    bool          // as mismatched
 	unconverted atomic.Uint64 // events that convert has failed with
 	unsent      bool          // no event is wanted, see ofOpen
 
@@ -278,6 +279,10 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 			first = false
 			ticker.Reset(r.config.ScanInterval)
 			r.warnUnmatched()
+			if len(r.config.Spans) > 0 || slices.ContainsFunc(r.config.Metrics,
+				func(m MetricConfig) bool { return m.Pair != "" }) {
+				r.logger.Info("calls that had begun before the receiver are not measured")
+			}
 			if stats.EventsError != nil {
 				r.logger.Warn("what starts is found by scans of all processes only: "+
 					"scan_interval says how late", zap.Error(stats.EventsError),
@@ -290,6 +295,12 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 				s.mismatched = true
 				r.logger.Warn("times of calls may be wrong or missing: "+losses.Mismatch,
 					zap.String("source", s.name), zap.String("match_by", losses.Match))
+			}
+			if err == nil && losses.NoTables != "" && !s.unframed {
+				s.unframed = true
+				r.logger.Warn("files without unwinding tables: a call that is left by an exception "+
+					"can get the end of the one around it", zap.String("source", s.name),
+					zap.String("files", losses.NoTables))
 			}
 		}
 		switch {

@@ -3,7 +3,9 @@
 package usdtreceiver_test
 
 import (
+	"fmt"
 	"maps"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver"
 )
 
@@ -123,6 +126,26 @@ func TestItemsWithoutProbesAreSaid(t *testing.T) {
 		return s.logged.FilterMessageSnippet("no process has a probe of this").
 			FilterField(zap.String("item", "spans[0]")).Len() == 1
 	})
+}
+
+// Calls whose starts and ends do not belong together are reported, and that
+// those from before are missing.
+func TestDoubtsAboutCallsAreSaid(t *testing.T) {
+	s, _ := started(t, map[string]any{"scan_interval": "1s",
+		"spans": []any{map[string]any{"pair": "gousdt_calls:loop"}}})
+	program := exec.Command(testprog.Path(t, "calls"))
+	stdin, err := program.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(program.Start()))
+	defer program.Wait()
+	defer stdin.Close()
+	s.awaitAttached(program.Path, "spans[0]")
+	fmt.Fprintln(stdin, "interleaved")
+	for _, message := range []string{"calls that had begun before the receiver are not measured",
+		"times of calls may be wrong or missing: gousdt_calls:loop: start and end differ in arg0 in 40 of 40"} {
+		testneeds.Await(t, 20*time.Second, message,
+			func() bool { return s.logged.FilterMessageSnippet(message).Len() == 1 })
+	}
 }
 
 // Without CAP_SYS_PTRACE an alert has what it needs; with it, too.
