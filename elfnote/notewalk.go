@@ -39,11 +39,19 @@ type probeWalk struct {
 	end    uint64 // of the current section in the file
 	pad    int    // the alignment of the current section less one
 	next   int    // where in data the next note starts
-	index  int    // of the current note, from 0
 
 	relocator *elffile.Relocator // nil if there is nothing to relocate
 
-	// The current note. Its descriptor is data[descriptor:descriptorEnd].
+	probeNote // the current one
+
+	room []byte // shared by strings
+	used int    // of room
+}
+
+// probeNote is a note in the data of a walk. Its descriptor is
+// data[descriptor:descriptorEnd].
+type probeNote struct {
+	index                     int // from 0
 	descriptor, descriptorEnd int
 	base                      uint64 // as in the note
 	location, semaphore       uint64 // adjusted if prelink moved the file
@@ -51,9 +59,6 @@ type probeWalk struct {
 	// The indices in data at which the strings start, each one after the NUL of
 	// the one before, and the index after the last one's NUL.
 	provider, name, arguments, stringsEnd int
-
-	room []byte // shared by strings
-	used int    // of room
 }
 
 // noteSize returns the size of all note sections of probes in bytes, by the
@@ -74,7 +79,8 @@ func (f *File) walkProbes() probeWalk {
 		relocator = f.read().NewRelocator(maxRelocations)
 	}
 	return probeWalk{file: f, words: f.read().Words, sections: f.read().ProbeNotes,
-		size: uint64(f.noteSize()), pooled: b, buffer: b[:], index: -1, relocator: relocator}
+		size: uint64(f.noteSize()), pooled: b, buffer: b[:],
+		probeNote: probeNote{index: -1}, relocator: relocator}
 }
 
 // close gives the buffer back. Nothing may use its memory any more. It returns

@@ -77,94 +77,100 @@ func truth(is bool) uint64 {
 	return 0
 }
 
+// operations are the other operations, but for those that name a constant or a
+// register in their codes, indexed by their codes.
+var operations = [...]func(e *evaluation){
+	0x06: func(e *evaluation) { e.dereference(8) },      // DW_OP_deref
+	0x08: func(e *evaluation) { e.push(e.Unsigned(1)) }, // DW_OP_const1u
+	0x09: func(e *evaluation) { e.push(e.Signed(1)) },   // DW_OP_const1s
+	0x0a: func(e *evaluation) { e.push(e.Unsigned(2)) },
+	0x0b: func(e *evaluation) { e.push(e.Signed(2)) },
+	0x0c: func(e *evaluation) { e.push(e.Unsigned(4)) },
+	0x0d: func(e *evaluation) { e.push(e.Signed(4)) },
+	0x0e: func(e *evaluation) { e.push(e.Unsigned(8)) },
+	0x0f: func(e *evaluation) { e.push(e.Signed(8)) },
+	0x10: func(e *evaluation) { e.push(e.ULEB()) },                                // DW_OP_constu
+	0x11: func(e *evaluation) { e.push(uint64(e.SLEB())) },                        // DW_OP_consts
+	0x12: func(e *evaluation) { e.pick(0) },                                       // DW_OP_dup
+	0x13: func(e *evaluation) { e.pop() },                                         // DW_OP_drop
+	0x14: func(e *evaluation) { e.pick(1) },                                       // DW_OP_over
+	0x15: func(e *evaluation) { e.pick(int(e.Uint8())) },                          // DW_OP_pick
+	0x16: func(e *evaluation) { e.push(e.remove(1)) },                             // DW_OP_swap
+	0x17: (*evaluation).rotate,                                                    // DW_OP_rot
+	0x19: func(e *evaluation) { v := int64(e.pop()); e.push(uint64(max(v, -v))) }, // DW_OP_abs
+	0x1f: func(e *evaluation) { e.push(-e.pop()) },                                // DW_OP_neg
+	0x20: func(e *evaluation) { e.push(^e.pop()) },                                // DW_OP_not
+	0x23: func(e *evaluation) { e.push(e.pop() + e.ULEB()) },                      // DW_OP_plus_uconst
+	0x28: func(e *evaluation) { e.jump(e.Unsigned(2), e.pop()) },                  // DW_OP_bra
+	0x2f: func(e *evaluation) { e.jump(e.Unsigned(2), 1) },                        // DW_OP_skip
+	0x92: func(e *evaluation) { e.pushRegister(e.ULEB()) },                        // DW_OP_bregx
+	0x94: func(e *evaluation) { e.dereference(uint64(e.Uint8())) },                // DW_OP_deref_size
+	0x96: func(*evaluation) {},                                                    // DW_OP_nop
+}
+
 // execute executes an operation, and reports whether call frame information can
 // have it.
 func (e *evaluation) execute(op uint8) bool {
-	last := len(e.operands) - 1
-	switch op {
-	case 0x06, 0x94: // DW_OP_deref, DW_OP_deref_size
-		size := uint64(8)
-		if op == 0x94 {
-			size = uint64(e.Uint8())
+	switch {
+	case int(op) < len(operations) && operations[op] != nil:
+		operations[op](e)
+	case op >= 0x30 && op <= 0x4f: // DW_OP_lit0 to lit31
+		e.push(uint64(op - 0x30))
+	case op >= 0x70 && op <= 0x8f: // DW_OP_breg0 to breg31
+		e.pushRegister(uint64(op - 0x70))
+	case int(op) < len(twoOperands) && twoOperands[op] != nil:
+		b := e.pop()
+		a := e.pop()
+		if b == 0 && (op == 0x1b || op == 0x1d) {
+			e.err = errMalformed // divides by zero
+			break
 		}
-		if size != 1 && size != 2 && size != 4 && size != 8 {
-			return false
-		}
-		value, ok := e.memory.read(e.Order, e.pop(), size)
-		if !ok {
-			e.err = ErrMemory
-		}
-		e.push(value)
-	case 0x08, 0x0a, 0x0c, 0x0e: // DW_OP_const1u to const8u
-		e.push(e.Unsigned(1 << ((op - 0x08) / 2)))
-	case 0x09, 0x0b, 0x0d, 0x0f: // DW_OP_const1s to const8s
-		e.push(e.Signed(1 << ((op - 0x08) / 2)))
-	case 0x10: // DW_OP_constu
-		e.push(e.ULEB())
-	case 0x11: // DW_OP_consts
-		e.push(uint64(e.SLEB()))
-	case 0x12: // DW_OP_dup
-		e.pick(last)
-	case 0x13: // DW_OP_drop
-		e.pop()
-	case 0x14: // DW_OP_over
-		e.pick(last - 1)
-	case 0x15: // DW_OP_pick
-		e.pick(last - int(e.Uint8()))
-	case 0x16: // DW_OP_swap
-		e.push(e.remove(last - 1))
-	case 0x17: // DW_OP_rot: the first of three becomes the third
-		if top := e.pop(); last < 2 {
-			e.err = errMalformed
-		} else {
-			e.operands = slices.Insert(e.operands, last-2, top)
-		}
-	case 0x19: // DW_OP_abs
-		value := int64(e.pop())
-		e.push(uint64(max(value, -value)))
-	case 0x1f: // DW_OP_neg
-		e.push(-e.pop())
-	case 0x20: // DW_OP_not
-		e.push(^e.pop())
-	case 0x23: // DW_OP_plus_uconst
-		e.push(e.pop() + e.ULEB())
-	case 0x28, 0x2f: // DW_OP_bra, DW_OP_skip
-		distance := int(int16(e.Unsigned(2)))
-		if op == 0x2f || e.pop() != 0 {
-			e.At += distance
-		}
-		if e.At < 0 || e.At > len(e.Bytes) {
-			e.err = errMalformed
-		}
-	case 0x92: // DW_OP_bregx
-		e.pushRegister(e.ULEB())
-	case 0x96: // DW_OP_nop
+		e.push(twoOperands[op](a, b))
 	default:
-		switch {
-		case op >= 0x30 && op <= 0x4f: // DW_OP_lit0 to lit31
-			e.push(uint64(op - 0x30))
-		case op >= 0x70 && op <= 0x8f: // DW_OP_breg0 to breg31
-			e.pushRegister(uint64(op - 0x70))
-		case int(op) < len(twoOperands) && twoOperands[op] != nil:
-			b := e.pop()
-			a := e.pop()
-			if b == 0 && (op == 0x1b || op == 0x1d) {
-				e.err = errMalformed // divides by zero
-				break
-			}
-			e.push(twoOperands[op](a, b))
-		default:
-			return false
-		}
+		return false
 	}
 	return true
 }
 
+// dereference replaces an address by what is there.
+func (e *evaluation) dereference(size uint64) {
+	if size != 1 && size != 2 && size != 4 && size != 8 {
+		e.Short = true
+		return
+	}
+	value, ok := e.memory.read(e.Order, e.pop(), size)
+	if !ok {
+		e.err = ErrMemory
+	}
+	e.push(value)
+}
+
+// rotate puts the last of three operands before the other two.
+func (e *evaluation) rotate() {
+	if top := e.pop(); len(e.operands) < 2 {
+		e.err = errMalformed
+	} else {
+		e.operands = slices.Insert(e.operands, len(e.operands)-2, top)
+	}
+}
+
+// jump goes on at a distance, unless the condition is 0.
+func (e *evaluation) jump(distance, condition uint64) {
+	if condition != 0 {
+		e.At += int(int16(distance))
+	}
+	if e.At < 0 || e.At > len(e.Bytes) {
+		e.err = errMalformed
+	}
+}
+
 func (e *evaluation) push(value uint64) { e.operands = append(e.operands, value) }
 
-func (e *evaluation) pop() uint64 { return e.remove(len(e.operands) - 1) }
+func (e *evaluation) pop() uint64 { return e.remove(0) }
 
-func (e *evaluation) remove(i int) uint64 {
+// remove removes the operand that has some others above it.
+func (e *evaluation) remove(above int) uint64 {
+	i := len(e.operands) - 1 - above
 	if i < 0 {
 		e.err = errMalformed
 		return 0
@@ -174,7 +180,8 @@ func (e *evaluation) remove(i int) uint64 {
 	return value
 }
 
-func (e *evaluation) pick(i int) {
+func (e *evaluation) pick(above int) {
+	i := len(e.operands) - 1 - above
 	if i < 0 {
 		e.err = errMalformed
 		return

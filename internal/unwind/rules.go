@@ -112,6 +112,40 @@ const (
 	restoreState  = 0x0b // DW_CFA_restore_state
 )
 
+// registerRules are the instructions that give a register a rule, indexed by
+// their codes. The number of the register comes first.
+var registerRules = [...]func(i *interpreter, c *cursor) rule{
+	0x05: func(i *interpreter, c *cursor) rule { // DW_CFA_offset_extended
+		return rule{kind: isSaved, offset: int64(c.ULEB()) * i.dataFactor}
+	},
+	0x07: func(*interpreter, *cursor) rule { return rule{kind: isUndefined} }, // DW_CFA_undefined
+	0x08: func(*interpreter, *cursor) rule { return rule{kind: isSame} },      // DW_CFA_same_value
+	0x09: func(i *interpreter, c *cursor) rule { // DW_CFA_register
+		if from := c.ULEB(); from < uint64(i.machine.registers) {
+			return rule{kind: isRegister, register: uint8(from)}
+		}
+		return rule{kind: isUndefined} // such as a floating point register
+	},
+	0x10: func(_ *interpreter, c *cursor) rule { // DW_CFA_expression
+		return rule{kind: isSavedAt, expression: c.block()}
+	},
+	0x11: func(i *interpreter, c *cursor) rule { // DW_CFA_offset_extended_sf
+		return rule{kind: isSaved, offset: c.SLEB() * i.dataFactor}
+	},
+	0x14: func(i *interpreter, c *cursor) rule { // DW_CFA_val_offset
+		return rule{kind: isOffset, offset: int64(c.ULEB()) * i.dataFactor}
+	},
+	0x15: func(i *interpreter, c *cursor) rule { // DW_CFA_val_offset_sf
+		return rule{kind: isOffset, offset: c.SLEB() * i.dataFactor}
+	},
+	0x16: func(_ *interpreter, c *cursor) rule { // DW_CFA_val_expression
+		return rule{kind: isExpression, expression: c.block()}
+	},
+	0x2f: func(i *interpreter, c *cursor) rule { // DW_CFA_GNU_negative_offset_extended
+		return rule{kind: isSaved, offset: -int64(c.ULEB()) * i.dataFactor}
+	},
+}
+
 // instruction executes an instruction, and reports whether it is known.
 func (i *interpreter) instruction(c *cursor, op uint8) bool {
 	// The first three have an operand in their lower six bits.
@@ -127,26 +161,19 @@ func (i *interpreter) instruction(c *cursor, op uint8) bool {
 		i.restore(operand)
 		return true
 	}
+	if int(op) < len(registerRules) && registerRules[op] != nil {
+		number := c.ULEB()
+		i.set(number, registerRules[op](i, c))
+		return true
+	}
 	switch op {
 	case 0x00: // DW_CFA_nop
 	case 0x01: // DW_CFA_set_loc
 		i.location = c.pointer(i.encoding, i.frames.address, 0)
 	case 0x02, 0x03, 0x04: // DW_CFA_advance_loc1, 2 and 4
 		i.location += c.Unsigned(1<<(op-0x02)) * i.codeFactor
-	case 0x05: // DW_CFA_offset_extended
-		i.set(c.ULEB(), rule{kind: isSaved, offset: int64(c.ULEB()) * i.dataFactor})
 	case 0x06: // DW_CFA_restore_extended
 		i.restore(c.ULEB())
-	case 0x07: // DW_CFA_undefined
-		i.set(c.ULEB(), rule{kind: isUndefined})
-	case 0x08: // DW_CFA_same_value
-		i.set(c.ULEB(), rule{kind: isSame})
-	case 0x09: // DW_CFA_register
-		number, r := c.ULEB(), rule{kind: isUndefined} // if from is a floating point register
-		if from := c.ULEB(); from < uint64(i.machine.registers) {
-			r = rule{kind: isRegister, register: uint8(from)}
-		}
-		i.set(number, r)
 	case rememberState:
 		if len(i.remembered) == maxRemembered {
 			return false
@@ -166,25 +193,13 @@ func (i *interpreter) instruction(c *cursor, op uint8) bool {
 		return i.define(uint64(i.frame.register), int64(c.ULEB()))
 	case 0x0f: // DW_CFA_def_cfa_expression
 		i.frame = rule{kind: isExpression, expression: c.block()}
-	case 0x10: // DW_CFA_expression
-		i.set(c.ULEB(), rule{kind: isSavedAt, expression: c.block()})
-	case 0x11: // DW_CFA_offset_extended_sf
-		i.set(c.ULEB(), rule{kind: isSaved, offset: c.SLEB() * i.dataFactor})
 	case 0x12: // DW_CFA_def_cfa_sf
 		return i.define(c.ULEB(), c.SLEB()*i.dataFactor)
 	case 0x13: // DW_CFA_def_cfa_offset_sf
 		return i.define(uint64(i.frame.register), c.SLEB()*i.dataFactor)
-	case 0x14: // DW_CFA_val_offset
-		i.set(c.ULEB(), rule{kind: isOffset, offset: int64(c.ULEB()) * i.dataFactor})
-	case 0x15: // DW_CFA_val_offset_sf
-		i.set(c.ULEB(), rule{kind: isOffset, offset: c.SLEB() * i.dataFactor})
-	case 0x16: // DW_CFA_val_expression
-		i.set(c.ULEB(), rule{kind: isExpression, expression: c.block()})
 	case 0x2c, 0x2d: // DW_CFA_AARCH64_negate_ra_state_with_pc and _negate_ra_state
 	case 0x2e: // DW_CFA_GNU_args_size
 		c.ULEB()
-	case 0x2f: // DW_CFA_GNU_negative_offset_extended
-		i.set(c.ULEB(), rule{kind: isSaved, offset: -int64(c.ULEB()) * i.dataFactor})
 	default:
 		return false
 	}

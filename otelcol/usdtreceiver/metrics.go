@@ -122,38 +122,48 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 		m.patterns = []elfnote.Pattern{pattern}
 	}
 	if is(ofOpen) {
-		var err error
-		if m.terms, err = parseAttributes(c.Attributes, false); err != nil {
-			return nil, err
-		}
-		m.options = sessionOptions(c.Where, &trace.EventOptions{
-			Spans: []trace.Latency{latency}, Captures: captures(termsOf(m.terms, nil)),
-			Sampling: trace.Sampling{Every: 1 << 30}, RingSize: 64 << 10, // hardly any event comes
-		})
-		return m, ofOption(m.options.Validate())
+		return m, m.parseOpen(latency)
 	}
+	return m, m.parseAggregation(resources, latency)
+}
 
+// parseOpen sets the options of a session for calls that are open.
+func (m *metric) parseOpen(latency trace.Latency) (err error) {
+	c := m.config
+	if m.terms, err = parseAttributes(c.Attributes, false); err != nil {
+		return err
+	}
+	m.options = sessionOptions(c.Where, &trace.EventOptions{
+		Spans: []trace.Latency{latency}, Captures: captures(termsOf(m.terms, nil)),
+		Sampling: trace.Sampling{Every: 1 << 30}, RingSize: 64 << 10, // hardly any event comes
+	})
+	return ofOption(m.options.Validate())
+}
+
+// parseAggregation sets what the kernel adds up.
+func (m *metric) parseAggregation(resources ResourceKind, latency trace.Latency) error {
+	c := m.config
 	// There is room for more keys between two collections than for series: keys
 	// with few hits in one interval must not lose their series to others.
 	a := &m.aggregation
-	*a = trace.Aggregation{Value: c.Value, Where: c.Where, By: resources.keys(), Sum: is(ofSum),
-		MaxKeys: max(1<<14, 2*limit)}
-	if is(ofPair) {
+	*a = trace.Aggregation{Value: c.Value, Where: c.Where, By: resources.keys(), Sum: m.kind == ofSum,
+		MaxKeys: max(1<<14, 2*m.limit)}
+	if m.kind == ofPair {
 		a.Latency = &latency
 	} else {
 		a.Probes = m.patterns
 	}
 	if err := m.parseAttributes(); err != nil {
-		return nil, err
+		return err
 	}
-	if is(ofPair, ofHistogram) {
+	if m.isHistogram() {
 		a.Min, a.Max = true, true
 		a.Histogram = trace.Exponential(c.PerDoubling, uint64(m.divisor))
 	}
 	if len(c.Buckets) > 0 {
 		var err error
 		if m.limits, err = limits(c.Buckets, m.divisor); err != nil {
-			return nil, inField("buckets", err)
+			return inField("buckets", err)
 		}
 		a.Histogram = trace.Limits(slices.Compact(slices.Clone(m.limits))...)
 	}
@@ -163,8 +173,11 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 			byKey[of.key] = of.name
 		}
 	}
-	return m, ofOption(aggregating(*a).Validate(), byKey...)
+	return ofOption(aggregating(*a).Validate(), byKey...)
 }
+
+// isHistogram reports whether the points of a metric are histograms.
+func (m *metric) isHistogram() bool { return m.kind == ofPair || m.kind == ofHistogram }
 
 // limits returns the greatest integers of buckets that end at some bounds,
 // whose values are integers divided by a divisor.

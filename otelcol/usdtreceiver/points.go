@@ -43,7 +43,7 @@ func (b *metricsBuilder) metric(r *resource, name, description, unit string) pme
 // so that a backend does not keep the one before. Each of these is alone in its
 // metric: the Collector's Prometheus exporter reads no further than the first.
 func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool) {
-	isHistogram := m.kind == ofPair || m.kind == ofHistogram
+	isHistogram := m.isHistogram()
 	metrics := make(map[*resource]pmetric.Metric)
 	var samples map[seriesID]*reservoir
 	if isHistogram && !ended {

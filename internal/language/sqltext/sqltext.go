@@ -60,10 +60,7 @@ func prepare(statement string, dbms sqllexer.DBMSType) string {
 			rest[0] == '-' && rest[2] > ' ':
 			text, size, isValue = "- ", 1, false
 		case token.Type == sqllexer.NUMBER:
-			for size < len(rest) && (rest[size] == '_' || isAlphanumeric(rest[size]) ||
-				rest[size] == '.' && size+1 < len(rest) && isAlphanumeric(rest[size+1])) {
-				size++
-			}
+			size += restOfNumber(rest[size:])
 			text = "0"
 			if sign := rest[:1]; isValue && (sign == "-" || sign == "+") {
 				text = sign + " 0"
@@ -80,6 +77,16 @@ func prepare(statement string, dbms sqllexer.DBMSType) string {
 		at += size
 	}
 	return b.String()
+}
+
+// restOfNumber returns how many of the bytes after a number the lexer should
+// have taken with it, as in 1_000 or 0x1.8p3.
+func restOfNumber(rest string) (size int) {
+	for size < len(rest) && (rest[size] == '_' || isAlphanumeric(rest[size]) ||
+		rest[size] == '.' && size+1 < len(rest) && isAlphanumeric(rest[size+1])) {
+		size++
+	}
+	return size
 }
 
 // values are the types of tokens that are values.
