@@ -36,6 +36,9 @@ type Attachment struct {
 	pairs    []uint32 // numbers of the pairs that have both ends here
 	names    map[uint32]providers.Pair
 
+	merged      []*usdt.SiteError // see filePairs
+	mergedCount int
+
 	slots    []uint64 // keys of the session's map of slots
 	reserved int      // slots
 
@@ -60,12 +63,15 @@ func (a *Attachment) Process() proc.Process { return a.process }
 func (a *Attachment) Sites() []*Site { return a.sites }
 
 // Skipped returns the sites of the chosen probes that cannot be attached, each
-// with the reason, and their number. See [usdt.Selection.Skipped].
+// with the reason, and their number. See [usdt.Selection.Skipped]. With them
+// are sites of pairs that are not measured because a start and its end are at
+// one instruction.
 func (a *Attachment) Skipped() (sites []*usdt.SiteError, count int) {
 	if len(a.links) == 0 {
 		return nil, 0 // it is no attachment of a session
 	}
-	return a.links[0].Selection().Skipped()
+	sites, count = a.links[0].Selection().Skipped()
+	return append(sites, a.merged...), count + a.mergedCount
 }
 
 // Done returns a channel that is closed once the probes are detached: by Close
@@ -217,6 +223,7 @@ func (s *Session) attachSelection(
 		return nil, err
 	}
 	a.sites, a.pairs, a.names = w.sites, pairs.whole, pairs.names
+	a.merged, a.mergedCount = pairs.merged, pairs.mergedCount
 	s.lookBefore(a, w) // after it is attached, somebody may wait for that
 	a.enter(arriving)
 	if err = a.attach(w); err == nil {

@@ -307,28 +307,32 @@ func TestAttachRefusesTooManyArguments(t *testing.T) {
 	qt.Check(t, qt.HasLen(s.Attachments(), 0))
 }
 
+// merge lets two probes of a file have their first sites at one instruction. It
+// returns their names.
+func merge(t *testing.T, path string, patterns ...string) (first, second string) {
+	t.Helper()
+	file, err := elfnote.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	content, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	listing, err := file.Probes(elfnote.MustParsePattern(patterns[0]), elfnote.MustParsePattern(patterns[1]))
+	qt.Assert(t, qt.IsNil(err))
+	a, b := listing.Probes[0], listing.Probes[1]
+	word := func(address uint64) []byte { return binary.NativeEndian.AppendUint64(nil, address) }
+	at := bytes.Index(content, append(word(b.Sites[0].Location), word(b.Sites[0].Base)...))
+	qt.Assert(t, qt.IsTrue(at > 0))
+	copy(content[at:], word(a.Sites[0].Location))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o755)))
+	return a.Name, b.Name
+}
+
 // A hit counts for each of the probes at its instruction, whichever is watched.
 func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{}})
 	path := copyOf(t, "target-pie")
-	file, err := elfnote.Open(path)
-	qt.Assert(t, qt.IsNil(err))
-	content, err := os.ReadFile(path)
-	qt.Assert(t, qt.IsNil(err))
-	merge := func(patterns ...elfnote.Pattern) (first, second string) {
-		listing, err := file.Probes(patterns...)
-		qt.Assert(t, qt.IsNil(err))
-		a, b := listing.Probes[0], listing.Probes[1]
-		word := func(address uint64) []byte { return binary.NativeEndian.AppendUint64(nil, address) }
-		at := bytes.Index(content, append(word(b.Sites[0].Location), word(b.Sites[0].Base)...))
-		qt.Assert(t, qt.IsTrue(at > 0))
-		copy(content[at:], word(a.Sites[0].Location))
-		return a.Name, b.Name
-	}
-	first, second := merge(elfnote.MustParsePattern("*:guarded"), elfnote.MustParsePattern("*:counted"))
-	merge(elfnote.MustParsePattern("*:sizes"), elfnote.MustParsePattern("*:twelve"))
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o755)))
-	qt.Assert(t, qt.IsNil(file.Close()))
+	first, second := merge(t, path, "*:guarded", "*:counted")
+	merge(t, path, "*:sizes", "*:twelve")
 
 	for _, pattern := range []string{"*:guarded", "*:counted", "*:three"} {
 		a, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern(pattern))
@@ -344,8 +348,31 @@ func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 	}
 	calls := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{Pair: providers.MustParsePairPattern("sizes..twelve")}})
-	_, err = newSession(t, aggregating(calls)).Attach(usdt.Target{Path: path}, nil,
+	_, err := newSession(t, aggregating(calls)).Attach(usdt.Target{Path: path}, nil,
 		elfnote.MustParsePattern("gousdt_test:*"))
 	qt.Check(t, qt.ErrorMatches(err,
 		".*sizes..gousdt_test:twelve cannot be measured: its start and its end are at one instruction.*"))
+}
+
+// Where a pair has both ends at one instruction no call of it is measured, and
+// elsewhere each.
+func TestPairsWithBothEndsAtSomeInstruction(t *testing.T) {
+	path := copyOf(t, "target-pie")
+	merge(t, path, "*:inlined", "*:specs")
+	calls := trace.NewAggregator(trace.Aggregation{By: []string{"arg0"},
+		Latency: &trace.Latency{Pair: providers.MustParsePairPattern("inlined..specs"), By: "arg0"}})
+	s := newSession(t, aggregating(calls))
+	a, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern("gousdt_test:*[np]e[dc]*"))
+	qt.Assert(t, qt.IsNil(err))
+	skipped, count := a.Skipped()
+	qt.Assert(t, qt.HasLen(skipped, 2))
+	qt.Check(t, qt.Equals(count, 2))
+	for _, site := range skipped {
+		qt.Check(t, qt.ErrorMatches(site, "probe gousdt_test:(inlined|specs) at 0x[0-9a-f]+: no call of "+
+			"gousdt_test:inlined..gousdt_test:specs is measured there: the linker has made .*"))
+	}
+	process := startFile(t, path)
+	process.Fire("inlined", 1) // 1 to 5
+	process.Fire("specs", 1)
+	qt.Check(t, qt.DeepEquals(rows(snapshot(t, calls)), []string{"[1] 1 ?", "[3] 1 ?", "[4] 1 ?", "[5] 1 ?"}))
 }

@@ -18,6 +18,7 @@ import (
 type siteFrame struct {
 	bpfgen.Frame
 	shared uint64 // bit n: it has the function of the other end, for the nth Latency
+	merged uint64 // bit n: it has the instruction of the other end
 }
 
 // frameKey names a site: several probes can be at one instruction.
@@ -84,7 +85,6 @@ func (f *filePairs) findFrames(latencies []*latency, sel *usdt.Selection) {
 			where[r] = append(where[r], frame.Start)
 		}
 	})
-	f.frames = make(map[frameKey]siteFrame)
 	each(func(site *usdt.Site, r role, frame unwind.Frame) {
 		other := r
 		other.isEnd = !r.isEnd
@@ -102,12 +102,12 @@ func (f *filePairs) findFrames(latencies []*latency, sel *usdt.Selection) {
 // at returns what a site is for each Latency, with its frame.
 func (f *filePairs) at(site *usdt.Site, latencies []*latency) (map[*bpfgen.Latency]bpfgen.Ends, siteFrame) {
 	ends, frame := f.of(site.Provider, site.Name).ends, f.frames[frameOf(site)]
-	if frame.shared == 0 {
+	if frame.shared|frame.merged == 0 {
 		return ends, frame
 	}
 	own := make(map[*bpfgen.Latency]bpfgen.Ends, len(ends))
 	for i, l := range latencies {
-		if e, ok := ends[&l.Latency]; ok {
+		if e, ok := ends[&l.Latency]; ok && frame.merged&(1<<i) == 0 {
 			e.Framed = i < maxFramed && frame.shared&(1<<i) != 0
 			own[&l.Latency] = e
 		}

@@ -409,6 +409,9 @@ type filePairs struct {
 
 	frames   map[frameKey]siteFrame // of sites of pairs
 	unframed int                    // how many of these sites the file has no tables for
+
+	merged      []*usdt.SiteError // at which a pair has both ends
+	mergedCount int
 }
 
 // pairedProbe is a probe with its part in pairs.
@@ -435,7 +438,7 @@ const maxNames = 4096
 // other probes of the file only if there is none.
 func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	found := &filePairs{probes: make(map[[2]string]*pairedProbe),
-		names: make(map[uint32]providers.Pair)}
+		names: make(map[uint32]providers.Pair), frames: make(map[frameKey]siteFrame)}
 	if len(s.latencies) == 0 {
 		return found
 	}
@@ -450,21 +453,20 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 		}
 	}
 	args := make(map[[2]string][][]argspec.Arg) // of each probe, those that differ
-	first, merged := make(map[uint64][2]string), make(map[[2][2]string]uint64)
+	at := make(map[[2]string]map[uint64]uint64) // locations by the probe and the instruction
 	for _, site := range sel.Sites() {
 		add(&site.Site)
 		of := nameOf(&elfnote.Probe{Provider: site.Provider, Name: site.Name})
-		if other, ok := first[site.Location]; !ok {
-			first[site.Location] = of
-		} else if other != of {
-			merged[[2][2]string{other, of}], merged[[2][2]string{of, other}] = site.Location, site.Location
+		if at[of] == nil {
+			at[of] = make(map[uint64]uint64)
 		}
+		at[of][site.Instruction] = site.Location
 		if last := args[of]; len(last) == 0 || !sameArguments(last[len(last)-1], site.Args) {
 			args[of] = append(last, site.Args)
 		}
 	}
 	whole := make(map[string]uint32)
-	for _, l := range s.latencies {
+	for i, l := range s.latencies {
 		change := func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)) {
 			p := found.probes[probe]
 			if p == nil {
@@ -476,10 +478,14 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			p.ends[&l.Latency] = ends
 		}
 		for _, pair := range l.pairs(s.opts.Definitions, &listing, known) {
-			if at, ok := merged[[2][2]string{nameOf(&pair.Start), nameOf(&pair.Done)}]; ok {
-				found.missing = fmt.Errorf("%v cannot be measured: its start and its end are at one "+
-					"instruction, %#x, where the linker has made one of equal functions, so that a hit of "+
-					"one is a hit of each", pair, at)
+			ends := [][2]string{{pair.Start.Name, pair.Done.Name}}
+			if l.call != nil {
+				ends = l.call.Pairs
+			}
+			if slices.ContainsFunc(ends, func(names [2]string) bool {
+				return !found.apart(i, &pair, [2]string{pair.Start.Provider, names[0]},
+					[2]string{pair.Done.Provider, names[1]}, at)
+			}) {
 				continue
 			}
 			number := s.pairNumbers.of(&pair, sel.PID() != 0, whole)
@@ -533,6 +539,43 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 		found.missing = suggest.NewPairError(s.latencies[0].pair, &listing)
 	}
 	return found
+}
+
+// maxMerged is the number of sites that Attachment.Skipped has of merged.
+const maxMerged = 1024
+
+// apart leaves out the sites at which a pair of a Latency has both ends: at has
+// all sites by the probe and the instruction. It reports whether sites of both
+// remain.
+func (f *filePairs) apart(
+	latency int, pair *providers.Pair, start, done [2]string, at map[[2]string]map[uint64]uint64,
+) bool {
+	const why = "the linker has made one of equal functions, so that a hit of one is a hit of each"
+	starts, ends := at[start], at[done]
+	merged, where := 0, uint64(0)
+	for instruction := range starts {
+		if _, ok := ends[instruction]; !ok {
+			continue
+		}
+		merged, where = merged+1, instruction
+		for _, probe := range [][2]string{start, done} {
+			key := frameKey{instruction, probe[0], probe[1]}
+			frame := f.frames[key]
+			frame.merged |= 1 << latency
+			f.frames[key] = frame
+			if f.mergedCount++; len(f.merged) < maxMerged {
+				f.merged = append(f.merged, &usdt.SiteError{Provider: probe[0], Name: probe[1],
+					Location: at[probe][instruction],
+					Err:      fmt.Errorf("no call of %v is measured there: "+why, pair)})
+			}
+		}
+	}
+	if merged == 0 || merged < min(len(starts), len(ends)) && latency < maxFramed {
+		return true
+	}
+	f.missing = fmt.Errorf("%v cannot be measured: its start and its end are at one instruction, %#x, "+
+		"where "+why, pair, where)
+	return false
 }
 
 // pairs returns the pairs among some probes. That of a call has names that no

@@ -45,6 +45,10 @@ type SiteError struct {
 }
 
 func (e *SiteError) Error() string {
+	if e.path == "" { // the error of another package
+		return fmt.Sprintf("probe %s:%s at %#x: %v", elffile.ShortName(e.Provider),
+			elffile.ShortName(e.Name), e.Location, e.Err)
+	}
 	if _, malformed := e.Err.(*elffile.NoteError); malformed { // which names the probe
 		return fmt.Sprintf("%s: %v", e.path, e.Err)
 	}

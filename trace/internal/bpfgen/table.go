@@ -40,7 +40,8 @@ type tableKey struct {
 	provider, name string
 	cookie         uint64
 	arguments      int
-	frame          Frame // without its offset, which is looked up
+	frame          Frame  // without its offset, which is looked up
+	pairs          string // by the Latency: whether the site has a part in it, and Ends.Framed
 	shape          string
 }
 
@@ -95,7 +96,17 @@ func (t *Table) Block(site *Site) (*Block, error) {
 		}
 	}
 	here := plan.lookedUp(site)
-	key := tableKey{site.Provider, site.Name, site.Cookie, len(site.Args), site.Frame, here.shape()}
+	pairs := make([]byte, len(plan.Latencies))
+	for i, l := range plan.Latencies {
+		if ends, ok := site.Pairs[l]; ok {
+			pairs[i] = 1
+			if ends.Framed {
+				pairs[i] = 2
+			}
+		}
+	}
+	key := tableKey{site.Provider, site.Name, site.Cookie, len(site.Args), site.Frame, string(pairs),
+		here.shape()}
 	key.frame.Offset = 0
 	block, known := t.known[key]
 	if !known {

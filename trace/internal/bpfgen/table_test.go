@@ -4,6 +4,8 @@ package bpfgen
 
 import (
 	"bytes"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -411,4 +413,24 @@ func randomAggregation(random *rand.Rand, args int) *Aggregation {
 		})
 	}
 	return a
+}
+
+// Sites of a probe differ in the pairs that they belong to: where one function
+// has both ends, and where the linker has put both at one instruction.
+func TestLookedUpSitesKeepTheirPairs(t *testing.T) {
+	l := &Latency{Match: Match{Start: expr.Term{Source: expr.TID}, Done: expr.Term{Source: expr.TID}}}
+	plan := &Plan{Kernel: Kernel{Machine: elf.EM_X86_64, Order: binary.LittleEndian},
+		Latencies: []*Latency{l}, Aggregations: []*Aggregation{{Latency: l}}}
+	table := plan.NewTable()
+	code := make(map[string]bool)
+	for _, pairs := range []map[*Latency]Ends{{l: {Done: 1}}, {l: {Done: 1, Framed: true}}, nil} {
+		block, err := table.Block(&Site{Provider: "p", Name: "n", Pairs: pairs,
+			Frame: Frame{Known: true, Register: 7}})
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(block == nil, pairs == nil))
+		if block != nil {
+			code[block.code] = true
+		}
+	}
+	qt.Check(t, qt.HasLen(code, 2))
 }
