@@ -26,9 +26,7 @@ type files struct {
 	open    []*file // in the order in which they were opened
 	closing []*os.File
 	seen    uint64 // how many files there have been
-	held    int    // bytes of the tables of all files
-	lines   *lineReader
-	vdso    *file // nil before the vDSO has been read
+	vdso    *file  // nil before the vDSO has been read
 }
 
 // file is a file that some process maps, or mapped.
@@ -50,7 +48,7 @@ type file struct {
 	frames    *unwind.Table        // nil if there are none, or they were not read
 	lines     *lineFile            // nil if there are none, or they are not wanted
 	hasRead   bool                 // frames were read, or tried
-	size      int                  // of functions and frames in memory, in bytes
+	tables    holding              // functions and frames
 
 	reading   *reading // of its tables; nil if there is none
 	isClosing bool     // it is closed when its tables have been read
@@ -304,7 +302,7 @@ func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
 			functions, frames = false, false
 		}
 		p.bytes.take(bytes + got.bytes)
-		s.files.adopt(f, got, functions, frames)
+		s.adopt(f, got, functions, frames)
 		if functions && !got.hasDebug && s.DebugFile != nil && f.buildID != "" {
 			if path, done := s.DebugFile(p.owner, f.buildID); !done || path != "" {
 				f.image = of
@@ -317,7 +315,7 @@ func (s *Symbolizer) read(p *process, f *file, functions, frames bool) {
 }
 
 // adopt takes tables that were read.
-func (fs *files) adopt(f *file, got tables, functions, frames bool) {
+func (s *Symbolizer) adopt(f *file, got tables, functions, frames bool) {
 	size := 0
 	if functions && f.functions == nil {
 		f.functions, f.lines = got.functions, got.lines
@@ -328,9 +326,19 @@ func (fs *files) adopt(f *file, got tables, functions, frames bool) {
 			size += f.frames.Size()
 		}
 	}
-	if fs.known[f.id] == f || f == fs.vdso { // it was not forgotten meanwhile
-		fs.hold(f, size)
+	if s.files.known[f.id] == f || f == s.files.vdso { // it was not forgotten meanwhile
+		s.holdTables(f, size)
 	}
+}
+
+// holdTables adds size bytes to the memory of a file's tables.
+func (s *Symbolizer) holdTables(f *file, size int) {
+	s.hold(&f.tables, f.owner, f.tables.bytes+size, f.dropTables)
+}
+
+// dropTables drops the tables of a file. They are not read again.
+func (f *file) dropTables() {
+	f.functions, f.frames, f.hasRead, f.image = new(debuginfo.Functions), nil, true, nil
 }
 
 // readTables reads tables of a file. room is for the bytes of other files.
@@ -443,56 +451,27 @@ func (s *Symbolizer) readFetchedFile(p *process, f *file, path string) {
 			f.lines = got.lines
 		}
 		f.functions.Append(got.functions)
-		s.files.hold(f, got.functions.Size())
+		s.holdTables(f, got.functions.Size())
 	})
-}
-
-// hold adds size bytes to the memory of a file's tables. If all files hold too
-// much, it drops the largest tables of the owner that holds most.
-func (fs *files) hold(f *file, size int) {
-	f.size += size
-	fs.held += size
-	for fs.held > maxHeldBytes {
-		owners := make(map[string]int)
-		most := f.owner
-		for _, f := range fs.known {
-			if owners[f.owner] += f.size; owners[f.owner] > owners[most] {
-				most = f.owner
-			}
-		}
-		var largest *file
-		for _, f := range fs.known {
-			if f.owner == most && (largest == nil || f.size > largest.size) {
-				largest = f
-			}
-		}
-		if largest == nil || largest.size == 0 {
-			return // the rest belongs to a file that is not known any more
-		}
-		fs.drop(largest)
-	}
-}
-
-// drop drops the tables of a file. They are not read again.
-func (fs *files) drop(f *file) {
-	fs.held -= f.size
-	f.size = 0
-	f.functions, f.frames, f.hasRead = new(debuginfo.Functions), nil, true
-	f.image = nil
-	fs.lines.drop(f.lines)
-	f.lines = nil
 }
 
 // release takes the given mappings from their files, and forgets the files that
 // have none any more.
-func (fs *files) release(mapped []mapping) {
+func (s *Symbolizer) release(mapped []mapping) {
 	for _, m := range mapped {
-		if m.users--; m.users > 0 || fs.known[m.id] != m.file {
+		if m.users--; m.users > 0 || s.files.known[m.id] != m.file {
 			continue
 		}
-		delete(fs.known, m.id)
-		fs.closeFile(m.file)
-		fs.drop(m.file)
+		delete(s.files.known, m.id)
+		s.files.closeFile(m.file)
+		s.drop(&m.tables)
+		m.dropTables()
+		if l := m.lines; l != nil {
+			l.isGone = true
+			s.drop(&l.infoHeld)
+			s.drop(&l.knownHeld)
+			m.lines = nil
+		}
 	}
 }
 
@@ -500,7 +479,6 @@ func (fs *files) closeAll() {
 	for len(fs.open) > 0 {
 		fs.closeFile(fs.open[0])
 	}
-	fs.held = 0
 }
 
 // close closes what was opened and is not used.

@@ -105,7 +105,7 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("after %v", late))
 	qt.Check(t, qt.IsTrue(s.Counts().CutStacks > 0))
-	qt.Check(t, qt.IsTrue(s.files.held <= maxHeldBytes), qt.Commentf("%d bytes", s.files.held))
+	qt.Check(t, qt.IsTrue(s.memory.bytes <= maxHeldBytes), qt.Commentf("%d bytes", s.memory.bytes))
 	costs.Report(6,
 		fmt.Sprintf("%d stacks through symbols that repeat, claim and compress, and .eh_frame",
 			rounds*len(images)),

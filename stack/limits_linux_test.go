@@ -108,25 +108,30 @@ func TestFramesEarnReading(t *testing.T) {
 func TestSymbolizerDropsTablesOfTheOwnerThatHoldsMost(t *testing.T) {
 	const mebi = 1 << 20
 	f := newFixture(t)
+	f.memory.most = 256 * mebi
 	add := func(owner, size int) *file {
 		this := f.file(owner, named("f"))
 		this.functions = new(debuginfo.Functions)
-		f.files.hold(this, size)
+		f.holdTables(this, size)
 		return this
 	}
 	first, second := add(1, 100*mebi), add(1, 50*mebi)
 	other := add(2, 90*mebi)
-	qt.Check(t, qt.Equals(f.files.held, 240*mebi))
+	qt.Check(t, qt.Equals(f.memory.bytes, 240*mebi))
 	last := add(3, 20*mebi)
-	qt.Check(t, qt.Equals(first.size, 0),
+	qt.Check(t, qt.Equals(first.tables.bytes, 0),
 		qt.Commentf("the larger one of the owner that holds 150 MiB"))
 	qt.Check(t, qt.IsNotNil(first.functions), qt.Commentf("is not read again"))
-	qt.Check(t, qt.DeepEquals([]int{second.size, other.size, last.size},
+	qt.Check(t, qt.DeepEquals([]int{second.tables.bytes, other.tables.bytes, last.tables.bytes},
 		[]int{50 * mebi, 90 * mebi, 20 * mebi}))
-	qt.Check(t, qt.Equals(f.files.held, 160*mebi))
-	add(4, maxHeldBytes+1)
-	qt.Check(t, qt.Equals(f.files.held, 160*mebi),
+	qt.Check(t, qt.Equals(f.memory.bytes, 160*mebi))
+	add(4, 256*mebi+1)
+	qt.Check(t, qt.Equals(f.memory.bytes, 160*mebi),
 		qt.Commentf("what is larger than all together is not kept"))
+	lines := &lineFile{known: map[uint64][]source{}}
+	f.hold(&lines.knownHeld, "2", 100*mebi, func() { lines.known = nil })
+	qt.Check(t, qt.IsNil(lines.known), qt.Commentf("lines share the room with tables"))
+	qt.Check(t, qt.Equals(f.memory.bytes, 160*mebi))
 }
 
 // frames is call frame information, with absolute addresses, of a function

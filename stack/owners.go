@@ -3,6 +3,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -54,11 +55,65 @@ func left(of fairness.Owners, owner string, r fairness.Rate) time.Duration {
 	return r.Full - of[owner].Taken(r, time.Now())
 }
 
+// holding is what is kept in memory of a file or a process for an owner.
+type holding struct {
+	owner string
+	bytes int
+	drop  func() // called when others need the room
+}
+
+// memory is all that is held.
+type memory struct {
+	held  map[*holding]struct{}
+	bytes int
+	most  int // 0 for the usual limit
+}
+
+// hold sets the bytes of a holding. If all take too much, the largest of the
+// owner that holds most is dropped. What is held is dropped at the end by drop.
+func (s *Symbolizer) hold(h *holding, owner string, bytes int, drop func()) {
+	m := &s.memory
+	if m.held == nil {
+		m.held = make(map[*holding]struct{})
+	}
+	m.held[h] = struct{}{}
+	m.bytes += bytes - h.bytes
+	*h = holding{owner, bytes, drop}
+	most := cmp.Or(m.most, maxHeldBytes)
+	if s.Lines {
+		most += maxHeldLines
+	}
+	for m.bytes > most {
+		owners := make(map[string]int)
+		of := owner
+		for h := range m.held {
+			if owners[h.owner] += h.bytes; owners[h.owner] > owners[of] {
+				of = h.owner
+			}
+		}
+		var largest *holding
+		for h := range m.held {
+			if h.owner == of && (largest == nil || h.bytes > largest.bytes) {
+				largest = h
+			}
+		}
+		s.drop(largest)
+	}
+}
+
+// drop drops what is held, if it is.
+func (s *Symbolizer) drop(h *holding) {
+	if _, isHeld := s.memory.held[h]; isHeld {
+		delete(s.memory.held, h)
+		s.memory.bytes -= h.bytes
+		h.bytes = 0
+		h.drop()
+	}
+}
+
 // readers read files in the background. The owner that has taken the least time
 // comes first.
 type readers struct {
-	unanswered *deadline.Unanswered
-
 	mutex   sync.Mutex
 	waiting map[string][]*reading
 	running map[string]*reading

@@ -40,11 +40,10 @@ type madeFunction struct {
 }
 
 const (
-	// maxPerfMap bounds the bytes of one map, and maxPerfMaps those of all maps
-	// together: the largest are dropped first. A large Java program writes some
-	// ten megabytes, which take about three times as much memory.
-	maxPerfMap  = 16 << 20
-	maxPerfMaps = 64 << 20
+	// maxPerfMap bounds the bytes of one map. A large Java program writes some
+	// ten megabytes. They take perfMapMemory times as much memory.
+	maxPerfMap    = 16 << 20
+	perfMapMemory = 3
 
 	// maxPerfName bounds a name in bytes. Java's have the types of all
 	// parameters.
@@ -88,27 +87,12 @@ func (s *Symbolizer) startPerfMap(p *process) {
 		if answered && made != nil {
 			p.made = *made
 			p.bytes.take(int(made.size))
-			s.boundPerfMaps(p)
-		}
-	})
-}
-
-// boundPerfMaps drops the largest maps as long as all together exceed
-// maxPerfMaps. It keeps the map that was just read.
-func (s *Symbolizer) boundPerfMaps(just *process) {
-	for {
-		all, largest := int64(0), new(process)
-		for _, p := range s.processes {
-			all += p.made.size
-			if p != just && p.made.size > largest.made.size {
-				largest = p
+			if s.processes[pid] == p { // it was not forgotten meanwhile
+				s.hold(&p.madeHeld, p.owner, perfMapMemory*int(made.size),
+					func() { p.made = perfMap{} })
 			}
 		}
-		if all <= maxPerfMaps || largest.made.size == 0 {
-			return
-		}
-		largest.made = perfMap{}
-	}
+	})
 }
 
 // readPerfMap reads the map of a process, in the mount namespace of the process

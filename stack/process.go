@@ -26,13 +26,14 @@ type process struct {
 	asked  int64     // when it was last scanned, in nanoseconds since 1970
 	scans  pace
 
-	made    perfMap  // the code that it has made at run time
-	reads   pace     // of made
-	reading *reading // of made; nil if there is none
+	made     perfMap  // the code that it has made at run time
+	madeHeld holding  // the memory of made
+	reads    pace     // of made
+	reading  *reading // of made; nil if there is none
 
-	steps budget       // for its stacks
-	bytes budget       // for its files
-	lines *lineAccount // nil before lines of it are asked for
+	steps    budget        // for its stacks
+	bytes    budget        // for its files and their lines
+	lineTime time.Duration // for its lines
 }
 
 // mapping is a range of addresses at which a process has mapped a file to
@@ -202,7 +203,7 @@ func (s *Symbolizer) add(pid int, owner string) *process {
 		s.makeRoom()
 	}
 	p := &process{Process: proc.Process{PID: pid}, owner: owner,
-		steps: budget{processSteps}, bytes: budget{processBytes}}
+		steps: budget{processSteps}, bytes: budget{processBytes}, lineTime: processLineTime}
 	s.processes[pid] = p
 	return p
 }
@@ -251,7 +252,7 @@ func (s *Symbolizer) setMapped(p *process, mapped []mapping) {
 	for _, m := range mapped {
 		m.users++
 	}
-	s.files.release(p.mapped)
+	s.release(p.mapped)
 	s.mappings += len(mapped) - len(p.mapped)
 	p.mapped = mapped
 }
@@ -298,6 +299,7 @@ func (s *Symbolizer) forget(pid int) {
 	if p := s.processes[pid]; p != nil {
 		delete(s.processes, pid)
 		s.setMapped(p, nil)
+		s.drop(&p.madeHeld)
 	}
 }
 

@@ -332,7 +332,7 @@ func (p *Profile) find(ctx context.Context, at *place) {
 	executed := at.spot
 	executed.pid = at.process
 	if at.sources == nil {
-		at.sources, _ = s.lines(executed)
+		at.sources, _ = s.linesAt(executed)
 	}
 	if at.function != "" {
 		return
@@ -371,7 +371,7 @@ func (p *Profile) complete(ctx context.Context) {
 			find()
 		}
 		if s.Lines {
-			s.files.lines.wait(ctx)
+			s.awaitLines(ctx)
 			find()
 		}
 	}

@@ -230,41 +230,12 @@ func (s *Symbolizer) recall(pid int) {
 	if !isNew() { // while the lock was released
 		return
 	}
-	p := s.processes[pid]
-	if p == nil || p != t.used {
-		t.uses = 0
-	}
-	// A process scanned before that was another one with the same PID, or ran
-	// another program.
-	if before := p; p == nil || p.asked < t.since {
-		s.forget(pid)
-		p = s.add(pid, s.ownerOf(t, before))
-		p.asked = t.since
-		if before != nil { // a new program does not refill the budgets
-			p.steps, p.bytes, p.scans = before.steps, before.bytes, before.scans
-		}
-	}
-	all := t.mapped
-	var wanted []*procwatch.Record
-	for i, record := range all[t.uses:] {
-		if slices.ContainsFunc(all[t.uses+i+1:], func(later *procwatch.Record) bool {
-			return later.Mapping.Start < record.Mapping.End &&
-				record.Mapping.Start < later.Mapping.End
-		}) {
-			continue
-		}
-		known := p.find(record.Mapping.Start)
-		if known != nil && known.Mapping == record.Mapping && known.machine != elf.EM_NONE {
-			continue
-		}
-		wanted = append(wanted, record)
-	}
-	t.used, t.uses = p, len(all)
+	p := s.began(t)
+	wanted := t.unused(p)
 	files := s.recorded(p, t, wanted)
 	if s.processes[pid] != p { // it was forgotten while the lock was released
 		for _, f := range files {
-			f.users++
-			s.files.release([]mapping{{file: f}})
+			s.unused(f)
 		}
 		return
 	}
@@ -287,6 +258,53 @@ func (s *Symbolizer) recall(pid int) {
 	})
 	s.setMapped(p, merge(merge(now, opened), from))
 	s.closeMany(p)
+}
+
+// began returns the process that records are of. One that was scanned before
+// they begin was another one with the same PID, or ran another program.
+func (s *Symbolizer) began(t *told) *process {
+	p := s.processes[t.pid]
+	if p == nil || p != t.used {
+		t.uses = 0
+	}
+	if before := p; p == nil || p.asked < t.since {
+		s.forget(t.pid)
+		p = s.add(t.pid, s.ownerOf(t, before))
+		p.asked = t.since
+		if before != nil { // a new program does not refill the budgets
+			p.steps, p.bytes, p.lineTime = before.steps, before.bytes, before.lineTime
+			p.scans = before.scans
+		}
+	}
+	return p
+}
+
+// unused returns the records that the mappings of a process do not have yet,
+// without those whose place later ones take. They count as used from now on.
+func (t *told) unused(p *process) (wanted []*procwatch.Record) {
+	all := t.mapped
+	for i, record := range all[t.uses:] {
+		if slices.ContainsFunc(all[t.uses+i+1:], func(later *procwatch.Record) bool {
+			return later.Mapping.Start < record.Mapping.End &&
+				record.Mapping.Start < later.Mapping.End
+		}) {
+			continue
+		}
+		known := p.find(record.Mapping.Start)
+		if known == nil || known.Mapping != record.Mapping || known.machine == elf.EM_NONE {
+			wanted = append(wanted, record)
+		}
+	}
+	t.used, t.uses = p, len(all)
+	return wanted
+}
+
+// unused forgets a file that was found for a mapping, unless others map it.
+func (s *Symbolizer) unused(f *file) {
+	if f != nil {
+		f.users++
+		s.release([]mapping{{file: f}})
+	}
 }
 
 // ownerOf returns the owner of a process by its records: the one that it had
@@ -355,8 +373,7 @@ func (s *Symbolizer) recorded(p *process, t *told, records []*procwatch.Record) 
 				files[missing[n]] = f
 				continue
 			}
-			f.users++
-			s.files.release([]mapping{{file: f}}) // unless others map it
+			s.unused(f)
 		}
 	}
 	s.scanned.Take(p.owner, scanRate, time.Now(), took)

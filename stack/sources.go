@@ -28,11 +28,8 @@ const (
 	// stack adds up to that.
 	processLineTime  = 20 * time.Second
 	lineTimePerStack = time.Millisecond
-	processLineBytes = 32 << 20 // of lines that are known
 
-	maxLineRequests = 1 << 16   // requests that wait
-	maxLinesHeld    = 512 << 20 // bytes of debug information in memory
-	maxLinesKnown   = 256 << 20 // bytes of lines that are known, of all processes
+	maxLineRequests = 1 << 16 // requests that wait
 
 	lineTurn      = 100 * time.Millisecond // of an owner, until it is the others' turn
 	lineWait      = 100 * time.Millisecond // of Frames
@@ -40,18 +37,13 @@ const (
 	freeLineWaits = time.Second            // for waits of Frames, see pace
 )
 
-// lineReader finds the lines of addresses, in the background.
+// lineReader finds the lines of addresses, in the background. The lock is that
+// of the Symbolizer.
 type lineReader struct {
 	readers readers
-
-	mutex    sync.Mutex
-	todo     map[string]*lineRequests // by owner
-	waiting  int                      // requests of all
-	loaded   []*lineFile
-	known    int // bytes of lines that are known
-	isClosed bool
-
-	waits pace // of Symbolizer.waitForLines, under its lock
+	todo    map[string]*lineRequests // by owner
+	waiting int                      // requests of all
+	waits   pace                     // see waitForLines
 }
 
 // lineRequests are those of an owner.
@@ -62,48 +54,33 @@ type lineRequests struct {
 
 // lineFile has the lines of a file.
 type lineFile struct {
+	owner   string
 	elf     *debuginfo.File        // may be closed; nil for a debug file
 	open    func() *debuginfo.File // returns nil if it fails
 	buildID string
 	moved   uint64 // see [debuginfo.File.Moved]
 
-	use    sync.Mutex          // info is being read, or made
+	use    sync.Mutex          // info is being read, or made; taken before the lock
 	isRead bool                // reading was tried
-	isGone bool                // it was dropped: what is being read is not wanted any more
+	isGone bool                // the file was forgotten: nothing of it is wanted any more
 	info   *debugInfo          // nil if there is none
 	known  map[uint64][]source // by address; a nil value has been asked for and has not come
-	size   int                 // of known, in bytes
+
+	infoHeld, knownHeld holding // the memory of info and known
 }
 
 // lineRequest asks for the lines of an address of a file.
 type lineRequest struct {
 	*lineFile
 	address uint64
-	payer   *lineAccount
-}
-
-// lineAccount is the budget of a process.
-type lineAccount struct {
-	owner string // the container or user of the process
-	time  time.Duration
-	bytes int
-}
-
-// earn adds the time that a stack may take to the account of its process, which
-// may be nil.
-func (l *lineReader) earn(a *lineAccount) {
-	if a != nil {
-		l.mutex.Lock()
-		defer l.mutex.Unlock()
-		a.time = min(a.time+lineTimePerStack, processLineTime)
-	}
+	payer   *process
 }
 
 // lineFiles returns a function that prepares to read the lines of a file: from
 // its debug file, if that is not nil and has them, else from the file. The
 // function returns nil if neither has lines, or none are wanted.
 func (f *file) lineFiles(areWanted bool) func(debug *debuginfo.File) *lineFile {
-	file, mapped, buildID := f.elf, f.mapped, f.buildID
+	file, mapped, buildID, owner := f.elf, f.mapped, f.buildID, f.owner
 	return func(debug *debuginfo.File) *lineFile {
 		switch {
 		case !areWanted:
@@ -113,9 +90,9 @@ func (f *file) lineFiles(areWanted bool) func(debug *debuginfo.File) *lineFile {
 				opened, _ := debuginfo.Open(path) // nil with an error
 				return opened
 			}
-			return &lineFile{open: open, buildID: buildID, moved: debug.Moved()}
+			return &lineFile{owner: owner, open: open, buildID: buildID, moved: debug.Moved()}
 		case file != nil && hasDebugInfo(file):
-			return &lineFile{elf: file, buildID: buildID,
+			return &lineFile{owner: owner, elf: file, buildID: buildID,
 				open: func() *debuginfo.File { return open(mapped).elf }}
 		}
 		return nil
@@ -124,18 +101,17 @@ func (f *file) lineFiles(areWanted bool) func(debug *debuginfo.File) *lineFile {
 
 // want asks for the lines of an address, and returns them if they are known. If
 // it returns none and isKnown is true, there will be none.
-func (l *lineReader) want(
-	f *lineFile, address uint64, payer *lineAccount,
+func (s *Symbolizer) want(
+	f *lineFile, address uint64, payer *process,
 ) (found []source, isKnown bool) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
 	found, isAsked := f.known[address]
 	if isAsked {
 		return found, found != nil
 	}
+	l := &s.lines
 	of := l.todo[payer.owner]
 	if of != nil && len(of.todo) == maxLineRequests/maxReading || l.waiting >= maxLineRequests ||
-		l.refuses(f, payer) {
+		s.refuses(f, payer) {
 		return nil, true
 	}
 	if f.known == nil {
@@ -148,34 +124,33 @@ func (l *lineReader) want(
 			l.todo = make(map[string]*lineRequests)
 		}
 		l.todo[payer.owner] = of
-		l.readers.start(payer.owner, func(r *reading) { l.answer(r, of) })
+		l.readers.start(payer.owner, func(r *reading) { s.answer(r, of) })
 	}
 	of.todo = append(of.todo, lineRequest{f, address, payer})
 	l.waiting++
 	return nil, false
 }
 
-// refuses reports whether a file has no lines for a process now. The caller
-// holds the lock.
-func (l *lineReader) refuses(f *lineFile, payer *lineAccount) bool {
-	return l.isClosed || f.isRead && f.info == nil || payer.time <= 0 || payer.bytes <= 0 ||
-		l.known > maxLinesKnown
+// refuses reports whether a file has no lines for a process now.
+func (s *Symbolizer) refuses(f *lineFile, payer *process) bool {
+	return s.isClosed || f.isGone || f.isRead && f.info == nil || payer.lineTime <= 0 ||
+		payer.bytes.left <= 0
 }
 
-// wait waits until there are no more requests of some owners, or of any if none
-// is named, or the context ends.
-func (l *lineReader) wait(ctx context.Context, owners ...string) {
-	l.mutex.Lock()
+// awaitLines waits until there are no more requests of some owners, or of any
+// if none is named, or the context ends. The caller does not hold the lock.
+func (s *Symbolizer) awaitLines(ctx context.Context, owners ...string) {
+	s.mutex.Lock()
 	if len(owners) == 0 {
-		owners = slices.Collect(maps.Keys(l.todo))
+		owners = slices.Collect(maps.Keys(s.lines.todo))
 	}
 	var idle []chan struct{}
 	for _, owner := range owners {
-		if of := l.todo[owner]; of != nil {
+		if of := s.lines.todo[owner]; of != nil {
 			idle = append(idle, of.idle)
 		}
 	}
-	l.mutex.Unlock()
+	s.unlock()
 	for _, idle := range idle {
 		select {
 		case <-idle:
@@ -188,114 +163,99 @@ func (l *lineReader) wait(ctx context.Context, owners ...string) {
 // waitForLines waits for the lines of an owner for up to lineWait, unless the
 // waits before have used up their share of the time. It releases the lock.
 func (s *Symbolizer) waitForLines(ctx context.Context, owner string) {
-	l := s.files.lines
-	if !l.waits.isDue() {
+	if !s.lines.waits.isDue() {
 		return
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, lineWait)
 	defer cancel()
 	s.unlock()
-	l.wait(ctx, owner)
+	s.awaitLines(ctx, owner)
 	s.mutex.Lock()
-	l.waits.done(time.Since(began), freeLineWaits)
-}
-
-// close drops all requests and debug information. A request that is being
-// answered ends in the background.
-func (l *lineReader) close() {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	l.isClosed = true // no request is answered any more
-	for len(l.loaded) > 0 {
-		l.forget(l.loaded[0])
-	}
+	s.lines.waits.done(time.Since(began), freeLineWaits)
 }
 
 // answer answers the requests of an owner until there are no more, or
 // lineTurn is over: then others have their turn.
-func (l *lineReader) answer(r *reading, of *lineRequests) {
+func (s *Symbolizer) answer(r *reading, of *lineRequests) {
 	until := time.Now().Add(lineTurn)
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
+	s.mutex.Lock()
+	defer s.unlock()
 	for len(of.todo) > 0 {
 		if time.Now().After(until) {
-			l.readers.start(r.owner, func(r *reading) { l.answer(r, of) })
+			s.lines.readers.start(r.owner, func(r *reading) { s.answer(r, of) })
 			return
 		}
 		request := of.todo[0]
 		of.todo = of.todo[1:]
-		l.waiting--
-		if l.refuses(request.lineFile, request.payer) {
+		s.lines.waiting--
+		if s.refuses(request.lineFile, request.payer) {
 			delete(request.known, request.address) // it may be asked for again
 			continue
 		}
 		began := time.Now()
-		l.answerOne(request)
+		s.unlock()
+		found := s.findLines(request)
+		s.mutex.Lock()
 		took := time.Since(began)
-		request.payer.time -= took
+		request.payer.lineTime -= took
 		r.used.Add(int64(took))
+		s.keepLines(request, found)
 	}
 	close(of.idle)
-	delete(l.todo, r.owner)
+	delete(s.lines.todo, r.owner)
 }
 
-// answerOne answers a request. The caller holds the lock, which answerOne
-// releases while it reads.
-func (l *lineReader) answerOne(request lineRequest) {
-	l.mutex.Unlock()
+// findLines finds the lines that a request asks for. The caller does not hold
+// the lock.
+func (s *Symbolizer) findLines(request lineRequest) []source {
 	request.use.Lock() // another owner may have asked for the same file
 	defer request.use.Unlock()
-	l.mutex.Lock()
+	s.mutex.Lock()
 	if !request.isRead {
-		l.read(request)
+		s.readLines(request)
 	}
-	found := []source{}
-	if info := request.info; info != nil {
-		until := time.Now().Add(lookUpTime)
-		l.mutex.Unlock()
-		sources, _ := info.at(request.address, until) // no lines if that fails
-		l.mutex.Lock()
-		found = append(found, sources...)
+	info := request.info
+	s.unlock()
+	if info == nil {
+		return nil
 	}
-	size := 64
-	for _, s := range found {
-		size += 64 + len(s.function) + len(s.file)
-	}
-	request.payer.bytes -= size
-	if request.known != nil { // the file was not dropped meanwhile
-		request.size += size
-		l.known += size
-		request.known[request.address] = found
-	}
+	found, _ := info.at(request.address, time.Now().Add(lookUpTime)) // none if that fails
+	return found
 }
 
-// read reads the debug information of a file. The caller holds the lock, which
-// read releases while it reads.
-func (l *lineReader) read(request lineRequest) {
+// keepLines keeps the answer to a request.
+func (s *Symbolizer) keepLines(request lineRequest, found []source) {
+	size := 64
+	for _, at := range found {
+		size += 64 + len(at.function) + len(at.file)
+	}
+	request.payer.bytes.left -= size
+	f := request.lineFile
+	if f.known == nil || f.isGone || s.isClosed { // it was dropped meanwhile
+		return
+	}
+	f.known[request.address] = append([]source{}, found...)
+	s.hold(&f.knownHeld, f.owner, f.knownHeld.bytes+size, func() { f.known = nil })
+}
+
+// readLines reads the debug information of a file. It releases the lock
+// meanwhile.
+func (s *Symbolizer) readLines(request lineRequest) {
 	f, payer := request.lineFile, request.payer
 	f.isRead = true
-	limit, elf := payer.time, f.elf
-	l.mutex.Unlock()
+	limit, elf := payer.lineTime, f.elf
+	s.unlock()
 	var answer *debugInfo // an abandoned call writes it whenever it likes
-	isAnswered := len(l.readers.unanswered.Ask(payer.owner, limit+deadline.Names, 1,
+	isAnswered := len(s.unanswered.Ask(payer.owner, limit+deadline.Names, 1,
 		func(int) { answer = f.read(elf, limit) }, nil)) == 1
-	l.mutex.Lock()
-	if !isAnswered || answer == nil || f.isGone || l.isClosed {
+	s.mutex.Lock()
+	if !isAnswered || answer == nil || f.isGone || s.isClosed {
 		return
 	}
 	f.info = answer
-	l.loaded = append(l.loaded, f)
-	held := 0
-	for _, other := range l.loaded {
-		held += other.info.size + maxUnitTables/16
-	}
-	for held > maxLinesHeld {
-		largest := slices.MaxFunc(l.loaded,
-			func(a, b *lineFile) int { return a.info.size - b.info.size })
-		held -= largest.info.size + maxUnitTables/16
-		l.forget(largest)
-	}
+	// What is dropped is not read again; lines that are known stay.
+	s.hold(&f.infoHeld, f.owner, answer.size+maxUnitTables/16, func() { f.elf, f.info = nil, nil })
 }
 
 // read returns the debug information of the file, nil if that cannot be read
@@ -324,27 +284,9 @@ func (f *lineFile) read(elf *debuginfo.File, limit time.Duration) *debugInfo {
 	return info
 }
 
-// forget drops the debug information of a file, but not the lines that are
-// known. It is not read again. The caller holds the lock.
-func (l *lineReader) forget(f *lineFile) {
-	f.elf, f.info, f.isRead, f.isGone = nil, nil, true, true
-	l.loaded = slices.DeleteFunc(l.loaded, func(other *lineFile) bool { return other == f })
-}
-
-// drop drops all of a file, which may be nil. It takes the lock.
-func (l *lineReader) drop(f *lineFile) {
-	if f != nil {
-		l.mutex.Lock()
-		defer l.mutex.Unlock()
-		l.forget(f)
-		l.known -= f.size
-		f.known, f.size = nil, 0
-	}
-}
-
-// lines returns the sources of the code at a spot. If isKnown is false, they
+// linesAt returns the sources of the code at a spot. If isKnown is false, they
 // may come later.
-func (s *Symbolizer) lines(at spot) (found []source, isKnown bool) {
+func (s *Symbolizer) linesAt(at spot) (found []source, isKnown bool) {
 	p, f := s.processes[at.pid], at.file
 	if p == nil || f == nil || f.lines == nil {
 		return nil, true
@@ -353,10 +295,7 @@ func (s *Symbolizer) lines(at spot) (found []source, isKnown bool) {
 	if segment == nil {
 		return nil, true
 	}
-	if p.lines == nil {
-		p.lines = &lineAccount{owner: p.owner, time: processLineTime, bytes: processLineBytes}
-	}
-	return s.files.lines.want(f.lines, segment.Address+(at.offset-segment.Offset), p.lines)
+	return s.want(f.lines, segment.Address+(at.offset-segment.Offset), p)
 }
 
 // text returns FILE:LINE, or FILE if the line is not known, or "".

@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
@@ -91,9 +90,14 @@ func TestLinesOfAFileThatWasForgotten(t *testing.T) {
 	for range 2 {
 		pid := w.start()
 		w.checkLines(pid)
-		qt.Check(t, qt.IsTrue(w.files.lines.known > 0))
+		holdings := map[bool]int{}
+		for h := range w.memory.held {
+			holdings[h.bytes > 0]++
+		}
+		qt.Check(t, qt.IsTrue(holdings[true] >= 3), qt.Commentf("tables, lines that are known, and all"))
 		w.forget(pid)
-		qt.Check(t, qt.Equals(w.files.lines.known, 0))
+		qt.Check(t, qt.HasLen(w.memory.held, 0))
+		qt.Check(t, qt.Equals(w.memory.bytes, 0))
 	}
 }
 
@@ -101,7 +105,7 @@ func TestLinesOfAFileThatWasForgotten(t *testing.T) {
 func TestLinesThatAnotherProcessMayNotHave(t *testing.T) {
 	w := newWaiting(t)
 	poor, rich := w.start(), w.start()
-	w.processes[poor].lines = &lineAccount{time: processLineTime}
+	w.processes[poor].bytes = budget{}
 	w.Want(t.Context(), poor, []uint64{w.main})
 	w.checkLines(rich)
 	w.checkLines(poor)
@@ -111,7 +115,7 @@ func TestLinesThatAnotherProcessMayNotHave(t *testing.T) {
 func TestLinesThatComeTooLate(t *testing.T) {
 	w := newWaiting(t)
 	synctest.Test(t, func(t *testing.T) {
-		lines := &lineReader{readers: readers{unanswered: new(deadline.Unanswered)}}
+		s := NewSymbolizer("")
 		answer := make(chan struct{})
 		f := &lineFile{open: func() *debuginfo.File {
 			<-answer
@@ -119,13 +123,17 @@ func TestLinesThatComeTooLate(t *testing.T) {
 			qt.Check(t, qt.IsNil(err))
 			return file
 		}}
-		payer := &lineAccount{time: time.Second, bytes: processLineBytes}
-		lines.want(f, w.main, payer)
-		lines.wait(t.Context())
+		payer := &process{lineTime: time.Second, bytes: budget{processBytes}}
+		s.mutex.Lock()
+		s.want(f, w.main, payer)
+		s.unlock()
+		s.awaitLines(t.Context())
 		close(answer)
 		synctest.Wait()
 		qt.Check(t, qt.IsNil(f.info))
-		found, isKnown := lines.want(f, w.main, payer)
+		s.mutex.Lock()
+		defer s.unlock()
+		found, isKnown := s.want(f, w.main, payer)
 		qt.Check(t, qt.IsTrue(isKnown))
 		qt.Check(t, qt.HasLen(found, 0))
 	})

@@ -34,8 +34,8 @@ type Symbolizer struct {
 	// Lines adds source files and lines, and inlined functions, to Frames and
 	// profiles, if files or their debug files have DWARF. Reading that takes a
 	// second or more for each large file, in the background. What has been read
-	// is held in up to 512 MB of memory; the file being read, and lines that
-	// are known, come on top. Lines must be set before the Symbolizer is used.
+	// takes up to 768 MB more memory, without the file being read. Lines must
+	// be set before the Symbolizer is used.
 	Lines bool
 
 	fs *procfs.FS
@@ -46,6 +46,7 @@ type Symbolizer struct {
 	busy      map[int]chan struct{} // processes that are scanned, see enter
 	mappings  int                   // of all processes
 	files     files
+	memory    memory // of the tables of files, their lines, and code made at run time
 	unwinder  *unwind.Unwinder
 	counts    Counts
 
@@ -55,6 +56,7 @@ type Symbolizer struct {
 
 	unanswered deadline.Unanswered
 	readers    readers
+	lines      lineReader
 	records    records
 }
 
@@ -123,8 +125,6 @@ func NewSymbolizer(fs proc.FS) *Symbolizer {
 		files:     files{known: make(map[procmaps.Version]*file)},
 		unwinder:  unwind.NewUnwinder(),
 	}
-	s.readers.unanswered = &s.unanswered
-	s.files.lines = &lineReader{readers: readers{unanswered: &s.unanswered}}
 	return s
 }
 
@@ -139,8 +139,8 @@ func (s *Symbolizer) Close() error {
 	s.isClosed = true
 	s.readers.close()
 	s.files.closeAll()
-	s.files.lines.close()
 	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procmaps.Version]*file), 0
+	s.memory = memory{}
 	return nil
 }
 
@@ -213,7 +213,7 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 	}
 	isKnown := true
 	for _, at := range spots {
-		_, ok := s.lines(at)
+		_, ok := s.linesAt(at)
 		isKnown = isKnown && ok
 	}
 	if !isKnown {
@@ -221,7 +221,7 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 	}
 	var all []Frame
 	for i, frame := range frames {
-		sources, _ := s.lines(spots[i])
+		sources, _ := s.linesAt(spots[i])
 		for n, source := range sources {
 			if n == len(sources)-1 {
 				frame.Source = source.text()
@@ -249,14 +249,14 @@ func (s *Symbolizer) Want(ctx context.Context, pid int, stack []uint64) {
 	for i, address := range stack {
 		if m, at := s.at(pid, address, i > 0); m != nil {
 			s.name(ctx, at)
-			s.lines(at)
+			s.linesAt(at)
 		}
 	}
 	owner := s.ownerBy(pid)
 	s.unlock()
 	ctx, cancel := context.WithTimeout(ctx, mostLineWait)
 	defer cancel()
-	s.files.lines.wait(ctx, owner)
+	s.awaitLines(ctx, owner)
 }
 
 // ownerBy returns the owner of a process, "" if that is not known.
@@ -295,7 +295,7 @@ func (s *Symbolizer) begin(pid int) {
 	if p := s.processes[pid]; p != nil {
 		p.steps.earn(stepsPerStack, processSteps)
 		p.bytes.earn(bytesPerStack, processBytes)
-		s.files.lines.earn(p.lines)
+		p.lineTime = min(p.lineTime+lineTimePerStack, processLineTime)
 	}
 }
 
@@ -367,9 +367,12 @@ const (
 	processBytes  = 512 << 20
 	bytesPerStack = 64 << 10
 
-	// maxHeldBytes bounds the tables in memory, of all files together. Those of
-	// the process that takes most are dropped first.
-	maxHeldBytes = 256 << 20
+	// maxHeldBytes bounds the tables of all files in memory, together with the
+	// code that processes have made at run time, and maxHeldLines what is held
+	// besides with Lines. The largest of the owner that holds most is dropped
+	// first.
+	maxHeldBytes = 448 << 20
+	maxHeldLines = 768 << 20
 
 	// maxOpen bounds the open files. When another one is opened, the tables of
 	// the one that was opened first are read, which takes time and memory, and
