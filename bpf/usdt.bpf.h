@@ -76,10 +76,9 @@
 #endif
 
 /*
- * BPF_USDT_MAX_IP_CNT is the number of sites, counted once for each place in
- * memory, that can be attached on a kernel before 5.15. Later kernels tell
- * the program its site by a cookie; the Go side then makes the map as small
- * as a map can be.
+ * BPF_USDT_MAX_IP_CNT is there for programs that define it, as with libbpf's
+ * header: the Go side needs no map of addresses, and makes it as small as a map
+ * can be. On kernels before 5.15 it puts the sites there by other means.
  */
 #ifndef BPF_USDT_MAX_IP_CNT
 #define BPF_USDT_MAX_IP_CNT (4 * BPF_USDT_MAX_SPEC_CNT)

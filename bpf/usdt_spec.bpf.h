@@ -89,7 +89,12 @@ struct {
 	__uint(value_size, sizeof(struct __bpf_usdt_spec));
 } __bpf_usdt_specs __BPF_USDT_MAP;
 
-/* The ID of the spec by the address of the site, where there is no cookie. */
+/*
+ * The ID of the spec by the address of the site, where there is no cookie. Only
+ * other loaders fill it. The Go side has programs always ask for the cookie.
+ * Where there is none, it replaces the call by instructions that find the ID in
+ * this map, of which it then makes an array.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, BPF_USDT_MAX_IP_CNT);
@@ -98,9 +103,8 @@ struct {
 } __bpf_usdt_ip_to_spec_id __BPF_USDT_MAP;
 
 /*
- * Whether the kernel gives a uprobe a cookie (5.15). Set by the Go side before
- * loading; the verifier removes the branch that is not taken, so that an old
- * kernel never sees a helper that it does not have.
+ * Whether programs ask for the BPF cookie of a uprobe (5.15). The verifier
+ * removes the branch that is not taken.
  */
 #ifdef __cplusplus
 #define __BPF_USDT_BOOL bool

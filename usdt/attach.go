@@ -56,13 +56,12 @@ type AttachOptions struct {
 // Attach is all or nothing: if it fails, nothing stays attached.
 //
 // The error is one of those of [Select], or says that the kernel refuses a
-// site, or which option to set if there is no room for the specs or addresses.
+// site, or which option to set if there is no room for the specs.
 // It wraps
 //
 //   - [errors.ErrUnsupported] if a probe has a semaphore and the kernel cannot
 //     count it; in ModeMulti, if there is a PID and the kernel would take it
-//     for a thread; in ModeSingleIPMap, if there is no PID and the file is a
-//     library or position-independent,
+//     for a thread,
 //   - [os.ErrClosed] after [Manager.Close].
 //
 // Other errors say that the program was not loaded for this Manager.
@@ -129,12 +128,13 @@ func (m *Manager) attach(
 			release()
 		}
 	}()
+	mode, dispatch := m.mode, (*dispatcher)(nil)
 	if loaded.reads || loaded.callsOn {
 		if m.specs.layout.IsLibbpf {
 			sel = sel.limitedTo(m.specs.layout)
 		}
 		specs, which := sel.encode(m.specs.layout, cookies)
-		entries, err := m.specs.acquire(specs, nil)
+		entries, err := m.specs.acquire(specs)
 		if err != nil {
 			return nil, err
 		}
@@ -142,24 +142,22 @@ func (m *Manager) attach(
 		for i, n := range which {
 			cookies[i] = uint64(entries[n].id)
 		}
-		if m.mode == ModeSingleIPMap {
-			if m.addresses == nil {
-				return nil, fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h",
-					addressMapName)
-			}
-			where, ids, err := sel.addresses(cookies)
-			if err != nil {
+		switch {
+		case mode != ModeSingleIPMap:
+		case loaded.sleeps:
+			mode = ModeSingle // kernels that have such programs have BPF cookies
+		case m.slots == nil:
+			return nil, fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h",
+				addressMapName)
+		default:
+			if dispatch, err = m.slots.dispatcher(prog); err != nil {
 				return nil, err
 			}
-			addresses, err := m.addresses.acquire(where, ids)
-			if err != nil {
-				return nil, err
-			}
-			held = append(held, func() { m.addresses.release(addresses) })
+			held = append(held, func() { dispatch.program.Close() })
 		}
 	}
 
-	lnk, err := sel.attach(prog, m.mode, cookies)
+	lnk, err := sel.attach(prog, mode, cookies, dispatch)
 	if err != nil {
 		return nil, err
 	}
@@ -240,6 +238,7 @@ func (s *Selection) limitedTo(layout *sitespec.Layout) *Selection {
 type loadedProgram struct {
 	reads   bool // it looks specs up
 	callsOn bool // it may reach another program, which may look specs up
+	sleeps  bool
 }
 
 var errNoProgram = errors.New("there is no program to attach: was it loaded?")
@@ -266,7 +265,8 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (loadedProgram, error) {
 	}
 	ids, _ := info.MapIDs()
 	others, calls := m.askMaps(info.Name, ids)
-	known = loadedProgram{reads: slices.Contains(ids, m.specs.id), callsOn: calls || m.extended}
+	known = loadedProgram{reads: slices.Contains(ids, m.specs.id), callsOn: calls || m.extended,
+		sleeps: m.sleepers[info.Name]}
 	if !known.reads && others {
 		return loadedProgram{}, fmt.Errorf("program %s was loaded without this Manager's maps: pass Manager."+
 			"CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -111,17 +110,3 @@ func explain(op string, err error) error {
 // Attach again later. A watch does so.
 var ErrNotStarted = errors.New("the process has not mapped the file as a program does that has " +
 	"started, and so the kernel would count its semaphore in the wrong segment: attach again later")
-
-// errAddressInUse means that in ModeSingleIPMap an address would need two
-// specs: the same site is attached twice with different cookies, or the sites
-// of two programs are linked to the same address.
-var errAddressInUse error = addressInUseError{}
-
-type addressInUseError struct{}
-
-func (addressInUseError) Error() string {
-	return "attached with other arguments or another cookie already; without " +
-		"BPF cookies (Linux 5.15) an address can be attached once per Manager"
-}
-
-func (addressInUseError) Unwrap() error { return syscall.EADDRINUSE }

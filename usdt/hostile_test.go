@@ -314,16 +314,7 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	settle := time.Duration(atMost(1, 5)) * time.Second
 	time.Sleep(settle) // the CPU time of this is measured
 	said := b.said()
-	if c.Mode() == usdt.ModeSingleIPMap {
-		// Each mapping takes an entry, and there are fewer. A retry with other
-		// entries in use is reported again.
-		qt.Check(t, qt.IsTrue(len(said) <= 3))
-		for _, err := range said {
-			qt.Check(t, qt.ErrorAs(err, new(*usdt.LimitError)))
-		}
-	} else {
-		qt.Check(t, qt.HasLen(said, 0))
-	}
+	qt.Check(t, qt.HasLen(said, 0))
 	b.costs.Report(5,
 		fmt.Sprintf("%d mappings of hard links, one changed 50 times a second", links),
 		"25 s for each scan; 11 s of CPU in 20 s", fmt.Sprintf("in %v: see CPU", settle), b.late)
@@ -590,19 +581,15 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 			return strings.Join(told, "\n")
 		}
 		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
-		if mode != usdt.ModeSingleIPMap { // in which each site needs an address of its own
-			qt.Assert(t, qt.HasLen(w.Attachments(), files), qt.Commentf("%v", allTold()))
-			inUse, _ := c.SpecsInUse()
-			qt.Assert(t, qt.Equals(inUse, specs))
-		}
+		qt.Assert(t, qt.HasLen(w.Attachments(), files), qt.Commentf("%v", allTold()))
+		inUse, _ := c.SpecsInUse()
+		qt.Assert(t, qt.Equals(inUse, specs))
 
 		process := testprog.Start(t, innocent)
 		qt.Assert(t, qt.IsNil(w.SyncAll(t.Context())))
 		process.Fire("twelve", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
-		if mode != usdt.ModeSingleIPMap {
-			qt.Assert(t,
-				qt.StringContains(allTold(), "detached to make room for others that have less"))
-		}
+		qt.Assert(t,
+			qt.StringContains(allTold(), "detached to make room for others that have less"))
 	})
 }

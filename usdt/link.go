@@ -230,10 +230,13 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64, sites ...int
 	if err := kernel.supports(mode); err != nil {
 		return nil, err
 	}
-	return s.attach(prog, mode, cookies)
+	return s.attach(prog, mode, cookies, nil)
 }
 
-func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
+// attach attaches a program, or those that a dispatcher makes for it.
+func (s *Selection) attach(
+	prog *ebpf.Program, mode Mode, cookies []uint64, dispatch *dispatcher,
+) (*Link, error) {
 	file := s.file()
 	file.mu.RLock()
 	defer file.mu.RUnlock()
@@ -267,7 +270,7 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	if mode == ModeMulti {
 		err = lnk.attachMulti(executable, cookies)
 	} else {
-		err = lnk.attachPerfEvents(executable, cookies)
+		err = lnk.attachPerfEvents(executable, cookies, dispatch)
 	}
 	if err != nil {
 		lnk.Close()
@@ -429,14 +432,37 @@ func (s *Selection) multiLink(
 
 // attachPerfEvents attaches by perf events: one for each group of sites, if it
 // can be defined in tracefs, and one for each other site.
-func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) error {
+func (l *Link) attachPerfEvents(
+	executable *link.Executable, cookies []uint64, dispatch *dispatcher,
+) error {
 	s := l.sel
+	var groups [][]int
+	var specs []map[uint64]uint64
+	if dispatch != nil {
+		groups, specs = s.dispatched(cookies)
+	}
 	if l.mode == ModeSingleIPMap {
 		cookies = nil
 	}
-	groups := s.groups(cookies)
+	if dispatch == nil {
+		groups = s.groups(cookies)
+	}
 	if err := s.checkPerfEvents(len(groups)); err != nil {
 		return err
+	}
+	programs := make([]*ebpf.Program, s.Len()) // of each site
+	for n, sites := range groups {
+		prog := l.program
+		if dispatch != nil {
+			var err error
+			if prog, err = dispatch.load(specs[n]); err != nil {
+				return err
+			}
+			defer prog.Close() // the perf events keep it
+		}
+		for _, i := range sites {
+			programs[i] = prog
+		}
 	}
 	hasLink := features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil
 	through := func(sites []int) error { // tracefs
@@ -444,7 +470,7 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 		if cookies != nil {
 			opts.Cookie = cookies[sites[0]]
 		}
-		event, err := uprobeevent.Attach(s.opened.path(), s.places(sites), l.program, opts)
+		event, err := uprobeevent.Attach(s.opened.path(), s.places(sites), programs[sites[0]], opts)
 		if err == nil {
 			l.kernel = append(l.kernel, event)
 		}
@@ -467,7 +493,7 @@ func (l *Link) attachPerfEvents(executable *link.Executable, cookies []uint64) e
 		return err
 	}
 	for _, i := range left {
-		lnk, err := s.perfEvent(executable, l.program, cookies, i)
+		lnk, err := s.perfEvent(executable, programs[i], cookies, i)
 		switch {
 		case err == nil:
 			l.kernel = append(l.kernel, lnk)

@@ -44,10 +44,8 @@ type ManagerOptions struct {
 
 	// MaxSpecs is the number of distinct specs that there is room for. A spec
 	// is the places of a site's arguments together with the cookie. It takes
-	// 208 bytes of kernel memory, or 304 in objects made for libbpf 1.7. In
-	// ModeSingleIPMap there is room for four times as many addresses of sites.
-	// 0 keeps what the object says: 256, or its BPF_USDT_MAX_SPEC_CNT, and as
-	// many addresses as its BPF_USDT_MAX_IP_CNT.
+	// 208 bytes of kernel memory, or 304 in objects made for libbpf 1.7. With 0
+	// it is what the object says: 256, or its BPF_USDT_MAX_SPEC_CNT.
 	MaxSpecs uint32
 
 	// Programs names further programs of the collection for USDT probes. Those
@@ -64,14 +62,15 @@ type ManagerOptions struct {
 // Keep a reference to the Manager as long as its programs are to be attached:
 // the garbage collector detaches what nothing refers to.
 type Manager struct {
-	spec      *ebpf.CollectionSpec // prepared
-	mode      Mode
-	programs  map[string]*ebpf.ProgramSpec // those for USDT probes
-	readers   map[string]bool              // whether a program looks specs up, by its name, also cut
-	callers   map[string]bool              // likewise: whether it makes tail calls
-	extended  bool                         // the collection has a program that replaces functions
-	specs     *specTable                   // nil where the object does not use the header
-	addresses *table[uint64]               // likewise
+	spec     *ebpf.CollectionSpec // prepared
+	mode     Mode
+	programs map[string]*ebpf.ProgramSpec // those for USDT probes
+	readers  map[string]bool              // whether a program looks specs up, by its name, also cut
+	callers  map[string]bool              // likewise: whether it makes tail calls
+	extended bool                         // the collection has a program that replaces functions
+	sleepers map[string]bool              // likewise: whether it may sleep
+	specs    *specTable                   // nil where the object does not use the header
+	slots    *slots                       // likewise, and in other modes than ModeSingleIPMap
 
 	attaching attaching.Files
 
@@ -96,10 +95,12 @@ type Manager struct {
 //
 // NewManager changes spec: the attach type of USDT programs, the size of the
 // support maps, and the variable that tells the programs whether there is a BPF
-// cookie. From Linux 6.13 on, on x86-64 and arm64, it also puts three
-// instructions in front of each USDT program that has no tail call. They hold a
-// tail call that is never made, so that the kernel does not give the program a
-// stack that two threads may use at the same time.
+// cookie. In ModeSingleIPMap it puts instructions in the place of each call of
+// bpf_get_attach_cookie in programs that read arguments. From Linux 6.13 on, on
+// x86-64 and arm64, it also puts three instructions in front of each USDT
+// program that has no tail call. They hold a tail call that is never made, so
+// that the kernel does not give the program a stack that two threads may use at
+// the same time.
 //
 // To load an object several times, give each Manager its own spec.Copy().
 //
@@ -128,16 +129,16 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 
 	m := &Manager{
 		spec: spec, mode: mode, programs: make(map[string]*ebpf.ProgramSpec),
-		readers: make(map[string]bool), callers: make(map[string]bool),
+		readers: make(map[string]bool), callers: make(map[string]bool), sleepers: make(map[string]bool),
 		open: make(map[*Link]struct{}), done: make(chan struct{}),
 		loaded: make(map[weak.Pointer[ebpf.Program]]loadedProgram),
 	}
 	makeHeaderFunctionsStatic(spec)
-	if err := m.preparePrograms(opts); err != nil {
+	if err := m.setCookieVariables(); err != nil {
 		return nil, err
 	}
 	if err = m.createMaps(opts); err == nil {
-		err = m.setCookieVariables()
+		err = m.preparePrograms(opts)
 	}
 	if err != nil {
 		m.Close()
@@ -166,15 +167,12 @@ func (m *Manager) createMaps(opts *ManagerOptions) error {
 	}
 
 	if addresses := m.spec.Maps[addressMapName]; addresses != nil {
-		switch {
-		case m.mode != ModeSingleIPMap:
-			// Nothing will ever be in it, and each entry would take memory.
-			addresses.MaxEntries = 1
-		case opts.MaxSpecs != 0:
-			addresses.MaxEntries = uint32(min(4*uint64(opts.MaxSpecs), math.MaxUint32)) // as the header
-		}
-		var err error
-		if m.addresses, err = newAddressTable(addresses); err != nil {
+		addresses.MaxEntries = 1 // nothing will ever be in it, and each entry would take memory
+		if m.specs != nil && m.mode == ModeSingleIPMap {
+			kernel, err := askKernel()
+			if err == nil {
+				m.slots, err = newSlots(addresses, kernel.cookie)
+			}
 			return err
 		}
 	}
@@ -189,8 +187,8 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	if m.specs != nil {
 		replacements[specMapName] = m.specs.entries
 	}
-	if m.addresses != nil {
-		replacements[addressMapName] = m.addresses.entries
+	if m.slots != nil {
+		replacements[addressMapName] = m.slots.entries
 	}
 	return &ebpf.CollectionOptions{MapReplacements: replacements}
 }
@@ -220,8 +218,8 @@ func (m *Manager) Close() error {
 		if m.specs != nil {
 			errs = append(errs, m.specs.close())
 		}
-		if m.addresses != nil {
-			errs = append(errs, m.addresses.close())
+		if m.slots != nil {
+			errs = append(errs, m.slots.entries.Close())
 		}
 		m.closeErr = errors.Join(errs...)
 	})
@@ -278,6 +276,13 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		for _, known := range []string{prog.Name, kernelName(prog.Name)} {
 			m.readers[known] = m.readers[known] || reads
 			m.callers[known] = m.callers[known] || calls
+			m.sleepers[known] = m.sleepers[known] || isSleepable(prog)
+		}
+		if m.slots != nil && reads && !isSleepable(prog) {
+			var err error
+			if prog.Instructions, err = m.slots.findIn(prog.Instructions); err != nil {
+				return fmt.Errorf("program %s: %w", name, err)
+			}
 		}
 		m.extended = m.extended || prog.Type == ebpf.Extension
 	}
@@ -309,27 +314,20 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 // kernelName returns the part of a name that the kernel keeps: 15 bytes.
 func kernelName(name string) string { return name[:min(len(name), 15)] }
 
+// setCookieVariables has the programs ask for their BPF cookie. In
+// ModeSingleIPMap they then find something else in its place.
 func (m *Manager) setCookieVariables() error {
-	found := false
 	for _, name := range cookieVariables {
-		v := m.spec.Variables[name]
-		if v == nil {
-			continue
-		}
-		found = true
-		if err := v.Set(m.mode.cookie()); err != nil {
-			return fmt.Errorf("setting %s: %w", name, err)
+		if v := m.spec.Variables[name]; v != nil {
+			if err := v.Set(true); err != nil {
+				return fmt.Errorf("setting %s: %w", name, err)
+			}
 		}
 	}
-	if found || m.specs == nil || m.mode.cookie() {
-		return nil
+	for _, prog := range m.spec.Programs {
+		assumeCookie(prog.Instructions)
 	}
-	kernel, err := askKernel()
-	if err == nil && kernel.cookie {
-		err = fmt.Errorf("mode %s: the object is compiled with the header of libbpf 0.8, which uses "+
-			"the cookie wherever the kernel has it: take another mode, or a newer header", m.mode)
-	}
-	return err
+	return nil
 }
 
 // headerFunctions are the functions of the header that programs call. They are

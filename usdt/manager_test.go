@@ -5,7 +5,6 @@
 package usdt_test
 
 import (
-	"errors"
 	"os"
 	"runtime"
 	"slices"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testbpf"
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -197,62 +195,37 @@ func TestAttachSharesAndRecyclesSpecs(t *testing.T) {
 	})
 }
 
-func TestAttachTakesOneSpecForAnAddress(t *testing.T) {
-	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap})
-	process := testprog.Start(t, "target-pie")
-	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
-	first := c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: 1})
-	_, err := c.Attach(c.Collect, target, &usdt.AttachOptions{Cookie: 2},
-		elfnote.Exact(provider, "three"))
-	qt.Assert(t,
-		qt.ErrorMatches(err,
-			`address 0x[0-9a-f]+ is attached with other arguments or another cookie already; .*`))
-	process.Fire("three", 1)
-	qt.Assert(t, qt.Equals(c.next(t, 1)[0].Cookie, 1))
-	qt.Assert(t, qt.IsNil(first.Close()))
-	c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: 2})
-	process.Fire("three", 1)
-	qt.Assert(t, qt.Equals(c.next(t, 1)[0].Cookie, 2))
-}
-
-func TestAttachWithAFullAddressMap(t *testing.T) {
-	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap, MaxSpecs: 1})
-	process := testprog.Start(t, "target-pie")
-	path := testprog.Path(t, "target-pie")
-
-	_, err := c.Attach(c.Collect, usdt.Target{Path: path}, nil, elfnote.Exact(provider, "three"))
-	qt.Assert(t, qt.ErrorIs(err, errors.ErrUnsupported))
-	qt.Assert(t,
-		qt.ErrorMatches(err,
-			`.*target-pie: the kernel has no BPF cookies on uprobes \(needs Linux 5\.15\); .* for one PID only`))
-
-	_, err = c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "libtarget.so"),
-		PID: process.PID}, nil, elfnote.Exact(provider, "three"))
-	qt.Assert(t, qt.ErrorMatches(err, `process \d+ has not mapped .*libtarget.so`))
-
-	_, err = c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil,
-		elfnote.Exact(provider, "many"))
-	var full *usdt.LimitError
-	qt.Assert(t, qt.ErrorAs(err, &full))
-	qt.Assert(t, qt.Equals(*full, usdt.LimitError{Limit: "addresses",
-		Option: "ManagerOptions.MaxSpecs", Capacity: 4, Needed: 400}))
-	used, _ := c.SpecsInUse()
-	qt.Assert(t, qt.Equals(used, 0))
-}
-
-func TestManagerMakesTheAddressMapSmallIfUnused(t *testing.T) {
-	for _, mode := range modes {
-		if !testneeds.KernelAtLeast(t, since[mode]) {
-			continue
+// Without BPF cookies, too, a site can be attached twice, and what is attached
+// covers processes that nobody has looked at.
+func TestAttachEveryProcess(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
+		target := usdt.Target{Path: testprog.Path(t, "target-pie")}
+		before := testprog.Start(t, "target-pie")
+		for cookie := range uint64(2) {
+			c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: cookie + 1})
 		}
-		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
-		entries := c.BpfUsdtIpToSpecId.MaxEntries()
-		if mode == usdt.ModeSingleIPMap {
-			qt.Check(t, qt.Equals(entries, 1024))
-		} else {
-			qt.Check(t, qt.Equals(entries, 1))
+		c.attach(t, c.Collect, target, "many", nil)
+		after := testprog.Start(t, "target-pie")
+		fork := func() int { return before.Fork("three", 1) }
+		for _, fire := range []func() int{
+			func() int { before.Fire("three", 1); return before.PID },
+			func() int { after.Fire("three", 1); return after.PID },
+			fork, fork,
+		} {
+			pid, cookies := fire(), uint64(0)
+			for _, event := range c.next(t, 2) {
+				qt.Check(t, qt.Equals(int(event.Pid), pid))
+				qt.Check(t, qt.Equals(event.Val[0], -2000000000))
+				cookies |= event.Cookie
+			}
+			qt.Check(t, qt.Equals(cookies, 3))
 		}
-	}
+		after.Fire("many", 1)
+		for _, event := range c.next(t, 400) {
+			qt.Assert(t, qt.Equals(event.Val[0], 42))
+		}
+	})
 }
 
 // A program's stack keeps its data, also if the program is preempted and

@@ -44,15 +44,18 @@ const (
 	// written; without it each site has its own.
 	ModeSingle
 
-	// ModeSingleIPMap attaches by perf events. The program finds its site in a
-	// hash map by the instruction pointer, so that all sites of a file share a
-	// perf event where tracefs can be written. It works on all kernels that
-	// this package supports, from Linux 5.10 on.
+	// ModeSingleIPMap attaches by perf events, and needs no BPF cookies: it
+	// works on all kernels that this package supports, from Linux 5.10 on. A
+	// generated program is attached, which finds the site by the low bits of
+	// the instruction pointer, those within a page, and makes a tail call to
+	// the program that was given: one of the 33 that the kernel allows in a
+	// row. All sites of a file share a perf event where tracefs can be written,
+	// unless they have the same low bits and different specs.
 	//
-	// The address of a site must be known before it is attached. It is known
-	// for a program that is linked to a fixed address (ET_EXEC). For a shared
-	// library or position-independent program it is known only for one process,
-	// given by its PID, that has mapped the file already.
+	// A sleepable program (Linux 6.0) cannot be called so, and is attached as
+	// in ModeSingle. On kernels with BPF cookies, on which nothing needs this
+	// mode, a hit may find no spec, if it is preempted by another thread with
+	// the same number modulo 4,096.
 	ModeSingleIPMap
 )
 
@@ -99,10 +102,6 @@ func (m Mode) Resolve() (Mode, error) {
 		return ModeSingleIPMap, nil
 	}
 }
-
-// cookie reports whether a program attached in this mode has a BPF cookie.
-// Without one it knows its site by the instruction pointer only.
-func (m Mode) cookie() bool { return m == ModeMulti || m == ModeSingle }
 
 // kernelModes says which modes the running kernel has.
 type kernelModes struct {

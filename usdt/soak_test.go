@@ -37,8 +37,7 @@ func TestSoakAttachAndClose(t *testing.T) {
 		wait.Go(func() {
 			for n := worker; done.Add(1) <= cycles && !t.Failed(); n++ {
 				target := usdt.Target{Path: testprog.Path(t, "target-pie")}
-				if n%2 == 0 || c.Manager.Mode() == usdt.ModeSingleIPMap {
-					// ModeSingleIPMap cannot attach to all processes.
+				if n%2 == 0 {
 					target.PID = process.PID
 				}
 				lnk, err := c.Manager.Attach(c.Collect3, target,

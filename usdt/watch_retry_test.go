@@ -68,7 +68,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 				// was found in.
 				found.Kill()
 				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), other.PID)))
-				if perProcess || mode == usdt.ModeSingleIPMap {
+				if perProcess {
 					qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				}
 				for range 3 {

@@ -95,7 +95,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), same.PID)))
 				qt.Assert(t, qt.IsNil(w.Sync(t.Context(), other.PID)))
 				want := 2
-				if perProcess || mode == usdt.ModeSingleIPMap {
+				if perProcess {
 					want = 3
 				}
 				qt.Assert(t, qt.HasLen(w.Attachments(), want))

@@ -3,12 +3,10 @@
 package watch
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
@@ -44,18 +42,17 @@ type Attacher[A any] interface {
 func Of[A any](
 	opts *Options, changed func(*Changes[A]), attacher Attacher[A], parts ...[]elfnote.Pattern,
 ) (*Watch, error) {
-	return newWatch(opts, changed, attacher, false, parts)
+	return newWatch(opts, changed, attacher, parts)
 }
 
 func newWatch[A any](
-	opts *Options, changed func(*Changes[A]), attacher Attacher[A], byAddress bool,
-	parts [][]elfnote.Pattern,
+	opts *Options, changed func(*Changes[A]), attacher Attacher[A], parts [][]elfnote.Pattern,
 ) (*Watch, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	limits := follow.Limits(opts.Limits)
-	d := &driver[A]{Attacher: attacher, patterns: parts, byAddress: byAddress,
+	d := &driver[A]{Attacher: attacher, patterns: parts,
 		perProcess: opts.PerProcess || opts.After > 0, fileSites: limits.OfFile(),
 		noLease: opts.NoLease, proc: procfs.NewFS(string(opts.Proc)), changed: changed}
 	if opts.DebugFiles {
@@ -67,16 +64,14 @@ func newWatch[A any](
 	follower, err := follow.New(d, follow.Options{
 		Proc: procwatch.WatcherOptions{FS: d.proc, Filter: opts.Filter, Patient: opts.Patient,
 			Handler: procwatch.Report(opts.Mapped), BeforePass: opts.BeforePass},
-		Parts:        len(parts),
-		NeedsPIDs:    d.perProcess || byAddress,
-		FollowsMoves: byAddress, // the addresses of the sites change with it
-		Linger:       opts.Linger,
-		After:        opts.After,
-		Limits:       limits,
+		Parts:     len(parts),
+		NeedsPIDs: d.perProcess,
+		Linger:    opts.Linger,
+		After:     opts.After,
+		Limits:    limits,
 	}, d.all...)
 	if err != nil {
-		return nil, fmt.Errorf("watch: %w: watch without PerProcess and After, in a mode other than %s", err,
-			usdt.ModeSingleIPMap)
+		return nil, fmt.Errorf("watch: %w: watch without PerProcess and After", err)
 	}
 	return &Watch{follower: follower, ended: attacher.Closed, closed: make(chan struct{})}, nil
 }
@@ -108,7 +103,6 @@ type driver[A any] struct {
 	Attacher[A]
 	patterns   [][]elfnote.Pattern // by part
 	all        []elfnote.Pattern   // of all parts together, nil if one wants all probes
-	byAddress  bool                // the programs know a site by its address
 	perProcess bool
 	debugFile  func(*elfnote.File) (path string, err error) // nil if none is searched for
 	fileSites  int
@@ -223,12 +217,10 @@ func weight(sel *usdt.Selection) (weight int) {
 	return weight
 }
 
-// PerProcess reports whether a file is attached to each process alone. Only in
-// an ET_EXEC a site has the same address everywhere. Some semaphores can only
-// be counted in a process that has started.
+// PerProcess reports whether a file is attached to each process alone. Some
+// semaphores can only be counted in a process that has started.
 func (d *driver[A]) PerProcess(file *procwatch.CachedFile) bool {
-	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs(d.proc.Root()) ||
-		d.byAddress && file.ELF().Header().Type != elf.ET_EXEC
+	return d.perProcess || file.IsMiscounted() && procfs.HasOwnPIDs(d.proc.Root())
 }
 
 func (f *watchedFile[A]) Attach(
@@ -268,8 +260,6 @@ func (d *driver[A]) Retry(err error) follow.When {
 		return follow.Never
 	case full != nil:
 		return follow.WithShare
-	case errors.Is(err, syscall.EADDRINUSE):
-		return follow.WithRoom
 	case errors.Is(err, usdt.ErrWritten):
 		return follow.Later
 	case errors.Is(err, usdt.ErrNotStarted):

@@ -51,7 +51,6 @@ func loadExample() (*usdt.Manager, *tracerObjects) {
 func TestExamples(t *testing.T) {
 	testprog.RequireBPF(t)
 	testneeds.NoGuest(t, "it has no /etc/ld.so.cache, by which a library is found by its name")
-	testneeds.Kernel(t, "5.15", "BPF cookies on uprobes, to attach a library for every process")
 	testprog.StartThrow(t)
 	printed := testprog.Printed(t, ExampleNew, "attached to ", func() {
 		qt.Check(t, qt.IsNil(syscall.Kill(os.Getpid(), syscall.SIGINT)))

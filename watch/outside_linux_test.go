@@ -48,7 +48,6 @@ func outside(t *testing.T, source string) string {
 // host, attaches to a process of the host, and exports what it does.
 func TestOutsideAgentWithTheProcOfItsHost(t *testing.T) {
 	testprog.RequireBPF(t)
-	testneeds.Kernel(t, "5.15", "BPF cookies on uprobes, to attach a file for every process")
 	agent := outside(t, "testdata/agent/main.go")
 	unshare := []string{testneeds.Tool(t, "unshare", "util-linux"), "--pid", "--mount", "--fork",
 		"--kill-child"}

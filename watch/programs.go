@@ -117,7 +117,7 @@ func New(
 		if changed != nil {
 			changed(c)
 		}
-	}, a, mgr.Mode() == usdt.ModeSingleIPMap, patterns)
+	}, a, patterns)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,11 @@ func (a *programAttacher) AttachPart(
 
 func (a *programAttacher) Descriptors(attached *Attachment) int {
 	links, _ := attached.Link.Links() // none of perf events, which take two each with their BPF links
-	return len(links) + 2*attached.Link.PerfEvents()
+	n := len(links) + 2*attached.Link.PerfEvents()
+	if a.manager.Mode() == usdt.ModeSingleIPMap {
+		n++ // the array by which the program is called
+	}
+	return n
 }
 
 func (a *programAttacher) Detach(all []*Attachment) error {

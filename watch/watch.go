@@ -67,8 +67,7 @@ type Options struct {
 	// through, so that no other process is hit. Without it a file is attached
 	// once, for every process that maps it now or later, also those that the
 	// filter does not let through. That is cheaper, and a new process is hit
-	// from its start. A Manager in usdt.ModeSingleIPMap always attaches
-	// libraries and position-independent programs per process.
+	// from its start.
 	//
 	// The PIDs go to the kernel, so Proc has to be of this process's own PID
 	// namespace.

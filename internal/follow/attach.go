@@ -244,13 +244,12 @@ func (f *Follower[A]) add(at target, attached A, r *round[A]) {
 }
 
 // isWanted reports whether a target is still wanted: its process is there, and
-// the file has not been written to, nor mapped elsewhere if that matters.
+// the file has not been written to.
 func (f *Follower[A]) isWanted(at target) bool {
 	known := f.files[at.File]
 	return !f.isStopped() && known != nil && known.source.HasSameSites(at.pair.File) &&
 		slices.ContainsFunc(f.watcher.ProcessFiles(), func(pair *procwatch.ProcessFile) bool {
-			return inEveryProcess(pair) == at.Place || inProcess(pair) == at.Place &&
-				(!f.opts.FollowsMoves || slices.Equal(pair.Mappings, at.pair.Mappings))
+			return inEveryProcess(pair) == at.Place || inProcess(pair) == at.Place
 		})
 }
 

@@ -238,36 +238,6 @@ func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 	})
 }
 
-// A file that was mapped elsewhere while it was being attached is not attached
-// by its old addresses.
-func TestFollowerAttachesNothingLateThatHasMoved(t *testing.T) {
-	whileNothingGoesOn(t, func(t *testing.T) {
-		w := newWorld(t)
-		unblock := make(chan struct{})
-		w.fail = func(part int, _ string) error {
-			if part == 0 {
-				<-unblock
-			}
-			return nil
-		}
-		f := w.follower(Options{FollowsMoves: true})
-		f.patience = 20 * time.Millisecond
-		w.startAt(1, 0x1000, "a")
-		qt.Assert(t, qt.IsNil(f.SyncAll(t.Context())))
-		w.startAt(1, 0x5000, "a")
-		qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
-		close(unblock)
-		testneeds.Await(t, 10*time.Second, "it is attached anew",
-			func() bool { return len(f.attachments()) == 1 })
-		f.following.Lock()
-		defer f.following.Unlock()
-		qt.Assert(t, qt.HasLen(f.attached, 1))
-		for _, a := range f.attached {
-			qt.Check(t, qt.Equals(a.pair.Mappings[0].Start, 0x5000))
-		}
-	})
-}
-
 // awaitAnswers waits until everything that was set aside has answered.
 func (f *Follower[A]) awaitAnswers(t *testing.T) {
 	t.Helper()

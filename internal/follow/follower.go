@@ -38,9 +38,6 @@ type Options struct {
 	// NeedsPIDs says that a file may be attached in one process. For that the
 	// kernel must know the PIDs of Proc.FS.
 	NeedsPIDs bool
-	// FollowsMoves says that an attachment in one process is made anew if the
-	// process maps the file elsewhere.
-	FollowsMoves bool
 	// Limits bound what is attached.
 	Limits Limits
 	// Linger is the time for which a file that is attached in every process
@@ -310,10 +307,6 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 	}
 	for _, pair := range changes.Moved {
 		place := inProcess(pair)
-		hasMoved := f.opts.FollowsMoves && !slices.ContainsFunc(
-			f.attachedAt(place), func(a *attachment[A]) bool {
-				return slices.Equal(a.pair.Mappings, pair.Mappings)
-			})
 		all := slices.DeleteFunc(f.attachedAt(place), func(a *attachment[A]) bool {
 			// What has only mapped it, as usdttrace does for a command.
 			return !slices.ContainsFunc(a.pair.Mappings, procfs.Mapping.TakesHits)
@@ -321,7 +314,7 @@ func (f *Follower[A]) targets(changes *procwatch.Changes) []target {
 		if pair.HasExecuted() && pair.File.IsMiscounted() && len(all) > 0 {
 			old.Errors = append(old.Errors, f.driver.Explain(all[0].part, pair, errAgain))
 		}
-		if f.driver.PerProcess(pair.File) && (hasMoved || f.opts.After > 0 && pair.HasExecuted()) {
+		if f.driver.PerProcess(pair.File) && f.opts.After > 0 && pair.HasExecuted() {
 			f.detachRunning(place, old)
 			targets = append(targets, f.afterwards(place, pair))
 		}
