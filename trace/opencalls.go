@@ -58,7 +58,6 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 		}
 		decoder.wall = now.wall
 		for _, l := range s.latencies {
-			var again [bpfgen.CallsSize]byte
 			if err := l.each(func(key [2]uint64, calls []bpfgen.OpenCall, _ []byte) error {
 				pid, _, pair := bpfgen.Caller(key)
 				for _, call := range calls {
@@ -71,10 +70,7 @@ func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
 					if c.Start, err = s.openStart(decoder, l, key, &of, &call); err != nil {
 						return err
 					}
-					// Threads go on while their calls are read: a call that has
-					// changed meanwhile may have been read as a mixture.
-					if c.Start != nil && l.calls.Lookup(&key, &again) == nil &&
-						slices.Contains(l.Calls(again[:]), call) {
+					if c.Start != nil && l.has(key, call) {
 						open = append(open, c)
 					}
 				}
@@ -96,6 +92,13 @@ func (l *latency) each(do func(key [2]uint64, calls []bpfgen.OpenCall, stack []b
 		func(key [2]uint64, stack *[bpfgen.CallsSize]byte) error {
 			return do(key, l.Calls(stack[:]), stack[:])
 		})
+}
+
+// has reports whether a call that was read is still there. Threads go on while
+// their calls are read: one that has changed meanwhile may be a mixture.
+func (l *latency) has(key [2]uint64, call bpfgen.OpenCall) bool {
+	var stack [bpfgen.CallsSize]byte
+	return l.calls.Lookup(&key, &stack) == nil && slices.Contains(l.Calls(stack[:]), call)
 }
 
 // openStart returns the start of a call that goes on, or nil if its thread or
@@ -203,7 +206,7 @@ type openCalls struct {
 	mu     sync.Mutex
 	ended  uint64 // calls that had no end when their thread or process ended
 	execed uint64 // calls of programs in whose place others run
-	frozen bool   // nothing is attached any more
+	frozen bool   // the session has begun to detach
 	going  uint64
 
 	compared map[uint32]*comparison // by the number of the pair
@@ -268,7 +271,9 @@ func (o *openCalls) count(
 				case hasEnded || isExeced && isOver:
 					o.ended++
 				case isExeced:
-					execed++ // the kernel removes them at the next end
+					if l.has(key, calls[i]) { // the kernel removes them at the next end
+						execed++
+					}
 				case !isOver:
 					o.going++
 				}

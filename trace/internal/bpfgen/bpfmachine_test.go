@@ -35,6 +35,7 @@ type bpfMachine struct {
 	reads   int // calls that read the traced process's memory
 	failed  int // those that could not
 	stackID int64
+	stored  func() // is called after each store
 
 	registers [11]uint64
 	stack     [argcode.StackSize]byte
@@ -133,6 +134,9 @@ func (m *bpfMachine) run(program asm.Instructions) error {
 				return fmt.Errorf("%d: %v: %w", pc, ins, err)
 			}
 			m.storeInstruction(&ins, b)
+			if m.stored != nil {
+				m.stored()
+			}
 		case asm.JumpClass, asm.Jump32Class:
 			switch op := ins.OpCode.JumpOp(); op {
 			case asm.Exit:

@@ -336,7 +336,8 @@ const MaxCalls = 64
 
 // A stack of calls begins with how many have been pushed and how many of them
 // are there, 4 bytes each. It is a ring: what is pushed on a full stack takes
-// the place of the outermost call.
+// the place of the outermost call. It is read while it changes, so what is
+// pushed is counted last, and what is popped is uncounted first.
 //
 // With Outermost one call is there at most. Then follow how many starts inside
 // it have its frame, because the compiler has made one function of two, how
@@ -489,7 +490,8 @@ type OpenCall struct {
 	Slot       uint64        // the last word of its key there
 }
 
-// Calls returns the calls that are on a stack, the innermost first.
+// Calls returns the calls that are on a stack, the innermost first. One that is
+// just being pushed has no time, and is left out.
 func (l *Latency) Calls(stack []byte) []OpenCall {
 	order := binary.NativeEndian
 	count, pushed := order.Uint32(stack[callsCount:]), order.Uint32(stack[callsPushed:])
@@ -497,12 +499,12 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 	for n := range min(count, MaxCalls) {
 		slot := (pushed - 1 - n) % MaxCalls
 		call := stack[callsFirst+int(slot)*callSize:]
-		word := order.Uint64(call[callWord:])
-		if order.Uint64(call[callFrame:])&callOver != 0 {
+		began, word := order.Uint64(call[callTime:]), order.Uint64(call[callWord:])
+		if began == 0 || order.Uint64(call[callFrame:])&callOver != 0 {
 			continue
 		}
 		calls = append(calls, OpenCall{
-			Began: time.Duration(order.Uint64(call[callTime:])), Site: uint32(word >> 32),
+			Began: time.Duration(began), Site: uint32(word >> 32),
 			Conditions: uint32(word) & (1<<MaxStartConditions - 1),
 			Saved:      word&(1<<flagSaved) != 0, Slot: uint64(slot),
 		})
@@ -596,14 +598,14 @@ func (b *builder) push(c *call) {
 	if b.site.Pairs[c.Latency].Alone {
 		b.overlap(c)
 	}
+	// Others may read or take it before it has its time: those of a call before
+	// must not be there.
+	b.callAt(r5)
+	b.SetField(r5, callTime, 0, r3)
+	b.Emit(mov(r3, r1), asm.Add.Imm(r3, 1), storeN(r7, callsPushed, r3, asm.Word))
 	b.JumpIfImm(asm.JGE, r2, MaxCalls, r3, full)
-	if !c.ByThread() { // another thread may take it before it has its time
-		b.callAt(r5)
-		b.SetField(r5, callTime, 0, r3)
-	}
 	b.Emit(asm.Add.Imm(r2, 1), storeN(r7, callsCount, r2, asm.Word))
 	b.Place(pushed)
-	b.Emit(mov(r2, r1), asm.Add.Imm(r2, 1), storeN(r7, callsPushed, r2, asm.Word))
 	b.storeSlot(c)
 	if _, compares := b.compared(c); compares {
 		b.valueAt(c, r2)
@@ -707,7 +709,7 @@ func (b *builder) leave(c *call) {
 	b.Aside(look, looked, func() {
 		next, stop, few := b.Label(), b.Label(), b.Label()
 		b.JumpIfImm(asm.JGT, r2, MaxCalls, r3, looked) // never: see searchCalls
-		b.Emit(storeN(r7, callsPushed, r1, asm.Word), storeN(r7, callsCount, r2, asm.Word))
+		b.Emit(storeN(r7, callsCount, r2, asm.Word), storeN(r7, callsPushed, r1, asm.Word))
 		b.Place(next)
 		b.Emit(asm.Sub.Imm(r1, 1))
 		b.callAt(r4)
@@ -777,8 +779,8 @@ func (b *builder) pop(c *call, none, unmatched argcode.Label) {
 	if !c.ByThread() {
 		b.notYounger(c, unmatched)
 	}
-	b.Emit(storeN(r7, callsPushed, r1, asm.Word), asm.Sub.Imm(r2, 1),
-		storeN(r7, callsCount, r2, asm.Word))
+	b.Emit(asm.Sub.Imm(r2, 1), storeN(r7, callsCount, r2, asm.Word),
+		storeN(r7, callsPushed, r1, asm.Word))
 	b.Place(taken)
 	b.storeSlot(c)
 }

@@ -371,6 +371,34 @@ func TestCallsWithoutRoom(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 110, 0, 0), [][2]uint64{{10, 1}}))
 }
 
+// A stack of calls can be read between any two stores of a program, which may
+// wait there: it shows no call that does not go on.
+func TestCallsCanBeReadAtAnyTime(t *testing.T) {
+	random := rand.New(rand.NewPCG(23, 24))
+	c := newCallWorld(t, callKernels()[0], random, "", expr.Term{Source: expr.TID})
+	going := make(map[time.Duration]bool) // by when they began
+	c.stored = func() {
+		for _, stack := range c.maps[testCalls].values {
+			for _, call := range c.latency.Calls(stack) {
+				qt.Assert(t, qt.IsTrue(going[call.Began]), qt.Commentf("began at %d", call.Began))
+			}
+		}
+	}
+	var began []time.Duration
+	for now := uint64(1000); now < 2000; now++ {
+		sp := 1<<40 - 64*uint64(len(began))
+		if n := len(began) - 1; n >= 0 && random.IntN(4) < 1+int(now/200%2)*2 { // up and down
+			c.hit(Ends{Done: 1}, 1, now, sp+64, 0)
+			delete(going, began[n])
+			began = began[:n]
+		} else if n < MaxCalls {
+			going[time.Duration(now)] = true
+			began = append(began, time.Duration(now))
+			c.hit(Ends{Start: 1}, 1, now, sp, 0)
+		}
+	}
+}
+
 // Nothing is generated where there is nothing to do, and a condition that can
 // hold nowhere is found out.
 func TestBlocksOfCalls(t *testing.T) {

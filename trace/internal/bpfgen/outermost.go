@@ -90,7 +90,7 @@ func (b *builder) popOutermost(c *call, none argcode.Label) {
 	}
 	b.JumpIfImm(asm.JNE, r2, 0, r0, within)
 	b.Place(ends)
-	b.Emit(storeN(r7, callsPushed, r1, asm.Word), storeImm(r7, callsCount, 0, asm.Word))
+	b.Emit(storeImm(r7, callsCount, 0, asm.Word), storeN(r7, callsPushed, r1, asm.Word))
 	b.storeSlot(c)
 	b.Later(func() {
 		b.Place(within)
@@ -100,7 +100,7 @@ func (b *builder) popOutermost(c *call, none argcode.Label) {
 		if c.Fails {
 			b.Place(failed)
 			b.JumpIfImm(asm.JNE, r2, 0, r0, within)
-			b.Emit(storeN(r7, callsPushed, r1, asm.Word), storeImm(r7, callsCount, 0, asm.Word))
+			b.Emit(storeImm(r7, callsCount, 0, asm.Word), storeN(r7, callsPushed, r1, asm.Word))
 			b.Jump(none)
 		}
 	})
