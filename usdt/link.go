@@ -20,11 +20,11 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
 
 // A Link is one program attached to all sites of a [Selection], until Close.
@@ -285,7 +285,7 @@ func (s *Selection) attach(
 }
 
 // removeEnded removes what killed processes have left in tracefs, if it can.
-var removeEnded = sync.OnceFunc(func() { _, _ = uprobeevent.Remove() })
+var removeEnded = sync.OnceFunc(func() { _, _ = attaching.RemoveEnded() })
 
 // checkSemaphores finds the sites whose semaphores the kernel could not count,
 // before anything is attached.
@@ -466,11 +466,11 @@ func (l *Link) attachPerfEvents(
 	}
 	hasLink := features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil
 	through := func(sites []int) error { // tracefs
-		opts := uprobeevent.Options{PID: s.pid, HasLink: hasLink}
+		opts := attaching.EventOptions{PID: s.pid, HasLink: hasLink}
 		if cookies != nil {
 			opts.Cookie = cookies[sites[0]]
 		}
-		event, err := uprobeevent.Attach(s.opened.path(), s.places(sites), programs[sites[0]], opts)
+		event, err := attaching.AttachEvent(s.opened.path(), s.places(sites), programs[sites[0]], opts)
 		if err == nil {
 			l.kernel = append(l.kernel, event)
 		}
@@ -519,9 +519,9 @@ func (s *Selection) perfEvent(
 	return executable.Uprobe("usdt", prog, &opts)
 }
 
-func (s *Selection) places(sites []int) (places []uprobeevent.Place) {
+func (s *Selection) places(sites []int) (places []attaching.Place) {
 	for _, i := range sites {
-		places = append(places, uprobeevent.Place{Offset: s.sites[i].uprobeOffset(),
+		places = append(places, attaching.Place{Offset: s.sites[i].uprobeOffset(),
 			Semaphore: s.sites[i].SemaphoreOffset})
 	}
 	return places
@@ -676,8 +676,8 @@ func (s *Selection) findRefused() (refused map[int]error, err error) {
 			for i := from; i < to; i++ {
 				sites = append(sites, i)
 			}
-			return uprobeevent.Attach(s.opened.path(), s.places(sites), trial,
-				uprobeevent.Options{PID: s.pid})
+			return attaching.AttachEvent(s.opened.path(), s.places(sites), trial,
+				attaching.EventOptions{PID: s.pid})
 		}
 	}
 	refused = make(map[int]error)

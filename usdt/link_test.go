@@ -25,10 +25,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testbpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -137,7 +137,7 @@ func TestAttachWithCapabilitiesAlone(t *testing.T) {
 		attached, stderr := try(t, mode)
 		qt.Check(t, qt.IsTrue(attached), qt.Commentf("%s", stderr))
 	})
-	_, err := uprobeevent.Remove() // of those that were killed
+	_, err := attaching.RemoveEnded() // of those that were killed
 	qt.Check(t, qt.IsNil(err))
 	for _, dir := range []string{testprog.Tracefs, "/sys/kernel/debug"} {
 		qt.Assert(t, qt.IsNil(unix.Mount("none", dir, "tmpfs", 0, "")))

@@ -17,7 +17,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/gousdt/gousdt/internal/attaching"
-	"github.com/gousdt/gousdt/internal/privatestack"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -272,7 +271,7 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		reads := slices.ContainsFunc(prog.Instructions, func(ins asm.Instruction) bool {
 			return ins.Reference() == specMapName
 		})
-		calls := privatestack.HasTailCall(prog.Instructions)
+		calls := attaching.HasTailCall(prog.Instructions)
 		for _, known := range []string{prog.Name, kernelName(prog.Name)} {
 			m.readers[known] = m.readers[known] || reads
 			m.callers[known] = m.callers[known] || calls
@@ -303,7 +302,7 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
 		}
 		var err error
-		prog.Instructions, err = privatestack.AvoidIn(prog.Instructions, kernel)
+		prog.Instructions, err = attaching.AvoidPrivateStackIn(prog.Instructions, kernel)
 		if err != nil {
 			return explain("asking for the kernel's version", err)
 		}

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -186,14 +186,14 @@ func TestEventsOfKilledTracersAreRemoved(t *testing.T) {
 	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
 		running, _ := startTracer(t, mode, "many")
 		killed, kill := startTracer(t, mode, "many")
-		_, err := uprobeevent.Remove()
+		_, err := attaching.RemoveEnded()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(testprog.SharedEvents(t), 2), qt.Commentf("both run"))
 
 		kill()
 		stale := testprog.SharedEvents(t)
 		qt.Assert(t, qt.HasLen(stale, 2), qt.Commentf("the kernel does not remove them"))
-		removed, err := uprobeevent.Remove()
+		removed, err := attaching.RemoveEnded()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(removed, 1))
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(removed[0], fmt.Sprintf("p%d_", killed))))
@@ -201,7 +201,7 @@ func TestEventsOfKilledTracersAreRemoved(t *testing.T) {
 			qt.Check(t, qt.IsTrue(strings.HasPrefix(name, fmt.Sprintf("p%d_", running))))
 		}
 	})
-	_, err := uprobeevent.Remove()
+	_, err := attaching.RemoveEnded()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(testprog.SharedEvents(t), 0))
 }

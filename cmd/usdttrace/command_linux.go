@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/uprobeevent"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -164,7 +164,7 @@ func leaveLinks() {
 	if err != nil {
 		return
 	}
-	shared := uprobeevent.Descriptors()
+	shared := attaching.EventDescriptors()
 	heir := exec.Command("/proc/self/exe", holdLinks)
 	// Signals of the terminal must not reach it.
 	heir.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -255,9 +255,9 @@ func (t *tracer) where() string {
 // cleanUp removes the events that killed tracers have left in tracefs, and
 // returns the exit status. The next program that attaches does the same.
 func cleanUp(m *commandline.Messages, stdout *os.File) int {
-	removed, err := uprobeevent.Remove()
+	removed, err := attaching.RemoveEnded()
 	for _, name := range removed {
-		if _, err := fmt.Fprintf(stdout, "removed %s/%s\n", uprobeevent.Group, name); err != nil {
+		if _, err := fmt.Fprintf(stdout, "removed %s/%s\n", attaching.EventGroup, name); err != nil {
 			m.Warn("writing the output: %v", err)
 			return exitError
 		}

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package attaching has what befalls a file while something is being attached
-// to it, or is attached. [Files] waits, when something is closed, for the
-// attachments that are being made. A [Lease] notices that a file is about to be
-// written to, and holds the writer up until everything has been detached.
+// Package attaching has what attaching takes of the kernel beyond cilium/ebpf.
+// [Files] waits, when something is closed, for the attachments that are being
+// made. A [Lease] notices that a file is about to be written to, and holds the
+// writer up until everything has been detached. An [Event] attaches many places
+// where there are no uprobe_multi links. [AvoidPrivateStack] keeps two threads
+// from sharing the stack of a program.
 package attaching
 
 import (
@@ -90,3 +92,20 @@ func (a *Files) Wait(patience time.Duration) error {
 	return fmt.Errorf("%s: the kernel still attaches to it, which is undone as soon as it has "+
 		"(%d such files): %w", slices.Min(files), len(files), procfs.ErrBlocked)
 }
+
+// A Place is a file offset that gets a breakpoint.
+type Place struct {
+	Offset    uint64
+	Semaphore uint64 // file offset of the counter to be counted up, 0 for none
+}
+
+// EventOptions say how a program is attached to an event.
+type EventOptions struct {
+	PID     int  // 0 for all processes
+	HasLink bool // the kernel has BPF links for perf events, and with them cookies (Linux 5.15)
+	Cookie  uint64
+}
+
+// EventGroup is the group of all events that this package defines, and their
+// directory below "events" in tracefs.
+const EventGroup = "gousdt"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package attaching
+package attaching_test
 
 import (
 	"os"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -44,7 +45,7 @@ func TestWriterWaitsUntilTheLeaseIsReturned(t *testing.T) {
 		func() error { return os.Truncate(path, 3) },
 	} {
 		broken, wrote := make(chan struct{}), make(chan error)
-		l := Take(fd, true, func() { close(broken) })
+		l := attaching.Take(fd, true, func() { close(broken) })
 		qt.Assert(t, qt.IsNil(l.Reason()))
 		before, err := os.Stat(path)
 		qt.Assert(t, qt.IsNil(err))
@@ -69,10 +70,10 @@ func TestEveryLeaseOfAFileIsBroken(t *testing.T) {
 	path := newFile(t)
 	testprog.LeakCheck(t)
 	broken := make(chan int, 3)
-	leases := make([]*Lease, 3)
+	leases := make([]*attaching.Lease, 3)
 	first, second := descriptor(t, path), descriptor(t, path)
 	for i, fd := range []int{first, second, second} {
-		leases[i] = Take(fd, true, func() { broken <- i })
+		leases[i] = attaching.Take(fd, true, func() { broken <- i })
 	}
 	wrote := make(chan error)
 	go func() { wrote <- os.WriteFile(path, nil, 0o600) }()
@@ -91,7 +92,7 @@ func TestWriteIsNoticedWithoutALease(t *testing.T) {
 	fd := descriptor(t, path)
 	for name, hold := range map[string]bool{"open for writing": true, "not wanted": false} {
 		written := make(chan struct{})
-		l := Take(fd, hold, func() { close(written) })
+		l := attaching.Take(fd, hold, func() { close(written) })
 		qt.Check(t, qt.IsNotNil(l.Reason()), qt.Commentf(name))
 		_, err := file.WriteString("new")
 		qt.Assert(t, qt.IsNil(err))

@@ -18,8 +18,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
 
 // leakDeadline is how long the kernel may take to free closed objects. It frees
@@ -245,7 +245,7 @@ func withoutForeign(left []string) []string {
 		mapped += max(0, more)
 	}
 	return withoutMapped(slices.DeleteFunc(left, func(item string) bool {
-		_, event, _ := strings.Cut(item, "uprobe event p:"+uprobeevent.Group+"/")
+		_, event, _ := strings.Cut(item, "uprobe event p:"+attaching.EventGroup+"/")
 		return foreign[item] || isForeign(event)
 	}), mapped)
 }

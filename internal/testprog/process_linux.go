@@ -28,8 +28,8 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
 
 // answerDeadline is how long a program may take to answer one command. It is
@@ -352,7 +352,7 @@ func SharedEvents(t *testing.T) map[string][]string {
 	events := make(map[string][]string)
 	for line := range strings.Lines(string(text)) {
 		name, place, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		if name, ok := strings.CutPrefix(name, "p:"+uprobeevent.Group+"/"); ok && !isForeign(name) {
+		if name, ok := strings.CutPrefix(name, "p:"+attaching.EventGroup+"/"); ok && !isForeign(name) {
 			events[name] = append(events[name], place)
 		}
 	}

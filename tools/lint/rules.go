@@ -151,18 +151,15 @@ const module = "github.com/gousdt/gousdt/"
 var mayImport = map[string]string{
 	"argspec":                "",
 	"elfnote":                "internal/elffile internal/pattern",
-	"internal/attaching":     "internal/procfs",
+	"internal/attaching":     "internal/procfs internal/sys",
 	"internal/elffile":       "",
 	"internal/pattern":       "",
-	"internal/privatestack":  "",
 	"internal/procfs":        "internal/sys",
 	"internal/procmaps":      "internal/procfs",
 	"internal/sys":           "",
-	"internal/uprobeevent":   "internal/procfs internal/sys",
 	"usdt/internal/sitespec": "argspec",
 	"usdt": "argspec bpf elfnote internal/attaching internal/elffile " +
-		"internal/privatestack internal/procfs internal/procmaps internal/sys " +
-		"internal/uprobeevent usdt/internal/sitespec",
+		"internal/procfs internal/procmaps internal/sys usdt/internal/sitespec",
 }
 
 // imports finds imports against the direction in docs/design.md. Tests may

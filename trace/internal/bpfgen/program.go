@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/gousdt/gousdt/internal/privatestack"
+	"github.com/gousdt/gousdt/internal/attaching"
 )
 
 // maxProgram bounds the instructions of a program: a jump reaches over 32,767
@@ -123,7 +123,7 @@ func (bs *Blocks) program(first, count int, cookie asm.Instructions) Program {
 	p := Program{First: first, Blocks: count}
 	blocks := bs.blocks[first:][:count]
 	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
-	p.Instructions = append(asm.Instructions{mov(r6, r1)}, privatestack.Avoid()...)
+	p.Instructions = append(asm.Instructions{mov(r6, r1)}, attaching.AvoidPrivateStack()...)
 	if p.Cookie {
 		p.Instructions = append(p.Instructions, cookie...)
 	}

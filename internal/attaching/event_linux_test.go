@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package uprobeevent_test
+package attaching_test
 
 import (
 	"os"
@@ -15,8 +15,8 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
 
 func TestAttach(t *testing.T) {
@@ -35,7 +35,7 @@ func TestAttach(t *testing.T) {
 	})
 
 	t.Run("refuses a cookie that it cannot give", func(t *testing.T) {
-		_, err := uprobeevent.Attach("/file", nil, nil, uprobeevent.Options{Cookie: 1})
+		_, err := attaching.AttachEvent("/file", nil, nil, attaching.EventOptions{Cookie: 1})
 		qt.Check(t, qt.ErrorMatches(err, `.*no cookie`))
 	})
 }
@@ -61,7 +61,7 @@ func TestCloseWaitsForThoseWhoHaveInheritedTheEvent(t *testing.T) {
 }
 
 // attach attaches a program to places of a file that no process runs.
-func attach(t *testing.T, places int) *uprobeevent.Event {
+func attach(t *testing.T, places int) *attaching.Event {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 16*(places+1)), 0o600)))
@@ -72,11 +72,11 @@ func attach(t *testing.T, places int) *uprobeevent.Event {
 	})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { prog.Close() })
-	wanted := make([]uprobeevent.Place, places)
+	wanted := make([]attaching.Place, places)
 	for i := range wanted {
 		wanted[i].Offset = uint64(16 * (i + 1))
 	}
-	event, err := uprobeevent.Attach(path, wanted, prog, uprobeevent.Options{})
+	event, err := attaching.AttachEvent(path, wanted, prog, attaching.EventOptions{})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { event.Close() })
 	return event

@@ -6,6 +6,8 @@ package attaching
 
 import (
 	"errors"
+
+	"github.com/cilium/ebpf"
 )
 
 // A Lease needs Linux.
@@ -18,3 +20,15 @@ func (*Lease) Reason() error { return errors.ErrUnsupported }
 func (*Lease) IsOpenForWriting() bool { return false }
 
 func (*Lease) Return() {}
+
+type Event struct{}
+
+func AttachEvent(string, []Place, *ebpf.Program, EventOptions) (*Event, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (*Event) Close() error { return nil }
+
+func EventDescriptors() []int { return nil }
+
+func RemoveEnded() ([]string, error) { return nil, errors.ErrUnsupported }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package privatestack_test
+package attaching_test
 
 import (
 	"debug/elf"
@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/privatestack"
+	"github.com/gousdt/gousdt/internal/attaching"
 )
 
 // What a program gets depends on the kernel: a 32-bit program may run on one
@@ -22,11 +22,11 @@ func TestAvoidGoesByTheKernel(t *testing.T) {
 	for kernel, has := range map[elf.Machine]bool{
 		elf.EM_X86_64: true, elf.EM_AARCH64: true, elf.EM_S390: false, elf.EM_NONE: false,
 	} {
-		avoids, err := privatestack.AvoidIn(program, kernel)
+		avoids, err := attaching.AvoidPrivateStackIn(program, kernel)
 		qt.Assert(t, qt.IsNil(err))
 		want := len(program)
 		if has && version >= 6<<16|13<<8 {
-			want += len(privatestack.Avoid())
+			want += len(attaching.AvoidPrivateStack())
 		}
 		qt.Check(t, qt.HasLen(avoids, want), qt.Commentf("%v", kernel))
 		qt.Check(t, qt.Equals(avoids[0].Symbol(), "main"))

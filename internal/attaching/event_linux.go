@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package uprobeevent
+package attaching
 
 import (
 	"errors"
@@ -22,7 +22,21 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
-// An Event is a program attached to many places of a file.
+// An Event is a program attached to many places of a file, for kernels without
+// uprobe_multi links. These take a tenth of a second to close each perf event,
+// one after the other. A perf event has one place in a file, unless it is one
+// for an event that was defined in tracefs: that has any number of places
+// (Linux 5.4, kernel commit 60d53e2c3b75).
+//
+// The kernel keeps the definition of an event when the process that made it
+// ends, and with it the traced file. [RemoveEnded] removes those of processes
+// that have ended. docs/attaching.md says how their names tell the owner.
+//
+// An event in use must not be removed. If it has several places the kernel does
+// not check that, and goes on with memory that it has freed (by its sources,
+// since kernel commit 60d53e2c3b75). So an event is removed only after the
+// process that opened it and all that have inherited it have closed it, or
+// after its owner has certainly ended.
 type Event struct {
 	tracefs string
 	name    string
@@ -33,10 +47,10 @@ type Event struct {
 	err   error
 }
 
-// Attach attaches a program to places of a file, all different, by one event.
-// The path must have no blanks: /proc/self/fd/N leads to any file. Attach fails
-// where tracefs cannot be written or perf events cannot be opened.
-func Attach(path string, places []Place, prog *ebpf.Program, opts Options) (*Event, error) {
+// AttachEvent attaches a program to places of a file, all different, by one
+// event. The path must have no blanks: /proc/self/fd/N leads to any file. It
+// fails where tracefs cannot be written or perf events cannot be opened.
+func AttachEvent(path string, places []Place, prog *ebpf.Program, opts EventOptions) (*Event, error) {
 	if opts.Cookie != 0 && !opts.HasLink {
 		return nil, errors.New("a perf event without a BPF link has no cookie")
 	}
@@ -56,10 +70,10 @@ func Attach(path string, places []Place, prog *ebpf.Program, opts Options) (*Eve
 	return e, nil
 }
 
-func (e *Event) attach(path string, places []Place, prog *ebpf.Program, opts Options) error {
+func (e *Event) attach(path string, places []Place, prog *ebpf.Program, opts EventOptions) error {
 	var definition strings.Builder
 	for _, place := range places {
-		fmt.Fprintf(&definition, "p:%s/%s %s:%#x", Group, e.name, path, place.Offset)
+		fmt.Fprintf(&definition, "p:%s/%s %s:%#x", EventGroup, e.name, path, place.Offset)
 		if place.Semaphore != 0 {
 			fmt.Fprintf(&definition, "(%#x)", place.Semaphore)
 		}
@@ -68,7 +82,7 @@ func (e *Event) attach(path string, places []Place, prog *ebpf.Program, opts Opt
 	if err := write(e.tracefs, definition.String()); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(filepath.Join(e.tracefs, "events", Group, e.name, "id"))
+	text, err := os.ReadFile(filepath.Join(e.tracefs, "events", EventGroup, e.name, "id"))
 	if err != nil {
 		return err
 	}
@@ -122,9 +136,9 @@ func linkPerfEvent(prog *ebpf.Program, event int, cookie uint64) (int, error) {
 	return int(fd), nil
 }
 
-// Descriptors returns the descriptors of all events of this process and of
+// EventDescriptors returns the descriptors of all events of this process and of
 // their links.
-func Descriptors() (all []int) {
+func EventDescriptors() (all []int) {
 	opened.Range(func(fd, _ any) bool {
 		all = append(all, fd.(int))
 		return true
@@ -145,7 +159,7 @@ func (e *Event) Close() error {
 		if e.event >= 0 {
 			opened.Delete(e.event)
 			if err := closeForAll(e.event); err != nil {
-				e.err = errors.Join(e.err, fmt.Errorf("event %s/%s stays in tracefs: %w", Group,
+				e.err = errors.Join(e.err, fmt.Errorf("event %s/%s stays in tracefs: %w", EventGroup,
 					e.name, err))
 				return
 			}
@@ -201,20 +215,20 @@ func closeForAll(event int) error {
 // remove removes an event that is not in use.
 func remove(tracefs, name string) error {
 	// Another tool may have switched on all events of the machine.
-	users, err := filepath.Glob(filepath.Join(tracefs, "instances", "*", "events", Group, name,
+	users, err := filepath.Glob(filepath.Join(tracefs, "instances", "*", "events", EventGroup, name,
 		"enable"))
 	if err != nil {
 		return err
 	}
-	for _, user := range append(users, filepath.Join(tracefs, "events", Group, name, "enable")) {
+	for _, user := range append(users, filepath.Join(tracefs, "events", EventGroup, name, "enable")) {
 		if text, err := os.ReadFile(user); err == nil && strings.TrimSpace(string(text)) != "0" {
 			return fmt.Errorf("event %s/%s stays in tracefs: %s says that another tool records it",
-				Group, name, user)
+				EventGroup, name, user)
 		}
 	}
-	err = twice(func() error { return write(tracefs, "-:"+Group+"/"+name+"\n") })
+	err = twice(func() error { return write(tracefs, "-:"+EventGroup+"/"+name+"\n") })
 	if err != nil {
-		return fmt.Errorf("removing event %s/%s: %w", Group, name, err)
+		return fmt.Errorf("removing event %s/%s: %w", EventGroup, name, err)
 	}
 	return nil
 }
@@ -260,6 +274,31 @@ func findTracefs() (string, error) {
 	return "", errors.New("tracefs is not mounted at /sys/kernel/tracing or /sys/kernel/debug/tracing")
 }
 
+// owner is the process that has defined an event.
+type owner struct {
+	pid       int
+	startTime uint64 // as in /proc/PID/stat
+	namespace uint64 // inode of the PID namespace that pid is of
+}
+
+// name returns the name of the owner's n-th event. The kernel allows letters,
+// digits and underscores, 63 of them.
+func (o owner) name(n uint64) string {
+	return fmt.Sprintf("p%d_%d_%d_%d", o.pid, o.startTime, o.namespace, n)
+}
+
+// parseName returns the owner of an event, and reports whether the name is one
+// that this package has given.
+func parseName(name string) (owner, bool) {
+	var o owner
+	var n uint64
+	if _, err := fmt.Sscanf(name, "p%d_%d_%d_%d", &o.pid, &o.startTime, &o.namespace, &n); err != nil {
+		return owner{}, false
+	}
+	// PIDs have 22 bits (PID_MAX_LIMIT).
+	return o, o.pid > 0 && o.pid < 1<<30 && o.name(n) == name
+}
+
 var defined atomic.Uint64 // events, by this process
 
 // self is this process as the owner of events.
@@ -286,16 +325,16 @@ func pidNamespace(process string) (uint64, error) {
 	return stat.Ino, nil
 }
 
-// Remove removes the events of processes that have ended, and returns their
-// names. An event stays while its owner may run. An owner in another PID
+// RemoveEnded removes the events of processes that have ended, and returns
+// their names. An event stays while its owner may run. An owner in another PID
 // namespace may run as long as any process of that is left, and always if this
 // process does not see the namespace.
-func Remove() (removed []string, err error) {
+func RemoveEnded() (removed []string, err error) {
 	tracefs, err := findTracefs()
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(filepath.Join(tracefs, "events", Group))
+	entries, err := os.ReadDir(filepath.Join(tracefs, "events", EventGroup))
 	if err != nil {
 		return nil, ignoreMissing(err)
 	}
