@@ -83,7 +83,7 @@ const (
 func hasDebugInfo(f *debuginfo.File) bool { return hasDWARF(f) || f.HasGoTable() }
 
 func hasDWARF(f *debuginfo.File) bool {
-	return f.DebugSection(".debug_info").Size > 0 && f.DebugSection(".debug_line").Size > 0
+	return f.Section(".debug_info").Size > 0 && f.Section(".debug_line").Size > 0
 }
 
 // readDebugInfo reads the debug information of a file, and of the file into

@@ -30,6 +30,25 @@ var systemFolders = []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/l
 // all are returned. Those that cannot be found are left out.
 func Linked(path string) (files []string) { return linkedBy(path, ldso.Cached()) }
 
+// maxInterpreter bounds the path of the dynamic linker: PATH_MAX, which is also
+// the kernel's limit for it.
+const maxInterpreter = 4096
+
+// interpreter returns the path of the dynamic linker that a file names, or "".
+// A separate debug file has the segment, but not its bytes.
+func interpreter(f *elffile.File) string {
+	size := f.Interpreter.FileSize
+	if size == 0 || size > maxInterpreter || f.IsDebugFile {
+		return ""
+	}
+	path, err := f.ReadRange(f.Interpreter.Offset, size)
+	if err != nil {
+		return ""
+	}
+	path, _, _ = bytes.Cut(path, []byte{0})
+	return string(path)
+}
+
 // linkedBy is Linked with a function that returns the paths that the cache has
 // for the name of a library.
 func linkedBy(path string, cached func(name string) []string) (files []string) {
@@ -38,7 +57,7 @@ func linkedBy(path string, cached func(name string) []string) (files []string) {
 		return nil
 	}
 	search := search{cached, program.Machine, program.Class()}
-	linker := program.Interpreter()
+	linker := interpreter(program)
 	program.Close()
 
 	add := func(found []string) {

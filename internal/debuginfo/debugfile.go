@@ -172,7 +172,7 @@ func (f *File) readSmall(s elffile.Section, limit uint64) []byte {
 // debugLinkName reads the section .gnu_debuglink. It has a name without
 // directories, padded with zeros to a multiple of 4 bytes, and a checksum.
 func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
-	data := f.readSmall(f.DebugSection(".gnu_debuglink"), maxDebugLink)
+	data := f.readSmall(f.Section(".gnu_debuglink"), maxDebugLink)
 	text, _, found := bytes.Cut(data, []byte{0})
 	at := (len(text) + 1 + 3) &^ 3
 	name = string(text)
@@ -214,7 +214,7 @@ func (f *File) checkLinked(debug *File, want uint32) error {
 // relative to the directory of f or below DebugRoot. It fails with
 // fs.ErrNotExist if f names no such file, or there is none.
 func (f *File) FindAlternative() (*File, error) {
-	text, build, _ := bytes.Cut(f.readSmall(f.DebugSection(".gnu_debugaltlink"), maxAlternative), []byte{0})
+	text, build, _ := bytes.Cut(f.readSmall(f.Section(".gnu_debugaltlink"), maxAlternative), []byte{0})
 	id, name := hex.EncodeToString(build), string(text)
 	paths := pathsOf(id)
 	if len(paths) == 0 {
@@ -267,7 +267,7 @@ const miniDebug = ".gnu_debugdata"
 // MiniDebugBytes returns how many bytes MiniFunctions reads and unpacks at
 // most, by the size of the section.
 func (f *File) MiniDebugBytes() int {
-	return int(min(f.DebugSection(miniDebug).Size, maxMiniDebug/maxMiniRatio) * maxMiniRatio)
+	return int(min(f.Section(miniDebug).Size, maxMiniDebug/maxMiniRatio) * maxMiniRatio)
 }
 
 // MiniFunctions reads the functions in the section .gnu_debugdata. Fedora and
@@ -281,7 +281,7 @@ func (f *File) MiniDebugBytes() int {
 func (f *File) MiniFunctions(
 	unpack func(packed io.Reader, dictionary uint32) (io.Reader, error),
 ) (*Functions, error) {
-	section := f.DebugSection(miniDebug)
+	section := f.Section(miniDebug)
 	if section.Size == 0 || section.Kind != elf.SHT_PROGBITS {
 		return new(Functions), nil
 	}

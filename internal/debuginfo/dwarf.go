@@ -46,7 +46,7 @@ type DWARF struct {
 func (f *File) DWARFBytes() int {
 	size := uint64(0)
 	for _, name := range dwarfSections {
-		s := f.DebugSection(name)
+		s := f.Section(name)
 		size = min(size+unpackedSize(&s), maxDWARF)
 	}
 	return int(size)
@@ -64,7 +64,7 @@ func (f *File) DWARF(lines bool, until time.Time) (*DWARF, error) {
 	}
 	sections := make(map[string][]byte)
 	for _, name := range names {
-		s, limit := f.DebugSection(name), left
+		s, limit := f.Section(name), left
 		if s.Size == 0 {
 			continue
 		}

@@ -34,11 +34,11 @@ const goMagic = 0xfffffff1
 // goSection returns the section that has the table. Other linkers than Go's put
 // that of Go 1.25 into a larger section.
 func (f *File) goSection() (s elffile.Section, isLarger bool) {
-	if f.DebugSection(".go.buildinfo").Size == 0 {
+	if f.Section(".go.buildinfo").Size == 0 {
 		return s, false // no Go program
 	}
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab", ".data.rel.ro"} {
-		if s = f.DebugSection(name); s.Size > 0 {
+		if s = f.Section(name); s.Size > 0 {
 			return s, name == ".data.rel.ro"
 		}
 	}
@@ -91,7 +91,7 @@ func (f *File) GoTable() (*GoTable, error) {
 	}
 	if t.text = at(2); t.text == 0 { // since Go 1.26
 		const place = 22 // of the address in the module data
-		module := f.DebugSection(".go.module")
+		module := f.Section(".go.module")
 		b, err := f.ReadRange(module.Offset+place*word, word)
 		if err != nil || module.Size < (place+1)*word {
 			return nil, fmt.Errorf("functions of Go: no module data: %w", elffile.ErrMalformed)

@@ -349,7 +349,7 @@ func FuzzMember(f *testing.F) {
 				`struct x { int a; struct x *y; union { char *b; }; } *x; int main(void) {}`))
 			var parts [3][]byte
 			for i := range parts {
-				parts[i], _ = program.Unpack(program.DebugSection(dwarfSections[i]))
+				parts[i], _ = program.Unpack(program.Section(dwarfSections[i]))
 			}
 			f.Add(parts[0], parts[1], parts[2], "->y->y->b")
 		}

@@ -71,7 +71,7 @@ const (
 // ErrCompressed, or an error of the reader.
 func (f *File) BuildID() (string, error) {
 	var places []Section
-	if s := f.buildIDNotes; s.Size > 0 && s.Kind == elf.SHT_NOTE {
+	if s := f.section(buildIDSection); s.Size > 0 && s.Kind == elf.SHT_NOTE {
 		if s.Flags&elf.SHF_COMPRESSED != 0 {
 			return "", fmt.Errorf("section .note.gnu.build-id: %w", ErrCompressed)
 		}

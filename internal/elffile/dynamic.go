@@ -3,7 +3,6 @@
 package elffile
 
 import (
-	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -43,8 +42,8 @@ func (f *File) PLTGOT() (uint64, error) {
 	if !errors.Is(err, ErrSymbolNotFound) {
 		return symbol.Value, err
 	}
-	if f.gotPLT != 0 {
-		return f.Words.Moved(f.gotPLT, f.symbols.moved), nil
+	if got := f.section(gotSection).Address; got != 0 {
+		return f.Words.Moved(got, f.symbols.moved), nil
 	}
 	return 0, ErrNoPLTGOT
 }
@@ -59,22 +58,7 @@ func (f *File) IsProgram() bool {
 		return f.Type == elf.ET_EXEC
 	}
 	d := f.readDynamic()
-	return d.err == nil && (d.isPIE || f.interpreter.FileSize > 0 && !d.hasSoname)
-}
-
-// Interpreter returns the path of the dynamic linker that the file names, or
-// "". It returns "" for a separate debug file.
-func (f *File) Interpreter() string {
-	size := f.interpreter.FileSize
-	if size == 0 || size > maxInterpreter || f.IsDebugFile {
-		return ""
-	}
-	path, err := f.ReadRange(f.interpreter.Offset, size)
-	if err != nil {
-		return ""
-	}
-	path, _, _ = bytes.Cut(path, []byte{0})
-	return string(path)
+	return d.err == nil && (d.isPIE || f.Interpreter.FileSize > 0 && !d.hasSoname)
 }
 
 func (f *File) readDynamic() *dynamics {

@@ -4,7 +4,6 @@ package elffile
 
 import (
 	"debug/elf"
-	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -71,22 +70,6 @@ func TestPLTGOT(t *testing.T) {
 				qt.Assert(t, qt.ErrorIs(err, test.err))
 				qt.Assert(t, qt.Equals(got, test.want))
 			})
-		})
-	}
-}
-
-func TestInterpreter(t *testing.T) {
-	for _, test := range []struct{ name, data, want string }{
-		{"none", "", ""},
-		{"path", "/lib/ld.so\x00", "/lib/ld.so"},
-		{"without an end", "/lib/ld.so", "/lib/ld.so"},
-		{"too long", strings.Repeat("x", maxInterpreter+1), ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			im := newImage64()
-			im.Segments = append(im.Segments,
-				elfimage.Segment{Kind: elf.PT_INTERP, Data: []byte(test.data)})
-			qt.Check(t, qt.Equals(im.open(t).Interpreter(), test.want))
 		})
 	}
 }

@@ -44,8 +44,8 @@ type File struct {
 	ProbeBase    uint64 // the address of the section .stapsdt.base
 	HasProbeBase bool   // there is such a section
 
-	// The size is 0 if the file has no such section or segment.
-	Frames      Section // .eh_frame
+	// The size is 0 if the file has no such segment.
+	Interpreter Segment // PT_INTERP: the path of the dynamic linker
 	FramesIndex Segment // PT_GNU_EH_FRAME
 	ReadOnly    Segment // PT_GNU_RELRO: read-only once a process has started
 
@@ -58,13 +58,10 @@ type File struct {
 	close  sync.Once
 	name   string
 
-	noteSegments  []Section // PT_NOTE
-	dynamic       Segment   // PT_DYNAMIC
-	interpreter   Segment   // PT_INTERP
-	sections      table
-	buildIDNotes  Section // .note.gnu.build-id
-	gotPLT        uint64  // address of .got.plt, 0 where there is none
-	debugSections [len(debugSections)]Section
+	noteSegments []Section // PT_NOTE
+	dynamic      Segment   // PT_DYNAMIC
+	sections     table
+	named        [len(namedSections)]Section
 
 	// relocations of ProbeNotes, by the indices of those.
 	relocations map[uint32]Section

@@ -66,7 +66,7 @@ func FuzzFile(f *testing.F) {
 		if got, err := file.PLTGOT(); err != nil && got != 0 {
 			t.Error("an error and a global offset table")
 		}
-		for _, s := range append(file.ProbeNotes, file.Frames) {
+		for _, s := range append(file.ProbeNotes, file.Section(".eh_frame")) {
 			b, err := file.ReadRange(s.Offset, s.Size)
 			if err == nil && uint64(len(b)) != s.Size || err != nil && b != nil {
 				t.Errorf("%d bytes of %d: %v", len(b), s.Size, err)

@@ -206,61 +206,69 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		case s.Kind == elf.SHT_DYNSYM && f.symbols.dynamic.Kind == elf.SHT_NULL:
 			f.symbols.dynamic = s
 		}
-		if uint64(s.name) >= uint64(len(names)) {
-			continue
-		}
-		name := names[s.name:]
-		name, _, ok := strings.Cut(name[:min(len(name), longestName+1)], "\x00")
-		if !ok {
-			continue
-		}
-		switch name {
-		case ".note.stapsdt":
-			if s.Kind != elf.SHT_NOBITS && s.Kind != elf.SHT_NULL {
-				f.ProbeNotes = append(f.ProbeNotes, s)
-			}
-		case ".rela.note.stapsdt", ".rel.note.stapsdt":
-			if f.Type == elf.ET_REL && (s.Kind == elf.SHT_RELA || s.Kind == elf.SHT_REL) &&
-				len(f.relocations) < maxRelocationSections {
-				if f.relocations == nil {
-					f.relocations = make(map[uint32]Section)
-				}
-				f.relocations[s.info] = s
-			}
-		case ".stapsdt.base":
-			f.ProbeBase, f.HasProbeBase = s.Address, true
-		case ".note.gnu.build-id":
-			f.buildIDNotes = s
-		case ".eh_frame":
-			if s.Kind != elf.SHT_NOBITS {
-				f.Frames = s
-			}
-		case ".got.plt":
-			f.gotPLT = s.Address
-		default:
-			if i := slices.Index(debugSections[:], name); i >= 0 {
-				f.debugSections[i] = s
-			}
+		rest := names[min(uint64(s.name), uint64(len(names))):]
+		name, _, ends := strings.Cut(rest[:min(len(rest), longestName+1)], "\x00")
+		if ends {
+			f.keep(name, s)
 		}
 	}
 	f.IsDebugFile = missingCode && !code && f.Type != elf.ET_REL
 	return nil
 }
 
-// debugSections are the sections that package debuginfo reads.
-var debugSections = [...]string{".debug_abbrev", ".debug_info", ".debug_str", ".debug_line_str",
+// keep keeps a section if its name is one that matters.
+func (f *File) keep(name string, s Section) {
+	switch name {
+	case ".note.stapsdt":
+		if s.Kind != elf.SHT_NOBITS && s.Kind != elf.SHT_NULL {
+			f.ProbeNotes = append(f.ProbeNotes, s)
+		}
+	case ".rela.note.stapsdt", ".rel.note.stapsdt":
+		if f.Type == elf.ET_REL && (s.Kind == elf.SHT_RELA || s.Kind == elf.SHT_REL) &&
+			len(f.relocations) < maxRelocationSections {
+			if f.relocations == nil {
+				f.relocations = make(map[uint32]Section)
+			}
+			f.relocations[s.info] = s
+		}
+	case ".stapsdt.base":
+		f.ProbeBase, f.HasProbeBase = s.Address, true
+	default:
+		if i := slices.Index(namedSections[:], name); i >= 0 {
+			f.named[i] = s
+		}
+	}
+}
+
+// namedSections are further sections that are looked up by their names, most of
+// them by package debuginfo.
+var namedSections = [...]string{buildIDSection, gotSection, ".eh_frame",
+	".debug_abbrev", ".debug_info", ".debug_str", ".debug_line_str",
 	".debug_str_offsets", ".debug_addr", ".debug_line", ".debug_ranges", ".debug_rnglists",
 	".gnu_debuglink", ".gnu_debugaltlink", ".gnu_debugdata",
 	".gopclntab", ".data.rel.ro.gopclntab", ".data.rel.ro", ".go.buildinfo", ".go.module"}
 
-// DebugSection returns a section of debugging information by its name. Its size
-// is 0 if the file does not have it.
-func (f *File) DebugSection(name string) Section {
-	i := slices.Index(debugSections[:], name)
-	if i < 0 || f.debugSections[i].Kind == elf.SHT_NOBITS {
+const (
+	buildIDSection = ".note.gnu.build-id"
+	gotSection     = ".got.plt"
+)
+
+// Section returns one of these sections by its name. Its size is 0 if the file
+// does not have it, or not its contents.
+func (f *File) Section(name string) Section {
+	s := f.section(name)
+	if s.Kind == elf.SHT_NOBITS {
 		return Section{}
 	}
-	return f.debugSections[i]
+	return s
+}
+
+// section is Section with those that have no contents in the file.
+func (f *File) section(name string) Section {
+	if i := slices.Index(namedSections[:], name); i >= 0 {
+		return f.named[i]
+	}
+	return Section{}
 }
 
 // sectionNames reads the table of section names. The result is valid as long as
@@ -344,7 +352,7 @@ func (f *File) programHeaders(w *window, t table) error {
 		case elf.PT_DYNAMIC:
 			f.dynamic = s
 		case elf.PT_INTERP:
-			f.interpreter = s
+			f.Interpreter = s
 		case elf.PT_GNU_EH_FRAME:
 			f.FramesIndex = s
 		case elf.PT_GNU_RELRO:

@@ -57,10 +57,6 @@ const (
 	// of 16 bytes.
 	maxDynamicBytes = 1 << 20
 
-	// maxInterpreter bounds the path of the dynamic linker: PATH_MAX, which is
-	// also the kernel's limit for it.
-	maxInterpreter = 4096
-
 	// maxBuildIDNotes bounds a section or segment that is searched for the
 	// build ID, in bytes. Those that linkers write have less than a kilobyte.
 	maxBuildIDNotes = 1 << 16

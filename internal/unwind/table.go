@@ -113,8 +113,8 @@ func (u *Unwinder) Read(f *elffile.File) (*Table, error) {
 // Bytes returns how many bytes of a file Read reads at most, by the file's
 // headers.
 func Bytes(f *elffile.File) int {
-	if f.Frames.Size > 0 {
-		return int(min(f.Frames.Size, maxFrames) + min(f.FramesIndex.FileSize, maxFrames))
+	if frames := f.Section(".eh_frame"); frames.Size > 0 {
+		return int(min(frames.Size, maxFrames) + min(f.FramesIndex.FileSize, maxFrames))
 	}
 	if f.FramesIndex.FileSize > 0 {
 		return 2 * maxFrames // where the section ends is not known
@@ -137,7 +137,7 @@ func (t *Table) find(f *elffile.File) (err error) {
 			return err
 		}
 	}
-	if s := f.Frames; s.Size > 0 {
+	if s := f.Section(".eh_frame"); s.Size > 0 {
 		if s.Flags&elf.SHF_COMPRESSED != 0 {
 			return fmt.Errorf("section .eh_frame: %w", elffile.ErrCompressed)
 		}
