@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Tests on other kernels and machines, emulated: kernels/doc.go.
+# Tests on other kernels and machines, emulated: kernels/README.md.
 #
 #   make test-kernels                              all kernels, default packages
 #   make test-kernels KERNELS='-only s390x -v' KERNEL_PACKAGES=./usdt

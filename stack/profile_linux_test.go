@@ -198,7 +198,7 @@ var zeroValues = []any{&argspec.Arg{}, &argspec.Encoding{}, argspec.Kind(99), &a
 	&trace.Latency{}, &trace.Losses{}, trace.LostError(0), &trace.Row{}, &trace.Session{},
 	&trace.SessionOptions{}, &trace.Site{}, &trace.Snapshot{}, &trace.Value{}, &trace.WatchSession{},
 	&usdt.AttachOptions{}, &usdt.Link{}, &usdt.Manager{}, &usdt.ManagerOptions{}, usdt.Mode(99),
-	&usdt.LimitError{}, &usdt.NotFoundError{}, &usdt.PermissionError{},
+	&usdt.LimitError{}, &usdt.NotFoundError{},
 	&usdt.Selection{}, &usdt.Site{}, &usdt.SiteError{}, &usdt.Target{}, &watch.Attachment{},
 	&watch.Changes[*watch.Attachment]{}, &watch.Error{}, &watch.Limits{}, &watch.Options{},
 	&watch.Program{}, &watch.Stats{}, &watch.Watch{},

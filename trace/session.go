@@ -393,11 +393,11 @@ func (s *Session) createMaps() (err error) {
 	return nil
 }
 
-// explain returns a *usdt.PermissionError if a privilege is missing, and any
+// explain returns an [attaching.PermissionError] if a privilege is missing, and any
 // other error with the operation that failed.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return &usdt.PermissionError{Op: op, Err: err}
+		return &attaching.PermissionError{Op: op, Err: err}
 	}
 	var refused *ebpf.VerifierError
 	switch {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/providers"
@@ -530,6 +531,6 @@ func TestSessionsOfSpansMayFail(t *testing.T) {
 		}
 		failed <- err
 	}()
-	var refused *usdt.PermissionError
+	var refused *attaching.PermissionError
 	qt.Check(t, qt.ErrorAs(<-failed, &refused))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
@@ -51,8 +52,8 @@ type AttachOptions struct {
 // target is a Selection: then all of its sites are attached.
 //
 // The program must belong to the collection that the Manager was made for, and
-// must have been loaded by [Manager.LoadAndAssign] or with
-// [Manager.CollectionOptions]. [Selection.AttachRaw] is for other programs.
+// must have been loaded with [Manager.CollectionOptions]. [Selection.AttachRaw]
+// is for other programs.
 // Attach is all or nothing: if it fails, nothing stays attached.
 //
 // The error is one of those of [Select], or says that the kernel refuses a
@@ -269,7 +270,7 @@ func (m *Manager) loadedProgram(prog *ebpf.Program) (loadedProgram, error) {
 		sleeps: m.sleepers[info.Name]}
 	if !known.reads && others {
 		return loadedProgram{}, fmt.Errorf("program %s was loaded without this Manager's maps: pass Manager."+
-			"CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
+			"CollectionOptions() to CollectionSpec.LoadAndAssign or NewCollectionWithOptions", info.Name)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -322,7 +323,7 @@ func explainProcess(pid int, err error) error {
 		if errors.Is(sys.CheckTracee(pid), procfs.ErrGone) {
 			return sys.Gone(pid)
 		}
-		return &PermissionError{Op: "reading a process", Err: err}
+		return &attaching.PermissionError{Op: "reading a process", Err: err}
 	default:
 		return err // which names the process
 	}

@@ -27,7 +27,7 @@
 //	mgr, err := usdt.NewManager(spec, nil)
 //	defer mgr.Close()
 //	var objs tracerObjects
-//	err = mgr.LoadAndAssign(&objs, nil)
+//	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
 //
 //	target := usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}
 //	lnk, err := mgr.Attach(objs.OnQuery, target, nil, elfnote.Exact("postgresql", "query__start"))

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // A NotFoundError says that a file has none of the probes asked for.
@@ -79,28 +79,11 @@ func (s *Selection) tooMany(what string, limit, needed int) error {
 		&LimitError{Limit: what, Option: "Target.MaxSites", Capacity: limit, Needed: needed}))
 }
 
-// A PermissionError says that the caller lacks a privilege. errors.Is reports
-// it to be [os.ErrPermission].
-type PermissionError struct {
-	Op  string // what was tried
-	Err error
-}
-
-func (e *PermissionError) Error() string {
-	if errors.Is(e.Err, procfs.ErrAccess) { // which names the privilege
-		return fmt.Sprintf("%s: %v", e.Op, e.Err)
-	}
-	return fmt.Sprintf("%s needs root, or CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN "+
-		"on kernels that attach by perf events: %v", e.Op, e.Err)
-}
-
-func (e *PermissionError) Unwrap() error { return e.Err }
-
 // explain adds to an error what was tried. An error about a missing privilege
-// becomes a PermissionError.
+// becomes an [attaching.PermissionError].
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return &PermissionError{Op: op, Err: err}
+		return &attaching.PermissionError{Op: op, Err: err}
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }

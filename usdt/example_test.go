@@ -37,7 +37,7 @@ func Example() {
 	}
 	defer mgr.Close()
 	var objs tracerObjects
-	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
+	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
 		log.Fatal(err)
 	}
 	defer objs.Close()
@@ -267,7 +267,7 @@ func loadExample() (*usdt.Manager, *tracerObjects) {
 		log.Fatal(err)
 	}
 	objs := &tracerObjects{}
-	if err := mgr.LoadAndAssign(objs, nil); err != nil {
+	if err := spec.LoadAndAssign(objs, mgr.CollectionOptions()); err != nil {
 		log.Fatal(err)
 	}
 	return mgr, objs

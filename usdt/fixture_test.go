@@ -59,6 +59,7 @@ func needsMode(t *testing.T, mode usdt.Mode) {
 // A collector is a Manager with the programs that report every hit.
 type collector struct {
 	*usdt.Manager
+	spec *ebpf.CollectionSpec
 	testbpf.ArgsObjects
 	events *ringbuf.Reader
 }
@@ -69,7 +70,7 @@ func newCollector(t *testing.T, opts *usdt.ManagerOptions) *collector {
 	testprog.LeakCheck(t)
 	spec, err := testbpf.LoadArgs()
 	qt.Assert(t, qt.IsNil(err))
-	c := &collector{}
+	c := &collector{spec: spec}
 	c.Manager, err = usdt.NewManager(spec, opts)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(c.Manager.Close())) })

@@ -61,15 +61,13 @@ type ManagerOptions struct {
 // Keep a reference to the Manager as long as its programs are to be attached:
 // the garbage collector detaches what nothing refers to.
 type Manager struct {
-	spec     *ebpf.CollectionSpec // prepared
 	mode     Mode
-	programs map[string]*ebpf.ProgramSpec // those for USDT probes
-	readers  map[string]bool              // whether a program looks specs up, by its name, also cut
-	callers  map[string]bool              // likewise: whether it makes tail calls
-	extended bool                         // the collection has a program that replaces functions
-	sleepers map[string]bool              // likewise: whether it may sleep
-	specs    *specTable                   // nil where the object does not use the header
-	slots    *slots                       // likewise, and in other modes than ModeSingleIPMap
+	readers  map[string]bool // whether a program looks specs up, by its name, also cut
+	callers  map[string]bool // likewise: whether it makes tail calls
+	extended bool            // the collection has a program that replaces functions
+	sleepers map[string]bool // likewise: whether it may sleep
+	specs    *specTable      // nil where the object does not use the header
+	slots    *slots          // likewise, and in other modes than ModeSingleIPMap
 
 	attaching attaching.Files
 
@@ -84,13 +82,13 @@ type Manager struct {
 }
 
 // NewManager prepares a collection for USDT probes, after it was read and
-// before it is loaded. Then load the collection by [Manager.LoadAndAssign], or
-// with the Manager's CollectionOptions:
+// before it is loaded. Then load the collection with the Manager's
+// CollectionOptions:
 //
 //	spec, err := loadTracer() // by bpf2go, or libbpf.LoadCollectionSpec
 //	mgr, err := usdt.NewManager(spec, nil)
 //	var objs tracerObjects
-//	err = mgr.LoadAndAssign(&objs, nil)
+//	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
 //
 // NewManager changes spec: the attach type of USDT programs, the size of the
 // support maps, and the variable that tells the programs whether there is a BPF
@@ -127,17 +125,17 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	}
 
 	m := &Manager{
-		spec: spec, mode: mode, programs: make(map[string]*ebpf.ProgramSpec),
+		mode:    mode,
 		readers: make(map[string]bool), callers: make(map[string]bool), sleepers: make(map[string]bool),
 		open: make(map[*Link]struct{}), done: make(chan struct{}),
 		loaded: make(map[weak.Pointer[ebpf.Program]]loadedProgram),
 	}
 	makeHeaderFunctionsStatic(spec)
-	if err := m.setCookieVariables(); err != nil {
+	if err := m.setCookieVariables(spec); err != nil {
 		return nil, err
 	}
-	if err = m.createMaps(opts); err == nil {
-		err = m.preparePrograms(opts)
+	if err = m.createMaps(spec, opts); err == nil {
+		err = m.preparePrograms(spec, opts)
 	}
 	if err != nil {
 		m.Close()
@@ -146,8 +144,8 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	return m, nil
 }
 
-func (m *Manager) createMaps(opts *ManagerOptions) error {
-	if specs := m.spec.Maps[specMapName]; specs != nil {
+func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) error {
+	if specs := spec.Maps[specMapName]; specs != nil {
 		layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 		if err == nil && (specs.Type != ebpf.Array || specs.KeySize != 4) {
 			err = fmt.Errorf("its type is %s, with keys of %d bytes", specs.Type, specs.KeySize)
@@ -165,7 +163,7 @@ func (m *Manager) createMaps(opts *ManagerOptions) error {
 		}
 	}
 
-	if addresses := m.spec.Maps[addressMapName]; addresses != nil {
+	if addresses := spec.Maps[addressMapName]; addresses != nil {
 		addresses.MaxEntries = 1 // nothing will ever be in it, and each entry would take memory
 		if m.specs != nil && m.mode == ModeSingleIPMap {
 			kernel, err := askKernel()
@@ -178,9 +176,10 @@ func (m *Manager) createMaps(opts *ManagerOptions) error {
 	return nil
 }
 
-// CollectionOptions returns the options to load the collection with by other
-// means than [Manager.LoadAndAssign]. They replace the support maps of the
-// object by those of the Manager. The caller may change the result.
+// CollectionOptions returns the options to load the collection with, by
+// [ebpf.CollectionSpec.LoadAndAssign] or [ebpf.NewCollectionWithOptions]. They
+// replace the support maps of the object by those of the Manager. The caller
+// may change the result, and add replacements for other maps.
 func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	replacements := make(map[string]*ebpf.Map)
 	if m.specs != nil {
@@ -260,13 +259,14 @@ func (m *Manager) forget(l *Link) {
 
 // preparePrograms sets the attach type of USDT programs, which cannot be
 // changed later, and keeps them from having a stack that threads share.
-func (m *Manager) preparePrograms(opts *ManagerOptions) error {
-	for name, prog := range m.spec.Programs {
+func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, opts *ManagerOptions) error {
+	programs := make(map[string]*ebpf.ProgramSpec) // those for USDT probes
+	for name, prog := range spec.Programs {
 		// To libbpf a "?" means not to load and attach the program unless asked
 		// to. Here the caller decides which programs are loaded.
 		section, _, _ := strings.Cut(strings.TrimPrefix(prog.SectionName, "?"), "/")
 		if section == "usdt" || section == "usdt.s" {
-			m.programs[name] = prog
+			programs[name] = prog
 		}
 		reads := slices.ContainsFunc(prog.Instructions, func(ins asm.Instruction) bool {
 			return ins.Reference() == specMapName
@@ -286,14 +286,14 @@ func (m *Manager) preparePrograms(opts *ManagerOptions) error {
 		m.extended = m.extended || prog.Type == ebpf.Extension
 	}
 	for _, name := range opts.Programs {
-		prog := m.spec.Programs[name]
+		prog := spec.Programs[name]
 		if prog == nil {
 			return fmt.Errorf("ManagerOptions.Programs: the collection has no program %s", name)
 		}
-		m.programs[name] = prog
+		programs[name] = prog
 	}
 	kernel, _ := sys.KernelMachine() // if it is not known, nothing can be attached
-	for name, prog := range m.programs {
+	for name, prog := range programs {
 		if prog.Type != ebpf.Kprobe {
 			return fmt.Errorf("program %s has the type %s, but USDT probes need Kprobe", name, prog.Type)
 		}
@@ -315,15 +315,15 @@ func kernelName(name string) string { return name[:min(len(name), 15)] }
 
 // setCookieVariables has the programs ask for their BPF cookie. In
 // ModeSingleIPMap they then find something else in its place.
-func (m *Manager) setCookieVariables() error {
+func (m *Manager) setCookieVariables(spec *ebpf.CollectionSpec) error {
 	for _, name := range cookieVariables {
-		if v := m.spec.Variables[name]; v != nil {
+		if v := spec.Variables[name]; v != nil {
 			if err := v.Set(true); err != nil {
 				return fmt.Errorf("setting %s: %w", name, err)
 			}
 		}
 	}
-	for _, prog := range m.spec.Programs {
+	for _, prog := range spec.Programs {
 		assumeCookie(prog.Instructions)
 	}
 	return nil
@@ -357,31 +357,4 @@ func makeHeaderFunctionsStatic(spec *ebpf.CollectionSpec) {
 			*ins = btf.WithFuncMetadata(*ins, &static)
 		}
 	}
-}
-
-// LoadAndAssign loads programs and maps of the collection, and assigns them to
-// the fields of a struct, as [ebpf.CollectionSpec.LoadAndAssign] does with the
-// [Manager.CollectionOptions]. opts may be nil. If it has map replacements,
-// they are added to those of the Manager; replacing a map of the Manager is an
-// error.
-func (m *Manager) LoadAndAssign(to any, opts *ebpf.CollectionOptions) error {
-	m.mu.Lock()
-	closed := m.closed
-	m.mu.Unlock()
-	if closed {
-		return sys.ClosedError("manager")
-	}
-	options := m.CollectionOptions()
-	if opts != nil {
-		replacements := options.MapReplacements
-		*options = *opts
-		options.MapReplacements = replacements
-		for name, replacement := range opts.MapReplacements {
-			if replacements[name] != nil {
-				return fmt.Errorf("map %s is the Manager's, and cannot be replaced", name)
-			}
-			replacements[name] = replacement
-		}
-	}
-	return m.spec.LoadAndAssign(to, options)
 }

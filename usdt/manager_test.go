@@ -52,7 +52,7 @@ func withCapabilities(t *testing.T, capabilities []int, run func()) {
 	qt.Assert(t, qt.IsNil(<-done))
 }
 
-func TestLoadAndAssignTakesOptions(t *testing.T) {
+func TestCollectionOptionsTakeMoreReplacements(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
 	spec, err := testbpf.LoadArgs()
@@ -64,9 +64,9 @@ func TestLoadAndAssignTakesOptions(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer mgr.Close()
 	var objs testbpf.ArgsObjects
-	qt.Assert(t, qt.IsNil(mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{"events": events},
-	})))
+	options := mgr.CollectionOptions()
+	options.MapReplacements["events"] = events
+	qt.Assert(t, qt.IsNil(spec.LoadAndAssign(&objs, options)))
 	defer objs.Close()
 	want, err := events.Info()
 	qt.Assert(t, qt.IsNil(err))
@@ -75,14 +75,6 @@ func TestLoadAndAssignTakesOptions(t *testing.T) {
 	wantID, _ := want.ID()
 	gotID, _ := got.ID()
 	qt.Check(t, qt.Equals(gotID, wantID))
-
-	// The Manager's maps cannot be replaced.
-	err = mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{"__bpf_usdt_specs": events},
-	})
-	qt.Check(t,
-		qt.ErrorMatches(err, "map __bpf_usdt_specs is the Manager's, and cannot be replaced"))
-	qt.Check(t, qt.IsNotNil(mgr.LoadAndAssign(struct{}{}, nil)))
 }
 
 // A process that loads and closes programs for months does not gather them, nor
@@ -100,7 +92,7 @@ func TestManagerForgetsProgramsThatNothingRefersTo(t *testing.T) {
 	var programs []weak.Pointer[ebpf.Program]
 	for range 3 {
 		var more testbpf.ArgsObjects
-		qt.Assert(t, qt.IsNil(c.LoadAndAssign(&more, nil)))
+		qt.Assert(t, qt.IsNil(c.spec.LoadAndAssign(&more, c.CollectionOptions())))
 		lnk, err := c.Manager.Attach(more.Collect, target, nil, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(lnk.Close()))

@@ -613,7 +613,7 @@ func TestProgramsWithoutArgumentsHaveTheKernelsCookie(t *testing.T) {
 				Dispatch *ebpf.Program `ebpf:"dispatch"`
 				Seen     *ebpf.Map     `ebpf:"seen"`
 			}
-			qt.Assert(t, qt.IsNil(mgr.LoadAndAssign(&objs, nil)))
+			qt.Assert(t, qt.IsNil(spec.LoadAndAssign(&objs, mgr.CollectionOptions())))
 			defer objs.Dispatch.Close()
 			defer objs.Seen.Close()
 			process := testprog.Start(t, "target-pie")

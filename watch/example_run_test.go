@@ -41,7 +41,7 @@ func loadExample() (*usdt.Manager, *tracerObjects) {
 		log.Fatal(err)
 	}
 	objs := &tracerObjects{}
-	if err := mgr.LoadAndAssign(objs, nil); err != nil {
+	if err := spec.LoadAndAssign(objs, mgr.CollectionOptions()); err != nil {
 		log.Fatal(err)
 	}
 	return mgr, objs

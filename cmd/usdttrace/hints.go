@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -36,7 +37,7 @@ import (
 // explain returns the text of an error as it is printed. For a missing
 // privilege it names that, and says how to run the command.
 func explain(err error) string {
-	var denied *usdt.PermissionError
+	var denied *attaching.PermissionError
 	var filtered *tracing.FilteredError
 	var full *usdt.LimitError
 	var notFound *usdt.NotFoundError

@@ -97,7 +97,7 @@ func load(objs any) (*usdt.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := mgr.LoadAndAssign(objs, nil); err != nil {
+	if err := spec.LoadAndAssign(objs, mgr.CollectionOptions()); err != nil {
 		return nil, errors.Join(err, mgr.Close())
 	}
 	return mgr, nil

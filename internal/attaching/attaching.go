@@ -9,6 +9,7 @@
 package attaching
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -109,3 +110,20 @@ type EventOptions struct {
 // EventGroup is the group of all events that this package defines, and their
 // directory below "events" in tracefs.
 const EventGroup = "gousdt"
+
+// A PermissionError says that the caller lacks a privilege. For users errors.Is
+// reports it to be os.ErrPermission; the commands take the text apart.
+type PermissionError struct {
+	Op  string // what was tried
+	Err error
+}
+
+func (e *PermissionError) Error() string {
+	if errors.Is(e.Err, procfs.ErrAccess) { // which names the privilege
+		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("%s needs root, or CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN "+
+		"on kernels that attach by perf events: %v", e.Op, e.Err)
+}
+
+func (e *PermissionError) Unwrap() error { return e.Err }

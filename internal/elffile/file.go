@@ -20,8 +20,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"unicode/utf8"
 )
 
@@ -75,7 +77,11 @@ type File struct {
 // The error wraps ErrNotELF, ErrFileType, ErrTruncated, ErrMalformed,
 // ErrTooLarge or ErrCompressed, or is that of the operating system.
 func Open(path string) (*File, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
+	flags := os.O_RDONLY
+	if runtime.GOOS != "windows" {
+		flags |= syscall.O_NONBLOCK // opening a FIFO does not wait for a writer
+	}
+	file, err := os.OpenFile(path, flags, 0)
 	if err != nil {
 		return nil, err
 	}
