@@ -393,8 +393,8 @@ func (s *Session) createMaps() (err error) {
 	return nil
 }
 
-// explain returns an [attaching.PermissionError] if a privilege is missing, and any
-// other error with the operation that failed.
+// explain returns an [attaching.PermissionError] if a privilege is missing, and
+// any other error with the operation that failed.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return &attaching.PermissionError{Op: op, Err: err}
