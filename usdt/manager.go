@@ -131,7 +131,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		loaded: make(map[weak.Pointer[ebpf.Program]]loadedProgram),
 	}
 	makeHeaderFunctionsStatic(spec)
-	if err := m.setCookieVariables(spec); err != nil {
+	if err := setCookieVariables(spec); err != nil {
 		return nil, err
 	}
 	if err = m.createMaps(spec, opts); err == nil {
@@ -315,7 +315,7 @@ func kernelName(name string) string { return name[:min(len(name), 15)] }
 
 // setCookieVariables has the programs ask for their BPF cookie. In
 // ModeSingleIPMap they then find something else in its place.
-func (m *Manager) setCookieVariables(spec *ebpf.CollectionSpec) error {
+func setCookieVariables(spec *ebpf.CollectionSpec) error {
 	for _, name := range cookieVariables {
 		if v := spec.Variables[name]; v != nil {
 			if err := v.Set(true); err != nil {
