@@ -201,3 +201,42 @@ func ExampleFile() {
 	// leave it out: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)
 	// refuse the probe: unexpected end: malformed operand (8@()
 }
+
+// An agent with a reader of its own in eBPF fills its own table: here an entry
+// of 16 bytes for each argument.
+func Example_ownTable() {
+	type entry struct { // as the C side of the agent has it
+		Value           uint64
+		Register, Index int16 // offsets in struct pt_regs, -1 for none
+		Kind            uint8 // 0: the agent's reader returns an error
+		Size            int8  // negative for a signed value
+		Scale, Shift    uint8
+	}
+	file, err := elfnote.Open("../elfnote/testdata/s390x.so")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	for site, err := range file.Sites() {
+		if err != nil || site.Name != "places" {
+			continue
+		}
+		for _, arg := range argspec.Decode(nil, file, site.Location, site.Arguments) {
+			e := entry{Register: -1, Index: -1}
+			if where, err := arg.Encode(file.Header().Machine); err == nil {
+				e = entry{Value: where.Value, Register: where.Register, Index: where.Index,
+					Kind: uint8(arg.Kind), Size: int8(arg.Size), Scale: where.Scale, Shift: where.Shift}
+				if arg.Signed {
+					e.Size = -e.Size
+				}
+			}
+			fmt.Println(e)
+		}
+	}
+	// Output:
+	// {0 32 -1 2 -8 0 0}
+	// {0 48 -1 2 -4 0 0}
+	// {0 56 -1 2 1 0 0}
+	// {160 144 -1 3 -8 0 0}
+	// {0 64 40 3 -8 0 0}
+}

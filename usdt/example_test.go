@@ -5,6 +5,7 @@
 package usdt_test
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"log"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -297,4 +299,70 @@ func TestExamples(t *testing.T) {
 			qt.Check(t, qt.StringContains(printed, tc.want))
 		})
 	}
+}
+
+// A program that reads arguments with code of its own gets a number for each
+// site, here an index into a table that the agent has filled.
+func ExampleSelection_AttachRaw() {
+	var objs struct{ Generic *ebpf.Program } // loaded by the agent, for perf events or uprobe_multi links
+	var configs *ebpf.Map                    // its table: an event_config for each index
+	type eventConfig struct {
+		Register [5]int16
+		Value    [5]uint64
+	}
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/sbin/app"}, elfnote.Exact("app", "request"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sel.Close()
+	var cookies []uint64
+	for i, site := range sel.Sites() {
+		var config eventConfig
+		for n, arg := range site.Args[:min(len(site.Args), len(config.Value))] {
+			where, err := arg.Encode(elf.EM_X86_64)
+			if err != nil {
+				log.Printf("argument %d: %v", n, err) // the others are fine
+			}
+			config.Register[n], config.Value[n] = where.Register, where.Value
+		}
+		if err := configs.Put(uint32(i), config); err != nil {
+			log.Fatal(err)
+		}
+		cookies = append(cookies, uint64(i))
+	}
+	link, err := sel.AttachRaw(objs.Generic, cookies)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer link.Close()
+}
+
+// A profiler's program decides about a hit, and calls the profiler's unwinder.
+// Its array of programs has those of perf events: so has this one.
+func ExampleSelection_AttachRaw_tailCall() {
+	var unwinders *ebpf.Map // the profiler's array of programs
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Kprobe, License: "GPL",
+		Instructions: asm.Instructions{ // R1 is the context
+			asm.LoadMapPtr(asm.R2, unwinders.FD()),
+			asm.Mov.Imm(asm.R3, 0), // the first unwinder
+			asm.FnTailCall.Call(),
+			asm.Mov.Imm(asm.R0, 0), asm.Return(),
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer program.Close()
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/lib/libjemalloc.so.2"},
+		elfnote.MustParsePattern("otel_memory:*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sel.Close()
+	link, err := sel.AttachRaw(program, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer link.Close()
 }
