@@ -226,10 +226,11 @@ lint:
 	done
 	$(tool) ./lint ..
 	$(tool) ./api ..
-	# what is not for Linux alone, or for 64 bits alone
+	# what is not for Linux alone, for 64 bits alone, or for one byte order
 	GOOS=darwin $(inmodules) vet $(all)
 	GOOS=windows $(inmodules) vet $(pure) ./providers ./container ./proc ./internal/procfs ./internal/procmaps ./internal/procwatch ./cmd/usdtlist
 	GOARCH=386 $(inmodules) vet $(all)
+	GOARCH=s390x $(inmodules) vet $(pure)
 
 .PHONY: api
 api:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Films a terminal: terminal.py COLUMNS LINES STILL <STEPS >FILM.svg
 
 A step is a line: "say COMMAND" types a command line and starts it, "keys KEY..."

@@ -2,8 +2,9 @@
 
 // Lint checks rules of this repository that no other tool knows: comments wrap
 // at 80 columns and code at 110, comments have no turns that are read twice,
-// tests are skipped by package testneeds alone, and the documentation is as
-// package docs says.
+// tests are skipped by package testneeds alone, sources name their licence,
+// workflows name commits of actions, and the documentation is as package docs
+// says.
 package main
 
 import (
@@ -51,7 +52,7 @@ func main() {
 }
 
 func lint(dir string, write, allTurns bool) (problems []string, err error) {
-	cmd := exec.Command("git", "ls-files", "--", "*.go")
+	cmd := exec.Command("git", "ls-files")
 	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -59,7 +60,16 @@ func lint(dir string, write, allTurns bool) (problems []string, err error) {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
 	var turns []string
-	for name := range strings.FieldsSeq(string(out)) {
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSuffix(name, "\n")
+		more, err := checkText(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, more...)
+		if filepath.Ext(name) != ".go" {
+			continue
+		}
 		f, err := parse(dir, name)
 		if err != nil {
 			return nil, err

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Passes probes whose arguments are seldom. */
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Sells fruit, until it is ended. */
 #define _SDT_HAS_SEMAPHORES 1
 #include <sys/sdt.h>

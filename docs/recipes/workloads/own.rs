@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 //! Sells fruit, until it is ended.
 use std::arch::asm;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A fruit shop with four sellers, who share a till. Every hour it opens a stall.
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,4 +1,6 @@
 <?php
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Sells fruit, until it is ended.
 class Shop
 {

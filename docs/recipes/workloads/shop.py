@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sells fruit, until it is ended."""
 import importlib
 import random
