@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
 
+	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
@@ -247,4 +249,23 @@ func TestMemoryTakesNoLongerTheMoreIsKnown(t *testing.T) {
 	}
 	took := time.Since(began)
 	qt.Check(t, qt.IsTrue(took < 10*once), qt.Commentf("%v, a walk takes %v", took, once))
+}
+
+// Files whose functions are known are forgotten when others need the room, also
+// files without functions.
+func TestFilesAreForgotten(t *testing.T) {
+	var f functionsOf
+	file := func(n int) libpf.FrameMappingFile {
+		return libpf.NewFrameMappingFile(libpf.FrameMappingFileData{FileID: libpf.NewFileID(uint64(n), 0)})
+	}
+	none := new(debuginfo.Functions)
+	f.size = maxSize - 10*fileSize // of others
+	for n := range 100 {
+		f.add(file(n), none)
+		f.at(file(0), 1)
+		qt.Assert(t, qt.IsTrue(len(f.known) <= 10))
+	}
+	qt.Check(t, qt.IsNotNil(f.known[file(0)]), qt.Commentf("it is used"))
+	qt.Check(t, qt.IsNil(f.known[file(1)]))
+	qt.Check(t, qt.IsNotNil(f.known[file(99)]))
 }

@@ -47,8 +47,7 @@ type Profiler struct {
 	current *trace.Event // of the trace that is handled
 
 	mu    sync.Mutex
-	files map[libpf.FrameMappingFile]*debuginfo.Functions
-	size  int // of the functions in memory
+	files functionsOf
 }
 
 // often makes the tracer read stacks more often than for sampling by time: it
@@ -76,8 +75,7 @@ type StartOptions struct {
 // Start makes a tracer and attaches the Probe. Call Run to handle the stacks,
 // and then Close.
 func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, err error) {
-	p := &Profiler{probe: probe, opts: *opts, traces: make(chan *libpf.EbpfTrace),
-		files: make(map[libpf.FrameMappingFile]*debuginfo.Functions)}
+	p := &Profiler{probe: probe, opts: *opts, traces: make(chan *libpf.EbpfTrace)}
 	ctx, p.stop = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -222,10 +220,7 @@ func (p *Profiler) frame(f libpf.Frame) stack.Frame {
 	if out.Function == "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if functions := p.files[file]; functions != nil {
-			function, _ := functions.At(uint64(f.AddressOrLineno))
-			out.Function = symbolname.Readable(function.Name)
-		}
+		out.Function = symbolname.Readable(p.files.at(file, uint64(f.AddressOrLineno)))
 	}
 	return out
 }
@@ -259,10 +254,61 @@ func (e executables) read(of libpf.FrameMappingFile, read io.ReaderAt) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if size := e.size + functions.Size(); size <= maxSize {
-		e.files[of], e.size = functions, size
+	e.files.add(of, functions)
+}
+
+// functionsOf has the functions of files. Those that no frame had for longest
+// are dropped first.
+type functionsOf struct {
+	known map[libpf.FrameMappingFile]*usedFunctions
+	size  int    // in memory, in bytes
+	uses  uint64 // of all
+}
+
+type usedFunctions struct {
+	*debuginfo.Functions
+	used uint64 // the number of the last use
+}
+
+const (
+	// maxSize bounds the memory for the functions of all files, in bytes.
+	maxSize = 1 << 30
+	// fileSize is what a file without functions takes of it.
+	fileSize = 1 << 10
+)
+
+// add adds the functions of a file, unless it has some.
+func (f *functionsOf) add(file libpf.FrameMappingFile, functions *debuginfo.Functions) {
+	if f.known == nil {
+		f.known = make(map[libpf.FrameMappingFile]*usedFunctions)
+	}
+	if f.known[file] != nil {
+		return
+	}
+	f.uses++
+	f.known[file] = &usedFunctions{functions, f.uses}
+	f.size += functions.Size() + fileSize
+	for f.size > maxSize {
+		longest := file
+		for other, of := range f.known {
+			if known := f.known[longest]; known == nil || of.used < known.used {
+				longest = other
+			}
+		}
+		f.size -= f.known[longest].Size() + fileSize
+		delete(f.known, longest)
 	}
 }
 
-// maxSize bounds the memory for the functions of all files, in bytes.
-const maxSize = 1 << 30
+// at returns the name of the function at an address of a file, "" if there is
+// none.
+func (f *functionsOf) at(file libpf.FrameMappingFile, address uint64) string {
+	known := f.known[file]
+	if known == nil {
+		return ""
+	}
+	f.uses++
+	known.used = f.uses
+	function, _ := known.At(address)
+	return function.Name
+}

@@ -307,7 +307,7 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 func (ps *processes) newResource(group uint64, p *process) *resource {
 	r := &resource{process: p, group: group}
 	if ps.cgroups != nil {
-		r.path, _ = ps.cgroups.Path(group)
+		r.path, r.isFound = ps.cgroups.Path(group)
 		r.container, _ = container.Of(r.path)
 	}
 	if p == nil {
@@ -362,17 +362,18 @@ func (ps *processes) hasGone(r *resource) bool {
 	gone := r.replaced || r.process != nil && !r.process.gone.IsZero()
 	ps.mu.Unlock()
 	// Without cgroup v2 it is not known whether a group is there, so series
-	// without hits end.
-	return gone || r.process == nil && (ps.cgroups == nil || !ps.cgroups.Exists(r.group))
+	// without hits end. A process can be moved to another group.
+	return gone || (r.process == nil || r.isFound) &&
+		(ps.cgroups == nil || !ps.cgroups.Exists(r.group))
 }
 
-// forget drops the resources of control groups that were not used since then
-// and have gone.
+// forget drops the resources that were not used since then and whose control
+// group has gone.
 func (ps *processes) forget(since time.Time) {
 	old := make(map[resourceID]*resource)
 	ps.mu.Lock()
 	for id, r := range ps.resources {
-		if id.process == nil && r.used.Before(since) {
+		if r.used.Before(since) {
 			old[id] = r
 		}
 	}
@@ -384,6 +385,9 @@ func (ps *processes) forget(since time.Time) {
 		ps.mu.Lock()
 		if ps.resources[id] == r && r.used.Before(since) {
 			delete(ps.resources, id)
+			if p := id.process; p != nil {
+				p.groups = slices.DeleteFunc(p.groups, func(g uint64) bool { return g == id.group })
+			}
 		}
 		ps.mu.Unlock()
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -281,4 +282,45 @@ func TestProcessInAnotherControlGroup(t *testing.T) {
 	ps.change([]proc.Process{files.add(10, 1, "500", "/bin/a", podScope, "")}, nil)
 	here, there := ps.resourceOf(10, 7), ps.resourceOf(10, 8)
 	qt.Check(t, qt.Not(qt.Equals(here.instance, there.instance)))
+}
+
+// A process that goes from one new control group to the next keeps the resource
+// of the one where it is.
+func TestResourcesOfGroupsThatAProcessHasLeft(t *testing.T) {
+	testneeds.Root(t)
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	qt.Assert(t, qt.IsNil(err))
+	parent := ""
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); fields[2] == "cgroup2" && parent == "" {
+			parent, _ = os.MkdirTemp(fields[1], "gousdt-test")
+		}
+	}
+	if parent == "" {
+		testneeds.Missing(t, "no hierarchy of control groups of version 2 that can be written to")
+	}
+	defer os.Remove(parent)
+	cgroups, err := container.Watch("")
+	qt.Assert(t, qt.IsNil(err))
+	defer cgroups.Close()
+	files := newTree(t)
+	ps := newProcesses(ByProcess, procfs.NewFS(files.root), cgroups)
+	ps.change([]proc.Process{files.add(10, 1, "500", "/bin/a", "/x", "")}, nil)
+	for n := range 20 {
+		dir := filepath.Join(parent, strconv.Itoa(n))
+		qt.Assert(t, qt.IsNil(os.Mkdir(dir, 0o755)))
+		defer os.Remove(dir)
+		info, err := os.Stat(dir)
+		qt.Assert(t, qt.IsNil(err))
+		group := info.Sys().(*syscall.Stat_t).Ino
+		testneeds.Await(t, 10*time.Second, "the control group is found",
+			func() bool { return cgroups.Exists(group) })
+		here := ps.resourceOf(10, group)
+		ps.forget(time.Now().Add(time.Hour))
+		qt.Assert(t, qt.Equals(ps.resourceOf(10, group), here), qt.Commentf("the process is there"))
+		qt.Assert(t, qt.HasLen(ps.resources, 1))
+		qt.Assert(t, qt.HasLen(ps.byPID[10].groups, 1))
+		qt.Assert(t, qt.IsNil(os.Remove(dir)))
+		ps.forget(time.Now().Add(time.Hour))
+	}
 }

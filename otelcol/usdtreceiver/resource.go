@@ -25,6 +25,7 @@ type resource struct {
 	process   *process // nil for a control group
 	group     uint64   // ID of the control group
 	path      string   // of the control group, or ""
+	isFound   bool     // the control group was there
 	container container.Container
 	instance  string            // service.instance.id
 	service   map[string]string // what the environment says; nil if it is not known
