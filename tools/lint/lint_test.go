@@ -141,3 +141,21 @@ func TestActions(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(actions(name, text), []string{name + ": a/b@v4: name the commit of an action"}))
 	qt.Check(t, qt.HasLen(actions("other.yml", text), 0))
 }
+
+func TestLarge(t *testing.T) {
+	conditions := func(n int) string {
+		return "\tif a {\n" + strings.Repeat("\t_ = a && b\n", n-1) + "\t}\n"
+	}
+	fields := func(n int) string {
+		return "type t struct {\n\tu\n" + strings.Repeat("\ta int\n", n-1) + "}\n"
+	}
+	for text, want := range map[string][]string{
+		"func f() {\n" + conditions(25) + "}\n": nil,
+		"func f() {\n" + conditions(26) + "}\n": {"a.go:3: f has 26 branches, not 25 at most"},
+		fields(25):                              nil,
+		fields(26):                              {"a.go:3: a struct has 26 fields, not 25 at most"},
+	} {
+		qt.Check(t, qt.DeepEquals(parseText(t, "a.go", "package a\n\n"+text).large(), want))
+		qt.Check(t, qt.HasLen(parseText(t, "a_test.go", "package a\n\n"+text).large(), 0))
+	}
+}

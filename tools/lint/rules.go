@@ -178,3 +178,50 @@ func (f *file) imports() (problems []string) {
 	}
 	return problems
 }
+
+// maxBranches and maxFields bound what a reader of one function, or of one
+// type, has to keep in mind.
+const (
+	maxBranches = 25
+	maxFields   = 25
+)
+
+// large finds functions with too many branches, and structs with too many
+// fields: an embedded type is one. A branch is an if, a loop, a case, or a part
+// of a condition. Tests, benchmarks and tools may be as large as they like.
+func (f *file) large() (problems []string) {
+	if strings.HasSuffix(f.name, "_test.go") || strings.HasPrefix(f.name, "bench/") ||
+		strings.HasPrefix(f.name, "tools/") {
+		return nil
+	}
+	for _, of := range f.syntax.Decls {
+		name, branches := "", 0
+		ast.Inspect(of, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				name = n.Name.Name
+			case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt:
+				branches++
+			case *ast.CaseClause:
+				branches += min(len(n.List), 1)
+			case *ast.CommClause:
+				branches++
+			case *ast.BinaryExpr:
+				if n.Op == token.LAND || n.Op == token.LOR {
+					branches++
+				}
+			case *ast.StructType:
+				if fields := n.Fields.NumFields(); fields > maxFields {
+					problems = append(problems,
+						f.problem(n.Pos(), "a struct has %d fields, not %d at most", fields, maxFields))
+				}
+			}
+			return true
+		})
+		if name != "" && branches > maxBranches {
+			problems = append(problems,
+				f.problem(of.Pos(), "%s has %d branches, not %d at most", name, branches, maxBranches))
+		}
+	}
+	return problems
+}
