@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -465,10 +466,10 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 		f.finish(r)
 		return
 	}
-	for at, a := range f.attached {
+	for at, a := range maps.Clone(f.attached) {
 		if at.File == id {
 			f.detachRunning(at.Place, r)
-			f.report(a.target, errWritten, Later, r)
+			f.report(a.target, errWritten, Later, r) // each part is attached again
 		}
 	}
 	f.close(id)

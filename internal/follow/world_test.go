@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -29,8 +30,10 @@ import (
 // with probes, and a driver that only records what it should attach.
 type world struct {
 	t     *testing.T
-	root  string // of the file system of processes
-	files string // the directory of the files
+	root  string      // of the file system of processes
+	files string      // the directory of the files
+	ended map[int]int // processes, by PID
+	old   int         // what has been replaced
 	names map[procmaps.FileID]string
 
 	mu          sync.Mutex
@@ -82,8 +85,9 @@ func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
 func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procmaps.FileID]string),
-		attached: make(map[*fake]bool), room: 1000, isWritten: make(map[string]func()),
-		perFile: func(string) bool { return true }, fail: func(int, string) error { return nil },
+		ended: make(map[int]int), attached: make(map[*fake]bool), room: 1000,
+		isWritten: make(map[string]func()),
+		perFile:   func(string) bool { return true }, fail: func(int, string) error { return nil },
 	}
 	w.write("self/status", fmt.Sprintf("NSpid:\t%d\n", os.Getpid()))
 	return w
@@ -102,8 +106,7 @@ func (w *world) start(pid int, files ...string) { w.startAt(pid, 0x1000, files..
 // startAt is start with the address of the first mapping.
 func (w *world) startAt(pid, address int, files ...string) {
 	w.t.Helper()
-	dir := strconv.Itoa(pid)
-	qt.Assert(w.t, qt.IsNil(os.RemoveAll(filepath.Join(w.root, dir))))
+	dir := "next"
 	var maps strings.Builder
 	for _, name := range files {
 		path := filepath.Join(w.files, name)
@@ -121,12 +124,24 @@ func (w *world) startAt(pid, address int, files ...string) {
 	w.write(dir+"/maps", maps.String())
 	w.write(dir+"/stat",
 		fmt.Sprintf("%d (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d %d 1 0 1 0 1 0 0\n",
-			pid, pid, 1+len(files)))
+			pid, pid+1000*w.ended[pid], 1+len(files)))
+	// A process that goes on is there all the time.
+	to := filepath.Join(w.root, strconv.Itoa(pid))
+	err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(w.root, dir), unix.AT_FDCWD, to,
+		unix.RENAME_EXCHANGE)
+	if errors.Is(err, os.ErrNotExist) {
+		err = os.Rename(filepath.Join(w.root, dir), to)
+	} else if err == nil {
+		w.old++
+		err = os.Rename(filepath.Join(w.root, dir), filepath.Join(w.root, fmt.Sprint("old", w.old)))
+	}
+	qt.Assert(w.t, qt.IsNil(err))
 }
 
 func (w *world) end(pid int) {
 	w.t.Helper()
 	qt.Assert(w.t, qt.IsNil(os.RemoveAll(filepath.Join(w.root, strconv.Itoa(pid)))))
+	w.ended[pid]++
 }
 
 func fileID(t *testing.T, path string) procmaps.FileID {

@@ -111,6 +111,17 @@ func TestFollowerAttachesAgainAfterAWrite(t *testing.T) {
 		})
 		w.tells("+0 a")
 	})
+	t.Run("all its parts", func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		f := w.follower(Options{Parts: 3})
+		w.start(1, "a")
+		pass(t, f)
+		w.tells("+0 a", "+1 a", "+2 a")
+		w.isWritten["a"]()
+		testneeds.Await(t, 10*time.Second, "the file is attached again", func() bool {
+			return len(f.attachments()) == 3
+		})
+	})
 	t.Run("while it is attached", func(t *testing.T) {
 		w := newWorld(t).everywhere()
 		var attached atomic.Int32
