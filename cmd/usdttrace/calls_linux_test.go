@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,21 +23,38 @@ import (
 type ownTime struct {
 	count       uint64
 	least, most time.Duration
+	said        time.Duration // 0 if both are
 }
 
 // about is an ownTime by a clock that is read beside the probes, or shows less
 // of them: a thread can be preempted between the two.
 func about(count uint64, total time.Duration) ownTime {
 	slack := total/5 + time.Duration(count+1)*time.Millisecond
-	return ownTime{count, total - slack, total + slack}
+	return ownTime{count, max(0, total-slack), total + slack, total}
 }
 
-func (o ownTime) check(t *testing.T, what string, count uint64, total time.Duration) {
+// check compares it with what was measured, for docs/figures.md. The command
+// asks for the calls, which source has measured, too.
+func (o ownTime) check(
+	t *testing.T, software, command, source string, count uint64, total time.Duration,
+) {
 	t.Helper()
-	t.Logf("%s: %d calls, %v; the program says %d, %v to %v", what, count, total, o.count, o.least, o.most)
-	qt.Check(t, qt.Equals(count, o.count), qt.Commentf("%s", what))
+	qt.Check(t, qt.Equals(count, o.count), qt.Commentf("%s", command))
 	qt.Check(t, qt.IsTrue(o.count > 0 && total >= o.least && total <= o.most),
-		qt.Commentf("%s: %v, but the program says %v to %v", what, total, o.least, o.most))
+		qt.Commentf("%s: %v, but the program says %v to %v", command, total, o.least, o.most))
+	text := func(times ...time.Duration) string {
+		text := fmt.Sprint(plural(int(count), "call"), ", ", times[0].Round(100*time.Microsecond))
+		if len(times) > 1 && times[0] != times[1] {
+			text += fmt.Sprint(" to ", times[1].Round(100*time.Microsecond))
+		}
+		return text
+	}
+	own := text(o.least, o.most)
+	if o.said != 0 {
+		own = text(o.said)
+	}
+	figure{software: software, question: "how long do calls take?", command: command,
+		source: source}.row(t, text(total), own)
 }
 
 // ownTimes returns the lines "own NAME COUNT LEAST MOST" of a program, in
@@ -51,7 +69,7 @@ func ownTimes(t *testing.T, output string) map[string]ownTime {
 		qt.Assert(t, qt.IsNil(err))
 		own[line[1]] = about(count, milliseconds(t, line[3]))
 		if line[4] != "" {
-			own[line[1]] = ownTime{count, milliseconds(t, line[3]), milliseconds(t, line[4])}
+			own[line[1]] = ownTime{count, milliseconds(t, line[3]), milliseconds(t, line[4]), 0}
 		}
 	}
 	return own
@@ -69,11 +87,12 @@ func milliseconds(t *testing.T, text string) time.Duration {
 func TestFunctionsTakeTheirOwnTime(t *testing.T) {
 	testprog.RequireBPF(t)
 	for _, test := range []struct {
+		software               string
 		pair, by, name, script string
 		run                    func(t *testing.T) []string // before the script's path
 		probed                 func(t *testing.T) string
 	}{
-		{"python:function", "function", "own.py", `
+		{"Python", "python:function", "function", "own.py", `
 import asyncio, time
 own = {}
 def timed(name, slept, f, count=1):
@@ -101,7 +120,7 @@ for name, numbers in own.items(): print("own", name, *numbers, flush=True)
 			qt.Assert(t, qt.IsNil(err))
 			return []string{file}
 		}, nil},
-		{"php:function", "str(function)", "own.php", `<?php
+		{"PHP", "php:function", "str(function)", "own.php", `<?php
 $own = [];
 function timed($name, $slept, $f) {
 	global $own;
@@ -123,7 +142,7 @@ foreach ($own as $name => $numbers) echo "own $name ", implode(" ", $numbers), "
 			return []string{testneeds.Tool(t, "env", "coreutils"), "USE_ZEND_DTRACE=1",
 				program(t, "php", "php-cli")}
 		}, func(t *testing.T) string { return program(t, "php", "php-cli") }},
-		{"ruby:method", "str(start.method)", "own.rb", `
+		{"Ruby", "ruby:method", "str(start.method)", "own.rb", `
 calls = TracePoint.new(:call, :return) {}
 $own = Hash.new { |own, name| own[name] = [0, 0, 0] }
 def clock; Process.clock_gettime(Process::CLOCK_MONOTONIC); end
@@ -164,7 +183,8 @@ $own.each { |name, numbers| puts "own #{name} #{numbers.join(" ")}" }
 					name, _ := key.(string)
 					if own, ok := own[name]; ok {
 						total, _ := row.Sum.Int64()
-						own.check(t, name, row.Count, time.Duration(total))
+						own.check(t, test.software, fmt.Sprintf("--latency %s --where '%s == %q'", test.pair,
+							test.by, name), "a clock of its own", row.Count, time.Duration(total))
 					}
 					delete(own, name)
 				}
@@ -273,7 +293,38 @@ func TestCallsOfJavaTakeTheirOwnTime(t *testing.T) {
 	own := ownTimes(t, result.stderr)
 	qt.Assert(t, qt.HasLen(own, 6), qt.Commentf("%s", result.stderr))
 	for pair, own := range own {
-		own.check(t, pair, counts[pair], totals[pair])
+		source := "a clock around them"
+		switch pair {
+		case "hotspot:monitor__contended":
+			source = "`ThreadInfo.getBlockedTime`"
+		case "hotspot:mem__pool__gc":
+			source = "`GarbageCollectorMXBean`"
+		}
+		own.check(t, "HotSpot", "--latency "+pair, source, counts[pair], totals[pair])
+	}
+
+	loaded := filepath.Join(t.TempDir(), "loaded")
+	result = start(t, "--json", "--latency", "hotspot:method__compile", "--count", library,
+		"hotspot:class__loaded", "--", java, "-Xbatch", "-XX:+CITime", "-Xlog:class+load:file="+loaded,
+		"-Xshare:off", "-version").wait()
+	log, err := os.ReadFile(loaded)
+	qt.Assert(t, qt.IsNil(err))
+	said := regexp.MustCompile(`(?s)Total compilation time +: +([\d.]+) s.*Total compiled methods +: +(\d+) `).
+		FindStringSubmatch(result.stderr)
+	qt.Assert(t, qt.HasLen(said, 3), qt.Commentf("%s", result.stderr))
+	compiled, err := strconv.ParseUint(said[2], 10, 64)
+	qt.Assert(t, qt.IsNil(err))
+	for _, row := range result.objects("row") {
+		if row.Keys["probe"] == "hotspot:class__loaded" {
+			figure{"HotSpot", "how many classes were loaded?", "--count hotspot:class__loaded", row.Count,
+				uint64(strings.Count(string(log), "source:")), "`-Xlog:class+load`"}.check(t)
+		}
+		if row.Aggregation != "latency" {
+			continue
+		}
+		total, _ := row.Sum.Int64()
+		about(compiled, 1000*milliseconds(t, said[1])).check(t, "HotSpot",
+			"--latency hotspot:method__compile", "`-XX:+CITime`", row.Count, time.Duration(total))
 	}
 }
 
@@ -310,9 +361,9 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 	read := regexp.MustCompile(`(?s)read=(\d+).*?I/O Timings: .*?read=([\d.]+)`).FindStringSubmatch(out)
 	qt.Assert(t, qt.HasLen(read, 3), qt.Commentf("%s", out))
 	qt.Check(t, qt.Equals(strconv.Itoa(len(spans)), read[1]))
-	qt.Check(t, qt.IsTrue(total >= milliseconds(t, read[2])),
-		qt.Commentf("%v, but the server says %s ms", total, read[2]))
-	t.Logf("buffer__read: %d reads, %v; the server says %s, %s ms", len(spans), total, read[1], read[2])
+	reads := ownTime{uint64(len(spans)), milliseconds(t, read[2]), time.Hour, milliseconds(t, read[2])}
+	reads.check(t, "PostgreSQL", "--latency postgresql:buffer__read --where 'is_hit == 0'",
+		"`EXPLAIN (ANALYZE, BUFFERS)`: the system calls in them", uint64(len(spans)), total)
 	qt.Check(t, qt.Equals(summary.Overlapped+summary.Unmatched, 0))
 
 	spans, total, summary = calls(func() { out = server.Query(traced, sort, sort) }, "postgresql:sort")
@@ -320,7 +371,8 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 	for _, line := range ended {
 		elapsed += 1000 * milliseconds(t, line[1])
 	}
-	about(uint64(len(ended)), elapsed).check(t, "sort", uint64(len(spans)), total)
+	about(uint64(len(ended)), elapsed).check(t, "PostgreSQL",
+		"--latency postgresql:sort", "`trace_sort`", uint64(len(spans)), total)
 	qt.Check(t, qt.Equals(summary.Overlapped, 0))
 
 	for _, pair := range []string{"postgresql:sort__start..postgresql:sort__done", "postgresql:so*"} {
@@ -358,13 +410,45 @@ func TestCallsOfPostgresTakeTheirOwnTime(t *testing.T) {
 	qt.Check(t, qt.IsTrue(spans[0].Failed && !spans[1].Failed))
 	waited := regexp.MustCompile(`acquired .* after ([\d.]+) ms`).FindStringSubmatch(out)
 	qt.Assert(t, qt.HasLen(waited, 2), qt.Commentf("%s", out))
-	about(2, 100*time.Millisecond+milliseconds(t, waited[1])).check(t, "lock__wait", 2, total)
+	about(2, 100*time.Millisecond+milliseconds(t, waited[1])).check(t, "PostgreSQL",
+		"--latency postgresql:lock__wait", "`log_lock_waits`, `lock_timeout`", 2, total)
 
 	spans, total, _ = calls(func() {
 		out = server.Query("BEGIN", "SELECT pg_sleep(0.05)",
 			"SELECT extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000", "COMMIT")
 	}, "postgresql:transaction", "--where", "duration > 40ms")
-	about(1, milliseconds(t, strings.TrimSpace(out))).check(t, "transaction", uint64(len(spans)), total)
+	about(1, milliseconds(t, strings.TrimSpace(out))).check(t, "PostgreSQL",
+		"--latency postgresql:transaction", "`transaction_timestamp`", uint64(len(spans)), total)
+
+	// A checkpoint has parts, whose times the server adds up.
+	const parts = "SELECT checkpoint_write_time, checkpoint_sync_time FROM pg_stat_bgwriter " +
+		"WHERE checkpoints_req > 0"
+	server.Query("UPDATE fruit SET i = i", "SELECT pg_stat_reset_shared('bgwriter')")
+	var took time.Duration
+	write, sync := "postgresql:buffer__checkpoint__start..postgresql:buffer__checkpoint__sync__start",
+		"postgresql:buffer__checkpoint__sync__start..postgresql:buffer__checkpoint__done"
+	spans, _, _ = calls(func() {
+		began := time.Now()
+		server.Query("CHECKPOINT")
+		took = time.Since(began)
+	}, write, sync, "postgresql:checkpoint")
+	testneeds.Await(t, 20*time.Second, "the server's times", func() bool {
+		out = server.Query(parts)
+		return out != ""
+	})
+	wrote, synced, _ := strings.Cut(out, "|")
+	totals := make(map[string]time.Duration)
+	for _, span := range spans {
+		totals[span.Pair] += span.Duration
+	}
+	qt.Assert(t, qt.HasLen(totals, 3))
+	ownTime{1, totals[write] + totals[sync], took, 0}.check(t, "PostgreSQL",
+		"--latency postgresql:checkpoint", "its parts, and a clock around the command", 1,
+		totals["postgresql:checkpoint"])
+	for pair, own := range map[string]string{write: wrote, sync: synced} {
+		about(1, milliseconds(t, own)).check(t, "PostgreSQL", "--latency "+pair, "`pg_stat_bgwriter`", 1,
+			totals[pair])
+	}
 
 	// Each lock that is released was held: in what order is known, or it is
 	// counted.
