@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,9 +29,12 @@ func compileProgram(t *testing.T, source string, compiler ...string) (path strin
 	t.Helper()
 	testneeds.Tool(t, compiler[0], compiler[0])
 	path = filepath.Join(t.TempDir(), "program")
-	args := append(compiler[1:], "-w", "-pthread", "-x", "c", "-", "-o", path)
-	if strings.HasSuffix(compiler[0], "++") {
+	args := append(slices.Clone(compiler[1:]), "-w", "-pthread", "-x", "c", "-", "-o", path)
+	switch {
+	case strings.HasSuffix(compiler[0], "++"):
 		args[len(args)-4] = "c++"
+	case compiler[0] == "rustc":
+		args = append(slices.Clone(compiler[1:]), "-", "-o", path)
 	}
 	cmd := exec.Command(compiler[0], args...)
 	cmd.Stdin = strings.NewReader(source)
@@ -63,18 +67,23 @@ func calls(t *testing.T, s *trace.Session, path string, args ...string) (said, m
 // whatever the compiler has made of the program, and what is left is counted.
 func TestCallsAreKnown(t *testing.T) {
 	testprog.RequireBPF(t)
-	source, err := os.ReadFile("../testdata/frames.cc")
-	if err != nil {
-		testneeds.Missing(t, "needs the source of a traced program: %v", err)
-	}
 	for _, compiler := range [][]string{
-		{"gcc", "-O0"}, {"clang", "-O3"}, {"g++", "-O0"}, {"g++", "-O3"},
+		{"gcc", "-O0"}, {"gcc", "-O1"}, {"clang", "-O0"}, {"clang", "-O3"}, {"g++", "-O0"}, {"g++", "-O3"},
+		{"clang++", "-O2"}, {"rustc", "-Copt-level=0"}, {"rustc", "-Copt-level=3"},
 		{"gcc", "-O2", "-fno-asynchronous-unwind-tables"},
 	} {
 		t.Run(strings.Join(compiler, " "), func(t *testing.T) {
+			file, pair := "../testdata/frames.cc", "frames:q|q__error"
+			if compiler[0] == "rustc" {
+				file, pair = "../testdata/frames.rs", "frames:q"
+			}
+			source, err := os.ReadFile(file)
+			if err != nil {
+				testneeds.Missing(t, "needs the source of a traced program: %v", err)
+			}
 			path := compileProgram(t, string(source), compiler...)
 			s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
-				Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("frames:q|q__error")}}}})
+				Spans: []trace.Latency{{Pair: providers.MustParsePairPattern(pair)}}}})
 			attach(t, s, usdt.Target{Path: path}, "frames:*", nil)
 			var before trace.Losses
 			for scenario, want := range map[string]trace.Losses{
@@ -82,10 +91,13 @@ func TestCallsAreKnown(t *testing.T) {
 				"coroutines": {}, "forks": {Unmatched: 1}, "execs": {Replaced: 1, Unmatched: 1},
 				"execs helped":      {Replaced: 1, Unmatched: 1},
 				"execs in a thread": {Replaced: 2, Unmatched: 1}, "exceptions": {Left: 10}, "guards": {},
+				"panics": {Left: 40}, "drops": {},
 			} {
 				cplusplus := scenario == "exceptions" || scenario == "guards"
+				rust := scenario == "panics" || scenario == "drops"
 				inside := scenario == "moves" || scenario == "signals" || scenario == "forks"
-				if cplusplus && compiler[0] != "g++" || !inside && len(compiler) > 2 {
+				if cplusplus && !strings.HasSuffix(compiler[0], "++") || rust != (compiler[0] == "rustc") ||
+					!inside && len(compiler) > 2 {
 					continue // without tables, the last one in is the first one out
 				}
 				said, measured := calls(t, s, path, scenario)
