@@ -332,7 +332,7 @@ func TestMismatchesAreSeen(t *testing.T) {
 	}{
 		{"interleaved", "gousdt_calls:loop: start and end differ in arg0 in 40 of 40 calls", "arg0", 40},
 		{"elsewhere", "about as many starts have no end as ends have no start: " +
-			"calls may end on another thread than they start on", "arg0", 40},
+			"calls may end on another thread, or in another process, than they start on", "arg0", 40},
 	} {
 		times := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair}})
 		matched := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "arg0"}})
@@ -355,5 +355,29 @@ func TestMismatchesAreSeen(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(ended, test.ended), qt.Commentf("%s", test.scenario))
 		}
+	}
+}
+
+// So are calls that nothing matches but the thread, as a definition says.
+func TestCallsThatEndElsewhereAreSeen(t *testing.T) {
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("loop.d", []byte(
+		"provider gousdt_calls { call read() { alone; loop__start .. loop__done; }; };"))))
+	for scenario, want := range map[string]string{
+		"interleaved": "",
+		"elsewhere": "about as many starts have no end as ends have no start: " +
+			"calls may end on another thread, or in another process, than they start on",
+	} {
+		opts := aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+			Pair: providers.MustParsePairPattern("gousdt_calls:read")}}))
+		opts.Definitions = definitions
+		s := newSession(t, opts)
+		path := copyOf(t, "calls")
+		attach(t, s, usdt.Target{Path: path}, "gousdt_calls:loop*", nil)
+		startCaller(t, path).call(scenario)
+		losses, err := s.Losses()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(losses.Mismatch, want), qt.Commentf("%s: %+v", scenario, losses))
+		qt.Check(t, qt.Equals(losses.Match, ""))
 	}
 }

@@ -94,7 +94,7 @@ func (o *openCalls) mismatch(l *Losses) (text, match string) {
 		return text, worst.match
 	case len(o.compared) > 0 && endElsewhere(l, &all):
 		return "about as many starts have no end as ends have no start: " +
-			"calls may end on another thread than they start on", match
+			"calls may end on another thread, or in another process, than they start on", match
 	}
 	return "", ""
 }

@@ -496,14 +496,17 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			start.Sites, done.Sites = nil, nil
 			found.names[number] = providers.Pair{Start: start, Done: done}
 			if l.call != nil {
-				l.changeCall(number, known, change)
+				if l.changeCall(number, known, change); !l.Outermost && l.ByThread() {
+					s.openCalls.compare(number, comparison{pair: pair.String()})
+				}
 				continue
 			}
 			alone, match := s.nesting(l, &pair)
 			both := bothOf(s.opts.Definitions, args, &pair, cmp.Or(match, &l.Match))
-			if !alone {
-				s.openCalls.compare(number, both)
+			if alone { // the values of starts are kept in the order of a stack
+				both.match, both.start, both.done = "", 0, 0
 			}
+			s.openCalls.compare(number, both)
 			change(nameOf(&start), func(p *pairedProbe, e *bpfgen.Ends) {
 				e.Alone, e.StartBy, e.Compared, e.Width = alone, match, both.start, both.width
 				if p.other, e.Start = true, number; len(pair.Failed) > 0 {

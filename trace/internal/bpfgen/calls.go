@@ -450,7 +450,7 @@ func (b *builder) compareStart(c *call) {
 // argument with that of the start: it differs where the end is not that of the
 // start. R7 points to the stack of calls.
 func (b *builder) compareEnd(c *call) {
-	if c.Outermost || b.site.Pairs[c.Latency].Alone || !c.ByThread() {
+	if c.Outermost || !c.ByThread() {
 		return
 	}
 	counted := b.Label()
