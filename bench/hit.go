@@ -98,6 +98,7 @@ const (
 	callsByOurs     = "trace, with an argument of the start"
 	callsByLibbpf   = "libbpf's header, a map"
 	callsByBpftrace = "bpftrace, a map"
+	callsByFrames   = "trace, calls known by their frames"
 )
 
 // callRows has the cost of measuring a call that is too fast to be sent.
@@ -108,6 +109,7 @@ func callRows() []row {
 		goals: []goal{
 			{Of: callsByOurs, Than: callsByLibbpf, Times: 1},
 			{Of: callsByOurs, Than: callsByBpftrace, Times: 1},
+			{Of: callsByFrames, Than: callsByOurs, Times: 1.01},
 		},
 		prepare: (*env).calls,
 	}}
@@ -131,7 +133,7 @@ func (e *env) calls() ([]contestant, error) {
 	}
 	libbpf, libbpfErr := e.libbpf()
 	var failed error // of ours
-	add(callsByOurs, func(call string) error {
+	ours := func(call string) error {
 		var s *trace.Session
 		if s, failed = trace.Open(usdt.Target{Path: path}, &trace.SessionOptions{
 			Filter: "duration >= 1s",
@@ -141,7 +143,8 @@ func (e *env) calls() ([]contestant, error) {
 			e.cleanup(func() { s.Close() })
 		}
 		return failed
-	})
+	}
+	add(callsByOurs, ours)
 	add(callsByLibbpf, func(call string) error {
 		if libbpfErr != nil {
 			return libbpfErr
@@ -159,6 +162,9 @@ func (e *env) calls() ([]contestant, error) {
 			`delete(@begun[tid]); if ($took >= 1000000000) { printf("%%d\n", $took); } }`,
 			ready, path, call))
 	})
+	if failed == nil {
+		add(callsByFrames, ours)
+	}
 	return contestants, failed
 }
 
