@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -138,7 +137,7 @@ func (e *env) calls() ([]contestant, error) {
 		if s, failed = trace.Open(usdt.Target{Path: path}, &trace.SessionOptions{
 			Filter: "duration >= 1s",
 			Events: &trace.EventOptions{
-				Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("bench:" + call)}}},
+				Spans: []trace.Latency{{Pair: "bench:" + call}}},
 		}); failed == nil {
 			e.cleanup(func() { s.Close() })
 		}

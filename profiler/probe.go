@@ -103,7 +103,8 @@ func USDT(opts *Options, patterns ...elfnote.Pattern) *Probe {
 		p.opts.Session.Events = &trace.EventOptions{}
 	}
 	for _, span := range p.opts.Session.Events.Spans {
-		p.patterns = append(p.patterns, p.opts.Session.Definitions.Patterns(span.Pair)...)
+		patterns, _ := p.opts.Session.Definitions.Patterns(span.Pair) // the session refuses a malformed one
+		p.patterns = append(p.patterns, patterns...)
 	}
 	p.matcher.waiting = make(map[int][]*trace.Event)
 	return p

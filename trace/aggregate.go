@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -328,12 +328,12 @@ func (s *definition) parseKey(source string, a *Aggregation, l *latency) (expr.T
 	if t.Source == expr.Argument && t.Name != "" && !t.HasMask && s.opts.Definitions != nil {
 		patterns := a.Probes
 		if l != nil {
-			patterns = s.opts.Definitions.Patterns(l.pair)
+			patterns = s.opts.known().Patterns(l.pair)
 		}
 		text, other := s.opts.defined(t.Name, patterns)
 		if t.Start && l.call != nil {
 			text, other = slices.ContainsFunc(l.call.Arguments,
-				func(a providers.Argument) bool { return a.Name == t.Name && a.IsText }), false
+				func(a defs.Argument) bool { return a.Name == t.Name && a.IsText }), false
 		}
 		switch {
 		case text && other:

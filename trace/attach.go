@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -34,7 +35,7 @@ type Attachment struct {
 	links    []rankedLink
 	programs []*program
 	pairs    []uint32 // numbers of the pairs that have both ends here
-	names    map[uint32]providers.Pair
+	names    map[uint32]defs.Pair
 
 	merged      []*usdt.SiteError // see filePairs
 	mergedCount int
@@ -303,7 +304,7 @@ func (a *Attachment) attachHelpers(w *work) error {
 		if i > 0 && site.Provider == w.sites[i-1].Provider && site.Name == w.sites[i-1].Name {
 			continue
 		}
-		probe, symbol, ok := a.session.opts.Definitions.Helper(site.Provider, site.Name)
+		probe, symbol, ok := a.session.opts.known().Helper(site.Provider, site.Name)
 		if !ok || slices.ContainsFunc(w.sites, func(s *Site) bool {
 			return probe.Match(s.Provider, s.Name)
 		}) {
@@ -410,10 +411,10 @@ type siteKind struct {
 	events *events // nil if none are sent
 	starts *events // of the starts of calls, which their ends send; nil if they send none
 
-	own        int              // number of Args of the probe itself; captured variables follow
-	definition *providers.Probe // nil if there is none
-	call       *providers.Pair  // the call of several probes that starts here, or nil
-	done       *elfnote.Probe   // the usual end of a call that starts here and may fail, or nil
+	own        int            // number of Args of the probe itself; captured variables follow
+	definition *defs.Probe    // nil if there is none
+	call       *defs.Pair     // the call of several probes that starts here, or nil
+	done       *elfnote.Probe // the usual end of a call that starts here and may fail, or nil
 
 	// Of the code, which is not kept: whether there is any, and whether it is
 	// for starts or ends of calls.
@@ -422,9 +423,18 @@ type siteKind struct {
 	low                    uint32 // half of the cookie, with a table
 }
 
-// Definition returns the definition of the probe and its arguments in
-// [SessionOptions.Definitions], or nil. Sites share it: it must not be changed.
-func (s *Site) Definition() *providers.Probe { return s.definition }
+// Argument returns the definition of an argument of the probe in
+// [SessionOptions.Definitions], or of a captured variable or member. If there
+// is none, it has no Name, no Type and the Length -1.
+func (s *Site) Argument(i int) providers.Argument {
+	a := providers.Argument{Length: bpfgen.None}
+	if s.definition != nil && i < len(s.definition.Arguments) {
+		d := &s.definition.Arguments[i]
+		a = providers.Argument{Name: d.Name, Type: d.Type, IsText: d.IsText, Length: d.Length,
+			Values: d.Values}
+	}
+	return a
+}
 
 // ArgumentName returns the name of an argument in [SessionOptions.Definitions],
 // or else "arg0", "arg1" and so on.

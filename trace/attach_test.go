@@ -20,7 +20,6 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -85,7 +84,7 @@ func TestRowsEndTogether(t *testing.T) {
 func TestLossesOfOneFileWhileOthersAreAttached(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		opts := aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}}))
+			Pair: "gousdt_test:three..gousdt_test:twelve"}}))
 		opts.Mode = mode
 		s := newSession(t, opts)
 		p := start(t, "target-pie")
@@ -159,7 +158,7 @@ func TestAttachmentEndsBeforeItsFileIsWrittenTo(t *testing.T) {
 // kernel's room for them is half full.
 func TestTakenTogether(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		left := &trace.Latency{Pair: providers.MustParsePairPattern("gousdt_calls:left")}
+		left := &trace.Latency{Pair: "gousdt_calls:left"}
 		opts := aggregating(
 			trace.NewAggregator(trace.Aggregation{
 				Probes: []elfnote.Pattern{elfnote.MustParsePattern("gousdt_calls:left__done")}}),
@@ -347,7 +346,7 @@ func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 		qt.Check(t, qt.IsNil(a.Close()))
 	}
 	calls := trace.NewAggregator(trace.Aggregation{
-		Latency: &trace.Latency{Pair: providers.MustParsePairPattern("sizes..twelve")}})
+		Latency: &trace.Latency{Pair: "sizes..twelve"}})
 	_, err := newSession(t, aggregating(calls)).Attach(usdt.Target{Path: path}, nil,
 		elfnote.MustParsePattern("gousdt_test:*"))
 	qt.Check(t, qt.ErrorMatches(err,
@@ -360,7 +359,7 @@ func TestPairsWithBothEndsAtSomeInstruction(t *testing.T) {
 	path := copyOf(t, "target-pie")
 	merge(t, path, "*:inlined", "*:specs")
 	calls := trace.NewAggregator(trace.Aggregation{By: []string{"arg0"},
-		Latency: &trace.Latency{Pair: providers.MustParsePairPattern("inlined..specs"), By: "arg0"}})
+		Latency: &trace.Latency{Pair: "inlined..specs", By: "arg0"}})
 	s := newSession(t, aggregating(calls))
 	a, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern("gousdt_test:*[np]e[dc]*"))
 	qt.Assert(t, qt.IsNil(err))

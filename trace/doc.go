@@ -53,7 +53,7 @@
 //		Filter:      "duration > 5ms",
 //		Definitions: providers.Builtin(), // what a statement is
 //		Events: &trace.EventOptions{Spans: []trace.Latency{{
-//			Pair: providers.MustParsePairPattern("postgresql:statement"),
+//			Pair: "postgresql:statement",
 //		}}},
 //	})
 //

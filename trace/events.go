@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -75,11 +75,11 @@ type Event struct {
 	// Duration is the time since Start.
 	Duration time.Duration
 	// Failed reports whether the call has ended at a probe that the
-	// [providers.PairPattern], or the definition of the call, has for calls
+	// [Latency].Pair, or the definition of the call, has for calls
 	// that fail.
 	Failed bool
 
-	call *providers.Pair // for Pair; nil for a pair of probes
+	call *defs.Pair // for Pair; nil for a pair of probes
 
 	// Stack is the user stack, the innermost address first, with
 	// EventOptions.StackDepth. It is empty if the kernel could not walk it.
@@ -93,17 +93,17 @@ type Event struct {
 	StackCopy []byte
 }
 
-// Pair returns the pair of probes of a call, without their sites. Its Done is
-// the usual end of such calls, also for one that has failed. A call that
-// [SessionOptions].Definitions define has the names NAME__start and NAME__done,
-// whether or not there are such probes. An event without a Start has the zero
-// value.
-func (e *Event) Pair() (pair providers.Pair) {
+// Pair returns the name of a call's pair of probes in the form of
+// [Latency].Pair, as in postgresql:query, or START..DONE where the names of the
+// two have no usual ending. A call that has failed has that of the usual end.
+// It is "" for an event without a Start.
+func (e *Event) Pair() string {
+	var pair defs.Pair
 	switch {
 	case e.Start == nil:
-		return pair
+		return ""
 	case e.call != nil:
-		return *e.call
+		return e.call.String()
 	}
 	start, done := e.Start.Site, e.Site
 	pair.Start = elfnote.Probe{Provider: start.Provider, Name: start.Name}
@@ -111,7 +111,7 @@ func (e *Event) Pair() (pair providers.Pair) {
 	if e.Failed && start.done != nil {
 		pair.Done = *start.done
 	}
-	return pair
+	return pair.String()
 }
 
 // String returns the probe, the process and the arguments in one line, as in

@@ -203,7 +203,7 @@ func ExampleNewAggregator() {
 func ExampleLatency() {
 	times := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{
-			Pair: providers.MustParsePairPattern("python:import__find__load"), // __start and __done
+			Pair: "python:import__find__load", // __start and __done
 		},
 		Where: `arg0 == "colorsys"`,
 		Sum:   true, Max: true,
@@ -237,7 +237,7 @@ func ExampleLatency_spans() {
 	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
 		Filter: "duration > 1us && str(start.arg0, 6) == \"colors\"",
 		Events: &trace.EventOptions{
-			Spans:    []trace.Latency{{Pair: providers.MustParsePairPattern("python:import__find__load")}},
+			Spans:    []trace.Latency{{Pair: "python:import__find__load"}},
 			Captures: []trace.Capture{{Arg: "arg0"}}, // the name of the module
 		},
 	})
@@ -266,7 +266,7 @@ func ExampleLatency_spans() {
 func ExampleSession_Take() {
 	latency := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{
-			Pair: providers.MustParsePairPattern("postgresql:query"), // query__start and query__done
+			Pair: "postgresql:query", // query__start and query__done
 		},
 		Histogram: &trace.Histogram{},
 		Max:       true,
@@ -389,7 +389,7 @@ func ExampleSessionOptions_next() {
 	s, err := trace.New(&trace.SessionOptions{
 		Filter: "duration > 5ms",
 		Events: &trace.EventOptions{
-			Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("postgresql:query")}},
+			Spans: []trace.Latency{{Pair: "postgresql:query"}},
 			Next:  unwinder,
 		},
 	})
@@ -524,7 +524,7 @@ func ExampleWatch() {
 
 // Times as metrics want them: in seconds, and with chosen limits.
 func ExampleHistogram_seconds() {
-	statements := &trace.Latency{Pair: providers.MustParsePairPattern("postgresql:query")}
+	statements := &trace.Latency{Pair: "postgresql:query"}
 	var aggregators []*trace.Aggregator
 	for _, h := range []*trace.Histogram{
 		trace.Exponential(0, uint64(time.Second)),
@@ -613,7 +613,7 @@ func ExampleWatchSessions_several() {
 	queries, err := trace.New(&trace.SessionOptions{
 		Filter: "duration > 1s",
 		Events: &trace.EventOptions{
-			Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("postgresql:query")}}},
+			Spans: []trace.Latency{{Pair: "postgresql:query"}}},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -634,7 +634,7 @@ func ExampleWatchSessions_several() {
 		}
 	}, trace.WatchSession{
 		Session: queries, Name: names[queries],
-		Patterns: providers.MustParsePairPattern("postgresql:query").Patterns(),
+		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
 	}, trace.WatchSession{
 		Session: collections, Name: names[collections],
 		Patterns: []elfnote.Pattern{elfnote.Exact("python", "gc__done")},

@@ -24,7 +24,6 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -135,7 +134,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
 			trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),
 			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-				Pair: providers.MustParsePairPattern("three..twelve"),
+				Pair: "three..twelve",
 			}}),
 		},
 			Events: &trace.EventOptions{StackDepth: 10}}

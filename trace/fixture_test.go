@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -232,4 +233,11 @@ func decimal(n int) string { return strconv.Itoa(n) }
 func TestMain(m *testing.M) {
 	testprog.BeMapper()
 	os.Exit(m.Run())
+}
+
+// patternsOf returns patterns of the probes of a pair.
+func patternsOf(t testing.TB, definitions *providers.Definitions, pair string) []elfnote.Pattern {
+	patterns, err := definitions.Patterns(pair)
+	qt.Assert(t, qt.IsNil(err))
+	return patterns
 }

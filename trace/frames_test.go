@@ -19,7 +19,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -83,7 +82,7 @@ func TestCallsAreKnown(t *testing.T) {
 			}
 			path := compileProgram(t, string(source), compiler...)
 			s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
-				Spans: []trace.Latency{{Pair: providers.MustParsePairPattern(pair)}}}})
+				Spans: []trace.Latency{{Pair: pair}}}})
 			attach(t, s, usdt.Target{Path: path}, "frames:*", nil)
 			var before trace.Losses
 			for scenario, want := range map[string]trace.Losses{
@@ -183,7 +182,7 @@ func TestCallsOfRandomPrograms(t *testing.T) {
 	}
 	compilers := []string{"gcc", "clang", "g++"}
 	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
-		Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("model:q")}}}})
+		Spans: []trace.Latency{{Pair: "model:q"}}}})
 	for n := range programs {
 		random := rand.New(rand.NewPCG(31, uint64(n)))
 		compiler := compilers[n%len(compilers)]

@@ -16,7 +16,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -135,7 +134,7 @@ func BenchmarkSession(b *testing.B) {
 		{"histogram=8-by-command", *aggregating(histogramOf(8, "comm"))},
 		{"histogram=8-extremes-by-command", *aggregating(extremesOf("comm"))},
 		{"latency", *aggregating(trace.NewAggregator(trace.Aggregation{
-			Latency:   &trace.Latency{Pair: providers.MustParsePairPattern("none..none")},
+			Latency:   &trace.Latency{Pair: "none..none"},
 			Histogram: &trace.Histogram{},
 		}))},
 	} {

@@ -19,7 +19,6 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -103,7 +102,7 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	s := newSession(t, &trace.SessionOptions{
 		Events: &trace.EventOptions{
-			Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("gousdt:*")}}},
+			Spans: []trace.Latency{{Pair: "gousdt:*"}}},
 	})
 	limited := usdt.Target{Path: path, MaxSites: 10_000}
 

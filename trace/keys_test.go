@@ -231,7 +231,7 @@ func TestHitsAreCountedByTheirOwnKeys(t *testing.T) {
 func TestKeysOfTheStart(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"))
-		latency := &trace.Latency{Pair: providers.MustParsePairPattern("gousdt_calls:*")}
+		latency := &trace.Latency{Pair: "gousdt_calls:*"}
 		aggregator := func(a trace.Aggregation) *trace.Aggregator {
 			a.Latency = latency
 			return trace.NewAggregator(a)
@@ -289,13 +289,13 @@ func textOf(v trace.Value) string {
 func TestKeysOfCallsOfSeveralProbes(t *testing.T) {
 	definitions := &providers.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
-	pair := providers.MustParsePairPattern("gousdt_calls:statement")
+	pair := "gousdt_calls:statement"
 	statements := trace.NewAggregator(trace.Aggregation{By: []string{"query"},
 		Latency: &trace.Latency{Pair: pair}})
 	s := newSession(t, &trace.SessionOptions{Definitions: definitions,
 		Aggregators: []*trace.Aggregator{statements}})
 	c := startCaller(t, copyOf(t, "calls"))
-	_, err := s.Attach(usdt.Target{Path: c.path}, nil, definitions.Patterns(pair)...)
+	_, err := s.Attach(usdt.Target{Path: c.path}, nil, patternsOf(t, definitions, pair)...)
 	qt.Assert(t, qt.IsNil(err))
 	c.call("statements")
 	counts := make(map[string]uint64)

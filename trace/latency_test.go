@@ -24,7 +24,7 @@ func TestLatencyByThread(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		latency := &trace.Latency{
-			Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
+			Pair: "gousdt_test:three..gousdt_test:twelve"}
 		times := trace.NewAggregator(trace.Aggregation{Latency: latency, Sum: true, Min: true,
 			Max: true})
 		distribution := trace.NewAggregator(trace.Aggregation{
@@ -75,7 +75,7 @@ func TestLatencyByThread(t *testing.T) {
 func TestLatencyByArgument(t *testing.T) {
 	process := start(t, "target-pie")
 	other := process.again(t)
-	pair := providers.MustParsePairPattern("inlined..specs")
+	pair := "inlined..specs"
 	var all []*trace.Aggregator
 	for _, l := range []*trace.Latency{
 		{Pair: pair, By: "arg0"},
@@ -103,7 +103,7 @@ func TestLatencyByArgument(t *testing.T) {
 func TestLatencyFilterIsAboutTheEnd(t *testing.T) {
 	process := start(t, "target-pie")
 	a := trace.NewAggregator(trace.Aggregation{
-		Latency: &trace.Latency{Pair: providers.MustParsePairPattern("inlined..specs"), By: "arg0"},
+		Latency: &trace.Latency{Pair: "inlined..specs", By: "arg0"},
 		By:      []string{"arg0"}, Where: "start.arg0 != 2 && duration > 0",
 	})
 	opts := aggregating(a)
@@ -123,14 +123,14 @@ func TestLatencyNeedsAPair(t *testing.T) {
 		"base":         `.*there is no pair of probes base .*`,
 	} {
 		a := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Pair: providers.MustParsePairPattern(pair)}})
+			Pair: pair}})
 		_, err := trace.Open(usdt.Target{Path: path}, aggregating(a),
 			elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 		qt.Check(t, qt.ErrorMatches(err, want))
 	}
 	// They may be attached one after the other.
 	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-		Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve"),
+		Pair: "gousdt_test:three..gousdt_test:twelve",
 	}})))
 	attach(t, s, usdt.Target{Path: path}, "three", nil)
 	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
@@ -152,7 +152,7 @@ provider gousdt_calls {
 func TestCallsOfSeveralProbes(t *testing.T) {
 	definitions := &providers.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
-	pair := providers.MustParsePairPattern("gousdt_calls:statement")
+	pair := "gousdt_calls:statement"
 	want := []string{"simple", "extended", "change", "simple change", "error failed",
 		"extended error failed", "extended", "parse error failed", "error in a part failed",
 		"simple", "rollback", "same frame", "change", "same frame"}
@@ -171,7 +171,7 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 					Spans:    []trace.Latency{latency},
 				}})
 			c := startCaller(t, copyOf(t, "calls"))
-			_, err := s.Attach(usdt.Target{Path: c.path}, nil, definitions.Patterns(pair)...)
+			_, err := s.Attach(usdt.Target{Path: c.path}, nil, patternsOf(t, definitions, pair)...)
 			qt.Assert(t, qt.IsNil(err))
 			for range 2 {
 				c.call("statements")
@@ -183,7 +183,7 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 						got[len(got)-1] += " failed"
 					}
 					pair := e.Pair()
-					qt.Check(t, qt.Equals(pair.String(), "gousdt_calls:statement"))
+					qt.Check(t, qt.Equals(pair, "gousdt_calls:statement"))
 					qt.Check(t, qt.HasLen(e.Start.Args, 1))
 					qt.Check(t, qt.HasLen(e.Args, 0))
 				}
@@ -209,7 +209,7 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 func TestCallsThatAreNotThere(t *testing.T) {
 	definitions := &providers.Definitions{}
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
-	spans := []trace.Latency{{Pair: providers.MustParsePairPattern("gousdt_calls:statement")}}
+	spans := []trace.Latency{{Pair: "gousdt_calls:statement"}}
 	_, err := trace.Open(usdt.Target{Path: copyOf(t, "target-pie")},
 		&trace.SessionOptions{Definitions: definitions, Events: &trace.EventOptions{Spans: spans}})
 	qt.Check(t, qt.ErrorMatches(err, ".*there is no pair of probes gousdt_calls:statement .*"))
@@ -233,7 +233,7 @@ func TestNamesThatCallsLack(t *testing.T) {
 	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition+
 		"provider elsewhere { probe other(int relation, const char *name); };"+
 		"provider gousdt_test { probe three(int first); };"))))
-	call := &trace.Latency{Pair: providers.MustParsePairPattern("gousdt_calls:statement")}
+	call := &trace.Latency{Pair: "gousdt_calls:statement"}
 	for _, test := range []struct {
 		field       string
 		aggregation trace.Aggregation
@@ -263,14 +263,14 @@ func TestNamesThatCallsLack(t *testing.T) {
 			": .* gousdt_calls:statement has no (relation|name)"))
 	}
 
-	pair := &trace.Latency{Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:specs")}
+	pair := &trace.Latency{Pair: "gousdt_test:three..gousdt_test:specs"}
 	for _, aggregation := range []trace.Aggregation{
 		{Latency: pair, By: []string{"start.arg9"}},
 		{Latency: pair, Value: "start.arg9", Sum: true},
 		{Latency: pair, Where: "!(start.arg9 == 1)"},
 	} {
 		s := newSession(t, aggregating(trace.NewAggregator(aggregation)))
-		_, err := s.Attach(usdt.Target{Path: copyOf(t, "target-pie")}, nil, pair.Pair.Patterns()...)
+		_, err := s.Attach(usdt.Target{Path: copyOf(t, "target-pie")}, nil, patternsOf(t, nil, pair.Pair)...)
 		qt.Check(t, qt.ErrorMatches(err, ".*: gousdt_test:three has no arg9"))
 	}
 }
@@ -325,7 +325,7 @@ func TestHelpersAreAttached(t *testing.T) {
 // recognised by an argument and by the threads. Matched by the
 // argument all are right, though the ends have it in fewer bytes.
 func TestMismatchesAreSeen(t *testing.T) {
-	pair := providers.MustParsePairPattern("gousdt_calls:loop")
+	pair := "gousdt_calls:loop"
 	for _, test := range []struct {
 		scenario, mismatch, match string
 		ended                     uint64 // by the argument

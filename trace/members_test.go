@@ -139,7 +139,7 @@ func TestMembersInConditions(t *testing.T) {
 func TestMembersAtTheStartOfACall(t *testing.T) {
 	p := startFile(t, testprog.Path(t, "members"))
 	by := trace.NewAggregator(trace.Aggregation{
-		Latency: &trace.Latency{Pair: providers.MustParsePairPattern("members:request..members:request")},
+		Latency: &trace.Latency{Pair: "members:request..members:request"},
 		By:      []string{"str(start.request->path)", "start.request->connection->fd"}})
 	open(t, p, "members:request", &trace.SessionOptions{Definitions: requests(t),
 		Aggregators: []*trace.Aggregator{by}})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -114,7 +114,7 @@ var ids = []string{"id", "conn", "connection", "connection_id", "coroutine", "re
 // arguments of their sites. If the pair is not matched by the thread it is the
 // width of what matches it.
 func bothOf(
-	definitions *providers.Definitions, args map[[2]string][][]argspec.Arg, pair *providers.Pair,
+	definitions *defs.Definitions, args map[[2]string][][]argspec.Arg, pair *defs.Pair,
 	match *bpfgen.Match,
 ) comparison {
 	start, done := args[nameOf(&pair.Start)], args[nameOf(&pair.Done)]
@@ -131,7 +131,7 @@ func bothOf(
 		j := i
 		if arg.Name != "" {
 			j = slices.IndexFunc(ofDone,
-				func(other providers.Argument) bool { return other.Name == arg.Name })
+				func(other defs.Argument) bool { return other.Name == arg.Name })
 		}
 		isID := slices.Contains(ids, strings.ToLower(arg.Name))
 		if j < 0 || j >= len(ofDone) || ofDone[j].Name != arg.Name || arg.IsText || arg.Value != "" ||
@@ -145,8 +145,8 @@ func bothOf(
 
 // named returns what is known of the arguments of a probe.
 func named(
-	definitions *providers.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg,
-) []providers.Argument {
+	definitions *defs.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg,
+) []defs.Argument {
 	if len(sites) == 0 {
 		return nil
 	}
@@ -155,7 +155,7 @@ func named(
 			return of.Arguments
 		}
 	}
-	return make([]providers.Argument, len(sites[0]))
+	return make([]defs.Argument, len(sites[0]))
 }
 
 // comparesAll reports whether all sites have an argument whose values can tell
@@ -173,7 +173,7 @@ func comparesAll(sites [][]argspec.Arg, i int) bool {
 
 // values returns the arguments that a term is at the sites of a probe.
 func values(
-	definitions *providers.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg, t expr.Term,
+	definitions *defs.Definitions, probe *elfnote.Probe, sites [][]argspec.Arg, t expr.Term,
 ) (all []argspec.Arg) {
 	for i, arg := range named(definitions, probe, sites) {
 		isTerm := t.Name == arg.Name

@@ -23,7 +23,6 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -110,7 +109,7 @@ func (m *model) live() {
 	t := m.t
 	m.hits = trace.NewAggregator(trace.Aggregation{By: []string{"cookie"}})
 	m.calls = trace.NewAggregator(trace.Aggregation{By: []string{"cookie"}, Latency: &trace.Latency{
-		Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}})
+		Pair: "gousdt_test:three..gousdt_test:twelve"}})
 	for range 3 {
 		m.begin()
 	}

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -45,7 +45,7 @@ import (
 // It works until [Session.Detach], and takes some 10 ms for each 10,000 threads
 // that have passed the probes.
 func (s *Session) OpenCalls(longer time.Duration) ([]*Event, error) {
-	pairs := make(map[uint32]providers.Pair)
+	pairs := make(map[uint32]defs.Pair)
 	for _, a := range s.Attachments() {
 		maps.Copy(pairs, a.names)
 	}
@@ -104,7 +104,7 @@ func (l *latency) has(key [2]uint64, call bpfgen.OpenCall) bool {
 // openStart returns the start of a call that goes on, or nil if its thread or
 // process has ended.
 func (s *Session) openStart(
-	d *decoder, l *latency, key [2]uint64, pair *providers.Pair, call *bpfgen.OpenCall,
+	d *decoder, l *latency, key [2]uint64, pair *defs.Pair, call *bpfgen.OpenCall,
 ) (*Event, error) {
 	start := &Event{Monotonic: call.Began, Time: time.Unix(0, int64(call.Began)+d.wall), CPU: -1,
 		Weight: 1, Probe: pair.Start.Provider + ":" + pair.Start.Name}
@@ -307,7 +307,7 @@ func (o *openCalls) freeze(s *Session) {
 }
 
 // callsBefore are the calls that were going on when their probes were attached,
-// as variables of the program show: see providers.Call.Open.
+// as variables of the program show: see defs.Call.Open.
 type callsBefore struct {
 	mu    sync.Mutex
 	calls []callBefore

@@ -37,7 +37,7 @@ func TestOpenCalls(t *testing.T) {
 		open := openCalls(t, s, 0)
 		qt.Assert(t, qt.HasLen(open, 1))
 		call := open[0]
-		qt.Check(t, qt.Equals(call.Pair().String(), "gousdt_calls:left"))
+		qt.Check(t, qt.Equals(call.Pair(), "gousdt_calls:left"))
 		qt.Check(t, qt.Equals(call.Start.Probe, "gousdt_calls:left__start"))
 		qt.Check(t, qt.Equals(call.Start.PID, c.pid))
 		qt.Check(t, qt.Equals(call.Start.TID, c.pid))
@@ -73,7 +73,7 @@ func TestCallsOfEndedProcessesAreNotOpen(t *testing.T) {
 func TestCallsThatFailAreNotOpen(t *testing.T) {
 	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
 		Spans: []trace.Latency{
-			{Pair: providers.MustParsePairPattern("gousdt_calls:query|aborted")}},
+			{Pair: "gousdt_calls:query|aborted"}},
 	}})
 	path := copyOf(t, "calls")
 	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
@@ -222,7 +222,7 @@ func TestExecEndsCalls(t *testing.T) {
 		for _, lines := range []string{"end call", "call end", "call call"} {
 			t.Run(name+" "+lines, func(t *testing.T) {
 				pair, _, _ := strings.Cut(name, " ")
-				latency.Pair = providers.MustParsePairPattern("gousdt_calls:" + pair)
+				latency.Pair = "gousdt_calls:" + pair
 				s := newSession(t, &trace.SessionOptions{Definitions: definitions,
 					Events: &trace.EventOptions{Spans: []trace.Latency{latency}}})
 				path := copyOf(t, "calls")
@@ -259,7 +259,7 @@ func TestExecEndsCalls(t *testing.T) {
 func TestCallsEndedByExecStayLost(t *testing.T) {
 	p := start(t, "target-pie")
 	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-		Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}})))
+		Pair: "gousdt_test:three..gousdt_test:twelve"}})))
 	a := attach(t, s, usdt.Target{Path: p.path}, "gousdt_test:t*", nil)
 	p.Fire("three", 3)
 	p.Exec()

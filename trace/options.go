@@ -16,6 +16,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -47,7 +48,7 @@ type SessionOptions struct {
 
 	// Definitions say what the arguments of probes mean. Expressions and
 	// captures can use the names that arguments have there, such as "query" for
-	// "arg0", and [Site.Definition] returns them. They must not be changed
+	// "arg0", and [Site.Argument] returns them. They must not be changed
 	// while the session is open. See [providers.Builtin].
 	Definitions *providers.Definitions
 
@@ -173,6 +174,9 @@ func (o *SessionOptions) events() (options EventOptions, sent bool) {
 	return options, len(o.Aggregators) == 0
 }
 
+// known returns the definitions, nil for none.
+func (o *SessionOptions) known() *defs.Definitions { return (*defs.Definitions)(o.Definitions) }
+
 func (o *SessionOptions) names() expr.Names {
 	if o.Definitions == nil {
 		return nil
@@ -186,12 +190,12 @@ func (o *SessionOptions) names() expr.Names {
 // defined reports whether an argument of that name is a text of some probe that
 // the patterns match, and whether it is another argument of some.
 func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text, other bool) {
-	add := func(a *providers.Argument) {
+	add := func(a *defs.Argument) {
 		if a.Name == name {
 			text, other = text || a.IsText, other || !a.IsText
 		}
 	}
-	for probe := range o.Definitions.Probes() {
+	for probe := range o.known().Probes() {
 		if !elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
 			continue
 		}
@@ -207,7 +211,11 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 		}
 	}
 	for i := range latencies {
-		call, ok := o.Definitions.Call(latencies[i].Pair)
+		pair, err := defs.ParsePairPattern(latencies[i].Pair)
+		if err != nil {
+			continue // it is refused where it is parsed
+		}
+		call, ok := o.known().Call(pair)
 		for i := range call.Arguments {
 			if ok && patterns == nil {
 				add(&call.Arguments[i])

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,9 +23,9 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -168,7 +169,7 @@ func (w *work) describe(site *Site) error {
 	paired := w.pairs.of(site.Provider, site.Name)
 	site.siteKind = siteKind{probe: site.Provider + ":" + site.Name, own: len(site.Args),
 		done: paired.done}
-	if d := w.session.opts.Definitions; d != nil {
+	if d := w.session.opts.known(); d != nil {
 		if probe, ok := d.Probe(site.Provider, site.Name, len(site.Args)); ok {
 			site.definition = &probe
 			w.readPointers(site)
@@ -177,7 +178,7 @@ func (w *work) describe(site *Site) error {
 	if paired.call != nil {
 		call := paired.call.call
 		w.setCall(site, call)
-		site.call = &providers.Pair{
+		site.call = &defs.Pair{
 			Start: elfnote.Probe{Provider: site.Provider, Name: call.Name + "__start"},
 			Done:  elfnote.Probe{Provider: site.Provider, Name: call.Name + "__done"}}
 	}
@@ -271,7 +272,7 @@ func (w *work) readPointers(s *Site) {
 
 // setCall gives a site the arguments of the call that starts there in place of
 // its own.
-func (w *work) setCall(s *Site, call *providers.Call) {
+func (w *work) setCall(s *Site, call *defs.Call) {
 	own, named := s.Args, s.definition
 	s.Args = make([]argspec.Arg, len(call.Arguments))
 	for i := range s.Args {
@@ -287,7 +288,7 @@ func (w *work) setCall(s *Site, call *providers.Call) {
 		}
 	}
 	s.own = len(s.Args)
-	s.definition = &providers.Probe{Provider: s.Provider, Name: s.Name, Arguments: call.Arguments}
+	s.definition = &defs.Probe{Provider: s.Provider, Name: s.Name, Arguments: call.Arguments}
 }
 
 // addCaptured gives a site the variables and members that are captured there,
@@ -306,7 +307,7 @@ func (w *work) addCaptured(s *Site) error {
 	if len(names) == 0 {
 		return nil
 	}
-	arguments := make([]providers.Argument, s.own, s.own+len(names))
+	arguments := make([]defs.Argument, s.own, s.own+len(names))
 	if s.definition != nil {
 		copy(arguments, s.definition.Arguments)
 	}
@@ -320,10 +321,10 @@ func (w *work) addCaptured(s *Site) error {
 			return fmt.Errorf("%s of %s is not available: %w", name, s.probeName(), err)
 		}
 		s.Args = append(s.Args, arg)
-		arguments = append(arguments, providers.Argument{Name: name, Type: m.Type, IsText: m.Text,
+		arguments = append(arguments, defs.Argument{Name: name, Type: m.Type, IsText: m.Text,
 			Length: bpfgen.None})
 	}
-	s.definition = &providers.Probe{Provider: s.Provider, Name: s.Name, Arguments: arguments}
+	s.definition = &defs.Probe{Provider: s.Provider, Name: s.Name, Arguments: arguments}
 	return nil
 }
 
@@ -403,7 +404,8 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			site.Lengths = append(site.Lengths, a.Length)
 			site.Texts = append(site.Texts, a.IsText)
 			var values map[string]int64
-			for value, name := range a.Values() {
+			for _, value := range slices.Sorted(maps.Keys(a.Values)) {
+				name := a.Values[value]
 				if values == nil {
 					values = make(map[string]int64)
 				}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -44,20 +44,47 @@ import (
 // Losses.Unmatched. So an untrusted process can hide the calls of others, but
 // it makes no time wrong.
 type Latency struct {
-	// Pair selects the pairs of probes, each of which is measured on its own,
-	// and the probes that end a call that fails: see [Event.Failed]. One
-	// attachment has to have both probes of a pair, unless the pattern is
+	// Pair selects the pairs of probes, each of which is measured on its own.
+	// It is one of
+	//
+	//	START..DONE    two patterns, see [elfnote.ParsePattern]
+	//	BASE           a pattern of the names of a pair without their endings
+	//
+	// In START..DONE, the wildcards of both sides must match the same:
+	// n:*__start..n:*__done pairs n:a__start with n:a__done, and with no other
+	// probe. A provider that is only * (or not given) is that of the other
+	// side. If the name of START has no wildcard, DONE may have some. Then all
+	// probes that DONE matches, except START itself, end the calls that START
+	// starts.
+	//
+	// A BASE selects the pairs whose names are BASE with a usual ending:
+	// postgresql:query selects postgresql:query__start with
+	// postgresql:query__done, and * selects all such pairs of a file. Usual
+	// endings are __start and __done, __begin and __end, __entry and __return,
+	// __enter and __exit, and mixtures of these; also __stop, __complete,
+	// __finish, __leave, and __startup with __shutdown, __begin with __commit,
+	// __acquire with __release, __submit with __complete, __request with
+	// __response, and __alloc with __free. The separator may also be _ or -.
+	// Without a separator the ending must be the whole name, which only *
+	// selects.
+	//
+	// After either form, |FAILED is a pattern of further probes that end a
+	// call: one that fails, as in postgresql:query|transaction__abort, see
+	// [Event.Failed]. There can be several. A provider that is not given is
+	// that of START. START, or BASE, must have no wildcards then.
+	//
+	// One attachment has to have both probes of a pair, unless Pair is
 	// START..DONE, names both providers and has no wildcards.
 	//
 	// It can also be the name of a call of package providers that
 	// SessionOptions.Definitions have, such as postgresql:statement, which
 	// several probes, those of [providers.Definitions.Patterns], start and end.
 	// The arguments of the start are those of the call then.
-	Pair providers.PairPattern
+	Pair string
 
 	// By is a term that is a number, which an end shares with its start. Empty
-	// stands for what SessionOptions.Definitions have for the provider, see
-	// [providers.Definitions.Match], or else "tid", the same thread. An
+	// stands for what SessionOptions.Definitions say of the pair (match), or
+	// else "tid", the same thread. An
 	// argument such as "arg0" is compared within the process. A call without an
 	// end may then be taken for one of a later process with the same PID.
 	// DoneBy is the term at the end if it differs.
@@ -100,37 +127,39 @@ const (
 // latency is a Latency with its expressions parsed, and its maps.
 type latency struct {
 	bpfgen.Latency
-	pair         providers.PairPattern
-	of           [3]string       // the texts of Pair, By and DoneBy
-	call         *providers.Call // named by the pattern; nil for pairs of probes
-	calls, saved *ebpf.Map       // saved may be nil
+	pair         defs.PairPattern
+	of           [3]string  // the texts of Pair, By and DoneBy
+	call         *defs.Call // named by the pattern; nil for pairs of probes
+	calls, saved *ebpf.Map  // saved may be nil
 }
 
 // latency returns the parsed form of a Latency, the same for equal ones.
 // Patterns with equal texts match the same probes.
 func (s *definition) latency(l *Latency) (*latency, error) {
-	text := l.Pair.String()
 	for _, known := range s.latencies {
-		if known.of == [3]string{text, l.By, l.DoneBy} {
+		if known.of == [3]string{l.Pair, l.By, l.DoneBy} {
 			return known, nil
 		}
 	}
-	if text == "" {
+	if l.Pair == "" {
 		return nil, optionError("Pair", errors.New("no pair of probes is given"))
 	}
-	p := &latency{pair: l.Pair, of: [3]string{text, l.By, l.DoneBy}}
+	pair, err := defs.ParsePairPattern(l.Pair)
+	if err != nil {
+		return nil, optionError("Pair", err)
+	}
+	p := &latency{pair: pair, of: [3]string{l.Pair, l.By, l.DoneBy}}
 	names := s.opts.names()
-	p.Fails = strings.Contains(text, "|") // or a name does
-	if call, ok := s.opts.Definitions.Call(l.Pair); ok {
+	p.Fails = strings.Contains(l.Pair, "|") // or a name does
+	if call, ok := s.opts.known().Call(pair); ok {
 		if err := p.setCall(&call, names); err != nil {
 			return nil, optionError("Pair", err)
 		}
 	}
 	by, doneBy := l.By, ""
 	if by == "" {
-		by, doneBy, _ = strings.Cut(cmp.Or(s.opts.Definitions.Match(l.Pair), "tid"), "=")
+		by, doneBy, _ = strings.Cut(cmp.Or(s.opts.known().Match(pair), "tid"), "=")
 	}
-	var err error
 	if p.Match, err = s.matchOf(by, cmp.Or(l.DoneBy, doneBy, by)); err != nil {
 		return nil, err
 	}
@@ -154,11 +183,11 @@ func (s *definition) matchOf(by, doneBy string) (m bpfgen.Match, err error) {
 // argument of this name.
 func (l *latency) hasArgument(name string) bool {
 	return l != nil && l.call != nil && name != "" && slices.ContainsFunc(l.call.Arguments,
-		func(a providers.Argument) bool { return a.Name == name })
+		func(a defs.Argument) bool { return a.Name == name })
 }
 
-func (l *latency) setCall(call *providers.Call, names expr.Names) error {
-	l.call, l.Named, l.Outermost, l.Fails = call, true, call.Nesting == providers.Outermost,
+func (l *latency) setCall(call *defs.Call, names expr.Names) error {
+	l.call, l.Named, l.Outermost, l.Fails = call, true, call.Nesting == defs.Outermost,
 		len(call.Failed) > 0
 	for _, probe := range slices.Concat(call.Failed, call.Attempts, call.Over) {
 		var node *expr.Node
@@ -317,7 +346,7 @@ func (s *definition) checkName(
 	var lacking string
 	for _, l := range latencies {
 		if l.hasArgument(name) ||
-			!(t.Start && l.call != nil) && has(s.opts.Definitions.Patterns(l.pair)) {
+			!(t.Start && l.call != nil) && has(s.opts.known().Patterns(l.pair)) {
 			return nil
 		}
 		lacking = l.pair.String()
@@ -404,7 +433,7 @@ func savedStarts(size, processors int) int {
 type filePairs struct {
 	probes  map[[2]string]*pairedProbe // by provider and name
 	whole   []uint32                   // numbers of the pairs that have both ends here
-	names   map[uint32]providers.Pair  // by number, without sites
+	names   map[uint32]defs.Pair       // by number, without sites
 	missing error                      // why there is no pair, if one is wanted
 
 	frames   map[frameKey]siteFrame // of sites of pairs
@@ -438,7 +467,7 @@ const maxNames = 4096
 // other probes of the file only if there is none.
 func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 	found := &filePairs{probes: make(map[[2]string]*pairedProbe),
-		names: make(map[uint32]providers.Pair), frames: make(map[frameKey]siteFrame)}
+		names: make(map[uint32]defs.Pair), frames: make(map[frameKey]siteFrame)}
 	if len(s.latencies) == 0 {
 		return found
 	}
@@ -477,7 +506,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			change(p, &ends)
 			p.ends[&l.Latency] = ends
 		}
-		for _, pair := range l.pairs(s.opts.Definitions, &listing, known) {
+		for _, pair := range l.pairs(s.opts.known(), &listing, known) {
 			ends := [][2]string{{pair.Start.Name, pair.Done.Name}}
 			if l.call != nil {
 				ends = l.call.Pairs
@@ -494,7 +523,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 			}
 			start, done := pair.Start, pair.Done
 			start.Sites, done.Sites = nil, nil
-			found.names[number] = providers.Pair{Start: start, Done: done}
+			found.names[number] = defs.Pair{Start: start, Done: done}
 			if l.call != nil {
 				if l.changeCall(number, known, change); !l.Outermost && l.ByThread() {
 					s.openCalls.compare(number, comparison{pair: pair.String()})
@@ -502,7 +531,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 				continue
 			}
 			alone, match := s.nesting(l, &pair)
-			both := bothOf(s.opts.Definitions, args, &pair, cmp.Or(match, &l.Match))
+			both := bothOf(s.opts.known(), args, &pair, cmp.Or(match, &l.Match))
 			if alone { // the values of starts are kept in the order of a stack
 				both.match, both.start, both.done = "", 0, 0
 			}
@@ -537,7 +566,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) *filePairs {
 		}
 	}
 	if !slices.ContainsFunc(s.latencies, func(l *latency) bool {
-		return len(l.pairs(s.opts.Definitions, &listing, known)) > 0 // whose ends are not both selected
+		return len(l.pairs(s.opts.known(), &listing, known)) > 0 // whose ends are not both selected
 	}) {
 		found.missing = suggest.NewPairError(s.latencies[0].pair, &listing)
 	}
@@ -551,7 +580,7 @@ const maxMerged = 1024
 // all sites by the probe and the instruction. It reports whether sites of both
 // remain.
 func (f *filePairs) apart(
-	latency int, pair *providers.Pair, start, done [2]string, at map[[2]string]map[uint64]uint64,
+	latency int, pair *defs.Pair, start, done [2]string, at map[[2]string]map[uint64]uint64,
 ) bool {
 	const why = "the linker has made one of equal functions, so that a hit of one is a hit of each"
 	starts, ends := at[start], at[done]
@@ -584,8 +613,8 @@ func (f *filePairs) apart(
 // pairs returns the pairs among some probes. That of a call has names that no
 // probe has.
 func (l *latency) pairs(
-	definitions *providers.Definitions, listing *elfnote.Listing, known map[[2]string]bool,
-) []providers.Pair {
+	definitions *defs.Definitions, listing *elfnote.Listing, known map[[2]string]bool,
+) []defs.Pair {
 	call := l.call
 	switch {
 	case call == nil:
@@ -596,7 +625,7 @@ func (l *latency) pairs(
 		return nil
 	}
 	some := listing.Probes[0].Sites // any will do: a pair has both ends here
-	return []providers.Pair{{
+	return []defs.Pair{{
 		Start: elfnote.Probe{Provider: call.Provider, Name: call.Name + "__start", Sites: some},
 		Done:  elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done", Sites: some}}}
 }
@@ -604,14 +633,14 @@ func (l *latency) pairs(
 // nesting reports whether calls of a pair that overlap cannot be told apart. So
 // it is of requests and memory: they end in any order. by is how its definition
 // matches them, if l, a pattern with wildcards, does not.
-func (s *Session) nesting(l *latency, pair *providers.Pair) (alone bool, by *bpfgen.Match) {
-	named, err := providers.ParsePairPattern(pair.String())
+func (s *Session) nesting(l *latency, pair *defs.Pair) (alone bool, by *bpfgen.Match) {
+	named, err := defs.ParsePairPattern(pair.String())
 	if err != nil || l.of[1] != "" {
 		return false, nil
 	}
-	call, ok := s.opts.Definitions.Call(named)
-	match := s.opts.Definitions.Match(named)
-	if match != s.opts.Definitions.Match(l.pair) {
+	call, ok := s.opts.known().Call(named)
+	match := s.opts.known().Match(named)
+	if match != s.opts.known().Match(l.pair) {
 		start, done, _ := strings.Cut(cmp.Or(match, "tid"), "=")
 		if m, err := s.matchOf(start, cmp.Or(done, start)); err != nil {
 			alone = true
@@ -619,7 +648,7 @@ func (s *Session) nesting(l *latency, pair *providers.Pair) (alone bool, by *bpf
 			by = &m
 		}
 	}
-	return alone || ok && call.Nesting == providers.Alone ||
+	return alone || ok && call.Nesting == defs.Alone ||
 		match == "" && slices.ContainsFunc(tracing.AnyOrder, func(ends [2]string) bool {
 			return strings.HasSuffix(pair.Start.Name, ends[0]) && strings.HasSuffix(pair.Done.Name, ends[1])
 		}), by
@@ -631,7 +660,7 @@ func (l *latency) changeCall(
 	number uint32, known map[[2]string]bool,
 	change func(probe [2]string, change func(*pairedProbe, *bpfgen.Ends)),
 ) {
-	call, alone := l.call, l.call.Nesting == providers.Alone
+	call, alone := l.call, l.call.Nesting == defs.Alone
 	for i, pair := range call.Pairs {
 		start, done := [2]string{call.Provider, pair[0]}, [2]string{call.Provider, pair[1]}
 		if known[start] && known[done] {
@@ -680,7 +709,7 @@ type pairNumbers struct {
 // of returns the number of a pair. If both ends are in a file that is attached
 // to all processes, the number belongs to this attachment alone, whose pairs
 // are in ofFile.
-func (n *pairNumbers) of(pair *providers.Pair, process bool, ofFile map[string]uint32) uint32 {
+func (n *pairNumbers) of(pair *defs.Pair, process bool, ofFile map[string]uint32) uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	known := &n.across

@@ -24,7 +24,6 @@ import (
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -90,7 +89,7 @@ func (c *caller) call(scenario string) map[int64]trueCall {
 	}
 }
 
-var everyCall = []trace.Latency{{Pair: providers.MustParsePairPattern("gousdt_calls:*")}}
+var everyCall = []trace.Latency{{Pair: "gousdt_calls:*"}}
 
 // check compares an event with its true call, and returns the ID of the call.
 func (c *caller) check(e *trace.Event, calls map[int64]trueCall) int64 {
@@ -181,7 +180,7 @@ func TestSpansThatFail(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		const failed = 11 // the last of which goes on to its end
 		for _, by := range []trace.Latency{{}, {By: "arg0", DoneBy: "arg1"}} {
-			by.Pair = providers.MustParsePairPattern("gousdt_calls:query|aborted")
+			by.Pair = "gousdt_calls:query|aborted"
 			ends := trace.NewAggregator(trace.Aggregation{Latency: &by, By: []string{"probe"}})
 			s := newSession(t, &trace.SessionOptions{Mode: mode, Aggregators: []*trace.Aggregator{ends},
 				Events: &trace.EventOptions{Spans: []trace.Latency{by}}})
@@ -206,7 +205,7 @@ func TestSpansThatFail(t *testing.T) {
 
 		s := newSession(t, &trace.SessionOptions{Mode: mode,
 			Events: &trace.EventOptions{
-				Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("gousdt_calls:query")}}}})
+				Spans: []trace.Latency{{Pair: "gousdt_calls:query"}}}})
 		c := startCaller(t, copyOf(t, "calls"))
 		attach(t, s, usdt.Target{Path: c.path}, "*", nil)
 		c.call("failed")
@@ -269,8 +268,8 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		"reused":          {Events: &trace.EventOptions{Spans: everyCall, ReuseEvents: true}},
 		"copies of stack": {Events: &trace.EventOptions{Spans: everyCall, StackCopy: 8192}},
 		"one pair": {Events: &trace.EventOptions{
-			Spans: []trace.Latency{{Pair: providers.MustParsePairPattern("gousdt_calls:left")},
-				{Pair: providers.MustParsePairPattern("right")}},
+			Spans: []trace.Latency{{Pair: "gousdt_calls:left"},
+				{Pair: "right"}},
 		}},
 		"late": {Events: &trace.EventOptions{Spans: everyCall, Delay: time.Millisecond}},
 	} {
@@ -293,7 +292,7 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		})
 	}
 	t.Run("a pair in two ways", func(t *testing.T) {
-		left := providers.MustParsePairPattern("gousdt_calls:left")
+		left := "gousdt_calls:left"
 		s := newSession(t, &trace.SessionOptions{
 			Events: &trace.EventOptions{
 				Spans: []trace.Latency{{Pair: left, By: "arg0", DoneBy: "arg1"}, {Pair: left}}},
@@ -464,8 +463,8 @@ func TestSpansBeginAnewWithAnAttachment(t *testing.T) {
 func TestStartsThatAreDetached(t *testing.T) {
 	s := newSession(t, &trace.SessionOptions{Events: &trace.EventOptions{
 		Spans: []trace.Latency{
-			{Pair: providers.MustParsePairPattern("gousdt_calls:left__start..gousdt_calls:left__done")},
-			{Pair: providers.MustParsePairPattern("gousdt_calls:inner")},
+			{Pair: "gousdt_calls:left__start..gousdt_calls:left__done"},
+			{Pair: "gousdt_calls:inner"},
 		}}})
 	target := usdt.Target{Path: copyOf(t, "calls")}
 	starts := attach(t, s, target, "gousdt_calls:left__start", nil)
@@ -498,7 +497,7 @@ func TestSpanErrors(t *testing.T) {
 			`option Filter: duration, failed and start.argN are known only at the end of a call: .*`},
 		{trace.SessionOptions{
 			Events: &trace.EventOptions{Spans: []trace.Latency{
-				{Pair: providers.MustParsePairPattern("sql")}}}},
+				{Pair: "sql"}}}},
 			`.*: there is no pair of probes sql \(there are: (gousdt_calls:\w+(, )?){7}\)`},
 		{trace.SessionOptions{Filter: "arg9 == 1", Events: &trace.EventOptions{Spans: everyCall}},
 			`.*the condition "arg9 == 1" can never hold.*`},

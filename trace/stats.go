@@ -40,7 +40,7 @@ type Losses struct {
 	Left uint64
 	// Overlapped are calls that are not measured because others of their thread
 	// went on beside them, and nothing says which end belongs to which start:
-	// see Alone of package providers.
+	// see Alone of package defs.
 	Overlapped uint64
 	// Replaced are starts of calls that were forgotten without their end: their
 	// thread or process has ended, the process has run another program (exec),

@@ -18,11 +18,11 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/suggest"
-	"github.com/gousdt/gousdt/providers"
 )
 
 type failure struct {
@@ -52,7 +52,7 @@ type lister struct {
 	printed bool         // a file
 	*commandline.Messages
 
-	definitions *providers.Definitions // nil without names
+	definitions *defs.Definitions // nil without names
 
 	matched   []bool // which patterns picked a probe
 	elsewhere string // names a file with probes if the named ones have none

@@ -14,8 +14,8 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/providers"
 )
 
 // The exit status.
@@ -62,7 +62,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if len(o.patterns) > 0 { // a call has the probes that it stands for
 		known := l.definitions
 		if known == nil {
-			known = providers.Builtin()
+			known = defs.Builtin()
 		}
 		patterns, calls := commandline.Calls(o.patterns, known, func(text string) {
 			m.Note("%s: usdttrace shows calls", text)

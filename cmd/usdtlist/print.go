@@ -14,10 +14,10 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/providers"
 )
 
 const (
@@ -226,7 +226,7 @@ func (m *mapped) usersText() string {
 
 type arguments struct {
 	file        *elfnote.File
-	definitions *providers.Definitions // nil without names
+	definitions *defs.Definitions // nil without names
 	buffer      []argspec.Arg
 
 	// missing is the last argument whose symbol is nowhere, or "".
@@ -235,7 +235,7 @@ type arguments struct {
 
 // decode returns a site's arguments, which are valid until the next call, and
 // the definition of its probe, or nil.
-func (a *arguments) decode(site *elfnote.Site) ([]argspec.Arg, *providers.Probe) {
+func (a *arguments) decode(site *elfnote.Site) ([]argspec.Arg, *defs.Probe) {
 	a.buffer = argspec.Decode(a.buffer[:0], a.file, site.Location, site.Arguments)
 	for i := range a.buffer {
 		if arg := &a.buffer[i]; arg.Err != nil && errors.Is(arg.Err, elffile.ErrSymbolNotFound) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -180,7 +181,7 @@ func appendFrame(b []byte, f stack.Frame) []byte {
 // writing.
 type printer interface {
 	sites(file string, sites iter.Seq2[int, usdt.Site])
-	pairs(file string, pairs []providers.Pair)
+	pairs(file string, pairs []defs.Pair)
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)
 	open([]*trace.Event)
@@ -209,16 +210,8 @@ func newPrinter(t *tracer) printer {
 	return p
 }
 
-// argumentOf returns the definition of an argument of a site, or nil.
-func argumentOf(site *trace.Site, i int) *providers.Argument {
-	if probe := site.Definition(); probe != nil {
-		return &probe.Arguments[i]
-	}
-	return nil
-}
-
 func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte {
-	if definition != nil && definition.Name != "" {
+	if definition.Name != "" {
 		return append(b, definition.Name...)
 	}
 	return strconv.AppendInt(append(b, "arg"...), int64(i), 10)
@@ -227,14 +220,14 @@ func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte 
 // appendArgument appends a value: a pointer in hexadecimal, one of an
 // enumeration as its name with the number.
 func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []byte {
-	if definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
+	if v.IsPresent() && v.Kind() != trace.Bytes {
 		switch data, complete := v.Data(); {
 		case data == nil && !definition.IsText && strings.HasSuffix(definition.Type, "*"):
 			return strconv.AppendUint(append(b, "0x"...), v.Uint(), 16)
 		case data != nil && complete && definition.Type == tracing.TypeName:
 			return strconv.AppendQuote(b, symbolname.ReadableType(string(data)))
 		}
-		if name := definition.ValueName(v.Int()); name != "" {
+		if name := definition.Values[v.Int()]; name != "" {
 			b = append(append(b, name...), '(')
 			return append(v.AppendTo(b), ')')
 		}
@@ -245,12 +238,8 @@ func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []
 // isShownLength reports whether an argument is nothing but the length of a text
 // that is shown.
 func isShownLength(e *trace.Event, i int) bool {
-	probe := e.Site.Definition()
-	if probe == nil {
-		return false
-	}
-	for j := range probe.Arguments {
-		if probe.Arguments[j].Length == i {
+	for j := range e.Args {
+		if e.Site.Argument(j).Length == i {
 			data, _ := e.Args[j].Data()
 			return data != nil
 		}

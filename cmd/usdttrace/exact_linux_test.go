@@ -21,7 +21,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -167,7 +166,7 @@ func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	testprog.RequireBPF(t)
 	p := startTarget(t, "target-pie")
-	latency := trace.Latency{Pair: providers.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
+	latency := trace.Latency{Pair: "gousdt_test:three..gousdt_test:twelve"}
 	ends := trace.NewAggregator(trace.Aggregation{Latency: &latency})
 	hits := trace.NewAggregator(trace.Aggregation{})
 	opts := &trace.SessionOptions{Aggregators: []*trace.Aggregator{ends, hits}}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/watch"
@@ -139,7 +139,7 @@ func (o *scopeFlags) rules(wrongFile string) []rule {
 type listFlags struct {
 	list      bool
 	listPairs bool
-	listed    []providers.PairPattern // of --pairs and --slow
+	listed    []defs.PairPattern // of --pairs and --slow
 }
 
 func (o *listFlags) declare(flags *commandline.Flags) {
@@ -345,7 +345,7 @@ func (o *options) capture(site *trace.Site, arg int) *trace.Capture {
 			return c
 		}
 	}
-	if probe := site.Definition(); probe != nil && probe.Arguments[arg].IsText {
+	if site.Argument(arg).IsText {
 		return &trace.Capture{Max: maxKnownText}
 	}
 	return nil
@@ -645,7 +645,7 @@ func (o *options) parseLatency() error {
 }
 
 // call is a pair whose ends have in common what --match says.
-func (o *callFlags) call(pair providers.PairPattern) trace.Latency {
+func (o *callFlags) call(pair defs.PairPattern) trace.Latency {
 	by, doneBy, _ := strings.Cut(o.match, "=")
-	return trace.Latency{Pair: pair, By: by, DoneBy: doneBy}
+	return trace.Latency{Pair: pair.String(), By: by, DoneBy: doneBy}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procmaps"
@@ -29,7 +30,6 @@ import (
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -368,11 +368,11 @@ func (t *targets) ends() map[[2]string]bool {
 	if t.options.latency == nil {
 		return nil
 	}
-	if _, several := t.definitions.Call(t.options.latency.Pair); several {
+	if _, several := t.definitions.Call(pairOf(t.options.latency)); several {
 		return nil
 	}
 	ends := make(map[[2]string]bool)
-	for _, pair := range t.definitions.NamedPairs(t.listing(), t.options.latency.Pair) {
+	for _, pair := range t.definitions.NamedPairs(t.listing(), pairOf(t.options.latency)) {
 		for _, end := range append(pair.Failed, pair.Done) {
 			ends[[2]string{end.Provider, end.Name}] = true
 		}
@@ -436,14 +436,14 @@ func (t *targets) isArgument(name string) bool {
 	}
 	for probe := range t.definitions.Probes() {
 		if slices.ContainsFunc(probe.Arguments,
-			func(a providers.Argument) bool { return a.Name == name }) {
+			func(a defs.Argument) bool { return a.Name == name }) {
 			return true
 		}
 	}
 	return false
 }
 
-func (t *targets) definition(site *usdt.Site) (probe providers.Probe) {
+func (t *targets) definition(site *usdt.Site) (probe defs.Probe) {
 	if t.definitions != nil {
 		probe, _ = t.definitions.Probe(site.Provider, site.Name, len(site.Args))
 	}
@@ -498,7 +498,7 @@ func (t *tracer) whyNothing(l *losses) (lines []string) {
 func (t *tracer) notSeen() []string {
 	o := t.options
 	if !o.measuresCalls() || t.command != nil || o.where == "" && !o.followsFamily() &&
-		!slices.ContainsFunc(o.pairs(), func(pair providers.PairPattern) bool {
+		!slices.ContainsFunc(o.pairs(), func(pair defs.PairPattern) bool {
 			call, _ := t.targets.definitions.Call(pair)
 			return len(call.Open) == 0
 		}) {

@@ -289,9 +289,9 @@ type jsonHit struct {
 
 // jsonArgument is what all hits of a site have in common of an argument.
 type jsonArgument struct {
-	begin      []byte              // {"name":"...","value":
-	definition *providers.Argument // nil if there is none
-	captured   *trace.Capture      // its capture, or nil
+	begin      []byte // {"name":"...","value":
+	definition *providers.Argument
+	captured   *trace.Capture // its capture, or nil
 }
 
 func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
@@ -302,15 +302,15 @@ func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
 	j.Begin('[')
 	hit := &jsonHit{begin: bytes.Clone(j.Bytes())}
 	for i := range e.Args {
-		definition := argumentOf(e.Site, i)
+		definition := e.Site.Argument(i)
 		j.Reset()
 		j.Begin('{')
-		if definition != nil && definition.Name != "" {
+		if definition.Name != "" {
 			j.Fields("name", definition.Name)
 		}
 		j.Key("value")
 		hit.arguments = append(hit.arguments,
-			jsonArgument{bytes.Clone(j.Bytes()), definition, p.tracer.options.capture(e.Site, i)})
+			jsonArgument{bytes.Clone(j.Bytes()), &definition, p.tracer.options.capture(e.Site, i)})
 	}
 	return hit
 }
@@ -329,7 +329,7 @@ func (p *jsonPrinter) hit(e *trace.Event) {
 // add adds the argument with the value that it has at a hit.
 func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 	j.Members(a.begin)
-	if a.definition == nil && a.captured == nil {
+	if a.definition.Type == "" && a.captured == nil {
 		// Most arguments are numbers: there is nothing more to say.
 		switch v.Kind() {
 		case trace.Signed:
@@ -343,8 +343,8 @@ func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 		}
 	}
 	j.Value(valueOf(*v))
-	if a.definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
-		if name := a.definition.ValueName(v.Int()); name != "" {
+	if v.IsPresent() && v.Kind() != trace.Bytes {
+		if name := a.definition.Values[v.Int()]; name != "" {
 			j.Fields("value_name", name)
 		}
 	}
@@ -436,7 +436,7 @@ func (p *tracePrinter) event(e *trace.Event) {
 		return
 	}
 	p.nameThread(e.Start)
-	name := cutPair(e.Pair())
+	name := cutName(e.Pair())
 	if e.Start.PID == e.PID && e.Start.TID == e.TID {
 		j := p.object(name, "X", e.PID, e.TID)
 		j.Fields("ts", microseconds(e.Start.Monotonic), "dur", microseconds(e.Duration))
@@ -540,7 +540,7 @@ func (p *tracePrinter) open(calls []*trace.Event) {
 	for i := range calls {
 		start := calls[i].Start
 		p.nameThread(start)
-		j := p.object(cutPair(calls[i].Pair()), "B", start.PID, start.TID)
+		j := p.object(cutName(calls[i].Pair()), "B", start.PID, start.TID)
 		j.Fields("ts", microseconds(start.Monotonic))
 		p.arguments(start, nil, p.tracer.options.starts)
 		p.end()

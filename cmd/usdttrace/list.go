@@ -17,12 +17,12 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -177,14 +177,20 @@ func (t *tracer) listSites(file string, sel *usdt.Selection) int {
 }
 
 // pairs returns the patterns of the pairs that are measured.
-func (o *options) pairs() (all []providers.PairPattern) {
+func (o *options) pairs() (all []defs.PairPattern) {
 	for i := range o.spans {
-		all = append(all, o.spans[i].Pair)
+		all = append(all, pairOf(&o.spans[i]))
 	}
 	if o.latency != nil {
-		all = append(all, o.latency.Pair)
+		all = append(all, pairOf(o.latency))
 	}
 	return all
+}
+
+// pairOf returns the pattern of a pair that is measured. It was parsed before.
+func pairOf(l *trace.Latency) defs.PairPattern {
+	pair, _ := defs.ParsePairPattern(l.Pair)
+	return pair
 }
 
 // missingPair returns an error if a pair to be measured matches none of the
@@ -215,7 +221,7 @@ func (t *targets) missingPair(where string) error {
 		return &nothingError{err}
 	}
 	for _, p := range t.options.pairs() {
-		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair providers.Pair) bool {
+		if !slices.ContainsFunc(t.definitions.Pairs(listing, p), func(pair defs.Pair) bool {
 			return len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}) {
 			return &nothingError{suggest.NewPairError(p, listing)}
@@ -239,7 +245,7 @@ func (t *targets) listing() *elfnote.Listing {
 // does, or measured as --latency does where hits are added up. Lists have the
 // probes of the call.
 func (o *options) takeCalls(
-	definitions *providers.Definitions, note func(format string, args ...any),
+	definitions *defs.Definitions, note func(format string, args ...any),
 ) error {
 	if o.latency != nil || o.slow != nil || o.listPairs {
 		return nil
@@ -269,12 +275,12 @@ func (o *options) takeCalls(
 	for _, call := range calls {
 		o.patterns = append(o.patterns, call.Patterns()...)
 		if o.aggregates() {
-			o.latency = &trace.Latency{Pair: call}
+			o.latency = &trace.Latency{Pair: call.String()}
 			o.count = o.count && len(probes) > 0 // the table has the calls' number
 		} else {
 			o.slow = new(time.Duration)
 			o.listed = append(o.listed, call)
-			o.spans = append(o.spans, trace.Latency{Pair: call})
+			o.spans = append(o.spans, trace.Latency{Pair: call.String()})
 		}
 	}
 	return o.check()
@@ -283,7 +289,7 @@ func (o *options) takeCalls(
 // useCalls replaces the patterns of a pair that names a call of the definitions
 // by those of the call's probes, and keeps the names of its arguments for
 // --latency.
-func (o *options) useCalls(definitions *providers.Definitions) {
+func (o *options) useCalls(definitions *defs.Definitions) {
 	for _, pair := range slices.Concat(o.pairs(), o.listed) {
 		call, ok := definitions.Call(pair)
 		if !ok {
@@ -305,16 +311,16 @@ func (o *options) useCalls(definitions *providers.Definitions) {
 // there can be several. The others are what the definitions say of it.
 type pairFacts struct{ start, done, match, counts, time string }
 
-func (t *targets) factsOf(pair *providers.Pair) (f pairFacts) {
+func (t *targets) factsOf(pair *defs.Pair) (f pairFacts) {
 	starts := []string{shownName(pair.Start.Provider, pair.Start.Name)}
 	dones := []string{shownName(pair.Done.Provider, pair.Done.Name)}
-	pattern, err := providers.ParsePairPattern(pair.String())
+	pattern, err := defs.ParsePairPattern(pair.String())
 	if err == nil {
 		f.match, f.time = t.definitions.Match(pattern), t.definitions.Time(pattern)
 	}
 	if call, ok := t.definitions.Call(pattern); ok && err == nil {
-		f.counts = map[providers.Nesting]string{providers.Outermost: "outermost",
-			providers.Each: "each", providers.Alone: "alone"}[call.Nesting]
+		f.counts = map[defs.Nesting]string{defs.Outermost: "outermost",
+			defs.Each: "each", defs.Alone: "alone"}[call.Nesting]
 		starts, dones = nil, nil
 		for _, ends := range call.Pairs {
 			starts = append(starts, shownName(call.Provider, ends[0]))
@@ -366,8 +372,8 @@ func and(condition, other string) string {
 	}
 }
 
-func parsePair(s string) (providers.PairPattern, error) {
-	pair, err := providers.ParsePairPattern(s)
+func parsePair(s string) (defs.PairPattern, error) {
+	pair, err := defs.ParsePairPattern(s)
 	if err != nil {
 		err = fmt.Errorf("%w (usdttrace --pairs lists the pairs of a file)", err)
 	}

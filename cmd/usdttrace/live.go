@@ -590,7 +590,7 @@ func (o *options) commandLine() string {
 	add(o.sum != "", "--sum", o.sum)
 	add(o.hist != "", "--hist", o.hist)
 	if o.latency != nil {
-		add(true, "--latency", o.latency.Pair.String())
+		add(true, "--latency", o.latency.Pair)
 	}
 	add(len(o.by) > 0, "--by", strings.Join(o.by, ","))
 	add(o.where != "", "--where", o.where)

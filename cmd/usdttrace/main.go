@@ -28,6 +28,7 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -539,7 +540,7 @@ func (t *tracer) openSession() error {
 	}
 	t.asked = o.aggregations()
 	opts := &trace.SessionOptions{Mode: o.mode, Filter: o.filter(),
-		Definitions: t.targets.definitions}
+		Definitions: (*providers.Definitions)(t.targets.definitions)}
 	for _, a := range t.asked {
 		if a.aggregator != nil {
 			opts.Aggregators = append(opts.Aggregators, a.aggregator)

@@ -14,13 +14,13 @@ import (
 
 	"github.com/gousdt/gousdt/cmd/internal/jsontext"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
-func cutPair(pair providers.Pair) string {
+func cutPair(pair defs.Pair) string {
 	for _, end := range []*elfnote.Probe{&pair.Start, &pair.Done} {
 		end.Provider, end.Name = cutName(end.Provider), cutName(end.Name)
 	}
@@ -37,7 +37,7 @@ func (p *textPrinter) span(e *trace.Event) {
 	if e.Failed {
 		state = "failed"
 	}
-	b := p.call(e, p.rendered(e.Site, func() string { return cutPair(e.Pair()) }), state)
+	b := p.call(e, p.rendered(e.Site, func() string { return cutName(e.Pair()) }), state)
 	own := func(i int) bool { return !repeats(e, i) }
 	for i := range e.Args {
 		if own(i) {
@@ -91,7 +91,7 @@ func (p *textPrinter) open(calls []*trace.Event) {
 		if int64(c.Start.Monotonic) < p.tracer.began.monotonic {
 			state = "open since before"
 		}
-		b := append(p.call(c, terminal.Escape(cutPair(c.Pair())), state), '\n')
+		b := append(p.call(c, terminal.Escape(cutName(c.Pair())), state), '\n')
 		if p.tracer.options.starts {
 			b = p.framesOf(b, c.Start)
 		}
@@ -119,11 +119,11 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 			continue
 		}
 		b = append(append(b, ' '), p.style.arg...)
-		definition := argumentOf(e.Site, i)
-		b = appendArgumentName(b, definition, i)
+		definition := e.Site.Argument(i)
+		b = appendArgumentName(b, &definition, i)
 		b = append(append(b, '='), p.style.reset...)
 		from := len(b)
-		b = appendArgument(b, &e.Args[i], definition)
+		b = appendArgument(b, &e.Args[i], &definition)
 		if data, _ := e.Args[i].Data(); p.width > 0 && data != nil {
 			texts = append(texts, [2]int{from, len(b)})
 		}
@@ -167,7 +167,7 @@ func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 	return b
 }
 
-func (p *textPrinter) pairs(file string, pairs []providers.Pair) {
+func (p *textPrinter) pairs(file string, pairs []defs.Pair) {
 	lines := [][]terminal.Cell{{left("PAIR"), left("START"), left("DONE"), left("MATCH"),
 		left("TIME WHILE")}}
 	for _, pair := range pairs {
@@ -224,7 +224,7 @@ func (p *jsonPrinter) call(kind string, e *trace.Event) *jsontext.Builder {
 		j.Members(p.thread.of(e.Start))
 		p.container(e.Start.CgroupID)
 	}
-	j.Fields("pair", cutPair(e.Pair()))
+	j.Fields("pair", cutName(e.Pair()))
 	return j
 }
 
@@ -237,7 +237,7 @@ func (p *jsonPrinter) hitOf(name string, e *trace.Event, withStack bool) {
 	})
 }
 
-func (p *jsonPrinter) pairs(file string, pairs []providers.Pair) {
+func (p *jsonPrinter) pairs(file string, pairs []defs.Pair) {
 	for _, pair := range pairs {
 		facts := p.tracer.targets.factsOf(&pair)
 		j := p.begin("pair")

@@ -20,9 +20,9 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfod"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/unwind"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -572,10 +572,10 @@ func (o *options) samples() bool { return o.every > 1 || o.rate > 0 }
 
 // argumentIndex returns the index of the argument called argN, or called name
 // by the definition, which may be nil.
-func argumentIndex(name string, probe *providers.Probe) (n int, ok bool) {
+func argumentIndex(name string, probe *defs.Probe) (n int, ok bool) {
 	if n, ok = argumentNumber(name); !ok && probe != nil {
 		n = slices.IndexFunc(probe.Arguments,
-			func(a providers.Argument) bool { return a.Name == name })
+			func(a defs.Argument) bool { return a.Name == name })
 	}
 	return n, n >= 0 && (ok || probe != nil)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
@@ -50,7 +50,7 @@ type summary struct {
 func (t *tracer) report(c collected) error {
 	mode, _ := t.options.mode.Resolve() // the session has resolved it
 	s := &summary{mode: mode.String(), took: t.took(), events: c.events, collected: c}
-	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair providers.PairPattern) bool {
+	s.failures = !slices.ContainsFunc(t.options.pairs(), func(pair defs.PairPattern) bool {
 		call, _ := t.targets.definitions.Call(pair)
 		return len(call.Failed)+len(call.Over) == 0 && !strings.Contains(pair.String(), "|")
 	})

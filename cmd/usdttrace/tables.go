@@ -122,10 +122,10 @@ func (o *options) isOfCall(term string) bool {
 }
 
 func (o *options) latencyTitle() string {
-	if start, done, named := strings.Cut(o.latency.Pair.String(), ".."); named {
+	if start, done, named := strings.Cut(o.latency.Pair, ".."); named {
 		return fmt.Sprintf("time from %s to %s", start, done)
 	}
-	return "time of " + o.latency.Pair.String()
+	return "time of " + o.latency.Pair
 }
 
 func (o *options) profile() *aggregation {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/language/symbolname"
@@ -43,7 +45,7 @@ type targets struct {
 	names       map[procmaps.FileID]string // of the selections
 	listed      []listedFile               // of files that -l lists, and this kernel cannot attach
 	same        [][2]string                // files that are named twice, by both names
-	definitions *providers.Definitions     // nil without names
+	definitions *defs.Definitions          // nil without names
 
 	mu       sync.Mutex
 	matched  []bool                        // which patterns match a site that is or was watched
@@ -131,15 +133,16 @@ func (t *targets) attached(a *trace.Attachment) (isNew bool) {
 // definition differs between probes has none.
 func (t *targets) addKeys(site *trace.Site) {
 	for _, key := range t.options.by {
-		n, ok := argumentIndex(strings.TrimPrefix(ofText(key), "start."), site.Definition())
+		name := strings.TrimPrefix(ofText(key), "start.")
+		n, ok := argumentNumber(name)
+		for i := 0; !ok && i < len(site.Args); i++ {
+			n, ok = i, site.Argument(i).Name == name
+		}
 		if !ok || n >= len(site.Args) {
 			continue
 		}
-		var means providers.Argument
-		if definition := argumentOf(site, n); definition != nil {
-			means = *definition
-		}
-		if known, ok := t.keys[key]; ok && known != means {
+		means := site.Argument(n)
+		if known, ok := t.keys[key]; ok && !reflect.DeepEqual(known, means) {
 			means = providers.Argument{}
 		}
 		t.keys[key] = means
@@ -162,7 +165,7 @@ func (t *targets) valueName(key string, value trace.Value) string {
 	means := t.keys[key]
 	switch value.Kind() {
 	case trace.Unsigned, trace.Signed:
-		return means.ValueName(value.Int())
+		return means.Values[value.Int()]
 	case trace.Text:
 		if means.Type == tracing.TypeName {
 			return elffile.Shorten(symbolname.ReadableType(value.String()), maxText)

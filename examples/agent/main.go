@@ -38,7 +38,7 @@ func main() {
 
 // statement is a call that a definition makes of several probes: statements of
 // PostgreSQL, in every protocol.
-var statement = providers.MustParsePairPattern("postgresql:statement")
+const statement = "postgresql:statement"
 
 // statements returns what is measured: the time of each statement, in a
 // histogram for each container.
@@ -61,6 +61,10 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 	}
 	defer cgroups.Close()
 	times, definitions := statements(), providers.Builtin()
+	probes, err := definitions.Patterns(statement)
+	if err != nil {
+		return err
+	}
 	session, err := trace.New(&trace.SessionOptions{
 		Definitions: definitions,
 		Aggregators: []*trace.Aggregator{times}, // alone: nothing is sent for a statement
@@ -71,7 +75,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 	}
 	defer session.Close() // detaches, too
 	watch, err := trace.WatchSessions(nil, report, trace.WatchSession{Session: session,
-		Patterns: definitions.Patterns(statement)}) // in files that have these
+		Patterns: probes}) // in files that have these
 	if err != nil {
 		return err
 	}

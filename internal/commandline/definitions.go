@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 )
 
 // NoNames is the word for --names that turns off all names.
@@ -29,12 +29,12 @@ const maxDefinitions = 2 << 20
 //
 // What another user can write in the user's folder is not read: warn gets why.
 func Definitions(files []string, warn func(format string, args ...any)) (
-	*providers.Definitions, error,
+	*defs.Definitions, error,
 ) {
 	if len(files) == 1 && files[0] == NoNames {
 		return nil, nil
 	}
-	known := providers.Builtin()
+	known := defs.Builtin()
 	var own []string
 	if dir, err := os.UserConfigDir(); err == nil {
 		folder := filepath.Join(dir, "gousdt", "names")
@@ -68,11 +68,11 @@ func Definitions(files []string, warn func(format string, args ...any)) (
 // Calls divides patterns into those of probes, and those that name a call of
 // the definitions, as postgresql:statement does, or a pair of its probes, as
 // python:gc does, but no probe. Each call is said by note.
-func Calls(patterns []elfnote.Pattern, known *providers.Definitions, note func(text string)) (
-	probes []elfnote.Pattern, calls []providers.PairPattern,
+func Calls(patterns []elfnote.Pattern, known *defs.Definitions, note func(text string)) (
+	probes []elfnote.Pattern, calls []defs.PairPattern,
 ) {
 	for _, p := range patterns {
-		pair, err := providers.ParsePairPattern(p.String())
+		pair, err := defs.ParsePairPattern(p.String())
 		ends := callEnds(pair, p, known)
 		if err != nil || len(ends) == 0 {
 			probes = append(probes, p)
@@ -87,7 +87,7 @@ func Calls(patterns []elfnote.Pattern, known *providers.Definitions, note func(t
 // callEnds returns the pairs of probes that a pattern stands for, as START ..
 // DONE, none if it is not the name of a call.
 func callEnds(
-	pair providers.PairPattern, p elfnote.Pattern, known *providers.Definitions,
+	pair defs.PairPattern, p elfnote.Pattern, known *defs.Definitions,
 ) (ends []string) {
 	if call, ok := known.Call(pair); ok {
 		for _, p := range call.Pairs {

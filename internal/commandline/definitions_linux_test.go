@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 )
 
 const definition = "provider shop { probe sold(int pieces); };\n"
@@ -107,7 +107,7 @@ func TestCalls(t *testing.T) {
 	} {
 		said := ""
 		p := elfnote.MustParsePattern(pattern)
-		probes, calls := Calls([]elfnote.Pattern{p}, providers.Builtin(),
+		probes, calls := Calls([]elfnote.Pattern{p}, defs.Builtin(),
 			func(text string) { said += text })
 		qt.Check(t, qt.Equals(said, want))
 		qt.Check(t, qt.Equals(len(calls) == 1, want != ""))

@@ -2,7 +2,7 @@
 
 // Package pattern parses and matches patterns of probes, as
 // elfnote.ParsePattern documents them, for that and for the pairs of package
-// providers.
+// defs.
 package pattern
 
 import (

@@ -13,8 +13,8 @@ import (
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/providers"
 )
 
 const (
@@ -188,16 +188,16 @@ func Word(wanted string, words []string) string {
 
 // Pairs returns up to three of some pairs whose names are spelled most like a
 // pattern, best first.
-func Pairs(pairs []providers.Pair, pattern providers.PairPattern) []providers.Pair {
+func Pairs(pairs []defs.Pair, pattern defs.PairPattern) []defs.Pair {
 	text, _, _ := strings.Cut(pattern.String(), "|")
-	var meant []providers.Pair     // the pattern names one of their probes, not the pair
+	var meant []defs.Pair          // the pattern names one of their probes, not the pair
 	wanted := []probe{parse(text)} // PROVIDER:BASE, as the pair is called
 	ends := pattern.Patterns()
 	both := strings.Contains(text, "..")
 	if both {
 		wanted = []probe{parse(ends[0].String()), parse(ends[1].String())}
 	}
-	var candidates candidates[providers.Pair]
+	var candidates candidates[defs.Pair]
 	for _, pair := range pairs[:min(mostCompared, len(pairs))] {
 		provider, base, _ := strings.Cut(pair.String(), ":")
 		names := []elfnote.Probe{{Provider: provider, Name: base}}
@@ -224,14 +224,14 @@ func Pairs(pairs []providers.Pair, pattern providers.PairPattern) []providers.Pa
 
 // A PairError says that a file has no pair of probes that a pattern selects.
 type PairError struct {
-	Pattern providers.PairPattern
-	Pairs   []providers.Pair // those of the file whose names end as usual
+	Pattern defs.PairPattern
+	Pairs   []defs.Pair // those of the file whose names end as usual
 }
 
 // NewPairError returns the error for a file with these probes.
-func NewPairError(pattern providers.PairPattern, listing *elfnote.Listing) *PairError {
-	var none *providers.Definitions
-	return &PairError{Pattern: pattern, Pairs: none.Pairs(listing, providers.MustParsePairPattern("*"))}
+func NewPairError(pattern defs.PairPattern, listing *elfnote.Listing) *PairError {
+	var none *defs.Definitions
+	return &PairError{Pattern: pattern, Pairs: none.Pairs(listing, defs.MustParsePairPattern("*"))}
 }
 
 // maxNamedPairs is the greatest number of pairs that an error names.

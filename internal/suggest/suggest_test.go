@@ -9,8 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/providers"
 )
 
 func TestProbes(t *testing.T) {
@@ -48,9 +48,9 @@ func TestProbes(t *testing.T) {
 }
 
 func TestPairs(t *testing.T) {
-	var pairs []providers.Pair
+	var pairs []defs.Pair
 	for _, base := range []string{"query__parse", "query", "checkpoint"} {
-		pairs = append(pairs, providers.Pair{
+		pairs = append(pairs, defs.Pair{
 			Start: elfnote.Probe{Provider: "postgresql", Name: base + "__start"},
 			Done:  elfnote.Probe{Provider: "postgresql", Name: base + "__done"},
 		})
@@ -63,7 +63,7 @@ func TestPairs(t *testing.T) {
 		"python:query": "",
 		"zzz..zzz":     "",
 	} {
-		found := Pairs(pairs, providers.MustParsePairPattern(pattern))
+		found := Pairs(pairs, defs.MustParsePairPattern(pattern))
 		if want == "" {
 			qt.Check(t, qt.HasLen(found, 0), qt.Commentf("%s", pattern))
 			continue
@@ -71,10 +71,10 @@ func TestPairs(t *testing.T) {
 		qt.Assert(t, qt.IsTrue(len(found) > 0), qt.Commentf("%s", pattern))
 		qt.Check(t, qt.Equals(found[0].String(), want), qt.Commentf("%s", pattern))
 	}
-	qt.Check(t, qt.HasLen(Pairs(pairs, providers.PairPattern{}), 0))
+	qt.Check(t, qt.HasLen(Pairs(pairs, defs.PairPattern{}), 0))
 	// Where one of its probes is named, no other pair was meant.
 	for _, pattern := range []string{"postgresql:query__start", "query__done"} {
-		found := Pairs(pairs, providers.MustParsePairPattern(pattern))
+		found := Pairs(pairs, defs.MustParsePairPattern(pattern))
 		qt.Assert(t, qt.HasLen(found, 1), qt.Commentf("%s", pattern))
 		qt.Check(t, qt.Equals(found[0].String(), "postgresql:query"))
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/DataDog/go-sqllexer"
 
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/language/sqltext"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -196,14 +196,15 @@ func (a *metricAttribute) of(keys []trace.Value) trace.Value {
 
 // failures returns a function that returns the names of probes at which calls
 // of a pair fail, and "" for other probes.
-func failures(pair providers.PairPattern) func(string) string {
+func failures(pair string) func(string) string {
 	failed := make(map[string]bool)
-	if call, ok := providers.Builtin().Call(pair); ok {
+	parsed, _ := defs.ParsePairPattern(pair) // it was parsed before
+	if call, ok := defs.Builtin().Call(parsed); ok {
 		for _, p := range call.Failed {
 			failed[p.Name] = true
 		}
 	}
-	if _, probe, ok := strings.Cut(pair.String(), "|"); ok {
+	if _, probe, ok := strings.Cut(pair, "|"); ok {
 		failed[probe] = true
 	}
 	return func(probe string) string {

@@ -110,10 +110,10 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 	latency := trace.Latency{By: c.MatchBy, DoneBy: c.MatchDoneBy}
 	if is(ofPair, ofOpen) {
 		var err error
-		if latency.Pair, err = providers.ParsePairPattern(probes); err != nil {
+		if m.patterns, err = providers.Builtin().Patterns(probes); err != nil {
 			return nil, inField(string(m.kind), err)
 		}
-		m.patterns = providers.Builtin().Patterns(latency.Pair)
+		latency.Pair = probes
 	} else {
 		pattern, err := elfnote.ParsePattern(probes)
 		if err != nil {

@@ -26,10 +26,10 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/watch"
 )
@@ -321,7 +321,7 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 // any process so far: a wrong name looks like a service that is idle.
 func (r *usdtReceiver) warnUnmatched() {
 	known := func(yield func(elfnote.Site, error) bool) {
-		for p := range providers.Builtin().Probes() {
+		for p := range defs.Builtin().Probes() {
 			if !yield(elfnote.Site{Provider: p.Provider, Name: p.Name}, nil) {
 				return
 			}

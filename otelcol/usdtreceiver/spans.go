@@ -19,7 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -32,7 +32,7 @@ const (
 // spans is a SpanConfig that has been parsed.
 type spans struct {
 	config     *SpanConfig
-	pair       providers.PairPattern
+	pair       defs.PairPattern
 	attributes []attribute
 	kind       ptrace.SpanKind
 	parent     *parent // nil for none
@@ -47,7 +47,7 @@ var spanKinds = map[string]ptrace.SpanKind{"": ptrace.SpanKindInternal,
 
 func (c *SpanConfig) parse() (*spans, error) {
 	kind, known := spanKinds[c.Kind]
-	pair, err := providers.ParsePairPattern(c.Pair)
+	pair, err := defs.ParsePairPattern(c.Pair)
 	if err := cmp.Or(
 		inField("pair", err),
 		wrong(c.LongerThan < 0, "longer_than: %v is negative", c.LongerThan),
@@ -61,7 +61,7 @@ func (c *SpanConfig) parse() (*spans, error) {
 	}
 	s.terms = termsOf(s.attributes, s.parent)
 	s.options = sessionOptions(c.filter(), &trace.EventOptions{
-		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+		Spans:    []trace.Latency{{Pair: c.Pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
 		Captures: captures(s.terms), RingSize: c.BufferSize, Delay: delay,
 	})
 	return s, ofOption(s.options.Validate())
@@ -149,7 +149,7 @@ func (r *usdtReceiver) startSpans() error {
 		b := &spanBatch{spans: parsed, exemplars: r.exemplarsOf(parsed),
 			before: make(map[[2]int]callerSpan)}
 		b.source, err = r.openEvents(b, parsed.options, item{name: fmt.Sprintf("spans[%d]", i),
-			patterns: providers.Builtin().Patterns(parsed.pair), terms: parsed.terms})
+			patterns: defs.Builtin().Patterns(parsed.pair), terms: parsed.terms})
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (b *spanBatch) add(e *trace.Event) {
 func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 	span.SetName(s.config.Name)
 	if s.config.Name == "" {
-		span.SetName(validText(e.Pair().String())) // as in postgresql:query
+		span.SetName(validText(e.Pair())) // as in postgresql:query
 	}
 	span.SetKind(s.kind)
 	// Both are from the wall clock's time of the end: converted apart, their

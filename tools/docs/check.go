@@ -17,7 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 )
 
 // problems has a line for each thing that is wrong.
@@ -265,7 +265,7 @@ func unlisted(root string, all []*Document) (found problems) {
 const probesHead = `# The probes of applications, and what they mean
 
 Made by ` + "`make docs`" + ` of the definitions in
-[providers/definitions](../providers/definitions). ` + "`usdtlist -v FILE`" + ` says the
+[internal/defs/definitions](../internal/defs/definitions). ` + "`usdtlist -v FILE`" + ` says the
 same of the probes that a file has, which depends on its version and on how it
 was built. Texts are shown as such, and arguments can be named in conditions and
 keys: ` + "`--where 'mode == 7' --by tranche`" + `.
@@ -280,7 +280,7 @@ func probes(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	known, b := providers.Builtin(), strings.Builder{}
+	known, b := defs.Builtin(), strings.Builder{}
 	b.WriteString(probesHead)
 	arguments := make(map[[2]string][]string)
 	for p := range known.Probes() {

@@ -135,7 +135,7 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 		return nil, nil, err
 	}
 	opts := &profiler.Options{Session: trace.SessionOptions{
-		Filter: o.where, Definitions: definitions,
+		Filter: o.where, Definitions: (*providers.Definitions)(definitions),
 		Events: &trace.EventOptions{Sampling: trace.Sampling{Every: o.every}, Delay: 50 * time.Millisecond,
 			RingSize: 32 << 20},
 	}}
@@ -150,11 +150,10 @@ func (o *options) probe(messages io.Writer) (*profiler.Options, []elfnote.Patter
 		opts.Watch.Filter = func(p proc.Process) bool { return slices.Contains(o.pids, p.PID) }
 	}
 	if o.span {
-		pair, err := providers.ParsePairPattern(o.patterns[0])
-		if err != nil {
+		if _, err := opts.Session.Definitions.Patterns(o.patterns[0]); err != nil {
 			return nil, nil, err
 		}
-		opts.Session.Events.Spans = []trace.Latency{{Pair: pair}}
+		opts.Session.Events.Spans = []trace.Latency{{Pair: o.patterns[0]}}
 		slow := fmt.Sprintf("duration >= %dns", o.slow.Nanoseconds())
 		if opts.Session.Filter != "" {
 			slow += " && (" + opts.Session.Filter + ")"

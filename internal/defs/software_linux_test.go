@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package providers_test
+package defs_test
 
 import (
 	"errors"
@@ -12,13 +12,13 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 )
 
 // TestBuiltinFitsSoftware compares the definitions with what is installed: a
 // probe that has another number of arguments there would have no names.
 func TestBuiltinFitsSoftware(t *testing.T) {
-	known := providers.Builtin()
+	known := defs.Builtin()
 	for _, test := range []struct{ provider, files string }{
 		{"postgresql", "/usr/lib/postgresql/*/bin/postgres"},
 		{"python", "/usr/bin/python3"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package providers
+package defs
 
 import (
 	"cmp"
@@ -114,31 +114,8 @@ type PairPattern struct {
 	failed      []pattern.Pattern
 }
 
-// ParsePairPattern reads a pattern of one of two forms:
-//
-//	START..DONE    two patterns, see [elfnote.ParsePattern]
-//	BASE           a pattern of the names of a pair without their endings
-//
-// In START..DONE, the wildcards of both sides must match the same:
-// n:*__start..n:*__done pairs n:a__start with n:a__done, and with no other
-// probe. A provider that is only * (or not given) is that of the other side. If
-// the name of START has no wildcard, DONE may have some. Then all probes that
-// DONE matches, except START itself, end the calls that START starts.
-//
-// A BASE selects the pairs whose names are BASE with a usual ending:
-// postgresql:query selects postgresql:query__start with postgresql:query__done,
-// and * selects all such pairs of a file. Usual endings are __start and __done,
-// __begin and __end, __entry and __return, __enter and __exit, and mixtures of
-// these; also __stop, __complete, __finish, __leave, and __startup with
-// __shutdown, __begin with __commit, __acquire with __release, __submit with
-// __complete, __request with __response, and __alloc with __free. The separator
-// may also be _ or -. Without a separator the ending must be the whole name,
-// which only * selects.
-//
-// After either form, |FAILED is a pattern of further probes that end a call:
-// one that fails, as in postgresql:query|transaction__abort. There can be
-// several. A provider that is not given is that of START. START, or BASE, must
-// have no wildcards then.
+// ParsePairPattern reads a pattern in the form of trace.Latency.Pair:
+// START..DONE or BASE, each perhaps with |FAILED.
 func ParsePairPattern(s string) (PairPattern, error) {
 	pair, failed, fails := cutUnescaped(s, failedSeparator)
 	p, err := parsePair(pair)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package providers
+package defs
 
 import (
 	"errors"
@@ -38,7 +38,7 @@ func (d *Definitions) Parse(name string, source []byte) error {
 		return fmt.Errorf("%s: a file of definitions can have at most %d bytes", name, maxSource)
 	}
 	p := parser{source: string(source), types: make(map[string]string),
-		enums: make(map[string]*enumeration)}
+		enums: make(map[string]map[int64]string)}
 	// QEMU has trace-events in its sources, and installs trace-events-all.
 	if strings.HasPrefix(path.Base(filepath.ToSlash(name)), "trace-events") {
 		p.source = fromTraceEvents(p.source)
@@ -77,7 +77,7 @@ type parser struct {
 	at     int
 
 	types  map[string]string // of #define
-	enums  map[string]*enumeration
+	enums  map[string]map[int64]string
 	probes []Probe
 	calls  []Call
 	fires  []firesHint
@@ -181,16 +181,16 @@ func (p *parser) skipDeclaration() {
 func (p *parser) enum() {
 	name := p.name()
 	p.expect("{")
-	values, value := &enumeration{names: make(map[int64]string)}, int64(0)
+	values, value := make(map[int64]string), int64(0)
 	for p.err == nil && p.peek() != "}" {
 		constant := p.name()
 		if p.accept("=") {
 			value = p.number()
 		}
-		if len(values.names) == maxValues {
+		if len(values) == maxValues {
 			p.fail(fmt.Sprintf("an enumeration can have at most %d values", maxValues))
 		}
-		values.names[value] = constant
+		values[value] = constant
 		value++
 		if !p.accept(",") {
 			break
@@ -381,7 +381,7 @@ func (p *parser) argument() Argument {
 	if defined, ok := p.types[a.Type]; ok {
 		a.Type = defined
 	}
-	a.enum = p.enums[strings.TrimPrefix(a.Type, "enum ")]
+	a.Values = p.enums[strings.TrimPrefix(a.Type, "enum ")]
 	return a
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package providers_test
+package defs_test
 
 import (
 	"fmt"
@@ -10,11 +10,11 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/internal/defs"
 )
 
 func TestBuiltin(t *testing.T) {
-	known := providers.Builtin()
+	known := defs.Builtin()
 	for _, test := range []struct {
 		provider, name string
 		arguments      int
@@ -69,10 +69,10 @@ func TestBuiltin(t *testing.T) {
 	t.Run("names of values", func(t *testing.T) {
 		probe, _ := known.Probe("postgresql", "lock__wait__start", 6)
 		mode := probe.Arguments[5]
-		qt.Assert(t, qt.Equals(mode.ValueName(1), "AccessShareLock"))
-		qt.Assert(t, qt.Equals(mode.ValueName(8), "AccessExclusiveLock"))
-		qt.Assert(t, qt.Equals(mode.ValueName(9), ""))
-		qt.Assert(t, qt.Equals(probe.Arguments[0].ValueName(1), ""))
+		qt.Assert(t, qt.Equals(mode.Values[1], "AccessShareLock"))
+		qt.Assert(t, qt.Equals(mode.Values[8], "AccessExclusiveLock"))
+		qt.Assert(t, qt.Equals(mode.Values[9], ""))
+		qt.Assert(t, qt.Equals(probe.Arguments[0].Values[1], ""))
 	})
 	t.Run("when probes fire", func(t *testing.T) {
 		for _, test := range []struct{ provider, name, when, only string }{
@@ -87,7 +87,7 @@ func TestBuiltin(t *testing.T) {
 			qt.Check(t, qt.Equals(when, test.when), qt.Commentf("%s", test.name))
 			qt.Check(t, qt.Matches(only, test.only), qt.Commentf("%s", test.name))
 		}
-		mine := providers.Builtin()
+		mine := defs.Builtin()
 		qt.Assert(t, qt.IsNil(mine.Parse("mine.d", []byte("#pragma gousdt when hotspot:gc__* it is time\n"))))
 		when, _ := mine.Fires("hotspot", "gc__begin")
 		qt.Check(t, qt.Equals(when, "it is time"))
@@ -97,12 +97,12 @@ func TestBuiltin(t *testing.T) {
 		}
 	})
 	t.Run("is the caller's own", func(t *testing.T) {
-		mine := providers.Builtin()
+		mine := defs.Builtin()
 		qt.Assert(t, qt.IsNil(mine.Parse("mine.d",
 			[]byte("provider python { probe gc__done(long other); };"))))
 		probe, _ := mine.Probe("python", "gc__done", 1)
 		qt.Assert(t, qt.Equals(probe.Arguments[0].Name, "other"))
-		probe, _ = providers.Builtin().Probe("python", "gc__done", 1)
+		probe, _ = defs.Builtin().Probe("python", "gc__done", 1)
 		qt.Assert(t, qt.Equals(probe.Arguments[0].Name, "collected"))
 	})
 }
@@ -120,7 +120,7 @@ vcpu guest_cpu_enter(void)
 vcpu guest_user_syscall_ret(uint64_t num, uint64_t ret) "num=0x%016"PRIx64
 vcpu tcg guest_mem_before(TCGv vaddr, uint16_t info) "info=%d", "vaddr=0x%016"PRIx64" info=%d"
 `
-	d := new(providers.Definitions)
+	d := new(defs.Definitions)
 	qt.Assert(t, qt.IsNil(d.Parse("/usr/share/qemu/trace-events-all", []byte(events))))
 	for _, test := range []struct {
 		name      string
@@ -181,7 +181,7 @@ func TestParse(t *testing.T) {
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var d providers.Definitions
+			var d defs.Definitions
 			qt.Assert(t, qt.IsNil(d.Parse("p.d", []byte(test.source))))
 			var got []string
 			for n := range 5 {
@@ -215,7 +215,7 @@ func TestParseErrors(t *testing.T) {
 			"p.d: a file of definitions can have at most 1048576 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := providers.Builtin()
+			d := defs.Builtin()
 			qt.Assert(t, qt.ErrorMatches(d.Parse("p.d", []byte(test.source)), ".*"))
 			qt.Assert(t, qt.Equals(d.Parse("p.d", []byte(test.source)).Error(), test.want))
 		})
@@ -228,7 +228,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("#pragma gousdt when p:* it does\n#pragma gousdt fires p:* always\ntypedef struct { int x; } y;")
 	f.Add("#pragma gousdt helper p:a p:b with c\n#pragma gousdt helper p:* p:b")
 	f.Fuzz(func(t *testing.T, source string) {
-		var d providers.Definitions
+		var d defs.Definitions
 		_ = d.Parse("trace-events", []byte(source))
 		if d.Parse("fuzz.d", []byte(source)) != nil {
 			return
@@ -241,7 +241,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestHelpers(t *testing.T) {
-	d := providers.Builtin()
+	d := defs.Builtin()
 	qt.Assert(t, qt.IsNil(d.Parse("own.d", []byte(
 		"#pragma gousdt helper own:a* own:tick\n#pragma gousdt helper own:ab other:tock with c\n"))))
 	for probe, want := range map[string][]string{
@@ -256,14 +256,14 @@ func TestHelpers(t *testing.T) {
 			qt.Check(t, qt.DeepEquals([]string{helper.String(), symbol}, want))
 		}
 	}
-	_, _, ok := (*providers.Definitions)(nil).Helper("python", "function__entry")
+	_, _, ok := (*defs.Definitions)(nil).Helper("python", "function__entry")
 	qt.Check(t, qt.IsFalse(ok))
 }
 
 // What names alone would get wrong: what arguments are, and which probes are
 // pairs.
 func TestNotesAndPairsThatAreNone(t *testing.T) {
-	d := providers.Builtin()
+	d := defs.Builtin()
 	for _, test := range []struct {
 		provider, name string
 		argument       int
@@ -283,7 +283,7 @@ func TestNotesAndPairsThatAreNone(t *testing.T) {
 		qt.Check(t, qt.Matches(a.Name+": "+a.Note, test.want))
 	}
 
-	contended, ok := d.Call(providers.MustParsePairPattern("hotspot:monitor__contended"))
+	contended, ok := d.Call(defs.MustParsePairPattern("hotspot:monitor__contended"))
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.DeepEquals(contended.Pairs,
 		[][2]string{{"monitor__contended__enter", "monitor__contended__entered"}}))
@@ -297,15 +297,15 @@ func TestNotesAndPairsThatAreNone(t *testing.T) {
 	}
 	for pattern, want := range map[string]int{"*": 0, "libvirt:rpc_keepalive": 0,
 		"libvirt:rpc_keepalive_start..libvirt:rpc_keepalive_stop": 1} {
-		qt.Check(t, qt.HasLen(d.Pairs(listing, providers.MustParsePairPattern(pattern)), want))
+		qt.Check(t, qt.HasLen(d.Pairs(listing, defs.MustParsePairPattern(pattern)), want))
 	}
-	var none *providers.Definitions
-	qt.Check(t, qt.HasLen(none.NamedPairs(listing, providers.MustParsePairPattern("*")), 1))
+	var none *defs.Definitions
+	qt.Check(t, qt.HasLen(none.NamedPairs(listing, defs.MustParsePairPattern("*")), 1))
 }
 
 func TestCalls(t *testing.T) {
-	d := providers.Builtin()
-	statement, ok := d.Call(providers.MustParsePairPattern("postgresql:statement"))
+	d := defs.Builtin()
+	statement, ok := d.Call(defs.MustParsePairPattern("postgresql:statement"))
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.Equals(statement.Arguments[0].Value, "global.debug_query_string"))
 	qt.Check(t, qt.IsTrue(statement.Arguments[0].IsText))
@@ -321,28 +321,28 @@ func TestCalls(t *testing.T) {
 	#pragma gousdt match own:sale id=arg1
 	#pragma gousdt time own:sale something is sold`))))
 	for _, pattern := range []string{"own:sale", "own:sell..own:sold", "own:sell..sold"} {
-		pair := providers.MustParsePairPattern(pattern)
+		pair := defs.MustParsePairPattern(pattern)
 		sale, ok := d.Call(pair)
 		qt.Assert(t, qt.IsTrue(ok), qt.Commentf(pattern))
-		qt.Check(t, qt.Equals(sale.Nesting, providers.Alone))
-		qt.Check(t, qt.DeepEquals(sale.Over, []providers.CallProbe{{Name: "stop"}}))
+		qt.Check(t, qt.Equals(sale.Nesting, defs.Alone))
+		qt.Check(t, qt.DeepEquals(sale.Over, []defs.CallProbe{{Name: "stop"}}))
 		qt.Check(t, qt.Equals(d.Match(pair), "id=arg1"))
 		qt.Check(t, qt.Equals(d.Time(pair), "something is sold"))
 		qt.Check(t, qt.HasLen(d.Patterns(pair), 3))
 	}
 	// These are other probes than those of a call, or not all of them.
 	for _, pattern := range []string{"own:sell..own:stop", "own:begin..own:end"} {
-		_, ok := d.Call(providers.MustParsePairPattern(pattern))
+		_, ok := d.Call(defs.MustParsePairPattern(pattern))
 		qt.Check(t, qt.IsFalse(ok), qt.Commentf(pattern))
 	}
-	pair := providers.MustParsePairPattern("own:work")
+	pair := defs.MustParsePairPattern("own:work")
 	work, ok := d.Call(pair)
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.DeepEquals(work.Pairs, [][2]string{{"begin", "end"}}))
 	qt.Check(t, qt.DeepEquals(work.Failed,
-		[]providers.CallProbe{{Name: "stop", If: `a == 1 && str(b) != "x y"`}}))
-	qt.Check(t, qt.DeepEquals(work.Attempts, []providers.CallProbe{{Name: "idle"}}))
-	qt.Check(t, qt.DeepEquals(work.Open, []providers.CallProbe{{Name: "since", If: "global.a != 0"}}))
+		[]defs.CallProbe{{Name: "stop", If: `a == 1 && str(b) != "x y"`}}))
+	qt.Check(t, qt.DeepEquals(work.Attempts, []defs.CallProbe{{Name: "idle"}}))
+	qt.Check(t, qt.DeepEquals(work.Open, []defs.CallProbe{{Name: "since", If: "global.a != 0"}}))
 	qt.Check(t, qt.Equals(work.Arguments[1].Value, "arg1"))
 	var patterns []string
 	for _, p := range d.Patterns(pair) {
@@ -358,24 +358,24 @@ func TestCalls(t *testing.T) {
 		"own:a": {"own:a"}, "other:*": nil,
 	} {
 		var names []string
-		for _, p := range d.Pairs(listing, providers.MustParsePairPattern(pattern)) {
+		for _, p := range d.Pairs(listing, defs.MustParsePairPattern(pattern)) {
 			names = append(names, p.String())
 		}
 		qt.Check(t, qt.DeepEquals(names, want))
 	}
 
 	// The start that is written out is that of a call, too, but the end is not.
-	d = providers.Builtin()
+	d = defs.Builtin()
 	listing = &elfnote.Listing{Probes: []elfnote.Probe{
 		{Provider: "postgresql", Name: "transaction__start", Sites: make([]elfnote.Site, 1)},
 		{Provider: "postgresql", Name: "transaction__commit", Sites: make([]elfnote.Site, 1)},
 		{Provider: "postgresql", Name: "transaction__abort", Sites: make([]elfnote.Site, 1)}}}
-	pairs := d.Pairs(listing, providers.MustParsePairPattern("postgresql:transaction__start.."+
+	pairs := d.Pairs(listing, defs.MustParsePairPattern("postgresql:transaction__start.."+
 		"postgresql:transaction__commit|postgresql:transaction__abort"))
 	qt.Assert(t, qt.HasLen(pairs, 1))
 	qt.Check(t, qt.DeepEquals(pairs[0].Done, listing.Probes[1]))
 
-	var none *providers.Definitions
+	var none *defs.Definitions
 	_, ok = none.Call(pair)
 	qt.Check(t, qt.IsFalse(ok))
 	qt.Check(t, qt.HasLen(none.Patterns(pair), len(pair.Patterns())))
@@ -388,11 +388,11 @@ func TestCalls(t *testing.T) {
 		`provider p { probe c(int a = arg1); };`:      `own.d: line 1: the value of a probe's argument is ARGUMENT\[NUMBER\], as in arg1\[1\]`,
 		`provider p { call c() { a .. b; failed d if`: `own.d: line 1: ";" is expected before the end of the file`,
 	} {
-		qt.Check(t, qt.ErrorMatches(new(providers.Definitions).Parse("own.d", []byte(source)), want))
+		qt.Check(t, qt.ErrorMatches(new(defs.Definitions).Parse("own.d", []byte(source)), want))
 	}
 }
 
-func textOf(p providers.Probe) string {
+func textOf(p defs.Probe) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "probe %s(", p.Name)
 	for i, a := range p.Arguments {
@@ -410,7 +410,7 @@ func textOf(p providers.Probe) string {
 
 // What a call's start and end have in common is a provider's own matter.
 func TestMatch(t *testing.T) {
-	d := providers.Builtin()
+	d := defs.Builtin()
 	qt.Assert(t, qt.IsNil(d.Parse("shop.d", []byte(`
 #pragma gousdt match shop:* goroutine
 #pragma gousdt match shop:job* id`))))
@@ -420,8 +420,8 @@ func TestMatch(t *testing.T) {
 		"hotspot:mem__pool__gc": "pool", "hotspot:*": "", "mysql:connection": "connection",
 		"qemu:qcow2_writev_start_req..qcow2_writev_done_req": "coroutine",
 	} {
-		qt.Check(t, qt.Equals(d.Match(providers.MustParsePairPattern(pattern)), want), qt.Commentf(pattern))
+		qt.Check(t, qt.Equals(d.Match(defs.MustParsePairPattern(pattern)), want), qt.Commentf(pattern))
 	}
-	var none *providers.Definitions
-	qt.Check(t, qt.Equals(none.Match(providers.MustParsePairPattern("shop:*")), ""))
+	var none *defs.Definitions
+	qt.Check(t, qt.Equals(none.Match(defs.MustParsePairPattern("shop:*")), ""))
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package providers
+// Package defs reads the definitions of providers, and finds pairs of probes
+// and calls. Package providers documents their language, and has the part of
+// this package that is for users.
+package defs
 
 import (
 	"embed"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -76,7 +78,9 @@ type Argument struct {
 	// Note is what to know about the values, such as their unit, or "".
 	Note string
 
-	enum *enumeration
+	// Values has the names of the values of an enumeration, which arguments of
+	// one type share; nil if the argument is of another type.
+	Values map[int64]string
 }
 
 // A Call is an operation whose probes the definitions name, perhaps several
@@ -301,32 +305,6 @@ func (d *Definitions) Patterns(pair PairPattern) []elfnote.Pattern {
 	}
 	return patterns
 }
-
-// ValueName returns the name of a value of an enumeration, "" if it has none.
-func (a *Argument) ValueName(value int64) string {
-	if a.enum == nil {
-		return ""
-	}
-	return a.enum.names[value]
-}
-
-// Values returns the values of an enumeration with their names, the least
-// first. There are none if the argument is of another type.
-func (a *Argument) Values() iter.Seq2[int64, string] {
-	return func(yield func(int64, string) bool) {
-		if a.enum == nil {
-			return
-		}
-		for _, value := range slices.Sorted(maps.Keys(a.enum.names)) {
-			if !yield(value, a.enum.names[value]) {
-				return
-			}
-		}
-	}
-}
-
-// enumeration has the names of values. Arguments of one type share it.
-type enumeration struct{ names map[int64]string }
 
 // Builtin returns the definitions that this package has, which the caller may
 // extend.
