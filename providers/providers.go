@@ -16,9 +16,11 @@ type Definitions defs.Definitions
 // extend.
 func Builtin() *Definitions { return (*Definitions)(defs.Builtin()) }
 
-// Parse adds the definitions of a file: source is its text, and name begins the
-// text of errors. A definition of the same probe with as many arguments
-// replaces an earlier one.
+// Parse adds the definitions of a file. Its probes take the place of those that
+// have the same names and number of arguments. The error of a malformed file
+// has the name and the line, and leaves the definitions as they were. A file
+// whose name begins with trace-events has the events of QEMU, and is read as
+// such.
 func (d *Definitions) Parse(name string, source []byte) error {
 	return (*defs.Definitions)(d).Parse(name, source)
 }
@@ -37,9 +39,9 @@ func (d *Definitions) Arguments(provider, name string, number int) ([]Argument, 
 }
 
 // Patterns returns patterns that match the probes of a pair or call, as
-// Latency.Pair of package trace names it, and perhaps others: for the watch of a
-// session that measures it. Nil Definitions know no calls. The error says what
-// is wrong with the text.
+// Latency.Pair of package trace names it, and perhaps others: for the watch of
+// a session that measures it. Nil Definitions know no calls. The error says
+// what is wrong with the text.
 func (d *Definitions) Patterns(pair string) ([]elfnote.Pattern, error) {
 	parsed, err := defs.ParsePairPattern(pair)
 	if err != nil {
