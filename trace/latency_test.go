@@ -369,7 +369,7 @@ func TestCallsThatEndElsewhereAreSeen(t *testing.T) {
 			"calls may end on another thread, or in another process, than they start on",
 	} {
 		opts := aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Pair: providers.MustParsePairPattern("gousdt_calls:read")}}))
+			Pair: "gousdt_calls:read"}}))
 		opts.Definitions = definitions
 		s := newSession(t, opts)
 		path := copyOf(t, "calls")
