@@ -583,6 +583,9 @@ func (f *filePairs) apart(
 	latency int, pair *defs.Pair, start, done [2]string, at map[[2]string]map[uint64]uint64,
 ) bool {
 	const why = "the linker has made one of equal functions, so that a hit of one is a hit of each"
+	if start == done {
+		return true // from hit to hit
+	}
 	starts, ends := at[start], at[done]
 	merged, where := 0, uint64(0)
 	for instruction := range starts {
