@@ -13,6 +13,7 @@ import (
 
 	"github.com/therootcompany/xz"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -513,3 +514,15 @@ func (fs *files) remove(f *file) *os.File {
 	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
 	return opened
 }
+
+// FindDebugFile returns the path of a file's installed debug file, "" if there
+// is none. It is for [elfnote.File.SearchDebugFile] and the DebugFile of
+// [usdt.Target], for arguments that name symbols. Nothing is fetched.
+//
+// It searches by build ID below /usr/lib/debug and in the debuginfod caches of
+// the user ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME, $HOME/.cache), and by the
+// name in .gnu_debuglink beside a file that was opened by a path. The error
+// names a debug file for which the file's directory is not searched.
+//
+// [usdt.Target]: https://pkg.go.dev/github.com/gousdt/gousdt/usdt#Target
+func FindDebugFile(file *elfnote.File) (path string, err error) { return debuginfo.Find(file) }
