@@ -72,6 +72,10 @@ type StartOptions struct {
 	OTLP string
 }
 
+// startMetrics has the tracers not log each metric of their own. It may be
+// called only before there are any.
+var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
+
 // Start makes a tracer and attaches the Probe. Call Run to handle the stacks,
 // and then Close.
 func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, err error) {
@@ -82,7 +86,7 @@ func Start(ctx context.Context, probe *Probe, opts *StartOptions) (_ *Profiler, 
 			p.Close()
 		}
 	}()
-	metrics.Start(noop.Meter{}) // otherwise the tracer logs each metric of its own
+	startMetrics()
 	if opts.OTLP != "" {
 		if p.otlp, err = sendTo(ctx, opts.OTLP); err != nil {
 			return nil, err
