@@ -154,11 +154,9 @@ func (m *managerModel) attach(l modelLink, isWrong, isAlone bool) {
 		program = wrongProgram(m.t)
 	}
 	m.mu.Lock()
-	specs, isTaken := map[string]bool{l.spec(): true}, false
+	specs := map[string]bool{l.spec(): true}
 	for _, other := range m.links {
 		specs[other.spec()] = true
-		isTaken = isTaken || m.Mode() == usdt.ModeSingleIPMap && other.probe == l.probe &&
-			other.cookie != l.cookie
 	}
 	isFull := len(specs) > modelSpecs
 	m.mu.Unlock()
@@ -174,11 +172,9 @@ func (m *managerModel) attach(l modelLink, isWrong, isAlone bool) {
 	switch {
 	case isWrong:
 		qt.Check(m.t, qt.IsNotNil(err))
-	case !isAlone && (err == nil || errors.As(err, &full) || m.Mode() == usdt.ModeSingleIPMap):
+	case !isAlone && (err == nil || errors.As(err, &full)):
 	case isFull:
 		qt.Check(m.t, qt.ErrorAs(err, &full))
-	case isTaken:
-		qt.Check(m.t, qt.ErrorMatches(err, "address .* is attached with other arguments .*"))
 	default:
 		qt.Check(m.t, qt.IsNil(err))
 	}
