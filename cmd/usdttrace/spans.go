@@ -13,19 +13,11 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/cmd/internal/jsontext"
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
 )
-
-func cutPair(pair defs.Pair) string {
-	for _, end := range []*elfnote.Probe{&pair.Start, &pair.Done} {
-		end.Provider, end.Name = cutName(end.Provider), cutName(end.Name)
-	}
-	return pair.String()
-}
 
 // durationWidth is that of the longest time, such as 123.4ms.
 const durationWidth = 8
