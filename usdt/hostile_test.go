@@ -288,6 +288,8 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	for _, mapper := range mappers {
 		mapper.Kill()
 	}
+	// The files of a process that ends count for root until it has been seen.
+	qt.Assert(t, qt.IsNil(b.SyncAll(t.Context())))
 	b.attachInnocent()
 	b.end()
 }
