@@ -356,11 +356,11 @@ func TestSitesKnowThoseAtTheSameInstruction(t *testing.T) {
 // Where a pair has both ends at one instruction no call of it is measured, and
 // elsewhere each.
 func TestPairsWithBothEndsAtSomeInstruction(t *testing.T) {
-	path := copyOf(t, "target-pie")
-	merge(t, path, "*:inlined", "*:specs")
 	calls := trace.NewAggregator(trace.Aggregation{By: []string{"arg0"},
 		Latency: &trace.Latency{Pair: "inlined..specs", By: "arg0"}})
 	s := newSession(t, aggregating(calls))
+	path := copyOf(t, "target-pie")
+	merge(t, path, "*:inlined", "*:specs")
 	a, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern("gousdt_test:*[np]e[dc]*"))
 	qt.Assert(t, qt.IsNil(err))
 	skipped, count := a.Skipped()
