@@ -27,7 +27,7 @@ import (
 // seed.
 func TestFollowerIsAsItsModel(t *testing.T) {
 	began := time.Now()
-	for n := 0; n < testprog.Soak(40, 1<<30) && !t.Failed() &&
+	for n := 0; n < testprog.Soak(5, 1<<30) && !t.Failed() &&
 		time.Since(began) < testprog.Soak(10*time.Second, 10*time.Minute); n++ {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprintf("seed %#x", seed), func(t *testing.T) {

@@ -29,12 +29,12 @@ import (
 // world is a directory tree that looks like /proc, of processes that map files
 // with probes, and a driver that only records what it should attach.
 type world struct {
-	t     *testing.T
-	root  string      // of the file system of processes
-	files string      // the directory of the files
-	ended map[int]int // processes, by PID
-	old   int         // what has been replaced
-	names map[procmaps.FileID]string
+	t      *testing.T
+	root   string      // of the file system of processes
+	files  string      // the directory of the files
+	ended  map[int]int // processes, by PID
+	starts int         // calls of startAt
+	names  map[procmaps.FileID]string
 
 	mu          sync.Mutex
 	attached    map[*fake]bool
@@ -107,6 +107,7 @@ func (w *world) start(pid int, files ...string) { w.startAt(pid, 0x1000, files..
 func (w *world) startAt(pid, address int, files ...string) {
 	w.t.Helper()
 	dir := "next"
+	w.starts++
 	var maps strings.Builder
 	for _, name := range files {
 		path := filepath.Join(w.files, name)
@@ -124,7 +125,7 @@ func (w *world) startAt(pid, address int, files ...string) {
 	w.write(dir+"/maps", maps.String())
 	w.write(dir+"/stat",
 		fmt.Sprintf("%d (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d %d 1 0 1 0 1 0 0\n",
-			pid, pid+1000*w.ended[pid], 1+len(files)))
+			pid, pid+1000*w.ended[pid], 1+len(files)+16*w.starts))
 	// A process that goes on is there all the time.
 	to := filepath.Join(w.root, strconv.Itoa(pid))
 	err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(w.root, dir), unix.AT_FDCWD, to,
@@ -132,8 +133,7 @@ func (w *world) startAt(pid, address int, files ...string) {
 	if errors.Is(err, os.ErrNotExist) {
 		err = os.Rename(filepath.Join(w.root, dir), to)
 	} else if err == nil {
-		w.old++
-		err = os.Rename(filepath.Join(w.root, dir), filepath.Join(w.root, fmt.Sprint("old", w.old)))
+		err = os.Rename(filepath.Join(w.root, dir), filepath.Join(w.root, fmt.Sprint("old", w.starts)))
 	}
 	qt.Assert(w.t, qt.IsNil(err))
 }
