@@ -34,7 +34,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
 )
 
@@ -107,13 +107,13 @@ func (p Process) Executable() (string, error) {
 
 // Cgroup returns the text of /proc/PID/cgroup, a line per hierarchy, see
 // cgroups(7). Runtimes put the ID of a container there.
-func (p Process) Cgroup() (string, error) { return fairness.ReadCgroup(p.fs.root(), p.PID) }
+func (p Process) Cgroup() (string, error) { return deadline.ReadCgroup(p.fs.root(), p.PID) }
 
 // Owner returns a text that is the same for all processes that share costs and
 // limits: those of a container, else of the slice of a user, else of a cgroup
 // and user. Making cgroups and users of its own gives a container or user no
 // second owner.
-func (p Process) Owner() string { return fairness.OwnerOf(p.fs.root(), p.PID) }
+func (p Process) Owner() string { return deadline.OwnerOf(p.fs.root(), p.PID) }
 
 // String returns PID and command: "1234 (postgres)".
 func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Command) }

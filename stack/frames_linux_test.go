@@ -17,7 +17,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/stack"
@@ -53,7 +52,7 @@ func startFile(t *testing.T, path string) target {
 	function, err := file.Symbol("main")
 	qt.Assert(t, qt.IsNil(err))
 	offset := offsetOf(t, file, function.Value)
-	files, err := procmaps.Files(procfs.NewFS(""), p.PID)
+	files, err := procfs.Files(procfs.NewFS(""), p.PID)
 	qt.Assert(t, qt.IsNil(err))
 	for _, f := range files {
 		for _, m := range f.Mappings {

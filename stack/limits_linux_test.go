@@ -18,7 +18,6 @@ import (
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -57,9 +56,9 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	placeholder, err := os.CreateTemp(f.t.TempDir(), "")
 	qt.Assert(f.t, qt.IsNil(err))
 	defer placeholder.Close()
-	id, err := procmaps.IdentifyFile(placeholder)
+	id, err := procfs.IdentifyFile(placeholder)
 	qt.Assert(f.t, qt.IsNil(err))
-	this := &file{id: procmaps.Version{FileID: id}, owner: fmt.Sprint(owner)}
+	this := &file{id: procfs.FileVersion{FileID: id}, owner: fmt.Sprint(owner)}
 	this.use(openedFile{elf: opened, functionBytes: opened.FunctionBytes()})
 	f.files.known[this.id] = this
 	return this

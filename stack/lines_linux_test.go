@@ -18,7 +18,6 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/stack"
 )
@@ -172,7 +171,7 @@ func called(words string) string {
 // program.
 func runtimeAddress(t *testing.T, pid int, path string, offset uint64) uint64 {
 	t.Helper()
-	files, err := procmaps.Files(procfs.NewFS(""), pid)
+	files, err := procfs.Files(procfs.NewFS(""), pid)
 	qt.Assert(t, qt.IsNil(err))
 	for _, f := range files {
 		for _, m := range f.Mappings {

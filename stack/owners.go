@@ -12,7 +12,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/fairness"
 )
 
 // What is done for the processes of one owner, a container or user, must not
@@ -44,14 +43,14 @@ const (
 // processes, and of callers that wait for its files. All owners together may
 // keep callers waiting for a quarter of the time.
 var (
-	tableRate = fairness.Rate{Full: 4 * time.Second, Refill: 0.05}
-	scanRate  = fairness.Rate{Full: 2 * time.Second, Refill: 0.1}
-	waitRate  = fairness.Rate{Full: 750 * time.Millisecond, Refill: 0.05}
-	waitsRate = fairness.Rate{Full: 2 * time.Second, Refill: 0.25}
+	tableRate = deadline.Rate{Full: 4 * time.Second, Refill: 0.05}
+	scanRate  = deadline.Rate{Full: 2 * time.Second, Refill: 0.1}
+	waitRate  = deadline.Rate{Full: 750 * time.Millisecond, Refill: 0.05}
+	waitsRate = deadline.Rate{Full: 2 * time.Second, Refill: 0.25}
 )
 
 // left returns how much of the time an owner has left.
-func left(of fairness.Owners, owner string, r fairness.Rate) time.Duration {
+func left(of deadline.Owners, owner string, r deadline.Rate) time.Duration {
 	return r.Full - of[owner].Taken(r, time.Now())
 }
 
@@ -117,7 +116,7 @@ type readers struct {
 	mutex   sync.Mutex
 	waiting map[string][]*reading
 	running map[string]*reading
-	taken   fairness.Owners
+	taken   deadline.Owners
 }
 
 // reading is one use of a reader.

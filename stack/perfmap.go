@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // A perfMap has the functions that a process has made at run time, by its own
@@ -110,7 +109,7 @@ func (s *Symbolizer) readPerfMap(
 	if len(pids) > 0 {
 		own = pids[len(pids)-1]
 	}
-	file, err := procmaps.OpenIn(s.fs, pid, "/tmp/perf-"+own+".map")
+	file, err := procfs.OpenIn(s.fs, pid, "/tmp/perf-"+own+".map")
 	if err != nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 )
@@ -364,7 +364,7 @@ func (s *Symbolizer) recorded(p *process, t *told, records []*procwatch.Record) 
 		took += more
 		for n, found := range all {
 			record := records[missing[n]]
-			if s.isClosed || found.id == (procmaps.Version{}) {
+			if s.isClosed || found.id == (procfs.FileVersion{}) {
 				s.files.close(found.opened)
 				continue
 			}

@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -50,9 +48,9 @@ type Symbolizer struct {
 	unwinder  *unwind.Unwinder
 	counts    Counts
 
-	scanned fairness.Owners // time of processors
-	waited  fairness.Owners // time of callers
-	waits   fairness.Allowance
+	scanned deadline.Owners // time of processors
+	waited  deadline.Owners // time of callers
+	waits   deadline.Allowance
 
 	unanswered deadline.Unanswered
 	readers    readers
@@ -122,7 +120,7 @@ func NewSymbolizer(fs proc.FS) *Symbolizer {
 		fs:        procfs.NewFS(string(fs)),
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),
-		files:     files{known: make(map[procmaps.Version]*file)},
+		files:     files{known: make(map[procfs.FileVersion]*file)},
 		unwinder:  unwind.NewUnwinder(),
 	}
 	return s
@@ -139,7 +137,7 @@ func (s *Symbolizer) Close() error {
 	s.isClosed = true
 	s.readers.close()
 	s.files.closeAll()
-	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procmaps.Version]*file), 0
+	s.processes, s.files.known, s.mappings = make(map[int]*process), make(map[procfs.FileVersion]*file), 0
 	s.memory = memory{}
 	return nil
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -333,7 +332,7 @@ func TestStackCopy(t *testing.T) {
 // addressOf returns where an offset in the program's file is in the process.
 func addressOf(t *testing.T, p *traced, offset uint64) uint64 {
 	t.Helper()
-	files, err := procmaps.Files(procfs.NewFS(""), p.PID)
+	files, err := procfs.Files(procfs.NewFS(""), p.PID)
 	qt.Assert(t, qt.IsNil(err))
 	for _, file := range files {
 		for _, m := range file.Mappings {

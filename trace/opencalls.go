@@ -19,7 +19,6 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -372,7 +371,7 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 		if symbol, err := w.elf.Symbol(open.Name); err == nil {
 			v.getter = symbol.Value
 		}
-		own, err := procmaps.IdentifyFile(file)
+		own, err := procfs.IdentifyFile(file)
 		pids := []int{a.process.PID}
 		if a.process.PID == 0 && err == nil {
 			pids, err = procfs.NewFS("").PIDs()
@@ -389,8 +388,8 @@ func (s *Session) lookBefore(a *Attachment, w *work) {
 }
 
 // lookAt adds the call that a process is in, if it maps the file.
-func (b *callsBefore) lookAt(c callBefore, own procmaps.FileID) {
-	files, _ := procmaps.Files(procfs.NewFS(""), c.pid)
+func (b *callsBefore) lookAt(c callBefore, own procfs.FileID) {
+	files, _ := procfs.Files(procfs.NewFS(""), c.pid)
 	for _, file := range files {
 		if id, err := file.ID(); err != nil || id != own {
 			continue

@@ -23,7 +23,6 @@ import (
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -349,11 +348,11 @@ func (s *Selection) awaitStarted(site *Site) (err error) {
 // checkStarted returns an error unless the first writable mapping that has the
 // page of the semaphore is at the address that the code of the site uses.
 func (s *Selection) checkStarted(site *Site) error {
-	files, err := procmaps.AllFiles(procfs.NewFS(""), s.pid)
+	files, err := procfs.AllFiles(procfs.NewFS(""), s.pid)
 	if err != nil && len(files) == 0 {
 		return fmt.Errorf("reading the mappings of process %d: %w", s.pid, err)
 	}
-	want, err := procmaps.IdentifyFile(s.opened.elf.OSFile())
+	want, err := procfs.IdentifyFile(s.opened.elf.OSFile())
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -285,7 +284,7 @@ func (o *opened) openPath(t Target) error {
 		return fmt.Errorf("%s: a bare name needs the PID of a process that has mapped the file: give the "+
 			"path (libbpf.FindFile looks it up; ./%[1]s is in the working directory)", name)
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(filepath.Clean(t.Path), "/proc/"):
-		file, err = procmaps.OpenIn(procfs.NewFS(""), t.PID, t.Path)
+		file, err = procfs.OpenIn(procfs.NewFS(""), t.PID, t.Path)
 	}
 	if t.PID != 0 && (errors.Is(err, procfs.ErrGone) || errors.Is(err, procfs.ErrAccess)) {
 		return explainProcess(t.PID, err)
@@ -323,12 +322,12 @@ func (o *opened) openKept(file KeptFile) error {
 // findInProcess finds the bare name among the files that the process has
 // mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
-	files, err := procmaps.Files(procfs.NewFS(""), t.PID)
+	files, err := procfs.Files(procfs.NewFS(""), t.PID)
 	if err != nil && len(files) == 0 {
 		return nil, "", err
 	}
 	isBase := func(file, name string) bool { return path.Base(file) == name }
-	for _, isNamed := range []func(file, name string) bool{isBase, procmaps.IsNamed} {
+	for _, isNamed := range []func(file, name string) bool{isBase, procfs.IsNamed} {
 		for _, mapped := range files {
 			if isNamed(mapped.Path, t.Path) {
 				file, err := mapped.Open()

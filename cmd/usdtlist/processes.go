@@ -16,9 +16,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -27,7 +25,7 @@ import (
 // of the command line.
 type mapped struct {
 	elf     *elfnote.File
-	id      procmaps.FileID
+	id      procfs.FileID
 	path    string                   // as the process sees it
 	pid     int                      // the first process that maps the file
 	here    string                   // a path that opens the file from here
@@ -224,7 +222,7 @@ func (s *scan) add(pair *procwatch.ProcessFile, names []string) {
 	if i < 0 {
 		i = len(s.files)
 		s.files = append(s.files, &mapped{elf: pair.File.ELF(), id: id, path: pair.Path,
-			pid: pair.Process.PID, here: pair.OpenedPath(), deleted: pair.Deleted})
+			pid: pair.Process.PID, here: pair.OpenedPath, deleted: pair.Deleted})
 	}
 	s.files[i].users = append(s.files[i].users, pair)
 }
@@ -235,7 +233,7 @@ func means(name, path string) bool {
 	if strings.Contains(name, "/") {
 		return path == name
 	}
-	return procmaps.IsNamed(path, name)
+	return procfs.IsNamed(path, name)
 }
 
 // findUnmapped adds the file that a process of -p finds by a path although it
@@ -245,9 +243,9 @@ func (s *scan) findUnmapped(name string) (done func()) {
 	var failed error
 	for i := range s.processes {
 		p := &s.processes[i]
-		files, _ := procmaps.Files(s.fs, p.PID) // if that fails, it has been said
+		files, _ := procfs.Files(s.fs, p.PID) // if that fails, it has been said
 		if slices.ContainsFunc(files,
-			func(f *procmaps.MappedFile) bool { return means(name, f.Path) }) {
+			func(f *procfs.MappedFile) bool { return means(name, f.Path) }) {
 			s.found[name] = true // and has no probes
 			return done
 		}
@@ -303,18 +301,18 @@ func (s *scan) setPathsHere() {
 const maxBlocked = 2
 
 // open opens the file that a process finds at a path.
-func (s *scan) open(pid int, path string) (file *os.File, id procmaps.FileID, err error) {
+func (s *scan) open(pid int, path string) (file *os.File, id procfs.FileID, err error) {
 	blocked := &procfs.Error{PID: pid, Op: "open", Path: path, Err: proc.ErrBlocked}
-	owner := fairness.OwnerOf(s.fs.Root(), pid)
+	owner := deadline.OwnerOf(s.fs.Root(), pid)
 	if s.blocked[owner] >= maxBlocked {
 		return nil, id, blocked
 	}
 	var opened *os.File
-	var openedID procmaps.FileID
+	var openedID procfs.FileID
 	var failed error
 	returned := deadline.One(context.Background(), deadline.File, func() {
-		if opened, failed = procmaps.OpenIn(s.fs, pid, path); failed == nil {
-			openedID, failed = procmaps.IdentifyFile(opened)
+		if opened, failed = procfs.OpenIn(s.fs, pid, path); failed == nil {
+			openedID, failed = procfs.IdentifyFile(opened)
 		}
 	}, func() { opened.Close() })
 	switch {

@@ -20,7 +20,6 @@ import (
 	"github.com/gousdt/gousdt/internal/debuginfo"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/tracing"
@@ -376,7 +375,7 @@ type latecomers struct {
 	syncing sync.WaitGroup // of the scans that these cause
 
 	mu       sync.Mutex // guards what follows
-	attached map[procmaps.FileID]bool
+	attached map[procfs.FileID]bool
 	known    map[string]bool      // paths of files that are attached or have no matching probe
 	waiting  map[string]*lateFile // paths of files that have one, until they are attached
 	late     []*lateFile          // those that were attached late
@@ -429,7 +428,7 @@ func (t *tracer) watchLatecomers() error {
 	if err != nil {
 		return err
 	}
-	l := &latecomers{tracer: t, records: records, attached: make(map[procmaps.FileID]bool),
+	l := &latecomers{tracer: t, records: records, attached: make(map[procfs.FileID]bool),
 		known: make(map[string]bool), waiting: make(map[string]*lateFile),
 		code: executedCode{tracer: t, runs: make(map[int]bool), unfit: make(map[int]bool),
 			moved: make(map[int]bool), sites: make(map[int][]siteAt), mappers: make(map[int]bool),
@@ -631,7 +630,7 @@ func (l *latecomers) isLate(record *procwatch.Record) (bool, error) {
 		return true, err
 	}
 	defer opened.Close()
-	if id, err := procmaps.IdentifyFile(opened); err == nil && l.attached[id] {
+	if id, err := procfs.IdentifyFile(opened); err == nil && l.attached[id] {
 		return false, nil
 	}
 	file, err := elfnote.NewFile(opened)
@@ -652,7 +651,7 @@ func (l *latecomers) isLate(record *procwatch.Record) (bool, error) {
 // it.
 func openRecorded(record *procwatch.Record) (*os.File, error) {
 	fs := procfs.NewFS("")
-	file, err := procmaps.OpenIn(fs, record.PID, record.Path)
+	file, err := procfs.OpenIn(fs, record.PID, record.Path)
 	if err == nil || errors.Is(err, procfs.ErrNotRegular) {
 		return file, err
 	}
@@ -700,8 +699,8 @@ func (l *latecomers) attachedNow(path string, pid int) {
 	}
 	l.known[path] = true
 	delete(l.waiting, path)
-	if opened, err := procmaps.OpenIn(procfs.NewFS(""), os.Getpid(), path); err == nil {
-		if id, err := procmaps.IdentifyFile(opened); err == nil {
+	if opened, err := procfs.OpenIn(procfs.NewFS(""), os.Getpid(), path); err == nil {
+		if id, err := procfs.IdentifyFile(opened); err == nil {
 			l.attached[id] = true
 		}
 		opened.Close()

@@ -23,7 +23,6 @@ import (
 	"github.com/gousdt/gousdt/internal/defs"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/sys"
@@ -213,9 +212,9 @@ func (t *tracer) warnTwice(a *trace.Attachment, pid int) {
 	if pid == 0 || !slices.ContainsFunc(a.Sites(), hasSemaphore) {
 		return
 	}
-	var files []*procmaps.MappedFile
+	var files []*procfs.MappedFile
 	if !deadline.One(t.ctx, mapsPatience, func() {
-		files, _ = procmaps.Files(procfs.NewFS(""), pid) // none if the process has ended
+		files, _ = procfs.Files(procfs.NewFS(""), pid) // none if the process has ended
 	}, nil) {
 		return // it may still write
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -77,7 +76,7 @@ func (t *tracer) whySilent(pattern int) string {
 			has = append(has, pair.Process)
 		}
 	}, o.patterns[pattern])
-	t.eachMapped(wanted, func(p proc.Process, file *procmaps.MappedFile) {
+	t.eachMapped(wanted, func(p proc.Process, file *procfs.MappedFile) {
 		isData := !slices.ContainsFunc(file.Mappings,
 			func(m procfs.Mapping) bool { return !m.Data })
 		if isData && t.targets.isWatched(file) && !unfit[p.PID] {
@@ -299,7 +298,7 @@ func isUnreadable(v trace.Value) bool {
 // nil, maps in any way, and whose name is that of a file that is or was
 // watched. It waits for no process that does not answer.
 func (t *tracer) eachMapped(
-	wanted func(proc.Process) bool, do func(proc.Process, *procmaps.MappedFile),
+	wanted func(proc.Process) bool, do func(proc.Process, *procfs.MappedFile),
 ) {
 	names := t.targets.baseNames()
 	fs := procfs.NewFS("")
@@ -309,7 +308,7 @@ func (t *tracer) eachMapped(
 	}
 	type found struct {
 		process proc.Process
-		files   []*procmaps.MappedFile
+		files   []*procfs.MappedFile
 	}
 	answers := make([]*found, len(pids)) // each is set by a call that has returned
 	left := make(map[int]bool)
@@ -320,8 +319,8 @@ func (t *tracer) eachMapped(
 			if err != nil || wanted != nil && !wanted(process) {
 				return
 			}
-			files, _ := procmaps.AllFiles(fs, pids[i])
-			files = slices.DeleteFunc(files, func(file *procmaps.MappedFile) bool {
+			files, _ := procfs.AllFiles(fs, pids[i])
+			files = slices.DeleteFunc(files, func(file *procfs.MappedFile) bool {
 				return !names[filepath.Base(file.Path)]
 			})
 			for _, file := range files {
@@ -356,7 +355,7 @@ func (t *tracer) otherFiles(samePath bool) (lines []string) {
 			of = "name"
 		}
 		seen := make(map[int]bool)
-		t.eachMapped(t.wanted(), func(p proc.Process, file *procmaps.MappedFile) {
+		t.eachMapped(t.wanted(), func(p proc.Process, file *procfs.MappedFile) {
 			id, err := file.ID()
 			if err != nil || seen[p.PID] || t.targets.nameOf(id) != "" ||
 				filepath.Base(file.Path) != filepath.Base(path) || samePath && file.Path != path ||

@@ -26,7 +26,6 @@ import (
 	"github.com/gousdt/gousdt/internal/language/symbolname"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -42,10 +41,10 @@ import (
 type targets struct {
 	options     *options
 	selections  []*usdt.Selection
-	names       map[procmaps.FileID]string // of the selections
-	listed      []listedFile               // of files that -l lists, and this kernel cannot attach
-	same        [][2]string                // files that are named twice, by both names
-	definitions *defs.Definitions          // nil without names
+	names       map[procfs.FileID]string // of the selections
+	listed      []listedFile             // of files that -l lists, and this kernel cannot attach
+	same        [][2]string              // files that are named twice, by both names
+	definitions *defs.Definitions        // nil without names
 
 	mu       sync.Mutex
 	matched  []bool                        // which patterns match a site that is or was watched
@@ -336,7 +335,7 @@ func (t *targets) withPairs(target usdt.Target, err error) error {
 // two mounts of overlayfs is not recognised: a user who can mount one can make
 // its files look like those of another.
 func (t *targets) isSelected(sel *usdt.Selection) bool {
-	id, err := procmaps.IdentifyFile(sel.File().OSFile())
+	id, err := procfs.IdentifyFile(sel.File().OSFile())
 	if err != nil {
 		return false // as on systems where nothing can be attached
 	}
@@ -345,7 +344,7 @@ func (t *targets) isSelected(sel *usdt.Selection) bool {
 		return true
 	}
 	if t.names == nil {
-		t.names = make(map[procmaps.FileID]string)
+		t.names = make(map[procfs.FileID]string)
 	}
 	t.names[id] = sel.Name()
 	return false
@@ -420,7 +419,7 @@ func (t *tracer) touchFiles() {
 	if len(t.targets.selections) == 0 || t.options.command != nil {
 		return
 	}
-	t.eachMapped(t.wanted(), func(p proc.Process, file *procmaps.MappedFile) {
+	t.eachMapped(t.wanted(), func(p proc.Process, file *procfs.MappedFile) {
 		if t.targets.isWatched(file) {
 			t.texts.Touch(t.ctx, nil, p.PID, file.Path)
 		}
@@ -445,11 +444,11 @@ type attachedFile struct {
 
 	// id is what the file was when it was attached. A file of overlayfs becomes
 	// another one when it is copied up, as by chmod, and keeps its number.
-	id procmaps.FileID
+	id procfs.FileID
 }
 
 func newAttachedFile(a *trace.Attachment, sel *usdt.Selection) *attachedFile {
-	id, _ := procmaps.IdentifyFile(sel.File().OSFile())
+	id, _ := procfs.IdentifyFile(sel.File().OSFile())
 	return &attachedFile{a, sel, id}
 }
 
@@ -566,7 +565,7 @@ func (t *targets) isOther(
 	if err != nil || !os.SameFile(now, was) {
 		return err == nil, false
 	}
-	id, err := procmaps.IdentifyFile(file)
+	id, err := procfs.IdentifyFile(file)
 	if err != nil || id == attached.id {
 		return false, false
 	}
@@ -581,8 +580,8 @@ func (t *targets) isOther(
 
 // closeUnmapped detaches earlier files of a path that no process maps.
 func (t *tracer) closeUnmapped(f *namedFile) {
-	mapped := make(map[procmaps.FileID]bool)
-	t.eachMapped(nil, func(_ proc.Process, file *procmaps.MappedFile) {
+	mapped := make(map[procfs.FileID]bool)
+	t.eachMapped(nil, func(_ proc.Process, file *procfs.MappedFile) {
 		if id, err := file.ID(); err == nil {
 			mapped[id] = true
 		}
@@ -590,8 +589,8 @@ func (t *tracer) closeUnmapped(f *namedFile) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.earlier = slices.DeleteFunc(f.earlier, func(old *attachedFile) bool {
-		id, err := procmaps.IdentifyFile(old.sel.File().OSFile())
-		isMapped := func(other procmaps.FileID) bool { return other.MayBe(id) }
+		id, err := procfs.IdentifyFile(old.sel.File().OSFile())
+		isMapped := func(other procfs.FileID) bool { return other.MayBe(id) }
 		if err != nil || slices.ContainsFunc(slices.Collect(maps.Keys(mapped)), isMapped) {
 			return false
 		}
@@ -618,7 +617,7 @@ func canonical(path string) string {
 }
 
 // nameOf returns the name of a named file, "" if it is none of these.
-func (t *targets) nameOf(id procmaps.FileID) string {
+func (t *targets) nameOf(id procfs.FileID) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if name, known := t.names[id]; known {
@@ -633,7 +632,7 @@ func (t *targets) nameOf(id procmaps.FileID) string {
 }
 
 // isWatched reports whether a file that a process maps is or was watched.
-func (t *targets) isWatched(file *procmaps.MappedFile) bool {
+func (t *targets) isWatched(file *procfs.MappedFile) bool {
 	if len(t.options.files) > 0 {
 		id, err := file.ID()
 		return err == nil && t.nameOf(id) != ""

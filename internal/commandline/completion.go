@@ -13,7 +13,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
@@ -213,7 +212,7 @@ func targetsOf(line []string) (files []string, pid int, all bool) {
 func EachFile(pid int, do func(*procwatch.ProcessFile), failed func(error),
 	patterns ...elfnote.Pattern,
 ) error {
-	seen := make(map[procmaps.FileID]bool)
+	seen := make(map[procfs.FileID]bool)
 	options := &procwatch.WatcherOptions{Handler: func(changes *procwatch.Changes) {
 		for _, err := range changes.Errors {
 			if failed != nil {

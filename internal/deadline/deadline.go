@@ -9,7 +9,11 @@
 // the background, and holds a thread until it is answered. [Unanswered] counts
 // such calls, of which an owner may have few. A late answer goes to Late, as
 // the asker may not need it any more. The time that a call takes without
-// waiting for a processor is its owner's; package fairness shares that out.
+// waiting for a processor is its owner's.
+//
+// What one owner does must not cost the others more than their share. So each
+// has an [Allowance] of the time, which refills as time passes: an owner that
+// has taken more waits. [OwnerOf] says whose a process is.
 package deadline
 
 import (

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -111,7 +111,7 @@ func (f *Follower[A]) attach(targets []target, r *round[A]) {
 // closeUnused closes a file unless something of it is attached or being
 // attached: what has been read of it takes memory. It is opened again when
 // there is room and time to attach it.
-func (f *Follower[A]) closeUnused(id procmaps.FileID) {
+func (f *Follower[A]) closeUnused(id procfs.FileID) {
 	known := f.files[id]
 	if known == nil || known.opened == nil || f.calls[id] != nil {
 		return
@@ -177,7 +177,7 @@ func (f *Follower[A]) open(at target, r *round[A]) bool {
 
 // isRefused reports whether a file that a process maps is too large, as far as
 // it has not been written to since.
-func (f *Follower[A]) isRefused(id procmaps.FileID) bool {
+func (f *Follower[A]) isRefused(id procfs.FileID) bool {
 	known, refused := f.files[id], f.refused[id]
 	return known != nil && refused != nil && refused.HasSameSites(known.source)
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -189,7 +188,7 @@ func TestPatientFollowerPostponesNothing(t *testing.T) {
 	f.opts.Proc.Patient = true
 	f.running.Add(1)
 	w.start(1, "a")
-	f.budget.spend(fairness.OwnerOf(w.root, 1), time.Now(), time.Hour)
+	f.budget.spend(deadline.OwnerOf(w.root, 1), time.Now(), time.Hour)
 	qt.Assert(t, qt.IsNil(f.Sync(t.Context(), 1)))
 	w.tells("+0 a")
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt"
@@ -89,8 +89,8 @@ type budget struct {
 	total          amounts
 	owners         map[string]amounts // those that have something
 
-	time      fairness.Owners
-	leaks     fairness.Owners // a second for each
+	time      deadline.Owners
+	leaks     deadline.Owners // a second for each
 	atOnce    time.Duration   // attachTime
 	lastOwner string          // for which something was attached
 	shared    time.Time       // when that was another one than before
@@ -170,8 +170,8 @@ func (b *budget) spend(owner string, now time.Time, took time.Duration) {
 }
 
 // rate returns how much of the time an owner may take.
-func (b *budget) rate(now time.Time) fairness.Rate {
-	rate := fairness.Rate{Full: b.atOnce, Refill: aloneRefill}
+func (b *budget) rate(now time.Time) deadline.Rate {
+	rate := deadline.Rate{Full: b.atOnce, Refill: aloneRefill}
 	if now.Sub(b.shared) < lately {
 		rate.Refill = sharedRefill
 	}
@@ -191,7 +191,7 @@ const (
 	leakEvery   = 10 * time.Second
 )
 
-var leakRate = fairness.Rate{Full: leaksAtOnce * time.Second,
+var leakRate = deadline.Rate{Full: leaksAtOnce * time.Second,
 	Refill: float64(time.Second) / float64(leakEvery)}
 
 // mayLeak notes that semaphores of an owner are detached from processes that go

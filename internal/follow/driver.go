@@ -7,14 +7,13 @@ import (
 	"syscall"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 // A Place is a file in one process or, if Process is zero, in every process.
 type Place struct {
 	Process procfs.ID
-	File    procmaps.FileID
+	File    procfs.FileID
 }
 
 func (p Place) isInEveryProcess() bool { return p.Process == procfs.ID{} }

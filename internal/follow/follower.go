@@ -24,7 +24,6 @@ import (
 	"github.com/gousdt/gousdt/internal/attaching"
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
@@ -66,11 +65,11 @@ type Follower[A any] struct {
 
 	// following is held while changes are followed. It guards what comes next.
 	following inTurns
-	files     map[procmaps.FileID]*file[A]              // that processes map, or that linger
-	refused   map[procmaps.FileID]*procwatch.CachedFile // too large to be opened again
+	files     map[procfs.FileID]*file[A]              // that processes map, or that linger
+	refused   map[procfs.FileID]*procwatch.CachedFile // too large to be opened again
 	attached  map[spot]*attachment[A]
 	failed    map[spot]*failure // may succeed later
-	calls     map[procmaps.FileID]*call[A]
+	calls     map[procfs.FileID]*call[A]
 	attaching attaching.Files // those of them that attach
 	abandoned int             // calls, since the lock was taken
 	budget    *budget
@@ -124,11 +123,11 @@ func New[A any](driver Driver[A], opts Options, patterns ...elfnote.Pattern) (*F
 		driver: driver, opts: opts, patience: deadline.File,
 		unanswered: deadline.Unanswered{Most: maxBlocked},
 		following:  make(inTurns, 1),
-		files:      make(map[procmaps.FileID]*file[A]),
-		refused:    make(map[procmaps.FileID]*procwatch.CachedFile),
+		files:      make(map[procfs.FileID]*file[A]),
+		refused:    make(map[procfs.FileID]*procwatch.CachedFile),
 		attached:   make(map[spot]*attachment[A]),
 		failed:     make(map[spot]*failure),
-		calls:      make(map[procmaps.FileID]*call[A]),
+		calls:      make(map[procfs.FileID]*call[A]),
 		budget:     newBudget(opts.Limits),
 	}
 	f.stats.Store(&Stats{})
@@ -408,7 +407,7 @@ func (f *Follower[A]) miss(place Place, pair *procwatch.ProcessFile, r *round[A]
 }
 
 // leave detaches and closes a file that no process maps any more.
-func (f *Follower[A]) leave(id procmaps.FileID, r *round[A]) {
+func (f *Follower[A]) leave(id procfs.FileID, r *round[A]) {
 	if timer := f.files[id].linger; timer != nil {
 		timer.Stop()
 	}
@@ -418,7 +417,7 @@ func (f *Follower[A]) leave(id procmaps.FileID, r *round[A]) {
 }
 
 // close closes a file if it is open. It does not wait for a call that uses it.
-func (f *Follower[A]) close(id procmaps.FileID) {
+func (f *Follower[A]) close(id procfs.FileID) {
 	opened := f.files[id].opened
 	f.files[id].opened = nil
 	switch {
@@ -453,7 +452,7 @@ func (f *Follower[A]) setOpened(at target, opened File[A]) bool {
 
 // written takes note that the driver has detached a file because it is written
 // to, and attaches it again once that is over.
-func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
+func (f *Follower[A]) written(id procfs.FileID, opened File[A]) {
 	f.lock()
 	defer f.following.Unlock()
 	known := f.files[id]
@@ -477,7 +476,7 @@ func (f *Follower[A]) written(id procmaps.FileID, opened File[A]) {
 	var scanned []int
 	for _, of := range f.watcher.ProcessFiles() {
 		// Those of overlayfs that map another file had the same data before.
-		if of.File.ID() == id && (pair == nil || of.Found().FileID != id) {
+		if of.File.ID() == id && (pair == nil || of.Found.FileID != id) {
 			pair = of
 			scanned = append(scanned, of.Process.PID)
 		}

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/procwatch"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -34,7 +33,7 @@ type world struct {
 	files  string      // the directory of the files
 	ended  map[int]int // processes, by PID
 	starts int         // calls of startAt
-	names  map[procmaps.FileID]string
+	names  map[procfs.FileID]string
 
 	mu          sync.Mutex
 	attached    map[*fake]bool
@@ -84,7 +83,7 @@ func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procmaps.FileID]string),
+		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[procfs.FileID]string),
 		ended: make(map[int]int), attached: make(map[*fake]bool), room: 1000,
 		isWritten: make(map[string]func()),
 		perFile:   func(string) bool { return true }, fail: func(int, string) error { return nil },
@@ -144,12 +143,12 @@ func (w *world) end(pid int) {
 	w.ended[pid]++
 }
 
-func fileID(t *testing.T, path string) procmaps.FileID {
+func fileID(t *testing.T, path string) procfs.FileID {
 	t.Helper()
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	id, err := procmaps.IdentifyFile(file)
+	id, err := procfs.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	return id
 }

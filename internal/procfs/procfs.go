@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package procfs reads the files of a proc file system, for package proc and
-// the packages that look for mapped files.
+// Package procfs reads the files of a proc file system, and finds and opens the
+// files that processes have mapped.
 package procfs
 
 import (

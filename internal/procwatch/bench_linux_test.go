@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // crowd is a fixture of many processes with many mappings each, of which one in
@@ -154,7 +153,7 @@ func BenchmarkRealProc(b *testing.B) {
 	})
 	b.Run("maps", func(b *testing.B) {
 		for b.Loop() {
-			_, err := procmaps.Read(w.FS, h.pid, h.pid, buffers.lines, nil)
+			_, err := procfs.ReadFiles(w.FS.Root(), h.pid, h.pid, buffers.lines, false, nil)
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})

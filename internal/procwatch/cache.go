@@ -19,14 +19,13 @@ import (
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // A request is for the file that a process of an owner maps. searched is set if
 // its notes were read, which need not be done again.
 type request struct {
-	*procmaps.MappedFile
+	*procfs.MappedFile
 	owner    string
 	searched bool
 }
@@ -42,11 +41,11 @@ type cache struct {
 	seed     maphash.Seed
 
 	mu       sync.Mutex
-	files    map[procmaps.FileID]*CachedFile // those acquired, also by other IDs
-	opened   int                             // files that are open now
-	owners   map[string]int                  // files that are open now, by the owner of a process
-	limit    int                             // of files that are open
-	kept     int                             // bytes of sites, of all files
+	files    map[procfs.FileID]*CachedFile // those acquired, also by other IDs
+	opened   int                           // files that are open now
+	owners   map[string]int                // files that are open now, by the owner of a process
+	limit    int                           // of files that are open
+	kept     int                           // bytes of sites, of all files
 	unwanted answers
 	closing  closing
 }
@@ -57,7 +56,7 @@ func newCache(patterns ...elfnote.Pattern) *cache {
 	return &cache{
 		patterns: slices.Clone(patterns),
 		seed:     maphash.MakeSeed(),
-		files:    make(map[procmaps.FileID]*CachedFile),
+		files:    make(map[procfs.FileID]*CachedFile),
 		owners:   make(map[string]int),
 		limit:    sys.MaxDescriptors() / descriptorsPerFile,
 		unwanted: answers{limit: maxAnswers},
@@ -157,8 +156,8 @@ func (c *cache) isUnwanted(m *request, q question) (known bool, err error) {
 
 // A question is whether a file has wanted probes.
 type question struct {
-	file procmaps.FileID
-	procmaps.Contents
+	file procfs.FileID
+	procfs.Contents
 }
 
 // answers remembers the files that have none, and why some of them cannot be
@@ -228,14 +227,14 @@ func (c *closing) close(device uint64, closeFile func()) {
 // released.
 type CachedFile struct {
 	cache *cache
-	id    procmaps.FileID
+	id    procfs.FileID
 
 	// The lock of the cache guards the next two fields.
 	references int
-	contents   procmaps.Contents // as of which elf was read
+	contents   procfs.Contents // as of which elf was read
 	// others are files with the same data, and the contents of both, theirs
 	// first, when that was found.
-	others map[procmaps.FileID][2]procmaps.Contents
+	others map[procfs.FileID][2]procfs.Contents
 
 	// opening is held while the file is opened and read, so that only one does.
 	opening sync.Mutex
@@ -249,7 +248,7 @@ type CachedFile struct {
 var errWrittenTo = errors.New("file was written to")
 
 // ID identifies the file.
-func (f *CachedFile) ID() procmaps.FileID { return f.id }
+func (f *CachedFile) ID() procfs.FileID { return f.id }
 
 // HasSameSites reports whether two files with the same ID, of the same cache,
 // have the same sites. A file that is written to while processes map it is
@@ -314,7 +313,7 @@ func (f *CachedFile) Release() {
 	f.elf, f.notes.sites, f.notes.bytes = nil, nil, 0
 	c.mu.Unlock()
 	if elf != nil {
-		c.closing.close(f.id.Device(), func() { c.closeFile(elf.OSFile(), f.owner) })
+		c.closing.close(f.id.Device, func() { c.closeFile(elf.OSFile(), f.owner) })
 	}
 }
 
@@ -402,8 +401,8 @@ func (c *cache) join(f *CachedFile, q question) bool {
 	var files []*os.File
 	c.mu.Lock()
 	for id, other := range c.files {
-		if other.elf != nil && other.id == id && other != f && other.contents.Size() == q.Size() &&
-			(f.id.IsOnOverlay() || other.id.IsOnOverlay()) && len(likely) < maxLikely {
+		if other.elf != nil && other.id == id && other != f && other.contents.Size == q.Size &&
+			(f.id.Overlay || other.id.Overlay) && len(likely) < maxLikely {
 			other.references++
 			likely, files = append(likely, other), append(files, other.elf.OSFile())
 		}
@@ -420,11 +419,11 @@ func (c *cache) join(f *CachedFile, q question) bool {
 		}
 	}
 	var same *CachedFile
-	var is procmaps.Identity
+	var is procfs.Identity
 	answered := deadline.One(context.Background(), deadline.Inode, func() {
 		if n := sameInode(file, files); n >= 0 {
 			// What was copied up since is attached where its data was then.
-			id, err := procmaps.IdentifyOpen(files[n])
+			id, err := procfs.IdentifyOpen(files[n])
 			if err == nil && likely[n].isCurrent(id.Contents) && id.MayBe(likely[n].id) {
 				same, is = likely[n], id
 			}
@@ -444,9 +443,9 @@ func (c *cache) join(f *CachedFile, q question) bool {
 		return false
 	}
 	if same.others == nil {
-		same.others = make(map[procmaps.FileID][2]procmaps.Contents)
+		same.others = make(map[procfs.FileID][2]procfs.Contents)
 	}
-	same.others[f.id], c.files[f.id] = [2]procmaps.Contents{q.Contents, is.Contents}, same
+	same.others[f.id], c.files[f.id] = [2]procfs.Contents{q.Contents, is.Contents}, same
 	return true
 }
 
@@ -455,9 +454,9 @@ func (c *cache) join(f *CachedFile, q question) bool {
 // data: one of them may have been copied up, or written to, since.
 func (f *CachedFile) isStillListed(q question) (isAnothers bool, err error) {
 	isAnothers = q.file != f.id
-	var is procmaps.Identity
+	var is procfs.Identity
 	if isAnothers {
-		if is, err = procmaps.IdentifyOpen(f.elf.OSFile()); err != nil {
+		if is, err = procfs.IdentifyOpen(f.elf.OSFile()); err != nil {
 			return true, err
 		}
 	}
@@ -467,7 +466,7 @@ func (f *CachedFile) isStillListed(q question) (isAnothers bool, err error) {
 	if c.files[q.file] != f {
 		return isAnothers, errWrittenTo
 	}
-	if isAnothers && f.others[q.file] != [2]procmaps.Contents{q.Contents, is.Contents} {
+	if isAnothers && f.others[q.file] != [2]procfs.Contents{q.Contents, is.Contents} {
 		delete(c.files, q.file)
 		delete(f.others, q.file)
 		return true, errWrittenTo
@@ -476,7 +475,7 @@ func (f *CachedFile) isStillListed(q question) (isAnothers bool, err error) {
 }
 
 // readAgain reports whether the file still has the sites that were read first.
-func (f *CachedFile) readAgain(is procmaps.Contents) (same bool, err error) {
+func (f *CachedFile) readAgain(is procfs.Contents) (same bool, err error) {
 	_, again, err := f.cache.read(f.elf.OSFile(), 0)
 	if err != nil || again.err != nil || again.fingerprint != f.notes.fingerprint {
 		return false, err
@@ -491,7 +490,7 @@ func (f *CachedFile) readAgain(is procmaps.Contents) (same bool, err error) {
 // have the sites any more that were read. The caller holds the file, and keeps
 // it from being written to.
 func (f *CachedFile) Verify() error {
-	is, err := procmaps.IdentifyOpen(f.elf.OSFile())
+	is, err := procfs.IdentifyOpen(f.elf.OSFile())
 	if err != nil || f.isCurrent(is.Contents) {
 		return err
 	}
@@ -503,14 +502,14 @@ func (f *CachedFile) Verify() error {
 
 // isCurrent reports whether the file has not been written to, nor touched,
 // since it was read.
-func (f *CachedFile) isCurrent(is procmaps.Contents) bool {
+func (f *CachedFile) isCurrent(is procfs.Contents) bool {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	return f.contents == is
 }
 
 // isOnlyAndCurrent is isCurrent of a file whose data no other one shares.
-func (f *CachedFile) isOnlyAndCurrent(is procmaps.Contents) bool {
+func (f *CachedFile) isOnlyAndCurrent(is procfs.Contents) bool {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	return f.contents == is && len(f.others) == 0

@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // mapped returns a file as process pid of the fixture maps it.
-func mapped(t testing.TB, f *fixture, pid int, path string) *procmaps.MappedFile {
+func mapped(t testing.TB, f *fixture, pid int, path string) *procfs.MappedFile {
 	t.Helper()
 	f.put(fakeProcess{pid: pid, size: 1, maps: []fakeMap{code(0x1000, path)}})
 	return theFile(t, f, pid)
 }
 
-func acquire(t testing.TB, c *cache, m *procmaps.MappedFile) *CachedFile {
+func acquire(t testing.TB, c *cache, m *procfs.MappedFile) *CachedFile {
 	t.Helper()
 	file, ok, err := c.acquire(&request{MappedFile: m})
 	qt.Assert(t, qt.IsNil(err))
@@ -33,7 +33,7 @@ func acquire(t testing.TB, c *cache, m *procmaps.MappedFile) *CachedFile {
 }
 
 // acquireNothing asserts that a file has no probes that are wanted.
-func acquireNothing(t testing.TB, c *cache, m *procmaps.MappedFile) {
+func acquireNothing(t testing.TB, c *cache, m *procfs.MappedFile) {
 	t.Helper()
 	_, ok, err := c.acquire(&request{MappedFile: m})
 	qt.Assert(t, qt.IsNil(err))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
@@ -56,7 +56,7 @@ func TestCacheUsedByManyAtOnce(t *testing.T) {
 	before := openDescriptors(t)
 	var group sync.WaitGroup
 	for worker := range 4 {
-		var files []*procmaps.MappedFile
+		var files []*procfs.MappedFile
 		for i, path := range paths {
 			files = append(files, mapped(t, f, 1+10*worker+i, path))
 		}

@@ -30,7 +30,7 @@ func TestCacheCountsAFileUntilItIsClosed(t *testing.T) {
 	f, c := newFixture(t), newCache()
 	file := acquire(t, c, mapped(t, f, 1, memoryProbes.write(t, t.TempDir(), "lib.so")))
 	unblock := make(chan struct{})
-	c.closing.close(file.ID().Device(), func() { <-unblock })
+	c.closing.close(file.ID().Device, func() { <-unblock })
 	file.Release()
 	c.mu.Lock()
 	qt.Check(t, qt.Equals(c.opened, 1))

@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 func TestIdentityTellsFilesApart(t *testing.T) {
@@ -30,7 +30,7 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	qt.Assert(t, qt.IsNil(os.Remove(lib)))
-	after, err := procmaps.IdentifyFile(file)
+	after, err := procfs.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(after, id), qt.Commentf("deleted"))
 
@@ -45,12 +45,12 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 	qt.Check(t, qt.Not(qt.Equals(contentsOf(t, link), before)))
 }
 
-func contentsOf(t *testing.T, path string) procmaps.Contents {
+func contentsOf(t *testing.T, path string) procfs.Contents {
 	t.Helper()
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	found, err := procmaps.IdentifyOpen(file)
+	found, err := procfs.IdentifyOpen(file)
 	qt.Assert(t, qt.IsNil(err))
 	return found.Contents
 }
@@ -58,7 +58,7 @@ func contentsOf(t *testing.T, path string) procmaps.Contents {
 func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.so")
 	modified := unix.NsecToTimespec(1e18)
-	var last procmaps.FileID
+	var last procfs.FileID
 	var inode uint64
 	reused := false
 	for range 20 { // file systems give out a free number soon, but not all at once

@@ -15,7 +15,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -111,14 +110,14 @@ func TestFilesGroupsMappings(t *testing.T) {
 		{start: 0xa000, end: 0xb000, permissions: "r-xp", path: "[vdso]"},
 		lib(0xc000, 0, "r-xp", "/mnt/a.so", 2),
 	}})
-	files, err := procmaps.Files(f.fs(), 7)
+	files, err := procfs.Files(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	type view struct {
 		Path     string
 		Deleted  bool
 		Mappings []procfs.Mapping
 	}
-	all, err := procmaps.AllFiles(f.fs(), 7)
+	all, err := procfs.AllFiles(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(all[0].Mappings[0],
 		procfs.Mapping{Start: 0x1000, End: 0x2000, Data: true}))
@@ -160,7 +159,7 @@ func TestFilesOfAMalformedMapsAreThoseUnderstood(t *testing.T) {
 	good := code(0x1000, "/lib/a.so").line()
 	tooLong := code(0x5000, "/"+strings.Repeat("x", 64<<10)).line()
 	f.write(7, "maps", "nonsense\n"+good+tooLong+"\n\n")
-	files, err := procmaps.Files(f.fs(), 7)
+	files, err := procfs.Files(f.fs(), 7)
 	qt.Assert(t, qt.ErrorIs(err, procfs.ErrMalformed))
 	qt.Assert(t, qt.HasLen(files, 1))
 	qt.Assert(t, qt.Equals(files[0].Path, "/lib/a.so"))
@@ -174,7 +173,7 @@ func TestFilesOfAProcessAfterChroot(t *testing.T) {
 		{start: 0x2000, end: 0x3000, permissions: "r-xp", inode: 2, minor: 1, path: "/jailed/b.so"},
 	}})
 	f.link(7, "root", "/jail")
-	files, err := procmaps.Files(f.fs(), 7)
+	files, err := procfs.Files(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(files[0].Path, "/lib/a.so"))
 	qt.Check(t, qt.Equals(files[1].Path, "/jailed/b.so"), qt.Commentf("it lies outside"))
@@ -190,12 +189,12 @@ func TestFilesOfAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	f.put(fakeProcess{pid: 8, state: 'Z', threads: 2})
 	lib := noProbes.write(t, t.TempDir(), "a.so")
 	f.put(fakeProcess{pid: 9, threads: 2, size: 4096, maps: []fakeMap{code(0x1000, lib)}})
-	files, err := procmaps.Files(f.fs(), 7)
+	files, err := procfs.Files(f.fs(), 7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(files, 1))
 	_, err = files[0].ID()
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(files[0].OpenedPath(), f.root+"/9/map_files/1000-2000"))
+	qt.Check(t, qt.Equals(files[0].OpenedPath, f.root+"/9/map_files/1000-2000"))
 }
 
 func TestErrorsOfAProcess(t *testing.T) {

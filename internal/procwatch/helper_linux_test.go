@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -176,7 +175,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 		if err != nil {
 			return "", err
 		}
-		files, err := procmaps.Files(procfs.NewFS(args[0]), pid)
+		files, err := procfs.Files(procfs.NewFS(args[0]), pid)
 		if err != nil {
 			return "", err
 		}
@@ -190,7 +189,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 				return "", err
 			}
 			file.Close()
-			results = append(results, m.OpenedPath())
+			results = append(results, m.OpenedPath)
 		}
 		return strings.Join(results, " "), nil
 	},
@@ -331,7 +330,7 @@ func (h *helper) mountOverlay(target, options string) {
 }
 
 // needBirthTime skips tests of a file system on which a deletion makes another
-// file (see procmaps.FileID).
+// file (see procfs.FileID).
 func needBirthTime(t testing.TB, path string) {
 	t.Helper()
 	var st unix.Statx_t

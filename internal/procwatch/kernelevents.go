@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/deadline"
 )
 
 type eventSource struct {
@@ -147,7 +147,7 @@ type pace struct {
 	delay    time.Duration // the last one
 	gathered time.Time
 	started  bool // a process has started or ended since the one before
-	scans    fairness.Allowance
+	scans    deadline.Allowance
 }
 
 // next returns the delay for records that have begun to come.

@@ -10,14 +10,14 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // testRecord makes a record of a type with words of 32 bits, padding and the
 // time 5.
 // key is a file of a device with minor number 1.
-func key(major uint32, inode uint64) procmaps.Key {
-	return procmaps.Key{Major: major, Minor: 1, Inode: inode}
+func key(major uint32, inode uint64) procfs.FileKey {
+	return procfs.FileKey{Major: major, Minor: 1, Inode: inode}
 }
 
 func testRecord(kind uint32, misc uint16, words ...uint32) []byte {
@@ -152,7 +152,7 @@ func TestProcessesThatAreScannedForWhatTheKernelTells(t *testing.T) {
 		3: {known: &known{leaderless: true}},
 	}
 	w.told = map[int]*told{20: {mapped: []mappedFile{file(5), file(6), file(7)}}}
-	w.learn(20, []procmaps.Key{key(8, 5), key(8, 6), key(9, 7)})
+	w.learn(20, []procfs.FileKey{key(8, 5), key(8, 6), key(9, 7)})
 	known := []mappedFile{file(5), file(6)}
 	for name, test := range map[string]struct {
 		pid  int

@@ -5,7 +5,7 @@ package procwatch
 import (
 	"time"
 
-	"github.com/gousdt/gousdt/internal/fairness"
+	"github.com/gousdt/gousdt/internal/deadline"
 )
 
 // Limits and sizes. What a process has mapped is up to the process, so that
@@ -78,16 +78,16 @@ const (
 // What scans may take of the time. A scan of a large process takes less than a
 // millisecond, and it is scanned at most 50 times a second.
 var (
-	processRate = fairness.Rate{Full: 250 * time.Millisecond, Refill: 1. / 50}
-	ownerRate   = fairness.Rate{Full: time.Second, Refill: 1. / 4}
+	processRate = deadline.Rate{Full: 250 * time.Millisecond, Refill: 1. / 50}
+	ownerRate   = deadline.Rate{Full: time.Second, Refill: 1. / 4}
 
 	// noiseRate is for all repeated scans together that find nothing new. If
 	// these take more, owners have equal shares.
-	noiseRate = fairness.Rate{Full: 250 * time.Millisecond, Refill: 1. / 10}
+	noiseRate = deadline.Rate{Full: 250 * time.Millisecond, Refill: 1. / 10}
 
 	// eventRate is for the scans of what the kernel reports. If these take
 	// more, they are made once in eventDelay.
-	eventRate = fairness.Rate{Full: 20 * time.Millisecond, Refill: 1. / 50}
+	eventRate = deadline.Rate{Full: 20 * time.Millisecond, Refill: 1. / 50}
 )
 
 // How often a [Watcher] reads the mappings of a process again although neither

@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -91,7 +89,7 @@ type task struct {
 
 	// If the mappings have been compared, or could not be.
 	took       time.Duration // 0 if they could not be
-	mapped     []procmaps.Key
+	mapped     []procfs.FileKey
 	acquired   []*CachedFile
 	errors     []error // all, also those reported before
 	news       []error // to be reported
@@ -99,7 +97,7 @@ type task struct {
 }
 
 type fileError struct {
-	file procmaps.FileID
+	file procfs.FileID
 	err  error
 }
 
@@ -121,7 +119,7 @@ type buffers struct {
 }
 
 func newView() any {
-	return &view{buffers: buffers{make([]byte, procfs.MaxStat), procmaps.NewLines(nil)}}
+	return &view{buffers: buffers{make([]byte, procfs.MaxStat), procfs.NewLines(nil)}}
 }
 
 // A view is what the steps of a scan hand on.
@@ -248,7 +246,7 @@ func (w *Watcher) choose(t *task, v *view) outcome {
 // takeTurn postpones the scan if its owner has had its turn.
 func (w *Watcher) takeTurn(t *task, v *view) outcome {
 	if t.now.owner == "" || v.image { // runtimes move a process to its container before exec
-		t.now.owner = fairness.OwnerOf(w.FS.Root(), t.pid)
+		t.now.owner = deadline.OwnerOf(w.FS.Root(), t.pid)
 	}
 	if !t.asked {
 		w.mu.Lock()
@@ -290,11 +288,11 @@ func (w *Watcher) compare(t *task, v *view) outcome {
 	now, s := t.now, &v.stat
 	var hash maphash.Hash
 	hash.SetSeed(w.seed)
-	files, err := procmaps.Read(w.FS, t.pid, v.reader, v.lines, func(l *procmaps.Line) {
+	files, err := procfs.ReadFiles(w.FS.Root(), t.pid, v.reader, v.lines, false, func(l *procfs.MapLine) {
 		maphash.WriteComparable(&hash,
 			[...]uint64{l.Start, l.End, l.Offset, l.Inode, uint64(l.Major), uint64(l.Minor)})
-		if n := len(t.mapped); n == 0 || t.mapped[n-1] != l.Key {
-			t.mapped = append(t.mapped, l.Key)
+		if n := len(t.mapped); n == 0 || t.mapped[n-1] != l.FileKey {
+			t.mapped = append(t.mapped, l.FileKey)
 		}
 	})
 	switch {
@@ -320,17 +318,17 @@ func (w *Watcher) compare(t *task, v *view) outcome {
 
 // findPairs finds the pairs of a process among the files that it maps.
 // malformed is the error of lines that were left out.
-func (w *Watcher) findPairs(t *task, files []*procmaps.MappedFile, malformed error) outcome {
+func (w *Watcher) findPairs(t *task, files []*procfs.MappedFile, malformed error) outcome {
 	now, came := t.now, scanned
 	failures := now.failures
 	now.failures = nil
 	if malformed != nil {
 		t.fail(failures, "", malformed)
 	}
-	found := foundPairs{old: t.pairs, before: make(map[procmaps.FileID]*ProcessFile),
-		at: make(map[procmaps.FileID]*ProcessFile)}
+	found := foundPairs{old: t.pairs, before: make(map[procfs.FileID]*ProcessFile),
+		at: make(map[procfs.FileID]*ProcessFile)}
 	for _, pair := range t.pairs {
-		found.before[pair.Found().FileID] = pair
+		found.before[pair.Found.FileID] = pair
 	}
 	began := time.Now()
 	for _, m := range files {
@@ -358,13 +356,13 @@ func (w *Watcher) findPairs(t *task, files []*procmaps.MappedFile, malformed err
 		switch {
 		case same >= 0:
 			other := found.pairs[same]
-			found.at[pair.Found().FileID] = other
+			found.at[pair.Found.FileID] = other
 			other.Mappings = append(other.Mappings, pair.Mappings...)
 		case len(found.pairs) < maxPairs:
-			found.at[pair.Found().FileID] = pair
+			found.at[pair.Found.FileID] = pair
 			found.pairs = append(found.pairs, pair)
 		case came == scanned:
-			t.fail(failures, m.RawPath(), m.Wrap("watch", errTooManyFiles))
+			t.fail(failures, m.RawPath, m.Wrap("watch", errTooManyFiles))
 		}
 	}
 	for _, pair := range found.pairs {
@@ -380,14 +378,14 @@ func (w *Watcher) findPairs(t *task, files []*procmaps.MappedFile, malformed err
 // new values, because those that were delivered must not change.
 type foundPairs struct {
 	old, pairs []*ProcessFile // old are those that it had before
-	before, at map[procmaps.FileID]*ProcessFile
+	before, at map[procfs.FileID]*ProcessFile
 	searched   bool // some file's notes were read
 }
 
 // pair returns the pair of a file. It is nil if the file has no wanted probes,
 // or is among the pairs found already: by another path, which is a hard link,
 // or another mount of its file system.
-func (w *Watcher) pair(t *task, m *procmaps.MappedFile, found *foundPairs) (*ProcessFile, error) {
+func (w *Watcher) pair(t *task, m *procfs.MappedFile, found *foundPairs) (*ProcessFile, error) {
 	id, err := m.Identify()
 	if err != nil {
 		return nil, err
@@ -415,11 +413,11 @@ func (w *Watcher) pair(t *task, m *procmaps.MappedFile, found *foundPairs) (*Pro
 // unidentified returns a copy of the old pair of a file that cannot be
 // identified now, or nil. The file is taken for the same if it is mapped at the
 // same addresses by the same path.
-func (found *foundPairs) unidentified(m *procmaps.MappedFile) *ProcessFile {
+func (found *foundPairs) unidentified(m *procfs.MappedFile) *ProcessFile {
 	i := slices.IndexFunc(found.old, func(pair *ProcessFile) bool {
 		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
 	})
-	if i < 0 || found.at[found.old[i].Found().FileID] != nil {
+	if i < 0 || found.at[found.old[i].Found.FileID] != nil {
 		return nil
 	}
 	pair, file := *found.old[i], *found.old[i].MappedFile
@@ -479,14 +477,14 @@ func (t *task) fail(before map[string]string, path string, err error) {
 
 // failFile notes an error of a file that a process maps. Errors of the contents
 // of a file are reported for the first process that maps it, not for all.
-func (t *task) failFile(before map[string]string, m *procmaps.MappedFile, err error) {
+func (t *task) failFile(before map[string]string, m *procfs.MappedFile, err error) {
 	var e *procfs.Error
 	if !errors.As(err, &e) || e.Op != opReadProbes {
-		t.fail(before, m.RawPath(), err)
+		t.fail(before, m.RawPath, err)
 		return
 	}
 	t.errors = append(t.errors, err)
-	t.ofContents = append(t.ofContents, fileError{m.Found().FileID, err})
+	t.ofContents = append(t.ofContents, fileError{m.Found.FileID, err})
 }
 
 var (

@@ -11,7 +11,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 func TestOpenIn(t *testing.T) {
@@ -23,7 +22,7 @@ func TestOpenIn(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Symlink("/usr/lib/a.so.1", filepath.Join(jail, "usr/lib/a.so"))))
 	qt.Assert(t, qt.IsNil(os.Symlink("../../../../../usr/lib", filepath.Join(jail, "lib"))))
 
-	file, err := procmaps.OpenIn(f.fs(), 7, "/lib/a.so")
+	file, err := procfs.OpenIn(f.fs(), 7, "/lib/a.so")
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	qt.Check(t, qt.Equals(file.Name(), f.root+"/7/root/lib/a.so"))
@@ -31,10 +30,10 @@ func TestOpenIn(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(content, noProbes.bytes()))
 
-	_, err = procmaps.OpenIn(f.fs(), 7, "/usr/lib")
+	_, err = procfs.OpenIn(f.fs(), 7, "/usr/lib")
 	qt.Check(t, qt.ErrorIs(err, procfs.ErrNotRegular))
-	_, err = procmaps.OpenIn(f.fs(), 7, "lib/a.so")
+	_, err = procfs.OpenIn(f.fs(), 7, "lib/a.so")
 	qt.Check(t, qt.ErrorIs(err, os.ErrInvalid))
-	_, err = procmaps.OpenIn(f.fs(), 8, "/lib/a.so")
+	_, err = procfs.OpenIn(f.fs(), 8, "/lib/a.so")
 	qt.Check(t, qt.ErrorIs(err, procfs.ErrGone))
 }

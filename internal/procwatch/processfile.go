@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/procmaps"
+	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -21,8 +21,14 @@ type ProcessFile struct {
 	// keep it longer.
 	File *CachedFile
 	// MappedFile says how the process has the file: its Path and its Mappings.
-	*procmaps.MappedFile
+	*procfs.MappedFile
 	executed bool // see HasExecuted
+}
+
+// isMappedAlike reports whether both are mapped at the same addresses by the
+// same path.
+func isMappedAlike(a, b *procfs.MappedFile) bool {
+	return a.Path == b.Path && a.Deleted == b.Deleted && slices.Equal(a.Mappings, b.Mappings)
 }
 
 // HasExecuted reports whether the process has executed a program that maps the

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -77,14 +76,14 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 			w, _ := realWatch(t, WatcherOptions{})
 			p := syncOne(t, w, h.pid)
 			qt.Check(t, qt.Equals(p.Path, "/usr/lib/libtraced.so"))
-			qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath(), "/map_files/")),
-				qt.Commentf(p.OpenedPath()))
+			qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath, "/map_files/")),
+				qt.Commentf(p.OpenedPath))
 			qt.Check(t, qt.Equals(p.File.ID(), identityOf(t, lib)))
 
-			file, err := procmaps.OpenIn(procfs.NewFS(""), h.pid, p.Path)
+			file, err := procfs.OpenIn(procfs.NewFS(""), h.pid, p.Path)
 			qt.Assert(t, qt.IsNil(err))
 			defer file.Close()
-			id, err := procmaps.IdentifyFile(file)
+			id, err := procfs.IdentifyFile(file)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(id, p.File.ID()))
 		})
@@ -241,7 +240,7 @@ func TestPairOpensItsFile(t *testing.T) {
 	file, err := p.Open()
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	id, err := procmaps.IdentifyFile(file)
+	id, err := procfs.IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(id, p.File.ID()))
 
@@ -309,8 +308,8 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 
 	after, _ := realWatch(t, WatcherOptions{})
 	p = syncOne(t, after, h.pid)
-	qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath(), "/map_files/")))
-	files, err := procmaps.Files(procfs.NewFS(""), h.pid)
+	qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath, "/map_files/")))
+	files, err := procfs.Files(procfs.NewFS(""), h.pid)
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(len(files) > 1))
 

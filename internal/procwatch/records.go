@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // Record is a record of the kernel about a process.
@@ -47,7 +46,7 @@ const (
 // mappedFile is a file as records name it. The generation distinguishes it from
 // another one that had the same inode.
 type mappedFile struct {
-	procmaps.Key
+	procfs.FileKey
 	generation uint64
 }
 
@@ -110,9 +109,9 @@ func parseRecord(record []byte) (r Record, path []byte, ok bool) {
 		if misc&mmapHasBuildID != 0 {
 			r.BuildID = hex.EncodeToString(body[36:][:min(body[32], 20)])
 		} else {
-			r.file = mappedFile{procmaps.Key{Major: word(32), Minor: word(36), Inode: long(40)}, long(48)}
+			r.file = mappedFile{procfs.FileKey{Major: word(32), Minor: word(36), Inode: long(40)}, long(48)}
 		}
-		isKnown := r.BuildID != "" || r.file.Key != procmaps.Key{}
+		isKnown := r.BuildID != "" || r.file.FileKey != procfs.FileKey{}
 		path, _, _ = bytes.Cut(body[pathAt:], []byte{0})
 		if !isKnown && string(path) == "//anon" {
 			r.Kind, isKnown = MemoryMapped, true
@@ -170,10 +169,10 @@ type RecordedFile struct {
 
 // Version identifies the file without opening it. The error says that there is
 // none, or another one.
-func (f RecordedFile) Version() (procmaps.Version, error) {
+func (f RecordedFile) Version() (procfs.FileVersion, error) {
 	file, id, err := f.find()
 	if err != nil {
-		return procmaps.Version{}, err
+		return procfs.FileVersion{}, err
 	}
 	return id.Version(), file.Close()
 }
@@ -184,16 +183,25 @@ func (f RecordedFile) Open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return procmaps.Reopen(found)
+	return procfs.Reopen(found)
 }
 
-func (f RecordedFile) find() (*os.File, procmaps.Identity, error) {
-	file, id, err := procmaps.FindIn(f.FS, f.PID, f.Record.Path)
+func (f RecordedFile) find() (*os.File, procfs.Identity, error) {
+	file, id, err := procfs.FindIn(f.FS, f.PID, f.Record.Path)
 	// It is the one that was mapped, as far as that can be said without its
 	// build ID.
-	if err == nil && f.Record.BuildID == "" && !id.MayHaveBeen(f.Record.file.Key, f.Record.Time) {
+	if err == nil && f.Record.BuildID == "" && !mayHaveBeen(id, f.Record.file.FileKey, f.Record.Time) {
 		file.Close()
 		return nil, id, procfs.ErrChanged
 	}
 	return file, id, err
+}
+
+// mayHaveBeen reports whether the file may be the one that was mapped at a time
+// in nanoseconds after 1970, when maps would have had the key for it. The inode
+// may have been given to another file since, and the contents replaced, but not
+// before. Devices of overlayfs have other numbers in keys.
+func mayHaveBeen(id procfs.Identity, key procfs.FileKey, time int64) bool {
+	return id.Inode == key.Inode && (id.Overlay || id.Device == uint64(key.Major)<<32|uint64(key.Minor)) &&
+		id.Born <= time && id.Modified <= time
 }

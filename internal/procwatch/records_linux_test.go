@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -95,7 +94,7 @@ func TestRecordedFileIsTheOneThatWasMapped(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Symlink("/etc/passwd", filepath.Join(jail, "out"))))
 	var st unix.Stat_t
 	qt.Assert(t, qt.IsNil(unix.Stat(filepath.Join(jail, "a.so"), &st)))
-	is := mappedFile{procmaps.Key{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: st.Ino}, 0}
+	is := mappedFile{procfs.FileKey{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: st.Ino}, 0}
 	another := is
 	another.Inode++
 	for _, test := range []struct {

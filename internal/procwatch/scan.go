@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -97,7 +96,7 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 		Call:       func(i int) { w.look(&tasks[i]) },
 		Unanswered: &w.unanswered,
 		Owner: func(i int) string {
-			tasks[i].owner = fairness.OwnerOf(w.FS.Root(), tasks[i].pid)
+			tasks[i].owner = deadline.OwnerOf(w.FS.Root(), tasks[i].pid)
 			return tasks[i].owner
 		},
 		Left: func(i int) { left[i] = true; w.setAside(&tasks[i]) },
@@ -320,7 +319,7 @@ func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedF
 		switch old := before[pair.File]; {
 		case old == nil:
 			c.Appeared, changed = append(c.Appeared, pair), true
-		case old.MappedFile.Equals(pair.MappedFile) && !pair.executed:
+		case isMappedAlike(old.MappedFile, pair.MappedFile) && !pair.executed:
 			pairs[i] = old
 		default:
 			c.Moved, changed = append(c.Moved, pair), true
@@ -343,9 +342,9 @@ func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedF
 
 // turns are the time that owners have taken.
 type turns struct {
-	owners fairness.Owners
-	noise  fairness.Allowance // of all scans that find nothing new
-	noisy  fairness.Owners    // the same by owner
+	owners deadline.Owners
+	noise  deadline.Allowance // of all scans that find nothing new
+	noisy  deadline.Owners    // the same by owner
 }
 
 // wait returns the time until processes of an owner may be scanned, 0 if they
@@ -370,8 +369,8 @@ func (a *turns) take(owner string, now time.Time, took time.Duration, isNoise bo
 	a.noisy.Take(owner, a.noiseShare(), now, took)
 }
 
-func (a *turns) noiseShare() fairness.Rate {
-	return fairness.Rate{Full: noiseOfOwner, Refill: noiseRate.Refill / float64(max(1, len(a.noisy)))}
+func (a *turns) noiseShare() deadline.Rate {
+	return deadline.Rate{Full: noiseOfOwner, Refill: noiseRate.Refill / float64(max(1, len(a.noisy)))}
 }
 
 // nudge wakes Run, which scans the processes that are due.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 )
 
 // Texts brings the texts of programs into memory. What a program in the kernel
@@ -40,7 +39,7 @@ func (t *Texts) Touch(ctx context.Context, fs *procfs.FS, pid int, path string) 
 	t.touching.Add(1)
 	done := func() { t.touching.Add(-1) }
 	if deadline.One(ctx, deadline.Memory, func() {
-		files, _ := procmaps.AllFiles(fs, pid) // none if it has ended
+		files, _ := procfs.AllFiles(fs, pid) // none if it has ended
 		memory, err := os.Open(procfs.Path(fs.Root(), pid, "mem"))
 		if err != nil {
 			return

@@ -27,9 +27,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
-	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/procfs"
-	"github.com/gousdt/gousdt/internal/procmaps"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -96,7 +94,7 @@ type Watcher struct {
 	// procDir is the directory of the file system. It stays open, so that
 	// processes can be listed without a free descriptor.
 	procDir  *os.File
-	reported map[procmaps.FileID]bool
+	reported map[procfs.FileID]bool
 
 	// mu guards the turns, and the data of ProcessFiles and Stats. The
 	// goroutine that scans holds it, but not while it waits for processes, nor
@@ -123,7 +121,7 @@ type watched struct {
 	// possible: the scan has returned, and the allowance is not overdrawn.
 	due       bool
 	scanned   bool // its mappings have been read
-	allowance fairness.Allowance
+	allowance deadline.Allowance
 	isPutOff  bool // it has been reported that the process is due
 }
 
@@ -138,7 +136,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		due:      make(chan struct{}, 1),
 		views:    sync.Pool{New: newView},
 		seed:     maphash.MakeSeed(),
-		reported: make(map[procmaps.FileID]bool),
+		reported: make(map[procfs.FileID]bool),
 
 		reportedOf: make(map[ownerError]time.Time),
 		unwanted:   make(map[mappedFile]bool),
@@ -420,13 +418,13 @@ func (w *Watcher) mapsOthers(t *told) bool {
 
 // learn notes that files have no wanted probes: the kernel reported that a
 // process mapped them, it still does, and it has no pair. The caller holds mu.
-func (w *Watcher) learn(pid int, mapped []procmaps.Key) {
+func (w *Watcher) learn(pid int, mapped []procfs.FileKey) {
 	told := w.told[pid]
 	if told == nil || len(w.unwanted)+len(told.mapped) > maxUnwanted {
 		return
 	}
 	for _, f := range told.mapped {
-		if slices.Contains(mapped, f.Key) {
+		if slices.Contains(mapped, f.FileKey) {
 			w.unwanted[f] = true
 		}
 	}

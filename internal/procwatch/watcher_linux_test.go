@@ -34,7 +34,7 @@ func TestWatcherTellsPairsAndFiles(t *testing.T) {
 	p := pairs[1]
 	qt.Check(t, qt.Equals(p.Process.PID, 2))
 	qt.Check(t, qt.Equals(p.Path, w.libs["memory.so"]))
-	qt.Check(t, qt.Equals(p.OpenedPath(), w.root+"/2/map_files/2000-3000"))
+	qt.Check(t, qt.Equals(p.OpenedPath, w.root+"/2/map_files/2000-3000"))
 	qt.Check(t, qt.DeepEquals(p.Mappings, []procfs.Mapping{{Start: 0x2000, End: 0x3000, Offset: 0}}))
 	qt.Check(t, qt.Equals(p.File, pairs[0].File))
 	qt.Check(t, qt.Equals(openings(), 3), qt.Commentf("each file once"))

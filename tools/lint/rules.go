@@ -155,11 +155,10 @@ var mayImport = map[string]string{
 	"internal/elffile":       "",
 	"internal/pattern":       "",
 	"internal/procfs":        "internal/sys",
-	"internal/procmaps":      "internal/procfs",
 	"internal/sys":           "",
 	"usdt/internal/sitespec": "argspec",
 	"usdt": "argspec bpf elfnote internal/attaching internal/elffile " +
-		"internal/procfs internal/procmaps internal/sys usdt/internal/sitespec",
+		"internal/procfs internal/sys usdt/internal/sitespec",
 }
 
 // imports finds imports against the direction in docs/design.md. Tests may

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package fairness shares out time among owners: the containers and
-// users whose processes are scanned and attached to, see [OwnerOf]. What one of
-// them does must not cost the others more than their share.
-//
-// An owner has an [Allowance] of the time, which refills as time passes. An
-// owner that has taken more waits.
-//
-// The types are not safe for concurrent use.
-package fairness
+package deadline
 
 import "time"
 
@@ -21,7 +13,7 @@ type Rate struct {
 }
 
 // An Allowance is the time that something has taken, at a [Rate]. The zero
-// value has taken nothing.
+// value has taken nothing. Like Owners it is not safe for concurrent use.
 type Allowance struct {
 	taken time.Duration
 	at    time.Time // when that was so

@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package procmaps
+package procfs
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procmaps
+package procfs
 
 import (
 	"testing"
@@ -11,19 +11,19 @@ import (
 // A file never passes for one of another device, whatever its file system
 // reports.
 func TestFilesOfOverlayfsAreMergedByTheirBirth(t *testing.T) {
-	id := FileID{device: 1, inode: 5, born: 7, overlay: true}
-	other := FileID{device: 2, inode: 5, born: 7, overlay: true}
+	id := FileID{Device: 1, Inode: 5, Born: 7, Overlay: true}
+	other := FileID{Device: 2, Inode: 5, Born: 7, Overlay: true}
 	qt.Check(t, qt.Not(qt.Equals(id, other)))
 	qt.Check(t, qt.IsTrue(id.MayBe(other)))
 	one, ok := id.merged()
 	qt.Check(t, qt.IsTrue(ok))
 	two, _ := other.merged()
 	qt.Check(t, qt.Equals(one, two))
-	_, ok = FileID{device: 1, inode: 5, overlay: true}.merged()
+	_, ok = FileID{Device: 1, Inode: 5, Overlay: true}.merged()
 	qt.Check(t, qt.IsFalse(ok), qt.Commentf("without a time of birth"))
-	_, ok = FileID{device: 1, inode: 5, born: 7}.merged()
+	_, ok = FileID{Device: 1, Inode: 5, Born: 7}.merged()
 	qt.Check(t, qt.IsFalse(ok), qt.Commentf("without overlayfs"))
 	qt.Check(t,
-		qt.IsFalse(FileID{device: 1, inode: 5,
-			born: 7}.MayBe(FileID{device: 2, inode: 5, born: 7})))
+		qt.IsFalse(FileID{Device: 1, Inode: 5,
+			Born: 7}.MayBe(FileID{Device: 2, Inode: 5, Born: 7})))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procmaps
+package procfs
 
 import (
 	"bytes"
@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // initialUserNamespace is the inode number of the first user namespace on every
@@ -35,7 +33,7 @@ func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 		return m.trusted[mount]
 	}
 	m.trusted = make(map[uint64]bool)
-	namespace, err := procfs.OpenRaw(procfs.Path(root, pid, "ns/mnt"))
+	namespace, err := OpenRaw(Path(root, pid, "ns/mnt"))
 	if err != nil {
 		return false
 	}
@@ -49,7 +47,7 @@ func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 	if unix.Fstat(owner, &st) != nil || st.Ino != initialUserNamespace {
 		return false
 	}
-	file, err := procfs.OpenRaw(procfs.Path(root, pid, "mountinfo"))
+	file, err := OpenRaw(Path(root, pid, "mountinfo"))
 	if err != nil {
 		return false
 	}
@@ -62,7 +60,7 @@ func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 			break
 		}
 		number, _, _ := bytes.Cut(line, []byte(" "))
-		if n, ok := procfs.ParseDecimal(number); ok && n != 0 {
+		if n, ok := ParseDecimal(number); ok && n != 0 {
 			m.trusted[n] = true
 		}
 	}
@@ -71,16 +69,16 @@ func (m *mounts) trusts(root string, pid int, mount uint64) bool {
 
 // findIn finds a regular file by the path that a process would use. The file
 // that it returns has not been opened (O_PATH), and its name is the path for
-// the caller. The error wraps [procfs.ErrGone] if the process has ended, and
+// the caller. The error wraps [ErrGone] if the process has ended, and
 // os.ErrInvalid if the path is not absolute.
 func findIn(root string, pid int, path string) (*os.File, Identity, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, Identity{}, fmt.Errorf("%w: not an absolute path", os.ErrInvalid)
 	}
-	inside := procfs.Path(root, pid, "root")
+	inside := Path(root, pid, "root")
 	dir, err := unix.Open(inside, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, Identity{}, procfs.Classify(err)
+		return nil, Identity{}, Classify(err)
 	}
 	defer unix.Close(dir)
 	fd, err := openInRoot(dir, path)
@@ -148,18 +146,18 @@ func identify(fd int, path string) (Identity, error) {
 		return Identity{}, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return Identity{}, procfs.ErrNotRegular
+		return Identity{}, ErrNotRegular
 	}
 	id := Identity{
-		FileID: FileID{device: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), inode: st.Ino},
+		FileID: FileID{Device: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), Inode: st.Ino},
 		Contents: Contents{
-			size:     int64(min(st.Size, 1<<63-1)),
-			modified: nanoseconds(st.Mtime),
-			changed:  nanoseconds(st.Ctime),
+			Size:     int64(min(st.Size, 1<<63-1)),
+			Modified: nanoseconds(st.Mtime),
+			Changed:  nanoseconds(st.Ctime),
 		},
 	}
 	if st.Mask&unix.STATX_BTIME != 0 {
-		id.born = nanoseconds(st.Btime)
+		id.Born = nanoseconds(st.Btime)
 	}
 	if st.Mask&unix.STATX_MNT_ID != 0 {
 		id.mount = st.Mnt_id
@@ -176,7 +174,7 @@ func identify(fd int, path string) (Identity, error) {
 		if err != nil {
 			return Identity{}, err
 		}
-		id.overlay = int64(fs.Type) == unix.OVERLAYFS_SUPER_MAGIC
+		id.Overlay = int64(fs.Type) == unix.OVERLAYFS_SUPER_MAGIC
 	}
 	return id, nil
 }

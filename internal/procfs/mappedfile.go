@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procmaps
+package procfs
 
 import (
 	"bufio"
@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 // MappedFile is a file that a process maps as executable: its entries in maps,
@@ -29,7 +27,17 @@ type MappedFile struct {
 	// another file.
 	Deleted bool
 	// Mappings are where the process executes the file, by address.
-	Mappings []procfs.Mapping
+	Mappings []Mapping
+	// RawPath is the path below the process's root, with " (deleted)" if maps
+	// says so: for a file that is really named like that, it is the way to it.
+	RawPath string
+
+	// Found is what Identify, ID or Open has found, before it was merged.
+	Found Identity
+	// OpenedPath is the path by which the file was reached then, as the caller
+	// sees it: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is
+	// valid as long as the process has the mapping.
+	OpenedPath string
 
 	root string // of the proc file system
 	pid  int
@@ -39,74 +47,62 @@ type MappedFile struct {
 	// inode is the number in maps, by which a file found by its path is
 	// verified.
 	inode uint64
-	// rawPath is the path below the process's root, with " (deleted)" if maps
-	// says so: for a file that is really named like that, it is the way to it.
-	rawPath string
-
-	found      Identity // before it was merged
-	openedPath string   // how the file was reached, "" before it was
 
 	id     FileID // zero before it was asked for
 	mounts *mounts
 }
 
 // Files returns the files that the process maps as executable, by their first
-// address. The error is a [*procfs.Error]. If only some lines of maps were
+// address. The error is a [*Error]. If only some lines of maps were
 // malformed, the files of all others are returned with it.
-func Files(fs *procfs.FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, false) }
+func Files(fs *FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, false) }
 
 // AllFiles is Files with what the process maps without executing it: as data,
 // or because it executes a copy of the code.
-func AllFiles(fs *procfs.FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, true) }
+func AllFiles(fs *FS, pid int) ([]*MappedFile, error) { return filesOf(fs, pid, true) }
 
-func filesOf(fs *procfs.FS, pid int, all bool) ([]*MappedFile, error) {
-	_, reader, err := procfs.ReadLiveStat(fs.Root(), pid, make([]byte, procfs.MaxStat))
+func filesOf(fs *FS, pid int, all bool) ([]*MappedFile, error) {
+	_, reader, err := ReadLiveStat(fs.Root(), pid, make([]byte, MaxStat))
 	if err != nil {
 		return nil, err
 	}
-	return read(fs.Root(), pid, reader, NewLines(nil), all, nil)
+	return ReadFiles(fs.Root(), pid, reader, NewLines(nil), all, nil)
 }
 
-// Read is Files with a buffer to reuse, by the PID or another thread's ID. It
-// calls seen for every line that it takes.
-func Read(
-	fs *procfs.FS, pid, reader int, lines *bufio.Reader, seen func(*Line),
-) ([]*MappedFile, error) {
-	return read(fs.Root(), pid, reader, lines, false, seen)
-}
-
-func read(
-	root string, pid, reader int, lines *bufio.Reader, all bool, seen func(*Line),
+// ReadFiles is Files, or AllFiles, with a buffer to reuse, by the PID or the ID
+// of another thread. It calls seen, if it is set, for every line that it takes.
+func ReadFiles(
+	root string, pid, reader int, lines *bufio.Reader, all bool, seen func(*MapLine),
 ) (files []*MappedFile, err error) {
 	// It has the path because device and inode alone may mean two files, see
 	// FileID.
 	type fileKey struct {
-		Key
+		FileKey
 		path string
 	}
 	index, mounts := make(map[fileKey]*MappedFile), new(mounts)
-	err = readMaps(root, reader, lines, all, func(l *Line) {
+	err = readMaps(root, reader, lines, all, func(l *MapLine) {
 		if seen != nil {
 			seen(l)
 		}
-		key := fileKey{l.Key, string(l.path)}
+		key := fileKey{l.FileKey, string(l.path)}
 		m := index[key]
 		if m == nil {
 			m = &MappedFile{pid: pid, root: root, reader: reader, inode: l.Inode,
-				rawPath: unescapePath(l.path), mounts: mounts}
+				RawPath: unescapePath(l.path), mounts: mounts}
 			index[key] = m
 			files = append(files, m)
 		}
-		m.Mappings = append(m.Mappings, procfs.Mapping{Start: l.Start, End: l.End, Offset: l.Offset,
+		m.Mappings = append(m.Mappings, Mapping{Start: l.Start, End: l.End, Offset: l.Offset,
 			Writable: l.writable, Shared: l.shared, Data: !l.executable})
 	})
 	inside := "/"
 	if len(files) > 0 {
-		inside = procfs.RootOf(root, reader)
+		inside = RootOf(root, reader)
 	}
 	for _, m := range files {
-		m.rawPath = procfs.CutRoot(m.rawPath, inside)
-		m.Path, m.Deleted = strings.CutSuffix(m.rawPath, deletedSuffix)
+		m.RawPath = CutRoot(m.RawPath, inside)
+		m.Path, m.Deleted = strings.CutSuffix(m.RawPath, deletedSuffix)
 	}
 	return files, err
 }
@@ -117,9 +113,9 @@ func read(
 // there must have the inode number that maps shows, except on overlayfs, where
 // these numbers mean nothing.
 //
-// The error is a [*procfs.Error]. It wraps [procfs.ErrChanged] if the mapping
-// has gone meanwhile, [procfs.ErrUnreachable], [procfs.ErrNotRegular],
-// [procfs.ErrAccess] or [procfs.ErrGone]. On other systems than Linux it wraps
+// The error is a [*Error]. It wraps [ErrChanged] if the mapping
+// has gone meanwhile, [ErrUnreachable], [ErrNotRegular],
+// [ErrAccess] or [ErrGone]. On other systems than Linux it wraps
 // errors.ErrUnsupported.
 func (m *MappedFile) ID() (FileID, error) {
 	found, err := m.Identify()
@@ -136,22 +132,22 @@ func (m *MappedFile) ID() (FileID, error) {
 }
 
 // Version is ID for what depends on the contents.
-func (m *MappedFile) Version() (Version, error) {
+func (m *MappedFile) Version() (FileVersion, error) {
 	id, err := m.ID()
-	return Version{id, m.found.Contents.size, m.found.Contents.modified}, err
+	return FileVersion{id, m.Found.Size, m.Found.Modified}, err
 }
 
 // Identify returns the ID before merging, and the contents. It remembers the
 // answer, and opens nothing.
 func (m *MappedFile) Identify() (Identity, error) {
-	if m.openedPath != "" {
-		return m.found, nil
+	if m.OpenedPath != "" {
+		return m.Found, nil
 	}
 	id, path, err := m.find(func(path string) (Identity, error) { return identify(0, path) })
 	if err != nil {
 		return Identity{}, m.Wrap("identify", err)
 	}
-	m.found, m.openedPath = id, path
+	m.Found, m.OpenedPath = id, path
 	return id, nil
 }
 
@@ -160,7 +156,7 @@ func (m *MappedFile) Identify() (Identity, error) {
 // could be opened again, does not. The caller closes it.
 //
 // The errors are those of [MappedFile.ID]. If the file is not the one that ID
-// found, the error is [procfs.ErrChanged].
+// found, the error is [ErrChanged].
 func (m *MappedFile) Open() (*os.File, error) {
 	var file *os.File
 	id, path, err := m.find(func(path string) (Identity, error) {
@@ -182,11 +178,11 @@ func (m *MappedFile) Open() (*os.File, error) {
 		return nil, m.Wrap("open", err)
 	}
 	switch {
-	case m.openedPath == "":
-		m.found, m.openedPath = id, path
-	case id.FileID != m.found.FileID:
+	case m.OpenedPath == "":
+		m.Found, m.OpenedPath = id, path
+	case id.FileID != m.Found.FileID:
 		file.Close()
-		return nil, m.Wrap("open", procfs.ErrChanged)
+		return nil, m.Wrap("open", ErrChanged)
 	}
 	return file, nil
 }
@@ -197,9 +193,9 @@ func (m *MappedFile) find(try func(path string) (Identity, error)) (Identity, st
 	var direct error
 	for _, mapping := range m.Mappings {
 		// The name of the link has no leading zeros.
-		path := procfs.Path(m.root, m.reader, fmt.Sprintf("map_files/%x-%x", mapping.Start, mapping.End))
+		path := Path(m.root, m.reader, fmt.Sprintf("map_files/%x-%x", mapping.Start, mapping.End))
 		id, err := try(path)
-		if err == nil || errors.Is(err, procfs.ErrNotRegular) {
+		if err == nil || errors.Is(err, ErrNotRegular) {
 			return id, path, err
 		}
 		direct = err
@@ -209,56 +205,56 @@ func (m *MappedFile) find(try func(path string) (Identity, error)) (Identity, st
 			break
 		}
 	}
-	if procfs.IsLack(direct) {
+	if IsLack(direct) {
 		// Too few descriptors, or memory: it would be so by the path, too.
 		return Identity{}, "", direct
 	}
 
 	// By the path that maps shows, below the process's root.
-	file, id, err := findIn(m.root, m.reader, m.rawPath)
+	file, id, err := findIn(m.root, m.reader, m.RawPath)
 	if err == nil {
 		defer file.Close()
-		if !id.overlay && id.inode != m.inode {
-			err = procfs.ErrUnreachable
+		if !id.Overlay && id.Inode != m.inode {
+			err = ErrUnreachable
 		} else if id, err = try(descriptorPath(file)); err == nil {
 			return id, file.Name(), nil
 		}
 	}
 	switch {
-	case errors.Is(err, procfs.ErrNotRegular), errors.Is(err, procfs.ErrGone),
-		errors.Is(err, procfs.ErrAccess):
+	case errors.Is(err, ErrNotRegular), errors.Is(err, ErrGone),
+		errors.Is(err, ErrAccess):
 		return Identity{}, "", err
 	case errors.Is(direct, syscall.ENOENT) || errors.Is(direct, syscall.ESRCH):
 		// map_files works here, only the mapping is not there.
-		return Identity{}, "", fmt.Errorf("%w: %w", procfs.ErrChanged, direct)
-	case errors.Is(err, procfs.ErrUnreachable), file == nil && slices.ContainsFunc(
+		return Identity{}, "", fmt.Errorf("%w: %w", ErrChanged, direct)
+	case errors.Is(err, ErrUnreachable), file == nil && slices.ContainsFunc(
 		[]error{os.ErrInvalid, syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP},
 		func(none error) bool { return errors.Is(err, none) }):
 		// A memfd, shared memory and shared anonymous memory look like deleted
 		// files and never had a path.
-		return Identity{}, "", fmt.Errorf("%w: %w", procfs.ErrUnreachable, direct)
+		return Identity{}, "", fmt.Errorf("%w: %w", ErrUnreachable, direct)
 	}
 	return Identity{}, "", err
 }
 
 // OpenIn opens a regular file by the path that the process would use: below its
 // root directory and in its mount namespace. The caller closes it. The name of
-// the file is its path for the caller. The error is a [*procfs.Error]. On other
+// the file is its path for the caller. The error is a [*Error]. On other
 // systems than Linux it wraps errors.ErrUnsupported.
-func OpenIn(fs *procfs.FS, pid int, path string) (file *os.File, err error) {
+func OpenIn(fs *FS, pid int, path string) (file *os.File, err error) {
 	found, _, err := FindIn(fs, pid, path)
 	if err == nil {
 		file, err = Reopen(found)
 	}
 	if err != nil {
-		return nil, &procfs.Error{PID: pid, Path: path, Op: "open", Err: err}
+		return nil, &Error{PID: pid, Path: path, Op: "open", Err: err}
 	}
 	return file, nil
 }
 
 // FindIn finds a regular file as OpenIn does, and identifies it, without
 // opening it (O_PATH).
-func FindIn(fs *procfs.FS, pid int, path string) (*os.File, Identity, error) {
+func FindIn(fs *FS, pid int, path string) (*os.File, Identity, error) {
 	return findIn(fs.Root(), pid, path)
 }
 
@@ -273,28 +269,9 @@ func Reopen(found *os.File) (*os.File, error) {
 // again. The file cannot be exchanged meanwhile.
 func descriptorPath(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", file.Fd()) }
 
-// OpenedPath returns the path by which the file was reached, as the caller sees
-// it: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is "" before
-// [MappedFile.ID] or [MappedFile.Open] has succeeded. It is valid as long as
-// the process has the mapping.
-func (m *MappedFile) OpenedPath() string { return m.openedPath }
-
-// RawPath returns the path as maps shows it: with " (deleted)" if the file was.
-func (m *MappedFile) RawPath() string { return m.rawPath }
-
-// Found returns what Identify has found.
-func (m *MappedFile) Found() Identity { return m.found }
-
 // Wrap returns the error of an operation on the file.
 func (m *MappedFile) Wrap(op string, err error) error {
-	return &procfs.Error{PID: m.pid, Path: m.Path, Op: op, Err: err}
-}
-
-// Equals reports whether both are mapped at the same addresses by the same
-// path.
-func (m *MappedFile) Equals(other *MappedFile) bool {
-	return m.Path == other.Path && m.Deleted == other.Deleted &&
-		slices.Equal(m.Mappings, other.Mappings)
+	return &Error{PID: m.pid, Path: m.Path, Op: op, Err: err}
 }
 
 // IsNamed reports whether a bare name means the file at a path: by the last

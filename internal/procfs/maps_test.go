@@ -1,94 +1,92 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package procmaps
+package procfs
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
-
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
 func TestParseMapLine(t *testing.T) {
 	tests := []struct {
 		name, line string
-		want       Line
+		want       MapLine
 		path       string
 		isFile     bool
 	}{{
 		name: "library code",
 		line: "7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/x86_64-linux-gnu/libc.so.6",
-		want: Line{Start: 0x7f5c1e026000, End: 0x7f5c1e17b000, Offset: 0x26000,
-			Key: Key{Major: 0xfe, Inode: 326789}, executable: true},
+		want: MapLine{Start: 0x7f5c1e026000, End: 0x7f5c1e17b000, Offset: 0x26000,
+			FileKey: FileKey{Major: 0xfe, Inode: 326789}, executable: true},
 		path:   "/usr/lib/x86_64-linux-gnu/libc.so.6",
 		isFile: true,
 	}, {
 		name: "path with blanks, also two and at the end",
 		line: "1000-2000 r-xp 00000000 08:01 7    /opt/my  lib .so ",
-		want: Line{Start: 0x1000, End: 0x2000,
-			Key: Key{Major: 8, Minor: 1, Inode: 7}, executable: true},
+		want: MapLine{Start: 0x1000, End: 0x2000,
+			FileKey: FileKey{Major: 8, Minor: 1, Inode: 7}, executable: true},
 		path:   "/opt/my  lib .so ",
 		isFile: true,
 	}, {
 		name: "newline in the path",
 		line: `1000-2000 r-xp 00000000 08:01 7    /opt/a\012b.so`,
-		want: Line{Start: 0x1000, End: 0x2000,
-			Key: Key{Major: 8, Minor: 1, Inode: 7}, executable: true},
+		want: MapLine{Start: 0x1000, End: 0x2000,
+			FileKey: FileKey{Major: 8, Minor: 1, Inode: 7}, executable: true},
 		path:   "/opt/a\nb.so",
 		isFile: true,
 	}, {
 		name: "other backslashes are themselves",
 		line: `1000-2000 r-xp 00000000 08:01 7    /opt/a\040b\.so`,
-		want: Line{Start: 0x1000, End: 0x2000,
-			Key: Key{Major: 8, Minor: 1, Inode: 7}, executable: true},
+		want: MapLine{Start: 0x1000, End: 0x2000,
+			FileKey: FileKey{Major: 8, Minor: 1, Inode: 7}, executable: true},
 		path:   `/opt/a\040b\.so`,
 		isFile: true,
 	}, {
 		name: "deleted",
 		line: "1000-2000 r-xp 00000000 00:1f 18446744073709551615    /usr/lib/libz.so (deleted)",
-		want: Line{Start: 0x1000, End: 0x2000,
-			Key: Key{Minor: 0x1f, Inode: 1<<64 - 1}, executable: true},
+		want: MapLine{Start: 0x1000, End: 0x2000,
+			FileKey: FileKey{Minor: 0x1f, Inode: 1<<64 - 1}, executable: true},
 		path:   "/usr/lib/libz.so (deleted)",
 		isFile: true,
 	}, {
 		name: "memfd",
 		line: "7f0000000000-7f0000001000 r-xs 00000000 00:01 1045       /memfd:provider (deleted)",
-		want: Line{Start: 0x7f0000000000, End: 0x7f0000001000,
-			Key: Key{Minor: 1, Inode: 1045}, executable: true},
+		want: MapLine{Start: 0x7f0000000000, End: 0x7f0000001000,
+			FileKey: FileKey{Minor: 1, Inode: 1045}, executable: true},
 		path:   "/memfd:provider (deleted)",
 		isFile: true,
 	}, {
 		name: "vdso, at the end of the address space",
 		line: "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
-		want: Line{Start: 0xffffffffff600000, End: 0xffffffffff601000, executable: true},
+		want: MapLine{Start: 0xffffffffff600000, End: 0xffffffffff601000, executable: true},
 		path: "[vsyscall]",
 	}, {
 		name: "anonymous, without a path",
 		line: "7ffd0000-7ffe0000 rw-p 00000000 00:00 0 ",
-		want: Line{Start: 0x7ffd0000, End: 0x7ffe0000},
+		want: MapLine{Start: 0x7ffd0000, End: 0x7ffe0000},
 	}, {
 		name: "named anonymous",
 		line: "7ffd0000-7ffe0000 rwxp 00000000 00:00 0                                  [anon:dalvik jit]",
-		want: Line{Start: 0x7ffd0000, End: 0x7ffe0000, executable: true},
+		want: MapLine{Start: 0x7ffd0000, End: 0x7ffe0000, executable: true},
 		path: "[anon:dalvik jit]",
 	}, {
 		name: "//anon of old kernels",
 		line: "7ffd0000-7ffe0000 rwxp 00000000 00:00 0   //anon",
-		want: Line{Start: 0x7ffd0000, End: 0x7ffe0000, executable: true},
+		want: MapLine{Start: 0x7ffd0000, End: 0x7ffe0000, executable: true},
 		path: "//anon",
 	}, {
 		name: "large offset and device numbers",
 		line: "1000-2000 r-xp 7fffffffff000 fff:fffff 1 /x",
-		want: Line{Start: 0x1000, End: 0x2000, Offset: 0x7fffffffff000,
-			Key: Key{Major: 0xfff, Minor: 0xfffff, Inode: 1}, executable: true},
+		want: MapLine{Start: 0x1000, End: 0x2000, Offset: 0x7fffffffff000,
+			FileKey: FileKey{Major: 0xfff, Minor: 0xfffff, Inode: 1}, executable: true},
 		path:   "/x",
 		isFile: true,
 	}}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var got Line
+			var got MapLine
 			qt.Assert(t, qt.IsNil(parseMapLine([]byte(test.line), &got)))
 			qt.Check(t, qt.Equals(unescapePath(got.path), test.path))
 			qt.Check(t, qt.Equals(got.isFile(), test.isFile))
@@ -99,7 +97,7 @@ func TestParseMapLine(t *testing.T) {
 }
 
 // fields makes a line comparable.
-func fields(l Line) [7]any {
+func fields(l MapLine) [7]any {
 	return [7]any{l.Start, l.End, l.Offset, l.Inode, l.Major, l.Minor, l.executable}
 }
 
@@ -117,8 +115,8 @@ func TestParseMapLineRefusesWhatTheKernelDoesNotWrite(t *testing.T) {
 		"1000-2000 r-xp 0 08:01 0x1 /x",
 		"1000-2000 r-xp g 08:01 1 /x", "1000-2000 r-xp 0 08:01 1/x",
 	} {
-		var l Line
-		qt.Check(t, qt.ErrorIs(parseMapLine([]byte(line), &l), procfs.ErrMalformed),
+		var l MapLine
+		qt.Check(t, qt.ErrorIs(parseMapLine([]byte(line), &l), ErrMalformed),
 			qt.Commentf("%q", line))
 	}
 }
@@ -141,7 +139,7 @@ func TestIsOtherPassesOverWhatIsNotExecutable(t *testing.T) {
 
 func TestParseMapLineAllocatesNothing(t *testing.T) {
 	line := []byte("7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/libc.so.6")
-	var l Line
+	var l MapLine
 	qt.Assert(t, qt.Equals(testing.AllocsPerRun(100, func() { _ = parseMapLine(line, &l) }), 0))
 }
 
@@ -156,10 +154,10 @@ func FuzzParseMapLine(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		var l Line
+		var l MapLine
 		err := parseMapLine([]byte(line), &l)
 		if err != nil {
-			qt.Assert(t, qt.ErrorIs(err, procfs.ErrMalformed))
+			qt.Assert(t, qt.ErrorIs(err, ErrMalformed))
 			return
 		}
 		qt.Assert(t, qt.IsFalse(l.executable && isOther([]byte(line))))
@@ -175,7 +173,7 @@ func BenchmarkParseMapLine(b *testing.B) {
 	line := []byte("7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/x86_64-linux-gnu/libc.so.6")
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
-	var l Line
+	var l MapLine
 	for b.Loop() {
 		if err := parseMapLine(line, &l); err != nil {
 			b.Fatal(err)

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package procmaps reads what processes have mapped, and finds and opens the
-// files.
-package procmaps
+package procfs
 
 import (
 	"bufio"
@@ -13,21 +11,19 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"github.com/gousdt/gousdt/internal/procfs"
 )
 
-// A Key is a file as maps names it. It can be one of several: see [FileID].
-type Key struct {
+// A FileKey is a file as maps names it. It can be one of several: see [FileID].
+type FileKey struct {
 	Major, Minor uint32
 	Inode        uint64
 }
 
-// Line is one line of /proc/PID/maps. The path is part of the text parsed.
-type Line struct {
+// MapLine is one line of /proc/PID/maps. The path is part of the text parsed.
+type MapLine struct {
 	Start, End uint64
 	Offset     uint64
-	Key
+	FileKey
 	executable bool
 	writable   bool
 	shared     bool
@@ -40,15 +36,15 @@ const deletedSuffix = " (deleted)"
 // isFile reports whether a file is mapped, rather than anonymous memory, [vdso]
 // and the like. Only files have a device and an inode number. Their paths start
 // with a slash, or are like anon_inode:[perf_event].
-func (l *Line) isFile() bool { return l.Key != Key{} }
+func (l *MapLine) isFile() bool { return l.FileKey != FileKey{} }
 
 // parseMapLine reads a line of the form that proc(5) describes,
 //
 //	7f5c1e000000-7f5c1e1d5000 r-xp 00026000 fe:00 326789     /usr/lib/libc.so.6
 //
 // without its newline. It allocates nothing unless it fails.
-func parseMapLine(line []byte, l *Line) error {
-	*l = Line{}
+func parseMapLine(line []byte, l *MapLine) error {
+	*l = MapLine{}
 	var start, end, offset, major, minor, inode bool // that are right
 	var device [2]uint64
 	l.Start, line, start = parseHex(line, '-')
@@ -63,13 +59,13 @@ func parseMapLine(line []byte, l *Line) error {
 	// The inode is decimal. Blanks up to a fixed column follow if there is a
 	// path, which itself may begin with anything but a blank.
 	number, path, _ := bytes.Cut(line, []byte(" "))
-	l.Inode, inode = procfs.ParseDecimal(number)
+	l.Inode, inode = ParseDecimal(number)
 	l.path = bytes.TrimLeft(path, " ")
 	if start && end && offset && major && minor && inode && l.End > l.Start &&
 		max(device[0], device[1]) < 1<<32 {
 		return nil
 	}
-	return fmt.Errorf("%w line of maps", procfs.ErrMalformed)
+	return fmt.Errorf("%w line of maps", ErrMalformed)
 }
 
 // isOther reports whether a line is of a mapping that is not executable, as
@@ -111,21 +107,21 @@ func unescapePath(path []byte) string {
 // other: the first error of that kind is returned when everything else has been
 // read.
 func readMaps(
-	root string, pid int, lines *bufio.Reader, all bool, line func(*Line),
+	root string, pid int, lines *bufio.Reader, all bool, line func(*MapLine),
 ) (err error) {
 	defer func() {
 		if err != nil {
-			err = &procfs.Error{PID: pid, Op: "read maps", Err: procfs.Classify(err)}
+			err = &Error{PID: pid, Op: "read maps", Err: Classify(err)}
 		}
 	}()
-	file, err := procfs.OpenRaw(procfs.Path(root, pid, "maps"))
+	file, err := OpenRaw(Path(root, pid, "maps"))
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	lines.Reset(file)
 	var malformed error
-	var l Line // not one per line: it escapes
+	var l MapLine // not one per line: it escapes
 	for {
 		text, whole, err := nextLine(lines)
 		switch {
@@ -138,7 +134,7 @@ func readMaps(
 		}
 		err = parseMapLine(text, &l)
 		if err == nil && !whole {
-			err = fmt.Errorf("%w line of maps: longer than %d bytes", procfs.ErrMalformed, maxLine)
+			err = fmt.Errorf("%w line of maps: longer than %d bytes", ErrMalformed, maxLine)
 		}
 		malformed = cmp.Or(malformed, err)
 		if err == nil && (all || l.executable) && l.isFile() {
