@@ -128,12 +128,13 @@ test-copies:
 
 .PHONY: setup setup-root
 setup: setup-root
-	internal/setup/ruby profiler/testdata/build/ruby
+	internal/setup/interpreter ruby profiler/testdata/build/ruby
 setup-root:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
 	internal/setup/newest-peers docs/recipes/build/peers
 	internal/setup/debug-packages docs/recipes/build/debug
+	internal/setup/interpreter tcl docs/recipes/build/tcl
 
 # All tests of all modules, once: of this one under the race detector, of others
 # in make test-race. In .ci/run those that attach nothing run beside the others,
@@ -144,7 +145,7 @@ test-all: test-attaching test-computing
 test-attaching test-computing: export CI := true
 test-attaching: setup-root
 	$(MAKE) --no-print-directory test-root lanes=1 race=$(RACE)
-	internal/setup/ruby profiler/testdata/build/ruby
+	internal/setup/interpreter ruby profiler/testdata/build/ruby
 	set -e; for module in $(filter-out . $(nested) $(computing),$(modules)); do \
 		$(test) $$module -count=1 -p 1 $(TESTFLAGS) ./...; \
 	done

@@ -208,7 +208,7 @@ func java(t *testing.T) []string {
 }
 
 func ruby(t *testing.T) []string {
-	return []string{testneeds.Tool(t, "testdata/build/ruby/ruby", "what internal/setup/ruby builds"),
+	return []string{testneeds.Tool(t, "testdata/build/ruby/ruby", "what internal/setup/interpreter builds"),
 		"testdata/hits.rb"}
 }
 

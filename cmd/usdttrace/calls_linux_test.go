@@ -3,13 +3,18 @@
 package main
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -165,6 +170,23 @@ fibers = 3.times.map { Fiber.new { timed("parts", 16) { parts } } }
 calls.disable
 $own.each { |name, numbers| puts "own #{name} #{numbers.join(" ")}" }
 `, func(t *testing.T) []string { return []string{program(t, "ruby", "ruby")} }, rubyLibrary},
+		{"Tcl", "tcl:proc", "str(start.name)", "own.tcl", `
+proc timed {name slept script} {
+	global own
+	set began [clock microseconds]
+	catch {uplevel 1 $script}
+	lassign [expr {[info exists own($name)] ? $own($name) : {0 0 0}}] count least most
+	set own($name) [list [incr count] [incr least $slept] [expr {$most + ([clock microseconds] - $began) / 1e3}]]
+}
+proc work {} {after 5}
+proc fails {} {after 3; error "sold out"}
+proc deep {} {fails}
+for {set i 0} {$i < 10} {incr i} {timed work 5 work; timed deep 3 deep}
+foreach name [array names own] {puts "own $name [join $own($name)]"}
+`, func(t *testing.T) []string {
+			return []string{program(t, "../../docs/recipes/build/tcl/tcl",
+				"what internal/setup/interpreter builds")}
+		}, nil},
 	} {
 		t.Run(test.pair, func(t *testing.T) {
 			run := test.run(t)
@@ -177,7 +199,7 @@ $own.each { |name, numbers| puts "own #{name} #{numbers.join(" ")}" }
 			args := []string{"--json", "--latency", test.pair, "--by", test.by, probed, "--"}
 			result := start(t, append(append(args, run...), script)...).wait()
 			own := ownTimes(t, result.stderr)
-			qt.Assert(t, qt.IsTrue(len(own) > 2), qt.Commentf("%s", result.stderr))
+			qt.Assert(t, qt.IsTrue(len(own) > 1), qt.Commentf("%s", result.stderr))
 			for _, row := range result.objects("row") {
 				for _, key := range row.Keys {
 					name, _ := key.(string)
@@ -192,6 +214,206 @@ $own.each { |name, numbers| puts "own #{name} #{numbers.join(" ")}" }
 			qt.Check(t, qt.HasLen(own, 0), qt.Commentf("not measured"))
 		})
 	}
+}
+
+// waiter waits for locks of main, which looks that it sleeps before it counts
+// the time: all of that is within the call.
+const libraryOwnTimes = `
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+static double now()
+{
+	timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
+}
+template <class F> static void timed(const char *name, F f)
+{
+	double began = now();
+	for (int i = 0; i < 10; i++) f();
+	printf("own %s 10 100 %.3f\n", name, now() - began);
+}
+struct slow { ~slow() { usleep(10000); } };
+[[gnu::noinline]] static void fails() { slow s; throw 1; }
+static std::atomic<pid_t> sleeper;
+static std::atomic<bool> held;
+static void asleep()
+{
+	char path[64], text[512];
+	for (const char *end = nullptr; !end || strncmp(end, ") S", 3) != 0; sched_yield()) {
+		snprintf(path, sizeof path, "/proc/self/task/%d/stat", sleeper.load());
+		FILE *f = fopen(path, "r");
+		text[fread(text, 1, sizeof text - 1, f)] = 0;
+		fclose(f);
+		end = strrchr(text, ')');
+	}
+	usleep(10000);
+}
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
+template <class L, class U> static void hold(L lock, U unlock)
+{
+	for (int i = 0; i < 10; i++) {
+		lock();
+		held = true;
+		asleep();
+		unlock();
+		while (held) sched_yield();
+	}
+}
+template <class L, class U> static void wait(const char *name, L lock, U unlock)
+{
+	timed(name, [&] {
+		while (!held) sched_yield();
+		lock();
+		unlock();
+		held = false;
+	});
+}
+static void *waiter(void *)
+{
+	pthread_setname_np(pthread_self(), "waiter");
+	sleeper = gettid();
+	wait("libc:mutex_wait", [] { pthread_mutex_lock(&mutex); }, [] { pthread_mutex_unlock(&mutex); });
+	wait("libc:rwlock_read_wait", [] { pthread_rwlock_rdlock(&rwlock); }, [] { pthread_rwlock_unlock(&rwlock); });
+	wait("libc:rwlock_write_wait", [] { pthread_rwlock_wrlock(&rwlock); }, [] { pthread_rwlock_unlock(&rwlock); });
+	return nullptr;
+}
+static void *joined(void *) { asleep(); return nullptr; }
+int main()
+{
+	timed("libstdcxx:throw..libstdcxx:catch", [] { try { fails(); } catch (int) {} });
+	pthread_t t;
+	pthread_create(&t, nullptr, waiter, nullptr);
+	while (!sleeper) sched_yield();
+	hold([] { pthread_mutex_lock(&mutex); }, [] { pthread_mutex_unlock(&mutex); });
+	for (int i = 0; i < 2; i++)
+		hold([] { pthread_rwlock_wrlock(&rwlock); }, [] { pthread_rwlock_unlock(&rwlock); });
+	pthread_join(t, nullptr);
+	pthread_setname_np(pthread_self(), "joins");
+	sleeper = getpid();
+	timed("libc:thread_join", [] {
+		pthread_t t;
+		pthread_create(&t, nullptr, joined, nullptr);
+		pthread_join(t, nullptr);
+	});
+}
+`
+
+// Waits in the C library, and exceptions of C++, take the time that a program
+// measures. The probes of the C library are those of Debian's newest.
+func TestCallsOfLibrariesTakeTheirOwnTime(t *testing.T) {
+	testprog.RequireBPF(t)
+	testneeds.Tool(t, "g++", "g++")
+	found, err := filepath.Glob("../../docs/recipes/build/libc/usr/lib/*/ld-linux*.so.*")
+	qt.Assert(t, qt.IsNil(err))
+	if len(found) == 0 {
+		testneeds.Missing(t, "needs a C library with probes, which internal/setup/newest-packages unpacks")
+	}
+	loader, err := filepath.Abs(found[0])
+	qt.Assert(t, qt.IsNil(err))
+	library := filepath.Join(filepath.Dir(loader), "libc.so.6")
+	path := compile(t, libraryOwnTimes, "-x", "c++", "-pthread", "-Wl,--no-as-needed", "-lstdc++",
+		"-Wl,--dynamic-linker="+loader, "-Wl,-rpath,"+filepath.Dir(loader))
+	for _, test := range []struct{ software, file, pair, thread string }{
+		{"C++", "libstdc++.so.6", "libstdcxx:throw..libstdcxx:catch", "program"},
+		{"glibc", library, "libc:mutex_wait", "waiter"},
+		{"glibc", library, "libc:rwlock_read_wait", "waiter"},
+		{"glibc", library, "libc:rwlock_write_wait", "waiter"},
+		{"glibc", library, "libc:thread_join", "joins"},
+	} {
+		where := fmt.Sprintf("comm == %q", test.thread)
+		result := start(t, "--json", "--latency", test.pair, "--where", where, test.file, "--", path).wait()
+		rows := result.objects("row")
+		qt.Assert(t, qt.HasLen(rows, 1), qt.Commentf("%s", result.stderr))
+		total, _ := rows[0].Sum.Int64()
+		ownTimes(t, result.stderr)[test.pair].check(t, test.software, fmt.Sprintf(
+			"--latency %s --where '%s'", test.pair, where), "a clock around them", rows[0].Count,
+			time.Duration(total))
+	}
+}
+
+// A client of libvirt measures how long it waits for the daemon, whose answers
+// are held back on their way.
+func TestCallsOfLibvirtTakeTheirOwnTime(t *testing.T) {
+	testprog.RequireBPF(t)
+	virsh := testneeds.Tool(t, "virsh", "libvirt-clients")
+	daemon := testneeds.Tool(t, "libvirtd", "libvirt-daemon")
+	dir, err := os.MkdirTemp("", "libvirt") // short, for sockets
+	qt.Assert(t, qt.IsNil(err))
+	defer os.RemoveAll(dir)
+	owner := testprog.Unprivileged(t)
+	qt.Assert(t, qt.IsNil(os.Chown(dir, int(owner.Uid), int(owner.Gid))))
+	config := filepath.Join(dir, "conf")
+	qt.Assert(t, qt.IsNil(os.WriteFile(config, []byte("auth_unix_rw = \"none\"\n"), 0o644)))
+	server := exec.Command(daemon, "-f", config)
+	server.Dir, server.SysProcAttr = dir, &syscall.SysProcAttr{Credential: owner}
+	server.Env = []string{"HOME=" + dir, "XDG_RUNTIME_DIR=" + dir, "PATH=" + os.Getenv("PATH")}
+	qt.Assert(t, qt.IsNil(server.Start()))
+	defer func() {
+		qt.Check(t, qt.IsNil(server.Process.Signal(syscall.SIGTERM)))
+		_ = server.Wait()
+	}()
+	between, err := net.Listen("unix", filepath.Join(dir, "between"))
+	qt.Assert(t, qt.IsNil(err))
+	defer between.Close()
+	var toServer net.Conn
+	testneeds.Await(t, 20*time.Second, "the daemon", func() bool {
+		toServer, err = net.Dial("unix", filepath.Join(dir, "libvirt", "libvirt-sock"))
+		return err == nil
+	})
+	const held = 10 * time.Millisecond
+	answered := make(chan uint64, 1)
+	go func() {
+		replies := uint64(0)
+		defer func() { answered <- replies }()
+		defer toServer.Close()
+		toClient, err := between.Accept()
+		if err != nil {
+			return
+		}
+		defer toClient.Close()
+		go func() {
+			_, _ = io.Copy(toServer, toClient)
+			toServer.Close()
+		}()
+		for {
+			header := make([]byte, 28) // size, program, version, procedure, type, serial, status
+			if _, err := io.ReadFull(toServer, header); err != nil {
+				return
+			}
+			rest := make([]byte, binary.BigEndian.Uint32(header)-uint32(len(header)))
+			if _, err := io.ReadFull(toServer, rest); err != nil {
+				return
+			}
+			const reply = 1
+			if binary.BigEndian.Uint32(header[16:]) == reply {
+				time.Sleep(held)
+				replies++
+			}
+			if _, err := toClient.Write(append(header, rest...)); err != nil {
+				return
+			}
+		}
+	}()
+	r := watching(t, "--json", "--latency", "libvirt:rpc_call", "libvirt.so.0")
+	began := time.Now()
+	out, err := exec.Command(virsh, "-k", "0", "-c", "test+unix:///default?socket="+between.Addr().String(),
+		"list").CombinedOutput()
+	took := time.Since(began)
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	replies := <-answered
+	rows := r.interrupt().objects("row")
+	qt.Assert(t, qt.HasLen(rows, 1))
+	total, _ := rows[0].Sum.Int64()
+	ownTime{replies, time.Duration(replies) * held, took, 0}.check(t, "libvirt",
+		"--latency libvirt:rpc_call", "how long answers are held back, and a clock around the client",
+		rows[0].Count, time.Duration(total))
 }
 
 const javaOwnTimes = `

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -82,6 +83,19 @@ func TestGoServerIsMeasuredExactly(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(counts,
 		map[any]uint64{"GET /items/{id}": uint64(requests) - orders, "POST /orders": orders}))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Unmatched, 0))
+
+	var measured, took time.Duration
+	calls := uint64(0)
+	for _, row := range run("--latency", "shop:request", "--sum", "took").objects("row") {
+		n, _ := row.Sum.Int64()
+		if row.Aggregation == "latency" {
+			calls, measured = row.Count, time.Duration(n)
+		} else {
+			took = time.Duration(n)
+		}
+	}
+	about(uint64(requests), took).check(t, "Go", "--latency shop:request", "its argument took",
+		calls, measured)
 
 	// With a wildcard, too, each pair is matched as its definition says.
 	result = run("--latency", "*", "--by", "probe")

@@ -212,7 +212,7 @@ func startPostgres(t testing.TB, bin string, port int) *Postgres {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, Port: port, t: t, bin: bin}
 	if os.Geteuid() == 0 { // as which the server refuses to run
-		p.owner = unprivileged(t)
+		p.owner = Unprivileged(t)
 		qt.Assert(t, qt.IsNil(os.Chown(dir, int(p.owner.Uid), int(p.owner.Gid))))
 	}
 	data := filepath.Join(dir, "data")
@@ -329,8 +329,8 @@ func (p *Postgres) command(ctx context.Context, name string, args ...string) *ex
 	return cmd
 }
 
-// unprivileged returns an account for a server.
-func unprivileged(t testing.TB) *syscall.Credential {
+// Unprivileged returns an account for a server.
+func Unprivileged(t testing.TB) *syscall.Credential {
 	t.Helper()
 	for _, name := range []string{"postgres", "nobody"} {
 		if account, err := user.Lookup(name); err == nil {
