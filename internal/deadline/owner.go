@@ -27,30 +27,52 @@ func OwnerOf(root string, pid int) string {
 	if whole {
 		return owner
 	}
-	// A file of proc belongs to the user of the process, or to root if the
-	// process may not be dumped.
-	if info, err := os.Stat(procfs.Path(root, pid, "stat")); err == nil {
-		if uid, ok := procfs.UserOf(info); ok {
-			owner += " uid " + strconv.FormatUint(uint64(uid), 10)
-		}
+	if uid, ok := userOf(root, pid); ok {
+		owner += " uid " + strconv.FormatUint(uid, 10)
 	}
 	return owner
 }
 
+// userOf returns the user who started a process.
+func userOf(root string, pid int) (uid uint64, ok bool) {
+	// A file of proc belongs to the user of the process, or to root if the
+	// process may not be dumped, runs a setuid program or is ending.
+	if info, err := os.Stat(procfs.Path(root, pid, "stat")); err == nil {
+		if uid, ok := procfs.UserOf(info); ok && uid != 0 {
+			return uint64(uid), true
+		}
+	}
+	text, err := readFile(root, pid, "status", maxStatus)
+	if err != nil {
+		return 0, false
+	}
+	_, line, _ := strings.Cut(text, "\nUid:\t")
+	real, _, _ := strings.Cut(line, "\t")
+	return procfs.ParseDecimal(real)
+}
+
 // maxCgroup bounds the bytes read of /proc/PID/cgroup: up to a dozen
-// hierarchies, whose paths are at most 4,096 bytes long each.
-const maxCgroup = 64 << 10
+// hierarchies, whose paths are at most 4,096 bytes long each. The user is among
+// the first bytes of /proc/PID/status, after a name of at most 64 bytes.
+const (
+	maxCgroup = 64 << 10
+	maxStatus = 512
+)
 
 // ReadCgroup returns the text of /proc/PID/cgroup.
 func ReadCgroup(root string, pid int) (string, error) {
-	file, err := procfs.OpenRaw(procfs.Path(root, pid, "cgroup"))
+	return readFile(root, pid, "cgroup", maxCgroup)
+}
+
+func readFile(root string, pid int, name string, most int64) (string, error) {
+	file, err := procfs.OpenRaw(procfs.Path(root, pid, name))
 	var text []byte
 	if err == nil {
 		defer file.Close()
-		text, err = io.ReadAll(io.LimitReader(file, maxCgroup))
+		text, err = io.ReadAll(io.LimitReader(file, most))
 	}
 	if err != nil {
-		return "", &procfs.Error{PID: pid, Op: "read cgroup", Err: procfs.Classify(err)}
+		return "", &procfs.Error{PID: pid, Op: "read " + name, Err: procfs.Classify(err)}
 	}
 	return string(text), nil
 }

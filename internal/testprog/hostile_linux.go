@@ -270,10 +270,6 @@ func beMapper(order string) error {
 	if err := syscall.Setuid(user); err != nil {
 		return err
 	}
-	// So that its files in proc belong to the user.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-		return err
-	}
 	go func() {
 		for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
 			fmt.Println("ok")
