@@ -247,6 +247,9 @@ func (f *Follower[A]) follow(changes *procwatch.Changes) {
 		r.Errors = slices.Clone(changes.Errors)
 		f.attach(f.targets(changes), r)
 		f.detachGone(r)
+		if slices.ContainsFunc(changes.Errors, procfs.IsLack) {
+			f.makeRoom(r) // for the next scan
+		}
 	}
 	if f.opts.Proc.Handler != nil {
 		f.opts.Proc.Handler(changes)

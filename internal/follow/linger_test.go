@@ -6,11 +6,14 @@ package follow
 
 import (
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/procwatch"
 )
 
 func TestLingering(t *testing.T) {
@@ -34,6 +37,11 @@ func TestLingering(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			w.tells("-0 a")
+		},
+		"ends if a scan lacks descriptors": func(t *testing.T, w *world, f *Follower[*fake]) {
+			f.follow(&procwatch.Changes{Errors: []error{syscall.EMFILE}})
+			synctest.Wait()
+			w.tells("!too many open files", "-0 a")
 		},
 		// The timer ends while changes are followed by which a process maps the
 		// file.
