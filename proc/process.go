@@ -29,7 +29,6 @@
 package proc
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -127,21 +126,6 @@ type ProcessFile struct {
 	// its mount namespace. It is a name such as "/memfd:name" for a file
 	// without a path.
 	Path string
-}
-
-// Registers are the registers of a thread at some moment. Package trace
-// delivers them with a copy of the stack, for stack.Symbolizer.Unwind.
-type Registers struct {
-	// Machine is the machine of the kernel. The registers of a 32-bit program
-	// are those of the 64-bit machine, too.
-	Machine elf.Machine
-	// PC is the address of the instruction in the process, and SP the stack
-	// pointer.
-	PC, SP uint64
-	// General are the general registers, by the numbers that DWARF gives them.
-	// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to
-	// x30, sp; riscv64: x0 to x31; s390x: r0 to r15.
-	General []uint64
 }
 
 // Reasons why a process, or a file that it maps, cannot be read. Compare with

@@ -25,7 +25,6 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // Files and processes that do not answer cost their owners their names, and
@@ -77,6 +76,7 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 	mapped := mappedFiles(t, hostile.PID)
 	s := NewSymbolizer("")
 	t.Cleanup(func() { _ = s.Close() })
+	s.machine = elf.EM_X86_64
 	self := uint64(reflect.ValueOf(TestHostileUserWithCostlyTables).Pointer())
 
 	costs := testprog.StartCosts(t)
@@ -95,9 +95,7 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 			}
 			frames := s.Frames(t.Context(), hostile.PID, stack)
 			qt.Assert(t, qt.Equals(frames[1].Function != "", name == "repeated"), qt.Commentf(name))
-			s.Unwind(t.Context(), hostile.PID, proc.Registers{
-				Machine: elf.EM_X86_64, PC: code, SP: stackAt, General: []uint64{7: stackAt, 16: 0},
-			}, memory)
+			s.Unwind(t.Context(), hostile.PID, []uint64{7: stackAt, 16: code}, memory)
 		}
 		frames := s.Frames(t.Context(), os.Getpid(), []uint64{self})
 		qt.Assert(t, qt.Equals(frames[0].FileOffset != 0, true))

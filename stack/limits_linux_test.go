@@ -168,10 +168,8 @@ func (f fixture) unwind(pid, depth int) int {
 		memory = binary.LittleEndian.AppendUint64(memory,
 			mappedAt+1+uint64(n)%(elfimage.CodeSize-1))
 	}
-	registers := proc.Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
-		General: make([]uint64, 17)}
-	registers.General[7] = stackAt
-	return len(f.Unwind(f.t.Context(), pid, registers, memory))
+	f.machine = elf.EM_X86_64
+	return len(f.Unwind(f.t.Context(), pid, []uint64{7: stackAt, 16: mappedAt}, memory))
 }
 
 func TestUnwindIsBoundedForAStack(t *testing.T) {

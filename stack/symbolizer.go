@@ -4,6 +4,7 @@ package stack
 
 import (
 	"context"
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/procfs"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -36,7 +38,8 @@ type Symbolizer struct {
 	// be set before the Symbolizer is used.
 	Lines bool
 
-	fs *procfs.FS
+	fs      *procfs.FS
+	machine elf.Machine // of the kernel
 
 	mutex     sync.Mutex // await, scan and recall release it
 	isClosed  bool
@@ -116,8 +119,10 @@ func (f Frame) String() string {
 
 // NewSymbolizer returns a Symbolizer for the processes of a proc file system.
 func NewSymbolizer(fs proc.FS) *Symbolizer {
+	machine, _ := sys.KernelMachine() // no other has events
 	s := &Symbolizer{
 		fs:        procfs.NewFS(string(fs)),
+		machine:   machine,
 		processes: make(map[int]*process),
 		busy:      make(map[int]chan struct{}),
 		files:     files{known: make(map[procfs.FileVersion]*file)},

@@ -9,41 +9,41 @@ import (
 	"errors"
 
 	"github.com/gousdt/gousdt/internal/unwind"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // Unwind returns the addresses of a stack, the innermost first, as the kernel
-// would if all code had frame pointers. It takes the registers, and a copy of
-// the memory from the stack pointer on, and follows the call frame information
-// of the mapped files. Code without that is taken to have frame pointers. The
-// stack ends where no caller is found, where the copy ends, at a limit (see
-// [Counts.CutStacks]), or with the context. It has at least the address of the
-// instruction.
+// would if all code had frame pointers. It takes the Registers and the
+// StackCopy of an event of package trace, and follows the call frame
+// information of the mapped files. Code without that is taken to have frame
+// pointers. The stack ends where no caller is found, where the copy ends, at a
+// limit (see [Counts.CutStacks]), or with the context. It has at least the
+// address of the instruction.
 //
 // Unwind scans processes as Frames does. A process of another machine than the
 // kernel's, such as i386 on x86-64, has stacks of one address.
 func (s *Symbolizer) Unwind(
-	ctx context.Context, pid int, registers proc.Registers, memory []byte,
+	ctx context.Context, pid int, registers []uint64, memory []byte,
 ) []uint64 {
 	s.mutex.Lock()
 	defer s.unlock()
-	if s.processes == nil { // a zero value
+	if s.processes == nil || len(registers) == 0 {
 		return nil
 	}
-	state := unwind.State{PC: registers.PC}
-	copy(state.Registers[:], registers.General)
+	pc := registers[len(registers)-1]
+	state := unwind.State{PC: pc}
+	copy(state.Registers[:], registers[:len(registers)-1])
 	w := &walk{
-		Symbolizer: s, ctx: ctx, pid: pid, machine: registers.Machine, state: state,
-		memory: unwind.Memory{Address: registers.SP, Bytes: memory}, left: maxStackSteps,
+		Symbolizer: s, ctx: ctx, pid: pid, state: state, left: maxStackSteps,
+		memory: unwind.Memory{Address: state.Registers[unwind.StackPointer(s.machine)], Bytes: memory},
 	}
-	s.mapping(pid, registers.PC) // scans the process if it is not known
+	s.mapping(pid, pc) // scans the process if it is not known
 	s.begin(pid)
 	payer := s.processes[pid]
 	if payer != nil {
 		w.left = min(w.left, payer.steps.left)
 	}
 	work := w.left
-	stack := append(make([]uint64, 0, 32), registers.PC) // most are not deeper
+	stack := append(make([]uint64, 0, 32), pc) // most are not deeper
 	for ctx.Err() == nil && w.step() {
 		if len(stack) == maxDepth {
 			w.isCut = true
@@ -63,13 +63,12 @@ func (s *Symbolizer) Unwind(
 // walk is the state of unwinding one stack.
 type walk struct {
 	*Symbolizer
-	ctx     context.Context
-	pid     int
-	machine elf.Machine
-	state   unwind.State
-	memory  unwind.Memory
-	left    int  // see unwind.Unwinder.Work
-	isCut   bool // it ended at a limit
+	ctx    context.Context
+	pid    int
+	state  unwind.State
+	memory unwind.Memory
+	left   int  // see unwind.Unwinder.Work
+	isCut  bool // it ended at a limit
 }
 
 // step moves to the caller, and reports whether it was found.

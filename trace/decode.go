@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -209,7 +208,7 @@ func (d *decoder) decodeStart(start *Event, site *Site, saved []byte) {
 // forgotten makes the arguments of a start that was not kept unreadable, and
 // removes its stack.
 func forgotten(start *Event, of *events) {
-	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, proc.Registers{}
+	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, nil
 	start.Args = append(start.Args[:0], of.known...)
 	for i := range start.Args {
 		if v := &start.Args[i]; of.record.Args[i].Value != bpfgen.None || v.kind == Bytes {
@@ -275,20 +274,17 @@ func decodeStack(e *Event, raw []byte, r *bpfgen.Record) {
 
 func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
 	order := binary.NativeEndian
-	registers := &e.Registers
-	registers.Machine = r.Registers.Machine
-	registers.PC = order.Uint64(raw[r.Registers.PC:])
-	registers.SP = order.Uint64(raw[r.Registers.SP:])
-	registers.General = slices.Grow(registers.General[:0], len(r.Registers.General))
+	e.Registers = slices.Grow(e.Registers[:0], len(r.Registers.General)+1)
 	for _, at := range r.Registers.General {
 		word := uint64(0)
 		if at != bpfgen.None {
 			word = order.Uint64(raw[at:])
 		}
-		registers.General = append(registers.General, word)
+		e.Registers = append(e.Registers, word)
 	}
+	e.Registers = append(e.Registers, order.Uint64(raw[r.Registers.PC:]))
 	copied := min(order.Uint64(raw[r.Copied:]), uint64(r.CopySize))
-	below := min(registers.SP%bpfgen.CopyUnit, copied)
+	below := min(order.Uint64(raw[r.Registers.SP:])%bpfgen.CopyUnit, copied)
 	e.StackCopy = raw[r.Copy:][below:copied:copied]
 }
 

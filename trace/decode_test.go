@@ -96,10 +96,9 @@ func TestDecode(t *testing.T) {
 		qt.Check(t, qt.Equals(e.Probe, "p:n"))
 		qt.Check(t, qt.Equals(e.Site.Cookie, 9))
 		qt.Check(t, qt.DeepEquals(e.Stack, []uint64{0xaaaa, 0xbbbb}))
-		qt.Check(t, qt.Equals(e.Registers.PC, 0xcccc))
-		qt.Check(t, qt.Equals(e.Registers.SP, 0x7ffd_0000_1ff8))
-		qt.Check(t, qt.Equals(e.Registers.General[6], 0x7ffd_0000_2000))
-		qt.Check(t, qt.Equals(e.Registers.General[7], e.Registers.SP))
+		qt.Check(t, qt.Equals(e.Registers[16], 0xcccc))
+		qt.Check(t, qt.Equals(e.Registers[6], 0x7ffd_0000_2000))
+		qt.Check(t, qt.Equals(e.Registers[7], 0x7ffd_0000_1ff8))
 		qt.Check(t, qt.Equals(string(e.StackCopy), ".the top"))
 		var shown []string
 		for _, arg := range e.Args {
@@ -140,7 +139,7 @@ func TestDecodeReuse(t *testing.T) {
 			d, raw := sample(t, reuse)
 			first, err := d.decode(raw)
 			qt.Assert(t, qt.IsNil(err))
-			stack, general, copied := first.Stack, first.Registers.General, first.StackCopy
+			stack, general, copied := first.Stack, first.Registers, first.StackCopy
 			clear(raw[8:])
 			second, err := d.decode(raw)
 			qt.Assert(t, qt.IsNil(err))

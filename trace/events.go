@@ -20,7 +20,6 @@ import (
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/tracing"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -85,11 +84,19 @@ type Event struct {
 	// EventOptions.StackDepth. It is empty if the kernel could not walk it.
 	Stack []uint64
 
-	// Registers and StackCopy, the memory of the user stack from the stack
-	// pointer up, are set with EventOptions.StackCopy. stack.Symbolizer.Unwind
-	// takes them. The copy ends early, and may be empty, where the stack ends
-	// or memory is paged out.
-	Registers proc.Registers
+	// Registers and StackCopy are set with EventOptions.StackCopy, for
+	// stack.Symbolizer.Unwind.
+	//
+	// Registers are the general registers of the thread, by the numbers that
+	// DWARF gives them, and then the program counter. x86-64: rax, rdx, rcx,
+	// rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to x30, sp; riscv64: x0 to
+	// x31; s390x: r0 to r15. A 32-bit program has those of the 64-bit machine,
+	// too.
+	//
+	// StackCopy is the memory of the user stack from the stack pointer up. It
+	// ends early, and may be empty, where the stack ends or memory is paged
+	// out.
+	Registers []uint64
 	StackCopy []byte
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -296,6 +297,9 @@ func TestCPU(t *testing.T) {
 	}
 }
 
+// stackPointers are the numbers of the stack pointer among Event.Registers.
+var stackPointers = map[string]int{"amd64": 7, "arm64": 31, "riscv64": 2, "s390x": 15}
+
 // The copy reaches from the stack pointer to the end of the stack, which is
 // near enough in a small program.
 func TestStackCopy(t *testing.T) {
@@ -306,27 +310,22 @@ func TestStackCopy(t *testing.T) {
 		Events: &trace.EventOptions{StackCopy: size}})
 	p.Fire("three", 1)
 	event := next(t, s, 1)[0]
-	registers := &event.Registers
-
-	file, err := elfnote.Open(p.path)
-	qt.Assert(t, qt.IsNil(err))
-	defer file.Close()
-	qt.Check(t, qt.Equals(registers.Machine, file.Header().Machine))
-	qt.Check(t, qt.Equals(registers.PC, addressOf(t, p, event.Site.Offset)))
+	registers := event.Registers
+	stackPointer := registers[stackPointers[runtime.GOARCH]]
+	qt.Check(t, qt.Equals(registers[len(registers)-1], addressOf(t, p, event.Site.Offset)))
 
 	end := stackEnd(t, p.PID)
 	copied := uint64(len(event.StackCopy))
-	qt.Assert(t, qt.Equals(copied, min(end-registers.SP, size)))
+	qt.Assert(t, qt.Equals(copied, min(end-stackPointer, size)))
 	// What main's callers have there has not changed since.
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", p.PID))
 	qt.Assert(t, qt.IsNil(err))
 	defer memory.Close()
 	now := make([]byte, copied)
-	_, err = memory.ReadAt(now, int64(registers.SP))
+	_, err = memory.ReadAt(now, int64(stackPointer))
 	qt.Assert(t, qt.IsNil(err))
 	unchanged := copied * 3 / 4
 	qt.Check(t, qt.DeepEquals(event.StackCopy[unchanged:], now[unchanged:]))
-	qt.Check(t, qt.SliceContains(registers.General, registers.SP))
 }
 
 // addressOf returns where an offset in the program's file is in the process.

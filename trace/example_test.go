@@ -424,14 +424,14 @@ func ExampleEvent_registers() {
 
 	var lost trace.LostError
 	for event, err := range s.Events(context.Background()) {
-		switch r := event.Registers; {
+		switch {
 		case errors.As(err, &lost):
 			log.Print(uint64(lost), " events found no room")
 		case err != nil:
 			log.Fatal(err)
 		default:
-			fmt.Printf("%v: at %#x, stack %#x, general registers %#x\n", r.Machine, r.PC,
-				r.SP, r.General)
+			pc := len(event.Registers) - 1
+			fmt.Printf("at %#x, general registers %#x\n", event.Registers[pc], event.Registers[:pc])
 		}
 	}
 }

@@ -157,8 +157,8 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			stats, err := s.Stats()
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.IsTrue(len(stats.Programs) > 0))
-			for _, p := range stats.Programs {
-				id, _ := p.Info.ID()
+			for p := range stats.Programs {
+				id, _ := p.ID()
 				ours[tagOf(t, id)] = true
 			}
 			end(s)

@@ -217,7 +217,7 @@ func TestExecEndsCalls(t *testing.T) {
 		call each() { each; left__start .. left__done; };
 	};`))))
 	for name, latency := range map[string]trace.Latency{
-		"left": {}, "alone": {}, "outermost": {}, "each": {}, "left by": {By: "arg0", DoneBy: "arg1"},
+		"left": {}, "alone": {}, "outermost": {}, "each": {}, "left by": {By: "arg0=arg1"},
 	} {
 		for _, lines := range []string{"end call", "call end", "call call"} {
 			t.Run(name+" "+lines, func(t *testing.T) {

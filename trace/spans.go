@@ -82,13 +82,13 @@ type Latency struct {
 	// The arguments of the start are those of the call then.
 	Pair string
 
-	// By is a term that is a number, which an end shares with its start. Empty
-	// stands for what SessionOptions.Definitions say of the pair (match), or
-	// else "tid", the same thread. An
-	// argument such as "arg0" is compared within the process. A call without an
-	// end may then be taken for one of a later process with the same PID.
-	// DoneBy is the term at the end if it differs.
-	By, DoneBy string
+	// By is a term that is a number, which an end shares with its start. If the
+	// term at the end differs, it follows: "arg0=arg1". Empty stands for what
+	// SessionOptions.Definitions say of the pair (match), or else "tid", the
+	// same thread. An argument such as "arg0" is compared within the process. A
+	// call without an end may then be taken for one of a later process with the
+	// same PID.
+	By string
 }
 
 const (
@@ -128,7 +128,7 @@ const (
 type latency struct {
 	bpfgen.Latency
 	pair         defs.PairPattern
-	of           [3]string  // the texts of Pair, By and DoneBy
+	of           Latency
 	call         *defs.Call // named by the pattern; nil for pairs of probes
 	calls, saved *ebpf.Map  // saved may be nil
 }
@@ -137,7 +137,7 @@ type latency struct {
 // Patterns with equal texts match the same probes.
 func (s *definition) latency(l *Latency) (*latency, error) {
 	for _, known := range s.latencies {
-		if known.of == [3]string{l.Pair, l.By, l.DoneBy} {
+		if known.of == *l {
 			return known, nil
 		}
 	}
@@ -148,7 +148,7 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 	if err != nil {
 		return nil, optionError("Pair", err)
 	}
-	p := &latency{pair: pair, of: [3]string{l.Pair, l.By, l.DoneBy}}
+	p := &latency{pair: pair, of: *l}
 	names := s.opts.names()
 	p.Fails = strings.Contains(l.Pair, "|") // or a name does
 	if call, ok := s.opts.known().Call(pair); ok {
@@ -156,11 +156,7 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 			return nil, optionError("Pair", err)
 		}
 	}
-	by, doneBy := l.By, ""
-	if by == "" {
-		by, doneBy, _ = strings.Cut(cmp.Or(s.opts.known().Match(pair), "tid"), "=")
-	}
-	if p.Match, err = s.matchOf(by, cmp.Or(l.DoneBy, doneBy, by)); err != nil {
+	if p.Match, err = s.matchOf(cmp.Or(l.By, s.opts.known().Match(pair), "tid")); err != nil {
 		return nil, err
 	}
 	s.latencies = append(s.latencies, p)
@@ -168,13 +164,13 @@ func (s *definition) latency(l *Latency) (*latency, error) {
 	return p, nil
 }
 
-func (s *definition) matchOf(by, doneBy string) (m bpfgen.Match, err error) {
-	names := s.opts.names()
-	if m.Start, err = parseNumber(by, names); err != nil {
-		return m, optionError("By", err)
+func (s *definition) matchOf(by string) (m bpfgen.Match, err error) {
+	start, done, _ := strings.Cut(by, "=")
+	if m.Start, err = parseNumber(start, s.opts.names()); err == nil {
+		m.Done, err = parseNumber(cmp.Or(done, start), s.opts.names())
 	}
-	if m.Done, err = parseNumber(doneBy, names); err != nil {
-		return m, optionError("DoneBy", err)
+	if err != nil {
+		return m, optionError("By", err)
 	}
 	return m, nil
 }
@@ -638,14 +634,13 @@ func (l *latency) pairs(
 // matches them, if l, a pattern with wildcards, does not.
 func (s *Session) nesting(l *latency, pair *defs.Pair) (alone bool, by *bpfgen.Match) {
 	named, err := defs.ParsePairPattern(pair.String())
-	if err != nil || l.of[1] != "" {
+	if err != nil || l.of.By != "" {
 		return false, nil
 	}
 	call, ok := s.opts.known().Call(named)
 	match := s.opts.known().Match(named)
 	if match != s.opts.known().Match(l.pair) {
-		start, done, _ := strings.Cut(cmp.Or(match, "tid"), "=")
-		if m, err := s.matchOf(start, cmp.Or(done, start)); err != nil {
+		if m, err := s.matchOf(cmp.Or(match, "tid")); err != nil {
 			alone = true
 		} else {
 			by = &m

@@ -179,7 +179,7 @@ func TestSpansAreTrue(t *testing.T) {
 func TestSpansThatFail(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		const failed = 11 // the last of which goes on to its end
-		for _, by := range []trace.Latency{{}, {By: "arg0", DoneBy: "arg1"}} {
+		for _, by := range []trace.Latency{{}, {By: "arg0=arg1"}} {
 			by.Pair = "gousdt_calls:query|aborted"
 			ends := trace.NewAggregator(trace.Aggregation{Latency: &by, By: []string{"probe"}})
 			s := newSession(t, &trace.SessionOptions{Mode: mode, Aggregators: []*trace.Aggregator{ends},
@@ -262,8 +262,7 @@ func TestSpansWithOtherOptions(t *testing.T) {
 	c := startCaller(t, copyOf(t, "calls"))
 	for name, opts := range map[string]*trace.SessionOptions{
 		"by an argument": {Events: &trace.EventOptions{
-			Spans: []trace.Latency{{Pair: everyCall[0].Pair, By: "arg0",
-				DoneBy: "arg1"}},
+			Spans: []trace.Latency{{Pair: everyCall[0].Pair, By: "arg0=arg1"}},
 		}},
 		"reused":          {Events: &trace.EventOptions{Spans: everyCall, ReuseEvents: true}},
 		"copies of stack": {Events: &trace.EventOptions{Spans: everyCall, StackCopy: 8192}},
@@ -295,7 +294,7 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		left := "gousdt_calls:left"
 		s := newSession(t, &trace.SessionOptions{
 			Events: &trace.EventOptions{
-				Spans: []trace.Latency{{Pair: left, By: "arg0", DoneBy: "arg1"}, {Pair: left}}},
+				Spans: []trace.Latency{{Pair: left, By: "arg0=arg1"}, {Pair: left}}},
 		})
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left*", nil)
 		calls := c.call("crossed")
@@ -347,9 +346,10 @@ func TestSpansWithStacksOfStarts(t *testing.T) {
 					e := next(t, s, 1)[0]
 					c.check(e, calls)
 					if opts.StackCopy > 0 {
-						qt.Check(t, qt.Equals(e.Registers.PC-e.Start.Registers.PC,
+						pc, sp := len(e.Registers)-1, stackPointers[runtime.GOARCH]
+						qt.Check(t, qt.Equals(e.Registers[pc]-e.Start.Registers[pc],
 							e.Site.Location-e.Start.Site.Location))
-						qt.Check(t, qt.Equals(e.Registers.SP, e.Start.Registers.SP))
+						qt.Check(t, qt.Equals(e.Registers[sp], e.Start.Registers[sp]))
 						qt.Check(t, qt.Equals(len(e.StackCopy), len(e.Start.StackCopy)))
 						qt.Assert(t, qt.IsTrue(len(e.StackCopy) > 256))
 						same := len(e.StackCopy) * 3 / 4 // of the callers

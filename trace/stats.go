@@ -171,9 +171,15 @@ func (s *Session) lostBy() (losses []OwnerLoss, err error) {
 
 // Stats are the costs of a session, as the kernel accounts for them.
 type Stats struct {
-	Programs   []ProgramStats // that are attached, by their IDs
-	MapMemory  uint64         // bytes of all maps; an estimate before Linux 6.4
-	PerfEvents int            // they decide how long Detach takes, see usdt.Link.PerfEvents
+	// Programs are the generated programs that are attached. The kernel counts
+	// runs and their time, which includes about 20 ns of measuring for each
+	// run, while [ebpf.EnableStats] asks for it. RecursionMisses are hits at
+	// which a program did not run because it, or another BPF program, was
+	// running on the processor already.
+	Programs map[*ebpf.ProgramInfo]*ebpf.ProgramStats
+
+	MapMemory  uint64 // bytes of all maps; an estimate before Linux 6.4
+	PerfEvents int    // they decide how long Detach takes, see usdt.Link.PerfEvents
 
 	// Filtered is true if SessionOptions.Filter was false for some hit. That
 	// explains why no event came.
@@ -183,16 +189,6 @@ type Stats struct {
 	// those with the most first. It is empty without EventOptions.ShareRing. Of
 	// thousands of owners some may be missing.
 	LostBy []OwnerLoss
-}
-
-// ProgramStats are the kernel's figures of a generated program. It counts runs
-// and their time, which includes about 20 ns of measuring for each run, while
-// [ebpf.EnableStats] asks for it. RecursionMisses are hits at which the program
-// did not run because it, or another BPF program, was running on the processor
-// already.
-type ProgramStats struct {
-	ebpf.ProgramStats
-	Info *ebpf.ProgramInfo
 }
 
 // An OwnerLoss counts the events of an owner that found no room in the ring
@@ -205,7 +201,7 @@ type OwnerLoss struct {
 
 // Stats returns the costs of a session. It works until [Session.Close].
 func (s *Session) Stats() (*Stats, error) {
-	stats := &Stats{}
+	stats := &Stats{Programs: make(map[*ebpf.ProgramInfo]*ebpf.ProgramStats)}
 	programs := make(map[*program]bool)
 	for _, a := range s.Attachments() {
 		for _, l := range a.links {
@@ -221,14 +217,14 @@ func (s *Session) Stats() (*Stats, error) {
 		if p.refs == 0 {
 			continue // its last attachment was closed meanwhile
 		}
-		of, err := statsOf(p.Program)
+		info, err := p.Info()
+		if err == nil {
+			stats.Programs[info], err = p.Stats()
+		}
 		if err != nil {
 			return nil, explain("asking the kernel for a program", err)
 		}
-		stats.Programs = append(stats.Programs, of)
 	}
-	slices.SortFunc(stats.Programs,
-		func(a, b ProgramStats) int { return cmp.Compare(a.id(), b.id()) })
 	err := s.use(func() (err error) {
 		for _, m := range s.made {
 			info, err := m.Info()
@@ -254,21 +250,4 @@ func (s *Session) Stats() (*Stats, error) {
 		return err
 	})
 	return stats, err
-}
-
-func statsOf(prog *ebpf.Program) (p ProgramStats, err error) {
-	if p.Info, err = prog.Info(); err != nil {
-		return p, err
-	}
-	measured, err := prog.Stats()
-	if err != nil {
-		return p, err
-	}
-	p.ProgramStats = *measured
-	return p, nil
-}
-
-func (p *ProgramStats) id() ebpf.ProgramID {
-	id, _ := p.Info.ID()
-	return id
 }

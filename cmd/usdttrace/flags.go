@@ -646,6 +646,5 @@ func (o *options) parseLatency() error {
 
 // call is a pair whose ends have in common what --match says.
 func (o *callFlags) call(pair defs.PairPattern) trace.Latency {
-	by, doneBy, _ := strings.Cut(o.match, "=")
-	return trace.Latency{Pair: pair.String(), By: by, DoneBy: doneBy}
+	return trace.Latency{Pair: pair.String(), By: o.match}
 }

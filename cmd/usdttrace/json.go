@@ -243,7 +243,7 @@ func (p *jsonPrinter) summary(s *summary) {
 			"unnamed_frames", s.frames.NoFile+s.frames.NoFunction, "cut_stacks", s.frames.CutStacks)
 	}
 	if c := s.costs; c != nil {
-		jsontext.Objects(j, "programs", 0, c.all(), func(program *trace.ProgramStats) {
+		jsontext.Objects(j, "programs", 0, c.all(), func(program *programStats) {
 			j.Fields("name", program.Info.Name, "runs", program.RunCount, "ns_per_run", perRun(program),
 				"missed", program.RecursionMisses, "instructions", int64(instructions(program)))
 		})

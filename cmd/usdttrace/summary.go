@@ -305,9 +305,14 @@ func (l losses) since(before losses) losses {
 // that are attached, so it has to be asked before any is detached.
 type costs struct {
 	mu       sync.Mutex
-	programs map[ebpf.ProgramID]trace.ProgramStats
+	programs map[ebpf.ProgramID]programStats
 	maps     uint64       // memory of all maps, in bytes
 	watch    *watch.Stats // nil if no processes are followed
+}
+
+type programStats struct {
+	Info *ebpf.ProgramInfo
+	*ebpf.ProgramStats
 }
 
 // ask asks the kernel for the costs, with --stats.
@@ -323,11 +328,11 @@ func (c *costs) ask(t *tracer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.programs == nil {
-		c.programs = make(map[ebpf.ProgramID]trace.ProgramStats)
+		c.programs = make(map[ebpf.ProgramID]programStats)
 	}
-	for _, p := range stats.Programs {
-		id, _ := p.Info.ID()
-		c.programs[id] = p
+	for info, p := range stats.Programs {
+		id, _ := info.ID()
+		c.programs[id] = programStats{info, p}
 	}
 	c.maps = stats.MapMemory
 	if t.follower != nil && t.follower.watch != nil {
@@ -336,10 +341,10 @@ func (c *costs) ask(t *tracer) {
 	}
 }
 
-func (c *costs) all() []trace.ProgramStats {
+func (c *costs) all() []programStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []trace.ProgramStats
+	var all []programStats
 	for _, id := range slices.Sorted(maps.Keys(c.programs)) {
 		all = append(all, c.programs[id])
 	}
@@ -356,7 +361,7 @@ func (c *costs) memory() (programs, maps uint64) {
 }
 
 // perRun returns how long a program runs, on average, in nanoseconds.
-func perRun(p *trace.ProgramStats) float64 {
+func perRun(p *programStats) float64 {
 	if p.RunCount == 0 {
 		return 0
 	}
@@ -365,7 +370,7 @@ func perRun(p *trace.ProgramStats) float64 {
 
 // instructions returns the number of instructions, of 8 bytes, that the
 // verifier has left of a program; 0 if the kernel does not say.
-func instructions(p *trace.ProgramStats) int {
+func instructions(p *programStats) int {
 	size, err := p.Info.TranslatedSize()
 	if err != nil {
 		return 0

@@ -4,7 +4,14 @@
 
 package sys
 
-import "math"
+import (
+	"debug/elf"
+	"errors"
+	"math"
+)
+
+// KernelMachine knows no kernel that lays out registers.
+func KernelMachine() (elf.Machine, error) { return elf.EM_NONE, errors.ErrUnsupported }
 
 // MaxDescriptors returns the most that there can be: no limit is known.
 func MaxDescriptors() int { return math.MaxInt32 }

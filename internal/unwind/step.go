@@ -323,6 +323,15 @@ var machines = map[elf.Machine]*machine{
 	},
 }
 
+// StackPointer returns the number of a machine's stack pointer, 0 if the
+// machine is not known.
+func StackPointer(of elf.Machine) int {
+	if m := machines[of]; m != nil {
+		return m.stackPointer
+	}
+	return 0
+}
+
 // Unwinder caches rows of the tables of many files, and bounds the work that
 // the tables cause. Only Read is safe for concurrent use.
 type Unwinder struct {

@@ -118,9 +118,8 @@ type MetricConfig struct {
 
 	// Pair makes the metric a histogram of the time between two probes.
 	Pair string `mapstructure:"pair,omitempty"`
-	// MatchBy and MatchDoneBy are Latency.By and DoneBy of package trace.
-	MatchBy     string `mapstructure:"match_by,omitempty"`
-	MatchDoneBy string `mapstructure:"match_done_by,omitempty"`
+	// MatchBy is Latency.By of package trace.
+	MatchBy string `mapstructure:"match_by,omitempty"`
 	// Open makes it a gauge of the calls between two probes that have started
 	// and not ended, and have gone on for LongerThan.
 	Open       string        `mapstructure:"open,omitempty"`
@@ -150,10 +149,9 @@ type MetricConfig struct {
 
 // SpanConfig makes spans of the calls between two probes.
 type SpanConfig struct {
-	// Pair, MatchBy and MatchDoneBy are as in [MetricConfig].
-	Pair        string `mapstructure:"pair,omitempty"`
-	MatchBy     string `mapstructure:"match_by,omitempty"`
-	MatchDoneBy string `mapstructure:"match_done_by,omitempty"`
+	// Pair and MatchBy are as in [MetricConfig].
+	Pair    string `mapstructure:"pair,omitempty"`
+	MatchBy string `mapstructure:"match_by,omitempty"`
 	// Name is that of the spans. Without it they have the name of the pair's
 	// probes, without the part that tells start and end.
 	Name string `mapstructure:"name,omitempty"`
@@ -309,7 +307,7 @@ func inField(name string, err error) error {
 // optionFields are the settings that options of package trace are set by.
 var optionFields = map[string]string{
 	"Filter": "where", "Where": "where", "Value": "value", "Pair": "pair", "By": "attributes",
-	"DoneBy": "match_done_by", "Histogram": "per_doubling", "MaxKeys": "cardinality_limit",
+	"Histogram": "per_doubling", "MaxKeys": "cardinality_limit",
 	"RingSize": "buffer_size", "Sampling": "rate_limit", "Captures": "attributes",
 	"Arg": "attributes", "Max": "attributes", "Length": "attributes",
 }

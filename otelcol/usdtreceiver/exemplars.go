@@ -65,8 +65,7 @@ type spanExemplars struct {
 func exemplarsFor(m *metric, spans *spans) (attributes []attribute, ok bool) {
 	latency, of := m.aggregation.Latency, spans.options.Events.Spans[0]
 	value := m.aggregation.Value
-	if latency == nil || latency.Pair != of.Pair || latency.By != of.By ||
-		latency.DoneBy != of.DoneBy || value != "" && value != "duration" ||
+	if latency == nil || *latency != of || value != "" && value != "duration" ||
 		m.config.Where != "" && m.config.Where != spans.config.Where {
 		return nil, false
 	}

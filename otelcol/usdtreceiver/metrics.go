@@ -90,8 +90,8 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 		wrong(is(ofSum, ofHistogram) && c.Value == "", "%s needs a value, such as arg0", m.kind),
 		wrong(is(ofCount, ofOpen) && c.Value != "",
 			"%s has no value: use sum, histogram or pair", m.kind),
-		wrong(!is(ofPair, ofOpen) && c.MatchBy+c.MatchDoneBy != "",
-			"match_by and match_done_by are for pair and open"),
+		wrong(!is(ofPair, ofOpen) && c.MatchBy != "",
+			"match_by is for pair and open"),
 		wrong(!is(ofOpen) && c.LongerThan != 0,
 			"longer_than is for open: for pair there is where: duration > 1s"),
 		wrong(c.LongerThan < 0, "longer_than: %v is negative", c.LongerThan),
@@ -107,7 +107,7 @@ func (c *MetricConfig) parse(resources ResourceKind, limit int) (*metric, error)
 		return nil, err
 	}
 
-	latency := trace.Latency{By: c.MatchBy, DoneBy: c.MatchDoneBy}
+	latency := trace.Latency{By: c.MatchBy}
 	if is(ofPair, ofOpen) {
 		var err error
 		if m.patterns, err = providers.Builtin().Patterns(probes); err != nil {

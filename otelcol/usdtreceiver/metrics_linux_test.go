@@ -89,7 +89,7 @@ func TestGoServiceIsMeasuredByRoute(t *testing.T) {
 		"temporality": "cumulative", "collection_interval": "50ms",
 		"metrics": []any{map[string]any{
 			"name": "http.server.request.duration", "unit": "s", "pair": "shop:request",
-			"match_by": "arg6", "match_done_by": "arg4",
+			"match_by": "arg6=arg4",
 			"attributes": map[string]any{"http.route": "str(arg0, arg1)",
 				"http.response.status_code": "arg2"},
 		}},

@@ -61,7 +61,7 @@ func (c *SpanConfig) parse() (*spans, error) {
 	}
 	s.terms = termsOf(s.attributes, s.parent)
 	s.options = sessionOptions(c.filter(), &trace.EventOptions{
-		Spans:    []trace.Latency{{Pair: c.Pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+		Spans:    []trace.Latency{{Pair: c.Pair, By: c.MatchBy}},
 		Captures: captures(s.terms), RingSize: c.BufferSize, Delay: delay,
 	})
 	return s, ofOption(s.options.Validate())

@@ -214,8 +214,8 @@ func (s *source) programTime() time.Duration {
 	defer c.mu.Unlock()
 	if stats, err := s.session.Stats(); err == nil {
 		now := make(map[ebpf.ProgramID]time.Duration)
-		for _, p := range stats.Programs {
-			id, _ := p.Info.ID()
+		for info, p := range stats.Programs {
+			id, _ := info.ID()
 			now[id] = p.Runtime
 			c.total += p.Runtime - c.last[id]
 		}

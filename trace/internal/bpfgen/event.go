@@ -319,7 +319,6 @@ const CopyUnit = leastPage
 // Registers says where registers are: in words of struct pt_regs, or in bytes
 // of a record, which has 8 for each.
 type Registers struct {
-	Machine elf.Machine // of a record
 	PC, SP  int
 	General []int // by the numbers that DWARF gives them; None for one that is always 0
 

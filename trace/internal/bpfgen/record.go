@@ -152,8 +152,8 @@ func (b *builder) layout(e *Events, captures []Capture, groups []argcode.Group, 
 		if registers.General == nil {
 			b.Fail(fmt.Errorf("stacks cannot be copied: it is not known where a kernel for %v saves the registers", b.kernel.Machine))
 		}
-		r.CopySize, r.Registers = e.Copy+CopyUnit, &Registers{Machine: b.kernel.Machine,
-			PC: take(8), General: slices.Clone(registers.General)}
+		r.CopySize, r.Registers = e.Copy+CopyUnit, &Registers{PC: take(8),
+			General: slices.Clone(registers.General)}
 		for n, word := range registers.General {
 			if word != None {
 				r.Registers.General[n] = take(8)
